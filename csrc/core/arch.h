@@ -1,0 +1,40 @@
+// What the planner has to know about a GPU, for the one in the machine or for one that is only named.
+#pragma once
+
+#include <cstdint>
+
+namespace tcgemm {
+
+// The architecture that a kernel's code needs: sm_80 code also runs on anything newer, sm_90a code
+// on compute capability 9.0 alone.
+enum class Arch : std::uint8_t { sm80, sm90a };
+
+constexpr const char* name(Arch arch) { return arch == Arch::sm80 ? "sm80" : "sm90a"; }
+
+constexpr bool runs_on(Arch arch, int compute_capability) {
+  return arch == Arch::sm90a ? compute_capability == 90 : compute_capability >= 80;
+}
+
+struct Device {
+  const char* name = "";
+  int compute_capability = 0;    // 10 * major + minor
+  int multiprocessors = 0;
+  std::int64_t l2_bytes = 0;
+  int shared_bytes = 0;          // largest dynamic shared memory of one block
+  double memory_rate = 0;        // bytes a second, sustained
+  double tensor_rate = 0;        // dense f16/bf16 FLOP a second, sustained
+};
+
+// H200: measured (device-to-device copy; wgmma chip-wide on random data under the 700 W cap). The
+// others: NVIDIA's datasheets, less the tenth that no kernel reaches; shared memory and L2 from the
+// CUDA programming guide's table of compute capabilities and the datasheets.
+inline constexpr Device kDevices[] = {
+    {"H200", 90, 132, 60ll << 20, 232448, 4.2e12, 800e12},
+    {"H100", 90, 132, 50ll << 20, 232448, 3.0e12, 800e12},
+    {"A100", 80, 108, 40ll << 20, 166912, 1.8e12, 280e12},
+    {"A10", 86, 72, 6ll << 20, 101376, 0.54e12, 110e12},
+    {"L40S", 89, 142, 96ll << 20, 101376, 0.78e12, 320e12},
+    {"RTX 4090", 89, 128, 72ll << 20, 101376, 0.9e12, 150e12},
+};
+
+}  // namespace tcgemm

@@ -1,0 +1,38 @@
+// Element types of operands, accumulators and results, and what the rest of the code asks of them.
+//
+// An enumerator's value is a kernel parameter: device code switches on it. Append, never reorder.
+#pragma once
+
+#include <cstdint>
+
+namespace tcgemm {
+
+enum class DType : std::uint8_t { f16, bf16, f32, f64, tf32, e4m3, e5m2, s8, u8, s32 };
+
+inline constexpr int kDTypes = 10;
+
+constexpr int bits(DType type) {
+  switch (type) {
+    case DType::f64:
+      return 64;
+    case DType::f32:
+    case DType::tf32:
+    case DType::s32:
+      return 32;
+    case DType::f16:
+    case DType::bf16:
+      return 16;
+    default:
+      return 8;
+  }
+}
+
+constexpr int bytes(DType type) { return bits(type) / 8; }
+
+constexpr const char* name(DType type) {
+  constexpr const char* names[kDTypes] = {"f16",  "bf16", "f32", "f64", "tf32",
+                                          "e4m3", "e5m2", "s8",  "u8",  "s32"};
+  return names[static_cast<int>(type)];
+}
+
+}  // namespace tcgemm

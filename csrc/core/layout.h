@@ -1,0 +1,39 @@
+// How an operand lies in memory, in the words of the field.
+//
+//   K-major : neighbours in memory are neighbours along k          a (M,K) row-major, b = w(N,K).t()
+//   MN-major: neighbours in memory are neighbours along m (or n)   a = x(K,M).t(),    b (K,N) row-major
+//
+// Layout letters, everywhere (those of the BLAS call that torch makes, b first):
+//   TN: a K-major, b K-major    NN: a K-major, b MN-major
+//   TT: a MN-major, b K-major   NT: a MN-major, b MN-major
+#pragma once
+
+#include <cstdint>
+
+namespace tcgemm {
+
+enum class Major : std::uint8_t { K, MN };
+
+enum class Layout : std::uint8_t { TN, NN, TT, NT };
+
+inline constexpr int kLayouts = 4;
+
+constexpr Layout layout_of(Major a, Major b) {
+  if (a == Major::K) return b == Major::K ? Layout::TN : Layout::NN;
+  return b == Major::K ? Layout::TT : Layout::NT;
+}
+
+constexpr Major major_a(Layout layout) {
+  return layout == Layout::TN || layout == Layout::NN ? Major::K : Major::MN;
+}
+
+constexpr Major major_b(Layout layout) {
+  return layout == Layout::TN || layout == Layout::TT ? Major::K : Major::MN;
+}
+
+constexpr const char* name(Layout layout) {
+  constexpr const char* names[kLayouts] = {"TN", "NN", "TT", "NT"};
+  return names[static_cast<int>(layout)];
+}
+
+}  // namespace tcgemm

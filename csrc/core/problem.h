@@ -1,0 +1,72 @@
+// What is asked: one batch of products, with every operand as it lies in memory.
+//
+//   out = activation(alpha * (a @ b) + beta * c + bias) + residual
+//
+//        k            n            n
+//     +-----+      +-----+      +-----+
+//   m |  a  |    k |  b  |    m | out |     c, bias, residual: m x n, stride 0 where they broadcast
+//     +-----+      +-----+      +-----+
+//
+// Everything between the accumulator and `out` is computed in the accumulator's type (f32 for an f16
+// accumulator), with one rounding at the end.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "core/dtype.h"
+#include "core/layout.h"
+
+namespace tcgemm {
+
+enum class Activation : std::uint8_t { none, relu, gelu, gelu_tanh, silu };
+
+inline constexpr int kActivations = 5;
+
+constexpr const char* name(Activation activation) {
+  constexpr const char* names[kActivations] = {"none", "relu", "gelu", "gelu_tanh", "silu"};
+  return names[static_cast<int>(activation)];
+}
+
+// A batch of matrices. Strides are in elements; a stride of 0 broadcasts. For a tensor without storage
+// (meta) `address` is its byte offset in the storage, so that its alignment still means something.
+struct Matrix {
+  std::uintptr_t address = 0;
+  DType dtype = DType::f32;
+  std::int64_t stride_row = 0;
+  std::int64_t stride_col = 0;
+  std::int64_t stride_batch = 0;
+};
+
+constexpr Matrix transposed(Matrix matrix) {
+  const std::int64_t row = matrix.stride_row;
+  matrix.stride_row = matrix.stride_col;
+  matrix.stride_col = row;
+  return matrix;
+}
+
+struct Problem {
+  std::int64_t batch = 1;
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  Matrix a;  // m x k
+  Matrix b;  // k x n
+  Matrix out;  // m x n
+  std::optional<Matrix> c;
+  std::optional<Matrix> bias;
+  std::optional<Matrix> residual;
+  DType accumulator = DType::f32;
+  Activation activation = Activation::none;
+  double alpha = 1.0;
+  double beta = 1.0;
+
+  bool empty() const { return batch == 0 || m == 0 || n == 0; }
+  // Nothing between the accumulator and the rounding: the epilogue's fast path.
+  bool plain() const {
+    return alpha == 1.0 && !c && !bias && !residual && activation == Activation::none;
+  }
+  double flops() const { return 2.0 * double(batch) * double(m) * double(n) * double(k); }
+};
+
+}  // namespace tcgemm

@@ -1,0 +1,29 @@
+// What one tensor-core instruction is: the row type of instructions.h.
+#pragma once
+
+#include <cstdint>
+
+#include "core/arch.h"
+#include "core/dtype.h"
+
+namespace tcgemm::isa {
+
+enum class Family : std::uint8_t { mma, wgmma };
+
+constexpr const char* name(Family family) { return family == Family::mma ? "mma.sync" : "wgmma"; }
+
+// m x n x k of the product that one warp (mma) or one warpgroup of four (wgmma) issues at once. For
+// wgmma, n is the largest of the multiples of n_step that exist.
+struct Instruction {
+  Family family;
+  Arch arch;
+  DType input;
+  DType accumulator;
+  int m;
+  int n;
+  int k;
+  int n_step;
+  bool mn_major;  // shared-memory operands may be MN-major (wgmma), or ldmatrix.trans serves them (mma)
+};
+
+}  // namespace tcgemm::isa
