@@ -1,0 +1,82 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`. Each makes .venv with
+# torch and a CUDA compiler from pip, builds the library and runs.
+#
+#   make test TORCH=2.15.0      another torch in .venv
+#   make test PYTHON=python3    that interpreter's packages and the library that is there;
+#                               installs nothing (a GPU machine without network)
+TORCH ?= 2.11.0
+PYTHON ?=
+PYTEST_FLAGS ?=
+
+ifeq ($(PYTHON),)
+python := .venv/bin/python
+ready := .venv/tcgemm-$(TORCH)
+library := build
+else
+python := $(PYTHON)
+ready :=
+library := existing
+endif
+
+CXX_FILES = $(shell git ls-files --cached --others --exclude-standard 'csrc/*')
+
+.PHONY: demo test build existing info format wheel clean tools
+
+demo: $(library)
+	$(python) -m tcgemm demo
+
+test: $(library)
+	$(python) -m pytest $(PYTEST_FLAGS)
+
+build: $(ready)
+	$(python) setup.py -q build_ext --inplace
+
+# The library that is there is good for every Python and torch; only the small catalog module
+# belongs to one Python, and its absence costs no more than a table.
+existing:
+	@test -f tcgemm/libtcgemm.so || $(python) setup.py -q build_ext --inplace
+	@test -f "$$($(python) -c 'import sysconfig; print("tcgemm/_catalog" + sysconfig.get_config_var("EXT_SUFFIX"))')" \
+	  || $(python) setup.py -q build_catalog 2>/dev/null \
+	  || echo "tcgemm: the catalog module is left out; the rest works without it"
+
+info: $(ready)
+	$(python) setup.py -q build_catalog
+	$(python) -m tcgemm
+
+format: $(ready)
+	$(python) -m ruff check --fix
+	$(python) -m ruff format
+	$(python) -m clang_format -i $(CXX_FILES)
+
+wheel: $(ready)
+	$(python) -m pip wheel --no-build-isolation --no-deps -w dist .
+
+clean:
+	rm -rf build dist *.egg-info tcgemm/*.so
+
+tools:
+	@missing=""; \
+	command -v python3 >/dev/null || missing="$$missing python3"; \
+	python3 -c 'import ensurepip' 2>/dev/null || missing="$$missing python3-venv"; \
+	command -v $${CXX:-g++} >/dev/null || missing="$$missing g++"; \
+	if [ -n "$$missing" ]; then \
+	  echo "tcgemm: this machine lacks$$missing; install with: sudo apt-get install -y$$missing"; \
+	  exit 1; \
+	fi; \
+	if ! python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then \
+	  echo "tcgemm: $$(python3 --version) is too old; put Python 3.11 or later first on PATH"; \
+	  exit 1; \
+	fi
+
+# What pyproject.toml asks for, to build and to test, with the torch that was named.
+.venv/tcgemm-$(TORCH): pyproject.toml | tools
+	test -x .venv/bin/python || python3 -m venv .venv
+	.venv/bin/python -c 'import tomllib; \
+	  project = tomllib.load(open("pyproject.toml", "rb")); \
+	  print(*project["build-system"]["requires"], sep="\n"); \
+	  [print(*names, sep="\n") for names in project["project"]["optional-dependencies"].values()]' \
+	  > .venv/requirements.txt
+	.venv/bin/python -m pip install --quiet --upgrade pip
+	.venv/bin/python -m pip install torch==$(TORCH) -r .venv/requirements.txt
+	rm -f .venv/tcgemm-*
+	touch $@

@@ -1,0 +1,329 @@
+"""Builds the two products: the operator library, by an own ninja file, and the catalog module.
+
+    csrc/{ops,plan,cpu,launch,kernels}/  --ninja-->  tcgemm/libtcgemm.so      no Python, any torch
+    csrc/python + csrc/plan              --ninja-->  tcgemm/_catalog.*.so     pybind11, optional
+
+Why not torch's CUDAExtension: it has no flags per file (wgmma code exists for sm_90a alone, all
+else is also built for sm_80), it links Python, and it wants a GPU or an architecture list. The
+ninja file follows headers (-MD) and flags, so that only what changed is compiled again.
+
+README.md, "Build options", lists the environment variables that are read here.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+
+from setuptools import Command, Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_ext import build_ext
+
+ROOT = Path(__file__).resolve().parent
+sys.path.insert(0, str(ROOT))  # pip runs this file from a folder that is not on the path
+import setup_toolchain as toolchain  # noqa: E402
+
+VERSION = re.search(r'"(.+)"', (ROOT / "tcgemm/version.py").read_text().split("=")[1]).group(1)
+LIBRARY = "tcgemm.libtcgemm"
+CATALOG = "tcgemm._catalog"
+TORCH_TARGET = "0x020b000000000000"  # LibTorch stable ABI of 2.11: one file for every later torch
+CXX_FLAGS = "-std=c++20 -O2 -fPIC -fvisibility=hidden -Wall -Wextra -ffp-contract=off".split()
+NVCC_FLAGS = (
+    "-std=c++20 -O3 --expt-relaxed-constexpr -Xptxas=-v -Xfatbin=-compress-all "
+    "-Xcompiler=-fPIC,-fvisibility=hidden,-Wall"
+).split()
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that decides what is built."""
+
+    cuda: bool
+    why: str
+    torch: toolchain.Torch
+    toolkit: toolchain.Toolkit | None
+    arches: tuple[str, ...]
+    kernels: str
+    cxx: str
+
+    @property
+    def folder(self) -> Path:
+        """Of the objects; a subset of the kernels does not evict those of the full build."""
+        name = "cuda" if self.cuda else "cpu"
+        default = tuple(toolchain.parse_arches(toolchain.DEFAULT_ARCHES))
+        if self.cuda and (self.arches != default or self.kernels):
+            text = ";".join((*self.arches, self.kernels))
+            name += "-" + hashlib.sha256(text.encode()).hexdigest()[:8]
+        if "pip-build-env" in str(self.torch.folder):
+            name += "-isolated"
+        return Path("build") / name
+
+
+def find_config() -> Config:
+    torch = toolchain.find_torch()
+    toolkit, refused = toolchain.find_toolkit(torch.cuda, sys.path, dict(os.environ))
+    force = os.environ.get("TCGEMM_CUDA", "")
+    cuda, why = toolchain.choose_cuda(force, torch.cuda, toolkit, refused)
+    arches = os.environ.get("TORCH_CUDA_ARCH_LIST") or toolchain.DEFAULT_ARCHES
+    return Config(
+        cuda=cuda,
+        why=why,
+        torch=torch,
+        toolkit=toolkit if cuda else None,
+        arches=tuple(toolchain.parse_arches(arches)) if cuda else (),
+        kernels=os.environ.get("TCGEMM_KERNELS", ""),
+        cxx=toolchain.find_tool("CXX", "g++", "sudo apt-get install g++"),
+    )
+
+
+def sources(*folders: str) -> list[str]:
+    """Every C++ and CUDA source under these folders, relative to the checkout."""
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*")]
+    return sorted(str(p.relative_to(ROOT)) for p in paths if p.suffix in (".cpp", ".cu"))
+
+
+def library_sources(config: Config) -> list[str]:
+    """All of csrc but the Python module; a CPU build leaves CUDA's rooms out."""
+    outside = ["csrc/python/"]
+    if not config.cuda:
+        outside += ["csrc/kernels/", "csrc/launch/", "csrc/ops/register_cuda"]
+    elif "9.0a" not in config.arches:
+        outside += ["csrc/kernels/sm90/"]
+    return [name for name in sources("csrc") if not name.startswith(tuple(outside))]
+
+
+def macros(config: Config) -> list[str]:
+    values = {
+        "TCGEMM_VERSION": f'"{VERSION}"',
+        "TCGEMM_CUDA": int(config.cuda),
+        "TCGEMM_KERNELS": f'"{config.kernels}"',
+        "TCGEMM_ARCHES": f'"{",".join(config.arches)}"',
+        "TORCH_TARGET_VERSION": TORCH_TARGET,
+    }
+    if config.toolkit:
+        values["TCGEMM_NVCC"] = f'"{config.toolkit.version}"'
+    return [f"-D{name}={value}" for name, value in values.items()]
+
+
+def cxx_command(config: Config, source: str) -> list[str]:
+    """g++ for one file. Only ops/ sees torch's headers, so the layering holds by construction."""
+    command = [*shlex.split(config.cxx), *CXX_FLAGS, *macros(config), "-Icsrc"]
+    if source.startswith("csrc/cpu/"):
+        command.append("-O3")
+    if source.startswith("csrc/ops/"):
+        include = config.torch.folder / "include"
+        command += ["-isystem", str(include)]
+        command += ["-isystem", str(include / "torch/csrc/api/include")]
+    if source.startswith("csrc/python/"):
+        command += ["-isystem", sysconfig.get_paths()["include"]]
+        if spec := importlib.util.find_spec("pybind11"):
+            command += ["-isystem", str(Path(spec.origin).parent / "include")]
+    if config.toolkit and source.startswith(("csrc/ops/", "csrc/launch/")):
+        command += ["-isystem", str(config.toolkit.home / "include")]
+    return command
+
+
+def nvcc_command(config: Config, source: str) -> list[str]:
+    """nvcc for one file."""
+    toolkit = config.toolkit
+    command = [str(toolkit.nvcc), *NVCC_FLAGS]
+    command += ["-ccbin", shlex.split(config.cxx)[0], *macros(config), "-Icsrc"]
+    if tuple(int(part) for part in toolkit.version.split(".")[:2]) >= (12, 8):
+        command.append("-compress-mode=size")
+    sm90 = source.startswith("csrc/kernels/sm90/")
+    arches = ("9.0a",) if sm90 else config.arches
+    return command + [toolchain.gencode(arch) for arch in arches]
+
+
+def link_command(config: Config, product: Path) -> tuple[list[str], list[str]]:
+    """What stands before and after the objects."""
+    before = [*shlex.split(config.cxx), "-shared", "-s"]
+    if product.name.startswith("_catalog"):
+        return before, []
+    # cudart's own symbols stay inside: another copy in the process must not see them.
+    after = ["-Wl,--exclude-libs,ALL", "-Wl,--no-undefined", f"-L{config.torch.folder / 'lib'}"]
+    after += ["-Wl,--no-as-needed", "-ltorch", "-ltorch_cpu", "-lc10", "-Wl,--as-needed"]
+    if config.toolkit:
+        after += [f"-L{config.toolkit.library_dir}", "-lcudart_static", "-lrt", "-ldl"]
+    return before, [*after, "-lpthread"]
+
+
+def escape(path: Path | str) -> str:
+    return re.sub(r"([$ :])", r"$\1", str(path))
+
+
+def shell(command: list[str]) -> str:
+    """One line for ninja's shell."""
+    return shlex.join(command).replace("$", "$$")
+
+
+def products(config: Config) -> dict[Path, list[str]]:
+    """What is linked from which sources; the module's name is this Python's."""
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    module = [name for name in sources("csrc/python", "csrc/plan") if name.endswith(".cpp")]
+    return {
+        config.folder / "libtcgemm.so": library_sources(config),
+        config.folder / f"_catalog{suffix}": module,
+    }
+
+
+def object_file(config: Config, source: str) -> Path:
+    return config.folder / "obj" / (str(Path(source).relative_to("csrc")) + ".o")
+
+
+def ninja_text(config: Config) -> str:
+    """The ninja file; nvcc runs under the wrapper that reads what ptxas said."""
+    compile_flags = "-MD -MF $out.d -c $in -o $out"
+    wrapper = shell([sys.executable, "setup_toolchain.py"])
+    follow = ["  depfile = $out.d", "  deps = gcc", "  description = $in"]
+    lines = [
+        f"builddir = {escape(config.folder)}",
+        *("rule cpp", f"  command = $cmd {compile_flags}", *follow),
+        *("rule cu", f"  command = {wrapper} $out $cmd {compile_flags}", *follow),
+        *("rule link", "  command = $before $in -o $out $after", "  description = $out"),
+    ]
+    compiled = set()
+    for product, files in products(config).items():
+        for source in files:
+            if source in compiled:
+                continue
+            compiled.add(source)
+            rule = source.rsplit(".", 1)[1]
+            command = nvcc_command if rule == "cu" else cxx_command
+            lines.append(f"build {escape(object_file(config, source))}: {rule} {escape(source)}")
+            lines.append(f"  cmd = {shell(command(config, source))}")
+        objects = " ".join(escape(object_file(config, source)) for source in files)
+        before, after = link_command(config, product)
+        lines.append(f"build {escape(product)}: link {objects}")
+        lines.append(f"  before = {shell(before)}")
+        lines.append(f"  after = {shell(after)}")
+    return "\n".join(lines) + "\n"
+
+
+def run_ninja(config: Config, product: Path) -> Path:
+    """Brings `product` up to date. Builds of one checkout wait for one another."""
+    (ROOT / config.folder).mkdir(parents=True, exist_ok=True)
+    script = config.folder / "build.ninja"
+    jobs = os.environ.get("MAX_JOBS") or str(len(os.sched_getaffinity(0)))
+    with open(ROOT / config.folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        (ROOT / script).write_text(ninja_text(config))
+        command = [toolchain.find_ninja(), "-f", str(script), "-j", jobs, str(product)]
+        done = subprocess.run(command, cwd=ROOT)
+    if done.returncode:
+        raise RuntimeError(f"{product} was not built: the compiler's messages stand above.")
+    return ROOT / product
+
+
+def build_library(config: Config) -> Path:
+    print(f"tcgemm: {'CUDA' if config.cuda else 'CPU'} build ({config.why})")
+    print(f"tcgemm: torch {config.torch.version} in {config.torch.folder}")
+    if config.cuda:
+        print(f"tcgemm: architectures {', '.join(config.arches)}")
+        if "9.0a" not in config.arches:
+            print("tcgemm: 9.0a is not in TORCH_CUDA_ARCH_LIST, so no wgmma kernel is built")
+    if config.kernels:
+        print(f"tcgemm: only the kernels that match {config.kernels!r}")
+    product, files = next(iter(products(config).items()))
+    library = run_ninja(config, product)
+    for source in files:
+        report = ROOT / f"{object_file(config, source)}.ptxas"
+        if report.is_file():
+            for line in toolchain.check_ptxas(report.read_text())[1]:
+                print(f"tcgemm: {line}")
+    print(f"tcgemm: {product}, {library.stat().st_size / 1e6:.1f} MB")
+    return library
+
+
+def build_catalog(config: Config) -> Path | None:
+    """The pybind11 module, or None and one sentence: nothing but tcgemm.info's table needs it."""
+    header = Path(sysconfig.get_paths()["include"]) / "Python.h"
+    try:
+        if importlib.util.find_spec("pybind11") is None:
+            raise RuntimeError("pybind11 is not installed; `pip install pybind11` installs it.")
+        if not header.is_file():
+            raise RuntimeError(
+                f"{header} is missing; `sudo apt-get install python3-dev` brings it."
+            )
+        return run_ninja(config, list(products(config))[1])
+    except RuntimeError as error:
+        print(f"tcgemm: the catalog module is left out, the rest works without it: {error}")
+        return None
+
+
+def install(product: Path, target: Path) -> None:
+    """Replaces the file in one step: a process that has the old one mapped keeps it."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    fresh = target.with_suffix(".new")
+    shutil.copy2(product, fresh)
+    os.replace(fresh, target)
+
+
+class BuildExt(build_ext):
+    """build_ext whose two extensions come from ninja."""
+
+    def get_ext_filename(self, fullname: str) -> str:
+        if fullname.split(".")[-1] == "libtcgemm":
+            return str(Path(*fullname.split("."))) + ".so"
+        return super().get_ext_filename(fullname)
+
+    def run(self) -> None:
+        os.chdir(ROOT)
+        try:
+            self.config = find_config()
+            super().run()
+        except RuntimeError as error:
+            raise SystemExit(f"tcgemm: {error}") from None
+
+    def build_extension(self, ext: Extension) -> None:
+        build = build_library if ext.name == LIBRARY else build_catalog
+        product = build(self.config)
+        if product is not None:
+            install(product, Path(self.get_ext_fullpath(ext.name)))
+
+
+class BuildCatalog(Command):
+    """The catalog module alone, in place, in seconds."""
+
+    user_options: list = []
+
+    def initialize_options(self) -> None: ...
+
+    def finalize_options(self) -> None: ...
+
+    def run(self) -> None:
+        os.chdir(ROOT)
+        try:
+            product = build_catalog(find_config())
+        except RuntimeError as error:
+            raise SystemExit(f"tcgemm: {error}") from None
+        if product is not None:
+            install(product, ROOT / "tcgemm" / product.name)
+
+
+class BdistWheel(bdist_wheel):
+    """One wheel for every Python: the library knows none, and the catalog module is optional."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        return "py3", "none", super().get_tag()[2]
+
+
+if __name__ == "__main__":
+    setup(
+        ext_modules=[Extension(LIBRARY, []), Extension(CATALOG, [], optional=True)],
+        cmdclass={
+            "build_ext": BuildExt,
+            "build_catalog": BuildCatalog,
+            "bdist_wheel": BdistWheel,
+        },
+    )

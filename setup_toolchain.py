@@ -1,0 +1,252 @@
+"""What the build finds on the machine: torch, tools, nvcc, architectures, and what ptxas said.
+
+Run as a script it is the compiler wrapper of the ninja file: it keeps ptxas's report beside the
+object and fails the compilation when a kernel lost its speed silently.
+
+    python setup_toolchain.py OBJECT nvcc ARGUMENTS...
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+DEFAULT_ARCHES = "8.0+PTX;9.0a"
+PIP_TOOLKIT = '"cuda-toolkit[nvcc,crt,nvvm,cccl,cudart]"'
+SPILL_LIMIT = 64  # bytes a kernel; more than that costs more than the registers gain
+# ptxas's "Potential Performance Loss": setmaxnreg ignored (7504, 7505, 7508), wgmma serialised.
+FATAL_CODES = (7504, 7505, 7508, *range(7510, 7517))
+
+
+@dataclass(frozen=True)
+class Torch:
+    """The torch to build against, read from its files: importing it takes seconds."""
+
+    folder: Path
+    version: str
+    cuda: str | None
+
+
+def find_torch() -> Torch:
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        raise RuntimeError(
+            f"torch is not installed for {sys.executable}; install it (pip install torch) and "
+            "build with --no-build-isolation, or run `make build`, which does both in .venv."
+        )
+    facts: dict = {}
+    folder = Path(spec.origin).parent
+    exec((folder / "version.py").read_text(), facts)
+    version = facts["__version__"]
+    if tuple(int(part) for part in version.split(".")[:2]) < (2, 11):
+        raise RuntimeError(
+            f"torch {version} in {folder} is too old: tcgemm needs torch >= 2.11; "
+            "pip install 'torch>=2.11' mends it."
+        )
+    return Torch(folder, str(version), facts["cuda"])
+
+
+def find_tool(variable: str, name: str, install: str) -> str:
+    """A program from an environment variable or the path, or a sentence that says how to get it."""
+    program = os.environ.get(variable) or name
+    if shutil.which(program.split()[0]) is None:
+        raise RuntimeError(f"{program} was not found; `{install}` installs it.")
+    return program
+
+
+def find_ninja() -> str:
+    spec = importlib.util.find_spec("ninja")
+    if spec is not None and spec.origin is not None:
+        import ninja
+
+        return str(Path(ninja.BIN_DIR) / "ninja")
+    return find_tool("NINJA", "ninja", "pip install ninja")
+
+
+@dataclass(frozen=True)
+class Toolkit:
+    """An installed CUDA compiler: its folder, the version it reports, how it was found."""
+
+    home: Path
+    version: str
+    found: str
+
+    @property
+    def major(self) -> int:
+        return int(self.version.split(".")[0])
+
+    @property
+    def nvcc(self) -> Path:
+        return self.home / "bin" / "nvcc"
+
+    @property
+    def library_dir(self) -> Path:
+        """Where libcudart_static.a lies: lib in the pip toolkit, lib64 in the system one."""
+        for folder in ("lib", "lib64", "targets/x86_64-linux/lib"):
+            if (self.home / folder / "libcudart_static.a").is_file():
+                return self.home / folder
+        raise RuntimeError(
+            f"The CUDA toolkit at {self.home} has no libcudart_static.a; install the whole "
+            f"compiler: pip install {PIP_TOOLKIT}."
+        )
+
+
+def nvcc_version(nvcc: Path) -> str | None:
+    """The release that nvcc reports ("13.0.88"), or None where it does not run."""
+    try:
+        text = subprocess.run([nvcc, "--version"], capture_output=True, text=True).stdout
+    except OSError:
+        return None
+    found = re.search(r"\bV(\d+\.\d+(?:\.\d+)?)", text)
+    return found.group(1) if found else None
+
+
+def candidates(major: int | None, search: list[str], environ: dict) -> list[tuple[str, Path]]:
+    """Folders that may hold bin/nvcc, in the order in which they are tried, with a name each."""
+    found = []
+    if environ.get("CUDA_HOME"):
+        found.append(("CUDA_HOME", Path(environ["CUDA_HOME"])))
+    for folder in search:
+        for home in sorted(Path(folder or ".").glob(f"nvidia/cu{major or '*'}")):
+            found.append(("pip", home))
+    on_path = shutil.which("nvcc", path=environ.get("PATH", ""))
+    if on_path:
+        found.append(("PATH", Path(os.path.realpath(on_path)).parent.parent))
+    found.append(("default folder", Path("/usr/local/cuda")))
+    return [(name, home) for name, home in found if (home / "bin" / "nvcc").is_file()]
+
+
+def find_toolkit(
+    torch_cuda: str | None, search: list[str], environ: dict
+) -> tuple[Toolkit | None, list[str]]:
+    """The first nvcc of torch's major version, and a sentence for each one that was refused."""
+    major = int(torch_cuda.split(".")[0]) if torch_cuda else None
+    refused = []
+    for found, home in candidates(major, search, environ):
+        version = nvcc_version(home / "bin" / "nvcc")
+        if version is None:
+            refused.append(f"{home}/bin/nvcc ({found}) does not run.")
+        elif major is not None and int(version.split(".")[0]) != major:
+            refused.append(
+                f"{home}/bin/nvcc ({found}) is CUDA {version}, but torch was built with CUDA "
+                f"{torch_cuda}: a compiler of major version {major} is needed; "
+                f"pip install {PIP_TOOLKIT} brings it."
+            )
+        else:
+            return Toolkit(home, version, found), refused
+    return None, refused
+
+
+def choose_cuda(
+    force: str, torch_cuda: str | None, toolkit: Toolkit | None, refused: list[str]
+) -> tuple[bool, str]:
+    """Whether to build the CUDA kernels, and why; RuntimeError where TCGEMM_CUDA=1 cannot be.
+
+    Never asks for a GPU: the machine that builds need not be the one that runs.
+    """
+    if force not in ("", "0", "1"):
+        raise RuntimeError(f"TCGEMM_CUDA is {force!r}; expected 0 (CPU build) or 1 (CUDA build).")
+    if force == "0":
+        return False, "TCGEMM_CUDA=0"
+    why = " ".join(refused)
+    if toolkit is None:
+        why = why or f"no nvcc was found; pip install {PIP_TOOLKIT} brings one without root."
+        if force == "1":
+            raise RuntimeError(f"TCGEMM_CUDA=1 asks for the CUDA kernels, but {why}")
+        return False, why
+    if torch_cuda is None and force != "1":
+        return False, "this torch is a CPU build (TCGEMM_CUDA=1 builds the CUDA kernels anyway)"
+    return True, f"nvcc {toolkit.version} from {toolkit.found}: {toolkit.home}"
+
+
+def parse_arches(text: str) -> list[str]:
+    """ "8.0+PTX;9.0a" -> ["8.0", "8.0+PTX", "9.0a"]; "8.0@9.0" is 8.0's code, assembled for 9.0."""
+    arches: list[str] = []
+    for entry in re.split(r"[;,\s]+", text.strip()):
+        found = re.fullmatch(r"(\d+)\.(\d)([af]?)(\+PTX|@\d+\.\d[af]?)?", entry)
+        if not found:
+            raise RuntimeError(
+                f"TORCH_CUDA_ARCH_LIST names {entry!r}, which is no architecture; expected "
+                f'entries such as 8.0, 8.0+PTX or 9.0a, for example "{DEFAULT_ARCHES}".'
+            )
+        if int(found.group(1)) < 8:
+            raise RuntimeError(
+                f"TORCH_CUDA_ARCH_LIST names {entry}, but the kernels need compute capability "
+                f'8.0 or later; for example "{DEFAULT_ARCHES}".'
+            )
+        if entry.endswith("+PTX"):
+            arches.append(entry.removesuffix("+PTX"))
+        arches.append(entry)
+    return list(dict.fromkeys(arches))
+
+
+def gencode(arch: str) -> str:
+    """nvcc's flag for one entry of parse_arches."""
+    virtual = arch.split("+")[0].split("@")[0].replace(".", "")
+    if arch.endswith("+PTX"):
+        real = f"compute_{virtual}"
+    else:
+        real = "sm_" + arch.split("@")[-1].replace(".", "")
+    return f"-gencode=arch=compute_{virtual},code={real}"
+
+
+def demangle(symbol: str) -> str:
+    """The kernel's C++ name where c++filt is installed, short enough for one line."""
+    tool = shutil.which("c++filt")
+    if tool:
+        symbol = subprocess.run([tool, symbol], capture_output=True, text=True).stdout.strip()
+    return symbol if len(symbol) <= 160 else symbol[:157] + "..."
+
+
+def check_ptxas(log: str) -> tuple[list[str], list[str]]:
+    """Sentences that fail the build, and sentences that are only reported."""
+    failures, notes = [], []
+    kernel, arch = "", ""
+    for line in log.splitlines():
+        if found := re.search(r"Compiling entry function '(\S+)' for '(\w+)'", line):
+            kernel, arch = found.groups()
+        elif found := re.search(r"Function properties for (\S+)", line):
+            kernel = found.group(1).strip("'")
+        elif found := re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", line):
+            stores, loads = int(found.group(1)), int(found.group(2))
+            if stores or loads:
+                where = f"{demangle(kernel)} ({arch})"
+                what = f"spills registers: {stores} bytes stored, {loads} bytes loaded"
+                if max(stores, loads) > SPILL_LIMIT:
+                    failures.append(f"{where} {what}; the limit is {SPILL_LIMIT} bytes a kernel.")
+                else:
+                    notes.append(f"{where} {what}.")
+        elif (found := re.search(r"\bC(\d{4})\b", line)) and int(found.group(1)) in FATAL_CODES:
+            text = line.split(":", 1)[-1].strip()
+            failures.append(f"ptxas reports a silent loss of speed: {text}")
+    return failures, notes
+
+
+def compile_and_check(target: Path, command: list[str]) -> int:
+    """Runs nvcc, keeps its report in `target`.ptxas, and returns the exit status for ninja."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    Path(f"{target}.ptxas").write_text(done.stdout)
+    if done.returncode:
+        print(done.stdout)
+        return done.returncode
+    failures, _ = check_ptxas(done.stdout)
+    for line in failures:
+        print(f"tcgemm: {line}")
+    if failures:
+        target.unlink(missing_ok=True)
+        return 1
+    noise = r"ptxas info|bytes stack frame|bytes cumulative stack size|^\s*$"
+    for line in done.stdout.splitlines():
+        if not re.search(noise, line):
+            print(line)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(compile_and_check(Path(sys.argv[1]), sys.argv[2:]))
