@@ -1,4 +1,15 @@
 // The definition of the dense product: what every other implementation is compared with.
+//
+//   sum(i, j) = fma(a(i, K-1), b(K-1, j), ... fma(a(i, 1), b(1, j), fma(a(i, 0), b(0, j), +0)))
+//   out       = activation(alpha * sum + beta * c + bias) + residual, rounded to out's type
+//
+// One chain per element, k ascending and never split, each step one fused multiply-add in the
+// accumulator's type: f32 for f16, bf16 and f32 operands, f64 for f64. An f16 accumulator is such
+// an f32 chain that is rounded to f16 after every 16 products and at the end. The epilogue then
+// works in f32 (f64), rounds after each operation, and takes the terms in the order in which they
+// stand above; a term that is absent, and c where beta is 0, is neither read nor added. Every
+// rounding is to nearest even, and a NaN is stored as the positive quiet NaN without payload. So
+// the bits depend on neither the instruction set nor the number of threads.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +27,24 @@ struct Parallel {
               void* context) = nullptr;
 };
 
-// Instruction sets that the library has a version for; the machine's best is taken at run time.
+// Instruction sets that the library has a version for, each with all that the one before it has.
 enum class Isa : std::uint8_t { baseline, avx2, avx512 };
-Isa best_isa();
-const char* name(Isa isa);
 
-// out = activation(alpha * (a @ b) + beta * c + bias) + residual, the same bits on every Isa and for
-// every number of threads. f16 and bf16 accumulate in f32 in ascending k, one fused multiply-add a
-// product; f32 and f64 in their own type; an f16 accumulator is rounded to f16 after every 16 products.
+inline constexpr int kIsas = 3;
+
+constexpr const char* name(Isa isa) {
+  constexpr const char* names[kIsas] = {"baseline", "avx2", "avx512"};
+  return names[static_cast<int>(isa)];
+}
+
+// The best that this machine runs.
+Isa best_isa();
+
+// What gemm uses: TCGEMM_CPU_ISA if it is set when this is first called, else the best. Throws if
+// the variable holds no instruction set's name, or one that this machine does not run.
+Isa active_isa();
+
+// Strides may be anything, also 0 for what is only read; out shares no memory with the rest.
 void gemm(const Problem& problem, const Parallel& parallel);
 void gemm(const Problem& problem, const Parallel& parallel, Isa isa);
 

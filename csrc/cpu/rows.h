@@ -1,0 +1,197 @@
+// Rows in memory, any dtype and stride, to and from the accumulator's type; panels made of such
+// rows.
+//
+// Written once, compiled once per instruction set: baseline.cpp, avx2.cpp and avx512.cpp include
+// this file after their target pragma, and give it a Machine with the two conversions that need
+// one. The anonymous namespace keeps the copies apart: were they one inline function to the linker,
+// it could give the baseline the AVX-512 copy.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+
+#include "core/dtype.h"
+#include "cpu/convert.h"
+
+namespace tcgemm::cpu {
+namespace {
+
+template <class T>
+struct QuadOf {
+  typedef T type __attribute__((vector_size(4 * sizeof(T))));
+};
+template <class T>
+using Quad = typename QuadOf<T>::type;
+
+// Four neighbours in memory. Quads go by reference: a vector wider than the target's registers has
+// no stable calling convention.
+template <class Machine>
+struct Four {
+  static void load(const float* p, Quad<float>& q) { std::memcpy(&q, p, sizeof q); }
+  static void load(const double* p, Quad<double>& q) { std::memcpy(&q, p, sizeof q); }
+  static void load(const Half* p, Quad<float>& q) { Machine::widen(p, q); }
+  static void load(const BFloat16* p, Quad<float>& q) {
+    Quad<std::uint16_t> bits;
+    std::memcpy(&bits, p, sizeof bits);
+    const Quad<std::uint32_t> word = __builtin_convertvector(bits, Quad<std::uint32_t>) << 16;
+    std::memcpy(&q, &word, sizeof q);
+  }
+
+  static void store(const Quad<float>& q, float* p) {
+    const Quad<float> number = without_payload(q);
+    std::memcpy(p, &number, sizeof number);
+  }
+  static void store(const Quad<float>& q, Half* p) {
+    const Quad<float> number = without_payload(q);
+    Machine::narrow(number, p);
+  }
+  static void store(const Quad<float>& q, BFloat16* p) {
+    const Quad<float> number = without_payload(q);
+    Quad<std::uint32_t> word;
+    std::memcpy(&word, &number, sizeof word);
+    word = (word + 0x7fff + (word >> 16 & 1)) >> 16;
+    const Quad<std::uint16_t> bits = __builtin_convertvector(word, Quad<std::uint16_t>);
+    std::memcpy(p, &bits, sizeof bits);
+  }
+
+ private:
+  static Quad<float> without_payload(const Quad<float>& q) {
+    constexpr float nan = std::bit_cast<float>(kNan32);
+    return q == q ? q : Quad<float>{nan, nan, nan, nan};
+  }
+};
+
+template <class Machine, class S, class T>
+concept LoadsFour = requires(const S* p, Quad<T>& q) { Four<Machine>::load(p, q); };
+
+template <class Machine, class T, class S>
+concept StoresFour = requires(S* p, const Quad<T>& q) { Four<Machine>::store(q, p); };
+
+// f(a value of the type that dtype names).
+template <class F>
+void visit(DType dtype, F f) {
+  switch (dtype) {
+    case DType::f16:
+      return f(Half{});
+    case DType::bf16:
+      return f(BFloat16{});
+    case DType::f32:
+      return f(float{});
+    default:
+      return f(double{});
+  }
+}
+
+template <class Machine, class T, class S>
+void load_row(const S* p, std::int64_t stride, std::int64_t n, T* out) {
+  std::int64_t i = 0;
+  if constexpr (LoadsFour<Machine, S, T>) {
+    for (; stride == 1 && i + 4 <= n; i += 4) {
+      Quad<T> q;
+      Four<Machine>::load(p + i, q);
+      std::memcpy(out + i, &q, sizeof q);
+    }
+  }
+  for (; i < n; ++i) out[i] = static_cast<T>(widened(p[i * stride]));
+}
+
+template <class Machine, class T, class S>
+void store_row(const T* values, std::int64_t n, S* p, std::int64_t stride) {
+  std::int64_t i = 0;
+  if constexpr (StoresFour<Machine, T, S>) {
+    for (; stride == 1 && i + 4 <= n; i += 4) {
+      Quad<T> q;
+      std::memcpy(&q, values + i, sizeof q);
+      Four<Machine>::store(q, p + i);
+    }
+  }
+  for (; i < n; ++i) narrow(values[i], p[i * stride]);
+}
+
+// 4 x 4 elements, rows p + i * stride_row, to columns out + k * pitch.
+template <class Machine, class T, class S>
+void transpose_four(const S* p, std::int64_t stride_row, T* out, std::int64_t pitch) {
+  Quad<T> r0, r1, r2, r3;
+  Four<Machine>::load(p, r0);
+  Four<Machine>::load(p + stride_row, r1);
+  Four<Machine>::load(p + 2 * stride_row, r2);
+  Four<Machine>::load(p + 3 * stride_row, r3);
+  const Quad<T> low01 = __builtin_shufflevector(r0, r1, 0, 4, 1, 5);
+  const Quad<T> low23 = __builtin_shufflevector(r2, r3, 0, 4, 1, 5);
+  const Quad<T> high01 = __builtin_shufflevector(r0, r1, 2, 6, 3, 7);
+  const Quad<T> high23 = __builtin_shufflevector(r2, r3, 2, 6, 3, 7);
+  const Quad<T> column0 = __builtin_shufflevector(low01, low23, 0, 1, 4, 5);
+  const Quad<T> column1 = __builtin_shufflevector(low01, low23, 2, 3, 6, 7);
+  const Quad<T> column2 = __builtin_shufflevector(high01, high23, 0, 1, 4, 5);
+  const Quad<T> column3 = __builtin_shufflevector(high01, high23, 2, 3, 6, 7);
+  std::memcpy(out, &column0, sizeof column0);
+  std::memcpy(out + pitch, &column1, sizeof column1);
+  std::memcpy(out + 2 * pitch, &column2, sizeof column2);
+  std::memcpy(out + 3 * pitch, &column3, sizeof column3);
+}
+
+// One panel: rows <= width.
+template <class Machine, class T, class S>
+void pack_panel(const S* p, std::int64_t stride_row, std::int64_t stride_k, std::int64_t rows,
+                std::int64_t depth, int width, T* out) {
+  if (stride_row == 1 || rows == 1) {
+    for (std::int64_t k = 0; k < depth; ++k) {
+      load_row<Machine>(p + k * stride_k, stride_row, rows, out + k * width);
+    }
+  } else {
+    std::int64_t row = 0;
+    if constexpr (LoadsFour<Machine, S, T>) {
+      for (; stride_k == 1 && row + 4 <= rows; row += 4) {
+        const S* four = p + row * stride_row;
+        std::int64_t k = 0;
+        for (; k + 4 <= depth; k += 4) {
+          transpose_four<Machine>(four + k, stride_row, out + k * width + row, width);
+        }
+        for (; k < depth; ++k) load_row<Machine>(four + k, stride_row, 4, out + k * width + row);
+      }
+    }
+    for (; row < rows; ++row) {
+      const S* one = p + row * stride_row;
+      for (std::int64_t k = 0; k < depth; ++k) {
+        out[k * width + row] = static_cast<T>(widened(one[k * stride_k]));
+      }
+    }
+  }
+  for (std::int64_t k = 0; rows < width && k < depth; ++k) {
+    for (std::int64_t row = rows; row < width; ++row) out[k * width + row] = T(0);
+  }
+}
+
+// The entries of Kernels (kernels.h).
+template <class Machine, class T>
+struct Rows {
+  static void pack(DType dtype, const void* data, std::int64_t stride_row, std::int64_t stride_k,
+                   std::int64_t rows, std::int64_t depth, int width, T* panels) {
+    visit(dtype, [&](auto type) {
+      const auto* p = static_cast<const decltype(type)*>(data);
+      for (std::int64_t row = 0; row < rows; row += width) {
+        const std::int64_t count = rows - row < width ? rows - row : width;
+        pack_panel<Machine>(p + row * stride_row, stride_row, stride_k, count, depth, width,
+                            panels + row * depth);
+      }
+    });
+  }
+
+  static void load(DType dtype, const void* data, std::int64_t stride, std::int64_t n, T* out) {
+    visit(dtype, [&](auto type) {
+      load_row<Machine>(static_cast<const decltype(type)*>(data), stride, n, out);
+    });
+  }
+
+  static void store(DType dtype, const T* values, std::int64_t n, void* data, std::int64_t stride) {
+    visit(dtype, [&](auto type) {
+      if constexpr (requires { narrow(*values, type); }) {
+        store_row<Machine>(values, n, static_cast<decltype(type)*>(data), stride);
+      }
+    });
+  }
+};
+
+}  // namespace
+}  // namespace tcgemm::cpu
