@@ -46,7 +46,7 @@ info: $(ready)
 format: $(ready)
 	$(python) -m ruff check --fix
 	$(python) -m ruff format
-	$(python) -m clang_format -i $(CXX_FILES)
+	$(dir $(python))clang-format -i $(CXX_FILES)
 
 wheel: $(ready)
 	$(python) -m pip wheel --no-build-isolation --no-deps -w dist .

@@ -150,9 +150,11 @@ def link_command(config: Config, product: Path) -> tuple[list[str], list[str]]:
     before = [*shlex.split(config.cxx), "-shared", "-s"]
     if product.name.startswith("_catalog"):
         return before, []
-    # cudart's own symbols stay inside: another copy in the process must not see them.
-    after = ["-Wl,--exclude-libs,ALL", "-Wl,--no-undefined", f"-L{config.torch.folder / 'lib'}"]
-    after += ["-Wl,--no-as-needed", "-ltorch", "-ltorch_cpu", "-lc10", "-Wl,--as-needed"]
+    # cudart's own symbols stay inside: another copy in the process must not see them. libstdc++
+    # stands first, since libtorch_cpu exports templates of it that a later torch need not have.
+    after = ["-Wl,--exclude-libs,ALL", "-Wl,--no-undefined", "-lstdc++"]
+    after += [f"-L{config.torch.folder / 'lib'}", "-Wl,--no-as-needed"]
+    after += ["-ltorch", "-ltorch_cpu", "-lc10", "-Wl,--as-needed"]
     if config.toolkit:
         after += [f"-L{config.toolkit.library_dir}", "-lcudart_static", "-lrt", "-ldl"]
     return before, [*after, "-lpthread"]

@@ -222,10 +222,11 @@ def check_ptxas(log: str) -> tuple[list[str], list[str]]:
                     failures.append(f"{where} {what}; the limit is {SPILL_LIMIT} bytes a kernel.")
                 else:
                     notes.append(f"{where} {what}.")
-        elif (found := re.search(r"\bC(\d{4})\b", line)) and int(found.group(1)) in FATAL_CODES:
-            text = line.split(":", 1)[-1].strip()
-            failures.append(f"ptxas reports a silent loss of speed: {text}")
-    return failures, notes
+        elif found := re.search(r"\(C(75\d\d)\) (.*)", line):
+            text = re.sub(r"'(_Z\w+)'", lambda name: demangle(name.group(1)), found.group(2))
+            fatal = int(found.group(1)) in FATAL_CODES
+            (failures if fatal else notes).append(f"ptxas C{found.group(1)}: {text}")
+    return list(dict.fromkeys(failures)), list(dict.fromkeys(notes))
 
 
 def compile_and_check(target: Path, command: list[str]) -> int:
