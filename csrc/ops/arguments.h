@@ -1,0 +1,33 @@
+// The arguments of one call, taken from the dispatcher's stack.
+//
+// The stable ABI hands over a stack of 64-bit words. torch::stable's own conversion leaks every
+// string (torch 2.11) and allocates for every tensor, so the words are read here: each is owned
+// from the moment it is read.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "ops/tensor.h"
+
+namespace tcgemm::ops {
+
+// What the caller asked for: it decides the shapes that are welcome and the words of the errors.
+enum class Op : std::uint8_t { mm, bmm, matmul, addmm, linear, gemm, layout, explain };
+
+struct Arguments {
+  Handle a, b, c, bias, residual, out;
+  std::optional<std::string> activation, kernel, device;
+  std::optional<std::int32_t> out_dtype, acc_dtype;  // torch's numbers
+  double alpha = 1.0;
+  double beta = 1.0;
+};
+
+// `out`: the overload that writes into a tensor of the caller's. The order is that of library.cpp.
+Arguments take(Op op, bool out, std::uint64_t* stack);
+
+// The word that returns a text.
+std::uint64_t give(const std::string& text);
+
+}  // namespace tcgemm::ops

@@ -1,0 +1,103 @@
+// Merges batch dimensions as far as every operand's strides allow.
+//
+//   dimensions, innermost first:   rows | batch -1 | batch -2 | ...
+//   two neighbours merge when, for every operand, outer stride == inner size * inner stride
+//   rows take up batch dimensions that b does not have:  (..., M, K) @ (K, N) is one tall product
+#include "ops/batch.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tcgemm::ops {
+namespace {
+
+std::int64_t batch_stride(const Operand& operand, std::int64_t d, std::int64_t batch_dims) {
+  const std::int64_t at = d - (batch_dims - operand.batch_dims);
+  if (at < 0 || operand.view.sizes[at] == 1) return 0;
+  return operand.view.strides[at];
+}
+
+bool merge(Loop& inner, const Loop& outer) {
+  // Extents and counts stay within the 32 bits that the kernels give them.
+  if (inner.size > INT32_MAX / outer.size) return false;
+  const bool one = inner.size == 1;
+  for (int slot = 0; slot < kSlots && !one; ++slot)
+    if (outer.stride[slot] != inner.size * inner.stride[slot]) return false;
+  if (one) std::copy_n(outer.stride, int(kSlots), inner.stride);
+  inner.size *= outer.size;
+  return true;
+}
+
+// A dimension of size 1 may have any stride, and torch gives it odd ones. The stride is never used
+// as a step, but alignment and leading dimension are judged by it, so it becomes the one that a
+// well-aligned matrix would have: the other dimension's extent, in whole steps of 16 elements.
+void neutral_strides(Matrix& matrix, std::int64_t rows, std::int64_t cols) {
+  const auto pitch = [](std::int64_t size) { return (size + 15) / 16 * 16; };
+  if (cols == 1) matrix.stride_col = rows == 1 || matrix.stride_row != 1 ? 1 : pitch(rows);
+  if (rows == 1) matrix.stride_row = matrix.stride_col == 1 ? pitch(cols) : 1;
+}
+
+Matrix matrix_of(const Operand& operand, const Loop& rows, const Loop& batch, Slot slot) {
+  Matrix matrix;
+  matrix.address = operand.view.address;
+  matrix.dtype = operand.view.dtype;
+  matrix.stride_row = rows.stride[slot];
+  matrix.stride_col = operand.cols == 1 ? 0 : operand.stride_col;
+  matrix.stride_batch = batch.size == 1 ? 0 : batch.stride[slot];
+  return matrix;
+}
+
+}  // namespace
+
+void collapse(const Geometry& g, double alpha, double beta, Products& products) {
+  Loop rows{g.m, {}};
+  for (const Slot slot : {A, C, Bias, Residual, Out}) {
+    const Operand& operand = g.operand[slot];
+    rows.stride[slot] = operand.rows == 1 ? 0 : operand.stride_row;
+  }
+
+  products.loops = 0;
+  for (std::int64_t d = g.batch_dims - 1; d >= 0; --d) {
+    if (g.batch[d] == 1) continue;
+    Loop outer{g.batch[d], {}};
+    for (int slot = 0; slot < kSlots; ++slot)
+      outer.stride[slot] = batch_stride(g.operand[slot], d, g.batch_dims);
+    if (products.loops == 0 && outer.stride[B] == 0 && merge(rows, outer)) continue;
+    if (products.loops > 0 && merge(products.loop[products.loops - 1], outer)) continue;
+    products.loop[products.loops++] = outer;
+  }
+
+  // The longest run is the problem's own batch: the fewest launches.
+  Loop batch{1, {}};
+  if (products.loops > 0) {
+    Loop* const end = products.loop + products.loops;
+    Loop* const longest = std::max_element(
+        products.loop, end, [](const Loop& x, const Loop& y) { return x.size < y.size; });
+    batch = *longest;
+    std::move(longest + 1, end, longest);
+    --products.loops;
+  }
+
+  Problem& p = products.problem;
+  p = Problem{};
+  p.batch = batch.size;
+  p.m = rows.size;
+  p.n = g.n;
+  p.k = g.k;
+  p.a = matrix_of(g.operand[A], rows, batch, A);
+  p.b = matrix_of(g.operand[B], rows, batch, B);
+  p.b.stride_row = g.operand[B].stride_row;
+  p.out = matrix_of(g.operand[Out], rows, batch, Out);
+  neutral_strides(p.a, p.m, p.k);
+  neutral_strides(p.b, p.k, p.n);
+  neutral_strides(p.out, p.m, p.n);
+  if (g.operand[C].view && beta != 0) p.c = matrix_of(g.operand[C], rows, batch, C);
+  if (g.operand[Bias].view) p.bias = matrix_of(g.operand[Bias], rows, batch, Bias);
+  if (g.operand[Residual].view) p.residual = matrix_of(g.operand[Residual], rows, batch, Residual);
+  p.accumulator = g.accumulator;
+  p.activation = g.activation;
+  p.alpha = alpha;
+  p.beta = beta;
+}
+
+}  // namespace tcgemm::ops

@@ -1,0 +1,64 @@
+// Geometry -> Products: one Problem with one batch stride for each operand, and loops around it for
+// what does not fit that form.
+#pragma once
+
+#include <cstdint>
+
+#include "core/problem.h"
+#include "ops/check.h"
+
+namespace tcgemm::ops {
+
+struct Loop {
+  std::int64_t size;
+  std::int64_t stride[kSlots];  // elements; 0 broadcasts
+};
+
+struct Products {
+  Problem problem;  // the first one
+  int loops = 0;
+  Loop loop[kMaxDims];
+
+  std::int64_t count() const {
+    std::int64_t product = 1;
+    for (int i = 0; i < loops; ++i) product *= loop[i].size;
+    return product;
+  }
+};
+
+// Not for an empty result. `out` has its place in g.operand[Out].
+void collapse(const Geometry& g, double alpha, double beta, Products& products);
+
+// The operands of the problem, in the order of Slot; null where there is none.
+inline void matrices(Problem& problem, Matrix* (&found)[kSlots]) {
+  found[A] = &problem.a;
+  found[B] = &problem.b;
+  found[C] = problem.c ? &*problem.c : nullptr;
+  found[Bias] = problem.bias ? &*problem.bias : nullptr;
+  found[Residual] = problem.residual ? &*problem.residual : nullptr;
+  found[Out] = &problem.out;
+}
+
+// Calls run(problem) for each.
+template <class Run>
+void for_each(const Products& products, Run run) {
+  if (products.loops == 0) return run(products.problem);
+  const Problem& first = products.problem;
+  const std::int64_t count = products.count();
+  for (std::int64_t index = 0; index < count; ++index) {
+    Problem problem = first;
+    Matrix* matrix[kSlots];
+    matrices(problem, matrix);
+    std::int64_t rest = index;
+    for (int i = 0; i < products.loops; ++i) {
+      const std::int64_t at = rest % products.loop[i].size;
+      rest /= products.loop[i].size;
+      for (int slot = 0; slot < kSlots; ++slot)
+        if (matrix[slot])
+          matrix[slot]->address += at * products.loop[i].stride[slot] * bytes(matrix[slot]->dtype);
+    }
+    run(problem);
+  }
+}
+
+}  // namespace tcgemm::ops

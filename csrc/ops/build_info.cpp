@@ -1,0 +1,60 @@
+// The build's choices, which reach the code as macros (setup.py), as one line of JSON.
+#include "ops/build_info.h"
+
+#include <string_view>
+
+#include "catalog.h"
+
+#ifndef TCGEMM_NVCC  // a CPU build has none
+#define TCGEMM_NVCC ""
+#endif
+
+namespace tcgemm::ops {
+namespace {
+
+class List {
+ public:
+  void add(std::string_view text) {
+    items_ += items_.empty() ? "\"" : ", \"";
+    items_ += text;
+    items_ += '"';
+  }
+  std::string json() const { return "[" + items_ + "]"; }
+
+ private:
+  std::string items_;
+};
+
+// "13.0.88" -> "13.0"
+std::string cuda_version() {
+  const std::string_view full = TCGEMM_NVCC;
+  if (full.empty()) return "null";
+  return '"' + std::string(full.substr(0, full.find('.', full.find('.') + 1))) + '"';
+}
+
+std::string arches() {
+  List list;
+  for (std::string_view rest = TCGEMM_ARCHES; !rest.empty();) {
+    const std::size_t comma = rest.find(',');
+    list.add(rest.substr(0, comma));
+    rest = comma == std::string_view::npos ? "" : rest.substr(comma + 1);
+  }
+  return list.json();
+}
+
+std::string kernels() {
+  List list;
+  for (const Kernel& kernel : kCatalog)
+    if (TCGEMM_CUDA && built(kernel)) list.add(name(kernel));
+  return list.json();
+}
+
+}  // namespace
+
+std::string build_info() {
+  return "{\"version\": \"" TCGEMM_VERSION "\", \"cuda\": " + cuda_version() +
+         ", \"arches\": " + arches() + ", \"kernels\": " + kernels() +
+         ", \"torch_target\": \"2.11\", \"compiler\": \"g++ " __VERSION__ "\"}";
+}
+
+}  // namespace tcgemm::ops

@@ -1,0 +1,45 @@
+// Every operator's schema, in the order of the README. An `.out` overload returns nothing, because
+// an operator must not return what it mutates; the Python function returns `out`. Tensors stand
+// before the
+// `*`: torch.library registers neither autograd nor vmap for a keyword-only tensor.
+#include <torch/csrc/stable/library.h>
+
+#include <string>
+
+namespace {
+
+using torch::stable::detail::StableLibrary;
+
+void define(StableLibrary& library, const std::string& name, const std::string& arguments) {
+  library.def((name + "(" + arguments + ") -> Tensor").c_str());
+  library.def((name + ".out(" + arguments + ", Tensor(a!) out) -> ()").c_str());
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY(tcgemm, m) {
+  const std::string types = "ScalarType? out_dtype=None, ScalarType? acc_dtype=None";
+  const std::string addends = "Tensor? bias=None, Tensor? residual=None, *, ";
+  const std::string options = "str? activation=None, float alpha=1.0, " + types;
+  const std::string product = "Tensor a, Tensor b, " + addends + options;
+
+  define(m, "mm", product);
+  define(m, "bmm", product);
+  define(m, "matmul", product);
+  define(m, "addmm",
+         "Tensor c, Tensor a, Tensor b, " + addends +
+             "float beta=1.0, float alpha=1.0, str? activation=None, " + types);
+  define(m, "linear", "Tensor x, Tensor weight, " + addends + options);
+  // The general product that the others reduce to; private, without autograd, for calls that need
+  // no gradient. `kernel` restricts the planner to rows of the catalog whose name contains it.
+  define(m, "_gemm",
+         "Tensor a, Tensor b, Tensor? c=None, Tensor? bias=None, Tensor? residual=None, *, "
+         "str? activation=None, float alpha=1.0, float beta=1.0, " +
+             types + ", str? kernel=None");
+
+  const std::string question =
+      "(" + product + ", Tensor? out=None, str? device=None, str? kernel=None) -> str";
+  m.def(("check_layout" + question).c_str());
+  m.def(("explain" + question).c_str());
+  m.def("build_info() -> str");
+}

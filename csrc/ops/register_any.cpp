@@ -1,0 +1,49 @@
+// What is there for every device: explain, check_layout and build_info; and, where no backend
+// computes a product, the sentence that says why (the dispatcher's own lists fifty keys).
+#include "ops/build_info.h"
+#include "ops/dense.h"
+#include "ops/describe.h"
+
+namespace tcgemm::ops {
+namespace {
+
+Handle refuse(Op op, const Arguments& arguments) {
+  Geometry geometry;
+  read_tensors(op, arguments, geometry);  // refuses sparse layouts itself
+  for (const Operand& operand : geometry.operand) {
+    const View& view = operand.view;
+    if (!view || is_cpu(view)) continue;
+    if (is_cuda(view) && !TCGEMM_CUDA)
+      fail(name(op), ": ", view.name, " is on ", device_name(view),
+           ", but this tcgemm was built without CUDA; rebuild it where nvcc and a CUDA build of "
+           "torch are installed, or move the tensors with .cpu().");
+    if (is_meta(view))
+      fail(name(op), ": ", view.name,
+           " is on meta, and only the Python package knows the shapes of "
+           "results without data; import tcgemm first.");
+    if (!is_cuda(view))
+      fail(name(op), ": ", view.name, " is on ", device_name(view),
+           ", but products are computed on cuda and cpu; move the tensors with .to(\"cuda\") or "
+           ".cpu().");
+  }
+  const View& a = geometry.operand[A].view;
+  fail(name(op), ": ", a.name, " is ", type_name(a.type), " on ", device_name(a),
+       ", a kind of tensor that no product takes; pass plain dense tensors, for example ", a.name,
+       ".dequantize() of a quantised one.");
+}
+
+// The default of describe.h: tensors that are on no GPU of this build.
+const Device* no_device(const Arguments&) { return nullptr; }
+
+void build_info_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
+  stack[0] = give(build_info());
+}
+
+}  // namespace
+}  // namespace tcgemm::ops
+
+STABLE_TORCH_LIBRARY_IMPL(tcgemm, CompositeExplicitAutograd, m) {
+  tcgemm::ops::register_dense<tcgemm::ops::refuse>(m);
+  tcgemm::ops::register_describe<tcgemm::ops::no_device>(m);
+  m.impl("build_info", tcgemm::ops::build_info_kernel);
+}

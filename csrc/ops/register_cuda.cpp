@@ -1,0 +1,77 @@
+// The operators for CUDA tensors: plan, workspace, launch. Compiled in CUDA builds only.
+#include "launch/launch.h"
+#include "ops/dense.h"
+#include "ops/describe.h"
+#include "plan/planner.h"
+
+// Lives in torch's CUDA library; weak, so that this library also loads under a torch without CUDA,
+// which never comes here. torch declares it for its own CUDA builds only.
+extern "C" [[gnu::weak]] AOTITorchError aoti_torch_get_current_cuda_stream(
+    std::int32_t device_index, void** stream);
+
+namespace tcgemm::ops {
+namespace {
+
+// Makes a device current for as long as it lives; costs one call where it is current already.
+class DeviceGuard {
+ public:
+  explicit DeviceGuard(std::int32_t index) {
+    std::int32_t current = -1;
+    if (aoti_torch_get_current_device_index(&current) == 0 && current == index) return;
+    if (aoti_torch_create_device_guard(index, &guard_) != 0)
+      fail("tcgemm: torch could not make cuda:", index,
+           " the current device; its message stands on stderr.");
+  }
+  ~DeviceGuard() {
+    if (guard_) aoti_torch_delete_device_guard(guard_);
+  }
+  DeviceGuard(const DeviceGuard&) = delete;
+  DeviceGuard& operator=(const DeviceGuard&) = delete;
+
+ private:
+  DeviceGuardHandle guard_ = nullptr;
+};
+
+void* current_stream(std::int32_t index) {
+  void* stream = nullptr;
+  if (aoti_torch_get_current_cuda_stream == nullptr ||
+      aoti_torch_get_current_cuda_stream(index, &stream) != 0)
+    fail("tcgemm: torch gave no stream of cuda:", index, "; its message stands on stderr.");
+  return stream;
+}
+
+void run(const Products& products, const Geometry& geometry, const Arguments& arguments) {
+  const View& a = geometry.operand[A].view;
+  const Device& device = launch::device(a.device_index);
+  const std::string_view kernel = arguments.kernel ? std::string_view(*arguments.kernel) : "";
+  const DeviceGuard guard(a.device_index);
+  void* const stream = current_stream(a.device_index);
+  for_each(products, [&](const Problem& problem) {
+    const Plan plan = plan::make_plan(problem, device, kernel);
+    // Freed when the launch has been queued: torch gives it out again on the same stream only.
+    Handle workspace;
+    if (plan.workspace > 0) {
+      const std::int64_t bytes = static_cast<std::int64_t>(plan.workspace);
+      workspace = allocate("a workspace", {&bytes, 1}, aoti_torch_dtype_uint8(), a);
+    }
+    launch::launch(problem, plan, workspace ? data(workspace) : nullptr, a.device_index, stream);
+  });
+}
+
+const Device* device_of(const Arguments& arguments) {
+  std::int32_t index = 0;
+  aoti_torch_get_device_index(arguments.a.get(), &index);
+  return &launch::device(index);
+}
+
+Handle product(Op op, const Arguments& arguments) {
+  return dense(op, arguments, Target::cuda, run);
+}
+
+}  // namespace
+}  // namespace tcgemm::ops
+
+STABLE_TORCH_LIBRARY_IMPL(tcgemm, CUDA, m) {
+  tcgemm::ops::register_dense<tcgemm::ops::product>(m);
+  tcgemm::ops::register_describe<tcgemm::ops::device_of>(m);
+}

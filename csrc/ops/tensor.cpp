@@ -1,0 +1,167 @@
+// The calls into torch's C shim that read and create tensors.
+#include "ops/tensor.h"
+
+#include <torch/csrc/stable/c/shim.h>
+
+#include <algorithm>
+
+namespace tcgemm::ops {
+namespace {
+
+// torch gives its numbers through functions, so that they may change; they are asked once.
+struct Type {
+  std::int32_t number;
+  const char* name;
+};
+
+const struct {
+  Type float_types[4] = {{aoti_torch_dtype_float16(), "torch.float16"},
+                         {aoti_torch_dtype_bfloat16(), "torch.bfloat16"},
+                         {aoti_torch_dtype_float32(), "torch.float32"},
+                         {aoti_torch_dtype_float64(), "torch.float64"}};
+  Type others[15] = {{aoti_torch_dtype_float8_e4m3fn(), "torch.float8_e4m3fn"},
+                     {aoti_torch_dtype_float8_e5m2(), "torch.float8_e5m2"},
+                     {aoti_torch_dtype_float8_e4m3fnuz(), "torch.float8_e4m3fnuz"},
+                     {aoti_torch_dtype_float8_e5m2fnuz(), "torch.float8_e5m2fnuz"},
+                     {aoti_torch_dtype_uint8(), "torch.uint8"},
+                     {aoti_torch_dtype_uint16(), "torch.uint16"},
+                     {aoti_torch_dtype_uint32(), "torch.uint32"},
+                     {aoti_torch_dtype_uint64(), "torch.uint64"},
+                     {aoti_torch_dtype_int8(), "torch.int8"},
+                     {aoti_torch_dtype_int16(), "torch.int16"},
+                     {aoti_torch_dtype_int32(), "torch.int32"},
+                     {aoti_torch_dtype_int64(), "torch.int64"},
+                     {aoti_torch_dtype_bool(), "torch.bool"},
+                     {aoti_torch_dtype_complex64(), "torch.complex64"},
+                     {aoti_torch_dtype_complex128(), "torch.complex128"}};
+  std::int32_t strided = aoti_torch_layout_strided();
+  std::int32_t cpu = aoti_torch_device_type_cpu();
+  std::int32_t cuda = aoti_torch_device_type_cuda();
+  std::int32_t meta = aoti_torch_device_type_meta();
+} kTorch;
+
+// The rows of float_types stand in the order of the first DTypes.
+static_assert(int(DType::f16) == 0 && int(DType::bf16) == 1 && int(DType::f32) == 2 &&
+              int(DType::f64) == 3);
+
+void must(AOTITorchError error, const char* call) {
+  if (error != 0) fail("tcgemm: torch's ", call, " failed; its message stands on stderr.");
+}
+
+const char* layout_name(std::int32_t layout) {
+  if (layout == aoti_torch_layout_sparse_coo()) return "torch.sparse_coo";
+  if (layout == aoti_torch_layout_sparse_csr()) return "torch.sparse_csr";
+  if (layout == aoti_torch_layout_sparse_csc()) return "torch.sparse_csc";
+  if (layout == aoti_torch_layout_sparse_bsr()) return "torch.sparse_bsr";
+  if (layout == aoti_torch_layout_sparse_bsc()) return "torch.sparse_bsc";
+  if (layout == aoti_torch_layout__mkldnn()) return "torch._mkldnn";
+  return "one without strides";
+}
+
+}  // namespace
+
+View read(const char* op, const char* name, const Handle& tensor) {
+  View view;
+  view.name = name;
+  if (!tensor) return view;
+  AtenTensorHandle handle = tensor.get();
+  std::int32_t layout = kTorch.strided;
+  must(aoti_torch_get_layout(handle, &layout), "get_layout");
+  if (layout != kTorch.strided)
+    fail(op, ": ", name, " has the layout ", layout_name(layout),
+         ", but every operand must be a dense, strided tensor; pass ", name,
+         ".to_dense(). (2:4 sparse operands are planned.)");
+  must(aoti_torch_get_dtype(handle, &view.type), "get_dtype");
+  must(aoti_torch_get_device_type(handle, &view.device_type), "get_device_type");
+  must(aoti_torch_get_device_index(handle, &view.device_index), "get_device_index");
+  must(aoti_torch_get_dim(handle, &view.dims), "get_dim");
+  // A tensor without dimensions has no sizes to point at; the view must still say that it is there.
+  static const std::int64_t none = 1;
+  view.sizes = view.strides = &none;
+  if (view.dims > kMaxDims)
+    fail(op, ": ", name, " has ", view.dims, " dimensions, but at most ", kMaxDims,
+         " are supported; flatten some of them.");
+  if (view.dims > 0) {
+    std::int64_t* values = nullptr;
+    must(aoti_torch_get_sizes(handle, &values), "get_sizes");
+    view.sizes = values;
+    must(aoti_torch_get_strides(handle, &values), "get_strides");
+    view.strides = values;
+  }
+  view.known = dtype_of(view.type, view.dtype);
+  if (!view.known) return view;  // refused next, and quantised tensors are not to be touched
+  if (view.device_type == kTorch.meta) {
+    // No memory: the offset in the storage stands for the address, so that alignment means
+    // something.
+    std::int64_t offset = 0;
+    must(aoti_torch_get_storage_offset(handle, &offset), "get_storage_offset");
+    view.address = static_cast<std::uintptr_t>(offset * bytes(view.dtype));
+  } else {
+    view.address = reinterpret_cast<std::uintptr_t>(data(tensor));
+  }
+  return view;
+}
+
+bool is_cpu(const View& view) { return view.device_type == kTorch.cpu; }
+bool is_cuda(const View& view) { return view.device_type == kTorch.cuda; }
+bool is_meta(const View& view) { return view.device_type == kTorch.meta; }
+
+std::int32_t type_of(DType dtype) { return kTorch.float_types[static_cast<int>(dtype)].number; }
+
+bool dtype_of(std::int32_t type, DType& dtype) {
+  for (int i = 0; i < 4; ++i) {
+    if (kTorch.float_types[i].number != type) continue;
+    dtype = static_cast<DType>(i);
+    return true;
+  }
+  return false;
+}
+
+std::string type_name(DType dtype) { return kTorch.float_types[static_cast<int>(dtype)].name; }
+
+std::string type_name(std::int32_t type) {
+  for (const Type& known : kTorch.float_types)
+    if (known.number == type) return known.name;
+  for (const Type& known : kTorch.others)
+    if (known.number == type) return known.name;
+  return "of torch's dtype number " + std::to_string(type);
+}
+
+std::string device_name(const View& view) {
+  if (is_cpu(view)) return "cpu";
+  if (is_meta(view)) return "meta";
+  std::string name = "device type " + std::to_string(view.device_type);
+  if (is_cuda(view)) name = "cuda";
+  if (view.device_type == aoti_torch_device_type_xpu()) name = "xpu";
+  if (view.device_type == aoti_torch_device_type_mps()) name = "mps";
+  return name + ":" + std::to_string(view.device_index);
+}
+
+void contiguous_strides(Shape shape, std::int64_t* strides) {
+  std::int64_t stride = 1;
+  for (std::int64_t d = shape.dims - 1; d >= 0; --d) {
+    strides[d] = stride;
+    stride *= std::max<std::int64_t>(shape.sizes[d], 1);
+  }
+}
+
+Handle allocate(const char* what, Shape shape, std::int32_t type, const View& like) {
+  std::int64_t strides[kMaxDims];
+  contiguous_strides(shape, strides);
+  AtenTensorHandle handle = nullptr;
+  if (aoti_torch_empty_strided(shape.dims, shape.sizes, strides, type, like.device_type,
+                               like.device_index, &handle) != 0)
+    fail("tcgemm: torch could not allocate ", what, " of shape ", shape, ", ", type_name(type),
+         ", on ", device_name(like),
+         " (most likely out of memory; torch's message stands on stderr)",
+         "; free memory, or pass a smaller batch.");
+  return Handle(handle);
+}
+
+void* data(const Handle& tensor) {
+  void* pointer = nullptr;
+  must(aoti_torch_get_data_ptr(tensor.get(), &pointer), "get_data_ptr");
+  return pointer;
+}
+
+}  // namespace tcgemm::ops

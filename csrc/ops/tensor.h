@@ -1,0 +1,66 @@
+// torch's tensors, seen through the C shim: owned handles, and what the checks read of each, read
+// once.
+//
+// torch::stable::Tensor is not used: it allocates a control block for each argument, and its
+// creators go through the dispatcher, whose symbols are not part of what the library may need.
+#pragma once
+
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "core/dtype.h"
+#include "ops/sentence.h"
+
+namespace tcgemm::ops {
+
+struct DeleteTensor {
+  void operator()(AtenTensorHandle handle) const { aoti_torch_delete_tensor_object(handle); }
+};
+using Handle = std::unique_ptr<AtenTensorOpaque, DeleteTensor>;
+
+// A tensor of more dimensions is refused; torch's own elementwise kernels stop at the same number.
+inline constexpr int kMaxDims = 64;
+
+struct View {
+  const char* name = "";                  // as the caller knows the argument
+  const std::int64_t* sizes = nullptr;    // null: the argument was not given
+  const std::int64_t* strides = nullptr;  // in elements
+  std::int64_t dims = 0;
+  std::int32_t type = -1;         // torch's number of the dtype
+  DType dtype = DType::f32;       // that dtype, where `known`
+  bool known = false;             // a dtype that some operand of a product may have
+  std::int32_t device_type = -1;  // torch's number of the device type
+  std::int32_t device_index = -1;
+  std::uintptr_t address = 0;
+
+  explicit operator bool() const { return sizes != nullptr; }
+  Shape shape() const { return {sizes, dims}; }
+  bool same_device(const View& other) const {
+    return device_type == other.device_type && device_index == other.device_index;
+  }
+};
+
+// Reads a tensor; an absent one gives an empty view. Refuses what is not a strided tensor, since it
+// has no strides to read. `op` begins the sentence.
+View read(const char* op, const char* name, const Handle& tensor);
+
+bool is_cpu(const View& view);
+bool is_cuda(const View& view);
+bool is_meta(const View& view);
+
+std::int32_t type_of(DType dtype);  // torch's number
+bool dtype_of(std::int32_t type, DType& dtype);
+std::string type_name(std::int32_t type);  // "torch.float16"
+std::string type_name(DType dtype);
+std::string device_name(const View& view);  // "cuda:0"
+
+void contiguous_strides(Shape shape, std::int64_t* strides);
+
+// A new contiguous tensor on the device of `like`. Throws a sentence when memory is short.
+Handle allocate(const char* what, Shape shape, std::int32_t type, const View& like);
+void* data(const Handle& tensor);
+
+}  // namespace tcgemm::ops
