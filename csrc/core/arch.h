@@ -1,4 +1,5 @@
-// What the planner has to know about a GPU, for the one in the machine or for one that is only named.
+// What the planner has to know about a GPU, for the one in the machine or for one that is only
+// named.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +18,12 @@ constexpr bool runs_on(Arch arch, int compute_capability) {
 
 struct Device {
   const char* name = "";
-  int compute_capability = 0;    // 10 * major + minor
+  int compute_capability = 0;  // 10 * major + minor
   int multiprocessors = 0;
   std::int64_t l2_bytes = 0;
-  int shared_bytes = 0;          // largest dynamic shared memory of one block
-  double memory_rate = 0;        // bytes a second, sustained
-  double tensor_rate = 0;        // dense f16/bf16 FLOP a second, sustained
+  int shared_bytes = 0;    // largest dynamic shared memory of one block
+  double memory_rate = 0;  // bytes a second, sustained
+  double tensor_rate = 0;  // dense f16/bf16 FLOP a second, sustained
 };
 
 // H200: measured (device-to-device copy; wgmma chip-wide on random data under the 700 W cap). The

@@ -22,6 +22,7 @@ struct Source {
   std::int64_t stride_col = 0;
   std::int64_t stride_batch = 0;
   DType dtype = DType::f32;
+  bool vector = false;  // 8 neighbours of a row may be read as 16-byte words
 };
 
 // activation(alpha * accumulator + beta * c + bias) + residual -> out, rounded once.
@@ -37,43 +38,44 @@ struct Epilogue {
   std::int64_t out_stride_row = 0;
   std::int64_t out_stride_col = 0;
   std::int64_t out_stride_batch = 0;
+  bool out_vector = false;  // 8 neighbours of a row of `out` may be written as 16-byte words
 };
 
 struct Extent {
   std::int32_t m, n, k, batch;
 };
 
-// How the scheduler walks the result: see tile/scheduler.cuh.
+// How the scheduler walks the result: see tile/scheduler.cuh. tiles_m counts clusters.
 struct Tiling {
   std::int32_t tiles_m, tiles_n, group;
-  std::int64_t total;  // tiles_m * tiles_n * batch, tiles_m rounded up to whole clusters
+  std::int64_t total;  // tiles_m * tiles_n * batch
 };
 
 struct Sm90Params {
   TensorMap a;
   TensorMap b;
-  TensorMap out;       // used where store_tma
+  TensorMap out;  // used where store_tma
   Epilogue epilogue;
   Extent extent;
   Tiling tiling;
-  bool a_batched;      // false: one matrix serves every batch
+  bool a_batched;  // false: one matrix serves every batch
   bool b_batched;
   bool store_tma;
 };
 
 struct Sm80Params {
-  Source a;            // m x k
-  Source b;            // k x n
+  Source a;  // m x k
+  Source b;  // k x n
   Epilogue epilogue;
   Extent extent;
   Tiling tiling;
-  bool a_vector;       // rows (K-major) or columns (MN-major) are read 16 bytes at a time
+  bool a_vector;  // rows (K-major) or columns (MN-major) are read 16 bytes at a time
   bool b_vector;
 };
 
 struct PrepareParams {
-  Source source;       // rows x k
-  void* copy;          // rows x k, K-major
+  Source source;  // rows x k
+  void* copy;     // rows x k, K-major
   std::int64_t rows, k, batch, pitch;
 };
 

@@ -1,4 +1,5 @@
-// What was decided for a Problem: prepare passes, one kernel of the catalog, its grid and workspace.
+// What was decided for a Problem: prepare passes, one kernel of the catalog, its grid and
+// workspace.
 //
 //   Problem --make_plan--> Plan --launch--> [prepare a] [prepare b] kernel
 #pragma once
@@ -13,13 +14,19 @@ namespace tcgemm {
 
 // One pass that copies an operand, any strides, into a K-major matrix with a 16-byte pitch.
 struct Prepare {
-  Matrix source;               // rows x k, as the product reads it: b is seen as n x k
+  Matrix source;  // rows x k, as the product reads it: b is seen as n x k
   std::int64_t rows = 0;
   std::int64_t k = 0;
   std::int64_t batch = 1;
-  std::int64_t pitch = 0;      // elements between rows of the copy
-  std::size_t offset = 0;      // of the copy in the workspace, bytes
+  std::int64_t pitch = 0;  // elements between rows of the copy
+  std::size_t offset = 0;  // of the copy in the workspace, bytes
 };
+
+// The matrix (rows x k) that the product reads after the pass, in a workspace at `address`.
+inline Matrix prepared(const Prepare& pass, std::uintptr_t address) {
+  return {address + pass.offset, pass.source.dtype, pass.pitch, 1,
+          pass.batch == 1 ? 0 : pass.rows * pass.pitch};
+}
 
 enum class Bound : std::uint8_t { compute, memory, launch };
 
@@ -28,19 +35,22 @@ constexpr const char* name(Bound bound) {
 }
 
 struct Plan {
-  int kernel = -1;             // row of the catalog; -1: nothing to launch
-  bool transposed = false;     // the kernel computes out^T = b^T a^T: a column-major result
-  int cluster = 1;             // blocks along m that share b by multicast
-  int grid = 0;                // blocks, persistent for sm90a
-  int group = 8;               // rows of clusters (sm90a) or tiles (sm80) that are walked together
+  int kernel = -1;          // row of the catalog; -1: nothing to launch
+  bool transposed = false;  // the kernel computes out^T = b^T a^T: a column-major result
+  int cluster = 1;          // blocks along m that share b by multicast
+  int grid = 0;             // blocks, persistent for sm90a
+  int group = 8;            // rows of clusters (sm90a) or tiles (sm80) that are walked together
   std::int64_t tiles_m = 0;
   std::int64_t tiles_n = 0;
   std::optional<Prepare> prepare_a;
   std::optional<Prepare> prepare_b;
-  std::size_t workspace = 0;   // bytes
-  bool store_tma = false;      // the epilogue's fast path: stmatrix and TMA store
-  double microseconds = 0;     // estimated, prepare passes included
-  double bytes = 0;            // that have to move through device memory
+  std::size_t workspace = 0;  // bytes
+  bool store_tma = false;     // the epilogue's fast path: stmatrix and TMA store
+  bool vector_a = false;      // sm80: operands are read 16 bytes at a time
+  bool vector_b = false;
+  double waves = 0;         // tiles over multiprocessors
+  double microseconds = 0;  // estimated, prepare passes included
+  double bytes = 0;         // that have to move through device memory
   Bound bound = Bound::launch;
 };
 

@@ -7,8 +7,8 @@
 //   m |  a  |    k |  b  |    m | out |     c, bias, residual: m x n, stride 0 where they broadcast
 //     +-----+      +-----+      +-----+
 //
-// Everything between the accumulator and `out` is computed in the accumulator's type (f32 for an f16
-// accumulator), with one rounding at the end.
+// Everything between the accumulator and `out` is computed in the accumulator's type (f32 for an
+// f16 accumulator), with one rounding at the end.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,9 @@ constexpr const char* name(Activation activation) {
   return names[static_cast<int>(activation)];
 }
 
-// A batch of matrices. Strides are in elements; a stride of 0 broadcasts. For a tensor without storage
-// (meta) `address` is its byte offset in the storage, so that its alignment still means something.
+// A batch of matrices. Strides are in elements; a stride of 0 broadcasts. For a tensor without
+// storage (meta) `address` is its byte offset in the storage, so that its alignment still means
+// something.
 struct Matrix {
   std::uintptr_t address = 0;
   DType dtype = DType::f32;
@@ -45,13 +46,28 @@ constexpr Matrix transposed(Matrix matrix) {
   return matrix;
 }
 
+// Accesses wider than an element, TMA and cp.async alike, want 16-byte addresses.
+inline constexpr std::int64_t kWordBytes = 16;
+
+constexpr bool whole_words(std::int64_t elements, DType type) {
+  return elements * bytes(type) % kWordBytes == 0;
+}
+
+// Can rows x cols of the matrix be read and written in 16-byte words along its rows?
+constexpr bool wide(const Matrix& matrix, std::int64_t rows, std::int64_t cols,
+                    std::int64_t batch) {
+  return (matrix.stride_col == 1 || cols == 1) && matrix.address % kWordBytes == 0 &&
+         (rows == 1 || whole_words(matrix.stride_row, matrix.dtype)) &&
+         (batch == 1 || whole_words(matrix.stride_batch, matrix.dtype));
+}
+
 struct Problem {
   std::int64_t batch = 1;
   std::int64_t m = 0;
   std::int64_t n = 0;
   std::int64_t k = 0;
-  Matrix a;  // m x k
-  Matrix b;  // k x n
+  Matrix a;    // m x k
+  Matrix b;    // k x n
   Matrix out;  // m x n
   std::optional<Matrix> c;
   std::optional<Matrix> bias;
@@ -68,5 +84,18 @@ struct Problem {
   }
   double flops() const { return 2.0 * double(batch) * double(m) * double(n) * double(k); }
 };
+
+// The same product seen from the other side: out^T = b^T a^T.
+inline Problem transposed(const Problem& problem) {
+  Problem other = problem;
+  other.m = problem.n;
+  other.n = problem.m;
+  other.a = transposed(problem.b);
+  other.b = transposed(problem.a);
+  other.out = transposed(problem.out);
+  for (auto option : {&Problem::c, &Problem::bias, &Problem::residual})
+    if (other.*option) other.*option = transposed(*(problem.*option));
+  return other;
+}
 
 }  // namespace tcgemm

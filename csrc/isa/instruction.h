@@ -23,7 +23,8 @@ struct Instruction {
   int n;
   int k;
   int n_step;
-  bool mn_major;  // shared-memory operands may be MN-major (wgmma), or ldmatrix.trans serves them (mma)
+  bool mn_major;  // shared-memory operands may be MN-major (wgmma), or ldmatrix.trans serves them
+                  // (mma)
 };
 
 }  // namespace tcgemm::isa

@@ -1,0 +1,18 @@
+// The doors to the compiled kernels: what launch/ may know of them.
+#pragma once
+
+#include "catalog.h"
+
+namespace tcgemm::kernels {
+
+// The __global__ function of a catalog row, for cudaLaunchKernelExC; nullptr where it was not
+// built. One function a folder and dtype, each in the .cu file that compiles its rows.
+const void* sm90_bf16(int row);
+const void* sm90_f16(int row);
+const void* sm80_bf16(int row);
+const void* sm80_f16(int row);
+
+// rows x k with any strides -> K-major with a pitch (PrepareParams), for elements of 2 bytes.
+const void* prepare();
+
+}  // namespace tcgemm::kernels

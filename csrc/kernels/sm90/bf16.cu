@@ -1,0 +1,12 @@
+// wgmma kernels for bf16 operands: the rows of the catalog that this file compiles.
+#include "kernels/entry.cuh"
+#include "kernels/kernels.h"
+#include "kernels/sm90/kernel.cuh"
+
+namespace tcgemm::kernels {
+
+const void* sm90_bf16(int row) {
+  return find<sm90::Gemm, Sm90Params, Arch::sm90a, DType::bf16>(row);
+}
+
+}  // namespace tcgemm::kernels

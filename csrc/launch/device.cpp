@@ -1,0 +1,70 @@
+// Facts about the GPUs of this machine.
+#include <cuda_runtime.h>
+
+#include <array>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+
+#include "launch/launch.h"
+
+namespace tcgemm::launch {
+namespace {
+
+constexpr int kMaxDevices = 64;
+
+struct Entry {
+  std::once_flag once;
+  std::string name;
+  Device device;
+};
+
+int attribute(cudaDeviceAttr which, int index) {
+  int value = 0;
+  const cudaError_t error = cudaDeviceGetAttribute(&value, which, index);
+  if (error != cudaSuccess)
+    throw std::runtime_error("tcgemm: CUDA device " + std::to_string(index) +
+                             " cannot be asked for its attributes: " + cudaGetErrorString(error) +
+                             "; check nvidia-smi and CUDA_VISIBLE_DEVICES.");
+  return value;
+}
+
+void fill(Entry& entry, int index) {
+  cudaDeviceProp properties{};
+  if (cudaGetDeviceProperties(&properties, index) != cudaSuccess)
+    throw std::runtime_error("tcgemm: there is no CUDA device " + std::to_string(index) + ".");
+  entry.name = properties.name;
+  Device& device = entry.device;
+  device.name = entry.name.c_str();
+  device.compute_capability = 10 * properties.major + properties.minor;
+  device.multiprocessors = properties.multiProcessorCount;
+  device.l2_bytes = properties.l2CacheSize;
+  device.shared_bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, index);
+  // Rates of a GPU that the table does not name: double data rate on the memory bus, and the tensor
+  // cores of its generation at its clock.
+  const double kilohertz = attribute(cudaDevAttrClockRate, index);
+  device.memory_rate = 2.0 * 1e3 * attribute(cudaDevAttrMemoryClockRate, index) *
+                       attribute(cudaDevAttrGlobalMemoryBusWidth, index) / 8 * 0.85;
+  const double fma = properties.major >= 9 ? 2048 : properties.minor == 0 ? 1024 : 512;
+  device.tensor_rate = 2 * fma * device.multiprocessors * kilohertz * 1e3 * 0.8;
+  for (const Device& known : kDevices) {
+    if (entry.name.find(known.name) == std::string::npos) continue;
+    device.memory_rate = known.memory_rate;
+    device.tensor_rate = known.tensor_rate;
+    break;
+  }
+}
+
+}  // namespace
+
+const Device& device(int index) {
+  static std::array<Entry, kMaxDevices> entries;
+  if (index < 0 || index >= kMaxDevices)
+    throw std::runtime_error("tcgemm: CUDA device index " + std::to_string(index) +
+                             " is outside 0.." + std::to_string(kMaxDevices - 1) + ".");
+  Entry& entry = entries[index];
+  std::call_once(entry.once, [&] { fill(entry, index); });
+  return entry.device;
+}
+
+}  // namespace tcgemm::launch

@@ -1,0 +1,66 @@
+#include "launch/tensor_map.h"
+
+#include <cuda.h>
+#include <cudaTypedefs.h>
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+
+namespace tcgemm::launch {
+namespace {
+
+static_assert(sizeof(TensorMap) == sizeof(CUtensorMap));
+
+// From the driver itself, so that the library needs no libcuda to be loaded.
+PFN_cuTensorMapEncodeTiled_v12000 encoder() {
+  static const auto function = [] {
+    void* pointer = nullptr;
+    cudaDriverEntryPointQueryResult result{};
+    cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &pointer, 12000, cudaEnableDefault,
+                                     &result);
+    return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(pointer);
+  }();
+  if (function == nullptr)
+    throw std::runtime_error(
+        "tcgemm: the CUDA driver has no cuTensorMapEncodeTiled, which kernels for Hopper need; "
+        "update it to one for CUDA 12.0 or later.");
+  return function;
+}
+
+}  // namespace
+
+TensorMap tensor_map(const Lines& lines) {
+  const std::uint64_t size = bytes(lines.dtype);
+  // Where there is one line or one matrix, its pitch is never used; the driver still wants a valid
+  // one.
+  const std::uint64_t packed = (lines.inner * size + 15) / 16 * 16;
+  const std::uint64_t pitch = lines.outer == 1 ? packed : lines.pitch * size;
+  const bool batched = lines.batch > 1 && lines.batch_pitch != 0;
+  const cuuint64_t extent[3] = {cuuint64_t(lines.inner), cuuint64_t(lines.outer),
+                                cuuint64_t(batched ? lines.batch : 1)};
+  const cuuint64_t strides[2] = {pitch, batched ? lines.batch_pitch * size : pitch};
+  const cuuint32_t box[3] = {cuuint32_t(lines.box_inner), cuuint32_t(lines.box_outer), 1};
+  const cuuint32_t steps[3] = {1, 1, 1};
+  const CUtensorMapDataType type = lines.dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                                              : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+  CUtensorMap map;
+  const CUresult status =
+      encoder()(&map, type, 3, reinterpret_cast<void*>(lines.address), extent, strides, box, steps,
+                CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (status != CUDA_SUCCESS)
+    throw std::runtime_error(
+        "tcgemm: the driver refused a tensor map (error " + std::to_string(int(status)) + ") of " +
+        std::to_string(lines.inner) + " x " + std::to_string(lines.outer) + " x " +
+        std::to_string(lines.batch) + " elements, pitch " + std::to_string(lines.pitch) +
+        ", batch pitch " + std::to_string(lines.batch_pitch) +
+        "; this is a defect of tcgemm's planner: please report the shapes and strides.");
+  TensorMap result;
+  std::memcpy(&result, &map, sizeof result);
+  return result;
+}
+
+}  // namespace tcgemm::launch

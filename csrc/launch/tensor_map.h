@@ -1,0 +1,24 @@
+// Tensor maps for TMA: matrices in batches as rank-3 tensors {inner, outer, batch}, 128-byte
+// swizzle.
+#pragma once
+
+#include <cstdint>
+
+#include "core/params.h"
+#include "core/problem.h"
+
+namespace tcgemm::launch {
+
+// One matrix per batch in lines of `inner` neighbouring elements; the box is what one copy moves.
+struct Lines {
+  std::uintptr_t address;
+  DType dtype;
+  std::int64_t inner, outer, batch;  // elements, lines, matrices
+  std::int64_t pitch, batch_pitch;   // elements; batch_pitch 0: one matrix serves every batch
+  int box_inner, box_outer;
+};
+
+// Throws std::runtime_error where the driver refuses the map.
+TensorMap tensor_map(const Lines& lines);
+
+}  // namespace tcgemm::launch

@@ -1,0 +1,85 @@
+#include "plan/operand.h"
+
+#include <algorithm>
+
+namespace tcgemm::plan {
+namespace {
+
+constexpr double kPrepareLaunch = 2.5;  // microseconds
+constexpr double kStridedReads = 4.0;   // a strided source moves a sector for every element
+constexpr double kMemoryShare = 0.75;   // of the copy rate that a transposing copy reaches
+
+int alignment_of(std::uintptr_t address) {
+  int alignment = 1;
+  while (alignment < 256 && address % (2 * alignment) == 0) alignment *= 2;
+  return alignment;
+}
+
+Obstacle obstacle(const Operand& operand, std::int64_t lines, std::int64_t pitch) {
+  const Matrix& matrix = operand.matrix;
+  if (matrix.address % kWordBytes != 0) return Obstacle::base;
+  if (lines > 1 && pitch == 0) return Obstacle::zero_pitch;
+  if (lines > 1 && !whole_words(pitch, matrix.dtype)) return Obstacle::pitch;
+  if (operand.batch > 1 && !whole_words(matrix.stride_batch, matrix.dtype))
+    return Obstacle::batch_pitch;
+  return Obstacle::none;
+}
+
+}  // namespace
+
+Operand operand_a(const Problem& problem) {
+  return {'a', problem.a, problem.m, problem.k, problem.batch};
+}
+
+Operand operand_b(const Problem& problem) {
+  return {'b', transposed(problem.b), problem.n, problem.k, problem.batch};
+}
+
+Reading read(const Operand& operand) {
+  const Matrix& matrix = operand.matrix;
+  Reading reading;
+  reading.alignment = alignment_of(matrix.address);
+  // The stride of a dimension of size 1 says nothing: both majors may fit, and the readable one is
+  // taken.
+  const bool k_major = matrix.stride_col == 1 || operand.k <= 1;
+  const bool mn_major = matrix.stride_row == 1 || operand.rows <= 1;
+  const Obstacle as_k = obstacle(operand, operand.rows, matrix.stride_row);
+  const Obstacle as_mn = obstacle(operand, operand.k, matrix.stride_col);
+  if (k_major && (as_k == Obstacle::none || !mn_major || as_mn != Obstacle::none)) {
+    reading.pitch = matrix.stride_row;
+    reading.obstacle = as_k;
+  } else if (mn_major) {
+    reading.major = Major::MN;
+    reading.pitch = matrix.stride_col;
+    reading.obstacle = as_mn;
+  } else {
+    reading.strided = true;
+    reading.pitch = matrix.stride_row;
+    reading.obstacle = Obstacle::strided;
+  }
+  return reading;
+}
+
+Prepare prepare(const Operand& operand) {
+  Prepare pass;
+  pass.source = operand.matrix;
+  pass.rows = operand.rows;
+  pass.k = operand.k;
+  // A broadcast matrix is copied once.
+  pass.batch = operand.matrix.stride_batch == 0 ? 1 : operand.batch;
+  const std::int64_t word = kWordBytes / bytes(operand.matrix.dtype);
+  pass.pitch = (operand.k + word - 1) / word * word;
+  return pass;
+}
+
+std::size_t bytes(const Prepare& pass) {
+  return std::size_t(pass.batch) * pass.rows * pass.pitch * bytes(pass.source.dtype);
+}
+
+double cost(const Prepare& pass, const Reading& reading, const Device& device) {
+  const double out = double(bytes(pass));
+  const double in = out * (reading.strided ? kStridedReads : 1.0);
+  return kPrepareLaunch + (in + out) / (device.memory_rate * kMemoryShare) * 1e6;
+}
+
+}  // namespace tcgemm::plan

@@ -1,0 +1,50 @@
+// How a kernel can read an operand: the one analysis that the planner, check_layout and explain
+// share.
+//
+// Both operands are seen from k: a as m x k, b as n x k ("rows" are m or n). An operand is
+//   K-major   where neighbours along k are neighbours in memory,
+//   MN-major  where neighbours along m (n) are,
+//   strided   where neither: a slice with a step, or an expanded dimension.
+#pragma once
+
+#include <cstdint>
+
+#include "core/arch.h"
+#include "core/plan.h"
+#include "core/problem.h"
+
+namespace tcgemm::plan {
+
+struct Operand {
+  char label = 'a';
+  Matrix matrix;  // stride_row: along m or n, stride_col: along k
+  std::int64_t rows = 0;
+  std::int64_t k = 0;
+  std::int64_t batch = 1;
+};
+
+// Why TMA, and 16-byte loads, cannot read an operand as it is.
+enum class Obstacle : std::uint8_t { none, strided, base, pitch, batch_pitch, zero_pitch };
+
+struct Reading {
+  bool strided = false;
+  Major major = Major::K;  // of the operand in memory; K where strided
+  std::int64_t pitch = 0;  // elements between lines (rows of a K-major, k of an MN-major operand)
+  int alignment = 0;       // bytes, of the base address, at most 256
+  Obstacle obstacle = Obstacle::none;
+
+  // TMA and cp.async want the same: a 16-byte base, and lines that start at multiples of 16 bytes.
+  bool direct() const { return obstacle == Obstacle::none; }
+};
+
+Operand operand_a(const Problem& problem);
+Operand operand_b(const Problem& problem);
+Reading read(const Operand& operand);
+
+// The copy that makes any operand K-major with a 16-byte pitch; its offset is the planner's to set.
+Prepare prepare(const Operand& operand);
+std::size_t bytes(const Prepare& pass);
+// Microseconds it takes: bytes in and out, and its launch.
+double cost(const Prepare& pass, const Reading& reading, const Device& device);
+
+}  // namespace tcgemm::plan

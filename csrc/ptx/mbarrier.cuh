@@ -1,0 +1,52 @@
+// mbarrier: arrival counts and transaction bytes (PTX ISA 9.7.13.15). Addresses are 32-bit shared
+// ones.
+#pragma once
+
+#include <cstdint>
+
+namespace tcgemm::ptx {
+
+__device__ inline std::uint32_t shared_address(const void* pointer) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+__device__ inline void mbarrier_init(std::uint32_t barrier, std::uint32_t count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count));
+}
+
+// One arrival that also announces how many bytes will land in this block.
+__device__ inline void mbarrier_arrive_expect(std::uint32_t barrier, std::uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+
+// Arrives in block `rank` of the cluster. Relaxed: the consumers only read, and wgmma has been
+// waited for; .release would cost a MEMBAR.ALL.GPU in every k-step (0.70 of the rate).
+__device__ inline void mbarrier_arrive_remote(std::uint32_t barrier, std::uint32_t rank) {
+  asm volatile(
+      "{\n.reg .b32 remote;\n"
+      "mapa.shared::cluster.u32 remote, %0, %1;\n"
+      "mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [remote];\n}\n" ::"r"(barrier),
+      "r"(rank)
+      : "memory");
+}
+
+__device__ inline bool mbarrier_try_wait(std::uint32_t barrier, std::uint32_t parity) {
+  std::uint32_t done;
+  asm volatile(
+      "{\n.reg .pred p;\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, p;\n}\n"
+      : "=r"(done)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return done != 0;
+}
+
+// try_wait gives up after a time the hardware chooses, so it is asked again.
+__device__ inline void mbarrier_wait(std::uint32_t barrier, std::uint32_t parity) {
+  while (!mbarrier_try_wait(barrier, parity)) {
+  }
+}
+
+}  // namespace tcgemm::ptx

@@ -1,0 +1,35 @@
+// The accumulators of one warp: 16 rows x n columns as the tensor cores leave them. wgmma's m64nN
+// and mma.sync's m16n8 share the map, so the epilogue serves both:
+//
+//   lane = 4 * g + t; block j of 8 columns:   row g     : columns 8j + 2t, 8j + 2t + 1     (half 0)
+//                                             row g + 8 : the same columns                 (half 1)
+//
+// f32 accumulators take a register an element, f16 ones a register a pair.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "core/dtype.h"
+#include "ptx/convert.cuh"
+
+namespace tcgemm::tile {
+
+template <DType kAccumulator>
+using Register = std::conditional_t<kAccumulator == DType::f32, float, std::uint32_t>;
+
+// Registers a thread for 16 rows a warp x n columns.
+template <DType kAccumulator>
+constexpr int registers(int n) {
+  return n * bytes(kAccumulator) / 8;
+}
+
+__device__ inline float2 pair(const float* fragment, int block, int half) {
+  return {fragment[4 * block + 2 * half], fragment[4 * block + 2 * half + 1]};
+}
+
+__device__ inline float2 pair(const std::uint32_t* fragment, int block, int half) {
+  return ptx::unpack_f16(fragment[2 * block + half]);
+}
+
+}  // namespace tcgemm::tile
