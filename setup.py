@@ -27,6 +27,7 @@ from pathlib import Path
 
 from setuptools import Command, Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build import build
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
@@ -228,6 +229,9 @@ def run_ninja(config: Config, product: Path) -> Path:
 
 
 def build_library(config: Config) -> Path:
+    if prebuilt := os.environ.get("TCGEMM_PREBUILT"):
+        print(f"tcgemm: the library is {prebuilt}, nothing is compiled (TCGEMM_PREBUILT)")
+        return Path(prebuilt)
     print(f"tcgemm: {'CUDA' if config.cuda else 'CPU'} build ({config.why})")
     print(f"tcgemm: torch {config.torch.version} in {config.torch.folder}")
     if config.cuda:
@@ -269,6 +273,14 @@ def install(product: Path, target: Path) -> None:
     fresh = target.with_suffix(".new")
     shutil.copy2(product, fresh)
     os.replace(fresh, target)
+
+
+class Build(build):
+    """build without what an earlier build left: a module that was deleted is not packed again."""
+
+    def run(self) -> None:
+        shutil.rmtree(self.build_lib, ignore_errors=True)
+        super().run()
 
 
 class BuildExt(build_ext):
@@ -324,6 +336,7 @@ if __name__ == "__main__":
     setup(
         ext_modules=[Extension(LIBRARY, []), Extension(CATALOG, [], optional=True)],
         cmdclass={
+            "build": Build,
             "build_ext": BuildExt,
             "build_catalog": BuildCatalog,
             "bdist_wheel": BdistWheel,

@@ -183,6 +183,8 @@ def parse_arches(text: str) -> list[str]:
         if entry.endswith("+PTX"):
             arches.append(entry.removesuffix("+PTX"))
         arches.append(entry)
+    # Every GPU of compute capability 9.0 runs 9.0a's code, and wgmma exists nowhere else.
+    arches = ["9.0a" if arch == "9.0" else arch for arch in arches]
     return list(dict.fromkeys(arches))
 
 

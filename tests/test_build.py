@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import torch
 
-import tcgemm
+from tcgemm import _library
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 import setup_toolchain as toolchain  # noqa: E402
 
-LIBRARY = Path(os.environ.get("TCGEMM_LIBRARY") or Path(tcgemm.__file__).parent / "libtcgemm.so")
+LIBRARY = _library.path()
 LIMIT = 24e6
 
 CLEAN = """\
@@ -115,7 +115,7 @@ def test_broken_library_names_torch_the_file_and_the_mend(tmp_path):
     assert last.startswith("ImportError: ")
     assert torch.__version__ in last
     assert str(junk) in last
-    assert "make build" in last
+    assert "setup.py build_ext --inplace" in last
 
 
 # Where nvcc comes from.
@@ -197,6 +197,7 @@ def test_forced_cuda_build_without_nvcc_says_why():
         ("8.0 9.0a", ["8.0", "9.0a"]),
         ("8.0;8.0+PTX", ["8.0", "8.0+PTX"]),
         ("8.0@9.0", ["8.0@9.0"]),
+        ("8.6 9.0 10.0+PTX", ["8.6", "9.0a", "10.0", "10.0+PTX"]),
     ],
 )
 def test_architecture_list(text, arches):
