@@ -26,10 +26,13 @@ Handle refuse(Op op, const Arguments& arguments) {
            ", but products are computed on cuda and cpu; move the tensors with .to(\"cuda\") or "
            ".cpu().");
   }
-  const View& a = geometry.operand[A].view;
-  fail(name(op), ": ", a.name, " is ", type_name(a.type), " on ", device_name(a),
-       ", a kind of tensor that no product takes; pass plain dense tensors, for example ", a.name,
-       ".dequantize() of a quantised one.");
+  // What is left are quantised tensors: strided, on the CPU, and of a dtype without a number here.
+  const View* view = &geometry.operand[A].view;
+  for (const Operand& operand : geometry.operand)
+    if (operand.view && !operand.view.known) view = &operand.view;
+  fail(name(op), ": ", view->name, " is ", type_name(view->type),
+       ", and no product takes such a tensor; pass ", view->name,
+       ".dequantize() if it is quantised, or a plain dense tensor.");
 }
 
 // The default of describe.h: tensors that are on no GPU of this build.
