@@ -38,6 +38,7 @@ VERSION = re.search(r'"(.+)"', (ROOT / "tcgemm/version.py").read_text().split("=
 LIBRARY = "tcgemm.libtcgemm"
 CATALOG = "tcgemm._catalog"
 TORCH_TARGET = "0x020b000000000000"  # LibTorch stable ABI of 2.11: one file for every later torch
+EXPORTS = "csrc/exports.map"
 CXX_FLAGS = "-std=c++20 -O2 -fPIC -fvisibility=hidden -Wall -Wextra -ffp-contract=off".split()
 NVCC_FLAGS = (
     "-std=c++20 -O3 --expt-relaxed-constexpr -Xptxas=-v -Xfatbin=-compress-all "
@@ -151,9 +152,10 @@ def link_command(config: Config, product: Path) -> tuple[list[str], list[str]]:
     before = [*shlex.split(config.cxx), "-shared", "-s"]
     if product.name.startswith("_catalog"):
         return before, []
-    # cudart's own symbols stay inside: another copy in the process must not see them. libstdc++
-    # stands first, since libtorch_cpu exports templates of it that a later torch need not have.
-    after = ["-Wl,--exclude-libs,ALL", "-Wl,--no-undefined", "-lstdc++"]
+    # Nothing is exported: registration runs when the file is loaded, and cudart and the templates
+    # of libstdc++ must not meet another copy. libstdc++ stands before torch, since libtorch_cpu
+    # exports templates of it that a later torch need not have.
+    after = [f"-Wl,--version-script={EXPORTS}", "-Wl,--no-undefined", "-lstdc++"]
     after += [f"-L{config.torch.folder / 'lib'}", "-Wl,--no-as-needed"]
     after += ["-ltorch", "-ltorch_cpu", "-lc10", "-Wl,--as-needed"]
     if config.toolkit:
@@ -207,7 +209,7 @@ def ninja_text(config: Config) -> str:
             lines.append(f"  cmd = {shell(command(config, source))}")
         objects = " ".join(escape(object_file(config, source)) for source in files)
         before, after = link_command(config, product)
-        lines.append(f"build {escape(product)}: link {objects}")
+        lines.append(f"build {escape(product)}: link {objects} | {EXPORTS}")
         lines.append(f"  before = {shell(before)}")
         lines.append(f"  after = {shell(after)}")
     return "\n".join(lines) + "\n"

@@ -1,6 +1,6 @@
 """What is installed, what runs on this machine, and why the rest does not.
 
-    catalog() instructions() devices() plan(...)    the C++ tables and the planner, by tcgemm._catalog
+    catalog() instructions() devices() plan(...)    the C++ tables and the planner (_catalog)
     build()                                         what went into the library that is loaded
     support() support_table() report()              the same for people
 
@@ -172,10 +172,14 @@ def _support_lines() -> list[str]:
         cell = "yes" if row.runs else f"no {marks.get(row.why, '')}"
         cells.setdefault((row.dtype, row.accumulator), {})[row.place] = cell
     places = {"CPU": "CPU", **{arch: f"GPU, {FAMILIES[arch]}" for arch in GPUS}}
-    lines = [f"  {'operands':10}{'accumulator':13}" + "".join(f"{p:16}" for p in places.values())]
-    for (dtype, accumulator), row in cells.items():
-        line = f"  {dtype:10}{accumulator:13}" + "".join(f"{row[place]:16}" for place in places)
-        lines.append(line.rstrip())
+
+    def line(*words: str) -> str:
+        dtype, accumulator, *rest = words
+        return f"  {dtype:10}{accumulator:13}{''.join(f'{word:16}' for word in rest)}".rstrip()
+
+    lines = [line("operands", "accumulator", *places.values())]
+    for types, row in cells.items():
+        lines.append(line(*types, *(row[place] for place in places)))
     lines += [f"  {mark} {why}" for why, mark in marks.items()]
     lines.append("  planned: fp8, int8, tf32, fp32 on tensor cores, 2:4 sparse")
     return lines
