@@ -8,8 +8,7 @@
 namespace tcgemm::ops {
 namespace {
 
-// Words from left to right. An optional value is null or a pointer to a word that is ours to
-// delete.
+// Words from left to right. An optional value is null or points to a word that is ours to delete.
 class Stack {
  public:
   explicit Stack(std::uint64_t* words) : next_(words) {}

@@ -106,7 +106,7 @@ void read_tensors(Op op, const Arguments& arguments, Geometry& g) {
   g.operand[C].view = read(name(op), "c", arguments.c);
   g.operand[Bias].view = read(name(op), "bias", arguments.bias);
   g.operand[Residual].view = read(name(op), "residual", arguments.residual);
-  g.operand[Out].view = read(name(op), "out", arguments.out);
+  g.operand[Out].view = read(name(op), "out", arguments.out, true);
 }
 
 void check_types(Op op, const Arguments& arguments, Target target, Geometry& g) {

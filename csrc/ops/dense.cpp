@@ -11,7 +11,7 @@ Handle dense(Op op, const Arguments& arguments, Target target, Run run) {
     result = allocate("the result", geometry.shape(), type_of(geometry.out_dtype),
                       geometry.operand[A].view);
     Operand& out = geometry.operand[Out];
-    out.view = read(name(op), "out", result);
+    out.view = read(name(op), "out", result, true);
     place(out, geometry.shows_rows, geometry.shows_cols);
   }
   if (geometry.empty()) return result;

@@ -38,28 +38,16 @@ void imagine_out(Geometry& g, std::int64_t* strides) {
 // What the planner's text cannot know: how the call became one problem, and where it would run.
 std::string notes(const Geometry& g, const Products& products, const Device& device) {
   std::string text;
-  if (products.problem.m != g.m) {
-    append(text, "\nBatch: b serves every batch, so the batch dimensions and the ");
-    append(text, g.m);
-    append(text, " rows of a are one dimension of ");
-    append(text, products.problem.m);
-    append(text, " rows.");
-  }
-  if (products.count() > 1) {
-    append(text, "\nBatch: the strides of the batch dimensions ");
-    append(text, Shape{g.batch, g.batch_dims});
-    append(text, " do not merge, so ");
-    append(text, products.count());
-    append(text,
-           " products like this one run one after another; contiguous operands would be one.");
-  }
-  if (is_cpu(g.operand[A].view)) {
-    append(text,
-           "\nThese tensors are on the CPU, where the CPU implementation runs; the above is ");
-    append(text, "what would happen on one ");
-    append(text, device.name);
-    append(text, ".");
-  }
+  if (products.problem.m != g.m)
+    text += join("\n  batch         b serves every batch: the batch dimensions and the ", g.m,
+                 " rows of a are one dimension of ", products.problem.m, " rows");
+  if (products.count() > 1)
+    text += join("\n  batch         the strides of the batch dimensions ",
+                 Shape{g.batch, g.batch_dims}, " do not merge, so ", products.count(),
+                 " products like this run one after another; contiguous operands would be one");
+  if (is_cpu(g.operand[A].view))
+    text += join("\nThese tensors are on the CPU, where the CPU implementation runs; ",
+                 "the above is what one ", device.name, " would do.");
   return text;
 }
 
@@ -71,11 +59,9 @@ std::string describe(Op op, const Arguments& arguments, DeviceOf device_of) {
   const Device& device = choose_device(op, arguments, device_of);
   std::int64_t strides[kMaxDims];
   if (!arguments.out) imagine_out(geometry, strides);
-  if (geometry.empty()) {
-    std::string text = "The result is empty, of shape ";
-    append(text, geometry.shape());
-    return text + ": nothing is launched.";
-  }
+  if (geometry.empty())
+    return join(name(op), ": the result is empty, of shape ", geometry.shape(),
+                "; nothing is launched.");
   Products products;
   collapse(geometry, arguments.alpha, arguments.beta, products);
   const std::string_view kernel = arguments.kernel ? std::string_view(*arguments.kernel) : "";

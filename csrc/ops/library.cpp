@@ -1,7 +1,6 @@
-// Every operator's schema, in the order of the README. An `.out` overload returns nothing, because
-// an operator must not return what it mutates; the Python function returns `out`. Tensors stand
-// before the
-// `*`: torch.library registers neither autograd nor vmap for a keyword-only tensor.
+// Every operator's schema, in the order of the README. An `.out` overload returns nothing: an
+// operator must not return what it mutates; the Python function returns `out`. Tensors stand before
+// the `*`, since torch.library registers neither autograd nor vmap for a keyword-only tensor.
 #include <torch/csrc/stable/library.h>
 
 #include <string>

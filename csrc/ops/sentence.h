@@ -1,9 +1,7 @@
-// Errors are sentences: every refusal of csrc/ops goes through fail(), which glues its parts
-// together.
+// Errors are sentences: every refusal of csrc/ops goes through fail(), which joins its parts.
 //
 // std::runtime_error reaches Python as RuntimeError with the text unchanged, as torch.mm's errors
-// do (STD_TORCH_CHECK would put a file and a line in front). Nothing here runs unless something is
-// wrong.
+// do (STD_TORCH_CHECK would put a file and a line in front). Nothing here runs in a correct call.
 #pragma once
 
 #include <cstdint>
@@ -31,10 +29,15 @@ inline void append(std::string& text, Shape shape) {
 }
 
 template <class... Parts>
-[[noreturn, gnu::cold, gnu::noinline]] void fail(const Parts&... parts) {
+[[gnu::noinline]] std::string join(const Parts&... parts) {
   std::string text;
   (append(text, parts), ...);
-  throw std::runtime_error(text);
+  return text;
+}
+
+template <class... Parts>
+[[noreturn, gnu::cold, gnu::noinline]] void fail(const Parts&... parts) {
+  throw std::runtime_error(join(parts...));
 }
 
 }  // namespace tcgemm::ops

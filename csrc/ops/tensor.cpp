@@ -60,7 +60,7 @@ const char* layout_name(std::int32_t layout) {
 
 }  // namespace
 
-View read(const char* op, const char* name, const Handle& tensor) {
+View read(const char* op, const char* name, const Handle& tensor, bool written) {
   View view;
   view.name = name;
   if (!tensor) return view;
@@ -91,13 +91,17 @@ View read(const char* op, const char* name, const Handle& tensor) {
   view.known = dtype_of(view.type, view.dtype);
   if (!view.known) return view;  // refused next, and quantised tensors are not to be touched
   if (view.device_type == kTorch.meta) {
-    // No memory: the offset in the storage stands for the address, so that alignment means
-    // something.
+    // No memory: the offset in the storage stands for the address, which is asked for alignment.
     std::int64_t offset = 0;
     must(aoti_torch_get_storage_offset(handle, &offset), "get_storage_offset");
     view.address = static_cast<std::uintptr_t>(offset * bytes(view.dtype));
   } else {
-    view.address = reinterpret_cast<std::uintptr_t>(data(tensor));
+    const void* pointer = nullptr;
+    if (written)
+      pointer = data(tensor);
+    else
+      must(torch_get_const_data_ptr(handle, &pointer), "get_const_data_ptr");
+    view.address = reinterpret_cast<std::uintptr_t>(pointer);
   }
   return view;
 }
@@ -160,7 +164,7 @@ Handle allocate(const char* what, Shape shape, std::int32_t type, const View& li
 
 void* data(const Handle& tensor) {
   void* pointer = nullptr;
-  must(aoti_torch_get_data_ptr(tensor.get(), &pointer), "get_data_ptr");
+  must(torch_get_mutable_data_ptr(tensor.get(), &pointer), "get_mutable_data_ptr");
   return pointer;
 }
 

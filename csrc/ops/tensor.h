@@ -1,5 +1,4 @@
-// torch's tensors, seen through the C shim: owned handles, and what the checks read of each, read
-// once.
+// torch's tensors, seen through the C shim: owned handles, and what is read of each, once a call.
 //
 // torch::stable::Tensor is not used: it allocates a control block for each argument, and its
 // creators go through the dispatcher, whose symbols are not part of what the library may need.
@@ -44,8 +43,8 @@ struct View {
 };
 
 // Reads a tensor; an absent one gives an empty view. Refuses what is not a strided tensor, since it
-// has no strides to read. `op` begins the sentence.
-View read(const char* op, const char* name, const Handle& tensor);
+// has no strides to read. `op` begins the sentence. `written`: a lazy copy is made real first.
+View read(const char* op, const char* name, const Handle& tensor, bool written = false);
 
 bool is_cpu(const View& view);
 bool is_cuda(const View& view);
