@@ -1,0 +1,182 @@
+"""The named sets of cases: which product, in which dtype and layout, of which size.
+
+A set is a function from (dtypes, layouts) to cases, so that `--dtype` and `--layout` can replace
+what it takes by default. The sizes are those of the tables of rivals that the project compares
+itself with: squares that are powers of two and some that are not, sizes no kernel likes, the
+products of language models, and the two ways of having little to do (few rows, few columns with a
+long K).
+
+    op      mm  bmm  linear        m x n x k: a is (M, K), b is (K, N)
+    layout  TN  NN  TT  NT         the letters of the BLAS call that torch makes, b first
+"""
+
+from dataclasses import dataclass, replace
+
+FLOATS = ("bf16", "f16")
+FORWARD = ("TN", "NN")
+LAYOUTS = ("TN", "NN", "TT", "NT")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One line of a table. `kernel` forces catalog kernels whose name contains it."""
+
+    op: str
+    dtype: str
+    layout: str
+    m: int
+    n: int
+    k: int
+    batch: int = 1
+    accumulation: str = "f32"
+    epilogue: str = "none"  # parts joined by "+": bias, an activation, residual
+    graph: bool = True  # False: host microseconds of a call, without a graph
+    set: str = ""
+    kernel: str = ""
+    target: float = 0.0  # the ratio to the rival that was promised; 0: none
+
+    @property
+    def flops(self):
+        return 2.0 * self.batch * self.m * self.n * self.k
+
+    @property
+    def size(self):
+        """The shape in words, as the tables print it."""
+        cube = self.m == self.n == self.k
+        size = f"{self.m}^3" if cube else f"{self.m}x{self.n}x{self.k}"
+        return size if self.batch == 1 else f"{self.batch} x {size}"
+
+
+SQUARES = (512, 1024, 1536, 2048, 2560, 3072, 4096, 5120, 6144, 8192, 16384)
+RAGGED_SQUARES = (511, 1000, 1023, 2047, 3001, 4095, 4098, 4100, 4104, 8191)
+RAGGED = (
+    *((size, size, size) for size in RAGGED_SQUARES),
+    (5000, 333, 777),
+    (333, 5001, 2049),
+    (100, 1000, 10000),
+)
+LLM = (  # tokens x out x in of 8B and 70B dense models and of a mixture of experts
+    (4096, 6144, 4096),
+    (4096, 4096, 4096),
+    (4096, 28672, 4096),
+    (4096, 4096, 14336),
+    (2048, 10240, 8192),
+    (2048, 8192, 8192),
+    (4096, 28672, 8192),
+    (2048, 8192, 28672),
+    (2048, 2112, 7168),
+    (2048, 24576, 1536),
+)
+SMALL_M = (
+    (1, 4096, 4096),
+    (16, 4096, 4096),
+    (64, 4096, 4096),
+    (256, 4096, 4096),
+    (16, 28672, 4096),
+    (128, 28672, 4096),
+    (512, 28672, 4096),
+    (16, 7168, 2048),
+    (16, 4096, 14336),
+)
+LONG_K = ((64, 64, 65536), (128, 128, 32768), (256, 256, 16384))
+BATCH = (  # batch, size of the cube
+    (32, 64),
+    (32, 128),
+    (512, 64),
+    (64, 256),
+    (128, 128),
+    (512, 128),
+    (32, 512),
+    (32, 1024),
+    (16, 2048),
+)
+EPILOGUES = ("bias", "bias+relu", "bias+gelu", "bias+gelu_tanh", "bias+silu", "bias+residual")
+HOST = ((64, 64, 64), (512, 512, 512), (511, 511, 511))
+SMOKE = ((64, 64, 64), (65, 33, 17), (1, 40, 96))
+
+
+def _products(sizes, dtypes, layouts, **extra):
+    op = extra.pop("op", "mm")
+    return [
+        Case(op, dtype, layout, *size, **extra)
+        for dtype in dtypes
+        for layout in layouts
+        for size in sizes
+    ]
+
+
+def _cubes(sizes):
+    return [(size, size, size) for size in sizes]
+
+
+def _targets(dtypes, layouts):
+    """What was promised for the H200: one line a promise, in the order of the promise."""
+    even = _products(_cubes((2048, 4096, 8192)), dtypes or FLOATS, layouts or FORWARD, target=0.93)
+    ragged = _products(_cubes((4095, 8191)), dtypes or ("bf16",), layouts or ("TN",), target=3.0)
+    alone = _products(_cubes((4096,)), dtypes or ("bf16",), layouts or ("TN",), target=0.55)
+    return even + ragged + [replace(case, kernel="sm80") for case in alone]
+
+
+def _layouts(dtypes, layouts):
+    cubes = _cubes((1024, 2048, 4096, 8192, 4095))
+    return _products(cubes, dtypes or FLOATS, layouts or ("TT", "NT"))
+
+
+def _batch(dtypes, layouts):
+    dtypes, layouts = dtypes or ("bf16",), layouts or ("NN", "TN")
+    return [
+        Case("bmm", dtype, layout, size, size, size, batch=batch)
+        for dtype in dtypes
+        for layout in layouts
+        for batch, size in BATCH
+    ]
+
+
+def _epilogue(dtypes, layouts):
+    return [
+        Case("linear", dtype, "TN", *size, epilogue=epilogue)
+        for dtype in dtypes or ("bf16",)
+        for size in ((4096, 4096, 4096), (512, 4096, 4096))
+        for epilogue in EPILOGUES
+        if "TN" in (layouts or ("TN",))
+    ]
+
+
+def _host(dtypes, layouts):
+    dtypes, layouts = dtypes or ("bf16",), layouts or ("TN",)
+    linear = _products(HOST[:1], dtypes, ("TN",), op="linear", graph=False, epilogue="bias")
+    return _products(HOST, dtypes, layouts, graph=False) + linear
+
+
+def _simple(sizes, default_dtypes, default_layouts):
+    def build(dtypes, layouts):
+        return _products(sizes, dtypes or default_dtypes, layouts or default_layouts)
+
+    return build
+
+
+SETS = {
+    "targets": _targets,
+    "squares": _simple(_cubes(SQUARES), FLOATS, FORWARD),
+    "ragged": _simple(RAGGED, FLOATS, FORWARD),
+    "layouts": _layouts,
+    "llm": _simple(LLM, ("bf16",), ("TN",)),
+    "small-m": _simple(SMALL_M, ("bf16",), ("TN",)),
+    "long-k": _simple(LONG_K, ("bf16",), ("TN",)),
+    "batch": _batch,
+    "epilogue": _epilogue,
+    "host": _host,
+    "smoke": _simple(SMOKE, ("bf16", "f32"), LAYOUTS),
+}
+
+
+def cases(name, dtypes=None, layouts=None, kernel=""):
+    """The cases of the set `name`; `kernel` forces a catalog kernel for all of them.
+
+    A forced kernel answers another question than the planner's choice, so it is another set.
+    """
+    if name not in SETS:
+        raise ValueError(f"{name!r} is no set of cases; there are {', '.join(SETS)}.")
+    found = SETS[name](dtypes, layouts)
+    forced = [replace(case, kernel=kernel or case.kernel) for case in found]
+    return [replace(case, set=f"{name}:{case.kernel}" if case.kernel else name) for case in forced]

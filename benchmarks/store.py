@@ -1,0 +1,108 @@
+"""benchmarks/results/<gpu>.json: the latest row of each case. History is git's.
+
+    {"header": {gpu, driver, torch, ...}        of the run that wrote last
+     "rows":   [{op, dtype, ..., power_w}]      one row a case, the keys of KEYS and no other
+     "details": {key: {...}}}                   spread, samples, date; why a case failed
+
+Runs come in shards, on machines that keep nothing, so each row is written as soon as it is there
+and two files merge by the key of the case.
+"""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+RESULTS = Path(__file__).resolve().parent / "results"
+CASE = (
+    *("op", "dtype", "layout", "m", "n", "k", "batch"),
+    *("accumulation", "epilogue", "graph", "set", "gpu"),
+)
+KEYS = (
+    *("op", "dtype", "layout", "m", "n", "k", "batch", "kernel", "accumulation", "epilogue"),
+    *("graph", "set", "us", "tflops", "rival", "rival_us", "ratio", "max_error_ratio", "exact"),
+    *("gpu", "commit", "clock_mhz", "power_w"),
+)
+
+
+def key(row):
+    """What makes two rows the same case, as a string: 'mm/bf16/TN/4096/4096/4096/1/f32/...'."""
+    return "/".join(str(row[name]) for name in CASE)
+
+
+def file_name(gpu):
+    """'NVIDIA H200' -> 'h200.json'."""
+    words = [word for word in gpu.lower().split() if word != "nvidia"]
+    return "-".join(words) + ".json"
+
+
+def empty():
+    return {"header": {}, "rows": [], "details": {}}
+
+
+def load(path):
+    """The results of a file; of none, if there is no such file."""
+    path = Path(path)
+    if not path.exists():
+        return empty()
+    results = json.loads(path.read_text())
+    for row in results["rows"]:
+        if tuple(row) != KEYS:
+            raise ValueError(
+                f"{path}: the row {row} has not the keys of a result ({', '.join(KEYS)}); "
+                "measure it again with benchmarks/dense.py."
+            )
+    return results
+
+
+def put(results, row, detail):
+    """Adds a row, or replaces the row of the same case."""
+    assert tuple(row) == KEYS, f"keys of a row: {tuple(row)}"
+    name = key(row)
+    rows = {key(old): old for old in results["rows"]}
+    rows[name] = row
+    results["rows"] = list(rows.values())
+    results["details"][name] = detail
+
+
+def merge(into, new):
+    """Every row of `new` into `into`, and its header."""
+    for row in new["rows"]:
+        put(into, row, new["details"].get(key(row), {}))
+    into["header"] = new["header"] or into["header"]
+    return into
+
+
+def _order(row):
+    size = row["batch"] * row["m"] * row["n"] * row["k"]
+    return row["set"], row["op"], row["dtype"], row["layout"], size, key(row)
+
+
+def save(results, path):
+    """Writes one row a line (so that git shows what changed), and all of the file or nothing."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = sorted(results["rows"], key=_order)
+    names = [key(row) for row in rows]
+    details = {name: results["details"].get(name, {}) for name in names}
+    lines = [
+        '{"header": ' + json.dumps(results["header"], indent=1) + ",",
+        '"rows": [' + ",\n".join(["", *map(json.dumps, rows)])[1:] + "\n],",
+        '"details": {'
+        + ",\n".join(["", *(f"{json.dumps(n)}: {json.dumps(d)}" for n, d in details.items())])[1:]
+        + "\n}}",
+    ]
+    partial = path.with_suffix(".partial")
+    partial.write_text("\n".join(lines) + "\n")
+    os.replace(partial, path)
+
+
+def commit():
+    """The checkout's commit, '+' behind it where files differ; 'unknown' outside a checkout."""
+    here = Path(__file__).resolve().parent
+    command = ["git", "describe", "--always", "--exclude=*", "--abbrev=10", "--dirty=+"]
+    try:
+        answer = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return "unknown"
+    return answer.stdout.strip() or "unknown"

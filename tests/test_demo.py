@@ -1,0 +1,86 @@
+"""The demo: what it trains, what it accepts, what it prints."""
+
+import sys
+
+import pytest
+import torch
+
+from tcgemm import demo
+
+pytest.importorskip("sklearn", reason="the demo's data ships inside scikit-learn")
+
+
+def test_the_two_networks_start_equal():
+    networks = []
+    for fused in (True, False):
+        torch.manual_seed(7)
+        networks.append(demo.Digits(fused))
+    ours, theirs = (network.state_dict() for network in networks)
+    assert list(ours) == list(theirs)
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    pixels = torch.randn(5, 64)
+    torch.testing.assert_close(networks[0](pixels), networks[1](pixels))
+
+
+def test_data_is_split():
+    train_x, train_y, test_x, test_y = demo.load_data("cpu")
+    assert (len(train_x), len(test_x)) == (1347, 450) == (len(train_y), len(test_y))
+    assert train_x.dtype == torch.float32 and float(train_x.max()) == 1.0
+    train_rows = {tuple(row.tolist()) for row in train_x}
+    assert sum(tuple(row.tolist()) in train_rows for row in test_x) < 5
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "words"),
+    [
+        (97.0, 97.5, None),
+        (94.9, 95.2, "tcgemm.nn.Linear recognises 94.90 %"),
+        (96.0, 95.0, "torch.nn.Linear recognises 95.00 %"),
+        (98.5, 97.4, "differ by 1.10 points"),
+        (float("nan"), 97.0, "tcgemm.nn.Linear recognises nan %"),
+    ],
+)
+def test_judge(ours, theirs, words):
+    sentence = demo.judge(ours, theirs)
+    assert (sentence is None) if words is None else (words in sentence)
+
+
+def test_demo_on_the_cpu(capsys):
+    assert demo.main(["--device", "cpu"]) == 0
+    out = capsys.readouterr().out
+    assert "tcgemm.nn.Linear   9" in out and "torch.nn.Linear    9" in out
+    for dtype in ("f16", "bf16", "f32", "f64"):
+        lines = [line for line in out.splitlines() if line.split()[:1] == [dtype]]
+        assert {line.split()[1] for line in lines} == {"TN", "NN", "TT", "NT"}
+    assert "511 x 511 x 511" in out and "500 x 33 x 777" in out
+    assert "Both networks agree" in out
+
+
+def test_a_network_that_has_not_learnt_fails_the_demo(capsys, monkeypatch):
+    monkeypatch.setattr(demo, "products", lambda device, seed: None)
+    assert demo.main(["--device", "cpu", "--epochs", "1"]) == 1
+    assert "more than 95 % was expected" in capsys.readouterr().err
+
+
+def test_a_wrong_product_fails_the_demo(capsys, monkeypatch):
+    monkeypatch.setattr(demo, "digits", lambda device, epochs, seed: None)
+    monkeypatch.setattr(demo, "DTYPES", {"cpu": ("f32",)})
+    monkeypatch.setattr(demo, "SHAPES", {"cpu": ((("TN",), 16, 16, 16),)})
+    monkeypatch.setattr(demo.tcgemm, "mm", lambda a, b, out: out.zero_())
+    assert demo.main(["--device", "cpu"]) == 1
+    sentence = capsys.readouterr().err
+    assert "outside their error bound: f32 TN 16x16x16" in sentence
+
+
+def test_without_tqdm_a_line_is_printed(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+    with demo.progress(3) as bar:
+        assert bar is None
+    assert "pip install tqdm" in capsys.readouterr().out
+
+
+@pytest.mark.gpu
+def test_demo_on_a_gpu(capsys):
+    assert demo.main([]) == 0
+    out = capsys.readouterr().out
+    assert "bf16 autocast" in out and "sm90a_bf16" in out
