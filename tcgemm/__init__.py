@@ -1,0 +1,30 @@
+"""tcgemm: hand-written Tensor Core matrix products as PyTorch operators.
+
+tcgemm.mm, bmm, matmul, addmm, linear    products with a fused epilogue
+tcgemm.nn.Linear, swap_linear            the layer, and the exchange of a model's layers
+tcgemm.check_layout, explain             how operands lie, what would run, and why
+python -m tcgemm                         what is installed and what runs here
+"""
+
+from tcgemm import _library
+
+_library.load()
+
+from tcgemm import autograd, fake, info, nn, vmap  # noqa: E402, F401  (some register with torch)
+from tcgemm.dense import addmm, bmm, check_layout, explain, linear, matmul, mm  # noqa: E402
+from tcgemm.nn import swap_linear  # noqa: E402
+from tcgemm.version import __version__  # noqa: E402
+
+__all__ = [
+    "__version__",
+    "addmm",
+    "bmm",
+    "check_layout",
+    "explain",
+    "info",
+    "linear",
+    "matmul",
+    "mm",
+    "nn",
+    "swap_linear",
+]

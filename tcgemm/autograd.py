@@ -1,0 +1,257 @@
+"""Derivatives of every operator, from one set of formulas.
+
+    z   = alpha * (a @ b) + beta * c + bias            out = act(z) + residual
+
+    gz  = g * act'(z)        ga = alpha * gz @ b^T     gc = beta * gz     gresidual = g
+                             gb = alpha * a^T @ gz     gbias = gz         (each summed to its shape)
+    tz  = alpha * (ta @ b + a @ tb) + beta * tc + tbias
+    tout = act'(z) * tz + tresidual
+
+z is computed again in backward instead of being kept: that is one product more, and no second
+result in memory. relu without a residual needs no z, the sign of the result is enough. Products are
+tcgemm's own, so derivatives of derivatives follow by themselves; they accumulate in f32 (f64 for
+f64) also where the forward was asked for an f16 accumulator.
+
+Two ways lead to the one Function below:
+- the public functions apply it directly (`call`), the fastest way in eager mode;
+- each operator has it as its Autograd kernel, so torch.compile, functorch's levels and a direct
+  torch.ops.tcgemm call find it too. torch.library.register_autograd would do for reverse mode only:
+  it returns a zero tangent in forward mode, silently, and raises under torch.func.grad.
+"""
+
+import math
+
+import torch
+from torch._functorch.utils import enable_single_level_autograd_function
+from torch.autograd import forward_ad
+from torch.autograd.function import _SingleLevelFunction
+
+from tcgemm.dtypes import accumulator
+from tcgemm.operators import ALL, GEMM, OPERANDS
+
+_aten = torch.ops.aten
+_below_autograd = torch._C._AutoDispatchBelowAutograd
+_transforms_active = torch._C._are_functorch_transforms_active
+
+
+def call(op, a, b, c, bias, residual, *options):
+    """Runs an operator with as little on the way as this call allows."""
+    if torch.compiler.is_compiling() or _transforms_active():
+        return op.run(a, b, c, bias, residual, *options)  # its Autograd kernel decides
+    if forward_ad._current_level >= 0 or _requires_grad(a, b, c, bias, residual):
+        return Product.apply(op, a, b, c, bias, residual, *options)
+    with _below_autograd():
+        return op.run(a, b, c, bias, residual, *options)
+
+
+def gemm(a, b, c=None, bias=None, *, alpha=1.0, beta=1.0, out_dtype=None, acc_dtype=None):
+    """alpha * (a @ b) + beta * c + bias on matrices, differentiable: what the formulas use."""
+    options = (None, alpha, beta, out_dtype, acc_dtype)
+    one_row = bias is None or bias.dim() < 2
+    if b.dim() == 2 and a.dim() > 2 and c is None and one_row:
+        # One b serves the whole batch, so the rows of the batch make one matrix.
+        flat = call(GEMM, _rows(a), b, None, bias, None, *options)
+        return flat.reshape(*a.shape[:-1], b.shape[1])
+    return call(GEMM, a, b, c, bias, None, *options)
+
+
+def _rows(batch):
+    """[..., M, K] as one matrix."""
+    return batch.reshape(math.prod(batch.shape[:-1]), batch.shape[-1])
+
+
+def _requires_grad(a, b, c, bias, residual):
+    return torch.is_grad_enabled() and (
+        a.requires_grad
+        or b.requires_grad
+        or (bias is not None and bias.requires_grad)
+        or (residual is not None and residual.requires_grad)
+        or (c is not None and c.requires_grad)
+    )
+
+
+def _levels():
+    """Whether forward-mode or functorch's levels may look at the next operation."""
+    return forward_ad._current_level >= 0 or _transforms_active()
+
+
+def _gate(g, z, activation):
+    """g * act'(z), differentiable in g and z as often as one likes."""
+    g = g.to(z.dtype)
+    if activation == "relu":
+        return _aten.threshold_backward(g, z, 0)
+    if activation == "silu":
+        if not (torch.is_grad_enabled() or _levels()):
+            return _aten.silu_backward(g, z)  # one pass over memory, but no derivative
+        sigmoid = z.sigmoid()
+        return g * sigmoid * (1 + z * (1 - sigmoid))
+    return _aten.gelu_backward(g, z, approximate="tanh" if activation == "gelu_tanh" else "none")
+
+
+class _Like:
+    """What a gradient has to look like, without keeping the tensor itself alive."""
+
+    __slots__ = ("column_major", "dtype", "shape")
+
+    def __init__(self, tensor):
+        self.shape = tensor.shape
+        self.dtype = tensor.dtype
+        self.column_major = tensor.dim() > 1 and tensor.stride(-2) == 1 and tensor.stride(-1) != 1
+
+    def reduce(self, gradient):
+        """Summed over what was broadcast, in the input's dtype."""
+        return gradient.sum_to_size(self.shape).to(self.dtype)
+
+
+def _product(x, y, shape, like, column_major, alpha):
+    """alpha * (x @ y), summed to the batches of `shape`; memory in the order of the input."""
+    summed = tuple(torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])) != tuple(shape[:-2])
+    out_dtype = accumulator(like.dtype) if summed else None
+    if column_major:
+        result = gemm(y.mT, x.mT, alpha=alpha, out_dtype=out_dtype).mT
+    else:
+        result = gemm(x, y, alpha=alpha, out_dtype=out_dtype)
+    return result.sum_to_size(shape).to(like.dtype) if summed else result
+
+
+def _gradient_a(op, gz, b, dims, like, alpha):
+    shape = like.shape if dims[0] > 1 else (1, *like.shape)
+    b = op.matrix_b(b, dims[1])
+    ga = _product(gz, b.mT, shape, like, like.column_major, alpha)
+    return ga.squeeze(-2) if dims[0] == 1 else ga
+
+
+def _gradient_b(op, gz, a, dims, like, alpha):
+    a = op.matrix_a(a, dims[0])
+    vector = dims[1] == 1
+    shape = (*like.shape, 1) if vector else like.shape[::-1] if op.weight else like.shape
+    if len(shape) == 2 and gz.dim() > 2:  # the sum over the batch belongs to the sum over k
+        a, gz = _rows(a), _rows(gz)
+    gb = _product(a.mT, gz, shape, like, like.column_major != op.weight, alpha)
+    if op.weight:
+        return gb.mT
+    return gb.squeeze(-1) if vector else gb
+
+
+def _pre_activation(ctx):
+    """z, from what setup_context saved, in the accumulator's precision."""
+    _activation, alpha, beta, _out_dtype, acc_dtype = ctx.options
+    a, b, c, bias, _output = ctx.saved_tensors
+    a, b = ctx.op.matrix_a(a, ctx.dims[0]), ctx.op.matrix_b(b, ctx.dims[1])
+    wide = accumulator(a.dtype)
+    return gemm(a, b, c, bias, alpha=alpha, beta=beta, out_dtype=wide, acc_dtype=acc_dtype)
+
+
+class Product(_SingleLevelFunction):
+    """One operator call with its derivatives.
+
+    _SingleLevelFunction is torch.autograd.Function less its own way through functorch: with the
+    Autograd kernel, each functorch level reaches this class by the dispatcher, as torch's ops do.
+    """
+
+    @staticmethod
+    def forward(op, *operands):
+        if _transforms_active():
+            # apply() turned gradients off, but the next functorch level needs them.
+            with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True), _below_autograd():
+                return op.run(*operands)
+        with _below_autograd():
+            return op.run(*operands)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        op, a, b, c, bias, residual, *options = inputs
+        needs = ctx.needs_input_grad
+        _, need_a, need_b, need_c, need_bias, *_ = needs
+        ctx.set_materialize_grads(False)
+        ctx.op, ctx.options, ctx.dims = op, options, (a.dim(), b.dim())
+        ctx.like = [
+            _Like(tensor) if need else None
+            for tensor, need in zip(inputs[1:6], needs[1:6], strict=True)
+        ]
+        need_gz = need_a or need_b or need_c or need_bias
+        activation = options[0]
+        ctx.sign_of_output = activation == "relu" and residual is None
+        forward_mode = _levels()
+        need_z = forward_mode or (need_gz and activation is not None and not ctx.sign_of_output)
+        saved = (
+            a if need_b or need_z else None,
+            b if need_a or need_z else None,
+            c if need_z else None,
+            bias if need_z else None,
+            output if need_gz and ctx.sign_of_output else None,
+        )
+        ctx.save_for_backward(*saved)
+        if forward_mode:
+            ctx.output = (output.shape, output.dtype)
+            ctx.save_for_forward(*saved)
+
+    @staticmethod
+    def backward(ctx, g):
+        gradients = [None] * (1 + len(OPERANDS))
+        if g is None:
+            return tuple(gradients)
+        a, b, _c, _bias, output = ctx.saved_tensors
+        like_a, like_b, like_c, like_bias, like_residual = ctx.like
+        activation, alpha, beta, _out_dtype, _acc_dtype = ctx.options
+        if like_residual is not None:
+            gradients[5] = like_residual.reduce(g)
+        if like_a is like_b is like_c is like_bias is None:
+            return tuple(gradients)
+
+        if ctx.sign_of_output:
+            g = _gate(g, output, activation)
+        gz = ctx.op.lift(g, *ctx.dims)
+        if activation is not None and not ctx.sign_of_output:
+            gz = _gate(gz, _pre_activation(ctx), activation)
+        if like_c is not None:
+            gradients[3] = like_c.reduce(gz * beta)
+        if like_bias is not None:
+            gradients[4] = like_bias.reduce(gz)
+        if like_a is not None:
+            gradients[1] = _gradient_a(ctx.op, gz.to(b.dtype), b, ctx.dims, like_a, alpha)
+        if like_b is not None:
+            gradients[2] = _gradient_b(ctx.op, gz.to(a.dtype), a, ctx.dims, like_b, alpha)
+        return tuple(gradients)
+
+    @staticmethod
+    def jvp(ctx, _op, ta, tb, tc, tbias, tresidual, *_):
+        op, dims = ctx.op, ctx.dims
+        activation, alpha, beta, _out_dtype, _acc_dtype = ctx.options
+        a, b, *_saved = ctx.saved_tensors
+        shape, dtype = ctx.output
+        wide = accumulator(a.dtype)
+        # Terms of tz in the shape of the product of matrices, to which the addends broadcast.
+        tz = op.lift(a.new_zeros((), dtype=wide).expand(shape), *dims)
+        if ta is not None:
+            b_matrix = op.matrix_b(b, dims[1])
+            tz = gemm(op.matrix_a(ta, dims[0]), b_matrix, alpha=alpha, out_dtype=wide)
+        if tb is not None:
+            a_matrix = op.matrix_a(a, dims[0])
+            tz = tz + gemm(a_matrix, op.matrix_b(tb, dims[1]), alpha=alpha, out_dtype=wide)
+        if tc is not None:
+            tz = tz + beta * tc.to(wide)
+        if tbias is not None:
+            tz = tz + tbias.to(wide)
+        if activation is not None:
+            tz = _gate(tz, _pre_activation(ctx), activation)
+        tangent = op.lower(tz, *dims)
+        if tresidual is not None:
+            tangent = tangent + tresidual.to(wide)
+        return tangent.to(dtype)
+
+
+def _autograd_kernel(op):
+    def kernel(*args, **kwargs):
+        if _levels() or (torch.is_grad_enabled() and torch._C._any_requires_grad(*args)):
+            with enable_single_level_autograd_function():
+                return Product.apply(op, *op.unpack(args, kwargs))
+        with _below_autograd():
+            return op.default(*args, **kwargs)
+
+    return kernel
+
+
+_registrations = torch.library.Library("tcgemm", "FRAGMENT")  # they end with this object
+for _op in ALL:
+    _registrations.impl(_op.name, _autograd_kernel(_op), "Autograd")
