@@ -158,7 +158,7 @@ Handle allocate(const char* what, Shape shape, std::int32_t type, const View& li
     fail("tcgemm: torch could not allocate ", what, " of shape ", shape, ", ", type_name(type),
          ", on ", device_name(like),
          " (most likely out of memory; torch's message stands on stderr)",
-         "; free memory, or pass a smaller batch.");
+         "; free memory, or use smaller operands.");
   return Handle(handle);
 }
 
