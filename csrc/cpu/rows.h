@@ -131,35 +131,40 @@ void transpose_four(const S* p, std::int64_t stride_row, T* out, std::int64_t pi
   std::memcpy(out + 3 * pitch, &column3, sizeof column3);
 }
 
-// One panel: rows <= width.
+// Rows that lie side by side: memory is read from end to end, so k is the outer loop.
+template <class Machine, class T, class S>
+void pack_columns(const S* p, std::int64_t stride_k, std::int64_t rows, std::int64_t depth,
+                  int width, T* panels) {
+  for (std::int64_t k = 0; k < depth; ++k) {
+    for (std::int64_t row = 0; row < rows; row += width) {
+      const std::int64_t count = rows - row < width ? rows - row : width;
+      load_row<Machine>(p + k * stride_k + row, 1, count, panels + row * depth + k * width);
+    }
+  }
+}
+
+// Any other strides, one panel: rows <= width.
 template <class Machine, class T, class S>
 void pack_panel(const S* p, std::int64_t stride_row, std::int64_t stride_k, std::int64_t rows,
-                std::int64_t depth, int width, T* out) {
-  if (stride_row == 1 || rows == 1) {
-    for (std::int64_t k = 0; k < depth; ++k) {
-      load_row<Machine>(p + k * stride_k, stride_row, rows, out + k * width);
-    }
-  } else {
-    std::int64_t row = 0;
-    if constexpr (LoadsFour<Machine, S, T>) {
-      for (; stride_k == 1 && row + 4 <= rows; row += 4) {
-        const S* four = p + row * stride_row;
-        std::int64_t k = 0;
-        for (; k + 4 <= depth; k += 4) {
-          transpose_four<Machine>(four + k, stride_row, out + k * width + row, width);
-        }
-        for (; k < depth; ++k) load_row<Machine>(four + k, stride_row, 4, out + k * width + row);
+                std::int64_t depth, int width, T* panel) {
+  std::int64_t row = 0;
+  if constexpr (LoadsFour<Machine, S, T>) {
+    for (; stride_k == 1 && row + 4 <= rows; row += 4) {
+      const S* four = p + row * stride_row;
+      std::int64_t k = 0;
+      for (; k + 4 <= depth; k += 4) {
+        transpose_four<Machine>(four + k, stride_row, panel + k * width + row, width);
       }
-    }
-    for (; row < rows; ++row) {
-      const S* one = p + row * stride_row;
-      for (std::int64_t k = 0; k < depth; ++k) {
-        out[k * width + row] = static_cast<T>(widened(one[k * stride_k]));
+      for (; k < depth; ++k) {
+        load_row<Machine>(four + k, stride_row, 4, panel + k * width + row);
       }
     }
   }
-  for (std::int64_t k = 0; rows < width && k < depth; ++k) {
-    for (std::int64_t row = rows; row < width; ++row) out[k * width + row] = T(0);
+  for (; row < rows; ++row) {
+    const S* one = p + row * stride_row;
+    for (std::int64_t k = 0; k < depth; ++k) {
+      panel[k * width + row] = static_cast<T>(widened(one[k * stride_k]));
+    }
   }
 }
 
@@ -170,12 +175,18 @@ struct Rows {
                    std::int64_t rows, std::int64_t depth, int width, T* panels) {
     visit(dtype, [&](auto type) {
       const auto* p = static_cast<const decltype(type)*>(data);
+      if (stride_row == 1) return pack_columns<Machine>(p, stride_k, rows, depth, width, panels);
       for (std::int64_t row = 0; row < rows; row += width) {
         const std::int64_t count = rows - row < width ? rows - row : width;
         pack_panel<Machine>(p + row * stride_row, stride_row, stride_k, count, depth, width,
                             panels + row * depth);
       }
     });
+    const std::int64_t left = rows % width;
+    T* const last = panels + (rows - left) * depth;
+    for (std::int64_t k = 0; left != 0 && k < depth; ++k) {
+      for (std::int64_t row = left; row < width; ++row) last[k * width + row] = T(0);
+    }
   }
 
   static void load(DType dtype, const void* data, std::int64_t stride, std::int64_t n, T* out) {
