@@ -6,6 +6,7 @@ take minutes and show nothing more.
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import os
 import re
@@ -25,9 +26,16 @@ from tcgemm import _library
 
 ROOT = Path(__file__).resolve().parent.parent
 LIBRARY = _library.path().resolve()
-TOOLS = ("setuptools", "pip")
-missing = [name for name in TOOLS if importlib.util.find_spec(name) is None]
-pytestmark = pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}")
+
+
+def missing(name: str, oldest: int) -> bool:
+    found = importlib.util.find_spec(name) is not None
+    return not found or int(importlib.metadata.version(name).split(".")[0]) < oldest
+
+
+TOOLS = {"setuptools": 77, "pip": 23}
+ABSENT = [f"{name} >= {oldest}" for name, oldest in TOOLS.items() if missing(name, oldest)]
+pytestmark = pytest.mark.skipif(bool(ABSENT), reason=f"needs {', '.join(ABSENT)}")
 
 
 def run(*command: object, **options) -> str:
