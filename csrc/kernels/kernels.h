@@ -1,7 +1,7 @@
 // The doors to the compiled kernels: what launch/ may know of them.
 #pragma once
 
-#include "catalog.h"
+#include "core/params.h"
 
 namespace tcgemm::kernels {
 
@@ -14,5 +14,11 @@ const void* sm80_f16(int row);
 
 // rows x k with any strides -> K-major with a pitch (PrepareParams), for elements of 2 bytes.
 const void* prepare();
+
+inline constexpr int kPrepareThreads = 256;
+
+// Blocks for a prepare pass: it walks its tiles with the stride of the grid, so any number is
+// right.
+int prepare_blocks(const PrepareParams& params);
 
 }  // namespace tcgemm::kernels

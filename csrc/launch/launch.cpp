@@ -14,10 +14,13 @@
 namespace tcgemm::launch {
 namespace {
 
-void check(cudaError_t error, const std::string& what) {
+// `row` is the kernel's, or -1 for the prepare pass: names are made only when something failed.
+void check(cudaError_t error, const char* what, int row) {
   if (error == cudaSuccess) return;
   cudaGetLastError();  // so that the next call does not report this one again
-  throw std::runtime_error("tcgemm: " + what + " failed: " + cudaGetErrorString(error) + ".");
+  const std::string label = row < 0 ? "the prepare pass" : name(kCatalog[row]).text;
+  throw std::runtime_error("tcgemm: " + std::string(what) + " " + label +
+                           " failed: " + cudaGetErrorString(error) + ".");
 }
 
 const void* function(int row) {
@@ -36,33 +39,42 @@ const void* ready(int row, int device) {
   if (allowed[row].load(std::memory_order_acquire) & bit)
     return functions[row].load(std::memory_order_relaxed);
   const void* pointer = function(row);
-  const std::string label = name(kCatalog[row]).text;
   if (pointer == nullptr)
-    throw std::runtime_error("tcgemm: kernel " + label +
+    throw std::runtime_error("tcgemm: kernel " + std::string(name(kCatalog[row]).text) +
                              " is not in this build; rebuild without "
                              "TCGEMM_KERNELS, and with its architecture in TORCH_CUDA_ARCH_LIST.");
   check(cudaFuncSetAttribute(pointer, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              kCatalog[row].shared_bytes()),
-        "reserving shared memory for kernel " + label);
+        "reserving shared memory for", row);
   functions[row].store(pointer, std::memory_order_relaxed);
   allowed[row].fetch_or(bit, std::memory_order_release);
   return pointer;
 }
 
-void submit(const void* pointer, const void* params, int grid, int threads, int shared, int cluster,
-            void* stream, const char* label) {
+struct Shape {
+  int grid, threads, shared;
+  int cluster = 1;
+  bool overlap = false;  // the kernel waits for its prerequisites itself: see ptx/dependent.cuh
+};
+
+void submit(const void* pointer, const void* params, const Shape& shape, void* stream, int row) {
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(grid);
-  config.blockDim = dim3(threads);
-  config.dynamicSmemBytes = shared;
+  config.gridDim = dim3(shape.grid);
+  config.blockDim = dim3(shape.threads);
+  config.dynamicSmemBytes = shape.shared;
   config.stream = static_cast<cudaStream_t>(stream);
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim = {unsigned(cluster), 1, 1};
-  config.attrs = &attribute;
-  config.numAttrs = cluster > 1 ? 1 : 0;
+  cudaLaunchAttribute attributes[2]{};
+  config.attrs = attributes;
+  if (shape.cluster > 1) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+    attributes[config.numAttrs++].val.clusterDim = {unsigned(shape.cluster), 1, 1};
+  }
+  if (shape.overlap) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+  }
   void* arguments[] = {const_cast<void*>(params)};
-  check(cudaLaunchKernelExC(&config, pointer, arguments), std::string("launching ") + label);
+  check(cudaLaunchKernelExC(&config, pointer, arguments), "launching", row);
 }
 
 Source source(const Matrix& matrix, std::int64_t rows, std::int64_t cols, std::int64_t batch) {
@@ -134,8 +146,9 @@ void launch_sm90(const Problem& problem, const Plan& plan, const Matrix& a, cons
     params.out =
         tensor_map({problem.out.address, problem.out.dtype, problem.n, problem.m, problem.batch,
                     problem.out.stride_row, problem.out.stride_batch, 64, 16});
-  submit(ready(plan.kernel, device), &params, plan.grid, kernel.threads(), kernel.shared_bytes(),
-         plan.cluster, stream, name(kernel).text);
+  submit(ready(plan.kernel, device), &params,
+         {plan.grid, kernel.threads(), kernel.shared_bytes(), plan.cluster, true}, stream,
+         plan.kernel);
 }
 
 void launch_sm80(const Problem& problem, const Plan& plan, const Matrix& a, const Matrix& b,
@@ -149,8 +162,8 @@ void launch_sm80(const Problem& problem, const Plan& plan, const Matrix& a, cons
   params.tiling = tiling(problem, plan);
   params.a_vector = plan.vector_a;
   params.b_vector = plan.vector_b;
-  submit(ready(plan.kernel, device), &params, plan.grid, kernel.threads(), kernel.shared_bytes(), 1,
-         stream, name(kernel).text);
+  submit(ready(plan.kernel, device), &params, {plan.grid, kernel.threads(), kernel.shared_bytes()},
+         stream, plan.kernel);
 }
 
 Matrix copy(const Prepare& pass, void* workspace, void* stream) {
@@ -162,8 +175,8 @@ Matrix copy(const Prepare& pass, void* workspace, void* stream) {
   params.k = pass.k;
   params.batch = pass.batch;
   params.pitch = pass.pitch;
-  submit(kernels::prepare(), &params, kernels::prepare_blocks(params), kernels::kPrepareThreads, 0,
-         1, stream, "the prepare pass");
+  submit(kernels::prepare(), &params,
+         {kernels::prepare_blocks(params), kernels::kPrepareThreads, 0}, stream, -1);
   return result;
 }
 

@@ -80,7 +80,8 @@ Plan make_plan(const Problem& asked, const Device& device, std::string_view filt
   const bool flip = asked.out.stride_col != 1 && asked.out.stride_row == 1 && asked.n > 1;
   const Problem problem = flip ? transposed(asked) : asked;
   best.transposed = flip;
-  best.bytes = traffic(problem);
+  const double least_bytes = traffic(problem);
+  best.bytes = least_bytes;
   if (problem.empty()) return best;
 
   const Operand a = operand_a(problem), b = operand_b(problem);
@@ -103,13 +104,13 @@ Plan make_plan(const Problem& asked, const Device& device, std::string_view filt
       if (!kBuilt[row] || !runs_on(kernel.arch, device.compute_capability)) continue;
       if (!filter.empty() && !matches(name(kernel), filter)) continue;
       Plan plan;
+      plan.bytes = least_bytes;
       const auto fit = kernel.arch == Arch::sm90a ? fit_sm90 : fit_sm80;
       if (!fit(kernel, problem, device, inputs, plan)) continue;
       plan.microseconds += copies;
       if (plan.microseconds >= best.microseconds) continue;
       plan.kernel = int(row);
       plan.transposed = best.transposed;
-      plan.bytes = best.bytes;
       if (inputs.prepare_a) plan.prepare_a = copy_a;
       if (inputs.prepare_b) plan.prepare_b = copy_b;
       best = plan;

@@ -10,6 +10,7 @@
 #include "core/params.h"
 #include "kernels/sm90/mainloop.cuh"
 #include "ptx/cluster.cuh"
+#include "ptx/dependent.cuh"
 #include "ptx/fence.cuh"
 #include "tile/epilogue.cuh"
 #include "tile/scheduler.cuh"
@@ -56,6 +57,8 @@ struct Gemm {
     }
     __syncthreads();
     if (cluster.size > 1) ptx::cluster_sync();
+    ptx::launch_dependents();
+    ptx::wait_for_prerequisites();
 
     const int warpgroup = threadIdx.x / 128;
     if (warpgroup == 0) {
