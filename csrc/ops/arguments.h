@@ -27,7 +27,8 @@ struct Arguments {
 // `out`: the overload that writes into a tensor of the caller's. The order is that of library.cpp.
 Arguments take(Op op, bool out, std::uint64_t* stack);
 
-// The word that returns a text.
+// The word that returns a text. (torch 2.11 leaks its own copy on the way to Python; it is the
+// price of an answer for people, and no product returns one.)
 std::uint64_t give(const std::string& text);
 
 }  // namespace tcgemm::ops
