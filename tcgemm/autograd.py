@@ -133,10 +133,9 @@ def _gradient_b(op, gz, a, dims, like, alpha):
     return gb.squeeze(-1) if vector else gb
 
 
-def _pre_activation(ctx):
-    """z, from what setup_context saved, in the accumulator's precision."""
+def _pre_activation(ctx, a, b, c, bias):
+    """z, in the accumulator's precision."""
     _activation, alpha, beta, _out_dtype, acc_dtype = ctx.options
-    a, b, c, bias, _output = ctx.saved_tensors
     a, b = ctx.op.matrix_a(a, ctx.dims[0]), ctx.op.matrix_b(b, ctx.dims[1])
     wide = accumulator(a.dtype)
     return gemm(a, b, c, bias, alpha=alpha, beta=beta, out_dtype=wide, acc_dtype=acc_dtype)
@@ -191,7 +190,7 @@ class Product(_SingleLevelFunction):
         gradients = [None] * (1 + len(OPERANDS))
         if g is None:
             return tuple(gradients)
-        a, b, _c, _bias, output = ctx.saved_tensors
+        a, b, c, bias, output = ctx.saved_tensors
         like_a, like_b, like_c, like_bias, like_residual = ctx.like
         activation, alpha, beta, _out_dtype, _acc_dtype = ctx.options
         if like_residual is not None:
@@ -203,7 +202,7 @@ class Product(_SingleLevelFunction):
             g = _gate(g, output, activation)
         gz = ctx.op.lift(g, *ctx.dims)
         if activation is not None and not ctx.sign_of_output:
-            gz = _gate(gz, _pre_activation(ctx), activation)
+            gz = _gate(gz, _pre_activation(ctx, a, b, c, bias), activation)
         if like_c is not None:
             gradients[3] = like_c.reduce(gz * beta)
         if like_bias is not None:
@@ -215,30 +214,39 @@ class Product(_SingleLevelFunction):
         return tuple(gradients)
 
     @staticmethod
-    def jvp(ctx, _op, ta, tb, tc, tbias, tresidual, *_):
-        op, dims = ctx.op, ctx.dims
-        activation, alpha, beta, _out_dtype, _acc_dtype = ctx.options
-        a, b, *_saved = ctx.saved_tensors
-        shape, dtype = ctx.output
-        wide = accumulator(a.dtype)
-        # Terms of tz in the shape of the product of matrices, to which the addends broadcast.
-        tz = op.lift(a.new_zeros((), dtype=wide).expand(shape), *dims)
-        if ta is not None:
-            b_matrix = op.matrix_b(b, dims[1])
-            tz = gemm(op.matrix_a(ta, dims[0]), b_matrix, alpha=alpha, out_dtype=wide)
-        if tb is not None:
-            a_matrix = op.matrix_a(a, dims[0])
-            tz = tz + gemm(a_matrix, op.matrix_b(tb, dims[1]), alpha=alpha, out_dtype=wide)
-        if tc is not None:
-            tz = tz + beta * tc.to(wide)
-        if tbias is not None:
-            tz = tz + tbias.to(wide)
-        if activation is not None:
-            tz = _gate(tz, _pre_activation(ctx), activation)
-        tangent = op.lower(tz, *dims)
-        if tresidual is not None:
-            tangent = tangent + tresidual.to(wide)
-        return tangent.to(dtype)
+    def jvp(ctx, _op, *tangents):
+        # apply() hides all tangents, but those of outer functorch levels belong to the result.
+        with forward_ad._set_fwd_grad_enabled(True):
+            a, b, c, bias = (
+                None if tensor is None else forward_ad.unpack_dual(tensor).primal
+                for tensor in ctx.saved_tensors[:4]
+            )
+            return _tangent(ctx, a, b, c, bias, *tangents[:5])
+
+
+def _tangent(ctx, a, b, c, bias, ta, tb, tc, tbias, tresidual):
+    op, dims = ctx.op, ctx.dims
+    activation, alpha, beta, _out_dtype, _acc_dtype = ctx.options
+    shape, dtype = ctx.output
+    wide = accumulator(a.dtype)
+    if ta is not None:
+        b_matrix = op.matrix_b(b, dims[1])
+        tz = gemm(op.matrix_a(ta, dims[0]), b_matrix, alpha=alpha, out_dtype=wide)
+    else:
+        tz = op.lift(a.new_zeros(shape, dtype=wide), *dims)
+    if tb is not None:
+        a_matrix = op.matrix_a(a, dims[0])
+        tz = tz + gemm(a_matrix, op.matrix_b(tb, dims[1]), alpha=alpha, out_dtype=wide)
+    if tc is not None:
+        tz = tz + beta * tc.to(wide)
+    if tbias is not None:
+        tz = tz + tbias.to(wide)
+    if activation is not None:
+        tz = _gate(tz, _pre_activation(ctx, a, b, c, bias), activation)
+    tangent = op.lower(tz, *dims)
+    if tresidual is not None:
+        tangent = tangent + tresidual.to(wide)
+    return tangent.to(dtype)
 
 
 def _autograd_kernel(op):
