@@ -1,0 +1,63 @@
+// Scheduler + mainloop + epilogue for sm_80 and everything later: mma.sync fed by cp.async.
+//
+// Grid: a block computes one tile, number blockIdx.y * gridDim.x + blockIdx.x of the scheduler, so
+// x = min(tiles, 2^31 - 1) and y = ceil(tiles / x). The hardware hands out blocks as others end,
+// and where two fit an SM the epilogue of one runs beside the mainloop of the other. A persistent
+// loop spills: what it hoists takes registers that the mainloop needs.
+//
+// Shared memory is the ring, 1024-byte aligned, and then the epilogue's slabs in the same place.
+#pragma once
+
+#include <cstdint>
+
+#include "core/params.h"
+#include "kernels/sm80/mainloop.cuh"
+#include "ptx/mbarrier.cuh"
+#include "tile/epilogue.cuh"
+#include "tile/scheduler.cuh"
+
+namespace tcgemm::sm80 {
+
+template <Kernel kRow>
+struct Gemm {
+  using Loop = Mainloop<kRow>;
+  static constexpr int kSlabBytes = 2048;
+  static_assert(Loop::kWarps * kSlabBytes <= Loop::kRingBytes);
+  static_assert(Loop::kRingBytes + 1024 <= kRow.shared_bytes());
+
+  __device__ static void run(const Sm80Params& params, char* shared) {
+    // Dynamic shared memory starts at any multiple of 16: the swizzle wants 1024.
+    const std::uint32_t base = ptx::shared_address(shared);
+    const std::uint32_t ring = (base + 1023) & ~1023u;
+    char* slab = shared + (ring - base) + threadIdx.x / 32 * kSlabBytes;
+
+    const std::int64_t index = std::int64_t(blockIdx.y) * gridDim.x + blockIdx.x;
+    if (index >= params.tiling.total) return;
+    const tile::Tile tile = tile::tile_at(params.tiling, index);
+    const int row = tile.m * kRow.tile_m(), col = tile.n * kRow.tile_n();
+    typename Loop::Accumulators accumulators;
+    Loop::multiply(params, ring, row, col, tile.batch, accumulators);
+    __syncthreads();  // the slabs overwrite the ring
+    store(params, slab, row + Loop::warp_row(), col + Loop::warp_col(), tile.batch, accumulators);
+  }
+
+  // Rolled up, so that the epilogue is compiled once: registers have no index, hence the selection.
+  __device__ static void store(const Sm80Params& params, char* slab, int row, int col, int batch,
+                               const typename Loop::Accumulators& accumulators) {
+#pragma unroll 1
+    for (int i = 0; i < Loop::kFragments; ++i) {
+      typename Loop::Register fragment[Loop::kRegisters];
+#pragma unroll
+      for (int j = 0; j < Loop::kFragments; ++j) {
+        if (i != j) continue;
+#pragma unroll
+        for (int element = 0; element < Loop::kRegisters; ++element)
+          fragment[element] = accumulators[j][element];
+      }
+      tile::store_fragment<Loop::kWarpN, 8>(params.epilogue, params.extent, slab, fragment,
+                                            row + i * 16, col, batch);
+    }
+  }
+};
+
+}  // namespace tcgemm::sm80

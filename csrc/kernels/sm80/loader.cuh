@@ -1,0 +1,117 @@
+// Global memory to one operand's part of a stage, for any size, alignment and strides.
+//
+// A stage holds an operand in blocks of 128-byte rows with the 128-byte swizzle, as wgmma's does:
+//
+//   K-major : 1 block, a row is one m (or n) with 64 of k          major = k,  minor = m (n)
+//   MN-major: tile / 64 blocks of 64 rows, a row is one k with 64 of m (or n)   the other way round
+//
+// Eight threads share a row, a chunk of 16 bytes each; the block's threads cover threads / 8 rows
+// in a pass. A thread's copies go pass by pass and, within a pass, block by block. What is outside
+// the operand becomes zero without a read: tails and stages past the end are no case of their own.
+#pragma once
+
+#include <cstdint>
+
+#include "core/layout.h"
+#include "core/params.h"
+#include "ptx/cp_async.cuh"
+#include "tile/swizzle.cuh"
+
+namespace tcgemm::sm80 {
+
+inline constexpr int kBlock = 64;  // elements in a row of 128 bytes
+inline constexpr int kChunk = 8;   // elements in 16 bytes
+
+template <Major kMajor, int kTile, int kThreads>
+struct Loader {
+  static constexpr int kBlocks = kMajor == Major::K ? 1 : kTile / kBlock;
+  static constexpr int kRows = kMajor == Major::K ? kTile : kBlock;
+  static constexpr int kPassRows = kThreads / 8;
+  static constexpr int kPasses = kRows / kPassRows;
+  static constexpr int kCopies = kBlocks * kPasses;
+  static constexpr int kBlockBytes = kRows * 128;
+  static_assert(kRows % kPassRows == 0 && kPassRows % 8 == 0);
+
+  const char* pointer;                  // of this thread's next chunk in block 0
+  std::int64_t stride;                  // bytes between its elements
+  std::int64_t across;                  // bytes to its chunk in the next block, ..
+  std::int64_t step;                    // .. in the next pass, ..
+  std::int64_t wrap;                    // .. and from the last pass to the first of the next stage
+  std::int32_t left_major, left_minor;  // elements from its first chunk to the operand's end
+  std::uint32_t offset;                 // of its first chunk in a stage
+
+  // For the tile of `source`, seen as mn x k, that begins at row `first` of matrix `batch`.
+  __device__ Loader(const Source& source, std::int64_t stride_mn, std::int64_t stride_k, int first,
+                    int extent_mn, int extent_k, int batch) {
+    const int chunk = threadIdx.x % 8, row = threadIdx.x / 8;
+    const std::int64_t major = sizeof(std::uint16_t) * (kMajor == Major::K ? stride_k : stride_mn);
+    const std::int64_t minor = sizeof(std::uint16_t) * (kMajor == Major::K ? stride_mn : stride_k);
+    stride = major;
+    across = major * kBlock;
+    step = minor * kPassRows;
+    // The passes of an MN-major stage end where the next stage begins.
+    wrap = kMajor == Major::K ? across - step * (kPasses - 1) : step;
+    pointer = static_cast<const char*>(source.data) +
+              sizeof(std::uint16_t) * batch * source.stride_batch + chunk * kChunk * major +
+              row * minor + first * (kMajor == Major::K ? minor : major);
+    left_major = (kMajor == Major::K ? extent_k : extent_mn - first) - chunk * kChunk;
+    left_minor = (kMajor == Major::K ? extent_mn - first : extent_k) - row;
+    offset = tile::swizzle128(row, chunk);
+  }
+
+  __device__ static int block(int copy) { return copy % kBlocks; }
+  __device__ static int pass(int copy) { return copy / kBlocks; }
+
+  // Elements of the chunk of copy `copy` that exist: at most 8, none if not positive.
+  __device__ int valid(int copy) const {
+    const int count = left_major - block(copy) * kBlock;
+    return left_minor > pass(copy) * kPassRows ? count : 0;
+  }
+
+  __device__ std::uint32_t target(std::uint32_t stage, int copy) const {
+    return stage + offset + block(copy) * kBlockBytes + pass(copy) * kPassRows * 128;
+  }
+
+  // To the next pass, or after the last to the next stage; once all blocks of this one are copied.
+  __device__ void advance(int copy) {
+    if (block(copy) + 1 < kBlocks) return;
+    pointer += pass(copy) + 1 < kPasses ? step : wrap;
+    ptx::hide_origin(pointer);
+    if (pass(copy) + 1 == kPasses) (kMajor == Major::K ? left_major : left_minor) -= kBlock;
+  }
+
+  // Chunks of 16 aligned bytes, the last of which may be partial.
+  __device__ void copy(std::uint32_t stage, int copy) {
+    ptx::cp_async(target(stage, copy), pointer + block(copy) * 128,
+                  2 * min(max(valid(copy), 0), kChunk));
+    advance(copy);
+  }
+
+  // The same where every chunk is whole, for unrolled loops.
+  __device__ void copy_whole(std::uint32_t stage, int copy) {
+    ptx::cp_async_if(target(stage, copy), pointer + block(copy) * 128, left_major,
+                     block(copy) * kBlock, left_minor, pass(copy) * kPassRows);
+    advance(copy);
+  }
+
+  // Any operand, one element at a time; put() joins the elements when they have arrived.
+  __device__ void fetch(int copy, std::uint16_t (&elements)[kChunk]) {
+    const int count = valid(copy);
+    const char* element = pointer + block(copy) * across;
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) {
+      elements[i] = i < count ? __ldg(reinterpret_cast<const std::uint16_t*>(element)) : 0;
+      element += stride;
+    }
+    advance(copy);
+  }
+
+  __device__ void put(std::uint32_t stage, int copy,
+                      const std::uint16_t (&elements)[kChunk]) const {
+    const auto pair = [&](int i) { return elements[i] | std::uint32_t(elements[i + 1]) << 16; };
+    *static_cast<uint4*>(__cvta_shared_to_generic(target(stage, copy))) = {pair(0), pair(2),
+                                                                           pair(4), pair(6)};
+  }
+};
+
+}  // namespace tcgemm::sm80
