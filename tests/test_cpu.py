@@ -23,6 +23,11 @@ import tcgemm  # noqa: F401  (registers torch.ops.tcgemm in the processes of wit
 ISAS = ("baseline", "avx2", "avx512")
 TYPES = cases.all_types("cpu")
 PRODUCTS_PER_ROUNDING = 16  # of an f16 accumulator
+# Factors of 2^24 + 1 and 2^24 + 3, which lie halfway between two f32 numbers, and these over 2^24.
+TIES = (
+    ((97.0, 172961.0), 1.0, 1 + 2.0**-23),
+    ((1549.0, 10831.0), 1 + 2.0**-23, 1 + 2.0**-22),
+)
 
 libm = ctypes.CDLL("libm.so.6")
 fmaf, fma = libm.fmaf, libm.fma
@@ -157,6 +162,12 @@ def test_special_values():
     assert one(2.0**-24, 1.0, F16) == 2.0**-24 and one(2.0**-24, 0.5, F16) == 0
     assert one(2.0**-24, 0.75, F16) == 2.0**-24
     assert one(2.0**-149) == 2.0**-149 and one(2.0**-133, 1.0, BF16) == 2.0**-133
+    # One step from a tie between two f32 numbers, a step that not even f64 resolves.
+    for factors, down, up in TIES:
+        for side, expected in ((-1, down), (1, up)):
+            a = torch.tensor([[side * 2.0**-60, factors[0]]])
+            b = torch.tensor([[1.0], [factors[1] * 2.0**-24]])
+            assert gemm(a, b).item() == gemm(-a, b).mul(-1).item() == expected
     # An f32 product that is subnormal is rounded once, with the sum.
     x = torch.tensor([[2.0**-149, 2.0**-75]])
     assert gemm(x, torch.tensor([[1.0], [1.5 * 2.0**-74]])).item() == 2 * 2.0**-149
@@ -242,6 +253,10 @@ def all_results():
             ]
             activation = (*cases.ACTIVATIONS, None)[index % 5]
             yield gemm(a, b, *terms, activation=activation, alpha=0.3, beta=1.7, types=types)
+    for factors, _, _ in TIES:
+        tiny = torch.randn(64, 1) * 2.0**-60
+        a = torch.cat([tiny, torch.full_like(tiny, factors[0])], 1)
+        yield gemm(a, torch.tensor([[1.0, -1.0], [factors[1] * 2.0**-24] * 2]))
     words = torch.randint(-(2**31), 2**31, (3, 40_000), dtype=torch.int32).view(F32)
     for out in cases.FLOATS:
         yield gemm(words[0, :, None], words[1, None, :1], words[2, :, None], out_dtype=out)
