@@ -17,17 +17,9 @@ import numpy
 import torch
 import torch.nn.functional as F
 
-# Rounding of the accumulator: what a tensor core adds at once, and the unit of what it drops (it
-# truncates, hence 2^-23); the CPU rounds to nearest after every product.
-PRODUCTS_A_ROUNDING = {"cuda": 16, "cpu": 1}
-UNIT_ACC = {
-    ("cuda", "f32"): 2.0**-23,
-    ("cuda", "f16"): 2.0**-11,
-    ("cpu", "f16"): 2.0**-11,
-    ("cpu", "f32"): 2.0**-24,
-    ("cpu", "f64"): 2.0**-53,
-}
-UNIT_OUT = {
+from tcgemm.bench import operands
+
+UNIT = {
     torch.float16: 2.0**-11,
     torch.bfloat16: 2.0**-8,
     torch.float32: 2.0**-24,
@@ -42,6 +34,19 @@ ACTIVATIONS = {
 }
 STEEPEST = 1.13  # the largest slope of an activation above (gelu; silu has 1.10)
 LONG_DOUBLE_ROWS = 32  # numpy multiplies them without BLAS
+
+
+def rounding(device, accumulation):
+    """(L, u_acc): products that are added between two roundings, and the unit of what is lost.
+
+    The CPU rounds after every product (after 16 of them in f16); a tensor core adds 16 at once, 8
+    before Hopper, and cuts off what f32 does not hold.
+    """
+    unit = UNIT[operands.DTYPES[accumulation]]
+    if torch.device(device).type == "cpu":
+        return (16 if accumulation == "f16" else 1), unit
+    products = 16 if torch.cuda.get_device_capability(device) >= (9, 0) else 8
+    return products, 2 * unit if accumulation == "f32" else unit
 
 
 def sample_rows(m, flops, budget):
@@ -69,7 +74,6 @@ def error_ratio(out, a, b, *, accumulation, budget=None, bias=None, activation=N
     m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
     if 0 in (*out.shape, k):
         return 0.0
-    kind = out.device.type
     flops = 4.0 * m * n * k * math.prod(a.shape[:-2])  # two products: the result's and the bound's
     rows = sample_rows(m, flops, budget or flops)
     if a.dtype == torch.float64:
@@ -77,9 +81,8 @@ def error_ratio(out, a, b, *, accumulation, budget=None, bias=None, activation=N
     a, out = a[..., rows.to(a.device), :], out[..., rows.to(out.device), :]
     residual = None if residual is None else residual[..., rows.to(residual.device), :]
     reference, spread = _product64(a, b)
-    steps = math.ceil(k / PRODUCTS_A_ROUNDING[kind])
-    unit = UNIT_ACC[kind, accumulation]
-    bound = (steps + 2) * unit * 4.0 * spread
+    products, unit = rounding(out.device, accumulation)
+    bound = (math.ceil(k / products) + 2) * unit * 4.0 * spread
     if a.dtype == torch.float64:
         difference = _long_double_difference(out, a, b)
     else:
@@ -92,7 +95,7 @@ def error_ratio(out, a, b, *, accumulation, budget=None, bias=None, activation=N
             reference = reference + residual.double()
             bound = bound + unit * reference.abs()
         difference = (out.double() - reference).abs()
-    bound = bound + UNIT_OUT[out.dtype] * reference.abs()
+    bound = bound + UNIT[out.dtype] * reference.abs()
     return _largest(difference, bound)
 
 

@@ -18,13 +18,10 @@ from dataclasses import dataclass
 
 import torch
 
+from tcgemm import dtypes
+
 LAYOUTS = ("TN", "NN", "TT", "NT")
-DTYPES = {
-    "f16": torch.float16,
-    "bf16": torch.bfloat16,
-    "f32": torch.float32,
-    "f64": torch.float64,
-}
+DTYPES = {row.name: row.torch for row in dtypes.TABLE}
 ALIGNMENT = 512  # bytes, as from torch's CUDA allocator
 MOST_SETS = 4096  # a graph has a node for each; more would take longer to capture than to run
 
