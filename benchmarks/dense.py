@@ -1,9 +1,9 @@
 """Measures dense products against torch and keeps the latest result of each case.
 
-    python benchmarks/dense.py --set targets                  the promised ratios, PASS or MISS
-    each python benchmarks/dense.py --set squares,llm --dtype f16 --layout TN,NN python
-    benchmarks/dense.py --set squares --kernel sm80    only kernels of that name python
-    benchmarks/dense.py --set all --minutes 8 --resume the next shard of everything
+    python benchmarks/dense.py --set targets                    the promised ratios, PASS or MISS
+    python benchmarks/dense.py --set squares,llm --dtype f16 --layout TN,NN
+    python benchmarks/dense.py --set squares --kernel sm80      only kernels of that name
+    python benchmarks/dense.py --set all --minutes 8 --resume   the next shard of everything
 
 A row is written to benchmarks/results/<gpu>.json (or --out) as soon as it is measured, so a run
 that is cut off loses one case. --resume skips what this commit has measured already. A case that

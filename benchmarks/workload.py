@@ -1,8 +1,8 @@
 """A case made runnable: its operands, our call, the rival's call, and the two checks of the result.
 
-    Case --Workload--> ours(i), rival(i)      i: the operand set of this call
-                   \\-> check() -> (max_error_ratio, exact)    on fresh data, into a poisoned
-                   output
+    Case --Workload--> ours(i), rival(i)    i: the operand set of this call
+              |------> check()              -> (max_error_ratio, exact) on fresh data, into a
+                                               poisoned output
 
 The rival is what a user of torch writes for the same thing; where tcgemm fuses an epilogue, that
 is one torch call after another.

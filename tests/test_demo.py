@@ -83,4 +83,4 @@ def test_without_tqdm_a_line_is_printed(capsys, monkeypatch):
 def test_demo_on_a_gpu(capsys):
     assert demo.main([]) == 0
     out = capsys.readouterr().out
-    assert "bf16 autocast" in out and "sm90a_bf16" in out
+    assert "bf16 autocast" in out and "_bf16_f32_" in out
