@@ -131,6 +131,11 @@ void transpose_four(const S* p, std::int64_t stride_row, T* out, std::int64_t pi
   std::memcpy(out + 3 * pitch, &column3, sizeof column3);
 }
 
+// Steps of k that are fetched early: they lie on other pages, which no hardware prefetcher
+// foresees. Read from memory once, as in a product with one row, f16 takes a third of the time
+// then.
+inline constexpr std::int64_t kAhead = 8;
+
 // Rows that lie side by side: memory is read from end to end, so k is the outer loop.
 template <class Machine, class T, class S>
 void pack_columns(const S* p, std::int64_t stride_k, std::int64_t rows, std::int64_t depth,
@@ -138,7 +143,10 @@ void pack_columns(const S* p, std::int64_t stride_k, std::int64_t rows, std::int
   for (std::int64_t k = 0; k < depth; ++k) {
     for (std::int64_t row = 0; row < rows; row += width) {
       const std::int64_t count = rows - row < width ? rows - row : width;
-      load_row<Machine>(p + k * stride_k + row, 1, count, panels + row * depth + k * width);
+      const S* here = p + k * stride_k + row;
+      __builtin_prefetch(here + kAhead * stride_k);
+      __builtin_prefetch(here + kAhead * stride_k + count - 1);
+      load_row<Machine>(here, 1, count, panels + row * depth + k * width);
     }
   }
 }
