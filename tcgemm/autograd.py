@@ -27,7 +27,7 @@ from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
 from tcgemm.dtypes import accumulator
-from tcgemm.operators import ALL, GEMM, OPERANDS
+from tcgemm.operators import ALL, MATMUL, OPERANDS
 
 _aten = torch.ops.aten
 _below_autograd = torch._C._AutoDispatchBelowAutograd
@@ -44,15 +44,9 @@ def call(op, a, b, c, bias, residual, *options):
         return op.run(a, b, c, bias, residual, *options)
 
 
-def gemm(a, b, c=None, bias=None, *, alpha=1.0, beta=1.0, out_dtype=None, acc_dtype=None):
-    """alpha * (a @ b) + beta * c + bias on matrices, differentiable: what the formulas use."""
-    options = (None, alpha, beta, out_dtype, acc_dtype)
-    one_row = bias is None or bias.dim() < 2
-    if b.dim() == 2 and a.dim() > 2 and c is None and one_row:
-        # One b serves the whole batch, so the rows of the batch make one matrix.
-        flat = call(GEMM, _rows(a), b, None, bias, None, *options)
-        return flat.reshape(*a.shape[:-1], b.shape[1])
-    return call(GEMM, a, b, c, bias, None, *options)
+def gemm(a, b, alpha, out_dtype=None):
+    """alpha * (a @ b), differentiable: the product that the formulas use."""
+    return call(MATMUL, a, b, None, None, None, None, alpha, 1.0, out_dtype, None)
 
 
 def _rows(batch):
@@ -96,7 +90,9 @@ class _Like:
     def __init__(self, tensor):
         self.shape = tensor.shape
         self.dtype = tensor.dtype
-        self.column_major = tensor.dim() > 1 and tensor.stride(-2) == 1 and tensor.stride(-1) != 1
+        # bool: the strides of a traced tensor are symbols.
+        columns = tensor.dim() > 1 and tensor.stride(-2) == 1 and tensor.stride(-1) != 1
+        self.column_major = bool(columns)
 
     def reduce(self, gradient):
         """Summed over what was broadcast, in the input's dtype."""
@@ -108,9 +104,9 @@ def _product(x, y, shape, like, column_major, alpha):
     summed = tuple(torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])) != tuple(shape[:-2])
     out_dtype = accumulator(like.dtype) if summed else None
     if column_major:
-        result = gemm(y.mT, x.mT, alpha=alpha, out_dtype=out_dtype).mT
+        result = gemm(y.mT, x.mT, alpha, out_dtype).mT
     else:
-        result = gemm(x, y, alpha=alpha, out_dtype=out_dtype)
+        result = gemm(x, y, alpha, out_dtype)
     return result.sum_to_size(shape).to(like.dtype) if summed else result
 
 
@@ -136,9 +132,8 @@ def _gradient_b(op, gz, a, dims, like, alpha):
 def _pre_activation(ctx, a, b, c, bias):
     """z, in the accumulator's precision."""
     _activation, alpha, beta, _out_dtype, acc_dtype = ctx.options
-    a, b = ctx.op.matrix_a(a, ctx.dims[0]), ctx.op.matrix_b(b, ctx.dims[1])
     wide = accumulator(a.dtype)
-    return gemm(a, b, c, bias, alpha=alpha, beta=beta, out_dtype=wide, acc_dtype=acc_dtype)
+    return call(ctx.op, a, b, c, bias, None, None, alpha, beta, wide, acc_dtype)
 
 
 class Product(_SingleLevelFunction):
@@ -198,11 +193,10 @@ class Product(_SingleLevelFunction):
         if like_a is like_b is like_c is like_bias is None:
             return tuple(gradients)
 
-        if ctx.sign_of_output:
-            g = _gate(g, output, activation)
+        if activation is not None:
+            z = output if ctx.sign_of_output else _pre_activation(ctx, a, b, c, bias)
+            g = _gate(g, z, activation)
         gz = ctx.op.lift(g, *ctx.dims)
-        if activation is not None and not ctx.sign_of_output:
-            gz = _gate(gz, _pre_activation(ctx, a, b, c, bias), activation)
         if like_c is not None:
             gradients[3] = like_c.reduce(gz * beta)
         if like_bias is not None:
@@ -215,10 +209,11 @@ class Product(_SingleLevelFunction):
 
     @staticmethod
     def jvp(ctx, _op, *tangents):
-        # apply() hides all tangents, but those of outer functorch levels belong to the result.
+        # apply() hides all tangents, but those of outer functorch levels belong to the result. The
+        # level is always 0; forward_ad.unpack_dual does not know of it in a compiled graph.
         with forward_ad._set_fwd_grad_enabled(True):
             a, b, c, bias = (
-                None if tensor is None else forward_ad.unpack_dual(tensor).primal
+                None if tensor is None else torch._VF._unpack_dual(tensor, level=0)[0]
                 for tensor in ctx.saved_tensors[:4]
             )
             return _tangent(ctx, a, b, c, bias, *tangents[:5])
@@ -231,19 +226,19 @@ def _tangent(ctx, a, b, c, bias, ta, tb, tc, tbias, tresidual):
     wide = accumulator(a.dtype)
     if ta is not None:
         b_matrix = op.matrix_b(b, dims[1])
-        tz = gemm(op.matrix_a(ta, dims[0]), b_matrix, alpha=alpha, out_dtype=wide)
+        tz = gemm(op.matrix_a(ta, dims[0]), b_matrix, alpha, wide)
     else:
         tz = op.lift(a.new_zeros(shape, dtype=wide), *dims)
     if tb is not None:
         a_matrix = op.matrix_a(a, dims[0])
-        tz = tz + gemm(a_matrix, op.matrix_b(tb, dims[1]), alpha=alpha, out_dtype=wide)
+        tz = tz + gemm(a_matrix, op.matrix_b(tb, dims[1]), alpha, wide)
     if tc is not None:
         tz = tz + beta * tc.to(wide)
     if tbias is not None:
         tz = tz + tbias.to(wide)
-    if activation is not None:
-        tz = _gate(tz, _pre_activation(ctx, a, b, c, bias), activation)
     tangent = op.lower(tz, *dims)
+    if activation is not None:
+        tangent = _gate(tangent, _pre_activation(ctx, a, b, c, bias), activation)
     if tresidual is not None:
         tangent = tangent + tresidual.to(wide)
     return tangent.to(dtype)

@@ -6,7 +6,7 @@ decided here; csrc/ops/check*.cpp has the rules and their sentences, and the opc
 
 import torch
 
-from tcgemm.operators import ALL
+from tcgemm.operators import ALL, Operator
 
 
 def _result_shape(op, a, b):
@@ -41,6 +41,6 @@ def _fake_out(*_args, **_kwargs):
     return None
 
 
-for _op in ALL:
+for _op in (*ALL, Operator("_gemm")):
     torch.library.register_fake(f"tcgemm::{_op.name}", _fake(_op))
     torch.library.register_fake(f"tcgemm::{_op.name}.out", _fake_out)

@@ -1,4 +1,4 @@
-"""The five public operators and the general one behind them, in one form.
+"""The five public operators in one form.
 
 Every layer of the Python side (front, gradients, vmap, fakes) sees a call as the same operands,
 whichever operator was called:
@@ -58,12 +58,6 @@ class Operator:
     def unpack(self, args, kwargs):
         """The arguments of the schema as the common operands. The dispatcher drops defaults."""
         given = dict(zip(self.positional, args, strict=False), **kwargs)
-        if given.get("kernel") is not None:
-            raise RuntimeError(
-                f"tcgemm.{self.name}: kernel={given['kernel']!r} chooses the kernel of one plain "
-                "call, but gradients and vmap make calls of their own; leave kernel= away, or call "
-                "under torch.no_grad()."
-            )
         return tuple(given.get(name, DEFAULTS.get(name)) for name in OPERANDS)
 
     def matrix_a(self, a, dims):
@@ -112,22 +106,10 @@ class Addmm(Operator):
         return self.default(*self.tensors(a, b, c, bias, residual), **self.keywords(*options))
 
 
-class General(Addmm):
-    """_gemm: batches broadcast and every addend may be there; gradients and vmap stand on it."""
-
-    positional = TENSORS
-
-    @staticmethod
-    def tensors(a, b, c, bias, residual):
-        return a, b, c, bias, residual
-
-
 MM = Operator("mm")
 BMM = Operator("bmm")
 MATMUL = Operator("matmul")
 ADDMM = Addmm("addmm")
 LINEAR = Operator("linear", weight=True)
-GEMM = General("_gemm")
 
-PUBLIC = (MM, BMM, MATMUL, ADDMM, LINEAR)
-ALL = (*PUBLIC, GEMM)
+ALL = (MM, BMM, MATMUL, ADDMM, LINEAR)

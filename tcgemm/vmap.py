@@ -1,12 +1,21 @@
-"""torch.vmap of every operator: one call of the general operator instead of a loop.
+"""torch.vmap of every operator: one product whose batch dimensions broadcast, instead of a loop.
 
-a [B, M, K], b [K, N]       rows of the batch make one matrix: [B * M, K] @ [K, N]
-otherwise                   batches are aligned and broadcast: [B, 1, ..., M, K] @ [..., K, N]
+    a [B, 1, ..., M, K] @ b [..., K, N]        the vmapped dimension in front, aligned by ones
+
+Where only a is vmapped, csrc/ops/batch.cpp makes rows of its batch: one tall product.
 """
 
 import torch
 
-from tcgemm.operators import ALL, GEMM, TENSORS
+from tcgemm.dtypes import accumulator
+from tcgemm.operators import ALL, MATMUL, TENSORS
+
+ACTIVATIONS = {
+    "relu": torch.relu,
+    "gelu": torch.nn.functional.gelu,
+    "gelu_tanh": lambda z: torch.nn.functional.gelu(z, approximate="tanh"),
+    "silu": torch.nn.functional.silu,
+}
 
 
 def _front(tensor, dim):
@@ -21,24 +30,19 @@ def _align(tensor, batched, dims):
     return tensor.reshape(tensor.shape[0], *[1] * missing, *tensor.shape[1:])
 
 
-def _fold(addend, rows):
-    """An addend of [*rows, N] for the folded product, or None if it has no such form."""
-    if addend is None or addend.dim() < 2:
-        return addend
-    if addend.shape[:-1] == rows:
-        return addend.flatten(0, -2)
-    if all(size == 1 for size in addend.shape[:-1]):
-        return addend.reshape(addend.shape[-1])
-    return None
-
-
-def _run(a, b, addends, options):
-    if b.dim() == 2:
-        rows = a.shape[:-1]
-        folded = [_fold(addend, rows) for addend in addends]
-        if all((f is None) == (x is None) for f, x in zip(folded, addends, strict=True)):
-            return GEMM.run(a.flatten(0, -2), b, *folded, *options).unflatten(0, rows)
-    return GEMM.run(a, b, *addends, *options)
+def _run(a, b, c, bias, residual, activation, alpha, beta, out_dtype, acc_dtype):
+    if c is None:
+        options = (activation, alpha, beta, out_dtype, acc_dtype)
+        return MATMUL.run(a, b, None, bias, residual, *options)
+    # matmul has no c: the rest is computed in the accumulator's type and rounded once, as in addmm.
+    wide = accumulator(a.dtype)
+    c = None if beta == 0 else beta * c.to(wide)
+    z = MATMUL.run(a, b, None, bias, c, None, alpha, 1.0, wide, acc_dtype)
+    if activation is not None:
+        z = ACTIVATIONS[activation](z)
+    if residual is not None:
+        z = z + residual.to(wide)
+    return z.to(out_dtype or a.dtype)
 
 
 def _rule(op):
@@ -65,7 +69,7 @@ def _rule(op):
                 addend = _align(_front(addend, batch), batch is not None, shown)
                 addend = op.lift(addend, dims_a, dims_b) if addend.dim() > 0 else addend
             lifted.append(addend)
-        return op.lower(_run(a, b, lifted, options), dims_a, dims_b), 0
+        return op.lower(_run(a, b, *lifted, *options), dims_a, dims_b), 0
 
     return rule
 
