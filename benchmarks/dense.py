@@ -6,8 +6,9 @@
     python benchmarks/dense.py --set all --minutes 8 --resume   the next shard of everything
 
 A row is written to benchmarks/results/<gpu>.json (or --out) as soon as it is measured, so a run
-that is cut off loses one case. --resume skips what this commit has measured already. A case that
-fails is recorded with its sentence and the next one runs, unless the GPU itself is lost.
+that is cut off loses one case. --resume skips what this commit has measured already, here or in
+benchmarks/results. A case that fails is recorded with its sentence and the next one runs, unless
+the GPU itself is lost.
 
     case -> operands past the cache -> check against float64 -> time, rivals in turns -> row
 """
@@ -190,26 +191,32 @@ class Run:
         path = options.out or store.RESULTS
         self.path = path if path.suffix == ".json" else path / store.file_name(self.gpu)
         self.results = store.load(self.path)
-        self.known = {
-            store.key(row): row
-            for row in self.results["rows"]
-            if options.resume and row["commit"] == self.commit and row["us"]
-        }
+        self.known = self._measured() if options.resume else {}
         self.results["header"] = header(self.gpu)
         self.reader = telemetry.open_reader(options.device)
         self.done = self.bad = self.met = self.promised = 0
 
+    def _measured(self):
+        """{key: (row, detail)} of this commit, here or in the results of the checkout."""
+        checkout = store.load(store.RESULTS / self.path.name)
+        return {
+            store.key(row): (row, results["details"][store.key(row)])
+            for results in (checkout, self.results)
+            for row in results["rows"]
+            if row["commit"] == self.commit and row["us"]
+        }
+
     def case(self, case):
         """Measures one case, or takes what --resume found, and counts it."""
         name = store.key(as_row(case, self.gpu, {}))
-        row = self.known.get(name)
+        row, detail = self.known.get(name, (None, None))
         if row is None:
             row, detail = self._measure(case)
             store.put(self.results, row, detail)
             store.save(self.results, self.path)
             print(line(case, row, detail), flush=True)
         elif case.target:
-            print(line(case, row, self.results["details"][name]))
+            print(line(case, row, detail))
         self.done += 1
         self.bad += is_wrong(row)
         if case.target:

@@ -98,11 +98,21 @@ def save(results, path):
 
 
 def commit():
-    """The checkout's commit, '+' behind it where files differ; 'unknown' outside a checkout."""
-    here = Path(__file__).resolve().parent
-    command = ["git", "describe", "--always", "--exclude=*", "--abbrev=10", "--dirty=+"]
+    """The last commit that changed the measured code, '+' behind it where files differ from it.
+
+    'unknown' outside a checkout. Commits of results or of prose do not count, so that a run can
+    resume after they were made.
+    """
+    code = ("--", "csrc", "tcgemm", "setup.py", "setup_toolchain.py")
     try:
-        answer = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=20)
-    except (OSError, subprocess.TimeoutExpired):
+        last = _git("log", "-1", "--abbrev=10", "--format=%h", *code)
+        changed = _git("status", "--porcelain", "--untracked-files=no", *code)
+    except (OSError, subprocess.SubprocessError):
         return "unknown"
-    return answer.stdout.strip() or "unknown"
+    return f"{last}{'+' if changed else ''}" if last else "unknown"
+
+
+def _git(*arguments):
+    command = ["git", *arguments]
+    options = {"cwd": RESULTS.parents[1], "capture_output": True, "text": True, "timeout": 20}
+    return subprocess.run(command, check=True, **options).stdout.strip()

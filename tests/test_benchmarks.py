@@ -4,6 +4,7 @@ import copy
 import importlib
 import json
 import math
+import re
 import sys
 import time
 from pathlib import Path
@@ -293,6 +294,12 @@ def test_merge_keeps_the_latest_row_of_a_case():
     assert old["details"][store.key(row)] == {"date": "tomorrow"}
 
 
+def test_commit_is_named_or_unknown(monkeypatch, tmp_path):
+    assert re.fullmatch(r"[0-9a-f]{7,}\+?|unknown", store.commit())
+    monkeypatch.setattr(store, "RESULTS", tmp_path / "no" / "checkout")
+    assert store.commit() == "unknown"
+
+
 # The report.
 
 
@@ -359,7 +366,7 @@ def run_dense(capsys, *arguments):
     return status, capsys.readouterr().out
 
 
-def test_dense_measures_resumes_and_records(tmp_path, capsys):
+def test_dense_measures_resumes_and_records(tmp_path, capsys, monkeypatch):
     arguments = ("--set", "smoke", "--layout", "TN,NT", "--out", str(tmp_path))
     status, out = run_dense(capsys, *arguments)
     assert status == 0 and "12 of 12 cases done, 0 failed or wrong." in out
@@ -370,6 +377,11 @@ def test_dense_measures_resumes_and_records(tmp_path, capsys):
     before = path.read_text()
     status, out = run_dense(capsys, *arguments, "--resume")
     assert "12 of 12 cases done" in out and path.read_text() == before
+    assert not store.load(tmp_path / "cpu.json")["rows"][0]["clock_mhz"]
+    elsewhere = (*arguments[:-1], str(tmp_path / "shard"), "--resume")
+    monkeypatch.setattr(store, "RESULTS", tmp_path)
+    status, out = run_dense(capsys, *elsewhere)
+    assert "12 of 12 cases done" in out and not (tmp_path / "shard").exists()
     status, out = run_dense(capsys, *arguments, "--minutes", "0")
     assert "0 of 12 cases done" in out and "--resume measures the other cases" in out
 
