@@ -90,18 +90,17 @@ class _Like:
     def __init__(self, tensor):
         self.shape = tensor.shape
         self.dtype = tensor.dtype
-        # bool: the strides of a traced tensor are symbols.
-        columns = tensor.dim() > 1 and tensor.stride(-2) == 1 and tensor.stride(-1) != 1
-        self.column_major = bool(columns)
+        strides = tensor.stride()  # of a traced tensor these are symbols, hence bool
+        self.column_major = len(strides) > 1 and bool(strides[-2] == 1 and strides[-1] != 1)
 
     def reduce(self, gradient):
         """Summed over what was broadcast, in the input's dtype."""
         return gradient.sum_to_size(self.shape).to(self.dtype)
 
 
-def _product(x, y, shape, like, column_major, alpha):
-    """alpha * (x @ y), summed to the batches of `shape`; memory in the order of the input."""
-    summed = tuple(torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])) != tuple(shape[:-2])
+def _product(x, y, alpha, like, column_major, shape, batch):
+    """alpha * (x @ y), summed from `batch` to the batch of `shape`, laid out as the input is."""
+    summed = batch != shape[:-2]
     out_dtype = accumulator(like.dtype) if summed else None
     if column_major:
         result = gemm(y.mT, x.mT, alpha, out_dtype).mT
@@ -111,19 +110,21 @@ def _product(x, y, shape, like, column_major, alpha):
 
 
 def _gradient_a(op, gz, b, dims, like, alpha):
-    shape = like.shape if dims[0] > 1 else (1, *like.shape)
+    vector = dims[0] == 1
+    shape = (1, *like.shape) if vector else like.shape
     b = op.matrix_b(b, dims[1])
-    ga = _product(gz, b.mT, shape, like, like.column_major, alpha)
-    return ga.squeeze(-2) if dims[0] == 1 else ga
+    ga = _product(gz, b.mT, alpha, like, like.column_major, shape, gz.shape[:-2])
+    return ga.squeeze(-2) if vector else ga
 
 
 def _gradient_b(op, gz, a, dims, like, alpha):
-    a = op.matrix_a(a, dims[0])
     vector = dims[1] == 1
     shape = (*like.shape, 1) if vector else like.shape[::-1] if op.weight else like.shape
+    a = op.matrix_a(a, dims[0])
     if len(shape) == 2 and gz.dim() > 2:  # the sum over the batch belongs to the sum over k
         a, gz = _rows(a), _rows(gz)
-    gb = _product(a.mT, gz, shape, like, like.column_major != op.weight, alpha)
+    column_major = like.column_major != op.weight
+    gb = _product(a.mT, gz, alpha, like, column_major, shape, gz.shape[:-2])
     if op.weight:
         return gb.mT
     return gb.squeeze(-1) if vector else gb
@@ -144,30 +145,30 @@ class Product(_SingleLevelFunction):
     """
 
     @staticmethod
-    def forward(op, *operands):
-        if _transforms_active():
+    def forward(ctx, op, a, b, c, bias, residual, *options):
+        levels = _levels()
+        if levels and _transforms_active():
             # apply() turned gradients off, but the next functorch level needs them.
             with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True), _below_autograd():
-                return op.run(*operands)
-        with _below_autograd():
-            return op.run(*operands)
+                output = op.run(a, b, c, bias, residual, *options)
+        else:
+            with _below_autograd():
+                output = op.run(a, b, c, bias, residual, *options)
 
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        op, a, b, c, bias, residual, *options = inputs
-        needs = ctx.needs_input_grad
-        _, need_a, need_b, need_c, need_bias, *_ = needs
+        _, need_a, need_b, need_c, need_bias, need_residual, *_ = ctx.needs_input_grad
         ctx.set_materialize_grads(False)
         ctx.op, ctx.options, ctx.dims = op, options, (a.dim(), b.dim())
-        ctx.like = [
-            _Like(tensor) if need else None
-            for tensor, need in zip(inputs[1:6], needs[1:6], strict=True)
-        ]
-        need_gz = need_a or need_b or need_c or need_bias
+        ctx.like = (
+            _Like(a) if need_a else None,
+            _Like(b) if need_b else None,
+            _Like(c) if need_c else None,
+            _Like(bias) if need_bias else None,
+            _Like(residual) if need_residual else None,
+        )
         activation = options[0]
+        need_gz = need_a or need_b or need_c or need_bias
         ctx.sign_of_output = activation == "relu" and residual is None
-        forward_mode = _levels()
-        need_z = forward_mode or (need_gz and activation is not None and not ctx.sign_of_output)
+        need_z = levels or (need_gz and activation is not None and not ctx.sign_of_output)
         saved = (
             a if need_b or need_z else None,
             b if need_a or need_z else None,
@@ -176,9 +177,10 @@ class Product(_SingleLevelFunction):
             output if need_gz and ctx.sign_of_output else None,
         )
         ctx.save_for_backward(*saved)
-        if forward_mode:
+        if levels:
             ctx.output = (output.shape, output.dtype)
             ctx.save_for_forward(*saved)
+        return output
 
     @staticmethod
     def backward(ctx, g):

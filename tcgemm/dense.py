@@ -11,8 +11,8 @@ import torch
 from torch.autograd import forward_ad
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
-from tcgemm import autograd, dtypes
-from tcgemm.operators import ADDMM, BMM, LINEAR, MATMUL, MM, TENSORS
+from tcgemm import autograd
+from tcgemm.operators import ADDMM, BMM, LINEAR, MATMUL, MM
 
 _PRECISIONS = ("highest",)
 _CAST = (torch.float16, torch.bfloat16, torch.float32)  # what torch's autocast casts
@@ -26,9 +26,9 @@ def _product(function, op, precision, out, a, b, c, bias, residual, *options):
     if not (
         isinstance(a, _tensor)
         and isinstance(b, _tensor)
+        and (isinstance(c, _tensor) or (c is None and op is not ADDMM))
         and (bias is None or isinstance(bias, _tensor))
         and (residual is None or isinstance(residual, _tensor))
-        and (c is None or isinstance(c, _tensor))
         and (out is None or isinstance(out, _tensor))
     ):
         raise _no_tensor(op, (a, b, c, bias, residual, out))
@@ -43,8 +43,8 @@ def _product(function, op, precision, out, a, b, c, bias, residual, *options):
         if torch.compiler.is_compiling() or _any_autocast():
             a, b, c, bias, residual = _autocast(a, b, c, bias, residual)
         return autograd.call(op, a, b, c, bias, residual, *options)
-    except NotImplementedError as error:  # the dispatcher found no kernel for some operand
-        raise _no_kernel(op, (a, b, c, bias, residual, out)) from error
+    except NotImplementedError as error:
+        raise _nested(op, (a, b, c, bias, residual, out)) or error from None
 
 
 def _autocast(*tensors):
@@ -63,8 +63,7 @@ def _autocast(*tensors):
 
 def _into(op, out, *operands):
     """The call with out=. An operator that writes would drop gradients silently, so it refuses."""
-    tensors = dict(zip((*TENSORS, "out"), (*operands[: len(TENSORS)], out), strict=True))
-    for name, tensor in tensors.items():
+    for name, tensor in zip(_names(op), (*operands[:5], out), strict=True):
         if tensor is None:
             continue
         tangent = forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent
@@ -74,6 +73,9 @@ def _into(op, out, *operands):
                 f"leave out= away, call under torch.no_grad(), or pass {name}.detach()."
             )
     op.run_out(out, *operands)
+    if not (torch.compiler.is_compiling() or out.is_inference()):
+        # Backward of whoever saved `out` has to notice; torch counts only for its own operators.
+        torch.autograd.graph.increment_version(out)
     return out
 
 
@@ -92,9 +94,9 @@ def _names(op):
 
 
 def _no_tensor(op, tensors):
-    a, b, *_ = tensors
+    required = ("a", "b", "x", "weight", *(("c",) if op is ADDMM else ()))
     for name, value in zip(_names(op), tensors, strict=True):
-        if not isinstance(value, _tensor) and (value is not None or value is a or value is b):
+        if not isinstance(value, _tensor) and (value is not None or name in required):
             kind = type(value).__name__
             return TypeError(
                 f"tcgemm.{op.name}: {name} must be a torch.Tensor, but is {kind}; "
@@ -103,23 +105,16 @@ def _no_tensor(op, tensors):
     raise AssertionError("every operand is a tensor")
 
 
-def _no_kernel(op, tensors):
+def _nested(op, tensors):
+    """The dispatcher found no kernel at all: what is left are nested tensors."""
     for name, tensor in zip(_names(op), tensors, strict=True):
-        if tensor is None:
-            continue
-        where = tensor.device.type
-        if tensor.layout is not torch.strided or where not in dtypes.DEVICES or tensor.is_nested:
-            kind = "nested" if tensor.is_nested else f"of layout {tensor.layout}"
+        if tensor is not None and tensor.is_nested:
             return RuntimeError(
-                f"tcgemm.{op.name}: {name} is {kind} on {tensor.device}, but there are products "
-                f"of dense (torch.strided) tensors on {' and '.join(dtypes.DEVICES)}; convert it "
-                "with .to_dense(), or move it with .to(...). (2:4 sparse operands are planned.)"
+                f"tcgemm.{op.name}: {name} is a nested tensor, but every operand must be a dense, "
+                f"strided tensor; pass {name}.to_padded_tensor(0.0), or one product for each part "
+                f"of {name}.unbind()."
             )
-    return RuntimeError(
-        f"tcgemm.{op.name}: this build has no kernel for tensors on {tensors[0].device}; "
-        "`python -m tcgemm` says what was built and why. Move the operands to the CPU, or build "
-        "with TCGEMM_CUDA=1."
-    )
+    return None
 
 
 _COMMON = """
@@ -315,10 +310,12 @@ def check_layout(
     For each operand: which major it has, its leading dimension and alignment, whether TMA can read
     it, which kernel family and which prepare pass follow. The operators decide by the same code.
 
-    a (..., M, K), b (..., K, N) and the keyword arguments are matmul's; nothing is computed, so
-    tensors on the CPU or on "meta" do as well. device: the name of the GPU to answer for, such as
-    "H200"; default: the one that the tensors are on, or "H200". kernel: only kernels whose name
-    contains this text.
+    Arguments are those of matmul: a (..., M, K), b (..., K, N), bias, activation, residual, alpha,
+    out_dtype, acc_dtype, out. Nothing is computed, so tensors on the CPU or on "meta" do as well.
+
+    Keyword arguments:
+        device (str): the GPU to answer for, such as "H200"; default: the tensors', or "H200".
+        kernel (str): only kernels whose name contains this text.
 
     Returns a str; raises what matmul raises.
 
@@ -351,7 +348,8 @@ def explain(
     The kernel, its tile, stages and cluster, the grid and its waves, bytes, FLOPs, arithmetic
     intensity, what bounds the time (compute, memory, launch), and the reason of the choice.
 
-    Arguments, result and errors are check_layout's.
+    Arguments are those of check_layout: a, b, bias, activation, residual, alpha, out_dtype,
+    acc_dtype, out, device, kernel. Returns a str; raises what matmul raises.
 
     Example:
         >>> a = torch.empty(8192, 8192, dtype=torch.float16, device="meta")
