@@ -38,12 +38,14 @@ class Case:
         given = [text.replace(" ", "") for text in shapes if not text.endswith("None")]
         return "-".join([self.op, *given, self.activation or "plain"])
 
-    def tensors(self, dtype=torch.float64, seed=0, requires_grad=False):
+    def tensors(self, dtype=torch.float64, seed=0, requires_grad=False, device="cpu"):
         """Random normal tensors by name, only those that are given."""
         generator = torch.Generator().manual_seed(seed)
         shapes = {name: getattr(self, name) for name in ("a", "b", "c", "bias", "residual")}
         return {
-            name: torch.randn(shape, generator=generator).to(dtype).requires_grad_(requires_grad)
+            name: torch.randn(shape, generator=generator)
+            .to(device, dtype)
+            .requires_grad_(requires_grad)
             for name, shape in shapes.items()
             if shape is not None
         }

@@ -23,12 +23,12 @@ PAIRS = {
 
 @pytest.mark.parametrize("low", LOW, ids=str)
 @pytest.mark.parametrize("name", PAIRS)
-def test_result_and_gradients_as_torchs(name, low):
+def test_result_and_gradients_as_torchs(name, low, device):
     ours, theirs = PAIRS[name]
     results = []
     for function in (ours, theirs):
-        leaves = [t.clone().requires_grad_() for t in (X, W, BIAS)]
-        with torch.autocast("cpu", dtype=low):
+        leaves = [t.to(device, copy=True).requires_grad_() for t in (X, W, BIAS)]
+        with torch.autocast(device, dtype=low):
             out = function(*leaves)
         assert out.dtype is low
         gradients = torch.autograd.grad(out.float().square().sum(), leaves, allow_unused=True)
@@ -91,25 +91,25 @@ def test_out_is_not_cast():
     torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
 
 
-def test_module_trains_under_autocast():
-    ours = tcgemm.nn.Linear(8, 4)
-    theirs = torch.nn.Linear(8, 4)
+def test_module_trains_under_autocast(device):
+    ours = tcgemm.nn.Linear(8, 4, device=device)
+    theirs = torch.nn.Linear(8, 4, device=device)
     theirs.load_state_dict(ours.state_dict())
     for layer in (ours, theirs):
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            loss = layer(X).float().square().mean()
+        with torch.autocast(device, dtype=torch.bfloat16):
+            loss = layer(X.to(device)).float().square().mean()
         loss.backward()
     assert ours.weight.grad.dtype is torch.float32
     torch.testing.assert_close(ours.weight.grad, theirs.weight.grad, rtol=2e-2, atol=2e-2)
     torch.testing.assert_close(ours.bias.grad, theirs.bias.grad, rtol=2e-2, atol=2e-2)
 
 
-def test_transforms_under_autocast():
+def test_transforms_under_autocast(device):
     def loss(function):
         def scalar(w, x):
-            with torch.autocast("cpu", dtype=torch.bfloat16):
+            with torch.autocast(device, dtype=torch.bfloat16):
                 return function(x, w).float().square().sum()
 
-        return torch.func.vmap(torch.func.grad(scalar), (None, 0))(W, X)
+        return torch.func.vmap(torch.func.grad(scalar), (None, 0))(W.to(device), X.to(device))
 
     torch.testing.assert_close(loss(tcgemm.linear), loss(F.linear), rtol=3e-2, atol=3e-2)

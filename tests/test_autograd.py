@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from cases import DEVICE_DTYPES
 from composed import ACTIVATIONS, CASES, Case
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -31,7 +32,7 @@ class Recorder(TorchDispatchMode):
 
 def gradients(function, tensors, seed=1):
     out = function(**tensors)
-    grad = torch.randn(out.shape, generator=torch.Generator().manual_seed(seed)).to(out.dtype)
+    grad = torch.randn(out.shape, generator=torch.Generator().manual_seed(seed)).to(out)
     return out, torch.autograd.grad(out, list(tensors.values()), grad)
 
 
@@ -108,15 +109,16 @@ def test_every_product_in_forward_and_backward_is_ours(case):
     assert not foreign
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
-@pytest.mark.parametrize("case", [CASES[1], CASES[2], CASES[9], FULL], ids=str)
-def test_each_gradient_has_its_inputs_dtype(case, dtype):
-    tensors = case.tensors(dtype, requires_grad=True)
+@pytest.mark.parametrize(("device", "dtype"), DEVICE_DTYPES)
+@pytest.mark.parametrize("case", [*CASES[1:4], *CASES[9:15], *CASES[18:], FULL], ids=str)
+def test_each_gradient_has_its_inputs_dtype(case, device, dtype):
+    tensors = case.tensors(dtype, requires_grad=True, device=device)
     for name, other in (("c", torch.float32), ("bias", torch.bfloat16), ("residual", torch.half)):
         if name in tensors:
             tensors[name] = tensors[name].detach().to(other).requires_grad_()
     wide = {name: t.detach().double().requires_grad_() for name, t in tensors.items()}
-    _, got = gradients(lambda **t: case.fused(**t, out_dtype=torch.float32), tensors)
+    out_dtype = torch.float64 if dtype is torch.float64 else torch.float32
+    _, got = gradients(lambda **t: case.fused(**t, out_dtype=out_dtype), tensors)
     _, expected = gradients(case.composed, wide)
     for tensor, g, e in zip(tensors.values(), got, expected, strict=True):
         assert g.dtype == tensor.dtype

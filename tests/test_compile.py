@@ -76,14 +76,14 @@ def test_changing_batch_compiles_twice_at_most():
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_under_autocast(dynamic):
+def test_under_autocast(dynamic, device):
     model = torch.nn.Sequential(
         tcgemm.nn.Linear(8, 16, activation="gelu"), tcgemm.nn.Linear(16, 4, bias=False)
-    )
-    x = torch.randn(6, 8)
+    ).to(device)
+    x = torch.randn(6, 8, device=device)
 
     def step(x):
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.autocast(device, dtype=torch.bfloat16):
             return model(x)
 
     def gradients(step):

@@ -189,3 +189,14 @@ def test_pruned_and_compiled_models_are_swapped():
     assert tcgemm.swap_linear(compiled).swapped == ["_orig_mod.0", "_orig_mod.1"]
     torch.testing.assert_close(compiled(x), expected)
     torch.testing.assert_close(model(x), expected)
+
+
+@pytest.mark.gpu
+def test_float32_on_cuda_is_swapped_for_autocast_only():
+    model = nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 4).half()).cuda()
+    report = tcgemm.swap_linear(model)
+    assert report.swapped == ["1"]
+    assert report.skipped["0"].endswith("inside torch.autocast float32 is swapped too")
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        assert tcgemm.swap_linear(model).swapped == ["0"]
+        assert model[0](torch.randn(2, 8, device="cuda")).dtype is torch.bfloat16
