@@ -85,22 +85,19 @@ class Support(NamedTuple):
     why: str
 
 
-def _why_not(arch: str, types: tuple[str, str], capability: tuple[int, int] | None) -> str:
+def _why_not(arch: str, row: dtypes.DType, accumulator: str, capability: tuple | None) -> str:
     """The reason why kernels of `arch` do not run these types here; empty where they do."""
-    names = build()["kernels"]
-    start = f"{arch}_{types[0]}_{types[1]}_"
-    if not any(name.startswith(start) for name in names):
-        if build()["cuda"] is None:
-            return "the library is a CPU build"
-        if _catalog and not any(row["name"].startswith(start) for row in _catalog.catalog()):
-            return "there is no such kernel yet; it runs on the CPU"
-        return f"not in this build (architectures {', '.join(build()['arches'])})"
+    if "cuda" not in row.devices:
+        return "there is no such kernel yet; it runs on the CPU"
+    if build()["cuda"] is None:
+        return "the library is a CPU build"
+    start = f"{arch}_{row.name}_{accumulator}_"
+    if not any(name.startswith(start) for name in build()["kernels"]):
+        return f"not among the kernels of this build (architectures {', '.join(build()['arches'])})"
     if capability is None:
         return "no GPU here"
-    if arch == "sm90a" and capability != (9, 0):
-        return f"this GPU is {capability[0]}.{capability[1]}, not 9.0"
-    if capability < (8, 0):
-        return f"this GPU is {capability[0]}.{capability[1]}, older than 8.0"
+    if capability != (9, 0) if arch == "sm90a" else capability < (8, 0):
+        return f"this GPU has compute capability {capability[0]}.{capability[1]}"
     return ""
 
 
@@ -109,12 +106,11 @@ def support() -> list[Support]:
     capability = torch.cuda.get_device_capability() if torch.cuda.is_available() else None
     found = []
     for row in dtypes.TABLE:
-        for accumulator in row.accumulators:
-            types = (row.name, NAMES[accumulator])
-            found.append(Support(*types, "CPU", "cpu" in row.devices, ""))
+        for accumulator in map(NAMES.get, row.accumulators):
+            found.append(Support(row.name, accumulator, "CPU", "cpu" in row.devices, ""))
             for arch in GPUS:
-                why = _why_not(arch, types, capability)
-                found.append(Support(*types, arch, not why, why))
+                why = _why_not(arch, row, accumulator, capability)
+                found.append(Support(row.name, accumulator, arch, not why, why))
     return found
 
 
