@@ -22,8 +22,12 @@ struct Source {
   std::int64_t stride_col = 0;
   std::int64_t stride_batch = 0;
   DType dtype = DType::f32;
-  bool vector = false;  // 8 neighbours of a row may be read as 16-byte words
+  bool vector = false;  // neighbours of a row may be read together, up to 16 bytes
 };
+
+// What is added to the accumulator, in this order; the activation comes before the residual.
+inline constexpr int kC = 0, kBias = 1, kResidual = 2;
+inline constexpr int kSources = 3;
 
 // activation(alpha * accumulator + beta * c + bias) + residual -> out, rounded once.
 struct Epilogue {
@@ -31,14 +35,13 @@ struct Epilogue {
   float beta = 1;
   Activation activation = Activation::none;
   DType out_dtype = DType::f32;
-  Source c;
-  Source bias;
-  Source residual;
+  Source sources[kSources];
   void* out = nullptr;
   std::int64_t out_stride_row = 0;
   std::int64_t out_stride_col = 0;
   std::int64_t out_stride_batch = 0;
-  bool out_vector = false;  // 8 neighbours of a row of `out` may be written as 16-byte words
+  bool out_vector = false;  // neighbours of a row of `out` may be written together, up to 16 bytes
+  bool plain = false;       // nothing but alpha comes between the accumulator and the rounding
 };
 
 struct Extent {

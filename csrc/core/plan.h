@@ -45,7 +45,7 @@ struct Plan {
   std::optional<Prepare> prepare_a;
   std::optional<Prepare> prepare_b;
   std::size_t workspace = 0;  // bytes
-  bool store_tma = false;     // the epilogue's fast path: stmatrix and TMA store
+  bool store_tma = false;     // the result leaves by TMA
   bool vector_a = false;      // sm80: operands are read 16 bytes at a time
   bool vector_b = false;
   double waves = 0;         // tiles over multiprocessors

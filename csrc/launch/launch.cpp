@@ -96,9 +96,10 @@ Epilogue epilogue(const Problem& problem) {
   result.beta = float(problem.beta);
   result.activation = problem.activation;
   result.out_dtype = out.dtype;
-  result.c = option(problem.c);
-  result.bias = option(problem.bias);
-  result.residual = option(problem.residual);
+  result.sources[kC] = option(problem.c);
+  result.sources[kBias] = option(problem.bias);
+  result.sources[kResidual] = option(problem.residual);
+  result.plain = problem.plain();
   result.out = reinterpret_cast<void*>(out.address);
   result.out_stride_row = out.stride_row;
   result.out_stride_col = out.stride_col;

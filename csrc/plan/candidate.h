@@ -15,8 +15,12 @@ struct Inputs {
   Reading a, b;
   bool prepare_a = false, prepare_b = false;
 
-  Layout layout() const {
-    return layout_of(prepare_a ? Major::K : a.major, prepare_b ? Major::K : b.major);
+  // Can a kernel of this layout read both as they will be?
+  bool serve(Layout layout) const {
+    const auto fits = [](const Reading& reading, bool prepared, Major major) {
+      return prepared ? major == Major::K : reading.either || reading.major == major;
+    };
+    return fits(a, prepare_a, major_a(layout)) && fits(b, prepare_b, major_b(layout));
   }
 };
 

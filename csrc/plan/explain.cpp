@@ -103,13 +103,7 @@ std::string prepare_lines(const Problem& problem, const Plan& plan, const Device
   return lines.empty() ? "  prepare       nothing is copied\n" : lines;
 }
 
-std::string epilogue(const Problem& problem, const Plan& plan) {
-  if (plan.store_tma) return "none: stmatrix and TMA store";
-  if (problem.plain())
-    return wide(problem.out, problem.m, problem.n, problem.batch)
-               ? "none: 16-byte stores"
-               : "none: stored element by element, since rows of out do not start at multiples of "
-                 "16 bytes";
+std::string epilogue(const Problem& problem) {
   std::string parts;
   const auto add = [&](bool given, const char* part) {
     if (given) parts += (parts.empty() ? "" : ", ") + std::string(part);
@@ -119,7 +113,13 @@ std::string epilogue(const Problem& problem, const Plan& plan) {
   add(problem.bias.has_value(), "bias");
   add(problem.activation != Activation::none, name(problem.activation));
   add(problem.residual.has_value(), "residual");
-  return parts + ", fused";
+  return parts.empty() ? "nothing but the rounding" : parts + ", fused";
+}
+
+const char* store(const Problem& problem, const Plan& plan) {
+  if (plan.store_tma) return "by TMA";
+  if (wide(problem.out, problem.m, problem.n, problem.batch)) return "in words of up to 16 bytes";
+  return "element by element: rows of out do not start at multiples of 16 bytes";
 }
 
 std::string reason(const Problem& problem, const Plan& plan, const Device& device) {
@@ -162,7 +162,7 @@ std::string explain(const Problem& asked, const Plan& plan, const Device& device
   lines += text("  cluster       %d\n", plan.cluster);
   lines += text("  grid          %d blocks on %d multiprocessors, %.2f waves of tiles\n", plan.grid,
                 device.multiprocessors, plan.waves);
-  lines += "  epilogue      " + epilogue(problem, plan) + "\n";
+  lines += "  epilogue      " + epilogue(problem) + "; stored " + store(problem, plan) + "\n";
   lines += text("  work          %.4g FLOP, %s of device memory, %.3g FLOP a byte\n",
                 problem.flops(), size(plan.bytes).c_str(), problem.flops() / plan.bytes);
   const double compute = problem.flops() / device.tensor_rate * 1e6;

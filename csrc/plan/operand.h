@@ -32,6 +32,7 @@ struct Reading {
   std::int64_t pitch = 0;  // elements between lines (rows of a K-major, k of an MN-major operand)
   int alignment = 0;       // bytes, of the base address, at most 256
   Obstacle obstacle = Obstacle::none;
+  bool either = false;  // with one row, or k = 1, it can be read as the other major as well
 
   // TMA and cp.async want the same: a 16-byte base, and lines that start at multiples of 16 bytes.
   bool direct() const { return obstacle == Obstacle::none; }

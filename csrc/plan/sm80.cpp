@@ -22,7 +22,7 @@ double efficiency(const Kernel& kernel) {
 
 bool fit_sm80(const Kernel& kernel, const Problem& problem, const Device& device,
               const Inputs& inputs, Plan& plan) {
-  if (kernel.layout != inputs.layout()) return false;
+  if (!inputs.serve(kernel.layout)) return false;
   if (kernel.shared_bytes() > device.shared_bytes) return false;
   plan.vector_a = inputs.prepare_a || inputs.a.direct();
   plan.vector_b = inputs.prepare_b || inputs.b.direct();
@@ -31,7 +31,8 @@ bool fit_sm80(const Kernel& kernel, const Problem& problem, const Device& device
   plan.tiles_n = ceil_div(problem.n, kernel.tile_n());
   const double tiles = double(plan.tiles_m) * double(plan.tiles_n) * double(problem.batch);
   plan.waves = tiles / device.multiprocessors;
-  plan.grid = int(std::min(tiles, 2147483647.0));
+  if (tiles > 2147483647.0) return false;
+  plan.grid = int(tiles);
   plan.group = 8;
 
   const double share = device.compute_capability == 90 ? kHopperShare : 1.0;

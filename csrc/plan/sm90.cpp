@@ -20,8 +20,8 @@ constexpr double kLaunch = 1.35;        // microseconds: launch and barriers
 constexpr double kCluster = 0.15;       // microseconds: a cluster's start
 constexpr double kFill = 1770;          // clocks a tile: from the first load to the first product
 constexpr double kBlockOverhead = 156;  // clocks a k-block: barrier, issue, and what is not hidden
-constexpr double kPlainStore = 0.03;    // clocks an element of the tile: stmatrix and TMA
-constexpr double kGeneralStore = 0.12;  // the slab and its options
+constexpr double kPlainStore = 0.03;    // clocks an element of the tile to convert and store it
+constexpr double kOptions = 0.1;        // the same with an epilogue
 constexpr double kTraffic = 0.02;       // bytes cost power even where their time is hidden
 // Near the power cap, multiprocessors that idle in the last wave give their power to the others, so
 // that a part of the wave counts only as far as it is full. Smaller problems do not reach the cap.
@@ -33,10 +33,9 @@ double wave_time(double waves, double flops) {
   return (1 - share) * std::ceil(waves) + share * waves;
 }
 
-// Three warpgroups share 128 registers a thread at entry, and 192 accumulators a thread with three
-// stages leave the tensor cores waiting now and then.
+// Clocks a product takes beside the best tile's: three warpgroups share 128 registers a thread, two
+// blocks of rows a warpgroup read b twice.
 double issue(const Kernel& kernel) {
-  if (kernel.m64_blocks * kernel.n > 256) return 1.13;
   if (kernel.warpgroups == 3) return 1.036;
   return kernel.m64_blocks > 1 ? 1.01 : 1.0;
 }
@@ -49,7 +48,7 @@ double kernel_time(const Kernel& kernel, const Problem& problem, const Plan& pla
   const double bytes_in = (kernel.tile_m() + double(kernel.tile_n()) / plan.cluster) *
                           kernel.tile_k() * bytes(kernel.input);
   const double load = bytes_in / kBytesPerClock;
-  const double store = area * (plan.store_tma ? kPlainStore : kGeneralStore);
+  const double store = area * (problem.plain() ? kPlainStore : kOptions);
   const double tile =
       depth * (std::max(math, load) + kBlockOverhead + kTraffic * load) + kFill + store;
   const double start = kLaunch + (plan.cluster > 1 ? kCluster : 0.0);
@@ -63,11 +62,11 @@ bool fit_sm90(const Kernel& kernel, const Problem& problem, const Device& device
               const Inputs& inputs, Plan& plan) {
   const bool direct_a = inputs.prepare_a || inputs.a.direct();
   const bool direct_b = inputs.prepare_b || inputs.b.direct();
-  if (!direct_a || !direct_b || problem.k == 0 || kernel.layout != inputs.layout()) return false;
+  if (!direct_a || !direct_b || problem.k == 0 || !inputs.serve(kernel.layout)) return false;
   if (kernel.shared_bytes() > device.shared_bytes) return false;
 
-  plan.store_tma = problem.plain() && bits(problem.out.dtype) == 16 &&
-                   wide(problem.out, problem.m, problem.n, problem.batch);
+  plan.store_tma =
+      bits(problem.out.dtype) == 16 && wide(problem.out, problem.m, problem.n, problem.batch);
   const std::int64_t rows = ceil_div(problem.m, kernel.tile_m());
   plan.tiles_n = ceil_div(problem.n, kernel.tile_n());
   double best = HUGE_VAL;

@@ -6,10 +6,6 @@
 
 namespace tcgemm::ptx {
 
-__device__ inline std::uint32_t shared_address(const void* pointer) {
-  return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
-}
-
 __device__ inline void mbarrier_init(std::uint32_t barrier, std::uint32_t count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count));
 }

@@ -1,226 +1,161 @@
-// From accumulators to the result: activation(alpha * acc + beta * c + bias) + residual, rounded
-// once.
+// Between the accumulators and the rounding: activation(alpha * acc + beta * c + bias) + residual.
 //
-// Options and types are run-time parameters: one rolled loop serves them all, at a tenth of the
-// size of code unrolled over the accumulators. A warp turns its 16 rows through 2 KB of shared
-// memory of its own, 32 columns of f32 at a time, so that a lane then holds neighbours of one row:
+// A warp works on 16 rows x kUnit columns at a time, in the registers of the fragment
+// (fragment.cuh): v[4 j + 2 half + i] is row lane / 4 + 8 half, column 8 j + 2 (lane % 4) + i of
+// the unit.
 //
-//   fragment (2 columns x 2 rows a lane, see fragment.cuh)
-//      -> slab 16 x 32 f32, swizzled -> 8 columns a lane -> options -> 16-byte stores
-//                                    -> 1 column a lane  -> options -> any alignment and stride
+// Options, types and strides are run-time parameters of code that is compiled once a kernel. Eight
+// warps hide neither the latency of memory nor that of instructions, so a unit asks for all of an
+// operand before it uses any of it, its values are independent chains, and the code stays small:
+// waiting for instructions was most of the time of versions that inlined every case.
 #pragma once
-
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 
 #include <cstdint>
 
 #include "core/params.h"
 #include "ptx/convert.cuh"
-#include "tile/fragment.cuh"
-#include "tile/swizzle.cuh"
 
 namespace tcgemm::tile {
 
-inline constexpr int kSlabColumns = 32;
+inline constexpr int kUnitRows = 16;
 
-// Comparisons let NaN through, as torch's activations do.
+// Where the unit lies in the result; rows and cols count what is left of the matrix from there on.
+struct Window {
+  std::int64_t row, col, batch;
+  int rows, cols;
+};
+
+// x * sigmoid(y), without the slow path of a division: a quotient past 2^126 is 0 either way.
+__device__ inline float times_sigmoid(float x, float y) { return __fdividef(x, 1.0f + expf(-y)); }
+
+// Comparisons let NaN through, as torch's activations do. 1 + erf(u) is erfc(-u), which does not
+// cancel, and 0.5 * (1 + tanh(u)) is sigmoid(2 u).
 __device__ inline float activate(Activation activation, float x) {
   switch (activation) {
     case Activation::relu:
       return x < 0.0f ? 0.0f : x;
     case Activation::gelu:
-      return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
+      return 0.5f * x * erfcf(x * -0.70710678118654752f);
     case Activation::gelu_tanh:
-      return 0.5f * x * (1.0f + tanhf(0.79788456080286536f * (x + 0.044715f * x * x * x)));
+      return times_sigmoid(x, 1.59576912160573072f * (x + 0.044715f * x * x * x));
     case Activation::silu:
-      return x / (1.0f + expf(-x));
+      return times_sigmoid(x, x);
     default:
       return x;
   }
 }
 
+// Moves the first kStep values to the end: registers have no index, so a loop that is not unrolled
+// works on the first values and turns the rest towards itself.
+template <int kStep, int kCount>
+__device__ inline void rotate(float (&v)[kCount]) {
+  float first[kStep];
+#pragma unroll
+  for (int i = 0; i < kStep; ++i) first[i] = v[i];
+#pragma unroll
+  for (int i = 0; i + kStep < kCount; ++i) v[i] = v[i + kStep];
+#pragma unroll
+  for (int i = 0; i < kStep; ++i) v[kCount - kStep + i] = first[i];
+}
+
+template <int kCount>
+__device__ inline void activate_all(Activation activation, float (&v)[kCount]) {
+  constexpr int kChains = 8;
+  static_assert(kCount % kChains == 0);
+#pragma unroll 1
+  for (int i = 0; i < kCount; i += kChains) {
+#pragma unroll
+    for (int j = 0; j < kChains; ++j) v[j] = activate(activation, v[j]);
+    rotate<kChains>(v);
+  }
+}
+
 __device__ inline float load_element(const Source& source, std::int64_t offset) {
   if (source.dtype == DType::f32) return static_cast<const float*>(source.data)[offset];
-  if (source.dtype == DType::f16)
-    return __half2float(static_cast<const __half*>(source.data)[offset]);
-  return __bfloat162float(static_cast<const __nv_bfloat16*>(source.data)[offset]);
+  const std::uint32_t bits = static_cast<const std::uint16_t*>(source.data)[offset];
+  return source.dtype == DType::f16 ? ptx::unpack_f16(bits).x : ptx::unpack_bf16(bits).x;
 }
 
-// kCount 16-bit elements as one word of memory.
-template <int kCount>
-struct alignas(2 * kCount) Pairs {
-  std::uint32_t pair[kCount / 2];
-};
-
-// kCount neighbours of a row; those past `valid` are not read.
-template <int kCount>
-__device__ inline void load(const Source& source, std::int64_t offset, int valid,
-                            float (&values)[kCount]) {
-  if (source.stride_col == 0) {
-    const float value = load_element(source, offset);
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) values[i] = value;
-    return;
-  }
-  if constexpr (kCount > 1) {
-    if (source.vector && valid >= kCount) {
-      if (source.dtype == DType::f32) {
-        const float* from = static_cast<const float*>(source.data) + offset;
-#pragma unroll
-        for (int i = 0; i < kCount; i += 4) {
-          const float4 word = *reinterpret_cast<const float4*>(from + i);
-          values[i] = word.x, values[i + 1] = word.y, values[i + 2] = word.z,
-          values[i + 3] = word.w;
-        }
-      } else {
-        const Pairs<kCount> word = *reinterpret_cast<const Pairs<kCount>*>(
-            static_cast<const std::uint16_t*>(source.data) + offset);
-#pragma unroll
-        for (int i = 0; i < kCount / 2; ++i) {
-          const float2 two = source.dtype == DType::f16 ? ptx::unpack_f16(word.pair[i])
-                                                        : ptx::unpack_bf16(word.pair[i]);
-          values[2 * i] = two.x, values[2 * i + 1] = two.y;
-        }
-      }
-      return;
-    }
-  }
-#pragma unroll
-  for (int i = 0; i < kCount; ++i)
-    if (i < valid) values[i] = load_element(source, offset + i * source.stride_col);
-}
-
-__device__ inline void store_element(const Epilogue& epilogue, std::int64_t offset, float value) {
-  if (epilogue.out_dtype == DType::f32)
-    static_cast<float*>(epilogue.out)[offset] = value;
-  else if (epilogue.out_dtype == DType::f16)
-    static_cast<__half*>(epilogue.out)[offset] = __float2half_rn(value);
-  else
-    static_cast<__nv_bfloat16*>(epilogue.out)[offset] = __float2bfloat16_rn(value);
-}
-
-// kCount neighbours of a row, from the accumulator to memory.
-template <int kCount>
-__device__ inline void finish(const Epilogue& epilogue, float (&x)[kCount], std::int64_t row,
-                              std::int64_t col, std::int64_t batch, int valid) {
-  const auto offset = [&](const Source& source) {
-    return batch * source.stride_batch + row * source.stride_row + col * source.stride_col;
-  };
-  float source[kCount] = {};
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) x[i] *= epilogue.alpha;
-  if (epilogue.c.data != nullptr) {
-    load(epilogue.c, offset(epilogue.c), valid, source);
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) x[i] += epilogue.beta * source[i];
-  }
-  if (epilogue.bias.data != nullptr) {
-    load(epilogue.bias, offset(epilogue.bias), valid, source);
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) x[i] += source[i];
-  }
-  if (epilogue.activation != Activation::none) {
-#pragma unroll 1
-    for (int i = 0; i < kCount; ++i) {
-      // A rotation instead of an index keeps the values in registers in a loop that is not
-      // unrolled.
-      const float done = activate(epilogue.activation, x[0]);
-#pragma unroll
-      for (int j = 0; j + 1 < kCount; ++j) x[j] = x[j + 1];
-      x[kCount - 1] = done;
-    }
-  }
-  if (epilogue.residual.data != nullptr) {
-    load(epilogue.residual, offset(epilogue.residual), valid, source);
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) x[i] += source[i];
-  }
-
-  const std::int64_t out = batch * epilogue.out_stride_batch + row * epilogue.out_stride_row +
-                           col * epilogue.out_stride_col;
-  if constexpr (kCount > 1) {
-    if (valid >= kCount) {
-      if (epilogue.out_dtype == DType::f32) {
-        float* to = static_cast<float*>(epilogue.out) + out;
-#pragma unroll
-        for (int i = 0; i < kCount; i += 4)
-          *reinterpret_cast<float4*>(to + i) = {x[i], x[i + 1], x[i + 2], x[i + 3]};
-      } else {
-        Pairs<kCount> word;
-#pragma unroll
-        for (int i = 0; i < kCount / 2; ++i)
-          word.pair[i] = epilogue.out_dtype == DType::f16
-                             ? ptx::pack<DType::f16>(x[2 * i], x[2 * i + 1])
-                             : ptx::pack<DType::bf16>(x[2 * i], x[2 * i + 1]);
-        *reinterpret_cast<Pairs<kCount>*>(static_cast<std::uint16_t*>(epilogue.out) + out) = word;
-      }
-      return;
-    }
-  }
-#pragma unroll
-  for (int i = 0; i < kCount; ++i)
-    if (i < valid) store_element(epilogue, out + i * epilogue.out_stride_col, x[i]);
-}
-
-// What lies in the slab: 16 x 32 elements from (row, col) on. kWide columns a lane where the result
-// can be written in words, else one.
-template <int kWide>
-__device__ inline void finish_slab(const Epilogue& epilogue, const Extent& extent, const char* slab,
-                                   int row, int col, int batch) {
-  constexpr int kLanes = kSlabColumns / kWide;  // of one row
-  const int lane = threadIdx.x % 32;
-  if (epilogue.out_vector) {
-#pragma unroll 1
-    for (int i = lane / kLanes; i < 16; i += 32 / kLanes) {
-      const int j = lane % kLanes * kWide;
-      float x[kWide];
-#pragma unroll
-      for (int word = 0; word < kWide; word += 4) {
-        const float4 four = *reinterpret_cast<const float4*>(slab + swizzle128(i, (j + word) / 4));
-        x[word] = four.x, x[word + 1] = four.y, x[word + 2] = four.z, x[word + 3] = four.w;
-      }
-      if (row + i < extent.m && col + j < extent.n)
-        finish(epilogue, x, row + i, col + j, batch, extent.n - col - j);
-    }
+template <DType kType>
+__device__ inline float2 load_pair(const void* data, std::int64_t offset) {
+  if constexpr (kType == DType::f32) {
+    return *reinterpret_cast<const float2*>(static_cast<const float*>(data) + offset);
   } else {
-#pragma unroll 1
-    for (int i = 0; i < 16; ++i) {
-      float x[1] = {*reinterpret_cast<const float*>(slab + swizzle128(i, lane / 4) + lane % 4 * 4)};
-      if (row + i < extent.m && col + lane < extent.n)
-        finish(epilogue, x, row + i, col + lane, batch, 1);
+    const std::uint32_t pair =
+        *reinterpret_cast<const std::uint32_t*>(static_cast<const std::uint16_t*>(data) + offset);
+    return kType == DType::f16 ? ptx::unpack_f16(pair) : ptx::unpack_bf16(pair);
+  }
+}
+
+// v += factor * source for a unit that is whole in columns, two neighbours a load.
+template <DType kType, int kCount>
+__device__ inline void add_pairs(const Source& source, float factor, std::int64_t offset, int rows,
+                                 float (&v)[kCount]) {
+  constexpr int kBlocks = kCount / 4;
+  const int group = threadIdx.x % 32 / 4;
+  float2 pairs[2][kBlocks] = {};
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    if (group + 8 * half >= rows || (half == 1 && source.stride_row == 0)) continue;
+#pragma unroll
+    for (int j = 0; j < kBlocks; ++j)
+      pairs[half][j] = load_pair<kType>(source.data, offset + 8 * half * source.stride_row + 8 * j);
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+#pragma unroll
+    for (int j = 0; j < kBlocks; ++j) {
+      const float2 pair = half == 1 && source.stride_row == 0 ? pairs[0][j] : pairs[half][j];
+      v[4 * j + 2 * half] += factor * pair.x;
+      v[4 * j + 2 * half + 1] += factor * pair.y;
     }
   }
 }
 
-// One warp's 16 x kColumns fragment to the result, from element (row, col) of matrix `batch` on.
-// `slab`: 2 KB of shared memory, 1024-byte aligned, that this warp alone uses. kWide: 8, or 4 where
-// registers are short.
-template <int kColumns, int kWide, class Fragment>
-__device__ inline void store_fragment(const Epilogue& epilogue, const Extent& extent, char* slab,
-                                      const Fragment* fragment, int row, int col, int batch) {
-  const int lane = threadIdx.x % 32;
-  if (row >= extent.m) return;
+// The same for any strides and at the edge of the matrix.
+template <int kCount>
+__device__ inline void add_elements(const Source& source, float factor, std::int64_t offset,
+                                    const Window& window, float (&v)[kCount]) {
+  const int row = threadIdx.x % 32 / 4;
+  int col = threadIdx.x % 4 * 2;
 #pragma unroll 1
-  for (int chunk = 0; chunk < kColumns / kSlabColumns; ++chunk) {
-    if (col + chunk * kSlabColumns >= extent.n) break;
-    __syncwarp();
-    // Registers have no index: the loop over chunks stays rolled, and this one selects.
+  for (int j = 0; j < kCount / 4; ++j, col += 8, offset += 8 * source.stride_col) {
 #pragma unroll
-    for (int i = 0; i < kColumns / kSlabColumns; ++i) {
-      if (i != chunk) continue;
-#pragma unroll
-      for (int block = 0; block < kSlabColumns / 8; ++block) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const int at = swizzle128(lane / 4 + 8 * half, 2 * block + lane % 4 / 2) + lane % 2 * 8;
-          *reinterpret_cast<float2*>(slab + at) =
-              pair(fragment, i * (kSlabColumns / 8) + block, half);
-        }
-      }
+    for (int i = 0; i < 4; ++i) {
+      if (row + i / 2 * 8 < window.rows && col + i % 2 < window.cols)
+        v[i] += factor * load_element(source, offset + i / 2 * 8 * source.stride_row +
+                                                  i % 2 * source.stride_col);
     }
-    __syncwarp();
-    finish_slab<kWide>(epilogue, extent, slab, row, col + chunk * kSlabColumns, batch);
+    rotate<4>(v);
+  }
+}
+
+template <int kCount>
+__device__ inline void add_source(const Source& source, float factor, const Window& window,
+                                  float (&v)[kCount]) {
+  const int lane = threadIdx.x % 32;
+  const std::int64_t offset = window.batch * source.stride_batch +
+                              (window.row + lane / 4) * source.stride_row +
+                              (window.col + lane % 4 * 2) * source.stride_col;
+  if (!source.vector || source.stride_col == 0 || window.cols < kCount * 2)
+    add_elements(source, factor, offset, window, v);
+  else if (source.dtype == DType::f32)
+    add_pairs<DType::f32>(source, factor, offset, window.rows, v);
+  else if (source.dtype == DType::f16)
+    add_pairs<DType::f16>(source, factor, offset, window.rows, v);
+  else
+    add_pairs<DType::bf16>(source, factor, offset, window.rows, v);
+}
+
+// Everything after alpha, on the values of one unit.
+template <int kCount>
+__device__ inline void finish(const Epilogue& epilogue, const Window& window, float (&v)[kCount]) {
+#pragma unroll 1
+  for (int i = 0; i < kSources; ++i) {
+    if (i == kResidual && epilogue.activation != Activation::none)
+      activate_all(epilogue.activation, v);
+    if (epilogue.sources[i].data != nullptr)
+      add_source(epilogue.sources[i], i == kC ? epilogue.beta : 1.0f, window, v);
   }
 }
 

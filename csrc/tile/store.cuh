@@ -1,7 +1,14 @@
-// The epilogue's fast path: no options, a 16-bit result that TMA can write. A warp packs its 16
-// rows 64 columns at a time with stmatrix into its 2 KB and sends them off as one box; edges are
-// TMA's affair.
+// From a warp's fragment to the result in memory, 16 rows x kUnit columns at a time.
+//
+// f32 results go straight from registers: two rows of four lanes fill a sector. 16-bit ones are
+// turned in 2 KB of shared memory, 16 rows x 64 columns, so that a row leaves in one piece:
+//
+//   registers --stmatrix--> slab --TMA--> out       Hopper; edges are TMA's affair
+//   registers --st.shared-> slab --16-byte or element stores--> out
 #pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
 #include <cstdint>
 
@@ -9,60 +16,164 @@
 #include "ptx/convert.cuh"
 #include "ptx/fence.cuh"
 #include "ptx/ldmatrix.cuh"
-#include "ptx/mbarrier.cuh"
+#include "ptx/shared.cuh"
 #include "ptx/tma.cuh"
+#include "tile/epilogue.cuh"
 #include "tile/fragment.cuh"
 #include "tile/swizzle.cuh"
 
 namespace tcgemm::tile {
 
-inline constexpr int kBoxColumns = 64;
-inline constexpr int kBoxRows = 16;
+inline constexpr int kBoxColumns = 64;  // of 16 bits: 128 bytes, the row of a slab
 
-template <DType kOut>
-__device__ inline std::uint32_t packed(const float* fragment, int block, int half) {
-  const float2 two = pair(fragment, block, half);
-  return ptx::pack<kOut>(two.x, two.y);
+__device__ inline std::int64_t out_offset(const Epilogue& epilogue, const Window& window, int row,
+                                          int col) {
+  return window.batch * epilogue.out_stride_batch + (window.row + row) * epilogue.out_stride_row +
+         (window.col + col) * epilogue.out_stride_col;
 }
 
-template <DType kOut>
-__device__ inline std::uint32_t packed(const std::uint32_t* fragment, int block, int half) {
-  if constexpr (kOut == DType::f16) return fragment[2 * block + half];
-  const float2 two = pair(fragment, block, half);
-  return ptx::pack<kOut>(two.x, two.y);
-}
-
-template <DType kOut, class Fragment>
-__device__ inline void pack_box(std::uint32_t slab, const Fragment* fragment, int first_block) {
-  const int lane = threadIdx.x % 32;
-  // Matrices of one stmatrix: rows 0-7 and 8-15 of 8 columns, then of the next 8.
-  const int row = lane % 16, chunk = lane / 16;
+template <int kCount>
+__device__ inline void store_f32(const Epilogue& epilogue, const Window& window,
+                                 const float (&v)[kCount]) {
+  const int row = threadIdx.x % 32 / 4, col = threadIdx.x % 4 * 2;
+  const bool whole = epilogue.out_vector && window.cols >= 2 * kCount;
 #pragma unroll
-  for (int i = 0; i < kBoxColumns / 16; ++i) {
-    const int block = first_block + 2 * i;
-    ptx::stmatrix_x4(slab + swizzle128(row, 2 * i + chunk), packed<kOut>(fragment, block, 0),
-                     packed<kOut>(fragment, block, 1), packed<kOut>(fragment, block + 1, 0),
-                     packed<kOut>(fragment, block + 1, 1));
+  for (int half = 0; half < 2; ++half) {
+    if (row + 8 * half >= window.rows) continue;
+    float* to =
+        static_cast<float*>(epilogue.out) + out_offset(epilogue, window, row + 8 * half, col);
+#pragma unroll
+    for (int j = 0; j < kCount / 4; ++j) {
+      const float x = v[4 * j + 2 * half], y = v[4 * j + 2 * half + 1];
+      if (whole) {
+        *reinterpret_cast<float2*>(to + 8 * j) = {x, y};
+      } else {
+        if (col + 8 * j < window.cols) to[8 * j * epilogue.out_stride_col] = x;
+        if (col + 8 * j + 1 < window.cols) to[(8 * j + 1) * epilogue.out_stride_col] = y;
+      }
+    }
   }
 }
 
-// As store_fragment (epilogue.cuh). The last box may still be read from `slab` on return: the next
-// call waits for it, and the end of the kernel does.
-template <int kColumns, class Fragment>
-__device__ inline void store_fragment_tma(const TensorMap* map, DType out, char* slab,
-                                          const Fragment* fragment, int row, int col, int batch) {
-  const std::uint32_t address = ptx::shared_address(slab);
+// A unit into the slab, from chunk `chunk` (8 columns each) on.
+template <DType kOut, bool kHopper, int kCount>
+__device__ inline void pack(char* slab, int chunk, const float (&v)[kCount]) {
+  const int lane = threadIdx.x % 32;
+  if constexpr (kHopper) {
+    // Matrices of one stmatrix: rows 0-7 and 8-15 of 8 columns, then of the next 8.
+    const std::uint32_t address = ptx::shared_address(slab);
 #pragma unroll
-  for (int box = 0; box < kColumns / kBoxColumns; ++box) {
-    if (threadIdx.x % 32 == 0) ptx::tma_store_wait_read();
-    __syncwarp();
-    if (out == DType::bf16)
-      pack_box<DType::bf16>(address, fragment, box * (kBoxColumns / 8));
+    for (int i = 0; i < kCount / 8; ++i) {
+      const float* x = v + 8 * i;
+      ptx::stmatrix_x4(address + swizzle128(lane % 16, chunk + 2 * i + lane / 16),
+                       ptx::pack<kOut>(x[0], x[1]), ptx::pack<kOut>(x[2], x[3]),
+                       ptx::pack<kOut>(x[4], x[5]), ptx::pack<kOut>(x[6], x[7]));
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < kCount / 2; ++i) {
+      const int row = lane / 4 + i % 2 * 8;
+      *reinterpret_cast<std::uint32_t*>(slab + swizzle128(row, chunk + i / 2) + lane % 4 * 4) =
+          ptx::pack<kOut>(v[2 * i], v[2 * i + 1]);
+    }
+  }
+}
+
+// kColumns of the slab to memory; `window` is where its first column lies.
+template <int kColumns>
+__device__ inline void store_slab(const Epilogue& epilogue, const Window& window,
+                                  const char* slab) {
+  const int lane = threadIdx.x % 32;
+  auto* out = static_cast<std::uint16_t*>(epilogue.out);
+  if (epilogue.out_vector && window.cols >= kColumns) {
+    constexpr int kLanes = kColumns / 8;
+#pragma unroll
+    for (int row = lane / kLanes; row < kUnitRows; row += 32 / kLanes) {
+      const int chunk = lane % kLanes;
+      if (row < window.rows)
+        *reinterpret_cast<uint4*>(out + out_offset(epilogue, window, row, 8 * chunk)) =
+            *reinterpret_cast<const uint4*>(slab + swizzle128(row, chunk));
+    }
+    return;
+  }
+#pragma unroll 1
+  for (int col = lane; col < min(kColumns, window.cols); col += 32) {
+    std::int64_t offset = out_offset(epilogue, window, 0, col);
+#pragma unroll 4
+    for (int row = 0; row < kUnitRows; ++row, offset += epilogue.out_stride_row) {
+      if (row < window.rows)
+        out[offset] =
+            *reinterpret_cast<const std::uint16_t*>(slab + swizzle128(row, col / 8) + col % 8 * 2);
+    }
+  }
+}
+
+// The unit-th unit of a fragment in registers. Registers have no index: the caller's loop over
+// units stays rolled, and this one selects.
+template <int kUnits, class Fragment, int kCount>
+__device__ inline void select(const Fragment* fragment, int unit, float (&v)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kUnits; ++i) {
+    if (i != unit) continue;
+#pragma unroll
+    for (int j = 0; j < kCount / 2; ++j) {
+      const float2 x = pair(fragment, i * (kCount / 4) + j / 2, j % 2);
+      v[2 * j] = x.x;
+      v[2 * j + 1] = x.y;
+    }
+  }
+}
+
+// 16 x kColumns accumulators of a warp to the result, from element (row, col) of matrix `batch` on.
+// values(unit, v) gives those of a unit. `slab`: 2 KB of shared memory, 1024-byte aligned, that
+// this warp alone uses. `map`: of the result for TMA, or nullptr; on return its last box may still
+// be read from the slab.
+template <int kColumns, int kUnit, bool kHopper, class Values>
+__device__ inline void store_rows(const Epilogue& epilogue, const Extent& extent,
+                                  const TensorMap* map, char* slab, int row, int col, int batch,
+                                  const Values& values) {
+  constexpr int kBox = kColumns < kBoxColumns ? kColumns : kBoxColumns;
+  static_assert(kBox % kUnit == 0);
+  if (row >= extent.m) return;
+  const bool leader = threadIdx.x % 32 == 0;
+#pragma unroll 1
+  for (int unit = 0; unit < kColumns / kUnit; ++unit) {
+    const int first = col + unit * kUnit;
+    const int inside = unit * kUnit % kBox;
+    if (first - inside >= extent.n) break;
+    float v[kUnit / 2];
+    values(unit, v);
+#pragma unroll
+    for (int i = 0; i < kUnit / 2; ++i) v[i] *= epilogue.alpha;
+    const Window window{row, first, batch, extent.m - row, extent.n - first};
+    if (!epilogue.plain) finish(epilogue, window, v);
+    if (epilogue.out_dtype == DType::f32) {
+      store_f32(epilogue, window, v);
+      continue;
+    }
+
+    if (inside == 0) {
+      if constexpr (kHopper) {
+        if (leader) ptx::tma_store_wait_read();
+      }
+      __syncwarp();
+    }
+    if (epilogue.out_dtype == DType::bf16)
+      pack<DType::bf16, kHopper>(slab, inside / 8, v);
     else
-      pack_box<DType::f16>(address, fragment, box * (kBoxColumns / 8));
-    ptx::fence_proxy_async();
+      pack<DType::f16, kHopper>(slab, inside / 8, v);
+    if (inside + kUnit < kBox) continue;
+    if constexpr (kHopper) {
+      if (map != nullptr) {
+        ptx::fence_proxy_async();
+        __syncwarp();
+        if (leader) ptx::tma_store(map, ptx::shared_address(slab), first - inside, row, batch);
+        continue;
+      }
+    }
     __syncwarp();
-    if (threadIdx.x % 32 == 0) ptx::tma_store(map, address, col + box * kBoxColumns, row, batch);
+    store_slab<kBox>(epilogue, {row, first - inside, batch, window.rows, extent.n - first + inside},
+                     slab);
   }
 }
 

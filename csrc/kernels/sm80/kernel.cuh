@@ -12,9 +12,9 @@
 
 #include "core/params.h"
 #include "kernels/sm80/mainloop.cuh"
-#include "ptx/mbarrier.cuh"
-#include "tile/epilogue.cuh"
+#include "ptx/shared.cuh"
 #include "tile/scheduler.cuh"
+#include "tile/store.cuh"
 
 namespace tcgemm::sm80 {
 
@@ -44,18 +44,16 @@ struct Gemm {
   // Rolled up, so that the epilogue is compiled once: registers have no index, hence the selection.
   __device__ static void store(const Sm80Params& params, char* slab, int row, int col, int batch,
                                const typename Loop::Accumulators& accumulators) {
+    constexpr int kUnit = 32;
 #pragma unroll 1
     for (int i = 0; i < Loop::kFragments; ++i) {
-      typename Loop::Register fragment[Loop::kRegisters];
+      tile::store_rows<Loop::kWarpN, kUnit, false>(
+          params.epilogue, params.extent, nullptr, slab, row + i * 16, col, batch,
+          [&](int unit, float (&v)[kUnit / 2]) {
 #pragma unroll
-      for (int j = 0; j < Loop::kFragments; ++j) {
-        if (i != j) continue;
-#pragma unroll
-        for (int element = 0; element < Loop::kRegisters; ++element)
-          fragment[element] = accumulators[j][element];
-      }
-      tile::store_fragment<Loop::kWarpN, 8>(params.epilogue, params.extent, slab, fragment,
-                                            row + i * 16, col, batch);
+            for (int j = 0; j < Loop::kFragments; ++j)
+              if (i == j) tile::select<Loop::kWarpN / kUnit>(accumulators[j], unit, v);
+          });
     }
   }
 };

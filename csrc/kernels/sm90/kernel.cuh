@@ -12,7 +12,7 @@
 #include "ptx/cluster.cuh"
 #include "ptx/dependent.cuh"
 #include "ptx/fence.cuh"
-#include "tile/epilogue.cuh"
+#include "ptx/shared.cuh"
 #include "tile/scheduler.cuh"
 #include "tile/store.cuh"
 
@@ -36,8 +36,8 @@ struct Gemm {
   static constexpr Budget kBudget = budget(kRow);
   static_assert(kBudget.load + kRow.warpgroups * kBudget.compute <=
                 kBudget.entry * (kRow.warpgroups + 1));
-  // 192 accumulator registers leave few for the epilogue.
-  static constexpr int kWide = kRow.m64_blocks * kRow.n > 256 ? 4 : 8;
+  // 512 threads have few registers left for the epilogue.
+  static constexpr int kUnit = kRow.warpgroups == 3 ? 32 : 64;
   static constexpr int kRingBytes = kRow.stages * kRow.stage_bytes();
 
   __device__ static void run(const Sm90Params& params, char* shared) {
@@ -119,12 +119,11 @@ struct Gemm {
 #pragma unroll
       for (int i = 0; i < kRow.m64_blocks; ++i) {
         const int row = tile_row + (warpgroup * kRow.m64_blocks + i) * 64 + warp * 16;
-        if (params.store_tma)
-          tile::store_fragment_tma<kRow.n>(&params.out, params.epilogue.out_dtype, slab,
-                                           accumulators[i], row, col, tile.batch);
-        else
-          tile::store_fragment<kRow.n, kWide>(params.epilogue, params.extent, slab, accumulators[i],
-                                              row, col, tile.batch);
+        tile::store_rows<kRow.n, kUnit, true>(
+            params.epilogue, params.extent, params.store_tma ? &params.out : nullptr, slab, row,
+            col, tile.batch, [&](int unit, float (&v)[kUnit / 2]) {
+              tile::select<kRow.n / kUnit>(accumulators[i], unit, v);
+            });
       }
     }
     // Shared memory must outlive the last stores that read it.
