@@ -72,6 +72,11 @@ def _into(op, out, *operands):
                 f"tcgemm.{op.name}: out= cannot be differentiated, but {name} needs a gradient; "
                 f"leave out= away, call under torch.no_grad(), or pass {name}.detach()."
             )
+        if torch._C._functorch.is_batchedtensor(tensor):
+            raise RuntimeError(
+                f"tcgemm.{op.name}: out= does not work under torch.vmap, but {name} is mapped "
+                "over; leave out= away."
+            )
     op.run_out(out, *operands)
     if not (torch.compiler.is_compiling() or out.is_inference()):
         # Backward of whoever saved `out` has to notice; torch counts only for its own operators.

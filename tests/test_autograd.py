@@ -229,6 +229,21 @@ def test_the_operators_themselves_are_differentiable():
     torch.testing.assert_close(got, expected)
 
 
+def test_checkpointing_and_saved_tensor_hooks():
+    tensors = FULL.tensors(requires_grad=True)
+    inputs = list(tensors.values())
+
+    def gradient(out):
+        return torch.autograd.grad(out.sum(), inputs)
+
+    expected = gradient(FULL.composed(**tensors))
+    again = torch.utils.checkpoint.checkpoint(FULL.fused, use_reentrant=False, **tensors)
+    torch.testing.assert_close(gradient(again), expected)
+    with torch.autograd.graph.save_on_cpu():
+        out = FULL.fused(**tensors)
+    torch.testing.assert_close(gradient(out), expected)
+
+
 def test_inference_mode_and_no_grad_leave_no_graph():
     a, b = torch.randn(3, 4, requires_grad=True), torch.randn(4, 5)
     with torch.no_grad():

@@ -3,6 +3,11 @@
 Most run on aot_eager, which traces forward and backward as inductor does but generates no code.
 """
 
+import os
+import shutil
+import sysconfig
+from pathlib import Path
+
 import pytest
 import torch
 from composed import CASES, Case
@@ -12,6 +17,13 @@ import tcgemm
 
 FULL = Case(
     "addmm", (3, 4), (4, 5), c=(3, 1), bias=(5,), residual=(3, 5), activation="gelu", beta=0.5
+)
+
+# Inductor compiles C++ that includes Python's headers.
+inductor = pytest.mark.skipif(
+    shutil.which(os.environ.get("CXX", "g++")) is None
+    or not Path(sysconfig.get_path("include"), "Python.h").is_file(),
+    reason="inductor needs a C++ compiler and Python.h (g++, python3-dev)",
 )
 
 
@@ -97,6 +109,7 @@ def test_under_autocast(dynamic, device):
     torch.testing.assert_close(got, expected, rtol=2e-2, atol=2e-2)
 
 
+@inductor
 def test_inductor_trains_a_model_as_eager_does():
     torch.manual_seed(0)
     x, y = torch.randn(32, 16), torch.randint(4, (32,))
@@ -123,6 +136,7 @@ def test_inductor_trains_a_model_as_eager_does():
     torch.testing.assert_close(got, train(lambda model: model), rtol=1e-5, atol=1e-5)
 
 
+@inductor
 def test_inductor_with_dynamic_shapes_and_every_addend():
     function = compiled(FULL.fused, backend="inductor", dynamic=True)
     tensors = FULL.tensors(torch.float32, requires_grad=True)

@@ -177,3 +177,5 @@ def test_out_is_refused_under_transforms():
         grad(lambda a: tcgemm.mm(a, b, out=out).sum())(a)
     with pytest.raises(RuntimeError, match=r"out= cannot be differentiated, but a needs"):
         jvp(lambda a: tcgemm.mm(a, b, out=out), (a,), (a,))
+    with pytest.raises(RuntimeError, match=r"out= does not work under torch.vmap, but a is mapped"):
+        vmap(lambda a: tcgemm.mm(a, b, out=out))(a[None])
