@@ -31,12 +31,14 @@ from tcgemm.operators import ALL, MATMUL, OPERANDS
 
 _aten = torch.ops.aten
 _below_autograd = torch._C._AutoDispatchBelowAutograd
+_compiling = torch.compiler.is_compiling
+_grad_enabled = torch.is_grad_enabled
 _transforms_active = torch._C._are_functorch_transforms_active
 
 
 def call(op, a, b, c, bias, residual, *options):
     """Runs an operator with as little on the way as this call allows."""
-    if torch.compiler.is_compiling() or _transforms_active():
+    if _compiling() or _transforms_active():
         return op.run(a, b, c, bias, residual, *options)  # its Autograd kernel decides
     if forward_ad._current_level >= 0 or _requires_grad(a, b, c, bias, residual):
         return Product.apply(op, a, b, c, bias, residual, *options)
@@ -55,7 +57,7 @@ def _rows(batch):
 
 
 def _requires_grad(a, b, c, bias, residual):
-    return torch.is_grad_enabled() and (
+    return _grad_enabled() and (
         a.requires_grad
         or b.requires_grad
         or (bias is not None and bias.requires_grad)
@@ -75,7 +77,7 @@ def _gate(g, z, activation):
     if activation == "relu":
         return _aten.threshold_backward(g, z, 0)
     if activation == "silu":
-        if not (torch.is_grad_enabled() or _levels()):
+        if not (_grad_enabled() or _levels()):
             return _aten.silu_backward(g, z)  # one pass over memory, but no derivative
         sigmoid = z.sigmoid()
         return g * sigmoid * (1 + z * (1 - sigmoid))
@@ -248,7 +250,7 @@ def _tangent(ctx, a, b, c, bias, ta, tb, tc, tbias, tresidual):
 
 def _autograd_kernel(op):
     def kernel(*args, **kwargs):
-        if _levels() or (torch.is_grad_enabled() and torch._C._any_requires_grad(*args)):
+        if _levels() or (_grad_enabled() and torch._C._any_requires_grad(*args)):
             with enable_single_level_autograd_function():
                 return Product.apply(op, *op.unpack(args, kwargs))
         with _below_autograd():

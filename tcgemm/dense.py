@@ -17,6 +17,8 @@ from tcgemm.operators import ADDMM, BMM, LINEAR, MATMUL, MM
 _PRECISIONS = ("highest",)
 _CAST = (torch.float16, torch.bfloat16, torch.float32)  # what torch's autocast casts
 _tensor = torch.Tensor
+_compiling = torch.compiler.is_compiling
+_grad_enabled = torch.is_grad_enabled
 _any_autocast = torch._C._is_any_autocast_enabled
 
 
@@ -40,7 +42,7 @@ def _product(function, op, precision, out, a, b, c, bias, residual, *options):
     try:
         if out is not None:
             return _into(op, out, a, b, c, bias, residual, *options)
-        if torch.compiler.is_compiling() or _any_autocast():
+        if _compiling() or _any_autocast():
             a, b, c, bias, residual = _autocast(a, b, c, bias, residual)
         return autograd.call(op, a, b, c, bias, residual, *options)
     except NotImplementedError as error:
@@ -67,7 +69,7 @@ def _into(op, out, *operands):
         if tensor is None:
             continue
         tangent = forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent
-        if (torch.is_grad_enabled() and tensor.requires_grad) or isinstance(tangent, _tensor):
+        if (_grad_enabled() and tensor.requires_grad) or isinstance(tangent, _tensor):
             raise RuntimeError(
                 f"tcgemm.{op.name}: out= cannot be differentiated, but {name} needs a gradient; "
                 f"leave out= away, call under torch.no_grad(), or pass {name}.detach()."
@@ -78,7 +80,7 @@ def _into(op, out, *operands):
                 "over; leave out= away."
             )
     op.run_out(out, *operands)
-    if not (torch.compiler.is_compiling() or out.is_inference()):
+    if not (_compiling() or out.is_inference()):
         # Backward of whoever saved `out` has to notice; torch counts only for its own operators.
         torch.autograd.graph.increment_version(out)
     return out
