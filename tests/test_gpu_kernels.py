@@ -160,19 +160,26 @@ def test_row_on_normal_data(row):
             assert guarded.untouched()
 
 
-@pytest.mark.parametrize("out_strides", ("contiguous", "padded", "odd_pitch", "step_both"))
+@pytest.mark.parametrize(
+    "out_strides", ("padded", "odd_pitch", "step_both", "transposed_padded", "transposed_odd")
+)
 @pytest.mark.parametrize("row", rows())
 def test_row_with_every_option(row, out_strides):
-    """General epilogue: 16-byte and single stores; addends of each type, broadcast or not."""
-    tile_m, tile_n, tile_k = row.tile
-    m, n, k = tile_m + 21, tile_n + 11, tile_k + 5
-    a, b = operands(row, m, n, k, largest=whole_numbers(row))
-    options = {"device": "cuda", "largest": 9}
-    c = cases.make("odd_pitch", m, n, dtype=F32, **options)
-    bias = cases.make("contiguous", 1, n, dtype=row.dtype, **options)
-    column = cases.make("contiguous", m, 1, dtype=BF16, **options)
-    residual = cases.make("padded", m, n, dtype=F16, **options)
-    for addends in ((c, bias, residual), (None, column, residual), (residual, None, c)):
+    """Every way to store, and addends of each type: read in words, one by one, or broadcast."""
+    m, n, k = row.tile[0] + 21, row.tile[1] + 11, row.tile[2] + 5
+    layout = MIRRORED[row.layout] if out_strides.startswith("transposed") else row.layout
+    a, b = operands(row, m, n, k, layout=layout, largest=whole_numbers(row))
+
+    def addend(strides, rows, columns, dtype):
+        return cases.make(strides, rows, columns, dtype=dtype, device="cuda", largest=9)
+
+    line = addend("contiguous", 1, n, row.dtype)
+    for addends in (
+        (addend("odd_pitch", m, n, F32), line, addend("padded", m, n, F16)),
+        (addend("padded", m, n, F32), addend("contiguous", m, 1, BF16), None),
+        (None, addend("transposed_padded", m, n, F32), addend("padded", m, n, BF16)),
+        (addend("transposed", m, n, F16), None, addend("expanded_both", m, n, F32)),
+    ):
         for out_dtype in cases.FLOATS:
             scalars = {"alpha": 2.0, "beta": -3.0, "activation": "relu"}
             guarded = cases.Guarded(out_strides, (m, n), dtype=out_dtype, device="cuda")
