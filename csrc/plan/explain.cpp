@@ -119,7 +119,7 @@ std::string epilogue(const Problem& problem) {
 const char* store(const Problem& problem, const Plan& plan) {
   if (plan.store_tma) return "by TMA";
   if (wide(problem.out, problem.m, problem.n, problem.batch)) return "in words of up to 16 bytes";
-  return "element by element: rows of out do not start at multiples of 16 bytes";
+  return "element by element: rows of out are not whole words of 16 bytes";
 }
 
 std::string reason(const Problem& problem, const Plan& plan, const Device& device) {

@@ -45,7 +45,8 @@ Reading read(const Operand& operand) {
   const bool mn_major = matrix.stride_row == 1 || operand.rows <= 1;
   const Obstacle as_k = obstacle(operand, operand.rows, matrix.stride_row);
   const Obstacle as_mn = obstacle(operand, operand.k, matrix.stride_col);
-  reading.either = k_major && mn_major && as_k == Obstacle::none && as_mn == Obstacle::none;
+  reading.either =
+      operand.k == 0 || (k_major && mn_major && as_k == Obstacle::none && as_mn == Obstacle::none);
   if (k_major && (as_k == Obstacle::none || !mn_major || as_mn != Obstacle::none)) {
     reading.pitch = matrix.stride_row;
     reading.obstacle = as_k;

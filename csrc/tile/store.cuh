@@ -108,20 +108,50 @@ __device__ inline void store_slab(const Epilogue& epilogue, const Window& window
   }
 }
 
+// What is packed in the slab leaves as one box.
+__device__ inline void send_box(const TensorMap* map, const char* slab, int row, int col,
+                                int batch) {
+  ptx::fence_proxy_async();
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) ptx::tma_store(map, ptx::shared_address(slab), col, row, batch);
+}
+
+// Until the slab may be written again.
+__device__ inline void await_box() {
+  if (threadIdx.x % 32 == 0) ptx::tma_store_wait_read();
+  __syncwarp();
+}
+
+template <int kFirst, class Fragment, int kCount>
+__device__ inline void copy_unit(const Fragment* fragment, float (&v)[kCount]) {
+#pragma unroll
+  for (int j = 0; j < kCount / 2; ++j) {
+    const float2 x = pair(fragment, kFirst * (kCount / 4) + j / 2, j % 2);
+    v[2 * j] = x.x;
+    v[2 * j + 1] = x.y;
+  }
+}
+
 // The unit-th unit of a fragment in registers. Registers have no index: the caller's loop over
 // units stays rolled, and this one selects.
-template <int kUnits, class Fragment, int kCount>
+template <int kUnits, class Fragment, int kCount, int kUnit = 0>
 __device__ inline void select(const Fragment* fragment, int unit, float (&v)[kCount]) {
-#pragma unroll
-  for (int i = 0; i < kUnits; ++i) {
-    if (i != unit) continue;
-#pragma unroll
-    for (int j = 0; j < kCount / 2; ++j) {
-      const float2 x = pair(fragment, i * (kCount / 4) + j / 2, j % 2);
-      v[2 * j] = x.x;
-      v[2 * j + 1] = x.y;
-    }
-  }
+  if (kUnit == unit) copy_unit<kUnit>(fragment, v);
+  if constexpr (kUnit + 1 < kUnits) select<kUnits, Fragment, kCount, kUnit + 1>(fragment, unit, v);
+}
+
+// The fast path: 16-bit results without options, unrolled over the fragment, which saves the
+// selection.
+template <int kColumns, DType kOut, int kBox = 0, class Fragment>
+__device__ inline void store_plain(const TensorMap* map, char* slab, const Fragment* fragment,
+                                   int row, int col, int batch) {
+  float v[kBoxColumns / 2];
+  copy_unit<kBox>(fragment, v);
+  await_box();
+  pack<kOut, true>(slab, 0, v);
+  send_box(map, slab, row, col + kBox * kBoxColumns, batch);
+  if constexpr ((kBox + 1) * kBoxColumns < kColumns)
+    store_plain<kColumns, kOut, kBox + 1>(map, slab, fragment, row, col, batch);
 }
 
 // 16 x kColumns accumulators of a warp to the result, from element (row, col) of matrix `batch` on.
@@ -135,7 +165,6 @@ __device__ inline void store_rows(const Epilogue& epilogue, const Extent& extent
   constexpr int kBox = kColumns < kBoxColumns ? kColumns : kBoxColumns;
   static_assert(kBox % kUnit == 0);
   if (row >= extent.m) return;
-  const bool leader = threadIdx.x % 32 == 0;
 #pragma unroll 1
   for (int unit = 0; unit < kColumns / kUnit; ++unit) {
     const int first = col + unit * kUnit;
@@ -153,10 +182,10 @@ __device__ inline void store_rows(const Epilogue& epilogue, const Extent& extent
     }
 
     if (inside == 0) {
-      if constexpr (kHopper) {
-        if (leader) ptx::tma_store_wait_read();
-      }
-      __syncwarp();
+      if constexpr (kHopper)
+        await_box();
+      else
+        __syncwarp();
     }
     if (epilogue.out_dtype == DType::bf16)
       pack<DType::bf16, kHopper>(slab, inside / 8, v);
@@ -165,9 +194,7 @@ __device__ inline void store_rows(const Epilogue& epilogue, const Extent& extent
     if (inside + kUnit < kBox) continue;
     if constexpr (kHopper) {
       if (map != nullptr) {
-        ptx::fence_proxy_async();
-        __syncwarp();
-        if (leader) ptx::tma_store(map, ptx::shared_address(slab), first - inside, row, batch);
+        send_box(map, slab, row, first - inside, batch);
         continue;
       }
     }

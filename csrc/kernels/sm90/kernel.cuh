@@ -119,15 +119,28 @@ struct Gemm {
 #pragma unroll
       for (int i = 0; i < kRow.m64_blocks; ++i) {
         const int row = tile_row + (warpgroup * kRow.m64_blocks + i) * 64 + warp * 16;
-        tile::store_rows<kRow.n, kUnit, true>(
-            params.epilogue, params.extent, params.store_tma ? &params.out : nullptr, slab, row,
-            col, tile.batch, [&](int unit, float (&v)[kUnit / 2]) {
-              tile::select<kRow.n / kUnit>(accumulators[i], unit, v);
-            });
+        store(params, slab, accumulators[i], row, col, tile.batch);
       }
     }
     // Shared memory must outlive the last stores that read it.
     if (params.store_tma && threadIdx.x % 32 == 0) ptx::tma_store_wait_read();
+  }
+
+  // One warp's 16 rows of the tile.
+  __device__ static void store(const Sm90Params& params, char* slab,
+                               const typename Loop::Register (&fragment)[Loop::kRegisters], int row,
+                               int col, int batch) {
+    const Epilogue& epilogue = params.epilogue;
+    const TensorMap* map = params.store_tma ? &params.out : nullptr;
+    if (map != nullptr && epilogue.plain && epilogue.out_dtype == DType::bf16)
+      tile::store_plain<kRow.n, DType::bf16>(map, slab, fragment, row, col, batch);
+    else if (map != nullptr && epilogue.plain)
+      tile::store_plain<kRow.n, DType::f16>(map, slab, fragment, row, col, batch);
+    else
+      tile::store_rows<kRow.n, kUnit, true>(epilogue, params.extent, map, slab, row, col, batch,
+                                            [&](int unit, float (&v)[kUnit / 2]) {
+                                              tile::select<kRow.n / kUnit>(fragment, unit, v);
+                                            });
   }
 };
 
