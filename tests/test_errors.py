@@ -142,8 +142,8 @@ SHAPES = {
         ["tcgemm.addmm: c of shape (2, 5) does not broadcast"],
     ),
     "no memory": (
-        lambda: OPS.mm(t(1, 1).expand(2**22, 1), t(1, 1).expand(1, 2**22)),
-        ["could not allocate the result of shape (4194304, 4194304)", "on cpu", "free memory"],
+        lambda: OPS.mm(t(1, 1).expand(2**26, 1), t(1, 1).expand(1, 2**26)),
+        ["could not allocate the result of shape (67108864, 67108864)", "on cpu", "free memory"],
     ),
 }
 

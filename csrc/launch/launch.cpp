@@ -1,3 +1,4 @@
+// Plan -> Params -> kernel: tensor maps, epilogue, grid, and what a launch needs of the driver.
 #include "launch/launch.h"
 
 #include <cuda_runtime.h>

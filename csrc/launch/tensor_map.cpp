@@ -1,3 +1,4 @@
+// Encoding tensor maps: what the driver wants of a matrix that TMA will read or write.
 #include "launch/tensor_map.h"
 
 #include <cuda.h>

@@ -1,3 +1,4 @@
+// Reading operands: majors, what keeps TMA from them, and the copy that mends it.
 #include "plan/operand.h"
 
 #include <algorithm>

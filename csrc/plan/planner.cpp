@@ -1,3 +1,4 @@
+// The choice: every kernel that fits, with every copy that helps, and the cheapest of them.
 #include "plan/planner.h"
 
 #include <algorithm>

@@ -49,19 +49,16 @@ __device__ inline float erfc_quick(float x) {
 
 // Comparisons let NaN through, as torch's activations do. 1 + erf(u) is erfc(-u), which does not
 // cancel, and 0.5 * (1 + tanh(u)) is sigmoid(2 u).
-__device__ inline float activate(Activation activation, float x) {
-  switch (activation) {
-    case Activation::relu:
-      return x < 0.0f ? 0.0f : x;
-    case Activation::gelu:
-      return 0.5f * x * erfc_quick(x * -0.70710678118654752f);
-    case Activation::gelu_tanh:
-      return times_sigmoid(x, 1.59576912160573072f * (x + 0.044715f * x * x * x));
-    case Activation::silu:
-      return times_sigmoid(x, x);
-    default:
-      return x;
-  }
+template <Activation kActivation>
+__device__ inline float activate(float x) {
+  if constexpr (kActivation == Activation::relu)
+    return x < 0.0f ? 0.0f : x;
+  else if constexpr (kActivation == Activation::gelu)
+    return 0.5f * x * erfc_quick(x * -0.70710678118654752f);
+  else if constexpr (kActivation == Activation::gelu_tanh)
+    return times_sigmoid(x, 1.59576912160573072f * (x + 0.044715f * x * x * x));
+  else
+    return times_sigmoid(x, x);
 }
 
 // Moves the first kStep values to the end: registers have no index, so a loop that is not unrolled
@@ -77,15 +74,32 @@ __device__ inline void rotate(float (&v)[kCount]) {
   for (int i = 0; i < kStep; ++i) v[kCount - kStep + i] = first[i];
 }
 
-template <int kCount>
-__device__ inline void activate_all(Activation activation, float (&v)[kCount]) {
+template <Activation kActivation, int kCount>
+__device__ inline void activate_all(float (&v)[kCount]) {
   constexpr int kChains = 8;
   static_assert(kCount % kChains == 0);
 #pragma unroll 1
   for (int i = 0; i < kCount; i += kChains) {
 #pragma unroll
-    for (int j = 0; j < kChains; ++j) v[j] = activate(activation, v[j]);
+    for (int j = 0; j < kChains; ++j) v[j] = activate<kActivation>(v[j]);
     rotate<kChains>(v);
+  }
+}
+
+// The choice stands outside the loops: inside, each value would be a branch of its own.
+template <int kCount>
+__device__ inline void activate_all(Activation activation, float (&v)[kCount]) {
+  switch (activation) {
+    case Activation::none:
+      return;
+    case Activation::relu:
+      return activate_all<Activation::relu>(v);
+    case Activation::gelu:
+      return activate_all<Activation::gelu>(v);
+    case Activation::gelu_tanh:
+      return activate_all<Activation::gelu_tanh>(v);
+    case Activation::silu:
+      return activate_all<Activation::silu>(v);
   }
 }
 
@@ -171,8 +185,7 @@ template <int kCount>
 __device__ inline void finish(const Epilogue& epilogue, const Window& window, float (&v)[kCount]) {
 #pragma unroll 1
   for (int i = 0; i < kSources; ++i) {
-    if (i == kResidual && epilogue.activation != Activation::none)
-      activate_all(epilogue.activation, v);
+    if (i == kResidual) activate_all(epilogue.activation, v);
     if (epilogue.sources[i].data != nullptr)
       add_source(epilogue.sources[i], i == kC ? epilogue.beta : 1.0f, window, v);
   }

@@ -1,9 +1,8 @@
 // Scheduler + mainloop + epilogue for sm_80 and everything later: mma.sync fed by cp.async.
 //
-// Grid: a block computes one tile, number blockIdx.y * gridDim.x + blockIdx.x of the scheduler, so
-// x = min(tiles, 2^31 - 1) and y = ceil(tiles / x). The hardware hands out blocks as others end,
-// and where two fit an SM the epilogue of one runs beside the mainloop of the other. A persistent
-// loop spills: what it hoists takes registers that the mainloop needs.
+// Grid: a block computes one tile, blockIdx.x of the scheduler. The hardware hands out blocks as
+// others end, and where two fit an SM the epilogue of one runs beside the mainloop of the other. A
+// persistent loop spills: what it hoists takes registers that the mainloop needs.
 //
 // Shared memory is the ring, 1024-byte aligned, and then the epilogue's slabs in the same place.
 #pragma once
@@ -31,9 +30,7 @@ struct Gemm {
     const std::uint32_t ring = (base + 1023) & ~1023u;
     char* slab = shared + (ring - base) + threadIdx.x / 32 * kSlabBytes;
 
-    const std::int64_t index = std::int64_t(blockIdx.y) * gridDim.x + blockIdx.x;
-    if (index >= params.tiling.total) return;
-    const tile::Tile tile = tile::tile_at(params.tiling, index);
+    const tile::Tile tile = tile::tile_at(params.tiling, blockIdx.x);
     const int row = tile.m * kRow.tile_m(), col = tile.n * kRow.tile_n();
     typename Loop::Accumulators accumulators;
     Loop::multiply(params, ring, row, col, tile.batch, accumulators);
