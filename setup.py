@@ -333,6 +333,7 @@ class BdistWheel(bdist_wheel):
 
 
 if __name__ == "__main__":
+    sys.stdout.reconfigure(line_buffering=True)  # in order with ninja's lines, in a pipe too
     setup(
         ext_modules=[Extension(LIBRARY, []), Extension(CATALOG, [], optional=True)],
         cmdclass={

@@ -7,7 +7,6 @@ take minutes and show nothing more.
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import os
 import re
 import subprocess
@@ -29,8 +28,11 @@ LIBRARY = _library.path().resolve()
 
 
 def missing(name: str, oldest: int) -> bool:
-    found = importlib.util.find_spec(name) is not None
-    return not found or int(importlib.metadata.version(name).split(".")[0]) < oldest
+    """Asked of the metadata: find_spec("pip") turns setuptools' distutils off for this process."""
+    try:
+        return int(importlib.metadata.version(name).split(".")[0]) < oldest
+    except importlib.metadata.PackageNotFoundError:
+        return True
 
 
 TOOLS = {"setuptools": 77, "pip": 23}
@@ -45,7 +47,7 @@ def run(*command: object, **options) -> str:
     return done.stdout
 
 
-def setup(*command: object) -> str:
+def build(*command: object) -> str:
     environ = {**os.environ, "TCGEMM_PREBUILT": str(LIBRARY)}
     return run(sys.executable, "setup.py", "-q", *command, cwd=ROOT, env=environ)
 
@@ -53,9 +55,9 @@ def setup(*command: object) -> str:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    build = ("build", "--build-base", folder / "build")
+    base = ("build", "--build-base", folder / "build")
     dist = ("bdist_wheel", "--bdist-dir", folder / "bdist", "--dist-dir", folder)
-    setup("egg_info", "--egg-base", folder, *build, *dist)
+    build("egg_info", "--egg-base", folder, *base, *dist)
     (path,) = folder.glob("*.whl")
     return path
 
@@ -99,7 +101,7 @@ def test_wheel_holds_the_library_and_no_sources(wheel):
 
 
 def test_source_distribution_builds_elsewhere(tmp_path):
-    setup("egg_info", "--egg-base", tmp_path, "sdist", "--dist-dir", tmp_path)
+    build("egg_info", "--egg-base", tmp_path, "sdist", "--dist-dir", tmp_path)
     (path,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(path) as archive:
         names = {name.split("/", 1)[-1] for name in archive.getnames()}
