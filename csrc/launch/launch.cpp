@@ -186,6 +186,8 @@ Matrix copy(const Prepare& pass, void* workspace, void* stream) {
 
 void launch(const Problem& asked, const Plan& plan, void* workspace, int device, void* stream) {
   if (plan.kernel < 0) return;
+  // A thread that never called CUDA has no context, and encoding a tensor map asks for one.
+  check(cudaSetDevice(device), "choosing the device for", plan.kernel);
   const Problem problem = plan.transposed ? transposed(asked) : asked;
   const Matrix a = plan.prepare_a ? copy(*plan.prepare_a, workspace, stream) : problem.a;
   const Matrix b =

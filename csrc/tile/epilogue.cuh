@@ -14,6 +14,7 @@
 
 #include "core/params.h"
 #include "ptx/convert.cuh"
+#include "ptx/prefetch.cuh"
 
 namespace tcgemm::tile {
 
@@ -24,6 +25,10 @@ struct Window {
   std::int64_t row, col, batch;
   int rows, cols;
 };
+
+__device__ inline Window window(const Extent& extent, int row, int col, int batch) {
+  return {row, col, batch, extent.m - row, extent.n - col};
+}
 
 // x * sigmoid(y). The quick division gives 0 for a denominator past 2^126: the right limit.
 __device__ inline float times_sigmoid(float x, float y) { return __fdividef(x, 1.0f + __expf(-y)); }
@@ -178,6 +183,30 @@ __device__ inline void add_source(const Source& source, float factor, const Wind
     add_pairs<DType::f16>(source, factor, offset, window.rows, v);
   else
     add_pairs<DType::bf16>(source, factor, offset, window.rows, v);
+}
+
+// Asks for the operands of 16 rows x `columns` while the mainloop has yet to run: a row that serves
+// all rows into L1, the rest into L2.
+__device__ inline void prefetch(const Epilogue& epilogue, const Window& window, int columns) {
+  constexpr int kLine = 128;  // bytes
+#pragma unroll 1
+  for (int i = 0; i < kSources; ++i) {
+    const Source& source = epilogue.sources[i];
+    if (source.data == nullptr || !source.vector || source.stride_col == 0) continue;
+    const int size = bytes(source.dtype);
+    const int lines = (min(columns, window.cols) * size + kLine - 1) / kLine;
+    const int rows = source.stride_row == 0 ? 1 : min(kUnitRows, window.rows);
+    const char* corner =
+        static_cast<const char*>(source.data) +
+        (window.batch * source.stride_batch + window.row * source.stride_row + window.col) * size;
+    for (int line = threadIdx.x % 32; line < rows * lines; line += 32) {
+      const char* address = corner + line / lines * source.stride_row * size + line % lines * kLine;
+      if (rows == 1)
+        ptx::prefetch_l1(address);
+      else
+        ptx::prefetch_l2(address);
+    }
+  }
 }
 
 // Everything after alpha, on the values of one unit.

@@ -174,7 +174,7 @@ __device__ inline void store_rows(const Epilogue& epilogue, const Extent& extent
     values(unit, v);
 #pragma unroll
     for (int i = 0; i < kUnit / 2; ++i) v[i] *= epilogue.alpha;
-    const Window window{row, first, batch, extent.m - row, extent.n - first};
+    const Window window = tile::window(extent, row, first, batch);
     if (!epilogue.plain) finish(epilogue, window, v);
     if (epilogue.out_dtype == DType::f32) {
       store_f32(epilogue, window, v);
@@ -199,8 +199,7 @@ __device__ inline void store_rows(const Epilogue& epilogue, const Extent& extent
       }
     }
     __syncwarp();
-    store_slab<kBox>(epilogue, {row, first - inside, batch, window.rows, extent.n - first + inside},
-                     slab);
+    store_slab<kBox>(epilogue, tile::window(extent, row, first - inside, batch), slab);
   }
 }
 

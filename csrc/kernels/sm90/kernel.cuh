@@ -112,15 +112,18 @@ struct Gemm {
     for (std::int64_t index = blockIdx.x / cluster.size; index < params.tiling.total;
          index += gridDim.x / cluster.size) {
       const tile::Tile tile = tile::tile_at(params.tiling, index);
-      Loop::multiply(ring, barriers, position, blocks, warpgroup, cluster, accumulators);
-
-      const int tile_row = (tile.m * cluster.size + cluster.rank) * kRow.tile_m();
+      const int row = (tile.m * cluster.size + cluster.rank) * kRow.tile_m() +
+                      warpgroup * kRow.m64_blocks * 64 + warp * 16;
       const int col = tile.n * kRow.tile_n();
-#pragma unroll
-      for (int i = 0; i < kRow.m64_blocks; ++i) {
-        const int row = tile_row + (warpgroup * kRow.m64_blocks + i) * 64 + warp * 16;
-        store(params, slab, accumulators[i], row, col, tile.batch);
+      if (!params.epilogue.plain) {
+        for (int i = 0; i < kRow.m64_blocks; ++i)
+          tile::prefetch(params.epilogue,
+                         tile::window(params.extent, row + i * 64, col, tile.batch), kRow.n);
       }
+      Loop::multiply(ring, barriers, position, blocks, warpgroup, cluster, accumulators);
+#pragma unroll
+      for (int i = 0; i < kRow.m64_blocks; ++i)
+        store(params, slab, accumulators[i], row + i * 64, col, tile.batch);
     }
     // Shared memory must outlive the last stores that read it.
     if (params.store_tma && threadIdx.x % 32 == 0) ptx::tma_store_wait_read();
