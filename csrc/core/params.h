@@ -41,7 +41,8 @@ struct Epilogue {
   std::int64_t out_stride_col = 0;
   std::int64_t out_stride_batch = 0;
   bool out_vector = false;  // neighbours of a row of `out` may be written together, up to 16 bytes
-  bool plain = false;       // nothing but alpha comes between the accumulator and the rounding
+  bool options = false;  // something besides alpha comes between the accumulator and the rounding
+  bool fast = false;     // nothing does but a bias that serves all rows, and relu
 };
 
 struct Extent {

@@ -100,7 +100,13 @@ Epilogue epilogue(const Problem& problem) {
   result.sources[kC] = option(problem.c);
   result.sources[kBias] = option(problem.bias);
   result.sources[kResidual] = option(problem.residual);
-  result.plain = problem.plain();
+  const Source& bias = result.sources[kBias];
+  const bool row = !problem.bias || (bias.vector && bias.stride_row == 0 && bias.stride_col == 1);
+  const bool relu = problem.activation == Activation::relu;
+  result.options =
+      problem.c || problem.bias || problem.residual || problem.activation != Activation::none;
+  result.fast = problem.alpha == 1.0 && !problem.c && !problem.residual && row &&
+                (relu || problem.activation == Activation::none);
   result.out = reinterpret_cast<void*>(out.address);
   result.out_stride_row = out.stride_row;
   result.out_stride_col = out.stride_col;

@@ -140,18 +140,49 @@ __device__ inline void select(const Fragment* fragment, int unit, float (&v)[kCo
   if constexpr (kUnit + 1 < kUnits) select<kUnits, Fragment, kCount, kUnit + 1>(fragment, unit, v);
 }
 
-// The fast path: 16-bit results without options, unrolled over the fragment, which saves the
-// selection.
-template <int kColumns, DType kOut, int kBox = 0, class Fragment>
-__device__ inline void store_plain(const TensorMap* map, char* slab, const Fragment* fragment,
-                                   int row, int col, int batch) {
-  float v[kBoxColumns / 2];
-  copy_unit<kBox>(fragment, v);
-  await_box();
-  pack<kOut, true>(slab, 0, v);
-  send_box(map, slab, row, col + kBox * kBoxColumns, batch);
-  if constexpr ((kBox + 1) * kBoxColumns < kColumns)
-    store_plain<kColumns, kOut, kBox + 1>(map, slab, fragment, row, col, batch);
+// bias, one row for all, onto a unit: kColumns past its end may lie outside the matrix, in whole
+// words.
+template <DType kType, int kCount>
+__device__ inline void add_row(const Source& bias, const Window& window, float (&v)[kCount]) {
+  const int col = threadIdx.x % 4 * 2;
+  const std::int64_t offset = window.batch * bias.stride_batch + window.col + col;
+  float2 pairs[kCount / 4] = {};
+#pragma unroll
+  for (int j = 0; j < kCount / 4; ++j)
+    if (8 * j < window.cols) pairs[j] = load_pair<kType>(bias.data, offset + 8 * j);
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) v[i] += i % 2 == 0 ? pairs[i / 4].x : pairs[i / 4].y;
+}
+
+// The fast path (Epilogue::fast): unrolled over the fragment, which saves the selection.
+template <int kColumns, int kUnit, DType kOut, int kIndex = 0, class Fragment>
+__device__ inline void store_fast(const Epilogue& epilogue, const Extent& extent,
+                                  const TensorMap* map, char* slab, const Fragment* fragment,
+                                  int row, int col, int batch) {
+  constexpr int kFirst = kIndex * kUnit, kInside = kFirst % kBoxColumns;
+  float v[kUnit / 2];
+  copy_unit<kIndex>(fragment, v);
+  const Source& bias = epilogue.sources[kBias];
+  if (bias.data != nullptr) {
+    const Window window = tile::window(extent, row, col + kFirst, batch);
+    if (bias.dtype == DType::f32)
+      add_row<DType::f32>(bias, window, v);
+    else if (bias.dtype == DType::f16)
+      add_row<DType::f16>(bias, window, v);
+    else
+      add_row<DType::bf16>(bias, window, v);
+  }
+  if (epilogue.activation == Activation::relu) {
+#pragma unroll
+    for (float& x : v) x = activate<Activation::relu>(x);
+  }
+  if constexpr (kInside == 0) await_box();
+  pack<kOut, true>(slab, kInside / 8, v);
+  if constexpr (kInside + kUnit == kBoxColumns)
+    send_box(map, slab, row, col + kFirst - kInside, batch);
+  if constexpr (kFirst + kUnit < kColumns)
+    store_fast<kColumns, kUnit, kOut, kIndex + 1>(epilogue, extent, map, slab, fragment, row, col,
+                                                  batch);
 }
 
 // 16 x kColumns accumulators of a warp to the result, from element (row, col) of matrix `batch` on.
@@ -175,7 +206,7 @@ __device__ inline void store_rows(const Epilogue& epilogue, const Extent& extent
 #pragma unroll
     for (int i = 0; i < kUnit / 2; ++i) v[i] *= epilogue.alpha;
     const Window window = tile::window(extent, row, first, batch);
-    if (!epilogue.plain) finish(epilogue, window, v);
+    if (epilogue.options) finish(epilogue, window, v);
     if (epilogue.out_dtype == DType::f32) {
       store_f32(epilogue, window, v);
       continue;

@@ -115,7 +115,7 @@ struct Gemm {
       const int row = (tile.m * cluster.size + cluster.rank) * kRow.tile_m() +
                       warpgroup * kRow.m64_blocks * 64 + warp * 16;
       const int col = tile.n * kRow.tile_n();
-      if (!params.epilogue.plain) {
+      if (params.epilogue.options) {
         for (int i = 0; i < kRow.m64_blocks; ++i)
           tile::prefetch(params.epilogue,
                          tile::window(params.extent, row + i * 64, col, tile.batch), kRow.n);
@@ -135,10 +135,12 @@ struct Gemm {
                                int col, int batch) {
     const Epilogue& epilogue = params.epilogue;
     const TensorMap* map = params.store_tma ? &params.out : nullptr;
-    if (map != nullptr && epilogue.plain && epilogue.out_dtype == DType::bf16)
-      tile::store_plain<kRow.n, DType::bf16>(map, slab, fragment, row, col, batch);
-    else if (map != nullptr && epilogue.plain)
-      tile::store_plain<kRow.n, DType::f16>(map, slab, fragment, row, col, batch);
+    if (map != nullptr && epilogue.fast && epilogue.out_dtype == DType::bf16)
+      tile::store_fast<kRow.n, kUnit, DType::bf16>(epilogue, params.extent, map, slab, fragment,
+                                                   row, col, batch);
+    else if (map != nullptr && epilogue.fast)
+      tile::store_fast<kRow.n, kUnit, DType::f16>(epilogue, params.extent, map, slab, fragment, row,
+                                                  col, batch);
     else
       tile::store_rows<kRow.n, kUnit, true>(epilogue, params.extent, map, slab, row, col, batch,
                                             [&](int unit, float (&v)[kUnit / 2]) {
