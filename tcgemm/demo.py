@@ -199,7 +199,7 @@ def products(device, seed):
     print("1, which the rounding of a 16-bit result alone comes close to. The times are from short")
     print("measurements; benchmarks/dense.py takes longer ones.")
     print(
-        f"  {'dtype':6}{'layout':7}{'m x n x k':18}{'kernel':36}{'error':>6}{'us':>10} {rival:>8}"
+        f"  {'dtype':6}{'layout':7}{'m x n x k':20}{'kernel':36}{'error':>6}{'us':>10} {rival:>8}"
     )
     wrong = []
     for dtype in DTYPES[device]:
@@ -234,7 +234,7 @@ def product(device, dtype, layout, shape, seed):
     us = timings["tcgemm"].us
     ratio = f"{timings['torch'].us / us:8.2f}" if "torch" in timings else ""
     size = " x ".join(map(str, shape))
-    return f"  {dtype:6}{layout:7}{size:18}{kernel:36}{error:6.2f}{us:10.1f} {ratio}", error
+    return f"  {dtype:6}{layout:7}{size:20}{kernel:36}{error:6.2f}{us:10.1f} {ratio}", error
 
 
 def default_device():

@@ -42,6 +42,10 @@ def missing(mark: str) -> str:
 
 
 def pytest_runtest_setup(item):
+    if item.get_closest_marker("sm90") is not None:
+        built = json.loads(torch.ops.tcgemm.build_info())
+        if built["cuda"] is not None and "9.0a" not in built["arches"]:
+            pytest.skip(f"a build of the older kernels: {', '.join(built['arches'])}")
     for mark in ("gpu", "sm90"):
         if item.get_closest_marker(mark) is None or not (reason := missing(mark)):
             continue
