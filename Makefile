@@ -18,7 +18,7 @@ ready :=
 library := existing
 endif
 
-CXX_FILES = $(shell git ls-files --cached --others --exclude-standard 'csrc/*')
+CXX_FILES = $(filter %.h %.cuh %.cpp %.cu, $(shell git ls-files -co --exclude-standard csrc))
 
 .PHONY: demo test build existing info format wheel clean tools
 
