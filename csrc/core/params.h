@@ -1,6 +1,6 @@
 // What a kernel gets: plain values, passed by value as one __grid_constant__ parameter.
 //
-// Rows, columns and depth fit 32 bits (checked in ops/check.cpp); every linear index is 64 bits.
+// Rows, columns, depth and batch fit 32 bits; every linear index is 64 bits.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,9 @@
 #include "core/problem.h"
 
 namespace tcgemm {
+
+// The largest of them: rounded up to whole tiles and clusters they still fit. ops/ checks it.
+inline constexpr std::int64_t kLargestExtent = (std::int64_t(1) << 31) - 1024;
 
 // A CUtensorMap without cuda.h, so that the host side of the planner does not need it.
 struct alignas(64) TensorMap {

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/params.h"
+
 namespace tcgemm::ops {
 namespace {
 
@@ -19,7 +21,7 @@ std::int64_t batch_stride(const Operand& operand, std::int64_t d, std::int64_t b
 
 bool merge(Loop& inner, const Loop& outer) {
   // Extents and counts stay within the 32 bits that the kernels give them.
-  if (inner.size > INT32_MAX / outer.size) return false;
+  if (inner.size > kLargestExtent / outer.size) return false;
   const bool one = inner.size == 1;
   for (int slot = 0; slot < kSlots && !one; ++slot)
     if (outer.stride[slot] != inner.size * inner.stride[slot]) return false;

@@ -1,6 +1,7 @@
 // The checks that concern shapes: the two operands, then what the epilogue adds.
 #include <algorithm>
 
+#include "core/params.h"
 #include "ops/check.h"
 
 namespace tcgemm::ops {
@@ -73,10 +74,10 @@ void check_range(Op op, const Geometry& g) {
   for (const Slot slot : {A, B}) {
     const View& view = g.operand[slot].view;
     for (std::int64_t d = 0; d < view.dims; ++d)
-      if (view.sizes[d] > INT32_MAX)
+      if (view.sizes[d] > kLargestExtent)
         fail(name(op), ": ", view.name, " of shape ", view.shape(), " has a dimension of ",
              view.sizes[d],
-             ", but on a GPU each must be smaller than 2**31; split it with "
+             ", but on a GPU each can be at most 2**31 - 1024; split it with "
              "torch.split, or reshape it.");
   }
 }

@@ -59,6 +59,15 @@ double traffic(const Problem& problem) {
   return total;
 }
 
+// What the arithmetic is estimated to take, and no less than the bytes take. Where they bind, the
+// kernel with less to do beside them is still the better one.
+double with_memory(double microseconds, double bytes, const Device& device) {
+  constexpr double kLaunch = 2.0;
+  constexpr double kHidden = 0.05;
+  const double floor = kLaunch + bytes / device.memory_rate * 1e6;
+  return std::max(microseconds, floor) + kHidden * std::min(microseconds, floor);
+}
+
 Bound bound(const Problem& problem, const Plan& plan, const Device& device) {
   const double compute = problem.flops() / device.tensor_rate * 1e6;
   const double memory = plan.bytes / device.memory_rate * 1e6;
@@ -105,13 +114,13 @@ Plan make_plan(const Problem& asked, const Device& device, std::string_view filt
       if (!kBuilt[row] || !runs_on(kernel.arch, device.compute_capability)) continue;
       if (!filter.empty() && !matches(name(kernel), filter)) continue;
       Plan plan;
-      plan.bytes = least_bytes;
       const auto fit = kernel.arch == Arch::sm90a ? fit_sm90 : fit_sm80;
       if (!fit(kernel, problem, device, inputs, plan)) continue;
-      plan.microseconds += copies;
+      plan.microseconds = with_memory(plan.microseconds, least_bytes, device) + copies;
       if (plan.microseconds >= best.microseconds) continue;
       plan.kernel = int(row);
       plan.transposed = best.transposed;
+      plan.bytes = least_bytes;
       if (inputs.prepare_a) plan.prepare_a = copy_a;
       if (inputs.prepare_b) plan.prepare_b = copy_b;
       best = plan;

@@ -40,8 +40,7 @@ double issue(const Kernel& kernel) {
   return kernel.m64_blocks > 1 ? 1.01 : 1.0;
 }
 
-double kernel_time(const Kernel& kernel, const Problem& problem, const Plan& plan,
-                   const Device& device) {
+double kernel_time(const Kernel& kernel, const Problem& problem, const Plan& plan) {
   const double depth = double(ceil_div(problem.k, kernel.tile_k()));
   const double area = double(kernel.tile_m()) * kernel.tile_n();
   const double math = issue(kernel) * area * kernel.tile_k() / kFmaPerClock;
@@ -52,8 +51,7 @@ double kernel_time(const Kernel& kernel, const Problem& problem, const Plan& pla
   const double tile =
       depth * (std::max(math, load) + kBlockOverhead + kTraffic * load) + kFill + store;
   const double start = kLaunch + (plan.cluster > 1 ? kCluster : 0.0);
-  const double time = start + wave_time(plan.waves, problem.flops()) * tile / kClock;
-  return std::max(time, start + plan.bytes / device.memory_rate * 1e6);
+  return start + wave_time(plan.waves, problem.flops()) * tile / kClock;
 }
 
 }  // namespace
@@ -81,7 +79,7 @@ bool fit_sm90(const Kernel& kernel, const Problem& problem, const Device& device
     const std::int64_t resident = device.multiprocessors / cluster;
     trial.waves = clusters / double(resident);
     trial.grid = int(std::min(clusters, double(resident))) * cluster;
-    trial.microseconds = kernel_time(kernel, problem, trial, device);
+    trial.microseconds = kernel_time(kernel, problem, trial);
     if (trial.microseconds < best) {
       best = trial.microseconds;
       chosen = trial;
