@@ -4,6 +4,13 @@
 //
 // In a cluster of two, the blocks have neighbouring rows of a and the same columns of b. Each loads
 // half of b for both: half of the rows of a K-major tile, half of the k of an MN-major one.
+//
+// Tried on an H200, 128x256 tile, 2048 to 8192, 300 ms a candidate (with 60 ms the chip has not
+// reached its power cap, and smaller tiles look better than they are): waiting for every group
+// before the next is issued costs 2-10 %; one slab or two a warp in the epilogue, L2 promotion of
+// 128 or 256 bytes, groups of 4 to 32 rows of tiles, clusters of 1 or 2, and a warpgroup index that
+// the compiler knows to be uniform are all within 2 % of each other. Without the epilogue the
+// kernel would be 2-6 % faster.
 #pragma once
 
 #include <cstdint>
