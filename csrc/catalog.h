@@ -26,6 +26,15 @@ namespace tcgemm {
 // Where wgmma reads its first operand: from shared memory, or from registers that a loader fills.
 enum class SourceOfA : std::uint8_t { shared, registers };
 
+// Operands lie in shared memory in blocks of 64 rows of 64 elements (128 bytes: the widest
+// swizzle).
+inline constexpr int kBlock = 64;
+
+// Each warp turns 16-bit results through a slab of its own, 16 rows of 128 bytes: a box of TMA's.
+inline constexpr int kBoxRows = 16;
+inline constexpr int kBoxColumns = 64;
+inline constexpr int kSlabBytes = kBoxRows * 128;
+
 struct Kernel {
   Arch arch = Arch::sm90a;
   DType input = DType::bf16;
@@ -45,16 +54,13 @@ struct Kernel {
     return parts == 1 && promote == 0 && !sparse && !block_scaled &&
            source_of_a == SourceOfA::shared;
   }
-  constexpr bool operator==(const Kernel&) const = default;
-
   constexpr int tile_m() const { return warpgroups * m64_blocks * 64; }
   constexpr int tile_n() const { return n; }
   // One stage holds a row of 128 bytes of k: the widest swizzle, and what one TMA box can have.
   constexpr int tile_k() const { return 1024 / bits(input); }
   constexpr int threads() const { return 128 * (warpgroups + (arch == Arch::sm90a ? 1 : 0)); }
   constexpr int stage_bytes() const { return (tile_m() + tile_n()) * tile_k() * bits(input) / 8; }
-  // Each warp turns its accumulators through 2 KB of its own in the epilogue.
-  constexpr int slab_bytes() const { return warpgroups * 4 * 2048; }
+  constexpr int slab_bytes() const { return warpgroups * 4 * kSlabBytes; }
   // Dynamic shared memory: the ring and its alignment; sm90a adds slabs and two barriers a stage,
   // sm80 puts its slabs into the ring, which leaves room for three stages on GPUs with 99 KB a
   // block.

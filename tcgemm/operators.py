@@ -94,13 +94,8 @@ class Addmm(Operator):
 
     @staticmethod
     def keywords(activation, alpha, beta, out_dtype, acc_dtype):
-        return {
-            "beta": beta,
-            "alpha": alpha,
-            "activation": activation,
-            "out_dtype": out_dtype,
-            "acc_dtype": acc_dtype,
-        }
+        common = Operator.keywords(activation, alpha, beta, out_dtype, acc_dtype)
+        return {"beta": beta, **common}
 
     def run(self, a, b, c, bias, residual, *options):
         return self.default(*self.tensors(a, b, c, bias, residual), **self.keywords(*options))

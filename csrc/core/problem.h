@@ -78,10 +78,9 @@ struct Problem {
   double beta = 1.0;
 
   bool empty() const { return batch == 0 || m == 0 || n == 0; }
-  // Nothing between the accumulator and the rounding: the epilogue's fast path.
-  bool plain() const {
-    return alpha == 1.0 && !c && !bias && !residual && activation == Activation::none;
-  }
+  // Does anything besides alpha come between the accumulator and the rounding?
+  bool options() const { return c || bias || residual || activation != Activation::none; }
+  bool plain() const { return alpha == 1.0 && !options(); }
   double flops() const { return 2.0 * double(batch) * double(m) * double(n) * double(k); }
 };
 

@@ -15,21 +15,11 @@
 
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")
 
+#include "cpu/f16c.h"
 #include "cpu/microkernel.h"
 
 namespace tcgemm::cpu {
 namespace {
-
-struct Machine {
-  static void widen(const Half* p, Quad<float>& q) {
-    __m128i bits = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
-    q = _mm_cvtph_ps(bits);
-  }
-  static void narrow(const Quad<float>& q, Half* p) {
-    const __m128i bits = _mm_cvtps_ph(q, _MM_FROUND_TO_NEAREST_INT);
-    _mm_storel_epi64(reinterpret_cast<__m128i*>(p), bits);
-  }
-};
 
 struct F32 {
   using Scalar = float;

@@ -103,8 +103,7 @@ Epilogue epilogue(const Problem& problem) {
   const Source& bias = result.sources[kBias];
   const bool row = !problem.bias || (bias.vector && bias.stride_row == 0 && bias.stride_col == 1);
   const bool relu = problem.activation == Activation::relu;
-  result.options =
-      problem.c || problem.bias || problem.residual || problem.activation != Activation::none;
+  result.options = problem.options();
   result.fast = problem.alpha == 1.0 && !problem.c && !problem.residual && row &&
                 (relu || problem.activation == Activation::none);
   result.out = reinterpret_cast<void*>(out.address);
@@ -131,9 +130,9 @@ TensorMap operand_map(const Matrix& matrix, Major major, std::int64_t extent_mn,
                       std::int64_t batch, int rows, int depth) {
   if (major == Major::K)
     return tensor_map({matrix.address, matrix.dtype, k, extent_mn, batch, matrix.stride_row,
-                       matrix.stride_batch, 64, rows});
+                       matrix.stride_batch, kBlock, rows});
   return tensor_map({matrix.address, matrix.dtype, extent_mn, k, batch, matrix.stride_col,
-                     matrix.stride_batch, 64, depth});
+                     matrix.stride_batch, kBlock, depth});
 }
 
 void launch_sm90(const Problem& problem, const Plan& plan, const Matrix& a, const Matrix& b,
@@ -141,9 +140,9 @@ void launch_sm90(const Problem& problem, const Plan& plan, const Matrix& a, cons
   const Kernel& kernel = kCatalog[plan.kernel];
   Sm90Params params{};
   params.a = operand_map(a, major_a(kernel.layout), problem.m, problem.k, problem.batch,
-                         kernel.tile_m(), 64);
+                         kernel.tile_m(), kBlock);
   params.b = operand_map(b, major_b(kernel.layout), problem.n, problem.k, problem.batch,
-                         kernel.tile_n() / plan.cluster, 64 / plan.cluster);
+                         kernel.tile_n() / plan.cluster, kBlock / plan.cluster);
   params.epilogue = epilogue(problem);
   params.extent = extent(problem);
   params.tiling = tiling(problem, plan);
@@ -153,7 +152,7 @@ void launch_sm90(const Problem& problem, const Plan& plan, const Matrix& a, cons
   if (plan.store_tma)
     params.out =
         tensor_map({problem.out.address, problem.out.dtype, problem.n, problem.m, problem.batch,
-                    problem.out.stride_row, problem.out.stride_batch, 64, 16});
+                    problem.out.stride_row, problem.out.stride_batch, kBoxColumns, kBoxRows});
   submit(ready(plan.kernel, device), &params,
          {plan.grid, kernel.threads(), kernel.shared_bytes(), plan.cluster, true}, stream,
          plan.kernel);

@@ -89,8 +89,8 @@ Plan make_plan(const Problem& asked, const Device& device, std::string_view filt
   // A column-major result is a row-major one of the transposed problem.
   const bool flip = asked.out.stride_col != 1 && asked.out.stride_row == 1 && asked.n > 1;
   const Problem problem = flip ? transposed(asked) : asked;
-  best.transposed = flip;
   const double least_bytes = traffic(problem);
+  best.transposed = flip;
   best.bytes = least_bytes;
   if (problem.empty()) return best;
 
@@ -119,8 +119,7 @@ Plan make_plan(const Problem& asked, const Device& device, std::string_view filt
       plan.microseconds = with_memory(plan.microseconds, least_bytes, device) + copies;
       if (plan.microseconds >= best.microseconds) continue;
       plan.kernel = int(row);
-      plan.transposed = best.transposed;
-      plan.bytes = least_bytes;
+      plan.transposed = flip;
       if (inputs.prepare_a) plan.prepare_a = copy_a;
       if (inputs.prepare_b) plan.prepare_b = copy_b;
       best = plan;
@@ -130,6 +129,7 @@ Plan make_plan(const Problem& asked, const Device& device, std::string_view filt
 
   if (best.prepare_a) best.workspace = place(*best.prepare_a, best.workspace);
   if (best.prepare_b) best.workspace = place(*best.prepare_b, best.workspace);
+  best.bytes = least_bytes;
   for (const auto& pass : {best.prepare_a, best.prepare_b})
     if (pass) best.bytes += 2.0 * double(bytes(*pass));
   best.bound = bound(problem, best, device);

@@ -12,13 +12,12 @@
 
 #include <cstdint>
 
+#include "catalog.h"
 #include "core/params.h"
 #include "ptx/convert.cuh"
 #include "ptx/prefetch.cuh"
 
 namespace tcgemm::tile {
-
-inline constexpr int kUnitRows = 16;
 
 // Where the unit lies in the result; rows and cols count what is left of the matrix from there on.
 struct Window {
@@ -195,7 +194,7 @@ __device__ inline void prefetch(const Epilogue& epilogue, const Window& window, 
     if (source.data == nullptr || !source.vector || source.stride_col == 0) continue;
     const int size = bytes(source.dtype);
     const int lines = (min(columns, window.cols) * size + kLine - 1) / kLine;
-    const int rows = source.stride_row == 0 ? 1 : min(kUnitRows, window.rows);
+    const int rows = source.stride_row == 0 ? 1 : min(kBoxRows, window.rows);
     const char* corner =
         static_cast<const char*>(source.data) +
         (window.batch * source.stride_batch + window.row * source.stride_row + window.col) * size;

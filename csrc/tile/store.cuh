@@ -24,8 +24,6 @@
 
 namespace tcgemm::tile {
 
-inline constexpr int kBoxColumns = 64;  // of 16 bits: 128 bytes, the row of a slab
-
 __device__ inline std::int64_t out_offset(const Epilogue& epilogue, const Window& window, int row,
                                           int col) {
   return window.batch * epilogue.out_stride_batch + (window.row + row) * epilogue.out_stride_row +
@@ -88,7 +86,7 @@ __device__ inline void store_slab(const Epilogue& epilogue, const Window& window
   if (epilogue.out_vector && window.cols >= kColumns) {
     constexpr int kLanes = kColumns / 8;
 #pragma unroll
-    for (int row = lane / kLanes; row < kUnitRows; row += 32 / kLanes) {
+    for (int row = lane / kLanes; row < kBoxRows; row += 32 / kLanes) {
       const int chunk = lane % kLanes;
       if (row < window.rows)
         *reinterpret_cast<uint4*>(out + out_offset(epilogue, window, row, 8 * chunk)) =
@@ -100,7 +98,7 @@ __device__ inline void store_slab(const Epilogue& epilogue, const Window& window
   for (int col = lane; col < min(kColumns, window.cols); col += 32) {
     std::int64_t offset = out_offset(epilogue, window, 0, col);
 #pragma unroll 4
-    for (int row = 0; row < kUnitRows; ++row, offset += epilogue.out_stride_row) {
+    for (int row = 0; row < kBoxRows; ++row, offset += epilogue.out_stride_row) {
       if (row < window.rows)
         out[offset] =
             *reinterpret_cast<const std::uint16_t*>(slab + swizzle128(row, col / 8) + col % 8 * 2);
@@ -140,8 +138,7 @@ __device__ inline void select(const Fragment* fragment, int unit, float (&v)[kCo
   if constexpr (kUnit + 1 < kUnits) select<kUnits, Fragment, kCount, kUnit + 1>(fragment, unit, v);
 }
 
-// bias, one row for all, onto a unit: kColumns past its end may lie outside the matrix, in whole
-// words.
+// bias, one row for all, onto a unit, which may reach past the matrix by whole words.
 template <DType kType, int kCount>
 __device__ inline void add_row(const Source& bias, const Window& window, float (&v)[kCount]) {
   const int col = threadIdx.x % 4 * 2;
@@ -186,9 +183,9 @@ __device__ inline void store_fast(const Epilogue& epilogue, const Extent& extent
 }
 
 // 16 x kColumns accumulators of a warp to the result, from element (row, col) of matrix `batch` on.
-// values(unit, v) gives those of a unit. `slab`: 2 KB of shared memory, 1024-byte aligned, that
-// this warp alone uses. `map`: of the result for TMA, or nullptr; on return its last box may still
-// be read from the slab.
+// values(unit, v) gives those of a unit. `slab`: kSlabBytes of shared memory, 1024-byte aligned,
+// that this warp alone uses. `map`: of the result for TMA, or nullptr; on return its last box may
+// still be read from the slab.
 template <int kColumns, int kUnit, bool kHopper, class Values>
 __device__ inline void store_rows(const Epilogue& epilogue, const Extent& extent,
                                   const TensorMap* map, char* slab, int row, int col, int batch,

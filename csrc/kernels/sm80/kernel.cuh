@@ -20,7 +20,6 @@ namespace tcgemm::sm80 {
 template <Kernel kRow>
 struct Gemm {
   using Loop = Mainloop<kRow>;
-  static constexpr int kSlabBytes = 2048;
   static_assert(Loop::kWarps * kSlabBytes <= Loop::kRingBytes);
   static_assert(Loop::kRingBytes + 1024 <= kRow.shared_bytes());
 

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 
+#include "catalog.h"
 #include "core/layout.h"
 #include "core/params.h"
 #include "ptx/cp_async.cuh"
@@ -19,8 +20,7 @@
 
 namespace tcgemm::sm80 {
 
-inline constexpr int kBlock = 64;  // elements in a row of 128 bytes
-inline constexpr int kChunk = 8;   // elements in 16 bytes
+inline constexpr int kChunk = 8;  // elements in 16 bytes
 
 template <Major kMajor, int kTile, int kThreads>
 struct Loader {

@@ -107,7 +107,7 @@ struct Gemm {
     typename Loop::Position position;
     typename Loop::Accumulators accumulators;
     const int warp = threadIdx.x / 32 % 4;
-    char* slab = slabs + (warpgroup * 4 + warp) * 2048;
+    char* slab = slabs + (warpgroup * 4 + warp) * kSlabBytes;
     const int blocks = blocks_of_k(params);
     for (std::int64_t index = blockIdx.x / cluster.size; index < params.tiling.total;
          index += gridDim.x / cluster.size) {

@@ -34,7 +34,6 @@ struct Mainloop {
   static_assert(kInstruction != nullptr && kRow.n % kInstruction->n_step == 0);
   static_assert(bits(kRow.input) == 16, "MN-major wgmma operands are 16 bits wide");
 
-  static constexpr int kBlock = 64;  // of m, n or k in one swizzled block
   static constexpr int kBlockBytes = 64 * 128;
   static constexpr int kBytesA = kRow.tile_m() / kBlock * kBlockBytes;
   static constexpr int kSteps = kRow.tile_k() / kInstruction->k;
