@@ -7,9 +7,8 @@
 //   sm90a  warpgroups * m64_blocks * 64 rows: each warpgroup owns m64_blocks wgmma rows, n wide
 //   sm80   the same block of threads as warps of mma.sync: see kernels/sm80/kernel.cuh
 //
-// The axes after `stages` stand at their plain value in every row of today. They are the ones that
-// fp8, fp32-accurate, sparse and transposing rows will move; a mainloop refuses, when it is
-// compiled, a value that it does not serve.
+// The axes after `stages` name what a mainloop does beyond the plain product; it refuses, when it
+// is compiled, a value that it does not serve.
 #pragma once
 
 #include <array>
@@ -37,7 +36,8 @@ inline constexpr int kSlabBytes = kBoxRows * 128;
 
 struct Kernel {
   Arch arch = Arch::sm90a;
-  DType input = DType::bf16;
+  DType input = DType::bf16;    // of a
+  DType input_b = DType::bf16;  // of b: another one in mixed fp8 and int8 products
   DType accumulator = DType::f32;
   Layout layout = Layout::TN;
   int warpgroups = 2;   // those that compute; sm90a adds one that loads
@@ -54,6 +54,8 @@ struct Kernel {
     return parts == 1 && promote == 0 && !sparse && !block_scaled &&
            source_of_a == SourceOfA::shared;
   }
+  // Sums of a k-block are added, scaled or not, to a second set of accumulators.
+  constexpr bool promotes() const { return promote != 0 || block_scaled; }
   constexpr int tile_m() const { return warpgroups * m64_blocks * 64; }
   constexpr int tile_n() const { return n; }
   // One stage holds a row of 128 bytes of k: the widest swizzle, and what one TMA box can have.
@@ -61,11 +63,13 @@ struct Kernel {
   constexpr int threads() const { return 128 * (warpgroups + (arch == Arch::sm90a ? 1 : 0)); }
   constexpr int stage_bytes() const { return (tile_m() + tile_n()) * tile_k() * bits(input) / 8; }
   constexpr int slab_bytes() const { return warpgroups * 4 * kSlabBytes; }
-  // Dynamic shared memory: the ring and its alignment; sm90a adds slabs and two barriers a stage,
-  // sm80 puts its slabs into the ring, which leaves room for three stages on GPUs with 99 KB a
-  // block.
+  // Scales of the rows and columns of a tile for one k-block.
+  constexpr int scale_bytes() const { return block_scaled ? (tile_m() + tile_n()) * 4 : 0; }
+  // Dynamic shared memory: the ring and its alignment; sm90a adds slabs, scales and two barriers a
+  // stage, sm80 puts its slabs into the ring, which leaves room for three stages on GPUs with 99 KB
+  // a block.
   constexpr int shared_bytes() const {
-    const int beside = arch == Arch::sm90a ? slab_bytes() + 16 * stages : 0;
+    const int beside = arch == Arch::sm90a ? slab_bytes() + stages * (scale_bytes() + 16) : 0;
     return stages * stage_bytes() + 1024 + beside;
   }
 };
@@ -73,52 +77,101 @@ struct Kernel {
 namespace catalog {
 
 struct Tile {
-  Arch arch;
   int warpgroups, m64_blocks, n, stages;
 };
 
 // sm90a: 128x256 is the fastest per FLOP, 192x192 fits the waves of 3072 and 6144, and the smaller
 // ones fill 132 SMs when the result is small. 256x192, with fewer bytes a FLOP, was nowhere the
-// best: 192 accumulators a thread leave three stages and spill in the epilogue. sm80: 128x256 and
-// 128x128 reuse most from shared memory, 64x64 fills the machine.
-inline constexpr Tile kTiles[] = {
-    {Arch::sm90a, 2, 1, 256, 4}, {Arch::sm90a, 2, 2, 128, 4}, {Arch::sm90a, 3, 1, 192, 4},
-    {Arch::sm90a, 2, 1, 192, 5}, {Arch::sm90a, 2, 1, 128, 6}, {Arch::sm90a, 1, 1, 256, 5},
-    {Arch::sm90a, 1, 1, 128, 8}, {Arch::sm90a, 1, 1, 64, 12}, {Arch::sm80, 2, 1, 256, 3},
-    {Arch::sm80, 2, 1, 128, 3},  {Arch::sm80, 1, 1, 64, 4},
+// best: 192 accumulators a thread leave three stages and spill in the epilogue.
+inline constexpr Tile kSm90[] = {{2, 1, 256, 4}, {2, 2, 128, 4}, {3, 1, 192, 4}, {2, 1, 192, 5},
+                                 {2, 1, 128, 6}, {1, 1, 256, 5}, {1, 1, 128, 8}, {1, 1, 64, 12}};
+// An f16 accumulator brings no rate on Hopper, so it gets the tiles that serve every size.
+inline constexpr Tile kSm90F16[] = {
+    {2, 1, 256, 4}, {2, 1, 128, 6}, {1, 1, 256, 5}, {1, 1, 128, 8}, {1, 1, 64, 12}};
+// Mixed 8-bit operands: the large, the usual and the small.
+inline constexpr Tile kSm90Few[] = {{2, 1, 256, 4}, {2, 1, 128, 6}, {1, 1, 64, 12}};
+// Two sets of accumulators.
+inline constexpr Tile kSm90Promoted[] = {{2, 1, 128, 6}, {1, 1, 128, 8}, {1, 1, 64, 12}};
+inline constexpr Tile kSm90PromotedFew[] = {{2, 1, 128, 6}};
+// 128x256 and 128x128 reuse most from shared memory, 64x64 fills the machine.
+inline constexpr Tile kSm80[] = {{2, 1, 256, 3}, {2, 1, 128, 3}, {1, 1, 64, 4}};
+inline constexpr Tile kSm80Few[] = {{2, 1, 128, 3}, {1, 1, 64, 4}};
+
+// Rows that differ in tile and layout alone. Operands that wgmma reads K-major only, 8-bit ones and
+// tf32, come in TN; the planner has others copied, or turned on the way from registers (TT).
+struct Family {
+  Arch arch;
+  DType input, input_b, accumulator;
+  const Tile* tiles;
+  int tile_count;
+  bool all_layouts;
+  Layout layout = Layout::TN;  // where not all
+  int promote = 0;
+  bool block_scaled = false;
+  SourceOfA source_of_a = SourceOfA::shared;
 };
 
-struct Types {
-  DType input, accumulator;
-};
-
-inline constexpr Types kTypes[] = {
-    {DType::bf16, DType::f32}, {DType::f16, DType::f32}, {DType::f16, DType::f16}};
-
-// An f16 accumulator brings no rate on Hopper, so it gets the tiles that serve every size and no
-// more.
-constexpr bool exists(const Tile& tile, const Types& types) {
-  if (types.accumulator != DType::f16 || tile.arch == Arch::sm80) return true;
-  return tile.m64_blocks == 1 && tile.n != 192 && tile.warpgroups != 3;
+template <int kCount>
+constexpr Family family(Arch arch, DType a, DType b, DType accumulator, const Tile (&tiles)[kCount],
+                        bool all_layouts, int promote = 0, bool block_scaled = false) {
+  return {arch, a, b, accumulator, tiles, kCount, all_layouts, Layout::TN, promote, block_scaled};
 }
+
+using enum DType;
+inline constexpr Family kFamilies[] = {
+    family(Arch::sm90a, bf16, bf16, f32, kSm90, true),
+    family(Arch::sm90a, f16, f16, f32, kSm90, true),
+    family(Arch::sm90a, f16, f16, f16, kSm90F16, true),
+    family(Arch::sm90a, tf32, tf32, f32, kSm90, false),
+    family(Arch::sm90a, e4m3, e4m3, f32, kSm90, false),
+    family(Arch::sm90a, e4m3, e5m2, f32, kSm90Few, false),
+    family(Arch::sm90a, e5m2, e4m3, f32, kSm90Few, false),
+    family(Arch::sm90a, e5m2, e5m2, f32, kSm90Few, false),
+    family(Arch::sm90a, e4m3, e4m3, f32, kSm90Promoted, false, 1),
+    family(Arch::sm90a, e4m3, e5m2, f32, kSm90PromotedFew, false, 1),
+    family(Arch::sm90a, e5m2, e4m3, f32, kSm90PromotedFew, false, 1),
+    family(Arch::sm90a, e5m2, e5m2, f32, kSm90PromotedFew, false, 1),
+    family(Arch::sm90a, e4m3, e4m3, f32, kSm90Promoted, false, 1, true),
+    family(Arch::sm90a, e4m3, e5m2, f32, kSm90PromotedFew, false, 1, true),
+    family(Arch::sm90a, e5m2, e4m3, f32, kSm90PromotedFew, false, 1, true),
+    family(Arch::sm90a, e5m2, e5m2, f32, kSm90PromotedFew, false, 1, true),
+    family(Arch::sm90a, s8, s8, s32, kSm90, false),
+    family(Arch::sm90a, s8, u8, s32, kSm90Few, false),
+    family(Arch::sm90a, u8, s8, s32, kSm90Few, false),
+    family(Arch::sm90a, u8, u8, s32, kSm90Few, false),
+    family(Arch::sm80, bf16, bf16, f32, kSm80, true),
+    family(Arch::sm80, f16, f16, f32, kSm80, true),
+    family(Arch::sm80, f16, f16, f16, kSm80, true),
+};
 
 constexpr std::size_t count() {
   std::size_t rows = 0;
-  for (const Tile& tile : kTiles)
-    for (const Types& types : kTypes)
-      if (exists(tile, types)) rows += kLayouts;
+  for (const Family& family : kFamilies)
+    rows += family.tile_count * (family.all_layouts ? kLayouts : 1);
   return rows;
 }
 
 constexpr auto rows() {
   std::array<Kernel, count()> table{};
   std::size_t row = 0;
-  for (const Tile& tile : kTiles)
-    for (const Types& types : kTypes)
-      for (int layout = 0; layout < kLayouts && exists(tile, types); ++layout)
-        table[row++] = {tile.arch,      types.input,     types.accumulator,
-                        Layout(layout), tile.warpgroups, tile.m64_blocks,
-                        tile.n,         tile.stages};
+  for (const Family& family : kFamilies)
+    for (int tile = 0; tile < family.tile_count; ++tile)
+      for (int layout = 0; layout < kLayouts; ++layout) {
+        if (!family.all_layouts && Layout(layout) != family.layout) continue;
+        Kernel& kernel = table[row++];
+        kernel.arch = family.arch;
+        kernel.input = family.input;
+        kernel.input_b = family.input_b;
+        kernel.accumulator = family.accumulator;
+        kernel.layout = Layout(layout);
+        kernel.warpgroups = family.tiles[tile].warpgroups;
+        kernel.m64_blocks = family.tiles[tile].m64_blocks;
+        kernel.n = family.tiles[tile].n;
+        kernel.stages = family.tiles[tile].stages;
+        kernel.promote = family.promote;
+        kernel.block_scaled = family.block_scaled;
+        kernel.source_of_a = family.source_of_a;
+      }
   return table;
 }
 
@@ -126,7 +179,8 @@ constexpr auto rows() {
 
 inline constexpr auto kCatalog = catalog::rows();
 
-// A row's name, for people and for filters: sm90a_bf16_f32_128x256x64_w2_s4_tn.
+// A row's name, for people and for filters: sm90a_bf16_f32_128x256x64_w2_s4_tn. Mixed operands are
+// e4m3xe5m2; the end says what is beyond the plain product: _promoted, _blocks, _registers.
 struct KernelName {
   char text[64] = {};
   int length = 0;
@@ -146,6 +200,10 @@ constexpr KernelName name(const Kernel& kernel) {
   result.add(name(kernel.arch));
   result.add("_");
   result.add(name(kernel.input));
+  if (kernel.input_b != kernel.input) {
+    result.add("x");
+    result.add(name(kernel.input_b));
+  }
   result.add("_");
   result.add(name(kernel.accumulator));
   result.add("_");
@@ -160,6 +218,11 @@ constexpr KernelName name(const Kernel& kernel) {
   result.add(kernel.stages);
   result.add("_");
   for (char letter : std::string_view(name(kernel.layout))) result.add(letter == 'T' ? "t" : "n");
+  if (kernel.block_scaled)
+    result.add("_blocks");
+  else if (kernel.promote != 0)
+    result.add("_promoted");
+  if (kernel.source_of_a == SourceOfA::registers) result.add("_registers");
   return result;
 }
 

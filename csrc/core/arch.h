@@ -6,14 +6,17 @@
 
 namespace tcgemm {
 
-// The architecture that a kernel's code needs: sm_80 code also runs on anything newer, sm_90a code
-// on compute capability 9.0 alone.
-enum class Arch : std::uint8_t { sm80, sm90a };
+// The architecture that a kernel's code needs: sm_80 and sm_89 code also runs on anything newer,
+// sm_90a code on compute capability 9.0 alone.
+enum class Arch : std::uint8_t { sm80, sm89, sm90a };
 
-constexpr const char* name(Arch arch) { return arch == Arch::sm80 ? "sm80" : "sm90a"; }
+constexpr const char* name(Arch arch) {
+  return arch == Arch::sm80 ? "sm80" : arch == Arch::sm89 ? "sm89" : "sm90a";
+}
 
 constexpr bool runs_on(Arch arch, int compute_capability) {
-  return arch == Arch::sm90a ? compute_capability == 90 : compute_capability >= 80;
+  if (arch == Arch::sm90a) return compute_capability == 90;
+  return compute_capability >= (arch == Arch::sm89 ? 89 : 80);
 }
 
 struct Device {

@@ -29,6 +29,10 @@ constexpr int bits(DType type) {
 
 constexpr int bytes(DType type) { return bits(type) / 8; }
 
+constexpr bool is_fp8(DType type) { return type == DType::e4m3 || type == DType::e5m2; }
+constexpr bool is_int8(DType type) { return type == DType::s8 || type == DType::u8; }
+constexpr bool is_integer(DType type) { return is_int8(type) || type == DType::s32; }
+
 constexpr const char* name(DType type) {
   constexpr const char* names[kDTypes] = {"f16",  "bf16", "f32", "f64", "tf32",
                                           "e4m3", "e5m2", "s8",  "u8",  "s32"};

@@ -32,20 +32,50 @@ struct Source {
 inline constexpr int kC = 0, kBias = 1, kResidual = 2;
 inline constexpr int kSources = 3;
 
-// activation(alpha * accumulator + beta * c + bias) + residual -> out, rounded once.
+// Multipliers along one side of the result, or of blocks of an operand; data == nullptr: all 1.
+// Index i of the side reads data[(i >> shift) * stride].
+struct Multiplier {
+  const float* data = nullptr;
+  std::int64_t stride = 0;    // along m (scale_a) or n (scale_b); 0: one value serves all
+  std::int64_t stride_k = 0;  // along k, a value for 128 of it: block-scaled kernels alone
+  std::int64_t stride_batch = 0;
+  int shift = 0;
+};
+
+// acc - zero_a[m] * sum_b[n] - zero_b[n] * sum_a[m] + k * zero_a[m] * zero_b[n], modulo 2^32. Both
+// or neither of a pair are there: sums are over k, of what the workspace's pass has read.
+struct ZeroPoints {
+  Source zero_a, zero_b;  // s32; stride_row along m, stride_col along n
+  Source sum_a, sum_b;
+  std::int32_t k = 0;
+};
+
+// See Problem: activation(alpha * scale_a * scale_b * accumulator + beta * c + bias) + residual,
+// times scale_out, rounded once to `out`.
 struct Epilogue {
   float alpha = 1;
   float beta = 1;
+  double alpha_f64 = 1;  // for f64 accumulators
+  double beta_f64 = 1;
+  std::int32_t alpha_s32 = 1;  // for s32 results
+  std::int32_t beta_s32 = 1;
   Activation activation = Activation::none;
   DType out_dtype = DType::f32;
   Source sources[kSources];
+  Multiplier scale_a, scale_b;
+  const float* scale_out = nullptr;
+  float* amax = nullptr;  // starts at 0; never negative, so that its bits compare as integers
+  ZeroPoints zeros;
   void* out = nullptr;
   std::int64_t out_stride_row = 0;
   std::int64_t out_stride_col = 0;
   std::int64_t out_stride_batch = 0;
   bool out_vector = false;  // neighbours of a row of `out` may be written together, up to 16 bytes
-  bool options = false;  // something besides alpha comes between the accumulator and the rounding
-  bool fast = false;     // nothing does but a bias that serves all rows, and relu
+  bool options =
+      false;            // something besides alpha and scales comes between accumulator and rounding
+  bool fast = false;    // nothing does but a bias that serves all rows, and relu
+  bool scaled = false;  // alpha, scale_a or scale_b multiply
+  bool zero_points = false;
 };
 
 struct Extent {
@@ -65,6 +95,8 @@ struct Sm90Params {
   Epilogue epilogue;
   Extent extent;
   Tiling tiling;
+  Multiplier scale_a;  // of block-scaled kernels
+  Multiplier scale_b;
   bool a_batched;  // false: one matrix serves every batch
   bool b_batched;
   bool store_tma;
@@ -80,10 +112,25 @@ struct Sm80Params {
   bool b_vector;
 };
 
-struct PrepareParams {
-  Source source;  // rows x k
+// One copy of a prepare pass: any strides -> K-major with a 16-byte pitch, elements converted.
+struct CopyParams {
+  Source source;  // rows x k; its dtype, and `to`, are of equal size or f32 and bf16
   void* copy;     // rows x k, K-major
+  DType to;
   std::int64_t rows, k, batch, pitch;
+};
+
+// Up to two copies in one launch.
+struct PrepareParams {
+  CopyParams copies[2];
+  int count;
+};
+
+// Sums along k of 8-bit integers: sums[batch][row], of rows x k with any strides.
+struct SumParams {
+  Source source;
+  std::int32_t* sums;
+  std::int64_t rows, k, batch;
 };
 
 }  // namespace tcgemm

@@ -1,7 +1,7 @@
-// What was decided for a Problem: prepare passes, one kernel of the catalog, its grid and
-// workspace.
+// What was decided for a Problem: passes before the product, one kernel of the catalog, its grid
+// and workspace.
 //
-//   Problem --make_plan--> Plan --launch--> [prepare a] [prepare b] kernel
+//   Problem --make_plan--> Plan --launch--> [prepare a, b] [sums of a] [sums of b] kernel
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,8 @@ namespace tcgemm {
 
 // One pass that copies an operand, any strides, into a K-major matrix with a 16-byte pitch.
 struct Prepare {
-  Matrix source;  // rows x k, as the product reads it: b is seen as n x k
+  Matrix source;          // rows x k, as the product reads it: b is seen as n x k
+  DType to = DType::f32;  // of the copy: that of the source, or bf16 from f32
   std::int64_t rows = 0;
   std::int64_t k = 0;
   std::int64_t batch = 1;
@@ -24,9 +25,18 @@ struct Prepare {
 
 // The matrix (rows x k) that the product reads after the pass, in a workspace at `address`.
 inline Matrix prepared(const Prepare& pass, std::uintptr_t address) {
-  return {address + pass.offset, pass.source.dtype, pass.pitch, 1,
+  return {address + pass.offset, pass.to, pass.pitch, 1,
           pass.batch == 1 ? 0 : pass.rows * pass.pitch};
 }
+
+// Sums along k of an operand, which zero points of the other one need: batch x rows of s32.
+struct Sums {
+  Matrix source;  // rows x k
+  std::int64_t rows = 0;
+  std::int64_t k = 0;
+  std::int64_t batch = 1;
+  std::size_t offset = 0;  // in the workspace, bytes
+};
 
 enum class Bound : std::uint8_t { compute, memory, launch };
 
@@ -36,7 +46,7 @@ constexpr const char* name(Bound bound) {
 
 struct Plan {
   int kernel = -1;          // row of the catalog; -1: nothing to launch
-  bool transposed = false;  // the kernel computes out^T = b^T a^T: a column-major result
+  bool transposed = false;  // the kernel computes out^T = b^T a^T
   int cluster = 1;          // blocks along m that share b by multicast
   int grid = 0;             // blocks, persistent for sm90a
   int group = 8;            // rows of clusters (sm90a) or tiles (sm80) that are walked together
@@ -44,6 +54,8 @@ struct Plan {
   std::int64_t tiles_n = 0;
   std::optional<Prepare> prepare_a;
   std::optional<Prepare> prepare_b;
+  std::optional<Sums> sums_a;  // where there is a zero_b
+  std::optional<Sums> sums_b;
   std::size_t workspace = 0;  // bytes
   bool store_tma = false;     // the result leaves by TMA
   bool vector_a = false;      // sm80: operands are read 16 bytes at a time

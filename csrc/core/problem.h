@@ -1,18 +1,22 @@
 // What is asked: one batch of products, with every operand as it lies in memory.
 //
-//   out = activation(alpha * (a @ b) + beta * c + bias) + residual
+//   value = activation(alpha * scale_a * scale_b * ((a - zero_a) @ (b - zero_b)) + beta * c + bias)
+//           + residual
+//   out = value * scale_out, rounded once;  amax = max |value|
 //
 //        k            n            n
 //     +-----+      +-----+      +-----+
 //   m |  a  |    k |  b  |    m | out |     c, bias, residual: m x n, stride 0 where they broadcast
 //     +-----+      +-----+      +-----+
 //
-// Everything between the accumulator and `out` is computed in the accumulator's type (f32 for an
-// f16 accumulator), with one rounding at the end.
+// Everything between the accumulator and `out` is computed in the accumulator's type, with one
+// rounding at the end: in f32 for f16 accumulators, and for s32 ones too unless `out` is s32, which
+// is computed in s32 modulo 2^32.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 #include "core/dtype.h"
 #include "core/layout.h"
@@ -61,6 +65,23 @@ constexpr bool wide(const Matrix& matrix, std::int64_t rows, std::int64_t cols,
          (batch == 1 || whole_words(matrix.stride_batch, matrix.dtype));
 }
 
+// f32 multipliers of an operand's elements, in the shape of the operand: for a, rows count along m
+// and columns along k, for b rows count along k and columns along n. One value serves 1 << shift
+// neighbours; stride 0: one serves all.
+struct Scale {
+  Matrix values;
+  int shift_row = 0;
+  int shift_col = 0;
+};
+
+constexpr Scale transposed(const Scale& scale) {
+  return {transposed(scale.values), scale.shift_col, scale.shift_row};
+}
+
+// Blocks of scales are 128 long.
+inline constexpr int kScaleBlock = 128;
+inline constexpr int kScaleShift = 7;
+
 struct Problem {
   std::int64_t batch = 1;
   std::int64_t m = 0;
@@ -72,15 +93,34 @@ struct Problem {
   std::optional<Matrix> c;
   std::optional<Matrix> bias;
   std::optional<Matrix> residual;
+  // What the tensor cores multiply: the operands' dtypes, but tf32 or bf16 for f32 tensors whose
+  // precision is "high" or "medium".
+  DType input_a = DType::f32;
+  DType input_b = DType::f32;
   DType accumulator = DType::f32;
+  bool promote = false;  // fp8: partial sums of 128 of k are added in f32 registers
   Activation activation = Activation::none;
   double alpha = 1.0;
   double beta = 1.0;
+  std::optional<Scale> scale_a;
+  std::optional<Scale> scale_b;
+  std::optional<Matrix> zero_a;     // s32, m x 1: one value (stride 0) or one a row
+  std::optional<Matrix> zero_b;     // s32, 1 x n
+  std::optional<Matrix> scale_out;  // f32, one value
+  std::optional<Matrix> amax;       // f32, one value, written
 
   bool empty() const { return batch == 0 || m == 0 || n == 0; }
-  // Does anything besides alpha come between the accumulator and the rounding?
-  bool options() const { return c || bias || residual || activation != Activation::none; }
-  bool plain() const { return alpha == 1.0 && !options(); }
+  // Does anything besides alpha and scales come between the accumulator and the rounding?
+  bool options() const {
+    return c || bias || residual || activation != Activation::none || zero_a || zero_b ||
+           scale_out || amax;
+  }
+  bool plain() const { return alpha == 1.0 && !options() && !scale_a && !scale_b; }
+  // Scales that change along k belong into the mainloop, others into the epilogue.
+  bool block_scaled() const {
+    return (scale_a && scale_a->values.stride_col != 0) ||
+           (scale_b && scale_b->values.stride_row != 0);
+  }
   double flops() const { return 2.0 * double(batch) * double(m) * double(n) * double(k); }
 };
 
@@ -94,6 +134,15 @@ inline Problem transposed(const Problem& problem) {
   other.out = transposed(problem.out);
   for (auto option : {&Problem::c, &Problem::bias, &Problem::residual})
     if (other.*option) other.*option = transposed(*(problem.*option));
+  std::swap(other.input_a, other.input_b);
+  other.scale_a.reset();
+  other.scale_b.reset();
+  if (problem.scale_b) other.scale_a = transposed(*problem.scale_b);
+  if (problem.scale_a) other.scale_b = transposed(*problem.scale_a);
+  other.zero_a.reset();
+  other.zero_b.reset();
+  if (problem.zero_b) other.zero_a = transposed(*problem.zero_b);
+  if (problem.zero_a) other.zero_b = transposed(*problem.zero_a);
   return other;
 }
 

@@ -17,7 +17,8 @@ constexpr const char* name(Family family) { return family == Family::mma ? "mma.
 struct Instruction {
   Family family;
   Arch arch;
-  DType input;
+  DType input;    // of a
+  DType input_b;  // of b
   DType accumulator;
   int m;
   int n;

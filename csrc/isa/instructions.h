@@ -5,19 +5,32 @@
 
 namespace tcgemm::isa {
 
+using enum DType;
+
 inline constexpr Instruction kInstructions[] = {
-    {Family::mma, Arch::sm80, DType::f16, DType::f32, 16, 8, 16, 8, true},
-    {Family::mma, Arch::sm80, DType::bf16, DType::f32, 16, 8, 16, 8, true},
-    {Family::mma, Arch::sm80, DType::f16, DType::f16, 16, 8, 16, 8, true},
-    {Family::wgmma, Arch::sm90a, DType::f16, DType::f32, 64, 256, 16, 8, true},
-    {Family::wgmma, Arch::sm90a, DType::bf16, DType::f32, 64, 256, 16, 8, true},
-    {Family::wgmma, Arch::sm90a, DType::f16, DType::f16, 64, 256, 16, 8, true},
+    {Family::mma, Arch::sm80, f16, f16, f32, 16, 8, 16, 8, true},
+    {Family::mma, Arch::sm80, bf16, bf16, f32, 16, 8, 16, 8, true},
+    {Family::mma, Arch::sm80, f16, f16, f16, 16, 8, 16, 8, true},
+    {Family::wgmma, Arch::sm90a, f16, f16, f32, 64, 256, 16, 8, true},
+    {Family::wgmma, Arch::sm90a, bf16, bf16, f32, 64, 256, 16, 8, true},
+    {Family::wgmma, Arch::sm90a, f16, f16, f16, 64, 256, 16, 8, true},
+    {Family::wgmma, Arch::sm90a, tf32, tf32, f32, 64, 256, 8, 8, false},
+    {Family::wgmma, Arch::sm90a, e4m3, e4m3, f32, 64, 256, 32, 8, false},
+    {Family::wgmma, Arch::sm90a, e4m3, e5m2, f32, 64, 256, 32, 8, false},
+    {Family::wgmma, Arch::sm90a, e5m2, e4m3, f32, 64, 256, 32, 8, false},
+    {Family::wgmma, Arch::sm90a, e5m2, e5m2, f32, 64, 256, 32, 8, false},
+    {Family::wgmma, Arch::sm90a, s8, s8, s32, 64, 256, 32, 16, false},
+    {Family::wgmma, Arch::sm90a, s8, u8, s32, 64, 256, 32, 16, false},
+    {Family::wgmma, Arch::sm90a, u8, s8, s32, 64, 256, 32, 16, false},
+    {Family::wgmma, Arch::sm90a, u8, u8, s32, 64, 256, 32, 16, false},
 };
 
 // The row, or a null pointer where the hardware has no such instruction.
-constexpr const Instruction* find(Family family, DType input, DType accumulator) {
+constexpr const Instruction* find(Family family, DType input, DType input_b, DType accumulator) {
   for (const Instruction& row : kInstructions)
-    if (row.family == family && row.input == input && row.accumulator == accumulator) return &row;
+    if (row.family == family && row.input == input && row.input_b == input_b &&
+        row.accumulator == accumulator)
+      return &row;
   return nullptr;
 }
 

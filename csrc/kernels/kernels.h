@@ -6,13 +6,21 @@
 namespace tcgemm::kernels {
 
 // The __global__ function of a catalog row, for cudaLaunchKernelExC; nullptr where it was not
-// built. One function a folder and dtype, each in the .cu file that compiles its rows.
+// built. One function a folder and dtype of a, each in the .cu file that compiles its rows.
 const void* sm90_bf16(int row);
 const void* sm90_f16(int row);
+const void* sm90_tf32(int row);
+const void* sm90_fp8(int row);
+const void* sm90_fp8_scaled(int row);  // promoted and block-scaled rows
+const void* sm90_int8(int row);
+const void* sm90_f64(int row);
 const void* sm80_bf16(int row);
 const void* sm80_f16(int row);
+const void* sm80_tf32(int row);
+const void* sm80_fp8(int row);
+const void* sm80_int8(int row);
 
-// rows x k with any strides -> K-major with a pitch (PrepareParams), for elements of 2 bytes.
+// rows x k with any strides -> K-major with a pitch (PrepareParams), converted on the way.
 const void* prepare();
 
 inline constexpr int kPrepareThreads = 256;
@@ -20,5 +28,12 @@ inline constexpr int kPrepareThreads = 256;
 // Blocks for a prepare pass: it walks its tiles with the stride of the grid, so any number is
 // right.
 int prepare_blocks(const PrepareParams& params);
+
+// Sums along k of s8 or u8 (SumParams).
+const void* sums();
+
+inline constexpr int kSumThreads = 256;
+
+int sum_blocks(const SumParams& params);
 
 }  // namespace tcgemm::kernels

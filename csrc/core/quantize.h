@@ -1,0 +1,43 @@
+// What is asked of quantize: x ~ values * scale, with one scale for each group of elements.
+//
+//   group      tensor      row          1x128                 128x128
+//   scale      ()          (.., M, 1)   (.., M, ceil(K/128))  (.., ceil(M/128), ceil(K/128))
+//
+// amax = largest |x| of the finite elements of a group; scale = max(amax / limit, 2^-126), and 1
+// for a group without any or of zeros; value = x / scale, rounded to nearest even and saturated.
+// Both divisions are IEEE's, in f32. NaN stays NaN in fp8 and becomes 0 in s8; Inf saturates.
+#pragma once
+
+#include <cstdint>
+
+#include "core/dtype.h"
+#include "core/problem.h"
+
+namespace tcgemm {
+
+enum class Granularity : std::uint8_t { tensor, row, block_1x128, block_128x128 };
+
+inline constexpr int kGranularities = 4;
+
+constexpr const char* name(Granularity granularity) {
+  constexpr const char* names[kGranularities] = {"tensor", "row", "1x128", "128x128"};
+  return names[static_cast<int>(granularity)];
+}
+
+// The largest value of a quantised dtype; s8 is used symmetrically.
+constexpr float limit(DType type) {
+  return type == DType::e4m3 ? 448.0f : type == DType::e5m2 ? 57344.0f : 127.0f;
+}
+
+struct Quantization {
+  Matrix x;  // f16, bf16 or f32, any strides
+  std::int64_t batch = 1;
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  DType dtype = DType::e4m3;  // of the values: e4m3, e5m2 or s8
+  Granularity granularity = Granularity::tensor;
+  void* values = nullptr;   // batch x rows x cols, contiguous
+  float* scales = nullptr;  // contiguous, in the shape of the table above
+};
+
+}  // namespace tcgemm
