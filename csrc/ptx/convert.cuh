@@ -1,4 +1,4 @@
-// Conversions of pairs, rounded to nearest even, low element first.
+// Conversions of pairs and fours, rounded to nearest even, low element first (PTX ISA 9.7.9.21).
 #pragma once
 
 #include <cuda_bf16.h>
@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "core/dtype.h"
+#include "ptx/device_arch.cuh"
 
 namespace tcgemm::ptx {
 
@@ -28,6 +29,56 @@ __device__ inline float2 unpack_f16(std::uint32_t pair) {
 
 __device__ inline float2 unpack_bf16(std::uint32_t pair) {
   return __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(pair));
+}
+
+// What cvt.rn.satfinite computes, for code older than sm_89. Below the smallest normal number an
+// addition rounds: the sum's last bit is worth one subnormal step.
+template <DType kType>
+__device__ inline std::uint32_t fp8_bits(float value) {
+  constexpr int kMantissa = kType == DType::e4m3 ? 3 : 2;
+  constexpr int kBias = kType == DType::e4m3 ? 7 : 15;
+  constexpr int kDropped = 23 - kMantissa;
+  constexpr std::uint32_t kLargest = kType == DType::e4m3 ? 0x7e : 0x7b;
+  constexpr std::uint32_t kSmallestNormal = std::uint32_t(128 - kBias) << 23;
+  constexpr std::uint32_t kStep = std::uint32_t(128 - kBias + kDropped) << 23;
+  const std::uint32_t sign = __float_as_uint(value) >> 24 & 0x80;
+  const std::uint32_t magnitude = __float_as_uint(value) & 0x7fffffff;
+  if (magnitude > 0x7f800000) return 0x7f;
+  if (magnitude < kSmallestNormal) {
+    const float sum = __uint_as_float(magnitude) + __uint_as_float(kStep);
+    return sign | (__float_as_uint(sum) - kStep);
+  }
+  const std::uint32_t even = magnitude >> kDropped & 1;
+  const std::uint32_t rounded = (magnitude + (1u << (kDropped - 1)) - 1 + even) >> kDropped;
+  return sign | min(rounded - (std::uint32_t(127 - kBias) << kMantissa), kLargest);
+}
+
+// Finite values and Inf saturate; NaN becomes 0x7f, without its sign.
+template <DType kType>
+__device__ inline std::uint16_t pack_fp8(float low, float high) {
+  static_assert(is_fp8(kType));
+  if constexpr (kArch >= 89) {
+    std::uint16_t pair;
+    if constexpr (kType == DType::e4m3)
+      asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
+    else
+      asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
+    return pair;
+  } else {
+    return std::uint16_t(fp8_bits<kType>(low) | fp8_bits<kType>(high) << 8);
+  }
+}
+
+// Four s8 in the order of the arguments, saturated; NaN becomes 0.
+__device__ inline std::uint32_t pack_s8(float x0, float x1, float x2, float x3) {
+  std::uint32_t four;
+  asm("{\n.reg .b32 high;\n"
+      "cvt.pack.sat.s8.s32.b32 high, %4, %3, 0;\n"
+      "cvt.pack.sat.s8.s32.b32 %0, %2, %1, high;\n}"
+      : "=r"(four)
+      : "r"(__float2int_rn(x0)), "r"(__float2int_rn(x1)), "r"(__float2int_rn(x2)),
+        "r"(__float2int_rn(x3)));
+  return four;
 }
 
 }  // namespace tcgemm::ptx
