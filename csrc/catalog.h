@@ -17,6 +17,7 @@
 #include <string_view>
 
 #include "core/arch.h"
+#include "core/code.h"
 #include "core/dtype.h"
 #include "core/layout.h"
 
@@ -54,13 +55,16 @@ struct Kernel {
     return parts == 1 && promote == 0 && !sparse && !block_scaled &&
            source_of_a == SourceOfA::shared;
   }
+  // Fed by TMA from tensor maps (Sm90Params), by a warpgroup of its own; the others, f64's rows
+  // among them, read any strides and alignment by cp.async (Sm80Params).
+  constexpr bool uses_tma() const { return arch == Arch::sm90a && input != DType::f64; }
   // Sums of a k-block are added, scaled or not, to a second set of accumulators.
   constexpr bool promotes() const { return promote != 0 || block_scaled; }
   constexpr int tile_m() const { return warpgroups * m64_blocks * 64; }
   constexpr int tile_n() const { return n; }
   // One stage holds a row of 128 bytes of k: the widest swizzle, and what one TMA box can have.
   constexpr int tile_k() const { return 1024 / bits(input); }
-  constexpr int threads() const { return 128 * (warpgroups + (arch == Arch::sm90a ? 1 : 0)); }
+  constexpr int threads() const { return 128 * (warpgroups + (uses_tma() ? 1 : 0)); }
   constexpr int stage_bytes() const { return (tile_m() + tile_n()) * tile_k() * bits(input) / 8; }
   constexpr int slab_bytes() const { return warpgroups * 4 * kSlabBytes; }
   // Scales of the rows and columns of a tile for one k-block.
@@ -69,7 +73,7 @@ struct Kernel {
   // stage, sm80 puts its slabs into the ring, which leaves room for three stages on GPUs with 99 KB
   // a block.
   constexpr int shared_bytes() const {
-    const int beside = arch == Arch::sm90a ? slab_bytes() + stages * (scale_bytes() + 16) : 0;
+    const int beside = uses_tma() ? slab_bytes() + stages * (scale_bytes() + 16) : 0;
     return stages * stage_bytes() + 1024 + beside;
   }
 };
@@ -241,14 +245,10 @@ constexpr bool matches(std::string_view text, std::string_view filter) {
 #ifndef TCGEMM_KERNELS
 #define TCGEMM_KERNELS ""
 #endif
-#ifndef TCGEMM_ARCHES
-#define TCGEMM_ARCHES "8.0,8.0+PTX,9.0a"
-#endif
-
-// Is the row's code in this build? TCGEMM_KERNELS and TCGEMM_ARCHES are the build's choice.
+// Is the row's code in this build? TCGEMM_KERNELS and TCGEMM_ARCHES are the build's choice; which
+// GPUs run it, code_on says.
 constexpr bool built(const Kernel& kernel) {
-  const bool arch = kernel.arch == Arch::sm80 || matches("9.0a", TCGEMM_ARCHES);
-  return arch && matches(name(kernel), TCGEMM_KERNELS);
+  return compiled(kernel.arch) && matches(name(kernel), TCGEMM_KERNELS);
 }
 
 }  // namespace tcgemm

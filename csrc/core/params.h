@@ -133,4 +133,15 @@ struct SumParams {
   std::int64_t rows, k, batch;
 };
 
+// See core/quantize.h.
+struct QuantizeParams {
+  Source x;      // rows x cols
+  void* values;  // batch x rows x cols of `to`, contiguous
+  float* scales;
+  // For "tensor" alone: its largest finite |x|, as the bits of an f32. Starts at 0.
+  std::uint32_t* amax;
+  std::int64_t rows, cols, batch;
+  DType to;
+};
+
 }  // namespace tcgemm

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/params.h"
+#include "core/quantize.h"
 
 namespace tcgemm::kernels {
 
@@ -35,5 +36,15 @@ const void* sums();
 inline constexpr int kSumThreads = 256;
 
 int sum_blocks(const SumParams& params);
+
+// Values and scales (QuantizeParams). "tensor" alone needs the pass before, which finds its largest
+// value; the others find it as they go.
+const void* quantize_amax();
+const void* quantize(Granularity granularity);
+
+inline constexpr int kQuantizeThreads = 256;
+
+int quantize_amax_blocks(const QuantizeParams& params);
+int quantize_blocks(const QuantizeParams& params, Granularity granularity);
 
 }  // namespace tcgemm::kernels

@@ -27,7 +27,7 @@ constexpr auto kBuilt = [] {
   for (const Kernel& row : kCatalog) {
     const std::string types =
         std::string(name(row.input)) + " (accumulator " + name(row.accumulator) + ")";
-    if (built(row) && runs_on(row.arch, device.compute_capability) &&
+    if (built(row) && holds(code_on(device.compute_capability), row.arch) &&
         have.find(types) == std::string::npos)
       have += (have.empty() ? "" : ", ") + types;
   }
@@ -111,7 +111,7 @@ Plan make_plan(const Problem& asked, const Device& device, std::string_view filt
     for (std::size_t row = 0; row < kCatalog.size(); ++row) {
       const Kernel& kernel = kCatalog[row];
       if (kernel.input != problem.a.dtype || kernel.accumulator != problem.accumulator) continue;
-      if (!kBuilt[row] || !runs_on(kernel.arch, device.compute_capability)) continue;
+      if (!kBuilt[row] || !holds(code_on(device.compute_capability), kernel.arch)) continue;
       if (!filter.empty() && !matches(name(kernel), filter)) continue;
       Plan plan;
       const auto fit = kernel.arch == Arch::sm90a ? fit_sm90 : fit_sm80;
