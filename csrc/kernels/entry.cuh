@@ -22,18 +22,25 @@ __global__ void __launch_bounds__(kCatalog[kRow].threads(), 1)
     __trap();  // compiled for an architecture that cannot run it: fail loudly
 }
 
-// The kernel of catalog row `row`, or nullptr unless it is built and among the rows of this file.
-template <template <Kernel> class Gemm, class Params, Arch kArch, DType kInput, int kRow = 0>
+// The kernel of catalog row `row`, or nullptr unless it is built and one that serves(kernel) says
+// this file compiles.
+template <template <Kernel> class Gemm, class Params, bool (*serves)(const Kernel&), int kRow = 0>
 const void* find(int row) {
   if constexpr (kRow == int(kCatalog.size())) {
     return nullptr;
   } else {
     constexpr Kernel kernel = kCatalog[kRow];
-    if constexpr (built(kernel) && kernel.arch == kArch && kernel.input == kInput) {
+    if constexpr (built(kernel) && serves(kernel)) {
       if (row == kRow) return reinterpret_cast<const void*>(&gemm<kRow, Gemm, Params>);
     }
-    return find<Gemm, Params, kArch, kInput, kRow + 1>(row);
+    return find<Gemm, Params, serves, kRow + 1>(row);
   }
+}
+
+// The usual choice: an architecture and the dtype of a.
+template <Arch kArch, DType kInput>
+constexpr bool serves(const Kernel& kernel) {
+  return kernel.arch == kArch && kernel.input == kInput;
 }
 
 }  // namespace tcgemm::kernels

@@ -45,4 +45,9 @@ __device__ inline void mbarrier_wait(std::uint32_t barrier, std::uint32_t parity
   }
 }
 
+// One arrival on a barrier of this block; what the thread wrote before is seen by those who wait.
+__device__ inline void mbarrier_arrive(std::uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
 }  // namespace tcgemm::ptx

@@ -1,8 +1,8 @@
 // wgmma: products of a warpgroup with both operands in shared memory (PTX ISA 9.7.15.5).
 //
-// Accumulators are passed as the registers of one m64nN block, N/2 of f32 or N/4 of packed f16 a
-// thread: d[i] is row 16 * warp + lane / 4 + 8 * ((i >> 1) & 1), column 8 * (i >> 2) + 2 * (lane %
-// 4) + (i & 1).
+// Accumulators are passed as the registers of one m64nN block, N/2 of f32 or s32 or N/4 of packed
+// f16 a thread: d[i] is row 16 * warp + lane / 4 + 8 * ((i >> 1) & 1), column 8 * (i >> 2) + 2 *
+// (lane % 4) + (i & 1).
 #pragma once
 
 #include <cstddef>
@@ -45,37 +45,61 @@ __device__ inline std::uint64_t wgmma_descriptor(std::uint32_t shared) {
 template <Major kMajor>
 inline constexpr std::uint64_t kDescriptorStep = kMajor == Major::K ? 32 >> 4 : 2048 >> 4;
 
-// "m64n256k16.f32.bf16.bf16": the type and shape of an instruction. The "C" constraint pastes a
-// constexpr array of char into the text, so it is spelled out letter by letter.
-template <int kN, DType kInput, DType kAccumulator>
-struct WgmmaShape {
-  char letters[40] = {};
-  int length = 0;
+// What a wgmma multiplies; the letters of its type in PTX follow from it.
+struct WgmmaType {
+  int n;
+  DType a, b, accumulator;
+  Layout layout;
+};
 
-  constexpr WgmmaShape() {
-    const auto add = [&](const char* part) {
+// "m64n256k16.f32.bf16.bf16" and what follows the predicate: signs of a and b, which integers lack,
+// and their majors, which only 16-bit types choose. The "C" constraint pastes a constexpr array of
+// char into the text, so both are spelled out letter by letter.
+template <WgmmaType kType>
+struct WgmmaSpelling {
+  char shape[40] = {};
+  char tail[16] = {};
+  int shape_length = 0;
+  int tail_length = 0;
+
+  constexpr WgmmaSpelling() {
+    const auto add = [](char* letters, int& length, const char* part) {
       while (*part) letters[length++] = *part++;
     };
-    add("m64n");
-    if (kN >= 100) letters[length++] = char('0' + kN / 100);
-    if (kN >= 10) letters[length++] = char('0' + kN / 10 % 10);
-    letters[length++] = char('0' + kN % 10);
-    for (const char* part : {"k16.", name(kAccumulator), ".", name(kInput), ".", name(kInput)})
-      add(part);
+    const auto number = [&](int value) {
+      if (value >= 100) shape[shape_length++] = char('0' + value / 100);
+      if (value >= 10) shape[shape_length++] = char('0' + value / 10 % 10);
+      shape[shape_length++] = char('0' + value % 10);
+    };
+    add(shape, shape_length, "m64n");
+    number(kType.n);
+    add(shape, shape_length, "k");
+    number(256 / bits(kType.a));
+    for (DType type : {kType.accumulator, kType.a, kType.b}) {
+      add(shape, shape_length, ".");
+      add(shape, shape_length, name(type));
+    }
+    if (!is_integer(kType.a)) add(tail, tail_length, ", 1, 1");
+    if (bits(kType.a) == 16) {
+      add(tail, tail_length, major_a(kType.layout) == Major::MN ? ", 1" : ", 0");
+      add(tail, tail_length, major_b(kType.layout) == Major::MN ? ", 1" : ", 0");
+    }
   }
 };
 
-template <auto kShape, std::size_t... kIndex>
-struct WgmmaLetters {
-  static constexpr char text[] = {kShape.letters[kIndex]..., '\0'};
+template <WgmmaType kType, class Shape, class Tail>
+struct WgmmaLetters;
+
+template <WgmmaType kType, std::size_t... kShape, std::size_t... kTail>
+struct WgmmaLetters<kType, std::index_sequence<kShape...>, std::index_sequence<kTail...>> {
+  static constexpr WgmmaSpelling<kType> kSpelling{};
+  static constexpr char shape[] = {kSpelling.shape[kShape]..., '\0'};
+  static constexpr char tail[] = {kSpelling.tail[kTail]..., '\0'};
 };
 
-template <auto kShape, std::size_t... kIndex>
-WgmmaLetters<kShape, kIndex...> wgmma_letters(std::index_sequence<kIndex...>);
-
-template <int kN, DType kInput, DType kAccumulator>
-using WgmmaText = decltype(wgmma_letters<WgmmaShape<kN, kInput, kAccumulator>{}>(
-    std::make_index_sequence<WgmmaShape<kN, kInput, kAccumulator>{}.length>{}));
+template <WgmmaType kType>
+using WgmmaText = WgmmaLetters<kType, std::make_index_sequence<WgmmaSpelling<kType>{}.shape_length>,
+                               std::make_index_sequence<WgmmaSpelling<kType>{}.tail_length>>;
 
 #define TCGEMM_P0 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
 #define TCGEMM_P1 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
@@ -91,53 +115,67 @@ using WgmmaText = decltype(wgmma_letters<WgmmaShape<kN, kInput, kAccumulator>{}>
 #define TCGEMM_D64(C, i) \
   TCGEMM_D16(C, i), TCGEMM_D16(C, i + 16), TCGEMM_D16(C, i + 32), TCGEMM_D16(C, i + 48)
 // A, B, ... are the operand numbers that follow the accumulators.
-#define TCGEMM_WGMMA(P, A, B, SCALE, TEXT, TRANS_A, TRANS_B, ...)                            \
-  asm volatile(                                                                              \
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %" SCALE ", 0;\nwgmma.mma_async.sync.aligned.%" TEXT \
-      " {" P "}, %" A ", %" B ", p, 1, 1, %" TRANS_A ", %" TRANS_B ";\n}\n"                  \
-      : __VA_ARGS__                                                                          \
-      : "l"(a), "l"(b), "r"(int(accumulate)), "C"(Text::text), "n"(kTransA), "n"(kTransB))
+#define TCGEMM_WGMMA(P, A, B, SCALE, SHAPE, TAIL, ...)                                          \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" SCALE                                       \
+               ", 0;\nwgmma.mma_async.sync.aligned.%" SHAPE " {" P "}, %" A ", %" B ", p%" TAIL \
+               ";\n}\n"                                                                         \
+               : __VA_ARGS__                                                                    \
+               : "l"(a), "l"(b), "r"(int(accumulate)), "C"(Text::shape), "C"(Text::tail))
+#define TCGEMM_WGMMA_16(C) TCGEMM_WGMMA(TCGEMM_P0, "16", "17", "18", "19", "20", TCGEMM_D16(C, 0))
+#define TCGEMM_WGMMA_32(C)                                                              \
+  TCGEMM_WGMMA(TCGEMM_P0 "," TCGEMM_P1, "32", "33", "34", "35", "36", TCGEMM_D16(C, 0), \
+               TCGEMM_D16(C, 16))
+#define TCGEMM_WGMMA_64(C)                                                                        \
+  TCGEMM_WGMMA(TCGEMM_P0 "," TCGEMM_P1 "," TCGEMM_P2 "," TCGEMM_P3, "64", "65", "66", "67", "68", \
+               TCGEMM_D64(C, 0))
+#define TCGEMM_WGMMA_96(C)                                                                      \
+  TCGEMM_WGMMA(TCGEMM_P0 "," TCGEMM_P1 "," TCGEMM_P2 "," TCGEMM_P3 "," TCGEMM_P4 "," TCGEMM_P5, \
+               "96", "97", "98", "99", "100", TCGEMM_D64(C, 0), TCGEMM_D16(C, 64),              \
+               TCGEMM_D16(C, 80))
+#define TCGEMM_WGMMA_128(C)                                                                    \
+  TCGEMM_WGMMA(TCGEMM_P0 "," TCGEMM_P1 "," TCGEMM_P2 "," TCGEMM_P3 "," TCGEMM_P4 "," TCGEMM_P5 \
+                         "," TCGEMM_P6 "," TCGEMM_P7,                                          \
+               "128", "129", "130", "131", "132", TCGEMM_D64(C, 0), TCGEMM_D64(C, 64))
 
 // d = a * b + (accumulate ? d : 0), one instruction deep.
-template <int kN, DType kInput, DType kAccumulator, Layout kLayout, class Register, int kRegisters>
+template <WgmmaType kType, class Register, int kRegisters>
 __device__ inline void wgmma(Register (&d)[kRegisters], std::uint64_t a, std::uint64_t b,
                              bool accumulate) {
-  using Text = WgmmaText<kN, kInput, kAccumulator>;
-  constexpr int kTransA = major_a(kLayout) == Major::MN;
-  constexpr int kTransB = major_b(kLayout) == Major::MN;
-  static_assert(kRegisters == kN * bytes(kAccumulator) / 8);
-  if constexpr (kAccumulator == DType::f32) {
-    if constexpr (kRegisters == 32)
-      TCGEMM_WGMMA(TCGEMM_P0 "," TCGEMM_P1, "32", "33", "34", "35", "36", "37", TCGEMM_D16("+f", 0),
-                   TCGEMM_D16("+f", 16));
+  using Text = WgmmaText<kType>;
+  static_assert(kRegisters == kType.n * bytes(kType.accumulator) / 8);
+  static_assert(kRegisters == 16 || kRegisters == 32 || kRegisters == 64 || kRegisters == 96 ||
+                    kRegisters == 128,
+                "wgmma.cuh has no register list of this length");
+  if constexpr (kType.accumulator == DType::f32) {
+    if constexpr (kRegisters == 16)
+      TCGEMM_WGMMA_16("+f");
+    else if constexpr (kRegisters == 32)
+      TCGEMM_WGMMA_32("+f");
     else if constexpr (kRegisters == 64)
-      TCGEMM_WGMMA(TCGEMM_P0 "," TCGEMM_P1 "," TCGEMM_P2 "," TCGEMM_P3, "64", "65", "66", "67",
-                   "68", "69", TCGEMM_D64("+f", 0));
+      TCGEMM_WGMMA_64("+f");
     else if constexpr (kRegisters == 96)
-      TCGEMM_WGMMA(TCGEMM_P0 "," TCGEMM_P1 "," TCGEMM_P2 "," TCGEMM_P3 "," TCGEMM_P4 "," TCGEMM_P5,
-                   "96", "97", "98", "99", "100", "101", TCGEMM_D64("+f", 0), TCGEMM_D16("+f", 64),
-                   TCGEMM_D16("+f", 80));
-    else if constexpr (kRegisters == 128)
-      TCGEMM_WGMMA(TCGEMM_P0 "," TCGEMM_P1 "," TCGEMM_P2 "," TCGEMM_P3 "," TCGEMM_P4 "," TCGEMM_P5
-                             "," TCGEMM_P6 "," TCGEMM_P7,
-                   "128", "129", "130", "131", "132", "133", TCGEMM_D64("+f", 0),
-                   TCGEMM_D64("+f", 64));
+      TCGEMM_WGMMA_96("+f");
     else
-      static_assert(kRegisters < 0, "wgmma.cuh has no register list of this length");
+      TCGEMM_WGMMA_128("+f");
   } else {
     if constexpr (kRegisters == 16)
-      TCGEMM_WGMMA(TCGEMM_P0, "16", "17", "18", "19", "20", "21", TCGEMM_D16("+r", 0));
+      TCGEMM_WGMMA_16("+r");
     else if constexpr (kRegisters == 32)
-      TCGEMM_WGMMA(TCGEMM_P0 "," TCGEMM_P1, "32", "33", "34", "35", "36", "37", TCGEMM_D16("+r", 0),
-                   TCGEMM_D16("+r", 16));
+      TCGEMM_WGMMA_32("+r");
     else if constexpr (kRegisters == 64)
-      TCGEMM_WGMMA(TCGEMM_P0 "," TCGEMM_P1 "," TCGEMM_P2 "," TCGEMM_P3, "64", "65", "66", "67",
-                   "68", "69", TCGEMM_D64("+r", 0));
+      TCGEMM_WGMMA_64("+r");
+    else if constexpr (kRegisters == 96)
+      TCGEMM_WGMMA_96("+r");
     else
-      static_assert(kRegisters < 0, "wgmma.cuh has no register list of this length");
+      TCGEMM_WGMMA_128("+r");
   }
 }
 
+#undef TCGEMM_WGMMA_16
+#undef TCGEMM_WGMMA_32
+#undef TCGEMM_WGMMA_64
+#undef TCGEMM_WGMMA_96
+#undef TCGEMM_WGMMA_128
 #undef TCGEMM_P0
 #undef TCGEMM_P1
 #undef TCGEMM_P2

@@ -1,8 +1,8 @@
-// Between the accumulators and the rounding: activation(alpha * acc + beta * c + bias) + residual.
+// Between the accumulators and the rounding: see Epilogue in core/params.h.
 //
 // A warp works on 16 rows x kUnit columns at a time, in the registers of the fragment
-// (fragment.cuh): v[4 j + 2 half + i] is row lane / 4 + 8 half, column 8 j + 2 (lane % 4) + i of
-// the unit.
+// (fragment.cuh): v[4 j + 2 half + i] is the lane's row `half`, column 8 j + 2 (lane % 4) + i of
+// the unit. The two rows of a lane stand in the window: lane / 4 and lane / 4 + 8 for most kernels.
 //
 // Options, types and strides are run-time parameters of code that is compiled once a kernel. Eight
 // warps hide neither the latency of memory nor that of instructions, so a unit asks for all of an
@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "catalog.h"
 #include "core/params.h"
@@ -23,10 +24,14 @@ namespace tcgemm::tile {
 struct Window {
   std::int64_t row, col, batch;
   int rows, cols;
+  int lane_rows[2];  // of this lane, counted from `row`
+
+  __device__ bool holds(int half) const { return lane_rows[half] < rows; }
 };
 
 __device__ inline Window window(const Extent& extent, int row, int col, int batch) {
-  return {row, col, batch, extent.m - row, extent.n - col};
+  const int lane_row = threadIdx.x % 32 / 4;
+  return {row, col, batch, extent.m - row, extent.n - col, {lane_row, lane_row + 8}};
 }
 
 // x * sigmoid(y). The quick division gives 0 for a denominator past 2^126: the right limit.
@@ -67,9 +72,9 @@ __device__ inline float activate(float x) {
 
 // Moves the first kStep values to the end: registers have no index, so a loop that is not unrolled
 // works on the first values and turns the rest towards itself.
-template <int kStep, int kCount>
-__device__ inline void rotate(float (&v)[kCount]) {
-  float first[kStep];
+template <int kStep, class T, int kCount>
+__device__ inline void rotate(T (&v)[kCount]) {
+  T first[kStep];
 #pragma unroll
   for (int i = 0; i < kStep; ++i) first[i] = v[i];
 #pragma unroll
@@ -107,15 +112,31 @@ __device__ inline void activate_all(Activation activation, float (&v)[kCount]) {
   }
 }
 
-__device__ inline float load_element(const Source& source, std::int64_t offset) {
-  if (source.dtype == DType::f32) return static_cast<const float*>(source.data)[offset];
-  const std::uint32_t bits = static_cast<const std::uint16_t*>(source.data)[offset];
-  return source.dtype == DType::f16 ? ptx::unpack_f16(bits).x : ptx::unpack_bf16(bits).x;
+// s32 results know relu alone.
+template <int kCount>
+__device__ inline void activate_all(Activation activation, std::int32_t (&v)[kCount]) {
+  if (activation == Activation::none) return;
+#pragma unroll
+  for (std::int32_t& x : v) x = max(x, 0);
+}
+
+// An s32 source belongs to an s32 result, every other one to a float value.
+template <class T>
+__device__ inline T load_element(const Source& source, std::int64_t offset) {
+  if constexpr (std::is_same_v<T, std::int32_t>) {
+    return static_cast<const std::int32_t*>(source.data)[offset];
+  } else {
+    if (source.dtype == DType::f32) return static_cast<const float*>(source.data)[offset];
+    const std::uint32_t bits = static_cast<const std::uint16_t*>(source.data)[offset];
+    return source.dtype == DType::f16 ? ptx::unpack_f16(bits).x : ptx::unpack_bf16(bits).x;
+  }
 }
 
 template <DType kType>
-__device__ inline float2 load_pair(const void* data, std::int64_t offset) {
-  if constexpr (kType == DType::f32) {
+__device__ inline auto load_pair(const void* data, std::int64_t offset) {
+  if constexpr (kType == DType::s32) {
+    return *reinterpret_cast<const int2*>(static_cast<const std::int32_t*>(data) + offset);
+  } else if constexpr (kType == DType::f32) {
     return *reinterpret_cast<const float2*>(static_cast<const float*>(data) + offset);
   } else {
     const std::uint32_t pair =
@@ -125,24 +146,23 @@ __device__ inline float2 load_pair(const void* data, std::int64_t offset) {
 }
 
 // v += factor * source for a unit that is whole in columns, two neighbours a load.
-template <DType kType, int kCount>
-__device__ inline void add_pairs(const Source& source, float factor, std::int64_t offset, int rows,
-                                 float (&v)[kCount]) {
+template <DType kType, class T, int kCount>
+__device__ inline void add_pairs(const Source& source, T factor, std::int64_t offset,
+                                 const Window& window, T (&v)[kCount]) {
   constexpr int kBlocks = kCount / 4;
-  const int group = threadIdx.x % 32 / 4;
-  float2 pairs[2][kBlocks] = {};
+  decltype(load_pair<kType>(nullptr, 0)) pairs[2][kBlocks] = {};
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    if (group + 8 * half >= rows || (half == 1 && source.stride_row == 0)) continue;
+    if (!window.holds(half) || (half == 1 && source.stride_row == 0)) continue;
+    const std::int64_t first = offset + window.lane_rows[half] * source.stride_row;
 #pragma unroll
-    for (int j = 0; j < kBlocks; ++j)
-      pairs[half][j] = load_pair<kType>(source.data, offset + 8 * half * source.stride_row + 8 * j);
+    for (int j = 0; j < kBlocks; ++j) pairs[half][j] = load_pair<kType>(source.data, first + 8 * j);
   }
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
 #pragma unroll
     for (int j = 0; j < kBlocks; ++j) {
-      const float2 pair = half == 1 && source.stride_row == 0 ? pairs[0][j] : pairs[half][j];
+      const auto pair = half == 1 && source.stride_row == 0 ? pairs[0][j] : pairs[half][j];
       v[4 * j + 2 * half] += factor * pair.x;
       v[4 * j + 2 * half + 1] += factor * pair.y;
     }
@@ -150,38 +170,40 @@ __device__ inline void add_pairs(const Source& source, float factor, std::int64_
 }
 
 // The same for any strides and at the edge of the matrix.
-template <int kCount>
-__device__ inline void add_elements(const Source& source, float factor, std::int64_t offset,
-                                    const Window& window, float (&v)[kCount]) {
-  const int row = threadIdx.x % 32 / 4;
+template <class T, int kCount>
+__device__ inline void add_elements(const Source& source, T factor, std::int64_t offset,
+                                    const Window& window, T (&v)[kCount]) {
   int col = threadIdx.x % 4 * 2;
 #pragma unroll 1
   for (int j = 0; j < kCount / 4; ++j, col += 8, offset += 8 * source.stride_col) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      if (row + i / 2 * 8 < window.rows && col + i % 2 < window.cols)
-        v[i] += factor * load_element(source, offset + i / 2 * 8 * source.stride_row +
-                                                  i % 2 * source.stride_col);
+      if (window.holds(i / 2) && col + i % 2 < window.cols)
+        v[i] +=
+            factor * load_element<T>(source, offset + window.lane_rows[i / 2] * source.stride_row +
+                                                 i % 2 * source.stride_col);
     }
     rotate<4>(v);
   }
 }
 
-template <int kCount>
-__device__ inline void add_source(const Source& source, float factor, const Window& window,
-                                  float (&v)[kCount]) {
-  const int lane = threadIdx.x % 32;
-  const std::int64_t offset = window.batch * source.stride_batch +
-                              (window.row + lane / 4) * source.stride_row +
-                              (window.col + lane % 4 * 2) * source.stride_col;
-  if (!source.vector || source.stride_col == 0 || window.cols < kCount * 2)
+template <class T, int kCount>
+__device__ inline void add_source(const Source& source, T factor, const Window& window,
+                                  T (&v)[kCount]) {
+  const std::int64_t offset = window.batch * source.stride_batch + window.row * source.stride_row +
+                              (window.col + threadIdx.x % 4 * 2) * source.stride_col;
+  if (!source.vector || source.stride_col == 0 || window.cols < kCount * 2) {
     add_elements(source, factor, offset, window, v);
-  else if (source.dtype == DType::f32)
-    add_pairs<DType::f32>(source, factor, offset, window.rows, v);
-  else if (source.dtype == DType::f16)
-    add_pairs<DType::f16>(source, factor, offset, window.rows, v);
-  else
-    add_pairs<DType::bf16>(source, factor, offset, window.rows, v);
+  } else if constexpr (std::is_same_v<T, std::int32_t>) {
+    add_pairs<DType::s32>(source, factor, offset, window, v);
+  } else {
+    if (source.dtype == DType::f32)
+      add_pairs<DType::f32>(source, factor, offset, window, v);
+    else if (source.dtype == DType::f16)
+      add_pairs<DType::f16>(source, factor, offset, window, v);
+    else
+      add_pairs<DType::bf16>(source, factor, offset, window, v);
+  }
 }
 
 // Asks for the operands of 16 rows x `columns` while the mainloop has yet to run: a row that serves
@@ -208,14 +230,16 @@ __device__ inline void prefetch(const Epilogue& epilogue, const Window& window, 
   }
 }
 
-// Everything after alpha, on the values of one unit.
-template <int kCount>
-__device__ inline void finish(const Epilogue& epilogue, const Window& window, float (&v)[kCount]) {
+// Everything after the scales, on the values of one unit.
+template <class T, int kCount>
+__device__ inline void finish(const Epilogue& epilogue, const Window& window, T (&v)[kCount]) {
+  T beta = epilogue.beta;
+  if constexpr (std::is_same_v<T, std::int32_t>) beta = epilogue.beta_s32;
 #pragma unroll 1
   for (int i = 0; i < kSources; ++i) {
     if (i == kResidual) activate_all(epilogue.activation, v);
     if (epilogue.sources[i].data != nullptr)
-      add_source(epilogue.sources[i], i == kC ? epilogue.beta : 1.0f, window, v);
+      add_source(epilogue.sources[i], i == kC ? beta : T(1), window, v);
   }
 }
 

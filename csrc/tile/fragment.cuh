@@ -4,7 +4,8 @@
 //   lane = 4 * g + t; block j of 8 columns:   row g     : columns 8j + 2t, 8j + 2t + 1     (half 0)
 //                                             row g + 8 : the same columns                 (half 1)
 //
-// f32 accumulators take a register an element, f16 ones a register a pair.
+// f32 and s32 accumulators take a register an element, f16 ones a register a pair. The epilogue
+// works on values: float, or std::int32_t where the accumulator is s32.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,10 @@
 namespace tcgemm::tile {
 
 template <DType kAccumulator>
-using Register = std::conditional_t<kAccumulator == DType::f32, float, std::uint32_t>;
+using Value = std::conditional_t<kAccumulator == DType::s32, std::int32_t, float>;
+
+template <DType kAccumulator>
+using Register = std::conditional_t<kAccumulator == DType::f16, std::uint32_t, Value<kAccumulator>>;
 
 // Registers a thread for 16 rows a warp x n columns.
 template <DType kAccumulator>
@@ -25,6 +29,10 @@ constexpr int registers(int n) {
 }
 
 __device__ inline float2 pair(const float* fragment, int block, int half) {
+  return {fragment[4 * block + 2 * half], fragment[4 * block + 2 * half + 1]};
+}
+
+__device__ inline int2 pair(const std::int32_t* fragment, int block, int half) {
   return {fragment[4 * block + 2 * half], fragment[4 * block + 2 * half + 1]};
 }
 

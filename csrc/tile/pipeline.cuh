@@ -31,10 +31,10 @@ struct Barriers {
   __device__ std::uint32_t full(int stage) const { return base + 8 * stage; }
   __device__ std::uint32_t empty(int stage) const { return base + 8 * (kStages + stage); }
 
-  // One thread; `readers` arrivals empty a stage.
-  __device__ void initialise(int readers) const {
+  // One thread; a stage is full after `writers` arrivals and their bytes, empty after `readers`.
+  __device__ void initialise(int writers, int readers) const {
     for (int stage = 0; stage < kStages; ++stage) {
-      ptx::mbarrier_init(full(stage), 1);
+      ptx::mbarrier_init(full(stage), writers);
       ptx::mbarrier_init(empty(stage), readers);
     }
   }

@@ -1,7 +1,8 @@
 // From a warp's fragment to the result in memory, 16 rows x kUnit columns at a time.
 //
-// f32 results go straight from registers: two rows of four lanes fill a sector. 16-bit ones are
-// turned in 2 KB of shared memory, 16 rows x 64 columns, so that a row leaves in one piece:
+// f32 and s32 results go straight from registers: two rows of four lanes fill a sector. Narrower
+// ones are turned in 2 KB of shared memory, 16 rows x 64 columns, so that a row leaves in one
+// piece:
 //
 //   registers --stmatrix--> slab --TMA--> out       Hopper; edges are TMA's affair
 //   registers --st.shared-> slab --16-byte or element stores--> out
@@ -11,6 +12,7 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "core/params.h"
 #include "ptx/convert.cuh"
@@ -20,6 +22,7 @@
 #include "ptx/tma.cuh"
 #include "tile/epilogue.cuh"
 #include "tile/fragment.cuh"
+#include "tile/scale.cuh"
 #include "tile/swizzle.cuh"
 
 namespace tcgemm::tile {
@@ -30,21 +33,22 @@ __device__ inline std::int64_t out_offset(const Epilogue& epilogue, const Window
          (window.col + col) * epilogue.out_stride_col;
 }
 
-template <int kCount>
-__device__ inline void store_f32(const Epilogue& epilogue, const Window& window,
-                                 const float (&v)[kCount]) {
-  const int row = threadIdx.x % 32 / 4, col = threadIdx.x % 4 * 2;
+template <class T, int kCount>
+__device__ inline void store_words(const Epilogue& epilogue, const Window& window,
+                                   const T (&v)[kCount]) {
+  using Pair = std::conditional_t<std::is_same_v<T, float>, float2, int2>;
+  const int col = threadIdx.x % 4 * 2;
   const bool whole = epilogue.out_vector && window.cols >= 2 * kCount;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    if (row + 8 * half >= window.rows) continue;
-    float* to =
-        static_cast<float*>(epilogue.out) + out_offset(epilogue, window, row + 8 * half, col);
+    if (!window.holds(half)) continue;
+    T* to =
+        static_cast<T*>(epilogue.out) + out_offset(epilogue, window, window.lane_rows[half], col);
 #pragma unroll
     for (int j = 0; j < kCount / 4; ++j) {
-      const float x = v[4 * j + 2 * half], y = v[4 * j + 2 * half + 1];
+      const T x = v[4 * j + 2 * half], y = v[4 * j + 2 * half + 1];
       if (whole) {
-        *reinterpret_cast<float2*>(to + 8 * j) = {x, y};
+        *reinterpret_cast<Pair*>(to + 8 * j) = {x, y};
       } else {
         if (col + 8 * j < window.cols) to[8 * j * epilogue.out_stride_col] = x;
         if (col + 8 * j + 1 < window.cols) to[(8 * j + 1) * epilogue.out_stride_col] = y;
@@ -77,19 +81,40 @@ __device__ inline void pack(char* slab, int chunk, const float (&v)[kCount]) {
   }
 }
 
+template <DType kOut>
+__device__ inline std::uint16_t narrow_pair(float low, float high) {
+  if constexpr (is_fp8(kOut))
+    return ptx::pack_fp8<kOut>(low, high);
+  else
+    return std::uint16_t(ptx::pack_s8(low, high, 0.0f, 0.0f));
+}
+
+// The same for results of 8 bits: a chunk of 8 columns is 8 bytes.
+template <DType kOut, int kCount>
+__device__ inline void pack_bytes(char* slab, int chunk, const float (&v)[kCount]) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int i = 0; i < kCount / 2; ++i) {
+    const int row = lane / 4 + i % 2 * 8, at = (chunk + i / 2) * 8 + lane % 4 * 2;
+    *reinterpret_cast<std::uint16_t*>(slab + swizzle128(row, at / 16) + at % 16) =
+        narrow_pair<kOut>(v[2 * i], v[2 * i + 1]);
+  }
+}
+
 // kColumns of the slab to memory; `window` is where its first column lies.
-template <int kColumns>
+template <int kColumns, class Element>
 __device__ inline void store_slab(const Epilogue& epilogue, const Window& window,
                                   const char* slab) {
   const int lane = threadIdx.x % 32;
-  auto* out = static_cast<std::uint16_t*>(epilogue.out);
+  auto* out = static_cast<Element*>(epilogue.out);
+  constexpr int kInWord = 16 / sizeof(Element);
   if (epilogue.out_vector && window.cols >= kColumns) {
-    constexpr int kLanes = kColumns / 8;
+    constexpr int kLanes = kColumns / kInWord;
 #pragma unroll
     for (int row = lane / kLanes; row < kBoxRows; row += 32 / kLanes) {
       const int chunk = lane % kLanes;
       if (row < window.rows)
-        *reinterpret_cast<uint4*>(out + out_offset(epilogue, window, row, 8 * chunk)) =
+        *reinterpret_cast<uint4*>(out + out_offset(epilogue, window, row, kInWord * chunk)) =
             *reinterpret_cast<const uint4*>(slab + swizzle128(row, chunk));
     }
     return;
@@ -100,8 +125,8 @@ __device__ inline void store_slab(const Epilogue& epilogue, const Window& window
 #pragma unroll 4
     for (int row = 0; row < kBoxRows; ++row, offset += epilogue.out_stride_row) {
       if (row < window.rows)
-        out[offset] =
-            *reinterpret_cast<const std::uint16_t*>(slab + swizzle128(row, col / 8) + col % 8 * 2);
+        out[offset] = *reinterpret_cast<const Element*>(slab + swizzle128(row, col / kInWord) +
+                                                        col % kInWord * sizeof(Element));
     }
   }
 }
@@ -120,11 +145,11 @@ __device__ inline void await_box() {
   __syncwarp();
 }
 
-template <int kFirst, class Fragment, int kCount>
-__device__ inline void copy_unit(const Fragment* fragment, float (&v)[kCount]) {
+template <int kFirst, class Fragment, class T, int kCount>
+__device__ inline void copy_unit(const Fragment* fragment, T (&v)[kCount]) {
 #pragma unroll
   for (int j = 0; j < kCount / 2; ++j) {
-    const float2 x = pair(fragment, kFirst * (kCount / 4) + j / 2, j % 2);
+    const auto x = pair(fragment, kFirst * (kCount / 4) + j / 2, j % 2);
     v[2 * j] = x.x;
     v[2 * j + 1] = x.y;
   }
@@ -132,10 +157,11 @@ __device__ inline void copy_unit(const Fragment* fragment, float (&v)[kCount]) {
 
 // The unit-th unit of a fragment in registers. Registers have no index: the caller's loop over
 // units stays rolled, and this one selects.
-template <int kUnits, class Fragment, int kCount, int kUnit = 0>
-__device__ inline void select(const Fragment* fragment, int unit, float (&v)[kCount]) {
+template <int kUnits, class Fragment, class T, int kCount, int kUnit = 0>
+__device__ inline void select(const Fragment* fragment, int unit, T (&v)[kCount]) {
   if (kUnit == unit) copy_unit<kUnit>(fragment, v);
-  if constexpr (kUnit + 1 < kUnits) select<kUnits, Fragment, kCount, kUnit + 1>(fragment, unit, v);
+  if constexpr (kUnit + 1 < kUnits)
+    select<kUnits, Fragment, T, kCount, kUnit + 1>(fragment, unit, v);
 }
 
 // bias, one row for all, onto a unit, which may reach past the matrix by whole words.
@@ -157,8 +183,13 @@ __device__ inline void store_fast(const Epilogue& epilogue, const Extent& extent
                                   const TensorMap* map, char* slab, const Fragment* fragment,
                                   int row, int col, int batch) {
   constexpr int kFirst = kIndex * kUnit, kInside = kFirst % kBoxColumns;
+  using T = Value<std::is_same_v<Fragment, std::int32_t> ? DType::s32 : DType::f32>;
+  T raw[kUnit / 2];
+  copy_unit<kIndex>(fragment, raw);
   float v[kUnit / 2];
-  copy_unit<kIndex>(fragment, v);
+#pragma unroll
+  for (int i = 0; i < kUnit / 2; ++i) v[i] = raw[i];
+  if (epilogue.scaled) scale<true>(epilogue, tile::window(extent, row, col + kFirst, batch), v);
   const Source& bias = epilogue.sources[kBias];
   if (bias.data != nullptr) {
     const Window window = tile::window(extent, row, col + kFirst, batch);
@@ -182,11 +213,38 @@ __device__ inline void store_fast(const Epilogue& epilogue, const Extent& extent
                                                   batch);
 }
 
+// One unit of the slab, of a result that is narrower than a word.
+template <bool kHopper, int kCount>
+__device__ inline void pack(DType type, char* slab, int chunk, const float (&v)[kCount]) {
+  if (type == DType::bf16)
+    pack<DType::bf16, kHopper>(slab, chunk, v);
+  else if (type == DType::f16)
+    pack<DType::f16, kHopper>(slab, chunk, v);
+  else if (type == DType::e4m3)
+    pack_bytes<DType::e4m3>(slab, chunk, v);
+  else if (type == DType::e5m2)
+    pack_bytes<DType::e5m2>(slab, chunk, v);
+  else
+    pack_bytes<DType::s8>(slab, chunk, v);
+}
+
+// From the scaled values of a unit to those that are rounded.
+template <int kCount>
+__device__ inline void finish_values(const Epilogue& epilogue, const Window& window,
+                                     float (&v)[kCount]) {
+  finish(epilogue, window, v);
+  if (epilogue.amax != nullptr) find_amax(epilogue.amax, window, v);
+  if (epilogue.scale_out == nullptr) return;
+  const float factor = *epilogue.scale_out;
+#pragma unroll
+  for (float& x : v) x *= factor;
+}
+
 // 16 x kColumns accumulators of a warp to the result, from element (row, col) of matrix `batch` on.
 // values(unit, v) gives those of a unit. `slab`: kSlabBytes of shared memory, 1024-byte aligned,
 // that this warp alone uses. `map`: of the result for TMA, or nullptr; on return its last box may
 // still be read from the slab.
-template <int kColumns, int kUnit, bool kHopper, class Values>
+template <int kColumns, int kUnit, bool kHopper, class T, class Values>
 __device__ inline void store_rows(const Epilogue& epilogue, const Extent& extent,
                                   const TensorMap* map, char* slab, int row, int col, int batch,
                                   const Values& values) {
@@ -198,14 +256,28 @@ __device__ inline void store_rows(const Epilogue& epilogue, const Extent& extent
     const int first = col + unit * kUnit;
     const int inside = unit * kUnit % kBox;
     if (first - inside >= extent.n) break;
-    float v[kUnit / 2];
-    values(unit, v);
-#pragma unroll
-    for (int i = 0; i < kUnit / 2; ++i) v[i] *= epilogue.alpha;
     const Window window = tile::window(extent, row, first, batch);
-    if (epilogue.options) finish(epilogue, window, v);
+    float v[kUnit / 2];
+    if constexpr (std::is_same_v<T, float>) {
+      values(unit, v);
+    } else {
+      T raw[kUnit / 2];
+      values(unit, raw);
+      if (epilogue.zero_points) subtract_zero_points(epilogue.zeros, window, raw);
+      if (epilogue.out_dtype == DType::s32) {
+#pragma unroll
+        for (T& x : raw) x *= epilogue.alpha_s32;
+        if (epilogue.options) finish(epilogue, window, raw);
+        store_words(epilogue, window, raw);
+        continue;
+      }
+#pragma unroll
+      for (int i = 0; i < kUnit / 2; ++i) v[i] = raw[i];
+    }
+    if (epilogue.scaled) scale<false>(epilogue, window, v);
+    if (epilogue.options) finish_values(epilogue, window, v);
     if (epilogue.out_dtype == DType::f32) {
-      store_f32(epilogue, window, v);
+      store_words(epilogue, window, v);
       continue;
     }
 
@@ -215,10 +287,7 @@ __device__ inline void store_rows(const Epilogue& epilogue, const Extent& extent
       else
         __syncwarp();
     }
-    if (epilogue.out_dtype == DType::bf16)
-      pack<DType::bf16, kHopper>(slab, inside / 8, v);
-    else
-      pack<DType::f16, kHopper>(slab, inside / 8, v);
+    pack<kHopper>(epilogue.out_dtype, slab, inside / 8, v);
     if (inside + kUnit < kBox) continue;
     if constexpr (kHopper) {
       if (map != nullptr) {
@@ -227,7 +296,11 @@ __device__ inline void store_rows(const Epilogue& epilogue, const Extent& extent
       }
     }
     __syncwarp();
-    store_slab<kBox>(epilogue, tile::window(extent, row, first - inside, batch), slab);
+    const Window box = tile::window(extent, row, first - inside, batch);
+    if (bits(epilogue.out_dtype) == 16)
+      store_slab<kBox, std::uint16_t>(epilogue, box, slab);
+    else
+      store_slab<kBox, std::uint8_t>(epilogue, box, slab);
   }
 }
 

@@ -2,17 +2,20 @@
 // to three that compute. The loader runs ahead into the next tile while the epilogue of this one is
 // stored.
 //
-//   warpgroup 0: thread 0 loads                 warpgroup 1, 2, ..: 64-row blocks of the tile
+//   warpgroup 0: thread 0 loads, warp 1 scales  warpgroup 1, 2, ..: 64-row blocks of the tile
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "core/params.h"
 #include "kernels/sm90/mainloop.cuh"
+#include "kernels/sm90/promoted.cuh"
+#include "kernels/sm90/ring.cuh"
+#include "kernels/sm90/scales.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/dependent.cuh"
 #include "ptx/fence.cuh"
-#include "ptx/shared.cuh"
 #include "tile/scheduler.cuh"
 #include "tile/store.cuh"
 
@@ -30,29 +33,32 @@ constexpr Budget budget(const Kernel& row) {
   return {0, 0, 0};  // 256 threads have 255 registers each from the start
 }
 
+// The mainloop of a row.
+template <Kernel kRow>
+using Loop = std::conditional_t<kRow.promotes(), Promoted<kRow>, Mainloop<kRow>>;
+
 template <Kernel kRow>
 struct Gemm {
-  using Loop = Mainloop<kRow>;
+  using Loop = sm90::Loop<kRow>;
+  using Position = tile::Position<kRow.stages>;
+  using Value = tile::Value<kRow.accumulator>;
   static constexpr Budget kBudget = budget(kRow);
   static_assert(kBudget.load + kRow.warpgroups * kBudget.compute <=
                 kBudget.entry * (kRow.warpgroups + 1));
-  // 512 threads have few registers left for the epilogue.
-  static constexpr int kUnit = kRow.warpgroups == 3 ? 32 : 64;
-  static constexpr int kRingBytes = kRow.stages * kRow.stage_bytes();
+  // 512 threads have few registers left for the epilogue, and s32 values are there twice.
+  static constexpr int kUnit = kRow.warpgroups == 3 || kRow.accumulator == DType::s32 ? 32 : 64;
+  // Threads that announce what they write to a stage: one for TMA, one for the scales.
+  static constexpr int kWriters = kRow.block_scaled ? 2 : 1;
 
-  __device__ static void run(const Sm90Params& params, char* shared) {
-    // Dynamic shared memory starts at any multiple of 16: the swizzle wants 1024.
-    const std::uint32_t base = ptx::shared_address(shared);
-    const std::uint32_t ring = (base + 1023) & ~1023u;
-    char* slabs = shared + (ring - base) + kRingBytes;
-    const typename Loop::Barriers barriers{ring + kRingBytes + kRow.slab_bytes()};
-    const typename Loop::Cluster cluster{ptx::cluster_size(), ptx::cluster_rank()};
+  __device__ static void run(const Sm90Params& params, char* memory) {
+    const Block<kRow> shared(memory);
+    const Cluster cluster{ptx::cluster_size(), ptx::cluster_rank()};
 
     if (threadIdx.x == 0) {
       ptx::tma_prefetch(&params.a);
       ptx::tma_prefetch(&params.b);
       if (params.store_tma) ptx::tma_prefetch(&params.out);
-      barriers.initialise(kRow.warpgroups * cluster.size);
+      shared.barriers.initialise(kWriters, Readers<kRow>::kArrivals * cluster.size);
       ptx::fence_mbarrier_init();
     }
     __syncthreads();
@@ -63,68 +69,74 @@ struct Gemm {
     const int warpgroup = threadIdx.x / 128;
     if (warpgroup == 0) {
       if constexpr (kBudget.load > 0) ptx::registers_decrease<kBudget.load>();
-      if (threadIdx.x == 0) load(params, ring, barriers, cluster);
+      if (threadIdx.x == 0) load(params, shared, cluster);
+      if constexpr (kRow.block_scaled)
+        if (threadIdx.x / 32 == 1) load_scales(params, shared, cluster);
     } else {
       if constexpr (kBudget.compute > 0) ptx::registers_increase<kBudget.compute>();
-      compute(params, ring, slabs, barriers, cluster, warpgroup - 1);
+      compute(params, shared, cluster, warpgroup - 1);
     }
   }
 
-  __device__ static int blocks_of_k(const Sm90Params& params) {
-    return (params.extent.k + kRow.tile_k() - 1) / kRow.tile_k();
-  }
-
-  __device__ static void load(const Sm90Params& params, std::uint32_t ring,
-                              const typename Loop::Barriers& barriers,
-                              typename Loop::Cluster cluster) {
-    typename Loop::Position position;
-    const int blocks = blocks_of_k(params);
+  // Calls visit(row, column, batch, k-blocks) for each tile of this block.
+  template <class Visit>
+  __device__ static void for_each_tile(const Sm90Params& params, Cluster cluster, Visit visit) {
+    const int blocks = (params.extent.k + kRow.tile_k() - 1) / kRow.tile_k();
     for (std::int64_t index = blockIdx.x / cluster.size; index < params.tiling.total;
          index += gridDim.x / cluster.size) {
       const tile::Tile tile = tile::tile_at(params.tiling, index);
-      const int row = (tile.m * cluster.size + cluster.rank) * kRow.tile_m();
+      visit((tile.m * cluster.size + cluster.rank) * kRow.tile_m(), tile.n * kRow.tile_n(),
+            tile.batch, blocks);
+    }
+  }
+
+  __device__ static void load(const Sm90Params& params, const Block<kRow>& shared,
+                              Cluster cluster) {
+    Position position;
+    for_each_tile(params, cluster, [&](int row, int col, int batch, int blocks) {
       for (int block = 0; block < blocks; ++block) {
-        ptx::mbarrier_wait(barriers.empty(position.stage), position.parity ^ 1);
-        Loop::load(params, ring + position.stage * kRow.stage_bytes(),
-                   barriers.full(position.stage), row, tile.n * kRow.tile_n(), tile.batch, block,
-                   cluster);
+        ptx::mbarrier_wait(shared.barriers.empty(position.stage), position.parity ^ 1);
+        Ring<kRow>::load(params, shared.stage(position.stage), shared.barriers.full(position.stage),
+                         row, col, batch, block, cluster);
         position.advance();
       }
-    }
+    });
     // A block must outlive its peer's arrivals on its barriers: wait until every stage has come
     // back.
     if (cluster.size > 1) {
       for (int stage = 0; stage < kRow.stages; ++stage) {
-        ptx::mbarrier_wait(barriers.empty(position.stage), position.parity ^ 1);
+        ptx::mbarrier_wait(shared.barriers.empty(position.stage), position.parity ^ 1);
         position.advance();
       }
     }
   }
 
-  __device__ static void compute(const Sm90Params& params, std::uint32_t ring, char* slabs,
-                                 const typename Loop::Barriers& barriers,
-                                 typename Loop::Cluster cluster, int warpgroup) {
-    typename Loop::Position position;
+  __device__ static void load_scales(const Sm90Params& params, const Block<kRow>& shared,
+                                     Cluster cluster) {
+    Position position;
+    for_each_tile(params, cluster, [&](int row, int col, int batch, int blocks) {
+      Scales<kRow>::load(params, shared, position, row, col, batch, blocks);
+    });
+  }
+
+  __device__ static void compute(const Sm90Params& params, const Block<kRow>& shared,
+                                 Cluster cluster, int warpgroup) {
+    Position position;
     typename Loop::Accumulators accumulators;
     const int warp = threadIdx.x / 32 % 4;
-    char* slab = slabs + (warpgroup * 4 + warp) * kSlabBytes;
-    const int blocks = blocks_of_k(params);
-    for (std::int64_t index = blockIdx.x / cluster.size; index < params.tiling.total;
-         index += gridDim.x / cluster.size) {
-      const tile::Tile tile = tile::tile_at(params.tiling, index);
-      const int row = (tile.m * cluster.size + cluster.rank) * kRow.tile_m() +
-                      warpgroup * kRow.m64_blocks * 64 + warp * 16;
-      const int col = tile.n * kRow.tile_n();
+    char* slab = shared.slabs + (warpgroup * 4 + warp) * kSlabBytes;
+    for_each_tile(params, cluster, [&](int tile_row, int col, int batch, int blocks) {
+      const int row = tile_row + warpgroup * kRow.m64_blocks * 64 + warp * 16;
       if (params.epilogue.options) {
         for (int i = 0; i < kRow.m64_blocks; ++i)
-          tile::prefetch(params.epilogue,
-                         tile::window(params.extent, row + i * 64, col, tile.batch), kRow.n);
+          tile::prefetch(params.epilogue, tile::window(params.extent, row + i * 64, col, batch),
+                         kRow.n);
       }
-      Loop::multiply(ring, barriers, position, blocks, warpgroup, cluster, accumulators);
+      Loop::multiply(params, shared, position, blocks, warpgroup, cluster, accumulators);
 #pragma unroll
       for (int i = 0; i < kRow.m64_blocks; ++i)
-        store(params, slab, accumulators[i], row + i * 64, col, tile.batch);
-    }
+        store(params, slab, accumulators[i], row + i * 64, col, batch);
+    });
     // Shared memory must outlive the last stores that read it.
     if (params.store_tma && threadIdx.x % 32 == 0) ptx::tma_store_wait_read();
   }
@@ -142,10 +154,9 @@ struct Gemm {
       tile::store_fast<kRow.n, kUnit, DType::f16>(epilogue, params.extent, map, slab, fragment, row,
                                                   col, batch);
     else
-      tile::store_rows<kRow.n, kUnit, true>(epilogue, params.extent, map, slab, row, col, batch,
-                                            [&](int unit, float (&v)[kUnit / 2]) {
-                                              tile::select<kRow.n / kUnit>(fragment, unit, v);
-                                            });
+      tile::store_rows<kRow.n, kUnit, true, Value>(
+          epilogue, params.extent, map, slab, row, col, batch,
+          [&](int unit, Value(&v)[kUnit / 2]) { tile::select<kRow.n / kUnit>(fragment, unit, v); });
   }
 };
 

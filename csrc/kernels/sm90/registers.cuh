@@ -1,0 +1,158 @@
+// The mainloop whose a comes from registers (SourceOfA::registers, layout TT). wgmma reads operands
+// of 8 and of 32 bits K-major only; a lies MN-major in the stage and is turned on its way to the
+// fragments. Most of the products that come here are NN ones seen from the other side: a^T of that
+// product is the register operand, and `out` is column-major.
+//
+//   stage:  a: boxes of `inner` of m, a row of 128 bytes is one k | b: as in mainloop.cuh
+//
+// Of each 16 rows of a warp, wgmma's rows g and g + 8 are the rows 2 g and 2 g + 1 of the tile:
+// both turns get two neighbours of m at a time, and the epilogue is told so (kLaneRows).
+//
+// There are two sets of fragments, a k-block each. While the tensor cores work on one of them, the
+// group before has finished, its stage goes back, and its registers take the next block:
+//
+//   wgmma(even 0) | wait for odd -1, load odd 1 | wgmma(odd 1) | wait for even 0, load even 2 | ..
+#pragma once
+
+#include <cstdint>
+
+#include "catalog.h"
+#include "isa/instructions.h"
+#include "kernels/sm90/ring.cuh"
+#include "ptx/ldmatrix.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/shared.cuh"
+#include "ptx/wgmma_registers.cuh"
+#include "tile/fragment.cuh"
+#include "tile/pipeline.cuh"
+#include "tile/swizzle.cuh"
+
+namespace tcgemm::sm90 {
+
+// One instruction's fragment of a, 32 bytes of k deep, out of rows of 128 bytes. `base` is a
+// multiple of 1024: that of the box in which the warp's 16 rows lie; `first` is where they begin
+// in it.
+template <int kBits>
+struct Turn;
+
+// ldmatrix.trans turns pairs of bytes: a register holds two neighbours of m for two neighbours of
+// k. Two of them make four neighbours of k for m and for m + 1. Matrices of rows 4 tt and 4 tt + 1
+// would meet in half of the banks, so the lower half of a matrix takes the upper two of each four
+// rows, and lanes swap the registers that they combine.
+template <>
+struct Turn<8> {
+  static constexpr int kRows = 32;  // of k
+  std::uint32_t offset;
+  std::uint32_t select[2];  // bytes of the pair for m and for m + 1
+
+  __device__ explicit Turn(int first) {
+    const int lane = threadIdx.x % 32;
+    const int matrix = lane / 8, row = lane % 8;
+    const int k = 16 * (matrix / 2) + row / 2 * 4 + 2 * ((matrix ^ row / 4) & 1) + row % 2;
+    offset = tile::swizzle128(k, first / 16);
+    select[0] = lane % 4 < 2 ? 0x6420 : 0x2064;
+    select[1] = select[0] + 0x1111;
+  }
+
+  __device__ void load(std::uint32_t base, std::uint32_t (&a)[4]) const {
+    std::uint32_t raw[4];
+    ptx::ldmatrix_x4<true>(raw, base + offset);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) a[i] = __byte_perm(raw[i & 2], raw[(i & 2) + 1], select[i & 1]);
+  }
+};
+
+// Two neighbours of m are 8 bytes of a row. The lanes of a half-warp read rows t of k at four
+// places; where two of these would meet in the same banks, one takes row t + 4 first.
+template <>
+struct Turn<32> {
+  static constexpr int kRows = 8;
+  std::uint32_t offset;
+  bool swap;
+
+  __device__ explicit Turn(int first) {
+    const int lane = threadIdx.x % 32;
+    const int group = lane / 4;
+    swap = group & 2;
+    offset = tile::swizzle128(lane % 4 + 4 * swap, first / 4 + group / 2) + 8 * (group & 1);
+  }
+
+  __device__ void load(std::uint32_t base, std::uint32_t (&a)[4]) const {
+    constexpr std::uint32_t kFourRows = 4 * 128 | 4 << 4;  // the row's bit, and that of its swizzle
+    const uint2 x = ptx::load_shared_pair(base + offset);
+    const uint2 y = ptx::load_shared_pair(base + (offset ^ kFourRows));
+    a[0] = swap ? y.x : x.x;
+    a[1] = swap ? y.y : x.y;
+    a[2] = swap ? x.x : y.x;
+    a[3] = swap ? x.y : y.y;
+  }
+};
+
+template <Kernel kRow>
+struct RegistersMainloop {
+  static constexpr const isa::Instruction* kInstruction =
+      isa::find(isa::Family::wgmma, kRow.input, kRow.input_b, kRow.accumulator);
+  static_assert(kInstruction != nullptr && kRow.n % kInstruction->n_step == 0);
+  static_assert(kRow.source_of_a == SourceOfA::registers && kRow.layout == Layout::TT &&
+                kRow.m64_blocks == 1 && kRow.parts == 1 && !kRow.promotes() && !kRow.sparse);
+  static constexpr int kInner = Ring<kRow>::kInner;
+  static_assert(kRow.tile_m() % kInner == 0);
+  static constexpr int kSteps = kRow.tile_k() / kInstruction->k;
+  static constexpr ptx::WgmmaType kType = {kRow.n, kRow.input, kRow.input_b, kRow.accumulator,
+                                           kRow.layout};
+
+  using Position = tile::Position<kRow.stages>;
+  using Barriers = tile::Barriers<kRow.stages>;
+  using Register = tile::Register<kRow.accumulator>;
+  static constexpr int kRegisters = tile::registers<kRow.accumulator>(kRow.n);
+  using Accumulators = Register[kRow.m64_blocks][kRegisters];
+
+  // The products of all k-blocks into `accumulators`, which need no clearing.
+  __device__ static void multiply(std::uint32_t ring, const Barriers& barriers, Position& position,
+                                  int blocks, int warpgroup, Cluster cluster,
+                                  Accumulators& accumulators) {
+    const int row = warpgroup * 64 + threadIdx.x / 32 % 4 * 16;
+    const Turn<bits(kRow.input)> turn(row % kInner);
+    const std::uint32_t box = row / kInner * kInner * 128;
+
+    using Fragments = std::uint32_t[kSteps][4];
+    const auto load = [&](Fragments& a) {
+      ptx::mbarrier_wait(barriers.full(position.stage), position.parity);
+      const std::uint32_t base = ring + position.stage * kRow.stage_bytes() + box;
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) turn.load(base + step * turn.kRows * 128, a[step]);
+    };
+    const auto issue = [&](const Fragments& a, bool accumulate) {
+      const std::uint64_t b =
+          ptx::wgmma_descriptor(ring + position.stage * kRow.stage_bytes() + Ring<kRow>::kBytesA);
+      ptx::wgmma_fence();
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step)
+        ptx::wgmma<kType>(accumulators[0], a[step], b + step * ptx::kDescriptorStep<Major::K>,
+                          accumulate || step != 0);
+      ptx::wgmma_commit();
+    };
+
+    Fragments even, odd;
+    int previous = 0;
+    // Multiplies what `current` holds, and fills `next` under it.
+    const auto block_of = [&](Fragments& current, Fragments& next, int block) {
+      issue(current, block != 0);
+      ptx::wgmma_wait<1>();
+      if (block != 0) release(barriers, previous, cluster);
+      previous = position.stage;
+      position.advance();
+      if (block + 1 < blocks) load(next);
+    };
+    load(even);
+#pragma unroll 1
+    for (int block = 0; block < blocks; block += 2) {
+      block_of(even, odd, block);
+      if (block + 1 < blocks) block_of(odd, even, block + 1);
+    }
+    ptx::wgmma_wait<0>();
+    release(barriers, previous, cluster);
+  }
+};
+
+}  // namespace tcgemm::sm90

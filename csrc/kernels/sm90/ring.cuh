@@ -1,0 +1,110 @@
+// How the operands of a k-block get into a stage of the ring, by TMA. A stage holds 128 bytes of k
+// (`inner` elements, the widest swizzle) of every row:
+//
+//   K-major : 1 box, a row is one m (or n)                     rows = tile_m (tile_n)
+//   MN-major: boxes of `inner` of m (n), a row is one k        rows = `inner`: 16-bit types alone
+//
+//   stage:  a: tile_m rows of 128 bytes | b: tile_n rows of 128 bytes              (see
+//   ptx/wgmma.cuh)
+//
+// In a cluster of two, the blocks have neighbouring rows of a and the same columns of b. Each loads
+// half of b for both: half of the rows of a K-major tile, half of the k of an MN-major one.
+#pragma once
+
+#include <cstdint>
+
+#include "catalog.h"
+#include "core/params.h"
+#include "ptx/mbarrier.cuh"
+#include "ptx/shared.cuh"
+#include "ptx/tma.cuh"
+#include "tile/pipeline.cuh"
+
+namespace tcgemm::sm90 {
+
+struct Cluster {
+  std::uint32_t size, rank;
+};
+
+// Shared memory of a block:  ring | slabs of the epilogue | scales of each stage | barriers
+template <Kernel kRow>
+struct Block {
+  std::uint32_t ring;
+  char* slabs;
+  float* scales;
+  tile::Barriers<kRow.stages> barriers;
+
+  // Dynamic shared memory starts at any multiple of 16: the swizzle wants 1024.
+  __device__ explicit Block(char* shared) {
+    const std::uint32_t base = ptx::shared_address(shared);
+    ring = (base + 1023) & ~1023u;
+    constexpr int kRingBytes = kRow.stages * kRow.stage_bytes();
+    slabs = shared + (ring - base) + kRingBytes;
+    scales = reinterpret_cast<float*>(slabs + kRow.slab_bytes());
+    barriers.base = ring + kRingBytes + kRow.slab_bytes() + kRow.stages * kRow.scale_bytes();
+  }
+
+  __device__ std::uint32_t stage(int index) const { return ring + index * kRow.stage_bytes(); }
+  // tile_m scales of a, then tile_n of b.
+  __device__ float* scales_of(int stage) const {
+    return scales + stage * (kRow.scale_bytes() / int(sizeof(float)));
+  }
+};
+
+template <Kernel kRow>
+struct Ring {
+  static constexpr int kBytesA = kRow.tile_m() * 128;
+  static constexpr int kInner = kRow.tile_k();
+
+  // Both operands of k-block `block`, for rows from `row` and columns from `col` on.
+  __device__ static void load(const Sm90Params& params, std::uint32_t stage, std::uint32_t full,
+                              int row, int col, int batch, int block, Cluster cluster) {
+    const int k = block * kRow.tile_k();
+    const int batch_a = params.a_batched ? batch : 0;
+    const int batch_b = params.b_batched ? batch : 0;
+    ptx::mbarrier_arrive_expect(full, kRow.stage_bytes());
+    if constexpr (major_a(kRow.layout) == Major::K) {
+      ptx::tma_load(stage, &params.a, full, k, row, batch_a);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kRow.tile_m() / kInner; ++i)
+        ptx::tma_load(stage + i * kInner * 128, &params.a, full, row + i * kInner, k, batch_a);
+    }
+    const std::uint32_t stage_b = stage + kBytesA;
+    if constexpr (major_b(kRow.layout) == Major::K) {
+      const int rows = kRow.n / cluster.size, first = cluster.rank * rows;
+      load_b(params, stage_b + first * 128, full, k, col + first, batch_b, cluster);
+    } else {
+      const int rows = kInner / cluster.size, first = cluster.rank * rows;
+#pragma unroll
+      for (int i = 0; i < kRow.n / kInner; ++i)
+        load_b(params, stage_b + (i * kInner + first) * 128, full, col + i * kInner, k + first,
+               batch_b, cluster);
+    }
+  }
+
+ private:
+  __device__ static void load_b(const Sm90Params& params, std::uint32_t shared, std::uint32_t full,
+                                int inner, int outer, int batch, Cluster cluster) {
+    if (cluster.size == 1)
+      ptx::tma_load(shared, &params.b, full, inner, outer, batch);
+    else
+      ptx::tma_load_multicast(shared, &params.b, full, inner, outer, batch, 3);
+  }
+};
+
+// Stage `stage` goes back to the loaders of all blocks of the cluster. One warp speaks for its
+// warpgroup, whose wgmma reads for all; scales each warp reads for itself.
+template <Kernel kRow>
+struct Readers {
+  static constexpr int kThreads = kRow.block_scaled ? 32 : 128;
+  static constexpr int kArrivals = kRow.warpgroups * 128 / kThreads;
+
+  __device__ static void release(const Block<kRow>& shared, int stage, Cluster cluster) {
+    if constexpr (kRow.block_scaled) __syncwarp();
+    const int thread = threadIdx.x % kThreads;
+    if (thread < cluster.size) ptx::mbarrier_arrive_remote(shared.barriers.empty(stage), thread);
+  }
+};
+
+}  // namespace tcgemm::sm90

@@ -1,0 +1,118 @@
+// What quantised operands and results need around the epilogue: zero points, scales, the largest
+// value. The registers are those of tile/epilogue.cuh.
+#pragma once
+
+#include <cstdint>
+
+#include "core/params.h"
+#include "tile/epilogue.cuh"
+
+namespace tcgemm::tile {
+
+__device__ inline float multiplier(const Multiplier& scale, std::int64_t batch,
+                                   std::int64_t index) {
+  return scale.data[batch * scale.stride_batch + (index >> scale.shift) * scale.stride];
+}
+
+// v *= alpha * scale_a * scale_b. Rows and columns outside the matrix take the last one's scale, so
+// that nothing is read beyond it. kWhole: scale_b has a value a column, neighbours are read in
+// pairs, and reach past the matrix by whole words at most.
+template <bool kWhole, int kCount>
+__device__ inline void scale(const Epilogue& epilogue, const Window& window, float (&v)[kCount]) {
+  const Multiplier& scale_a = epilogue.scale_a;
+  const Multiplier& scale_b = epilogue.scale_b;
+  float rows[2] = {epilogue.alpha, epilogue.alpha};
+  if (scale_a.data != nullptr) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      rows[half] *= multiplier(scale_a, window.batch,
+                               window.row + min(window.lane_rows[half], window.rows - 1));
+  }
+  if (scale_b.data != nullptr && scale_b.stride == 0) {
+    const float all = multiplier(scale_b, window.batch, 0);
+    rows[0] *= all;
+    rows[1] *= all;
+  }
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) v[i] *= rows[i / 2 % 2];
+  if (scale_b.data == nullptr || scale_b.stride == 0) return;
+
+  const int col = threadIdx.x % 4 * 2;
+  if constexpr (kWhole) {
+    const float* first = scale_b.data + window.batch * scale_b.stride_batch + window.col + col;
+    float2 pairs[kCount / 4] = {};
+#pragma unroll
+    for (int j = 0; j < kCount / 4; ++j)
+      if (8 * j < window.cols) pairs[j] = *reinterpret_cast<const float2*>(first + 8 * j);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) v[i] *= i % 2 == 0 ? pairs[i / 4].x : pairs[i / 4].y;
+  } else {
+#pragma unroll 1
+    for (int j = 0; j < kCount / 4; ++j) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const std::int64_t at = window.col + min(8 * j + col + i, window.cols - 1);
+        const float factor = multiplier(scale_b, window.batch, at);
+        v[i] *= factor;
+        v[i + 2] *= factor;
+      }
+      rotate<4>(v);
+    }
+  }
+}
+
+// The lane's row or column `index` of a vector of s32, `limit` of which are left.
+__device__ inline std::int32_t load_s32(const Source& source, std::int64_t offset, int index,
+                                        int limit, std::int64_t stride) {
+  return static_cast<const std::int32_t*>(source.data)[offset + min(index, limit - 1) * stride];
+}
+
+// acc - zero_a[m] * sum_b[n] - zero_b[n] * sum_a[m] + k * zero_a[m] * zero_b[n], modulo 2^32.
+template <int kCount>
+__device__ inline void subtract_zero_points(const ZeroPoints& zeros, const Window& window,
+                                            std::int32_t (&v)[kCount]) {
+  const bool with_a = zeros.zero_a.data != nullptr, with_b = zeros.zero_b.data != nullptr;
+  std::int32_t zero_a[2] = {}, sum_a[2] = {};
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const auto row = [&](const Source& source) {
+      return load_s32(source, window.batch * source.stride_batch + window.row * source.stride_row,
+                      window.lane_rows[half], window.rows, source.stride_row);
+    };
+    if (with_a) zero_a[half] = row(zeros.zero_a);
+    if (with_b) sum_a[half] = row(zeros.sum_a);
+  }
+  int col = threadIdx.x % 4 * 2;
+#pragma unroll 1
+  for (int j = 0; j < kCount / 4; ++j, col += 8) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const auto column = [&](const Source& source) {
+        return load_s32(source, window.batch * source.stride_batch + window.col * source.stride_col,
+                        col + i, window.cols, source.stride_col);
+      };
+      const std::int32_t zero_b = with_b ? column(zeros.zero_b) : 0;
+      const std::int32_t sum_b = with_a ? column(zeros.sum_b) : 0;
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        v[2 * half + i] -= zero_a[half] * (sum_b - zeros.k * zero_b) + zero_b * sum_a[half];
+    }
+    rotate<4>(v);
+  }
+}
+
+// The largest |value| inside the matrix into *amax, whose bits order as integers; NaN is largest.
+template <int kCount>
+__device__ inline void find_amax(float* amax, const Window& window, const float (&v)[kCount]) {
+  const int col = threadIdx.x % 4 * 2;
+  std::uint32_t largest = 0;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const bool inside = window.holds(i / 2 % 2) && i / 4 * 8 + col + i % 2 < window.cols;
+    largest = max(largest, inside ? __float_as_uint(v[i]) & 0x7fffffffu : 0u);
+  }
+  largest = __reduce_max_sync(0xffffffffu, largest);
+  if (threadIdx.x % 32 == 0) atomicMax(reinterpret_cast<unsigned*>(amax), largest);
+}
+
+}  // namespace tcgemm::tile
