@@ -3,9 +3,9 @@
     csrc/{ops,plan,cpu,launch,kernels}/  --ninja-->  tcgemm/libtcgemm.so      no Python, any torch
     csrc/python + csrc/plan              --ninja-->  tcgemm/_catalog.*.so     pybind11, optional
 
-Why not torch's CUDAExtension: it has no flags per file (wgmma code exists for sm_90a alone, all
-else is also built for sm_80), it links Python, and it wants a GPU or an architecture list. The
-ninja file follows headers (-MD) and flags, so that only what changed is compiled again.
+Why not torch's CUDAExtension: it has no flags per file (wgmma code exists for sm_90a alone, fp8 for
+sm_89 and later, all else also for sm_80), it links Python, and it wants a GPU or an architecture
+list. The ninja file follows headers (-MD) and flags, so that only what changed is compiled again.
 
 README.md, "Build options", lists the environment variables that are read here.
 """
@@ -134,14 +134,13 @@ def cxx_command(config: Config, source: str) -> list[str]:
 
 
 def nvcc_command(config: Config, source: str) -> list[str]:
-    """nvcc for one file. Where 9.0a is not asked for, the files of sm90/ hold no kernel."""
+    """nvcc for one file, with the architectures that it has code for."""
     toolkit = config.toolkit
     command = [str(toolkit.nvcc), *NVCC_FLAGS]
     command += ["-ccbin", shlex.split(config.cxx)[0], *macros(config), "-Icsrc"]
     if tuple(int(part) for part in toolkit.version.split(".")[:2]) >= (12, 8):
         command.append("-compress-mode=size")
-    sm90 = source.startswith("csrc/kernels/sm90/")
-    arches = ("9.0a",) if sm90 else config.arches
+    arches = toolchain.file_arches(source, config.arches)
     return command + [toolchain.gencode(arch) for arch in arches]
 
 

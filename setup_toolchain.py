@@ -17,7 +17,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-DEFAULT_ARCHES = "8.0+PTX;9.0a"
+DEFAULT_ARCHES = "8.0+PTX;8.9;9.0a"
 PIP_TOOLKIT = '"cuda-toolkit[nvcc,crt,nvvm,cccl,cudart]"'
 SPILL_LIMIT = 64  # bytes a kernel; more than that costs more than the registers gain
 # ptxas's "Potential Performance Loss": setmaxnreg ignored (7504, 7505, 7508), wgmma serialised.
@@ -166,7 +166,10 @@ def choose_cuda(
 
 
 def parse_arches(text: str) -> list[str]:
-    """ "8.0+PTX;9.0a" -> ["8.0", "8.0+PTX", "9.0a"]; "8.0@9.0" is 8.0's code, assembled for 9.0."""
+    """ "8.0+PTX;9.0a" -> ["8.0", "8.0+PTX", "9.0a"]; "8.0@9.0" is 8.0's code, assembled for 9.0.
+
+    csrc/core/code.h reads the same words: it says which GPU runs what.
+    """
     arches: list[str] = []
     for entry in re.split(r"[;,\s]+", text.strip()):
         found = re.fullmatch(r"(\d+)\.(\d)([af]?)(\+PTX|@\d+\.\d[af]?)?", entry)
@@ -186,6 +189,27 @@ def parse_arches(text: str) -> list[str]:
     # Every GPU of compute capability 9.0 runs 9.0a's code, and wgmma exists nowhere else.
     arches = ["9.0a" if arch == "9.0" else arch for arch in arches]
     return list(dict.fromkeys(arches))
+
+
+def capability(arch: str) -> int:
+    """Whose instructions an entry of parse_arches uses: "8.9@9.0" -> 89."""
+    return int(re.sub(r"\D", "", re.split(r"[@+]", arch)[0]))
+
+
+def file_arches(source: str, arches: tuple[str, ...]) -> tuple[str, ...]:
+    """The entries that one file is compiled for, never none.
+
+    A file whose instructions an architecture lacks is not compiled for it; where the list names
+    none that has them the file holds no kernel, and what it is compiled for does not matter.
+    """
+    if source.startswith("csrc/kernels/sm90/"):
+        return ("9.0a",)
+    if source == "csrc/kernels/sm80/fp8.cu":
+        return tuple(arch for arch in arches if capability(arch) >= 89) or ("8.9",)
+    if source.startswith("csrc/kernels/sm80/") and "8.0" in arches:
+        # fp8 is all that 8.9 brings to mma.sync, and its GPUs run 8.0's code.
+        return tuple(arch for arch in arches if arch != "8.9")
+    return arches
 
 
 def gencode(arch: str) -> str:

@@ -196,6 +196,8 @@ def test_forced_cuda_build_without_nvcc_says_why():
         ("8.0 9.0a", ["8.0", "9.0a"]),
         ("8.0;8.0+PTX", ["8.0", "8.0+PTX"]),
         ("8.0@9.0", ["8.0@9.0"]),
+        ("8.9@9.0", ["8.9@9.0"]),
+        (toolchain.DEFAULT_ARCHES, ["8.0", "8.0+PTX", "8.9", "9.0a"]),
         ("8.6 9.0 10.0+PTX", ["8.6", "9.0a", "10.0", "10.0+PTX"]),
     ],
 )
@@ -218,7 +220,34 @@ def test_gencode():
     assert toolchain.gencode("8.0") == "-gencode=arch=compute_80,code=sm_80"
     assert toolchain.gencode("8.0+PTX") == "-gencode=arch=compute_80,code=compute_80"
     assert toolchain.gencode("8.0@9.0") == "-gencode=arch=compute_80,code=sm_90"
+    assert toolchain.gencode("8.9@9.0") == "-gencode=arch=compute_89,code=sm_90"
     assert toolchain.gencode("9.0a") == "-gencode=arch=compute_90a,code=sm_90a"
+
+
+@pytest.mark.parametrize(
+    ("text", "sm80", "fp8", "prepare"),
+    [
+        (
+            toolchain.DEFAULT_ARCHES,
+            ("8.0", "8.0+PTX", "9.0a"),
+            ("8.9", "9.0a"),
+            ("8.0", "8.0+PTX", "8.9", "9.0a"),
+        ),
+        ("8.9@9.0", ("8.9@9.0",), ("8.9@9.0",), ("8.9@9.0",)),
+        ("8.0@9.0", ("8.0@9.0",), ("8.9",), ("8.0@9.0",)),
+        ("8.6 8.9", ("8.6", "8.9"), ("8.9",), ("8.6", "8.9")),
+    ],
+)
+def test_a_file_is_compiled_for_what_has_its_instructions(text, sm80, fp8, prepare):
+    arches = tuple(toolchain.parse_arches(text))
+
+    def of(source: str) -> tuple[str, ...]:
+        return toolchain.file_arches(f"csrc/kernels/{source}", arches)
+
+    assert of("sm80/f16.cu") == of("sm80/int8.cu") == sm80
+    assert of("sm80/fp8.cu") == fp8
+    assert of("prepare/prepare.cu") == prepare
+    assert of("sm90/fp8.cu") == of("sm90/f64.cu") == ("9.0a",)
 
 
 # What ptxas said.
