@@ -108,6 +108,7 @@ struct Problem {
   std::optional<Matrix> zero_b;     // s32, 1 x n
   std::optional<Matrix> scale_out;  // f32, one value
   std::optional<Matrix> amax;       // f32, one value, written
+  bool amax_continues = false;      // it holds that of other products, which count as well
 
   bool empty() const { return batch == 0 || m == 0 || n == 0; }
   // Does anything besides alpha and scales come between the accumulator and the rounding?
