@@ -21,13 +21,16 @@ const void* sm80_tf32(int row);
 const void* sm80_fp8(int row);
 const void* sm80_int8(int row);
 
-// rows x k with any strides -> K-major with a pitch (PrepareParams), converted on the way.
-const void* prepare();
+// The passes around products. Params go by value, grids are one-dimensional, nothing dynamic is
+// shared. Each walks its work with the stride of the grid, so any number of blocks is right, waits
+// for its prerequisites itself and lets its dependents start early (ptx/dependent.cuh).
+
+// rows x k with any strides -> K-major with a pitch (PrepareParams), converted on the way. Both
+// copies of a launch have elements of the same size, and are converted or not together.
+const void* prepare(const PrepareParams& params);
 
 inline constexpr int kPrepareThreads = 256;
 
-// Blocks for a prepare pass: it walks its tiles with the stride of the grid, so any number is
-// right.
 int prepare_blocks(const PrepareParams& params);
 
 // Sums along k of s8 or u8 (SumParams).
@@ -38,9 +41,9 @@ inline constexpr int kSumThreads = 256;
 int sum_blocks(const SumParams& params);
 
 // Values and scales (QuantizeParams). "tensor" alone needs the pass before, which finds its largest
-// value; the others find it as they go.
-const void* quantize_amax();
-const void* quantize(Granularity granularity);
+// value; the others find it as they go. Only that pass, and "tensor" after it, touch params.amax.
+const void* quantize_amax(const QuantizeParams& params);
+const void* quantize(const QuantizeParams& params, Granularity granularity);
 
 inline constexpr int kQuantizeThreads = 256;
 
