@@ -5,7 +5,8 @@
 //
 // amax = largest |x| of the finite elements of a group; scale = max(amax / limit, 2^-126), and 1
 // for a group without any or of zeros; value = x / scale, rounded to nearest even and saturated.
-// Both divisions are IEEE's, in f32. NaN stays NaN in fp8 and becomes 0 in s8; Inf saturates.
+// Both divisions are IEEE's, in f32. NaN stays NaN in fp8 and becomes 0 in s8; Inf becomes the
+// limit with its sign: -127, never -128.
 #pragma once
 
 #include <cstdint>
