@@ -15,21 +15,22 @@ struct Type {
 };
 
 const struct {
-  Type float_types[4] = {{aoti_torch_dtype_float16(), "torch.float16"},
+  Type known[kDTypes] = {{aoti_torch_dtype_float16(), "torch.float16"},
                          {aoti_torch_dtype_bfloat16(), "torch.bfloat16"},
                          {aoti_torch_dtype_float32(), "torch.float32"},
-                         {aoti_torch_dtype_float64(), "torch.float64"}};
-  Type others[15] = {{aoti_torch_dtype_float8_e4m3fn(), "torch.float8_e4m3fn"},
-                     {aoti_torch_dtype_float8_e5m2(), "torch.float8_e5m2"},
-                     {aoti_torch_dtype_float8_e4m3fnuz(), "torch.float8_e4m3fnuz"},
+                         {aoti_torch_dtype_float64(), "torch.float64"},
+                         {-1, "tf32"},  // of no tensor: what float32 is rounded to
+                         {aoti_torch_dtype_float8_e4m3fn(), "torch.float8_e4m3fn"},
+                         {aoti_torch_dtype_float8_e5m2(), "torch.float8_e5m2"},
+                         {aoti_torch_dtype_int8(), "torch.int8"},
+                         {aoti_torch_dtype_uint8(), "torch.uint8"},
+                         {aoti_torch_dtype_int32(), "torch.int32"}};
+  Type others[10] = {{aoti_torch_dtype_float8_e4m3fnuz(), "torch.float8_e4m3fnuz"},
                      {aoti_torch_dtype_float8_e5m2fnuz(), "torch.float8_e5m2fnuz"},
-                     {aoti_torch_dtype_uint8(), "torch.uint8"},
                      {aoti_torch_dtype_uint16(), "torch.uint16"},
                      {aoti_torch_dtype_uint32(), "torch.uint32"},
                      {aoti_torch_dtype_uint64(), "torch.uint64"},
-                     {aoti_torch_dtype_int8(), "torch.int8"},
                      {aoti_torch_dtype_int16(), "torch.int16"},
-                     {aoti_torch_dtype_int32(), "torch.int32"},
                      {aoti_torch_dtype_int64(), "torch.int64"},
                      {aoti_torch_dtype_bool(), "torch.bool"},
                      {aoti_torch_dtype_complex64(), "torch.complex64"},
@@ -40,9 +41,9 @@ const struct {
   std::int32_t meta = aoti_torch_device_type_meta();
 } kTorch;
 
-// The rows of float_types stand in the order of the first DTypes.
-static_assert(int(DType::f16) == 0 && int(DType::bf16) == 1 && int(DType::f32) == 2 &&
-              int(DType::f64) == 3);
+// The rows of `known` stand in the order of the enumerators.
+static_assert(int(DType::f16) == 0 && int(DType::f64) == 3 && int(DType::e4m3) == 5 &&
+              int(DType::s8) == 7 && int(DType::s32) == kDTypes - 1);
 
 void must(AOTITorchError error, const char* call) {
   if (error != 0) fail("tcgemm: torch's ", call, " failed; its message stands on stderr.");
@@ -59,6 +60,12 @@ const char* layout_name(std::int32_t layout) {
 }
 
 }  // namespace
+
+std::int64_t View::elements() const {
+  std::int64_t product = 1;
+  for (std::int64_t d = 0; d < dims; ++d) product *= sizes[d];
+  return product;
+}
 
 View read(const char* op, const char* name, const Handle& tensor, bool written) {
   View view;
@@ -110,24 +117,24 @@ bool is_cpu(const View& view) { return view.device_type == kTorch.cpu; }
 bool is_cuda(const View& view) { return view.device_type == kTorch.cuda; }
 bool is_meta(const View& view) { return view.device_type == kTorch.meta; }
 
-std::int32_t type_of(DType dtype) { return kTorch.float_types[static_cast<int>(dtype)].number; }
+std::int32_t type_of(DType dtype) { return kTorch.known[static_cast<int>(dtype)].number; }
 
 bool dtype_of(std::int32_t type, DType& dtype) {
-  for (int i = 0; i < 4; ++i) {
-    if (kTorch.float_types[i].number != type) continue;
+  for (int i = 0; i < kDTypes; ++i) {
+    if (kTorch.known[i].number != type) continue;
     dtype = static_cast<DType>(i);
     return true;
   }
   return false;
 }
 
-std::string type_name(DType dtype) { return kTorch.float_types[static_cast<int>(dtype)].name; }
+const char* type_name(DType dtype) { return kTorch.known[static_cast<int>(dtype)].name; }
 
 std::string type_name(std::int32_t type) {
-  for (const Type& known : kTorch.float_types)
+  for (const Type& known : kTorch.known)
     if (known.number == type) return known.name;
-  for (const Type& known : kTorch.others)
-    if (known.number == type) return known.name;
+  for (const Type& other : kTorch.others)
+    if (other.number == type) return other.name;
   return "of torch's dtype number " + std::to_string(type);
 }
 
@@ -167,5 +174,13 @@ void* data(const Handle& tensor) {
   must(torch_get_mutable_data_ptr(tensor.get(), &pointer), "get_mutable_data_ptr");
   return pointer;
 }
+
+Handle contiguous_copy(const char* what, const Handle& tensor, const View& view) {
+  Handle copy = allocate(what, view.shape(), view.type, view);
+  must(aoti_torch_copy_(copy.get(), tensor.get(), 0), "copy_");
+  return copy;
+}
+
+void zero(const Handle& tensor) { must(aoti_torch_zero_(tensor.get()), "zero_"); }
 
 }  // namespace tcgemm::ops

@@ -30,13 +30,14 @@ struct View {
   std::int64_t dims = 0;
   std::int32_t type = -1;         // torch's number of the dtype
   DType dtype = DType::f32;       // that dtype, where `known`
-  bool known = false;             // a dtype that some operand of a product may have
+  bool known = false;             // a dtype that the library reads or writes
   std::int32_t device_type = -1;  // torch's number of the device type
   std::int32_t device_index = -1;
   std::uintptr_t address = 0;
 
   explicit operator bool() const { return sizes != nullptr; }
   Shape shape() const { return {sizes, dims}; }
+  std::int64_t elements() const;
   bool same_device(const View& other) const {
     return device_type == other.device_type && device_index == other.device_index;
   }
@@ -53,7 +54,7 @@ bool is_meta(const View& view);
 std::int32_t type_of(DType dtype);  // torch's number
 bool dtype_of(std::int32_t type, DType& dtype);
 std::string type_name(std::int32_t type);  // "torch.float16"
-std::string type_name(DType dtype);
+const char* type_name(DType dtype);
 std::string device_name(const View& view);  // "cuda:0"
 
 void contiguous_strides(Shape shape, std::int64_t* strides);
@@ -61,5 +62,10 @@ void contiguous_strides(Shape shape, std::int64_t* strides);
 // A new contiguous tensor on the device of `like`. Throws a sentence when memory is short.
 Handle allocate(const char* what, Shape shape, std::int32_t type, const View& like);
 void* data(const Handle& tensor);
+
+// The same values in a new contiguous tensor, for what no strides of a Problem can describe.
+Handle contiguous_copy(const char* what, const Handle& tensor, const View& view);
+// Zeroes a tensor, on the current stream where it is on a GPU.
+void zero(const Handle& tensor);
 
 }  // namespace tcgemm::ops
