@@ -13,6 +13,12 @@ class Stack {
  public:
   explicit Stack(std::uint64_t* words) : next_(words) {}
 
+  // Reads the next one into each, in their order.
+  template <class... Tensors>
+  void optional_tensors(Tensors&... tensors) {
+    ((tensors = optional_tensor()), ...);
+  }
+
   Handle tensor() { return Handle(reinterpret_cast<AtenTensorHandle>(*next_++)); }
   double number() { return std::bit_cast<double>(*next_++); }
 
@@ -27,9 +33,17 @@ class Stack {
     return static_cast<std::int32_t>(word);
   }
 
+  std::int32_t dtype() { return static_cast<std::int32_t>(*next_++); }
+  std::string text() { return owned_text(*next_++); }
+
   std::optional<std::string> optional_text() {
     std::uint64_t word = 0;
     if (!optional(word)) return std::nullopt;
+    return owned_text(word);
+  }
+
+ private:
+  static std::string owned_text(std::uint64_t word) {
     const auto handle = reinterpret_cast<StringHandle>(word);
     const char* text = "";
     std::size_t length = 0;
@@ -40,7 +54,6 @@ class Stack {
     return copy;
   }
 
- private:
   bool optional(std::uint64_t& word) {
     const std::unique_ptr<std::uint64_t> box(reinterpret_cast<std::uint64_t*>(*next_++));
     if (box) word = *box;
@@ -53,31 +66,44 @@ class Stack {
 }  // namespace
 
 Arguments take(Op op, bool out, std::uint64_t* words) {
+  const bool scaled = op == Op::scaled || op == Op::scaled_amax;
+  const bool question = op == Op::layout || op == Op::explain;
   Stack stack(words);
-  Arguments arguments;
-  if (op == Op::addmm) arguments.c = stack.tensor();
-  arguments.a = stack.tensor();
-  arguments.b = stack.tensor();
-  if (op == Op::gemm) arguments.c = stack.optional_tensor();
-  arguments.bias = stack.optional_tensor();
-  arguments.residual = stack.optional_tensor();
+  Arguments given;
+  if (op == Op::addmm) given.c = stack.tensor();
+  given.a = stack.tensor();
+  given.b = stack.tensor();
+  if (scaled) stack.optional_tensors(given.scale_a, given.scale_b);
+  if (scaled || op == Op::gemm) given.c = stack.optional_tensor();
+  stack.optional_tensors(given.bias, given.residual);
+  if (scaled) stack.optional_tensors(given.zero_a, given.zero_b, given.scale_out);
+  if (question) stack.optional_tensors(given.scale_a, given.scale_b);
   if (op == Op::addmm) {
-    arguments.beta = stack.number();
-    arguments.alpha = stack.number();
+    given.beta = stack.number();
+    given.alpha = stack.number();
   }
-  arguments.activation = stack.optional_text();
-  if (op != Op::addmm) arguments.alpha = stack.number();
-  if (op == Op::gemm) arguments.beta = stack.number();
-  arguments.out_dtype = stack.optional_dtype();
-  arguments.acc_dtype = stack.optional_dtype();
-  if (op == Op::layout || op == Op::explain) {
-    arguments.out = stack.optional_tensor();
-    arguments.device = stack.optional_text();
+  given.activation = stack.optional_text();
+  if (op != Op::addmm) given.alpha = stack.number();
+  if (scaled || op == Op::gemm) given.beta = stack.number();
+  given.out_dtype = stack.optional_dtype();
+  given.acc_dtype = stack.optional_dtype();
+  given.precision = stack.optional_text();
+  if (question) {
+    given.out = stack.optional_tensor();
+    given.device = stack.optional_text();
   }
-  if (op == Op::gemm || op == Op::layout || op == Op::explain)
-    arguments.kernel = stack.optional_text();
-  if (out) arguments.out = stack.tensor();
-  return arguments;
+  if (question || scaled || op == Op::gemm) given.kernel = stack.optional_text();
+  if (out) given.out = stack.tensor();
+  return given;
+}
+
+QuantizeArguments take_quantize(std::uint64_t* words) {
+  Stack stack(words);
+  QuantizeArguments given;
+  given.x = stack.tensor();
+  given.dtype = stack.dtype();
+  given.granularity = stack.text();
+  return given;
 }
 
 std::uint64_t give(const std::string& text) {

@@ -14,11 +14,22 @@
 namespace tcgemm::ops {
 
 // What the caller asked for: it decides the shapes that are welcome and the words of the errors.
-enum class Op : std::uint8_t { mm, bmm, matmul, addmm, linear, gemm, layout, explain };
+enum class Op : std::uint8_t {
+  mm,
+  bmm,
+  matmul,
+  addmm,
+  linear,
+  gemm,
+  scaled,
+  scaled_amax,
+  layout,
+  explain
+};
 
 struct Arguments {
-  Handle a, b, c, bias, residual, out;
-  std::optional<std::string> activation, kernel, device;
+  Handle a, b, c, bias, residual, scale_a, scale_b, zero_a, zero_b, scale_out, out;
+  std::optional<std::string> activation, precision, kernel, device;
   std::optional<std::int32_t> out_dtype, acc_dtype;  // torch's numbers
   double alpha = 1.0;
   double beta = 1.0;
@@ -26,6 +37,15 @@ struct Arguments {
 
 // `out`: the overload that writes into a tensor of the caller's. The order is that of library.cpp.
 Arguments take(Op op, bool out, std::uint64_t* stack);
+
+// The arguments of quantize.
+struct QuantizeArguments {
+  Handle x;
+  std::int32_t dtype = -1;  // torch's number
+  std::string granularity;
+};
+
+QuantizeArguments take_quantize(std::uint64_t* stack);
 
 // The word that returns a text. (torch 2.11 leaks its own copy on the way to Python; it is the
 // price of an answer for people, and no product returns one.)

@@ -2,7 +2,8 @@
 //
 //   dimensions, innermost first:   rows | batch -1 | batch -2 | ...
 //   two neighbours merge when, for every operand, outer stride == inner size * inner stride
-//   rows take up batch dimensions that b does not have:  (..., M, K) @ (K, N) is one tall product
+//   rows take up batch dimensions that b, with its scales and zero points, does not have:
+//   (..., M, K) @ (K, N) is one tall product
 #include "ops/batch.h"
 
 #include <algorithm>
@@ -19,12 +20,16 @@ std::int64_t batch_stride(const Operand& operand, std::int64_t d, std::int64_t b
   return operand.view.strides[at];
 }
 
-bool merge(Loop& inner, const Loop& outer) {
+// `shift`: a value of scale_a serves 1 << shift of inner.
+bool merge(Loop& inner, const Loop& outer, int shift = 0) {
   // Extents and counts stay within the 32 bits that the kernels give them.
   if (inner.size > kLargestExtent / outer.size) return false;
+  if (inner.size % (1 << shift) != 0) return false;
   const bool one = inner.size == 1;
-  for (int slot = 0; slot < kSlots && !one; ++slot)
-    if (outer.stride[slot] != inner.size * inner.stride[slot]) return false;
+  for (int slot = 0; slot < kSlots && !one; ++slot) {
+    const std::int64_t steps = slot == ScaleA ? inner.size >> shift : inner.size;
+    if (outer.stride[slot] != steps * inner.stride[slot]) return false;
+  }
   if (one) std::copy_n(outer.stride, int(kSlots), inner.stride);
   inner.size *= outer.size;
   return true;
@@ -39,6 +44,11 @@ void neutral_strides(Matrix& matrix, std::int64_t rows, std::int64_t cols) {
   if (rows == 1) matrix.stride_row = matrix.stride_col == 1 ? pitch(cols) : 1;
 }
 
+// Rows go on from matrix to matrix of a batch only where nothing on b's side changes.
+bool same_b(const Loop& outer) {
+  return outer.stride[B] == 0 && outer.stride[ScaleB] == 0 && outer.stride[ZeroB] == 0;
+}
+
 Matrix matrix_of(const Operand& operand, const Loop& rows, const Loop& batch, Slot slot) {
   Matrix matrix;
   matrix.address = operand.view.address;
@@ -49,11 +59,19 @@ Matrix matrix_of(const Operand& operand, const Loop& rows, const Loop& batch, Sl
   return matrix;
 }
 
+Scale scale_of(const Geometry& g, const Loop& rows, const Loop& batch, Slot slot) {
+  const Operand& operand = g.operand[slot];
+  Scale scale{matrix_of(operand, rows, batch, slot), operand.shift_row, operand.shift_col};
+  // Along k, and not along the rows of the result.
+  if (slot == ScaleB) scale.values.stride_row = operand.stride_row;
+  return scale;
+}
+
 }  // namespace
 
 void collapse(const Geometry& g, double alpha, double beta, Products& products) {
   Loop rows{g.m, {}};
-  for (const Slot slot : {A, C, Bias, Residual, Out}) {
+  for (const Slot slot : {A, C, Bias, Residual, ScaleA, ZeroA, Out}) {
     const Operand& operand = g.operand[slot];
     rows.stride[slot] = operand.rows == 1 ? 0 : operand.stride_row;
   }
@@ -64,7 +82,8 @@ void collapse(const Geometry& g, double alpha, double beta, Products& products) 
     Loop outer{g.batch[d], {}};
     for (int slot = 0; slot < kSlots; ++slot)
       outer.stride[slot] = batch_stride(g.operand[slot], d, g.batch_dims);
-    if (products.loops == 0 && outer.stride[B] == 0 && merge(rows, outer)) continue;
+    if (products.loops == 0 && same_b(outer) && merge(rows, outer, g.operand[ScaleA].shift_row))
+      continue;
     if (products.loops > 0 && merge(products.loop[products.loops - 1], outer)) continue;
     products.loop[products.loops++] = outer;
   }
@@ -93,10 +112,21 @@ void collapse(const Geometry& g, double alpha, double beta, Products& products) 
   neutral_strides(p.a, p.m, p.k);
   neutral_strides(p.b, p.k, p.n);
   neutral_strides(p.out, p.m, p.n);
-  if (g.operand[C].view && beta != 0) p.c = matrix_of(g.operand[C], rows, batch, C);
-  if (g.operand[Bias].view) p.bias = matrix_of(g.operand[Bias], rows, batch, Bias);
-  if (g.operand[Residual].view) p.residual = matrix_of(g.operand[Residual], rows, batch, Residual);
+  const auto option = [&](std::optional<Matrix>& matrix, Slot slot) {
+    if (g.operand[slot].view) matrix = matrix_of(g.operand[slot], rows, batch, slot);
+  };
+  if (beta != 0) option(p.c, C);
+  option(p.bias, Bias);
+  option(p.residual, Residual);
+  option(p.zero_a, ZeroA);
+  option(p.zero_b, ZeroB);
+  option(p.scale_out, ScaleOut);
+  if (g.operand[ScaleA].view) p.scale_a = scale_of(g, rows, batch, ScaleA);
+  if (g.operand[ScaleB].view) p.scale_b = scale_of(g, rows, batch, ScaleB);
+  p.input_a = g.input_a;
+  p.input_b = g.input_b;
   p.accumulator = g.accumulator;
+  p.promote = g.promote;
   p.activation = g.activation;
   p.alpha = alpha;
   p.beta = beta;

@@ -36,6 +36,11 @@ inline void matrices(Problem& problem, Matrix* (&found)[kSlots]) {
   found[C] = problem.c ? &*problem.c : nullptr;
   found[Bias] = problem.bias ? &*problem.bias : nullptr;
   found[Residual] = problem.residual ? &*problem.residual : nullptr;
+  found[ScaleA] = problem.scale_a ? &problem.scale_a->values : nullptr;
+  found[ScaleB] = problem.scale_b ? &problem.scale_b->values : nullptr;
+  found[ZeroA] = problem.zero_a ? &*problem.zero_a : nullptr;
+  found[ZeroB] = problem.zero_b ? &*problem.zero_b : nullptr;
+  found[ScaleOut] = problem.scale_out ? &*problem.scale_out : nullptr;
   found[Out] = &problem.out;
 }
 
@@ -57,6 +62,7 @@ void for_each(const Products& products, Run run) {
         if (matrix[slot])
           matrix[slot]->address += at * products.loop[i].stride[slot] * bytes(matrix[slot]->dtype);
     }
+    problem.amax_continues = index > 0;
     run(problem);
   }
 }

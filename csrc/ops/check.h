@@ -5,6 +5,7 @@
 //
 //   out[batch..., m, n] = activation(alpha * (a[batch..., m, k] @ b[batch..., k, n]) + ...) + ...
 //
+// (core/problem.h has all of it)
 // in which a 1-D operand of matmul or linear has a row or a column that the result does not show.
 #pragma once
 
@@ -20,7 +21,20 @@ namespace tcgemm::ops {
 // Who will compute it. `plan`: nobody, the question is what a GPU would do (explain, check_layout).
 enum class Target : std::uint8_t { cpu, cuda, plan };
 
-enum Slot : int { A, B, C, Bias, Residual, Out, kSlots };
+enum Slot : int {
+  A,
+  B,
+  C,
+  Bias,
+  Residual,
+  ScaleA,
+  ScaleB,
+  ZeroA,
+  ZeroB,
+  ScaleOut,
+  Out,  // after all that is read
+  kSlots
+};
 
 // A tensor as the product sees it. Dimensions before the matrix are batch dimensions; a row or
 // column that the tensor does not have is one of size 1.
@@ -29,6 +43,7 @@ struct Operand {
   std::int64_t batch_dims = 0;
   std::int64_t rows = 1, cols = 1;
   std::int64_t stride_row = 0, stride_col = 0;
+  int shift_row = 0, shift_col = 0;  // of scales: a value serves 1 << shift rows, columns
 };
 
 struct Geometry {
@@ -40,7 +55,9 @@ struct Geometry {
   std::int64_t dims = 0;                      // of the result
   std::int64_t sizes[kMaxDims];
   DType out_dtype = DType::f32;
+  DType input_a = DType::f32, input_b = DType::f32;  // as in Problem
   DType accumulator = DType::f32;
+  bool promote = false;
   Activation activation = Activation::none;
 
   Shape shape() const { return {sizes, dims}; }
@@ -54,11 +71,13 @@ const char* name(Op op);
 // and how to mend it.
 void check(Op op, const Arguments& arguments, Target target, Geometry& geometry);
 
-// The parts of it, in the order in which they run.
+// The parts of it, in the order in which they run. check_scales also fills in their strides: 0
+// along what one value serves.
 void read_tensors(Op op, const Arguments& arguments, Geometry& geometry);
 void check_types(Op op, const Arguments& arguments, Target target, Geometry& geometry);
 void check_product(Op op, Geometry& geometry, Target target);
 void check_epilogue(Op op, Geometry& geometry);
+void check_scales(Op op, Geometry& geometry);
 void check_out(Op op, Geometry& geometry);
 
 // Fills in rows, columns and batch dimensions of a tensor that lies as the result does.

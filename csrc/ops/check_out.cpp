@@ -22,7 +22,7 @@ void check_out(Op op, Geometry& g) {
          " holds some element more than once; pass an out whose elements do not overlap, "
          "for example a new tensor from torch.empty.");
   if (is_meta(out)) return;  // no memory to share
-  for (const Slot slot : {A, B, C, Bias, Residual}) {
+  for (int slot = 0; slot < Out; ++slot) {
     const View& input = g.operand[slot].view;
     if (input && share_memory(out, input))
       fail(name(op), ": out shares memory with ", input.name,
