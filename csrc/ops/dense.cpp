@@ -3,22 +3,30 @@
 
 namespace tcgemm::ops {
 
-Handle dense(Op op, const Arguments& arguments, Target target, Run run) {
+Results dense(Op op, const Arguments& arguments, Target target, Run run) {
   Geometry geometry;
   check(op, arguments, target, geometry);
-  Handle result;
+  Results results;
   if (!arguments.out) {
-    result = allocate("the result", geometry.shape(), type_of(geometry.out_dtype),
-                      geometry.operand[A].view);
+    results.out = allocate("the result", geometry.shape(), type_of(geometry.out_dtype),
+                           geometry.operand[A].view);
     Operand& out = geometry.operand[Out];
-    out.view = read(name(op), "out", result, true);
+    out.view = read(name(op), "out", results.out, true);
     place(out, geometry.shows_rows, geometry.shows_cols);
   }
-  if (geometry.empty()) return result;
+  if (op == Op::scaled_amax)
+    results.amax = allocate("amax", {nullptr, 0}, type_of(DType::f32), geometry.operand[A].view);
+  if (geometry.empty()) {
+    if (results.amax) zero(results.amax);
+    return results;
+  }
   Products products;
   collapse(geometry, arguments.alpha, arguments.beta, products);
+  if (results.amax)
+    products.problem.amax =
+        Matrix{reinterpret_cast<std::uintptr_t>(data(results.amax)), DType::f32};
   run(products, geometry, arguments);
-  return result;
+  return results;
 }
 
 }  // namespace tcgemm::ops

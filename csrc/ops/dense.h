@@ -15,17 +15,23 @@ namespace tcgemm::ops {
 using Run = void (*)(const Products& products, const Geometry& geometry,
                      const Arguments& arguments);
 
-// The result, or null where the caller gave `out`.
-Handle dense(Op op, const Arguments& arguments, Target target, Run run);
+struct Results {
+  Handle out;   // null where the caller gave one
+  Handle amax;  // of scaled_mm_amax: f32, without dimensions
+};
+
+Results dense(Op op, const Arguments& arguments, Target target, Run run);
 
 // What a backend does for one call.
-using Product = Handle (*)(Op op, const Arguments& arguments);
+using Product = Results (*)(Op op, const Arguments& arguments);
 
 // A kernel in the dispatcher's calling convention.
 template <Op op, bool out, Product product>
 void product_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
-  Handle result = product(op, take(op, out, stack));
-  if constexpr (!out) stack[0] = reinterpret_cast<std::uint64_t>(result.release());
+  Results results = product(op, take(op, out, stack));
+  if constexpr (!out) stack[0] = reinterpret_cast<std::uint64_t>(results.out.release());
+  if constexpr (op == Op::scaled_amax)
+    stack[1] = reinterpret_cast<std::uint64_t>(results.amax.release());
 }
 
 template <Product product>
@@ -42,6 +48,9 @@ void register_dense(torch::stable::detail::StableLibrary& library) {
   library.impl("linear.out", product_kernel<Op::linear, true, product>);
   library.impl("_gemm", product_kernel<Op::gemm, false, product>);
   library.impl("_gemm.out", product_kernel<Op::gemm, true, product>);
+  library.impl("scaled_mm", product_kernel<Op::scaled, false, product>);
+  library.impl("scaled_mm.out", product_kernel<Op::scaled, true, product>);
+  library.impl("scaled_mm_amax", product_kernel<Op::scaled_amax, false, product>);
 }
 
 }  // namespace tcgemm::ops

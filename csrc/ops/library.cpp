@@ -17,27 +17,35 @@ void define(StableLibrary& library, const std::string& name, const std::string& 
 }  // namespace
 
 STABLE_TORCH_LIBRARY(tcgemm, m) {
-  const std::string types = "ScalarType? out_dtype=None, ScalarType? acc_dtype=None";
-  const std::string addends = "Tensor? bias=None, Tensor? residual=None, *, ";
-  const std::string options = "str? activation=None, float alpha=1.0, " + types;
-  const std::string product = "Tensor a, Tensor b, " + addends + options;
+  const std::string types =
+      "ScalarType? out_dtype=None, ScalarType? acc_dtype=None, str? precision=None";
+  const std::string addends = "Tensor? bias=None, Tensor? residual=None";
+  const std::string scales = "Tensor? scale_a=None, Tensor? scale_b=None";
+  const std::string options = ", *, str? activation=None, float alpha=1.0, ";
+  const std::string product = "Tensor a, Tensor b, " + addends + options + types;
 
   define(m, "mm", product);
   define(m, "bmm", product);
   define(m, "matmul", product);
   define(m, "addmm",
          "Tensor c, Tensor a, Tensor b, " + addends +
-             "float beta=1.0, float alpha=1.0, str? activation=None, " + types);
-  define(m, "linear", "Tensor x, Tensor weight, " + addends + options);
+             ", *, float beta=1.0, float alpha=1.0, str? activation=None, " + types);
+  define(m, "linear", "Tensor x, Tensor weight, " + addends + options + types);
   // The general product that the others reduce to; private, without autograd, for calls that need
   // no gradient. `kernel` restricts the planner to rows of the catalog whose name contains it.
-  define(m, "_gemm",
-         "Tensor a, Tensor b, Tensor? c=None, Tensor? bias=None, Tensor? residual=None, *, "
-         "str? activation=None, float alpha=1.0, float beta=1.0, " +
-             types + ", str? kernel=None");
+  const std::string general = options + "float beta=1.0, " + types + ", str? kernel=None";
+  define(m, "_gemm", "Tensor a, Tensor b, Tensor? c=None, " + addends + general);
+  // The general product with multipliers and zero points: what every Python function calls when it
+  // is given one. The second returns amax as well, the largest magnitude before scale_out.
+  const std::string scaled = "Tensor a, Tensor b, " + scales + ", Tensor? c=None, " + addends +
+                             ", Tensor? zero_a=None, Tensor? zero_b=None, Tensor? scale_out=None" +
+                             general;
+  define(m, "scaled_mm", scaled);
+  m.def(("scaled_mm_amax(" + scaled + ") -> (Tensor, Tensor)").c_str());
+  m.def("quantize(Tensor x, ScalarType dtype, str granularity=\"tensor\") -> (Tensor, Tensor)");
 
-  const std::string question =
-      "(" + product + ", Tensor? out=None, str? device=None, str? kernel=None) -> str";
+  const std::string question = "(Tensor a, Tensor b, " + addends + ", " + scales + options + types +
+                               ", Tensor? out=None, str? device=None, str? kernel=None) -> str";
   m.def(("check_layout" + question).c_str());
   m.def(("explain" + question).c_str());
   m.def("build_info() -> str");

@@ -3,36 +3,49 @@
 #include "ops/build_info.h"
 #include "ops/dense.h"
 #include "ops/describe.h"
+#include "ops/quantize.h"
 
 namespace tcgemm::ops {
 namespace {
 
-Handle refuse(Op op, const Arguments& arguments) {
+// Says why no backend computes with a tensor, if that is for its device.
+void refuse_device(const char* op, const View& view) {
+  if (!view || is_cpu(view)) return;
+  if (is_cuda(view) && !TCGEMM_CUDA)
+    fail(op, ": ", view.name, " is on ", device_name(view),
+         ", but this tcgemm was built without CUDA; rebuild it where nvcc and a CUDA build of "
+         "torch are installed, or move the tensors with .cpu().");
+  if (is_meta(view))
+    fail(op, ": ", view.name,
+         " is on meta, and only the Python package knows the shapes of "
+         "results without data; import tcgemm first.");
+  if (!is_cuda(view))
+    fail(op, ": ", view.name, " is on ", device_name(view),
+         ", but products are computed on cuda and cpu; move the tensors with .to(\"cuda\") or "
+         ".cpu().");
+}
+
+// What is left are quantised tensors: strided, on the CPU, and of a dtype without a number here.
+[[noreturn]] void refuse_type(const char* op, const View& view) {
+  fail(op, ": ", view.name, " is ", type_name(view.type),
+       ", and nothing here takes such a tensor; pass ", view.name,
+       ".dequantize() if it is quantised, or a plain dense tensor.");
+}
+
+Results refuse(Op op, const Arguments& arguments) {
   Geometry geometry;
   read_tensors(op, arguments, geometry);  // refuses sparse layouts itself
-  for (const Operand& operand : geometry.operand) {
-    const View& view = operand.view;
-    if (!view || is_cpu(view)) continue;
-    if (is_cuda(view) && !TCGEMM_CUDA)
-      fail(name(op), ": ", view.name, " is on ", device_name(view),
-           ", but this tcgemm was built without CUDA; rebuild it where nvcc and a CUDA build of "
-           "torch are installed, or move the tensors with .cpu().");
-    if (is_meta(view))
-      fail(name(op), ": ", view.name,
-           " is on meta, and only the Python package knows the shapes of "
-           "results without data; import tcgemm first.");
-    if (!is_cuda(view))
-      fail(name(op), ": ", view.name, " is on ", device_name(view),
-           ", but products are computed on cuda and cpu; move the tensors with .to(\"cuda\") or "
-           ".cpu().");
-  }
-  // What is left are quantised tensors: strided, on the CPU, and of a dtype without a number here.
+  for (const Operand& operand : geometry.operand) refuse_device(name(op), operand.view);
   const View* view = &geometry.operand[A].view;
   for (const Operand& operand : geometry.operand)
     if (operand.view && !operand.view.known) view = &operand.view;
-  fail(name(op), ": ", view->name, " is ", type_name(view->type),
-       ", and no product takes such a tensor; pass ", view->name,
-       ".dequantize() if it is quantised, or a plain dense tensor.");
+  refuse_type(name(op), *view);
+}
+
+Quantized refuse_quantize(const QuantizeArguments& arguments) {
+  const View x = read("tcgemm.quantize", "x", arguments.x);
+  refuse_device("tcgemm.quantize", x);
+  refuse_type("tcgemm.quantize", x);
 }
 
 // The default of describe.h: tensors that are on no GPU of this build.
@@ -47,6 +60,7 @@ void build_info_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
 
 STABLE_TORCH_LIBRARY_IMPL(tcgemm, CompositeExplicitAutograd, m) {
   tcgemm::ops::register_dense<tcgemm::ops::refuse>(m);
+  tcgemm::ops::register_quantize<tcgemm::ops::refuse_quantize>(m);
   tcgemm::ops::register_describe<tcgemm::ops::no_device>(m);
   m.impl("build_info", tcgemm::ops::build_info_kernel);
 }

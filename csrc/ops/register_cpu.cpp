@@ -2,7 +2,9 @@
 #include <torch/csrc/stable/c/shim.h>
 
 #include "cpu/dense.h"
+#include "cpu/quantize.h"
 #include "ops/dense.h"
+#include "ops/quantize.h"
 
 namespace tcgemm::ops {
 namespace {
@@ -23,9 +25,22 @@ void run(const Products& products, const Geometry&, const Arguments&) {
   for_each(products, [&](const Problem& problem) { cpu::gemm(problem, parallel); });
 }
 
-Handle product(Op op, const Arguments& arguments) { return dense(op, arguments, Target::cpu, run); }
+Results product(Op op, const Arguments& arguments) {
+  return dense(op, arguments, Target::cpu, run);
+}
+
+void run_quantize(const Quantization& quantization, const View&) {
+  cpu::quantize(quantization, torch_threads());
+}
+
+Quantized quantized(const QuantizeArguments& arguments) {
+  return quantize(arguments, run_quantize);
+}
 
 }  // namespace
 }  // namespace tcgemm::ops
 
-STABLE_TORCH_LIBRARY_IMPL(tcgemm, CPU, m) { tcgemm::ops::register_dense<tcgemm::ops::product>(m); }
+STABLE_TORCH_LIBRARY_IMPL(tcgemm, CPU, m) {
+  tcgemm::ops::register_dense<tcgemm::ops::product>(m);
+  tcgemm::ops::register_quantize<tcgemm::ops::quantized>(m);
+}

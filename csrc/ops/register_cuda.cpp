@@ -1,7 +1,9 @@
 // The operators for CUDA tensors: plan, workspace, launch. Compiled in CUDA builds only.
 #include "launch/launch.h"
+#include "launch/quantize.h"
 #include "ops/dense.h"
 #include "ops/describe.h"
+#include "ops/quantize.h"
 #include "plan/planner.h"
 
 // Lives in torch's CUDA library; weak, so that this library also loads under a torch without CUDA,
@@ -40,6 +42,19 @@ void* current_stream(std::int32_t index) {
   return stream;
 }
 
+// Freed when the launch has been queued: torch gives it out again on the same stream only.
+class Workspace {
+ public:
+  Workspace(std::size_t size, const View& like) {
+    const std::int64_t bytes = static_cast<std::int64_t>(size);
+    if (bytes > 0) memory_ = allocate("a workspace", {&bytes, 1}, type_of(DType::u8), like);
+  }
+  void* address() const { return memory_ ? data(memory_) : nullptr; }
+
+ private:
+  Handle memory_;
+};
+
 void run(const Products& products, const Geometry& geometry, const Arguments& arguments) {
   const View& a = geometry.operand[A].view;
   const Device& device = launch::device(a.device_index);
@@ -48,13 +63,8 @@ void run(const Products& products, const Geometry& geometry, const Arguments& ar
   void* const stream = current_stream(a.device_index);
   for_each(products, [&](const Problem& problem) {
     const Plan plan = plan::make_plan(problem, device, kernel);
-    // Freed when the launch has been queued: torch gives it out again on the same stream only.
-    Handle workspace;
-    if (plan.workspace > 0) {
-      const std::int64_t bytes = static_cast<std::int64_t>(plan.workspace);
-      workspace = allocate("a workspace", {&bytes, 1}, aoti_torch_dtype_uint8(), a);
-    }
-    launch::launch(problem, plan, workspace ? data(workspace) : nullptr, a.device_index, stream);
+    const Workspace workspace(plan.workspace, a);
+    launch::launch(problem, plan, workspace.address(), a.device_index, stream);
   });
 }
 
@@ -64,8 +74,19 @@ const Device* device_of(const Arguments& arguments) {
   return &launch::device(index);
 }
 
-Handle product(Op op, const Arguments& arguments) {
+Results product(Op op, const Arguments& arguments) {
   return dense(op, arguments, Target::cuda, run);
+}
+
+void run_quantize(const Quantization& quantization, const View& x) {
+  const DeviceGuard guard(x.device_index);
+  const Workspace workspace(launch::quantize_workspace(quantization), x);
+  launch::quantize(quantization, workspace.address(), x.device_index,
+                   current_stream(x.device_index));
+}
+
+Quantized quantized(const QuantizeArguments& arguments) {
+  return quantize(arguments, run_quantize);
 }
 
 }  // namespace
@@ -73,5 +94,6 @@ Handle product(Op op, const Arguments& arguments) {
 
 STABLE_TORCH_LIBRARY_IMPL(tcgemm, CUDA, m) {
   tcgemm::ops::register_dense<tcgemm::ops::product>(m);
+  tcgemm::ops::register_quantize<tcgemm::ops::quantized>(m);
   tcgemm::ops::register_describe<tcgemm::ops::device_of>(m);
 }

@@ -1,0 +1,109 @@
+// The checks of quantize, and x as one batch of matrices.
+//
+//   x (..., M, K)   tensor, row, 1x128:  rows are M and as many dimensions before it as merge
+//                   128x128:             rows are M, since its blocks end with each matrix
+#include "ops/quantize.h"
+
+#include <algorithm>
+
+namespace tcgemm::ops {
+namespace {
+
+constexpr const char* kName = "tcgemm.quantize";
+
+Granularity granularity_of(const std::string& text) {
+  for (int i = 0; i < kGranularities; ++i)
+    if (text == name(static_cast<Granularity>(i))) return static_cast<Granularity>(i);
+  fail(kName, ": granularity is \"", text,
+       "\", but there are \"tensor\", \"row\", \"1x128\" and \"128x128\"; pass one of these.");
+}
+
+void check(const View& x, std::int32_t dtype, Quantization& q) {
+  if (!x.known || (x.dtype != DType::f16 && x.dtype != DType::bf16 && x.dtype != DType::f32))
+    fail(kName, ": x is ", type_name(x.type),
+         ", but torch.float16, torch.bfloat16 and torch.float32 are what can be quantised; convert "
+         "it with .to(...).");
+  const bool known = dtype_of(dtype, q.dtype);
+  if (!known || (!is_fp8(q.dtype) && q.dtype != DType::s8))
+    fail(kName, ": dtype is ", type_name(dtype),
+         ", but values are torch.float8_e4m3fn, torch.float8_e5m2 or torch.int8; pass one of "
+         "these.");
+  const std::int64_t least = q.granularity == Granularity::block_128x128 ? 2 : 1;
+  if (x.dims < least)
+    fail(kName, ": x has shape ", x.shape(), ", but granularity \"", name(q.granularity),
+         "\" needs a dimension for each of rows and columns that it divides: at least ", least,
+         "; reshape it.");
+}
+
+// Neighbouring dimensions as one.
+struct Run {
+  std::int64_t size = 1;
+  std::int64_t stride = 0;
+
+  bool takes(std::int64_t outer_size, std::int64_t outer_stride) {
+    if (size != 1 && outer_stride != size * stride) return false;
+    if (size == 1) stride = outer_stride;
+    size *= outer_size;
+    return true;
+  }
+};
+
+// False where the strides of x fit no batch of matrices.
+bool fold(const View& x, Quantization& q) {
+  std::int64_t d = x.dims - 1;
+  const Run cols{x.sizes[d], x.strides[d]};
+  Run rows, batch;
+  const bool blocks = q.granularity == Granularity::block_128x128;
+  if (blocks) {
+    --d;
+    rows = {x.sizes[d], x.strides[d]};
+  }
+  while (--d >= 0) {
+    const std::int64_t size = x.sizes[d], stride = x.strides[d];
+    if (size == 1) continue;
+    if (!blocks && batch.size == 1 && rows.takes(size, stride)) continue;
+    if (!batch.takes(size, stride)) return false;
+  }
+  q.x = {x.address, x.dtype, rows.stride, cols.size == 1 ? 1 : cols.stride, batch.stride};
+  q.batch = batch.size;
+  q.rows = rows.size;
+  q.cols = cols.size;
+  return true;
+}
+
+// The table in core/quantize.h. Returns the number of dimensions.
+std::int64_t scale_sizes(const View& x, Granularity granularity, std::int64_t* sizes) {
+  if (granularity == Granularity::tensor) return 0;
+  const auto blocks = [](std::int64_t extent) { return (extent + kScaleBlock - 1) / kScaleBlock; };
+  std::copy_n(x.sizes, x.dims, sizes);
+  const std::int64_t last = x.dims - 1;
+  sizes[last] = granularity == Granularity::row ? 1 : blocks(sizes[last]);
+  if (granularity == Granularity::block_128x128) sizes[last - 1] = blocks(sizes[last - 1]);
+  return x.dims;
+}
+
+}  // namespace
+
+Quantized quantize(const QuantizeArguments& arguments, RunQuantize run) {
+  View x = read(kName, "x", arguments.x);
+  Quantization q;
+  q.granularity = granularity_of(arguments.granularity);
+  check(x, arguments.dtype, q);
+
+  Handle copy;
+  if (!fold(x, q)) {
+    copy = contiguous_copy("a contiguous copy of x", arguments.x, x);
+    x = read(kName, "x", copy);
+    fold(x, q);
+  }
+  std::int64_t sizes[kMaxDims];
+  const std::int64_t dims = scale_sizes(x, q.granularity, sizes);
+  Quantized results{allocate("the values", x.shape(), arguments.dtype, x),
+                    allocate("the scales", {sizes, dims}, type_of(DType::f32), x)};
+  q.values = data(results.values);
+  q.scales = static_cast<float*>(data(results.scale));
+  run(q, x);
+  return results;
+}
+
+}  // namespace tcgemm::ops
