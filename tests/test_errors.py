@@ -1,7 +1,8 @@
 """Every sentence that a caller of the operators can get, and that there is a test for each of them.
 
 A row is: a call, and pieces of the sentence in their order - the tensor's name, what was expected,
-what came, and how to mend it.
+what came, and how to mend it. Those of scales, integers, precision and quantize are in
+test_scaled_errors.py.
 """
 
 import re
@@ -10,8 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import test_scaled_errors
 import torch
 from cases import BF16, F16, F32, F64
+from sentences import assert_sentence, quantised, sentence, t
 
 from tcgemm import _library
 
@@ -19,16 +22,8 @@ OPS = torch.ops.tcgemm
 SOURCES = Path(__file__).resolve().parent.parent / "csrc" / "ops"
 
 
-def t(*shape, dtype=F32, device="cpu"):
-    return torch.zeros(shape, dtype=dtype, device=device)
-
-
 def meta(*shape, dtype=F16):
     return torch.empty(shape, dtype=dtype, device="meta")
-
-
-def quantised(*shape):
-    return torch.quantize_per_tensor(t(*shape), 0.1, 0, torch.qint8)
 
 
 A, B = t(3, 4), t(4, 5)
@@ -147,45 +142,62 @@ SHAPES = {
     ),
 }
 
-THERE = "torch.float16 and torch.bfloat16, and on the CPU also torch.float32 and torch.float64"
+THERE = (
+    "torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.float8_e4m3fn, "
+    "torch.float8_e5m2, torch.int8 and torch.uint8"
+)
+FLOAT_RESULTS = "torch.bfloat16, torch.float32, torch.float8_e4m3fn or torch.float8_e5m2"
 TYPES = {
     "mixed": (
         lambda: OPS.mm(A, HALF_B),
-        ["tcgemm.mm: b is torch.float16, but a is torch.float32", "one dtype", ".to(...)"],
+        [
+            "tcgemm.mm: b is torch.float16, but a is torch.float32",
+            "one dtype",
+            "the two of float8 may be mixed, and so may int8 and uint8",
+            ".to(...)",
+        ],
     ),
     "linear mixed": (
         lambda: OPS.linear(HALF_A, t(5, 4)),
         ["tcgemm.linear: weight is torch.float32, but x is torch.float16"],
     ),
-    "int8": (
-        lambda: OPS.mm(A.char(), B.char()),
-        ["tcgemm.mm: a is torch.int8", THERE, ".to(...)", "int8, tf32 and 2:4 sparse", "planned"],
+    "int32": (
+        lambda: OPS.mm(A.int(), B.int()),
+        ["tcgemm.mm: a is torch.int32", THERE, ".to(...)"],
     ),
-    "fp8": (
-        lambda: OPS.mm(A, B.to(torch.float8_e4m3fn)),
-        ["tcgemm.mm: b is torch.float8_e4m3fn", THERE, "(fp8,"],
+    "other fp8": (
+        lambda: OPS.mm(A, B.to(torch.float8_e4m3fnuz)),
+        ["tcgemm.mm: b is torch.float8_e4m3fnuz", THERE],
+    ),
+    "fp8 and int8": (
+        lambda: OPS.mm(A.to(torch.float8_e4m3fn), B.char()),
+        ["tcgemm.mm: b is torch.int8, but a is torch.float8_e4m3fn", "one dtype"],
     ),
     "complex": (lambda: OPS.mm(A.cfloat(), B), ["tcgemm.mm: a is torch.complex64", THERE]),
     "bool": (lambda: OPS.mm(A.bool(), B), ["tcgemm.mm: a is torch.bool", THERE]),
     "quantised": (
         lambda: OPS.mm(A, quantised(4, 5)),
-        ["tcgemm.mm: b is", "no product takes such a tensor", "b.dequantize()"],
+        ["tcgemm.mm: b is", "nothing here takes such a tensor", "b.dequantize()"],
     ),
     "bias f64": (
         lambda: OPS.mm(A, B, t(5, dtype=F64)),
-        ["tcgemm.mm: bias is torch.float64", "bfloat16 or torch.float32 when a is torch.float32"],
+        ["tcgemm.mm: bias is torch.float64", "or torch.float32 when the result is torch.float32"],
     ),
     "c int": (
         lambda: OPS.addmm(t(3, 5).int(), DOUBLE_A, DOUBLE_B),
-        ["tcgemm.addmm: c is torch.int32", "or torch.float64 when a is torch.float64", ".to("],
+        [
+            "tcgemm.addmm: c is torch.int32",
+            "or torch.float64 when the result is torch.float64",
+            ".to(...), or pass another out_dtype",
+        ],
     ),
     "residual int": (
         lambda: OPS.linear(A, t(5, 4), residual=t(3, 5).long()),
-        ["tcgemm.linear: residual is torch.int64", "when x is torch.float32"],
+        ["tcgemm.linear: residual is torch.int64", "when the result is torch.float32"],
     ),
     "out_dtype f64": (
         lambda: OPS.mm(HALF_A, HALF_B, out_dtype=F64),
-        ["tcgemm.mm: out_dtype is torch.float64", "operands of torch.float16 give", "leave"],
+        ["out_dtype is torch.float64", "operands of torch.float16 give", FLOAT_RESULTS, "leave"],
     ),
     "out_dtype of f64": (
         lambda: OPS.mm(DOUBLE_A, DOUBLE_B, out_dtype=F32),
@@ -193,7 +205,7 @@ TYPES = {
     ),
     "out_dtype int": (
         lambda: OPS.mm(A, B, out_dtype=torch.int32),
-        ["tcgemm.mm: out_dtype is torch.int32", "torch.bfloat16 or torch.float32"],
+        ["tcgemm.mm: out_dtype is torch.int32", "operands of torch.float32 give", FLOAT_RESULTS],
     ),
     "acc_dtype of f32": (
         lambda: OPS.mm(A, B, acc_dtype=F16),
@@ -300,24 +312,10 @@ TABLE = [
 ]
 
 
-def sentence(call):
-    with pytest.raises(RuntimeError) as caught:
-        call()
-    return str(caught.value)
-
-
 @pytest.mark.parametrize("call, pieces", TABLE)
 @pytest.mark.filterwarnings("ignore:Sparse")
 def test_sentence(call, pieces):
-    text = sentence(call)
-    at = 0
-    for piece in pieces:
-        assert piece in text[at:], f"no {piece!r} (in this order) in: {text}"
-        at = text.index(piece, at) + len(piece)
-    assert text.startswith("tcgemm")
-    assert re.search(r"\.\)?$", text), f"no sentence: {text}"
-    assert "; " in text, f"nothing says how to mend it: {text}"
-    assert "\n" not in text and len(text) < 400
+    assert_sentence(call, pieces)
 
 
 def test_nothing_is_written_when_a_call_is_refused():
@@ -349,7 +347,7 @@ def test_meta_tensors_need_the_python_package(call, name):
         (lambda a, b: OPS.mm(a, b, out=t(3, 5, dtype=F16)), ["out is on cpu"]),
         (
             lambda a, b: OPS.mm(a.float(), b.float()),
-            ["a is torch.float32, but on CUDA a product takes torch.float16 and torch.bfloat16"],
+            ['a is torch.float32 and precision is "highest"', '"high"', '"medium"', ".cpu()"],
         ),
         (lambda a, b: OPS.mm(a, b, out_dtype=F64), ["out_dtype is torch.float64"]),
         (lambda a, b: OPS._gemm(a, b, kernel="abacus"), ["abacus"]),
@@ -370,7 +368,6 @@ UNREACHABLE = {
     "current device; its message stands": "torch's own call fails",
     "gave no stream of cuda:": "torch's own call fails",
     "was built without CUDA": "needs a GPU and a CPU build",
-    "but on CUDA a product takes": "needs a GPU: test_sentence_on_a_gpu",
     "computed on cuda and cpu; move": "needs a third kind of device",
     "only the Python package knows": "the fakes are registered here; a test of its own",
 }
@@ -378,7 +375,7 @@ UNREACHABLE = {
 
 def test_every_sentence_has_a_test():
     """Every longer literal of every fail(...) in csrc/ops stands in a sentence of the table."""
-    said = [sentence(param.values[0]) for param in TABLE]
+    said = [sentence(param.values[0]) for param in (*TABLE, *test_scaled_errors.TABLE)]
     calls = 0
     for path in sorted(SOURCES.glob("*.cpp")):
         for found in re.finditer(r"\bfail\((.*?)\);\n", path.read_text(), re.DOTALL):

@@ -1,0 +1,34 @@
+"""What the tests of refusals share: small operands, and what makes a text a sentence."""
+
+import re
+
+import pytest
+import torch
+
+
+def t(*shape, dtype=torch.float32, device="cpu"):
+    return torch.zeros(shape, dtype=dtype, device=device)
+
+
+def quantised(*shape):
+    return torch.quantize_per_tensor(t(*shape), 0.1, 0, torch.qint8)
+
+
+def sentence(call):
+    """The text with which a call is refused."""
+    with pytest.raises(RuntimeError) as caught:
+        call()
+    return str(caught.value)
+
+
+def assert_sentence(call, pieces):
+    """The call is refused in one sentence that has the pieces in their order, and a way out."""
+    text = sentence(call)
+    at = 0
+    for piece in pieces:
+        assert piece in text[at:], f"no {piece!r} (in this order) in: {text}"
+        at = text.index(piece, at) + len(piece)
+    assert text.startswith("tcgemm")
+    assert re.search(r"\.\)?$", text), f"no sentence: {text}"
+    assert "; " in text, f"nothing says how to mend it: {text}"
+    assert "\n" not in text and len(text) < 400
