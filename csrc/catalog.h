@@ -30,6 +30,9 @@ enum class SourceOfA : std::uint8_t { shared, registers };
 // swizzle).
 inline constexpr int kBlock = 64;
 
+// f64 rows in shared memory are this many elements longer: see kernels/sm90/f64_loader.cuh.
+inline constexpr int kPadF64 = 4;
+
 // Each warp turns 16-bit results through a slab of its own, 16 rows of 128 bytes: a box of TMA's.
 inline constexpr int kBoxRows = 16;
 inline constexpr int kBoxColumns = 64;
@@ -55,8 +58,8 @@ struct Kernel {
     return parts == 1 && promote == 0 && !sparse && !block_scaled &&
            source_of_a == SourceOfA::shared;
   }
-  // Fed by TMA from tensor maps (Sm90Params), by a warpgroup of its own; the others, f64's rows
-  // among them, read any strides and alignment by cp.async (Sm80Params).
+  // Fed by TMA from tensor maps (Sm90Params); the others, f64's rows among them, read any strides
+  // and alignment by cp.async (Sm80Params).
   constexpr bool uses_tma() const { return arch == Arch::sm90a && input != DType::f64; }
   // Sums of a k-block are added, scaled or not, to a second set of accumulators.
   constexpr bool promotes() const { return promote != 0 || block_scaled; }
@@ -64,8 +67,12 @@ struct Kernel {
   constexpr int tile_n() const { return n; }
   // One stage holds a row of 128 bytes of k: the widest swizzle, and what one TMA box can have.
   constexpr int tile_k() const { return 1024 / bits(input); }
-  constexpr int threads() const { return 128 * (warpgroups + (uses_tma() ? 1 : 0)); }
-  constexpr int stage_bytes() const { return (tile_m() + tile_n()) * tile_k() * bits(input) / 8; }
+  // sm90a: a warpgroup of its own loads.
+  constexpr int threads() const { return 128 * (warpgroups + (arch == Arch::sm90a ? 1 : 0)); }
+  constexpr int pad() const { return input == DType::f64 ? kPadF64 : 0; }
+  constexpr int stage_bytes() const {
+    return (tile_m() + tile_n()) * (tile_k() + pad()) * bits(input) / 8;
+  }
   constexpr int slab_bytes() const { return warpgroups * 4 * kSlabBytes; }
   // Scales of the rows and columns of a tile for one k-block.
   constexpr int scale_bytes() const { return block_scaled ? (tile_m() + tile_n()) * 4 : 0; }
@@ -97,6 +104,10 @@ inline constexpr Tile kSm90Few[] = {{2, 1, 256, 4}, {2, 1, 128, 6}, {1, 1, 64, 1
 // Two sets of accumulators.
 inline constexpr Tile kSm90Promoted[] = {{2, 1, 128, 6}, {1, 1, 128, 8}, {1, 1, 64, 12}};
 inline constexpr Tile kSm90PromotedFew[] = {{2, 1, 128, 6}};
+// f64: 128x128 for large products, 128x112 fits the waves of 4096 and 8192 on 132 SMs, and half of
+// 128x128, twice, those of 1024.
+inline constexpr Tile kSm90F64[] = {
+    {2, 1, 128, 5}, {2, 1, 112, 5}, {2, 1, 64, 7}, {1, 1, 128, 7}, {1, 1, 64, 8}};
 // 128x256 and 128x128 reuse most from shared memory, 64x64 fills the machine.
 inline constexpr Tile kSm80[] = {{2, 1, 256, 3}, {2, 1, 128, 3}, {1, 1, 64, 4}};
 inline constexpr Tile kSm80Few[] = {{2, 1, 128, 3}, {1, 1, 64, 4}};
@@ -143,6 +154,7 @@ inline constexpr Family kFamilies[] = {
     family(Arch::sm90a, s8, u8, s32, kSm90Few, false),
     family(Arch::sm90a, u8, s8, s32, kSm90Few, false),
     family(Arch::sm90a, u8, u8, s32, kSm90Few, false),
+    family(Arch::sm90a, f64, f64, f64, kSm90F64, true),
     family(Arch::sm80, bf16, bf16, f32, kSm80, true),
     family(Arch::sm80, f16, f16, f32, kSm80, true),
     family(Arch::sm80, f16, f16, f16, kSm80, true),

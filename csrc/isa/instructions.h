@@ -11,6 +11,7 @@ inline constexpr Instruction kInstructions[] = {
     {Family::mma, Arch::sm80, f16, f16, f32, 16, 8, 16, 8, true},
     {Family::mma, Arch::sm80, bf16, bf16, f32, 16, 8, 16, 8, true},
     {Family::mma, Arch::sm80, f16, f16, f16, 16, 8, 16, 8, true},
+    {Family::mma, Arch::sm90a, f64, f64, f64, 16, 8, 16, 8, false},
     {Family::wgmma, Arch::sm90a, f16, f16, f32, 64, 256, 16, 8, true},
     {Family::wgmma, Arch::sm90a, bf16, bf16, f32, 64, 256, 16, 8, true},
     {Family::wgmma, Arch::sm90a, f16, f16, f16, 64, 256, 16, 8, true},

@@ -28,6 +28,13 @@ __device__ inline void cp_async_if(std::uint32_t shared, const char* global, int
       : "memory");
 }
 
+// One f64, or zero without a read. Through L1: only that path takes fewer than 16 bytes.
+__device__ inline void cp_async_f64(std::uint32_t shared, const char* global, bool exists) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(shared), "l"(global),
+               "r"(exists ? 8 : 0)
+               : "memory");
+}
+
 // Hides where a pointer came from: the compiler then steps it from copy to copy, where it would
 // otherwise compute, and keep, an address for each.
 __device__ inline void hide_origin(const char*& pointer) { asm volatile("" : "+l"(pointer)); }
@@ -39,6 +46,12 @@ __device__ inline void cp_async_commit() { asm volatile("cp.async.commit_group;"
 template <int kGroups>
 __device__ inline void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
+}
+
+// Arrives on an mbarrier once this thread's copies so far have landed: one of the arrivals that the
+// barrier was initialised with.
+__device__ inline void cp_async_arrive(std::uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
 }  // namespace tcgemm::ptx

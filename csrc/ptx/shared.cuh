@@ -1,4 +1,4 @@
-// Addresses in shared memory, as the instructions of this folder take them.
+// Shared memory by the 32-bit addresses that the instructions of this folder take.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,13 @@ namespace tcgemm::ptx {
 
 __device__ inline std::uint32_t shared_address(const void* pointer) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+// One f64; kept in its place between barriers.
+__device__ inline double load_shared_f64(std::uint32_t address) {
+  double value;
+  asm volatile("ld.shared.f64 %0, [%1];" : "=d"(value) : "r"(address) : "memory");
+  return value;
 }
 
 }  // namespace tcgemm::ptx

@@ -120,12 +120,16 @@ __device__ inline void activate_all(Activation activation, std::int32_t (&v)[kCo
   for (std::int32_t& x : v) x = max(x, 0);
 }
 
-// An s32 source belongs to an s32 result, every other one to a float value.
+// An s32 source belongs to an s32 result, an f64 one to an f64 value, every other one to both kinds
+// of float values.
 template <class T>
 __device__ inline T load_element(const Source& source, std::int64_t offset) {
   if constexpr (std::is_same_v<T, std::int32_t>) {
     return static_cast<const std::int32_t*>(source.data)[offset];
   } else {
+    if constexpr (std::is_same_v<T, double>) {
+      if (source.dtype == DType::f64) return static_cast<const double*>(source.data)[offset];
+    }
     if (source.dtype == DType::f32) return static_cast<const float*>(source.data)[offset];
     const std::uint32_t bits = static_cast<const std::uint16_t*>(source.data)[offset];
     return source.dtype == DType::f16 ? ptx::unpack_f16(bits).x : ptx::unpack_bf16(bits).x;
@@ -136,6 +140,8 @@ template <DType kType>
 __device__ inline auto load_pair(const void* data, std::int64_t offset) {
   if constexpr (kType == DType::s32) {
     return *reinterpret_cast<const int2*>(static_cast<const std::int32_t*>(data) + offset);
+  } else if constexpr (kType == DType::f64) {
+    return *reinterpret_cast<const double2*>(static_cast<const double*>(data) + offset);
   } else if constexpr (kType == DType::f32) {
     return *reinterpret_cast<const float2*>(static_cast<const float*>(data) + offset);
   } else {
@@ -197,6 +203,10 @@ __device__ inline void add_source(const Source& source, T factor, const Window& 
   } else if constexpr (std::is_same_v<T, std::int32_t>) {
     add_pairs<DType::s32>(source, factor, offset, window, v);
   } else {
+    if constexpr (std::is_same_v<T, double>) {
+      if (source.dtype == DType::f64)
+        return add_pairs<DType::f64>(source, factor, offset, window, v);
+    }
     if (source.dtype == DType::f32)
       add_pairs<DType::f32>(source, factor, offset, window, v);
     else if (source.dtype == DType::f16)

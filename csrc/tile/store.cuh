@@ -36,7 +36,8 @@ __device__ inline std::int64_t out_offset(const Epilogue& epilogue, const Window
 template <class T, int kCount>
 __device__ inline void store_words(const Epilogue& epilogue, const Window& window,
                                    const T (&v)[kCount]) {
-  using Pair = std::conditional_t<std::is_same_v<T, float>, float2, int2>;
+  using Pair = std::conditional_t<std::is_same_v<T, double>, double2,
+                                  std::conditional_t<std::is_same_v<T, float>, float2, int2>>;
   const int col = threadIdx.x % 4 * 2;
   const bool whole = epilogue.out_vector && window.cols >= 2 * kCount;
 #pragma unroll

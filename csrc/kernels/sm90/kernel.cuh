@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "core/params.h"
+#include "kernels/sm90/budget.cuh"
 #include "kernels/sm90/mainloop.cuh"
 #include "kernels/sm90/promoted.cuh"
 #include "kernels/sm90/ring.cuh"
@@ -20,18 +21,6 @@
 #include "tile/store.cuh"
 
 namespace tcgemm::sm90 {
-
-// Registers of a loading and of a computing thread. The pool is what a block is launched with: 168
-// a thread at 384 threads, 128 at 512. Asking for more hangs the GPU, so it is checked here.
-struct Budget {
-  int entry, load, compute;
-};
-
-constexpr Budget budget(const Kernel& row) {
-  if (row.warpgroups == 3) return {128, 32, 160};
-  if (row.warpgroups == 2) return {168, 40, 232};
-  return {0, 0, 0};  // 256 threads have 255 registers each from the start
-}
 
 // The mainloop of a row.
 template <Kernel kRow>

@@ -1,0 +1,20 @@
+// How many registers the warpgroup that loads gives to those that compute.
+#pragma once
+
+#include "catalog.h"
+
+namespace tcgemm::sm90 {
+
+// Registers of a loading and of a computing thread. The pool is what a block is launched with: 168
+// a thread at 384 threads, 128 at 512. Asking for more hangs the GPU, so it is checked here.
+struct Budget {
+  int entry, load, compute;
+};
+
+constexpr Budget budget(const Kernel& row) {
+  if (row.warpgroups == 3) return {128, 32, 160};
+  if (row.warpgroups == 2) return {168, 40, 232};
+  return {0, 0, 0};  // 256 threads have 255 registers each from the start
+}
+
+}  // namespace tcgemm::sm90
