@@ -47,10 +47,13 @@ void fill(Entry& entry, int index) {
                        attribute(cudaDevAttrGlobalMemoryBusWidth, index) / 8 * 0.85;
   const double fma = properties.major >= 9 ? 2048 : properties.minor == 0 ? 1024 : 512;
   device.tensor_rate = 2 * fma * device.multiprocessors * kilohertz * 1e3 * 0.8;
+  const double fma_f64 = properties.major >= 9 ? 128 : properties.minor == 0 ? 64 : 2;
+  device.f64_rate = 2 * fma_f64 * device.multiprocessors * kilohertz * 1e3 * 0.8;
   for (const Device& known : kDevices) {
     if (entry.name.find(known.name) == std::string::npos) continue;
     device.memory_rate = known.memory_rate;
     device.tensor_rate = known.tensor_rate;
+    device.f64_rate = known.f64_rate;
     break;
   }
 }

@@ -1,4 +1,4 @@
-// Plan -> Params -> kernel: tensor maps, epilogue, grid, and what a launch needs of the driver.
+// Plan -> Params -> kernels: the passes before the product, tensor maps, grid.
 #include "launch/launch.h"
 
 #include <cuda_runtime.h>
@@ -10,25 +10,35 @@
 
 #include "catalog.h"
 #include "kernels/kernels.h"
+#include "launch/params.h"
+#include "launch/submit.h"
 #include "launch/tensor_map.h"
 
 namespace tcgemm::launch {
 namespace {
 
-// `row` is the kernel's, or -1 for the prepare pass: names are made only when something failed.
-void check(cudaError_t error, const char* what, int row) {
-  if (error == cudaSuccess) return;
-  cudaGetLastError();  // so that the next call does not report this one again
-  const std::string label = row < 0 ? "the prepare pass" : name(kCatalog[row]).text;
-  throw std::runtime_error("tcgemm: " + std::string(what) + " " + label +
-                           " failed: " + cudaGetErrorString(error) + ".");
-}
-
 const void* function(int row) {
   const Kernel& kernel = kCatalog[row];
-  const bool bf16 = kernel.input == DType::bf16;
-  if (kernel.arch == Arch::sm90a) return bf16 ? kernels::sm90_bf16(row) : kernels::sm90_f16(row);
-  return bf16 ? kernels::sm80_bf16(row) : kernels::sm80_f16(row);
+  const bool sm90 = kernel.arch == Arch::sm90a;
+  switch (kernel.input) {
+    case DType::bf16:
+      return sm90 ? kernels::sm90_bf16(row) : kernels::sm80_bf16(row);
+    case DType::f16:
+      return sm90 ? kernels::sm90_f16(row) : kernels::sm80_f16(row);
+    case DType::tf32:
+      return sm90 ? kernels::sm90_tf32(row) : kernels::sm80_tf32(row);
+    case DType::f64:
+      return kernels::sm90_f64(row);
+    case DType::e4m3:
+    case DType::e5m2:
+      if (!sm90) return kernels::sm80_fp8(row);
+      return kernel.promotes() ? kernels::sm90_fp8_scaled(row) : kernels::sm90_fp8(row);
+    case DType::s8:
+    case DType::u8:
+      return sm90 ? kernels::sm90_int8(row) : kernels::sm80_int8(row);
+    default:
+      return nullptr;
+  }
 }
 
 // The function of a row, with its shared memory allowed on `device`: once for each, and so before a
@@ -46,106 +56,51 @@ const void* ready(int row, int device) {
                              "TCGEMM_KERNELS, and with its architecture in TORCH_CUDA_ARCH_LIST.");
   check(cudaFuncSetAttribute(pointer, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              kCatalog[row].shared_bytes()),
-        "reserving shared memory for", row);
+        "reserving shared memory for", {row});
   functions[row].store(pointer, std::memory_order_relaxed);
   allowed[row].fetch_or(bit, std::memory_order_release);
   return pointer;
 }
 
-struct Shape {
-  int grid, threads, shared;
-  int cluster = 1;
-  bool overlap = false;  // the kernel waits for its prerequisites itself: see ptx/dependent.cuh
+// The lines of an operand, seen from k, in boxes of kernels/sm90/ring.cuh, 128 bytes wide: K-major
+// in one box of `rows` lines, MN-major in boxes of `depth` lines of k.
+TensorMap operand_map(const Kernel& kernel, const Matrix& matrix, Major major,
+                      std::int64_t extent_mn, std::int64_t k, std::int64_t batch, int rows,
+                      int depth) {
+  const DType type = kernel.input == DType::tf32 ? DType::tf32 : matrix.dtype;
+  const int inner = kernel.tile_k();
+  if (major == Major::K)
+    return tensor_map({matrix.address, type, k, extent_mn, batch, matrix.stride_row,
+                       matrix.stride_batch, inner, rows});
+  return tensor_map({matrix.address, type, extent_mn, k, batch, matrix.stride_col,
+                     matrix.stride_batch, inner, depth});
+}
+
+// What every launch of a product has in hand.
+struct Call {
+  const Problem& problem;  // as the kernel sees it
+  const Plan& plan;
+  const Kernel& kernel;
+  Matrix a, b;  // m x k and n x k, as they are after the passes
+  void* workspace;
+  int device;
+  void* stream;
 };
 
-void submit(const void* pointer, const void* params, const Shape& shape, void* stream, int row) {
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(shape.grid);
-  config.blockDim = dim3(shape.threads);
-  config.dynamicSmemBytes = shape.shared;
-  config.stream = static_cast<cudaStream_t>(stream);
-  cudaLaunchAttribute attributes[2]{};
-  config.attrs = attributes;
-  if (shape.cluster > 1) {
-    attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
-    attributes[config.numAttrs++].val.clusterDim = {unsigned(shape.cluster), 1, 1};
-  }
-  if (shape.overlap) {
-    attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
-  }
-  void* arguments[] = {const_cast<void*>(params)};
-  check(cudaLaunchKernelExC(&config, pointer, arguments), "launching", row);
-}
-
-Source source(const Matrix& matrix, std::int64_t rows, std::int64_t cols, std::int64_t batch) {
-  return {reinterpret_cast<const void*>(matrix.address),
-          matrix.stride_row,
-          matrix.stride_col,
-          matrix.stride_batch,
-          matrix.dtype,
-          wide(matrix, rows, cols, batch)};
-}
-
-Epilogue epilogue(const Problem& problem) {
-  const auto option = [&](const std::optional<Matrix>& matrix) {
-    return matrix ? source(*matrix, problem.m, problem.n, problem.batch) : Source{};
-  };
-  const Matrix& out = problem.out;
-  Epilogue result;
-  result.alpha = float(problem.alpha);
-  result.beta = float(problem.beta);
-  result.activation = problem.activation;
-  result.out_dtype = out.dtype;
-  result.sources[kC] = option(problem.c);
-  result.sources[kBias] = option(problem.bias);
-  result.sources[kResidual] = option(problem.residual);
-  const Source& bias = result.sources[kBias];
-  const bool row = !problem.bias || (bias.vector && bias.stride_row == 0 && bias.stride_col == 1);
-  const bool relu = problem.activation == Activation::relu;
-  result.options = problem.options();
-  result.fast = problem.alpha == 1.0 && !problem.c && !problem.residual && row &&
-                (relu || problem.activation == Activation::none);
-  result.out = reinterpret_cast<void*>(out.address);
-  result.out_stride_row = out.stride_row;
-  result.out_stride_col = out.stride_col;
-  result.out_stride_batch = out.stride_batch;
-  result.out_vector = wide(out, problem.m, problem.n, problem.batch);
-  return result;
-}
-
-Extent extent(const Problem& problem) {
-  return {std::int32_t(problem.m), std::int32_t(problem.n), std::int32_t(problem.k),
-          std::int32_t(problem.batch)};
-}
-
-Tiling tiling(const Problem& problem, const Plan& plan) {
-  return {std::int32_t(plan.tiles_m), std::int32_t(plan.tiles_n), plan.group,
-          plan.tiles_m * plan.tiles_n * problem.batch};
-}
-
-// The lines of an operand, seen from k, in boxes of the mainloop (kernels/sm90/mainloop.cuh):
-// K-major in one box of `rows` lines, MN-major in 64-wide boxes of `depth` lines of k.
-TensorMap operand_map(const Matrix& matrix, Major major, std::int64_t extent_mn, std::int64_t k,
-                      std::int64_t batch, int rows, int depth) {
-  if (major == Major::K)
-    return tensor_map({matrix.address, matrix.dtype, k, extent_mn, batch, matrix.stride_row,
-                       matrix.stride_batch, kBlock, rows});
-  return tensor_map({matrix.address, matrix.dtype, extent_mn, k, batch, matrix.stride_col,
-                     matrix.stride_batch, kBlock, depth});
-}
-
-void launch_sm90(const Problem& problem, const Plan& plan, const Matrix& a, const Matrix& b,
-                 int device, void* stream) {
-  const Kernel& kernel = kCatalog[plan.kernel];
+void launch_tma(const Call& call) {
+  const auto& [problem, plan, kernel, a, b, workspace, device, stream] = call;
   Sm90Params params{};
-  params.a = operand_map(a, major_a(kernel.layout), problem.m, problem.k, problem.batch,
-                         kernel.tile_m(), kBlock);
-  params.b = operand_map(b, major_b(kernel.layout), problem.n, problem.k, problem.batch,
-                         kernel.tile_n() / plan.cluster, kBlock / plan.cluster);
-  params.epilogue = epilogue(problem);
+  params.a = operand_map(kernel, a, major_a(kernel.layout), problem.m, problem.k, problem.batch,
+                         kernel.tile_m(), kernel.tile_k());
+  params.b = operand_map(kernel, b, major_b(kernel.layout), problem.n, problem.k, problem.batch,
+                         kernel.tile_n() / plan.cluster, kernel.tile_k() / plan.cluster);
+  params.epilogue = epilogue(problem, plan, workspace);
   params.extent = extent(problem);
   params.tiling = tiling(problem, plan);
+  if (kernel.block_scaled) {
+    params.scale_a = scale_of_a(problem);
+    params.scale_b = scale_of_b(problem);
+  }
   params.a_batched = problem.batch > 1 && a.stride_batch != 0;
   params.b_batched = problem.batch > 1 && b.stride_batch != 0;
   params.store_tma = plan.store_tma;
@@ -155,50 +110,84 @@ void launch_sm90(const Problem& problem, const Plan& plan, const Matrix& a, cons
                     problem.out.stride_row, problem.out.stride_batch, kBoxColumns, kBoxRows});
   submit(ready(plan.kernel, device), &params,
          {plan.grid, kernel.threads(), kernel.shared_bytes(), plan.cluster, true}, stream,
-         plan.kernel);
+         {plan.kernel});
 }
 
-void launch_sm80(const Problem& problem, const Plan& plan, const Matrix& a, const Matrix& b,
-                 int device, void* stream) {
-  const Kernel& kernel = kCatalog[plan.kernel];
+void launch_sources(const Call& call) {
+  const auto& [problem, plan, kernel, a, b, workspace, device, stream] = call;
   Sm80Params params{};
   params.a = source(a, problem.m, problem.k, problem.batch);
   params.b = source(transposed(b), problem.k, problem.n, problem.batch);
-  params.epilogue = epilogue(problem);
+  params.epilogue = epilogue(problem, plan, workspace);
   params.extent = extent(problem);
   params.tiling = tiling(problem, plan);
   params.a_vector = plan.vector_a;
   params.b_vector = plan.vector_b;
-  submit(ready(plan.kernel, device), &params, {plan.grid, kernel.threads(), kernel.shared_bytes()},
-         stream, plan.kernel);
+  if (kernel.block_scaled) {
+    params.scale_a = scale_of_a(problem);
+    params.scale_b = scale_of_b(problem);
+  }
+  submit(ready(plan.kernel, device), &params,
+         {plan.grid, kernel.threads(), kernel.shared_bytes(), 1, kernel.arch == Arch::sm90a},
+         stream, {plan.kernel});
 }
 
-Matrix copy(const Prepare& pass, void* workspace, void* stream) {
-  const Matrix result = prepared(pass, reinterpret_cast<std::uintptr_t>(workspace));
+// Both copies in one launch; what has none stays as it is.
+void prepare(Call& call) {
   PrepareParams params{};
-  params.source = source(pass.source, pass.rows, pass.k, pass.batch);
-  params.copy = reinterpret_cast<void*>(result.address);
-  params.rows = pass.rows;
-  params.k = pass.k;
-  params.batch = pass.batch;
-  params.pitch = pass.pitch;
-  submit(kernels::prepare(), &params,
-         {kernels::prepare_blocks(params), kernels::kPrepareThreads, 0}, stream, -1);
-  return result;
+  const auto add = [&](const std::optional<Prepare>& pass, Matrix& operand) {
+    if (!pass) return;
+    operand = prepared(*pass, reinterpret_cast<std::uintptr_t>(call.workspace));
+    CopyParams& copy = params.copies[params.count++];
+    copy.source = source(pass->source, pass->rows, pass->k, pass->batch);
+    copy.copy = reinterpret_cast<void*>(operand.address);
+    copy.to = pass->to;
+    copy.rows = pass->rows;
+    copy.k = pass->k;
+    copy.batch = pass->batch;
+    copy.pitch = pass->pitch;
+  };
+  add(call.plan.prepare_a, call.a);
+  add(call.plan.prepare_b, call.b);
+  if (params.count == 0) return;
+  submit(kernels::prepare(params), &params,
+         {kernels::prepare_blocks(params), kernels::kPrepareThreads, 0, 1, overlaps(call.device)},
+         call.stream, {-1, "the prepare pass"});
+}
+
+void sum(const std::optional<Sums>& pass, const Call& call) {
+  if (!pass) return;
+  SumParams params{};
+  params.source = source(pass->source, pass->rows, pass->k, pass->batch);
+  params.sums = reinterpret_cast<std::int32_t*>(static_cast<char*>(call.workspace) + pass->offset);
+  params.rows = pass->rows;
+  params.k = pass->k;
+  params.batch = pass->batch;
+  submit(kernels::sums(), &params,
+         {kernels::sum_blocks(params), kernels::kSumThreads, 0, 1, overlaps(call.device)},
+         call.stream, {-1, "the sums for zero points"});
 }
 
 }  // namespace
 
 void launch(const Problem& asked, const Plan& plan, void* workspace, int device, void* stream) {
-  if (plan.kernel < 0) return;
+  const Step step{plan.kernel, "an empty product"};
+  const bool clear = asked.amax && !asked.amax_continues;
+  if (plan.kernel < 0 && !clear) return;
   // A thread that never called CUDA has no context, and encoding a tensor map asks for one.
-  check(cudaSetDevice(device), "choosing the device for", plan.kernel);
+  check(cudaSetDevice(device), "choosing the device for", step);
+  if (clear)
+    check(cudaMemsetAsync(reinterpret_cast<void*>(asked.amax->address), 0, sizeof(float),
+                          static_cast<cudaStream_t>(stream)),
+          "clearing amax before", step);
+  if (plan.kernel < 0) return;
   const Problem problem = plan.transposed ? transposed(asked) : asked;
-  const Matrix a = plan.prepare_a ? copy(*plan.prepare_a, workspace, stream) : problem.a;
-  const Matrix b =
-      plan.prepare_b ? copy(*plan.prepare_b, workspace, stream) : transposed(problem.b);
-  const auto run = kCatalog[plan.kernel].arch == Arch::sm90a ? launch_sm90 : launch_sm80;
-  run(problem, plan, a, b, device, stream);
+  Call call{problem, plan,  kCatalog[plan.kernel], problem.a, transposed(problem.b), workspace,
+            device,  stream};
+  prepare(call);
+  sum(plan.sums_a, call);
+  sum(plan.sums_b, call);
+  call.kernel.uses_tma() ? launch_tma(call) : launch_sources(call);
 }
 
 }  // namespace tcgemm::launch

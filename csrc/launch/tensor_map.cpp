@@ -31,6 +31,26 @@ PFN_cuTensorMapEncodeTiled_v12000 encoder() {
   return function;
 }
 
+// tf32: f32 in memory, rounded to nearest on its way to shared memory. 8 bits have no type there.
+CUtensorMapDataType map_type(DType type) {
+  switch (type) {
+    case DType::f16:
+      return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+    case DType::bf16:
+      return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+    case DType::f32:
+      return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+    case DType::tf32:
+      return CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
+    case DType::f64:
+      return CU_TENSOR_MAP_DATA_TYPE_FLOAT64;
+    case DType::s32:
+      return CU_TENSOR_MAP_DATA_TYPE_INT32;
+    default:
+      return CU_TENSOR_MAP_DATA_TYPE_UINT8;
+  }
+}
+
 }  // namespace
 
 TensorMap tensor_map(const Lines& lines) {
@@ -45,12 +65,10 @@ TensorMap tensor_map(const Lines& lines) {
   const cuuint64_t strides[2] = {pitch, batched ? lines.batch_pitch * size : pitch};
   const cuuint32_t box[3] = {cuuint32_t(lines.box_inner), cuuint32_t(lines.box_outer), 1};
   const cuuint32_t steps[3] = {1, 1, 1};
-  const CUtensorMapDataType type = lines.dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
-                                                              : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
   CUtensorMap map;
   const CUresult status =
-      encoder()(&map, type, 3, reinterpret_cast<void*>(lines.address), extent, strides, box, steps,
-                CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+      encoder()(&map, map_type(lines.dtype), 3, reinterpret_cast<void*>(lines.address), extent,
+                strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (status != CUDA_SUCCESS)
     throw std::runtime_error(

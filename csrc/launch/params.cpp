@@ -1,0 +1,136 @@
+// Problem -> the parts of Params that kernels share: operands, scales, and the epilogue.
+#include "launch/params.h"
+
+#include <cmath>
+#include <optional>
+
+namespace tcgemm::launch {
+namespace {
+
+template <class T = void>
+T* pointer(std::uintptr_t address) {
+  return reinterpret_cast<T*>(address);
+}
+
+// A whole number of any size, modulo 2^32.
+std::int32_t modulo(double number) {
+  return std::int32_t(std::uint32_t(std::int64_t(std::fmod(number, 4294967296.0))));
+}
+
+// A vector of s32 along m (`row`) or n.
+Source vector(std::uintptr_t address, bool row, std::int64_t stride, std::int64_t stride_batch) {
+  return {pointer(address), row ? stride : 0, row ? 0 : stride, stride_batch, DType::s32, false};
+}
+
+Source sums(const Sums& pass, bool row, void* workspace) {
+  return vector(reinterpret_cast<std::uintptr_t>(workspace) + pass.offset, row, 1,
+                pass.batch == 1 ? 0 : pass.rows);
+}
+
+ZeroPoints zero_points(const Problem& problem, const Plan& plan, void* workspace) {
+  ZeroPoints zeros;
+  zeros.k = std::int32_t(problem.k);
+  if (problem.zero_a) {
+    const Matrix& zero = *problem.zero_a;
+    zeros.zero_a = vector(zero.address, true, zero.stride_row, zero.stride_batch);
+    zeros.sum_b = sums(*plan.sums_b, false, workspace);
+  }
+  if (problem.zero_b) {
+    const Matrix& zero = *problem.zero_b;
+    zeros.zero_b = vector(zero.address, false, zero.stride_col, zero.stride_batch);
+    zeros.sum_a = sums(*plan.sums_a, true, workspace);
+  }
+  return zeros;
+}
+
+// Can neighbours be read in pairs, from every other one on, in every matrix?
+bool in_pairs(const Multiplier& scale, std::int64_t batch) {
+  constexpr std::uintptr_t kPair = 2 * sizeof(float);
+  return scale.stride == 1 && scale.shift == 0 &&
+         reinterpret_cast<std::uintptr_t>(scale.data) % kPair == 0 &&
+         (batch == 1 || scale.stride_batch % 2 == 0);
+}
+
+// What the unrolled way out can do: see Epilogue::fast.
+bool fast(const Problem& problem, const Plan& plan, const Epilogue& epilogue) {
+  if (!plan.store_tma || problem.c || problem.residual || problem.zero_a || problem.zero_b ||
+      problem.scale_out || problem.amax)
+    return false;
+  const Source& bias = epilogue.sources[kBias];
+  if (bias.data != nullptr && !(bias.vector && bias.stride_row == 0 && bias.stride_col == 1))
+    return false;
+  if (epilogue.scale_b.stride != 0 && !in_pairs(epilogue.scale_b, problem.batch)) return false;
+  return problem.activation == Activation::none || problem.activation == Activation::relu;
+}
+
+}  // namespace
+
+Source source(const Matrix& matrix, std::int64_t rows, std::int64_t cols, std::int64_t batch) {
+  return {pointer(matrix.address), matrix.stride_row, matrix.stride_col,
+          matrix.stride_batch,     matrix.dtype,      wide(matrix, rows, cols, batch)};
+}
+
+Multiplier scale_of_a(const Problem& problem) {
+  if (!problem.scale_a) return {};
+  const auto& [values, shift_row, shift_col] = *problem.scale_a;
+  return {pointer<const float>(values.address), values.stride_row, values.stride_col,
+          values.stride_batch, shift_row};
+}
+
+Multiplier scale_of_b(const Problem& problem) {
+  if (!problem.scale_b) return {};
+  const auto& [values, shift_row, shift_col] = *problem.scale_b;
+  return {pointer<const float>(values.address), values.stride_col, values.stride_row,
+          values.stride_batch, shift_col};
+}
+
+Epilogue epilogue(const Problem& problem, const Plan& plan, void* workspace) {
+  const auto option = [&](const std::optional<Matrix>& matrix) {
+    return matrix ? source(*matrix, problem.m, problem.n, problem.batch) : Source{};
+  };
+  const Matrix& out = problem.out;
+  Epilogue result;
+  result.alpha = float(problem.alpha);
+  result.beta = float(problem.beta);
+  result.alpha_f64 = problem.alpha;
+  result.beta_f64 = problem.beta;
+  if (out.dtype == DType::s32) {
+    result.alpha_s32 = modulo(problem.alpha);
+    result.beta_s32 = modulo(problem.beta);
+  }
+  result.activation = problem.activation;
+  result.out_dtype = out.dtype;
+  result.sources[kC] = option(problem.c);
+  result.sources[kBias] = option(problem.bias);
+  result.sources[kResidual] = option(problem.residual);
+  if (!problem.block_scaled()) {
+    result.scale_a = scale_of_a(problem);
+    result.scale_b = scale_of_b(problem);
+  }
+  if (problem.scale_out) result.scale_out = pointer<const float>(problem.scale_out->address);
+  if (problem.amax) result.amax = pointer<float>(problem.amax->address);
+  result.zero_points = problem.zero_a || problem.zero_b;
+  if (result.zero_points) result.zeros = zero_points(problem, plan, workspace);
+  result.out = pointer(out.address);
+  result.out_stride_row = out.stride_row;
+  result.out_stride_col = out.stride_col;
+  result.out_stride_batch = out.stride_batch;
+  result.out_vector = wide(out, problem.m, problem.n, problem.batch);
+  result.out_vector_column = wide(transposed(out), problem.n, problem.m, problem.batch);
+  result.options = problem.options();
+  result.scaled = problem.alpha != 1.0 || result.scale_a.data || result.scale_b.data;
+  result.fast = fast(problem, plan, result);
+  return result;
+}
+
+Extent extent(const Problem& problem) {
+  return {std::int32_t(problem.m), std::int32_t(problem.n), std::int32_t(problem.k),
+          std::int32_t(problem.batch)};
+}
+
+Tiling tiling(const Problem& problem, const Plan& plan) {
+  return {std::int32_t(plan.tiles_m), std::int32_t(plan.tiles_n), plan.group,
+          plan.tiles_m * plan.tiles_n * problem.batch};
+}
+
+}  // namespace tcgemm::launch
