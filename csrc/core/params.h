@@ -71,6 +71,7 @@ struct Epilogue {
   std::int64_t out_stride_col = 0;
   std::int64_t out_stride_batch = 0;
   bool out_vector = false;  // neighbours of a row of `out` may be written together, up to 16 bytes
+  bool out_vector_column = false;  // the same of a column
   bool options =
       false;            // something besides alpha and scales comes between accumulator and rounding
   bool fast = false;    // nothing does but a bias that serves all rows, and relu
