@@ -16,4 +16,14 @@ __device__ inline double load_shared_f64(std::uint32_t address) {
   return value;
 }
 
+// Two 32-bit words; kept in its place between barriers.
+__device__ inline uint2 load_shared_pair(std::uint32_t address) {
+  uint2 pair;
+  asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];"
+               : "=r"(pair.x), "=r"(pair.y)
+               : "r"(address)
+               : "memory");
+  return pair;
+}
+
 }  // namespace tcgemm::ptx

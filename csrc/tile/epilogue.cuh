@@ -20,6 +20,16 @@
 
 namespace tcgemm::tile {
 
+// Which of a warp's 16 rows a lane of group g = lane / 4 holds: g and g + 8, as the tensor cores
+// leave them, or the neighbours 2 g and 2 g + 1, where a was turned on its way to registers.
+enum class Rows : std::uint8_t { apart, neighbours };
+
+// The row behind row `row` of a fragment.
+template <Rows kRows>
+__device__ constexpr int row_of(int row) {
+  return kRows == Rows::apart ? row : row % 8 * 2 + row / 8;
+}
+
 // Where the unit lies in the result; rows and cols count what is left of the matrix from there on.
 struct Window {
   std::int64_t row, col, batch;
@@ -29,9 +39,21 @@ struct Window {
   __device__ bool holds(int half) const { return lane_rows[half] < rows; }
 };
 
+template <Rows kRows = Rows::apart>
 __device__ inline Window window(const Extent& extent, int row, int col, int batch) {
-  const int lane_row = threadIdx.x % 32 / 4;
-  return {row, col, batch, extent.m - row, extent.n - col, {lane_row, lane_row + 8}};
+  const int group = threadIdx.x % 32 / 4;
+  return {row,
+          col,
+          batch,
+          extent.m - row,
+          extent.n - col,
+          {row_of<kRows>(group), row_of<kRows>(group + 8)}};
+}
+
+__device__ inline std::int64_t out_offset(const Epilogue& epilogue, const Window& window, int row,
+                                          int col) {
+  return window.batch * epilogue.out_stride_batch + (window.row + row) * epilogue.out_stride_row +
+         (window.col + col) * epilogue.out_stride_col;
 }
 
 // x * sigmoid(y). The quick division gives 0 for a denominator past 2^126: the right limit.

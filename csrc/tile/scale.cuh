@@ -115,4 +115,13 @@ __device__ inline void find_amax(float* amax, const Window& window, const float 
   if (threadIdx.x % 32 == 0) atomicMax(reinterpret_cast<unsigned*>(amax), largest);
 }
 
+// Two neighbours of a result of 8 bits.
+template <DType kOut>
+__device__ inline std::uint16_t narrow_pair(float low, float high) {
+  if constexpr (is_fp8(kOut))
+    return ptx::pack_fp8<kOut>(low, high);
+  else
+    return std::uint16_t(ptx::pack_s8(low, high, 0.0f, 0.0f));
+}
+
 }  // namespace tcgemm::tile

@@ -23,15 +23,10 @@
 #include "tile/epilogue.cuh"
 #include "tile/fragment.cuh"
 #include "tile/scale.cuh"
+#include "tile/store_columns.cuh"
 #include "tile/swizzle.cuh"
 
 namespace tcgemm::tile {
-
-__device__ inline std::int64_t out_offset(const Epilogue& epilogue, const Window& window, int row,
-                                          int col) {
-  return window.batch * epilogue.out_stride_batch + (window.row + row) * epilogue.out_stride_row +
-         (window.col + col) * epilogue.out_stride_col;
-}
 
 template <class T, int kCount>
 __device__ inline void store_words(const Epilogue& epilogue, const Window& window,
@@ -59,7 +54,7 @@ __device__ inline void store_words(const Epilogue& epilogue, const Window& windo
 }
 
 // A unit into the slab, from chunk `chunk` (8 columns each) on.
-template <DType kOut, bool kHopper, int kCount>
+template <DType kOut, bool kHopper, Rows kRows, int kCount>
 __device__ inline void pack(char* slab, int chunk, const float (&v)[kCount]) {
   const int lane = threadIdx.x % 32;
   if constexpr (kHopper) {
@@ -68,35 +63,28 @@ __device__ inline void pack(char* slab, int chunk, const float (&v)[kCount]) {
 #pragma unroll
     for (int i = 0; i < kCount / 8; ++i) {
       const float* x = v + 8 * i;
-      ptx::stmatrix_x4(address + swizzle128(lane % 16, chunk + 2 * i + lane / 16),
+      ptx::stmatrix_x4(address + swizzle128(row_of<kRows>(lane % 16), chunk + 2 * i + lane / 16),
                        ptx::pack<kOut>(x[0], x[1]), ptx::pack<kOut>(x[2], x[3]),
                        ptx::pack<kOut>(x[4], x[5]), ptx::pack<kOut>(x[6], x[7]));
     }
   } else {
 #pragma unroll
     for (int i = 0; i < kCount / 2; ++i) {
-      const int row = lane / 4 + i % 2 * 8;
+      const int row = row_of<kRows>(lane / 4 + i % 2 * 8);
       *reinterpret_cast<std::uint32_t*>(slab + swizzle128(row, chunk + i / 2) + lane % 4 * 4) =
           ptx::pack<kOut>(v[2 * i], v[2 * i + 1]);
     }
   }
 }
 
-template <DType kOut>
-__device__ inline std::uint16_t narrow_pair(float low, float high) {
-  if constexpr (is_fp8(kOut))
-    return ptx::pack_fp8<kOut>(low, high);
-  else
-    return std::uint16_t(ptx::pack_s8(low, high, 0.0f, 0.0f));
-}
-
 // The same for results of 8 bits: a chunk of 8 columns is 8 bytes.
-template <DType kOut, int kCount>
+template <DType kOut, Rows kRows, int kCount>
 __device__ inline void pack_bytes(char* slab, int chunk, const float (&v)[kCount]) {
   const int lane = threadIdx.x % 32;
 #pragma unroll
   for (int i = 0; i < kCount / 2; ++i) {
-    const int row = lane / 4 + i % 2 * 8, at = (chunk + i / 2) * 8 + lane % 4 * 2;
+    const int row = row_of<kRows>(lane / 4 + i % 2 * 8);
+    const int at = (chunk + i / 2) * 8 + lane % 4 * 2;
     *reinterpret_cast<std::uint16_t*>(slab + swizzle128(row, at / 16) + at % 16) =
         narrow_pair<kOut>(v[2 * i], v[2 * i + 1]);
   }
@@ -179,7 +167,7 @@ __device__ inline void add_row(const Source& bias, const Window& window, float (
 }
 
 // The fast path (Epilogue::fast): unrolled over the fragment, which saves the selection.
-template <int kColumns, int kUnit, DType kOut, int kIndex = 0, class Fragment>
+template <int kColumns, int kUnit, DType kOut, Rows kRows, int kIndex = 0, class Fragment>
 __device__ inline void store_fast(const Epilogue& epilogue, const Extent& extent,
                                   const TensorMap* map, char* slab, const Fragment* fragment,
                                   int row, int col, int batch) {
@@ -190,10 +178,10 @@ __device__ inline void store_fast(const Epilogue& epilogue, const Extent& extent
   float v[kUnit / 2];
 #pragma unroll
   for (int i = 0; i < kUnit / 2; ++i) v[i] = raw[i];
-  if (epilogue.scaled) scale<true>(epilogue, tile::window(extent, row, col + kFirst, batch), v);
+  const Window window = tile::window<kRows>(extent, row, col + kFirst, batch);
+  if (epilogue.scaled) scale<true>(epilogue, window, v);
   const Source& bias = epilogue.sources[kBias];
   if (bias.data != nullptr) {
-    const Window window = tile::window(extent, row, col + kFirst, batch);
     if (bias.dtype == DType::f32)
       add_row<DType::f32>(bias, window, v);
     else if (bias.dtype == DType::f16)
@@ -206,27 +194,27 @@ __device__ inline void store_fast(const Epilogue& epilogue, const Extent& extent
     for (float& x : v) x = activate<Activation::relu>(x);
   }
   if constexpr (kInside == 0) await_box();
-  pack<kOut, true>(slab, kInside / 8, v);
+  pack<kOut, true, kRows>(slab, kInside / 8, v);
   if constexpr (kInside + kUnit == kBoxColumns)
     send_box(map, slab, row, col + kFirst - kInside, batch);
   if constexpr (kFirst + kUnit < kColumns)
-    store_fast<kColumns, kUnit, kOut, kIndex + 1>(epilogue, extent, map, slab, fragment, row, col,
-                                                  batch);
+    store_fast<kColumns, kUnit, kOut, kRows, kIndex + 1>(epilogue, extent, map, slab, fragment, row,
+                                                         col, batch);
 }
 
 // One unit of the slab, of a result that is narrower than a word.
-template <bool kHopper, int kCount>
+template <bool kHopper, Rows kRows, int kCount>
 __device__ inline void pack(DType type, char* slab, int chunk, const float (&v)[kCount]) {
   if (type == DType::bf16)
-    pack<DType::bf16, kHopper>(slab, chunk, v);
+    pack<DType::bf16, kHopper, kRows>(slab, chunk, v);
   else if (type == DType::f16)
-    pack<DType::f16, kHopper>(slab, chunk, v);
+    pack<DType::f16, kHopper, kRows>(slab, chunk, v);
   else if (type == DType::e4m3)
-    pack_bytes<DType::e4m3>(slab, chunk, v);
+    pack_bytes<DType::e4m3, kRows>(slab, chunk, v);
   else if (type == DType::e5m2)
-    pack_bytes<DType::e5m2>(slab, chunk, v);
+    pack_bytes<DType::e5m2, kRows>(slab, chunk, v);
   else
-    pack_bytes<DType::s8>(slab, chunk, v);
+    pack_bytes<DType::s8, kRows>(slab, chunk, v);
 }
 
 // From the scaled values of a unit to those that are rounded.
@@ -241,11 +229,38 @@ __device__ inline void finish_values(const Epilogue& epilogue, const Window& win
   for (float& x : v) x *= factor;
 }
 
+// From the accumulators of a unit to what is rounded: calls store(values), with s32 values for an
+// s32 result and floats for every other.
+template <int kCount, class Store>
+__device__ inline void finish_unit(const Epilogue& epilogue, const Window& window,
+                                   float (&v)[kCount], const Store& store) {
+  if (epilogue.scaled) scale<false>(epilogue, window, v);
+  if (epilogue.options) finish_values(epilogue, window, v);
+  store(v);
+}
+
+template <int kCount, class Store>
+__device__ inline void finish_unit(const Epilogue& epilogue, const Window& window,
+                                   std::int32_t (&v)[kCount], const Store& store) {
+  if (epilogue.zero_points) subtract_zero_points(epilogue.zeros, window, v);
+  if (epilogue.out_dtype == DType::s32) {
+#pragma unroll
+    for (std::int32_t& x : v) x *= epilogue.alpha_s32;
+    if (epilogue.options) finish(epilogue, window, v);
+    store(v);
+    return;
+  }
+  float values[kCount];
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) values[i] = v[i];
+  finish_unit(epilogue, window, values, store);
+}
+
 // 16 x kColumns accumulators of a warp to the result, from element (row, col) of matrix `batch` on.
 // values(unit, v) gives those of a unit. `slab`: kSlabBytes of shared memory, 1024-byte aligned,
 // that this warp alone uses. `map`: of the result for TMA, or nullptr; on return its last box may
 // still be read from the slab.
-template <int kColumns, int kUnit, bool kHopper, class T, class Values>
+template <int kColumns, int kUnit, bool kHopper, class T, Rows kRows = Rows::apart, class Values>
 __device__ inline void store_rows(const Epilogue& epilogue, const Extent& extent,
                                   const TensorMap* map, char* slab, int row, int col, int batch,
                                   const Values& values) {
@@ -257,51 +272,41 @@ __device__ inline void store_rows(const Epilogue& epilogue, const Extent& extent
     const int first = col + unit * kUnit;
     const int inside = unit * kUnit % kBox;
     if (first - inside >= extent.n) break;
-    const Window window = tile::window(extent, row, first, batch);
-    float v[kUnit / 2];
-    if constexpr (std::is_same_v<T, float>) {
-      values(unit, v);
-    } else {
-      T raw[kUnit / 2];
-      values(unit, raw);
-      if (epilogue.zero_points) subtract_zero_points(epilogue.zeros, window, raw);
-      if (epilogue.out_dtype == DType::s32) {
-#pragma unroll
-        for (T& x : raw) x *= epilogue.alpha_s32;
-        if (epilogue.options) finish(epilogue, window, raw);
-        store_words(epilogue, window, raw);
-        continue;
+    const Window window = tile::window<kRows>(extent, row, first, batch);
+    T accumulators[kUnit / 2];
+    values(unit, accumulators);
+    finish_unit(epilogue, window, accumulators, [&](const auto& v) {
+      if constexpr (kRows == Rows::neighbours) {
+        if (epilogue.out_stride_row == 1) {
+          store_columns(epilogue, window, v);
+          return;
+        }
       }
-#pragma unroll
-      for (int i = 0; i < kUnit / 2; ++i) v[i] = raw[i];
-    }
-    if (epilogue.scaled) scale<false>(epilogue, window, v);
-    if (epilogue.options) finish_values(epilogue, window, v);
-    if (epilogue.out_dtype == DType::f32) {
-      store_words(epilogue, window, v);
-      continue;
-    }
-
-    if (inside == 0) {
-      if constexpr (kHopper)
-        await_box();
-      else
+      if constexpr (std::is_same_v<decltype(v[0]), const std::int32_t&>) {
+        store_words(epilogue, window, v);
+      } else if (epilogue.out_dtype == DType::f32) {
+        store_words(epilogue, window, v);
+      } else {
+        if (inside == 0) {
+          if constexpr (kHopper)
+            await_box();
+          else
+            __syncwarp();
+        }
+        pack<kHopper, kRows>(epilogue.out_dtype, slab, inside / 8, v);
+        if (inside + kUnit < kBox) return;
+        if (kHopper && map != nullptr) {
+          send_box(map, slab, row, first - inside, batch);
+          return;
+        }
         __syncwarp();
-    }
-    pack<kHopper>(epilogue.out_dtype, slab, inside / 8, v);
-    if (inside + kUnit < kBox) continue;
-    if constexpr (kHopper) {
-      if (map != nullptr) {
-        send_box(map, slab, row, first - inside, batch);
-        continue;
+        const Window box = tile::window(extent, row, first - inside, batch);
+        if (bits(epilogue.out_dtype) == 16)
+          store_slab<kBox, std::uint16_t>(epilogue, box, slab);
+        else
+          store_slab<kBox, std::uint8_t>(epilogue, box, slab);
       }
-    }
-    __syncwarp();
-    const Window box = tile::window(extent, row, first - inside, batch);
-    if (bits(epilogue.out_dtype) == 16)
-      store_slab<kBox, std::uint16_t>(epilogue, box, slab);
-    else
-      store_slab<kBox, std::uint8_t>(epilogue, box, slab);
+    });
   }
 }
 

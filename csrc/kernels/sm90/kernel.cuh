@@ -12,6 +12,7 @@
 #include "kernels/sm90/budget.cuh"
 #include "kernels/sm90/mainloop.cuh"
 #include "kernels/sm90/promoted.cuh"
+#include "kernels/sm90/registers.cuh"
 #include "kernels/sm90/ring.cuh"
 #include "kernels/sm90/scales.cuh"
 #include "ptx/cluster.cuh"
@@ -24,18 +25,24 @@ namespace tcgemm::sm90 {
 
 // The mainloop of a row.
 template <Kernel kRow>
-using Loop = std::conditional_t<kRow.promotes(), Promoted<kRow>, Mainloop<kRow>>;
+using Loop =
+    std::conditional_t<kRow.source_of_a == SourceOfA::registers, Registers<kRow>,
+                       std::conditional_t<kRow.promotes(), Promoted<kRow>, Mainloop<kRow>>>;
 
 template <Kernel kRow>
 struct Gemm {
   using Loop = sm90::Loop<kRow>;
   using Position = tile::Position<kRow.stages>;
   using Value = tile::Value<kRow.accumulator>;
+  static constexpr tile::Rows kRows =
+      kRow.source_of_a == SourceOfA::registers ? tile::Rows::neighbours : tile::Rows::apart;
   static constexpr Budget kBudget = budget(kRow);
   static_assert(kBudget.load + kRow.warpgroups * kBudget.compute <=
                 kBudget.entry * (kRow.warpgroups + 1));
-  // 512 threads have few registers left for the epilogue, and s32 values are there twice.
-  static constexpr int kUnit = kRow.warpgroups == 3 || kRow.accumulator == DType::s32 ? 32 : 64;
+  // Columns that the epilogue works on at a time: 512 threads have few registers left for it, s32
+  // values are there twice, and where a comes from registers less is free around the mainloop.
+  static constexpr int kUnit = (kRow.warpgroups == 3 || kRow.accumulator == DType::s32 ? 32 : 64) /
+                               (kRow.source_of_a == SourceOfA::registers ? 2 : 1);
   // Threads that announce what they write to a stage: one for TMA, one for the scales.
   static constexpr int kWriters = kRow.block_scaled ? 2 : 1;
 
@@ -136,14 +143,18 @@ struct Gemm {
                                int col, int batch) {
     const Epilogue& epilogue = params.epilogue;
     const TensorMap* map = params.store_tma ? &params.out : nullptr;
+    if constexpr (kRows == tile::Rows::neighbours) {
+      const tile::Window window = tile::window<kRows>(params.extent, row, col, batch);
+      if (tile::store_plain_columns<kRow.accumulator>(epilogue, window, fragment)) return;
+    }
     if (map != nullptr && epilogue.fast && epilogue.out_dtype == DType::bf16)
-      tile::store_fast<kRow.n, kUnit, DType::bf16>(epilogue, params.extent, map, slab, fragment,
-                                                   row, col, batch);
+      tile::store_fast<kRow.n, kUnit, DType::bf16, kRows>(epilogue, params.extent, map, slab,
+                                                          fragment, row, col, batch);
     else if (map != nullptr && epilogue.fast)
-      tile::store_fast<kRow.n, kUnit, DType::f16>(epilogue, params.extent, map, slab, fragment, row,
-                                                  col, batch);
+      tile::store_fast<kRow.n, kUnit, DType::f16, kRows>(epilogue, params.extent, map, slab,
+                                                         fragment, row, col, batch);
     else
-      tile::store_rows<kRow.n, kUnit, true, Value>(
+      tile::store_rows<kRow.n, kUnit, true, Value, kRows>(
           epilogue, params.extent, map, slab, row, col, batch,
           [&](int unit, Value(&v)[kUnit / 2]) { tile::select<kRow.n / kUnit>(fragment, unit, v); });
   }

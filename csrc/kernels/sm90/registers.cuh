@@ -17,7 +17,7 @@
 #include <cstdint>
 
 #include "catalog.h"
-#include "isa/instructions.h"
+#include "kernels/sm90/mainloop.cuh"
 #include "kernels/sm90/ring.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "ptx/mbarrier.cuh"
@@ -29,11 +29,21 @@
 
 namespace tcgemm::sm90 {
 
-// One instruction's fragment of a, 32 bytes of k deep, out of rows of 128 bytes. `base` is a
-// multiple of 1024: that of the box in which the warp's 16 rows lie; `first` is where they begin
-// in it.
+// Turn::load(step, a): one instruction's fragment of a, 32 bytes of k deep. `step` is where its
+// rows of k begin in the first box of a; `row` is the first of the warp's 16 rows in the tile.
 template <int kBits>
 struct Turn;
+
+// Where those 16 rows begin in row 0 of k, up to the swizzle: the box, and the chunk in it.
+template <int kBits>
+struct Place {
+  static constexpr int kInner = 1024 / kBits;
+  std::uint32_t box;
+  int chunk;
+
+  __device__ explicit Place(int row)
+      : box(row / kInner * kInner * 128), chunk(row % kInner * kBits / 128) {}
+};
 
 // ldmatrix.trans turns pairs of bytes: a register holds two neighbours of m for two neighbours of
 // k. Two of them make four neighbours of k for m and for m + 1. Matrices of rows 4 tt and 4 tt + 1
@@ -45,18 +55,19 @@ struct Turn<8> {
   std::uint32_t offset;
   std::uint32_t select[2];  // bytes of the pair for m and for m + 1
 
-  __device__ explicit Turn(int first) {
+  __device__ explicit Turn(int row_of_tile) {
+    const Place<8> place(row_of_tile);
     const int lane = threadIdx.x % 32;
     const int matrix = lane / 8, row = lane % 8;
     const int k = 16 * (matrix / 2) + row / 2 * 4 + 2 * ((matrix ^ row / 4) & 1) + row % 2;
-    offset = tile::swizzle128(k, first / 16);
+    offset = place.box + tile::swizzle128(k, place.chunk);
     select[0] = lane % 4 < 2 ? 0x6420 : 0x2064;
     select[1] = select[0] + 0x1111;
   }
 
-  __device__ void load(std::uint32_t base, std::uint32_t (&a)[4]) const {
+  __device__ void load(std::uint32_t step, std::uint32_t (&a)[4]) const {
     std::uint32_t raw[4];
-    ptx::ldmatrix_x4<true>(raw, base + offset);
+    ptx::ldmatrix_x4<true>(raw, step + offset);
 #pragma unroll
     for (int i = 0; i < 4; ++i) a[i] = __byte_perm(raw[i & 2], raw[(i & 2) + 1], select[i & 1]);
   }
@@ -70,17 +81,19 @@ struct Turn<32> {
   std::uint32_t offset;
   bool swap;
 
-  __device__ explicit Turn(int first) {
+  __device__ explicit Turn(int row) {
+    const Place<32> place(row);
     const int lane = threadIdx.x % 32;
     const int group = lane / 4;
     swap = group & 2;
-    offset = tile::swizzle128(lane % 4 + 4 * swap, first / 4 + group / 2) + 8 * (group & 1);
+    offset = place.box + tile::swizzle128(lane % 4 + 4 * swap, place.chunk + group / 2) +
+             8 * (group & 1);
   }
 
-  __device__ void load(std::uint32_t base, std::uint32_t (&a)[4]) const {
+  __device__ void load(std::uint32_t step, std::uint32_t (&a)[4]) const {
     constexpr std::uint32_t kFourRows = 4 * 128 | 4 << 4;  // the row's bit, and that of its swizzle
-    const uint2 x = ptx::load_shared_pair(base + offset);
-    const uint2 y = ptx::load_shared_pair(base + (offset ^ kFourRows));
+    const uint2 x = ptx::load_shared_pair(step + offset);
+    const uint2 y = ptx::load_shared_pair(step + (offset ^ kFourRows));
     a[0] = swap ? y.x : x.x;
     a[1] = swap ? y.y : x.y;
     a[2] = swap ? x.x : y.x;
@@ -89,69 +102,59 @@ struct Turn<32> {
 };
 
 template <Kernel kRow>
-struct RegistersMainloop {
-  static constexpr const isa::Instruction* kInstruction =
-      isa::find(isa::Family::wgmma, kRow.input, kRow.input_b, kRow.accumulator);
-  static_assert(kInstruction != nullptr && kRow.n % kInstruction->n_step == 0);
+struct Registers {
   static_assert(kRow.source_of_a == SourceOfA::registers && kRow.layout == Layout::TT &&
-                kRow.m64_blocks == 1 && kRow.parts == 1 && !kRow.promotes() && !kRow.sparse);
-  static constexpr int kInner = Ring<kRow>::kInner;
-  static_assert(kRow.tile_m() % kInner == 0);
-  static constexpr int kSteps = kRow.tile_k() / kInstruction->k;
-  static constexpr ptx::WgmmaType kType = {kRow.n, kRow.input, kRow.input_b, kRow.accumulator,
-                                           kRow.layout};
+                kRow.input == kRow.input_b && bits(kRow.input) != 16 && kRow.m64_blocks == 1 &&
+                kRow.parts == 1 && !kRow.promotes() && !kRow.sparse);
+  static constexpr ptx::WgmmaType kType = wgmma_type<kRow>(kRow.n);
+  static_assert(kRow.tile_m() % Ring<kRow>::kInner == 0, "a is loaded in boxes of 128 bytes of m");
+  static constexpr int kSteps = 4;  // of 32 bytes of k in a stage
 
   using Position = tile::Position<kRow.stages>;
-  using Barriers = tile::Barriers<kRow.stages>;
   using Register = tile::Register<kRow.accumulator>;
   static constexpr int kRegisters = tile::registers<kRow.accumulator>(kRow.n);
   using Accumulators = Register[kRow.m64_blocks][kRegisters];
+  using Fragments = std::uint32_t[kSteps][4];
 
   // The products of all k-blocks into `accumulators`, which need no clearing.
-  __device__ static void multiply(std::uint32_t ring, const Barriers& barriers, Position& position,
+  __device__ static void multiply(const Sm90Params&, const Block<kRow>& shared, Position& position,
                                   int blocks, int warpgroup, Cluster cluster,
                                   Accumulators& accumulators) {
-    const int row = warpgroup * 64 + threadIdx.x / 32 % 4 * 16;
-    const Turn<bits(kRow.input)> turn(row % kInner);
-    const std::uint32_t box = row / kInner * kInner * 128;
-
-    using Fragments = std::uint32_t[kSteps][4];
+    const Turn<bits(kRow.input)> turn(warpgroup * 64 + threadIdx.x / 32 % 4 * 16);
     const auto load = [&](Fragments& a) {
-      ptx::mbarrier_wait(barriers.full(position.stage), position.parity);
-      const std::uint32_t base = ring + position.stage * kRow.stage_bytes() + box;
+      ptx::mbarrier_wait(shared.barriers.full(position.stage), position.parity);
+      const std::uint32_t stage = shared.stage(position.stage);
 #pragma unroll
-      for (int step = 0; step < kSteps; ++step) turn.load(base + step * turn.kRows * 128, a[step]);
+      for (int step = 0; step < kSteps; ++step) turn.load(stage + step * turn.kRows * 128, a[step]);
     };
-    const auto issue = [&](const Fragments& a, bool accumulate) {
+
+    // Multiplies what `current` holds, and fills `next` under it.
+    int previous = 0;
+    const auto pass = [&](Fragments& current, Fragments& next, int block) {
       const std::uint64_t b =
-          ptx::wgmma_descriptor(ring + position.stage * kRow.stage_bytes() + Ring<kRow>::kBytesA);
+          ptx::wgmma_descriptor(shared.stage(position.stage) + Ring<kRow>::kBytesA);
       ptx::wgmma_fence();
 #pragma unroll
       for (int step = 0; step < kSteps; ++step)
-        ptx::wgmma<kType>(accumulators[0], a[step], b + step * ptx::kDescriptorStep<Major::K>,
-                          accumulate || step != 0);
+        ptx::wgmma<kType>(accumulators[0], current[step], b + step * ptx::kDescriptorStep<Major::K>,
+                          block + step != 0);
       ptx::wgmma_commit();
-    };
-
-    Fragments even, odd;
-    int previous = 0;
-    // Multiplies what `current` holds, and fills `next` under it.
-    const auto block_of = [&](Fragments& current, Fragments& next, int block) {
-      issue(current, block != 0);
       ptx::wgmma_wait<1>();
-      if (block != 0) release(barriers, previous, cluster);
+      if (block != 0) Readers<kRow>::release(shared, previous, cluster);
       previous = position.stage;
       position.advance();
       if (block + 1 < blocks) load(next);
     };
+
+    Fragments even, odd;
     load(even);
 #pragma unroll 1
     for (int block = 0; block < blocks; block += 2) {
-      block_of(even, odd, block);
-      if (block + 1 < blocks) block_of(odd, even, block + 1);
+      pass(even, odd, block);
+      if (block + 1 < blocks) pass(odd, even, block + 1);
     }
     ptx::wgmma_wait<0>();
-    release(barriers, previous, cluster);
+    Readers<kRow>::release(shared, previous, cluster);
   }
 };
 

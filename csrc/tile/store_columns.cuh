@@ -1,0 +1,110 @@
+// Column-major results of fragments whose lanes hold neighbours of a column (Rows::neighbours):
+// each store is a pair of them, straight from registers. The eight groups of a warp write 16 rows
+// of four columns at a time, so that a piece is 64 bytes of an f32 or s32 column, 32 of a 16-bit
+// one: whole sectors, which four warps beside each other make whole lines of.
+//
+//   v[4 j + i], v[4 j + 2 + i]: rows 2 g and 2 g + 1 of column 8 j + 2 t + i        lane = 4 g + t
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "core/params.h"
+#include "ptx/convert.cuh"
+#include "tile/epilogue.cuh"
+#include "tile/scale.cuh"
+
+namespace tcgemm::tile {
+
+// Two neighbours, as they lie in memory.
+template <DType kOut, class T>
+__device__ inline auto neighbours(T low, T high) {
+  if constexpr (kOut == DType::s32)
+    return int2{low, high};
+  else if constexpr (kOut == DType::f32)
+    return float2{low, high};
+  else if constexpr (bits(kOut) == 16)
+    return ptx::pack<kOut>(low, high);
+  else
+    return narrow_pair<kOut>(low, high);
+}
+
+// May all of 16 rows x `columns` be written in pairs?
+__device__ inline bool whole_columns(const Epilogue& epilogue, const Window& window, int columns) {
+  return epilogue.out_vector_column && window.rows >= kBoxRows && window.cols >= columns;
+}
+
+template <DType kOut, bool kWhole, class T, int kCount>
+__device__ inline void store_columns_as(const Epilogue& epilogue, const Window& window,
+                                        const T (&v)[kCount]) {
+  using Pair = decltype(neighbours<kOut>(v[0], v[0]));
+  using Element =
+      std::conditional_t<bits(kOut) == 32, std::uint32_t,
+                         std::conditional_t<bits(kOut) == 16, std::uint16_t, std::uint8_t>>;
+  const int col = threadIdx.x % 4 * 2;
+  Element* to =
+      static_cast<Element*>(epilogue.out) + out_offset(epilogue, window, window.lane_rows[0], col);
+#pragma unroll
+  for (int j = 0; j < kCount / 4; ++j, to += 8 * epilogue.out_stride_col) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      Element* at = to + i * epilogue.out_stride_col;
+      const Pair pair = neighbours<kOut>(v[4 * j + i], v[4 * j + 2 + i]);
+      if constexpr (kWhole) {
+        *reinterpret_cast<Pair*>(at) = pair;
+      } else if (8 * j + col + i < window.cols) {
+        const Element* elements = reinterpret_cast<const Element*>(&pair);
+        if (window.holds(0)) at[0] = elements[0];
+        if (window.holds(1)) at[1] = elements[1];
+      }
+    }
+  }
+}
+
+template <DType kOut, class T, int kCount>
+__device__ inline void store_columns_as(const Epilogue& epilogue, const Window& window,
+                                        const T (&v)[kCount]) {
+  if (whole_columns(epilogue, window, 2 * kCount))
+    store_columns_as<kOut, true>(epilogue, window, v);
+  else
+    store_columns_as<kOut, false>(epilogue, window, v);
+}
+
+// One unit; out_stride_row is 1.
+template <class T, int kCount>
+__device__ inline void store_columns(const Epilogue& epilogue, const Window& window,
+                                     const T (&v)[kCount]) {
+  if constexpr (std::is_same_v<T, std::int32_t>) {
+    store_columns_as<DType::s32>(epilogue, window, v);
+  } else {
+    switch (epilogue.out_dtype) {
+      case DType::f32:
+        return store_columns_as<DType::f32>(epilogue, window, v);
+      case DType::bf16:
+        return store_columns_as<DType::bf16>(epilogue, window, v);
+      case DType::f16:
+        return store_columns_as<DType::f16>(epilogue, window, v);
+      case DType::e4m3:
+        return store_columns_as<DType::e4m3>(epilogue, window, v);
+      case DType::e5m2:
+        return store_columns_as<DType::e5m2>(epilogue, window, v);
+      default:
+        return store_columns_as<DType::s8>(epilogue, window, v);
+    }
+  }
+}
+
+// The accumulators of a warp as they are, all at once, which saves the walk over units. False: the
+// result asks for more than that, and nothing is done.
+template <DType kAccumulator, class T, int kCount>
+__device__ inline bool store_plain_columns(const Epilogue& epilogue, const Window& window,
+                                           const T (&fragment)[kCount]) {
+  const bool plain = epilogue.out_dtype == kAccumulator && !epilogue.options && !epilogue.scaled &&
+                     !epilogue.zero_points && epilogue.alpha_s32 == 1;
+  if (!plain || epilogue.out_stride_row != 1 || !whole_columns(epilogue, window, 2 * kCount))
+    return false;
+  store_columns_as<kAccumulator, true>(epilogue, window, fragment);
+  return true;
+}
+
+}  // namespace tcgemm::tile
