@@ -158,6 +158,23 @@ inline constexpr Family kFamilies[] = {
     family(Arch::sm80, bf16, bf16, f32, kSm80, true),
     family(Arch::sm80, f16, f16, f32, kSm80, true),
     family(Arch::sm80, f16, f16, f16, kSm80, true),
+    family(Arch::sm80, tf32, tf32, f32, kSm80, false),
+    family(Arch::sm80, s8, s8, s32, kSm80, false),
+    family(Arch::sm80, s8, u8, s32, kSm80Few, false),
+    family(Arch::sm80, u8, s8, s32, kSm80Few, false),
+    family(Arch::sm80, u8, u8, s32, kSm80Few, false),
+    family(Arch::sm89, e4m3, e4m3, f32, kSm80Few, false),
+    family(Arch::sm89, e4m3, e5m2, f32, kSm80Few, false),
+    family(Arch::sm89, e5m2, e4m3, f32, kSm80Few, false),
+    family(Arch::sm89, e5m2, e5m2, f32, kSm80Few, false),
+    family(Arch::sm89, e4m3, e4m3, f32, kSm80Few, false, 1),
+    family(Arch::sm89, e4m3, e5m2, f32, kSm80Few, false, 1),
+    family(Arch::sm89, e5m2, e4m3, f32, kSm80Few, false, 1),
+    family(Arch::sm89, e5m2, e5m2, f32, kSm80Few, false, 1),
+    family(Arch::sm89, e4m3, e4m3, f32, kSm80Few, false, 1, true),
+    family(Arch::sm89, e4m3, e5m2, f32, kSm80Few, false, 1, true),
+    family(Arch::sm89, e5m2, e4m3, f32, kSm80Few, false, 1, true),
+    family(Arch::sm89, e5m2, e5m2, f32, kSm80Few, false, 1, true),
 };
 
 constexpr std::size_t count() {

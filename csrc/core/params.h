@@ -111,6 +111,8 @@ struct Sm80Params {
   Tiling tiling;
   bool a_vector;  // rows (K-major) or columns (MN-major) are read 16 bytes at a time
   bool b_vector;
+  Multiplier scale_a;  // of block-scaled kernels, whose epilogue has none
+  Multiplier scale_b;
 };
 
 // One copy of a prepare pass: any strides -> K-major with a 16-byte pitch, elements converted.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <utility>
 
 #include "catalog.h"
 #include "ptx/device_arch.cuh"
@@ -16,25 +17,31 @@ template <int kRow, template <Kernel> class Gemm, class Params>
 __global__ void __launch_bounds__(kCatalog[kRow].threads(), 1)
     gemm(const __grid_constant__ Params params) {
   extern __shared__ char shared[];
-  if constexpr (kCatalog[kRow].arch != Arch::sm90a || ptx::kSm90a)
+  constexpr Arch kArch = kCatalog[kRow].arch;
+  if constexpr (kArch == Arch::sm90a ? ptx::kSm90a : kArch != Arch::sm89 || ptx::kArch >= 89)
     Gemm<kCatalog[kRow]>::run(params, shared);
   else
     __trap();  // compiled for an architecture that cannot run it: fail loudly
 }
 
-// The kernel of catalog row `row`, or nullptr unless it is built and one that serves(kernel) says
-// this file compiles.
-template <template <Kernel> class Gemm, class Params, bool (*serves)(const Kernel&), int kRow = 0>
-const void* find(int row) {
-  if constexpr (kRow == int(kCatalog.size())) {
+// The kernel of row kRow, or nullptr unless it is built and one that serves(kernel) says this file
+// compiles.
+template <template <Kernel> class Gemm, class Params, bool (*serves)(const Kernel&), int kRow>
+const void* pointer() {
+  constexpr Kernel kernel = kCatalog[kRow];
+  if constexpr (built(kernel) && serves(kernel))
+    return reinterpret_cast<const void*>(&gemm<kRow, Gemm, Params>);
+  else
     return nullptr;
-  } else {
-    constexpr Kernel kernel = kCatalog[kRow];
-    if constexpr (built(kernel) && serves(kernel)) {
-      if (row == kRow) return reinterpret_cast<const void*>(&gemm<kRow, Gemm, Params>);
-    }
-    return find<Gemm, Params, serves, kRow + 1>(row);
-  }
+}
+
+// The same for a row that is known at run time. The catalog is longer than templates may nest.
+template <template <Kernel> class Gemm, class Params, bool (*serves)(const Kernel&)>
+const void* find(int row) {
+  return [&]<std::size_t... kRows>(std::index_sequence<kRows...>) {
+    const void* const pointers[] = {pointer<Gemm, Params, serves, int(kRows)>()...};
+    return pointers[row];
+  }(std::make_index_sequence<kCatalog.size()>{});
 }
 
 // The usual choice: an architecture and the dtype of a.

@@ -1,10 +1,10 @@
-// mma.sync.m16n8k16: the product of one warp, all operands in registers (PTX ISA 9.7.14.5.8 and
-// 14).
+// mma.sync.m16n8: the product of one warp, all operands in registers (PTX ISA 9.7.14.5.7 to 14).
 //
-// lane = 4 * g + t; two neighbours along k (or n) a 32-bit register:
-//   a[0] row g, k 2t   a[1] row g + 8, k 2t   a[2] row g, k 2t + 8   a[3] row g + 8, k 2t + 8
-//   b[0] column g, k 2t        b[1] column g, k 2t + 8
-//   d: see tile/fragment.cuh
+// One map for all types: a 32-bit register holds e = 32 / bits neighbours along k, and k is 8 e.
+// lane = 4 * g + t:
+//   a[0] row g,     k = e t       a[2] row g,     k = e t + 4 e
+//   a[1] row g + 8, k = e t       a[3] row g + 8, k = e t + 4 e
+//   b[0] column g,  k = e t       b[1] column g,  k = e t + 4 e       d: see tile/fragment.cuh
 #pragma once
 
 #include <cstdint>
@@ -13,26 +13,54 @@
 
 namespace tcgemm::ptx {
 
-// d += a * b: four f32 registers, or two of f16 pairs. A pure function of registers, so not
-// volatile: the compiler may move it between loads.
-template <DType kInput>
+#define TCGEMM_MMA(letter, name)                                                                  \
+  asm("mma.sync.aligned." name " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+      : "+" letter(d[0]), "+" letter(d[1]), "+" letter(d[2]), "+" letter(d[3])                    \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
+
+// d += a * b: four f32 or s32 registers, or two of f16 pairs. A pure function of registers, so not
+// volatile: the compiler may move it between loads. fp8 starts with sm_89; on sm_90 and later ptxas
+// makes f16 products of it.
+template <DType kA, DType kB>
 __device__ inline void mma_sync(float* d, const std::uint32_t* a, const std::uint32_t* b) {
-  static_assert(kInput == DType::f16 || kInput == DType::bf16);
-  if constexpr (kInput == DType::bf16)
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-        "{%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  using enum DType;
+  static_assert(kA == kB || (is_fp8(kA) && is_fp8(kB)));
+  if constexpr (kA == bf16)
+    TCGEMM_MMA("f", "m16n8k16.row.col.f32.bf16.bf16.f32");
+  else if constexpr (kA == f16)
+    TCGEMM_MMA("f", "m16n8k16.row.col.f32.f16.f16.f32");
+  else if constexpr (kA == tf32)
+    TCGEMM_MMA("f", "m16n8k8.row.col.f32.tf32.tf32.f32");
+  else if constexpr (kA == e4m3 && kB == e4m3)
+    TCGEMM_MMA("f", "m16n8k32.row.col.f32.e4m3.e4m3.f32");
+  else if constexpr (kA == e4m3)
+    TCGEMM_MMA("f", "m16n8k32.row.col.f32.e4m3.e5m2.f32");
+  else if constexpr (kB == e4m3)
+    TCGEMM_MMA("f", "m16n8k32.row.col.f32.e5m2.e4m3.f32");
   else
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-        "{%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    TCGEMM_MMA("f", "m16n8k32.row.col.f32.e5m2.e5m2.f32");
 }
 
-template <DType kInput>
+// Sums wrap modulo 2^32.
+template <DType kA, DType kB>
+__device__ inline void mma_sync(std::int32_t* d, const std::uint32_t* a, const std::uint32_t* b) {
+  using enum DType;
+  static_assert(is_int8(kA) && is_int8(kB));
+  if constexpr (kA == s8 && kB == s8)
+    TCGEMM_MMA("r", "m16n8k32.row.col.s32.s8.s8.s32");
+  else if constexpr (kA == s8)
+    TCGEMM_MMA("r", "m16n8k32.row.col.s32.s8.u8.s32");
+  else if constexpr (kB == s8)
+    TCGEMM_MMA("r", "m16n8k32.row.col.s32.u8.s8.s32");
+  else
+    TCGEMM_MMA("r", "m16n8k32.row.col.s32.u8.u8.s32");
+}
+
+#undef TCGEMM_MMA
+
+template <DType kA, DType kB>
 __device__ inline void mma_sync(std::uint32_t* d, const std::uint32_t* a, const std::uint32_t* b) {
-  static_assert(kInput == DType::f16);
+  static_assert(kA == DType::f16 && kB == DType::f16);
   asm("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {%0, %1}, {%2, %3, %4, %5}, {%6, %7}, "
       "{%0, %1};"
       : "+r"(d[0]), "+r"(d[1])

@@ -5,6 +5,8 @@
 
 namespace tcgemm::kernels {
 
-const void* sm80_f16(int row) { return find<sm80::Gemm, Sm80Params, Arch::sm80, DType::f16>(row); }
+const void* sm80_f16(int row) {
+  return find<sm80::Gemm, Sm80Params, serves<Arch::sm80, DType::f16>>(row);
+}
 
 }  // namespace tcgemm::kernels

@@ -40,12 +40,13 @@ struct Gemm {
   // Rolled up, so that the epilogue is compiled once: registers have no index, hence the selection.
   __device__ static void store(const Sm80Params& params, char* slab, int row, int col, int batch,
                                const typename Loop::Accumulators& accumulators) {
-    constexpr int kUnit = 32;
+    constexpr int kUnit = Loop::kWarpN == 64 ? 16 : 32;  // 32 beside 128 accumulators spill
+    using Value = tile::Value<kRow.accumulator>;
 #pragma unroll 1
     for (int i = 0; i < Loop::kFragments; ++i) {
-      tile::store_rows<Loop::kWarpN, kUnit, false>(
+      tile::store_rows<Loop::kWarpN, kUnit, false, Value>(
           params.epilogue, params.extent, nullptr, slab, row + i * 16, col, batch,
-          [&](int unit, float (&v)[kUnit / 2]) {
+          [&](int unit, Value(&v)[kUnit / 2]) {
 #pragma unroll
             for (int j = 0; j < Loop::kFragments; ++j)
               if (i == j) tile::select<Loop::kWarpN / kUnit>(accumulators[j], unit, v);

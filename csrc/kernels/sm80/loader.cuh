@@ -2,8 +2,11 @@
 //
 // A stage holds an operand in blocks of 128-byte rows with the 128-byte swizzle, as wgmma's does:
 //
-//   K-major : 1 block, a row is one m (or n) with 64 of k          major = k,  minor = m (n)
+//   K-major : 1 block, a row is one m (or n) with 128 bytes of k   major = k,  minor = m (n)
 //   MN-major: tile / 64 blocks of 64 rows, a row is one k with 64 of m (or n)   the other way round
+//
+// MN-major is for 16-bit elements alone: ldmatrix turns nothing else. Single elements are gathered
+// with any strides, so a K-major loader also reads what lies MN-major, and turns it on the way.
 //
 // Eight threads share a row, a chunk of 16 bytes each; the block's threads cover threads / 8 rows
 // in a pass. A thread's copies go pass by pass and, within a pass, block by block. What is outside
@@ -11,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "catalog.h"
 #include "core/layout.h"
@@ -20,10 +24,19 @@
 
 namespace tcgemm::sm80 {
 
-inline constexpr int kChunk = 8;  // elements in 16 bytes
+// What is moved where single elements are: the bits of a value.
+template <DType kType>
+using Element =
+    std::conditional_t<bits(kType) == 8, std::uint8_t,
+                       std::conditional_t<bits(kType) == 16, std::uint16_t, std::uint32_t>>;
 
-template <Major kMajor, int kTile, int kThreads>
+template <DType kType, Major kMajor, int kTile, int kThreads>
 struct Loader {
+  using Element = sm80::Element<kType>;
+  static constexpr int kSize = sizeof(Element);
+  static constexpr int kChunk = 16 / kSize;  // elements
+  static constexpr int kLine = 128 / kSize;  // elements of a row
+  static_assert(kMajor == Major::K || kLine == kBlock);
   static constexpr int kBlocks = kMajor == Major::K ? 1 : kTile / kBlock;
   static constexpr int kRows = kMajor == Major::K ? kTile : kBlock;
   static constexpr int kPassRows = kThreads / 8;
@@ -44,16 +57,15 @@ struct Loader {
   __device__ Loader(const Source& source, std::int64_t stride_mn, std::int64_t stride_k, int first,
                     int extent_mn, int extent_k, int batch) {
     const int chunk = threadIdx.x % 8, row = threadIdx.x / 8;
-    const std::int64_t major = sizeof(std::uint16_t) * (kMajor == Major::K ? stride_k : stride_mn);
-    const std::int64_t minor = sizeof(std::uint16_t) * (kMajor == Major::K ? stride_mn : stride_k);
+    const std::int64_t major = kSize * (kMajor == Major::K ? stride_k : stride_mn);
+    const std::int64_t minor = kSize * (kMajor == Major::K ? stride_mn : stride_k);
     stride = major;
-    across = major * kBlock;
+    across = major * kLine;
     step = minor * kPassRows;
     // The passes of an MN-major stage end where the next stage begins.
     wrap = kMajor == Major::K ? across - step * (kPasses - 1) : step;
-    pointer = static_cast<const char*>(source.data) +
-              sizeof(std::uint16_t) * batch * source.stride_batch + chunk * kChunk * major +
-              row * minor + first * (kMajor == Major::K ? minor : major);
+    pointer = static_cast<const char*>(source.data) + batch * source.stride_batch * kSize +
+              chunk * kChunk * major + row * minor + first * (kMajor == Major::K ? minor : major);
     left_major = (kMajor == Major::K ? extent_k : extent_mn - first) - chunk * kChunk;
     left_minor = (kMajor == Major::K ? extent_mn - first : extent_k) - row;
     offset = tile::swizzle128(row, chunk);
@@ -62,9 +74,9 @@ struct Loader {
   __device__ static int block(int copy) { return copy % kBlocks; }
   __device__ static int pass(int copy) { return copy / kBlocks; }
 
-  // Elements of the chunk of copy `copy` that exist: at most 8, none if not positive.
+  // Elements of the chunk of copy `copy` that exist: all if kChunk or more, none if not positive.
   __device__ int valid(int copy) const {
-    const int count = left_major - block(copy) * kBlock;
+    const int count = left_major - block(copy) * kLine;
     return left_minor > pass(copy) * kPassRows ? count : 0;
   }
 
@@ -77,40 +89,46 @@ struct Loader {
     if (block(copy) + 1 < kBlocks) return;
     pointer += pass(copy) + 1 < kPasses ? step : wrap;
     ptx::hide_origin(pointer);
-    if (pass(copy) + 1 == kPasses) (kMajor == Major::K ? left_major : left_minor) -= kBlock;
+    if (pass(copy) + 1 == kPasses) (kMajor == Major::K ? left_major : left_minor) -= kLine;
   }
 
   // Chunks of 16 aligned bytes, the last of which may be partial.
   __device__ void copy(std::uint32_t stage, int copy) {
     ptx::cp_async(target(stage, copy), pointer + block(copy) * 128,
-                  2 * min(max(valid(copy), 0), kChunk));
+                  kSize * min(max(valid(copy), 0), kChunk));
     advance(copy);
   }
 
   // The same where every chunk is whole, for unrolled loops.
   __device__ void copy_whole(std::uint32_t stage, int copy) {
     ptx::cp_async_if(target(stage, copy), pointer + block(copy) * 128, left_major,
-                     block(copy) * kBlock, left_minor, pass(copy) * kPassRows);
+                     block(copy) * kLine, left_minor, pass(copy) * kPassRows);
     advance(copy);
   }
 
   // Any operand, one element at a time; put() joins the elements when they have arrived.
-  __device__ void fetch(int copy, std::uint16_t (&elements)[kChunk]) {
+  __device__ void fetch(int copy, Element (&elements)[kChunk]) {
     const int count = valid(copy);
     const char* element = pointer + block(copy) * across;
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
-      elements[i] = i < count ? __ldg(reinterpret_cast<const std::uint16_t*>(element)) : 0;
+      elements[i] = i < count ? __ldg(reinterpret_cast<const Element*>(element)) : 0;
       element += stride;
     }
     advance(copy);
   }
 
-  __device__ void put(std::uint32_t stage, int copy,
-                      const std::uint16_t (&elements)[kChunk]) const {
-    const auto pair = [&](int i) { return elements[i] | std::uint32_t(elements[i + 1]) << 16; };
-    *static_cast<uint4*>(__cvta_shared_to_generic(target(stage, copy))) = {pair(0), pair(2),
-                                                                           pair(4), pair(6)};
+  __device__ void put(std::uint32_t stage, int copy, const Element (&elements)[kChunk]) const {
+    const auto word = [&](int index) {
+      constexpr int kInWord = 4 / kSize;
+      std::uint32_t joined = elements[index * kInWord];
+#pragma unroll
+      for (int i = 1; i < kInWord; ++i)
+        joined |= std::uint32_t(elements[index * kInWord + i]) << (8 * kSize * i);
+      return joined;
+    };
+    *static_cast<uint4*>(__cvta_shared_to_generic(target(stage, copy))) = {word(0), word(1),
+                                                                           word(2), word(3)};
   }
 };
 

@@ -1,6 +1,6 @@
 // The sm_80 mainloop: all threads feed the ring with cp.async, all warps multiply with mma.sync.
 //
-//   stage:  a: tile_m x 64 | b: tile_n x 64, 128-byte rows with the 128-byte swizzle  (loader.cuh)
+//   stage:  a: tile_m rows | b: tile_n rows, 128 bytes of k with the 128-byte swizzle (loader.cuh)
 //   tile:   2 rows of warps; each warp owns tile_m / 2 x 2 * tile_n / warps of the result
 //
 // While stage s is multiplied, stages s + 1 .. s + stages - 1 arrive, the last of them in the slot
@@ -13,58 +13,24 @@
 #include "core/params.h"
 #include "isa/instructions.h"
 #include "kernels/sm80/loader.cuh"
+#include "kernels/sm80/promotion.cuh"
+#include "kernels/sm80/reader.cuh"
 #include "ptx/cp_async.cuh"
-#include "ptx/ldmatrix.cuh"
 #include "ptx/mma_sync.cuh"
 #include "tile/fragment.cuh"
-#include "tile/swizzle.cuh"
 
 namespace tcgemm::sm80 {
 
-// Which of the four 8x8 matrices of an ldmatrix.x4 holds which half of the 16 x 16 (mn x k) patch,
-// in the order of mma.sync's registers: a wants mn first, two n8 operands b want k first.
-enum class Order { mn_first, k_first };
-
-// A warp's part of an operand: 16 x 16 patches of shared memory as fragments. Conflict-free: the
-// eight rows of a matrix differ in the swizzle.
-template <Major kMajor, Order kOrder, int kExtent, int kBlockBytes>
-struct Reader {
-  static constexpr int kPatches = kExtent / 16;
-  using Fragments = std::uint32_t[kPatches][4];
-
-  // What this lane adds to the start of a stage's operand; the warp begins at row (column) `first`.
-  __device__ static std::uint32_t lane_offset(int first) {
-    const int lane = threadIdx.x % 32;
-    const int mn_half = kOrder == Order::mn_first ? lane / 8 % 2 : lane / 16;
-    const int k_half = kOrder == Order::mn_first ? lane / 16 : lane / 8 % 2;
-    if constexpr (kMajor == Major::K)
-      return tile::swizzle128(first + mn_half * 8 + lane % 8, k_half);
-    else
-      return first / kBlock * kBlockBytes +
-             tile::swizzle128(k_half * 8 + lane % 8, first % kBlock / kChunk + mn_half);
-  }
-
-  // The swizzle only exchanges chunks, so 16 elements along a row are two chunks: an exclusive or.
-  // Sixteen rows are 2048 bytes.
-  __device__ static void load(Fragments& fragments, std::uint32_t start, int step) {
-#pragma unroll
-    for (int patch = 0; patch < kPatches; ++patch) {
-      if constexpr (kMajor == Major::K)
-        ptx::ldmatrix_x4<false>(fragments[patch], (start ^ (step << 5)) + patch * 2048);
-      else
-        ptx::ldmatrix_x4<true>(fragments[patch], (start ^ (patch << 5)) + step * 2048);
-    }
-  }
-};
-
 template <Kernel kRow>
 struct Mainloop {
-  static_assert(kRow.plain(), "the mainloop serves dense products with both operands in memory");
+  static_assert(kRow.parts == 1 && !kRow.sparse && kRow.source_of_a == SourceOfA::shared,
+                "the mainloop serves dense products with both operands in memory");
   static constexpr const isa::Instruction* kInstruction =
-      isa::find(isa::Family::mma, kRow.input, kRow.accumulator);
-  static_assert(kInstruction != nullptr && bits(kRow.input) == 16);
-  static_assert(kInstruction->m == 16 && kInstruction->n == 8 && kInstruction->k == 16);
-  static_assert(kRow.tile_k() == kBlock);
+      isa::find(isa::Family::mma, kRow.input, kRow.input_b, kRow.accumulator);
+  static_assert(kInstruction != nullptr && kInstruction->arch == kRow.arch);
+  static_assert(kInstruction->m == 16 && kInstruction->n == 8);
+  static_assert(kInstruction->k * bits(kRow.input) == 256 &&
+                bits(kRow.input_b) == bits(kRow.input));
 
   static constexpr int kWarps = kRow.threads() / 32;
   static constexpr int kWarpM = kRow.tile_m() / 2;
@@ -75,20 +41,23 @@ struct Mainloop {
   static constexpr int kRingBytes = kRow.stages * kRow.stage_bytes();
   static constexpr Major kMajorA = major_a(kRow.layout), kMajorB = major_b(kRow.layout);
 
-  using LoaderA = Loader<kMajorA, kRow.tile_m(), kRow.threads()>;
-  using LoaderB = Loader<kMajorB, kRow.tile_n(), kRow.threads()>;
+  using LoaderA = Loader<kRow.input, kMajorA, kRow.tile_m(), kRow.threads()>;
+  using LoaderB = Loader<kRow.input_b, kMajorB, kRow.tile_n(), kRow.threads()>;
   static constexpr int kStepA = LoaderA::kCopies / kSteps, kStepB = LoaderB::kCopies / kSteps;
   static_assert(kStepA * kSteps == LoaderA::kCopies && kStepB * kSteps == LoaderB::kCopies);
 
-  using ReaderA = Reader<kMajorA, Order::mn_first, kWarpM, LoaderA::kBlockBytes>;
-  using ReaderB = Reader<kMajorB, Order::k_first, kWarpN, LoaderB::kBlockBytes>;
+  using ReaderA = Reader<kRow.input, kMajorA, Order::mn_first, kWarpM, LoaderA::kBlockBytes>;
+  using ReaderB = Reader<kRow.input_b, kMajorB, Order::k_first, kWarpN, LoaderB::kBlockBytes>;
   using FragmentsA = typename ReaderA::Fragments;
   using FragmentsB = typename ReaderB::Fragments;
+  using Element = sm80::Element<kRow.input>;
+  static constexpr int kChunk = LoaderA::kChunk;
 
   using Register = tile::Register<kRow.accumulator>;
   static constexpr int kFragments = kWarpM / 16;
   static constexpr int kRegisters = tile::registers<kRow.accumulator>(kWarpN);
   using Accumulators = Register[kFragments][kRegisters];
+  using Promotion = sm80::Promotion<kRow, kWarpM, kWarpN>;
 
   // Of the warp, in the tile.
   __device__ static int warp_row() { return threadIdx.x / 32 % 2 * kWarpM; }
@@ -110,18 +79,20 @@ struct Mainloop {
               params.extent.k, batch);
     LoaderB b(params.b, params.b.stride_col, params.b.stride_row, col, params.extent.n,
               params.extent.k, batch);
+    Promotion promotion(params, row + warp_row(), col + warp_col(), batch);
     const int major_a = kMajorA == Major::K ? params.extent.k : params.extent.m;
     const int major_b = kMajorB == Major::K ? params.extent.k : params.extent.n;
     if (params.a_vector && params.b_vector && (major_a | major_b) % kChunk == 0)
-      multiply_whole(a, b, ring, blocks, accumulators);
+      multiply_whole(a, b, promotion, ring, blocks, accumulators);
     else
-      multiply_any(params, a, b, ring, blocks, accumulators);
+      multiply_any(params, a, b, promotion, ring, blocks, accumulators);
     ptx::cp_async_wait<0>();
   }
 
   // Both operands in whole chunks of 16 bytes. Fragments of the next step are read while this one
   // is multiplied, and the copies are spread over the steps.
-  __device__ static void multiply_whole(LoaderA& a, LoaderB& b, std::uint32_t ring, int blocks,
+  __device__ static void multiply_whole(LoaderA& a, LoaderB& b, Promotion& promotion,
+                                        std::uint32_t ring, int blocks,
                                         Accumulators& accumulators) {
     const auto copy = [&](std::uint32_t stage, int step) {
 #pragma unroll
@@ -147,25 +118,36 @@ struct Mainloop {
       ReaderA::load(fragments_a[step % 2], read + lane_a, step);
       ReaderB::load(fragments_b[step % 2], read + lane_b, step);
     };
+    const auto round = [&](int step) {
+      ReaderA::round(fragments_a[step % 2]);
+      ReaderB::round(fragments_b[step % 2]);
+    };
+    Accumulators partial;
+    Accumulators& sums = kRow.promotes() ? partial : accumulators;
     load(0);
+    round(0);
 #pragma unroll 1
     for (int block = 0; block < blocks; ++block) {
+      promotion.begin(partial);
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
         copy(write, step);
         if (step + 1 == kSteps) turn(ring, read, write);
         // After the last block this reads a stage of zeros that nobody multiplies.
         load((step + 1) % kSteps);
-        multiply_step(fragments_a[step % 2], fragments_b[step % 2], accumulators);
+        multiply_step(fragments_a[step % 2], fragments_b[step % 2], sums);
+        round((step + 1) % kSteps);
       }
+      promotion.end(partial, accumulators);
     }
   }
 
   // Any operands: one that lies in aligned chunks is copied, another is gathered element by
   // element, read before a step's products and written after them. Rolled up, to stay small.
   __device__ static void multiply_any(const Sm80Params& params, LoaderA& a, LoaderB& b,
-                                      std::uint32_t ring, int blocks, Accumulators& accumulators) {
-    std::uint16_t elements_a[kStepA][kChunk], elements_b[kStepB][kChunk];
+                                      Promotion& promotion, std::uint32_t ring, int blocks,
+                                      Accumulators& accumulators) {
+    Element elements_a[kStepA][kChunk], elements_b[kStepB][kChunk];
     const auto fetch = [&](std::uint32_t stage, int step) {
 #pragma unroll
       for (int i = 0; i < kStepA; ++i) {
@@ -205,8 +187,11 @@ struct Mainloop {
     const std::uint32_t lane_a = ReaderA::lane_offset(warp_row());
     const std::uint32_t lane_b = ReaderB::lane_offset(warp_col()) + kBytesA;
     std::uint32_t read = ring, write = ring + (kRow.stages - 1) * kRow.stage_bytes();
+    Accumulators partial;
+    Accumulators& sums = kRow.promotes() ? partial : accumulators;
 #pragma unroll 1
     for (int block = 0; block < blocks; ++block) {
+      promotion.begin(partial);
 #pragma unroll 1
       for (int step = 0; step < kSteps; ++step) {
         FragmentsA fragments_a;
@@ -214,9 +199,12 @@ struct Mainloop {
         fetch(write, step);
         ReaderA::load(fragments_a, read + lane_a, step);
         ReaderB::load(fragments_b, read + lane_b, step);
-        multiply_step(fragments_a, fragments_b, accumulators);
+        ReaderA::round(fragments_a);
+        ReaderB::round(fragments_b);
+        multiply_step(fragments_a, fragments_b, sums);
         put(write, step);
       }
+      promotion.end(partial, accumulators);
       turn(ring, read, write);
     }
   }
@@ -239,8 +227,8 @@ struct Mainloop {
     for (int i = 0; i < kFragments; ++i) {
 #pragma unroll
       for (int j = 0; j < kWarpN / 8; ++j)
-        ptx::mma_sync<kRow.input>(&accumulators[i][j * kBlockRegisters], a[i],
-                                  &b[j / 2][j % 2 * 2]);
+        ptx::mma_sync<kRow.input, kRow.input_b>(&accumulators[i][j * kBlockRegisters], a[i],
+                                                &b[j / 2][j % 2 * 2]);
     }
   }
 };
