@@ -4,27 +4,29 @@
 //                                             sums += a b                             registers
 //                         epilogue, rounding, out
 //
-// A tile needs nothing from another one, so any number of threads gives the same bits; `sums` holds
-// the accumulators from one k block to the next, so blocks of any depth do.
+// A tile needs nothing from another one, so any number of threads gives the same bits; `totals`
+// holds the accumulators from one k block to the next, so blocks of any depth do.
 #include "cpu/dense.h"
 
 #include <algorithm>
+#include <atomic>
+#include <bit>
 #include <cstddef>
 #include <memory>
 #include <new>
-#include <utility>
+#include <type_traits>
 
+#include "cpu/arrange.h"
+#include "cpu/convert.h"
 #include "cpu/epilogue.h"
 #include "cpu/kernels.h"
+#include "cpu/sums.h"
 
 namespace tcgemm::cpu {
 namespace {
 
 // Multiply-adds that are worth a thread of their own: some 5 us of AVX-512.
 constexpr std::int64_t kWorkPerThread = 1 << 18;
-// A panel of b, 256 x 32 f32, is 32 KiB. A multiple of 16, so that an f16 accumulator is rounded
-// where it would be without blocks.
-constexpr std::int64_t kBlockDepth = 256;
 constexpr std::int64_t kTileRows = 256;
 constexpr std::int64_t kTileRowBytes = 2048;
 constexpr std::int64_t kCacheLine = 64;
@@ -32,46 +34,19 @@ constexpr std::int64_t kCacheLine = 64;
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 constexpr std::int64_t round_up(std::int64_t a, std::int64_t b) { return ceil_div(a, b) * b; }
 
-template <class F>
-bool all_with_rows(Problem& p, F f) {
-  return f(p.a) && f(p.out) && (!p.c || f(*p.c)) && (!p.bias || f(*p.bias)) &&
-         (!p.residual || f(*p.residual));
-}
-
-// A batch that shares b and whose rows go on from matrix to matrix is one taller matrix.
-void fold_batch(Problem& p) {
-  if (p.batch == 1 || p.b.stride_batch != 0) return;
-  const auto goes_on = [&](const Matrix& x) {
-    return p.m == 1 || x.stride_batch == p.m * x.stride_row;
-  };
-  if (!all_with_rows(p, goes_on)) return;
-  all_with_rows(p, [&](Matrix& x) {
-    if (p.m == 1) x.stride_row = x.stride_batch;
-    return true;
-  });
-  p.m *= p.batch;
-  p.batch = 1;
-}
-
-// out^T = b^T a^T, where that makes rows of out contiguous or fills vectors: a vector is a piece of
-// a row. Factors commute, so the bits are the same.
-void choose_orientation(Problem& p) {
-  const bool column = p.n == 1 && p.m > 1;
-  const bool column_major = p.out.stride_col != 1 && p.out.stride_row == 1 && p.m > 1;
-  if (!column && !column_major) return;
-  std::swap(p.a, p.b);
-  std::swap(p.m, p.n);
-  for (Matrix* x : {&p.a, &p.b, &p.out}) *x = transposed(*x);
-  for (auto* x : {&p.c, &p.bias, &p.residual}) {
-    if (*x) *x = transposed(**x);
-  }
-}
-
-template <class T>
+template <class Sums>
 class Product {
+  using T = typename Sums::Operand;
+  using Total = typename Sums::Total;
+  static_assert(sizeof(Total) == sizeof(T));
+
  public:
-  Product(const Problem& problem, const Kernels<T>& kernels, int threads)
-      : p_(problem), kernels_(kernels), depth_(std::min(kBlockDepth, p_.k)) {
+  Product(const Arranged& arranged, const Kernels<T>& kernels, int threads)
+      : arranged_(arranged),
+        p_(arranged.problem),
+        kernels_(kernels),
+        depth_(std::min(Sums::kDepth, p_.k)) {
+    if (p_.amax && p_.amax_continues) largest_ = size_bits(T(*amax()));
     const auto split = [](std::int64_t extent, std::int64_t limit, int panel) {
       return round_up(ceil_div(extent, ceil_div(extent, limit)), panel);
     };
@@ -88,13 +63,20 @@ class Product {
     }
   }
 
-  void run(const Parallel& parallel) const {
+  void run(const Parallel& parallel) {
     const std::int64_t grain = std::max<std::int64_t>(1, kWorkPerThread / work());
-    if (parallel.threads == 1 || tiles() <= grain) return run_tiles(0, tiles());
-    const auto body = [](std::int64_t first, std::int64_t last, void* self) {
-      static_cast<const Product*>(self)->run_tiles(first, last);
-    };
-    parallel.run(0, tiles(), grain, body, const_cast<Product*>(this));
+    if (parallel.threads == 1 || tiles() <= grain) {
+      run_tiles(0, tiles());
+    } else {
+      const auto body = [](std::int64_t first, std::int64_t last, void* self) {
+        static_cast<Product*>(self)->run_tiles(first, last);
+      };
+      parallel.run(0, tiles(), grain, body, this);
+    }
+    if (p_.amax) {
+      const T size = std::bit_cast<T>(largest_.load());
+      narrow(static_cast<float>(size), *amax());
+    }
   }
 
  private:
@@ -112,81 +94,104 @@ class Product {
   // More than a fifth of the threads' time would be spent waiting for the last tiles.
   bool wasteful(int threads) const { return 5 * tiles() < 4 * round_up(tiles(), threads); }
 
-  void run_tiles(std::int64_t first, std::int64_t last) const {
+  float* amax() const { return reinterpret_cast<float*>(p_.amax->address); }
+
+  void run_tiles(std::int64_t first, std::int64_t last) {
     constexpr std::int64_t line = kCacheLine / sizeof(T);
     const std::int64_t size_a = round_up(rows_ * depth_, line);
     const std::int64_t size_b = round_up(columns_ * depth_, line);
     const std::int64_t size_sums = round_up(rows_ * columns_, line);
-    const std::size_t total = (size_a + size_b + size_sums + columns_) * sizeof(T);
+    const std::size_t total =
+        (size_a + size_b + (Sums::kApart ? 2 : 1) * size_sums + columns_) * sizeof(T);
     const std::unique_ptr<T, Free> memory(
         static_cast<T*>(::operator new(total, std::align_val_t{kCacheLine})));
     T* const a = memory.get();
     T* const b = a + size_a;
     T* const sums = b + size_b;
-    T* const scratch = sums + size_sums;
-    for (std::int64_t tile = first; tile < last; ++tile) {
-      const std::int64_t row = tile % tiles_m() * rows_;
-      const std::int64_t column = tile / tiles_m() % tiles_n() * columns_;
-      const std::int64_t batch = tile / tiles_m() / tiles_n();
-      const std::int64_t m = std::min(rows_, p_.m - row);
-      const std::int64_t n = std::min(columns_, p_.n - column);
-      accumulate(batch, row, column, m, n, a, b, sums);
-      for (std::int64_t i = 0; i < m; ++i) {
-        T* const values = sums + i * columns_;
-        if (!p_.plain()) {
-          apply_epilogue(p_, kernels_.load, batch, row + i, column, n, values, scratch);
-        }
-        kernels_.store(p_.out.dtype, values, n, element(p_.out, batch, row + i, column),
-                       p_.out.stride_col);
+    T* const last_sums = Sums::kApart ? sums + size_sums : sums;
+    Total* const totals = reinterpret_cast<Total*>(last_sums);
+    T* const scratch = last_sums + size_sums;
+    Sums kind(p_, kernels_);
+    SizeBits<T> largest = 0;
+    for (std::int64_t index = first; index < last; ++index) {
+      const Tile tile = at(index);
+      if constexpr (Sums::kApart) {
+        std::fill_n(totals, tile.m * tile.pitch, Total(0));
+        kind.start(tile);
       }
+      accumulate(tile, kind, a, b, sums, totals);
+      for (std::int64_t i = 0; i < tile.m; ++i) {
+        finish(tile, i, kind, sums, totals, scratch, largest);
+      }
+    }
+    SizeBits<T> seen = largest_.load();
+    while (seen < largest && !largest_.compare_exchange_weak(seen, largest)) {
     }
   }
 
-  void accumulate(std::int64_t batch, std::int64_t row, std::int64_t column, std::int64_t m,
-                  std::int64_t n, T* a, T* b, T* sums) const {
+  Tile at(std::int64_t index) const {
+    const std::int64_t row = index % tiles_m() * rows_;
+    const std::int64_t column = index / tiles_m() % tiles_n() * columns_;
+    const std::int64_t batch = index / tiles_m() / tiles_n();
+    return {batch,   row, column, std::min(rows_, p_.m - row), std::min(columns_, p_.n - column),
+            columns_};
+  }
+
+  void accumulate(const Tile& tile, Sums& kind, T* a, T* b, T* sums, Total* totals) const {
     const bool round_f16 = p_.accumulator == DType::f16;
     std::int64_t k = 0;
     do {  // once even where k is 0: that makes the sums zero
       const std::int64_t depth = std::min(depth_, p_.k - k);
-      kernels_.pack(p_.a.dtype, element(p_.a, batch, row, k), p_.a.stride_row, p_.a.stride_col, m,
-                    depth, kernels_.rows, a);
-      kernels_.pack(p_.b.dtype, element(p_.b, batch, k, column), p_.b.stride_col, p_.b.stride_row,
-                    n, depth, kernels_.columns, b);
-      kernels_.multiply({depth, k == 0, round_f16}, m, n, a, b, sums, columns_);
+      kernels_.pack(p_.a.dtype, p_.input_a, element(p_.a, tile.batch, tile.row, k), p_.a.stride_row,
+                    p_.a.stride_col, tile.m, depth, kernels_.rows, a);
+      kernels_.pack(p_.b.dtype, p_.input_b, element(p_.b, tile.batch, k, tile.column),
+                    p_.b.stride_col, p_.b.stride_row, tile.n, depth, kernels_.columns, b);
+      const Steps steps = {depth, Sums::kApart || k == 0, round_f16};
+      kernels_.multiply(steps, tile.m, tile.n, a, b, sums, tile.pitch);
+      if constexpr (Sums::kApart) kind.add(tile, {k, depth, a, b}, sums, totals);
       k += depth;
     } while (k < p_.k);
   }
 
+  void finish(const Tile& tile, std::int64_t i, Sums& kind, T* sums, Total* totals, T* scratch,
+              SizeBits<T>& largest) const {
+    const Segment segment = {tile.batch, tile.row + i, tile.column, tile.n};
+    if constexpr (std::is_same_v<Sums, Integers>) {
+      if (p_.out.dtype == DType::s32) {
+        return store_integers(p_, segment, kind.exact(tile, i, totals));
+      }
+    }
+    T* const values = kind.values(tile, i, totals, sums);
+    if (!p_.plain()) {
+      apply_epilogue(arranged_, kernels_.load, segment, values, scratch, largest);
+    }
+    kernels_.store(p_.out.dtype, values, tile.n,
+                   element(p_.out, tile.batch, segment.row, tile.column), p_.out.stride_col);
+  }
+
+  const Arranged& arranged_;
   const Problem& p_;
   const Kernels<T>& kernels_;
   std::int64_t depth_;
   std::int64_t rows_, columns_;  // of a tile
+  std::atomic<SizeBits<T>> largest_ = 0;
 };
 
-const KernelSet& kernel_set(Isa isa) {
-  switch (isa) {
-    case Isa::avx512:
-      return kAvx512Kernels;
-    case Isa::avx2:
-      return kAvx2Kernels;
-    default:
-      return kBaselineKernels;
-  }
+template <class Sums, class T>
+void run(const Arranged& arranged, const Kernels<T>& kernels, const Parallel& parallel) {
+  Product<Sums>(arranged, kernels, parallel.threads).run(parallel);
 }
 
 }  // namespace
 
 void gemm(const Problem& problem, const Parallel& parallel, Isa isa) {
   if (problem.empty()) return;
-  Problem p = problem;
-  fold_batch(p);
-  choose_orientation(p);
+  const Arranged arranged = arrange(problem);
   const KernelSet& kernels = kernel_set(isa);
-  if (p.a.dtype == DType::f64) {
-    Product<double>(p, kernels.f64, parallel.threads).run(parallel);
-  } else {
-    Product<float>(p, kernels.f32, parallel.threads).run(parallel);
-  }
+  if (problem.a.dtype == DType::f64) return run<Chain<double>>(arranged, kernels.f64, parallel);
+  if (is_int8(problem.a.dtype)) return run<Integers>(arranged, kernels.f32, parallel);
+  if (problem.block_scaled()) return run<Blocks>(arranged, kernels.f32, parallel);
+  run<Chain<float>>(arranged, kernels.f32, parallel);
 }
 
 void gemm(const Problem& problem, const Parallel& parallel) {

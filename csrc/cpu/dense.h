@@ -1,15 +1,23 @@
 // The definition of the dense product: what every other implementation is compared with.
 //
 //   sum(i, j) = fma(a(i, K-1), b(K-1, j), ... fma(a(i, 1), b(1, j), fma(a(i, 0), b(0, j), +0)))
-//   out       = activation(alpha * sum + beta * c + bias) + residual, rounded to out's type
+//   value     = activation(alpha * scale_a * scale_b * sum + beta * c + bias) + residual
+//   out       = value * scale_out, rounded to out's type;  amax = max |value|
 //
 // One chain per element, k ascending and never split, each step one fused multiply-add in the
-// accumulator's type: f32 for f16, bf16 and f32 operands, f64 for f64. An f16 accumulator is such
-// an f32 chain that is rounded to f16 after every 16 products and at the end. The epilogue then
-// works in f32 (f64), rounds after each operation, and takes the terms in the order in which they
-// stand above; a term that is absent, and c where beta is 0, is neither read nor added. Every
-// rounding is to nearest even, and a NaN is stored as the positive quiet NaN without payload. So
-// the bits depend on neither the instruction set nor the number of threads.
+// accumulator's type: f64 for f64 operands, f32 for other floats. An f16 accumulator is such an f32
+// chain that is rounded to f16 after every 16 products and at the end. f32 operands are first
+// rounded to 10 bits of mantissa where the input is tf32, and to bf16 where it is bf16.
+//   Blocks of scales: a chain for each 128 of k, and sum += (scale_a * scale_b) * chain after each,
+// every operation rounded to f32; they stand in the value no more.
+//   8-bit integers: the exact sum of (a - zero_a) * (b - zero_b) modulo 2^32, which enters the
+// value rounded to f32. Where out is s32, the value too is exact modulo 2^32.
+//
+// The epilogue works in f32 (f64), rounds after each operation, and takes the terms in the order in
+// which they stand above; a term that is absent, and c where beta is 0, is neither read nor added.
+// Every rounding is to nearest even. fp8 and s8 results saturate. A NaN is stored as the positive
+// quiet NaN without payload, 0x7f in fp8 and 0 in s8; where there is one, amax is NaN. So the bits
+// depend on neither the instruction set nor the number of threads.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
 // The epilogue's arithmetic and the definition of each activation.
 #include "cpu/epilogue.h"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 
@@ -27,39 +28,91 @@ T activated(Activation activation, T x) {
   }
 }
 
+// Products do not commute with each other's roundings: the caller's scale_a comes first.
+template <class T>
+void apply_scales(const Arranged& arranged, const Segment& s, T* values) {
+  const Problem& p = arranged.problem;
+  const auto by_row = [&] {
+    if (!p.scale_a) return;
+    const T factor = multiplier(*p.scale_a, s.batch, s.row, 0);
+    for (std::int64_t j = 0; j < s.n; ++j) values[j] *= factor;
+  };
+  const auto by_column = [&] {
+    if (!p.scale_b) return;
+    for (std::int64_t j = 0; j < s.n; ++j) {
+      values[j] *= T(multiplier(*p.scale_b, s.batch, 0, s.column + j));
+    }
+  };
+  if (!arranged.transposed) by_row();
+  by_column();
+  if (arranged.transposed) by_row();
+}
+
 }  // namespace
 
 template <class T>
-void apply_epilogue(const Problem& problem, Load<T> load, std::int64_t batch, std::int64_t row,
-                    std::int64_t column, std::int64_t n, T* sums, T* scratch) {
+void apply_epilogue(const Arranged& arranged, Load<T> load, const Segment& s, T* values, T* scratch,
+                    SizeBits<T>& largest) {
+  const Problem& p = arranged.problem;
   const auto loaded = [&](const std::optional<Matrix>& matrix) {
     if (!matrix) return false;
-    load(matrix->dtype, element(*matrix, batch, row, column), matrix->stride_col, n, scratch);
+    load(matrix->dtype, element(*matrix, s.batch, s.row, s.column), matrix->stride_col, s.n,
+         scratch);
     return true;
   };
-  const T alpha = static_cast<T>(problem.alpha);
-  const T beta = static_cast<T>(problem.beta);
+  const T alpha = static_cast<T>(p.alpha);
+  const T beta = static_cast<T>(p.beta);
   if (alpha != T(1)) {
-    for (std::int64_t j = 0; j < n; ++j) sums[j] *= alpha;
+    for (std::int64_t j = 0; j < s.n; ++j) values[j] *= alpha;
   }
-  if (beta != T(0) && loaded(problem.c)) {
-    for (std::int64_t j = 0; j < n; ++j) scratch[j] *= beta;
-    for (std::int64_t j = 0; j < n; ++j) sums[j] += scratch[j];
+  if (!p.block_scaled()) apply_scales(arranged, s, values);
+  if (beta != T(0) && loaded(p.c)) {
+    for (std::int64_t j = 0; j < s.n; ++j) scratch[j] *= beta;
+    for (std::int64_t j = 0; j < s.n; ++j) values[j] += scratch[j];
   }
-  if (loaded(problem.bias)) {
-    for (std::int64_t j = 0; j < n; ++j) sums[j] += scratch[j];
+  if (loaded(p.bias)) {
+    for (std::int64_t j = 0; j < s.n; ++j) values[j] += scratch[j];
   }
-  if (problem.activation != Activation::none) {
-    for (std::int64_t j = 0; j < n; ++j) sums[j] = activated(problem.activation, sums[j]);
+  if (p.activation != Activation::none) {
+    for (std::int64_t j = 0; j < s.n; ++j) values[j] = activated(p.activation, values[j]);
   }
-  if (loaded(problem.residual)) {
-    for (std::int64_t j = 0; j < n; ++j) sums[j] += scratch[j];
+  if (loaded(p.residual)) {
+    for (std::int64_t j = 0; j < s.n; ++j) values[j] += scratch[j];
+  }
+  if (p.amax) {
+    SizeBits<T> most = 0;
+    for (std::int64_t j = 0; j < s.n; ++j) most = std::max(most, size_bits(values[j]));
+    largest = std::max(largest, most);
+  }
+  if (p.scale_out) {
+    const T factor = *reinterpret_cast<const float*>(p.scale_out->address);
+    for (std::int64_t j = 0; j < s.n; ++j) values[j] *= factor;
   }
 }
 
-template void apply_epilogue<float>(const Problem&, Load<float>, std::int64_t, std::int64_t,
-                                    std::int64_t, std::int64_t, float*, float*);
-template void apply_epilogue<double>(const Problem&, Load<double>, std::int64_t, std::int64_t,
-                                     std::int64_t, std::int64_t, double*, double*);
+template void apply_epilogue<float>(const Arranged&, Load<float>, const Segment&, float*, float*,
+                                    std::int32_t&);
+template void apply_epilogue<double>(const Arranged&, Load<double>, const Segment&, double*,
+                                     double*, std::int64_t&);
+
+void store_integers(const Problem& p, const Segment& s, std::uint32_t* values) {
+  const auto add = [&](const std::optional<Matrix>& matrix, std::uint32_t factor) {
+    if (!matrix || factor == 0) return;
+    const auto* from =
+        static_cast<const std::uint32_t*>(element(*matrix, s.batch, s.row, s.column));
+    for (std::int64_t j = 0; j < s.n; ++j) values[j] += factor * from[j * matrix->stride_col];
+  };
+  const auto integer = [](double x) { return static_cast<std::uint32_t>(std::int64_t(x)); };
+  const std::uint32_t alpha = integer(p.alpha);
+  for (std::int64_t j = 0; j < s.n; ++j) values[j] *= alpha;
+  add(p.c, integer(p.beta));
+  add(p.bias, 1);
+  if (p.activation == Activation::relu) {
+    for (std::int64_t j = 0; j < s.n; ++j) values[j] = std::max(std::int32_t(values[j]), 0);
+  }
+  add(p.residual, 1);
+  auto* to = static_cast<std::uint32_t*>(element(p.out, s.batch, s.row, s.column));
+  for (std::int64_t j = 0; j < s.n; ++j) to[j * p.out.stride_col] = values[j];
+}
 
 }  // namespace tcgemm::cpu

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cpu/dense.h"
+#include "cpu/kernels.h"
 
 namespace tcgemm::cpu {
 namespace {
@@ -41,6 +42,17 @@ Isa best_isa() {
 Isa active_isa() {
   static const Isa isa = chosen_isa();
   return isa;
+}
+
+const KernelSet& kernel_set(Isa isa) {
+  switch (isa) {
+    case Isa::avx512:
+      return kAvx512Kernels;
+    case Isa::avx2:
+      return kAvx2Kernels;
+    default:
+      return kBaselineKernels;
+  }
 }
 
 }  // namespace tcgemm::cpu

@@ -3,21 +3,23 @@
 // A block of the result is computed from packed panels of its operands: `rows` consecutive rows of
 // a (columns of b), k by k, widened to the accumulator's type:
 //
-//   a, m x depth:  panel 0: a(0,0) a(1,0) .. a(rows-1,0)  a(0,1) ..  a(rows-1,depth-1)   panel 1:
-//   ...
+//   a, m x depth:  panel 0: a(0,0) a(1,0) .. a(rows-1,0)  a(0,1) ..  a(rows-1,depth-1)
+//                  panel 1: ...
 #pragma once
 
 #include <cstdint>
 
 #include "core/dtype.h"
+#include "cpu/dense.h"
 
 namespace tcgemm::cpu {
 
-// rows x depth elements of `dtype` at `data`, strides in elements, as panels of `width` rows.
-// The last panel is filled up with zeros.
+// rows x depth elements of `dtype` at `data`, strides in elements, as panels of `width` rows. f32
+// is rounded where `input` is tf32 or bf16. The last panel is filled up with zeros.
 template <class T>
-using Pack = void (*)(DType dtype, const void* data, std::int64_t stride_row, std::int64_t stride_k,
-                      std::int64_t rows, std::int64_t depth, int width, T* panels);
+using Pack = void (*)(DType dtype, DType input, const void* data, std::int64_t stride_row,
+                      std::int64_t stride_k, std::int64_t rows, std::int64_t depth, int width,
+                      T* panels);
 
 struct Steps {
   std::int64_t depth;
@@ -38,6 +40,8 @@ template <class T>
 using Store = void (*)(DType dtype, const T* values, std::int64_t n, void* data,
                        std::int64_t stride);
 
+inline constexpr int kWidestPanel = 32;
+
 template <class T>
 struct Kernels {
   int rows;     // of a in a panel
@@ -56,5 +60,7 @@ struct KernelSet {
 extern const KernelSet kBaselineKernels;
 extern const KernelSet kAvx2Kernels;
 extern const KernelSet kAvx512Kernels;
+
+const KernelSet& kernel_set(Isa isa);
 
 }  // namespace tcgemm::cpu

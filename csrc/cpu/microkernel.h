@@ -114,6 +114,7 @@ template <class Machine, class Simd, int kPanelRows, int kPanelVectors>
 constexpr Kernels<typename Simd::Scalar> kernels() {
   using Multiplication = Microkernel<Simd, kPanelRows, kPanelVectors>;
   using Conversion = Rows<Machine, typename Simd::Scalar>;
+  static_assert(kPanelRows <= kWidestPanel && Multiplication::kColumns <= kWidestPanel);
   return {kPanelRows,        Multiplication::kColumns, &Conversion::pack, &Multiplication::multiply,
           &Conversion::load, &Conversion::store};
 }

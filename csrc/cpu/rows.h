@@ -10,6 +10,7 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "core/dtype.h"
 #include "cpu/convert.h"
@@ -23,6 +24,7 @@ struct QuadOf {
 };
 template <class T>
 using Quad = typename QuadOf<T>::type;
+using Words = Quad<std::uint32_t>;
 
 // Four neighbours in memory. Quads go by reference: a vector wider than the target's registers has
 // no stable calling convention.
@@ -32,10 +34,23 @@ struct Four {
   static void load(const double* p, Quad<double>& q) { std::memcpy(&q, p, sizeof q); }
   static void load(const Half* p, Quad<float>& q) { Machine::widen(p, q); }
   static void load(const BFloat16* p, Quad<float>& q) {
-    Quad<std::uint16_t> bits;
-    std::memcpy(&bits, p, sizeof bits);
-    const Quad<std::uint32_t> word = __builtin_convertvector(bits, Quad<std::uint32_t>) << 16;
+    const Words word = words<std::uint16_t>(p) << 16;
     std::memcpy(&q, &word, sizeof q);
+  }
+  template <int kMantissaBits, int kBias, bool kInfinities>
+  static void load(const Float8<kMantissaBits, kBias, kInfinities>* p, Quad<float>& q) {
+    using Format = Float8<kMantissaBits, kBias, kInfinities>;
+    q = decoded<Format, Quad<float>>(words<std::uint8_t>(p));
+  }
+  template <int kDropped>
+  static void load(const Rounded<kDropped>* p, Quad<float>& q) {
+    q = std::bit_cast<Quad<float>>(rounded<kDropped>(words<std::uint32_t>(p)));
+  }
+  static void load(const std::int8_t* p, Quad<float>& q) {
+    q = __builtin_convertvector(integers(p), Quad<float>);
+  }
+  static void load(const std::uint8_t* p, Quad<float>& q) {
+    q = __builtin_convertvector(integers(p), Quad<float>);
   }
 
   static void store(const Quad<float>& q, float* p) {
@@ -47,15 +62,34 @@ struct Four {
     Machine::narrow(number, p);
   }
   static void store(const Quad<float>& q, BFloat16* p) {
-    const Quad<float> number = without_payload(q);
-    Quad<std::uint32_t> word;
-    std::memcpy(&word, &number, sizeof word);
-    word = (word + 0x7fff + (word >> 16 & 1)) >> 16;
-    const Quad<std::uint16_t> bits = __builtin_convertvector(word, Quad<std::uint16_t>);
-    std::memcpy(p, &bits, sizeof bits);
+    put<std::uint16_t>(rounded<16>(std::bit_cast<Words>(q)) >> 16, p);
+  }
+  template <int kMantissaBits, int kBias, bool kInfinities>
+  static void store(const Quad<float>& q, Float8<kMantissaBits, kBias, kInfinities>* p) {
+    put<std::uint8_t>(encoded<Float8<kMantissaBits, kBias, kInfinities>, Words>(q), p);
+  }
+  static void store(const Quad<float>& q, std::int8_t* p) {
+    put<std::uint8_t>(integer8<Words>(q), p);
   }
 
  private:
+  template <class Integer>
+  static Quad<std::int32_t> integers(const Integer* p) {
+    Quad<Integer> narrow;
+    std::memcpy(&narrow, p, sizeof narrow);
+    return __builtin_convertvector(narrow, Quad<std::int32_t>);
+  }
+  template <class Bits>
+  static Words words(const void* p) {
+    Quad<Bits> narrow;
+    std::memcpy(&narrow, p, sizeof narrow);
+    return __builtin_convertvector(narrow, Words);
+  }
+  template <class Bits>
+  static void put(const Words& words, void* p) {
+    const Quad<Bits> narrow = __builtin_convertvector(words, Quad<Bits>);
+    std::memcpy(p, &narrow, sizeof narrow);
+  }
   static Quad<float> without_payload(const Quad<float>& q) {
     constexpr float nan = std::bit_cast<float>(kNan32);
     return q == q ? q : Quad<float>{nan, nan, nan, nan};
@@ -78,9 +112,25 @@ void visit(DType dtype, F f) {
       return f(BFloat16{});
     case DType::f32:
       return f(float{});
+    case DType::e4m3:
+      return f(E4M3{});
+    case DType::e5m2:
+      return f(E5M2{});
+    case DType::s8:
+      return f(std::int8_t{});
+    case DType::u8:
+      return f(std::uint8_t{});
     default:
       return f(double{});
   }
+}
+
+// The same for an operand of a product, that may be read rounded.
+template <class F>
+void visit_operand(DType dtype, DType input, F f) {
+  if (dtype == DType::f32 && input == DType::tf32) return f(Tf32{});
+  if (dtype == DType::f32 && input == DType::bf16) return f(AsBFloat16{});
+  visit(dtype, f);
 }
 
 template <class Machine, class T, class S>
@@ -179,15 +229,19 @@ void pack_panel(const S* p, std::int64_t stride_row, std::int64_t stride_k, std:
 // The entries of Kernels (kernels.h).
 template <class Machine, class T>
 struct Rows {
-  static void pack(DType dtype, const void* data, std::int64_t stride_row, std::int64_t stride_k,
-                   std::int64_t rows, std::int64_t depth, int width, T* panels) {
-    visit(dtype, [&](auto type) {
-      const auto* p = static_cast<const decltype(type)*>(data);
-      if (stride_row == 1) return pack_columns<Machine>(p, stride_k, rows, depth, width, panels);
-      for (std::int64_t row = 0; row < rows; row += width) {
-        const std::int64_t count = rows - row < width ? rows - row : width;
-        pack_panel<Machine>(p + row * stride_row, stride_row, stride_k, count, depth, width,
-                            panels + row * depth);
+  static void pack(DType dtype, DType input, const void* data, std::int64_t stride_row,
+                   std::int64_t stride_k, std::int64_t rows, std::int64_t depth, int width,
+                   T* panels) {
+    visit_operand(dtype, input, [&](auto type) {
+      using S = decltype(type);
+      if constexpr (std::is_same_v<S, double> == std::is_same_v<T, double>) {
+        const S* p = static_cast<const S*>(data);
+        if (stride_row == 1) return pack_columns<Machine>(p, stride_k, rows, depth, width, panels);
+        for (std::int64_t row = 0; row < rows; row += width) {
+          const std::int64_t count = rows - row < width ? rows - row : width;
+          pack_panel<Machine>(p + row * stride_row, stride_row, stride_k, count, depth, width,
+                              panels + row * depth);
+        }
       }
     });
     const std::int64_t left = rows % width;
