@@ -104,6 +104,8 @@ inline constexpr Tile kSm90Few[] = {{2, 1, 256, 4}, {2, 1, 128, 6}, {1, 1, 64, 1
 // Two sets of accumulators.
 inline constexpr Tile kSm90Promoted[] = {{2, 1, 128, 6}, {1, 1, 128, 8}, {1, 1, 64, 12}};
 inline constexpr Tile kSm90PromotedFew[] = {{2, 1, 128, 6}};
+// a from registers, in boxes of 128 bytes of m: no tile has fewer rows than 128 of s8.
+inline constexpr Tile kSm90Registers[] = {{2, 1, 256, 4}, {2, 1, 128, 6}, {2, 1, 64, 8}};
 // f64: 128x128 for large products, 128x112 fits the waves of 4096 and 8192 on 132 SMs, and half of
 // 128x128, twice, those of 1024.
 inline constexpr Tile kSm90F64[] = {
@@ -132,12 +134,21 @@ constexpr Family family(Arch arch, DType a, DType b, DType accumulator, const Ti
   return {arch, a, b, accumulator, tiles, kCount, all_layouts, Layout::TN, promote, block_scaled};
 }
 
+template <int kCount>
+constexpr Family registers(DType input, DType accumulator, const Tile (&tiles)[kCount]) {
+  Family rows = family(Arch::sm90a, input, input, accumulator, tiles, false);
+  rows.layout = Layout::TT;
+  rows.source_of_a = SourceOfA::registers;
+  return rows;
+}
+
 using enum DType;
 inline constexpr Family kFamilies[] = {
     family(Arch::sm90a, bf16, bf16, f32, kSm90, true),
     family(Arch::sm90a, f16, f16, f32, kSm90, true),
     family(Arch::sm90a, f16, f16, f16, kSm90F16, true),
     family(Arch::sm90a, tf32, tf32, f32, kSm90, false),
+    registers(tf32, f32, kSm90Registers),
     family(Arch::sm90a, e4m3, e4m3, f32, kSm90, false),
     family(Arch::sm90a, e4m3, e5m2, f32, kSm90Few, false),
     family(Arch::sm90a, e5m2, e4m3, f32, kSm90Few, false),
@@ -151,6 +162,7 @@ inline constexpr Family kFamilies[] = {
     family(Arch::sm90a, e5m2, e4m3, f32, kSm90PromotedFew, false, 1, true),
     family(Arch::sm90a, e5m2, e5m2, f32, kSm90PromotedFew, false, 1, true),
     family(Arch::sm90a, s8, s8, s32, kSm90, false),
+    registers(s8, s32, kSm90Registers),
     family(Arch::sm90a, s8, u8, s32, kSm90Few, false),
     family(Arch::sm90a, u8, s8, s32, kSm90Few, false),
     family(Arch::sm90a, u8, u8, s32, kSm90Few, false),
