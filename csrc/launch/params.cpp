@@ -66,8 +66,13 @@ bool fast(const Problem& problem, const Plan& plan, const Epilogue& epilogue) {
 }  // namespace
 
 Source source(const Matrix& matrix, std::int64_t rows, std::int64_t cols, std::int64_t batch) {
-  return {pointer(matrix.address), matrix.stride_row, matrix.stride_col,
-          matrix.stride_batch,     matrix.dtype,      wide(matrix, rows, cols, batch)};
+  return {pointer(matrix.address),
+          matrix.stride_row,
+          matrix.stride_col,
+          matrix.stride_batch,
+          matrix.dtype,
+          wide(matrix, rows, cols, batch),
+          wide(transposed(matrix), cols, rows, batch)};
 }
 
 Multiplier scale_of_a(const Problem& problem) {

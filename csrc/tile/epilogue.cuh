@@ -37,6 +37,8 @@ struct Window {
   int lane_rows[2];  // of this lane, counted from `row`
 
   __device__ bool holds(int half) const { return lane_rows[half] < rows; }
+  // Known when the kernel is compiled: see Rows.
+  __device__ bool neighbours() const { return lane_rows[1] == lane_rows[0] + 1; }
 };
 
 template <Rows kRows = Rows::apart>
@@ -197,6 +199,36 @@ __device__ inline void add_pairs(const Source& source, T factor, std::int64_t of
   }
 }
 
+// The same for a column-major source of 16 whole rows, two neighbours of a column a load.
+template <DType kType, class T, int kCount>
+__device__ inline void add_column_pairs(const Source& source, T factor, std::int64_t offset,
+                                        const Window& window, T (&v)[kCount]) {
+  decltype(load_pair<kType>(nullptr, 0)) pairs[kCount / 2];
+  offset += window.lane_rows[0];
+#pragma unroll
+  for (int i = 0; i < kCount / 2; ++i)
+    pairs[i] = load_pair<kType>(source.data, offset + (i / 2 * 8 + i % 2) * source.stride_col);
+#pragma unroll
+  for (int i = 0; i < kCount / 2; ++i) {
+    v[i / 2 * 4 + i % 2] += factor * pairs[i].x;
+    v[i / 2 * 4 + i % 2 + 2] += factor * pairs[i].y;
+  }
+}
+
+// A value for each row, as the bias of a product that is computed from the other side.
+template <class T, int kCount>
+__device__ inline void add_rows(const Source& source, T factor, std::int64_t offset,
+                                const Window& window, T (&v)[kCount]) {
+  T rows[2] = {};
+#pragma unroll
+  for (int half = 0; half < 2; ++half)
+    if (window.holds(half))
+      rows[half] =
+          factor * load_element<T>(source, offset + window.lane_rows[half] * source.stride_row);
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) v[i] += rows[i / 2 % 2];
+}
+
 // The same for any strides and at the edge of the matrix.
 template <class T, int kCount>
 __device__ inline void add_elements(const Source& source, T factor, std::int64_t offset,
@@ -215,26 +247,37 @@ __device__ inline void add_elements(const Source& source, T factor, std::int64_t
   }
 }
 
+// add(type) with the type of the source's elements as a constant, for values of type T.
+template <class T, class Add>
+__device__ inline void with_type(const Source& source, const Add& add) {
+  if constexpr (std::is_same_v<T, std::int32_t>) {
+    add(std::integral_constant<DType, DType::s32>());
+  } else {
+    if (source.dtype == DType::f32)
+      add(std::integral_constant<DType, DType::f32>());
+    else if (source.dtype == DType::f16)
+      add(std::integral_constant<DType, DType::f16>());
+    else
+      add(std::integral_constant<DType, DType::bf16>());
+  }
+}
+
 template <class T, int kCount>
 __device__ inline void add_source(const Source& source, T factor, const Window& window,
                                   T (&v)[kCount]) {
   const std::int64_t offset = window.batch * source.stride_batch + window.row * source.stride_row +
                               (window.col + threadIdx.x % 4 * 2) * source.stride_col;
-  if (!source.vector || source.stride_col == 0 || window.cols < kCount * 2) {
-    add_elements(source, factor, offset, window, v);
-  } else if constexpr (std::is_same_v<T, std::int32_t>) {
-    add_pairs<DType::s32>(source, factor, offset, window, v);
+  const bool whole = window.cols >= kCount * 2;
+  if (source.stride_col == 0) {
+    add_rows(source, factor, offset, window, v);
+  } else if (source.vector && whole) {
+    with_type<T>(source, [&](auto type) { add_pairs<type()>(source, factor, offset, window, v); });
+  } else if (window.neighbours() && source.vector_column && source.stride_row == 1 && whole &&
+             window.rows >= kBoxRows) {
+    with_type<T>(source,
+                 [&](auto type) { add_column_pairs<type()>(source, factor, offset, window, v); });
   } else {
-    if constexpr (std::is_same_v<T, double>) {
-      if (source.dtype == DType::f64)
-        return add_pairs<DType::f64>(source, factor, offset, window, v);
-    }
-    if (source.dtype == DType::f32)
-      add_pairs<DType::f32>(source, factor, offset, window, v);
-    else if (source.dtype == DType::f16)
-      add_pairs<DType::f16>(source, factor, offset, window, v);
-    else
-      add_pairs<DType::bf16>(source, factor, offset, window, v);
+    add_elements(source, factor, offset, window, v);
   }
 }
 
