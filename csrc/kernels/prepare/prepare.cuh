@@ -1,192 +1,205 @@
-// Any matrix of 2-byte elements -> K-major with a 16-byte pitch: what TMA and cp.async can read.
+// Any matrix -> K-major with a 16-byte pitch, f32 as bf16 if asked: what TMA and cp.async can read.
 //
-// The copy is cut into tiles of 64 rows x 128 of k. A thread gathers chunks of 8 neighbours along
-// k, which it writes as one 16-byte word. What lies close together in the source decides who takes
-// what:
+// The source is seen as lines, along whichever of k and rows its elements lie closer together, and
+// cut into tiles of 16 KB. A thread reads a chunk of 16 bytes of four neighbouring lines:
 //
-//   along k    : 16 threads a row; where k is contiguous a chunk is cut out of two aligned words
-//   along rows : 32 rows a warp, one chunk each, so that the loads of an element coalesce; the tile
-//                is turned in shared memory, so that the stores coalesce too
+//   lines are rows : 64 lines x 256 bytes; each chunk is a piece of a row of the copy
+//   lines of k     : 128 lines x 128 bytes; turned in registers, then in shared memory (turn.cuh)
 //
-// Bound by bandwidth in both, whatever the alignment.
+// Loads, stores and what crosses shared memory are 16 bytes wide in both, whatever the alignment,
+// and all loads of a tile are on their way before the first is used.
 #pragma once
 
 #include <cstdint>
 
 #include "core/params.h"
+#include "kernels/prepare/line.cuh"
+#include "kernels/prepare/turn.cuh"
+#include "ptx/dependent.cuh"
 
 namespace tcgemm::prepare {
 
 inline constexpr int kThreads = 256;
-inline constexpr int kTileRows = 64;
-inline constexpr int kTileColumns = 128;  // of k
-inline constexpr int kChunk = 8;          // elements of a 16-byte word
-inline constexpr int kRowChunks = kTileColumns / kChunk;
-inline constexpr int kTileChunks = kTileRows * kRowChunks;
-inline constexpr int kRounds = kTileChunks / kThreads;
-static_assert(kRounds * kThreads == kTileChunks);
+inline constexpr int kThreadLines = 4;
+inline constexpr int kRowLines = 64, kRowBytes = 256;         // of a tile whose lines are rows
+inline constexpr int kColumnLines = 128, kColumnBytes = 128;  // of one whose lines are of k
 
-constexpr std::int64_t tiles(const PrepareParams& params) {
-  return (params.rows + kTileRows - 1) / kTileRows *
-         ((params.k + kTileColumns - 1) / kTileColumns) * params.batch;
+// Without branches: every block asks.
+constexpr bool lines_are_rows(const Source& source) {
+  return (source.stride_col == 1) |
+         ((source.stride_row != 1) & (source.stride_row >= source.stride_col));
 }
 
-// The 16 bytes that begin `shift` bytes, an even number, into the first of two words.
-__device__ inline uint4 shifted(uint4 low, uint4 high, unsigned shift) {
-  std::uint32_t x[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-#pragma unroll
-  for (int i = 0; i < 6; ++i) x[i] = shift & 8 ? x[i + 2] : x[i];
-#pragma unroll
-  for (int i = 0; i < 5; ++i) x[i] = shift & 4 ? x[i + 1] : x[i];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) x[i] = shift & 2 ? __funnelshift_r(x[i], x[i + 1], 16) : x[i];
-  return {x[0], x[1], x[2], x[3]};
+constexpr int log2(int x) { return x == 1 ? 0 : 1 + log2(x / 2); }
+
+// The tiles of one matrix: there is no memory for a copy of 2^32 of them.
+struct Grid {
+  int rows, k;  // of one tile, as powers of 2
+  std::uint32_t down, across;
+
+  constexpr Grid(const CopyParams& copy, int size, bool by_row)
+      : rows(by_row ? log2(kRowLines) : log2(kColumnBytes / size)),
+        k(by_row ? log2(kRowBytes / size) : log2(kColumnLines)),
+        down((std::uint32_t(copy.rows) + (1u << rows) - 1) >> rows),
+        across((std::uint32_t(copy.k) + (1u << k) - 1) >> k) {}
+
+  constexpr std::uint32_t tiles() const { return down * across; }
+};
+
+constexpr std::int64_t tiles(const CopyParams& copy, int size) {
+  return Grid(copy, size, lines_are_rows(copy.source)).tiles() * copy.batch;
 }
 
-// `valid` elements, `stride` bytes apart; the others are zero.
-__device__ inline uint4 load_elements(const char* address, std::int64_t stride, int valid) {
-  std::uint32_t x[kChunk];
-#pragma unroll
-  for (int i = 0; i < kChunk; ++i) {
-    x[i] = i < valid ? __ldg(reinterpret_cast<const std::uint16_t*>(address)) : 0;
-    address += stride;
-  }
-  return {x[0] | x[1] << 16, x[2] | x[3] << 16, x[4] | x[5] << 16, x[6] | x[7] << 16};
+constexpr std::int64_t tiles(const PrepareParams& params, int size) {
+  return tiles(params.copies[0], size) + (params.count > 1 ? tiles(params.copies[1], size) : 0);
 }
 
-// One tile of one matrix; rows and columns count from its corner.
+// One tile of one copy; rows and k count from its corner.
+template <int kIn, int kOut>
 struct Tile {
+  static constexpr int kElements = kChunk / kIn;
+
   const char* source;
   char* copy;
-  std::int64_t stride_row, stride_col;  // of the source, bytes
-  std::int64_t pitch;                   // of the copy, bytes
-  int rows, columns;                    // from the corner to the end, at most a tile
-  bool whole_left, whole_right;         // the row goes on by a word on that side of the tile
+  std::int64_t stride_line, stride_element;  // of the source, bytes
+  std::int64_t pitch;                        // of the copy, bytes
+  int rows, k;                               // from the corner to the end, at most a tile
+  int lines;
+  int begin, end;  // of the lines' bytes, from the corner
+  bool by_row;
+  bool contiguous;  // the elements of a line are neighbours
+  bool aligned;     // and its chunks words
+  bool inside;      // the words of all chunks are inside their lines
 
-  __device__ Tile(const PrepareParams& params, std::int64_t index) {
-    const std::int64_t across = (params.k + kTileColumns - 1) / kTileColumns;
-    const std::int64_t down = (params.rows + kTileRows - 1) / kTileRows;
-    const std::int64_t col = index % across * kTileColumns;
-    const std::int64_t row = index / across % down * kTileRows;
-    const std::int64_t batch = index / across / down;
-    stride_row = 2 * params.source.stride_row;
-    stride_col = 2 * params.source.stride_col;
-    pitch = 2 * params.pitch;
-    source = static_cast<const char*>(params.source.data) + 2 * batch * params.source.stride_batch +
-             row * stride_row + col * stride_col;
-    copy = static_cast<char*>(params.copy) + (batch * params.rows + row) * pitch + 2 * col;
-    rows = static_cast<int>(min(params.rows - row, std::int64_t(kTileRows)));
-    columns = static_cast<int>(min(params.k - col, std::int64_t(kTileColumns)));
-    whole_left = col > 0;
-    whole_right = params.k - col >= kTileColumns + kChunk;
+  __device__ Tile(const CopyParams& params, std::int64_t index)
+      : by_row(lines_are_rows(params.source)) {
+    const Source& from = params.source;
+    const Grid grid(params, kIn, by_row);
+    std::int64_t batch = 0;
+    if (params.batch > 1) {
+      batch = index / grid.tiles();
+      index -= batch * grid.tiles();
+    }
+    const std::uint32_t down = static_cast<std::uint32_t>(index) / grid.across;
+    const int row = down << grid.rows;
+    const int first = (static_cast<std::uint32_t>(index) - down * grid.across) << grid.k;
+    const int below = static_cast<int>(params.rows) - row;
+    const int right = static_cast<int>(params.k) - first;
+    const std::int64_t stride_row = kIn * from.stride_row, stride_col = kIn * from.stride_col;
+    source = static_cast<const char*>(from.data) + kIn * batch * from.stride_batch +
+             row * stride_row + first * stride_col;
+    pitch = kOut * params.pitch;
+    copy = static_cast<char*>(params.copy) + (batch * params.rows + row) * pitch +
+           std::int64_t(kOut) * first;
+    rows = min(below, 1 << grid.rows);
+    k = min(right, 1 << grid.k);
+    lines = by_row ? rows : k;
+    stride_line = by_row ? stride_row : stride_col;
+    stride_element = by_row ? stride_col : stride_row;
+    begin = (by_row ? first : row) == 0 ? 0 : -kChunk;
+    end = min(by_row ? right : below, 2 * kRowBytes) * kIn;
+    contiguous = stride_element == kIn;
+    aligned = (reinterpret_cast<std::uintptr_t>(source) | stride_line) % kChunk == 0;
+    inside = contiguous && lines == (by_row ? kRowLines : kColumnLines) && (aligned || begin < 0) &&
+             end >= (by_row ? kRowBytes : kColumnBytes) + (aligned ? 0 : kChunk);
   }
 
-  // Elements of a chunk that exist: at most 8, none if not positive.
-  __device__ int valid(int row, int chunk) const {
-    return row < rows ? columns - chunk * kChunk : 0;
-  }
+  __device__ Line line(int index) const { return {source + index * stride_line, begin, end}; }
 
-  __device__ const char* address(int row, int chunk) const {
-    return source + row * stride_row + chunk * kChunk * stride_col;
-  }
-
-  __device__ uint4 load(int row, int chunk) const {
-    return load_elements(address(row, chunk), stride_col, valid(row, chunk));
-  }
-
-  // For contiguous k: do the aligned words that a chunk touches lie inside its row?
-  __device__ bool inside(int row, int chunk) const {
-    if (valid(row, chunk) < kChunk) return false;
-    const bool left = chunk > 0 || whole_left;
-    const bool right = valid(row, chunk) >= 2 * kChunk || whole_right;
-    return (left && right) || shift(row, chunk) == 0;
-  }
-
-  __device__ unsigned shift(int row, int chunk) const {
-    return reinterpret_cast<std::uintptr_t>(address(row, chunk)) % 16;
-  }
-
-  // The rest of the last word is padding.
-  __device__ void store(int row, int chunk, uint4 word) const {
-    if (valid(row, chunk) > 0) *reinterpret_cast<uint4*>(copy + row * pitch + chunk * 16) = word;
-  }
-};
-
-// Chunk `round` of this thread, where a row's chunks lie in neighbouring threads.
-struct Place {
-  int row, chunk;
-  __device__ explicit Place(int round)
-      : row((round * kThreads + threadIdx.x) / kRowChunks), chunk(threadIdx.x % kRowChunks) {}
-};
-
-// Contiguous k: every load is on its way before the first is used. Ends of rows, where the words
-// reach beyond it, are read element by element.
-__device__ inline void copy_contiguous(const Tile& tile) {
-  uint4 low[kRounds], high[kRounds];
+  // Chunk `column` of lines first to first + 3, zero where there is nothing. The loop over chunks
+  // that have to be gathered is rolled: its registers would spill the others.
+  __device__ void read(int first, int column, uint4 (&chunks)[kThreadLines]) const {
+    const std::uint64_t policy = ptx::evict_first();
+    Words words[kThreadLines];
+    unsigned found = 0;
+    if (inside) {
 #pragma unroll
-  for (int i = 0; i < kRounds; ++i) {
-    const Place at(i);
-    const unsigned shift = tile.shift(at.row, at.chunk);
-    const uint4* words = reinterpret_cast<const uint4*>(tile.address(at.row, at.chunk) - shift);
-    const bool inside = tile.inside(at.row, at.chunk);
-    low[i] = inside ? __ldg(words) : uint4{};
-    high[i] = inside && shift != 0 ? __ldg(words + 1) : uint4{};
-  }
+      for (int i = 0; i < kThreadLines; ++i) words[i] = Words(line(first + i), column, policy);
+      found = (1u << kThreadLines) - 1;
+    } else if (contiguous) {
 #pragma unroll
-  for (int i = 0; i < kRounds; ++i) {
-    const Place at(i);
-    if (tile.inside(at.row, at.chunk))
-      tile.store(at.row, at.chunk, shifted(low[i], high[i], tile.shift(at.row, at.chunk)));
-  }
+      for (int i = 0; i < kThreadLines; ++i) {
+        if (first + i >= lines || !line(first + i).inside(column)) continue;
+        words[i] = Words(line(first + i), column, policy);
+        found |= 1u << i;
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kThreadLines; ++i)
+      chunks[i] = aligned ? words[i].low : words[i].template cut<kIn>(line(first + i).shift());
+    if (found == (1u << kThreadLines) - 1) return;
+    const int left = end / kIn - column * kElements;
+    const char* address = source + first * stride_line + column * kElements * stride_element;
 #pragma unroll 1
-  for (int i = 0; i < kRounds; ++i) {
-    const Place at(i);
-    if (!tile.inside(at.row, at.chunk)) tile.store(at.row, at.chunk, tile.load(at.row, at.chunk));
-  }
-}
-
-__device__ inline void copy_along_k(const Tile& tile) {
-#pragma unroll 2
-  for (int i = 0; i < kRounds; ++i) {
-    const Place at(i);
-    tile.store(at.row, at.chunk, tile.load(at.row, at.chunk));
-  }
-}
-
-// Eight threads that write one chunk of eight rows, or read eight chunks of one row, meet eight
-// different groups of banks.
-__device__ constexpr int turned(int row, int chunk) {
-  return row * kRowChunks + (chunk ^ (row & 7));
-}
-
-__device__ inline void copy_along_rows(const Tile& tile, uint4 (&shared)[kTileChunks]) {
+    for (int i = 0; i < kThreadLines; ++i, address += stride_line) {
+      uint4 chunk = chunks[0];
+      if ((found >> i & 1) == 0)
+        chunk = gather<kIn>(address, stride_element, 0, first + i < lines ? left : 0);
 #pragma unroll
-  for (int i = 0; i < kRounds; ++i) {
-    const int at = i * kThreads + threadIdx.x, row = at % kTileRows, chunk = at / kTileRows;
-    shared[turned(row, chunk)] = tile.load(row, chunk);
+      for (int j = 1; j < kThreadLines; ++j) chunks[j - 1] = chunks[j];
+      chunks[kThreadLines - 1] = chunk;
+    }
   }
+};
+
+// Chunks that lie along k of the copy already.
+template <int kIn, int kOut>
+__device__ inline void write_rows(const Tile<kIn, kOut>& tile, int first, int column,
+                                  const uint4 (&chunks)[kThreadLines]) {
+#pragma unroll
+  for (int i = 0; i < kThreadLines; ++i) {
+    const int row = first + i;
+    if (row >= tile.rows || column * (kChunk / kIn) >= tile.k) continue;
+    char* to = tile.copy + row * tile.pitch + column * (kChunk / kIn * kOut);
+    if constexpr (kIn == kOut)
+      *reinterpret_cast<uint4*>(to) = chunks[i];
+    else
+      *reinterpret_cast<uint2*>(to) = {bf16_pair(chunks[i].x, chunks[i].y),
+                                       bf16_pair(chunks[i].z, chunks[i].w)};
+  }
+}
+
+// Chunks that lie across k. Elements of k that fill up the last 16 bytes of a row are padding.
+template <int kIn, int kOut>
+__device__ inline void write_columns(const Tile<kIn, kOut>& tile, int group, int column,
+                                     const uint4 (&chunks)[kThreadLines],
+                                     Turned<kIn, kOut, kColumnLines>& shared) {
+  using Shared = Turned<kIn, kOut, kColumnLines>;
+  std::uint32_t strips[kChunk / kIn][kOut];
+  turn<kIn, kOut>(chunks, strips);
+  shared.put(column, group, strips);
   __syncthreads();
 #pragma unroll
-  for (int i = 0; i < kRounds; ++i) {
-    const Place at(i);
-    tile.store(at.row, at.chunk, shared[turned(at.row, at.chunk)]);
+  for (int round = 0; round < Shared::kChunks / kThreads; ++round) {
+    const int i = round * kThreads + threadIdx.x;
+    const int row = i / Shared::kRowChunks, chunk = i % Shared::kRowChunks;
+    if (row < tile.rows && chunk * (kChunk / kOut) < tile.k)
+      *reinterpret_cast<uint4*>(tile.copy + row * tile.pitch + chunk * kChunk) =
+          shared.get(row, chunk);
   }
   __syncthreads();  // before the next tile overwrites this one
 }
 
-// Three blocks an SM: 80 registers a thread hold what is in flight.
-__global__ void __launch_bounds__(kThreads, 3)
+// Four blocks an SM: 64 registers a thread hold what is in flight.
+template <int kIn, int kOut>
+__global__ void __launch_bounds__(kThreads, 4)
     repack(const __grid_constant__ PrepareParams params) {
-  __shared__ uint4 shared[kTileChunks];
-  const Source& source = params.source;
-  for (std::int64_t index = blockIdx.x; index < tiles(params); index += gridDim.x) {
-    const Tile tile(params, index);
-    if (source.stride_col == 1)
-      copy_contiguous(tile);
-    else if (source.stride_row < source.stride_col)
-      copy_along_rows(tile, shared);
+  __shared__ Turned<kIn, kOut, kColumnLines> shared;
+  ptx::launch_dependents();
+  const std::int64_t first = tiles(params.copies[0], kIn), all = tiles(params, kIn);
+  for (std::int64_t index = blockIdx.x; index < all; index += gridDim.x) {
+    const bool second = index >= first;
+    const CopyParams& copy = params.copies[second];
+    const Tile<kIn, kOut> tile(copy, second ? index - first : index);
+    const int across = (tile.by_row ? kRowBytes : kColumnBytes) / kChunk;
+    const int group = threadIdx.x / across, column = threadIdx.x % across;
+    uint4 chunks[kThreadLines];
+    ptx::wait_for_prerequisites();  // as late as this: finding the tile takes its time
+    tile.read(group * kThreadLines, column, chunks);
+    if (tile.by_row)
+      write_rows(tile, group * kThreadLines, column, chunks);
     else
-      copy_along_k(tile);
+      write_columns(tile, group, column, chunks, shared);
   }
 }
 
