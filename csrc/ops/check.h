@@ -5,8 +5,8 @@
 //
 //   out[batch..., m, n] = activation(alpha * (a[batch..., m, k] @ b[batch..., k, n]) + ...) + ...
 //
-// (all of it is in core/problem.h), in which a 1-D operand of matmul or linear has a row or a column
-// that the result does not show.
+// (all of it is in core/problem.h), in which a 1-D operand of matmul or linear has a row or a
+// column that the result does not show.
 #pragma once
 
 #include <algorithm>
