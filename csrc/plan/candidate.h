@@ -1,6 +1,9 @@
-// One way to compute a Problem, and what it is expected to cost: sm80.cpp and sm90.cpp know the
-// architectures, planner.cpp chooses.
+// One way to compute a Problem, and what it is expected to cost: sm80.cpp, sm90.cpp and f64.cpp
+// know the kernels, planner.cpp chooses.
 #pragma once
+
+#include <algorithm>
+#include <cmath>
 
 #include "catalog.h"
 #include "core/arch.h"
@@ -10,26 +13,41 @@
 
 namespace tcgemm::plan {
 
-// What a candidate reads: the operands as they are or after a prepare pass.
-struct Inputs {
-  Reading a, b;
-  bool prepare_a = false, prepare_b = false;
+// An operand as a candidate reads it: as it is, or after a prepare pass.
+struct Input {
+  Reading reading;
+  bool converts = false;
+  bool prepared = false;
 
-  // Can a kernel of this layout read both as they will be?
-  bool serve(Layout layout) const {
-    const auto fits = [](const Reading& reading, bool prepared, Major major) {
-      return prepared ? major == Major::K : reading.either || reading.major == major;
-    };
-    return fits(a, prepare_a, major_a(layout)) && fits(b, prepare_b, major_b(layout));
+  // In 16-byte words by a kernel of this major?
+  bool serves(Major major) const {
+    if (prepared) return major == Major::K;
+    return !converts && (reading.either || reading.major == major);
   }
+  bool direct() const { return prepared || reading.direct(); }
 };
 
-// Time of one tile's k-loop and of the whole kernel, without prepare passes. `plan` gets grid,
-// cluster, tiles and waves. False: this kernel cannot run the problem.
+struct Inputs {
+  Input a, b;
+
+  bool serve(Layout layout) const { return a.serves(major_a(layout)) && b.serves(major_b(layout)); }
+};
+
+// Time of the kernel, without passes before it. `plan` gets grid, cluster, tiles and waves. False:
+// this kernel cannot run the problem.
 bool fit_sm80(const Kernel& kernel, const Problem& problem, const Device& device,
               const Inputs& inputs, Plan& plan);
 bool fit_sm90(const Kernel& kernel, const Problem& problem, const Device& device,
               const Inputs& inputs, Plan& plan);
+bool fit_f64(const Kernel& kernel, const Problem& problem, const Device& device,
+             const Inputs& inputs, Plan& plan);
+
+// Rows of tiles that are walked together by a persistent kernel: tiles in flight at one time form a
+// square of the result, the fewest bytes from L2 for the same work.
+inline int square(const Kernel& kernel, const Device& device, int cluster = 1) {
+  const double rows = std::sqrt(double(device.multiprocessors) * kernel.tile_n() / kernel.tile_m());
+  return std::max(1, int(std::lround(rows / cluster)));
+}
 
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 

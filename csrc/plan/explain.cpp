@@ -1,123 +1,122 @@
-// Plans in words: what explain and check_layout answer.
+// Plans in words: what explain and check_layout answer. Operands are called by the caller's names,
+// also where the kernel computes the transposed product, whose a is b^T.
 #include <cmath>
-#include <cstdarg>
-#include <cstdio>
 #include <string>
 
 #include "catalog.h"
-#include "plan/operand.h"
 #include "plan/planner.h"
+#include "plan/words.h"
 
 namespace tcgemm::plan {
 namespace {
 
-std::string text(const char* format, ...) __attribute__((format(printf, 1, 2)));
-std::string text(const char* format, ...) {
-  char line[512];
-  va_list arguments;
-  va_start(arguments, format);
-  std::vsnprintf(line, sizeof line, format, arguments);
-  va_end(arguments);
-  return line;
-}
+// One operand of the caller's with what is done to it before, or on the way into, the product.
+struct Part {
+  Operand operand;
+  Reading reading;
+  const std::optional<Prepare>* copy;
+  const std::optional<Sums>* sums;
+  bool turned;    // by registers
+  bool gathered;  // an element at a time
+};
 
-using Long = long long;
+struct Parts {
+  Part a, b;
 
-std::string shape(std::int64_t batch, std::int64_t rows, std::int64_t cols) {
-  const std::string matrix = text("%lld x %lld", Long(rows), Long(cols));
-  return batch > 1 ? text("%lld x ", Long(batch)) + matrix : matrix;
-}
+  Parts(const Problem& asked, const Plan& plan)
+      : a(part(operand_a(asked), plan, !plan.transposed)),
+        b(part(operand_b(asked), plan, plan.transposed)) {}
 
-// 12345678 -> 12.3 MB
-std::string size(double bytes) {
-  const char* units[] = {"B", "KB", "MB", "GB", "TB"};
-  int unit = 0;
-  for (; bytes >= 1000 && unit < 4; ++unit) bytes /= 1000;
-  return text(unit == 0 ? "%.0f %s" : "%.3g %s", bytes, units[unit]);
-}
-
-const char* obstacle(Obstacle obstacle) {
-  switch (obstacle) {
-    case Obstacle::none:
-      return "";
-    case Obstacle::strided:
-      return "neither dimension has stride 1";
-    case Obstacle::base:
-      return "its first element is not at a multiple of 16 bytes";
-    case Obstacle::pitch:
-      return "its leading dimension is not a multiple of 16 bytes";
-    case Obstacle::batch_pitch:
-      return "its batch stride is not a multiple of 16 bytes";
-    case Obstacle::zero_pitch:
-      return "it is expanded: a dimension has stride 0";
+ private:
+  // `first`: it is the kernel's a.
+  static Part part(const Operand& operand, const Plan& plan, bool first) {
+    Part part{operand,
+              read(operand),
+              first ? &plan.prepare_a : &plan.prepare_b,
+              first ? &plan.sums_a : &plan.sums_b,
+              false,
+              false};
+    if (plan.kernel < 0) return part;
+    const Kernel& kernel = kCatalog[plan.kernel];
+    part.turned = first && kernel.source_of_a == SourceOfA::registers;
+    part.gathered = !kernel.uses_tma() && operand.k > 0 && !(first ? plan.vector_a : plan.vector_b);
+    return part;
   }
-  return "";
-}
+};
 
-std::string advice(const Operand& operand, const Reading& reading) {
-  const int word = int(kWordBytes) / bytes(operand.matrix.dtype);
-  switch (reading.obstacle) {
-    case Obstacle::none:
-      return "nothing: it is read as it is";
-    case Obstacle::strided:
-      return text("%c.contiguous(), once, where it is reused", operand.label);
-    case Obstacle::base:
-      return text("start the slice at a multiple of %d elements, or clone it", word);
-    case Obstacle::pitch:
-      return text(
-          "pad the storage to a leading dimension of %lld (a multiple of %d elements) and "
-          "slice it",
-          Long((reading.pitch + word - 1) / word * word), word);
-    case Obstacle::batch_pitch:
-      return text("pad each matrix of the batch to a multiple of %d elements", word);
-    case Obstacle::zero_pitch:
-      return "multiply the one row and expand the result instead";
-  }
-  return "";
-}
-
-std::string major(const Reading& reading) {
-  return reading.strided ? "strided" : reading.major == Major::K ? "K-major" : "MN-major";
-}
-
-std::string layout(const Problem& problem) {
-  const Reading a = read(operand_a(problem)), b = read(operand_b(problem));
-  if (a.strided || b.strided) return major(a) + " by " + major(b);
-  return text("%s (a %s, b %s)", name(layout_of(a.major, b.major)), major(a).c_str(),
-              major(b).c_str());
-}
-
-std::string prepare_line(const Prepare& pass, const Operand& operand, const Device& device) {
-  const Reading reading = read(operand);
-  return text(
-      "  prepare %c     copied K-major with a pitch of %lld elements because %s:\n"
-      "                %s in, as much out, about %.1f us\n",
-      operand.label, Long(pass.pitch), obstacle(reading.obstacle),
-      size(double(bytes(pass))).c_str(), cost(pass, reading, device));
-}
-
-std::string prepare_lines(const Problem& problem, const Plan& plan, const Device& device) {
+std::string prepare_lines(const Parts& parts, const Device& device) {
   std::string lines;
-  if (plan.prepare_a) lines += prepare_line(*plan.prepare_a, operand_a(problem), device);
-  if (plan.prepare_b) lines += prepare_line(*plan.prepare_b, operand_b(problem), device);
-  return lines.empty() ? "  prepare       nothing is copied\n" : lines;
+  int copies = 0;
+  for (const Part& part : {parts.a, parts.b}) {
+    if (!*part.copy) continue;
+    const Prepare& pass = **part.copy;
+    ++copies;
+    const double in = double(pass.batch) * double(pass.rows) * double(pass.k);
+    lines += text(
+        "  prepare %c     copied K-major with a pitch of %lld elements because %s:\n"
+        "                %s in, %s out, about %.1f us\n",
+        part.operand.label, Long(pass.pitch), why_copied(part.operand, part.reading).c_str(),
+        size(in * bytes(pass.source.dtype)).c_str(), size(double(bytes(pass))).c_str(),
+        cost(pass, part.reading, device));
+  }
+  if (copies == 0) return "  prepare       nothing is copied\n";
+  return lines + text("                and %.1f us to launch %s\n", kPassLaunch,
+                      copies == 2 ? "both at once" : "it");
 }
 
-std::string epilogue(const Problem& problem) {
-  std::string parts;
-  const auto add = [&](bool given, const char* part) {
-    if (given) parts += (parts.empty() ? "" : ", ") + std::string(part);
-  };
-  add(problem.alpha != 1.0, "alpha");
-  add(problem.c.has_value(), "beta * c");
-  add(problem.bias.has_value(), "bias");
-  add(problem.activation != Activation::none, name(problem.activation));
-  add(problem.residual.has_value(), "residual");
-  return parts.empty() ? "nothing but the rounding" : parts + ", fused";
+std::string sum_lines(const Parts& parts, const Device& device) {
+  std::string lines;
+  for (const Part& part : {parts.a, parts.b}) {
+    if (!*part.sums) continue;
+    lines += text("  sums          of %c along k, for the other operand's zero points: %.1f us\n",
+                  part.operand.label, kPassLaunch + cost(**part.sums, part.reading, device));
+  }
+  return lines;
+}
+
+std::string transposed_line(const Problem& asked, const Plan& plan) {
+  if (!plan.transposed) return "";
+  const char* why = asked.out.stride_col != 1 && asked.out.stride_row == 1
+                        ? "out is column-major"
+                        : "the operand to turn has to be the first";
+  return text("  transposed    %s: out^T = b^T a^T is computed\n", why);
+}
+
+// What the kernel does instead of a copy.
+std::string reading_lines(const Parts& parts) {
+  std::string lines;
+  for (const Part& part : {parts.a, parts.b}) {
+    const char label = part.operand.label;
+    const std::string why = why_copied(part.operand, part.reading);
+    if (part.turned)
+      lines += text(
+          "  turned        %c on its way to registers, for about %.0f %% of the product's time: "
+          "%s\n",
+          label, 100 * kTurnShare, why.c_str());
+    if (part.gathered)
+      lines += text("  gathered      %c an element at a time: %s\n", label, why.c_str());
+  }
+  return lines;
+}
+
+std::string precision_line(const Problem& problem) {
+  const char* how = "";
+  if (problem.input_a == DType::tf32)
+    how = "f32 operands are rounded to tf32, 10 bits of fraction, on their way to the tensor cores";
+  else if (problem.input_a != problem.a.dtype)
+    how = "f32 operands are rounded to bf16, 7 bits of fraction, by the prepare pass";
+  else if (problem.promote)
+    how = "promoted: sums over 128 of k are added up in f32 registers";
+  else if (is_fp8(problem.input_a) && !problem.block_scaled())
+    how = "fast: all sums stay in the tensor cores, which keep about 13 bits of fraction";
+  return *how ? text("  precision     %s\n", how) : std::string();
 }
 
 const char* store(const Problem& problem, const Plan& plan) {
   if (plan.store_tma) return "by TMA";
+  const bool columns = kCatalog[plan.kernel].source_of_a == SourceOfA::registers &&
+                       wide(transposed(problem.out), problem.n, problem.m, problem.batch);
+  if (columns) return "in pairs along its columns";
   if (wide(problem.out, problem.m, problem.n, problem.batch)) return "in words of up to 16 bytes";
   return "element by element: rows of out are not whole words of 16 bytes";
 }
@@ -131,9 +130,14 @@ std::string reason(const Problem& problem, const Plan& plan, const Device& devic
       "wave%s is %.0f %% full",
       plan.microseconds, whole, whole > 1 ? "s" : "",
       100 * (plan.waves > whole - 1 ? plan.waves - (whole - 1) : 1.0));
-  if (kernel.arch == Arch::sm80 && device.compute_capability == 90)
-    why += problem.k == 0 ? "; with K = 0 there is nothing for TMA to load"
-                          : "; mma.sync costs less here than the copies that TMA would need";
+  if (kernel.arch != Arch::sm90a && device.compute_capability == 90) {
+    const Code code = code_on(90);
+    if (!holds(code, Arch::sm90a))
+      why += text("; this build's code for the GPU is %s's, without wgmma", name(code).text);
+    else
+      why += problem.k == 0 ? "; with K = 0 there is nothing for TMA to load"
+                            : "; mma.sync costs less here than the copies that TMA would need";
+  }
   if (kernel.arch == Arch::sm90a && tiles * plan.cluster < device.multiprocessors / 2.0)
     why += "; the result is too small to fill the machine";
   return why;
@@ -142,30 +146,30 @@ std::string reason(const Problem& problem, const Plan& plan, const Device& devic
 }  // namespace
 
 std::string explain(const Problem& asked, const Plan& plan, const Device& device) {
-  std::string head = text("tcgemm: out %s = a %s @ b %s, %s to %s (accumulator %s), on %s\n",
-                          shape(asked.batch, asked.m, asked.n).c_str(),
-                          shape(asked.batch, asked.m, asked.k).c_str(),
-                          shape(asked.batch, asked.k, asked.n).c_str(), name(asked.a.dtype),
-                          name(asked.out.dtype), name(asked.accumulator), device.name);
-  if (plan.kernel < 0) return head + "  kernel        none: the result is empty\n";
+  std::string lines = text(
+      "tcgemm: out %s = a %s @ b %s, %s, on %s\n", shape(asked.batch, asked.m, asked.n).c_str(),
+      shape(asked.batch, asked.m, asked.k).c_str(), shape(asked.batch, asked.k, asked.n).c_str(),
+      types(asked).c_str(), device.name);
+  if (plan.kernel < 0) return lines + "  kernel        none: the result is empty\n";
   const Problem problem = plan.transposed ? transposed(asked) : asked;
   const Kernel& kernel = kCatalog[plan.kernel];
-  std::string lines = head;
+  const Parts parts(asked, plan);
   lines += text("  kernel        %s (row %d of the catalog)\n", name(kernel).text, plan.kernel);
-  lines += "  layout        " + layout(problem) + "\n";
-  if (plan.transposed)
-    lines += "  transposed    out is column-major: out^T = b^T a^T is computed\n";
-  lines += prepare_lines(problem, plan, device);
+  lines += "  layout        " + layout(asked) + "\n";
+  lines += transposed_line(asked, plan) + precision_line(asked) + reading_lines(parts);
+  lines += prepare_lines(parts, device) + sum_lines(parts, device);
   lines += text("  tile          %d x %d x %d, %d stages of %s, %d threads\n", kernel.tile_m(),
                 kernel.tile_n(), kernel.tile_k(), kernel.stages, size(kernel.stage_bytes()).c_str(),
                 kernel.threads());
   lines += text("  cluster       %d\n", plan.cluster);
   lines += text("  grid          %d blocks on %d multiprocessors, %.2f waves of tiles\n", plan.grid,
                 device.multiprocessors, plan.waves);
-  lines += "  epilogue      " + epilogue(problem) + "; stored " + store(problem, plan) + "\n";
+  if (asked.block_scaled())
+    lines += "  scales        " + block_scales(asked) + ", in the mainloop, every 128 of k\n";
+  lines += "  epilogue      " + epilogue(asked) + "; stored " + store(problem, plan) + "\n";
   lines += text("  work          %.4g FLOP, %s of device memory, %.3g FLOP a byte\n",
                 problem.flops(), size(plan.bytes).c_str(), problem.flops() / plan.bytes);
-  const double compute = problem.flops() / device.tensor_rate * 1e6;
+  const double compute = problem.flops() / rate(device, problem.input_a) * 1e6;
   const double memory = plan.bytes / device.memory_rate * 1e6;
   lines += text("  bound         %s (compute %.2f us, memory %.2f us, estimate %.1f us)\n",
                 name(plan.bound), compute, memory, plan.microseconds);
@@ -174,31 +178,27 @@ std::string explain(const Problem& asked, const Plan& plan, const Device& device
 }
 
 std::string check_layout(const Problem& asked, const Plan& plan, const Device& device) {
-  const Problem problem = plan.transposed ? transposed(asked) : asked;
   std::string lines = text("tcgemm: layout of a %s @ b %s, %s, on %s: %s\n",
                            shape(asked.batch, asked.m, asked.k).c_str(),
-                           shape(asked.batch, asked.k, asked.n).c_str(), name(asked.a.dtype),
+                           shape(asked.batch, asked.k, asked.n).c_str(), types(asked).c_str(),
                            device.name, layout(asked).c_str());
-  for (const Operand& operand : {operand_a(asked), operand_b(asked)}) {
-    const Reading reading = read(operand);
-    // The transposed problem reads b first.
-    const bool first = (operand.label == 'a') != plan.transposed;
-    const bool copied = (first ? plan.prepare_a : plan.prepare_b).has_value();
-    lines += text("  %c   %s, leading dimension %lld, aligned to %d bytes\n", operand.label,
+  const Parts parts(asked, plan);
+  for (const Part& part : {parts.a, parts.b}) {
+    const Reading& reading = part.reading;
+    lines += text("  %c   %s, leading dimension %lld, aligned to %d bytes\n", part.operand.label,
                   major(reading).c_str(), Long(reading.pitch), reading.alignment);
     lines += reading.direct() ? std::string("      TMA can read it\n")
-                              : text("      TMA cannot read it: %s\n", obstacle(reading.obstacle));
-    lines += text("      faster: %s\n", advice(operand, reading).c_str());
-    if (copied) lines += "      a prepare pass copies it first\n";
+                              : text("      TMA cannot read it: %s\n", words(reading.obstacle));
+    lines += text("      faster: %s\n", advice(part.operand, reading).c_str());
+    if (*part.copy) lines += "      a prepare pass copies it first\n";
+    if (part.turned) lines += "      registers turn it on its way to the tensor cores\n";
+    if (part.gathered) lines += "      it is read an element at a time\n";
   }
   if (plan.kernel < 0) return lines + "  kernel  none: the result is empty\n";
   const Kernel& kernel = kCatalog[plan.kernel];
-  lines += text("  kernel family %s (%s)\n",
-                kernel.arch == Arch::sm90a ? "sm90a: TMA and wgmma" : "sm80: cp.async and mma.sync",
-                name(kernel).text);
-  if (plan.transposed)
-    lines += "  out is column-major: the transposed product is computed, with a and b exchanged\n";
-  return lines + prepare_lines(problem, plan, device);
+  lines += text("  kernel family %s (%s)\n", family(kernel), name(kernel).text);
+  return lines + transposed_line(asked, plan) + prepare_lines(parts, device) +
+         sum_lines(parts, device);
 }
 
 }  // namespace tcgemm::plan

@@ -6,9 +6,8 @@
 namespace tcgemm::plan {
 namespace {
 
-constexpr double kPrepareLaunch = 2.5;  // microseconds
-constexpr double kStridedReads = 4.0;   // a strided source moves a sector for every element
-constexpr double kMemoryShare = 0.75;   // of the copy rate that a transposing copy reaches
+constexpr double kSector = 8.0;        // bytes that an element of a strided source moves, at least
+constexpr double kMemoryShare = 0.75;  // of the copy rate that a transposing copy reaches
 
 int alignment_of(std::uintptr_t address) {
   int alignment = 1;
@@ -26,14 +25,24 @@ Obstacle obstacle(const Operand& operand, std::int64_t lines, std::int64_t pitch
   return Obstacle::none;
 }
 
+// A matrix that serves every batch is read once.
+std::int64_t copies(const Operand& operand) {
+  return operand.matrix.stride_batch == 0 ? 1 : operand.batch;
+}
+
+double read_time(double elements, DType type, const Reading& reading, const Device& device) {
+  const double size = reading.strided ? std::max<double>(bytes(type), kSector) : bytes(type);
+  return elements * size / (device.memory_rate * kMemoryShare) * 1e6;
+}
+
 }  // namespace
 
 Operand operand_a(const Problem& problem) {
-  return {'a', problem.a, problem.m, problem.k, problem.batch};
+  return {'a', problem.a, problem.input_a, problem.m, problem.k, problem.batch};
 }
 
 Operand operand_b(const Problem& problem) {
-  return {'b', transposed(problem.b), problem.n, problem.k, problem.batch};
+  return {'b', transposed(problem.b), problem.input_b, problem.n, problem.k, problem.batch};
 }
 
 Reading read(const Operand& operand) {
@@ -66,23 +75,41 @@ Reading read(const Operand& operand) {
 Prepare prepare(const Operand& operand) {
   Prepare pass;
   pass.source = operand.matrix;
+  pass.to = operand.converts() ? operand.input : operand.matrix.dtype;
   pass.rows = operand.rows;
   pass.k = operand.k;
-  // A broadcast matrix is copied once.
-  pass.batch = operand.matrix.stride_batch == 0 ? 1 : operand.batch;
-  const std::int64_t word = kWordBytes / bytes(operand.matrix.dtype);
+  pass.batch = copies(operand);
+  const std::int64_t word = kWordBytes / bytes(pass.to);
   pass.pitch = (operand.k + word - 1) / word * word;
   return pass;
 }
 
 std::size_t bytes(const Prepare& pass) {
-  return std::size_t(pass.batch) * pass.rows * pass.pitch * bytes(pass.source.dtype);
+  return std::size_t(pass.batch) * pass.rows * pass.pitch * bytes(pass.to);
 }
 
 double cost(const Prepare& pass, const Reading& reading, const Device& device) {
-  const double out = double(bytes(pass));
-  const double in = out * (reading.strided ? kStridedReads : 1.0);
-  return kPrepareLaunch + (in + out) / (device.memory_rate * kMemoryShare) * 1e6;
+  const double elements = double(pass.batch) * double(pass.rows) * double(pass.k);
+  return read_time(elements, pass.source.dtype, reading, device) +
+         double(bytes(pass)) / (device.memory_rate * kMemoryShare) * 1e6;
+}
+
+Sums sums(const Operand& operand) {
+  Sums pass;
+  pass.source = operand.matrix;
+  pass.rows = operand.rows;
+  pass.k = operand.k;
+  pass.batch = copies(operand);
+  return pass;
+}
+
+std::size_t bytes(const Sums& pass) {
+  return std::size_t(pass.batch) * pass.rows * sizeof(std::int32_t);
+}
+
+double cost(const Sums& pass, const Reading& reading, const Device& device) {
+  const double elements = double(pass.batch) * double(pass.rows) * double(pass.k);
+  return read_time(elements, pass.source.dtype, reading, device);
 }
 
 }  // namespace tcgemm::plan

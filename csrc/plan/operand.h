@@ -17,11 +17,19 @@ namespace tcgemm::plan {
 
 struct Operand {
   char label = 'a';
-  Matrix matrix;  // stride_row: along m or n, stride_col: along k
+  Matrix matrix;             // stride_row: along m or n, stride_col: along k
+  DType input = DType::f32;  // what the tensor cores take it as
   std::int64_t rows = 0;
   std::int64_t k = 0;
   std::int64_t batch = 1;
+
+  // f32 in memory, bf16 to the tensor cores: only a copy can be read.
+  bool converts() const { return matrix.dtype == DType::f32 && input == DType::bf16; }
 };
+
+// Tensor cores read 8-bit and tf32 operands K-major only; 16-bit ones ldmatrix and wgmma turn on
+// the way, and f64 ones are loaded an element at a time.
+constexpr bool k_major_only(DType input) { return bits(input) == 8 || input == DType::tf32; }
 
 // Why TMA, and 16-byte loads, cannot read an operand as it is.
 enum class Obstacle : std::uint8_t { none, strided, base, pitch, batch_pitch, zero_pitch };
@@ -42,10 +50,22 @@ Operand operand_a(const Problem& problem);
 Operand operand_b(const Problem& problem);
 Reading read(const Operand& operand);
 
-// The copy that makes any operand K-major with a 16-byte pitch; its offset is the planner's to set.
+// The copy that makes any operand K-major with a 16-byte pitch, of the type that the tensor cores
+// take; its offset is the planner's to set.
 Prepare prepare(const Operand& operand);
 std::size_t bytes(const Prepare& pass);
-// Microseconds it takes: bytes in and out, and its launch.
+// Microseconds that it takes beside its launch, which two copies share: bytes in and out.
 double cost(const Prepare& pass, const Reading& reading, const Device& device);
+
+// The sums along k of an operand, which the other one's zero points need, and what they take.
+Sums sums(const Operand& operand);
+std::size_t bytes(const Sums& pass);
+double cost(const Sums& pass, const Reading& reading, const Device& device);
+
+// Microseconds to launch a pass over an operand, and until the next kernel can read what it wrote.
+inline constexpr double kPassLaunch = 2.5;
+
+// Of a product's time, to turn an operand on its way to registers instead.
+inline constexpr double kTurnShare = 0.03;
 
 }  // namespace tcgemm::plan

@@ -7,25 +7,39 @@
 namespace tcgemm::plan {
 namespace {
 
-constexpr double kLaunch = 2.5;       // microseconds
-constexpr double kHopperShare = 0.6;  // of wgmma's rate that mma.sync reaches on an H200
-constexpr double kElementwise = 6.0;  // times slower where operands are read element by element
-constexpr double kFill = 1.0;         // microseconds to the first product of a tile
+constexpr double kLaunch = 2.5;  // microseconds
+constexpr double kFill = 1.0;    // microseconds to the first product of a tile
+// Times slower where operands are read element by element, of 16 bits.
+constexpr double kElementwise = 6.0;
 
-// Of the tensor rate, for tiles that reuse less of what they load.
+// Of the tensor rate of the dtype: on an H200, of wgmma's, which mma.sync does not reach. There is
+// no fp8 mma.sync in it: the compiler converts to f16.
+double share(const Device& device, DType input) {
+  if (device.compute_capability != 90) return 1.0;
+  return is_fp8(input) ? 0.15 : 0.6;
+}
+
+// The same for tiles that reuse less of what they load.
 double efficiency(const Kernel& kernel) {
   const int area = kernel.tile_m() * kernel.tile_n();
   return area >= 128 * 256 ? 0.9 : area >= 128 * 128 ? 0.8 : 0.5;
+}
+
+// Can it be read, and how: in words where it is laid out for that. Kernels of types that come
+// K-major alone gather operands of the other major as they do strided ones.
+bool readable(const Kernel& kernel, const Input& input, Major major, bool& vector) {
+  const bool serves = input.serves(major);
+  vector = serves && input.direct();
+  return serves || (k_major_only(kernel.input) && !input.converts && !input.prepared);
 }
 
 }  // namespace
 
 bool fit_sm80(const Kernel& kernel, const Problem& problem, const Device& device,
               const Inputs& inputs, Plan& plan) {
-  if (!inputs.serve(kernel.layout)) return false;
+  if (!readable(kernel, inputs.a, major_a(kernel.layout), plan.vector_a)) return false;
+  if (!readable(kernel, inputs.b, major_b(kernel.layout), plan.vector_b)) return false;
   if (kernel.shared_bytes() > device.shared_bytes) return false;
-  plan.vector_a = inputs.prepare_a || inputs.a.direct();
-  plan.vector_b = inputs.prepare_b || inputs.b.direct();
   plan.cluster = 1;
   plan.tiles_m = ceil_div(problem.m, kernel.tile_m());
   plan.tiles_n = ceil_div(problem.n, kernel.tile_n());
@@ -35,11 +49,11 @@ bool fit_sm80(const Kernel& kernel, const Problem& problem, const Device& device
   plan.grid = int(tiles);
   plan.group = 8;
 
-  const double share = device.compute_capability == 90 ? kHopperShare : 1.0;
-  const double rate = device.tensor_rate * share * efficiency(kernel) / device.multiprocessors;
+  const double rate = tcgemm::rate(device, kernel.input) * share(device, kernel.input) *
+                      efficiency(kernel) / device.multiprocessors;
   const double work = 2.0 * kernel.tile_m() * kernel.tile_n() *
                       double(ceil_div(problem.k, kernel.tile_k()) * kernel.tile_k());
-  const double slow = plan.vector_a && plan.vector_b ? 1.0 : kElementwise;
+  const double slow = plan.vector_a && plan.vector_b ? 1.0 : kElementwise * 16 / bits(kernel.input);
   plan.microseconds = kLaunch + std::ceil(plan.waves) * (work / rate * 1e6 * slow + kFill);
   return true;
 }

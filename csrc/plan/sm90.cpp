@@ -14,17 +14,20 @@ namespace tcgemm::plan {
 namespace {
 
 constexpr double kClock = 1587;         // clocks a microsecond: between boost and the power cap
-constexpr double kFmaPerClock = 2048;   // f16/bf16 tensor cores of one multiprocessor
+constexpr double kFmaPerClock = 2048;   // f16/bf16 tensor cores of one multiprocessor, 16 bits wide
 constexpr double kBytesPerClock = 80;   // L2 to one multiprocessor
 constexpr double kLaunch = 1.35;        // microseconds: launch and barriers
 constexpr double kCluster = 0.15;       // microseconds: a cluster's start
 constexpr double kFill = 1770;          // clocks a tile: from the first load to the first product
 constexpr double kBlockOverhead = 156;  // clocks a k-block: barrier, issue, and what is not hidden
 constexpr double kPlainStore = 0.03;    // clocks an element of the tile to convert and store it
-constexpr double kOptions = 0.1;        // the same with an epilogue
+constexpr double kWideStore = 0.05;     // the same of 32 bits, which do not leave by TMA
+constexpr double kScaled = 0.01;        // more, for alpha and scales on their way
+constexpr double kOptions = 0.1;        // in all, with an epilogue
 constexpr double kTraffic = 0.02;       // bytes cost power even where their time is hidden
 // Near the power cap, multiprocessors that idle in the last wave give their power to the others, so
-// that a part of the wave counts only as far as it is full. Smaller problems do not reach the cap.
+// that a part of the wave counts only as far as it is full. Smaller problems, counted as f16's that
+// take as long, do not reach the cap.
 constexpr double kPowerBoundFlops = 1.1e10;
 constexpr double kPartialWave = 0.26;
 
@@ -34,33 +37,44 @@ double wave_time(double waves, double flops) {
 }
 
 // Clocks a product takes beside the best tile's: three warpgroups share 128 registers a thread, two
-// blocks of rows a warpgroup read b twice.
+// blocks of rows a warpgroup read b twice; partial sums are added to the accumulators, scaled or
+// not; an operand is turned on its way to registers.
 double issue(const Kernel& kernel) {
-  if (kernel.warpgroups == 3) return 1.036;
-  return kernel.m64_blocks > 1 ? 1.01 : 1.0;
+  double factor = kernel.warpgroups == 3 ? 1.036 : kernel.m64_blocks > 1 ? 1.01 : 1.0;
+  if (kernel.promotes()) factor *= kernel.block_scaled ? 1.10 : 1.08;
+  if (kernel.source_of_a == SourceOfA::registers) factor *= 1 + kTurnShare;
+  return factor;
+}
+
+double store_clocks(const Problem& problem) {
+  const bool scales = problem.scale_a || problem.scale_b;
+  if (problem.options() || (problem.alpha != 1.0 && !scales)) return kOptions;
+  // What was fitted for f16 and bf16 operands has f32 results in it.
+  const bool wide = bits(problem.out.dtype) == 32 && bits(problem.input_a) != 16;
+  return (wide ? kWideStore : kPlainStore) + (scales ? kScaled : 0.0);
 }
 
 double kernel_time(const Kernel& kernel, const Problem& problem, const Plan& plan) {
   const double depth = double(ceil_div(problem.k, kernel.tile_k()));
   const double area = double(kernel.tile_m()) * kernel.tile_n();
-  const double math = issue(kernel) * area * kernel.tile_k() / kFmaPerClock;
+  const double fma = kFmaPerClock * 16 / bits(kernel.input);
+  const double math = issue(kernel) * area * kernel.tile_k() / fma;
   const double bytes_in = (kernel.tile_m() + double(kernel.tile_n()) / plan.cluster) *
                           kernel.tile_k() * bytes(kernel.input);
   const double load = bytes_in / kBytesPerClock;
-  const double store = area * (problem.plain() ? kPlainStore : kOptions);
+  const double store = area * store_clocks(problem);
   const double tile =
       depth * (std::max(math, load) + kBlockOverhead + kTraffic * load) + kFill + store;
   const double start = kLaunch + (plan.cluster > 1 ? kCluster : 0.0);
-  return start + wave_time(plan.waves, problem.flops()) * tile / kClock;
+  return start + wave_time(plan.waves, problem.flops() * bits(kernel.input) / 16) * tile / kClock;
 }
 
 }  // namespace
 
 bool fit_sm90(const Kernel& kernel, const Problem& problem, const Device& device,
               const Inputs& inputs, Plan& plan) {
-  const bool direct_a = inputs.prepare_a || inputs.a.direct();
-  const bool direct_b = inputs.prepare_b || inputs.b.direct();
-  if (!direct_a || !direct_b || problem.k == 0 || !inputs.serve(kernel.layout)) return false;
+  if (!inputs.a.direct() || !inputs.b.direct() || problem.k == 0) return false;
+  if (!inputs.serve(kernel.layout)) return false;
   if (kernel.shared_bytes() > device.shared_bytes) return false;
 
   // TMA drops what lies outside in whole 16-byte words: a ragged row would lose its neighbours.
@@ -86,11 +100,7 @@ bool fit_sm90(const Kernel& kernel, const Problem& problem, const Device& device
     }
   }
   plan = chosen;
-  // Tiles in flight at one time form a square of the result: the fewest bytes from L2 for the same
-  // work.
-  const double square =
-      std::sqrt(double(device.multiprocessors) * kernel.tile_n() / kernel.tile_m());
-  plan.group = std::max(1, int(std::lround(square / plan.cluster)));
+  plan.group = square(kernel, device, plan.cluster);
   return true;
 }
 

@@ -12,9 +12,11 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "catalog.h"
 #include "core/arch.h"
+#include "core/code.h"
 #include "core/plan.h"
 #include "core/problem.h"
 #include "isa/instructions.h"
@@ -33,12 +35,15 @@ std::string text(const KernelName& name) { return std::string(std::string_view(n
 py::list catalog_rows() {
   py::list rows;
   for (const Kernel& kernel : kCatalog)
-    rows.append(py::dict(
-        "name"_a = text(name(kernel)), "arch"_a = name(kernel.arch), "input"_a = name(kernel.input),
-        "accumulator"_a = name(kernel.accumulator), "layout"_a = name(kernel.layout),
-        "tile"_a = py::make_tuple(kernel.tile_m(), kernel.tile_n(), kernel.tile_k()),
-        "stages"_a = kernel.stages, "threads"_a = kernel.threads(),
-        "shared_bytes"_a = kernel.shared_bytes(), "built"_a = built(kernel)));
+    rows.append(
+        py::dict("name"_a = text(name(kernel)), "arch"_a = name(kernel.arch),
+                 "input"_a = name(kernel.input), "input_b"_a = name(kernel.input_b),
+                 "accumulator"_a = name(kernel.accumulator), "layout"_a = name(kernel.layout),
+                 "promoted"_a = kernel.promotes(), "block_scaled"_a = kernel.block_scaled,
+                 "registers"_a = kernel.source_of_a == SourceOfA::registers,
+                 "tile"_a = py::make_tuple(kernel.tile_m(), kernel.tile_n(), kernel.tile_k()),
+                 "stages"_a = kernel.stages, "threads"_a = kernel.threads(),
+                 "shared_bytes"_a = kernel.shared_bytes(), "built"_a = built(kernel)));
   return rows;
 }
 
@@ -46,10 +51,15 @@ py::list instruction_rows() {
   py::list rows;
   for (const isa::Instruction& row : isa::kInstructions)
     rows.append(py::dict("family"_a = name(row.family), "arch"_a = name(row.arch),
-                         "input"_a = name(row.input), "accumulator"_a = name(row.accumulator),
+                         "input"_a = name(row.input), "input_b"_a = name(row.input_b),
+                         "accumulator"_a = name(row.accumulator),
                          "shape"_a = py::make_tuple(row.m, row.n, row.k), "n_step"_a = row.n_step,
                          "mn_major"_a = row.mn_major));
   return rows;
+}
+
+std::string code_of(int capability, const std::string& arches) {
+  return name(code_on(capability, arches.empty() ? kArches : std::string_view(arches))).text;
 }
 
 py::list device_rows() {
@@ -58,16 +68,20 @@ py::list device_rows() {
     rows.append(py::dict("name"_a = device.name, "compute_capability"_a = device.compute_capability,
                          "multiprocessors"_a = device.multiprocessors,
                          "l2_bytes"_a = device.l2_bytes, "shared_bytes"_a = device.shared_bytes,
-                         "memory_rate"_a = device.memory_rate,
-                         "tensor_rate"_a = device.tensor_rate));
+                         "memory_rate"_a = device.memory_rate, "tensor_rate"_a = device.tensor_rate,
+                         "f64_rate"_a = device.f64_rate,
+                         "code"_a = code_of(device.compute_capability, "")));
   return rows;
 }
 
 DType parse_dtype(const std::string& text) {
-  for (int i = 0; i < kDTypes; ++i)
+  std::string names;
+  for (int i = 0; i < kDTypes; ++i) {
     if (text == name(DType(i))) return DType(i);
-  throw std::runtime_error("tcgemm: no dtype is called '" + text +
-                           "'; expected f16, bf16, f32 or f64.");
+    names += (names.empty() ? "" : ", ") + std::string(name(DType(i)));
+  }
+  throw std::runtime_error("tcgemm: no dtype is called '" + text + "'; expected one of " + names +
+                           ".");
 }
 
 Layout parse_layout(const std::string& text) {
@@ -84,37 +98,107 @@ Matrix matrix(DType dtype, std::int64_t rows, std::int64_t cols, bool row_major,
   return {address, dtype, row_major ? cols : 1, row_major ? 1 : rows, rows * cols};
 }
 
+// The operands' dtypes in memory, and what a precision makes of them for the tensor cores.
+void set_types(Problem& problem, DType a, DType b, const std::string& precision) {
+  const auto stored = [](DType type) { return type == DType::tf32 ? DType::f32 : type; };
+  const auto input = [&](DType type) {
+    if (type != DType::f32) return type;
+    return precision == "high" ? DType::tf32 : precision == "medium" ? DType::bf16 : type;
+  };
+  problem.a.dtype = stored(a);
+  problem.b.dtype = stored(b);
+  problem.input_a = input(a);
+  problem.input_b = input(b);
+  problem.promote = is_fp8(a) && precision != "fast";
+  problem.accumulator = a == DType::f64 ? DType::f64 : is_int8(a) ? DType::s32 : DType::f32;
+  problem.out.dtype = is_int8(a) ? DType::s32 : is_fp8(a) ? DType::bf16 : stored(a);
+}
+
+// Scales of one operand by the word of their granularity; `rows` x `cols` is the operand as the
+// result sees it: m x k, or n x k.
+std::optional<Scale> parse_scale(const std::string& text, std::int64_t rows, std::int64_t k) {
+  if (text.empty()) return std::nullopt;
+  const std::int64_t blocks = (k + kScaleBlock - 1) / kScaleBlock;
+  const auto values = [&](std::int64_t row, std::int64_t col) {
+    return Matrix{0, DType::f32, row, col, 0};
+  };
+  if (text == "tensor") return Scale{values(0, 0)};
+  if (text == "row") return Scale{values(1, 0)};
+  if (text == "1x128") return Scale{values(blocks, 1), 0, kScaleShift};
+  if (text == "128x128") return Scale{values(blocks, 1), kScaleShift, kScaleShift};
+  throw std::runtime_error("tcgemm: no scales are called '" + text +
+                           "'; expected tensor, row, 1x128 or 128x128 of " + std::to_string(rows) +
+                           " rows.");
+}
+
+// One word of what the epilogue does: a source, an activation, or what quantised values need.
+void add_option(Problem& problem, const std::string& word) {
+  const DType wide = problem.accumulator == DType::f64 ? DType::f64
+                     : problem.out.dtype == DType::s32 ? DType::s32
+                                                       : DType::f32;
+  const Matrix one{0, DType::f32, 0, 0, 0};
+  if (word == "c" || word == "residual")
+    (word == "c" ? problem.c : problem.residual) =
+        Matrix{0, wide, problem.n, 1, problem.m * problem.n};
+  else if (word == "bias")
+    problem.bias = Matrix{0, wide, 0, 1, 0};
+  else if (word == "zero_a")
+    problem.zero_a = Matrix{0, DType::s32, 1, 0, 0};
+  else if (word == "zero_b")
+    problem.zero_b = Matrix{0, DType::s32, 0, 1, 0};
+  else if (word == "scale_out" || word == "amax")
+    (word == "amax" ? problem.amax : problem.scale_out) = one;
+  else
+    for (int i = 0; i <= kActivations; ++i) {
+      if (i == kActivations)
+        throw std::runtime_error("tcgemm: nothing in the epilogue is called '" + word + "'.");
+      problem.activation = Activation(i);
+      if (word == name(problem.activation)) break;
+    }
+}
+
 py::object describe(const std::optional<Prepare>& pass) {
   if (!pass) return py::none();
   return py::dict("rows"_a = pass->rows, "k"_a = pass->k, "batch"_a = pass->batch,
-                  "pitch"_a = pass->pitch, "offset"_a = pass->offset);
+                  "pitch"_a = pass->pitch, "offset"_a = pass->offset, "to"_a = name(pass->to));
+}
+
+py::object describe(const std::optional<Sums>& pass) {
+  if (!pass) return py::none();
+  return py::dict("rows"_a = pass->rows, "k"_a = pass->k, "batch"_a = pass->batch,
+                  "offset"_a = pass->offset);
 }
 
 py::dict plan_for(const std::string& device_name, const std::string& dtype, std::int64_t m,
                   std::int64_t n, std::int64_t k, std::int64_t batch, const std::string& layout,
+                  const std::string& dtype_b, const std::string& precision,
                   const std::string& accumulator, const std::string& out_dtype,
                   const std::optional<Strides>& a, const std::optional<Strides>& b,
                   const std::optional<Strides>& out, std::uintptr_t a_address,
                   std::uintptr_t b_address, std::uintptr_t out_address, double alpha,
-                  const std::string& kernel) {
+                  const std::string& scale_a, const std::string& scale_b,
+                  const std::vector<std::string>& epilogue, const std::string& kernel) {
   const Device* device = plan::find_device(device_name);
   if (device == nullptr)
     throw std::runtime_error("tcgemm: no device is called '" + device_name + "'; expected one of " +
                              plan::device_names() + ".");
-  const DType input = parse_dtype(dtype);
   const Layout letters = parse_layout(layout);
-  const DType result = out_dtype.empty() ? input : parse_dtype(out_dtype);
-
   Problem problem;
   problem.batch = batch;
   problem.m = m;
   problem.n = n;
   problem.k = k;
+  const DType input = parse_dtype(dtype);
   problem.a = matrix(input, m, k, major_a(letters) == Major::K, a, a_address);
   problem.b = matrix(input, k, n, major_b(letters) == Major::MN, b, b_address);
-  problem.out = matrix(result, m, n, true, out, out_address);
-  problem.accumulator = parse_dtype(accumulator);
+  problem.out = matrix(input, m, n, true, out, out_address);
+  set_types(problem, input, dtype_b.empty() ? input : parse_dtype(dtype_b), precision);
+  if (!accumulator.empty()) problem.accumulator = parse_dtype(accumulator);
+  if (!out_dtype.empty()) problem.out.dtype = parse_dtype(out_dtype);
   problem.alpha = alpha;
+  problem.scale_a = parse_scale(scale_a, m, k);
+  if (const auto scale = parse_scale(scale_b, n, k)) problem.scale_b = transposed(*scale);
+  for (const std::string& word : epilogue) add_option(problem, word);
 
   const Plan made = plan::make_plan(problem, *device, kernel);
   py::object row = py::none();
@@ -122,8 +206,10 @@ py::dict plan_for(const std::string& device_name, const std::string& dtype, std:
   return py::dict("kernel"_a = row, "transposed"_a = made.transposed, "cluster"_a = made.cluster,
                   "grid"_a = made.grid, "group"_a = made.group, "tiles_m"_a = made.tiles_m,
                   "tiles_n"_a = made.tiles_n, "prepare_a"_a = describe(made.prepare_a),
-                  "prepare_b"_a = describe(made.prepare_b), "workspace"_a = made.workspace,
-                  "store_tma"_a = made.store_tma, "microseconds"_a = made.microseconds,
+                  "prepare_b"_a = describe(made.prepare_b), "sums_a"_a = describe(made.sums_a),
+                  "sums_b"_a = describe(made.sums_b), "workspace"_a = made.workspace,
+                  "store_tma"_a = made.store_tma, "vector_a"_a = made.vector_a,
+                  "vector_b"_a = made.vector_b, "microseconds"_a = made.microseconds,
                   "bytes"_a = made.bytes, "bound"_a = name(made.bound),
                   "explain"_a = plan::explain(problem, made, *device),
                   "check_layout"_a = plan::check_layout(problem, made, *device));
@@ -138,11 +224,18 @@ PYBIND11_MODULE(_catalog, module) {
              "Every kernel: name, types, tile, stages, shared memory.");
   module.def("instructions", &tcgemm::instruction_rows, "Every tensor-core instruction in use.");
   module.def("devices", &tcgemm::device_rows, "Every GPU that plans can be made for by name.");
+  module.def("code", &tcgemm::code_of,
+             "Whose code of a build a GPU of this compute capability (10 * major + minor) runs; "
+             "arches: the build's, as build_info has them, joined by commas; empty: this one's.",
+             "capability"_a, "arches"_a = "");
   module.def("plan", &tcgemm::plan_for,
              "The plan for one product: sizes, a layout (TN, NN, TT, NT) or strides in elements "
-             "(batch, row, column), byte addresses for their alignment, and a filter of kernels.",
+             "(batch, row, column), byte addresses for their alignment, dtypes, precision, scales, "
+             "words of the epilogue, and a filter of kernels.",
              "device"_a, "dtype"_a, "m"_a, "n"_a, "k"_a, py::kw_only(), "batch"_a = 1,
-             "layout"_a = "TN", "accumulator"_a = "f32", "out_dtype"_a = "", "a"_a = py::none(),
-             "b"_a = py::none(), "out"_a = py::none(), "a_address"_a = 0, "b_address"_a = 0,
-             "out_address"_a = 0, "alpha"_a = 1.0, "kernel"_a = "");
+             "layout"_a = "TN", "dtype_b"_a = "", "precision"_a = "", "accumulator"_a = "",
+             "out_dtype"_a = "", "a"_a = py::none(), "b"_a = py::none(), "out"_a = py::none(),
+             "a_address"_a = 0, "b_address"_a = 0, "out_address"_a = 0, "alpha"_a = 1.0,
+             "scale_a"_a = "", "scale_b"_a = "", "epilogue"_a = std::vector<std::string>{},
+             "kernel"_a = "");
 }

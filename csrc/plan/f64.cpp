@@ -1,0 +1,45 @@
+// What an f64 kernel costs on Hopper: mma.sync, fed by cp.async, persistent.
+//
+// The tensor cores take 64 clocks for an instruction, so that the depth of a tile is all that
+// counts: operands arrive in an eighth of that time from wherever they lie.
+#include <algorithm>
+#include <cmath>
+
+#include "plan/candidate.h"
+
+namespace tcgemm::plan {
+namespace {
+
+constexpr double kClock = 1900;        // clocks a microsecond: f64 stays below the power cap
+constexpr double kFmaPerClock = 128;   // of one multiprocessor
+constexpr double kLaunch = 1.6;        // microseconds
+constexpr double kFill = 2000;         // clocks a tile: from the first load to the first product
+constexpr double kBlockOverhead = 60;  // clocks a k-block that the two warps of a scheduler show
+constexpr double kStore = 0.15;        // clocks an element of the tile to store it
+constexpr double kOptions = 0.4;       // the same with an epilogue
+constexpr double kElementwise = 1.02;  // where operands are not read in words
+
+}  // namespace
+
+bool fit_f64(const Kernel& kernel, const Problem& problem, const Device& device,
+             const Inputs& inputs, Plan& plan) {
+  if (!inputs.serve(kernel.layout) || kernel.shared_bytes() > device.shared_bytes) return false;
+  plan.vector_a = inputs.a.direct();
+  plan.vector_b = inputs.b.direct();
+  plan.tiles_m = ceil_div(problem.m, kernel.tile_m());
+  plan.tiles_n = ceil_div(problem.n, kernel.tile_n());
+  const double tiles = double(plan.tiles_m) * double(plan.tiles_n) * double(problem.batch);
+  plan.waves = tiles / device.multiprocessors;
+  plan.grid = int(std::min(tiles, double(device.multiprocessors)));
+  plan.group = square(kernel, device);
+
+  const double area = double(kernel.tile_m()) * kernel.tile_n();
+  const double math = area * kernel.tile_k() / kFmaPerClock + kBlockOverhead;
+  const double slow = plan.vector_a && plan.vector_b ? 1.0 : kElementwise;
+  const double tile = double(ceil_div(problem.k, kernel.tile_k())) * math * slow + kFill +
+                      area * (problem.plain() ? kStore : kOptions);
+  plan.microseconds = kLaunch + std::ceil(plan.waves) * tile / kClock;
+  return true;
+}
+
+}  // namespace tcgemm::plan

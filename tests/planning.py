@@ -1,0 +1,193 @@
+"""What the tests of plans share: every kind of operands, plan() on a GPU by name, and what has to
+hold of whatever it answers.
+
+A module that imports this is skipped where there is no catalog module, or one for other GPUs.
+"""
+
+import functools
+import itertools
+import math
+from typing import NamedTuple
+
+import pytest
+
+from tcgemm import info
+
+WHOLE = {80: "8.0", 89: "8.9", 90: "9.0a"}  # whose code GPUs run of a build as it is by default
+
+if info._catalog is None:
+    pytest.skip(info.NO_CATALOG, allow_module_level=True)
+if any(info._catalog.code(capability) != code for capability, code in WHOLE.items()):
+    pytest.skip("a build for other architectures plans otherwise", allow_module_level=True)
+
+DEVICES = info.devices()
+H200 = "H200"
+BYTES = {"f64": 8, "f32": 4, "tf32": 4, "s32": 4, "f16": 2, "bf16": 2}  # others have one
+FP8, INT8 = ("e4m3", "e5m2"), ("s8", "u8")
+
+
+class Types(NamedTuple):
+    """Operands as plan() is asked for them, and what the kernel that serves them takes."""
+
+    dtype: str
+    dtype_b: str
+    accumulator: str
+    outs: tuple[str, ...]
+    precision: str = ""
+    scale_a: str = ""
+    scale_b: str = ""
+    input: str = ""  # what the tensor cores take, where it is another dtype
+
+    def __str__(self):
+        words = (*self[:3], self.precision, self.scale_a, self.scale_b)
+        return "-".join(word for word in words if word)
+
+    @property
+    def options(self):
+        names = ("dtype", "dtype_b", "accumulator", "precision", "scale_a", "scale_b")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def inputs(self):
+        return self.input or self.dtype, self.input or self.dtype_b
+
+    @property
+    def blocks(self):
+        return "128" in self.scale_a + self.scale_b
+
+    @property
+    def k_major_only(self):
+        return self.inputs[0] in (*FP8, *INT8, "tf32")
+
+    def runs_on(self, device):
+        if self.dtype in FP8:
+            return device["compute_capability"] >= 89
+        return self.dtype != "f64" or device["compute_capability"] == 90
+
+
+FLOATS = ("f16", "bf16", "f32")
+ALL_TYPES = (
+    *(Types(name, name, "f32", FLOATS) for name in ("f16", "bf16")),
+    Types("f16", "f16", "f16", FLOATS),
+    Types("bf16", "bf16", "f32", ("e4m3", "e5m2", "bf16")),
+    Types("f32", "f32", "f32", FLOATS, "high", input="tf32"),
+    Types("f32", "f32", "f32", FLOATS, "medium", input="bf16"),
+    Types("f64", "f64", "f64", ("f64",) * 3),
+    *(
+        Types(a, b, "f32", ("bf16", "f32", "e4m3"), precision, *scales)
+        for a, b in itertools.product(FP8, FP8)
+        for precision, *scales in (
+            ("promoted", "row", "row"),
+            ("fast", "tensor", "tensor"),
+            ("promoted", "1x128", "128x128"),
+        )
+    ),
+    *(Types(a, b, "s32", ("s32", "bf16", "s8")) for a, b in itertools.product(INT8, INT8)),
+)
+
+
+def plan(m, n, k, *, device=H200, dtype="bf16", **options):
+    return info.plan(device, dtype, m, n, k, **options)
+
+
+@functools.cache
+def rows_by_name():
+    return {row["name"]: row for row in info.catalog()}
+
+
+def has_code(device, arch):
+    """Does the GPU run code that holds kernels of this architecture?"""
+    capability = device["compute_capability"]
+    return {"sm80": True, "sm89": capability >= 89, "sm90a": capability == 90}[arch]
+
+
+def words(count, dtype):
+    return count * BYTES.get(dtype, 1) % 16 == 0
+
+
+def check_passes(made, m, n, k, batch, types):
+    """Copies and sums lie one behind another in the workspace, 256-byte aligned."""
+    end = 0
+    stored = ("f32",) * 2 if types.input else (types.dtype, types.dtype_b)
+    for name, rows, dtype in zip(("a", "b"), (m, n), stored, strict=True):
+        if copy := made[f"prepare_{name}"]:
+            assert copy["to"] == ("bf16" if types.input == "bf16" else dtype)
+            assert (copy["rows"], copy["k"]) == (rows, k)
+            assert copy["batch"] in (1, batch)
+            assert copy["pitch"] >= k
+            assert words(copy["pitch"], copy["to"])
+            assert copy["offset"] >= end
+            assert copy["offset"] % 256 == 0
+            end = copy["offset"] + copy["batch"] * rows * copy["pitch"] * BYTES.get(copy["to"], 1)
+    for name, rows in (("sums_a", m), ("sums_b", n)):
+        if sums := made[name]:
+            assert (sums["rows"], sums["k"]) == (rows, k)
+            assert sums["offset"] >= end
+            assert sums["offset"] % 256 == 0
+            end = sums["offset"] + sums["batch"] * rows * 4
+    assert made["workspace"] >= end
+    assert (made["workspace"] == 0) == (end == 0)
+
+
+def check_plan(made, device, m, n, k, batch, types, layout):
+    """What has to hold for every plan."""
+    row = rows_by_name()[made["kernel"]]
+    inputs = types.inputs
+    if made["transposed"]:
+        m, n = n, m
+        inputs = inputs[::-1]
+        types = types._replace(dtype=types.dtype_b, dtype_b=types.dtype)
+        layout = {"TN": "TN", "NT": "NT", "NN": "TT", "TT": "NN"}[layout]
+    assert (row["input"], row["input_b"], row["accumulator"]) == (*inputs, types.accumulator)
+    assert row["block_scaled"] == types.blocks
+    assert row["promoted"] or types.precision != "promoted"
+    assert has_code(device, row["arch"])
+    assert row["shared_bytes"] <= device["shared_bytes"]
+
+    tile_m, tile_n, _ = row["tile"]
+    cluster = made["cluster"]
+    assert made["tiles_m"] * cluster == math.ceil(math.ceil(m / tile_m) / cluster) * cluster
+    assert made["tiles_n"] == math.ceil(n / tile_n)
+    blocks = made["tiles_m"] * made["tiles_n"] * batch * cluster
+    assert 0 < made["grid"] <= blocks
+    assert made["grid"] % cluster == 0
+    tma = row["arch"] == "sm90a" and row["input"] != "f64"
+    if row["arch"] == "sm90a":
+        assert cluster in ((1, 2) if tma else (1,))
+        assert made["grid"] == blocks or made["grid"] > device["multiprocessors"] - cluster
+        assert made["grid"] <= device["multiprocessors"]
+        assert k > 0 or not tma
+    else:
+        assert cluster == 1
+        assert made["grid"] == blocks
+
+    check_passes(made, m, n, k, batch, types)
+    majors = {
+        "a": "N" if made["prepare_a"] else layout[1],  # a copy is K-major
+        "b": "T" if made["prepare_b"] else layout[0],
+    }
+    for name, letter in zip(("b", "a"), row["layout"], strict=True):
+        gathered = not tma and not made[f"vector_{name}"] and types.k_major_only
+        # The layout of a single row is anybody's, and so are elements that are read one by one.
+        assert majors[name] == letter or min(m, n, k) <= 1 or gathered
+
+    assert made["microseconds"] > 0
+    assert math.isfinite(made["microseconds"])
+    assert made["bytes"] > 0
+    assert made["bound"] in ("compute", "memory", "launch")
+    assert made["kernel"] in made["explain"]
+    assert made["kernel"] in made["check_layout"]
+    return row
+
+
+def types_of(row):
+    """What has to be asked for so that a row of the catalog can serve."""
+    fp8, blocks = row["input"] in FP8, row["block_scaled"]
+    return Types(
+        row["input"],
+        row["input_b"],
+        row["accumulator"],
+        (),
+        "promoted" if fp8 and row["promoted"] else "fast" if fp8 else "",
+        "1x128" if blocks else "",
+    )
