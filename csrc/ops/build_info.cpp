@@ -49,11 +49,23 @@ std::string kernels() {
   return list.json();
 }
 
+// {"8.6": "8.0", ..}: whose code each GPU there is runs, by compute capability.
+std::string code() {
+  std::string items;
+  for (const int capability : {80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121}) {
+    const Code runs = code_on(capability);
+    if (!TCGEMM_CUDA || runs.capability == 0) continue;
+    items += std::string(items.empty() ? "" : ", ") + '"' + name(Code{capability}).text + "\": \"" +
+             name(runs).text + '"';
+  }
+  return "{" + items + "}";
+}
+
 }  // namespace
 
 std::string build_info() {
   return "{\"version\": \"" TCGEMM_VERSION "\", \"cuda\": " + cuda_version() +
-         ", \"arches\": " + arches() + ", \"kernels\": " + kernels() +
+         ", \"arches\": " + arches() + ", \"code\": " + code() + ", \"kernels\": " + kernels() +
          ", \"torch_target\": \"2.11\", \"compiler\": \"g++ " __VERSION__ "\"}";
 }
 

@@ -5,8 +5,9 @@
 
 namespace tcgemm::ops {
 
-// JSON: version, cuda (null in a CPU build), arches, kernels (names of the catalog's rows in this
-// build), torch_target, compiler.
+// JSON: version, cuda (null in a CPU build), arches, code (compute capability of a GPU -> the
+// architecture whose code it runs), kernels (names of the catalog's rows in this build),
+// torch_target, compiler.
 std::string build_info();
 
 }  // namespace tcgemm::ops
