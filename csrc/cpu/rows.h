@@ -53,25 +53,6 @@ struct Four {
     q = __builtin_convertvector(integers(p), Quad<float>);
   }
 
-  static void store(const Quad<float>& q, float* p) {
-    const Quad<float> number = without_payload(q);
-    std::memcpy(p, &number, sizeof number);
-  }
-  static void store(const Quad<float>& q, Half* p) {
-    const Quad<float> number = without_payload(q);
-    Machine::narrow(number, p);
-  }
-  static void store(const Quad<float>& q, BFloat16* p) {
-    put<std::uint16_t>(rounded<16>(std::bit_cast<Words>(q)) >> 16, p);
-  }
-  template <int kMantissaBits, int kBias, bool kInfinities>
-  static void store(const Quad<float>& q, Float8<kMantissaBits, kBias, kInfinities>* p) {
-    put<std::uint8_t>(encoded<Float8<kMantissaBits, kBias, kInfinities>, Words>(q), p);
-  }
-  static void store(const Quad<float>& q, std::int8_t* p) {
-    put<std::uint8_t>(integer8<Words>(q), p);
-  }
-
  private:
   template <class Integer>
   static Quad<std::int32_t> integers(const Integer* p) {
@@ -85,22 +66,10 @@ struct Four {
     std::memcpy(&narrow, p, sizeof narrow);
     return __builtin_convertvector(narrow, Words);
   }
-  template <class Bits>
-  static void put(const Words& words, void* p) {
-    const Quad<Bits> narrow = __builtin_convertvector(words, Quad<Bits>);
-    std::memcpy(p, &narrow, sizeof narrow);
-  }
-  static Quad<float> without_payload(const Quad<float>& q) {
-    constexpr float nan = std::bit_cast<float>(kNan32);
-    return q == q ? q : Quad<float>{nan, nan, nan, nan};
-  }
 };
 
 template <class Machine, class S, class T>
 concept LoadsFour = requires(const S* p, Quad<T>& q) { Four<Machine>::load(p, q); };
-
-template <class Machine, class T, class S>
-concept StoresFour = requires(S* p, const Quad<T>& q) { Four<Machine>::store(q, p); };
 
 // f(a value of the type that dtype names).
 template <class F>
@@ -133,27 +102,37 @@ void visit_operand(DType dtype, DType input, F f) {
   visit(dtype, f);
 }
 
+// The compiler makes vectors of neighbours, but for f16, whose conversions branch.
 template <class Machine, class T, class S>
-void load_row(const S* p, std::int64_t stride, std::int64_t n, T* out) {
+void load_row(const S* __restrict p, std::int64_t stride, std::int64_t n, T* __restrict out) {
   std::int64_t i = 0;
-  if constexpr (LoadsFour<Machine, S, T>) {
-    for (; stride == 1 && i + 4 <= n; i += 4) {
-      Quad<T> q;
-      Four<Machine>::load(p + i, q);
-      std::memcpy(out + i, &q, sizeof q);
+  if (stride == 1) {
+    if constexpr (!std::is_same_v<S, Half>) {
+      for (; i < n; ++i) out[i] = static_cast<T>(widened(p[i]));
+    } else if constexpr (std::is_same_v<T, float>) {
+      for (; i + 4 <= n; i += 4) {
+        Quad<float> q;
+        Machine::widen(p + i, q);
+        std::memcpy(out + i, &q, sizeof q);
+      }
     }
   }
   for (; i < n; ++i) out[i] = static_cast<T>(widened(p[i * stride]));
 }
 
 template <class Machine, class T, class S>
-void store_row(const T* values, std::int64_t n, S* p, std::int64_t stride) {
+void store_row(const T* __restrict values, std::int64_t n, S* __restrict p, std::int64_t stride) {
   std::int64_t i = 0;
-  if constexpr (StoresFour<Machine, T, S>) {
-    for (; stride == 1 && i + 4 <= n; i += 4) {
-      Quad<T> q;
-      std::memcpy(&q, values + i, sizeof q);
-      Four<Machine>::store(q, p + i);
+  if (stride == 1) {
+    if constexpr (!std::is_same_v<S, Half>) {
+      for (; i < n; ++i) narrow(values[i], p[i]);
+    } else if constexpr (std::is_same_v<T, float>) {
+      for (; i + 4 <= n; i += 4) {
+        Quad<float> q;
+        std::memcpy(&q, values + i, sizeof q);
+        q = q == q ? q : Quad<float>{} + std::bit_cast<float>(kNan32);
+        Machine::narrow(q, p + i);
+      }
     }
   }
   for (; i < n; ++i) narrow(values[i], p[i * stride]);
