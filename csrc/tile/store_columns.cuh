@@ -16,13 +16,13 @@
 
 namespace tcgemm::tile {
 
-// Two neighbours, as they lie in memory.
+// Two neighbours as one integer, low element first: of two words the compiler would make two
+// stores.
 template <DType kOut, class T>
 __device__ inline auto neighbours(T low, T high) {
-  if constexpr (kOut == DType::s32)
-    return int2{low, high};
-  else if constexpr (kOut == DType::f32)
-    return float2{low, high};
+  if constexpr (bits(kOut) == 32)
+    return std::uint64_t(reinterpret_cast<const std::uint32_t&>(high)) << 32 |
+           reinterpret_cast<const std::uint32_t&>(low);
   else if constexpr (bits(kOut) == 16)
     return ptx::pack<kOut>(low, high);
   else
