@@ -1,4 +1,5 @@
-// Lines of elements that lie side by side, beginning at any byte, read in chunks of 16 bytes.
+// Lines of elements, any strides, read in chunks of 16 bytes. Where the elements of a line lie side
+// by side, beginning at any byte:
 //
 //              chunk 0         chunk 1         chunk 2
 //            |---------------|---------------|---------------|      `start` is where chunk 0 begins
@@ -95,21 +96,75 @@ __device__ inline void gather(const char* address, std::int64_t stride, int firs
   }
 }
 
-// The same for a chunk. Bytes come four at a time: sixteen addresses are half of the registers.
+// The same for a chunk. Small elements come four at a time: sixteen addresses at once would take
+// half of the registers.
 template <int kSize>
 __device__ inline uint4 gather(const char* address, std::int64_t stride, int first, int last) {
-  std::uint32_t x[4];
-  if constexpr (kSize != 1) {
+  std::uint32_t x[4] = {};
+  if constexpr (kSize >= 4) {
     gather<kSize>(address, stride, first, last, x);
   } else {
 #pragma unroll 1
-    for (int i = 0; i < 4; ++i, address += 4 * stride, first -= 4, last -= 4) {
-      std::uint32_t word[1];
-      gather<kSize>(address, stride, first, last, word);
-      x[0] = x[1], x[1] = x[2], x[2] = x[3], x[3] = word[0];
+    for (int i = 0; i < 4; i += kSize, address += 4 * stride, first -= 4, last -= 4) {
+      std::uint32_t words[kSize];
+      gather<kSize>(address, stride, first, last, words);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) x[j] = j + kSize < 4 ? x[j + kSize] : words[j + kSize - 4];
     }
   }
   return {x[0], x[1], x[2], x[3]};
 }
+
+inline constexpr int kThreadLines = 4;  // that a thread reads at once
+
+// Lines of kSize-byte elements, a stride apart.
+template <int kSize>
+struct Lines {
+  const char* source;
+  std::int64_t stride_line, stride_element;  // bytes
+  int lines;
+  int begin, end;   // of each line's bytes, from `source` as if they were neighbours
+  bool contiguous;  // the elements of a line are neighbours
+  bool aligned;     // and the chunks words
+  bool inside;      // all lines exist, and the words of all chunks are inside them
+
+  // A chunk of lines first to first + 3, zero where there is nothing. The loop over chunks that
+  // have to be gathered is rolled: its registers would spill the others.
+  __device__ void read(int first, int column, uint4 (&chunks)[kThreadLines]) const {
+    const std::uint64_t policy = ptx::evict_first();
+    Words words[kThreadLines];
+    unsigned found = 0;
+    if (inside) {
+#pragma unroll
+      for (int i = 0; i < kThreadLines; ++i) words[i] = Words(line(first + i), column, policy);
+      found = (1u << kThreadLines) - 1;
+    } else if (contiguous) {
+#pragma unroll
+      for (int i = 0; i < kThreadLines; ++i) {
+        if (first + i >= lines || !line(first + i).inside(column)) continue;
+        words[i] = Words(line(first + i), column, policy);
+        found |= 1u << i;
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kThreadLines; ++i)
+      chunks[i] = aligned ? words[i].low : words[i].template cut<kSize>(line(first + i).shift());
+    if (found == (1u << kThreadLines) - 1) return;
+    const int left = (end - column * kChunk) / kSize;
+    const char* address = source + first * stride_line + column * (kChunk / kSize) * stride_element;
+#pragma unroll 1
+    for (int i = 0; i < kThreadLines; ++i, address += stride_line) {
+      uint4 chunk = chunks[0];
+      if ((found >> i & 1) == 0)
+        chunk = gather<kSize>(address, stride_element, 0, first + i < lines ? left : 0);
+#pragma unroll
+      for (int j = 1; j < kThreadLines; ++j) chunks[j - 1] = chunks[j];
+      chunks[kThreadLines - 1] = chunk;
+    }
+  }
+
+ private:
+  __device__ Line line(int index) const { return {source + index * stride_line, begin, end}; }
+};
 
 }  // namespace tcgemm::prepare

@@ -20,7 +20,6 @@
 namespace tcgemm::prepare {
 
 inline constexpr int kThreads = 256;
-inline constexpr int kThreadLines = 4;
 inline constexpr int kRowLines = 64, kRowBytes = 256;         // of a tile whose lines are rows
 inline constexpr int kColumnLines = 128, kColumnBytes = 128;  // of one whose lines are of k
 
@@ -57,19 +56,11 @@ constexpr std::int64_t tiles(const PrepareParams& params, int size) {
 // One tile of one copy; rows and k count from its corner.
 template <int kIn, int kOut>
 struct Tile {
-  static constexpr int kElements = kChunk / kIn;
-
-  const char* source;
+  Lines<kIn> lines;
   char* copy;
-  std::int64_t stride_line, stride_element;  // of the source, bytes
-  std::int64_t pitch;                        // of the copy, bytes
-  int rows, k;                               // from the corner to the end, at most a tile
-  int lines;
-  int begin, end;  // of the lines' bytes, from the corner
+  std::int64_t pitch;  // of the copy, bytes
+  int rows, k;         // from the corner to the end, at most a tile
   bool by_row;
-  bool contiguous;  // the elements of a line are neighbours
-  bool aligned;     // and its chunks words
-  bool inside;      // the words of all chunks are inside their lines
 
   __device__ Tile(const CopyParams& params, std::int64_t index)
       : by_row(lines_are_rows(params.source)) {
@@ -86,59 +77,25 @@ struct Tile {
     const int below = static_cast<int>(params.rows) - row;
     const int right = static_cast<int>(params.k) - first;
     const std::int64_t stride_row = kIn * from.stride_row, stride_col = kIn * from.stride_col;
-    source = static_cast<const char*>(from.data) + kIn * batch * from.stride_batch +
-             row * stride_row + first * stride_col;
     pitch = kOut * params.pitch;
     copy = static_cast<char*>(params.copy) + (batch * params.rows + row) * pitch +
            std::int64_t(kOut) * first;
     rows = min(below, 1 << grid.rows);
     k = min(right, 1 << grid.k);
-    lines = by_row ? rows : k;
-    stride_line = by_row ? stride_row : stride_col;
-    stride_element = by_row ? stride_col : stride_row;
-    begin = (by_row ? first : row) == 0 ? 0 : -kChunk;
-    end = min(by_row ? right : below, 2 * kRowBytes) * kIn;
-    contiguous = stride_element == kIn;
-    aligned = (reinterpret_cast<std::uintptr_t>(source) | stride_line) % kChunk == 0;
-    inside = contiguous && lines == (by_row ? kRowLines : kColumnLines) && (aligned || begin < 0) &&
-             end >= (by_row ? kRowBytes : kColumnBytes) + (aligned ? 0 : kChunk);
-  }
 
-  __device__ Line line(int index) const { return {source + index * stride_line, begin, end}; }
-
-  // Chunk `column` of lines first to first + 3, zero where there is nothing. The loop over chunks
-  // that have to be gathered is rolled: its registers would spill the others.
-  __device__ void read(int first, int column, uint4 (&chunks)[kThreadLines]) const {
-    const std::uint64_t policy = ptx::evict_first();
-    Words words[kThreadLines];
-    unsigned found = 0;
-    if (inside) {
-#pragma unroll
-      for (int i = 0; i < kThreadLines; ++i) words[i] = Words(line(first + i), column, policy);
-      found = (1u << kThreadLines) - 1;
-    } else if (contiguous) {
-#pragma unroll
-      for (int i = 0; i < kThreadLines; ++i) {
-        if (first + i >= lines || !line(first + i).inside(column)) continue;
-        words[i] = Words(line(first + i), column, policy);
-        found |= 1u << i;
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < kThreadLines; ++i)
-      chunks[i] = aligned ? words[i].low : words[i].template cut<kIn>(line(first + i).shift());
-    if (found == (1u << kThreadLines) - 1) return;
-    const int left = end / kIn - column * kElements;
-    const char* address = source + first * stride_line + column * kElements * stride_element;
-#pragma unroll 1
-    for (int i = 0; i < kThreadLines; ++i, address += stride_line) {
-      uint4 chunk = chunks[0];
-      if ((found >> i & 1) == 0)
-        chunk = gather<kIn>(address, stride_element, 0, first + i < lines ? left : 0);
-#pragma unroll
-      for (int j = 1; j < kThreadLines; ++j) chunks[j - 1] = chunks[j];
-      chunks[kThreadLines - 1] = chunk;
-    }
+    lines.source = static_cast<const char*>(from.data) + kIn * batch * from.stride_batch +
+                   row * stride_row + first * stride_col;
+    lines.lines = by_row ? rows : k;
+    lines.stride_line = by_row ? stride_row : stride_col;
+    lines.stride_element = by_row ? stride_col : stride_row;
+    lines.begin = (by_row ? first : row) == 0 ? 0 : -kChunk;
+    lines.end = min(by_row ? right : below, 2 * kRowBytes) * kIn;
+    lines.contiguous = lines.stride_element == kIn;
+    lines.aligned =
+        (reinterpret_cast<std::uintptr_t>(lines.source) | lines.stride_line) % kChunk == 0;
+    lines.inside = lines.contiguous && lines.lines == (by_row ? kRowLines : kColumnLines) &&
+                   (lines.aligned || lines.begin < 0) &&
+                   lines.end >= (by_row ? kRowBytes : kColumnBytes) + (lines.aligned ? 0 : kChunk);
   }
 };
 
@@ -195,7 +152,7 @@ __global__ void __launch_bounds__(kThreads, 4)
     const int group = threadIdx.x / across, column = threadIdx.x % across;
     uint4 chunks[kThreadLines];
     ptx::wait_for_prerequisites();  // as late as this: finding the tile takes its time
-    tile.read(group * kThreadLines, column, chunks);
+    tile.lines.read(group * kThreadLines, column, chunks);
     if (tile.by_row)
       write_rows(tile, group * kThreadLines, column, chunks);
     else
