@@ -1,16 +1,20 @@
 """Derivatives of every operator, from one set of formulas.
 
-    z   = alpha * (a @ b) + beta * c + bias            out = act(z) + residual
+    s   = scale_a * scale_b
+    z   = alpha * s * (a @ b) + beta * c + bias        out = scale_out * (act(z) + residual)
 
-    gz  = g * act'(z)        ga = alpha * gz @ b^T     gc = beta * gz     gresidual = g
-                             gb = alpha * a^T @ gz     gbias = gz         (each summed to its shape)
-    tz  = alpha * (ta @ b + a @ tb) + beta * tc + tbias
-    tout = act'(z) * tz + tresidual
+    gr  = g * scale_out      ga = alpha * (gz * s) @ b^T      gc = beta * gz    gresidual = gr
+    gz  = gr * act'(z)       gb = alpha * a^T @ (gz * s)      gbias = gz     (summed to its shape)
+    tz  = alpha * s * (ta @ b + a @ tb) + beta * tc + tbias
+    tout = scale_out * (act'(z) * tz + tresidual)
+
+Operands of 8 bits have no gradient, nor have results that are no float16, bfloat16, float32 or
+float64, nor amax. Scales are constants: one that needs a gradient is refused.
 
 z is computed again in backward instead of being kept: that is one product more, and no second
 result in memory. relu without a residual needs no z, the sign of the result is enough. Products are
 tcgemm's own, so derivatives of derivatives follow by themselves; they accumulate in f32 (f64 for
-f64) also where the forward was asked for an f16 accumulator.
+f64) also where the forward was asked for an f16 accumulator, and with the forward's precision.
 
 Two ways lead to the one Function below:
 - the public functions apply it directly (`call`), the fastest way in eager mode;
@@ -26,8 +30,8 @@ from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
-from tcgemm.dtypes import accumulator
-from tcgemm.operators import ALL, MATMUL, OPERANDS
+from tcgemm.dtypes import DIFFERENTIABLE, accumulator
+from tcgemm.operators import ALL, MATMUL
 
 _aten = torch.ops.aten
 _below_autograd = torch._C._AutoDispatchBelowAutograd
@@ -36,19 +40,39 @@ _grad_enabled = torch.is_grad_enabled
 _transforms_active = torch._C._are_functorch_transforms_active
 
 
-def call(op, a, b, c, bias, residual, *options):
-    """Runs an operator with as little on the way as this call allows."""
-    if _compiling() or _transforms_active():
-        return op.run(a, b, c, bias, residual, *options)  # its Autograd kernel decides
+def call(op, a, b, c, bias, residual, options):
+    """Runs an operator, outside torch.compile, with as little on the way as this call allows."""
+    if _transforms_active():
+        return op.run(a, b, c, bias, residual, options)  # its Autograd kernel decides
     if forward_ad._current_level >= 0 or _requires_grad(a, b, c, bias, residual):
-        return Product.apply(op, a, b, c, bias, residual, *options)
+        return Product.apply(op, a, b, c, bias, residual, options)
     with _below_autograd():
-        return op.run(a, b, c, bias, residual, *options)
+        return op.run(a, b, c, bias, residual, options)
 
 
-def gemm(a, b, alpha, out_dtype=None):
+def call_bound(op, *operands):
+    """The same for an operator with constants."""
+    if not _transforms_active():  # else its Autograd kernel looks at them
+        check_constants(op)
+    return call(op, *operands)
+
+
+def constant(op, *arguments):
+    """Calls an operator whose results carry no derivatives."""
+    if _compiling() or _transforms_active():
+        return op(*arguments)
+    with _below_autograd():
+        return op(*arguments)
+
+
+def gemm(a, b, alpha, out_dtype, precision):
     """alpha * (a @ b), differentiable: the product that the formulas use."""
-    return call(MATMUL, a, b, None, None, None, None, alpha, 1.0, out_dtype, None)
+    options = (None, alpha, 1.0, out_dtype, None, precision)
+    return _run(MATMUL, a, b, None, None, None, options)
+
+
+def _run(op, *operands):
+    return op.run(*operands) if _compiling() else call(op, *operands)
 
 
 def _rows(batch):
@@ -100,43 +124,77 @@ class _Like:
         return gradient.sum_to_size(self.shape).to(self.dtype)
 
 
-def _product(x, y, alpha, like, column_major, shape, batch):
+def _product(x, y, alpha, precision, like, column_major, shape, batch):
     """alpha * (x @ y), summed from `batch` to the batch of `shape`, laid out as the input is."""
     summed = batch != shape[:-2]
-    out_dtype = accumulator(like.dtype) if summed else None
+    out_dtype = accumulator(like.dtype) if summed else like.dtype
+    if out_dtype is x.dtype:
+        out_dtype = None
     if column_major:
-        result = gemm(y.mT, x.mT, alpha, out_dtype).mT
+        result = gemm(y.mT, x.mT, alpha, out_dtype, precision).mT
     else:
-        result = gemm(x, y, alpha, out_dtype)
+        result = gemm(x, y, alpha, out_dtype, precision)
     return result.sum_to_size(shape).to(like.dtype) if summed else result
 
 
-def _gradient_a(op, gz, b, dims, like, alpha):
+def _gradient_a(op, gz, b, dims, like, alpha, precision):
     vector = dims[0] == 1
     shape = (1, *like.shape) if vector else like.shape
     b = op.matrix_b(b, dims[1])
-    ga = _product(gz, b.mT, alpha, like, like.column_major, shape, gz.shape[:-2])
+    ga = _product(gz, b.mT, alpha, precision, like, like.column_major, shape, gz.shape[:-2])
     return ga.squeeze(-2) if vector else ga
 
 
-def _gradient_b(op, gz, a, dims, like, alpha):
+def _gradient_b(op, gz, a, dims, like, alpha, precision):
     vector = dims[1] == 1
     shape = (*like.shape, 1) if vector else like.shape[::-1] if op.weight else like.shape
     a = op.matrix_a(a, dims[0])
     if len(shape) == 2 and gz.dim() > 2:  # the sum over the batch belongs to the sum over k
         a, gz = _rows(a), _rows(gz)
     column_major = like.column_major != op.weight
-    gb = _product(a.mT, gz, alpha, like, column_major, shape, gz.shape[:-2])
+    gb = _product(a.mT, gz, alpha, precision, like, column_major, shape, gz.shape[:-2])
     if op.weight:
         return gb.mT
     return gb.squeeze(-1) if vector else gb
 
 
-def _pre_activation(ctx, a, b, c, bias):
+def _pre_activation(op, options, a, b, c, bias):
     """z, in the accumulator's precision."""
-    _activation, alpha, beta, _out_dtype, acc_dtype = ctx.options
-    wide = accumulator(a.dtype)
-    return call(ctx.op, a, b, c, bias, None, None, alpha, beta, wide, acc_dtype)
+    _activation, alpha, beta, _out_dtype, acc_dtype, precision = options
+    options = (None, alpha, beta, accumulator(a.dtype), acc_dtype, precision)
+    return _run(op.before_activation(), a, b, c, bias, None, options)
+
+
+def _refuse(op, name, why):
+    raise RuntimeError(
+        f"tcgemm.{op.name}: {name} needs a gradient, but {why}; pass {name}.detach()."
+    )
+
+
+def _has_tangent(tensor):
+    if not _levels():
+        return False
+    with forward_ad._set_fwd_grad_enabled(True):
+        return torch._VF._unpack_dual(tensor, level=0)[1] is not None
+
+
+def check_constants(op):
+    """Refuses a scale whose gradient would be lost."""
+    for name, tensor in zip(op.constant_names, op.constants, strict=False):
+        if tensor is None:
+            continue
+        if (_grad_enabled() and tensor.requires_grad) or _has_tangent(tensor):
+            _refuse(op, name, "scales are constants of a product")
+
+
+def _check_operand(op, which, tensor):
+    if tensor.dtype not in DIFFERENTIABLE:
+        _refuse(
+            op,
+            op.operand_names[which],
+            f"operands of {tensor.dtype} have none (tcgemm.quantized_linear takes what they were "
+            "quantised from, and gives it a gradient)",
+        )
 
 
 class Product(_SingleLevelFunction):
@@ -147,19 +205,31 @@ class Product(_SingleLevelFunction):
     """
 
     @staticmethod
-    def forward(ctx, op, a, b, c, bias, residual, *options):
+    def forward(ctx, op, a, b, c, bias, residual, options):
         levels = _levels()
         if levels and _transforms_active():
             # apply() turned gradients off, but the next functorch level needs them.
             with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True), _below_autograd():
-                output = op.run(a, b, c, bias, residual, *options)
+                result = op.run(a, b, c, bias, residual, options)
         else:
             with _below_autograd():
-                output = op.run(a, b, c, bias, residual, *options)
+                result = op.run(a, b, c, bias, residual, options)
+        output = result[0] if op.amax else result
 
-        _, need_a, need_b, need_c, need_bias, need_residual, *_ = ctx.needs_input_grad
+        _, need_a, need_b, need_c, need_bias, need_residual, _ = ctx.needs_input_grad
+        if need_a:
+            _check_operand(op, 0, a)
+        if need_b:
+            _check_operand(op, 1, b)
         ctx.set_materialize_grads(False)
         ctx.op, ctx.options, ctx.dims = op, options, (a.dim(), b.dim())
+        if op.constants:  # they are kept with the other tensors
+            ctx.op = op.rebuilt((None,) * len(op.constants))
+        ctx.amax, ctx.differentiable = op.amax, output.dtype in DIFFERENTIABLE
+        if op.amax or not ctx.differentiable:
+            ctx.mark_non_differentiable(
+                *(() if ctx.differentiable else (output,)), *(result[1:] if op.amax else ())
+            )
         ctx.like = (
             _Like(a) if need_a else None,
             _Like(b) if need_b else None,
@@ -169,7 +239,7 @@ class Product(_SingleLevelFunction):
         )
         activation = options[0]
         need_gz = need_a or need_b or need_c or need_bias
-        ctx.sign_of_output = activation == "relu" and residual is None
+        ctx.sign_of_output = activation == "relu" and residual is None and op.keeps_sign
         need_z = levels or (need_gz and activation is not None and not ctx.sign_of_output)
         saved = (
             a if need_b or need_z else None,
@@ -177,88 +247,123 @@ class Product(_SingleLevelFunction):
             c if need_z else None,
             bias if need_z else None,
             output if need_gz and ctx.sign_of_output else None,
+            *op.constants,
         )
         ctx.save_for_backward(*saved)
         if levels:
             ctx.output = (output.shape, output.dtype)
             ctx.save_for_forward(*saved)
-        return output
+        return result
 
     @staticmethod
-    def backward(ctx, g):
-        gradients = [None] * (1 + len(OPERANDS))
+    def backward(ctx, g, *_):
+        gradients = [None] * 7  # of forward's arguments after ctx
         if g is None:
             return tuple(gradients)
-        a, b, c, bias, output = ctx.saved_tensors
+        a, b, c, bias, output, *constants = ctx.saved_tensors
+        op = ctx.op.rebuilt(constants)
         like_a, like_b, like_c, like_bias, like_residual = ctx.like
-        activation, alpha, beta, _out_dtype, _acc_dtype = ctx.options
+        activation, alpha, beta, _out_dtype, _acc_dtype, precision = ctx.options
+        g = op.weigh_result(g)
         if like_residual is not None:
             gradients[5] = like_residual.reduce(g)
         if like_a is like_b is like_c is like_bias is None:
             return tuple(gradients)
 
         if activation is not None:
-            z = output if ctx.sign_of_output else _pre_activation(ctx, a, b, c, bias)
+            z = output if ctx.sign_of_output else _pre_activation(op, ctx.options, a, b, c, bias)
             g = _gate(g, z, activation)
-        gz = ctx.op.lift(g, *ctx.dims)
+        gz = op.lift(g, *ctx.dims)
         if like_c is not None:
             gradients[3] = like_c.reduce(gz * beta)
         if like_bias is not None:
             gradients[4] = like_bias.reduce(gz)
+        if like_a is like_b is None:
+            return tuple(gradients)
+
+        gz = op.weigh(gz)
+        a, b, precision = op.factors(a, b, precision)
         if like_a is not None:
-            gradients[1] = _gradient_a(ctx.op, gz.to(b.dtype), b, ctx.dims, like_a, alpha)
+            gradients[1] = _gradient_a(op, gz.to(b.dtype), b, ctx.dims, like_a, alpha, precision)
         if like_b is not None:
-            gradients[2] = _gradient_b(ctx.op, gz.to(a.dtype), a, ctx.dims, like_b, alpha)
+            gradients[2] = _gradient_b(op, gz.to(a.dtype), a, ctx.dims, like_b, alpha, precision)
         return tuple(gradients)
 
     @staticmethod
-    def jvp(ctx, _op, *tangents):
+    def jvp(ctx, _op, ta, tb, tc, tbias, tresidual, _options):
+        if not ctx.differentiable:
+            return (None, None) if ctx.amax else None
         # apply() hides all tangents, but those of outer functorch levels belong to the result. The
         # level is always 0; forward_ad.unpack_dual does not know of it in a compiled graph.
         with forward_ad._set_fwd_grad_enabled(True):
-            a, b, c, bias = (
+            a, b, c, bias, _output, *constants = (
                 None if tensor is None else torch._VF._unpack_dual(tensor, level=0)[0]
-                for tensor in ctx.saved_tensors[:4]
+                for tensor in ctx.saved_tensors
             )
-            return _tangent(ctx, a, b, c, bias, *tangents[:5])
+            tangent = _tangent(
+                ctx, ctx.op.rebuilt(constants), a, b, c, bias, ta, tb, tc, tbias, tresidual
+            )
+        return (tangent, None) if ctx.amax else tangent
 
 
-def _tangent(ctx, a, b, c, bias, ta, tb, tc, tbias, tresidual):
-    op, dims = ctx.op, ctx.dims
-    activation, alpha, beta, _out_dtype, _acc_dtype = ctx.options
+def _tangent(ctx, op, a, b, c, bias, ta, tb, tc, tbias, tresidual):
+    dims = ctx.dims
+    activation, alpha, beta, _out_dtype, _acc_dtype, precision = ctx.options
     shape, dtype = ctx.output
     wide = accumulator(a.dtype)
+    factor_a, factor_b, precision = op.factors(a, b, precision)
     if ta is not None:
-        b_matrix = op.matrix_b(b, dims[1])
-        tz = gemm(op.matrix_a(ta, dims[0]), b_matrix, alpha, wide)
+        _check_operand(op, 0, a)
+        ta, factor = op.matrix_a(ta, dims[0]), op.matrix_b(factor_b, dims[1])
+        tz = op.weigh(gemm(ta.to(factor.dtype), factor, alpha, wide, precision))
     else:
         tz = op.lift(a.new_zeros(shape, dtype=wide), *dims)
     if tb is not None:
-        a_matrix = op.matrix_a(a, dims[0])
-        tz = tz + gemm(a_matrix, op.matrix_b(tb, dims[1]), alpha, wide)
+        _check_operand(op, 1, b)
+        tb, factor = op.matrix_b(tb, dims[1]), op.matrix_a(factor_a, dims[0])
+        tz = tz + op.weigh(gemm(factor, tb.to(factor.dtype), alpha, wide, precision))
     if tc is not None:
         tz = tz + beta * tc.to(wide)
     if tbias is not None:
         tz = tz + tbias.to(wide)
     tangent = op.lower(tz, *dims)
     if activation is not None:
-        tangent = _gate(tangent, _pre_activation(ctx, a, b, c, bias), activation)
+        z = _pre_activation(op, ctx.options, a, b, c, bias)
+        tangent = _gate(tangent, z, activation)
     if tresidual is not None:
         tangent = tangent + tresidual.to(wide)
-    return tangent.to(dtype)
+    return op.weigh_result(tangent).to(dtype)
 
 
 def _autograd_kernel(op):
     def kernel(*args, **kwargs):
         if _levels() or (_grad_enabled() and torch._C._any_requires_grad(*args)):
+            call, operands = op.bind(args, kwargs)
+            check_constants(call)
             with enable_single_level_autograd_function():
-                return Product.apply(op, *op.unpack(args, kwargs))
+                return Product.apply(call, *operands)
         with _below_autograd():
             return op.default(*args, **kwargs)
 
     return kernel
 
 
+def _constant_kernel(op):
+    def kernel(*args, **kwargs):
+        with _below_autograd():
+            return op(*args, **kwargs)
+
+    return kernel
+
+
 _registrations = torch.library.Library("tcgemm", "FRAGMENT")  # they end with this object
+
+
+def register(op):
+    """Makes the Function above the Autograd kernel of an operator."""
+    _registrations.impl(op.name, _autograd_kernel(op), "Autograd")
+
+
 for _op in ALL:
-    _registrations.impl(_op.name, _autograd_kernel(_op), "Autograd")
+    register(_op)
+_registrations.impl("quantize", _constant_kernel(torch.ops.tcgemm.quantize.default), "Autograd")

@@ -1,151 +1,72 @@
 """The public functions: torch's names and order, tensors positional, all else keyword-only.
 
-Every call goes the same way:
-
-    __torch_function__ -> types -> out= or autocast -> autograd.call -> the operator
-
-What is wrong with a shape, a dtype or a device is said by the operator (csrc/ops/check*.cpp).
+front.py has what happens to a call. The functions differ in their operator, and in what it takes.
 """
 
 import torch
-from torch.autograd import forward_ad
-from torch.overrides import handle_torch_function, has_torch_function_variadic
 
-from tcgemm import autograd
+from tcgemm import front
+from tcgemm import precision as words
 from tcgemm.operators import ADDMM, BMM, LINEAR, MATMUL, MM
 
-_PRECISIONS = ("highest",)
-_CAST = (torch.float16, torch.bfloat16, torch.float32)  # what torch's autocast casts
-_tensor = torch.Tensor
-_compiling = torch.compiler.is_compiling
-_grad_enabled = torch.is_grad_enabled
-_any_autocast = torch._C._is_any_autocast_enabled
-
-
-def _product(function, op, precision, out, a, b, c, bias, residual, *options):
-    if has_torch_function_variadic(a, b, c, bias, residual, out):
-        return _overridden(function, op, precision, out, a, b, c, bias, residual, *options)
-    if not (
-        isinstance(a, _tensor)
-        and isinstance(b, _tensor)
-        and (isinstance(c, _tensor) or (c is None and op is not ADDMM))
-        and (bias is None or isinstance(bias, _tensor))
-        and (residual is None or isinstance(residual, _tensor))
-        and (out is None or isinstance(out, _tensor))
-    ):
-        raise _no_tensor(op, (a, b, c, bias, residual, out))
-    if precision is not None and precision not in _PRECISIONS:
-        raise RuntimeError(
-            f'tcgemm.{op.name}: precision is {precision!r}, but there is None or "highest", which '
-            "computes in the operands' own precision; pass one of these. (tf32 is planned.)"
-        )
-    try:
-        if out is not None:
-            return _into(op, out, a, b, c, bias, residual, *options)
-        if _compiling() or _any_autocast():
-            a, b, c, bias, residual = _autocast(a, b, c, bias, residual)
-        return autograd.call(op, a, b, c, bias, residual, *options)
-    except NotImplementedError as error:
-        raise _nested(op, (a, b, c, bias, residual, out)) or error from None
-
-
-def _autocast(*tensors):
-    """Casts as torch.autocast does for torch.mm and torch.addmm."""
-    device = tensors[0].device.type
-    if device not in ("cpu", "cuda") or not torch.is_autocast_enabled(device):
-        return tensors
-    dtype = torch.get_autocast_dtype(device)
-    return [
-        tensor.to(dtype)
-        if tensor is not None and tensor.dtype in _CAST and tensor.device.type == device
-        else tensor
-        for tensor in tensors
-    ]
-
-
-def _into(op, out, *operands):
-    """The call with out=. An operator that writes would drop gradients silently, so it refuses."""
-    for name, tensor in zip(_names(op), (*operands[:5], out), strict=True):
-        if tensor is None:
-            continue
-        tangent = forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent
-        if (_grad_enabled() and tensor.requires_grad) or isinstance(tangent, _tensor):
-            raise RuntimeError(
-                f"tcgemm.{op.name}: out= cannot be differentiated, but {name} needs a gradient; "
-                f"leave out= away, call under torch.no_grad(), or pass {name}.detach()."
-            )
-        if torch._C._functorch.is_batchedtensor(tensor):
-            raise RuntimeError(
-                f"tcgemm.{op.name}: out= does not work under torch.vmap, but {name} is mapped "
-                "over; leave out= away."
-            )
-    op.run_out(out, *operands)
-    if not (_compiling() or out.is_inference()):
-        # Backward of whoever saved `out` has to notice; torch counts only for its own operators.
-        torch.autograd.graph.increment_version(out)
-    return out
-
-
-def _overridden(function, op, precision, out, a, b, c, bias, residual, *options):
-    """Hands the call to the tensors' own __torch_function__."""
-    first = {ADDMM: (c, a, b), LINEAR: (a, b, bias)}.get(op, (a, b))
-    keywords = op.keywords(*options) | {"residual": residual, "precision": precision, "out": out}
-    if op is not LINEAR:
-        keywords["bias"] = bias
-    return handle_torch_function(function, (a, b, c, bias, residual, out), *first, **keywords)
-
-
-def _names(op):
-    a, b = ("x", "weight") if op.weight else ("a", "b")
-    return (a, b, "c", "bias", "residual", "out")
-
-
-def _no_tensor(op, tensors):
-    required = ("a", "b", "x", "weight", *(("c",) if op is ADDMM else ()))
-    for name, value in zip(_names(op), tensors, strict=True):
-        if not isinstance(value, _tensor) and (value is not None or name in required):
-            kind = type(value).__name__
-            return TypeError(
-                f"tcgemm.{op.name}: {name} must be a torch.Tensor, but is {kind}; "
-                "convert it with torch.as_tensor."
-            )
-    raise AssertionError("every operand is a tensor")
-
-
-def _nested(op, tensors):
-    """The dispatcher found no kernel at all: what is left are nested tensors."""
-    for name, tensor in zip(_names(op), tensors, strict=True):
-        if tensor is not None and tensor.is_nested:
-            return RuntimeError(
-                f"tcgemm.{op.name}: {name} is a nested tensor, but every operand must be a dense, "
-                f"strided tensor; pass {name}.to_padded_tensor(0.0), or one product for each part "
-                f"of {name}.unbind()."
-            )
-    return None
-
-
 _COMMON = """
-    Computed as ``act(alpha * (a @ b) + beta * c + bias) + residual`` in the accumulator's type,
-    rounded once at the end.
+    Computed in the accumulator's type, rounded once at the end, in this order::
+
+        value = act(alpha * scale_a * scale_b * ((a - zero_a) @ (b - zero_b)) + beta * c + bias)
+                + residual
+        out = value * scale_out
 
     Keyword arguments:
         activation: "relu", "gelu", "gelu_tanh" (gelu's tanh form), "silu", or None.
         residual (Tensor): added last; broadcasts to the shape of the result.
         alpha (float): multiplies the product.
-        out_dtype (torch.dtype): of the result; default: the operands'. float16, bfloat16 or
-            float32; for float64 operands float64.
+        scale_a (Tensor): float32 multipliers of a's elements, as tcgemm.quantize returns them: one
+            element, or (M, 1); for float8 operands also blocks, (M, ceil(K/128)) for 1 x 128 and
+            (ceil(M/128), ceil(K/128)) for 128 x 128. Batch dimensions in front broadcast.
+        scale_b (Tensor): float32 multipliers in the layout of b: one element, (1, N),
+            (ceil(K/128), N) or (ceil(K/128), ceil(N/128)). Of a b that is the transpose of what was
+            quantised it is the transpose of that scale.
+        zero_a, zero_b (Tensor): int32, subtracted from int8 or uint8 operands: one element, or
+            (M, 1) and (1, N).
+        scale_out (Tensor): float32, one element; multiplies the value before it is rounded.
+        amax (bool): True returns (out, amax), amax being the largest magnitude of `value`, a
+            float32 scalar; NaN if one is NaN. Not together with out.
+        out_dtype (torch.dtype): of the result. The default and what else there is:
+            float16, bfloat16, float32   the operands'; these three, float8_e4m3fn, float8_e5m2
+            float64                      float64
+            float8_e4m3fn, float8_e5m2   bfloat16; float16, float32, float8_e4m3fn, float8_e5m2
+            int8, uint8                  int32 (exact modulo 2**32; no scales); float16, bfloat16,
+                                         float32, int8
+            A result of 8 bits saturates.
         acc_dtype (torch.dtype): of the accumulator; default: float32, for float64 operands
-            float64. float16 is there for float16 operands; gradients use the default.
-        precision: None or "highest", the operands' own precision.
+            float64, for integers int32. float16 is there for float16 operands; gradients use the
+            default.
+        precision (str): of float32 operands "highest" (all bits), "high" (rounded to tf32) or
+            "medium" (rounded to bfloat16); None is "highest" on the CPU, and on CUDA what torch
+            would use: torch.backends.cuda.matmul.fp32_precision (ieee: highest, tf32: high, none:
+            torch.backends.fp32_precision, where bf16 is medium), which is also where
+            torch.set_float32_matmul_precision writes. It is read once a call, and the backward
+            uses the forward's. In a compiled graph it is a constant: torch.compile compiles anew
+            when TF32 becomes allowed or forbidden, not between "high" and "medium". On CUDA there
+            is no "highest" yet.
+            Of float8 operands "promoted" (default: sums of 128 products are added in float32) or
+            "fast" (all in the tensor cores, about 14 bits). For other dtypes the words for float32
+            mean nothing.
         out (Tensor): takes the result. It has the result's shape, dtype and device, any strides
             that do not overlap, and shares no memory with an input. As in torch, no input may
             need a gradient, and autocast does not apply.
 
-    Operands have one dtype: float16 or bfloat16, on the CPU also float32 and float64. c, bias and
-    residual are float16, bfloat16 or float32 (also float64 if the operands are), independently.
-    Any strides will do (tcgemm.check_layout says which are fast), any size too: an empty result is
-    empty, and with K = 0 the product is zero. Gradients of any order, forward mode, torch.func,
-    torch.compile and torch.autocast work as with torch.mm.
+    Operands have one dtype: float16, bfloat16, float32, float64, float8_e4m3fn and float8_e5m2 in
+    any mix, int8 and uint8 in any mix. c, bias and residual are float16, bfloat16 or float32,
+    independently (also float64 if the operands are; int32 for an int32 result). Any strides will do
+    (tcgemm.check_layout says which are fast), any size too: an empty result is empty, and with
+    K = 0 the product is zero.
+
+    Gradients of any order, forward mode, torch.func, torch.compile and torch.autocast work as with
+    torch.mm. Operands of 8 bits have no gradient (one that needs it is refused), c, bias and
+    residual beside them have. Scales and zero points are constants: a scale that needs a gradient
+    is refused. Results of another dtype than float16, bfloat16, float32 and float64 carry none, nor
+    does amax.
 
     Raises:
         TypeError: an operand is no tensor.
@@ -170,6 +91,12 @@ def mm(
     activation=None,
     residual=None,
     alpha=1.0,
+    scale_a=None,
+    scale_b=None,
+    zero_a=None,
+    zero_b=None,
+    scale_out=None,
+    amax=False,
     out_dtype=None,
     acc_dtype=None,
     precision=None,
@@ -184,8 +111,11 @@ def mm(
         >>> tcgemm.mm(a, w.t(), bias=torch.zeros(48), activation="gelu").shape
         torch.Size([64, 48])
     """
-    options = (activation, alpha, 1.0, out_dtype, acc_dtype)
-    return _product(mm, MM, precision, out, a, b, None, bias, residual, *options)
+    options = (activation, alpha, 1.0, out_dtype, acc_dtype, precision)
+    if scale_a is scale_b is zero_a is zero_b is scale_out is None and not amax:
+        return front.product(mm, MM, out, a, b, None, bias, residual, options)
+    constants = (scale_a, scale_b, zero_a, zero_b, scale_out)
+    return front.scaled(mm, MM, out, a, b, None, bias, residual, options, constants, amax)
 
 
 @_documented
@@ -197,6 +127,12 @@ def bmm(
     activation=None,
     residual=None,
     alpha=1.0,
+    scale_a=None,
+    scale_b=None,
+    zero_a=None,
+    zero_b=None,
+    scale_out=None,
+    amax=False,
     out_dtype=None,
     acc_dtype=None,
     precision=None,
@@ -210,8 +146,11 @@ def bmm(
         >>> tcgemm.bmm(torch.randn(8, 16, 32), torch.randn(8, 32, 24)).shape
         torch.Size([8, 16, 24])
     """
-    options = (activation, alpha, 1.0, out_dtype, acc_dtype)
-    return _product(bmm, BMM, precision, out, a, b, None, bias, residual, *options)
+    options = (activation, alpha, 1.0, out_dtype, acc_dtype, precision)
+    if scale_a is scale_b is zero_a is zero_b is scale_out is None and not amax:
+        return front.product(bmm, BMM, out, a, b, None, bias, residual, options)
+    constants = (scale_a, scale_b, zero_a, zero_b, scale_out)
+    return front.scaled(bmm, BMM, out, a, b, None, bias, residual, options, constants, amax)
 
 
 @_documented
@@ -223,6 +162,12 @@ def matmul(
     activation=None,
     residual=None,
     alpha=1.0,
+    scale_a=None,
+    scale_b=None,
+    zero_a=None,
+    zero_b=None,
+    scale_out=None,
+    amax=False,
     out_dtype=None,
     acc_dtype=None,
     precision=None,
@@ -237,8 +182,11 @@ def matmul(
         >>> tcgemm.matmul(torch.randn(5, 1, 16, 32), torch.randn(3, 32, 24)).shape
         torch.Size([5, 3, 16, 24])
     """
-    options = (activation, alpha, 1.0, out_dtype, acc_dtype)
-    return _product(matmul, MATMUL, precision, out, a, b, None, bias, residual, *options)
+    options = (activation, alpha, 1.0, out_dtype, acc_dtype, precision)
+    if scale_a is scale_b is zero_a is zero_b is scale_out is None and not amax:
+        return front.product(matmul, MATMUL, out, a, b, None, bias, residual, options)
+    constants = (scale_a, scale_b, zero_a, zero_b, scale_out)
+    return front.scaled(matmul, MATMUL, out, a, b, None, bias, residual, options, constants, amax)
 
 
 @_documented
@@ -252,6 +200,12 @@ def addmm(
     bias=None,
     activation=None,
     residual=None,
+    scale_a=None,
+    scale_b=None,
+    zero_a=None,
+    zero_b=None,
+    scale_out=None,
+    amax=False,
     out_dtype=None,
     acc_dtype=None,
     precision=None,
@@ -267,8 +221,11 @@ def addmm(
         >>> tcgemm.addmm(c, a, b, beta=0.5, activation="relu").shape
         torch.Size([16, 24])
     """
-    options = (activation, alpha, beta, out_dtype, acc_dtype)
-    return _product(addmm, ADDMM, precision, out, a, b, c, bias, residual, *options)
+    options = (activation, alpha, beta, out_dtype, acc_dtype, precision)
+    if scale_a is scale_b is zero_a is zero_b is scale_out is None and not amax:
+        return front.product(addmm, ADDMM, out, a, b, c, bias, residual, options)
+    constants = (scale_a, scale_b, zero_a, zero_b, scale_out)
+    return front.scaled(addmm, ADDMM, out, a, b, c, bias, residual, options, constants, amax)
 
 
 @_documented
@@ -280,6 +237,12 @@ def linear(
     activation=None,
     residual=None,
     alpha=1.0,
+    scale_a=None,
+    scale_b=None,
+    zero_a=None,
+    zero_b=None,
+    scale_out=None,
+    amax=False,
     out_dtype=None,
     acc_dtype=None,
     precision=None,
@@ -287,15 +250,26 @@ def linear(
 ):
     """The layer of torch.nn.functional.linear: x (..., K) @ weight (N, K).t() -> (..., N).
 
-    In the formula below a is x and b is weight.t(). bias is (N,).
+    In the formula below a is x and b is weight.t(): scale_b and zero_b are in the layout of
+    weight.t(), so of (weight, scale) = tcgemm.quantize(...) pass weight and scale_b=scale.t().
+    bias is (N,).
 
     Example:
         >>> x, weight = torch.randn(2, 10, 32), torch.randn(48, 32)
         >>> tcgemm.linear(x, weight, torch.zeros(48), activation="silu").shape
         torch.Size([2, 10, 48])
+        >>> x8, scale_x = tcgemm.quantize(x, torch.float8_e4m3fn, "row")
+        >>> w8, scale_w = tcgemm.quantize(weight, torch.float8_e4m3fn, "row")
+        >>> tcgemm.linear(x8, w8, scale_a=scale_x, scale_b=scale_w.t()).dtype
+        torch.bfloat16
     """
-    options = (activation, alpha, 1.0, out_dtype, acc_dtype)
-    return _product(linear, LINEAR, precision, out, x, weight, None, bias, residual, *options)
+    options = (activation, alpha, 1.0, out_dtype, acc_dtype, precision)
+    if scale_a is scale_b is zero_a is zero_b is scale_out is None and not amax:
+        return front.product(linear, LINEAR, out, x, weight, None, bias, residual, options)
+    constants = (scale_a, scale_b, zero_a, zero_b, scale_out)
+    return front.scaled(
+        linear, LINEAR, out, x, weight, None, bias, residual, options, constants, amax
+    )
 
 
 def check_layout(
@@ -306,8 +280,11 @@ def check_layout(
     activation=None,
     residual=None,
     alpha=1.0,
+    scale_a=None,
+    scale_b=None,
     out_dtype=None,
     acc_dtype=None,
+    precision=None,
     out=None,
     device=None,
     kernel=None,
@@ -318,7 +295,8 @@ def check_layout(
     it, which kernel family and which prepare pass follow. The operators decide by the same code.
 
     Arguments are those of matmul: a (..., M, K), b (..., K, N), bias, activation, residual, alpha,
-    out_dtype, acc_dtype, out. Nothing is computed, so tensors on the CPU or on "meta" do as well.
+    scale_a, scale_b, out_dtype, acc_dtype, precision, out. Nothing is computed, so tensors on the
+    CPU or on "meta" do as well.
 
     Keyword arguments:
         device (str): the GPU to answer for, such as "H200"; default: the tensors', or "H200".
@@ -332,7 +310,15 @@ def check_layout(
     """
     return _question(
         torch.ops.tcgemm.check_layout.default,
-        *(a, b, bias, residual, activation, alpha, out_dtype, acc_dtype, out, device, kernel),
+        (a, b, bias, residual, scale_a, scale_b),
+        activation=activation,
+        alpha=alpha,
+        out_dtype=out_dtype,
+        acc_dtype=acc_dtype,
+        precision=precision,
+        out=out,
+        device=device,
+        kernel=kernel,
     )
 
 
@@ -344,8 +330,11 @@ def explain(
     activation=None,
     residual=None,
     alpha=1.0,
+    scale_a=None,
+    scale_b=None,
     out_dtype=None,
     acc_dtype=None,
+    precision=None,
     out=None,
     device=None,
     kernel=None,
@@ -355,8 +344,8 @@ def explain(
     The kernel, its tile, stages and cluster, the grid and its waves, bytes, FLOPs, arithmetic
     intensity, what bounds the time (compute, memory, launch), and the reason of the choice.
 
-    Arguments are those of check_layout: a, b, bias, activation, residual, alpha, out_dtype,
-    acc_dtype, out, device, kernel. Returns a str; raises what matmul raises.
+    Arguments are those of check_layout: a, b, bias, activation, residual, alpha, scale_a, scale_b,
+    out_dtype, acc_dtype, precision, out, device, kernel. Returns a str; raises what matmul raises.
 
     Example:
         >>> a = torch.empty(8192, 8192, dtype=torch.float16, device="meta")
@@ -364,27 +353,22 @@ def explain(
     """
     return _question(
         torch.ops.tcgemm.explain.default,
-        *(a, b, bias, residual, activation, alpha, out_dtype, acc_dtype, out, device, kernel),
-    )
-
-
-def _question(
-    op, a, b, bias, residual, activation, alpha, out_dtype, acc_dtype, out, device, kernel
-):
-    for name, value in (("a", a), ("b", b)):
-        if not isinstance(value, _tensor):
-            kind = type(value).__name__
-            raise TypeError(f"tcgemm.{op._opname}: {name} must be a torch.Tensor, but is {kind}.")
-    return op(
-        a,
-        b,
-        bias,
-        residual,
+        (a, b, bias, residual, scale_a, scale_b),
         activation=activation,
         alpha=alpha,
         out_dtype=out_dtype,
         acc_dtype=acc_dtype,
+        precision=precision,
         out=out,
         device=device,
         kernel=kernel,
     )
+
+
+def _question(op, tensors, *, precision, **options):
+    a, b, *_ = tensors
+    if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):
+        raise front.no_tensor(op._opname, {"a": a, "b": b})
+    if precision is None and a.dtype is torch.float32:  # the answer is about a GPU
+        precision = words.default()
+    return op(*tensors, precision=precision, **options)

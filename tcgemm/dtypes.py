@@ -1,7 +1,7 @@
 """Element types of a product: what they are called, where they run, what they accumulate in.
 
 csrc/ops/check_*.cpp decides whether a call is accepted; this table is what Python has to know
-beforehand: fakes and gradients need the accumulator, swap_linear needs the devices.
+beforehand: fakes and gradients need the types of results, swap_linear needs the devices.
 """
 
 from typing import NamedTuple
@@ -19,14 +19,28 @@ class DType(NamedTuple):
     outputs: tuple[torch.dtype, ...]
 
 
-_FLOATS = (torch.float16, torch.bfloat16, torch.float32)
+E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
+FP8 = (E4M3, E5M2)
+INT8 = (torch.int8, torch.uint8)
+DEVICES = ("cpu", "cuda")
 
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32)
+_FROM_FLOATS = (*_FLOATS, *FP8)
+_FROM_INTS = (torch.int32, *_FLOATS, torch.int8)
+
+# The two of float8 may be mixed, and so may int8 and uint8. float32 on CUDA needs a precision.
 TABLE = (
-    DType("f16", torch.float16, ("cpu", "cuda"), (torch.float32, torch.float16), _FLOATS),
-    DType("bf16", torch.bfloat16, ("cpu", "cuda"), (torch.float32,), _FLOATS),
-    DType("f32", torch.float32, ("cpu",), (torch.float32,), _FLOATS),
-    DType("f64", torch.float64, ("cpu",), (torch.float64,), (torch.float64,)),
+    DType("f16", torch.float16, DEVICES, (torch.float32, torch.float16), _FROM_FLOATS),
+    DType("bf16", torch.bfloat16, DEVICES, (torch.float32,), _FROM_FLOATS),
+    DType("f32", torch.float32, DEVICES, (torch.float32,), _FROM_FLOATS),
+    DType("f64", torch.float64, DEVICES, (torch.float64,), (torch.float64,)),
+    DType("e4m3", E4M3, DEVICES, (torch.float32,), _FROM_FLOATS),
+    DType("e5m2", E5M2, DEVICES, (torch.float32,), _FROM_FLOATS),
+    DType("s8", torch.int8, DEVICES, (torch.int32,), _FROM_INTS),
+    DType("u8", torch.uint8, DEVICES, (torch.int32,), _FROM_INTS),
 )
+QUANTIZED = (*FP8, torch.int8)  # what quantize makes
+DIFFERENTIABLE = (*_FLOATS, torch.float64)  # results of another dtype carry no gradient
 
 
 def supported(device_type: str) -> tuple[torch.dtype, ...]:
@@ -34,9 +48,11 @@ def supported(device_type: str) -> tuple[torch.dtype, ...]:
     return tuple(row.torch for row in TABLE if device_type in row.devices)
 
 
-DEVICES = ("cpu", "cuda")
+def result(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of a result where none is asked for, from that of the operands."""
+    return torch.bfloat16 if dtype in FP8 else torch.int32 if dtype in INT8 else dtype
 
 
 def accumulator(dtype: torch.dtype) -> torch.dtype:
-    """The widest type that a product of this dtype is summed in: float64 for float64, else f32."""
+    """The widest floating type of a product of this dtype: float64 for float64, else float32."""
     return torch.float64 if dtype is torch.float64 else torch.float32

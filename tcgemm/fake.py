@@ -6,7 +6,10 @@ decided here; csrc/ops/check*.cpp has the rules and their sentences, and the opc
 
 import torch
 
+from tcgemm import dtypes
 from tcgemm.operators import ALL, Operator
+
+BLOCK = 128
 
 
 def _result_shape(op, a, b):
@@ -28,19 +31,45 @@ def _result_shape(op, a, b):
     return (*torch.broadcast_shapes(a.shape[:-2], batch_b), *rows, *columns)
 
 
-def _fake(op):
+def product(op):
+    """The fake of an operator that multiplies."""
+
     def fake(*args, out_dtype=None, **kwargs):
-        operands = dict(zip(op.positional, args, strict=False))
-        a, b = operands["a"], operands["b"]
-        return a.new_empty(_result_shape(op, a, b), dtype=out_dtype or a.dtype)
+        given = op.given(args, kwargs)
+        a, b = given["a"], given["b"]
+        dtype = out_dtype or dtypes.result(a.dtype)
+        out = a.new_empty(_result_shape(op, a, b), dtype=dtype)
+        return (out, a.new_empty((), dtype=torch.float32)) if op.amax else out
 
     return fake
 
 
-def _fake_out(*_args, **_kwargs):
+def _blocks(extent):
+    return (extent + BLOCK - 1) // BLOCK
+
+
+def scale_shape(shape, granularity):
+    """Of the scales that quantize makes for a tensor of this shape."""
+    if granularity == "tensor":
+        return ()
+    if granularity == "row":
+        return (*shape[:-1], 1)
+    if granularity == "1x128":
+        return (*shape[:-1], _blocks(shape[-1]))
+    return (*shape[:-2], _blocks(shape[-2]), _blocks(shape[-1]))
+
+
+def _quantize(x, dtype, granularity="tensor"):
+    scale = x.new_empty(scale_shape(x.shape, granularity), dtype=torch.float32)
+    return x.new_empty(x.shape, dtype=dtype), scale
+
+
+def _out(*_args, **_kwargs):
     return None
 
 
 for _op in (*ALL, Operator("_gemm")):
-    torch.library.register_fake(f"tcgemm::{_op.name}", _fake(_op))
-    torch.library.register_fake(f"tcgemm::{_op.name}.out", _fake_out)
+    torch.library.register_fake(f"tcgemm::{_op.name}", product(_op))
+    if _op.out is not None:
+        torch.library.register_fake(f"tcgemm::{_op.name}.out", _out)
+torch.library.register_fake("tcgemm::quantize", _quantize)

@@ -1,64 +1,99 @@
-"""The five public operators in one form.
+"""The operators in one form.
 
 Every layer of the Python side (front, gradients, vmap, fakes) sees a call as the same operands,
 whichever operator was called:
 
-    a, b, c, bias, residual, activation, alpha, beta, out_dtype, acc_dtype
+    a, b, c, bias, residual, (activation, alpha, beta, out_dtype, acc_dtype, precision)
 
 and as a product of matrices, a[..., M, K] @ b[..., K, N]: `lift` adds the row or column that a 1-D
-operand of matmul or linear lacks, `lower` takes it out of the result.
+operand of matmul or linear lacks, `lower` takes it out of the result. Tensors that only some
+operators have, and that have no derivative (scales, zero points), belong to the operator: `bind`
+makes the operator of one call, which carries them.
 """
 
 import torch
 
-OPERANDS = (
-    *("a", "b", "c", "bias", "residual"),
-    *("activation", "alpha", "beta", "out_dtype", "acc_dtype"),
-)
-TENSORS = OPERANDS[:5]
-DEFAULTS = {"alpha": 1.0, "beta": 1.0}
+TENSORS = ("a", "b", "c", "bias", "residual")
+OPTIONS = ("activation", "alpha", "beta", "out_dtype", "acc_dtype", "precision")
+DEFAULTS = (None, 1.0, 1.0, None, None, None)
 
 
 class Operator:
     """mm, bmm, matmul and linear: no c. `weight`: b is stored transposed, as linear's (N, K)."""
 
     positional = ("a", "b", "bias", "residual")
+    constants = ()  # tensors of one call that have no derivative
+    constant_names = ()
+    amax = False  # the result is (out, amax)
+    kernel = None  # the part of a kernel's name that the planner is held to
+    keeps_sign = True  # the result has the sign of what relu gave
 
     def __init__(self, name: str, *, weight: bool = False):
         packet = getattr(torch.ops.tcgemm, name)
         self.name = name
         self.default = packet.default
-        self.out = packet.out
+        self.out = getattr(packet, "out", None)
         self.weight = weight
+        self.operand_names = ("x", "weight") if weight else ("a", "b")
 
     @staticmethod
     def tensors(a, b, c, bias, residual):
         return a, b, bias, residual
 
     @staticmethod
-    def keywords(activation, alpha, beta, out_dtype, acc_dtype):
-        return {
+    def keywords(activation, alpha, beta, out_dtype, acc_dtype, precision):
+        keywords = {
             "activation": activation,
             "alpha": alpha,
             "out_dtype": out_dtype,
             "acc_dtype": acc_dtype,
         }
+        if precision is not None:  # every keyword costs time
+            keywords["precision"] = precision
+        return keywords
 
-    def run(self, a, b, c, bias, residual, activation, alpha, beta, out_dtype, acc_dtype):
-        """Calls the operator; every keyword costs time, so the commonest calls pass none."""
-        if activation is residual is out_dtype is acc_dtype is None and alpha == 1.0:
+    def run(self, a, b, c, bias, residual, options):
+        """Calls the operator; the commonest calls pass no keywords."""
+        if residual is None and options == DEFAULTS:
             return self.default(a, b) if bias is None else self.default(a, b, bias)
-        keywords = self.keywords(activation, alpha, beta, out_dtype, acc_dtype)
-        return self.default(*self.tensors(a, b, c, bias, residual), **keywords)
+        return self.default(*self.tensors(a, b, c, bias, residual), **self.keywords(*options))
 
-    def run_out(self, out, a, b, c, bias, residual, *options):
+    def run_out(self, out, a, b, c, bias, residual, options):
         """Calls the overload that writes into `out`."""
         self.out(*self.tensors(a, b, c, bias, residual), **self.keywords(*options), out=out)
 
-    def unpack(self, args, kwargs):
-        """The arguments of the schema as the common operands. The dispatcher drops defaults."""
-        given = dict(zip(self.positional, args, strict=False), **kwargs)
-        return tuple(given.get(name, DEFAULTS.get(name)) for name in OPERANDS)
+    def bind(self, args, kwargs):
+        """The arguments of the schema as (operator of this call, the common operands)."""
+        return self, self.operands(self.given(args, kwargs))
+
+    @staticmethod
+    def operands(given):
+        options = tuple(map(given.get, OPTIONS, DEFAULTS))
+        return *map(given.get, TENSORS), options
+
+    def given(self, args, kwargs):
+        """Arguments by name. The dispatcher drops those that have their default."""
+        return dict(zip(self.positional, args, strict=False), **kwargs)
+
+    def rebuilt(self, constants):
+        """The operator of a call with these constants, which were kept somewhere else meanwhile."""
+        return self
+
+    def before_activation(self):
+        """The operator whose result, without activation and residual, the activation is given."""
+        return self
+
+    def factors(self, a, b, precision):
+        """What the derivatives multiply, and how; an operand that they do not need is None."""
+        return a, b, precision
+
+    def weigh(self, gradient):
+        """The gradient of a @ b from that of the product with its scales."""
+        return gradient
+
+    def weigh_result(self, gradient):
+        """The gradient before scale_out from that of the result."""
+        return gradient
 
     def matrix_a(self, a, dims):
         """a as matrices; `dims` are those of the call, without what vmap put in front."""
@@ -93,12 +128,82 @@ class Addmm(Operator):
         return c, a, b, bias, residual
 
     @staticmethod
-    def keywords(activation, alpha, beta, out_dtype, acc_dtype):
-        common = Operator.keywords(activation, alpha, beta, out_dtype, acc_dtype)
-        return {"beta": beta, **common}
+    def keywords(activation, alpha, beta, *types):
+        return {"beta": beta, **Operator.keywords(activation, alpha, beta, *types)}
 
-    def run(self, a, b, c, bias, residual, *options):
+    def run(self, a, b, c, bias, residual, options):
         return self.default(*self.tensors(a, b, c, bias, residual), **self.keywords(*options))
+
+
+class Scaled(Operator):
+    """scaled_mm and scaled_mm_amax, for one call: scales and zero points are part of it."""
+
+    positional = (
+        *("a", "b", "scale_a", "scale_b", "c", "bias", "residual"),
+        *("zero_a", "zero_b", "scale_out"),
+    )
+    weight = False
+    operand_names = ("a", "b")
+    constant_names = ("scale_a", "scale_b", "zero_a", "zero_b", "scale_out")
+
+    def __init__(
+        self,
+        scale_a=None,
+        scale_b=None,
+        zero_a=None,
+        zero_b=None,
+        scale_out=None,
+        *,
+        amax=False,
+        kernel=None,
+    ):
+        self.name = "scaled_mm_amax" if amax else "scaled_mm"
+        packet = getattr(torch.ops.tcgemm, self.name)
+        self.default = packet.default
+        self.out = None if amax else packet.out
+        self.constants = (scale_a, scale_b, zero_a, zero_b, scale_out)
+        self.keeps_sign = scale_out is None
+        self.amax = amax
+        self.kernel = kernel
+
+    def tensors(self, a, b, c, bias, residual):
+        scale_a, scale_b, zero_a, zero_b, scale_out = self.constants
+        return a, b, scale_a, scale_b, c, bias, residual, zero_a, zero_b, scale_out
+
+    def keywords(self, *options):
+        keywords = Addmm.keywords(*options)
+        return keywords if self.kernel is None else {**keywords, "kernel": self.kernel}
+
+    def run(self, a, b, c, bias, residual, options):
+        return self.default(*self.tensors(a, b, c, bias, residual), **self.keywords(*options))
+
+    def bind(self, args, kwargs):
+        given = self.given(args, kwargs)
+        constants = map(given.get, self.constant_names)
+        call = Scaled(*constants, amax=self.amax, kernel=given.get("kernel"))
+        return call, self.operands(given)
+
+    def rebuilt(self, constants):
+        return Scaled(*constants)
+
+    def before_activation(self):
+        return Scaled(*self.constants[:-1])
+
+    def weigh(self, gradient):
+        for scale in self.constants[:2]:
+            gradient = _times(gradient, scale)
+        return gradient
+
+    def weigh_result(self, gradient):
+        return _times(gradient, self.constants[-1])
+
+
+def _times(gradient, scale):
+    """Block scales do not come here: they belong to 8-bit operands, which have no gradient."""
+    if scale is None:
+        return gradient
+    gradient = gradient.to(torch.promote_types(gradient.dtype, scale.dtype))
+    return gradient * (scale.reshape(()) if scale.numel() == 1 else scale)
 
 
 MM = Operator("mm")
@@ -106,5 +211,8 @@ BMM = Operator("bmm")
 MATMUL = Operator("matmul")
 ADDMM = Addmm("addmm")
 LINEAR = Operator("linear", weight=True)
+SCALED = Scaled()
+SCALED_AMAX = Scaled(amax=True)
 
-ALL = (MM, BMM, MATMUL, ADDMM, LINEAR)
+PLAIN = (MM, BMM, MATMUL, ADDMM, LINEAR)
+ALL = (*PLAIN, SCALED, SCALED_AMAX)

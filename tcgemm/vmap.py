@@ -2,20 +2,13 @@
 
     a [B, 1, ..., M, K] @ b [..., K, N]        the vmapped dimension in front, aligned by ones
 
-Where only a is vmapped, csrc/ops/batch.cpp makes rows of its batch: one tall product.
+Where only a is vmapped, csrc/ops/batch.cpp makes rows of its batch: one tall product. What has one
+value for a whole result, amax and scale_out, is computed example by example.
 """
 
 import torch
 
-from tcgemm.dtypes import accumulator
-from tcgemm.operators import ALL, MATMUL, TENSORS
-
-ACTIVATIONS = {
-    "relu": torch.relu,
-    "gelu": torch.nn.functional.gelu,
-    "gelu_tanh": lambda z: torch.nn.functional.gelu(z, approximate="tanh"),
-    "silu": torch.nn.functional.silu,
-}
+from tcgemm.operators import MATMUL, PLAIN, SCALED, SCALED_AMAX, TENSORS, Scaled
 
 
 def _front(tensor, dim):
@@ -30,26 +23,29 @@ def _align(tensor, batched, dims):
     return tensor.reshape(tensor.shape[0], *[1] * missing, *tensor.shape[1:])
 
 
-def _run(a, b, c, bias, residual, activation, alpha, beta, out_dtype, acc_dtype):
-    if c is None:
-        options = (activation, alpha, beta, out_dtype, acc_dtype)
-        return MATMUL.run(a, b, None, bias, residual, *options)
-    # matmul has no c: the rest is computed in the accumulator's type and rounded once, as in addmm.
-    wide = accumulator(a.dtype)
-    c = None if beta == 0 else beta * c.to(wide)
-    z = MATMUL.run(a, b, None, bias, c, None, alpha, 1.0, wide, acc_dtype)
-    if activation is not None:
-        z = ACTIVATIONS[activation](z)
-    if residual is not None:
-        z = z + residual.to(wide)
-    return z.to(out_dtype or a.dtype)
+def _align_constant(tensor, batch, dims):
+    """The same for a scale or a zero point, which may be one element of any shape."""
+    if tensor is None or batch is None:
+        return tensor
+    tensor = _front(tensor, batch)
+    if tensor.numel() == tensor.shape[0]:
+        return tensor.reshape(-1, *[1] * dims)
+    return _align(tensor, True, dims)
+
+
+def _run(constants, kernel, a, b, c, *rest):
+    if c is kernel is None and all(constant is None for constant in constants):
+        return MATMUL.run(a, b, None, *rest)
+    return Scaled(*constants, kernel=kernel).run(a, b, c, *rest)
 
 
 def _rule(op):
     def rule(info, in_dims, *args, **kwargs):
-        a, b, *addends = (operands := op.unpack(args, kwargs))[: len(TENSORS)]
-        options = operands[len(TENSORS) :]
-        batch_a, batch_b, *batches = op.unpack(in_dims, {})[: len(TENSORS)]
+        call, (a, b, *addends, options) = op.bind(args, kwargs)
+        batches, (batch_a, batch_b, *addend_batches, _options) = op.bind(in_dims, {})
+        if op.amax or (op.constant_names and batches.constants[-1] is not None):
+            return each(op.default, info, in_dims, args, kwargs)
+
         dims_a = a.dim() - (batch_a is not None)
         dims_b = b.dim() - (batch_b is not None)
         a = op.matrix_a(_front(a, batch_a), dims_a)
@@ -62,17 +58,50 @@ def _rule(op):
             a = a.expand(info.batch_size, *[1] * (dims - a.dim()), *a.shape)
         shown = dims - (dims_a == 1) - (dims_b == 1)
         lifted = []
-        for name, addend, batch in zip(TENSORS[2:], addends, batches, strict=True):
+        for name, addend, batch in zip(TENSORS[2:], addends, addend_batches, strict=True):
             if addend is not None and name == "bias":  # told in rows and columns of matrices
                 addend = _align(_front(addend, batch), batch is not None, dims)
             elif addend is not None:
                 addend = _align(_front(addend, batch), batch is not None, shown)
                 addend = op.lift(addend, dims_a, dims_b) if addend.dim() > 0 else addend
             lifted.append(addend)
-        return op.lower(_run(a, b, *lifted, *options), dims_a, dims_b), 0
+        constants = [
+            _align_constant(constant, batch, dims)
+            for constant, batch in zip(call.constants, batches.constants, strict=True)
+        ]
+        out = _run(constants, call.kernel, a, b, *lifted, options)
+        return op.lower(out, dims_a, dims_b), 0
 
     return rule
 
 
-for _op in ALL:
+def each(function, info, in_dims, args, kwargs):
+    """The function of one example after another, and its results side by side."""
+    results = [
+        function(
+            *(
+                arg if dim is None else arg.select(dim, index)
+                for arg, dim in zip(args, in_dims, strict=True)
+            ),
+            **kwargs,
+        )
+        for index in range(info.batch_size)
+    ]
+    if isinstance(results[0], tuple):
+        outs = tuple(torch.stack(parts) for parts in zip(*results, strict=True))
+        return outs, (0,) * len(outs)
+    return torch.stack(results), 0
+
+
+def _quantize(info, in_dims, x, dtype, granularity="tensor"):
+    x = _front(x, in_dims[0])
+    op = torch.ops.tcgemm.quantize.default
+    if granularity != "tensor":
+        return op(x, dtype, granularity), (0, 0)
+    values, scale = op(x.flatten(1), dtype, "row")
+    return (values.reshape(x.shape), scale.squeeze(-1)), (0, 0)
+
+
+for _op in (*PLAIN, SCALED, SCALED_AMAX):
     torch.library.register_vmap(f"tcgemm::{_op.name}", _rule(_op))
+torch.library.register_vmap("tcgemm::quantize", _quantize)

@@ -45,12 +45,6 @@ def test_tensors_are_positional_and_all_else_is_not():
         tcgemm.linear(A, B.t(), None, "relu")
 
 
-def test_precision():
-    assert torch.equal(tcgemm.mm(A, B, precision="highest"), tcgemm.mm(A, B))
-    with pytest.raises(RuntimeError, match="precision is 'high', but there is None or \"highest\""):
-        tcgemm.mm(A, B, precision="high")
-
-
 def test_nested_tensors_are_refused_in_a_sentence():
     nested = torch.nested.nested_tensor([A, A], layout=torch.jagged)
     with pytest.raises(RuntimeError, match="a is a nested tensor, but every operand must be a den"):
