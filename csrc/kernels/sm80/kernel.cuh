@@ -40,7 +40,8 @@ struct Gemm {
   // Rolled up, so that the epilogue is compiled once: registers have no index, hence the selection.
   __device__ static void store(const Sm80Params& params, char* slab, int row, int col, int batch,
                                const typename Loop::Accumulators& accumulators) {
-    constexpr int kUnit = Loop::kWarpN == 64 ? 16 : 32;  // 32 beside 128 accumulators spill
+    // 32 spill beside 128 accumulators, and where ptxas makes f16 products of fp8.
+    constexpr int kUnit = Loop::kWarpN == 64 || kRow.arch == Arch::sm89 ? 16 : 32;
     using Value = tile::Value<kRow.accumulator>;
 #pragma unroll 1
     for (int i = 0; i < Loop::kFragments; ++i) {
