@@ -27,15 +27,18 @@ NO_CATALOG = (
     "tcgemm's catalog module is not built for this Python; in a checkout "
     "`python setup.py build_catalog` builds it (it needs g++, python3-dev and pybind11)"
 )
-# Architecture of a kernel -> the GPUs that run it, and the instruction it is written around.
-GPUS = {"sm80": "8.0 and later", "sm90a": "9.0"}
-NAMES = {row.torch: row.name for row in dtypes.TABLE}
-FAMILIES = {"sm80": "mma.sync", "sm90a": "wgmma"}
+# Architecture of a kernel -> the GPUs that run it.
+GPUS = {"sm80": "8.0 and later", "sm89": "8.9 and later", "sm90a": "9.0"}
+FAMILIES = ("mma.sync", "wgmma")
+NAMES = {row.torch: row.name for row in dtypes.TABLE} | {torch.int32: "s32"}
+# What tensor cores take f32 as: precision "high". "medium" are the kernels of bf16.
+F32_INPUT = "tf32"
 
 
 @functools.cache
 def build() -> dict[str, Any]:
-    """The library's own account: version, cuda, arches, kernels, torch_target, compiler."""
+    """The library's own account: version, cuda, arches, code (compute capability of a GPU -> the
+    architecture whose code it runs), kernels, torch_target, compiler."""
     return json.loads(torch.ops.tcgemm.build_info())
 
 
@@ -46,8 +49,9 @@ def _module():
 
 
 def catalog() -> list[dict[str, Any]]:
-    """Every kernel there is: name, arch, input, accumulator, layout, tile (m, n, k), stages,
-    threads, shared_bytes, and `built`: whether the loaded library has it.
+    """Every kernel there is: name, arch, input (of a), input_b, accumulator, promoted,
+    block_scaled, layout, registers (they turn a on its way), tile (m, n, k), stages, threads,
+    shared_bytes, and `built`: whether the loaded library has it.
 
     Raises RuntimeError where the catalog module is not built.
     """
@@ -56,7 +60,7 @@ def catalog() -> list[dict[str, Any]]:
 
 
 def instructions() -> list[dict[str, Any]]:
-    """Every tensor-core instruction in use: family, arch, input, accumulator, shape (m, n, k)."""
+    """Every tensor-core instruction in use: family, arch, input, input_b, accumulator, shape."""
     return _module().instructions()
 
 
@@ -68,9 +72,12 @@ def devices() -> list[dict[str, Any]]:
 def plan(device: str, dtype: str, m: int, n: int, k: int, **options: Any) -> dict[str, Any]:
     """The plan for one product on a named GPU, without tensors and without that GPU.
 
-    options: batch, layout ("TN", "NN", "TT", "NT"), accumulator, out_dtype, strides `a`, `b`, `out`
-    as (batch, row, column) in elements, a_address, b_address, out_address in bytes (for alignment),
-    alpha, kernel (a part of a name). Raises RuntimeError with a sentence where nothing fits.
+    options: batch, layout ("TN", "NN", "TT", "NT"), dtype_b, precision ("high", "medium", "fast"),
+    accumulator, out_dtype, strides `a`, `b`, `out` as (batch, row, column) in elements, a_address,
+    b_address, out_address in bytes (for alignment), alpha, scale_a, scale_b ("tensor", "row",
+    "1x128", "128x128"), epilogue (a list of "c", "bias", "residual", "zero_a", "zero_b", "amax",
+    "scale_out" and activations), kernel (a part of a name). Raises RuntimeError with a sentence
+    where nothing fits.
     """
     return _module().plan(device, dtype, m, n, k, **options)
 
@@ -80,24 +87,51 @@ class Support(NamedTuple):
 
     dtype: str
     accumulator: str
-    place: str  # "CPU", "sm80" or "sm90a"
+    place: str  # "CPU", "mma.sync" or "wgmma"
     runs: bool
     why: str
+    kernels: str = ""  # a filter of kernels that leaves those of the place
 
 
-def _why_not(arch: str, row: dtypes.DType, accumulator: str, capability: tuple | None) -> str:
-    """The reason why kernels of `arch` do not run these types here; empty where they do."""
+def _family(arch: str, dtype: str) -> str:
+    """The instruction that a kernel is written around."""
+    return "wgmma" if arch == "sm90a" and dtype != "f64" else "mma.sync"
+
+
+def _holds(code: str, arch: str) -> bool:
+    """Does the code that a GPU runs hold kernels of this architecture?"""
+    if code == "none" or arch == "sm90a":
+        return code == "9.0a"
+    return float(code.rstrip("a")) >= (8.9 if arch == "sm89" else 8.0)
+
+
+def _starts(family: str, row: dtypes.DType, accumulator: str) -> list[str]:
+    """How the names begin of the kernels of this build for these types."""
+    dtype = F32_INPUT if row.name == "f32" else row.name
+    starts = [f"{arch}_{dtype}_{accumulator}_" for arch in GPUS if _family(arch, dtype) == family]
+    kernels = build()["kernels"]
+    return [start for start in starts if any(name.startswith(start) for name in kernels)]
+
+
+def _why_not(
+    family: str, row: dtypes.DType, accumulator: str, capability: tuple[int, int] | None
+) -> str:
+    """The reason why kernels of `family` do not run these types here; empty where they do."""
     if "cuda" not in row.devices:
         return "there is no such kernel yet; it runs on the CPU"
+    if (family, row.name) == ("wgmma", "f64"):
+        return "there is no such instruction"
     if build()["cuda"] is None:
         return "the library is a CPU build"
-    start = f"{arch}_{row.name}_{accumulator}_"
-    if not any(name.startswith(start) for name in build()["kernels"]):
+    starts = _starts(family, row, accumulator)
+    if not starts:
         return f"not among the kernels of this build (architectures {', '.join(build()['arches'])})"
     if capability is None:
         return "no GPU here"
-    if capability != (9, 0) if arch == "sm90a" else capability < (8, 0):
-        return f"this GPU has compute capability {capability[0]}.{capability[1]}"
+    name = f"{capability[0]}.{capability[1]}"
+    code = build()["code"].get(name, "none")
+    if not any(_holds(code, start.split("_")[0]) for start in starts):
+        return f"this GPU has compute capability {name}, whose code in this build is that of {code}"
     return ""
 
 
@@ -108,38 +142,51 @@ def support() -> list[Support]:
     for row in dtypes.TABLE:
         for accumulator in map(NAMES.get, row.accumulators):
             found.append(Support(row.name, accumulator, "CPU", "cpu" in row.devices, ""))
-            for arch in GPUS:
-                why = _why_not(arch, row, accumulator, capability)
-                found.append(Support(row.name, accumulator, arch, not why, why))
+            for family in FAMILIES:
+                why = _why_not(family, row, accumulator, capability)
+                kernels = ",".join(_starts(family, row, accumulator))
+                found.append(Support(row.name, accumulator, family, not why, why, kernels))
     return found
+
+
+def _operands(kernel: dict[str, Any]) -> str:
+    a, b = ("f32 as tf32" if kernel[i] == F32_INPUT else kernel[i] for i in ("input", "input_b"))
+    return a if a == b else f"{a} by {b}"
 
 
 def support_table() -> str:
     """The README's table: the catalog, by types and architecture."""
-    rows: dict[tuple[str, ...], dict[str, list[str]]] = {}
+    kinds: dict[tuple[str, ...], dict[str, list[str]]] = {}
     for kernel in catalog():
-        types = (kernel["input"], kernel["accumulator"], kernel["arch"])
-        row = rows.setdefault(types, {"layouts": [], "tiles": []})
-        row["layouts"].append(kernel["layout"])
-        row["tiles"].append("x".join(str(size) for size in kernel["tile"]))
+        sums = "scales of blocks" if kernel["block_scaled"] else "promoted"
+        types = tuple(kernel[i] for i in ("arch", "input", "input_b", "accumulator"))
+        key = (*types, _operands(kernel), sums if kernel["promoted"] else "")
+        kind = kinds.setdefault(key, {"layouts": [], "tiles": []})
+        kind["layouts"].append(kernel["layout"] + (" (registers)" if kernel["registers"] else ""))
+        kind["tiles"].append("x".join(str(size) for size in kernel["tile"]))
     shapes = {
-        (row["input"], row["accumulator"], row["arch"]): row["family"]
+        tuple(row[i] for i in ("arch", "input", "input_b", "accumulator")): row["family"]
         + " m{}n{}k{}".format(*row["shape"])
         for row in instructions()
     }
-    lines = [
+    # Operands that differ in nothing else share a line.
+    lines: dict[tuple[str, ...], list[str]] = {}
+    for (*types, operands, sums), kind in kinds.items():
+        layouts, tiles = (", ".join(dict.fromkeys(kind[name])) for name in ("layouts", "tiles"))
+        accumulator = f"{types[3]}, {sums}" if sums else types[3]
+        line = (types[0], accumulator, shapes[tuple(types)], layouts, tiles)
+        lines.setdefault(line, []).append(operands)
+    table = [
         "| operands | accumulator | GPU | instruction | layouts | tiles (m x n x k) |",
         "|---|---|---|---|---|---|",
     ]
-    for types, row in sorted(rows.items(), key=lambda item: (item[0][2], item[0][:2])):
-        layouts = " ".join(dict.fromkeys(row["layouts"]))
-        tiles = ", ".join(dict.fromkeys(row["tiles"]))
-        gpu, shape = GPUS[types[2]], shapes[types]
-        lines.append(f"| {types[0]} | {types[1]} | {gpu} | {shape} | {layouts} | {tiles} |")
+    for (arch, accumulator, *rest), operands in sorted(lines.items(), key=lambda item: item[0][0]):
+        cells = (", ".join(operands), accumulator, GPUS[arch], *rest)
+        table.append(f"| {' | '.join(cells)} |")
     for row in dtypes.TABLE:
         accumulators = ", ".join(NAMES[accumulator] for accumulator in row.accumulators)
-        lines.append(f"| {row.name} | {accumulators} | CPU | | any strides | |")
-    return "\n".join(lines)
+        table.append(f"| {row.name} | {accumulators} | CPU | | any strides | |")
+    return "\n".join(table)
 
 
 def _gpu_lines() -> list[str]:
@@ -152,7 +199,8 @@ def _gpu_lines() -> list[str]:
         lines.append(
             f"{index}: {facts.name}, compute capability {facts.major}.{facts.minor}, "
             f"{facts.multi_processor_count} multiprocessors, "
-            f"{facts.total_memory / 2**30:.0f} GiB"
+            f"{facts.total_memory / 2**30:.0f} GiB, "
+            f"code for {build()['code'].get(f'{facts.major}.{facts.minor}', 'none')}"
         )
     return lines
 
@@ -167,7 +215,7 @@ def _support_lines() -> list[str]:
             marks[row.why] = f"({len(marks) + 1})"
         cell = "yes" if row.runs else f"no {marks.get(row.why, '')}"
         cells.setdefault((row.dtype, row.accumulator), {})[row.place] = cell
-    places = {"CPU": "CPU", **{arch: f"GPU, {FAMILIES[arch]}" for arch in GPUS}}
+    places = {"CPU": "CPU", **{family: f"GPU, {family}" for family in FAMILIES}}
 
     def line(*words: str) -> str:
         dtype, accumulator, *rest = words
@@ -177,7 +225,8 @@ def _support_lines() -> list[str]:
     for types, row in cells.items():
         lines.append(line(*types, *(row[place] for place in places)))
     lines += [f"  {mark} {why}" for why, mark in marks.items()]
-    lines.append("  planned: fp8, int8, tf32, fp32 on tensor cores, 2:4 sparse")
+    lines.append('  f32 on a GPU: precision "high" multiplies as tf32, "medium" as bf16')
+    lines.append("  planned: fp32 accuracy on tensor cores, 2:4 sparse")
     return lines
 
 

@@ -107,8 +107,110 @@ def test_unknown_gpu_is_a_sentence(function):
 @pytest.mark.parametrize("function", (tcgemm.explain, tcgemm.check_layout))
 def test_plan_of_what_has_no_kernel_is_a_sentence(function):
     a = meta("contiguous", 64, 64, dtype=torch.float32)
-    with pytest.raises(RuntimeError, match=r"multiplies f32 .* run on the CPU"):
+    with pytest.raises(RuntimeError, match=r'precision is "highest".*"high".*"medium"'):
         function(a, a)
+    a = meta("contiguous", 64, 64, dtype=torch.float64)
+    assert "f64" in function(a, a)
+    with pytest.raises(RuntimeError, match=r"multiplies f64 .* on A100.* run on the CPU"):
+        function(a, a, device="A100")
+
+
+# Every dtype.
+
+F8 = torch.float8_e4m3fn
+
+
+def head(text):
+    return text.splitlines()[0]
+
+
+def line(text, name):
+    return re.search(rf"\n  {name} +(.*)", text).group(1)
+
+
+@pytest.mark.parametrize("device", ("H200", "L40S"))
+@pytest.mark.parametrize(
+    ("dtype", "words", "options"),
+    [
+        (torch.float32, "f32 as tf32 to f32 (accumulator f32)", {"precision": "high"}),
+        (torch.float32, "f32 as bf16 to f32 (accumulator f32)", {"precision": "medium"}),
+        (F8, "e4m3 to bf16 (accumulator f32, promoted every 128 of k)", {}),
+        (F8, "e4m3 to bf16 (accumulator f32)", {"precision": "fast"}),
+        (torch.int8, "s8 to s32 (accumulator s32)", {}),
+        (torch.uint8, "u8 to bf16 (accumulator s32)", {"out_dtype": BF16}),
+    ],
+    ids=str,
+)
+def test_every_dtype_has_its_words(dtype, words, options, device):
+    a, b = meta("contiguous", 512, 256, dtype=dtype), meta("transposed", 256, 128, dtype=dtype)
+    for function in (tcgemm.explain, tcgemm.check_layout):
+        assert words in head(function(a, b, device=device, **options))
+    text = tcgemm.explain(a, b, device=device, **options)
+    assert ("\n  precision " in text) == (dtype in (torch.float32, F8))
+    for item, pattern in EXPLAINED.items():
+        assert re.search(pattern, text), f"{item} is not in\n{text}"
+
+
+def test_mixed_operands_are_named():
+    a = meta("contiguous", 64, 64, dtype=F8)
+    b = meta("transposed", 64, 64, dtype=torch.float8_e5m2)
+    assert "e4m3 by e5m2 to bf16" in head(tcgemm.explain(a, b))
+    assert "e5m2 by e4m3 to bf16" in head(tcgemm.explain(b, a))
+
+
+def test_explain_says_where_scales_are_multiplied():
+    a, b = meta("contiguous", 512, 256, dtype=F8), meta("transposed", 256, 384, dtype=F8)
+
+    def scaled(shape_a, shape_b):
+        scales = [torch.empty(shape, device="meta") for shape in (shape_a, shape_b)]
+        return tcgemm.explain(a, b, scale_a=scales[0], scale_b=scales[1])
+
+    text = scaled((), (1,))
+    assert line(text, "epilogue").startswith("scale_a (one value), scale_b (one value), fused")
+    text = scaled((512, 1), (1, 384))
+    assert line(text, "epilogue").startswith("scale_a (a value a row), scale_b (a value a column)")
+    text = scaled((512, 2), (2, 3))
+    assert line(text, "scales").startswith("scale_a (blocks of 1 x 128), scale_b (blocks of 128")
+    assert line(text, "scales").endswith(" x 128), in the mainloop, every 128 of k")
+    text = scaled((4, 2), (2, 384))
+    assert line(text, "scales").startswith("scale_a (blocks of 128 x 128), scale_b (blocks of 128")
+    assert "blocks of 128 x 1)" in line(text, "scales")
+    assert "scale" not in line(text, "epilogue")
+
+
+def test_explain_says_what_a_layout_costs():
+    """8-bit operands that lie MN-major: copied, or turned on their way to registers."""
+    for dtype, how in (
+        (F8, "prepare b     copied K-major"),
+        (torch.int8, "turned        b on its"),
+    ):
+        a = meta("contiguous", 4096, 4096, dtype=dtype)
+        text = tcgemm.explain(a, a)
+        assert re.search(how, text)
+        assert f"tensor cores read {'e4m3' if dtype is F8 else 's8'} K-major only" in text
+        assert re.search(r"about [\d.]+ us|about \d+ % of the product's time", text)
+        text = tcgemm.check_layout(a, a)
+        assert "store it K-major (N x K row-major, given as .t()), where it is reused" in text
+        copied = "a prepare pass copies it first" in text
+        assert copied == (dtype is F8)
+        assert ("registers turn it on its way to the tensor cores" in text) != copied
+
+
+def test_advice_for_operands_that_are_converted():
+    a = meta("contiguous", 4096, 4096, dtype=torch.float32)
+    text = tcgemm.check_layout(a, a.t(), precision="medium")
+    assert "faster: a.bfloat16(), once, where it is reused" in text
+    assert "prepare b     copied K-major" in text
+
+
+def test_the_bound_uses_the_rate_of_the_dtype():
+    times = {}
+    for dtype, options in ((BF16, {}), (torch.float32, {"precision": "high"}), (torch.int8, {})):
+        a = meta("contiguous", 8192, 8192, dtype=dtype)
+        text = tcgemm.explain(a, a.t(), **options)
+        times[dtype] = float(re.search(r"compute ([\d.]+) us", text).group(1))
+    assert times[torch.float32] == pytest.approx(2 * times[BF16], rel=1e-3)
+    assert times[torch.int8] == pytest.approx(times[BF16] / 2, rel=1e-3)
 
 
 # The text of check_layout.

@@ -36,25 +36,73 @@ def test_report_gives_a_reason_for_every_no():
 
 @pytest.mark.parametrize("row", dtypes.TABLE, ids=lambda row: row.name)
 def test_supported_on_the_cpu_is_true(row):
-    a = torch.ones(3, 5, dtype=row.torch)
+    a = torch.ones(3, 5).to(row.torch)
     for accumulator in row.accumulators:
-        assert torch.equal(tcgemm.mm(a, a.t(), acc_dtype=accumulator), a @ a.t())
+        out = tcgemm.mm(a, a.t(), acc_dtype=accumulator)
+        assert torch.equal(out, torch.full_like(out, 5))
 
 
 @pytest.mark.gpu
 def test_supported_on_the_gpu_is_true():
-    types = {row.name: row.torch for row in dtypes.TABLE}
+    types = {name: dtype for dtype, name in info.NAMES.items()}
     for row in info.support():
-        if row.place == "CPU":
+        if row.place == "CPU" or not row.kernels:
+            assert row.runs or row.why
             continue
-        a = torch.ones(64, 64, dtype=types[row.dtype], device="cuda")
-        options = {"acc_dtype": types[row.accumulator], "kernel": row.place}
+        a = torch.ones(64, 64, device="cuda").to(types[row.dtype])
+        options = {
+            "acc_dtype": types[row.accumulator],
+            "precision": "high" if row.dtype == "f32" else None,
+            "kernel": row.kernels,
+        }
         if row.runs:
             out = torch.ops.tcgemm._gemm(a, a, **options)
-            assert torch.equal(out, torch.full_like(a, 64))
+            assert torch.equal(out, torch.full_like(out, 64))
         else:
             with pytest.raises(RuntimeError):
                 torch.ops.tcgemm._gemm(a, a, **options)
+
+
+def test_f64_has_no_wgmma():
+    why = {row.place: row.why for row in info.support() if row.dtype == "f64"}
+    assert why["wgmma"] == "there is no such instruction"
+    assert why["mma.sync"] != why["wgmma"]
+
+
+@needs_catalog
+def test_the_library_and_the_catalog_agree_on_whose_code_runs():
+    facts = info.build()
+    if facts["cuda"] is None:
+        assert facts["code"] == {}
+        return
+    arches = ",".join(facts["arches"])
+    for capability in ("8.0", "8.6", "8.9", "9.0", "10.0", "12.0"):
+        code = info._catalog.code(int(capability.replace(".", "")), arches)
+        assert facts["code"].get(capability, "none") == code
+
+
+@pytest.mark.parametrize(
+    ("arches", "capability", "accumulator", "why"),
+    [
+        (("8.0", "9.0a"), (9, 0), "f32", ""),
+        (("8.0@9.0",), (9, 0), "f32", "not among the kernels of this build"),
+        (
+            ("9.0a",),
+            (8, 0),
+            "f32",
+            "compute capability 8.0, whose code in this",
+        ),
+    ],
+)
+def test_why_wgmma_does_not_run(monkeypatch, arches, capability, accumulator, why):
+    kernels = ["sm80_bf16_f32_64x64x64_w1_s4_tn"]
+    if "9.0a" in arches:
+        kernels.append("sm90a_bf16_f32_64x64x64_w1_s12_tn")
+    facts = {"cuda": "13.0", "arches": arches, "kernels": kernels, "code": {"9.0": arches[-1]}}
+    monkeypatch.setattr(info, "build", lambda: facts)
+    row = next(row for row in dtypes.TABLE if row.name == "bf16")
+    reason = info._why_not("wgmma", row, accumulator, capability)
+    assert (why in reason) if why else reason == ""
 
 
 @needs_catalog
@@ -64,24 +112,41 @@ def test_catalog_agrees_with_the_library():
     assert len(set(names)) == len(names)
     assert {row["name"] for row in rows if row["built"]} == set(info.build()["kernels"])
     shared = {device["name"]: device["shared_bytes"] for device in info.devices()}
+    roomy = {"sm80": "A100", "sm89": "L40S", "sm90a": "H200"}
     for row in rows:
-        assert row["shared_bytes"] <= shared["H200" if row["arch"] == "sm90a" else "A100"]
+        assert row["shared_bytes"] <= shared[roomy[row["arch"]]]
 
 
 @needs_catalog
 def test_every_kernel_has_its_instruction():
-    kinds = {(row["input"], row["accumulator"], row["arch"]) for row in info.instructions()}
-    assert kinds == {(row["input"], row["accumulator"], row["arch"]) for row in info.catalog()}
+    def kinds(rows):
+        names = ("arch", "input", "input_b", "accumulator")
+        return {tuple(row[name] for name in names) for row in rows}
+
+    assert kinds(info.instructions()) == kinds(info.catalog())
+
+
+@needs_catalog
+def test_support_table_has_every_kind_of_operands():
+    table = info.support_table()
+    for operands in ("bf16", "f32 as tf32", "e4m3 by e5m2", "u8 by s8", "f64"):
+        assert operands in table
+    for word in ("promoted", "scales of blocks", "TT (registers)", "8.9 and later"):
+        assert word in table
 
 
 @needs_catalog
 def test_plan_refuses_an_unknown_name():
     with pytest.raises(RuntimeError, match="no device is called 'H9'; expected one of H200"):
         info.plan("H9", "bf16", 64, 64, 64)
-    with pytest.raises(RuntimeError, match="no dtype is called 'f17'"):
+    with pytest.raises(RuntimeError, match=r"called 'f17'; expected one of f16, .*, s32\."):
         info.plan("H200", "f17", 64, 64, 64)
     with pytest.raises(RuntimeError, match="no layout is called 'XX'"):
         info.plan("H200", "bf16", 64, 64, 64, layout="XX")
+    with pytest.raises(RuntimeError, match="no scales are called '1x64'"):
+        info.plan("H200", "e4m3", 64, 64, 64, scale_a="1x64")
+    with pytest.raises(RuntimeError, match="nothing in the epilogue is called 'tanh'"):
+        info.plan("H200", "bf16", 64, 64, 64, epilogue=["tanh"])
 
 
 def test_missing_catalog_module_is_a_sentence(monkeypatch):
