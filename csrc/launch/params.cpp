@@ -51,10 +51,11 @@ bool in_pairs(const Multiplier& scale, std::int64_t batch) {
          (batch == 1 || scale.stride_batch % 2 == 0);
 }
 
-// What the unrolled way out can do: see Epilogue::fast.
-bool fast(const Problem& problem, const Plan& plan, const Epilogue& epilogue) {
-  if (!plan.store_tma || problem.c || problem.residual || problem.zero_a || problem.zero_b ||
-      problem.scale_out || problem.amax)
+// What the unrolled way out can do: see Epilogue::fast. Whether it can be taken to where `out` lies
+// is the kernel's to say.
+bool fast(const Problem& problem, const Epilogue& epilogue) {
+  if (problem.c || problem.residual || problem.zero_a || problem.zero_b || problem.scale_out ||
+      problem.amax)
     return false;
   const Source& bias = epilogue.sources[kBias];
   if (bias.data != nullptr && !(bias.vector && bias.stride_row == 0 && bias.stride_col == 1))
@@ -124,7 +125,7 @@ Epilogue epilogue(const Problem& problem, const Plan& plan, void* workspace) {
   result.out_vector_column = wide(transposed(out), problem.n, problem.m, problem.batch);
   result.options = problem.options();
   result.scaled = problem.alpha != 1.0 || result.scale_a.data || result.scale_b.data;
-  result.fast = fast(problem, plan, result);
+  result.fast = fast(problem, result);
   return result;
 }
 
