@@ -355,8 +355,14 @@ def test_neither_strides_nor_batches_change_a_bit(types):
 
     expected = torch.stack([product(x, b, s, scale_b) for x, s in zip(a, scale_a, strict=True)])
     assert same_bits(product(a, b, scale_a, scale_b), expected)
-    many = scale_b.expand(batch, 1, n).clone()
-    assert same_bits(product(a, b, scale_a, many), expected)
+    # One b, but what multiplies it or is subtracted from it changes with the batch.
+    own = {"scale_b": scales(batch, 1, n)}
+    if types[0] is S8:
+        own["zero_b"] = integers(S32, batch, 1, n)
+    for name, term in own.items():
+        whole = scaled_mm(a, b, **{name: term}, **options)
+        for i in range(batch):
+            assert same_bits(whole[i], scaled_mm(a[i], b, **{name: term[i]}, **options))
     assert same_bits(product(a, b.mT.contiguous().mT, scale_a, scale_b), expected)
     assert same_bits(product(a.mT.contiguous().mT, b, scale_a, scale_b), expected)
     assert same_bits(
