@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 #include "core/dtype.h"
@@ -25,6 +26,19 @@ __device__ inline void wgmma_commit() {
 template <int kGroups>
 __device__ inline void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");
+}
+
+// What reads these registers stays behind this point, which stands behind the wait for their group:
+// without it the compiler may read them early, and then serialises the groups (C7514).
+template <class Register, int kRegisters>
+__device__ inline void wgmma_results(Register (&d)[kRegisters]) {
+#pragma unroll
+  for (Register& x : d) {
+    if constexpr (std::is_same_v<Register, float>)
+      asm volatile("" : "+f"(x)::"memory");
+    else
+      asm volatile("" : "+r"(x)::"memory");
+  }
 }
 
 // Shared-memory descriptor of an operand tile with the 128-byte swizzle (9.7.15.5.1.2). The tile is

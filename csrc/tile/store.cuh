@@ -166,7 +166,8 @@ __device__ inline void add_row(const Source& bias, const Window& window, float (
   for (int i = 0; i < kCount; ++i) v[i] += i % 2 == 0 ? pairs[i / 4].x : pairs[i / 4].y;
 }
 
-// The fast path (Epilogue::fast): unrolled over the fragment, which saves the selection.
+// The fast path (Epilogue::fast): unrolled over the fragment, which saves the selection. Without a
+// map, all of the columns are whole (whole_columns).
 template <int kColumns, int kUnit, DType kOut, Rows kRows, int kIndex = 0, class Fragment>
 __device__ inline void store_fast(const Epilogue& epilogue, const Extent& extent,
                                   const TensorMap* map, char* slab, const Fragment* fragment,
@@ -193,10 +194,14 @@ __device__ inline void store_fast(const Epilogue& epilogue, const Extent& extent
 #pragma unroll
     for (float& x : v) x = activate<Activation::relu>(x);
   }
-  if constexpr (kInside == 0) await_box();
-  pack<kOut, true, kRows>(slab, kInside / 8, v);
-  if constexpr (kInside + kUnit == kBoxColumns)
-    send_box(map, slab, row, col + kFirst - kInside, batch);
+  if (kRows == Rows::neighbours && map == nullptr) {
+    store_columns_as<kOut, true>(epilogue, window, v);
+  } else {
+    if constexpr (kInside == 0) await_box();
+    pack<kOut, true, kRows>(slab, kInside / 8, v);
+    if constexpr (kInside + kUnit == kBoxColumns)
+      send_box(map, slab, row, col + kFirst - kInside, batch);
+  }
   if constexpr (kFirst + kUnit < kColumns)
     store_fast<kColumns, kUnit, kOut, kRows, kIndex + 1>(epilogue, extent, map, slab, fragment, row,
                                                          col, batch);

@@ -29,9 +29,10 @@ __device__ inline auto neighbours(T low, T high) {
     return narrow_pair<kOut>(low, high);
 }
 
-// May all of 16 rows x `columns` be written in pairs?
+// Is the result column-major, and may all of 16 rows x `columns` of it be written in pairs?
 __device__ inline bool whole_columns(const Epilogue& epilogue, const Window& window, int columns) {
-  return epilogue.out_vector_column && window.rows >= kBoxRows && window.cols >= columns;
+  return epilogue.out_stride_row == 1 && epilogue.out_vector_column && window.rows >= kBoxRows &&
+         window.cols >= columns;
 }
 
 template <DType kOut, bool kWhole, class T, int kCount>
@@ -94,17 +95,15 @@ __device__ inline void store_columns(const Epilogue& epilogue, const Window& win
   }
 }
 
-// The accumulators of a warp as they are, all at once, which saves the walk over units. False: the
-// result asks for more than that, and nothing is done.
+// The accumulators of a warp as they are, all at once, which saves the walk over units; the columns
+// are whole. False: the result asks for more than that, and nothing is done.
 template <DType kAccumulator, class T, int kCount>
 __device__ inline bool store_plain_columns(const Epilogue& epilogue, const Window& window,
                                            const T (&fragment)[kCount]) {
   const bool plain = epilogue.out_dtype == kAccumulator && !epilogue.options && !epilogue.scaled &&
                      !epilogue.zero_points && epilogue.alpha_s32 == 1;
-  if (!plain || epilogue.out_stride_row != 1 || !whole_columns(epilogue, window, 2 * kCount))
-    return false;
-  store_columns_as<kAccumulator, true>(epilogue, window, fragment);
-  return true;
+  if (plain) store_columns_as<kAccumulator, true>(epilogue, window, fragment);
+  return plain;
 }
 
 }  // namespace tcgemm::tile

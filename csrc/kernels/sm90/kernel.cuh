@@ -43,6 +43,7 @@ struct Gemm {
   // values are there twice, and where a comes from registers less is free around the mainloop.
   static constexpr int kUnit = (kRow.warpgroups == 3 || kRow.accumulator == DType::s32 ? 32 : 64) /
                                (kRow.source_of_a == SourceOfA::registers ? 2 : 1);
+  static constexpr int kFastUnit = kRow.source_of_a == SourceOfA::registers ? 32 : kUnit;
   // Threads that announce what they write to a stage: one for TMA, one for the scales.
   static constexpr int kWriters = kRow.block_scaled ? 2 : 1;
 
@@ -118,7 +119,6 @@ struct Gemm {
   __device__ static void compute(const Sm90Params& params, const Block<kRow>& shared,
                                  Cluster cluster, int warpgroup) {
     Position position;
-    typename Loop::Accumulators accumulators;
     const int warp = threadIdx.x / 32 % 4;
     char* slab = shared.slabs + (warpgroup * 4 + warp) * kSlabBytes;
     for_each_tile(params, cluster, [&](int tile_row, int col, int batch, int blocks) {
@@ -128,6 +128,9 @@ struct Gemm {
           tile::prefetch(params.epilogue, tile::window(params.extent, row + i * 64, col, batch),
                          kRow.n);
       }
+      // Fresh ones for each tile: the first product does not read them, and so the epilogue of the
+      // tile before need not keep what it has used up.
+      typename Loop::Accumulators accumulators;
       Loop::multiply(params, shared, position, blocks, warpgroup, cluster, accumulators);
 #pragma unroll
       for (int i = 0; i < kRow.m64_blocks; ++i)
@@ -143,16 +146,20 @@ struct Gemm {
                                int col, int batch) {
     const Epilogue& epilogue = params.epilogue;
     const TensorMap* map = params.store_tma ? &params.out : nullptr;
+    bool fast = epilogue.fast && map != nullptr;
     if constexpr (kRows == tile::Rows::neighbours) {
       const tile::Window window = tile::window<kRows>(params.extent, row, col, batch);
-      if (tile::store_plain_columns<kRow.accumulator>(epilogue, window, fragment)) return;
+      if (tile::whole_columns(epilogue, window, kRow.n)) {
+        if (tile::store_plain_columns<kRow.accumulator>(epilogue, window, fragment)) return;
+        fast = epilogue.fast && bits(epilogue.out_dtype) == 16;
+      }
     }
-    if (map != nullptr && epilogue.fast && epilogue.out_dtype == DType::bf16)
-      tile::store_fast<kRow.n, kUnit, DType::bf16, kRows>(epilogue, params.extent, map, slab,
-                                                          fragment, row, col, batch);
-    else if (map != nullptr && epilogue.fast)
-      tile::store_fast<kRow.n, kUnit, DType::f16, kRows>(epilogue, params.extent, map, slab,
-                                                         fragment, row, col, batch);
+    if (fast && epilogue.out_dtype == DType::bf16)
+      tile::store_fast<kRow.n, kFastUnit, DType::bf16, kRows>(epilogue, params.extent, map, slab,
+                                                              fragment, row, col, batch);
+    else if (fast)
+      tile::store_fast<kRow.n, kFastUnit, DType::f16, kRows>(epilogue, params.extent, map, slab,
+                                                             fragment, row, col, batch);
     else
       tile::store_rows<kRow.n, kUnit, true, Value, kRows>(
           epilogue, params.extent, map, slab, row, col, batch,

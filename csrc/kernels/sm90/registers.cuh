@@ -128,9 +128,10 @@ struct Registers {
       for (int step = 0; step < kSteps; ++step) turn.load(stage + step * turn.kRows * 128, a[step]);
     };
 
-    // Multiplies what `current` holds, and fills `next` under it.
-    int previous = 0;
-    const auto pass = [&](Fragments& current, Fragments& next, int block) {
+    // Multiplies what `current` holds, and fills `next` under it. False: that was the last block.
+    // Its group ends here: where two ways out meet, the compiler may copy accumulators in flight.
+    int block = 0, previous = 0;
+    const auto pass = [&](Fragments& current, Fragments& next) {
       const std::uint64_t b =
           ptx::wgmma_descriptor(shared.stage(position.stage) + Ring<kRow>::kBytesA);
       ptx::wgmma_fence();
@@ -143,18 +144,21 @@ struct Registers {
       if (block != 0) Readers<kRow>::release(shared, previous, cluster);
       previous = position.stage;
       position.advance();
-      if (block + 1 < blocks) load(next);
+      if (++block < blocks) {
+        load(next);
+        return true;
+      }
+      ptx::wgmma_wait<0>();
+      ptx::wgmma_results(accumulators[0]);
+      Readers<kRow>::release(shared, previous, cluster);
+      return false;
     };
 
     Fragments even, odd;
     load(even);
 #pragma unroll 1
-    for (int block = 0; block < blocks; block += 2) {
-      pass(even, odd, block);
-      if (block + 1 < blocks) pass(odd, even, block + 1);
+    while (pass(even, odd) && pass(odd, even)) {
     }
-    ptx::wgmma_wait<0>();
-    Readers<kRow>::release(shared, previous, cluster);
   }
 };
 
