@@ -1,7 +1,9 @@
 """tcgemm: hand-written Tensor Core matrix products as PyTorch operators.
 
 tcgemm.mm, bmm, matmul, addmm, linear    products with a fused epilogue
-tcgemm.nn.Linear, swap_linear            the layer, and the exchange of a model's layers
+tcgemm.quantize, dequantize              8-bit values and their scales
+tcgemm.quantized_linear                  a layer that multiplies in 8 bits and learns in 16
+tcgemm.nn.Linear, nn.QuantLinear         layers; tcgemm.swap_linear puts them into a model
 tcgemm.check_layout, explain             how operands lie, what would run, and why
 python -m tcgemm                         what is installed and what runs here
 """
@@ -13,6 +15,7 @@ _library.load()
 from tcgemm import autograd, fake, info, nn, vmap  # noqa: E402, F401  (some register with torch)
 from tcgemm.dense import addmm, bmm, check_layout, explain, linear, matmul, mm  # noqa: E402
 from tcgemm.nn import swap_linear  # noqa: E402
+from tcgemm.quantized import dequantize, quantize, quantized_linear  # noqa: E402
 from tcgemm.version import __version__  # noqa: E402
 
 __all__ = [
@@ -20,11 +23,14 @@ __all__ = [
     "addmm",
     "bmm",
     "check_layout",
+    "dequantize",
     "explain",
     "info",
     "linear",
     "matmul",
     "mm",
     "nn",
+    "quantize",
+    "quantized_linear",
     "swap_linear",
 ]

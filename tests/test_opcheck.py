@@ -64,6 +64,61 @@ def test_general():
     opcheck(OPS._gemm.out, (a, b, *addends), {**options, "out": out})
 
 
+EIGHT = (torch.float8_e4m3fn, torch.float8_e5m2, torch.int8)
+
+
+def opcheck_eight(op, args, kwargs=None):
+    """test_schema compares tensors by an arithmetic that torch has not for float8."""
+    names = ("test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
+    tensors = (*args, (kwargs or {}).get("out"), (kwargs or {}).get("out_dtype"))
+    float8 = any(getattr(each, "dtype", each) in EIGHT[:2] for each in tensors)
+    opcheck(op, args, kwargs, test_utils=names if float8 else ("test_schema", *names))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, *EIGHT], ids=str)
+def test_plain_operators_of_every_dtype(dtype):
+    a, b = (torch.randn(size).mul(9).to(dtype) for size in ((3, 4), (4, 5)))
+    word = "promoted" if dtype in EIGHT[:2] else "high"
+    opcheck_eight(OPS.mm.default, (a, b), {"precision": word})
+    opcheck_eight(OPS.matmul.default, (a[0], b))
+
+
+def scaled(dtype, **options):
+    """Positional and keyword arguments of scaled_mm, with every tensor that the dtype takes."""
+    floating = dtype not in EIGHT
+    a, b = (torch.randn(size).mul(9).to(dtype) for size in ((2, 3, 4), (4, 5)))
+    if floating:
+        a.requires_grad_(), b.requires_grad_()
+    addends = [torch.randn(size, requires_grad=True) for size in ((5,), (3, 1), (2, 3, 5))]
+    scales = (torch.rand(2, 3, 1), torch.rand(1, 5))
+    zeros = (torch.ones(3, 1, dtype=torch.int32), torch.tensor(2, dtype=torch.int32))
+    zeros = zeros if dtype is torch.int8 else (None, None)
+    options = {
+        "activation": "gelu",
+        "alpha": 0.5,
+        "beta": 2.0,
+        "out_dtype": torch.float32,
+    } | options
+    return (a, b, *scales, *addends, *zeros, torch.tensor(0.5)), options
+
+
+@pytest.mark.parametrize("name", ["scaled_mm", "scaled_mm_amax"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, *EIGHT], ids=str)
+def test_scaled(name, dtype):
+    op = getattr(OPS, name).default
+    opcheck_eight(op, *scaled(dtype))
+    opcheck_eight(op, *scaled(dtype, out_dtype=torch.int8 if dtype is torch.int8 else EIGHT[0]))
+    opcheck_eight(op, scaled(dtype)[0][:2], {"out_dtype": torch.bfloat16})
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, *EIGHT], ids=str)
+def test_scaled_out(dtype):
+    tensors, options = scaled(dtype)
+    tensors = tuple(tensor if tensor is None else tensor.detach() for tensor in tensors)
+    out = torch.empty(2, 5, 3).mT
+    opcheck_eight(OPS.scaled_mm.out, tensors, {**options, "out": out})
+
+
 @pytest.mark.parametrize("name", ["check_layout", "explain"])
 def test_questions(name):
     """They return text, which no graph holds: the schema is what there is to check."""
@@ -80,5 +135,6 @@ def test_every_operator_is_checked():
         for name in torch._C._dispatch_get_all_op_names()
         if name.startswith("tcgemm::")
     }
-    tested = {case.op for case in CHECKED} | {"_gemm", "check_layout", "explain"}
-    assert {name.split(".")[0] for name in names} == tested | {"build_info"}
+    tested = {case.op for case in CHECKED} | {"_gemm", "scaled_mm", "scaled_mm_amax"}
+    elsewhere = {"quantize", "quantized_linear", "check_layout", "explain", "build_info"}
+    assert {name.split(".")[0] for name in names} == tested | elsewhere
