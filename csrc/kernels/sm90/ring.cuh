@@ -2,7 +2,8 @@
 // (`inner` elements, the widest swizzle) of every row:
 //
 //   K-major : 1 box, a row is one m (or n)                     rows = tile_m (tile_n)
-//   MN-major: boxes of `inner` of m (n), a row is one k        rows = `inner`: 16-bit types alone
+//   MN-major: boxes of `inner` of m (n), a row is one k        rows = `inner`
+//             wgmma reads 16-bit types so; a of 8 bits and tf32 is turned first: registers.cuh
 //
 //   stage:  a: tile_m rows of 128 bytes | b: tile_n rows of 128 bytes              (see
 //   ptx/wgmma.cuh)
