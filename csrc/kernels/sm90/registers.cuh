@@ -6,12 +6,12 @@
 //   stage:  a: boxes of `inner` of m, a row of 128 bytes is one k | b: as in mainloop.cuh
 //
 // Of each 16 rows of a warp, wgmma's rows g and g + 8 are the rows 2 g and 2 g + 1 of the tile:
-// both turns get two neighbours of m at a time, and the epilogue is told so (kLaneRows).
+// both turns get two neighbours of m at a time, and the epilogue knows (tile::Rows::neighbours).
 //
 // There are two sets of fragments, a k-block each. While the tensor cores work on one of them, the
 // group before has finished, its stage goes back, and its registers take the next block:
 //
-//   wgmma(even 0) | wait for odd -1, load odd 1 | wgmma(odd 1) | wait for even 0, load even 2 | ..
+//   wgmma even 0 | wait for odd -1, load odd 1 | wgmma odd 1 | wait for even 0, load even 2 | ..
 #pragma once
 
 #include <cstdint>
