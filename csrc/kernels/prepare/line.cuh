@@ -40,13 +40,13 @@ struct Integer<8> {
 
 struct Line {
   const char* start;
-  std::int64_t begin, end;
+  int begin, end;
 
   __device__ unsigned shift() const { return reinterpret_cast<std::uintptr_t>(start) % kChunk; }
 
   // Is chunk `index` whole, and are its words inside the line?
-  __device__ bool inside(std::int64_t index) const {
-    const std::int64_t word = index * kChunk - shift();
+  __device__ bool inside(int index) const {
+    const int word = index * kChunk - static_cast<int>(shift());
     return word >= begin && word + (shift() == 0 ? kChunk : 2 * kChunk) <= end;
   }
 };
@@ -56,10 +56,10 @@ struct Words {
   uint4 low, high;
 
   __device__ Words() : low{}, high{} {}
-  __device__ Words(const Line& line, std::int64_t index, std::uint64_t policy) : Words() {
+  __device__ Words(const Line& line, int index, std::uint64_t policy) : Words() {
     const char* words = line.start - line.shift() + index * kChunk;
-    low = ptx::load_once(words, policy);
-    if (line.shift() != 0) high = ptx::load_once(words + kChunk, policy);
+    low = ptx::load(words, policy);
+    if (line.shift() != 0) high = ptx::load(words + kChunk, policy);
   }
 
   // The 16 bytes that begin `shift` bytes, whole elements, into the first word.
@@ -117,21 +117,21 @@ __device__ inline uint4 gather(const char* address, std::int64_t stride, int fir
 
 inline constexpr int kThreadLines = 4;  // that a thread reads at once
 
-// Lines of kSize-byte elements, a stride apart.
-template <int kSize>
+// Lines of kSize-byte elements, a stride apart; or, kPiece bytes each, pieces of one line.
+template <int kSize, int kPiece = 0>
 struct Lines {
   const char* source;
   std::int64_t stride_line, stride_element;  // bytes
   int lines;
-  int begin, end;   // of each line's bytes, from `source` as if they were neighbours
+  int begin, end;   // of each line, or of the one: bytes from `source` if elements were neighbours
   bool contiguous;  // the elements of a line are neighbours
   bool aligned;     // and the chunks words
   bool inside;      // all lines exist, and the words of all chunks are inside them
 
   // A chunk of lines first to first + 3, zero where there is nothing. The loop over chunks that
   // have to be gathered is rolled: its registers would spill the others.
-  __device__ void read(int first, int column, uint4 (&chunks)[kThreadLines]) const {
-    const std::uint64_t policy = ptx::evict_first();
+  __device__ void read(int first, int column, std::uint64_t policy,
+                       uint4 (&chunks)[kThreadLines]) const {
     Words words[kThreadLines];
     unsigned found = 0;
     if (inside) {
@@ -141,8 +141,10 @@ struct Lines {
     } else if (contiguous) {
 #pragma unroll
       for (int i = 0; i < kThreadLines; ++i) {
-        if (first + i >= lines || !line(first + i).inside(column)) continue;
-        words[i] = Words(line(first + i), column, policy);
+        const Line line = this->line(first + i);
+        const bool exists = first + i < lines && column * kChunk < line.end;
+        if (exists && !line.inside(column)) continue;
+        if (exists) words[i] = Words(line, column, policy);
         found |= 1u << i;
       }
     }
@@ -150,13 +152,16 @@ struct Lines {
     for (int i = 0; i < kThreadLines; ++i)
       chunks[i] = aligned ? words[i].low : words[i].template cut<kSize>(line(first + i).shift());
     if (found == (1u << kThreadLines) - 1) return;
-    const int left = (end - column * kChunk) / kSize;
     const char* address = source + first * stride_line + column * (kChunk / kSize) * stride_element;
 #pragma unroll 1
     for (int i = 0; i < kThreadLines; ++i, address += stride_line) {
       uint4 chunk = chunks[0];
-      if ((found >> i & 1) == 0)
-        chunk = gather<kSize>(address, stride_element, 0, first + i < lines ? left : 0);
+      if ((found >> i & 1) == 0) {
+        const Line line = this->line(first + i);
+        const int left = (line.end - column * kChunk) / kSize;
+        const int from = kPiece ? (line.begin - column * kChunk) / kSize : 0;
+        chunk = gather<kSize>(address, stride_element, from, first + i < lines ? left : 0);
+      }
 #pragma unroll
       for (int j = 1; j < kThreadLines; ++j) chunks[j - 1] = chunks[j];
       chunks[kThreadLines - 1] = chunk;
@@ -164,7 +169,9 @@ struct Lines {
   }
 
  private:
-  __device__ Line line(int index) const { return {source + index * stride_line, begin, end}; }
+  __device__ Line line(int index) const {
+    return {source + index * stride_line, begin - index * kPiece, end - index * kPiece};
+  }
 };
 
 }  // namespace tcgemm::prepare

@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(kThreads, 4)
     const int group = threadIdx.x / across, column = threadIdx.x % across;
     uint4 chunks[kThreadLines];
     ptx::wait_for_prerequisites();  // as late as this: finding the tile takes its time
-    tile.lines.read(group * kThreadLines, column, chunks);
+    tile.lines.read(group * kThreadLines, column, ptx::evict_first(), chunks);
     if (tile.by_row)
       write_rows(tile, group * kThreadLines, column, chunks);
     else

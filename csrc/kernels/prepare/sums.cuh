@@ -64,7 +64,7 @@ __device__ inline std::uint32_t sum_neighbours(const char* row, std::int64_t k, 
   if (lane < k - tail) sum += flip.element(row + tail + lane);
 #pragma unroll 4
   for (std::int64_t i = lane; i < words; i += 32) {
-    const uint4 word = ptx::load_once(row + head + i * kChunk, policy);
+    const uint4 word = ptx::load(row + head + i * kChunk, policy);
     sum = flip.add(word.w, flip.add(word.z, flip.add(word.y, flip.add(word.x, sum))));
     sum -= kChunk * flip.excess;
   }
@@ -120,7 +120,7 @@ __device__ inline void sum_columns(const SumParams& params, std::int64_t unit,
     uint4 chunks[kThreadLines];
     std::uint32_t strips[kChunk][1];
     lines.inside = inside && first + kThreadLines <= lines.lines;
-    lines.read(first, column, chunks);
+    lines.read(first, column, ptx::evict_first(), chunks);
     turn<1, 1>(chunks, strips);
 #pragma unroll
     for (int i = 0; i < kChunk; ++i)
