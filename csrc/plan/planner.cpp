@@ -82,11 +82,14 @@ std::string types(DType a, DType b, DType accumulator) {
   std::string text = "tcgemm: no kernel of this build multiplies " +
                      types(problem.input_a, problem.input_b, problem.accumulator);
   if (problem.block_scaled()) text += " with scales of blocks";
-  text +=
-      std::string(" on ") + device.name + ", which runs this build's code for " + name(code).text;
+  text += std::string(" on ") + device.name;
+  if (code.capability == 0)
+    throw std::runtime_error(text +
+                             ", for which it has no code: build it with TORCH_CUDA_ARCH_LIST "
+                             "naming that GPU, or run on the CPU.");
+  text += std::string(", which runs this build's code for ") + name(code).text;
   if (!kernel.empty()) text += ", under the filter '" + std::string(kernel) + "'";
-  text += have.empty() ? "; there is none: build it with TORCH_CUDA_ARCH_LIST naming this GPU."
-                       : "; there is " + have + ".";
+  text += "; there is " + (have.empty() ? "nothing" : have) + ".";
   if (problem.input_a == DType::f32)
     text += " precision=\"high\" multiplies f32 operands as tf32, and \"medium\" as bf16;";
   throw std::runtime_error(text +
