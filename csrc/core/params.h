@@ -25,7 +25,7 @@ struct Source {
   std::int64_t stride_col = 0;
   std::int64_t stride_batch = 0;
   DType dtype = DType::f32;
-  bool vector = false;  // neighbours of a row may be read together, up to 16 bytes
+  bool vector = false;         // neighbours of a row may be read together, up to 16 bytes
   bool vector_column = false;  // the same of a column
 };
 
