@@ -25,7 +25,7 @@ class Operator:
     constants = ()  # tensors of one call that have no derivative
     constant_names = ()
     amax = False  # the result is (out, amax)
-    kernel = None  # the part of a kernel's name that the planner is held to
+    kernel_name = None  # the part of a kernel's name that the planner is held to
     keeps_sign = True  # the result has the sign of what relu gave
 
     def __init__(self, name: str, *, weight: bool = False):
@@ -155,7 +155,7 @@ class Scaled(Operator):
         scale_out=None,
         *,
         amax=False,
-        kernel=None,
+        kernel_name=None,
     ):
         self.name = "scaled_mm_amax" if amax else "scaled_mm"
         packet = getattr(torch.ops.tcgemm, self.name)
@@ -164,7 +164,7 @@ class Scaled(Operator):
         self.constants = (scale_a, scale_b, zero_a, zero_b, scale_out)
         self.keeps_sign = scale_out is None
         self.amax = amax
-        self.kernel = kernel
+        self.kernel_name = kernel_name
 
     def tensors(self, a, b, c, bias, residual):
         scale_a, scale_b, zero_a, zero_b, scale_out = self.constants
@@ -172,7 +172,9 @@ class Scaled(Operator):
 
     def keywords(self, *options):
         keywords = Addmm.keywords(*options)
-        return keywords if self.kernel is None else {**keywords, "kernel": self.kernel}
+        if self.kernel_name is not None:
+            keywords["kernel_name"] = self.kernel_name
+        return keywords
 
     def run(self, a, b, c, bias, residual, options):
         return self.default(*self.tensors(a, b, c, bias, residual), **self.keywords(*options))
@@ -180,7 +182,7 @@ class Scaled(Operator):
     def bind(self, args, kwargs):
         given = self.given(args, kwargs)
         constants = map(given.get, self.constant_names)
-        call = Scaled(*constants, amax=self.amax, kernel=given.get("kernel"))
+        call = Scaled(*constants, amax=self.amax, kernel_name=given.get("kernel_name"))
         return call, self.operands(given)
 
     def rebuilt(self, constants):

@@ -33,10 +33,10 @@ def _align_constant(tensor, batch, dims):
     return _align(tensor, True, dims)
 
 
-def _run(constants, kernel, a, b, c, *rest):
-    if c is kernel is None and all(constant is None for constant in constants):
+def _run(constants, kernel_name, a, b, c, *rest):
+    if c is kernel_name is None and all(constant is None for constant in constants):
         return MATMUL.run(a, b, None, *rest)
-    return Scaled(*constants, kernel=kernel).run(a, b, c, *rest)
+    return Scaled(*constants, kernel_name=kernel_name).run(a, b, c, *rest)
 
 
 def _rule(op):
@@ -69,7 +69,7 @@ def _rule(op):
             _align_constant(constant, batch, dims)
             for constant, batch in zip(call.constants, batches.constants, strict=True)
         ]
-        out = _run(constants, call.kernel, a, b, *lifted, options)
+        out = _run(constants, call.kernel_name, a, b, *lifted, options)
         return op.lower(out, dims_a, dims_b), 0
 
     return rule

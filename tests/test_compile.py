@@ -143,6 +143,19 @@ def test_inductor_with_dynamic_shapes_and_every_addend():
     equal(run(function, tensors), run(FULL.fused, tensors))
 
 
+@inductor
+def test_inductor_with_scales():
+    def function(x, weight):
+        x8, scale_x = tcgemm.quantize(x, torch.float8_e4m3fn, "row")
+        w8, scale_w = tcgemm.quantize(weight, torch.float8_e4m3fn, "row")
+        out, amax = tcgemm.linear(x8, w8, scale_a=scale_x, scale_b=scale_w.t(), amax=True)
+        layer = tcgemm.quantized_linear(x, weight, activation="gelu")
+        return tcgemm.mm(out.float(), weight, scale_a=amax).relu() + tcgemm.mm(layer, weight)
+
+    tensors = {"x": torch.randn(6, 64), "weight": torch.randn(16, 64, requires_grad=True)}
+    equal(run(compiled(function, backend="inductor"), tensors), run(function, tensors))
+
+
 def test_out():
     a, b, out = torch.randn(3, 4), torch.randn(4, 5), torch.zeros(3, 5)
 

@@ -33,13 +33,14 @@ STABLE_TORCH_LIBRARY(tcgemm, m) {
   define(m, "linear", "Tensor x, Tensor weight, " + addends + options + types);
   // The general product that the others reduce to; private, without autograd, for calls that need
   // no gradient. `kernel` restricts the planner to rows of the catalog whose name contains it.
-  const std::string general = options + "float beta=1.0, " + types + ", str? kernel=None";
-  define(m, "_gemm", "Tensor a, Tensor b, Tensor? c=None, " + addends + general);
+  const std::string general = options + "float beta=1.0, " + types + ", str? ";
+  define(m, "_gemm", "Tensor a, Tensor b, Tensor? c=None, " + addends + general + "kernel=None");
   // The general product with multipliers and zero points: what every Python function calls when it
-  // is given one. The second returns amax as well, the largest magnitude before scale_out.
+  // is given one. The second returns amax as well, the largest magnitude before scale_out. The name
+  // of a kernel is `kernel_name` here: inductor cannot lower an operator with an argument `kernel`.
   const std::string scaled = "Tensor a, Tensor b, " + scales + ", Tensor? c=None, " + addends +
                              ", Tensor? zero_a=None, Tensor? zero_b=None, Tensor? scale_out=None" +
-                             general;
+                             general + "kernel_name=None";
   define(m, "scaled_mm", scaled);
   m.def(("scaled_mm_amax(" + scaled + ") -> (Tensor, Tensor)").c_str());
   m.def("quantize(Tensor x, ScalarType dtype, str granularity=\"tensor\") -> (Tensor, Tensor)");
