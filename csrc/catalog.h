@@ -102,7 +102,8 @@ inline constexpr Tile kSm90F16[] = {
 // Mixed 8-bit operands: the large, the usual and the small.
 inline constexpr Tile kSm90Few[] = {{2, 1, 256, 4}, {2, 1, 128, 6}, {1, 1, 64, 12}};
 // Two sets of accumulators.
-inline constexpr Tile kSm90Promoted[] = {{2, 1, 128, 6}, {1, 1, 128, 8}, {1, 1, 64, 12}};
+inline constexpr Tile kSm90Promoted[] = {
+    {2, 1, 256, 4}, {2, 1, 128, 6}, {1, 1, 128, 8}, {1, 1, 64, 12}};
 inline constexpr Tile kSm90PromotedFew[] = {{2, 1, 128, 6}};
 // a from registers, in boxes of 128 bytes of m: no tile has fewer rows than 128 of s8.
 inline constexpr Tile kSm90Registers[] = {{2, 1, 256, 4}, {2, 1, 128, 6}, {2, 1, 64, 8}};

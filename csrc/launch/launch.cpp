@@ -105,9 +105,9 @@ void launch_tma(const Call& call) {
   params.b_batched = problem.batch > 1 && b.stride_batch != 0;
   params.store_tma = plan.store_tma;
   if (plan.store_tma)
-    params.out =
-        tensor_map({problem.out.address, problem.out.dtype, problem.n, problem.m, problem.batch,
-                    problem.out.stride_row, problem.out.stride_batch, kBoxColumns, kBoxRows});
+    params.out = tensor_map({problem.out.address, problem.out.dtype, problem.n, problem.m,
+                             problem.batch, problem.out.stride_row, problem.out.stride_batch,
+                             1024 / bits(problem.out.dtype), kBoxRows});
   submit(ready(plan.kernel, device), &params,
          {plan.grid, kernel.threads(), kernel.shared_bytes(), plan.cluster, true}, stream,
          {plan.kernel});

@@ -57,6 +57,7 @@ bool fast(const Problem& problem, const Epilogue& epilogue) {
   if (problem.c || problem.residual || problem.zero_a || problem.zero_b || problem.scale_out ||
       problem.amax)
     return false;
+  if (epilogue.out_dtype == DType::s32) return problem.plain();
   const Source& bias = epilogue.sources[kBias];
   if (bias.data != nullptr && !(bias.vector && bias.stride_row == 0 && bias.stride_col == 1))
     return false;

@@ -78,7 +78,7 @@ bool fit_sm90(const Kernel& kernel, const Problem& problem, const Device& device
   if (kernel.shared_bytes() > device.shared_bytes) return false;
 
   // TMA drops what lies outside in whole 16-byte words: a ragged row would lose its neighbours.
-  plan.store_tma = bits(problem.out.dtype) == 16 && whole_words(problem.n, problem.out.dtype) &&
+  plan.store_tma = bits(problem.out.dtype) >= 16 && whole_words(problem.n, problem.out.dtype) &&
                    wide(problem.out, problem.m, problem.n, problem.batch);
   const std::int64_t rows = ceil_div(problem.m, kernel.tile_m());
   plan.tiles_n = ceil_div(problem.n, kernel.tile_n());

@@ -35,6 +35,11 @@ __device__ inline void cp_async_f64(std::uint32_t shared, const char* global, bo
                : "memory");
 }
 
+// One 32-bit word.
+__device__ inline void cp_async_word(std::uint32_t shared, const void* global) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared), "l"(global) : "memory");
+}
+
 // Hides where a pointer came from: the compiler then steps it from copy to copy, where it would
 // otherwise compute, and keep, an address for each.
 __device__ inline void hide_origin(const char*& pointer) { asm volatile("" : "+l"(pointer)); }

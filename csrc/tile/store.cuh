@@ -90,6 +90,19 @@ __device__ inline void pack_bytes(char* slab, int chunk, const float (&v)[kCount
   }
 }
 
+// 32 columns of f32 or s32, which fill the slab.
+template <Rows kRows, class T>
+__device__ inline void pack_words(char* slab, const T* v) {
+  using Pair = std::conditional_t<std::is_same_v<T, float>, float2, int2>;
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const int row = row_of<kRows>(lane / 4 + i % 2 * 8), chunk = i / 2 * 2 + lane % 4 / 2;
+    *reinterpret_cast<Pair*>(slab + swizzle128(row, chunk) + lane % 2 * 8) = {v[2 * i],
+                                                                              v[2 * i + 1]};
+  }
+}
+
 // kColumns of the slab to memory; `window` is where its first column lies.
 template <int kColumns, class Element>
 __device__ inline void store_slab(const Epilogue& epilogue, const Window& window,
@@ -134,6 +147,18 @@ __device__ inline void await_box() {
   __syncwarp();
 }
 
+// A unit of f32 or s32, box by box.
+template <Rows kRows, class T, int kCount>
+__device__ inline void send_words(const TensorMap* map, char* slab, int row, int col, int batch,
+                                  const T (&v)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount / 16; ++i) {
+    await_box();
+    pack_words<kRows>(slab, v + 16 * i);
+    send_box(map, slab, row, col + 32 * i, batch);
+  }
+}
+
 template <int kFirst, class Fragment, class T, int kCount>
 __device__ inline void copy_unit(const Fragment* fragment, T (&v)[kCount]) {
 #pragma unroll
@@ -166,20 +191,10 @@ __device__ inline void add_row(const Source& bias, const Window& window, float (
   for (int i = 0; i < kCount; ++i) v[i] += i % 2 == 0 ? pairs[i / 4].x : pairs[i / 4].y;
 }
 
-// The fast path (Epilogue::fast): unrolled over the fragment, which saves the selection. Without a
-// map, all of the columns are whole (whole_columns).
-template <int kColumns, int kUnit, DType kOut, Rows kRows, int kIndex = 0, class Fragment>
-__device__ inline void store_fast(const Epilogue& epilogue, const Extent& extent,
-                                  const TensorMap* map, char* slab, const Fragment* fragment,
-                                  int row, int col, int batch) {
-  constexpr int kFirst = kIndex * kUnit, kInside = kFirst % kBoxColumns;
-  using T = Value<std::is_same_v<Fragment, std::int32_t> ? DType::s32 : DType::f32>;
-  T raw[kUnit / 2];
-  copy_unit<kIndex>(fragment, raw);
-  float v[kUnit / 2];
-#pragma unroll
-  for (int i = 0; i < kUnit / 2; ++i) v[i] = raw[i];
-  const Window window = tile::window<kRows>(extent, row, col + kFirst, batch);
+// What the fast path does to scaled accumulators: a bias that serves all rows, and relu.
+template <int kCount>
+__device__ inline void finish_fast(const Epilogue& epilogue, const Window& window,
+                                   float (&v)[kCount]) {
   if (epilogue.scaled) scale<true>(epilogue, window, v);
   const Source& bias = epilogue.sources[kBias];
   if (bias.data != nullptr) {
@@ -194,15 +209,35 @@ __device__ inline void store_fast(const Epilogue& epilogue, const Extent& extent
 #pragma unroll
     for (float& x : v) x = activate<Activation::relu>(x);
   }
+}
+
+// The fast path (Epilogue::fast): unrolled over the fragment, which saves the selection. Without a
+// map, all of the columns are whole (whole_columns). s32 results are the accumulators themselves.
+template <int kColumns, int kUnit, DType kOut, Rows kRows, int kIndex = 0, class Fragment>
+__device__ inline void store_fast(const Epilogue& epilogue, const Extent& extent,
+                                  const TensorMap* map, char* slab, const Fragment* fragment,
+                                  int row, int col, int batch) {
+  // Columns of a box: 128 bytes.
+  constexpr int kBox = 1024 / bits(kOut), kStep = kUnit < kBox ? kUnit : kBox;
+  constexpr int kFirst = kIndex * kStep, kInside = kFirst % kBox;
+  Value<std::is_same_v<Fragment, std::int32_t> ? DType::s32 : DType::f32> raw[kStep / 2];
+  copy_unit<kIndex>(fragment, raw);
+  Value<kOut> v[kStep / 2];
+#pragma unroll
+  for (int i = 0; i < kStep / 2; ++i) v[i] = raw[i];
+  const Window window = tile::window<kRows>(extent, row, col + kFirst, batch);
+  if constexpr (kOut != DType::s32) finish_fast(epilogue, window, v);
   if (kRows == Rows::neighbours && map == nullptr) {
-    store_columns_as<kOut, true>(epilogue, window, v);
+    if constexpr (bits(kOut) == 16) store_columns_as<kOut, true>(epilogue, window, v);
   } else {
     if constexpr (kInside == 0) await_box();
-    pack<kOut, true, kRows>(slab, kInside / 8, v);
-    if constexpr (kInside + kUnit == kBoxColumns)
-      send_box(map, slab, row, col + kFirst - kInside, batch);
+    if constexpr (bits(kOut) == 32)
+      pack_words<kRows>(slab, v);
+    else
+      pack<kOut, true, kRows>(slab, kInside / 8, v);
+    if constexpr (kInside + kStep == kBox) send_box(map, slab, row, col + kFirst - kInside, batch);
   }
-  if constexpr (kFirst + kUnit < kColumns)
+  if constexpr (kFirst + kStep < kColumns)
     store_fast<kColumns, kUnit, kOut, kRows, kIndex + 1>(epilogue, extent, map, slab, fragment, row,
                                                          col, batch);
 }
@@ -287,10 +322,12 @@ __device__ inline void store_rows(const Epilogue& epilogue, const Extent& extent
           return;
         }
       }
-      if constexpr (std::is_same_v<decltype(v[0]), const std::int32_t&>) {
-        store_words(epilogue, window, v);
-      } else if (epilogue.out_dtype == DType::f32) {
-        store_words(epilogue, window, v);
+      constexpr bool kS32 = std::is_same_v<decltype(v[0]), const std::int32_t&>;
+      if (kS32 || epilogue.out_dtype == DType::f32) {
+        if (kHopper && map != nullptr)
+          send_words<kRows>(map, slab, row, first, batch, v);
+        else
+          store_words(epilogue, window, v);
       } else {
         if (inside == 0) {
           if constexpr (kHopper)
@@ -298,7 +335,7 @@ __device__ inline void store_rows(const Epilogue& epilogue, const Extent& extent
           else
             __syncwarp();
         }
-        pack<kHopper, kRows>(epilogue.out_dtype, slab, inside / 8, v);
+        if constexpr (!kS32) pack<kHopper, kRows>(epilogue.out_dtype, slab, inside / 8, v);
         if (inside + kUnit < kBox) return;
         if (kHopper && map != nullptr) {
           send_box(map, slab, row, first - inside, batch);

@@ -13,7 +13,7 @@ struct Budget {
 
 constexpr Budget budget(const Kernel& row) {
   if (row.warpgroups == 3) return {128, 32, 160};
-  if (row.warpgroups == 2) return {168, 40, 232};
+  if (row.warpgroups == 2) return row.promotes() ? Budget{168, 24, 240} : Budget{168, 40, 232};
   return {0, 0, 0};  // 256 threads have 255 registers each from the start
 }
 

@@ -41,11 +41,17 @@ struct Gemm {
                 kBudget.entry * (kRow.warpgroups + 1));
   // Columns that the epilogue works on at a time: 512 threads have few registers left for it, s32
   // values are there twice, and where a comes from registers less is free around the mainloop.
-  static constexpr int kUnit = (kRow.warpgroups == 3 || kRow.accumulator == DType::s32 ? 32 : 64) /
-                               (kRow.source_of_a == SourceOfA::registers ? 2 : 1);
+  static constexpr int kUnit =
+      (kRow.warpgroups == 3 || kRow.accumulator == DType::s32 || kRow.promotes() ? 32 : 64) /
+      (kRow.source_of_a == SourceOfA::registers ||
+               (kRow.warpgroups == 3 && kRow.accumulator == DType::s32)
+           ? 2
+           : 1);
   static constexpr int kFastUnit = kRow.source_of_a == SourceOfA::registers ? 32 : kUnit;
-  // Threads that announce what they write to a stage: one for TMA, one for the scales.
-  static constexpr int kWriters = kRow.block_scaled ? 2 : 1;
+  // The result of 32 bits that has a fast way out.
+  static constexpr DType kWordOut = kRow.accumulator == DType::s32 ? DType::s32 : DType::f32;
+  // Threads that announce what they write to a stage: one for TMA, a warp for the scales.
+  static constexpr int kWriters = kRow.block_scaled ? 1 + Scales<kRow>::kWriters : 1;
 
   __device__ static void run(const Sm90Params& params, char* memory) {
     const Block<kRow> shared(memory);
@@ -121,6 +127,7 @@ struct Gemm {
     Position position;
     const int warp = threadIdx.x / 32 % 4;
     char* slab = shared.slabs + (warpgroup * 4 + warp) * kSlabBytes;
+    if constexpr (kRow.promotes()) Loop::begin(warpgroup);
     for_each_tile(params, cluster, [&](int tile_row, int col, int batch, int blocks) {
       const int row = tile_row + warpgroup * kRow.m64_blocks * 64 + warp * 16;
       if (params.epilogue.options) {
@@ -157,9 +164,12 @@ struct Gemm {
     if (fast && epilogue.out_dtype == DType::bf16)
       tile::store_fast<kRow.n, kFastUnit, DType::bf16, kRows>(epilogue, params.extent, map, slab,
                                                               fragment, row, col, batch);
-    else if (fast)
+    else if (fast && epilogue.out_dtype == DType::f16)
       tile::store_fast<kRow.n, kFastUnit, DType::f16, kRows>(epilogue, params.extent, map, slab,
                                                              fragment, row, col, batch);
+    else if (kRows == tile::Rows::apart && fast && epilogue.out_dtype == kWordOut)
+      tile::store_fast<kRow.n, kFastUnit, kWordOut, kRows>(epilogue, params.extent, map, slab,
+                                                           fragment, row, col, batch);
     else
       tile::store_rows<kRow.n, kUnit, true, Value, kRows>(
           epilogue, params.extent, map, slab, row, col, batch,

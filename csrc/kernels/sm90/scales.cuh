@@ -1,67 +1,64 @@
 // The scales of block-scaled products on their way into the ring: one warp beside the thread that
-// feeds TMA reads a value for every row and column of the tile, any strides, and writes them beside
-// the stage of the k-block they belong to.
+// feeds TMA copies a value for every row and column of the tile, any strides, to a place beside the
+// stage of the k-block they belong to. The copies are asynchronous and count as arrivals on the
+// stage's barrier, so that the warp runs as far ahead as TMA does.
 //
 //   scales of a stage:  tile_m of a | tile_n of b                                            f32
-//
-// Values of the next k-block are read before the warp waits for their place, so that the latency of
-// memory is hidden.
 #pragma once
 
 #include <cstdint>
 
 #include "core/params.h"
 #include "kernels/sm90/ring.cuh"
+#include "ptx/cp_async.cuh"
 #include "ptx/mbarrier.cuh"
 #include "tile/pipeline.cuh"
 
 namespace tcgemm::sm90 {
 
+// Of an operand without scales.
+static __device__ const float kNoScale = 1.0f;
+
 template <Kernel kRow>
 struct Scales {
-  static constexpr int kRows = kRow.tile_m() / 32, kColumns = kRow.tile_n() / 32;
-  using Values = float[kRows + kColumns];
+  static constexpr int kWriters = 32;  // arrivals a stage
 
   // For all k-blocks of one tile.
   __device__ static void load(const Sm90Params& params, const Block<kRow>& shared,
                               tile::Position<kRow.stages>& position, int row, int col, int batch,
                               int blocks) {
     const int lane = threadIdx.x % 32;
-    Values next;
-    fetch(params, row + lane, col + lane, batch, 0, next);
+    const float* a = first(params.scale_a, batch);
+    const float* b = first(params.scale_b, batch);
 #pragma unroll 1
     for (int block = 0; block < blocks; ++block) {
-      Values values;
-#pragma unroll
-      for (int i = 0; i < kRows + kColumns; ++i) values[i] = next[i];
-      if (block + 1 < blocks) fetch(params, row + lane, col + lane, batch, block + 1, next);
       ptx::mbarrier_wait(shared.barriers.empty(position.stage), position.parity ^ 1);
-      float* to = shared.scales_of(position.stage) + lane;
-#pragma unroll
-      for (int i = 0; i < kRows + kColumns; ++i) to[32 * i] = values[i];
-      __syncwarp();
-      if (lane == 0) ptx::mbarrier_arrive(shared.barriers.full(position.stage));
+      const std::uint32_t to = ptx::shared_address(shared.scales_of(position.stage) + lane);
+      copy<kRow.tile_m() / 32>(params.scale_a, a, row + lane, params.extent.m, to);
+      copy<kRow.tile_n() / 32>(params.scale_b, b, col + lane, params.extent.n,
+                               to + kRow.tile_m() * 4);
+      ptx::cp_async_arrive(shared.barriers.full(position.stage));
+      a += params.scale_a.stride_k;
+      b += params.scale_b.stride_k;
       position.advance();
     }
+    ptx::cp_async_wait<0>();
   }
 
  private:
-  // Rows and columns beyond the matrix take the last one's.
-  __device__ static void fetch(const Sm90Params& params, int row, int col, int batch, int block,
-                               Values& values) {
-#pragma unroll
-    for (int i = 0; i < kRows; ++i)
-      values[i] = value(params.scale_a, min(row + 32 * i, params.extent.m - 1), batch, block);
-#pragma unroll
-    for (int i = 0; i < kColumns; ++i)
-      values[kRows + i] =
-          value(params.scale_b, min(col + 32 * i, params.extent.n - 1), batch, block);
+  __device__ static const float* first(const Multiplier& scale, int batch) {
+    return scale.data == nullptr ? &kNoScale : scale.data + batch * scale.stride_batch;
   }
 
-  __device__ static float value(const Multiplier& scale, int index, int batch, int block) {
-    if (scale.data == nullptr) return 1.0f;
-    return scale.data[batch * scale.stride_batch + (index >> scale.shift) * scale.stride +
-                      block * scale.stride_k];
+  // Rows and columns beyond the matrix take the last one's.
+  template <int kCount>
+  __device__ static void copy(const Multiplier& scale, const float* from, int index, int extent,
+                              std::uint32_t to) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const int at = min(index + 32 * i, extent - 1) >> scale.shift;
+      ptx::cp_async_word(to + 128 * i, from + at * scale.stride);
+    }
   }
 };
 

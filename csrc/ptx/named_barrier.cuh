@@ -1,0 +1,15 @@
+// Barriers of a block by number (PTX ISA 9.7.13.1): 1 to 15 are free, 0 is __syncthreads.
+#pragma once
+
+namespace tcgemm::ptx {
+
+// Until `threads` threads, whole warps, have synchronised or arrived.
+__device__ inline void named_barrier_sync(int barrier, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
+__device__ inline void named_barrier_arrive(int barrier, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
+}  // namespace tcgemm::ptx
