@@ -15,6 +15,7 @@ from tcgemm import autograd, precision
 from tcgemm.operators import ADDMM, BMM, LINEAR, MATMUL, Scaled
 
 _CAST = (torch.float16, torch.bfloat16, torch.float32)  # what torch's autocast casts
+_USUAL = {torch.Tensor, torch.nn.Parameter, type(None)}
 _f32 = torch.float32
 _tensor = torch.Tensor
 _compiling = torch.compiler.is_compiling
@@ -52,13 +53,12 @@ def product(function, op, out, a, b, c, bias, residual, options):
 
 def scaled(function, op, out, a, b, c, bias, residual, options, constants, amax):
     """The same with scale_a, scale_b, zero_a, zero_b, scale_out, or a result beside the result."""
-    given = dict(zip(Scaled.constant_names, constants, strict=True))
     if has_torch_function_variadic(a, b, c, bias, residual, out, *constants):
-        keywords = given | {"amax": amax}
+        keywords = dict(zip(Scaled.constant_names, constants, strict=True), amax=amax)
         return _overridden(function, op, keywords, out, a, b, c, bias, residual, options)
-    tensors = _named(op, a, b, c, bias, residual, out) | given
-    if not _all_tensors(op, tensors):
-        raise no_tensor(op.name, tensors)
+    if not all_tensors(op, a, b, c, bias, residual, out, *constants):
+        named = _named(op, a, b, c, bias, residual, out)
+        raise no_tensor(op.name, named | dict(zip(Scaled.constant_names, constants, strict=True)))
     if amax and out is not None:
         raise RuntimeError(
             f"tcgemm.{op.name}: with amax=True two tensors are returned, so there is no out=; "
@@ -174,21 +174,17 @@ def _named(op, a, b, c, bias, residual, out):
     return {first: a, second: b, "c": c, "bias": bias, "residual": residual, "out": out}
 
 
-def _required(function, tensors):
-    return (*tuple(tensors)[:2], *(("c",) if function == "addmm" else ()))
-
-
-def _all_tensors(op, tensors):
-    required = _required(op.name, tensors)
-    return all(
-        isinstance(value, _tensor) or (value is None and name not in required)
-        for name, value in tensors.items()
-    )
+def all_tensors(op, a, b, c, *others):
+    """Is each a tensor, or None where the operator can do without?"""
+    if a is None or b is None or (c is None and op is ADDMM):
+        return False
+    kinds = set(map(type, (a, b, c, *others)))
+    return kinds <= _USUAL or all(issubclass(kind, (_tensor, type(None))) for kind in kinds)
 
 
 def no_tensor(function, tensors):
     """The error for the first that is no tensor; the first two are never None."""
-    required = _required(function, tensors)
+    required = (*tuple(tensors)[:2], *(("c",) if function == "addmm" else ()))
     for name, value in tensors.items():
         if not isinstance(value, _tensor) and (value is not None or name in required):
             kind = type(value).__name__

@@ -135,6 +135,12 @@ class Addmm(Operator):
         return self.default(*self.tensors(a, b, c, bias, residual), **self.keywords(*options))
 
 
+_SCALED = {  # by whether amax is asked for
+    False: ("scaled_mm", torch.ops.tcgemm.scaled_mm.default, torch.ops.tcgemm.scaled_mm.out),
+    True: ("scaled_mm_amax", torch.ops.tcgemm.scaled_mm_amax.default, None),
+}
+
+
 class Scaled(Operator):
     """scaled_mm and scaled_mm_amax, for one call: scales and zero points are part of it."""
 
@@ -157,10 +163,7 @@ class Scaled(Operator):
         amax=False,
         kernel_name=None,
     ):
-        self.name = "scaled_mm_amax" if amax else "scaled_mm"
-        packet = getattr(torch.ops.tcgemm, self.name)
-        self.default = packet.default
-        self.out = None if amax else packet.out
+        self.name, self.default, self.out = _SCALED[amax]
         self.constants = (scale_a, scale_b, zero_a, zero_b, scale_out)
         self.keeps_sign = scale_out is None
         self.amax = amax
@@ -171,13 +174,17 @@ class Scaled(Operator):
         return a, b, scale_a, scale_b, c, bias, residual, zero_a, zero_b, scale_out
 
     def keywords(self, *options):
-        keywords = Addmm.keywords(*options)
+        given = zip(OPTIONS, options, DEFAULTS, strict=True)
+        keywords = {name: value for name, value, default in given if value != default}
         if self.kernel_name is not None:
             keywords["kernel_name"] = self.kernel_name
         return keywords
 
     def run(self, a, b, c, bias, residual, options):
-        return self.default(*self.tensors(a, b, c, bias, residual), **self.keywords(*options))
+        tensors = self.tensors(a, b, c, bias, residual)
+        if options == DEFAULTS and self.kernel_name is None:
+            return self.default(*tensors)
+        return self.default(*tensors, **self.keywords(*options))
 
     def bind(self, args, kwargs):
         given = self.given(args, kwargs)

@@ -12,7 +12,11 @@ torch.func and autograd find its derivatives as they find those of the others.
 """
 
 import torch
-from torch.overrides import handle_torch_function, has_torch_function
+from torch.overrides import (
+    handle_torch_function,
+    has_torch_function_unary,
+    has_torch_function_variadic,
+)
 
 from tcgemm import autograd, fake, front, vmap
 from tcgemm.dtypes import E4M3, FP8, QUANTIZED
@@ -55,10 +59,10 @@ def quantize(x, dtype, granularity="tensor"):
         >>> values.dtype, scale.shape
         (torch.int8, torch.Size([4, 1]))
     """
-    if has_torch_function((x,)):
+    if has_torch_function_unary(x):
         return handle_torch_function(quantize, (x,), x, dtype, granularity)
     if not isinstance(x, torch.Tensor):
-        raise front.no_tensor("quantize", {"x": x, "": x})
+        raise front.no_tensor("quantize", {"x": x})
     return autograd.constant(_quantize, x, dtype, granularity)
 
 
@@ -93,14 +97,25 @@ def dequantize(values, scale, dtype=torch.float32):
     return (values.float() * scale).to(dtype)
 
 
+_library = torch.library.Library("tcgemm", "FRAGMENT")  # what is registered ends with this object
+_library.define(
+    "quantized_linear(Tensor x, Tensor weight, Tensor? weight_scale=None, Tensor? bias=None, "
+    "Tensor? residual=None, *, ScalarType dtype, str granularity, str? activation=None, "
+    "ScalarType? out_dtype=None, str? precision=None) -> Tensor"
+)
+
+
 class QuantizedLinear(Operator):
     """The operator of one call; weight_scale belongs to a weight that is quantised already."""
 
+    name = "quantized_linear"
+    default = torch.ops.tcgemm.quantized_linear.default
+    weight = True
+    operand_names = ("x", "weight")
     positional = ("a", "b", "weight_scale", "bias", "residual")
     constant_names = ("weight_scale",)
 
     def __init__(self, weight_scale=None, dtype=None, granularity=None, work=None):
-        super().__init__("quantized_linear", weight=True)
         self.constants = (weight_scale,)
         self.dtype = dtype
         self.granularity = granularity
@@ -169,14 +184,6 @@ def _check_weight(weight, weight_scale, dtype):
             f"{_NAME}: weight is {weight.dtype} and has a weight_scale, but dtype is {dtype}; "
             "pass the dtype that it was quantised to."
         )
-
-
-_library = torch.library.Library("tcgemm", "FRAGMENT")  # what is registered ends with this object
-_library.define(
-    "quantized_linear(Tensor x, Tensor weight, Tensor? weight_scale=None, Tensor? bias=None, "
-    "Tensor? residual=None, *, ScalarType dtype, str granularity, str? activation=None, "
-    "ScalarType? out_dtype=None, str? precision=None) -> Tensor"
-)
 
 
 def _forward(
@@ -275,7 +282,7 @@ def quantized_linear(
         torch.float32
     """
     tensors = (x, weight, weight_scale, bias, residual)
-    if has_torch_function(tensors):
+    if has_torch_function_variadic(*tensors):
         return handle_torch_function(
             *(quantized_linear, tensors, x, weight, bias),
             weight_scale=weight_scale,
@@ -286,11 +293,9 @@ def quantized_linear(
             out_dtype=out_dtype,
             precision=precision,
         )
-    names = ("x", "weight", "weight_scale", "bias", "residual")
-    for name, tensor in zip(names, tensors, strict=True):
-        required = name in names[:2]
-        if not isinstance(tensor, torch.Tensor) and (required or tensor is not None):
-            raise front.no_tensor("quantized_linear", {name: tensor, "": tensor})
+    if not front.all_tensors(OPERATOR, *tensors):
+        names = ("x", "weight", "weight_scale", "bias", "residual")
+        raise front.no_tensor(OPERATOR.name, dict(zip(names, tensors, strict=True)))
     traced = torch.compiler.is_compiling()
     if traced or torch._C._is_any_autocast_enabled():
         x, bias, residual = front.autocast(x, bias, residual)
