@@ -29,6 +29,14 @@ using Loop =
     std::conditional_t<kRow.source_of_a == SourceOfA::registers, Registers<kRow>,
                        std::conditional_t<kRow.promotes(), Promoted<kRow>, Mainloop<kRow>>>;
 
+// Columns that the epilogue works on at a time: as many as there are registers for beside the
+// accumulators. s32 values are there twice.
+constexpr int epilogue_columns(const Kernel& row) {
+  const bool s32 = row.accumulator == DType::s32, turns = row.source_of_a == SourceOfA::registers;
+  if (s32 && (turns || row.warpgroups == 3)) return 16;
+  return s32 || turns || row.warpgroups == 3 || row.m64_blocks == 2 || row.promotes() ? 32 : 64;
+}
+
 template <Kernel kRow>
 struct Gemm {
   using Loop = sm90::Loop<kRow>;
@@ -39,14 +47,7 @@ struct Gemm {
   static constexpr Budget kBudget = budget(kRow);
   static_assert(kBudget.load + kRow.warpgroups * kBudget.compute <=
                 kBudget.entry * (kRow.warpgroups + 1));
-  // Columns that the epilogue works on at a time: 512 threads have few registers left for it, s32
-  // values are there twice, and where a comes from registers less is free around the mainloop.
-  static constexpr int kUnit =
-      (kRow.warpgroups == 3 || kRow.accumulator == DType::s32 || kRow.promotes() ? 32 : 64) /
-      (kRow.source_of_a == SourceOfA::registers ||
-               (kRow.warpgroups == 3 && kRow.accumulator == DType::s32)
-           ? 2
-           : 1);
+  static constexpr int kUnit = epilogue_columns(kRow);
   static constexpr int kFastUnit = kRow.source_of_a == SourceOfA::registers ? 32 : kUnit;
   // The result of 32 bits that has a fast way out.
   static constexpr DType kWordOut = kRow.accumulator == DType::s32 ? DType::s32 : DType::f32;
