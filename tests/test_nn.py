@@ -192,11 +192,20 @@ def test_pruned_and_compiled_models_are_swapped():
 
 
 @pytest.mark.gpu
-def test_float32_on_cuda_is_swapped_for_autocast_only():
+def test_float32_on_cuda_is_swapped_where_it_has_a_precision():
     model = nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 4).half()).cuda()
     report = tcgemm.swap_linear(model)
     assert report.swapped == ["1"]
-    assert report.skipped["0"].endswith("inside torch.autocast float32 is swapped too")
+    assert 'the precision is "highest"; it is swapped after' in report.skipped["0"]
+    report.undo()
+    torch.set_float32_matmul_precision("high")
+    try:
+        report = tcgemm.swap_linear(model)
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert report.swapped == ["0", "1"]
+    report.undo()
+    tcgemm.swap_linear(model[1])
     with torch.autocast("cuda", dtype=torch.bfloat16):
         assert tcgemm.swap_linear(model).swapped == ["0"]
         assert model[0](torch.randn(2, 8, device="cuda")).dtype is torch.bfloat16

@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import tcgemm
-from tcgemm import precision
+from tcgemm import __main__, precision
 
 A, B = torch.randn(8, 64), torch.randn(64, 6)
 
@@ -150,6 +150,19 @@ def test_none_is_what_torch_would_use(settings, word):
         tcgemm.mm(a.half(), b.half())
         tcgemm.mm(a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn), scale_a=scale)
     assert words.seen == [word, word, "medium", None, None]
+
+
+def test_explain_answers_for_the_word_in_force(capsys):
+    a = torch.empty(512, 512, device="meta")
+    for word, name in (("high", "tf32"), ("medium", "bf16")):
+        older(word)
+        assert f"f32 as {name}" in tcgemm.explain(a, a, device="H200")
+        assert f"f32 as {name}" in tcgemm.explain(a, a, device="H200", precision=word)
+        older("highest")
+        __main__.explain(["512", "512", "512", "--dtype", "f32", "--precision", word])
+        assert f"f32 as {name}" in capsys.readouterr().out
+    with pytest.raises(RuntimeError, match='pass precision="high"'):
+        tcgemm.explain(a, a, device="H200")
 
 
 def test_allow_tf32_is_the_older_setting():
