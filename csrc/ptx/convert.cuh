@@ -28,7 +28,7 @@ __device__ inline float2 unpack_f16(std::uint32_t pair) {
 }
 
 __device__ inline float2 unpack_bf16(std::uint32_t pair) {
-  return __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(pair));
+  return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u)};
 }
 
 // What cvt.rn.satfinite computes, for code older than sm_89. Below the smallest normal number an

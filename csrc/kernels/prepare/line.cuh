@@ -96,20 +96,20 @@ __device__ inline void gather(const char* address, std::int64_t stride, int firs
   }
 }
 
-// The same for a chunk. Small elements come four at a time: sixteen addresses at once would take
-// half of the registers.
+// The same for a chunk. Small elements come a word at a time: all of their addresses at once would
+// take half of the registers.
 template <int kSize>
 __device__ inline uint4 gather(const char* address, std::int64_t stride, int first, int last) {
+  constexpr int kElements = 4 / kSize;  // of a word
   std::uint32_t x[4] = {};
   if constexpr (kSize >= 4) {
     gather<kSize>(address, stride, first, last, x);
   } else {
 #pragma unroll 1
-    for (int i = 0; i < 4; i += kSize, address += 4 * stride, first -= 4, last -= 4) {
-      std::uint32_t words[kSize];
-      gather<kSize>(address, stride, first, last, words);
-#pragma unroll
-      for (int j = 0; j < 4; ++j) x[j] = j + kSize < 4 ? x[j + kSize] : words[j + kSize - 4];
+    for (int i = 0; i < 4; ++i, address += kElements * stride) {
+      std::uint32_t word[1];
+      gather<kSize>(address, stride, first - i * kElements, last - i * kElements, word);
+      x[0] = x[1], x[1] = x[2], x[2] = x[3], x[3] = word[0];
     }
   }
   return {x[0], x[1], x[2], x[3]};
@@ -150,7 +150,8 @@ struct Lines {
     }
 #pragma unroll
     for (int i = 0; i < kThreadLines; ++i)
-      chunks[i] = aligned ? words[i].low : words[i].template cut<kSize>(line(first + i).shift());
+      chunks[i] = aligned ? words[i].low
+                          : words[i].template cut<kSize>(line(kPiece ? 0 : first + i).shift());
     if (found == (1u << kThreadLines) - 1) return;
     const char* address = source + first * stride_line + column * (kChunk / kSize) * stride_element;
 #pragma unroll 1
@@ -169,8 +170,10 @@ struct Lines {
   }
 
  private:
+  // Where pieces are read in words their elements are neighbours.
   __device__ Line line(int index) const {
-    return {source + index * stride_line, begin - index * kPiece, end - index * kPiece};
+    return {source + (kPiece ? index * kPiece : index * stride_line), begin - index * kPiece,
+            end - index * kPiece};
   }
 };
 
