@@ -80,32 +80,34 @@ struct Row {
     lines.read(0, thread, policy, chunks);
   }
 
-  // What `read` has read of them. A round that is whole needs no tests; the loop over another one
-  // is rolled, and turns its chunks.
+  // What `read` has read of them. Pieces that are whole need no tests; the loop over the others is
+  // rolled, and turns the chunks.
   template <int kTeam>
   __device__ void write(Index base, int thread, uint4 (&chunks)[kThreadLines],
                         const Divisor<kType>& divisor, DType type) const {
+    constexpr int kPiece = kTeam * kElements;
     const Index first = base * kElements - before;
+    const Index whole = first < 0 ? 0 : (cols - first) / kPiece;
     char* to = values + first + thread * kElements;
-    if (first >= 0 && cols - first >= kThreadLines * kTeam * kElements) {
 #pragma unroll
-      for (int i = 0; i < kThreadLines; ++i)
-        Values<kType>(chunks[i], divisor, type).write(to + i * kTeam * kElements);
-      return;
-    }
+    for (int i = 0; i < kThreadLines; ++i)
+      if (i < whole) Values<kType>(chunks[i], divisor, type).write(to + i * kPiece);
+    if (whole >= kThreadLines) return;
     Index left = cols - first - thread * kElements;
 #pragma unroll 1
     for (int i = 0; i < kThreadLines && left > 0; ++i) {
-      const int skipped = i == 0 && thread == 0 && first < 0 ? before : 0;
-      const Values<kType> values(chunks[0], divisor, type);
-      if (skipped == 0 && left >= kElements)
-        values.write(to);
-      else
-        values.write(to, skipped, static_cast<int>(min(left, Index(kElements))));
+      if (i >= whole) {
+        const int skipped = i == 0 && thread == 0 && first < 0 ? before : 0;
+        const Values<kType> some(chunks[0], divisor, type);
+        if (skipped == 0 && left >= kElements)
+          some.write(to);
+        else
+          some.write(to, skipped, static_cast<int>(min(left, Index(kElements))));
+      }
 #pragma unroll
       for (int j = 1; j < kThreadLines; ++j) chunks[j - 1] = chunks[j];
-      to += kTeam * kElements;
-      left -= kTeam * kElements;
+      to += kPiece;
+      left -= kPiece;
     }
   }
 };
