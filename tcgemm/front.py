@@ -59,6 +59,14 @@ def scaled(function, op, out, a, b, c, bias, residual, options, constants, amax)
     if not all_tensors(op, a, b, c, bias, residual, out, *constants):
         named = _named(op, a, b, c, bias, residual, out)
         raise no_tensor(op.name, named | dict(zip(Scaled.constant_names, constants, strict=True)))
+    try:
+        return _as_matrices(op, out, a, b, c, bias, residual, options, constants, amax)
+    except NotImplementedError as error:
+        raise _nested(op, (a, b, c, bias, residual, out)) or error from None
+
+
+def _as_matrices(op, out, a, b, c, bias, residual, options, constants, amax):
+    """The call of `op` by scaled_mm, whose operands all have rows and columns."""
     if amax and out is not None:
         raise RuntimeError(
             f"tcgemm.{op.name}: with amax=True two tensors are returned, so there is no out=; "

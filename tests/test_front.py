@@ -49,6 +49,8 @@ def test_nested_tensors_are_refused_in_a_sentence():
     nested = torch.nested.nested_tensor([A, A], layout=torch.jagged)
     with pytest.raises(RuntimeError, match="a is a nested tensor, but every operand must be a den"):
         tcgemm.matmul(nested, B)
+    with pytest.raises(RuntimeError, match="b is a nested tensor, but every operand must be a den"):
+        tcgemm.matmul(A, nested, amax=True)
 
 
 @pytest.mark.parametrize("name", ["a", "b", "c", "bias", "residual", "out"])

@@ -331,6 +331,20 @@ def test_compiled_module_trains_what_is_before_it():
     assert torch.equal(functional_call(model, state, (x,)), model(x))
 
 
+def test_exported_and_in_inference_mode():
+    layer = QuantLinear.from_linear(nn.Linear(64, 8))
+    rows = torch.export.Dim("rows", min=2, max=64)
+    program = torch.export.export(layer, (torch.randn(3, 64),), dynamic_shapes=({0: rows},))
+    targets = [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
+    assert targets == ["tcgemm.quantized_linear.default"]
+    x = torch.randn(5, 64)
+    assert torch.equal(program.module()(x), layer(x))
+    with torch.inference_mode():
+        assert torch.equal(layer(x), program.module()(x)) and layer(x).is_inference()
+    meta = QuantLinear.from_linear(nn.Linear(64, 8, device="meta"), S8)
+    assert meta.weight.is_meta and meta.weight.dtype is S8
+
+
 def test_a_new_layer_is_zero_and_checks_its_options():
     layer = QuantLinear(8, 4, dtype=S8, activation="relu", bias_dtype=BF16)
     assert torch.equal(layer(torch.randn(2, 8)), torch.zeros(2, 4))

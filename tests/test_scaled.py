@@ -336,6 +336,14 @@ def test_what_carries_no_gradient():
     assert not tcgemm.mm(a, a, out_dtype=E5M2).requires_grad
     out.sum().backward()
     assert a.grad is not None
+    eight = values(S8, 4, 4)
+
+    def beside(x):
+        return (x * tcgemm.mm(eight, eight)).sum() + tcgemm.mm(x, x, out_dtype=E4M3).float().sum()
+
+    product = (eight.double() @ eight.double()).float()
+    torch.testing.assert_close(grad(beside)(a.detach()), product)
+    torch.testing.assert_close(jvp(beside, (a.detach(),), (product,))[1], product.square().sum())
 
 
 def test_gradients_that_would_be_lost_are_refused():
