@@ -12,10 +12,11 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 import tcgemm
-from tcgemm import dense
+from tcgemm import dense, quant_linear, quantized
 
 A, B, C = torch.randn(3, 4), torch.randn(4, 5), torch.randn(3, 5)
 FUNCTIONS = ("mm", "bmm", "matmul", "addmm", "linear", "check_layout", "explain")
+QUANTIZED = ("quantize", "dequantize", "quantized_linear")
 
 
 @pytest.mark.parametrize(
@@ -155,9 +156,10 @@ def test_meta_and_fake_tensors():
 
 
 def test_every_function_is_documented_with_its_arguments():
-    for name in FUNCTIONS:
+    for name in (*FUNCTIONS, *QUANTIZED):
         function = getattr(tcgemm, name)
-        assert function.__module__ == "tcgemm.dense"
+        home = "quantized" if name in QUANTIZED else "dense"
+        assert function.__module__ == f"tcgemm.{home}"
         for argument in inspect.signature(function).parameters:
             assert argument in function.__doc__, f"{name} says nothing of {argument}"
         assert "Example:" in function.__doc__ and "aises" in function.__doc__
@@ -166,7 +168,7 @@ def test_every_function_is_documented_with_its_arguments():
 def test_examples_in_the_documentation_run():
     model = torch.nn.Sequential(torch.nn.Linear(2, 2))
     names = {"torch": torch, "tcgemm": tcgemm, "model": model}
-    for module in (dense, tcgemm.nn):
+    for module in (dense, quantized, quant_linear, tcgemm.nn):
         result = doctest.testmod(module, extraglobs=names)
         assert result.attempted > 0 and result.failed == 0
 
