@@ -128,6 +128,15 @@ struct Lines {
   bool aligned;     // and the chunks words
   bool inside;      // all lines exist, and the words of all chunks are inside them
 
+  // Fills in these three, where `count` lines or pieces of `length` bytes are to be read.
+  __device__ void examine(int count, int length) {
+    const auto address = reinterpret_cast<std::uintptr_t>(source);
+    contiguous = stride_element == kSize;
+    aligned = contiguous && (address | (kPiece ? 0 : stride_line)) % kChunk == 0;
+    inside = contiguous && lines == count && begin <= (aligned ? 0 : -kChunk) &&
+             end >= length + (aligned ? 0 : kChunk);
+  }
+
   // A chunk of lines first to first + 3, zero where there is nothing. The loop over chunks that
   // have to be gathered is rolled: its registers would spill the others.
   __device__ void read(int first, int column, std::uint64_t policy,

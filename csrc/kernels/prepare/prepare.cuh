@@ -90,12 +90,7 @@ struct Tile {
     lines.stride_element = by_row ? stride_col : stride_row;
     lines.begin = (by_row ? first : row) == 0 ? 0 : -kChunk;
     lines.end = min(by_row ? right : below, 2 * kRowBytes) * kIn;
-    lines.contiguous = lines.stride_element == kIn;
-    lines.aligned =
-        (reinterpret_cast<std::uintptr_t>(lines.source) | lines.stride_line) % kChunk == 0;
-    lines.inside = lines.contiguous && lines.lines == (by_row ? kRowLines : kColumnLines) &&
-                   (lines.aligned || lines.begin < 0) &&
-                   lines.end >= (by_row ? kRowBytes : kColumnBytes) + (lines.aligned ? 0 : kChunk);
+    lines.examine(by_row ? kRowLines : kColumnLines, by_row ? kRowBytes : kColumnBytes);
   }
 };
 

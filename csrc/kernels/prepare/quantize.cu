@@ -1,9 +1,9 @@
 // Quantising f16, bf16 and f32.
-#include "kernels/prepare/quantize.cuh"
-
 #include <algorithm>
 
 #include "kernels/kernels.h"
+#include "kernels/prepare/quantize_blocks.cuh"
+#include "kernels/prepare/quantize_rows.cuh"
 
 namespace tcgemm::kernels {
 namespace {

@@ -107,11 +107,8 @@ __device__ inline void sum_columns(const SumParams& params, std::int64_t unit,
   lines.lines = static_cast<int>(params.k);
   lines.begin = row == 0 ? 0 : -kChunk;
   lines.end = static_cast<int>(min(left, std::int64_t(kSumRows + kChunk)));
-  lines.contiguous = source.stride_row == 1;
-  lines.aligned =
-      (reinterpret_cast<std::uintptr_t>(lines.source) | lines.stride_line) % kChunk == 0;
-  const bool inside = lines.contiguous && (lines.aligned || lines.begin < 0) &&
-                      lines.end >= kSumRows + (lines.aligned ? 0 : kChunk);
+  lines.examine(lines.lines, kSumRows);
+  const bool inside = lines.inside;
 
   const int group = threadIdx.x / 2, column = threadIdx.x % 2;
   std::uint32_t sums[kChunk] = {};
