@@ -90,16 +90,16 @@ __device__ inline void pack_bytes(char* slab, int chunk, const float (&v)[kCount
   }
 }
 
-// 32 columns of f32 or s32, which fill the slab.
-template <Rows kRows, class T>
-__device__ inline void pack_words(char* slab, const T* v) {
+// kCount / 2 columns of f32 or s32, of the 32 that fill the slab, from chunk `chunk` (4 columns)
+// on.
+template <Rows kRows, int kCount, class T>
+__device__ inline void pack_words(char* slab, int chunk, const T* v) {
   using Pair = std::conditional_t<std::is_same_v<T, float>, float2, int2>;
   const int lane = threadIdx.x % 32;
 #pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    const int row = row_of<kRows>(lane / 4 + i % 2 * 8), chunk = i / 2 * 2 + lane % 4 / 2;
-    *reinterpret_cast<Pair*>(slab + swizzle128(row, chunk) + lane % 2 * 8) = {v[2 * i],
-                                                                              v[2 * i + 1]};
+  for (int i = 0; i < kCount / 2; ++i) {
+    const int row = row_of<kRows>(lane / 4 + i % 2 * 8), at = chunk + i / 2 * 2 + lane % 4 / 2;
+    *reinterpret_cast<Pair*>(slab + swizzle128(row, at) + lane % 2 * 8) = {v[2 * i], v[2 * i + 1]};
   }
 }
 
@@ -147,15 +147,16 @@ __device__ inline void await_box() {
   __syncwarp();
 }
 
-// A unit of f32 or s32, box by box.
+// A unit of f32 or s32, which begins at column `inside` of a box: some boxes, or a part of one.
 template <Rows kRows, class T, int kCount>
 __device__ inline void send_words(const TensorMap* map, char* slab, int row, int col, int batch,
-                                  const T (&v)[kCount]) {
+                                  int inside, const T (&v)[kCount]) {
+  constexpr int kColumns = 2 * kCount, kBox = 32, kPart = kColumns < kBox ? kColumns : kBox;
 #pragma unroll
-  for (int i = 0; i < kCount / 16; ++i) {
-    await_box();
-    pack_words<kRows>(slab, v + 16 * i);
-    send_box(map, slab, row, col + 32 * i, batch);
+  for (int first = 0; first < kColumns; first += kPart) {
+    if (inside == 0) await_box();
+    pack_words<kRows, kPart / 2>(slab, inside / 4, v + first / 2);
+    if (inside + kPart == kBox) send_box(map, slab, row, col + first - inside, batch);
   }
 }
 
@@ -230,12 +231,14 @@ __device__ inline void store_fast(const Epilogue& epilogue, const Extent& extent
   if (kRows == Rows::neighbours && map == nullptr) {
     if constexpr (bits(kOut) == 16) store_columns_as<kOut, true>(epilogue, window, v);
   } else {
-    if constexpr (kInside == 0) await_box();
-    if constexpr (bits(kOut) == 32)
-      pack_words<kRows>(slab, v);
-    else
+    if constexpr (bits(kOut) == 32) {
+      send_words<kRows>(map, slab, row, col + kFirst, batch, kInside, v);
+    } else {
+      if constexpr (kInside == 0) await_box();
       pack<kOut, true, kRows>(slab, kInside / 8, v);
-    if constexpr (kInside + kStep == kBox) send_box(map, slab, row, col + kFirst - kInside, batch);
+      if constexpr (kInside + kStep == kBox)
+        send_box(map, slab, row, col + kFirst - kInside, batch);
+    }
   }
   if constexpr (kFirst + kStep < kColumns)
     store_fast<kColumns, kUnit, kOut, kRows, kIndex + 1>(epilogue, extent, map, slab, fragment, row,
@@ -325,7 +328,7 @@ __device__ inline void store_rows(const Epilogue& epilogue, const Extent& extent
       constexpr bool kS32 = std::is_same_v<decltype(v[0]), const std::int32_t&>;
       if (kS32 || epilogue.out_dtype == DType::f32) {
         if (kHopper && map != nullptr)
-          send_words<kRows>(map, slab, row, first, batch, v);
+          send_words<kRows>(map, slab, row, first, batch, unit * kUnit % 32, v);
         else
           store_words(epilogue, window, v);
       } else {

@@ -110,17 +110,17 @@ struct Promoted {
   __device__ static void iterate(const Context& context, Position& position,
                                  float (&accumulators)[kRegisters]) {
     constexpr int kItems = kBlocks * kChunks;
+    constexpr int kTurn = kItems / 2;  // chunks that are back when the turn passes
     Partial partial[2];
     int stages[kBlocks];
     StageFactors factors[kBlocks];
-    await_turn(context.warpgroup);
 #pragma unroll
     for (int item = 0; item < kItems; ++item) {
       const int block = item / kChunks, chunk = item % kChunks;
+      if (item == 0) await_turn(context.warpgroup);
       if (chunk == 0) {
         stages[block] = position.stage;
         ptx::mbarrier_wait(context.shared.barriers.full(position.stage), position.parity);
-        factors[block] = read_factors<kFactors>(context, position.stage);
         position.advance();
       }
       const std::uint32_t stage = context.shared.stage(stages[block]);
@@ -133,9 +133,10 @@ struct Promoted {
         ptx::wgmma<kType>(partial[item % 2], a + step * ptx::kDescriptorStep<Major::K>,
                           b + step * ptx::kDescriptorStep<Major::K>, step != 0);
       ptx::wgmma_commit();
+      if (chunk == 0) factors[block] = read_factors<kFactors>(context, stages[block]);
       if (item == 0) continue;
       ptx::wgmma_wait<1>();
-      if (item == 1) pass_turn(context.warpgroup);
+      if (item == kTurn) pass_turn(context.warpgroup);
       retire<kFactors>(context, stages, factors, item - 1, partial[(item - 1) % 2], accumulators);
     }
     if constexpr (kItems == 1) pass_turn(context.warpgroup);
