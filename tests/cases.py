@@ -1,7 +1,8 @@
 """Shapes, layouts and strides that products are tried on, and the tensors of them.
 
-Every tensor that is a view lies in storage that is NaN everywhere else, so that a kernel that reads
-beside an operand spoils its result.
+Every tensor that is a view lies in storage that is poison everywhere else (NaN, or a large integer
+among small ones), so that a kernel that reads beside an operand spoils its result. What is
+multiplied with what, and into what, is in mixes.py.
 """
 
 import itertools
@@ -11,21 +12,31 @@ import pytest
 import torch
 
 F16, BF16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
+E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
+S8, U8, S32 = torch.int8, torch.uint8, torch.int32
 HALVES = (F16, BF16)
 FLOATS = (F16, BF16, F32)
-NAMES = {F16: "f16", BF16: "bf16", F32: "f32", F64: "f64"}  # as in csrc/core/dtype.h
+REAL = (*FLOATS, F64)
+FP8, INT8 = (E4M3, E5M2), (S8, U8)
+# As in csrc/core/dtype.h.
+NAMES = {F16: "f16", BF16: "bf16", F32: "f32", F64: "f64"}
+NAMES |= {E4M3: "e4m3", E5M2: "e5m2", S8: "s8", U8: "u8", S32: "s32"}
+# What lies where nothing should be read or written.
+POISON = {S8: -77, U8: 179, S32: -0x5A5A5A5B}
 
 
-def gpu(*values, **options):
-    """A parameter set that needs a GPU."""
-    return pytest.param(*values, marks=pytest.mark.gpu, **options)
+def gpu(*values, mark="gpu", **options):
+    """A parameter set that needs a GPU, or one that runs the instructions of `mark`."""
+    marks = [pytest.mark.gpu, getattr(pytest.mark, mark)][: 1 if mark == "gpu" else 2]
+    return pytest.param(*values, marks=marks, **options)
 
 
 DEVICES = ("cpu", gpu("cuda"))
-# (device, dtype) of every product that there is.
+# (device, dtype) of the products whose result has the operands' dtype, without further words.
 DEVICE_DTYPES = (
-    *(pytest.param("cpu", dtype, id=f"cpu-{NAMES[dtype]}") for dtype in NAMES),
+    *(pytest.param("cpu", dtype, id=f"cpu-{NAMES[dtype]}") for dtype in REAL),
     *(gpu("cuda", dtype, id=f"cuda-{NAMES[dtype]}") for dtype in HALVES),
+    gpu("cuda", F64, mark="sm90", id="cuda-f64"),
 )
 
 
@@ -41,7 +52,7 @@ class Types(NamedTuple):
 
 
 def all_types(device):
-    """Every combination of types that the operators take on a device."""
+    """Every combination of such types on a device; on a GPU those that any GPU serves."""
     rows = [Types(dtype, F32, out) for dtype in HALVES for out in FLOATS]
     rows += [Types(F16, F16, out) for out in FLOATS]
     if device == "cpu":
@@ -52,6 +63,7 @@ def all_types(device):
 DEVICE_TYPES = (
     *(pytest.param("cpu", types, id=f"cpu-{types}") for types in all_types("cpu")),
     *(gpu("cuda", types, id=f"cuda-{types}") for types in all_types("cuda")),
+    gpu("cuda", Types(F64, F64, F64), mark="sm90", id="cuda-f64-f64-f64"),
 )
 
 # Around the tiles of every kernel (CPU and CUDA), and around 16-byte words.
@@ -80,19 +92,25 @@ def major_strides(layout):
     )
 
 
+def poison(dtype):
+    return POISON.get(dtype, float("nan"))
+
+
 def _empty(shape, like):
     dtype, device = like
-    return torch.full(shape, float("nan"), dtype=dtype, device=device)
+    return torch.full(shape, poison(dtype), dtype=dtype, device=device)
 
 
-def _pitched(pad):
-    """Rows of `pad` more elements, rounded up to an even or to an aligned pitch by the caller."""
+def _padded(shape, like):
+    """Rows of whole 16-byte words, and more of them than the matrix has."""
+    *batch, rows, cols = shape
+    word = 16 if like[0].itemsize == 1 else 8
+    return _empty((*batch, rows, (cols + word - 1) // word * word + word), like)[..., :cols]
 
-    def build(shape, like):
-        *batch, rows, cols = shape
-        return _empty((*batch, rows, pad(cols)), like)[..., :cols]
 
-    return build
+def _odd_pitch(shape, like):
+    *batch, rows, cols = shape
+    return _empty((*batch, rows, cols + 1 + cols % 2), like)[..., :cols]
 
 
 def _offset(elements):
@@ -146,8 +164,6 @@ def _batch_reversed(shape, like):
     return whole.permute(*reversed(range(len(batch))), -2, -1)
 
 
-_padded = _pitched(lambda cols: (cols + 7) // 8 * 8 + 8)
-_odd_pitch = _pitched(lambda cols: cols + 1 + cols % 2)
 STRIDES = {
     "contiguous": _empty,
     "transposed": _mirrored(_empty),
@@ -156,7 +172,7 @@ STRIDES = {
     "odd_pitch": _odd_pitch,
     "transposed_odd": _mirrored(_odd_pitch),
     "offset": _offset(1),
-    "offset_aligned": _offset(8),
+    "offset_aligned": _offset(16),
     "transposed_offset": _mirrored(_offset(1)),
     "step_rows": _stepped(2, 1),
     "step_cols": _stepped(1, 2),
@@ -175,25 +191,32 @@ OUT_STRIDES = tuple(name for name in STRIDES if "expanded" not in name)
 
 
 def empty(strides, shape, *, dtype, device="cpu"):
-    """NaN everywhere, in storage of the strides that the name stands for."""
+    """Poison everywhere, in storage of the strides that the name stands for."""
     build = STRIDES.get(strides) or BATCH_STRIDES[strides]
     return build(tuple(shape), (dtype, device))
 
 
-def fill(view, *, largest=None):
-    """Normal data, or integers of at most `largest`, in a view, its storage left alone elsewhere.
+def drawn(shape, dtype, largest=None):
+    """Normal data, all integers there are, or integers of at most `largest`.
 
     The values come from the CPU's generator, so that they do not depend on the device.
     """
+    if dtype.is_floating_point and largest is None:
+        return torch.randn(shape, dtype=F32)
+    low, high = (-largest, largest) if largest is not None else (-(2**31), 2**31 - 1)
+    if not dtype.is_floating_point:
+        low, high = max(low, torch.iinfo(dtype).min), min(high, torch.iinfo(dtype).max)
+    return torch.randint(low, high + 1, shape)
+
+
+def fill(view, *, largest=None):
+    """Draws a view's values, its storage left alone elsewhere."""
     base = view
     for dim, stride in enumerate(view.stride()):
         if stride == 0:
             base = base.narrow(dim, 0, min(1, base.shape[dim]))
-    if largest is None:
-        values = torch.randn(base.shape, dtype=F32)
-    else:
-        values = torch.randint(-largest, largest + 1, base.shape).to(F32)
-    base.copy_(values)
+    values = drawn(base.shape, view.dtype, largest)
+    base.copy_(values.to(F32) if view.dtype.is_floating_point else values)
     return view
 
 
@@ -228,26 +251,22 @@ def stride_pairs():
 
 
 class Guarded:
-    """An output inside a larger buffer of NaN: what is left unwritten, or written beside it, shows.
+    """An output inside a larger buffer of poison: what is left unwritten, or written beside it,
+    shows.
 
     strides is a name of STRIDES; `view` is what to write to.
     """
 
     def __init__(self, strides, shape, *, dtype, device="cpu", margin=64):
         view = empty(strides, shape, dtype=dtype, device=device)
-        self.buffer = torch.full(
-            (view.untyped_storage().nbytes() // view.element_size() + 2 * margin,),
-            float("nan"),
-            dtype=dtype,
-            device=device,
-        )
+        elements = view.untyped_storage().nbytes() // view.element_size() + 2 * margin
+        self.buffer = torch.full((elements,), poison(dtype), dtype=dtype, device=device)
         offset = margin + view.storage_offset()
         self.view = self.buffer.as_strided(view.shape, view.stride(), offset)
 
     def untouched(self):
-        """Is everything that the view does not cover still NaN?"""
-        rest = self.buffer.clone()
-        rest.as_strided(self.view.shape, self.view.stride(), self.view.storage_offset()).fill_(
-            float("nan")
-        )
-        return bool(rest.isnan().all())
+        """Is everything that the view does not cover still poison, to the bit?"""
+        rest, view = self.buffer.clone(), self.view
+        rest.as_strided(view.shape, view.stride(), view.storage_offset()).fill_(poison(rest.dtype))
+        whole = torch.full_like(rest, poison(rest.dtype))
+        return torch.equal(rest.view(torch.uint8), whole.view(torch.uint8))

@@ -3,7 +3,7 @@
 A test that needs a GPU is marked `gpu` and is skipped where there is none. On a machine that must
 have one, TCGEMM_REQUIRE_GPU=1 turns that skip into a failure, so that a broken driver or a CPU
 build cannot pass for a green run. Tests that run on both take their device from cases.DEVICES or
-cases.DEVICE_DTYPES, or from the fixture `device`; the CUDA half of those is marked.
+cases.DEVICE_DTYPES or mixes.py, or from the fixture `device`; the CUDA half of those is marked.
 """
 
 import functools
@@ -28,30 +28,44 @@ settings.register_profile(
 settings.load_profile("tcgemm")
 
 
+def build() -> dict:
+    return json.loads(torch.ops.tcgemm.build_info())
+
+
+def serves(mark: str, version: str) -> bool:
+    """Does a GPU, or code, of this compute capability have the instructions of a mark?"""
+    number = float(version.rstrip("a"))
+    return {"gpu": True, "sm89": number >= 8.9, "sm90": number == 9.0}[mark]
+
+
 @functools.cache
 def missing(mark: str) -> str:
     """Why tests with this mark cannot run here; "" if they can."""
-    if json.loads(torch.ops.tcgemm.build_info())["cuda"] is None:
+    if build()["cuda"] is None:
         return "this tcgemm was built without CUDA"
     if not torch.cuda.is_available():
         return "torch finds no CUDA GPU"
-    capability = torch.cuda.get_device_capability()
-    if mark == "sm90" and capability != (9, 0):
-        return f"this GPU has compute capability {capability[0]}.{capability[1]}, not 9.0"
-    return ""
+    version = "{}.{}".format(*torch.cuda.get_device_capability())
+    return "" if serves(mark, version) else f"this GPU has compute capability {version}"
+
+
+@functools.cache
+def older(mark: str) -> str:
+    """The code that the GPU runs of this build, where that was made without the instructions."""
+    code = build()["code"].get("{}.{}".format(*torch.cuda.get_device_capability()), "0")
+    return "" if serves(mark, code) and (mark != "sm90" or code == "9.0a") else code
 
 
 def pytest_runtest_setup(item):
-    if item.get_closest_marker("sm90") is not None:
-        built = json.loads(torch.ops.tcgemm.build_info())
-        if built["cuda"] is not None and "9.0a" not in built["arches"]:
-            pytest.skip(f"a build of the older kernels: {', '.join(built['arches'])}")
-    for mark in ("gpu", "sm90"):
-        if item.get_closest_marker(mark) is None or not (reason := missing(mark)):
+    for mark in ("gpu", "sm89", "sm90"):
+        if item.get_closest_marker(mark) is None:
             continue
-        if os.environ.get("TCGEMM_REQUIRE_GPU") == "1":
-            pytest.fail(f"TCGEMM_REQUIRE_GPU=1, but {reason}", pytrace=False)
-        pytest.skip(reason)
+        if reason := missing(mark):
+            if os.environ.get("TCGEMM_REQUIRE_GPU") == "1":
+                pytest.fail(f"TCGEMM_REQUIRE_GPU=1, but {reason}", pytrace=False)
+            pytest.skip(reason)
+        if mark != "gpu" and (code := older(mark)):
+            pytest.skip(f"a build of older kernels: the GPU runs its code for {code}")
 
 
 @pytest.fixture(autouse=True)
