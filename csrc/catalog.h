@@ -76,11 +76,14 @@ struct Kernel {
   constexpr int slab_bytes() const { return warpgroups * 4 * kSlabBytes; }
   // Scales of the rows and columns of a tile for one k-block.
   constexpr int scale_bytes() const { return block_scaled ? (tile_m() + tile_n()) * 4 : 0; }
+  // Their ring is the deeper one: they are small, and come later than what TMA loads.
+  constexpr int scale_stages() const { return block_scaled ? 2 * stages : 0; }
   // Dynamic shared memory: the ring and its alignment; sm90a adds slabs, scales and two barriers a
   // stage, sm80 puts its slabs into the ring, which leaves room for three stages on GPUs with 99 KB
   // a block.
   constexpr int shared_bytes() const {
-    const int beside = uses_tma() ? slab_bytes() + stages * (scale_bytes() + 16) : 0;
+    const int rings = 16 * stages + scale_stages() * (scale_bytes() + 16);
+    const int beside = uses_tma() ? slab_bytes() + rings : 0;
     return stages * stage_bytes() + 1024 + beside;
   }
 };

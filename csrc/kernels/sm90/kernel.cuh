@@ -51,8 +51,6 @@ struct Gemm {
   static constexpr int kFastUnit = kRow.source_of_a == SourceOfA::registers ? 32 : kUnit;
   // The result of 32 bits that has a fast way out.
   static constexpr DType kWordOut = kRow.accumulator == DType::s32 ? DType::s32 : DType::f32;
-  // Threads that announce what they write to a stage: one for TMA, a warp for the scales.
-  static constexpr int kWriters = kRow.block_scaled ? 1 + Scales<kRow>::kWriters : 1;
 
   __device__ static void run(const Sm90Params& params, char* memory) {
     const Block<kRow> shared(memory);
@@ -62,7 +60,9 @@ struct Gemm {
       ptx::tma_prefetch(&params.a);
       ptx::tma_prefetch(&params.b);
       if (params.store_tma) ptx::tma_prefetch(&params.out);
-      shared.barriers.initialise(kWriters, Readers<kRow>::kArrivals * cluster.size);
+      shared.barriers.initialise(1, kRow.warpgroups * cluster.size);
+      if constexpr (kRow.block_scaled)
+        shared.scale_barriers.initialise(Scales<kRow>::kWriters, Scales<kRow>::kReaders);
       ptx::fence_mbarrier_init();
     }
     __syncthreads();
@@ -117,7 +117,7 @@ struct Gemm {
 
   __device__ static void load_scales(const Sm90Params& params, const Block<kRow>& shared,
                                      Cluster cluster) {
-    Position position;
+    typename Scales<kRow>::Position position;
     for_each_tile(params, cluster, [&](int row, int col, int batch, int blocks) {
       Scales<kRow>::load(params, shared, position, row, col, batch, blocks);
     });
@@ -125,7 +125,7 @@ struct Gemm {
 
   __device__ static void compute(const Sm90Params& params, const Block<kRow>& shared,
                                  Cluster cluster, int warpgroup) {
-    Position position;
+    typename Loop::Position position;
     const int warp = threadIdx.x / 32 % 4;
     char* slab = shared.slabs + (warpgroup * 4 + warp) * kSlabBytes;
     if constexpr (kRow.promotes()) Loop::begin(warpgroup);

@@ -69,12 +69,12 @@ struct Mainloop {
       }
       ptx::wgmma_commit();
       ptx::wgmma_wait<1>();
-      if (block != 0) Readers<kRow>::release(shared, previous, cluster);
+      if (block != 0) release<kRow>(shared, previous, cluster);
       previous = position.stage;
       position.advance();
     }
     ptx::wgmma_wait<0>();
-    Readers<kRow>::release(shared, previous, cluster);
+    release<kRow>(shared, previous, cluster);
   }
 };
 

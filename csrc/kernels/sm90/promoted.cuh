@@ -49,7 +49,10 @@ struct Promoted {
   static constexpr int kBlockBytes = 64 * 128;
   static constexpr int kSteps = 4;
 
-  using Position = tile::Position<kRow.stages>;
+  using ScalePosition = tile::Position<kRow.scale_stages()>;
+  struct Position : tile::Position<kRow.stages> {
+    ScalePosition scales;
+  };
   using Register = float;
   static constexpr int kRegisters = kRow.n / 2;
   using Accumulators = float[1][kRegisters];
@@ -86,6 +89,7 @@ struct Promoted {
   struct StageFactors {
     float rows[2][kGroups];
     const float* columns;
+    int stage;
   };
 
   __device__ static void await_turn(int warpgroup) {
@@ -133,7 +137,7 @@ struct Promoted {
         ptx::wgmma<kType>(partial[item % 2], a + step * ptx::kDescriptorStep<Major::K>,
                           b + step * ptx::kDescriptorStep<Major::K>, step != 0);
       ptx::wgmma_commit();
-      if (chunk == 0) factors[block] = read_factors<kFactors>(context, stages[block]);
+      if (chunk == 0) factors[block] = read_factors<kFactors>(context, position.scales);
       if (item == 0) continue;
       ptx::wgmma_wait<1>();
       if (item == kTurn) pass_turn(context.warpgroup);
@@ -170,27 +174,36 @@ struct Promoted {
               partial[4 * j + i] * (factors[block].rows[i / 2][group] * (i % 2 ? pair.y : pair.x));
       }
     }
-    if (chunk == kChunks - 1)
-      Readers<kRow>::release(context.shared, stages[block], context.cluster);
+    if (chunk == kChunks - 1) release<kRow>(context.shared, stages[block], context.cluster);
   }
 
+  // Read when the products of the k-block are on their way. Factors of groups stay in registers.
   template <Factors kFactors>
-  __device__ static StageFactors read_factors(const Context& context, int stage) {
+  __device__ static StageFactors read_factors(const Context& context, ScalePosition& position) {
     StageFactors factors{};
     if constexpr (kFactors != Factors::none) {
       const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-      const float* a = context.shared.scales_of(stage);
+      ptx::mbarrier_wait(context.shared.scale_barriers.full(position.stage), position.parity);
+      const float* a = context.shared.scales_of(position.stage);
       const float* b = a + kRow.tile_m();
       a += context.warpgroup * 64 + warp * 16 + lane / 4;
       factors.columns = b + lane % 4 * 2;
+      factors.stage = position.stage;
 #pragma unroll
       for (int group = 0; group < kGroups; ++group)
 #pragma unroll
         for (int half = 0; half < 2; ++half)
           factors.rows[half][group] =
               a[8 * half] * (kFactors == Factors::groups ? b[group * kScaleBlock] : 1.0f);
+      if constexpr (kFactors == Factors::groups) release_scales(context, position.stage);
+      position.advance();
     }
     return factors;
+  }
+
+  __device__ static void release_scales(const Context& context, int stage) {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(context.shared.scale_barriers.empty(stage));
   }
 };
 

@@ -141,7 +141,7 @@ struct Registers {
                           block + step != 0);
       ptx::wgmma_commit();
       ptx::wgmma_wait<1>();
-      if (block != 0) Readers<kRow>::release(shared, previous, cluster);
+      if (block != 0) release<kRow>(shared, previous, cluster);
       previous = position.stage;
       position.advance();
       if (++block < blocks) {
@@ -150,7 +150,7 @@ struct Registers {
       }
       ptx::wgmma_wait<0>();
       ptx::wgmma_results(accumulators[0]);
-      Readers<kRow>::release(shared, previous, cluster);
+      release<kRow>(shared, previous, cluster);
       return false;
     };
 

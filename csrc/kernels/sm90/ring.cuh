@@ -27,13 +27,14 @@ struct Cluster {
   std::uint32_t size, rank;
 };
 
-// Shared memory of a block:  ring | slabs of the epilogue | scales of each stage | barriers
+// Shared memory of a block:  ring | slabs of the epilogue | ring of scales | barriers of both
 template <Kernel kRow>
 struct Block {
   std::uint32_t ring;
   char* slabs;
   float* scales;
   tile::Barriers<kRow.stages> barriers;
+  tile::Barriers<kRow.scale_stages()> scale_barriers;
 
   // Dynamic shared memory starts at any multiple of 16: the swizzle wants 1024.
   __device__ explicit Block(char* shared) {
@@ -42,7 +43,9 @@ struct Block {
     constexpr int kRingBytes = kRow.stages * kRow.stage_bytes();
     slabs = shared + (ring - base) + kRingBytes;
     scales = reinterpret_cast<float*>(slabs + kRow.slab_bytes());
-    barriers.base = ring + kRingBytes + kRow.slab_bytes() + kRow.stages * kRow.scale_bytes();
+    barriers.base =
+        ring + kRingBytes + kRow.slab_bytes() + kRow.scale_stages() * kRow.scale_bytes();
+    scale_barriers.base = barriers.base + 16 * kRow.stages;
   }
 
   __device__ std::uint32_t stage(int index) const { return ring + index * kRow.stage_bytes(); }
@@ -94,18 +97,12 @@ struct Ring {
   }
 };
 
-// Stage `stage` goes back to the loaders of all blocks of the cluster. One warp speaks for its
-// warpgroup, whose wgmma reads for all; scales each warp reads for itself.
+// Stage `stage` goes back to the loaders of all blocks of the cluster: one arrival a warpgroup,
+// whose wgmma reads for its four warps.
 template <Kernel kRow>
-struct Readers {
-  static constexpr int kThreads = kRow.block_scaled ? 32 : 128;
-  static constexpr int kArrivals = kRow.warpgroups * 128 / kThreads;
-
-  __device__ static void release(const Block<kRow>& shared, int stage, Cluster cluster) {
-    if constexpr (kRow.block_scaled) __syncwarp();
-    const int thread = threadIdx.x % kThreads;
-    if (thread < cluster.size) ptx::mbarrier_arrive_remote(shared.barriers.empty(stage), thread);
-  }
-};
+__device__ inline void release(const Block<kRow>& shared, int stage, Cluster cluster) {
+  const int thread = threadIdx.x % 128;
+  if (thread < cluster.size) ptx::mbarrier_arrive_remote(shared.barriers.empty(stage), thread);
+}
 
 }  // namespace tcgemm::sm90

@@ -1,9 +1,9 @@
-// The scales of block-scaled products on their way into the ring: one warp beside the thread that
-// feeds TMA copies a value for every row and column of the tile, any strides, to a place beside the
-// stage of the k-block they belong to. The copies are asynchronous and count as arrivals on the
-// stage's barrier, so that the warp runs as far ahead as TMA does.
+// The scales of block-scaled products and their ring: one warp beside the thread that feeds TMA
+// copies a value for every row and column of the tile, any strides, for one k-block after the
+// other. The copies are asynchronous and count as arrivals on the stage's barrier, so that the warp
+// runs ahead; every warp that multiplies gives a stage back by itself.
 //
-//   scales of a stage:  tile_m of a | tile_n of b                                            f32
+//   a stage:  tile_m of a | tile_n of b                                                      f32
 #pragma once
 
 #include <cstdint>
@@ -21,23 +21,23 @@ static __device__ const float kNoScale = 1.0f;
 
 template <Kernel kRow>
 struct Scales {
-  static constexpr int kWriters = 32;  // arrivals a stage
+  using Position = tile::Position<kRow.scale_stages()>;
+  static constexpr int kWriters = 32, kReaders = 4 * kRow.warpgroups;  // arrivals a stage
 
   // For all k-blocks of one tile.
   __device__ static void load(const Sm90Params& params, const Block<kRow>& shared,
-                              tile::Position<kRow.stages>& position, int row, int col, int batch,
-                              int blocks) {
+                              Position& position, int row, int col, int batch, int blocks) {
     const int lane = threadIdx.x % 32;
     const float* a = first(params.scale_a, batch);
     const float* b = first(params.scale_b, batch);
 #pragma unroll 1
     for (int block = 0; block < blocks; ++block) {
-      ptx::mbarrier_wait(shared.barriers.empty(position.stage), position.parity ^ 1);
+      ptx::mbarrier_wait(shared.scale_barriers.empty(position.stage), position.parity ^ 1);
       const std::uint32_t to = ptx::shared_address(shared.scales_of(position.stage) + lane);
       copy<kRow.tile_m() / 32>(params.scale_a, a, row + lane, params.extent.m, to);
       copy<kRow.tile_n() / 32>(params.scale_b, b, col + lane, params.extent.n,
                                to + kRow.tile_m() * 4);
-      ptx::cp_async_arrive(shared.barriers.full(position.stage));
+      ptx::cp_async_arrive(shared.scale_barriers.full(position.stage));
       a += params.scale_a.stride_k;
       b += params.scale_b.stride_k;
       position.advance();
