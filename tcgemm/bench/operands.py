@@ -21,8 +21,10 @@ import torch
 from tcgemm import dtypes
 
 LAYOUTS = ("TN", "NN", "TT", "NT")
-DTYPES = {row.name: row.torch for row in dtypes.TABLE}
+# tf32 is the name of a product, not of a tensor: float32 operands that are rounded on their way.
+DTYPES = {row.name: row.torch for row in dtypes.TABLE} | {"tf32": torch.float32}
 ALIGNMENT = 512  # bytes, as from torch's CUDA allocator
+CHUNK = 1 << 27  # elements of 8 bits that are made at a time, from float32
 MOST_SETS = 4096  # a graph has a node for each; more would take longer to capture than to run
 
 
@@ -59,6 +61,31 @@ class Pool:
         return len(self.views)
 
 
+def fill_normal(memory, generator=None):
+    """Normal data in any dtype: float8 rounds it, integers are quantised by their largest."""
+    if memory.is_floating_point() and memory.element_size() > 1:
+        memory.normal_(generator=generator)
+        return
+    for part in memory.split(max(1, CHUNK // memory.shape[1])):
+        wide = torch.empty(part.shape, dtype=torch.float32, device=part.device)
+        wide.normal_(generator=generator)
+        if not memory.is_floating_point():
+            wide.mul_(127.0 / wide.abs().max()).round_()
+            wide.add_(128.0 if memory.dtype == torch.uint8 else 0.0)
+        part.copy_(wide)
+
+
+def fill_integers(memory, largest, generator=None):
+    """Whole numbers of at most this magnitude; from 0 where there is no sign."""
+    lowest = 0 if memory.dtype == torch.uint8 else -largest
+    if memory.is_floating_point() and memory.element_size() == 1:  # float8 has no random_
+        for part in memory.split(max(1, CHUNK // memory.shape[1])):
+            whole = torch.empty(part.shape, dtype=torch.int8, device=part.device)
+            part.copy_(whole.random_(lowest, largest + 1, generator=generator))
+    else:
+        memory.random_(lowest, largest + 1, generator=generator)
+
+
 @dataclass
 class Operands:
     """The sets of a, b and out of one problem; index i is one call's worth."""
@@ -73,12 +100,13 @@ class Operands:
         if layout not in LAYOUTS:
             raise ValueError(f"layout {layout!r} is none of {', '.join(LAYOUTS)}.")
         lead = (batch,) if batch > 1 else ()
-        sizes = batch * (m * k + k * n + m * n) * dtype.itemsize
+        result = dtypes.result(dtype)
+        sizes = batch * ((m * k + k * n) * dtype.itemsize + m * n * result.itemsize)
         sets = sets or rotation(sizes, device)
         return cls(
             a=Pool(sets, (*lead, m, k), dtype, device, transposed=layout[1] == "T"),
             b=Pool(sets, (*lead, k, n), dtype, device, transposed=layout[0] == "T"),
-            out=Pool(sets, (*lead, m, n), dtype, device),
+            out=Pool(sets, (*lead, m, n), result, device),
         )
 
     @property
@@ -88,16 +116,17 @@ class Operands:
     def normal(self, generator=None):
         """Normal data in a and b; zeros would run faster than real data, on an H200 by 13 %."""
         for pool in (self.a, self.b):
-            pool.memory.normal_(generator=generator)
+            fill_normal(pool.memory, generator)
         return self
 
     def integers(self, largest=4, generator=None):
         """Whole numbers of at most `largest` in a and b, whose products and sums are exact."""
         for pool in (self.a, self.b):
-            pool.memory.random_(-largest, largest + 1, generator=generator)
+            fill_integers(pool.memory, largest, generator)
         return self
 
     def poison(self):
         """NaN in every output, so that an element nobody wrote cannot pass for a result."""
-        self.out.memory.fill_(math.nan)
+        memory = self.out.memory
+        memory.fill_(math.nan if memory.is_floating_point() else torch.iinfo(memory.dtype).min)
         return self
