@@ -1,9 +1,11 @@
 """Measures dense products against torch and keeps the latest result of each case.
 
-    python benchmarks/dense.py --set targets                    the promised ratios, PASS or MISS
+    python benchmarks/dense.py --set targets,dtypes             the promised ratios, PASS or MISS
     python benchmarks/dense.py --set squares,llm --dtype f16 --layout TN,NN
     python benchmarks/dense.py --set squares --kernel sm80      only kernels of that name
     python benchmarks/dense.py --set all --minutes 8 --resume   the next shard of everything
+
+`all` is `dense` (the 16-bit types) and `dtypes` (all others).
 
 A row is written to benchmarks/results/<gpu>.json (or --out) as soon as it is measured, so a run
 that is cut off loses one case. --resume skips what this commit has measured already, here or in
@@ -19,16 +21,18 @@ import platform
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # a checkout need not be installed to be measured
 
+import promises  # noqa: E402
 import shapes  # noqa: E402
 import store  # noqa: E402
 import torch  # noqa: E402
-from workload import Workload, as_row  # noqa: E402
+from workload import OWN, Workload, as_row  # noqa: E402
 
 from tcgemm.bench import operands, telemetry, timing  # noqa: E402
 
@@ -46,7 +50,8 @@ def parse(argv):
     def comma(value):
         return tuple(value.split(","))
 
-    parser.add_argument("--set", type=comma, required=True, help=f"all, {', '.join(shapes.SETS)}")
+    known = (*shapes.GROUPS, *shapes.SETS)
+    parser.add_argument("--set", type=comma, required=True, help=", ".join(known))
     parser.add_argument("--dtype", type=comma, help=f"of {', '.join(operands.DTYPES)}")
     parser.add_argument("--layout", type=comma, help=f"of {', '.join(operands.LAYOUTS)}")
     parser.add_argument("--kernel", default="", help="force catalog kernels of this name")
@@ -59,24 +64,22 @@ def parse(argv):
     parser.add_argument("--commit", help="where the checkout does not know it")
     options = parser.parse_args(argv)
     options.device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    for given, known, what in (
-        (options.set, ("all", *shapes.SETS), "--set"),
+    for given, names, what in (
+        (options.set, known, "--set"),
         (options.dtype or (), operands.DTYPES, "--dtype"),
         (options.layout or (), operands.LAYOUTS, "--layout"),
     ):
         for name in given:
-            if name not in known:
-                parser.error(f"{what} {name}: there are {', '.join(known)}.")
+            if name not in names:
+                parser.error(f"{what} {name}: there are {', '.join(names)}.")
     return options
 
 
 def chosen_cases(options):
-    names = options.set
-    if "all" in names:
-        names = tuple(name for name in shapes.SETS if name != "smoke")
+    names = [name for given in options.set for name in shapes.GROUPS.get(given, (given,))]
     return [
         case
-        for name in names
+        for name in dict.fromkeys(names)
         for case in shapes.cases(name, options.dtype, options.layout, options.kernel)
     ]
 
@@ -111,11 +114,12 @@ def _now():
 
 def measure_case(case, options, gpu, commit, reader):
     """-> (row, detail) of one case."""
+    if options.no_rival:
+        case = replace(case, rival=False, own="")
     work = Workload(case, options.device)
     checks = work.check()
     candidates = work.candidates()
-    if options.no_rival:
-        del candidates["rival"]
+    refusal = refused(candidates)
     sampler = telemetry.Sampler(reader)
     if case.graph:
         common = {"device": options.device, "min_ms": options.ms, "sampler": sampler}
@@ -125,6 +129,12 @@ def measure_case(case, options, gpu, commit, reader):
             timings = timing.host_time(candidates, work.sets, device=options.device)
     row = work.row(timings, checks, gpu=gpu, commit=commit, sampler=sampler)
     detail = {"date": _now(), "sets": work.sets, "bytes": work.bytes}
+    if refusal:
+        detail["refused"] = refusal
+    if "own" in timings:
+        detail["own"] = OWN[case.own]
+        detail["own_us"] = round(timings["own"].us, 3)
+        detail["own_ratio"] = round(timings["own"].us / timings["tcgemm"].us, 4)
     for name, found in timings.items():
         detail[f"{name}_iqr_us"] = round(found.iqr_us, 3)
         detail[f"{name}_samples"] = found.samples
@@ -133,9 +143,21 @@ def measure_case(case, options, gpu, commit, reader):
     return row, detail
 
 
+def refused(candidates):
+    """torch's sentence if it does not take this case, which is then not timed."""
+    if "rival" in candidates:
+        try:
+            candidates["rival"](0)
+        except Exception as error:  # what it says is the result
+            del candidates["rival"]
+            return str(error).split("\n")[0][:200]
+    return None
+
+
 def line(case, row, detail):
     """`us | TFLOP/s | GB/s | x torch` of one case."""
     name = f"{case.set} {case.op} {case.dtype} {case.layout} {case.size}"
+    name += f" {case.accumulation}" if case.accumulation in ("f16", "fast") else ""
     name += "" if case.epilogue == "none" else f" {case.epilogue}"
     if row["us"] is None:
         return f"{name:40} {detail['error']}"
@@ -149,6 +171,10 @@ def line(case, row, detail):
     text += f"  +-{spread:.1f} %" + ("" if row["exact"] in (True, None) else "  NOT EXACT")
     if row["clock_mhz"]:
         text += f"  {row['clock_mhz']:.0f} MHz {row['power_w']:.0f} W"
+    if "own_ratio" in detail:
+        text += f"  {detail['own_ratio']:.3f} x {detail['own']}"
+    if "refused" in detail:
+        text += f"  torch refuses: {detail['refused'][:80]}"
     return text + verdict(case, row)
 
 
@@ -195,6 +221,7 @@ class Run:
         self.results["header"] = header(self.gpu)
         self.reader = telemetry.open_reader(options.device)
         self.done = self.bad = self.met = self.promised = 0
+        self.session = store.empty()  # the cases of this call, measured now or before
 
     def _measured(self):
         """{key: (row, detail)} of this commit, here or in the results of the checkout."""
@@ -217,6 +244,7 @@ class Run:
             print(line(case, row, detail), flush=True)
         elif case.target:
             print(line(case, row, detail))
+        store.put(self.session, row, detail)
         self.done += 1
         self.bad += is_wrong(row)
         if case.target:
@@ -247,8 +275,9 @@ def main(argv=None):
             print("The GPU no longer answers (see the error above): nothing more can be measured.")
             break
     print(f"{run.done} of {len(cases)} cases done, {run.bad} failed or wrong.")
-    if run.promised:
-        print(f"targets: {run.met} of {run.promised} met.")
+    text, met, promised = promises.lines(run.session)
+    if run.promised + promised:
+        print("\n".join([f"targets: {run.met + met} of {run.promised + promised} met.", *text]))
     return 1 if run.bad else 0
 
 

@@ -1,9 +1,11 @@
 """The picture of a results file: torch's time over tcgemm's, by size, dtype and layout.
 
-left    sizes that are multiples of 8         right   all others, where torch slows down
-one line a dtype and layout; 1 is torch; the y axis of each side fits its own data
+left    f16 and bf16, sizes that are multiples of 8
+middle  all others, where torch slows down
+right   the other dtypes
 
-Sizes stand at equal distances, because 4095, 4096 and 4098 are different worlds.
+One line a dtype and layout; 1 is torch; the y axis of each panel fits its own data. Sizes stand at
+equal distances, because 4095, 4096 and 4098 are different worlds.
 """
 
 import matplotlib
@@ -13,10 +15,19 @@ matplotlib.use("Agg")
 from matplotlib import pyplot
 from matplotlib.ticker import FuncFormatter
 
-COLOURS = {"bf16": "#1f5fa8", "f16": "#d1602b", "f32": "#3d8c50", "f64": "#7b4fa3"}
+COLOURS = {
+    "bf16": "#1f5fa8",
+    "f16": "#d1602b",
+    "tf32": "#3d8c50",
+    "f64": "#7b4fa3",
+    "s8": "#b8860b",
+    "e4m3": "#c2334d",
+    "e4m3 fast": "#e58aa0",
+}
 STYLES = {"TN": ("-", "o"), "NN": ("--", "s"), "TT": (":", "^"), "NT": ("-.", "D")}
-SETS = ("squares", "layouts", "ragged", "targets")
-DTYPES_FIRST = ("bf16", "f16")
+SIXTEEN = ("bf16", "f16")
+SETS = ("squares", "layouts", "ragged", "targets", "int8", "fp8", "tf32", "f64")
+HIGH = 4.0  # a curve of other dtypes that lies above is named, not drawn: it would flatten the rest
 
 
 def square_rows(results):
@@ -29,27 +40,31 @@ def square_rows(results):
     return list(found.values())
 
 
+def _kind(row):
+    return row["dtype"] + (" fast" if row["accumulation"] == "fast" else "")
+
+
 def _curves(rows):
-    """{(dtype, layout): [(size, ratio), ...]} in a stable order."""
+    """{(kind, layout): [(size, ratio), ...]} in a stable order."""
     curves = {}
-    for row in sorted(rows, key=lambda r: (r["dtype"] not in DTYPES_FIRST, r["dtype"], r["m"])):
-        curves.setdefault((row["dtype"], row["layout"]), []).append((row["m"], row["ratio"]))
+    for row in sorted(rows, key=lambda r: (_kind(r), r["m"])):
+        curves.setdefault((_kind(row), row["layout"]), []).append((row["m"], row["ratio"]))
     return curves
 
 
 def _panel(axes, rows, title):
     sizes = sorted({row["m"] for row in rows})
-    for (dtype, layout), points in _curves(rows).items():
+    for (kind, layout), points in _curves(rows).items():
         line, marker = STYLES.get(layout, ("-", "o"))
         axes.plot(
             [sizes.index(size) for size, _ in points],
             [ratio for _, ratio in points],
-            color=COLOURS.get(dtype, "#555555"),
+            color=COLOURS.get(kind, "#555555"),
             linestyle=line,
             linewidth=1.6,
             marker=marker,
             markersize=5,
-            label=f"{dtype} {layout}",
+            label=f"{kind} {layout}",
         )
     axes.axhline(1.0, color="#222222", linewidth=1.0)
     axes.set_xticks(range(len(sizes)), [str(size) for size in sizes], rotation=45, fontsize=8)
@@ -62,16 +77,29 @@ def _panel(axes, rows, title):
     axes.spines[["top", "right"]].set_visible(False)
 
 
+def _panels(rows):
+    """[(rows, title)] of the panels that have something to show."""
+    sixteen = [row for row in rows if row["dtype"] in SIXTEEN]
+    others = [row for row in rows if row["dtype"] not in SIXTEEN]
+    high = {
+        f"{kind} {layout}": min(ratio for _, ratio in points)
+        for (kind, layout), points in _curves(others).items()
+        if min(ratio for _, ratio in points) > HIGH
+    }
+    said = [f"{name} {ratio:.1f}x and more" for name, ratio in high.items()]
+    parts = {
+        "f16, bf16: multiples of 8": [row for row in sixteen if row["m"] % 8 == 0],
+        "f16, bf16: not multiples of 8": [row for row in sixteen if row["m"] % 8],
+        "other dtypes" + (f" (above: {', '.join(said)})" if said else ""): [
+            row for row in others if f"{_kind(row)} {row['layout']}" not in high
+        ],
+    }
+    return [(part, title) for title, part in parts.items() if part]
+
+
 def draw(results, path):
     """Writes the PNG and returns its path; None where there is nothing to draw."""
-    rows = square_rows(results)
-    even = [row for row in rows if row["m"] % 8 == 0]
-    odd = [row for row in rows if row["m"] % 8]
-    panels = [
-        (part, title)
-        for part, title in ((even, "multiples of 8"), (odd, "not multiples of 8"))
-        if part
-    ]
+    panels = _panels(square_rows(results))
     if not panels:
         return None
     size = {"figsize": (5.6 * len(panels), 4.4), "dpi": 140, "layout": "constrained"}

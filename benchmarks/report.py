@@ -3,7 +3,9 @@
     python benchmarks/report.py                      results/*.json -> README tables, results/*.png
     python benchmarks/report.py --merge shard.json   first takes another run's rows into results/
 
-    results/<gpu>.json --tables--> README.md, between two HTML comments
+    results/<gpu>.json --tables--> README.md, between two HTML comments: promises, and the sets
+                       |           that show most
+                       |---------> results/<gpu>.md: every set
                        --plot----> results/<gpu>.png: ratio to torch by size, dtype and layout
 
 Losses are shown like gains; a case without a result is a dash. Whatever part of the sets was
@@ -14,23 +16,32 @@ import argparse
 import sys
 from pathlib import Path
 
+import promises
+import shapes
 import store
 
 BEGIN = "<!-- benchmarks: begin, written by benchmarks/report.py -->"
 END = "<!-- benchmarks: end -->"
 README = store.RESULTS.parents[1] / "README.md"
+# Sets that share a table -> its title. Cells: rate or time, torch's time over ours, our other's.
 TITLES = {
-    "targets": "What was aimed at: 0.93 for even squares, 3 for ragged ones",
-    "squares": "Squares",
-    "layouts": "The other layouts",
-    "ragged": "Sizes that are not multiples of 8, and some that are",
-    "llm": "Products of language models (M x N x K)",
-    "small-m": "Few rows",
-    "long-k": "Small results with a long K",
-    "batch": "Batched",
-    "epilogue": "Linear with a fused epilogue, against torch calls one after another",
-    "host": "Host time of one call",
+    ("targets",): "What was aimed at for 16 bits: 0.93 for even squares, 3 for ragged ones",
+    ("int8", "fp8"): "8 bits, e4m3 promoted or fast (s8 NN, third: our own TN's time over it)",
+    ("scales",): "e4m3 with scales (of rows, third: our own time with a scale a tensor over it)",
+    ("tf32", "f64"): "tf32 and f64",
+    ("turned",): "Layouts that tensor cores do not read (third: our own TN's time over it)",
+    ("squares",): "Squares",
+    ("layouts",): "The other layouts",
+    ("ragged",): "Sizes that are not multiples of 8, and some that are",
+    ("cliff",): "Sizes beside 4096",
+    ("llm",): "Products of language models (M x N x K)",
+    ("small-m",): "Few rows",
+    ("long-k",): "Small results with a long K",
+    ("batch",): "Batched",
+    ("epilogue",): "Linear with a fused epilogue, against torch calls one after another",
+    ("host",): "Host time of one call",
 }
+README_SETS = ("int8", "scales", "tf32", "turned", "squares", "ragged", "small-m", "long-k")
 FAST = 1000.0  # us; below it a time says more than a rate
 LAYOUTS = ("TN", "NN", "TT", "NT")
 
@@ -41,34 +52,47 @@ def size_of(row):
     return size if row["batch"] == 1 else f"{row['batch']} of {size}"
 
 
+def _parts(row, *, scales):
+    """The parts of a row's epilogue that are scales, or that are not."""
+    parts = [] if row["epilogue"] == "none" else row["epilogue"].split("+")
+    return [part.replace("-", " ") for part in parts if (part in shapes.SCALES) == scales]
+
+
 def line_of(row):
     """The name of a table's line: the size, and what else tells lines of one set apart."""
-    extra = "" if row["epilogue"] == "none" else f", {row['epilogue']}"
     operator = "" if row["op"] in ("mm", "bmm") else f"{row['op']} "
-    return f"{operator}{size_of(row)}{extra}"
+    extra = "+".join(_parts(row, scales=False))
+    return f"{operator}{size_of(row)}" + (f", {extra}" if extra else "")
 
 
 def column_of(row):
-    accumulation = "" if row["accumulation"] in ("f32", "f64") else f", {row['accumulation']} acc"
-    return f"{row['dtype']} {row['layout']}{accumulation}"
+    plain = ("f32", "f64", "s32", "promoted")
+    accumulation = [] if row["accumulation"] in plain else [f"{row['accumulation']} acc"]
+    scales = [part for part in _parts(row, scales=True) if part != "tensor scales"]
+    return ", ".join([f"{row['dtype']} {row['layout']}", *accumulation, *scales])
 
 
-def cell(row):
+def cell(row, detail):
     """'712 TFLOP/s, **0.98**', or microseconds where the product is too small for a rate."""
     if row is None or row["us"] is None:
         return "-"
     is_rate = row["tflops"] is not None and row["tflops"] >= 100 and row["m"] > 512
-    text = f"{row['tflops']:.0f} TFLOP/s" if is_rate else f"{row['us']:.3g} us"
+    unit = "TOP/s" if row["accumulation"] == "s32" else "TFLOP/s"
+    text = f"{row['tflops']:.0f} {unit}" if is_rate else f"{row['us']:.3g} us"
     if row["us"] >= FAST and not is_rate:
         text = f"{row['us'] / 1000:.3g} ms"
-    return text if row["ratio"] is None else f"{text}, **{row['ratio']:.2f}**"
+    if row["ratio"] is not None:
+        text += f", **{row['ratio']:.2f}**"
+    elif "refused" in detail:
+        text += ", refused"
+    return text + (f", {detail['own_ratio']:.2f}" if "own_ratio" in detail else "")
 
 
 def _column_order(row):
-    return row["dtype"] != "bf16", row["dtype"], LAYOUTS.index(row["layout"])
+    return row["dtype"] != "bf16", row["dtype"], LAYOUTS.index(row["layout"]), column_of(row)
 
 
-def pivot(rows):
+def pivot(rows, details):
     """A Markdown table: one line a size, one column a dtype and layout."""
     rows = sorted(rows, key=lambda r: (r["batch"] * r["m"] * r["n"] * r["k"], line_of(r)))
     lines = list(dict.fromkeys(line_of(row) for row in rows))
@@ -77,8 +101,35 @@ def pivot(rows):
     found = {(line_of(row), column_of(row)): row for row in rows}
     text = ["| | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
     for name in lines:
-        cells = [cell(found.get((name, column))) for column in columns]
+        chosen = [found.get((name, column)) for column in columns]
+        cells = [cell(row, details.get(store.key(row), {}) if row else {}) for row in chosen]
         text.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(text)
+
+
+def promise_table(results):
+    """What was promised of whole sets: geometric means, the worst shape, the largest error."""
+    text = ["| x | aimed at | reached | lowest | error | |", "|---|---|---|---|---|---|"]
+    for verdict in promises.verdicts(results):
+        reached = ["-", "-"]
+        if verdict.ratios:
+            reached = [f"**{verdict.mean:.2f}**", f"{verdict.lowest:.2f}"]
+        error = f"{max(verdict.errors):.2f}" if verdict.errors else "-"
+        word = {"PASS": "met", "MISS": "missed"}.get(verdict.word, verdict.word)
+        cells = (verdict.name, f"{verdict.least:.2f}", *reached, error, word)
+        text.append(f"| {' | '.join(cells)} |")
+    return "\n".join(text) if len(text) > 2 else None
+
+
+def cliff_table(results):
+    """How far apart the times are of sizes around 4096, by what is varied."""
+    found = promises.cliffs(results)
+    if not found:
+        return None
+    text = ["| | " + " | ".join(promises.CLIFFS) + " |", "|---" * (len(promises.CLIFFS) + 1) + "|"]
+    for dtype, spreads in found.items():
+        cells = [f"{spreads[axis]:.2f}" if axis in spreads else "-" for axis in promises.CLIFFS]
+        text.append(f"| {dtype} | " + " | ".join(cells) + " |")
     return "\n".join(text)
 
 
@@ -118,20 +169,41 @@ def summary(results):
     return text
 
 
-def tables(results, image):
-    """The Markdown of one results file."""
+def _set_tables(results, sets):
+    """Titles and tables of the sets whose first name is among `sets`, of all if that is None."""
+    rows, parts = results["rows"], []
+    for names, title in TITLES.items():
+        chosen = [row for row in rows if row["set"] in names]
+        if chosen and (sets is None or names[0] in sets):
+            parts += [f"**{title}**", pivot(chosen, results["details"])]
+    return parts
+
+
+def tables(results, image, *, whole, link=None):
+    """The Markdown of one results file: for the README, or of the `whole`, all that there is."""
     gpu = results["header"].get("gpu", "?")
     parts = [f"### {gpu}", summary(results)]
     if image:
         parts.append(f"![Time of torch over time of tcgemm by size, {gpu}]({image})")
-    for name, title in TITLES.items():
-        rows = [row for row in results["rows"] if row["set"] == name]
-        if rows:
-            parts += [f"**{title}**", pivot(rows)]
-    forced = [row for row in results["rows"] if ":" in row["set"]]
-    for name in sorted({row["set"].split(":")[1] for row in forced}):
-        rows = [row for row in forced if row["set"].split(":")[1] == name]
-        parts += [f"**The {name} kernels alone**", pivot(rows)]
+    table = promise_table(results)
+    if table:
+        title = (
+            "**What was aimed at: geometric means over cubes; the largest error over its bound**"
+        )
+        parts += [title, table]
+    table = cliff_table(results)
+    if table:
+        sizes = ", ".join(map(str, shapes.CLIFF))
+        title = f"**No cliff: slowest over fastest of 4096 and {sizes} in M, N, K or all three**"
+        parts += [title, table]
+    parts += _set_tables(results, None if whole else README_SETS)
+    if whole:
+        forced = [row for row in results["rows"] if ":" in row["set"]]
+        for name in sorted({row["set"].split(":")[1] for row in forced}):
+            rows = [row for row in forced if row["set"].split(":")[1] == name]
+            parts += [f"**The {name} kernels alone**", pivot(rows, results["details"])]
+    elif link:
+        parts.append(f"All tables: [{link}]({link}).")
     return "\n\n".join(parts)
 
 
@@ -164,13 +236,16 @@ def main(argv=None):
     parts = []
     for path in sorted(options.results.glob("*.json")):
         results = store.load(path)
-        image = None
+        drawn = None
         if not options.no_plot:
             import plot  # matplotlib is needed for nothing else
 
             drawn = plot.draw(results, path.with_suffix(".png"))
-            image = f"benchmarks/results/{drawn.name}" if drawn else None
-        parts.append(tables(results, image))
+        page = path.with_suffix(".md")
+        page.write_text(tables(results, drawn and drawn.name, whole=True) + "\n")
+        image = f"benchmarks/results/{drawn.name}" if drawn else None
+        link = f"benchmarks/results/{page.name}"
+        parts.append(tables(results, image, whole=False, link=link))
     write_readme(options.readme, "\n\n".join(parts) or "Nothing was measured yet.")
     print(f"{len(parts)} result files -> {options.readme}")
     return 0

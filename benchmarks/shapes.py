@@ -6,8 +6,14 @@ itself with: squares that are powers of two and some that are not, sizes no kern
 products of language models, and the two ways of having little to do (few rows, few columns with a
 long K).
 
-    op      mm  bmm  linear        m x n x k: a is (M, K), b is (K, N)
-    layout  TN  NN  TT  NT         the letters of the BLAS call that torch makes, b first
+    op            mm  bmm  linear          m x n x k: a is (M, K), b is (K, N)
+    layout        TN  NN  TT  NT           the letters of the BLAS call that torch makes, b first
+    dtype         bf16 f16 f64 tf32 e4m3 e5m2 s8 u8      tf32: float32 operands, precision "high"
+    accumulation  f32  f16  f64  s32; of float8 fast and promoted
+    epilogue      parts joined by "+": scales of the operands, bias, an activation, residual
+
+A case is timed against torch, and, where `own` says so, in the same turns against another product
+of our own: how much does this layout, or do these scales, cost?
 """
 
 from dataclasses import dataclass, replace
@@ -15,6 +21,9 @@ from dataclasses import dataclass, replace
 FLOATS = ("bf16", "f16")
 FORWARD = ("TN", "NN")
 LAYOUTS = ("TN", "NN", "TT", "NT")
+ACCUMULATION = {"f64": "f64", "s8": "s32", "u8": "s32", "e4m3": "promoted", "e5m2": "promoted"}
+# Of b; a has the same, beside blocks of 128x128 it has 1x128.
+SCALES = ("tensor-scales", "row-scales", "128x128-scales", "1x128-scales")
 
 
 @dataclass(frozen=True)
@@ -28,12 +37,26 @@ class Case:
     n: int
     k: int
     batch: int = 1
-    accumulation: str = "f32"
-    epilogue: str = "none"  # parts joined by "+": bias, an activation, residual
+    accumulation: str = ""  # "": the default of the dtype
+    epilogue: str = "none"
     graph: bool = True  # False: host microseconds of a call, without a graph
     set: str = ""
     kernel: str = ""
     target: float = 0.0  # the ratio to the rival that was promised; 0: none
+    rival: bool = True  # is torch timed as well?
+    own: str = ""  # the other product of ours: "TN" (layout) or "tensor-scales"
+
+    def __post_init__(self):
+        if not self.accumulation:
+            object.__setattr__(self, "accumulation", ACCUMULATION.get(self.dtype, "f32"))
+
+    @property
+    def parts(self):
+        return () if self.epilogue == "none" else tuple(self.epilogue.split("+"))
+
+    @property
+    def scales(self):
+        return next((part for part in self.parts if part in SCALES), None)
 
     @property
     def flops(self):
@@ -93,6 +116,9 @@ BATCH = (  # batch, size of the cube
 EPILOGUES = ("bias", "bias+relu", "bias+gelu", "bias+gelu_tanh", "bias+silu", "bias+residual")
 HOST = ((64, 64, 64), (512, 512, 512), (511, 511, 511))
 SMOKE = ((64, 64, 64), (65, 33, 17), (1, 40, 96))
+EVEN = (2048, 4096, 8192, 16384)
+FEW_ROWS = SMALL_M[:3]
+CLIFF = (4088, 4095, 4097, 4101, 4104)  # in M, N, K and all of them; 4096 is every other
 
 
 def _products(sizes, dtypes, layouts, **extra):
@@ -143,9 +169,85 @@ def _epilogue(dtypes, layouts):
 
 
 def _host(dtypes, layouts):
-    dtypes, layouts = dtypes or ("bf16",), layouts or ("TN",)
-    linear = _products(HOST[:1], dtypes, ("TN",), op="linear", graph=False, epilogue="bias")
-    return _products(HOST, dtypes, layouts, graph=False) + linear
+    short, layouts = dtypes or ("bf16",), layouts or ("TN",)
+    linear = _products(HOST[:1], short, ("TN",), op="linear", graph=False, epilogue="bias")
+    scaled = Case("mm", "e4m3", "TN", *HOST[1], graph=False, epilogue="tensor-scales")
+    return _products(HOST, short, layouts, graph=False) + linear + ([] if dtypes else [scaled])
+
+
+def _int8(dtypes, layouts):
+    dtypes, layouts = dtypes or ("s8",), layouts or FORWARD
+    cases = _products(_cubes(EVEN), dtypes, layouts) + _products(FEW_ROWS, dtypes, ("TN",))
+    return [replace(case, own="" if case.layout == "TN" else "TN") for case in cases]
+
+
+def _fp8(dtypes, layouts):
+    return [
+        case
+        for accumulation in ("fast", "promoted")
+        for case in _products(
+            [*_cubes(EVEN), *FEW_ROWS],
+            *(dtypes or ("e4m3",), layouts or ("TN",)),
+            accumulation=accumulation,
+            epilogue="tensor-scales",
+        )
+    ]
+
+
+def _scales(dtypes, layouts):
+    kinds = (("fast", "row-scales"), ("promoted", "row-scales"))
+    kinds += (("promoted", "128x128-scales"), ("promoted", "1x128-scales"))
+    return [
+        case
+        for accumulation, epilogue in kinds
+        for case in _products(
+            *(_cubes(EVEN), dtypes or ("e4m3",), layouts or ("TN",)),
+            accumulation=accumulation,
+            epilogue=epilogue,
+            own="tensor-scales" if epilogue == "row-scales" else "",
+        )
+    ]
+
+
+def _wide(dtype, cubes):
+    def build(dtypes, layouts):
+        dtypes, layouts = dtypes or (dtype,), layouts or FORWARD
+        return _products(_cubes(cubes), dtypes, layouts) + _products(FEW_ROWS, dtypes, ("TN",))
+
+    return build
+
+
+def _turned(dtypes, layouts):
+    """The layouts that tensor cores do not read: what turning an operand costs."""
+    dtypes = dtypes or ("s8", "e4m3", "tf32")
+    return _products(_cubes((4096,)), dtypes, layouts or LAYOUTS[1:], own="TN")
+
+
+def _cliff(dtypes, layouts):
+    """One size at a time without torch, whose cliffs are known; all three with it."""
+    dtypes, layouts = dtypes or ("bf16", "e4m3", "s8", "tf32", "f64"), layouts or ("TN",)
+    single = [
+        tuple(size if index == dim else 4096 for index in range(3))
+        for dim in range(3)
+        for size in CLIFF
+    ]
+    cubes = _products(_cubes((4096, *CLIFF)), dtypes, layouts)
+    return cubes + _products(single, dtypes, layouts, rival=False)
+
+
+def _smoke_dtypes(dtypes, layouts):
+    """Small ones of everything that the sets of the dtypes have, for a machine without a GPU."""
+    dtypes, sizes = dtypes or ("s8", "u8", "e4m3", "e5m2", "tf32", "f64"), SMOKE[:2]
+    scaled = [
+        replace(case, own="tensor-scales" if case.scales == "row-scales" else "")
+        for epilogue in SCALES
+        for accumulation in ("promoted", "fast")[: 1 if "x" in epilogue else 2]
+        for case in _products(
+            ((96, 144, 256),), ("e4m3",), ("TN",), accumulation=accumulation, epilogue=epilogue
+        )
+    ]
+    turned = _products(sizes[:1], ("s8", "tf32"), ("NN",), own="TN")
+    return _products(sizes, dtypes, layouts or ("TN", "NT")) + scaled + turned
 
 
 def _simple(sizes, default_dtypes, default_layouts):
@@ -166,7 +268,21 @@ SETS = {
     "batch": _batch,
     "epilogue": _epilogue,
     "host": _host,
+    "int8": _int8,
+    "fp8": _fp8,
+    "scales": _scales,
+    "tf32": _wide("tf32", EVEN[:3]),
+    "f64": _wide("f64", (1024, *EVEN[:3])),
+    "turned": _turned,
+    "cliff": _cliff,
     "smoke": _simple(SMOKE, ("bf16", "f32"), LAYOUTS),
+    "smoke-dtypes": _smoke_dtypes,
+}
+_names = [name for name in SETS if not name.startswith("smoke")]
+GROUPS = {
+    "dense": tuple(_names[: _names.index("int8")]),
+    "dtypes": tuple(_names[_names.index("int8") :]),
+    "all": tuple(_names),
 }
 
 

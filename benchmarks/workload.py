@@ -1,30 +1,32 @@
-"""A case made runnable: its operands, our call, the rival's call, and the two checks of the result.
+"""A case made runnable: its operands, the calls that are timed, and the two checks of the result.
 
-    Case --Workload--> ours(i), rival(i)    i: the operand set of this call
-              |------> check()              -> (max_error_ratio, exact) on fresh data, into a
-                                               poisoned output
-
-The rival is what a user of torch writes for the same thing; where tcgemm fuses an epilogue, that
-is one torch call after another.
+Case --Workload--> candidates()    ours, torch's (rivals.py) and our other product, which
+          |                        `own` names: each a call on operand set i
+          |------> check()         -> (max_error_ratio, exact) on fresh data, into a poisoned
+                                   output
 """
 
 import math
 from dataclasses import asdict
 
+import rivals
 import store
 import torch
-import torch.nn.functional as F
 
 import tcgemm
 from tcgemm.bench import accuracy, kernel_name, operands
 
 # Floating-point operations that a float64 check may spend: below a second on either device.
 BUDGET = {"cuda": 3e13, "cpu": 2e10}
+WORDS = ("fast", "promoted")  # accumulations that are asked for as a precision
+OWN = {"TN": "tcgemm TN", "tensor-scales": "tcgemm, a scale a tensor"}
 
 
 def as_row(case, gpu, found):
     """The case and what was found, in the order of store.KEYS; what was not found is None."""
-    known = {**asdict(case), **found, "gpu": gpu, "graph": case.graph and gpu != "cpu"}
+    fields = asdict(case)
+    del fields["rival"]  # here: is there one; in the row: which
+    known = {**fields, **found, "gpu": gpu, "graph": case.graph and gpu != "cpu"}
     return {name: known.get(name) for name in store.KEYS}
 
 
@@ -39,17 +41,36 @@ class Workload:
         common = {"dtype": self.dtype, "device": self.device, "batch": case.batch}
         self.operands = operands.Operands.build(*sizes, **common)
         self.operands.normal(self.generator)
-        parts = () if case.epilogue == "none" else tuple(case.epilogue.split("+"))
-        self.activation = next((p for p in parts if p in accuracy.ACTIVATIONS), None)
-        self.bias = self._extra((case.n,)) if "bias" in parts else None
-        self.residual = self._extra((case.m, case.n)) if "residual" in parts else None
-        self.acc_dtype = None
-        if case.accumulation == "f16":
-            self.acc_dtype = torch.float16
+        self.out_dtype = self.operands.out[0].dtype
+        self.activation = next((p for p in case.parts if p in accuracy.ACTIVATIONS), None)
+        self.bias = self._extra((case.n,)) if "bias" in case.parts else None
+        self.residual = self._extra((case.m, case.n)) if "residual" in case.parts else None
+        self.one = torch.ones((), device=self.device)
+        self.scale_a, self.scale_b = self._scales()
+        self.options = self._options()
 
     def _extra(self, shape):
         extra = torch.empty(shape, dtype=self.dtype, device=self.device)
         return extra.normal_(generator=self.generator)
+
+    def _scales(self):
+        """(scale_a, scale_b) as torch wants them, which is also how our kernels read them best."""
+        case = self.case
+        if case.scales is None:
+            return None, None
+        if case.scales == "tensor-scales":
+            return self.one, self.one
+        blocks_n, blocks_k = (math.ceil(size / accuracy.BLOCK) for size in (case.n, case.k))
+        if case.scales == "row-scales":
+            return self._positive(case.m, 1), self._positive(1, case.n)
+        scale_a = self._positive(blocks_k, case.m).t()  # neighbours along M are neighbours
+        if case.scales == "1x128-scales":
+            return scale_a, self._positive(blocks_k, case.n)
+        return scale_a, self._positive(blocks_n, blocks_k).t()
+
+    def _positive(self, *shape):
+        scale = torch.rand(shape, generator=self.generator, device=self.device)
+        return scale.add_(0.5)
 
     @property
     def sets(self):
@@ -58,70 +79,97 @@ class Workload:
     @property
     def bytes(self):
         """Moved at least: every operand read once, the result written once."""
-        case = self.case
-        elements = case.m * case.k + case.k * case.n + case.m * case.n
-        extra = sum(t.numel() for t in (self.bias, self.residual) if t is not None)
-        return (case.batch * elements + extra) * self.dtype.itemsize
+        pools = (self.operands.a, self.operands.b, self.operands.out)
+        tensors = [pool[0] for pool in pools]
+        extra = (self.bias, self.residual, self.scale_a, self.scale_b)
+        tensors += [tensor for tensor in extra if tensor is not None]
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
     def _options(self):
         """Only what is not the default: an option that is passed costs host time."""
+        case, precision = self.case, None
+        if case.accumulation in WORDS:
+            precision = case.accumulation
+        elif case.dtype == "tf32":
+            precision = "high"
         options = {
             "bias": self.bias,
             "activation": self.activation,
             "residual": self.residual,
-            "acc_dtype": self.acc_dtype,
+            "acc_dtype": torch.float16 if case.accumulation == "f16" else None,
+            "precision": precision,
+            "scale_a": self.scale_a,
+            "scale_b": self.scale_b,
         }
         return {name: value for name, value in options.items() if value is not None}
 
     def ours(self, index, keep=True):
         """tcgemm's call on set `index`, into operands.out[index] (`keep`) or a new tensor."""
         a, b = self.operands.a[index], self.operands.b[index]
-        options = self._options()
+        options = dict(self.options)
         out = {"out": self.operands.out[index]} if keep else {}
         if self.case.kernel:
             bias, residual = options.pop("bias", None), options.pop("residual", None)
-            forced = {**options, **out, "kernel": self.case.kernel}
-            gemm = torch.ops.tcgemm._gemm.out if keep else torch.ops.tcgemm._gemm
-            gemm(a, b, None, bias, residual, **forced)
+            scaled = torch.ops.tcgemm.scaled_mm
+            forced = {**options, **out, "kernel_name": self.case.kernel}
+            forced |= {"bias": bias, "residual": residual}
+            (scaled.out if keep else scaled)(a, b, **forced)
         elif self.case.op == "linear":
             tcgemm.linear(a, b.t(), options.pop("bias", None), **options, **out)
         else:
             getattr(tcgemm, self.case.op)(a, b, **options, **out)
 
+    def own(self):
+        """The call of the other product of ours, on the same data."""
+        case, pools = self.case, self.operands
+        options = dict(self.options)
+        a, b = pools.a, pools.b
+        if case.own == "TN":
+            a = a if case.layout[1] == "N" else self._relaid(a, transposed=False)
+            b = b if case.layout[0] == "T" else self._relaid(b, transposed=True)
+        else:
+            options |= {"scale_a": self.one, "scale_b": self.one}
+        return lambda index: tcgemm.mm(a[index], b[index], **options, out=pools.out[index])
+
+    def _relaid(self, pool, *, transposed):
+        """The same matrices in the other layout."""
+        relaid = operands.Pool(
+            *(self.sets, pool[0].shape, self.dtype, self.device), transposed=transposed
+        )
+        for index in range(self.sets):
+            relaid[index].copy_(pool[index])
+        return relaid
+
     def explain(self):
         a, b = self.operands.a[0], self.operands.b[0]
         forced = {"kernel": self.case.kernel} if self.case.kernel else {}
-        return tcgemm.explain(a, b, **self._options(), **forced)
+        return tcgemm.explain(a, b, **self.options, **forced)
 
     @property
     def kernel(self):
         return kernel_name(self.explain()) if self.device.type == "cuda" else "cpu"
 
-    @property
-    def rival_name(self):
-        if self.case.op != "linear":
-            return f"torch.{self.case.op}"
-        parts = ["torch linear", self.activation, "add" if self.residual is not None else None]
-        return " + ".join(part for part in parts if part)
-
     def rival(self, index, keep=True):
         """The same in torch, on the same set."""
-        a, b = self.operands.a[index], self.operands.b[index]
-        out = {"out": self.operands.out[index]} if keep else {}
-        if self.case.op != "linear":
-            getattr(torch, self.case.op)(a, b, **out)
-            return
-        result = accuracy.ACTIVATIONS[self.activation](F.linear(a, b.t(), self.bias))
-        if self.residual is not None:
-            result = result + self.residual
+        pools = self.operands
+        rivals.run(self, pools.a[index], pools.b[index], pools.out[index] if keep else None)
 
     def candidates(self):
         """What to time. Host time is that of the plain call, which makes its own result."""
         keep = self.case.graph
-        return {
-            "tcgemm": lambda index: self.ours(index, keep),
-            "rival": lambda index: self.rival(index, keep),
-        }
+        found = {"tcgemm": lambda index: self.ours(index, keep)}
+        if self.case.rival:
+            found["rival"] = lambda index: self.rival(index, keep)
+        if self.case.own:
+            found["own"] = self.own()
+        return found
+
+    def wide(self):
+        """(a, b) of set 0 as they are multiplied: rounded to tf32, or times their scales."""
+        a, b = self.operands.a[0], self.operands.b[0]
+        if self.case.dtype == "tf32":
+            a, b = accuracy.tf32(a), accuracy.tf32(b)
+        return accuracy.wide(a, self.scale_a), accuracy.wide(b, self.scale_b)
 
     def check(self):
         """(max_error_ratio, exact) of our call on fresh data; exact is None where nothing is."""
@@ -129,8 +177,9 @@ class Workload:
         data = self.operands.normal(self.generator).poison()
         self.ours(0)
         ratio = accuracy.error_ratio(
-            *(data.out[0], data.a[0], data.b[0]),
+            *(data.out[0], *self.wide()),
             accumulation=self.case.accumulation,
+            dtype=self.case.dtype,
             budget=budget,
             bias=self.bias,
             activation=self.activation,
@@ -141,13 +190,19 @@ class Workload:
         return ratio, exact
 
     def _exact(self, budget):
+        """Whole numbers, and scales that are powers of two: every sum is exact."""
         largest = accuracy.exact_integers(self.case.accumulation)
         data = self.operands.integers(largest, self.generator).poison()
         kept = {}
-        for name in ("bias", "residual"):
-            if getattr(self, name) is not None:
-                kept[name] = getattr(self, name).clone()
-                getattr(self, name).random_(-largest, largest + 1, generator=self.generator)
+        for name in ("bias", "residual", "scale_a", "scale_b"):
+            tensor = getattr(self, name)
+            if tensor is None or tensor is self.one:
+                continue
+            kept[name] = tensor.clone()
+            if name.startswith("scale"):
+                tensor.random_(-1, 2, generator=self.generator).exp2_()
+            else:
+                tensor.random_(-largest, largest + 1, generator=self.generator)
 
         def finish(product, rows):
             if self.bias is not None:
@@ -156,7 +211,7 @@ class Workload:
             return product if self.residual is None else product + self.residual[rows].double()
 
         self.ours(0)
-        exact = accuracy.is_exact(data.out[0], data.a[0], data.b[0], budget=budget, finish=finish)
+        exact = accuracy.is_exact(data.out[0], *self.wide(), budget=budget, finish=finish)
         for name, values in kept.items():
             getattr(self, name).copy_(values)
         return exact
@@ -169,7 +224,7 @@ class Workload:
             "kernel": self.kernel,
             "us": round(ours.us, 3),
             "tflops": round(case.flops / ours.us / 1e6, 3) if case.graph else None,
-            "rival": self.rival_name if rival else None,
+            "rival": rivals.name(case) if case.rival else None,
             "rival_us": round(rival.us, 3) if rival else None,
             "ratio": round(rival.us / ours.us, 4) if rival else None,
             "max_error_ratio": round(error, 4) if math.isfinite(error) else None,
