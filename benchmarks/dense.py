@@ -34,7 +34,7 @@ import store  # noqa: E402
 import torch  # noqa: E402
 from workload import OWN, Workload, as_row  # noqa: E402
 
-from tcgemm.bench import operands, telemetry, timing  # noqa: E402
+from tcgemm.bench import operands, rival, telemetry, timing  # noqa: E402
 
 METHOD = (
     "normal data, operand sets past twice the L2, CUDA graphs, rivals in alternating turns of one "
@@ -119,7 +119,9 @@ def measure_case(case, options, gpu, commit, reader):
     work = Workload(case, options.device)
     checks = work.check()
     candidates = work.candidates()
-    refusal = refused(candidates)
+    refusal = rival.refusal(candidates["rival"]) if case.rival else None
+    if refusal:
+        del candidates["rival"]
     sampler = telemetry.Sampler(reader)
     if case.graph:
         common = {"device": options.device, "min_ms": options.ms, "sampler": sampler}
@@ -141,17 +143,6 @@ def measure_case(case, options, gpu, commit, reader):
     if row["max_error_ratio"] is None:
         detail["error"] = "an element of the result is NaN, infinite or was never written."
     return row, detail
-
-
-def refused(candidates):
-    """torch's sentence if it does not take this case, which is then not timed."""
-    if "rival" in candidates:
-        try:
-            candidates["rival"](0)
-        except Exception as error:  # what it says is the result
-            del candidates["rival"]
-            return str(error).split("\n")[0][:200]
-    return None
 
 
 def line(case, row, detail):

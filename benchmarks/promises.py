@@ -8,11 +8,10 @@ promises of single cases are `target` in shapes.py.
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import shapes
 import store
-from workload import as_row
 
 LOWEST = 0.95  # no shape of a promise below it, unless less was promised of them all
 STEEPEST = 1.15  # of a cliff
@@ -36,7 +35,7 @@ class Promise:
     def expected(self):
         """How many shapes it is about."""
         cases = shapes.cases(self.fields["set"])
-        return sum(self.is_about(as_row(case, "", {})) for case in cases)
+        return sum(self.is_about(asdict(case)) for case in cases)
 
     def ratio(self, row, results):
         detail = results["details"].get(store.key(row), {})

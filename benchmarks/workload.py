@@ -1,20 +1,23 @@
 """A case made runnable: its operands, the calls that are timed, and the two checks of the result.
 
-Case --Workload--> candidates()    ours, torch's (rivals.py) and our other product, which
-          |                        `own` names: each a call on operand set i
-          |------> check()         -> (max_error_ratio, exact) on fresh data, into a poisoned
-                                   output
+    Case --Workload--> candidates()    ours, torch's and our other product, which `own` names:
+              |                        each a call on operand set i
+              |------> check()         -> (max_error_ratio, exact) on fresh data, into a poisoned
+                                       output
+
+The rival is what a user of torch writes for the same thing; where tcgemm fuses an epilogue, that
+is one torch call after another.
 """
 
 import math
 from dataclasses import asdict
 
-import rivals
 import store
 import torch
+import torch.nn.functional as F
 
 import tcgemm
-from tcgemm.bench import accuracy, kernel_name, operands
+from tcgemm.bench import accuracy, kernel_name, operands, rival
 
 # Floating-point operations that a float64 check may spend: below a second on either device.
 BUDGET = {"cuda": 3e13, "cpu": 2e10}
@@ -28,6 +31,15 @@ def as_row(case, gpu, found):
     del fields["rival"]  # here: is there one; in the row: which
     known = {**fields, **found, "gpu": gpu, "graph": case.graph and gpu != "cpu"}
     return {name: known.get(name) for name in store.KEYS}
+
+
+def rival_name(case):
+    """What torch calls for this case: 'torch.mm', 'torch linear + gelu'."""
+    if case.op != "linear":
+        return rival.name(case.dtype, case.op, fast=case.accumulation == "fast")
+    activation = next((part for part in case.parts if part in accuracy.ACTIVATIONS), None)
+    parts = ["torch linear", activation, "add" if "residual" in case.parts else None]
+    return " + ".join(part for part in parts if part)
 
 
 class Workload:
@@ -151,8 +163,16 @@ class Workload:
 
     def rival(self, index, keep=True):
         """The same in torch, on the same set."""
-        pools = self.operands
-        rivals.run(self, pools.a[index], pools.b[index], pools.out[index] if keep else None)
+        case, pools = self.case, self.operands
+        a, b, out = pools.a[index], pools.b[index], pools.out[index] if keep else None
+        if case.op != "linear":
+            scales = (self.scale_a, self.scale_b) if case.scales else (self.one, self.one)
+            fast, tf32 = case.accumulation == "fast", case.dtype == "tf32"
+            rival.product(a, b, out, op=case.op, tf32=tf32, scales=scales, fast=fast)
+            return
+        result = accuracy.ACTIVATIONS[self.activation](F.linear(a, b.t(), self.bias))
+        if self.residual is not None:
+            result = result + self.residual
 
     def candidates(self):
         """What to time. Host time is that of the plain call, which makes its own result."""
@@ -218,15 +238,15 @@ class Workload:
 
     def row(self, timings, checks, *, gpu, commit, sampler):
         """The result's row of this case, in the order of store.KEYS."""
-        case, ours, rival = self.case, timings["tcgemm"], timings.get("rival")
+        case, ours, theirs = self.case, timings["tcgemm"], timings.get("rival")
         error, exact = checks
         found = {
             "kernel": self.kernel,
             "us": round(ours.us, 3),
             "tflops": round(case.flops / ours.us / 1e6, 3) if case.graph else None,
-            "rival": rivals.name(case) if case.rival else None,
-            "rival_us": round(rival.us, 3) if rival else None,
-            "ratio": round(rival.us / ours.us, 4) if rival else None,
+            "rival": rival_name(case) if case.rival else None,
+            "rival_us": round(theirs.us, 3) if theirs else None,
+            "ratio": round(theirs.us / ours.us, 4) if theirs else None,
             "max_error_ratio": round(error, 4) if math.isfinite(error) else None,
             "exact": exact,
             "commit": commit,

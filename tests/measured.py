@@ -5,9 +5,8 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
-dense, promises, report, rivals, shapes, store, workload = map(
-    importlib.import_module,
-    ("dense", "promises", "report", "rivals", "shapes", "store", "workload"),
+dense, promises, report, shapes, store, workload = map(
+    importlib.import_module, ("dense", "promises", "report", "shapes", "store", "workload")
 )
 
 
@@ -17,7 +16,7 @@ def row(case, us, **found):
         "kernel": "sm90a_bf16_f32_128x256x64_w2_s4_tn",
         "us": us,
         "tflops": round(case.flops / us / 1e6, 1) if case.graph else None,
-        "rival": rivals.name(case) if case.rival else None,
+        "rival": workload.rival_name(case) if case.rival else None,
         "rival_us": None,
         "ratio": None,
         "max_error_ratio": 0.9,

@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from measured import dense, promises, report, rivals, row, shapes, store, synthetic, workload
+from measured import dense, promises, report, row, shapes, store, synthetic, workload
 
 import tcgemm
 from tcgemm.bench import accuracy, operands
@@ -133,7 +133,7 @@ def test_cases_of_the_dtypes():
 )
 def test_rivals_have_names(options, name):
     case = shapes.Case(**{"op": "mm", "layout": "TN", "m": 8, "n": 8, "k": 8, **options})
-    assert rivals.name(case) == name
+    assert workload.rival_name(case) == name
 
 
 def test_tf32_is_allowed_for_one_call_alone(monkeypatch):

@@ -9,7 +9,7 @@ import time
 
 import pytest
 import torch
-from measured import dense, report, rivals, shapes, store, synthetic, workload
+from measured import dense, report, shapes, store, synthetic, workload
 
 from tcgemm.bench import accuracy, kernel_name, operands, telemetry, timing
 
@@ -388,7 +388,7 @@ def test_epilogue_and_host_cases_run(epilogue):
     ratio, exact = plain.check()
     assert ratio <= 1 and exact is True
     plain.candidates()["tcgemm"](0)
-    assert rivals.name(plain.case) == "torch.bmm"
+    assert workload.rival_name(plain.case) == "torch.bmm"
 
 
 def test_targets_say_pass_or_miss():

@@ -2,6 +2,7 @@
 
 operands.py   random operands in each layout, enough sets of them to run past the cache
 timing.py     kernel time (CUDA graphs, rivals interleaved) and host time
+rival.py      torch's product of each dtype
 telemetry.py  clock and power while a measurement runs
 accuracy.py   the error of a result against float64, in units of its bound
 """
