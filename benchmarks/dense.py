@@ -40,7 +40,7 @@ METHOD = (
     "normal data, operand sets past twice the L2, CUDA graphs, rivals in alternating turns of one "
     "process, medians; graph false: host time of a call (CPU: wall clock)"
 )
-HEAD = f"{'case':40} {'kernel':36} {'us':>9} {'TFLOP/s':>8} {'GB/s':>6} {'x torch':>8} {'error':>6}"
+HEAD = f"{'case':40} {'kernel':45} {'us':>9} {'TFLOP/s':>8} {'GB/s':>6} {'x torch':>8} {'error':>6}"
 
 
 def parse(argv):
@@ -158,7 +158,7 @@ def line(case, row, detail):
     ratio = f"{row['ratio']:8.3f}" if row["ratio"] else f"{'':8}"
     error = "NaN" if row["max_error_ratio"] is None else f"{row['max_error_ratio']:.2f}"
     spread = 100 * detail["tcgemm_iqr_us"] / row["us"]
-    text = f"{name:40} {row['kernel']:36} {row['us']:9.2f} {rate} {ratio} {error:>6}"
+    text = f"{name:40} {row['kernel']:45} {row['us']:9.2f} {rate} {ratio} {error:>6}"
     text += f"  +-{spread:.1f} %" + ("" if row["exact"] in (True, None) else "  NOT EXACT")
     if row["clock_mhz"]:
         text += f"  {row['clock_mhz']:.0f} MHz {row['power_w']:.0f} W"

@@ -2,9 +2,10 @@
 
     1  handwritten digits (inside scikit-learn) -> two networks of the same seed, one of
        tcgemm.nn.Linear, one of torch.nn.Linear, trained side by side -> two accuracies
+       -> the first with its weights in int8 and in fp8 (tcgemm.nn.QuantLinear) -> two more
     2  matrix products by dtype, layout and shape -> kernel, error, time, and torch's time on a GPU
 
-The exit status is 0 only if both accuracies are above 95 % and within a point of each other and
+The exit status is 0 only if all accuracies are above 95 % and within a point of each other and
 every product of the table is within its error bound: the demo is also a check of the installation.
 """
 
@@ -20,13 +21,14 @@ from torch import nn
 
 import tcgemm
 from tcgemm import info
-from tcgemm.bench import accuracy, kernel_name, operands, timing
+from tcgemm.bench import accuracy, kernel_name, operands, rival, timing
 
 HIDDEN = 256
 BATCH = 128
 LEARNING_RATE = 3e-3
 LOWEST_ACCURACY = 95.0  # percent
 LARGEST_DIFFERENCE = 1.0  # percentage points
+QUANTISED = {"int8": torch.int8, "fp8": torch.float8_e4m3fn}
 
 # (layouts, m, n, k): on a GPU sizes that fill it, on the CPU what two cores do in milliseconds.
 SHAPES = {
@@ -45,7 +47,21 @@ SHAPES = {
         (("TN",), 16, 1024, 1024),
     ),
 }
-DTYPES = {"cuda": ("f16", "bf16"), "cpu": ("f16", "bf16", "f32", "f64")}
+# The shapes of the dtypes that have no table of their own.
+FEW = {
+    "cuda": (
+        (operands.LAYOUTS, 4096, 4096, 4096),
+        (("TN",), 4095, 4095, 4095),
+        (("TN",), 16, 4096, 4096),
+    ),
+    "cpu": ((operands.LAYOUTS, 512, 512, 512), (("TN",), 500, 33, 777)),
+}
+DTYPES = {
+    "cuda": {"f16": SHAPES, "bf16": SHAPES, "tf32": FEW, "e4m3": FEW, "s8": FEW, "f64": FEW},
+    "cpu": {"f16": SHAPES, "bf16": SHAPES, "f32": SHAPES}
+    | {"tf32": FEW, "e4m3": FEW, "s8": FEW, "f64": FEW},
+}
+ACCUMULATION = {"f64": "f64", "s8": "s32", "e4m3": "promoted"}  # f32 for all others
 CHECK_BUDGET = {"cuda": 3e12, "cpu": 2e9}  # floating-point operations of one float64 reference
 TIMED_MS = {"cuda": 100.0, "cpu": 30.0}  # a candidate; benchmarks/dense.py takes 400
 
@@ -152,24 +168,37 @@ def evaluate(network, pixels, labels, device):
     return 100.0 * right.double().mean().item()
 
 
-def judge(ours, theirs):
-    """The sentence that says what is wrong with two accuracies, or None."""
-    for name, value in (("tcgemm.nn.Linear", ours), ("torch.nn.Linear", theirs)):
+def quantised(network, pixels, labels, device):
+    """The accuracies in % of the network with its weights in 8 bits; it is as before afterwards."""
+    found = {}
+    for name, dtype in QUANTISED.items():
+        report = tcgemm.swap_linear(network, to=tcgemm.nn.QuantLinear, dtype=dtype)
+        found[f"tcgemm.nn.QuantLinear, {name}"] = evaluate(network, pixels, labels, device)
+        report.undo()
+    return found
+
+
+def judge(accuracies):
+    """The sentence that says what is wrong with {name: accuracy in %}, or None."""
+    for name, value in accuracies.items():
         if not value > LOWEST_ACCURACY:
             return (
                 f"The network of {name} recognises {value:.2f} % of the test digits; "
                 f"more than {LOWEST_ACCURACY:g} % was expected."
             )
-    if abs(ours - theirs) > LARGEST_DIFFERENCE:
+    low, high = (choose(accuracies, key=accuracies.get) for choose in (min, max))
+    difference = accuracies[high] - accuracies[low]
+    if difference > LARGEST_DIFFERENCE:
         return (
-            f"The two networks differ by {abs(ours - theirs):.2f} points ({ours:.2f} % and "
-            f"{theirs:.2f} %); at most {LARGEST_DIFFERENCE:g} was expected of the same training."
+            f"The networks of {low} and {high} differ by {difference:.2f} points "
+            f"({accuracies[low]:.2f} % and {accuracies[high]:.2f} %); at most "
+            f"{LARGEST_DIFFERENCE:g} was expected of the same training."
         )
     return None
 
 
 def digits(device, epochs, seed):
-    """Part 1: trains both networks and prints their accuracies; returns a complaint or None."""
+    """Part 1: trains both networks and prints all accuracies; returns a complaint or None."""
     data = load_data(device)
     networks = []
     for fused in (True, False):
@@ -181,29 +210,29 @@ def digits(device, epochs, seed):
         f"{epochs} epochs, {how}, seed {seed}"
     )
     start = time.perf_counter()
+    names = ("tcgemm.nn.Linear", "torch.nn.Linear")
     with one_thread():
-        ours, theirs = train(networks, data, epochs, seed, device)
-    seconds = time.perf_counter() - start
-    print(f"  tcgemm.nn.Linear  {ours:6.2f} % of the test digits recognised")
-    print(f"  torch.nn.Linear   {theirs:6.2f} %")
-    print(f"  both trained in {seconds:.1f} s\n")
-    return judge(ours, theirs)
+        found = dict(zip(names, train(networks, data, epochs, seed, device), strict=True))
+        seconds = time.perf_counter() - start
+        found |= quantised(networks[0], *data[2:], device)
+    for name, value in found.items():
+        print(f"  {name:28}{value:6.2f} % of the test digits recognised")
+    print(f"  Linear trained in {seconds:.1f} s, QuantLinear is the first with weights in 8 bits\n")
+    return judge(found)
 
 
 def products(device, seed):
     """Part 2: prints the table of products; returns a complaint or None."""
-    rival = "x torch" if device == "cuda" else ""
+    last = "x torch" if device == "cuda" else ""
     print(
         "Matrix products of normal data. Error: the largest, over its float64 bound; the limit is"
     )
     print("1, which the rounding of a 16-bit result alone comes close to. The times are from short")
     print("measurements; benchmarks/dense.py takes longer ones.")
-    print(
-        f"  {'dtype':6}{'layout':7}{'m x n x k':20}{'kernel':36}{'error':>6}{'us':>10} {rival:>8}"
-    )
+    print(f"  {'dtype':6}{'layout':7}{'m x n x k':20}{'kernel':45}{'error':>6}{'us':>10} {last:>8}")
     wrong = []
-    for dtype in DTYPES[device]:
-        for layouts, *shape in SHAPES[device]:
+    for dtype, shapes in DTYPES[device].items():
+        for layouts, *shape in shapes[device]:
             for layout in layouts:
                 text, error = product(device, dtype, layout, shape, seed)
                 print(text, flush=True)
@@ -220,21 +249,33 @@ def product(device, dtype, layout, shape, seed):
     kind = operands.DTYPES[dtype]
     data = operands.Operands.build(layout, *shape, dtype=kind, device=device)
     data.normal(generator).poison()
-    tcgemm.mm(data.a[0], data.b[0], out=data.out[0])
+    a, b = data.a[0], data.b[0]
+    options = {"precision": "high"} if dtype == "tf32" else {}
+    tcgemm.mm(a, b, out=data.out[0], **options)
+    rounded = (accuracy.tf32(a), accuracy.tf32(b)) if dtype == "tf32" else (a, b)
     error = accuracy.error_ratio(
-        *(data.out[0], data.a[0], data.b[0]),
-        accumulation="f64" if dtype == "f64" else "f32",
+        *(data.out[0], *rounded),
+        accumulation=ACCUMULATION.get(dtype, "f32"),
+        dtype=dtype,
         budget=CHECK_BUDGET[device],
     )
-    candidates = {"tcgemm": lambda i: tcgemm.mm(data.a[i], data.b[i], out=data.out[i])}
-    if device == "cuda":
-        candidates["torch"] = lambda i: torch.mm(data.a[i], data.b[i], out=data.out[i])
+    candidates = {"tcgemm": lambda i: tcgemm.mm(data.a[i], data.b[i], out=data.out[i], **options)}
+    one = torch.ones((), device=device)
+    ways = {"scales": (one, one), "tf32": dtype == "tf32"}
+
+    def torch_product(i):
+        rival.product(data.a[i], data.b[i], data.out[i], **ways)
+
+    refused = device == "cuda" and rival.refusal(torch_product)
+    if device == "cuda" and not refused:
+        candidates["torch"] = torch_product
     timings = timing.measure(candidates, data.sets, device=device, min_ms=TIMED_MS[device])
-    kernel = kernel_name(tcgemm.explain(data.a[0], data.b[0])) if device == "cuda" else "cpu"
+    kernel = kernel_name(tcgemm.explain(a, b, **options)) if device == "cuda" else "cpu"
     us = timings["tcgemm"].us
     ratio = f"{timings['torch'].us / us:8.2f}" if "torch" in timings else ""
+    ratio = f"{'refused':>8}" if refused else ratio
     size = " x ".join(map(str, shape))
-    return f"  {dtype:6}{layout:7}{size:20}{kernel:36}{error:6.2f}{us:10.1f} {ratio}", error
+    return f"  {dtype:6}{layout:7}{size:20}{kernel:45}{error:6.2f}{us:10.1f} {ratio}", error
 
 
 def default_device():
@@ -268,5 +309,5 @@ def main(argv=None):
     for sentence in complaints:
         print(f"\n{sentence}", file=sys.stderr)
     if not complaints:
-        print("\nBoth networks agree, and every product is within its error bound.")
+        print("\nThe networks agree, and every product is within its error bound.")
     return 1 if complaints else 0

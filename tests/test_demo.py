@@ -1,5 +1,6 @@
 """The demo: what it trains, what it accepts, what it prints."""
 
+import re
 import sys
 
 import pytest
@@ -31,29 +32,40 @@ def test_data_is_split():
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "words"),
+    ("accuracies", "words"),
     [
-        (97.0, 97.5, None),
-        (94.9, 95.2, "tcgemm.nn.Linear recognises 94.90 %"),
-        (96.0, 95.0, "torch.nn.Linear recognises 95.00 %"),
-        (98.5, 97.4, "differ by 1.10 points"),
-        (float("nan"), 97.0, "tcgemm.nn.Linear recognises nan %"),
+        ({"ours": 97.0, "theirs": 97.5, "int8": 96.7}, None),
+        ({"ours": 94.9, "theirs": 95.2}, "The network of ours recognises 94.90 %"),
+        ({"ours": 96.0, "theirs": 95.0}, "The network of theirs recognises 95.00 %"),
+        ({"ours": 98.5, "theirs": 98.4, "int8": 97.4}, "of int8 and ours differ by 1.10 points"),
+        ({"ours": float("nan"), "theirs": 97.0}, "of ours recognises nan %"),
     ],
 )
-def test_judge(ours, theirs, words):
-    sentence = demo.judge(ours, theirs)
+def test_judge(accuracies, words):
+    sentence = demo.judge(accuracies)
     assert (sentence is None) if words is None else (words in sentence)
+
+
+def test_a_quantised_network_is_put_back():
+    torch.manual_seed(0)
+    network = demo.Digits(True)
+    before = [*network.parameters()]
+    _, _, pixels, labels = demo.load_data("cpu")
+    found = demo.quantised(network, pixels, labels, "cpu")
+    assert list(found) == ["tcgemm.nn.QuantLinear, int8", "tcgemm.nn.QuantLinear, fp8"]
+    assert all(one is two for one, two in zip(before, network.parameters(), strict=True))
 
 
 def test_demo_on_the_cpu(capsys):
     assert demo.main(["--device", "cpu", "--epochs", "15"]) == 0
     out = capsys.readouterr().out
-    assert "tcgemm.nn.Linear   9" in out and "torch.nn.Linear    9" in out
-    for dtype in ("f16", "bf16", "f32", "f64"):
+    for name in ("tcgemm.nn.Linear", "torch.nn.Linear", "QuantLinear, int8", "QuantLinear, fp8"):
+        assert re.search(rf"{name} +9\d\.\d\d % of the test digits", out)
+    for dtype in demo.DTYPES["cpu"]:
         lines = [line for line in out.splitlines() if line.split()[:1] == [dtype]]
         assert {line.split()[1] for line in lines} == {"TN", "NN", "TT", "NT"}
     assert "511 x 511 x 511" in out and "500 x 33 x 777" in out
-    assert "Both networks agree" in out
+    assert "The networks agree" in out
 
 
 def test_a_network_that_has_not_learnt_fails_the_demo(capsys, monkeypatch):
@@ -64,8 +76,7 @@ def test_a_network_that_has_not_learnt_fails_the_demo(capsys, monkeypatch):
 
 def test_a_wrong_product_fails_the_demo(capsys, monkeypatch):
     monkeypatch.setattr(demo, "digits", lambda device, epochs, seed: None)
-    monkeypatch.setattr(demo, "DTYPES", {"cpu": ("f32",)})
-    monkeypatch.setattr(demo, "SHAPES", {"cpu": ((("TN",), 16, 16, 16),)})
+    monkeypatch.setattr(demo, "DTYPES", {"cpu": {"f32": {"cpu": ((("TN",), 16, 16, 16),)}}})
     monkeypatch.setattr(demo.tcgemm, "mm", lambda a, b, out: out.zero_())
     assert demo.main(["--device", "cpu"]) == 1
     sentence = capsys.readouterr().err
@@ -83,4 +94,6 @@ def test_without_tqdm_a_line_is_printed(capsys, monkeypatch):
 def test_demo_on_a_gpu(capsys):
     assert demo.main([]) == 0
     out = capsys.readouterr().out
-    assert "bf16 autocast" in out and "_bf16_f32_" in out
+    assert "bf16 autocast" in out
+    for kernel in ("_bf16_f32_", "_e4m3_f32_", "_s8_s32_", "_f64_f64_"):
+        assert kernel in out
