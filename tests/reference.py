@@ -114,13 +114,13 @@ def product(a, b, scale_a, scale_b, zero_a, zero_b, *, acc_dtype, precision, cla
     factors = []
     if scale_a is not None:
         scale = spread(scale_a, a.shape[-2], depth)
-        if scale.numel() > 1 and scale.shape[-1] > 1:
+        if scale.dim() >= 2 and scale.shape[-1] != 1:
             left = left * scale
         else:
             factors.append(scale)
     if scale_b is not None:
         scale = spread(scale_b, depth, b.shape[-1])
-        if scale.numel() > 1 and scale.shape[-2] > 1:
+        if scale.dim() >= 2 and scale.shape[-2] != 1:
             right = right * scale
         else:
             factors.append(scale)

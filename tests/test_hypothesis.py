@@ -29,7 +29,7 @@ def seed(draw):
 
 @st.composite
 def views(draw, *shape, dtype, device, largest):
-    """A tensor of this shape: named strides, or any strides and offset in a buffer of NaN."""
+    """A tensor of this shape: named strides, or any strides and offset in a buffer of poison."""
     if len(shape) > 1 and draw(st.booleans()):
         return cases.make(draw(NAMES), *shape, dtype=dtype, device=device, largest=largest)
     # Dimensions in any order in memory, each with gaps: every stride that does not overlap.
@@ -40,7 +40,7 @@ def views(draw, *shape, dtype, device, largest):
         strides[dim] = step
         step = step * max(shape[dim], 1) + draw(st.sampled_from((0, 0, 1, 3, 8)))
     offset = draw(st.sampled_from((0, 0, 1, 3, 8)))
-    whole = torch.full((offset + step + 1,), float("nan"), dtype=dtype, device=device)
+    whole = torch.full((offset + step + 1,), cases.poison(dtype), dtype=dtype, device=device)
     view = whole.as_strided(shape, strides, offset)
     return cases.fill(view, largest=largest)
 
