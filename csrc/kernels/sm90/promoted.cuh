@@ -41,7 +41,8 @@ struct Promoted {
   static_assert(kRow.promote == 1 && kRow.m64_blocks == 1 && kRow.tile_k() == 128);
   static_assert(kRow.accumulator == DType::f32 && !kRow.sparse && kRow.parts == 1 &&
                 kRow.source_of_a == SourceOfA::shared && kRow.warpgroups <= 2);
-  static constexpr int kChunk = kRow.n == 256 ? 64 : kRow.n;
+  // As wide as registers allow for.
+  static constexpr int kChunk = kRow.n == 256 || kRow.block_scaled ? 64 : kRow.n;
   static constexpr int kDepth = kRow.n == 256 ? 1 : 2;  // k-blocks an iteration
   static constexpr int kChunks = kRow.n / kChunk;
   static constexpr int kGroups = (kRow.n + kScaleBlock - 1) / kScaleBlock;
@@ -174,7 +175,9 @@ struct Promoted {
               partial[4 * j + i] * (factors[block].rows[i / 2][group] * (i % 2 ? pair.y : pair.x));
       }
     }
-    if (chunk == kChunks - 1) release<kRow>(context.shared, stages[block], context.cluster);
+    if (chunk < kChunks - 1) return;
+    release<kRow>(context.shared, stages[block], context.cluster);
+    if constexpr (kFactors == Factors::columns) release_scales(context, factors[block].stage);
   }
 
   // Read when the products of the k-block are on their way. Factors of groups stay in registers.
