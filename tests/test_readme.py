@@ -7,7 +7,8 @@ README = pathlib.Path(__file__).parents[1] / "README.md"
 
 
 def test_examples_run(capsys):
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.S)
+    text = README.read_text()
+    blocks = re.findall(r"```python\n(.*?)```", text, flags=re.S)
     assert blocks
     for block in blocks:
         exec(compile(block, str(README), "exec"), {})
@@ -15,3 +16,5 @@ def test_examples_run(capsys):
     assert "TMA can read it" in said
     assert "sm90a_bf16_f32" in said
     assert "filter_fn said no" in said
+    shown = re.findall(r"^ +((?:layout|transposed|turned|prepare) {3,}.*)$", text, flags=re.M)
+    assert len(shown) == 4 and all(line in said for line in shown)
