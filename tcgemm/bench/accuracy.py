@@ -45,7 +45,7 @@ ACTIVATIONS = {
 STEEPEST = 1.13  # the largest slope of an activation above (gelu; silu has 1.10)
 LONG_DOUBLES = (32, 256)  # rows and columns: numpy multiplies them without BLAS
 BLOCK = 128  # neighbours along K (and N) that share a scale; sums that are promoted together
-TENSOR_CORE_FP8 = 2.0**-12  # sum and addends lose what is below their 14th bit
+TENSOR_CORE_FP8 = 2.0**-13  # sum and addends lose what is below their 14th bit
 
 
 def growth(device, accumulation, k, *, dtype="bf16"):

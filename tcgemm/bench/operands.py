@@ -81,7 +81,7 @@ def fill_integers(memory, largest, generator=None):
     if memory.is_floating_point() and memory.element_size() == 1:  # float8 has no random_
         for part in memory.split(max(1, CHUNK // memory.shape[1])):
             whole = torch.empty(part.shape, dtype=torch.int8, device=part.device)
-            part.copy_(whole.random_(lowest, largest + 1, generator=generator))
+            part.copy_(whole.random_(lowest, largest + 1, generator=generator).float())
     else:
         memory.random_(lowest, largest + 1, generator=generator)
 
