@@ -2,7 +2,7 @@
 // to three that compute. The loader runs ahead into the next tile while the epilogue of this one is
 // stored.
 //
-//   warpgroup 0: thread 0 loads, warp 1 scales  warpgroup 1, 2, ..: 64-row blocks of the tile
+//   warpgroup 0: thread 0 loads, others scales  warpgroup 1, 2, ..: 64-row blocks of the tile
 #pragma once
 
 #include <cstdint>
@@ -75,7 +75,8 @@ struct Gemm {
       if constexpr (kBudget.load > 0) ptx::registers_decrease<kBudget.load>();
       if (threadIdx.x == 0) load(params, shared, cluster);
       if constexpr (kRow.block_scaled)
-        if (threadIdx.x / 32 == 1) load_scales(params, shared, cluster);
+        if (const int warp = threadIdx.x / 32 - 1; warp >= 0 && warp < Scales<kRow>::kWarps)
+          load_scales(params, shared, cluster, warp);
     } else {
       if constexpr (kBudget.compute > 0) ptx::registers_increase<kBudget.compute>();
       compute(params, shared, cluster, warpgroup - 1);
@@ -116,10 +117,10 @@ struct Gemm {
   }
 
   __device__ static void load_scales(const Sm90Params& params, const Block<kRow>& shared,
-                                     Cluster cluster) {
+                                     Cluster cluster, int warp) {
     typename Scales<kRow>::Position position;
     for_each_tile(params, cluster, [&](int row, int col, int batch, int blocks) {
-      Scales<kRow>::load(params, shared, position, row, col, batch, blocks);
+      Scales<kRow>::load(params, shared, position, row, col, batch, blocks, warp);
     });
   }
 

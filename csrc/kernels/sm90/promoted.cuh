@@ -138,7 +138,7 @@ struct Promoted {
         ptx::wgmma<kType>(partial[item % 2], a + step * ptx::kDescriptorStep<Major::K>,
                           b + step * ptx::kDescriptorStep<Major::K>, step != 0);
       ptx::wgmma_commit();
-      if (chunk == 0) factors[block] = read_factors<kFactors>(context, position.scales);
+      if (chunk == (kChunks > 1)) factors[block] = read_factors<kFactors>(context, position.scales);
       if (item == 0) continue;
       ptx::wgmma_wait<1>();
       if (item == kTurn) pass_turn(context.warpgroup);
