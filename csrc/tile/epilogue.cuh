@@ -253,6 +253,8 @@ __device__ inline void with_type(const Source& source, const Add& add) {
   if constexpr (std::is_same_v<T, std::int32_t>) {
     add(std::integral_constant<DType, DType::s32>());
   } else {
+    if constexpr (std::is_same_v<T, double>)
+      if (source.dtype == DType::f64) return add(std::integral_constant<DType, DType::f64>());
     if (source.dtype == DType::f32)
       add(std::integral_constant<DType, DType::f32>());
     else if (source.dtype == DType::f16)

@@ -14,6 +14,20 @@ __device__ inline float multiplier(const Multiplier& scale, std::int64_t batch,
   return scale.data[batch * scale.stride_batch + (index >> scale.shift) * scale.stride];
 }
 
+// Asks for the scales of a warp's rows and of the tile's columns while the mainloop has yet to run.
+__device__ inline void prefetch_scales(const Epilogue& epilogue, const Window& window,
+                                       int columns) {
+  const int lane = threadIdx.x % 32, col = lane * 32;  // a line of 128 bytes each
+  const Multiplier& scale_a = epilogue.scale_a;
+  const Multiplier& scale_b = epilogue.scale_b;
+  if (scale_a.data != nullptr && lane == 0 && window.rows > 0)
+    ptx::prefetch_l1(scale_a.data + window.batch * scale_a.stride_batch +
+                     (window.row >> scale_a.shift) * scale_a.stride);
+  if (scale_b.data != nullptr && scale_b.stride == 1 && col < min(columns, window.cols))
+    ptx::prefetch_l1(scale_b.data + window.batch * scale_b.stride_batch +
+                     ((window.col + col) >> scale_b.shift));
+}
+
 // v *= alpha * scale_a * scale_b. Rows and columns outside the matrix take the last one's scale, so
 // that nothing is read beyond it. kWhole: scale_b has a value a column, neighbours are read in
 // pairs, and reach past the matrix by whole words at most.

@@ -137,6 +137,9 @@ struct Gemm {
           tile::prefetch(params.epilogue, tile::window(params.extent, row + i * 64, col, batch),
                          kRow.n);
       }
+      if (params.epilogue.scaled)
+        tile::prefetch_scales(params.epilogue, tile::window(params.extent, row, col, batch),
+                              kRow.n);
       // Fresh ones for each tile: the first product does not read them, and so the epilogue of the
       // tile before need not keep what it has used up.
       typename Loop::Accumulators accumulators;
