@@ -78,3 +78,14 @@ def seed():
 def device(request):
     """ "cpu" and "cuda"; the latter is marked `gpu`."""
     return request.param
+
+
+@pytest.fixture
+def room():
+    """Large tensors go back to the driver before and after."""
+    torch.cuda.empty_cache()
+    free, _ = torch.cuda.mem_get_info()
+    if free < 20e9:
+        pytest.skip(f"20 GB of free memory are needed, {free / 1e9:.0f} are there")
+    yield
+    torch.cuda.empty_cache()

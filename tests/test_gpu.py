@@ -1,11 +1,9 @@
-"""What only a GPU shows: which kernel ran, streams, graphs, dependent launches, memory, sizes.
+"""What only a GPU shows: streams, graphs, dependent launches, memory, sizes.
 
 Results of single products are in the files that run on both devices, single kernels are in
-test_gpu_kernels.py.
+test_gpu_kernels.py, which kernel runs is in test_gpu_launched.py, and what other dtypes, scales,
+amax and quantize add to this is in test_gpu_dtypes.py.
 """
-
-import json
-import re
 
 import cases
 import pytest
@@ -29,134 +27,6 @@ def make(strides, *shape, dtype=F16, largest=4):
 def spin(milliseconds=50):
     """Keeps the current stream busy."""
     torch.cuda._sleep(int(1.5e6 * milliseconds))
-
-
-# Which kernel ran.
-
-
-def launched(call, folder):
-    """Names of the CUDA kernels that a call launches, as the profiler sees them."""
-    call()  # what is set up once is not looked at
-    torch.cuda.synchronize()
-    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
-    with torch.profiler.profile(activities=activities) as profile:
-        call()
-        torch.cuda.synchronize()
-    trace = folder / "trace.json"
-    profile.export_chrome_trace(str(trace))
-    events = json.loads(trace.read_text())["traceEvents"]
-    return [event["name"] for event in events if event.get("cat") == "kernel"]
-
-
-# Demangled, or mangled where the demangler does not know the template argument.
-PRODUCT = re.compile(r"tcgemm::kernels::gemm<(?:\(int\))?(\d+)|6tcgemm7kernelsL?4gemmILi(\d+)E")
-ROW = re.compile(r"\(row (\d+) of the catalog\)")
-
-
-def check_launched(names, text, products=1):
-    """Exactly what explain says: its kernel, its copies, and nothing of anyone else."""
-    assert names, "the profiler saw no kernel"
-    assert all("tcgemm" in name for name in names), names
-    found = [match for match in map(PRODUCT.search, names) if match]
-    rows = [int(match.group(1) or match.group(2)) for match in found]
-    assert rows == [int(ROW.search(text).group(1))] * products, (names, text)
-    copies = len(re.findall(r"^  prepare [ab] ", text, re.MULTILINE))
-    assert sum("prepare" in name for name in names) == copies * products, (names, text)
-    assert len(names) == (1 + copies) * products, (names, text)
-
-
-def profiled_calls(dtype):
-    """(label, call, what explain says)."""
-    options = {"dtype": dtype}
-    bias = make("contiguous", 1, 640, **options)[0]
-    for layout in cases.LAYOUTS:
-        a, b = cases.operands(layout, 512, 640, 384, dtype=dtype, device="cuda", largest=4)
-        yield f"mm {layout}", lambda a=a, b=b: tcgemm.mm(a, b), tcgemm.explain(a, b)
-    a, b = make("contiguous", 512, 384, **options), make("transposed", 384, 640, **options)
-    keywords = {"bias": bias, "activation": "gelu"}
-    text = tcgemm.explain(a, b, **keywords)
-    yield "mm with an epilogue", lambda: tcgemm.mm(a, b, **keywords), text
-    out = cases.empty("transposed", (512, 640), dtype=dtype, device="cuda")
-    text = tcgemm.explain(a, b, out=out)
-    yield "mm column-major", lambda: tcgemm.mm(a, b, out=out), text
-    text = tcgemm.explain(a, b, out_dtype=F32)
-    yield "mm to f32", lambda: tcgemm.mm(a, b, out_dtype=F32), text
-    residual = make("contiguous", 512, 640, **options)
-    # explain has no c: as an addend of the result's shape it costs what a residual costs.
-    text = tcgemm.explain(a, b, residual=residual)
-    yield "addmm", lambda: tcgemm.addmm(residual, a, b), text
-    x, weight = make("contiguous", 4, 128, 384, **options), b.t()
-    text = tcgemm.explain(x, b, bias=bias)
-    yield "linear", lambda: tcgemm.linear(x, weight, bias), text
-    batch_a = make("contiguous", 6, 256, 128, **options)
-    batch_b = make("contiguous", 6, 128, 192, **options)
-    text = tcgemm.explain(batch_a, batch_b)
-    yield "bmm", lambda: tcgemm.bmm(batch_a, batch_b), text
-    text = tcgemm.explain(batch_a, batch_b[0])
-    yield "matmul", lambda: tcgemm.matmul(batch_a, batch_b[0]), text
-    odd_a, odd_b = make("contiguous", 65, 33, **options), make("contiguous", 33, 77, **options)
-    yield "mm small and odd", lambda: tcgemm.mm(odd_a, odd_b), tcgemm.explain(odd_a, odd_b)
-    large = make("contiguous", 4095, 4095, **options)
-    text = tcgemm.explain(large, large.t())
-    yield "mm large and odd", lambda: tcgemm.mm(large, large.t()), text
-    one = make("contiguous", 4095, 4096, **options)
-    text = tcgemm.explain(large, one)
-    yield "mm with one odd operand", lambda: tcgemm.mm(large, one), text
-    vector = make("contiguous", 1, 4096, **options)[0]
-    text = tcgemm.explain(one, vector)
-    yield "matmul with a vector", lambda: tcgemm.matmul(one, vector), text
-
-
-@HALVES
-def test_the_kernel_that_ran_is_the_one_that_explain_names(dtype, tmp_path):
-    for label, call, text in profiled_calls(dtype):
-        names = launched(call, tmp_path)
-        try:
-            check_launched(names, text)
-        except AssertionError as error:
-            raise AssertionError(f"{label}: {error}") from error
-
-
-def test_each_product_of_a_batch_that_does_not_merge_is_launched(tmp_path):
-    a = make("batch_reversed", 2, 3, 64, 64)
-    b = make("contiguous", 2, 3, 64, 64)
-    text = tcgemm.explain(a, b)
-    count = int(re.search(r"so (\d+) products", text).group(1))
-    assert count > 1
-    check_launched(launched(lambda: tcgemm.matmul(a, b), tmp_path), text, count)
-
-
-def test_check_of_what_ran_can_fail(tmp_path):
-    a = make("contiguous", 256, 256)
-    names = launched(lambda: tcgemm.mm(a, a), tmp_path)
-    check_launched(names, tcgemm.explain(a, a))
-    other = tcgemm.explain(a.bfloat16(), a.bfloat16())
-    foreign = launched(lambda: torch.mm(a, a), tmp_path)
-    for wrong, text in (
-        (names, other),
-        (names * 2, tcgemm.explain(a, a)),
-        (foreign, other),
-        ([], other),
-        (names[:-1], other),
-    ):
-        with pytest.raises(AssertionError):
-            check_launched(wrong, text)
-
-
-def test_an_empty_result_launches_nothing(tmp_path):
-    a = make("contiguous", 0, 64)
-    b = make("contiguous", 64, 32)
-    assert launched(lambda: tcgemm.mm(a, b), tmp_path) == []
-
-
-def test_explain_speaks_of_this_gpu():
-    a = make("contiguous", 64, 64)
-    facts = torch.cuda.get_device_properties(0)
-    for function in (tcgemm.explain, tcgemm.check_layout):
-        assert facts.name in function(a, a)
-        assert "on A100" in function(a, a, device="A100")
-    count = facts.multi_processor_count
-    assert f"blocks on {count} multiprocessors" in tcgemm.explain(a, a)
 
 
 # Order: streams, dependent launches, graphs.
@@ -311,20 +181,6 @@ def test_operands_on_different_devices_are_refused():
     reference.assert_exact(tcgemm.mm(a, b), reference.exact(a, b))
 
 
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
-def test_second_gpu():
-    """Also while the first is the current device, and never both in one call."""
-    a = cases.make("contiguous", 300, 200, dtype=BF16, device="cuda:1", largest=4)
-    for size in (200, 199):  # the latter through a copy pass
-        b = cases.make("contiguous", 200, size, dtype=BF16, device="cuda:1", largest=4)
-        out = tcgemm.mm(a, b)
-        assert out.device == a.device
-        reference.assert_exact(out, reference.exact(a, b))
-    assert torch.cuda.current_device() == 0
-    with pytest.raises(RuntimeError, match="must be on one device"):
-        tcgemm.mm(a, b.to("cuda:0"))
-
-
 def test_workspaces_are_given_back():
     a, b = make("contiguous", 2047, 2047), make("contiguous", 2047, 2047)
     tcgemm.mm(a, b)
@@ -342,17 +198,6 @@ def test_workspaces_are_given_back():
 
 ARCHES = pytest.mark.parametrize("kernel", ("sm80", pytest.param("sm90a", marks=pytest.mark.sm90)))
 CHUNK = 2**17  # rows that are compared at a time
-
-
-@pytest.fixture
-def room():
-    """Large tensors go back to the driver before and after."""
-    torch.cuda.empty_cache()
-    free, _ = torch.cuda.mem_get_info()
-    if free < 20e9:
-        pytest.skip(f"20 GB of free memory are needed, {free / 1e9:.0f} are there")
-    yield
-    torch.cuda.empty_cache()
 
 
 def assert_exact_in_chunks(out, a, b):
