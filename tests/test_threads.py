@@ -7,9 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import cases
+import mixes
 import pytest
 import reference
 import torch
+from cases import F32, S32
 
 import tcgemm
 
@@ -52,6 +54,47 @@ def test_products_at_the_same_time(device, dtype):
             a, b, bias, expected = given[(index + turn) % THREADS]
             out = tcgemm.mm(a, b, bias=bias, activation="relu")
             reference.assert_exact(out, expected)
+
+    together(work)
+
+
+def scaled_problems(device):
+    """(a, b, tensors and options, result) of one product of every dtype with scales and amax."""
+    found = []
+    for mix in mixes.kinds(device):
+        a, b = mix.operands("NN", 70, 150, 200, device=device, whole=True)
+        options = {"device": device, "powers": True}
+        given = {
+            "scale_a": mixes.scale_a("1x128" if mix.fp8 else "row", 70, 200, **options),
+            "scale_b": mixes.scale_b("row", 150, 200, **options),
+            "out_dtype": mix.widest if mix.widest != S32 else F32,
+            **mix.options,
+        }
+        if mix.precision == "fast":
+            given["scale_a"] = None
+        if mix.integer:
+            given["zero_b"] = mixes.zero_points(1, 150, device=device)
+        found.append((a, b, given, reference.exact(a, b, **given)))
+    return found
+
+
+@pytest.mark.parametrize("device", ("cpu", cases.gpu("cuda", mark="sm90")))
+def test_every_dtype_at_the_same_time(device):
+    """With the passes before and in between: copies, sums, maxima; on a GPU in a stream each."""
+    given = scaled_problems(device)
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+    def work(index):
+        stream = torch.cuda.Stream() if device == "cuda" else None
+        with torch.cuda.stream(stream):
+            for turn in range(ROUNDS):
+                a, b, options, expected = given[(5 * index + turn) % len(given)]
+                out, amax = torch.ops.tcgemm.scaled_mm_amax(a, b, **options)
+                reference.assert_exact(out, expected)
+                assert amax == expected.abs().max()
+                x, scale = tcgemm.quantize(out.float(), torch.int8, "row")
+                assert (x.abs().amax(1) == 127).all() and scale.shape == (70, 1)
 
     together(work)
 

@@ -1,0 +1,157 @@
+"""One small problem a kernel family, for compute-sanitizer:
+
+    compute-sanitizer --tool memcheck --error-exitcode 1 python tests/sanitize.py
+    compute-sanitizer --tool racecheck --error-exitcode 1 python tests/sanitize.py sm90a_e4m3
+
+Words after the script's name restrict it to families whose name contains one of them. Every tensor
+is an allocation of its own and exactly as large as it looks, so that memcheck sees what is read or
+written beside it; operands are made and results compared on the CPU, so that no kernel of torch
+stands between those that are looked at.
+"""
+
+import os
+import sys
+import time
+
+# Before torch is imported: its caching allocator would put tensors side by side.
+os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
+
+import cases
+import mixes
+import reference
+import torch
+from cases import BF16, E4M3, E5M2, F16, F32, S8, S32, U8
+from mixes import Mix, scale_a, scale_b, zero_points
+from rows import every_row
+
+scaled_mm = torch.ops.tcgemm.scaled_mm
+scaled_mm_amax = torch.ops.tcgemm.scaled_mm_amax
+
+
+def on_gpu(given):
+    return {
+        name: value.cuda() if isinstance(value, torch.Tensor) else value
+        for name, value in given.items()
+    }
+
+
+def check(a, b, kernel, out=None, **given):
+    """On the GPU, bit by bit."""
+    kept = {name: value for name, value in given.items() if value is not None}
+    result = scaled_mm(a.cuda(), b.cuda(), **on_gpu(kept), kernel_name=kernel)
+    reference.assert_exact(result.cpu(), reference.exact(a, b, **kept))
+    if kept.get("out_dtype") in (None, S32):
+        return
+    result, amax = scaled_mm_amax(a.cuda(), b.cuda(), **on_gpu(kept), kernel_name=kernel)
+    kept.pop("out_dtype")
+    kept.pop("scale_out", None)
+    reference.assert_amax(amax.cpu(), a, b, **kept)
+
+
+def family(row):
+    """A kernel by itself: whole words first, then what comes one by one."""
+    mix = row.mix
+    for layout in row.layouts:
+        for odd in (0, 1):
+            m, n, k = (size + 16 + odd for size in row.tile)
+            k += 128 if row.blocks else row.tile[2]
+            if odd and row.tma and row.layout != "TN":
+                continue  # TMA cannot read these, and their copies are K-major
+            a, b = mix.operands(layout, m, n, k, whole=True)
+            scales = {}
+            if row.blocks:
+                scales["scale_a"] = scale_a("1x128", m, k, powers=True)
+                scales["scale_b"] = scale_b("128x128", n, k, powers=True)
+            check(a, b, row.name, **scales, **mix.options)
+            for turn, out in enumerate(out for out in mix.outs if out != S32):
+                given = dict(scales)
+                if not scales:
+                    given["scale_a"] = scale_a("row", m, k, powers=True)
+                    given["scale_b"] = scale_b("row", n, k, powers=True)
+                if mix.integer:  # so that sums stay below 2^24
+                    given["alpha"] = 2.0**-8
+                    given["zero_a"] = zero_points(m, 1, largest=3)
+                given["c"] = mix.addend(m, n, out=out, turn=turn) if turn % 2 else None
+                given["bias"] = mix.addend(n, out=out, turn=turn)
+                given["residual"] = mix.addend(m, n, out=out, turn=turn + 1)
+                given["scale_out"] = torch.full((), 0.5)
+                options = {"activation": "relu", "out_dtype": out, **mix.options}
+                check(a, b, row.name, **given, **options)
+
+
+def prepare(mix, kernel):
+    """Copies of every stride, of the dtype's size or to another one."""
+    for strides in ("transposed", "odd_pitch", "offset", "step_both", "transposed_odd"):
+        # Views of their own storage: to("cuda") would make contiguous ones of them.
+        whole = []
+        for shape, dtype in (((70, 90), mix.a), ((90, 66), mix.b)):
+            options = {"dtype": dtype, "largest": mix.largest(90)}
+            values = cases.make("contiguous", *shape, **options)
+            view = cases.empty(strides, shape, dtype=dtype, device="cuda")
+            whole.append((values, view.copy_(values)))
+        (a, on_a), (b, on_b) = whole
+        result = scaled_mm(on_a, on_b, **mix.options, kernel_name=kernel)
+        reference.assert_exact(result.cpu(), reference.exact(a, b, **mix.options))
+
+
+def sums():
+    for dtype_a, dtype_b, layout in ((S8, U8, "TN"), (U8, S8, "NT"), (S8, S8, "NN")):
+        mix = Mix(dtype_a, dtype_b, S32)
+        a, b = mix.operands(layout, 70, 90, 333)
+        check(a, b, None, zero_a=zero_points(70, 1), zero_b=zero_points(1, 90), **mix.options)
+
+
+def quantize():
+    for source in (F32, BF16, F16):
+        for shape in ((3, 5, 300), (130, 257), (257, 128), (1, 4100)):
+            x = torch.randn(shape).to(source)
+            for granularity in mixes.GRANULARITIES:
+                for dtype in (E4M3, E5M2, S8):
+                    values, scale = torch.ops.tcgemm.quantize(x.cuda(), dtype, granularity)
+                    expected, expected_scale = torch.ops.tcgemm.quantize(x, dtype, granularity)
+                    assert torch.equal(values.cpu().view(U8), expected.view(U8))
+                    assert torch.equal(scale.cpu(), expected_scale)
+
+
+def works():
+    """Name -> what to run: of every family its smallest tile, and its largest, where several
+    warpgroups take turns."""
+    families = {}
+    for row in every_row():  # tiles come from the largest to the smallest
+        name = "_".join(filter(None, (row.arch, str(row.mix), row.layout.lower(), row.more)))
+        families.setdefault(name, []).append(row)
+    found = {}
+    for name, several in families.items():
+        for row in dict.fromkeys((several[0], several[-1])):
+            tile = "x".join(map(str, row.tile[:2]))
+            found[f"{name}_{tile}"] = lambda row=row: family(row)
+    for mix, kernel in (
+        (Mix(E4M3, E4M3, F32), "sm90a_e4m3_f32_64x64x128"),
+        (Mix(BF16, BF16, F32), "sm90a_bf16_f32_64x64x64"),
+        (Mix(F32, F32, F32, "high"), "sm90a_tf32_f32_64x64x32"),
+        (Mix(F32, F32, F32, "medium"), "sm90a_bf16_f32_64x64x64"),
+    ):
+        found[f"prepare_{mix}"] = lambda mix=mix, kernel=kernel: prepare(mix, kernel)
+    return found | {"sums": sums, "quantize": quantize}
+
+
+def main(words):
+    capability = torch.cuda.get_device_capability()
+    torch.manual_seed(20)
+    begin = time.monotonic()
+    for name, work in works().items():
+        if words and not any(word in name for word in words):
+            continue
+        if (name.startswith("sm89") and capability < (8, 9)) or (
+            name.startswith(("sm90", "prepare")) and capability != (9, 0)
+        ):
+            continue
+        start = time.monotonic()
+        work()
+        torch.cuda.synchronize()
+        print(f"{name:44} {time.monotonic() - start:6.1f} s", flush=True)
+    print(f"{'all right':44} {time.monotonic() - begin:6.1f} s")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
