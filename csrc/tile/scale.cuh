@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "core/params.h"
 #include "tile/epilogue.cuh"
@@ -31,11 +32,13 @@ __device__ inline void prefetch_scales(const Epilogue& epilogue, const Window& w
 // v *= alpha * scale_a * scale_b. Rows and columns outside the matrix take the last one's scale, so
 // that nothing is read beyond it. kWhole: scale_b has a value a column, neighbours are read in
 // pairs, and reach past the matrix by whole words at most.
-template <bool kWhole, int kCount>
-__device__ inline void scale(const Epilogue& epilogue, const Window& window, float (&v)[kCount]) {
+template <bool kWhole, class T, int kCount>
+__device__ inline void scale(const Epilogue& epilogue, const Window& window, T (&v)[kCount]) {
   const Multiplier& scale_a = epilogue.scale_a;
   const Multiplier& scale_b = epilogue.scale_b;
-  float rows[2] = {epilogue.alpha, epilogue.alpha};
+  T alpha = epilogue.alpha;
+  if constexpr (std::is_same_v<T, double>) alpha = epilogue.alpha_f64;
+  T rows[2] = {alpha, alpha};
   if (scale_a.data != nullptr) {
 #pragma unroll
     for (int half = 0; half < 2; ++half)
@@ -116,14 +119,14 @@ __device__ inline void subtract_zero_points(const ZeroPoints& zeros, const Windo
 }
 
 // The largest |value| inside the matrix into *amax, whose bits order as integers; NaN is largest.
-template <int kCount>
-__device__ inline void find_amax(float* amax, const Window& window, const float (&v)[kCount]) {
+template <class T, int kCount>
+__device__ inline void find_amax(float* amax, const Window& window, const T (&v)[kCount]) {
   const int col = threadIdx.x % 4 * 2;
   std::uint32_t largest = 0;
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
     const bool inside = window.holds(i / 2 % 2) && i / 4 * 8 + col + i % 2 < window.cols;
-    largest = max(largest, inside ? __float_as_uint(v[i]) & 0x7fffffffu : 0u);
+    largest = max(largest, inside ? __float_as_uint(float(v[i])) & 0x7fffffffu : 0u);
   }
   largest = __reduce_max_sync(0xffffffffu, largest);
   if (threadIdx.x % 32 == 0) atomicMax(reinterpret_cast<unsigned*>(amax), largest);
@@ -136,6 +139,16 @@ __device__ inline std::uint16_t narrow_pair(float low, float high) {
     return ptx::pack_fp8<kOut>(low, high);
   else
     return std::uint16_t(ptx::pack_s8(low, high, 0.0f, 0.0f));
+}
+
+// The last of the epilogue: amax of the values, and scale_out.
+template <class T, int kCount>
+__device__ inline void requantise(const Epilogue& epilogue, const Window& window, T (&v)[kCount]) {
+  if (epilogue.amax != nullptr) find_amax(epilogue.amax, window, v);
+  if (epilogue.scale_out == nullptr) return;
+  const float factor = *epilogue.scale_out;
+#pragma unroll
+  for (T& x : v) x *= factor;
 }
 
 }  // namespace tcgemm::tile

@@ -103,6 +103,29 @@ __device__ inline void pack_words(char* slab, int chunk, const T* v) {
   }
 }
 
+// A unit of f32 or s32 whose rows are not whole words, which begins at column `inside` of 32:
+// turned in the slab, a row of 32 columns leaves together.
+template <Rows kRows, class T, int kCount>
+__device__ inline void turn_words(const Epilogue& epilogue, const Window& window, char* slab,
+                                  int inside, const T (&v)[kCount]) {
+  constexpr int kColumns = 2 * kCount, kPart = kColumns < 32 ? kColumns : 32;
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int first = 0; first < kColumns; first += kPart) {
+    __syncwarp();
+    pack_words<kRows, kPart / 2>(slab, inside / 4, v + first / 2);
+    if (inside + kPart < 32) continue;
+    __syncwarp();
+    const int col = first - inside + lane;
+    if (col >= window.cols) continue;
+    T* to = static_cast<T*>(epilogue.out) + out_offset(epilogue, window, 0, col);
+#pragma unroll 4
+    for (int row = 0; row < kBoxRows; ++row, to += epilogue.out_stride_row)
+      if (row < window.rows)
+        *to = *reinterpret_cast<const T*>(slab + swizzle128(row, lane / 4) + lane % 4 * 4);
+  }
+}
+
 // kColumns of the slab to memory; `window` is where its first column lies.
 template <int kColumns, class Element>
 __device__ inline void store_slab(const Epilogue& epilogue, const Window& window,
@@ -260,25 +283,16 @@ __device__ inline void pack(DType type, char* slab, int chunk, const float (&v)[
     pack_bytes<DType::s8, kRows>(slab, chunk, v);
 }
 
-// From the scaled values of a unit to those that are rounded.
-template <int kCount>
-__device__ inline void finish_values(const Epilogue& epilogue, const Window& window,
-                                     float (&v)[kCount]) {
-  finish(epilogue, window, v);
-  if (epilogue.amax != nullptr) find_amax(epilogue.amax, window, v);
-  if (epilogue.scale_out == nullptr) return;
-  const float factor = *epilogue.scale_out;
-#pragma unroll
-  for (float& x : v) x *= factor;
-}
-
 // From the accumulators of a unit to what is rounded: calls store(values), with s32 values for an
 // s32 result and floats for every other.
 template <int kCount, class Store>
 __device__ inline void finish_unit(const Epilogue& epilogue, const Window& window,
                                    float (&v)[kCount], const Store& store) {
   if (epilogue.scaled) scale<false>(epilogue, window, v);
-  if (epilogue.options) finish_values(epilogue, window, v);
+  if (epilogue.options) {
+    finish(epilogue, window, v);
+    requantise(epilogue, window, v);
+  }
   store(v);
 }
 
@@ -329,8 +343,10 @@ __device__ inline void store_rows(const Epilogue& epilogue, const Extent& extent
       if (kS32 || epilogue.out_dtype == DType::f32) {
         if (kHopper && map != nullptr)
           send_words<kRows>(map, slab, row, first, batch, unit * kUnit % 32, v);
-        else
+        else if (epilogue.out_vector && window.cols >= kUnit)
           store_words(epilogue, window, v);
+        else
+          turn_words<kRows>(epilogue, window, slab, unit * kUnit % 32, v);
       } else {
         if (inside == 0) {
           if constexpr (kHopper)

@@ -1,4 +1,4 @@
-// The epilogue in double: alpha, c, bias, activation and residual on a warp's accumulators, in
+// The epilogue in double: scales, c, bias, activation and residual on a warp's accumulators, in
 // their registers, and from there to memory: tile/epilogue.cuh with what f64 has of its own.
 //
 // 16 rows at a time in a loop that stays rolled, so that all of it is compiled once: the next rows
@@ -74,10 +74,12 @@ __device__ inline void store_f64(const Epilogue& epilogue, const Extent& extent,
 #pragma unroll 1
   for (int i = 0; i < kFragments && row < extent.m; ++i, row += 16) {
     double (&v)[kCount] = accumulators[0];
-#pragma unroll
-    for (double& x : v) x *= epilogue.alpha_f64;
     const tile::Window window = tile::window(extent, row, col, batch);
-    if (epilogue.options) finish_f64(epilogue, window, v);
+    if (epilogue.scaled) tile::scale<false>(epilogue, window, v);
+    if (epilogue.options) {
+      finish_f64(epilogue, window, v);
+      tile::requantise(epilogue, window, v);
+    }
     tile::store_words(epilogue, window, v);
 #pragma unroll
     for (int fragment = 1; fragment < kFragments; ++fragment)
