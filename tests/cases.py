@@ -32,6 +32,7 @@ def gpu(*values, mark="gpu", **options):
 
 
 DEVICES = ("cpu", gpu("cuda"))
+FP8_DEVICES = ("cpu", gpu("cuda", mark="sm89"))
 # (device, dtype) of the products whose result has the operands' dtype, without further words.
 DEVICE_DTYPES = (
     *(pytest.param("cpu", dtype, id=f"cpu-{NAMES[dtype]}") for dtype in REAL),

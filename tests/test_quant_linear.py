@@ -7,7 +7,7 @@ import pickle
 import pytest
 import torch
 import torch.nn.functional as F
-from cases import BF16, DEVICES, F16, F32
+from cases import BF16, F16, F32, FP8, FP8_DEVICES
 from composed import ACTIVATIONS
 from torch import nn
 from torch.func import functional_call, grad, jvp, vmap
@@ -47,10 +47,11 @@ def close(got, expected, eps=None):
     torch.testing.assert_close(got.double(), expected.double(), rtol=eps, atol=eps * size)
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", FP8_DEVICES)
 @kinds
 def test_values(dtype, granularity, device):
     options = {"dtype": dtype, "granularity": granularity}
+    coarse = device == "cuda" and dtype in FP8  # tensor cores keep 14 bits of their sums
     weight, bias = torch.randn(40, 300, device=device), torch.randn(40, device=device)
     for shape in ((300,), (7, 300), (2, 3, 300), (0, 300)):
         for kind in (F32, BF16, F16):
@@ -59,11 +60,11 @@ def test_values(dtype, granularity, device):
             assert out.dtype is kind and out.shape == (*shape[:-1], 40)
             if out.numel():
                 expected = layer_of(x, weight, bias, activation="gelu", **options)
-                close(out, expected)
+                close(out, expected, 2.0**-10 if coarse and kind is F32 else None)
     residual = torch.randn(3, 40, device=device)
     x = torch.randn(2, 3, 300, device=device).to(BF16)
     out = tcgemm.quantized_linear(x, weight, residual=residual, out_dtype=F32, **options)
-    close(out, layer_of(x, weight, residual=residual, **options))
+    close(out, layer_of(x, weight, residual=residual, **options), 2.0**-10 if coarse else None)
 
 
 @kinds
@@ -224,7 +225,7 @@ def test_what_is_no_tensor_or_needs_a_gradient_that_is_not_there():
 # The module.
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", FP8_DEVICES)
 @kinds
 def test_from_a_linear_and_back(dtype, granularity, device):
     linear = nn.Linear(140, 30, device=device)

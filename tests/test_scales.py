@@ -7,7 +7,7 @@ import itertools
 
 import pytest
 import torch
-from cases import DEVICES, F32
+from cases import DEVICES, F32, FP8_DEVICES
 
 OPS = torch.ops.tcgemm
 E4M3 = torch.float8_e4m3fn
@@ -57,7 +57,7 @@ def assert_near(out, expected):
     torch.testing.assert_close(out.double(), expected, rtol=1e-5, atol=1e-3)
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", FP8_DEVICES)
 @pytest.mark.parametrize("m, k, n", SIZES)
 @pytest.mark.parametrize("batch_a, batch_b", BATCHES)
 def test_shapes_of_scales(batch_a, batch_b, m, k, n, device):
@@ -79,7 +79,7 @@ def test_shapes_of_scales(batch_a, batch_b, m, k, n, device):
         assert amax == out.abs().max()  # of all products, however many launches they are
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", FP8_DEVICES)
 def test_blocks_that_share_memory(device):
     """Their strides fit rows that go on from matrix to matrix, but 200 rows end within a block."""
     a, b = whole(2, 200, 130, device=device), whole(130, 8, device=device)
@@ -117,7 +117,7 @@ def test_shapes_of_zero_points(batch_a, batch_b, m, device):
         assert amax == expected.abs().max() / 2
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", FP8_DEVICES)
 def test_one_value_for_each_matrix(device):
     a, b = whole(3, 16, 32, device=device), whole(3, 32, 8, device=device)
     scale_a, scale_b = (positive(3, 1, 1, device=device) for _ in range(2))
