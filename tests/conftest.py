@@ -6,9 +6,12 @@ build cannot pass for a green run. Tests that run on both take their device from
 cases.DEVICE_DTYPES or mixes.py, or from the fixture `device`; the CUDA half of those is marked.
 """
 
+import fcntl
 import functools
 import json
 import os
+import tempfile
+from pathlib import Path
 
 import cases
 import pytest
@@ -82,10 +85,12 @@ def device(request):
 
 @pytest.fixture
 def room():
-    """Large tensors go back to the driver before and after."""
-    torch.cuda.empty_cache()
-    free, _ = torch.cuda.mem_get_info()
-    if free < 20e9:
-        pytest.skip(f"20 GB of free memory are needed, {free / 1e9:.0f} are there")
-    yield
-    torch.cuda.empty_cache()
+    """For large tensors: one test at a time, of all processes, and memory goes back to the driver."""
+    with open(Path(tempfile.gettempdir()) / "tcgemm-room.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        torch.cuda.empty_cache()
+        free, _ = torch.cuda.mem_get_info()
+        if free < 20e9:
+            pytest.skip(f"20 GB of free memory are needed, {free / 1e9:.0f} are there")
+        yield
+        torch.cuda.empty_cache()
