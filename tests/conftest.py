@@ -85,7 +85,7 @@ def device(request):
 
 @pytest.fixture
 def room():
-    """For large tensors: one test at a time, of all processes, and memory goes back to the driver."""
+    """For large tensors: one test at a time, of all processes, and the driver gets memory back."""
     with open(Path(tempfile.gettempdir()) / "tcgemm-room.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         torch.cuda.empty_cache()
