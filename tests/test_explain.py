@@ -220,7 +220,7 @@ KINDS = (
     ("transposed", "MN-major", "leading dimension 256", "TMA can read it", "nothing"),
     ("padded", "K-major", "leading dimension 520", "TMA can read it", "nothing"),
     ("transposed_padded", "MN-major", "leading dimension 264", "TMA can read it", "nothing"),
-    ("offset_aligned", "K-major", "aligned to 16 bytes", "TMA can read it", "nothing"),
+    ("offset_aligned", "K-major", "aligned to 32 bytes", "TMA can read it", "nothing"),
     ("offset", "K-major", "aligned to 2 bytes", "its first element", "multiple of 8 elements"),
     ("odd_pitch", "K-major", "leading dimension 513", "its leading dimension", "of 520"),
     ("transposed_odd", "MN-major", "leading dimension 257", "its leading dimension", "of 264"),
