@@ -343,7 +343,7 @@ __device__ inline void store_rows(const Epilogue& epilogue, const Extent& extent
       if (kS32 || epilogue.out_dtype == DType::f32) {
         if (kHopper && map != nullptr)
           send_words<kRows>(map, slab, row, first, batch, unit * kUnit % 32, v);
-        else if (epilogue.out_vector && window.cols >= kUnit)
+        else if (kRows == Rows::neighbours || (epilogue.out_vector && window.cols >= kUnit))
           store_words(epilogue, window, v);
         else
           turn_words<kRows>(epilogue, window, slab, unit * kUnit % 32, v);
