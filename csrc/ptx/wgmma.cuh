@@ -1,4 +1,4 @@
-// wgmma: products of a warpgroup with both operands in shared memory (PTX ISA 9.7.15.5).
+// wgmma: products of a warpgroup, b in shared memory, a there or in registers (PTX ISA 9.7.15.5).
 //
 // Accumulators are passed as the registers of one m64nN block, N/2 of f32 or s32 or N/4 of packed
 // f16 a thread: d[i] is row 16 * warp + lane / 4 + 8 * ((i >> 1) & 1), column 8 * (i >> 2) + 2 *
@@ -128,28 +128,43 @@ using WgmmaText = WgmmaLetters<kType, std::make_index_sequence<WgmmaSpelling<kTy
   TCGEMM_D4(C, i), TCGEMM_D4(C, i + 4), TCGEMM_D4(C, i + 8), TCGEMM_D4(C, i + 12)
 #define TCGEMM_D64(C, i) \
   TCGEMM_D16(C, i), TCGEMM_D16(C, i + 16), TCGEMM_D16(C, i + 32), TCGEMM_D16(C, i + 48)
-// A, B, ... are the operand numbers that follow the accumulators.
-#define TCGEMM_WGMMA(P, A, B, SCALE, SHAPE, TAIL, ...)                                          \
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" SCALE                                       \
-               ", 0;\nwgmma.mma_async.sync.aligned.%" SHAPE " {" P "}, %" A ", %" B ", p%" TAIL \
-               ";\n}\n"                                                                         \
-               : __VA_ARGS__                                                                    \
-               : "l"(a), "l"(b), "r"(int(accumulate)), "C"(Text::shape), "C"(Text::tail))
-#define TCGEMM_WGMMA_16(C) TCGEMM_WGMMA(TCGEMM_P0, "16", "17", "18", "19", "20", TCGEMM_D16(C, 0))
-#define TCGEMM_WGMMA_32(C)                                                              \
-  TCGEMM_WGMMA(TCGEMM_P0 "," TCGEMM_P1, "32", "33", "34", "35", "36", TCGEMM_D16(C, 0), \
-               TCGEMM_D16(C, 16))
-#define TCGEMM_WGMMA_64(C)                                                                        \
-  TCGEMM_WGMMA(TCGEMM_P0 "," TCGEMM_P1 "," TCGEMM_P2 "," TCGEMM_P3, "64", "65", "66", "67", "68", \
-               TCGEMM_D64(C, 0))
-#define TCGEMM_WGMMA_96(C)                                                                      \
-  TCGEMM_WGMMA(TCGEMM_P0 "," TCGEMM_P1 "," TCGEMM_P2 "," TCGEMM_P3 "," TCGEMM_P4 "," TCGEMM_P5, \
-               "96", "97", "98", "99", "100", TCGEMM_D64(C, 0), TCGEMM_D16(C, 64),              \
+// A to TAIL are the operand numbers that follow the accumulators, INPUT the operands that A names.
+#define TCGEMM_WGMMA(P, A, INPUT, B, SCALE, SHAPE, TAIL, ...)                                  \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" SCALE                                      \
+               ", 0;\nwgmma.mma_async.sync.aligned.%" SHAPE " {" P "}, " A ", %" B ", p%" TAIL \
+               ";\n}\n"                                                                        \
+               : __VA_ARGS__                                                                   \
+               : INPUT, "l"(b), "r"(int(accumulate)), "C"(Text::shape), "C"(Text::tail))
+#define TCGEMM_SHARED "l"(a)
+#define TCGEMM_REGISTERS "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])
+#define TCGEMM_WGMMA_16(C) \
+  TCGEMM_WGMMA(TCGEMM_P0, "%16", TCGEMM_SHARED, "17", "18", "19", "20", TCGEMM_D16(C, 0))
+#define TCGEMM_WGMMA_32(C)                                                            \
+  TCGEMM_WGMMA(TCGEMM_P0 "," TCGEMM_P1, "%32", TCGEMM_SHARED, "33", "34", "35", "36", \
+               TCGEMM_D16(C, 0), TCGEMM_D16(C, 16))
+#define TCGEMM_WGMMA_64(C)                                                                      \
+  TCGEMM_WGMMA(TCGEMM_P0 "," TCGEMM_P1 "," TCGEMM_P2 "," TCGEMM_P3, "%64", TCGEMM_SHARED, "65", \
+               "66", "67", "68", TCGEMM_D64(C, 0))
+#define TCGEMM_WGMMA_96(C)                                                                         \
+  TCGEMM_WGMMA(TCGEMM_P0 "," TCGEMM_P1 "," TCGEMM_P2 "," TCGEMM_P3 "," TCGEMM_P4 "," TCGEMM_P5,    \
+               "%96", TCGEMM_SHARED, "97", "98", "99", "100", TCGEMM_D64(C, 0), TCGEMM_D16(C, 64), \
                TCGEMM_D16(C, 80))
 #define TCGEMM_WGMMA_128(C)                                                                    \
   TCGEMM_WGMMA(TCGEMM_P0 "," TCGEMM_P1 "," TCGEMM_P2 "," TCGEMM_P3 "," TCGEMM_P4 "," TCGEMM_P5 \
                          "," TCGEMM_P6 "," TCGEMM_P7,                                          \
-               "128", "129", "130", "131", "132", TCGEMM_D64(C, 0), TCGEMM_D64(C, 64))
+               "%128", TCGEMM_SHARED, "129", "130", "131", "132", TCGEMM_D64(C, 0),            \
+               TCGEMM_D64(C, 64))
+#define TCGEMM_WGMMA_A_32(C)                                                                     \
+  TCGEMM_WGMMA(TCGEMM_P0 "," TCGEMM_P1, "{%32,%33,%34,%35}", TCGEMM_REGISTERS, "36", "37", "38", \
+               "39", TCGEMM_D16(C, 0), TCGEMM_D16(C, 16))
+#define TCGEMM_WGMMA_A_64(C)                                                             \
+  TCGEMM_WGMMA(TCGEMM_P0 "," TCGEMM_P1 "," TCGEMM_P2 "," TCGEMM_P3, "{%64,%65,%66,%67}", \
+               TCGEMM_REGISTERS, "68", "69", "70", "71", TCGEMM_D64(C, 0))
+#define TCGEMM_WGMMA_A_128(C)                                                                  \
+  TCGEMM_WGMMA(TCGEMM_P0 "," TCGEMM_P1 "," TCGEMM_P2 "," TCGEMM_P3 "," TCGEMM_P4 "," TCGEMM_P5 \
+                         "," TCGEMM_P6 "," TCGEMM_P7,                                          \
+               "{%128,%129,%130,%131}", TCGEMM_REGISTERS, "132", "133", "134", "135",          \
+               TCGEMM_D64(C, 0), TCGEMM_D64(C, 64))
 
 // d = a * b + (accumulate ? d : 0), one instruction deep.
 template <WgmmaType kType, class Register, int kRegisters>
@@ -185,6 +200,40 @@ __device__ inline void wgmma(Register (&d)[kRegisters], std::uint64_t a, std::ui
   }
 }
 
+// The same with a in registers, 16 rows a warp and 32 bytes of k deep, as mma.sync's m16 fragment;
+// lane = 4 * g + t:
+//   a[0] row g, bytes 4t ..    a[1] row g + 8, bytes 4t ..    a[2], a[3] the same rows, 16 bytes on
+// Registers must not change until the group that reads them has been waited for. b is K-major.
+template <WgmmaType kType, class Register, int kRegisters>
+__device__ inline void wgmma(Register (&d)[kRegisters], const std::uint32_t (&a)[4],
+                             std::uint64_t b, bool accumulate) {
+  using Text = WgmmaText<kType>;
+  static_assert(kRegisters == kType.n * bytes(kType.accumulator) / 8);
+  static_assert(kRegisters == 32 || kRegisters == 64 || kRegisters == 128,
+                "wgmma.cuh has no register list of this length");
+  static_assert(bits(kType.a) != 16, "the tail of 16-bit types names a major of a");
+  if constexpr (kType.accumulator == DType::f32) {
+    if constexpr (kRegisters == 32)
+      TCGEMM_WGMMA_A_32("+f");
+    else if constexpr (kRegisters == 64)
+      TCGEMM_WGMMA_A_64("+f");
+    else
+      TCGEMM_WGMMA_A_128("+f");
+  } else {
+    if constexpr (kRegisters == 32)
+      TCGEMM_WGMMA_A_32("+r");
+    else if constexpr (kRegisters == 64)
+      TCGEMM_WGMMA_A_64("+r");
+    else
+      TCGEMM_WGMMA_A_128("+r");
+  }
+}
+
+#undef TCGEMM_WGMMA_A_32
+#undef TCGEMM_WGMMA_A_64
+#undef TCGEMM_WGMMA_A_128
+#undef TCGEMM_SHARED
+#undef TCGEMM_REGISTERS
 #undef TCGEMM_WGMMA_16
 #undef TCGEMM_WGMMA_32
 #undef TCGEMM_WGMMA_64

@@ -22,7 +22,7 @@
 #include "ptx/ldmatrix.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/shared.cuh"
-#include "ptx/wgmma_registers.cuh"
+#include "ptx/wgmma.cuh"
 #include "tile/fragment.cuh"
 #include "tile/pipeline.cuh"
 #include "tile/swizzle.cuh"
