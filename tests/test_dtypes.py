@@ -179,7 +179,7 @@ def test_depth_zero_with_scales(device, mix):
         options = mix.options
     a, b = mix.operands("TN", 33, 17, 0, device=device)
     scales = [(torch.full((33, 1), 2.0), torch.full((), NAN))]
-    if mix.fp8:
+    if mix.fp8 and mix.precision != "fast":
         scales += [(torch.empty(33, 0), torch.empty(0, 1))]
     for of_a, of_b in scales:
         given = {"scale_a": of_a.to(device), "scale_b": of_b.to(device)}

@@ -103,26 +103,52 @@ __device__ inline void pack_words(char* slab, int chunk, const T* v) {
   }
 }
 
-// A unit of f32 or s32 whose rows are not whole words, which begins at column `inside` of 32:
-// turned in the slab, a row of 32 columns leaves together.
-template <Rows kRows, class T, int kCount>
-__device__ inline void turn_words(const Epilogue& epilogue, const Window& window, char* slab,
-                                  int inside, const T (&v)[kCount]) {
-  constexpr int kColumns = 2 * kCount, kPart = kColumns < 32 ? kColumns : 32;
-  const int lane = threadIdx.x % 32;
+// The same part of a result, some columns to the left.
+__device__ inline Window moved(Window window, int columns) {
+  window.col -= columns;
+  window.cols += columns;
+  return window;
+}
+
+// 16 bytes of a row of the slab from byte `at` on, whole elements of kSize bytes.
+template <int kSize>
+__device__ inline uint4 cut(const char* slab, int row, int at) {
+  constexpr int kWords = kSize == 4 ? 4 : 5;
+  std::uint32_t x[5];
 #pragma unroll
-  for (int first = 0; first < kColumns; first += kPart) {
-    __syncwarp();
-    pack_words<kRows, kPart / 2>(slab, inside / 4, v + first / 2);
-    if (inside + kPart < 32) continue;
-    __syncwarp();
-    const int col = first - inside + lane;
-    if (col >= window.cols) continue;
-    T* to = static_cast<T*>(epilogue.out) + out_offset(epilogue, window, 0, col);
-#pragma unroll 4
-    for (int row = 0; row < kBoxRows; ++row, to += epilogue.out_stride_row)
-      if (row < window.rows)
-        *to = *reinterpret_cast<const T*>(slab + swizzle128(row, lane / 4) + lane % 4 * 4);
+  for (int i = 0; i < kWords; ++i) {
+    const int word = min(at / 4 + i, 31);
+    x[i] = *reinterpret_cast<const std::uint32_t*>(slab + swizzle128(row, word / 4) + word % 4 * 4);
+  }
+  if constexpr (kSize < 4) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) x[i] = __funnelshift_r(x[i], x[i + 1], at % 4 * 8);
+  }
+  return {x[0], x[1], x[2], x[3]};
+}
+
+// Rows of the slab that begin at any element in memory, each by 8 lanes: the words of 16 bytes that
+// lie in the row, cut out of the slab, and the elements before the first and behind the last.
+template <int kColumns, class Element>
+__device__ inline void store_ragged(const Epilogue& epilogue, const Window& window,
+                                    const char* slab) {
+  constexpr int kWord = 16, kSize = sizeof(Element), kLanes = 8, kRows = 32 / kLanes;
+  const int lane = threadIdx.x % kLanes, cols = min(kColumns, window.cols);
+  int row = threadIdx.x % 32 / kLanes;
+  char* to = static_cast<char*>(epilogue.out) + out_offset(epilogue, window, row, 0) * kSize;
+#pragma unroll 1
+  for (; row < min(kBoxRows, window.rows); row += kRows) {
+    const int before = min(int(-reinterpret_cast<std::uintptr_t>(to) % kWord) / kSize, cols);
+    const int words = (cols - before) * kSize / kWord;
+    const int at = before * kSize + lane * kWord;
+    if (lane < words) *reinterpret_cast<uint4*>(to + at) = cut<kSize>(slab, row, at);
+#pragma unroll 1
+    for (int i = lane * kSize; i < cols * kSize - words * kWord; i += kLanes * kSize) {
+      const int edge = i < before * kSize ? i : i + words * kWord;
+      *reinterpret_cast<Element*>(to + edge) = *reinterpret_cast<const Element*>(
+          slab + swizzle128(row, edge / kWord) + edge % kWord);
+    }
+    to += kRows * kSize * epilogue.out_stride_row;
   }
 }
 
@@ -144,6 +170,7 @@ __device__ inline void store_slab(const Epilogue& epilogue, const Window& window
     }
     return;
   }
+  if (epilogue.out_stride_col == 1) return store_ragged<kColumns, Element>(epilogue, window, slab);
 #pragma unroll 1
   for (int col = lane; col < min(kColumns, window.cols); col += 32) {
     std::int64_t offset = out_offset(epilogue, window, 0, col);
@@ -153,6 +180,22 @@ __device__ inline void store_slab(const Epilogue& epilogue, const Window& window
         out[offset] = *reinterpret_cast<const Element*>(slab + swizzle128(row, col / kInWord) +
                                                         col % kInWord * sizeof(Element));
     }
+  }
+}
+
+// A unit of f32 or s32 whose rows are not whole words, which begins at column `inside` of 32:
+// turned in the slab, a row of 32 columns leaves together.
+template <Rows kRows, class T, int kCount>
+__device__ inline void turn_words(const Epilogue& epilogue, const Window& window, char* slab,
+                                  int inside, const T (&v)[kCount]) {
+  constexpr int kColumns = 2 * kCount, kBox = 32, kPart = kColumns < kBox ? kColumns : kBox;
+#pragma unroll
+  for (int first = 0; first < kColumns; first += kPart) {
+    __syncwarp();
+    pack_words<kRows, kPart / 2>(slab, inside / 4, v + first / 2);
+    if (inside + kPart < kBox) continue;
+    __syncwarp();
+    store_slab<kBox, std::uint32_t>(epilogue, moved(window, inside - first), slab);
   }
 }
 
@@ -218,8 +261,8 @@ __device__ inline void add_row(const Source& bias, const Window& window, float (
 // What the fast path does to scaled accumulators: a bias that serves all rows, and relu.
 template <int kCount>
 __device__ inline void finish_fast(const Epilogue& epilogue, const Window& window,
-                                   float (&v)[kCount]) {
-  if (epilogue.scaled) scale<true>(epilogue, window, v);
+                                   const float2& factors, float (&v)[kCount]) {
+  if (epilogue.scaled) scale<true>(epilogue, window, factors, v);
   const Source& bias = epilogue.sources[kBias];
   if (bias.data != nullptr) {
     if (bias.dtype == DType::f32)
@@ -237,10 +280,11 @@ __device__ inline void finish_fast(const Epilogue& epilogue, const Window& windo
 
 // The fast path (Epilogue::fast): unrolled over the fragment, which saves the selection. Without a
 // map, all of the columns are whole (whole_columns). s32 results are the accumulators themselves.
+// `factors`: see row_factors.
 template <int kColumns, int kUnit, DType kOut, Rows kRows, int kIndex = 0, class Fragment>
 __device__ inline void store_fast(const Epilogue& epilogue, const Extent& extent,
                                   const TensorMap* map, char* slab, const Fragment* fragment,
-                                  int row, int col, int batch) {
+                                  int row, int col, int batch, const float2& factors) {
   // Columns of a box: 128 bytes.
   constexpr int kBox = 1024 / bits(kOut), kStep = kUnit < kBox ? kUnit : kBox;
   constexpr int kFirst = kIndex * kStep, kInside = kFirst % kBox;
@@ -250,7 +294,7 @@ __device__ inline void store_fast(const Epilogue& epilogue, const Extent& extent
 #pragma unroll
   for (int i = 0; i < kStep / 2; ++i) v[i] = raw[i];
   const Window window = tile::window<kRows>(extent, row, col + kFirst, batch);
-  if constexpr (kOut != DType::s32) finish_fast(epilogue, window, v);
+  if constexpr (kOut != DType::s32) finish_fast(epilogue, window, factors, v);
   if (kRows == Rows::neighbours && map == nullptr) {
     if constexpr (bits(kOut) == 16) store_columns_as<kOut, true>(epilogue, window, v);
   } else {
@@ -265,7 +309,7 @@ __device__ inline void store_fast(const Epilogue& epilogue, const Extent& extent
   }
   if constexpr (kFirst + kStep < kColumns)
     store_fast<kColumns, kUnit, kOut, kRows, kIndex + 1>(epilogue, extent, map, slab, fragment, row,
-                                                         col, batch);
+                                                         col, batch, factors);
 }
 
 // One unit of the slab, of a result that is narrower than a word.
@@ -287,8 +331,8 @@ __device__ inline void pack(DType type, char* slab, int chunk, const float (&v)[
 // s32 result and floats for every other.
 template <int kCount, class Store>
 __device__ inline void finish_unit(const Epilogue& epilogue, const Window& window,
-                                   float (&v)[kCount], const Store& store) {
-  if (epilogue.scaled) scale<false>(epilogue, window, v);
+                                   const float2& factors, float (&v)[kCount], const Store& store) {
+  if (epilogue.scaled) scale<false>(epilogue, window, factors, v);
   if (epilogue.options) {
     finish(epilogue, window, v);
     requantise(epilogue, window, v);
@@ -298,7 +342,8 @@ __device__ inline void finish_unit(const Epilogue& epilogue, const Window& windo
 
 template <int kCount, class Store>
 __device__ inline void finish_unit(const Epilogue& epilogue, const Window& window,
-                                   std::int32_t (&v)[kCount], const Store& store) {
+                                   const float2& factors, std::int32_t (&v)[kCount],
+                                   const Store& store) {
   if (epilogue.zero_points) subtract_zero_points(epilogue.zeros, window, v);
   if (epilogue.out_dtype == DType::s32) {
 #pragma unroll
@@ -310,7 +355,7 @@ __device__ inline void finish_unit(const Epilogue& epilogue, const Window& windo
   float values[kCount];
 #pragma unroll
   for (int i = 0; i < kCount; ++i) values[i] = v[i];
-  finish_unit(epilogue, window, values, store);
+  finish_unit(epilogue, window, factors, values, store);
 }
 
 // 16 x kColumns accumulators of a warp to the result, from element (row, col) of matrix `batch` on.
@@ -324,6 +369,8 @@ __device__ inline void store_rows(const Epilogue& epilogue, const Extent& extent
   constexpr int kBox = kColumns < kBoxColumns ? kColumns : kBoxColumns;
   static_assert(kBox % kUnit == 0);
   if (row >= extent.m) return;
+  const float2 factors =
+      row_factors<float>(epilogue, tile::window<kRows>(extent, row, col, batch));
 #pragma unroll 1
   for (int unit = 0; unit < kColumns / kUnit; ++unit) {
     const int first = col + unit * kUnit;
@@ -332,7 +379,7 @@ __device__ inline void store_rows(const Epilogue& epilogue, const Extent& extent
     const Window window = tile::window<kRows>(extent, row, first, batch);
     T accumulators[kUnit / 2];
     values(unit, accumulators);
-    finish_unit(epilogue, window, accumulators, [&](const auto& v) {
+    finish_unit(epilogue, window, factors, accumulators, [&](const auto& v) {
       if constexpr (kRows == Rows::neighbours) {
         if (epilogue.out_stride_row == 1) {
           store_columns(epilogue, window, v);
@@ -342,11 +389,12 @@ __device__ inline void store_rows(const Epilogue& epilogue, const Extent& extent
       constexpr bool kS32 = std::is_same_v<decltype(v[0]), const std::int32_t&>;
       if (kS32 || epilogue.out_dtype == DType::f32) {
         if (kHopper && map != nullptr)
-          send_words<kRows>(map, slab, row, first, batch, unit * kUnit % 32, v);
-        else if (kRows == Rows::neighbours || (epilogue.out_vector && window.cols >= kUnit))
-          store_words(epilogue, window, v);
+          send_words<kRows>(map, slab, row, first, batch, inside % 32, v);
+        else if (kRows == Rows::neighbours ||
+                 (epilogue.out_vector && moved(window, inside % 32).cols >= max(kUnit, 32)))
+          store_words(epilogue, window, v);  // whole boxes
         else
-          turn_words<kRows>(epilogue, window, slab, unit * kUnit % 32, v);
+          turn_words<kRows>(epilogue, window, slab, inside % 32, v);
       } else {
         if (inside == 0) {
           if constexpr (kHopper)
@@ -361,7 +409,7 @@ __device__ inline void store_rows(const Epilogue& epilogue, const Extent& extent
           return;
         }
         __syncwarp();
-        const Window box = tile::window(extent, row, first - inside, batch);
+        const Window box = moved(window, inside);
         if (bits(epilogue.out_dtype) == 16)
           store_slab<kBox, std::uint16_t>(epilogue, box, slab);
         else

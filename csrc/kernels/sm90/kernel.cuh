@@ -166,15 +166,19 @@ struct Gemm {
         fast = epilogue.fast && bits(epilogue.out_dtype) == 16;
       }
     }
+    const auto factors = [&] {
+      return tile::row_factors<float>(epilogue,
+                                      tile::window<kRows>(params.extent, row, col, batch));
+    };
     if (fast && epilogue.out_dtype == DType::bf16)
       tile::store_fast<kRow.n, kFastUnit, DType::bf16, kRows>(epilogue, params.extent, map, slab,
-                                                              fragment, row, col, batch);
+                                                              fragment, row, col, batch, factors());
     else if (fast && epilogue.out_dtype == DType::f16)
       tile::store_fast<kRow.n, kFastUnit, DType::f16, kRows>(epilogue, params.extent, map, slab,
-                                                             fragment, row, col, batch);
+                                                             fragment, row, col, batch, factors());
     else if (kRows == tile::Rows::apart && fast && epilogue.out_dtype == kWordOut)
       tile::store_fast<kRow.n, kFastUnit, kWordOut, kRows>(epilogue, params.extent, map, slab,
-                                                           fragment, row, col, batch);
+                                                           fragment, row, col, batch, factors());
     else
       tile::store_rows<kRow.n, kUnit, true, Value, kRows>(
           epilogue, params.extent, map, slab, row, col, batch,
