@@ -74,8 +74,8 @@ struct Kernel {
     return (tile_m() + tile_n()) * (tile_k() + pad()) * bits(input) / 8;
   }
   constexpr int slab_bytes() const { return warpgroups * 4 * kSlabBytes; }
-  // Scales of the rows and columns of a tile for one k-block.
-  constexpr int scale_bytes() const { return block_scaled ? (tile_m() + tile_n()) * 4 : 0; }
+  // Scales of the columns of a tile for one k-block.
+  constexpr int scale_bytes() const { return block_scaled ? tile_n() * 4 : 0; }
   // Their ring is the deeper one: they are small, and come later than what TMA loads.
   constexpr int scale_stages() const { return block_scaled ? 2 * stages : 0; }
   // Dynamic shared memory: the ring and its alignment; sm90a adds slabs, scales and two barriers a

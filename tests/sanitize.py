@@ -61,7 +61,7 @@ def family(row):
             scales = {}
             if row.blocks:
                 scales["scale_a"] = scale_a("1x128", m, k, powers=True)
-                scales["scale_b"] = scale_b("128x128", n, k, powers=True)
+                scales["scale_b"] = scale_b(("128x128", "1x128")[odd], n, k, powers=True)
             check(a, b, row.name, **scales, **mix.options)
             for turn, out in enumerate(out for out in mix.outs if out != S32):
                 given = dict(scales)

@@ -39,10 +39,11 @@ double wave_time(double waves, double flops) {
 
 // Clocks a product takes beside the best tile's: three warpgroups share 128 registers a thread, two
 // blocks of rows a warpgroup read b twice; partial sums are added to the accumulators, scaled or
-// not; an operand is turned on its way to registers.
-double issue(const Kernel& kernel) {
+// not, and there blocks that wait for each other disturb the turns of their warpgroups; an operand
+// is turned on its way to registers.
+double issue(const Kernel& kernel, int cluster) {
   double factor = kernel.warpgroups == 3 ? 1.036 : kernel.m64_blocks > 1 ? 1.01 : 1.0;
-  if (kernel.promotes()) factor *= kernel.block_scaled ? 1.10 : 1.08;
+  if (kernel.promotes()) factor *= kernel.block_scaled ? 1.25 : cluster > 1 ? 1.1 : 1.08;
   if (kernel.source_of_a == SourceOfA::registers) factor *= 1 + kTurnShare;
   return factor;
 }
@@ -55,8 +56,8 @@ double store_clocks(const Problem& problem) {
   return (wide ? kWideStore : kPlainStore) + (scales ? kScaled : 0.0);
 }
 
-// Lines of L2 that a row of a stage costs. s8 4096^3 in tiles of 128x256 with rows 4112 bytes apart:
-// 1.35 times the time in blocks of their own, 1.02 times in clusters of two, which share b.
+// Lines of L2 that a row of a stage costs. s8 4096^3 in tiles of 128x256 with rows 4112 bytes
+// apart: 1.35 times the time in blocks of their own, 1.02 times in clusters of two, which share b.
 double lines(const Input& input, DType type) {
   constexpr int kLine = 128;  // bytes
   const Reading& reading = input.reading;
@@ -70,7 +71,7 @@ double kernel_time(const Kernel& kernel, const Problem& problem, const Inputs& i
   const double depth = double(ceil_div(problem.k, kernel.tile_k()));
   const double area = double(kernel.tile_m()) * kernel.tile_n();
   const double fma = kFmaPerClock * 16 / bits(kernel.input);
-  const double math = issue(kernel) * area * kernel.tile_k() / fma;
+  const double math = issue(kernel, plan.cluster) * area * kernel.tile_k() / fma;
   const double rows_in = kernel.tile_m() * lines(inputs.a, kernel.input) +
                          kernel.tile_n() * lines(inputs.b, kernel.input_b) / plan.cluster;
   const double bytes_in = rows_in * kernel.tile_k() * bytes(kernel.input);

@@ -1,4 +1,5 @@
-// 16-byte loads that say how long L2 should keep what they read (PTX ISA 9.7.9.8, 9.7.9.18).
+// Loads that stay where they stand, and say how long L2 should keep what they read (PTX ISA
+// 9.7.9.8, 9.7.9.18).
 #pragma once
 
 #include <cstdint>
@@ -26,6 +27,12 @@ __device__ inline uint4 load(const void* address, std::uint64_t policy) {
   asm volatile("ld.global.L1::evict_first.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
                : "=r"(word.x), "=r"(word.y), "=r"(word.z), "=r"(word.w)
                : "l"(address), "l"(policy));
+  return word;
+}
+
+__device__ inline float load(const float* address) {
+  float word;
+  asm volatile("ld.global.f32 %0, [%1];" : "=f"(word) : "l"(address));
   return word;
 }
 

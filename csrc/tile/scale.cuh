@@ -29,40 +29,29 @@ __device__ inline void prefetch_scales(const Epilogue& epilogue, const Window& w
                      ((window.col + col) >> scale_b.shift));
 }
 
-// What multiplies the lane's two rows: alpha, scale_a, and scale_b where one value serves all
-// columns. The same for all units of a warp's rows, so that a tile asks for it once. Rows outside
-// the matrix take the last one's scale, so that nothing is read beyond it.
-template <class T>
-__device__ inline auto row_factors(const Epilogue& epilogue, const Window& window) {
-  constexpr bool kDouble = std::is_same_v<T, double>;
-  using Pair = std::conditional_t<kDouble, double2, float2>;
-  if (!epilogue.scaled) return Pair{1, 1};
+// v *= alpha * scale_a * scale_b. Rows and columns outside the matrix take the last one's scale, so
+// that nothing is read beyond it. kWhole: scale_b has a value a column, neighbours are read in
+// pairs, and reach past the matrix by whole words at most.
+template <bool kWhole, class T, int kCount>
+__device__ inline void scale(const Epilogue& epilogue, const Window& window, T (&v)[kCount]) {
   const Multiplier& scale_a = epilogue.scale_a;
   const Multiplier& scale_b = epilogue.scale_b;
-  T all = epilogue.alpha;
-  if constexpr (kDouble) all = epilogue.alpha_f64;
-  Pair factors{all, all};
-  const auto row = [&](int half) {
-    return multiplier(scale_a, window.batch,
-                      window.row + min(window.lane_rows[half], window.rows - 1));
-  };
-  if (scale_a.data != nullptr) factors = {all * row(0), all * row(1)};
-  if (scale_b.data != nullptr && scale_b.stride == 0) {
-    const float columns = multiplier(scale_b, window.batch, 0);
-    factors = {factors.x * columns, factors.y * columns};
-  }
-  return factors;
-}
-
-// v *= alpha * scale_a * scale_b, `factors` of which row_factors knows. Columns outside the matrix
-// take the last one's scale. kWhole: scale_b has a value a column, neighbours are read in pairs, and
-// reach past the matrix by whole words at most.
-template <bool kWhole, class Factors, class T, int kCount>
-__device__ inline void scale(const Epilogue& epilogue, const Window& window, const Factors& factors,
-                             T (&v)[kCount]) {
+  T alpha = epilogue.alpha;
+  if constexpr (std::is_same_v<T, double>) alpha = epilogue.alpha_f64;
+  T rows[2] = {alpha, alpha};
+  if (scale_a.data != nullptr) {
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) v[i] *= i / 2 % 2 == 0 ? factors.x : factors.y;
-  const Multiplier& scale_b = epilogue.scale_b;
+    for (int half = 0; half < 2; ++half)
+      rows[half] *= multiplier(scale_a, window.batch,
+                               window.row + min(window.lane_rows[half], window.rows - 1));
+  }
+  if (scale_b.data != nullptr && scale_b.stride == 0) {
+    const float all = multiplier(scale_b, window.batch, 0);
+    rows[0] *= all;
+    rows[1] *= all;
+  }
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) v[i] *= rows[i / 2 % 2];
   if (scale_b.data == nullptr || scale_b.stride == 0) return;
 
   const int col = threadIdx.x % 4 * 2;

@@ -110,45 +110,37 @@ __device__ inline Window moved(Window window, int columns) {
   return window;
 }
 
-// 16 bytes of a row of the slab from byte `at` on, whole elements of kSize bytes.
-template <int kSize>
-__device__ inline uint4 cut(const char* slab, int row, int at) {
-  constexpr int kWords = kSize == 4 ? 4 : 5;
-  std::uint32_t x[5];
+// A column of the slab to memory, some rows at once: one at a time would wait for shared memory
+// every time.
+template <bool kWhole, class Element>
+__device__ inline void store_column(const Epilogue& epilogue, const Window& window,
+                                    const char* slab, int col) {
+  constexpr int kInWord = 16 / sizeof(Element), kAtOnce = 8;
+  Element* to = static_cast<Element*>(epilogue.out) + out_offset(epilogue, window, 0, col);
+#pragma unroll(kWhole ? kBoxRows / kAtOnce : 1)
+  for (int row = 0; row < kBoxRows; row += kAtOnce) {
+    Element x[kAtOnce];
 #pragma unroll
-  for (int i = 0; i < kWords; ++i) {
-    const int word = min(at / 4 + i, 31);
-    x[i] = *reinterpret_cast<const std::uint32_t*>(slab + swizzle128(row, word / 4) + word % 4 * 4);
-  }
-  if constexpr (kSize < 4) {
+    for (int i = 0; i < kAtOnce; ++i)
+      x[i] = *reinterpret_cast<const Element*>(slab + swizzle128(row + i, col / kInWord) +
+                                               col % kInWord * sizeof(Element));
 #pragma unroll
-    for (int i = 0; i < 4; ++i) x[i] = __funnelshift_r(x[i], x[i + 1], at % 4 * 8);
+    for (int i = 0; i < kAtOnce; ++i, to += epilogue.out_stride_row)
+      if (kWhole || row + i < window.rows) *to = x[i];
   }
-  return {x[0], x[1], x[2], x[3]};
 }
 
-// Rows of the slab that begin at any element in memory, each by 8 lanes: the words of 16 bytes that
-// lie in the row, cut out of the slab, and the elements before the first and behind the last.
+// Rows of the slab to any strides, an element a lane. Words of 16 bytes cut out of the slab, with a
+// fourth of the stores, took longer.
 template <int kColumns, class Element>
-__device__ inline void store_ragged(const Epilogue& epilogue, const Window& window,
-                                    const char* slab) {
-  constexpr int kWord = 16, kSize = sizeof(Element), kLanes = 8, kRows = 32 / kLanes;
-  const int lane = threadIdx.x % kLanes, cols = min(kColumns, window.cols);
-  int row = threadIdx.x % 32 / kLanes;
-  char* to = static_cast<char*>(epilogue.out) + out_offset(epilogue, window, row, 0) * kSize;
+__device__ inline void store_elements(const Epilogue& epilogue, const Window& window,
+                                      const char* slab) {
 #pragma unroll 1
-  for (; row < min(kBoxRows, window.rows); row += kRows) {
-    const int before = min(int(-reinterpret_cast<std::uintptr_t>(to) % kWord) / kSize, cols);
-    const int words = (cols - before) * kSize / kWord;
-    const int at = before * kSize + lane * kWord;
-    if (lane < words) *reinterpret_cast<uint4*>(to + at) = cut<kSize>(slab, row, at);
-#pragma unroll 1
-    for (int i = lane * kSize; i < cols * kSize - words * kWord; i += kLanes * kSize) {
-      const int edge = i < before * kSize ? i : i + words * kWord;
-      *reinterpret_cast<Element*>(to + edge) = *reinterpret_cast<const Element*>(
-          slab + swizzle128(row, edge / kWord) + edge % kWord);
-    }
-    to += kRows * kSize * epilogue.out_stride_row;
+  for (int col = threadIdx.x % 32; col < min(kColumns, window.cols); col += 32) {
+    if (window.rows >= kBoxRows)
+      store_column<true, Element>(epilogue, window, slab, col);
+    else
+      store_column<false, Element>(epilogue, window, slab, col);
   }
 }
 
@@ -170,17 +162,7 @@ __device__ inline void store_slab(const Epilogue& epilogue, const Window& window
     }
     return;
   }
-  if (epilogue.out_stride_col == 1) return store_ragged<kColumns, Element>(epilogue, window, slab);
-#pragma unroll 1
-  for (int col = lane; col < min(kColumns, window.cols); col += 32) {
-    std::int64_t offset = out_offset(epilogue, window, 0, col);
-#pragma unroll 4
-    for (int row = 0; row < kBoxRows; ++row, offset += epilogue.out_stride_row) {
-      if (row < window.rows)
-        out[offset] = *reinterpret_cast<const Element*>(slab + swizzle128(row, col / kInWord) +
-                                                        col % kInWord * sizeof(Element));
-    }
-  }
+  store_elements<kColumns, Element>(epilogue, window, slab);
 }
 
 // A unit of f32 or s32 whose rows are not whole words, which begins at column `inside` of 32:
@@ -261,8 +243,8 @@ __device__ inline void add_row(const Source& bias, const Window& window, float (
 // What the fast path does to scaled accumulators: a bias that serves all rows, and relu.
 template <int kCount>
 __device__ inline void finish_fast(const Epilogue& epilogue, const Window& window,
-                                   const float2& factors, float (&v)[kCount]) {
-  if (epilogue.scaled) scale<true>(epilogue, window, factors, v);
+                                   float (&v)[kCount]) {
+  if (epilogue.scaled) scale<true>(epilogue, window, v);
   const Source& bias = epilogue.sources[kBias];
   if (bias.data != nullptr) {
     if (bias.dtype == DType::f32)
@@ -280,11 +262,11 @@ __device__ inline void finish_fast(const Epilogue& epilogue, const Window& windo
 
 // The fast path (Epilogue::fast): unrolled over the fragment, which saves the selection. Without a
 // map, all of the columns are whole (whole_columns). s32 results are the accumulators themselves.
-// `factors`: see row_factors.
+//
 template <int kColumns, int kUnit, DType kOut, Rows kRows, int kIndex = 0, class Fragment>
 __device__ inline void store_fast(const Epilogue& epilogue, const Extent& extent,
                                   const TensorMap* map, char* slab, const Fragment* fragment,
-                                  int row, int col, int batch, const float2& factors) {
+                                  int row, int col, int batch) {
   // Columns of a box: 128 bytes.
   constexpr int kBox = 1024 / bits(kOut), kStep = kUnit < kBox ? kUnit : kBox;
   constexpr int kFirst = kIndex * kStep, kInside = kFirst % kBox;
@@ -294,7 +276,7 @@ __device__ inline void store_fast(const Epilogue& epilogue, const Extent& extent
 #pragma unroll
   for (int i = 0; i < kStep / 2; ++i) v[i] = raw[i];
   const Window window = tile::window<kRows>(extent, row, col + kFirst, batch);
-  if constexpr (kOut != DType::s32) finish_fast(epilogue, window, factors, v);
+  if constexpr (kOut != DType::s32) finish_fast(epilogue, window, v);
   if (kRows == Rows::neighbours && map == nullptr) {
     if constexpr (bits(kOut) == 16) store_columns_as<kOut, true>(epilogue, window, v);
   } else {
@@ -309,7 +291,7 @@ __device__ inline void store_fast(const Epilogue& epilogue, const Extent& extent
   }
   if constexpr (kFirst + kStep < kColumns)
     store_fast<kColumns, kUnit, kOut, kRows, kIndex + 1>(epilogue, extent, map, slab, fragment, row,
-                                                         col, batch, factors);
+                                                         col, batch);
 }
 
 // One unit of the slab, of a result that is narrower than a word.
@@ -331,8 +313,8 @@ __device__ inline void pack(DType type, char* slab, int chunk, const float (&v)[
 // s32 result and floats for every other.
 template <int kCount, class Store>
 __device__ inline void finish_unit(const Epilogue& epilogue, const Window& window,
-                                   const float2& factors, float (&v)[kCount], const Store& store) {
-  if (epilogue.scaled) scale<false>(epilogue, window, factors, v);
+                                   float (&v)[kCount], const Store& store) {
+  if (epilogue.scaled) scale<false>(epilogue, window, v);
   if (epilogue.options) {
     finish(epilogue, window, v);
     requantise(epilogue, window, v);
@@ -342,8 +324,7 @@ __device__ inline void finish_unit(const Epilogue& epilogue, const Window& windo
 
 template <int kCount, class Store>
 __device__ inline void finish_unit(const Epilogue& epilogue, const Window& window,
-                                   const float2& factors, std::int32_t (&v)[kCount],
-                                   const Store& store) {
+                                   std::int32_t (&v)[kCount], const Store& store) {
   if (epilogue.zero_points) subtract_zero_points(epilogue.zeros, window, v);
   if (epilogue.out_dtype == DType::s32) {
 #pragma unroll
@@ -355,7 +336,7 @@ __device__ inline void finish_unit(const Epilogue& epilogue, const Window& windo
   float values[kCount];
 #pragma unroll
   for (int i = 0; i < kCount; ++i) values[i] = v[i];
-  finish_unit(epilogue, window, factors, values, store);
+  finish_unit(epilogue, window, values, store);
 }
 
 // 16 x kColumns accumulators of a warp to the result, from element (row, col) of matrix `batch` on.
@@ -369,8 +350,6 @@ __device__ inline void store_rows(const Epilogue& epilogue, const Extent& extent
   constexpr int kBox = kColumns < kBoxColumns ? kColumns : kBoxColumns;
   static_assert(kBox % kUnit == 0);
   if (row >= extent.m) return;
-  const float2 factors =
-      row_factors<float>(epilogue, tile::window<kRows>(extent, row, col, batch));
 #pragma unroll 1
   for (int unit = 0; unit < kColumns / kUnit; ++unit) {
     const int first = col + unit * kUnit;
@@ -379,7 +358,7 @@ __device__ inline void store_rows(const Epilogue& epilogue, const Extent& extent
     const Window window = tile::window<kRows>(extent, row, first, batch);
     T accumulators[kUnit / 2];
     values(unit, accumulators);
-    finish_unit(epilogue, window, factors, accumulators, [&](const auto& v) {
+    finish_unit(epilogue, window, accumulators, [&](const auto& v) {
       if constexpr (kRows == Rows::neighbours) {
         if (epilogue.out_stride_row == 1) {
           store_columns(epilogue, window, v);

@@ -62,7 +62,8 @@ struct Gemm {
       if (params.store_tma) ptx::tma_prefetch(&params.out);
       shared.barriers.initialise(1, kRow.warpgroups * cluster.size);
       if constexpr (kRow.block_scaled)
-        shared.scale_barriers.initialise(Scales<kRow>::kWriters, Scales<kRow>::kReaders);
+        shared.scale_barriers.initialise(ColumnScales<kRow>::kWriters,
+                                         ColumnScales<kRow>::kReaders);
       ptx::fence_mbarrier_init();
     }
     __syncthreads();
@@ -75,7 +76,8 @@ struct Gemm {
       if constexpr (kBudget.load > 0) ptx::registers_decrease<kBudget.load>();
       if (threadIdx.x == 0) load(params, shared, cluster);
       if constexpr (kRow.block_scaled)
-        if (const int warp = threadIdx.x / 32 - 1; warp >= 0 && warp < Scales<kRow>::kWarps)
+        if (const int warp = threadIdx.x / 32 - 1;
+            scales_columns(params) && warp >= 0 && warp < ColumnScales<kRow>::kWarps)
           load_scales(params, shared, cluster, warp);
     } else {
       if constexpr (kBudget.compute > 0) ptx::registers_increase<kBudget.compute>();
@@ -118,9 +120,9 @@ struct Gemm {
 
   __device__ static void load_scales(const Sm90Params& params, const Block<kRow>& shared,
                                      Cluster cluster, int warp) {
-    typename Scales<kRow>::Position position;
-    for_each_tile(params, cluster, [&](int row, int col, int batch, int blocks) {
-      Scales<kRow>::load(params, shared, position, row, col, batch, blocks, warp);
+    typename ColumnScales<kRow>::Position position;
+    for_each_tile(params, cluster, [&](int, int col, int batch, int blocks) {
+      ColumnScales<kRow>::load(params, shared, position, col, batch, blocks, warp);
     });
   }
 
@@ -143,7 +145,11 @@ struct Gemm {
       // Fresh ones for each tile: the first product does not read them, and so the epilogue of the
       // tile before need not keep what it has used up.
       typename Loop::Accumulators accumulators;
-      Loop::multiply(params, shared, position, blocks, warpgroup, cluster, accumulators);
+      if constexpr (kRow.block_scaled)
+        Loop::multiply_scaled(params, shared, position, row, col, batch, blocks, warpgroup, cluster,
+                              accumulators);
+      else
+        Loop::multiply(shared, position, blocks, warpgroup, cluster, accumulators);
 #pragma unroll
       for (int i = 0; i < kRow.m64_blocks; ++i)
         store(params, slab, accumulators[i], row + i * 64, col, batch);
@@ -166,19 +172,15 @@ struct Gemm {
         fast = epilogue.fast && bits(epilogue.out_dtype) == 16;
       }
     }
-    const auto factors = [&] {
-      return tile::row_factors<float>(epilogue,
-                                      tile::window<kRows>(params.extent, row, col, batch));
-    };
     if (fast && epilogue.out_dtype == DType::bf16)
       tile::store_fast<kRow.n, kFastUnit, DType::bf16, kRows>(epilogue, params.extent, map, slab,
-                                                              fragment, row, col, batch, factors());
+                                                              fragment, row, col, batch);
     else if (fast && epilogue.out_dtype == DType::f16)
       tile::store_fast<kRow.n, kFastUnit, DType::f16, kRows>(epilogue, params.extent, map, slab,
-                                                             fragment, row, col, batch, factors());
+                                                             fragment, row, col, batch);
     else if (kRows == tile::Rows::apart && fast && epilogue.out_dtype == kWordOut)
       tile::store_fast<kRow.n, kFastUnit, kWordOut, kRows>(epilogue, params.extent, map, slab,
-                                                           fragment, row, col, batch, factors());
+                                                           fragment, row, col, batch);
     else
       tile::store_rows<kRow.n, kUnit, true, Value, kRows>(
           epilogue, params.extent, map, slab, row, col, batch,

@@ -46,9 +46,8 @@ struct Mainloop {
 
   // The products of all k-blocks into `accumulators`, which need no clearing. One group of wgmma is
   // in flight while the next is issued; a stage goes back when the group that read it has finished.
-  __device__ static void multiply(const Sm90Params&, const Block<kRow>& shared, Position& position,
-                                  int blocks, int warpgroup, Cluster cluster,
-                                  Accumulators& accumulators) {
+  __device__ static void multiply(const Block<kRow>& shared, Position& position, int blocks,
+                                  int warpgroup, Cluster cluster, Accumulators& accumulators) {
     const std::uint32_t offset_a = warpgroup * kRow.m64_blocks * kBlockBytes;
     int previous = 0;
 #pragma unroll 1

@@ -13,18 +13,25 @@
 // they fall into step, since both wait for the same stages. So they take turns: one begins an
 // iteration when the other has its first chunk back.
 //
-// Tried on an H200, e4m3 to bf16, 4096 and 8192, x torch._scaled_mm without fast accumulation: no
-// turns 0.87 and 0.81, with them 0.98 and 0.95 (128x256, chunks of 64, one k-block an iteration).
-// 128x128: chunks of 128, two k-blocks 0.93 and 0.88; chunks of 64, four k-blocks 0.88 and 0.83. a
-// in registers, for fewer reads of shared memory: 0.95 and 0.91, its loads stand before each
-// iteration.
+// Factors leave no registers for a second set of partial sums without spilling accumulators; there
+// the chunks are as wide as one set allows, and the warpgroups take turns chunk by chunk: while one
+// adds, the other multiplies.
+//
+// Tried on an H200, e4m3 to bf16, 4096 and 8192, x torch._scaled_mm without fast accumulation:
+// 128x256, chunks of 64, one k-block an iteration: 0.98 and 0.96, without turns 0.87 and 0.81. One
+// set of partial sums of 128: 0.95 and 0.92, and with a in registers, for fewer reads of shared
+// memory, 0.85 and 0.82. 128x128: chunks of 64 0.92 and 0.91, of 128 0.93 and 0.88, of 128 in one
+// set 0.85 and 0.82. Scaled blocks, x torch's: one set of 128 0.91 and 0.88, two of 64 0.86 and
+// 0.83, 128x128 0.84 and 0.81.
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "catalog.h"
 #include "kernels/sm90/mainloop.cuh"
 #include "kernels/sm90/ring.cuh"
+#include "kernels/sm90/scales.cuh"
 #include "ptx/named_barrier.cuh"
 #include "ptx/wgmma.cuh"
 #include "tile/fragment.cuh"
@@ -41,9 +48,12 @@ struct Promoted {
   static_assert(kRow.promote == 1 && kRow.m64_blocks == 1 && kRow.tile_k() == 128);
   static_assert(kRow.accumulator == DType::f32 && !kRow.sparse && kRow.parts == 1 &&
                 kRow.source_of_a == SourceOfA::shared && kRow.warpgroups <= 2);
+  // One set of partial sums and turns by chunks, or two sets and turns by iterations.
+  static constexpr bool kAlternates = kRow.block_scaled && kRow.warpgroups == 2;
   // As wide as registers allow for.
-  static constexpr int kChunk = kRow.n == 256 || kRow.block_scaled ? 64 : kRow.n;
-  static constexpr int kDepth = kRow.n == 256 ? 1 : 2;  // k-blocks an iteration
+  static constexpr int kWidest = kAlternates ? 128 : kRow.n == 256 || kRow.block_scaled ? 64 : 128;
+  static constexpr int kChunk = kRow.n < kWidest ? kRow.n : kWidest;
+  static constexpr int kDepth = kAlternates || kRow.n == 256 ? 1 : 2;  // k-blocks an iteration
   static constexpr int kChunks = kRow.n / kChunk;
   static constexpr int kGroups = (kRow.n + kScaleBlock - 1) / kScaleBlock;
   static constexpr ptx::WgmmaType kType = wgmma_type<kRow>(kChunk);
@@ -64,31 +74,46 @@ struct Promoted {
     if (warpgroup == 1) pass_turn(warpgroup);
   }
 
-  __device__ static void multiply(const Sm90Params& params, const Block<kRow>& shared,
-                                  Position& position, int blocks, int warpgroup, Cluster cluster,
-                                  Accumulators& accumulators) {
-    const Context context{shared, cluster, warpgroup};
-#pragma unroll
-    for (float& x : accumulators[0]) x = 0;
-    if constexpr (!kRow.block_scaled)
-      loop<Factors::none>(context, position, blocks, accumulators[0]);
-    else if (params.scale_b.shift != 0 || params.scale_b.stride == 0)
-      loop<Factors::groups>(context, position, blocks, accumulators[0]);
-    else
-      loop<Factors::columns>(context, position, blocks, accumulators[0]);
+  __device__ static void multiply(const Block<kRow>& shared, Position& position, int blocks,
+                                  int warpgroup, Cluster cluster, Accumulators& accumulators) {
+    Context<Factors::none> context{shared, cluster, warpgroup, {}};
+    loop(context, position, blocks, accumulators[0]);
+  }
+
+  // The same with the factors of a warp's rows from `row` and the tile's columns from `col` on.
+  __device__ static void multiply_scaled(const Sm90Params& params, const Block<kRow>& shared,
+                                         Position& position, int row, int col, int batch,
+                                         int blocks, int warpgroup, Cluster cluster,
+                                         Accumulators& accumulators) {
+    row += threadIdx.x % 32 / 4;
+    if (scales_columns(params)) {
+      Context<Factors::columns> context{shared, cluster, warpgroup, {params, row, col, batch}};
+      loop(context, position, blocks, accumulators[0]);
+    } else {
+      Context<Factors::groups> context{shared, cluster, warpgroup, {params, row, col, batch}};
+      loop(context, position, blocks, accumulators[0]);
+    }
   }
 
  private:
+  struct NoScales {};
+  template <Factors kFactors>
+  using Scales = std::conditional_t<kFactors == Factors::none, NoScales,
+                                    RowScales<kFactors == Factors::groups ? kGroups : 0>>;
+
+  template <Factors kFactors>
   struct Context {
     const Block<kRow>& shared;
     Cluster cluster;
     int warpgroup;
+    Scales<kFactors> scales;
   };
 
-  // Of a stage, as this thread needs them: those of its two rows, times those of the groups of
-  // columns if there are any.
-  struct StageFactors {
-    float rows[2][kGroups];
+  // Of a k-block, as this thread needs them: those of its two rows, times those of the groups of
+  // columns if there are any; or the columns' own, where they lie in stage `stage`.
+  template <Factors kFactors>
+  struct BlockFactors {
+    float rows[2][kFactors == Factors::groups ? kGroups : 1];
     const float* columns;
     int stage;
   };
@@ -101,24 +126,90 @@ struct Promoted {
   }
 
   template <Factors kFactors>
-  __device__ static void loop(const Context& context, Position& position, int blocks,
+  __device__ static void loop(Context<kFactors>& context, Position& position, int blocks,
                               float (&accumulators)[kRegisters]) {
+#pragma unroll
+    for (float& x : accumulators) x = 0;
     int block = 0;
+    if constexpr (kAlternates) {
+      // There is at least one.
 #pragma unroll 1
-    for (; block + kDepth <= blocks; block += kDepth)
-      iterate<kFactors, kDepth>(context, position, accumulators);
-    if constexpr (kDepth > 1)
-      if (block < blocks) iterate<kFactors, 1>(context, position, accumulators);
+      do {
+        alternate(context, position, ++block < blocks, accumulators);
+      } while (block < blocks);
+    } else {
+#pragma unroll 1
+      for (; block + kDepth <= blocks; block += kDepth)
+        overlap<kDepth>(context, position, blocks - block, accumulators);
+      if constexpr (kDepth > 1)
+        if (block < blocks) overlap<1>(context, position, 1, accumulators);
+    }
   }
 
-  template <Factors kFactors, int kBlocks>
-  __device__ static void iterate(const Context& context, Position& position,
+  // Issues the products of a chunk, as kCommits groups.
+  template <int kCommits, Factors kFactors>
+  __device__ static void multiply_chunk(const Context<kFactors>& context, int stage, int chunk,
+                                        Partial& partial) {
+    const std::uint32_t address = context.shared.stage(stage);
+    const std::uint64_t a = ptx::wgmma_descriptor(address + context.warpgroup * kBlockBytes);
+    const std::uint64_t b =
+        ptx::wgmma_descriptor(address + Ring<kRow>::kBytesA) + chunk * (kChunk * 128 >> 4);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      ptx::wgmma<kType>(partial, a + step * ptx::kDescriptorStep<Major::K>,
+                        b + step * ptx::kDescriptorStep<Major::K>, step != 0);
+      if ((step + 1) % (kSteps / kCommits) == 0) ptx::wgmma_commit();
+    }
+  }
+
+  // One k-block, `more` if others follow, one chunk at a time; the turn passes when half of its
+  // products are done.
+  template <Factors kFactors>
+  __device__ static void alternate(Context<kFactors>& context, Position& position, bool more,
+                                   float (&accumulators)[kRegisters]) {
+    Partial partial;
+    BlockFactors<kFactors> factors;
+    const int stage = position.stage;
+#pragma unroll
+    for (int chunk = 0; chunk < kChunks; ++chunk) {
+      await_turn(context.warpgroup);
+      if (chunk == 0) {
+        ptx::mbarrier_wait(context.shared.barriers.full(stage), position.parity);
+        position.advance();
+      }
+      multiply_chunk<2>(context, stage, chunk, partial);
+      ptx::wgmma_wait<1>();
+      pass_turn(context.warpgroup);
+      if (chunk == 0) factors = read_factors(context, more, position.scales);
+      ptx::wgmma_wait<0>();
+      ptx::wgmma_results(partial);
+      if (chunk == kChunks - 1) release<kRow>(context.shared, stage, context.cluster);
+      add(factors, chunk, partial, accumulators);
+      ptx::wgmma_results(accumulators);  // before the turn is asked for
+      if (kFactors == Factors::columns && chunk == kChunks - 1)
+        release_scales(context.shared, factors.stage);
+    }
+  }
+
+  // kBlocks of the `left` k-blocks: one chunk is added while the next is multiplied.
+  template <int kBlocks, Factors kFactors>
+  __device__ static void overlap(Context<kFactors>& context, Position& position, int left,
                                  float (&accumulators)[kRegisters]) {
     constexpr int kItems = kBlocks * kChunks;
     constexpr int kTurn = kItems / 2;  // chunks that are back when the turn passes
     Partial partial[2];
     int stages[kBlocks];
-    StageFactors factors[kBlocks];
+    BlockFactors<kFactors> factors[kBlocks];
+    // Adds a finished chunk; the last one of a k-block gives its stage back.
+    const auto retire = [&](int item) {
+      const int block = item / kChunks, chunk = item % kChunks;
+      add(factors[block], chunk, partial[item % 2], accumulators);
+      if (chunk < kChunks - 1) return;
+      release<kRow>(context.shared, stages[block], context.cluster);
+      if constexpr (kFactors == Factors::columns)
+        release_scales(context.shared, factors[block].stage);
+    };
 #pragma unroll
     for (int item = 0; item < kItems; ++item) {
       const int block = item / kChunks, chunk = item % kChunks;
@@ -128,34 +219,22 @@ struct Promoted {
         ptx::mbarrier_wait(context.shared.barriers.full(position.stage), position.parity);
         position.advance();
       }
-      const std::uint32_t stage = context.shared.stage(stages[block]);
-      const std::uint64_t a = ptx::wgmma_descriptor(stage + context.warpgroup * kBlockBytes);
-      const std::uint64_t b =
-          ptx::wgmma_descriptor(stage + Ring<kRow>::kBytesA) + chunk * (kChunk * 128 >> 4);
-      ptx::wgmma_fence();
-#pragma unroll
-      for (int step = 0; step < kSteps; ++step)
-        ptx::wgmma<kType>(partial[item % 2], a + step * ptx::kDescriptorStep<Major::K>,
-                          b + step * ptx::kDescriptorStep<Major::K>, step != 0);
-      ptx::wgmma_commit();
-      if (chunk == (kChunks > 1)) factors[block] = read_factors<kFactors>(context, position.scales);
+      multiply_chunk<1>(context, stages[block], chunk, partial[item % 2]);
+      if (chunk == (kChunks > 1))
+        factors[block] = read_factors(context, block + 1 < left, position.scales);
       if (item == 0) continue;
       ptx::wgmma_wait<1>();
       if (item == kTurn) pass_turn(context.warpgroup);
-      retire<kFactors>(context, stages, factors, item - 1, partial[(item - 1) % 2], accumulators);
+      retire(item - 1);
     }
     if constexpr (kItems == 1) pass_turn(context.warpgroup);
     ptx::wgmma_wait<0>();
-    retire<kFactors>(context, stages, factors, kItems - 1, partial[(kItems - 1) % 2], accumulators);
+    retire(kItems - 1);
   }
 
-  // Adds a finished chunk; the last one of a k-block gives its stage back.
-  template <Factors kFactors, int kBlocks>
-  __device__ static void retire(const Context& context, const int (&stages)[kBlocks],
-                                const StageFactors (&factors)[kBlocks], int item,
-                                const Partial& partial, float (&accumulators)[kRegisters]) {
-    const int block = item / kChunks, chunk = item % kChunks;
-    const int group = chunk * kChunk / kScaleBlock;
+  template <Factors kFactors>
+  __device__ static void add(const BlockFactors<kFactors>& factors, int chunk,
+                             const Partial& partial, float (&accumulators)[kRegisters]) {
     float* sums = accumulators + chunk * (kChunk / 2);
     if constexpr (kFactors == Factors::none) {
 #pragma unroll
@@ -163,50 +242,38 @@ struct Promoted {
     } else if constexpr (kFactors == Factors::groups) {
 #pragma unroll
       for (int i = 0; i < kChunk / 2; ++i)
-        sums[i] += partial[i] * factors[block].rows[i / 2 % 2][group];
+        sums[i] += partial[i] * factors.rows[i / 2 % 2][chunk * kChunk / kScaleBlock];
     } else {
-      const float* columns = factors[block].columns + chunk * kChunk;
+      const float* columns = factors.columns + chunk * kChunk;
 #pragma unroll
       for (int j = 0; j < kChunk / 8; ++j) {
         const float2 pair = *reinterpret_cast<const float2*>(columns + 8 * j);
 #pragma unroll
         for (int i = 0; i < 4; ++i)
           sums[4 * j + i] +=
-              partial[4 * j + i] * (factors[block].rows[i / 2][group] * (i % 2 ? pair.y : pair.x));
+              partial[4 * j + i] * (factors.rows[i / 2][0] * (i % 2 ? pair.y : pair.x));
       }
     }
-    if (chunk < kChunks - 1) return;
-    release<kRow>(context.shared, stages[block], context.cluster);
-    if constexpr (kFactors == Factors::columns) release_scales(context, factors[block].stage);
   }
 
-  // Read when the products of the k-block are on their way. Factors of groups stay in registers.
+  // When the products of the k-block are on their way.
   template <Factors kFactors>
-  __device__ static StageFactors read_factors(const Context& context, ScalePosition& position) {
-    StageFactors factors{};
-    if constexpr (kFactors != Factors::none) {
-      const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+  __device__ static BlockFactors<kFactors> read_factors(Context<kFactors>& context, bool more,
+                                                        ScalePosition& position) {
+    BlockFactors<kFactors> factors{};
+    if constexpr (kFactors != Factors::none) context.scales.next(more, factors.rows);
+    if constexpr (kFactors == Factors::columns) {
       ptx::mbarrier_wait(context.shared.scale_barriers.full(position.stage), position.parity);
-      const float* a = context.shared.scales_of(position.stage);
-      const float* b = a + kRow.tile_m();
-      a += context.warpgroup * 64 + warp * 16 + lane / 4;
-      factors.columns = b + lane % 4 * 2;
+      factors.columns = context.shared.scales_of(position.stage) + threadIdx.x % 4 * 2;
       factors.stage = position.stage;
-#pragma unroll
-      for (int group = 0; group < kGroups; ++group)
-#pragma unroll
-        for (int half = 0; half < 2; ++half)
-          factors.rows[half][group] =
-              a[8 * half] * (kFactors == Factors::groups ? b[group * kScaleBlock] : 1.0f);
-      if constexpr (kFactors == Factors::groups) release_scales(context, position.stage);
       position.advance();
     }
     return factors;
   }
 
-  __device__ static void release_scales(const Context& context, int stage) {
+  __device__ static void release_scales(const Block<kRow>& shared, int stage) {
     __syncwarp();
-    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(context.shared.scale_barriers.empty(stage));
+    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(shared.scale_barriers.empty(stage));
   }
 };
 

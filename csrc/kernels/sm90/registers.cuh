@@ -117,9 +117,8 @@ struct Registers {
   using Fragments = std::uint32_t[kSteps][4];
 
   // The products of all k-blocks into `accumulators`, which need no clearing.
-  __device__ static void multiply(const Sm90Params&, const Block<kRow>& shared, Position& position,
-                                  int blocks, int warpgroup, Cluster cluster,
-                                  Accumulators& accumulators) {
+  __device__ static void multiply(const Block<kRow>& shared, Position& position, int blocks,
+                                  int warpgroup, Cluster cluster, Accumulators& accumulators) {
     const Turn<bits(kRow.input)> turn(warpgroup * 64 + threadIdx.x / 32 % 4 * 16);
     const auto load = [&](Fragments& a) {
       ptx::mbarrier_wait(shared.barriers.full(position.stage), position.parity);

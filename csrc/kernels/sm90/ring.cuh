@@ -49,7 +49,7 @@ struct Block {
   }
 
   __device__ std::uint32_t stage(int index) const { return ring + index * kRow.stage_bytes(); }
-  // tile_m scales of a, then tile_n of b.
+  // tile_n of b.
   __device__ float* scales_of(int stage) const {
     return scales + stage * (kRow.scale_bytes() / int(sizeof(float)));
   }
