@@ -152,6 +152,23 @@ def test_large_odd_operands_are_copied_for_wgmma(layout):
     assert not made["store_tma"]
 
 
+@pytest.mark.parametrize(("k", "pitch"), [(31, 32), (500, 504), (505, 512), (4097, 4160)])
+def test_copies_have_whole_lines_where_that_is_little(k, pitch):
+    """Words of 8 elements, and lines of 64 in rows of a kilobyte and more."""
+    made = plan(4096, 4096, k, a=(0, 4097, 1), kernel="sm90a")
+    assert made["prepare_a"]["pitch"] == pitch
+
+
+def test_rows_inside_lines_are_read_in_clusters():
+    """They cost L2 twice the lines, and a cluster shares b."""
+    for pitch, cluster in ((8192, 1), (8208, 2)):
+        options = {"a": (0, pitch, 1), "b": (0, 1, pitch), "dtype": "e4m3", "out_dtype": "bf16"}
+        made = plan(8192, 8192, 8192, **options)
+        assert made["prepare_a"] is made["prepare_b"] is None
+        assert made["kernel"].startswith("sm90a")
+        assert made["cluster"] == cluster
+
+
 def test_only_what_needs_it_is_copied():
     pitched = (4096 * 4097, 4097, 1)
     made = plan(4096, 4096, 4096, a=pitched)

@@ -202,11 +202,11 @@ struct Promoted {
     int stages[kBlocks];
     BlockFactors<kFactors> factors[kBlocks];
     // Adds a finished chunk; the last one of a k-block gives its stage back.
-    const auto retire = [&](int item) {
+    const auto retire = [&](int item, int stage) {
       const int block = item / kChunks, chunk = item % kChunks;
       add(factors[block], chunk, partial[item % 2], accumulators);
       if (chunk < kChunks - 1) return;
-      release<kRow>(context.shared, stages[block], context.cluster);
+      release<kRow>(context.shared, stage, context.cluster);
       if constexpr (kFactors == Factors::columns)
         release_scales(context.shared, factors[block].stage);
     };
@@ -225,11 +225,11 @@ struct Promoted {
       if (item == 0) continue;
       ptx::wgmma_wait<1>();
       if (item == kTurn) pass_turn(context.warpgroup);
-      retire(item - 1);
+      retire(item - 1, stages[(item - 1) / kChunks]);
     }
     if constexpr (kItems == 1) pass_turn(context.warpgroup);
     ptx::wgmma_wait<0>();
-    retire(kItems - 1);
+    retire(kItems - 1, stages[kBlocks - 1]);
   }
 
   template <Factors kFactors>
