@@ -271,3 +271,19 @@ class Guarded:
         rest.as_strided(view.shape, view.stride(), view.storage_offset()).fill_(poison(rest.dtype))
         whole = torch.full_like(rest, poison(rest.dtype))
         return torch.equal(rest.view(torch.uint8), whole.view(torch.uint8))
+
+
+def captured(work):
+    """The CUDA graph of what work() launches, and what it returned while it was captured.
+
+    It runs once before, in a side stream, as torch asks for.
+    """
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        work()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = work()
+    return graph, result

@@ -86,6 +86,12 @@ def last_of_blocks(scale, rows):
     return wrong
 
 
+def in_either_scale(wrong, given, rows):
+    """The arguments that a wrong scale changes: those of a, then those of b."""
+    yield {"scale_a": wrong(given["scale_a"], rows)}
+    yield {"scale_b": wrong(given["scale_b"].mT, rows).mT}
+
+
 def assert_seen(right, wrong, a, b, given, changed, options, powers):
     """The check of `right` refuses what `wrong` gives."""
     value, bound = reference.evaluate(a, b, **given, **options)
@@ -116,10 +122,8 @@ def test_a_wrong_block_of_scales_is_seen(device, mix):
             options = mix.options | {"out_dtype": F32}
             right = tcgemm.mm(a, b, **given, **options)
             for wrong in (other_block, last_of_blocks):
-                changed = {"scale_a": wrong(given["scale_a"], 1)}
-                assert_seen(right, wrong, a, b, given, changed, options, powers)
-                changed = {"scale_b": wrong(given["scale_b"].mT, 1).mT}
-                assert_seen(right, wrong, a, b, given, changed, options, powers)
+                for changed in in_either_scale(wrong, given, 1):
+                    assert_seen(right, wrong, a, b, given, changed, options, powers)
 
 
 @EVERY
@@ -134,10 +138,8 @@ def test_a_wrong_scale_of_a_row_is_seen(device, mix):
         given["scale_a"][64], given["scale_b"][0, 64] = 4.0, 4.0
         options = mix.options | {"out_dtype": F64 if mix.a == F64 else F32}
         right = tcgemm.mm(a, b, **given, **options)
-        changed = {"scale_a": other_row(given["scale_a"], 64)}
-        assert_seen(right, other_row, a, b, given, changed, options, powers)
-        changed = {"scale_b": other_row(given["scale_b"].mT, 64).mT}
-        assert_seen(right, other_row, a, b, given, changed, options, powers)
+        for changed in in_either_scale(other_row, given, 64):
+            assert_seen(right, other_row, a, b, given, changed, options, powers)
 
 
 @INTEGERS

@@ -112,14 +112,7 @@ def test_graph_replays_with_new_inputs(dtype, shape):
         tcgemm.mm(a, b, out=given)
         return tcgemm.linear(a, b.t(), bias, activation="relu"), tcgemm.mm(given, given.t())
 
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        work()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        fused, square = work()
+    graph, (fused, square) = cases.captured(work)
     for _ in range(3):
         cases.fill(a, largest=4)
         cases.fill(b, largest=4)

@@ -192,14 +192,7 @@ def test_graph_replays_with_new_inputs(mix):
         requantised = given | {"scale_out": 1 / amax.clamp(min=1e-3)}
         return [*found, torch.ops.tcgemm.scaled_mm(a, b, **requantised)]
 
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        work()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        captured = work()
+    graph, captured = cases.captured(work)
     for turn in range(3):
         new_a, new_b, others = everything(mix, m, n, k, out)
         a.copy_(new_a)

@@ -218,6 +218,17 @@ def test_row_with_scales(row):
 # What single families can do.
 
 
+def assert_exact_from_any_strides(row, a, b):
+    """Operands that are gathered or copied first, to a result whose rows are not words."""
+    (m, k), n = a.shape, b.shape[1]
+    scales = block_scales(row, m, n, k)
+    guarded = cases.Guarded("odd_pitch", (m, n), dtype=row.mix.outs[0], device="cuda")
+    launch(row, a, b, out=guarded.view, direct=False, **scales)
+    expected = reference.exact(a, b, **scales, **row.mix.options)
+    reference.assert_exact(guarded.view, expected)
+    assert guarded.untouched()
+
+
 @ANY_ALIGNMENT
 def test_row_at_any_alignment(row):
     """Either operand, and both, where cp.async cannot read 16 bytes; with tails everywhere."""
@@ -231,12 +242,7 @@ def test_row_at_any_alignment(row):
 
     def check(stride_a, stride_b):
         a, b = row.mix.make(stride_a, stride_b, **sizes)
-        scales = block_scales(row, m, n, k)
-        guarded = cases.Guarded("odd_pitch", (m, n), dtype=row.mix.outs[0], device="cuda")
-        launch(row, a, b, out=guarded.view, direct=False, **scales)
-        expected = reference.exact(a, b, **scales, **row.mix.options)
-        reference.assert_exact(guarded.view, expected)
-        assert guarded.untouched()
+        assert_exact_from_any_strides(row, a, b)
 
     each(itertools.product(awkward[plain[0]], awkward[plain[1]]), check)
 
@@ -247,12 +253,7 @@ def test_row_that_reads_k_major_alone_serves_every_layout(row):
 
     def check(layout, m, n, k):
         a, b = row.mix.operands(layout, m, n, k, device="cuda", whole=True)
-        scales = block_scales(row, m, n, k)
-        guarded = cases.Guarded("odd_pitch", (m, n), dtype=row.mix.outs[0], device="cuda")
-        launch(row, a, b, out=guarded.view, direct=False, **scales)
-        expected = reference.exact(a, b, **scales, **row.mix.options)
-        reference.assert_exact(guarded.view, expected)
-        assert guarded.untouched()
+        assert_exact_from_any_strides(row, a, b)
 
     small = (33, 17, 30 + 128 * row.blocks)
     whole = (row.tile[0] + 16, row.tile[1] + 16, 2 * row.tile[2] + 32)

@@ -1,5 +1,5 @@
-// Loads that stay where they stand, and say how long L2 should keep what they read (PTX ISA
-// 9.7.9.8, 9.7.9.18).
+// Loads that the compiler leaves where they stand; those of 16 bytes say how long L2 should keep
+// what they read (PTX ISA 9.7.9.8, 9.7.9.18).
 #pragma once
 
 #include <cstdint>

@@ -262,7 +262,6 @@ __device__ inline void finish_fast(const Epilogue& epilogue, const Window& windo
 
 // The fast path (Epilogue::fast): unrolled over the fragment, which saves the selection. Without a
 // map, all of the columns are whole (whole_columns). s32 results are the accumulators themselves.
-//
 template <int kColumns, int kUnit, DType kOut, Rows kRows, int kIndex = 0, class Fragment>
 __device__ inline void store_fast(const Epilogue& epilogue, const Extent& extent,
                                   const TensorMap* map, char* slab, const Fragment* fragment,

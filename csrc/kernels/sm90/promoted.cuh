@@ -51,7 +51,8 @@ struct Promoted {
   // One set of partial sums and turns by chunks, or two sets and turns by iterations.
   static constexpr bool kAlternates = kRow.block_scaled && kRow.warpgroups == 2;
   // As wide as registers allow for.
-  static constexpr int kWidest = kAlternates ? 128 : kRow.n == 256 || kRow.block_scaled ? 64 : 128;
+  static constexpr bool kCrowded = kRow.n == 256 || kRow.block_scaled;
+  static constexpr int kWidest = kCrowded && !kAlternates ? 64 : 128;
   static constexpr int kChunk = kRow.n < kWidest ? kRow.n : kWidest;
   static constexpr int kDepth = kAlternates || kRow.n == 256 ? 1 : 2;  // k-blocks an iteration
   static constexpr int kChunks = kRow.n / kChunk;
