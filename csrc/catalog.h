@@ -20,6 +20,7 @@
 #include "core/code.h"
 #include "core/dtype.h"
 #include "core/layout.h"
+#include "core/split.h"
 
 namespace tcgemm {
 
@@ -71,7 +72,7 @@ struct Kernel {
   constexpr int threads() const { return 128 * (warpgroups + (arch == Arch::sm90a ? 1 : 0)); }
   constexpr int pad() const { return input == DType::f64 ? kPadF64 : 0; }
   constexpr int stage_bytes() const {
-    return (tile_m() + tile_n()) * (tile_k() + pad()) * bits(input) / 8;
+    return parts * (tile_m() + tile_n()) * (tile_k() + pad()) * bits(input) / 8;
   }
   constexpr int slab_bytes() const { return warpgroups * 4 * kSlabBytes; }
   // Scales of the columns of a tile for one k-block.
@@ -108,6 +109,9 @@ inline constexpr Tile kSm90Few[] = {{2, 1, 256, 4}, {2, 1, 128, 6}, {1, 1, 64, 1
 inline constexpr Tile kSm90Promoted[] = {
     {2, 1, 256, 4}, {2, 1, 128, 6}, {1, 1, 128, 8}, {1, 1, 64, 12}};
 inline constexpr Tile kSm90PromotedFew[] = {{2, 1, 128, 6}};
+// Operands in parts: stages hold all of them.
+inline constexpr Tile kSm90F16Parts[] = {{2, 1, 256, 2}, {2, 1, 128, 3}};
+inline constexpr Tile kSm90Bf16Parts[] = {{2, 1, 128, 2}};
 // a from registers, in boxes of 128 bytes of m: no tile has fewer rows than 128 of s8.
 inline constexpr Tile kSm90Registers[] = {{2, 1, 256, 4}, {2, 1, 128, 6}, {2, 1, 64, 8}};
 // f64: 128x128 for large products, 128x112 fits the waves of 4096 and 8192 on 132 SMs, and half of
@@ -130,6 +134,7 @@ struct Family {
   int promote = 0;
   bool block_scaled = false;
   SourceOfA source_of_a = SourceOfA::shared;
+  int parts = 1;
 };
 
 template <int kCount>
@@ -143,6 +148,14 @@ constexpr Family registers(DType input, DType accumulator, const Tile (&tiles)[k
   Family rows = family(Arch::sm90a, input, input, accumulator, tiles, false);
   rows.layout = Layout::TT;
   rows.source_of_a = SourceOfA::registers;
+  return rows;
+}
+
+// f32 operands in parts of a 16-bit type: core/split.h.
+template <int kCount>
+constexpr Family in_parts(DType input, int parts, const Tile (&tiles)[kCount]) {
+  Family rows = family(Arch::sm90a, input, input, DType::f32, tiles, true, 1);
+  rows.parts = parts;
   return rows;
 }
 
@@ -171,6 +184,8 @@ inline constexpr Family kFamilies[] = {
     family(Arch::sm90a, u8, s8, s32, kSm90Few, false),
     family(Arch::sm90a, u8, u8, s32, kSm90Few, false),
     family(Arch::sm90a, f64, f64, f64, kSm90F64, true),
+    in_parts(f16, kF16Parts, kSm90F16Parts),
+    in_parts(bf16, kBf16Parts, kSm90Bf16Parts),
     family(Arch::sm80, bf16, bf16, f32, kSm80, true),
     family(Arch::sm80, f16, f16, f32, kSm80, true),
     family(Arch::sm80, f16, f16, f16, kSm80, true),
@@ -220,6 +235,7 @@ constexpr auto rows() {
         kernel.promote = family.promote;
         kernel.block_scaled = family.block_scaled;
         kernel.source_of_a = family.source_of_a;
+        kernel.parts = family.parts;
       }
   return table;
 }
@@ -229,7 +245,8 @@ constexpr auto rows() {
 inline constexpr auto kCatalog = catalog::rows();
 
 // A row's name, for people and for filters: sm90a_bf16_f32_128x256x64_w2_s4_tn. Mixed operands are
-// e4m3xe5m2; the end says what is beyond the plain product: _promoted, _blocks, _registers.
+// e4m3xe5m2; the end says what is beyond the plain product: _promoted, _blocks, _registers,
+// _parts2.
 struct KernelName {
   char text[64] = {};
   int length = 0;
@@ -267,7 +284,10 @@ constexpr KernelName name(const Kernel& kernel) {
   result.add(kernel.stages);
   result.add("_");
   for (char letter : std::string_view(name(kernel.layout))) result.add(letter == 'T' ? "t" : "n");
-  if (kernel.block_scaled)
+  if (kernel.parts > 1) {
+    result.add("_parts");
+    result.add(kernel.parts);
+  } else if (kernel.block_scaled)
     result.add("_blocks");
   else if (kernel.promote != 0)
     result.add("_promoted");

@@ -90,6 +90,19 @@ struct Tiling {
   std::int64_t total;  // tiles_m * tiles_n * batch
 };
 
+// Of kernels that multiply 16-bit parts of f32 operands: see core/split.h.
+struct PartsParams {
+  const std::uint32_t* verdict = nullptr;
+  const std::uint32_t* ranges_a = nullptr;  // batch x m; without batch where a has none
+  const std::uint32_t* ranges_b = nullptr;  // batch x n
+  std::uint8_t* flags = nullptr;            // batch x flags_m x flags_n
+  std::int32_t flags_m = 0, flags_n = 0;
+  std::int32_t copies_a = 1, copies_b = 1;  // matrices of the batch: parts are that far apart
+  std::int32_t top = 0;
+  std::int32_t widest_spread = 0;
+  float doubt = 0;
+};
+
 struct Sm90Params {
   TensorMap a;
   TensorMap b;
@@ -99,9 +112,17 @@ struct Sm90Params {
   Tiling tiling;
   Multiplier scale_a;  // of block-scaled kernels
   Multiplier scale_b;
+  PartsParams parts;
   bool a_batched;  // false: one matrix serves every batch
   bool b_batched;
   bool store_tma;
+};
+
+// A kernel that only computes again what others flagged: nothing unless the verdict is careful, and
+// then the tiles of kFlagTile x kFlagTile whose flag is set. verdict == nullptr: all tiles.
+struct Repair {
+  const std::uint32_t* verdict = nullptr;
+  const std::uint8_t* flags = nullptr;  // batch x tiles_m x tiles_n of the kernel's tiling
 };
 
 struct Sm80Params {
@@ -114,6 +135,7 @@ struct Sm80Params {
   bool b_vector;
   Multiplier scale_a;  // of block-scaled kernels, whose epilogue has none
   Multiplier scale_b;
+  Repair repair;  // of f32 kernels
 };
 
 // One copy of a prepare pass: any strides -> K-major with a 16-byte pitch, elements converted.
@@ -128,6 +150,32 @@ struct CopyParams {
 struct PrepareParams {
   CopyParams copies[2];
   int count;
+};
+
+// One f32 operand and what the split passes make of it: see core/split.h.
+struct SplitOperand {
+  Source source;  // rows x k of f32, in lines that begin at 16-byte words: rows, or k if mn_major
+  bool mn_major;
+  std::uint32_t* ranges;  // batch x rows
+  std::uint32_t* notes;   // as many as the first pass makes: kernels::split_notes
+  void* parts;            // [part][batch][line][pitch], 16 bits
+  std::int64_t rows, k, batch;
+  std::int64_t pitch;     // elements between lines of a part: whole words
+  std::int64_t distance;  // elements between parts
+};
+
+struct SplitParams {
+  SplitOperand operands[2];
+  int count;
+  // Of both operands of the product: one whose parts were made before is not among `operands`.
+  // nullptr: there is no other operand yet.
+  const std::uint32_t* notes[2];
+  int note_counts[2];
+  bool bf16;  // decided already, without a look at the notes
+  int top;    // of bf16 parts
+  std::uint32_t* verdict;
+  std::uint8_t* flags;
+  std::int64_t flag_bytes;
 };
 
 // Sums along k of 8-bit integers: sums[batch][row], of rows x k with any strides.

@@ -15,6 +15,8 @@ const void* sm90_fp8(int row);
 const void* sm90_fp8_scaled(int row);  // promoted and block-scaled rows
 const void* sm90_int8(int row);
 const void* sm90_f64(int row);
+const void* sm90_f32(int row);    // f32 operands, multiplied and added up as f64
+const void* sm90_parts(int row);  // 16-bit parts of f32 operands
 const void* sm80_bf16(int row);
 const void* sm80_f16(int row);
 const void* sm80_tf32(int row);
@@ -32,6 +34,20 @@ const void* prepare(const PrepareParams& params);
 inline constexpr int kPrepareThreads = 256;
 
 int prepare_blocks(const PrepareParams& params);
+
+// f32 operands -> 16-bit parts (SplitParams), in two passes. The first finds the ranges of all rows
+// and leaves notes, and f16 parts unless bf16 is decided or its own notes say so. The second comes
+// to the verdict, which it writes; where that is careful it clears the flags, and where it is bf16
+// it makes bf16 parts in the place of those of f16.
+const void* split_first();
+const void* split_second();
+
+inline constexpr int kSplitThreads = 256;
+
+// Notes that the first pass leaves of an operand, at most kSplitNotes: it wants a block for each.
+int split_notes(const SplitOperand& operand);
+int split_first_blocks(const SplitParams& params);
+int split_second_blocks(const SplitParams& params);
 
 // Sums along k of s8 or u8 (SumParams).
 const void* sums();

@@ -11,10 +11,12 @@
 #include "core/params.h"
 #include "kernels/sm90/budget.cuh"
 #include "kernels/sm90/mainloop.cuh"
+#include "kernels/sm90/parts.cuh"
 #include "kernels/sm90/promoted.cuh"
 #include "kernels/sm90/registers.cuh"
 #include "kernels/sm90/ring.cuh"
 #include "kernels/sm90/scales.cuh"
+#include "kernels/sm90/unscale.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/dependent.cuh"
 #include "ptx/fence.cuh"
@@ -25,9 +27,10 @@ namespace tcgemm::sm90 {
 
 // The mainloop of a row.
 template <Kernel kRow>
-using Loop =
-    std::conditional_t<kRow.source_of_a == SourceOfA::registers, Registers<kRow>,
-                       std::conditional_t<kRow.promotes(), Promoted<kRow>, Mainloop<kRow>>>;
+using Loop = std::conditional_t<
+    kRow.source_of_a == SourceOfA::registers, Registers<kRow>,
+    std::conditional_t<(kRow.parts > 1), Parts<kRow>,
+                       std::conditional_t<kRow.promotes(), Promoted<kRow>, Mainloop<kRow>>>>;
 
 // Columns that the epilogue works on at a time: as many as there are registers for beside the
 // accumulators. s32 values are there twice.
@@ -70,6 +73,8 @@ struct Gemm {
     if (cluster.size > 1) ptx::cluster_sync();
     ptx::launch_dependents();
     ptx::wait_for_prerequisites();
+    if constexpr (kRow.parts > 1)
+      if (!Loop::decided(params)) return;
 
     const int warpgroup = threadIdx.x / 128;
     if (warpgroup == 0) {
@@ -131,7 +136,7 @@ struct Gemm {
     typename Loop::Position position;
     const int warp = threadIdx.x / 32 % 4;
     char* slab = shared.slabs + (warpgroup * 4 + warp) * kSlabBytes;
-    if constexpr (kRow.promotes()) Loop::begin(warpgroup);
+    if constexpr (kRow.promotes()) Turns<kRow>::begin(warpgroup);
     for_each_tile(params, cluster, [&](int tile_row, int col, int batch, int blocks) {
       const int row = tile_row + warpgroup * kRow.m64_blocks * 64 + warp * 16;
       if (params.epilogue.options) {
@@ -150,6 +155,7 @@ struct Gemm {
                               accumulators);
       else
         Loop::multiply(shared, position, blocks, warpgroup, cluster, accumulators);
+      if constexpr (kRow.parts > 1) Unscale<kRow.n>(params, row, col, batch).run(accumulators[0]);
 #pragma unroll
       for (int i = 0; i < kRow.m64_blocks; ++i)
         store(params, slab, accumulators[i], row + i * 64, col, batch);

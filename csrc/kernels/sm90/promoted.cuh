@@ -9,9 +9,8 @@
 //
 // A chunk is kChunk columns of a k-block. ptxas asks that groups in flight stay inside one
 // iteration of the loop (kDepth k-blocks), so a warpgroup has nothing in flight while it adds the
-// last chunk. Two warpgroups that do so at the same time leave the tensor cores idle; left alone
-// they fall into step, since both wait for the same stages. So they take turns: one begins an
-// iteration when the other has its first chunk back.
+// last chunk. Two warpgroups take turns (turns.cuh): one begins an iteration when the other has its
+// first chunk back.
 //
 // Factors leave no registers for a second set of partial sums without spilling accumulators; there
 // the chunks are as wide as one set allows, and the warpgroups take turns chunk by chunk: while one
@@ -32,7 +31,7 @@
 #include "kernels/sm90/mainloop.cuh"
 #include "kernels/sm90/ring.cuh"
 #include "kernels/sm90/scales.cuh"
-#include "ptx/named_barrier.cuh"
+#include "kernels/sm90/turns.cuh"
 #include "ptx/wgmma.cuh"
 #include "tile/fragment.cuh"
 #include "tile/pipeline.cuh"
@@ -47,7 +46,7 @@ template <Kernel kRow>
 struct Promoted {
   static_assert(kRow.promote == 1 && kRow.m64_blocks == 1 && kRow.tile_k() == 128);
   static_assert(kRow.accumulator == DType::f32 && !kRow.sparse && kRow.parts == 1 &&
-                kRow.source_of_a == SourceOfA::shared && kRow.warpgroups <= 2);
+                kRow.source_of_a == SourceOfA::shared);
   // One set of partial sums and turns by chunks, or two sets and turns by iterations.
   static constexpr bool kAlternates = kRow.block_scaled && kRow.warpgroups == 2;
   // As wide as registers allow for.
@@ -70,10 +69,7 @@ struct Promoted {
   using Accumulators = float[1][kRegisters];
   using Partial = float[kChunk / 2];
 
-  // Once, before the first tile: the first turn is the first warpgroup's.
-  __device__ static void begin(int warpgroup) {
-    if (warpgroup == 1) pass_turn(warpgroup);
-  }
+  using Turns = sm90::Turns<kRow>;
 
   __device__ static void multiply(const Block<kRow>& shared, Position& position, int blocks,
                                   int warpgroup, Cluster cluster, Accumulators& accumulators) {
@@ -118,13 +114,6 @@ struct Promoted {
     const float* columns;
     int stage;
   };
-
-  __device__ static void await_turn(int warpgroup) {
-    if constexpr (kRow.warpgroups == 2) ptx::named_barrier_sync(1 + warpgroup, 256);
-  }
-  __device__ static void pass_turn(int warpgroup) {
-    if constexpr (kRow.warpgroups == 2) ptx::named_barrier_arrive(2 - warpgroup, 256);
-  }
 
   template <Factors kFactors>
   __device__ static void loop(Context<kFactors>& context, Position& position, int blocks,
@@ -174,14 +163,14 @@ struct Promoted {
     const int stage = position.stage;
 #pragma unroll
     for (int chunk = 0; chunk < kChunks; ++chunk) {
-      await_turn(context.warpgroup);
+      Turns::await(context.warpgroup);
       if (chunk == 0) {
         ptx::mbarrier_wait(context.shared.barriers.full(stage), position.parity);
         position.advance();
       }
       multiply_chunk<2>(context, stage, chunk, partial);
       ptx::wgmma_wait<1>();
-      pass_turn(context.warpgroup);
+      Turns::pass(context.warpgroup);
       if (chunk == 0) factors = read_factors(context, more, position.scales);
       ptx::wgmma_wait<0>();
       ptx::wgmma_results(partial);
@@ -214,7 +203,7 @@ struct Promoted {
 #pragma unroll
     for (int item = 0; item < kItems; ++item) {
       const int block = item / kChunks, chunk = item % kChunks;
-      if (item == 0) await_turn(context.warpgroup);
+      if (item == 0) Turns::await(context.warpgroup);
       if (chunk == 0) {
         stages[block] = position.stage;
         ptx::mbarrier_wait(context.shared.barriers.full(position.stage), position.parity);
@@ -225,10 +214,10 @@ struct Promoted {
         factors[block] = read_factors(context, block + 1 < left, position.scales);
       if (item == 0) continue;
       ptx::wgmma_wait<1>();
-      if (item == kTurn) pass_turn(context.warpgroup);
+      if (item == kTurn) Turns::pass(context.warpgroup);
       retire(item - 1, stages[(item - 1) / kChunks]);
     }
-    if constexpr (kItems == 1) pass_turn(context.warpgroup);
+    if constexpr (kItems == 1) Turns::pass(context.warpgroup);
     ptx::wgmma_wait<0>();
     retire(kItems - 1, stages[kBlocks - 1]);
   }

@@ -5,8 +5,9 @@
 //   MN-major: boxes of `inner` of m (n), a row is one k        rows = `inner`
 //             wgmma reads 16-bit types so; a of 8 bits and tf32 is turned first: registers.cuh
 //
-//   stage:  a: tile_m rows of 128 bytes | b: tile_n rows of 128 bytes              (see
-//   ptx/wgmma.cuh)
+//   stage:  a: tile_m rows of 128 bytes | b: tile_n rows of 128 bytes      (see ptx/wgmma.cuh)
+//
+// Operands in parts have all of them there, a's before b's.
 //
 // In a cluster of two, the blocks have neighbouring rows of a and the same columns of b. Each loads
 // half of b for both: half of the rows of a K-major tile, half of the k of an MN-major one.
@@ -57,39 +58,57 @@ struct Block {
 
 template <Kernel kRow>
 struct Ring {
-  static constexpr int kBytesA = kRow.tile_m() * 128;
+  static constexpr int kPartA = kRow.tile_m() * 128, kPartB = kRow.tile_n() * 128;
+  static constexpr int kBytesA = kRow.parts * kPartA;
   static constexpr int kInner = kRow.tile_k();
 
   // Both operands of k-block `block`, for rows from `row` and columns from `col` on.
   __device__ static void load(const Sm90Params& params, std::uint32_t stage, std::uint32_t full,
                               int row, int col, int batch, int block, Cluster cluster) {
     const int k = block * kRow.tile_k();
-    const int batch_a = params.a_batched ? batch : 0;
-    const int batch_b = params.b_batched ? batch : 0;
+    int batch_a = params.a_batched ? batch : 0;
+    int batch_b = params.b_batched ? batch : 0;
     ptx::mbarrier_arrive_expect(full, kRow.stage_bytes());
-    if constexpr (major_a(kRow.layout) == Major::K) {
-      ptx::tma_load(stage, &params.a, full, k, row, batch_a);
-    } else {
 #pragma unroll
-      for (int i = 0; i < kRow.tile_m() / kInner; ++i)
-        ptx::tma_load(stage + i * kInner * 128, &params.a, full, row + i * kInner, k, batch_a);
+    for (int part = 0; part < kRow.parts; ++part, stage += kPartA) {
+      load_a(params, stage, full, row, k, batch_a);
+      if constexpr (kRow.parts > 1) batch_a += params.parts.copies_a;
     }
-    const std::uint32_t stage_b = stage + kBytesA;
-    if constexpr (major_b(kRow.layout) == Major::K) {
-      const int rows = kRow.n / cluster.size, first = cluster.rank * rows;
-      load_b(params, stage_b + first * 128, full, k, col + first, batch_b, cluster);
-    } else {
-      const int rows = kInner / cluster.size, first = cluster.rank * rows;
 #pragma unroll
-      for (int i = 0; i < kRow.n / kInner; ++i)
-        load_b(params, stage_b + (i * kInner + first) * 128, full, col + i * kInner, k + first,
-               batch_b, cluster);
+    for (int part = 0; part < kRow.parts; ++part, stage += kPartB) {
+      load_b(params, stage, full, col, k, batch_b, cluster);
+      if constexpr (kRow.parts > 1) batch_b += params.parts.copies_b;
     }
   }
 
  private:
+  __device__ static void load_a(const Sm90Params& params, std::uint32_t shared, std::uint32_t full,
+                                int row, int k, int batch) {
+    if constexpr (major_a(kRow.layout) == Major::K) {
+      ptx::tma_load(shared, &params.a, full, k, row, batch);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kRow.tile_m() / kInner; ++i)
+        ptx::tma_load(shared + i * kInner * 128, &params.a, full, row + i * kInner, k, batch);
+    }
+  }
+
   __device__ static void load_b(const Sm90Params& params, std::uint32_t shared, std::uint32_t full,
-                                int inner, int outer, int batch, Cluster cluster) {
+                                int col, int k, int batch, Cluster cluster) {
+    if constexpr (major_b(kRow.layout) == Major::K) {
+      const int rows = kRow.n / cluster.size, first = cluster.rank * rows;
+      share(params, shared + first * 128, full, k, col + first, batch, cluster);
+    } else {
+      const int rows = kInner / cluster.size, first = cluster.rank * rows;
+#pragma unroll
+      for (int i = 0; i < kRow.n / kInner; ++i)
+        share(params, shared + (i * kInner + first) * 128, full, col + i * kInner, k + first, batch,
+              cluster);
+    }
+  }
+
+  __device__ static void share(const Sm90Params& params, std::uint32_t shared, std::uint32_t full,
+                               int inner, int outer, int batch, Cluster cluster) {
     if (cluster.size == 1)
       ptx::tma_load(shared, &params.b, full, inner, outer, batch);
     else

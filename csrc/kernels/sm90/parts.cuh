@@ -1,0 +1,139 @@
+// The mainloop of f32 operands in 16-bit parts (core/split.h): products of parts, small ones first,
+// add up in the tensor cores over 32 or 64 of k and from there in f32 registers, rounded to
+// nearest. Tensor cores truncate, which over a long k costs more than the parts hold.
+//
+//   f16   64 of k:  p1 p0, p0 p1  -> sum * 2^-11        p0 p0 -> sum
+//   bf16  32 of k:  p2 p0, p1 p1, p0 p2, p1 p0, p0 p1, p0 p0 -> sum
+//
+// A chain, the products that add up to one sum, is kChunk columns wide: registers hold one sum
+// beside the accumulators. Two warpgroups take turns chain by chain (turns.cuh).
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "catalog.h"
+#include "core/split.h"
+#include "kernels/sm90/mainloop.cuh"
+#include "kernels/sm90/ring.cuh"
+#include "kernels/sm90/turns.cuh"
+#include "ptx/wgmma.cuh"
+#include "tile/pipeline.cuh"
+
+namespace tcgemm::sm90 {
+
+// Which parts are multiplied in a chain, over which steps of 16 of k, and what the sum counts.
+struct Chain {
+  struct Product {
+    int a, b;
+  } products[6];
+  int count, first_step, steps;
+  float factor;
+};
+
+constexpr Chain chain(int parts, int index) {
+  if (parts == kBf16Parts)
+    return {{{2, 0}, {1, 1}, {0, 2}, {1, 0}, {0, 1}, {0, 0}}, 6, 2 * index, 2, 1.0f};
+  if (index == 0) return {{{1, 0}, {0, 1}}, 2, 0, 4, 1.0f / (1 << kLowShift)};
+  return {{{0, 0}}, 1, 0, 4, 1.0f};
+}
+
+inline constexpr int kChains = 2;
+
+template <Kernel kRow>
+struct Parts {
+  static_assert(kRow.promote == 1 && kRow.m64_blocks == 1 && !kRow.sparse && !kRow.block_scaled);
+  static_assert((kRow.input == DType::f16 && kRow.parts == kF16Parts) ||
+                (kRow.input == DType::bf16 && kRow.parts == kBf16Parts));
+  static constexpr int kChunk = kRow.n < 128 ? kRow.n : 128;
+  static constexpr int kItems = kRow.n / kChunk * kChains;  // of a stage
+  static constexpr ptx::WgmmaType kType = wgmma_type<kRow>(kChunk);
+  static constexpr int kBlockBytes = 64 * 128;
+  // What kChunk columns of b add to a descriptor, in either major.
+  static constexpr std::uint64_t kChunkStep = kChunk * 128 >> 4;
+
+  using Position = tile::Position<kRow.stages>;
+  using Turns = sm90::Turns<kRow>;
+  using Register = float;
+  static constexpr int kRegisters = kRow.n / 2;
+  using Accumulators = float[1][kRegisters];
+  using Partial = float[kChunk / 2];
+
+  // Is this the kernel whose parts were made?
+  __device__ static bool decided(const Sm90Params& params) {
+    return ((*params.parts.verdict & kVerdictBf16) != 0) == (kRow.parts == kBf16Parts);
+  }
+
+  __device__ static void multiply(const Block<kRow>& shared, Position& position, int blocks,
+                                  int warpgroup, Cluster cluster, Accumulators& accumulators) {
+    // By index: what a range-for clears is cleared, and kept, in memory.
+#pragma unroll
+    for (int i = 0; i < kRegisters; ++i) accumulators[0][i] = 0;
+    int block = 0;
+    // There is at least one.
+#pragma unroll 1
+    do {
+      const int stage = position.stage;
+      [&]<int... kItem>(std::integer_sequence<int, kItem...>) {
+        (multiply_item<kItem>(shared, position, stage, warpgroup, cluster, accumulators[0]), ...);
+      }(std::make_integer_sequence<int, kItems>{});
+    } while (++block < blocks);
+  }
+
+ private:
+  // A chain of a chunk of a stage, in one turn.
+  template <int kItem>
+  __device__ static void multiply_item(const Block<kRow>& shared, Position& position, int stage,
+                                       int warpgroup, Cluster cluster,
+                                       float (&accumulators)[kRegisters]) {
+    constexpr int kChunkOf = kItem / kChains;
+    constexpr float kFactor = chain(kRow.parts, kItem % kChains).factor;
+    Partial partial;
+    Turns::await(warpgroup);
+    if constexpr (kItem == 0) {
+      ptx::mbarrier_wait(shared.barriers.full(stage), position.parity);
+      position.advance();
+    }
+    multiply_chain<kItem % kChains>(shared.stage(stage), warpgroup, kChunkOf, partial);
+    ptx::wgmma_wait<1>();
+    Turns::pass(warpgroup);
+    ptx::wgmma_wait<0>();
+    ptx::wgmma_results(partial);
+    if constexpr (kItem == kItems - 1) release<kRow>(shared, stage, cluster);
+    float* sums = accumulators + kChunkOf * (kChunk / 2);
+#pragma unroll
+    for (int i = 0; i < kChunk / 2; ++i)
+      sums[i] = kFactor == 1 ? sums[i] + partial[i] : __fmaf_rn(partial[i], kFactor, sums[i]);
+    ptx::wgmma_results(accumulators);  // before the turn is asked for
+  }
+
+  // Issues the products of a chain, in two groups.
+  template <int kIndex>
+  __device__ static void multiply_chain(std::uint32_t stage, int warpgroup, int chunk,
+                                        Partial& partial) {
+    constexpr Chain kChain = chain(kRow.parts, kIndex);
+    constexpr int kAll = kChain.count * kChain.steps;
+    const std::uint64_t a = ptx::wgmma_descriptor(stage + warpgroup * kBlockBytes);
+    const std::uint64_t b = ptx::wgmma_descriptor(stage + Ring<kRow>::kBytesA) + chunk * kChunkStep;
+    ptx::wgmma_fence();
+    [&]<int... i>(std::integer_sequence<int, i...>) {
+      (multiply_step<kIndex, i>(a, b, partial), ...);
+    }(std::make_integer_sequence<int, kAll>{});
+  }
+
+  template <int kIndex, int i>
+  __device__ static void multiply_step(std::uint64_t a, std::uint64_t b, Partial& partial) {
+    constexpr Chain kChain = chain(kRow.parts, kIndex);
+    constexpr int kAll = kChain.count * kChain.steps;
+    constexpr Chain::Product kProduct = kChain.products[i / kChain.steps];
+    constexpr std::uint64_t kStep = kChain.first_step + i % kChain.steps;
+    constexpr std::uint64_t kStepA =
+        kProduct.a * (Ring<kRow>::kPartA >> 4) + kStep * ptx::kDescriptorStep<major_a(kRow.layout)>;
+    constexpr std::uint64_t kStepB =
+        kProduct.b * (Ring<kRow>::kPartB >> 4) + kStep * ptx::kDescriptorStep<major_b(kRow.layout)>;
+    ptx::wgmma<kType>(partial, a + kStepA, b + kStepB, i != 0);
+    if constexpr (i + 1 == kAll / 2 || i + 1 == kAll) ptx::wgmma_commit();
+  }
+};
+
+}  // namespace tcgemm::sm90
