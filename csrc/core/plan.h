@@ -2,6 +2,9 @@
 // and workspace.
 //
 //   Problem --make_plan--> Plan --launch--> [prepare a, b] [sums of a] [sums of b] kernel
+//
+//   f32 in parts:  [prepare a, b] split first, second  kernel (f16)  kernel (bf16)  repair (f32)
+//   (core/split.h)
 #pragma once
 
 #include <cstddef>
@@ -44,25 +47,59 @@ constexpr const char* name(Bound bound) {
   return bound == Bound::compute ? "compute" : bound == Bound::memory ? "memory" : "launch";
 }
 
-struct Plan {
-  int kernel = -1;          // row of the catalog; -1: nothing to launch
-  bool transposed = false;  // the kernel computes out^T = b^T a^T
-  int cluster = 1;          // blocks along m that share b by multicast
-  int grid = 0;             // blocks, persistent for sm90a
-  int group = 8;            // rows of clusters (sm90a) or tiles (sm80) that are walked together
+// How one kernel of the catalog runs.
+struct Run {
+  int kernel = -1;  // row of the catalog; -1: nothing to launch
+  int cluster = 1;  // blocks along m that share b by multicast
+  int grid = 0;     // blocks, persistent for sm90a
+  int group = 8;    // rows of clusters (sm90a) or tiles (sm80) that are walked together
   std::int64_t tiles_m = 0;
   std::int64_t tiles_n = 0;
+  bool store_tma = false;  // the result leaves by TMA
+  bool vector_a = false;   // not sm90a's TMA: operands are read 16 bytes at a time
+  bool vector_b = false;
+  double waves = 0;         // tiles over multiprocessors
+  double microseconds = 0;  // estimated
+};
+
+// An f32 operand and its blob: what the split passes make of it.
+//
+//   verdict of a blob of its own | notes | ranges | parts
+struct SplitPass {
+  Matrix source;          // rows x k, any strides
+  bool mn_major = false;  // of source and parts
+  std::int64_t rows = 0;
+  std::int64_t k = 0;
+  std::int64_t batch = 1;
+  std::int64_t pitch = 0;  // elements between lines of a part
+  // Of its blob in the workspace, bytes; of an operand with f16 parts made before, of the place for
+  // bf16 parts.
+  std::size_t offset = 0;
+  Prepared made;
+
+  std::int64_t lines() const { return mn_major ? k : rows; }
+  std::int64_t distance() const { return batch * lines() * pitch; }  // elements between parts
+};
+
+struct Split {
+  SplitPass a, b;
+  bool bf16 = false;  // decided already
+  Run other;          // the bf16 kernel, unless it is the plan's own
+  Run repair;
+  std::size_t verdict = 0;  // offsets in the workspace
+  std::size_t flags = 0;
+  std::size_t flag_bytes = 0;
+};
+
+struct Plan : Run {
+  bool transposed = false;  // the kernel computes out^T = b^T a^T
   std::optional<Prepare> prepare_a;
   std::optional<Prepare> prepare_b;
   std::optional<Sums> sums_a;  // where there is a zero_b
   std::optional<Sums> sums_b;
-  std::size_t workspace = 0;  // bytes
-  bool store_tma = false;     // the result leaves by TMA
-  bool vector_a = false;      // sm80: operands are read 16 bytes at a time
-  bool vector_b = false;
-  double waves = 0;         // tiles over multiprocessors
-  double microseconds = 0;  // estimated, prepare passes included
-  double bytes = 0;         // that have to move through device memory
+  std::optional<Split> split;  // f32 operands in parts
+  std::size_t workspace = 0;   // bytes
+  double bytes = 0;            // that have to move through device memory
   Bound bound = Bound::launch;
 };
 

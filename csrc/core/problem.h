@@ -82,6 +82,12 @@ constexpr Scale transposed(const Scale& scale) {
 inline constexpr int kScaleBlock = 128;
 inline constexpr int kScaleShift = 7;
 
+// The blob of an f32 operand that was made before: 16-bit parts and what belongs to them (plan.h).
+struct Prepared {
+  std::uintptr_t address = 0;
+  int parts = 0;  // kF16Parts or kBf16Parts; 0: nothing was made
+};
+
 struct Problem {
   std::int64_t batch = 1;
   std::int64_t m = 0;
@@ -98,6 +104,7 @@ struct Problem {
   DType input_a = DType::f32;
   DType input_b = DType::f32;
   DType accumulator = DType::f32;
+  int parts = 1;         // 16-bit ones of f32 operands: the planner's choice (core/split.h)
   bool promote = false;  // fp8: partial sums of 128 of k are added in f32 registers
   Activation activation = Activation::none;
   double alpha = 1.0;
@@ -108,7 +115,9 @@ struct Problem {
   std::optional<Matrix> zero_b;     // s32, 1 x n
   std::optional<Matrix> scale_out;  // f32, one value
   std::optional<Matrix> amax;       // f32, one value, written
-  bool amax_continues = false;      // it holds that of other products, which count as well
+  std::optional<Prepared> prepared_a;
+  std::optional<Prepared> prepared_b;
+  bool amax_continues = false;  // it holds that of other products, which count as well
 
   bool empty() const { return batch == 0 || m == 0 || n == 0; }
   // Does anything besides alpha and scales come between the accumulator and the rounding?
@@ -136,6 +145,7 @@ inline Problem transposed(const Problem& problem) {
   for (auto option : {&Problem::c, &Problem::bias, &Problem::residual})
     if (other.*option) other.*option = transposed(*(problem.*option));
   std::swap(other.input_a, other.input_b);
+  std::swap(other.prepared_a, other.prepared_b);
   other.scale_a.reset();
   other.scale_b.reset();
   if (problem.scale_b) other.scale_a = transposed(*problem.scale_b);

@@ -27,6 +27,7 @@
 namespace tcgemm {
 
 inline constexpr int kF16Parts = 2, kBf16Parts = 3;
+constexpr int split_products(int parts) { return parts == kF16Parts ? 3 : 6; }
 inline constexpr int kLowShift = 11;  // of f16's second part
 
 // The largest scaled exponent: f16 ends at 2^16; for bf16 a sum of k products stays finite in f32.

@@ -135,9 +135,9 @@ Extent extent(const Problem& problem) {
           std::int32_t(problem.batch)};
 }
 
-Tiling tiling(const Problem& problem, const Plan& plan) {
-  return {std::int32_t(plan.tiles_m), std::int32_t(plan.tiles_n), plan.group,
-          plan.tiles_m * plan.tiles_n * problem.batch};
+Tiling tiling(const Problem& problem, const Run& run) {
+  return {std::int32_t(run.tiles_m), std::int32_t(run.tiles_n), run.group,
+          run.tiles_m * run.tiles_n * problem.batch};
 }
 
 }  // namespace tcgemm::launch

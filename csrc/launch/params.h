@@ -19,6 +19,6 @@ Multiplier scale_of_b(const Problem& problem);
 Epilogue epilogue(const Problem& problem, const Plan& plan, void* workspace);
 
 Extent extent(const Problem& problem);
-Tiling tiling(const Problem& problem, const Plan& plan);
+Tiling tiling(const Problem& problem, const Run& run);
 
 }  // namespace tcgemm::launch

@@ -79,13 +79,15 @@ Prepare prepare(const Operand& operand) {
   pass.rows = operand.rows;
   pass.k = operand.k;
   pass.batch = copies(operand);
-  // Whole words are what kernels read. Where that fills up less than an eighth, whole lines: rows
-  // that cross one more line than they have to cost L2 twice the time.
-  constexpr std::int64_t kLineBytes = 128;
-  const std::int64_t size = bytes(pass.to);
-  const std::int64_t unit = (operand.k * size >= 8 * kLineBytes ? kLineBytes : kWordBytes) / size;
-  pass.pitch = (operand.k + unit - 1) / unit * unit;
+  pass.pitch = line_pitch(operand.k, pass.to);
   return pass;
+}
+
+std::int64_t line_pitch(std::int64_t elements, DType type) {
+  constexpr std::int64_t kLineBytes = 128;
+  const std::int64_t size = bytes(type);
+  const std::int64_t unit = (elements * size >= 8 * kLineBytes ? kLineBytes : kWordBytes) / size;
+  return (elements + unit - 1) / unit * unit;
 }
 
 std::size_t bytes(const Prepare& pass) {

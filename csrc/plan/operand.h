@@ -62,6 +62,11 @@ std::size_t bytes(const Prepare& pass);
 // Microseconds that it takes beside its launch, which two copies share: bytes in and out.
 double cost(const Prepare& pass, const Reading& reading, const Device& device);
 
+// Elements between the lines of what a pass writes: whole words are what kernels read. Where that
+// fills up less than an eighth, whole lines of L2: rows that cross one more line than they have to
+// cost twice the time.
+std::int64_t line_pitch(std::int64_t elements, DType type);
+
 // The sums along k of an operand, which the other one's zero points need, and what they take.
 Sums sums(const Operand& operand);
 std::size_t bytes(const Sums& pass);

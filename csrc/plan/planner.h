@@ -15,6 +15,9 @@ namespace tcgemm::plan {
 // means all. Throws std::runtime_error with a full sentence when no kernel of this build fits.
 Plan make_plan(const Problem& problem, const Device& device, std::string_view kernel = {});
 
+// Microseconds that the tensor cores take for the plan's arithmetic at their sustained rate.
+double compute_time(const Problem& problem, const Plan& plan, const Device& device);
+
 // Several lines of text for a person; `plan` must come from make_plan with the same arguments.
 std::string explain(const Problem& problem, const Plan& plan, const Device& device);
 std::string check_layout(const Problem& problem, const Plan& plan, const Device& device);

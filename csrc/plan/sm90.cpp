@@ -40,8 +40,12 @@ double wave_time(double waves, double flops) {
 // Clocks a product takes beside the best tile's: three warpgroups share 128 registers a thread, two
 // blocks of rows a warpgroup read b twice; partial sums are added to the accumulators, scaled or
 // not, and there blocks that wait for each other disturb the turns of their warpgroups; an operand
-// is turned on its way to registers.
+// is turned on its way to registers. Of parts there are several products, in turns.
 double issue(const Kernel& kernel, int cluster) {
+  if (kernel.parts > 1)
+    return split_products(kernel.parts) * (kernel.parts == kBf16Parts ? 1.2
+                                           : kernel.n == 256          ? 1.23
+                                                                      : 1.3);
   double factor = kernel.warpgroups == 3 ? 1.036 : kernel.m64_blocks > 1 ? 1.01 : 1.0;
   if (kernel.promotes()) factor *= kernel.block_scaled ? 1.25 : cluster > 1 ? 1.1 : 1.08;
   if (kernel.source_of_a == SourceOfA::registers) factor *= 1 + kTurnShare;
@@ -74,13 +78,15 @@ double kernel_time(const Kernel& kernel, const Problem& problem, const Inputs& i
   const double math = issue(kernel, plan.cluster) * area * kernel.tile_k() / fma;
   const double rows_in = kernel.tile_m() * lines(inputs.a, kernel.input) +
                          kernel.tile_n() * lines(inputs.b, kernel.input_b) / plan.cluster;
-  const double bytes_in = rows_in * kernel.tile_k() * bytes(kernel.input);
+  const double bytes_in = rows_in * kernel.tile_k() * kernel.parts * bytes(kernel.input);
   const double load = bytes_in / kBytesPerClock;
   const double store = area * store_clocks(problem);
   const double tile =
       depth * (std::max(math, load) + kBlockOverhead + kTraffic * load) + kFill + store;
   const double start = kLaunch + (plan.cluster > 1 ? kCluster : 0.0);
-  return start + wave_time(plan.waves, problem.flops() * bits(kernel.input) / 16) * tile / kClock;
+  const double products = kernel.parts > 1 ? split_products(kernel.parts) : 1;
+  const double flops = products * problem.flops() * bits(kernel.input) / 16;
+  return start + wave_time(plan.waves, flops) * tile / kClock;
 }
 
 }  // namespace

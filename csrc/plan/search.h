@@ -1,0 +1,80 @@
+// The cheapest way to compute a Problem by one kernel: every row of the catalog that fits, with
+// every copy that helps.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "core/arch.h"
+#include "core/code.h"
+#include "core/plan.h"
+#include "core/problem.h"
+#include "plan/candidate.h"
+
+namespace tcgemm::plan {
+
+// A product seen from one of its two sides: which operand is the kernel's a is the planner's to
+// choose.
+struct Side {
+  Problem problem;
+  bool transposed;
+  Operand a, b;
+  Inputs inputs;
+  bool may_copy_a, may_copy_b;
+
+  Side(const Problem& asked, bool transposed)
+      : problem(transposed ? tcgemm::transposed(asked) : asked),
+        transposed(transposed),
+        a(operand_a(problem)),
+        b(operand_b(problem)),
+        inputs{{read(a), a.converts() && problem.k > 0}, {read(b), b.converts() && problem.k > 0}},
+        may_copy_a(may_copy(a, inputs.a)),
+        may_copy_b(may_copy(b, inputs.b)) {}
+
+  // A copy where it is not needed never pays; with K = 0 there is nothing to copy.
+  static bool may_copy(const Operand& operand, const Input& input) {
+    const Reading& reading = input.reading;
+    const bool turn = k_major_only(operand.input) && reading.major == Major::MN && !reading.either;
+    return operand.k > 0 && (!reading.direct() || input.converts || turn);
+  }
+
+  // Bits 0 and 1 of `choice`: copy a, copy b. False: there is no such choice.
+  bool choose(int choice) {
+    inputs.a.prepared = choice & 1;
+    inputs.b.prepared = choice & 2;
+    return (!inputs.a.prepared || may_copy_a) && (!inputs.b.prepared || may_copy_b);
+  }
+};
+
+// Finds the cheapest plan over all candidates.
+class Search {
+ public:
+  // `filter`: rows whose name contains it alone. `least_bytes` move through memory in any case.
+  Search(const Device& device, std::string_view filter, double least_bytes);
+
+  // `turning`: with kernels alone that turn an operand on its way to registers. They store a
+  // column-major result as fast as a row-major one, and no other kernel does.
+  void try_side(Side side, bool turning);
+
+  bool found() const { return best.kernel >= 0; }
+
+  Plan best;
+
+ private:
+  void try_kernel(const Side& side, int row);
+
+  const Device& device_;
+  const Code code_;
+  const std::string_view filter_;
+  const double least_bytes_;
+};
+
+// Does some kernel turn operands of this type on their way to registers?
+bool turns(DType input);
+
+// What rows of the catalog in this build multiply with this code, in words; empty: nothing.
+std::string multiplied(const Code& code);
+// "e4m3 by e5m2 (accumulator f32)"
+std::string types(DType a, DType b, DType accumulator);
+
+}  // namespace tcgemm::plan

@@ -1,0 +1,123 @@
+// Where the parts of f32 operands lie, and what making them costs.
+#include "plan/split.h"
+
+#include <algorithm>
+
+#include "catalog.h"
+#include "core/split.h"
+#include "plan/search.h"
+
+namespace tcgemm::plan {
+namespace {
+
+constexpr std::size_t kVerdictBytes = kAlignment;
+
+Matrix first_part(const SplitPass& pass, int parts) {
+  const DType type = parts == kF16Parts ? DType::f16 : DType::bf16;
+  const std::int64_t next = pass.lines() * pass.pitch;
+  if (pass.mn_major) return {0, type, 1, pass.pitch, next};
+  return {0, type, pass.pitch, 1, next};
+}
+
+// The cheapest kernel for these parts.
+std::optional<Run> run(const Problem& problem, const Split& split, int parts, const Device& device,
+                       std::string_view filter, double least_bytes) {
+  Search search(device, filter, least_bytes);
+  search.try_side(Side(in_parts(problem, split.a, split.b, parts), false), false);
+  if (!search.found()) return std::nullopt;
+  return search.best;
+}
+
+// The kernel that computes flagged tiles again: the one whose tile a flag stands for.
+std::optional<Run> repair(const Problem& problem, const Device& device) {
+  Problem whole = problem;
+  whole.prepared_a.reset();
+  whole.prepared_b.reset();
+  Search search(device, "sm90a_f32_f64_64x64x", 0);
+  Side side(whole, false);
+  side.may_copy_a = side.may_copy_b = false;
+  search.try_side(side, false);
+  if (!search.found()) return std::nullopt;
+  return search.best;
+}
+
+// A blob in the workspace, but for what was made before.
+void place_blob(SplitPass& pass, Plan& plan) {
+  if (pass.made.parts == kBf16Parts) return;
+  pass.offset = place(plan.workspace, blob_layout(pass, kBf16Parts).bytes);
+}
+
+}  // namespace
+
+BlobLayout blob_layout(const SplitPass& pass, int parts) {
+  BlobLayout layout{};
+  layout.notes = kVerdictBytes;
+  layout.ranges = layout.notes + aligned(kSplitNotes * sizeof(std::uint32_t));
+  layout.parts = layout.ranges + aligned(std::size_t(pass.batch) * pass.rows * sizeof(Range));
+  layout.bytes = layout.parts + aligned(std::size_t(parts) * pass.distance() * 2);
+  return layout;
+}
+
+SplitPass split_pass(const Operand& operand, const std::optional<Prepared>& made) {
+  SplitPass pass;
+  pass.source = operand.matrix;
+  if (made) pass.made = *made;
+  pass.mn_major = read(operand).major == Major::MN;
+  pass.rows = operand.rows;
+  pass.k = operand.k;
+  pass.batch = operand.matrix.stride_batch == 0 ? 1 : operand.batch;
+  pass.pitch = line_pitch(pass.mn_major ? pass.rows : pass.k, DType::f16);
+  return pass;
+}
+
+Problem in_parts(const Problem& problem, const SplitPass& a, const SplitPass& b, int parts) {
+  Problem other = problem;
+  other.parts = parts;
+  other.a = first_part(a, parts);
+  other.b = transposed(first_part(b, parts));
+  other.input_a = other.input_b = other.a.dtype;
+  return other;
+}
+
+std::size_t blob_bytes(const Problem& problem, int parts) {
+  return blob_layout(split_pass(operand_b(problem), {}), parts).bytes;
+}
+
+std::optional<Plan> plan_parts(const Problem& problem, const Device& device,
+                               std::string_view filter, double least_bytes) {
+  // amax would count what repair computes again.
+  if (problem.k < kLeastDepth || problem.amax) return std::nullopt;
+  Plan plan;
+  Split split;
+  split.a = split_pass(operand_a(problem), problem.prepared_a);
+  split.b = split_pass(operand_b(problem), problem.prepared_b);
+  split.bf16 = split.a.made.parts == kBf16Parts || split.b.made.parts == kBf16Parts;
+  std::optional<Run> f16, bf16;
+  if (!split.bf16) f16 = run(problem, split, kF16Parts, device, filter, least_bytes);
+  bf16 = run(problem, split, kBf16Parts, device, f16 ? "" : filter, least_bytes);
+  const std::optional<Run> again = repair(problem, device);
+  if (!bf16 || !again) return std::nullopt;
+  split.bf16 = !f16;
+  static_cast<Run&>(plan) = f16 ? *f16 : *bf16;
+  if (f16) split.other = *bf16;
+  split.repair = *again;
+
+  constexpr double kPasses = 4.5;  // microseconds: launches, and kernels that return at once
+  plan.microseconds += kPasses + cost(split.a, device) + cost(split.b, device);
+  place_blob(split.a, plan);
+  place_blob(split.b, plan);
+  split.verdict = place(plan.workspace, sizeof(std::uint32_t));
+  split.flag_bytes = std::size_t(problem.batch) * again->tiles_m * again->tiles_n;
+  split.flags = place(plan.workspace, split.flag_bytes);
+  plan.split = split;
+  return plan;
+}
+
+double cost(const SplitPass& pass, const Device& device) {
+  if (pass.made.parts != 0) return 0;
+  constexpr double kShare = 0.85;  // of the copy rate
+  const double elements = double(pass.batch) * double(pass.rows) * double(pass.k);
+  return 2 * elements * sizeof(float) / (device.memory_rate * kShare) * 1e6;
+}
+
+}  // namespace tcgemm::plan

@@ -1,0 +1,44 @@
+// Products of f32 operands in 16-bit parts: the passes that make them, the kernels that multiply
+// them, and where everything lies. core/split.h has the arithmetic.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string_view>
+
+#include "core/arch.h"
+#include "core/plan.h"
+#include "core/problem.h"
+#include "plan/operand.h"
+
+namespace tcgemm::plan {
+
+// The least depth for which products of parts are as accurate as f32's: what three products leave
+// out is 2^-22 of each, and averages out over k.
+inline constexpr std::int64_t kLeastDepth = 64;
+
+// Offsets in the blob of an operand.
+struct BlobLayout {
+  std::size_t notes, ranges, parts, bytes;
+};
+BlobLayout blob_layout(const SplitPass& pass, int parts);
+
+// The pass over an operand of any strides; `made`: its parts, where they were made before.
+SplitPass split_pass(const Operand& operand, const std::optional<Prepared>& made);
+
+// The problem of the kernel that multiplies parts of these passes: its operands are the first parts
+// of blobs at addresses that are only as good as their alignment.
+Problem in_parts(const Problem& problem, const SplitPass& a, const SplitPass& b, int parts);
+
+// Of a blob of problem.b that is made before the product, with room for this many parts.
+std::size_t blob_bytes(const Problem& problem, int parts);
+
+// The plan of products of parts, if there is one: f16's, and bf16's in case the data asks for them.
+// `problem` is as the kernels see it; what lies in the workspace has its place.
+std::optional<Plan> plan_parts(const Problem& problem, const Device& device,
+                               std::string_view filter, double least_bytes);
+
+// Microseconds of the split passes beside their launches, on normal data.
+double cost(const SplitPass& pass, const Device& device);
+
+}  // namespace tcgemm::plan
