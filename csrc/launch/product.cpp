@@ -66,18 +66,17 @@ const void* ready(int row, int device) {
   return pointer;
 }
 
-// The lines of an operand, seen from k, in boxes of kernels/sm90/ring.cuh, 128 bytes wide: K-major
-// in one box of `rows` lines, MN-major in boxes of `depth` lines of k.
+// The lines of an operand, seen from k, in boxes of kernels/sm90/ring.cuh: K-major in one box of
+// `rows` lines, MN-major in boxes of `depth` lines of k.
 TensorMap operand_map(const Kernel& kernel, const Matrix& matrix, Major major,
                       std::int64_t extent_mn, std::int64_t k, std::int64_t batch, int rows,
                       int depth) {
   const DType type = kernel.input == DType::tf32 ? DType::tf32 : matrix.dtype;
-  const int inner = kernel.tile_k();
   if (major == Major::K)
     return tensor_map({matrix.address, type, k, extent_mn, batch, matrix.stride_row,
-                       matrix.stride_batch, inner, rows});
+                       matrix.stride_batch, kernel.tile_k(), rows});
   return tensor_map({matrix.address, type, extent_mn, k, batch, matrix.stride_col,
-                     matrix.stride_batch, inner, depth});
+                     matrix.stride_batch, kernel.box_mn(), depth});
 }
 
 void launch_tma(const Call& call) {

@@ -66,10 +66,11 @@ TensorMap tensor_map(const Lines& lines) {
   const cuuint32_t box[3] = {cuuint32_t(lines.box_inner), cuuint32_t(lines.box_outer), 1};
   const cuuint32_t steps[3] = {1, 1, 1};
   CUtensorMap map;
-  const CUresult status =
-      encoder()(&map, map_type(lines.dtype), 3, reinterpret_cast<void*>(lines.address), extent,
-                strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult status = encoder()(
+      &map, map_type(lines.dtype), 3, reinterpret_cast<void*>(lines.address), extent, strides, box,
+      steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+      lines.box_inner * size == 64 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B,
+      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (status != CUDA_SUCCESS)
     throw std::runtime_error(
         "tcgemm: the driver refused a tensor map (error " + std::to_string(int(status)) + ") of " +

@@ -4,7 +4,9 @@
 #include <string>
 
 #include "catalog.h"
+#include "core/split.h"
 #include "plan/planner.h"
+#include "plan/split.h"
 #include "plan/words.h"
 
 namespace tcgemm::plan {
@@ -39,7 +41,8 @@ struct Parts {
     if (plan.kernel < 0) return part;
     const Kernel& kernel = kCatalog[plan.kernel];
     part.turned = first && kernel.source_of_a == SourceOfA::registers;
-    part.gathered = !kernel.uses_tma() && operand.k > 0 && !(first ? plan.vector_a : plan.vector_b);
+    part.gathered = !plan.split && !kernel.uses_tma() && operand.k > 0 &&
+                    !(first ? plan.vector_a : plan.vector_b);
     return part;
   }
 };
@@ -62,6 +65,34 @@ std::string prepare_lines(const Parts& parts, const Device& device) {
   if (copies == 0) return "  prepare       nothing is copied\n";
   return lines + text("                and %.1f us to launch %s\n", kPassLaunch,
                       copies == 2 ? "both at once" : "it");
+}
+
+std::string split_line(char label, const SplitPass& pass, const Device& device) {
+  if (pass.made.parts != 0)
+    return text("  split %c       not again: its %d %s parts were prepared\n", label,
+                pass.made.parts, pass.made.parts == kF16Parts ? "f16" : "bf16");
+  const double bytes = double(pass.batch) * double(pass.rows) * double(pass.k) * sizeof(float);
+  return text("  split %c       ranges and f16 parts: %s in, %s out, about %.1f us\n", label,
+              size(bytes).c_str(), size(bytes).c_str(), cost(pass, device));
+}
+
+// What products of f32 operands in parts are made of: operands by the caller's names.
+std::string split_lines(const Plan& plan, const Device& device) {
+  if (!plan.split) return "";
+  const Split& split = *plan.split;
+  std::string lines = split_line('a', plan.transposed ? split.b : split.a, device) +
+                      split_line('b', plan.transposed ? split.a : split.b, device);
+  if (split.other.kernel >= 0)
+    lines += text(
+        "  instead       %s, about %.1f us with its pass: for data\n"
+        "                whose rows of a or columns of b span more than 2^%d, as the GPU finds\n",
+        name(kCatalog[split.other.kernel]).text,
+        split.other.microseconds + 1.25 * (cost(split.a, device) + cost(split.b, device)),
+        kF16Spread);
+  return lines + text(
+                     "  repair        %s: tiles with Inf, NaN or results in doubt,\n"
+                     "                which the GPU finds; returns at once where there are none\n",
+                     name(kCatalog[split.repair.kernel]).text);
 }
 
 std::string sum_lines(const Parts& parts, const Device& device) {
@@ -99,9 +130,17 @@ std::string reading_lines(const Parts& parts) {
   return lines;
 }
 
-std::string precision_line(const Problem& problem) {
+std::string precision_line(const Problem& problem, const Plan& plan) {
+  if (plan.split)
+    return text(
+        "  precision     highest: operands in %d %s parts, rows scaled by powers of two, as %d\n"
+        "                products that are added up in f32 every %d of k\n",
+        kCatalog[plan.kernel].parts, name(kCatalog[plan.kernel].input),
+        split_products(kCatalog[plan.kernel].parts), plan.split->bf16 ? 32 : 64);
   const char* how = "";
-  if (problem.input_a == DType::tf32)
+  if (problem.input_a == DType::f32)
+    how = "highest: multiplied and added up in f64 by the tensor cores, rounded to f32 once";
+  else if (problem.input_a == DType::tf32)
     how = "f32 operands are rounded to tf32, 10 bits of fraction, on their way to the tensor cores";
   else if (problem.input_a != problem.a.dtype)
     how = "f32 operands are rounded to bf16, 7 bits of fraction, by the prepare pass";
@@ -156,8 +195,9 @@ std::string explain(const Problem& asked, const Plan& plan, const Device& device
   const Parts parts(asked, plan);
   lines += text("  kernel        %s (row %d of the catalog)\n", name(kernel).text, plan.kernel);
   lines += "  layout        " + layout(asked) + "\n";
-  lines += transposed_line(asked, plan) + precision_line(asked) + reading_lines(parts);
-  lines += prepare_lines(parts, device) + sum_lines(parts, device);
+  lines += transposed_line(asked, plan) + precision_line(asked, plan) + reading_lines(parts);
+  lines += plan.split ? split_lines(plan, device) : prepare_lines(parts, device);
+  lines += sum_lines(parts, device);
   lines += text("  tile          %d x %d x %d, %d stages of %s, %d threads\n", kernel.tile_m(),
                 kernel.tile_n(), kernel.tile_k(), kernel.stages, size(kernel.stage_bytes()).c_str(),
                 kernel.threads());
@@ -166,10 +206,12 @@ std::string explain(const Problem& asked, const Plan& plan, const Device& device
                 device.multiprocessors, plan.waves);
   if (asked.block_scaled())
     lines += "  scales        " + block_scales(asked) + ", in the mainloop, every 128 of k\n";
+  if (plan.workspace > 0)
+    lines += text("  workspace     %s\n", size(double(plan.workspace)).c_str());
   lines += "  epilogue      " + epilogue(asked) + "; stored " + store(problem, plan) + "\n";
   lines += text("  work          %.4g FLOP, %s of device memory, %.3g FLOP a byte\n",
                 problem.flops(), size(plan.bytes).c_str(), problem.flops() / plan.bytes);
-  const double compute = problem.flops() / rate(device, problem.input_a) * 1e6;
+  const double compute = compute_time(problem, plan, device);
   const double memory = plan.bytes / device.memory_rate * 1e6;
   lines += text("  bound         %s (compute %.2f us, memory %.2f us, estimate %.1f us)\n",
                 name(plan.bound), compute, memory, plan.microseconds);
@@ -197,7 +239,8 @@ std::string check_layout(const Problem& asked, const Plan& plan, const Device& d
   if (plan.kernel < 0) return lines + "  kernel  none: the result is empty\n";
   const Kernel& kernel = kCatalog[plan.kernel];
   lines += text("  kernel family %s (%s)\n", family(kernel), name(kernel).text);
-  return lines + transposed_line(asked, plan) + prepare_lines(parts, device) +
+  return lines + transposed_line(asked, plan) +
+         (plan.split ? split_lines(plan, device) : prepare_lines(parts, device)) +
          sum_lines(parts, device);
 }
 

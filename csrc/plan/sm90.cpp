@@ -42,10 +42,8 @@ double wave_time(double waves, double flops) {
 // not, and there blocks that wait for each other disturb the turns of their warpgroups; an operand
 // is turned on its way to registers. Of parts there are several products, in turns.
 double issue(const Kernel& kernel, int cluster) {
-  if (kernel.parts > 1)
-    return split_products(kernel.parts) * (kernel.parts == kBf16Parts ? 1.2
-                                           : kernel.n == 256          ? 1.23
-                                                                      : 1.3);
+  if (kernel.parts == kBf16Parts) return split_products(kernel.parts) * 1.165;
+  if (kernel.parts > 1) return split_products(kernel.parts) * (kernel.n == 256 ? 1.26 : 1.3);
   double factor = kernel.warpgroups == 3 ? 1.036 : kernel.m64_blocks > 1 ? 1.01 : 1.0;
   if (kernel.promotes()) factor *= kernel.block_scaled ? 1.25 : cluster > 1 ? 1.1 : 1.08;
   if (kernel.source_of_a == SourceOfA::registers) factor *= 1 + kTurnShare;

@@ -41,17 +41,21 @@ __device__ inline void wgmma_results(Register (&d)[kRegisters]) {
   }
 }
 
-// Shared-memory descriptor of an operand tile with the 128-byte swizzle (9.7.15.5.1.2). The tile is
-// a row of 8 KB blocks, each 64 rows of 128 bytes:
-//   K-major : 64 of m (or n) x 64 of k; 8-row groups are 1024 bytes apart (SBO), LBO is not read
-//   MN-major: 64 of k x 64 of m (or n); 8 rows of k are 1024 bytes apart (SBO), the next 64 of m
-//   8192 (LBO)
+// Shared-memory descriptor of an operand tile (9.7.15.5.1.2) with kRowBytes, 128 or 64, of k. The
+// tile is a row of blocks, each 64 of m (or n) and all of k:
+//   K-major : 64 rows of kRowBytes and their swizzle; groups of 8 rows follow each other (SBO), LBO
+//             is not read
+//   MN-major: a row of 128 bytes, the 128-byte swizzle, for each k; 8 rows of k are 1024 bytes
+//   apart
+//             (SBO), the next 64 of m a block (LBO)
 // A step along k adds to the low word alone: see kDescriptorStep.
+template <Major kMajor = Major::K, int kRowBytes = 128>
 __device__ inline std::uint64_t wgmma_descriptor(std::uint32_t shared) {
-  constexpr std::uint64_t kSwizzle128 = 1ull << 62;
-  constexpr std::uint64_t kStride = std::uint64_t(1024 >> 4) << 32;
-  constexpr std::uint64_t kLeading = std::uint64_t(8192 >> 4) << 16;
-  return kSwizzle128 | kStride | kLeading | ((shared & 0x3ffff) >> 4);
+  static_assert(kRowBytes == 128 || kRowBytes == 64);
+  constexpr std::uint64_t kGroup = kMajor == Major::K ? 8 * kRowBytes : 1024;
+  constexpr std::uint64_t kSwizzle = kGroup == 1024 ? 1 : 2;
+  constexpr std::uint64_t kBlockBytes = 64 * kRowBytes;
+  return kSwizzle << 62 | kGroup >> 4 << 32 | kBlockBytes >> 4 << 16 | (shared & 0x3ffff) >> 4;
 }
 
 // What one instruction's depth (32 bytes of k) adds to a descriptor: 32 bytes along a K-major row,
@@ -142,6 +146,9 @@ using WgmmaText = WgmmaLetters<kType, std::make_index_sequence<WgmmaSpelling<kTy
 #define TCGEMM_WGMMA_32(C)                                                            \
   TCGEMM_WGMMA(TCGEMM_P0 "," TCGEMM_P1, "%32", TCGEMM_SHARED, "33", "34", "35", "36", \
                TCGEMM_D16(C, 0), TCGEMM_D16(C, 16))
+#define TCGEMM_WGMMA_48(C)                                                                    \
+  TCGEMM_WGMMA(TCGEMM_P0 "," TCGEMM_P1 "," TCGEMM_P2, "%48", TCGEMM_SHARED, "49", "50", "51", \
+               "52", TCGEMM_D16(C, 0), TCGEMM_D16(C, 16), TCGEMM_D16(C, 32))
 #define TCGEMM_WGMMA_64(C)                                                                      \
   TCGEMM_WGMMA(TCGEMM_P0 "," TCGEMM_P1 "," TCGEMM_P2 "," TCGEMM_P3, "%64", TCGEMM_SHARED, "65", \
                "66", "67", "68", TCGEMM_D64(C, 0))
@@ -172,14 +179,16 @@ __device__ inline void wgmma(Register (&d)[kRegisters], std::uint64_t a, std::ui
                              bool accumulate) {
   using Text = WgmmaText<kType>;
   static_assert(kRegisters == kType.n * bytes(kType.accumulator) / 8);
-  static_assert(kRegisters == 16 || kRegisters == 32 || kRegisters == 64 || kRegisters == 96 ||
-                    kRegisters == 128,
+  static_assert(kRegisters == 16 || kRegisters == 32 || kRegisters == 48 || kRegisters == 64 ||
+                    kRegisters == 96 || kRegisters == 128,
                 "wgmma.cuh has no register list of this length");
   if constexpr (kType.accumulator == DType::f32) {
     if constexpr (kRegisters == 16)
       TCGEMM_WGMMA_16("+f");
     else if constexpr (kRegisters == 32)
       TCGEMM_WGMMA_32("+f");
+    else if constexpr (kRegisters == 48)
+      TCGEMM_WGMMA_48("+f");
     else if constexpr (kRegisters == 64)
       TCGEMM_WGMMA_64("+f");
     else if constexpr (kRegisters == 96)
@@ -236,6 +245,7 @@ __device__ inline void wgmma(Register (&d)[kRegisters], const std::uint32_t (&a)
 #undef TCGEMM_REGISTERS
 #undef TCGEMM_WGMMA_16
 #undef TCGEMM_WGMMA_32
+#undef TCGEMM_WGMMA_48
 #undef TCGEMM_WGMMA_64
 #undef TCGEMM_WGMMA_96
 #undef TCGEMM_WGMMA_128

@@ -35,15 +35,15 @@ std::string text(const KernelName& name) { return std::string(std::string_view(n
 py::list catalog_rows() {
   py::list rows;
   for (const Kernel& kernel : kCatalog)
-    rows.append(
-        py::dict("name"_a = text(name(kernel)), "arch"_a = name(kernel.arch),
-                 "input"_a = name(kernel.input), "input_b"_a = name(kernel.input_b),
-                 "accumulator"_a = name(kernel.accumulator), "layout"_a = name(kernel.layout),
-                 "promoted"_a = kernel.promotes(), "block_scaled"_a = kernel.block_scaled,
-                 "registers"_a = kernel.source_of_a == SourceOfA::registers,
-                 "tile"_a = py::make_tuple(kernel.tile_m(), kernel.tile_n(), kernel.tile_k()),
-                 "stages"_a = kernel.stages, "threads"_a = kernel.threads(),
-                 "shared_bytes"_a = kernel.shared_bytes(), "built"_a = built(kernel)));
+    rows.append(py::dict(
+        "name"_a = text(name(kernel)), "arch"_a = name(kernel.arch), "input"_a = name(kernel.input),
+        "input_b"_a = name(kernel.input_b), "accumulator"_a = name(kernel.accumulator),
+        "layout"_a = name(kernel.layout), "promoted"_a = kernel.promotes(),
+        "block_scaled"_a = kernel.block_scaled,
+        "registers"_a = kernel.source_of_a == SourceOfA::registers, "parts"_a = kernel.parts,
+        "tile"_a = py::make_tuple(kernel.tile_m(), kernel.tile_n(), kernel.tile_k()),
+        "stages"_a = kernel.stages, "threads"_a = kernel.threads(),
+        "shared_bytes"_a = kernel.shared_bytes(), "built"_a = built(kernel)));
   return rows;
 }
 
@@ -169,6 +169,27 @@ py::object describe(const std::optional<Sums>& pass) {
                   "offset"_a = pass->offset);
 }
 
+py::object describe(const Run& run) {
+  if (run.kernel < 0) return py::none();
+  return py::dict("kernel"_a = text(name(kCatalog[run.kernel])), "cluster"_a = run.cluster,
+                  "grid"_a = run.grid, "group"_a = run.group, "tiles_m"_a = run.tiles_m,
+                  "tiles_n"_a = run.tiles_n);
+}
+
+py::dict describe(const SplitPass& pass) {
+  return py::dict("rows"_a = pass.rows, "k"_a = pass.k, "batch"_a = pass.batch,
+                  "mn_major"_a = pass.mn_major, "pitch"_a = pass.pitch, "offset"_a = pass.offset,
+                  "made_parts"_a = pass.made.parts);
+}
+
+py::object describe(const std::optional<Split>& split) {
+  if (!split) return py::none();
+  return py::dict("a"_a = describe(split->a), "b"_a = describe(split->b), "bf16"_a = split->bf16,
+                  "other"_a = describe(split->other), "repair"_a = describe(split->repair),
+                  "verdict"_a = split->verdict, "flags"_a = split->flags,
+                  "flag_bytes"_a = split->flag_bytes);
+}
+
 py::dict plan_for(const std::string& device_name, const std::string& dtype, std::int64_t m,
                   std::int64_t n, std::int64_t k, std::int64_t batch, const std::string& layout,
                   const std::string& dtype_b, const std::string& precision,
@@ -177,7 +198,8 @@ py::dict plan_for(const std::string& device_name, const std::string& dtype, std:
                   const std::optional<Strides>& out, std::uintptr_t a_address,
                   std::uintptr_t b_address, std::uintptr_t out_address, double alpha,
                   const std::string& scale_a, const std::string& scale_b,
-                  const std::vector<std::string>& epilogue, const std::string& kernel) {
+                  const std::vector<std::string>& epilogue, int prepared_b,
+                  const std::string& kernel) {
   const Device* device = plan::find_device(device_name);
   if (device == nullptr)
     throw std::runtime_error("tcgemm: no device is called '" + device_name + "'; expected one of " +
@@ -199,6 +221,7 @@ py::dict plan_for(const std::string& device_name, const std::string& dtype, std:
   problem.scale_a = parse_scale(scale_a, m, k);
   if (const auto scale = parse_scale(scale_b, n, k)) problem.scale_b = transposed(*scale);
   for (const std::string& word : epilogue) add_option(problem, word);
+  if (prepared_b != 0) problem.prepared_b = Prepared{0, prepared_b};
 
   const Plan made = plan::make_plan(problem, *device, kernel);
   py::object row = py::none();
@@ -207,11 +230,11 @@ py::dict plan_for(const std::string& device_name, const std::string& dtype, std:
                   "grid"_a = made.grid, "group"_a = made.group, "tiles_m"_a = made.tiles_m,
                   "tiles_n"_a = made.tiles_n, "prepare_a"_a = describe(made.prepare_a),
                   "prepare_b"_a = describe(made.prepare_b), "sums_a"_a = describe(made.sums_a),
-                  "sums_b"_a = describe(made.sums_b), "workspace"_a = made.workspace,
-                  "store_tma"_a = made.store_tma, "vector_a"_a = made.vector_a,
-                  "vector_b"_a = made.vector_b, "microseconds"_a = made.microseconds,
-                  "bytes"_a = made.bytes, "bound"_a = name(made.bound),
-                  "explain"_a = plan::explain(problem, made, *device),
+                  "sums_b"_a = describe(made.sums_b), "split"_a = describe(made.split),
+                  "workspace"_a = made.workspace, "store_tma"_a = made.store_tma,
+                  "vector_a"_a = made.vector_a, "vector_b"_a = made.vector_b,
+                  "microseconds"_a = made.microseconds, "bytes"_a = made.bytes,
+                  "bound"_a = name(made.bound), "explain"_a = plan::explain(problem, made, *device),
                   "check_layout"_a = plan::check_layout(problem, made, *device));
 }
 
@@ -228,14 +251,14 @@ PYBIND11_MODULE(_catalog, module) {
              "Whose code of a build a GPU of this compute capability (10 * major + minor) runs; "
              "arches: the build's, as build_info has them, joined by commas; empty: this one's.",
              "capability"_a, "arches"_a = "");
-  module.def("plan", &tcgemm::plan_for,
-             "The plan for one product: sizes, a layout (TN, NN, TT, NT) or strides in elements "
-             "(batch, row, column), byte addresses for their alignment, dtypes, precision, scales, "
-             "words of the epilogue, and a filter of kernels.",
-             "device"_a, "dtype"_a, "m"_a, "n"_a, "k"_a, py::kw_only(), "batch"_a = 1,
-             "layout"_a = "TN", "dtype_b"_a = "", "precision"_a = "", "accumulator"_a = "",
-             "out_dtype"_a = "", "a"_a = py::none(), "b"_a = py::none(), "out"_a = py::none(),
-             "a_address"_a = 0, "b_address"_a = 0, "out_address"_a = 0, "alpha"_a = 1.0,
-             "scale_a"_a = "", "scale_b"_a = "", "epilogue"_a = std::vector<std::string>{},
-             "kernel"_a = "");
+  module.def(
+      "plan", &tcgemm::plan_for,
+      "The plan for one product: sizes, a layout (TN, NN, TT, NT) or strides in elements "
+      "(batch, row, column), byte addresses for their alignment, dtypes, precision, scales, "
+      "words of the epilogue, how many parts of b were made before, and a filter of kernels.",
+      "device"_a, "dtype"_a, "m"_a, "n"_a, "k"_a, py::kw_only(), "batch"_a = 1, "layout"_a = "TN",
+      "dtype_b"_a = "", "precision"_a = "", "accumulator"_a = "", "out_dtype"_a = "",
+      "a"_a = py::none(), "b"_a = py::none(), "out"_a = py::none(), "a_address"_a = 0,
+      "b_address"_a = 0, "out_address"_a = 0, "alpha"_a = 1.0, "scale_a"_a = "", "scale_b"_a = "",
+      "epilogue"_a = std::vector<std::string>{}, "prepared_b"_a = 0, "kernel"_a = "");
 }

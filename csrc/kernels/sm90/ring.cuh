@@ -1,5 +1,5 @@
 // How the operands of a k-block get into a stage of the ring, by TMA. A stage holds 128 bytes of k
-// (`inner` elements, the widest swizzle) of every row:
+// (tile_k elements, the widest swizzle; of three parts 64 bytes) of every row:
 //
 //   K-major : 1 box, a row is one m (or n)                     rows = tile_m (tile_n)
 //   MN-major: boxes of `inner` of m (n), a row is one k        rows = `inner`
@@ -58,9 +58,10 @@ struct Block {
 
 template <Kernel kRow>
 struct Ring {
-  static constexpr int kPartA = kRow.tile_m() * 128, kPartB = kRow.tile_n() * 128;
+  static constexpr int kRowBytes = kRow.row_bytes();
+  static constexpr int kPartA = kRow.tile_m() * kRowBytes, kPartB = kRow.tile_n() * kRowBytes;
   static constexpr int kBytesA = kRow.parts * kPartA;
-  static constexpr int kInner = kRow.tile_k();
+  static constexpr int kInner = kRow.box_mn(), kBoxBytes = kRow.tile_k() * 128;  // MN-major
 
   // Both operands of k-block `block`, for rows from `row` and columns from `col` on.
   __device__ static void load(const Sm90Params& params, std::uint32_t stage, std::uint32_t full,
@@ -89,7 +90,7 @@ struct Ring {
     } else {
 #pragma unroll
       for (int i = 0; i < kRow.tile_m() / kInner; ++i)
-        ptx::tma_load(shared + i * kInner * 128, &params.a, full, row + i * kInner, k, batch);
+        ptx::tma_load(shared + i * kBoxBytes, &params.a, full, row + i * kInner, k, batch);
     }
   }
 
@@ -97,13 +98,13 @@ struct Ring {
                                 int col, int k, int batch, Cluster cluster) {
     if constexpr (major_b(kRow.layout) == Major::K) {
       const int rows = kRow.n / cluster.size, first = cluster.rank * rows;
-      share(params, shared + first * 128, full, k, col + first, batch, cluster);
+      share(params, shared + first * kRowBytes, full, k, col + first, batch, cluster);
     } else {
-      const int rows = kInner / cluster.size, first = cluster.rank * rows;
+      const int rows = kRow.tile_k() / cluster.size, first = cluster.rank * rows;
 #pragma unroll
       for (int i = 0; i < kRow.n / kInner; ++i)
-        share(params, shared + (i * kInner + first) * 128, full, col + i * kInner, k + first, batch,
-              cluster);
+        share(params, shared + i * kBoxBytes + first * 128, full, col + i * kInner, k + first,
+              batch, cluster);
     }
   }
 
