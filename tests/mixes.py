@@ -59,7 +59,7 @@ class Mix(NamedTuple):
 
     @property
     def marks(self):
-        if self.a == F64:
+        if self.a == F64 or (self.a == F32 and self.precision == "highest"):
             return "sm90"
         return "sm89" if self.fp8 else "gpu"
 
@@ -98,21 +98,21 @@ class Mix(NamedTuple):
 def kinds(device):
     """Every mix that there is on a device."""
     found = [Mix(F16, F16, F32), Mix(F16, F16, F16), Mix(BF16, BF16, F32)]
-    found += [Mix(F32, F32, F32, "high"), Mix(F32, F32, F32, "medium"), Mix(F64, F64, F64)]
+    found += [Mix(F32, F32, F32, word) for word in ("highest", "high", "medium")]
+    found += [Mix(F64, F64, F64)]
     found += [Mix(a, b, F32) for a, b in itertools.product(FP8, FP8)]
-    if device == "cpu":
-        found += [Mix(F32, F32, F32, "highest")]
-    else:  # on the CPU the same sums
+    if device == "cuda":  # on the CPU the same sums
         found += [Mix(a, b, F32, "fast") for a, b in ((E4M3, E4M3), (E4M3, E5M2), (E5M2, E5M2))]
     return found + [Mix(a, b, S32) for a, b in itertools.product(INT8, INT8)]
 
 
-def parameters(wanted=lambda mix: True):
+def parameters(wanted=lambda mix: True, on_cpu=lambda mix: True):
     """(device, mix) of those that are wanted."""
+    cpu = [mix for mix in kinds("cpu") if wanted(mix) and on_cpu(mix)]
     return pytest.mark.parametrize(
         ("device", "mix"),
         [
-            *(pytest.param("cpu", mix, id=f"cpu-{mix}") for mix in kinds("cpu") if wanted(mix)),
+            *(pytest.param("cpu", mix, id=f"cpu-{mix}") for mix in cpu),
             *(
                 cases.gpu("cuda", mix, mark=mix.marks, id=f"cuda-{mix}")
                 for mix in kinds("cuda")
@@ -123,8 +123,11 @@ def parameters(wanted=lambda mix: True):
 
 
 EVERY = parameters()
-# What test_dense.py, test_exact.py, test_strides.py and test_epilogue.py do not have.
-NARROW = parameters(lambda mix: mix.a not in (F16, BF16, F64) and mix.precision != "highest")
+# What test_dense.py, test_exact.py, test_strides.py and test_epilogue.py do not have: of f32 as it
+# is they have the CPU's.
+NARROW = parameters(
+    lambda mix: mix.a not in (F16, BF16, F64), on_cpu=lambda mix: mix.precision != "highest"
+)
 
 
 # Scales and zero points.

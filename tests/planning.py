@@ -62,7 +62,8 @@ class Types(NamedTuple):
     def runs_on(self, device):
         if self.dtype in FP8:
             return device["compute_capability"] >= 89
-        return self.dtype != "f64" or device["compute_capability"] == 90
+        hopper = self.dtype == "f64" or self.precision == "highest"
+        return not hopper or device["compute_capability"] == 90
 
 
 FLOATS = ("f16", "bf16", "f32")
@@ -70,6 +71,7 @@ ALL_TYPES = (
     *(Types(name, name, "f32", FLOATS) for name in ("f16", "bf16")),
     Types("f16", "f16", "f16", FLOATS),
     Types("bf16", "bf16", "f32", ("e4m3", "e5m2", "bf16")),
+    Types("f32", "f32", "f32", FLOATS, "highest"),
     Types("f32", "f32", "f32", FLOATS, "high", input="tf32"),
     Types("f32", "f32", "f32", FLOATS, "medium", input="bf16"),
     Types("f64", "f64", "f64", ("f64",) * 3),
@@ -125,8 +127,41 @@ def check_passes(made, m, n, k, batch, types):
             assert sums["offset"] >= end
             assert sums["offset"] % 256 == 0
             end = sums["offset"] + sums["batch"] * rows * 4
+    if split := made["split"]:
+        end = check_split(split, m, n, k, batch, end)
     assert made["workspace"] >= end
     assert (made["workspace"] == 0) == (end == 0)
+
+
+def check_split(split, m, n, k, batch, end):
+    """Blobs, verdict and flags lie one behind another; there is a byte for 64 x 64 of the result."""
+    for name, rows in (("a", m), ("b", n)):
+        blob = split[name]
+        lines, line = (k, rows) if blob["mn_major"] else (rows, k)
+        assert (blob["rows"], blob["k"]) == (rows, k)
+        assert blob["batch"] in (1, batch)
+        assert blob["pitch"] >= line
+        assert blob["pitch"] % 8 == 0
+        if blob["made_parts"] == 3:
+            continue
+        assert blob["offset"] >= end
+        assert blob["offset"] % 256 == 0
+        end = blob["offset"] + blob["batch"] * (4 * rows + 3 * 2 * lines * blob["pitch"])
+    assert split["verdict"] >= end
+    assert split["flags"] >= split["verdict"] + 4
+    repair = split["repair"]
+    assert (repair["tiles_m"], repair["tiles_n"]) == (math.ceil(m / 64), math.ceil(n / 64))
+    assert split["flag_bytes"] == batch * repair["tiles_m"] * repair["tiles_n"]
+    assert (split["other"] is None) == split["bf16"]
+    return split["flags"] + split["flag_bytes"]
+
+
+def served_by(types, inputs, row):
+    """Operands and accumulator of the row that serves these types."""
+    if types.precision != "highest":
+        return (*inputs, types.accumulator)
+    part = {1: "f32", 2: "f16", 3: "bf16"}[row["parts"]]
+    return (part, part, "f64" if row["parts"] == 1 else "f32")
 
 
 def check_plan(made, device, m, n, k, batch, types, layout):
@@ -138,7 +173,9 @@ def check_plan(made, device, m, n, k, batch, types, layout):
         inputs = inputs[::-1]
         types = types._replace(dtype=types.dtype_b, dtype_b=types.dtype)
         layout = {"TN": "TN", "NT": "NT", "NN": "TT", "TT": "NN"}[layout]
-    assert (row["input"], row["input_b"], row["accumulator"]) == (*inputs, types.accumulator)
+    served = served_by(types, inputs, row)
+    assert (row["input"], row["input_b"], row["accumulator"]) == served
+    assert (made["split"] is not None) == (row["parts"] > 1)
     assert row["block_scaled"] == types.blocks
     assert row["promoted"] or types.precision != "promoted"
     assert has_code(device, row["arch"])
@@ -151,7 +188,7 @@ def check_plan(made, device, m, n, k, batch, types, layout):
     blocks = made["tiles_m"] * made["tiles_n"] * batch * cluster
     assert 0 < made["grid"] <= blocks
     assert made["grid"] % cluster == 0
-    tma = row["arch"] == "sm90a" and row["input"] != "f64"
+    tma = row["arch"] == "sm90a" and row["accumulator"] != "f64"
     if row["arch"] == "sm90a":
         assert cluster in ((1, 2) if tma else (1,))
         assert made["grid"] == blocks or made["grid"] > device["multiprocessors"] - cluster
@@ -182,6 +219,8 @@ def check_plan(made, device, m, n, k, batch, types, layout):
 
 def types_of(row):
     """What has to be asked for so that a row of the catalog can serve."""
+    if row["parts"] > 1 or row["input"] == "f32":
+        return Types("f32", "f32", "f32", (), "highest")
     fp8, blocks = row["input"] in FP8, row["block_scaled"]
     return Types(
         row["input"],

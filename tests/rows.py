@@ -19,7 +19,7 @@ MIRRORED = {"TN": "TN", "NT": "NT", "NN": "TT", "TT": "NN"}
 NAME = re.compile(
     r"(?P<arch>sm80|sm89|sm90a)_(?P<a>[a-z]+\d+(?:m3|m2)?)(?:x(?P<b>[a-z]+\d+(?:m3|m2)?))?"
     r"_(?P<accumulator>f16|f32|f64|s32)_(?P<tile>\d+x\d+x\d+)_w\d_s(?P<stages>\d+)"
-    r"_(?P<layout>[tn]{2})(?P<more>_promoted|_blocks|_registers)?"
+    r"_(?P<layout>[tn]{2})(?P<more>_promoted|_blocks|_registers|_parts[23])?"
 )
 
 
@@ -33,7 +33,7 @@ class Row(NamedTuple):
     tile: tuple[int, int, int]
     stages: int
     layout: str
-    more: str  # "", "promoted", "blocks" or "registers"
+    more: str  # "", "promoted", "blocks", "registers", "parts2" or "parts3"
 
     @property
     def blocks(self):
@@ -44,12 +44,16 @@ class Row(NamedTuple):
         return self.more == "registers"
 
     @property
+    def parts(self):
+        return self.more.startswith("parts")
+
+    @property
     def tma(self):
-        return self.arch == "sm90a" and self.input != "f64"
+        return self.arch == "sm90a" and self.input not in ("f32", "f64")
 
     @property
     def k_major_only(self):
-        return self.mix.a in (*FP8, *INT8, F32)
+        return self.input == "tf32" or self.mix.a in (*FP8, *INT8)
 
     @property
     def layouts(self):
@@ -62,14 +66,18 @@ def parse(name):
     assert found, f"{name} is not how kernels are named"
     a, b = found["a"], found["b"] or found["a"]
     more = (found["more"] or "").removeprefix("_")
-    precision = "high" if a == "tf32" else None
-    if TYPES[a] in FP8 and not more:
-        precision = "fast"
+    if more.startswith("parts") or a == "f32":
+        mix = Mix(F32, F32, F32, "highest")
+    else:
+        precision = "high" if a == "tf32" else None
+        if TYPES[a] in FP8 and not more:
+            precision = "fast"
+        mix = Mix(TYPES[a], TYPES[b], TYPES[found["accumulator"]], precision)
     return Row(
         name,
         found["arch"],
         a,
-        Mix(TYPES[a], TYPES[b], TYPES[found["accumulator"]], precision),
+        mix,
         tuple(int(size) for size in found["tile"].split("x")),
         int(found["stages"]),
         found["layout"].upper(),
@@ -190,7 +198,7 @@ def launch(row, a, b, *addends, out, direct=True, **options):
     scales = {name: options[name] for name in ("scale_a", "scale_b") if name in options}
     text = torch.ops.tcgemm.explain(a, b, out=out, **keywords, **scales, kernel=row.name)
     assert f" {row.name} (row " in text
-    assert not direct or "nothing is copied" in text
+    assert not direct or ("\n  split b " if row.parts else "nothing is copied") in text
     names = ("c", "bias", "residual")
     given = options | keywords | dict(zip(names, addends, strict=False))
     torch.ops.tcgemm.scaled_mm.out(a, b, **given, kernel_name=row.name, out=out)

@@ -61,7 +61,8 @@ def test_this_build_has_kernels_for_this_gpu():
 def test_this_build_has_kernels_for_hopper():
     kernels = [row for row in every_row() if row.arch == "sm90a"]
     assert {row.mix.a for row in kernels} == {*cases.REAL, *cases.FP8, *INT8}
-    assert {row.more for row in kernels} == {"", "promoted", "blocks", "registers"}
+    beyond = {"promoted", "blocks", "registers", "parts2", "parts3"}
+    assert {row.more for row in kernels} == {"", *beyond}
 
 
 def check_exact(row, kind, turn):
@@ -204,7 +205,8 @@ def test_row_with_scales(row):
             expected = reference.exact(a, b, **keywords, **last)
             reference.assert_exact(guarded.view, expected)
         assert guarded.untouched()
-        if not out_strides.startswith("transposed"):  # it makes its own result, a row-major one
+        # It makes its own result, a row-major one; where some is computed again, another kernel.
+        if not (out_strides.startswith("transposed") or row.parts):
             more = keywords | last | {"kernel_name": row.name}
             out, amax = torch.ops.tcgemm.scaled_mm_amax(a, b, **more)
             assert torch.equal(out, guarded.view)
@@ -281,6 +283,9 @@ def test_names_of_kernels_can_be_read():
     row = parse("sm89_e4m3xe5m2_f32_128x128x128_w2_s3_tn_blocks")
     assert str(row.mix) == "e4m3xe5m2"
     assert row.blocks
+    row = parse("sm90a_f16_f32_128x256x64_w2_s2_nn_parts2")
+    assert row.parts
+    assert str(row.mix) == "f32-highest"
     row = parse("sm90a_tf32_f32_128x64x32_w2_s8_tt_registers")
     assert str(row.mix) == "f32-high"
     assert row.layouts == ("TT", "NN")

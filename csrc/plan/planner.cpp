@@ -94,7 +94,9 @@ Plan make_plan(const Problem& asked, const Device& device, std::string_view filt
   Plan best = search.best;
   if (asked.input_a == DType::f32) {
     const Problem seen = flip ? transposed(asked) : asked;
-    const std::optional<Plan> parts = plan_parts(seen, device, filter, least_bytes);
+    // A filter may leave no other kernel, whatever the depth.
+    const std::int64_t least_depth = search.found() ? kLeastDepth : 1;
+    const std::optional<Plan> parts = plan_parts(seen, device, filter, least_bytes, least_depth);
     if (parts && parts->microseconds < best.microseconds) {
       best = *parts;
       best.transposed = flip;

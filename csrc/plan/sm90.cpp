@@ -40,10 +40,13 @@ double wave_time(double waves, double flops) {
 // Clocks a product takes beside the best tile's: three warpgroups share 128 registers a thread, two
 // blocks of rows a warpgroup read b twice; partial sums are added to the accumulators, scaled or
 // not, and there blocks that wait for each other disturb the turns of their warpgroups; an operand
-// is turned on its way to registers. Of parts there are several products, in turns.
+// is turned on its way to registers. Of parts there are several products, in turns
+// where there are two warpgroups.
 double issue(const Kernel& kernel, int cluster) {
   if (kernel.parts == kBf16Parts) return split_products(kernel.parts) * 1.165;
-  if (kernel.parts > 1) return split_products(kernel.parts) * (kernel.n == 256 ? 1.26 : 1.3);
+  if (kernel.parts > 1)
+    return split_products(kernel.parts) *
+           (kernel.warpgroups == 1 ? 1.5 : kernel.n == 256 ? 1.26 : 1.3);
   double factor = kernel.warpgroups == 3 ? 1.036 : kernel.m64_blocks > 1 ? 1.01 : 1.0;
   if (kernel.promotes()) factor *= kernel.block_scaled ? 1.25 : cluster > 1 ? 1.1 : 1.08;
   if (kernel.source_of_a == SourceOfA::registers) factor *= 1 + kTurnShare;

@@ -84,9 +84,10 @@ std::size_t blob_bytes(const Problem& problem, int parts) {
 }
 
 std::optional<Plan> plan_parts(const Problem& problem, const Device& device,
-                               std::string_view filter, double least_bytes) {
+                               std::string_view filter, double least_bytes,
+                               std::int64_t least_depth) {
   // amax would count what repair computes again.
-  if (problem.k < kLeastDepth || problem.amax) return std::nullopt;
+  if (problem.k < least_depth || problem.amax) return std::nullopt;
   Plan plan;
   Split split;
   split.a = split_pass(operand_a(problem), problem.prepared_a);

@@ -36,7 +36,8 @@ std::size_t blob_bytes(const Problem& problem, int parts);
 // The plan of products of parts, if there is one: f16's, and bf16's in case the data asks for them.
 // `problem` is as the kernels see it; what lies in the workspace has its place.
 std::optional<Plan> plan_parts(const Problem& problem, const Device& device,
-                               std::string_view filter, double least_bytes);
+                               std::string_view filter, double least_bytes,
+                               std::int64_t least_depth);
 
 // Microseconds of the split passes beside their launches, on normal data.
 double cost(const SplitPass& pass, const Device& device);
