@@ -10,6 +10,10 @@ such data that wrong results fit under it.) `error_ratio` returns the largest qu
 sides, and NaN where anything was left unwritten. `is_exact` is the second check: small whole
 numbers, bit by bit.
 
+A product of f32 operands that keeps all their bits is held to less, on any data:
+
+    |C - C64|  <=  tolerance(K) 2^-24 |A| @ |B|  +  u_out |C64|
+
     accumulation   what rounds on a GPU, and how much
     f32, f16, f64  the sums, after L products
     fast           float8: all sums, after 32 products, to the 14 bits that tensor cores keep
@@ -71,6 +75,18 @@ def growth(device, accumulation, k, *, dtype="bf16"):
     return (math.ceil(k / products) + 2) * (2 * unit if accumulation == "f32" else unit)
 
 
+def tolerance(device, k):
+    """The largest |C - C64| of a right f32 product, in units of 2^-24 |A| @ |B|.
+
+    The CPU rounds after every product: a random walk, 1.1 sqrt(k) where all products have one sign,
+    and never more than k. A GPU adds at least 32 of them in tensor cores, which cut off (up to 7
+    units, where all have one sign), and rounds the sum of these sums.
+    """
+    if torch.device(device).type == "cpu":
+        return 1.0 + min(k, 3.0 * math.sqrt(k))
+    return 8.0 + 2.0 * math.sqrt(k / 32)
+
+
 def tf32(x):
     """float32 with the 10 bits after the point that tf32 has, rounded to nearest even."""
     bits = x.contiguous().view(torch.int32)
@@ -128,8 +144,11 @@ def error_ratio(
     reference = torch.matmul(a, b)
     if not out.is_floating_point():
         return _largest((out.double() - reference).abs(), torch.full_like(reference, 0.5))
-    bound = growth(out.device, accumulation, k, dtype=dtype) * 4.0
-    bound = bound * torch.matmul(a * a, b * b).sqrt_()
+    if dtype == "f32":
+        bound = tolerance(out.device, k) * UNIT[torch.float32] * torch.matmul(a.abs(), b.abs())
+    else:
+        bound = growth(out.device, accumulation, k, dtype=dtype) * 4.0
+        bound = bound * torch.matmul(a * a, b * b).sqrt_()
     unit = 2 * UNIT[torch.float32]  # of the epilogue; f64 has none here
     if accumulation == "s32":
         bound = bound + 4.0 * unit * reference.abs()

@@ -25,6 +25,7 @@ LAYOUTS = ("TN", "NN", "TT", "NT")
 DTYPES = {row.name: row.torch for row in dtypes.TABLE} | {"tf32": torch.float32}
 ALIGNMENT = 512  # bytes, as from torch's CUDA allocator
 CHUNK = 1 << 27  # elements of 8 bits that are made at a time, from float32
+SPREAD = 20  # the largest exponent of spread data, up and down
 MOST_SETS = 4096  # a graph has a node for each; more would take longer to capture than to run
 
 
@@ -75,6 +76,18 @@ def fill_normal(memory, generator=None):
         part.copy_(wide)
 
 
+def powers(exponents):
+    """2^exponents in float32, exact for whole ones (which exp2 of float32 need not be)."""
+    return exponents.double().exp2_().float()
+
+
+def fill_spread(memory, generator=None):
+    """Normal data, each element times another 2^x, x uniform in [-SPREAD, SPREAD]."""
+    for row in memory:
+        exponents = torch.rand(row.shape, generator=generator, device=row.device)
+        row.normal_(generator=generator).mul_(powers((2 * exponents - 1) * SPREAD))
+
+
 def fill_integers(memory, largest, generator=None):
     """Whole numbers of at most this magnitude; from 0 where there is no sign."""
     lowest = 0 if memory.dtype == torch.uint8 else -largest
@@ -119,10 +132,26 @@ class Operands:
             fill_normal(pool.memory, generator)
         return self
 
-    def integers(self, largest=4, generator=None):
-        """Whole numbers of at most `largest` in a and b, whose products and sums are exact."""
+    def spread(self, generator=None):
+        """Elements of a row that lie too far apart for f16, even after scaling, in a and b."""
+        for pool in (self.a, self.b):
+            fill_spread(pool.memory, generator)
+        return self
+
+    def integers(self, largest=4, generator=None, *, spread=False):
+        """Whole numbers of at most `largest` in a and b, whose products and sums are exact.
+
+        spread: times 2^s in a and 2^-s in b, another s for each k: the same products of elements
+        that lie far apart.
+        """
         for pool in (self.a, self.b):
             fill_integers(pool.memory, largest, generator)
+        if spread:
+            k, device = self.a[0].shape[-1], self.a.memory.device
+            exponents = torch.randint(-SPREAD, SPREAD + 1, (k,), generator=generator, device=device)
+            for index in range(self.sets):
+                self.a[index].mul_(powers(exponents))
+                self.b[index].mul_(powers(-exponents).unsqueeze(-1))
         return self
 
     def poison(self):

@@ -1,6 +1,7 @@
 """torch's product of each dtype: what tcgemm is compared with.
 
     f16 bf16 f64   torch.mm, torch.bmm
+    f32            the same, with TF32 forbidden
     tf32           the same, with TF32 allowed
     s8             torch._int_mm
     e4m3 e5m2      torch._scaled_mm
@@ -17,14 +18,15 @@ from tcgemm.dtypes import FP8, INT8
 
 
 @contextlib.contextmanager
-def tf32_allowed():
+def tf32_allowed(allowed=True):
     """For one call: our own products are told their precision, and must not depend on this."""
     matmul = torch.backends.cuda.matmul
-    before, matmul.allow_tf32 = matmul.allow_tf32, True
+    before, matmul.allow_tf32 = matmul.fp32_precision, allowed
     try:
         yield
-    finally:
-        matmul.allow_tf32 = before
+    finally:  # both of torch's settings, which must not disagree
+        matmul.allow_tf32 = before == "tf32"
+        matmul.fp32_precision = before
 
 
 def name(dtype, op="mm", *, fast=False):
@@ -47,7 +49,7 @@ def product(a, b, out=None, *, op="mm", tf32=False, scales=None, fast=False):
     elif a.dtype in FP8:
         torch._scaled_mm(a, b, *scales, out_dtype=torch.bfloat16, use_fast_accum=fast, **into)
     else:
-        with tf32_allowed() if tf32 else contextlib.nullcontext():
+        with tf32_allowed(tf32):
             getattr(torch, op)(a, b, **into)
 
 

@@ -1,0 +1,37 @@
+"""f32 products made of 16-bit parts, as csrc/core/split.h describes them, and with parts left out.
+
+    row of a, column of b  --scaled by a power of two-->  x' = p0 + p1 + ...  --products-->  sums
+
+The sums are those of float64, so that what is seen is the parts' own error. For finite data alone.
+"""
+
+import torch
+
+# Of each kind of parts: the dtype, the scaled exponent of the largest element, the shift of each
+# part after the first, and the products that are made, small ones first.
+KINDS = {
+    "f16": (torch.float16, 14, 11, ((1, 0), (0, 1), (0, 0))),
+    "bf16": (torch.bfloat16, 56, 0, ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0))),
+}
+
+
+def split(x, dim, dtype, top, shift, count):
+    """(parts, exponents of the scaling) of x, whose rows lie along `dim`."""
+    largest = x.double().abs().amax(dim, keepdim=True)
+    scale = top - torch.where(largest > 0, largest.log2().floor(), 0.0)
+    rest, parts = x.double() * scale.exp2(), []
+    for index in range(count):
+        factor = 2.0 ** (shift * index)
+        parts.append((rest * factor).to(dtype).double() / factor)
+        rest = rest - parts[-1]
+    return parts, scale
+
+
+def product(a, b, kind, without=None):
+    """a @ b in f32; `without` is the index of a product to leave out."""
+    dtype, top, shift, products = KINDS[kind]
+    count = 1 + max(max(pair) for pair in products)
+    left, scale_a = split(a, 1, dtype, top, shift, count)
+    right, scale_b = split(b, 0, dtype, top, shift, count)
+    made = [left[i] @ right[j] for at, (i, j) in enumerate(products) if at != without]
+    return (sum(made) * (-scale_a - scale_b).exp2()).float()
