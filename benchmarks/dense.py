@@ -88,7 +88,7 @@ def gpu_name(device):
     return torch.cuda.get_device_name() if device == "cuda" else "cpu"
 
 
-def header(gpu):
+def header(gpu, method=METHOD):
     """What all rows of a run share and a reader needs to repeat it."""
     driver = None
     if gpu != "cpu":
@@ -104,7 +104,7 @@ def header(gpu):
         "python": platform.python_version(),
         "processor": f"{platform.machine()}, {torch.get_num_threads()} threads",
         "date": _now(),
-        "method": METHOD,
+        "method": method,
     }
 
 

@@ -81,7 +81,6 @@ def _order(row):
 def save(results, path):
     """Writes one row a line (so that git shows what changed), and all of the file or nothing."""
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     rows = sorted(results["rows"], key=_order)
     names = [key(row) for row in rows]
     details = {name: results["details"].get(name, {}) for name in names}
@@ -92,6 +91,12 @@ def save(results, path):
         + ",\n".join(["", *(f"{json.dumps(n)}: {json.dumps(d)}" for n, d in details.items())])[1:]
         + "\n}}",
     ]
+    write(path, lines)
+
+
+def write(path, lines):
+    """All of the lines or nothing: a run that is cut off leaves the old file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
     partial.write_text("\n".join(lines) + "\n")
     os.replace(partial, path)

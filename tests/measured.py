@@ -5,8 +5,9 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
-dense, promises, report, shapes, store, workload = map(
-    importlib.import_module, ("dense", "promises", "report", "shapes", "store", "workload")
+dense, error_table, errors, kinds, promises, report, shapes, store, workload = map(
+    importlib.import_module,
+    ("dense error_table errors kinds promises report shapes store workload".split()),
 )
 
 
