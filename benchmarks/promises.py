@@ -1,6 +1,7 @@
 """What was promised for an H200 about whole sets of cases, and how it came out.
 
-    Promise   the geometric mean of a ratio over its shapes, and no shape far below
+    Promise   the geometric mean of a ratio over its shapes, and no shape far below; or of f32,
+              whatever the shape, no less
     cliff     the times of a product whose sizes differ by a few elements: slowest over fastest
 
 Both read results (rows and details of store.py), so that a run and the report judge alike. The
@@ -27,10 +28,17 @@ class Promise:
     least: float
     fields: dict = field(hash=False)
     own: bool = False
+    sizes: tuple = ()  # of the cubes; (): any
+    each: bool = False  # promised of each shape, not of their mean
 
     def is_about(self, row):
-        cube = row["m"] == row["n"] == row["k"]
+        cube = row["m"] == row["n"] == row["k"] and (not self.sizes or row["m"] in self.sizes)
         return cube and all(row[name] == value for name, value in self.fields.items())
+
+    @property
+    def lowest(self):
+        """What no shape may be below."""
+        return self.least if self.each else min(LOWEST, self.least)
 
     def expected(self):
         """How many shapes it is about."""
@@ -61,6 +69,15 @@ def _promises():
     yield Promise("e4m3 1x128 by 128x128 x torch._scaled_mm", 1.12, blocks)
     yield Promise("tf32 TN and NN x torch.mm", 1.08, {"set": "tf32", "dtype": "tf32"})
     yield Promise("f64 TN and NN x torch.mm", 1.04, {"set": "f64", "dtype": "f64"})
+    f32 = {"set": "highest", "op": "mm", "dtype": "f32", "epilogue": "none"}
+    for sizes, name, least in (
+        ((2048, 3072, 4096, 6144, 8192), "2048 to 8192", 4.0),
+        ((1024,), "1024", 2.0),
+        ((512,), "512", 1.2),
+    ):
+        yield Promise(f"each f32 {name} x torch.mm", least, f32, sizes=sizes, each=True)
+    spread = {**f32, "epilogue": "spread"}
+    yield Promise("each f32 spread, 2048 to 8192 x torch.mm", 2.2, spread, each=True)
 
 
 PROMISES = tuple(_promises())
@@ -70,11 +87,18 @@ PROMISES = tuple(_promises())
 class Verdict:
     """How a promise came out; of the ratios and errors of its shapes."""
 
-    name: str
-    least: float
+    promise: Promise
     expected: int
     ratios: list
     errors: list  # in units of the bound
+
+    @property
+    def name(self):
+        return self.promise.name
+
+    @property
+    def least(self):
+        return self.promise.least
 
     @property
     def measured(self):
@@ -92,7 +116,7 @@ class Verdict:
     def met(self):
         if self.measured < self.expected:
             return False
-        return self.mean >= self.least and self.lowest >= min(LOWEST, self.least)
+        return self.mean >= self.least and self.lowest >= self.promise.lowest
 
     @property
     def word(self):
@@ -110,7 +134,7 @@ def verdicts(results):
         errors = [row["max_error_ratio"] for row in rows]
         known = [[value for value in values if value is not None] for values in (ratios, errors)]
         if rows:
-            found.append(Verdict(promise.name, promise.least, promise.expected(), *known))
+            found.append(Verdict(promise, promise.expected(), *known))
     return found
 
 

@@ -2,11 +2,13 @@
 
     python benchmarks/report.py                      results/*.json -> README tables, results/*.png
     python benchmarks/report.py --merge shard.json   first takes another run's rows into results/
+    python benchmarks/report.py --errors table.json  and an error table of benchmarks/errors.py
 
     results/<gpu>.json --tables--> README.md, between two HTML comments: promises, and the sets
                        |           that show most
                        |---------> results/<gpu>.md: every set
                        --plot----> results/<gpu>.png: ratio to torch by size, dtype and layout
+    results/errors/<gpu>.json ---> the same two pages, results/<gpu>-f32.png: errors by K, rates
 
 Losses are shown like gains; a case without a result is a dash. Whatever part of the sets was
 measured makes its part of the tables.
@@ -16,6 +18,7 @@ import argparse
 import sys
 from pathlib import Path
 
+import error_table
 import promises
 import shapes
 import store
@@ -29,6 +32,10 @@ TITLES = {
     ("int8", "fp8"): "8 bits, e4m3 promoted or fast (s8 NN, third: our own TN's time over it)",
     ("scales",): "e4m3 with scales (of rows, third: our own time with a scale a tensor over it)",
     ("tf32", "f64"): "tf32 and f64",
+    (
+        "highest",
+    ): "f32 with all its bits (spread: elements of a row lie up to 2^40 apart; prepared: "
+    "a weight whose parts are kept, third: the time without that over it)",
     ("turned",): "Layouts that tensor cores do not read (third: our own TN's time over it)",
     ("squares",): "Squares",
     ("layouts",): "The other layouts",
@@ -41,7 +48,8 @@ TITLES = {
     ("epilogue",): "Linear with a fused epilogue, against torch calls one after another",
     ("host",): "Host time of one call",
 }
-README_SETS = ("int8", "scales", "tf32", "turned", "squares", "ragged", "small-m", "long-k")
+README_SETS = ("int8", "scales", "tf32", "highest", "turned", "squares", "ragged", "small-m")
+README_SETS += ("long-k",)
 FAST = 1000.0  # us; below it a time says more than a rate
 LAYOUTS = ("TN", "NN", "TT", "NT")
 
@@ -52,24 +60,25 @@ def size_of(row):
     return size if row["batch"] == 1 else f"{row['batch']} of {size}"
 
 
-def _parts(row, *, scales):
-    """The parts of a row's epilogue that are scales, or that are not."""
+def _parts(row, *, of_operands):
+    """The parts of a row's epilogue that say something of the operands, or that do not."""
     parts = [] if row["epilogue"] == "none" else row["epilogue"].split("+")
-    return [part.replace("-", " ") for part in parts if (part in shapes.SCALES) == scales]
+    chosen = [part for part in parts if (part in shapes.OF_OPERANDS) == of_operands]
+    return [part.replace("-", " ") for part in chosen]
 
 
 def line_of(row):
     """The name of a table's line: the size, and what else tells lines of one set apart."""
     operator = "" if row["op"] in ("mm", "bmm") else f"{row['op']} "
-    extra = "+".join(_parts(row, scales=False))
+    extra = "+".join(_parts(row, of_operands=False))
     return f"{operator}{size_of(row)}" + (f", {extra}" if extra else "")
 
 
 def column_of(row):
     plain = ("f32", "f64", "s32", "promoted")
     accumulation = [] if row["accumulation"] in plain else [f"{row['accumulation']} acc"]
-    scales = [part for part in _parts(row, scales=True) if part != "tensor scales"]
-    return ", ".join([f"{row['dtype']} {row['layout']}", *accumulation, *scales])
+    special = [part for part in _parts(row, of_operands=True) if part != "tensor scales"]
+    return ", ".join([f"{row['dtype']} {row['layout']}", *accumulation, *special])
 
 
 def cell(row, detail):
@@ -179,16 +188,23 @@ def _set_tables(results, sets):
     return parts
 
 
-def tables(results, image, *, whole, link=None):
-    """The Markdown of one results file: for the README, or of the `whole`, all that there is."""
+def tables(results, found, images, *, page=None):
+    """The Markdown of one results file, and of the errors that were `found` on the same GPU: all
+    that there is, or for the README, which has a link to that `page`.
+
+    images: names of the files, or None: of the ratios, of the errors.
+    """
     gpu = results["header"].get("gpu", "?")
+    folder = "benchmarks/results/" if page else ""
+    ratios, curves = (image and folder + image for image in images)
     parts = [f"### {gpu}", summary(results)]
-    if image:
-        parts.append(f"![Time of torch over time of tcgemm by size, {gpu}]({image})")
+    if ratios:
+        parts.append(f"![Time of torch over time of tcgemm by size, {gpu}]({ratios})")
     table = promise_table(results)
     if table:
         title = (
-            "**What was aimed at: geometric means over cubes; the largest error over its bound**"
+            "**What was aimed at: geometric means over cubes (f32: of each); the largest error "
+            "over its bound**"
         )
         parts += [title, table]
     table = cliff_table(results)
@@ -196,15 +212,27 @@ def tables(results, image, *, whole, link=None):
         sizes = ", ".join(map(str, shapes.CLIFF))
         title = f"**No cliff: slowest over fastest of 4096 and {sizes} in M, N, K or all three**"
         parts += [title, table]
-    parts += _set_tables(results, None if whole else README_SETS)
-    if whole:
+    depths = error_table.SHOWN if page else error_table.DEPTHS
+    parts += error_table.parts(found, curves, depths)
+    parts += _set_tables(results, README_SETS if page else None)
+    if page:
+        parts.append(f"All tables: [{folder}{page}]({folder}{page}).")
+    else:
         forced = [row for row in results["rows"] if ":" in row["set"]]
         for name in sorted({row["set"].split(":")[1] for row in forced}):
             rows = [row for row in forced if row["set"].split(":")[1] == name]
             parts += [f"**The {name} kernels alone**", pivot(rows, results["details"])]
-    elif link:
-        parts.append(f"All tables: [{link}]({link}).")
     return "\n\n".join(parts)
+
+
+def draw(path, results, found):
+    """The names of both pictures, or None where there is nothing to draw."""
+    import plot  # matplotlib is needed for nothing else
+    import plot_errors
+
+    drawn = plot.draw(results, path.with_suffix(".png"))
+    curves = plot_errors.draw(found, results, path.with_name(f"{path.stem}-f32.png"))
+    return tuple(picture and picture.name for picture in (drawn, curves))
 
 
 def write_readme(readme, text):
@@ -221,6 +249,7 @@ def parse(argv):
     text = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=text)
     parser.add_argument("--merge", type=Path, nargs="+", default=[], help="result files of runs")
+    parser.add_argument("--errors", type=Path, nargs="+", default=[], help="error tables of runs")
     parser.add_argument("--results", type=Path, default=store.RESULTS, help="folder of results")
     parser.add_argument("--readme", type=Path, default=README)
     parser.add_argument("--no-plot", action="store_true", help="tables only")
@@ -233,19 +262,17 @@ def main(argv=None):
         new = store.load(path)
         target = options.results / store.file_name(new["header"]["gpu"])
         store.save(store.merge(store.load(target), new), target)
+    for path in options.errors:
+        new = error_table.load(path)
+        error_table.save(error_table.path_of(new["header"]["gpu"], options.results), **new)
     parts = []
     for path in sorted(options.results.glob("*.json")):
         results = store.load(path)
-        drawn = None
-        if not options.no_plot:
-            import plot  # matplotlib is needed for nothing else
-
-            drawn = plot.draw(results, path.with_suffix(".png"))
+        found = error_table.load(error_table.path_of(results["header"]["gpu"], options.results))
+        images = (None, None) if options.no_plot else draw(path, results, found)
         page = path.with_suffix(".md")
-        page.write_text(tables(results, drawn and drawn.name, whole=True) + "\n")
-        image = f"benchmarks/results/{drawn.name}" if drawn else None
-        link = f"benchmarks/results/{page.name}"
-        parts.append(tables(results, image, whole=False, link=link))
+        page.write_text(tables(results, found, images) + "\n")
+        parts.append(tables(results, found, images, page=page.name))
     write_readme(options.readme, "\n\n".join(parts) or "Nothing was measured yet.")
     print(f"{len(parts)} result files -> {options.readme}")
     return 0

@@ -8,12 +8,15 @@ long K).
 
     op            mm  bmm  linear          m x n x k: a is (M, K), b is (K, N)
     layout        TN  NN  TT  NT           the letters of the BLAS call that torch makes, b first
-    dtype         bf16 f16 f64 tf32 e4m3 e5m2 s8 u8      tf32: float32 operands, precision "high"
+    dtype         bf16 f16 f64 e4m3 e5m2 s8 u8, and of float32 operands tf32 (precision "high") and
+                  f32 ("highest")
     accumulation  f32  f16  f64  s32; of float8 fast and promoted
-    epilogue      parts joined by "+": scales of the operands, bias, an activation, residual
+    epilogue      parts joined by "+": scales of the operands, spread (f32: elements of a row lie up
+                  to 2^40 apart), prepared (of linear: the weight's parts are kept), bias, an
+                  activation, residual
 
 A case is timed against torch, and, where `own` says so, in the same turns against another product
-of our own: how much does this layout, or do these scales, cost?
+of our own: how much does this layout, or do these scales, cost; what does preparing save?
 """
 
 from dataclasses import dataclass, replace
@@ -24,6 +27,7 @@ LAYOUTS = ("TN", "NN", "TT", "NT")
 ACCUMULATION = {"f64": "f64", "s8": "s32", "u8": "s32", "e4m3": "promoted", "e5m2": "promoted"}
 # Of b; a has the same, beside blocks of 128x128 it has 1x128.
 SCALES = ("tensor-scales", "row-scales", "128x128-scales", "1x128-scales")
+OF_OPERANDS = (*SCALES, "spread", "prepared")  # parts that say something of a and b
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,7 @@ class Case:
     kernel: str = ""
     target: float = 0.0  # the ratio to the rival that was promised; 0: none
     rival: bool = True  # is torch timed as well?
-    own: str = ""  # the other product of ours: "TN" (layout) or "tensor-scales"
+    own: str = ""  # the other product of ours: "TN" (layout), "tensor-scales" or "unprepared"
 
     def __post_init__(self):
         if not self.accumulation:
@@ -118,6 +122,8 @@ HOST = ((64, 64, 64), (512, 512, 512), (511, 511, 511))
 SMOKE = ((64, 64, 64), (65, 33, 17), (1, 40, 96))
 EVEN = (2048, 4096, 8192, 16384)
 FEW_ROWS = SMALL_M[:3]
+HIGHEST = (512, 1024, 2048, 3072, 4096, 6144, 8192)
+PREPARED = [(m, n, 4096) for n in (4096, 14336) for m in (16, 256, 4096)]
 CLIFF = (4088, 4095, 4097, 4101, 4104)  # in M, N, K and all of them; 4096 is every other
 
 
@@ -217,6 +223,20 @@ def _wide(dtype, cubes):
     return build
 
 
+def _highest(dtypes, layouts):
+    """f32 with all its bits: cubes of data for f16 and for bf16 parts, and what else users have."""
+    dtypes, layouts = [name for name in dtypes or ("f32",) if name == "f32"], layouts or FORWARD
+    kept = {"op": "linear", "epilogue": "prepared", "own": "unprepared"}
+    return [
+        *_products(_cubes(HIGHEST), dtypes, layouts),
+        *_products(_cubes(EVEN[:3]), dtypes, layouts, epilogue="spread"),
+        *_products(PREPARED, dtypes, ("TN",) if "TN" in layouts else (), **kept),
+        *_products(_cubes((4095,)), dtypes, layouts),
+        *_products(LONG_K[1:], dtypes, layouts[:1]),
+        *_products(_cubes((512, 1024)), dtypes, layouts[:1], op="bmm", batch=32),
+    ]
+
+
 def _turned(dtypes, layouts):
     """The layouts that tensor cores do not read: what turning an operand costs."""
     dtypes = dtypes or ("s8", "e4m3", "tf32")
@@ -247,7 +267,10 @@ def _smoke_dtypes(dtypes, layouts):
         )
     ]
     turned = _products(sizes[:1], ("s8", "tf32"), ("NN",), own="TN")
-    return _products(sizes, dtypes, layouts or ("TN", "NT")) + scaled + turned
+    spread = _products(((96, 80, 256),), ("f32",), ("NN",), epilogue="spread")
+    kept = {"op": "linear", "epilogue": "prepared", "own": "unprepared"}
+    prepared = _products(((64, 80, 96),), ("f32",), ("TN",), **kept)
+    return _products(sizes, dtypes, layouts or ("TN", "NT")) + scaled + turned + spread + prepared
 
 
 def _simple(sizes, default_dtypes, default_layouts):
@@ -273,6 +296,7 @@ SETS = {
     "scales": _scales,
     "tf32": _wide("tf32", EVEN[:3]),
     "f64": _wide("f64", (1024, *EVEN[:3])),
+    "highest": _highest,
     "turned": _turned,
     "cliff": _cliff,
     "smoke": _simple(SMOKE, ("bf16", "f32"), LAYOUTS),

@@ -22,7 +22,12 @@ from tcgemm.bench import accuracy, kernel_name, operands, rival
 # Floating-point operations that a float64 check may spend: below a second on either device.
 BUDGET = {"cuda": 3e13, "cpu": 2e10}
 WORDS = ("fast", "promoted")  # accumulations that are asked for as a precision
-OWN = {"TN": "tcgemm TN", "tensor-scales": "tcgemm, a scale a tensor"}
+PRECISIONS = {"tf32": "high", "f32": "highest"}
+OWN = {
+    "TN": "tcgemm TN",
+    "tensor-scales": "tcgemm, a scale a tensor",
+    "unprepared": "tcgemm, the weight not prepared",
+}
 
 
 def as_row(case, gpu, found):
@@ -52,7 +57,7 @@ class Workload:
         sizes = (case.layout, case.m, case.n, case.k)
         common = {"dtype": self.dtype, "device": self.device, "batch": case.batch}
         self.operands = operands.Operands.build(*sizes, **common)
-        self.operands.normal(self.generator)
+        self.refill()
         self.out_dtype = self.operands.out[0].dtype
         self.activation = next((p for p in case.parts if p in accuracy.ACTIVATIONS), None)
         self.bias = self._extra((case.n,)) if "bias" in case.parts else None
@@ -60,6 +65,18 @@ class Workload:
         self.one = torch.ones((), device=self.device)
         self.scale_a, self.scale_b = self._scales()
         self.options = self._options()
+
+    def refill(self, whole=None):
+        """Fresh data in all operands, or whole numbers of at most `whole`; prepared weights too."""
+        spread = "spread" in self.case.parts
+        if whole is not None:
+            self.operands.integers(whole, self.generator, spread=spread)
+        else:
+            (self.operands.spread if spread else self.operands.normal)(self.generator)
+        self.weights = [b.mT for b in self.operands.b.views]
+        if "prepared" in self.case.parts:
+            self.weights = [tcgemm.prepare(weight) for weight in self.weights]
+        return self.operands
 
     def _extra(self, shape):
         extra = torch.empty(shape, dtype=self.dtype, device=self.device)
@@ -102,8 +119,8 @@ class Workload:
         case, precision = self.case, None
         if case.accumulation in WORDS:
             precision = case.accumulation
-        elif case.dtype == "tf32":
-            precision = "high"
+        elif case.dtype in PRECISIONS:
+            precision = PRECISIONS[case.dtype]
         options = {
             "bias": self.bias,
             "activation": self.activation,
@@ -127,7 +144,8 @@ class Workload:
             forced |= {"bias": bias, "residual": residual}
             (scaled.out if keep else scaled)(a, b, **forced)
         elif self.case.op == "linear":
-            tcgemm.linear(a, b.t(), options.pop("bias", None), **options, **out)
+            bias = options.pop("bias", None)
+            tcgemm.linear(a, self.weights[index], bias, **options, **out)
         else:
             getattr(tcgemm, self.case.op)(a, b, **options, **out)
 
@@ -139,7 +157,7 @@ class Workload:
         if case.own == "TN":
             a = a if case.layout[1] == "N" else self._relaid(a, transposed=False)
             b = b if case.layout[0] == "T" else self._relaid(b, transposed=True)
-        else:
+        elif case.own == "tensor-scales":
             options |= {"scale_a": self.one, "scale_b": self.one}
         return lambda index: tcgemm.mm(a[index], b[index], **options, out=pools.out[index])
 
@@ -170,7 +188,9 @@ class Workload:
             fast, tf32 = case.accumulation == "fast", case.dtype == "tf32"
             rival.product(a, b, out, op=case.op, tf32=tf32, scales=scales, fast=fast)
             return
-        result = accuracy.ACTIVATIONS[self.activation](F.linear(a, b.t(), self.bias))
+        with rival.tf32_allowed(False):
+            product = F.linear(a, b.t(), self.bias)
+        result = accuracy.ACTIVATIONS[self.activation](product)
         if self.residual is not None:
             result = result + self.residual
 
@@ -194,7 +214,7 @@ class Workload:
     def check(self):
         """(max_error_ratio, exact) of our call on fresh data; exact is None where nothing is."""
         budget = BUDGET[self.device.type]
-        data = self.operands.normal(self.generator).poison()
+        data = self.refill().poison()
         self.ours(0)
         ratio = accuracy.error_ratio(
             *(data.out[0], *self.wide()),
@@ -206,13 +226,13 @@ class Workload:
             residual=self.residual,
         )
         exact = self._exact(budget) if self.activation in (None, "relu") else None
-        self.operands.normal(self.generator)
+        self.refill()
         return ratio, exact
 
     def _exact(self, budget):
         """Whole numbers, and scales that are powers of two: every sum is exact."""
         largest = accuracy.exact_integers(self.case.accumulation)
-        data = self.operands.integers(largest, self.generator).poison()
+        data = self.refill(largest).poison()
         kept = {}
         for name in ("bias", "residual", "scale_a", "scale_b"):
             tensor = getattr(self, name)
