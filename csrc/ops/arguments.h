@@ -28,7 +28,7 @@ enum class Op : std::uint8_t {
 };
 
 struct Arguments {
-  Handle a, b, c, bias, residual, scale_a, scale_b, zero_a, zero_b, scale_out, out;
+  Handle a, b, c, bias, residual, scale_a, scale_b, zero_a, zero_b, scale_out, prepared_b, out;
   std::optional<std::string> activation, precision, kernel, device;
   std::optional<std::int32_t> out_dtype, acc_dtype;  // torch's numbers
   double alpha = 1.0;
@@ -46,6 +46,9 @@ struct QuantizeArguments {
 };
 
 QuantizeArguments take_quantize(std::uint64_t* stack);
+
+// The one tensor of prepare.
+Handle take_tensor(std::uint64_t* stack);
 
 // The word that returns a text. (torch 2.11 leaks its own copy on the way to Python; it is the
 // price of an answer for people, and no product returns one.)

@@ -32,6 +32,7 @@ enum Slot : int {
   ZeroA,
   ZeroB,
   ScaleOut,
+  PreparedB,
   Out,  // after all that is read
   kSlots
 };
@@ -74,11 +75,16 @@ void check(Op op, const Arguments& arguments, Target target, Geometry& geometry)
 // The parts of it, in the order in which they run. check_scales also fills in their strides: 0
 // along what one value serves.
 void read_tensors(Op op, const Arguments& arguments, Geometry& geometry);
-void check_types(Op op, const Arguments& arguments, Target target, Geometry& geometry);
+void check_types(Op op, const Arguments& arguments, Geometry& geometry);
 void check_product(Op op, Geometry& geometry, Target target);
 void check_epilogue(Op op, Geometry& geometry);
 void check_scales(Op op, Geometry& geometry);
+void check_prepared(Op op, const Geometry& geometry);
 void check_out(Op op, Geometry& geometry);
+
+// Gives the collapsed problem what prepare made of its b, which must have the length that b's shape
+// and strides ask for.
+void give_prepared(Op op, const Geometry& geometry, Problem& problem);
 
 // Fills in rows, columns and batch dimensions of a tensor that lies as the result does.
 void place(Operand& operand, bool shows_rows, bool shows_cols);

@@ -44,7 +44,7 @@ void check_operand_types(Op op, const Geometry& g) {
 
 // Fills in what is multiplied. The words for f32 mean nothing to operands that are exact as they
 // are, so that a setting for a whole model does not fail; fp8 has words of its own.
-void check_precision(Op op, const Arguments& arguments, Target target, Geometry& g) {
+void check_precision(Op op, const Arguments& arguments, Geometry& g) {
   const View& a = g.operand[A].view;
   const bool fp8 = is_fp8(a.dtype);
   const bool f32 = a.dtype == DType::f32;
@@ -61,14 +61,7 @@ void check_precision(Op op, const Arguments& arguments, Target target, Geometry&
          "\", but fp8 products are \"promoted\" (sums of 128 of them are added in float32) or "
          "\"fast\"; pass one of these, or None for \"promoted\".");
   }
-  if (word == "highest") {
-    if (!f32 || target == Target::cpu) return;
-    fail(
-        name(op), ": ", a.name,
-        " is torch.float32 and precision is \"highest\", its default, for which there is no kernel "
-        "on CUDA so far; pass precision=\"high\" (operands are rounded to tf32) or \"medium\" (to "
-        "bfloat16), or move the tensors with .cpu().");
-  }
+  if (word == "highest") return;
   if (word != "high" && word != "medium")
     fail(name(op), ": precision is \"", word, "\", but for ", type_name(a.type),
          " there are \"highest\", \"high\" and \"medium\"; pass one of these, or None.");
@@ -189,10 +182,10 @@ void check_integers(Op op, const Arguments& arguments, const Geometry& g) {
 
 }  // namespace
 
-void check_types(Op op, const Arguments& arguments, Target target, Geometry& g) {
+void check_types(Op op, const Arguments& arguments, Geometry& g) {
   check_devices(op, g);
   check_operand_types(op, g);
-  check_precision(op, arguments, target, g);
+  check_precision(op, arguments, g);
   check_result_type(op, arguments, g);
   check_accumulator(op, arguments, g);
   check_activation(op, arguments, g);

@@ -21,6 +21,7 @@ STABLE_TORCH_LIBRARY(tcgemm, m) {
       "ScalarType? out_dtype=None, ScalarType? acc_dtype=None, str? precision=None";
   const std::string addends = "Tensor? bias=None, Tensor? residual=None";
   const std::string scales = "Tensor? scale_a=None, Tensor? scale_b=None";
+  const std::string prepared = ", Tensor? prepared_b=None";
   const std::string options = ", *, str? activation=None, float alpha=1.0, ";
   const std::string product = "Tensor a, Tensor b, " + addends + options + types;
 
@@ -40,12 +41,16 @@ STABLE_TORCH_LIBRARY(tcgemm, m) {
   // of a kernel is `kernel_name` here: inductor cannot lower an operator with an argument `kernel`.
   const std::string scaled = "Tensor a, Tensor b, " + scales + ", Tensor? c=None, " + addends +
                              ", Tensor? zero_a=None, Tensor? zero_b=None, Tensor? scale_out=None" +
-                             general + "kernel_name=None";
+                             prepared + general + "kernel_name=None";
   define(m, "scaled_mm", scaled);
   m.def(("scaled_mm_amax(" + scaled + ") -> (Tensor, Tensor)").c_str());
+  // What prepare makes of w is prepared_b of products with b = w.t(): parts of b for precision
+  // "highest" on CUDA, elsewhere an empty tensor.
+  m.def("prepare(Tensor w) -> Tensor");
   m.def("quantize(Tensor x, ScalarType dtype, str granularity=\"tensor\") -> (Tensor, Tensor)");
 
-  const std::string question = "(Tensor a, Tensor b, " + addends + ", " + scales + options + types +
+  const std::string question = "(Tensor a, Tensor b, " + addends + ", " + scales + prepared +
+                               options + types +
                                ", Tensor? out=None, str? device=None, str? kernel=None) -> str";
   m.def(("check_layout" + question).c_str());
   m.def(("explain" + question).c_str());

@@ -3,6 +3,7 @@
 #include "ops/build_info.h"
 #include "ops/dense.h"
 #include "ops/describe.h"
+#include "ops/prepare.h"
 #include "ops/quantize.h"
 
 namespace tcgemm::ops {
@@ -48,6 +49,12 @@ Quantized refuse_quantize(const QuantizeArguments& arguments) {
   refuse_type("tcgemm.quantize", x);
 }
 
+Handle refuse_prepare(const Handle& tensor) {
+  const View w = read("tcgemm.prepare", "w", tensor);
+  refuse_device("tcgemm.prepare", w);
+  refuse_type("tcgemm.prepare", w);
+}
+
 // The default of describe.h: tensors that are on no GPU of this build.
 const Device* no_device(const Arguments&) { return nullptr; }
 
@@ -61,6 +68,7 @@ void build_info_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
 STABLE_TORCH_LIBRARY_IMPL(tcgemm, CompositeExplicitAutograd, m) {
   tcgemm::ops::register_dense<tcgemm::ops::refuse>(m);
   tcgemm::ops::register_quantize<tcgemm::ops::refuse_quantize>(m);
+  tcgemm::ops::register_prepare<tcgemm::ops::refuse_prepare>(m);
   tcgemm::ops::register_describe<tcgemm::ops::no_device>(m);
   m.impl("build_info", tcgemm::ops::build_info_kernel);
 }

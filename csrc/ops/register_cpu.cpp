@@ -4,6 +4,7 @@
 #include "cpu/dense.h"
 #include "cpu/quantize.h"
 #include "ops/dense.h"
+#include "ops/prepare.h"
 #include "ops/quantize.h"
 
 namespace tcgemm::ops {
@@ -37,10 +38,13 @@ Quantized quantized(const QuantizeArguments& arguments) {
   return quantize(arguments, run_quantize);
 }
 
+Handle prepared(const Handle& w) { return prepare(w, nullptr); }
+
 }  // namespace
 }  // namespace tcgemm::ops
 
 STABLE_TORCH_LIBRARY_IMPL(tcgemm, CPU, m) {
   tcgemm::ops::register_dense<tcgemm::ops::product>(m);
   tcgemm::ops::register_quantize<tcgemm::ops::quantized>(m);
+  tcgemm::ops::register_prepare<tcgemm::ops::prepared>(m);
 }

@@ -1,8 +1,10 @@
 // The operators for CUDA tensors: plan, workspace, launch. Compiled in CUDA builds only.
 #include "launch/launch.h"
 #include "launch/quantize.h"
+#include "launch/split.h"
 #include "ops/dense.h"
 #include "ops/describe.h"
+#include "ops/prepare.h"
 #include "ops/quantize.h"
 #include "plan/planner.h"
 
@@ -89,11 +91,19 @@ Quantized quantized(const QuantizeArguments& arguments) {
   return quantize(arguments, run_quantize);
 }
 
+void run_prepare(const Problem& problem, const Handle& blob, const View& w) {
+  const DeviceGuard guard(w.device_index);
+  launch::make_blob(problem, data(blob), w.device_index, current_stream(w.device_index));
+}
+
+Handle prepared(const Handle& w) { return prepare(w, run_prepare); }
+
 }  // namespace
 }  // namespace tcgemm::ops
 
 STABLE_TORCH_LIBRARY_IMPL(tcgemm, CUDA, m) {
   tcgemm::ops::register_dense<tcgemm::ops::product>(m);
   tcgemm::ops::register_quantize<tcgemm::ops::quantized>(m);
+  tcgemm::ops::register_prepare<tcgemm::ops::prepared>(m);
   tcgemm::ops::register_describe<tcgemm::ops::device_of>(m);
 }

@@ -181,6 +181,20 @@ Handle contiguous_copy(const char* what, const Handle& tensor, const View& view)
   return copy;
 }
 
+Handle first_bytes(const Handle& tensor, std::int64_t bytes) {
+  const std::int64_t stride = 1;
+  AtenTensorHandle view = nullptr;
+  must(aoti_torch__reinterpret_tensor(tensor.get(), 1, &bytes, &stride, 0, &view),
+       "_reinterpret_tensor");
+  return Handle(view);
+}
+
+std::uint8_t first_byte(const Handle& tensor) {
+  std::uint8_t byte = 0;
+  must(aoti_torch_item_uint8(first_bytes(tensor, 1).get(), &byte), "item");
+  return byte;
+}
+
 void zero(const Handle& tensor) { must(aoti_torch_zero_(tensor.get()), "zero_"); }
 
 }  // namespace tcgemm::ops

@@ -65,6 +65,10 @@ void* data(const Handle& tensor);
 
 // The same values in a new contiguous tensor, for what no strides of a Problem can describe.
 Handle contiguous_copy(const char* what, const Handle& tensor, const View& view);
+// The first bytes of a tensor of bytes, which keep all of it alive.
+Handle first_bytes(const Handle& tensor, std::int64_t bytes);
+// The first byte; waits for the GPU where it is on one.
+std::uint8_t first_byte(const Handle& tensor);
 // Zeroes a tensor, on the current stream where it is on a GPU.
 void zero(const Handle& tensor);
 
