@@ -1,6 +1,7 @@
 """tcgemm: hand-written Tensor Core matrix products as PyTorch operators.
 
 tcgemm.mm, bmm, matmul, addmm, linear    products with a fused epilogue
+tcgemm.prepare                           a float32 weight, split for many products at once
 tcgemm.quantize, dequantize              8-bit values and their scales
 tcgemm.quantized_linear                  a layer that multiplies in 8 bits and learns in 16
 tcgemm.nn.Linear, nn.QuantLinear         layers; tcgemm.swap_linear puts them into a model
@@ -15,10 +16,12 @@ _library.load()
 from tcgemm import autograd, fake, info, nn, vmap  # noqa: E402, F401  (some register with torch)
 from tcgemm.dense import addmm, bmm, check_layout, explain, linear, matmul, mm  # noqa: E402
 from tcgemm.nn import swap_linear  # noqa: E402
+from tcgemm.prepared import Prepared, prepare  # noqa: E402
 from tcgemm.quantized import dequantize, quantize, quantized_linear  # noqa: E402
 from tcgemm.version import __version__  # noqa: E402
 
 __all__ = [
+    "Prepared",
     "__version__",
     "addmm",
     "bmm",
@@ -30,6 +33,7 @@ __all__ = [
     "matmul",
     "mm",
     "nn",
+    "prepare",
     "quantize",
     "quantized_linear",
     "swap_linear",

@@ -58,7 +58,7 @@ def explain(arguments: list[str]) -> int:
     parser.add_argument("--dtype", default="bf16", choices=[row.name for row in dtypes.TABLE])
     parser.add_argument("--layout", default="TN", choices=["TN", "NN", "TT", "NT"])
     parser.add_argument("--batch", type=int, default=1)
-    parser.add_argument("--precision", help="f32: high, medium; float8: promoted, fast")
+    parser.add_argument("--precision", help="f32: highest, high, medium; float8: promoted, fast")
     parser.add_argument("--device", help="a GPU by name, such as H200 or A100; default H200")
     parser.add_argument("--kernel", help="only kernels whose name contains this")
     options = parser.parse_args(arguments)

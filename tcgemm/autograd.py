@@ -366,4 +366,5 @@ def register(op):
 
 for _op in ALL:
     register(_op)
-_registrations.impl("quantize", _constant_kernel(torch.ops.tcgemm.quantize.default), "Autograd")
+for _op in (torch.ops.tcgemm.quantize.default, torch.ops.tcgemm.prepare.default):
+    _registrations.impl(_op._opname, _constant_kernel(_op), "Autograd")

@@ -8,6 +8,7 @@ import torch
 from tcgemm import front
 from tcgemm import precision as words
 from tcgemm.operators import ADDMM, BMM, LINEAR, MATMUL, MM
+from tcgemm.prepared import Prepared
 
 _COMMON = """
     Computed in the accumulator's type, rounded once at the end, in this order::
@@ -47,8 +48,11 @@ _COMMON = """
             torch.backends.fp32_precision, where bf16 is medium), which is also where
             torch.set_float32_matmul_precision writes. It is read once a call, and the backward
             uses the forward's. In a compiled graph it is a constant: torch.compile compiles anew
-            when TF32 becomes allowed or forbidden, not between "high" and "medium". On CUDA there
-            is no "highest" yet.
+            when TF32 becomes allowed or forbidden, not between "high" and "medium". "highest" on
+            CUDA is at least as accurate as float32 sums, and needs compute capability 9.0: large
+            products run on tensor cores in 16-bit parts, of which the GPU itself chooses the kind,
+            small ones in float64. Memory for the parts, 1.5 times that of the operands, is taken
+            for the time of the call; tcgemm.prepare makes those of a weight once.
             Of float8 operands "promoted" (default: sums of 128 products are added in float32) or
             "fast" (all in the tensor cores, about 14 bits). For other dtypes the words for float32
             mean nothing.
@@ -60,7 +64,8 @@ _COMMON = """
     any mix, int8 and uint8 in any mix. c, bias and residual are float16, bfloat16 or float32,
     independently (also float64 if the operands are; int32 for an int32 result). Any strides will do
     (tcgemm.check_layout says which are fast), any size too: an empty result is empty, and with
-    K = 0 the product is zero.
+    K = 0 the product is zero. In the place of a float32 weight of linear, and as b of mm, matmul and
+    addmm (its .t()), what tcgemm.prepare made of it will do.
 
     Gradients of any order, forward mode, torch.func, torch.compile and torch.autocast work as with
     torch.mm. Operands of 8 bits have no gradient (one that needs it is refused), c, bias and
@@ -366,9 +371,13 @@ def explain(
 
 
 def _question(op, tensors, *, precision, **options):
-    a, b, *_ = tensors
+    a, b, *others = tensors
+    parts = None
+    if type(b) is Prepared:
+        b, parts = b.operand(op._opname, "b", True)
     if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):
         raise front.no_tensor(op._opname, {"a": a, "b": b})
     if precision is None and a.dtype is torch.float32:  # the answer is about a GPU
         precision = words.default()
-    return op(*tensors, precision=precision, **options)
+    parts = front.fitting(parts, a, b, precision)
+    return op(a, b, *others, parts, precision=precision, **options)

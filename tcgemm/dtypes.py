@@ -28,7 +28,7 @@ _FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 _FROM_FLOATS = (*_FLOATS, *FP8)
 _FROM_INTS = (torch.int32, *_FLOATS, torch.int8)
 
-# The two of float8 may be mixed, and so may int8 and uint8. float32 on CUDA needs a precision.
+# The two of float8 may be mixed, and so may int8 and uint8.
 TABLE = (
     DType("f16", torch.float16, DEVICES, (torch.float32, torch.float16), _FROM_FLOATS),
     DType("bf16", torch.bfloat16, DEVICES, (torch.float32,), _FROM_FLOATS),

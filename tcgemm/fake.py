@@ -64,6 +64,12 @@ def _quantize(x, dtype, granularity="tensor"):
     return x.new_empty(x.shape, dtype=dtype), scale
 
 
+def _prepare(w):
+    """On a GPU the values decide how many parts there are, and so how many bytes."""
+    size = torch.library.get_ctx().new_dynamic_size() if w.device.type == "cuda" else 0
+    return w.new_empty(size, dtype=torch.uint8)
+
+
 def _out(*_args, **_kwargs):
     return None
 
@@ -73,3 +79,4 @@ for _op in (*ALL, Operator("_gemm")):
     if _op.out is not None:
         torch.library.register_fake(f"tcgemm::{_op.name}.out", _out)
 torch.library.register_fake("tcgemm::quantize", _quantize)
+torch.library.register_fake("tcgemm::prepare", _prepare)

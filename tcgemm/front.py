@@ -3,8 +3,8 @@
     __torch_function__ -> types -> out= or autocast -> precision -> autograd.call -> the operator
 
 `product` is the way of calls without scales and zero points, and short; `scaled` makes matrices of
-what the function takes and goes to scaled_mm. What is wrong with a shape, a dtype or a device is
-said by the operator (csrc/ops/check*.cpp).
+what the function takes and goes to scaled_mm, as do calls whose b is a Prepared. What is wrong with
+a shape, a dtype or a device is said by the operator (csrc/ops/check*.cpp).
 """
 
 import torch
@@ -12,7 +12,8 @@ from torch.autograd import forward_ad
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from tcgemm import autograd, precision
-from tcgemm.operators import ADDMM, BMM, LINEAR, MATMUL, Scaled
+from tcgemm.operators import ADDMM, BMM, LINEAR, MATMUL, Scaled, wrong_type
+from tcgemm.prepared import Prepared
 
 _CAST = (torch.float16, torch.bfloat16, torch.float32)  # what torch's autocast casts
 _USUAL = {torch.Tensor, torch.nn.Parameter, type(None)}
@@ -35,6 +36,8 @@ def product(function, op, out, a, b, c, bias, residual, options):
         and (residual is None or isinstance(residual, _tensor))
         and (out is None or isinstance(out, _tensor))
     ):
+        if type(b) is Prepared and op is not BMM:
+            return scaled(function, op, out, a, b, c, bias, residual, options, (None,) * 5, False)
         raise no_tensor(op.name, _named(op, a, b, c, bias, residual, out))
     try:
         if out is not None:
@@ -56,16 +59,19 @@ def scaled(function, op, out, a, b, c, bias, residual, options, constants, amax)
     if has_torch_function_variadic(a, b, c, bias, residual, out, *constants):
         keywords = dict(zip(Scaled.constant_names, constants, strict=True), amax=amax)
         return _overridden(function, op, keywords, out, a, b, c, bias, residual, options)
+    parts = None
+    if type(b) is Prepared and op is not BMM:
+        b, parts = b.operand(op.name, op.operand_names[1], not op.weight)
     if not all_tensors(op, a, b, c, bias, residual, out, *constants):
         named = _named(op, a, b, c, bias, residual, out)
         raise no_tensor(op.name, named | dict(zip(Scaled.constant_names, constants, strict=True)))
     try:
-        return _as_matrices(op, out, a, b, c, bias, residual, options, constants, amax)
+        return _as_matrices(op, out, a, b, c, bias, residual, options, constants, amax, parts)
     except NotImplementedError as error:
         raise _nested(op, (a, b, c, bias, residual, out)) or error from None
 
 
-def _as_matrices(op, out, a, b, c, bias, residual, options, constants, amax):
+def _as_matrices(op, out, a, b, c, bias, residual, options, constants, amax, parts):
     """The call of `op` by scaled_mm, whose operands all have rows and columns."""
     if amax and out is not None:
         raise RuntimeError(
@@ -84,7 +90,8 @@ def _as_matrices(op, out, a, b, c, bias, residual, options, constants, amax):
         )
 
     dims = (a.dim(), b.dim())
-    call = Scaled(*_lifted_constants(dims, *constants), amax=amax)
+    parts = fitting(parts, a, b, options[-1])
+    call = Scaled(*_lifted_constants(dims, *constants), amax=amax, prepared_b=parts)
     a, b = op.matrix_a(a, dims[0]), op.matrix_b(b, dims[1])
     if residual is not None and residual.dim() > 0:
         residual = op.lift(residual, *dims)
@@ -104,6 +111,12 @@ def resolved(a, options):
     if options[-1] is None and a.is_cuda and a.dtype is _f32:
         return (*options[:-1], precision.default())
     return options
+
+
+def fitting(parts, a, b, word):
+    """The parts of b, where the product that is asked for is one that multiplies them."""
+    exact = word is None or word == "highest"
+    return parts if exact and a.dtype is b.dtype is _f32 else None
 
 
 def autocast(*tensors):
@@ -194,12 +207,13 @@ def no_tensor(function, tensors):
     """The error for the first that is no tensor; the first two are never None."""
     required = (*tuple(tensors)[:2], *(("c",) if function == "addmm" else ()))
     for name, value in tensors.items():
-        if not isinstance(value, _tensor) and (value is not None or name in required):
-            kind = type(value).__name__
+        if isinstance(value, Prepared):
             return TypeError(
-                f"tcgemm.{function}: {name} must be a torch.Tensor, but is {kind}; "
-                "convert it with torch.as_tensor."
+                f"tcgemm.{function}: {name} is a Prepared, which is the weight of tcgemm.linear, "
+                f"or the b of mm, matmul and addmm; pass its weight, {name}.weight."
             )
+        if not isinstance(value, _tensor) and (value is not None or name in required):
+            return wrong_type(function, name, value)
     raise AssertionError("every operand is a tensor")
 
 

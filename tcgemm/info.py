@@ -31,7 +31,8 @@ NO_CATALOG = (
 GPUS = {"sm80": "8.0 and later", "sm89": "8.9 and later", "sm90a": "9.0"}
 FAMILIES = ("mma.sync", "wgmma")
 NAMES = {row.torch: row.name for row in dtypes.TABLE} | {torch.int32: "s32"}
-# What tensor cores take f32 as: precision "high". "medium" are the kernels of bf16.
+# What tensor cores take f32 as: precision "high". "medium" are the kernels of bf16; those of
+# "highest" multiply 16-bit parts, or f64.
 F32_INPUT = "tf32"
 
 
@@ -50,8 +51,8 @@ def _module():
 
 def catalog() -> list[dict[str, Any]]:
     """Every kernel there is: name, arch, input (of a), input_b, accumulator, promoted,
-    block_scaled, layout, registers (they turn a on its way), tile (m, n, k), stages, threads,
-    shared_bytes, and `built`: whether the loaded library has it.
+    block_scaled, layout, registers (they turn a on its way), parts (of an f32 operand, of type
+    input; else 1), tile (m, n, k), stages, threads, shared_bytes, and `built`: whether the loaded library has it.
 
     Raises RuntimeError where the catalog module is not built.
     """
@@ -150,8 +151,18 @@ def support() -> list[Support]:
 
 
 def _operands(kernel: dict[str, Any]) -> str:
-    a, b = ("f32 as tf32" if kernel[i] == F32_INPUT else kernel[i] for i in ("input", "input_b"))
+    a, b = kernel["input"], kernel["input_b"]
+    if kernel["parts"] > 1:
+        return f"f32 in {kernel['parts']} {a} parts"
+    if a == F32_INPUT or _multiplied(kernel)[1] != a:
+        return f"f32 as {_multiplied(kernel)[1]}"
     return a if a == b else f"{a} by {b}"
+
+
+def _multiplied(kernel: dict[str, Any]) -> tuple[str, ...]:
+    """Architecture and types of a kernel's instruction: f32 that is added up as f64 becomes it."""
+    arch, a, b, accumulator = (kernel[i] for i in ("arch", "input", "input_b", "accumulator"))
+    return (arch, "f64", "f64", "f64") if accumulator == "f64" else (arch, a, b, accumulator)
 
 
 def support_table() -> str:
@@ -159,8 +170,7 @@ def support_table() -> str:
     kinds: dict[tuple[str, ...], dict[str, list[str]]] = {}
     for kernel in catalog():
         sums = "scales of blocks" if kernel["block_scaled"] else "promoted"
-        types = tuple(kernel[i] for i in ("arch", "input", "input_b", "accumulator"))
-        key = (*types, _operands(kernel), sums if kernel["promoted"] else "")
+        key = (*_multiplied(kernel), _operands(kernel), sums if kernel["promoted"] else "")
         kind = kinds.setdefault(key, {"layouts": [], "tiles": []})
         kind["layouts"].append(kernel["layout"] + (" (registers)" if kernel["registers"] else ""))
         kind["tiles"].append("x".join(str(size) for size in kernel["tile"]))
@@ -225,8 +235,9 @@ def _support_lines() -> list[str]:
     for types, row in cells.items():
         lines.append(line(*types, *(row[place] for place in places)))
     lines += [f"  {mark} {why}" for why, mark in marks.items()]
-    lines.append('  f32 on a GPU: precision "high" multiplies as tf32, "medium" as bf16')
-    lines.append("  planned: fp32 accuracy on tensor cores, 2:4 sparse")
+    lines.append('  f32 on a GPU: precision "high" multiplies as tf32, "medium" as bf16; "highest", on')
+    lines.append("  compute capability 9.0, in 16-bit parts or as f64, with all bits")
+    lines.append("  planned: 2:4 sparse")
     return lines
 
 

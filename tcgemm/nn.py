@@ -7,9 +7,37 @@ from typing import Any
 import torch
 
 from tcgemm import dense, dtypes, precision, quantized
+from tcgemm.prepared import capturing
+from tcgemm.prepared import prepare as prepare_weight
 from tcgemm.quant_linear import QuantLinear
 
 __all__ = ["Linear", "QuantLinear", "SwapReport", "swap_linear"]
+
+_compiling = torch.compiler.is_compiling
+_transforms_active = torch._C._are_functorch_transforms_active
+
+
+# What a Linear holds of its weight's parts, in vars(): none of it is saved or copied.
+_KEPT = ("_prepared", "_changed", "_captured")
+
+
+def _on_gpu(weight):
+    return weight.is_cuda
+
+
+def _multiplies_parts(input, weight):
+    """Can parts of the weight that were made before serve this call? Tensors that stand in for a
+    Parameter (of DataParallel, parametrizations, DTensor) come and go with the call."""
+    return (
+        type(weight) is torch.nn.Parameter
+        and _on_gpu(weight)
+        and weight.dtype is torch.float32
+        and isinstance(input, torch.Tensor)
+        and input.dtype is torch.float32
+        and not torch.is_autocast_enabled("cuda")
+        and precision.default() == "highest"
+        and (_compiling() or not _transforms_active())
+    )
 
 
 class Linear(torch.nn.Linear):
@@ -19,13 +47,32 @@ class Linear(torch.nn.Linear):
     "gelu_tanh", "silu" or None. x (..., in_features) -> (..., out_features). Errors and dtypes are
     tcgemm.linear's.
 
+    In eval mode a float32 weight on a GPU is prepared (tcgemm.prepare) by the first call of
+    precision "highest", and its parts are kept for the next: 1 to 1.5 times the weight's memory
+    beside it (up to 2.5 times while they are made), and one wait for the GPU. `prepared` is what is
+    kept, or None. It is dropped by train(), by moves and conversions, and when the weight is
+    another one or was changed in place; of a weight that changes between calls parts are made when
+    it stays the same for two. It is in no state_dict, copy or pickle. Gradients are as without it.
+
+    Under autocast, torch.func, torch.export and other precisions nothing is made or used. While a
+    CUDA graph is captured or a function compiled nothing is made, but what is there is used: call
+    the layer once before. A compiled function notices that the weight has changed; a captured graph
+    does not, so capture again. `prepare=False`, as an argument or an attribute, switches all this
+    off: do so where graphs are replayed with new weights, and where weights are written in eval
+    mode through `weight.data`, which nothing can notice (or call train() and eval() after that).
+
     Example:
         >>> layer = tcgemm.nn.Linear(32, 48, activation="gelu")
         >>> layer(torch.randn(10, 32)).shape
         torch.Size([10, 48])
     """
 
-    activation: str | None = None  # of the class, for a module that swap_linear or pickle made
+    # Of the class, for a module that swap_linear or pickle made.
+    activation: str | None = None
+    prepare: bool = True
+    _prepared = None
+    _changed = None  # the weight's version when a call found it changed
+    _captured = None  # parts that a CUDA graph reads, whatever becomes of the weight
 
     def __init__(
         self,
@@ -36,16 +83,60 @@ class Linear(torch.nn.Linear):
         dtype=None,
         *,
         activation: str | None = None,
+        prepare: bool = True,
     ):
         super().__init__(in_features, out_features, bias, device, dtype)
         self.activation = activation
+        self.prepare = prepare
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        return dense.linear(input, self.weight, self.bias, activation=self.activation)
+        weight, word = self.weight, None
+        if self.prepare and not self.training and _multiplies_parts(input, weight):
+            weight, word = self._kept(weight) or weight, "highest"
+        return dense.linear(input, weight, self.bias, activation=self.activation, precision=word)
+
+    @property
+    def prepared(self):
+        """The tcgemm.Prepared that eval mode keeps, or None."""
+        return self._prepared
+
+    def _kept(self, weight):
+        """What is kept of the weight, or made now; None where neither can be."""
+        if torch.compiler.is_exporting():  # the program will have weights of its own
+            return None
+        kept = self._prepared
+        recorded = not _compiling() and capturing(weight)
+        if kept is not None and kept.weight is weight and kept.watch.fresh:
+            if recorded:
+                self._captured = kept
+            return kept
+        if recorded or _compiling() or weight.is_inference():
+            return None
+        if kept is not None or self._changed not in (None, weight._version):
+            self._prepared, self._changed = None, weight._version
+            return None
+        self._prepared, self._changed = prepare_weight(weight), None
+        return self._prepared
+
+    def _drop(self, *names):
+        for name in names:
+            vars(self).pop(name, None)
+
+    def train(self, mode: bool = True):
+        if mode:
+            self._drop("_prepared", "_changed")
+        return super().train(mode)
+
+    def _apply(self, fn, recurse=True):
+        self._drop(*_KEPT)
+        return super()._apply(fn, recurse)
+
+    def __getstate__(self):
+        return {name: value for name, value in vars(self).items() if name not in _KEPT}
 
     def extra_repr(self) -> str:
         activation = "" if self.activation is None else f", activation={self.activation}"
-        return super().extra_repr() + activation
+        return super().extra_repr() + activation + ("" if self.prepare else ", prepare=False")
 
 
 @dataclass
@@ -89,9 +180,10 @@ def swap_linear(
     False for a layer that is to stay. The report's `undo()` takes everything back. Only exact
     torch.nn.Linear modules are swapped: a subclass has a forward, or a meaning, of its own.
 
-    to: tcgemm.nn.Linear, whose Parameters stay the same, so that optimizers go on; or
-    tcgemm.nn.QuantLinear, which also takes tcgemm.nn.Linear layers, and whose weights become
-    buffers of 8 bits. `options` are then those of QuantLinear.from_linear: dtype, granularity.
+    to: tcgemm.nn.Linear, whose Parameters stay the same, so that optimizers go on, and whose option
+    is prepare (its parts of float32 weights in eval mode); or tcgemm.nn.QuantLinear, which also
+    takes tcgemm.nn.Linear layers, and whose weights become buffers of 8 bits: its options are
+    those of QuantLinear.from_linear, dtype and granularity.
 
     Raises RuntimeError if `to` or an option is none of these.
 
@@ -102,11 +194,10 @@ def swap_linear(
         >>> int8 = tcgemm.swap_linear(model, to=tcgemm.nn.QuantLinear, dtype=torch.int8)
         >>> int8.undo()
     """
-    if to not in (Linear, QuantLinear) or (to is Linear and options):
+    if to not in (Linear, QuantLinear) or (to is Linear and not options.keys() <= {"prepare"}):
         raise RuntimeError(
             f"tcgemm.swap_linear: to is {to!r} with options {sorted(options)}, but there are "
-            "tcgemm.nn.Linear, without options, and tcgemm.nn.QuantLinear with dtype and "
-            "granularity."
+            "tcgemm.nn.Linear, with prepare, and tcgemm.nn.QuantLinear with dtype and granularity."
         )
     report = SwapReport()
     for name, module in model.named_modules():
@@ -135,6 +226,9 @@ def _turn(module, to, options) -> Callable[[], None]:
         layer = vars(QuantLinear.from_linear(module, **options))
         kept = {name: vars(module)[name] for name in _QUANTISED if name in vars(module)}
         vars(module).update({name: layer[name] for name in _QUANTISED})
+        Linear._drop(module, *_KEPT)
+    else:
+        vars(module).update(options)
     module.__class__ = to
 
     def undo():
@@ -147,6 +241,8 @@ def _turn(module, to, options) -> Callable[[], None]:
             vars(module).update(kept)
             for parameter in module.parameters(recurse=False):
                 parameter.data = parameter.data.to(device)
+        else:
+            module._drop("prepare", *_KEPT)
         module.__class__ = before
 
     return undo
@@ -169,12 +265,20 @@ def _why_not(module: torch.nn.Module, to: type) -> str | None:
     if dtype not in dtypes.DIFFERENTIABLE:
         names = ", ".join(str(each) for each in dtypes.DIFFERENTIABLE)
         return f"has weights of {dtype} on {device}; there are {names}"
-    exact = device == "cuda" and dtype is torch.float32 and precision.default() == "highest"
-    if exact and not torch.is_autocast_enabled(device):
-        return (
-            'has weights of torch.float32 on cuda, and the precision is "highest"; it is swapped '
-            'after torch.set_float32_matmul_precision("high"), or inside torch.autocast'
-        )
+    return _why_not_multiplied(module.weight)
+
+
+def _why_not_multiplied(weight: torch.Tensor) -> str | None:
+    """The planner's sentence where this GPU has no kernel for the weight's dtype and the precision
+    in force; autocast would cast it first."""
+    if type(weight) is not torch.nn.Parameter or not _on_gpu(weight):
+        return None
+    if torch.is_autocast_enabled("cuda"):
+        return None
+    try:
+        dense.check_layout(weight, weight.t())
+    except RuntimeError as error:
+        return str(error)
     return None
 
 

@@ -7,8 +7,8 @@ whichever operator was called:
 
 and as a product of matrices, a[..., M, K] @ b[..., K, N]: `lift` adds the row or column that a 1-D
 operand of matmul or linear lacks, `lower` takes it out of the result. Tensors that only some
-operators have, and that have no derivative (scales, zero points), belong to the operator: `bind`
-makes the operator of one call, which carries them.
+operators have, and that have no derivative (scales, zero points, parts of b), belong to the
+operator: `bind` makes the operator of one call, which carries them.
 """
 
 import torch
@@ -25,6 +25,7 @@ class Operator:
     constants = ()  # tensors of one call that have no derivative
     constant_names = ()
     amax = False  # the result is (out, amax)
+    prepared_b = None  # parts of b that were made before
     kernel_name = None  # the part of a kernel's name that the planner is held to
     keeps_sign = True  # the result has the sign of what relu gave
 
@@ -142,11 +143,15 @@ _SCALED = {  # by whether amax is asked for
 
 
 class Scaled(Operator):
-    """scaled_mm and scaled_mm_amax, for one call: scales and zero points are part of it."""
+    """scaled_mm and scaled_mm_amax, for one call: scales and zero points are part of it.
+
+    So is prepared_b, but in the forward alone: derivatives multiply b along its other dimension, of
+    which there are no parts.
+    """
 
     positional = (
         *("a", "b", "scale_a", "scale_b", "c", "bias", "residual"),
-        *("zero_a", "zero_b", "scale_out"),
+        *("zero_a", "zero_b", "scale_out", "prepared_b"),
     )
     weight = False
     operand_names = ("a", "b")
@@ -161,17 +166,20 @@ class Scaled(Operator):
         scale_out=None,
         *,
         amax=False,
+        prepared_b=None,
         kernel_name=None,
     ):
         self.name, self.default, self.out = _SCALED[amax]
         self.constants = (scale_a, scale_b, zero_a, zero_b, scale_out)
         self.keeps_sign = scale_out is None
         self.amax = amax
+        self.prepared_b = prepared_b
         self.kernel_name = kernel_name
 
     def tensors(self, a, b, c, bias, residual):
         scale_a, scale_b, zero_a, zero_b, scale_out = self.constants
-        return a, b, scale_a, scale_b, c, bias, residual, zero_a, zero_b, scale_out
+        tensors = (a, b, scale_a, scale_b, c, bias, residual, zero_a, zero_b, scale_out)
+        return tensors if self.prepared_b is None else (*tensors, self.prepared_b)
 
     def keywords(self, *options):
         given = zip(OPTIONS, options, DEFAULTS, strict=True)
@@ -189,8 +197,9 @@ class Scaled(Operator):
     def bind(self, args, kwargs):
         given = self.given(args, kwargs)
         constants = map(given.get, self.constant_names)
-        call = Scaled(*constants, amax=self.amax, kernel_name=given.get("kernel_name"))
-        return call, self.operands(given)
+        names = ("prepared_b", "kernel_name")
+        others = {name: given.get(name) for name in names}
+        return Scaled(*constants, amax=self.amax, **others), self.operands(given)
 
     def rebuilt(self, constants):
         return Scaled(*constants)
@@ -205,6 +214,14 @@ class Scaled(Operator):
 
     def weigh_result(self, gradient):
         return _times(gradient, self.constants[-1])
+
+
+def wrong_type(function, name, value):
+    """The error for an argument that is no tensor."""
+    return TypeError(
+        f"tcgemm.{function}: {name} must be a torch.Tensor, but is {type(value).__name__}; "
+        "convert it with torch.as_tensor."
+    )
 
 
 def _times(gradient, scale):

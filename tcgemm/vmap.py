@@ -3,7 +3,8 @@
     a [B, 1, ..., M, K] @ b [..., K, N]        the vmapped dimension in front, aligned by ones
 
 Where only a is vmapped, csrc/ops/batch.cpp makes rows of its batch: one tall product. What has one
-value for a whole result, amax and scale_out, is computed example by example.
+value for a whole result, amax and scale_out, is computed example by example. Parts of b that were
+made before serve every example, and are left where b has one for each.
 """
 
 import torch
@@ -33,10 +34,10 @@ def _align_constant(tensor, batch, dims):
     return _align(tensor, True, dims)
 
 
-def _run(constants, kernel_name, a, b, c, *rest):
-    if c is kernel_name is None and all(constant is None for constant in constants):
+def _run(constants, others, a, b, c, *rest):
+    if c is None and all(each is None for each in (*constants, *others.values())):
         return MATMUL.run(a, b, None, *rest)
-    return Scaled(*constants, kernel_name=kernel_name).run(a, b, c, *rest)
+    return Scaled(*constants, **others).run(a, b, c, *rest)
 
 
 def _rule(op):
@@ -69,7 +70,9 @@ def _rule(op):
             _align_constant(constant, batch, dims)
             for constant, batch in zip(call.constants, batches.constants, strict=True)
         ]
-        out = _run(constants, call.kernel_name, a, b, *lifted, options)
+        parts = call.prepared_b if batch_b is batches.prepared_b is None else None
+        others = {"kernel_name": call.kernel_name, "prepared_b": parts}
+        out = _run(constants, others, a, b, *lifted, options)
         return op.lower(out, dims_a, dims_b), 0
 
     return rule
@@ -102,6 +105,11 @@ def _quantize(info, in_dims, x, dtype, granularity="tensor"):
     return (values.reshape(x.shape), scale.squeeze(-1)), (0, 0)
 
 
+def _prepare(info, in_dims, w):
+    return each(torch.ops.tcgemm.prepare.default, info, in_dims, (w,), {})
+
+
 for _op in (*PLAIN, SCALED, SCALED_AMAX):
     torch.library.register_vmap(f"tcgemm::{_op.name}", _rule(_op))
 torch.library.register_vmap("tcgemm::quantize", _quantize)
+torch.library.register_vmap("tcgemm::prepare", _prepare)
