@@ -31,8 +31,9 @@ enum class SourceOfA : std::uint8_t { shared, registers };
 // swizzle).
 inline constexpr int kBlock = 64;
 
-// f64 rows in shared memory are this many elements longer: see kernels/sm90/f64_loader.cuh.
-inline constexpr int kPadF64 = 4;
+// Lines of operands whose products are added up as f64 are up to this many bytes longer in shared
+// memory: see kernels/sm90/f64_loader.cuh.
+inline constexpr int kPadBytes = 32;
 
 // Each warp turns 16-bit results through a slab of its own, 16 rows of 128 bytes: a box of TMA's.
 inline constexpr int kBoxRows = 16;
@@ -59,9 +60,9 @@ struct Kernel {
     return parts == 1 && promote == 0 && !sparse && !block_scaled &&
            source_of_a == SourceOfA::shared;
   }
-  // Fed by TMA from tensor maps (Sm90Params); the others, f64's rows among them, read any strides
-  // and alignment by cp.async (Sm80Params).
-  constexpr bool uses_tma() const { return arch == Arch::sm90a && input != DType::f64; }
+  // Fed by TMA from tensor maps (Sm90Params); the others, those that add up f64 among them, read
+  // any strides and alignment by cp.async (Sm80Params).
+  constexpr bool uses_tma() const { return arch == Arch::sm90a && accumulator != DType::f64; }
   // Sums of a k-block are added, scaled or not, to a second set of accumulators.
   constexpr bool promotes() const { return promote != 0 || block_scaled; }
   constexpr int tile_m() const { return warpgroups * m64_blocks * 64; }
@@ -70,7 +71,7 @@ struct Kernel {
   constexpr int tile_k() const { return 1024 / bits(input); }
   // sm90a: a warpgroup of its own loads.
   constexpr int threads() const { return 128 * (warpgroups + (arch == Arch::sm90a ? 1 : 0)); }
-  constexpr int pad() const { return input == DType::f64 ? kPadF64 : 0; }
+  constexpr int pad() const { return accumulator == DType::f64 ? kPadBytes / bytes(input) : 0; }
   constexpr int stage_bytes() const {
     return parts * (tile_m() + tile_n()) * (tile_k() + pad()) * bits(input) / 8;
   }
@@ -81,10 +82,10 @@ struct Kernel {
   constexpr int scale_stages() const { return block_scaled ? 2 * stages : 0; }
   // Dynamic shared memory: the ring and its alignment; sm90a adds slabs, scales and two barriers a
   // stage, sm80 puts its slabs into the ring, which leaves room for three stages on GPUs with 99 KB
-  // a block.
+  // a block. f64 results have no slabs, and the barriers in the place of the alignment.
   constexpr int shared_bytes() const {
     const int rings = 16 * stages + scale_stages() * (scale_bytes() + 16);
-    const int beside = uses_tma() ? slab_bytes() + rings : 0;
+    const int beside = arch == Arch::sm90a && input != DType::f64 ? slab_bytes() + rings : 0;
     return stages * stage_bytes() + 1024 + beside;
   }
 };
@@ -118,6 +119,9 @@ inline constexpr Tile kSm90Registers[] = {{2, 1, 256, 4}, {2, 1, 128, 6}, {2, 1,
 // 128x128, twice, those of 1024.
 inline constexpr Tile kSm90F64[] = {
     {2, 1, 128, 5}, {2, 1, 112, 5}, {2, 1, 64, 7}, {1, 1, 128, 7}, {1, 1, 64, 8}};
+// f32, added up as f64: 64x64 is also what computes flagged tiles again, and 64x32 fills the
+// machine with 512 x 512.
+inline constexpr Tile kSm90F32[] = {{2, 1, 128, 5}, {2, 1, 64, 6}, {1, 1, 64, 8}, {1, 1, 32, 10}};
 // 128x256 and 128x128 reuse most from shared memory, 64x64 fills the machine.
 inline constexpr Tile kSm80[] = {{2, 1, 256, 3}, {2, 1, 128, 3}, {1, 1, 64, 4}};
 inline constexpr Tile kSm80Few[] = {{2, 1, 128, 3}, {1, 1, 64, 4}};
@@ -184,6 +188,7 @@ inline constexpr Family kFamilies[] = {
     family(Arch::sm90a, u8, s8, s32, kSm90Few, false),
     family(Arch::sm90a, u8, u8, s32, kSm90Few, false),
     family(Arch::sm90a, f64, f64, f64, kSm90F64, true),
+    family(Arch::sm90a, f32, f32, f64, kSm90F32, true),
     in_parts(f16, kF16Parts, kSm90F16Parts),
     in_parts(bf16, kBf16Parts, kSm90Bf16Parts),
     family(Arch::sm80, bf16, bf16, f32, kSm80, true),

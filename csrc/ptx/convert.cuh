@@ -81,4 +81,12 @@ __device__ inline std::uint32_t pack_s8(float x0, float x1, float x2, float x3) 
   return four;
 }
 
+// Exact, also of subnormals, Inf and NaN. Kept in its place behind the load: in a loop the compiler
+// would move it to the next round, where the value is needed at once.
+__device__ inline double widen(float value) {
+  double result;
+  asm volatile("cvt.f64.f32 %0, %1;" : "=d"(result) : "f"(value));
+  return result;
+}
+
 }  // namespace tcgemm::ptx

@@ -28,10 +28,13 @@ __device__ inline void cp_async_if(std::uint32_t shared, const char* global, int
       : "memory");
 }
 
-// One f64, or zero without a read. Through L1: only that path takes fewer than 16 bytes.
-__device__ inline void cp_async_f64(std::uint32_t shared, const char* global, bool exists) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(shared), "l"(global),
-               "r"(exists ? 8 : 0)
+// One element of 4 or 8 bytes, or zero without a read. Through L1: only that path takes fewer than
+// 16 bytes.
+template <int kSize>
+__device__ inline void cp_async_element(std::uint32_t shared, const char* global, bool exists) {
+  static_assert(kSize == 4 || kSize == 8);
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared), "l"(global),
+               "n"(kSize), "r"(exists ? kSize : 0)
                : "memory");
 }
 

@@ -16,6 +16,13 @@ __device__ inline double load_shared_f64(std::uint32_t address) {
   return value;
 }
 
+// The same of f32.
+__device__ inline float load_shared_f32(std::uint32_t address) {
+  float value;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");
+  return value;
+}
+
 // Two 32-bit words; kept in its place between barriers.
 __device__ inline uint2 load_shared_pair(std::uint32_t address) {
   uint2 pair;

@@ -34,25 +34,11 @@ struct Gemm {
     typename Loop::Accumulators accumulators;
     Loop::multiply(params, ring, row, col, tile.batch, accumulators);
     __syncthreads();  // the slabs overwrite the ring
-    store(params, slab, row + Loop::warp_row(), col + Loop::warp_col(), tile.batch, accumulators);
-  }
-
-  // Rolled up, so that the epilogue is compiled once: registers have no index, hence the selection.
-  __device__ static void store(const Sm80Params& params, char* slab, int row, int col, int batch,
-                               const typename Loop::Accumulators& accumulators) {
-    // 32 spill beside 128 accumulators, and where ptxas makes f16 products of fp8.
+    // Units of 32 columns spill beside 128 accumulators, and where ptxas makes f16 products of fp8.
     constexpr int kUnit = Loop::kWarpN == 64 || kRow.arch == Arch::sm89 ? 16 : 32;
-    using Value = tile::Value<kRow.accumulator>;
-#pragma unroll 1
-    for (int i = 0; i < Loop::kFragments; ++i) {
-      tile::store_rows<Loop::kWarpN, kUnit, false, Value>(
-          params.epilogue, params.extent, nullptr, slab, row + i * 16, col, batch,
-          [&](int unit, Value(&v)[kUnit / 2]) {
-#pragma unroll
-            for (int j = 0; j < Loop::kFragments; ++j)
-              if (i == j) tile::select<Loop::kWarpN / kUnit>(accumulators[j], unit, v);
-          });
-    }
+    tile::store_fragments<Loop::kWarpN, kUnit, tile::Value<kRow.accumulator>>(
+        params.epilogue, params.extent, slab, row + Loop::warp_row(), col + Loop::warp_col(),
+        tile.batch, accumulators);
   }
 };
 

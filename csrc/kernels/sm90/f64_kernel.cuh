@@ -1,10 +1,13 @@
-// Scheduler + mainloop + epilogue for f64 on sm_90a: a persistent block of one loading warpgroup
-// and one or two that multiply. The loader runs ahead into the next tile while the epilogue of this
-// one is stored.
+// Scheduler + mainloop + epilogue for products that are added up as f64 on sm_90a: a persistent
+// block of one loading warpgroup and one or two that multiply. The loader runs ahead into the next
+// tile while the epilogue of this one is stored.
 //
-//   warpgroup 0: 128 threads of cp.async      warpgroup 1, 2: 32 rows x half the columns a warp
+//   warpgroup 0: 128 threads of cp.async      warpgroup 1, 2: mma.sync (f64_mainloop.cuh)
 //
-// Shared memory: the ring, then its barriers.
+// f64 operands have an epilogue in f64. With f32 operands each sum is rounded to f32, once, and
+// what follows is the epilogue of f32 accumulators; such a kernel can also repair a result.
+//
+// Shared memory: slabs where results are f32, the ring, then its barriers.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +16,12 @@
 #include "kernels/sm90/budget.cuh"
 #include "kernels/sm90/f64_epilogue.cuh"
 #include "kernels/sm90/f64_mainloop.cuh"
+#include "kernels/sm90/repair.cuh"
 #include "ptx/dependent.cuh"
 #include "ptx/fence.cuh"
 #include "ptx/shared.cuh"
 #include "tile/scheduler.cuh"
+#include "tile/store.cuh"
 
 namespace tcgemm::sm90 {
 
@@ -24,12 +29,17 @@ template <Kernel kRow>
 struct GemmF64 {
   using Loop = MainloopF64<kRow>;
   static constexpr Budget kBudget = budget(kRow);
+  static constexpr bool kRounds = kRow.input == DType::f32;
+  static constexpr int kSlabs = kRounds ? kRow.slab_bytes() : 0;
   static constexpr int kRingBytes = kRow.stages * kRow.stage_bytes();
-  static_assert(kRingBytes + 16 * kRow.stages <= kRow.shared_bytes());
+  static_assert(kSlabs + kRingBytes + 16 * kRow.stages + (kRounds ? 1008 : 0) <=
+                kRow.shared_bytes());
 
   __device__ static void run(const Sm80Params& params, char* memory) {
+    // Dynamic shared memory starts at any multiple of 16: slabs want 1024.
+    if constexpr (kRounds) memory += -ptx::shared_address(memory) & 1023;
     typename Loop::Shared shared{};
-    shared.ring = ptx::shared_address(memory);
+    shared.ring = ptx::shared_address(memory) + kSlabs;
     shared.barriers.base = shared.ring + kRingBytes;
     if (threadIdx.x == 0) {
       shared.barriers.initialise(Loop::kWriters, Loop::kReaders);
@@ -38,6 +48,8 @@ struct GemmF64 {
     __syncthreads();
     ptx::launch_dependents();
     ptx::wait_for_prerequisites();
+    if constexpr (kRounds)
+      if (!repair_or_all(params.repair)) return;
 
     if (threadIdx.x < 128) {
       if constexpr (kBudget.load > 0) ptx::registers_decrease<kBudget.load>();
@@ -52,9 +64,14 @@ struct GemmF64 {
   template <class Visit>
   __device__ static void for_each_tile(const Sm80Params& params, Visit visit) {
     const int blocks = (params.extent.k + kRow.tile_k() - 1) / kRow.tile_k();
-    for (std::int64_t index = blockIdx.x; index < params.tiling.total; index += gridDim.x) {
-      const tile::Tile tile = tile::tile_at(params.tiling, index);
+    const auto visit_tile = [&](const tile::Tile& tile) {
       visit(tile.m * kRow.tile_m(), tile.n * kRow.tile_n(), tile.batch, blocks);
+    };
+    if constexpr (kRounds) {
+      for_each_wanted(params.repair, params.tiling, visit_tile);
+    } else {
+      for (std::int64_t index = blockIdx.x; index < params.tiling.total; index += gridDim.x)
+        visit_tile(tile::tile_at(params.tiling, index));
     }
   }
 
@@ -95,8 +112,26 @@ struct GemmF64 {
                          Loop::kWarpN);
       }
       Loop::multiply(shared, position, blocks, accumulators);
-      store_f64(params.epilogue, params.extent, row, col, batch, accumulators);
+      if constexpr (kRounds)
+        store_rounded(params, slab(shared, warp), row, col, batch, accumulators);
+      else
+        store_f64(params.epilogue, params.extent, row, col, batch, accumulators);
     });
+  }
+
+  __device__ static char* slab(const typename Loop::Shared& shared, int warp) {
+    return static_cast<char*>(__cvta_shared_to_generic(shared.ring - kSlabs + warp * kSlabBytes));
+  }
+
+  __device__ static void store_rounded(const Sm80Params& params, char* slab, int row, int col,
+                                       int batch, const typename Loop::Accumulators& sums) {
+    float rounded[Loop::kFragments][4 * Loop::kBlocks];
+#pragma unroll
+    for (int i = 0; i < Loop::kFragments; ++i)
+#pragma unroll
+      for (int j = 0; j < 4 * Loop::kBlocks; ++j) rounded[i][j] = static_cast<float>(sums[i][j]);
+    tile::store_fragments<Loop::kWarpN, 32, float>(params.epilogue, params.extent, slab, row, col,
+                                                   batch, rounded);
   }
 };
 

@@ -1,21 +1,24 @@
-// One f64 operand in a stage of the ring: where its elements lie, and how they get there from any
-// strides and alignment.
+// One operand in a stage of the ring: where its elements lie, f64 or f32, and how they get there
+// from any strides and alignment. A stage has a line of 128 bytes of k: 16 of f64, 32 of f32.
 //
-//   K-major : a row is one m (or n) with 16 of k            pitch 16 + 4 elements
-//   MN-major: a row is one k with the tile's m (or n)       pitch tile + 4 elements
+//   K-major : a line is one m (or n) with the k of the stage     pitch depth + 4 elements
+//   MN-major: a line is one k with the tile's m (or n)           pitch tile + 4 (f64), + 8 (f32)
 //
-// Tiles are multiples of 16, so both pitches are 4 modulo 16: the sixteen elements that half a warp
-// reads together, 4 of k by 4 of m (n), are in sixteen different pairs of banks. No swizzle does
-// that for both, and for rows in their natural order, which the result's columns then have too.
+// f64: tiles are multiples of 16, so both pitches are 4 modulo 16: the sixteen elements that half a
+// warp reads together, 4 of k by 4 of m (n), are in sixteen different pairs of banks. f32: tiles
+// are multiples of 16 too, and pitches 4, and 8 or 24, modulo 32 do the same for the 4 of k by 8 of
+// m (n) of a whole warp. No swizzle does that for both, and for lines in their natural order, which
+// the result's columns then have too.
 //
-// A warpgroup copies patches of 16 x 16, one after the other along m (n): 8 threads a row with 16
-// bytes each where the operand lies in aligned words, else 16 threads a row with one element each,
-// in two halves. What is outside the operand becomes zero without a read.
+// A warpgroup copies patches of 16 of m (n) x the depth, one after the other along m (n): 16 bytes
+// a thread where the operand lies in aligned words, else an element a thread, in passes. What is
+// outside the operand becomes zero without a read.
 #pragma once
 
 #include <cstdint>
 
 #include "catalog.h"
+#include "core/dtype.h"
 #include "core/layout.h"
 #include "core/params.h"
 #include "ptx/cp_async.cuh"
@@ -24,22 +27,30 @@ namespace tcgemm::sm90 {
 
 inline constexpr int kPatch = 16;
 
-template <Major kMajor, int kTile>
+template <DType kInput, Major kMajor, int kTile>
 struct OperandF64 {
   static_assert(kTile % kPatch == 0);
-  static constexpr int kPitch = (kMajor == Major::K ? kPatch : kTile) + kPadF64;
-  static constexpr int kBytes = (kMajor == Major::K ? kTile : kPatch) * kPitch * 8;
+  static constexpr int kSize = bytes(kInput);
+  static constexpr int kDepth = 128 / kSize;
+  static constexpr int kPad = kMajor == Major::K ? 4 : kPadBytes / kSize;
+  static constexpr int kPitch = (kMajor == Major::K ? kDepth : kTile) + kPad;
+  static constexpr int kBytes = (kMajor == Major::K ? kTile : kDepth) * kPitch * kSize;
 
   // Of an element in its operand's part of the stage, in bytes.
   __device__ static constexpr int offset(int mn, int k) {
-    return 8 * (kMajor == Major::K ? mn * kPitch + k : k * kPitch + mn);
+    return kSize * (kMajor == Major::K ? mn * kPitch + k : k * kPitch + mn);
   }
 };
 
-template <Major kMajor, int kTile>
+template <DType kInput, Major kMajor, int kTile>
 struct LoaderF64 {
-  using Operand = OperandF64<kMajor, kTile>;
+  using Operand = OperandF64<kInput, kMajor, kTile>;
+  static constexpr int kSize = Operand::kSize, kDepth = Operand::kDepth;
   static constexpr int kPatches = kTile / kPatch;
+  static constexpr int kWord = 16 / kSize;                            // elements of a word
+  static constexpr int kLine = kMajor == Major::K ? kDepth : kPatch;  // of a patch, ..
+  static constexpr int kLines = kPatch * kDepth / kLine;              // .. and how many it has
+  static constexpr int kPassLines = 128 / kLine;                      // an element a thread
 
   const char* pointer;           // of this thread's first element in the next stage
   std::int64_t step_mn, step_k;  // bytes to the next patch and to the next stage
@@ -52,14 +63,14 @@ struct LoaderF64 {
                        bool vector, int first, int extent_mn, int extent_k, int batch)
       : words(vector) {
     const int thread = threadIdx.x % 128;
-    const int major = words ? thread % 8 * 2 : thread % 16;
-    const int minor = words ? thread / 8 : thread / 16;
+    const int major = words ? thread % (kLine / kWord) * kWord : thread % kLine;
+    const int minor = words ? thread / (kLine / kWord) : thread / kLine;
     const int mn = kMajor == Major::K ? minor : major, k = kMajor == Major::K ? major : minor;
-    step_mn = 8 * kPatch * stride_mn;
-    step_k = 8 * kPatch * stride_k;
-    pointer =
-        static_cast<const char*>(source.data) +
-        8 * (batch * source.stride_batch + (first + std::int64_t(mn)) * stride_mn + k * stride_k);
+    step_mn = kSize * kPatch * stride_mn;
+    step_k = kSize * kDepth * stride_k;
+    pointer = static_cast<const char*>(source.data) +
+              kSize * (batch * source.stride_batch + (first + std::int64_t(mn)) * stride_mn +
+                       k * stride_k);
     left_mn = extent_mn - first - mn;
     left_k = extent_k - k;
     target = Operand::offset(mn, k);
@@ -72,7 +83,7 @@ struct LoaderF64 {
     else
       load_elements(stage + target);
     pointer += step_k;
-    left_k -= kPatch;
+    left_k -= kDepth;
   }
 
   __device__ void load_words(std::uint32_t shared) const {
@@ -82,22 +93,28 @@ struct LoaderF64 {
       const int mn = left_mn - patch * kPatch;
       const int major = kMajor == Major::K ? left_k : mn, minor = kMajor == Major::K ? mn : left_k;
       ptx::cp_async(shared + Operand::offset(patch * kPatch, 0), from,
-                    minor > 0 ? 8 * min(max(major, 0), 2) : 0);
+                    minor > 0 ? kSize * min(max(major, 0), kWord) : 0);
     }
   }
 
   __device__ void load_elements(std::uint32_t shared) const {
-    constexpr int kHalf = kPatch / 2;
-    constexpr int kHalfMn = kMajor == Major::K ? kHalf : 0, kHalfK = kHalf - kHalfMn;
-    const std::int64_t half = (kMajor == Major::K ? step_mn : step_k) / 2;
+    constexpr int kPasses = kLines / kPassLines;
+    constexpr int kPassMn = kMajor == Major::K ? kPassLines : 0, kPassK = kPassLines - kPassMn;
+    const std::int64_t step = (kMajor == Major::K ? step_mn : step_k) / kPasses;
     const char* from = pointer;
 #pragma unroll
     for (int patch = 0; patch < kPatches; ++patch, from += step_mn) {
       const int mn = left_mn - patch * kPatch;
       const std::uint32_t to = shared + Operand::offset(patch * kPatch, 0);
-      ptx::cp_async_f64(to, from, mn > 0 && left_k > 0);
-      ptx::cp_async_f64(to + Operand::offset(kHalfMn, kHalfK), from + half,
-                        mn > kHalfMn && left_k > kHalfK);
+#pragma unroll
+      for (int pass = 0; pass < kPasses; pass += 2) {
+        const int line_mn = pass * kPassMn, line_k = pass * kPassK;
+        const std::uint32_t line = to + Operand::offset(line_mn, line_k);
+        const char* element = from + pass * step;
+        ptx::cp_async_element<kSize>(line, element, mn > line_mn && left_k > line_k);
+        ptx::cp_async_element<kSize>(line + Operand::offset(kPassMn, kPassK), element + step,
+                                     mn > line_mn + kPassMn && left_k > line_k + kPassK);
+      }
     }
   }
 };
