@@ -84,7 +84,7 @@ struct SplitPass {
 struct Split {
   SplitPass a, b;
   bool bf16 = false;  // decided already
-  Run other;          // the bf16 kernel, unless it is the plan's own
+  Run other;          // for what f16 does not serve: bf16 parts, or f64; none where bf16 is decided
   Run repair;
   std::size_t verdict = 0;  // offsets in the workspace
   std::size_t flags = 0;

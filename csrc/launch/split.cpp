@@ -51,26 +51,32 @@ SplitOperand operand(const SplitPass& pass, const Pieces& pieces, int parts) {
   return result;
 }
 
-// Both passes over up to two operands; those with parts that were made before are left out where
-// they can be.
+// Both passes over up to two operands, for parts of up to this many; those with parts that were
+// made before are left out where they can be.
 void split(SplitParams params, const SplitPass* const (&passes)[2],
-           const Pieces* const (&pieces)[2], int device, void* stream) {
-  const auto run = [&](int parts, const void* kernel, auto blocks, const char* name) {
+           const Pieces* const (&pieces)[2], int most_parts, int device, void* stream) {
+  // Leaves in `params` the operands that a pass has to read.
+  const auto choose = [&](int parts) {
     params.count = 0;
     for (int i = 0; i < 2; ++i)
-      if (passes[i] != nullptr && passes[i]->made.parts < parts)
+      if (passes[i] != nullptr && passes[i]->made.parts < parts && parts <= most_parts)
         params.operands[params.count++] = operand(*passes[i], *pieces[i], parts);
-    if (params.count == 0 && parts == kF16Parts) return;
-    submit(kernel, &params, {blocks(params), kernels::kSplitThreads, 0, 1, overlaps(device)},
-           stream, {-1, name});
+    kernels::split_cut(params);
   };
   for (int i = 0; i < 2; ++i) {
     params.notes[i] = pieces[i] ? pieces[i]->notes : nullptr;
     params.note_counts[i] =
         pieces[i] ? kernels::split_notes(operand(*passes[i], *pieces[i], kF16Parts)) : 0;
   }
-  run(kF16Parts, kernels::split_first(), kernels::split_first_blocks, "the first split pass");
-  run(kBf16Parts, kernels::split_second(), kernels::split_second_blocks, "the second split pass");
+  choose(kF16Parts);
+  submit(kernels::split_first(), &params,
+         {kernels::split_first_blocks(params), kernels::kSplitThreads, 0, params.cluster,
+          overlaps(device)},
+         stream, {-1, "the first split pass"});
+  choose(kBf16Parts);
+  submit(kernels::split_second(), &params,
+         {kernels::split_second_blocks(params), kernels::kSplitThreads, 0, 1, overlaps(device)},
+         stream, {-1, "the second split pass"});
 }
 
 }  // namespace
@@ -87,11 +93,20 @@ void product_of_parts(const Call& call) {
   params.verdict = at<std::uint32_t>(workspace + passes.verdict);
   params.flags = at<std::uint8_t>(workspace + passes.flags);
   params.flag_bytes = passes.flag_bytes;
-  split(params, {&passes.a, &passes.b}, {&a, &b}, call.device, call.stream);
+  const int own = kCatalog[call.plan.kernel].parts;
+  const int others = passes.other.kernel < 0 ? 1 : kCatalog[passes.other.kernel].parts;
+  split(params, {&passes.a, &passes.b}, {&a, &b}, std::max(own, others), call.device, call.stream);
 
   for (const Run& run : {static_cast<const Run&>(call.plan), passes.other}) {
     if (run.kernel < 0) continue;
     const int parts = kCatalog[run.kernel].parts;
+    if (parts == 1) {
+      Call whole = call;
+      whole.run = run;
+      whole.repair = {params.verdict, nullptr};
+      product(whole);
+      continue;
+    }
     Problem multiplied = plan::in_parts(problem, passes.a, passes.b, parts);
     multiplied.a.address = a.parts[parts == kBf16Parts];
     multiplied.b.address = b.parts[parts == kBf16Parts];
@@ -131,7 +146,7 @@ void make_blob(const Problem& problem, void* blob, int device, void* stream) {
   SplitParams params{};
   params.top = split_top(kBf16Parts, problem.k);
   params.verdict = static_cast<std::uint32_t*>(blob);
-  split(params, {&pass, nullptr}, {&pieces, nullptr}, device, stream);
+  split(params, {&pass, nullptr}, {&pieces, nullptr}, kBf16Parts, device, stream);
 }
 
 }  // namespace tcgemm::launch

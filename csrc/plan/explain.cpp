@@ -84,11 +84,10 @@ std::string split_lines(const Plan& plan, const Device& device) {
                       split_line('b', plan.transposed ? split.a : split.b, device);
   if (split.other.kernel >= 0)
     lines += text(
-        "  instead       %s, about %.1f us with its pass: for data\n"
-        "                whose rows of a or columns of b span more than 2^%d, as the GPU finds\n",
-        name(kCatalog[split.other.kernel]).text,
-        split.other.microseconds + 1.25 * (cost(split.a, device) + cost(split.b, device)),
-        kF16Spread);
+        "  instead       %s, about %.1f us: for data whose rows of a\n"
+        "                or columns of b span more than 2^%d, or hold few numbers, as the GPU "
+        "finds\n",
+        name(kCatalog[split.other.kernel]).text, split.other.microseconds, kF16Spread);
   return lines + text(
                      "  repair        %s: tiles with Inf, NaN or results in doubt,\n"
                      "                which the GPU finds; returns at once where there are none\n",

@@ -45,8 +45,9 @@ double wave_time(double waves, double flops) {
 double issue(const Kernel& kernel, int cluster) {
   if (kernel.parts == kBf16Parts) return split_products(kernel.parts) * 1.165;
   if (kernel.parts > 1)
-    return split_products(kernel.parts) *
-           (kernel.warpgroups == 1 ? 1.5 : kernel.n == 256 ? 1.26 : 1.3);
+    return split_products(kernel.parts) * (kernel.warpgroups == 1 ? 1.5
+                                           : kernel.n == 256      ? 1.26
+                                                                  : 1.3);
   double factor = kernel.warpgroups == 3 ? 1.036 : kernel.m64_blocks > 1 ? 1.01 : 1.0;
   if (kernel.promotes()) factor *= kernel.block_scaled ? 1.25 : cluster > 1 ? 1.1 : 1.08;
   if (kernel.source_of_a == SourceOfA::registers) factor *= 1 + kTurnShare;

@@ -28,12 +28,14 @@ std::optional<Run> run(const Problem& problem, const Split& split, int parts, co
   return search.best;
 }
 
-// The kernel that computes flagged tiles again: the one whose tile a flag stands for.
-std::optional<Run> repair(const Problem& problem, const Device& device) {
+// The kernel that computes from the operands themselves what parts cannot. Those with 64x64 tiles
+// compute flagged ones again.
+std::optional<Run> through_f64(const Problem& problem, const Device& device,
+                               std::string_view kernels) {
   Problem whole = problem;
   whole.prepared_a.reset();
   whole.prepared_b.reset();
-  Search search(device, "sm90a_f32_f64_64x64x", 0);
+  Search search(device, kernels, 0);
   Side side(whole, false);
   side.may_copy_a = side.may_copy_b = false;
   search.try_side(side, false);
@@ -42,9 +44,9 @@ std::optional<Run> repair(const Problem& problem, const Device& device) {
 }
 
 // A blob in the workspace, but for what was made before.
-void place_blob(SplitPass& pass, Plan& plan) {
-  if (pass.made.parts == kBf16Parts) return;
-  pass.offset = place(plan.workspace, blob_layout(pass, kBf16Parts).bytes);
+void place_blob(SplitPass& pass, int parts, Plan& plan) {
+  if (pass.made.parts >= parts) return;
+  pass.offset = place(plan.workspace, blob_layout(pass, parts).bytes);
 }
 
 }  // namespace
@@ -93,20 +95,24 @@ std::optional<Plan> plan_parts(const Problem& problem, const Device& device,
   split.a = split_pass(operand_a(problem), problem.prepared_a);
   split.b = split_pass(operand_b(problem), problem.prepared_b);
   split.bf16 = split.a.made.parts == kBf16Parts || split.b.made.parts == kBf16Parts;
-  std::optional<Run> f16, bf16;
+  std::optional<Run> f16, other;
   if (!split.bf16) f16 = run(problem, split, kF16Parts, device, filter, least_bytes);
-  bf16 = run(problem, split, kBf16Parts, device, f16 ? "" : filter, least_bytes);
-  const std::optional<Run> again = repair(problem, device);
-  if (!bf16 || !again) return std::nullopt;
+  if (problem.k >= kLeastDepthBf16 || (!f16 && least_depth < kLeastDepth))
+    other = run(problem, split, kBf16Parts, device, f16 ? "" : filter, least_bytes);
+  else if (f16)
+    other = through_f64(problem, device, "sm90a_f32_f64");
+  const std::optional<Run> again = through_f64(problem, device, "sm90a_f32_f64_64x64x");
+  if (!other || !again) return std::nullopt;
   split.bf16 = !f16;
-  static_cast<Run&>(plan) = f16 ? *f16 : *bf16;
-  if (f16) split.other = *bf16;
+  static_cast<Run&>(plan) = f16 ? *f16 : *other;
+  if (f16) split.other = *other;
   split.repair = *again;
 
   constexpr double kPasses = 4.5;  // microseconds: launches, and kernels that return at once
   plan.microseconds += kPasses + cost(split.a, device) + cost(split.b, device);
-  place_blob(split.a, plan);
-  place_blob(split.b, plan);
+  const int parts = !f16 || kCatalog[other->kernel].parts > 1 ? kBf16Parts : kF16Parts;
+  place_blob(split.a, parts, plan);
+  place_blob(split.b, parts, plan);
   split.verdict = place(plan.workspace, sizeof(std::uint32_t));
   split.flag_bytes = std::size_t(problem.batch) * again->tiles_m * again->tiles_n;
   split.flags = place(plan.workspace, split.flag_bytes);

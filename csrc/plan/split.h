@@ -13,9 +13,11 @@
 
 namespace tcgemm::plan {
 
-// The least depth for which products of parts are as accurate as f32's: what three products leave
-// out is 2^-22 of each, and averages out over k.
-inline constexpr std::int64_t kLeastDepth = 64;
+// The least depths for which products of parts are as accurate as f32's. What three products leave
+// out is 2^-22 of each, and averages out over k. Six leave out 2^-24, but they serve data of which
+// few products make a sum; where k is shorter than this, f64 takes their place.
+inline constexpr std::int64_t kLeastDepth = 256;
+inline constexpr std::int64_t kLeastDepthBf16 = 2048;
 
 // Offsets in the blob of an operand.
 struct BlobLayout {

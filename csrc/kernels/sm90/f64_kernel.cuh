@@ -49,7 +49,7 @@ struct GemmF64 {
     ptx::launch_dependents();
     ptx::wait_for_prerequisites();
     if constexpr (kRounds)
-      if (!repair_or_all(params.repair)) return;
+      if (!wanted(params.repair)) return;
 
     if (threadIdx.x < 128) {
       if constexpr (kBudget.load > 0) ptx::registers_decrease<kBudget.load>();

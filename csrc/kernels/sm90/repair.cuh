@@ -17,8 +17,9 @@
 namespace tcgemm::sm90 {
 
 // Is there anything to do? To be asked once the kernels before are complete.
-__device__ inline bool repair_or_all(const Repair& repair) {
-  return repair.verdict == nullptr || (*repair.verdict & kVerdictCareful) != 0;
+__device__ inline bool wanted(const Repair& repair) {
+  if (repair.verdict == nullptr) return true;
+  return (*repair.verdict & (repair.flags == nullptr ? kVerdictBf16 : kVerdictCareful)) != 0;
 }
 
 // The first flagged tile of this block from tile `index` on, or some number from `total` on.
@@ -46,7 +47,7 @@ __device__ inline std::int64_t flagged(const Repair& repair, std::int64_t index,
 // Calls visit(tile) for each tile of this block that is wanted.
 template <class Visit>
 __device__ inline void for_each_wanted(const Repair& repair, const Tiling& tiling, Visit visit) {
-  const bool all = repair.verdict == nullptr;
+  const bool all = repair.flags == nullptr;
   const Tiling order = {tiling.tiles_m, tiling.tiles_n, all ? tiling.group : 1, tiling.total};
   std::int64_t index = blockIdx.x;
   while (true) {
