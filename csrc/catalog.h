@@ -67,8 +67,12 @@ struct Kernel {
   constexpr bool promotes() const { return promote != 0 || block_scaled; }
   constexpr int tile_m() const { return warpgroups * m64_blocks * 64; }
   constexpr int tile_n() const { return n; }
-  // One stage holds a row of 128 bytes of k: the widest swizzle, and what one TMA box can have.
-  constexpr int tile_k() const { return 1024 / bits(input); }
+  // One stage holds a row of 128 bytes of k: the widest swizzle, and what one TMA box can have. Of
+  // three parts there is room for half of that.
+  constexpr int row_bytes() const { return parts == kBf16Parts ? 64 : 128; }
+  constexpr int tile_k() const { return row_bytes() * 8 / bits(input); }
+  // m or n in a box of MN-major lines: 128 bytes.
+  constexpr int box_mn() const { return 1024 / bits(input); }
   // sm90a: a warpgroup of its own loads.
   constexpr int threads() const { return 128 * (warpgroups + (arch == Arch::sm90a ? 1 : 0)); }
   constexpr int pad() const { return accumulator == DType::f64 ? kPadBytes / bytes(input) : 0; }
@@ -111,8 +115,9 @@ inline constexpr Tile kSm90Promoted[] = {
     {2, 1, 256, 4}, {2, 1, 128, 6}, {1, 1, 128, 8}, {1, 1, 64, 12}};
 inline constexpr Tile kSm90PromotedFew[] = {{2, 1, 128, 6}};
 // Operands in parts: stages hold all of them.
-inline constexpr Tile kSm90F16Parts[] = {{2, 1, 256, 2}, {2, 1, 128, 3}};
-inline constexpr Tile kSm90Bf16Parts[] = {{2, 1, 128, 2}};
+inline constexpr Tile kSm90F16Parts[] = {
+    {2, 1, 256, 2}, {2, 1, 192, 2}, {2, 1, 128, 3}, {1, 1, 128, 4}, {1, 1, 64, 6}};
+inline constexpr Tile kSm90Bf16Parts[] = {{2, 1, 256, 2}, {2, 1, 128, 4}};
 // a from registers, in boxes of 128 bytes of m: no tile has fewer rows than 128 of s8.
 inline constexpr Tile kSm90Registers[] = {{2, 1, 256, 4}, {2, 1, 128, 6}, {2, 1, 64, 8}};
 // f64: 128x128 for large products, 128x112 fits the waves of 4096 and 8192 on 132 SMs, and half of
