@@ -64,8 +64,8 @@ _COMMON = """
     any mix, int8 and uint8 in any mix. c, bias and residual are float16, bfloat16 or float32,
     independently (also float64 if the operands are; int32 for an int32 result). Any strides will do
     (tcgemm.check_layout says which are fast), any size too: an empty result is empty, and with
-    K = 0 the product is zero. In the place of a float32 weight of linear, and as b of mm, matmul and
-    addmm (its .t()), what tcgemm.prepare made of it will do.
+    K = 0 the product is zero. In the place of linear's float32 weight, and (its .t()) as b of mm,
+    matmul and addmm, what tcgemm.prepare made of it will do.
 
     Gradients of any order, forward mode, torch.func, torch.compile and torch.autocast work as with
     torch.mm. Operands of 8 bits have no gradient (one that needs it is refused), c, bias and

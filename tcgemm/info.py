@@ -52,7 +52,8 @@ def _module():
 def catalog() -> list[dict[str, Any]]:
     """Every kernel there is: name, arch, input (of a), input_b, accumulator, promoted,
     block_scaled, layout, registers (they turn a on its way), parts (of an f32 operand, of type
-    input; else 1), tile (m, n, k), stages, threads, shared_bytes, and `built`: whether the loaded library has it.
+    input; else 1), tile (m, n, k), stages, threads, shared_bytes, and `built`: whether the loaded
+    library has it.
 
     Raises RuntimeError where the catalog module is not built.
     """
@@ -235,7 +236,9 @@ def _support_lines() -> list[str]:
     for types, row in cells.items():
         lines.append(line(*types, *(row[place] for place in places)))
     lines += [f"  {mark} {why}" for why, mark in marks.items()]
-    lines.append('  f32 on a GPU: precision "high" multiplies as tf32, "medium" as bf16; "highest", on')
+    lines.append(
+        '  f32 on a GPU: precision "high" multiplies as tf32, "medium" as bf16; "highest", on'
+    )
     lines.append("  compute capability 9.0, in 16-bit parts or as f64, with all bits")
     lines.append("  planned: 2:4 sparse")
     return lines

@@ -17,8 +17,10 @@ _compiling = torch.compiler.is_compiling
 _transforms_active = torch._C._are_functorch_transforms_active
 
 
-# What a Linear holds of its weight's parts, in vars(): none of it is saved or copied.
-_KEPT = ("_prepared", "_changed", "_captured")
+def _exporting():
+    """To a program, which will have weights of its own. Traced by torch.compile, torch's function
+    says that everything is exported."""
+    return torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()
 
 
 def _on_gpu(weight):
@@ -73,6 +75,7 @@ class Linear(torch.nn.Linear):
     _prepared = None
     _changed = None  # the weight's version when a call found it changed
     _captured = None  # parts that a CUDA graph reads, whatever becomes of the weight
+    _OWN = ("_prepared", "_changed", "_captured")
 
     def __init__(
         self,
@@ -88,6 +91,7 @@ class Linear(torch.nn.Linear):
         super().__init__(in_features, out_features, bias, device, dtype)
         self.activation = activation
         self.prepare = prepare
+        self._drop()
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         weight, word = self.weight, None
@@ -102,7 +106,7 @@ class Linear(torch.nn.Linear):
 
     def _kept(self, weight):
         """What is kept of the weight, or made now; None where neither can be."""
-        if torch.compiler.is_exporting():  # the program will have weights of its own
+        if _exporting():
             return None
         kept = self._prepared
         recorded = not _compiling() and capturing(weight)
@@ -118,21 +122,22 @@ class Linear(torch.nn.Linear):
         self._prepared, self._changed = prepare_weight(weight), None
         return self._prepared
 
-    def _drop(self, *names):
+    def _drop(self, names=_OWN):
+        """Of the module itself, so that compiled functions see it when parts are there."""
         for name in names:
-            vars(self).pop(name, None)
+            vars(self)[name] = None
 
     def train(self, mode: bool = True):
         if mode:
-            self._drop("_prepared", "_changed")
+            self._drop(self._OWN[:2])
         return super().train(mode)
 
     def _apply(self, fn, recurse=True):
-        self._drop(*_KEPT)
+        self._drop()
         return super()._apply(fn, recurse)
 
     def __getstate__(self):
-        return {name: value for name, value in vars(self).items() if name not in _KEPT}
+        return vars(self) | dict.fromkeys(self._OWN)
 
     def extra_repr(self) -> str:
         activation = "" if self.activation is None else f", activation={self.activation}"
@@ -214,8 +219,14 @@ def swap_linear(
     return report
 
 
-# What a QuantLinear has in vars() that a Linear has not, or otherwise.
+# What a QuantLinear has in vars() that a Linear has not, or otherwise; and the other way round.
 _QUANTISED = ("_parameters", "_buffers", "granularity", "activation")
+_LINEAR = ("prepare", *Linear._OWN)
+
+
+def _forget(module, names):
+    for name in names:
+        vars(module).pop(name, None)
 
 
 def _turn(module, to, options) -> Callable[[], None]:
@@ -224,11 +235,14 @@ def _turn(module, to, options) -> Callable[[], None]:
     kept = {}
     if to is QuantLinear:
         layer = vars(QuantLinear.from_linear(module, **options))
-        kept = {name: vars(module)[name] for name in _QUANTISED if name in vars(module)}
+        if before is Linear:
+            module._drop()
+        kept = {name: vars(module)[name] for name in _QUANTISED + _LINEAR if name in vars(module)}
+        _forget(module, _LINEAR)
         vars(module).update({name: layer[name] for name in _QUANTISED})
-        Linear._drop(module, *_KEPT)
     else:
         vars(module).update(options)
+        Linear._drop(module)
     module.__class__ = to
 
     def undo():
@@ -236,13 +250,12 @@ def _turn(module, to, options) -> Callable[[], None]:
             return
         if to is QuantLinear:
             device = module.weight.device
-            for name in _QUANTISED:
-                del vars(module)[name]
+            _forget(module, _QUANTISED)
             vars(module).update(kept)
             for parameter in module.parameters(recurse=False):
                 parameter.data = parameter.data.to(device)
         else:
-            module._drop("prepare", *_KEPT)
+            _forget(module, _LINEAR)
         module.__class__ = before
 
     return undo
