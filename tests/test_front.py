@@ -12,7 +12,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 import tcgemm
-from tcgemm import dense, quant_linear, quantized
+from tcgemm import dense, prepared, quant_linear, quantized
 
 A, B, C = torch.randn(3, 4), torch.randn(4, 5), torch.randn(3, 5)
 FUNCTIONS = ("mm", "bmm", "matmul", "addmm", "linear", "check_layout", "explain")
@@ -156,9 +156,9 @@ def test_meta_and_fake_tensors():
 
 
 def test_every_function_is_documented_with_its_arguments():
-    for name in (*FUNCTIONS, *QUANTIZED):
+    homes = dict.fromkeys(FUNCTIONS, "dense") | dict.fromkeys(QUANTIZED, "quantized")
+    for name, home in {**homes, "prepare": "prepared"}.items():
         function = getattr(tcgemm, name)
-        home = "quantized" if name in QUANTIZED else "dense"
         assert function.__module__ == f"tcgemm.{home}"
         for argument in inspect.signature(function).parameters:
             assert argument in function.__doc__, f"{name} says nothing of {argument}"
@@ -168,7 +168,7 @@ def test_every_function_is_documented_with_its_arguments():
 def test_examples_in_the_documentation_run():
     model = torch.nn.Sequential(torch.nn.Linear(2, 2))
     names = {"torch": torch, "tcgemm": tcgemm, "model": model}
-    for module in (dense, quantized, quant_linear, tcgemm.nn):
+    for module in (dense, quantized, prepared, quant_linear, tcgemm.nn):
         result = doctest.testmod(module, extraglobs=names)
         assert result.attempted > 0 and result.failed == 0
 

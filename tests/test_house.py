@@ -248,7 +248,7 @@ def test_every_operator_has_a_schema_here():
     }
     assert {name.split(".")[0] for name in registered} >= set(schemas())
     public = ["mm", "bmm", "matmul", "addmm", "linear"]
-    assert schemas() == [*public, "_gemm", *SCALED, "quantize", *COMPOSITE]
+    assert schemas() == [*public, "_gemm", *SCALED, "prepare", "quantize", *COMPOSITE]
 
 
 @pytest.mark.parametrize("name", schemas())

@@ -111,6 +111,19 @@ def test_scaled(name, dtype):
     opcheck_eight(op, scaled(dtype)[0][:2], {"out_dtype": torch.bfloat16})
 
 
+def test_prepared():
+    """Of the CPU the parts are empty; test_gpu_prepared.py checks those of a GPU."""
+    w = torch.randn(5, 4, requires_grad=True)
+    opcheck(OPS.prepare.default, (w,))
+    opcheck(OPS.prepare.default, (w.detach().t(),))
+    tensors, options = scaled(torch.float32)
+    tensors = (tensors[0], w.t(), *tensors[2:], OPS.prepare(w.detach()))
+    opcheck(OPS.scaled_mm.default, tensors, options)
+    opcheck(OPS.scaled_mm_amax.default, tensors, options)
+    tensors = tuple(tensor if tensor is None else tensor.detach() for tensor in tensors)
+    opcheck(OPS.scaled_mm.out, tensors, {**options, "out": torch.empty(2, 3, 5)})
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, *EIGHT], ids=str)
 def test_scaled_out(dtype):
     tensors, options = scaled(dtype)
@@ -135,6 +148,6 @@ def test_every_operator_is_checked():
         for name in torch._C._dispatch_get_all_op_names()
         if name.startswith("tcgemm::")
     }
-    tested = {case.op for case in CHECKED} | {"_gemm", "scaled_mm", "scaled_mm_amax"}
+    tested = {case.op for case in CHECKED} | {"_gemm", "scaled_mm", "scaled_mm_amax", "prepare"}
     elsewhere = {"quantize", "quantized_linear", "check_layout", "explain", "build_info"}
     assert {name.split(".")[0] for name in names} == tested | elsewhere

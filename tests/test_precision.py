@@ -4,6 +4,8 @@ That None means torch's setting is about CUDA; here it is seen on fake CUDA tens
 operators' arguments are recorded, and by the results of words that the CPU computes too.
 """
 
+import re
+
 import pytest
 import torch
 from cases import gpu
@@ -161,8 +163,8 @@ def test_explain_answers_for_the_word_in_force(capsys):
         older("highest")
         __main__.explain(["512", "512", "512", "--dtype", "f32", "--precision", word])
         assert f"f32 as {name}" in capsys.readouterr().out
-    with pytest.raises(RuntimeError, match='pass precision="high"'):
-        tcgemm.explain(a, a, device="H200")
+    assert re.search(r"\n  precision +highest: ", tcgemm.explain(a, a, device="H200"))
+    assert tcgemm.explain(a, a, device="H200") == tcgemm.explain(a, a, precision="highest")
 
 
 def test_allow_tf32_is_the_older_setting():
@@ -202,7 +204,7 @@ def as_torch_says(a, b):
     return tcgemm.mm(a, b, precision=precision.default())
 
 
-@pytest.mark.parametrize("device", ["cpu", gpu("cuda")])
+@pytest.mark.parametrize("device", ["cpu", gpu("cuda", mark="sm90")])
 def test_compiled_graphs_hold_it_constant(device):
     function = as_torch_says if device == "cpu" else tcgemm.mm
     a, b = A.to(device), B.to(device)
@@ -218,17 +220,16 @@ def test_compiled_graphs_hold_it_constant(device):
     assert word() == "high"
     torch._dynamo.reset()
     assert word() == "medium"
-    if device == "cpu":  # on CUDA there is no "highest" yet
-        older("highest")
-        assert word() == "highest"
-        newer("tf32")  # the newer setting alone, which makes torch's older getter raise
-        torch._dynamo.reset()
-        assert word() == "high"
-        newer("ieee")
-        assert word() == "highest"
-        newest("tf32")
-        newer("none")
-        assert word() == "high"
+    older("highest")
+    assert word() == "highest"
+    newer("tf32")  # the newer setting alone, which makes torch's older getter raise
+    torch._dynamo.reset()
+    assert word() == "high"
+    newer("ieee")
+    assert word() == "highest"
+    newest("tf32")
+    newer("none")
+    assert word() == "high"
 
 
 def test_backward_of_a_compiled_graph():
@@ -244,11 +245,11 @@ def test_backward_of_a_compiled_graph():
 
 
 @pytest.mark.gpu
+@pytest.mark.sm90
 def test_float32_on_cuda():
     a, b = A.cuda().requires_grad_(), B.cuda()
-    with pytest.raises(RuntimeError, match='precision="high"'):
-        tcgemm.mm(a, b)
-    for word in ("high", "medium"):
+    assert word_of(torch.ops.tcgemm.mm(a.detach(), b).cpu(), A, B) == "highest"
+    for word in ("highest", "high", "medium"):
         older(word)
         out, g = tcgemm.mm(a, b), torch.randn(8, 6)
         assert word_of(out.detach().cpu(), A, B) == word

@@ -255,17 +255,93 @@ PRECISION = {
         lambda: OPS.mm(*operands(E4M3, E5M2), precision="high"),
         ['precision is "high"', 'but fp8 products are "promoted"', '"fast"', "None"],
     ),
-    "explain f32": (
-        lambda: OPS.explain(*operands(F32)),
+}
+
+
+def prepared(b, blob, **options):
+    """explain with parts of b: its tensors are on no GPU, but the answer is about one."""
+    a = torch.empty(3, b.shape[-2], dtype=b.dtype, device=b.device)
+    return OPS.explain(a, b, prepared_b=blob, **options)
+
+
+def on_meta(*shape, dtype=F32):
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+BYTES = on_meta(512, dtype=U8)
+PREPARED = {
+    "dtype of a": (
+        lambda: prepared(on_meta(4, 5, dtype=BF16), BYTES),
         [
-            'tcgemm.explain: a is torch.float32 and precision is "highest", its default',
-            "no kernel on CUDA so far",
-            'precision="high" (operands are rounded to tf32) or "medium" (to bfloat16)',
+            "tcgemm.explain: prepared_b is given, but only torch.float32 operands have parts",
+            "and a is torch.bfloat16; leave prepared_b away",
         ],
     ),
-    "check_layout f32": (
-        lambda: OPS.check_layout(*operands(F32), precision="highest"),
-        ["tcgemm.check_layout: a is torch.float32", '"high"', '"medium"'],
+    "precision": (
+        lambda: OPS.scaled_mm(*operands(F32), prepared_b=t(0, dtype=U8), precision="high"),
+        [
+            'tcgemm: prepared_b is given, but its parts are those of precision "highest"',
+            "and another one is asked for; leave prepared_b away",
+        ],
+    ),
+    "a batch": (
+        lambda: prepared(on_meta(2, 4, 5), BYTES),
+        ["prepared_b is given, which has the parts of one matrix, but b has shape (2, 4, 5)"],
+    ),
+    "dtype": (
+        lambda: prepared(on_meta(4, 5), on_meta(512)),
+        [
+            "prepared_b must be contiguous torch.uint8 with one dimension that begins at",
+            "a multiple of 256 bytes, as prepare returns it, but is torch.float32 of shape (512,)",
+            "pass it as it was returned",
+        ],
+    ),
+    "dimensions": (
+        lambda: prepared(on_meta(4, 5), BYTES[None]),
+        ["prepared_b must be contiguous", "of shape (1, 512) with strides (512, 1)"],
+    ),
+    "step": (
+        lambda: prepared(on_meta(4, 5), BYTES[::2]),
+        ["prepared_b must be contiguous", "of shape (256,) with strides (2,)"],
+    ),
+    "alignment": (
+        lambda: prepared(on_meta(4, 5), BYTES[16:]),
+        ["begins at a multiple of 256 bytes", "of shape (496,) with strides (1,)"],
+    ),
+    "length": (
+        lambda: prepared(on_meta(4, 5), BYTES),
+        [
+            "tcgemm.explain: prepared_b has 512 bytes, but those of b of shape (4, 5)",
+            ", as it lies in memory, are",
+            "prepare this b, or leave prepared_b away",
+        ],
+    ),
+    "w": (
+        lambda: OPS.prepare(t(3, 4, dtype=BF16)),
+        [
+            "tcgemm.prepare: w is torch.bfloat16, but torch.float32 alone is split into parts",
+            "pass such a w to the products as it is",
+        ],
+    ),
+    "w of three dimensions": (
+        lambda: OPS.prepare(t(2, 3, 4)),
+        [
+            "tcgemm.prepare: w must be a matrix (N, K), as the weight",
+            "has shape (2, 3, 4)",
+            "one m",
+        ],
+    ),
+    "w of 2**31": (
+        lambda: OPS.prepare(t(1, 1).expand(2**31, 1)),
+        ["w of shape (2147483648, 1) has a dimension of 2147483648", "2**31 - 1024", "torch.split"],
+    ),
+    "quantised w": (
+        lambda: OPS.prepare(quantised(3, 4)),
+        ["tcgemm.prepare: w is", "nothing here takes such a tensor", "w.dequantize()"],
+    ),
+    "sparse w": (
+        lambda: OPS.prepare(t(3, 4).to_sparse()),
+        ["tcgemm.prepare: w has the layout torch.sparse_coo", "w.to_dense()"],
     ),
 }
 
@@ -342,6 +418,7 @@ TABLES = {
     "integer": INTEGERS,
     "type": TYPES,
     "precision": PRECISION,
+    "prepared": PREPARED,
     "out": OUT,
     "quantize": QUANTIZE,
 }
