@@ -37,7 +37,7 @@ def product(function, op, out, a, b, c, bias, residual, options):
         and (out is None or isinstance(out, _tensor))
     ):
         if type(b) is Prepared and op is not BMM:
-            return scaled(function, op, out, a, b, c, bias, residual, options, (None,) * 5, False)
+            return _with_parts(function, op, out, a, b, c, bias, residual, options)
         raise no_tensor(op.name, _named(op, a, b, c, bias, residual, out))
     try:
         if out is not None:
@@ -52,6 +52,25 @@ def product(function, op, out, a, b, c, bias, residual, options):
         return autograd.call(op, a, b, c, bias, residual, options)
     except NotImplementedError as error:
         raise _nested(op, (a, b, c, bias, residual, out)) or error from None
+
+
+def _with_parts(function, op, out, a, b, c, bias, residual, options):
+    """The same with a Prepared for b; short where the operands are matrices as they are."""
+    weight, parts = b.operand(op.name, op.operand_names[1], not op.weight)
+    short = (
+        out is None
+        and all_tensors(op, a, weight, c, bias, residual)
+        and a.dim() > 1
+        and not a.is_nested
+        and _fits(op, a, weight, bias)
+        and not (_compiling() or _any_autocast())
+    )
+    options = resolved(a, options) if short else options
+    parts = fitting(parts, a, weight, options[-1]) if short else None
+    if parts is None:
+        return scaled(function, op, out, a, b, c, bias, residual, options, (None,) * 5, False)
+    call = Scaled(prepared_b=parts)
+    return autograd.call(call, a, op.matrix_b(weight, 2), c, bias, residual, options)
 
 
 def scaled(function, op, out, a, b, c, bias, residual, options, constants, amax):
@@ -107,16 +126,21 @@ def _as_matrices(op, out, a, b, c, bias, residual, options, constants, amax, par
 
 
 def resolved(a, options):
-    """The options with what None means for the precision of a's dtype and device."""
-    if options[-1] is None and a.is_cuda and a.dtype is _f32:
-        return (*options[:-1], precision.default())
-    return options
+    """The options with what None means for the precision of a's dtype and device.
+
+    The operators' own None is "highest", and the shorter call.
+    """
+    if a.dtype is not _f32:
+        return options
+    word = options[-1]
+    if word is None and a.is_cuda:
+        word = precision.default()
+    return (*options[:-1], None if word == "highest" else word)
 
 
 def fitting(parts, a, b, word):
     """The parts of b, where the product that is asked for is one that multiplies them."""
-    exact = word is None or word == "highest"
-    return parts if exact and a.dtype is b.dtype is _f32 else None
+    return parts if word in (None, "highest") and a.dtype is b.dtype is _f32 else None
 
 
 def autocast(*tensors):

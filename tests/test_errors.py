@@ -353,9 +353,9 @@ def test_meta_tensors_need_the_python_package(call, name):
         ),
         (
             lambda a, b: OPS.scaled_mm(
-                a.float(), b.float(), prepared_b=torch.empty(0, dtype=torch.uint8, device="cuda")
+                a.float(), b.float(), prepared_b=torch.empty(8, dtype=torch.uint8, device="cuda")
             ),
-            ["prepared_b has 0 bytes, but those of b of shape (4, 5)", "prepare this b"],
+            ["prepared_b has 8 bytes, but those of b of shape (4, 5)", "prepare this b"],
         ),
         (lambda a, b: OPS.mm(a, b, out_dtype=F64), ["out_dtype is torch.float64"]),
         (lambda a, b: OPS._gemm(a, b, kernel="abacus"), ["abacus"]),

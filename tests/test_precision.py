@@ -151,7 +151,9 @@ def test_none_is_what_torch_would_use(settings, word):
         tcgemm.mm(a, b, precision="medium")
         tcgemm.mm(a.half(), b.half())
         tcgemm.mm(a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn), scale_a=scale)
-    assert words.seen == [word, word, "medium", None, None]
+        tcgemm.mm(a, b, precision="highest")
+    word = None if word == "highest" else word  # which is the operators' None
+    assert words.seen == [word, word, "medium", None, None, None]
 
 
 def test_explain_answers_for_the_word_in_force(capsys):

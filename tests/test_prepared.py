@@ -252,6 +252,7 @@ def test_the_other_orientation_is_refused():
         (lambda p: tcgemm.bmm(X[None], p), "tcgemm.bmm: b is a Prepared, which is the weight of"),
         (lambda p: tcgemm.linear(X, W, p), "tcgemm.linear: bias is a Prepared, which is the we"),
         (lambda p: tcgemm.quantized_linear(X, p), "tcgemm.quantized_linear: weight is a Prepared"),
+        (lambda p: tcgemm.linear(X, p, 1.0), "tcgemm.linear: bias must be a torch.Tensor, but is"),
         (lambda p: tcgemm.linear(None, p), "tcgemm.linear: x must be a torch.Tensor, but is None"),
         (lambda p: tcgemm.addmm(None, X, p.t()), "tcgemm.addmm: c must be a torch.Tensor, but is"),
         (lambda p: tcgemm.prepare(p), "tcgemm.prepare: w must be a torch.Tensor, but is Prepared"),
@@ -274,6 +275,10 @@ def test_shapes_are_the_weights():
         tcgemm.mm(X[None], p.t())
     with pytest.raises(RuntimeError, match=r"b is torch.float32, but a is torch.float16"):
         tcgemm.linear(X.half(), p)
+    with pytest.raises(RuntimeError, match=r"linear: bias must have shape \(5,\)"):
+        tcgemm.linear(X, p, BIAS[None])
+    with pytest.raises(RuntimeError, match=r"x is a nested tensor, but every operand must be"):
+        tcgemm.linear(torch.nested.nested_tensor([X, X], layout=torch.jagged), p)
 
 
 def test_where_it_cannot_be_made(monkeypatch):
@@ -340,8 +345,8 @@ def test_autocast_multiplies_the_weight():
 
 
 def test_explain_says_what_is_not_split_again():
-    a = torch.empty(1024, 512, device="meta")
-    b = torch.empty(2048, 512, device="meta").t()
+    a = torch.empty(1024, 4096, device="meta")
+    b = torch.empty(2048, 4096, device="meta").t()
     blob = torch.empty(0, dtype=torch.uint8, device="meta")
     plain = tcgemm.explain(a, b, device="H200", precision="highest")
     assert plain == tcgemm.explain(a, tcgemm.prepare(b.t()).t(), precision="highest")

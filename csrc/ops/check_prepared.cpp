@@ -2,7 +2,8 @@
 //
 //   prepare(w) --> verdict | notes | ranges | parts     b = w.t(): parts of its columns
 //
-// Its length follows from b's shape and strides, and says how many parts there are.
+// Its length follows from b's shape and strides, and says how many parts there are; without bytes
+// it says that nothing was made.
 #include "core/split.h"
 #include "ops/check.h"
 #include "plan/split.h"
@@ -12,7 +13,6 @@ namespace {
 
 constexpr std::uintptr_t kBlobAlignment = 256;
 
-// Nothing is made on other devices, and nothing of a matrix without elements.
 bool nothing(const View& view) { return view.elements() == 0; }
 
 }  // namespace
@@ -43,7 +43,7 @@ void check_prepared(Op op, const Geometry& g) {
 
 void give_prepared(Op op, const Geometry& g, Problem& problem) {
   const View& view = g.operand[PreparedB].view;
-  if (!view || (nothing(view) && !is_cuda(view))) return;
+  if (!view || nothing(view)) return;
   const std::int64_t f16 = std::int64_t(plan::blob_bytes(problem, kF16Parts));
   const std::int64_t bf16 = std::int64_t(plan::blob_bytes(problem, kBf16Parts));
   const std::int64_t bytes = view.elements();

@@ -44,8 +44,8 @@ STABLE_TORCH_LIBRARY(tcgemm, m) {
                              prepared + general + "kernel_name=None";
   define(m, "scaled_mm", scaled);
   m.def(("scaled_mm_amax(" + scaled + ") -> (Tensor, Tensor)").c_str());
-  // What prepare makes of w is prepared_b of products with b = w.t(): parts of b for precision
-  // "highest" on CUDA, elsewhere an empty tensor.
+  // What prepare makes of w is prepared_b of products with b = w.t(): the parts of b that precision
+  // "highest" multiplies on CUDA; an empty tensor where it multiplies b itself.
   m.def("prepare(Tensor w) -> Tensor");
   m.def("quantize(Tensor x, ScalarType dtype, str granularity=\"tensor\") -> (Tensor, Tensor)");
 

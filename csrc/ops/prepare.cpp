@@ -53,7 +53,7 @@ Handle bytes(std::size_t count, const View& like) {
 Handle prepare(const Handle& tensor, RunPrepare run) {
   const View w = read(kName, "w", tensor);
   check(w);
-  if (run == nullptr || w.elements() == 0) return bytes(0, w);
+  if (run == nullptr || w.elements() == 0 || w.sizes[1] < plan::kLeastDepth) return bytes(0, w);
   const Problem problem = problem_of(w);
   Handle blob = bytes(plan::blob_bytes(problem, kBf16Parts), w);
   run(problem, blob, w);

@@ -13,7 +13,7 @@ namespace tcgemm::ops {
 // Makes the blob of problem.b, with room for bf16 parts, on the device of `w`.
 using RunPrepare = void (*)(const Problem& problem, const Handle& blob, const View& w);
 
-// `run` is null where products read operands as they are: nothing is made.
+// Without bytes where products read w as it is: of a short K, and where `run` is null.
 Handle prepare(const Handle& w, RunPrepare run);
 
 // What a backend does for one call.
