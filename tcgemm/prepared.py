@@ -165,8 +165,9 @@ def prepare(w):
 
     Raises:
         TypeError: w is no tensor.
-        RuntimeError: w is no matrix or not float32; memory is short; the call stands inside
-            torch.compile, torch.func or the capture of a CUDA graph; the sentence says what to do.
+        RuntimeError: w is no matrix or not float32; the GPU has no kernel for float32 products
+            (compute capability 9.0 has); memory is short; the call stands inside torch.compile,
+            torch.func or the capture of a CUDA graph. The sentence says what to do.
 
     Example:
         >>> w = torch.randn(48, 32)
