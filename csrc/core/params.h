@@ -118,8 +118,9 @@ struct Sm90Params {
   bool store_tma;
 };
 
-// A kernel that only computes again what others flagged: nothing unless the verdict is careful, and
-// then the tiles of kFlagTile x kFlagTile whose flag is set. verdict == nullptr: all tiles.
+// What a verdict leaves to a kernel. Without a verdict: all tiles. With flags: the tiles of
+// kFlagTile x kFlagTile whose flag others have set, and nothing unless the verdict is careful.
+// Without them: all tiles where there are no f16 parts, and else nothing.
 struct Repair {
   const std::uint32_t* verdict = nullptr;
   const std::uint8_t* flags = nullptr;  // batch x tiles_m x tiles_n of the kernel's tiling
@@ -152,21 +153,33 @@ struct PrepareParams {
   int count;
 };
 
+// How the first split pass cuts an operand (kernels/prepare/split_shape.cuh), so that its blocks do
+// not have to work it out.
+struct SplitCut {
+  int size = 0;  // threads of a row's team, or words across a strip of columns, as an exponent of 2
+  int units = 0, notes = 0, blocks = 0;
+  int across = 0;  // strips of one matrix
+  int lines = 0;   // of k, for each block of a cluster
+  int rounds = 0;  // of what a block holds
+};
+
 // One f32 operand and what the split passes make of it: see core/split.h.
 struct SplitOperand {
-  Source source;  // rows x k of f32, in lines that begin at 16-byte words: rows, or k if mn_major
-  bool mn_major;
+  Source source;  // rows x k of f32, any strides; read in words where it is `vector`
+  bool mn_major;  // read, and split, along lines of k: then in words where it is `vector_column`
   std::uint32_t* ranges;  // batch x rows
   std::uint32_t* notes;   // as many as the first pass makes: kernels::split_notes
   void* parts;            // [part][batch][line][pitch], 16 bits
   std::int64_t rows, k, batch;
   std::int64_t pitch;     // elements between lines of a part: whole words
   std::int64_t distance;  // elements between parts
+  SplitCut cut;
 };
 
 struct SplitParams {
   SplitOperand operands[2];
   int count;
+  int cluster;  // blocks of the first pass that share a strip of columns
   // Of both operands of the product: one whose parts were made before is not among `operands`.
   // nullptr: there is no other operand yet.
   const std::uint32_t* notes[2];

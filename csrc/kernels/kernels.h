@@ -44,9 +44,13 @@ const void* split_second();
 
 inline constexpr int kSplitThreads = 256;
 
+// Fills in how operands are cut, which may change their order, and the cluster to launch the first
+// pass with. Blocks are counted after that.
+void split_cut(SplitParams& params);
+
 // Notes that the first pass leaves of an operand, at most kSplitNotes: it wants a block for each.
 int split_notes(const SplitOperand& operand);
-int split_first_blocks(const SplitParams& params);
+int split_first_blocks(const SplitParams& params);  // exactly so many
 int split_second_blocks(const SplitParams& params);
 
 // Sums along k of s8 or u8 (SumParams).

@@ -1,4 +1,5 @@
-// Clusters of blocks (PTX ISA 9.7.13.4 barrier.cluster) and the sizes a kernel can read.
+// Clusters of blocks: the sizes a kernel can read, barriers (PTX ISA 9.7.13.4 barrier.cluster), and
+// stores to each other's shared memory (9.7.9.12 st.async).
 #pragma once
 
 #include <cstdint>
@@ -22,6 +23,20 @@ __device__ inline std::uint32_t cluster_size() {
 __device__ inline void cluster_sync() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// 16 bytes into block `rank` of the cluster, where `shared` lies there, and as many transaction
+// bytes for its `barrier`: who waits for that one sees them, without a fence here.
+__device__ inline void store_async(std::uint32_t shared, std::uint32_t barrier, std::uint32_t rank,
+                                   const uint4& value) {
+  asm volatile(
+      "{\n.reg .b32 to, signal;\n"
+      "mapa.shared::cluster.u32 to, %0, %2;\n"
+      "mapa.shared::cluster.u32 signal, %1, %2;\n"
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [to], {%3, %4, %5, %6}, "
+      "[signal];\n}\n" ::"r"(shared),
+      "r"(barrier), "r"(rank), "r"(value.x), "r"(value.y), "r"(value.z), "r"(value.w)
+      : "memory");
 }
 
 }  // namespace tcgemm::ptx
