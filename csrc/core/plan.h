@@ -12,8 +12,15 @@
 #include <optional>
 
 #include "core/problem.h"
+#include "core/split.h"
 
 namespace tcgemm {
+
+// Of what lies in a workspace, in bytes.
+inline constexpr std::size_t kAlignment = 256;
+constexpr std::size_t aligned(std::size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
 
 // One pass that copies an operand, any strides, into a K-major matrix with a 16-byte pitch.
 struct Prepare {
@@ -80,6 +87,38 @@ struct SplitPass {
   std::int64_t lines() const { return mn_major ? k : rows; }
   std::int64_t distance() const { return batch * lines() * pitch; }  // elements between parts
 };
+
+// Offsets in the blob of an operand with room for this many parts.
+struct BlobLayout {
+  std::size_t notes, ranges, parts, bytes;
+};
+
+inline BlobLayout blob_layout(const SplitPass& pass, int parts) {
+  BlobLayout layout{};
+  layout.notes = kAlignment;
+  layout.ranges = layout.notes + aligned(kSplitNotes * sizeof(std::uint32_t));
+  layout.parts = layout.ranges + aligned(std::size_t(pass.batch) * pass.rows * sizeof(Range));
+  layout.bytes = layout.parts + aligned(std::size_t(parts) * pass.distance() * 2);
+  return layout;
+}
+
+// The first of the parts of an operand, rows x k, that lie at `address`.
+inline Matrix first_part(const SplitPass& pass, int parts, std::uintptr_t address) {
+  const DType type = parts == kF16Parts ? DType::f16 : DType::bf16;
+  const std::int64_t next = pass.lines() * pass.pitch;
+  if (pass.mn_major) return {address, type, 1, pass.pitch, next};
+  return {address, type, pass.pitch, 1, next};
+}
+
+// The problem of a kernel that multiplies parts.
+inline Problem in_parts(const Problem& problem, const Matrix& a, const Matrix& b, int parts) {
+  Problem other = problem;
+  other.parts = parts;
+  other.a = a;
+  other.b = transposed(b);
+  other.input_a = other.input_b = a.dtype;
+  return other;
+}
 
 struct Split {
   SplitPass a, b;

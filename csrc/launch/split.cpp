@@ -9,7 +9,6 @@
 #include "kernels/kernels.h"
 #include "launch/params.h"
 #include "launch/submit.h"
-#include "plan/split.h"
 
 namespace tcgemm::launch {
 namespace {
@@ -28,7 +27,7 @@ struct Pieces {
   Pieces(const SplitPass& pass, std::uintptr_t workspace) {
     const std::uintptr_t own = workspace + pass.offset;
     const std::uintptr_t blob = pass.made.parts ? pass.made.address : own;
-    const plan::BlobLayout layout = plan::blob_layout(pass, kBf16Parts);
+    const BlobLayout layout = blob_layout(pass, kBf16Parts);
     notes = at<std::uint32_t>(blob + layout.notes);
     ranges = at<Range>(blob + layout.ranges);
     parts[0] = (pass.made.parts == kF16Parts ? blob : own) + layout.parts;
@@ -107,9 +106,9 @@ void product_of_parts(const Call& call) {
       product(whole);
       continue;
     }
-    Problem multiplied = plan::in_parts(problem, passes.a, passes.b, parts);
-    multiplied.a.address = a.parts[parts == kBf16Parts];
-    multiplied.b.address = b.parts[parts == kBf16Parts];
+    const Matrix part_a = first_part(passes.a, parts, a.parts[parts == kBf16Parts]);
+    const Matrix part_b = first_part(passes.b, parts, b.parts[parts == kBf16Parts]);
+    const Problem multiplied = in_parts(problem, part_a, part_b, parts);
     PartsParams of{};
     of.verdict = params.verdict;
     of.ranges_a = a.ranges;
@@ -125,8 +124,8 @@ void product_of_parts(const Call& call) {
     product({multiplied,
              call.plan,
              run,
-             multiplied.a,
-             transposed(multiplied.b),
+             part_a,
+             part_b,
              of,
              {},
              call.workspace,
@@ -139,12 +138,11 @@ void product_of_parts(const Call& call) {
   product(again);
 }
 
-void make_blob(const Problem& problem, void* blob, int device, void* stream) {
+void make_blob(const SplitPass& pass, void* blob, int device, void* stream) {
   check(cudaSetDevice(device), "choosing the device for", {-1, "prepare"});
-  const SplitPass pass = plan::split_pass(plan::operand_b(problem), {});
   const Pieces pieces(pass, reinterpret_cast<std::uintptr_t>(blob));
   SplitParams params{};
-  params.top = split_top(kBf16Parts, problem.k);
+  params.top = split_top(kBf16Parts, pass.k);
   params.verdict = static_cast<std::uint32_t*>(blob);
   split(params, {&pass, nullptr}, {&pieces, nullptr}, kBf16Parts, device, stream);
 }

@@ -10,8 +10,8 @@ namespace tcgemm::launch {
 // A call whose plan has a split.
 void product_of_parts(const Call& call);
 
-// Makes the blob of problem.b, with room for bf16 parts. Its first word then says which parts it
+// Makes the blob of an operand, with room for bf16 parts. Its first word then says which parts it
 // holds: kVerdictBf16 or not. Asynchronous; nothing is allocated.
-void make_blob(const Problem& problem, void* blob, int device, void* stream);
+void make_blob(const SplitPass& pass, void* blob, int device, void* stream);
 
 }  // namespace tcgemm::launch

@@ -7,6 +7,7 @@
 #include "ops/prepare.h"
 #include "ops/quantize.h"
 #include "plan/planner.h"
+#include "plan/split.h"
 
 // Lives in torch's CUDA library; weak, so that this library also loads under a torch without CUDA,
 // which never comes here. torch declares it for its own CUDA builds only.
@@ -95,7 +96,8 @@ void run_prepare(const Problem& problem, const Handle& blob, const View& w) {
   // Says so where this GPU has no kernel for the products.
   static_cast<void>(plan::make_plan(problem, launch::device(w.device_index)));
   const DeviceGuard guard(w.device_index);
-  launch::make_blob(problem, data(blob), w.device_index, current_stream(w.device_index));
+  const SplitPass pass = plan::split_pass(plan::operand_b(problem), {});
+  launch::make_blob(pass, data(blob), w.device_index, current_stream(w.device_index));
 }
 
 Handle prepared(const Handle& w) { return prepare(w, run_prepare); }

@@ -49,11 +49,6 @@ inline int square(const Kernel& kernel, const Device& device, int cluster = 1) {
   return std::max(1, int(std::lround(rows / cluster)));
 }
 
-// Of what lies in a workspace, in bytes.
-inline constexpr std::size_t kAlignment = 256;
-constexpr std::size_t aligned(std::size_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
 // Gives `bytes` the next place in a workspace, and returns it.
 constexpr std::size_t place(std::size_t& offset, std::size_t bytes) {
   const std::size_t start = offset;

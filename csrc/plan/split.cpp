@@ -10,20 +10,12 @@
 namespace tcgemm::plan {
 namespace {
 
-constexpr std::size_t kVerdictBytes = kAlignment;
-
-Matrix first_part(const SplitPass& pass, int parts) {
-  const DType type = parts == kF16Parts ? DType::f16 : DType::bf16;
-  const std::int64_t next = pass.lines() * pass.pitch;
-  if (pass.mn_major) return {0, type, 1, pass.pitch, next};
-  return {0, type, pass.pitch, 1, next};
-}
-
 // The cheapest kernel for these parts.
 std::optional<Run> run(const Problem& problem, const Split& split, int parts, const Device& device,
                        std::string_view filter, double least_bytes) {
   Search search(device, filter, least_bytes);
-  search.try_side(Side(in_parts(problem, split.a, split.b, parts), false), false);
+  const Matrix a = first_part(split.a, parts, 0), b = first_part(split.b, parts, 0);
+  search.try_side(Side(in_parts(problem, a, b, parts), false), false);
   if (!search.found()) return std::nullopt;
   return search.best;
 }
@@ -51,15 +43,6 @@ void place_blob(SplitPass& pass, int parts, Plan& plan) {
 
 }  // namespace
 
-BlobLayout blob_layout(const SplitPass& pass, int parts) {
-  BlobLayout layout{};
-  layout.notes = kVerdictBytes;
-  layout.ranges = layout.notes + aligned(kSplitNotes * sizeof(std::uint32_t));
-  layout.parts = layout.ranges + aligned(std::size_t(pass.batch) * pass.rows * sizeof(Range));
-  layout.bytes = layout.parts + aligned(std::size_t(parts) * pass.distance() * 2);
-  return layout;
-}
-
 SplitPass split_pass(const Operand& operand, const std::optional<Prepared>& made) {
   SplitPass pass;
   pass.source = operand.matrix;
@@ -70,15 +53,6 @@ SplitPass split_pass(const Operand& operand, const std::optional<Prepared>& made
   pass.batch = operand.matrix.stride_batch == 0 ? 1 : operand.batch;
   pass.pitch = line_pitch(pass.mn_major ? pass.rows : pass.k, DType::f16);
   return pass;
-}
-
-Problem in_parts(const Problem& problem, const SplitPass& a, const SplitPass& b, int parts) {
-  Problem other = problem;
-  other.parts = parts;
-  other.a = first_part(a, parts);
-  other.b = transposed(first_part(b, parts));
-  other.input_a = other.input_b = other.a.dtype;
-  return other;
 }
 
 std::size_t blob_bytes(const Problem& problem, int parts) {

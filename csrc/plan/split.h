@@ -19,18 +19,8 @@ namespace tcgemm::plan {
 inline constexpr std::int64_t kLeastDepth = 256;
 inline constexpr std::int64_t kLeastDepthBf16 = 2048;
 
-// Offsets in the blob of an operand.
-struct BlobLayout {
-  std::size_t notes, ranges, parts, bytes;
-};
-BlobLayout blob_layout(const SplitPass& pass, int parts);
-
 // The pass over an operand of any strides; `made`: its parts, where they were made before.
 SplitPass split_pass(const Operand& operand, const std::optional<Prepared>& made);
-
-// The problem of the kernel that multiplies parts of these passes: its operands are the first parts
-// of blobs at addresses that are only as good as their alignment.
-Problem in_parts(const Problem& problem, const SplitPass& a, const SplitPass& b, int parts);
 
 // Of a blob of problem.b that is made before the product, with room for this many parts.
 std::size_t blob_bytes(const Problem& problem, int parts);
