@@ -48,9 +48,10 @@ inline constexpr int kSplitThreads = 256;
 // pass with. Blocks are counted after that.
 void split_cut(SplitParams& params);
 
-// Notes that the first pass leaves of an operand, at most kSplitNotes: it wants a block for each.
+// Notes that the first pass leaves of an operand, at most kSplitNotes: it wants a block, or a
+// cluster of them, for each.
 int split_notes(const SplitOperand& operand);
-int split_first_blocks(const SplitParams& params);  // exactly so many
+int split_first_blocks(const SplitParams& params);  // this pass alone wants exactly so many
 int split_second_blocks(const SplitParams& params);
 
 // Sums along k of s8 or u8 (SumParams).

@@ -1,11 +1,10 @@
 // How the split passes cut an f32 operand, for the doors and the kernels alike.
 //
-// Threads hold up to eight words of 16 bytes; what is read together by one thread is a word wide.
+// Threads hold eight words of 16 bytes, and come together until they hold what has one range.
 //
-//   K-major    a team of threads a row, 8 to 256 of them, as many as hold it; a unit is the rows of
-//              a block
-//   MN-major   a unit is a strip of neighbouring columns over all of k, cut along k among a
-//              cluster's blocks, as many as hold it:
+//   K-major    a team of 8 to 256 threads a row; a unit is the rows of a block
+//   MN-major   a unit is a strip of neighbouring columns over all of k, which the blocks of a
+//              cluster share:
 //
 //                 columns:  16 or 32
 //                          |--------|
@@ -14,7 +13,8 @@
 //                          |  rank 1|
 //                          |--------|
 //
-// A note is left by a block, or cluster, for the units it goes through.
+// A block, or cluster, leaves a note of the units that it goes through. Whatever the GPU, these are
+// the same: shapes alone decide.
 #pragma once
 
 #include <cstdint>
@@ -60,8 +60,8 @@ constexpr std::int64_t strips(std::int64_t rows, int words) {
   return ceil_shift(rows, words + kLogWord);
 }
 
-// Words across a strip. With wide ones threads write 64 bytes of a part side by side; narrow ones
-// are held where k is long, and are more where there are few.
+// Words across a strip. Of a wide one 64 bytes of a part are written side by side; narrow ones are
+// taken where k is too long for a cluster to hold wide ones, or there would be too few of them.
 constexpr int strip_words(const SplitOperand& operand) {
   const std::int64_t wide = strips(operand.rows, 3) * operand.batch;
   return operand.k > 4096 || wide * kLargestCluster < kEnoughBlocks ? 2 : 3;
@@ -85,11 +85,12 @@ constexpr SplitCut cut_of(const SplitOperand& operand) {
   return cut;
 }
 
-// Blocks that share a strip: so many that their registers hold it, and that there are enough.
+// Blocks that share a strip: so many that their registers hold it, and that there are enough. Two at
+// least: blocks that are no cluster cannot send (st.async).
 constexpr int strip_cluster(const SplitOperand& operand) {
   const std::int64_t k = operand.k, all = operand.cut.units;
   const int lines = kLogBlock - operand.cut.size;
-  int cluster = 0;
+  int cluster = 1;
   while (cluster < kLogLargestCluster && k > 1 << (cluster + lines) &&
          (k > 1 << (cluster + lines + kLogHeld) || all << cluster < kEnoughBlocks))
     ++cluster;
