@@ -71,7 +71,9 @@ std::optional<Plan> plan_parts(const Problem& problem, const Device& device,
   split.bf16 = split.a.made.parts == kBf16Parts || split.b.made.parts == kBf16Parts;
   std::optional<Run> f16, other;
   if (!split.bf16) f16 = run(problem, split, kF16Parts, device, filter, least_bytes);
-  if (problem.k >= kLeastDepthBf16 || (!f16 && least_depth < kLeastDepth))
+  const double results = double(problem.batch) * double(problem.m) * double(problem.n);
+  const bool worth = problem.k >= kLeastDepthBf16 && results >= kLeastResultsBf16;
+  if (worth || (!f16 && least_depth < kLeastDepth))
     other = run(problem, split, kBf16Parts, device, f16 ? "" : filter, least_bytes);
   else if (f16)
     other = through_f64(problem, device, "sm90a_f32_f64");

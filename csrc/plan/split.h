@@ -13,11 +13,15 @@
 
 namespace tcgemm::plan {
 
-// The least depths for which products of parts are as accurate as f32's. What three products leave
-// out is 2^-22 of each, and averages out over k. Six leave out 2^-24, but they serve data of which
-// few products make a sum; where k is shorter than this, f64 takes their place.
+// The least depth for which products of f16 parts are as accurate as f32's: what they leave out is
+// 2^-22 of each product, and averages out over k.
 inline constexpr std::int64_t kLeastDepth = 256;
+// Those of bf16 leave out 2^-24, but they serve data of which few products make a sum. There f64 is
+// at least as fast as f32's own arithmetic, so they have to be worth it: with this depth and as
+// many results. (Fewer results of a long k are also what BLAS libraries split along k, and so add
+// up with smaller errors.)
 inline constexpr std::int64_t kLeastDepthBf16 = 2048;
+inline constexpr std::int64_t kLeastResultsBf16 = 1 << 21;
 
 // The pass over an operand of any strides; `made`: its parts, where they were made before.
 SplitPass split_pass(const Operand& operand, const std::optional<Prepared>& made);

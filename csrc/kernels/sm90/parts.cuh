@@ -66,6 +66,11 @@ struct Parts {
   using Accumulators = float[1][kRegisters];
   using Partial = float[kChunk / 2];
 
+  // Where registers allow for it, sums of kTotalBlocks blocks are added up by themselves: results
+  // are rounded less often while they are large.
+  static constexpr bool kTotals = kRow.n <= 128;
+  static constexpr int kTotalBlocks = 8;
+
   // Is this the kernel whose parts were made?
   __device__ static bool decided(const Sm90Params& params) {
     return ((*params.parts.verdict & kVerdictBf16) != 0) == (kRow.parts == kBf16Parts);
@@ -76,6 +81,7 @@ struct Parts {
     // By index: what a range-for clears is cleared, and kept, in memory.
 #pragma unroll
     for (int i = 0; i < kRegisters; ++i) accumulators[0][i] = 0;
+    float totals[kTotals ? kRegisters : 1] = {};
     int block = 0;
     // There is at least one.
 #pragma unroll 1
@@ -84,7 +90,20 @@ struct Parts {
       [&]<int... kItem>(std::integer_sequence<int, kItem...>) {
         (multiply_item<kItem>(shared, position, stage, warpgroup, cluster, accumulators[0]), ...);
       }(std::make_integer_sequence<int, kItems>{});
+      if constexpr (kTotals) {
+        if (block % kTotalBlocks == kTotalBlocks - 1) {
+#pragma unroll
+          for (int i = 0; i < kRegisters; ++i) {
+            totals[i] += accumulators[0][i];
+            accumulators[0][i] = 0;
+          }
+        }
+      }
     } while (++block < blocks);
+    if constexpr (kTotals) {
+#pragma unroll
+      for (int i = 0; i < kRegisters; ++i) accumulators[0][i] += totals[i];
+    }
   }
 
  private:
