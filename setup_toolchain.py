@@ -21,7 +21,7 @@ DEFAULT_ARCHES = "8.0+PTX;8.9;9.0a"
 PIP_TOOLKIT = '"cuda-toolkit[nvcc,crt,nvvm,cccl,cudart]"'
 SPILL_LIMIT = 128  # bytes a kernel; the most is in the set-up of a tile, or its ragged edges
 # ptxas's "Potential Performance Loss": setmaxnreg ignored (7504, 7505, 7508), wgmma serialised.
-FATAL_CODES = (7504, 7505, 7508, *range(7510, 7517))
+FATAL_CODES = (7504, 7505, 7508, *range(7510, 7517), 7520)
 
 
 @dataclass(frozen=True)

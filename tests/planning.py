@@ -134,7 +134,7 @@ def check_passes(made, m, n, k, batch, types):
 
 
 def check_split(split, m, n, k, batch, end):
-    """Blobs, verdict and flags lie one behind another; there is a byte for 64 x 64 of the result."""
+    """Blobs, verdict and flags lie one behind another; a flag is a byte for 64 x 64 results."""
     for name, rows in (("a", m), ("b", n)):
         blob = split[name]
         lines, line = (k, rows) if blob["mn_major"] else (rows, k)

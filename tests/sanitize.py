@@ -40,7 +40,7 @@ def check(a, b, kernel, out=None, **given):
     kept = {name: value for name, value in given.items() if value is not None}
     result = scaled_mm(a.cuda(), b.cuda(), **on_gpu(kept), kernel_name=kernel)
     reference.assert_exact(result.cpu(), reference.exact(a, b, **kept))
-    if kept.get("out_dtype") in (None, S32):
+    if kept.get("out_dtype") in (None, S32) or "_parts" in (kernel or ""):
         return
     result, amax = scaled_mm_amax(a.cuda(), b.cuda(), **on_gpu(kept), kernel_name=kernel)
     kept.pop("out_dtype")
@@ -94,6 +94,25 @@ def prepare(mix, kernel):
         reference.assert_exact(result.cpu(), reference.exact(a, b, **mix.options))
 
 
+def split(kernel):
+    """Both passes and repair: rows that span too much, and some that are not finite."""
+    mix = Mix(F32, F32, F32, "highest")
+    for strides in ("contiguous", "transposed", "odd_pitch", "step_both"):
+        a, b = mix.make("contiguous", "contiguous", 131, 70, 333, whole=True)
+        a[5] *= 2.0 ** torch.arange(-40, 293).clamp(max=40)
+        a[100, 7], b[9, 66] = float("inf"), float("nan")
+        on_a, on_b = (
+            cases.empty(strides, x.shape, dtype=F32, device="cuda").copy_(x) for x in (a, b)
+        )
+        result = torch.ops.tcgemm._gemm(on_a, on_b, kernel=kernel).cpu()
+        expected = (a.double() @ b.double()).float()
+        assert torch.equal(result.isfinite(), expected.isfinite())
+        rows = [row for row in range(131) if row != 5]
+        finite = expected.isfinite()
+        assert torch.equal(result[rows][finite[rows]], expected[rows][finite[rows]])
+        assert torch.allclose(result[5][finite[5]], expected[5][finite[5]], rtol=1e-4)
+
+
 def sums():
     for dtype_a, dtype_b, layout in ((S8, U8, "TN"), (U8, S8, "NT"), (S8, S8, "NN")):
         mix = Mix(dtype_a, dtype_b, S32)
@@ -132,6 +151,8 @@ def works():
         (Mix(F32, F32, F32, "medium"), "sm90a_bf16_f32_64x64x64"),
     ):
         found[f"prepare_{mix}"] = lambda mix=mix, kernel=kernel: prepare(mix, kernel)
+    for kernel in ("parts2", "parts3"):
+        found[f"split_{kernel}"] = lambda kernel=kernel: split(kernel)
     return found | {"sums": sums, "quantize": quantize}
 
 
@@ -143,7 +164,7 @@ def main(words):
         if words and not any(word in name for word in words):
             continue
         if (name.startswith("sm89") and capability < (8, 9)) or (
-            name.startswith(("sm90", "prepare")) and capability != (9, 0)
+            name.startswith(("sm90", "prepare", "split")) and capability != (9, 0)
         ):
             continue
         start = time.monotonic()

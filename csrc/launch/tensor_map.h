@@ -1,5 +1,5 @@
-// Tensor maps for TMA: matrices in batches as rank-3 tensors {inner, outer, batch}, with the swizzle
-// of the box's lines: 128 or 64 bytes.
+// Tensor maps for TMA: matrices in batches as rank-3 tensors {inner, outer, batch}, with the
+// swizzle of the box's lines: 128 or 64 bytes.
 #pragma once
 
 #include <cstdint>

@@ -85,8 +85,7 @@ std::string split_lines(const Plan& plan, const Device& device) {
   if (split.other.kernel >= 0)
     lines += text(
         "  instead       %s, about %.1f us: for data whose rows of a\n"
-        "                or columns of b span more than 2^%d, or hold few numbers, as the GPU "
-        "finds\n",
+        "                or columns of b span more than 2^%d, as the GPU finds\n",
         name(kCatalog[split.other.kernel]).text, split.other.microseconds, kF16Spread);
   return lines + text(
                      "  repair        %s: tiles with Inf, NaN or results in doubt,\n"

@@ -70,8 +70,11 @@ std::optional<Plan> plan_parts(const Problem& problem, const Device& device,
   split.b = split_pass(operand_b(problem), problem.prepared_b);
   split.bf16 = split.a.made.parts == kBf16Parts || split.b.made.parts == kBf16Parts;
   std::optional<Run> f16, other;
-  if (!split.bf16) f16 = run(problem, split, kF16Parts, device, filter, least_bytes);
   const double results = double(problem.batch) * double(problem.m) * double(problem.n);
+  const std::string_view short_chains = "sm90a_f16_f32_64x64x";
+  if (!split.bf16)
+    f16 = run(problem, split, kF16Parts, device,
+              filter.empty() && results <= kFewResults ? short_chains : filter, least_bytes);
   const bool worth = problem.k >= kLeastDepthBf16 && results >= kLeastResultsBf16;
   if (worth || (!f16 && least_depth < kLeastDepth))
     other = run(problem, split, kBf16Parts, device, f16 ? "" : filter, least_bytes);

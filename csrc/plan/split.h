@@ -22,6 +22,8 @@ inline constexpr std::int64_t kLeastDepth = 256;
 // up with smaller errors.)
 inline constexpr std::int64_t kLeastDepthBf16 = 2048;
 inline constexpr std::int64_t kLeastResultsBf16 = 1 << 21;
+// For as many results the f16 kernel is one of short chains (kernels/sm90/parts.cuh).
+inline constexpr std::int64_t kFewResults = 1 << 19;
 
 // The pass over an operand of any strides; `made`: its parts, where they were made before.
 SplitPass split_pass(const Operand& operand, const std::optional<Prepared>& made);

@@ -2,7 +2,7 @@
 // add up in the tensor cores over 32 or 64 of k and from there in f32 registers, rounded to
 // nearest. Tensor cores truncate, which over a long k costs more than the parts hold.
 //
-//   f16   64 of k:  p1 p0, p0 p1  -> sum * 2^-11        p0 p0 -> sum
+//   f16   64 of k:  p1 p0, p0 p1  -> sum * 2^-11        p0 p0 -> sum          (few results: of 16)
 //   bf16  32 of k:  p2 p0, p1 p1, p0 p2, p1 p0, p0 p1, p0 p0 -> sum
 //
 // Tried on an H200, x torch's f32 at 2048, 4096 and 8192, without the passes: f16 128x256 4.5, 4.65
@@ -32,17 +32,19 @@ struct Chain {
   struct Product {
     int a, b;
   } products[6];
-  int count, steps;
+  int count, first_step, steps;
   float factor;
 };
 
-constexpr Chain chain(int parts, int index) {
-  if (parts == kBf16Parts) return {{{2, 0}, {1, 1}, {0, 2}, {1, 0}, {0, 1}, {0, 0}}, 6, 2, 1.0f};
-  if (index == 0) return {{{1, 0}, {0, 1}}, 2, 4, 1.0f / (1 << kLowShift)};
-  return {{{0, 0}}, 1, 4, 1.0f};
+// `deep`: of how many steps the chain of p0 p0 is. In one step tensor cores truncate hardly more
+// than rounding does; in four, sums of equal signs lose 3 * 2^-24.
+constexpr Chain chain(int parts, int deep, int index) {
+  if (parts == kBf16Parts) return {{{2, 0}, {1, 1}, {0, 2}, {1, 0}, {0, 1}, {0, 0}}, 6, 0, 2, 1.0f};
+  if (index == 0) return {{{1, 0}, {0, 1}}, 2, 0, 4, 1.0f / (1 << kLowShift)};
+  return {{{0, 0}}, 1, (index - 1) * deep, deep, 1.0f};
 }
 
-constexpr int chains(int parts) { return parts == kF16Parts ? 2 : 1; }
+constexpr int chains(int parts, int deep) { return parts == kF16Parts ? 1 + 4 / deep : 1; }
 
 template <Kernel kRow>
 struct Parts {
@@ -50,11 +52,16 @@ struct Parts {
   static_assert((kRow.input == DType::f16 && kRow.parts == kF16Parts) ||
                 (kRow.input == DType::bf16 && kRow.parts == kBf16Parts));
   static constexpr int kChunk = kRow.n == 192 ? 96 : kRow.n < 128 ? kRow.n : 128;
-  static constexpr int kChains = chains(kRow.parts);
+  static_assert(kChunk % 64 == 0 || major_b(kRow.layout) == Major::K);
+  // The smallest tile is for few results: there are registers for short chains, one of which is
+  // added while the next is multiplied.
+  static constexpr bool kOverlaps = kRow.n == 64;
+  static constexpr int kDeep = kOverlaps ? 1 : 4;
+  static constexpr int kChains = chains(kRow.parts, kDeep);
   static constexpr int kItems = kRow.n / kChunk * kChains;  // of a stage
   static constexpr ptx::WgmmaType kType = wgmma_type<kRow>(kChunk);
   static constexpr int kRowBytes = kRow.row_bytes();
-  static_assert(chain(kRow.parts, 0).steps * 32 == kRowBytes);
+  static_assert(chain(kRow.parts, kDeep, 0).steps * 32 == kRowBytes);
   static constexpr int kBlockBytes = 64 * kRowBytes;
   // What kChunk columns of b add to a descriptor, in either major.
   static constexpr std::uint64_t kChunkStep = kChunk * kRowBytes >> 4;
@@ -88,7 +95,17 @@ struct Parts {
     do {
       const int stage = position.stage;
       [&]<int... kItem>(std::integer_sequence<int, kItem...>) {
-        (multiply_item<kItem>(shared, position, stage, warpgroup, cluster, accumulators[0]), ...);
+        if constexpr (kOverlaps) {
+          Partial partial[2];
+          ptx::mbarrier_wait(shared.barriers.full(stage), position.parity);
+          (overlap_item<kItem>(shared.stage(stage), warpgroup, partial, accumulators[0]), ...);
+          ptx::wgmma_wait<0>();
+          release<kRow>(shared, stage, cluster);
+          add<kItems - 1>(partial[(kItems - 1) % 2], accumulators[0]);
+          position.advance();
+        } else {
+          (multiply_item<kItem>(shared, position, stage, warpgroup, cluster, accumulators[0]), ...);
+        }
       }(std::make_integer_sequence<int, kItems>{});
       if constexpr (kTotals) {
         if (block % kTotalBlocks == kTotalBlocks - 1) {
@@ -112,38 +129,53 @@ struct Parts {
   __device__ static void multiply_item(const Block<kRow>& shared, Position& position, int stage,
                                        int warpgroup, Cluster cluster,
                                        float (&accumulators)[kRegisters]) {
-    constexpr int kChunkOf = kItem / kChains;
-    constexpr float kFactor = chain(kRow.parts, kItem % kChains).factor;
     Partial partial;
     Turns::await(warpgroup);
     if constexpr (kItem == 0) {
       ptx::mbarrier_wait(shared.barriers.full(stage), position.parity);
       position.advance();
     }
-    multiply_chain<kItem % kChains>(shared.stage(stage), warpgroup, kChunkOf, partial);
+    multiply_chain<kItem>(shared.stage(stage), warpgroup, partial);
     ptx::wgmma_wait<1>();
     Turns::pass(warpgroup);
     ptx::wgmma_wait<0>();
-    ptx::wgmma_results(partial);
     if constexpr (kItem == kItems - 1) release<kRow>(shared, stage, cluster);
-    float* sums = accumulators + kChunkOf * (kChunk / 2);
-#pragma unroll
-    for (int i = 0; i < kChunk / 2; ++i)
-      sums[i] = kFactor == 1 ? sums[i] + partial[i] : __fmaf_rn(partial[i], kFactor, sums[i]);
+    add<kItem>(partial, accumulators);
     ptx::wgmma_results(accumulators);  // before the turn is asked for
   }
 
-  // Issues the products of a chain, in two groups.
-  template <int kIndex>
-  __device__ static void multiply_chain(std::uint32_t stage, int warpgroup, int chunk,
-                                        Partial& partial) {
-    constexpr Chain kChain = chain(kRow.parts, kIndex);
+  // Issues a chain, and adds the one before, which has finished by then.
+  template <int kItem>
+  __device__ static void overlap_item(std::uint32_t stage, int warpgroup, Partial (&partial)[2],
+                                      float (&accumulators)[kRegisters]) {
+    multiply_chain<kItem>(stage, warpgroup, partial[kItem % 2]);
+    if constexpr (kItem > 0) {
+      ptx::wgmma_wait<1>();
+      add<kItem - 1>(partial[(kItem - 1) % 2], accumulators);
+    }
+  }
+
+  template <int kItem>
+  __device__ static void add(Partial& partial, float (&accumulators)[kRegisters]) {
+    constexpr float kFactor = chain(kRow.parts, kDeep, kItem % kChains).factor;
+    ptx::wgmma_results(partial);
+    float* sums = accumulators + kItem / kChains * (kChunk / 2);
+#pragma unroll
+    for (int i = 0; i < kChunk / 2; ++i)
+      sums[i] = kFactor == 1 ? sums[i] + partial[i] : __fmaf_rn(partial[i], kFactor, sums[i]);
+  }
+
+  // Issues the products of a chain, in two groups where warpgroups take turns.
+  template <int kItem>
+  __device__ static void multiply_chain(std::uint32_t stage, int warpgroup, Partial& partial) {
+    constexpr int kIndex = kItem % kChains;
+    constexpr Chain kChain = chain(kRow.parts, kDeep, kIndex);
     constexpr int kAll = kChain.count * kChain.steps;
     const std::uint64_t a =
         ptx::wgmma_descriptor<major_a(kRow.layout), kRowBytes>(stage + warpgroup * kBlockBytes);
     const std::uint64_t b =
         ptx::wgmma_descriptor<major_b(kRow.layout), kRowBytes>(stage + Ring<kRow>::kBytesA) +
-        chunk * kChunkStep;
+        kItem / kChains * kChunkStep;
     ptx::wgmma_fence();
     [&]<int... i>(std::integer_sequence<int, i...>) {
       (multiply_step<kIndex, i>(a, b, partial), ...);
@@ -152,16 +184,16 @@ struct Parts {
 
   template <int kIndex, int i>
   __device__ static void multiply_step(std::uint64_t a, std::uint64_t b, Partial& partial) {
-    constexpr Chain kChain = chain(kRow.parts, kIndex);
+    constexpr Chain kChain = chain(kRow.parts, kDeep, kIndex);
     constexpr int kAll = kChain.count * kChain.steps;
     constexpr Chain::Product kProduct = kChain.products[i / kChain.steps];
-    constexpr std::uint64_t kStep = i % kChain.steps;
+    constexpr std::uint64_t kStep = kChain.first_step + i % kChain.steps;
     constexpr std::uint64_t kStepA =
         kProduct.a * (Ring<kRow>::kPartA >> 4) + kStep * ptx::kDescriptorStep<major_a(kRow.layout)>;
     constexpr std::uint64_t kStepB =
         kProduct.b * (Ring<kRow>::kPartB >> 4) + kStep * ptx::kDescriptorStep<major_b(kRow.layout)>;
     ptx::wgmma<kType>(partial, a + kStepA, b + kStepB, i != 0);
-    if constexpr (i + 1 == kAll / 2 || i + 1 == kAll) ptx::wgmma_commit();
+    if constexpr ((i + 1 == kAll / 2 && !kOverlaps) || i + 1 == kAll) ptx::wgmma_commit();
   }
 };
 
