@@ -17,13 +17,13 @@ namespace tcgemm::plan {
 // 2^-22 of each product, and averages out over k.
 inline constexpr std::int64_t kLeastDepth = 256;
 // Those of bf16 leave out 2^-24, but they serve data of which few products make a sum. There f64 is
-// at least as fast as f32's own arithmetic, so they have to be worth it: with this depth and as
-// many results. (Fewer results of a long k are also what BLAS libraries split along k, and so add
-// up with smaller errors.)
+// at least as fast as f32's own arithmetic, so they have to be worth it.
 inline constexpr std::int64_t kLeastDepthBf16 = 2048;
-inline constexpr std::int64_t kLeastResultsBf16 = 1 << 21;
-// For as many results the f16 kernel is one of short chains (kernels/sm90/parts.cuh).
+// Few results of a long k are what BLAS libraries split along k, and so add up with smaller errors.
+// For less than kManyResults there are no bf16 parts, and f16 kernels with short chains
+// (kernels/sm90/parts.cuh): those of the smallest tile up to kFewResults.
 inline constexpr std::int64_t kFewResults = 1 << 19;
+inline constexpr std::int64_t kManyResults = 1 << 21;
 
 // The pass over an operand of any strides; `made`: its parts, where they were made before.
 SplitPass split_pass(const Operand& operand, const std::optional<Prepared>& made);

@@ -2,7 +2,7 @@
 // add up in the tensor cores over 32 or 64 of k and from there in f32 registers, rounded to
 // nearest. Tensor cores truncate, which over a long k costs more than the parts hold.
 //
-//   f16   64 of k:  p1 p0, p0 p1  -> sum * 2^-11        p0 p0 -> sum          (few results: of 16)
+//   f16   64 of k:  p1 p0, p0 p1  -> sum * 2^-11        p0 p0 -> sum    (few results: of 16, 32)
 //   bf16  32 of k:  p2 p0, p1 p1, p0 p2, p1 p0, p0 p1, p0 p0 -> sum
 //
 // Tried on an H200, x torch's f32 at 2048, 4096 and 8192, without the passes: f16 128x256 4.5, 4.65
@@ -36,8 +36,8 @@ struct Chain {
   float factor;
 };
 
-// `deep`: of how many steps the chain of p0 p0 is. In one step tensor cores truncate hardly more
-// than rounding does; in four, sums of equal signs lose 3 * 2^-24.
+// `deep`: of how many steps a chain of p0 p0 is. In one step tensor cores truncate hardly more than
+// rounding does; in four, sums of equal signs lose 3 * 2^-24.
 constexpr Chain chain(int parts, int deep, int index) {
   if (parts == kBf16Parts) return {{{2, 0}, {1, 1}, {0, 2}, {1, 0}, {0, 1}, {0, 0}}, 6, 0, 2, 1.0f};
   if (index == 0) return {{{1, 0}, {0, 1}}, 2, 0, 4, 1.0f / (1 << kLowShift)};
@@ -53,10 +53,10 @@ struct Parts {
                 (kRow.input == DType::bf16 && kRow.parts == kBf16Parts));
   static constexpr int kChunk = kRow.n == 192 ? 96 : kRow.n < 128 ? kRow.n : 128;
   static_assert(kChunk % 64 == 0 || major_b(kRow.layout) == Major::K);
-  // The smallest tile is for few results: there are registers for short chains, one of which is
-  // added while the next is multiplied.
-  static constexpr bool kOverlaps = kRow.n == 64;
-  static constexpr int kDeep = kOverlaps ? 1 : 4;
+  // A warpgroup by itself adds one chain while the next is multiplied. The small tiles are for few
+  // results, and have short chains.
+  static constexpr bool kOverlaps = kRow.warpgroups == 1;
+  static constexpr int kDeep = !kOverlaps ? 4 : kRow.n == 64 ? 1 : 2;
   static constexpr int kChains = chains(kRow.parts, kDeep);
   static constexpr int kItems = kRow.n / kChunk * kChains;  // of a stage
   static constexpr ptx::WgmmaType kType = wgmma_type<kRow>(kChunk);
@@ -73,10 +73,9 @@ struct Parts {
   using Accumulators = float[1][kRegisters];
   using Partial = float[kChunk / 2];
 
-  // Where registers allow for it, sums of kTotalBlocks blocks are added up by themselves: results
-  // are rounded less often while they are large.
-  static constexpr bool kTotals = kRow.n <= 128;
-  static constexpr int kTotalBlocks = 8;
+  // Where registers allow for it, sums of some blocks are added up by themselves: results are
+  // rounded less often while they are large.
+  static constexpr bool kTotals = kRow.n <= (kOverlaps ? 64 : 128);
 
   // Is this the kernel whose parts were made?
   __device__ static bool decided(const Sm90Params& params) {
@@ -89,6 +88,7 @@ struct Parts {
 #pragma unroll
     for (int i = 0; i < kRegisters; ++i) accumulators[0][i] = 0;
     float totals[kTotals ? kRegisters : 1] = {};
+    const int together = blocks > 48 ? 8 : 4;  // about the root of `blocks`, a power of two
     int block = 0;
     // There is at least one.
 #pragma unroll 1
@@ -108,7 +108,7 @@ struct Parts {
         }
       }(std::make_integer_sequence<int, kItems>{});
       if constexpr (kTotals) {
-        if (block % kTotalBlocks == kTotalBlocks - 1) {
+        if ((block & (together - 1)) == together - 1) {
 #pragma unroll
           for (int i = 0; i < kRegisters; ++i) {
             totals[i] += accumulators[0][i];
