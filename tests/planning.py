@@ -135,6 +135,7 @@ def check_passes(made, m, n, k, batch, types):
 
 def check_split(split, m, n, k, batch, end):
     """Blobs, verdict and flags lie one behind another; a flag is a byte for 64 x 64 results."""
+    bf16 = split["bf16"] or "_parts3" in split["other"]["kernel"]
     for name, rows in (("a", m), ("b", n)):
         blob = split[name]
         lines, line = (k, rows) if blob["mn_major"] else (rows, k)
@@ -142,11 +143,11 @@ def check_split(split, m, n, k, batch, end):
         assert blob["batch"] in (1, batch)
         assert blob["pitch"] >= line
         assert blob["pitch"] % 8 == 0
-        if blob["made_parts"] == 3:
+        if blob["made_parts"] >= 2 + bf16:
             continue
         assert blob["offset"] >= end
         assert blob["offset"] % 256 == 0
-        end = blob["offset"] + blob["batch"] * (4 * rows + 3 * 2 * lines * blob["pitch"])
+        end = blob["offset"] + blob["batch"] * (4 * rows + (2 + bf16) * 2 * lines * blob["pitch"])
     assert split["verdict"] >= end
     assert split["flags"] >= split["verdict"] + 4
     repair = split["repair"]

@@ -146,7 +146,7 @@ CLUSTERS = (
 
 def kind_sizes(kind, row):
     m, n, k = kind.sizes(*row.tile, row.stages)
-    if row.parts:  # several products: as much work with less depth
+    if row.parts and row.tile[1] > 128:  # several products: as much work with less depth
         k = min(k, 60 * row.tile[2] + k % row.tile[2])
     # A scale of one block alone is one of rows, which other kernels serve.
     return m, n, k + 128 if row.blocks and k <= 128 else k

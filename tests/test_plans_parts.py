@@ -43,6 +43,24 @@ def test_small_products_go_through_f64():
     assert row_of(plan(512, 512, 512, **F32))["input"] == "f32"
 
 
+@pytest.mark.parametrize("size", [(1024, 1024, 1024), (1024, 1024, 8192), (4096, 4096, 1024)])
+def test_wide_data_of_few_results_or_short_sums_goes_through_f64(size):
+    """There are no bf16 parts, and no room for them."""
+    made = plan(*size, **F32)
+    other = rows_by_name()[made["split"]["other"]["kernel"]]
+    assert (row_of(made)["parts"], other["input"]) == (2, "f32")
+    m, n, k = size
+    assert made["workspace"] < 4 * k * (m + n) + 2**20
+
+
+def test_few_results_come_from_short_chains():
+    """The smallest tile has the shortest; large results come from any."""
+    assert tuple(row_of(plan(512, 512, 4096, **F32))["tile"][:2]) == (64, 64)
+    assert row_of(plan(1024, 1024, 1024, **F32))["tile"][0] == 64
+    assert tuple(row_of(plan(1024, 1024, 4096, **F32))["tile"][:2]) == (64, 64)
+    assert row_of(plan(4096, 4096, 4096, **F32))["tile"][0] == 128
+
+
 def test_amax_goes_through_f64():
     made = plan(4096, 4096, 4096, epilogue=["amax"], **F32)
     assert row_of(made)["input"] == "f32"

@@ -71,13 +71,14 @@ std::optional<Plan> plan_parts(const Problem& problem, const Device& device,
   split.bf16 = split.a.made.parts == kBf16Parts || split.b.made.parts == kBf16Parts;
   std::optional<Run> f16, other;
   const double results = double(problem.batch) * double(problem.m) * double(problem.n);
-  const std::string_view short_chains = results <= kFewResults   ? "sm90a_f16_f32_64x64x"
-                                        : results < kManyResults ? "sm90a_f16_f32_64x"
-                                                                 : "";
+  const bool deep = problem.k >= kLongDepth;
+  const std::string_view short_chains = results >= kManyResults          ? ""
+                                        : deep || results <= kFewResults ? "sm90a_f16_f32_64x64x"
+                                                                         : "sm90a_f16_f32_64x";
   if (!split.bf16)
     f16 =
         run(problem, split, kF16Parts, device, filter.empty() ? short_chains : filter, least_bytes);
-  const bool worth = problem.k >= kLeastDepthBf16 && results >= kManyResults;
+  const bool worth = problem.k >= kLongDepth && results >= kManyResults;
   if (worth || (!f16 && least_depth < kLeastDepth))
     other = run(problem, split, kBf16Parts, device, f16 ? "" : filter, least_bytes);
   else if (f16)

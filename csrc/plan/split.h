@@ -18,10 +18,10 @@ namespace tcgemm::plan {
 inline constexpr std::int64_t kLeastDepth = 256;
 // Those of bf16 leave out 2^-24, but they serve data of which few products make a sum. There f64 is
 // at least as fast as f32's own arithmetic, so they have to be worth it.
-inline constexpr std::int64_t kLeastDepthBf16 = 2048;
+inline constexpr std::int64_t kLongDepth = 2048;
 // Few results of a long k are what BLAS libraries split along k, and so add up with smaller errors.
 // For less than kManyResults there are no bf16 parts, and f16 kernels with short chains
-// (kernels/sm90/parts.cuh): those of the smallest tile up to kFewResults.
+// (kernels/sm90/parts.cuh): those of the smallest tile up to kFewResults, or where k is long.
 inline constexpr std::int64_t kFewResults = 1 << 19;
 inline constexpr std::int64_t kManyResults = 1 << 21;
 

@@ -85,8 +85,8 @@ constexpr SplitCut cut_of(const SplitOperand& operand) {
   return cut;
 }
 
-// Blocks that share a strip: so many that their registers hold it, and that there are enough. Two at
-// least: blocks that are no cluster cannot send (st.async).
+// Blocks that share a strip: so many that their registers hold it, and that there are enough. Two
+// at least: blocks that are no cluster cannot send (st.async).
 constexpr int strip_cluster(const SplitOperand& operand) {
   const std::int64_t k = operand.k, all = operand.cut.units;
   const int lines = kLogBlock - operand.cut.size;
