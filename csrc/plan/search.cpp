@@ -92,11 +92,12 @@ bool turns(DType input) {
   return kTurned[int(input)];
 }
 
-Search::Search(const Device& device, std::string_view filter, double least_bytes)
+Search::Search(const Device& device, std::string_view filter, double least_bytes, Wanted wanted)
     : device_(device),
       code_(code_on(device.compute_capability)),
       filter_(filter),
-      least_bytes_(least_bytes) {
+      least_bytes_(least_bytes),
+      wanted_(wanted) {
   best.microseconds = HUGE_VAL;
 }
 
@@ -107,6 +108,7 @@ void Search::try_side(Side side, bool turning) {
     const Kernel& kernel = kCatalog[row];
     if (!holds(code_, kernel.arch)) continue;
     if (turning && kernel.source_of_a != SourceOfA::registers) continue;
+    if (wanted_ != nullptr && !wanted_(kernel)) continue;
     if (!filter_.empty() && !matches(name(kernel), filter_)) continue;
     for (int choice = 0; choice < 4; ++choice)
       if (side.choose(choice)) try_kernel(side, int(row));

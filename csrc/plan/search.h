@@ -49,8 +49,12 @@ struct Side {
 // Finds the cheapest plan over all candidates.
 class Search {
  public:
-  // `filter`: rows whose name contains it alone. `least_bytes` move through memory in any case.
-  Search(const Device& device, std::string_view filter, double least_bytes);
+  // Rows that `wanted` holds, and whose name contains `filter`, alone: whoever chooses rows in
+  // every call does it by their properties, since names take microseconds. `least_bytes` move
+  // through memory in any case.
+  using Wanted = bool (*)(const Kernel&);
+  Search(const Device& device, std::string_view filter, double least_bytes,
+         Wanted wanted = nullptr);
 
   // `turning`: with kernels alone that turn an operand on its way to registers. They store a
   // column-major result as fast as a row-major one, and no other kernel does.
@@ -67,6 +71,7 @@ class Search {
   const Code code_;
   const std::string_view filter_;
   const double least_bytes_;
+  const Wanted wanted_;
 };
 
 // Does some kernel turn operands of this type on their way to registers?

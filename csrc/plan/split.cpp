@@ -12,22 +12,27 @@ namespace {
 
 // The cheapest kernel for these parts.
 std::optional<Run> run(const Problem& problem, const Split& split, int parts, const Device& device,
-                       std::string_view filter, double least_bytes) {
-  Search search(device, filter, least_bytes);
+                       std::string_view filter, double least_bytes, Search::Wanted wanted) {
+  Search search(device, filter, least_bytes, wanted);
   const Matrix a = first_part(split.a, parts, 0), b = first_part(split.b, parts, 0);
   search.try_side(Side(in_parts(problem, a, b, parts), false), false);
   if (!search.found()) return std::nullopt;
   return search.best;
 }
 
-// The kernel that computes from the operands themselves what parts cannot. Those with 64x64 tiles
-// compute flagged ones again.
+// The smallest tile of parts, with the shortest chains; of f64 the one that a flag stands for.
+bool flag_tile(const Kernel& kernel) {
+  return kernel.tile_m() == kFlagTile && kernel.tile_n() == kFlagTile;
+}
+bool short_chains(const Kernel& kernel) { return kernel.warpgroups == 1; }
+
+// The kernel that computes from the operands themselves what parts cannot.
 std::optional<Run> through_f64(const Problem& problem, const Device& device,
-                               std::string_view kernels) {
+                               Search::Wanted wanted) {
   Problem whole = problem;
   whole.prepared_a.reset();
   whole.prepared_b.reset();
-  Search search(device, kernels, 0);
+  Search search(device, "", 0, wanted);
   Side side(whole, false);
   side.may_copy_a = side.may_copy_b = false;
   search.try_side(side, false);
@@ -72,18 +77,15 @@ std::optional<Plan> plan_parts(const Problem& problem, const Device& device,
   std::optional<Run> f16, other;
   const double results = double(problem.batch) * double(problem.m) * double(problem.n);
   const bool deep = problem.k >= kLongDepth;
-  const std::string_view short_chains = results >= kManyResults          ? ""
-                                        : deep || results <= kFewResults ? "sm90a_f16_f32_64x64x"
-                                                                         : "sm90a_f16_f32_64x";
-  if (!split.bf16)
-    f16 =
-        run(problem, split, kF16Parts, device, filter.empty() ? short_chains : filter, least_bytes);
-  const bool worth = problem.k >= kLongDepth && results >= kManyResults;
-  if (worth || (!f16 && least_depth < kLeastDepth))
-    other = run(problem, split, kBf16Parts, device, f16 ? "" : filter, least_bytes);
+  const bool many = results >= kManyResults;
+  Search::Wanted chains = nullptr;
+  if (filter.empty() && !many) chains = deep || results <= kFewResults ? flag_tile : short_chains;
+  if (!split.bf16) f16 = run(problem, split, kF16Parts, device, filter, least_bytes, chains);
+  if ((deep && many) || (!f16 && least_depth < kLeastDepth))
+    other = run(problem, split, kBf16Parts, device, f16 ? "" : filter, least_bytes, nullptr);
   else if (f16)
-    other = through_f64(problem, device, "sm90a_f32_f64");
-  const std::optional<Run> again = through_f64(problem, device, "sm90a_f32_f64_64x64x");
+    other = through_f64(problem, device, nullptr);
+  const std::optional<Run> again = through_f64(problem, device, flag_tile);
   if (!other || !again) return std::nullopt;
   split.bf16 = !f16;
   static_cast<Run&>(plan) = f16 ? *f16 : *other;
