@@ -218,18 +218,10 @@ inline constexpr Family kFamilies[] = {
     family(Arch::sm89, e5m2, e5m2, f32, kSm80Few, false, 1, true),
 };
 
-constexpr bool has(const Family& family, const Tile& tile, Layout layout) {
-  if (!family.all_layouts) return layout == family.layout;
-  // Halves of 192 columns are no blocks of 64, in which MN-major ones lie.
-  return family.parts == 1 || tile.n != 192 || major_b(layout) == Major::K;
-}
-
 constexpr std::size_t count() {
   std::size_t rows = 0;
   for (const Family& family : kFamilies)
-    for (int tile = 0; tile < family.tile_count; ++tile)
-      for (int layout = 0; layout < kLayouts; ++layout)
-        rows += has(family, family.tiles[tile], Layout(layout));
+    rows += family.tile_count * (family.all_layouts ? kLayouts : 1);
   return rows;
 }
 
@@ -239,7 +231,7 @@ constexpr auto rows() {
   for (const Family& family : kFamilies)
     for (int tile = 0; tile < family.tile_count; ++tile)
       for (int layout = 0; layout < kLayouts; ++layout) {
-        if (!has(family, family.tiles[tile], Layout(layout))) continue;
+        if (!family.all_layouts && family.layout != Layout(layout)) continue;
         Kernel& kernel = table[row++];
         kernel.arch = family.arch;
         kernel.input = family.input;

@@ -5,7 +5,10 @@ among small ones), so that a kernel that reads beside an operand spoils its resu
 multiplied with what, and into what, is in mixes.py.
 """
 
+import copy
+import io
 import itertools
+import pickle
 from typing import NamedTuple
 
 import pytest
@@ -287,3 +290,41 @@ def captured(work):
     with torch.cuda.graph(graph):
         result = work()
     return graph, result
+
+
+def spin(milliseconds=50):
+    """Keeps the current stream busy."""
+    torch.cuda._sleep(int(1.5e6 * milliseconds))
+
+
+def waits_for_nothing(work, times=10):
+    """Do calls of work, once warm, return while the GPU is still busy?"""
+    work()
+    torch.cuda.synchronize()
+    spin(200)
+    for _ in range(times):
+        work()
+    busy = not torch.cuda.current_stream().query()
+    torch.cuda.synchronize()
+    return busy
+
+
+def copies(module):
+    """The module deep-copied, pickled and saved."""
+    file = io.BytesIO()
+    torch.save(module, file)
+    file.seek(0)
+    yield copy.deepcopy(module)
+    yield pickle.loads(pickle.dumps(module))
+    yield torch.load(file, weights_only=False)
+
+
+def compiled(function):
+    """The function compiled in one graph, and a list that its graphs' operators of ours come to."""
+    seen = []
+
+    def backend(graph, _inputs):
+        seen.extend(str(n.target) for n in graph.graph.nodes if "tcgemm" in str(n.target))
+        return graph
+
+    return torch.compile(function, fullgraph=True, backend=backend), seen

@@ -9,7 +9,7 @@ import cases
 import pytest
 import reference
 import torch
-from cases import BF16, F16, F32
+from cases import BF16, F16, F32, spin, waits_for_nothing
 
 import tcgemm
 
@@ -22,11 +22,6 @@ LARGE = 2**31
 
 def make(strides, *shape, dtype=F16, largest=4):
     return cases.make(strides, *shape, dtype=dtype, device="cuda", largest=largest)
-
-
-def spin(milliseconds=50):
-    """Keeps the current stream busy."""
-    torch.cuda._sleep(int(1.5e6 * milliseconds))
 
 
 # Order: streams, dependent launches, graphs.
@@ -54,13 +49,7 @@ def test_runs_on_the_current_stream(size):
 
 def test_warm_calls_wait_for_nothing():
     a, b = make("contiguous", 255, 255), make("contiguous", 255, 255)
-    tcgemm.mm(a, b)
-    torch.cuda.synchronize()
-    spin(200)
-    for _ in range(20):
-        tcgemm.mm(a, b)
-    assert not torch.cuda.current_stream().query()
-    torch.cuda.synchronize()
+    assert waits_for_nothing(lambda: tcgemm.mm(a, b), 20)
 
 
 @HALVES

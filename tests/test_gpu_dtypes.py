@@ -9,7 +9,7 @@ import reference
 import torch
 from cases import BF16, E4M3, E5M2, F16, F32, F64, FP8, S8, S32, U8
 from test_cpu_dtypes import narrowed
-from test_gpu import CHUNK, LARGE, spin
+from test_gpu import CHUNK, LARGE
 
 import tcgemm
 
@@ -115,7 +115,7 @@ def test_runs_on_the_current_stream(mix, size):
     with torch.cuda.stream(stream):
         amax_too(a, b, **given)  # the stream's memory pool is warm now
         torch.cuda.synchronize()
-        spin()
+        cases.spin()
         a.copy_(new)
         for name in tensors:
             given[name].copy_(others[name])

@@ -15,8 +15,7 @@ import cases
 import pytest
 import reference
 import torch
-from cases import BF16, F32, S32
-from test_gpu import spin
+from cases import BF16, F32, S32, waits_for_nothing
 from torch.library import opcheck
 
 import tcgemm
@@ -177,13 +176,7 @@ def test_memory(kind, least):
 def test_products_wait_for_nothing():
     x, w = data("normal", M, K), data("normal", N, K)
     p = tcgemm.prepare(w)
-    tcgemm.linear(x, p)
-    torch.cuda.synchronize()
-    spin(200)
-    for _ in range(10):
-        tcgemm.linear(x, p)
-    assert not torch.cuda.current_stream().query()
-    torch.cuda.synchronize()
+    assert waits_for_nothing(lambda: tcgemm.linear(x, p))
 
 
 def test_other_streams_need_not_wait():
@@ -372,13 +365,7 @@ def test_compiled_layers_use_their_parts_and_notice_changes(layer):
     torch._dynamo.reset()
     x = data("normal", M, K)
     right(layer, x)
-    targets = []
-
-    def backend(graph, _inputs):
-        targets.extend(str(n.target) for n in graph.graph.nodes if "tcgemm" in str(n.target))
-        return graph
-
-    compiled = torch.compile(layer, fullgraph=True, backend=backend)
+    compiled, targets = cases.compiled(layer)
     with torch.no_grad():
         assert_same(compiled(x), layer(x))
         assert targets == ["tcgemm.scaled_mm.default"]

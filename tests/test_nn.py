@@ -2,8 +2,8 @@
 
 import copy
 import io
-import pickle
 
+import cases
 import pytest
 import torch
 from conftest import missing, older
@@ -67,14 +67,7 @@ def test_activation_is_keyword_only_shown_and_checked():
 def test_copies_saves_and_conversions():
     layer = tcgemm.nn.Linear(8, 4, activation="silu")
     x = torch.randn(3, 8)
-    file = io.BytesIO()
-    torch.save(layer, file)
-    file.seek(0)
-    for other in (
-        copy.deepcopy(layer),
-        pickle.loads(pickle.dumps(layer)),
-        torch.load(file, weights_only=False),
-    ):
+    for other in cases.copies(layer):
         assert type(other) is tcgemm.nn.Linear
         assert torch.equal(other(x), layer(x))
     for dtype in (torch.float16, torch.bfloat16, torch.float64):

@@ -5,9 +5,8 @@ decided is the same. test_gpu_prepared.py has the rest.
 """
 
 import copy
-import io
-import pickle
 
+import cases
 import pytest
 import torch
 from torch import nn
@@ -161,14 +160,7 @@ def test_copies_and_states_are_without_it(layer):
     assert right(layer)
     assert list(layer.state_dict()) == ["weight", "bias"]
     nn.Linear(8, 5).load_state_dict(layer.state_dict())
-    file = io.BytesIO()
-    torch.save(layer, file)
-    file.seek(0)
-    for other in (
-        copy.deepcopy(layer),
-        pickle.loads(pickle.dumps(layer)),
-        torch.load(file, weights_only=False),
-    ):
+    for other in cases.copies(layer):
         assert type(other) is Linear and other.prepared is None and not other.training
         assert right(other) and other.prepared.weight is other.weight
     assert layer.prepared is not None
@@ -213,13 +205,7 @@ def test_it_is_shown_and_can_be_switched_off():
 
 def targets(layer):
     """The layer as it is compiled, and the operators of its graphs."""
-    seen = []
-
-    def backend(graph, _inputs):
-        seen.extend(str(n.target) for n in graph.graph.nodes if "tcgemm" in str(n.target))
-        return graph
-
-    compiled = torch.compile(layer, fullgraph=True, backend=backend)
+    compiled, seen = cases.compiled(layer)
     with torch.no_grad():
         assert torch.equal(compiled(X), layer(X))
     return compiled, seen

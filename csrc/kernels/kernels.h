@@ -15,8 +15,9 @@ const void* sm90_fp8(int row);
 const void* sm90_fp8_scaled(int row);  // promoted and block-scaled rows
 const void* sm90_int8(int row);
 const void* sm90_f64(int row);
-const void* sm90_f32(int row);    // f32 operands, multiplied and added up as f64
-const void* sm90_parts(int row);  // 16-bit parts of f32 operands
+const void* sm90_f32(int row);        // f32 operands, multiplied and added up as f64
+const void* sm90_f16_parts(int row);  // parts of f32 operands
+const void* sm90_bf16_parts(int row);
 const void* sm80_bf16(int row);
 const void* sm80_f16(int row);
 const void* sm80_tf32(int row);

@@ -21,11 +21,13 @@ namespace {
 const void* function(int row) {
   const Kernel& kernel = kCatalog[row];
   const bool sm90 = kernel.arch == Arch::sm90a;
-  if (kernel.parts > 1) return kernels::sm90_parts(row);
+  const bool parts = kernel.parts > 1;
   switch (kernel.input) {
     case DType::bf16:
+      if (parts) return kernels::sm90_bf16_parts(row);
       return sm90 ? kernels::sm90_bf16(row) : kernels::sm80_bf16(row);
     case DType::f16:
+      if (parts) return kernels::sm90_f16_parts(row);
       return sm90 ? kernels::sm90_f16(row) : kernels::sm80_f16(row);
     case DType::tf32:
       return sm90 ? kernels::sm90_tf32(row) : kernels::sm80_tf32(row);

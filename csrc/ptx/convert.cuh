@@ -1,4 +1,5 @@
-// Conversions of pairs and fours, rounded to nearest even, low element first (PTX ISA 9.7.9.21).
+// Conversions of pairs and fours, rounded to nearest even, low element first (PTX ISA 9.7.9.21),
+// and powers of two.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -10,6 +11,11 @@
 #include "ptx/device_arch.cuh"
 
 namespace tcgemm::ptx {
+
+// 2^exponent, where that is a normal number.
+__device__ inline float power_of_two(int exponent) {
+  return __uint_as_float(static_cast<std::uint32_t>(exponent + 127) << 23);
+}
 
 template <DType kType>
 __device__ inline std::uint32_t pack(float low, float high) {

@@ -202,12 +202,11 @@ class FirstPass {
     HeldWords x;
     Extremes extremes[kRows];
     const int last = operand.cut.rounds - 1;
-    const std::uint64_t policy = ptx::evict_normal();
     ptx::wait_for_prerequisites();
     int round = 0;
 #pragma unroll 1
     while (true) {
-      read(words.reads(operand, round), policy, x);
+      read(words.reads(operand, round), ptx::evict_normal(), x);
 #pragma unroll
       for (int i = 0; i < kHeldWords; ++i)
 #pragma unroll

@@ -179,10 +179,6 @@ __device__ inline void split_pair(float x, float y, std::uint32_t (&parts)[kPart
   }
 }
 
-__device__ inline float power_of_two(int exponent) {
-  return __uint_as_float(static_cast<std::uint32_t>(exponent + 127) << 23);
-}
-
 // Parts of the words of one row, or of four columns. Rows far below 1 are scaled twice, as their
 // factor is no f32; the others' factors are normal numbers.
 template <int kParts, int kRows>
@@ -194,7 +190,7 @@ __device__ inline void write(const Writes& words, HeldWords& x, const Range (&ra
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
     const int exponent = top - high(ranges[i]);
-    factors[i] = power_of_two(exponent);
+    factors[i] = ptx::power_of_two(exponent);
     plain = plain && exponent <= kLargest && spread(ranges[i]) != kNotFinite;
   }
   if (!plain) {
@@ -203,8 +199,8 @@ __device__ inline void write(const Writes& words, HeldWords& x, const Range (&ra
       const Range range = ranges[j % kRows];
       const int exponent = top - high(range);
       const bool finite = spread(range) != kNotFinite, twice = exponent > kLargest;
-      if (twice) factors[j % kRows] = power_of_two(exponent - kFirst);
-      const float first = twice ? power_of_two(kFirst) : 1;
+      if (twice) factors[j % kRows] = ptx::power_of_two(exponent - kFirst);
+      const float first = twice ? ptx::power_of_two(kFirst) : 1;
 #pragma unroll
       for (int i = 0; i < kHeldWords; ++i)
         x[i][j] = finite ? __float_as_uint(__uint_as_float(x[i][j]) * first) : 0;

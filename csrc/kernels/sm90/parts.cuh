@@ -14,6 +14,7 @@
 // beside the accumulators. Two warpgroups take turns chain by chain (turns.cuh).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 
@@ -51,15 +52,15 @@ struct Parts {
   static_assert(kRow.promote == 1 && kRow.m64_blocks == 1 && !kRow.sparse && !kRow.block_scaled);
   static_assert((kRow.input == DType::f16 && kRow.parts == kF16Parts) ||
                 (kRow.input == DType::bf16 && kRow.parts == kBf16Parts));
-  static constexpr int kChunk = kRow.n == 192 ? 96 : kRow.n < 128 ? kRow.n : 128;
-  static_assert(kChunk % 64 == 0 || major_b(kRow.layout) == Major::K);
+  // Columns of MN-major b lie in blocks of 64: 192 of them are chunks of 128 and of 64, not halves.
+  static constexpr bool kHalves = kRow.n == 192 && major_b(kRow.layout) == Major::K;
+  static constexpr int kChunk = kHalves ? 96 : kRow.n < 128 ? kRow.n : 128;
   // A warpgroup by itself adds one chain while the next is multiplied. The small tiles are for few
   // results, and have short chains.
   static constexpr bool kOverlaps = kRow.warpgroups == 1;
   static constexpr int kDeep = !kOverlaps ? 4 : kRow.n == 64 ? 1 : 2;
   static constexpr int kChains = chains(kRow.parts, kDeep);
-  static constexpr int kItems = kRow.n / kChunk * kChains;  // of a stage
-  static constexpr ptx::WgmmaType kType = wgmma_type<kRow>(kChunk);
+  static constexpr int kItems = (kRow.n + kChunk - 1) / kChunk * kChains;  // of a stage
   static constexpr int kRowBytes = kRow.row_bytes();
   static_assert(chain(kRow.parts, kDeep, 0).steps * 32 == kRowBytes);
   static constexpr int kBlockBytes = 64 * kRowBytes;
@@ -71,7 +72,11 @@ struct Parts {
   using Register = float;
   static constexpr int kRegisters = kRow.n / 2;
   using Accumulators = float[1][kRegisters];
-  using Partial = float[kChunk / 2];
+  // The columns of an item's chunk, and the registers of its sum.
+  template <int kItem>
+  static constexpr int kColumns = std::min(kChunk, kRow.n - kItem / kChains * kChunk);
+  template <int kItem>
+  using Partial = float[kColumns<kItem> / 2];
 
   // Where registers allow for it, sums of some blocks are added up by themselves: results are
   // rounded less often while they are large.
@@ -96,7 +101,7 @@ struct Parts {
       const int stage = position.stage;
       [&]<int... kItem>(std::integer_sequence<int, kItem...>) {
         if constexpr (kOverlaps) {
-          Partial partial[2];
+          Partial<0> partial[2];
           ptx::mbarrier_wait(shared.barriers.full(stage), position.parity);
           (overlap_item<kItem>(shared.stage(stage), warpgroup, partial, accumulators[0]), ...);
           ptx::wgmma_wait<0>();
@@ -129,7 +134,7 @@ struct Parts {
   __device__ static void multiply_item(const Block<kRow>& shared, Position& position, int stage,
                                        int warpgroup, Cluster cluster,
                                        float (&accumulators)[kRegisters]) {
-    Partial partial;
+    Partial<kItem> partial;
     Turns::await(warpgroup);
     if constexpr (kItem == 0) {
       ptx::mbarrier_wait(shared.barriers.full(stage), position.parity);
@@ -146,7 +151,8 @@ struct Parts {
 
   // Issues a chain, and adds the one before, which has finished by then.
   template <int kItem>
-  __device__ static void overlap_item(std::uint32_t stage, int warpgroup, Partial (&partial)[2],
+  __device__ static void overlap_item(std::uint32_t stage, int warpgroup,
+                                      Partial<kItem> (&partial)[2],
                                       float (&accumulators)[kRegisters]) {
     multiply_chain<kItem>(stage, warpgroup, partial[kItem % 2]);
     if constexpr (kItem > 0) {
@@ -156,20 +162,20 @@ struct Parts {
   }
 
   template <int kItem>
-  __device__ static void add(Partial& partial, float (&accumulators)[kRegisters]) {
+  __device__ static void add(Partial<kItem>& partial, float (&accumulators)[kRegisters]) {
     constexpr float kFactor = chain(kRow.parts, kDeep, kItem % kChains).factor;
     ptx::wgmma_results(partial);
     float* sums = accumulators + kItem / kChains * (kChunk / 2);
 #pragma unroll
-    for (int i = 0; i < kChunk / 2; ++i)
+    for (int i = 0; i < kColumns<kItem> / 2; ++i)
       sums[i] = kFactor == 1 ? sums[i] + partial[i] : __fmaf_rn(partial[i], kFactor, sums[i]);
   }
 
   // Issues the products of a chain, in two groups where warpgroups take turns.
   template <int kItem>
-  __device__ static void multiply_chain(std::uint32_t stage, int warpgroup, Partial& partial) {
-    constexpr int kIndex = kItem % kChains;
-    constexpr Chain kChain = chain(kRow.parts, kDeep, kIndex);
+  __device__ static void multiply_chain(std::uint32_t stage, int warpgroup,
+                                        Partial<kItem>& partial) {
+    constexpr Chain kChain = chain(kRow.parts, kDeep, kItem % kChains);
     constexpr int kAll = kChain.count * kChain.steps;
     const std::uint64_t a =
         ptx::wgmma_descriptor<major_a(kRow.layout), kRowBytes>(stage + warpgroup * kBlockBytes);
@@ -178,13 +184,13 @@ struct Parts {
         kItem / kChains * kChunkStep;
     ptx::wgmma_fence();
     [&]<int... i>(std::integer_sequence<int, i...>) {
-      (multiply_step<kIndex, i>(a, b, partial), ...);
+      (multiply_step<kItem, i>(a, b, partial), ...);
     }(std::make_integer_sequence<int, kAll>{});
   }
 
-  template <int kIndex, int i>
-  __device__ static void multiply_step(std::uint64_t a, std::uint64_t b, Partial& partial) {
-    constexpr Chain kChain = chain(kRow.parts, kDeep, kIndex);
+  template <int kItem, int i>
+  __device__ static void multiply_step(std::uint64_t a, std::uint64_t b, Partial<kItem>& partial) {
+    constexpr Chain kChain = chain(kRow.parts, kDeep, kItem % kChains);
     constexpr int kAll = kChain.count * kChain.steps;
     constexpr Chain::Product kProduct = kChain.products[i / kChain.steps];
     constexpr std::uint64_t kStep = kChain.first_step + i % kChain.steps;
@@ -192,7 +198,7 @@ struct Parts {
         kProduct.a * (Ring<kRow>::kPartA >> 4) + kStep * ptx::kDescriptorStep<major_a(kRow.layout)>;
     constexpr std::uint64_t kStepB =
         kProduct.b * (Ring<kRow>::kPartB >> 4) + kStep * ptx::kDescriptorStep<major_b(kRow.layout)>;
-    ptx::wgmma<kType>(partial, a + kStepA, b + kStepB, i != 0);
+    ptx::wgmma<wgmma_type<kRow>(kColumns<kItem>)>(partial, a + kStepA, b + kStepB, i != 0);
     if constexpr ((i + 1 == kAll / 2 && !kOverlaps) || i + 1 == kAll) ptx::wgmma_commit();
   }
 };

@@ -7,19 +7,18 @@
 
 #include "core/params.h"
 #include "core/split.h"
+#include "ptx/convert.cuh"
 #include "tile/epilogue.cuh"
 
 namespace tcgemm::sm90 {
-
-// 2^exponent, of a normal number.
-__device__ inline float power(int exponent) { return __int_as_float((exponent + 127) << 23); }
 
 // x * 2^exponent, rounded once: where the result is not zero, x * 2^(exponent + 126) is normal; and
 // below -280 all are zero.
 __device__ inline float scaled(float x, int exponent) {
   exponent = max(exponent, -280);
   const int last = max(min(exponent, 127), -126), half = (exponent - last) / 2;
-  return x * power(half) * power(exponent - last - half) * power(last);
+  return x * ptx::power_of_two(half) * ptx::power_of_two(exponent - last - half) *
+         ptx::power_of_two(last);
 }
 
 // A warp's rows from `row` and kColumns columns from `col` on of matrix `batch`; registers as in

@@ -1,0 +1,14 @@
+// wgmma kernels for f32 operands in bf16 parts: the rows of the catalog that this file compiles.
+#include "kernels/entry.cuh"
+#include "kernels/kernels.h"
+#include "kernels/sm90/kernel.cuh"
+
+namespace tcgemm::kernels {
+
+constexpr bool in_parts(const Kernel& kernel) {
+  return kernel.parts > 1 && kernel.input == DType::bf16;
+}
+
+const void* sm90_bf16_parts(int row) { return find<sm90::Gemm, Sm90Params, in_parts>(row); }
+
+}  // namespace tcgemm::kernels
