@@ -66,6 +66,16 @@ CHECK_BUDGET = {"cuda": 3e12, "cpu": 2e9}  # floating-point operations of one fl
 TIMED_MS = {"cuda": 100.0, "cpu": 30.0}  # a candidate; benchmarks/dense.py takes 400
 
 
+def missing(device, dtype):
+    """Why this GPU has no kernel for products of the torch dtype, or None."""
+    a = torch.empty(16, 16, device=device).to(dtype)
+    try:
+        tcgemm.check_layout(a, a.t(), precision="high" if dtype is torch.float32 else None)
+    except RuntimeError as error:
+        return str(error)
+    return None
+
+
 class Digits(nn.Module):
     """64 pixels -> 256 -> 256 -> 10 classes; tcgemm's layers fuse the activation."""
 
@@ -169,9 +179,12 @@ def evaluate(network, pixels, labels, device):
 
 
 def quantised(network, pixels, labels, device):
-    """The accuracies in % of the network with its weights in 8 bits; it is as before afterwards."""
+    """The accuracies in % of the network with its weights in 8 bits, in the dtypes that the device
+    multiplies; it is as before afterwards."""
     found = {}
     for name, dtype in QUANTISED.items():
+        if missing(device, dtype):
+            continue
         report = tcgemm.swap_linear(network, to=tcgemm.nn.QuantLinear, dtype=dtype)
         found[f"tcgemm.nn.QuantLinear, {name}"] = evaluate(network, pixels, labels, device)
         report.undo()
@@ -232,6 +245,9 @@ def products(device, seed):
     print(f"  {'dtype':6}{'layout':7}{'m x n x k':20}{'kernel':45}{'error':>6}{'us':>10} {last:>8}")
     wrong = []
     for dtype, shapes in DTYPES[device].items():
+        if missing(device, operands.DTYPES[dtype]):
+            print(f"  {dtype:6} this GPU has no kernel for it")
+            continue
         for layouts, *shape in shapes[device]:
             for layout in layouts:
                 text, error = product(device, dtype, layout, shape, seed)

@@ -95,5 +95,22 @@ def test_demo_on_a_gpu(capsys):
     assert demo.main([]) == 0
     out = capsys.readouterr().out
     assert "bf16 autocast" in out
-    for kernel in ("_bf16_f32_", "_e4m3_f32_", "_s8_s32_", "_f64_f64_"):
-        assert kernel in out
+    for dtype, accumulator in (("bf16", "f32"), ("e4m3", "f32"), ("s8", "s32"), ("f64", "f64")):
+        if demo.missing("cuda", demo.operands.DTYPES[dtype]):  # in a build for older GPUs
+            assert dtype != "bf16" and f"{dtype:6} this GPU has no kernel for it" in out
+        else:
+            assert f"_{dtype}_{accumulator}_" in out
+
+
+def test_what_the_gpu_lacks_is_left_out(capsys, monkeypatch):
+    def refuse(a, b, **options):
+        if a.dtype is torch.float8_e4m3fn:
+            raise RuntimeError("tcgemm: no kernel")
+
+    monkeypatch.setattr(demo.tcgemm, "check_layout", refuse)
+    shapes = {"cpu": ((("TN",), 8, 8, 16),)}
+    monkeypatch.setattr(demo, "DTYPES", {"cpu": {"e4m3": shapes, "s8": shapes}})
+    assert demo.main(["--device", "cpu", "--epochs", "15"]) == 0
+    out = capsys.readouterr().out
+    assert "QuantLinear, int8" in out and "QuantLinear, fp8" not in out
+    assert "  e4m3   this GPU has no kernel for it" in out and "  s8    TN" in out

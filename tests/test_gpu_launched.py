@@ -190,6 +190,6 @@ def test_explain_speaks_of_this_gpu():
     facts = torch.cuda.get_device_properties(0)
     for function in (tcgemm.explain, tcgemm.check_layout):
         assert facts.name in function(a, a)
-        assert "on A100" in function(a, a, device="A100")
+        assert "on H100" in function(a, a, device="H100")
     count = facts.multi_processor_count
     assert f"blocks on {count} multiprocessors" in tcgemm.explain(a, a)
