@@ -279,7 +279,8 @@ class Guarded:
 def captured(work):
     """The CUDA graph of what work() launches, and what it returned while it was captured.
 
-    It runs once before, in a side stream, as torch asks for.
+    It runs once before, in a side stream, as torch asks for. The same stream is captured: the one
+    that torch would take stays on the GPU that was current at the process's first capture.
     """
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
@@ -287,7 +288,7 @@ def captured(work):
         work()
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, stream=stream):
         result = work()
     return graph, result
 

@@ -120,7 +120,7 @@ def test_graph_of_batches_that_do_not_merge():
     a, b = make("batch_reversed", 2, 3, 70, 40), make("contiguous", 2, 3, 40, 50)
     out = tcgemm.matmul(a, b)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, stream=torch.cuda.Stream()):
         out = tcgemm.matmul(a, b)
     cases.fill(a, largest=3)
     graph.replay()

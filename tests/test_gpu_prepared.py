@@ -218,7 +218,7 @@ def test_nothing_is_prepared_while_a_graph_is_captured():
         expected = layer(x)
         layer.prepare = True
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, stream=torch.cuda.Stream()):
             with pytest.raises(RuntimeError, match="inside the capture of a CUDA graph"):
                 tcgemm.prepare(w)
             out = layer(x)

@@ -115,19 +115,21 @@ def test_modules_and_gradients():
 def test_streams_and_graphs_there(mix):
     with torch.cuda.device(1):
         given = moved(everything(mix, 200, 150, 333, mix.outs[0]))
-        expected = torch.ops.tcgemm.scaled_mm(given[0], given[1], **given[2])
+
+        def product():
+            return torch.ops.tcgemm.scaled_mm(given[0], given[1], **given[2])
+
+        expected = product()
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            assert torch.equal(torch.ops.tcgemm.scaled_mm(given[0], given[1], **given[2]), expected)
+            assert torch.equal(product(), expected)
         torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            captured = torch.ops.tcgemm.scaled_mm(given[0], given[1], **given[2])
-        captured.fill_(cases.poison(captured.dtype))
+        graph, out = cases.captured(product)
+        out.fill_(cases.poison(out.dtype))
         graph.replay()
         torch.cuda.synchronize()
-        assert torch.equal(captured, expected)
+        assert torch.equal(out, expected)
     # And a product on the first GPU while the second one's stream is that of the other device.
     assert torch.cuda.current_device() == 0
     here = moved(given, HERE)

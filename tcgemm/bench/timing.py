@@ -63,7 +63,7 @@ class _GraphRunner:
         most = max(1, MOST_CALLS // sets)
         self.calls = sets * max(1, min(turns, most))
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
+        with torch.cuda.graph(self.graph, stream=stream):
             for index in range(self.calls):
                 call(index % sets)
         self.replay_us = _events_us(self.graph.replay)
