@@ -70,6 +70,35 @@ def _prepare(w):
     return w.new_empty(size, dtype=torch.uint8)
 
 
+def value_columns(k, pattern):
+    """Of the values of a row; a row of metadata has a byte for four of them."""
+    return (k + 1) // 2 if pattern == "1:2" else (k + 3) // 4 * 2
+
+
+def _compress24(w, pattern, prune=False):
+    rows, columns = w.shape[0], value_columns(w.shape[1], pattern)
+    metadata = w.new_empty((rows, (columns + 3) // 4), dtype=torch.uint8)
+    return w.new_empty((rows, columns)), metadata, w.new_empty(2, dtype=torch.int64)
+
+
+def _decompress24(values, metadata, k, pattern):
+    return values.new_empty((values.shape[0], k))
+
+
+def _prune24(w, pattern, transposable=False):
+    return w.new_empty(w.shape)
+
+
+def tiles_size(rows, k, dtype):
+    """Bytes of MetadataTiles (csrc/core/sparse.h)."""
+    block_bytes, depth = (1024, 128) if dtype.itemsize == 1 else (512, 128 // dtype.itemsize)
+    return ((rows + 63) // 64 * ((k + depth - 1) // depth) + 8) * block_bytes
+
+
+def _tile24(metadata, k, pattern, dtype):
+    return metadata.new_empty(tiles_size(metadata.shape[0], k, dtype), dtype=torch.uint8)
+
+
 def _out(*_args, **_kwargs):
     return None
 
@@ -80,3 +109,7 @@ for _op in (*ALL, Operator("_gemm")):
         torch.library.register_fake(f"tcgemm::{_op.name}.out", _out)
 torch.library.register_fake("tcgemm::quantize", _quantize)
 torch.library.register_fake("tcgemm::prepare", _prepare)
+torch.library.register_fake("tcgemm::compress24", _compress24)
+torch.library.register_fake("tcgemm::decompress24", _decompress24)
+torch.library.register_fake("tcgemm::prune24", _prune24)
+torch.library.register_fake("tcgemm::tile24", _tile24)

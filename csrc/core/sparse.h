@@ -8,10 +8,12 @@
 //                                     byte, the first in the lowest bits: rows x metadata_columns
 //
 // What is kept of a group: elements that are not zero (NaN is not, -0 is), then the first of the
-// others until there are enough. Positions in a group rise. Bits beside the last value are 0.
+// others until there are enough; of too many the first. Positions in a group rise. Bits beside the
+// last value are 0.
 //
-// Pruning keeps the largest magnitudes, the first of equal ones; NaN is larger than Inf. It changes
-// nothing but what it makes +0.
+// Pruning keeps the largest magnitudes, the first of equal ones; those of floats are compared as
+// their bits without the sign, so that NaN is larger than Inf. It changes nothing but what it makes
+// +0.
 //
 // Transposable pruning of "2:4" keeps two in each row and each column of blocks of 4 x 4 (edges
 // filled up with zeros), of all 90 such choices the one of the largest sum of magnitudes, the first
@@ -48,6 +50,11 @@ constexpr const char* name(Pattern pattern) {
   return pattern == Pattern::two_of_four ? "2:4" : "1:2";
 }
 
+// What tensor cores take of operands of this type.
+constexpr Pattern pattern_of(DType type) {
+  return bits(type) == 32 ? Pattern::one_of_two : Pattern::two_of_four;
+}
+
 constexpr int group(Pattern pattern) { return pattern == Pattern::two_of_four ? 4 : 2; }
 constexpr int kept(Pattern pattern) { return group(pattern) / 2; }
 
@@ -81,9 +88,9 @@ struct MetadataTiles {
   constexpr std::int64_t blocks_m() const { return (rows + kRows - 1) / kRows; }
   constexpr std::int64_t blocks_k() const { return (k + depth() - 1) / depth(); }
   constexpr std::int64_t block_bytes() const { return kLanes * words() * 4; }
-  constexpr std::int64_t bytes() const {
-    return (blocks_m() * blocks_k() + kSlack) * block_bytes();
-  }
+  // Of a kernel's tile, or of all.
+  constexpr std::int64_t tile_bytes() const { return blocks_m() * blocks_k() * block_bytes(); }
+  constexpr std::int64_t bytes() const { return tile_bytes() + kSlack * block_bytes(); }
 };
 
 // Half a word is four pairs: of a row of the 16, from element `k` of the block on.
@@ -100,7 +107,7 @@ constexpr HalfWord half_word(int bits, int lane, int word, int half) {
 
 // w -> values and metadata. With `prune` the largest of each group are kept; without, excess[0] is
 // how many groups have too many that are not zero, and excess[1] the index row * k + column where
-// the first of these begins, or -1.
+// the first of these begins, or -1. Of pruned ones there are none.
 struct Compression {
   Matrix w;  // any strides
   std::int64_t rows = 0, k = 0;

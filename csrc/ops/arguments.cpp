@@ -33,6 +33,8 @@ class Stack {
     return static_cast<std::int32_t>(word);
   }
 
+  std::int64_t integer() { return static_cast<std::int64_t>(*next_++); }
+  bool flag() { return static_cast<std::uint8_t>(*next_++) != 0; }
   std::int32_t dtype() { return static_cast<std::int32_t>(*next_++); }
   std::string text() { return owned_text(*next_++); }
 
@@ -103,6 +105,23 @@ QuantizeArguments take_quantize(std::uint64_t* words) {
   given.x = stack.tensor();
   given.dtype = stack.dtype();
   given.granularity = stack.text();
+  return given;
+}
+
+SparseArguments take_sparse(SparseOp op, std::uint64_t* words) {
+  Stack stack(words);
+  SparseArguments given;
+  if (op == SparseOp::compress || op == SparseOp::prune) {
+    given.w = stack.tensor();
+    given.pattern = stack.text();
+    given.flag = stack.flag();
+    return given;
+  }
+  if (op == SparseOp::decompress) given.values = stack.tensor();
+  given.metadata = stack.tensor();
+  given.k = stack.integer();
+  given.pattern = stack.text();
+  if (op == SparseOp::tile) given.dtype = stack.dtype();
   return given;
 }
 

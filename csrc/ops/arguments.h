@@ -47,6 +47,21 @@ struct QuantizeArguments {
 
 QuantizeArguments take_quantize(std::uint64_t* stack);
 
+enum class SparseOp : std::uint8_t { compress, decompress, prune, tile };
+
+inline constexpr int kSparseOps = 4;
+
+// The arguments of the operators of structured sparsity; each takes some of them.
+struct SparseArguments {
+  Handle w, values, metadata;
+  std::int64_t k = 0;
+  std::string pattern;
+  bool flag = false;        // prune of compress24, transposable of prune24
+  std::int32_t dtype = -1;  // torch's number
+};
+
+SparseArguments take_sparse(SparseOp op, std::uint64_t* stack);
+
 // The one tensor of prepare.
 Handle take_tensor(std::uint64_t* stack);
 

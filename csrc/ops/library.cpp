@@ -48,6 +48,13 @@ STABLE_TORCH_LIBRARY(tcgemm, m) {
   // "highest" multiplies on CUDA; an empty tensor where it multiplies b itself.
   m.def("prepare(Tensor w) -> Tensor");
   m.def("quantize(Tensor x, ScalarType dtype, str granularity=\"tensor\") -> (Tensor, Tensor)");
+  // Structured sparsity along k (core/sparse.h has the format). compress24 also tells how many
+  // groups have too many elements that are not zero, and where the first begins; the tiles are the
+  // metadata as products take it on CUDA.
+  m.def("compress24(Tensor w, str pattern, bool prune=False) -> (Tensor, Tensor, Tensor)");
+  m.def("decompress24(Tensor values, Tensor metadata, int k, str pattern) -> Tensor");
+  m.def("prune24(Tensor w, str pattern, bool transposable=False) -> Tensor");
+  m.def("tile24(Tensor metadata, int k, str pattern, ScalarType dtype) -> Tensor");
 
   const std::string question = "(Tensor a, Tensor b, " + addends + ", " + scales + prepared +
                                options + types +

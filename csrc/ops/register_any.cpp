@@ -5,6 +5,7 @@
 #include "ops/describe.h"
 #include "ops/prepare.h"
 #include "ops/quantize.h"
+#include "ops/sparse.h"
 
 namespace tcgemm::ops {
 namespace {
@@ -55,6 +56,16 @@ Handle refuse_prepare(const Handle& tensor) {
   refuse_type("tcgemm.prepare", w);
 }
 
+SparseResults refuse_sparse(SparseOp op, const SparseArguments& arguments) {
+  const View views[] = {read(name(op), "w", arguments.w),
+                        read(name(op), "values", arguments.values),
+                        read(name(op), "metadata", arguments.metadata)};
+  for (const View& view : views) refuse_device(name(op), view);
+  for (const View& view : views)
+    if (view && !view.known) refuse_type(name(op), view);
+  refuse_type(name(op), arguments.w ? views[0] : views[2]);
+}
+
 // The default of describe.h: tensors that are on no GPU of this build.
 const Device* no_device(const Arguments&) { return nullptr; }
 
@@ -69,6 +80,7 @@ STABLE_TORCH_LIBRARY_IMPL(tcgemm, CompositeExplicitAutograd, m) {
   tcgemm::ops::register_dense<tcgemm::ops::refuse>(m);
   tcgemm::ops::register_quantize<tcgemm::ops::refuse_quantize>(m);
   tcgemm::ops::register_prepare<tcgemm::ops::refuse_prepare>(m);
+  tcgemm::ops::register_sparse<tcgemm::ops::refuse_sparse>(m);
   tcgemm::ops::register_describe<tcgemm::ops::no_device>(m);
   m.impl("build_info", tcgemm::ops::build_info_kernel);
 }

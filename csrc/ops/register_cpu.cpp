@@ -3,9 +3,11 @@
 
 #include "cpu/dense.h"
 #include "cpu/quantize.h"
+#include "cpu/sparse.h"
 #include "ops/dense.h"
 #include "ops/prepare.h"
 #include "ops/quantize.h"
+#include "ops/sparse.h"
 
 namespace tcgemm::ops {
 namespace {
@@ -40,6 +42,18 @@ Quantized quantized(const QuantizeArguments& arguments) {
 
 Handle prepared(const Handle& w) { return prepare(w, nullptr); }
 
+template <class Task, void (*function)(const Task&, const cpu::Parallel&)>
+void run_sparse(const Task& task, const View&) {
+  function(task, torch_threads());
+}
+
+SparseResults sparse_result(SparseOp op, const SparseArguments& arguments) {
+  constexpr RunSparse run{run_sparse<Compression, cpu::compress>,
+                          run_sparse<Decompression, cpu::decompress>,
+                          run_sparse<Pruning, cpu::prune>, run_sparse<MetadataTiling, cpu::tile>};
+  return sparse(op, arguments, run);
+}
+
 }  // namespace
 }  // namespace tcgemm::ops
 
@@ -47,4 +61,5 @@ STABLE_TORCH_LIBRARY_IMPL(tcgemm, CPU, m) {
   tcgemm::ops::register_dense<tcgemm::ops::product>(m);
   tcgemm::ops::register_quantize<tcgemm::ops::quantized>(m);
   tcgemm::ops::register_prepare<tcgemm::ops::prepared>(m);
+  tcgemm::ops::register_sparse<tcgemm::ops::sparse_result>(m);
 }
