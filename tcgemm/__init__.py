@@ -4,6 +4,7 @@ tcgemm.mm, bmm, matmul, addmm, linear    products with a fused epilogue
 tcgemm.prepare                           a float32 weight, split for many products at once
 tcgemm.quantize, dequantize              8-bit values and their scales
 tcgemm.quantized_linear                  a layer that multiplies in 8 bits and learns in 16
+tcgemm.prune24, compress24               2:4 sparsity; tcgemm.SparseTensor24 is what products take
 tcgemm.nn.Linear, nn.QuantLinear         layers; tcgemm.swap_linear puts them into a model
 tcgemm.check_layout, explain             how operands lie, what would run, and why
 python -m tcgemm                         what is installed and what runs here
@@ -13,19 +14,31 @@ from tcgemm import _library
 
 _library.load()
 
-from tcgemm import autograd, fake, info, nn, vmap  # noqa: E402, F401  (some register with torch)
+from tcgemm import (  # noqa: E402, F401  (some register with torch)
+    autograd,
+    fake,
+    info,
+    nn,
+    sparse_arithmetic,
+    sparse_products,
+    vmap,
+)
 from tcgemm.dense import addmm, bmm, check_layout, explain, linear, matmul, mm  # noqa: E402
 from tcgemm.nn import swap_linear  # noqa: E402
 from tcgemm.prepared import Prepared, prepare  # noqa: E402
 from tcgemm.quantized import dequantize, quantize, quantized_linear  # noqa: E402
+from tcgemm.sparse import compress24, prune24  # noqa: E402
+from tcgemm.sparse_tensor import SparseTensor24  # noqa: E402
 from tcgemm.version import __version__  # noqa: E402
 
 __all__ = [
     "Prepared",
+    "SparseTensor24",
     "__version__",
     "addmm",
     "bmm",
     "check_layout",
+    "compress24",
     "dequantize",
     "explain",
     "info",
@@ -34,6 +47,7 @@ __all__ = [
     "mm",
     "nn",
     "prepare",
+    "prune24",
     "quantize",
     "quantized_linear",
     "swap_linear",

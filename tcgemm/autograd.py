@@ -165,6 +165,11 @@ def _pre_activation(op, options, a, b, c, bias):
     return _run(op.before_activation(), a, b, c, bias, None, options)
 
 
+def masks(tensor):
+    """Is the gradient of this tensor, a SparseTensor24, taken where it keeps elements?"""
+    return getattr(tensor, "dense_gradient", True) is False
+
+
 def _refuse(op, name, why):
     raise RuntimeError(
         f"tcgemm.{op.name}: {name} needs a gradient, but {why}; pass {name}.detach()."
@@ -242,8 +247,8 @@ class Product(_SingleLevelFunction):
         ctx.sign_of_output = activation == "relu" and residual is None and op.keeps_sign
         need_z = levels or (need_gz and activation is not None and not ctx.sign_of_output)
         saved = (
-            a if need_b or need_z else None,
-            b if need_a or need_z else None,
+            a if need_b or need_z or (need_a and masks(a)) else None,
+            b if need_a or need_z or (need_b and masks(b)) else None,
             c if need_z else None,
             bias if need_z else None,
             output if need_gz and ctx.sign_of_output else None,
@@ -284,9 +289,11 @@ class Product(_SingleLevelFunction):
         gz = op.weigh(gz)
         a, b, precision = op.factors(a, b, precision)
         if like_a is not None:
-            gradients[1] = _gradient_a(op, gz.to(b.dtype), b, ctx.dims, like_a, alpha, precision)
+            ga = _gradient_a(op, gz.to(b.dtype), b, ctx.dims, like_a, alpha, precision)
+            gradients[1] = a.mask(ga, False) if masks(a) else ga
         if like_b is not None:
-            gradients[2] = _gradient_b(op, gz.to(a.dtype), a, ctx.dims, like_b, alpha, precision)
+            gb = _gradient_b(op, gz.to(a.dtype), a, ctx.dims, like_b, alpha, precision)
+            gradients[2] = b.mask(gb, False) if masks(b) else gb
         return tuple(gradients)
 
     @staticmethod
