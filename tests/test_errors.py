@@ -2,7 +2,7 @@
 
 A row is: a call, and pieces of the sentence in their order - the tensor's name, what was expected,
 what came, and how to mend it. Those of scales, integers, precision and quantize are in
-test_scaled_errors.py.
+test_scaled_errors.py, those of structured sparsity in test_sparse_errors.py.
 """
 
 import re
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import test_scaled_errors
+import test_sparse_errors
 import torch
 from cases import BF16, F16, F32, F64
 from sentences import assert_sentence, quantised, sentence, t
@@ -383,7 +384,8 @@ UNREACHABLE = {
 
 def test_every_sentence_has_a_test():
     """Every longer literal of every fail(...) in csrc/ops stands in a sentence of the table."""
-    said = [sentence(param.values[0]) for param in (*TABLE, *test_scaled_errors.TABLE)]
+    others = (*test_scaled_errors.TABLE, *test_sparse_errors.TABLE)
+    said = [sentence(param.values[0]) for param in (*TABLE, *others)]
     calls = 0
     for path in sorted(SOURCES.glob("*.cpp")):
         for found in re.finditer(r"\bfail\((.*?)\);\n", path.read_text(), re.DOTALL):

@@ -1,0 +1,234 @@
+"""The sentences of the operators of structured sparsity, and the calls next door, which are right.
+
+A row is a call and pieces of its sentence, as in test_errors.py, which also sees to it that there
+is a row for each.
+"""
+
+import pytest
+import torch
+from cases import BF16, E4M3, F16, F32, F64, S8, S32, U8
+from sentences import assert_sentence, quantised, t
+
+import tcgemm  # noqa: F401  (the fakes)
+
+OPS = torch.ops.tcgemm
+KINDS = "torch.float8_e5m2, torch.int8 and torch.uint8 are what can be sparse"
+
+
+def compressed(rows, k, dtype=F16, pattern="2:4"):
+    return OPS.compress24(t(rows, k, dtype=dtype), pattern)[:2]
+
+
+def decompress(values, metadata, k=10, pattern="2:4"):
+    return OPS.decompress24(values, metadata, k, pattern)
+
+
+def tile(metadata, k=10, pattern="2:4", dtype=F16):
+    return OPS.tile24(metadata, k, pattern, dtype)
+
+
+VALUES, METADATA = compressed(3, 10)  # (3, 6) and (3, 2)
+CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+
+OPERANDS = {
+    "dtype": (
+        lambda: OPS.compress24(t(3, 4, dtype=F64), "2:4"),
+        ["tcgemm.compress24: w is torch.float64", "torch.float16, torch.bfloat16", KINDS, ".to("],
+    ),
+    "dtype of prune24": (
+        lambda: OPS.prune24(t(3, 4, dtype=S32), "2:4"),
+        ["tcgemm.prune24: w is torch.int32", KINDS],
+    ),
+    "bool": (lambda: OPS.prune24(t(3, 4).bool(), "2:4"), ["tcgemm.prune24: w is torch.bool"]),
+    "dtype of values": (
+        lambda: decompress(VALUES.double(), METADATA),
+        ["tcgemm.decompress24: values is torch.float64", KINDS],
+    ),
+    "dtype of tiles": (
+        lambda: tile(METADATA, dtype=F64),
+        ["tcgemm.tile24: dtype is torch.float64", KINDS],
+    ),
+    "pattern": (
+        lambda: OPS.compress24(t(3, 4), "4:8"),
+        ['tcgemm.compress24: pattern is "4:8"', '"2:4" and, for torch.float32, "1:2"', "pass one"],
+    ),
+    "pattern of f16": (
+        lambda: OPS.compress24(t(3, 4, dtype=F16), "1:2"),
+        [
+            'tcgemm.compress24: pattern is "1:2", which is for torch.float32, but w is',
+            "torch.float16",
+            'pattern="2:4"',
+        ],
+    ),
+    "pattern of s8": (
+        lambda: OPS.prune24(t(3, 4, dtype=S8), "1:2"),
+        ['tcgemm.prune24: pattern is "1:2"', "w is torch.int8"],
+    ),
+    "pattern of values": (
+        lambda: decompress(VALUES, METADATA, 6, "1:2"),
+        ['tcgemm.decompress24: pattern is "1:2"', "values is torch.float16"],
+    ),
+    "pattern of tiles": (
+        lambda: tile(METADATA, 6, "1:2", E4M3),
+        ['tcgemm.tile24: pattern is "1:2"', "dtype is torch.float8_e4m3fn"],
+    ),
+    "2:4 as tf32": (
+        lambda: tile(METADATA, dtype=F32),
+        [
+            "tcgemm.tile24: torch.float32 that is 2:4 cannot be multiplied as tf32, which takes",
+            "1:2; convert the tensor to torch.bfloat16",
+            'pattern="1:2"',
+        ],
+    ),
+    "transposable 1:2": (
+        lambda: OPS.prune24(t(4, 4), "1:2", True),
+        [
+            'tcgemm.prune24: transposable pruning is of "2:4", but pattern is "1:2"',
+            "without transposable",
+        ],
+    ),
+    "vector": (
+        lambda: OPS.compress24(t(4), "2:4"),
+        ["tcgemm.compress24: w must be a matrix (M, K), but has shape (4,)", "reshape it"],
+    ),
+    "batch": (
+        lambda: OPS.prune24(t(2, 3, 4), "2:4"),
+        ["tcgemm.prune24: w must be a matrix (M, K), but has shape (2, 3, 4)", "one matrix"],
+    ),
+    "rows": (
+        lambda: OPS.compress24(t(1, 1).expand(2**31, 1), "2:4"),
+        ["tcgemm.compress24: a dimension is 2147483648", "at most 2**31 - 1024", "torch.split"],
+    ),
+    "columns": (
+        lambda: OPS.prune24(t(1, 1).expand(1, 2**31), "2:4"),
+        ["tcgemm.prune24: a dimension is 2147483648"],
+    ),
+    "sparse": (
+        lambda: OPS.compress24(t(3, 4).to_sparse(), "2:4"),
+        ["tcgemm.compress24: w has the layout torch.sparse_coo", "w.to_dense()"],
+    ),
+    "sparse metadata": (
+        lambda: tile(METADATA.to_sparse()),
+        ["tcgemm.tile24: metadata has the layout torch.sparse_coo", "metadata.to_dense()"],
+    ),
+    "quantised": (
+        lambda: OPS.prune24(quantised(3, 4), "2:4"),
+        ["tcgemm.prune24: w is", "nothing here takes such a tensor", "w.dequantize()"],
+    ),
+    "quantised values": (
+        lambda: decompress(quantised(3, 6), METADATA),
+        ["tcgemm.decompress24: values is", "nothing here", "values.dequantize()"],
+    ),
+}
+
+FORMAT = {
+    "values dims": (
+        lambda: decompress(VALUES[None], METADATA),
+        ["tcgemm.decompress24: values must be a matrix (M, kept ones of a row)", "(1, 3, 6)"],
+    ),
+    "metadata dims": (
+        lambda: tile(METADATA[0]),
+        ["tcgemm.tile24: metadata must be a matrix (M, bytes of a row), but has shape (2,)"],
+    ),
+    "metadata dtype": (
+        lambda: decompress(VALUES, METADATA.short()),
+        [
+            "tcgemm.decompress24: metadata is torch.int16, but positions of two bits stand in",
+            "torch.uint8; pass the metadata that tcgemm.compress24 gave",
+        ],
+    ),
+    "metadata dtype of tiles": (
+        lambda: tile(METADATA.view(S8)),
+        ["tcgemm.tile24: metadata is torch.int8"],
+    ),
+    "k of values": (
+        lambda: decompress(VALUES, METADATA, 13),
+        [
+            "tcgemm.decompress24: values has shape (3, 6), but k = 13 with pattern",
+            '"2:4" takes 8 columns',
+            "pass the k and the pattern of the tensor that was compressed",
+        ],
+    ),
+    "k of metadata": (
+        lambda: decompress(VALUES, METADATA[:, :1]),
+        ["metadata has shape (3, 1), but k = 10 with pattern", '"2:4" takes 2 columns'],
+    ),
+    "k of tiles": (
+        lambda: tile(METADATA, 17),
+        ["tcgemm.tile24: metadata has shape (3, 2), but k = 17", "takes 3 columns"],
+    ),
+    "pattern of the same dtype": (
+        lambda: decompress(*compressed(3, 9, F32), 9, "1:2"),
+        ["values has shape (3, 6), but k = 9 with pattern", '"1:2" takes 5 columns'],
+    ),
+    "negative k": (
+        lambda: decompress(VALUES, METADATA, -1),
+        ["tcgemm.decompress24: k is -1, but is the number of columns", "pass its shape[1]"],
+    ),
+    "negative k of tiles": (lambda: tile(METADATA, -(2**63)), ["tcgemm.tile24: k is -92233"]),
+    "large k": (
+        lambda: tile(METADATA, 2**63 - 1),
+        ["tcgemm.tile24: k is 9223372036854775807, but can be at most 2**31 - 1024"],
+    ),
+    "large k of values": (lambda: decompress(VALUES, METADATA, 2**31), ["k is 2147483648"]),
+    "two devices": (  # without a GPU the fakes would come first
+        lambda: OPS.decompress24.default.redispatch(CPU, VALUES, METADATA.to("meta"), 10, "2:4"),
+        ["tcgemm.decompress24: metadata is on meta, but values is on cpu", "move one of them"],
+    ),
+    "rows of metadata": (
+        lambda: decompress(VALUES, METADATA[:2]),
+        [
+            "tcgemm.decompress24: metadata has shape (2, 2), but values of shape (3, 6) has 3 rows",
+            "pass the values and the metadata that one call of tcgemm.compress24 gave",
+        ],
+    ),
+}
+
+TABLE = [
+    pytest.param(*row, id=f"{table}: {name}")
+    for table, rows in {"operands": OPERANDS, "format": FORMAT}.items()
+    for name, row in rows.items()
+]
+
+
+@pytest.mark.parametrize("call, pieces", TABLE)
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_sentence(call, pieces):
+    assert_sentence(call, pieces)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: OPS.compress24(t(3, 4, dtype=F32), "1:2"),
+        lambda: OPS.compress24(t(3, 4, dtype=F32), "2:4"),
+        lambda: OPS.prune24(t(3, 4, dtype=U8), "2:4", True),
+        lambda: decompress(VALUES, METADATA, 9),
+        lambda: decompress(VALUES, METADATA, 12),
+        lambda: tile(METADATA, 16),
+        lambda: tile(METADATA, dtype=BF16),
+        lambda: tile(compressed(3, 4, F32, "1:2")[1], 4, "1:2", F32),
+    ],
+)
+def test_accepted(call):
+    call()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "call, pieces",
+    [
+        (
+            lambda x: decompress(x(VALUES), METADATA),
+            ["metadata is on cpu, but values is on cuda:0"],
+        ),
+        (
+            lambda x: decompress(VALUES, x(METADATA)),
+            ["metadata is on cuda:0, but values is on cpu"],
+        ),
+        (lambda x: tile(x(METADATA), dtype=F32), ["cannot be multiplied as tf32"]),
+        (lambda x: OPS.prune24(x(t(2, 3, 4)), "2:4"), ["w must be a matrix (M, K)"]),
+    ],
+)
+def test_sentence_on_a_gpu(call, pieces):
+    assert_sentence(lambda: call(lambda tensor: tensor.cuda()), pieces)
