@@ -3,6 +3,7 @@
 
 #include "core/params.h"
 #include "core/quantize.h"
+#include "core/sparse_params.h"
 
 namespace tcgemm::kernels {
 
@@ -18,6 +19,11 @@ const void* sm90_f64(int row);
 const void* sm90_f32(int row);        // f32 operands, multiplied and added up as f64
 const void* sm90_f16_parts(int row);  // parts of f32 operands
 const void* sm90_bf16_parts(int row);
+const void* sm90_bf16_sparse(int row);
+const void* sm90_f16_sparse(int row);
+const void* sm90_tf32_sparse(int row);
+const void* sm90_fp8_sparse(int row);
+const void* sm90_int8_sparse(int row);
 const void* sm80_bf16(int row);
 const void* sm80_f16(int row);
 const void* sm80_tf32(int row);
@@ -71,5 +77,17 @@ inline constexpr int kQuantizeThreads = 256;
 
 int quantize_amax_blocks(const QuantizeParams& params);
 int quantize_blocks(const QuantizeParams& params, Granularity granularity);
+
+// 2:4 sparsity (core/sparse.h). Compressing without `prune` wants an excess of -1, -1.
+const void* compress(const CompressParams& params, Pattern pattern, bool prune);
+const void* prune(const PruneParams& params, Pattern pattern, bool transposable);
+const void* decompress(const DecompressParams& params, Pattern pattern);
+const void* tile_metadata(const MetadataTileParams& params);
+
+inline constexpr int kSparseThreads = 256;
+
+int sparse_blocks(const CopyParams& w);  // of compress and prune
+int decompress_blocks(const DecompressParams& params);
+int tile_metadata_blocks(const MetadataTileParams& params);
 
 }  // namespace tcgemm::kernels

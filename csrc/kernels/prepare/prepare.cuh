@@ -59,6 +59,7 @@ struct Tile {
   Lines<kIn> lines;
   char* copy;
   std::int64_t pitch;  // of the copy, bytes
+  int row, column;     // of the corner
   int rows, k;         // from the corner to the end, at most a tile
   bool by_row;
 
@@ -72,25 +73,29 @@ struct Tile {
       index -= batch * grid.tiles();
     }
     const std::uint32_t down = static_cast<std::uint32_t>(index) / grid.across;
-    const int row = down << grid.rows;
-    const int first = (static_cast<std::uint32_t>(index) - down * grid.across) << grid.k;
+    row = down << grid.rows;
+    column = (static_cast<std::uint32_t>(index) - down * grid.across) << grid.k;
     const int below = static_cast<int>(params.rows) - row;
-    const int right = static_cast<int>(params.k) - first;
+    const int right = static_cast<int>(params.k) - column;
     const std::int64_t stride_row = kIn * from.stride_row, stride_col = kIn * from.stride_col;
     pitch = kOut * params.pitch;
     copy = static_cast<char*>(params.copy) + (batch * params.rows + row) * pitch +
-           std::int64_t(kOut) * first;
+           std::int64_t(kOut) * column;
     rows = min(below, 1 << grid.rows);
     k = min(right, 1 << grid.k);
 
     lines.source = static_cast<const char*>(from.data) + kIn * batch * from.stride_batch +
-                   row * stride_row + first * stride_col;
+                   row * stride_row + column * stride_col;
     lines.lines = by_row ? rows : k;
     lines.stride_line = by_row ? stride_row : stride_col;
     lines.stride_element = by_row ? stride_col : stride_row;
-    lines.begin = (by_row ? first : row) == 0 ? 0 : -kChunk;
+    lines.begin = (by_row ? column : row) == 0 ? 0 : -kChunk;
     lines.end = min(by_row ? right : below, 2 * kRowBytes) * kIn;
     lines.examine(by_row ? kRowLines : kColumnLines, by_row ? kRowBytes : kColumnBytes);
+  }
+
+  __device__ bool whole() const {
+    return rows * k * kIn == kRowLines * kRowBytes;  // or of the other kind, which is as large
   }
 };
 

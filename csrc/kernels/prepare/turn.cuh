@@ -21,6 +21,16 @@ __device__ inline std::uint32_t bf16_pair(std::uint32_t low, std::uint32_t high)
   return ptx::pack<DType::bf16>(__uint_as_float(low), __uint_as_float(high));
 }
 
+// Byte i of word j <-> byte j of word i.
+__device__ inline void turn_bytes(std::uint32_t (&words)[4]) {
+  const auto [a, b, c, d] = words;
+  const std::uint32_t ab = __byte_perm(a, b, 0x5140), ab_high = __byte_perm(a, b, 0x7362);
+  const std::uint32_t cd = __byte_perm(c, d, 0x5140), cd_high = __byte_perm(c, d, 0x7362);
+  words[0] = __byte_perm(ab, cd, 0x5410), words[1] = __byte_perm(ab, cd, 0x7632);
+  words[2] = __byte_perm(ab_high, cd_high, 0x5410);
+  words[3] = __byte_perm(ab_high, cd_high, 0x7632);
+}
+
 // kIn, kOut: bytes of an element before and after; 4 and 2 are f32 and bf16.
 template <int kIn, int kOut>
 __device__ inline void turn(const uint4 (&chunks)[4], std::uint32_t (&strips)[kChunk / kIn][kOut]) {
@@ -34,12 +44,10 @@ __device__ inline void turn(const uint4 (&chunks)[4], std::uint32_t (&strips)[kC
   for (int i = 0; i < 4; ++i) {
     const std::uint32_t a = lines[0][i], b = lines[1][i], c = lines[2][i], d = lines[3][i];
     if constexpr (kIn == 1) {
-      const std::uint32_t ab = __byte_perm(a, b, 0x5140), ab_high = __byte_perm(a, b, 0x7362);
-      const std::uint32_t cd = __byte_perm(c, d, 0x5140), cd_high = __byte_perm(c, d, 0x7362);
-      strips[4 * i][0] = __byte_perm(ab, cd, 0x5410);
-      strips[4 * i + 1][0] = __byte_perm(ab, cd, 0x7632);
-      strips[4 * i + 2][0] = __byte_perm(ab_high, cd_high, 0x5410);
-      strips[4 * i + 3][0] = __byte_perm(ab_high, cd_high, 0x7632);
+      std::uint32_t words[4] = {a, b, c, d};
+      turn_bytes(words);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) strips[4 * i + j][0] = words[j];
     } else if constexpr (kIn == 2) {
       strips[2 * i][0] = __byte_perm(a, b, 0x5410), strips[2 * i][1] = __byte_perm(c, d, 0x5410);
       strips[2 * i + 1][0] = __byte_perm(a, b, 0x7632);

@@ -1,0 +1,197 @@
+// w -> values and metadata, as core/sparse.h defines them:
+//
+//   chunk of a row of w    16 bytes              four rows a thread, sixteen chunks side by side
+//   its values              8 bytes
+//   its metadata            2, 1 or 1/2 a byte   of 8, 16, 32 bits; two lanes put halves together
+//
+// Tiles that are whole are written without a question; in others each element asks.
+#pragma once
+
+#include <cstdint>
+
+#include "core/sparse_params.h"
+#include "kernels/sparse/group.cuh"
+#include "kernels/sparse/rows.cuh"
+#include "ptx/dependent.cuh"
+
+namespace tcgemm::sparse {
+
+inline constexpr unsigned kAllLanes = 0xffffffffu;
+
+// What becomes of a chunk.
+template <DType kType, Pattern kPattern>
+struct Compressed {
+  using G = Groups<kType, kPattern>;
+  static constexpr int kSize = G::kSize;
+  static constexpr int kValues = G::kElements / 2;
+  static constexpr int kBits = G::kCount * G::kCodeBits;  // of metadata
+
+  std::uint32_t values[2];
+  std::uint32_t metadata;
+
+  __device__ Compressed(const G& groups, const std::uint32_t (&kept)[4]) {
+    const std::uint32_t (&x)[4] = groups.x;
+    std::uint32_t mask[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) mask[i] = ptx::spread<kSize>(kept[i]);
+    if constexpr (G::kPairs) {
+      values[0] = select(mask[0], x[0], x[1]);
+      values[1] = select(mask[2], x[2], x[3]);
+      metadata = (mask[1] & 1) | (mask[3] & 4);
+    } else {
+      const std::uint32_t first = select(mask[0], x[0], select(mask[1], x[1], x[2]));
+      const std::uint32_t second = select(mask[3], x[3], select(mask[2], x[2], x[1]));
+      // A bit of each lane's code, where the code of that lane begins in a byte of two.
+      constexpr std::uint32_t kBit = kSize == 1 ? 0x10011001u : kSize == 2 ? 0x00100001u : 1u;
+      const std::uint32_t codes = (~mask[0] & mask[1] & kBit) | (~mask[0] & ~mask[1] & kBit * 2) |
+                                  ((~mask[2] | mask[3]) & kBit * 4) |
+                                  ((mask[2] | mask[3]) & kBit * 8);
+      if constexpr (kSize == 1) {
+        values[0] = __byte_perm(first, second, 0x5140);
+        values[1] = __byte_perm(first, second, 0x7362);
+        metadata = __byte_perm(codes | codes >> 8, 0, 0x4420);
+      } else if constexpr (kSize == 2) {
+        values[0] = __byte_perm(first, second, 0x5410);
+        values[1] = __byte_perm(first, second, 0x7632);
+        metadata = (codes | codes >> 16) & 0xff;
+      } else {
+        values[0] = first, values[1] = second;
+        metadata = codes;
+      }
+    }
+  }
+
+  // Groups from `present` on are not there.
+  __device__ void cut(int present) { metadata &= (1u << present * G::kCodeBits) - 1; }
+
+ private:
+  __device__ static std::uint32_t select(std::uint32_t mask, std::uint32_t x, std::uint32_t y) {
+    return (mask & x) | (~mask & y);
+  }
+};
+
+// Groups with too many elements, as this thread has found them.
+class Excess {
+ public:
+  // A bit for each group; `index` is that of the first one's first element.
+  __device__ void add(unsigned groups, std::int64_t index, int group) {
+    if (groups == 0) return;
+    count_ += __popc(groups);
+    first_ = min(first_, static_cast<unsigned long long>(index + (__ffs(groups) - 1) * group));
+  }
+
+  // Both began at -1: one block makes up for that of the count, and for the minimum it is the
+  // largest number there is.
+  __device__ void report(std::int64_t* excess) const {
+    auto* to = reinterpret_cast<unsigned long long*>(excess);
+    if (blockIdx.x == 0 && threadIdx.x == 0) atomicAdd(to, 1);
+    if (!__any_sync(kAllLanes, count_ != 0)) return;
+    unsigned long long count = count_, first = first_;
+    for (int distance = 16; distance > 0; distance /= 2) {
+      count += __shfl_xor_sync(kAllLanes, count, distance);
+      first = min(first, __shfl_xor_sync(kAllLanes, first, distance));
+    }
+    if (threadIdx.x % 32 != 0) return;
+    atomicAdd(to, count);
+    atomicMin(to + 1, first);
+  }
+
+ private:
+  unsigned long long count_ = 0, first_ = ~0ull;
+};
+
+// Where four chunks of a thread go.
+template <DType kType, Pattern kPattern>
+class Writer {
+ public:
+  using C = Compressed<kType, kPattern>;
+  static constexpr int kSize = C::kSize;
+
+  __device__ Writer(const CompressParams& params, std::int64_t row, std::int64_t chunk)
+      : values_(static_cast<char*>(params.w.copy) +
+                (row * params.w.pitch + chunk * C::kValues) * kSize),
+        pitch_(params.w.pitch * kSize),
+        metadata_(params.metadata + row * params.metadata_pitch + chunk * C::kBits / 8),
+        metadata_pitch_(params.metadata_pitch) {}
+
+  // A whole chunk of row i, in words.
+  __device__ void write(int i, const C& chunk) const {
+    *reinterpret_cast<uint2*>(values_ + i * pitch_) = {chunk.values[0], chunk.values[1]};
+    std::uint8_t* to = metadata_ + i * metadata_pitch_;
+    const std::uint32_t bits = bytes_of(chunk.metadata);
+    if constexpr (C::kBits == 16)
+      *reinterpret_cast<std::uint16_t*>(to) = static_cast<std::uint16_t>(bits);
+    else if (C::kBits == 8 || threadIdx.x % 2 == 0)
+      *to = static_cast<std::uint8_t>(bits);
+  }
+
+  // One that has `present` groups, perhaps none.
+  __device__ void write(int i, C chunk, int present) const {
+    chunk.cut(present);
+    write_elements<kSize>(values_ + i * pitch_, chunk.values, present * kept(kPattern));
+    std::uint8_t* to = metadata_ + i * metadata_pitch_;
+    const std::uint32_t bits = bytes_of(chunk.metadata);
+    if (present == 0 || (C::kBits == 4 && threadIdx.x % 2 == 1)) return;
+    *to = static_cast<std::uint8_t>(bits);
+    if (present * C::G::kCodeBits > 8) to[1] = static_cast<std::uint8_t>(bits >> 8);
+  }
+
+ private:
+  // All lanes come here; even ones hold what belongs into the lower half of a byte.
+  __device__ static std::uint32_t bytes_of(std::uint32_t metadata) {
+    if constexpr (C::kBits != 4) return metadata;
+    return metadata | __shfl_down_sync(kAllLanes, metadata, 1) << 4;
+  }
+
+  char* values_;
+  std::int64_t pitch_;
+  std::uint8_t* metadata_;
+  std::int64_t metadata_pitch_;
+};
+
+// Four blocks an SM: 64 registers a thread hold what is in flight.
+template <DType kType, Pattern kPattern, bool kPrune>
+__global__ void __launch_bounds__(kThreads, 4)
+    compress(const __grid_constant__ CompressParams params) {
+  using C = Compressed<kType, kPattern>;
+  using G = typename C::G;
+  __shared__ Shared<C::kSize> shared;
+  ptx::launch_dependents();
+  ptx::wait_for_prerequisites();
+  Excess excess;
+  each_four_rows<C::kSize>(params.w, shared, [&](const auto& tile, Place place, auto& chunks) {
+    const std::int64_t row = tile.row + place.row;
+    const Writer<kType, kPattern> writer(params, row, tile.column / G::kElements + place.column);
+    const int left = tile.k - place.column * G::kElements;
+    const auto compressed = [&](int i, const uint4& chunk) -> C {
+      const G groups(chunk);
+      std::uint32_t kept[4];
+      if constexpr (kPrune)
+        groups.largest(kept);
+      else
+        excess.add(groups.not_zero(kept),
+                   (row + i) * params.w.k + tile.column + place.column * G::kElements,
+                   group(kPattern));
+      return C(groups, kept);
+    };
+    if (params.vector && tile.whole()) {
+#pragma unroll
+      for (int i = 0; i < kThreadLines; ++i) writer.write(i, compressed(i, chunks[i]));
+      return;
+    }
+    constexpr int kGroup = group(kPattern);
+    const int groups = max(0, min(G::kCount, (left + kGroup - 1) / kGroup));
+#pragma unroll 1
+    for (int i = 0; i < kThreadLines; ++i) {
+      writer.write(i, compressed(i, chunks[0]), place.row + i < tile.rows ? groups : 0);
+#pragma unroll
+      for (int j = 1; j < kThreadLines; ++j) chunks[j - 1] = chunks[j];
+    }
+  });
+  if constexpr (!kPrune)
+    excess.report(params.excess);
+  else if (blockIdx.x == 0 && threadIdx.x < 2)
+    params.excess[threadIdx.x] = -static_cast<std::int64_t>(threadIdx.x);
+}
+
+}  // namespace tcgemm::sparse
