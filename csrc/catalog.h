@@ -20,6 +20,7 @@
 #include "core/code.h"
 #include "core/dtype.h"
 #include "core/layout.h"
+#include "core/sparse.h"
 #include "core/split.h"
 
 namespace tcgemm {
@@ -52,7 +53,7 @@ struct Kernel {
   int stages = 4;       // depth of the shared-memory ring
   int parts = 1;        // 16-bit parts that an operand is split into
   int promote = 0;      // k-blocks between additions to a second accumulator; 0: never
-  bool sparse = false;  // 2:4 in a
+  bool sparse = false;  // a is, along k: core/sparse.h
   bool block_scaled = false;
   SourceOfA source_of_a = SourceOfA::shared;
 
@@ -60,6 +61,8 @@ struct Kernel {
     return parts == 1 && promote == 0 && !sparse && !block_scaled &&
            source_of_a == SourceOfA::shared;
   }
+  // Lanes hold neighbours of a column: tile::Rows::neighbours.
+  constexpr bool neighbours() const { return source_of_a == SourceOfA::registers || sparse; }
   // Fed by TMA from tensor maps (Sm90Params); the others, those that add up f64 among them, read
   // any strides and alignment by cp.async (Sm80Params).
   constexpr bool uses_tma() const { return arch == Arch::sm90a && accumulator != DType::f64; }
@@ -71,13 +74,20 @@ struct Kernel {
   // three parts there is room for half of that.
   constexpr int row_bytes() const { return parts == kBf16Parts ? 64 : 128; }
   constexpr int tile_k() const { return row_bytes() * 8 / bits(input); }
+  // Of a, which has half of it where it is sparse, and metadata.
+  constexpr int row_bytes_a() const { return sparse ? row_bytes() / 2 : row_bytes(); }
+  constexpr int metadata_bytes() const {
+    return sparse ? int(MetadataTiles{tile_m(), tile_k(), bits(input)}.tile_bytes()) : 0;
+  }
   // m or n in a box of MN-major lines: 128 bytes.
   constexpr int box_mn() const { return 1024 / bits(input); }
   // sm90a: a warpgroup of its own loads.
   constexpr int threads() const { return 128 * (warpgroups + (arch == Arch::sm90a ? 1 : 0)); }
   constexpr int pad() const { return accumulator == DType::f64 ? kPadBytes / bytes(input) : 0; }
   constexpr int stage_bytes() const {
-    return parts * (tile_m() + tile_n()) * (tile_k() + pad()) * bits(input) / 8;
+    const int padding = pad() * bytes(input);
+    return parts * (tile_m() * (row_bytes_a() + padding) + tile_n() * (row_bytes() + padding)) +
+           metadata_bytes();
   }
   constexpr int slab_bytes() const { return warpgroups * 4 * kSlabBytes; }
   // Scales of the columns of a tile for one k-block.
@@ -120,6 +130,13 @@ inline constexpr Tile kSm90F16Parts[] = {
 inline constexpr Tile kSm90Bf16Parts[] = {{2, 1, 256, 2}, {2, 1, 128, 4}};
 // a from registers, in boxes of 128 bytes of m: no tile has fewer rows than 128 of s8.
 inline constexpr Tile kSm90Registers[] = {{2, 1, 256, 4}, {2, 1, 128, 6}, {2, 1, 64, 8}};
+// Sparse ones: the tensor cores read b, which is dense, twice as fast as elsewhere, and a wide tile
+// the fewest times. The narrow ones are for few columns.
+inline constexpr Tile kSm90Sparse[] = {
+    {2, 1, 256, 5}, {2, 1, 192, 6}, {2, 1, 128, 8}, {2, 1, 64, 12}, {2, 1, 32, 16}};
+inline constexpr Tile kSm90SparseBytes[] = {
+    {2, 1, 256, 4}, {2, 1, 192, 6}, {2, 1, 128, 8}, {2, 1, 64, 11}, {2, 1, 32, 14}};
+inline constexpr Tile kSm90SparseFew[] = {{2, 1, 256, 4}, {2, 1, 64, 10}};
 // f64: 128x128 for large products, 128x112 fits the waves of 4096 and 8192 on 132 SMs, and half of
 // 128x128, twice, those of 1024.
 inline constexpr Tile kSm90F64[] = {
@@ -131,6 +148,11 @@ inline constexpr Tile kSm90F32[] = {{2, 1, 128, 5}, {2, 1, 64, 6}, {1, 1, 64, 8}
 inline constexpr Tile kSm80[] = {{2, 1, 256, 3}, {2, 1, 128, 3}, {1, 1, 64, 4}};
 inline constexpr Tile kSm80Few[] = {{2, 1, 128, 3}, {1, 1, 64, 4}};
 
+// Bits by layout.
+using Layouts = unsigned;
+constexpr Layouts only(Layout layout) { return 1u << int(layout); }
+inline constexpr Layouts kAllLayouts = (1u << kLayouts) - 1;
+
 // Rows that differ in tile and layout alone. Operands that wgmma reads K-major only, 8-bit ones and
 // tf32, come in TN; the planner has others copied, or turned on the way from registers (TT).
 struct Family {
@@ -138,24 +160,25 @@ struct Family {
   DType input, input_b, accumulator;
   const Tile* tiles;
   int tile_count;
-  bool all_layouts;
-  Layout layout = Layout::TN;  // where not all
+  Layouts layouts;
   int promote = 0;
   bool block_scaled = false;
   SourceOfA source_of_a = SourceOfA::shared;
   int parts = 1;
+  bool sparse = false;
 };
 
 template <int kCount>
 constexpr Family family(Arch arch, DType a, DType b, DType accumulator, const Tile (&tiles)[kCount],
                         bool all_layouts, int promote = 0, bool block_scaled = false) {
-  return {arch, a, b, accumulator, tiles, kCount, all_layouts, Layout::TN, promote, block_scaled};
+  const Layouts layouts = all_layouts ? kAllLayouts : only(Layout::TN);
+  return {arch, a, b, accumulator, tiles, kCount, layouts, promote, block_scaled};
 }
 
 template <int kCount>
 constexpr Family registers(DType input, DType accumulator, const Tile (&tiles)[kCount]) {
   Family rows = family(Arch::sm90a, input, input, accumulator, tiles, false);
-  rows.layout = Layout::TT;
+  rows.layouts = only(Layout::TT);
   rows.source_of_a = SourceOfA::registers;
   return rows;
 }
@@ -165,6 +188,16 @@ template <int kCount>
 constexpr Family in_parts(DType input, int parts, const Tile (&tiles)[kCount]) {
   Family rows = family(Arch::sm90a, input, input, DType::f32, tiles, true, 1);
   rows.parts = parts;
+  return rows;
+}
+
+// a is compressed, and so K-major.
+template <int kCount>
+constexpr Family sparse(DType input, DType input_b, DType accumulator,
+                        const Tile (&tiles)[kCount]) {
+  Family rows = family(Arch::sm90a, input, input_b, accumulator, tiles, false);
+  if (bits(input) == 16) rows.layouts |= only(Layout::NN);
+  rows.sparse = true;
   return rows;
 }
 
@@ -196,6 +229,17 @@ inline constexpr Family kFamilies[] = {
     family(Arch::sm90a, f32, f32, f64, kSm90F32, true),
     in_parts(f16, kF16Parts, kSm90F16Parts),
     in_parts(bf16, kBf16Parts, kSm90Bf16Parts),
+    sparse(bf16, bf16, f32, kSm90Sparse),
+    sparse(f16, f16, f32, kSm90Sparse),
+    sparse(tf32, tf32, f32, kSm90Sparse),
+    sparse(e4m3, e4m3, f32, kSm90SparseBytes),
+    sparse(e4m3, e5m2, f32, kSm90SparseFew),
+    sparse(e5m2, e4m3, f32, kSm90SparseFew),
+    sparse(e5m2, e5m2, f32, kSm90SparseFew),
+    sparse(s8, s8, s32, kSm90SparseBytes),
+    sparse(s8, u8, s32, kSm90SparseFew),
+    sparse(u8, s8, s32, kSm90SparseFew),
+    sparse(u8, u8, s32, kSm90SparseFew),
     family(Arch::sm80, bf16, bf16, f32, kSm80, true),
     family(Arch::sm80, f16, f16, f32, kSm80, true),
     family(Arch::sm80, f16, f16, f16, kSm80, true),
@@ -218,10 +262,19 @@ inline constexpr Family kFamilies[] = {
     family(Arch::sm89, e5m2, e5m2, f32, kSm80Few, false, 1, true),
 };
 
+constexpr bool has(const Family& family, const Tile& tile, Layout layout) {
+  // Columns of MN-major b come in blocks of 64.
+  const bool blocks = family.arch != Arch::sm90a || bits(family.input) != 16 ||
+                      tile.n % kBlock == 0 || major_b(layout) == Major::K;
+  return blocks && (family.layouts & only(layout)) != 0;
+}
+
 constexpr std::size_t count() {
   std::size_t rows = 0;
   for (const Family& family : kFamilies)
-    rows += family.tile_count * (family.all_layouts ? kLayouts : 1);
+    for (int tile = 0; tile < family.tile_count; ++tile)
+      for (int layout = 0; layout < kLayouts; ++layout)
+        rows += has(family, family.tiles[tile], Layout(layout));
   return rows;
 }
 
@@ -231,7 +284,7 @@ constexpr auto rows() {
   for (const Family& family : kFamilies)
     for (int tile = 0; tile < family.tile_count; ++tile)
       for (int layout = 0; layout < kLayouts; ++layout) {
-        if (!family.all_layouts && family.layout != Layout(layout)) continue;
+        if (!has(family, family.tiles[tile], Layout(layout))) continue;
         Kernel& kernel = table[row++];
         kernel.arch = family.arch;
         kernel.input = family.input;
@@ -246,6 +299,7 @@ constexpr auto rows() {
         kernel.block_scaled = family.block_scaled;
         kernel.source_of_a = family.source_of_a;
         kernel.parts = family.parts;
+        kernel.sparse = family.sparse;
       }
   return table;
 }
@@ -256,7 +310,7 @@ inline constexpr auto kCatalog = catalog::rows();
 
 // A row's name, for people and for filters: sm90a_bf16_f32_128x256x64_w2_s4_tn. Mixed operands are
 // e4m3xe5m2; the end says what is beyond the plain product: _promoted, _blocks, _registers,
-// _parts2.
+// _parts2, _sparse.
 struct KernelName {
   char text[64] = {};
   int length = 0;
@@ -302,6 +356,7 @@ constexpr KernelName name(const Kernel& kernel) {
   else if (kernel.promote != 0)
     result.add("_promoted");
   if (kernel.source_of_a == SourceOfA::registers) result.add("_registers");
+  if (kernel.sparse) result.add("_sparse");
   return result;
 }
 

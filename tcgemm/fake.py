@@ -12,7 +12,8 @@ from tcgemm.operators import ALL, Operator
 BLOCK = 128
 
 
-def _result_shape(op, a, b):
+def _result_shape(op, a, b, sparse):
+    """`sparse`: one of them is the values of a sparse operand, half as deep as the other."""
     rows = a.shape[-2:-1]
     depth = a.shape[-1]
     if op.weight:
@@ -21,13 +22,14 @@ def _result_shape(op, a, b):
         batch_b, depth_b, columns = (), b.shape[0], ()
     else:
         batch_b, depth_b, columns = b.shape[:-2], b.shape[-2], b.shape[-1:]
-    torch._check(
-        depth == depth_b,
-        lambda: (
-            f"tcgemm.{op.name}: K is {depth} in a of shape {tuple(a.shape)}, but {depth_b} "
-            f"in b of shape {tuple(b.shape)}."
-        ),
-    )
+    if not sparse:
+        torch._check(
+            depth == depth_b,
+            lambda: (
+                f"tcgemm.{op.name}: K is {depth} in a of shape {tuple(a.shape)}, but {depth_b} "
+                f"in b of shape {tuple(b.shape)}."
+            ),
+        )
     return (*torch.broadcast_shapes(a.shape[:-2], batch_b), *rows, *columns)
 
 
@@ -38,7 +40,8 @@ def product(op):
         given = op.given(args, kwargs)
         a, b = given["a"], given["b"]
         dtype = out_dtype or dtypes.result(a.dtype)
-        out = a.new_empty(_result_shape(op, a, b), dtype=dtype)
+        sparse = given.get("sparse_a") is not None or given.get("sparse_b") is not None
+        out = a.new_empty(_result_shape(op, a, b, sparse), dtype=dtype)
         return (out, a.new_empty((), dtype=torch.float32)) if op.amax else out
 
     return fake

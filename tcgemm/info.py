@@ -29,7 +29,8 @@ NO_CATALOG = (
 )
 # Architecture of a kernel -> the GPUs that run it.
 GPUS = {"sm80": "8.0 and later", "sm89": "8.9 and later", "sm90a": "9.0"}
-FAMILIES = ("mma.sync", "wgmma")
+FAMILIES = ("mma.sync", "wgmma", "wgmma.sp")
+SPARSE = "_sparse"  # how the names of kernels with a sparse operand end
 NAMES = {row.torch: row.name for row in dtypes.TABLE} | {torch.int32: "s32"}
 # What tensor cores take f32 as: precision "high". "medium" are the kernels of bf16; those of
 # "highest" multiply 16-bit parts, or f64.
@@ -52,8 +53,8 @@ def _module():
 def catalog() -> list[dict[str, Any]]:
     """Every kernel there is: name, arch, input (of a), input_b, accumulator, promoted,
     block_scaled, layout, registers (they turn a on its way), parts (of an f32 operand, of type
-    input; else 1), tile (m, n, k), stages, threads, shared_bytes, and `built`: whether the loaded
-    library has it.
+    input; else 1), sparse (the pattern of a, "2:4" or "1:2", or ""), tile (m, n, k), stages,
+    threads, shared_bytes, and `built`: whether the loaded library has it.
 
     Raises RuntimeError where the catalog module is not built.
     """
@@ -78,8 +79,8 @@ def plan(device: str, dtype: str, m: int, n: int, k: int, **options: Any) -> dic
     accumulator, out_dtype, strides `a`, `b`, `out` as (batch, row, column) in elements, a_address,
     b_address, out_address in bytes (for alignment), alpha, scale_a, scale_b ("tensor", "row",
     "1x128", "128x128"), epilogue (a list of "c", "bias", "residual", "zero_a", "zero_b", "amax",
-    "scale_out" and activations), kernel (a part of a name). Raises RuntimeError with a sentence
-    where nothing fits.
+    "scale_out" and activations), sparse ("a" or "b"), kernel (a part of a name). Raises
+    RuntimeError with a sentence where nothing fits.
     """
     return _module().plan(device, dtype, m, n, k, **options)
 
@@ -89,7 +90,7 @@ class Support(NamedTuple):
 
     dtype: str
     accumulator: str
-    place: str  # "CPU", "mma.sync" or "wgmma"
+    place: str  # "CPU", "mma.sync", "wgmma" or "wgmma.sp"
     runs: bool
     why: str
     kernels: str = ""  # a filter of kernels that leaves those of the place
@@ -110,8 +111,9 @@ def _holds(code: str, arch: str) -> bool:
 def _starts(family: str, row: dtypes.DType, accumulator: str) -> list[str]:
     """How the names begin of the kernels of this build for these types."""
     dtype = F32_INPUT if row.name == "f32" else row.name
-    starts = [f"{arch}_{dtype}_{accumulator}_" for arch in GPUS if _family(arch, dtype) == family]
-    kernels = build()["kernels"]
+    dense = family.removesuffix(".sp")
+    starts = [f"{arch}_{dtype}_{accumulator}_" for arch in GPUS if _family(arch, dtype) == dense]
+    kernels = [name for name in build()["kernels"] if name.endswith(SPARSE) is (family != dense)]
     return [start for start in starts if any(name.startswith(start) for name in kernels)]
 
 
@@ -121,7 +123,7 @@ def _why_not(
     """The reason why kernels of `family` do not run these types here; empty where they do."""
     if "cuda" not in row.devices:
         return "there is no such kernel yet; it runs on the CPU"
-    if (family, row.name) == ("wgmma", "f64"):
+    if family != "mma.sync" and (row.name == "f64" or (family, accumulator) == ("wgmma.sp", "f16")):
         return "there is no such instruction"
     if build()["cuda"] is None:
         return "the library is a CPU build"
@@ -153,6 +155,9 @@ def support() -> list[Support]:
 
 def _operands(kernel: dict[str, Any]) -> str:
     a, b = kernel["input"], kernel["input_b"]
+    if kernel["sparse"]:
+        first, second = ("f32 as tf32" if each == F32_INPUT else each for each in (a, b))
+        return f"{first} {kernel['sparse']} by {second}"
     if kernel["parts"] > 1:
         return f"f32 in {kernel['parts']} {a} parts"
     if a == F32_INPUT or _multiplied(kernel)[1] != a:
@@ -161,9 +166,12 @@ def _operands(kernel: dict[str, Any]) -> str:
 
 
 def _multiplied(kernel: dict[str, Any]) -> tuple[str, ...]:
-    """Architecture and types of a kernel's instruction: f32 that is added up as f64 becomes it."""
+    """Architecture and types of a kernel's instruction, and whether its a is sparse: f32 that is
+    added up as f64 becomes it."""
     arch, a, b, accumulator = (kernel[i] for i in ("arch", "input", "input_b", "accumulator"))
-    return (arch, "f64", "f64", "f64") if accumulator == "f64" else (arch, a, b, accumulator)
+    if accumulator == "f64":
+        a = b = "f64"
+    return (arch, a, b, accumulator, "sp" if kernel["sparse"] else "")
 
 
 def support_table() -> str:
@@ -176,8 +184,10 @@ def support_table() -> str:
         kind["layouts"].append(kernel["layout"] + (" (registers)" if kernel["registers"] else ""))
         kind["tiles"].append("x".join(str(size) for size in kernel["tile"]))
     shapes = {
-        tuple(row[i] for i in ("arch", "input", "input_b", "accumulator")): row["family"]
-        + " m{}n{}k{}".format(*row["shape"])
+        (
+            *(row[i] for i in ("arch", "input", "input_b", "accumulator")),
+            row["family"].partition(".sp")[1].removeprefix("."),
+        ): row["family"] + " m{}n{}k{}".format(*row["shape"])
         for row in instructions()
     }
     # Operands that differ in nothing else share a line.
@@ -240,7 +250,6 @@ def _support_lines() -> list[str]:
         '  f32 on a GPU: precision "high" multiplies as tf32, "medium" as bf16; "highest", on'
     )
     lines.append("  compute capability 9.0, in 16-bit parts or as f64, with all bits")
-    lines.append("  planned: 2:4 sparse")
     return lines
 
 

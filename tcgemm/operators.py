@@ -145,13 +145,14 @@ _SCALED = {  # by whether amax is asked for
 class Scaled(Operator):
     """scaled_mm and scaled_mm_amax, for one call: scales and zero points are part of it.
 
-    So is prepared_b, but in the forward alone: derivatives multiply b along its other dimension, of
-    which there are no parts.
+    So are other forms of an operand. prepared_b is for the forward alone: derivatives multiply b
+    along its other dimension, of which there are no parts. sparse_a (sparse_b) says that a (b) is
+    the values of a sparse operand; derivatives are those of tcgemm.SparseTensor24.
     """
 
     positional = (
         *("a", "b", "scale_a", "scale_b", "c", "bias", "residual"),
-        *("zero_a", "zero_b", "scale_out", "prepared_b"),
+        *("zero_a", "zero_b", "scale_out", "prepared_b", "sparse_a", "sparse_b"),
     )
     weight = False
     operand_names = ("a", "b")
@@ -167,6 +168,8 @@ class Scaled(Operator):
         *,
         amax=False,
         prepared_b=None,
+        sparse_a=None,
+        sparse_b=None,
         kernel_name=None,
     ):
         self.name, self.default, self.out = _SCALED[amax]
@@ -174,12 +177,19 @@ class Scaled(Operator):
         self.keeps_sign = scale_out is None
         self.amax = amax
         self.prepared_b = prepared_b
+        self.sparse_a, self.sparse_b = sparse_a, sparse_b
         self.kernel_name = kernel_name
 
     def tensors(self, a, b, c, bias, residual):
         scale_a, scale_b, zero_a, zero_b, scale_out = self.constants
         tensors = (a, b, scale_a, scale_b, c, bias, residual, zero_a, zero_b, scale_out)
+        if self.sparse:
+            return (*tensors, self.prepared_b, self.sparse_a, self.sparse_b)
         return tensors if self.prepared_b is None else (*tensors, self.prepared_b)
+
+    @property
+    def sparse(self):
+        return self.sparse_a is not None or self.sparse_b is not None
 
     def keywords(self, *options):
         given = zip(OPTIONS, options, DEFAULTS, strict=True)
@@ -197,15 +207,23 @@ class Scaled(Operator):
     def bind(self, args, kwargs):
         given = self.given(args, kwargs)
         constants = map(given.get, self.constant_names)
-        names = ("prepared_b", "kernel_name")
+        names = ("prepared_b", "sparse_a", "sparse_b", "kernel_name")
         others = {name: given.get(name) for name in names}
         return Scaled(*constants, amax=self.amax, **others), self.operands(given)
 
     def rebuilt(self, constants):
-        return Scaled(*constants)
+        return Scaled(*constants, sparse_a=self.sparse_a, sparse_b=self.sparse_b)
 
     def before_activation(self):
         return Scaled(*self.constants[:-1])
+
+    def factors(self, a, b, precision):
+        if self.sparse:
+            raise RuntimeError(
+                "tcgemm.scaled_mm: an operand is given by the values of a sparse matrix, whose "
+                "derivatives the operator does not know; multiply a tcgemm.SparseTensor24."
+            )
+        return a, b, precision
 
     def weigh(self, gradient):
         for scale in self.constants[:2]:

@@ -3,8 +3,9 @@
     a [B, 1, ..., M, K] @ b [..., K, N]        the vmapped dimension in front, aligned by ones
 
 Where only a is vmapped, csrc/ops/batch.cpp makes rows of its batch: one tall product. What has one
-value for a whole result, amax and scale_out, is computed example by example. Parts of b that were
-made before serve every example, and are left where b has one for each.
+value for a whole result, amax and scale_out, is computed example by example, and so is a product
+with a sparse operand. Parts of b that were made before serve every example, and are left where b
+has one for each.
 """
 
 import torch
@@ -44,7 +45,8 @@ def _rule(op):
     def rule(info, in_dims, *args, **kwargs):
         call, (a, b, *addends, options) = op.bind(args, kwargs)
         batches, (batch_a, batch_b, *addend_batches, _options) = op.bind(in_dims, {})
-        if op.amax or (op.constant_names and batches.constants[-1] is not None):
+        one = op.constant_names and (batches.constants[-1] is not None or call.sparse)
+        if op.amax or one:
             return each(op.default, info, in_dims, args, kwargs)
 
         dims_a = a.dim() - (batch_a is not None)

@@ -19,7 +19,7 @@ MIRRORED = {"TN": "TN", "NT": "NT", "NN": "TT", "TT": "NN"}
 NAME = re.compile(
     r"(?P<arch>sm80|sm89|sm90a)_(?P<a>[a-z]+\d+(?:m3|m2)?)(?:x(?P<b>[a-z]+\d+(?:m3|m2)?))?"
     r"_(?P<accumulator>f16|f32|f64|s32)_(?P<tile>\d+x\d+x\d+)_w\d_s(?P<stages>\d+)"
-    r"_(?P<layout>[tn]{2})(?P<more>_promoted|_blocks|_registers|_parts[23])?"
+    r"_(?P<layout>[tn]{2})(?P<more>_promoted|_blocks|_registers|_parts[23]|_sparse)?"
 )
 
 
@@ -33,7 +33,7 @@ class Row(NamedTuple):
     tile: tuple[int, int, int]
     stages: int
     layout: str
-    more: str  # "", "promoted", "blocks", "registers", "parts2" or "parts3"
+    more: str  # "", "promoted", "blocks", "registers", "parts2", "parts3" or "sparse"
 
     @property
     def blocks(self):
@@ -70,7 +70,7 @@ def parse(name):
         mix = Mix(F32, F32, F32, "highest")
     else:
         precision = "high" if a == "tf32" else None
-        if TYPES[a] in FP8 and not more:
+        if TYPES[a] in FP8 and more in ("", "sparse"):
             precision = "fast"
         mix = Mix(TYPES[a], TYPES[b], TYPES[found["accumulator"]], precision)
     return Row(
@@ -85,14 +85,16 @@ def parse(name):
     )
 
 
-def every_row():
-    return [parse(name) for name in info.build()["kernels"]]
+def every_row(sparse=False):
+    """With dense operands, or with a sparse one."""
+    found = [parse(name) for name in info.build()["kernels"]]
+    return [row for row in found if (row.more == "sparse") is sparse]
 
 
-def rows(wanted=lambda row: True):
+def rows(wanted=lambda row: True, sparse=False):
     """Parametrised over the kernels of this build that are wanted."""
     marks = {"sm80": "gpu", "sm89": "sm89", "sm90a": "sm90"}
-    found = [row for row in every_row() if wanted(row)]
+    found = [row for row in every_row(sparse) if wanted(row)]
     return pytest.mark.parametrize(
         "row", [cases.gpu(row, mark=marks[row.arch], id=row.name) for row in found]
     )

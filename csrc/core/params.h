@@ -75,7 +75,7 @@ struct Epilogue {
   bool out_vector_column = false;  // the same of a column
   bool options =
       false;            // something besides alpha and scales comes between accumulator and rounding
-  bool fast = false;    // nothing does but a bias that serves all rows, and relu
+  bool fast = false;    // nothing does but a bias, as finish_fast (tile/store.cuh) has it, and relu
   bool scaled = false;  // alpha, scale_a or scale_b multiply
   bool zero_points = false;
 };
@@ -103,6 +103,12 @@ struct PartsParams {
   float doubt = 0;
 };
 
+// Of kernels whose a is sparse: MetadataTiles of it.
+struct SparseParams {
+  const std::uint32_t* tiles = nullptr;
+  std::int32_t blocks_m = 0;
+};
+
 struct Sm90Params {
   TensorMap a;
   TensorMap b;
@@ -113,6 +119,7 @@ struct Sm90Params {
   Multiplier scale_a;  // of block-scaled kernels
   Multiplier scale_b;
   PartsParams parts;
+  SparseParams sparse;
   bool a_batched;  // false: one matrix serves every batch
   bool b_batched;
   bool store_tma;

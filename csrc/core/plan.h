@@ -30,6 +30,7 @@ struct Prepare {
   std::int64_t k = 0;
   std::int64_t batch = 1;
   std::int64_t pitch = 0;  // elements between rows of the copy
+  std::int64_t spare = 0;  // rows behind the last that may be read, whatever they hold
   std::size_t offset = 0;  // of the copy in the workspace, bytes
 };
 

@@ -88,6 +88,13 @@ struct Prepared {
   int parts = 0;  // kF16Parts or kBf16Parts; 0: nothing was made
 };
 
+// Of an operand that is sparse along k (core/sparse.h), whose Matrix has its values: so many of a
+// row, and the metadata in the order in which tensor cores take it.
+struct Sparse {
+  std::uintptr_t tiles = 0;
+  std::int64_t depth = 0;
+};
+
 struct Problem {
   std::int64_t batch = 1;
   std::int64_t m = 0;
@@ -117,8 +124,13 @@ struct Problem {
   std::optional<Matrix> amax;       // f32, one value, written
   std::optional<Prepared> prepared_a;
   std::optional<Prepared> prepared_b;
+  std::optional<Sparse> sparse_a;  // a has no batch then; at most one of both
+  std::optional<Sparse> sparse_b;
   bool amax_continues = false;  // it holds that of other products, which count as well
 
+  // Of the operands in memory.
+  std::int64_t depth_a() const { return sparse_a ? sparse_a->depth : k; }
+  std::int64_t depth_b() const { return sparse_b ? sparse_b->depth : k; }
   bool empty() const { return batch == 0 || m == 0 || n == 0; }
   // Does anything besides alpha and scales come between the accumulator and the rounding?
   bool options() const {
@@ -146,6 +158,7 @@ inline Problem transposed(const Problem& problem) {
     if (other.*option) other.*option = transposed(*(problem.*option));
   std::swap(other.input_a, other.input_b);
   std::swap(other.prepared_a, other.prepared_b);
+  std::swap(other.sparse_a, other.sparse_b);
   other.scale_a.reset();
   other.scale_b.reset();
   if (problem.scale_b) other.scale_a = transposed(*problem.scale_b);

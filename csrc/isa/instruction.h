@@ -8,9 +8,12 @@
 
 namespace tcgemm::isa {
 
-enum class Family : std::uint8_t { mma, wgmma };
+// The last one takes an a that is sparse along k (core/sparse.h).
+enum class Family : std::uint8_t { mma, wgmma, wgmma_sparse };
 
-constexpr const char* name(Family family) { return family == Family::mma ? "mma.sync" : "wgmma"; }
+constexpr const char* name(Family family) {
+  return family == Family::mma ? "mma.sync" : family == Family::wgmma ? "wgmma" : "wgmma.sp";
+}
 
 // m x n x k of the product that one warp (mma) or one warpgroup of four (wgmma) issues at once. For
 // wgmma, n is the largest of the multiples of n_step that exist.

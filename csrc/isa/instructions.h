@@ -1,4 +1,5 @@
-// Which tensor-core instructions the kernels use (PTX ISA 9.1: 9.7.14.5.14 mma, 9.7.15.5 wgmma).
+// Which tensor-core instructions the kernels use (PTX ISA 9.1: 9.7.14.5.14 mma, 9.7.15.5 wgmma,
+// 9.7.15.6 wgmma.sp).
 #pragma once
 
 #include "isa/instruction.h"
@@ -33,6 +34,17 @@ inline constexpr Instruction kInstructions[] = {
     {Family::wgmma, Arch::sm90a, s8, u8, s32, 64, 256, 32, 16, false},
     {Family::wgmma, Arch::sm90a, u8, s8, s32, 64, 256, 32, 16, false},
     {Family::wgmma, Arch::sm90a, u8, u8, s32, 64, 256, 32, 16, false},
+    {Family::wgmma_sparse, Arch::sm90a, f16, f16, f32, 64, 256, 32, 8, true},
+    {Family::wgmma_sparse, Arch::sm90a, bf16, bf16, f32, 64, 256, 32, 8, true},
+    {Family::wgmma_sparse, Arch::sm90a, tf32, tf32, f32, 64, 256, 16, 8, false},
+    {Family::wgmma_sparse, Arch::sm90a, e4m3, e4m3, f32, 64, 256, 64, 8, false},
+    {Family::wgmma_sparse, Arch::sm90a, e4m3, e5m2, f32, 64, 256, 64, 8, false},
+    {Family::wgmma_sparse, Arch::sm90a, e5m2, e4m3, f32, 64, 256, 64, 8, false},
+    {Family::wgmma_sparse, Arch::sm90a, e5m2, e5m2, f32, 64, 256, 64, 8, false},
+    {Family::wgmma_sparse, Arch::sm90a, s8, s8, s32, 64, 256, 64, 16, false},
+    {Family::wgmma_sparse, Arch::sm90a, s8, u8, s32, 64, 256, 64, 16, false},
+    {Family::wgmma_sparse, Arch::sm90a, u8, s8, s32, 64, 256, 64, 16, false},
+    {Family::wgmma_sparse, Arch::sm90a, u8, u8, s32, 64, 256, 64, 16, false},
 };
 
 // The row, or a null pointer where the hardware has no such instruction.

@@ -44,10 +44,10 @@ const void* find(int row) {
   }(std::make_index_sequence<kCatalog.size()>{});
 }
 
-// The usual choice: an architecture and the dtype of a, which is whole.
+// The usual choice: an architecture and the dtype of a, which is whole and dense.
 template <Arch kArch, DType kInput>
 constexpr bool serves(const Kernel& kernel) {
-  return kernel.arch == kArch && kernel.input == kInput && kernel.parts == 1;
+  return kernel.arch == kArch && kernel.input == kInput && kernel.parts == 1 && !kernel.sparse;
 }
 
 }  // namespace tcgemm::kernels

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <optional>
 
+#include "catalog.h"
+
 namespace tcgemm::launch {
 namespace {
 
@@ -53,14 +55,15 @@ bool in_pairs(const Multiplier& scale, std::int64_t batch) {
 
 // What the unrolled way out can do: see Epilogue::fast. Whether it can be taken to where `out` lies
 // is the kernel's to say.
-bool fast(const Problem& problem, const Epilogue& epilogue) {
+bool fast(const Problem& problem, const Plan& plan, const Epilogue& epilogue) {
   if (problem.c || problem.residual || problem.zero_a || problem.zero_b || problem.scale_out ||
       problem.amax)
     return false;
   if (epilogue.out_dtype == DType::s32) return problem.plain();
   const Source& bias = epilogue.sources[kBias];
-  if (bias.data != nullptr && !(bias.vector && bias.stride_row == 0 && bias.stride_col == 1))
-    return false;
+  const bool row = bias.vector && bias.stride_row == 0 && bias.stride_col == 1;
+  const bool column = bias.stride_col == 0 && kCatalog[plan.kernel].neighbours();
+  if (bias.data != nullptr && !row && !column) return false;
   if (epilogue.scale_b.stride != 0 && !in_pairs(epilogue.scale_b, problem.batch)) return false;
   return problem.activation == Activation::none || problem.activation == Activation::relu;
 }
@@ -126,7 +129,7 @@ Epilogue epilogue(const Problem& problem, const Plan& plan, void* workspace) {
   result.out_vector_column = wide(transposed(out), problem.n, problem.m, problem.batch);
   result.options = problem.options();
   result.scaled = problem.alpha != 1.0 || result.scale_a.data || result.scale_b.data;
-  result.fast = fast(problem, result);
+  result.fast = fast(problem, plan, result);
   return result;
 }
 

@@ -21,15 +21,18 @@ namespace {
 const void* function(int row) {
   const Kernel& kernel = kCatalog[row];
   const bool sm90 = kernel.arch == Arch::sm90a;
-  const bool parts = kernel.parts > 1;
+  const bool parts = kernel.parts > 1, sparse = kernel.sparse;
   switch (kernel.input) {
     case DType::bf16:
       if (parts) return kernels::sm90_bf16_parts(row);
+      if (sparse) return kernels::sm90_bf16_sparse(row);
       return sm90 ? kernels::sm90_bf16(row) : kernels::sm80_bf16(row);
     case DType::f16:
       if (parts) return kernels::sm90_f16_parts(row);
+      if (sparse) return kernels::sm90_f16_sparse(row);
       return sm90 ? kernels::sm90_f16(row) : kernels::sm80_f16(row);
     case DType::tf32:
+      if (sparse) return kernels::sm90_tf32_sparse(row);
       return sm90 ? kernels::sm90_tf32(row) : kernels::sm80_tf32(row);
     case DType::f64:
       return kernels::sm90_f64(row);
@@ -38,9 +41,11 @@ const void* function(int row) {
     case DType::e4m3:
     case DType::e5m2:
       if (!sm90) return kernels::sm80_fp8(row);
+      if (sparse) return kernels::sm90_fp8_sparse(row);
       return kernel.promotes() ? kernels::sm90_fp8_scaled(row) : kernels::sm90_fp8(row);
     case DType::s8:
     case DType::u8:
+      if (sparse) return kernels::sm90_int8_sparse(row);
       return sm90 ? kernels::sm90_int8(row) : kernels::sm80_int8(row);
     default:
       return nullptr;
@@ -81,6 +86,13 @@ TensorMap operand_map(const Kernel& kernel, const Matrix& matrix, Major major,
                      matrix.stride_batch, kernel.box_mn(), depth});
 }
 
+// The values of a sparse operand, as wide as half of the tile's k.
+TensorMap values_map(const Kernel& kernel, const Matrix& values, const Problem& problem) {
+  const DType type = kernel.input == DType::tf32 ? DType::tf32 : values.dtype;
+  return neighbours_map({values.address, type, problem.depth_a(), problem.m, 1, values.stride_row,
+                         0, kernel.tile_k() / 2, kernel.tile_m()});
+}
+
 void launch_tma(const Call& call) {
   const auto& [problem, plan, run, a, b, parts, repair, workspace, device, stream] = call;
   const Kernel& kernel = kCatalog[run.kernel];
@@ -89,8 +101,9 @@ void launch_tma(const Call& call) {
   const bool in_parts = kernel.parts > 1;
   const std::int64_t batch_a = in_parts ? kernel.parts * parts.copies_a : problem.batch;
   const std::int64_t batch_b = in_parts ? kernel.parts * parts.copies_b : problem.batch;
-  params.a = operand_map(kernel, a, major_a(kernel.layout), problem.m, problem.k, batch_a,
-                         kernel.tile_m(), kernel.tile_k());
+  params.a = kernel.sparse ? values_map(kernel, a, problem)
+                           : operand_map(kernel, a, major_a(kernel.layout), problem.m, problem.k,
+                                         batch_a, kernel.tile_m(), kernel.tile_k());
   params.b = operand_map(kernel, b, major_b(kernel.layout), problem.n, problem.k, batch_b,
                          kernel.tile_n() / run.cluster, kernel.tile_k() / run.cluster);
   params.epilogue = epilogue(problem, plan, workspace);
@@ -101,6 +114,10 @@ void launch_tma(const Call& call) {
     params.scale_b = scale_of_b(problem);
   }
   params.parts = parts;
+  if (kernel.sparse)
+    params.sparse = {
+        reinterpret_cast<const std::uint32_t*>(problem.sparse_a->tiles),
+        std::int32_t(MetadataTiles{problem.m, problem.k, bits(kernel.input)}.blocks_m())};
   params.a_batched = in_parts ? parts.copies_a > 1 : problem.batch > 1 && a.stride_batch != 0;
   params.b_batched = in_parts ? parts.copies_b > 1 : problem.batch > 1 && b.stride_batch != 0;
   params.store_tma = run.store_tma;

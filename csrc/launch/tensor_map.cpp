@@ -51,26 +51,25 @@ CUtensorMapDataType map_type(DType type) {
   }
 }
 
-}  // namespace
-
-TensorMap tensor_map(const Lines& lines) {
+// Where there is one line or one matrix, its pitch is never used; the driver still wants a valid
+// one.
+std::uint64_t pitch_of(const Lines& lines) {
   const std::uint64_t size = bytes(lines.dtype);
-  // Where there is one line or one matrix, its pitch is never used; the driver still wants a valid
-  // one.
-  const std::uint64_t packed = (lines.inner * size + 15) / 16 * 16;
-  const std::uint64_t pitch = lines.outer == 1 ? packed : lines.pitch * size;
-  const bool batched = lines.batch > 1 && lines.batch_pitch != 0;
-  const cuuint64_t extent[3] = {cuuint64_t(lines.inner), cuuint64_t(lines.outer),
-                                cuuint64_t(batched ? lines.batch : 1)};
-  const cuuint64_t strides[2] = {pitch, batched ? lines.batch_pitch * size : pitch};
-  const cuuint32_t box[3] = {cuuint32_t(lines.box_inner), cuuint32_t(lines.box_outer), 1};
-  const cuuint32_t steps[3] = {1, 1, 1};
+  return lines.outer == 1 ? (lines.inner * size + 15) / 16 * 16 : lines.pitch * size;
+}
+
+template <int kRank>
+TensorMap encode(const Lines& lines, const cuuint64_t (&extent)[kRank],
+                 const cuuint64_t (&strides)[kRank - 1], const cuuint32_t (&box)[kRank]) {
+  cuuint32_t steps[kRank];
+  std::fill_n(steps, kRank, 1u);
   CUtensorMap map;
-  const CUresult status = encoder()(
-      &map, map_type(lines.dtype), 3, reinterpret_cast<void*>(lines.address), extent, strides, box,
-      steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-      lines.box_inner * size == 64 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B,
-      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult status =
+      encoder()(&map, map_type(lines.dtype), kRank, reinterpret_cast<void*>(lines.address), extent,
+                strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                lines.box_inner * bytes(lines.dtype) == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
+                                                           : CU_TENSOR_MAP_SWIZZLE_128B,
+                CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (status != CUDA_SUCCESS)
     throw std::runtime_error(
         "tcgemm: the driver refused a tensor map (error " + std::to_string(int(status)) + ") of " +
@@ -81,6 +80,25 @@ TensorMap tensor_map(const Lines& lines) {
   TensorMap result;
   std::memcpy(&result, &map, sizeof result);
   return result;
+}
+
+}  // namespace
+
+TensorMap tensor_map(const Lines& lines) {
+  const std::uint64_t pitch = pitch_of(lines);
+  const bool batched = lines.batch > 1 && lines.batch_pitch != 0;
+  const std::uint64_t next = batched ? lines.batch_pitch * bytes(lines.dtype) : pitch;
+  return encode<3>(
+      lines,
+      {cuuint64_t(lines.inner), cuuint64_t(lines.outer), cuuint64_t(batched ? lines.batch : 1)},
+      {pitch, next}, {cuuint32_t(lines.box_inner), cuuint32_t(lines.box_outer), 1});
+}
+
+TensorMap neighbours_map(const Lines& lines) {
+  const std::uint64_t pitch = pitch_of(lines);
+  return encode<4>(lines, {cuuint64_t(lines.inner), 8, 2, cuuint64_t((lines.outer + 15) / 16)},
+                   {2 * pitch, pitch, 16 * pitch},
+                   {cuuint32_t(lines.box_inner), 8, 2, cuuint32_t(lines.box_outer / 16)});
 }
 
 }  // namespace tcgemm::launch

@@ -21,4 +21,8 @@ struct Lines {
 // Throws std::runtime_error where the driver refuses the map.
 TensorMap tensor_map(const Lines& lines);
 
+// Of one matrix whose lines come in sixteens, each as 0, 2, 4 .. 1, 3, 5 ..: {inner, 8, 2, outer /
+// 16} (ptx::tma_load_neighbours). The last sixteen are read whole.
+TensorMap neighbours_map(const Lines& lines);
+
 }  // namespace tcgemm::launch

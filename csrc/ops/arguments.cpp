@@ -78,8 +78,9 @@ Arguments take(Op op, bool out, std::uint64_t* words) {
   if (scaled) stack.optional_tensors(given.scale_a, given.scale_b);
   if (scaled || op == Op::gemm) given.c = stack.optional_tensor();
   stack.optional_tensors(given.bias, given.residual);
-  if (scaled) stack.optional_tensors(given.zero_a, given.zero_b, given.scale_out, given.prepared_b);
-  if (question) stack.optional_tensors(given.scale_a, given.scale_b, given.prepared_b);
+  if (scaled) stack.optional_tensors(given.zero_a, given.zero_b, given.scale_out);
+  if (question) stack.optional_tensors(given.scale_a, given.scale_b);
+  if (scaled || question) stack.optional_tensors(given.prepared_b, given.sparse_a, given.sparse_b);
   if (op == Op::addmm) {
     given.beta = stack.number();
     given.alpha = stack.number();

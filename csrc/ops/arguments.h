@@ -28,7 +28,8 @@ enum class Op : std::uint8_t {
 };
 
 struct Arguments {
-  Handle a, b, c, bias, residual, scale_a, scale_b, zero_a, zero_b, scale_out, prepared_b, out;
+  Handle a, b, c, bias, residual, scale_a, scale_b, zero_a, zero_b, scale_out;
+  Handle prepared_b, sparse_a, sparse_b, out;
   std::optional<std::string> activation, precision, kernel, device;
   std::optional<std::int32_t> out_dtype, acc_dtype;  // torch's numbers
   double alpha = 1.0;

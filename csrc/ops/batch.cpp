@@ -109,8 +109,8 @@ void collapse(const Geometry& g, double alpha, double beta, Products& products) 
   p.b = matrix_of(g.operand[B], rows, batch, B);
   p.b.stride_row = g.operand[B].stride_row;
   p.out = matrix_of(g.operand[Out], rows, batch, Out);
-  neutral_strides(p.a, p.m, p.k);
-  neutral_strides(p.b, p.k, p.n);
+  neutral_strides(p.a, p.m, g.operand[A].cols);
+  neutral_strides(p.b, g.operand[B].rows, p.n);
   neutral_strides(p.out, p.m, p.n);
   const auto option = [&](std::optional<Matrix>& matrix, Slot slot) {
     if (g.operand[slot].view) matrix = matrix_of(g.operand[slot], rows, batch, slot);

@@ -41,7 +41,8 @@ inline void matrices(Problem& problem, Matrix* (&found)[kSlots]) {
   found[ZeroA] = problem.zero_a ? &*problem.zero_a : nullptr;
   found[ZeroB] = problem.zero_b ? &*problem.zero_b : nullptr;
   found[ScaleOut] = problem.scale_out ? &*problem.scale_out : nullptr;
-  found[PreparedB] = nullptr;  // of one matrix, which serves every product
+  // Of one matrix, which serves every product.
+  found[PreparedB] = found[SparseA] = found[SparseB] = nullptr;
   found[Out] = &problem.out;
 }
 

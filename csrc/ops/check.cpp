@@ -1,7 +1,7 @@
 // The order of the checks, and the words for the tensors of a call. The checks themselves:
 // check_types.cpp (dtypes, devices, options), check_shapes.cpp, check_scales.cpp (what multiplies
-// or is subtracted), check_prepared.cpp (parts that were made before), check_out.cpp (the tensor to
-// write into).
+// or is subtracted), check_prepared.cpp (parts that were made before), check_sparse.cpp (metadata),
+// check_out.cpp (the tensor to write into).
 #include "ops/check.h"
 
 namespace tcgemm::ops {
@@ -30,16 +30,20 @@ void read_tensors(Op op, const Arguments& arguments, Geometry& g) {
   optional(ZeroB, "zero_b", arguments.zero_b);
   optional(ScaleOut, "scale_out", arguments.scale_out);
   optional(PreparedB, "prepared_b", arguments.prepared_b);
+  optional(SparseA, "sparse_a", arguments.sparse_a);
+  optional(SparseB, "sparse_b", arguments.sparse_b);
   optional(Out, "out", arguments.out);
 }
 
 void check(Op op, const Arguments& arguments, Target target, Geometry& g) {
   read_tensors(op, arguments, g);
   check_types(op, arguments, g);
+  check_one_sparse(op, g);
   check_product(op, g, target);
   check_epilogue(op, g);
   check_scales(op, g);
   check_prepared(op, g);
+  check_sparse(op, arguments, target, g);
   if (g.operand[Out].view) check_out(op, g);
 }
 

@@ -33,6 +33,8 @@ enum Slot : int {
   ZeroB,
   ScaleOut,
   PreparedB,
+  SparseA,  // of an operand that is sparse along k: its metadata; the operand's view has values
+  SparseB,
   Out,  // after all that is read
   kSlots
 };
@@ -80,11 +82,19 @@ void check_product(Op op, Geometry& geometry, Target target);
 void check_epilogue(Op op, Geometry& geometry);
 void check_scales(Op op, Geometry& geometry);
 void check_prepared(Op op, const Geometry& geometry);
+void check_one_sparse(Op op, const Geometry& geometry);
+void check_sparse(Op op, const Arguments& arguments, Target target, Geometry& geometry);
 void check_out(Op op, Geometry& geometry);
 
 // Gives the collapsed problem what prepare made of its b, which must have the length that b's shape
 // and strides ask for.
 void give_prepared(Op op, const Geometry& geometry, Problem& problem);
+
+// Gives it the metadata of a sparse operand.
+void give_sparse(const Geometry& geometry, Problem& problem);
+
+// So many columns of values has an operand whose K is this, if it is sparse.
+std::int64_t depth(const Geometry& geometry, Slot operand, std::int64_t k);
 
 // Fills in rows, columns and batch dimensions of a tensor that lies as the result does.
 void place(Operand& operand, bool shows_rows, bool shows_cols);

@@ -39,6 +39,14 @@ void check_dims(Op op, const Geometry& g) {
   }
 }
 
+[[noreturn, gnu::cold]] void fail_sparse_depth(Op op, const Geometry& g, Slot slot) {
+  const View& view = g.operand[slot].view;
+  const View& other = g.operand[slot == A ? B : A].view;
+  fail(name(op), ": ", view.name, " has shape ", view.shape(), " and is sparse, and ", other.name,
+       " has shape ", other.shape(), ": for K = ", g.k, " there are ", depth(g, slot, g.k),
+       " values along K; pass the values of a matrix with that K.");
+}
+
 [[noreturn, gnu::cold]] void fail_depth(Op op, const View& a, const View& b, std::int64_t k,
                                         std::int64_t got) {
   if (op == Op::linear)
@@ -150,9 +158,12 @@ void check_product(Op op, Geometry& g, Target target) {
     place(b, true, false);
   }
   g.m = a.rows;
-  g.k = a.cols;
+  g.k = g.operand[SparseA].view ? b.rows : a.cols;
   g.n = b.cols;
-  if (b.rows != g.k) fail_depth(op, a.view, b.view, g.k, b.rows);
+  const bool sparse = g.operand[SparseA].view || g.operand[SparseB].view;
+  if (sparse && depth(g, A, g.k) != a.cols) fail_sparse_depth(op, g, A);
+  if (sparse && depth(g, B, g.k) != b.rows) fail_sparse_depth(op, g, B);
+  if (!sparse && b.rows != g.k) fail_depth(op, a.view, b.view, g.k, b.rows);
   check_batch(op, g);
   if (target != Target::cpu) check_range(op, g);
 

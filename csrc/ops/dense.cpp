@@ -23,6 +23,7 @@ Results dense(Op op, const Arguments& arguments, Target target, Run run) {
   Products products;
   collapse(geometry, arguments.alpha, arguments.beta, products);
   give_prepared(op, geometry, products.problem);
+  give_sparse(geometry, products.problem);
   if (results.amax)
     products.problem.amax =
         Matrix{reinterpret_cast<std::uintptr_t>(data(results.amax)), DType::f32};

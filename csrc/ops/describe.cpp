@@ -65,6 +65,7 @@ std::string describe(Op op, const Arguments& arguments, DeviceOf device_of) {
   Products products;
   collapse(geometry, arguments.alpha, arguments.beta, products);
   give_prepared(op, geometry, products.problem);
+  give_sparse(geometry, products.problem);
   const std::string_view kernel = arguments.kernel ? std::string_view(*arguments.kernel) : "";
   const Problem& problem = products.problem;
   const Plan plan = plan::make_plan(problem, device, kernel);

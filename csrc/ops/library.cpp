@@ -21,7 +21,9 @@ STABLE_TORCH_LIBRARY(tcgemm, m) {
       "ScalarType? out_dtype=None, ScalarType? acc_dtype=None, str? precision=None";
   const std::string addends = "Tensor? bias=None, Tensor? residual=None";
   const std::string scales = "Tensor? scale_a=None, Tensor? scale_b=None";
-  const std::string prepared = ", Tensor? prepared_b=None";
+  // Other forms of an operand: its parts, made before; what its values are where it is sparse.
+  const std::string forms =
+      ", Tensor? prepared_b=None, Tensor? sparse_a=None, Tensor? sparse_b=None";
   const std::string options = ", *, str? activation=None, float alpha=1.0, ";
   const std::string product = "Tensor a, Tensor b, " + addends + options + types;
 
@@ -41,7 +43,7 @@ STABLE_TORCH_LIBRARY(tcgemm, m) {
   // of a kernel is `kernel_name` here: inductor cannot lower an operator with an argument `kernel`.
   const std::string scaled = "Tensor a, Tensor b, " + scales + ", Tensor? c=None, " + addends +
                              ", Tensor? zero_a=None, Tensor? zero_b=None, Tensor? scale_out=None" +
-                             prepared + general + "kernel_name=None";
+                             forms + general + "kernel_name=None";
   define(m, "scaled_mm", scaled);
   m.def(("scaled_mm_amax(" + scaled + ") -> (Tensor, Tensor)").c_str());
   // What prepare makes of w is prepared_b of products with b = w.t(): the parts of b that precision
@@ -56,8 +58,8 @@ STABLE_TORCH_LIBRARY(tcgemm, m) {
   m.def("prune24(Tensor w, str pattern, bool transposable=False) -> Tensor");
   m.def("tile24(Tensor metadata, int k, str pattern, ScalarType dtype) -> Tensor");
 
-  const std::string question = "(Tensor a, Tensor b, " + addends + ", " + scales + prepared +
-                               options + types +
+  const std::string question = "(Tensor a, Tensor b, " + addends + ", " + scales + forms + options +
+                               types +
                                ", Tensor? out=None, str? device=None, str? kernel=None) -> str";
   m.def(("check_layout" + question).c_str());
   m.def(("explain" + question).c_str());

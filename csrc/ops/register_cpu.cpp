@@ -23,9 +23,41 @@ cpu::Parallel torch_threads() {
           }};
 }
 
-void run(const Products& products, const Geometry&, const Arguments&) {
+// The dense matrix that a sparse operand, rows x k, stands for.
+Handle decompressed(const Matrix& values, const View& metadata, std::int64_t rows, std::int64_t k,
+                    const View& like) {
+  Decompression dense;
+  dense.values = values;
+  dense.metadata = {metadata.address, DType::u8, metadata.strides[0], metadata.strides[1]};
+  dense.rows = rows;
+  dense.k = k;
+  dense.pattern = pattern_of(values.dtype);
+  const std::int64_t sizes[] = {rows, k};
+  Handle memory = allocate("a sparse operand as a dense one", {sizes, 2}, like.type, like);
+  dense.w = data(memory);
+  cpu::decompress(dense, torch_threads());
+  return memory;
+}
+
+void run(const Products& products, const Geometry& g, const Arguments&) {
   const cpu::Parallel parallel = torch_threads();
-  for_each(products, [&](const Problem& problem) { cpu::gemm(problem, parallel); });
+  Handle dense_a, dense_b;
+  const auto dense = [](const Handle& memory, DType type, std::int64_t k) {
+    return Matrix{reinterpret_cast<std::uintptr_t>(data(memory)), type, k, 1};
+  };
+  Products made = products;
+  Problem& p = made.problem;
+  if (p.sparse_a) {
+    dense_a = decompressed(p.a, g.operand[SparseA].view, p.m, p.k, g.operand[A].view);
+    p.a = dense(dense_a, p.a.dtype, p.k);
+  }
+  if (p.sparse_b) {
+    dense_b = decompressed(transposed(p.b), g.operand[SparseB].view, p.n, p.k, g.operand[B].view);
+    p.b = transposed(dense(dense_b, p.b.dtype, p.k));
+  }
+  p.sparse_a.reset();
+  p.sparse_b.reset();
+  for_each(made, [&](const Problem& problem) { cpu::gemm(problem, parallel); });
 }
 
 Results product(Op op, const Arguments& arguments) {

@@ -1,11 +1,13 @@
 // The operators for CUDA tensors: plan, workspace, launch. Compiled in CUDA builds only.
 #include "launch/launch.h"
 #include "launch/quantize.h"
+#include "launch/sparse.h"
 #include "launch/split.h"
 #include "ops/dense.h"
 #include "ops/describe.h"
 #include "ops/prepare.h"
 #include "ops/quantize.h"
+#include "ops/sparse.h"
 #include "plan/planner.h"
 #include "plan/split.h"
 
@@ -102,6 +104,19 @@ void run_prepare(const Problem& problem, const Handle& blob, const View& w) {
 
 Handle prepared(const Handle& w) { return prepare(w, run_prepare); }
 
+template <class Task, void (*pass)(const Task&, int, void*)>
+void run_sparse(const Task& task, const View& like) {
+  const DeviceGuard guard(like.device_index);
+  pass(task, like.device_index, current_stream(like.device_index));
+}
+
+SparseResults sparse_result(SparseOp op, const SparseArguments& arguments) {
+  constexpr RunSparse run{
+      run_sparse<Compression, launch::compress>, run_sparse<Decompression, launch::decompress>,
+      run_sparse<Pruning, launch::prune>, run_sparse<MetadataTiling, launch::tile>};
+  return sparse(op, arguments, run);
+}
+
 }  // namespace
 }  // namespace tcgemm::ops
 
@@ -109,5 +124,6 @@ STABLE_TORCH_LIBRARY_IMPL(tcgemm, CUDA, m) {
   tcgemm::ops::register_dense<tcgemm::ops::product>(m);
   tcgemm::ops::register_quantize<tcgemm::ops::quantized>(m);
   tcgemm::ops::register_prepare<tcgemm::ops::prepared>(m);
+  tcgemm::ops::register_sparse<tcgemm::ops::sparse_result>(m);
   tcgemm::ops::register_describe<tcgemm::ops::device_of>(m);
 }

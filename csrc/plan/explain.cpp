@@ -105,7 +105,8 @@ std::string sum_lines(const Parts& parts, const Device& device) {
 
 std::string transposed_line(const Problem& asked, const Plan& plan) {
   if (!plan.transposed) return "";
-  const char* why = asked.out.stride_col != 1 && asked.out.stride_row == 1
+  const char* why = asked.sparse_b ? "the sparse operand has to be the first"
+                    : asked.out.stride_col != 1 && asked.out.stride_row == 1
                         ? "out is column-major"
                         : "the operand to turn has to be the first";
   return text("  transposed    %s: out^T = b^T a^T is computed\n", why);
@@ -149,9 +150,23 @@ std::string precision_line(const Problem& problem, const Plan& plan) {
   return *how ? text("  precision     %s\n", how) : std::string();
 }
 
+std::string sparse_line(const Problem& asked) {
+  if (!asked.sparse_a && !asked.sparse_b) return "";
+  const bool first = asked.sparse_a.has_value();
+  const DType type = first ? asked.input_a : asked.input_b;
+  const std::int64_t rows = first ? asked.m : asked.n;
+  const std::int64_t depth = first ? asked.depth_a() : asked.depth_b();
+  const double dense = double(rows) * asked.k * bits(type);
+  const double bytes = double(rows) * depth * bits(type) / 8 +
+                       double(MetadataTiles{rows, asked.k, bits(type)}.bytes());
+  return text("  sparse        %c: %s along k, %s of values and metadata (dense: %s)\n",
+              first ? 'a' : 'b', name(pattern_of(type)), size(bytes).c_str(),
+              size(dense / 8).c_str());
+}
+
 const char* store(const Problem& problem, const Plan& plan) {
   if (plan.store_tma) return "by TMA";
-  const bool columns = kCatalog[plan.kernel].source_of_a == SourceOfA::registers &&
+  const bool columns = kCatalog[plan.kernel].neighbours() &&
                        wide(transposed(problem.out), problem.n, problem.m, problem.batch);
   if (columns) return "in pairs along its columns";
   if (wide(problem.out, problem.m, problem.n, problem.batch)) return "in words of up to 16 bytes";
@@ -193,7 +208,8 @@ std::string explain(const Problem& asked, const Plan& plan, const Device& device
   const Parts parts(asked, plan);
   lines += text("  kernel        %s (row %d of the catalog)\n", name(kernel).text, plan.kernel);
   lines += "  layout        " + layout(asked) + "\n";
-  lines += transposed_line(asked, plan) + precision_line(asked, plan) + reading_lines(parts);
+  lines += transposed_line(asked, plan) + sparse_line(asked) + precision_line(asked, plan) +
+           reading_lines(parts);
   lines += plan.split ? split_lines(plan, device) : prepare_lines(parts, device);
   lines += sum_lines(parts, device);
   lines += text("  tile          %d x %d x %d, %d stages of %s, %d threads\n", kernel.tile_m(),

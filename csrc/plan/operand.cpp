@@ -22,6 +22,7 @@ Obstacle obstacle(const Operand& operand, std::int64_t lines, std::int64_t pitch
   if (lines > 1 && !whole_words(pitch, matrix.dtype)) return Obstacle::pitch;
   if (operand.batch > 1 && !whole_words(matrix.stride_batch, matrix.dtype))
     return Obstacle::batch_pitch;
+  if (operand.sparse && operand.rows % kSparseRows != 0) return Obstacle::rows;
   return Obstacle::none;
 }
 
@@ -38,11 +39,18 @@ double read_time(double elements, DType type, const Reading& reading, const Devi
 }  // namespace
 
 Operand operand_a(const Problem& problem) {
-  return {'a', problem.a, problem.input_a, problem.m, problem.k, problem.batch};
+  return {'a',
+          problem.a,
+          problem.input_a,
+          problem.m,
+          problem.depth_a(),
+          problem.batch,
+          problem.sparse_a.has_value()};
 }
 
 Operand operand_b(const Problem& problem) {
-  return {'b', transposed(problem.b), problem.input_b, problem.n, problem.k, problem.batch};
+  return {'b',           transposed(problem.b),       problem.input_b, problem.n, problem.depth_b(),
+          problem.batch, problem.sparse_b.has_value()};
 }
 
 Reading read(const Operand& operand) {
@@ -80,6 +88,7 @@ Prepare prepare(const Operand& operand) {
   pass.k = operand.k;
   pass.batch = copies(operand);
   pass.pitch = line_pitch(operand.k, pass.to);
+  if (operand.sparse) pass.spare = kSparseRows - 1;
   return pass;
 }
 
@@ -91,7 +100,7 @@ std::int64_t line_pitch(std::int64_t elements, DType type) {
 }
 
 std::size_t bytes(const Prepare& pass) {
-  return std::size_t(pass.batch) * pass.rows * pass.pitch * bytes(pass.to);
+  return std::size_t(pass.batch * pass.rows + pass.spare) * pass.pitch * bytes(pass.to);
 }
 
 double cost(const Prepare& pass, const Reading& reading, const Device& device) {

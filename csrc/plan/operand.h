@@ -22,6 +22,7 @@ struct Operand {
   std::int64_t rows = 0;
   std::int64_t k = 0;
   std::int64_t batch = 1;
+  bool sparse = false;  // the matrix has its values, k of a row
 
   // f32 in memory, bf16 to the tensor cores: only a copy can be read.
   bool converts() const { return matrix.dtype == DType::f32 && input == DType::bf16; }
@@ -32,7 +33,10 @@ struct Operand {
 constexpr bool k_major_only(DType input) { return bits(input) == 8 || input == DType::tf32; }
 
 // Why TMA, and 16-byte loads, cannot read an operand as it is.
-enum class Obstacle : std::uint8_t { none, strided, base, pitch, batch_pitch, zero_pitch };
+enum class Obstacle : std::uint8_t { none, strided, base, pitch, batch_pitch, zero_pitch, rows };
+
+// Those of a sparse operand are read sixteen at a time.
+inline constexpr std::int64_t kSparseRows = 16;
 
 struct Reading {
   bool strided = false;

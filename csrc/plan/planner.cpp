@@ -14,9 +14,11 @@ namespace {
 
 [[noreturn]] void refuse(const Problem& problem, const Device& device, std::string_view kernel) {
   const Code code = code_on(device.compute_capability);
-  const std::string have = multiplied(code);
+  const bool sparse = problem.sparse_a || problem.sparse_b;
+  const std::string have = multiplied(code, sparse);
   std::string text = "tcgemm: no kernel of this build multiplies " +
                      types(problem.input_a, problem.input_b, problem.accumulator);
+  if (sparse) text += ", one of them sparse,";
   if (problem.block_scaled()) text += " with scales of blocks";
   text += std::string(" on ") + device.name;
   if (code.capability == 0)
@@ -26,6 +28,7 @@ namespace {
   text += std::string(", which runs this build's code for ") + name(code).text;
   if (!kernel.empty()) text += ", under the filter '" + std::string(kernel) + "'";
   text += "; there is " + (have.empty() ? "nothing" : have) + ".";
+  if (sparse) throw std::runtime_error(text + " Convert it with to_dense(), or run on the CPU.");
   if (problem.input_a == DType::f32)
     text +=
         " precision=\"highest\" wants a GPU of compute capability 9.0; \"high\" multiplies f32 "
@@ -42,8 +45,14 @@ double traffic(const Problem& problem) {
     return extent(matrix.stride_row, rows) * extent(matrix.stride_col, cols) *
            extent(matrix.stride_batch, problem.batch) * bytes(matrix.dtype);
   };
-  double total = size(problem.a, problem.m, problem.k) + size(problem.b, problem.k, problem.n) +
+  double total = size(problem.a, problem.m, problem.depth_a()) +
+                 size(problem.b, problem.depth_b(), problem.n) +
                  double(problem.batch) * problem.m * problem.n * bytes(problem.out.dtype);
+  const auto metadata = [&](std::int64_t rows, DType type) {
+    return double(MetadataTiles{rows, problem.k, bits(type)}.bytes());
+  };
+  if (problem.sparse_a) total += metadata(problem.m, problem.input_a);
+  if (problem.sparse_b) total += metadata(problem.n, problem.input_b);
   for (const auto& source : {problem.c, problem.bias, problem.residual})
     if (source) total += size(*source, problem.m, problem.n);
   return total;
@@ -79,7 +88,10 @@ void add_sums(const Problem& problem, const Device& device, Plan& plan) {
 
 Plan make_plan(const Problem& asked, const Device& device, std::string_view filter) {
   // A column-major result is a row-major one of the transposed problem.
-  const bool flip = asked.out.stride_col != 1 && asked.out.stride_row == 1 && asked.n > 1;
+  const bool sparse = asked.sparse_a || asked.sparse_b;
+  const bool column_major = asked.out.stride_col != 1 && asked.out.stride_row == 1 && asked.n > 1;
+  // A kernel's a is the sparse operand; such kernels store either.
+  const bool flip = sparse ? asked.sparse_b.has_value() : column_major;
   const double least_bytes = traffic(asked);
   if (asked.empty()) {
     Plan nothing;
@@ -90,7 +102,7 @@ Plan make_plan(const Problem& asked, const Device& device, std::string_view filt
   Search search(device, filter, least_bytes);
   search.try_side(Side(asked, flip), false);
   const DType other_a = flip ? asked.input_a : asked.input_b;
-  if (turns(other_a)) search.try_side(Side(asked, !flip), true);
+  if (!sparse && turns(other_a)) search.try_side(Side(asked, !flip), true);
   Plan best = search.best;
   if (asked.input_a == DType::f32) {
     const Problem seen = flip ? transposed(asked) : asked;
@@ -124,7 +136,8 @@ double compute_time(const Problem& problem, const Plan& plan, const Device& devi
   } else if (input == DType::f32) {
     input = DType::f64;
   }
-  return products * problem.flops() / rate(device, input) * 1e6;
+  const double skipped = problem.sparse_a || problem.sparse_b ? 0.5 : 1.0;
+  return products * skipped * problem.flops() / rate(device, input) * 1e6;
 }
 
 const Device* find_device(std::string_view name) {

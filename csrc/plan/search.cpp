@@ -11,10 +11,10 @@ namespace {
 
 // What a row computes, whatever its layout and tile, as one number.
 constexpr std::uint32_t kind(DType a, DType b, DType accumulator, bool block_scaled, bool promotes,
-                             int parts) {
+                             int parts, bool sparse) {
   return std::uint32_t(a) | std::uint32_t(b) << 8 | std::uint32_t(accumulator) << 16 |
          std::uint32_t(block_scaled) << 24 | std::uint32_t(promotes) << 25 |
-         std::uint32_t(parts) << 26;
+         std::uint32_t(parts) << 26 | std::uint32_t(sparse) << 28;
 }
 
 // Of every row, or none that is asked for where this build lacks it. Comparing names takes
@@ -25,7 +25,7 @@ constexpr auto kKinds = [] {
   for (std::size_t i = 0; i < kCatalog.size(); ++i) {
     const Kernel& row = kCatalog[i];
     kinds[i] = built(row) ? kind(row.input, row.input_b, row.accumulator, row.block_scaled,
-                                 row.promotes(), row.parts)
+                                 row.promotes(), row.parts, row.sparse)
                           : kNotBuilt;
   }
   return kinds;
@@ -42,7 +42,8 @@ struct Kinds {
     // f32 operands that are not rounded are multiplied as f64.
     const DType accumulator = problem.input_a == DType::f32 ? DType::f64 : problem.accumulator;
     const auto with = [&](bool promotes) {
-      return kind(problem.input_a, problem.input_b, accumulator, blocks, promotes, problem.parts);
+      return kind(problem.input_a, problem.input_b, accumulator, blocks, promotes, problem.parts,
+                  problem.sparse_a.has_value());
     };
     promoted = with(true);
     if (!blocks && problem.parts == 1 && !(problem.k > 0 && problem.promote)) plain = with(false);
@@ -69,11 +70,13 @@ std::string types(DType a, DType b, DType accumulator) {
   return operands + " (accumulator " + name(accumulator) + ")";
 }
 
-std::string multiplied(const Code& code) {
+std::string multiplied(const Code& code, bool sparse) {
   std::string have;
   for (std::size_t row = 0; row < kCatalog.size(); ++row) {
     const Kernel& kernel = kCatalog[row];
-    if (kKinds[row] == kNotBuilt || !holds(code, kernel.arch) || kernel.parts > 1) continue;
+    if (kKinds[row] == kNotBuilt || !holds(code, kernel.arch) || kernel.parts > 1 ||
+        kernel.sparse != sparse)
+      continue;
     const DType accumulator = kernel.input == DType::f32 ? DType::f32 : kernel.accumulator;
     const std::string words = types(kernel.input, kernel.input_b, accumulator);
     if ((", " + have + ",").find(", " + words + ",") == std::string::npos)

@@ -77,8 +77,9 @@ class Search {
 // Does some kernel turn operands of this type on their way to registers?
 bool turns(DType input);
 
-// What rows of the catalog in this build multiply with this code, in words; empty: nothing.
-std::string multiplied(const Code& code);
+// What rows of the catalog in this build multiply with this code, in words; empty: nothing. Dense
+// operands, or a sparse one with a dense one.
+std::string multiplied(const Code& code, bool sparse);
 // "e4m3 by e5m2 (accumulator f32)"
 std::string types(DType a, DType b, DType accumulator);
 

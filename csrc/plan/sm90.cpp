@@ -43,6 +43,8 @@ double wave_time(double waves, double flops) {
 // is turned on its way to registers. Of parts there are several products, in turns
 // where there are two warpgroups.
 double issue(const Kernel& kernel, int cluster) {
+  // Twice the products a clock, as far as shared memory brings b.
+  if (kernel.sparse) return 0.5 * (kernel.n >= 256 ? 1.13 : kernel.n >= 192 ? 1.17 : 1.26);
   if (kernel.parts == kBf16Parts) return split_products(kernel.parts) * 1.165;
   if (kernel.parts > 1)
     return split_products(kernel.parts) * (kernel.warpgroups == 1 ? 1.5
@@ -78,16 +80,19 @@ double kernel_time(const Kernel& kernel, const Problem& problem, const Inputs& i
   const double area = double(kernel.tile_m()) * kernel.tile_n();
   const double fma = kFmaPerClock * 16 / bits(kernel.input);
   const double math = issue(kernel, plan.cluster) * area * kernel.tile_k() / fma;
-  const double rows_in = kernel.tile_m() * lines(inputs.a, kernel.input) +
-                         kernel.tile_n() * lines(inputs.b, kernel.input_b) / plan.cluster;
-  const double bytes_in = rows_in * kernel.tile_k() * kernel.parts * bytes(kernel.input);
+  const double lines_a = kernel.tile_m() * lines(inputs.a, kernel.input);
+  const double lines_b = kernel.tile_n() * lines(inputs.b, kernel.input_b) / plan.cluster;
+  const double bytes_in =
+      kernel.parts * (lines_a * kernel.row_bytes_a() + lines_b * kernel.row_bytes()) +
+      kernel.metadata_bytes();
   const double load = bytes_in / kBytesPerClock;
   const double store = area * store_clocks(problem);
   const double tile =
       depth * (std::max(math, load) + kBlockOverhead + kTraffic * load) + kFill + store;
   const double start = kLaunch + (plan.cluster > 1 ? kCluster : 0.0);
   const double products = kernel.parts > 1 ? split_products(kernel.parts) : 1;
-  const double flops = products * problem.flops() * bits(kernel.input) / 16;
+  const double skipped = kernel.sparse ? 0.5 : 1.0;
+  const double flops = products * skipped * problem.flops() * bits(kernel.input) / 16;
   return start + wave_time(plan.waves, flops) * tile / kClock;
 }
 
@@ -100,7 +105,9 @@ bool fit_sm90(const Kernel& kernel, const Problem& problem, const Device& device
   if (kernel.shared_bytes() > device.shared_bytes) return false;
 
   // TMA drops what lies outside in whole 16-byte words: a ragged row would lose its neighbours.
+  // And a narrow tile has no whole box.
   plan.store_tma = bits(problem.out.dtype) >= 16 && whole_words(problem.n, problem.out.dtype) &&
+                   kernel.tile_n() % (1024 / bits(problem.out.dtype)) == 0 &&
                    wide(problem.out, problem.m, problem.n, problem.batch);
   const std::int64_t rows = ceil_div(problem.m, kernel.tile_m());
   plan.tiles_n = ceil_div(problem.n, kernel.tile_n());

@@ -123,6 +123,8 @@ const char* words(Obstacle obstacle) {
       return "its batch stride is not a multiple of 16 bytes";
     case Obstacle::zero_pitch:
       return "it is expanded: a dimension has stride 0";
+    case Obstacle::rows:
+      return "values of a sparse operand are read by 16 rows, and its rows are no multiple of that";
   }
   return "";
 }
@@ -157,6 +159,8 @@ std::string advice(const Operand& operand, const Reading& reading) {
       return text("pad each matrix of the batch to a multiple of %d elements", word);
     case Obstacle::zero_pitch:
       return "multiply the one row and expand the result instead";
+    case Obstacle::rows:
+      return "pad the weight to a multiple of 16 rows, and slice the result";
   }
   return "";
 }

@@ -23,6 +23,13 @@ __device__ inline float load_shared_f32(std::uint32_t address) {
   return value;
 }
 
+// One 32-bit word; kept in its place between barriers.
+__device__ inline std::uint32_t load_shared_word(std::uint32_t address) {
+  std::uint32_t word;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(address) : "memory");
+  return word;
+}
+
 // Two 32-bit words; kept in its place between barriers.
 __device__ inline uint2 load_shared_pair(std::uint32_t address) {
   uint2 pair;

@@ -1,5 +1,5 @@
-// Bulk tensor copies (TMA): boxes of a rank-3 tensor map {inner, outer, batch} to and from shared
-// memory (PTX ISA 9.7.9.25.5). One thread issues for the whole block.
+// Bulk tensor copies (TMA): boxes of a rank-3 tensor map {inner, outer, batch}, as a rule, to and
+// from shared memory (PTX ISA 9.7.9.25.5). One thread issues for the whole block.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,27 @@ __device__ inline void tma_load(std::uint32_t shared, const TensorMap* map, std:
       "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
       " [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(shared),
       "l"(map), "r"(barrier), "r"(inner), "r"(outer), "r"(batch)
+      : "memory");
+}
+
+// A box of a rank-4 map {inner, 8, 2, outer}, from line `outer` * 16 on: all of 16 lines in the
+// order 0, 2, 4 .. 1, 3, 5 ..
+__device__ inline void tma_load_neighbours(std::uint32_t shared, const TensorMap* map,
+                                           std::uint32_t barrier, int inner, int outer) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      " [%0], [%1, {%3, 0, 0, %4}], [%2];" ::"r"(shared),
+      "l"(map), "r"(barrier), "r"(inner), "r"(outer)
+      : "memory");
+}
+
+// Neighbouring bytes, a multiple of 16 from such an address on.
+__device__ inline void bulk_load(std::uint32_t shared, const void* global, std::uint32_t barrier,
+                                 int bytes) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %3, [%2];" ::
+          "r"(shared),
+      "l"(global), "r"(barrier), "r"(bytes)
       : "memory");
 }
 

@@ -68,6 +68,7 @@ struct WgmmaType {
   int n;
   DType a, b, accumulator;
   Layout layout;
+  bool sparse = false;  // a is, along k: 16 bytes of k less in memory
 };
 
 // "m64n256k16.f32.bf16.bf16" and what follows the predicate: signs of a and b, which integers lack,
@@ -92,7 +93,7 @@ struct WgmmaSpelling {
     add(shape, shape_length, "m64n");
     number(kType.n);
     add(shape, shape_length, "k");
-    number(256 / bits(kType.a));
+    number((kType.sparse ? 512 : 256) / bits(kType.a));
     for (DType type : {kType.accumulator, kType.a, kType.b}) {
       add(shape, shape_length, ".");
       add(shape, shape_length, name(type));
@@ -133,45 +134,70 @@ using WgmmaText = WgmmaLetters<kType, std::make_index_sequence<WgmmaSpelling<kTy
 #define TCGEMM_D64(C, i) \
   TCGEMM_D16(C, i), TCGEMM_D16(C, i + 16), TCGEMM_D16(C, i + 32), TCGEMM_D16(C, i + 48)
 // A to TAIL are the operand numbers that follow the accumulators, INPUT the operands that A names.
-#define TCGEMM_WGMMA(P, A, INPUT, B, SCALE, SHAPE, TAIL, ...)                                  \
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" SCALE                                      \
-               ", 0;\nwgmma.mma_async.sync.aligned.%" SHAPE " {" P "}, " A ", %" B ", p%" TAIL \
-               ";\n}\n"                                                                        \
-               : __VA_ARGS__                                                                   \
+// Of a sparse a, B names its metadata and their selector as well.
+#define TCGEMM_WGMMA(SP, P, A, INPUT, B, SCALE, SHAPE, TAIL, ...)                    \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" SCALE ", 0;\nwgmma.mma_async" SP \
+               ".sync.aligned.%" SHAPE " {" P "}, " A ", %" B ", p%" TAIL ";\n}\n"   \
+               : __VA_ARGS__                                                         \
                : INPUT, "l"(b), "r"(int(accumulate)), "C"(Text::shape), "C"(Text::tail))
 #define TCGEMM_SHARED "l"(a)
 #define TCGEMM_REGISTERS "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])
 #define TCGEMM_WGMMA_16(C) \
-  TCGEMM_WGMMA(TCGEMM_P0, "%16", TCGEMM_SHARED, "17", "18", "19", "20", TCGEMM_D16(C, 0))
-#define TCGEMM_WGMMA_32(C)                                                            \
-  TCGEMM_WGMMA(TCGEMM_P0 "," TCGEMM_P1, "%32", TCGEMM_SHARED, "33", "34", "35", "36", \
+  TCGEMM_WGMMA("", TCGEMM_P0, "%16", TCGEMM_SHARED, "17", "18", "19", "20", TCGEMM_D16(C, 0))
+#define TCGEMM_WGMMA_32(C)                                                                \
+  TCGEMM_WGMMA("", TCGEMM_P0 "," TCGEMM_P1, "%32", TCGEMM_SHARED, "33", "34", "35", "36", \
                TCGEMM_D16(C, 0), TCGEMM_D16(C, 16))
-#define TCGEMM_WGMMA_48(C)                                                                    \
-  TCGEMM_WGMMA(TCGEMM_P0 "," TCGEMM_P1 "," TCGEMM_P2, "%48", TCGEMM_SHARED, "49", "50", "51", \
+#define TCGEMM_WGMMA_48(C)                                                                        \
+  TCGEMM_WGMMA("", TCGEMM_P0 "," TCGEMM_P1 "," TCGEMM_P2, "%48", TCGEMM_SHARED, "49", "50", "51", \
                "52", TCGEMM_D16(C, 0), TCGEMM_D16(C, 16), TCGEMM_D16(C, 32))
-#define TCGEMM_WGMMA_64(C)                                                                      \
-  TCGEMM_WGMMA(TCGEMM_P0 "," TCGEMM_P1 "," TCGEMM_P2 "," TCGEMM_P3, "%64", TCGEMM_SHARED, "65", \
-               "66", "67", "68", TCGEMM_D64(C, 0))
+#define TCGEMM_WGMMA_64(C)                                                                    \
+  TCGEMM_WGMMA("", TCGEMM_P0 "," TCGEMM_P1 "," TCGEMM_P2 "," TCGEMM_P3, "%64", TCGEMM_SHARED, \
+               "65", "66", "67", "68", TCGEMM_D64(C, 0))
 #define TCGEMM_WGMMA_96(C)                                                                         \
-  TCGEMM_WGMMA(TCGEMM_P0 "," TCGEMM_P1 "," TCGEMM_P2 "," TCGEMM_P3 "," TCGEMM_P4 "," TCGEMM_P5,    \
+  TCGEMM_WGMMA("",                                                                                 \
+               TCGEMM_P0 "," TCGEMM_P1 "," TCGEMM_P2 "," TCGEMM_P3 "," TCGEMM_P4 "," TCGEMM_P5,    \
                "%96", TCGEMM_SHARED, "97", "98", "99", "100", TCGEMM_D64(C, 0), TCGEMM_D16(C, 64), \
                TCGEMM_D16(C, 80))
 #define TCGEMM_WGMMA_128(C)                                                                    \
-  TCGEMM_WGMMA(TCGEMM_P0 "," TCGEMM_P1 "," TCGEMM_P2 "," TCGEMM_P3 "," TCGEMM_P4 "," TCGEMM_P5 \
+  TCGEMM_WGMMA("",                                                                             \
+               TCGEMM_P0 "," TCGEMM_P1 "," TCGEMM_P2 "," TCGEMM_P3 "," TCGEMM_P4 "," TCGEMM_P5 \
                          "," TCGEMM_P6 "," TCGEMM_P7,                                          \
                "%128", TCGEMM_SHARED, "129", "130", "131", "132", TCGEMM_D64(C, 0),            \
                TCGEMM_D64(C, 64))
-#define TCGEMM_WGMMA_A_32(C)                                                                     \
-  TCGEMM_WGMMA(TCGEMM_P0 "," TCGEMM_P1, "{%32,%33,%34,%35}", TCGEMM_REGISTERS, "36", "37", "38", \
-               "39", TCGEMM_D16(C, 0), TCGEMM_D16(C, 16))
-#define TCGEMM_WGMMA_A_64(C)                                                             \
-  TCGEMM_WGMMA(TCGEMM_P0 "," TCGEMM_P1 "," TCGEMM_P2 "," TCGEMM_P3, "{%64,%65,%66,%67}", \
+#define TCGEMM_WGMMA_A_32(C)                                                                   \
+  TCGEMM_WGMMA("", TCGEMM_P0 "," TCGEMM_P1, "{%32,%33,%34,%35}", TCGEMM_REGISTERS, "36", "37", \
+               "38", "39", TCGEMM_D16(C, 0), TCGEMM_D16(C, 16))
+#define TCGEMM_WGMMA_A_64(C)                                                                 \
+  TCGEMM_WGMMA("", TCGEMM_P0 "," TCGEMM_P1 "," TCGEMM_P2 "," TCGEMM_P3, "{%64,%65,%66,%67}", \
                TCGEMM_REGISTERS, "68", "69", "70", "71", TCGEMM_D64(C, 0))
 #define TCGEMM_WGMMA_A_128(C)                                                                  \
-  TCGEMM_WGMMA(TCGEMM_P0 "," TCGEMM_P1 "," TCGEMM_P2 "," TCGEMM_P3 "," TCGEMM_P4 "," TCGEMM_P5 \
+  TCGEMM_WGMMA("",                                                                             \
+               TCGEMM_P0 "," TCGEMM_P1 "," TCGEMM_P2 "," TCGEMM_P3 "," TCGEMM_P4 "," TCGEMM_P5 \
                          "," TCGEMM_P6 "," TCGEMM_P7,                                          \
                "{%128,%129,%130,%131}", TCGEMM_REGISTERS, "132", "133", "134", "135",          \
                TCGEMM_D64(C, 0), TCGEMM_D64(C, 64))
+
+#define TCGEMM_SPARSE "l"(a), "r"(metadata), "n"(kSelector)
+#define TCGEMM_WGMMA_SP_16(C)                                                            \
+  TCGEMM_WGMMA(".sp", TCGEMM_P0, "%16", TCGEMM_SPARSE, "19, %17, %18", "20", "21", "22", \
+               TCGEMM_D16(C, 0))
+#define TCGEMM_WGMMA_SP_32(C)                                                                    \
+  TCGEMM_WGMMA(".sp", TCGEMM_P0 "," TCGEMM_P1, "%32", TCGEMM_SPARSE, "35, %33, %34", "36", "37", \
+               "38", TCGEMM_D16(C, 0), TCGEMM_D16(C, 16))
+#define TCGEMM_WGMMA_SP_64(C)                                                                    \
+  TCGEMM_WGMMA(".sp", TCGEMM_P0 "," TCGEMM_P1 "," TCGEMM_P2 "," TCGEMM_P3, "%64", TCGEMM_SPARSE, \
+               "67, %65, %66", "68", "69", "70", TCGEMM_D64(C, 0))
+#define TCGEMM_WGMMA_SP_96(C)                                                                   \
+  TCGEMM_WGMMA(".sp",                                                                           \
+               TCGEMM_P0 "," TCGEMM_P1 "," TCGEMM_P2 "," TCGEMM_P3 "," TCGEMM_P4 "," TCGEMM_P5, \
+               "%96", TCGEMM_SPARSE, "99, %97, %98", "100", "101", "102", TCGEMM_D64(C, 0),     \
+               TCGEMM_D16(C, 64), TCGEMM_D16(C, 80))
+#define TCGEMM_WGMMA_SP_128(C)                                                                  \
+  TCGEMM_WGMMA(".sp",                                                                           \
+               TCGEMM_P0 "," TCGEMM_P1 "," TCGEMM_P2 "," TCGEMM_P3 "," TCGEMM_P4 "," TCGEMM_P5  \
+                         "," TCGEMM_P6 "," TCGEMM_P7,                                           \
+               "%128", TCGEMM_SPARSE, "131, %129, %130", "132", "133", "134", TCGEMM_D64(C, 0), \
+               TCGEMM_D64(C, 64))
 
 // d = a * b + (accumulate ? d : 0), one instruction deep.
 template <WgmmaType kType, class Register, int kRegisters>
@@ -238,6 +264,48 @@ __device__ inline void wgmma(Register (&d)[kRegisters], const std::uint32_t (&a)
   }
 }
 
+// The same with a sparse a, of which 32 bytes of k are in shared memory. The lanes whose metadata
+// it takes are those of step kSelector in core/sparse.h. Registers must not change until the group
+// that reads them has been waited for.
+template <WgmmaType kType, int kSelector, class Register, int kRegisters>
+__device__ inline void wgmma_sparse(Register (&d)[kRegisters], std::uint64_t a,
+                                    std::uint32_t metadata, std::uint64_t b, bool accumulate) {
+  using Text = WgmmaText<kType>;
+  static_assert(kType.sparse && kRegisters == kType.n * bytes(kType.accumulator) / 8);
+  static_assert(kRegisters == 16 || kRegisters == 32 || kRegisters == 64 || kRegisters == 96 ||
+                    kRegisters == 128,
+                "wgmma.cuh has no register list of this length");
+  if constexpr (kType.accumulator == DType::f32) {
+    if constexpr (kRegisters == 16)
+      TCGEMM_WGMMA_SP_16("+f");
+    else if constexpr (kRegisters == 32)
+      TCGEMM_WGMMA_SP_32("+f");
+    else if constexpr (kRegisters == 64)
+      TCGEMM_WGMMA_SP_64("+f");
+    else if constexpr (kRegisters == 96)
+      TCGEMM_WGMMA_SP_96("+f");
+    else
+      TCGEMM_WGMMA_SP_128("+f");
+  } else {
+    if constexpr (kRegisters == 16)
+      TCGEMM_WGMMA_SP_16("+r");
+    else if constexpr (kRegisters == 32)
+      TCGEMM_WGMMA_SP_32("+r");
+    else if constexpr (kRegisters == 64)
+      TCGEMM_WGMMA_SP_64("+r");
+    else if constexpr (kRegisters == 96)
+      TCGEMM_WGMMA_SP_96("+r");
+    else
+      TCGEMM_WGMMA_SP_128("+r");
+  }
+}
+
+#undef TCGEMM_WGMMA_SP_16
+#undef TCGEMM_WGMMA_SP_32
+#undef TCGEMM_WGMMA_SP_64
+#undef TCGEMM_WGMMA_SP_96
+#undef TCGEMM_WGMMA_SP_128
+#undef TCGEMM_SPARSE
 #undef TCGEMM_WGMMA_A_32
 #undef TCGEMM_WGMMA_A_64
 #undef TCGEMM_WGMMA_A_128

@@ -41,6 +41,7 @@ py::list catalog_rows() {
         "layout"_a = name(kernel.layout), "promoted"_a = kernel.promotes(),
         "block_scaled"_a = kernel.block_scaled,
         "registers"_a = kernel.source_of_a == SourceOfA::registers, "parts"_a = kernel.parts,
+        "sparse"_a = kernel.sparse ? name(pattern_of(kernel.input)) : "",
         "tile"_a = py::make_tuple(kernel.tile_m(), kernel.tile_n(), kernel.tile_k()),
         "stages"_a = kernel.stages, "threads"_a = kernel.threads(),
         "shared_bytes"_a = kernel.shared_bytes(), "built"_a = built(kernel)));
@@ -157,6 +158,23 @@ void add_option(Problem& problem, const std::string& word) {
     }
 }
 
+// The operand of this name becomes sparse: its matrix has as many values as the tensor cores take.
+void set_sparse(Problem& problem, const std::string& operand) {
+  if (operand.empty()) return;
+  const DType type = operand == "a" ? problem.input_a : problem.input_b;
+  const Sparse sparse{0, value_columns(problem.k, pattern_of(type))};
+  if (operand == "a") {
+    problem.sparse_a = sparse;
+    problem.a = {problem.a.address, problem.a.dtype, sparse.depth, 1, 0};
+  } else if (operand == "b") {
+    problem.sparse_b = sparse;
+    problem.b = {problem.b.address, problem.b.dtype, 1, sparse.depth, 0};
+  } else {
+    throw std::runtime_error("tcgemm: sparse is '" + operand + "'; expected a, b or nothing.");
+  }
+  problem.promote = false;
+}
+
 py::object describe(const std::optional<Prepare>& pass) {
   if (!pass) return py::none();
   return py::dict("rows"_a = pass->rows, "k"_a = pass->k, "batch"_a = pass->batch,
@@ -199,7 +217,7 @@ py::dict plan_for(const std::string& device_name, const std::string& dtype, std:
                   std::uintptr_t b_address, std::uintptr_t out_address, double alpha,
                   const std::string& scale_a, const std::string& scale_b,
                   const std::vector<std::string>& epilogue, int prepared_b,
-                  const std::string& kernel) {
+                  const std::string& sparse, const std::string& kernel) {
   const Device* device = plan::find_device(device_name);
   if (device == nullptr)
     throw std::runtime_error("tcgemm: no device is called '" + device_name + "'; expected one of " +
@@ -222,6 +240,7 @@ py::dict plan_for(const std::string& device_name, const std::string& dtype, std:
   if (const auto scale = parse_scale(scale_b, n, k)) problem.scale_b = transposed(*scale);
   for (const std::string& word : epilogue) add_option(problem, word);
   if (prepared_b != 0) problem.prepared_b = Prepared{0, prepared_b};
+  set_sparse(problem, sparse);
 
   const Plan made = plan::make_plan(problem, *device, kernel);
   py::object row = py::none();
@@ -255,10 +274,12 @@ PYBIND11_MODULE(_catalog, module) {
       "plan", &tcgemm::plan_for,
       "The plan for one product: sizes, a layout (TN, NN, TT, NT) or strides in elements "
       "(batch, row, column), byte addresses for their alignment, dtypes, precision, scales, "
-      "words of the epilogue, how many parts of b were made before, and a filter of kernels.",
+      "words of the epilogue, how many parts of b were made before, which operand is sparse, and a "
+      "filter of kernels.",
       "device"_a, "dtype"_a, "m"_a, "n"_a, "k"_a, py::kw_only(), "batch"_a = 1, "layout"_a = "TN",
       "dtype_b"_a = "", "precision"_a = "", "accumulator"_a = "", "out_dtype"_a = "",
       "a"_a = py::none(), "b"_a = py::none(), "out"_a = py::none(), "a_address"_a = 0,
       "b_address"_a = 0, "out_address"_a = 0, "alpha"_a = 1.0, "scale_a"_a = "", "scale_b"_a = "",
-      "epilogue"_a = std::vector<std::string>{}, "prepared_b"_a = 0, "kernel"_a = "");
+      "epilogue"_a = std::vector<std::string>{}, "prepared_b"_a = 0, "sparse"_a = "",
+      "kernel"_a = "");
 }

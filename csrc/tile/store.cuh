@@ -240,13 +240,17 @@ __device__ inline void add_row(const Source& bias, const Window& window, float (
   for (int i = 0; i < kCount; ++i) v[i] += i % 2 == 0 ? pairs[i / 4].x : pairs[i / 4].y;
 }
 
-// What the fast path does to scaled accumulators: a bias that serves all rows, and relu.
-template <int kCount>
+// What the fast path does to scaled accumulators: a bias that serves all rows, or with neighbours
+// all columns, and relu.
+template <Rows kRows, int kCount>
 __device__ inline void finish_fast(const Epilogue& epilogue, const Window& window,
                                    float (&v)[kCount]) {
   if (epilogue.scaled) scale<true>(epilogue, window, v);
   const Source& bias = epilogue.sources[kBias];
-  if (bias.data != nullptr) {
+  if (kRows == Rows::neighbours && bias.data != nullptr && bias.stride_col == 0) {
+    const std::int64_t offset = window.batch * bias.stride_batch + window.row * bias.stride_row;
+    add_rows(bias, 1.0f, offset, window, v);
+  } else if (bias.data != nullptr) {
     if (bias.dtype == DType::f32)
       add_row<DType::f32>(bias, window, v);
     else if (bias.dtype == DType::f16)
@@ -275,7 +279,7 @@ __device__ inline void store_fast(const Epilogue& epilogue, const Extent& extent
 #pragma unroll
   for (int i = 0; i < kStep / 2; ++i) v[i] = raw[i];
   const Window window = tile::window<kRows>(extent, row, col + kFirst, batch);
-  if constexpr (kOut != DType::s32) finish_fast(epilogue, window, v);
+  if constexpr (kOut != DType::s32) finish_fast<kRows>(epilogue, window, v);
   if (kRows == Rows::neighbours && map == nullptr) {
     if constexpr (bits(kOut) == 16) store_columns_as<kOut, true>(epilogue, window, v);
   } else {

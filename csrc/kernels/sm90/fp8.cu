@@ -8,7 +8,7 @@ namespace tcgemm::kernels {
 namespace {
 
 constexpr bool rows(const Kernel& kernel) {
-  return kernel.arch == Arch::sm90a && is_fp8(kernel.input) && !kernel.promotes();
+  return kernel.arch == Arch::sm90a && is_fp8(kernel.input) && !kernel.promotes() && !kernel.sparse;
 }
 
 }  // namespace

@@ -7,7 +7,7 @@ namespace tcgemm::kernels {
 namespace {
 
 constexpr bool rows(const Kernel& kernel) {
-  return kernel.arch == Arch::sm90a && is_int8(kernel.input);
+  return kernel.arch == Arch::sm90a && is_int8(kernel.input) && !kernel.sparse;
 }
 
 }  // namespace

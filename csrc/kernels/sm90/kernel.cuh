@@ -16,6 +16,7 @@
 #include "kernels/sm90/registers.cuh"
 #include "kernels/sm90/ring.cuh"
 #include "kernels/sm90/scales.cuh"
+#include "kernels/sm90/sparse.cuh"
 #include "kernels/sm90/unscale.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/dependent.cuh"
@@ -29,13 +30,15 @@ namespace tcgemm::sm90 {
 template <Kernel kRow>
 using Loop = std::conditional_t<
     kRow.source_of_a == SourceOfA::registers, Registers<kRow>,
-    std::conditional_t<(kRow.parts > 1), Parts<kRow>,
-                       std::conditional_t<kRow.promotes(), Promoted<kRow>, Mainloop<kRow>>>>;
+    std::conditional_t<
+        kRow.sparse, Sparse<kRow>,
+        std::conditional_t<(kRow.parts > 1), Parts<kRow>,
+                           std::conditional_t<kRow.promotes(), Promoted<kRow>, Mainloop<kRow>>>>>;
 
 // Columns that the epilogue works on at a time: as many as there are registers for beside the
 // accumulators. s32 values are there twice.
 constexpr int epilogue_columns(const Kernel& row) {
-  const bool s32 = row.accumulator == DType::s32, turns = row.source_of_a == SourceOfA::registers;
+  const bool s32 = row.accumulator == DType::s32, turns = row.neighbours();
   if (s32 && (turns || row.warpgroups == 3)) return 16;
   return s32 || turns || row.warpgroups == 3 || row.m64_blocks == 2 || row.promotes() ? 32 : 64;
 }
@@ -46,12 +49,12 @@ struct Gemm {
   using Position = tile::Position<kRow.stages>;
   using Value = tile::Value<kRow.accumulator>;
   static constexpr tile::Rows kRows =
-      kRow.source_of_a == SourceOfA::registers ? tile::Rows::neighbours : tile::Rows::apart;
+      kRow.neighbours() ? tile::Rows::neighbours : tile::Rows::apart;
   static constexpr Budget kBudget = budget(kRow);
   static_assert(kBudget.load + kRow.warpgroups * kBudget.compute <=
                 kBudget.entry * (kRow.warpgroups + 1));
   static constexpr int kUnit = epilogue_columns(kRow);
-  static constexpr int kFastUnit = kRow.source_of_a == SourceOfA::registers ? 32 : kUnit;
+  static constexpr int kFastUnit = kRow.neighbours() ? 32 : kUnit;
   // The result of 32 bits that has a fast way out.
   static constexpr DType kWordOut = kRow.accumulator == DType::s32 ? DType::s32 : DType::f32;
 

@@ -24,12 +24,13 @@ namespace tcgemm::sm90 {
 template <Kernel kRow>
 constexpr ptx::WgmmaType wgmma_type(int n) {
   constexpr const isa::Instruction* kInstruction =
-      isa::find(isa::Family::wgmma, kRow.input, kRow.input_b, kRow.accumulator);
+      isa::find(kRow.sparse ? isa::Family::wgmma_sparse : isa::Family::wgmma, kRow.input,
+                kRow.input_b, kRow.accumulator);
   static_assert(kInstruction != nullptr);
   static_assert(kInstruction->mn_major || kRow.layout == Layout::TN ||
                     kRow.source_of_a == SourceOfA::registers,
                 "8-bit and tf32 operands in shared memory are K-major");
-  return {n, kRow.input, kRow.input_b, kRow.accumulator, kRow.layout};
+  return {n, kRow.input, kRow.input_b, kRow.accumulator, kRow.layout, kRow.sparse};
 }
 
 template <Kernel kRow>

@@ -7,11 +7,6 @@
 //
 // Of each 16 rows of a warp, wgmma's rows g and g + 8 are the rows 2 g and 2 g + 1 of the tile:
 // both turns get two neighbours of m at a time, and the epilogue knows (tile::Rows::neighbours).
-//
-// There are two sets of fragments, a k-block each. While the tensor cores work on one of them, the
-// group before has finished, its stage goes back, and its registers take the next block:
-//
-//   wgmma even 0 | wait for odd -1, load odd 1 | wgmma odd 1 | wait for even 0, load even 2 | ..
 #pragma once
 
 #include <cstdint>
@@ -19,8 +14,8 @@
 #include "catalog.h"
 #include "kernels/sm90/mainloop.cuh"
 #include "kernels/sm90/ring.cuh"
+#include "kernels/sm90/sets.cuh"
 #include "ptx/ldmatrix.cuh"
-#include "ptx/mbarrier.cuh"
 #include "ptx/shared.cuh"
 #include "ptx/wgmma.cuh"
 #include "tile/fragment.cuh"
@@ -120,44 +115,19 @@ struct Registers {
   __device__ static void multiply(const Block<kRow>& shared, Position& position, int blocks,
                                   int warpgroup, Cluster cluster, Accumulators& accumulators) {
     const Turn<bits(kRow.input)> turn(warpgroup * 64 + threadIdx.x / 32 % 4 * 16);
-    const auto load = [&](Fragments& a) {
-      ptx::mbarrier_wait(shared.barriers.full(position.stage), position.parity);
-      const std::uint32_t stage = shared.stage(position.stage);
+    const auto load = [&](std::uint32_t stage, Fragments& a) {
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) turn.load(stage + step * turn.kRows * 128, a[step]);
     };
-
-    // Multiplies what `current` holds, and fills `next` under it. False: that was the last block.
-    // Its group ends here: where two ways out meet, the compiler may copy accumulators in flight.
-    int block = 0, previous = 0;
-    const auto pass = [&](Fragments& current, Fragments& next) {
-      const std::uint64_t b =
-          ptx::wgmma_descriptor(shared.stage(position.stage) + Ring<kRow>::kBytesA);
-      ptx::wgmma_fence();
+    const auto issue = [&](std::uint32_t stage, const Fragments& a, bool accumulate) {
+      const std::uint64_t b = ptx::wgmma_descriptor(stage + Ring<kRow>::kBytesA);
 #pragma unroll
       for (int step = 0; step < kSteps; ++step)
-        ptx::wgmma<kType>(accumulators[0], current[step], b + step * ptx::kDescriptorStep<Major::K>,
-                          block + step != 0);
-      ptx::wgmma_commit();
-      ptx::wgmma_wait<1>();
-      if (block != 0) release<kRow>(shared, previous, cluster);
-      previous = position.stage;
-      position.advance();
-      if (++block < blocks) {
-        load(next);
-        return true;
-      }
-      ptx::wgmma_wait<0>();
-      ptx::wgmma_results(accumulators[0]);
-      release<kRow>(shared, previous, cluster);
-      return false;
+        ptx::wgmma<kType>(accumulators[0], a[step], b + step * ptx::kDescriptorStep<Major::K>,
+                          accumulate || step != 0);
     };
-
-    Fragments even, odd;
-    load(even);
-#pragma unroll 1
-    while (pass(even, odd) && pass(odd, even)) {
-    }
+    multiply_by_sets<kRow, Fragments>(shared, position, blocks, cluster, accumulators[0], load,
+                                      issue);
   }
 };
 

@@ -7,7 +7,9 @@
 //
 //   stage:  a: tile_m rows of 128 bytes | b: tile_n rows of 128 bytes      (see ptx/wgmma.cuh)
 //
-// Operands in parts have all of them there, a's before b's.
+// Operands in parts have all of them there, a's before b's. Of a sparse a (core/sparse.h) a stage
+// has the values, rows of 64 bytes, in the order in which 16 rows lie in lanes
+// (tile::Rows::neighbours), and behind b the metadata.
 //
 // In a cluster of two, the blocks have neighbouring rows of a and the same columns of b. Each loads
 // half of b for both: half of the rows of a K-major tile, half of the k of an MN-major one.
@@ -59,9 +61,13 @@ struct Block {
 template <Kernel kRow>
 struct Ring {
   static constexpr int kRowBytes = kRow.row_bytes();
-  static constexpr int kPartA = kRow.tile_m() * kRowBytes, kPartB = kRow.tile_n() * kRowBytes;
+  static constexpr int kPartA = kRow.tile_m() * kRow.row_bytes_a();
+  static constexpr int kPartB = kRow.tile_n() * kRowBytes;
   static constexpr int kBytesA = kRow.parts * kPartA;
+  static constexpr int kMetadata = kBytesA + kRow.parts * kPartB;  // where it begins
   static constexpr int kInner = kRow.box_mn(), kBoxBytes = kRow.tile_k() * 128;  // MN-major
+  static_assert(kRow.stage_bytes() % 1024 == 0, "swizzles want it");
+  static_assert(kRow.n % kInner == 0 || major_b(kRow.layout) == Major::K);
 
   // Both operands of k-block `block`, for rows from `row` and columns from `col` on.
   __device__ static void load(const Sm90Params& params, std::uint32_t stage, std::uint32_t full,
@@ -80,18 +86,31 @@ struct Ring {
       load_b(params, stage, full, col, k, batch_b, cluster);
       if constexpr (kRow.parts > 1) batch_b += params.parts.copies_b;
     }
+    if constexpr (kRow.sparse) load_metadata(params, stage, full, row, block);
   }
 
  private:
   __device__ static void load_a(const Sm90Params& params, std::uint32_t shared, std::uint32_t full,
                                 int row, int k, int batch) {
-    if constexpr (major_a(kRow.layout) == Major::K) {
+    if constexpr (kRow.sparse) {
+      ptx::tma_load_neighbours(shared, &params.a, full, k / 2, row / 16);
+    } else if constexpr (major_a(kRow.layout) == Major::K) {
       ptx::tma_load(shared, &params.a, full, k, row, batch);
     } else {
 #pragma unroll
       for (int i = 0; i < kRow.tile_m() / kInner; ++i)
         ptx::tma_load(shared + i * kBoxBytes, &params.a, full, row + i * kInner, k, batch);
     }
+  }
+
+  // That of the tile's rows lies together, also past the last of them.
+  __device__ static void load_metadata(const Sm90Params& params, std::uint32_t shared,
+                                       std::uint32_t full, int row, int block) {
+    constexpr int kBlock = kRow.metadata_bytes() / (kRow.tile_m() / MetadataTiles::kRows);
+    const std::int64_t index =
+        std::int64_t(block) * params.sparse.blocks_m + row / MetadataTiles::kRows;
+    ptx::bulk_load(shared, reinterpret_cast<const char*>(params.sparse.tiles) + index * kBlock,
+                   full, kRow.metadata_bytes());
   }
 
   __device__ static void load_b(const Sm90Params& params, std::uint32_t shared, std::uint32_t full,

@@ -1,0 +1,15 @@
+// wgmma.sp kernels for e4m3 and e5m2 operands: the rows of the catalog that this file compiles.
+#include "kernels/entry.cuh"
+#include "kernels/kernels.h"
+#include "kernels/sm90/kernel.cuh"
+
+namespace tcgemm::kernels {
+namespace {
+
+constexpr bool rows(const Kernel& kernel) { return kernel.sparse && is_fp8(kernel.input); }
+
+}  // namespace
+
+const void* sm90_fp8_sparse(int row) { return find<sm90::Gemm, Sm90Params, rows>(row); }
+
+}  // namespace tcgemm::kernels

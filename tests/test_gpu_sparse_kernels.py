@@ -1,0 +1,128 @@
+"""Every kernel with a sparse operand, one by one, by its full name: the dense one's problems
+(test_gpu_kernels.py), with the sparse operand on either side of the call.
+"""
+
+import itertools
+import re
+
+import cases
+import pytest
+import reference
+import torch
+from cases import F32, S32
+from rows import CLUSTERS, KINDS, each, rows
+from sparsity import SIDES, compressed, dense_sides, made, multiply, options_of
+
+import tcgemm
+
+EVERY_ROW = rows(sparse=True)
+
+
+def problem(row, kind, side, *, whole):
+    """w, x and the shape of their product; x as the kernel reads it."""
+    rows_, columns, k = kind.sizes(*row.tile, row.stages)
+    largest = row.mix.largest(k) if whole else None
+    w = made(rows_, k, row.mix.a, device="cuda", largest=largest)
+    batch = () if kind.shared == "b" else kind.batch
+    x = cases.make(
+        "contiguous", *batch, columns, k, dtype=row.mix.b, device="cuda", largest=largest
+    )
+    if row.layout == "NN":  # columns are neighbours in memory
+        x = x.mT.contiguous().mT
+    if side == "a":
+        return w, x.mT, (*batch, rows_, columns)
+    return w, x, (*batch, columns, rows_)
+
+
+def asked(row, side):
+    """Options; the kernel's a, which is sparse, is the call's b from the other side."""
+    return {**options_of(row.mix), "kernel_name": row.name}
+
+
+def check_exact(row, kind, side):
+    w, x, shape = problem(row, kind, side, whole=True)
+    guarded = cases.Guarded(kind.out, shape, dtype=row.mix.outs[0], device="cuda")
+    given = compressed(w)
+    multiply(side, w, x, given=given, out=guarded.view, **asked(row, side))
+    a, b = dense_sides(side, w, x)
+    reference.assert_exact(guarded.view, reference.exact(a, b, **options_of(row.mix)))
+    assert guarded.untouched()
+    values, form = given
+    a, b = dense_sides(side, values, x)
+    return torch.ops.tcgemm.explain(
+        a,
+        b,
+        **{"sparse_" + side: form},
+        precision=options_of(row.mix)["precision"],
+        out=guarded.view,
+        kernel=row.name,
+    )
+
+
+@EVERY_ROW
+def test_row_is_exact(row):
+    each(itertools.product(KINDS, SIDES), lambda kind, side: check_exact(row, kind, side))
+
+
+@EVERY_ROW
+def test_row_in_clusters(row):
+    def check(kind, side):
+        text = check_exact(row, kind, side)
+        assert re.search(r"\n  cluster +2\n", text), "two blocks do not share their loads"
+        assert re.search(rf"\n  sparse +{side}: ", text)
+
+    each(itertools.product(CLUSTERS[:2], SIDES), check)
+
+
+@rows(lambda row: not row.mix.integer, sparse=True)
+def test_row_on_normal_data(row):
+    def check(kind, side, out_dtype):
+        w, x, shape = problem(row, kind, side, whole=False)
+        guarded = cases.Guarded(kind.out, shape, dtype=out_dtype, device="cuda")
+        given = compressed(w)
+        multiply(side, w, x, given=given, out=guarded.view, **asked(row, side))
+        reference.assert_close(guarded.view, *dense_sides(side, w, x), **options_of(row.mix))
+        first = guarded.view.clone()
+        guarded.view.fill_(cases.poison(out_dtype))
+        multiply(side, w, x, given=given, out=guarded.view, **asked(row, side))
+        assert torch.equal(guarded.view, first)
+        assert guarded.untouched()
+
+    outs = dict.fromkeys((row.mix.outs[0], F32))
+    each(itertools.product(KINDS[:4], SIDES, outs), check)
+
+
+@EVERY_ROW
+def test_row_with_its_epilogues(row):
+    """The short way out for a bias and relu, the long one for all else, in every type of result."""
+
+    def check(kind, side, out_dtype):
+        w, x, shape = problem(row, kind, side, whole=True)
+        guarded = cases.Guarded(kind.out, shape, dtype=out_dtype, device="cuda")
+        options = {"out": out_dtype, "device": "cuda"}
+        given = {"bias": row.mix.addend(shape[-1], **options), "activation": "relu"}
+        if out_dtype not in (row.mix.outs[0], S32):
+            given["residual"] = row.mix.addend(*shape, **options)
+            given["alpha"] = 2.0**-8
+        multiply(side, w, x, out=guarded.view, **given, **asked(row, side))
+        given |= {"out_dtype": out_dtype, **options_of(row.mix)}
+        right = reference.exact(*dense_sides(side, w, x), **given)
+        reference.assert_exact(guarded.view, right)
+        assert guarded.untouched()
+
+    kinds = [kind for kind in KINDS if not kind.batch and kind.name != "waves"]
+    each(itertools.product(kinds[:6], SIDES, row.mix.outs), check)
+
+
+@pytest.mark.gpu
+@pytest.mark.sm90
+def test_graphs_hold_products():
+    w = made(256, 512, cases.BF16, device="cuda")
+    x = torch.randn(64, 512, device="cuda").bfloat16()
+    given = compressed(w)
+    graph, out = cases.captured(lambda: multiply("b", w, x, given=given))
+    x.normal_()
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(out, multiply("b", w, x, given=given))
+    assert tcgemm.info.build()["cuda"]
