@@ -20,6 +20,7 @@ from tcgemm import (  # noqa: E402, F401  (some register with torch)
     info,
     nn,
     sparse_arithmetic,
+    sparse_cutlass,
     sparse_products,
     vmap,
 )

@@ -1,0 +1,130 @@
+"""To and from torch's CUTLASS format: (packed, meta), as SparseSemiStructuredTensorCUTLASS
+holds them and torch.sparse._semi_structured_conversions makes them.
+
+packed is our values. meta has four bits for each group: of two kept of four, two positions of two
+bits, which is what our metadata are, read in words; float32's one of two is the pair of 16-bit
+halves, 0b0100 for the first and 0b1110 for the second. The words, of 16 bits (int8: 32), are then
+put into the order in which a warp of Ampere's tensor cores takes them:
+
+    tile of 32 rows (int8: 16), two columns c of words     r = 8 q + g,  q < 4 (int8: q < 2)
+    place = [c / 2][tile][g][q / 2][c % 2][q % 2]          two words are a lane's register
+
+Groups with fewer than two elements that are not zero have other codes: torch keeps places (2, 3)
+of an empty group and (0, 2) of one with its first alone, where tcgemm.compress24 keeps the first of
+the zeros. Both are right, and both are kept by a conversion.
+"""
+
+import torch
+
+from tcgemm.sparse_tensor import SparseTensor24
+
+# dtype -> (of a word, elements of w in one of its rows)
+_WORDS = {
+    torch.float16: (torch.int16, 16),
+    torch.bfloat16: (torch.int16, 16),
+    torch.float32: (torch.int16, 8),
+    torch.int8: (torch.int32, 32),
+}
+
+
+def to_cutlass(w):
+    """(packed, meta) of a SparseTensor24 (M, K) of float16, bfloat16, float32 (1:2) or int8.
+
+    packed (M, K/2) shares memory with w.values; meta is int16 (M, K/16), of float32 (M, K/8), of
+    int8 int32 (M, K/32). M is a multiple of 32 (int8: 16), K of 32 (float32: 16, int8: 64). Raises
+    RuntimeError for anything else.
+
+    Example:
+        >>> from tcgemm.sparse_cutlass import from_cutlass, to_cutlass
+        >>> w = tcgemm.compress24(torch.randn(64, 128).half(), prune=True)
+        >>> packed, meta = to_cutlass(w)
+        >>> torch.equal(from_cutlass(packed, meta).to_dense(), w.to_dense())
+        True
+    """
+    if not isinstance(w, SparseTensor24) or w.transposed:
+        raise RuntimeError(
+            "tcgemm.sparse_cutlass: w must be a SparseTensor24 that is no transpose, but is "
+            f"{'the .t() of one' if isinstance(w, SparseTensor24) else type(w).__name__}; pass "
+            "what tcgemm.compress24 makes."
+        )
+    word, _elements = _check("w", w.dtype, *w.shape)
+    metadata = w.metadata
+    if w.dtype is torch.float32:
+        if w.pattern != "1:2":
+            raise RuntimeError(
+                f"tcgemm.sparse_cutlass: w is torch.float32 of pattern '{w.pattern}', but CUTLASS "
+                "has 1:2 of it; compress it with pattern='1:2', or convert it."
+            )
+        metadata = _halves(metadata)
+    words = metadata.view(word)
+    meta = torch.empty_like(words).view(-1)
+    meta[_places(*words.shape, word, words.device)] = words.reshape(-1)
+    return w.values, meta.view(words.shape)
+
+
+def from_cutlass(packed, meta):
+    """The SparseTensor24 (M, K) of packed (M, K/2) and meta, as to_cutlass returns them.
+
+    meta may have any shape of M rows' words in the order of its memory. Raises RuntimeError if the
+    dtypes or sizes do not belong together.
+    """
+    rows, columns = packed.shape[0], 2 * packed.shape[1]
+    word, elements = _check("packed", packed.dtype, rows, columns)
+    if meta.dtype is not word or meta.numel() != rows * columns // elements:
+        raise RuntimeError(
+            f"tcgemm.sparse_cutlass: meta of {rows} x {columns} elements of {packed.dtype} is "
+            f"{word} with {rows * columns // elements} words, but came {meta.dtype} of shape "
+            f"{tuple(meta.shape)}; pass the two of one tensor."
+        )
+    count = columns // elements
+    places = _places(rows, count, word, meta.device)
+    metadata = meta.reshape(-1)[places].view(rows, count).view(torch.uint8)
+    if packed.dtype is torch.float32:
+        metadata = _positions(metadata)
+    return SparseTensor24.from_parts(packed, metadata, columns)
+
+
+def _check(name, dtype, rows, columns):
+    if dtype not in _WORDS:
+        names = ", ".join(str(each) for each in _WORDS)
+        raise RuntimeError(
+            f"tcgemm.sparse_cutlass: {name} is {dtype}, but CUTLASS's format is of {names}; "
+            "convert it."
+        )
+    word, elements = _WORDS[dtype]
+    if rows % _tile(word) or columns % (2 * elements):
+        raise RuntimeError(
+            f"tcgemm.sparse_cutlass: {name} stands for {rows} x {columns} elements of {dtype}, but "
+            f"CUTLASS's format has multiples of {_tile(word)} x {2 * elements}; fill it up with "
+            "zeros before it is compressed."
+        )
+    return word, elements
+
+
+def _tile(word):
+    return 64 // word.itemsize
+
+
+def _places(rows, columns, word, device):
+    """Where in memory the word of each row and column stands."""
+    row = torch.arange(rows, device=device)[:, None]
+    column = torch.arange(columns, device=device)
+    tile = _tile(word)
+    q = row % tile // 8
+    lane = row // tile * tile + row % 8 * (tile // 8) + q // 2 * 2 + column % 2
+    return (column // 2 * 2 * rows + 2 * lane + q % 2).reshape(-1)
+
+
+def _halves(metadata):
+    """Two bits a position of one of two -> four bits of its two halves."""
+    codes = torch.stack([(metadata >> shift) & 1 for shift in (0, 2, 4, 6)], -1)
+    nibbles = 0x4 + codes * 0xA
+    return (nibbles[..., 0::2] | nibbles[..., 1::2] << 4).flatten(1).to(torch.uint8)
+
+
+def _positions(halves):
+    """The inverse of _halves: the second bit of four is the position."""
+    codes = torch.stack([(halves >> 1) & 1, (halves >> 5) & 1], -1).flatten(1)
+    codes = codes.view(codes.shape[0], -1, 4)
+    shifts = torch.tensor([0, 2, 4, 6], dtype=torch.uint8, device=codes.device)
+    return (codes << shifts).sum(-1).to(torch.uint8)
