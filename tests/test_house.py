@@ -239,6 +239,7 @@ def schemas() -> list[str]:
 COMPOSITE = ("check_layout", "explain", "build_info")
 SCALED = ("scaled_mm", "scaled_mm_amax")  # what the public products call when scales are given
 SPARSE = ("compress24", "decompress24", "prune24", "tile24")
+FORMAT = ("decompress24", "tile24")  # what SparseTensor24 makes of values and metadata
 
 
 def test_every_operator_has_a_schema_here():
@@ -265,7 +266,7 @@ def test_operator_has_a_kernel_and_a_fake(name):
             assert entry.fake_impl.kernel is not None or has(qualified, "Meta"), qualified
 
 
-PRIVATE = ("_gemm", *SCALED, *SPARSE, "build_info")  # the last is what `python -m tcgemm` reads
+PRIVATE = ("_gemm", *SCALED, *FORMAT, "build_info")  # the last is what `python -m tcgemm` reads
 
 
 @pytest.mark.parametrize("name", [name for name in schemas() if name not in PRIVATE])
