@@ -10,8 +10,10 @@ from tcgemm import dense, dtypes, precision, quantized
 from tcgemm.prepared import capturing
 from tcgemm.prepared import prepare as prepare_weight
 from tcgemm.quant_linear import QuantLinear
+from tcgemm.sparse_linear import DTYPES as SPARSE
+from tcgemm.sparse_linear import SparseLinear24
 
-__all__ = ["Linear", "QuantLinear", "SwapReport", "swap_linear"]
+__all__ = ["Linear", "QuantLinear", "SparseLinear24", "SwapReport", "swap_linear"]
 
 _compiling = torch.compiler.is_compiling
 _transforms_active = torch._C._are_functorch_transforms_active
@@ -148,8 +150,8 @@ class Linear(torch.nn.Linear):
 class SwapReport:
     """What swap_linear did: names of modules in the model; "" is the model itself.
 
-    After a swap to QuantLinear the report holds the weights that undo() puts back: the memory is
-    free when the report is gone.
+    After a swap to QuantLinear or SparseLinear24 the report holds the weights that undo() puts
+    back: the memory is free when the report is gone.
     """
 
     swapped: list[str] = field(default_factory=list)
@@ -171,6 +173,14 @@ class SwapReport:
         return "\n".join(lines)
 
 
+# The layers that there are to swap in, and what they are made with.
+OPTIONS = {
+    Linear: {"prepare"},
+    QuantLinear: {"dtype", "granularity"},
+    SparseLinear24: {"method", "learns", "refresh_every", "gradient"},
+}
+
+
 def swap_linear(
     model: torch.nn.Module,
     filter_fn: Callable[[torch.nn.Module, str], bool] | None = None,
@@ -186,9 +196,11 @@ def swap_linear(
     torch.nn.Linear modules are swapped: a subclass has a forward, or a meaning, of its own.
 
     to: tcgemm.nn.Linear, whose Parameters stay the same, so that optimizers go on, and whose option
-    is prepare (its parts of float32 weights in eval mode); or tcgemm.nn.QuantLinear, which also
-    takes tcgemm.nn.Linear layers, and whose weights become buffers of 8 bits: its options are
-    those of QuantLinear.from_linear, dtype and granularity.
+    is prepare (its parts of float32 weights in eval mode). Or tcgemm.nn.QuantLinear, whose weights
+    become buffers of 8 bits, and whose options are those of QuantLinear.from_linear, dtype and
+    granularity; or tcgemm.nn.SparseLinear24, with the options of SparseLinear24.from_dense,
+    method, learns, refresh_every and gradient: biases, and with learns=True weights, stay the same
+    Parameters. These two also take tcgemm.nn.Linear layers.
 
     Raises RuntimeError if `to` or an option is none of these.
 
@@ -199,10 +211,11 @@ def swap_linear(
         >>> int8 = tcgemm.swap_linear(model, to=tcgemm.nn.QuantLinear, dtype=torch.int8)
         >>> int8.undo()
     """
-    if to not in (Linear, QuantLinear) or (to is Linear and not options.keys() <= {"prepare"}):
+    if to not in OPTIONS or not options.keys() <= OPTIONS[to]:
+        there = (f"tcgemm.nn.{kind.__name__} with {', '.join(OPTIONS[kind])}" for kind in OPTIONS)
         raise RuntimeError(
             f"tcgemm.swap_linear: to is {to!r} with options {sorted(options)}, but there are "
-            "tcgemm.nn.Linear, with prepare, and tcgemm.nn.QuantLinear with dtype and granularity."
+            f"{'; '.join(there)}."
         )
     report = SwapReport()
     for name, module in model.named_modules():
@@ -219,9 +232,21 @@ def swap_linear(
     return report
 
 
-# What a QuantLinear has in vars() that a Linear has not, or otherwise; and the other way round.
-_QUANTISED = ("_parameters", "_buffers", "granularity", "activation")
+# What a layer has in vars() that a torch.nn.Linear has not, or otherwise.
 _LINEAR = ("prepare", *Linear._OWN)
+_MADE = {
+    QuantLinear: (
+        QuantLinear.from_linear,
+        ("_parameters", "_buffers", "granularity", "activation"),
+    ),
+    SparseLinear24: (
+        SparseLinear24.from_dense,
+        (
+            *("_parameters", "_buffers", "_non_persistent_buffers_set", "activation", "method"),
+            *("learns", "gradient", "refresh_every", "_seen", "_changes"),
+        ),
+    ),
+}
 
 
 def _forget(module, names):
@@ -232,14 +257,18 @@ def _forget(module, names):
 def _turn(module, to, options) -> Callable[[], None]:
     """Changes a module's class, and its tensors where `to` has others; returns the way back."""
     before = type(module)
-    kept = {}
-    if to is QuantLinear:
-        layer = vars(QuantLinear.from_linear(module, **options))
+    kept, names = {}, ()
+    if to in _MADE:
+        make, names = _MADE[to]
+        layer = vars(make(module, **options))
+        layer["_parameters"] |= {  # the same objects, so that optimizers go on
+            name: module._parameters[name] for name in layer["_parameters"]
+        }
         if before is Linear:
             module._drop()
-        kept = {name: vars(module)[name] for name in _QUANTISED + _LINEAR if name in vars(module)}
+        kept = {name: vars(module)[name] for name in names + _LINEAR if name in vars(module)}
         _forget(module, _LINEAR)
-        vars(module).update({name: layer[name] for name in _QUANTISED})
+        vars(module).update({name: layer[name] for name in names})
     else:
         vars(module).update(options)
         Linear._drop(module)
@@ -248,9 +277,9 @@ def _turn(module, to, options) -> Callable[[], None]:
     def undo():
         if type(module) is not to:  # exchanged meanwhile
             return
-        if to is QuantLinear:
+        if to in _MADE:
             device = module.weight.device
-            _forget(module, _QUANTISED)
+            _forget(module, (*names, "_ready"))
             vars(module).update(kept)
             for parameter in module.parameters(recurse=False):
                 parameter.data = parameter.data.to(device)
@@ -273,8 +302,8 @@ def _why_not(module: torch.nn.Module, to: type) -> str | None:
     device, dtype = module.weight.device.type, module.weight.dtype
     if device not in (*dtypes.DEVICES, "meta"):
         return f"is on {device}; there are products on {' and '.join(dtypes.DEVICES)}"
-    if to is QuantLinear:
-        return _why_not_quantised(module, dtype)
+    if to in _MADE:
+        return _why_not_made(module, *_SOURCES[to])
     if dtype not in dtypes.DIFFERENTIABLE:
         names = ", ".join(str(each) for each in dtypes.DIFFERENTIABLE)
         return f"has weights of {dtype} on {device}; there are {names}"
@@ -295,10 +324,13 @@ def _why_not_multiplied(weight: torch.Tensor) -> str | None:
     return None
 
 
-def _why_not_quantised(module: torch.nn.Linear, dtype: torch.dtype) -> str | None:
-    if dtype not in quantized.SOURCES:
-        names = ", ".join(str(each) for each in quantized.SOURCES)
-        return f"has weights of {dtype}; those of {names} are quantised"
+_SOURCES = {QuantLinear: (quantized.SOURCES, "quantised"), SparseLinear24: (SPARSE, "pruned")}
+
+
+def _why_not_made(module: torch.nn.Linear, sources, done: str) -> str | None:
+    if module.weight.dtype not in sources:
+        names = ", ".join(str(each) for each in sources)
+        return f"has weights of {module.weight.dtype}; those of {names} are {done}"
     if "weight" not in module._parameters:
         return "has a weight that is computed from others, as pruning does"
     return None

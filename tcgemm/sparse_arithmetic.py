@@ -195,11 +195,24 @@ def _of_values(operator):
     return elementwise
 
 
-for _operator in (
-    *(_aten.neg.default, _aten.abs.default, _aten.mul.Scalar, _aten.div.Scalar),
-    *(_aten.zeros_like.default, _aten.empty_like.default),
-):
+for _operator in (_aten.neg.default, _aten.abs.default, _aten.mul.Scalar, _aten.div.Scalar):
     implements(_operator)(_of_values(_operator))
+
+
+def _like(operator):
+    def made(w, *, dtype=None, device=None, **options):
+        if w.is_meta and device is not None and torch.device(device).type != "meta":
+            zeros = torch.zeros(w.shape, dtype=dtype or w.dtype, device=device)
+            return _recompressed(zeros, w)  # positions that may be multiplied
+        if dtype is not None or device is not None:
+            w = _to_copy(w, dtype=dtype, device=device)
+        return _values(w, operator)
+
+    return made
+
+
+for _operator in (_aten.zeros_like.default, _aten.empty_like.default):
+    implements(_operator)(_like(_operator))
 
 
 @implements(_aten.new_empty_strided.default)
