@@ -184,9 +184,85 @@ FORMAT = {
     ),
 }
 
+
+def product(dtype=BF16, shape=(8, 16), metadata=(8, 4), k=32, op=OPS.scaled_mm, **options):
+    """a (8, 32) of zeros as values and metadata, times b (k, 8)."""
+    b = t(k, 8, dtype=dtype)
+    return op(t(*shape, dtype=dtype), b, sparse_a=t(*metadata, dtype=U8), **options)
+
+
+PRODUCTS = {
+    "f64": (
+        lambda: product(F64),
+        [
+            "tcgemm: sparse_a is given, but a is torch.float64, of which tensor cores take no",
+            "convert both operands to torch.float32",
+        ],
+    ),
+    "precision of f32": (
+        lambda: product(F32),
+        [
+            "tcgemm: sparse_a is given, but sparse torch.float32 operands are multiplied as tf32",
+            'pass precision="high"',
+        ],
+    ),
+    "medium": (
+        lambda: product(F32, precision="medium"),
+        ['with precision "medium", but the values are torch.float32', 'or pass "high"'],
+    ),
+    "promoted": (
+        lambda: product(E4M3, precision="promoted"),
+        ["but sums of sparse fp8 operands stay in the tensor cores", 'precision="fast", or None'],
+    ),
+    "accumulator": (
+        lambda: product(F16, acc_dtype=F16),
+        ["sparse torch.float16 operands are accumulated in torch.float32", "leave acc_dtype away"],
+    ),
+    "zero point": (
+        lambda: product(S8, zero_a=t(dtype=S32)),
+        ["tcgemm: zero_a and sparse_a do not go together", "leave zero_a away"],
+    ),
+    "blocks": (
+        lambda: product(E4M3, (8, 128), (8, 32), 256, scale_a=t(8, 1), scale_b=t(2, 8)),
+        [
+            "tcgemm: scale_b scales blocks along K, which a sparse operand does not have",
+            "one value",
+        ],
+    ),
+    "both": (
+        lambda: product(sparse_b=t(8, 4, dtype=U8)),
+        ["sparse_a and sparse_b are given, but tensor cores take one", "decompress the other one"],
+    ),
+    "K": (
+        lambda: product(shape=(8, 15)),
+        [
+            "tcgemm: a has shape (8, 15) and is sparse, and b has shape (32, 8): for K = 32 there",
+            "are 16 values along K; pass the values of a matrix with that K",
+        ],
+    ),
+    "batch of values": (
+        lambda: product(shape=(2, 8, 16)),
+        ["sparse_a is given, which belongs to one matrix, but a has shape (2, 8, 16)"],
+    ),
+    "metadata on the CPU": (
+        lambda: product(metadata=(8, 3)),
+        [
+            "tcgemm: sparse_a must be torch.uint8 of shape (8, 4), as compress24 makes it beside",
+            "these values, but is torch.uint8 of shape (8, 3); pass its metadata",
+        ],
+    ),
+    "tiles": (
+        lambda: product(metadata=(100,), op=OPS.explain, device="H200"),
+        [
+            "tcgemm.explain: sparse_a must be contiguous torch.uint8 of shape (4608,), as tile24",
+            "the metadata of these values, but is torch.uint8 of shape (100,); pass what tile24",
+        ],
+    ),
+}
+
 TABLE = [
     pytest.param(*row, id=f"{table}: {name}")
-    for table, rows in {"operands": OPERANDS, "format": FORMAT}.items()
+    for table, rows in {"operands": OPERANDS, "format": FORMAT, "products": PRODUCTS}.items()
     for name, row in rows.items()
 ]
 
