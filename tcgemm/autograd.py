@@ -373,5 +373,6 @@ def register(op):
 
 for _op in ALL:
     register(_op)
-for _op in (torch.ops.tcgemm.quantize.default, torch.ops.tcgemm.prepare.default):
-    _registrations.impl(_op._opname, _constant_kernel(_op), "Autograd")
+for _name in ("quantize", "prepare", "compress24", "decompress24", "prune24", "tile24"):
+    _op = getattr(torch.ops.tcgemm, _name).default
+    _registrations.impl(_name, _constant_kernel(_op), "Autograd")

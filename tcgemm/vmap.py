@@ -107,11 +107,16 @@ def _quantize(info, in_dims, x, dtype, granularity="tensor"):
     return (values.reshape(x.shape), scale.squeeze(-1)), (0, 0)
 
 
-def _prepare(info, in_dims, w):
-    return each(torch.ops.tcgemm.prepare.default, info, in_dims, (w,), {})
+def _one_by_one(op):
+    def rule(info, in_dims, *args, **kwargs):
+        return each(op, info, in_dims, args, kwargs)
+
+    return rule
 
 
 for _op in (*PLAIN, SCALED, SCALED_AMAX):
     torch.library.register_vmap(f"tcgemm::{_op.name}", _rule(_op))
 torch.library.register_vmap("tcgemm::quantize", _quantize)
-torch.library.register_vmap("tcgemm::prepare", _prepare)
+for _name in ("prepare", "compress24", "decompress24", "prune24", "tile24"):
+    _op = getattr(torch.ops.tcgemm, _name).default
+    torch.library.register_vmap(_op, _one_by_one(_op))

@@ -343,6 +343,36 @@ def test_opcheck(dtype, pattern):
                 opcheck(OPS.tile24.default, (metadata, k, pattern, dtype), test_utils=names)
 
 
+def test_results_carry_no_derivatives():
+    w = torch.randn(5, 12, requires_grad=True)
+    values, metadata, excess = OPS.compress24(w, "2:4", True)
+    back = OPS.decompress24(values + 0 * w[:, :6], metadata, 12, "2:4")
+    for out in (values, metadata, excess, back, OPS.prune24(w, "2:4")):
+        assert not out.requires_grad
+    opcheck(OPS.prune24.default, (w, "1:2"))
+    opcheck(OPS.compress24.default, (w, "1:2", True))
+
+    def loss(w):
+        return (OPS.prune24(w, "2:4") * w).sum()
+
+    assert torch.equal(torch.func.grad(loss)(w.detach()), back)
+
+
+def test_vmap_is_one_example_after_another():
+    w = torch.randn(3, 6, 10, dtype=BF16)
+
+    def function(w):
+        values, metadata, excess = OPS.compress24(w, "2:4", prune=True)
+        back = OPS.decompress24(values, metadata, 10, "2:4")
+        return OPS.tile24(metadata, 10, "2:4", BF16), excess, back, OPS.prune24(w, "2:4", True)
+
+    for dim, examples in enumerate((w, w.transpose(0, 1).contiguous())):
+        together = torch.vmap(function, dim)(examples)
+        for index, example in enumerate(w):
+            for out, expected in zip(together, function(example), strict=True):
+                assert torch.equal(out[index], expected)
+
+
 @kinds
 def test_meta(dtype, pattern):
     for rows, k in ((5, 4), (3, 131), (65, 1), (0, 0), (700, 258)):
