@@ -277,7 +277,7 @@ OUT = {
 PLACES = {
     "sparse": (
         lambda: OPS.mm(A.to_sparse(), B),
-        ["tcgemm.mm: a has the layout torch.sparse_coo", "strided", "a.to_dense()", "planned"],
+        ["tcgemm.mm: a has the layout torch.sparse_coo", "strided", "a.to_dense()", "compress24"],
     ),
     "sparse weight": (
         lambda: OPS.linear(A, t(5, 4).to_sparse_csr()),

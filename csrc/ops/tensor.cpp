@@ -77,7 +77,7 @@ View read(const char* op, const char* name, const Handle& tensor, bool written) 
   if (layout != kTorch.strided)
     fail(op, ": ", name, " has the layout ", layout_name(layout),
          ", but every operand must be a dense, strided tensor; pass ", name,
-         ".to_dense(). (2:4 sparse operands are planned.)");
+         ".to_dense(). (What is 2:4 sparse is multiplied as tcgemm.compress24 makes it.)");
   must(aoti_torch_get_dtype(handle, &view.type), "get_dtype");
   must(aoti_torch_get_device_type(handle, &view.device_type), "get_device_type");
   must(aoti_torch_get_device_index(handle, &view.device_index), "get_device_index");
