@@ -72,11 +72,12 @@ def _compressed(w, along_rows):
     return w.stored(True) if w.transposable else None
 
 
-def _multiply(name, call, out, a, b, c, bias, residual, options):
-    """scaled_mm of matrices one of which is a SparseTensor24; `name` is what was called."""
-    if _is_sparse(a) and _is_sparse(b):
-        a = sparse_tensor.decompress(a)
-    a, b, options = _precise(name, a, b, options)
+def _one_sparse(a, b):
+    return (sparse_tensor.decompress(a) if _is_sparse(a) and _is_sparse(b) else a), b
+
+
+def _as_stored(a, b):
+    """(a, b, sparse_a, sparse_b) as the operators take them; one of a and b is a SparseTensor24."""
     sparse_a = sparse_b = None
     if _is_sparse(a):
         stored = _compressed(a, True)
@@ -90,6 +91,13 @@ def _multiply(name, call, out, a, b, c, bias, residual, options):
             b = sparse_tensor.decompress(b)
         else:
             b, sparse_b = stored[0].t(), sparse_argument(stored)
+    return a, b, sparse_a, sparse_b
+
+
+def _multiply(name, call, out, a, b, c, bias, residual, options):
+    """scaled_mm of matrices one of which is a SparseTensor24; `name` is what was called."""
+    a, b, options = _precise(name, *_one_sparse(a, b), options)
+    a, b, sparse_a, sparse_b = _as_stored(a, b)
     call = Scaled(*call.constants, amax=call.amax, sparse_a=sparse_a, sparse_b=sparse_b)
     if out is not None:
         return call.run_out(out, a, b, c, bias, residual, options)
@@ -131,6 +139,20 @@ for _op in ALL:
     implements(_op.default)(functools.partial(_product, _op))
     if _op.out is not None:
         implements(_op.out)(functools.partial(_product, _op))
+
+
+def _describe(op, a, b, *others, out_dtype=None, precision=None, **options):
+    """Of the product that is computed: f32 is tf32 where nobody says "medium"."""
+    precision = "high" if precision == "highest" else precision
+    types = (None, 1.0, 1.0, out_dtype, None, precision)
+    a, b, (*_, out_dtype, _acc, precision) = _precise(op._opname, *_one_sparse(a, b), types)
+    a, b, sparse_a, sparse_b = _as_stored(a, b)
+    options |= {"out_dtype": out_dtype, "precision": precision}
+    return op(a, b, *others, sparse_a=sparse_a, sparse_b=sparse_b, **options)
+
+
+for _op in (torch.ops.tcgemm.explain.default, torch.ops.tcgemm.check_layout.default):
+    implements(_op)(functools.partial(_describe, _op))
 
 
 # torch's own, where autograd did not see ours: below __torch_function__, and in inference mode.

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import tcgemm
+from tcgemm.bench import kernel_name
 
 H200 = "H200"
 BF16 = torch.bfloat16
@@ -276,3 +277,17 @@ def test_a_batch_that_is_not_aligned():
     a = whole[:, : 256 * 512].view(3, 256, 512)
     text = tcgemm.check_layout(a, meta("contiguous", 3, 512, 64))
     assert "its batch stride is not a multiple of 16 bytes" in text
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.int8], ids=str)
+def test_explain_of_a_sparse_tensor(dtype):
+    x, w = torch.ones(16, 64).to(dtype), torch.ones(48, 64).to(dtype)
+    w = tcgemm.compress24(w, prune=True)
+    for a, b in ((x, w.t()), (w, x.t())):
+        assert kernel_name(tcgemm.explain(a, b, device=H200)).endswith("_sparse")
+        assert "sparse" in tcgemm.check_layout(a, b, device=H200)
+    across = tcgemm.explain(x[:, :48], w, device=H200)  # to_dense()
+    assert not kernel_name(across).endswith("_sparse")
+    if dtype is torch.float32:
+        medium = tcgemm.explain(x, w.t(), device=H200, precision="medium")
+        assert "bf16_f32" in kernel_name(medium) and "_sparse" in kernel_name(medium)
