@@ -141,7 +141,7 @@ def _two_of_four(values, metadata):
 def _same_positions(first, second):
     if first.transposed is not second.transposed or first.pattern != second.pattern:
         return False
-    if first.metadata is second.metadata:
+    if first.metadata is second.metadata and first.turned_metadata is second.turned_metadata:
         return True
     known = type(first.metadata) is type(second.metadata) is torch.Tensor  # else they are traced
     return known and first.shape == second.shape and torch.equal(first.metadata, second.metadata)
@@ -230,9 +230,8 @@ def _operand(w, other, turned):
     if not isinstance(other, torch.Tensor) or other.dim() == 0:
         return other
     if isinstance(other, SparseTensor24):
-        name = "turned_values" if turned else "values"
-        if _same_positions(w, other) and getattr(other, name) is not None:
-            return getattr(other, name)
+        if _same_positions(w, other) and w.transposable is other.transposable:
+            return other.turned_values if turned else other.values
         other = sparse_tensor.decompress(other)
     return gathered(other.expand(w.shape), w, turned)
 

@@ -118,8 +118,9 @@ class SparseLinear24(torch.nn.Module):
     ) -> "SparseLinear24":
         """The layer with the pruned weight, and a copy of the bias, of a torch.nn.Linear.
 
-        method "mask" keeps where `mask` is true. A tcgemm.nn.Linear's activation comes along. A
-        layer that learns starts with a copy of the whole weight.
+        method "mask" keeps where `mask` is true, and, where that is less than the pattern takes,
+        the first others as zeros, which may learn. A tcgemm.nn.Linear's activation comes along. A
+        layer that learns starts with a copy of the weight, of a masked one with zeros.
         """
         layer = cls.__new__(cls)
         torch.nn.Module.__init__(layer)
@@ -139,10 +140,11 @@ class SparseLinear24(torch.nn.Module):
         self._seen, self._changes = None, 0
         if mask is not None or method == "mask":
             weight = prune24(weight, method=method, mask=mask)
-        compressed = self._compress(weight)
+            compressed = self._compress(mask.to(weight.dtype)).mask(weight)
+        else:
+            compressed = self._compress(weight)
         if learns:
-            original = linear.weight.detach().clone()
-            self.register_parameter("weight", torch.nn.Parameter(original))
+            self.register_parameter("weight", torch.nn.Parameter(weight.clone()))
         self.register_buffer("kept" if learns else "weight", compressed, persistent=False)
         bias = linear.bias
         bias = bias if bias is None else torch.nn.Parameter(bias.detach().clone())
@@ -156,6 +158,12 @@ class SparseLinear24(torch.nn.Module):
             transposable=self.method == "transposable",
             dense_gradient=self.gradient == "straight_through",
         )
+
+    def _pruned(self, weight):
+        if self.method != "mask":
+            return self._compress(weight)
+        mine = self.compressed
+        return mine.mask(weight.to(mine.device, mine.dtype))
 
     @property
     def compressed(self) -> SparseTensor24:
@@ -185,7 +193,7 @@ class SparseLinear24(torch.nn.Module):
             and not (_compiling() or _any_autocast() or _transforms_active())
             and forward_ad._current_level < 0
             and ready.weight is self._buffers["kept" if self.learns else "weight"]
-            and (ready.watch is None or ready.watch.fresh)
+            and (ready.watch is None or self._unchanged(ready.watch))
         ):
             bias = self._parameters["bias"]
             if not _grad_enabled() or not (
@@ -199,20 +207,25 @@ class SparseLinear24(torch.nn.Module):
                     )
         return self._multiply(input)
 
+    def _unchanged(self, watch):
+        return watch.tensor is self._parameters["weight"] and watch.fresh
+
     def _multiply(self, input):
-        weight = self._learning() if self.learns else self.weight
-        if not (self.training or _compiling()):
+        kept = not (self.training or _compiling())
+        if self.learns:
+            if kept and not (_grad_enabled() and self.weight.requires_grad):
+                with torch.inference_mode(False), torch.no_grad():
+                    self._set(self.kept.mask(self.weight))
+                weight = self.kept
+            else:
+                if self.training and not _compiling():
+                    self._count()
+                weight, kept = self.kept.mask(self.weight), False
+        else:
+            weight = self.weight
+        if kept:
             self._prepare(weight)
         return dense.linear(input, weight, self.bias, activation=self.activation)
-
-    def _learning(self):
-        """The compressed weight, with gradients to the dense one."""
-        if self.training and not _compiling():
-            self._count()
-        weight = self.kept.mask(self.weight)
-        if not (self.training or _compiling()):
-            self._set(weight.detach())
-        return weight
 
     def _count(self):
         version = self.weight._version
@@ -226,7 +239,6 @@ class SparseLinear24(torch.nn.Module):
         """For the calls that follow; their f32 is tf32, as that of every SparseTensor24."""
         if self.learns and self.weight.is_inference():
             return  # nobody would see it change
-        weight = self._buffers["kept"] if self.learns else weight
         if weight.pattern != default_pattern(weight.dtype):
             return
         stored = weight.stored()
@@ -301,9 +313,9 @@ class SparseLinear24(torch.nn.Module):
         try:
             if all(part is not None for part in parts):
                 compressed = self._restored(*parts)
-            elif given is not None and not (self.learns and self.method == "mask"):
-                compressed = self._compress(given.detach())
-            elif given is None:
+            elif given is not None:
+                compressed = self._pruned(given.detach())
+            else:
                 missing.extend(f"{key}.{name}" for name in _PARTS)
             shape = (self.out_features, self.in_features)
             if compressed is not None and compressed.shape != shape:

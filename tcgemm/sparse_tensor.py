@@ -303,9 +303,19 @@ def gather(dense, metadata, pattern):
 
 
 def gathered(dense, w, turned):
-    """The values that a dense matrix of w's shape gives to w, or to its compressed transpose."""
+    """The values that a dense matrix of w's shape gives to w, or to its compressed transpose.
+
+    Where both are stored, groups with few elements may be filled up with different zeros in each;
+    those stay zero, so that the two go on being the same matrix.
+    """
     dense = dense.t() if w.transposed is not turned else dense
-    return gather(dense, w.turned_metadata if turned else w.metadata, w.pattern)
+    sides = w.stored(turned), w.stored(not turned)
+    if w.transposable:
+        values, metadata, _tiles = sides[1]
+        ones = torch.ones_like(values, dtype=torch.uint8)
+        other = _OPS.decompress24.default(ones, metadata, dense.shape[0], w.pattern).t()
+        dense = torch.where(other != 0, dense, torch.zeros((), dtype=dense.dtype).to(dense.device))
+    return gather(dense, sides[0][1], w.pattern)
 
 
 _library = torch.library.Library("tcgemm", "FRAGMENT")  # what is registered ends with this object
