@@ -11,7 +11,7 @@ import torch
 from torch.autograd import forward_ad
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
-from tcgemm import autograd, precision
+from tcgemm import autograd, precision, sparse_short
 from tcgemm.operators import ADDMM, BMM, LINEAR, MATMUL, Scaled, wrong_type
 from tcgemm.prepared import Prepared
 
@@ -27,6 +27,10 @@ _any_autocast = torch._C._is_any_autocast_enabled
 def product(function, op, out, a, b, c, bias, residual, options):
     """A call of `op`, in the form of operators.py."""
     if has_torch_function_variadic(a, b, c, bias, residual, out):
+        if out is None:
+            result = sparse_short.product(op, a, b, c, bias, residual, options)
+            if result is not None:
+                return result
         return _overridden(function, op, {}, out, a, b, c, bias, residual, options)
     if not (
         isinstance(a, _tensor)

@@ -11,12 +11,11 @@ that learns, weight.
 from typing import NamedTuple
 
 import torch
-from torch.autograd import forward_ad
 
 from tcgemm import dense
 from tcgemm.prepared import Watch
 from tcgemm.sparse import METHODS, compress24, prune24
-from tcgemm.sparse_products import sparse_argument
+from tcgemm.sparse_short import plain, sparse_argument
 from tcgemm.sparse_tensor import GROUPS, SparseTensor24, default_pattern
 
 FORMAT_VERSION = 1
@@ -28,8 +27,6 @@ _tensor = torch.Tensor
 _scaled_mm = torch.ops.tcgemm.scaled_mm.default
 _below_autograd = torch._C._AutoDispatchBelowAutograd
 _compiling = torch.compiler.is_compiling
-_any_autocast = torch._C._is_any_autocast_enabled
-_transforms_active = torch._C._are_functorch_transforms_active
 _grad_enabled = torch.is_grad_enabled
 
 
@@ -190,8 +187,7 @@ class SparseLinear24(torch.nn.Module):
             ready is not None
             and type(input) is _tensor
             and input.dim() > 1
-            and not (_compiling() or _any_autocast() or _transforms_active())
-            and forward_ad._current_level < 0
+            and plain()
             and ready.weight is self._buffers["kept" if self.learns else "weight"]
             and (ready.watch is None or self._unchanged(ready.watch))
         ):

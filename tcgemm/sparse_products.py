@@ -22,16 +22,11 @@ import torch
 
 from tcgemm import dense, sparse_tensor
 from tcgemm.operators import ALL, BMM, DEFAULTS, LINEAR, MATMUL, MM, Scaled
+from tcgemm.sparse_short import sparse_argument
 from tcgemm.sparse_tensor import FUNCTIONS, SparseTensor24, implements
 
 _aten = torch.ops.aten
 _f32 = torch.float32
-
-
-def sparse_argument(stored):
-    """What the operator takes for the metadata: the tiles where there are any."""
-    _values, metadata, tiles = stored
-    return metadata if tiles is None else tiles
 
 
 def _is_sparse(tensor):
@@ -193,14 +188,13 @@ def _ours(function):
     return implements(function, table=FUNCTIONS)(product)
 
 
-_mm, _matmul, _addmm, _linear, _bmm = map(
-    _ours, (dense.mm, dense.matmul, dense.addmm, dense.linear, dense.bmm)
-)
+for _function in (dense.mm, dense.matmul, dense.addmm, dense.linear, dense.bmm):
+    _ours(_function)
 
 
 @implements(torch.mm, torch.Tensor.mm, table=FUNCTIONS)
 def _torch_mm(input, mat2, *, out=None):
-    return _mm(input, mat2, out=out)
+    return dense.mm(input, mat2, out=out)
 
 
 @implements(
@@ -209,19 +203,19 @@ def _torch_mm(input, mat2, *, out=None):
     table=FUNCTIONS,
 )
 def _torch_matmul(input, other, *, out=None):
-    return _matmul(input, other, out=out)
+    return dense.matmul(input, other, out=out)
 
 
 @implements(torch.Tensor.__rmatmul__, table=FUNCTIONS)
 def _torch_rmatmul(input, other):
-    return _matmul(other, input)
+    return dense.matmul(other, input)
 
 
 @implements(torch.addmm, torch.Tensor.addmm, table=FUNCTIONS)
 def _torch_addmm(input, mat1, mat2, *, beta=1, alpha=1, out=None):
-    return _addmm(input, mat1, mat2, beta=float(beta), alpha=float(alpha), out=out)
+    return dense.addmm(input, mat1, mat2, beta=float(beta), alpha=float(alpha), out=out)
 
 
 @implements(torch.nn.functional.linear, table=FUNCTIONS)
 def _torch_linear(input, weight, bias=None):
-    return _linear(input, weight, bias)
+    return dense.linear(input, weight, bias)

@@ -126,6 +126,7 @@ class SparseTensor24(torch.Tensor):
         self.pattern = pattern
         self.transposed = transposed
         self.dense_gradient = dense_gradient
+        self.k = shape[0] if transposed else shape[1]  # of what is stored
 
     @staticmethod
     def from_parts(values, metadata, k, pattern=None, *, turned=None, **options):
