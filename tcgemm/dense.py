@@ -65,7 +65,8 @@ _COMMON = """
     independently (also float64 if the operands are; int32 for an int32 result). Any strides will do
     (tcgemm.check_layout says which are fast), any size too: an empty result is empty, and with
     K = 0 the product is zero. In the place of linear's float32 weight, and (its .t()) as b of mm,
-    matmul and addmm, what tcgemm.prepare made of it will do.
+    matmul and addmm, what tcgemm.prepare made of it will do. One of the operands (not of bmm) may
+    be a tcgemm.SparseTensor24.
 
     Gradients of any order, forward mode, torch.func, torch.compile and torch.autocast work as with
     torch.mm. Operands of 8 bits have no gradient (one that needs it is refused), c, bias and
