@@ -20,22 +20,19 @@ EVERY_ROW = rows(sparse=True)
 
 def problem(row, kind, side, *, whole):
     """w, x and the shape of their product; x as the kernel reads it."""
-    rows_, columns, k = kind.sizes(*row.tile, row.stages)
-    largest = row.mix.largest(k) if whole else None
-    w = made(rows_, k, row.mix.a, device="cuda", largest=largest)
+    down, across, k = kind.sizes(*row.tile, row.stages)
+    # As in rows.operands: sums of some thousand random whole numbers are exact.
+    largest = 4 if whole and not row.mix.integer else None
+    w = made(down, k, row.mix.a, device="cuda", largest=largest)
     batch = () if kind.shared == "b" else kind.batch
-    x = cases.make(
-        "contiguous", *batch, columns, k, dtype=row.mix.b, device="cuda", largest=largest
-    )
-    if row.layout == "NN":  # columns are neighbours in memory
-        x = x.mT.contiguous().mT
+    strides = "padded" if row.layout == "TN" else "transposed_padded"
+    x = cases.make(strides, *batch, across, k, dtype=row.mix.b, device="cuda", largest=largest)
     if side == "a":
-        return w, x.mT, (*batch, rows_, columns)
-    return w, x, (*batch, columns, rows_)
+        return w, x.mT, (*batch, down, across)
+    return w, x, (*batch, across, down)
 
 
-def asked(row, side):
-    """Options; the kernel's a, which is sparse, is the call's b from the other side."""
+def asked(row):
     return {**options_of(row.mix), "kernel_name": row.name}
 
 
@@ -43,7 +40,7 @@ def check_exact(row, kind, side):
     w, x, shape = problem(row, kind, side, whole=True)
     guarded = cases.Guarded(kind.out, shape, dtype=row.mix.outs[0], device="cuda")
     given = compressed(w)
-    multiply(side, w, x, given=given, out=guarded.view, **asked(row, side))
+    multiply(side, w, x, given=given, out=guarded.view, **asked(row))
     a, b = dense_sides(side, w, x)
     reference.assert_exact(guarded.view, reference.exact(a, b, **options_of(row.mix)))
     assert guarded.untouched()
@@ -80,11 +77,12 @@ def test_row_on_normal_data(row):
         w, x, shape = problem(row, kind, side, whole=False)
         guarded = cases.Guarded(kind.out, shape, dtype=out_dtype, device="cuda")
         given = compressed(w)
-        multiply(side, w, x, given=given, out=guarded.view, **asked(row, side))
+        options = {"given": given, "out": guarded.view, "out_dtype": out_dtype, **asked(row)}
+        multiply(side, w, x, **options)
         reference.assert_close(guarded.view, *dense_sides(side, w, x), **options_of(row.mix))
         first = guarded.view.clone()
         guarded.view.fill_(cases.poison(out_dtype))
-        multiply(side, w, x, given=given, out=guarded.view, **asked(row, side))
+        multiply(side, w, x, **options)
         assert torch.equal(guarded.view, first)
         assert guarded.untouched()
 
@@ -104,9 +102,9 @@ def test_row_with_its_epilogues(row):
         if out_dtype not in (row.mix.outs[0], S32):
             given["residual"] = row.mix.addend(*shape, **options)
             given["alpha"] = 2.0**-8
-        multiply(side, w, x, out=guarded.view, **given, **asked(row, side))
-        given |= {"out_dtype": out_dtype, **options_of(row.mix)}
-        right = reference.exact(*dense_sides(side, w, x), **given)
+        given["out_dtype"] = out_dtype
+        multiply(side, w, x, out=guarded.view, **given, **asked(row))
+        right = reference.exact(*dense_sides(side, w, x), **given, **options_of(row.mix))
         reference.assert_exact(guarded.view, right)
         assert guarded.untouched()
 
