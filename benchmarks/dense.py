@@ -1,11 +1,11 @@
-"""Measures dense products against torch and keeps the latest result of each case.
+"""Measures products against torch and keeps the latest result of each case.
 
     python benchmarks/dense.py --set targets,dtypes             the promised ratios, PASS or MISS
     python benchmarks/dense.py --set squares,llm --dtype f16 --layout TN,NN
     python benchmarks/dense.py --set squares --kernel sm80      only kernels of that name
     python benchmarks/dense.py --set all --minutes 8 --resume   the next shard of everything
 
-`all` is `dense` (the 16-bit types) and `dtypes` (all others).
+`all` is `dense` (the 16-bit types), `dtypes` (all others) and `sparse` (2:4; benchmarks/sparse.py).
 
 A row is written to benchmarks/results/<gpu>.json (or --out) as soon as it is measured, so a run
 that is cut off loses one case. --resume skips what this commit has measured already, here or in
@@ -32,7 +32,8 @@ import promises  # noqa: E402
 import shapes  # noqa: E402
 import store  # noqa: E402
 import torch  # noqa: E402
-from workload import OWN, Workload, as_row  # noqa: E402
+from passes import Pass  # noqa: E402
+from workload import Workload, as_row  # noqa: E402
 
 from tcgemm.bench import operands, rival, telemetry, timing  # noqa: E402
 
@@ -72,6 +73,14 @@ def parse(argv):
         for name in given:
             if name not in names:
                 parser.error(f"{what} {name}: there are {', '.join(names)}.")
+    large = shapes.GROUPS["sparse"]
+    if options.device == "cpu" and any(
+        name in large for given in options.set for name in shapes.GROUPS.get(given, (given,))
+    ):
+        parser.error(
+            f"--set {','.join(options.set)}: {', '.join(large)} are for a GPU, but this is the CPU "
+            "alone; take --set smoke-sparse, which has small ones of all of them."
+        )
     return options
 
 
@@ -116,33 +125,43 @@ def measure_case(case, options, gpu, commit, reader):
     """-> (row, detail) of one case."""
     if options.no_rival:
         case = replace(case, rival=False, own="")
-    work = Workload(case, options.device)
+    work = (Pass if case.op in shapes.PASSES else Workload)(case, options.device)
     checks = work.check()
     candidates = work.candidates()
-    refusal = rival.refusal(candidates["rival"]) if case.rival else None
-    if refusal:
-        del candidates["rival"]
+    refusals = {
+        name: rival.refusal(candidates[name]) for name in ("rival", "dense") if name in candidates
+    }
+    for name in filter(refusals.get, refusals):
+        del candidates[name]
     sampler = telemetry.Sampler(reader)
     if case.graph:
         common = {"device": options.device, "min_ms": options.ms, "sampler": sampler}
-        timings = timing.measure(candidates, work.sets, **common)
+        timings = _captured(candidates, refusals, work.sets, **common)
     else:
         with sampler:
             timings = timing.host_time(candidates, work.sets, device=options.device)
     row = work.row(timings, checks, gpu=gpu, commit=commit, sampler=sampler)
-    detail = {"date": _now(), "sets": work.sets, "bytes": work.bytes}
-    if refusal:
-        detail["refused"] = refusal
-    if "own" in timings:
-        detail["own"] = OWN[case.own]
-        detail["own_us"] = round(timings["own"].us, 3)
-        detail["own_ratio"] = round(timings["own"].us / timings["tcgemm"].us, 4)
+    detail = {"date": _now(), "sets": work.sets, "bytes": work.bytes} | work.detail(timings)
+    if refusals.get("rival"):
+        detail["refused"] = refusals["rival"]
     for name, found in timings.items():
         detail[f"{name}_iqr_us"] = round(found.iqr_us, 3)
         detail[f"{name}_samples"] = found.samples
     if row["max_error_ratio"] is None:
         detail["error"] = "an element of the result is NaN, infinite or was never written."
     return row, detail
+
+
+def _captured(candidates, refusals, sets, **options):
+    """Kernel times; without torch's call if that cannot be captured into a graph."""
+    try:
+        return timing.measure(candidates, sets, **options)
+    except RuntimeError as error:
+        if "rival" not in candidates:
+            raise
+        refusals["rival"] = f"(in a CUDA graph) {error}".split("\n")[0]
+    candidates = {name: call for name, call in candidates.items() if name != "rival"}
+    return timing.measure(candidates, sets, **options)
 
 
 def line(case, row, detail):
@@ -154,7 +173,8 @@ def line(case, row, detail):
         return f"{name:40} {detail['error']}"
     rate = f"{'host':>8} {'':6}"
     if case.graph:
-        rate = f"{row['tflops']:8.1f} {detail['bytes'] / row['us'] / 1e3:6.0f}"
+        rate = f"{'':8}" if row["tflops"] is None else f"{row['tflops']:8.1f}"
+        rate += f" {detail['bytes'] / row['us'] / 1e3:6.0f}"
     ratio = f"{row['ratio']:8.3f}" if row["ratio"] else f"{'':8}"
     error = "NaN" if row["max_error_ratio"] is None else f"{row['max_error_ratio']:.2f}"
     spread = 100 * detail["tcgemm_iqr_us"] / row["us"]
@@ -162,8 +182,11 @@ def line(case, row, detail):
     text += f"  +-{spread:.1f} %" + ("" if row["exact"] in (True, None) else "  NOT EXACT")
     if row["clock_mhz"]:
         text += f"  {row['clock_mhz']:.0f} MHz {row['power_w']:.0f} W"
-    if "own_ratio" in detail:
-        text += f"  {detail['own_ratio']:.3f} x {detail['own']}"
+    for name in ("own", "dense"):
+        if name in detail:
+            text += f"  {detail[f'{name}_ratio']:.3f} x {detail[name]}"
+    if "kept" in detail:
+        text += f"  keeps {detail['kept']:.5f} of |w|, torch {detail.get('rival_kept', '-')}"
     if "refused" in detail:
         text += f"  torch refuses: {detail['refused'][:80]}"
     return text + verdict(case, row)

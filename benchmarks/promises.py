@@ -1,7 +1,7 @@
 """What was promised for an H200 about whole sets of cases, and how it came out.
 
     Promise   the geometric mean of a ratio over its shapes, and no shape far below; or of f32,
-              whatever the shape, no less
+              whatever the shape, no less; or a time
     cliff     the times of a product whose sizes differ by a few elements: slowest over fastest
 
 Both read results (rows and details of store.py), so that a run and the report judge alike. The
@@ -22,18 +22,24 @@ EDGE = 4096  # the size beside which the others of the cliff lie
 
 @dataclass(frozen=True)
 class Promise:
-    """One line: rows with these values, their ratio to torch or (`own`) to our other product."""
+    """One line: rows with these values, their ratio to torch or (`own`) to our other product; or
+    that of so many microseconds (`within`) to theirs."""
 
     name: str
     least: float
     fields: dict = field(hash=False)
     own: bool = False
     sizes: tuple = ()  # of the cubes; (): any
+    cubes: bool = True  # or every shape,
+    volume: int = 0  # m n k of at least this
+    within: float = 0.0  # us
     each: bool = False  # promised of each shape, not of their mean
 
     def is_about(self, row):
         cube = row["m"] == row["n"] == row["k"] and (not self.sizes or row["m"] in self.sizes)
-        return cube and all(row[name] == value for name, value in self.fields.items())
+        large = row["m"] * row["n"] * row["k"] >= self.volume
+        fits = large and (cube or not self.cubes)
+        return fits and all(row[name] == value for name, value in self.fields.items())
 
     @property
     def lowest(self):
@@ -46,6 +52,8 @@ class Promise:
         return sum(self.is_about(asdict(case)) for case in cases)
 
     def ratio(self, row, results):
+        if self.within:
+            return row["us"] and self.within / row["us"]
         detail = results["details"].get(store.key(row), {})
         return detail.get("own_ratio") if self.own else row["ratio"]
 
@@ -80,7 +88,30 @@ def _promises():
     yield Promise("each f32 spread, 2048 to 8192 x torch.mm", 2.2, spread, each=True)
 
 
-PROMISES = tuple(_promises())
+def _sparse_promises():
+    every = {"cubes": False}
+    for dtype in ("f16", "bf16"):
+        mine = {"set": "sparse-mm", "dtype": dtype}
+        yield Promise(f"{dtype} 2:4 x cuSPARSELt", 1.03, mine, **every)
+        large = {**every, "volume": 4096**3}
+        yield Promise(f"{dtype} 2:4 from 4096^3 x our own dense", 1.4, mine, own=True, **large)
+    for dtype in ("s8", "e4m3"):
+        yield Promise(f"{dtype} 2:4 x cuSPARSELt", 1.03, {"set": "sparse-mm", "dtype": dtype})
+    yield Promise("tf32 1:2 x torch.mm, dense", 1.6, {"set": "sparse-mm", "dtype": "tf32"})
+    few = {"set": "sparse-few", "dtype": "bf16"}
+    yield Promise("bf16 2:4, few rows x our own dense", 1.4, few, own=True, **every)
+    for fields, name, us in (
+        ({"op": "compress", "dtype": "bf16"}, "prune and compress bf16", 70.0),
+        ({"op": "compress", "dtype": "s8"}, "prune and compress s8", 45.0),
+        ({"op": "prune"}, "transposable prune bf16", 200.0),
+        ({"op": "linear"}, "host time of each sparse linear", 15.0),
+    ):
+        where = "sparse-host" if fields["op"] == "linear" else "sparse-passes"
+        timed = {**every, "within": us, "each": True}
+        yield Promise(f"{us:.0f} us / {name}", 1.0, {"set": where, **fields}, **timed)
+
+
+PROMISES = (*_promises(), *_sparse_promises())
 
 
 @dataclass(frozen=True)

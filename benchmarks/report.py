@@ -45,16 +45,25 @@ TITLES = {
     ("small-m",): "Few rows",
     ("long-k",): "Small results with a long K",
     ("batch",): "Batched",
+    ("sparse-mm",): "2:4 sparse weights, tf32 1:2: rates of the dense product, cuSPARSELt's time "
+    "(tf32: torch's dense product's) over ours, our own dense product's, and torch's",
+    ("sparse-few",): "2:4 sparse weights and few rows, the same",
+    ("sparse-passes",): "Pruning and compressing, against torch._cslt_compress of what is pruned "
+    "and torch._sparse_semi_structured_tile",
+    ("sparse-host",): "Host time of a 2:4 sparse linear, against a weight of "
+    "to_sparse_semi_structured (third: our own dense's over it)",
     ("epilogue",): "Linear with a fused epilogue, against torch calls one after another",
     ("host",): "Host time of one call",
 }
 README_SETS = ("int8", "scales", "tf32", "highest", "turned", "squares", "ragged", "small-m")
-README_SETS += ("long-k",)
+README_SETS += ("long-k", "sparse-mm", "sparse-few", "sparse-passes", "sparse-host")
 FAST = 1000.0  # us; below it a time says more than a rate
 LAYOUTS = ("TN", "NN", "TT", "NT")
 
 
 def size_of(row):
+    if row["op"] in shapes.PASSES:
+        return f"{row['m']} x {row['k']}"
     cube = row["m"] == row["n"] == row["k"]
     size = f"{row['m']}^3" if cube else f"{row['m']} x {row['n']} x {row['k']}"
     return size if row["batch"] == 1 else f"{row['batch']} of {size}"
@@ -82,7 +91,8 @@ def column_of(row):
 
 
 def cell(row, detail):
-    """'712 TFLOP/s, **0.98**', or microseconds where the product is too small for a rate."""
+    """'712 TFLOP/s, **0.98**', or microseconds where the product is too small for a rate, and how
+    much faster it is than other products."""
     if row is None or row["us"] is None:
         return "-"
     is_rate = row["tflops"] is not None and row["tflops"] >= 100 and row["m"] > 512
@@ -94,7 +104,13 @@ def cell(row, detail):
         text += f", **{row['ratio']:.2f}**"
     elif "refused" in detail:
         text += ", refused"
-    return text + (f", {detail['own_ratio']:.2f}" if "own_ratio" in detail else "")
+    for name in ("own_ratio", "dense_ratio"):
+        text += f", {detail[name]:.2f}" if name in detail else ""
+    if "kept" in detail:
+        text += f", {100 * detail['kept']:.2f} % of the sum of magnitudes"
+    if "rival_kept" in detail:
+        text += f" (torch {100 * detail['rival_kept']:.2f} %)"
+    return text
 
 
 def _column_order(row):
@@ -203,8 +219,8 @@ def tables(results, found, images, *, page=None):
     table = promise_table(results)
     if table:
         title = (
-            "**What was aimed at: geometric means over cubes (f32: of each); the largest error "
-            "over its bound**"
+            "**What was aimed at: geometric means over cubes (f32: of each; 2:4 of 16 bits: over "
+            "all shapes); the largest error over its bound**"
         )
         parts += [title, table]
     table = cliff_table(results)

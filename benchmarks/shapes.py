@@ -7,13 +7,15 @@ products of language models, and the two ways of having little to do (few rows, 
 long K).
 
     op            mm  bmm  linear          m x n x k: a is (M, K), b is (K, N)
+                  compress  prune          passes over a weight (M, K); n is 1
     layout        TN  NN  TT  NT           the letters of the BLAS call that torch makes, b first
     dtype         bf16 f16 f64 e4m3 e5m2 s8 u8, and of float32 operands tf32 (precision "high") and
                   f32 ("highest")
     accumulation  f32  f16  f64  s32; of float8 fast and promoted
     epilogue      parts joined by "+": scales of the operands, spread (f32: elements of a row lie up
-                  to 2^40 apart), prepared (of linear: the weight's parts are kept), bias, an
-                  activation, residual
+                  to 2^40 apart), prepared (of linear: the weight's parts are kept), sparse (half of
+                  b is zero and not stored), layer (of linear: a module), bias, an activation,
+                  residual; what a pass does besides
 
 A case is timed against torch, and, where `own` says so, in the same turns against another product
 of our own: how much does this layout, or do these scales, cost; what does preparing save?
@@ -22,12 +24,14 @@ of our own: how much does this layout, or do these scales, cost; what does prepa
 from dataclasses import dataclass, replace
 
 FLOATS = ("bf16", "f16")
+FLOAT8 = ("e4m3", "e5m2")
 FORWARD = ("TN", "NN")
 LAYOUTS = ("TN", "NN", "TT", "NT")
 ACCUMULATION = {"f64": "f64", "s8": "s32", "u8": "s32", "e4m3": "promoted", "e5m2": "promoted"}
 # Of b; a has the same, beside blocks of 128x128 it has 1x128.
 SCALES = ("tensor-scales", "row-scales", "128x128-scales", "1x128-scales")
-OF_OPERANDS = (*SCALES, "spread", "prepared")  # parts that say something of a and b
+OF_OPERANDS = (*SCALES, "spread", "prepared", "sparse")  # parts that say something of a and b
+PASSES = ("compress", "prune")
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,9 @@ class Case:
     kernel: str = ""
     target: float = 0.0  # the ratio to the rival that was promised; 0: none
     rival: bool = True  # is torch timed as well?
-    own: str = ""  # the other product of ours: "TN" (layout), "tensor-scales" or "unprepared"
+    own: str = (
+        ""  # the other product of ours: "TN" (layout), "tensor-scales", "unprepared", "dense"
+    )
 
     def __post_init__(self):
         if not self.accumulation:
@@ -64,11 +70,14 @@ class Case:
 
     @property
     def flops(self):
-        return 2.0 * self.batch * self.m * self.n * self.k
+        """Of sparse products those of the dense ones."""
+        return 0.0 if self.op in PASSES else 2.0 * self.batch * self.m * self.n * self.k
 
     @property
     def size(self):
         """The shape in words, as the tables print it."""
+        if self.op in PASSES:
+            return f"{self.m}x{self.k}"
         cube = self.m == self.n == self.k
         size = f"{self.m}^3" if cube else f"{self.m}x{self.n}x{self.k}"
         return size if self.batch == 1 else f"{self.batch} x {size}"
@@ -120,6 +129,7 @@ BATCH = (  # batch, size of the cube
 EPILOGUES = ("bias", "bias+relu", "bias+gelu", "bias+gelu_tanh", "bias+silu", "bias+residual")
 HOST = ((64, 64, 64), (512, 512, 512), (511, 511, 511))
 SMOKE = ((64, 64, 64), (65, 33, 17), (1, 40, 96))
+SPARSE = ("bf16", "f16", "s8", "e4m3", "tf32")
 EVEN = (2048, 4096, 8192, 16384)
 FEW_ROWS = SMALL_M[:3]
 HIGHEST = (512, 1024, 2048, 3072, 4096, 6144, 8192)
@@ -273,6 +283,60 @@ def _smoke_dtypes(dtypes, layouts):
     return _products(sizes, dtypes, layouts or ("TN", "NT")) + scaled + turned + spread + prepared
 
 
+def _sparse(sizes, dtypes, op="mm", **extra):
+    """Weights half of which are zero: "2:4", of tf32 "1:2"; sums of float8 are not promoted."""
+    extra = {"epilogue": "sparse", "own": "dense", **extra}
+    return [
+        Case(op, dtype, "TN", *size, accumulation="fast" if dtype in FLOAT8 else "", **extra)
+        for dtype in dtypes
+        for size in sizes
+    ]
+
+
+def _sparse_mm(dtypes):
+    cubes = _cubes(EVEN)
+    both = [*cubes, *(size for size in LLM if size not in cubes)]
+    sizes = {name: both if name in FLOATS else cubes for name in dtypes or SPARSE}
+    return [case for name in sizes for case in _sparse(sizes[name], (name,))]
+
+
+def _sparse_few(dtypes):
+    return _sparse([(m, 28672, 4096) for m in (16, 64)], dtypes or ("bf16",))
+
+
+def _sparse_passes(dtypes, size=8192):
+    def case(op, dtype, epilogue):
+        return Case(op, dtype, "TN", size, 1, size, epilogue=epilogue)
+
+    floats = [dtype for dtype in dtypes or ("bf16",) if dtype in FLOATS]
+    return [
+        *(case("compress", dtype, "prune") for dtype in dtypes or ("bf16", "s8")),
+        *(case("prune", dtype, "transposable") for dtype in floats),
+    ]
+
+
+def _sparse_host(dtypes, size=512):
+    """torch's linear with a SparseTensor24, and the module."""
+    floats = [dtype for dtype in dtypes or ("bf16",) if dtype in FLOATS]
+    call = {"op": "linear", "graph": False}
+    return [
+        case
+        for epilogue in ("sparse", "sparse+layer")
+        for case in _sparse(_cubes((size,)), floats, **call, epilogue=epilogue)
+    ]
+
+
+def _smoke_sparse(dtypes):
+    """Small ones of everything that the sparse sets have, for a machine without a GPU."""
+    products = _sparse((SMOKE[0], (96, 80, 256)), dtypes or SPARSE)
+    return products + _sparse_passes(dtypes, 72) + _sparse_host(dtypes, 64)
+
+
+def _rows_alone(build):
+    """Of sets that have operands in rows, and no other layout."""
+    return lambda dtypes, layouts: build(dtypes) if "TN" in (layouts or LAYOUTS) else []
+
+
 def _simple(sizes, default_dtypes, default_layouts):
     def build(dtypes, layouts):
         return _products(sizes, dtypes or default_dtypes, layouts or default_layouts)
@@ -299,13 +363,19 @@ SETS = {
     "highest": _highest,
     "turned": _turned,
     "cliff": _cliff,
+    "sparse-mm": _rows_alone(_sparse_mm),
+    "sparse-few": _rows_alone(_sparse_few),
+    "sparse-passes": _rows_alone(_sparse_passes),
+    "sparse-host": _rows_alone(_sparse_host),
     "smoke": _simple(SMOKE, ("bf16", "f32"), LAYOUTS),
     "smoke-dtypes": _smoke_dtypes,
+    "smoke-sparse": _rows_alone(_smoke_sparse),
 }
 _names = [name for name in SETS if not name.startswith("smoke")]
 GROUPS = {
     "dense": tuple(_names[: _names.index("int8")]),
-    "dtypes": tuple(_names[_names.index("int8") :]),
+    "dtypes": tuple(_names[_names.index("int8") : _names.index("sparse-mm")]),
+    "sparse": tuple(_names[_names.index("sparse-mm") :]),
     "all": tuple(_names),
 }
 

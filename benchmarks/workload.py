@@ -1,14 +1,16 @@
 """A case made runnable: its operands, the calls that are timed, and the two checks of the result.
 
-    Case --Workload--> candidates()    ours, torch's and our other product, which `own` names:
-              |                        each a call on operand set i
+    Case --Workload--> candidates()    ours, torch's and our other product, which `own` names (of a
+              |                        sparse one torch's dense one too): calls on operand set i
               |------> check()         -> (max_error_ratio, exact) on fresh data, into a poisoned
                                        output
 
 The rival is what a user of torch writes for the same thing; where tcgemm fuses an epilogue, that
-is one torch call after another.
+is one torch call after another. Of sparse products it is cuSPARSELt's, and torch's dense one where
+that has none (tf32); b holds the pruned weight, zeros included, for the dense ones.
 """
 
+import functools
 import math
 from dataclasses import asdict
 
@@ -27,7 +29,9 @@ OWN = {
     "TN": "tcgemm TN",
     "tensor-scales": "tcgemm, a scale a tensor",
     "unprepared": "tcgemm, the weight not prepared",
+    "dense": "tcgemm dense",
 }
+PASSES = {"compress": "torch._cslt_compress", "prune": "torch._sparse_semi_structured_tile"}
 
 
 def as_row(case, gpu, found):
@@ -40,11 +44,28 @@ def as_row(case, gpu, found):
 
 def rival_name(case):
     """What torch calls for this case: 'torch.mm', 'torch linear + gelu'."""
+    if case.op in PASSES:
+        return PASSES[case.op]
+    sparse = sparse_rival(case)
+    if sparse is not None:
+        return sparse.name
     if case.op != "linear":
         return rival.name(case.dtype, case.op, fast=case.accumulation == "fast")
     activation = next((part for part in case.parts if part in accuracy.ACTIVATIONS), None)
     parts = ["torch linear", activation, "add" if "residual" in case.parts else None]
     return " + ".join(part for part in parts if part)
+
+
+def sparse_rival(case):
+    """The class of tcgemm.bench.rival for this case, or None."""
+    if "sparse" not in case.parts or case.dtype == "tf32":
+        return None
+    return rival.SparseProduct if case.graph else rival.SparseLinear
+
+
+def dense_rival_name(case):
+    """Of torch's dense product that is timed beside its sparse one."""
+    return rival.name(case.dtype, case.op, fast=case.accumulation == "fast")
 
 
 class Workload:
@@ -56,7 +77,9 @@ class Workload:
         self.generator = torch.Generator(self.device).manual_seed(seed)
         sizes = (case.layout, case.m, case.n, case.k)
         common = {"dtype": self.dtype, "device": self.device, "batch": case.batch}
+        common["sets"] = self._wanted_sets()
         self.operands = operands.Operands.build(*sizes, **common)
+        self.linears = None  # of a sparse weight
         self.refill()
         self.out_dtype = self.operands.out[0].dtype
         self.activation = next((p for p in case.parts if p in accuracy.ACTIVATIONS), None)
@@ -66,8 +89,17 @@ class Workload:
         self.scale_a, self.scale_b = self._scales()
         self.options = self._options()
 
+    def _wanted_sets(self):
+        """Half of a sparse weight is read; None: as many sets as the operands themselves need."""
+        if "sparse" not in self.case.parts:
+            return None
+        read = self.case.k * (self.case.m + self.case.n // 2)
+        return operands.rotation(read * self.dtype.itemsize, self.device)
+
     def refill(self, whole=None):
-        """Fresh data in all operands, or whole numbers of at most `whole`; prepared weights too."""
+        """Fresh data in all operands, or whole numbers of at most `whole`, and in what weights are
+        multiplied as: their parts, or half of them.
+        """
         spread = "spread" in self.case.parts
         if whole is not None:
             self.operands.integers(whole, self.generator, spread=spread)
@@ -76,7 +108,27 @@ class Workload:
         self.weights = [b.mT for b in self.operands.b.views]
         if "prepared" in self.case.parts:
             self.weights = [tcgemm.prepare(weight) for weight in self.weights]
+        self.right = self.operands.b.views
+        if "sparse" in self.case.parts:
+            self._prune()
         return self.operands
+
+    def _prune(self):
+        self.weights = [tcgemm.compress24(weight, prune=True) for weight in self.weights]
+        for b, weight in zip(self.operands.b.views, self.weights, strict=True):
+            b.copy_(weight.to_dense().t())
+        self.right = [weight.t() for weight in self.weights]
+        self.sparse_product = None  # made by its first call, where it may be refused
+        if self.case.op == "linear":
+            self.linears = [self._linear(weight) for weight in self.weights]
+
+    def _linear(self, weight):
+        """What users call with x: a layer, or torch's function."""
+        if "layer" not in self.case.parts:
+            return functools.partial(F.linear, weight=weight)
+        linear = torch.nn.Linear(self.case.k, self.case.n, bias=False, device="meta")
+        linear.weight = torch.nn.Parameter(weight.to_dense(), requires_grad=False)
+        return tcgemm.nn.SparseLinear24.from_dense(linear).eval()
 
     def _extra(self, shape):
         extra = torch.empty(shape, dtype=self.dtype, device=self.device)
@@ -108,8 +160,10 @@ class Workload:
     @property
     def bytes(self):
         """Moved at least: every operand read once, the result written once."""
-        pools = (self.operands.a, self.operands.b, self.operands.out)
-        tensors = [pool[0] for pool in pools]
+        tensors = [self.operands.a[0], self.operands.b[0], self.operands.out[0]]
+        if "sparse" in self.case.parts:
+            values, metadata, tiles = self.weights[0].stored()
+            tensors[1:2] = [values, metadata if tiles is None else tiles]
         extra = (self.bias, self.residual, self.scale_a, self.scale_b)
         tensors += [tensor for tensor in extra if tensor is not None]
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
@@ -134,7 +188,12 @@ class Workload:
 
     def ours(self, index, keep=True):
         """tcgemm's call on set `index`, into operands.out[index] (`keep`) or a new tensor."""
-        a, b = self.operands.a[index], self.operands.b[index]
+        a, b = self.operands.a[index], self.right[index]
+        if self.linears is not None:
+            result = self.linears[index](a)
+            if keep:
+                self.operands.out[index].copy_(result)
+            return
         options = dict(self.options)
         out = {"out": self.operands.out[index]} if keep else {}
         if self.case.kernel:
@@ -154,6 +213,9 @@ class Workload:
         case, pools = self.case, self.operands
         options = dict(self.options)
         a, b = pools.a, pools.b
+        if not case.graph:
+            weights = [matrix.t() for matrix in b.views]
+            return lambda index: tcgemm.linear(a[index], weights[index])
         if case.own == "TN":
             a = a if case.layout[1] == "N" else self._relaid(a, transposed=False)
             b = b if case.layout[0] == "T" else self._relaid(b, transposed=True)
@@ -171,7 +233,7 @@ class Workload:
         return relaid
 
     def explain(self):
-        a, b = self.operands.a[0], self.operands.b[0]
+        a, b = self.operands.a[0], self.right[0]
         forced = {"kernel": self.case.kernel} if self.case.kernel else {}
         return tcgemm.explain(a, b, **self.options, **forced)
 
@@ -182,12 +244,25 @@ class Workload:
     def rival(self, index, keep=True):
         """The same in torch, on the same set."""
         case, pools = self.case, self.operands
+        if sparse_rival(case) is not None:
+            if self.sparse_product is None:
+                weights = [b.t() for b in pools.b.views]
+                self.sparse_product = sparse_rival(case)(weights, pools.a[0])
+            self.sparse_product(pools.a[index], index)
+        elif case.op != "linear":
+            self.dense_rival(index, keep)
+        else:
+            self._rival_linear(index)
+
+    def dense_rival(self, index, keep=True):
+        case, pools = self.case, self.operands
         a, b, out = pools.a[index], pools.b[index], pools.out[index] if keep else None
-        if case.op != "linear":
-            scales = (self.scale_a, self.scale_b) if case.scales else (self.one, self.one)
-            fast, tf32 = case.accumulation == "fast", case.dtype == "tf32"
-            rival.product(a, b, out, op=case.op, tf32=tf32, scales=scales, fast=fast)
-            return
+        scales = (self.scale_a, self.scale_b) if case.scales else (self.one, self.one)
+        fast, tf32 = case.accumulation == "fast", case.dtype == "tf32"
+        rival.product(a, b, out, op=case.op, tf32=tf32, scales=scales, fast=fast)
+
+    def _rival_linear(self, index):
+        a, b = self.operands.a[index], self.operands.b[index]
         with rival.tf32_allowed(False):
             product = F.linear(a, b.t(), self.bias)
         result = accuracy.ACTIVATIONS[self.activation](product)
@@ -202,6 +277,19 @@ class Workload:
             found["rival"] = lambda index: self.rival(index, keep)
         if self.case.own:
             found["own"] = self.own()
+        if self.case.rival and self.case.graph and sparse_rival(self.case) is not None:
+            found["dense"] = self.dense_rival
+        return found
+
+    def detail(self, timings):
+        """What is worth keeping beside the row."""
+        found = {}
+        others = {"own": OWN.get(self.case.own), "dense": dense_rival_name(self.case)}
+        for name, what in others.items():
+            if name in timings:
+                found[name] = what
+                found[f"{name}_us"] = round(timings[name].us, 3)
+                found[f"{name}_ratio"] = round(timings[name].us / timings["tcgemm"].us, 4)
         return found
 
     def wide(self):
@@ -263,7 +351,7 @@ class Workload:
         found = {
             "kernel": self.kernel,
             "us": round(ours.us, 3),
-            "tflops": round(case.flops / ours.us / 1e6, 3) if case.graph else None,
+            "tflops": round(case.flops / ours.us / 1e6, 3) if case.graph and case.flops else None,
             "rival": rival_name(case) if case.rival else None,
             "rival_us": round(theirs.us, 3) if theirs else None,
             "ratio": round(theirs.us / ours.us, 4) if theirs else None,

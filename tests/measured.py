@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
-dense, error_table, errors, kinds, promises, report, shapes, store, workload = map(
+dense, error_table, errors, kinds, passes, promises, report, shapes, store, workload = map(
     importlib.import_module,
-    ("dense error_table errors kinds promises report shapes store workload".split()),
+    ("dense error_table errors kinds passes promises report shapes store workload".split()),
 )
 
 
@@ -16,7 +16,7 @@ def row(case, us, **found):
     known = {
         "kernel": "sm90a_bf16_f32_128x256x64_w2_s4_tn",
         "us": us,
-        "tflops": round(case.flops / us / 1e6, 1) if case.graph else None,
+        "tflops": round(case.flops / us / 1e6, 1) if case.graph and case.flops else None,
         "rival": workload.rival_name(case) if case.rival else None,
         "rival_us": None,
         "ratio": None,

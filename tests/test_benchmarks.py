@@ -412,4 +412,4 @@ def test_the_timer_is_checked_against_itself(capsys):
 def test_unknown_names_are_refused(capsys):
     with pytest.raises(SystemExit):
         dense.parse(["--set", "circles"])
-    assert "--set circles: there are dense, dtypes, all, targets" in capsys.readouterr().err
+    assert "--set circles: there are dense, dtypes, sparse, all, targets" in capsys.readouterr().err

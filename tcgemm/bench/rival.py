@@ -5,15 +5,18 @@
     tf32           the same, with TF32 allowed
     s8             torch._int_mm
     e4m3 e5m2      torch._scaled_mm
+    sparse         torch._cslt_sparse_mm (cuSPARSELt) of all these but f64, f32 and tf32
 
 Where torch refuses (sizes that are not multiples of 16, few rows, an operand in another layout), it
 raises, and its words are the result.
 """
 
 import contextlib
+import warnings
 
 import torch
 
+from tcgemm import dtypes
 from tcgemm.dtypes import FP8, INT8
 
 
@@ -51,6 +54,39 @@ def product(a, b, out=None, *, op="mm", tf32=False, scales=None, fast=False):
     else:
         with tf32_allowed(tf32):
             getattr(torch, op)(a, b, **into)
+
+
+class SparseProduct:
+    """cuSPARSELt's x @ w.t() of weights (N, K) of pattern 2:4, by the algorithm that its search
+    finds for x: called with x and the index of a weight. The result is a new tensor.
+    """
+
+    name = "torch._cslt_sparse_mm"
+
+    def __init__(self, weights, x):
+        self.packed = [torch._cslt_compress(w) for w in weights]
+        self.options = {"transpose_result": True}  # (M, N) in rows, as ours is
+        if x.dtype.itemsize == 1:
+            self.options["out_dtype"] = dtypes.result(x.dtype)
+        found = torch._cslt_sparse_mm_search(self.packed[0], x.t(), **self.options)
+        self.options["alg_id"] = found
+
+    def __call__(self, x, index):
+        return torch._cslt_sparse_mm(self.packed[index], x.t(), **self.options)
+
+
+class SparseLinear:
+    """What a user of torch writes: linear with weights of to_sparse_semi_structured."""
+
+    name = "torch linear, to_sparse_semi_structured"
+
+    def __init__(self, weights, x):
+        with warnings.catch_warnings():  # that it is a prototype
+            warnings.simplefilter("ignore")
+            self.weights = [torch.sparse.to_sparse_semi_structured(w) for w in weights]
+
+    def __call__(self, x, index):
+        return torch.nn.functional.linear(x, self.weights[index])
 
 
 def refusal(call):

@@ -1,0 +1,135 @@
+"""Passes over a weight, made runnable: pruning with compressing, and transposable pruning.
+
+    weight (M, K) --compress24(prune)-----> values, metadata     torch: what cuSPARSELt makes of a
+                  |                                              weight that is pruned already
+                  `-prune24(transposable)-> weight with zeros    torch: a greedy choice, and what
+                                                                 is compressed in both directions
+
+Results are checked against the words of the format, in plain torch: which elements are kept, and
+that these are as they were, bit by bit. Of transposable pruning the share of |w| that is kept is
+measured too, and torch's.
+"""
+
+import itertools
+
+import torch
+from workload import Workload
+
+from tcgemm.bench import operands
+from tcgemm.sparse_tensor import GROUPS, default_pattern
+
+_OPS = torch.ops.tcgemm
+BLOCK = 4  # transposable pruning chooses in blocks of 4 x 4
+CHUNK = 1 << 18  # blocks that are tried at a time
+
+
+def bits(tensor):
+    """For comparisons: -0 is not +0 there, and NaN is itself."""
+    return tensor.contiguous().view(torch.uint8)
+
+
+def magnitudes(w):
+    return w.float().abs()
+
+
+def largest(w, pattern):
+    """Where w is kept: the largest of each group, the first of equal ones."""
+    group = GROUPS[pattern]
+    size = magnitudes(w).view(-1, group)
+    order = size.sort(dim=1, descending=True, stable=True).indices[:, : group // 2]
+    return torch.zeros_like(size, dtype=torch.bool).scatter_(1, order, True).view(w.shape)
+
+
+def choices(device):
+    """All 90 ways to keep two in each row and each column of a block, (90, 16)."""
+    rows = [row for row in itertools.product((0.0, 1.0), repeat=BLOCK) if sum(row) == 2]
+    every = torch.tensor(list(itertools.product(rows, repeat=BLOCK)), dtype=torch.float64)
+    return every[(every.sum(1) == 2).all(1)].flatten(1).to(device)
+
+
+def blocks(matrix):
+    """(M, K) -> (blocks, 16)."""
+    m, k = matrix.shape
+    return matrix.view(m // BLOCK, BLOCK, k // BLOCK, BLOCK).transpose(1, 2).reshape(-1, BLOCK**2)
+
+
+def is_best(w, pruned):
+    """Is each block of `pruned` one of the 90 choices, none of which keeps more?"""
+    every, size = choices(w.device), blocks(magnitudes(w)).double()
+    kept = blocks((pruned != 0).double())
+    for one, mask in zip(size.split(CHUNK), kept.split(CHUNK), strict=True):
+        most = (one @ every.t()).amax(1)
+        fits = (mask @ every.t()).amax(1) == mask.sum(1)  # zeros of w may be kept
+        if not bool((fits & ((one * mask).sum(1) >= most * (1 - 1e-6))).all()):
+            return False
+    return torch.equal(bits(pruned), bits(torch.where(pruned != 0, w, torch.zeros_like(w))))
+
+
+class Pass(Workload):
+    """Weights on `device` and the calls of one case; `index` is that of a weight."""
+
+    def __init__(self, case, device, seed=0):
+        self.case, self.device = case, torch.device(device)
+        self.dtype = operands.DTYPES[case.dtype]
+        self.pattern = default_pattern(self.dtype)
+        shape = case.m, case.k
+        read = case.m * case.k * self.dtype.itemsize
+        self.pool = operands.Pool(operands.rotation(read, device), shape, self.dtype, device)
+        generator = torch.Generator(self.device).manual_seed(seed)
+        operands.fill_normal(self.pool.memory, generator)
+        self.pruned = None  # what torch compresses
+
+    @property
+    def sets(self):
+        return len(self.pool)
+
+    @property
+    def bytes(self):
+        result = self.ours(0)
+        written = result if isinstance(result, tuple) else (result,)
+        return self.pool[0].nbytes + sum(tensor.nbytes for tensor in written)
+
+    @property
+    def kernel(self):
+        return f"{self.case.op}24" if self.device.type == "cuda" else "cpu"
+
+    def ours(self, index):
+        if self.case.op == "prune":
+            return _OPS.prune24(self.pool[index], self.pattern, True)
+        return _OPS.compress24(self.pool[index], self.pattern, True)
+
+    def rival(self, index):
+        if self.case.op == "prune":
+            return torch._sparse_semi_structured_tile(self.pool[index])
+        if self.pruned is None:
+            self.pruned = [_OPS.prune24(w, self.pattern) for w in self.pool.views]
+        return torch._cslt_compress(self.pruned[index])
+
+    def candidates(self):
+        found = {"tcgemm": self.ours}
+        return found | ({"rival": self.rival} if self.case.rival else {})
+
+    def check(self):
+        """(0, exact): nothing is rounded."""
+        w, result = self.pool[0], self.ours(0)
+        if self.case.op == "prune":
+            return 0.0, is_best(w, result)
+        values, metadata, excess = result
+        dense = _OPS.decompress24(values, metadata, self.case.k, self.pattern)
+        expected = torch.where(largest(w, self.pattern), w, torch.zeros_like(w))
+        return 0.0, torch.equal(bits(dense), bits(expected)) and excess.tolist() == [0, -1]
+
+    def detail(self, timings):
+        """What is kept of |w|, where that is more than a matter of the pattern."""
+        if self.case.op != "prune":
+            return {}
+        w = self.pool[0]
+        found = {"kept": self._share(self.ours(0), w)}
+        if "rival" in timings:
+            found["rival_kept"] = self._share(self.rival(0)[0], w)
+        return found
+
+    @staticmethod
+    def _share(pruned, w):
+        kept, size = (magnitudes(tensor).sum(dtype=torch.float64) for tensor in (pruned, w))
+        return round(float(kept / size), 5)
