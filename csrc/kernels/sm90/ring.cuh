@@ -64,7 +64,7 @@ struct Ring {
   static constexpr int kPartA = kRow.tile_m() * kRow.row_bytes_a();
   static constexpr int kPartB = kRow.tile_n() * kRowBytes;
   static constexpr int kBytesA = kRow.parts * kPartA;
-  static constexpr int kMetadata = kBytesA + kRow.parts * kPartB;  // where it begins
+  static constexpr int kMetadata = kBytesA + kRow.parts * kPartB;                // where it begins
   static constexpr int kInner = kRow.box_mn(), kBoxBytes = kRow.tile_k() * 128;  // MN-major
   static_assert(kRow.stage_bytes() % 1024 == 0, "swizzles want it");
   static_assert(kRow.n % kInner == 0 || major_b(kRow.layout) == Major::K);
