@@ -227,7 +227,11 @@ def swap_linear(
         if why_not is not None:
             report.skipped[name] = why_not
             continue
-        report._undo.append(_turn(module, to, options))
+        try:
+            report._undo.append(_turn(module, to, options))
+        except Exception:
+            report.undo()
+            raise
         report.swapped.append(name)
     return report
 

@@ -9,7 +9,7 @@ from torch.overrides import handle_torch_function, has_torch_function_variadic
 from tcgemm import autograd
 from tcgemm.operators import wrong_type
 from tcgemm.prepared import capturing
-from tcgemm.sparse_tensor import DTYPES, GROUPS, SparseTensor24, default_pattern
+from tcgemm.sparse_tensor import DTYPES, GROUPS, SparseTensor24, default_pattern, keep
 
 METHODS = ("magnitude", "transposable", "mask")
 _MEND = "pass prune=True, or what tcgemm.prune24 makes of it"
@@ -59,7 +59,7 @@ def prune24(w, *, method="magnitude", mask=None, pattern=None):
     pruned = autograd.constant(_OPS.prune24.default, w.detach(), pattern, transposable)
     if not (w.requires_grad and torch.is_grad_enabled()):
         return pruned
-    return torch.where(kept24(pruned, pattern), w, torch.zeros((), dtype=w.dtype, device=w.device))
+    return keep(kept24(pruned, pattern), w)
 
 
 def kept24(w, pattern):
@@ -80,8 +80,7 @@ def _by_mask(w, mask, pattern):
     counted = mask.to(torch.float32 if pattern == "1:2" else torch.uint8)
     excess = autograd.constant(_OPS.compress24.default, counted, pattern)[2]
     _check_excess("prune24", "mask", excess, mask, pattern, "keep fewer")
-    zero = torch.zeros((), dtype=w.dtype, device=w.device)
-    return torch.where(mask, w, zero).contiguous()
+    return keep(mask, w).contiguous()
 
 
 def compress24(w, *, pattern=None, prune=False, transposable=False, dense_gradient=False):

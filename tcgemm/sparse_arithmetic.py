@@ -99,11 +99,9 @@ def _to_copy(w, *, dtype=None, device=None, non_blocking=False, **options):
     """Moved, then converted; tiles are made where it lands."""
     moved = w
     if device is not None and torch.device(device) != w.device:
-        values = {"device": device, "non_blocking": non_blocking}
-        parts = [each.to(**values) for each in w.stored()[:2]]
-        turned = None
-        if w.transposable:
-            turned = [each.to(**values) for each in w.stored(True)[:2]]
+        how = {"device": device, "non_blocking": non_blocking, "copy": True}
+        parts = [each.to(**how) for each in w.stored()[:2]]
+        turned = [each.to(**how) for each in w.stored(True)[:2]] if w.transposable else None
         moved = _assembled(w, parts, turned, w.pattern)
     if dtype not in (None, w.dtype):
         return _converted(moved, dtype)
@@ -213,6 +211,15 @@ def _like(operator):
 
 for _operator in (_aten.zeros_like.default, _aten.empty_like.default):
     implements(_operator)(_like(_operator))
+
+
+@implements(_aten.linalg_vector_norm.default)
+def _norm(w, ord=2, dim=None, keepdim=False, *, dtype=None):
+    """Of the whole matrix, as gradients are clipped by."""
+    if dim is not None or keepdim or ord <= 0:
+        w = sparse_tensor.decompress(w)
+        return _aten.linalg_vector_norm.default(w, ord, dim, keepdim, dtype=dtype)
+    return _aten.linalg_vector_norm.default(w.values, ord, dtype=dtype)
 
 
 @implements(_aten.new_empty_strided.default)

@@ -16,9 +16,14 @@ from tcgemm import dense
 from tcgemm.prepared import Watch
 from tcgemm.sparse import METHODS, compress24, prune24
 from tcgemm.sparse_short import plain, sparse_argument
-from tcgemm.sparse_tensor import GROUPS, SparseTensor24, default_pattern
+from tcgemm.sparse_tensor import (
+    FORMAT_VERSION,
+    GROUPS,
+    SparseTensor24,
+    check_version,
+    default_pattern,
+)
 
-FORMAT_VERSION = 1
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 GRADIENTS = ("masked", "straight_through")
 _PARTS = ("values", "metadata", "format")
@@ -331,14 +336,10 @@ class SparseLinear24(torch.nn.Module):
     def _restored(self, values, metadata, numbers):
         """The SparseTensor24 of a state, with the compressed transpose where this layer has one."""
         version, group, k = numbers.tolist()
-        patterns = [name for name, size in GROUPS.items() if size == group]
-        if version != FORMAT_VERSION or not patterns:
-            raise RuntimeError(
-                f"{_NAME}: weight.format says version {version} and groups of {group}, but this "
-                f"tcgemm reads version {FORMAT_VERSION} with groups of 4 or 2; save it again."
-            )
+        check_version(version)
+        pattern = {size: name for name, size in GROUPS.items()}.get(group, f"of groups of {group}")
         options = {"dense_gradient": self.gradient == "straight_through"}
-        made = SparseTensor24.from_parts(values, metadata, k, patterns[0], **options)
+        made = SparseTensor24.from_parts(values, metadata, k, pattern, **options)
         made = made.to(self.compressed.dtype)
         if made.pattern != default_pattern(made.dtype):
             raise RuntimeError(

@@ -24,6 +24,7 @@ from tcgemm import dtypes
 _OPS = torch.ops.tcgemm
 _aten = torch.ops.aten
 _below_autograd = torch._C._AutoDispatchBelowAutograd
+FORMAT_VERSION = 1  # of what is saved
 GROUPS = {"2:4": 4, "1:2": 2}  # neighbours, half of which are kept
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, *dtypes.INT8, *dtypes.FP8)
 _MAIN = ("values", "metadata", "tiles")
@@ -212,7 +213,8 @@ class SparseTensor24(torch.Tensor):
         turned = self.stored(True)[:2] if self.transposable else None
         options = (self.transposed, self.dense_gradient, self.requires_grad)
         parts = (*self.stored()[:2], self.stored_shape[1], self.pattern, turned)
-        return restored, (*parts, *options, getattr(self, "_is_param", False))
+        parameter = getattr(self, "_is_param", False)
+        return restored, (FORMAT_VERSION, *parts, *options, parameter)
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
@@ -272,8 +274,19 @@ def _side(values, metadata, k, pattern, names):
     return dict(zip(names, (values, metadata, tiles), strict=True))
 
 
-def restored(values, metadata, k, pattern, turned, transposed, dense_gradient, leaf, parameter):
+def check_version(version):
+    if version != FORMAT_VERSION:
+        raise RuntimeError(
+            f"tcgemm.SparseTensor24: what was saved has version {version} of the format, but this "
+            f"tcgemm reads version {FORMAT_VERSION}; install the one that saved it."
+        )
+
+
+def restored(
+    version, values, metadata, k, pattern, turned, transposed, dense_gradient, leaf, parameter
+):
     """What pickle and torch.load make of what __reduce_ex__ gave them."""
+    check_version(version)
     options = {"turned": turned, "dense_gradient": dense_gradient}
     tensor = SparseTensor24.from_parts(values, metadata, k, pattern, **options)
     tensor = tensor.t() if transposed else tensor
@@ -290,6 +303,18 @@ def decompress(w):
     return dense.t() if w.transposed else dense
 
 
+def _bits(tensor):
+    """8-bit types as integers: torch has few operators of float8."""
+    return tensor.view(torch.uint8) if tensor.element_size() == 1 else tensor
+
+
+def keep(mask, dense):
+    """The dense tensor where the mask is true, zero elsewhere, NaN or not."""
+    bits = _bits(dense)
+    kept = torch.where(mask, bits, bits.new_zeros(()))
+    return kept if bits is dense else kept.view(dense.dtype)  # view(dtype) has no gradient
+
+
 def gather(dense, metadata, pattern):
     """Of a dense matrix what stands where the metadata say."""
     group = GROUPS[pattern]
@@ -298,8 +323,7 @@ def gather(dense, metadata, pattern):
     codes = torch.stack([(metadata >> shift) & 3 for shift in (0, 2, 4, 6)], -1).flatten(1)
     first = torch.arange(columns, device=dense.device) // (group // 2) * group
     index = codes[:, :columns] + first
-    bits = dense.view(torch.uint8) if dense.element_size() == 1 else dense
-    bits = torch.nn.functional.pad(bits, (0, -k % group))
+    bits = torch.nn.functional.pad(_bits(dense), (0, -k % group))
     return bits.gather(1, index).view(dense.dtype)
 
 
@@ -315,7 +339,7 @@ def gathered(dense, w, turned):
         values, metadata, _tiles = sides[1]
         ones = torch.ones_like(values, dtype=torch.uint8)
         other = _OPS.decompress24.default(ones, metadata, dense.shape[0], w.pattern).t()
-        dense = torch.where(other != 0, dense, torch.zeros((), dtype=dense.dtype).to(dense.device))
+        dense = keep(other != 0, dense)
     return gather(dense, sides[0][1], w.pattern)
 
 

@@ -227,6 +227,17 @@ def test_compression_inside_torch_compile():
     refused = torch.compile(tcgemm.compress24, fullgraph=True, backend="eager")
     with pytest.raises(Exception, match=r"cannot be read inside torch\.compile"):
         refused(w)
+    x = torch.randn(M, K)
+
+    def work(w):
+        return F.linear(x, tcgemm.compress24(w, prune=True)).square().sum()
+
+    results = []
+    for each in (work, torch.compile(work, fullgraph=True, backend="aot_eager")):
+        leaf = w.clone().requires_grad_()
+        each(leaf).backward()
+        results.append(leaf.grad)
+    torch.testing.assert_close(*results)
     pruned = torch.compile(tcgemm.prune24, fullgraph=True, backend="aot_eager")(w)
     assert torch.equal(pruned, tcgemm.prune24(w))
 
@@ -249,6 +260,10 @@ def test_an_optimizer_of_compressed_weights(options):
             loss.backward()
             if weight is d:
                 d.grad *= kept
+            norm = torch.nn.utils.clip_grad_norm_([weight], 1e6)
+            torch.testing.assert_close(
+                norm.float(), weight.grad.to_dense().float().norm(), rtol=1e-2, atol=0
+            )
             step.step()
         losses.append(loss.item())
     torch.testing.assert_close(s.to_dense(), d, rtol=2**-6, atol=2**-4)

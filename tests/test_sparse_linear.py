@@ -323,8 +323,9 @@ def test_states_that_do_not_fit():
     for bad, text in (
         (SparseLinear24(IN, OUT + 1, dtype=BF16).state_dict(), "has shape (21, 36)"),
         (SparseLinear24(IN + 8, OUT, dtype=BF16).state_dict(), "has shape (20, 44)"),
-        (later, "says version 2 and groups of 4, but this tcgemm reads version 1"),
+        (later, "has version 2 of the format, but this tcgemm reads version 1"),
         ({**state, "weight.values": state["weight.values"][:, 1:]}, "values of shape (20, 18)"),
+        ({**state, "weight.format": torch.tensor([1, 8, IN])}, "pattern is 'of groups of 8'"),
         (half, 'Missing key(s) in state_dict: "weight.values", "weight.metadata"'),
         ({**state, "other": torch.ones(1)}, 'Unexpected key(s) in state_dict: "other"'),
     ):
@@ -435,5 +436,9 @@ def test_swap_there_and_back(learns):
             assert type(module) is kind and vars(module) == state
     assert all(parameters[name] is p for name, p in model.named_parameters())
     assert torch.equal(model[:4](x), expected)
+    mixed = nn.Sequential(nn.Linear(8, 8).half(), nn.Linear(8, 8))
+    with pytest.raises(RuntimeError, match="method is 'transposable'"):
+        tcgemm.swap_linear(mixed, to=SparseLinear24, method="transposable")
+    assert type(mixed[0]) is nn.Linear  # all or nothing
     with pytest.raises(RuntimeError, match=r"SparseLinear24 with .*learns"):
         tcgemm.swap_linear(model, to=SparseLinear24, dtype=BF16)

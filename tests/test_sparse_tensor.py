@@ -206,6 +206,12 @@ def test_copies(device):
         assert s.detach().values is s.values
 
 
+def test_a_later_format_is_refused():
+    rebuild, (version, *parts) = sparse(8, 16).__reduce_ex__(2)
+    assert rebuild(version, *parts).shape == (8, 16)
+    assert_sentence(lambda: rebuild(version + 1, *parts), ["has version 2", "reads version 1"])
+
+
 def test_parameters_stay_parameters():
     parameter = torch.nn.Parameter(sparse(8, 16))
     module = torch.nn.Module()
