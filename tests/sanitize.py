@@ -23,6 +23,7 @@ os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
 import cases
 import mixes
 import reference
+import sparsity
 import torch
 from cases import BF16, E4M3, E5M2, F16, F32, S8, S32, U8
 from mixes import Mix, scale_a, scale_b, zero_points
@@ -117,6 +118,46 @@ def split(kernel):
         assert torch.allclose(result[5][finite[5]], expected[5][finite[5]], rtol=1e-4)
 
 
+def sparse(row):
+    """A kernel with a sparse operand, from both sides: whole words, and what is copied first."""
+    options = sparsity.options_of(row.mix)
+    for side in sparsity.SIDES:
+        for odd in (0, 1):
+            m, n, k = (size + 16 + odd for size in row.tile)
+            if odd and row.layout != "TN":
+                continue  # copies are K-major
+            largest = row.mix.largest(k)
+            w = sparsity.made(m, k, row.mix.a, largest=largest)
+            x = cases.make("contiguous", n, k, dtype=row.mix.b, largest=largest)
+            on_x = x.cuda() if row.layout == "TN" else x.t().contiguous().cuda().t()
+            on_x, x = (on_x.t(), x.t()) if side == "a" else (on_x, x)
+            result = sparsity.multiply(side, w.cuda(), on_x, kernel_name=row.name, **options)
+            right = reference.exact(*sparsity.dense_sides(side, w, x), **options)
+            reference.assert_exact(result.cpu(), right)
+
+
+def passes24():
+    """Prune, compress, decompress and tiles, of both majors and ragged sizes."""
+    for dtype in (F32, BF16, S8, E4M3):
+        for rows, k in ((70, 130), (128, 256), (3, 5)):
+            for turned in (False, True):
+                w = cases.make("contiguous", rows, k, dtype=dtype)
+                on_w = w.t().contiguous().cuda().t() if turned else w.cuda()
+                pattern = sparsity.pattern(dtype)
+                given = (pattern, pattern == "2:4")
+                pruned = sparsity.prune24(on_w, *given)
+                assert torch.equal(pruned.cpu().view(U8), sparsity.prune24(w, *given).view(U8))
+                values, metadata, _ = sparsity.compress24(on_w, pattern, True)
+                expected = sparsity.compress24(w, pattern, True)
+                assert torch.equal(values.cpu().view(U8), expected[0].view(U8))
+                assert torch.equal(metadata.cpu(), expected[1])
+                tiles = sparsity.tile24(metadata, k, pattern, dtype)
+                assert torch.equal(tiles.cpu(), sparsity.tile24(expected[1], k, pattern, dtype))
+                back = torch.ops.tcgemm.decompress24(values, metadata, k, pattern)
+                right = torch.ops.tcgemm.decompress24(*expected[:2], k, pattern)
+                assert torch.equal(back.cpu().view(U8), right.view(U8))
+
+
 def sums():
     for dtype_a, dtype_b, layout in ((S8, U8, "TN"), (U8, S8, "NT"), (S8, S8, "NN")):
         mix = Mix(dtype_a, dtype_b, S32)
@@ -148,6 +189,8 @@ def works():
         for row in dict.fromkeys((several[0], several[-1])):
             tile = "x".join(map(str, row.tile[:2]))
             found[f"{name}_{tile}"] = lambda row=row: family(row)
+    for row in every_row(sparse=True):
+        found[f"{row.name.replace('sm90a', 'sm90a_sparse')}"] = lambda row=row: sparse(row)
     for mix, kernel in (
         (Mix(E4M3, E4M3, F32), "sm90a_e4m3_f32_64x64x128"),
         (Mix(BF16, BF16, F32), "sm90a_bf16_f32_64x64x64"),
@@ -157,7 +200,7 @@ def works():
         found[f"prepare_{mix}"] = lambda mix=mix, kernel=kernel: prepare(mix, kernel)
     for kernel in ("parts2", "parts3"):
         found[f"split_{kernel}"] = lambda kernel=kernel: split(kernel)
-    return found | {"sums": sums, "quantize": quantize}
+    return found | {"sums": sums, "quantize": quantize, "passes24": passes24}
 
 
 def main(words):

@@ -9,6 +9,8 @@ import cases
 import torch
 from cases import F32, FP8
 
+import tcgemm  # noqa: F401  (registers the operators)
+
 prune24 = torch.ops.tcgemm.prune24
 compress24 = torch.ops.tcgemm.compress24
 tile24 = torch.ops.tcgemm.tile24
