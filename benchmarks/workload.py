@@ -114,9 +114,7 @@ class Workload:
         return self.operands
 
     def _prune(self):
-        self.weights = [tcgemm.compress24(weight, prune=True) for weight in self.weights]
-        for b, weight in zip(self.operands.b.views, self.weights, strict=True):
-            b.copy_(weight.to_dense().t())
+        self.weights = self.operands.prune()
         self.right = [weight.t() for weight in self.weights]
         self.sparse_product = None  # made by its first call, where it may be refused
         if self.case.op == "linear":

@@ -3,14 +3,17 @@
     1  handwritten digits (inside scikit-learn) -> two networks of the same seed, one of
        tcgemm.nn.Linear, one of torch.nn.Linear, trained side by side -> two accuracies
        -> the first with its weights in int8 and in fp8 (tcgemm.nn.QuantLinear) -> two more
+       -> the first with half of its weights, trained on (tcgemm.nn.SparseLinear24) -> and its bytes
     2  matrix products by dtype, layout and shape -> kernel, error, time, and torch's time on a GPU
 
-The exit status is 0 only if all accuracies are above 95 % and within a point of each other and
-every product of the table is within its error bound: the demo is also a check of the installation.
+The exit status is 0 only if all accuracies are above 95 % and within a point of each other (that of
+the sparse network when it has learnt on) and every product of the table is within its error bound:
+the demo is also a check of the installation.
 """
 
 import argparse
 import contextlib
+import copy
 import math
 import sys
 import time
@@ -21,59 +24,15 @@ from torch import nn
 
 import tcgemm
 from tcgemm import info
-from tcgemm.bench import accuracy, kernel_name, operands, rival, timing
+from tcgemm.demo_products import missing, products
 
 HIDDEN = 256
 BATCH = 128
 LEARNING_RATE = 3e-3
 LOWEST_ACCURACY = 95.0  # percent
 LARGEST_DIFFERENCE = 1.0  # percentage points
+SPARSE = "tcgemm.nn.SparseLinear24"
 QUANTISED = {"int8": torch.int8, "fp8": torch.float8_e4m3fn}
-
-# (layouts, m, n, k): on a GPU sizes that fill it, on the CPU what two cores do in milliseconds.
-SHAPES = {
-    "cuda": (
-        (operands.LAYOUTS, 4096, 4096, 4096),
-        (("TN",), 8192, 8192, 8192),
-        (("TN", "NN"), 4095, 4095, 4095),
-        (("TN",), 1000, 1000, 1000),
-        (("TN",), 5000, 333, 777),
-        (("TN",), 16, 4096, 4096),
-    ),
-    "cpu": (
-        (operands.LAYOUTS, 512, 512, 512),
-        (("TN", "NN"), 511, 511, 511),
-        (("TN",), 500, 33, 777),
-        (("TN",), 16, 1024, 1024),
-    ),
-}
-# The shapes of the dtypes that have no table of their own.
-FEW = {
-    "cuda": (
-        (operands.LAYOUTS, 4096, 4096, 4096),
-        (("TN",), 4095, 4095, 4095),
-        (("TN",), 16, 4096, 4096),
-    ),
-    "cpu": ((operands.LAYOUTS, 512, 512, 512), (("TN",), 500, 33, 777)),
-}
-DTYPES = {
-    "cuda": {"f16": SHAPES, "bf16": SHAPES, "tf32": FEW, "e4m3": FEW, "s8": FEW, "f64": FEW},
-    "cpu": {"f16": SHAPES, "bf16": SHAPES, "f32": SHAPES}
-    | {"tf32": FEW, "e4m3": FEW, "s8": FEW, "f64": FEW},
-}
-ACCUMULATION = {"f64": "f64", "s8": "s32", "e4m3": "promoted"}  # f32 for all others
-CHECK_BUDGET = {"cuda": 3e12, "cpu": 2e9}  # floating-point operations of one float64 reference
-TIMED_MS = {"cuda": 100.0, "cpu": 30.0}  # a candidate; benchmarks/dense.py takes 400
-
-
-def missing(device, dtype):
-    """Why this GPU has no kernel for products of the torch dtype, or None."""
-    a = torch.empty(16, 16, device=device).to(dtype)
-    try:
-        tcgemm.check_layout(a, a.t(), precision="high" if dtype is torch.float32 else None)
-    except RuntimeError as error:
-        return str(error)
-    return None
 
 
 class Digits(nn.Module):
@@ -191,6 +150,36 @@ def quantised(network, pixels, labels, device):
     return found
 
 
+def state_bytes(network):
+    """Of what would be saved."""
+    return sum(tensor.nbytes for tensor in network.state_dict().values())
+
+
+def sparse(network, data, epochs, seed, device):
+    """The network in bf16, half of every weight zero (2:4), then trained on, then compressed; the
+    one that came is as it was.
+
+    -> ({name: accuracy in %}, what there is to say); no accuracies where the GPU has no kernel.
+    """
+    if missing(device, torch.bfloat16, sparse=True):
+        return {}, "is left out: this GPU has no kernel for it"
+    network = copy.deepcopy(network).bfloat16()
+    data = [part.bfloat16() if part.is_floating_point() else part for part in data]
+    dense = state_bytes(network)
+    tcgemm.swap_linear(network, to=tcgemm.nn.SparseLinear24, learns=True)
+    found = {f"{SPARSE}, pruned": evaluate(network, *data[2:], device)}
+    (found[f"{SPARSE}, trained on"],) = train([network], data, epochs, seed, device)
+    for name, layer in list(network.named_children()):
+        if isinstance(layer, tcgemm.nn.SparseLinear24):
+            frozen = tcgemm.nn.SparseLinear24.from_dense(layer.to_dense())
+            setattr(network, name, frozen)
+    found[f"{SPARSE}, compressed"] = evaluate(network, *data[2:], device)
+    return found, (
+        f"is the first in bf16 with half of its weights zero, then {epochs} epochs more: "
+        f"{dense} bytes dense, {state_bytes(network)} compressed"
+    )
+
+
 def judge(accuracies):
     """The sentence that says what is wrong with {name: accuracy in %}, or None."""
     for name, value in accuracies.items():
@@ -228,70 +217,16 @@ def digits(device, epochs, seed):
         found = dict(zip(names, train(networks, data, epochs, seed, device), strict=True))
         seconds = time.perf_counter() - start
         found |= quantised(networks[0], *data[2:], device)
-    for name, value in found.items():
-        print(f"  {name:28}{value:6.2f} % of the test digits recognised")
-    print(f"  Linear trained in {seconds:.1f} s, QuantLinear is the first with weights in 8 bits\n")
-    return judge(found)
-
-
-def products(device, seed):
-    """Part 2: prints the table of products; returns a complaint or None."""
-    last = "x torch" if device == "cuda" else ""
-    print(
-        "Matrix products of normal data. Error: the largest, over its float64 bound; the limit is"
-    )
-    print("1, which the rounding of a 16-bit result alone comes close to. The times are from short")
-    print("measurements; benchmarks/dense.py takes longer ones.")
-    print(f"  {'dtype':6}{'layout':7}{'m x n x k':20}{'kernel':45}{'error':>6}{'us':>10} {last:>8}")
-    wrong = []
-    for dtype, shapes in DTYPES[device].items():
-        if missing(device, operands.DTYPES[dtype]):
-            print(f"  {dtype:6} this GPU has no kernel for it")
-            continue
-        for layouts, *shape in shapes[device]:
-            for layout in layouts:
-                text, error = product(device, dtype, layout, shape, seed)
-                print(text, flush=True)
-                if not error <= 1.0:  # NaN is not
-                    wrong.append(f"{dtype} {layout} {'x'.join(map(str, shape))} ({error:.3g})")
-    if wrong:
-        return "These products are outside their error bound: " + ", ".join(wrong) + "."
-    return None
-
-
-def product(device, dtype, layout, shape, seed):
-    """-> (the table's line, the error over its bound) of one product."""
-    generator = torch.Generator(device).manual_seed(seed)
-    kind = operands.DTYPES[dtype]
-    data = operands.Operands.build(layout, *shape, dtype=kind, device=device)
-    data.normal(generator).poison()
-    a, b = data.a[0], data.b[0]
-    options = {"precision": "high"} if dtype == "tf32" else {}
-    tcgemm.mm(a, b, out=data.out[0], **options)
-    rounded = (accuracy.tf32(a), accuracy.tf32(b)) if dtype == "tf32" else (a, b)
-    error = accuracy.error_ratio(
-        *(data.out[0], *rounded),
-        accumulation=ACCUMULATION.get(dtype, "f32"),
-        dtype=dtype,
-        budget=CHECK_BUDGET[device],
-    )
-    candidates = {"tcgemm": lambda i: tcgemm.mm(data.a[i], data.b[i], out=data.out[i], **options)}
-    one = torch.ones((), device=device)
-    ways = {"scales": (one, one), "tf32": dtype == "tf32"}
-
-    def torch_product(i):
-        rival.product(data.a[i], data.b[i], data.out[i], **ways)
-
-    refused = device == "cuda" and rival.refusal(torch_product)
-    if device == "cuda" and not refused:
-        candidates["torch"] = torch_product
-    timings = timing.measure(candidates, data.sets, device=device, min_ms=TIMED_MS[device])
-    kernel = kernel_name(tcgemm.explain(a, b, **options)) if device == "cuda" else "cpu"
-    us = timings["tcgemm"].us
-    ratio = f"{timings['torch'].us / us:8.2f}" if "torch" in timings else ""
-    ratio = f"{'refused':>8}" if refused else ratio
-    size = " x ".join(map(str, shape))
-    return f"  {dtype:6}{layout:7}{size:20}{kernel:45}{error:6.2f}{us:10.1f} {ratio}", error
+        halved, words = sparse(networks[0], data, max(1, epochs // 2), seed, device)
+    for name, value in (found | halved).items():
+        print(f"  {name:38}{value:6.2f} % of the test digits recognised")
+    print(f"  Linear trained in {seconds:.1f} s; QuantLinear is the first with weights in 8 bits;")
+    print(f"  SparseLinear24 {words}\n")
+    complaint = judge(found)
+    if complaint is None and halved:
+        learnt = list(halved)[-1]
+        complaint = judge({names[0]: found[names[0]], learnt: halved[learnt]})
+    return complaint
 
 
 def default_device():

@@ -6,7 +6,8 @@ import sys
 import pytest
 import torch
 
-from tcgemm import demo
+import tcgemm
+from tcgemm import demo, demo_products
 
 pytest.importorskip("sklearn", reason="the demo's data ships inside scikit-learn")
 
@@ -56,14 +57,53 @@ def test_a_quantised_network_is_put_back():
     assert all(one is two for one, two in zip(before, network.parameters(), strict=True))
 
 
+def test_a_sparse_network_learns_on_and_shrinks(monkeypatch):
+    torch.manual_seed(0)
+    network, data = demo.Digits(True), demo.load_data("cpu")
+    made = []
+    train = demo.train
+    monkeypatch.setattr(
+        demo, "train", lambda networks, *rest: made.append(networks[0]) or train(networks, *rest)
+    )
+    with demo.one_thread():
+        demo.train([network], data, 5, 0, "cpu")
+        before = [parameter.clone() for parameter in network.parameters()]
+        found, words = demo.sparse(network, data, 5, 0, "cpu")
+    assert [name.split(", ")[1] for name in found] == ["pruned", "trained on", "compressed"]
+    pruned, learnt, compressed = found.values()
+    assert learnt > pruned and learnt == compressed > 90
+    assert all(torch.equal(*pair) for pair in zip(before, network.parameters(), strict=True))
+    weights = 64 * 256 + 256 * 256 + 256 * 10
+    biases = 2 * (256 + 256 + 10)
+    dense, small = 2 * weights + biases, 9 * weights // 8 + biases + 3 * 24
+    assert words.endswith(f"5 epochs more: {dense} bytes dense, {small} compressed")
+    layers = [*made[1].children()][:3]
+    assert all(isinstance(layer, tcgemm.nn.SparseLinear24) for layer in layers)
+    assert not any(layer.learns for layer in layers)
+
+
+def test_a_sparse_network_under_autocast(monkeypatch):
+    monkeypatch.setattr(demo, "precision", lambda _: torch.autocast("cpu", torch.bfloat16))
+    torch.manual_seed(0)
+    network, data = demo.Digits(True), demo.load_data("cpu")
+    with demo.one_thread():
+        demo.train([network], data, 3, 0, "cpu")
+        found, _ = demo.sparse(network, data, 3, 0, "cpu")
+    pruned, learnt, compressed = found.values()
+    assert learnt > pruned and learnt == compressed > 80
+
+
 def test_demo_on_the_cpu(capsys):
     assert demo.main(["--device", "cpu", "--epochs", "15"]) == 0
     out = capsys.readouterr().out
-    for name in ("tcgemm.nn.Linear", "torch.nn.Linear", "QuantLinear, int8", "QuantLinear, fp8"):
+    names = ("tcgemm.nn.Linear", "torch.nn.Linear", "QuantLinear, int8", "QuantLinear, fp8")
+    sparse = [f"SparseLinear24, {word}" for word in ("pruned", "trained on", "compressed")]
+    for name in (*names, *sparse):
         assert re.search(rf"{name} +9\d\.\d\d % of the test digits", out)
-    for dtype in demo.DTYPES["cpu"]:
-        lines = [line for line in out.splitlines() if line.split()[:1] == [dtype]]
-        assert {line.split()[1] for line in lines} == {"TN", "NN", "TT", "NT"}
+    for name in demo_products.DTYPES["cpu"]:
+        lines = [line for line in out.splitlines() if line.startswith(f"  {name:9}")]
+        layouts = {line[11:18].strip() for line in lines}
+        assert layouts == ({"TN"} if "2:4" in name else {"TN", "NN", "TT", "NT"})
     assert "511 x 511 x 511" in out and "500 x 33 x 777" in out
     assert "The networks agree" in out
 
@@ -76,8 +116,10 @@ def test_a_network_that_has_not_learnt_fails_the_demo(capsys, monkeypatch):
 
 def test_a_wrong_product_fails_the_demo(capsys, monkeypatch):
     monkeypatch.setattr(demo, "digits", lambda device, epochs, seed: None)
-    monkeypatch.setattr(demo, "DTYPES", {"cpu": {"f32": {"cpu": ((("TN",), 16, 16, 16),)}}})
-    monkeypatch.setattr(demo.tcgemm, "mm", lambda a, b, out: out.zero_())
+    monkeypatch.setattr(
+        demo_products, "DTYPES", {"cpu": {"f32": {"cpu": ((("TN",), 16, 16, 16),)}}}
+    )
+    monkeypatch.setattr(demo_products.tcgemm, "mm", lambda a, b, out: out.zero_())
     assert demo.main(["--device", "cpu"]) == 1
     sentence = capsys.readouterr().err
     assert "outside their error bound: f32 TN 16x16x16" in sentence
@@ -96,10 +138,12 @@ def test_demo_on_a_gpu(capsys):
     out = capsys.readouterr().out
     assert "bf16 autocast" in out
     for dtype, accumulator in (("bf16", "f32"), ("e4m3", "f32"), ("s8", "s32"), ("f64", "f64")):
-        if demo.missing("cuda", demo.operands.DTYPES[dtype]):  # in a build for older GPUs
-            assert dtype != "bf16" and f"{dtype:6} this GPU has no kernel for it" in out
+        if demo.missing("cuda", demo_products.operands.DTYPES[dtype]):  # in a build for older GPUs
+            assert dtype != "bf16" and f"{dtype:9} this GPU has no kernel for it" in out
         else:
             assert f"_{dtype}_{accumulator}_" in out
+    lacks = demo.missing("cuda", torch.bfloat16, sparse=True)
+    assert ("_sparse " in out and "SparseLinear24, compressed" in out) is not bool(lacks)
 
 
 def test_what_the_gpu_lacks_is_left_out(capsys, monkeypatch):
@@ -107,10 +151,40 @@ def test_what_the_gpu_lacks_is_left_out(capsys, monkeypatch):
         if a.dtype is torch.float8_e4m3fn:
             raise RuntimeError("tcgemm: no kernel")
 
-    monkeypatch.setattr(demo.tcgemm, "check_layout", refuse)
+    monkeypatch.setattr(demo_products.tcgemm, "check_layout", refuse)
     shapes = {"cpu": ((("TN",), 8, 8, 16),)}
-    monkeypatch.setattr(demo, "DTYPES", {"cpu": {"e4m3": shapes, "s8": shapes}})
+    monkeypatch.setattr(demo_products, "DTYPES", {"cpu": {"e4m3": shapes, "s8": shapes}})
     assert demo.main(["--device", "cpu", "--epochs", "15"]) == 0
     out = capsys.readouterr().out
     assert "QuantLinear, int8" in out and "QuantLinear, fp8" not in out
-    assert "  e4m3   this GPU has no kernel for it" in out and "  s8    TN" in out
+    assert "  e4m3      this GPU has no kernel for it" in out and "  s8       TN" in out
+    assert "SparseLinear24, compressed" in out
+
+
+def test_a_gpu_without_sparse_kernels(capsys, monkeypatch):
+    def refuse(a, b, **options):
+        if isinstance(b, tcgemm.SparseTensor24):
+            raise RuntimeError("tcgemm: no kernel")
+
+    monkeypatch.setattr(demo_products.tcgemm, "check_layout", refuse)
+    shapes = {"cpu": ((("TN",), 8, 8, 16),)}
+    monkeypatch.setattr(demo_products, "DTYPES", {"cpu": {"s8": shapes, "s8 2:4": shapes}})
+    assert demo.main(["--device", "cpu", "--epochs", "15"]) == 0
+    out = capsys.readouterr().out
+    assert "SparseLinear24, " not in out and "SparseLinear24 is left out: this GPU has no" in out
+    assert "  s8 2:4    this GPU has no kernel for it" in out and "  s8       TN" in out
+
+
+def test_torch_multiplies_the_sparse_weight(monkeypatch):
+    made = []
+    monkeypatch.setattr(
+        demo_products.rival, "SparseProduct", lambda *given: made.append(given) or (lambda a, i: i)
+    )
+    data = demo_products.operands.Operands.build(
+        "TN", 8, 16, 32, dtype=torch.bfloat16, device="cpu", sets=3
+    )
+    weights = data.normal().prune()
+    call = demo_products.torch_product(data, "bf16", "2:4")
+    assert [call(1), call(2)] == [1, 2] and len(made) == 1
+    for given, weight in zip(made[0][0], weights, strict=True):
+        assert torch.equal(given, weight.to_dense()) and given.is_contiguous()

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import torch
 
 from tcgemm import dtypes
+from tcgemm.sparse import compress24
 
 LAYOUTS = ("TN", "NN", "TT", "NT")
 # tf32 is the name of a product, not of a tensor: float32 operands that are rounded on their way.
@@ -153,6 +154,15 @@ class Operands:
                 self.a[index].mul_(powers(exponents))
                 self.b[index].mul_(powers(-exponents).unsqueeze(-1))
         return self
+
+    def prune(self):
+        """Half of b becomes zero, of row-major matrices (N, K) = b.t(); returns these compressed,
+        a tcgemm.SparseTensor24 each: what else multiplies b multiplies the same.
+        """
+        weights = [compress24(b.t(), prune=True) for b in self.b.views]
+        for b, weight in zip(self.b.views, weights, strict=True):
+            b.copy_(weight.to_dense().t())
+        return weights
 
     def poison(self):
         """NaN in every output, so that an element nobody wrote cannot pass for a result."""
