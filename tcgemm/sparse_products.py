@@ -93,7 +93,8 @@ def _multiply(name, call, out, a, b, c, bias, residual, options):
     """scaled_mm of matrices one of which is a SparseTensor24; `name` is what was called."""
     a, b, options = _precise(name, *_one_sparse(a, b), options)
     a, b, sparse_a, sparse_b = _as_stored(a, b)
-    call = Scaled(*call.constants, amax=call.amax, sparse_a=sparse_a, sparse_b=sparse_b)
+    forms = {"sparse_a": sparse_a, "sparse_b": sparse_b, "kernel_name": call.kernel_name}
+    call = Scaled(*call.constants, amax=call.amax, **forms)
     if out is not None:
         return call.run_out(out, a, b, c, bias, residual, options)
     return call.run(a, b, c, bias, residual, options)

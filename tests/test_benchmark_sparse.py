@@ -6,7 +6,9 @@ from measured import dense, passes, promises, report, row, shapes, store, worklo
 from torch.sparse import _semi_structured_conversions as conversions
 
 import tcgemm
-from tcgemm.bench import operands, rival
+from tcgemm import operators
+from tcgemm.bench import operands as pools
+from tcgemm.bench import rival
 
 SMOKE = shapes.cases("smoke-sparse")
 PRODUCTS = [case for case in SMOKE if case.op == "mm"]
@@ -76,7 +78,7 @@ def test_dense_products_multiply_the_same_weight(case):
 
 
 def test_rotation_counts_what_is_read(monkeypatch):
-    monkeypatch.setattr(operands, "cache_bytes", lambda device: 1 << 20)
+    monkeypatch.setattr(pools, "cache_bytes", lambda device: 1 << 20)
     case = shapes.Case("mm", "bf16", "TN", 16, 512, 512, epilogue="sparse")
     work = workload.Workload(case, "cpu")
     read = sum(each.nbytes for each in work.weights[0].inner().values())
@@ -102,6 +104,22 @@ def test_checks_see_faults(case):
     assert not ratio <= 1 and not exact
     _, exact = check(lambda out: out[3, 5].neg_().sub_(1))
     assert not exact
+
+
+def test_a_forced_kernel_reaches_the_operator(monkeypatch):
+    asked = []
+    keywords = operators.Scaled.keywords
+    monkeypatch.setattr(
+        operators.Scaled,
+        "keywords",
+        lambda self, *options: asked.append(self.kernel_name) or keywords(self, *options),
+    )
+    case = shapes.cases("smoke-sparse", ("bf16",), None, "128x64")[0]
+    work = workload.Workload(case, "cpu")
+    work.ours(0)
+    work.ours(0, keep=False)
+    assert asked == ["128x64", "128x64"] and case.set == "smoke-sparse:128x64"
+    assert "128x64x64" in work.explain() and "_sparse" in work.explain()
 
 
 def test_checks_see_metadata_of_another_weight():
@@ -177,6 +195,8 @@ def test_the_rival_is_the_best_algorithm_of_cusparselt(case, monkeypatch):
     assert len(library.packed) == work.sets and len(library.searched) == 1
     calls["rival"](1)
     assert library.used == [0, 1] and len(library.packed) == work.sets
+    kept = work.sparse_product.results
+    assert kept[0].data_ptr() != kept[1].data_ptr()  # outside the cache, as ours are
     (_, x, options), wide = library.searched[0], {"s8": torch.int32, "e4m3": torch.bfloat16}
     assert x.shape == (case.k, case.m) and options.get("out_dtype") == wide.get(case.dtype)
     work.refill()
@@ -261,7 +281,8 @@ def test_torch_compresses_what_is_pruned(monkeypatch):
     given = []
     monkeypatch.setattr(torch, "_cslt_compress", given.append)
     work = passes.Pass(case, "cpu")
-    work.candidates()["rival"](1)
+    results = [work.candidates()["rival"](index) for index in (1, 0)]
+    assert results == [None, None] and len(given) == 2
     assert torch.equal(given[0], tcgemm.prune24(work.pool[1]))
 
 

@@ -58,13 +58,15 @@ def product(a, b, out=None, *, op="mm", tf32=False, scales=None, fast=False):
 
 class SparseProduct:
     """cuSPARSELt's x @ w.t() of weights (N, K) of pattern 2:4, by the algorithm that its search
-    finds for x: called with x and the index of a weight. The result is a new tensor.
+    finds for x: called with x and the index of a weight. It makes its results itself; each is kept
+    until the next of its index, so that they leave the cache as ours do.
     """
 
     name = "torch._cslt_sparse_mm"
 
     def __init__(self, weights, x):
         self.packed = [torch._cslt_compress(w) for w in weights]
+        self.results = [None] * len(self.packed)
         self.options = {"transpose_result": True}  # (M, N) in rows, as ours is
         if x.dtype.itemsize == 1:
             self.options["out_dtype"] = dtypes.result(x.dtype)
@@ -72,7 +74,9 @@ class SparseProduct:
         self.options["alg_id"] = found
 
     def __call__(self, x, index):
-        return torch._cslt_sparse_mm(self.packed[index], x.t(), **self.options)
+        found = torch._cslt_sparse_mm(self.packed[index], x.t(), **self.options)
+        self.results[index] = found
+        return found
 
 
 class SparseLinear:
