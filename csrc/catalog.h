@@ -147,6 +147,8 @@ inline constexpr Tile kSm90F32[] = {{2, 1, 128, 5}, {2, 1, 64, 6}, {1, 1, 64, 8}
 // 128x256 and 128x128 reuse most from shared memory, 64x64 fills the machine.
 inline constexpr Tile kSm80[] = {{2, 1, 256, 3}, {2, 1, 128, 3}, {1, 1, 64, 4}};
 inline constexpr Tile kSm80Few[] = {{2, 1, 128, 3}, {1, 1, 64, 4}};
+// Beside a sparse a, twice the fragments of b: 256 columns would spill.
+inline constexpr Tile kSm80Sparse[] = {{2, 1, 128, 3}, {1, 1, 64, 4}};
 
 // Bits by layout.
 using Layouts = unsigned;
@@ -193,9 +195,9 @@ constexpr Family in_parts(DType input, int parts, const Tile (&tiles)[kCount]) {
 
 // a is compressed, and so K-major.
 template <int kCount>
-constexpr Family sparse(DType input, DType input_b, DType accumulator,
+constexpr Family sparse(Arch arch, DType input, DType input_b, DType accumulator,
                         const Tile (&tiles)[kCount]) {
-  Family rows = family(Arch::sm90a, input, input_b, accumulator, tiles, false);
+  Family rows = family(arch, input, input_b, accumulator, tiles, false);
   if (bits(input) == 16) rows.layouts |= only(Layout::NN);
   rows.sparse = true;
   return rows;
@@ -229,17 +231,17 @@ inline constexpr Family kFamilies[] = {
     family(Arch::sm90a, f32, f32, f64, kSm90F32, true),
     in_parts(f16, kF16Parts, kSm90F16Parts),
     in_parts(bf16, kBf16Parts, kSm90Bf16Parts),
-    sparse(bf16, bf16, f32, kSm90Sparse),
-    sparse(f16, f16, f32, kSm90Sparse),
-    sparse(tf32, tf32, f32, kSm90Sparse),
-    sparse(e4m3, e4m3, f32, kSm90SparseBytes),
-    sparse(e4m3, e5m2, f32, kSm90SparseFew),
-    sparse(e5m2, e4m3, f32, kSm90SparseFew),
-    sparse(e5m2, e5m2, f32, kSm90SparseFew),
-    sparse(s8, s8, s32, kSm90SparseBytes),
-    sparse(s8, u8, s32, kSm90SparseFew),
-    sparse(u8, s8, s32, kSm90SparseFew),
-    sparse(u8, u8, s32, kSm90SparseFew),
+    sparse(Arch::sm90a, bf16, bf16, f32, kSm90Sparse),
+    sparse(Arch::sm90a, f16, f16, f32, kSm90Sparse),
+    sparse(Arch::sm90a, tf32, tf32, f32, kSm90Sparse),
+    sparse(Arch::sm90a, e4m3, e4m3, f32, kSm90SparseBytes),
+    sparse(Arch::sm90a, e4m3, e5m2, f32, kSm90SparseFew),
+    sparse(Arch::sm90a, e5m2, e4m3, f32, kSm90SparseFew),
+    sparse(Arch::sm90a, e5m2, e5m2, f32, kSm90SparseFew),
+    sparse(Arch::sm90a, s8, s8, s32, kSm90SparseBytes),
+    sparse(Arch::sm90a, s8, u8, s32, kSm90SparseFew),
+    sparse(Arch::sm90a, u8, s8, s32, kSm90SparseFew),
+    sparse(Arch::sm90a, u8, u8, s32, kSm90SparseFew),
     family(Arch::sm80, bf16, bf16, f32, kSm80, true),
     family(Arch::sm80, f16, f16, f32, kSm80, true),
     family(Arch::sm80, f16, f16, f16, kSm80, true),
@@ -248,6 +250,13 @@ inline constexpr Family kFamilies[] = {
     family(Arch::sm80, s8, u8, s32, kSm80Few, false),
     family(Arch::sm80, u8, s8, s32, kSm80Few, false),
     family(Arch::sm80, u8, u8, s32, kSm80Few, false),
+    sparse(Arch::sm80, bf16, bf16, f32, kSm80Sparse),
+    sparse(Arch::sm80, f16, f16, f32, kSm80Sparse),
+    sparse(Arch::sm80, tf32, tf32, f32, kSm80Sparse),
+    sparse(Arch::sm80, s8, s8, s32, kSm80Sparse),
+    sparse(Arch::sm80, s8, u8, s32, kSm80Sparse),
+    sparse(Arch::sm80, u8, s8, s32, kSm80Sparse),
+    sparse(Arch::sm80, u8, u8, s32, kSm80Sparse),
     family(Arch::sm89, e4m3, e4m3, f32, kSm80Few, false),
     family(Arch::sm89, e4m3, e5m2, f32, kSm80Few, false),
     family(Arch::sm89, e5m2, e4m3, f32, kSm80Few, false),

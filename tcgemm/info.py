@@ -29,7 +29,9 @@ NO_CATALOG = (
 )
 # Architecture of a kernel -> the GPUs that run it.
 GPUS = {"sm80": "8.0 and later", "sm89": "8.9 and later", "sm90a": "9.0"}
-FAMILIES = ("mma.sync", "wgmma", "wgmma.sp")
+# Instructions that kernels are written around -> the one for dense operands, whose kernels have the
+# same names but for their end.
+FAMILIES = {"mma.sync": "mma.sync", "mma.sp": "mma.sync", "wgmma": "wgmma", "wgmma.sp": "wgmma"}
 SPARSE = "_sparse"  # how the names of kernels with a sparse operand end
 NAMES = {row.torch: row.name for row in dtypes.TABLE} | {torch.int32: "s32"}
 # What tensor cores take f32 as: precision "high". "medium" are the kernels of bf16; those of
@@ -90,7 +92,7 @@ class Support(NamedTuple):
 
     dtype: str
     accumulator: str
-    place: str  # "CPU", "mma.sync", "wgmma" or "wgmma.sp"
+    place: str  # "CPU" or one of FAMILIES
     runs: bool
     why: str
     kernels: str = ""  # a filter of kernels that leaves those of the place
@@ -111,7 +113,7 @@ def _holds(code: str, arch: str) -> bool:
 def _starts(family: str, row: dtypes.DType, accumulator: str) -> list[str]:
     """How the names begin of the kernels of this build for these types."""
     dtype = F32_INPUT if row.name == "f32" else row.name
-    dense = family.removesuffix(".sp")
+    dense = FAMILIES[family]
     starts = [f"{arch}_{dtype}_{accumulator}_" for arch in GPUS if _family(arch, dtype) == dense]
     kernels = [name for name in build()["kernels"] if name.endswith(SPARSE) is (family != dense)]
     return [start for start in starts if any(name.startswith(start) for name in kernels)]
@@ -125,6 +127,8 @@ def _why_not(
         return "there is no such kernel yet; it runs on the CPU"
     if family != "mma.sync" and (row.name == "f64" or (family, accumulator) == ("wgmma.sp", "f16")):
         return "there is no such instruction"
+    if family == "mma.sp" and (accumulator == "f16" or row.torch in dtypes.FP8):
+        return "there is no such kernel"
     if build()["cuda"] is None:
         return "the library is a CPU build"
     starts = _starts(family, row, accumulator)

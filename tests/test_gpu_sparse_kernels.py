@@ -44,16 +44,14 @@ def check_exact(row, kind, side):
     a, b = dense_sides(side, w, x)
     reference.assert_exact(guarded.view, reference.exact(a, b, **options_of(row.mix)))
     assert guarded.untouched()
+    return explained(row, side, given, x, guarded.view)
+
+
+def explained(row, side, given, x, out):
     values, form = given
     a, b = dense_sides(side, values, x)
-    return torch.ops.tcgemm.explain(
-        a,
-        b,
-        **{"sparse_" + side: form},
-        precision=options_of(row.mix)["precision"],
-        out=guarded.view,
-        kernel=row.name,
-    )
+    options = {"sparse_" + side: form, "precision": options_of(row.mix)["precision"]}
+    return torch.ops.tcgemm.explain(a, b, **options, out=out, kernel=row.name)
 
 
 @EVERY_ROW
@@ -61,7 +59,7 @@ def test_row_is_exact(row):
     each(itertools.product(KINDS, SIDES), lambda kind, side: check_exact(row, kind, side))
 
 
-@EVERY_ROW
+@rows(lambda row: row.tma, sparse=True)
 def test_row_in_clusters(row):
     def check(kind, side):
         text = check_exact(row, kind, side)
@@ -69,6 +67,38 @@ def test_row_in_clusters(row):
         assert re.search(rf"\n  sparse +{side}: ", text)
 
     each(itertools.product(CLUSTERS[:2], SIDES), check)
+
+
+@rows(lambda row: not row.tma, sparse=True)
+def test_row_reads_any_strides(row):
+    """Values and the other operand, each in words with a ragged end, gathered, or copied where that
+    costs less; what lies beyond is poison."""
+
+    def check(strides, other, side, stages):
+        m, n, k = row.tile[0] + 37, row.tile[1] - 3, stages * row.tile[2] + 20
+        options = {"device": "cuda", "largest": None if row.mix.integer else 4}
+        w = made(m, k, row.mix.a, **options)
+        values, form = compressed(w)
+        given = cases.empty(strides, values.shape, dtype=values.dtype, device="cuda"), form
+        given[0].copy_(values)
+        x = cases.make(other, n, k, dtype=row.mix.b, **options)
+        x, shape = (x.mT, (m, n)) if side == "a" else (x, (n, m))
+        guarded = cases.Guarded("odd_pitch", shape, dtype=row.mix.outs[0], device="cuda")
+        multiply(side, w, x, given=given, out=guarded.view, **asked(row))
+        a, b = dense_sides(side, w, x)
+        reference.assert_exact(guarded.view, reference.exact(a, b, **options_of(row.mix)))
+        assert guarded.untouched()
+        text = explained(row, side, given, x, guarded.view)
+        assert f" {row.name} (row " in text
+        if strides == other == "padded":  # in words
+            assert "nothing is copied" in text
+            assert "gathered" not in text
+
+    values = ("padded", "contiguous", "offset", "transposed_padded", "step_cols", "step_both")
+    others = ("padded", "odd_pitch", "step_cols", "transposed_padded", "transposed_odd")
+    if row.mix.a.itemsize == 2:  # other rows read the other major
+        others = others[3:] if row.layout == "NN" else others[:3]
+    each(itertools.product(values, others, SIDES, (0, 2 * row.stages)), check)
 
 
 @rows(lambda row: not row.mix.integer, sparse=True)

@@ -69,6 +69,27 @@ def test_f64_has_no_wgmma():
     assert why["mma.sync"] != why["wgmma"]
 
 
+def test_what_has_no_mma_sp_says_so():
+    why = {(row.dtype, row.accumulator): row.why for row in info.support() if row.place == "mma.sp"}
+    assert why["f64", "f64"] == "there is no such instruction"
+    assert why["e4m3", "f32"] == why["f16", "f16"] == "there is no such kernel"
+    assert why["bf16", "f32"] not in ("there is no such kernel", "there is no such instruction")
+
+
+@pytest.mark.parametrize(("family", "runs"), [("mma.sync", True), ("mma.sp", False)])
+def test_kernels_with_a_sparse_operand_are_no_others(monkeypatch, family, runs):
+    facts = {
+        "cuda": "13.0",
+        "arches": ("8.0",),
+        "kernels": ["sm80_bf16_f32_64x64x64_w1_s4_tn", "sm80_f16_f32_64x64x64_w1_s4_tn_sparse"],
+        "code": {"8.0": "8.0"},
+    }
+    monkeypatch.setattr(info, "build", lambda: facts)
+    by_name = {row.name: row for row in dtypes.TABLE}
+    assert (info._why_not(family, by_name["bf16"], "f32", (8, 0)) == "") is runs
+    assert (info._why_not(family, by_name["f16"], "f32", (8, 0)) == "") is not runs
+
+
 @needs_catalog
 def test_the_library_and_the_catalog_agree_on_whose_code_runs():
     facts = info.build()
@@ -128,7 +149,7 @@ def test_every_kernel_has_its_instruction():
         for arch, a, b, accumulator in kinds(info.catalog())
     }
     assert kinds(info.instructions()) == found
-    sparse = kinds(row for row in info.instructions() if row["family"] == "wgmma.sp")
+    sparse = kinds(row for row in info.instructions() if row["family"].endswith(".sp"))
     assert sparse == kinds(row for row in info.catalog() if row["sparse"])
 
 
@@ -139,7 +160,13 @@ def test_support_table_has_every_kind_of_operands():
     sparse = ("bf16 2:4 by bf16", "f32 as tf32 1:2 by f32 as tf32", "s8 2:4 by u8")
     for operands in ("bf16", "f32 as tf32", *parts, *sparse, "e4m3 by e5m2", "u8 by s8", "f64"):
         assert operands in table
-    for word in ("promoted", "scales of blocks", "TT (registers)", "8.9 and later"):
+    for word in (
+        "promoted",
+        "scales of blocks",
+        "TT (registers)",
+        "8.9 and later",
+        "mma.sp m16n8k64",
+    ):
         assert word in table
 
 

@@ -103,7 +103,8 @@ struct PartsParams {
   float doubt = 0;
 };
 
-// Of kernels whose a is sparse: MetadataTiles of it.
+// Of kernels whose a is sparse: MetadataTiles of it. There extent.k is that of b, and a in memory
+// has its values.
 struct SparseParams {
   const std::uint32_t* tiles = nullptr;
   std::int32_t blocks_m = 0;
@@ -144,6 +145,7 @@ struct Sm80Params {
   Multiplier scale_a;  // of block-scaled kernels, whose epilogue has none
   Multiplier scale_b;
   Repair repair;  // of f32 kernels
+  SparseParams sparse;
 };
 
 // One copy of a prepare pass: any strides -> K-major with a 16-byte pitch, elements converted.

@@ -8,11 +8,20 @@
 
 namespace tcgemm::isa {
 
-// The last one takes an a that is sparse along k (core/sparse.h).
-enum class Family : std::uint8_t { mma, wgmma, wgmma_sparse };
+// The sparse ones take an a that is sparse along k (core/sparse.h).
+enum class Family : std::uint8_t { mma, mma_sparse, wgmma, wgmma_sparse };
 
 constexpr const char* name(Family family) {
-  return family == Family::mma ? "mma.sync" : family == Family::wgmma ? "wgmma" : "wgmma.sp";
+  switch (family) {
+    case Family::mma:
+      return "mma.sync";
+    case Family::mma_sparse:
+      return "mma.sp";
+    case Family::wgmma:
+      return "wgmma";
+    default:
+      return "wgmma.sp";
+  }
 }
 
 // m x n x k of the product that one warp (mma) or one warpgroup of four (wgmma) issues at once. For

@@ -44,10 +44,11 @@ const void* find(int row) {
   }(std::make_index_sequence<kCatalog.size()>{});
 }
 
-// The usual choice: an architecture and the dtype of a, which is whole and dense.
-template <Arch kArch, DType kInput>
+// The usual choice: an architecture and the dtype of a, which is whole, and dense or sparse.
+template <Arch kArch, DType kInput, bool kSparse = false>
 constexpr bool serves(const Kernel& kernel) {
-  return kernel.arch == kArch && kernel.input == kInput && kernel.parts == 1 && !kernel.sparse;
+  return kernel.arch == kArch && kernel.input == kInput && kernel.parts == 1 &&
+         kernel.sparse == kSparse;
 }
 
 }  // namespace tcgemm::kernels

@@ -29,6 +29,10 @@ const void* sm80_f16(int row);
 const void* sm80_tf32(int row);
 const void* sm80_fp8(int row);
 const void* sm80_int8(int row);
+const void* sm80_bf16_sparse(int row);
+const void* sm80_f16_sparse(int row);
+const void* sm80_tf32_sparse(int row);
+const void* sm80_int8_sparse(int row);
 
 // The passes around products. Params go by value, grids are one-dimensional, nothing dynamic is
 // shared. Each walks its work with the stride of the grid, so any number of blocks is right, waits

@@ -25,14 +25,14 @@ const void* function(int row) {
   switch (kernel.input) {
     case DType::bf16:
       if (parts) return kernels::sm90_bf16_parts(row);
-      if (sparse) return kernels::sm90_bf16_sparse(row);
+      if (sparse) return sm90 ? kernels::sm90_bf16_sparse(row) : kernels::sm80_bf16_sparse(row);
       return sm90 ? kernels::sm90_bf16(row) : kernels::sm80_bf16(row);
     case DType::f16:
       if (parts) return kernels::sm90_f16_parts(row);
-      if (sparse) return kernels::sm90_f16_sparse(row);
+      if (sparse) return sm90 ? kernels::sm90_f16_sparse(row) : kernels::sm80_f16_sparse(row);
       return sm90 ? kernels::sm90_f16(row) : kernels::sm80_f16(row);
     case DType::tf32:
-      if (sparse) return kernels::sm90_tf32_sparse(row);
+      if (sparse) return sm90 ? kernels::sm90_tf32_sparse(row) : kernels::sm80_tf32_sparse(row);
       return sm90 ? kernels::sm90_tf32(row) : kernels::sm80_tf32(row);
     case DType::f64:
       return kernels::sm90_f64(row);
@@ -45,7 +45,7 @@ const void* function(int row) {
       return kernel.promotes() ? kernels::sm90_fp8_scaled(row) : kernels::sm90_fp8(row);
     case DType::s8:
     case DType::u8:
-      if (sparse) return kernels::sm90_int8_sparse(row);
+      if (sparse) return sm90 ? kernels::sm90_int8_sparse(row) : kernels::sm80_int8_sparse(row);
       return sm90 ? kernels::sm90_int8(row) : kernels::sm80_int8(row);
     default:
       return nullptr;
@@ -93,6 +93,12 @@ TensorMap values_map(const Kernel& kernel, const Matrix& values, const Problem& 
                          0, kernel.tile_k() / 2, kernel.tile_m()});
 }
 
+SparseParams metadata(const Kernel& kernel, const Problem& problem) {
+  const MetadataTiles tiles{problem.m, problem.k, bits(kernel.input)};
+  return {reinterpret_cast<const std::uint32_t*>(problem.sparse_a->tiles),
+          std::int32_t(tiles.blocks_m())};
+}
+
 void launch_tma(const Call& call) {
   const auto& [problem, plan, run, a, b, parts, repair, workspace, device, stream] = call;
   const Kernel& kernel = kCatalog[run.kernel];
@@ -114,10 +120,7 @@ void launch_tma(const Call& call) {
     params.scale_b = scale_of_b(problem);
   }
   params.parts = parts;
-  if (kernel.sparse)
-    params.sparse = {
-        reinterpret_cast<const std::uint32_t*>(problem.sparse_a->tiles),
-        std::int32_t(MetadataTiles{problem.m, problem.k, bits(kernel.input)}.blocks_m())};
+  if (kernel.sparse) params.sparse = metadata(kernel, problem);
   params.a_batched = in_parts ? parts.copies_a > 1 : problem.batch > 1 && a.stride_batch != 0;
   params.b_batched = in_parts ? parts.copies_b > 1 : problem.batch > 1 && b.stride_batch != 0;
   params.store_tma = run.store_tma;
@@ -134,7 +137,7 @@ void launch_sources(const Call& call) {
   const auto& [problem, plan, run, a, b, parts, repair, workspace, device, stream] = call;
   const Kernel& kernel = kCatalog[run.kernel];
   Sm80Params params{};
-  params.a = source(a, problem.m, problem.k, problem.batch);
+  params.a = source(a, problem.m, problem.depth_a(), problem.batch);
   params.b = source(transposed(b), problem.k, problem.n, problem.batch);
   params.epilogue = epilogue(problem, plan, workspace);
   params.extent = extent(problem);
@@ -142,6 +145,7 @@ void launch_sources(const Call& call) {
   params.a_vector = run.vector_a;
   params.b_vector = run.vector_b;
   params.repair = repair;
+  if (kernel.sparse) params.sparse = metadata(kernel, problem);
   if (kernel.block_scaled) {
     params.scale_a = scale_of_a(problem);
     params.scale_b = scale_of_b(problem);

@@ -25,6 +25,7 @@ struct Input {
     return !converts && (reading.either || reading.major == major);
   }
   bool direct() const { return prepared || reading.direct(); }
+  bool in_words() const { return prepared || reading.in_words(); }
 };
 
 struct Inputs {

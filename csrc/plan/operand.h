@@ -15,6 +15,10 @@
 
 namespace tcgemm::plan {
 
+// Tensor cores read 8-bit and tf32 operands K-major only; 16-bit ones ldmatrix and wgmma turn on
+// the way, and f64 ones are loaded an element at a time.
+constexpr bool k_major_only(DType input) { return bits(input) == 8 || input == DType::tf32; }
+
 struct Operand {
   char label = 'a';
   Matrix matrix;             // stride_row: along m or n, stride_col: along k
@@ -26,16 +30,13 @@ struct Operand {
 
   // f32 in memory, bf16 to the tensor cores: only a copy can be read.
   bool converts() const { return matrix.dtype == DType::f32 && input == DType::bf16; }
+  bool k_major_only() const { return sparse || plan::k_major_only(input); }
 };
 
-// Tensor cores read 8-bit and tf32 operands K-major only; 16-bit ones ldmatrix and wgmma turn on
-// the way, and f64 ones are loaded an element at a time.
-constexpr bool k_major_only(DType input) { return bits(input) == 8 || input == DType::tf32; }
-
-// Why TMA, and 16-byte loads, cannot read an operand as it is.
+// Why TMA, and 16-byte loads, cannot read an operand as it is; `rows` keeps TMA alone from it.
 enum class Obstacle : std::uint8_t { none, strided, base, pitch, batch_pitch, zero_pitch, rows };
 
-// Those of a sparse operand are read sixteen at a time.
+// Those of a sparse operand TMA reads sixteen at a time.
 inline constexpr std::int64_t kSparseRows = 16;
 
 struct Reading {
@@ -48,6 +49,7 @@ struct Reading {
 
   // TMA and cp.async want the same: a 16-byte base, and lines that start at multiples of 16 bytes.
   bool direct() const { return obstacle == Obstacle::none; }
+  bool in_words() const { return direct() || obstacle == Obstacle::rows; }  // by cp.async
 };
 
 Operand operand_a(const Problem& problem);

@@ -34,7 +34,7 @@ struct Side {
   // A copy where it is not needed never pays; with K = 0 there is nothing to copy.
   static bool may_copy(const Operand& operand, const Input& input) {
     const Reading& reading = input.reading;
-    const bool turn = k_major_only(operand.input) && reading.major == Major::MN && !reading.either;
+    const bool turn = operand.k_major_only() && reading.major == Major::MN && !reading.either;
     return operand.k > 0 && (!reading.direct() || input.converts || turn);
   }
 

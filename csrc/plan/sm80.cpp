@@ -19,26 +19,29 @@ double share(const Device& device, DType input) {
   return is_fp8(input) ? 0.15 : 0.6;
 }
 
-// The same for tiles that reuse less of what they load.
+// The same for tiles that reuse less of what they load. With a sparse a there are half as many
+// products for what is loaded of b, and shared memory has no more to give.
 double efficiency(const Kernel& kernel) {
   const int area = kernel.tile_m() * kernel.tile_n();
-  return area >= 128 * 256 ? 0.9 : area >= 128 * 128 ? 0.8 : 0.5;
+  const double share = area >= 128 * 256 ? 0.9 : area >= 128 * 128 ? 0.8 : 0.5;
+  return kernel.sparse ? 0.8 * share : share;
 }
 
-// Can it be read, and how: in words where it is laid out for that. Kernels of types that come
-// K-major alone gather operands of the other major as they do strided ones.
-bool readable(const Kernel& kernel, const Input& input, Major major, bool& vector) {
+// Can it be read, and how: in words where it is laid out for that. Kernels for which it comes
+// K-major alone (`turns`) gather operands of the other major as they do strided ones.
+bool readable(const Input& input, Major major, bool turns, bool& vector) {
   const bool serves = input.serves(major);
-  vector = serves && input.direct();
-  return serves || (k_major_only(kernel.input) && !input.converts && !input.prepared);
+  vector = serves && input.in_words();
+  return serves || (turns && !input.converts && !input.prepared);
 }
 
 }  // namespace
 
 bool fit_sm80(const Kernel& kernel, const Problem& problem, const Device& device,
               const Inputs& inputs, Plan& plan) {
-  if (!readable(kernel, inputs.a, major_a(kernel.layout), plan.vector_a)) return false;
-  if (!readable(kernel, inputs.b, major_b(kernel.layout), plan.vector_b)) return false;
+  const bool turns_b = k_major_only(kernel.input), turns_a = turns_b || kernel.sparse;
+  if (!readable(inputs.a, major_a(kernel.layout), turns_a, plan.vector_a)) return false;
+  if (!readable(inputs.b, major_b(kernel.layout), turns_b, plan.vector_b)) return false;
   if (kernel.shared_bytes() > device.shared_bytes) return false;
   plan.cluster = 1;
   plan.tiles_m = ceil_div(problem.m, kernel.tile_m());
@@ -51,7 +54,8 @@ bool fit_sm80(const Kernel& kernel, const Problem& problem, const Device& device
 
   const double rate = tcgemm::rate(device, kernel.input) * share(device, kernel.input) *
                       efficiency(kernel) / device.multiprocessors;
-  const double work = 2.0 * kernel.tile_m() * kernel.tile_n() *
+  const double products = kernel.sparse ? 0.5 : 1.0;
+  const double work = 2.0 * products * kernel.tile_m() * kernel.tile_n() *
                       double(ceil_div(problem.k, kernel.tile_k()) * kernel.tile_k());
   const double slow = plan.vector_a && plan.vector_b ? 1.0 : kElementwise * 16 / bits(kernel.input);
   plan.microseconds = kLaunch + std::ceil(plan.waves) * (work / rate * 1e6 * slow + kFill);

@@ -134,6 +134,7 @@ std::string why_copied(const Operand& operand, const Reading& reading) {
     return std::string("the tensor cores take ") + name(operand.matrix.dtype) + " as " +
            name(operand.input);
   if (!reading.direct()) return words(reading.obstacle);
+  if (operand.sparse) return "tensor cores read the values of a sparse operand K-major only";
   return std::string("tensor cores read ") + name(operand.input) + " K-major only";
 }
 
@@ -142,7 +143,7 @@ std::string advice(const Operand& operand, const Reading& reading) {
   switch (reading.obstacle) {
     case Obstacle::none:
       if (operand.converts()) return text("%c.bfloat16(), once, where it is reused", operand.label);
-      if (k_major_only(operand.input) && reading.major == Major::MN && !reading.either)
+      if (operand.k_major_only() && reading.major == Major::MN && !reading.either)
         return text("store it K-major (%s), where it is reused",
                     operand.label == 'a' ? "M x K row-major" : "N x K row-major, given as .t()");
       return "nothing: it is read as it is";

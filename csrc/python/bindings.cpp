@@ -158,17 +158,18 @@ void add_option(Problem& problem, const std::string& word) {
     }
 }
 
-// The operand of this name becomes sparse: its matrix has as many values as the tensor cores take.
-void set_sparse(Problem& problem, const std::string& operand) {
+// The operand of this name becomes sparse: its matrix has as many values as the tensor cores take,
+// and where its strides are not `given` a row has no others.
+void set_sparse(Problem& problem, const std::string& operand, bool given) {
   if (operand.empty()) return;
   const DType type = operand == "a" ? problem.input_a : problem.input_b;
   const Sparse sparse{0, value_columns(problem.k, pattern_of(type))};
   if (operand == "a") {
     problem.sparse_a = sparse;
-    problem.a = {problem.a.address, problem.a.dtype, sparse.depth, 1, 0};
+    if (!given) problem.a = {problem.a.address, problem.a.dtype, sparse.depth, 1, 0};
   } else if (operand == "b") {
     problem.sparse_b = sparse;
-    problem.b = {problem.b.address, problem.b.dtype, 1, sparse.depth, 0};
+    if (!given) problem.b = {problem.b.address, problem.b.dtype, 1, sparse.depth, 0};
   } else {
     throw std::runtime_error("tcgemm: sparse is '" + operand + "'; expected a, b or nothing.");
   }
@@ -240,7 +241,7 @@ py::dict plan_for(const std::string& device_name, const std::string& dtype, std:
   if (const auto scale = parse_scale(scale_b, n, k)) problem.scale_b = transposed(*scale);
   for (const std::string& word : epilogue) add_option(problem, word);
   if (prepared_b != 0) problem.prepared_b = Prepared{0, prepared_b};
-  set_sparse(problem, sparse);
+  set_sparse(problem, sparse, (sparse == "a" ? a : b).has_value());
 
   const Plan made = plan::make_plan(problem, *device, kernel);
   py::object row = py::none();

@@ -403,19 +403,19 @@ __device__ inline void store_rows(const Epilogue& epilogue, const Extent& extent
 
 // The same for the fragments of a warp, 16 rows each, one below the other. Rolled up, so that the
 // epilogue is compiled once: registers have no index, hence the selection.
-template <int kColumns, int kUnit, class T, class Register, int kFragments, int kRegisters>
+template <int kColumns, int kUnit, class T, Rows kRows = Rows::apart, class Register,
+          int kFragments, int kRegisters>
 __device__ inline void store_fragments(const Epilogue& epilogue, const Extent& extent, char* slab,
                                        int row, int col, int batch,
                                        const Register (&fragments)[kFragments][kRegisters]) {
 #pragma unroll 1
   for (int i = 0; i < kFragments; ++i) {
-    store_rows<kColumns, kUnit, false, T>(epilogue, extent, nullptr, slab, row + i * 16, col, batch,
-                                          [&](int unit, T(&v)[kUnit / 2]) {
+    store_rows<kColumns, kUnit, false, T, kRows>(
+        epilogue, extent, nullptr, slab, row + i * 16, col, batch, [&](int unit, T(&v)[kUnit / 2]) {
 #pragma unroll
-                                            for (int j = 0; j < kFragments; ++j)
-                                              if (i == j)
-                                                select<kColumns / kUnit>(fragments[j], unit, v);
-                                          });
+          for (int j = 0; j < kFragments; ++j)
+            if (i == j) select<kColumns / kUnit>(fragments[j], unit, v);
+        });
   }
 }
 

@@ -9,7 +9,7 @@ namespace tcgemm::kernels {
 namespace {
 
 constexpr bool serves_int8(const Kernel& kernel) {
-  return kernel.arch == Arch::sm80 && is_int8(kernel.input);
+  return kernel.arch == Arch::sm80 && is_int8(kernel.input) && !kernel.sparse;
 }
 
 }  // namespace

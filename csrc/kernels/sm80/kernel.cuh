@@ -1,4 +1,5 @@
-// Scheduler + mainloop + epilogue for sm_80 and everything later: mma.sync fed by cp.async.
+// Scheduler + mainloop + epilogue for sm_80 and everything later: mma.sync and mma.sp fed by
+// cp.async.
 //
 // Grid: a block computes one tile, blockIdx.x of the scheduler. The hardware hands out blocks as
 // others end, and where two fit an SM the epilogue of one runs beside the mainloop of the other. A
@@ -36,7 +37,8 @@ struct Gemm {
     __syncthreads();  // the slabs overwrite the ring
     // Units of 32 columns spill beside 128 accumulators, and where ptxas makes f16 products of fp8.
     constexpr int kUnit = Loop::kWarpN == 64 || kRow.arch == Arch::sm89 ? 16 : 32;
-    tile::store_fragments<Loop::kWarpN, kUnit, tile::Value<kRow.accumulator>>(
+    constexpr tile::Rows kRows = kRow.neighbours() ? tile::Rows::neighbours : tile::Rows::apart;
+    tile::store_fragments<Loop::kWarpN, kUnit, tile::Value<kRow.accumulator>, kRows>(
         params.epilogue, params.extent, slab, row + Loop::warp_row(), col + Loop::warp_col(),
         tile.batch, accumulators);
   }

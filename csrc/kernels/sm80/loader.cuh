@@ -8,9 +8,14 @@
 // MN-major is for 16-bit elements alone: ldmatrix turns nothing else. Single elements are gathered
 // with any strides, so a K-major loader also reads what lies MN-major, and turns it on the way.
 //
-// Eight threads share a row, a chunk of 16 bytes each; the block's threads cover threads / 8 rows
-// in a pass. A thread's copies go pass by pass and, within a pass, block by block. What is outside
-// the operand becomes zero without a read: tails and stages past the end are no case of their own.
+// Of a sparse a (core/sparse.h) a row has 64 bytes, of values, and 16 rows lie in the order in
+// which tensor cores take them with its metadata: rows 0, 2, .. 14 and then 1, 3, .. 15
+// (tile::Rows::neighbours), so that ldmatrix reads them in a line.
+//
+// Threads share a row, a chunk of 16 bytes each; the block's threads cover threads / 8 rows (of 128
+// bytes) in a pass. A thread's copies go pass by pass and, within a pass, block by block. What is
+// outside the operand becomes zero without a read: tails and stages past the end are no case of
+// their own.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +25,7 @@
 #include "core/layout.h"
 #include "core/params.h"
 #include "ptx/cp_async.cuh"
+#include "tile/epilogue.cuh"
 #include "tile/swizzle.cuh"
 
 namespace tcgemm::sm80 {
@@ -30,20 +36,22 @@ using Element =
     std::conditional_t<bits(kType) == 8, std::uint8_t,
                        std::conditional_t<bits(kType) == 16, std::uint16_t, std::uint32_t>>;
 
-template <DType kType, Major kMajor, int kTile, int kThreads>
+template <DType kType, Major kMajor, int kTile, int kThreads, bool kSparse = false>
 struct Loader {
   using Element = sm80::Element<kType>;
   static constexpr int kSize = sizeof(Element);
   static constexpr int kChunk = 16 / kSize;  // elements
-  static constexpr int kLine = 128 / kSize;  // elements of a row
+  static constexpr int kRowBytes = kSparse ? 64 : 128;
+  static constexpr int kLine = kRowBytes / kSize;  // elements of a row
   static_assert(kMajor == Major::K || kLine == kBlock);
   static constexpr int kBlocks = kMajor == Major::K ? 1 : kTile / kBlock;
   static constexpr int kRows = kMajor == Major::K ? kTile : kBlock;
-  static constexpr int kPassRows = kThreads / 8;
+  static constexpr int kRowThreads = kRowBytes / 16;
+  static constexpr int kPassRows = kThreads / kRowThreads;
   static constexpr int kPasses = kRows / kPassRows;
   static constexpr int kCopies = kBlocks * kPasses;
-  static constexpr int kBlockBytes = kRows * 128;
-  static_assert(kRows % kPassRows == 0 && kPassRows % 8 == 0);
+  static constexpr int kBlockBytes = kRows * kRowBytes;
+  static_assert(kRows % kPassRows == 0 && kPassRows % (kSparse ? 16 : 8) == 0);
 
   const char* pointer;                  // of this thread's next chunk in block 0
   std::int64_t stride;                  // bytes between its elements
@@ -56,7 +64,9 @@ struct Loader {
   // For the tile of `source`, seen as mn x k, that begins at row `first` of matrix `batch`.
   __device__ Loader(const Source& source, std::int64_t stride_mn, std::int64_t stride_k, int first,
                     int extent_mn, int extent_k, int batch) {
-    const int chunk = threadIdx.x % 8, row = threadIdx.x / 8;
+    const int chunk = threadIdx.x % kRowThreads, place = threadIdx.x / kRowThreads;
+    const int row =
+        kSparse ? place / 16 * 16 + tile::row_of<tile::Rows::neighbours>(place % 16) : place;
     const std::int64_t major = kSize * (kMajor == Major::K ? stride_k : stride_mn);
     const std::int64_t minor = kSize * (kMajor == Major::K ? stride_mn : stride_k);
     stride = major;
@@ -68,7 +78,7 @@ struct Loader {
               chunk * kChunk * major + row * minor + first * (kMajor == Major::K ? minor : major);
     left_major = (kMajor == Major::K ? extent_k : extent_mn - first) - chunk * kChunk;
     left_minor = (kMajor == Major::K ? extent_mn - first : extent_k) - row;
-    offset = tile::swizzle128(row, chunk);
+    offset = kSparse ? tile::swizzle64(place, chunk) : tile::swizzle128(place, chunk);
   }
 
   __device__ static int block(int copy) { return copy % kBlocks; }
@@ -81,7 +91,7 @@ struct Loader {
   }
 
   __device__ std::uint32_t target(std::uint32_t stage, int copy) const {
-    return stage + offset + block(copy) * kBlockBytes + pass(copy) * kPassRows * 128;
+    return stage + offset + block(copy) * kBlockBytes + pass(copy) * kPassRows * kRowBytes;
   }
 
   // To the next pass, or after the last to the next stage; once all blocks of this one are copied.

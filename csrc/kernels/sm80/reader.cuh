@@ -2,7 +2,8 @@
 //
 // ldmatrix moves 8 x 8 matrices of 16 bits. A row of one is a chunk of 16 bytes, and a lane gets
 // four neighbouring bytes of it: two 16-bit values, four of 8 bits or one of tf32, which is what
-// mma.sync wants of a K-major operand of any of these types (ptx/mma_sync.cuh).
+// mma.sync wants of a K-major operand of any of these types (ptx/mma_sync.cuh), and mma.sp of the
+// values of a sparse one, whose rows lie in order (loader.cuh).
 #pragma once
 
 #include <cstdint>
@@ -21,9 +22,10 @@ namespace tcgemm::sm80 {
 enum class Order { mn_first, k_first };
 
 // Conflict-free: the eight rows of a matrix differ in the swizzle.
-template <DType kType, Major kMajor, Order kOrder, int kExtent, int kBlockBytes>
+template <DType kType, Major kMajor, Order kOrder, int kExtent, int kBlockBytes,
+          bool kSparse = false>
 struct Reader {
-  static_assert(kMajor == Major::K || bits(kType) == 16);
+  static_assert(kMajor == Major::K || (bits(kType) == 16 && !kSparse));
   static constexpr int kPatches = kExtent / 16;
   using Fragments = std::uint32_t[kPatches][4];
 
@@ -32,7 +34,9 @@ struct Reader {
     const int lane = threadIdx.x % 32;
     const int mn_half = kOrder == Order::mn_first ? lane / 8 % 2 : lane / 16;
     const int k_half = kOrder == Order::mn_first ? lane / 16 : lane / 8 % 2;
-    if constexpr (kMajor == Major::K)
+    if constexpr (kSparse)
+      return tile::swizzle64(first + mn_half * 8 + lane % 8, k_half);
+    else if constexpr (kMajor == Major::K)
       return tile::swizzle128(first + mn_half * 8 + lane % 8, k_half);
     else
       return first / kBlock * kBlockBytes +
@@ -40,12 +44,13 @@ struct Reader {
   }
 
   // The swizzle only exchanges chunks, so 32 bytes along a row are two chunks: an exclusive or.
-  // Sixteen rows are 2048 bytes.
+  // Sixteen rows are 2048 bytes, or half of that.
   __device__ static void load(Fragments& fragments, std::uint32_t start, int step) {
 #pragma unroll
     for (int patch = 0; patch < kPatches; ++patch) {
       if constexpr (kMajor == Major::K)
-        ptx::ldmatrix_x4<false>(fragments[patch], (start ^ (step << 5)) + patch * 2048);
+        ptx::ldmatrix_x4<false>(fragments[patch],
+                                (start ^ (step << 5)) + patch * (kSparse ? 1024 : 2048));
       else
         ptx::ldmatrix_x4<true>(fragments[patch], (start ^ (patch << 5)) + step * 2048);
     }

@@ -4,12 +4,9 @@
 #include "kernels/sm90/kernel.cuh"
 
 namespace tcgemm::kernels {
-namespace {
 
-constexpr bool rows(const Kernel& kernel) { return kernel.sparse && kernel.input == DType::bf16; }
-
-}  // namespace
-
-const void* sm90_bf16_sparse(int row) { return find<sm90::Gemm, Sm90Params, rows>(row); }
+const void* sm90_bf16_sparse(int row) {
+  return find<sm90::Gemm, Sm90Params, serves<Arch::sm90a, DType::bf16, true>>(row);
+}
 
 }  // namespace tcgemm::kernels

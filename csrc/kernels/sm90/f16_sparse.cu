@@ -4,12 +4,9 @@
 #include "kernels/sm90/kernel.cuh"
 
 namespace tcgemm::kernels {
-namespace {
 
-constexpr bool rows(const Kernel& kernel) { return kernel.sparse && kernel.input == DType::f16; }
-
-}  // namespace
-
-const void* sm90_f16_sparse(int row) { return find<sm90::Gemm, Sm90Params, rows>(row); }
+const void* sm90_f16_sparse(int row) {
+  return find<sm90::Gemm, Sm90Params, serves<Arch::sm90a, DType::f16, true>>(row);
+}
 
 }  // namespace tcgemm::kernels

@@ -6,7 +6,9 @@
 namespace tcgemm::kernels {
 namespace {
 
-constexpr bool rows(const Kernel& kernel) { return kernel.sparse && is_fp8(kernel.input); }
+constexpr bool rows(const Kernel& kernel) {
+  return kernel.arch == Arch::sm90a && kernel.sparse && is_fp8(kernel.input);
+}
 
 }  // namespace
 

@@ -1,0 +1,12 @@
+// mma.sp kernels for bf16 operands: the rows of the catalog that this file compiles.
+#include "kernels/entry.cuh"
+#include "kernels/kernels.h"
+#include "kernels/sm80/kernel.cuh"
+
+namespace tcgemm::kernels {
+
+const void* sm80_bf16_sparse(int row) {
+  return find<sm80::Gemm, Sm80Params, serves<Arch::sm80, DType::bf16, true>>(row);
+}
+
+}  // namespace tcgemm::kernels
