@@ -41,6 +41,7 @@ METHOD = (
     "normal data, operand sets past twice the L2, CUDA graphs, rivals in alternating turns of one "
     "process, medians; graph false: host time of a call (CPU: wall clock)"
 )
+APART = 0.02  # relative, in the Frobenius norm: more than roundings to 8 bits can do
 HEAD = f"{'case':40} {'kernel':45} {'us':>9} {'TFLOP/s':>8} {'GB/s':>6} {'x torch':>8} {'error':>6}"
 
 
@@ -73,22 +74,24 @@ def parse(argv):
         for name in given:
             if name not in names:
                 parser.error(f"{what} {name}: there are {', '.join(names)}.")
-    large = shapes.GROUPS["sparse"]
-    if options.device == "cpu" and any(
-        name in large for given in options.set for name in shapes.GROUPS.get(given, (given,))
-    ):
+    large = [name for name in chosen_sets(options) if name in shapes.GROUPS["sparse"]]
+    if large and options.device == "cpu":
         parser.error(
-            f"--set {','.join(options.set)}: {', '.join(large)} are for a GPU, but this is the CPU "
-            "alone; take --set smoke-sparse, which has small ones of all of them."
+            f"--set {','.join(options.set)} needs a GPU (for {', '.join(large)}), but this is the "
+            "CPU; take --set smoke-sparse, which has small ones of all that."
         )
     return options
 
 
-def chosen_cases(options):
+def chosen_sets(options):
     names = [name for given in options.set for name in shapes.GROUPS.get(given, (given,))]
+    return list(dict.fromkeys(names))
+
+
+def chosen_cases(options):
     return [
         case
-        for name in dict.fromkeys(names)
+        for name in chosen_sets(options)
         for case in shapes.cases(name, options.dtype, options.layout, options.kernel)
     ]
 
@@ -187,6 +190,8 @@ def line(case, row, detail):
             text += f"  {detail[f'{name}_ratio']:.3f} x {detail[name]}"
     if "kept" in detail:
         text += f"  keeps {detail['kept']:.5f} of |w|, torch {detail.get('rival_kept', '-')}"
+    if detail.get("rival_apart", 0.0) > APART:
+        text += f"  torch's result is another one ({detail['rival_apart']:.2g} apart)"
     if "refused" in detail:
         text += f"  torch refuses: {detail['refused'][:80]}"
     return text + verdict(case, row)

@@ -288,6 +288,11 @@ class Workload:
                 found[name] = what
                 found[f"{name}_us"] = round(timings[name].us, 3)
                 found[f"{name}_ratio"] = round(timings[name].us / timings["tcgemm"].us, 4)
+        if "rival" in timings and sparse_rival(self.case) is not None:
+            self.ours(0)
+            ours = self.operands.out[0].float()
+            theirs = self.sparse_product(self.operands.a[0], 0).float()
+            found["rival_apart"] = round(float((theirs - ours).norm() / ours.norm()), 6)
         return found
 
     def wide(self):

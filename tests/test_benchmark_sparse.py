@@ -1,5 +1,7 @@
 """The measuring tools for 2:4 sparsity: cases, operands, rivals, passes, promises, pages."""
 
+import re
+
 import pytest
 import torch
 from measured import dense, passes, promises, report, row, shapes, store, workload
@@ -8,8 +10,9 @@ from torch.sparse import _semi_structured_conversions as conversions
 import tcgemm
 from tcgemm import operators
 from tcgemm.bench import operands as pools
-from tcgemm.bench import rival
+from tcgemm.bench import rival, timing
 
+ONE = timing.Timing(1.0, 0.0, 1, 1.0)
 SMOKE = shapes.cases("smoke-sparse")
 PRODUCTS = [case for case in SMOKE if case.op == "mm"]
 SMALL_PASSES = [case for case in SMOKE if case.op in shapes.PASSES]
@@ -50,7 +53,8 @@ def test_cases_are_those_promised():
 def test_without_a_gpu_a_sentence_says_what_there_is(chosen, capsys):
     with pytest.raises(SystemExit):
         dense.parse(["--set", chosen, "--device", "cpu"])
-    assert "are for a GPU" in capsys.readouterr().err
+    said = " ".join(capsys.readouterr().err.split())
+    assert re.search(r"needs a GPU \(for sparse-.*\), but this is the CPU; take --set smoke", said)
     assert dense.parse(["--set", chosen, "--device", "cuda"]).device == "cuda"
     assert dense.parse(["--set", "smoke-sparse", "--device", "cpu"]).device == "cpu"
 
@@ -199,6 +203,12 @@ def test_the_rival_is_the_best_algorithm_of_cusparselt(case, monkeypatch):
     assert kept[0].data_ptr() != kept[1].data_ptr()  # outside the cache, as ours are
     (_, x, options), wide = library.searched[0], {"s8": torch.int32, "e4m3": torch.bfloat16}
     assert x.shape == (case.k, case.m) and options.get("out_dtype") == wide.get(case.dtype)
+    assert work.detail({"tcgemm": ONE, "rival": ONE})["rival_apart"] < 0.004
+    work.sparse_product.packed.reverse()  # another weight
+    apart = work.detail({"tcgemm": ONE, "rival": ONE})["rival_apart"]
+    assert apart > 1
+    detail = {"rival_apart": apart, "tcgemm_iqr_us": 1.0, "bytes": 1}
+    assert "torch's result is another one" in dense.line(case, row(case, 10.0), detail)
     work.refill()
     calls["rival"](0)
     assert len(library.packed) == 2 * work.sets  # of the new weights
