@@ -128,9 +128,8 @@ def compress24(w, *, pattern=None, prune=False, transposable=False, dense_gradie
     turned = None
     if transposable:
         turned = _compressed("w.t()", source.t(), pattern, False, prune)
-    made = SparseTensor24.from_parts(
-        values, metadata, w.shape[1], pattern, turned=turned, dense_gradient=dense_gradient
-    )
+    options = {"turned": turned, "dense_gradient": dense_gradient, "trusted": True}
+    made = SparseTensor24.from_parts(values, metadata, w.shape[1], pattern, **options)
     return made.mask(w) if w.requires_grad and torch.is_grad_enabled() else made
 
 

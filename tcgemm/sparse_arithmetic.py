@@ -110,7 +110,7 @@ def _to_copy(w, *, dtype=None, device=None, non_blocking=False, **options):
 
 def _assembled(w, parts, turned, pattern):
     shape = w.stored_shape
-    options = {"turned": turned, "dense_gradient": w.dense_gradient}
+    options = {"turned": turned, "dense_gradient": w.dense_gradient, "trusted": True}
     made = SparseTensor24.from_parts(*parts, shape[1], pattern, **options)
     return _t(made) if w.transposed else made
 

@@ -130,17 +130,22 @@ class SparseTensor24(torch.Tensor):
         self.k = shape[0] if transposed else shape[1]  # of what is stored
 
     @staticmethod
-    def from_parts(values, metadata, k, pattern=None, *, turned=None, **options):
+    def from_parts(values, metadata, k, pattern=None, *, turned=None, trusted=False, **options):
         """Of values and metadata of a matrix (N, k), and of those of its transpose: `turned`.
 
-        Keyword arguments: dense_gradient, requires_grad. Raises RuntimeError if dtypes or shapes do
-        not belong together; what the bits of metadata say is not looked at.
+        Keyword arguments: dense_gradient, requires_grad; trusted: what metadata say is not looked
+        at, which on a GPU would be waited for. Raises RuntimeError if dtypes or shapes do not
+        belong together, or if metadata are none: tensor cores do anything with positions that do
+        not rise.
         """
         pattern = pattern or default_pattern(values.dtype)
-        _check_parts(values, metadata, k, pattern)
+        for k_of_side, parts in ((k, (values, metadata)), (values.shape[0], turned)):
+            if parts is not None:
+                _check_parts(*parts, k_of_side, pattern)
+                if not trusted:
+                    _check_positions(parts[1], value_columns(k_of_side, pattern), pattern)
         inner = _side(values, metadata, k, pattern, _MAIN)
         if turned is not None:
-            _check_parts(*turned, values.shape[0], pattern)
             inner |= _side(*turned, values.shape[0], pattern, _TURNED)
         return SparseTensor24(inner, (values.shape[0], k), pattern, **options)
 
@@ -265,6 +270,30 @@ def _check_parts(values, metadata, k, pattern):
             f"shape {shape[0]} and metadata of uint8 and shape {shape[1]} on one device, but came "
             f"{came[0]} on {values.device}, and {metadata.dtype} and {came[1]} on "
             f"{metadata.device}; pass those that belong together."
+        )
+
+
+def _check_positions(metadata, columns, pattern):
+    """Pairs of "2:4" rise; positions of "1:2" are 0 and 1; bits beside the last value are 0."""
+    if metadata.is_meta or metadata.numel() == 0:
+        return
+    if pattern == "1:2":
+        wrong = metadata & 0b10101010 != 0
+    else:
+        risen = torch.zeros(16, dtype=torch.bool, device=metadata.device)
+        risen[[0b0100, 0b1000, 0b1001, 0b1100, 0b1101, 0b1110]] = True
+        low, high = ~risen[(metadata & 15).int()], ~risen[(metadata >> 4).int()]
+        if columns % 4:  # a row's last byte has one pair
+            high[:, -1] = False
+        wrong = low | high
+    if columns % 4:
+        wrong[:, -1] |= metadata[:, -1] >> 2 * (columns % 4) != 0
+    count = int(wrong.sum())
+    if count:
+        row, column = divmod(int(wrong.flatten().int().argmax()), metadata.shape[1])
+        raise RuntimeError(
+            f"tcgemm.SparseTensor24: {count} bytes of metadata are no positions of pattern "
+            f"{pattern!r}, the first in row {row}, byte {column}; pass what compress24 made."
         )
 
 

@@ -80,6 +80,8 @@ def test_every_kernel_can_be_asked_for():
     """A full name leaves one row, and its plan is that row: on each GPU that can hold it."""
     size = 1008  # whole words of every dtype
     for name, row in rows_by_name().items():
+        if row["sparse"]:
+            continue  # test_plans_sparse.py
         places = [
             device
             for device in DEVICES

@@ -166,7 +166,18 @@ def test_what_it_says_of_itself():
 def test_parts_that_do_not_belong_together_are_refused():
     s = sparse(8, 32)
     make = SparseTensor24.from_parts
+    unordered = s.metadata.clone()
+    unordered[3, 2], unordered[5, 0] = 0x4A, 0x14
+    beside = sparse(8, 36).metadata
+    beside[7, 4] = 0x44
+    halves = sparse(8, 10, dtype=F32)
     calls = (
+        (lambda: make(s.values, unordered, 32), ["2 bytes of metadata", "row 3, byte 2"]),
+        (lambda: make(sparse(8, 36).values, beside, 36), ["1 bytes", "row 7, byte 4"]),
+        (
+            lambda: make(halves.values, halves.metadata + 2, 10),
+            ["16 bytes of metadata are no positions of pattern '1:2'"],
+        ),
         (lambda: make(s.values, s.metadata, 36), ["k = 36", "(8, 18)", "came (8, 16)"]),
         (lambda: make(s.values, s.metadata.int(), 32), ["metadata of uint8", "torch.int32"]),
         (lambda: make(s.values, s.metadata, 32, "1:2"), ["torch.bfloat16 of pattern '1:2'"]),
