@@ -1,6 +1,7 @@
 """The measuring tools for 2:4 sparsity: cases, operands, rivals, passes, promises, pages."""
 
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -393,3 +394,20 @@ def test_pages_have_the_sparse_sets(tmp_path):
         assert "| prune 8192 x 8192, transposable | 198 us, **20.00**, 71.23 % of " in text
         assert "(torch 70.12 %) |" in text and "| compress 8192 x 8192, prune | " in text
         assert "| linear 512^3, layer | 14.9 us, **20.00**, 1.45 |" in text
+
+
+@pytest.mark.gpu
+@pytest.mark.sm90
+def test_sparse_cases_on_a_gpu():
+    options = dense.parse(["--set", "smoke-sparse", "--device", "cuda", "--ms", "20"])
+    for case in SMOKE:
+        k = 1 if case.op in shapes.PASSES else 512
+        case = replace(case, m=512, n=k, k=512)
+        found, detail = dense.measure_case(case, options, "GPU", "abc", None)
+        assert not dense.is_wrong(found), (case, found, detail)
+        assert case.op in shapes.PASSES or found["kernel"].endswith("_sparse")
+        if torch.backends.cusparselt.is_available():
+            assert "refused" not in detail and found["ratio"] > 0, (case, detail)
+            assert detail.get("rival_apart", 0.0) < dense.APART, (case, detail)
+        if case.op == "prune":
+            assert 0.6 < detail["rival_kept"] < detail["kept"] < 0.8
