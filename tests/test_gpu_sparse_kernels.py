@@ -18,11 +18,9 @@ import tcgemm
 EVERY_ROW = rows(sparse=True)
 
 
-def problem(row, kind, side, *, whole):
+def problem(row, kind, side, largest):
     """w, x and the shape of their product; x as the kernel reads it."""
     down, across, k = kind.sizes(*row.tile, row.stages)
-    # As in rows.operands: sums of some thousand random whole numbers are exact.
-    largest = 4 if whole and not row.mix.integer else None
     w = made(down, k, row.mix.a, device="cuda", largest=largest)
     batch = () if kind.shared == "b" else kind.batch
     strides = "padded" if row.layout == "TN" else "transposed_padded"
@@ -37,7 +35,8 @@ def asked(row):
 
 
 def check_exact(row, kind, side):
-    w, x, shape = problem(row, kind, side, whole=True)
+    # As in rows.operands: sums of some thousand random whole numbers are exact.
+    w, x, shape = problem(row, kind, side, None if row.mix.integer else 4)
     guarded = cases.Guarded(kind.out, shape, dtype=row.mix.outs[0], device="cuda")
     given = compressed(w)
     multiply(side, w, x, given=given, out=guarded.view, **asked(row))
@@ -104,7 +103,7 @@ def test_row_reads_any_strides(row):
 @rows(lambda row: not row.mix.integer, sparse=True)
 def test_row_on_normal_data(row):
     def check(kind, side, out_dtype):
-        w, x, shape = problem(row, kind, side, whole=False)
+        w, x, shape = problem(row, kind, side, None)
         guarded = cases.Guarded(kind.out, shape, dtype=out_dtype, device="cuda")
         given = compressed(w)
         options = {"given": given, "out": guarded.view, "out_dtype": out_dtype, **asked(row)}
@@ -125,7 +124,7 @@ def test_row_with_its_epilogues(row):
     """The short way out for a bias and relu, the long one for all else, in every type of result."""
 
     def check(kind, side, out_dtype):
-        w, x, shape = problem(row, kind, side, whole=True)
+        w, x, shape = problem(row, kind, side, 4)
         guarded = cases.Guarded(kind.out, shape, dtype=out_dtype, device="cuda")
         options = {"out": out_dtype, "device": "cuda"}
         given = {"bias": row.mix.addend(shape[-1], **options), "activation": "relu"}
