@@ -320,6 +320,16 @@ def copies(module):
     yield torch.load(file, weights_only=False)
 
 
+def assert_undone(reports, model, before, parameters):
+    """What swap_linear did can be taken back, twice as well, and leaves all as it was."""
+    for _ in range(2):
+        for report in reports:
+            report.undo()
+        for module, (kind, state) in zip(model, before, strict=True):
+            assert type(module) is kind and vars(module) == state
+    assert all(parameters[name] is p for name, p in model.named_parameters())
+
+
 def compiled(function):
     """The function compiled in one graph, and a list that its graphs' operators of ours come to."""
     seen = []

@@ -190,7 +190,7 @@ def works():
             tile = "x".join(map(str, row.tile[:2]))
             found[f"{name}_{tile}"] = lambda row=row: family(row)
     for row in every_row(sparse=True):
-        found[f"{row.name.replace('sm90a', 'sm90a_sparse')}"] = lambda row=row: sparse(row)
+        found[row.name] = lambda row=row: sparse(row)
     for mix, kernel in (
         (Mix(E4M3, E4M3, F32), "sm90a_e4m3_f32_64x64x128"),
         (Mix(BF16, BF16, F32), "sm90a_bf16_f32_64x64x64"),

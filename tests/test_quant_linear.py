@@ -7,7 +7,7 @@ import pickle
 import pytest
 import torch
 import torch.nn.functional as F
-from cases import BF16, F16, F32, FP8, FP8_DEVICES
+from cases import BF16, F16, F32, FP8, FP8_DEVICES, assert_undone
 from composed import ACTIVATIONS
 from torch import nn
 from torch.func import functional_call, grad, jvp, vmap
@@ -390,12 +390,7 @@ def test_swap_there_and_back():
     again = tcgemm.swap_linear(model, to=QuantLinear)
     assert again.skipped["0"] == "is a tcgemm.nn.QuantLinear already" and again.swapped == ["3"]
 
-    for _ in range(2):
-        again.undo()
-        report.undo()
-        for module, (kind, state) in zip(model, before, strict=True):
-            assert type(module) is kind and vars(module) == state
-    assert all(parameters[name] is p for name, p in model.named_parameters())
+    assert_undone((again, report), model, before, parameters)
     assert torch.equal(model[:4](x), expected)
 
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from cases import BF16, F16, F32, NAMES, captured, copies, gpu, waits_for_nothing
+from cases import BF16, F16, F32, NAMES, assert_undone, captured, copies, gpu, waits_for_nothing
 from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -429,12 +429,7 @@ def test_swap_there_and_back(learns):
         model[2](model[:2](x))
     again = tcgemm.swap_linear(model, to=SparseLinear24)
     assert again.skipped["0"] == "is a tcgemm.nn.SparseLinear24 already" and again.swapped == ["3"]
-    for _ in range(2):
-        again.undo()
-        report.undo()
-        for module, (kind, state) in zip(model, before, strict=True):
-            assert type(module) is kind and vars(module) == state
-    assert all(parameters[name] is p for name, p in model.named_parameters())
+    assert_undone((again, report), model, before, parameters)
     assert torch.equal(model[:4](x), expected)
     mixed = nn.Sequential(nn.Linear(8, 8).half(), nn.Linear(8, 8))
     with pytest.raises(RuntimeError, match="method is 'transposable'"):

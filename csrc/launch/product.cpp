@@ -73,12 +73,17 @@ const void* ready(int row, int device) {
   return pointer;
 }
 
+// What TMA takes the elements as: it rounds those that are f32 in memory.
+DType loaded(const Kernel& kernel, const Matrix& matrix) {
+  return kernel.input == DType::tf32 ? DType::tf32 : matrix.dtype;
+}
+
 // The lines of an operand, seen from k, in boxes of kernels/sm90/ring.cuh: K-major in one box of
 // `rows` lines, MN-major in boxes of `depth` lines of k.
 TensorMap operand_map(const Kernel& kernel, const Matrix& matrix, Major major,
                       std::int64_t extent_mn, std::int64_t k, std::int64_t batch, int rows,
                       int depth) {
-  const DType type = kernel.input == DType::tf32 ? DType::tf32 : matrix.dtype;
+  const DType type = loaded(kernel, matrix);
   if (major == Major::K)
     return tensor_map({matrix.address, type, k, extent_mn, batch, matrix.stride_row,
                        matrix.stride_batch, kernel.tile_k(), rows});
@@ -88,9 +93,8 @@ TensorMap operand_map(const Kernel& kernel, const Matrix& matrix, Major major,
 
 // The values of a sparse operand, as wide as half of the tile's k.
 TensorMap values_map(const Kernel& kernel, const Matrix& values, const Problem& problem) {
-  const DType type = kernel.input == DType::tf32 ? DType::tf32 : values.dtype;
-  return neighbours_map({values.address, type, problem.depth_a(), problem.m, 1, values.stride_row,
-                         0, kernel.tile_k() / 2, kernel.tile_m()});
+  return neighbours_map({values.address, loaded(kernel, values), problem.depth_a(), problem.m, 1,
+                         values.stride_row, 0, kernel.tile_k() / 2, kernel.tile_m()});
 }
 
 SparseParams metadata(const Kernel& kernel, const Problem& problem) {

@@ -1,8 +1,8 @@
 // The rules for sparse_a and sparse_b: what compress24 made beside the values that are a (or b).
 //
-//   w (N, K) --compress24--> values, metadata      b = values.t(): b has K rows for the product,
-//   but
-//            --tile24------> tiles                 fewer in memory
+//   w (N, K) --compress24--> values, metadata --tile24--> tiles
+//
+//   b = values.t() has K rows for the product, and fewer in memory
 //
 // The CPU reads metadata as they are, a GPU tiles: their number of dimensions tells them apart.
 #include "core/sparse.h"

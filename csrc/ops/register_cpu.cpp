@@ -39,8 +39,13 @@ Handle decompressed(const Matrix& values, const View& metadata, std::int64_t row
   return memory;
 }
 
-void run(const Products& products, const Geometry& g, const Arguments&) {
+void multiply(const Products& products) {
   const cpu::Parallel parallel = torch_threads();
+  for_each(products, [&](const Problem& problem) { cpu::gemm(problem, parallel); });
+}
+
+void run(const Products& products, const Geometry& g, const Arguments&) {
+  if (!products.problem.sparse_a && !products.problem.sparse_b) return multiply(products);
   Handle dense_a, dense_b;
   const auto dense = [](const Handle& memory, DType type, std::int64_t k) {
     return Matrix{reinterpret_cast<std::uintptr_t>(data(memory)), type, k, 1};
@@ -57,7 +62,7 @@ void run(const Products& products, const Geometry& g, const Arguments&) {
   }
   p.sparse_a.reset();
   p.sparse_b.reset();
-  for_each(made, [&](const Problem& problem) { cpu::gemm(problem, parallel); });
+  multiply(made);
 }
 
 Results product(Op op, const Arguments& arguments) {
