@@ -56,7 +56,7 @@ class _GraphRunner:
         with torch.cuda.stream(stream):
             for index in range(3):
                 call(index % sets)
-            us = _events_us(lambda: [call(index % sets) for index in range(4)]) / 4
+            us = events_us(lambda: [call(index % sets) for index in range(4)]) / 4
         torch.cuda.current_stream().wait_stream(stream)
         torch.cuda.synchronize()
         turns = math.ceil(GRAPH_US / (us * sets))
@@ -66,7 +66,7 @@ class _GraphRunner:
         with torch.cuda.graph(self.graph, stream=stream):
             for index in range(self.calls):
                 call(index % sets)
-        self.replay_us = _events_us(self.graph.replay)
+        self.replay_us = events_us(self.graph.replay)
 
     def turn(self, ms):
         """Samples in us a call, from replays that run back to back for about `ms`."""
@@ -85,7 +85,7 @@ class _GraphRunner:
         self.graph.reset()
 
 
-def _events_us(function):
+def events_us(function):
     first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     first.record()
     function()
