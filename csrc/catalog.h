@@ -40,6 +40,8 @@ inline constexpr int kPadBytes = 32;
 inline constexpr int kBoxRows = 16;
 inline constexpr int kBoxColumns = 64;
 inline constexpr int kSlabBytes = kBoxRows * 128;
+// Column-major ones leave in boxes of 64 rows, half of what a warpgroup's slabs hold.
+inline constexpr int kSendColumns = 2 * kSlabBytes / 128;
 
 struct Kernel {
   Arch arch = Arch::sm90a;
@@ -63,6 +65,10 @@ struct Kernel {
   }
   // Lanes hold neighbours of a column: tile::Rows::neighbours.
   constexpr bool neighbours() const { return source_of_a == SourceOfA::registers || sparse; }
+  // Column-major results of 16 bits leave by TMA: tile/send_columns.cuh.
+  constexpr bool sends_columns() const {
+    return neighbours() && uses_tma() && n % (2 * kSendColumns) == 0;
+  }
   // Fed by TMA from tensor maps (Sm90Params); the others, those that add up f64 among them, read
   // any strides and alignment by cp.async (Sm80Params).
   constexpr bool uses_tma() const { return arch == Arch::sm90a && accumulator != DType::f64; }
@@ -84,10 +90,14 @@ struct Kernel {
   // sm90a: a warpgroup of its own loads.
   constexpr int threads() const { return 128 * (warpgroups + (arch == Arch::sm90a ? 1 : 0)); }
   constexpr int pad() const { return accumulator == DType::f64 ? kPadBytes / bytes(input) : 0; }
-  constexpr int stage_bytes() const {
+  // What a stage is filled with, and its place: swizzles begin at multiples of 1024 bytes.
+  constexpr int loaded_bytes() const {
     const int padding = pad() * bytes(input);
     return parts * (tile_m() * (row_bytes_a() + padding) + tile_n() * (row_bytes() + padding)) +
            metadata_bytes();
+  }
+  constexpr int stage_bytes() const {
+    return uses_tma() ? (loaded_bytes() + 1023) / 1024 * 1024 : loaded_bytes();
   }
   constexpr int slab_bytes() const { return warpgroups * 4 * kSlabBytes; }
   // Scales of the columns of a tile for one k-block.
@@ -131,9 +141,11 @@ inline constexpr Tile kSm90Bf16Parts[] = {{2, 1, 256, 2}, {2, 1, 128, 4}};
 // a from registers, in boxes of 128 bytes of m: no tile has fewer rows than 128 of s8.
 inline constexpr Tile kSm90Registers[] = {{2, 1, 256, 4}, {2, 1, 128, 6}, {2, 1, 64, 8}};
 // Sparse ones: the tensor cores read b, which is dense, twice as fast as elsewhere, and a wide tile
-// the fewest times. The narrow ones are for few columns.
-inline constexpr Tile kSm90Sparse[] = {
-    {2, 1, 256, 5}, {2, 1, 192, 6}, {2, 1, 128, 8}, {2, 1, 64, 12}, {2, 1, 32, 16}};
+// the fewest times. The narrow ones are for few columns (64x64 and 64x32, which would fill more of
+// the machine, took longer), and 192x192 serves what 128x256 would need a second wave for: 1.4
+// times as fast there; beside s32 it would spill.
+inline constexpr Tile kSm90Sparse[] = {{2, 1, 256, 5}, {3, 1, 192, 5}, {2, 1, 192, 6},
+                                       {2, 1, 128, 8}, {2, 1, 64, 12}, {2, 1, 32, 16}};
 inline constexpr Tile kSm90SparseBytes[] = {
     {2, 1, 256, 4}, {2, 1, 192, 6}, {2, 1, 128, 8}, {2, 1, 64, 11}, {2, 1, 32, 14}};
 inline constexpr Tile kSm90SparseFew[] = {{2, 1, 256, 4}, {2, 1, 64, 10}};

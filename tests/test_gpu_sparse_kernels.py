@@ -10,12 +10,20 @@ import pytest
 import reference
 import torch
 from cases import F32, S32
-from rows import CLUSTERS, KINDS, each, rows
+from rows import CLUSTERS, KINDS, Kind, each, rows
 from sparsity import SIDES, compressed, dense_sides, made, multiply, options_of
 
 import tcgemm
 
 EVERY_ROW = rows(sparse=True)
+# Of column-major results (side b) that leave by TMA: more tiles than one wave has, edges of whole
+# words inside 16 rows and inside a tile, a batch.
+COLUMNS = (
+    Kind("in_waves", lambda m, n, k, s: (13 * m - 8, 13 * n - 8, 2 * k), "contiguous"),
+    Kind("in_padding", lambda m, n, k, s: (m + 24, n + 40, 3 * k)),
+    Kind("in_a_corner", lambda m, n, k, s: (24, 8, k)),
+    Kind("in_a_batch", lambda m, n, k, s: (2 * m - 40, n // 2 + 8, k), "padded", (3,)),
+)
 
 
 def problem(row, kind, side, largest):
@@ -46,11 +54,11 @@ def check_exact(row, kind, side):
     return explained(row, side, given, x, guarded.view)
 
 
-def explained(row, side, given, x, out):
+def explained(row, side, given, x, out, **more):
     values, form = given
     a, b = dense_sides(side, values, x)
     options = {"sparse_" + side: form, "precision": options_of(row.mix)["precision"]}
-    return torch.ops.tcgemm.explain(a, b, **options, out=out, kernel=row.name)
+    return torch.ops.tcgemm.explain(a, b, **options, **more, out=out, kernel=row.name)
 
 
 @EVERY_ROW
@@ -139,6 +147,25 @@ def test_row_with_its_epilogues(row):
 
     kinds = [kind for kind in KINDS if not kind.batch and kind.name != "waves"]
     each(itertools.product(kinds[:6], SIDES, row.mix.outs), check)
+
+
+@rows(lambda row: row.tma and row.tile[1] > 32, sparse=True)
+def test_row_sends_columns(row):
+    """Results of two dimensions in turns of two boxes, which a missed wait would mix up."""
+
+    def check(kind, out_dtype):
+        w, x, shape = problem(row, kind, "b", 4)
+        sides, given, out = dense_sides("b", w, x), compressed(w), {"out_dtype": out_dtype}
+        guarded = cases.Guarded(kind.out, shape, dtype=out_dtype, device="cuda")
+        multiply("b", w, x, given=given, out=guarded.view, **out, **asked(row))
+        right = reference.exact(*sides, **out, **options_of(row.mix))
+        reference.assert_exact(guarded.view, right)
+        assert guarded.untouched()
+        text = explained(row, "b", given, x, guarded.view, **out)
+        assert "by TMA, along its columns\n" in text
+
+    outs = [out for out in row.mix.outs if out.itemsize == 2]
+    each(itertools.product(COLUMNS, outs), check)
 
 
 @pytest.mark.gpu

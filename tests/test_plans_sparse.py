@@ -100,3 +100,30 @@ def test_rows_of_the_other_operand_may_be_ragged():
     assert made["kernel"].endswith("_tn_sparse")
     assert "2:4 along k" in made["explain"]
     assert "sm80: cp.async and mma.sync" in made["check_layout"]
+
+
+def test_tma_stores_columns_of_16_bits():
+    """b^T a^T is computed: rows of the result are columns there. With an epilogue they leave in
+    pairs."""
+    columns, pairs = "by TMA, along its columns", "in pairs along its columns"
+    for options, how in (
+        ({}, columns),
+        ({"out_dtype": "f16"}, columns),
+        ({"out": (0, 520, 1)}, columns),
+        ({"out_dtype": "f32"}, pairs),
+        ({"alpha": 2.0}, pairs),
+        ({"epilogue": ["bias"]}, pairs),
+        ({"out": (0, 513, 1)}, "element by element"),
+        ({"out": (0, 1, 512)}, "by TMA\n"),
+    ):
+        made = plan(512, 512, 512, sparse="b", kernel="128x128", **options)
+        assert f"{how}" in made["explain"], (options, made["explain"])
+        assert made["store_tma"] == (how in (columns, "by TMA\n"))
+    narrow = plan(16, 512, 512, sparse="b", kernel="128x32x")
+    assert pairs in narrow["explain"]
+
+
+def test_a_wider_tile_saves_a_wave():
+    """2112 x 2048 is 121 tiles of 192x192 and 136 of 128x256, of 132 multiprocessors."""
+    assert "_192x192x" in plan(2048, 2112, 7168, sparse="b")["kernel"]
+    assert "_128x256x" in plan(4096, 4096, 4096, sparse="b")["kernel"]

@@ -113,7 +113,7 @@ struct SparseParams {
 struct Sm90Params {
   TensorMap a;
   TensorMap b;
-  TensorMap out;  // used where store_tma
+  TensorMap out;  // used by store_tma
   Epilogue epilogue;
   Extent extent;
   Tiling tiling;
@@ -123,7 +123,7 @@ struct Sm90Params {
   SparseParams sparse;
   bool a_batched;  // false: one matrix serves every batch
   bool b_batched;
-  bool store_tma;
+  StoreTma store_tma;
 };
 
 // What a verdict leaves to a kernel. Without a verdict: all tiles. With flags: the tiles of

@@ -63,8 +63,8 @@ struct Run {
   int group = 8;    // rows of clusters (sm90a) or tiles (sm80) that are walked together
   std::int64_t tiles_m = 0;
   std::int64_t tiles_n = 0;
-  bool store_tma = false;  // the result leaves by TMA
-  bool vector_a = false;   // not sm90a's TMA: operands are read 16 bytes at a time
+  StoreTma store_tma = StoreTma::no;
+  bool vector_a = false;  // not sm90a's TMA: operands are read 16 bytes at a time
   bool vector_b = false;
   double waves = 0;         // tiles over multiprocessors
   double microseconds = 0;  // estimated

@@ -65,6 +65,9 @@ constexpr bool wide(const Matrix& matrix, std::int64_t rows, std::int64_t cols,
          (batch == 1 || whole_words(matrix.stride_batch, matrix.dtype));
 }
 
+// Is a result written by TMA, and in boxes whose lines are parts of what?
+enum class StoreTma : std::uint8_t { no, rows, columns };
+
 // f32 multipliers of an operand's elements, in the shape of the operand: for a, rows count along m
 // and columns along k, for b rows count along k and columns along n. One value serves 1 << shift
 // neighbours; stride 0: one serves all.

@@ -97,6 +97,13 @@ TensorMap values_map(const Kernel& kernel, const Matrix& values, const Problem& 
                          values.stride_row, 0, kernel.tile_k() / 2, kernel.tile_m()});
 }
 
+// Boxes of `rows` parts of lines.
+TensorMap result_map(const Matrix& out, std::int64_t m, std::int64_t n, std::int64_t batch,
+                     int rows) {
+  return tensor_map({out.address, out.dtype, n, m, batch, out.stride_row, out.stride_batch,
+                     1024 / bits(out.dtype), rows});
+}
+
 SparseParams metadata(const Kernel& kernel, const Problem& problem) {
   const MetadataTiles tiles{problem.m, problem.k, bits(kernel.input)};
   return {reinterpret_cast<const std::uint32_t*>(problem.sparse_a->tiles),
@@ -128,10 +135,11 @@ void launch_tma(const Call& call) {
   params.a_batched = in_parts ? parts.copies_a > 1 : problem.batch > 1 && a.stride_batch != 0;
   params.b_batched = in_parts ? parts.copies_b > 1 : problem.batch > 1 && b.stride_batch != 0;
   params.store_tma = run.store_tma;
-  if (run.store_tma)
-    params.out = tensor_map({problem.out.address, problem.out.dtype, problem.n, problem.m,
-                             problem.batch, problem.out.stride_row, problem.out.stride_batch,
-                             1024 / bits(problem.out.dtype), kBoxRows});
+  if (run.store_tma == StoreTma::rows)
+    params.out = result_map(problem.out, problem.m, problem.n, problem.batch, kBoxRows);
+  if (run.store_tma == StoreTma::columns)
+    params.out =
+        result_map(transposed(problem.out), problem.n, problem.m, problem.batch, kSendColumns);
   submit(ready(run.kernel, device), &params,
          {run.grid, kernel.threads(), kernel.shared_bytes(), run.cluster, true}, stream,
          {run.kernel});

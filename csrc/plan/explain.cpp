@@ -165,7 +165,8 @@ std::string sparse_line(const Problem& asked) {
 }
 
 const char* store(const Problem& problem, const Plan& plan) {
-  if (plan.store_tma) return "by TMA";
+  if (plan.store_tma == StoreTma::rows) return "by TMA";
+  if (plan.store_tma == StoreTma::columns) return "by TMA, along its columns";
   const bool columns = kCatalog[plan.kernel].neighbours() &&
                        wide(transposed(problem.out), problem.n, problem.m, problem.batch);
   if (columns) return "in pairs along its columns";

@@ -44,7 +44,12 @@ double wave_time(double waves, double flops) {
 // where there are two warpgroups.
 double issue(const Kernel& kernel, int cluster) {
   // Twice the products a clock, as far as shared memory brings b.
-  if (kernel.sparse) return 0.5 * (kernel.n >= 256 ? 1.13 : kernel.n >= 192 ? 1.17 : 1.26);
+  if (kernel.sparse)
+    return 0.5 *
+           (kernel.n >= 256   ? 1.13
+            : kernel.n >= 192 ? 1.17
+                              : 1.26) *
+           (kernel.warpgroups == 3 ? 1.036 : 1.0);
   if (kernel.parts == kBf16Parts) return split_products(kernel.parts) * 1.165;
   if (kernel.parts > 1)
     return split_products(kernel.parts) * (kernel.warpgroups == 1 ? 1.5
@@ -96,6 +101,21 @@ double kernel_time(const Kernel& kernel, const Problem& problem, const Inputs& i
   return start + wave_time(plan.waves, flops) * tile / kClock;
 }
 
+// TMA drops what lies outside in whole 16-byte words: a ragged line would lose its neighbours. And
+// a narrow tile has no whole box.
+StoreTma store_tma(const Kernel& kernel, const Problem& problem) {
+  const Matrix& out = problem.out;
+  if (bits(out.dtype) < 16) return StoreTma::no;
+  if (kernel.tile_n() % (1024 / bits(out.dtype)) == 0 && whole_words(problem.n, out.dtype) &&
+      wide(out, problem.m, problem.n, problem.batch))
+    return StoreTma::rows;
+  if (kernel.sends_columns() && bits(out.dtype) == 16 && problem.plain() &&
+      whole_words(problem.m, out.dtype) &&
+      wide(transposed(out), problem.n, problem.m, problem.batch))
+    return StoreTma::columns;
+  return StoreTma::no;
+}
+
 }  // namespace
 
 bool fit_sm90(const Kernel& kernel, const Problem& problem, const Device& device,
@@ -104,11 +124,7 @@ bool fit_sm90(const Kernel& kernel, const Problem& problem, const Device& device
   if (!inputs.serve(kernel.layout)) return false;
   if (kernel.shared_bytes() > device.shared_bytes) return false;
 
-  // TMA drops what lies outside in whole 16-byte words: a ragged row would lose its neighbours.
-  // And a narrow tile has no whole box.
-  plan.store_tma = bits(problem.out.dtype) >= 16 && whole_words(problem.n, problem.out.dtype) &&
-                   kernel.tile_n() % (1024 / bits(problem.out.dtype)) == 0 &&
-                   wide(problem.out, problem.m, problem.n, problem.batch);
+  plan.store_tma = store_tma(kernel, problem);
   const std::int64_t rows = ceil_div(problem.m, kernel.tile_m());
   plan.tiles_n = ceil_div(problem.n, kernel.tile_n());
   double best = HUGE_VAL;

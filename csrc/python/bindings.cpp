@@ -251,7 +251,7 @@ py::dict plan_for(const std::string& device_name, const std::string& dtype, std:
                   "tiles_n"_a = made.tiles_n, "prepare_a"_a = describe(made.prepare_a),
                   "prepare_b"_a = describe(made.prepare_b), "sums_a"_a = describe(made.sums_a),
                   "sums_b"_a = describe(made.sums_b), "split"_a = describe(made.split),
-                  "workspace"_a = made.workspace, "store_tma"_a = made.store_tma,
+                  "workspace"_a = made.workspace, "store_tma"_a = made.store_tma != StoreTma::no,
                   "vector_a"_a = made.vector_a, "vector_b"_a = made.vector_b,
                   "microseconds"_a = made.microseconds, "bytes"_a = made.bytes,
                   "bound"_a = name(made.bound), "explain"_a = plan::explain(problem, made, *device),

@@ -22,6 +22,7 @@
 #include "ptx/dependent.cuh"
 #include "ptx/fence.cuh"
 #include "tile/scheduler.cuh"
+#include "tile/send_columns.cuh"
 #include "tile/store.cuh"
 
 namespace tcgemm::sm90 {
@@ -39,7 +40,7 @@ using Loop = std::conditional_t<
 // accumulators. s32 values are there twice.
 constexpr int epilogue_columns(const Kernel& row) {
   const bool s32 = row.accumulator == DType::s32, turns = row.neighbours();
-  if (s32 && (turns || row.warpgroups == 3)) return 16;
+  if (s32 + turns + (row.warpgroups == 3) >= 2) return 16;
   return s32 || turns || row.warpgroups == 3 || row.m64_blocks == 2 || row.promotes() ? 32 : 64;
 }
 
@@ -54,7 +55,7 @@ struct Gemm {
   static_assert(kBudget.load + kRow.warpgroups * kBudget.compute <=
                 kBudget.entry * (kRow.warpgroups + 1));
   static constexpr int kUnit = epilogue_columns(kRow);
-  static constexpr int kFastUnit = kRow.neighbours() ? 32 : kUnit;
+  static constexpr int kFastUnit = kRow.neighbours() && kRow.warpgroups < 3 ? 32 : kUnit;
   // The result of 32 bits that has a fast way out.
   static constexpr DType kWordOut = kRow.accumulator == DType::s32 ? DType::s32 : DType::f32;
 
@@ -65,7 +66,7 @@ struct Gemm {
     if (threadIdx.x == 0) {
       ptx::tma_prefetch(&params.a);
       ptx::tma_prefetch(&params.b);
-      if (params.store_tma) ptx::tma_prefetch(&params.out);
+      if (params.store_tma != StoreTma::no) ptx::tma_prefetch(&params.out);
       shared.barriers.initialise(1, kRow.warpgroups * cluster.size);
       if constexpr (kRow.block_scaled)
         shared.scale_barriers.initialise(ColumnScales<kRow>::kWriters,
@@ -161,18 +162,24 @@ struct Gemm {
       if constexpr (kRow.parts > 1) Unscale<kRow.n>(params, row, col, batch).run(accumulators[0]);
 #pragma unroll
       for (int i = 0; i < kRow.m64_blocks; ++i)
-        store(params, slab, accumulators[i], row + i * 64, col, batch);
+        store(params, slab, warpgroup, accumulators[i], row + i * 64, col, batch);
     });
     // Shared memory must outlive the last stores that read it.
-    if (params.store_tma && threadIdx.x % 32 == 0) ptx::tma_store_wait_read();
+    if (params.store_tma != StoreTma::no && threadIdx.x % 32 == 0) ptx::tma_store_wait_read();
   }
 
   // One warp's 16 rows of the tile.
-  __device__ static void store(const Sm90Params& params, char* slab,
+  __device__ static void store(const Sm90Params& params, char* slab, int warpgroup,
                                const typename Loop::Register (&fragment)[Loop::kRegisters], int row,
                                int col, int batch) {
     const Epilogue& epilogue = params.epilogue;
-    const TensorMap* map = params.store_tma ? &params.out : nullptr;
+    if constexpr (kRow.sends_columns()) {
+      char* slabs = slab - threadIdx.x / 32 % 4 * kSlabBytes;  // of the warpgroup
+      if (params.store_tma == StoreTma::columns)
+        return tile::send_columns<kRow.n>(epilogue.out_dtype, &params.out, slabs, 1 + warpgroup,
+                                          fragment, row, col, batch);
+    }
+    const TensorMap* map = params.store_tma == StoreTma::rows ? &params.out : nullptr;
     bool fast = epilogue.fast && map != nullptr;
     if constexpr (kRows == tile::Rows::neighbours) {
       const tile::Window window = tile::window<kRows>(params.extent, row, col, batch);

@@ -66,7 +66,7 @@ struct Ring {
   static constexpr int kBytesA = kRow.parts * kPartA;
   static constexpr int kMetadata = kBytesA + kRow.parts * kPartB;                // where it begins
   static constexpr int kInner = kRow.box_mn(), kBoxBytes = kRow.tile_k() * 128;  // MN-major
-  static_assert(kRow.stage_bytes() % 1024 == 0, "swizzles want it");
+  static_assert(kBytesA % 1024 == 0 && kRow.stage_bytes() % 1024 == 0, "swizzles want it");
   static_assert(kRow.n % kInner == 0 || major_b(kRow.layout) == Major::K);
 
   // Both operands of k-block `block`, for rows from `row` and columns from `col` on.
@@ -75,7 +75,7 @@ struct Ring {
     const int k = block * kRow.tile_k();
     int batch_a = params.a_batched ? batch : 0;
     int batch_b = params.b_batched ? batch : 0;
-    ptx::mbarrier_arrive_expect(full, kRow.stage_bytes());
+    ptx::mbarrier_arrive_expect(full, kRow.loaded_bytes());
 #pragma unroll
     for (int part = 0; part < kRow.parts; ++part, stage += kPartA) {
       load_a(params, stage, full, row, k, batch_a);
