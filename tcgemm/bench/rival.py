@@ -63,6 +63,19 @@ def product(a, b, out=None, *, op="mm", tf32=False, scales=None, fast=False):
             getattr(torch, op)(a, b, **into)
 
 
+def replayed_us(call):
+    """Microseconds of two calls in a graph, the best of three times."""
+    call()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.stream(torch.cuda.Stream()):  # torch.cuda.graph would collect garbage each time
+        graph.capture_begin()
+        call()
+        call()
+        graph.capture_end()
+    graph.replay()
+    return min(timing.events_us(graph.replay) for _ in range(3))
+
+
 class SparseProduct:
     """cuSPARSELt's x @ w.t() of weights (N, K) of pattern 2:4, by the algorithm that its search
     (SOUND: ours) finds for x: called with x and the index of a weight. It makes its results itself;
@@ -84,25 +97,17 @@ class SparseProduct:
             self.options["alg_id"] = found
 
     def _search(self, x, most):
-        """The fastest of at most `most` algorithms: two products, the best of three times."""
-        stream, fastest = torch.cuda.Stream(), {}
+        """The fastest of at most `most` algorithms."""
+        found = {}
         for algorithm in range(most):
             call = functools.partial(
                 torch._cslt_sparse_mm, self.packed[0], x.t(), **self.options, alg_id=algorithm
             )
             try:
-                call()
-            except RuntimeError:  # fewer than that
+                found[algorithm] = replayed_us(call)
+            except RuntimeError:  # there are fewer
                 break
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.stream(stream):  # torch.cuda.graph would collect garbage each time
-                graph.capture_begin()
-                call()
-                call()
-                graph.capture_end()
-            graph.replay()
-            fastest[algorithm] = min(timing.events_us(graph.replay) for _ in range(3))
-        return min(fastest, key=fastest.get)
+        return min(found, key=found.get)
 
     def __call__(self, x, index):
         found = torch._cslt_sparse_mm(self.packed[index], x.t(), **self.options)
