@@ -191,9 +191,13 @@ class Scaled(Operator):
     def sparse(self):
         return self.sparse_a is not None or self.sparse_b is not None
 
-    def keywords(self, *options):
+    @staticmethod
+    def given_keywords(options):
         given = zip(OPTIONS, options, DEFAULTS, strict=True)
-        keywords = {name: value for name, value, default in given if value != default}
+        return {name: value for name, value, default in given if value != default}
+
+    def keywords(self, *options):
+        keywords = self.given_keywords(options)
         if self.kernel_name is not None:
             keywords["kernel_name"] = self.kernel_name
         return keywords

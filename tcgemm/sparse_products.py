@@ -20,7 +20,7 @@ import functools
 
 import torch
 
-from tcgemm import dense, sparse_tensor
+from tcgemm import dense, sparse_short, sparse_tensor
 from tcgemm.operators import ALL, BMM, DEFAULTS, LINEAR, MATMUL, MM, Scaled
 from tcgemm.sparse_short import sparse_argument
 from tcgemm.sparse_tensor import FUNCTIONS, SparseTensor24, implements
@@ -219,4 +219,5 @@ def _torch_addmm(input, mat1, mat2, *, beta=1, alpha=1, out=None):
 
 @implements(torch.nn.functional.linear, table=FUNCTIONS)
 def _torch_linear(input, weight, bias=None):
-    return dense.linear(input, weight, bias)
+    result = sparse_short.product(LINEAR, input, weight, None, bias, None, DEFAULTS)
+    return dense.linear(input, weight, bias) if result is None else result

@@ -11,12 +11,14 @@ everything else, and everything that is wrong, goes the long way.
 import torch
 from torch.autograd import forward_ad
 
-from tcgemm.operators import ADDMM, BMM, MM, Scaled
+from tcgemm.operators import ADDMM, BMM, DEFAULTS, MM, Scaled
 from tcgemm.sparse_tensor import SparseTensor24, default_pattern
 
 _tensor = torch.Tensor
 _ADDENDS = {torch.Tensor, torch.nn.Parameter, type(None)}
 _f32 = torch.float32
+_scaled_mm = torch.ops.tcgemm.scaled_mm.default
+_NO_CONSTANTS = (None,) * 4  # zero points, scale_out and parts
 _below_autograd = torch._C._AutoDispatchBelowAutograd
 _compiling = torch.compiler.is_compiling
 _any_autocast = torch._C._is_any_autocast_enabled
@@ -62,9 +64,10 @@ def product(op, a, b, c, bias, residual, options):
         if options[-1] not in (None, "high") or w.pattern != default_pattern(_f32):
             return None
         options = (*options[:-1], "high")
-    stored = w.stored()
-    sparse = sparse_argument(stored)
+    sparse = w.metadata if w.tiles is None else w.tiles
     with _below_autograd():
-        if left:
-            return Scaled(sparse_a=sparse).run(stored[0], x, c, bias, residual, options)
-        return Scaled(sparse_b=sparse).run(x, stored[0].t(), c, bias, residual, options)
+        a, b, forms = (w.values, x, (sparse,)) if left else (x, w.values.t(), (None, sparse))
+        tensors = (a, b, None, None, c, bias, residual, *_NO_CONSTANTS, *forms)
+        if options == DEFAULTS:
+            return _scaled_mm(*tensors)
+        return _scaled_mm(*tensors, **Scaled.given_keywords(options))

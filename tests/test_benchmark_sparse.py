@@ -181,11 +181,11 @@ class Library:
         return 7
 
     def replayed_us(self, call):
-        """Of f16, whose algorithms are tried one by one; of 30 of them number 7 is the fastest."""
+        """Of f16, whose algorithms are tried one by one; of 15 of them number 7 is the fastest."""
         *operands, algorithm = *call.args, call.keywords["alg_id"]
         if algorithm == 0:
             self.searched.append((*operands, {}))
-        if algorithm == 30:
+        if algorithm == 15:
             raise RuntimeError("invalid value when calling cusparseLtMatmulAlgSetAttribute")
         return 1.0 + abs(algorithm - 7)
 
@@ -412,11 +412,13 @@ def test_sparse_cases_on_a_gpu():
     options = dense.parse(["--set", "smoke-sparse", "--device", "cuda", "--ms", "20"])
     for case in SMOKE:
         k = 1 if case.op in shapes.PASSES else 512
-        case = replace(case, m=512, n=k, k=512)
+        # f16 by algorithms of cuSPARSELt's one of which may not end at this size: rival.SOUND.
+        compared = case.dtype != "f16"
+        case = replace(case, m=512, n=k, k=512, rival=compared)
         found, detail = dense.measure_case(case, options, "GPU", "abc", None)
         assert not dense.is_wrong(found), (case, found, detail)
         assert case.op in shapes.PASSES or found["kernel"].endswith("_sparse")
-        if torch.backends.cusparselt.is_available():
+        if torch.backends.cusparselt.is_available() and compared:
             assert "refused" not in detail and found["ratio"] > 0, (case, detail)
             assert detail.get("rival_apart", 0.0) < dense.APART, (case, detail)
         if case.op == "prune":
