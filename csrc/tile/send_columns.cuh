@@ -6,6 +6,10 @@
 //
 // Pairs of neighbours go into lines without bank conflicts: the lanes of one g have different
 // columns, whose chunks the swizzle sets apart.
+//
+// bf16 on an H200, 2048^3 and 4096^3: 19.9 and 139 us; with pairs straight from registers
+// (store_columns.cuh) 21.8 and 142 to 146. Rolled up, with a selection of registers for each half
+// (128 instructions), it took 22.0 and 165, and for s32 and f32 results a fifth more than pairs.
 #pragma once
 
 #include <cstdint>
