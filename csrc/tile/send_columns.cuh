@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "catalog.h"
 #include "core/params.h"
 #include "ptx/convert.cuh"
 #include "ptx/fence.cuh"
