@@ -242,13 +242,13 @@ class SparseLinear24(torch.nn.Module):
             return  # nobody would see it change
         if weight.pattern != default_pattern(weight.dtype):
             return
-        stored = weight.stored()
+        values, metadata, tiles = weight.stored()
         keywords = {} if self.activation is None else {"activation": self.activation}
         if weight.dtype is torch.float32:
             keywords["precision"] = "high"
         watch = Watch(self.weight) if self.learns else None
-        rest = (None,) * 6 + (sparse_argument(stored),)
-        self._ready = _Ready(weight, watch, stored[0].t(), rest, keywords)
+        rest = (None,) * 6 + (sparse_argument(metadata, tiles),)
+        self._ready = _Ready(weight, watch, values.t(), rest, keywords)
 
     def to_dense(self) -> torch.nn.Linear:
         """A tcgemm.nn.Linear with the pruned weight, zeros included, and a copy of the bias."""

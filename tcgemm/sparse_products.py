@@ -79,13 +79,13 @@ def _as_stored(a, b):
         if stored is None:
             a = sparse_tensor.decompress(a)
         else:
-            a, sparse_a = stored[0], sparse_argument(stored)
+            a, sparse_a = stored[0], sparse_argument(*stored[1:])
     else:
         stored = _compressed(b, False)
         if stored is None:
             b = sparse_tensor.decompress(b)
         else:
-            b, sparse_b = stored[0].t(), sparse_argument(stored)
+            b, sparse_b = stored[0].t(), sparse_argument(*stored[1:])
     return a, b, sparse_a, sparse_b
 
 
@@ -220,4 +220,4 @@ def _torch_addmm(input, mat1, mat2, *, beta=1, alpha=1, out=None):
 @implements(torch.nn.functional.linear, table=FUNCTIONS)
 def _torch_linear(input, weight, bias=None):
     result = sparse_short.product(LINEAR, input, weight, None, bias, None, DEFAULTS)
-    return dense.linear(input, weight, bias) if result is None else result
+    return FUNCTIONS[dense.linear](input, weight, bias) if result is None else result

@@ -35,9 +35,8 @@ def plain():
     )
 
 
-def sparse_argument(stored):
+def sparse_argument(metadata, tiles):
     """What the operator takes for the metadata: the tiles where there are any."""
-    _values, metadata, tiles = stored
     return metadata if tiles is None else tiles
 
 
@@ -64,7 +63,7 @@ def product(op, a, b, c, bias, residual, options):
         if options[-1] not in (None, "high") or w.pattern != default_pattern(_f32):
             return None
         options = (*options[:-1], "high")
-    sparse = w.metadata if w.tiles is None else w.tiles
+    sparse = sparse_argument(w.metadata, w.tiles)
     with _below_autograd():
         a, b, forms = (w.values, x, (sparse,)) if left else (x, w.values.t(), (None, sparse))
         tensors = (a, b, None, None, c, bias, residual, *_NO_CONSTANTS, *forms)

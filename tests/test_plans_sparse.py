@@ -117,7 +117,7 @@ def test_tma_stores_columns_of_16_bits():
         ({"out": (0, 1, 512)}, "by TMA\n"),
     ):
         made = plan(512, 512, 512, sparse="b", kernel="128x128", **options)
-        assert f"{how}" in made["explain"], (options, made["explain"])
+        assert how in made["explain"], (options, made["explain"])
         assert made["store_tma"] == (how in (columns, "by TMA\n"))
     narrow = plan(16, 512, 512, sparse="b", kernel="128x32x")
     assert pairs in narrow["explain"]
