@@ -41,6 +41,8 @@ struct Matrix {
   std::int64_t stride_row = 0;
   std::int64_t stride_col = 0;
   std::int64_t stride_batch = 0;
+
+  bool operator==(const Matrix&) const = default;
 };
 
 constexpr Matrix transposed(Matrix matrix) {
@@ -75,6 +77,8 @@ struct Scale {
   Matrix values;
   int shift_row = 0;
   int shift_col = 0;
+
+  bool operator==(const Scale&) const = default;
 };
 
 constexpr Scale transposed(const Scale& scale) {
@@ -89,6 +93,8 @@ inline constexpr int kScaleShift = 7;
 struct Prepared {
   std::uintptr_t address = 0;
   int parts = 0;  // kF16Parts or kBf16Parts; 0: nothing was made
+
+  bool operator==(const Prepared&) const = default;
 };
 
 // Of an operand that is sparse along k (core/sparse.h), whose Matrix has its values: so many of a
@@ -96,6 +102,8 @@ struct Prepared {
 struct Sparse {
   std::uintptr_t tiles = 0;
   std::int64_t depth = 0;
+
+  bool operator==(const Sparse&) const = default;
 };
 
 struct Problem {
@@ -130,6 +138,8 @@ struct Problem {
   std::optional<Sparse> sparse_a;  // a has no batch then; at most one of both
   std::optional<Sparse> sparse_b;
   bool amax_continues = false;  // it holds that of other products, which count as well
+
+  bool operator==(const Problem&) const = default;
 
   // Of the operands in memory.
   std::int64_t depth_a() const { return sparse_a ? sparse_a->depth : k; }

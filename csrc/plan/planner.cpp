@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "catalog.h"
+#include "plan/recall.h"
 #include "plan/search.h"
 #include "plan/split.h"
 
@@ -84,9 +85,7 @@ void add_sums(const Problem& problem, const Device& device, Plan& plan) {
   if (problem.zero_a) add(operand_b(problem), plan.sums_b);
 }
 
-}  // namespace
-
-Plan make_plan(const Problem& asked, const Device& device, std::string_view filter) {
+Plan search(const Problem& asked, const Device& device, std::string_view filter) {
   // A column-major result is a row-major one of the transposed problem.
   const bool sparse = asked.sparse_a || asked.sparse_b;
   const bool column_major = asked.out.stride_col != 1 && asked.out.stride_row == 1 && asked.n > 1;
@@ -125,6 +124,14 @@ Plan make_plan(const Problem& asked, const Device& device, std::string_view filt
   add_sums(problem, device, best);
   best.bound = bound(problem, best, device);
   return best;
+}
+
+}  // namespace
+
+Plan make_plan(const Problem& problem, const Device& device, std::string_view filter) {
+  if (!filter.empty()) return search(problem, device, filter);
+  return recall(problem, device,
+                [](const Problem& asked, const Device& on) { return search(asked, on, {}); });
 }
 
 double compute_time(const Problem& problem, const Plan& plan, const Device& device) {
