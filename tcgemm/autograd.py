@@ -373,6 +373,7 @@ def register(op):
 
 for _op in ALL:
     register(_op)
-for _name in ("quantize", "prepare", "compress24", "decompress24", "prune24", "tile24"):
+_PASSES24 = ("compress24", "decompress24", "gather24", "prune24", "tile24")
+for _name in ("quantize", "prepare", *_PASSES24):
     _op = getattr(torch.ops.tcgemm, _name).default
     _registrations.impl(_name, _constant_kernel(_op), "Autograd")

@@ -88,6 +88,10 @@ def _decompress24(values, metadata, k, pattern):
     return values.new_empty((values.shape[0], k))
 
 
+def _gather24(w, metadata, pattern):
+    return w.new_empty((w.shape[0], value_columns(w.shape[1], pattern)))
+
+
 def _prune24(w, pattern, transposable=False):
     return w.new_empty(w.shape)
 
@@ -114,5 +118,6 @@ torch.library.register_fake("tcgemm::quantize", _quantize)
 torch.library.register_fake("tcgemm::prepare", _prepare)
 torch.library.register_fake("tcgemm::compress24", _compress24)
 torch.library.register_fake("tcgemm::decompress24", _decompress24)
+torch.library.register_fake("tcgemm::gather24", _gather24)
 torch.library.register_fake("tcgemm::prune24", _prune24)
 torch.library.register_fake("tcgemm::tile24", _tile24)

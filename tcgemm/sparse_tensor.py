@@ -104,6 +104,8 @@ class SparseTensor24(torch.Tensor):
         torch.Size([10, 48])
     """
 
+    short = None  # kept by sparse_short.py
+
     @staticmethod
     def __new__(
         cls, inner, shape, pattern, *, transposed=False, dense_gradient=False, requires_grad=False
@@ -346,6 +348,8 @@ def keep(mask, dense):
 
 def gather(dense, metadata, pattern):
     """Of a dense matrix what stands where the metadata say."""
+    if dense.dtype in DTYPES and pattern in ("2:4", default_pattern(dense.dtype)):
+        return _OPS.gather24.default(dense, metadata, pattern)
     group = GROUPS[pattern]
     k = dense.shape[1]
     columns = value_columns(k, pattern)

@@ -151,6 +151,8 @@ def passes24():
                 expected = sparsity.compress24(w, pattern, True)
                 assert torch.equal(values.cpu().view(U8), expected[0].view(U8))
                 assert torch.equal(metadata.cpu(), expected[1])
+                values = torch.ops.tcgemm.gather24(on_w, metadata, pattern)
+                assert torch.equal(values.cpu().view(U8), expected[0].view(U8))
                 tiles = sparsity.tile24(metadata, k, pattern, dtype)
                 assert torch.equal(tiles.cpu(), sparsity.tile24(expected[1], k, pattern, dtype))
                 back = torch.ops.tcgemm.decompress24(values, metadata, k, pattern)

@@ -96,6 +96,15 @@ def decompress(values, metadata, k, pattern):
     return tensor(out.reshape(rows, 2 * columns)[:, :k], values.dtype)
 
 
+def gather(w, metadata, pattern):
+    size, words = GROUP[pattern], groups(bits(w), pattern)
+    shape = (*words.shape[:2], size // 2)
+    columns = shape[1] * shape[2]
+    positions = unpack(metadata.cpu().contiguous().numpy(), columns).reshape(shape)
+    values = np.take_along_axis(words, positions.astype(np.int64), axis=-1)
+    return tensor(values.reshape(w.shape[0], columns), w.dtype)
+
+
 def prune(w, pattern):
     words = groups(bits(w), pattern)
     keep = np.zeros(words.shape, bool)

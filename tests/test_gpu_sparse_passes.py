@@ -34,11 +34,13 @@ def check(w, pattern):
         given = OPS.compress24(w, pattern, prune)
         for tensor, expected in zip(given, OPS.compress24(there, pattern, prune), strict=True):
             assert tensor.is_cuda and same_bits(tensor.cpu(), expected)
-    check_metadata(*given[:2], w.shape[1], pattern)
+    check_metadata(w, *given[:2], pattern)
 
 
-def check_metadata(values, metadata, k, pattern):
-    packed = (values.cpu(), metadata.cpu())
+def check_metadata(w, values, metadata, pattern):
+    k, packed = w.shape[1], (values.cpu(), metadata.cpu())
+    gathered = OPS.gather24(w, metadata, pattern)
+    assert same_bits(gathered.cpu(), OPS.gather24(w.cpu(), packed[1], pattern))
     back = OPS.decompress24(values, metadata, k, pattern)
     assert same_bits(back.cpu(), OPS.decompress24(*packed, k, pattern))
     if pattern == "1:2" or values.dtype is not F32:
@@ -82,11 +84,12 @@ def test_nothing_beside_an_operand_is_read(dtype, pattern):
 def test_strides_of_values_and_metadata(dtype, strides):
     pattern = "1:2" if dtype is F32 else "2:4"
     for rows, k in ((35, 531), (64, 1024)):
-        packed = OPS.compress24(drawn(rows, k, dtype), pattern, True)[:2]
+        w = drawn(rows, k, dtype)
+        packed = OPS.compress24(w, pattern, True)[:2]
         held = [cases.empty(strides, x.shape, dtype=x.dtype, device="cuda") for x in packed]
         for tensor, values in zip(held, packed, strict=True):
             tensor.copy_(values)
-        check_metadata(*held, k, pattern)
+        check_metadata(w.cuda(), *held, pattern)
 
 
 @dtypes

@@ -238,8 +238,8 @@ def schemas() -> list[str]:
 
 COMPOSITE = ("check_layout", "explain", "build_info")
 SCALED = ("scaled_mm", "scaled_mm_amax")  # what the public products call when scales are given
-SPARSE = ("compress24", "decompress24", "prune24", "tile24")
-FORMAT = ("decompress24", "tile24")  # what SparseTensor24 makes of values and metadata
+SPARSE = ("compress24", "decompress24", "gather24", "prune24", "tile24")
+FORMAT = ("decompress24", "gather24", "tile24")  # what SparseTensor24 makes of values and metadata
 
 
 def test_every_operator_has_a_schema_here():

@@ -23,6 +23,10 @@ def decompress(values, metadata, k=10, pattern="2:4"):
     return OPS.decompress24(values, metadata, k, pattern)
 
 
+def gather(w, metadata, pattern="2:4"):
+    return OPS.gather24(w, metadata, pattern)
+
+
 def tile(metadata, k=10, pattern="2:4", dtype=F16):
     return OPS.tile24(metadata, k, pattern, dtype)
 
@@ -174,6 +178,26 @@ FORMAT = {
     "two devices": (  # without a GPU the fakes would come first
         lambda: OPS.decompress24.default.redispatch(CPU, VALUES, METADATA.to("meta"), 10, "2:4"),
         ["tcgemm.decompress24: metadata is on meta, but values is on cpu", "move one of them"],
+    ),
+    "what is gathered": (
+        lambda: gather(t(3, 10, dtype=F64), METADATA),
+        ["tcgemm.gather24: w is torch.float64", KINDS],
+    ),
+    "what is gathered, dimensions": (
+        lambda: gather(t(3, 10, dtype=F16)[None], METADATA),
+        ["tcgemm.gather24: w must be a matrix (M, K), but has shape (1, 3, 10)"],
+    ),
+    "columns of what is gathered": (
+        lambda: gather(t(3, 30, dtype=F16), METADATA),
+        ["tcgemm.gather24: metadata has shape (3, 2), but k = 30", "takes 4 columns"],
+    ),
+    "rows of what is gathered": (
+        lambda: gather(t(2, 10, dtype=F16), METADATA),
+        ["tcgemm.gather24: metadata has shape (3, 2), but w of shape (2, 10) has 2 rows"],
+    ),
+    "device of what is gathered": (
+        lambda: OPS.gather24.default.redispatch(CPU, VALUES, METADATA.to("meta"), "2:4"),
+        ["tcgemm.gather24: metadata is on meta, but w is on cpu", "move one of them"],
     ),
     "rows of metadata": (
         lambda: decompress(VALUES, METADATA[:2]),

@@ -1,4 +1,4 @@
-"""compress24, decompress24, prune24 and tile24 against the model of the format, bit by bit."""
+"""The operators of the format against its model, bit by bit."""
 
 import itertools
 
@@ -43,6 +43,10 @@ def check(w, pattern, prune):
     assert back.is_contiguous() and same_bits(back, model.decompress(values, metadata, k, pattern))
     pruned = OPS.prune24(w, pattern)
     assert pruned.is_contiguous() and same_bits(pruned, model.prune(w, pattern))
+    assert same_bits(OPS.gather24(w, metadata, pattern), values)
+    other = drawn(*w.shape, w.dtype)
+    gathered = OPS.gather24(other, metadata, pattern)
+    assert gathered.is_contiguous() and same_bits(gathered, model.gather(other, metadata, pattern))
     if prune:
         assert same_bits(back, pruned)
         for tensor, other in zip(given, OPS.compress24(pruned, pattern), strict=True):
@@ -99,6 +103,8 @@ def test_strides_of_values_and_metadata(strides):
     assert same_bits(back, OPS.decompress24(values, metadata, 531, "2:4"))
     tiles = OPS.tile24(stored_metadata, 531, "2:4", BF16)
     assert torch.equal(tiles, OPS.tile24(metadata, 531, "2:4", BF16))
+    gathered = OPS.gather24(w, stored_metadata, "2:4")
+    assert same_bits(gathered, OPS.gather24(w, metadata, "2:4"))
 
 
 @dtypes

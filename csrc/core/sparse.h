@@ -127,6 +127,15 @@ struct Decompression {
   void* w = nullptr;
 };
 
+// w and metadata -> the values that stand there; where w ends, zeros.
+struct Gathering {
+  Matrix w;         // any strides
+  Matrix metadata;  // u8, any strides
+  std::int64_t rows = 0, k = 0;
+  Pattern pattern = Pattern::two_of_four;
+  void* values = nullptr;  // contiguous
+};
+
 // w -> w with zeros, contiguous.
 struct Pruning {
   Matrix w;  // any strides

@@ -29,6 +29,12 @@ struct DecompressParams {
   bool vector;  // values may be read 8 bytes, w written 16 bytes at a time
 };
 
+struct GatherParams {
+  CopyParams w;  // what is copied are the values
+  Source metadata;
+  bool vector;  // values may be written 8 bytes at a time
+};
+
 struct MetadataTileParams {
   Source metadata;
   std::uint32_t* tiles;

@@ -1,4 +1,4 @@
-// Structured sparsity on the CPU: core/sparse.h is the definition of all four.
+// Structured sparsity on the CPU: core/sparse.h is the definition of all five.
 #pragma once
 
 #include "core/sparse.h"
@@ -8,6 +8,7 @@ namespace tcgemm::cpu {
 
 void compress(const Compression& compression, const Parallel& parallel);
 void decompress(const Decompression& decompression, const Parallel& parallel);
+void gather(const Gathering& gathering, const Parallel& parallel);
 void prune(const Pruning& pruning, const Parallel& parallel);
 void tile(const MetadataTiling& tiling, const Parallel& parallel);
 

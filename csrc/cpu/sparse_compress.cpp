@@ -1,4 +1,4 @@
-// compress and decompress, box by box.
+// compress, decompress and gather, box by box.
 //
 //   w          elements of a row, from column c on
 //   values     half as many, from c / 2 on
@@ -149,6 +149,34 @@ void decompress_box(const Decompression& d, const Box& box) {
   }
 }
 
+template <class Bits, Pattern pattern>
+void gather_box(const Gathering& g, const Box& box) {
+  constexpr int kGroup = group(pattern), kKept = kept(pattern);
+  Bits x[kBoxRows * kBoxColumns];
+  std::uint8_t metadata[kBoxRows * kBoxBytes];
+  const std::int64_t columns = value_columns(box.columns, pattern);
+  const std::int64_t bytes = metadata_columns(box.columns, pattern);
+  gather(g.w, box, kBoxColumns, x);
+  gather(g.metadata, {box.row, box.column / 8, box.rows, bytes}, kBoxBytes, metadata);
+  const std::int64_t pitch = value_columns(g.k, pattern);
+  for (std::int64_t i = 0; i < box.rows; ++i) {
+    Bits* const to = static_cast<Bits*>(g.values) + (box.row + i) * pitch + box.column / 2;
+    for (std::int64_t v = 0; v < columns; ++v) {
+      const unsigned code = metadata[i * kBoxBytes + v / 4] >> v % 4 * 2;
+      to[v] = x[i * kBoxColumns + v / kKept * kGroup + (code & (kGroup - 1))];
+    }
+  }
+}
+
+// f(a constant of the elements' size, the pattern's): the rule of magnitudes plays no part, and
+// elements of 8 bits are all alike.
+template <class F>
+void visit_bits(DType type, Pattern pattern, F f) {
+  visit(bits(type) == 8 ? DType::u8 : type, pattern, [&]<class Element>(Element, auto constant) {
+    f.template operator()<typename Element::Bits, constant()>();
+  });
+}
+
 }  // namespace
 
 void compress(const Compression& compression, const Parallel& parallel) {
@@ -161,12 +189,16 @@ void compress(const Compression& compression, const Parallel& parallel) {
 }
 
 void decompress(const Decompression& decompression, const Parallel& parallel) {
-  // The rule of magnitudes plays no part: elements of 8 bits are all alike.
-  const DType type = bits(decompression.values.dtype) == 8 ? DType::u8 : decompression.values.dtype;
-  visit(type, decompression.pattern, [&]<class Element>(Element, auto pattern) {
-    each_box(parallel, decompression.rows, decompression.k, [&](const Box& box) {
-      decompress_box<typename Element::Bits, pattern()>(decompression, box);
-    });
+  const Decompression& d = decompression;
+  visit_bits(d.values.dtype, d.pattern, [&]<class Bits, Pattern pattern>() {
+    each_box(parallel, d.rows, d.k, [&](const Box& box) { decompress_box<Bits, pattern>(d, box); });
+  });
+}
+
+void gather(const Gathering& gathering, const Parallel& parallel) {
+  const Gathering& g = gathering;
+  visit_bits(g.w.dtype, g.pattern, [&]<class Bits, Pattern pattern>() {
+    each_box(parallel, g.rows, g.k, [&](const Box& box) { gather_box<Bits, pattern>(g, box); });
   });
 }
 

@@ -86,11 +86,12 @@ int quantize_blocks(const QuantizeParams& params, Granularity granularity);
 const void* compress(const CompressParams& params, Pattern pattern, bool prune);
 const void* prune(const PruneParams& params, Pattern pattern, bool transposable);
 const void* decompress(const DecompressParams& params, Pattern pattern);
+const void* gather(const GatherParams& params, Pattern pattern);
 const void* tile_metadata(const MetadataTileParams& params);
 
 inline constexpr int kSparseThreads = 256;
 
-int sparse_blocks(const CopyParams& w);  // of compress and prune
+int sparse_blocks(const CopyParams& w);  // of compress, prune and gather
 int decompress_blocks(const DecompressParams& params);
 int tile_metadata_blocks(const MetadataTileParams& params);
 

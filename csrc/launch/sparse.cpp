@@ -1,4 +1,4 @@
-// Compression, Decompression, Pruning, MetadataTiling -> one kernel each.
+// Compression, Decompression, Gathering, Pruning, MetadataTiling -> one kernel each.
 #include "launch/sparse.h"
 
 #include <cuda_runtime.h>
@@ -65,6 +65,17 @@ void decompress(const Decompression& asked, int device, void* stream) {
                   in_words(asked.w, asked.k * bytes(type), 16);
   run(kernels::decompress(params, asked.pattern), params, kernels::decompress_blocks(params),
       device, stream, {-1, "decompress"});
+}
+
+void gather(const Gathering& asked, int device, void* stream) {
+  if (asked.rows == 0 || asked.k == 0) return;
+  const std::int64_t columns = value_columns(asked.k, asked.pattern);
+  GatherParams params{};
+  params.w = copy(asked.w, asked.rows, asked.k, asked.values, columns);
+  params.metadata = source(asked.metadata, asked.rows, metadata_columns(asked.k, asked.pattern), 1);
+  params.vector = in_words(asked.values, columns * bytes(asked.w.dtype), 8);
+  run(kernels::gather(params, asked.pattern), params, kernels::sparse_blocks(params.w), device,
+      stream, {-1, "gather"});
 }
 
 void prune(const Pruning& asked, int device, void* stream) {

@@ -9,6 +9,7 @@ namespace tcgemm::launch {
 // device must be current. Throw std::runtime_error.
 void compress(const Compression& compression, int device, void* stream);
 void decompress(const Decompression& decompression, int device, void* stream);
+void gather(const Gathering& gathering, int device, void* stream);
 void prune(const Pruning& pruning, int device, void* stream);
 void tile(const MetadataTiling& tiling, int device, void* stream);
 

@@ -118,9 +118,10 @@ SparseArguments take_sparse(SparseOp op, std::uint64_t* words) {
     given.flag = stack.flag();
     return given;
   }
+  if (op == SparseOp::gather) given.w = stack.tensor();
   if (op == SparseOp::decompress) given.values = stack.tensor();
   given.metadata = stack.tensor();
-  given.k = stack.integer();
+  if (op != SparseOp::gather) given.k = stack.integer();
   given.pattern = stack.text();
   if (op == SparseOp::tile) given.dtype = stack.dtype();
   return given;

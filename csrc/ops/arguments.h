@@ -48,9 +48,9 @@ struct QuantizeArguments {
 
 QuantizeArguments take_quantize(std::uint64_t* stack);
 
-enum class SparseOp : std::uint8_t { compress, decompress, prune, tile };
+enum class SparseOp : std::uint8_t { compress, decompress, gather, prune, tile };
 
-inline constexpr int kSparseOps = 4;
+inline constexpr int kSparseOps = 5;
 
 // The arguments of the operators of structured sparsity; each takes some of them.
 struct SparseArguments {

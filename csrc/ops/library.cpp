@@ -55,6 +55,7 @@ STABLE_TORCH_LIBRARY(tcgemm, m) {
   // metadata as products take it on CUDA.
   m.def("compress24(Tensor w, str pattern, bool prune=False) -> (Tensor, Tensor, Tensor)");
   m.def("decompress24(Tensor values, Tensor metadata, int k, str pattern) -> Tensor");
+  m.def("gather24(Tensor w, Tensor metadata, str pattern) -> Tensor");
   m.def("prune24(Tensor w, str pattern, bool transposable=False) -> Tensor");
   m.def("tile24(Tensor metadata, int k, str pattern, ScalarType dtype) -> Tensor");
 

@@ -87,7 +87,8 @@ void run_sparse(const Task& task, const View&) {
 SparseResults sparse_result(SparseOp op, const SparseArguments& arguments) {
   constexpr RunSparse run{run_sparse<Compression, cpu::compress>,
                           run_sparse<Decompression, cpu::decompress>,
-                          run_sparse<Pruning, cpu::prune>, run_sparse<MetadataTiling, cpu::tile>};
+                          run_sparse<Gathering, cpu::gather>, run_sparse<Pruning, cpu::prune>,
+                          run_sparse<MetadataTiling, cpu::tile>};
   return sparse(op, arguments, run);
 }
 

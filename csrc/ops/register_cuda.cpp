@@ -111,9 +111,10 @@ void run_sparse(const Task& task, const View& like) {
 }
 
 SparseResults sparse_result(SparseOp op, const SparseArguments& arguments) {
-  constexpr RunSparse run{
-      run_sparse<Compression, launch::compress>, run_sparse<Decompression, launch::decompress>,
-      run_sparse<Pruning, launch::prune>, run_sparse<MetadataTiling, launch::tile>};
+  constexpr RunSparse run{run_sparse<Compression, launch::compress>,
+                          run_sparse<Decompression, launch::decompress>,
+                          run_sparse<Gathering, launch::gather>, run_sparse<Pruning, launch::prune>,
+                          run_sparse<MetadataTiling, launch::tile>};
   return sparse(op, arguments, run);
 }
 

@@ -2,6 +2,7 @@
 //
 //   compress24     w (M, K)                             -> values, metadata, excess (2,)
 //   decompress24   values, metadata                     -> w
+//   gather24       w, metadata                          -> values
 //   prune24        w                                    -> w
 //   tile24         metadata (M, metadata_columns(K))    -> tiles, 1-D
 #include "ops/sparse.h"
@@ -76,6 +77,19 @@ void check_columns(const char* op, const View& view, std::int64_t columns, std::
          "that was compressed.");
 }
 
+void check_same_device(const char* op, const View& metadata, const View& other) {
+  if (!metadata.same_device(other))
+    fail(op, ": metadata is on ", device_name(metadata), ", but ", other.name, " is on ",
+         device_name(other), "; move one of them with .to(...).");
+}
+
+void check_rows(const char* op, const View& metadata, const View& other) {
+  if (metadata.sizes[0] != other.sizes[0])
+    fail(op, ": metadata has shape ", metadata.shape(), ", but ", other.name, " of shape ",
+         other.shape(), " has ", other.sizes[0],
+         " rows; pass the values and the metadata that one call of tcgemm.compress24 gave.");
+}
+
 Matrix matrix(const View& view) {
   return {view.address, view.dtype, view.strides[0], view.strides[1]};
 }
@@ -122,25 +136,40 @@ SparseResults decompress(const char* op, const SparseArguments& arguments, const
   d.k = arguments.k;
   const View values = read(op, "values", arguments.values);
   const View metadata = read(op, "metadata", arguments.metadata);
-  if (!metadata.same_device(values))
-    fail(op, ": metadata is on ", device_name(metadata), ", but values is on ", device_name(values),
-         "; move one of them with .to(...).");
+  check_same_device(op, metadata, values);
   check_type(op, "values", values.type, d.pattern);
   check_matrix(op, values, "(M, kept ones of a row)");
   check_metadata(op, metadata);
   check_k(op, d.k);
   check_columns(op, values, value_columns(d.k, d.pattern), d.k, d.pattern);
   check_columns(op, metadata, metadata_columns(d.k, d.pattern), d.k, d.pattern);
-  if (metadata.sizes[0] != values.sizes[0])
-    fail(op, ": metadata has shape ", metadata.shape(), ", but values of shape ", values.shape(),
-         " has ", values.sizes[0],
-         " rows; pass the values and the metadata that one call of tcgemm.compress24 gave.");
+  check_rows(op, metadata, values);
   d.values = matrix(values);
   d.metadata = matrix(metadata);
   d.rows = values.sizes[0];
   SparseResults results{matrix_like("the result", d.rows, d.k, values.type, values)};
   d.w = data(results[0]);
   run.decompress(d, values);
+  return results;
+}
+
+SparseResults gather(const char* op, const SparseArguments& arguments, const RunSparse& run) {
+  Gathering g;
+  g.pattern = parse_pattern(op, arguments.pattern);
+  const View w = read_w(op, arguments, g.pattern);
+  const View metadata = read(op, "metadata", arguments.metadata);
+  check_same_device(op, metadata, w);
+  check_metadata(op, metadata);
+  g.rows = w.sizes[0];
+  g.k = w.sizes[1];
+  check_columns(op, metadata, metadata_columns(g.k, g.pattern), g.k, g.pattern);
+  check_rows(op, metadata, w);
+  g.w = matrix(w);
+  g.metadata = matrix(metadata);
+  SparseResults results{
+      matrix_like("the values", g.rows, value_columns(g.k, g.pattern), w.type, w)};
+  g.values = data(results[0]);
+  run.gather(g, w);
   return results;
 }
 
@@ -187,7 +216,7 @@ SparseResults tile(const char* op, const SparseArguments& arguments, const RunSp
 }  // namespace
 
 SparseResults sparse(SparseOp op, const SparseArguments& arguments, const RunSparse& run) {
-  constexpr decltype(&compress) functions[kSparseOps] = {compress, decompress, prune, tile};
+  constexpr decltype(&compress) functions[kSparseOps] = {compress, decompress, gather, prune, tile};
   return functions[static_cast<int>(op)](name(op), arguments, run);
 }
 

@@ -1,5 +1,5 @@
-// compress24, decompress24, prune24 and tile24: check, allocate, hand to a backend, as dense.h does
-// for products.
+// compress24, decompress24, gather24, prune24 and tile24: check, allocate, hand to a backend, as
+// dense.h does for products.
 #pragma once
 
 #include <torch/csrc/stable/library.h>
@@ -14,7 +14,7 @@ namespace tcgemm::ops {
 
 constexpr const char* name(SparseOp op) {
   constexpr const char* names[kSparseOps] = {"tcgemm.compress24", "tcgemm.decompress24",
-                                             "tcgemm.prune24", "tcgemm.tile24"};
+                                             "tcgemm.gather24", "tcgemm.prune24", "tcgemm.tile24"};
   return names[static_cast<int>(op)];
 }
 
@@ -22,6 +22,7 @@ constexpr const char* name(SparseOp op) {
 struct RunSparse {
   void (*compress)(const Compression& compression, const View& like);
   void (*decompress)(const Decompression& decompression, const View& like);
+  void (*gather)(const Gathering& gathering, const View& like);
   void (*prune)(const Pruning& pruning, const View& like);
   void (*tile)(const MetadataTiling& tiling, const View& like);
 };
@@ -45,6 +46,7 @@ template <Sparse function>
 void register_sparse(torch::stable::detail::StableLibrary& library) {
   library.impl("compress24", sparse_kernel<SparseOp::compress, function>);
   library.impl("decompress24", sparse_kernel<SparseOp::decompress, function>);
+  library.impl("gather24", sparse_kernel<SparseOp::gather, function>);
   library.impl("prune24", sparse_kernel<SparseOp::prune, function>);
   library.impl("tile24", sparse_kernel<SparseOp::tile, function>);
 }

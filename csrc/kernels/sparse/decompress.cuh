@@ -79,7 +79,6 @@ __global__ void __launch_bounds__(kThreads, 4)
   constexpr int kGroup = group(kPattern), kAcross = prepare::kRowBytes / kChunk;
   ptx::launch_dependents();
   const prepare::Grid grid = decompress_grid(params, kSize);
-  const auto* metadata = static_cast<const std::uint8_t*>(params.metadata.data);
   ptx::wait_for_prerequisites();
   for (std::int64_t index = blockIdx.x; index < grid.tiles(); index += gridDim.x) {
     const std::uint32_t down = static_cast<std::uint32_t>(index) / grid.across;
@@ -95,14 +94,9 @@ __global__ void __launch_bounds__(kThreads, 4)
     const int rows = static_cast<int>(min(std::int64_t(kThreadLines), params.rows - row));
     const auto* from = static_cast<const Type*>(params.values.data) +
                        row * params.values.stride_row + value * params.values.stride_col;
-    const std::uint8_t* codes = metadata + row * params.metadata.stride_row +
-                                chunk * E::kBits / 8 * params.metadata.stride_col;
     char* to = static_cast<char*>(params.w) + (row * params.k + column) * kSize;
-    const auto codes_of = [&](int i) -> std::uint32_t {
-      const std::uint8_t* code = codes + i * params.metadata.stride_row;
-      if constexpr (E::kBits == 4) return *code >> (chunk % 2 * 4);
-      const bool more = E::kBits == 16 && values > E::kValues / 2;
-      return *code | (more ? code[params.metadata.stride_col] << 8 : 0);
+    const auto codes_of = [&](int i) {
+      return codes<E::kBits>(params.metadata, row + i, chunk, values > E::kValues / 2);
     };
     if (params.vector) {
       uint2 pairs[kThreadLines];

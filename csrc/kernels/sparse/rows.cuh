@@ -56,6 +56,17 @@ __device__ inline void each_four_rows(const CopyParams& matrix, Shared<kSize>& s
   }
 }
 
+// The metadata of a chunk, of which it has kBits: 4, 8 or 16. The second byte is read where `more`
+// says that there is one.
+template <int kBits>
+__device__ inline std::uint32_t codes(const Source& metadata, std::int64_t row, std::int64_t chunk,
+                                      bool more) {
+  const auto* code = static_cast<const std::uint8_t*>(metadata.data) + row * metadata.stride_row +
+                     chunk * kBits / 8 * metadata.stride_col;
+  if constexpr (kBits == 4) return *code >> (chunk % 2 * 4);
+  return *code | (kBits == 16 && more ? code[metadata.stride_col] << 8 : 0);
+}
+
 // The first `count` elements of a chunk, one by one.
 template <int kSize, int kWords>
 __device__ inline void write_elements(char* to, const std::uint32_t (&words)[kWords], int count) {
