@@ -15,7 +15,7 @@ import torch
 from tcgemm import dense
 from tcgemm.prepared import Watch
 from tcgemm.sparse import METHODS, compress24, prune24
-from tcgemm.sparse_short import plain, sparse_argument
+from tcgemm.sparse_short import Parts, parts_of, plain, scaled_mm
 from tcgemm.sparse_tensor import (
     FORMAT_VERSION,
     GROUPS,
@@ -29,8 +29,6 @@ GRADIENTS = ("masked", "straight_through")
 _PARTS = ("values", "metadata", "format")
 _NAME = "tcgemm.nn.SparseLinear24"
 _tensor = torch.Tensor
-_scaled_mm = torch.ops.tcgemm.scaled_mm.default
-_below_autograd = torch._C._AutoDispatchBelowAutograd
 _compiling = torch.compiler.is_compiling
 _grad_enabled = torch.is_grad_enabled
 
@@ -40,7 +38,7 @@ class _Ready(NamedTuple):
 
     weight: SparseTensor24
     watch: Watch | None  # of the dense weight that it was made of
-    operand: torch.Tensor
+    parts: Parts
     rest: tuple  # the arguments behind bias
     keywords: dict
 
@@ -195,17 +193,18 @@ class SparseLinear24(torch.nn.Module):
             and plain()
             and ready.weight is self._buffers["kept" if self.learns else "weight"]
             and (ready.watch is None or self._unchanged(ready.watch))
+            and ready.parts.beside(input)
         ):
             bias = self._parameters["bias"]
             if not _grad_enabled() or not (
                 input.requires_grad or (bias is not None and bias.requires_grad) or self.learns
             ):
-                with _below_autograd():
-                    return _scaled_mm(
-                        *(input, ready.operand, None, None, None, bias),
-                        *ready.rest,
-                        **ready.keywords,
-                    )
+                parts = ready.parts
+                return scaled_mm(
+                    *(parts.keys, input, parts.columns, None, None, None, bias),
+                    *ready.rest,
+                    **ready.keywords,
+                )
         return self._multiply(input)
 
     def _unchanged(self, watch):
@@ -240,15 +239,15 @@ class SparseLinear24(torch.nn.Module):
         """For the calls that follow; their f32 is tf32, as that of every SparseTensor24."""
         if self.learns and self.weight.is_inference():
             return  # nobody would see it change
-        if weight.pattern != default_pattern(weight.dtype):
+        parts = parts_of(weight) if plain() else None
+        if parts is None or weight.pattern != default_pattern(weight.dtype):
             return
-        values, metadata, tiles = weight.stored()
         keywords = {} if self.activation is None else {"activation": self.activation}
         if weight.dtype is torch.float32:
             keywords["precision"] = "high"
         watch = Watch(self.weight) if self.learns else None
-        rest = (None,) * 6 + (sparse_argument(metadata, tiles),)
-        self._ready = _Ready(weight, watch, values.t(), rest, keywords)
+        rest = (None,) * 6 + (parts.sparse,)
+        self._ready = _Ready(weight, watch, parts, rest, keywords)
 
     def to_dense(self) -> torch.nn.Linear:
         """A tcgemm.nn.Linear with the pruned weight, zeros included, and a copy of the bias."""

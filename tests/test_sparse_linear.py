@@ -9,10 +9,11 @@ import torch
 from cases import BF16, F16, F32, NAMES, assert_undone, captured, copies, gpu, waits_for_nothing
 from safetensors.torch import load_file, save_file
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 import tcgemm
-from tcgemm import SparseTensor24
+from tcgemm import SparseTensor24, sparse_linear, sparse_short
 from tcgemm.nn import SparseLinear24
 
 devices = pytest.mark.parametrize("device", ["cpu", gpu("cuda", mark="sm90")])
@@ -130,14 +131,32 @@ def test_the_short_way_sees_what_changes(learns):
     assert torch.func.vmap(layer)(x.detach()[None]).shape == (1, ROWS, OUT)
 
 
-def test_the_short_way_calls_the_operator_alone():
+class Modes(TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.seen = function
+        return function(*args, **(kwargs or {}))
+
+
+@torch.no_grad()
+def test_the_short_way_is_for_calls_that_nobody_looks_into(monkeypatch):
     layer = SparseLinear24.from_dense(linear()).eval()
-    x = torch.randn(ROWS, IN).to(BF16)
-    with torch.no_grad():
-        layer(x)
+    x, other = torch.randn(2, ROWS, IN).to(BF16)
+    right = layer(x)
+    calls, kernel = [], sparse_short.scaled_mm
+    for module in (sparse_linear, sparse_short):
+        monkeypatch.setattr(module, "scaled_mm", lambda *a, **k: calls.append(a) or kernel(*a, **k))
+    for call in (layer, lambda x: nn.functional.linear(x, layer.weight, layer.bias)):
+        calls.clear()
+        assert torch.equal(call(x), right) and len(calls) == 1
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-            layer(x)
-    assert [event.name for event in profile.events()] == ["tcgemm::scaled_mm"]
+            assert torch.equal(call(x), right)
+        assert "tcgemm::scaled_mm" in [event.name for event in profile.events()]
+        with Modes() as mode:
+            result = call(x)
+        assert "tcgemm.linear" in str(mode.seen) and torch.equal(result, right)
+        assert call(x.to("meta")).is_meta and len(calls) == 1
+    traced = torch.jit.trace(layer, x)
+    assert torch.equal(traced(other), layer(other))
 
 
 @pytest.mark.sm90
