@@ -95,8 +95,13 @@ def _sparse_promises():
         yield Promise(f"{dtype} 2:4 x cuSPARSELt", 1.03, mine, **every)
         large = {**every, "volume": 4096**3}
         yield Promise(f"{dtype} 2:4 from 4096^3 x our own dense", 1.4, mine, own=True, **large)
-    for dtype in ("s8", "e4m3"):
-        yield Promise(f"{dtype} 2:4 x cuSPARSELt", 1.03, {"set": "sparse-mm", "dtype": dtype})
+    for dtype, epilogue, name in (
+        ("s8", "sparse", "s8 2:4"),
+        ("s8", "sparse+to-bf16", "s8 2:4 to bf16"),
+        ("e4m3", "sparse", "e4m3 2:4"),
+    ):
+        fields = {"set": "sparse-mm", "dtype": dtype, "epilogue": epilogue}
+        yield Promise(f"{name} x cuSPARSELt", 1.03, fields)
     yield Promise("tf32 1:2 x torch.mm, dense", 1.6, {"set": "sparse-mm", "dtype": "tf32"})
     few = {"set": "sparse-few", "dtype": "bf16"}
     yield Promise("bf16 2:4, few rows x our own dense", 1.4, few, own=True, **every)

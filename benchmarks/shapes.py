@@ -14,8 +14,8 @@ long K).
     accumulation  f32  f16  f64  s32; of float8 fast and promoted
     epilogue      parts joined by "+": scales of the operands, spread (f32: elements of a row lie up
                   to 2^40 apart), prepared (of linear: the weight's parts are kept), sparse (half of
-                  b is zero and not stored), layer (of linear: a module), bias, an activation,
-                  residual; what a pass does besides
+                  b is zero and not stored), layer (of linear: a module), to-bf16 (the result
+                  of integers), bias, an activation, residual; what a pass does besides
 
 A case is timed against torch, and, where `own` says so, in the same turns against another product
 of our own: how much does this layout, or do these scales, cost; what does preparing save?
@@ -297,7 +297,13 @@ def _sparse_mm(dtypes):
     cubes = _cubes(EVEN)
     both = [*cubes, *(size for size in LLM if size not in cubes)]
     sizes = {name: both if name in FLOATS else cubes for name in dtypes or SPARSE}
-    return [case for name in sizes for case in _sparse(sizes[name], (name,))]
+    found = [case for name in sizes for case in _sparse(sizes[name], (name,))]
+    return found + _to_bf16(cubes, sizes)
+
+
+def _to_bf16(sizes, dtypes):
+    """Integers, whose results are s32 by default."""
+    return _sparse(sizes, [name for name in dtypes if name == "s8"], epilogue="sparse+to-bf16")
 
 
 def _sparse_few(dtypes):
@@ -329,6 +335,7 @@ def _sparse_host(dtypes, size=512):
 def _smoke_sparse(dtypes):
     """Small ones of everything that the sparse sets have, for a machine without a GPU."""
     products = _sparse((SMOKE[0], (96, 80, 256)), dtypes or SPARSE)
+    products += _to_bf16(SMOKE[:1], dtypes or SPARSE)
     return products + _sparse_passes(dtypes, 72) + _sparse_host(dtypes, 64)
 
 

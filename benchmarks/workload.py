@@ -78,6 +78,8 @@ class Workload:
         sizes = (case.layout, case.m, case.n, case.k)
         common = {"dtype": self.dtype, "device": self.device, "batch": case.batch}
         common["sets"] = self._wanted_sets()
+        self.asked = {"out_dtype": torch.bfloat16} if "to-bf16" in case.parts else {}
+        common["result"] = self.asked.get("out_dtype")
         self.operands = operands.Operands.build(*sizes, **common)
         self.linears = None  # of a sparse weight
         self.refill()
@@ -182,7 +184,7 @@ class Workload:
             "scale_a": self.scale_a,
             "scale_b": self.scale_b,
         }
-        return {name: value for name, value in options.items() if value is not None}
+        return {name: value for name, value in options.items() if value is not None} | self.asked
 
     def ours(self, index, keep=True):
         """tcgemm's call on set `index`, into operands.out[index] (`keep`) or a new tensor."""
@@ -245,7 +247,7 @@ class Workload:
         if sparse_rival(case) is not None:
             if self.sparse_product is None:
                 weights = [b.t() for b in pools.b.views]
-                self.sparse_product = sparse_rival(case)(weights, pools.a[0])
+                self.sparse_product = sparse_rival(case)(weights, pools.a[0], **self.asked)
             self.sparse_product(pools.a[index], index)
         elif case.op != "linear":
             self.dense_rival(index, keep)
@@ -275,7 +277,8 @@ class Workload:
             found["rival"] = lambda index: self.rival(index, keep)
         if self.case.own:
             found["own"] = self.own()
-        if self.case.rival and self.case.graph and sparse_rival(self.case) is not None:
+        sparse = self.case.rival and self.case.graph and sparse_rival(self.case) is not None
+        if sparse and not self.asked:  # torch's product of integers gives integers
             found["dense"] = self.dense_rival
         return found
 

@@ -109,12 +109,15 @@ class Operands:
     out: Pool
 
     @classmethod
-    def build(cls, layout, m, n, k, *, dtype, device, batch=1, sets=None):
-        """Uninitialised; call `normal` or `integers` next. batch > 1 gives 3-D operands."""
+    def build(cls, layout, m, n, k, *, dtype, device, batch=1, sets=None, result=None):
+        """Uninitialised; call `normal` or `integers` next. batch > 1 gives 3-D operands.
+
+        result: the dtype of `out`, by default that of dtypes.result(dtype).
+        """
         if layout not in LAYOUTS:
             raise ValueError(f"layout {layout!r} is none of {', '.join(LAYOUTS)}.")
         lead = (batch,) if batch > 1 else ()
-        result = dtypes.result(dtype)
+        result = result or dtypes.result(dtype)
         sizes = batch * ((m * k + k * n) * dtype.itemsize + m * n * result.itemsize)
         sets = sets or rotation(sizes, device)
         return cls(
