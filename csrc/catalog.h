@@ -65,7 +65,8 @@ struct Kernel {
   }
   // Lanes hold neighbours of a column: tile::Rows::neighbours.
   constexpr bool neighbours() const { return source_of_a == SourceOfA::registers || sparse; }
-  // Column-major results of 16 bits leave by TMA: tile/send_columns.cuh.
+  // Column-major results of this type, and of no other, leave by TMA: tile/send_columns.cuh.
+  constexpr DType sent_columns() const { return bits(input) == 16 ? input : DType::bf16; }
   constexpr bool sends_columns() const {
     return neighbours() && uses_tma() && n % (2 * kSendColumns) == 0;
   }
@@ -104,13 +105,14 @@ struct Kernel {
   constexpr int scale_bytes() const { return block_scaled ? tile_n() * 4 : 0; }
   // Their ring is the deeper one: they are small, and come later than what TMA loads.
   constexpr int scale_stages() const { return block_scaled ? 2 * stages : 0; }
-  // Dynamic shared memory: the ring and its alignment; sm90a adds slabs, scales and two barriers a
-  // stage, sm80 puts its slabs into the ring, which leaves room for three stages on GPUs with 99 KB
-  // a block. f64 results have no slabs, and the barriers in the place of the alignment.
+  // Dynamic shared memory: the ring; sm90a adds slabs, but for f64 results, scales and two barriers
+  // a stage. sm80 puts its slabs into the ring, which leaves room for three stages on GPUs with 99
+  // KB a block.
   constexpr int shared_bytes() const {
-    const int rings = 16 * stages + scale_stages() * (scale_bytes() + 16);
-    const int beside = arch == Arch::sm90a && input != DType::f64 ? slab_bytes() + rings : 0;
-    return stages * stage_bytes() + 1024 + beside;
+    const int ring = stages * stage_bytes();
+    if (arch != Arch::sm90a) return ring;
+    const int slabs = input == DType::f64 ? 0 : slab_bytes();
+    return ring + slabs + 16 * stages + scale_stages() * (scale_bytes() + 16);
   }
 };
 
@@ -146,9 +148,11 @@ inline constexpr Tile kSm90Registers[] = {{2, 1, 256, 4}, {2, 1, 128, 6}, {2, 1,
 // times as fast there; beside s32 it would spill.
 inline constexpr Tile kSm90Sparse[] = {{2, 1, 256, 5}, {3, 1, 192, 5}, {2, 1, 192, 6},
                                        {2, 1, 128, 8}, {2, 1, 64, 12}, {2, 1, 32, 16}};
-inline constexpr Tile kSm90SparseBytes[] = {
-    {2, 1, 256, 4}, {2, 1, 192, 6}, {2, 1, 128, 8}, {2, 1, 64, 11}, {2, 1, 32, 14}};
-inline constexpr Tile kSm90SparseFew[] = {{2, 1, 256, 4}, {2, 1, 64, 10}};
+inline constexpr Tile kSm90SparseFp8[] = {{2, 1, 256, 5}, {3, 1, 192, 5}, {2, 1, 192, 6},
+                                          {2, 1, 128, 8}, {2, 1, 64, 11}, {2, 1, 32, 14}};
+inline constexpr Tile kSm90SparseInt8[] = {
+    {2, 1, 256, 5}, {2, 1, 192, 6}, {2, 1, 128, 8}, {2, 1, 64, 11}, {2, 1, 32, 14}};
+inline constexpr Tile kSm90SparseFew[] = {{2, 1, 256, 5}, {2, 1, 64, 10}};
 // f64: 128x128 for large products, 128x112 fits the waves of 4096 and 8192 on 132 SMs, and half of
 // 128x128, twice, those of 1024.
 inline constexpr Tile kSm90F64[] = {
@@ -246,11 +250,11 @@ inline constexpr Family kFamilies[] = {
     sparse(Arch::sm90a, bf16, bf16, f32, kSm90Sparse),
     sparse(Arch::sm90a, f16, f16, f32, kSm90Sparse),
     sparse(Arch::sm90a, tf32, tf32, f32, kSm90Sparse),
-    sparse(Arch::sm90a, e4m3, e4m3, f32, kSm90SparseBytes),
+    sparse(Arch::sm90a, e4m3, e4m3, f32, kSm90SparseFp8),
     sparse(Arch::sm90a, e4m3, e5m2, f32, kSm90SparseFew),
     sparse(Arch::sm90a, e5m2, e4m3, f32, kSm90SparseFew),
     sparse(Arch::sm90a, e5m2, e5m2, f32, kSm90SparseFew),
-    sparse(Arch::sm90a, s8, s8, s32, kSm90SparseBytes),
+    sparse(Arch::sm90a, s8, s8, s32, kSm90SparseInt8),
     sparse(Arch::sm90a, s8, u8, s32, kSm90SparseFew),
     sparse(Arch::sm90a, u8, s8, s32, kSm90SparseFew),
     sparse(Arch::sm90a, u8, u8, s32, kSm90SparseFew),

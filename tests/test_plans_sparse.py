@@ -102,13 +102,18 @@ def test_rows_of_the_other_operand_may_be_ragged():
     assert "sm80: cp.async and mma.sync" in made["check_layout"]
 
 
-def test_tma_stores_columns_of_16_bits():
-    """b^T a^T is computed: rows of the result are columns there. With an epilogue they leave in
-    pairs."""
+def test_tma_stores_columns():
+    """b^T a^T is computed: rows of the result are columns there. Of other types, and with an
+    epilogue, they leave in pairs."""
     columns, pairs = "by TMA, along its columns", "in pairs along its columns"
     for options, how in (
         ({}, columns),
-        ({"out_dtype": "f16"}, columns),
+        ({"out_dtype": "f16"}, pairs),
+        ({"out_dtype": "f16", "dtype": "f16"}, columns),
+        ({"dtype": "e4m3", "precision": "fast"}, columns),
+        ({"dtype": "e4m3", "precision": "fast", "out_dtype": "f16"}, pairs),
+        ({"dtype": "s8"}, pairs),
+        ({"dtype": "s8", "out_dtype": "bf16"}, columns),
         ({"out": (0, 520, 1)}, columns),
         ({"out_dtype": "f32"}, pairs),
         ({"alpha": 2.0}, pairs),

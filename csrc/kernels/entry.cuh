@@ -7,6 +7,7 @@
 
 #include "catalog.h"
 #include "ptx/device_arch.cuh"
+#include "ptx/shared.cuh"
 
 namespace tcgemm::kernels {
 
@@ -16,7 +17,9 @@ namespace tcgemm::kernels {
 template <int kRow, template <Kernel> class Gemm, class Params>
 __global__ void __launch_bounds__(kCatalog[kRow].threads(), 1)
     gemm(const __grid_constant__ Params params) {
-  extern __shared__ char shared[];
+  // Swizzles begin at multiples of 1024 bytes, which is where a driver puts it.
+  extern __shared__ __align__(1024) char shared[];
+  if (ptx::shared_address(shared) % 1024 != 0) __trap();
   constexpr Arch kArch = kCatalog[kRow].arch;
   if constexpr (kArch == Arch::sm90a ? ptx::kSm90a : kArch != Arch::sm89 || ptx::kArch >= 89)
     Gemm<kCatalog[kRow]>::run(params, shared);

@@ -64,12 +64,13 @@ TensorMap encode(const Lines& lines, const cuuint64_t (&extent)[kRank],
   cuuint32_t steps[kRank];
   std::fill_n(steps, kRank, 1u);
   CUtensorMap map;
-  const CUresult status =
-      encoder()(&map, map_type(lines.dtype), kRank, reinterpret_cast<void*>(lines.address), extent,
-                strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                lines.box_inner * bytes(lines.dtype) == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
-                                                           : CU_TENSOR_MAP_SWIZZLE_128B,
-                CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult status = encoder()(
+      &map, map_type(lines.dtype), kRank, reinterpret_cast<void*>(lines.address), extent, strides,
+      box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+      lines.box_inner * bytes(lines.dtype) == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
+                                                 : CU_TENSOR_MAP_SWIZZLE_128B,
+      lines.ahead ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B : CU_TENSOR_MAP_L2_PROMOTION_L2_64B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (status != CUDA_SUCCESS)
     throw std::runtime_error(
         "tcgemm: the driver refused a tensor map (error " + std::to_string(int(status)) + ") of " +

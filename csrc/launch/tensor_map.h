@@ -16,6 +16,7 @@ struct Lines {
   std::int64_t inner, outer, batch;  // elements, lines, matrices
   std::int64_t pitch, batch_pitch;   // elements; batch_pitch 0: one matrix serves every batch
   int box_inner, box_outer;
+  bool ahead = true;  // L2 fetches 256 bytes of a line for the box's 128 or 64
 };
 
 // Throws std::runtime_error where the driver refuses the map.

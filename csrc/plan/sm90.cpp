@@ -109,7 +109,7 @@ StoreTma store_tma(const Kernel& kernel, const Problem& problem) {
   if (kernel.tile_n() % (1024 / bits(out.dtype)) == 0 && whole_words(problem.n, out.dtype) &&
       wide(out, problem.m, problem.n, problem.batch))
     return StoreTma::rows;
-  if (kernel.sends_columns() && bits(out.dtype) == 16 && problem.plain() &&
+  if (kernel.sends_columns() && out.dtype == kernel.sent_columns() && problem.plain() &&
       whole_words(problem.m, out.dtype) &&
       wide(transposed(out), problem.n, problem.m, problem.batch))
     return StoreTma::columns;

@@ -63,9 +63,11 @@ __device__ inline void tma_store(const TensorMap* map, std::uint32_t shared, int
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
-// Until shared memory that this thread's stores read may be written again.
+// Until shared memory that this thread's stores read, but for the last kPending of them, may be
+// written again.
+template <int kPending>
 __device__ inline void tma_store_wait_read() {
-  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
 }
 
 }  // namespace tcgemm::ptx

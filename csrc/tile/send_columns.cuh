@@ -1,15 +1,21 @@
-// Column-major results of 16 bits of fragments whose lanes hold neighbours of a column
-// (Rows::neighbours), by TMA: the 64 rows of a warpgroup are turned in the slabs of its four warps,
-// of which one half is packed while the other one leaves.
+// Column-major results of fragments whose lanes hold neighbours of a column (Rows::neighbours), by
+// TMA: the 64 rows of a warpgroup are turned in the slabs of its four warps, of which one half is
+// packed while the other one leaves. A warp that computes nothing sends for them: issuing TMA and
+// waiting for it takes longer than packing.
 //
-//   half: 32 columns | a line of 128 bytes: 64 rows of a column
+//   warpgroup   pack 0 | pack 1 |      | pack 2 |      | pack 3 | ..     halves in turn
+//   its sender         | send 0, await | send 1, await | send 2 | ..
+//
+//   half:  32 columns | a line of 128 bytes: 64 rows of a column, of 16 bits
 //
 // Pairs of neighbours go into lines without bank conflicts: the lanes of one g have different
 // columns, whose chunks the swizzle sets apart.
 //
-// bf16 on an H200, 2048^3 and 4096^3: 19.9 and 139 us; with pairs straight from registers
-// (store_columns.cuh) 21.8 and 142 to 146. Rolled up, with a selection of registers for each half
-// (128 instructions), it took 22.0 and 165, and for s32 and f32 results a fifth more than pairs.
+// Of 8192 x 8192 x 2048 in e4m3 on an H200 a tile's way from its last product to the next one's
+// first takes 4200 clocks of 15300; where a thread of the warpgroup sent, 5600, with pairs straight
+// from registers (store_columns.cuh) 7000. Four pieces of half the size: 7000. Rolled up, with a
+// selection of registers for each half (128 instructions), bf16 4096^3 took a fifth longer. Results
+// of 32 bits, in two boxes a half, take as long as in pairs.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +24,7 @@
 #include "catalog.h"
 #include "core/params.h"
 #include "ptx/convert.cuh"
+#include "ptx/elect.cuh"
 #include "ptx/fence.cuh"
 #include "ptx/named_barrier.cuh"
 #include "ptx/shared.cuh"
@@ -29,10 +36,19 @@ namespace tcgemm::tile {
 
 inline constexpr int kWarpgroup = 128;
 inline constexpr int kHalfBytes = 2 * kSlabBytes;
+inline constexpr int kWithSender = kWarpgroup + 32;  // threads at the barriers below
 
-// The lane's pairs of the kIndex-th 32 columns of a fragment.
-template <int kIndex, class Fragment>
-__device__ inline void pack_columns(DType out, char* half, const Fragment* fragment) {
+// Half `index` of a warpgroup is packed; it may be packed again.
+__device__ inline int packed_barrier(int warpgroup, int index) {
+  return 1 + 4 * warpgroup + index % 2;
+}
+__device__ inline int sent_barrier(int warpgroup, int index) {
+  return 3 + 4 * warpgroup + index % 2;
+}
+
+// The lane's pairs of the kIndex-th half.
+template <DType kOut, int kIndex, class Fragment>
+__device__ inline void pack_half(char* half, const Fragment* fragment) {
   const int lane = threadIdx.x % 32, row = threadIdx.x % kWarpgroup / 32 * kBoxRows + lane / 4 * 2;
 #pragma unroll
   for (int j = 0; j < kSendColumns / 8; ++j) {
@@ -41,37 +57,70 @@ __device__ inline void pack_columns(DType out, char* half, const Fragment* fragm
     const int col = 8 * j + lane % 4 * 2;
     const auto put = [&](int column, float x, float y) {
       *reinterpret_cast<std::uint32_t*>(half + swizzle128(column, row / 8) + row % 8 * 2) =
-          out == DType::bf16 ? ptx::pack<DType::bf16>(x, y) : ptx::pack<DType::f16>(x, y);
+          ptx::pack<kOut>(x, y);
     };
     put(col, float(low.x), float(high.x));
     put(col + 1, float(low.y), float(high.y));
   }
 }
 
-template <int kIndex, class Fragment>
-__device__ inline void send_half(DType out, const TensorMap* map, char* slabs, int barrier,
-                                 const Fragment* fragment, int row, int col, int batch) {
-  char* half = slabs + kIndex % 2 * kHalfBytes;
-  pack_columns<kIndex>(out, half, fragment);
+template <DType kOut, int kIndex, class Fragment>
+__device__ inline void hand_half(char* slabs, int warpgroup, const Fragment* fragment) {
+  ptx::named_barrier_sync(sent_barrier(warpgroup, kIndex), kWithSender);
+  pack_half<kOut, kIndex>(slabs + kIndex % 2 * kHalfBytes, fragment);
   ptx::fence_proxy_async();
-  // Behind the barrier this half is whole, and the other one may be packed again.
-  const bool leads = threadIdx.x % kWarpgroup == 0;
-  if (leads) ptx::tma_store_wait_read();
-  ptx::named_barrier_sync(barrier, kWarpgroup);
-  if (leads)
-    ptx::tma_store(map, ptx::shared_address(half), row, col + kIndex * kSendColumns, batch);
+  ptx::named_barrier_arrive(packed_barrier(warpgroup, kIndex), kWithSender);
 }
 
-// 64 x kColumns accumulators of a warpgroup, of which this warp has 16 rows from `row` on, as they
-// are. All four warps come here; `slabs` are theirs, `barrier` the warpgroup's own.
-template <int kColumns, class Fragment>
-__device__ inline void send_columns(DType out, const TensorMap* map, char* slabs, int barrier,
-                                    const Fragment* fragment, int row, int col, int batch) {
+// Hands 64 x kColumns accumulators of a warpgroup, as kOut without more ado, to its sender. All
+// four warps come here; `slabs` are theirs.
+template <DType kOut, int kColumns, class Fragment>
+__device__ inline void hand_columns(char* slabs, int warpgroup, const Fragment* fragment) {
   constexpr int kHalves = kColumns / kSendColumns;
   static_assert(kHalves % 2 == 0, "the next tile begins with the first half again");
   [&]<int... kIndex>(std::integer_sequence<int, kIndex...>) {
-    (send_half<kIndex>(out, map, slabs, barrier, fragment, row, col, batch), ...);
+    (hand_half<kOut, kIndex>(slabs, warpgroup, fragment), ...);
   }(std::make_integer_sequence<int, kHalves>{});
 }
+
+// Behind the last tile: what the sender let the warpgroup pack has a taker.
+__device__ inline void hand_nothing(int warpgroup) {
+  ptx::named_barrier_sync(sent_barrier(warpgroup, 0), kWithSender);
+}
+
+// The warp that sends what a warpgroup hands over: begin(), then send() for each tile, then end().
+class Sender {
+ public:
+  __device__ Sender(const TensorMap* map, char* slabs, int warpgroup)
+      : map_(map), slabs_(ptx::shared_address(slabs)), warpgroup_(warpgroup) {}
+
+  __device__ void begin() const { allow(0); }
+
+  // The warpgroup's 64 rows from `row` on, of `columns` columns.
+  __device__ void send(int columns, int row, int col, int batch) const {
+#pragma unroll 1
+    for (int index = 0; index < columns / kSendColumns; ++index) {
+      ptx::named_barrier_sync(packed_barrier(warpgroup_, index), kWithSender);
+      if (ptx::elect()) {
+        ptx::tma_store(map_, slabs_ + index % 2 * kHalfBytes, row, col + index * kSendColumns,
+                       batch);
+        ptx::tma_store_wait_read<1>();  // for the half before
+      }
+      __syncwarp();
+      allow(index + 1);
+    }
+  }
+
+  __device__ void end() const { ptx::tma_store_wait_read<0>(); }
+
+ private:
+  __device__ void allow(int index) const {
+    ptx::named_barrier_arrive(sent_barrier(warpgroup_, index), kWithSender);
+  }
+
+  const TensorMap* map_;
+  std::uint32_t slabs_;
+  int warpgroup_;
+};
 
 }  // namespace tcgemm::tile

@@ -191,7 +191,7 @@ __device__ inline void send_box(const TensorMap* map, const char* slab, int row,
 
 // Until the slab may be written again.
 __device__ inline void await_box() {
-  if (threadIdx.x % 32 == 0) ptx::tma_store_wait_read();
+  if (threadIdx.x % 32 == 0) ptx::tma_store_wait_read<0>();
   __syncwarp();
 }
 

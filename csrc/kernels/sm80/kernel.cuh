@@ -22,18 +22,15 @@ template <Kernel kRow>
 struct Gemm {
   using Loop = Mainloop<kRow>;
   static_assert(Loop::kWarps * kSlabBytes <= Loop::kRingBytes);
-  static_assert(Loop::kRingBytes + 1024 <= kRow.shared_bytes());
+  static_assert(Loop::kRingBytes <= kRow.shared_bytes());
 
   __device__ static void run(const Sm80Params& params, char* shared) {
-    // Dynamic shared memory starts at any multiple of 16: the swizzle wants 1024.
-    const std::uint32_t base = ptx::shared_address(shared);
-    const std::uint32_t ring = (base + 1023) & ~1023u;
-    char* slab = shared + (ring - base) + threadIdx.x / 32 * kSlabBytes;
+    char* slab = shared + threadIdx.x / 32 * kSlabBytes;
 
     const tile::Tile tile = tile::tile_at(params.tiling, blockIdx.x);
     const int row = tile.m * kRow.tile_m(), col = tile.n * kRow.tile_n();
     typename Loop::Accumulators accumulators;
-    Loop::multiply(params, ring, row, col, tile.batch, accumulators);
+    Loop::multiply(params, ptx::shared_address(shared), row, col, tile.batch, accumulators);
     __syncthreads();  // the slabs overwrite the ring
     // Units of 32 columns spill beside 128 accumulators, and where ptxas makes f16 products of fp8.
     constexpr int kUnit = Loop::kWarpN == 64 || kRow.arch == Arch::sm89 ? 16 : 32;

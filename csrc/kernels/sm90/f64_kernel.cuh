@@ -32,12 +32,9 @@ struct GemmF64 {
   static constexpr bool kRounds = kRow.input == DType::f32;
   static constexpr int kSlabs = kRounds ? kRow.slab_bytes() : 0;
   static constexpr int kRingBytes = kRow.stages * kRow.stage_bytes();
-  static_assert(kSlabs + kRingBytes + 16 * kRow.stages + (kRounds ? 1008 : 0) <=
-                kRow.shared_bytes());
+  static_assert(kSlabs + kRingBytes + 16 * kRow.stages <= kRow.shared_bytes());
 
   __device__ static void run(const Sm80Params& params, char* memory) {
-    // Dynamic shared memory starts at any multiple of 16: slabs want 1024.
-    if constexpr (kRounds) memory += -ptx::shared_address(memory) & 1023;
     typename Loop::Shared shared{};
     shared.ring = ptx::shared_address(memory) + kSlabs;
     shared.barriers.base = shared.ring + kRingBytes;

@@ -2,7 +2,8 @@
 // to three that compute. The loader runs ahead into the next tile while the epilogue of this one is
 // stored.
 //
-//   warpgroup 0: thread 0 loads, others scales  warpgroup 1, 2, ..: 64-row blocks of the tile
+//   warpgroup 0: warp 0 loads, others load scales or send columns of the result
+//   warpgroup 1, 2, ..: 64-row blocks of the tile
 #pragma once
 
 #include <cstdint>
@@ -20,6 +21,7 @@
 #include "kernels/sm90/unscale.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/dependent.cuh"
+#include "ptx/elect.cuh"
 #include "ptx/fence.cuh"
 #include "tile/scheduler.cuh"
 #include "tile/send_columns.cuh"
@@ -83,11 +85,15 @@ struct Gemm {
     const int warpgroup = threadIdx.x / 128;
     if (warpgroup == 0) {
       if constexpr (kBudget.load > 0) ptx::registers_decrease<kBudget.load>();
-      if (threadIdx.x == 0) load(params, shared, cluster);
+      if (threadIdx.x / 32 == 0) load(params, shared, cluster);
       if constexpr (kRow.block_scaled)
         if (const int warp = threadIdx.x / 32 - 1;
             scales_columns(params) && warp >= 0 && warp < ColumnScales<kRow>::kWarps)
           load_scales(params, shared, cluster, warp);
+      if constexpr (kRow.sends_columns())
+        if (const int warp = threadIdx.x / 32 - 1;
+            params.store_tma == StoreTma::columns && warp >= 0 && warp < kRow.warpgroups)
+          send_columns(params, shared, cluster, warp);
     } else {
       if constexpr (kBudget.compute > 0) ptx::registers_increase<kBudget.compute>();
       compute(params, shared, cluster, warpgroup - 1);
@@ -112,8 +118,9 @@ struct Gemm {
     for_each_tile(params, cluster, [&](int row, int col, int batch, int blocks) {
       for (int block = 0; block < blocks; ++block) {
         ptx::mbarrier_wait(shared.barriers.empty(position.stage), position.parity ^ 1);
-        Ring<kRow>::load(params, shared.stage(position.stage), shared.barriers.full(position.stage),
-                         row, col, batch, block, cluster);
+        if (ptx::elect())
+          Ring<kRow>::load(params, shared.stage(position.stage),
+                           shared.barriers.full(position.stage), row, col, batch, block, cluster);
         position.advance();
       }
     });
@@ -133,6 +140,16 @@ struct Gemm {
     for_each_tile(params, cluster, [&](int, int col, int batch, int blocks) {
       ColumnScales<kRow>::load(params, shared, position, col, batch, blocks, warp);
     });
+  }
+
+  __device__ static void send_columns(const Sm90Params& params, const Block<kRow>& shared,
+                                      Cluster cluster, int warpgroup) {
+    const tile::Sender sender(&params.out, shared.slabs + warpgroup * 4 * kSlabBytes, warpgroup);
+    sender.begin();
+    for_each_tile(params, cluster, [&](int row, int col, int batch, int) {
+      sender.send(kRow.n, row + warpgroup * 64, col, batch);
+    });
+    sender.end();
   }
 
   __device__ static void compute(const Sm90Params& params, const Block<kRow>& shared,
@@ -165,7 +182,9 @@ struct Gemm {
         store(params, slab, warpgroup, accumulators[i], row + i * 64, col, batch);
     });
     // Shared memory must outlive the last stores that read it.
-    if (params.store_tma != StoreTma::no && threadIdx.x % 32 == 0) ptx::tma_store_wait_read();
+    if (params.store_tma == StoreTma::rows) ptx::tma_store_wait_read<0>();
+    if constexpr (kRow.sends_columns())
+      if (params.store_tma == StoreTma::columns) tile::hand_nothing(warpgroup);
   }
 
   // One warp's 16 rows of the tile.
@@ -176,8 +195,7 @@ struct Gemm {
     if constexpr (kRow.sends_columns()) {
       char* slabs = slab - threadIdx.x / 32 % 4 * kSlabBytes;  // of the warpgroup
       if (params.store_tma == StoreTma::columns)
-        return tile::send_columns<kRow.n>(epilogue.out_dtype, &params.out, slabs, 1 + warpgroup,
-                                          fragment, row, col, batch);
+        return tile::hand_columns<kRow.sent_columns(), kRow.n>(slabs, warpgroup, fragment);
     }
     const TensorMap* map = params.store_tma == StoreTma::rows ? &params.out : nullptr;
     bool fast = epilogue.fast && map != nullptr;

@@ -28,6 +28,9 @@ namespace tcgemm::sm90 {
 
 struct Cluster {
   std::uint32_t size, rank;
+
+  // A block's part; the size is 1 or 2, and a division would take 200 clocks of every k-block.
+  __device__ int share(int rows) const { return size == 1 ? rows : rows / 2; }
 };
 
 // Shared memory of a block:  ring | slabs of the epilogue | ring of scales | barriers of both
@@ -39,12 +42,9 @@ struct Block {
   tile::Barriers<kRow.stages> barriers;
   tile::Barriers<kRow.scale_stages()> scale_barriers;
 
-  // Dynamic shared memory starts at any multiple of 16: the swizzle wants 1024.
-  __device__ explicit Block(char* shared) {
-    const std::uint32_t base = ptx::shared_address(shared);
-    ring = (base + 1023) & ~1023u;
+  __device__ explicit Block(char* shared) : ring(ptx::shared_address(shared)) {
     constexpr int kRingBytes = kRow.stages * kRow.stage_bytes();
-    slabs = shared + (ring - base) + kRingBytes;
+    slabs = shared + kRingBytes;
     scales = reinterpret_cast<float*>(slabs + kRow.slab_bytes());
     barriers.base =
         ring + kRingBytes + kRow.slab_bytes() + kRow.scale_stages() * kRow.scale_bytes();
@@ -116,10 +116,10 @@ struct Ring {
   __device__ static void load_b(const Sm90Params& params, std::uint32_t shared, std::uint32_t full,
                                 int col, int k, int batch, Cluster cluster) {
     if constexpr (major_b(kRow.layout) == Major::K) {
-      const int rows = kRow.n / cluster.size, first = cluster.rank * rows;
+      const int rows = cluster.share(kRow.n), first = cluster.rank * rows;
       share(params, shared + first * kRowBytes, full, k, col + first, batch, cluster);
     } else {
-      const int rows = kRow.tile_k() / cluster.size, first = cluster.rank * rows;
+      const int rows = cluster.share(kRow.tile_k()), first = cluster.rank * rows;
 #pragma unroll
       for (int i = 0; i < kRow.n / kInner; ++i)
         share(params, shared + i * kBoxBytes + first * 128, full, col + i * kInner, k + first,

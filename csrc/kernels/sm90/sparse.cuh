@@ -4,8 +4,9 @@
 //   stage:  a: tile_m rows of 64 bytes of values | b: as in ring.cuh | metadata
 //           one step: 32 bytes of values, 64 bytes of k of b
 //
-// A stage is two steps. To tensor cores that are twice as fast as with a dense a, shared memory
-// brings b at up to nine tenths of what they could take.
+// A stage is two steps. Tensor cores that are twice as fast as with a dense a read b from shared
+// memory at all of its 128 bytes a clock: of 650 clocks that a k-block of 128x256 takes on an H200
+// the tensor cores need 512, and these reads 562.
 #pragma once
 
 #include <cstdint>
