@@ -78,29 +78,31 @@ DType loaded(const Kernel& kernel, const Matrix& matrix) {
   return kernel.input == DType::tf32 ? DType::tf32 : matrix.dtype;
 }
 
-// Fetching ahead makes 1.5 times the traffic between the halves of L2. On an H200 sparse products
-// take longer with it (bf16 4096^3 148 us, without it 141; 8192^3 1111, 1085; e4m3 4096^3 82.6,
-// 77.2), and dense ones less long (s8 4096^3 104 us, without it 114; bf16 the same).
-bool fetches_ahead(const Kernel& kernel) { return !kernel.sparse; }
+// Fetching ahead makes 1.5 times the traffic between the halves of L2. On an H200 large sparse
+// products take longer with it (bf16 4096^3 148 us, without it 141; 8192^3 1111, 1085; e4m3 4096^3
+// 82.6, 77.2), and dense ones less long (s8 4096^3 104 us, without it 114; bf16 the same). A weight
+// that is read once comes from memory (16 x 28672 x 4096: 43 us in a run with it, 48 in one
+// without).
+bool fetches_ahead(const Run& run) { return !kCatalog[run.kernel].sparse || run.tiles_n == 1; }
 
 // The lines of an operand, seen from k, in boxes of kernels/sm90/ring.cuh: K-major in one box of
 // `rows` lines, MN-major in boxes of `depth` lines of k.
 TensorMap operand_map(const Kernel& kernel, const Matrix& matrix, Major major,
                       std::int64_t extent_mn, std::int64_t k, std::int64_t batch, int rows,
-                      int depth) {
+                      int depth, bool ahead) {
   const DType type = loaded(kernel, matrix);
   if (major == Major::K)
     return tensor_map({matrix.address, type, k, extent_mn, batch, matrix.stride_row,
-                       matrix.stride_batch, kernel.tile_k(), rows, fetches_ahead(kernel)});
+                       matrix.stride_batch, kernel.tile_k(), rows, ahead});
   return tensor_map({matrix.address, type, extent_mn, k, batch, matrix.stride_col,
-                     matrix.stride_batch, kernel.box_mn(), depth, fetches_ahead(kernel)});
+                     matrix.stride_batch, kernel.box_mn(), depth, ahead});
 }
 
 // The values of a sparse operand, as wide as half of the tile's k.
-TensorMap values_map(const Kernel& kernel, const Matrix& values, const Problem& problem) {
+TensorMap values_map(const Kernel& kernel, const Matrix& values, const Problem& problem,
+                     bool ahead) {
   return neighbours_map({values.address, loaded(kernel, values), problem.depth_a(), problem.m, 1,
-                         values.stride_row, 0, kernel.tile_k() / 2, kernel.tile_m(),
-                         fetches_ahead(kernel)});
+                         values.stride_row, 0, kernel.tile_k() / 2, kernel.tile_m(), ahead});
 }
 
 // Boxes of `rows` parts of lines.
@@ -124,11 +126,12 @@ void launch_tma(const Call& call) {
   const bool in_parts = kernel.parts > 1;
   const std::int64_t batch_a = in_parts ? kernel.parts * parts.copies_a : problem.batch;
   const std::int64_t batch_b = in_parts ? kernel.parts * parts.copies_b : problem.batch;
-  params.a = kernel.sparse ? values_map(kernel, a, problem)
+  const bool ahead = fetches_ahead(run);
+  params.a = kernel.sparse ? values_map(kernel, a, problem, ahead)
                            : operand_map(kernel, a, major_a(kernel.layout), problem.m, problem.k,
-                                         batch_a, kernel.tile_m(), kernel.tile_k());
+                                         batch_a, kernel.tile_m(), kernel.tile_k(), ahead);
   params.b = operand_map(kernel, b, major_b(kernel.layout), problem.n, problem.k, batch_b,
-                         kernel.tile_n() / run.cluster, kernel.tile_k() / run.cluster);
+                         kernel.tile_n() / run.cluster, kernel.tile_k() / run.cluster, ahead);
   params.epilogue = epilogue(problem, plan, workspace);
   params.extent = extent(problem);
   params.tiling = tiling(problem, run);
