@@ -343,6 +343,7 @@ def test_opcheck(dtype, pattern):
             values, metadata, _ = OPS.compress24(x, pattern, True)
             opcheck(OPS.compress24.default, (x, pattern), {"prune": True}, test_utils=names)
             opcheck(OPS.decompress24.default, (values, metadata, k, pattern), test_utils=names)
+            opcheck(OPS.gather24.default, (x, metadata, pattern), test_utils=names)
             opcheck(OPS.prune24.default, (x, pattern), test_utils=names)
             opcheck(OPS.prune24.default, (x, "2:4", True), test_utils=names)
             if (dtype, pattern) != (F32, "2:4"):
