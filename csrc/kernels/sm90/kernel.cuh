@@ -144,6 +144,7 @@ struct Gemm {
 
   __device__ static void send_columns(const Sm90Params& params, const Block<kRow>& shared,
                                       Cluster cluster, int warpgroup) {
+    static_assert(kRow.m64_blocks == 1);
     const tile::Sender sender(&params.out, shared.slabs + warpgroup * 4 * kSlabBytes, warpgroup);
     sender.begin();
     for_each_tile(params, cluster, [&](int row, int col, int batch, int) {
