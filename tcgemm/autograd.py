@@ -31,7 +31,7 @@ from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
 from tcgemm.dtypes import DIFFERENTIABLE, accumulator
-from tcgemm.operators import ALL, MATMUL
+from tcgemm.operators import ALL, MATMUL, PASSES24
 
 _aten = torch.ops.aten
 _below_autograd = torch._C._AutoDispatchBelowAutograd
@@ -373,7 +373,6 @@ def register(op):
 
 for _op in ALL:
     register(_op)
-_PASSES24 = ("compress24", "decompress24", "gather24", "prune24", "tile24")
-for _name in ("quantize", "prepare", *_PASSES24):
+for _name in ("quantize", "prepare", *PASSES24):
     _op = getattr(torch.ops.tcgemm, _name).default
     _registrations.impl(_name, _constant_kernel(_op), "Autograd")

@@ -350,6 +350,7 @@ def gather(dense, metadata, pattern):
     """Of a dense matrix what stands where the metadata say."""
     if dense.dtype in DTYPES and pattern in ("2:4", default_pattern(dense.dtype)):
         return _OPS.gather24.default(dense, metadata, pattern)
+    # Arithmetic takes operands of every dtype.
     group = GROUPS[pattern]
     k = dense.shape[1]
     columns = value_columns(k, pattern)

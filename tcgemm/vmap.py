@@ -10,7 +10,7 @@ has one for each.
 
 import torch
 
-from tcgemm.operators import MATMUL, PLAIN, SCALED, SCALED_AMAX, TENSORS, Scaled
+from tcgemm.operators import MATMUL, PASSES24, PLAIN, SCALED, SCALED_AMAX, TENSORS, Scaled
 
 
 def _front(tensor, dim):
@@ -117,6 +117,6 @@ def _one_by_one(op):
 for _op in (*PLAIN, SCALED, SCALED_AMAX):
     torch.library.register_vmap(f"tcgemm::{_op.name}", _rule(_op))
 torch.library.register_vmap("tcgemm::quantize", _quantize)
-for _name in ("prepare", "compress24", "decompress24", "gather24", "prune24", "tile24"):
+for _name in ("prepare", *PASSES24):
     _op = getattr(torch.ops.tcgemm, _name).default
     torch.library.register_vmap(_op, _one_by_one(_op))

@@ -126,20 +126,35 @@ class Compressor {
   First first_;
 };
 
+// The metadata of a box.
+class Codes {
+ public:
+  Codes(const Matrix& metadata, const Box& box, Pattern pattern) {
+    const std::int64_t bytes = metadata_columns(box.columns, pattern);
+    gather(metadata, {box.row, box.column / 8, box.rows, bytes}, kBoxBytes, bytes_);
+  }
+
+  // Of a row's values from `value` on, the first in the lowest two bits.
+  unsigned from(std::int64_t row, std::int64_t value) const {
+    return bytes_[row * kBoxBytes + value / 4] >> value % 4 * 2;
+  }
+
+ private:
+  std::uint8_t bytes_[kBoxRows * kBoxBytes];
+};
+
 template <class Bits, Pattern pattern>
 void decompress_box(const Decompression& d, const Box& box) {
   constexpr int kGroup = group(pattern), kKept = kept(pattern);
   Bits values[kBoxRows * kBoxValues];
-  std::uint8_t metadata[kBoxRows * kBoxBytes];
+  const Codes codes(d.metadata, box, pattern);
   const std::int64_t columns = value_columns(box.columns, pattern);
-  const std::int64_t bytes = metadata_columns(box.columns, pattern);
   gather(d.values, {box.row, box.column / 2, box.rows, columns}, kBoxValues, values);
-  gather(d.metadata, {box.row, box.column / 8, box.rows, bytes}, kBoxBytes, metadata);
   for (std::int64_t i = 0; i < box.rows; ++i) {
     Bits row[kBoxColumns];
     for (std::int64_t v = 0; v < columns; v += kKept) {
       Bits* const to = row + v / kKept * kGroup;
-      const unsigned code = metadata[i * kBoxBytes + v / 4] >> v % 4 * 2;
+      const unsigned code = codes.from(i, v);
       std::fill_n(to, kGroup, Bits{0});
       for (int j = kKept - 1; j >= 0; --j)
         to[code >> 2 * j & (kGroup - 1)] = values[i * kBoxValues + v + j];
@@ -153,18 +168,14 @@ template <class Bits, Pattern pattern>
 void gather_box(const Gathering& g, const Box& box) {
   constexpr int kGroup = group(pattern), kKept = kept(pattern);
   Bits x[kBoxRows * kBoxColumns];
-  std::uint8_t metadata[kBoxRows * kBoxBytes];
-  const std::int64_t columns = value_columns(box.columns, pattern);
-  const std::int64_t bytes = metadata_columns(box.columns, pattern);
+  const Codes codes(g.metadata, box, pattern);
   gather(g.w, box, kBoxColumns, x);
-  gather(g.metadata, {box.row, box.column / 8, box.rows, bytes}, kBoxBytes, metadata);
+  const std::int64_t columns = value_columns(box.columns, pattern);
   const std::int64_t pitch = value_columns(g.k, pattern);
   for (std::int64_t i = 0; i < box.rows; ++i) {
     Bits* const to = static_cast<Bits*>(g.values) + (box.row + i) * pitch + box.column / 2;
-    for (std::int64_t v = 0; v < columns; ++v) {
-      const unsigned code = metadata[i * kBoxBytes + v / 4] >> v % 4 * 2;
-      to[v] = x[i * kBoxColumns + v / kKept * kGroup + (code & (kGroup - 1))];
-    }
+    for (std::int64_t v = 0; v < columns; ++v)
+      to[v] = x[i * kBoxColumns + v / kKept * kGroup + (codes.from(i, v) & (kGroup - 1))];
   }
 }
 

@@ -21,6 +21,11 @@ CopyParams copy(const Matrix& w, std::int64_t rows, std::int64_t k, void* to, st
   return {source(w, rows, k, 1), to, w.dtype, rows, k, 1, pitch};
 }
 
+template <class Asked>
+Source metadata(const Asked& asked) {
+  return source(asked.metadata, asked.rows, metadata_columns(asked.k, asked.pattern), 1);
+}
+
 template <class Params>
 void run(const void* pointer, const Params& params, int blocks, int device, void* stream,
          Step step) {
@@ -56,7 +61,7 @@ void decompress(const Decompression& asked, int device, void* stream) {
   const DType type = asked.values.dtype;
   DecompressParams params{};
   params.values = source(asked.values, asked.rows, value_columns(asked.k, asked.pattern), 1);
-  params.metadata = source(asked.metadata, asked.rows, metadata_columns(asked.k, asked.pattern), 1);
+  params.metadata = metadata(asked);
   params.w = asked.w;
   params.rows = asked.rows;
   params.k = asked.k;
@@ -72,7 +77,7 @@ void gather(const Gathering& asked, int device, void* stream) {
   const std::int64_t columns = value_columns(asked.k, asked.pattern);
   GatherParams params{};
   params.w = copy(asked.w, asked.rows, asked.k, asked.values, columns);
-  params.metadata = source(asked.metadata, asked.rows, metadata_columns(asked.k, asked.pattern), 1);
+  params.metadata = metadata(asked);
   params.vector = in_words(asked.values, columns * bytes(asked.w.dtype), 8);
   run(kernels::gather(params, asked.pattern), params, kernels::sparse_blocks(params.w), device,
       stream, {-1, "gather"});
@@ -89,7 +94,7 @@ void prune(const Pruning& asked, int device, void* stream) {
 
 void tile(const MetadataTiling& asked, int device, void* stream) {
   MetadataTileParams params{};
-  params.metadata = source(asked.metadata, asked.rows, metadata_columns(asked.k, asked.pattern), 1);
+  params.metadata = metadata(asked);
   params.tiles = asked.tiles;
   params.shape = {asked.rows, asked.k, asked.bits};
   run(kernels::tile_metadata(params), params, kernels::tile_metadata_blocks(params), device, stream,

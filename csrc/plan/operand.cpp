@@ -11,7 +11,7 @@ constexpr double kMemoryShare = 0.75;  // of the copy rate that a transposing co
 
 int alignment_of(std::uintptr_t address) {
   int alignment = 1;
-  while (alignment < 256 && address % (2 * alignment) == 0) alignment *= 2;
+  while (alignment < kMostAligned && address % (2 * alignment) == 0) alignment *= 2;
   return alignment;
 }
 

@@ -39,11 +39,14 @@ enum class Obstacle : std::uint8_t { none, strided, base, pitch, batch_pitch, ze
 // Those of a sparse operand TMA reads sixteen at a time.
 inline constexpr std::int64_t kSparseRows = 16;
 
+// Bytes; addresses that are more aligned are all alike.
+inline constexpr int kMostAligned = 256;
+
 struct Reading {
   bool strided = false;
   Major major = Major::K;  // of the operand in memory; K where strided
   std::int64_t pitch = 0;  // elements between lines (rows of a K-major, k of an MN-major operand)
-  int alignment = 0;       // bytes, of the base address, at most 256
+  int alignment = 0;       // bytes, of the base address, at most kMostAligned
   Obstacle obstacle = Obstacle::none;
   bool either = false;  // with one row, or k = 1, it can be read as the other major as well
 

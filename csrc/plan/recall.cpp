@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "plan/operand.h"
+
 namespace tcgemm::plan {
 namespace {
 
@@ -15,9 +17,8 @@ struct Entry {
   Plan plan;
 };
 
-constexpr std::size_t kEntries = 64;  // 100 KB a thread that plans
-
-constexpr std::uintptr_t kMostAligned = 256;  // what the planner can tell apart
+constexpr int kHashBits = 6;
+constexpr std::size_t kEntries = std::size_t(1) << kHashBits;  // 100 KB a thread that plans
 
 // The problem with addresses as far as they matter.
 Problem without_addresses(Problem problem) {
@@ -40,9 +41,8 @@ std::size_t place_of(const Problem& problem) {
   for (std::int64_t value : {problem.batch, problem.m, problem.n, problem.k, problem.a.stride_row,
                              problem.b.stride_row, std::int64_t(problem.out.dtype)})
     hash = (hash ^ std::uint64_t(value)) * 0x9e3779b97f4a7c15;
-  return hash >> 58;
+  return hash >> (64 - kHashBits);
 }
-static_assert(kEntries == std::size_t(1) << (64 - 58));
 
 bool has_passes(const Plan& plan) {
   return plan.prepare_a || plan.prepare_b || plan.sums_a || plan.sums_b || plan.split;

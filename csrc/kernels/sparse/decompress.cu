@@ -1,24 +1,39 @@
-// Decompression of elements of 1, 2 and 4 bytes.
+// Decompression and gathering, of elements of 1, 2 and 4 bytes.
 #include "kernels/sparse/decompress.cuh"
 
 #include <algorithm>
 
 #include "kernels/kernels.h"
+#include "kernels/sparse/gather.cuh"
 
 namespace tcgemm::kernels {
+namespace {
+
+template <int kSize, Pattern kPattern = Pattern::two_of_four>
+struct Pair {
+  static constexpr auto kDecompress = &sparse::decompress<kSize, kPattern>;
+  static constexpr auto kGather = &sparse::gather<kSize, kPattern>;
+};
+
+// f(the kernels of elements of this type).
+template <class F>
+const void* choose(DType type, Pattern pattern, F f) {
+  if (bytes(type) == 1) return f(Pair<1>{});
+  if (bytes(type) == 2) return f(Pair<2>{});
+  if (pattern == Pattern::one_of_two) return f(Pair<4, Pattern::one_of_two>{});
+  return f(Pair<4>{});
+}
+
+}  // namespace
 
 const void* decompress(const DecompressParams& params, Pattern pattern) {
-  constexpr Pattern kFour = Pattern::two_of_four;
-  switch (bytes(params.values.dtype)) {
-    case 1:
-      return reinterpret_cast<const void*>(&sparse::decompress<1, kFour>);
-    case 2:
-      return reinterpret_cast<const void*>(&sparse::decompress<2, kFour>);
-    default:
-      return pattern == kFour
-                 ? reinterpret_cast<const void*>(&sparse::decompress<4, kFour>)
-                 : reinterpret_cast<const void*>(&sparse::decompress<4, Pattern::one_of_two>);
-  }
+  return choose(params.values.dtype, pattern,
+                [](auto pair) { return reinterpret_cast<const void*>(pair.kDecompress); });
+}
+
+const void* gather(const GatherParams& params, Pattern pattern) {
+  return choose(params.w.source.dtype, pattern,
+                [](auto pair) { return reinterpret_cast<const void*>(pair.kGather); });
 }
 
 int decompress_blocks(const DecompressParams& params) {
