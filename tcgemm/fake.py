@@ -84,6 +84,10 @@ def _compress24(w, pattern, prune=False):
     return w.new_empty((rows, columns)), metadata, w.new_empty(2, dtype=torch.int64)
 
 
+def _linear24(weight, metadata, x, bias=None):
+    return x.new_empty((*x.shape[:-1], weight.shape[0]), dtype=dtypes.result(x.dtype))
+
+
 def _decompress24(values, metadata, k, pattern):
     return values.new_empty((values.shape[0], k))
 
@@ -117,6 +121,7 @@ for _op in (*ALL, Operator("_gemm")):
 torch.library.register_fake("tcgemm::quantize", _quantize)
 torch.library.register_fake("tcgemm::prepare", _prepare)
 torch.library.register_fake("tcgemm::compress24", _compress24)
+torch.library.register_fake("tcgemm::_linear24", _linear24)
 torch.library.register_fake("tcgemm::decompress24", _decompress24)
 torch.library.register_fake("tcgemm::gather24", _gather24)
 torch.library.register_fake("tcgemm::prune24", _prune24)

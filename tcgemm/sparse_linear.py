@@ -8,6 +8,8 @@ state_dict() is of plain tensors: weight.values, weight.metadata, weight.format,
 that learns, weight.
 """
 
+import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -15,7 +17,7 @@ import torch
 from tcgemm import dense
 from tcgemm.prepared import Watch
 from tcgemm.sparse import METHODS, compress24, prune24
-from tcgemm.sparse_short import Parts, parts_of, plain, scaled_mm
+from tcgemm.sparse_short import Parts, linear24, parts_of, plain, scaled_mm
 from tcgemm.sparse_tensor import (
     FORMAT_VERSION,
     GROUPS,
@@ -39,8 +41,7 @@ class _Ready(NamedTuple):
     weight: SparseTensor24
     watch: Watch | None  # of the dense weight that it was made of
     parts: Parts
-    rest: tuple  # the arguments behind bias
-    keywords: dict
+    product: Callable  # of x and the bias
 
 
 class SparseLinear24(torch.nn.Module):
@@ -199,12 +200,7 @@ class SparseLinear24(torch.nn.Module):
             if not _grad_enabled() or not (
                 input.requires_grad or (bias is not None and bias.requires_grad) or self.learns
             ):
-                parts = ready.parts
-                return scaled_mm(
-                    *(parts.keys, input, parts.columns, None, None, None, bias),
-                    *ready.rest,
-                    **ready.keywords,
-                )
+                return ready.product(input, bias)
         return self._multiply(input)
 
     def _unchanged(self, watch):
@@ -245,9 +241,16 @@ class SparseLinear24(torch.nn.Module):
         keywords = {} if self.activation is None else {"activation": self.activation}
         if weight.dtype is torch.float32:
             keywords["precision"] = "high"
+        product = functools.partial(linear24, parts.keys, parts.values, parts.sparse)
+        if keywords:
+            rest = (None,) * 6 + (parts.sparse,)
+
+            def product(x, bias):
+                before = parts.keys, x, parts.columns, None, None, None, bias
+                return scaled_mm(*before, *rest, **keywords)
+
         watch = Watch(self.weight) if self.learns else None
-        rest = (None,) * 6 + (parts.sparse,)
-        self._ready = _Ready(weight, watch, parts, rest, keywords)
+        self._ready = _Ready(weight, watch, parts, product)
 
     def to_dense(self) -> torch.nn.Linear:
         """A tcgemm.nn.Linear with the pruned weight, zeros included, and a copy of the bias."""

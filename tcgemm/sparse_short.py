@@ -20,8 +20,9 @@ from tcgemm.sparse_tensor import SparseTensor24, default_pattern
 _tensor = torch.Tensor
 _ADDENDS = {torch.Tensor, torch.nn.Parameter, type(None)}
 _f32 = torch.float32
-# scaled_mm of the first argument's keys.
+# Operators of the first argument's keys.
 scaled_mm = torch.ops.tcgemm.scaled_mm.default._handle.redispatch_boxed
+linear24 = torch.ops.tcgemm._linear24.default._handle.redispatch_boxed
 _CPU, _CUDA = (torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, n)) for n in ("CPU", "CUDA"))
 _NO_CONSTANTS = (None,) * 4  # zero points, scale_out and parts
 _compiling = torch.compiler.is_compiling
@@ -103,6 +104,9 @@ def product(op, a, b, c, bias, residual, options):
         if options[-1] not in (None, "high") or w.pattern != default_pattern(_f32):
             return None
         options = (*options[:-1], "high")
+    only = c is None and residual is None and (bias is None or op.weight)
+    if only and not left and options == DEFAULTS:
+        return linear24(keys, values, sparse, x, bias)
     a, b, forms = (values, x, (sparse,)) if left else (x, columns, (None, sparse))
     tensors = (a, b, None, None, c, bias, residual, *_NO_CONSTANTS, *forms)
     if options == DEFAULTS:

@@ -250,7 +250,16 @@ def test_every_operator_has_a_schema_here():
     }
     assert {name.split(".")[0] for name in registered} >= set(schemas())
     public = ["mm", "bmm", "matmul", "addmm", "linear"]
-    assert schemas() == [*public, "_gemm", *SCALED, "prepare", "quantize", *SPARSE, *COMPOSITE]
+    assert schemas() == [
+        *public,
+        "_gemm",
+        "_linear24",
+        *SCALED,
+        "prepare",
+        "quantize",
+        *SPARSE,
+        *COMPOSITE,
+    ]
 
 
 @pytest.mark.parametrize("name", schemas())
@@ -266,7 +275,8 @@ def test_operator_has_a_kernel_and_a_fake(name):
             assert entry.fake_impl.kernel is not None or has(qualified, "Meta"), qualified
 
 
-PRIVATE = ("_gemm", *SCALED, *FORMAT, "build_info")  # the last is what `python -m tcgemm` reads
+# The last is what `python -m tcgemm` reads.
+PRIVATE = ("_gemm", "_linear24", *SCALED, *FORMAT, "build_info")
 
 
 @pytest.mark.parametrize("name", [name for name in schemas() if name not in PRIVATE])

@@ -187,3 +187,21 @@ def test_vmap():
     given = compressed(w)
     result = torch.vmap(lambda x: multiply("b", w, x, given=given))(x)
     assert torch.equal(result, multiply("b", w, x, given=given))
+
+
+@EVERY
+def test_linear24_is_scaled_mm(device, mix):
+    if mix.a is F32:
+        return  # which needs a precision
+    linear24 = torch.ops.tcgemm._linear24
+    for shape, batch in (((33, 70, 100), ()), ((16, 1, 64), ()), ((20, 9, 36), (2, 3))):
+        w, x = operands(mix, "b", *shape, device=device, batch=batch)
+        out = S32 if mix.integer else None
+        bias = mix.addend(shape[0], out=out, device=device, largest=4)
+        values, form = compressed(w)
+        given = {"bias": bias, **options_of(mix)}
+        right = multiply("b", w, x, **given)
+        assert torch.equal(linear24(values, form, x, bias), right)
+        if not mix.fp8:  # which opcheck cannot compare
+            names = ("test_schema", "test_faketensor")
+            opcheck(linear24.default, (values, form, x, bias), test_utils=names)

@@ -100,6 +100,16 @@ Arguments take(Op op, bool out, std::uint64_t* words) {
   return given;
 }
 
+Arguments take_linear24(std::uint64_t* words) {
+  Stack stack(words);
+  Arguments given;
+  given.b = stack.tensor();
+  given.sparse_b = stack.tensor();
+  given.a = stack.tensor();
+  given.bias = stack.optional_tensor();
+  return given;
+}
+
 QuantizeArguments take_quantize(std::uint64_t* words) {
   Stack stack(words);
   QuantizeArguments given;

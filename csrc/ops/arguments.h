@@ -38,6 +38,7 @@ struct Arguments {
 
 // `out`: the overload that writes into a tensor of the caller's. The order is that of library.cpp.
 Arguments take(Op op, bool out, std::uint64_t* stack);
+Arguments take_linear24(std::uint64_t* stack);
 
 // The arguments of quantize.
 struct QuantizeArguments {

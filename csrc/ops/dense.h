@@ -35,6 +35,12 @@ void product_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
 }
 
 template <Product product>
+void linear24_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
+  Results results = product(Op::linear, take_linear24(stack));
+  stack[0] = reinterpret_cast<std::uint64_t>(results.out.release());
+}
+
+template <Product product>
 void register_dense(torch::stable::detail::StableLibrary& library) {
   library.impl("mm", product_kernel<Op::mm, false, product>);
   library.impl("mm.out", product_kernel<Op::mm, true, product>);
@@ -48,6 +54,7 @@ void register_dense(torch::stable::detail::StableLibrary& library) {
   library.impl("linear.out", product_kernel<Op::linear, true, product>);
   library.impl("_gemm", product_kernel<Op::gemm, false, product>);
   library.impl("_gemm.out", product_kernel<Op::gemm, true, product>);
+  library.impl("_linear24", linear24_kernel<product>);
   library.impl("scaled_mm", product_kernel<Op::scaled, false, product>);
   library.impl("scaled_mm.out", product_kernel<Op::scaled, true, product>);
   library.impl("scaled_mm_amax", product_kernel<Op::scaled_amax, false, product>);

@@ -38,6 +38,9 @@ STABLE_TORCH_LIBRARY(tcgemm, m) {
   // no gradient. `kernel` restricts the planner to rows of the catalog whose name contains it.
   const std::string general = options + "float beta=1.0, " + types + ", str? ";
   define(m, "_gemm", "Tensor a, Tensor b, Tensor? c=None, " + addends + general + "kernel=None");
+  // linear with a sparse weight and nothing else, for calls that need no gradient: of the arguments
+  // of scaled_mm each costs some of the host's time. Metadata are those of sparse_b.
+  m.def("_linear24(Tensor weight, Tensor metadata, Tensor x, Tensor? bias=None) -> Tensor");
   // The general product with multipliers and zero points: what every Python function calls when it
   // is given one. The second returns amax as well, the largest magnitude before scale_out. The name
   // of a kernel is `kernel_name` here: inductor cannot lower an operator with an argument `kernel`.
