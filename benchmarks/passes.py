@@ -21,6 +21,7 @@ from tcgemm.sparse_tensor import GROUPS, default_pattern
 _OPS = torch.ops.tcgemm
 BLOCK = 4  # transposable pruning chooses in blocks of 4 x 4
 CHUNK = 1 << 18  # blocks that are tried at a time
+GREEDY = "largest_abs_values_greedy"  # torch's default takes the largest values, signs and all
 
 
 def bits(tensor):
@@ -100,7 +101,7 @@ class Pass(Workload):
 
     def rival(self, index):
         if self.case.op == "prune":
-            return torch._sparse_semi_structured_tile(self.pool[index])
+            return torch._sparse_semi_structured_tile(self.pool[index], algorithm=GREEDY)
         if self.pruned is None:
             self.pruned = [_OPS.prune24(w, self.pattern) for w in self.pool.views]
         return torch._cslt_compress(self.pruned[index])

@@ -102,7 +102,8 @@ def _sparse_promises():
     ):
         fields = {"set": "sparse-mm", "dtype": dtype, "epilogue": epilogue}
         yield Promise(f"{name} x cuSPARSELt", 1.03, fields)
-    yield Promise("tf32 1:2 x torch.mm, dense", 1.6, {"set": "sparse-mm", "dtype": "tf32"})
+    tf32 = {"set": "sparse-mm", "dtype": "tf32"}
+    yield Promise("tf32 1:2 x torch.mm, dense", 1.6, tf32, **every)
     few = {"set": "sparse-few", "dtype": "bf16"}
     yield Promise("bf16 2:4, few rows x our own dense", 1.4, few, own=True, **every)
     for fields, name, us in (

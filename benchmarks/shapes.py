@@ -296,7 +296,8 @@ def _sparse(sizes, dtypes, op="mm", **extra):
 def _sparse_mm(dtypes):
     cubes = _cubes(EVEN)
     both = [*cubes, *(size for size in LLM if size not in cubes)]
-    sizes = {name: both if name in FLOATS else cubes for name in dtypes or SPARSE}
+    floats = (*FLOATS, "tf32")
+    sizes = {name: both if name in floats else cubes for name in dtypes or SPARSE}
     found = [case for name in sizes for case in _sparse(sizes[name], (name,))]
     return found + _to_bf16(cubes, sizes)
 

@@ -32,16 +32,15 @@ each_pass = pytest.mark.parametrize("case", SMALL_PASSES, ids=name_of)
 
 def test_cases_are_those_promised():
     cases = [case for name in shapes.GROUPS["sparse"] for case in shapes.cases(name)]
-    assert len(cases) <= 54  # four minutes
+    assert len(cases) <= 58  # some four minutes without f16, whose rival takes as long
     assert {case.layout for case in cases} == {"TN"}
     sizes = {}
     for case in cases:
         sizes.setdefault((case.set, case.dtype), []).append((case.m, case.n, case.k))
     cubes = [(size, size, size) for size in (2048, 4096, 8192, 16384)]
-    for dtype in ("f16", "bf16"):
+    for dtype in ("f16", "bf16", "tf32"):
         assert set(sizes["sparse-mm", dtype]) == {*cubes, *shapes.LLM}
-    for dtype in ("e4m3", "tf32"):
-        assert sizes["sparse-mm", dtype] == cubes
+    assert sizes["sparse-mm", "e4m3"] == cubes
     assert sizes["sparse-mm", "s8"] == 2 * cubes  # to s32, and to bf16
     assert sizes["sparse-few", "bf16"] == [(16, 28672, 4096), (64, 28672, 4096)]
     assert {case.accumulation for case in cases if case.dtype == "e4m3"} == {"fast"}
@@ -289,7 +288,9 @@ def test_what_is_kept_is_measured_beside_torch(monkeypatch):
     work = passes.Pass(case, "cpu")
     greedy = conversions._sparse_semi_structured_tile
 
-    def tile(w):
+    def tile(w, algorithm=""):
+        if algorithm != "largest_abs_values_greedy":
+            return (greedy(w.clone()),)
         return torch.ops.tcgemm.compress24(greedy(w.abs()), "2:4")[:2]
 
     monkeypatch.setattr(torch, "_sparse_semi_structured_tile", tile)
@@ -363,7 +364,7 @@ def test_promises_are_those_of_the_issue():
         "s8 2:4 x cuSPARSELt": (1.03, 0.0, False, 4),
         "s8 2:4 to bf16 x cuSPARSELt": (1.03, 0.0, False, 4),
         "e4m3 2:4 x cuSPARSELt": (1.03, 0.0, False, 4),
-        "tf32 1:2 x torch.mm, dense": (1.6, 0.0, False, 4),
+        "tf32 1:2 x torch.mm, dense": (1.6, 0.0, False, 13),
         "bf16 2:4, few rows x our own dense": (1.4, 0.0, True, 2),
         "70 us / prune and compress bf16": (1.0, 70.0, False, 1),
         "45 us / prune and compress s8": (1.0, 45.0, False, 1),

@@ -157,6 +157,21 @@ def test_host_time_counts_a_call():
     assert 900 < found["x"].us < 20_000
 
 
+def test_host_time_is_not_that_of_a_call_after_a_rival():
+    last = []
+
+    def caller(name):
+        def call(index):
+            time.sleep(0.001 if last == [name] else 0.1)
+            last[:] = [name]
+
+        return call
+
+    candidates = {name: caller(name) for name in ("ours", "rival")}
+    found = timing.host_time(candidates, 1, device="cpu", calls=2, batches=2)
+    assert max(each.us for each in found.values()) < 40_000
+
+
 def test_sampler_takes_medians_and_stops():
     class Reader:
         def read(self):
