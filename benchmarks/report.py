@@ -219,8 +219,8 @@ def tables(results, found, images, *, page=None):
     table = promise_table(results)
     if table:
         title = (
-            "**What was aimed at: geometric means over cubes (f32: of each; 2:4 of 16 bits: over "
-            "all shapes); the largest error over its bound**"
+            "**What was aimed at: geometric means over cubes (f32: of each; 2:4 of 16 bits and "
+            "1:2: over all shapes); the largest error over its bound**"
         )
         parts += [title, table]
     table = cliff_table(results)
