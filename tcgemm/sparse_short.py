@@ -104,8 +104,7 @@ def product(op, a, b, c, bias, residual, options):
         if options[-1] not in (None, "high") or w.pattern != default_pattern(_f32):
             return None
         options = (*options[:-1], "high")
-    only = c is None and residual is None and (bias is None or op.weight)
-    if only and not left and options == DEFAULTS:
+    if op.weight and c is None and residual is None and options == DEFAULTS:
         return linear24(keys, values, sparse, x, bias)
     a, b, forms = (values, x, (sparse,)) if left else (x, columns, (None, sparse))
     tensors = (a, b, None, None, c, bias, residual, *_NO_CONSTANTS, *forms)
