@@ -10,8 +10,8 @@
 //
 // From 2048^3 on all of that runs at the GPU's power cap, where idle clocks cost next to nothing.
 // So it was no use to let the warpgroups take turns at their epilogues, or one of them lag two to
-// four k-blocks behind (bf16, tf32: the same time or 1-4 % more); and clusters of four, which read
-// b from L2 half as often as those of two, take 1.4 times as long.
+// four k-blocks behind (bf16, tf32: the same time, or up to 6 % more); and clusters of four, which
+// read b from L2 half as often as those of two, take 1.4 times as long.
 #pragma once
 
 #include <cstdint>
