@@ -8,7 +8,6 @@ state_dict() is of plain tensors: weight.values, weight.metadata, weight.format,
 that learns, weight.
 """
 
-import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ import torch
 from tcgemm import dense
 from tcgemm.prepared import Watch
 from tcgemm.sparse import METHODS, compress24, prune24
-from tcgemm.sparse_short import Parts, linear24, parts_of, plain, scaled_mm
+from tcgemm.sparse_short import Parts, parts_of, plain
 from tcgemm.sparse_tensor import (
     FORMAT_VERSION,
     GROUPS,
@@ -241,16 +240,8 @@ class SparseLinear24(torch.nn.Module):
         keywords = {} if self.activation is None else {"activation": self.activation}
         if weight.dtype is torch.float32:
             keywords["precision"] = "high"
-        product = functools.partial(linear24, parts.keys, parts.values, parts.sparse)
-        if keywords:
-            rest = (None,) * 6 + (parts.sparse,)
-
-            def product(x, bias):
-                before = parts.keys, x, parts.columns, None, None, None, bias
-                return scaled_mm(*before, *rest, **keywords)
-
         watch = Watch(self.weight) if self.learns else None
-        self._ready = _Ready(weight, watch, parts, product)
+        self._ready = _Ready(weight, watch, parts, parts.linear(keywords))
 
     def to_dense(self) -> torch.nn.Linear:
         """A tcgemm.nn.Linear with the pruned weight, zeros included, and a copy of the bias."""

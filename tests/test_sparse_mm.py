@@ -191,9 +191,12 @@ def test_vmap():
 
 @EVERY
 def test_linear24_is_scaled_mm(device, mix):
-    if mix.a is F32:
-        return  # which needs a precision
     linear24 = torch.ops.tcgemm._linear24
+    if mix.a is F32:
+        w, x = operands(mix, "b", 33, 70, 100, device=device)
+        with pytest.raises(RuntimeError, match='pass precision="high"'):  # which it does not take
+            linear24(*compressed(w), x)
+        return
     for shape, batch in (((33, 70, 100), ()), ((16, 1, 64), ()), ((20, 9, 36), (2, 3))):
         w, x = operands(mix, "b", *shape, device=device, batch=batch)
         out = S32 if mix.integer else None
