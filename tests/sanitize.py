@@ -20,14 +20,12 @@ import time
 # Before torch is imported: its caching allocator would put tensors side by side.
 os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
 
-import cases
-import mixes
-import reference
-import sparsity
 import torch
-from cases import BF16, E4M3, E5M2, F16, F32, S8, S32, U8
-from mixes import Mix, scale_a, scale_b, zero_points
-from rows import every_row
+
+from support import cases, mixes, reference, sparsity
+from support.cases import BF16, E4M3, E5M2, F16, F32, S8, S32, U8
+from support.mixes import Mix, scale_a, scale_b, zero_points
+from support.rows import every_row
 
 scaled_mm = torch.ops.tcgemm.scaled_mm
 scaled_mm_amax = torch.ops.tcgemm.scaled_mm_amax
