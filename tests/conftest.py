@@ -3,7 +3,7 @@
 A test that needs a GPU is marked `gpu` and is skipped where there is none. On a machine that must
 have one, TCGEMM_REQUIRE_GPU=1 turns that skip into a failure, so that a broken driver or a CPU
 build cannot pass for a green run. Tests that run on both take their device from cases.DEVICES or
-cases.DEVICE_DTYPES or mixes.py, or from the fixture `device`; the CUDA half of those is marked.
+from dtype_matrix.py, or from the fixture `device`; the CUDA half of those is marked.
 """
 
 import fcntl

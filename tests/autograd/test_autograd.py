@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import tcgemm
 
 from support.cases import DEVICE_DTYPES
-from support.composed import ACTIVATIONS, CASES, Case
+from support.torch_reference import ACTIVATIONS, CASES, Case
 
 FULL = Case(
     "addmm", (3, 4), (4, 5), c=(3, 1), bias=(5,), residual=(3, 5), activation="gelu", beta=0.5

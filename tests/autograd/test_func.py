@@ -6,7 +6,7 @@ from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vjp,
 
 import tcgemm
 
-from support.composed import ACTIVATIONS, CASES, Case
+from support.torch_reference import ACTIVATIONS, CASES, Case
 
 
 def close(got, expected):

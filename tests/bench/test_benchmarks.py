@@ -12,7 +12,7 @@ import torch
 
 from tcgemm.bench import accuracy, kernel_name, operands, telemetry, timing
 
-from support.measured import dense, report, shapes, store, synthetic, workload
+from support.bench_fixtures import dense, report, shapes, store, synthetic, workload
 
 # Operands.
 

@@ -10,7 +10,7 @@ import torch
 import tcgemm
 from tcgemm.bench import accuracy, operands
 
-from support.measured import dense, promises, report, row, shapes, store, synthetic, workload
+from support.bench_fixtures import dense, promises, report, row, shapes, store, synthetic, workload
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 EIGHT = {"e4m3": E4M3, "e5m2": E5M2, "s8": torch.int8, "u8": torch.uint8}

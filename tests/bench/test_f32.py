@@ -9,8 +9,17 @@ import torch
 import tcgemm
 from tcgemm.bench import accuracy, operands
 
-from support import parts
-from support.measured import error_table, errors, promises, report, row, shapes, store, workload
+from support import split_terms
+from support.bench_fixtures import (
+    error_table,
+    errors,
+    promises,
+    report,
+    row,
+    shapes,
+    store,
+    workload,
+)
 
 # Cases.
 
@@ -94,7 +103,7 @@ def ratio(way, without=None, k=512):
     data = operands.Operands.build("TN", 64, 48, k, dtype=torch.float32, device="cpu", sets=1)
     (data.normal if way == "f16" else data.spread)(torch.Generator().manual_seed(1))
     a, b = data.a[0], data.b[0]
-    out = parts.product(a, b, way, without)
+    out = split_terms.product(a, b, way, without)
     return accuracy.error_ratio(out, a, b, accumulation="f32", dtype="f32")
 
 
@@ -103,9 +112,9 @@ def test_the_bound_sees_a_part_left_out(monkeypatch, device):
     """By the bound of either device, on the CPU."""
     limit = accuracy.tolerance
     monkeypatch.setattr(accuracy, "tolerance", lambda _, k: limit(device, k))
-    for way in parts.KINDS:
+    for way in split_terms.KINDS:
         assert 0 < ratio(way) < 0.3
-    products = parts.KINDS["f16"][-1]
+    products = split_terms.KINDS["f16"][-1]
     assert all(ratio("f16", index) > 1 for index in range(len(products)))
     # The smallest three of bf16 are worth less than roundings; the table of errors sees them.
     assert all(ratio("bf16", index) > 1 for index in range(3, 6))

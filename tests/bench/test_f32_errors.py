@@ -9,8 +9,8 @@ import math
 import pytest
 import torch
 
-from support import parts
-from support.measured import error_table, errors, kinds, store
+from support import split_terms
+from support.bench_fixtures import error_table, errors, kinds, store
 
 DEPTHS = (1, 3, 16, 64, 100, 1000, 4096)
 SMALL = {"m": 64, "n": 72}
@@ -60,13 +60,14 @@ def test_the_rounded_product_is_at_most_torchs(kind):
 
 @pytest.mark.parametrize(
     ("way", "kind"),
-    [(way, kind) for way in parts.KINDS for kind in ("normal", "uniform")] + [("bf16", "elements")],
+    [(way, kind) for way in split_terms.KINDS for kind in ("normal", "uniform")]
+    + [("bf16", "elements")],
 )
 def test_each_part_product_is_needed(way, kind):
     for k in (128, 1024):
-        assert not error_table.complaint(row(kind, k, lambda a, b: parts.product(a, b, way)))
-    for index, pair in enumerate(parts.KINDS[way][-1]):
-        found = row(kind, 128, lambda a, b, index=index: parts.product(a, b, way, index))
+        assert not error_table.complaint(row(kind, k, lambda a, b: split_terms.product(a, b, way)))
+    for index, pair in enumerate(split_terms.KINDS[way][-1]):
+        found = row(kind, 128, lambda a, b, index=index: split_terms.product(a, b, way, index))
         assert error_table.complaint(found), pair
 
 

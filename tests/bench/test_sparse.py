@@ -12,7 +12,7 @@ from tcgemm import operators
 from tcgemm.bench import operands as pools
 from tcgemm.bench import rival, timing
 
-from support.measured import dense, passes, promises, report, row, shapes, store, workload
+from support.bench_fixtures import dense, passes, promises, report, row, shapes, store, workload
 
 ONE = timing.Timing(1.0, 0.0, 1, 1.0)
 SMOKE = shapes.cases("smoke-sparse")

@@ -19,8 +19,8 @@ scaled_mm_amax = torch.ops.tcgemm.scaled_mm_amax
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 FP8 = (E4M3, E5M2)
 S8, U8, S32 = torch.int8, torch.uint8, torch.int32
-FP8_MIXES = list(itertools.product(FP8, FP8))
-INT8_MIXES = list(itertools.product((S8, U8), (S8, U8)))
+FP8_PAIRS = list(itertools.product(FP8, FP8))
+INT8_PAIRS = list(itertools.product((S8, U8), (S8, U8)))
 inf, nan = math.inf, math.nan
 
 
@@ -141,7 +141,7 @@ def test_every_rounding_of_f32_operands(precision, bits):
         assert torch.equal(result, wide[wide.isfinite()][: 60 * 60].view(60, 60))
 
 
-@pytest.mark.parametrize("types", FP8_MIXES, ids=str)
+@pytest.mark.parametrize("types", FP8_PAIRS, ids=str)
 @pytest.mark.parametrize("shape", [(5, 9, 17), (13, 35, 40), (3, 4, 523)], ids=str)
 def test_fp8_sums_are_one_chain_of_fma(types, shape):
     m, n, k = shape
@@ -154,7 +154,7 @@ def test_fp8_sums_are_one_chain_of_fma(types, shape):
         assert same_bits(scaled_mm(a, b, out_dtype=F32, precision=precision), sums)
 
 
-@pytest.mark.parametrize("types", INT8_MIXES, ids=str)
+@pytest.mark.parametrize("types", INT8_PAIRS, ids=str)
 @pytest.mark.parametrize("shape", [(1, 1, 1), (7, 33, 255), (70, 50, 1000), (300, 9, 70)], ids=str)
 def test_integer_sums_are_exact(types, shape):
     m, n, k = shape
@@ -166,7 +166,7 @@ def test_integer_sums_are_exact(types, shape):
     assert same_bits(scaled_mm(a, b, out_dtype=S8), exact.clamp(-128, 127).to(S8))
 
 
-@pytest.mark.parametrize("types", INT8_MIXES, ids=str)
+@pytest.mark.parametrize("types", INT8_PAIRS, ids=str)
 def test_integer_sums_are_exact_at_the_ends_of_the_range_and_wrap_around(types):
     """Blocks of 256 products reach 2^24 - 130816; 2^17 of the largest pass 2^31."""
     low, high = (tuple(torch.iinfo(t).min for t in types), tuple(torch.iinfo(t).max for t in types))
@@ -178,7 +178,7 @@ def test_integer_sums_are_exact_at_the_ends_of_the_range_and_wrap_around(types):
             assert torch.equal(scaled_mm(a, b), wrapped(a.long() @ b.long()))
 
 
-@pytest.mark.parametrize("types", INT8_MIXES, ids=str)
+@pytest.mark.parametrize("types", INT8_PAIRS, ids=str)
 @pytest.mark.parametrize("rows", [False, True])
 @pytest.mark.parametrize("columns", [False, True])
 def test_zero_points_are_subtracted_exactly(types, rows, columns):
@@ -375,7 +375,7 @@ def test_neither_strides_nor_batches_change_a_bit(types):
 def all_results():
     """Over types, epilogues, special values and odd shapes, the same in every process."""
     torch.manual_seed(7)
-    for types in (*FP8_MIXES, *INT8_MIXES, (F32, F32), (F16, F16)):
+    for types in (*FP8_PAIRS, *INT8_PAIRS, (F32, F32), (F16, F16)):
         for index, (m, n, k) in enumerate((*cases.FEW_SHAPES, (1, 70, 300), (33, 1, 129))):
             a, b = operand(types[0], m, k), operand(types[1], k, n)
             b = b.mT.contiguous().mT if index % 2 else b

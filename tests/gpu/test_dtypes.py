@@ -7,27 +7,27 @@ import torch
 
 import tcgemm
 
-from support import cases, mixes, reference
+from support import cases, dtype_matrix, reference
 from support.cases import BF16, CHUNK, E4M3, E5M2, F16, F32, F64, FP8, LARGE, S8, S32, U8
 from support.cpu_model import narrowed
-from support.mixes import everything
+from support.dtype_matrix import everything
 
 pytestmark = pytest.mark.gpu
 
 EVERY = pytest.mark.parametrize(
-    "mix",
+    "types",
     [
-        pytest.param(mix, marks=getattr(pytest.mark, mix.marks), id=str(mix))
-        for mix in mixes.kinds("cuda")
+        pytest.param(types, marks=getattr(pytest.mark, types.marks), id=str(types))
+        for types in dtype_matrix.gemm_types("cuda")
     ],
 )
 # One of each way to the tensor cores: copied, converted, turned, promoted, scaled, summed.
 FEW = pytest.mark.parametrize(
-    "mix",
+    "types",
     [
-        pytest.param(mix, marks=getattr(pytest.mark, mix.marks), id=str(mix))
-        for mix in mixes.kinds("cuda")
-        if mix.a == mix.b and mix.a in (F32, F64, E4M3, S8)
+        pytest.param(types, marks=getattr(pytest.mark, types.marks), id=str(types))
+        for types in dtype_matrix.gemm_types("cuda")
+        if types.a == types.b and types.a in (F32, F64, E4M3, S8)
     ],
 )
 
@@ -43,16 +43,18 @@ def on_cpu(given):
 
 
 @EVERY
-def test_gpu_and_cpu_agree(mix):
+def test_gpu_and_cpu_agree(types):
     """Integers in every bit, whatever they are; others within the bounds of both."""
-    for out in mix.outs:
-        a, b, given = everything(mix, 150, 130, 300, out)
+    for out in types.outs:
+        a, b, given = everything(types, 150, 130, 300, out)
         result = torch.ops.tcgemm.scaled_mm(a, b, **given).cpu()
         expected = torch.ops.tcgemm.scaled_mm(a.cpu(), b.cpu(), **on_cpu(given))
         assert result.dtype == expected.dtype
         if out == S32:
             assert torch.equal(result, expected)
-        elif mix.integer:  # sums modulo 2^32 are the same, the epilogue rounds alike but for folds
+        elif (
+            types.integer
+        ):  # sums modulo 2^32 are the same, the epilogue rounds alike but for folds
             difference = (result.double() - expected.double()).abs()
             unit = 2 * reference.UNIT.get(out, 0.0) + 2.0**-20
             near = difference <= unit * expected.double().abs() + 1.0
@@ -64,7 +66,7 @@ def test_gpu_and_cpu_agree(mix):
 
 
 @pytest.mark.parametrize("dtype", (*FP8, S8), ids=cases.NAMES.get)
-@pytest.mark.parametrize("granularity", mixes.GRANULARITIES)
+@pytest.mark.parametrize("granularity", dtype_matrix.GRANULARITIES)
 def test_quantize_gives_the_bits_of_the_cpu(granularity, dtype):
     """Random bits: subnormal numbers, NaN and Inf among them; and sizes around every edge."""
     words = torch.randint(-(2**31), 2**31, (515, 2070), dtype=torch.int64).to(S32).view(F32)
@@ -82,12 +84,12 @@ def test_quantize_gives_the_bits_of_the_cpu(granularity, dtype):
 
 @FEW
 @pytest.mark.parametrize("size", (512, 511))
-def test_runs_on_the_current_stream(mix, size):
+def test_runs_on_the_current_stream(types, size):
     """Its inputs, and its scales, are still to be written there when the product is asked for."""
     stream = torch.cuda.Stream()
-    out = mix.outs[-1]
-    a, b, given = everything(mix, size, size, size, out)
-    new, _, others = everything(mix, size, size, size, out)
+    out = types.outs[-1]
+    a, b, given = everything(types, size, size, size, out)
+    new, _, others = everything(types, size, size, size, out)
     tensors = [name for name, value in given.items() if isinstance(value, torch.Tensor)]
     amax_too = torch.ops.tcgemm.scaled_mm_amax
     expected, amax = amax_too(new, b, **others)
@@ -138,9 +140,9 @@ def test_a_chain_of_dependent_passes():
 
 
 @FEW
-def test_dependent_copies_and_products(mix):
+def test_dependent_copies_and_products(types):
     """Odd sizes: a copy, sums and a product a call, over buffers that the last call just read."""
-    a, b, given = everything(mix, 777, 555, 333, mix.outs[0])
+    a, b, given = everything(types, 777, 555, 333, types.outs[0])
     expected = torch.ops.tcgemm.scaled_mm(a, b, **given)
     torch.cuda.synchronize()
     into = torch.empty_like(expected)
@@ -155,26 +157,26 @@ def test_dependent_copies_and_products(mix):
 
 
 @EVERY
-def test_graph_replays_with_new_inputs(mix):
+def test_graph_replays_with_new_inputs(types):
     """amax and quantize in it: they are cleared and found anew in every replay."""
     m, n, k = 300, 260, 333
-    out = mix.outs[-1]
-    a, b, given = everything(mix, m, n, k, out)
+    out = types.outs[-1]
+    a, b, given = everything(types, m, n, k, out)
     x = torch.randn(m, k, device="cuda")
-    narrow = mix.a if mix.a in (*FP8, S8) else S8 if mix.integer else E5M2
+    narrow = types.a if types.a in (*FP8, S8) else S8 if types.integer else E5M2
 
     def work():
         result, amax = torch.ops.tcgemm.scaled_mm_amax(a, b, **given)
-        plain = tcgemm.mm(a, b, **mix.options)
+        plain = tcgemm.mm(a, b, **types.options)
         found = [result, amax, plain]
-        for granularity in mixes.GRANULARITIES:
+        for granularity in dtype_matrix.GRANULARITIES:
             found += tcgemm.quantize(x, narrow, granularity)
         requantised = given | {"scale_out": 1 / amax.clamp(min=1e-3)}
         return [*found, torch.ops.tcgemm.scaled_mm(a, b, **requantised)]
 
     graph, captured = cases.captured(work)
     for turn in range(3):
-        new_a, new_b, others = everything(mix, m, n, k, out)
+        new_a, new_b, others = everything(types, m, n, k, out)
         a.copy_(new_a)
         b.copy_(new_b)
         x.copy_(torch.randn(m, k) / 4**turn)  # smaller ones, so that an old maximum shows
@@ -190,8 +192,8 @@ def test_graph_replays_with_new_inputs(mix):
 
 
 @EVERY
-def test_same_bits_beside_other_work(mix):
-    a, b, given = everything(mix, 1000, 900, 1100, mix.outs[0])
+def test_same_bits_beside_other_work(types):
+    a, b, given = everything(types, 1000, 900, 1100, types.outs[0])
     expected = torch.ops.tcgemm.scaled_mm(a, b, **given)
     noise = torch.randn(2048, 2048, device="cuda")
     stream = torch.cuda.Stream()
@@ -204,8 +206,8 @@ def test_same_bits_beside_other_work(mix):
 
 
 @FEW
-def test_workspaces_are_given_back(mix):
-    a, b, given = everything(mix, 1023, 1023, 1023, mix.outs[0])
+def test_workspaces_are_given_back(types):
+    a, b, given = everything(types, 1023, 1023, 1023, types.outs[0])
     torch.ops.tcgemm.scaled_mm(a, b, **given)
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated()
@@ -267,7 +269,7 @@ def test_operands_past_two_to_the_31(room, strides, dtype, kernel):
     if dtype == S8:
         given["zero_b"] = torch.full((1, n), 3, dtype=S32, device="cuda")
     else:
-        scale = 2.0 ** torch.randint(-1, 2, (m, mixes.blocks(k))).to("cuda")
+        scale = 2.0 ** torch.randint(-1, 2, (m, dtype_matrix.blocks(k))).to("cuda")
         given["scale_a"] = scale
     out = torch.ops.tcgemm.scaled_mm(a, b, **given, kernel_name=kernel, out_dtype=F32)
     for first in range(0, m, CHUNK):
@@ -301,7 +303,7 @@ def test_strides_past_two_to_the_31(room, dtype, kernel):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("granularity", mixes.GRANULARITIES)
+@pytest.mark.parametrize("granularity", dtype_matrix.GRANULARITIES)
 def test_quantize_past_two_to_the_31(room, granularity):
     """As its parts, which are whole groups."""
     m, k = 2**20 + 1, 2056

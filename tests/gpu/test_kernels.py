@@ -27,8 +27,7 @@ import torch
 
 from support import cases, reference
 from support.cases import BF16, F16, F32, F64, INT8, S32
-from support.mixes import positive, scale_a, scale_b, zero_points
-from support.rows import (
+from support.catalog_rows import (
     CLUSTERS,
     KINDS,
     asked,
@@ -41,6 +40,7 @@ from support.rows import (
     parse,
     rows,
 )
+from support.dtype_matrix import positive, scale_a, scale_b, zero_points
 
 EVERY_ROW = rows()
 ANY_ALIGNMENT = rows(lambda row: not row.tma)
@@ -52,15 +52,15 @@ def test_this_build_has_kernels_for_this_gpu():
     kernels = every_row()
     assert "sm80" in {row.arch for row in kernels}
     for dtype in cases.HALVES:
-        assert {row.layout for row in kernels if row.mix.a == dtype} == set(cases.LAYOUTS)
-    assert {row.mix.a for row in kernels} >= {F32, *INT8}
+        assert {row.layout for row in kernels if row.types.a == dtype} == set(cases.LAYOUTS)
+    assert {row.types.a for row in kernels} >= {F32, *INT8}
 
 
 @pytest.mark.gpu
 @pytest.mark.sm90
 def test_this_build_has_kernels_for_hopper():
     kernels = [row for row in every_row() if row.arch == "sm90a"]
-    assert {row.mix.a for row in kernels} == {*cases.REAL, *cases.FP8, *INT8}
+    assert {row.types.a for row in kernels} == {*cases.REAL, *cases.FP8, *INT8}
     beyond = {"promoted", "blocks", "registers", "parts2", "parts3"}
     assert {row.more for row in kernels} == {"", *beyond}
 
@@ -72,9 +72,9 @@ def check_exact(row, kind, turn):
     a, b = operands(asks, layout, m, n, k, whole=True, **shapes)
     scales = block_scales(row, m, n, k, turn=len(kind.name) + turn)
     shape = (*kind.batch, m, n)
-    guarded = cases.Guarded(kind.out, shape, dtype=row.mix.outs[0], device="cuda")
+    guarded = cases.Guarded(kind.out, shape, dtype=row.types.outs[0], device="cuda")
     text = launch(row, a, b, out=guarded.view, **scales)
-    reference.assert_exact(guarded.view, reference.exact(a, b, **scales, **row.mix.options))
+    reference.assert_exact(guarded.view, reference.exact(a, b, **scales, **row.types.options))
     assert guarded.untouched()
     return text
 
@@ -98,7 +98,7 @@ def test_row_in_clusters(row):
     each(itertools.product(CLUSTERS, range(len(row.layouts))), check)
 
 
-@rows(lambda row: not row.mix.integer)
+@rows(lambda row: not row.types.integer)
 def test_row_on_normal_data(row):
     def check(kind, turn, out_dtype):
         m, n, k = kind_sizes(kind, row)
@@ -106,8 +106,8 @@ def test_row_on_normal_data(row):
         scales = block_scales(row, m, n, k, turn=m, powers=False)
         guarded = cases.Guarded(kind.out, (m, n), dtype=out_dtype, device="cuda")
         launch(row, a, b, out=guarded.view, **scales)
-        limit = 1.0 if out_dtype != F32 else 0.9 if row.mix.fp8 else 0.5
-        options = row.mix.options | scales
+        limit = 1.0 if out_dtype != F32 else 0.9 if row.types.fp8 else 0.5
+        options = row.types.options | scales
         reference.assert_close(guarded.view, a, b, limit=limit, **options)
         first = guarded.view.clone()
         guarded.view.fill_(cases.poison(out_dtype))
@@ -115,7 +115,7 @@ def test_row_on_normal_data(row):
         assert torch.equal(guarded.view, first)
         assert guarded.untouched()
 
-    outs = dict.fromkeys((row.mix.outs[0], row.mix.widest))
+    outs = dict.fromkeys((row.types.outs[0], row.types.widest))
     each(itertools.product(KINDS[:4], range(len(row.layouts)), outs), check)
 
 
@@ -142,11 +142,11 @@ def test_row_with_every_option(row):
         options |= block_scales(row, m, n, k, turn=turn)
         guarded = cases.Guarded(out_strides, (m, n), dtype=out_dtype, device="cuda")
         launch(row, a, b, *given, out=guarded.view, **options)
-        options |= row.mix.options | {"out_dtype": out_dtype}
+        options |= row.types.options | {"out_dtype": out_dtype}
         reference.assert_exact(guarded.view, reference.exact(a, b, *given, **options))
         assert guarded.untouched()
 
-    outs = row.mix.outs
+    outs = row.types.outs
     each(
         (
             (strides, turn, outs[(index + turn + more) % len(outs)])
@@ -163,13 +163,13 @@ def test_row_with_an_activation(row):
         m, n, k = row.tile[0] + 5, row.tile[1] + 3, 80 + 128 * row.blocks
         a, b = operands(*asked(row, out_strides), m, n, k)
         bias = cases.make("contiguous", 1, n, dtype=F32, device="cuda")[0]
-        alpha = 2.0**-15 if row.mix.integer else 0.25
+        alpha = 2.0**-15 if row.types.integer else 0.25
         options = {"activation": activation, "alpha": alpha}
         options |= block_scales(row, m, n, k, powers=False)
-        out_dtype = F64 if row.mix.a == F64 else F32 if row.mix.integer else row.mix.outs[0]
+        out_dtype = F64 if row.types.a == F64 else F32 if row.types.integer else row.types.outs[0]
         guarded = cases.Guarded(out_strides, (m, n), dtype=out_dtype, device="cuda")
         launch(row, a, b, None, bias, out=guarded.view, **options)
-        reference.assert_close(guarded.view, a, b, None, bias, **options, **row.mix.options)
+        reference.assert_close(guarded.view, a, b, None, bias, **options, **row.types.options)
 
     each(zip(cases.ACTIVATIONS, OUT_STRIDES, strict=False), check)
 
@@ -189,7 +189,7 @@ def test_row_with_scales(row):
             options["scale_a"] = scale_a(kinds[0], m, k, **given)
             options["scale_b"] = scale_b(kinds[1], n, k, **given)
             options = {name: scale for name, scale in options.items() if scale is not None}
-        if row.mix.integer:
+        if row.types.integer:
             options["alpha"] = 2.0**-12
             options["zero_a"] = zero_points(*((m, 1) if turn % 2 else (1,)), device="cuda")
             options["zero_b"] = zero_points(*((1, n) if turn != 1 else (1, 1)), device="cuda")
@@ -198,8 +198,8 @@ def test_row_with_scales(row):
         guarded = cases.Guarded(out_strides, (m, n), dtype=out_dtype, device="cuda")
         launch(row, a, b, out=guarded.view, **options, **last)
         last |= {"out_dtype": out_dtype}
-        keywords = row.mix.options | options
-        if row.mix.integer:  # these need more than 24 bits
+        keywords = row.types.options | options
+        if row.types.integer:  # these need more than 24 bits
             reference.assert_close(guarded.view, a, b, **keywords, **last)
         else:
             expected = reference.exact(a, b, **keywords, **last)
@@ -212,7 +212,7 @@ def test_row_with_scales(row):
             assert torch.equal(out, guarded.view)
             reference.assert_amax(amax, a, b, **keywords)
 
-    outs = [out for out in row.mix.outs if out != S32]
+    outs = [out for out in row.types.outs if out != S32]
     given = itertools.product(enumerate(OUT_STRIDES), range(4))
     each(((s, turn, outs[(i + turn) % len(outs)]) for (i, s), turn in given), check)
 
@@ -224,9 +224,9 @@ def assert_exact_from_any_strides(row, a, b):
     """Operands that are gathered or copied first, to a result whose rows are not words."""
     (m, k), n = a.shape, b.shape[1]
     scales = block_scales(row, m, n, k)
-    guarded = cases.Guarded("odd_pitch", (m, n), dtype=row.mix.outs[0], device="cuda")
+    guarded = cases.Guarded("odd_pitch", (m, n), dtype=row.types.outs[0], device="cuda")
     launch(row, a, b, out=guarded.view, direct=False, **scales)
-    expected = reference.exact(a, b, **scales, **row.mix.options)
+    expected = reference.exact(a, b, **scales, **row.types.options)
     reference.assert_exact(guarded.view, expected)
     assert guarded.untouched()
 
@@ -243,7 +243,7 @@ def test_row_at_any_alignment(row):
     sizes = {"m": m, "n": n, "k": k, "device": "cuda", "whole": True}
 
     def check(stride_a, stride_b):
-        a, b = row.mix.make(stride_a, stride_b, **sizes)
+        a, b = row.types.make(stride_a, stride_b, **sizes)
         assert_exact_from_any_strides(row, a, b)
 
     each(itertools.product(awkward[plain[0]], awkward[plain[1]]), check)
@@ -254,7 +254,7 @@ def test_row_that_reads_k_major_alone_serves_every_layout(row):
     """After a copy; small operands are gathered by the older kernels."""
 
     def check(layout, m, n, k):
-        a, b = row.mix.operands(layout, m, n, k, device="cuda", whole=True)
+        a, b = row.types.operands(layout, m, n, k, device="cuda", whole=True)
         assert_exact_from_any_strides(row, a, b)
 
     small = (33, 17, 30 + 128 * row.blocks)
@@ -265,12 +265,16 @@ def test_row_that_reads_k_major_alone_serves_every_layout(row):
 
 @rows(lambda row: not row.tma and not row.blocks and row.layout == "TN")
 def test_row_of_depth_zero(row):
-    a = torch.empty(70, 0, device="cuda").to(row.mix.a)
-    b = torch.empty(50, 0, device="cuda").to(row.mix.b).t()
+    a = torch.empty(70, 0, device="cuda").to(row.types.a)
+    b = torch.empty(50, 0, device="cuda").to(row.types.b).t()
     c = cases.make("contiguous", 70, 50, dtype=F32, device="cuda", largest=9)
-    for out_dtype in row.mix.outs:
+    for out_dtype in row.types.outs:
         addend = c.to(S32) if out_dtype == S32 else c
-        options = {"beta": 2.0, "acc_dtype": row.mix.accumulator, "precision": row.mix.precision}
+        options = {
+            "beta": 2.0,
+            "acc_dtype": row.types.accumulator,
+            "precision": row.types.precision,
+        }
         options["out_dtype"] = out_dtype
         out = torch.ops.tcgemm._gemm(a, b, addend, kernel=row.name, **options)
         reference.assert_exact(out, reference.exact(a, b, addend, **options))
@@ -281,13 +285,13 @@ def test_names_of_kernels_can_be_read():
     assert row[1:3] == ("sm90a", "bf16")
     assert row[4:] == ((128, 256, 64), 4, "TN", "")
     row = parse("sm89_e4m3xe5m2_f32_128x128x128_w2_s3_tn_blocks")
-    assert str(row.mix) == "e4m3xe5m2"
+    assert str(row.types) == "e4m3xe5m2"
     assert row.blocks
     row = parse("sm90a_f16_f32_128x256x64_w2_s2_nn_parts2")
     assert row.parts
-    assert str(row.mix) == "f32-highest"
+    assert str(row.types) == "f32-highest"
     row = parse("sm90a_tf32_f32_128x64x32_w2_s8_tt_registers")
-    assert str(row.mix) == "f32-high"
+    assert str(row.types) == "f32-high"
     assert row.layouts == ("TT", "NN")
-    assert str(parse("sm90a_e5m2_f32_64x64x128_w1_s12_tn").mix) == "e5m2-fast"
-    assert all(row.mix.outs for row in every_row())
+    assert str(parse("sm90a_e5m2_f32_64x64x128_w1_s12_tn").types) == "e5m2-fast"
+    assert all(row.types.outs for row in every_row())

@@ -8,18 +8,18 @@ import torch
 
 import tcgemm
 
-from support import cases, mixes, reference
+from support import cases, dtype_matrix, reference
 from support.cases import BF16, E4M3, F16, F32, F64, S8, S32
 
 pytestmark = pytest.mark.gpu
 
 # Of the dtypes whose operands are not always read as they are.
 MIXES = pytest.mark.parametrize(
-    "mix",
+    "types",
     [
-        pytest.param(mix, marks=getattr(pytest.mark, mix.marks), id=str(mix))
-        for mix in mixes.kinds("cuda")
-        if mix.b in (BF16, F16, F32, F64, E4M3, S8)
+        pytest.param(types, marks=getattr(pytest.mark, types.marks), id=str(types))
+        for types in dtype_matrix.gemm_types("cuda")
+        if types.b in (BF16, F16, F32, F64, E4M3, S8)
     ],
 )
 
@@ -71,14 +71,14 @@ def check_chain(names, rows, row, text, products):
     assert len(names) == split + len(rows), (names, text)
 
 
-def calls(mix):
+def calls(types):
     """(label, call, what explain says)."""
 
     def make(layout, *sizes, **options):
-        return mix.operands(layout, *sizes, device="cuda", **options)
+        return types.operands(layout, *sizes, device="cuda", **options)
 
     def product(label, a, b, **options):
-        options |= mix.options
+        options |= types.options
         return label, lambda: tcgemm.matmul(a, b, **options), tcgemm.explain(a, b, **options)
 
     for layout in cases.LAYOUTS:
@@ -86,22 +86,22 @@ def calls(mix):
         yield product(f"mm {layout} odd", *make(layout, 511, 642, 381))
         yield product(f"mm {layout} small", *make(layout, 65, 33, 77))
         a, b = make(layout, 512, 640, 384)
-        out = cases.empty("transposed", (512, 640), dtype=mix.outs[0], device="cuda")
+        out = cases.empty("transposed", (512, 640), dtype=types.outs[0], device="cuda")
         yield product(f"mm {layout} column-major", a, b, out=out)
     a, b = make("TN", 512, 640, 384)
-    bias = mix.addend(640, device="cuda")
-    wide = F64 if mix.a == F64 else F32
+    bias = types.addend(640, device="cuda")
+    wide = F64 if types.a == F64 else F32
     yield product("an epilogue", a, b, bias=bias, activation="gelu", out_dtype=wide)
-    for out_dtype in mix.outs:
+    for out_dtype in types.outs:
         yield product(f"to {out_dtype}", a, b, out_dtype=out_dtype)
-    residual = mix.addend(512, 640, out=mix.outs[0], device="cuda")
+    residual = types.addend(512, 640, out=types.outs[0], device="cuda")
     # explain has no c: as an addend of the result's shape it costs what a residual costs.
-    text = tcgemm.explain(a, b, residual=residual, **mix.options)
-    yield "addmm", lambda: tcgemm.addmm(residual, a, b, **mix.options), text
-    given = {"scale_a": mixes.scale_a("row", 512, 384, device="cuda"), "out_dtype": wide}
+    text = tcgemm.explain(a, b, residual=residual, **types.options)
+    yield "addmm", lambda: tcgemm.addmm(residual, a, b, **types.options), text
+    given = {"scale_a": dtype_matrix.scale_a("row", 512, 384, device="cuda"), "out_dtype": wide}
     yield product("scale_a", a, b, **given)
-    if mix.fp8 and mix.precision is None:
-        given["scale_b"] = mixes.scale_b("128x128", 640, 384, device="cuda")
+    if types.fp8 and types.precision is None:
+        given["scale_b"] = dtype_matrix.scale_b("128x128", 640, 384, device="cuda")
         yield product("blocks", a, b, **given)
     batches = make("NN", 256, 192, 128, batch=(6,))
     yield product("a batch", *batches)
@@ -119,8 +119,8 @@ def check(label, names, *expected):
 
 
 @MIXES
-def test_the_kernel_that_ran_is_the_one_that_explain_names(mix, tmp_path):
-    for label, call, text in calls(mix):
+def test_the_kernel_that_ran_is_the_one_that_explain_names(types, tmp_path):
+    for label, call, text in calls(types):
         check(label, launched(call, tmp_path), text)
 
 

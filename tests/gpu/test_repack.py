@@ -9,83 +9,85 @@ import tcgemm
 
 from support import cases, reference
 from support.cases import BF16, E4M3, E5M2, F16, F32, FP8, S8, S32, U8
-from support.mixes import Mix
+from support.dtype_matrix import GemmTypes
 
 pytestmark = [pytest.mark.gpu, pytest.mark.sm90]
 
 # With the kernels that take nothing but what TMA reads K-major; 16-bit ones take either major.
 KERNELS = {
-    Mix(F16, F16, F32): "sm90a",
-    Mix(BF16, BF16, F32): "sm90a",
-    Mix(F32, F32, F32, "medium"): "sm90a",
-    Mix(F32, F32, F32, "high"): "sm90a_tf32_f32_128x128x32_w2_s6_tn",
-    Mix(S8, U8, S32): "sm90a_s8xu8_s32_128x128x128_w2_s6_tn",
-    Mix(E5M2, E4M3, F32): "sm90a_e5m2xe4m3_f32_128x128x128_w2_s6_tn_promoted",
+    GemmTypes(F16, F16, F32): "sm90a",
+    GemmTypes(BF16, BF16, F32): "sm90a",
+    GemmTypes(F32, F32, F32, "medium"): "sm90a",
+    GemmTypes(F32, F32, F32, "high"): "sm90a_tf32_f32_128x128x32_w2_s6_tn",
+    GemmTypes(S8, U8, S32): "sm90a_s8xu8_s32_128x128x128_w2_s6_tn",
+    GemmTypes(E5M2, E4M3, F32): "sm90a_e5m2xe4m3_f32_128x128x128_w2_s6_tn_promoted",
 }
-MIXES = pytest.mark.parametrize("mix", KERNELS, ids=str)
+TYPES = pytest.mark.parametrize("types", KERNELS, ids=str)
 
 
-def run(mix, a, b, out=None):
-    options = mix.options | {"kernel": KERNELS[mix]}
+def run(types, a, b, out=None):
+    options = types.options | {"kernel": KERNELS[types]}
     if out is None:
         return torch.ops.tcgemm._gemm(a, b, **options)
     return torch.ops.tcgemm._gemm.out(a, b, **options, out=out)
 
 
-@MIXES
-def test_any_operand_becomes_readable(mix):
+@TYPES
+def test_any_operand_becomes_readable(types):
     for stride_a, stride_b in cases.stride_pairs():
         for m, n, k in ((130, 65, 200), (257, 129, 63), (65, 300, 129)):
-            a, b = mix.make(stride_a, stride_b, m, n, k, device="cuda", whole=True)
-            guarded = cases.Guarded("padded", (m, n), dtype=mix.outs[0], device="cuda")
-            run(mix, a, b, guarded.view)
-            expected = reference.exact(a, b, **mix.options)
+            a, b = types.make(stride_a, stride_b, m, n, k, device="cuda", whole=True)
+            guarded = cases.Guarded("padded", (m, n), dtype=types.outs[0], device="cuda")
+            run(types, a, b, guarded.view)
+            expected = reference.exact(a, b, **types.options)
             reference.assert_exact(guarded.view, expected)
             assert guarded.untouched()
 
 
-@MIXES
-def test_batches(mix):
-    swapped = mix._replace(a=mix.b, b=mix.a)
+@TYPES
+def test_batches(types):
+    swapped = types._replace(a=types.b, b=types.a)
     for strides in (*cases.STRIDES, *cases.BATCH_STRIDES):
         for batch in ((5,), (2, 3)):
             sizes = {"m": 70, "n": 66, "k": 90, "device": "cuda", "batch": batch, "whole": True}
-            a, b = mix.make(strides, "odd_pitch", **sizes)
+            a, b = types.make(strides, "odd_pitch", **sizes)
             for left, right in ((a, b), (a, b[(0,) * len(batch)])):
-                out = run(mix, left, right)
-                reference.assert_exact(out, reference.exact(left, right, **mix.options))
+                out = run(types, left, right)
+                reference.assert_exact(out, reference.exact(left, right, **types.options))
             b, a = (t.mT for t in swapped.make(strides, "odd_pitch", **sizes))
-            reference.assert_exact(run(mix, a, b), reference.exact(a, b, **mix.options))
+            reference.assert_exact(run(types, a, b), reference.exact(a, b, **types.options))
 
 
-@MIXES
-def test_nothing_beside_an_operand_is_read(mix):
+@TYPES
+def test_nothing_beside_an_operand_is_read(types):
     """Sizes and offsets through all remainders of a 16-byte word, each in poison."""
     for k in range(120, 137):
-        b = cases.make("contiguous", k, 64, dtype=mix.b, device="cuda", largest=mix.largest(k))
-        for offset in range(17 if mix.a.itemsize == 1 else 9):
-            options = {"dtype": mix.a, "device": "cuda"}
-            buffer = torch.full((70 * (k + 1) + 32,), cases.poison(mix.a), **options)
+        b = cases.make("contiguous", k, 64, dtype=types.b, device="cuda", largest=types.largest(k))
+        for offset in range(17 if types.a.itemsize == 1 else 9):
+            options = {"dtype": types.a, "device": "cuda"}
+            buffer = torch.full((70 * (k + 1) + 32,), cases.poison(types.a), **options)
             view = buffer.as_strided((70, k), (k + 1, 1), offset)
-            a = cases.fill(view, largest=mix.largest(k))
-            reference.assert_exact(run(mix, a, b), reference.exact(a, b, **mix.options))
+            a = cases.fill(view, largest=types.largest(k))
+            reference.assert_exact(run(types, a, b), reference.exact(a, b, **types.options))
 
 
 @pytest.mark.parametrize("pitch", (8, 16, 24, 64))
-@MIXES
-def test_tma_reads_overlapping_rows(mix, pitch):
+@TYPES
+def test_tma_reads_overlapping_rows(types, pitch):
     """Windows of a signal: rows that begin before the one above ends are rows like any other."""
-    signal = cases.make("contiguous", 8192, dtype=mix.a, device="cuda", largest=mix.largest(128))
+    signal = cases.make(
+        "contiguous", 8192, dtype=types.a, device="cuda", largest=types.largest(128)
+    )
     windows = signal.as_strided((100, 128), (pitch, 1))
-    weight = mix.operands("TN", 1, 64, 128, device="cuda", whole=True)[1]
-    expected = reference.exact(windows, weight, **mix.options)
-    older = "sm89" if mix.a in FP8 else "sm80"
-    for kernel in (None, KERNELS[mix], older):
-        out = torch.ops.tcgemm._gemm(windows, weight, **mix.options, kernel=kernel)
+    weight = types.operands("TN", 1, 64, 128, device="cuda", whole=True)[1]
+    expected = reference.exact(windows, weight, **types.options)
+    older = "sm89" if types.a in FP8 else "sm80"
+    for kernel in (None, KERNELS[types], older):
+        out = torch.ops.tcgemm._gemm(windows, weight, **types.options, kernel=kernel)
         reference.assert_exact(out, expected)
     batches = signal.as_strided((3, 40, 128), (pitch, 128, 1))
-    out = run(mix, batches, weight[None].expand(3, -1, -1))
-    reference.assert_exact(out, reference.exact(batches, weight, **mix.options))
+    out = run(types, batches, weight[None].expand(3, -1, -1))
+    reference.assert_exact(out, reference.exact(batches, weight, **types.options))
 
 
 @pytest.mark.parametrize("layout", cases.LAYOUTS)

@@ -12,8 +12,8 @@ import tcgemm
 
 from support import cases, reference
 from support.cases import F32, S32
-from support.rows import CLUSTERS, KINDS, Kind, each, rows
-from support.sparsity import SIDES, compressed, dense_sides, made, multiply, options_of
+from support.catalog_rows import CLUSTERS, KINDS, Kind, each, rows
+from support.sparse_operands import SIDES, compressed, dense_sides, made, multiply, options_of
 
 EVERY_ROW = rows(sparse=True)
 # Of column-major results (side b) that leave by TMA: more tiles than one wave has, edges of whole
@@ -29,27 +29,27 @@ COLUMNS = (
 def problem(row, kind, side, largest):
     """w, x and the shape of their product; x as the kernel reads it."""
     down, across, k = kind.sizes(*row.tile, row.stages)
-    w = made(down, k, row.mix.a, device="cuda", largest=largest)
+    w = made(down, k, row.types.a, device="cuda", largest=largest)
     batch = () if kind.shared == "b" else kind.batch
     strides = "padded" if row.layout == "TN" else "transposed_padded"
-    x = cases.make(strides, *batch, across, k, dtype=row.mix.b, device="cuda", largest=largest)
+    x = cases.make(strides, *batch, across, k, dtype=row.types.b, device="cuda", largest=largest)
     if side == "a":
         return w, x.mT, (*batch, down, across)
     return w, x, (*batch, across, down)
 
 
 def asked(row):
-    return {**options_of(row.mix), "kernel_name": row.name}
+    return {**options_of(row.types), "kernel_name": row.name}
 
 
 def check_exact(row, kind, side):
     # As in rows.operands: sums of some thousand random whole numbers are exact.
-    w, x, shape = problem(row, kind, side, None if row.mix.integer else 4)
-    guarded = cases.Guarded(kind.out, shape, dtype=row.mix.outs[0], device="cuda")
+    w, x, shape = problem(row, kind, side, None if row.types.integer else 4)
+    guarded = cases.Guarded(kind.out, shape, dtype=row.types.outs[0], device="cuda")
     given = compressed(w)
     multiply(side, w, x, given=given, out=guarded.view, **asked(row))
     a, b = dense_sides(side, w, x)
-    reference.assert_exact(guarded.view, reference.exact(a, b, **options_of(row.mix)))
+    reference.assert_exact(guarded.view, reference.exact(a, b, **options_of(row.types)))
     assert guarded.untouched()
     return explained(row, side, given, x, guarded.view)
 
@@ -57,7 +57,7 @@ def check_exact(row, kind, side):
 def explained(row, side, given, x, out, **more):
     values, form = given
     a, b = dense_sides(side, values, x)
-    options = {"sparse_" + side: form, "precision": options_of(row.mix)["precision"]}
+    options = {"sparse_" + side: form, "precision": options_of(row.types)["precision"]}
     return torch.ops.tcgemm.explain(a, b, **options, **more, out=out, kernel=row.name)
 
 
@@ -83,17 +83,17 @@ def test_row_reads_any_strides(row):
 
     def check(strides, other, side, stages):
         m, n, k = row.tile[0] + 37, row.tile[1] - 3, stages * row.tile[2] + 20
-        options = {"device": "cuda", "largest": None if row.mix.integer else 4}
-        w = made(m, k, row.mix.a, **options)
+        options = {"device": "cuda", "largest": None if row.types.integer else 4}
+        w = made(m, k, row.types.a, **options)
         values, form = compressed(w)
         given = cases.empty(strides, values.shape, dtype=values.dtype, device="cuda"), form
         given[0].copy_(values)
-        x = cases.make(other, n, k, dtype=row.mix.b, **options)
+        x = cases.make(other, n, k, dtype=row.types.b, **options)
         x, shape = (x.mT, (m, n)) if side == "a" else (x, (n, m))
-        guarded = cases.Guarded("odd_pitch", shape, dtype=row.mix.outs[0], device="cuda")
+        guarded = cases.Guarded("odd_pitch", shape, dtype=row.types.outs[0], device="cuda")
         multiply(side, w, x, given=given, out=guarded.view, **asked(row))
         a, b = dense_sides(side, w, x)
-        reference.assert_exact(guarded.view, reference.exact(a, b, **options_of(row.mix)))
+        reference.assert_exact(guarded.view, reference.exact(a, b, **options_of(row.types)))
         assert guarded.untouched()
         text = explained(row, side, given, x, guarded.view)
         assert f" {row.name} (row " in text
@@ -103,12 +103,12 @@ def test_row_reads_any_strides(row):
 
     values = ("padded", "contiguous", "offset", "transposed_padded", "step_cols", "step_both")
     others = ("padded", "odd_pitch", "step_cols", "transposed_padded", "transposed_odd")
-    if row.mix.a.itemsize == 2:  # other rows read the other major
+    if row.types.a.itemsize == 2:  # other rows read the other major
         others = others[3:] if row.layout == "NN" else others[:3]
     each(itertools.product(values, others, SIDES, (0, 2 * row.stages)), check)
 
 
-@rows(lambda row: not row.mix.integer, sparse=True)
+@rows(lambda row: not row.types.integer, sparse=True)
 def test_row_on_normal_data(row):
     def check(kind, side, out_dtype):
         w, x, shape = problem(row, kind, side, None)
@@ -116,14 +116,14 @@ def test_row_on_normal_data(row):
         given = compressed(w)
         options = {"given": given, "out": guarded.view, "out_dtype": out_dtype, **asked(row)}
         multiply(side, w, x, **options)
-        reference.assert_close(guarded.view, *dense_sides(side, w, x), **options_of(row.mix))
+        reference.assert_close(guarded.view, *dense_sides(side, w, x), **options_of(row.types))
         first = guarded.view.clone()
         guarded.view.fill_(cases.poison(out_dtype))
         multiply(side, w, x, **options)
         assert torch.equal(guarded.view, first)
         assert guarded.untouched()
 
-    outs = dict.fromkeys((row.mix.outs[0], F32))
+    outs = dict.fromkeys((row.types.outs[0], F32))
     each(itertools.product(KINDS[:4], SIDES, outs), check)
 
 
@@ -135,36 +135,36 @@ def test_row_with_its_epilogues(row):
         w, x, shape = problem(row, kind, side, 4)
         guarded = cases.Guarded(kind.out, shape, dtype=out_dtype, device="cuda")
         options = {"out": out_dtype, "device": "cuda"}
-        given = {"bias": row.mix.addend(shape[-1], **options), "activation": "relu"}
-        if out_dtype not in (row.mix.outs[0], S32):
-            given["residual"] = row.mix.addend(*shape, **options)
+        given = {"bias": row.types.addend(shape[-1], **options), "activation": "relu"}
+        if out_dtype not in (row.types.outs[0], S32):
+            given["residual"] = row.types.addend(*shape, **options)
             given["alpha"] = 2.0**-8
         given["out_dtype"] = out_dtype
         multiply(side, w, x, out=guarded.view, **given, **asked(row))
-        right = reference.exact(*dense_sides(side, w, x), **given, **options_of(row.mix))
+        right = reference.exact(*dense_sides(side, w, x), **given, **options_of(row.types))
         reference.assert_exact(guarded.view, right)
         assert guarded.untouched()
 
     kinds = [kind for kind in KINDS if not kind.batch and kind.name != "waves"]
-    each(itertools.product(kinds[:6], SIDES, row.mix.outs), check)
+    each(itertools.product(kinds[:6], SIDES, row.types.outs), check)
 
 
 @rows(lambda row: row.tma and row.tile[1] > 32, sparse=True)
 def test_row_sends_columns(row):
-    """Results of two dimensions in turns of two halves, which a missed wait would mix up."""
+    """Results of two dimensions in turns of two halves, which a missed wait would types up."""
 
     def check(kind, out_dtype):
         w, x, shape = problem(row, kind, "b", 4)
         sides, given, out = dense_sides("b", w, x), compressed(w), {"out_dtype": out_dtype}
         guarded = cases.Guarded(kind.out, shape, dtype=out_dtype, device="cuda")
         multiply("b", w, x, given=given, out=guarded.view, **out, **asked(row))
-        right = reference.exact(*sides, **out, **options_of(row.mix))
+        right = reference.exact(*sides, **out, **options_of(row.types))
         reference.assert_exact(guarded.view, right)
         assert guarded.untouched()
         text = explained(row, "b", given, x, guarded.view, **out)
         assert "by TMA, along its columns\n" in text
 
-    out_dtype = row.mix.a if row.mix.a.itemsize == 2 else cases.BF16
+    out_dtype = row.types.a if row.types.a.itemsize == 2 else cases.BF16
     each(itertools.product(COLUMNS, [out_dtype]), check)
 
 

@@ -8,7 +8,7 @@ import torch
 from support import cases
 from support.cases import BF16, F16, F32, S8
 from support.reference import same_bits
-from support.sparsity import RAGGED, SHAPES, drawn, dtypes, kinds
+from support.sparse_operands import RAGGED, SHAPES, drawn, dtypes, kinds
 
 pytestmark = pytest.mark.gpu
 

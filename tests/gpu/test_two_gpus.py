@@ -5,9 +5,9 @@ import torch
 
 import tcgemm
 
-from support import cases, mixes, reference
+from support import cases, dtype_matrix, reference
 from support.cases import BF16, E4M3, F32, LAYOUTS, S8, S32
-from support.mixes import everything
+from support.dtype_matrix import everything
 
 pytestmark = [
     pytest.mark.gpu,
@@ -15,10 +15,10 @@ pytestmark = [
 ]
 HERE, THERE = "cuda:0", "cuda:1"
 EVERY = pytest.mark.parametrize(
-    "mix",
+    "types",
     [
-        pytest.param(mix, marks=getattr(pytest.mark, mix.marks), id=str(mix))
-        for mix in mixes.kinds("cuda")
+        pytest.param(types, marks=getattr(pytest.mark, types.marks), id=str(types))
+        for types in dtype_matrix.gemm_types("cuda")
     ],
 )
 
@@ -43,21 +43,21 @@ def assert_there(result, expected):
 
 
 @EVERY
-def test_products(mix):
+def test_products(types):
     """Read as they are, copied, turned or gathered; into every result, with every other tensor."""
     before = torch.cuda.memory_allocated(0)
     for layout in LAYOUTS:
         for m, n, k in ((300, 200, 400), (301, 199, 333), (33, 17, 30)):
-            a, b = mix.operands(layout, m, n, k, device=THERE, whole=True)
-            out = tcgemm.mm(a, b, **mix.options)
+            a, b = types.operands(layout, m, n, k, device=THERE, whole=True)
+            out = tcgemm.mm(a, b, **types.options)
             assert out.device == a.device
-            reference.assert_exact(out, reference.exact(a, b, **mix.options))
+            reference.assert_exact(out, reference.exact(a, b, **types.options))
             into = cases.empty("transposed_odd", (m, n), dtype=out.dtype, device=THERE)
-            assert torch.equal(tcgemm.mm(a, b, **mix.options, out=into), out)
+            assert torch.equal(tcgemm.mm(a, b, **types.options, out=into), out)
             del a, b, out, into
     assert torch.cuda.memory_allocated(0) == before
-    for out_dtype in mix.outs:
-        a, b, given = everything(mix, 150, 130, 300, out_dtype)
+    for out_dtype in types.outs:
+        a, b, given = everything(types, 150, 130, 300, out_dtype)
         there = moved((a, b, given))
         expected = torch.ops.tcgemm.scaled_mm(a, b, **given)
         assert_there(torch.ops.tcgemm.scaled_mm(there[0], there[1], **there[2]), expected)
@@ -67,26 +67,26 @@ def test_products(mix):
 
 
 @EVERY
-def test_every_function(mix):
-    a, b = mix.operands("NN", 65, 40, 70, device=HERE, batch=(3,))
-    c = mix.addend(65, 40, out=mix.outs[0], device=HERE)
+def test_every_function(types):
+    a, b = types.operands("NN", 65, 40, 70, device=HERE, batch=(3,))
+    c = types.addend(65, 40, out=types.outs[0], device=HERE)
     for call in (
-        lambda a, b, c: tcgemm.mm(a[0], b[0], **mix.options),
-        lambda a, b, c: tcgemm.bmm(a, b, **mix.options),
-        lambda a, b, c: tcgemm.matmul(a, b[1], **mix.options),
-        lambda a, b, c: tcgemm.matmul(a[0, 0], b, **mix.options),
-        lambda a, b, c: tcgemm.addmm(c, a[0], b[0], beta=2.0, **mix.options),
-        lambda a, b, c: tcgemm.linear(a, b[0].mT, residual=c, **mix.options),
-        lambda a, b, c: torch.ops.tcgemm._gemm(a, b, c, **mix.options),
-        lambda a, b, c: tcgemm.mm(a[0, :, :0], b[0, :0], **mix.options),
-        lambda a, b, c: tcgemm.mm(a[0, :0], b[0], **mix.options),
+        lambda a, b, c: tcgemm.mm(a[0], b[0], **types.options),
+        lambda a, b, c: tcgemm.bmm(a, b, **types.options),
+        lambda a, b, c: tcgemm.matmul(a, b[1], **types.options),
+        lambda a, b, c: tcgemm.matmul(a[0, 0], b, **types.options),
+        lambda a, b, c: tcgemm.addmm(c, a[0], b[0], beta=2.0, **types.options),
+        lambda a, b, c: tcgemm.linear(a, b[0].mT, residual=c, **types.options),
+        lambda a, b, c: torch.ops.tcgemm._gemm(a, b, c, **types.options),
+        lambda a, b, c: tcgemm.mm(a[0, :, :0], b[0, :0], **types.options),
+        lambda a, b, c: tcgemm.mm(a[0, :0], b[0], **types.options),
     ):
         assert_there(call(*moved((a, b, c))), call(a, b, c))
 
 
 def test_quantize():
     x = torch.randn(300, 260, device=HERE)
-    for granularity in mixes.GRANULARITIES:
+    for granularity in dtype_matrix.GRANULARITIES:
         for dtype in (E4M3, S8):
             for view in (x, x.t(), x.bfloat16()[:, 1:]):
                 expected = tcgemm.quantize(view, dtype, granularity)
@@ -111,9 +111,9 @@ def test_modules_and_gradients():
 
 
 @EVERY
-def test_streams_and_graphs_there(mix):
+def test_streams_and_graphs_there(types):
     with torch.cuda.device(1):
-        given = moved(everything(mix, 200, 150, 333, mix.outs[0]))
+        given = moved(everything(types, 200, 150, 333, types.outs[0]))
 
         def product():
             return torch.ops.tcgemm.scaled_mm(given[0], given[1], **given[2])
@@ -139,7 +139,9 @@ def test_streams_and_graphs_there(mix):
 @pytest.mark.sm89
 def test_operands_on_two_gpus_are_refused():
     """Whichever tensor is the one elsewhere; and right calls go on."""
-    a, b = mixes.Mix(E4M3, E4M3, F32).operands("TN", 64, 32, 48, device=HERE, whole=True)
+    a, b = dtype_matrix.GemmTypes(E4M3, E4M3, F32).operands(
+        "TN", 64, 32, 48, device=HERE, whole=True
+    )
     line, matrix = torch.zeros(32, device=HERE), torch.zeros(64, 32, device=HERE)
     one = torch.ones((), device=HERE)
     terms = {"bias": line, "residual": matrix, "c": matrix, "scale_a": one, "scale_b": one}

@@ -14,7 +14,7 @@ from torch.func import grad, hessian, jvp, vmap
 
 import tcgemm
 
-from support.composed import CASES, Case
+from support.torch_reference import CASES, Case
 
 FULL = Case(
     "addmm", (3, 4), (4, 5), c=(3, 1), bias=(5,), residual=(3, 5), activation="gelu", beta=0.5

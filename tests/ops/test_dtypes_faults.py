@@ -11,17 +11,17 @@ import tcgemm
 
 from support import cases, reference
 from support.cases import E4M3, F32, F64, S8, S32, U8
+from support.dtype_matrix import EVERY, GemmTypes, parameters, scale_a, scale_b, zero_points
 from support.faults import FAULTS, K, M, N
-from support.mixes import EVERY, Mix, parameters, scale_a, scale_b, zero_points
 
-FLOATING = parameters(lambda mix: not mix.integer)
-BLOCKS = parameters(lambda mix: mix.fp8 and mix.precision is None)
-INTEGERS = parameters(lambda mix: mix.integer)
+FLOATING = parameters(lambda types: not types.integer)
+BLOCKS = parameters(lambda types: types.fp8 and types.precision is None)
+INTEGERS = parameters(lambda types: types.integer)
 
 
-def scalar(mix, out):
+def scalar(types, out):
     """Brings sums of integers into the range of every result."""
-    return {"alpha": 2.0**-13} if mix.integer and out != S32 else {}
+    return {"alpha": 2.0**-13} if types.integer and out != S32 else {}
 
 
 def spoilt(fault, out, a, b, factor=1.0):
@@ -33,10 +33,10 @@ def spoilt(fault, out, a, b, factor=1.0):
 
 
 @FLOATING
-def test_bound_sees_every_fault(device, mix):
-    a, b = mix.operands("TN", M, N, K, device=device)
-    for out_dtype in mix.outs:
-        options = mix.options | {"out_dtype": out_dtype}
+def test_bound_sees_every_fault(device, types):
+    a, b = types.operands("TN", M, N, K, device=device)
+    for out_dtype in types.outs:
+        options = types.options | {"out_dtype": out_dtype}
         out = tcgemm.mm(a, b, **options)
         value, bound = reference.evaluate(a, b, **options)
         right = reference.largest_ratio(out, value, bound)
@@ -48,12 +48,12 @@ def test_bound_sees_every_fault(device, mix):
 
 
 @EVERY
-def test_exact_sees_every_fault(device, mix):
-    a, b = mix.operands("TN", M, N, K, device=device, whole=True)
-    for out_dtype in mix.outs:
-        if mix.a == mix.b == U8 and out_dtype == S8:
+def test_exact_sees_every_fault(device, types):
+    a, b = types.operands("TN", M, N, K, device=device, whole=True)
+    for out_dtype in types.outs:
+        if types.a == types.b == U8 and out_dtype == S8:
             continue  # their sums are all positive, and saturate
-        options = mix.options | {"out_dtype": out_dtype} | scalar(mix, out_dtype)
+        options = types.options | {"out_dtype": out_dtype} | scalar(types, out_dtype)
         out = tcgemm.mm(a, b, **options)
         expected = reference.exact(a, b, **options)
         reference.assert_exact(out, expected)
@@ -108,10 +108,10 @@ def assert_seen(right, wrong, a, b, given, changed, options, powers):
 
 
 @BLOCKS
-def test_a_wrong_block_of_scales_is_seen(device, mix):
+def test_a_wrong_block_of_scales_is_seen(device, types):
     m, n, k = 200, 140, 300
     for powers in (True, False):
-        a, b = mix.operands("TN", m, n, k, device=device, whole=powers)
+        a, b = types.operands("TN", m, n, k, device=device, whole=powers)
         for of_a in ("1x128", "128x128"):
             given = {
                 "scale_a": scale_a(of_a, m, k, device=device, powers=powers),
@@ -119,7 +119,7 @@ def test_a_wrong_block_of_scales_is_seen(device, mix):
             }
             for scale in (given["scale_a"], given["scale_b"].mT):
                 scale[..., 0], scale[..., 1], scale[..., 2] = 4.0, 0.5, 2.0
-            options = mix.options | {"out_dtype": F32}
+            options = types.options | {"out_dtype": F32}
             right = tcgemm.mm(a, b, **given, **options)
             for wrong in (other_block, last_of_blocks):
                 for changed in in_either_scale(wrong, given, 1):
@@ -127,29 +127,29 @@ def test_a_wrong_block_of_scales_is_seen(device, mix):
 
 
 @EVERY
-def test_a_wrong_scale_of_a_row_is_seen(device, mix):
+def test_a_wrong_scale_of_a_row_is_seen(device, types):
     m, n, k = 130, 70, 96
     for powers in (True, False):
-        a, b = mix.operands("TN", m, n, k, device=device, whole=powers)
+        a, b = types.operands("TN", m, n, k, device=device, whole=powers)
         given = {
             "scale_a": scale_a("row", m, k, device=device, powers=powers),
             "scale_b": scale_b("row", n, k, device=device, powers=powers),
         }
         given["scale_a"][64], given["scale_b"][0, 64] = 4.0, 4.0
-        options = mix.options | {"out_dtype": F64 if mix.a == F64 else F32}
+        options = types.options | {"out_dtype": F64 if types.a == F64 else F32}
         right = tcgemm.mm(a, b, **given, **options)
         for changed in in_either_scale(other_row, given, 64):
             assert_seen(right, other_row, a, b, given, changed, options, powers)
 
 
 @INTEGERS
-def test_a_wrong_zero_point_is_seen(device, mix):
+def test_a_wrong_zero_point_is_seen(device, types):
     m, n, k = 130, 70, 96
-    a, b = mix.operands("TN", m, n, k, device=device)
+    a, b = types.operands("TN", m, n, k, device=device)
     given = {"zero_a": zero_points(m, 1, device=device), "zero_b": zero_points(1, n, device=device)}
     given["zero_a"][64], given["zero_b"][0, 64] = 99, 99
     for out_dtype in (S32, F32):
-        options = mix.options | {"out_dtype": out_dtype}
+        options = types.options | {"out_dtype": out_dtype}
         right = tcgemm.mm(a, b, **given, **options)
         for name in given:
             wrong = given[name].clone()
@@ -158,23 +158,23 @@ def test_a_wrong_zero_point_is_seen(device, mix):
 
 
 @EVERY
-def test_a_lost_maximum_is_seen(device, mix):
+def test_a_lost_maximum_is_seen(device, types):
     """amax of all but the last row, and of a result without its bias."""
-    a, b = mix.operands("TN", 130, 70, 96, device=device, whole=True)
-    out = F64 if mix.a == F64 else F32
+    a, b = types.operands("TN", 130, 70, 96, device=device, whole=True)
+    out = F64 if types.a == F64 else F32
     bias = torch.zeros(130, 1, device=device)
     bias[-1] = 2.0**24
-    options = mix.options | {"bias": bias}
+    options = types.options | {"bias": bias}
     _, amax = tcgemm.mm(a, b, **options, out_dtype=out, amax=True)
-    reference.assert_amax(amax, a, b, None, bias, **mix.options)
+    reference.assert_amax(amax, a, b, None, bias, **types.options)
     for wrong in (
-        tcgemm.mm(a[:-1], b, bias=bias[:-1], **mix.options, out_dtype=out, amax=True)[1],
-        tcgemm.mm(a, b, **mix.options, out_dtype=out, amax=True)[1],
+        tcgemm.mm(a[:-1], b, bias=bias[:-1], **types.options, out_dtype=out, amax=True)[1],
+        tcgemm.mm(a, b, **types.options, out_dtype=out, amax=True)[1],
         torch.full((), float("nan"), device=device),
         torch.zeros((), device=device),
     ):
         with pytest.raises(AssertionError):
-            reference.assert_amax(wrong, a, b, None, bias, **mix.options)
+            reference.assert_amax(wrong, a, b, None, bias, **types.options)
 
 
 @pytest.mark.gpu
@@ -183,7 +183,7 @@ def test_a_lost_maximum_is_seen(device, mix):
 def test_the_bound_of_promoted_sums_sees_what_is_not_promoted(size):
     """14 bits over a deep k: within the bound of "fast", beyond that of "promoted"."""
     k = 8192
-    a, b = Mix(E4M3, E4M3, F32).operands("TN", size, 256, k, device="cuda")
+    a, b = GemmTypes(E4M3, E4M3, F32).operands("TN", size, 256, k, device="cuda")
     fast = tcgemm.mm(a, b, precision="fast", out_dtype=F32)
     reference.assert_close(fast, a, b, precision="fast")
     assert reference.error_ratio(fast, a, b, precision="promoted") > 1

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import tcgemm
 
-from support import cases, mixes, reference
+from support import cases, dtype_matrix, reference
 from support.cases import F32, F64, S32
 from support.gpu import missing, older
 from support.strategies import BATCHES, EXAMPLES, SIZES, broadcast_shape, seed, views
@@ -22,20 +22,27 @@ NAMES = st.sampled_from(tuple(cases.STRIDES))
 DEPTHS = st.one_of(SIZES, st.sampled_from((256, 257, 300, 384)))
 
 
-def runs_here(device, mix):
-    return device == "cpu" or not (missing(mix.marks) or older(mix.marks))
+def runs_here(device, types):
+    return device == "cpu" or not (missing(types.marks) or older(types.marks))
 
 
-def draw_mix(draw, device):
-    return draw(st.sampled_from([mix for mix in mixes.kinds(device) if runs_here(device, mix)]))
+def draw_types(draw, device):
+    return draw(
+        st.sampled_from(
+            [types for types in dtype_matrix.gemm_types(device) if runs_here(device, types)]
+        )
+    )
 
 
-def draw_scales(draw, mix, batch, m, n, k, device):
+def draw_scales(draw, types, batch, m, n, k, device):
     """scale_a, scale_b and zero points, each there or not."""
     given, kinds = {}, ["", "tensor", "row"]
-    if mix.fp8 and mix.precision is None:
+    if types.fp8 and types.precision is None:
         kinds += ["1x128", "128x128"]
-    for name, build, extent in (("scale_a", mixes.scale_a, m), ("scale_b", mixes.scale_b, n)):
+    for name, build, extent in (
+        ("scale_a", dtype_matrix.scale_a, m),
+        ("scale_b", dtype_matrix.scale_b, n),
+    ):
         kind = draw(st.sampled_from(kinds))
         if not kind:
             continue
@@ -44,31 +51,31 @@ def draw_scales(draw, mix, batch, m, n, k, device):
         options = {"device": device, "powers": True, "strides": strides}
         given[name] = build(kind, extent, k, batch=of_batch, **options)
     for name, shape in (("zero_a", (m, 1)), ("zero_b", (1, n))):
-        if mix.integer and draw(st.booleans()):
+        if types.integer and draw(st.booleans()):
             shape = draw(st.sampled_from((shape, (1, 1))))
             of_batch = broadcast_shape(draw, batch)
-            given[name] = mixes.zero_points(*of_batch, *shape, device=device)
+            given[name] = dtype_matrix.zero_points(*of_batch, *shape, device=device)
     return given
 
 
 @st.composite
 def products(draw, device):
-    """(mix, a, b, keywords of scaled_mm)."""
-    mix = draw_mix(draw, device)
+    """(types, a, b, keywords of scaled_mm)."""
+    types = draw_types(draw, device)
     m, n, k, batch = draw(SIZES), draw(SIZES), draw(DEPTHS), draw(BATCHES)
-    largest = None if mix.integer else 2
+    largest = None if types.integer else 2
     seed(draw)
     batches = [batch, broadcast_shape(draw, batch)]
     if draw(st.booleans()):
         batches.reverse()
-    a = draw(views(*batches[0], m, k, dtype=mix.a, device=device, largest=largest))
-    b = draw(views(*batches[1], k, n, dtype=mix.b, device=device, largest=largest))
-    keywords = draw_scales(draw, mix, batch, m, n, k, device)
-    outs = [out for out in mix.outs if out != S32 or not keywords.keys() & {"scale_a", "scale_b"}]
+    a = draw(views(*batches[0], m, k, dtype=types.a, device=device, largest=largest))
+    b = draw(views(*batches[1], k, n, dtype=types.b, device=device, largest=largest))
+    keywords = draw_scales(draw, types, batch, m, n, k, device)
+    outs = [out for out in types.outs if out != S32 or not keywords.keys() & {"scale_a", "scale_b"}]
     keywords["out_dtype"] = out = draw(st.sampled_from(outs))
     for turn, name in enumerate(("c", "bias", "residual")):
         if draw(st.booleans()):
-            dtype = S32 if out == S32 else draw(st.sampled_from(mix.addends))
+            dtype = S32 if out == S32 else draw(st.sampled_from(types.addends))
             if name == "bias":
                 shape = draw(st.sampled_from(((n,), (1, n), (m, 1), (*batch, 1, n))))
             else:
@@ -80,7 +87,7 @@ def products(draw, device):
     keywords["activation"] = draw(st.sampled_from((None, "relu")))
     for name in ("alpha", "beta"):
         keywords[name] = draw(st.sampled_from((1.0, 1.0, 2.0, -1.0, 0.0)))
-    return mix, a, b, keywords | mix.options
+    return types, a, b, keywords | types.options
 
 
 def check(a, b, keywords, out):
@@ -140,10 +147,10 @@ def test_any_amax(device, data):
 @hypothesis.settings(max_examples=EXAMPLES)
 @hypothesis.given(data=st.data())
 def test_any_normal_data(device, data):
-    mix = draw_mix(data.draw, device)
+    types = draw_types(data.draw, device)
     m, n, k = data.draw(SIZES), data.draw(SIZES), data.draw(DEPTHS)
     seed(data.draw)
-    a, b = mix.operands(data.draw(st.sampled_from(cases.LAYOUTS)), m, n, k, device=device)
-    keywords = mix.options | {"out_dtype": F64 if mix.a == F64 else F32}
+    a, b = types.operands(data.draw(st.sampled_from(cases.LAYOUTS)), m, n, k, device=device)
+    keywords = types.options | {"out_dtype": F64 if types.a == F64 else F32}
     keywords["activation"] = data.draw(st.sampled_from((None, *cases.ACTIVATIONS)))
     reference.assert_close(tcgemm.mm(a, b, **keywords), a, b, **keywords)

@@ -17,7 +17,7 @@ from tcgemm import _library
 
 from support import scaled_errors, sparse_errors
 from support.cases import BF16, F16, F32, F64
-from support.sentences import assert_sentence, quantised, sentence, t
+from support.error_asserts import assert_sentence, quantised, sentence, t
 
 OPS = torch.ops.tcgemm
 SOURCES = Path(__file__).resolve().parents[2] / "csrc" / "ops"

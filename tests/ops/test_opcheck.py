@@ -6,7 +6,7 @@ from torch.library import opcheck
 
 import tcgemm  # noqa: F401  (registers the operators)
 
-from support.composed import CASES, Case
+from support.torch_reference import CASES, Case
 
 OPS = torch.ops.tcgemm
 FULL = Case(

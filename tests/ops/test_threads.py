@@ -11,7 +11,7 @@ import torch
 
 import tcgemm
 
-from support import cases, mixes, reference
+from support import cases, dtype_matrix, reference
 from support.cases import F32, S32
 
 THREADS = 6
@@ -60,19 +60,19 @@ def test_products_at_the_same_time(device, dtype):
 def scaled_problems(device):
     """(a, b, tensors and options, result) of one product of every dtype with scales and amax."""
     found = []
-    for mix in mixes.kinds(device):
-        a, b = mix.operands("NN", 70, 150, 200, device=device, whole=True)
+    for types in dtype_matrix.gemm_types(device):
+        a, b = types.operands("NN", 70, 150, 200, device=device, whole=True)
         options = {"device": device, "powers": True}
         given = {
-            "scale_a": mixes.scale_a("1x128" if mix.fp8 else "row", 70, 200, **options),
-            "scale_b": mixes.scale_b("row", 150, 200, **options),
-            "out_dtype": mix.widest if mix.widest != S32 else F32,
-            **mix.options,
+            "scale_a": dtype_matrix.scale_a("1x128" if types.fp8 else "row", 70, 200, **options),
+            "scale_b": dtype_matrix.scale_b("row", 150, 200, **options),
+            "out_dtype": types.widest if types.widest != S32 else F32,
+            **types.options,
         }
-        if mix.precision == "fast":
+        if types.precision == "fast":
             given["scale_a"] = None
-        if mix.integer:
-            given["zero_b"] = mixes.zero_points(1, 150, device=device)
+        if types.integer:
+            given["zero_b"] = dtype_matrix.zero_points(1, 150, device=device)
         found.append((a, b, given, reference.exact(a, b, **given)))
     return found
 

@@ -10,7 +10,7 @@ import pytest
 from tcgemm import info
 
 from support import cases
-from support.planning import DEVICES, H200, Types, check_passes, plan
+from support.plan_cases import DEVICES, H200, Types, check_passes, plan
 
 # Which code a GPU runs.
 

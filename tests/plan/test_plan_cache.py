@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from support.planning import plan
+from support.plan_cases import plan
 
 BASE = {"m": 512, "n": 768, "k": 1024}
 # One step from BASE each.

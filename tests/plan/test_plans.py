@@ -10,7 +10,15 @@ import re
 import pytest
 
 from support import cases
-from support.planning import ALL_TYPES, DEVICES, check_plan, has_code, plan, rows_by_name, types_of
+from support.plan_cases import (
+    ALL_TYPES,
+    DEVICES,
+    check_plan,
+    has_code,
+    plan,
+    rows_by_name,
+    types_of,
+)
 
 SIZES = (
     *cases.SHAPES,

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from support.planning import DEVICES, FP8, H200, INT8, plan, rows_by_name
+from support.plan_cases import DEVICES, FP8, H200, INT8, plan, rows_by_name
 
 A100 = "A100"
 PAIRS = (("bf16", "bf16"), ("f16", "f16"), ("tf32", "tf32"), *itertools.product(INT8, INT8))

@@ -6,7 +6,7 @@ make of them, gpu/test_split_fp32.py's.
 
 import pytest
 
-from support.planning import H200, plan, rows_by_name
+from support.plan_cases import H200, plan, rows_by_name
 
 F32 = {"dtype": "f32", "precision": "highest"}
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from support.cases import BF16, E4M3, E5M2, F16, F32, F64, S8, S32, U8
+from support.error_asserts import assert_sentence, sentence, t
 from support.scaled_errors import OPS, TABLE, M, N, operands, scaled
-from support.sentences import assert_sentence, sentence, t
 
 
 @pytest.mark.parametrize("call, pieces", TABLE)

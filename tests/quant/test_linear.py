@@ -16,7 +16,7 @@ import tcgemm
 from tcgemm.nn import QuantLinear
 
 from support.cases import BF16, F16, F32, FP8, FP8_DEVICES, assert_undone
-from support.composed import ACTIVATIONS
+from support.torch_reference import ACTIVATIONS
 
 E4M3, E5M2, S8 = torch.float8_e4m3fn, torch.float8_e5m2, torch.int8
 KINDS = (

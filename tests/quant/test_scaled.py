@@ -8,7 +8,7 @@ from torch.overrides import TorchFunctionMode
 import tcgemm
 
 from support.cases import BF16, E4M3, E5M2, F16, F32, F64, FP8, FP8_DEVICES, S8, U8, gpu
-from support.composed import ACTIVATIONS
+from support.torch_reference import ACTIVATIONS
 
 PAIRS = (
     *((dtype, dtype) for dtype in (F16, BF16, F32, F64)),

@@ -3,7 +3,7 @@
 import pytest
 
 from support.cases import BF16, F32, U8
-from support.sentences import assert_sentence, t
+from support.error_asserts import assert_sentence, t
 from support.sparse_errors import METADATA, OPS, TABLE, VALUES, compressed, decompress, tile
 
 

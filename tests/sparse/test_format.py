@@ -13,7 +13,7 @@ from support import sparse_model as model
 from support.cases import BF16, E4M3, E5M2, F16, F32, S8, U8
 from support.cpu_model import ISAS, assert_same_digest
 from support.reference import same_bits
-from support.sparsity import DTYPES, KINDS, RAGGED, SHAPES, drawn, dtypes, kinds
+from support.sparse_operands import DTYPES, KINDS, RAGGED, SHAPES, drawn, dtypes, kinds
 
 OPS = torch.ops.tcgemm
 

@@ -6,145 +6,155 @@ import pytest
 import torch
 from torch.library import opcheck
 
-from support import cases, mixes, reference
+from support import cases, dtype_matrix, reference
 from support.cases import BF16, F16, F32, S32
-from support.mixes import Mix
-from support.sparsity import SIDES, compressed, dense_sides, made, multiply, options_of, scaled_mm
+from support.dtype_matrix import GemmTypes
+from support.sparse_operands import (
+    SIDES,
+    compressed,
+    dense_sides,
+    made,
+    multiply,
+    options_of,
+    scaled_mm,
+)
 
-KINDS = [Mix(F16, F16, F32), Mix(BF16, BF16, F32), Mix(F32, F32, F32, "high")]
-KINDS += [mix for mix in mixes.kinds("cpu") if mix.fp8 or mix.integer]
+KINDS = [GemmTypes(F16, F16, F32), GemmTypes(BF16, BF16, F32), GemmTypes(F32, F32, F32, "high")]
+KINDS += [types for types in dtype_matrix.gemm_types("cpu") if types.fp8 or types.integer]
 EVERY = pytest.mark.parametrize(
-    ("device", "mix"),
+    ("device", "types"),
     [
-        *(pytest.param("cpu", mix, id=f"cpu-{mix}") for mix in KINDS),
-        *(cases.gpu("cuda", mix, mark="sm90", id=f"cuda-{mix}") for mix in KINDS),
+        *(pytest.param("cpu", types, id=f"cpu-{types}") for types in KINDS),
+        *(cases.gpu("cuda", types, mark="sm90", id=f"cuda-{types}") for types in KINDS),
     ],
 )
 SIDE = pytest.mark.parametrize("side", SIDES)
 SHAPES = ((1, 1, 1), (5, 7, 9), (16, 1, 64), (33, 70, 100), (64, 64, 64), (130, 257, 301))
 
 
-def fast(mix):
-    return mix._replace(precision="fast") if mix.fp8 else mix
+def fast(types):
+    return types._replace(precision="fast") if types.fp8 else types
 
 
-def operands(mix, side, rows, other, k, *, device, batch=(), strides="contiguous", whole=True):
+def operands(types, side, rows, other, k, *, device, batch=(), strides="contiguous", whole=True):
     """w, which is sparse, and x."""
-    largest = fast(mix).largest(k) if whole else None
-    types = (mix.a, mix.b) if side == "a" else (mix.b, mix.a)
-    w = made(rows, k, types[0], device=device, largest=largest)
+    largest = fast(types).largest(k) if whole else None
+    dtypes = (types.a, types.b) if side == "a" else (types.b, types.a)
+    w = made(rows, k, dtypes[0], device=device, largest=largest)
     shape = (k, other) if side == "a" else (other, k)
-    x = cases.make(strides, *batch, *shape, dtype=types[1], device=device, largest=largest)
+    x = cases.make(strides, *batch, *shape, dtype=dtypes[1], device=device, largest=largest)
     return w, x
 
 
-def expected(mix, side, w, x, **given):
+def expected(types, side, w, x, **given):
     a, b = dense_sides(side, w, x)
-    return reference.exact(a, b, **given, **options_of(mix))
+    return reference.exact(a, b, **given, **options_of(types))
 
 
 @EVERY
 @SIDE
 @pytest.mark.parametrize("shape", SHAPES)
-def test_every_bit(device, mix, side, shape):
-    w, x = operands(mix, side, *shape, device=device)
-    for out_dtype in mix.outs:
+def test_every_bit(device, types, side, shape):
+    w, x = operands(types, side, *shape, device=device)
+    for out_dtype in types.outs:
         given = {"out_dtype": out_dtype}
-        result = multiply(side, w, x, **given, **options_of(mix))
-        reference.assert_exact(result, expected(mix, side, w, x, **given))
+        result = multiply(side, w, x, **given, **options_of(types))
+        reference.assert_exact(result, expected(types, side, w, x, **given))
 
 
 @EVERY
 @SIDE
-def test_epilogues(device, mix, side):
+def test_epilogues(device, types, side):
     rows, other, k = 48, 37, 72
-    w, x = operands(mix, side, rows, other, k, device=device)
+    w, x = operands(types, side, rows, other, k, device=device)
     m, n = (rows, other) if side == "a" else (other, rows)
-    for turn, out_dtype in enumerate(out for out in mix.outs if out != S32):
+    for turn, out_dtype in enumerate(out for out in types.outs if out != S32):
         kwargs = {"out": out_dtype, "device": device}
         given = {
-            "scale_a": mixes.scale_a("row", m, k, powers=True, device=device),
-            "scale_b": mixes.scale_b("row" if turn % 2 else "tensor", n, k, powers=True)
+            "scale_a": dtype_matrix.scale_a("row", m, k, powers=True, device=device),
+            "scale_b": dtype_matrix.scale_b("row" if turn % 2 else "tensor", n, k, powers=True)
             .to(device)
             .contiguous(),
-            "c": mix.addend(m, n, turn=turn, **kwargs),
-            "bias": mix.addend(n, turn=turn + 1, **kwargs),
-            "residual": mix.addend(m, n, turn=turn, **kwargs),
+            "c": types.addend(m, n, turn=turn, **kwargs),
+            "bias": types.addend(n, turn=turn + 1, **kwargs),
+            "residual": types.addend(m, n, turn=turn, **kwargs),
             "scale_out": torch.full((), 0.5, device=device),
         }
         given |= {"alpha": 2.0**-8, "beta": 2.0, "activation": "relu", "out_dtype": out_dtype}
-        result = multiply(side, w, x, **given, **options_of(mix))
-        right = expected(mix, side, w, x, **given)
+        result = multiply(side, w, x, **given, **options_of(types))
+        right = expected(types, side, w, x, **given)
         reference.assert_exact(result, right)
         result, amax = multiply(
-            side, w, x, op=torch.ops.tcgemm.scaled_mm_amax, **given, **options_of(mix)
+            side, w, x, op=torch.ops.tcgemm.scaled_mm_amax, **given, **options_of(types)
         )
         reference.assert_exact(result, right)
         given.pop("scale_out"), given.pop("out_dtype")
         a, b = dense_sides(side, w, x)
-        reference.assert_amax(amax, a, b, **given, **options_of(mix))
+        reference.assert_amax(amax, a, b, **given, **options_of(types))
 
 
 @EVERY
 @SIDE
-def test_a_bias_and_relu_alone(device, mix, side):
+def test_a_bias_and_relu_alone(device, types, side):
     """The short way out of the kernels, of whole tiles and of ragged ones."""
     for rows, other, k in ((256, 256, 128), (130, 60, 64)):
-        w, x = operands(mix, side, rows, other, k, device=device)
+        w, x = operands(types, side, rows, other, k, device=device)
         m, n = (rows, other) if side == "a" else (other, rows)
         for bias in ((n,), (m, 1)):
-            for out_dtype in mix.outs[:2]:
-                addend = mix.addend(*bias, out=out_dtype, device=device)
+            for out_dtype in types.outs[:2]:
+                addend = types.addend(*bias, out=out_dtype, device=device)
                 given = {"bias": addend, "activation": "relu", "out_dtype": out_dtype}
-                result = multiply(side, w, x, **given, **options_of(mix))
-                reference.assert_exact(result, expected(mix, side, w, x, **given))
+                result = multiply(side, w, x, **given, **options_of(types))
+                reference.assert_exact(result, expected(types, side, w, x, **given))
 
 
 @EVERY
 @SIDE
 @pytest.mark.parametrize("strides", ("transposed", "odd_pitch", "step_both", "expanded_rows"))
-def test_any_strides(device, mix, side, strides):
-    w, x = operands(mix, side, 40, 24, 68, device=device, strides=strides)
+def test_any_strides(device, types, side, strides):
+    w, x = operands(types, side, 40, 24, 68, device=device, strides=strides)
     shape = (40, 24) if side == "a" else (24, 40)
     values, form = compressed(w)
-    right = expected(mix, side, w, x)
+    right = expected(types, side, w, x)
     for out_strides in ("odd_pitch", "transposed_padded", "step_both"):
-        out = cases.Guarded(out_strides, shape, dtype=mix.outs[0], device=device)
-        multiply(side, w, x, given=(values, form), out=out.view, **options_of(mix))
+        out = cases.Guarded(out_strides, shape, dtype=types.outs[0], device=device)
+        multiply(side, w, x, given=(values, form), out=out.view, **options_of(types))
         reference.assert_exact(out.view, right)
         assert out.untouched()
     # Values that are a part of another matrix, and begin anywhere in it.
     view = cases.empty("odd_pitch", values.shape, dtype=values.dtype, device=device).copy_(values)
-    result = multiply(side, w, x, given=(view, form), **options_of(mix))
+    result = multiply(side, w, x, given=(view, form), **options_of(types))
     reference.assert_exact(result, right)
 
 
 @EVERY
 @SIDE
-def test_batches_of_the_other_operand(device, mix, side):
-    w, x = operands(mix, side, 33, 20, 70, device=device, batch=(3, 2))
-    result = multiply(side, w, x, **options_of(mix))
-    reference.assert_exact(result, expected(mix, side, w, x))
+def test_batches_of_the_other_operand(device, types, side):
+    w, x = operands(types, side, 33, 20, 70, device=device, batch=(3, 2))
+    result = multiply(side, w, x, **options_of(types))
+    reference.assert_exact(result, expected(types, side, w, x))
 
 
 @EVERY
 @SIDE
-def test_normal_data(device, mix, side):
-    if mix.integer:
+def test_normal_data(device, types, side):
+    if types.integer:
         pytest.skip("integers are exact")
-    w, x = operands(mix, side, 200, 130, 1100, device=device, whole=False)
+    w, x = operands(types, side, 200, 130, 1100, device=device, whole=False)
     a, b = dense_sides(side, w, x)
-    for out_dtype in dict.fromkeys((mix.outs[0], F32)):
-        result = multiply(side, w, x, out_dtype=out_dtype, **options_of(mix))
-        reference.assert_close(result, a, b, **options_of(mix))
+    for out_dtype in dict.fromkeys((types.outs[0], F32)):
+        result = multiply(side, w, x, out_dtype=out_dtype, **options_of(types))
+        reference.assert_close(result, a, b, **options_of(types))
 
 
 @EVERY
 @SIDE
-def test_nothing_to_add_up(device, mix, side):
+def test_nothing_to_add_up(device, types, side):
     for shape in ((5, 7, 0), (0, 7, 8), (5, 0, 8)):
-        w, x = operands(mix, side, *shape, device=device)
-        reference.assert_exact(multiply(side, w, x, **options_of(mix)), expected(mix, side, w, x))
+        w, x = operands(types, side, *shape, device=device)
+        reference.assert_exact(
+            multiply(side, w, x, **options_of(types)), expected(types, side, w, x)
+        )
 
 
 @pytest.mark.parametrize("device", ["cpu", cases.gpu("cuda", mark="sm90")])
@@ -189,21 +199,21 @@ def test_vmap():
 
 
 @EVERY
-def test_linear24_is_scaled_mm(device, mix):
+def test_linear24_is_scaled_mm(device, types):
     linear24 = torch.ops.tcgemm._linear24
-    if mix.a is F32:
-        w, x = operands(mix, "b", 33, 70, 100, device=device)
+    if types.a is F32:
+        w, x = operands(types, "b", 33, 70, 100, device=device)
         with pytest.raises(RuntimeError, match='pass precision="high"'):  # which it does not take
             linear24(*compressed(w), x)
         return
     for shape, batch in (((33, 70, 100), ()), ((16, 1, 64), ()), ((20, 9, 36), (2, 3))):
-        w, x = operands(mix, "b", *shape, device=device, batch=batch)
-        out = S32 if mix.integer else None
-        bias = mix.addend(shape[0], out=out, device=device, largest=4)
+        w, x = operands(types, "b", *shape, device=device, batch=batch)
+        out = S32 if types.integer else None
+        bias = types.addend(shape[0], out=out, device=device, largest=4)
         values, form = compressed(w)
-        given = {"bias": bias, **options_of(mix)}
+        given = {"bias": bias, **options_of(types)}
         right = multiply("b", w, x, **given)
         assert torch.equal(linear24(values, form, x, bias), right)
-        if not mix.fp8:  # which opcheck cannot compare
+        if not types.fp8:  # which opcheck cannot compare
             names = ("test_schema", "test_faketensor")
             opcheck(linear24.default, (values, form, x, bias), test_utils=names)

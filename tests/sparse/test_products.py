@@ -11,7 +11,7 @@ import torch.nn.functional as F
 import tcgemm
 
 from support.cases import BF16, E4M3, E5M2, F16, F32, NAMES, S8, S32, U8, gpu
-from support.sentences import assert_sentence
+from support.error_asserts import assert_sentence
 
 DTYPES = (F16, BF16, F32, S8, U8, E4M3, E5M2)
 every = pytest.mark.parametrize("dtype", DTYPES, ids=NAMES.get)

@@ -15,7 +15,7 @@ import tcgemm
 from tcgemm import SparseTensor24
 
 from support.cases import BF16, DEVICES, E4M3, E5M2, F16, F32, F64, NAMES, S8, U8, gpu
-from support.sentences import assert_sentence, sentence
+from support.error_asserts import assert_sentence, sentence
 
 DTYPES = (F16, BF16, F32, S8, U8, E4M3, E5M2)
 every = pytest.mark.parametrize("dtype", DTYPES, ids=NAMES.get)

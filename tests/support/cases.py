@@ -2,7 +2,7 @@
 
 Every tensor that is a view lies in storage that is poison everywhere else (NaN, or a large integer
 among small ones), so that a kernel that reads beside an operand spoils its result. What is
-multiplied with what, and into what, is in mixes.py.
+multiplied with what, and into what, is in dtype_matrix.py.
 """
 
 import copy

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from support.cases import BF16, F16, F32, F64
-from support.sentences import quantised, t
+from support.error_asserts import quantised, t
 
 OPS = torch.ops.tcgemm
 E4M3, E5M2, S8, U8, S32 = (

@@ -10,7 +10,7 @@ import torch
 import tcgemm  # noqa: F401  (the fakes)
 
 from support.cases import BF16, E4M3, F16, F32, F64, S8, S32, U8
-from support.sentences import quantised, t
+from support.error_asserts import quantised, t
 
 OPS = torch.ops.tcgemm
 KINDS = "torch.float8_e5m2, torch.int8 and torch.uint8 are what can be sparse"

@@ -12,7 +12,7 @@ from tcgemm import info
 
 from support import cases
 from support.cases import F32, FP8, INT8
-from support.mixes import Mix, scale_a, scale_b
+from support.dtype_matrix import GemmTypes, scale_a, scale_b
 
 TYPES = {name: dtype for dtype, name in cases.NAMES.items()} | {"tf32": F32}
 # What a layout is called for out^T = b^T a^T.
@@ -30,7 +30,7 @@ class Row(NamedTuple):
     name: str
     arch: str
     input: str
-    mix: Mix
+    types: GemmTypes
     tile: tuple[int, int, int]
     stages: int
     layout: str
@@ -54,7 +54,7 @@ class Row(NamedTuple):
 
     @property
     def k_major_only(self):
-        return self.input == "tf32" or self.mix.a in (*FP8, *INT8)
+        return self.input == "tf32" or self.types.a in (*FP8, *INT8)
 
     @property
     def layouts(self):
@@ -68,17 +68,17 @@ def parse(name):
     a, b = found["a"], found["b"] or found["a"]
     more = (found["more"] or "").removeprefix("_")
     if more.startswith("parts") or a == "f32":
-        mix = Mix(F32, F32, F32, "highest")
+        types = GemmTypes(F32, F32, F32, "highest")
     else:
         precision = "high" if a == "tf32" else None
         if TYPES[a] in FP8 and more in ("", "sparse"):
             precision = "fast"
-        mix = Mix(TYPES[a], TYPES[b], TYPES[found["accumulator"]], precision)
+        types = GemmTypes(TYPES[a], TYPES[b], TYPES[found["accumulator"]], precision)
     return Row(
         name,
         found["arch"],
         a,
-        mix,
+        types,
         tuple(int(size) for size in found["tile"].split("x")),
         int(found["stages"]),
         found["layout"].upper(),
@@ -164,8 +164,8 @@ def asked(row, out_strides, turn=0):
     layout = row.layouts[turn % len(row.layouts)]
     if not out_strides.startswith("transposed") or row.registers:
         return row, layout
-    mix = row.mix._replace(a=row.mix.b, b=row.mix.a)
-    return row._replace(mix=mix), MIRRORED[layout]
+    types = row.types._replace(a=row.types.b, b=row.types.a)
+    return row._replace(types=types), MIRRORED[layout]
 
 
 def operands(row, layout, m, n, k, *, batch=(), shared="", whole=False):
@@ -175,10 +175,10 @@ def operands(row, layout, m, n, k, *, batch=(), shared="", whole=False):
     """
     padded = {"contiguous": "padded", "transposed": "transposed_padded"}
     stored_a, stored_b = (padded[name] for name in cases.major_strides(layout))
-    largest = 1 if row.mix.accumulator == torch.float16 else 4
-    options = {"device": "cuda", "largest": largest if whole and not row.mix.integer else None}
-    a = cases.make(stored_a, *(() if shared == "a" else batch), m, k, dtype=row.mix.a, **options)
-    b = cases.make(stored_b, *(() if shared == "b" else batch), k, n, dtype=row.mix.b, **options)
+    largest = 1 if row.types.accumulator == torch.float16 else 4
+    options = {"device": "cuda", "largest": largest if whole and not row.types.integer else None}
+    a = cases.make(stored_a, *(() if shared == "a" else batch), m, k, dtype=row.types.a, **options)
+    b = cases.make(stored_b, *(() if shared == "b" else batch), k, n, dtype=row.types.b, **options)
     return a, b
 
 
@@ -199,7 +199,7 @@ def launch(row, a, b, *addends, out, direct=True, **options):
 
     Returns what explain says.
     """
-    keywords = row.mix.options | {"out_dtype": out.dtype}
+    keywords = row.types.options | {"out_dtype": out.dtype}
     scales = {name: options[name] for name in ("scale_a", "scale_b") if name in options}
     text = torch.ops.tcgemm.explain(a, b, out=out, **keywords, **scales, kernel=row.name)
     assert f" {row.name} (row " in text

@@ -66,10 +66,10 @@ def multiply(side, w, x, *, op=scaled_mm, out=None, given=None, **options):
     return out
 
 
-def options_of(mix):
+def options_of(types):
     """Of the operators: precision "promoted" is none of a sparse operand's."""
-    precision = "fast" if mix.a in FP8 else mix.precision
-    return {"acc_dtype": mix.accumulator, "precision": precision}
+    precision = "fast" if types.a in FP8 else types.precision
+    return {"acc_dtype": types.accumulator, "precision": precision}
 
 
 def drawn(rows, k, dtype):

@@ -15,7 +15,7 @@ from support import cases
 from support.cases import BF16, E4M3, E5M2, F16, F32, F64, FLOATS, FP8, INT8, NAMES, S8, S32
 
 
-class Mix(NamedTuple):
+class GemmTypes(NamedTuple):
     a: torch.dtype
     b: torch.dtype
     accumulator: torch.dtype
@@ -96,28 +96,30 @@ class Mix(NamedTuple):
         return cases.make(strides, *shape, dtype=dtype, device=device, largest=largest)
 
 
-def kinds(device):
-    """Every mix that there is on a device."""
-    found = [Mix(F16, F16, F32), Mix(F16, F16, F16), Mix(BF16, BF16, F32)]
-    found += [Mix(F32, F32, F32, word) for word in ("highest", "high", "medium")]
-    found += [Mix(F64, F64, F64)]
-    found += [Mix(a, b, F32) for a, b in itertools.product(FP8, FP8)]
+def gemm_types(device):
+    """Every types that there is on a device."""
+    found = [GemmTypes(F16, F16, F32), GemmTypes(F16, F16, F16), GemmTypes(BF16, BF16, F32)]
+    found += [GemmTypes(F32, F32, F32, word) for word in ("highest", "high", "medium")]
+    found += [GemmTypes(F64, F64, F64)]
+    found += [GemmTypes(a, b, F32) for a, b in itertools.product(FP8, FP8)]
     if device == "cuda":  # on the CPU the same sums
-        found += [Mix(a, b, F32, "fast") for a, b in ((E4M3, E4M3), (E4M3, E5M2), (E5M2, E5M2))]
-    return found + [Mix(a, b, S32) for a, b in itertools.product(INT8, INT8)]
+        found += [
+            GemmTypes(a, b, F32, "fast") for a, b in ((E4M3, E4M3), (E4M3, E5M2), (E5M2, E5M2))
+        ]
+    return found + [GemmTypes(a, b, S32) for a, b in itertools.product(INT8, INT8)]
 
 
-def parameters(wanted=lambda mix: True, on_cpu=lambda mix: True):
-    """(device, mix) of those that are wanted."""
-    cpu = [mix for mix in kinds("cpu") if wanted(mix) and on_cpu(mix)]
+def parameters(wanted=lambda types: True, on_cpu=lambda types: True):
+    """(device, types) of those that are wanted."""
+    cpu = [types for types in gemm_types("cpu") if wanted(types) and on_cpu(types)]
     return pytest.mark.parametrize(
-        ("device", "mix"),
+        ("device", "types"),
         [
-            *(pytest.param("cpu", mix, id=f"cpu-{mix}") for mix in cpu),
+            *(pytest.param("cpu", types, id=f"cpu-{types}") for types in cpu),
             *(
-                cases.gpu("cuda", mix, mark=mix.marks, id=f"cuda-{mix}")
-                for mix in kinds("cuda")
-                if wanted(mix)
+                cases.gpu("cuda", types, mark=types.marks, id=f"cuda-{types}")
+                for types in gemm_types("cuda")
+                if wanted(types)
             ),
         ],
     )
@@ -127,7 +129,7 @@ EVERY = parameters()
 # What test_dense.py, test_exact.py, test_strides.py and test_epilogue.py do not have: of f32 as it
 # is they have the CPU's.
 NARROW = parameters(
-    lambda mix: mix.a not in (F16, BF16, F64), on_cpu=lambda mix: mix.precision != "highest"
+    lambda types: types.a not in (F16, BF16, F64), on_cpu=lambda types: types.precision != "highest"
 )
 
 
@@ -170,27 +172,27 @@ def zero_points(*shape, device="cpu", largest=40):
 # Every other tensor of a product.
 
 
-def addends(mix, out, device, m, n, **options):
+def addends(types, out, device, m, n, **options):
     shapes = {"c": (m, n), "bias": (n,), "residual": (m, n)}
     return {
-        name: mix.addend(*shape, out=out, device=device, turn=turn, **options)
+        name: types.addend(*shape, out=out, device=device, turn=turn, **options)
         for turn, (name, shape) in enumerate(shapes.items())
     }
 
 
-def everything(mix, m, n, k, out):
+def everything(types, m, n, k, out):
     """(a, b) and every tensor that this product can have besides, with options."""
-    a, b = mix.operands("NN", m, n, k, device="cuda")
+    a, b = types.operands("NN", m, n, k, device="cuda")
     terms = {
-        name: mix.addend(*shape, out=out, device="cuda", turn=turn, largest=None)
+        name: types.addend(*shape, out=out, device="cuda", turn=turn, largest=None)
         for turn, (name, shape) in enumerate((("c", (m, n)), ("bias", (n,)), ("residual", (m, n))))
     }
-    given = {"activation": "relu", "alpha": -3.0, "beta": 7.0, "out_dtype": out, **mix.options}
-    if mix.integer:
+    given = {"activation": "relu", "alpha": -3.0, "beta": 7.0, "out_dtype": out, **types.options}
+    if types.integer:
         given["zero_a"] = zero_points(m, 1, device="cuda", largest=None)
         given["zero_b"] = zero_points(1, n, device="cuda", largest=None)
     if out != S32:
-        kinds = ("1x128", "128x128") if mix.fp8 and mix.precision is None else ("row", "row")
+        kinds = ("1x128", "128x128") if types.fp8 and types.precision is None else ("row", "row")
         given["scale_a"] = scale_a(kinds[0], m, k, device="cuda")
         given["scale_b"] = scale_b(kinds[1], n, k, device="cuda")
         given["scale_out"] = torch.full((), 0.01, device="cuda")
