@@ -135,6 +135,12 @@ def test_another_compiler_is_not_compared(tool, capsys):
     assert "nothing is compared: compiler of the table" in capsys.readouterr().out
 
 
+def test_nothing_is_not_equal(tool):
+    tool("write", cubin())
+    with pytest.raises(RuntimeError, match="no kernel is in"):
+        tool("compare", flags=["--partial"])
+
+
 def test_two_kernels_of_one_name_must_be_the_same(tool):
     assert tool("write", cubin(), cubin()) == 0
     with pytest.raises(RuntimeError, match="stands twice"):

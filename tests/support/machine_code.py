@@ -281,6 +281,8 @@ def main(argv: list[str] | None = None) -> int:
     names = json.loads(options.names.read_text())
     current = {"nvcc_flags": nvcc_flags()} | read(files, row_names(catalog), names["row_kernel"])
     count = len(current["kernels"])
+    if not count:
+        raise RuntimeError(f"no kernel is in {', '.join(map(str, files or options.objects))}")
     if options.command == "write":
         options.table.write_text(text(current))
         print(f"{options.table}: {count} entries, a kernel and an architecture each")
