@@ -36,6 +36,7 @@ from passes import Pass  # noqa: E402
 from workload import Workload, as_row  # noqa: E402
 
 from tcgemm.bench import operands, rival, telemetry, timing  # noqa: E402
+from tcgemm.testing.amx import avoid_forbidden_amx  # noqa: E402
 
 METHOD = (
     "normal data, operand sets past twice the L2, CUDA graphs, rivals in alternating turns of one "
@@ -282,6 +283,8 @@ class Run:
 
 def main(argv=None):
     options = parse(argv)
+    if sentence := avoid_forbidden_amx():
+        print(sentence)
     run, cases = Run(options), chosen_cases(options)
     stop = time.monotonic() + 60 * options.minutes
     print(f"{run.gpu}, torch {torch.__version__}, commit {run.commit} -> {run.path}\n{HEAD}")

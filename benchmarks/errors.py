@@ -37,6 +37,7 @@ import torch
 
 import tcgemm
 from tcgemm.bench import accuracy, kernel_name, rival, telemetry
+from tcgemm.testing.amx import avoid_forbidden_amx
 
 DEPTHS = error_table.DEPTHS
 LAYOUTS = ("TN", "NN")
@@ -159,6 +160,8 @@ def parse(argv):
 
 def main(argv=None):
     options = parse(argv)
+    if sentence := avoid_forbidden_amx():
+        print(sentence)
     gpu = dense.gpu_name(options.device)
     rows, theirs = [], torch_product if options.device == "cuda" else None
     sampler = telemetry.Sampler(telemetry.open_reader(options.device))

@@ -20,6 +20,7 @@ import torch  # noqa: E402
 
 from tcgemm.bench import operands, telemetry  # noqa: E402
 from tcgemm.bench import timing as timer  # noqa: E402
+from tcgemm.testing.amx import avoid_forbidden_amx  # noqa: E402
 
 SIZES = {"cuda": (512, 2048, 8192), "cpu": (128, 512)}
 COPY_BYTES = {"cuda": 4 << 30, "cpu": 64 << 20}
@@ -63,6 +64,8 @@ def main(argv=None):
     parser.add_argument("--device", choices=("cuda", "cpu"))
     parser.add_argument("--ms", type=float, default=400.0, help="of timing a candidate (400)")
     options = parser.parse_args(argv)
+    if sentence := avoid_forbidden_amx():
+        print(sentence)
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     reader = telemetry.open_reader(device)
     for size in SIZES[device]:

@@ -19,6 +19,7 @@ import torch
 from hypothesis import HealthCheck, settings
 
 import tcgemm  # noqa: F401  (registers torch.ops.tcgemm)
+from tcgemm.testing.amx import avoid_forbidden_amx
 
 settings.register_profile(
     "tcgemm",
@@ -29,6 +30,17 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("tcgemm")
+
+AMX = pytest.StashKey[str]()
+
+
+def pytest_configure(config):
+    """Before the first product of torch; the workers of xdist inherit the variable."""
+    config.stash[AMX] = "" if hasattr(config, "workerinput") else avoid_forbidden_amx()
+
+
+def pytest_report_header(config):
+    return config.stash[AMX] or None
 
 
 def build() -> dict:

@@ -1,0 +1,1 @@
+"""What tests, demo and benchmarks share with a user's own tests."""
