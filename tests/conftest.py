@@ -31,16 +31,12 @@ settings.register_profile(
 )
 settings.load_profile("tcgemm")
 
-AMX = pytest.StashKey[str]()
 
-
+@pytest.hookimpl(trylast=True)  # once there is a terminal writer
 def pytest_configure(config):
     """Before the first product of torch; the workers of xdist inherit the variable."""
-    config.stash[AMX] = "" if hasattr(config, "workerinput") else avoid_forbidden_amx()
-
-
-def pytest_report_header(config):
-    return config.stash[AMX] or None
+    if not hasattr(config, "workerinput") and (sentence := avoid_forbidden_amx()):
+        config.get_terminal_writer().line(sentence)
 
 
 def build() -> dict:
