@@ -21,7 +21,7 @@
 #include "core/dtype.h"
 #include "core/layout.h"
 #include "core/sparse.h"
-#include "core/split.h"
+#include "core/split_fp32.h"
 
 namespace tcgemm {
 
@@ -33,7 +33,7 @@ enum class SourceOfA : std::uint8_t { shared, registers };
 inline constexpr int kBlock = 64;
 
 // Lines of operands whose products are added up as f64 are up to this many bytes longer in shared
-// memory: see kernels/sm90/f64_loader.cuh.
+// memory: see kernels/sm90/fp64/producer.cuh.
 inline constexpr int kPadBytes = 32;
 
 // Each warp turns 16-bit results through a slab of its own, 16 rows of 128 bytes: a box of TMA's.
@@ -65,7 +65,7 @@ struct Kernel {
   }
   // Lanes hold neighbours of a column: tile::Rows::neighbours.
   constexpr bool neighbours() const { return source_of_a == SourceOfA::registers || sparse; }
-  // Column-major results of this type, and of no other, leave by TMA: tile/send_columns.cuh.
+  // Column-major results of this type, and of no other, leave by TMA: tile/tma_store_columns.cuh.
   constexpr DType sent_columns() const { return bits(input) == 16 ? input : DType::bf16; }
   constexpr bool sends_columns() const {
     return neighbours() && uses_tma() && n % (2 * kSendColumns) == 0;
@@ -201,7 +201,7 @@ constexpr Family registers(DType input, DType accumulator, const Tile (&tiles)[k
   return rows;
 }
 
-// f32 operands in parts of a 16-bit type: core/split.h.
+// f32 operands in parts of a 16-bit type: core/split_fp32.h.
 template <int kCount>
 constexpr Family in_parts(DType input, int parts, const Tile (&tiles)[kCount]) {
   Family rows = family(Arch::sm90a, input, input, DType::f32, tiles, true, 1);

@@ -18,7 +18,7 @@ from tcgemm import autograd
 from tcgemm.operators import wrong_type
 
 _prepare = torch.ops.tcgemm.prepare.default
-_BF16 = 1  # of a blob's first byte: csrc/core/split.h
+_BF16 = 1  # of a blob's first byte: csrc/core/split_fp32.h
 
 
 class Watch:

@@ -1,6 +1,6 @@
 """Plans of f32 products that keep all bits: in 16-bit parts, or through f64, and when which.
 
-No GPU is asked: plans are plain numbers. What the parts hold is core/split.h's; what the kernels
+No GPU is asked: plans are plain numbers. What the parts hold is core/split_fp32.h's; what the kernels
 make of them, test_gpu_parts.py's.
 """
 

@@ -90,7 +90,7 @@ struct Tiling {
   std::int64_t total;  // tiles_m * tiles_n * batch
 };
 
-// Of kernels that multiply 16-bit parts of f32 operands: see core/split.h.
+// Of kernels that multiply 16-bit parts of f32 operands: see core/split_fp32.h.
 struct PartsParams {
   const std::uint32_t* verdict = nullptr;
   const std::uint32_t* ranges_a = nullptr;  // batch x m; without batch where a has none
@@ -162,7 +162,7 @@ struct PrepareParams {
   int count;
 };
 
-// How the first split pass cuts an operand (kernels/prepare/split_shape.cuh), so that its blocks do
+// How the first split pass cuts an operand (kernels/passes/split_fp32_shape.cuh), so that its blocks do
 // not have to work it out.
 struct SplitCut {
   int size = 0;  // threads of a row's team, or words across a strip of columns, as an exponent of 2
@@ -172,7 +172,7 @@ struct SplitCut {
   int rounds = 0;  // of what a block holds
 };
 
-// One f32 operand and what the split passes make of it: see core/split.h.
+// One f32 operand and what the split passes make of it: see core/split_fp32.h.
 struct SplitOperand {
   Source source;  // rows x k of f32, any strides; read in words where it is `vector`
   bool mn_major;  // read, and split, along lines of k: then in words where it is `vector_column`

@@ -3,7 +3,7 @@
 //
 //   Problem --make_plan--> Plan --launch--> [prepare a, b] [sums of a] [sums of b] kernel
 //
-//   f32 in parts (core/split.h):
+//   f32 in parts (core/split_fp32.h):
 //       [prepare a, b] split first, second  kernel (f16)  kernel (bf16)  repair (f32)
 #pragma once
 
@@ -12,7 +12,7 @@
 #include <optional>
 
 #include "core/problem.h"
-#include "core/split.h"
+#include "core/split_fp32.h"
 
 namespace tcgemm {
 

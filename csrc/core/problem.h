@@ -122,7 +122,7 @@ struct Problem {
   DType input_a = DType::f32;
   DType input_b = DType::f32;
   DType accumulator = DType::f32;
-  int parts = 1;         // 16-bit ones of f32 operands: the planner's choice (core/split.h)
+  int parts = 1;         // 16-bit ones of f32 operands: the planner's choice (core/split_fp32.h)
   bool promote = false;  // fp8: partial sums of 128 of k are added in f32 registers
   Activation activation = Activation::none;
   double alpha = 1.0;

@@ -7,9 +7,9 @@
 
 #include "kernels/kernels.h"
 #include "launch/params.h"
-#include "launch/product.h"
-#include "launch/split.h"
-#include "launch/submit.h"
+#include "launch/gemm.h"
+#include "launch/split_fp32.h"
+#include "launch/launch_kernel.h"
 
 namespace tcgemm::launch {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "kernels/kernels.h"
 #include "launch/params.h"
-#include "launch/submit.h"
+#include "launch/launch_kernel.h"
 
 namespace tcgemm::launch {
 

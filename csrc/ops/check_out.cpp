@@ -1,7 +1,7 @@
 // The rules for a tensor to write into: the result's shape, dtype and device, no element twice, and
 // no memory that is also read.
 #include "ops/check.h"
-#include "ops/memory.h"
+#include "ops/overlap.h"
 
 namespace tcgemm::ops {
 

@@ -2,8 +2,8 @@
 // computes a product, the sentence that says why (the dispatcher's own lists fifty keys).
 #include "ops/build_info.h"
 #include "ops/dense.h"
-#include "ops/describe.h"
-#include "ops/prepare.h"
+#include "ops/explain.h"
+#include "ops/prepack.h"
 #include "ops/quantize.h"
 #include "ops/sparse.h"
 

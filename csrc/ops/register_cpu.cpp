@@ -5,7 +5,7 @@
 #include "cpu/quantize.h"
 #include "cpu/sparse.h"
 #include "ops/dense.h"
-#include "ops/prepare.h"
+#include "ops/prepack.h"
 #include "ops/quantize.h"
 #include "ops/sparse.h"
 

@@ -2,14 +2,14 @@
 #include "launch/launch.h"
 #include "launch/quantize.h"
 #include "launch/sparse.h"
-#include "launch/split.h"
+#include "launch/split_fp32.h"
 #include "ops/dense.h"
-#include "ops/describe.h"
-#include "ops/prepare.h"
+#include "ops/explain.h"
+#include "ops/prepack.h"
 #include "ops/quantize.h"
 #include "ops/sparse.h"
 #include "plan/planner.h"
-#include "plan/split.h"
+#include "plan/split_fp32.h"
 
 // Lives in torch's CUDA library; weak, so that this library also loads under a torch without CUDA,
 // which never comes here. torch declares it for its own CUDA builds only.

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "core/dtype.h"
-#include "ops/sentence.h"
+#include "ops/error.h"
 
 namespace tcgemm::ops {
 

@@ -4,10 +4,10 @@
 #include <string>
 
 #include "catalog.h"
-#include "core/split.h"
+#include "core/split_fp32.h"
 #include "plan/planner.h"
-#include "plan/split.h"
-#include "plan/words.h"
+#include "plan/split_fp32.h"
+#include "plan/explain_text.h"
 
 namespace tcgemm::plan {
 namespace {

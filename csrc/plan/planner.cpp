@@ -6,9 +6,9 @@
 #include <stdexcept>
 
 #include "catalog.h"
-#include "plan/recall.h"
-#include "plan/search.h"
-#include "plan/split.h"
+#include "plan/plan_cache.h"
+#include "plan/select_kernel.h"
+#include "plan/split_fp32.h"
 
 namespace tcgemm::plan {
 namespace {

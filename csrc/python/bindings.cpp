@@ -19,7 +19,7 @@
 #include "core/code.h"
 #include "core/plan.h"
 #include "core/problem.h"
-#include "isa/instructions.h"
+#include "isa/mma_instructions.h"
 #include "plan/planner.h"
 
 namespace py = pybind11;

@@ -14,7 +14,7 @@
 #include <cstdint>
 
 #include "core/params.h"
-#include "kernels/sm90/ring.cuh"
+#include "kernels/sm90/producer.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/load.cuh"
 #include "ptx/mbarrier.cuh"

@@ -13,8 +13,8 @@
 
 #include "core/dtype.h"
 #include "core/sparse.h"
-#include "kernels/prepare/line.cuh"
-#include "kernels/prepare/turn.cuh"
+#include "kernels/passes/line.cuh"
+#include "kernels/passes/transpose.cuh"
 #include "ptx/permute.cuh"
 
 namespace tcgemm::sparse {

@@ -1,5 +1,5 @@
 // Any matrix -> chunks of 16 bytes of four neighbouring rows, as the prepare pass cuts and reads it
-// (kernels/prepare/prepare.cuh):
+// (kernels/passes/repack.cuh):
 //
 //   lines are rows : read as such            lines of k : turned in shared memory
 //
@@ -11,7 +11,7 @@
 
 #include <cstdint>
 
-#include "kernels/prepare/prepare.cuh"
+#include "kernels/passes/repack.cuh"
 
 namespace tcgemm::sparse {
 

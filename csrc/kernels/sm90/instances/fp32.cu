@@ -1,0 +1,13 @@
+// f32 kernels of sm_90a that multiply and add up as f64: the rows of the catalog that this file
+// compiles.
+#include "kernels/entry.cuh"
+#include "kernels/kernels.h"
+#include "kernels/sm90/fp64/kernel.cuh"
+
+namespace tcgemm::kernels {
+
+const void* sm90_f32(int row) {
+  return find<sm90::GemmF64, Sm80Params, serves<Arch::sm90a, DType::f32>>(row);
+}
+
+}  // namespace tcgemm::kernels
