@@ -26,8 +26,8 @@
 
 namespace tcgemm {
 
-inline constexpr int kF16Parts = 2, kBf16Parts = 3;
-constexpr int split_products(int parts) { return parts == kF16Parts ? 3 : 6; }
+inline constexpr int kF16Terms = 2, kBf16Terms = 3;
+constexpr int split_product_count(int terms) { return terms == kF16Terms ? 3 : 6; }
 inline constexpr int kLowShift = 11;  // of f16's second part
 
 // The largest scaled exponent: f16 ends at 2^16; for bf16 a sum of k products stays finite in f32.
@@ -37,8 +37,8 @@ constexpr int bf16_top(std::int64_t k) {
   while ((std::int64_t(1) << log) < k) ++log;
   return (125 - log) / 2;
 }
-constexpr int split_top(int parts, std::int64_t k) {
-  return parts == kF16Parts ? kF16Top : bf16_top(k);
+constexpr int split_top(int terms, std::int64_t k) {
+  return terms == kF16Terms ? kF16Top : bf16_top(k);
 }
 
 // What is kept of a row: `high` and the exponents between it and that of the smallest |x| > 0.
@@ -50,36 +50,38 @@ constexpr int spread(Range range) { return range & 0xffff; }
 
 // The largest spread of a row that is not wide.
 inline constexpr int kF16Spread = kF16Top + 14;
-constexpr int widest_spread(int parts, std::int64_t k) {
-  return parts == kF16Parts ? kF16Spread : 62 + bf16_top(k);
+constexpr int max_spread(int terms, std::int64_t k) {
+  return terms == kF16Terms ? kF16Spread : 62 + bf16_top(k);
 }
 // The magnitude of a result, scaled, from which one of a wide row is right: see above; d is 2^-36
 // for f16 and 2^-134 for bf16.
-constexpr float doubt(int parts, std::int64_t k) {
+constexpr float error_threshold(int terms, std::int64_t k) {
   float limit = float(k);
-  const int exponent = parts == kF16Parts ? 24 - 36 + kF16Top + 1 : 24 - 134 + bf16_top(k) + 1;
+  const int exponent = terms == kF16Terms ? 24 - 36 + kF16Top + 1 : 24 - 134 + bf16_top(k) + 1;
   for (int i = 0; i < exponent; ++i) limit *= 2;
   for (int i = 0; i > exponent; --i) limit /= 2;
   return limit;
 }
 
-// A pass over an operand leaves up to kSplitNotes notes, each of the rows that one block saw: how
+// A pass over an operand leaves up to kMaxSplitStatistics notes, each of the rows that one block saw: how
 // many of them are wide for f16, and whether one is not finite or far from 1.
-inline constexpr int kSplitNotes = 512;
-inline constexpr int kTameExponent = 40;
-constexpr std::uint32_t note(int wide, bool untame) { return std::uint32_t(wide) << 1 | untame; }
-constexpr int wide_rows(std::uint32_t note) { return int(note >> 1); }
-constexpr bool untame(std::uint32_t note) { return note & 1; }
+inline constexpr int kMaxSplitStatistics = 512;
+inline constexpr int kMaxInRangeExponent = 40;
+constexpr std::uint32_t row_statistics(int wide, bool out_of_range) {
+  return std::uint32_t(wide) << 1 | out_of_range;
+}
+constexpr int wide_range_rows(std::uint32_t statistics) { return int(statistics >> 1); }
+constexpr bool out_of_range(std::uint32_t statistics) { return statistics & 1; }
 
 // bf16 parts, if one note has this many wide rows, or this many notes, of both operands, have any.
-inline constexpr int kWideRows = 4, kWideNotes = 16;
+inline constexpr int kWideRows = 4, kWideStatistics = 16;
 
 // What the notes of both operands come to, as one word.
-inline constexpr std::uint32_t kVerdictBf16 = 1;
+inline constexpr std::uint32_t kUseBf16 = 1;
 // Some row is wide or untame: results are scaled in two steps, and looked at for doubts. Always set
-// with kVerdictBf16.
-inline constexpr std::uint32_t kVerdictCareful = 2;
+// with kUseBf16.
+inline constexpr std::uint32_t kNeedsChecks = 2;
 
-inline constexpr int kFlagTile = 64;
+inline constexpr int kRecomputeTile = 64;
 
 }  // namespace tcgemm

@@ -9,15 +9,15 @@
 namespace tcgemm::isa {
 
 // The sparse ones take an a that is sparse along k (core/sparse.h).
-enum class Family : std::uint8_t { mma, mma_sparse, wgmma, wgmma_sparse };
+enum class InstructionKind : std::uint8_t { mma, mma_sparse, wgmma, wgmma_sparse };
 
-constexpr const char* name(Family family) {
-  switch (family) {
-    case Family::mma:
+constexpr const char* name(InstructionKind kind) {
+  switch (kind) {
+    case InstructionKind::mma:
       return "mma.sync";
-    case Family::mma_sparse:
+    case InstructionKind::mma_sparse:
       return "mma.sp";
-    case Family::wgmma:
+    case InstructionKind::wgmma:
       return "wgmma";
     default:
       return "wgmma.sp";
@@ -27,7 +27,7 @@ constexpr const char* name(Family family) {
 // m x n x k of the product that one warp (mma) or one warpgroup of four (wgmma) issues at once. For
 // wgmma, n is the largest of the multiples of n_step that exist.
 struct Instruction {
-  Family family;
+  InstructionKind kind;
   Arch arch;
   DType input;    // of a
   DType input_b;  // of b

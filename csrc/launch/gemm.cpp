@@ -11,24 +11,24 @@
 
 #include "catalog.h"
 #include "kernels/kernels.h"
-#include "launch/params.h"
 #include "launch/launch_kernel.h"
+#include "launch/params.h"
 #include "launch/tensor_map.h"
 
 namespace tcgemm::launch {
 namespace {
 
-const void* function(int row) {
-  const Kernel& kernel = kCatalog[row];
-  const bool sm90 = kernel.arch == Arch::sm90a;
-  const bool parts = kernel.parts > 1, sparse = kernel.sparse;
-  switch (kernel.input) {
+const void* find_function(int row) {
+  const GemmConfig& config = kCatalog[row];
+  const bool sm90 = config.arch == Arch::sm90a;
+  const bool split = config.terms > 1, sparse = config.sparse;
+  switch (config.input) {
     case DType::bf16:
-      if (parts) return kernels::sm90_bf16_parts(row);
+      if (split) return kernels::sm90_bf16_parts(row);
       if (sparse) return sm90 ? kernels::sm90_bf16_sparse(row) : kernels::sm80_bf16_sparse(row);
       return sm90 ? kernels::sm90_bf16(row) : kernels::sm80_bf16(row);
     case DType::f16:
-      if (parts) return kernels::sm90_f16_parts(row);
+      if (split) return kernels::sm90_f16_parts(row);
       if (sparse) return sm90 ? kernels::sm90_f16_sparse(row) : kernels::sm80_f16_sparse(row);
       return sm90 ? kernels::sm90_f16(row) : kernels::sm80_f16(row);
     case DType::tf32:
@@ -42,7 +42,7 @@ const void* function(int row) {
     case DType::e5m2:
       if (!sm90) return kernels::sm80_fp8(row);
       if (sparse) return kernels::sm90_fp8_sparse(row);
-      return kernel.promotes() ? kernels::sm90_fp8_scaled(row) : kernels::sm90_fp8(row);
+      return config.promotes() ? kernels::sm90_fp8_scaled(row) : kernels::sm90_fp8(row);
     case DType::s8:
     case DType::u8:
       if (sparse) return sm90 ? kernels::sm90_int8_sparse(row) : kernels::sm80_int8_sparse(row);
@@ -54,13 +54,13 @@ const void* function(int row) {
 
 // The function of a row, with its shared memory allowed on `device`: once for each, and so before a
 // CUDA graph is captured if the product ran before.
-const void* ready(int row, int device) {
+const void* function_on(int row, int device) {
   static std::array<std::atomic<const void*>, kCatalog.size()> functions;
   static std::array<std::atomic<std::uint64_t>, kCatalog.size()> allowed;
   const std::uint64_t bit = std::uint64_t(1) << device;
   if (allowed[row].load(std::memory_order_acquire) & bit)
     return functions[row].load(std::memory_order_relaxed);
-  const void* pointer = function(row);
+  const void* pointer = find_function(row);
   if (pointer == nullptr)
     throw std::runtime_error("tcgemm: kernel " + std::string(name(kCatalog[row]).text) +
                              " is not in this build; rebuild without "
@@ -74,8 +74,8 @@ const void* ready(int row, int device) {
 }
 
 // What TMA takes the elements as: it rounds those that are f32 in memory.
-DType loaded(const Kernel& kernel, const Matrix& matrix) {
-  return kernel.input == DType::tf32 ? DType::tf32 : matrix.dtype;
+DType loaded(const GemmConfig& config, const Matrix& matrix) {
+  return config.input == DType::tf32 ? DType::tf32 : matrix.dtype;
 }
 
 // Fetching ahead makes 1.5 times the traffic between the halves of L2. On an H200 large sparse
@@ -83,26 +83,28 @@ DType loaded(const Kernel& kernel, const Matrix& matrix) {
 // 82.6, 77.2), and dense ones less long (s8 4096^3 104 us, without it 114; bf16 the same). A weight
 // that is read once comes from memory (16 x 28672 x 4096: 43 us in a run with it, 48 in one
 // without).
-bool fetches_ahead(const Run& run) { return !kCatalog[run.kernel].sparse || run.tiles_n == 1; }
+bool fetches_ahead(const LaunchConfig& run) {
+  return !kCatalog[run.config_index].sparse || run.tiles_n == 1;
+}
 
 // The lines of an operand, seen from k, in boxes of kernels/sm90/producer.cuh: K-major in one box of
 // `rows` lines, MN-major in boxes of `depth` lines of k.
-TensorMap operand_map(const Kernel& kernel, const Matrix& matrix, Major major,
+TensorMap operand_map(const GemmConfig& config, const Matrix& matrix, Major major,
                       std::int64_t extent_mn, std::int64_t k, std::int64_t batch, int rows,
                       int depth, bool ahead) {
-  const DType type = loaded(kernel, matrix);
+  const DType type = loaded(config, matrix);
   if (major == Major::K)
     return tensor_map({matrix.address, type, k, extent_mn, batch, matrix.stride_row,
-                       matrix.stride_batch, kernel.tile_k(), rows, ahead});
+                       matrix.stride_batch, config.tile_k(), rows, ahead});
   return tensor_map({matrix.address, type, extent_mn, k, batch, matrix.stride_col,
-                     matrix.stride_batch, kernel.box_mn(), depth, ahead});
+                     matrix.stride_batch, config.box_mn(), depth, ahead});
 }
 
 // The values of a sparse operand, as wide as half of the tile's k.
-TensorMap values_map(const Kernel& kernel, const Matrix& values, const Problem& problem,
+TensorMap values_map(const GemmConfig& config, const Matrix& values, const Problem& problem,
                      bool ahead) {
-  return neighbours_map({values.address, loaded(kernel, values), problem.depth_a(), problem.m, 1,
-                         values.stride_row, 0, kernel.tile_k() / 2, kernel.tile_m(), ahead});
+  return interleaved_map({values.address, loaded(config, values), problem.stored_k_a(), problem.m,
+                          1, values.stride_row, 0, config.tile_k() / 2, config.tile_m(), ahead});
 }
 
 // Boxes of `rows` parts of lines.
@@ -112,74 +114,74 @@ TensorMap result_map(const Matrix& out, std::int64_t m, std::int64_t n, std::int
                      1024 / bits(out.dtype), rows});
 }
 
-SparseParams metadata(const Kernel& kernel, const Problem& problem) {
-  const MetadataTiles tiles{problem.m, problem.k, bits(kernel.input)};
+SparseParams metadata(const GemmConfig& config, const Problem& problem) {
+  const MetadataTiles tiles{problem.m, problem.k, bits(config.input)};
   return {reinterpret_cast<const std::uint32_t*>(problem.sparse_a->tiles),
           std::int32_t(tiles.blocks_m())};
 }
 
-void launch_tma(const Call& call) {
-  const auto& [problem, plan, run, a, b, parts, repair, workspace, device, stream] = call;
-  const Kernel& kernel = kCatalog[run.kernel];
-  Sm90Params params{};
+void launch_tma(const LaunchContext& call) {
+  const auto& [problem, plan, run, a, b, split, filter, workspace, device, stream] = call;
+  const GemmConfig& config = kCatalog[run.config_index];
+  TmaParams params{};
   // The parts of an operand are matrices of one batch, those of the next part after all of one.
-  const bool in_parts = kernel.parts > 1;
-  const std::int64_t batch_a = in_parts ? kernel.parts * parts.copies_a : problem.batch;
-  const std::int64_t batch_b = in_parts ? kernel.parts * parts.copies_b : problem.batch;
+  const bool is_split = config.terms > 1;
+  const std::int64_t batch_a = is_split ? config.terms * split.copies_a : problem.batch;
+  const std::int64_t batch_b = is_split ? config.terms * split.copies_b : problem.batch;
   const bool ahead = fetches_ahead(run);
-  params.a = kernel.sparse ? values_map(kernel, a, problem, ahead)
-                           : operand_map(kernel, a, major_a(kernel.layout), problem.m, problem.k,
-                                         batch_a, kernel.tile_m(), kernel.tile_k(), ahead);
-  params.b = operand_map(kernel, b, major_b(kernel.layout), problem.n, problem.k, batch_b,
-                         kernel.tile_n() / run.cluster, kernel.tile_k() / run.cluster, ahead);
+  params.a = config.sparse ? values_map(config, a, problem, ahead)
+                           : operand_map(config, a, major_a(config.layout), problem.m, problem.k,
+                                         batch_a, config.tile_m(), config.tile_k(), ahead);
+  params.b = operand_map(config, b, major_b(config.layout), problem.n, problem.k, batch_b,
+                         config.tile_n() / run.cluster, config.tile_k() / run.cluster, ahead);
   params.epilogue = epilogue(problem, plan, workspace);
   params.extent = extent(problem);
   params.tiling = tiling(problem, run);
-  if (kernel.block_scaled) {
+  if (config.block_scaled) {
     params.scale_a = scale_of_a(problem);
     params.scale_b = scale_of_b(problem);
   }
-  params.parts = parts;
-  if (kernel.sparse) params.sparse = metadata(kernel, problem);
-  params.a_batched = in_parts ? parts.copies_a > 1 : problem.batch > 1 && a.stride_batch != 0;
-  params.b_batched = in_parts ? parts.copies_b > 1 : problem.batch > 1 && b.stride_batch != 0;
-  params.store_tma = run.store_tma;
-  if (run.store_tma == StoreTma::rows)
+  params.split = split;
+  if (config.sparse) params.sparse = metadata(config, problem);
+  params.a_batched = is_split ? split.copies_a > 1 : problem.batch > 1 && a.stride_batch != 0;
+  params.b_batched = is_split ? split.copies_b > 1 : problem.batch > 1 && b.stride_batch != 0;
+  params.tma_store = run.tma_store;
+  if (run.tma_store == TmaStore::rows)
     params.out = result_map(problem.out, problem.m, problem.n, problem.batch, kBoxRows);
-  if (run.store_tma == StoreTma::columns)
+  if (run.tma_store == TmaStore::columns)
     params.out =
-        result_map(transposed(problem.out), problem.n, problem.m, problem.batch, kSendColumns);
-  submit(ready(run.kernel, device), &params,
-         {run.grid, kernel.threads(), kernel.shared_bytes(), run.cluster, true}, stream,
-         {run.kernel});
+        result_map(transposed(problem.out), problem.n, problem.m, problem.batch, kStoreColumns);
+  launch_kernel(function_on(run.config_index, device), &params,
+                {run.grid, config.threads(), config.shared_bytes(), run.cluster, true}, stream,
+                {run.config_index});
 }
 
-void launch_sources(const Call& call) {
-  const auto& [problem, plan, run, a, b, parts, repair, workspace, device, stream] = call;
-  const Kernel& kernel = kCatalog[run.kernel];
-  Sm80Params params{};
-  params.a = source(a, problem.m, problem.depth_a(), problem.batch);
-  params.b = source(transposed(b), problem.k, problem.n, problem.batch);
+void launch_cp_async(const LaunchContext& call) {
+  const auto& [problem, plan, run, a, b, split, filter, workspace, device, stream] = call;
+  const GemmConfig& config = kCatalog[run.config_index];
+  CpAsyncParams params{};
+  params.a = tensor_ref(a, problem.m, problem.stored_k_a(), problem.batch);
+  params.b = tensor_ref(transposed(b), problem.k, problem.n, problem.batch);
   params.epilogue = epilogue(problem, plan, workspace);
   params.extent = extent(problem);
   params.tiling = tiling(problem, run);
   params.a_vector = run.vector_a;
   params.b_vector = run.vector_b;
-  params.repair = repair;
-  if (kernel.sparse) params.sparse = metadata(kernel, problem);
-  if (kernel.block_scaled) {
+  params.filter = filter;
+  if (config.sparse) params.sparse = metadata(config, problem);
+  if (config.block_scaled) {
     params.scale_a = scale_of_a(problem);
     params.scale_b = scale_of_b(problem);
   }
-  submit(ready(run.kernel, device), &params,
-         {run.grid, kernel.threads(), kernel.shared_bytes(), 1, kernel.arch == Arch::sm90a}, stream,
-         {run.kernel});
+  launch_kernel(function_on(run.config_index, device), &params,
+                {run.grid, config.threads(), config.shared_bytes(), 1, config.arch == Arch::sm90a},
+                stream, {run.config_index});
 }
 
 }  // namespace
 
-void product(const Call& call) {
-  kCatalog[call.run.kernel].uses_tma() ? launch_tma(call) : launch_sources(call);
+void launch_gemm(const LaunchContext& call) {
+  kCatalog[call.run.config_index].uses_tma() ? launch_tma(call) : launch_cp_async(call);
 }
 
 }  // namespace tcgemm::launch

@@ -7,18 +7,18 @@
 
 namespace tcgemm::launch {
 
-struct Call {
+struct LaunchContext {
   const Problem& problem;  // as the kernel sees it
   const Plan& plan;
-  Run run;      // of the kernel: the plan's own, or another one of it
-  Matrix a, b;  // m x k and n x k, as they are after the passes
-  PartsParams parts;
-  Repair repair;
+  LaunchConfig run;  // of the kernel: the plan's own, or another one of it
+  Matrix a, b;       // m x k and n x k, as they are after the passes
+  SplitFp32Params split;
+  TileFilter filter;
   void* workspace;
   int device;
   void* stream;
 };
 
-void product(const Call& call);
+void launch_gemm(const LaunchContext& call);
 
 }  // namespace tcgemm::launch

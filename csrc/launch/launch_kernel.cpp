@@ -10,15 +10,17 @@
 namespace tcgemm::launch {
 
 // Names are made only when something failed.
-void check(cudaError_t error, const char* what, Step step) {
+void check(cudaError_t error, const char* what, LaunchLabel label) {
   if (error == cudaSuccess) return;
   cudaGetLastError();  // so that the next call does not report this one again
-  const std::string label = step.row < 0 ? step.pass : name(kCatalog[step.row]).text;
-  throw std::runtime_error("tcgemm: " + std::string(what) + " " + label +
+  const std::string kernel =
+      label.config_index < 0 ? label.pass : name(kCatalog[label.config_index]).text;
+  throw std::runtime_error("tcgemm: " + std::string(what) + " " + kernel +
                            " failed: " + cudaGetErrorString(error) + ".");
 }
 
-void submit(const void* pointer, const void* params, const Shape& shape, void* stream, Step step) {
+void launch_kernel(const void* pointer, const void* params, const GridShape& shape, void* stream,
+                   LaunchLabel label) {
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(shape.grid);
   config.blockDim = dim3(shape.threads);
@@ -35,10 +37,10 @@ void submit(const void* pointer, const void* params, const Shape& shape, void* s
     attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
   }
   void* arguments[] = {const_cast<void*>(params)};
-  check(cudaLaunchKernelExC(&config, pointer, arguments), "launching", step);
+  check(cudaLaunchKernelExC(&config, pointer, arguments), "launching", label);
 }
 
-bool overlaps(int device) {
+bool supports_dependent_launch(int device) {
   return code_on(launch::device(device).compute_capability).capability >= 90;
 }
 

@@ -6,12 +6,12 @@
 namespace tcgemm::launch {
 
 // What is launched, for errors: a row of the catalog, or a pass by its name.
-struct Step {
-  int row = -1;
+struct LaunchLabel {
+  int config_index = -1;
   const char* pass = "";
 };
 
-struct Shape {
+struct GridShape {
   int grid, threads;
   int shared = 0;
   int cluster = 1;
@@ -20,10 +20,11 @@ struct Shape {
 };
 
 // Throws std::runtime_error: "tcgemm: <what> <step> failed: <CUDA's words>."
-void check(cudaError_t error, const char* what, Step step);
+void check(cudaError_t error, const char* what, LaunchLabel label);
 // `params` is the one parameter of the __global__ function `pointer`.
-void submit(const void* pointer, const void* params, const Shape& shape, void* stream, Step step);
+void launch_kernel(const void* pointer, const void* params, const GridShape& shape, void* stream,
+                   LaunchLabel label);
 // Does the code that this GPU runs know dependent launch? In older code nothing waits.
-bool overlaps(int device);
+bool supports_dependent_launch(int device);
 
 }  // namespace tcgemm::launch

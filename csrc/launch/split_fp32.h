@@ -8,10 +8,10 @@
 namespace tcgemm::launch {
 
 // A call whose plan has a split.
-void product_of_parts(const Call& call);
+void launch_split_gemm(const LaunchContext& call);
 
 // Makes the blob of an operand, with room for bf16 parts. Its first word then says which parts it
-// holds: kVerdictBf16 or not. Asynchronous; nothing is allocated.
-void make_blob(const SplitPass& pass, void* blob, int device, void* stream);
+// holds: kUseBf16 or not. Asynchronous; nothing is allocated.
+void prepack(const SplitFp32Pass& pass, void* prepacked, int device, void* stream);
 
 }  // namespace tcgemm::launch

@@ -17,7 +17,7 @@ bool nothing(const View& view) { return view.elements() == 0; }
 
 }  // namespace
 
-void check_prepared(Op op, const Geometry& g) {
+void check_prepacked(Op op, const CheckedGemm& g) {
   const View& view = g.operand[PreparedB].view;
   if (!view) return;
   const View& a = g.operand[A].view;
@@ -41,17 +41,17 @@ void check_prepared(Op op, const Geometry& g) {
          "; pass it as it was returned.");
 }
 
-void give_prepared(Op op, const Geometry& g, Problem& problem) {
+void bind_prepacked(Op op, const CheckedGemm& g, Problem& problem) {
   const View& view = g.operand[PreparedB].view;
   if (!view || nothing(view)) return;
-  const std::int64_t f16 = std::int64_t(plan::blob_bytes(problem, kF16Parts));
-  const std::int64_t bf16 = std::int64_t(plan::blob_bytes(problem, kBf16Parts));
+  const std::int64_t f16 = std::int64_t(plan::prepacked_bytes(problem, kF16Terms));
+  const std::int64_t bf16 = std::int64_t(plan::prepacked_bytes(problem, kBf16Terms));
   const std::int64_t bytes = view.elements();
   if (bytes != f16 && bytes != bf16)
     fail(name(op), ": prepared_b has ", bytes, " bytes, but those of b of shape ",
          g.operand[B].view.shape(), ", as it lies in memory, are ", f16, " or ", bf16,
          "; prepare this b, or leave prepared_b away.");
-  problem.prepared_b = Prepared{view.address, bytes == f16 ? kF16Parts : kBf16Parts};
+  problem.prepacked_b = Prepacked{view.address, bytes == f16 ? kF16Terms : kBf16Terms};
 }
 
 }  // namespace tcgemm::ops

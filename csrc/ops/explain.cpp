@@ -23,20 +23,20 @@ const Device& choose_device(Op op, const Arguments& arguments, DeviceOf device_o
 }
 
 // What the operators would allocate, but for the memory.
-void imagine_out(Geometry& g, std::int64_t* strides) {
+void imagine_out(CheckedGemm& g, std::int64_t* strides) {
   contiguous_strides(g.shape(), strides);
-  Operand& out = g.operand[Out];
+  CheckedOperand& out = g.operand[Out];
   out.view = g.operand[A].view;
   out.view.sizes = g.sizes;
   out.view.strides = strides;
   out.view.dims = g.dims;
   out.view.dtype = g.out_dtype;
   out.view.address = 0;
-  place(out, g.shows_rows, g.shows_cols);
+  bind_matrix_dims(out, g.shows_rows, g.shows_cols);
 }
 
 // What the planner's text cannot know: how the call became one problem, and where it would run.
-std::string notes(const Geometry& g, const Products& products, const Device& device) {
+std::string statistics(const CheckedGemm& g, const BatchedProblem& products, const Device& device) {
   std::string text;
   if (products.problem.m != g.m)
     text += join("\n  batch         b serves every batch: the batch dimensions and the ", g.m,
@@ -54,25 +54,25 @@ std::string notes(const Geometry& g, const Products& products, const Device& dev
 }  // namespace
 
 std::string describe(Op op, const Arguments& arguments, DeviceOf device_of) {
-  Geometry geometry;
-  check(op, arguments, Target::plan, geometry);
+  CheckedGemm checked;
+  check(op, arguments, Target::plan, checked);
   const Device& device = choose_device(op, arguments, device_of);
   std::int64_t strides[kMaxDims];
-  if (!arguments.out) imagine_out(geometry, strides);
-  if (geometry.empty())
-    return join(name(op), ": the result is empty, of shape ", geometry.shape(),
+  if (!arguments.out) imagine_out(checked, strides);
+  if (checked.empty())
+    return join(name(op), ": the result is empty, of shape ", checked.shape(),
                 "; nothing is launched.");
-  Products products;
-  collapse(geometry, arguments.alpha, arguments.beta, products);
-  give_prepared(op, geometry, products.problem);
-  give_sparse(geometry, products.problem);
+  BatchedProblem products;
+  collapse(checked, arguments.alpha, arguments.beta, products);
+  bind_prepacked(op, checked, products.problem);
+  bind_sparse(checked, products.problem);
   const std::string_view kernel = arguments.kernel ? std::string_view(*arguments.kernel) : "";
   const Problem& problem = products.problem;
   const Plan plan = plan::make_plan(problem, device, kernel);
   std::string text = op == Op::layout ? plan::check_layout(problem, plan, device)
                                       : plan::explain(problem, plan, device);
   while (!text.empty() && text.back() == '\n') text.pop_back();
-  return text + notes(geometry, products, device);
+  return text + statistics(checked, products, device);
 }
 
 }  // namespace tcgemm::ops

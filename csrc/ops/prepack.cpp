@@ -29,38 +29,38 @@ void check(const View& w) {
 
 // The product of one row with w.t(): its b is that of every product.
 Problem problem_of(const View& w) {
-  Geometry g;
-  Operand& b = g.operand[B];
+  CheckedGemm g;
+  CheckedOperand& b = g.operand[B];
   b.view = w;
-  place(b, true, true);
+  bind_matrix_dims(b, true, true);
   std::swap(b.rows, b.cols);
   std::swap(b.stride_row, b.stride_col);
   g.m = 1;
   g.n = b.cols;
   g.k = b.rows;
-  Products products;
+  BatchedProblem products;
   collapse(g, 1.0, 1.0, products);
   return products.problem;
 }
 
-Handle bytes(std::size_t count, const View& like) {
+TensorHandle bytes(std::size_t count, const View& like) {
   const std::int64_t size = static_cast<std::int64_t>(count);
   return allocate("the parts of w", {&size, 1}, type_of(DType::u8), like);
 }
 
 }  // namespace
 
-Handle prepare(const Handle& tensor, RunPrepare run) {
-  const View w = read(kName, "w", tensor);
+TensorHandle prepare(const TensorHandle& tensor, RunPrepare run) {
+  const View w = view_of(kName, "w", tensor);
   check(w);
   if (run == nullptr || w.elements() == 0 || w.sizes[1] < plan::kLeastDepth) return bytes(0, w);
   const Problem problem = problem_of(w);
-  Handle blob = bytes(plan::blob_bytes(problem, kBf16Parts), w);
-  run(problem, blob, w);
-  if (first_byte(blob) & kVerdictBf16) return blob;
-  const Handle used =
-      first_bytes(blob, static_cast<std::int64_t>(plan::blob_bytes(problem, kF16Parts)));
-  return contiguous_copy("the parts of w", used, read(kName, "the parts of w", used));
+  TensorHandle prepacked = bytes(plan::prepacked_bytes(problem, kBf16Terms), w);
+  run(problem, prepacked, w);
+  if (first_byte(prepacked) & kUseBf16) return prepacked;
+  const TensorHandle used =
+      first_bytes(prepacked, static_cast<std::int64_t>(plan::prepacked_bytes(problem, kF16Terms)));
+  return contiguous_copy("the parts of w", used, view_of(kName, "the parts of w", used));
 }
 
 }  // namespace tcgemm::ops

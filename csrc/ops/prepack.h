@@ -11,17 +11,17 @@
 namespace tcgemm::ops {
 
 // Makes the blob of problem.b, with room for bf16 parts, on the device of `w`.
-using RunPrepare = void (*)(const Problem& problem, const Handle& blob, const View& w);
+using RunPrepare = void (*)(const Problem& problem, const TensorHandle& prepacked, const View& w);
 
 // Without bytes where products read w as it is: of a short K, and where `run` is null.
-Handle prepare(const Handle& w, RunPrepare run);
+TensorHandle prepare(const TensorHandle& w, RunPrepare run);
 
 // What a backend does for one call.
-using PrepareOne = Handle (*)(const Handle& w);
+using PrepareOne = TensorHandle (*)(const TensorHandle& w);
 
 template <PrepareOne function>
 void prepare_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
-  stack[0] = reinterpret_cast<std::uint64_t>(function(take_tensor(stack)).release());
+  stack[0] = reinterpret_cast<std::uint64_t>(function(unbox_tensor(stack)).release());
 }
 
 template <PrepareOne function>

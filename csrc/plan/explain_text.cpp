@@ -23,12 +23,12 @@ class List {
 std::string scale(const char* label, bool row_of_a, const std::optional<Scale>& given) {
   if (!given) return "";
   const Scale seen = row_of_a ? *given : transposed(*given);
-  const bool side = seen.values.stride_row != 0;
+  const bool oriented = seen.values.stride_row != 0;
   std::string kind = "one value";
   if (seen.values.stride_col != 0)
     kind = text("blocks of %d x %d", row_of_a ? 1 << seen.shift_row : kScaleBlock,
                 row_of_a ? kScaleBlock : 1 << seen.shift_row);
-  else if (side)
+  else if (oriented)
     kind = seen.shift_row == 0
                ? std::string("a value a ") + (row_of_a ? "row" : "column")
                : text("a value for %d %s", 1 << seen.shift_row, row_of_a ? "rows" : "columns");
@@ -68,48 +68,49 @@ std::string types(const Problem& problem) {
 
 std::string block_scales(const Problem& problem) {
   if (!problem.block_scaled()) return "";
-  List parts;
-  parts.add(problem.scale_a.has_value(), scale("scale_a", true, problem.scale_a));
-  parts.add(problem.scale_b.has_value(), scale("scale_b", false, problem.scale_b));
-  return parts.text();
+  List terms;
+  terms.add(problem.scale_a.has_value(), scale("scale_a", true, problem.scale_a));
+  terms.add(problem.scale_b.has_value(), scale("scale_b", false, problem.scale_b));
+  return terms.text();
 }
 
 std::string epilogue(const Problem& problem) {
   const bool blocks = problem.block_scaled();
-  List parts;
-  parts.add(problem.zero_a.has_value(), "zero_a");
-  parts.add(problem.zero_b.has_value(), "zero_b");
-  parts.add(problem.alpha != 1.0, "alpha");
-  parts.add(problem.scale_a && !blocks, scale("scale_a", true, problem.scale_a));
-  parts.add(problem.scale_b && !blocks, scale("scale_b", false, problem.scale_b));
-  parts.add(problem.c.has_value(), "beta * c");
-  parts.add(problem.bias.has_value(), "bias");
-  parts.add(problem.activation != Activation::none, name(problem.activation));
-  parts.add(problem.residual.has_value(), "residual");
-  parts.add(problem.amax.has_value(), "amax");
-  parts.add(problem.scale_out.has_value(),
+  List terms;
+  terms.add(problem.zero_a.has_value(), "zero_a");
+  terms.add(problem.zero_b.has_value(), "zero_b");
+  terms.add(problem.alpha != 1.0, "alpha");
+  terms.add(problem.scale_a && !blocks, scale("scale_a", true, problem.scale_a));
+  terms.add(problem.scale_b && !blocks, scale("scale_b", false, problem.scale_b));
+  terms.add(problem.c.has_value(), "beta * c");
+  terms.add(problem.bias.has_value(), "bias");
+  terms.add(problem.activation != Activation::none, name(problem.activation));
+  terms.add(problem.residual.has_value(), "residual");
+  terms.add(problem.amax.has_value(), "amax");
+  terms.add(problem.scale_out.has_value(),
             std::string("scale_out, requantised to ") + name(problem.out.dtype));
-  return parts.text().empty() ? "nothing but the rounding" : parts.text() + ", fused";
+  return terms.text().empty() ? "nothing but the rounding" : terms.text() + ", fused";
 }
 
-std::string major(const Reading& reading) {
+std::string major(const OperandLayout& reading) {
   return reading.strided ? "strided" : reading.major == Major::K ? "K-major" : "MN-major";
 }
 
 std::string layout(const Problem& problem) {
-  const Reading a = read(operand_a(problem)), b = read(operand_b(problem));
+  const OperandLayout a = analyze_layout(operand_a(problem)),
+                      b = analyze_layout(operand_b(problem));
   if (a.strided || b.strided) return major(a) + " by " + major(b);
   return text("%s (a %s, b %s)", name(layout_of(a.major, b.major)), major(a).c_str(),
               major(b).c_str());
 }
 
-const char* family(const Kernel& kernel) {
-  if (kernel.arch == Arch::sm90a)
-    return kernel.uses_tma() ? "sm90a: TMA and wgmma" : "sm90a: cp.async and mma.sync";
-  return kernel.arch == Arch::sm89 ? "sm89: cp.async and mma.sync" : "sm80: cp.async and mma.sync";
+const char* kernel_family(const GemmConfig& config) {
+  if (config.arch == Arch::sm90a)
+    return config.uses_tma() ? "sm90a: TMA and wgmma" : "sm90a: cp.async and mma.sync";
+  return config.arch == Arch::sm89 ? "sm89: cp.async and mma.sync" : "sm80: cp.async and mma.sync";
 }
 
-const char* words(Obstacle obstacle) {
+const char* describe(Obstacle obstacle) {
   switch (obstacle) {
     case Obstacle::none:
       return "";
@@ -129,17 +130,17 @@ const char* words(Obstacle obstacle) {
   return "";
 }
 
-std::string why_copied(const Operand& operand, const Reading& reading) {
+std::string why_copied(const GemmOperand& operand, const OperandLayout& reading) {
   if (operand.converts())
     return std::string("the tensor cores take ") + name(operand.matrix.dtype) + " as " +
            name(operand.input);
-  if (!reading.direct()) return words(reading.obstacle);
+  if (!reading.direct()) return describe(reading.obstacle);
   if (operand.sparse) return "tensor cores read the values of a sparse operand K-major only";
   return std::string("tensor cores read ") + name(operand.input) + " K-major only";
 }
 
-std::string advice(const Operand& operand, const Reading& reading) {
-  const int word = int(kWordBytes) / bytes(operand.matrix.dtype);
+std::string advice(const GemmOperand& operand, const OperandLayout& reading) {
+  const int word = int(kVectorBytes) / bytes(operand.matrix.dtype);
   switch (reading.obstacle) {
     case Obstacle::none:
       if (operand.converts()) return text("%c.bfloat16(), once, where it is reused", operand.label);

@@ -26,15 +26,15 @@ std::string block_scales(const Problem& problem);
 // What comes between the accumulator and the result, in its order.
 std::string epilogue(const Problem& problem);
 // K-major, MN-major or strided; both for a layout, with its letters.
-std::string major(const Reading& reading);
+std::string major(const OperandLayout& reading);
 std::string layout(const Problem& problem);
 // How a kernel of this architecture works.
-const char* family(const Kernel& kernel);
+const char* kernel_family(const GemmConfig& config);
 // Why TMA, and loads of 16 bytes, cannot read it; "" where they can.
-const char* words(Obstacle obstacle);
+const char* describe(Obstacle obstacle);
 // Why a copy is made of the operand.
-std::string why_copied(const Operand& operand, const Reading& reading);
+std::string why_copied(const GemmOperand& operand, const OperandLayout& reading);
 // What the caller can do so that it is read faster.
-std::string advice(const Operand& operand, const Reading& reading);
+std::string advice(const GemmOperand& operand, const OperandLayout& reading);
 
 }  // namespace tcgemm::plan

@@ -24,26 +24,26 @@ constexpr double kAloneF32 = 1.65;
 
 }  // namespace
 
-bool fit_f64(const Kernel& kernel, const Problem& problem, const Device& device,
-             const Inputs& inputs, Plan& plan) {
-  if (!inputs.serve(kernel.layout) || kernel.shared_bytes() > device.shared_bytes) return false;
+bool fit_f64(const GemmConfig& config, const Problem& problem, const Device& device,
+             const CandidateOperands& inputs, Plan& plan) {
+  if (!inputs.serve(config.layout) || config.shared_bytes() > device.shared_bytes) return false;
   plan.vector_a = inputs.a.direct();
   plan.vector_b = inputs.b.direct();
-  plan.tiles_m = ceil_div(problem.m, kernel.tile_m());
-  plan.tiles_n = ceil_div(problem.n, kernel.tile_n());
+  plan.tiles_m = ceil_div(problem.m, config.tile_m());
+  plan.tiles_n = ceil_div(problem.n, config.tile_n());
   const double tiles = double(plan.tiles_m) * double(plan.tiles_n) * double(problem.batch);
   plan.waves = tiles / device.multiprocessors;
   plan.grid = int(std::min(tiles, double(device.multiprocessors)));
-  plan.group = square(kernel, device);
+  plan.raster_group = raster_group(config, device);
 
-  const double area = double(kernel.tile_m()) * kernel.tile_n();
-  const double alone = kernel.warpgroups > 1        ? 1.0
-                       : kernel.input == DType::f32 ? kAloneF32
+  const double area = double(config.tile_m()) * config.tile_n();
+  const double alone = config.warpgroups > 1        ? 1.0
+                       : config.input == DType::f32 ? kAloneF32
                                                     : kAlone;
-  const double math = alone * area * kernel.tile_k() / kFmaPerClock + kBlockOverhead;
+  const double math = alone * area * config.tile_k() / kFmaPerClock + kBlockOverhead;
   const double slow = plan.vector_a && plan.vector_b ? 1.0 : kElementwise;
-  const double tile = double(ceil_div(problem.k, kernel.tile_k())) * math * slow + kFill +
-                      area * (problem.plain() ? kStore : kOptions);
+  const double tile = double(ceil_div(problem.k, config.tile_k())) * math * slow + kFill +
+                      area * (problem.has_default_epilogue() ? kStore : kOptions);
   plan.microseconds = kLaunch + std::ceil(plan.waves) * tile / kClock;
   return true;
 }

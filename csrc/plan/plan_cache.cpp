@@ -29,7 +29,7 @@ Problem without_addresses(Problem problem) {
     if (problem.*option) forget(*(problem.*option));
   for (auto scale : {&Problem::scale_a, &Problem::scale_b})
     if (problem.*scale) forget((problem.*scale)->values);
-  for (auto made : {&Problem::prepared_a, &Problem::prepared_b})
+  for (auto made : {&Problem::prepacked_a, &Problem::prepacked_b})
     if (problem.*made) (problem.*made)->address = 0;
   for (auto sparse : {&Problem::sparse_a, &Problem::sparse_b})
     if (problem.*sparse) (problem.*sparse)->tiles = 0;
@@ -45,12 +45,12 @@ std::size_t place_of(const Problem& problem) {
 }
 
 bool has_passes(const Plan& plan) {
-  return plan.prepare_a || plan.prepare_b || plan.sums_a || plan.sums_b || plan.split;
+  return plan.repack_a || plan.repack_b || plan.sums_a || plan.sums_b || plan.split;
 }
 
 }  // namespace
 
-Plan recall(const Problem& problem, const Device& device, MakePlan make) {
+Plan cached_plan(const Problem& problem, const Device& device, MakePlan make) {
   thread_local const auto entries = std::make_unique<std::array<Entry, kEntries>>();
   const Problem asked = without_addresses(problem);
   Entry& entry = (*entries)[place_of(asked)];

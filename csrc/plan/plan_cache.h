@@ -13,6 +13,6 @@ using MakePlan = Plan (*)(const Problem& problem, const Device& device);
 // What make(problem, device) returns, which must depend on nothing else, and on addresses by their
 // alignment alone. `device` is known by its address. Plans with passes are made every time: they
 // know where operands lie.
-Plan recall(const Problem& problem, const Device& device, MakePlan make);
+Plan cached_plan(const Problem& problem, const Device& device, MakePlan make);
 
 }  // namespace tcgemm::plan

@@ -26,18 +26,18 @@ inline constexpr std::int64_t kFewResults = 1 << 19;
 inline constexpr std::int64_t kManyResults = 1 << 21;
 
 // The pass over an operand of any strides; `made`: its parts, where they were made before.
-SplitPass split_pass(const Operand& operand, const std::optional<Prepared>& made);
+SplitFp32Pass split_fp32_pass(const GemmOperand& operand, const std::optional<Prepacked>& made);
 
 // Of a blob of problem.b that is made before the product, with room for this many parts.
-std::size_t blob_bytes(const Problem& problem, int parts);
+std::size_t prepacked_bytes(const Problem& problem, int terms);
 
 // The plan of products of parts, if there is one: f16's, and bf16's in case the data asks for them.
 // `problem` is as the kernels see it; what lies in the workspace has its place.
-std::optional<Plan> plan_parts(const Problem& problem, const Device& device,
-                               std::string_view filter, double least_bytes,
-                               std::int64_t least_depth);
+std::optional<Plan> plan_split_fp32(const Problem& problem, const Device& device,
+                                    std::string_view filter, double least_bytes,
+                                    std::int64_t least_depth);
 
 // Microseconds of the split passes beside their launches, on normal data.
-double cost(const SplitPass& pass, const Device& device);
+double estimate_us(const SplitFp32Pass& pass, const Device& device);
 
 }  // namespace tcgemm::plan

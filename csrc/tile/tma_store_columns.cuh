@@ -1,4 +1,4 @@
-// Column-major results of fragments whose lanes hold neighbours of a column (Rows::neighbours), by
+// Column-major results of fragments whose lanes hold neighbours of a column (RowOrder::interleaved), by
 // TMA: the 64 rows of a warpgroup are turned in the slabs of its four warps, of which one half is
 // packed while the other one leaves. A warp that computes nothing sends for them: issuing TMA and
 // waiting for it takes longer than packing.
@@ -35,14 +35,14 @@
 namespace tcgemm::tile {
 
 inline constexpr int kWarpgroup = 128;
-inline constexpr int kHalfBytes = 2 * kSlabBytes;
-inline constexpr int kWithSender = kWarpgroup + 32;  // threads at the barriers below
+inline constexpr int kHalfBytes = 2 * kStagingBytes;
+inline constexpr int kBarrierThreads = kWarpgroup + 32;  // threads at the barriers below
 
 // Half `index` of a warpgroup is packed; it may be packed again.
-__device__ inline int packed_barrier(int warpgroup, int index) {
+__device__ inline int full_barrier(int warpgroup, int index) {
   return 1 + 4 * warpgroup + index % 2;
 }
-__device__ inline int sent_barrier(int warpgroup, int index) {
+__device__ inline int free_barrier(int warpgroup, int index) {
   return 3 + 4 * warpgroup + index % 2;
 }
 
@@ -51,9 +51,9 @@ template <DType kOut, int kIndex, class Fragment>
 __device__ inline void pack_half(char* half, const Fragment* fragment) {
   const int lane = threadIdx.x % 32, row = threadIdx.x % kWarpgroup / 32 * kBoxRows + lane / 4 * 2;
 #pragma unroll
-  for (int j = 0; j < kSendColumns / 8; ++j) {
-    const auto low = pair(fragment, kIndex * (kSendColumns / 8) + j, 0);
-    const auto high = pair(fragment, kIndex * (kSendColumns / 8) + j, 1);
+  for (int j = 0; j < kStoreColumns / 8; ++j) {
+    const auto low = pair(fragment, kIndex * (kStoreColumns / 8) + j, 0);
+    const auto high = pair(fragment, kIndex * (kStoreColumns / 8) + j, 1);
     const int col = 8 * j + lane % 4 * 2;
     const auto put = [&](int column, float x, float y) {
       *reinterpret_cast<std::uint32_t*>(half + swizzle128(column, row / 8) + row % 8 * 2) =
@@ -65,44 +65,44 @@ __device__ inline void pack_half(char* half, const Fragment* fragment) {
 }
 
 template <DType kOut, int kIndex, class Fragment>
-__device__ inline void hand_half(char* slabs, int warpgroup, const Fragment* fragment) {
-  ptx::named_barrier_sync(sent_barrier(warpgroup, kIndex), kWithSender);
-  pack_half<kOut, kIndex>(slabs + kIndex % 2 * kHalfBytes, fragment);
+__device__ inline void stage_half(char* smem_d, int warpgroup, const Fragment* fragment) {
+  ptx::named_barrier_sync(free_barrier(warpgroup, kIndex), kBarrierThreads);
+  pack_half<kOut, kIndex>(smem_d + kIndex % 2 * kHalfBytes, fragment);
   ptx::fence_proxy_async();
-  ptx::named_barrier_arrive(packed_barrier(warpgroup, kIndex), kWithSender);
+  ptx::named_barrier_arrive(full_barrier(warpgroup, kIndex), kBarrierThreads);
 }
 
 // Hands 64 x kColumns accumulators of a warpgroup, as kOut without more ado, to its sender. All
 // four warps come here; `slabs` are theirs.
 template <DType kOut, int kColumns, class Fragment>
-__device__ inline void hand_columns(char* slabs, int warpgroup, const Fragment* fragment) {
-  constexpr int kHalves = kColumns / kSendColumns;
+__device__ inline void stage_columns(char* smem_d, int warpgroup, const Fragment* fragment) {
+  constexpr int kHalves = kColumns / kStoreColumns;
   static_assert(kHalves % 2 == 0, "the next tile begins with the first half again");
   [&]<int... kIndex>(std::integer_sequence<int, kIndex...>) {
-    (hand_half<kOut, kIndex>(slabs, warpgroup, fragment), ...);
+    (stage_half<kOut, kIndex>(smem_d, warpgroup, fragment), ...);
   }(std::make_integer_sequence<int, kHalves>{});
 }
 
 // Behind the last tile: what the sender let the warpgroup pack has a taker.
-__device__ inline void hand_nothing(int warpgroup) {
-  ptx::named_barrier_sync(sent_barrier(warpgroup, 0), kWithSender);
+__device__ inline void drain_store_warp(int warpgroup) {
+  ptx::named_barrier_sync(free_barrier(warpgroup, 0), kBarrierThreads);
 }
 
 // The warp that sends what a warpgroup hands over: begin(), then send() for each tile, then end().
-class Sender {
+class StoreWarp {
  public:
-  __device__ Sender(const TensorMap* map, char* slabs, int warpgroup)
-      : map_(map), slabs_(ptx::shared_address(slabs)), warpgroup_(warpgroup) {}
+  __device__ StoreWarp(const TensorMap* map, char* smem_d, int warpgroup)
+      : map_(map), smem_d_(ptx::shared_address(smem_d)), warpgroup_(warpgroup) {}
 
   __device__ void begin() const { allow(0); }
 
   // The warpgroup's 64 rows from `row` on, of `columns` columns.
-  __device__ void send(int columns, int row, int col, int batch) const {
+  __device__ void store(int columns, int row, int col, int batch) const {
 #pragma unroll 1
-    for (int index = 0; index < columns / kSendColumns; ++index) {
-      ptx::named_barrier_sync(packed_barrier(warpgroup_, index), kWithSender);
+    for (int index = 0; index < columns / kStoreColumns; ++index) {
+      ptx::named_barrier_sync(full_barrier(warpgroup_, index), kBarrierThreads);
       if (ptx::elect()) {
-        ptx::tma_store(map_, slabs_ + index % 2 * kHalfBytes, row, col + index * kSendColumns,
+        ptx::tma_store(map_, smem_d_ + index % 2 * kHalfBytes, row, col + index * kStoreColumns,
                        batch);
         ptx::tma_store_wait_read<1>();  // for the half before
       }
@@ -115,11 +115,11 @@ class Sender {
 
  private:
   __device__ void allow(int index) const {
-    ptx::named_barrier_arrive(sent_barrier(warpgroup_, index), kWithSender);
+    ptx::named_barrier_arrive(free_barrier(warpgroup_, index), kBarrierThreads);
   }
 
   const TensorMap* map_;
-  std::uint32_t slabs_;
+  std::uint32_t smem_d_;
   int warpgroup_;
 };
 

@@ -14,7 +14,7 @@
 
 #include "ptx/load.cuh"
 
-namespace tcgemm::prepare {
+namespace tcgemm::passes {
 
 inline constexpr int kChunk = 16;
 
@@ -185,4 +185,4 @@ struct Lines {
   }
 };
 
-}  // namespace tcgemm::prepare
+}  // namespace tcgemm::passes

@@ -13,7 +13,7 @@
 #include "core/dtype.h"
 #include "ptx/convert.cuh"
 
-namespace tcgemm::prepare {
+namespace tcgemm::passes {
 
 // Elements as the arithmetic of their type takes them, one f32 or two of 16 bits.
 template <DType kType>
@@ -68,4 +68,4 @@ class Largest {
   std::uint32_t most_ = 0;
 };
 
-}  // namespace tcgemm::prepare
+}  // namespace tcgemm::passes

@@ -9,7 +9,7 @@
 #include "kernels/passes/row.cuh"
 #include "ptx/dependent.cuh"
 
-namespace tcgemm::prepare {
+namespace tcgemm::passes {
 
 inline constexpr int kQuad = 4 * kScaleBlock;  // columns of four groups
 
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kQuantizeBlock, 4)
       largest[i] = largest_of_chunk.value();
     }
     const float scale = scale_of(lanes_largest<kTeam>(largest), params.to);
-    const float inverse = prepare::inverse(scale);
+    const float inverse = passes::inverse(scale);
     const int group = left * kThreadLines;
     if (thread < kThreadLines && group + thread < groups)
       params.scales[index * groups + group + thread] = scale;
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(kQuantizeBlock, kType == DType::f32 ? 2 : 3)
     const std::int64_t above = quotient(group, across), batch = quotient(above, down);
     const std::int64_t col = (group - above * across) * kScaleBlock;
     const std::int64_t row = (above - batch * down) * kScaleBlock;
-    const Source& x = params.x;
+    const TensorRef& x = params.x;
     const int rows = static_cast<int>(min(params.rows - row, std::int64_t(kScaleBlock)));
     Lines<kSize> lines;
     lines.stride_line = kSize * x.stride_row;
@@ -142,4 +142,4 @@ __global__ void __launch_bounds__(kQuantizeBlock, kType == DType::f32 ? 2 : 3)
   }
 }
 
-}  // namespace tcgemm::prepare
+}  // namespace tcgemm::passes

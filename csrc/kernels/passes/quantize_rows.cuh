@@ -11,7 +11,7 @@
 #include "kernels/passes/row.cuh"
 #include "ptx/dependent.cuh"
 
-namespace tcgemm::prepare {
+namespace tcgemm::passes {
 
 inline constexpr int kHeld = 2;  // rounds of four chunks a thread of "row"
 inline constexpr int kSpan = 8;  // chunks a thread of "tensor"
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kQuantizeBlock, kTwice ? 3 : 4)
 
 // Without gaps between rows or batches a tensor is one long row.
 constexpr QuantizeParams flat(QuantizeParams params) {
-  const Source& x = params.x;
+  const TensorRef& x = params.x;
   if (x.stride_col == 1 && (params.rows == 1 || x.stride_row == params.cols)) {
     params.cols *= params.rows;
     params.rows = 1;
@@ -137,4 +137,4 @@ __global__ void __launch_bounds__(kQuantizeBlock, 4)
   });
 }
 
-}  // namespace tcgemm::prepare
+}  // namespace tcgemm::passes

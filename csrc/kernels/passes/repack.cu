@@ -7,10 +7,10 @@
 
 namespace tcgemm::kernels {
 
-static_assert(kPrepareThreads == tcgemm::prepare::kThreads);
+static_assert(kRepackThreads == tcgemm::passes::kThreads);
 
-const void* prepare(const PrepareParams& params) {
-  using tcgemm::prepare::repack;
+const void* repack(const RepackParams& params) {
+  using tcgemm::passes::repack;
   const CopyParams& copy = params.copies[0];
   if (bytes(copy.to) != bytes(copy.source.dtype))
     return reinterpret_cast<const void*>(&repack<4, 2>);
@@ -26,9 +26,9 @@ const void* prepare(const PrepareParams& params) {
   }
 }
 
-int prepare_blocks(const PrepareParams& params) {
+int repack_blocks(const RepackParams& params) {
   const int size = bytes(params.copies[0].source.dtype);
-  return static_cast<int>(std::min<std::int64_t>(tcgemm::prepare::tiles(params, size), 2147483647));
+  return static_cast<int>(std::min<std::int64_t>(tcgemm::passes::tiles(params, size), 2147483647));
 }
 
 }  // namespace tcgemm::kernels

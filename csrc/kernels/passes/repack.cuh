@@ -17,14 +17,14 @@
 #include "kernels/passes/transpose.cuh"
 #include "ptx/dependent.cuh"
 
-namespace tcgemm::prepare {
+namespace tcgemm::passes {
 
 inline constexpr int kThreads = 256;
 inline constexpr int kRowLines = 64, kRowBytes = 256;         // of a tile whose lines are rows
 inline constexpr int kColumnLines = 128, kColumnBytes = 128;  // of one whose lines are of k
 
 // Without branches: every block asks.
-constexpr bool lines_are_rows(const Source& source) {
+constexpr bool lines_are_rows(const TensorRef& source) {
   return (source.stride_col == 1) |
          ((source.stride_row != 1) & (source.stride_row >= source.stride_col));
 }
@@ -49,7 +49,7 @@ constexpr std::int64_t tiles(const CopyParams& copy, int size) {
   return Grid(copy, size, lines_are_rows(copy.source)).tiles() * copy.batch;
 }
 
-constexpr std::int64_t tiles(const PrepareParams& params, int size) {
+constexpr std::int64_t tiles(const RepackParams& params, int size) {
   return tiles(params.copies[0], size) + (params.count > 1 ? tiles(params.copies[1], size) : 0);
 }
 
@@ -65,7 +65,7 @@ struct Tile {
 
   __device__ Tile(const CopyParams& params, std::int64_t index)
       : by_row(lines_are_rows(params.source)) {
-    const Source& from = params.source;
+    const TensorRef& from = params.source;
     const Grid grid(params, kIn, by_row);
     std::int64_t batch = 0;
     if (params.batch > 1) {
@@ -120,8 +120,8 @@ __device__ inline void write_rows(const Tile<kIn, kOut>& tile, int first, int co
 template <int kIn, int kOut>
 __device__ inline void write_columns(const Tile<kIn, kOut>& tile, int group, int column,
                                      const uint4 (&chunks)[kThreadLines],
-                                     Turned<kIn, kOut, kColumnLines>& shared) {
-  using Shared = Turned<kIn, kOut, kColumnLines>;
+                                     TransposeBuffer<kIn, kOut, kColumnLines>& shared) {
+  using Shared = TransposeBuffer<kIn, kOut, kColumnLines>;
   std::uint32_t strips[kChunk / kIn][kOut];
   turn<kIn, kOut>(chunks, strips);
   shared.put(column, group, strips);
@@ -139,9 +139,8 @@ __device__ inline void write_columns(const Tile<kIn, kOut>& tile, int group, int
 
 // Four blocks an SM: 64 registers a thread hold what is in flight.
 template <int kIn, int kOut>
-__global__ void __launch_bounds__(kThreads, 4)
-    repack(const __grid_constant__ PrepareParams params) {
-  __shared__ Turned<kIn, kOut, kColumnLines> shared;
+__global__ void __launch_bounds__(kThreads, 4) repack(const __grid_constant__ RepackParams params) {
+  __shared__ TransposeBuffer<kIn, kOut, kColumnLines> shared;
   ptx::launch_dependents();
   const std::int64_t first = tiles(params.copies[0], kIn), all = tiles(params, kIn);
   for (std::int64_t index = blockIdx.x; index < all; index += gridDim.x) {
@@ -160,4 +159,4 @@ __global__ void __launch_bounds__(kThreads, 4)
   }
 }
 
-}  // namespace tcgemm::prepare
+}  // namespace tcgemm::passes

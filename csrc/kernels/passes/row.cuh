@@ -7,11 +7,11 @@
 #include <cstdint>
 
 #include "core/params.h"
-#include "kernels/passes/max_abs.cuh"
 #include "kernels/passes/line.cuh"
+#include "kernels/passes/max_abs.cuh"
 #include "kernels/passes/values.cuh"
 
-namespace tcgemm::prepare {
+namespace tcgemm::passes {
 
 inline constexpr int kQuantizeBlock = 256;  // threads
 inline constexpr int kWarps = kQuantizeBlock / 32;
@@ -114,4 +114,4 @@ __device__ inline float block_largest(float x, float (&shared)[kWarps]) {
   return x;
 }
 
-}  // namespace tcgemm::prepare
+}  // namespace tcgemm::passes

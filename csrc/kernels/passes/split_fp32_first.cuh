@@ -24,7 +24,7 @@
 #include "ptx/mbarrier.cuh"
 #include "ptx/shared.cuh"
 
-namespace tcgemm::prepare {
+namespace tcgemm::passes {
 
 inline constexpr int kSplitWarps = kSplitBlock / 32;
 inline constexpr int kStripWords = 8;  // at most
@@ -44,7 +44,7 @@ struct FirstShared {
 
 class FirstPass {
  public:
-  __device__ FirstPass(const SplitParams& params, FirstShared& shared)
+  __device__ FirstPass(const SplitFp32PassParams& params, FirstShared& shared)
       : params_(params), shared_(shared) {}
 
   // This block's units of one operand, and their note. MN-major operands come first: their blocks
@@ -52,21 +52,21 @@ class FirstPass {
   __device__ void run() {
     const int blocks = params_.operands[0].cut.blocks;
     const bool second = blockIdx.x >= blocks;
-    const SplitOperand& operand = params_.operands[second];
-    const SplitCut& cut = operand.cut;
+    const SplitFp32Operand& operand = params_.operands[second];
+    const SplitFp32Partition& cut = operand.cut;
     const bool strips = operand.mn_major;
     const int block = second ? blockIdx.x - blocks : blockIdx.x;
-    const int note = strips ? block >> (__ffs(params_.cluster) - 1) : block;
+    const int index = strips ? block >> (__ffs(params_.cluster) - 1) : block;
     if (threadIdx.x == 0) shared_.tally = 0;
     if (strips) meet();
     __syncthreads();
-    if (note < cut.notes)
-      for (int unit = note; unit < cut.units; unit += cut.notes, ++turn_)
+    if (index < cut.statistics)
+      for (int unit = index; unit < cut.units; unit += cut.statistics, ++turn_)
         strips ? strip(operand, unit) : rows(operand, unit);
     __syncthreads();
     ptx::wait_for_prerequisites();
-    if (threadIdx.x == 0 && note < cut.notes && (!strips || ptx::cluster_rank() == 0))
-      operand.notes[note] = shared_.tally;
+    if (threadIdx.x == 0 && index < cut.statistics && (!strips || ptx::cluster_rank() == 0))
+      operand.statistics[index] = shared_.tally;
   }
 
  private:
@@ -89,7 +89,7 @@ class FirstPass {
     ptx::cluster_sync();
   }
 
-  __device__ void rows(const SplitOperand& operand, int unit) {
+  __device__ void rows(const SplitFp32Operand& operand, int unit) {
     const int team = operand.cut.size;
     const std::int64_t index = (std::int64_t(unit) << (kLogBlock - team)) + (threadIdx.x >> team);
     const RowWords words(operand, index, team, 0);
@@ -98,7 +98,7 @@ class FirstPass {
       ranges[0] = row_range(extremes[0], 1 << team);
       if (!first) return;
       operand.ranges[index] = ranges[0];
-      add_note(shared_.tally, ranges[0]);
+      add_statistics(shared_.tally, ranges[0]);
     });
   }
 
@@ -120,8 +120,8 @@ class FirstPass {
     return range_of(x[0], x[1]);
   }
 
-  __device__ void strip(const SplitOperand& operand, int unit) {
-    const SplitCut& cut = operand.cut;
+  __device__ void strip(const SplitFp32Operand& operand, int unit) {
+    const SplitFp32Partition& cut = operand.cut;
     const int batch = operand.batch > 1 ? unit / cut.across : 0;
     const int column = (unit - batch * cut.across) << (cut.size + kLogWord);
     const int begin = static_cast<int>(ptx::cluster_rank()) * cut.lines;
@@ -179,7 +179,7 @@ class FirstPass {
   }
 
   // One warp: a lane a column.
-  __device__ void receive(const SplitOperand& operand, int batch, int first) {
+  __device__ void receive(const SplitFp32Operand& operand, int batch, int first) {
     const int turn = turn_ & 1, lane = threadIdx.x, column = first + lane;
     ptx::mbarrier_wait(barrier(turn), turn_ >> 1 & 1);
     if (lane >= kWordElements << operand.cut.size) return;
@@ -192,13 +192,13 @@ class FirstPass {
     const Range range = range_of(x[0], x[1]);
     reinterpret_cast<Range*>(shared_.ranges)[lane] = range;
     if (column >= operand.rows) return;
-    add_note(shared_.tally, range);
+    add_statistics(shared_.tally, range);
     if (ptx::cluster_rank() == 0) operand.ranges[batch * operand.rows + column] = range;
   }
 
   // agree(extremes, ranges) knows the others that hold words of the same row or columns.
   template <int kRows, class Words, class Agree>
-  __device__ void split(const SplitOperand& operand, const Words& words, const Agree& agree) {
+  __device__ void split(const SplitFp32Operand& operand, const Words& words, const Agree& agree) {
     HeldWords x;
     Extremes extremes[kRows];
     const int last = operand.cut.rounds - 1;
@@ -223,10 +223,10 @@ class FirstPass {
     agree(extremes, ranges);
     // So many wide rows are reason enough for bf16 parts, which come in the place of these.
     const auto* tally = static_cast<const volatile std::uint32_t*>(&shared_.tally);
-    if (params_.bf16 || wide_rows(*tally) >= kWideRows) return;
+    if (params_.bf16 || wide_range_rows(*tally) >= kWideRows) return;
 #pragma unroll 1
     while (true) {
-      write<kF16Parts>(words.writes(operand, round), x, ranges, kF16Top, operand.distance);
+      write<kF16Terms>(words.writes(operand, round), x, ranges, kF16Top, operand.distance);
       if (round == 0) break;
       --round;
       if (round < last - 1) {
@@ -241,14 +241,14 @@ class FirstPass {
     }
   }
 
-  const SplitParams& params_;
+  const SplitFp32PassParams& params_;
   FirstShared& shared_;
   int turn_ = 0;
 };
 
 // Four blocks a multiprocessor: 64 registers a thread hold what is in flight.
 __global__ void __launch_bounds__(kSplitBlock, 4)
-    split_in_f16(const __grid_constant__ SplitParams params) {
+    split_in_f16(const __grid_constant__ SplitFp32PassParams params) {
   if constexpr (ptx::kArch >= 90) {
     __shared__ FirstShared shared;
     ptx::launch_dependents();
@@ -258,4 +258,4 @@ __global__ void __launch_bounds__(kSplitBlock, 4)
   }
 }
 
-}  // namespace tcgemm::prepare
+}  // namespace tcgemm::passes

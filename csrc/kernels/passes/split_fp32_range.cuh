@@ -10,7 +10,7 @@
 #include "core/split_fp32.h"
 #include "kernels/passes/row.cuh"
 
-namespace tcgemm::prepare {
+namespace tcgemm::passes {
 
 struct Extremes {
   std::uint32_t largest = 0;
@@ -49,16 +49,16 @@ __device__ inline Range range_of(std::uint32_t largest, std::uint32_t complement
 }
 
 // A note of one row.
-__device__ inline std::uint32_t note_of(Range range) {
-  if (spread(range) == kNotFinite) return note(0, true);
-  return note(spread(range) > kF16Spread, abs(high(range)) > kTameExponent);
+__device__ inline std::uint32_t statistics_of(Range range) {
+  if (spread(range) == kNotFinite) return row_statistics(0, true);
+  return row_statistics(spread(range) > kF16Spread, abs(high(range)) > kMaxInRangeExponent);
 }
 
 // Adds it to that of a block.
-__device__ inline void add_note(std::uint32_t& tally, Range range) {
-  const std::uint32_t one = note_of(range);
-  if (wide_rows(one) != 0) atomicAdd(&tally, note(1, false));
-  if (untame(one)) atomicOr(&tally, note(0, true));
+__device__ inline void add_statistics(std::uint32_t& tally, Range range) {
+  const std::uint32_t one = statistics_of(range);
+  if (wide_range_rows(one) != 0) atomicAdd(&tally, row_statistics(1, false));
+  if (out_of_range(one)) atomicOr(&tally, row_statistics(0, true));
 }
 
-}  // namespace tcgemm::prepare
+}  // namespace tcgemm::passes

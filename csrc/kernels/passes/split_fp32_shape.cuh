@@ -23,7 +23,7 @@
 #include "core/split_fp32.h"
 #include "kernels/passes/row.cuh"
 
-namespace tcgemm::prepare {
+namespace tcgemm::passes {
 
 inline constexpr int kSplitBlock = 256;  // threads
 inline constexpr int kWordElements = 4;  // 16 bytes of the operand, 8 of a part
@@ -44,7 +44,7 @@ constexpr int words_of(std::int64_t k) {
 }
 
 // Threads of a row's team: so many that they hold it, and that there are enough blocks.
-constexpr int row_team(const SplitOperand& operand) {
+constexpr int row_team(const SplitFp32Operand& operand) {
   constexpr int kEnough = kEnoughBlocks * kSplitBlock;
   const int words = words_of(operand.k);
   const std::int64_t all = operand.rows * operand.batch;
@@ -62,14 +62,14 @@ constexpr std::int64_t strips(std::int64_t rows, int words) {
 
 // Words across a strip. Of a wide one 64 bytes of a part are written side by side; narrow ones are
 // taken where k is too long for a cluster to hold wide ones, or there would be too few of them.
-constexpr int strip_words(const SplitOperand& operand) {
+constexpr int strip_words(const SplitFp32Operand& operand) {
   const std::int64_t wide = strips(operand.rows, 3) * operand.batch;
   return operand.k > 4096 || wide * kLargestCluster < kEnoughBlocks ? 2 : 3;
 }
 
 // All but what depends on the cluster. No GPU's memory holds 2^31 units.
-constexpr SplitCut cut_of(const SplitOperand& operand) {
-  SplitCut cut;
+constexpr SplitFp32Partition cut_of(const SplitFp32Operand& operand) {
+  SplitFp32Partition cut;
   std::int64_t units = 0;
   if (operand.mn_major) {
     cut.size = strip_words(operand);
@@ -81,13 +81,13 @@ constexpr SplitCut cut_of(const SplitOperand& operand) {
     units = ceil_shift(operand.rows * operand.batch, kLogBlock - cut.size);
   }
   cut.units = static_cast<int>(units);
-  cut.notes = units < kSplitNotes ? cut.units : kSplitNotes;
+  cut.statistics = units < kMaxSplitStatistics ? cut.units : kMaxSplitStatistics;
   return cut;
 }
 
 // Blocks that share a strip: so many that their registers hold it, and that there are enough. Two
 // at least: blocks that are no cluster cannot send (st.async).
-constexpr int strip_cluster(const SplitOperand& operand) {
+constexpr int strip_cluster(const SplitFp32Operand& operand) {
   const std::int64_t k = operand.k, all = operand.cut.units;
   const int lines = kLogBlock - operand.cut.size;
   int cluster = 1;
@@ -99,15 +99,15 @@ constexpr int strip_cluster(const SplitOperand& operand) {
 
 // What depends on the cluster, an exponent too. Its blocks take whole rounds' lines of k; the last
 // ones may have fewer, or none.
-constexpr void share(SplitOperand& operand, int cluster) {
-  SplitCut& cut = operand.cut;
+constexpr void share(SplitFp32Operand& operand, int cluster) {
+  SplitFp32Partition& cut = operand.cut;
   if (operand.mn_major) {
     const int lines = kLogBlock - cut.size;
     cut.lines = static_cast<int>(ceil_shift(operand.k, cluster + lines)) << lines;
     cut.rounds = static_cast<int>(ceil_shift(cut.lines, lines + kLogHeld));
-    cut.blocks = cut.notes << cluster;
+    cut.blocks = cut.statistics << cluster;
   } else {
-    cut.blocks = static_cast<int>(ceil_shift(cut.notes, cluster)) << cluster;
+    cut.blocks = static_cast<int>(ceil_shift(cut.statistics, cluster)) << cluster;
   }
 }
 
@@ -120,11 +120,11 @@ constexpr int tiles_down(std::int64_t k, int words) {
   return static_cast<int>(ceil_shift(k, tile_lines(words)));
 }
 
-constexpr int second_units(const SplitOperand& operand) {
+constexpr int second_units(const SplitFp32Operand& operand) {
   if (!operand.mn_major) return operand.cut.units * operand.cut.rounds;
   const int words = tile_words(operand.rows);
   return static_cast<int>(strips(operand.rows, words) * operand.batch) *
          tiles_down(operand.k, words);
 }
 
-}  // namespace tcgemm::prepare
+}  // namespace tcgemm::passes

@@ -13,7 +13,7 @@
 #include "ptx/cp_async.cuh"
 #include "ptx/load.cuh"
 
-namespace tcgemm::prepare {
+namespace tcgemm::passes {
 
 using HeldWords = std::uint32_t[kHeldWords][kWordElements];
 
@@ -41,7 +41,7 @@ struct RowWords {
   int word;            // the first one
   int size;
 
-  __device__ RowWords(const SplitOperand& operand, std::int64_t index, int size, int round)
+  __device__ RowWords(const SplitFp32Operand& operand, std::int64_t index, int size, int round)
       : size(size) {
     if (operand.batch > 1) batch = static_cast<int>(quotient(index, operand.rows));
     const std::int64_t left = batch > 0 ? index - batch * operand.rows : index;
@@ -54,8 +54,8 @@ struct RowWords {
     return row < 0 ? 0 : (words - first(round) + (1 << size) - 1) >> size;
   }
 
-  __device__ Reads reads(const SplitOperand& operand, int round) const {
-    const Source& source = operand.source;
+  __device__ Reads reads(const SplitFp32Operand& operand, int round) const {
+    const TensorRef& source = operand.source;
     const int k = static_cast<int>(operand.k), tail = k & (kWordElements - 1);
     const std::int64_t element = 4 * source.stride_col;
     const std::int64_t x = row * source.stride_row + (batch > 0 ? batch * source.stride_batch : 0);
@@ -69,10 +69,10 @@ struct RowWords {
             element};
   }
 
-  __device__ Writes writes(const SplitOperand& operand, int round) const {
+  __device__ Writes writes(const SplitFp32Operand& operand, int round) const {
     const std::int64_t line = batch > 0 ? batch * operand.rows + row : row;
     const std::int64_t part = line * operand.pitch + (std::int64_t(first(round)) << kLogWord);
-    return {static_cast<char*>(operand.parts) + 2 * part, 2 << (kLogWord + size),
+    return {static_cast<char*>(operand.terms) + 2 * part, 2 << (kLogWord + size),
             count(words_of(operand.k), round)};
   }
 };
@@ -95,8 +95,8 @@ struct ColumnWords {
   }
   __device__ int left(int round) const { return count - (round << kLogHeld); }
 
-  __device__ Reads reads(const SplitOperand& operand, int round) const {
-    const Source& source = operand.source;
+  __device__ Reads reads(const SplitFp32Operand& operand, int round) const {
+    const TensorRef& source = operand.source;
     const std::int64_t x = first(round) * source.stride_col + column * source.stride_row +
                            (batch > 0 ? batch * source.stride_batch : 0);
     const int tail = static_cast<int>(operand.rows) - column;
@@ -109,10 +109,10 @@ struct ColumnWords {
             4 * source.stride_row};
   }
 
-  __device__ Writes writes(const SplitOperand& operand, int round) const {
+  __device__ Writes writes(const SplitFp32Operand& operand, int round) const {
     const std::int64_t line = first(round) + (batch > 0 ? batch * operand.k : 0);
     const std::int64_t part = line * operand.pitch + column;
-    return {static_cast<char*>(operand.parts) + 2 * part, operand.pitch << (1 + step),
+    return {static_cast<char*>(operand.terms) + 2 * part, operand.pitch << (1 + step),
             column < operand.rows ? left(round) : 0};
   }
 };
@@ -161,27 +161,27 @@ __device__ inline void read(const Reads& words, std::uint64_t policy, HeldWords&
 }
 
 // Two scaled elements -> two of each part, as words.
-template <int kParts>
-__device__ inline void split_pair(float x, float y, std::uint32_t (&parts)[kParts]) {
-  constexpr DType kType = kParts == kF16Parts ? DType::f16 : DType::bf16;
-  parts[0] = ptx::pack<kType>(x, y);
+template <int kTerms>
+__device__ inline void split_pair(float x, float y, std::uint32_t (&terms)[kTerms]) {
+  constexpr DType kType = kTerms == kF16Terms ? DType::f16 : DType::bf16;
+  terms[0] = ptx::pack<kType>(x, y);
 #pragma unroll
-  for (int i = 1; i < kParts; ++i) {
+  for (int i = 1; i < kTerms; ++i) {
     const float2 part =
-        kParts == kF16Parts ? ptx::unpack_f16(parts[i - 1]) : ptx::unpack_bf16(parts[i - 1]);
+        kTerms == kF16Terms ? ptx::unpack_f16(terms[i - 1]) : ptx::unpack_bf16(terms[i - 1]);
     x = __fsub_rn(x, part.x);
     y = __fsub_rn(y, part.y);
-    if constexpr (kParts == kF16Parts) {
+    if constexpr (kTerms == kF16Terms) {
       x *= 1 << kLowShift;
       y *= 1 << kLowShift;
     }
-    parts[i] = ptx::pack<kType>(x, y);
+    terms[i] = ptx::pack<kType>(x, y);
   }
 }
 
 // Parts of the words of one row, or of four columns. Rows far below 1 are scaled twice, as their
 // factor is no f32; the others' factors are normal numbers.
-template <int kParts, int kRows>
+template <int kTerms, int kRows>
 __device__ inline void write(const Writes& words, HeldWords& x, const Range (&ranges)[kRows],
                              int top, std::int64_t distance) {
   constexpr int kLargest = 127, kFirst = 90;
@@ -209,20 +209,20 @@ __device__ inline void write(const Writes& words, HeldWords& x, const Range (&ra
   char* to = words.to;
 #pragma unroll
   for (int i = 0; i < kHeldWords; ++i) {
-    std::uint32_t parts[2][kParts];
+    std::uint32_t terms[2][kTerms];
 #pragma unroll
     for (int j = 0; j < 2; ++j)
-      split_pair<kParts>(__fmul_rn(__uint_as_float(x[i][2 * j]), factors[2 * j % kRows]),
+      split_pair<kTerms>(__fmul_rn(__uint_as_float(x[i][2 * j]), factors[2 * j % kRows]),
                          __fmul_rn(__uint_as_float(x[i][2 * j + 1]), factors[(2 * j + 1) % kRows]),
-                         parts[j]);
+                         terms[j]);
     if (i < words.total) {
       char* part = to;
 #pragma unroll
-      for (int j = 0; j < kParts; ++j, part += 2 * distance)
-        *reinterpret_cast<uint2*>(part) = {parts[0][j], parts[1][j]};
+      for (int j = 0; j < kTerms; ++j, part += 2 * distance)
+        *reinterpret_cast<uint2*>(part) = {terms[0][j], terms[1][j]};
     }
     to += words.step;
   }
 }
 
-}  // namespace tcgemm::prepare
+}  // namespace tcgemm::passes

@@ -7,12 +7,12 @@
 
 namespace tcgemm::kernels {
 
-static_assert(kSumThreads == tcgemm::prepare::kSumBlock);
+static_assert(kSumThreads == tcgemm::passes::kSumBlock);
 
-const void* sums() { return reinterpret_cast<const void*>(&tcgemm::prepare::sum_along_k); }
+const void* sums() { return reinterpret_cast<const void*>(&tcgemm::passes::sum_along_k); }
 
 int sum_blocks(const SumParams& params) {
-  return static_cast<int>(std::min<std::int64_t>(tcgemm::prepare::sum_units(params), 2147483647));
+  return static_cast<int>(std::min<std::int64_t>(tcgemm::passes::sum_units(params), 2147483647));
 }
 
 }  // namespace tcgemm::kernels

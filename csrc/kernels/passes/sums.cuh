@@ -14,7 +14,7 @@
 #include "kernels/passes/transpose.cuh"
 #include "ptx/dependent.cuh"
 
-namespace tcgemm::prepare {
+namespace tcgemm::passes {
 
 inline constexpr int kSumBlock = 256;             // threads
 inline constexpr int kSumWarps = kSumBlock / 32;  // rows of a block, where k is contiguous
@@ -72,7 +72,7 @@ __device__ inline std::uint32_t sum_neighbours(const char* row, std::int64_t k, 
 }
 
 __device__ inline void sum_rows(const SumParams& params, std::int64_t unit) {
-  const Source& source = params.source;
+  const TensorRef& source = params.source;
   const std::int64_t index = unit * kSumWarps + threadIdx.x / 32;
   if (index >= params.rows * params.batch) return;
   const Flip flip(source.dtype);
@@ -94,7 +94,7 @@ __device__ inline void sum_rows(const SumParams& params, std::int64_t unit) {
 
 __device__ inline void sum_columns(const SumParams& params, std::int64_t unit,
                                    std::uint32_t (&shared)[kSumWarps][kSumRows]) {
-  const Source& source = params.source;
+  const TensorRef& source = params.source;
   const Flip flip(source.dtype);
   const std::int64_t down = (params.rows + kSumRows - 1) / kSumRows;
   const std::int64_t batch = unit / down, row = (unit - batch * down) * kSumRows;
@@ -152,4 +152,4 @@ __global__ void __launch_bounds__(kSumBlock, 3)
   }
 }
 
-}  // namespace tcgemm::prepare
+}  // namespace tcgemm::passes

@@ -15,7 +15,7 @@
 #include "kernels/passes/line.cuh"
 #include "ptx/convert.cuh"
 
-namespace tcgemm::prepare {
+namespace tcgemm::passes {
 
 __device__ inline std::uint32_t bf16_pair(std::uint32_t low, std::uint32_t high) {
   return ptx::pack<DType::bf16>(__uint_as_float(low), __uint_as_float(high));
@@ -67,7 +67,7 @@ __device__ inline void turn(const uint4 (&chunks)[4], std::uint32_t (&strips)[kC
 // Exclusive or spreads the chunks of eight rows, written together, over the banks, and leaves the
 // eight chunks that are read together in different ones.
 template <int kIn, int kOut, int kLines>
-struct Turned {
+struct TransposeBuffer {
   static constexpr int kElements = kChunk / kIn;
   static constexpr int kRows = 8 * kElements;
   static constexpr int kRowChunks = kLines * kOut / kChunk;
@@ -104,4 +104,4 @@ struct Turned {
   __device__ uint4 get(int row, int chunk) const { return chunks[place(row, chunk)]; }
 };
 
-}  // namespace tcgemm::prepare
+}  // namespace tcgemm::passes

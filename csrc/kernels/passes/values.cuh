@@ -4,11 +4,11 @@
 #include <cstdint>
 
 #include "core/quantize.h"
-#include "kernels/passes/max_abs.cuh"
 #include "kernels/passes/line.cuh"
+#include "kernels/passes/max_abs.cuh"
 #include "ptx/convert.cuh"
 
-namespace tcgemm::prepare {
+namespace tcgemm::passes {
 
 // Of a group whose largest finite element is `amax`.
 __device__ inline float scale_of(float amax, DType to) {
@@ -30,7 +30,7 @@ struct Divisor {
 
   float scale, inverse;
 
-  __device__ explicit Divisor(float scale) : Divisor(scale, prepare::inverse(scale)) {}
+  __device__ explicit Divisor(float scale) : Divisor(scale, passes::inverse(scale)) {}
   __device__ Divisor(float scale, float inverse) : scale(scale), inverse(inverse) {}
 
   template <int kCount>
@@ -130,4 +130,4 @@ struct Values {
   }
 };
 
-}  // namespace tcgemm::prepare
+}  // namespace tcgemm::passes

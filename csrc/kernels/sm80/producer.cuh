@@ -10,7 +10,7 @@
 //
 // Of a sparse a (core/sparse.h) a row has 64 bytes, of values, and 16 rows lie in the order in
 // which tensor cores take them with its metadata: rows 0, 2, .. 14 and then 1, 3, .. 15
-// (tile::Rows::neighbours), so that ldmatrix reads them in a line.
+// (tile::RowOrder::interleaved), so that ldmatrix reads them in a line.
 //
 // Threads share a row, a chunk of 16 bytes each; the block's threads cover threads / 8 rows (of 128
 // bytes) in a pass. A thread's copies go pass by pass and, within a pass, block by block. What is
@@ -62,11 +62,11 @@ struct Loader {
   std::uint32_t offset;                 // of its first chunk in a stage
 
   // For the tile of `source`, seen as mn x k, that begins at row `first` of matrix `batch`.
-  __device__ Loader(const Source& source, std::int64_t stride_mn, std::int64_t stride_k, int first,
-                    int extent_mn, int extent_k, int batch) {
+  __device__ Loader(const TensorRef& source, std::int64_t stride_mn, std::int64_t stride_k,
+                    int first, int extent_mn, int extent_k, int batch) {
     const int chunk = threadIdx.x % kRowThreads, place = threadIdx.x / kRowThreads;
     const int row =
-        kSparse ? place / 16 * 16 + tile::row_of<tile::Rows::neighbours>(place % 16) : place;
+        kSparse ? place / 16 * 16 + tile::row_of<tile::RowOrder::interleaved>(place % 16) : place;
     const std::int64_t major = kSize * (kMajor == Major::K ? stride_k : stride_mn);
     const std::int64_t minor = kSize * (kMajor == Major::K ? stride_mn : stride_k);
     stride = major;

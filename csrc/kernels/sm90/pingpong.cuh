@@ -8,19 +8,19 @@
 
 namespace tcgemm::sm90 {
 
-template <Kernel kRow>
-struct Turns {
-  static_assert(kRow.warpgroups <= 2);
+template <GemmConfig kConfig>
+struct PingPong {
+  static_assert(kConfig.warpgroups <= 2);
 
   // Once, before the first tile: the first turn is the first warpgroup's.
   __device__ static void begin(int warpgroup) {
     if (warpgroup == 1) pass(warpgroup);
   }
   __device__ static void await(int warpgroup) {
-    if constexpr (kRow.warpgroups == 2) ptx::named_barrier_sync(1 + warpgroup, 256);
+    if constexpr (kConfig.warpgroups == 2) ptx::named_barrier_sync(1 + warpgroup, 256);
   }
   __device__ static void pass(int warpgroup) {
-    if constexpr (kRow.warpgroups == 2) ptx::named_barrier_arrive(2 - warpgroup, 256);
+    if constexpr (kConfig.warpgroups == 2) ptx::named_barrier_arrive(2 - warpgroup, 256);
   }
 };
 

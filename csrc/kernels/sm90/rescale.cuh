@@ -24,23 +24,23 @@ __device__ inline float scaled(float x, int exponent) {
 // A warp's rows from `row` and kColumns columns from `col` on of matrix `batch`; registers as in
 // tile/fragment.cuh.
 template <int kColumns>
-class Unscale {
+class Rescale {
  public:
   using Sums = float[kColumns / 2];
 
-  __device__ Unscale(const Sm90Params& params, int row, int col, int batch)
+  __device__ Rescale(const TmaParams& params, int row, int col, int batch)
       : params_(params), row_(row), col_(col + threadIdx.x % 4 * 2), batch_(batch) {
     const Extent& extent = params.extent;
     const Range* ranges =
-        params.parts.ranges_a + (params.a_batched ? batch : 0) * std::int64_t(extent.m);
-    ranges_b_ = params.parts.ranges_b + (params.b_batched ? batch : 0) * std::int64_t(extent.n);
+        params.split.ranges_a + (params.a_batched ? batch : 0) * std::int64_t(extent.m);
+    ranges_b_ = params.split.ranges_b + (params.b_batched ? batch : 0) * std::int64_t(extent.n);
 #pragma unroll
     for (int i = 0; i < 2; ++i)
-      rows_[i] = Side(params.parts, ranges, row + threadIdx.x % 32 / 4 + 8 * i, extent.m);
+      rows_[i] = Side(params.split, ranges, row + threadIdx.x % 32 / 4 + 8 * i, extent.m);
   }
 
   __device__ void run(Sums& sums) const {
-    if (*params_.parts.verdict & kVerdictCareful)
+    if (*params_.split.decision & kNeedsChecks)
       carefully(sums);
     else
       quickly(sums);
@@ -53,21 +53,21 @@ class Unscale {
     float least;
 
     Side() = default;
-    __device__ Side(const PartsParams& parts, const Range* ranges, int index, int extent) {
+    __device__ Side(const SplitFp32Params& terms, const Range* ranges, int index, int extent) {
       const Range range = index < extent ? ranges[index] : 0;
-      exponent = high(range) - parts.top;
+      exponent = high(range) - terms.top;
       // Nothing outside the result is in doubt.
-      least = index >= extent                       ? -FLT_MAX
-              : spread(range) == kNotFinite         ? INFINITY
-              : spread(range) > parts.widest_spread ? parts.doubt
-                                                    : 0.0f;
+      least = index >= extent                    ? -FLT_MAX
+              : spread(range) == kNotFinite      ? INFINITY
+              : spread(range) > terms.max_spread ? terms.error_threshold
+                                                 : 0.0f;
     }
   };
 
   // Where no exponent is far from 0 they add up in their place in a number.
   __device__ void quickly(Sums& sums) const {
-    const int bits[2] = {(rows_[0].exponent - params_.parts.top + 127) << 23,
-                         (rows_[1].exponent - params_.parts.top + 127) << 23};
+    const int bits[2] = {(rows_[0].exponent - params_.split.top + 127) << 23,
+                         (rows_[1].exponent - params_.split.top + 127) << 23};
 #pragma unroll
     for (int j = 0; j < kColumns / 8; ++j) {
 #pragma unroll
@@ -83,38 +83,39 @@ class Unscale {
 
   // Rolled up, a flag's columns at a time: registers have no index.
   __device__ void carefully(Sums& sums) const {
-    constexpr int kCount = kFlagTile / 2;
+    constexpr int kCount = kRecomputeTile / 2;
 #pragma unroll
-    for (int group = 0; group < kColumns / kFlagTile; ++group) {
+    for (int group = 0; group < kColumns / kRecomputeTile; ++group) {
       float v[kCount];
 #pragma unroll
       for (int i = 0; i < kCount; ++i) v[i] = sums[group * kCount + i];
-      carefully(v, col_ + group * kFlagTile);
+      carefully(v, col_ + group * kRecomputeTile);
 #pragma unroll
       for (int i = 0; i < kCount; ++i) sums[group * kCount + i] = v[i];
     }
   }
 
-  __device__ void carefully(float (&v)[kFlagTile / 2], int col) const {
-    const PartsParams& parts = params_.parts;
-    bool doubtful = false;
+  __device__ void carefully(float (&v)[kRecomputeTile / 2], int col) const {
+    const SplitFp32Params& terms = params_.split;
+    bool recompute = false;
 #pragma unroll 1
-    for (int j = 0; j < kFlagTile; j += 8) {
+    for (int j = 0; j < kRecomputeTile; j += 8) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const Side column(parts, ranges_b_, col + j + i % 2, params_.extent.n);
+        const Side column(terms, ranges_b_, col + j + i % 2, params_.extent.n);
         const Side& line = rows_[i / 2];
-        doubtful |= !(fabsf(v[i]) >= line.least + column.least);
+        recompute |= !(fabsf(v[i]) >= line.least + column.least);
         v[i] = scaled(v[i], line.exponent + column.exponent);
       }
       tile::rotate<4>(v);
     }
-    if (doubtful && row_ < params_.extent.m && col < params_.extent.n)
-      parts.flags[(std::int64_t(batch_) * parts.flags_m + row_ / kFlagTile) * parts.flags_n +
-                  col / kFlagTile] = 1;
+    if (recompute && row_ < params_.extent.m && col < params_.extent.n)
+      terms.recompute_mask[(std::int64_t(batch_) * terms.mask_m + row_ / kRecomputeTile) *
+                               terms.mask_n +
+                           col / kRecomputeTile] = 1;
   }
 
-  const Sm90Params& params_;
+  const TmaParams& params_;
   const int row_, col_, batch_;
   const Range* ranges_b_;
   Side rows_[2];

@@ -6,7 +6,7 @@
 namespace tcgemm::kernels {
 
 const void* sm80_bf16_sparse(int row) {
-  return find<sm80::Gemm, Sm80Params, serves<Arch::sm80, DType::bf16, true>>(row);
+  return find<sm80::Gemm, CpAsyncParams, serves<Arch::sm80, DType::bf16, true>>(row);
 }
 
 }  // namespace tcgemm::kernels

@@ -6,7 +6,7 @@
 namespace tcgemm::kernels {
 
 const void* sm80_f16(int row) {
-  return find<sm80::Gemm, Sm80Params, serves<Arch::sm80, DType::f16>>(row);
+  return find<sm80::Gemm, CpAsyncParams, serves<Arch::sm80, DType::f16>>(row);
 }
 
 }  // namespace tcgemm::kernels

@@ -8,10 +8,10 @@ namespace tcgemm::kernels {
 
 namespace {
 
-constexpr bool serves_fp8(const Kernel& kernel) { return kernel.arch == Arch::sm89; }
+constexpr bool serves_fp8(const GemmConfig& config) { return config.arch == Arch::sm89; }
 
 }  // namespace
 
-const void* sm80_fp8(int row) { return find<sm80::Gemm, Sm80Params, serves_fp8>(row); }
+const void* sm80_fp8(int row) { return find<sm80::Gemm, CpAsyncParams, serves_fp8>(row); }
 
 }  // namespace tcgemm::kernels

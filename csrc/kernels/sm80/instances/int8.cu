@@ -8,12 +8,12 @@ namespace tcgemm::kernels {
 
 namespace {
 
-constexpr bool serves_int8(const Kernel& kernel) {
-  return kernel.arch == Arch::sm80 && is_int8(kernel.input) && !kernel.sparse;
+constexpr bool serves_int8(const GemmConfig& config) {
+  return config.arch == Arch::sm80 && is_int8(config.input) && !config.sparse;
 }
 
 }  // namespace
 
-const void* sm80_int8(int row) { return find<sm80::Gemm, Sm80Params, serves_int8>(row); }
+const void* sm80_int8(int row) { return find<sm80::Gemm, CpAsyncParams, serves_int8>(row); }
 
 }  // namespace tcgemm::kernels

@@ -7,12 +7,12 @@
 namespace tcgemm::kernels {
 namespace {
 
-constexpr bool rows(const Kernel& kernel) {
-  return kernel.arch == Arch::sm80 && kernel.sparse && is_int8(kernel.input);
+constexpr bool rows(const GemmConfig& config) {
+  return config.arch == Arch::sm80 && config.sparse && is_int8(config.input);
 }
 
 }  // namespace
 
-const void* sm80_int8_sparse(int row) { return find<sm80::Gemm, Sm80Params, rows>(row); }
+const void* sm80_int8_sparse(int row) { return find<sm80::Gemm, CpAsyncParams, rows>(row); }
 
 }  // namespace tcgemm::kernels

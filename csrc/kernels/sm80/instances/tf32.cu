@@ -7,7 +7,7 @@
 namespace tcgemm::kernels {
 
 const void* sm80_tf32(int row) {
-  return find<sm80::Gemm, Sm80Params, serves<Arch::sm80, DType::tf32>>(row);
+  return find<sm80::Gemm, CpAsyncParams, serves<Arch::sm80, DType::tf32>>(row);
 }
 
 }  // namespace tcgemm::kernels

@@ -6,7 +6,7 @@
 namespace tcgemm::kernels {
 
 const void* sm80_tf32_sparse(int row) {
-  return find<sm80::Gemm, Sm80Params, serves<Arch::sm80, DType::tf32, true>>(row);
+  return find<sm80::Gemm, CpAsyncParams, serves<Arch::sm80, DType::tf32, true>>(row);
 }
 
 }  // namespace tcgemm::kernels

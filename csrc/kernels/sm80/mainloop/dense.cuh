@@ -17,10 +17,10 @@
 #include "core/params.h"
 #include "core/sparse.h"
 #include "isa/mma_instructions.h"
-#include "kernels/sm80/producer.cuh"
-#include "kernels/sm80/mainloop/sparse.cuh"
-#include "kernels/sm80/mainloop/promoted.cuh"
 #include "kernels/sm80/fragments.cuh"
+#include "kernels/sm80/mainloop/promoted.cuh"
+#include "kernels/sm80/mainloop/sparse.cuh"
+#include "kernels/sm80/producer.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/mma_sparse.cuh"
 #include "ptx/mma_sync.cuh"
@@ -28,49 +28,50 @@
 
 namespace tcgemm::sm80 {
 
-template <Kernel kRow>
-struct Mainloop {
-  static_assert(kRow.parts == 1 && kRow.source_of_a == SourceOfA::shared,
+template <GemmConfig kConfig>
+struct DenseMainloop {
+  static_assert(kConfig.terms == 1 && kConfig.operand_source == OperandSource::SS,
                 "the mainloop serves products with both operands in memory");
-  static_assert(!kRow.sparse || (!kRow.promotes() && major_a(kRow.layout) == Major::K));
+  static_assert(!kConfig.sparse || (!kConfig.promotes() && major_a(kConfig.layout) == Major::K));
   static constexpr const isa::Instruction* kInstruction =
-      isa::find(kRow.sparse ? isa::Family::mma_sparse : isa::Family::mma, kRow.input, kRow.input_b,
-                kRow.accumulator);
-  static_assert(kInstruction != nullptr && kInstruction->arch == kRow.arch);
+      isa::find(kConfig.sparse ? isa::InstructionKind::mma_sparse : isa::InstructionKind::mma,
+                kConfig.input, kConfig.input_b, kConfig.accumulator);
+  static_assert(kInstruction != nullptr && kInstruction->arch == kConfig.arch);
   static_assert(kInstruction->m == 16 && kInstruction->n == 8);
-  static constexpr int kStepsB = kRow.sparse ? 2 : 1;  // of 32 bytes of k, in one of a
-  static_assert(kInstruction->k * bits(kRow.input) == 256 * kStepsB &&
-                bits(kRow.input_b) == bits(kRow.input));
+  static constexpr int kStepsB = kConfig.sparse ? 2 : 1;  // of 32 bytes of k, in one of a
+  static_assert(kInstruction->k * bits(kConfig.input) == 256 * kStepsB &&
+                bits(kConfig.input_b) == bits(kConfig.input));
 
-  static constexpr int kWarps = kRow.threads() / 32;
-  static constexpr int kWarpM = kRow.tile_m() / 2;
-  static constexpr int kWarpN = kRow.tile_n() * 2 / kWarps;
-  static constexpr int kSteps = kRow.tile_k() / kInstruction->k;
+  static constexpr int kWarps = kConfig.threads() / 32;
+  static constexpr int kWarpM = kConfig.tile_m() / 2;
+  static constexpr int kWarpN = kConfig.tile_n() * 2 / kWarps;
+  static constexpr int kSteps = kConfig.tile_k() / kInstruction->k;
   static_assert(kSteps % 2 == 0, "fragments alternate between two buffers");
-  static constexpr int kBytesA = kRow.tile_m() * kRow.row_bytes_a();
-  static constexpr int kBytesB = kRow.tile_n() * kRow.row_bytes();
-  static constexpr int kRingBytes = kRow.stages * kRow.stage_bytes();
-  static constexpr Major kMajorA = major_a(kRow.layout), kMajorB = major_b(kRow.layout);
+  static constexpr int kBytesA = kConfig.tile_m() * kConfig.row_bytes_a();
+  static constexpr int kBytesB = kConfig.tile_n() * kConfig.row_bytes();
+  static constexpr int kRingBytes = kConfig.stages * kConfig.stage_bytes();
+  static constexpr Major kMajorA = major_a(kConfig.layout), kMajorB = major_b(kConfig.layout);
 
-  using LoaderA = Loader<kRow.input, kMajorA, kRow.tile_m(), kRow.threads(), kRow.sparse>;
-  using LoaderB = Loader<kRow.input_b, kMajorB, kRow.tile_n(), kRow.threads()>;
+  using LoaderA =
+      Loader<kConfig.input, kMajorA, kConfig.tile_m(), kConfig.threads(), kConfig.sparse>;
+  using LoaderB = Loader<kConfig.input_b, kMajorB, kConfig.tile_n(), kConfig.threads()>;
   static constexpr int kStepA = LoaderA::kCopies / kSteps, kStepB = LoaderB::kCopies / kSteps;
   static_assert(kStepA * kSteps == LoaderA::kCopies && kStepB * kSteps == LoaderB::kCopies);
 
   using ReaderA =
-      Reader<kRow.input, kMajorA, Order::mn_first, kWarpM, LoaderA::kBlockBytes, kRow.sparse>;
-  using ReaderB = Reader<kRow.input_b, kMajorB, Order::k_first, kWarpN, LoaderB::kBlockBytes>;
+      Reader<kConfig.input, kMajorA, Order::mn_first, kWarpM, LoaderA::kBlockBytes, kConfig.sparse>;
+  using ReaderB = Reader<kConfig.input_b, kMajorB, Order::k_first, kWarpN, LoaderB::kBlockBytes>;
   using FragmentsA = typename ReaderA::Fragments;
   using FragmentsB = typename ReaderB::Fragments[kStepsB];
-  using Element = sm80::Element<kRow.input>;
+  using Element = sm80::Element<kConfig.input>;
   static constexpr int kChunk = LoaderA::kChunk;
 
-  using Register = tile::Register<kRow.accumulator>;
+  using Register = tile::Register<kConfig.accumulator>;
   static constexpr int kFragments = kWarpM / 16;
-  static constexpr int kRegisters = tile::registers<kRow.accumulator>(kWarpN);
+  static constexpr int kRegisters = tile::registers<kConfig.accumulator>(kWarpN);
   using Accumulators = Register[kFragments][kRegisters];
-  using Promotion = sm80::Promotion<kRow, kWarpM, kWarpN>;
-  using Metadata = sm80::Metadata<kRow, kFragments>;
+  using Promotion = sm80::Promotion<kConfig, kWarpM, kWarpN>;
+  using Metadata = sm80::Metadata<kConfig, kFragments>;
 
   // Of the warp, in the tile.
   __device__ static int warp_row() { return threadIdx.x / 32 % 2 * kWarpM; }
@@ -79,25 +80,26 @@ struct Mainloop {
   // The products of the tile at (row, col) into `accumulators`, which need no clearing. `ring` has
   // 1024-byte alignment. On return this thread's copies have landed, but other warps may still be
   // reading the ring.
-  __device__ static void multiply(const Sm80Params& params, std::uint32_t ring, int row, int col,
+  __device__ static void multiply(const CpAsyncParams& params, std::uint32_t ring, int row, int col,
                                   int batch, Accumulators& accumulators) {
 #pragma unroll
     for (int i = 0; i < kFragments; ++i)
 #pragma unroll
       for (int j = 0; j < kRegisters; ++j) accumulators[i][j] = 0;
 
-    const int blocks = params.extent.k / kRow.tile_k() + (params.extent.k % kRow.tile_k() != 0);
+    const int blocks =
+        params.extent.k / kConfig.tile_k() + (params.extent.k % kConfig.tile_k() != 0);
     if (blocks == 0) return;
-    const int depth_a =
-        kRow.sparse ? static_cast<int>(value_columns(params.extent.k, pattern_of(kRow.input)))
-                    : params.extent.k;
-    LoaderA a(params.a, params.a.stride_row, params.a.stride_col, row, params.extent.m, depth_a,
+    const int stored_k_a =
+        kConfig.sparse ? static_cast<int>(value_columns(params.extent.k, pattern_of(kConfig.input)))
+                       : params.extent.k;
+    LoaderA a(params.a, params.a.stride_row, params.a.stride_col, row, params.extent.m, stored_k_a,
               batch);
     LoaderB b(params.b, params.b.stride_col, params.b.stride_row, col, params.extent.n,
               params.extent.k, batch);
     Promotion promotion(params, row + warp_row(), col + warp_col(), batch);
     Metadata metadata(params.sparse, row, warp_row(), blocks);
-    const int major_a = kMajorA == Major::K ? depth_a : params.extent.m;
+    const int major_a = kMajorA == Major::K ? stored_k_a : params.extent.m;
     const int major_b = kMajorB == Major::K ? params.extent.k : params.extent.n;
     if (params.a_vector && params.b_vector && (major_a | major_b) % kChunk == 0)
       multiply_whole(a, b, metadata, promotion, ring, blocks, accumulators);
@@ -119,19 +121,19 @@ struct Mainloop {
       if (step == 0) metadata.copy(stage + kBytesA + kBytesB);
     };
 #pragma unroll 1
-    for (int stage = 0; stage < kRow.stages - 1; ++stage) {
+    for (int stage = 0; stage < kConfig.stages - 1; ++stage) {
 #pragma unroll
-      for (int step = 0; step < kSteps; ++step) copy(ring + stage * kRow.stage_bytes(), step);
+      for (int step = 0; step < kSteps; ++step) copy(ring + stage * kConfig.stage_bytes(), step);
       ptx::cp_async_commit();
     }
-    ptx::cp_async_wait<kRow.stages - 2>();
+    ptx::cp_async_wait<kConfig.stages - 2>();
     __syncthreads();
 
     FragmentsA fragments_a[2];
     FragmentsB fragments_b[2];
     const std::uint32_t lane_a = ReaderA::lane_offset(warp_row());
     const std::uint32_t lane_b = ReaderB::lane_offset(warp_col()) + kBytesA;
-    std::uint32_t read = ring, write = ring + (kRow.stages - 1) * kRow.stage_bytes();
+    std::uint32_t read = ring, write = ring + (kConfig.stages - 1) * kConfig.stage_bytes();
     const auto load = [&](int step) {
       ReaderA::load(fragments_a[step % 2], read + lane_a, step);
       load_b(fragments_b[step % 2], read + lane_b, step);
@@ -142,7 +144,7 @@ struct Mainloop {
       round_b(fragments_b[step % 2]);
     };
     Accumulators partial;
-    Accumulators& sums = kRow.promotes() ? partial : accumulators;
+    Accumulators& sums = kConfig.promotes() ? partial : accumulators;
     load(0);
     round(0);
 #pragma unroll 1
@@ -164,7 +166,7 @@ struct Mainloop {
   // Any operands: one that lies in aligned chunks is copied, another is gathered element by
   // element, read before a step's products and written after them. Rolled up, to stay small, as far
   // as steps are the same instruction.
-  __device__ static void multiply_any(const Sm80Params& params, LoaderA& a, LoaderB& b,
+  __device__ static void multiply_any(const CpAsyncParams& params, LoaderA& a, LoaderB& b,
                                       Metadata& metadata, Promotion& promotion, std::uint32_t ring,
                                       int blocks, Accumulators& accumulators) {
     Element elements_a[kStepA][kChunk], elements_b[kStepB][kChunk];
@@ -194,26 +196,26 @@ struct Mainloop {
         if (!params.b_vector) b.put(stage + kBytesA, step * kStepB + i, elements_b[i]);
     };
 #pragma unroll 1
-    for (int stage = 0; stage < kRow.stages - 1; ++stage) {
+    for (int stage = 0; stage < kConfig.stages - 1; ++stage) {
 #pragma unroll 1
       for (int step = 0; step < kSteps; ++step) {
-        fetch(ring + stage * kRow.stage_bytes(), step);
-        put(ring + stage * kRow.stage_bytes(), step);
+        fetch(ring + stage * kConfig.stage_bytes(), step);
+        put(ring + stage * kConfig.stage_bytes(), step);
       }
       ptx::cp_async_commit();
     }
-    ptx::cp_async_wait<kRow.stages - 2>();
+    ptx::cp_async_wait<kConfig.stages - 2>();
     __syncthreads();
 
     const std::uint32_t lane_a = ReaderA::lane_offset(warp_row());
     const std::uint32_t lane_b = ReaderB::lane_offset(warp_col()) + kBytesA;
-    std::uint32_t read = ring, write = ring + (kRow.stages - 1) * kRow.stage_bytes();
+    std::uint32_t read = ring, write = ring + (kConfig.stages - 1) * kConfig.stage_bytes();
     Accumulators partial;
-    Accumulators& sums = kRow.promotes() ? partial : accumulators;
+    Accumulators& sums = kConfig.promotes() ? partial : accumulators;
 #pragma unroll 1
     for (int block = 0; block < blocks; ++block) {
       promotion.begin(partial);
-#pragma unroll(kRow.sparse ? kSteps : 1)
+#pragma unroll(kConfig.sparse ? kSteps : 1)
       for (int step = 0; step < kSteps; ++step) {
         FragmentsA fragments_a;
         FragmentsB fragments_b;
@@ -235,10 +237,10 @@ struct Mainloop {
   // every warp is done with the slot that `write` moves to.
   __device__ static void turn(std::uint32_t ring, std::uint32_t& read, std::uint32_t& write) {
     ptx::cp_async_commit();
-    ptx::cp_async_wait<kRow.stages - 2>();
+    ptx::cp_async_wait<kConfig.stages - 2>();
     __syncthreads();
     write = read;
-    read += kRow.stage_bytes();
+    read += kConfig.stage_bytes();
     if (read == ring + kRingBytes) read = ring;
   }
 
@@ -255,18 +257,18 @@ struct Mainloop {
   __device__ static void multiply_step(const FragmentsA& a, const FragmentsB& b,
                                        const Metadata& metadata, int step,
                                        Accumulators& accumulators) {
-    constexpr int kBlockRegisters = tile::registers<kRow.accumulator>(8);
+    constexpr int kBlockRegisters = tile::registers<kConfig.accumulator>(8);
 #pragma unroll
     for (int i = 0; i < kFragments; ++i) {
 #pragma unroll
       for (int j = 0; j < kWarpN / 8; ++j) {
         Register* const sums = &accumulators[i][j * kBlockRegisters];
         const std::uint32_t* const first = &b[0][j / 2][j % 2 * 2];
-        if constexpr (kRow.sparse)
-          ptx::mma_sparse<kRow.input, kRow.input_b>(sums, a[i], first, &b[1][j / 2][j % 2 * 2],
-                                                    metadata.words[step][i], step);
+        if constexpr (kConfig.sparse)
+          ptx::mma_sparse<kConfig.input, kConfig.input_b>(
+              sums, a[i], first, &b[1][j / 2][j % 2 * 2], metadata.words[step][i], step);
         else
-          ptx::mma_sync<kRow.input, kRow.input_b>(sums, a[i], first);
+          ptx::mma_sync<kConfig.input, kConfig.input_b>(sums, a[i], first);
       }
     }
   }

@@ -23,7 +23,7 @@ struct Multipliers {
   int left;             // rows (columns) from `first` to the end of the matrix
   float values[kCount][kNeighbours];
 
-  __device__ void begin(const Multiplier& source, int first, int extent, int batch) {
+  __device__ void begin(const ScaleVector& source, int first, int extent, int batch) {
     next = source.data + batch * source.stride_batch + (first >> source.shift) * source.stride;
     stride = source.shift == 0 ? source.stride : 0;
     stride_k = source.stride_k;
@@ -42,11 +42,11 @@ struct Multipliers {
   }
 };
 
-template <Kernel kRow, int kWarpM, int kWarpN>
+template <GemmConfig kConfig, int kWarpM, int kWarpN>
 struct Promotion {
-  static_assert(kRow.promote <= 1, "sums are added after every k-block");
-  static_assert(!kRow.promotes() || kRow.accumulator == DType::f32);
-  static_assert(!kRow.block_scaled || kRow.tile_k() == kScaleBlock);
+  static_assert(kConfig.promote <= 1, "sums are added after every k-block");
+  static_assert(!kConfig.promotes() || kConfig.accumulator == DType::f32);
+  static_assert(!kConfig.block_scaled || kConfig.tile_k() == kScaleBlock);
   static_assert(kWarpM <= kScaleBlock && kScaleBlock % kWarpM == 0);
   static_assert(kWarpN <= kScaleBlock && kScaleBlock % kWarpN == 0);
   static constexpr int kRows = kWarpM / 8, kColumns = kWarpN / 8;
@@ -55,8 +55,8 @@ struct Promotion {
   Multipliers<kColumns, 2> columns;
 
   // For the warp's part of matrix `batch`, which begins at (row, col).
-  __device__ Promotion(const Sm80Params& params, int row, int col, int batch) {
-    if constexpr (kRow.block_scaled) {
+  __device__ Promotion(const CpAsyncParams& params, int row, int col, int batch) {
+    if constexpr (kConfig.block_scaled) {
       const int lane = threadIdx.x % 32;
       rows.begin(params.scale_a, row + lane / 4, params.extent.m, batch);
       columns.begin(params.scale_b, col + lane % 4 * 2, params.extent.n, batch);
@@ -66,13 +66,13 @@ struct Promotion {
   // Before the products of a k-block: its scales arrive while they are computed.
   template <class Accumulators>
   __device__ void begin(Accumulators& sums) {
-    if constexpr (kRow.promotes()) {
+    if constexpr (kConfig.promotes()) {
 #pragma unroll
       for (auto& fragment : sums)
 #pragma unroll
         for (auto& sum : fragment) sum = 0;
     }
-    if constexpr (kRow.block_scaled) {
+    if constexpr (kConfig.block_scaled) {
       rows.read();
       columns.read();
     }
@@ -81,7 +81,7 @@ struct Promotion {
   // After them. Registers of a fragment: see tile/fragment.cuh.
   template <class Accumulators>
   __device__ void end(const Accumulators& sums, Accumulators& accumulators) const {
-    if constexpr (kRow.promotes()) {
+    if constexpr (kConfig.promotes()) {
 #pragma unroll
       for (int i = 0; i < kRows; ++i)
 #pragma unroll
@@ -90,7 +90,7 @@ struct Promotion {
           for (int c = 0; c < 2; ++c) {
             const int at = 4 * j + 2 * (i % 2) + c;
             const float sum = sums[i / 2][at];
-            if constexpr (kRow.block_scaled)
+            if constexpr (kConfig.block_scaled)
               accumulators[i / 2][at] += rows.values[i][0] * columns.values[j][c] * sum;
             else
               accumulators[i / 2][at] += sum;

@@ -23,11 +23,11 @@
 namespace tcgemm::sm80 {
 
 // Nothing, for a dense a. kFragments: of 16 rows, of a warp.
-template <Kernel kRow, int kFragments>
+template <GemmConfig kConfig, int kFragments>
 struct Metadata {
-  static constexpr int kWords = bits(kRow.input) == 8 ? 2 : 1;  // of a lane
+  static constexpr int kWords = bits(kConfig.input) == 8 ? 2 : 1;  // of a lane
   static constexpr int kBytes = 4 * kWords;
-  static_assert(!kRow.sparse || kRow.threads() * kBytes == kRow.metadata_bytes());
+  static_assert(!kConfig.sparse || kConfig.threads() * kBytes == kConfig.metadata_bytes());
 
   // Those of the next stage that this thread copies.
   const char* pointer;
@@ -40,7 +40,7 @@ struct Metadata {
 
   // For the tile whose first row is `row`; the warp's first row is `warp_row` of the tile.
   __device__ Metadata(const SparseParams& params, int row, int warp_row, int blocks) {
-    if constexpr (kRow.sparse) {
+    if constexpr (kConfig.sparse) {
       // Tiles go on past the last row, and past the last of all: MetadataTiles::kSlack.
       pointer = reinterpret_cast<const char*>(params.tiles) +
                 std::int64_t(row / MetadataTiles::kRows) * MetadataTiles::kLanes * kBytes +
@@ -55,7 +55,7 @@ struct Metadata {
   // Into the metadata at `stage`. Past the last k-block there is nothing to read, and nobody who
   // multiplies with it.
   __device__ void copy(std::uint32_t stage) {
-    if constexpr (kRow.sparse) {
+    if constexpr (kConfig.sparse) {
       ptx::cp_async_element<kBytes>(stage + target, pointer, left > 0);
       pointer += stride;
       --left;
@@ -64,7 +64,7 @@ struct Metadata {
 
   // Those of a step, from the metadata at `stage`: steps come in turn.
   __device__ void load(std::uint32_t stage, int step) {
-    if constexpr (kRow.sparse) {
+    if constexpr (kConfig.sparse) {
 #pragma unroll
       for (int i = 0; i < kFragments; ++i) {
         const std::uint32_t at = stage + source + i * 32 * kBytes;

@@ -76,7 +76,7 @@ __device__ inline void store_f64(const Epilogue& epilogue, const Extent& extent,
     double (&v)[kCount] = accumulators[0];
     const tile::Window window = tile::window(extent, row, col, batch);
     if (epilogue.scaled) tile::scale<false>(epilogue, window, v);
-    if (epilogue.options) {
+    if (epilogue.has_terms) {
       finish_f64(epilogue, window, v);
       tile::requantise(epilogue, window, v);
     }

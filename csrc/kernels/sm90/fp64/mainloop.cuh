@@ -26,36 +26,36 @@
 
 namespace tcgemm::sm90 {
 
-template <Kernel kRow>
-struct MainloopF64 {
-  static_assert(kRow.plain() && kRow.accumulator == DType::f64);
-  static_assert(kRow.input == DType::f64 || kRow.input == DType::f32);
+template <GemmConfig kConfig>
+struct Fp64Mainloop {
+  static_assert(kConfig.is_dense_ss() && kConfig.accumulator == DType::f64);
+  static_assert(kConfig.input == DType::f64 || kConfig.input == DType::f32);
   // Of what the operands have become in registers.
   static constexpr const isa::Instruction* kInstruction =
-      isa::find(isa::Family::mma, DType::f64, DType::f64, DType::f64);
-  static constexpr int kStepDepth = kInstruction->k, kSteps = kRow.tile_k() / kStepDepth;
-  static_assert(kSteps * kStepDepth == kRow.tile_k() && kSteps <= 2);
+      isa::find(isa::InstructionKind::mma, DType::f64, DType::f64, DType::f64);
+  static constexpr int kStepDepth = kInstruction->k, kSteps = kConfig.tile_k() / kStepDepth;
+  static_assert(kSteps * kStepDepth == kConfig.tile_k() && kSteps <= 2);
 
-  static constexpr int kWarps = 4 * kRow.warpgroups;
+  static constexpr int kWarps = 4 * kConfig.warpgroups;
   // ptxas converts a's fragments between the last product of a step and the first of the next one:
   // a gap, half as long with 16 rows, which only a second warpgroup fills.
-  static constexpr int kWarpM = kRow.input == DType::f32 && kRow.warpgroups == 1 ? 16 : 32;
-  static constexpr int kWarpsM = kRow.tile_m() / kWarpM, kWarpsN = kWarps / kWarpsM;
-  static constexpr int kWarpN = kRow.tile_n() / kWarpsN;
-  static_assert(kWarpsM * kWarpsN == kWarps && kWarpN * kWarpsN == kRow.tile_n());
+  static constexpr int kWarpM = kConfig.input == DType::f32 && kConfig.warpgroups == 1 ? 16 : 32;
+  static constexpr int kWarpsM = kConfig.tile_m() / kWarpM, kWarpsN = kWarps / kWarpsM;
+  static constexpr int kWarpN = kConfig.tile_n() / kWarpsN;
+  static_assert(kWarpsM * kWarpsN == kWarps && kWarpN * kWarpsN == kConfig.tile_n());
   static constexpr int kFragments = kWarpM / 16, kBlocks = kWarpN / 8;
   static_assert(kWarpN % 8 == 0 && kBlocks >= 4);
 
-  static constexpr Major kMajorA = major_a(kRow.layout), kMajorB = major_b(kRow.layout);
-  using OperandA = OperandF64<kRow.input, kMajorA, kRow.tile_m()>;
-  using OperandB = OperandF64<kRow.input, kMajorB, kRow.tile_n()>;
-  using LoaderA = LoaderF64<kRow.input, kMajorA, kRow.tile_m()>;
-  using LoaderB = LoaderF64<kRow.input, kMajorB, kRow.tile_n()>;
-  static_assert(OperandA::kDepth == kRow.tile_k());
-  static_assert(OperandA::kBytes + OperandB::kBytes <= kRow.stage_bytes());
+  static constexpr Major kMajorA = major_a(kConfig.layout), kMajorB = major_b(kConfig.layout);
+  using OperandA = Fp64Operand<kConfig.input, kMajorA, kConfig.tile_m()>;
+  using OperandB = Fp64Operand<kConfig.input, kMajorB, kConfig.tile_n()>;
+  using LoaderA = Fp64Producer<kConfig.input, kMajorA, kConfig.tile_m()>;
+  using LoaderB = Fp64Producer<kConfig.input, kMajorB, kConfig.tile_n()>;
+  static_assert(OperandA::kDepth == kConfig.tile_k());
+  static_assert(OperandA::kBytes + OperandB::kBytes <= kConfig.stage_bytes());
 
-  using Position = tile::Position<kRow.stages>;
-  using Barriers = tile::Barriers<kRow.stages>;
+  using PipelineState = tile::PipelineState<kConfig.stages>;
+  using PipelineBarriers = tile::PipelineBarriers<kConfig.stages>;
   using Accumulators = double[kFragments][4 * kBlocks];
   static constexpr int kWriters = 128, kReaders = kWarps;
 
@@ -71,14 +71,14 @@ struct MainloopF64 {
 
   struct Shared {
     std::uint32_t ring;
-    Barriers barriers;
+    PipelineBarriers barriers;
     std::uint32_t lane_a, lane_b;  // of this lane's first elements in a stage
 
-    __device__ std::uint32_t stage(int index) const { return ring + index * kRow.stage_bytes(); }
+    __device__ std::uint32_t stage(int index) const { return ring + index * kConfig.stage_bytes(); }
   };
 
   __device__ static double load_element(std::uint32_t address) {
-    if constexpr (kRow.input == DType::f64)
+    if constexpr (kConfig.input == DType::f64)
       return ptx::load_shared_f64(address);
     else
       return ptx::widen(ptx::load_shared_f32(address));
@@ -103,7 +103,7 @@ struct MainloopF64 {
   }
 
   // The products of `blocks` stages into `accumulators`, which need no clearing.
-  __device__ static void multiply(const Shared& shared, Position& position, int blocks,
+  __device__ static void multiply(const Shared& shared, PipelineState& state, int blocks,
                                   Accumulators& accumulators) {
 #pragma unroll
     for (int i = 0; i < kFragments; ++i)
@@ -112,23 +112,23 @@ struct MainloopF64 {
     if (blocks == 0) return;
 
     Fragments fragments;
-    ptx::mbarrier_wait(shared.barriers.full(position.stage), position.parity);
+    ptx::mbarrier_wait(shared.barriers.full(state.stage), state.parity);
 #pragma unroll
-    for (int i = 0; i < kFragments; ++i) load_a(shared, position.stage, 0, i, fragments.a[0][i]);
-    load_b(shared, position.stage, 0, 0, fragments.b[0]);
+    for (int i = 0; i < kFragments; ++i) load_a(shared, state.stage, 0, i, fragments.a[0][i]);
+    load_b(shared, state.stage, 0, 0, fragments.b[0]);
     int block = 0;
     if constexpr (kSteps == 1) {
 #pragma unroll 1
       for (; block + 1 < blocks; block += 2) {
-        multiply_step<0, 0>(shared, position, true, fragments, accumulators);
-        multiply_step<1, 0>(shared, position, block + 2 < blocks, fragments, accumulators);
+        multiply_step<0, 0>(shared, state, true, fragments, accumulators);
+        multiply_step<1, 0>(shared, state, block + 2 < blocks, fragments, accumulators);
       }
-      if (block < blocks) multiply_step<0, 0>(shared, position, false, fragments, accumulators);
+      if (block < blocks) multiply_step<0, 0>(shared, state, false, fragments, accumulators);
     } else {
 #pragma unroll 1
       for (; block < blocks; ++block) {
-        multiply_step<0, 0>(shared, position, true, fragments, accumulators);
-        multiply_step<1, 1>(shared, position, block + 1 < blocks, fragments, accumulators);
+        multiply_step<0, 0>(shared, state, true, fragments, accumulators);
+        multiply_step<1, 1>(shared, state, block + 1 < blocks, fragments, accumulators);
       }
     }
   }
@@ -137,13 +137,13 @@ struct MainloopF64 {
   // the last one reads ahead from the next stage. Without `more` to come that is a stage that
   // nobody multiplies.
   template <int kTurn, int kStep>
-  __device__ static void multiply_step(const Shared& shared, Position& position, bool more,
+  __device__ static void multiply_step(const Shared& shared, PipelineState& state, bool more,
                                        Fragments& fragments, Accumulators& accumulators) {
     constexpr bool kLast = kStep + 1 == kSteps;
     // Block at which a of the next step is read: as late as will do, which is early for f32.
     constexpr int kAhead = kSteps == 1 ? kBlocks - 1 - kFragments : 0;
     constexpr int kNext = kLast ? 0 : kStep + 1;
-    Position next = position;
+    PipelineState next = state;
     if constexpr (kLast) next.advance();
 #pragma unroll
     for (int j = 0; j < kBlocks; ++j) {
@@ -153,7 +153,7 @@ struct MainloopF64 {
         load_a(shared, next.stage, kNext, j - kAhead, fragments.a[1 - kTurn][j - kAhead]);
       const int turn = (kTurn * kBlocks + j) % 2;
       if (j + 1 < kBlocks)
-        load_b(shared, position.stage, kStep, j + 1, fragments.b[1 - turn]);
+        load_b(shared, state.stage, kStep, j + 1, fragments.b[1 - turn]);
       else
         load_b(shared, next.stage, kNext, 0, fragments.b[1 - turn]);
 #pragma unroll
@@ -162,8 +162,8 @@ struct MainloopF64 {
     }
     if constexpr (kLast) {
       __syncwarp();
-      if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(shared.barriers.empty(position.stage));
-      position = next;
+      if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(shared.barriers.empty(state.stage));
+      state = next;
     }
   }
 };

@@ -28,7 +28,7 @@ namespace tcgemm::sm90 {
 inline constexpr int kPatch = 16;
 
 template <DType kInput, Major kMajor, int kTile>
-struct OperandF64 {
+struct Fp64Operand {
   static_assert(kTile % kPatch == 0);
   static constexpr int kSize = bytes(kInput);
   static constexpr int kDepth = 128 / kSize;
@@ -43,8 +43,8 @@ struct OperandF64 {
 };
 
 template <DType kInput, Major kMajor, int kTile>
-struct LoaderF64 {
-  using Operand = OperandF64<kInput, kMajor, kTile>;
+struct Fp64Producer {
+  using Operand = Fp64Operand<kInput, kMajor, kTile>;
   static constexpr int kSize = Operand::kSize, kDepth = Operand::kDepth;
   static constexpr int kPatches = kTile / kPatch;
   static constexpr int kWord = 16 / kSize;                            // elements of a word
@@ -59,8 +59,8 @@ struct LoaderF64 {
   bool words;
 
   // For the tile of `source`, seen as mn x k, that begins at row `first` of matrix `batch`.
-  __device__ LoaderF64(const Source& source, std::int64_t stride_mn, std::int64_t stride_k,
-                       bool vector, int first, int extent_mn, int extent_k, int batch)
+  __device__ Fp64Producer(const TensorRef& source, std::int64_t stride_mn, std::int64_t stride_k,
+                          bool vector, int first, int extent_mn, int extent_k, int batch)
       : words(vector) {
     const int thread = threadIdx.x % 128;
     const int major = words ? thread % (kLine / kWord) * kWord : thread % kLine;

@@ -1,5 +1,5 @@
 // The walk of a kernel that computes a whole result, or only those tiles again that others flagged
-// (Repair in core/params.h).
+// (TileFilter in core/params.h).
 //
 // Flags are bytes in the order of the tiles row by row, so a walk by rows finds the flag of a tile
 // at its own index. Most results have none set: a warp looks at kAtOnce * 32 of the block's tiles
@@ -17,14 +17,14 @@
 namespace tcgemm::sm90 {
 
 // Is there anything to do? To be asked once the kernels before are complete.
-__device__ inline bool wanted(const Repair& repair) {
-  if (repair.verdict == nullptr) return true;
-  return (*repair.verdict & (repair.flags == nullptr ? kVerdictBf16 : kVerdictCareful)) != 0;
+__device__ inline bool has_work(const TileFilter& filter) {
+  if (filter.decision == nullptr) return true;
+  return (*filter.decision & (filter.recompute_mask == nullptr ? kUseBf16 : kNeedsChecks)) != 0;
 }
 
 // The first flagged tile of this block from tile `index` on, or some number from `total` on.
-__device__ inline std::int64_t flagged(const Repair& repair, std::int64_t index,
-                                       std::int64_t total) {
+__device__ inline std::int64_t next_selected_tile(const TileFilter& filter, std::int64_t index,
+                                                  std::int64_t total) {
   constexpr int kAtOnce = 4;
   const std::int64_t step = gridDim.x;
   while (index < total) {
@@ -32,7 +32,7 @@ __device__ inline std::int64_t flagged(const Repair& repair, std::int64_t index,
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       const std::int64_t at = index + (32 * i + threadIdx.x % 32) * step;
-      set[i] = at < total && repair.flags[at] != 0;
+      set[i] = at < total && filter.recompute_mask[at] != 0;
     }
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
@@ -46,12 +46,14 @@ __device__ inline std::int64_t flagged(const Repair& repair, std::int64_t index,
 
 // Calls visit(tile) for each tile of this block that is wanted.
 template <class Visit>
-__device__ inline void for_each_wanted(const Repair& repair, const Tiling& tiling, Visit visit) {
-  const bool all = repair.flags == nullptr;
-  const Tiling order = {tiling.tiles_m, tiling.tiles_n, all ? tiling.group : 1, tiling.total};
+__device__ inline void for_each_selected_tile(const TileFilter& filter, const Tiling& tiling,
+                                              Visit visit) {
+  const bool all = filter.recompute_mask == nullptr;
+  const Tiling order = {tiling.tiles_m, tiling.tiles_n, all ? tiling.raster_group : 1,
+                        tiling.total};
   std::int64_t index = blockIdx.x;
   while (true) {
-    if (!all) index = flagged(repair, index, order.total);
+    if (!all) index = next_selected_tile(filter, index, order.total);
     if (index >= order.total) return;
     visit(tile::tile_at(order, index));
     index += gridDim.x;

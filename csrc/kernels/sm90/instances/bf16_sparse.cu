@@ -6,7 +6,7 @@
 namespace tcgemm::kernels {
 
 const void* sm90_bf16_sparse(int row) {
-  return find<sm90::Gemm, Sm90Params, serves<Arch::sm90a, DType::bf16, true>>(row);
+  return find<sm90::Gemm, TmaParams, serves<Arch::sm90a, DType::bf16, true>>(row);
 }
 
 }  // namespace tcgemm::kernels

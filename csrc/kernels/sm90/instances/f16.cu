@@ -6,7 +6,7 @@
 namespace tcgemm::kernels {
 
 const void* sm90_f16(int row) {
-  return find<sm90::Gemm, Sm90Params, serves<Arch::sm90a, DType::f16>>(row);
+  return find<sm90::Gemm, TmaParams, serves<Arch::sm90a, DType::f16>>(row);
 }
 
 }  // namespace tcgemm::kernels

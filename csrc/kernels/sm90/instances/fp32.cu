@@ -7,7 +7,7 @@
 namespace tcgemm::kernels {
 
 const void* sm90_f32(int row) {
-  return find<sm90::GemmF64, Sm80Params, serves<Arch::sm90a, DType::f32>>(row);
+  return find<sm90::Fp64Gemm, CpAsyncParams, serves<Arch::sm90a, DType::f32>>(row);
 }
 
 }  // namespace tcgemm::kernels

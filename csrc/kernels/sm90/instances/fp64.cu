@@ -6,7 +6,7 @@
 namespace tcgemm::kernels {
 
 const void* sm90_f64(int row) {
-  return find<sm90::GemmF64, Sm80Params, serves<Arch::sm90a, DType::f64>>(row);
+  return find<sm90::Fp64Gemm, CpAsyncParams, serves<Arch::sm90a, DType::f64>>(row);
 }
 
 }  // namespace tcgemm::kernels

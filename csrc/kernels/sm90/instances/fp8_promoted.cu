@@ -7,12 +7,12 @@
 namespace tcgemm::kernels {
 namespace {
 
-constexpr bool rows(const Kernel& kernel) {
-  return kernel.arch == Arch::sm90a && is_fp8(kernel.input) && kernel.promotes();
+constexpr bool rows(const GemmConfig& config) {
+  return config.arch == Arch::sm90a && is_fp8(config.input) && config.promotes();
 }
 
 }  // namespace
 
-const void* sm90_fp8_scaled(int row) { return find<sm90::Gemm, Sm90Params, rows>(row); }
+const void* sm90_fp8_scaled(int row) { return find<sm90::Gemm, TmaParams, rows>(row); }
 
 }  // namespace tcgemm::kernels

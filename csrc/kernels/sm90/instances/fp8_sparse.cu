@@ -6,12 +6,12 @@
 namespace tcgemm::kernels {
 namespace {
 
-constexpr bool rows(const Kernel& kernel) {
-  return kernel.arch == Arch::sm90a && kernel.sparse && is_fp8(kernel.input);
+constexpr bool rows(const GemmConfig& config) {
+  return config.arch == Arch::sm90a && config.sparse && is_fp8(config.input);
 }
 
 }  // namespace
 
-const void* sm90_fp8_sparse(int row) { return find<sm90::Gemm, Sm90Params, rows>(row); }
+const void* sm90_fp8_sparse(int row) { return find<sm90::Gemm, TmaParams, rows>(row); }
 
 }  // namespace tcgemm::kernels

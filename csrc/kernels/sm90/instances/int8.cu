@@ -6,12 +6,12 @@
 namespace tcgemm::kernels {
 namespace {
 
-constexpr bool rows(const Kernel& kernel) {
-  return kernel.arch == Arch::sm90a && is_int8(kernel.input) && !kernel.sparse;
+constexpr bool rows(const GemmConfig& config) {
+  return config.arch == Arch::sm90a && is_int8(config.input) && !config.sparse;
 }
 
 }  // namespace
 
-const void* sm90_int8(int row) { return find<sm90::Gemm, Sm90Params, rows>(row); }
+const void* sm90_int8(int row) { return find<sm90::Gemm, TmaParams, rows>(row); }
 
 }  // namespace tcgemm::kernels

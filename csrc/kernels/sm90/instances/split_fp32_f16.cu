@@ -5,10 +5,10 @@
 
 namespace tcgemm::kernels {
 
-constexpr bool in_parts(const Kernel& kernel) {
-  return kernel.parts > 1 && kernel.input == DType::f16;
+constexpr bool is_split_fp32(const GemmConfig& config) {
+  return config.terms > 1 && config.input == DType::f16;
 }
 
-const void* sm90_f16_parts(int row) { return find<sm90::Gemm, Sm90Params, in_parts>(row); }
+const void* sm90_f16_parts(int row) { return find<sm90::Gemm, TmaParams, is_split_fp32>(row); }
 
 }  // namespace tcgemm::kernels

@@ -6,7 +6,7 @@
 namespace tcgemm::kernels {
 
 const void* sm90_tf32(int row) {
-  return find<sm90::Gemm, Sm90Params, serves<Arch::sm90a, DType::tf32>>(row);
+  return find<sm90::Gemm, TmaParams, serves<Arch::sm90a, DType::tf32>>(row);
 }
 
 }  // namespace tcgemm::kernels

@@ -6,7 +6,7 @@
 namespace tcgemm::kernels {
 
 const void* sm90_tf32_sparse(int row) {
-  return find<sm90::Gemm, Sm90Params, serves<Arch::sm90a, DType::tf32, true>>(row);
+  return find<sm90::Gemm, TmaParams, serves<Arch::sm90a, DType::tf32, true>>(row);
 }
 
 }  // namespace tcgemm::kernels

@@ -21,60 +21,62 @@
 namespace tcgemm::sm90 {
 
 // The wgmma of a row, n columns wide; refuses what the hardware does not have.
-template <Kernel kRow>
+template <GemmConfig kConfig>
 constexpr ptx::WgmmaType wgmma_type(int n) {
   constexpr const isa::Instruction* kInstruction =
-      isa::find(kRow.sparse ? isa::Family::wgmma_sparse : isa::Family::wgmma, kRow.input,
-                kRow.input_b, kRow.accumulator);
+      isa::find(kConfig.sparse ? isa::InstructionKind::wgmma_sparse : isa::InstructionKind::wgmma,
+                kConfig.input, kConfig.input_b, kConfig.accumulator);
   static_assert(kInstruction != nullptr);
-  static_assert(kInstruction->mn_major || kRow.layout == Layout::TN ||
-                    kRow.source_of_a == SourceOfA::registers,
+  static_assert(kInstruction->mn_major || kConfig.layout == Layout::TN ||
+                    kConfig.operand_source == OperandSource::RS,
                 "8-bit and tf32 operands in shared memory are K-major");
-  return {n, kRow.input, kRow.input_b, kRow.accumulator, kRow.layout, kRow.sparse};
+  return {n, kConfig.input, kConfig.input_b, kConfig.accumulator, kConfig.layout, kConfig.sparse};
 }
 
-template <Kernel kRow>
-struct Mainloop {
-  static_assert(kRow.plain(), "the mainloop serves dense products with both operands in memory");
-  static constexpr ptx::WgmmaType kType = wgmma_type<kRow>(kRow.n);
+template <GemmConfig kConfig>
+struct DenseMainloop {
+  static_assert(kConfig.is_dense_ss(),
+                "the mainloop serves dense products with both operands in memory");
+  static constexpr ptx::WgmmaType kType = wgmma_type<kConfig>(kConfig.n);
   static constexpr int kBlockBytes = 64 * 128;
   static constexpr int kSteps = 4;  // of 32 bytes of k in a stage
 
-  using Position = tile::Position<kRow.stages>;
-  using Register = tile::Register<kRow.accumulator>;
-  static constexpr int kRegisters = tile::registers<kRow.accumulator>(kRow.n);
-  using Accumulators = Register[kRow.m64_blocks][kRegisters];
+  using PipelineState = tile::PipelineState<kConfig.stages>;
+  using Register = tile::Register<kConfig.accumulator>;
+  static constexpr int kRegisters = tile::registers<kConfig.accumulator>(kConfig.n);
+  using Accumulators = Register[kConfig.m64_blocks][kRegisters];
 
   // The products of all k-blocks into `accumulators`, which need no clearing. One group of wgmma is
   // in flight while the next is issued; a stage goes back when the group that read it has finished.
-  __device__ static void multiply(const Block<kRow>& shared, Position& position, int blocks,
-                                  int warpgroup, Cluster cluster, Accumulators& accumulators) {
-    const std::uint32_t offset_a = warpgroup * kRow.m64_blocks * kBlockBytes;
+  __device__ static void multiply(const SharedStorage<kConfig>& shared, PipelineState& state,
+                                  int blocks, int warpgroup, Cluster cluster,
+                                  Accumulators& accumulators) {
+    const std::uint32_t offset_a = warpgroup * kConfig.m64_blocks * kBlockBytes;
     int previous = 0;
 #pragma unroll 1
     for (int block = 0; block < blocks; ++block) {
-      ptx::mbarrier_wait(shared.barriers.full(position.stage), position.parity);
-      const std::uint32_t stage = shared.stage(position.stage);
+      ptx::mbarrier_wait(shared.barriers.full(state.stage), state.parity);
+      const std::uint32_t stage = shared.stage(state.stage);
       const std::uint64_t a = ptx::wgmma_descriptor(stage + offset_a);
-      const std::uint64_t b = ptx::wgmma_descriptor(stage + Ring<kRow>::kBytesA);
+      const std::uint64_t b = ptx::wgmma_descriptor(stage + TmaProducer<kConfig>::kBytesA);
       ptx::wgmma_fence();
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
-        for (int i = 0; i < kRow.m64_blocks; ++i)
+        for (int i = 0; i < kConfig.m64_blocks; ++i)
           ptx::wgmma<kType>(
               accumulators[i],
-              a + step * ptx::kDescriptorStep<major_a(kRow.layout)> + i * (kBlockBytes >> 4),
-              b + step * ptx::kDescriptorStep<major_b(kRow.layout)>, block + step != 0);
+              a + step * ptx::kDescriptorStep<major_a(kConfig.layout)> + i * (kBlockBytes >> 4),
+              b + step * ptx::kDescriptorStep<major_b(kConfig.layout)>, block + step != 0);
       }
       ptx::wgmma_commit();
       ptx::wgmma_wait<1>();
-      if (block != 0) release<kRow>(shared, previous, cluster);
-      previous = position.stage;
-      position.advance();
+      if (block != 0) release<kConfig>(shared, previous, cluster);
+      previous = state.stage;
+      state.advance();
     }
     ptx::wgmma_wait<0>();
-    release<kRow>(shared, previous, cluster);
+    release<kConfig>(shared, previous, cluster);
   }
 };
 

@@ -29,9 +29,9 @@
 
 #include "catalog.h"
 #include "kernels/sm90/mainloop/dense.cuh"
+#include "kernels/sm90/pingpong.cuh"
 #include "kernels/sm90/producer.cuh"
 #include "kernels/sm90/scales.cuh"
-#include "kernels/sm90/pingpong.cuh"
 #include "ptx/wgmma.cuh"
 #include "tile/fragment.cuh"
 #include "tile/pipeline.cuh"
@@ -42,53 +42,54 @@ namespace tcgemm::sm90 {
 // column.
 enum class Factors { none, groups, columns };
 
-template <Kernel kRow>
-struct Promoted {
-  static_assert(kRow.promote == 1 && kRow.m64_blocks == 1 && kRow.tile_k() == 128);
-  static_assert(kRow.accumulator == DType::f32 && !kRow.sparse && kRow.parts == 1 &&
-                kRow.source_of_a == SourceOfA::shared);
+template <GemmConfig kConfig>
+struct PromotedMainloop {
+  static_assert(kConfig.promote == 1 && kConfig.m64_blocks == 1 && kConfig.tile_k() == 128);
+  static_assert(kConfig.accumulator == DType::f32 && !kConfig.sparse && kConfig.terms == 1 &&
+                kConfig.operand_source == OperandSource::SS);
   // One set of partial sums and turns by chunks, or two sets and turns by iterations.
-  static constexpr bool kAlternates = kRow.block_scaled && kRow.warpgroups == 2;
+  static constexpr bool kAlternates = kConfig.block_scaled && kConfig.warpgroups == 2;
   // As wide as registers allow for.
-  static constexpr bool kCrowded = kRow.n == 256 || kRow.block_scaled;
+  static constexpr bool kCrowded = kConfig.n == 256 || kConfig.block_scaled;
   static constexpr int kWidest = kCrowded && !kAlternates ? 64 : 128;
-  static constexpr int kChunk = kRow.n < kWidest ? kRow.n : kWidest;
-  static constexpr int kDepth = kAlternates || kRow.n == 256 ? 1 : 2;  // k-blocks an iteration
-  static constexpr int kChunks = kRow.n / kChunk;
-  static constexpr int kGroups = (kRow.n + kScaleBlock - 1) / kScaleBlock;
-  static constexpr ptx::WgmmaType kType = wgmma_type<kRow>(kChunk);
+  static constexpr int kChunk = kConfig.n < kWidest ? kConfig.n : kWidest;
+  static constexpr int kDepth = kAlternates || kConfig.n == 256 ? 1 : 2;  // k-blocks an iteration
+  static constexpr int kChunks = kConfig.n / kChunk;
+  static constexpr int kGroups = (kConfig.n + kScaleBlock - 1) / kScaleBlock;
+  static constexpr ptx::WgmmaType kType = wgmma_type<kConfig>(kChunk);
   static constexpr int kBlockBytes = 64 * 128;
   static constexpr int kSteps = 4;
 
-  using ScalePosition = tile::Position<kRow.scale_stages()>;
-  struct Position : tile::Position<kRow.stages> {
-    ScalePosition scales;
+  using ScalePipelineState = tile::PipelineState<kConfig.scale_stages()>;
+  struct PipelineState : tile::PipelineState<kConfig.stages> {
+    ScalePipelineState scales;
   };
   using Register = float;
-  static constexpr int kRegisters = kRow.n / 2;
+  static constexpr int kRegisters = kConfig.n / 2;
   using Accumulators = float[1][kRegisters];
   using Partial = float[kChunk / 2];
 
-  using Turns = sm90::Turns<kRow>;
+  using PingPong = sm90::PingPong<kConfig>;
 
-  __device__ static void multiply(const Block<kRow>& shared, Position& position, int blocks,
-                                  int warpgroup, Cluster cluster, Accumulators& accumulators) {
+  __device__ static void multiply(const SharedStorage<kConfig>& shared, PipelineState& state,
+                                  int blocks, int warpgroup, Cluster cluster,
+                                  Accumulators& accumulators) {
     Context<Factors::none> context{shared, cluster, warpgroup, {}};
-    loop(context, position, blocks, accumulators[0]);
+    loop(context, state, blocks, accumulators[0]);
   }
 
   // The same with the factors of a warp's rows from `row` and the tile's columns from `col` on.
-  __device__ static void multiply_scaled(const Sm90Params& params, const Block<kRow>& shared,
-                                         Position& position, int row, int col, int batch,
-                                         int blocks, int warpgroup, Cluster cluster,
-                                         Accumulators& accumulators) {
+  __device__ static void multiply_scaled(const TmaParams& params,
+                                         const SharedStorage<kConfig>& shared, PipelineState& state,
+                                         int row, int col, int batch, int blocks, int warpgroup,
+                                         Cluster cluster, Accumulators& accumulators) {
     row += threadIdx.x % 32 / 4;
     if (scales_columns(params)) {
       Context<Factors::columns> context{shared, cluster, warpgroup, {params, row, col, batch}};
-      loop(context, position, blocks, accumulators[0]);
+      loop(context, state, blocks, accumulators[0]);
     } else {
       Context<Factors::groups> context{shared, cluster, warpgroup, {params, row, col, batch}};
-      loop(context, position, blocks, accumulators[0]);
+      loop(context, state, blocks, accumulators[0]);
     }
   }
 
@@ -100,7 +101,7 @@ struct Promoted {
 
   template <Factors kFactors>
   struct Context {
-    const Block<kRow>& shared;
+    const SharedStorage<kConfig>& shared;
     Cluster cluster;
     int warpgroup;
     Scales<kFactors> scales;
@@ -116,7 +117,7 @@ struct Promoted {
   };
 
   template <Factors kFactors>
-  __device__ static void loop(Context<kFactors>& context, Position& position, int blocks,
+  __device__ static void loop(Context<kFactors>& context, PipelineState& state, int blocks,
                               float (&accumulators)[kRegisters]) {
 #pragma unroll
     for (float& x : accumulators) x = 0;
@@ -125,14 +126,14 @@ struct Promoted {
       // There is at least one.
 #pragma unroll 1
       do {
-        alternate(context, position, ++block < blocks, accumulators);
+        alternate(context, state, ++block < blocks, accumulators);
       } while (block < blocks);
     } else {
 #pragma unroll 1
       for (; block + kDepth <= blocks; block += kDepth)
-        overlap<kDepth>(context, position, blocks - block, accumulators);
+        overlap<kDepth>(context, state, blocks - block, accumulators);
       if constexpr (kDepth > 1)
-        if (block < blocks) overlap<1>(context, position, 1, accumulators);
+        if (block < blocks) overlap<1>(context, state, 1, accumulators);
     }
   }
 
@@ -142,8 +143,8 @@ struct Promoted {
                                         Partial& partial) {
     const std::uint32_t address = context.shared.stage(stage);
     const std::uint64_t a = ptx::wgmma_descriptor(address + context.warpgroup * kBlockBytes);
-    const std::uint64_t b =
-        ptx::wgmma_descriptor(address + Ring<kRow>::kBytesA) + chunk * (kChunk * 128 >> 4);
+    const std::uint64_t b = ptx::wgmma_descriptor(address + TmaProducer<kConfig>::kBytesA) +
+                            chunk * (kChunk * 128 >> 4);
     ptx::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
@@ -156,25 +157,25 @@ struct Promoted {
   // One k-block, `more` if others follow, one chunk at a time; the turn passes when half of its
   // products are done.
   template <Factors kFactors>
-  __device__ static void alternate(Context<kFactors>& context, Position& position, bool more,
+  __device__ static void alternate(Context<kFactors>& context, PipelineState& state, bool more,
                                    float (&accumulators)[kRegisters]) {
     Partial partial;
     BlockFactors<kFactors> factors;
-    const int stage = position.stage;
+    const int stage = state.stage;
 #pragma unroll
     for (int chunk = 0; chunk < kChunks; ++chunk) {
-      Turns::await(context.warpgroup);
+      PingPong::await(context.warpgroup);
       if (chunk == 0) {
-        ptx::mbarrier_wait(context.shared.barriers.full(stage), position.parity);
-        position.advance();
+        ptx::mbarrier_wait(context.shared.barriers.full(stage), state.parity);
+        state.advance();
       }
       multiply_chunk<2>(context, stage, chunk, partial);
       ptx::wgmma_wait<1>();
-      Turns::pass(context.warpgroup);
-      if (chunk == 0) factors = read_factors(context, more, position.scales);
+      PingPong::pass(context.warpgroup);
+      if (chunk == 0) factors = read_factors(context, more, state.scales);
       ptx::wgmma_wait<0>();
       ptx::wgmma_results(partial);
-      if (chunk == kChunks - 1) release<kRow>(context.shared, stage, context.cluster);
+      if (chunk == kChunks - 1) release<kConfig>(context.shared, stage, context.cluster);
       add(factors, chunk, partial, accumulators);
       ptx::wgmma_results(accumulators);  // before the turn is asked for
       if (kFactors == Factors::columns && chunk == kChunks - 1)
@@ -184,7 +185,7 @@ struct Promoted {
 
   // kBlocks of the `left` k-blocks: one chunk is added while the next is multiplied.
   template <int kBlocks, Factors kFactors>
-  __device__ static void overlap(Context<kFactors>& context, Position& position, int left,
+  __device__ static void overlap(Context<kFactors>& context, PipelineState& state, int left,
                                  float (&accumulators)[kRegisters]) {
     constexpr int kItems = kBlocks * kChunks;
     constexpr int kTurn = kItems / 2;  // chunks that are back when the turn passes
@@ -196,28 +197,28 @@ struct Promoted {
       const int block = item / kChunks, chunk = item % kChunks;
       add(factors[block], chunk, partial[item % 2], accumulators);
       if (chunk < kChunks - 1) return;
-      release<kRow>(context.shared, stage, context.cluster);
+      release<kConfig>(context.shared, stage, context.cluster);
       if constexpr (kFactors == Factors::columns)
         release_scales(context.shared, factors[block].stage);
     };
 #pragma unroll
     for (int item = 0; item < kItems; ++item) {
       const int block = item / kChunks, chunk = item % kChunks;
-      if (item == 0) Turns::await(context.warpgroup);
+      if (item == 0) PingPong::await(context.warpgroup);
       if (chunk == 0) {
-        stages[block] = position.stage;
-        ptx::mbarrier_wait(context.shared.barriers.full(position.stage), position.parity);
-        position.advance();
+        stages[block] = state.stage;
+        ptx::mbarrier_wait(context.shared.barriers.full(state.stage), state.parity);
+        state.advance();
       }
       multiply_chunk<1>(context, stages[block], chunk, partial[item % 2]);
       if (chunk == (kChunks > 1))
-        factors[block] = read_factors(context, block + 1 < left, position.scales);
+        factors[block] = read_factors(context, block + 1 < left, state.scales);
       if (item == 0) continue;
       ptx::wgmma_wait<1>();
-      if (item == kTurn) Turns::pass(context.warpgroup);
+      if (item == kTurn) PingPong::pass(context.warpgroup);
       retire(item - 1, stages[(item - 1) / kChunks]);
     }
-    if constexpr (kItems == 1) Turns::pass(context.warpgroup);
+    if constexpr (kItems == 1) PingPong::pass(context.warpgroup);
     ptx::wgmma_wait<0>();
     retire(kItems - 1, stages[kBlocks - 1]);
   }
@@ -249,19 +250,19 @@ struct Promoted {
   // When the products of the k-block are on their way.
   template <Factors kFactors>
   __device__ static BlockFactors<kFactors> read_factors(Context<kFactors>& context, bool more,
-                                                        ScalePosition& position) {
+                                                        ScalePipelineState& state) {
     BlockFactors<kFactors> factors{};
     if constexpr (kFactors != Factors::none) context.scales.next(more, factors.rows);
     if constexpr (kFactors == Factors::columns) {
-      ptx::mbarrier_wait(context.shared.scale_barriers.full(position.stage), position.parity);
-      factors.columns = context.shared.scales_of(position.stage) + threadIdx.x % 4 * 2;
-      factors.stage = position.stage;
-      position.advance();
+      ptx::mbarrier_wait(context.shared.scale_barriers.full(state.stage), state.parity);
+      factors.columns = context.shared.scales_of(state.stage) + threadIdx.x % 4 * 2;
+      factors.stage = state.stage;
+      state.advance();
     }
     return factors;
   }
 
-  __device__ static void release_scales(const Block<kRow>& shared, int stage) {
+  __device__ static void release_scales(const SharedStorage<kConfig>& shared, int stage) {
     __syncwarp();
     if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(shared.scale_barriers.empty(stage));
   }

@@ -1,4 +1,4 @@
-// The mainloop whose a comes from registers (SourceOfA::registers, layout TT). wgmma reads operands
+// The mainloop whose a comes from registers (OperandSource::RS, layout TT). wgmma reads operands
 // of 8 and of 32 bits K-major only; a lies MN-major in the stage and is turned on its way to the
 // fragments. Most of the products that come here are NN ones seen from the other side: a^T of that
 // product is the register operand, and `out` is column-major.
@@ -6,15 +6,15 @@
 //   stage:  a: boxes of `inner` of m, a row of 128 bytes is one k | b: as in mainloop.cuh
 //
 // Of each 16 rows of a warp, wgmma's rows g and g + 8 are the rows 2 g and 2 g + 1 of the tile:
-// both turns get two neighbours of m at a time, and the epilogue knows (tile::Rows::neighbours).
+// both turns get two neighbours of m at a time, and the epilogue knows (tile::RowOrder::interleaved).
 #pragma once
 
 #include <cstdint>
 
 #include "catalog.h"
 #include "kernels/sm90/mainloop/dense.cuh"
-#include "kernels/sm90/producer.cuh"
 #include "kernels/sm90/mainloop/rs_pipeline.cuh"
+#include "kernels/sm90/producer.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "ptx/shared.cuh"
 #include "ptx/wgmma.cuh"
@@ -27,7 +27,7 @@ namespace tcgemm::sm90 {
 // Turn::load(step, a): one instruction's fragment of a, 32 bytes of k deep. `step` is where its
 // rows of k begin in the first box of a; `row` is the first of the warp's 16 rows in the tile.
 template <int kBits>
-struct Turn;
+struct FragmentTranspose;
 
 // Where those 16 rows begin in row 0 of k, up to the swizzle: the box, and the chunk in it.
 template <int kBits>
@@ -45,12 +45,12 @@ struct Place {
 // would meet in half of the banks, so the lower half of a matrix takes the upper two of each four
 // rows, and lanes swap the registers that they combine.
 template <>
-struct Turn<8> {
+struct FragmentTranspose<8> {
   static constexpr int kRows = 32;  // of k
   std::uint32_t offset;
   std::uint32_t select[2];  // bytes of the pair for m and for m + 1
 
-  __device__ explicit Turn(int row_of_tile) {
+  __device__ explicit FragmentTranspose(int row_of_tile) {
     const Place<8> place(row_of_tile);
     const int lane = threadIdx.x % 32;
     const int matrix = lane / 8, row = lane % 8;
@@ -71,12 +71,12 @@ struct Turn<8> {
 // Two neighbours of m are 8 bytes of a row. The lanes of a half-warp read rows t of k at four
 // places; where two of these would meet in the same banks, one takes row t + 4 first.
 template <>
-struct Turn<32> {
+struct FragmentTranspose<32> {
   static constexpr int kRows = 8;
   std::uint32_t offset;
   bool swap;
 
-  __device__ explicit Turn(int row) {
+  __device__ explicit FragmentTranspose(int row) {
     const Place<32> place(row);
     const int lane = threadIdx.x % 32;
     const int group = lane / 4;
@@ -96,38 +96,40 @@ struct Turn<32> {
   }
 };
 
-template <Kernel kRow>
-struct Registers {
-  static_assert(kRow.source_of_a == SourceOfA::registers && kRow.layout == Layout::TT &&
-                kRow.input == kRow.input_b && bits(kRow.input) != 16 && kRow.m64_blocks == 1 &&
-                kRow.parts == 1 && !kRow.promotes() && !kRow.sparse);
-  static constexpr ptx::WgmmaType kType = wgmma_type<kRow>(kRow.n);
-  static_assert(kRow.tile_m() % Ring<kRow>::kInner == 0, "a is loaded in boxes of 128 bytes of m");
+template <GemmConfig kConfig>
+struct RsMainloop {
+  static_assert(kConfig.operand_source == OperandSource::RS && kConfig.layout == Layout::TT &&
+                kConfig.input == kConfig.input_b && bits(kConfig.input) != 16 &&
+                kConfig.m64_blocks == 1 && kConfig.terms == 1 && !kConfig.promotes() &&
+                !kConfig.sparse);
+  static constexpr ptx::WgmmaType kType = wgmma_type<kConfig>(kConfig.n);
+  static_assert(kConfig.tile_m() % TmaProducer<kConfig>::kInner == 0,
+                "a is loaded in boxes of 128 bytes of m");
   static constexpr int kSteps = 4;  // of 32 bytes of k in a stage
 
-  using Position = tile::Position<kRow.stages>;
-  using Register = tile::Register<kRow.accumulator>;
-  static constexpr int kRegisters = tile::registers<kRow.accumulator>(kRow.n);
-  using Accumulators = Register[kRow.m64_blocks][kRegisters];
+  using PipelineState = tile::PipelineState<kConfig.stages>;
+  using Register = tile::Register<kConfig.accumulator>;
+  static constexpr int kRegisters = tile::registers<kConfig.accumulator>(kConfig.n);
+  using Accumulators = Register[kConfig.m64_blocks][kRegisters];
   using Fragments = std::uint32_t[kSteps][4];
 
   // The products of all k-blocks into `accumulators`, which need no clearing.
-  __device__ static void multiply(const Block<kRow>& shared, Position& position, int blocks,
-                                  int warpgroup, Cluster cluster, Accumulators& accumulators) {
-    const Turn<bits(kRow.input)> turn(warpgroup * 64 + threadIdx.x / 32 % 4 * 16);
+  __device__ static void multiply(const SharedStorage<kConfig>& shared, PipelineState& state,
+                                  int blocks, int warpgroup, Cluster cluster,
+                                  Accumulators& accumulators) {
+    const FragmentTranspose<bits(kConfig.input)> turn(warpgroup * 64 + threadIdx.x / 32 % 4 * 16);
     const auto load = [&](std::uint32_t stage, Fragments& a) {
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) turn.load(stage + step * turn.kRows * 128, a[step]);
     };
     const auto issue = [&](std::uint32_t stage, const Fragments& a, bool accumulate) {
-      const std::uint64_t b = ptx::wgmma_descriptor(stage + Ring<kRow>::kBytesA);
+      const std::uint64_t b = ptx::wgmma_descriptor(stage + TmaProducer<kConfig>::kBytesA);
 #pragma unroll
       for (int step = 0; step < kSteps; ++step)
         ptx::wgmma<kType>(accumulators[0], a[step], b + step * ptx::kDescriptorStep<Major::K>,
                           accumulate || step != 0);
     };
-    multiply_by_sets<kRow, Fragments>(shared, position, blocks, cluster, accumulators[0], load,
-                                      issue);
+    rs_pipeline<kConfig, Fragments>(shared, state, blocks, cluster, accumulators[0], load, issue);
   }
 };
 

@@ -16,13 +16,14 @@ namespace tcgemm::sm90 {
 
 // load(stage, set) fills a set from a stage in shared memory, issue(stage, set, accumulate) issues
 // the products of one.
-template <Kernel kRow, class Set, class Position, class Accumulators, class Load, class Issue>
-__device__ inline void multiply_by_sets(const Block<kRow>& shared, Position& position, int blocks,
-                                        Cluster cluster, Accumulators& accumulators,
-                                        const Load& load, const Issue& issue) {
+template <GemmConfig kConfig, class Set, class PipelineState, class Accumulators, class Load,
+          class Issue>
+__device__ inline void rs_pipeline(const SharedStorage<kConfig>& shared, PipelineState& state,
+                                   int blocks, Cluster cluster, Accumulators& accumulators,
+                                   const Load& load, const Issue& issue) {
   const auto fill = [&](Set& set) {
-    ptx::mbarrier_wait(shared.barriers.full(position.stage), position.parity);
-    load(shared.stage(position.stage), set);
+    ptx::mbarrier_wait(shared.barriers.full(state.stage), state.parity);
+    load(shared.stage(state.stage), set);
   };
 
   // Multiplies by what `current` holds, and fills `next` under it. False: that was the last block.
@@ -30,19 +31,19 @@ __device__ inline void multiply_by_sets(const Block<kRow>& shared, Position& pos
   int block = 0, previous = 0;
   const auto pass = [&](Set& current, Set& next) {
     ptx::wgmma_fence();
-    issue(shared.stage(position.stage), current, block != 0);
+    issue(shared.stage(state.stage), current, block != 0);
     ptx::wgmma_commit();
     ptx::wgmma_wait<1>();
-    if (block != 0) release<kRow>(shared, previous, cluster);
-    previous = position.stage;
-    position.advance();
+    if (block != 0) release<kConfig>(shared, previous, cluster);
+    previous = state.stage;
+    state.advance();
     if (++block < blocks) {
       fill(next);
       return true;
     }
     ptx::wgmma_wait<0>();
     ptx::wgmma_results(accumulators);
-    release<kRow>(shared, previous, cluster);
+    release<kConfig>(shared, previous, cluster);
     return false;
   };
 

@@ -19,8 +19,8 @@
 
 #include "catalog.h"
 #include "kernels/sm90/mainloop/dense.cuh"
-#include "kernels/sm90/producer.cuh"
 #include "kernels/sm90/mainloop/rs_pipeline.cuh"
+#include "kernels/sm90/producer.cuh"
 #include "ptx/shared.cuh"
 #include "ptx/wgmma.cuh"
 #include "tile/fragment.cuh"
@@ -28,28 +28,31 @@
 
 namespace tcgemm::sm90 {
 
-template <Kernel kRow>
-struct Sparse {
-  static_assert(kRow.sparse && kRow.parts == 1 && !kRow.promotes() && kRow.m64_blocks == 1 &&
-                kRow.source_of_a == SourceOfA::shared && major_a(kRow.layout) == Major::K);
-  static constexpr ptx::WgmmaType kType = wgmma_type<kRow>(kRow.n);
+template <GemmConfig kConfig>
+struct SparseMainloop {
+  static_assert(kConfig.sparse && kConfig.terms == 1 && !kConfig.promotes() &&
+                kConfig.m64_blocks == 1 && kConfig.operand_source == OperandSource::SS &&
+                major_a(kConfig.layout) == Major::K);
+  static constexpr ptx::WgmmaType kType = wgmma_type<kConfig>(kConfig.n);
   static constexpr int kSteps = 2;
-  static constexpr int kBlockBytes = 64 * kRow.row_bytes_a();
+  static constexpr int kBlockBytes = 64 * kConfig.row_bytes_a();
   // 8-bit types have a word a step, others one whose halves of lanes belong to a step each.
-  static constexpr int kWords = bits(kRow.input) == 8 ? kSteps : 1;
+  static constexpr int kWords = bits(kConfig.input) == 8 ? kSteps : 1;
   static constexpr int kMetadataBytes = MetadataTiles::kLanes * kWords * 4;  // of a warpgroup
 
-  using Position = tile::Position<kRow.stages>;
-  using Register = tile::Register<kRow.accumulator>;
-  static constexpr int kRegisters = tile::registers<kRow.accumulator>(kRow.n);
-  using Accumulators = Register[kRow.m64_blocks][kRegisters];
+  using PipelineState = tile::PipelineState<kConfig.stages>;
+  using Register = tile::Register<kConfig.accumulator>;
+  static constexpr int kRegisters = tile::registers<kConfig.accumulator>(kConfig.n);
+  using Accumulators = Register[kConfig.m64_blocks][kRegisters];
   using Words = std::uint32_t[kWords];
 
   // The products of all k-blocks into `accumulators`, which need no clearing.
-  __device__ static void multiply(const Block<kRow>& shared, Position& position, int blocks,
-                                  int warpgroup, Cluster cluster, Accumulators& accumulators) {
+  __device__ static void multiply(const SharedStorage<kConfig>& shared, PipelineState& state,
+                                  int blocks, int warpgroup, Cluster cluster,
+                                  Accumulators& accumulators) {
     const std::uint32_t offset_a = warpgroup * kBlockBytes;
-    const std::uint32_t offset_words = Ring<kRow>::kMetadata + warpgroup * kMetadataBytes +
+    const std::uint32_t offset_words = TmaProducer<kConfig>::kMetadata +
+                                       warpgroup * kMetadataBytes +
                                        threadIdx.x % MetadataTiles::kLanes * (kWords * 4);
     const auto load = [&](std::uint32_t stage, Words& words) {
       if constexpr (kWords == 1) {
@@ -60,21 +63,21 @@ struct Sparse {
       }
     };
     const auto issue = [&](std::uint32_t stage, const Words& words, bool accumulate) {
-      multiply_stage(stage + offset_a, stage + Ring<kRow>::kBytesA, words, accumulate,
+      multiply_stage(stage + offset_a, stage + TmaProducer<kConfig>::kBytesA, words, accumulate,
                      accumulators[0]);
     };
-    multiply_by_sets<kRow, Words>(shared, position, blocks, cluster, accumulators[0], load, issue);
+    rs_pipeline<kConfig, Words>(shared, state, blocks, cluster, accumulators[0], load, issue);
   }
 
  private:
   __device__ static void multiply_stage(std::uint32_t at_a, std::uint32_t at_b, const Words& words,
                                         bool accumulate, Register (&accumulators)[kRegisters]) {
-    const std::uint64_t a = ptx::wgmma_descriptor<Major::K, kRow.row_bytes_a()>(at_a);
+    const std::uint64_t a = ptx::wgmma_descriptor<Major::K, kConfig.row_bytes_a()>(at_a);
     const std::uint64_t b = ptx::wgmma_descriptor(at_b);
     [&]<int... kStep>(std::integer_sequence<int, kStep...>) {
       (ptx::wgmma_sparse<kType, kWords == 1 ? kStep : 0>(
            accumulators, a + kStep * ptx::kDescriptorStep<Major::K>, words[kStep % kWords],
-           b + kStep * 2 * ptx::kDescriptorStep<major_b(kRow.layout)>, accumulate || kStep != 0),
+           b + kStep * 2 * ptx::kDescriptorStep<major_b(kConfig.layout)>, accumulate || kStep != 0),
        ...);
     }(std::make_integer_sequence<int, kSteps>{});
   }

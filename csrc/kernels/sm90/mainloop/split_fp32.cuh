@@ -21,8 +21,8 @@
 #include "catalog.h"
 #include "core/split_fp32.h"
 #include "kernels/sm90/mainloop/dense.cuh"
-#include "kernels/sm90/producer.cuh"
 #include "kernels/sm90/pingpong.cuh"
+#include "kernels/sm90/producer.cuh"
 #include "ptx/wgmma.cuh"
 #include "tile/pipeline.cuh"
 
@@ -39,56 +39,58 @@ struct Chain {
 
 // `deep`: of how many steps a chain of p0 p0 is. In one step tensor cores truncate hardly more than
 // rounding does; in four, sums of equal signs lose 3 * 2^-24.
-constexpr Chain chain(int parts, int deep, int index) {
-  if (parts == kBf16Parts) return {{{2, 0}, {1, 1}, {0, 2}, {1, 0}, {0, 1}, {0, 0}}, 6, 0, 2, 1.0f};
+constexpr Chain chain(int terms, int deep, int index) {
+  if (terms == kBf16Terms) return {{{2, 0}, {1, 1}, {0, 2}, {1, 0}, {0, 1}, {0, 0}}, 6, 0, 2, 1.0f};
   if (index == 0) return {{{1, 0}, {0, 1}}, 2, 0, 4, 1.0f / (1 << kLowShift)};
   return {{{0, 0}}, 1, (index - 1) * deep, deep, 1.0f};
 }
 
-constexpr int chains(int parts, int deep) { return parts == kF16Parts ? 1 + 4 / deep : 1; }
+constexpr int chains(int terms, int deep) { return terms == kF16Terms ? 1 + 4 / deep : 1; }
 
-template <Kernel kRow>
-struct Parts {
-  static_assert(kRow.promote == 1 && kRow.m64_blocks == 1 && !kRow.sparse && !kRow.block_scaled);
-  static_assert((kRow.input == DType::f16 && kRow.parts == kF16Parts) ||
-                (kRow.input == DType::bf16 && kRow.parts == kBf16Parts));
+template <GemmConfig kConfig>
+struct SplitFp32Mainloop {
+  static_assert(kConfig.promote == 1 && kConfig.m64_blocks == 1 && !kConfig.sparse &&
+                !kConfig.block_scaled);
+  static_assert((kConfig.input == DType::f16 && kConfig.terms == kF16Terms) ||
+                (kConfig.input == DType::bf16 && kConfig.terms == kBf16Terms));
   // Columns of MN-major b lie in blocks of 64: 192 of them are chunks of 128 and of 64, not halves.
-  static constexpr bool kHalves = kRow.n == 192 && major_b(kRow.layout) == Major::K;
-  static constexpr int kChunk = kHalves ? 96 : kRow.n < 128 ? kRow.n : 128;
+  static constexpr bool kHalves = kConfig.n == 192 && major_b(kConfig.layout) == Major::K;
+  static constexpr int kChunk = kHalves ? 96 : kConfig.n < 128 ? kConfig.n : 128;
   // A warpgroup by itself adds one chain while the next is multiplied. The small tiles are for few
   // results, and have short chains.
-  static constexpr bool kOverlaps = kRow.warpgroups == 1;
-  static constexpr int kDeep = !kOverlaps ? 4 : kRow.n == 64 ? 1 : 2;
-  static constexpr int kChains = chains(kRow.parts, kDeep);
-  static constexpr int kItems = (kRow.n + kChunk - 1) / kChunk * kChains;  // of a stage
-  static constexpr int kRowBytes = kRow.row_bytes();
-  static_assert(chain(kRow.parts, kDeep, 0).steps * 32 == kRowBytes);
+  static constexpr bool kOverlaps = kConfig.warpgroups == 1;
+  static constexpr int kDeep = !kOverlaps ? 4 : kConfig.n == 64 ? 1 : 2;
+  static constexpr int kChains = chains(kConfig.terms, kDeep);
+  static constexpr int kItems = (kConfig.n + kChunk - 1) / kChunk * kChains;  // of a stage
+  static constexpr int kRowBytes = kConfig.row_bytes();
+  static_assert(chain(kConfig.terms, kDeep, 0).steps * 32 == kRowBytes);
   static constexpr int kBlockBytes = 64 * kRowBytes;
   // What kChunk columns of b add to a descriptor, in either major.
   static constexpr std::uint64_t kChunkStep = kChunk * kRowBytes >> 4;
 
-  using Position = tile::Position<kRow.stages>;
-  using Turns = sm90::Turns<kRow>;
+  using PipelineState = tile::PipelineState<kConfig.stages>;
+  using PingPong = sm90::PingPong<kConfig>;
   using Register = float;
-  static constexpr int kRegisters = kRow.n / 2;
+  static constexpr int kRegisters = kConfig.n / 2;
   using Accumulators = float[1][kRegisters];
   // The columns of an item's chunk, and the registers of its sum.
   template <int kItem>
-  static constexpr int kColumns = std::min(kChunk, kRow.n - kItem / kChains * kChunk);
+  static constexpr int kColumns = std::min(kChunk, kConfig.n - kItem / kChains * kChunk);
   template <int kItem>
   using Partial = float[kColumns<kItem> / 2];
 
   // Where registers allow for it, sums of some blocks are added up by themselves: results are
   // rounded less often while they are large.
-  static constexpr bool kTotals = kRow.n <= (kOverlaps ? 64 : 128);
+  static constexpr bool kTotals = kConfig.n <= (kOverlaps ? 64 : 128);
 
   // Is this the kernel whose parts were made?
-  __device__ static bool decided(const Sm90Params& params) {
-    return ((*params.parts.verdict & kVerdictBf16) != 0) == (kRow.parts == kBf16Parts);
+  __device__ static bool decided(const TmaParams& params) {
+    return ((*params.split.decision & kUseBf16) != 0) == (kConfig.terms == kBf16Terms);
   }
 
-  __device__ static void multiply(const Block<kRow>& shared, Position& position, int blocks,
-                                  int warpgroup, Cluster cluster, Accumulators& accumulators) {
+  __device__ static void multiply(const SharedStorage<kConfig>& shared, PipelineState& state,
+                                  int blocks, int warpgroup, Cluster cluster,
+                                  Accumulators& accumulators) {
     // By index: what a range-for clears is cleared, and kept, in memory.
 #pragma unroll
     for (int i = 0; i < kRegisters; ++i) accumulators[0][i] = 0;
@@ -98,18 +100,18 @@ struct Parts {
     // There is at least one.
 #pragma unroll 1
     do {
-      const int stage = position.stage;
+      const int stage = state.stage;
       [&]<int... kItem>(std::integer_sequence<int, kItem...>) {
         if constexpr (kOverlaps) {
           Partial<0> partial[2];
-          ptx::mbarrier_wait(shared.barriers.full(stage), position.parity);
+          ptx::mbarrier_wait(shared.barriers.full(stage), state.parity);
           (overlap_item<kItem>(shared.stage(stage), warpgroup, partial, accumulators[0]), ...);
           ptx::wgmma_wait<0>();
-          release<kRow>(shared, stage, cluster);
+          release<kConfig>(shared, stage, cluster);
           add<kItems - 1>(partial[(kItems - 1) % 2], accumulators[0]);
-          position.advance();
+          state.advance();
         } else {
-          (multiply_item<kItem>(shared, position, stage, warpgroup, cluster, accumulators[0]), ...);
+          (multiply_item<kItem>(shared, state, stage, warpgroup, cluster, accumulators[0]), ...);
         }
       }(std::make_integer_sequence<int, kItems>{});
       if constexpr (kTotals) {
@@ -131,20 +133,20 @@ struct Parts {
  private:
   // A chain of a chunk of a stage, in one turn.
   template <int kItem>
-  __device__ static void multiply_item(const Block<kRow>& shared, Position& position, int stage,
-                                       int warpgroup, Cluster cluster,
+  __device__ static void multiply_item(const SharedStorage<kConfig>& shared, PipelineState& state,
+                                       int stage, int warpgroup, Cluster cluster,
                                        float (&accumulators)[kRegisters]) {
     Partial<kItem> partial;
-    Turns::await(warpgroup);
+    PingPong::await(warpgroup);
     if constexpr (kItem == 0) {
-      ptx::mbarrier_wait(shared.barriers.full(stage), position.parity);
-      position.advance();
+      ptx::mbarrier_wait(shared.barriers.full(stage), state.parity);
+      state.advance();
     }
     multiply_chain<kItem>(shared.stage(stage), warpgroup, partial);
     ptx::wgmma_wait<1>();
-    Turns::pass(warpgroup);
+    PingPong::pass(warpgroup);
     ptx::wgmma_wait<0>();
-    if constexpr (kItem == kItems - 1) release<kRow>(shared, stage, cluster);
+    if constexpr (kItem == kItems - 1) release<kConfig>(shared, stage, cluster);
     add<kItem>(partial, accumulators);
     ptx::wgmma_results(accumulators);  // before the turn is asked for
   }
@@ -163,7 +165,7 @@ struct Parts {
 
   template <int kItem>
   __device__ static void add(Partial<kItem>& partial, float (&accumulators)[kRegisters]) {
-    constexpr float kFactor = chain(kRow.parts, kDeep, kItem % kChains).factor;
+    constexpr float kFactor = chain(kConfig.terms, kDeep, kItem % kChains).factor;
     ptx::wgmma_results(partial);
     float* sums = accumulators + kItem / kChains * (kChunk / 2);
 #pragma unroll
@@ -175,13 +177,13 @@ struct Parts {
   template <int kItem>
   __device__ static void multiply_chain(std::uint32_t stage, int warpgroup,
                                         Partial<kItem>& partial) {
-    constexpr Chain kChain = chain(kRow.parts, kDeep, kItem % kChains);
+    constexpr Chain kChain = chain(kConfig.terms, kDeep, kItem % kChains);
     constexpr int kAll = kChain.count * kChain.steps;
     const std::uint64_t a =
-        ptx::wgmma_descriptor<major_a(kRow.layout), kRowBytes>(stage + warpgroup * kBlockBytes);
-    const std::uint64_t b =
-        ptx::wgmma_descriptor<major_b(kRow.layout), kRowBytes>(stage + Ring<kRow>::kBytesA) +
-        kItem / kChains * kChunkStep;
+        ptx::wgmma_descriptor<major_a(kConfig.layout), kRowBytes>(stage + warpgroup * kBlockBytes);
+    const std::uint64_t b = ptx::wgmma_descriptor<major_b(kConfig.layout), kRowBytes>(
+                                stage + TmaProducer<kConfig>::kBytesA) +
+                            kItem / kChains * kChunkStep;
     ptx::wgmma_fence();
     [&]<int... i>(std::integer_sequence<int, i...>) {
       (multiply_step<kItem, i>(a, b, partial), ...);
@@ -190,15 +192,15 @@ struct Parts {
 
   template <int kItem, int i>
   __device__ static void multiply_step(std::uint64_t a, std::uint64_t b, Partial<kItem>& partial) {
-    constexpr Chain kChain = chain(kRow.parts, kDeep, kItem % kChains);
+    constexpr Chain kChain = chain(kConfig.terms, kDeep, kItem % kChains);
     constexpr int kAll = kChain.count * kChain.steps;
     constexpr Chain::Product kProduct = kChain.products[i / kChain.steps];
     constexpr std::uint64_t kStep = kChain.first_step + i % kChain.steps;
-    constexpr std::uint64_t kStepA =
-        kProduct.a * (Ring<kRow>::kPartA >> 4) + kStep * ptx::kDescriptorStep<major_a(kRow.layout)>;
-    constexpr std::uint64_t kStepB =
-        kProduct.b * (Ring<kRow>::kPartB >> 4) + kStep * ptx::kDescriptorStep<major_b(kRow.layout)>;
-    ptx::wgmma<wgmma_type<kRow>(kColumns<kItem>)>(partial, a + kStepA, b + kStepB, i != 0);
+    constexpr std::uint64_t kStepA = kProduct.a * (TmaProducer<kConfig>::kTermA >> 4) +
+                                     kStep * ptx::kDescriptorStep<major_a(kConfig.layout)>;
+    constexpr std::uint64_t kStepB = kProduct.b * (TmaProducer<kConfig>::kTermB >> 4) +
+                                     kStep * ptx::kDescriptorStep<major_b(kConfig.layout)>;
+    ptx::wgmma<wgmma_type<kConfig>(kColumns<kItem>)>(partial, a + kStepA, b + kStepB, i != 0);
     if constexpr ((i + 1 == kAll / 2 && !kOverlaps) || i + 1 == kAll) ptx::wgmma_commit();
   }
 };
