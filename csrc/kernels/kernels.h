@@ -1,38 +1,17 @@
 // The doors to the compiled kernels: what launch/ may know of them.
 #pragma once
 
+#include "catalog.h"
 #include "core/params.h"
 #include "core/quantize.h"
 #include "core/sparse_params.h"
 
 namespace tcgemm::kernels {
 
-// The __global__ function of a catalog row, for cudaLaunchKernelExC; nullptr where it was not
-// built. One function a folder and dtype of a, each in the .cu file that compiles its rows.
-const void* sm90_bf16(int row);
-const void* sm90_f16(int row);
-const void* sm90_tf32(int row);
-const void* sm90_fp8(int row);
-const void* sm90_fp8_scaled(int row);  // promoted and block-scaled rows
-const void* sm90_int8(int row);
-const void* sm90_f64(int row);
-const void* sm90_f32(int row);        // f32 operands, multiplied and added up as f64
-const void* sm90_f16_parts(int row);  // parts of f32 operands
-const void* sm90_bf16_parts(int row);
-const void* sm90_bf16_sparse(int row);
-const void* sm90_f16_sparse(int row);
-const void* sm90_tf32_sparse(int row);
-const void* sm90_fp8_sparse(int row);
-const void* sm90_int8_sparse(int row);
-const void* sm80_bf16(int row);
-const void* sm80_f16(int row);
-const void* sm80_tf32(int row);
-const void* sm80_fp8(int row);
-const void* sm80_int8(int row);
-const void* sm80_bf16_sparse(int row);
-const void* sm80_f16_sparse(int row);
-const void* sm80_tf32_sparse(int row);
-const void* sm80_int8_sparse(int row);
+// The __global__ function of a row that Unit kUnit compiles, for cudaLaunchKernelExC; nullptr where
+// the row is not built. Each file of instances/ specialises it for its unit.
+template <Unit kUnit>
+const void* find(int config_index);
 
 // The passes around products. Params go by value, grids are one-dimensional, nothing dynamic is
 // shared. Each walks its work with the stride of the grid, so any number of blocks is right, waits

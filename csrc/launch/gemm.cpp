@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "catalog.h"
 #include "kernels/kernels.h"
@@ -18,39 +19,12 @@
 namespace tcgemm::launch {
 namespace {
 
-const void* find_function(int row) {
-  const GemmConfig& config = kCatalog[row];
-  const bool sm90 = config.arch == Arch::sm90a;
-  const bool split = config.terms > 1, sparse = config.sparse;
-  switch (config.input) {
-    case DType::bf16:
-      if (split) return kernels::sm90_bf16_parts(row);
-      if (sparse) return sm90 ? kernels::sm90_bf16_sparse(row) : kernels::sm80_bf16_sparse(row);
-      return sm90 ? kernels::sm90_bf16(row) : kernels::sm80_bf16(row);
-    case DType::f16:
-      if (split) return kernels::sm90_f16_parts(row);
-      if (sparse) return sm90 ? kernels::sm90_f16_sparse(row) : kernels::sm80_f16_sparse(row);
-      return sm90 ? kernels::sm90_f16(row) : kernels::sm80_f16(row);
-    case DType::tf32:
-      if (sparse) return sm90 ? kernels::sm90_tf32_sparse(row) : kernels::sm80_tf32_sparse(row);
-      return sm90 ? kernels::sm90_tf32(row) : kernels::sm80_tf32(row);
-    case DType::f64:
-      return kernels::sm90_f64(row);
-    case DType::f32:
-      return kernels::sm90_f32(row);
-    case DType::e4m3:
-    case DType::e5m2:
-      if (!sm90) return kernels::sm80_fp8(row);
-      if (sparse) return kernels::sm90_fp8_sparse(row);
-      return config.promotes() ? kernels::sm90_fp8_scaled(row) : kernels::sm90_fp8(row);
-    case DType::s8:
-    case DType::u8:
-      if (sparse) return sm90 ? kernels::sm90_int8_sparse(row) : kernels::sm80_int8_sparse(row);
-      return sm90 ? kernels::sm90_int8(row) : kernels::sm80_int8(row);
-    default:
-      return nullptr;
-  }
-}
+using Find = const void* (*)(int config_index);
+
+// The finder of each compilation unit, by Unit. Unit::none has none.
+constexpr auto kFinders = []<int... kUnit>(std::integer_sequence<int, kUnit...>) {
+  return std::array<Find, kUnits>{nullptr, &kernels::find<Unit(kUnit + 1)>...};
+}(std::make_integer_sequence<int, kUnits - 1>{});
 
 // The function of a row, with its shared memory allowed on `device`: once for each, and so before a
 // CUDA graph is captured if the product ran before.
@@ -60,7 +34,7 @@ const void* function_on(int row, int device) {
   const std::uint64_t bit = std::uint64_t(1) << device;
   if (allowed[row].load(std::memory_order_acquire) & bit)
     return functions[row].load(std::memory_order_relaxed);
-  const void* pointer = find_function(row);
+  const void* pointer = kFinders[int(unit(kCatalog[row]))](row);
   if (pointer == nullptr)
     throw std::runtime_error("tcgemm: kernel " + std::string(name(kCatalog[row]).text) +
                              " is not in this build; rebuild without "

@@ -11,16 +11,15 @@
 #include <cstdint>
 
 #include "core/params.h"
-#include "kernels/sm80/mainloop/dense.cuh"
 #include "ptx/shared.cuh"
 #include "tile/scheduler.cuh"
 #include "tile/store.cuh"
 
 namespace tcgemm::sm80 {
 
-template <GemmConfig kConfig>
+template <GemmConfig kConfig, template <GemmConfig> class MainloopOf>
 struct Gemm {
-  using Mainloop = DenseMainloop<kConfig>;
+  using Mainloop = MainloopOf<kConfig>;
   static_assert(Mainloop::kWarps * kStagingBytes <= Mainloop::kRingBytes);
   static_assert(Mainloop::kRingBytes <= kConfig.shared_bytes());
 

@@ -10,11 +10,7 @@
 #include <type_traits>
 
 #include "core/params.h"
-#include "kernels/sm90/mainloop/dense.cuh"
-#include "kernels/sm90/mainloop/promoted.cuh"
-#include "kernels/sm90/mainloop/rs.cuh"
-#include "kernels/sm90/mainloop/sparse.cuh"
-#include "kernels/sm90/mainloop/split_fp32.cuh"
+#include "kernels/sm90/pingpong.cuh"
 #include "kernels/sm90/producer.cuh"
 #include "kernels/sm90/register_budget.cuh"
 #include "kernels/sm90/rescale.cuh"
@@ -29,16 +25,6 @@
 
 namespace tcgemm::sm90 {
 
-// The mainloop of a row.
-template <GemmConfig kConfig>
-using Mainloop = std::conditional_t<
-    kConfig.operand_source == OperandSource::RS, RsMainloop<kConfig>,
-    std::conditional_t<
-        kConfig.sparse, SparseMainloop<kConfig>,
-        std::conditional_t<(kConfig.terms > 1), SplitFp32Mainloop<kConfig>,
-                           std::conditional_t<kConfig.promotes(), PromotedMainloop<kConfig>,
-                                              DenseMainloop<kConfig>>>>>;
-
 // Columns that the epilogue works on at a time: as many as there are registers for beside the
 // accumulators. s32 values are there twice.
 constexpr int epilogue_columns(const GemmConfig& config) {
@@ -48,9 +34,9 @@ constexpr int epilogue_columns(const GemmConfig& config) {
                                                                                                : 64;
 }
 
-template <GemmConfig kConfig>
+template <GemmConfig kConfig, template <GemmConfig> class MainloopOf>
 struct Gemm {
-  using Mainloop = sm90::Mainloop<kConfig>;
+  using Mainloop = MainloopOf<kConfig>;
   using PipelineState = tile::PipelineState<kConfig.stages>;
   using Value = tile::Value<kConfig.accumulator>;
   static constexpr tile::RowOrder kRowOrder =

@@ -1,12 +1,13 @@
-// mma.sync kernels for f16 operands: the rows of the catalog that this file compiles.
+// mma.sync kernels: FP16 operands.
 #include "kernels/entry.cuh"
-#include "kernels/kernels.h"
 #include "kernels/sm80/kernel.cuh"
+#include "kernels/sm80/mainloop/dense.cuh"
 
 namespace tcgemm::kernels {
 
-const void* sm80_f16(int row) {
-  return find<sm80::Gemm, CpAsyncParams, serves<Arch::sm80, DType::f16>>(row);
+template <>
+const void* find<Unit::sm80_f16>(int config_index) {
+  return find_in<Unit::sm80_f16, sm80::Gemm, sm80::DenseMainloop, CpAsyncParams>(config_index);
 }
 
 }  // namespace tcgemm::kernels

@@ -1,12 +1,14 @@
-// mma.sp kernels for f16 operands: the rows of the catalog that this file compiles.
+// mma.sp kernels: FP16 operands, A with 2:4 sparsity.
 #include "kernels/entry.cuh"
-#include "kernels/kernels.h"
 #include "kernels/sm80/kernel.cuh"
+#include "kernels/sm80/mainloop/dense.cuh"
 
 namespace tcgemm::kernels {
 
-const void* sm80_f16_sparse(int row) {
-  return find<sm80::Gemm, CpAsyncParams, serves<Arch::sm80, DType::f16, true>>(row);
+template <>
+const void* find<Unit::sm80_f16_sparse>(int config_index) {
+  return find_in<Unit::sm80_f16_sparse, sm80::Gemm, sm80::DenseMainloop, CpAsyncParams>(
+      config_index);
 }
 
 }  // namespace tcgemm::kernels

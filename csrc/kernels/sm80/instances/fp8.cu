@@ -1,17 +1,13 @@
-// mma.sync kernels for e4m3 and e5m2 operands in any mix: the rows of the catalog that this file
-// compiles.
+// mma.sync kernels: e4m3 and e5m2 operands.
 #include "kernels/entry.cuh"
-#include "kernels/kernels.h"
 #include "kernels/sm80/kernel.cuh"
+#include "kernels/sm80/mainloop/dense.cuh"
 
 namespace tcgemm::kernels {
 
-namespace {
-
-constexpr bool serves_fp8(const GemmConfig& config) { return config.arch == Arch::sm89; }
-
-}  // namespace
-
-const void* sm80_fp8(int row) { return find<sm80::Gemm, CpAsyncParams, serves_fp8>(row); }
+template <>
+const void* find<Unit::sm80_fp8>(int config_index) {
+  return find_in<Unit::sm80_fp8, sm80::Gemm, sm80::DenseMainloop, CpAsyncParams>(config_index);
+}
 
 }  // namespace tcgemm::kernels

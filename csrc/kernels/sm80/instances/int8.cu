@@ -1,19 +1,13 @@
-// mma.sync kernels for s8 and u8 operands in any mix: the rows of the catalog that this file
-// compiles.
+// mma.sync kernels: s8 and u8 operands.
 #include "kernels/entry.cuh"
-#include "kernels/kernels.h"
 #include "kernels/sm80/kernel.cuh"
+#include "kernels/sm80/mainloop/dense.cuh"
 
 namespace tcgemm::kernels {
 
-namespace {
-
-constexpr bool serves_int8(const GemmConfig& config) {
-  return config.arch == Arch::sm80 && is_int8(config.input) && !config.sparse;
+template <>
+const void* find<Unit::sm80_int8>(int config_index) {
+  return find_in<Unit::sm80_int8, sm80::Gemm, sm80::DenseMainloop, CpAsyncParams>(config_index);
 }
-
-}  // namespace
-
-const void* sm80_int8(int row) { return find<sm80::Gemm, CpAsyncParams, serves_int8>(row); }
 
 }  // namespace tcgemm::kernels

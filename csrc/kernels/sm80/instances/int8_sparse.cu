@@ -1,18 +1,14 @@
-// mma.sp kernels for s8 and u8 operands in any mix: the rows of the catalog that this file
-// compiles.
+// mma.sp kernels: s8 and u8 operands, A with 2:4 sparsity.
 #include "kernels/entry.cuh"
-#include "kernels/kernels.h"
 #include "kernels/sm80/kernel.cuh"
+#include "kernels/sm80/mainloop/dense.cuh"
 
 namespace tcgemm::kernels {
-namespace {
 
-constexpr bool rows(const GemmConfig& config) {
-  return config.arch == Arch::sm80 && config.sparse && is_int8(config.input);
+template <>
+const void* find<Unit::sm80_int8_sparse>(int config_index) {
+  return find_in<Unit::sm80_int8_sparse, sm80::Gemm, sm80::DenseMainloop, CpAsyncParams>(
+      config_index);
 }
-
-}  // namespace
-
-const void* sm80_int8_sparse(int row) { return find<sm80::Gemm, CpAsyncParams, rows>(row); }
 
 }  // namespace tcgemm::kernels

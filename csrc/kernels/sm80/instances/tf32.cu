@@ -1,13 +1,13 @@
-// mma.sync kernels for f32 operands, rounded to tf32: the rows of the catalog that this file
-// compiles.
+// mma.sync kernels: FP32 operands that the tensor cores read as TF32.
 #include "kernels/entry.cuh"
-#include "kernels/kernels.h"
 #include "kernels/sm80/kernel.cuh"
+#include "kernels/sm80/mainloop/dense.cuh"
 
 namespace tcgemm::kernels {
 
-const void* sm80_tf32(int row) {
-  return find<sm80::Gemm, CpAsyncParams, serves<Arch::sm80, DType::tf32>>(row);
+template <>
+const void* find<Unit::sm80_tf32>(int config_index) {
+  return find_in<Unit::sm80_tf32, sm80::Gemm, sm80::DenseMainloop, CpAsyncParams>(config_index);
 }
 
 }  // namespace tcgemm::kernels

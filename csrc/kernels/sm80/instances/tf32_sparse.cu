@@ -1,12 +1,14 @@
-// mma.sp kernels for tf32 operands: the rows of the catalog that this file compiles.
+// mma.sp kernels: FP32 operands that the tensor cores read as TF32, A with 2:4 sparsity.
 #include "kernels/entry.cuh"
-#include "kernels/kernels.h"
 #include "kernels/sm80/kernel.cuh"
+#include "kernels/sm80/mainloop/dense.cuh"
 
 namespace tcgemm::kernels {
 
-const void* sm80_tf32_sparse(int row) {
-  return find<sm80::Gemm, CpAsyncParams, serves<Arch::sm80, DType::tf32, true>>(row);
+template <>
+const void* find<Unit::sm80_tf32_sparse>(int config_index) {
+  return find_in<Unit::sm80_tf32_sparse, sm80::Gemm, sm80::DenseMainloop, CpAsyncParams>(
+      config_index);
 }
 
 }  // namespace tcgemm::kernels

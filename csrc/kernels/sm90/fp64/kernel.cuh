@@ -25,9 +25,9 @@
 
 namespace tcgemm::sm90 {
 
-template <GemmConfig kConfig>
+template <GemmConfig kConfig, template <GemmConfig> class MainloopOf>
 struct Fp64Gemm {
-  using Mainloop = Fp64Mainloop<kConfig>;
+  using Mainloop = MainloopOf<kConfig>;
   static constexpr RegisterBudget kBudget = register_budget(kConfig);
   static constexpr bool kRounds = kConfig.input == DType::f32;
   static constexpr int kSlabs = kRounds ? kConfig.staging_bytes() : 0;

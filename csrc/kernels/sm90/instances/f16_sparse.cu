@@ -1,12 +1,13 @@
-// wgmma.sp kernels for f16 operands: the rows of the catalog that this file compiles.
+// wgmma.sp kernels: FP16 operands, A with 2:4 sparsity.
 #include "kernels/entry.cuh"
-#include "kernels/kernels.h"
 #include "kernels/sm90/kernel.cuh"
+#include "kernels/sm90/mainloop/sparse.cuh"
 
 namespace tcgemm::kernels {
 
-const void* sm90_f16_sparse(int row) {
-  return find<sm90::Gemm, TmaParams, serves<Arch::sm90a, DType::f16, true>>(row);
+template <>
+const void* find<Unit::sm90_f16_sparse>(int config_index) {
+  return find_in<Unit::sm90_f16_sparse, sm90::Gemm, sm90::SparseMainloop, TmaParams>(config_index);
 }
 
 }  // namespace tcgemm::kernels

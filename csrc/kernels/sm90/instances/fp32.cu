@@ -1,13 +1,13 @@
-// f32 kernels of sm_90a that multiply and add up as f64: the rows of the catalog that this file
-// compiles.
+// mma.sync kernels: FP32 operands, multiplied and accumulated as FP64.
 #include "kernels/entry.cuh"
-#include "kernels/kernels.h"
 #include "kernels/sm90/fp64/kernel.cuh"
+#include "kernels/sm90/fp64/mainloop.cuh"
 
 namespace tcgemm::kernels {
 
-const void* sm90_f32(int row) {
-  return find<sm90::Fp64Gemm, CpAsyncParams, serves<Arch::sm90a, DType::f32>>(row);
+template <>
+const void* find<Unit::sm90_fp32>(int config_index) {
+  return find_in<Unit::sm90_fp32, sm90::Fp64Gemm, sm90::Fp64Mainloop, CpAsyncParams>(config_index);
 }
 
 }  // namespace tcgemm::kernels

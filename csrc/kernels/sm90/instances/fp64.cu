@@ -1,12 +1,13 @@
-// f64 kernels of sm_90a: the rows of the catalog that this file compiles.
+// mma.sync kernels: FP64 operands.
 #include "kernels/entry.cuh"
-#include "kernels/kernels.h"
 #include "kernels/sm90/fp64/kernel.cuh"
+#include "kernels/sm90/fp64/mainloop.cuh"
 
 namespace tcgemm::kernels {
 
-const void* sm90_f64(int row) {
-  return find<sm90::Fp64Gemm, CpAsyncParams, serves<Arch::sm90a, DType::f64>>(row);
+template <>
+const void* find<Unit::sm90_fp64>(int config_index) {
+  return find_in<Unit::sm90_fp64, sm90::Fp64Gemm, sm90::Fp64Mainloop, CpAsyncParams>(config_index);
 }
 
 }  // namespace tcgemm::kernels

@@ -1,18 +1,13 @@
-// wgmma kernels for e4m3 and e5m2 operands that accumulate fast: the rows of the catalog that this
-// file compiles.
+// wgmma kernels: e4m3 and e5m2 operands.
 #include "kernels/entry.cuh"
-#include "kernels/kernels.h"
 #include "kernels/sm90/kernel.cuh"
+#include "kernels/sm90/mainloop/dense.cuh"
 
 namespace tcgemm::kernels {
-namespace {
 
-constexpr bool rows(const GemmConfig& config) {
-  return config.arch == Arch::sm90a && is_fp8(config.input) && !config.promotes() && !config.sparse;
+template <>
+const void* find<Unit::sm90_fp8>(int config_index) {
+  return find_in<Unit::sm90_fp8, sm90::Gemm, sm90::DenseMainloop, TmaParams>(config_index);
 }
-
-}  // namespace
-
-const void* sm90_fp8(int row) { return find<sm90::Gemm, TmaParams, rows>(row); }
 
 }  // namespace tcgemm::kernels

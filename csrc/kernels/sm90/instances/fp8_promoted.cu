@@ -1,18 +1,14 @@
-// wgmma kernels for e4m3 and e5m2 operands, promoted and block-scaled: the rows of the catalog that
-// this file compiles.
+// wgmma kernels: e4m3 and e5m2 operands, partial sums promoted to FP32, with or without block scales.
 #include "kernels/entry.cuh"
-#include "kernels/kernels.h"
 #include "kernels/sm90/kernel.cuh"
+#include "kernels/sm90/mainloop/promoted.cuh"
 
 namespace tcgemm::kernels {
-namespace {
 
-constexpr bool rows(const GemmConfig& config) {
-  return config.arch == Arch::sm90a && is_fp8(config.input) && config.promotes();
+template <>
+const void* find<Unit::sm90_fp8_promoted>(int config_index) {
+  return find_in<Unit::sm90_fp8_promoted, sm90::Gemm, sm90::PromotedMainloop, TmaParams>(
+      config_index);
 }
-
-}  // namespace
-
-const void* sm90_fp8_scaled(int row) { return find<sm90::Gemm, TmaParams, rows>(row); }
 
 }  // namespace tcgemm::kernels

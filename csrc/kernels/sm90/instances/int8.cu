@@ -1,17 +1,13 @@
-// wgmma kernels for s8 and u8 operands: the rows of the catalog that this file compiles.
+// wgmma kernels: s8 and u8 operands.
 #include "kernels/entry.cuh"
-#include "kernels/kernels.h"
 #include "kernels/sm90/kernel.cuh"
+#include "kernels/sm90/mainloop/dense.cuh"
 
 namespace tcgemm::kernels {
-namespace {
 
-constexpr bool rows(const GemmConfig& config) {
-  return config.arch == Arch::sm90a && is_int8(config.input) && !config.sparse;
+template <>
+const void* find<Unit::sm90_int8>(int config_index) {
+  return find_in<Unit::sm90_int8, sm90::Gemm, sm90::DenseMainloop, TmaParams>(config_index);
 }
-
-}  // namespace
-
-const void* sm90_int8(int row) { return find<sm90::Gemm, TmaParams, rows>(row); }
 
 }  // namespace tcgemm::kernels

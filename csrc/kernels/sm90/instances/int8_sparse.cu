@@ -1,17 +1,13 @@
-// wgmma.sp kernels for s8 and u8 operands: the rows of the catalog that this file compiles.
+// wgmma.sp kernels: s8 and u8 operands, A with 2:4 sparsity.
 #include "kernels/entry.cuh"
-#include "kernels/kernels.h"
 #include "kernels/sm90/kernel.cuh"
+#include "kernels/sm90/mainloop/sparse.cuh"
 
 namespace tcgemm::kernels {
-namespace {
 
-constexpr bool rows(const GemmConfig& config) {
-  return config.arch == Arch::sm90a && config.sparse && is_int8(config.input);
+template <>
+const void* find<Unit::sm90_int8_sparse>(int config_index) {
+  return find_in<Unit::sm90_int8_sparse, sm90::Gemm, sm90::SparseMainloop, TmaParams>(config_index);
 }
-
-}  // namespace
-
-const void* sm90_int8_sparse(int row) { return find<sm90::Gemm, TmaParams, rows>(row); }
 
 }  // namespace tcgemm::kernels

@@ -1,14 +1,14 @@
-// wgmma kernels for f32 operands in bf16 parts: the rows of the catalog that this file compiles.
+// wgmma kernels: FP32 operands as three BF16 terms.
 #include "kernels/entry.cuh"
-#include "kernels/kernels.h"
 #include "kernels/sm90/kernel.cuh"
+#include "kernels/sm90/mainloop/split_fp32.cuh"
 
 namespace tcgemm::kernels {
 
-constexpr bool is_split_fp32(const GemmConfig& config) {
-  return config.terms > 1 && config.input == DType::bf16;
+template <>
+const void* find<Unit::sm90_split_fp32_bf16>(int config_index) {
+  return find_in<Unit::sm90_split_fp32_bf16, sm90::Gemm, sm90::SplitFp32Mainloop, TmaParams>(
+      config_index);
 }
-
-const void* sm90_bf16_parts(int row) { return find<sm90::Gemm, TmaParams, is_split_fp32>(row); }
 
 }  // namespace tcgemm::kernels

@@ -1,12 +1,13 @@
-// wgmma kernels for f32 operands as tf32: the rows of the catalog that this file compiles.
+// wgmma kernels: FP32 operands that the tensor cores read as TF32.
 #include "kernels/entry.cuh"
-#include "kernels/kernels.h"
 #include "kernels/sm90/kernel.cuh"
+#include "kernels/sm90/mainloop/dense.cuh"
 
 namespace tcgemm::kernels {
 
-const void* sm90_tf32(int row) {
-  return find<sm90::Gemm, TmaParams, serves<Arch::sm90a, DType::tf32>>(row);
+template <>
+const void* find<Unit::sm90_tf32>(int config_index) {
+  return find_in<Unit::sm90_tf32, sm90::Gemm, sm90::DenseMainloop, TmaParams>(config_index);
 }
 
 }  // namespace tcgemm::kernels

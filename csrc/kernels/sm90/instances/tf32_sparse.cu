@@ -1,12 +1,13 @@
-// wgmma.sp kernels for tf32 operands: the rows of the catalog that this file compiles.
+// wgmma.sp kernels: FP32 operands that the tensor cores read as TF32, A with 2:4 sparsity.
 #include "kernels/entry.cuh"
-#include "kernels/kernels.h"
 #include "kernels/sm90/kernel.cuh"
+#include "kernels/sm90/mainloop/sparse.cuh"
 
 namespace tcgemm::kernels {
 
-const void* sm90_tf32_sparse(int row) {
-  return find<sm90::Gemm, TmaParams, serves<Arch::sm90a, DType::tf32, true>>(row);
+template <>
+const void* find<Unit::sm90_tf32_sparse>(int config_index) {
+  return find_in<Unit::sm90_tf32_sparse, sm90::Gemm, sm90::SparseMainloop, TmaParams>(config_index);
 }
 
 }  // namespace tcgemm::kernels
