@@ -18,9 +18,9 @@ from tcgemm import dtypes, info
 
 
 def demo(arguments: list[str]) -> int:
-    from tcgemm import demo
+    from tcgemm.demo import main
 
-    return demo.main(arguments)
+    return main.main(arguments)
 
 
 def bench(arguments: list[str]) -> int:

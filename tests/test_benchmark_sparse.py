@@ -9,9 +9,9 @@ from measured import dense, passes, promises, report, row, shapes, store, worklo
 from torch.sparse import _semi_structured_conversions as conversions
 
 import tcgemm
-from tcgemm import operators
 from tcgemm.bench import operands as pools
 from tcgemm.bench import rival, timing
+from tcgemm.ops import operators
 
 ONE = timing.Timing(1.0, 0.0, 1, 1.0)
 SMOKE = shapes.cases("smoke-sparse")

@@ -13,8 +13,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 import tcgemm
-from tcgemm import SparseTensor24, sparse_short
+from tcgemm import SparseTensor24
 from tcgemm.nn import SparseLinear24
+from tcgemm.sparse import fast_path
 
 devices = pytest.mark.parametrize("device", ["cpu", gpu("cuda", mark="sm90")])
 every = pytest.mark.parametrize("dtype", [BF16, F16, F32], ids=NAMES.get)
@@ -142,8 +143,8 @@ def test_the_short_way_is_for_calls_that_nobody_looks_into(monkeypatch):
     layer = SparseLinear24.from_dense(linear()).eval()
     x, other = torch.randn(2, ROWS, IN).to(BF16)
     right = layer.to_dense()(x)
-    calls, kernel = [], sparse_short.linear24
-    monkeypatch.setattr(sparse_short, "linear24", lambda *a: calls.append(a) or kernel(*a))
+    calls, kernel = [], fast_path.linear24
+    monkeypatch.setattr(fast_path, "linear24", lambda *a: calls.append(a) or kernel(*a))
     for call in (layer, lambda x: nn.functional.linear(x, layer.weight, layer.bias)):
         calls.clear()
         assert torch.equal(call(x), right) and len(calls) == 1

@@ -1,7 +1,8 @@
 """The short way of products with a SparseTensor24, for calls of which nothing has to be asked.
 
-    front.product --> scaled_mm      instead of      front.product --> __torch_function__ -->
-                                     front.product --> autograd --> __torch_dispatch__ --> scaled_mm
+    dispatch.product --> scaled_mm          instead of
+    dispatch.product --> __torch_function__ -->
+    dispatch.product --> autograd --> __torch_dispatch__ --> scaled_mm
 
 The long way takes 40 microseconds of the host, more than many products on a GPU. The short one is
 for eager calls without gradients, autocast and transforms, of tensors that lie as they are stored;
@@ -16,8 +17,9 @@ from typing import Any, NamedTuple
 import torch
 from torch.autograd import forward_ad
 
-from tcgemm.operators import ADDMM, BMM, DEFAULTS, MM, Scaled
-from tcgemm.sparse_tensor import SparseTensor24, default_pattern
+from tcgemm.ops import dispatch
+from tcgemm.ops.operators import ADDMM, BMM, DEFAULTS, MM, Scaled
+from tcgemm.sparse.tensor import SparseTensor24, default_pattern
 
 _tensor = torch.Tensor
 _ADDENDS = {torch.Tensor, torch.nn.Parameter, type(None)}
@@ -124,3 +126,6 @@ def product(op, a, b, c, bias, residual, options):
     if options == DEFAULTS:
         return scaled_mm(keys, *tensors)
     return scaled_mm(keys, *tensors, **Scaled.given_keywords(options))
+
+
+dispatch.fast_path = product

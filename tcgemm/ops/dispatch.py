@@ -11,9 +11,10 @@ import torch
 from torch.autograd import forward_ad
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
-from tcgemm import autograd, precision, sparse_short
-from tcgemm.operators import ADDMM, BMM, LINEAR, MATMUL, Scaled, wrong_type
-from tcgemm.prepared import Prepared
+from tcgemm import precision
+from tcgemm.ops import autograd
+from tcgemm.ops.operators import ADDMM, BMM, LINEAR, MATMUL, Scaled, wrong_type
+from tcgemm.ops.prepack import Prepared
 
 _CAST = (torch.float16, torch.bfloat16, torch.float32)  # what torch's autocast casts
 _USUAL = {torch.Tensor, torch.nn.Parameter, type(None)}
@@ -22,13 +23,14 @@ _tensor = torch.Tensor
 _compiling = torch.compiler.is_compiling
 _grad_enabled = torch.is_grad_enabled
 _any_autocast = torch._C._is_any_autocast_enabled
+fast_path = None  # of products with a tensor of another class: tcgemm.sparse.fast_path sets it
 
 
 def product(function, op, out, a, b, c, bias, residual, options):
     """A call of `op`, in the form of operators.py."""
     if has_torch_function_variadic(a, b, c, bias, residual, out):
         if out is None:
-            result = sparse_short.product(op, a, b, c, bias, residual, options)
+            result = fast_path and fast_path(op, a, b, c, bias, residual, options)
             if result is not None:
                 return result
         return _overridden(function, op, {}, out, a, b, c, bias, residual, options)

@@ -1,6 +1,6 @@
 """The operators in one form.
 
-Every layer of the Python side (front, gradients, vmap, fakes) sees a call as the same operands,
+Every layer of the Python side (dispatch, gradients, vmap, fakes) sees a call as the same operands,
 whichever operator was called:
 
     a, b, c, bias, residual, (activation, alpha, beta, out_dtype, acc_dtype, precision)

@@ -20,10 +20,11 @@ import functools
 
 import torch
 
-from tcgemm import dense, sparse_short, sparse_tensor
-from tcgemm.operators import ALL, BMM, DEFAULTS, LINEAR, MATMUL, MM, Scaled
-from tcgemm.sparse_short import sparse_argument
-from tcgemm.sparse_tensor import FUNCTIONS, SparseTensor24, implements
+from tcgemm.ops import functional
+from tcgemm.ops.operators import ALL, BMM, DEFAULTS, LINEAR, MATMUL, MM, Scaled
+from tcgemm.sparse import fast_path
+from tcgemm.sparse.fast_path import sparse_argument
+from tcgemm.sparse.tensor import FUNCTIONS, SparseTensor24, decompress, implements
 
 _aten = torch.ops.aten
 _f32 = torch.float32
@@ -68,7 +69,7 @@ def _compressed(w, along_rows):
 
 
 def _one_sparse(a, b):
-    return (sparse_tensor.decompress(a) if _is_sparse(a) and _is_sparse(b) else a), b
+    return (decompress(a) if _is_sparse(a) and _is_sparse(b) else a), b
 
 
 def _as_stored(a, b):
@@ -77,13 +78,13 @@ def _as_stored(a, b):
     if _is_sparse(a):
         stored = _compressed(a, True)
         if stored is None:
-            a = sparse_tensor.decompress(a)
+            a = decompress(a)
         else:
             a, sparse_a = stored[0], sparse_argument(*stored[1:])
     else:
         stored = _compressed(b, False)
         if stored is None:
-            b = sparse_tensor.decompress(b)
+            b = decompress(b)
         else:
             b, sparse_b = stored[0].t(), sparse_argument(*stored[1:])
     return a, b, sparse_a, sparse_b
@@ -189,13 +190,19 @@ def _ours(function):
     return implements(function, table=FUNCTIONS)(product)
 
 
-for _function in (dense.mm, dense.matmul, dense.addmm, dense.linear, dense.bmm):
+for _function in (
+    functional.mm,
+    functional.matmul,
+    functional.addmm,
+    functional.linear,
+    functional.bmm,
+):
     _ours(_function)
 
 
 @implements(torch.mm, torch.Tensor.mm, table=FUNCTIONS)
 def _torch_mm(input, mat2, *, out=None):
-    return dense.mm(input, mat2, out=out)
+    return functional.mm(input, mat2, out=out)
 
 
 @implements(
@@ -204,20 +211,20 @@ def _torch_mm(input, mat2, *, out=None):
     table=FUNCTIONS,
 )
 def _torch_matmul(input, other, *, out=None):
-    return dense.matmul(input, other, out=out)
+    return functional.matmul(input, other, out=out)
 
 
 @implements(torch.Tensor.__rmatmul__, table=FUNCTIONS)
 def _torch_rmatmul(input, other):
-    return dense.matmul(other, input)
+    return functional.matmul(other, input)
 
 
 @implements(torch.addmm, torch.Tensor.addmm, table=FUNCTIONS)
 def _torch_addmm(input, mat1, mat2, *, beta=1, alpha=1, out=None):
-    return dense.addmm(input, mat1, mat2, beta=float(beta), alpha=float(alpha), out=out)
+    return functional.addmm(input, mat1, mat2, beta=float(beta), alpha=float(alpha), out=out)
 
 
 @implements(torch.nn.functional.linear, table=FUNCTIONS)
 def _torch_linear(input, weight, bias=None):
-    result = sparse_short.product(LINEAR, input, weight, None, bias, None, DEFAULTS)
-    return FUNCTIONS[dense.linear](input, weight, bias) if result is None else result
+    result = fast_path.product(LINEAR, input, weight, None, bias, None, DEFAULTS)
+    return FUNCTIONS[functional.linear](input, weight, bias) if result is None else result

@@ -1,14 +1,15 @@
 """The public functions: torch's names and order, tensors positional, all else keyword-only.
 
-front.py has what happens to a call. The functions differ in their operator, and in what it takes.
+dispatch.py has what happens to a call. The functions differ in their operator, and in what it
+takes.
 """
 
 import torch
 
-from tcgemm import front
 from tcgemm import precision as words
-from tcgemm.operators import ADDMM, BMM, LINEAR, MATMUL, MM
-from tcgemm.prepared import Prepared
+from tcgemm.ops import dispatch
+from tcgemm.ops.operators import ADDMM, BMM, LINEAR, MATMUL, MM
+from tcgemm.ops.prepack import Prepared
 
 _COMMON = """
     Computed in the accumulator's type, rounded once at the end, in this order::
@@ -119,9 +120,9 @@ def mm(
     """
     options = (activation, alpha, 1.0, out_dtype, acc_dtype, precision)
     if scale_a is scale_b is zero_a is zero_b is scale_out is None and not amax:
-        return front.product(mm, MM, out, a, b, None, bias, residual, options)
+        return dispatch.product(mm, MM, out, a, b, None, bias, residual, options)
     constants = (scale_a, scale_b, zero_a, zero_b, scale_out)
-    return front.scaled(mm, MM, out, a, b, None, bias, residual, options, constants, amax)
+    return dispatch.scaled(mm, MM, out, a, b, None, bias, residual, options, constants, amax)
 
 
 @_documented
@@ -154,9 +155,9 @@ def bmm(
     """
     options = (activation, alpha, 1.0, out_dtype, acc_dtype, precision)
     if scale_a is scale_b is zero_a is zero_b is scale_out is None and not amax:
-        return front.product(bmm, BMM, out, a, b, None, bias, residual, options)
+        return dispatch.product(bmm, BMM, out, a, b, None, bias, residual, options)
     constants = (scale_a, scale_b, zero_a, zero_b, scale_out)
-    return front.scaled(bmm, BMM, out, a, b, None, bias, residual, options, constants, amax)
+    return dispatch.scaled(bmm, BMM, out, a, b, None, bias, residual, options, constants, amax)
 
 
 @_documented
@@ -190,9 +191,11 @@ def matmul(
     """
     options = (activation, alpha, 1.0, out_dtype, acc_dtype, precision)
     if scale_a is scale_b is zero_a is zero_b is scale_out is None and not amax:
-        return front.product(matmul, MATMUL, out, a, b, None, bias, residual, options)
+        return dispatch.product(matmul, MATMUL, out, a, b, None, bias, residual, options)
     constants = (scale_a, scale_b, zero_a, zero_b, scale_out)
-    return front.scaled(matmul, MATMUL, out, a, b, None, bias, residual, options, constants, amax)
+    return dispatch.scaled(
+        matmul, MATMUL, out, a, b, None, bias, residual, options, constants, amax
+    )
 
 
 @_documented
@@ -229,9 +232,9 @@ def addmm(
     """
     options = (activation, alpha, beta, out_dtype, acc_dtype, precision)
     if scale_a is scale_b is zero_a is zero_b is scale_out is None and not amax:
-        return front.product(addmm, ADDMM, out, a, b, c, bias, residual, options)
+        return dispatch.product(addmm, ADDMM, out, a, b, c, bias, residual, options)
     constants = (scale_a, scale_b, zero_a, zero_b, scale_out)
-    return front.scaled(addmm, ADDMM, out, a, b, c, bias, residual, options, constants, amax)
+    return dispatch.scaled(addmm, ADDMM, out, a, b, c, bias, residual, options, constants, amax)
 
 
 @_documented
@@ -271,9 +274,9 @@ def linear(
     """
     options = (activation, alpha, 1.0, out_dtype, acc_dtype, precision)
     if scale_a is scale_b is zero_a is zero_b is scale_out is None and not amax:
-        return front.product(linear, LINEAR, out, x, weight, None, bias, residual, options)
+        return dispatch.product(linear, LINEAR, out, x, weight, None, bias, residual, options)
     constants = (scale_a, scale_b, zero_a, zero_b, scale_out)
-    return front.scaled(
+    return dispatch.scaled(
         linear, LINEAR, out, x, weight, None, bias, residual, options, constants, amax
     )
 
@@ -377,8 +380,8 @@ def _question(op, tensors, *, precision, **options):
     if type(b) is Prepared:
         b, parts = b.operand(op._opname, "b", True)
     if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):
-        raise front.no_tensor(op._opname, {"a": a, "b": b})
+        raise dispatch.no_tensor(op._opname, {"a": a, "b": b})
     if precision is None and a.dtype is torch.float32:  # the answer is about a GPU
         precision = words.default()
-    parts = front.fitting(parts, a, b, precision)
+    parts = dispatch.fitting(parts, a, b, precision)
     return op(a, b, *others, parts, precision=precision, **options)

@@ -6,8 +6,11 @@ are: weight (N, K) of float8 or int8, weight_scale of float32 as tcgemm.quantize
 
 import torch
 
-from tcgemm import fake, quantized
 from tcgemm.dtypes import E4M3
+from tcgemm.nn.linear import Linear
+from tcgemm.ops import fake
+from tcgemm.quant import linear as quantized
+from tcgemm.quant.quantize import dequantize, quantize
 
 
 class QuantLinear(torch.nn.Module):
@@ -80,7 +83,7 @@ class QuantLinear(torch.nn.Module):
         layer.in_features, layer.out_features = linear.in_features, linear.out_features
         layer.granularity = granularity
         layer.activation = getattr(linear, "activation", None)
-        values, scale = quantized.quantize(linear.weight.detach(), dtype, granularity)
+        values, scale = quantize(linear.weight.detach(), dtype, granularity)
         layer.register_buffer("weight", values)
         layer.register_buffer("weight_scale", scale)
         bias = linear.bias
@@ -91,13 +94,11 @@ class QuantLinear(torch.nn.Module):
     def to_linear(self, dtype: torch.dtype | None = None) -> torch.nn.Linear:
         """A tcgemm.nn.Linear with the dequantised weight, in the bias's dtype if none is given
         (without a bias: torch.get_default_dtype())."""
-        from tcgemm.nn import Linear
-
         if dtype is None:
             dtype = torch.get_default_dtype() if self.bias is None else self.bias.dtype
         options = {"device": "meta", "dtype": dtype, "activation": self.activation}
         linear = Linear(self.in_features, self.out_features, self.bias is not None, **options)
-        weight = quantized.dequantize(self.weight, self.weight_scale, dtype)
+        weight = dequantize(self.weight, self.weight_scale, dtype)
         linear.weight = torch.nn.Parameter(weight)
         if self.bias is not None:
             linear.bias = torch.nn.Parameter(self.bias.to(dtype, copy=True))
@@ -137,7 +138,7 @@ class QuantLinear(torch.nn.Module):
         key, dtype = prefix + "weight", self.weight.dtype
         weight = state_dict.get(key)
         if weight is not None and weight.dtype in quantized.SOURCES:
-            weight, scale = quantized.quantize(weight.detach(), dtype, self.granularity)
+            weight, scale = quantize(weight.detach(), dtype, self.granularity)
             state_dict[key], state_dict[prefix + "weight_scale"] = weight, scale
         if weight is not None and weight.dtype is not dtype:
             _unexpected, errors = lists

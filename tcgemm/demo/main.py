@@ -24,7 +24,7 @@ from torch import nn
 
 import tcgemm
 from tcgemm import info
-from tcgemm.demo_products import missing, products
+from tcgemm.demo.products import missing, products
 
 HIDDEN = 256
 BATCH = 128

@@ -14,8 +14,8 @@ import operator
 import torch
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from tcgemm import autograd
-from tcgemm.operators import wrong_type
+from tcgemm.ops import autograd
+from tcgemm.ops.operators import wrong_type
 
 _prepare = torch.ops.tcgemm.prepare.default
 _BF16 = 1  # of a blob's first byte: csrc/core/split.h
@@ -103,7 +103,7 @@ class Prepared:
     def to(self, device):
         """The weight on another device, prepared there; this object if it is there already."""
         weight = self.weight.to(device)
-        return self if weight is self.weight else _restored(weight, self.transposed)
+        return self if weight is self.weight else restored(weight, self.transposed)
 
     def operand(self, function, name, transposed):
         """The weight as an operand of a function that takes it like this, and the parts."""
@@ -128,13 +128,13 @@ class Prepared:
         )
 
     def __deepcopy__(self, memo):
-        return _restored(copy.deepcopy(self.weight, memo), self.transposed)
+        return restored(copy.deepcopy(self.weight, memo), self.transposed)
 
     def __reduce__(self):
-        return _restored, (self.weight, self.transposed)
+        return restored, (self.weight, self.transposed)
 
 
-def _restored(weight, transposed):
+def restored(weight, transposed):
     prepared = prepare(weight)
     return prepared.t() if transposed else prepared
 

@@ -10,7 +10,7 @@ has one for each.
 
 import torch
 
-from tcgemm.operators import MATMUL, PASSES24, PLAIN, SCALED, SCALED_AMAX, TENSORS, Scaled
+from tcgemm.ops.operators import MATMUL, PASSES24, PLAIN, SCALED, SCALED_AMAX, TENSORS, Scaled
 
 
 def _front(tensor, dim):

@@ -6,10 +6,10 @@ w --prune24--> w with zeros --compress24--> SparseTensor24 --to_dense()--> w wit
 import torch
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
-from tcgemm import autograd
-from tcgemm.operators import wrong_type
-from tcgemm.prepared import capturing
-from tcgemm.sparse_tensor import DTYPES, GROUPS, SparseTensor24, default_pattern, keep
+from tcgemm.ops import autograd
+from tcgemm.ops.operators import wrong_type
+from tcgemm.ops.prepack import capturing
+from tcgemm.sparse.tensor import DTYPES, GROUPS, SparseTensor24, default_pattern, keep
 
 METHODS = ("magnitude", "transposable", "mask")
 _MEND = "pass prune=True, or what tcgemm.prune24 makes of it"

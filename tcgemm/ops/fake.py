@@ -7,7 +7,7 @@ decided here; csrc/ops/check*.cpp has the rules and their sentences, and the opc
 import torch
 
 from tcgemm import dtypes
-from tcgemm.operators import ALL, Operator
+from tcgemm.ops.operators import ALL, Operator
 
 BLOCK = 128
 

@@ -13,11 +13,12 @@ from typing import NamedTuple
 
 import torch
 
-from tcgemm import dense
-from tcgemm.prepared import Watch
-from tcgemm.sparse import METHODS, compress24, prune24
-from tcgemm.sparse_short import Parts, parts_of, plain
-from tcgemm.sparse_tensor import (
+from tcgemm.nn.linear import Linear
+from tcgemm.ops import functional
+from tcgemm.ops.prepack import Watch
+from tcgemm.sparse.fast_path import Parts, parts_of, plain
+from tcgemm.sparse.prune import METHODS, compress24, prune24
+from tcgemm.sparse.tensor import (
     FORMAT_VERSION,
     GROUPS,
     SparseTensor24,
@@ -220,7 +221,7 @@ class SparseLinear24(torch.nn.Module):
             weight = self.weight
         if kept:
             self._prepare(weight)
-        return dense.linear(input, weight, self.bias, activation=self.activation)
+        return functional.linear(input, weight, self.bias, activation=self.activation)
 
     def _count(self):
         version = self.weight._version
@@ -245,8 +246,6 @@ class SparseLinear24(torch.nn.Module):
 
     def to_dense(self) -> torch.nn.Linear:
         """A tcgemm.nn.Linear with the pruned weight, zeros included, and a copy of the bias."""
-        from tcgemm.nn import Linear
-
         with torch.no_grad():
             weight = self.kept.mask(self.weight) if self.learns else self.weight
             weight = weight.to_dense()

@@ -1,14 +1,14 @@
 """What torch's operators do with a SparseTensor24: copies, moves, views, arithmetic.
 
 Each function stands for the operators above it, with their arguments; products are in
-sparse_products.py. What shares memory in torch shares the tensors inside, what makes a new tensor
+matmul.py. What shares memory in torch shares the tensors inside, what makes a new tensor
 has metadata of its own, since copy_ writes into them. Gradients alone share those of their tensor.
 """
 
 import torch
 
-from tcgemm import sparse_tensor
-from tcgemm.sparse_tensor import FUNCTIONS, SparseTensor24, gathered, implements
+from tcgemm.sparse.prune import compress24
+from tcgemm.sparse.tensor import FUNCTIONS, SparseTensor24, decompress, gathered, implements
 
 _OPS = torch.ops.tcgemm
 _aten = torch.ops.aten
@@ -16,7 +16,7 @@ _aten = torch.ops.aten
 
 @implements(_OPS.to_dense24.default)
 def _to_dense(w):
-    return sparse_tensor.decompress(w)
+    return decompress(w)
 
 
 @implements(_OPS.mask24.default)
@@ -27,7 +27,7 @@ def _mask(dense, w, turned=True):
             f"one of shape {tuple(w.shape)}; the shapes have to be the same."
         )
     if isinstance(dense, SparseTensor24):
-        dense = sparse_tensor.decompress(dense)
+        dense = decompress(dense)
     if dense.dtype is not w.dtype:
         w = _converted(w, dense.dtype)
     inner = w.inner(turned=turned)
@@ -149,7 +149,7 @@ def _same_positions(first, second):
 def _copy(w, source, non_blocking=False):
     """Also of a dense tensor, which has to have the pattern of w."""
     if not isinstance(w, SparseTensor24):
-        return w.copy_(sparse_tensor.decompress(source), non_blocking)
+        return w.copy_(decompress(source), non_blocking)
     if source.shape != w.shape:
         raise RuntimeError(
             f"tcgemm.SparseTensor24: a tensor of shape {tuple(source.shape)} cannot be copied into "
@@ -166,10 +166,8 @@ def _copy(w, source, non_blocking=False):
 
 
 def _recompressed(source, w):
-    from tcgemm.sparse import compress24
-
     if isinstance(source, SparseTensor24):
-        source = sparse_tensor.decompress(source)
+        source = decompress(source)
     source = source.t() if w.transposed else source
     made = compress24(source, pattern=w.pattern, transposable=w.transposable)
     return _t(made) if w.transposed else made
@@ -217,7 +215,7 @@ for _operator in (_aten.zeros_like.default, _aten.empty_like.default):
 def _norm(w, ord=2, dim=None, keepdim=False, *, dtype=None):
     """Of the whole matrix, as gradients are clipped by."""
     if dim is not None or keepdim or ord <= 0:
-        w = sparse_tensor.decompress(w)
+        w = decompress(w)
         return _aten.linalg_vector_norm.default(w, ord, dim, keepdim, dtype=dtype)
     return _aten.linalg_vector_norm.default(w.values, ord, dtype=dtype)
 
@@ -239,7 +237,7 @@ def _operand(w, other, turned):
     if isinstance(other, SparseTensor24):
         if _same_positions(w, other) and w.transposable is other.transposable:
             return other.turned_values if turned else other.values
-        other = sparse_tensor.decompress(other)
+        other = decompress(other)
     return gathered(other.expand(w.shape), w, turned)
 
 
@@ -247,7 +245,7 @@ def _scaled(operator, commutes):
     def product(first, second, **options):
         if not isinstance(first, SparseTensor24):
             if not commutes:
-                return operator(first, sparse_tensor.decompress(second), **options)
+                return operator(first, decompress(second), **options)
             first, second = second, first
         inner = first.inner(torch.clone)
         inner["values"] = operator(first.values, _operand(first, second, False), **options)
@@ -271,7 +269,7 @@ def _sum(operator):
             inner["values"] = operator(first.values, second.values, **options)
             return first.like(inner)
         dense = [
-            sparse_tensor.decompress(each) if isinstance(each, SparseTensor24) else each
+            decompress(each) if isinstance(each, SparseTensor24) else each
             for each in (first, second)
         ]
         return operator(*dense, **options)
@@ -286,7 +284,7 @@ for _operator in (_aten.add.Tensor, _aten.sub.Tensor):
 def _in_place(operator):
     def change(w, other, **options):
         if not isinstance(w, SparseTensor24):
-            return operator(w, sparse_tensor.decompress(other), **options)
+            return operator(w, decompress(other), **options)
         if operator in _SUMS and not isinstance(other, torch.Tensor):
             raise NotImplementedError(
                 f"tcgemm.SparseTensor24: {operator} with a number would change what is zero; call "

@@ -7,7 +7,7 @@
 
 It is a wrapper subclass: torch sees the shape, and each operator comes to __torch_dispatch__ with
 the tensors inside, from a table. t() exchanges rows and columns and stores nothing. What products
-do stands in sparse_products.py, which adds to the table; functions of torch that multiply are sent
+do stands in matmul.py, which adds to the table; functions of torch that multiply are sent
 to tcgemm's before autograd sees them, so that they have tcgemm's gradients.
 
 Autograd knows two operators more: to_dense24, and mask24, which takes of a dense matrix what stands
@@ -104,7 +104,7 @@ class SparseTensor24(torch.Tensor):
         torch.Size([10, 48])
     """
 
-    short = None  # kept by sparse_short.py
+    short = None  # kept by fast_path.py
 
     @staticmethod
     def __new__(
@@ -322,9 +322,6 @@ def restored(
     tensor = SparseTensor24.from_parts(values, metadata, k, pattern, **options)
     tensor = tensor.t() if transposed else tensor
     return _as_parameter(tensor.detach().requires_grad_(leaf), parameter)
-
-
-torch.serialization.add_safe_globals([SparseTensor24, restored])
 
 
 def decompress(w):

@@ -31,7 +31,7 @@ from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
 from tcgemm.dtypes import DIFFERENTIABLE, accumulator
-from tcgemm.operators import ALL, MATMUL, PASSES24
+from tcgemm.ops.operators import ALL, MATMUL, PASSES24
 
 _aten = torch.ops.aten
 _below_autograd = torch._C._AutoDispatchBelowAutograd
