@@ -8,9 +8,9 @@ import torch
 
 from tcgemm.dtypes import E4M3
 from tcgemm.nn.linear import Linear
-from tcgemm.ops import fake
 from tcgemm.quant import linear as quantized
 from tcgemm.quant.quantize import dequantize, quantize
+from tcgemm.quant.shapes import scale_shape
 
 
 class QuantLinear(torch.nn.Module):
@@ -61,7 +61,7 @@ class QuantLinear(torch.nn.Module):
         self.granularity = granularity
         self.activation = activation
         shape = (out_features, in_features)
-        scale = fake.scale_shape(shape, granularity)
+        scale = scale_shape(shape, granularity)
         self.register_buffer("weight", torch.zeros(shape, device=device, dtype=dtype))
         self.register_buffer("weight_scale", torch.ones(scale, device=device, dtype=torch.float32))
         self.register_buffer(

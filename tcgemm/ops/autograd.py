@@ -31,7 +31,7 @@ from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
 from tcgemm.dtypes import DIFFERENTIABLE, accumulator
-from tcgemm.ops.operators import ALL, MATMUL, PASSES24
+from tcgemm.ops.operators import ALL, MATMUL
 
 _aten = torch.ops.aten
 _below_autograd = torch._C._AutoDispatchBelowAutograd
@@ -355,14 +355,6 @@ def _autograd_kernel(op):
     return kernel
 
 
-def _constant_kernel(op):
-    def kernel(*args, **kwargs):
-        with _below_autograd():
-            return op(*args, **kwargs)
-
-    return kernel
-
-
 _registrations = torch.library.Library("tcgemm", "FRAGMENT")  # they end with this object
 
 
@@ -371,8 +363,17 @@ def register(op):
     _registrations.impl(op.name, _autograd_kernel(op), "Autograd")
 
 
+def register_constant(name):
+    """Gives the operator of this name an Autograd kernel that records no derivative."""
+    op = getattr(torch.ops.tcgemm, name).default
+
+    def kernel(*args, **kwargs):
+        with _below_autograd():
+            return op(*args, **kwargs)
+
+    _registrations.impl(name, kernel, "Autograd")
+
+
 for _op in ALL:
     register(_op)
-for _name in ("quantize", "prepare", *PASSES24):
-    _op = getattr(torch.ops.tcgemm, _name).default
-    _registrations.impl(_name, _constant_kernel(_op), "Autograd")
+register_constant("prepare")

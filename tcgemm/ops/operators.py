@@ -264,4 +264,3 @@ SCALED_AMAX = Scaled(amax=True)
 
 PLAIN = (MM, BMM, MATMUL, ADDMM, LINEAR)
 ALL = (*PLAIN, SCALED, SCALED_AMAX)
-PASSES24 = ("compress24", "decompress24", "gather24", "prune24", "tile24")  # their names

@@ -10,7 +10,7 @@ has one for each.
 
 import torch
 
-from tcgemm.ops.operators import MATMUL, PASSES24, PLAIN, SCALED, SCALED_AMAX, TENSORS, Scaled
+from tcgemm.ops.operators import MATMUL, PLAIN, SCALED, SCALED_AMAX, TENSORS, Scaled
 
 
 def _front(tensor, dim):
@@ -98,25 +98,16 @@ def each(function, info, in_dims, args, kwargs):
     return torch.stack(results), 0
 
 
-def _quantize(info, in_dims, x, dtype, granularity="tensor"):
-    x = _front(x, in_dims[0])
-    op = torch.ops.tcgemm.quantize.default
-    if granularity != "tensor":
-        return op(x, dtype, granularity), (0, 0)
-    values, scale = op(x.flatten(1), dtype, "row")
-    return (values.reshape(x.shape), scale.squeeze(-1)), (0, 0)
+def register_one_by_one(name):
+    """Gives the operator of this name a batching rule that is a loop over the examples."""
+    op = getattr(torch.ops.tcgemm, name).default
 
-
-def _one_by_one(op):
     def rule(info, in_dims, *args, **kwargs):
         return each(op, info, in_dims, args, kwargs)
 
-    return rule
+    torch.library.register_vmap(op, rule)
 
 
 for _op in (*PLAIN, SCALED, SCALED_AMAX):
     torch.library.register_vmap(f"tcgemm::{_op.name}", _rule(_op))
-torch.library.register_vmap("tcgemm::quantize", _quantize)
-for _name in ("prepare", *PASSES24):
-    _op = getattr(torch.ops.tcgemm, _name).default
-    torch.library.register_vmap(_op, _one_by_one(_op))
+register_one_by_one("prepare")

@@ -3,7 +3,8 @@
 import torch
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from tcgemm.ops import autograd, dispatch, fake
+from tcgemm.ops import autograd, dispatch
+from tcgemm.quant.shapes import BLOCK, scale_shape
 
 _quantize = torch.ops.tcgemm.quantize.default
 
@@ -59,7 +60,7 @@ def dequantize(values, scale, dtype=torch.float32):
     """
     if scale.numel() != 1:
         for granularity in ("row", "1x128", "128x128")[: 2 + (values.dim() > 1)]:
-            if scale.shape == fake.scale_shape(values.shape, granularity):
+            if scale.shape == scale_shape(values.shape, granularity):
                 break
         else:
             raise RuntimeError(
@@ -67,9 +68,27 @@ def dequantize(values, scale, dtype=torch.float32):
                 f"{tuple(values.shape)} have scales of one element, or one for each row or block."
             )
         if granularity == "128x128":
-            scale = scale.repeat_interleave(fake.BLOCK, -2)[..., : values.shape[-2], :]
+            scale = scale.repeat_interleave(BLOCK, -2)[..., : values.shape[-2], :]
         if granularity != "row":
-            scale = scale.repeat_interleave(fake.BLOCK, -1)[..., : values.shape[-1]]
+            scale = scale.repeat_interleave(BLOCK, -1)[..., : values.shape[-1]]
     elif scale.dim() > values.dim():
         scale = scale.reshape(())
     return (values.float() * scale).to(dtype)
+
+
+def _fake(x, dtype, granularity="tensor"):
+    scale = x.new_empty(scale_shape(x.shape, granularity), dtype=torch.float32)
+    return x.new_empty(x.shape, dtype=dtype), scale
+
+
+def _vmap(info, in_dims, x, dtype, granularity="tensor"):
+    x = x.movedim(in_dims[0], 0)
+    if granularity != "tensor":
+        return _quantize(x, dtype, granularity), (0, 0)
+    values, scale = _quantize(x.flatten(1), dtype, "row")
+    return (values.reshape(x.shape), scale.squeeze(-1)), (0, 0)
+
+
+autograd.register_constant("quantize")
+torch.library.register_fake("tcgemm::quantize", _fake)
+torch.library.register_vmap("tcgemm::quantize", _vmap)

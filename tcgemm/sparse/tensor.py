@@ -20,12 +20,12 @@ from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd.function import _SingleLevelFunction
 
 from tcgemm import dtypes
+from tcgemm.sparse.shapes import GROUPS, default_pattern, metadata_columns, value_columns
 
 _OPS = torch.ops.tcgemm
 _aten = torch.ops.aten
 _below_autograd = torch._C._AutoDispatchBelowAutograd
 FORMAT_VERSION = 1  # of what is saved
-GROUPS = {"2:4": 4, "1:2": 2}  # neighbours, half of which are kept
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, *dtypes.INT8, *dtypes.FP8)
 _MAIN = ("values", "metadata", "tiles")
 _TURNED = ("turned_values", "turned_metadata", "turned_tiles")
@@ -42,15 +42,6 @@ def implements(*operators, table=TABLE):
         return function
 
     return register
-
-
-def default_pattern(dtype):
-    return "1:2" if dtype is torch.float32 else "2:4"
-
-
-def value_columns(k, pattern):
-    group = GROUPS[pattern]
-    return (k + group - 1) // group * (group // 2)
 
 
 def _tile(values, metadata, k, pattern):
@@ -264,7 +255,7 @@ def _check_parts(values, metadata, k, pattern):
             f"are {names}, and '1:2' of torch.float32 alone; convert them."
         )
     columns = value_columns(k, pattern)
-    shape = (values.shape[0], columns), (values.shape[0], (columns + 3) // 4)
+    shape = (values.shape[0], columns), (values.shape[0], metadata_columns(columns))
     came = tuple(values.shape), tuple(metadata.shape)
     if came != shape or metadata.dtype is not torch.uint8 or metadata.device != values.device:
         raise RuntimeError(
