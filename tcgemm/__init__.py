@@ -46,3 +46,9 @@ __all__ = [
     "quantized_linear",
     "swap_linear",
 ]
+
+
+def __dir__():
+    """The public names, and those that every module has; not the packages behind them."""
+    special = [name for name in globals() if name.startswith("__")]
+    return sorted({*__all__, *special, "sparse_cutlass"} - {"__dir__"})

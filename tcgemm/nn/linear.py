@@ -4,11 +4,11 @@ import torch
 
 from tcgemm import precision
 from tcgemm.ops import functional
+from tcgemm.ops._torch_private import transforms_active
 from tcgemm.ops.prepack import capturing
 from tcgemm.ops.prepack import prepare as prepare_weight
 
 _compiling = torch.compiler.is_compiling
-_transforms_active = torch._C._are_functorch_transforms_active
 
 
 def _exporting():
@@ -32,7 +32,7 @@ def _multiplies_parts(input, weight):
         and input.dtype is torch.float32
         and not torch.is_autocast_enabled("cuda")
         and precision.default() == "highest"
-        and (_compiling() or not _transforms_active())
+        and (_compiling() or not transforms_active())
     )
 
 

@@ -26,42 +26,47 @@ Two ways lead to the one Function below:
 import math
 
 import torch
-from torch._functorch.utils import enable_single_level_autograd_function
-from torch.autograd import forward_ad
-from torch.autograd.function import _SingleLevelFunction
 
 from tcgemm.dtypes import DIFFERENTIABLE, accumulator
+from tcgemm.ops._torch_private import (
+    SingleLevelFunction,
+    any_requires_grad,
+    below_autograd,
+    enable_single_level_autograd_function,
+    forward_gradients,
+    in_dual_level,
+    transforms_active,
+    unpack_dual,
+)
 from tcgemm.ops.operators import ALL, MATMUL
 
 _aten = torch.ops.aten
-_below_autograd = torch._C._AutoDispatchBelowAutograd
 _compiling = torch.compiler.is_compiling
 _grad_enabled = torch.is_grad_enabled
-_transforms_active = torch._C._are_functorch_transforms_active
 
 
 def call(op, a, b, c, bias, residual, options):
     """Runs an operator, outside torch.compile, with as little on the way as this call allows."""
-    if _transforms_active():
+    if transforms_active():
         return op.run(a, b, c, bias, residual, options)  # its Autograd kernel decides
-    if forward_ad._current_level >= 0 or _requires_grad(a, b, c, bias, residual):
+    if in_dual_level() or _requires_grad(a, b, c, bias, residual):
         return Product.apply(op, a, b, c, bias, residual, options)
-    with _below_autograd():
+    with below_autograd():
         return op.run(a, b, c, bias, residual, options)
 
 
 def call_bound(op, *operands):
     """The same for an operator with constants."""
-    if not _transforms_active():  # else its Autograd kernel looks at them
+    if not transforms_active():  # else its Autograd kernel looks at them
         check_constants(op)
     return call(op, *operands)
 
 
 def constant(op, *arguments):
     """Calls an operator whose results carry no derivatives."""
-    if _compiling() or _transforms_active():
+    if _compiling() or transforms_active():
         return op(*arguments)
-    with _below_autograd():
+    with below_autograd():
         return op(*arguments)
 
 
@@ -92,7 +97,7 @@ def _requires_grad(a, b, c, bias, residual):
 
 def _levels():
     """Whether forward-mode or functorch's levels may look at the next operation."""
-    return forward_ad._current_level >= 0 or _transforms_active()
+    return in_dual_level() or transforms_active()
 
 
 def _gate(g, z, activation):
@@ -179,8 +184,8 @@ def _refuse(op, name, why):
 def _has_tangent(tensor):
     if not _levels():
         return False
-    with forward_ad._set_fwd_grad_enabled(True):
-        return torch._VF._unpack_dual(tensor, level=0)[1] is not None
+    with forward_gradients(True):
+        return unpack_dual(tensor, level=0)[1] is not None
 
 
 def check_constants(op):
@@ -202,22 +207,22 @@ def _check_operand(op, which, tensor):
         )
 
 
-class Product(_SingleLevelFunction):
+class Product(SingleLevelFunction):
     """One operator call with its derivatives.
 
-    _SingleLevelFunction is torch.autograd.Function less its own way through functorch: with the
+    SingleLevelFunction is torch.autograd.Function less its own way through functorch: with the
     Autograd kernel, each functorch level reaches this class by the dispatcher, as torch's ops do.
     """
 
     @staticmethod
     def forward(ctx, op, a, b, c, bias, residual, options):
         levels = _levels()
-        if levels and _transforms_active():
+        if levels and transforms_active():
             # apply() turned gradients off, but the next functorch level needs them.
-            with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True), _below_autograd():
+            with torch.enable_grad(), forward_gradients(True), below_autograd():
                 result = op.run(a, b, c, bias, residual, options)
         else:
-            with _below_autograd():
+            with below_autograd():
                 result = op.run(a, b, c, bias, residual, options)
         output = result[0] if op.amax else result
 
@@ -302,9 +307,9 @@ class Product(_SingleLevelFunction):
             return (None, None) if ctx.amax else None
         # apply() hides all tangents, but those of outer functorch levels belong to the result. The
         # level is always 0; forward_ad.unpack_dual does not know of it in a compiled graph.
-        with forward_ad._set_fwd_grad_enabled(True):
+        with forward_gradients(True):
             a, b, c, bias, _output, *constants = (
-                None if tensor is None else torch._VF._unpack_dual(tensor, level=0)[0]
+                None if tensor is None else unpack_dual(tensor, level=0)[0]
                 for tensor in ctx.saved_tensors
             )
             tangent = _tangent(
@@ -344,12 +349,12 @@ def _tangent(ctx, op, a, b, c, bias, ta, tb, tc, tbias, tresidual):
 
 def _autograd_kernel(op):
     def kernel(*args, **kwargs):
-        if _levels() or (_grad_enabled() and torch._C._any_requires_grad(*args)):
+        if _levels() or (_grad_enabled() and any_requires_grad(*args)):
             call, operands = op.bind(args, kwargs)
             check_constants(call)
             with enable_single_level_autograd_function():
                 return Product.apply(call, *operands)
-        with _below_autograd():
+        with below_autograd():
             return op.default(*args, **kwargs)
 
     return kernel
@@ -368,7 +373,7 @@ def register_constant(name):
     op = getattr(torch.ops.tcgemm, name).default
 
     def kernel(*args, **kwargs):
-        with _below_autograd():
+        with below_autograd():
             return op(*args, **kwargs)
 
     _registrations.impl(name, kernel, "Autograd")

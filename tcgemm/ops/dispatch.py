@@ -13,6 +13,7 @@ from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from tcgemm import precision
 from tcgemm.ops import autograd
+from tcgemm.ops._torch_private import any_autocast_enabled, in_dual_level, is_batched
 from tcgemm.ops.operators import ADDMM, BMM, LINEAR, MATMUL, Scaled, wrong_type
 from tcgemm.ops.prepack import Prepared
 
@@ -22,7 +23,6 @@ _f32 = torch.float32
 _tensor = torch.Tensor
 _compiling = torch.compiler.is_compiling
 _grad_enabled = torch.is_grad_enabled
-_any_autocast = torch._C._is_any_autocast_enabled
 fast_path = None  # of products with a tensor of another class: tcgemm.sparse.fast_path sets it
 
 
@@ -49,7 +49,7 @@ def product(function, op, out, a, b, c, bias, residual, options):
         if out is not None:
             return _into(op, op, out, out, a, b, c, bias, residual, resolved(a, options))
         traced = _compiling()
-        if traced or _any_autocast():
+        if traced or any_autocast_enabled():
             a, b, c, bias, residual = autocast(a, b, c, bias, residual)
         if a.is_cuda and a.dtype is _f32:
             options = resolved(a, options)
@@ -69,7 +69,7 @@ def _with_parts(function, op, out, a, b, c, bias, residual, options):
         and a.dim() > 1
         and not a.is_nested
         and _fits(op, a, weight, bias)
-        and not (_compiling() or _any_autocast())
+        and not (_compiling() or any_autocast_enabled())
     )
     options = resolved(a, options) if short else options
     parts = fitting(parts, a, weight, options[-1]) if short else None
@@ -104,7 +104,7 @@ def _as_matrices(op, out, a, b, c, bias, residual, options, constants, amax, par
             "leave one of them away."
         )
     traced = _compiling()
-    if out is None and (traced or _any_autocast()):
+    if out is None and (traced or any_autocast_enabled()):
         a, b, c, bias, residual = autocast(a, b, c, bias, residual)
     options = resolved(a, options)
     if not _fits(op, a, b, bias):
@@ -192,13 +192,13 @@ def _into(op, call, out, view, *operands):
     for name, tensor in tensors.items():
         if tensor is None:
             continue
-        tangent = forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent
+        tangent = in_dual_level() and forward_ad.unpack_dual(tensor).tangent
         if (_grad_enabled() and tensor.requires_grad) or isinstance(tangent, _tensor):
             raise RuntimeError(
                 f"tcgemm.{op.name}: out= cannot be differentiated, but {name} needs a gradient; "
                 f"leave out= away, call under torch.no_grad(), or pass {name}.detach()."
             )
-        if torch._C._functorch.is_batchedtensor(tensor):
+        if is_batched(tensor):
             raise RuntimeError(
                 f"tcgemm.{op.name}: out= does not work under torch.vmap, but {name} is mapped "
                 "over; leave out= away."

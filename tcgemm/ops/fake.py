@@ -7,6 +7,7 @@ decided here; csrc/ops/check*.cpp has the rules and their sentences, and the opc
 import torch
 
 from tcgemm import dtypes
+from tcgemm.ops._torch_private import check
 from tcgemm.ops.operators import ALL, Operator
 
 
@@ -21,7 +22,7 @@ def _result_shape(op, a, b, sparse):
     else:
         batch_b, depth_b, columns = b.shape[:-2], b.shape[-2], b.shape[-1:]
     if not sparse:
-        torch._check(
+        check(
             depth == depth_b,
             lambda: (
                 f"tcgemm.{op.name}: K is {depth} in a of shape {tuple(a.shape)}, but {depth_b} "

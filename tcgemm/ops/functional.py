@@ -318,7 +318,7 @@ def check_layout(
         >>> print(tcgemm.check_layout(a, a.t()))  # doctest: +SKIP
     """
     return _question(
-        torch.ops.tcgemm.check_layout.default,
+        "check_layout",
         (a, b, bias, residual, scale_a, scale_b),
         activation=activation,
         alpha=alpha,
@@ -361,7 +361,7 @@ def explain(
         >>> print(tcgemm.explain(a, a, device="H200"))  # doctest: +SKIP
     """
     return _question(
-        torch.ops.tcgemm.explain.default,
+        "explain",
         (a, b, bias, residual, scale_a, scale_b),
         activation=activation,
         alpha=alpha,
@@ -374,14 +374,15 @@ def explain(
     )
 
 
-def _question(op, tensors, *, precision, **options):
+def _question(name, tensors, *, precision, **options):
     a, b, *others = tensors
     parts = None
     if type(b) is Prepared:
-        b, parts = b.operand(op._opname, "b", True)
+        b, parts = b.operand(name, "b", True)
     if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):
-        raise dispatch.no_tensor(op._opname, {"a": a, "b": b})
+        raise dispatch.no_tensor(name, {"a": a, "b": b})
     if precision is None and a.dtype is torch.float32:  # the answer is about a GPU
         precision = words.default()
     parts = dispatch.fitting(parts, a, b, precision)
+    op = getattr(torch.ops.tcgemm, name).default
     return op(a, b, *others, parts, precision=precision, **options)

@@ -15,6 +15,7 @@ import torch
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from tcgemm.ops import autograd
+from tcgemm.ops._torch_private import is_wrapped_by_transform, mark_static_address
 from tcgemm.ops.operators import wrong_type
 
 _prepare = torch.ops.tcgemm.prepare.default
@@ -189,7 +190,7 @@ def prepare(w):
     if blob.numel() > 0:
         # Read last: no other stream need wait for the parts now.
         parts = "bf16" if int(blob[0]) & _BF16 else "f16"
-        torch._dynamo.mark_static_address(blob)  # graphs of torch.compile do not copy it
+        mark_static_address(blob)  # graphs of torch.compile do not copy it
     return Prepared(w, blob, parts, Watch(w))
 
 
@@ -203,7 +204,7 @@ def _refuse_inside(w):
     place = None
     if torch.compiler.is_compiling():
         place = "a function that is compiled"
-    elif torch._C._functorch.is_functorch_wrapped_tensor(w):
+    elif is_wrapped_by_transform(w):
         place = "a function that torch.func transforms"
     elif capturing(w):
         place = "the capture of a CUDA graph"

@@ -16,6 +16,7 @@ from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from tcgemm.dtypes import E4M3, FP8, QUANTIZED
 from tcgemm.ops import autograd, dispatch, fake, vmap
+from tcgemm.ops._torch_private import any_autocast_enabled
 from tcgemm.ops.operators import Operator, Scaled
 from tcgemm.quant.quantize import dequantize
 
@@ -226,7 +227,7 @@ def quantized_linear(
         names = ("x", "weight", "weight_scale", "bias", "residual")
         raise dispatch.no_tensor(OPERATOR.name, dict(zip(names, tensors, strict=True)))
     traced = torch.compiler.is_compiling()
-    if traced or torch._C._is_any_autocast_enabled():
+    if traced or any_autocast_enabled():
         x, bias, residual = dispatch.autocast(x, bias, residual)
     call = QuantizedLinear(weight_scale, dtype, granularity, _work(x, weight))
     options = (activation, 1.0, 1.0, out_dtype, None, precision)

@@ -15,9 +15,19 @@ import functools
 from typing import Any, NamedTuple
 
 import torch
-from torch.autograd import forward_ad
 
 from tcgemm.ops import dispatch
+from tcgemm.ops._torch_private import (
+    any_autocast_enabled,
+    any_requires_grad,
+    dispatch_keys,
+    dispatch_modes,
+    in_dual_level,
+    is_profiled,
+    redispatch,
+    tracing_state,
+    transforms_active,
+)
 from tcgemm.ops.operators import ADDMM, BMM, DEFAULTS, MM, Scaled
 from tcgemm.sparse.tensor import SparseTensor24, default_pattern
 
@@ -25,30 +35,24 @@ _tensor = torch.Tensor
 _ADDENDS = {torch.Tensor, torch.nn.Parameter, type(None)}
 _f32 = torch.float32
 # Operators of the first argument's keys.
-scaled_mm = torch.ops.tcgemm.scaled_mm.default._handle.redispatch_boxed
-linear24 = torch.ops.tcgemm._linear24.default._handle.redispatch_boxed
-_CPU, _CUDA = (torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, n)) for n in ("CPU", "CUDA"))
+scaled_mm = redispatch(torch.ops.tcgemm.scaled_mm.default)
+linear24 = redispatch(torch.ops.tcgemm._linear24.default)
+_CPU, _CUDA = dispatch_keys("CPU"), dispatch_keys("CUDA")
 _NO_CONSTANTS = (None,) * 4  # zero points, scale_out and parts
 _compiling = torch.compiler.is_compiling
-_any_autocast = torch._C._is_any_autocast_enabled
-_transforms_active = torch._C._are_functorch_transforms_active
-_modes = torch._C._len_torch_dispatch_stack
-_tracing = torch._C._get_tracing_state
-_profiled = torch.autograd._profiler_enabled
 _grad_enabled = torch.is_grad_enabled
-_any_requires_grad = torch._C._any_requires_grad
 
 
 def plain():
     """Is this an eager call that nothing looks into?"""
     return not (
         _compiling()
-        or _any_autocast()
-        or _transforms_active()
-        or _modes()
-        or _profiled()
-        or _tracing()
-        or forward_ad._current_level >= 0
+        or any_autocast_enabled()
+        or transforms_active()
+        or dispatch_modes()
+        or is_profiled()
+        or tracing_state()
+        or in_dual_level()
     )
 
 
@@ -108,7 +112,7 @@ def product(op, a, b, c, bias, residual, options):
         or (op.weight and bias is not None and bias.dim() != 1)
         or ((op is MM or op is ADDMM) and x.dim() > 2)
         or x.shape[-2 if left else -1] != w.k
-        or (_grad_enabled() and _any_requires_grad(a, b, c, bias, residual))
+        or (_grad_enabled() and any_requires_grad(a, b, c, bias, residual))
     ):
         return None
     parts = parts_of(w)

@@ -21,6 +21,7 @@ import functools
 import torch
 
 from tcgemm.ops import functional
+from tcgemm.ops._torch_private import no_torch_function
 from tcgemm.ops.operators import ALL, BMM, DEFAULTS, LINEAR, MATMUL, MM, Scaled
 from tcgemm.sparse import fast_path
 from tcgemm.sparse.fast_path import sparse_argument
@@ -138,18 +139,19 @@ for _op in ALL:
         implements(_op.out)(functools.partial(_product, _op))
 
 
-def _describe(op, a, b, *others, out_dtype=None, precision=None, **options):
+def _describe(name, a, b, *others, out_dtype=None, precision=None, **options):
     """Of the product that is computed: f32 is tf32 where nobody says "medium"."""
     precision = "high" if precision == "highest" else precision
     types = (None, 1.0, 1.0, out_dtype, None, precision)
-    a, b, (*_, out_dtype, _acc, precision) = _precise(op._opname, *_one_sparse(a, b), types)
+    a, b, (*_, out_dtype, _acc, precision) = _precise(name, *_one_sparse(a, b), types)
     a, b, sparse_a, sparse_b = _as_stored(a, b)
     options |= {"out_dtype": out_dtype, "precision": precision}
+    op = getattr(torch.ops.tcgemm, name).default
     return op(a, b, *others, sparse_a=sparse_a, sparse_b=sparse_b, **options)
 
 
-for _op in (torch.ops.tcgemm.explain.default, torch.ops.tcgemm.check_layout.default):
-    implements(_op)(functools.partial(_describe, _op))
+for _name in ("explain", "check_layout"):
+    implements(getattr(torch.ops.tcgemm, _name).default)(functools.partial(_describe, _name))
 
 
 # torch's own, where autograd did not see ours: below __torch_function__, and in inference mode.
@@ -184,7 +186,7 @@ def _ours(function):
             if precision == "highest" and not torch.is_autocast_enabled(w.device.type):
                 raise _refuse_highest(function.__name__, w)
             precision = precision or "high"
-        with torch._C.DisableTorchFunctionSubclass():
+        with no_torch_function():
             return function(*args, precision=precision, **kwargs)
 
     return implements(function, table=FUNCTIONS)(product)

@@ -16,15 +16,19 @@ are masked by it: of the same positions, hence of the same size.
 """
 
 import torch
-from torch._functorch.utils import enable_single_level_autograd_function
-from torch.autograd.function import _SingleLevelFunction
 
 from tcgemm import dtypes
+from tcgemm.ops._torch_private import (
+    SingleLevelFunction,
+    below_autograd,
+    enable_single_level_autograd_function,
+    no_torch_function,
+    wrapper_subclass,
+)
 from tcgemm.sparse.shapes import GROUPS, default_pattern, metadata_columns, value_columns
 
 _OPS = torch.ops.tcgemm
 _aten = torch.ops.aten
-_below_autograd = torch._C._AutoDispatchBelowAutograd
 FORMAT_VERSION = 1  # of what is saved
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, *dtypes.INT8, *dtypes.FP8)
 _MAIN = ("values", "metadata", "tiles")
@@ -103,7 +107,7 @@ class SparseTensor24(torch.Tensor):
     ):
         """`inner`: the tensors inside by name; from_parts checks them."""
         values = inner["values"]
-        return torch.Tensor._make_wrapper_subclass(
+        return wrapper_subclass(
             cls,
             shape,
             strides=(1, max(shape[0], 1)) if transposed else (max(shape[1], 1), 1),
@@ -219,7 +223,7 @@ class SparseTensor24(torch.Tensor):
         function = FUNCTIONS.get(func)
         if function is not None:
             return function(*args, **(kwargs or {}))
-        with torch._C.DisableTorchFunctionSubclass():
+        with no_torch_function():
             return func(*args, **(kwargs or {}))
 
     @classmethod
@@ -370,11 +374,11 @@ _library.define("to_dense24(Tensor w) -> Tensor")
 _library.define("mask24(Tensor dense, Tensor w, bool turned=True) -> Tensor")
 
 
-class _ToDense(_SingleLevelFunction):
+class _ToDense(SingleLevelFunction):
     @staticmethod
     def forward(ctx, w):
         ctx.save_for_backward(w)
-        with _below_autograd():
+        with below_autograd():
             return _OPS.to_dense24.default(w)
 
     @staticmethod
@@ -383,11 +387,11 @@ class _ToDense(_SingleLevelFunction):
         return gradient if w.dense_gradient else _OPS.mask24.default(gradient, w, False)
 
 
-class _Mask(_SingleLevelFunction):
+class _Mask(SingleLevelFunction):
     @staticmethod
     def forward(ctx, dense, w, turned=True):
         ctx.save_for_backward(w)
-        with _below_autograd():
+        with below_autograd():
             return _OPS.mask24.default(dense, w, turned)
 
     @staticmethod
