@@ -14,7 +14,7 @@ from torch.func import functional_call
 from torch.nn.utils import prune
 
 import tcgemm
-from tcgemm.nn import Linear, linear, swap
+from tcgemm.nn import Linear, linear
 from tcgemm.ops import functional
 
 X = torch.randn(6, 8)
@@ -23,7 +23,6 @@ X = torch.randn(6, 8)
 @pytest.fixture(autouse=True)
 def everything_is_on_a_gpu(monkeypatch):
     monkeypatch.setattr(linear, "_on_gpu", lambda weight: True)
-    monkeypatch.setattr(swap, "_on_gpu", lambda weight: True)
     torch._dynamo.reset()
 
 

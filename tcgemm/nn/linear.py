@@ -2,7 +2,8 @@
 
 import torch
 
-from tcgemm import precision
+from tcgemm import dtypes, precision
+from tcgemm.nn import exchange
 from tcgemm.ops import functional
 from tcgemm.ops._torch_private import transforms_active
 from tcgemm.ops.prepack import capturing
@@ -138,3 +139,38 @@ class Linear(torch.nn.Linear):
     def extra_repr(self) -> str:
         activation = "" if self.activation is None else f", activation={self.activation}"
         return super().extra_repr() + activation + ("" if self.prepare else ", prepare=False")
+
+
+def _why_not(module):
+    dtype = module.weight.dtype
+    if dtype not in dtypes.DIFFERENTIABLE:
+        names = ", ".join(str(each) for each in dtypes.DIFFERENTIABLE)
+        return f"has weights of {dtype} on {module.weight.device.type}; there are {names}"
+    return _why_not_multiplied(module.weight)
+
+
+def _why_not_multiplied(weight: torch.Tensor) -> str | None:
+    """The planner's sentence where this GPU has no kernel for the weight's dtype and the precision
+    in force; autocast would cast it first."""
+    if type(weight) is not torch.nn.Parameter or not _on_gpu(weight):
+        return None
+    if torch.is_autocast_enabled("cuda"):
+        return None
+    try:
+        functional.check_layout(weight, weight.t())
+    except RuntimeError as error:
+        return str(error)
+    return None
+
+
+exchange.register(
+    exchange.Exchange(
+        layer=Linear,
+        options=("prepare",),
+        names=("prepare", *Linear._OWN),
+        state=lambda module, **options: options | dict.fromkeys(Linear._OWN),
+        why_not=_why_not,
+        caches=Linear._OWN,
+        replaceable=True,
+    )
+)

@@ -7,8 +7,9 @@ are: weight (N, K) of float8 or int8, weight_scale of float32 as tcgemm.quantize
 import torch
 
 from tcgemm.dtypes import E4M3
+from tcgemm.nn import exchange
 from tcgemm.nn.linear import Linear
-from tcgemm.quant import linear as quantized
+from tcgemm.quant.linear import SOURCES, check_options, quantized_linear
 from tcgemm.quant.quantize import dequantize, quantize
 from tcgemm.quant.shapes import scale_shape
 
@@ -55,7 +56,7 @@ class QuantLinear(torch.nn.Module):
         bias_dtype: torch.dtype | None = None,
     ):
         super().__init__()
-        quantized.check_options("tcgemm.nn.QuantLinear", dtype, granularity)
+        check_options("tcgemm.nn.QuantLinear", dtype, granularity)
         self.in_features = in_features
         self.out_features = out_features
         self.granularity = granularity
@@ -77,7 +78,7 @@ class QuantLinear(torch.nn.Module):
 
         The weight is float16, bfloat16 or float32; a tcgemm.nn.Linear's activation comes along.
         """
-        quantized.check_options("tcgemm.nn.QuantLinear", dtype, granularity)
+        check_options("tcgemm.nn.QuantLinear", dtype, granularity)
         layer = cls.__new__(cls)
         torch.nn.Module.__init__(layer)
         layer.in_features, layer.out_features = linear.in_features, linear.out_features
@@ -105,7 +106,7 @@ class QuantLinear(torch.nn.Module):
         return linear.train(self.training)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        return quantized.quantized_linear(
+        return quantized_linear(
             input,
             self.weight,
             self.bias,
@@ -137,7 +138,7 @@ class QuantLinear(torch.nn.Module):
         """Also takes a Linear's weight, and quantises it."""
         key, dtype = prefix + "weight", self.weight.dtype
         weight = state_dict.get(key)
-        if weight is not None and weight.dtype in quantized.SOURCES:
+        if weight is not None and weight.dtype in SOURCES:
             weight, scale = quantize(weight.detach(), dtype, self.granularity)
             state_dict[key], state_dict[prefix + "weight_scale"] = weight, scale
         if weight is not None and weight.dtype is not dtype:
@@ -149,3 +150,21 @@ class QuantLinear(torch.nn.Module):
             )
             return
         super()._load_from_state_dict(state_dict, prefix, metadata, strict, missing, *lists)
+
+
+_NAMES = ("_parameters", "_buffers", "granularity", "activation")
+
+
+def _state(module, **options):
+    return exchange.state_of(QuantLinear.from_linear(module, **options), module, _NAMES)
+
+
+exchange.register(
+    exchange.Exchange(
+        layer=QuantLinear,
+        options=("dtype", "granularity"),
+        names=_NAMES,
+        state=_state,
+        why_not=lambda module: exchange.why_not_converted(module, SOURCES, "quantised"),
+    )
+)

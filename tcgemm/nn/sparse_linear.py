@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import torch
 
+from tcgemm.nn import exchange
 from tcgemm.nn.linear import Linear
 from tcgemm.ops import functional
 from tcgemm.ops.prepack import Watch
@@ -59,7 +60,7 @@ class SparseLinear24(torch.nn.Module):
         activation: "relu", "gelu", "gelu_tanh", "silu" or None, fused.
         method (str): how tcgemm.prune24 chooses: "magnitude", or "transposable", with which the
             gradient of x is a sparse product too (otherwise its backward takes weight.to_dense(),
-            and a dense product). from_dense takes "mask" as well.
+            and a dense product). from_linear takes "mask" as well.
         learns (bool): see above.
         refresh_every (int): of a layer that learns: refresh() comes by itself in the first forward
             after so many changes of the weight (steps of an optimizer); 0: never. Inside
@@ -68,19 +69,20 @@ class SparseLinear24(torch.nn.Module):
             "straight_through" (dense, as if nothing had been pruned, so that what was pruned
             learns too and may come back).
 
-    A new layer has torch.nn.Linear's initialisation, pruned. from_dense makes one of a
-    torch.nn.Linear, to_dense goes back, tcgemm.swap_linear exchanges those of a model.
+    A new layer has torch.nn.Linear's initialisation, pruned. from_linear makes one of a
+    torch.nn.Linear, to_linear goes back (from_dense and to_dense are their older names), and
+    tcgemm.swap_linear exchanges those of a model.
 
     state_dict() holds plain tensors: weight.values, weight.metadata, weight.format (version, group,
     K), the bias, and weight if the layer learns. load_state_dict takes these, or a dense weight,
     which is pruned.
 
     Example:
-        >>> layer = tcgemm.nn.SparseLinear24.from_dense(torch.nn.Linear(64, 32), learns=True)
+        >>> layer = tcgemm.nn.SparseLinear24.from_linear(torch.nn.Linear(64, 32), learns=True)
         >>> layer(torch.randn(10, 64)).sum().backward()
         >>> float((layer.weight.grad == 0).float().mean())
         0.5
-        >>> layer.to_dense().weight.shape
+        >>> layer.to_linear().weight.shape
         torch.Size([32, 64])
     """
 
@@ -107,7 +109,7 @@ class SparseLinear24(torch.nn.Module):
         self._become(linear, method, None, **options)
 
     @classmethod
-    def from_dense(
+    def from_linear(
         cls,
         linear: torch.nn.Linear,
         *,
@@ -128,6 +130,8 @@ class SparseLinear24(torch.nn.Module):
         options = {"learns": learns, "refresh_every": refresh_every, "gradient": gradient}
         layer._become(linear, method, mask, **options)
         return layer
+
+    from_dense = from_linear  # the method's first name
 
     @torch.no_grad()
     def _become(self, linear, method, mask, *, learns, refresh_every, gradient):
@@ -177,7 +181,7 @@ class SparseLinear24(torch.nn.Module):
         if not self.learns or self.method == "mask":
             raise RuntimeError(
                 f"{_NAME}: this layer {'keeps a given mask' if self.learns else 'is frozen'}, so "
-                "there is nothing to refresh; make it by from_dense with learns=True and a method."
+                "there is nothing to refresh; make it by from_linear with learns=True and a method."
             )
         self._set(self._compress(self.weight))
 
@@ -244,7 +248,7 @@ class SparseLinear24(torch.nn.Module):
         watch = Watch(self.weight) if self.learns else None
         self._ready = _Ready(weight, watch, parts, parts.linear(keywords))
 
-    def to_dense(self) -> torch.nn.Linear:
+    def to_linear(self) -> torch.nn.Linear:
         """A tcgemm.nn.Linear with the pruned weight, zeros included, and a copy of the bias."""
         with torch.no_grad():
             weight = self.kept.mask(self.weight) if self.learns else self.weight
@@ -255,6 +259,8 @@ class SparseLinear24(torch.nn.Module):
         if self.bias is not None:
             linear.bias = torch.nn.Parameter(self.bias.detach().clone())
         return linear.train(self.training)
+
+    to_dense = to_linear  # the method's first name
 
     def extra_repr(self) -> str:
         activation = "" if self.activation is None else f", activation={self.activation}"
@@ -379,3 +385,24 @@ def _check(weight, method, gradient, learns, refresh_every):
             "weight is multiplied in pattern 1:2; convert the layer to torch.bfloat16 or "
             "torch.float16."
         )
+
+
+_NAMES = (
+    *("_parameters", "_buffers", "_non_persistent_buffers_set", "activation", "method"),
+    *("learns", "gradient", "refresh_every", "_seen", "_changes", "_ready"),
+)
+
+
+def _state(module, **options):
+    return exchange.state_of(SparseLinear24.from_linear(module, **options), module, _NAMES)
+
+
+exchange.register(
+    exchange.Exchange(
+        layer=SparseLinear24,
+        options=("method", "learns", "refresh_every", "gradient"),
+        names=_NAMES,
+        state=_state,
+        why_not=lambda module: exchange.why_not_converted(module, DTYPES, "pruned"),
+    )
+)

@@ -7,12 +7,8 @@ from typing import Any
 import torch
 
 from tcgemm import dtypes
-from tcgemm.nn.linear import Linear, _on_gpu
-from tcgemm.nn.quant_linear import QuantLinear
-from tcgemm.nn.sparse_linear import DTYPES as SPARSE
-from tcgemm.nn.sparse_linear import SparseLinear24
-from tcgemm.ops import functional
-from tcgemm.quant import linear as quantized
+from tcgemm.nn.exchange import EXCHANGES, Exchange
+from tcgemm.nn.linear import Linear
 
 
 @dataclass
@@ -42,14 +38,6 @@ class SwapReport:
         return "\n".join(lines)
 
 
-# The layers that there are to swap in, and what they are made with.
-OPTIONS = {
-    Linear: {"prepare"},
-    QuantLinear: {"dtype", "granularity"},
-    SparseLinear24: {"method", "learns", "refresh_every", "gradient"},
-}
-
-
 def swap_linear(
     model: torch.nn.Module,
     filter_fn: Callable[[torch.nn.Module, str], bool] | None = None,
@@ -67,7 +55,7 @@ def swap_linear(
     to: tcgemm.nn.Linear, whose Parameters stay the same, so that optimizers go on, and whose option
     is prepare (its parts of float32 weights in eval mode). Or tcgemm.nn.QuantLinear, whose weights
     become buffers of 8 bits, and whose options are those of QuantLinear.from_linear, dtype and
-    granularity; or tcgemm.nn.SparseLinear24, with the options of SparseLinear24.from_dense,
+    granularity; or tcgemm.nn.SparseLinear24, with the options of SparseLinear24.from_linear,
     method, learns, refresh_every and gradient: biases, and with learns=True weights, stay the same
     Parameters. These two also take tcgemm.nn.Linear layers.
 
@@ -80,8 +68,12 @@ def swap_linear(
         >>> int8 = tcgemm.swap_linear(model, to=tcgemm.nn.QuantLinear, dtype=torch.int8)
         >>> int8.undo()
     """
-    if to not in OPTIONS or not options.keys() <= OPTIONS[to]:
-        there = (f"tcgemm.nn.{kind.__name__} with {', '.join(OPTIONS[kind])}" for kind in OPTIONS)
+    exchange = EXCHANGES.get(to)
+    if exchange is None or not options.keys() <= set(exchange.options):
+        there = (
+            f"tcgemm.nn.{each.layer.__name__} with {', '.join(each.options)}"
+            for each in EXCHANGES.values()
+        )
         raise RuntimeError(
             f"tcgemm.swap_linear: to is {to!r} with options {sorted(options)}, but there are "
             f"{'; '.join(there)}."
@@ -90,14 +82,14 @@ def swap_linear(
     for name, module in model.named_modules():
         if not isinstance(module, (torch.nn.Linear, to)):
             continue
-        why_not = _why_not(module, to)
+        why_not = _why_not(module, exchange)
         if why_not is None and filter_fn is not None and not filter_fn(module, name):
             why_not = "filter_fn said no"
         if why_not is not None:
             report.skipped[name] = why_not
             continue
         try:
-            report._undo.append(_turn(module, to, options))
+            report._undo.append(_replace(module, exchange, options))
         except Exception:
             report.undo()
             raise
@@ -105,21 +97,29 @@ def swap_linear(
     return report
 
 
-# What a layer has in vars() that a torch.nn.Linear has not, or otherwise.
-_LINEAR = ("prepare", *Linear._OWN)
-_MADE = {
-    QuantLinear: (
-        QuantLinear.from_linear,
-        ("_parameters", "_buffers", "granularity", "activation"),
-    ),
-    SparseLinear24: (
-        SparseLinear24.from_dense,
-        (
-            *("_parameters", "_buffers", "_non_persistent_buffers_set", "activation", "method"),
-            *("learns", "gradient", "refresh_every", "_seen", "_changes"),
-        ),
-    ),
-}
+def _replace(module, exchange, options) -> Callable[[], None]:
+    """Changes a module's class and attributes; returns the function that changes them back."""
+    before = type(module)
+    leaving = EXCHANGES.get(before)
+    names, caches = (leaving.names, leaving.caches) if leaving else ((), ())
+    state = exchange.state(module, **options)
+    kept = {name: vars(module)[name] for name in (*exchange.names, *names) if name in vars(module)}
+    kept |= dict.fromkeys(caches)
+    _forget(module, names)
+    vars(module).update(state)
+    module.__class__ = exchange.layer
+
+    def undo():
+        if type(module) is not exchange.layer:  # replaced by yet another layer
+            return
+        device = module.weight.device
+        _forget(module, exchange.names)
+        vars(module).update(kept)
+        for parameter in module.parameters(recurse=False):
+            parameter.data = parameter.data.to(device)
+        module.__class__ = before
+
+    return undo
 
 
 def _forget(module, names):
@@ -127,83 +127,17 @@ def _forget(module, names):
         vars(module).pop(name, None)
 
 
-def _turn(module, to, options) -> Callable[[], None]:
-    """Changes a module's class, and its tensors where `to` has others; returns the way back."""
-    before = type(module)
-    kept, names = {}, ()
-    if to in _MADE:
-        make, names = _MADE[to]
-        layer = vars(make(module, **options))
-        layer["_parameters"] |= {  # the same objects, so that optimizers go on
-            name: module._parameters[name] for name in layer["_parameters"]
-        }
-        if before is Linear:
-            module._drop()
-        kept = {name: vars(module)[name] for name in names + _LINEAR if name in vars(module)}
-        _forget(module, _LINEAR)
-        vars(module).update({name: layer[name] for name in names})
-    else:
-        vars(module).update(options)
-        Linear._drop(module)
-    module.__class__ = to
-
-    def undo():
-        if type(module) is not to:  # exchanged meanwhile
-            return
-        if to in _MADE:
-            device = module.weight.device
-            _forget(module, (*names, "_ready"))
-            vars(module).update(kept)
-            for parameter in module.parameters(recurse=False):
-                parameter.data = parameter.data.to(device)
-        else:
-            _forget(module, _LINEAR)
-        module.__class__ = before
-
-    return undo
-
-
-def _why_not(module: torch.nn.Module, to: type) -> str | None:
-    if type(module) is to:
-        return f"is a tcgemm.nn.{to.__name__} already"
+def _why_not(module: torch.nn.Module, exchange: Exchange) -> str | None:
+    if type(module) is exchange.layer:
+        return f"is a tcgemm.nn.{exchange.layer.__name__} already"
     if torch.nn.utils.parametrize.is_parametrized(module):
         return "is parametrized"
-    if type(module) not in (torch.nn.Linear, Linear):
+    known = EXCHANGES.get(type(module))
+    if type(module) is not torch.nn.Linear and not (known and known.replaceable):
         return f"is a subclass of torch.nn.Linear ({type(module).__name__})"
     if "forward" in vars(module):
         return "has a forward of its own"
-    device, dtype = module.weight.device.type, module.weight.dtype
+    device = module.weight.device.type
     if device not in (*dtypes.DEVICES, "meta"):
         return f"is on {device}; there are products on {' and '.join(dtypes.DEVICES)}"
-    if to in _MADE:
-        return _why_not_made(module, *_SOURCES[to])
-    if dtype not in dtypes.DIFFERENTIABLE:
-        names = ", ".join(str(each) for each in dtypes.DIFFERENTIABLE)
-        return f"has weights of {dtype} on {device}; there are {names}"
-    return _why_not_multiplied(module.weight)
-
-
-def _why_not_multiplied(weight: torch.Tensor) -> str | None:
-    """The planner's sentence where this GPU has no kernel for the weight's dtype and the precision
-    in force; autocast would cast it first."""
-    if type(weight) is not torch.nn.Parameter or not _on_gpu(weight):
-        return None
-    if torch.is_autocast_enabled("cuda"):
-        return None
-    try:
-        functional.check_layout(weight, weight.t())
-    except RuntimeError as error:
-        return str(error)
-    return None
-
-
-_SOURCES = {QuantLinear: (quantized.SOURCES, "quantised"), SparseLinear24: (SPARSE, "pruned")}
-
-
-def _why_not_made(module: torch.nn.Linear, sources, done: str) -> str | None:
-    if module.weight.dtype not in sources:
-        names = ", ".join(str(each) for each in sources)
-        return f"has weights of {module.weight.dtype}; those of {names} are {done}"
-    if "weight" not in module._parameters:
-        return "has a weight that is computed from others, as pruning does"
-    return None
+    return exchange.why_not(module)
