@@ -16,7 +16,7 @@ import torch
 from workload import Workload
 
 from tcgemm.bench import operands
-from tcgemm.sparse_tensor import GROUPS, default_pattern
+from tcgemm.sparse.tensor import GROUPS, default_pattern
 
 _OPS = torch.ops.tcgemm
 BLOCK = 4  # transposable pruning chooses in blocks of 4 x 4

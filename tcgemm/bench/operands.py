@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 
 from tcgemm import dtypes
-from tcgemm.sparse import compress24
+from tcgemm.sparse.prune import compress24
 
 LAYOUTS = ("TN", "NN", "TT", "NT")
 # tf32 is the name of a product, not of a tensor: float32 operands that are rounded on their way.
