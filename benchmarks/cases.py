@@ -1,96 +1,35 @@
-"""The named sets of cases: which product, in which dtype and layout, of which size.
+"""The sets of cases. `python -m benchmarks run --set NAME` measures one.
 
-A set is a function from (dtypes, layouts) to cases, so that `--dtype` and `--layout` can replace
-what it takes by default. The sizes are those of the tables of rivals that the project compares
-itself with: squares that are powers of two and some that are not, sizes no kernel likes, the
-products of language models, and the two ways of having little to do (few rows, few columns with a
-long K).
+    squares    M = N = K in all layouts, also sizes that no tile divides
+    llm        GEMMs of language models
+    epilogue   linear with bias, an activation or a residual
+    train      forward and backward of a linear layer
+    fp8        e4m3 with one scale a tensor; sums promoted or fast
+    scales     e4m3 with scales of rows and of blocks
+    int8, tf32, f64
+    highest    f32 operands, all bits kept
+    batch      bmm
+    small-m    few rows
+    long-k     small results with a long K
+    sparse-mm  2:4 sparse weights; the passes that prune and compress
+    random     seeded random shapes, layouts and dtypes
 
-    op            mm  bmm  linear          m x n x k: a is (M, K), b is (K, N)
-                  compress  prune          passes over a weight (M, K); n is 1
-    layout        TN  NN  TT  NT           the letters of the BLAS call that torch makes, b first
-    dtype         bf16 f16 f64 e4m3 e5m2 s8 u8, and of float32 operands tf32 (precision "high") and
-                  f32 ("highest")
-    accumulation  f32  f16  f64  s32; of float8 fast and promoted
-    epilogue      parts joined by "+": scales of the operands, spread (f32: elements of a row lie up
-                  to 2^40 apart), prepared (of linear: the weight's parts are kept), sparse (half of
-                  b is zero and not stored), layer (of linear: a module), to-bf16 (the result
-                  of integers), bias, an activation, residual; what a pass does besides
+The sets smoke, smoke-dtypes and smoke-sparse have small cases that a CPU runs in seconds.
 
-A case is timed against torch, and, where `own` says so, in the same turns against another product
-of our own: how much does this layout, or do these scales, cost; what does preparing save?
+A set is a function (dtypes, layouts) -> cases. The arguments replace the defaults of the set; None
+keeps them.
 """
 
-from dataclasses import dataclass, replace
+import random
+from dataclasses import replace
+
+from benchmarks.case import FLOAT8, SCALES, Case
 
 FLOATS = ("bf16", "f16")
-FLOAT8 = ("e4m3", "e5m2")
-FORWARD = ("TN", "NN")
+FORWARD = ("TN", "NN")  # the layouts of a forward pass
 LAYOUTS = ("TN", "NN", "TT", "NT")
-ACCUMULATION = {"f64": "f64", "s8": "s32", "u8": "s32", "e4m3": "promoted", "e5m2": "promoted"}
-# Of b; a has the same, beside blocks of 128x128 it has 1x128.
-SCALES = ("tensor-scales", "row-scales", "128x128-scales", "1x128-scales")
-OF_OPERANDS = (*SCALES, "spread", "prepared", "sparse")  # parts that say something of a and b
-PASSES = ("compress", "prune")
-
-
-@dataclass(frozen=True)
-class Case:
-    """One line of a table. `kernel` forces catalog kernels whose name contains it."""
-
-    op: str
-    dtype: str
-    layout: str
-    m: int
-    n: int
-    k: int
-    batch: int = 1
-    accumulation: str = ""  # "": the default of the dtype
-    epilogue: str = "none"
-    graph: bool = True  # False: host microseconds of a call, without a graph
-    set: str = ""
-    kernel: str = ""
-    target: float = 0.0  # the ratio to the rival that was promised; 0: none
-    rival: bool = True  # is torch timed as well?
-    own: str = (
-        ""  # the other product of ours: "TN" (layout), "tensor-scales", "unprepared", "dense"
-    )
-
-    def __post_init__(self):
-        if not self.accumulation:
-            object.__setattr__(self, "accumulation", ACCUMULATION.get(self.dtype, "f32"))
-
-    @property
-    def parts(self):
-        return () if self.epilogue == "none" else tuple(self.epilogue.split("+"))
-
-    @property
-    def scales(self):
-        return next((part for part in self.parts if part in SCALES), None)
-
-    @property
-    def flops(self):
-        """Of sparse products those of the dense ones."""
-        return 0.0 if self.op in PASSES else 2.0 * self.batch * self.m * self.n * self.k
-
-    @property
-    def size(self):
-        """The shape in words, as the tables print it."""
-        if self.op in PASSES:
-            return f"{self.m}x{self.k}"
-        cube = self.m == self.n == self.k
-        size = f"{self.m}^3" if cube else f"{self.m}x{self.n}x{self.k}"
-        return size if self.batch == 1 else f"{self.batch} x {size}"
-
-
 SQUARES = (512, 1024, 1536, 2048, 2560, 3072, 4096, 5120, 6144, 8192, 16384)
 RAGGED_SQUARES = (511, 1000, 1023, 2047, 3001, 4095, 4098, 4100, 4104, 8191)
-RAGGED = (
-    *((size, size, size) for size in RAGGED_SQUARES),
-    (5000, 333, 777),
-    (333, 5001, 2049),
-    (100, 1000, 10000),
-)
 LLM = (  # tokens x out x in of 8B and 70B dense models and of a mixture of experts
     (4096, 6144, 4096),
     (4096, 4096, 4096),
@@ -104,18 +43,15 @@ LLM = (  # tokens x out x in of 8B and 70B dense models and of a mixture of expe
     (2048, 24576, 1536),
 )
 SMALL_M = (
-    (1, 4096, 4096),
-    (16, 4096, 4096),
-    (64, 4096, 4096),
-    (256, 4096, 4096),
-    (16, 28672, 4096),
-    (128, 28672, 4096),
-    (512, 28672, 4096),
+    *((m, 4096, 4096) for m in (1, 4, 16, 64, 256)),
+    *((m, 14336, 4096) for m in (1, 4, 16, 64, 256)),
+    *((m, 4096, 14336) for m in (1, 4, 16, 64, 256)),
+    *((m, 28672, 4096) for m in (1, 4, 16, 64, 128, 256, 512)),
     (16, 7168, 2048),
-    (16, 4096, 14336),
 )
+FEW_ROWS = [(m, 4096, 4096) for m in (1, 16, 64)]
 LONG_K = ((64, 64, 65536), (128, 128, 32768), (256, 256, 16384))
-BATCH = (  # batch, size of the cube
+BATCH = (  # batch, M = N = K
     (32, 64),
     (32, 128),
     (512, 64),
@@ -127,17 +63,21 @@ BATCH = (  # batch, size of the cube
     (16, 2048),
 )
 EPILOGUES = ("bias", "bias+relu", "bias+gelu", "bias+gelu_tanh", "bias+silu", "bias+residual")
+EPILOGUE_SIZES = ((512, 4096, 4096), (4096, 4096, 4096), (4096, 28672, 4096), (4096, 4096, 14336))
+TRAIN = ((512, 4096, 4096), (4096, 4096, 4096), (4096, 14336, 4096), (4096, 4096, 14336))
+TRAIN += ((2048, 8192, 8192),)
 HOST = ((64, 64, 64), (512, 512, 512), (511, 511, 511))
-SMOKE = ((64, 64, 64), (65, 33, 17), (1, 40, 96))
 SPARSE = ("bf16", "f16", "s8", "e4m3", "tf32")
 EVEN = (2048, 4096, 8192, 16384)
-FEW_ROWS = SMALL_M[:3]
 HIGHEST = (512, 1024, 2048, 3072, 4096, 6144, 8192)
 PREPARED = [(m, n, 4096) for n in (4096, 14336) for m in (16, 256, 4096)]
-CLIFF = (4088, 4095, 4097, 4101, 4104)  # in M, N, K and all of them; 4096 is every other
+CLIFF = (4088, 4095, 4097, 4101, 4104)  # sizes beside 4096, in M, in N, in K and in all three
+IRREGULAR = ((5000, 333, 777), (333, 5001, 2049), (100, 1000, 10000))
+RANDOM_SEED, RANDOM_CASES = 24, 32
+SMOKE = ((64, 64, 64), (65, 33, 17), (1, 40, 96))
 
 
-def _products(sizes, dtypes, layouts, **extra):
+def _gemms(sizes, dtypes, layouts, **extra):
     op = extra.pop("op", "mm")
     return [
         Case(op, dtype, layout, *size, **extra)
@@ -151,141 +91,140 @@ def _cubes(sizes):
     return [(size, size, size) for size in sizes]
 
 
-def _targets(dtypes, layouts):
-    """What was promised for the H200: one line a promise, in the order of the promise."""
-    even = _products(_cubes((2048, 4096, 8192)), dtypes or FLOATS, layouts or FORWARD, target=0.93)
-    ragged = _products(_cubes((4095, 8191)), dtypes or ("bf16",), layouts or ("TN",), target=3.0)
-    alone = _products(_cubes((4096,)), dtypes or ("bf16",), layouts or ("TN",), target=0.55)
-    return even + ragged + [replace(case, kernel="sm80") for case in alone]
-
-
-def _layouts(dtypes, layouts):
-    cubes = _cubes((1024, 2048, 4096, 8192, 4095))
-    return _products(cubes, dtypes or FLOATS, layouts or ("TT", "NT"))
-
-
-def _batch(dtypes, layouts):
-    dtypes, layouts = dtypes or ("bf16",), layouts or ("NN", "TN")
-    return [
-        Case("bmm", dtype, layout, size, size, size, batch=batch)
-        for dtype in dtypes
-        for layout in layouts
-        for batch, size in BATCH
-    ]
-
-
-def _epilogue(dtypes, layouts):
-    return [
-        Case("linear", dtype, "TN", *size, epilogue=epilogue)
-        for dtype in dtypes or ("bf16",)
-        for size in ((4096, 4096, 4096), (512, 4096, 4096))
-        for epilogue in EPILOGUES
-        if "TN" in (layouts or ("TN",))
-    ]
-
-
-def _host(dtypes, layouts):
-    short, layouts = dtypes or ("bf16",), layouts or ("TN",)
-    linear = _products(HOST[:1], short, ("TN",), op="linear", graph=False, epilogue="bias")
-    scaled = Case("mm", "e4m3", "TN", *HOST[1], graph=False, epilogue="tensor-scales")
-    return _products(HOST, short, layouts, graph=False) + linear + ([] if dtypes else [scaled])
-
-
-def _int8(dtypes, layouts):
-    dtypes, layouts = dtypes or ("s8",), layouts or FORWARD
-    cases = _products(_cubes(EVEN), dtypes, layouts) + _products(FEW_ROWS, dtypes, ("TN",))
-    return [replace(case, own="" if case.layout == "TN" else "TN") for case in cases]
-
-
-def _fp8(dtypes, layouts):
-    return [
-        case
-        for accumulation in ("fast", "promoted")
-        for case in _products(
-            [*_cubes(EVEN), *FEW_ROWS],
-            *(dtypes or ("e4m3",), layouts or ("TN",)),
-            accumulation=accumulation,
-            epilogue="tensor-scales",
-        )
-    ]
-
-
-def _scales(dtypes, layouts):
-    kinds = (("fast", "row-scales"), ("promoted", "row-scales"))
-    kinds += (("promoted", "128x128-scales"), ("promoted", "1x128-scales"))
-    return [
-        case
-        for accumulation, epilogue in kinds
-        for case in _products(
-            *(_cubes(EVEN), dtypes or ("e4m3",), layouts or ("TN",)),
-            accumulation=accumulation,
-            epilogue=epilogue,
-            own="tensor-scales" if epilogue == "row-scales" else "",
-        )
-    ]
-
-
-def _wide(dtype, cubes):
-    def build(dtypes, layouts):
-        dtypes, layouts = dtypes or (dtype,), layouts or FORWARD
-        return _products(_cubes(cubes), dtypes, layouts) + _products(FEW_ROWS, dtypes, ("TN",))
-
-    return build
-
-
-def _highest(dtypes, layouts):
-    """f32 with all its bits: cubes of data for f16 and for bf16 parts, and what else users have."""
-    dtypes, layouts = [name for name in dtypes or ("f32",) if name == "f32"], layouts or FORWARD
-    kept = {"op": "linear", "epilogue": "prepared", "own": "unprepared"}
-    return [
-        *_products(_cubes(HIGHEST), dtypes, layouts),
-        *_products(_cubes(EVEN[:3]), dtypes, layouts, epilogue="spread"),
-        *_products(PREPARED, dtypes, ("TN",) if "TN" in layouts else (), **kept),
-        *_products(_cubes((4095,)), dtypes, layouts),
-        *_products(LONG_K[1:], dtypes, layouts[:1]),
-        *_products(_cubes((512, 1024)), dtypes, layouts[:1], op="bmm", batch=32),
-    ]
-
-
-def _turned(dtypes, layouts):
-    """The layouts that tensor cores do not read: what turning an operand costs."""
-    dtypes = dtypes or ("s8", "e4m3", "tf32")
-    return _products(_cubes((4096,)), dtypes, layouts or LAYOUTS[1:], own="TN")
-
-
-def _cliff(dtypes, layouts):
-    """One size at a time without torch, whose cliffs are known; all three with it."""
-    dtypes, layouts = dtypes or ("bf16", "e4m3", "s8", "tf32", "f64"), layouts or ("TN",)
+def _beside_4096(dtypes, layouts):
+    """Sizes beside 4096. With one size changed, torch is not measured: its times are known."""
     single = [
         tuple(size if index == dim else 4096 for index in range(3))
         for dim in range(3)
         for size in CLIFF
     ]
-    cubes = _products(_cubes((4096, *CLIFF)), dtypes, layouts)
-    return cubes + _products(single, dtypes, layouts, rival=False)
+    cubes = _gemms(_cubes((4096, *CLIFF)), dtypes, layouts or ("TN",))
+    return cubes + _gemms(single, dtypes, layouts or ("TN",), baseline=False)
 
 
-def _smoke_dtypes(dtypes, layouts):
-    """Small ones of everything that the sets of the dtypes have, for a machine without a GPU."""
-    dtypes, sizes = dtypes or ("s8", "u8", "e4m3", "e5m2", "tf32", "f64"), SMOKE[:2]
-    scaled = [
-        replace(case, own="tensor-scales" if case.scales == "row-scales" else "")
-        for epilogue in SCALES
-        for accumulation in ("promoted", "fast")[: 1 if "x" in epilogue else 2]
-        for case in _products(
-            ((96, 144, 256),), ("e4m3",), ("TN",), accumulation=accumulation, epilogue=epilogue
+def _against_tn(dtypes, layouts):
+    """The layouts that tensor cores cannot read; the second baseline is TN of tcgemm."""
+    chosen = [layout for layout in layouts or LAYOUTS if layout != "TN"]
+    return _gemms(_cubes((4096,)), dtypes, chosen, self_baseline="TN")
+
+
+def _squares(dtypes, layouts):
+    bf16 = dtypes or ("bf16",)
+    found = _gemms(_cubes(SQUARES + RAGGED_SQUARES), dtypes or FLOATS, layouts or FORWARD)
+    transposed_a = _cubes((1024, 2048, 4096, 8192, 4095))
+    found += _gemms(transposed_a, dtypes or FLOATS, layouts or ("TT", "NT"))
+    found = [replace(case, target=_square_target(case)) for case in found]
+    found += _beside_4096(bf16, layouts)
+    found += _gemms(HOST, bf16, layouts or ("TN",), graph=False)
+    sm80 = _gemms(_cubes((4096,)), bf16, layouts or ("TN",), target=0.55, kernel="sm80")
+    return found + sm80
+
+
+def _square_target(case):
+    """The target on an H200, relative to torch: 0.93 at even sizes and 3 at odd ones; 0: none."""
+    if case.dtype not in FLOATS or case.layout not in FORWARD:
+        return 0.0
+    if case.m in (4095, 8191) and (case.dtype, case.layout) == ("bf16", "TN"):
+        return 3.0
+    return 0.93 if case.m in (2048, 4096, 8192) else 0.0
+
+
+def _rows_only(build):
+    """For sets whose only layout is TN."""
+    return lambda dtypes, layouts: build(dtypes) if "TN" in (layouts or LAYOUTS) else []
+
+
+def _epilogue(dtypes):
+    linear = {"op": "linear", "layouts": ("TN",)}
+    found = [
+        case
+        for epilogue in EPILOGUES
+        for case in _gemms(EPILOGUE_SIZES, dtypes or ("bf16",), epilogue=epilogue, **linear)
+    ]
+    return found + _gemms(HOST[:1], dtypes or ("bf16",), graph=False, epilogue="bias", **linear)
+
+
+def _train(dtypes):
+    """The forward alone is a linear; forward and backward together are a train."""
+    floats = [dtype for dtype in dtypes or ("bf16",) if dtype in FLOATS]
+    forward = _gemms(TRAIN, floats, ("TN",), op="linear", epilogue="bias")
+    return forward + _gemms(TRAIN, floats, ("TN",), op="train", epilogue="bias")
+
+
+def _batch(dtypes, layouts):
+    return [
+        case
+        for batch, size in BATCH
+        for case in _gemms(
+            _cubes((size,)), dtypes or ("bf16",), layouts or ("NN", "TN"), op="bmm", batch=batch
         )
     ]
-    turned = _products(sizes[:1], ("s8", "tf32"), ("NN",), own="TN")
-    spread = _products(((96, 80, 256),), ("f32",), ("NN",), epilogue="spread")
-    kept = {"op": "linear", "epilogue": "prepared", "own": "unprepared"}
-    prepared = _products(((64, 80, 96),), ("f32",), ("TN",), **kept)
-    return _products(sizes, dtypes, layouts or ("TN", "NT")) + scaled + turned + spread + prepared
+
+
+def _fp8(dtypes, layouts):
+    float8, sizes = dtypes or ("e4m3",), [*_cubes(EVEN), *FEW_ROWS]
+    scaled = {"epilogue": "tensor-scales"}
+    found = [
+        case
+        for accumulation in ("fast", "promoted")
+        for case in _gemms(sizes, float8, layouts or ("TN",), accumulation=accumulation, **scaled)
+    ]
+    found += _beside_4096(float8, layouts) + _against_tn(float8, layouts)
+    return found + _gemms(HOST[1:2], float8, layouts or ("TN",), graph=False, **scaled)
+
+
+def _scales(dtypes, layouts):
+    granularities = (("fast", "row-scales"), ("promoted", "row-scales"))
+    granularities += (("promoted", "128x128-scales"), ("promoted", "1x128-scales"))
+    return [
+        case
+        for accumulation, epilogue in granularities
+        for case in _gemms(
+            *(_cubes(EVEN), dtypes or ("e4m3",), layouts or ("TN",)),
+            accumulation=accumulation,
+            epilogue=epilogue,
+            self_baseline="tensor-scales" if epilogue == "row-scales" else "",
+        )
+    ]
+
+
+def _int8(dtypes, layouts):
+    dtypes = dtypes or ("s8",)
+    found = _gemms(_cubes(EVEN), dtypes, layouts or FORWARD) + _gemms(FEW_ROWS, dtypes, ("TN",))
+    found = [replace(c, self_baseline="" if c.layout == "TN" else "TN") for c in found]
+    return found + _beside_4096(dtypes, layouts) + _against_tn(dtypes, layouts)
+
+
+def _tf32(dtypes, layouts):
+    dtypes = dtypes or ("tf32",)
+    found = _against_tn(dtypes, layouts)
+    found += _gemms(_cubes(EVEN[:3]), dtypes, layouts or FORWARD)
+    return found + _gemms(FEW_ROWS, dtypes, ("TN",)) + _beside_4096(dtypes, layouts)
+
+
+def _f64(dtypes, layouts):
+    dtypes = dtypes or ("f64",)
+    found = _gemms(_cubes((1024, *EVEN[:3])), dtypes, layouts or FORWARD)
+    return found + _gemms(FEW_ROWS, dtypes, ("TN",)) + _beside_4096(dtypes, layouts)
+
+
+def _highest(dtypes, layouts):
+    """Cubes of normal data (f16 terms) and of spread data (bf16 terms), and other shapes."""
+    dtypes, layouts = [name for name in dtypes or ("f32",) if name == "f32"], layouts or FORWARD
+    prepared = {"op": "linear", "epilogue": "prepared", "self_baseline": "unprepared"}
+    return [
+        *_gemms(_cubes(HIGHEST), dtypes, layouts),
+        *_gemms(_cubes(EVEN[:3]), dtypes, layouts, epilogue="spread"),
+        *_gemms(PREPARED, dtypes, ("TN",) if "TN" in layouts else (), **prepared),
+        *_gemms(_cubes((4095,)), dtypes, layouts),
+        *_gemms(LONG_K[1:], dtypes, layouts[:1]),
+        *_gemms(_cubes((512, 1024)), dtypes, layouts[:1], op="bmm", batch=32),
+    ]
 
 
 def _sparse(sizes, dtypes, op="mm", **extra):
-    """Weights half of which are zero: "2:4", of tf32 "1:2"; sums of float8 are not promoted."""
-    extra = {"epilogue": "sparse", "own": "dense", **extra}
+    """2:4 sparse weights; for tf32 the pattern is 1:2. Sums of float8 are not promoted."""
+    extra = {"epilogue": "sparse", "self_baseline": "dense", **extra}
     return [
         Case(op, dtype, "TN", *size, accumulation="fast" if dtype in FLOAT8 else "", **extra)
         for dtype in dtypes
@@ -299,16 +238,14 @@ def _sparse_mm(dtypes):
     floats = (*FLOATS, "tf32")
     sizes = {name: both if name in floats else cubes for name in dtypes or SPARSE}
     found = [case for name in sizes for case in _sparse(sizes[name], (name,))]
-    return found + _to_bf16(cubes, sizes)
+    found += _to_bf16(cubes, sizes)
+    found += _sparse([(m, 28672, 4096) for m in (16, 64)], dtypes or ("bf16",))
+    return found + _sparse_passes(dtypes) + _sparse_host(dtypes)
 
 
 def _to_bf16(sizes, dtypes):
-    """Integers, whose results are s32 by default."""
+    """int8 operands with a bf16 result; the default is s32."""
     return _sparse(sizes, [name for name in dtypes if name == "s8"], epilogue="sparse+to-bf16")
-
-
-def _sparse_few(dtypes):
-    return _sparse([(m, 28672, 4096) for m in (16, 64)], dtypes or ("bf16",))
 
 
 def _sparse_passes(dtypes, size=8192):
@@ -323,7 +260,7 @@ def _sparse_passes(dtypes, size=8192):
 
 
 def _sparse_host(dtypes, size=512):
-    """torch's linear with a SparseTensor24, and the module."""
+    """torch's linear with a SparseTensor24, and tcgemm's layer."""
     floats = [dtype for dtype in dtypes or ("bf16",) if dtype in FLOATS]
     call = {"op": "linear", "graph": False}
     return [
@@ -333,68 +270,98 @@ def _sparse_host(dtypes, size=512):
     ]
 
 
+def _random(dtypes, layouts):
+    """The same cases in each run: M, N and K are log-uniform, half of them multiples of 8."""
+    source = random.Random(RANDOM_SEED)
+    found = _gemms(IRREGULAR, dtypes or FLOATS, layouts or FORWARD)
+    for _ in range(RANDOM_CASES):
+        step = source.choice((1, 8))
+        sizes = [max(step, int(2 ** source.uniform(4, 13)) // step * step) for _ in range(3)]
+        dtype, layout = source.choice(dtypes or FLOATS), source.choice(layouts or LAYOUTS)
+        found.append(Case("mm", dtype, layout, *sizes))
+    return found
+
+
+def _smoke_dtypes(dtypes, layouts):
+    """Small cases of the sets fp8, scales, int8, tf32, f64 and highest."""
+    dtypes, sizes = dtypes or ("s8", "u8", "e4m3", "e5m2", "tf32", "f64"), SMOKE[:2]
+    scaled = [
+        replace(case, self_baseline="tensor-scales" if case.scales == "row-scales" else "")
+        for epilogue in SCALES
+        for accumulation in ("promoted", "fast")[: 1 if "x" in epilogue else 2]
+        for case in _gemms(
+            ((96, 144, 256),), ("e4m3",), ("TN",), accumulation=accumulation, epilogue=epilogue
+        )
+    ]
+    against_tn = _gemms(sizes[:1], ("s8", "tf32"), ("NN",), self_baseline="TN")
+    spread = _gemms(((96, 80, 256),), ("f32",), ("NN",), epilogue="spread")
+    kept = {"op": "linear", "epilogue": "prepared", "self_baseline": "unprepared"}
+    prepared = _gemms(((64, 80, 96),), ("f32",), ("TN",), **kept)
+    return _gemms(sizes, dtypes, layouts or ("TN", "NT")) + scaled + against_tn + spread + prepared
+
+
 def _smoke_sparse(dtypes):
-    """Small ones of everything that the sparse sets have, for a machine without a GPU."""
-    products = _sparse((SMOKE[0], (96, 80, 256)), dtypes or SPARSE)
-    products += _to_bf16(SMOKE[:1], dtypes or SPARSE)
-    return products + _sparse_passes(dtypes, 72) + _sparse_host(dtypes, 64)
-
-
-def _rows_alone(build):
-    """Of sets that have operands in rows, and no other layout."""
-    return lambda dtypes, layouts: build(dtypes) if "TN" in (layouts or LAYOUTS) else []
+    """Small cases of the set sparse-mm."""
+    found = _sparse((SMOKE[0], (96, 80, 256)), dtypes or SPARSE)
+    found += _to_bf16(SMOKE[:1], dtypes or SPARSE)
+    return found + _sparse_passes(dtypes, 72) + _sparse_host(dtypes, 64)
 
 
 def _simple(sizes, default_dtypes, default_layouts):
     def build(dtypes, layouts):
-        return _products(sizes, dtypes or default_dtypes, layouts or default_layouts)
+        return _gemms(sizes, dtypes or default_dtypes, layouts or default_layouts)
 
     return build
 
 
 SETS = {
-    "targets": _targets,
-    "squares": _simple(_cubes(SQUARES), FLOATS, FORWARD),
-    "ragged": _simple(RAGGED, FLOATS, FORWARD),
-    "layouts": _layouts,
+    "squares": _squares,
     "llm": _simple(LLM, ("bf16",), ("TN",)),
-    "small-m": _simple(SMALL_M, ("bf16",), ("TN",)),
-    "long-k": _simple(LONG_K, ("bf16",), ("TN",)),
-    "batch": _batch,
-    "epilogue": _epilogue,
-    "host": _host,
-    "int8": _int8,
+    "epilogue": _rows_only(_epilogue),
+    "train": _rows_only(_train),
     "fp8": _fp8,
     "scales": _scales,
-    "tf32": _wide("tf32", EVEN[:3]),
-    "f64": _wide("f64", (1024, *EVEN[:3])),
+    "int8": _int8,
+    "tf32": _tf32,
+    "f64": _f64,
     "highest": _highest,
-    "turned": _turned,
-    "cliff": _cliff,
-    "sparse-mm": _rows_alone(_sparse_mm),
-    "sparse-few": _rows_alone(_sparse_few),
-    "sparse-passes": _rows_alone(_sparse_passes),
-    "sparse-host": _rows_alone(_sparse_host),
+    "batch": _batch,
+    "small-m": _simple(SMALL_M, ("bf16",), ("TN",)),
+    "long-k": _simple(LONG_K, ("bf16",), ("TN",)),
+    "sparse-mm": _rows_only(_sparse_mm),
+    "random": _random,
     "smoke": _simple(SMOKE, ("bf16", "f32"), LAYOUTS),
     "smoke-dtypes": _smoke_dtypes,
-    "smoke-sparse": _rows_alone(_smoke_sparse),
+    "smoke-sparse": _rows_only(_smoke_sparse),
 }
-_names = [name for name in SETS if not name.startswith("smoke")]
+_names = tuple(name for name in SETS if not name.startswith("smoke"))
+_dtypes = ("fp8", "scales", "int8", "tf32", "f64", "highest")
 GROUPS = {
-    "dense": tuple(_names[: _names.index("int8")]),
-    "dtypes": tuple(_names[_names.index("int8") : _names.index("sparse-mm")]),
-    "sparse": tuple(_names[_names.index("sparse-mm") :]),
-    "all": tuple(_names),
+    "dense": tuple(name for name in _names if name not in (*_dtypes, "sparse-mm")),
+    "dtypes": _dtypes,
+    "sparse": ("sparse-mm",),
+    "all": _names,
 }
+
+
+def _identity(case):
+    """What tells two cases of a set apart."""
+    return replace(case, target=0.0, baseline=True, self_baseline="")
 
 
 def cases(name, dtypes=None, layouts=None, kernel=""):
-    """The cases of the set `name`; `kernel` forces a catalog kernel for all of them.
+    """The cases of the set `name`, each once; `kernel` forces kernels of that name for all.
 
-    A forced kernel answers another question than the planner's choice, so it is another set.
+    Cases with a forced kernel belong to a set of their own, "squares:sm80": they do not measure
+    what the planner chooses.
     """
     if name not in SETS:
         raise ValueError(f"{name!r} is no set of cases; there are {', '.join(SETS)}.")
     found = SETS[name](dtypes, layouts)
-    forced = [replace(case, kernel=kernel or case.kernel) for case in found]
-    return [replace(case, set=f"{name}:{case.kernel}" if case.kernel else name) for case in forced]
+    if kernel:
+        found = [replace(case, kernel=kernel, target=0.0) for case in found if not case.kernel]
+    named = [replace(c, set=f"{name}:{c.kernel}" if c.kernel else name) for c in found]
+    unique = {}
+    for case in named:
+        unique.setdefault(_identity(case), case)
+    return list(unique.values())

@@ -1,69 +1,83 @@
-"""Measures products against torch and keeps the latest result of each case.
+"""Measures sets of cases against torch and keeps the latest result of each case.
 
-    python benchmarks/dense.py --set targets,dtypes             the promised ratios, PASS or MISS
-    python benchmarks/dense.py --set squares,llm --dtype f16 --layout TN,NN
-    python benchmarks/dense.py --set squares --kernel sm80      only kernels of that name
-    python benchmarks/dense.py --set all --minutes 8 --resume   the next shard of everything
+    python -m benchmarks run --set squares,llm --dtype f16 --layout TN,NN
+    python -m benchmarks run --set squares --kernel sm80      only kernels of that name
+    python -m benchmarks run --set all --targets              the cases that have a target
+    python -m benchmarks run --set all --minutes 8 --resume   eight minutes of what is missing
+    python -m benchmarks run --set llm --dry-run              the plans on an H200; needs no GPU
+    python -m benchmarks run --set all --max-size 64          small cases, for the CPU
 
-`all` is `dense` (the 16-bit types), `dtypes` (all others) and `sparse` (2:4; benchmarks/sparse.py).
+The groups are dense (16-bit dtypes), dtypes (other dtypes), sparse, and all. cases.py describes the
+sets.
 
-A row is written to benchmarks/results/<gpu>.json (or --out) as soon as it is measured, so a run
-that is cut off loses one case. --resume skips what this commit has measured already, here or in
-benchmarks/results. A case that fails is recorded with its sentence and the next one runs, unless
-the GPU itself is lost.
+Each row is written to benchmarks/results/<gpu>.json (or --out) as soon as it is measured, so a run
+that is killed loses one case. --resume skips what was measured at this commit, in --out or in
+benchmarks/results. If a case fails, its row has the error, and the next case runs, unless the GPU
+itself is lost.
 
-    case -> operands past the cache -> check against float64 -> time, rivals in turns -> row
+    case -> operands past the cache -> check against float64 -> time, candidates in turns -> row
 """
 
 import argparse
 import contextlib
 import platform
 import subprocess
-import sys
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))  # a checkout need not be installed to be measured
+import torch
 
-import promises  # noqa: E402
-import shapes  # noqa: E402
-import store  # noqa: E402
-import torch  # noqa: E402
-from passes import Pass  # noqa: E402
-from workload import Workload, as_row  # noqa: E402
-
-from tcgemm.bench import operands, rival, telemetry, timing  # noqa: E402
+from benchmarks import cases, results_file, targets
+from benchmarks.case import PASSES
+from benchmarks.sparse_passes import Pass
+from benchmarks.training import Training
+from benchmarks.workloads import Workload, as_row
+from tcgemm.testing import baseline, kernel_name, operands, telemetry, timing
 
 METHOD = (
-    "normal data, operand sets past twice the L2, CUDA graphs, rivals in alternating turns of one "
-    "process, medians; graph false: host time of a call (CPU: wall clock)"
+    "normal data, operand sets past twice the L2, CUDA graphs, candidates in alternating turns of "
+    "one process, medians; graph false: host time of a call (CPU: wall clock)"
 )
-APART = 0.02  # relative, in the Frobenius norm: more than roundings to 8 bits can do
-HEAD = f"{'case':40} {'kernel':45} {'us':>9} {'TFLOP/s':>8} {'GB/s':>6} {'x torch':>8} {'error':>6}"
+DIFFERENT = 0.02  # relative Frobenius norm: more than rounding to 8 bits explains
+COLUMNS = (("case", -46), ("kernel", -45), ("us", 9), ("TFLOPS", 7), ("GB/s", 6))
+COLUMNS += (("x torch", 7), ("error", 5))
+
+
+def columns(values):
+    """One line of the output; a negative width aligns to the left."""
+    pairs = zip(values, COLUMNS, strict=True)
+    return " | ".join(f"{v:{'<' if width < 0 else '>'}{abs(width)}}" for v, (_, width) in pairs)
 
 
 def parse(argv):
     text = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=text)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks run", description=__doc__, formatter_class=text
+    )
 
     def comma(value):
         return tuple(value.split(","))
 
-    known = (*shapes.GROUPS, *shapes.SETS)
+    known = (*cases.GROUPS, *cases.SETS)
     parser.add_argument("--set", type=comma, required=True, help=", ".join(known))
     parser.add_argument("--dtype", type=comma, help=f"of {', '.join(operands.DTYPES)}")
     parser.add_argument("--layout", type=comma, help=f"of {', '.join(operands.LAYOUTS)}")
-    parser.add_argument("--kernel", default="", help="force catalog kernels of this name")
-    parser.add_argument("--minutes", type=float, default=8.0, help="stop after (8)")
-    parser.add_argument("--resume", action="store_true", help="skip what this commit measured")
+    parser.add_argument("--kernel", default="", help="only kernels whose name contains this")
+    parser.add_argument("--minutes", type=float, default=8.0, help="stop after so many (8)")
+    parser.add_argument(
+        "--resume", action="store_true", help="skip what was measured at this commit"
+    )
     parser.add_argument("--out", type=Path, help="file, or folder for <gpu>.json")
-    parser.add_argument("--ms", type=float, default=400.0, help="of timing a candidate (400)")
+    parser.add_argument("--ms", type=float, default=400.0, help="time per candidate (400)")
     parser.add_argument("--device", help="cuda or cpu (cuda where there is one)")
-    parser.add_argument("--no-rival", action="store_true", help="time tcgemm alone")
-    parser.add_argument("--commit", help="where the checkout does not know it")
+    parser.add_argument("--no-baseline", action="store_true", help="time tcgemm alone")
+    parser.add_argument("--targets", action="store_true", help="only cases that have a target")
+    parser.add_argument("--max-size", type=int, help="limit M, N and K; results go to --out only")
+    parser.add_argument("--dry-run", action="store_true", help="print the plans, measure nothing")
+    parser.add_argument("--gpu", default="H200", help="the GPU of --dry-run (H200)")
+    parser.add_argument("--commit", help="the measured commit, if git does not know it")
     options = parser.parse_args(argv)
     options.device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     for given, names, what in (
@@ -74,26 +88,35 @@ def parse(argv):
         for name in given:
             if name not in names:
                 parser.error(f"{what} {name}: there are {', '.join(names)}.")
-    large = [name for name in chosen_sets(options) if name in shapes.GROUPS["sparse"]]
-    if large and options.device == "cpu":
+    large = [name for name in chosen_sets(options) if name in cases.GROUPS["sparse"]]
+    if large and options.device == "cpu" and not (options.max_size or options.dry_run):
         parser.error(
             f"--set {','.join(options.set)} needs a GPU (for {', '.join(large)}), but this is the "
-            "CPU; take --set smoke-sparse, which has small ones of all that."
+            "CPU; take --set smoke-sparse, --max-size 64 or --dry-run."
         )
     return options
 
 
 def chosen_sets(options):
-    names = [name for given in options.set for name in shapes.GROUPS.get(given, (given,))]
+    names = [name for given in options.set for name in cases.GROUPS.get(given, (given,))]
     return list(dict.fromkeys(names))
 
 
 def chosen_cases(options):
-    return [
+    found = [
         case
         for name in chosen_sets(options)
-        for case in shapes.cases(name, options.dtype, options.layout, options.kernel)
+        for case in cases.cases(name, options.dtype, options.layout, options.kernel)
+        if not options.targets or has_target(case)
     ]
+    if options.max_size:
+        found = list(dict.fromkeys(case.limited(options.max_size) for case in found))
+    return found
+
+
+def has_target(case):
+    fields = asdict(case)
+    return bool(case.target) or any(target.is_about(fields) for target in targets.TARGETS)
 
 
 def gpu_name(device):
@@ -101,7 +124,7 @@ def gpu_name(device):
 
 
 def header(gpu, method=METHOD):
-    """What all rows of a run share and a reader needs to repeat it."""
+    """The conditions that all rows of a run share."""
     driver = None
     if gpu != "cpu":
         query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
@@ -124,15 +147,23 @@ def _now():
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
+def workload(case, device):
+    """The runnable form of a case."""
+    kind = {"train": Training, **dict.fromkeys(PASSES, Pass)}.get(case.op, Workload)
+    return kind(case, device)
+
+
 def measure_case(case, options, gpu, commit, reader):
     """-> (row, detail) of one case."""
-    if options.no_rival:
-        case = replace(case, rival=False, own="")
-    work = (Pass if case.op in shapes.PASSES else Workload)(case, options.device)
+    if options.no_baseline:
+        case = replace(case, baseline=False, self_baseline="")
+    work = workload(case, options.device)
     checks = work.check()
     candidates = work.candidates()
     refusals = {
-        name: rival.refusal(candidates[name]) for name in ("rival", "dense") if name in candidates
+        name: baseline.refusal(candidates[name])
+        for name in ("baseline", "dense")
+        if name in candidates
     }
     for name in filter(refusals.get, refusals):
         del candidates[name]
@@ -145,43 +176,49 @@ def measure_case(case, options, gpu, commit, reader):
             timings = timing.host_time(candidates, work.sets, device=options.device)
     row = work.row(timings, checks, gpu=gpu, commit=commit, sampler=sampler)
     detail = {"date": _now(), "sets": work.sets, "bytes": work.bytes} | work.detail(timings)
-    if refusals.get("rival"):
-        detail["refused"] = refusals["rival"]
+    if refusals.get("baseline"):
+        detail["refused"] = refusals["baseline"]
     for name, found in timings.items():
-        detail[f"{name}_iqr_us"] = round(found.iqr_us, 3)
-        detail[f"{name}_samples"] = found.samples
+        field = results_file.field(name)
+        detail[f"{field}_iqr_us"] = round(found.iqr_us, 3)
+        detail[f"{field}_samples"] = found.samples
     if row["max_error_ratio"] is None:
         detail["error"] = "an element of the result is NaN, infinite or was never written."
     return row, detail
 
 
 def _captured(candidates, refusals, sets, **options):
-    """Kernel times; without torch's call if that cannot be captured into a graph."""
+    """Kernel times; without the baseline if a CUDA graph cannot capture it."""
     try:
         return timing.measure(candidates, sets, **options)
     except RuntimeError as error:
-        if "rival" not in candidates:
+        if "baseline" not in candidates:
             raise
-        refusals["rival"] = f"(in a CUDA graph) {error}".split("\n")[0]
-    candidates = {name: call for name, call in candidates.items() if name != "rival"}
+        refusals["baseline"] = f"(in a CUDA graph) {error}".split("\n")[0]
+    candidates = {name: call for name, call in candidates.items() if name != "baseline"}
     return timing.measure(candidates, sets, **options)
 
 
-def line(case, row, detail):
-    """`us | TFLOP/s | GB/s | x torch` of one case."""
+def name_of(case):
+    """The case in one column: set, op, dtype, layout, size, and what is not the default."""
     name = f"{case.set} {case.op} {case.dtype} {case.layout} {case.size}"
     name += f" {case.accumulation}" if case.accumulation in ("f16", "fast") else ""
-    name += "" if case.epilogue == "none" else f" {case.epilogue}"
+    return name + ("" if case.epilogue == "none" else f" {case.epilogue}")
+
+
+def line(case, row, detail):
+    """`us | TFLOPS | GB/s | x torch` of one case: the last is tcgemm's speed relative to torch."""
     if row["us"] is None:
-        return f"{name:40} {detail['error']}"
-    rate = f"{'host':>8} {'':6}"
+        return f"{name_of(case):46} | {detail['error']}"
+    rate, traffic = "host", ""
     if case.graph:
-        rate = f"{'':8}" if row["tflops"] is None else f"{row['tflops']:8.1f}"
-        rate += f" {detail['bytes'] / row['us'] / 1e3:6.0f}"
-    ratio = f"{row['ratio']:8.3f}" if row["ratio"] else f"{'':8}"
+        rate = "" if row["tflops"] is None else f"{row['tflops']:.1f}"
+        traffic = f"{detail['bytes'] / row['us'] / 1e3:.0f}"
+    ratio = f"{row['ratio']:.3f}" if row["ratio"] else ""
     error = "NaN" if row["max_error_ratio"] is None else f"{row['max_error_ratio']:.2f}"
     spread = 100 * detail["tcgemm_iqr_us"] / row["us"]
-    text = f"{name:40} {row['kernel']:45} {row['us']:9.2f} {rate} {ratio} {error:>6}"
+    us = f"{row['us']:.2f}"
+    text = columns((name_of(case), row["kernel"], us, rate, traffic, ratio, error))
     text += f"  +-{spread:.1f} %" + ("" if row["exact"] in (True, None) else "  NOT EXACT")
     if row["clock_mhz"]:
         text += f"  {row['clock_mhz']:.0f} MHz {row['power_w']:.0f} W"
@@ -190,7 +227,7 @@ def line(case, row, detail):
             text += f"  {detail[f'{name}_ratio']:.3f} x {detail[name]}"
     if "kept" in detail:
         text += f"  keeps {detail['kept']:.5f} of |w|, torch {detail.get('rival_kept', '-')}"
-    if detail.get("rival_apart", 0.0) > APART:
+    if detail.get("rival_apart", 0.0) > DIFFERENT:
         text += f"  torch's result is another one ({detail['rival_apart']:.2g} apart)"
     if "refused" in detail:
         text += f"  torch refuses: {detail['refused'][:80]}"
@@ -215,7 +252,7 @@ def failed(case, gpu, commit, error):
 
 
 def gpu_is_lost(device):
-    """After an illegal access every later call fails too: those would be no results."""
+    """After an illegal access, every later call fails too and measures nothing."""
     if device != "cuda":
         return False
     try:
@@ -227,51 +264,57 @@ def gpu_is_lost(device):
 
 
 class Run:
-    """One shard: the results so far, and what happened in it."""
+    """One run: the results so far, and the counts of its last line."""
 
     def __init__(self, options):
         self.options = options
         self.gpu = gpu_name(options.device)
-        self.commit = options.commit or store.commit()
-        path = options.out or store.RESULTS
-        self.path = path if path.suffix == ".json" else path / store.file_name(self.gpu)
-        self.results = store.load(self.path)
+        self.commit = options.commit or results_file.commit()
+        path = options.out or results_file.RESULTS
+        self.path = path if path.suffix == ".json" else path / results_file.file_name(self.gpu)
+        self.results = results_file.load(self.path)
         self.known = self._measured() if options.resume else {}
         self.results["header"] = header(self.gpu)
         self.reader = telemetry.open_reader(options.device)
-        self.done = self.bad = self.met = self.promised = 0
-        self.session = store.empty()  # the cases of this call, measured now or before
+        self.done = self.bad = self.met = self.targets = 0
+        self.session = results_file.empty()  # the cases of this call, measured now or before
+
+    @property
+    def is_stored(self):
+        """Cases of --max-size are no results of their sets, so only --out stores them."""
+        return bool(self.options.out or not self.options.max_size)
 
     def _measured(self):
         """{key: (row, detail)} of this commit, here or in the results of the checkout."""
-        checkout = store.load(store.RESULTS / self.path.name)
+        checkout = results_file.load(results_file.RESULTS / self.path.name)
         return {
-            store.key(row): (row, results["details"][store.key(row)])
+            results_file.key(row): (row, results["details"][results_file.key(row)])
             for results in (checkout, self.results)
             for row in results["rows"]
             if row["commit"] == self.commit and row["us"]
         }
 
     def case(self, case):
-        """Measures one case, or takes what --resume found, and counts it."""
-        name = store.key(as_row(case, self.gpu, {}))
+        """Measures one case, or takes the row that --resume found, and counts it."""
+        name = results_file.key(as_row(case, self.gpu, {}))
         row, detail = self.known.get(name, (None, None))
         if row is None:
             row, detail = self._measure(case)
-            store.put(self.results, row, detail)
-            store.save(self.results, self.path)
+            results_file.put(self.results, row, detail)
+            if self.is_stored:
+                results_file.save(self.results, self.path)
             print(line(case, row, detail), flush=True)
         elif case.target:
             print(line(case, row, detail))
-        store.put(self.session, row, detail)
+        results_file.put(self.session, row, detail)
         self.done += 1
         self.bad += is_wrong(row)
         if case.target:
-            self.promised += 1
+            self.targets += 1
             self.met += row["ratio"] is not None and row["ratio"] >= case.target
 
     def is_known(self, case):
-        return store.key(as_row(case, self.gpu, {})) in self.known
+        return results_file.key(as_row(case, self.gpu, {})) in self.known
 
     def _measure(self, case):
         try:
@@ -280,12 +323,27 @@ class Run:
             return failed(case, self.gpu, self.commit, error)
 
 
+def print_plans(options):
+    """The kernel that each chosen case would run on a GPU of that name."""
+    for case in chosen_cases(options):
+        if case.op in PASSES:
+            kernel = f"{case.op}24"
+        else:
+            kernel = kernel_name(workload(case, "meta").explain(options.gpu))
+        print(f"{name_of(case):60} {kernel}")
+    return 0
+
+
 def main(argv=None):
     options = parse(argv)
-    run, cases = Run(options), chosen_cases(options)
+    if options.dry_run:
+        return print_plans(options)
+    run, chosen = Run(options), chosen_cases(options)
     stop = time.monotonic() + 60 * options.minutes
-    print(f"{run.gpu}, torch {torch.__version__}, commit {run.commit} -> {run.path}\n{HEAD}")
-    for case in cases:
+    target = run.path if run.is_stored else "not stored"
+    print(f"{run.gpu}, torch {torch.__version__}, commit {run.commit} -> {target}")
+    print(columns(name for name, _ in COLUMNS))
+    for case in chosen:
         if time.monotonic() > stop and not run.is_known(case):
             print(f"{options.minutes:g} minutes are over; --resume measures the other cases.")
             break
@@ -293,12 +351,8 @@ def main(argv=None):
         if gpu_is_lost(options.device):
             print("The GPU no longer answers (see the error above): nothing more can be measured.")
             break
-    print(f"{run.done} of {len(cases)} cases done, {run.bad} failed or wrong.")
-    text, met, promised = promises.lines(run.session)
-    if run.promised + promised:
-        print("\n".join([f"targets: {run.met + met} of {run.promised + promised} met.", *text]))
+    print(f"{run.done} of {len(chosen)} cases done, {run.bad} failed or wrong.")
+    text, met, count = targets.summary_lines(run.session)
+    if run.targets + count:
+        print("\n".join([f"targets: {run.met + met} of {run.targets + count} met.", *text]))
     return 1 if run.bad else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

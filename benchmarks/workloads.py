@@ -1,71 +1,73 @@
-"""A case made runnable: its operands, the calls that are timed, and the two checks of the result.
+"""A case made runnable: its operands, the calls that are timed, and two checks of the result.
 
-    Case --Workload--> candidates()    ours, torch's and our other product, which `own` names (of a
-              |                        sparse one torch's dense one too): calls on operand set i
-              |------> check()         -> (max_error_ratio, exact) on fresh data, into a poisoned
-                                       output
+    Workload(case, device)
+        candidates()   {name: call on operand set i}: tcgemm, baseline, self_baseline, dense
+        check()        (max_error_ratio, exact) on fresh data, with outputs that held NaN
 
-The rival is what a user of torch writes for the same thing; where tcgemm fuses an epilogue, that
-is one torch call after another. Of sparse products it is cuSPARSELt's, and torch's dense one where
-that has none (tf32); b holds the pruned weight, zeros included, for the dense ones.
+The baseline is what a user of torch writes for the same result; an epilogue that tcgemm fuses is
+one torch call after another. The baseline of a sparse GEMM is cuSPARSELt, with torch's dense GEMM
+as `dense` beside it; for tf32, which cuSPARSELt does not support in torch, it is torch's dense
+GEMM. Dense GEMMs multiply the pruned weight with its zeros.
 """
 
 import functools
 import math
 from dataclasses import asdict
 
-import store
 import torch
 import torch.nn.functional as F
 
 import tcgemm
-from tcgemm.bench import accuracy, kernel_name, operands, rival
+from benchmarks import results_file
+from benchmarks.case import PASSES
+from tcgemm.testing import baseline, kernel_name, numerics, operands
 
-# Floating-point operations that a float64 check may spend: below a second on either device.
+# The floating-point operations of a float64 check: below a second on either device.
 BUDGET = {"cuda": 3e13, "cpu": 2e10}
-WORDS = ("fast", "promoted")  # accumulations that are asked for as a precision
+FP8_PRECISIONS = ("fast", "promoted")  # accumulations that are values of `precision`
 PRECISIONS = {"tf32": "high", "f32": "highest"}
-OWN = {
+SELF_BASELINES = {
     "TN": "tcgemm TN",
     "tensor-scales": "tcgemm, a scale a tensor",
     "unprepared": "tcgemm, the weight not prepared",
     "dense": "tcgemm dense",
 }
-PASSES = {"compress": "torch._cslt_compress", "prune": "torch._sparse_semi_structured_tile"}
+PASS_BASELINES = {"compress": "torch._cslt_compress", "prune": "torch._sparse_semi_structured_tile"}
 
 
 def as_row(case, gpu, found):
-    """The case and what was found, in the order of store.KEYS; what was not found is None."""
+    """A row of the case, in the order of results_file.KEYS; fields that `found` lacks are None."""
     fields = asdict(case)
-    del fields["rival"]  # here: is there one; in the row: which
     known = {**fields, **found, "gpu": gpu, "graph": case.graph and gpu != "cpu"}
-    return {name: known.get(name) for name in store.KEYS}
+    return {name: known.get(name) for name in results_file.KEYS}
 
 
-def rival_name(case):
-    """What torch calls for this case: 'torch.mm', 'torch linear + gelu'."""
+def baseline_name(case):
+    """The name of the baseline of this case: 'torch.mm', 'torch linear + gelu'."""
     if case.op in PASSES:
-        return PASSES[case.op]
-    sparse = sparse_rival(case)
+        return PASS_BASELINES[case.op]
+    sparse = sparse_baseline(case)
     if sparse is not None:
         return sparse.name
+    if case.op == "train":
+        return "torch linear, forward and backward"
     if case.op != "linear":
-        return rival.name(case.dtype, case.op, fast=case.accumulation == "fast")
-    activation = next((part for part in case.parts if part in accuracy.ACTIVATIONS), None)
-    parts = ["torch linear", activation, "add" if "residual" in case.parts else None]
+        return baseline.name(case.dtype, case.op, fast=case.accumulation == "fast")
+    activation = next((part for part in case.terms if part in numerics.ACTIVATIONS), None)
+    parts = ["torch linear", activation, "add" if "residual" in case.terms else None]
     return " + ".join(part for part in parts if part)
 
 
-def sparse_rival(case):
-    """The class of tcgemm.bench.rival for this case, or None."""
-    if "sparse" not in case.parts or case.dtype == "tf32":
+def sparse_baseline(case):
+    """The class of tcgemm.testing.baseline for a sparse case, or None."""
+    if "sparse" not in case.terms or case.dtype == "tf32":
         return None
-    return rival.SparseProduct if case.graph else rival.SparseLinear
+    return baseline.CusparseltGemm if case.graph else baseline.SemiStructuredLinear
 
 
-def dense_rival_name(case):
-    """Of torch's dense product that is timed beside its sparse one."""
-    return rival.name(case.dtype, case.op, fast=case.accumulation == "fast")
+def dense_baseline_name(case):
+    """The name of torch's dense GEMM that is timed beside its sparse one."""
+    return baseline.name(case.dtype, case.op, fast=case.accumulation == "fast")
 
 
 class Workload:
@@ -74,57 +76,66 @@ class Workload:
     def __init__(self, case, device, seed=0):
         self.case, self.device = case, torch.device(device)
         self.dtype = operands.DTYPES[case.dtype]
-        self.generator = torch.Generator(self.device).manual_seed(seed)
+        self.generator = self._generator(seed)
         sizes = (case.layout, case.m, case.n, case.k)
         common = {"dtype": self.dtype, "device": self.device, "batch": case.batch}
         common["sets"] = self._wanted_sets()
-        self.asked = {"out_dtype": torch.bfloat16} if "to-bf16" in case.parts else {}
+        self.asked = {"out_dtype": torch.bfloat16} if "to-bf16" in case.terms else {}
         common["result"] = self.asked.get("out_dtype")
         self.operands = operands.Operands.build(*sizes, **common)
-        self.linears = None  # of a sparse weight
+        self.linears = None  # the layers or functions of a sparse linear
         self.refill()
         self.out_dtype = self.operands.out[0].dtype
-        self.activation = next((p for p in case.parts if p in accuracy.ACTIVATIONS), None)
-        self.bias = self._extra((case.n,)) if "bias" in case.parts else None
-        self.residual = self._extra((case.m, case.n)) if "residual" in case.parts else None
+        self.activation = next((p for p in case.terms if p in numerics.ACTIVATIONS), None)
+        self.bias = self._extra((case.n,)) if "bias" in case.terms else None
+        self.residual = self._extra((case.m, case.n)) if "residual" in case.terms else None
         self.one = torch.ones((), device=self.device)
         self.scale_a, self.scale_b = self._scales()
         self.options = self._options()
 
+    def _generator(self, seed):
+        """The source of random data; "meta" tensors have none, which are enough for a plan."""
+        if self.device.type == "meta":
+            return None
+        return torch.Generator(self.device).manual_seed(seed)
+
     def _wanted_sets(self):
-        """Half of a sparse weight is read; None: as many sets as the operands themselves need."""
-        if "sparse" not in self.case.parts:
+        """For a sparse weight, half of which is read. None: Operands.build counts the bytes."""
+        if self.device.type == "meta":
+            return 1
+        if "sparse" not in self.case.terms:
             return None
         read = self.case.k * (self.case.m + self.case.n // 2)
-        return operands.rotation(read * self.dtype.itemsize, self.device)
+        return operands.sets_past_cache(read * self.dtype.itemsize, self.device)
 
-    def refill(self, whole=None):
-        """Fresh data in all operands, or whole numbers of at most `whole`, and in what weights are
-        multiplied as: their parts, or half of them.
+    def refill(self, largest=None):
+        """New data in all operands, or integers of at most `largest`.
+
+        The prepared or compressed weights are made again, of the new data.
         """
-        spread = "spread" in self.case.parts
-        if whole is not None:
-            self.operands.integers(whole, self.generator, spread=spread)
+        spread = "spread" in self.case.terms
+        if largest is not None:
+            self.operands.integers(largest, self.generator, spread=spread)
         else:
             (self.operands.spread if spread else self.operands.normal)(self.generator)
         self.weights = [b.mT for b in self.operands.b.views]
-        if "prepared" in self.case.parts:
+        if "prepared" in self.case.terms and self.device.type != "meta":
             self.weights = [tcgemm.prepare(weight) for weight in self.weights]
-        self.right = self.operands.b.views
-        if "sparse" in self.case.parts:
+        self.b = self.operands.b.views  # as tcgemm takes them
+        if "sparse" in self.case.terms:
             self._prune()
         return self.operands
 
     def _prune(self):
         self.weights = self.operands.prune()
-        self.right = [weight.t() for weight in self.weights]
-        self.sparse_product = None  # made by its first call, where it may be refused
+        self.b = [weight.t() for weight in self.weights]
+        self.sparse_call = None  # the first call makes it, so that `refusal` sees its errors
         if self.case.op == "linear":
             self.linears = [self._linear(weight) for weight in self.weights]
 
     def _linear(self, weight):
-        """What users call with x: a layer, or torch's function."""
-        if "layer" not in self.case.parts:
+        """A callable of x: the layer, or torch's function with the sparse weight."""
+        if "layer" not in self.case.terms:
             return functools.partial(F.linear, weight=weight)
         linear = torch.nn.Linear(self.case.k, self.case.n, bias=False, device="meta")
         linear.weight = torch.nn.Parameter(weight.to_dense(), requires_grad=False)
@@ -135,16 +146,16 @@ class Workload:
         return extra.normal_(generator=self.generator)
 
     def _scales(self):
-        """(scale_a, scale_b) as torch wants them, which is also how our kernels read them best."""
+        """(scale_a, scale_b) in the strides that torch requires. tcgemm reads them fastest too."""
         case = self.case
         if case.scales is None:
             return None, None
         if case.scales == "tensor-scales":
             return self.one, self.one
-        blocks_n, blocks_k = (math.ceil(size / accuracy.BLOCK) for size in (case.n, case.k))
+        blocks_n, blocks_k = (math.ceil(size / numerics.BLOCK) for size in (case.n, case.k))
         if case.scales == "row-scales":
             return self._positive(case.m, 1), self._positive(1, case.n)
-        scale_a = self._positive(blocks_k, case.m).t()  # neighbours along M are neighbours
+        scale_a = self._positive(blocks_k, case.m).t()  # contiguous along M
         if case.scales == "1x128-scales":
             return scale_a, self._positive(blocks_k, case.n)
         return scale_a, self._positive(blocks_n, blocks_k).t()
@@ -159,9 +170,9 @@ class Workload:
 
     @property
     def bytes(self):
-        """Moved at least: every operand read once, the result written once."""
+        """The least memory traffic: every operand is read once, the result is written once."""
         tensors = [self.operands.a[0], self.operands.b[0], self.operands.out[0]]
-        if "sparse" in self.case.parts:
+        if "sparse" in self.case.terms:
             values, metadata, tiles = self.weights[0].stored()
             tensors[1:2] = [values, metadata if tiles is None else tiles]
         extra = (self.bias, self.residual, self.scale_a, self.scale_b)
@@ -169,9 +180,9 @@ class Workload:
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
     def _options(self):
-        """Only what is not the default: an option that is passed costs host time."""
+        """The options that are not the default. An option that is passed costs host time."""
         case, precision = self.case, None
-        if case.accumulation in WORDS:
+        if case.accumulation in FP8_PRECISIONS:
             precision = case.accumulation
         elif case.dtype in PRECISIONS:
             precision = PRECISIONS[case.dtype]
@@ -186,9 +197,9 @@ class Workload:
         }
         return {name: value for name, value in options.items() if value is not None} | self.asked
 
-    def ours(self, index, keep=True):
-        """tcgemm's call on set `index`, into operands.out[index] (`keep`) or a new tensor."""
-        a, b = self.operands.a[index], self.right[index]
+    def call_tcgemm(self, index, keep=True):
+        """tcgemm on set `index`, into operands.out[index] (`keep`) or into a new tensor."""
+        a, b = self.operands.a[index], self.b[index]
         if self.linears is not None:
             result = self.linears[index](a)
             if keep:
@@ -208,110 +219,115 @@ class Workload:
         else:
             getattr(tcgemm, self.case.op)(a, b, **options, **out)
 
-    def own(self):
-        """The call of the other product of ours, on the same data."""
+    def self_baseline(self):
+        """The call of the second baseline, another GEMM of tcgemm, on the same data."""
         case, pools = self.case, self.operands
         options = dict(self.options)
         a, b = pools.a, pools.b
         if not case.graph:
             weights = [matrix.t() for matrix in b.views]
             return lambda index: tcgemm.linear(a[index], weights[index])
-        if case.own == "TN":
-            a = a if case.layout[1] == "N" else self._relaid(a, transposed=False)
-            b = b if case.layout[0] == "T" else self._relaid(b, transposed=True)
-        elif case.own == "tensor-scales":
+        if case.self_baseline == "TN":
+            a = a if case.layout[1] == "N" else self._in_other_layout(a, transposed=False)
+            b = b if case.layout[0] == "T" else self._in_other_layout(b, transposed=True)
+        elif case.self_baseline == "tensor-scales":
             options |= {"scale_a": self.one, "scale_b": self.one}
         return lambda index: tcgemm.mm(a[index], b[index], **options, out=pools.out[index])
 
-    def _relaid(self, pool, *, transposed):
-        """The same matrices in the other layout."""
-        relaid = operands.Pool(
+    def _in_other_layout(self, pool, *, transposed):
+        """Copies of the matrices in the other layout."""
+        copies = operands.Pool(
             *(self.sets, pool[0].shape, self.dtype, self.device), transposed=transposed
         )
         for index in range(self.sets):
-            relaid[index].copy_(pool[index])
-        return relaid
+            copies[index].copy_(pool[index])
+        return copies
 
-    def explain(self):
-        a, b = self.operands.a[0], self.right[0]
+    def explain(self, device=None):
+        """The plan on a GPU: the operands' GPU, or the one that `device` names ("H200")."""
+        a, b = self.operands.a[0], self.b[0]
         forced = {"kernel": self.case.kernel} if self.case.kernel else {}
-        return tcgemm.explain(a, b, **self.options, **forced)
+        return tcgemm.explain(a, b, **self.options, **forced, device=device)
 
     @property
     def kernel(self):
         return kernel_name(self.explain()) if self.device.type == "cuda" else "cpu"
 
-    def rival(self, index, keep=True):
-        """The same in torch, on the same set."""
+    def call_baseline(self, index, keep=True):
+        """The baseline on set `index`."""
         case, pools = self.case, self.operands
-        if sparse_rival(case) is not None:
-            if self.sparse_product is None:
+        if sparse_baseline(case) is not None:
+            if self.sparse_call is None:
                 weights = [b.t() for b in pools.b.views]
-                self.sparse_product = sparse_rival(case)(weights, pools.a[0], **self.asked)
-            self.sparse_product(pools.a[index], index)
+                self.sparse_call = sparse_baseline(case)(weights, pools.a[0], **self.asked)
+            self.sparse_call(pools.a[index], index)
         elif case.op != "linear":
-            self.dense_rival(index, keep)
+            self.call_dense_baseline(index, keep)
         else:
-            self._rival_linear(index)
+            self._linear_baseline(index)
 
-    def dense_rival(self, index, keep=True):
+    def call_dense_baseline(self, index, keep=True):
         case, pools = self.case, self.operands
         a, b, out = pools.a[index], pools.b[index], pools.out[index] if keep else None
         scales = (self.scale_a, self.scale_b) if case.scales else (self.one, self.one)
         fast, tf32 = case.accumulation == "fast", case.dtype == "tf32"
-        rival.product(a, b, out, op=case.op, tf32=tf32, scales=scales, fast=fast)
+        baseline.gemm(a, b, out, op=case.op, tf32=tf32, scales=scales, fast=fast)
 
-    def _rival_linear(self, index):
+    def _linear_baseline(self, index):
         a, b = self.operands.a[index], self.operands.b[index]
-        with rival.tf32_allowed(False):
-            product = F.linear(a, b.t(), self.bias)
-        result = accuracy.ACTIVATIONS[self.activation](product)
+        with baseline.tf32_allowed(False):
+            result = F.linear(a, b.t(), self.bias)
+        result = numerics.ACTIVATIONS[self.activation](result)
         if self.residual is not None:
             result = result + self.residual
 
     def candidates(self):
-        """What to time. Host time is that of the plain call, which makes its own result."""
+        """The calls to time. For host time, a call allocates its result, as a user's call does."""
         keep = self.case.graph
-        found = {"tcgemm": lambda index: self.ours(index, keep)}
-        if self.case.rival:
-            found["rival"] = lambda index: self.rival(index, keep)
-        if self.case.own:
-            found["own"] = self.own()
-        sparse = self.case.rival and self.case.graph and sparse_rival(self.case) is not None
-        if sparse and not self.asked:  # torch's product of integers gives integers
-            found["dense"] = self.dense_rival
+        found = {"tcgemm": lambda index: self.call_tcgemm(index, keep)}
+        if self.case.baseline:
+            found["baseline"] = lambda index: self.call_baseline(index, keep)
+        if self.case.self_baseline:
+            found["self_baseline"] = self.self_baseline()
+        sparse = self.case.baseline and self.case.graph and sparse_baseline(self.case) is not None
+        if sparse and not self.asked:  # torch's GEMM of integers has no bf16 result
+            found["dense"] = self.call_dense_baseline
         return found
 
     def detail(self, timings):
-        """What is worth keeping beside the row."""
+        """Fields of the details, beside the row."""
         found = {}
-        others = {"own": OWN.get(self.case.own), "dense": dense_rival_name(self.case)}
-        for name, what in others.items():
+        others = {
+            "self_baseline": SELF_BASELINES.get(self.case.self_baseline),
+            "dense": dense_baseline_name(self.case),
+        }
+        for name, text in others.items():
             if name in timings:
-                found[name] = what
-                found[f"{name}_us"] = round(timings[name].us, 3)
-                found[f"{name}_ratio"] = round(timings[name].us / timings["tcgemm"].us, 4)
-        if "rival" in timings and sparse_rival(self.case) is not None:
-            self.ours(0)
-            ours = self.operands.out[0].float()
-            theirs = self.sparse_product(self.operands.a[0], 0).float()
-            found["rival_apart"] = round(float((theirs - ours).norm() / ours.norm()), 6)
+                field = results_file.field(name)
+                found[field] = text
+                found[f"{field}_us"] = round(timings[name].us, 3)
+                found[f"{field}_ratio"] = round(timings[name].us / timings["tcgemm"].us, 4)
+        if "baseline" in timings and sparse_baseline(self.case) is not None:
+            self.call_tcgemm(0)
+            result = self.operands.out[0].float()
+            other = self.sparse_call(self.operands.a[0], 0).float()
+            found["rival_apart"] = round(float((other - result).norm() / result.norm()), 6)
         return found
 
-    def wide(self):
-        """(a, b) of set 0 as they are multiplied: rounded to tf32, or times their scales."""
+    def multiplied(self):
+        """(a, b) of set 0 in float64 as they are multiplied: rounded to tf32, or scaled."""
         a, b = self.operands.a[0], self.operands.b[0]
         if self.case.dtype == "tf32":
-            a, b = accuracy.tf32(a), accuracy.tf32(b)
-        return accuracy.wide(a, self.scale_a), accuracy.wide(b, self.scale_b)
+            a, b = numerics.round_to_tf32(a), numerics.round_to_tf32(b)
+        return numerics.apply_scale(a, self.scale_a), numerics.apply_scale(b, self.scale_b)
 
     def check(self):
-        """(max_error_ratio, exact) of our call on fresh data; exact is None where nothing is."""
+        """(max_error_ratio, exact) on new data. exact is None if the activation is not exact."""
         budget = BUDGET[self.device.type]
         data = self.refill().poison()
-        self.ours(0)
-        ratio = accuracy.error_ratio(
-            *(data.out[0], *self.wide()),
+        self.call_tcgemm(0)
+        ratio = numerics.error_ratio(
+            *(data.out[0], *self.multiplied()),
             accumulation=self.case.accumulation,
             dtype=self.case.dtype,
             budget=budget,
@@ -324,8 +340,8 @@ class Workload:
         return ratio, exact
 
     def _exact(self, budget):
-        """Whole numbers, and scales that are powers of two: every sum is exact."""
-        largest = accuracy.exact_integers(self.case.accumulation)
+        """On integers, with powers of two as scales, every sum is exact."""
+        largest = numerics.largest_exact_integer(self.case.accumulation)
         data = self.refill(largest).poison()
         kept = {}
         for name in ("bias", "residual", "scale_a", "scale_b"):
@@ -338,29 +354,29 @@ class Workload:
             else:
                 tensor.random_(-largest, largest + 1, generator=self.generator)
 
-        def finish(product, rows):
+        def finish(result, rows):
             if self.bias is not None:
-                product = product + self.bias.double()
-            product = accuracy.ACTIVATIONS[self.activation](product)
-            return product if self.residual is None else product + self.residual[rows].double()
+                result = result + self.bias.double()
+            result = numerics.ACTIVATIONS[self.activation](result)
+            return result if self.residual is None else result + self.residual[rows].double()
 
-        self.ours(0)
-        exact = accuracy.is_exact(data.out[0], *self.wide(), budget=budget, finish=finish)
+        self.call_tcgemm(0)
+        exact = numerics.is_exact(data.out[0], *self.multiplied(), budget=budget, finish=finish)
         for name, values in kept.items():
             getattr(self, name).copy_(values)
         return exact
 
     def row(self, timings, checks, *, gpu, commit, sampler):
-        """The result's row of this case, in the order of store.KEYS."""
-        case, ours, theirs = self.case, timings["tcgemm"], timings.get("rival")
+        """The row of this case, in the order of results_file.KEYS."""
+        case, own, other = self.case, timings["tcgemm"], timings.get("baseline")
         error, exact = checks
         found = {
             "kernel": self.kernel,
-            "us": round(ours.us, 3),
-            "tflops": round(case.flops / ours.us / 1e6, 3) if case.graph and case.flops else None,
-            "rival": rival_name(case) if case.rival else None,
-            "rival_us": round(theirs.us, 3) if theirs else None,
-            "ratio": round(theirs.us / ours.us, 4) if theirs else None,
+            "us": round(own.us, 3),
+            "tflops": round(case.flops / own.us / 1e6, 3) if case.graph and case.flops else None,
+            "rival": baseline_name(case) if case.baseline else None,
+            "rival_us": round(other.us, 3) if other else None,
+            "ratio": round(other.us / own.us, 4) if other else None,
             "max_error_ratio": round(error, 4) if math.isfinite(error) else None,
             "exact": exact,
             "commit": commit,

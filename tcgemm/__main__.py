@@ -2,12 +2,13 @@
 
 python -m tcgemm                                    what is installed and what runs here
 python -m tcgemm demo                               the main job on real input
-python -m tcgemm bench --set squares                benchmarks/dense.py of a checkout
+python -m tcgemm bench --set squares                python -m benchmarks run, in a checkout
 python -m tcgemm explain 4096 4096 4096 --layout NN the plan for one product, no GPU needed
 """
 
 import argparse
-import runpy
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -24,15 +25,15 @@ def demo(arguments: list[str]) -> int:
 
 
 def bench(arguments: list[str]) -> int:
-    """benchmarks/ is not in the wheel: its results belong to a commit of the sources."""
-    script = Path(tcgemm.__file__).resolve().parent.parent / "benchmarks" / "dense.py"
-    if not script.is_file():
-        print(f"The benchmarks are part of the source checkout; {script} is not there.")
+    """Runs benchmarks/ of the checkout. The wheel lacks it: its results belong to a commit."""
+    checkout = Path(tcgemm.__file__).resolve().parent.parent
+    if not (checkout / "benchmarks" / "__main__.py").is_file():
+        print(f"The benchmarks are part of the source checkout; {checkout} has no benchmarks/.")
         return 1
-    sys.path.insert(0, str(script.parent))
-    sys.argv = [str(script), *arguments]
-    runpy.run_path(str(script), run_name="__main__")
-    return 0
+    folders = [str(checkout), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, folders))}
+    command = [sys.executable, "-m", "benchmarks", "run", *arguments]
+    return subprocess.run(command, env=environment, check=False).returncode
 
 
 def operands(arguments: argparse.Namespace) -> tuple[torch.Tensor, torch.Tensor]:

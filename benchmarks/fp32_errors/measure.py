@@ -1,60 +1,56 @@
-"""The error of f32 products that keep all bits (precision="highest"), and torch's in the same run.
+"""The error of f32 GEMMs that keep all bits (precision="highest"), beside torch's.
 
-    python benchmarks/errors.py              every kind of data, K and layout -> table, PASS or MISS
-    python benchmarks/errors.py --kind rows,special --depth 1,64,4096
+    python -m benchmarks errors              all patterns, K and layouts -> table, PASS or MISS
+    python -m benchmarks errors --pattern rows,special --depth 1,64,4096
 
-    a, b of kinds.py --float64--> C64, |A||B| ----> max and rms of |C - C64| / (|A||B|)
-           |                                        in units of 2^-24, of ours and of torch's
-           `-------------> ours, torch.mm --------> PASS: no element is wrong, and ours are
-                                                    at most torch's
+    a, b of patterns.py --> C64, |A||B| in float64
+    tcgemm, torch.mm    --> max and rms of |C - C64| / (|A||B|) in units of 2^-24
+    PASS                    no element is wrong, and tcgemm's errors are at most torch's
 
-On a GPU torch is torch.mm with TF32 forbidden. The CPU's result is defined, one fused multiply-add
-after another in f32; there it is held to the bound of that (tcgemm/bench/accuracy.py).
+On a GPU the baseline is torch.mm with TF32 forbidden. On the CPU it is a bound: the CPU's result is
+defined as a chain of f32 FMAs (tcgemm/testing/numerics.py).
 
-Which elements are looked at, and how:
+How an element is judged:
 
-    an operand's Inf or NaN reaches it     the same Inf, or NaN, as in float64
-    |A||B| is 0                            0
-    |A||B| fits into f32                   the error; the unit is at least half the smallest
-                                           subnormal, what the rounding of a tiny result may err
-    |A||B| does not                        no sum is bound to be finite: an error within the bound
-                                           is right, Inf of a sign whose products overflow alone,
-                                           and NaN where both signs' do
+    Inf or NaN of an operand reaches it    it must be the Inf or NaN of the float64 result
+    |A||B| is 0                            it must be 0
+    |A||B| fits into f32                   its error is measured; the unit is at least half the
+                                           smallest subnormal, the rounding of a tiny result
+    |A||B| does not fit                    an error within the bound is right; so is Inf if the
+                                           terms of that sign overflow alone, and NaN if those of
+                                           both signs do
 
-The latest table of a GPU stands in benchmarks/results/errors/<gpu>.json, one line a row.
+The latest table of a GPU is benchmarks/results/errors/<gpu>.json, one row per line.
 """
 
 import argparse
 import math
-import sys
 from pathlib import Path
 
-import dense
-import error_table
-import kinds
-import store
 import torch
 
 import tcgemm
-from tcgemm.bench import accuracy, kernel_name, rival, telemetry
+from benchmarks import results_file, run
+from benchmarks.fp32_errors import patterns, table
+from tcgemm.testing import baseline, kernel_name, numerics, telemetry
 
-DEPTHS = error_table.DEPTHS
+DEPTHS = table.DEPTHS
 LAYOUTS = ("TN", "NN")
 SIZE = {"cuda": 512, "cpu": 64}  # M = N of every row; on a GPU some more have 1024
 LARGE, LARGE_DEPTHS = 1024, (256, 1024, 4096, 8192)
-UNIT = accuracy.UNIT[torch.float32]
+UNIT = numerics.UNIT_ROUNDOFF[torch.float32]
 LARGEST = torch.finfo(torch.float32).max
 SMALLEST_NORMAL = torch.finfo(torch.float32).smallest_normal
-SAFE = LARGEST * (1 - 2.0**-10)  # leaves room for the roundings of 2^13 sums
-DIGITS = 6  # that are kept of a figure
+SAFE = LARGEST * (1 - 2.0**-10)  # room for the roundings of 2^13 sums
+DIGITS = 6  # significant digits in the table
 METHOD = "max and rms of |C - C64| / (|A||B|) in units of 2^-24, torch.mm on the same operands"
 
 
 class Reference:
-    """What a @ b is in float64, and how far from it results are."""
+    """a @ b in float64, and the errors of results against it."""
 
     def __init__(self, a, b):
-        self.tolerance = accuracy.tolerance(a.device, a.shape[-1])
+        self.tolerance = numerics.f32_tolerance(a.device, a.shape[-1])
         a, b = a.double(), b.double()
         self.value, self.size = a @ b, a.abs() @ b.abs()
         self.zero = self.size == 0
@@ -67,8 +63,8 @@ class Reference:
         return self.fits & ~self.zero
 
     def errors(self, out):
-        """{max, rms, wrong}: the errors where they are measured, and how many elements are none
-        that a sum in f32 could give.
+        """{max, rms, wrong}: the errors of the measured elements, and the number of elements that
+        no f32 sum can give.
         """
         out = out.double()
         error = (out - self.value).abs() / self.unit
@@ -83,104 +79,107 @@ class Reference:
         return {"max": _kept(largest), "rms": _kept(mean), "wrong": int((~right).sum())}
 
     def _beyond(self, out, error):
-        """Is each element right if |A||B| does not fit?"""
+        """Is each element right, if its |A||B| does not fit into f32?"""
         up, down = (self.size + self.value) / 2 > SAFE, (self.size - self.value) / 2 > SAFE
-        finite = torch.where(out > 0, up, down)  # of infinities, first
+        finite = torch.where(
+            out > 0, up, down
+        )  # the rule for Inf; the next lines are for finite values and NaN
         finite = torch.where(out.isfinite(), error <= self.tolerance, finite)
         return torch.where(out.isnan(), up & down, finite)
 
 
 def _kept(value):
-    """As it stands in the file: what is judged there is what was judged here. None: not finite."""
+    """The value as the file has it, so that both are judged alike. None if it is not finite."""
     return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
 
 
-def exact_product(a, b):
-    """tcgemm's, with all bits; into NaN, because fresh memory may hold an old result."""
+def tcgemm_mm(a, b):
+    """tcgemm.mm into NaN, because new memory may hold an old result."""
     out = torch.full((a.shape[0], b.shape[1]), math.nan, device=a.device)
     return tcgemm.mm(a, b, precision="highest", out=out)
 
 
-def torch_product(a, b):
-    with rival.tf32_allowed(False):
+def torch_mm(a, b):
+    with baseline.tf32_allowed(False):
         return torch.mm(a, b)
 
 
 def bound(device, k):
-    """What the CPU's definition may err, as if it were a rival."""
-    largest = accuracy.tolerance(device, k)
+    """The bound of the CPU's result, in the form of a baseline's errors."""
+    largest = numerics.f32_tolerance(device, k)
     return {"max": largest, "rms": largest / 3, "wrong": 0}
 
 
-def measure(kind, layout, m, n, k, device, *, ours=exact_product, theirs=torch_product):
-    """The row of one kind of data, size and layout. theirs: None for the bound of a CPU."""
-    a, b = kinds.operands(kind, layout, m, n, k, device)
+def measure(pattern, layout, m, n, k, device, *, gemm=tcgemm_mm, other=torch_mm):
+    """The row of one pattern, size and layout. other: the baseline; None is the CPU's bound."""
+    a, b = patterns.operands(pattern, layout, m, n, k, device)
     reference = Reference(a, b)
     share = reference.measured.double().mean().item()
-    row = {"kind": kind, "layout": layout, "m": m, "n": n, "k": k}
+    row = {"kind": pattern, "layout": layout, "m": m, "n": n, "k": k}
     row["kernel"] = "cpu"
     if a.is_cuda:
         row["kernel"] = kernel_name(tcgemm.explain(a, b, precision="highest"))
     row["measured"] = _kept(share)
-    row["ours"] = reference.errors(ours(a, b))
-    row["rival"] = "bound" if theirs is None else "torch.mm"
-    row["theirs"] = bound(device, k) if theirs is None else reference.errors(theirs(a, b))
+    row["ours"] = reference.errors(gemm(a, b))
+    row["rival"] = "bound" if other is None else "torch.mm"
+    row["theirs"] = bound(device, k) if other is None else reference.errors(other(a, b))
     return row
 
 
-def plan(device, chosen=tuple(kinds.KINDS), depths=DEPTHS, size=None):
-    """(kind, layout, m, n, k) of every row of the table."""
+def plan(device, chosen=tuple(patterns.PATTERNS), depths=DEPTHS, size=None):
+    """(pattern, layout, m, n, k) of every row of the table."""
     sizes = [(size or SIZE[device], layout, depths) for layout in LAYOUTS]
     if device == "cuda" and size is None:
         sizes.append((LARGE, "TN", [k for k in depths if k in LARGE_DEPTHS]))
-    return [(kind, layout, m, m, k) for kind in chosen for m, layout, some in sizes for k in some]
+    return [(name, layout, m, m, k) for name in chosen for m, layout, some in sizes for k in some]
 
 
 def parse(argv):
     text = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=text)
-    parser.add_argument("--kind", default=",".join(kinds.KINDS), help="of the kinds (all)")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks errors", description=__doc__, formatter_class=text
+    )
+    names = ",".join(patterns.PATTERNS)
+    parser.add_argument("--pattern", default=names, help="input patterns (all)")
     parser.add_argument("--depth", default=",".join(map(str, DEPTHS)), help="values of K")
     parser.add_argument("--size", type=int, help="M = N (cuda: 512, and some 1024; cpu: 64)")
-    parser.add_argument("--out", type=Path, help="file; a part of the table has none by default")
+    parser.add_argument(
+        "--out", type=Path, help="file; without it, a part of the table is not written"
+    )
     parser.add_argument("--device", help="cuda or cpu (cuda where there is one)")
-    parser.add_argument("--commit", help="where the checkout does not know it")
+    parser.add_argument("--commit", help="the measured commit, if git does not know it")
     options = parser.parse_args(argv)
     options.device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    options.kind = options.kind.split(",")
+    options.pattern = options.pattern.split(",")
     options.depth = [int(k) for k in options.depth.split(",")]
-    every = ([*kinds.KINDS], [*DEPTHS], None)
-    options.whole = (options.kind, options.depth, options.size) == every
-    for name in options.kind:
-        if name not in kinds.KINDS:
-            parser.error(f"--kind {name}: there are {', '.join(kinds.KINDS)}.")
+    every = ([*patterns.PATTERNS], [*DEPTHS], None)
+    options.whole = (options.pattern, options.depth, options.size) == every
+    for name in options.pattern:
+        if name not in patterns.PATTERNS:
+            parser.error(f"--pattern {name}: there are {', '.join(patterns.PATTERNS)}.")
     return options
 
 
 def main(argv=None):
     options = parse(argv)
-    gpu = dense.gpu_name(options.device)
-    rows, theirs = [], torch_product if options.device == "cuda" else None
+    gpu = run.gpu_name(options.device)
+    rows, other = [], torch_mm if options.device == "cuda" else None
     sampler = telemetry.Sampler(telemetry.open_reader(options.device))
     with sampler:
-        for case in plan(options.device, options.kind, options.depth, options.size):
-            rows.append(measure(*case, options.device, ours=exact_product, theirs=theirs))
-    header = dense.header(gpu, METHOD) | {
-        "commit": options.commit or store.commit(),
+        for case in plan(options.device, options.pattern, options.depth, options.size):
+            rows.append(measure(*case, options.device, gemm=tcgemm_mm, other=other))
+    header = run.header(gpu, METHOD) | {
+        "commit": options.commit or results_file.commit(),
         "clock_mhz": sampler.clock_mhz,
         "power_w": sampler.power_w,
     }
-    path = options.out or (error_table.path_of(gpu) if options.whole else None)
+    path = options.out or (table.path_of(gpu) if options.whole else None)
     if path:
-        error_table.save(path, header, rows)
+        table.save(path, header, rows)
     print(f"{gpu}, torch {torch.__version__}, commit {header['commit']} -> {path}")
     print(f"error in units of 2^-24 |A||B|, the largest of all K; in brackets {rows[0]['rival']}'s")
-    print("\n".join(error_table.lines(rows)))
-    promised = error_table.promised(rows)
-    good = len(error_table.good(promised))
-    print(f"right, and at most {rows[0]['rival']}'s: {good} of {len(promised)} promised")
-    return 0 if good == len(promised) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    print("\n".join(table.lines(rows)))
+    compared = table.compared(rows)
+    good = len(table.good(compared))
+    print(f"right, and at most {rows[0]['rival']}'s: {good} of {len(compared)} rows")
+    return 0 if good == len(compared) else 1

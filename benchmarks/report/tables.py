@@ -1,104 +1,196 @@
-"""Writes what was measured into the README, and draws it.
+"""Markdown tables of a results file, for the README and for results/<gpu>.md.
 
-    python benchmarks/report.py                      results/*.json -> README tables, results/*.png
-    python benchmarks/report.py --merge shard.json   first takes another run's rows into results/
-    python benchmarks/report.py --errors table.json  and an error table of benchmarks/errors.py
-
-    results/<gpu>.json --tables--> README.md, between two HTML comments: promises, and the sets
-                       |           that show most
-                       |---------> results/<gpu>.md: every set
-                       --plot----> results/<gpu>.png: ratio to torch by size, dtype and layout
-    results/errors/<gpu>.json ---> the same two pages, results/<gpu>-f32.png: errors by K, rates
-
-Losses are shown like gains; a case without a result is a dash. Whatever part of the sets was
-measured makes its part of the tables.
+A table shows the rows of some sets; SECTIONS lists them in the order of the pages. Losses are shown
+like gains. A case without a result is a dash. If only a part of the sets was measured, its part of
+the tables is written.
 """
 
-import argparse
-import sys
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import dataclass
 
-import error_table
-import promises
-import shapes
-import store
+from benchmarks import results_file, targets
+from benchmarks.case import OPERAND_TERMS, PASSES
+from benchmarks.cases import CLIFF
+from benchmarks.fp32_errors import table as error_table
 
-BEGIN = "<!-- benchmarks: begin, written by benchmarks/report.py -->"
-END = "<!-- benchmarks: end -->"
-README = store.RESULTS.parents[1] / "README.md"
-# Sets that share a table -> its title. Cells: rate or time, torch's time over ours, our other's.
-TITLES = {
-    ("targets",): "What was aimed at for 16 bits: 0.93 for even squares, 3 for ragged ones",
-    ("int8", "fp8"): "8 bits, e4m3 promoted or fast (s8 NN, third: our own TN's time over it)",
-    ("scales",): "e4m3 with scales (of rows, third: our own time with a scale a tensor over it)",
-    ("tf32", "f64"): "tf32 and f64",
-    (
+PLAIN_SQUARES = 512  # squares of multiples of this are one table, all others another
+CLIFF_DTYPES = ("bf16", "e4m3", "s8", "tf32", "f64")
+
+
+def is_host_time(row):
+    """Host time of a call on a GPU. On the CPU, all rows are without a graph."""
+    return not row["graph"] and row["gpu"] != "cpu"
+
+
+def is_cube(row):
+    return row["m"] == row["n"] == row["k"]
+
+
+def _of_cliff(row):
+    return row["dtype"] in CLIFF_DTYPES and targets.cliff_axis(row) is not None
+
+
+def _of_8_bits(row):
+    aligned = targets.cliff_axis(row) in (None, "")
+    return aligned and not _against_tn(row) and (row["dtype"], row["epilogue"]) != ("e4m3", "none")
+
+
+def _against_tn(row):
+    """Layouts that tensor cores cannot read, at the size where they are compared with TN."""
+    return row["layout"] != "TN" and is_cube(row) and row["m"] == targets.EDGE
+
+
+def _other(row):
+    """Rows of tf32 and f64 that no other table shows."""
+    return targets.cliff_axis(row) in (None, "") and row["layout"] in ("TN", "NN")
+
+
+@dataclass(frozen=True)
+class Section:
+    """A table: its title, the sets whose rows it shows, and which of these rows.
+
+    A cell has a rate or a time, the speed relative to torch, and relative to the second baseline.
+    """
+
+    name: str
+    title: str
+    sets: tuple
+    has: Callable = lambda row: True
+    in_readme: bool = False
+
+    def rows(self, rows):
+        host = self.name == "host"
+        return [
+            row
+            for row in rows
+            if (host or row["set"] in self.sets) and is_host_time(row) == host and self.has(row)
+        ]
+
+
+SECTIONS = (
+    Section(
+        "8 bits",
+        "8 bits, e4m3 promoted or fast (s8 NN, third: x the speed of our own TN)",
+        ("int8", "fp8"),
+        _of_8_bits,
+        in_readme=True,
+    ),
+    Section(
+        "scales",
+        "e4m3 with scales (of rows, third: x our own speed with a scale a tensor)",
+        ("scales",),
+        in_readme=True,
+    ),
+    Section("tf32, f64", "tf32 and f64", ("tf32", "f64"), _other, in_readme=True),
+    Section(
         "highest",
-    ): "f32 with all its bits (spread: elements of a row lie up to 2^40 apart; prepared: "
-    "a weight whose parts are kept, third: the time without that over it)",
-    ("turned",): "Layouts that tensor cores do not read (third: our own TN's time over it)",
-    ("squares",): "Squares",
-    ("layouts",): "The other layouts",
-    ("ragged",): "Sizes that are not multiples of 8, and some that are",
-    ("cliff",): "Sizes beside 4096",
-    ("llm",): "Products of language models (M x N x K)",
-    ("small-m",): "Few rows",
-    ("long-k",): "Small results with a long K",
-    ("batch",): "Batched",
-    ("sparse-mm",): "2:4 sparse weights, tf32 1:2: rates of the dense product, cuSPARSELt's time "
-    "(tf32: torch's dense product's) over ours, our own dense product's, and torch's",
-    ("sparse-few",): "2:4 sparse weights and few rows, the same",
-    ("sparse-passes",): "Pruning and compressing, against torch._cslt_compress of what is pruned "
-    "and torch._sparse_semi_structured_tile",
-    ("sparse-host",): "Host time of a 2:4 sparse linear, against a weight of "
-    "to_sparse_semi_structured (third: our own dense's over it)",
-    ("epilogue",): "Linear with a fused epilogue, against torch calls one after another",
-    ("host",): "Host time of one call",
-}
-README_SETS = ("int8", "scales", "tf32", "highest", "turned", "squares", "ragged", "small-m")
-README_SETS += ("long-k", "sparse-mm", "sparse-few", "sparse-passes", "sparse-host")
-FAST = 1000.0  # us; below it a time says more than a rate
+        "f32 with all its bits (spread: elements of a row differ by up to 2^40; prepared: a weight "
+        "of tcgemm.prepare, third: x the speed without it)",
+        ("highest",),
+        in_readme=True,
+    ),
+    Section(
+        "other layouts",
+        "Layouts that tensor cores do not read (third: x the speed of our own TN)",
+        ("int8", "fp8", "tf32"),
+        _against_tn,
+        in_readme=True,
+    ),
+    Section(
+        "squares",
+        "Squares",
+        ("squares",),
+        lambda row: is_cube(row) and row["m"] % PLAIN_SQUARES == 0,
+        in_readme=True,
+    ),
+    Section(
+        "ragged squares",
+        "Squares that are not multiples of 512",
+        ("squares",),
+        lambda row: is_cube(row) and row["m"] % PLAIN_SQUARES != 0,
+        in_readme=True,
+    ),
+    Section(
+        "cliff",
+        "Sizes beside 4096",
+        ("squares", "fp8", "int8", "tf32", "f64"),
+        _of_cliff,
+    ),
+    Section("llm", "GEMMs of language models (M x N x K)", ("llm",)),
+    Section("small-m", "Few rows", ("small-m",), in_readme=True),
+    Section("long-k", "Small results with a long K", ("long-k",), in_readme=True),
+    Section("batch", "Batched", ("batch",)),
+    Section("random", "Irregular and random shapes", ("random",)),
+    Section(
+        "sparse-mm",
+        "2:4 sparse weights, tf32 1:2: rates of the dense GEMM; x the speed of cuSPARSELt (tf32: "
+        "of torch's dense GEMM), of our own dense GEMM, and of torch's",
+        ("sparse-mm",),
+        lambda row: row["op"] not in PASSES,
+        in_readme=True,
+    ),
+    Section(
+        "sparse passes",
+        "Pruning and compressing, against torch._cslt_compress of a pruned weight and "
+        "torch._sparse_semi_structured_tile",
+        ("sparse-mm",),
+        lambda row: row["op"] in PASSES,
+        in_readme=True,
+    ),
+    Section(
+        "epilogue",
+        "Linear with a fused epilogue, against torch calls one after another",
+        ("epilogue",),
+    ),
+    Section("train", "Forward, and forward with backward, of a linear layer", ("train",)),
+    Section(
+        "host",
+        "Host time of one call (sparse: against a weight of to_sparse_semi_structured; third: x "
+        "the speed of our own dense linear)",
+        (),
+        in_readme=True,
+    ),
+)
+LONG_US = 1000.0  # from here on, a time is shown in milliseconds
 LAYOUTS = ("TN", "NN", "TT", "NT")
 
 
 def size_of(row):
-    if row["op"] in shapes.PASSES:
+    if row["op"] in PASSES:
         return f"{row['m']} x {row['k']}"
-    cube = row["m"] == row["n"] == row["k"]
-    size = f"{row['m']}^3" if cube else f"{row['m']} x {row['n']} x {row['k']}"
+    size = f"{row['m']}^3" if is_cube(row) else f"{row['m']} x {row['n']} x {row['k']}"
     return size if row["batch"] == 1 else f"{row['batch']} of {size}"
 
 
-def _parts(row, *, of_operands):
-    """The parts of a row's epilogue that say something of the operands, or that do not."""
-    parts = [] if row["epilogue"] == "none" else row["epilogue"].split("+")
-    chosen = [part for part in parts if (part in shapes.OF_OPERANDS) == of_operands]
-    return [part.replace("-", " ") for part in chosen]
+def _terms(row, *, of_operands):
+    """The terms of a row's epilogue that describe the operands, or the other terms."""
+    terms = [] if row["epilogue"] == "none" else row["epilogue"].split("+")
+    chosen = [term for term in terms if (term in OPERAND_TERMS) == of_operands]
+    return [term.replace("-", " ") for term in chosen]
 
 
 def line_of(row):
-    """The name of a table's line: the size, and what else tells lines of one set apart."""
+    """The label of a table's line: operator, size, epilogue."""
     operator = "" if row["op"] in ("mm", "bmm") else f"{row['op']} "
-    extra = "+".join(_parts(row, of_operands=False))
+    extra = "+".join(_terms(row, of_operands=False))
     return f"{operator}{size_of(row)}" + (f", {extra}" if extra else "")
 
 
 def column_of(row):
     plain = ("f32", "f64", "s32", "promoted")
     accumulation = [] if row["accumulation"] in plain else [f"{row['accumulation']} acc"]
-    special = [part for part in _parts(row, of_operands=True) if part != "tensor scales"]
+    special = [term for term in _terms(row, of_operands=True) if term != "tensor scales"]
     return ", ".join([f"{row['dtype']} {row['layout']}", *accumulation, *special])
 
 
 def cell(row, detail):
-    """'712 TFLOP/s, **0.98**', or microseconds where the product is too small for a rate, and how
-    much faster it is than other products."""
+    """'712 TFLOP/s, **0.98**', or microseconds for a small GEMM; the speed relative to torch."""
     if row is None or row["us"] is None:
         return "-"
     is_rate = row["tflops"] is not None and row["tflops"] >= 100 and row["m"] > 512
     unit = "TOP/s" if row["accumulation"] == "s32" else "TFLOP/s"
     text = f"{row['tflops']:.0f} {unit}" if is_rate else f"{row['us']:.3g} us"
-    if row["us"] >= FAST and not is_rate:
+    if row["us"] >= LONG_US and not is_rate:
         text = f"{row['us'] / 1000:.3g} ms"
     if row["ratio"] is not None:
         text += f", **{row['ratio']:.2f}**"
@@ -127,39 +219,42 @@ def pivot(rows, details):
     text = ["| | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
     for name in lines:
         chosen = [found.get((name, column)) for column in columns]
-        cells = [cell(row, details.get(store.key(row), {}) if row else {}) for row in chosen]
+        cells = [cell(row, details.get(results_file.key(row), {}) if row else {}) for row in chosen]
         text.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(text)
 
 
-def promise_table(results):
-    """What was promised of whole sets: geometric means, the worst shape, the largest error."""
-    text = ["| x | aimed at | reached | lowest | error | |", "|---|---|---|---|---|---|"]
-    for verdict in promises.verdicts(results):
+def target_table(results):
+    """The targets of whole sets: geometric mean, lowest shape, largest error."""
+    text = ["| x | target | reached | lowest | error | |", "|---|---|---|---|---|---|"]
+    for outcome in targets.outcomes(results):
         reached = ["-", "-"]
-        if verdict.ratios:
-            reached = [f"**{verdict.mean:.2f}**", f"{verdict.lowest:.2f}"]
-        error = f"{max(verdict.errors):.2f}" if verdict.errors else "-"
-        word = {"PASS": "met", "MISS": "missed"}.get(verdict.word, verdict.word)
-        cells = (verdict.name, f"{verdict.least:.2f}", *reached, error, word)
+        if outcome.ratios:
+            reached = [f"**{outcome.mean:.2f}**", f"{outcome.lowest:.2f}"]
+        error = f"{max(outcome.errors):.2f}" if outcome.errors else "-"
+        word = {"PASS": "met", "MISS": "missed"}.get(outcome.word, outcome.word)
+        cells = (outcome.name, f"{outcome.least:.2f}", *reached, error, word)
         text.append(f"| {' | '.join(cells)} |")
     return "\n".join(text) if len(text) > 2 else None
 
 
 def cliff_table(results):
-    """How far apart the times are of sizes around 4096, by what is varied."""
-    found = promises.cliffs(results)
+    """Slowest over fastest of the sizes around 4096, by the size that is varied."""
+    found = targets.cliffs(results)
     if not found:
         return None
-    text = ["| | " + " | ".join(promises.CLIFFS) + " |", "|---" * (len(promises.CLIFFS) + 1) + "|"]
+    text = [
+        "| | " + " | ".join(targets.CLIFF_AXES) + " |",
+        "|---" * (len(targets.CLIFF_AXES) + 1) + "|",
+    ]
     for dtype, spreads in found.items():
-        cells = [f"{spreads[axis]:.2f}" if axis in spreads else "-" for axis in promises.CLIFFS]
+        cells = [f"{spreads[axis]:.2f}" if axis in spreads else "-" for axis in targets.CLIFF_AXES]
         text.append(f"| {dtype} | " + " | ".join(cells) + " |")
     return "\n".join(text)
 
 
 def losses(rows, count=5):
-    """The cases in which torch is furthest ahead."""
+    """The cases with the lowest speed relative to torch."""
     behind = sorted((r for r in rows if r["ratio"] and r["ratio"] < 1), key=lambda r: r["ratio"])
     return [
         f"{r['op']} {r['dtype']} {r['layout']} {size_of(r)} {r['ratio']:.2f} ({r['kernel']})"
@@ -168,14 +263,14 @@ def losses(rows, count=5):
 
 
 def summary(results):
-    """Two sentences: under what conditions, and how it came out on the whole."""
+    """The conditions of the measurement, and the result on the whole."""
     head, rows = results["header"], results["rows"]
     measured = [row for row in rows if row["ratio"]]
     ahead = sum(row["ratio"] >= 1 for row in measured)
     commits = sorted({row["commit"] for row in rows})
     text = (
         f"{head.get('gpu')}, driver {head.get('driver')}, torch {head.get('torch')}, "
-        f"CUDA {head.get('cuda')}, commit {', '.join(commits)}. Bold: torch's time over tcgemm's. "
+        f"CUDA {head.get('cuda')}, commit {', '.join(commits)}. Bold: times torch's speed. "
         f"Of {len(measured)} cases tcgemm is at least as fast in {ahead}."
     )
     clocks = [row["clock_mhz"] for row in rows if row["clock_mhz"]]
@@ -187,50 +282,50 @@ def summary(results):
         )
     broken = [row for row in rows if row["us"] is None or row["exact"] is False]
     if broken:
-        text += f" {len(broken)} cases failed: see results/{store.file_name(head['gpu'])}."
+        text += f" {len(broken)} cases failed: see results/{results_file.file_name(head['gpu'])}."
     slowest = losses(rows)
     if slowest:
         text += "\n\nFurthest behind torch: " + "; ".join(slowest) + "."
     return text
 
 
-def _set_tables(results, sets):
-    """Titles and tables of the sets whose first name is among `sets`, of all if that is None."""
-    rows, parts = results["rows"], []
-    for names, title in TITLES.items():
-        chosen = [row for row in rows if row["set"] in names]
-        if chosen and (sets is None or names[0] in sets):
-            parts += [f"**{title}**", pivot(chosen, results["details"])]
-    return parts
+def _section_tables(results, readme):
+    """Titles and tables of the sections: all of them, or those of the README."""
+    text = []
+    for section in SECTIONS:
+        chosen = section.rows(results["rows"])
+        if chosen and (section.in_readme or not readme):
+            text += [f"**{section.title}**", pivot(chosen, results["details"])]
+    return text
 
 
 def tables(results, found, images, *, page=None):
-    """The Markdown of one results file, and of the errors that were `found` on the same GPU: all
-    that there is, or for the README, which has a link to that `page`.
+    """The Markdown of one results file and of the error table `found` of the same GPU.
 
-    images: names of the files, or None: of the ratios, of the errors.
+    page: the file with all tables; if given, the text is that for the README, with a link to it.
+    images: the file names of the pictures of ratios and of errors, or None for either.
     """
     gpu = results["header"].get("gpu", "?")
     folder = "benchmarks/results/" if page else ""
     ratios, curves = (image and folder + image for image in images)
     parts = [f"### {gpu}", summary(results)]
     if ratios:
-        parts.append(f"![Time of torch over time of tcgemm by size, {gpu}]({ratios})")
-    table = promise_table(results)
+        parts.append(f"![Speed relative to torch by size, {gpu}]({ratios})")
+    table = target_table(results)
     if table:
         title = (
-            "**What was aimed at: geometric means over cubes (f32: of each; 2:4 of 16 bits and "
-            "1:2: over all shapes); the largest error over its bound**"
+            "**Targets: geometric means over cubes (f32: each cube; 2:4 of 16 bits and 1:2: all "
+            "shapes); the largest error over its bound**"
         )
         parts += [title, table]
     table = cliff_table(results)
     if table:
-        sizes = ", ".join(map(str, shapes.CLIFF))
+        sizes = ", ".join(map(str, CLIFF))
         title = f"**No cliff: slowest over fastest of 4096 and {sizes} in M, N, K or all three**"
         parts += [title, table]
     depths = error_table.SHOWN if page else error_table.DEPTHS
-    parts += error_table.parts(found, curves, depths)
-    parts += _set_tables(results, README_SETS if page else None)
+    parts += error_table.page_parts(found, curves, depths)
+    parts += _section_tables(results, bool(page))
     if page:
         parts.append(f"All tables: [{folder}{page}]({folder}{page}).")
     else:
@@ -239,60 +334,3 @@ def tables(results, found, images, *, page=None):
             rows = [row for row in forced if row["set"].split(":")[1] == name]
             parts += [f"**The {name} kernels alone**", pivot(rows, results["details"])]
     return "\n\n".join(parts)
-
-
-def draw(path, results, found):
-    """The names of both pictures, or None where there is nothing to draw."""
-    import plot  # matplotlib is needed for nothing else
-    import plot_errors
-
-    drawn = plot.draw(results, path.with_suffix(".png"))
-    curves = plot_errors.draw(found, results, path.with_name(f"{path.stem}-f32.png"))
-    return tuple(picture and picture.name for picture in (drawn, curves))
-
-
-def write_readme(readme, text):
-    """Replaces what stands between the markers; everything else stays."""
-    old = readme.read_text()
-    if BEGIN not in old or END not in old:
-        raise ValueError(f"{readme} lacks the lines {BEGIN!r} and {END!r}; put both back.")
-    before, rest = old.split(BEGIN, 1)
-    after = rest.split(END, 1)[1]
-    readme.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
-
-
-def parse(argv):
-    text = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=text)
-    parser.add_argument("--merge", type=Path, nargs="+", default=[], help="result files of runs")
-    parser.add_argument("--errors", type=Path, nargs="+", default=[], help="error tables of runs")
-    parser.add_argument("--results", type=Path, default=store.RESULTS, help="folder of results")
-    parser.add_argument("--readme", type=Path, default=README)
-    parser.add_argument("--no-plot", action="store_true", help="tables only")
-    return parser.parse_args(argv)
-
-
-def main(argv=None):
-    options = parse(argv)
-    for path in options.merge:
-        new = store.load(path)
-        target = options.results / store.file_name(new["header"]["gpu"])
-        store.save(store.merge(store.load(target), new), target)
-    for path in options.errors:
-        new = error_table.load(path)
-        error_table.save(error_table.path_of(new["header"]["gpu"], options.results), **new)
-    parts = []
-    for path in sorted(options.results.glob("*.json")):
-        results = store.load(path)
-        found = error_table.load(error_table.path_of(results["header"]["gpu"], options.results))
-        images = (None, None) if options.no_plot else draw(path, results, found)
-        page = path.with_suffix(".md")
-        page.write_text(tables(results, found, images) + "\n")
-        parts.append(tables(results, found, images, page=page.name))
-    write_readme(options.readme, "\n\n".join(parts) or "Nothing was measured yet.")
-    print(f"{len(parts)} result files -> {options.readme}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
