@@ -3,22 +3,22 @@
 A test that needs a GPU is marked `gpu` and is skipped where there is none. On a machine that must
 have one, TCGEMM_REQUIRE_GPU=1 turns that skip into a failure, so that a broken driver or a CPU
 build cannot pass for a green run. Tests that run on both take their device from cases.DEVICES or
-cases.DEVICE_DTYPES or mixes.py, or from the fixture `device`; the CUDA half of those is marked.
+from dtype_matrix.py, or from the fixture `device`; the CUDA half of those is marked.
 """
 
 import fcntl
-import functools
-import json
 import os
 import tempfile
 from pathlib import Path
 
-import cases
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
 import tcgemm  # noqa: F401  (registers torch.ops.tcgemm)
+
+from support import cases
+from support.gpu import missing, older
 
 settings.register_profile(
     "tcgemm",
@@ -29,34 +29,6 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("tcgemm")
-
-
-def build() -> dict:
-    return json.loads(torch.ops.tcgemm.build_info())
-
-
-def serves(mark: str, version: str) -> bool:
-    """Does a GPU, or code, of this compute capability have the instructions of a mark?"""
-    number = float(version.rstrip("a"))
-    return {"gpu": True, "sm89": number >= 8.9, "sm90": number == 9.0}[mark]
-
-
-@functools.cache
-def missing(mark: str) -> str:
-    """Why tests with this mark cannot run here; "" if they can."""
-    if build()["cuda"] is None:
-        return "this tcgemm was built without CUDA"
-    if not torch.cuda.is_available():
-        return "torch finds no CUDA GPU"
-    version = "{}.{}".format(*torch.cuda.get_device_capability())
-    return "" if serves(mark, version) else f"this GPU has compute capability {version}"
-
-
-@functools.cache
-def older(mark: str) -> str:
-    """The code that the GPU runs of this build, where that was made without the instructions."""
-    code = build()["code"].get("{}.{}".format(*torch.cuda.get_device_capability()), "0")
-    return "" if serves(mark, code) and (mark != "sm90" or code == "9.0a") else code
 
 
 def pytest_runtest_setup(item):

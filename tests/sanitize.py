@@ -20,14 +20,12 @@ import time
 # Before torch is imported: its caching allocator would put tensors side by side.
 os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
 
-import cases
-import mixes
-import reference
-import sparsity
 import torch
-from cases import BF16, E4M3, E5M2, F16, F32, S8, S32, U8
-from mixes import Mix, scale_a, scale_b, zero_points
-from rows import every_row
+
+from support import cases, dtype_matrix, reference, sparse_operands
+from support.cases import BF16, E4M3, E5M2, F16, F32, S8, S32, U8
+from support.catalog_rows import every_row
+from support.dtype_matrix import GemmTypes, scale_a, scale_b, zero_points
 
 scaled_mm = torch.ops.tcgemm.scaled_mm
 scaled_mm_amax = torch.ops.tcgemm.scaled_mm_amax
@@ -55,55 +53,55 @@ def check(a, b, kernel, out=None, **given):
 
 def family(row):
     """A kernel by itself: whole words first, then what comes one by one."""
-    mix = row.mix
+    types = row.types
     for layout in row.layouts:
         for odd in (0, 1):
             m, n, k = (size + 16 + odd for size in row.tile)
             k += 128 if row.blocks else row.tile[2]
             if odd and row.tma and row.layout != "TN":
                 continue  # TMA cannot read these, and their copies are K-major
-            a, b = mix.operands(layout, m, n, k, whole=True)
+            a, b = types.operands(layout, m, n, k, whole=True)
             scales = {}
             if row.blocks:
                 scales["scale_a"] = scale_a("1x128", m, k, powers=True)
                 scales["scale_b"] = scale_b(("128x128", "1x128")[odd], n, k, powers=True)
-            check(a, b, row.name, **scales, **mix.options)
-            for turn, out in enumerate(out for out in mix.outs if out != S32):
+            check(a, b, row.name, **scales, **types.options)
+            for turn, out in enumerate(out for out in types.outs if out != S32):
                 given = dict(scales)
                 if not scales:
                     given["scale_a"] = scale_a("row", m, k, powers=True)
                     given["scale_b"] = scale_b("row", n, k, powers=True)
-                if mix.integer:  # so that sums stay below 2^24
+                if types.integer:  # so that sums stay below 2^24
                     given["alpha"] = 2.0**-8
                     given["zero_a"] = zero_points(m, 1, largest=3)
-                given["c"] = mix.addend(m, n, out=out, turn=turn) if turn % 2 else None
-                given["bias"] = mix.addend(n, out=out, turn=turn)
-                given["residual"] = mix.addend(m, n, out=out, turn=turn + 1)
+                given["c"] = types.addend(m, n, out=out, turn=turn) if turn % 2 else None
+                given["bias"] = types.addend(n, out=out, turn=turn)
+                given["residual"] = types.addend(m, n, out=out, turn=turn + 1)
                 given["scale_out"] = torch.full((), 0.5)
-                options = {"activation": "relu", "out_dtype": out, **mix.options}
+                options = {"activation": "relu", "out_dtype": out, **types.options}
                 check(a, b, row.name, **given, **options)
 
 
-def prepare(mix, kernel):
+def prepare(types, kernel):
     """Copies of every stride, of the dtype's size or to another one."""
     for strides in ("transposed", "odd_pitch", "offset", "step_both", "transposed_odd"):
         # Views of their own storage: to("cuda") would make contiguous ones of them.
         whole = []
-        for shape, dtype in (((70, 90), mix.a), ((90, 66), mix.b)):
-            options = {"dtype": dtype, "largest": mix.largest(90)}
+        for shape, dtype in (((70, 90), types.a), ((90, 66), types.b)):
+            options = {"dtype": dtype, "largest": types.largest(90)}
             values = cases.make("contiguous", *shape, **options)
             view = cases.empty(strides, shape, dtype=dtype, device="cuda")
             whole.append((values, view.copy_(values)))
         (a, on_a), (b, on_b) = whole
-        result = scaled_mm(on_a, on_b, **mix.options, kernel_name=kernel)
-        reference.assert_exact(result.cpu(), reference.exact(a, b, **mix.options))
+        result = scaled_mm(on_a, on_b, **types.options, kernel_name=kernel)
+        reference.assert_exact(result.cpu(), reference.exact(a, b, **types.options))
 
 
 def split(kernel):
     """Both passes and repair: rows that span too much, and some that are not finite."""
-    mix = Mix(F32, F32, F32, "highest")
+    types = GemmTypes(F32, F32, F32, "highest")
     for strides in ("contiguous", "transposed", "odd_pitch", "step_both"):
-        a, b = mix.make("contiguous", "contiguous", 131, 70, 333, whole=True)
+        a, b = types.make("contiguous", "contiguous", 131, 70, 333, whole=True)
         a[5] *= 2.0 ** torch.arange(-40, 293).clamp(max=40)
         a[100, 7], b[9, 66] = float("inf"), float("nan")
         on_a, on_b = (
@@ -120,19 +118,19 @@ def split(kernel):
 
 def sparse(row):
     """A kernel with a sparse operand, from both sides: whole words, and what is copied first."""
-    options = sparsity.options_of(row.mix)
-    for side in sparsity.SIDES:
+    options = sparse_operands.options_of(row.types)
+    for side in sparse_operands.SIDES:
         for odd in (0, 1):
             m, n, k = (size + 16 + odd for size in row.tile)
             if odd and row.layout != "TN":
                 continue  # copies are K-major
-            largest = row.mix.largest(k)
-            w = sparsity.made(m, k, row.mix.a, largest=largest)
-            x = cases.make("contiguous", n, k, dtype=row.mix.b, largest=largest)
+            largest = row.types.largest(k)
+            w = sparse_operands.made(m, k, row.types.a, largest=largest)
+            x = cases.make("contiguous", n, k, dtype=row.types.b, largest=largest)
             on_x = x.cuda() if row.layout == "TN" else x.t().contiguous().cuda().t()
             on_x, x = (on_x.t(), x.t()) if side == "a" else (on_x, x)
-            result = sparsity.multiply(side, w.cuda(), on_x, kernel_name=row.name, **options)
-            right = reference.exact(*sparsity.dense_sides(side, w, x), **options)
+            result = sparse_operands.multiply(side, w.cuda(), on_x, kernel_name=row.name, **options)
+            right = reference.exact(*sparse_operands.dense_sides(side, w, x), **options)
             reference.assert_exact(result.cpu(), right)
 
 
@@ -143,18 +141,22 @@ def passes24():
             for turned in (False, True):
                 w = cases.make("contiguous", rows, k, dtype=dtype)
                 on_w = w.t().contiguous().cuda().t() if turned else w.cuda()
-                pattern = sparsity.pattern(dtype)
+                pattern = sparse_operands.pattern(dtype)
                 given = (pattern, pattern == "2:4")
-                pruned = sparsity.prune24(on_w, *given)
-                assert torch.equal(pruned.cpu().view(U8), sparsity.prune24(w, *given).view(U8))
-                values, metadata, _ = sparsity.compress24(on_w, pattern, True)
-                expected = sparsity.compress24(w, pattern, True)
+                pruned = sparse_operands.prune24(on_w, *given)
+                assert torch.equal(
+                    pruned.cpu().view(U8), sparse_operands.prune24(w, *given).view(U8)
+                )
+                values, metadata, _ = sparse_operands.compress24(on_w, pattern, True)
+                expected = sparse_operands.compress24(w, pattern, True)
                 assert torch.equal(values.cpu().view(U8), expected[0].view(U8))
                 assert torch.equal(metadata.cpu(), expected[1])
                 values = torch.ops.tcgemm.gather24(on_w, metadata, pattern)
                 assert torch.equal(values.cpu().view(U8), expected[0].view(U8))
-                tiles = sparsity.tile24(metadata, k, pattern, dtype)
-                assert torch.equal(tiles.cpu(), sparsity.tile24(expected[1], k, pattern, dtype))
+                tiles = sparse_operands.tile24(metadata, k, pattern, dtype)
+                assert torch.equal(
+                    tiles.cpu(), sparse_operands.tile24(expected[1], k, pattern, dtype)
+                )
                 back = torch.ops.tcgemm.decompress24(values, metadata, k, pattern)
                 right = torch.ops.tcgemm.decompress24(*expected[:2], k, pattern)
                 assert torch.equal(back.cpu().view(U8), right.view(U8))
@@ -162,16 +164,16 @@ def passes24():
 
 def sums():
     for dtype_a, dtype_b, layout in ((S8, U8, "TN"), (U8, S8, "NT"), (S8, S8, "NN")):
-        mix = Mix(dtype_a, dtype_b, S32)
-        a, b = mix.operands(layout, 70, 90, 333)
-        check(a, b, None, zero_a=zero_points(70, 1), zero_b=zero_points(1, 90), **mix.options)
+        types = GemmTypes(dtype_a, dtype_b, S32)
+        a, b = types.operands(layout, 70, 90, 333)
+        check(a, b, None, zero_a=zero_points(70, 1), zero_b=zero_points(1, 90), **types.options)
 
 
 def quantize():
     for source in (F32, BF16, F16):
         for shape in ((3, 5, 300), (130, 257), (257, 128), (1, 4100)):
             x = torch.randn(shape).to(source)
-            for granularity in mixes.GRANULARITIES:
+            for granularity in dtype_matrix.GRANULARITIES:
                 for dtype in (E4M3, E5M2, S8):
                     values, scale = torch.ops.tcgemm.quantize(x.cuda(), dtype, granularity)
                     expected, expected_scale = torch.ops.tcgemm.quantize(x, dtype, granularity)
@@ -184,7 +186,7 @@ def works():
     warpgroups take turns."""
     families = {}
     for row in every_row():  # tiles come from the largest to the smallest
-        name = "_".join(filter(None, (row.arch, str(row.mix), row.layout.lower(), row.more)))
+        name = "_".join(filter(None, (row.arch, str(row.types), row.layout.lower(), row.more)))
         families.setdefault(name, []).append(row)
     found = {}
     for name, several in families.items():
@@ -193,13 +195,13 @@ def works():
             found[f"{name}_{tile}"] = lambda row=row: family(row)
     for row in every_row(sparse=True):
         found[row.name] = lambda row=row: sparse(row)
-    for mix, kernel in (
-        (Mix(E4M3, E4M3, F32), "sm90a_e4m3_f32_64x64x128"),
-        (Mix(BF16, BF16, F32), "sm90a_bf16_f32_64x64x64"),
-        (Mix(F32, F32, F32, "high"), "sm90a_tf32_f32_64x64x32"),
-        (Mix(F32, F32, F32, "medium"), "sm90a_bf16_f32_64x64x64"),
+    for types, kernel in (
+        (GemmTypes(E4M3, E4M3, F32), "sm90a_e4m3_f32_64x64x128"),
+        (GemmTypes(BF16, BF16, F32), "sm90a_bf16_f32_64x64x64"),
+        (GemmTypes(F32, F32, F32, "high"), "sm90a_tf32_f32_64x64x32"),
+        (GemmTypes(F32, F32, F32, "medium"), "sm90a_bf16_f32_64x64x64"),
     ):
-        found[f"prepare_{mix}"] = lambda mix=mix, kernel=kernel: prepare(mix, kernel)
+        found[f"prepare_{types}"] = lambda types=types, kernel=kernel: prepare(types, kernel)
     for kernel in ("parts2", "parts3"):
         found[f"split_{kernel}"] = lambda kernel=kernel: split(kernel)
     return found | {"sums": sums, "quantize": quantize, "passes24": passes24}

@@ -1,0 +1,297 @@
+"""Every kernel of the catalog that this build has and this GPU runs, one by one, by its full name.
+
+The planner would show most of them one shape or none; here each gets whole, ragged, shallow, deep,
+batched and fused problems in its own layout. Operands lie in storage that is poison elsewhere,
+results in a buffer of poison, so that a read or a write beside them, or an element left out, shows.
+
+What a kernel must not do, and where it shows:
+
+    leaves a tile at zero, or unwritten    every exact test: one element is enough
+    drops or repeats a step of k           the exact tests; the bound on normal data, far above 1
+    swaps rows, columns or fragments       the exact tests: operands are random, no two rows alike
+    takes the scale of another block       powers of two in test_row_with_scales and, of kernels of
+                                           blocks, everywhere
+    masks the edge wrongly                 the ragged kinds: sizes just above and below the tile's
+    stores beside the result               the guards around it
+    loses what 14 bits do not hold         the bound of promoted sums (ops/test_dtypes_faults.py)
+
+That the checks do see such results, of every dtype, is shown in ops/test_faults.py and
+ops/test_dtypes_faults.py.
+"""
+
+import itertools
+import re
+
+import pytest
+import torch
+
+from support import cases, reference
+from support.cases import BF16, F16, F32, F64, INT8, S32
+from support.catalog_rows import (
+    CLUSTERS,
+    KINDS,
+    asked,
+    block_scales,
+    each,
+    every_row,
+    kind_sizes,
+    launch,
+    operands,
+    parse,
+    rows,
+)
+from support.dtype_matrix import positive, scale_a, scale_b, zero_points
+
+EVERY_ROW = rows()
+ANY_ALIGNMENT = rows(lambda row: not row.tma)
+OUT_STRIDES = ("padded", "odd_pitch", "step_both", "transposed_padded", "transposed_odd")
+
+
+@pytest.mark.gpu
+def test_this_build_has_kernels_for_this_gpu():
+    kernels = every_row()
+    assert "sm80" in {row.arch for row in kernels}
+    for dtype in cases.HALVES:
+        assert {row.layout for row in kernels if row.types.a == dtype} == set(cases.LAYOUTS)
+    assert {row.types.a for row in kernels} >= {F32, *INT8}
+
+
+@pytest.mark.gpu
+@pytest.mark.sm90
+def test_this_build_has_kernels_for_hopper():
+    kernels = [row for row in every_row() if row.arch == "sm90a"]
+    assert {row.types.a for row in kernels} == {*cases.REAL, *cases.FP8, *INT8}
+    beyond = {"promoted", "blocks", "registers", "parts2", "parts3"}
+    assert {row.more for row in kernels} == {"", *beyond}
+
+
+def check_exact(row, kind, turn):
+    m, n, k = kind_sizes(kind, row)
+    asks, layout = asked(row, kind.out, turn)
+    shapes = {"batch": kind.batch, "shared": kind.shared}
+    a, b = operands(asks, layout, m, n, k, whole=True, **shapes)
+    scales = block_scales(row, m, n, k, turn=len(kind.name) + turn)
+    shape = (*kind.batch, m, n)
+    guarded = cases.Guarded(kind.out, shape, dtype=row.types.outs[0], device="cuda")
+    text = launch(row, a, b, out=guarded.view, **scales)
+    reference.assert_exact(guarded.view, reference.exact(a, b, **scales, **row.types.options))
+    assert guarded.untouched()
+    return text
+
+
+@EVERY_ROW
+def test_row_is_exact(row):
+    each(
+        itertools.product(KINDS, range(len(row.layouts))),
+        lambda kind, turn: check_exact(row, kind, turn),
+    )
+
+
+@rows(lambda row: row.tma)
+def test_row_in_clusters(row):
+    """Two blocks each load half of b for both, and the last of an odd number of tiles has none."""
+
+    def check(kind, turn):
+        text = check_exact(row, kind, turn)
+        assert re.search(r"\n  cluster +2\n", text), "two blocks do not share their loads"
+
+    each(itertools.product(CLUSTERS, range(len(row.layouts))), check)
+
+
+@rows(lambda row: not row.types.integer)
+def test_row_on_normal_data(row):
+    def check(kind, turn, out_dtype):
+        m, n, k = kind_sizes(kind, row)
+        a, b = operands(*asked(row, kind.out, turn), m, n, k)
+        scales = block_scales(row, m, n, k, turn=m, powers=False)
+        guarded = cases.Guarded(kind.out, (m, n), dtype=out_dtype, device="cuda")
+        launch(row, a, b, out=guarded.view, **scales)
+        limit = 1.0 if out_dtype != F32 else 0.9 if row.types.fp8 else 0.5
+        options = row.types.options | scales
+        reference.assert_close(guarded.view, a, b, limit=limit, **options)
+        first = guarded.view.clone()
+        guarded.view.fill_(cases.poison(out_dtype))
+        launch(row, a, b, out=guarded.view, **scales)
+        assert torch.equal(guarded.view, first)
+        assert guarded.untouched()
+
+    outs = dict.fromkeys((row.types.outs[0], row.types.widest))
+    each(itertools.product(KINDS[:4], range(len(row.layouts)), outs), check)
+
+
+@EVERY_ROW
+def test_row_with_every_option(row):
+    """Every way to store every result, and addends of each type: read in words, one by one, or
+    broadcast."""
+
+    def addend(strides, rows, columns, dtype, out_dtype):
+        dtype = S32 if out_dtype == S32 else dtype
+        return cases.make(strides, rows, columns, dtype=dtype, device="cuda", largest=9)
+
+    def check(out_strides, turn, out_dtype):
+        m, n, k = row.tile[0] + 21, row.tile[1] + 11, row.tile[2] + 5
+        a, b = operands(*asked(row, out_strides, turn), m, n, k, whole=True)
+        addends = (
+            (("odd_pitch", m, n, F32), ("contiguous", 1, n, F16), ("padded", m, n, F16)),
+            (("padded", m, n, F32), ("contiguous", m, 1, BF16), None),
+            (None, ("transposed_padded", 1, n, F32), ("padded", m, n, BF16)),
+            (("transposed", m, n, F16), None, ("expanded_both", m, n, F32)),
+        )[turn]
+        given = [words and addend(*words, out_dtype) for words in addends]
+        options = {"alpha": 2.0, "beta": -3.0, "activation": "relu"}
+        options |= block_scales(row, m, n, k, turn=turn)
+        guarded = cases.Guarded(out_strides, (m, n), dtype=out_dtype, device="cuda")
+        launch(row, a, b, *given, out=guarded.view, **options)
+        options |= row.types.options | {"out_dtype": out_dtype}
+        reference.assert_exact(guarded.view, reference.exact(a, b, *given, **options))
+        assert guarded.untouched()
+
+    outs = row.types.outs
+    each(
+        (
+            (strides, turn, outs[(index + turn + more) % len(outs)])
+            for (index, strides), turn in itertools.product(enumerate(OUT_STRIDES), range(4))
+            for more in range(0, len(outs), 3)
+        ),
+        check,
+    )
+
+
+@EVERY_ROW
+def test_row_with_an_activation(row):
+    def check(activation, out_strides):
+        m, n, k = row.tile[0] + 5, row.tile[1] + 3, 80 + 128 * row.blocks
+        a, b = operands(*asked(row, out_strides), m, n, k)
+        bias = cases.make("contiguous", 1, n, dtype=F32, device="cuda")[0]
+        alpha = 2.0**-15 if row.types.integer else 0.25
+        options = {"activation": activation, "alpha": alpha}
+        options |= block_scales(row, m, n, k, powers=False)
+        out_dtype = F64 if row.types.a == F64 else F32 if row.types.integer else row.types.outs[0]
+        guarded = cases.Guarded(out_strides, (m, n), dtype=out_dtype, device="cuda")
+        launch(row, a, b, None, bias, out=guarded.view, **options)
+        reference.assert_close(guarded.view, a, b, None, bias, **options, **row.types.options)
+
+    each(zip(cases.ACTIVATIONS, OUT_STRIDES, strict=False), check)
+
+
+@EVERY_ROW
+def test_row_with_scales(row):
+    """Of operands, of the result, zero points, amax: with every way to store, bit by bit."""
+
+    def check(out_strides, turn, out_dtype):
+        m, n, k = row.tile[0] + 37, row.tile[1] + 8 * turn + 3, 2 * row.tile[2] + 131
+        a, b = operands(*asked(row, out_strides, turn), m, n, k, whole=True)
+        scale_strides = ("contiguous", "transposed", "step_both")[turn % 3]
+        options = block_scales(row, m, n, k, turn=turn, strides=scale_strides)
+        if not options:
+            kinds = (("row", "row"), ("tensor", "row"), ("row", ""), ("", "row"))[turn % 4]
+            given = {"device": "cuda", "powers": True, "strides": scale_strides}
+            options["scale_a"] = scale_a(kinds[0], m, k, **given)
+            options["scale_b"] = scale_b(kinds[1], n, k, **given)
+            options = {name: scale for name, scale in options.items() if scale is not None}
+        if row.types.integer:
+            options["alpha"] = 2.0**-12
+            options["zero_a"] = zero_points(*((m, 1) if turn % 2 else (1,)), device="cuda")
+            options["zero_b"] = zero_points(*((1, n) if turn != 1 else (1, 1)), device="cuda")
+        options["bias"] = cases.make("contiguous", 1, n, dtype=F32, device="cuda", largest=9)[0]
+        last = {"scale_out": positive(1, device="cuda", powers=True)}
+        guarded = cases.Guarded(out_strides, (m, n), dtype=out_dtype, device="cuda")
+        launch(row, a, b, out=guarded.view, **options, **last)
+        last |= {"out_dtype": out_dtype}
+        keywords = row.types.options | options
+        if row.types.integer:  # these need more than 24 bits
+            reference.assert_close(guarded.view, a, b, **keywords, **last)
+        else:
+            expected = reference.exact(a, b, **keywords, **last)
+            reference.assert_exact(guarded.view, expected)
+        assert guarded.untouched()
+        # It makes its own result, a row-major one; where some is computed again, another kernel.
+        if not (out_strides.startswith("transposed") or row.parts):
+            more = keywords | last | {"kernel_name": row.name}
+            out, amax = torch.ops.tcgemm.scaled_mm_amax(a, b, **more)
+            assert torch.equal(out, guarded.view)
+            reference.assert_amax(amax, a, b, **keywords)
+
+    outs = [out for out in row.types.outs if out != S32]
+    given = itertools.product(enumerate(OUT_STRIDES), range(4))
+    each(((s, turn, outs[(i + turn) % len(outs)]) for (i, s), turn in given), check)
+
+
+# What single families can do.
+
+
+def assert_exact_from_any_strides(row, a, b):
+    """Operands that are gathered or copied first, to a result whose rows are not words."""
+    (m, k), n = a.shape, b.shape[1]
+    scales = block_scales(row, m, n, k)
+    guarded = cases.Guarded("odd_pitch", (m, n), dtype=row.types.outs[0], device="cuda")
+    launch(row, a, b, out=guarded.view, direct=False, **scales)
+    expected = reference.exact(a, b, **scales, **row.types.options)
+    reference.assert_exact(guarded.view, expected)
+    assert guarded.untouched()
+
+
+@ANY_ALIGNMENT
+def test_row_at_any_alignment(row):
+    """Either operand, and both, where cp.async cannot read 16 bytes; with tails everywhere."""
+    plain = cases.major_strides(row.layout)
+    awkward = {
+        "contiguous": ("odd_pitch", "offset", "step_rows", "contiguous"),
+        "transposed": ("transposed_odd", "transposed_offset", "transposed_padded", "transposed"),
+    }
+    m, n, k = row.tile[0] + 9, row.tile[1] + 7, row.tile[2] * (row.stages + 1) + 11
+    sizes = {"m": m, "n": n, "k": k, "device": "cuda", "whole": True}
+
+    def check(stride_a, stride_b):
+        a, b = row.types.make(stride_a, stride_b, **sizes)
+        assert_exact_from_any_strides(row, a, b)
+
+    each(itertools.product(awkward[plain[0]], awkward[plain[1]]), check)
+
+
+@rows(lambda row: row.k_major_only and not row.registers)
+def test_row_that_reads_k_major_alone_serves_every_layout(row):
+    """After a copy; small operands are gathered by the older kernels."""
+
+    def check(layout, m, n, k):
+        a, b = row.types.operands(layout, m, n, k, device="cuda", whole=True)
+        assert_exact_from_any_strides(row, a, b)
+
+    small = (33, 17, 30 + 128 * row.blocks)
+    whole = (row.tile[0] + 16, row.tile[1] + 16, 2 * row.tile[2] + 32)
+    sizes = (small, whole, (row.tile[0] + 5, row.tile[1] + 9, 300))
+    each(((layout, *size) for layout in cases.LAYOUTS for size in sizes), check)
+
+
+@rows(lambda row: not row.tma and not row.blocks and row.layout == "TN")
+def test_row_of_depth_zero(row):
+    a = torch.empty(70, 0, device="cuda").to(row.types.a)
+    b = torch.empty(50, 0, device="cuda").to(row.types.b).t()
+    c = cases.make("contiguous", 70, 50, dtype=F32, device="cuda", largest=9)
+    for out_dtype in row.types.outs:
+        addend = c.to(S32) if out_dtype == S32 else c
+        options = {
+            "beta": 2.0,
+            "acc_dtype": row.types.accumulator,
+            "precision": row.types.precision,
+        }
+        options["out_dtype"] = out_dtype
+        out = torch.ops.tcgemm._gemm(a, b, addend, kernel=row.name, **options)
+        reference.assert_exact(out, reference.exact(a, b, addend, **options))
+
+
+def test_names_of_kernels_can_be_read():
+    row = parse("sm90a_bf16_f32_128x256x64_w2_s4_tn")
+    assert row[1:3] == ("sm90a", "bf16")
+    assert row[4:] == ((128, 256, 64), 4, "TN", "")
+    row = parse("sm89_e4m3xe5m2_f32_128x128x128_w2_s3_tn_blocks")
+    assert str(row.types) == "e4m3xe5m2"
+    assert row.blocks
+    row = parse("sm90a_f16_f32_128x256x64_w2_s2_nn_parts2")
+    assert row.parts
+    assert str(row.types) == "f32-highest"
+    row = parse("sm90a_tf32_f32_128x64x32_w2_s8_tt_registers")
+    assert str(row.types) == "f32-high"
+    assert row.layouts == ("TT", "NN")
+    assert str(parse("sm90a_e5m2_f32_64x64x128_w1_s12_tn").types) == "e5m2-fast"
+    assert all(row.types.outs for row in every_row())

@@ -1,0 +1,182 @@
+"""Every kernel with a sparse operand, one by one, by its full name: the dense one's problems
+(test_kernels.py), with the sparse operand on either side of the call.
+"""
+
+import itertools
+import re
+
+import pytest
+import torch
+
+import tcgemm
+
+from support import cases, reference
+from support.cases import F32, S32
+from support.catalog_rows import CLUSTERS, KINDS, Kind, each, rows
+from support.sparse_operands import SIDES, compressed, dense_sides, made, multiply, options_of
+
+EVERY_ROW = rows(sparse=True)
+# Of column-major results (side b) that leave by TMA: more tiles than one wave has, edges of whole
+# words inside 16 rows and inside a tile, a batch.
+COLUMNS = (
+    Kind("in_waves", lambda m, n, k, s: (13 * m - 8, 13 * n - 8, 2 * k), "contiguous"),
+    Kind("in_padding", lambda m, n, k, s: (m + 24, n + 40, 3 * k)),
+    Kind("in_a_corner", lambda m, n, k, s: (24, 8, k)),
+    Kind("in_a_batch", lambda m, n, k, s: (2 * m - 40, n // 2 + 8, k), "padded", (3,)),
+)
+
+
+def problem(row, kind, side, largest):
+    """w, x and the shape of their product; x as the kernel reads it."""
+    down, across, k = kind.sizes(*row.tile, row.stages)
+    w = made(down, k, row.types.a, device="cuda", largest=largest)
+    batch = () if kind.shared == "b" else kind.batch
+    strides = "padded" if row.layout == "TN" else "transposed_padded"
+    x = cases.make(strides, *batch, across, k, dtype=row.types.b, device="cuda", largest=largest)
+    if side == "a":
+        return w, x.mT, (*batch, down, across)
+    return w, x, (*batch, across, down)
+
+
+def asked(row):
+    return {**options_of(row.types), "kernel_name": row.name}
+
+
+def check_exact(row, kind, side):
+    # As in rows.operands: sums of some thousand random whole numbers are exact.
+    w, x, shape = problem(row, kind, side, None if row.types.integer else 4)
+    guarded = cases.Guarded(kind.out, shape, dtype=row.types.outs[0], device="cuda")
+    given = compressed(w)
+    multiply(side, w, x, given=given, out=guarded.view, **asked(row))
+    a, b = dense_sides(side, w, x)
+    reference.assert_exact(guarded.view, reference.exact(a, b, **options_of(row.types)))
+    assert guarded.untouched()
+    return explained(row, side, given, x, guarded.view)
+
+
+def explained(row, side, given, x, out, **more):
+    values, form = given
+    a, b = dense_sides(side, values, x)
+    options = {"sparse_" + side: form, "precision": options_of(row.types)["precision"]}
+    return torch.ops.tcgemm.explain(a, b, **options, **more, out=out, kernel=row.name)
+
+
+@EVERY_ROW
+def test_row_is_exact(row):
+    each(itertools.product(KINDS, SIDES), lambda kind, side: check_exact(row, kind, side))
+
+
+@rows(lambda row: row.tma, sparse=True)
+def test_row_in_clusters(row):
+    def check(kind, side):
+        text = check_exact(row, kind, side)
+        assert re.search(r"\n  cluster +2\n", text), "two blocks do not share their loads"
+        assert re.search(rf"\n  sparse +{side}: ", text)
+
+    each(itertools.product(CLUSTERS[:2], SIDES), check)
+
+
+@rows(lambda row: not row.tma, sparse=True)
+def test_row_reads_any_strides(row):
+    """Values and the other operand, each in words with a ragged end, gathered, or copied where that
+    costs less; what lies beyond is poison."""
+
+    def check(strides, other, side, stages):
+        m, n, k = row.tile[0] + 37, row.tile[1] - 3, stages * row.tile[2] + 20
+        options = {"device": "cuda", "largest": None if row.types.integer else 4}
+        w = made(m, k, row.types.a, **options)
+        values, form = compressed(w)
+        given = cases.empty(strides, values.shape, dtype=values.dtype, device="cuda"), form
+        given[0].copy_(values)
+        x = cases.make(other, n, k, dtype=row.types.b, **options)
+        x, shape = (x.mT, (m, n)) if side == "a" else (x, (n, m))
+        guarded = cases.Guarded("odd_pitch", shape, dtype=row.types.outs[0], device="cuda")
+        multiply(side, w, x, given=given, out=guarded.view, **asked(row))
+        a, b = dense_sides(side, w, x)
+        reference.assert_exact(guarded.view, reference.exact(a, b, **options_of(row.types)))
+        assert guarded.untouched()
+        text = explained(row, side, given, x, guarded.view)
+        assert f" {row.name} (row " in text
+        if strides == other == "padded":  # in words
+            assert "nothing is copied" in text
+            assert "gathered" not in text
+
+    values = ("padded", "contiguous", "offset", "transposed_padded", "step_cols", "step_both")
+    others = ("padded", "odd_pitch", "step_cols", "transposed_padded", "transposed_odd")
+    if row.types.a.itemsize == 2:  # other rows read the other major
+        others = others[3:] if row.layout == "NN" else others[:3]
+    each(itertools.product(values, others, SIDES, (0, 2 * row.stages)), check)
+
+
+@rows(lambda row: not row.types.integer, sparse=True)
+def test_row_on_normal_data(row):
+    def check(kind, side, out_dtype):
+        w, x, shape = problem(row, kind, side, None)
+        guarded = cases.Guarded(kind.out, shape, dtype=out_dtype, device="cuda")
+        given = compressed(w)
+        options = {"given": given, "out": guarded.view, "out_dtype": out_dtype, **asked(row)}
+        multiply(side, w, x, **options)
+        reference.assert_close(guarded.view, *dense_sides(side, w, x), **options_of(row.types))
+        first = guarded.view.clone()
+        guarded.view.fill_(cases.poison(out_dtype))
+        multiply(side, w, x, **options)
+        assert torch.equal(guarded.view, first)
+        assert guarded.untouched()
+
+    outs = dict.fromkeys((row.types.outs[0], F32))
+    each(itertools.product(KINDS[:4], SIDES, outs), check)
+
+
+@EVERY_ROW
+def test_row_with_its_epilogues(row):
+    """The short way out for a bias and relu, the long one for all else, in every type of result."""
+
+    def check(kind, side, out_dtype):
+        w, x, shape = problem(row, kind, side, 4)
+        guarded = cases.Guarded(kind.out, shape, dtype=out_dtype, device="cuda")
+        options = {"out": out_dtype, "device": "cuda"}
+        given = {"bias": row.types.addend(shape[-1], **options), "activation": "relu"}
+        if out_dtype not in (row.types.outs[0], S32):
+            given["residual"] = row.types.addend(*shape, **options)
+            given["alpha"] = 2.0**-8
+        given["out_dtype"] = out_dtype
+        multiply(side, w, x, out=guarded.view, **given, **asked(row))
+        right = reference.exact(*dense_sides(side, w, x), **given, **options_of(row.types))
+        reference.assert_exact(guarded.view, right)
+        assert guarded.untouched()
+
+    kinds = [kind for kind in KINDS if not kind.batch and kind.name != "waves"]
+    each(itertools.product(kinds[:6], SIDES, row.types.outs), check)
+
+
+@rows(lambda row: row.tma and row.tile[1] > 32, sparse=True)
+def test_row_sends_columns(row):
+    """Results of two dimensions in turns of two halves, which a missed wait would types up."""
+
+    def check(kind, out_dtype):
+        w, x, shape = problem(row, kind, "b", 4)
+        sides, given, out = dense_sides("b", w, x), compressed(w), {"out_dtype": out_dtype}
+        guarded = cases.Guarded(kind.out, shape, dtype=out_dtype, device="cuda")
+        multiply("b", w, x, given=given, out=guarded.view, **out, **asked(row))
+        right = reference.exact(*sides, **out, **options_of(row.types))
+        reference.assert_exact(guarded.view, right)
+        assert guarded.untouched()
+        text = explained(row, "b", given, x, guarded.view, **out)
+        assert "by TMA, along its columns\n" in text
+
+    out_dtype = row.types.a if row.types.a.itemsize == 2 else cases.BF16
+    each(itertools.product(COLUMNS, [out_dtype]), check)
+
+
+@pytest.mark.gpu
+@pytest.mark.sm90
+def test_graphs_hold_products():
+    w = made(256, 512, cases.BF16, device="cuda")
+    x = torch.randn(64, 512, device="cuda").bfloat16()
+    given = compressed(w)
+    graph, out = cases.captured(lambda: multiply("b", w, x, given=given))
+    x.normal_()
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(out, multiply("b", w, x, given=given))
+    assert tcgemm.info.build()["cuda"]

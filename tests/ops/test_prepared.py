@@ -1,0 +1,481 @@
+"""tcgemm.prepare: a Prepared in the place of its weight, in every function, transform and copy.
+
+On the CPU nothing is made, but the calls go the same way as on a GPU, with an empty tensor in the
+place of the parts. What only a GPU shows is in gpu/test_prepared.py, and what Linear does by itself
+in test_prepared_linear.py.
+"""
+
+import copy
+import io
+import pickle
+import re
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import tcgemm
+from tcgemm.prepared import Watch
+
+M, N, K = 6, 5, 8
+X, W, C, BIAS = torch.randn(M, K), torch.randn(N, K), torch.randn(M, N), torch.randn(N)
+PARTS = 10  # the place of prepared_b among the arguments of scaled_mm
+
+
+class Calls(TorchDispatchMode):
+    """Each product's operator, and the parts that it was handed."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if str(func).startswith("tcgemm."):
+            self.seen.append((func._opname, args[PARTS] if len(args) > PARTS else None))
+        return func(*args, **(kwargs or {}))
+
+
+# (what is called with x and a weight or its Prepared)
+FUNCTIONS = {
+    "linear": lambda x, w: tcgemm.linear(x, w),
+    "linear with all": lambda x, w: tcgemm.linear(x, w, BIAS, activation="gelu", residual=C),
+    "linear of a batch": lambda x, w: tcgemm.linear(x[None, None], w, activation="silu"),
+    "linear of a vector": lambda x, w: tcgemm.linear(x[0], w, BIAS, activation="relu"),
+    "mm": lambda x, w: tcgemm.mm(x, w.t()),
+    "mm with all": lambda x, w: tcgemm.mm(x, w.T, bias=BIAS, activation="gelu_tanh", alpha=0.5),
+    "mm with scales": lambda x, w: tcgemm.mm(x, w.mT, scale_b=BIAS.abs()[None]),
+    "mm to bf16": lambda x, w: tcgemm.mm(x, w.mT, out_dtype=torch.bfloat16).float(),
+    "mm with amax": lambda x, w: tcgemm.mm(x, w.t(), amax=True)[0],
+    "matmul": lambda x, w: tcgemm.matmul(x[None], w.mT, bias=BIAS),
+    "matmul of a vector": lambda x, w: tcgemm.matmul(x[0], w.t()),
+    "addmm": lambda x, w: tcgemm.addmm(C, x, w.t(), beta=0.5, activation="silu"),
+}
+EVERY = pytest.mark.parametrize("name", FUNCTIONS)
+
+
+def leaves():
+    return X.clone().requires_grad_(), W.clone().requires_grad_()
+
+
+@EVERY
+def test_results_and_gradients_are_those_of_the_weight(name):
+    function = FUNCTIONS[name]
+    x, w = leaves()
+    p = tcgemm.prepare(w)
+    with Calls() as calls:
+        out = function(x, p)
+    assert [(each, parts is p.blob) for each, parts in calls.seen] == [
+        ("scaled_mm_amax" if "amax" in name else "scaled_mm", True)
+    ]
+    expected = function(x, w)
+    assert torch.equal(out, expected)
+    got = torch.autograd.grad(out.sin().sum(), (x, w), create_graph=True)
+    grads = torch.autograd.grad(expected.sin().sum(), (x, w), create_graph=True)
+    for mine, theirs in zip(got, grads, strict=True):
+        assert torch.equal(mine, theirs)
+    seconds = [torch.autograd.grad(sum(g.sum() for g in each), (x, w)) for each in (got, grads)]
+    for mine, theirs in zip(*seconds, strict=True):
+        assert torch.equal(mine, theirs)
+    for context in (torch.no_grad, torch.inference_mode):
+        with context():
+            assert torch.equal(function(x, p), expected)
+
+
+def test_the_backward_multiplies_without_parts():
+    x, w = leaves()
+    out = tcgemm.linear(x, tcgemm.prepare(w), activation="gelu")
+    with Calls() as calls:
+        out.sum().backward()
+    assert len(calls.seen) == 3 and all(parts is None for _, parts in calls.seen)
+    assert w.grad is not None and x.grad is not None
+
+
+def test_a_parameter_learns():
+    layer = torch.nn.Linear(K, N)
+    tcgemm.linear(X, tcgemm.prepare(layer.weight), layer.bias).sum().backward()
+    expected = torch.autograd.grad(layer(X).sum(), layer.weight)[0]
+    torch.testing.assert_close(layer.weight.grad, expected)
+
+
+def test_out():
+    p, out = tcgemm.prepare(W), torch.empty(N, M).t()
+    assert tcgemm.mm(X, p.t(), out=out) is out
+    assert torch.equal(out, tcgemm.mm(X, W.t()))
+    assert torch.equal(tcgemm.linear(X, p, BIAS, out=torch.empty(M, N)), tcgemm.linear(X, W, BIAS))
+    w = W.clone().requires_grad_()
+    with pytest.raises(RuntimeError, match="out= cannot be differentiated, but weight needs"):
+        tcgemm.linear(X, tcgemm.prepare(w), out=out)
+
+
+# What it is.
+
+
+def test_what_it_says_of_itself():
+    p = tcgemm.prepare(W)
+    assert repr(p) == "Prepared(shape=(5, 8), device='cpu', parts=None, nbytes=0)"
+    assert p.weight is W and p.fresh and p.nbytes == 0 and p.parts is None
+    assert (p.shape, p.t().shape, p.t().t().shape) == ((N, K), (K, N), (N, K))
+    assert p.dtype is torch.float32 and p.t().device == torch.device("cpu")
+    assert isinstance(p.shape, torch.Size) and isinstance(p.T.shape, torch.Size)
+    assert p.to("cpu") is p
+    assert p.to("meta").device.type == p.t().to("meta").device.type == "meta"
+    assert p.t().to("meta").shape == (K, N)
+    made = tcgemm.Prepared(W, torch.zeros(40, dtype=torch.uint8), "f16", p.watch, True)
+    assert repr(made) == "Prepared(shape=(8, 5), device='cpu', parts=f16, nbytes=40)"
+
+
+@pytest.mark.parametrize("shape", [(0, K), (N, 0), (1, 1)])
+def test_small_weights(shape):
+    w = torch.randn(shape)
+    x = torch.randn(M, shape[1])
+    assert torch.equal(tcgemm.linear(x, tcgemm.prepare(w)), tcgemm.linear(x, w))
+
+
+def test_copies_are_prepared_where_they_land():
+    w = torch.nn.Parameter(W.clone())
+    p = tcgemm.prepare(w)
+    file = io.BytesIO()
+    torch.save(p, file)
+    file.seek(0)
+    copies = [copy.deepcopy(p), pickle.loads(pickle.dumps(p)), torch.load(file, weights_only=False)]
+    copies += [copy.deepcopy(p.t()).t(), pickle.loads(pickle.dumps(p.t())).t()]
+    with torch.no_grad():
+        w.zero_()  # the copies are others'
+    for other in copies:
+        assert other.weight is not w and isinstance(other.weight, torch.nn.Parameter)
+        assert other.fresh and torch.equal(tcgemm.linear(X, other), tcgemm.linear(X, W))
+
+
+def test_of_a_module():
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(W.clone())
+            self.prepared = tcgemm.prepare(self.weight)
+
+        def forward(self, x):
+            return tcgemm.linear(x, self.prepared)
+
+    layer = copy.deepcopy(Layer())
+    assert layer.prepared.weight is layer.weight
+    assert list(layer.state_dict()) == ["weight"]
+    assert torch.equal(layer(X), tcgemm.linear(X, W))
+    layer.double()  # the parameter is another tensor's now, and the parts are not
+    with pytest.raises(RuntimeError, match=r"call tcgemm\.prepare again"):
+        layer(X)
+
+
+# What is refused.
+
+
+def exchanged(w):
+    w.data = w.data.clone()
+
+
+def turned(w):
+    w.data = w.data.view(K, N).t()
+
+
+CHANGES = {
+    "in place": lambda w: w.mul_(2),
+    "through a view": lambda w: w[0].zero_(),
+    "through detach": lambda w: w.detach().add_(1),
+    "by out=": lambda w: torch.mul(w, 2, out=w),
+    "by ours": lambda w: tcgemm.mm(torch.ones(N, 1), torch.ones(1, K), out=w),
+    "other memory": exchanged,
+    "other strides": turned,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_weight_that_changed_is_refused(change):
+    w = W.clone()
+    p = tcgemm.prepare(w)
+    kept = p.t()
+    tcgemm.linear(X, p)
+    CHANGES[change](w)
+    assert not p.fresh and not kept.fresh
+    for name, call in (
+        ("tcgemm.linear: weight is", lambda: tcgemm.linear(X, p)),
+        ("tcgemm.mm: b is", lambda: tcgemm.mm(X, kept, precision="medium")),
+        ("tcgemm.addmm: b is", lambda: tcgemm.addmm(C, X, kept, scale_a=torch.ones(()))),
+        ("tcgemm.explain: b is", lambda: tcgemm.explain(X, kept)),
+    ):
+        with pytest.raises(RuntimeError) as error:
+            call()
+        assert str(error.value).startswith(f"{name} a Prepared whose weight was changed in place")
+        assert str(error.value).endswith("; call tcgemm.prepare again.")
+    p = tcgemm.prepare(w)
+    assert torch.equal(tcgemm.linear(X, p), tcgemm.linear(X, w))
+
+
+def test_memory_that_comes_back_is_not_taken_for_the_weight():
+    """Torch hands freed memory out again, at the same address."""
+    w = W.clone()
+    p = tcgemm.prepare(w)
+    for _ in range(20):
+        w.data = torch.randn(N, K)
+        assert not p.fresh
+
+
+def test_inference_tensors_are_not_watched():
+    with torch.inference_mode():
+        w = W.clone()
+        p = tcgemm.prepare(w)
+        assert torch.equal(tcgemm.linear(X, p), tcgemm.linear(X, w))
+        assert not p.blob.is_inference()
+        w.mul_(2)
+        assert p.fresh
+
+
+def test_the_other_orientation_is_refused():
+    square = torch.randn(K, K)
+    p = tcgemm.prepare(square)
+    with pytest.raises(RuntimeError, match=r"mm: b is a Prepared of shape \(8, 8\).*pass b\.t\(\)"):
+        tcgemm.mm(X, p)
+    with pytest.raises(RuntimeError, match=r"linear: weight is a Prepared.*pass weight\.t\(\)"):
+        tcgemm.linear(X, p.t())
+    with pytest.raises(RuntimeError, match=r"matmul: b is a Prepared"):
+        tcgemm.matmul(X, p, scale_a=torch.ones(()))
+    with pytest.raises(RuntimeError, match=r"explain: b is a Prepared"):
+        tcgemm.explain(X, p)
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda p: tcgemm.mm(p, X.t()), "tcgemm.mm: a is a Prepared, which is the weight of"),
+        (lambda p: tcgemm.bmm(X[None], p), "tcgemm.bmm: b is a Prepared, which is the weight of"),
+        (lambda p: tcgemm.linear(X, W, p), "tcgemm.linear: bias is a Prepared, which is the we"),
+        (lambda p: tcgemm.quantized_linear(X, p), "tcgemm.quantized_linear: weight is a Prepared"),
+        (lambda p: tcgemm.linear(X, p, 1.0), "tcgemm.linear: bias must be a torch.Tensor, but is"),
+        (lambda p: tcgemm.linear(None, p), "tcgemm.linear: x must be a torch.Tensor, but is None"),
+        (lambda p: tcgemm.addmm(None, X, p.t()), "tcgemm.addmm: c must be a torch.Tensor, but is"),
+        (lambda p: tcgemm.prepare(p), "tcgemm.prepare: w must be a torch.Tensor, but is Prepared"),
+        (lambda p: tcgemm.prepare([1.0]), "tcgemm.prepare: w must be a torch.Tensor, but is list"),
+    ],
+)
+def test_where_it_does_not_belong(call, sentence):
+    with pytest.raises(TypeError) as error:
+        call(tcgemm.prepare(W))
+    assert str(error.value).startswith(sentence)
+
+
+def test_shapes_are_the_weights():
+    p = tcgemm.prepare(W)
+    with pytest.raises(
+        RuntimeError, match=r"must agree, but x has shape \(6, 5\) and weight \(5, 8"
+    ):
+        tcgemm.linear(C, p)
+    with pytest.raises(RuntimeError, match=r"tcgemm.mm: a must be a matrix \(M, K\)"):
+        tcgemm.mm(X[None], p.t())
+    with pytest.raises(RuntimeError, match=r"b is torch.float32, but a is torch.float16"):
+        tcgemm.linear(X.half(), p)
+    with pytest.raises(RuntimeError, match=r"linear: bias must have shape \(5,\)"):
+        tcgemm.linear(X, p, BIAS[None])
+    with pytest.raises(RuntimeError, match=r"x is a nested tensor, but every operand must be"):
+        tcgemm.linear(torch.nested.nested_tensor([X, X], layout=torch.jagged), p)
+
+
+def test_where_it_cannot_be_made(monkeypatch):
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda w: tcgemm.prepare(w).weight, backend="eager", fullgraph=True)
+    with pytest.raises(RuntimeError, match="inside a function that is compiled; prepare it before"):
+        compiled(W)
+    for transform in (torch.vmap, torch.func.grad):
+        with pytest.raises(RuntimeError, match=r"that torch\.func transforms; prepare it before"):
+            transform(lambda w: tcgemm.prepare(w).weight)(W)
+    monkeypatch.setattr(tcgemm.prepared, "capturing", lambda w: True)
+    with pytest.raises(RuntimeError, match="inside the capture of a CUDA graph; prepare it before"):
+        tcgemm.prepare(W)
+
+
+# Who gets the parts: they are those of "highest".
+
+
+@pytest.fixture
+def as_before():
+    yield
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cuda.matmul.fp32_precision = "none"
+
+
+def test_only_highest_takes_the_parts_on_cuda(as_before):
+    with FakeTensorMode():
+        x, w = torch.empty(M, K, device="cuda"), torch.empty(N, K, device="cuda")
+        blob = torch.empty(64, dtype=torch.uint8, device="cuda")
+        p = tcgemm.Prepared(w, blob, "f16", SimpleNamespace(fresh=True))
+
+        def given(**options):
+            with Calls() as calls:
+                tcgemm.linear(x, p, **options)
+                tcgemm.mm(x, p.t(), **options)
+            assert len({parts is blob for _, parts in calls.seen}) == 1 and len(calls.seen) == 2
+            return calls.seen[0][1] is blob
+
+        assert given() and given(precision="highest") and given(activation="gelu")
+        assert not given(precision="high") and not given(precision="medium")
+        for word in ("high", "medium"):
+            torch.set_float32_matmul_precision(word)
+            assert not given() and given(precision="highest")
+
+
+@pytest.mark.parametrize("precision", ["high", "medium"])
+def test_other_precisions_multiply_the_weight(precision):
+    p = tcgemm.prepare(W)
+    expected = tcgemm.linear(X, W, BIAS, precision=precision)
+    assert not torch.equal(expected, tcgemm.linear(X, W, BIAS))
+    assert torch.equal(tcgemm.linear(X, p, BIAS, precision=precision), expected)
+
+
+def test_autocast_multiplies_the_weight():
+    x, w = leaves()
+    p = tcgemm.prepare(w)
+    with torch.autocast("cpu", dtype=torch.bfloat16), Calls() as calls:
+        out = tcgemm.linear(x, p, BIAS, activation="gelu")
+        expected = tcgemm.linear(x, w, BIAS, activation="gelu")
+    assert [parts for _, parts in calls.seen] == [None, None]
+    assert out.dtype is torch.bfloat16 and torch.equal(out, expected)
+    out.sum().backward()
+    assert w.grad.dtype is torch.float32
+
+
+def test_explain_says_what_is_not_split_again():
+    a = torch.empty(1024, 4096, device="meta")
+    b = torch.empty(2048, 4096, device="meta").t()
+    blob = torch.empty(0, dtype=torch.uint8, device="meta")
+    plain = tcgemm.explain(a, b, device="H200", precision="highest")
+    assert plain == tcgemm.explain(a, tcgemm.prepare(b.t()).t(), precision="highest")
+    with pytest.raises(RuntimeError) as error:
+        torch.ops.tcgemm.explain(a, b, prepared_b=blob.new_empty(1))
+    sizes = re.search(r"are (\d+) or (\d+); prepare", str(error.value)).groups()
+    f16, bf16 = map(int, sizes)
+    assert 1.0 < f16 / (4 * b.numel()) < 1.1 and 1.5 < bf16 / (4 * b.numel()) < 1.6
+    for size, words in ((f16, "2 f16 parts"), (bf16, "3 bf16 parts")):
+        p = tcgemm.Prepared(b.t(), blob.new_empty(size), words, Watch(b.t()))
+        for function in (tcgemm.explain, tcgemm.check_layout):
+            text = function(a, p.t(), precision="highest")
+            assert re.search(rf"\n  split b .*its {words} were prepared", text)
+            assert "prepared" not in function(a, p.t(), precision="high")
+
+
+# Transforms and graphs.
+
+
+def test_transforms():
+    p = tcgemm.prepare(W)
+
+    def scalar(x, w):
+        return tcgemm.linear(x, w, BIAS, activation="gelu").sin().sum()
+
+    stack = torch.stack([X, -X])
+    for transform in (
+        lambda f: torch.func.grad(f)(X),
+        lambda f: torch.func.jvp(f, (X,), (C @ W,)),
+        lambda f: torch.func.jacrev(torch.func.grad(f))(X),
+        lambda f: torch.func.hessian(f)(X),
+        lambda f: torch.vmap(f)(stack),
+        lambda f: torch.vmap(torch.func.grad(f))(stack),
+        lambda f: torch.vmap(f, in_dims=1)(stack),
+    ):
+        torch.testing.assert_close(
+            transform(lambda x: scalar(x, p)), transform(lambda x: scalar(x, W)), rtol=0, atol=0
+        )
+
+
+def test_vmap_is_one_call_with_the_parts():
+    p, stack = tcgemm.prepare(W), torch.stack([X, -X])
+    with Calls() as calls:
+        torch.vmap(lambda x: tcgemm.mm(x, p.t(), activation="relu"))(stack)
+    assert calls.seen == [("scaled_mm", p.blob)]
+    with Calls() as calls:  # a weight for each example has none
+        torch.vmap(lambda w: torch.ops.tcgemm.scaled_mm(X, w.t(), prepared_b=p.blob))(
+            torch.stack([W, -W])
+        )
+    assert calls.seen == [("matmul", None)]
+    blobs = torch.vmap(torch.ops.tcgemm.prepare)(torch.stack([W, W]))
+    assert blobs.shape == (2, 0)
+
+
+class Seen(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func in (tcgemm.linear, tcgemm.mm):
+            assert isinstance(args[1], tcgemm.Prepared)
+        return func(*args, **(kwargs or {}))
+
+
+def test_function_modes_and_subclasses():
+    class Tagged(torch.Tensor):
+        pass
+
+    p = tcgemm.prepare(W)
+    for mode in (Seen, lambda: torch.device("meta")):
+        with mode(), Calls() as calls:
+            tcgemm.linear(X, p)
+            tcgemm.mm(X, p.t(), scale_a=torch.ones((), device="cpu"))
+        assert [parts is p.blob for _, parts in calls.seen] == [True, True]
+    out = tcgemm.linear(X.as_subclass(Tagged), p)
+    assert type(out) is Tagged and torch.equal(out.as_subclass(torch.Tensor), tcgemm.linear(X, W))
+
+
+COMPILED = {name: FUNCTIONS[name] for name in ("linear with all", "mm with scales", "matmul")}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", COMPILED)
+def test_compiled(name, dynamic):
+    torch._dynamo.reset()
+    function = COMPILED[name]
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager", dynamic=dynamic)
+    for rows in (M, M + 3):
+        x, w = torch.randn(M, K, requires_grad=True), W.clone().requires_grad_()
+        if "all" not in name:  # whose residual has M rows
+            x = torch.randn(rows, K, requires_grad=True)
+        p = tcgemm.prepare(w)
+        out, expected = compiled(x, p), function(x, w)
+        torch.testing.assert_close(out, expected)
+        grads = [torch.autograd.grad(each.sin().sum(), (x, w)) for each in (out, expected)]
+        torch.testing.assert_close(*grads)
+
+
+class Holder(torch.nn.Module):
+    def __init__(self, kept):
+        super().__init__()
+        self.kept = kept
+
+    def forward(self, x):
+        return tcgemm.mm(x, self.kept.t())
+
+
+@pytest.mark.parametrize("where", ["argument", "module"])
+def test_a_compiled_function_notices_a_changed_weight(where):
+    torch._dynamo.reset()
+    w = W.clone()
+    holder = Holder(tcgemm.prepare(w))
+    function = tcgemm.linear if where == "argument" else holder
+    graph = torch.compile(function, fullgraph=True, backend="aot_eager")
+
+    def call():
+        return graph(X, holder.kept) if where == "argument" else graph(X)
+
+    for _ in range(2):
+        assert torch.equal(call(), tcgemm.linear(X, w))
+    w.mul_(2)
+    with pytest.raises(RuntimeError, match="is a Prepared whose weight was changed in place"):
+        call()
+    holder.kept = tcgemm.prepare(w)
+    assert torch.equal(call(), tcgemm.linear(X, w))
+
+
+def test_fake_of_the_operator():
+    """On a GPU the values decide the length."""
+    with FakeTensorMode(shape_env=ShapeEnv()):
+        blob = torch.ops.tcgemm.prepare(torch.empty(N, K, device="cuda"))
+        assert blob.dtype is torch.uint8 and blob.device.type == "cuda" and blob.dim() == 1
+        assert isinstance(blob.shape[0], torch.SymInt)
+    for device in ("cpu", "meta"):
+        assert torch.ops.tcgemm.prepare(torch.empty(N, K, device=device)).shape == (0,)

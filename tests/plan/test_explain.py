@@ -1,0 +1,294 @@
+"""What explain and check_layout say, on meta tensors and for named GPUs: no GPU is needed."""
+
+import re
+
+import pytest
+import torch
+
+import tcgemm
+from tcgemm.bench import kernel_name
+
+from support import cases
+
+H200 = "H200"
+BF16 = torch.bfloat16
+
+
+def meta(strides, *shape, dtype=BF16):
+    return cases.empty(strides, shape, dtype=dtype, device="meta")
+
+
+NUMBER = r"[\d.]+(e[+-]?\d+)?"
+EXPLAINED = {
+    "kernel": r"\n  kernel +sm\w+ \(row \d+ of the catalog\)",
+    "layout": r"\n  layout +\S",
+    "prepare": r"\n  prepare",
+    "tile": r"\n  tile +\d+ x \d+ x \d+",
+    "stages": r"\d+ stages of ",
+    "cluster": r"\n  cluster +[12]\n",
+    "grid": r"\n  grid +\d+ blocks on \d+ multiprocessors",
+    "waves": rf"{NUMBER} waves",
+    "epilogue": r"\n  epilogue +\S",
+    "FLOPs": rf"\n  work +{NUMBER} FLOP",
+    "bytes": rf"{NUMBER} [KMGT]?B of device memory",
+    "intensity": rf"{NUMBER} FLOP a byte",
+    "bound": r"\n  bound +(compute|memory|launch) ",
+    "why": r"\n  why +\S+ \S+ \S+",
+}
+
+
+@pytest.mark.parametrize("device", (None, "H200", "A100", "RTX 4090"))
+@pytest.mark.parametrize("size", (64, 1000, 4095, 8192))
+def test_explain_says_everything(size, device):
+    a, b = meta("contiguous", size, size), meta("transposed", size, size)
+    text = tcgemm.explain(a, b, device=device)
+    for item, pattern in EXPLAINED.items():
+        assert re.search(pattern, text), f"{item} is not in\n{text}"
+    assert f"on {device or H200}" in text
+    assert not re.search(r"\bnan\b|\binf\b|-\d+ ", text)
+
+
+@pytest.mark.parametrize("device", ("H200", "A100"))
+def test_explain_of_every_kind_of_call(device):
+    for shape_a, shape_b in (
+        ((40,), (40, 17)),
+        ((5, 33, 40), (40, 17)),
+        ((2, 3, 33, 40), (3, 40, 17)),
+        ((33, 40), (40,)),
+    ):
+        a, b = (torch.empty(shape, dtype=BF16, device="meta") for shape in (shape_a, shape_b))
+        assert " FLOP a byte" in tcgemm.explain(a, b, device=device)
+        assert "kernel family" in tcgemm.check_layout(a, b, device=device)
+
+
+def test_explain_names_the_epilogue():
+    a, b = meta("contiguous", 512, 256), meta("contiguous", 256, 128)
+    bias, residual = torch.empty(128, device="meta"), torch.empty(512, 128, device="meta")
+    text = tcgemm.explain(a, b, bias=bias, residual=residual, activation="gelu", alpha=2.0)
+    epilogue = re.search(r"\n  epilogue +(.*)", text).group(1)
+    for part in ("alpha", "bias", "gelu", "residual"):
+        assert part in epilogue
+
+
+def test_explain_of_a_column_major_result():
+    a, b = meta("contiguous", 512, 256), meta("contiguous", 256, 128)
+    text = tcgemm.explain(a, b, out=meta("transposed", 512, 128))
+    assert "column-major" in text
+    assert "column-major" not in tcgemm.explain(a, b, out=meta("contiguous", 512, 128))
+
+
+def test_explain_says_how_batches_are_run():
+    a, b = meta("contiguous", 5, 33, 40), meta("contiguous", 40, 17)
+    assert "one dimension of 165 rows" in tcgemm.explain(a, b)
+    a, b = meta("batch_reversed", 5, 3, 33, 40), meta("contiguous", 5, 3, 40, 17)
+    assert re.search(r"\b[35] products like this", tcgemm.explain(a, b))
+
+
+def test_explain_of_an_empty_result():
+    a = meta("contiguous", 0, 64)
+    assert "empty" in tcgemm.explain(a, meta("contiguous", 64, 8))
+    assert "empty" in tcgemm.check_layout(a, meta("contiguous", 64, 8))
+
+
+def test_explain_on_the_cpu_names_the_cpu():
+    a = torch.empty(64, 64, dtype=BF16)
+    assert "CPU" in tcgemm.explain(a, a)
+
+
+@pytest.mark.parametrize("function", (tcgemm.explain, tcgemm.check_layout))
+def test_unknown_gpu_is_a_sentence(function):
+    a = meta("contiguous", 64, 64)
+    with pytest.raises(RuntimeError) as error:
+        function(a, a, device="H900")
+    sentence = str(error.value)
+    assert 'device is "H900"' in sentence
+    for name in ("H200", "H100", "A100", "A10", "L40S", "RTX 4090"):
+        assert name in sentence
+
+
+@pytest.mark.parametrize("function", (tcgemm.explain, tcgemm.check_layout))
+def test_plan_of_what_has_no_kernel_is_a_sentence(function):
+    a = meta("contiguous", 64, 64, dtype=torch.float32)
+    assert "f32" in function(a, a)
+    with pytest.raises(
+        RuntimeError, match=r'multiplies f32 .* on A100.*"highest".*"high".*"medium"'
+    ):
+        function(a, a, device="A100")
+    a = meta("contiguous", 64, 64, dtype=torch.float64)
+    assert "f64" in function(a, a)
+    with pytest.raises(RuntimeError, match=r"multiplies f64 .* on A100.* run on the CPU"):
+        function(a, a, device="A100")
+
+
+# Every dtype.
+
+F8 = torch.float8_e4m3fn
+
+
+def head(text):
+    return text.splitlines()[0]
+
+
+def line(text, name):
+    return re.search(rf"\n  {name} +(.*)", text).group(1)
+
+
+@pytest.mark.parametrize("device", ("H200", "L40S"))
+@pytest.mark.parametrize(
+    ("dtype", "words", "options"),
+    [
+        (torch.float32, "f32 as tf32 to f32 (accumulator f32)", {"precision": "high"}),
+        (torch.float32, "f32 as bf16 to f32 (accumulator f32)", {"precision": "medium"}),
+        (F8, "e4m3 to bf16 (accumulator f32, promoted every 128 of k)", {}),
+        (F8, "e4m3 to bf16 (accumulator f32)", {"precision": "fast"}),
+        (torch.int8, "s8 to s32 (accumulator s32)", {}),
+        (torch.uint8, "u8 to bf16 (accumulator s32)", {"out_dtype": BF16}),
+    ],
+    ids=str,
+)
+def test_every_dtype_has_its_words(dtype, words, options, device):
+    a, b = meta("contiguous", 512, 256, dtype=dtype), meta("transposed", 256, 128, dtype=dtype)
+    for function in (tcgemm.explain, tcgemm.check_layout):
+        assert words in head(function(a, b, device=device, **options))
+    text = tcgemm.explain(a, b, device=device, **options)
+    assert ("\n  precision " in text) == (dtype in (torch.float32, F8))
+    for item, pattern in EXPLAINED.items():
+        assert re.search(pattern, text), f"{item} is not in\n{text}"
+
+
+def test_mixed_operands_are_named():
+    a = meta("contiguous", 64, 64, dtype=F8)
+    b = meta("transposed", 64, 64, dtype=torch.float8_e5m2)
+    assert "e4m3 by e5m2 to bf16" in head(tcgemm.explain(a, b))
+    assert "e5m2 by e4m3 to bf16" in head(tcgemm.explain(b, a))
+
+
+def test_explain_says_where_scales_are_multiplied():
+    a, b = meta("contiguous", 512, 256, dtype=F8), meta("transposed", 256, 384, dtype=F8)
+
+    def scaled(shape_a, shape_b):
+        scales = [torch.empty(shape, device="meta") for shape in (shape_a, shape_b)]
+        return tcgemm.explain(a, b, scale_a=scales[0], scale_b=scales[1])
+
+    text = scaled((), (1,))
+    assert line(text, "epilogue").startswith("scale_a (one value), scale_b (one value), fused")
+    text = scaled((512, 1), (1, 384))
+    assert line(text, "epilogue").startswith("scale_a (a value a row), scale_b (a value a column)")
+    text = scaled((512, 2), (2, 3))
+    assert line(text, "scales").startswith("scale_a (blocks of 1 x 128), scale_b (blocks of 128")
+    assert line(text, "scales").endswith(" x 128), in the mainloop, every 128 of k")
+    text = scaled((4, 2), (2, 384))
+    assert line(text, "scales").startswith("scale_a (blocks of 128 x 128), scale_b (blocks of 128")
+    assert "blocks of 128 x 1)" in line(text, "scales")
+    assert "scale" not in line(text, "epilogue")
+
+
+def test_explain_says_what_a_layout_costs():
+    """8-bit operands that lie MN-major: copied, or turned on their way to registers."""
+    for dtype, how in (
+        (F8, "prepare b     copied K-major"),
+        (torch.int8, "turned        b on its"),
+    ):
+        a = meta("contiguous", 4096, 4096, dtype=dtype)
+        text = tcgemm.explain(a, a)
+        assert re.search(how, text)
+        assert f"tensor cores read {'e4m3' if dtype is F8 else 's8'} K-major only" in text
+        assert re.search(r"about [\d.]+ us|about \d+ % of the product's time", text)
+        text = tcgemm.check_layout(a, a)
+        assert "store it K-major (N x K row-major, given as .t()), where it is reused" in text
+        copied = "a prepare pass copies it first" in text
+        assert copied == (dtype is F8)
+        assert ("registers turn it on its way to the tensor cores" in text) != copied
+
+
+def test_advice_for_operands_that_are_converted():
+    a = meta("contiguous", 4096, 4096, dtype=torch.float32)
+    text = tcgemm.check_layout(a, a.t(), precision="medium")
+    assert "faster: a.bfloat16(), once, where it is reused" in text
+    assert "prepare b     copied K-major" in text
+
+
+def test_the_bound_uses_the_rate_of_the_dtype():
+    times = {}
+    for dtype, options in ((BF16, {}), (torch.float32, {"precision": "high"}), (torch.int8, {})):
+        a = meta("contiguous", 8192, 8192, dtype=dtype)
+        text = tcgemm.explain(a, a.t(), **options)
+        times[dtype] = float(re.search(r"compute ([\d.]+) us", text).group(1))
+    assert times[torch.float32] == pytest.approx(2 * times[BF16], rel=1e-3)
+    assert times[torch.int8] == pytest.approx(times[BF16] / 2, rel=1e-3)
+
+
+# The text of check_layout.
+
+KINDS = (
+    ("contiguous", "K-major", "leading dimension 512", "TMA can read it", "nothing"),
+    ("transposed", "MN-major", "leading dimension 256", "TMA can read it", "nothing"),
+    ("padded", "K-major", "leading dimension 520", "TMA can read it", "nothing"),
+    ("transposed_padded", "MN-major", "leading dimension 264", "TMA can read it", "nothing"),
+    ("offset_aligned", "K-major", "aligned to 32 bytes", "TMA can read it", "nothing"),
+    ("offset", "K-major", "aligned to 2 bytes", "its first element", "multiple of 8 elements"),
+    ("odd_pitch", "K-major", "leading dimension 513", "its leading dimension", "of 520"),
+    ("transposed_odd", "MN-major", "leading dimension 257", "its leading dimension", "of 264"),
+    ("step_rows", "K-major", "leading dimension 1024", "TMA can read it", "nothing"),
+    ("step_cols", "strided", "aligned", "neither dimension has stride 1", "a.contiguous()"),
+    ("step_both", "strided", "aligned", "neither dimension has stride 1", "a.contiguous()"),
+    ("expanded_rows", "K-major", "leading dimension 0", "it is expanded", "expand the result"),
+    ("expanded_cols", "MN-major", "leading dimension 0", "it is expanded", "expand the result"),
+    ("expanded_both", "strided", "aligned", "neither dimension has stride 1", "a.contiguous()"),
+)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind[0])
+def test_check_layout_says_what_an_operand_is(kind):
+    strides, *facts = kind
+    a, b = meta(strides, 256, 512), meta("contiguous", 512, 1024)
+    head, first, second, *_ = re.split(r"\n  (?=[ab]  |kernel)", tcgemm.check_layout(a, b))
+    assert "256 x 512 @ b 512 x 1024" in head
+    for fact in facts:
+        assert fact in first, first
+    assert "b   MN-major, leading dimension 1024" in second
+    assert "TMA can read it" in second
+
+
+@pytest.mark.parametrize("layout", cases.LAYOUTS)
+def test_check_layout_names_the_layout(layout):
+    stored_a, stored_b = cases.major_strides(layout)
+    text = tcgemm.check_layout(meta(stored_a, 512, 256), meta(stored_b, 256, 128))
+    assert f"{layout} (a " in text
+    assert re.search(r"kernel family sm90a: TMA and wgmma|kernel family sm80: cp.async", text)
+
+
+def test_check_layout_says_what_is_copied():
+    a, b = meta("odd_pitch", 4096, 4096), meta("transposed", 4096, 4096)
+    for function in (tcgemm.check_layout, tcgemm.explain):
+        text = function(a, b)
+        assert re.search(r"prepare a +copied K-major with a pitch of 4096 elements because", text)
+        assert "prepare b" not in text
+    assert "a prepare pass copies it first" in tcgemm.check_layout(a, b)
+    assert "nothing is copied" in tcgemm.check_layout(b.t(), b)
+    # out^T = b^T a^T: the operand is still called by its own name.
+    text = tcgemm.check_layout(a, b, out=meta("transposed", 4096, 4096))
+    first, second = re.split(r"\n  (?=[ab]  )", text)[1:]
+    assert "a prepare pass" in first
+    assert "a prepare pass" not in second
+
+
+def test_a_batch_that_is_not_aligned():
+    whole = torch.empty(3, 256 * 512 + 4, dtype=BF16, device="meta")
+    a = whole[:, : 256 * 512].view(3, 256, 512)
+    text = tcgemm.check_layout(a, meta("contiguous", 3, 512, 64))
+    assert "its batch stride is not a multiple of 16 bytes" in text
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.int8], ids=str)
+def test_explain_of_a_sparse_tensor(dtype):
+    x, w = torch.ones(16, 64).to(dtype), torch.ones(48, 64).to(dtype)
+    w = tcgemm.compress24(w, prune=True)
+    for a, b in ((x, w.t()), (w, x.t())):
+        assert kernel_name(tcgemm.explain(a, b, device=H200)).endswith("_sparse")
+        assert "sparse" in tcgemm.check_layout(a, b, device=H200)
+    across = tcgemm.explain(x[:, :48], w, device=H200)  # to_dense()
+    assert not kernel_name(across).endswith("_sparse")
+    if dtype is torch.float32:
+        medium = tcgemm.explain(x, w.t(), device=H200, precision="medium")
+        assert "bf16_f32" in kernel_name(medium) and "_sparse" in kernel_name(medium)

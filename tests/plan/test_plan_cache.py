@@ -1,0 +1,80 @@
+"""Plans are remembered by their problem: one that differs in anything else is another one."""
+
+import random
+
+import pytest
+
+from support.plan_cases import plan
+
+BASE = {"m": 512, "n": 768, "k": 1024}
+# One step from BASE each.
+CHANGES = (
+    {},
+    {"m": 513},
+    {"n": 776},
+    {"k": 1032},
+    {"k": 1033},
+    {"batch": 2},
+    {"dtype": "f16"},
+    {"dtype": "e4m3", "precision": "fast"},
+    {"dtype": "e4m3", "dtype_b": "e5m2", "precision": "fast"},
+    {"dtype": "e4m3"},
+    {"dtype": "f32", "precision": "high"},
+    {"dtype": "f32", "precision": "medium"},
+    {"dtype": "f32"},
+    {"dtype": "f32", "prepared_b": 2},
+    {"dtype": "f64"},
+    {"dtype": "s8"},
+    {"dtype": "s8", "epilogue": ["zero_a"]},
+    {"dtype": "s8", "epilogue": ["zero_b"]},
+    {"accumulator": "f16", "dtype": "f16"},
+    {"out_dtype": "f32"},
+    {"out_dtype": "f16"},
+    {"layout": "NN"},
+    {"layout": "TT"},
+    {"a": (0, 1032, 1)},
+    {"a": (0, 1025, 1)},
+    {"b": (0, 1, 1032)},
+    {"b": (0, 2, 2048)},
+    {"out": (0, 1, 512)},
+    {"out": (0, 769, 1)},
+    {"a_address": 8},
+    {"a_address": 16},
+    {"b_address": 2},
+    {"out_address": 8},
+    {"out_address": 4},
+    {"alpha": 2.0},
+    {"scale_a": "tensor"},
+    {"scale_a": "row", "scale_b": "row", "dtype": "e4m3", "precision": "fast"},
+    {"scale_a": "1x128", "scale_b": "128x128", "dtype": "e4m3"},
+    {"scale_a": "1x128", "scale_b": "1x128", "dtype": "e4m3"},
+    {"sparse": "a"},
+    {"sparse": "b"},
+    *({"epilogue": [word]} for word in ("c", "bias", "residual", "amax", "scale_out", "gelu")),
+)
+ANY_ROW = "sm"  # a filter is no part of a problem: nothing is remembered, and every row has it
+
+
+@pytest.mark.parametrize("device", ("H200", "A100"))
+def test_a_change_of_the_problem_is_another_plan(device):
+    """Some of them from memory, since each is asked for several times."""
+
+    def made(change, **options):
+        try:
+            return plan(**{**BASE, **change, **options}, device=device)
+        except RuntimeError as error:
+            return str(error).replace(f", under the filter '{ANY_ROW}'", "")
+
+    fresh = [made(change, kernel=ANY_ROW) for change in CHANGES]
+    assert len({str(each) for each in fresh}) > len(CHANGES) // 2
+    order = random.Random(0)
+    for _ in range(3):
+        for index in order.sample(range(len(CHANGES)), len(CHANGES)):
+            assert made(CHANGES[index]) == fresh[index], CHANGES[index]
+
+
+def test_more_problems_than_are_remembered():
+    sizes = [(m, n, k) for m in (64, 128, 4096) for n in range(64, 1024, 64) for k in (512, 520)]
+    fresh = [plan(*size, kernel=ANY_ROW) for size in sizes]
+    assert [plan(*size) for size in sizes] == fresh
+    assert [plan(*size) for size in reversed(sizes)] == fresh[::-1]

@@ -1,0 +1,141 @@
+"""Plans of f32 products that keep all bits: in 16-bit parts, or through f64, and when which.
+
+No GPU is asked: plans are plain numbers. What the parts hold is core/split.h's; what the kernels
+make of them, gpu/test_split_fp32.py's.
+"""
+
+import pytest
+
+from support.plan_cases import H200, plan, rows_by_name
+
+F32 = {"dtype": "f32", "precision": "highest"}
+
+
+def row_of(made):
+    return rows_by_name()[made["kernel"]]
+
+
+@pytest.mark.parametrize("layout", ["TN", "NN", "TT", "NT"])
+def test_large_products_are_made_of_parts(layout):
+    made = plan(4096, 4096, 4096, layout=layout, **F32)
+    row, split = row_of(made), made["split"]
+    assert (row["input"], row["parts"], row["layout"]) == ("f16", 2, layout)
+    other = rows_by_name()[split["other"]["kernel"]]
+    assert (other["input"], other["parts"], other["layout"]) == ("bf16", 3, layout)
+    repair = rows_by_name()[split["repair"]["kernel"]]
+    assert (repair["input"], repair["tile"][:2]) == ("f32", (64, 64))
+    assert split["a"]["mn_major"] == (layout[1] == "T")
+    assert split["b"]["mn_major"] == (layout[0] == "N")
+    # The parts of both types take the same place.
+    assert made["workspace"] < 2 * 4096 * 4096 * 2 * 3 + 2**20
+
+
+@pytest.mark.parametrize("k", [1, 2, 16, 63])
+def test_short_sums_go_through_f64(k):
+    for m, n in ((64, 64), (4096, 4096)):
+        made = plan(m, n, k, **F32)
+        assert row_of(made)["input"] == "f32"
+        assert made["split"] is None
+
+
+def test_small_products_go_through_f64():
+    """One launch, where the passes would cost more than the product."""
+    assert row_of(plan(256, 256, 256, **F32))["input"] == "f32"
+    assert row_of(plan(512, 512, 512, **F32))["input"] == "f32"
+
+
+@pytest.mark.parametrize("size", [(1024, 1024, 1024), (1024, 1024, 8192), (4096, 4096, 1024)])
+def test_wide_data_of_few_results_or_short_sums_goes_through_f64(size):
+    """There are no bf16 parts, and no room for them."""
+    made = plan(*size, **F32)
+    other = rows_by_name()[made["split"]["other"]["kernel"]]
+    assert (row_of(made)["parts"], other["input"]) == (2, "f32")
+    m, n, k = size
+    assert made["workspace"] < 4 * k * (m + n) + 2**20
+
+
+def test_few_results_come_from_short_chains():
+    """The smallest tile has the shortest; large results come from any."""
+    assert tuple(row_of(plan(512, 512, 4096, **F32))["tile"][:2]) == (64, 64)
+    assert row_of(plan(1024, 1024, 1024, **F32))["tile"][0] == 64
+    assert tuple(row_of(plan(1024, 1024, 4096, **F32))["tile"][:2]) == (64, 64)
+    assert row_of(plan(4096, 4096, 4096, **F32))["tile"][0] == 128
+
+
+def test_amax_goes_through_f64():
+    made = plan(4096, 4096, 4096, epilogue=["amax"], **F32)
+    assert row_of(made)["input"] == "f32"
+
+
+@pytest.mark.parametrize("size", [4095, 4097, 4098])
+def test_nothing_is_copied_for_odd_sizes(size):
+    made = plan(size, size, size, **F32)
+    assert made["split"] is not None
+    assert made["prepare_a"] is made["prepare_b"] is None
+
+
+def test_strided_operands_are_split_k_major():
+    made = plan(2048, 2048, 2048, a=(0, 4096, 2), b=(0, 2, 8192), **F32)
+    assert not made["split"]["a"]["mn_major"]
+    assert not made["split"]["b"]["mn_major"]
+
+
+def test_a_batch_of_one_b_is_split_once():
+    made = plan(512, 2048, 2048, batch=6, b=(0, 1, 2048), **F32)
+    assert (made["split"]["a"]["batch"], made["split"]["b"]["batch"]) == (6, 1)
+
+
+def test_a_prepared_operand_is_not_split_again():
+    plain = plan(256, 4096, 4096, **F32)
+    made = plan(256, 4096, 4096, prepared_b=2, **F32)
+    assert made["split"]["b"]["made_parts"] == 2
+    assert made["microseconds"] < plain["microseconds"] - 10
+    assert "split b       not again" in made["explain"]
+    bf16 = plan(2048, 4096, 4096, prepared_b=3, **F32)
+    assert row_of(bf16)["parts"] == 3
+    assert bf16["split"]["bf16"]
+    assert bf16["split"]["other"] is None
+    # Of a column-major result it is the kernel's a.
+    flipped = plan(256, 4096, 4096, prepared_b=2, out=(0, 1, 256), **F32)
+    assert flipped["transposed"]
+    assert flipped["split"]["a"]["made_parts"] == 2
+
+
+def test_a_filter_chooses_the_parts():
+    """Whatever the depth, since it leaves nothing else."""
+    for k in (1, 40, 4096):
+        assert row_of(plan(512, 512, k, kernel="parts2", **F32))["parts"] == 2
+        made = plan(512, 512, k, kernel="parts3", **F32)
+        assert row_of(made)["parts"] == 3
+        assert made["split"]["bf16"]
+        assert row_of(plan(512, 512, k, kernel="f32_f64", **F32))["input"] == "f32"
+
+
+def test_explain_says_what_it_is_made_of():
+    text = plan(4096, 4096, 4096, **F32)["explain"]
+    for words in (
+        "precision     highest: operands in 2 f16 parts",
+        "as 3",
+        "split a       ranges and f16 parts: 67.1 MB in, 67.1 MB out",
+        "instead       sm90a_bf16_f32_",
+        "repair        sm90a_f32_f64_64x64x",
+        "workspace     ",
+    ):
+        assert words in text, text
+    assert "multiplied and added up in f64" in plan(64, 64, 8, **F32)["explain"]
+    assert "every 32 of k" in plan(512, 512, 512, kernel="parts3", **F32)["explain"]
+
+
+def test_the_estimate_counts_passes_and_products():
+    """About three f16 products, or six of bf16, at the rate of dense ones, and the passes."""
+    dense = plan(8192, 8192, 8192, dtype="f16")["microseconds"]
+    f16 = plan(8192, 8192, 8192, **F32)["microseconds"]
+    bf16 = plan(8192, 8192, 8192, kernel="parts3", **F32)["microseconds"]
+    assert 3 * dense < f16 < 4.5 * dense
+    assert 6 * dense < bf16 < 8 * dense
+
+
+def test_only_hopper_has_it():
+    assert plan(64, 64, 64, device=H200, **F32)["kernel"]
+    with pytest.raises(RuntimeError, match=r"precision=\"highest\" wants a GPU of compute"):
+        plan(64, 64, 64, device="A100", **F32)

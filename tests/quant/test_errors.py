@@ -1,0 +1,70 @@
+"""The sentences about scales, zero points, integer results, precision and quantize, and the calls
+next door, which are right.
+"""
+
+import pytest
+import torch
+
+from support.cases import BF16, E4M3, E5M2, F16, F32, F64, S8, S32, U8
+from support.error_asserts import assert_sentence, sentence, t
+from support.scaled_errors import OPS, TABLE, M, N, operands, scaled
+
+
+@pytest.mark.parametrize("call, pieces", TABLE)
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_sentence(call, pieces):
+    assert_sentence(call, pieces)
+
+
+def test_nothing_is_written_when_a_call_is_refused():
+    out = torch.full((M, N), 7.0)
+    sentence(lambda: OPS.scaled_mm(*operands(E4M3), t(M), out_dtype=F32, out=out))
+    assert (out == 7).all()
+
+
+def f32(*shape):
+    return torch.ones(shape)
+
+
+ACCEPTED = {
+    "one value, any shape": (E4M3, f32(1, 1, 1, 1), f32(), {}),
+    "rows of bf16": (BF16, f32(M, 1), f32(1, N), {}),
+    "rows of f64": (F64, f32(M, 1), f32(1, N), {}),
+    "rows of int8": (S8, f32(M, 1), f32(1, N), {"out_dtype": S8}),
+    "blocks and one value": (E5M2, f32(M, 2), f32(), {"out_dtype": E4M3}),
+    "blocks of both kinds": (E4M3, f32(M, 2), f32(2, 3), {"precision": "promoted"}),
+    "fast rows": (E4M3, f32(M, 1), f32(1, N), {"precision": "fast"}),
+    "zero points": (U8, None, None, {"zero_a": t(M, 1, dtype=S32), "zero_b": t(dtype=S32)}),
+    "words of f32": (F16, None, None, {"precision": "high"}),
+    "words of f32 for int8": (S8, None, None, {"precision": "medium"}),
+    "integer relu": (S8, None, None, {"activation": "relu", "alpha": -3.0}),
+    "beta without c": (S8, None, None, {"beta": 0.5}),
+    "scale_out": (BF16, None, None, {"scale_out": f32(1), "out_dtype": E5M2}),
+}
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_accepted(name):
+    dtype, scale_a, scale_b, options = ACCEPTED[name]
+    out = scaled(dtype, scale_a, scale_b, **options)
+    default = {E4M3: BF16, E5M2: BF16, S8: S32, U8: S32}.get(dtype, dtype)
+    assert out.shape == (M, N) and out.dtype == options.get("out_dtype", default)
+    assert not out.float().any()
+
+
+@pytest.mark.parametrize("k, of_a, of_b", [(0, (M, 0), (0, 3)), (128, (M, 1), (1, 3))])
+def test_blocks_of_little_depth(k, of_a, of_b):
+    """K = 0 has no blocks, and with one block they are rows, which every precision takes."""
+    a, b = operands(E4M3, k=k)
+    assert not OPS.scaled_mm(a, b, f32(*of_a), f32(*of_b)).any()
+    assert not OPS.scaled_mm(a, b, f32(M, 1), f32(1, N), precision="fast").any()
+
+
+@pytest.mark.parametrize("shape", [(0, 2, 3), (2, 0, 3), (2, 3, 0)])
+def test_amax_of_little(shape):
+    """An empty result has none; K = 0 has that of what is added."""
+    m, n, k = shape
+    a, b = operands(E4M3, m=m, n=n, k=k)
+    out, amax = OPS.scaled_mm_amax(a, b, f32(m, 1), None, bias=torch.full((n,), -2.0))
+    assert out.shape == (m, n)
+    assert amax.shape == () and amax.dtype == F32 and amax == (0 if m * n == 0 else 2)

@@ -1,0 +1,303 @@
+"""The build's decisions, what it says when it refuses, and what the library needs to load."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tcgemm import _library
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+import setup_toolchain as toolchain  # noqa: E402
+
+LIBRARY = _library.path()
+LIMIT = 24e6
+
+CLEAN = """\
+ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function '_Z5cleanPf' for 'sm_90a'
+ptxas info    : Function properties for _Z5cleanPf
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 168 registers, used 1 barriers
+ptxas info    : Compile time = 2.063 ms
+"""
+SERIALIZED = (
+    "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are "
+    "serialized due to insufficient register resources for the wgmma pipeline in the function "
+    "'_Z5cleanPf'\n"
+)
+IGNORED = (
+    "ptxas info    : (C7508) Potential Performance Loss: 'setmaxnreg' ignored; unable to "
+    "determine register count at entry.\n"
+)
+INJECTED = (
+    "ptxas info    : (C7519) warpgroup.arrive is injected in around line 44 by compiler to allow "
+    "use of registers in GMMA in function '_Z5cleanPf'\n"
+)
+
+
+def spilling(stores: int, loads: int) -> str:
+    return CLEAN.replace("0 bytes spill stores", f"{stores} bytes spill stores").replace(
+        "0 bytes spill loads", f"{loads} bytes spill loads"
+    )
+
+
+def dynamic_symbols() -> list[tuple[str, str]]:
+    """(kind, name) of each dynamic symbol; the name keeps its version, as in free@GLIBC_2.2.5."""
+    if shutil.which("nm") is None:
+        pytest.skip("nm is not installed (sudo apt-get install binutils)")
+    text = subprocess.run(["nm", "-D", LIBRARY], capture_output=True, text=True, check=True).stdout
+    return [tuple(line.split()[-2:]) for line in text.splitlines()]
+
+
+# What the library is.
+
+
+def test_undefined_symbols_are_torchs_stable_interface():
+    undefined = [name for kind, name in dynamic_symbols() if kind in "Uw"]
+    versioned = re.compile(r"@(GLIBC|GLIBCXX|CXXABI|GCC)_")
+    loader = ("_ITM_", "__gmon_start__", "__cxa_finalize")
+    foreign = [
+        name
+        for name in undefined
+        if not versioned.search(name) and not name.startswith(("aoti_torch_", "torch_", *loader))
+    ]
+    assert not foreign
+    assert any(name.startswith("aoti_torch_") for name in undefined)
+
+
+def test_library_needs_no_dispatcher_of_one_version():
+    assert not [name for _, name in dynamic_symbols() if name.startswith("torch_call_dispatcher")]
+
+
+def test_library_needs_neither_python_nor_a_driver():
+    if shutil.which("objdump") is None:
+        pytest.skip("objdump is not installed (sudo apt-get install binutils)")
+    text = subprocess.run(["objdump", "-p", LIBRARY], capture_output=True, text=True, check=True)
+    needed = re.findall(r"NEEDED\s+(\S+)", text.stdout)
+    assert needed
+    assert not [name for name in needed if re.match(r"lib(cuda|cudart|python|c10_cuda)", name)]
+    assert not [n for kind, n in dynamic_symbols() if kind == "U" and re.match(r"_?Py|cu[A-Z]", n)]
+
+
+def test_library_exports_nothing():
+    assert not [name for kind, name in dynamic_symbols() if kind in "TDBRWVui"]
+
+
+def test_library_is_small():
+    assert LIBRARY.stat().st_size <= LIMIT
+
+
+# A library that does not load.
+
+
+def test_broken_library_names_torch_the_file_and_the_mend(tmp_path):
+    junk = tmp_path / "libjunk.so"
+    junk.write_bytes(b"no library")
+    done = subprocess.run(
+        [sys.executable, "-c", "import tcgemm"],
+        env={**os.environ, "TCGEMM_LIBRARY": str(junk)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode != 0
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("ImportError: ")
+    assert torch.__version__ in last
+    assert str(junk) in last
+    assert "setup.py build_ext --inplace" in last
+
+
+# Where nvcc comes from.
+
+
+def fake_nvcc(home: Path, version: str) -> Path:
+    (home / "bin").mkdir(parents=True)
+    nvcc = home / "bin" / "nvcc"
+    nvcc.write_text(f"#!/bin/sh\necho 'Cuda compilation tools, release x, V{version}'\n")
+    nvcc.chmod(0o755)
+    return home
+
+
+def test_nvcc_order_is_cuda_home_then_pip_then_path(tmp_path):
+    home = fake_nvcc(tmp_path / "home", "13.0.88")
+    fake_nvcc(tmp_path / "site/nvidia/cu13", "13.0.89")
+    path = fake_nvcc(tmp_path / "system", "13.0.90")
+    environ = {"CUDA_HOME": str(home), "PATH": str(path / "bin")}
+    search = [str(tmp_path / "site")]
+    assert toolchain.find_toolkit("13.0", search, environ)[0].version == "13.0.88"
+    del environ["CUDA_HOME"]
+    assert toolchain.find_toolkit("13.0", search, environ)[0].version == "13.0.89"
+    found = toolchain.find_toolkit("13.0", [], environ)[0]
+    assert (found.version, found.found) == ("13.0.90", "PATH")
+
+
+def test_nvcc_of_another_major_version_is_refused(tmp_path):
+    old = fake_nvcc(tmp_path / "old", "12.4.131")
+    toolkit, refused = toolchain.find_toolkit("13.0", [], {"CUDA_HOME": str(old), "PATH": ""})
+    assert toolkit is None or toolkit.found == "default folder"
+    assert refused[0] == (
+        f"{old}/bin/nvcc (CUDA_HOME) is CUDA 12.4.131, but torch was built with CUDA 13.0: "
+        "a compiler of major version 13 is needed; "
+        'pip install "cuda-toolkit[nvcc,crt,nvvm,cccl,cudart]" brings it.'
+    )
+
+
+def test_toolkit_without_the_static_runtime_is_named(tmp_path):
+    home = fake_nvcc(tmp_path, "13.0.88")
+    with pytest.raises(RuntimeError, match=r"has no libcudart_static\.a; install the whole"):
+        _ = toolchain.Toolkit(home, "13.0.88", "PATH").library_dir
+
+
+# CUDA or CPU.
+
+TOOLKIT = toolchain.Toolkit(Path("/toolkit"), "13.0.88", "pip")
+
+
+@pytest.mark.parametrize(
+    ("force", "torch_cuda", "toolkit", "cuda"),
+    [
+        ("", "13.0", TOOLKIT, True),
+        ("", "13.0", None, False),
+        ("", None, TOOLKIT, False),
+        ("0", "13.0", TOOLKIT, False),
+        ("1", None, TOOLKIT, True),
+    ],
+)
+def test_cuda_build_is_chosen_by_nvcc_and_torch(force, torch_cuda, toolkit, cuda):
+    assert toolchain.choose_cuda(force, torch_cuda, toolkit, [])[0] is cuda
+
+
+def test_forced_cuda_build_without_nvcc_says_why():
+    with pytest.raises(RuntimeError, match="TCGEMM_CUDA=1 asks for the CUDA kernels, but no nvcc"):
+        toolchain.choose_cuda("1", "13.0", None, [])
+    with pytest.raises(RuntimeError, match="is CUDA 12"):
+        toolchain.choose_cuda("1", "13.0", None, ["/old/bin/nvcc (PATH) is CUDA 12.4.131, but"])
+    with pytest.raises(RuntimeError, match="TCGEMM_CUDA is 'yes'; expected 0"):
+        toolchain.choose_cuda("yes", "13.0", TOOLKIT, [])
+
+
+# Architectures.
+
+
+@pytest.mark.parametrize(
+    ("text", "arches"),
+    [
+        ("8.0+PTX;9.0a", ["8.0", "8.0+PTX", "9.0a"]),
+        ("8.0 9.0a", ["8.0", "9.0a"]),
+        ("8.0;8.0+PTX", ["8.0", "8.0+PTX"]),
+        ("8.0@9.0", ["8.0@9.0"]),
+        ("8.9@9.0", ["8.9@9.0"]),
+        (toolchain.DEFAULT_ARCHES, ["8.0", "8.0+PTX", "8.9", "9.0a"]),
+        ("8.6 9.0 10.0+PTX", ["8.6", "9.0a", "10.0", "10.0+PTX"]),
+    ],
+)
+def test_architecture_list(text, arches):
+    assert toolchain.parse_arches(text) == arches
+
+
+@pytest.mark.parametrize("text", ["Hopper", "8", "8.0;;x", "80"])
+def test_unknown_architecture_is_named(text):
+    with pytest.raises(RuntimeError, match="which is no architecture; expected entries such as"):
+        toolchain.parse_arches(text)
+
+
+def test_architecture_without_the_instructions_is_refused():
+    with pytest.raises(RuntimeError, match=r"names 7\.5, but the kernels need compute cap"):
+        toolchain.parse_arches("7.5;8.0")
+
+
+def test_gencode():
+    assert toolchain.gencode("8.0") == "-gencode=arch=compute_80,code=sm_80"
+    assert toolchain.gencode("8.0+PTX") == "-gencode=arch=compute_80,code=compute_80"
+    assert toolchain.gencode("8.0@9.0") == "-gencode=arch=compute_80,code=sm_90"
+    assert toolchain.gencode("8.9@9.0") == "-gencode=arch=compute_89,code=sm_90"
+    assert toolchain.gencode("9.0a") == "-gencode=arch=compute_90a,code=sm_90a"
+
+
+@pytest.mark.parametrize(
+    ("text", "sm80", "fp8", "prepare"),
+    [
+        (
+            toolchain.DEFAULT_ARCHES,
+            ("8.0", "8.0+PTX", "9.0a"),
+            ("8.9", "9.0a"),
+            ("8.0", "8.0+PTX", "8.9", "9.0a"),
+        ),
+        ("8.9@9.0", ("8.9@9.0",), ("8.9@9.0",), ("8.9@9.0",)),
+        ("8.0@9.0", ("8.0@9.0",), ("8.9",), ("8.0@9.0",)),
+        ("8.6 8.9", ("8.6", "8.9"), ("8.9",), ("8.6", "8.9")),
+    ],
+)
+def test_a_file_is_compiled_for_what_has_its_instructions(text, sm80, fp8, prepare):
+    arches = tuple(toolchain.parse_arches(text))
+
+    def of(source: str) -> tuple[str, ...]:
+        return toolchain.file_arches(f"csrc/kernels/{source}", arches)
+
+    assert of("sm80/f16.cu") == of("sm80/int8.cu") == sm80
+    assert of("sm80/fp8.cu") == fp8
+    assert of("prepare/prepare.cu") == prepare
+    assert of("sm90/fp8.cu") == of("sm90/f64.cu") == ("9.0a",)
+
+
+# What ptxas said.
+
+
+def test_clean_report_passes():
+    assert toolchain.check_ptxas(CLEAN) == ([], [])
+
+
+@pytest.mark.parametrize(("line", "code"), [(SERIALIZED, "C7510"), (IGNORED, "C7508")])
+def test_silent_loss_of_speed_fails(line, code):
+    failures, notes = toolchain.check_ptxas(CLEAN + line)
+    assert len(failures) == 1
+    assert failures[0].startswith(f"ptxas {code}: Potential Performance Loss")
+    assert not notes
+
+
+def test_injected_wait_is_reported():
+    failures, notes = toolchain.check_ptxas(CLEAN + INJECTED + INJECTED)
+    assert not failures
+    assert len(notes) == 1
+
+
+@pytest.mark.parametrize(("stores", "loads"), [(132, 0), (0, 132)])
+def test_large_spill_fails(stores, loads):
+    failures, notes = toolchain.check_ptxas(spilling(stores, loads))
+    assert len(failures) == 1
+    assert f"{stores} bytes stored, {loads} bytes loaded; the limit is 128 bytes" in failures[0]
+    assert "clean" in failures[0]
+    assert "sm_90a" in failures[0]
+    assert not notes
+
+
+def test_small_spill_is_reported():
+    failures, notes = toolchain.check_ptxas(spilling(64, 8))
+    assert not failures
+    assert len(notes) == 1
+
+
+def test_gate_removes_the_object_of_a_slow_kernel(tmp_path, capfd):
+    report = tmp_path / "report"
+    report.write_text(SERIALIZED)
+    target = tmp_path / "kernel.o"
+    target.write_text("")
+    command = [sys.executable, str(ROOT / "setup_toolchain.py"), str(target), "cat", str(report)]
+    assert subprocess.run(command).returncode == 1
+    assert not target.exists()
+    assert "ptxas C7510" in capfd.readouterr().out
+    report.write_text(CLEAN)
+    target.write_text("")
+    assert subprocess.run(command).returncode == 0
+    assert target.exists()
+    assert capfd.readouterr().out == ""

@@ -1,0 +1,72 @@
+"""Every operator of csrc/ops/library.cpp has its kernels, a fake, a docstring and an opcheck."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+
+import tcgemm
+
+from support.source_tree import ROOT, tree
+
+
+def schemas() -> list[str]:
+    """The operators of csrc/ops/library.cpp in its order, without overloads."""
+    text = (ROOT / "csrc/ops/library.cpp").read_text()
+    return list(dict.fromkeys(re.findall(r'(?:define\(m, |m\.def\(+)"(\w+)', text)))
+
+
+COMPOSITE = ("check_layout", "explain", "build_info")
+SCALED = ("scaled_mm", "scaled_mm_amax")  # what the public products call when scales are given
+SPARSE = ("compress24", "decompress24", "gather24", "prune24", "tile24")
+FORMAT = ("decompress24", "gather24", "tile24")  # what SparseTensor24 makes of values and metadata
+
+
+def test_every_operator_has_a_schema_here():
+    registered = {
+        name.split("::")[1]
+        for name in torch._C._dispatch_get_all_op_names()
+        if name.startswith("tcgemm::")
+    }
+    assert {name.split(".")[0] for name in registered} >= set(schemas())
+    public = ["mm", "bmm", "matmul", "addmm", "linear"]
+    assert schemas() == [
+        *public,
+        "_gemm",
+        "_linear24",
+        *SCALED,
+        "prepare",
+        "quantize",
+        *SPARSE,
+        *COMPOSITE,
+    ]
+
+
+@pytest.mark.parametrize("name", schemas())
+def test_operator_has_a_kernel_and_a_fake(name):
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    key = "CompositeExplicitAutograd" if name in COMPOSITE else "CPU"
+    overloads = getattr(torch.ops.tcgemm, name).overloads()
+    for overload in overloads:
+        qualified = f"tcgemm::{name}" + ("" if overload == "default" else f".{overload}")
+        assert has(qualified, key), qualified
+        if name not in COMPOSITE:
+            entry = torch._library.simple_registry.singleton.find(qualified)
+            assert entry.fake_impl.kernel is not None or has(qualified, "Meta"), qualified
+
+
+# The last is what `python -m tcgemm` reads.
+PRIVATE = ("_gemm", "_linear24", *SCALED, *FORMAT, "build_info")
+
+
+@pytest.mark.parametrize("name", [name for name in schemas() if name not in PRIVATE])
+def test_operator_has_a_docstring(name):
+    assert len(getattr(tcgemm, name).__doc__ or "") > 200
+
+
+@pytest.mark.parametrize("name", [name for name in schemas() if name not in COMPOSITE])
+def test_operator_is_in_the_opcheck_test(name):
+    text = "".join(text for text in tree(".py").values() if "opcheck(" in text)
+    assert re.search(rf'"{name}"|tcgemm\.{name}\b', text)

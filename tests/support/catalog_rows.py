@@ -1,0 +1,221 @@
+"""The kernels of this build by their names, problems from the sizes of their tiles, and a launch of
+one kernel by itself.
+"""
+
+import re
+from typing import NamedTuple
+
+import pytest
+import torch
+
+from tcgemm import info
+
+from support import cases
+from support.cases import F32, FP8, INT8
+from support.dtype_matrix import GemmTypes, scale_a, scale_b
+
+TYPES = {name: dtype for dtype, name in cases.NAMES.items()} | {"tf32": F32}
+# What a layout is called for out^T = b^T a^T.
+MIRRORED = {"TN": "TN", "NT": "NT", "NN": "TT", "TT": "NN"}
+NAME = re.compile(
+    r"(?P<arch>sm80|sm89|sm90a)_(?P<a>[a-z]+\d+(?:m3|m2)?)(?:x(?P<b>[a-z]+\d+(?:m3|m2)?))?"
+    r"_(?P<accumulator>f16|f32|f64|s32)_(?P<tile>\d+x\d+x\d+)_w\d_s(?P<stages>\d+)"
+    r"_(?P<layout>[tn]{2})(?P<more>_promoted|_blocks|_registers|_parts[23]|_sparse)?"
+)
+
+
+class Row(NamedTuple):
+    """What the name of a kernel says."""
+
+    name: str
+    arch: str
+    input: str
+    types: GemmTypes
+    tile: tuple[int, int, int]
+    stages: int
+    layout: str
+    more: str  # "", "promoted", "blocks", "registers", "parts2", "parts3" or "sparse"
+
+    @property
+    def blocks(self):
+        return self.more == "blocks"
+
+    @property
+    def registers(self):
+        return self.more == "registers"
+
+    @property
+    def parts(self):
+        return self.more.startswith("parts")
+
+    @property
+    def tma(self):
+        return self.arch == "sm90a" and self.input not in ("f32", "f64")
+
+    @property
+    def k_major_only(self):
+        return self.input == "tf32" or self.types.a in (*FP8, *INT8)
+
+    @property
+    def layouts(self):
+        """Those of the operands that this kernel reads as they are."""
+        return ("TT", "NN") if self.registers else (self.layout,)
+
+
+def parse(name):
+    found = NAME.fullmatch(name)
+    assert found, f"{name} is not how kernels are named"
+    a, b = found["a"], found["b"] or found["a"]
+    more = (found["more"] or "").removeprefix("_")
+    if more.startswith("parts") or a == "f32":
+        types = GemmTypes(F32, F32, F32, "highest")
+    else:
+        precision = "high" if a == "tf32" else None
+        if TYPES[a] in FP8 and more in ("", "sparse"):
+            precision = "fast"
+        types = GemmTypes(TYPES[a], TYPES[b], TYPES[found["accumulator"]], precision)
+    return Row(
+        name,
+        found["arch"],
+        a,
+        types,
+        tuple(int(size) for size in found["tile"].split("x")),
+        int(found["stages"]),
+        found["layout"].upper(),
+        more,
+    )
+
+
+def every_row(sparse=False):
+    """With dense operands, or with a sparse one."""
+    found = [parse(name) for name in info.build()["kernels"]]
+    return [row for row in found if (row.more == "sparse") is sparse]
+
+
+def rows(wanted=lambda row: True, sparse=False):
+    """Parametrised over the kernels of this build that are wanted."""
+    marks = {"sm80": "gpu", "sm89": "sm89", "sm90a": "sm90"}
+    found = [row for row in every_row(sparse) if wanted(row)]
+    return pytest.mark.parametrize(
+        "row", [cases.gpu(row, mark=marks[row.arch], id=row.name) for row in found]
+    )
+
+
+# Problems.
+
+
+class Kind(NamedTuple):
+    """One problem, from the sizes of a tile and the depth of the ring."""
+
+    name: str
+    sizes: object  # (tile_m, tile_n, tile_k, stages) -> m, n, k
+    out: str = "padded"  # strides of the result
+    batch: tuple[int, ...] = ()
+    shared: str = ""  # the operand that all batches share
+
+    def __str__(self):
+        return self.name
+
+
+KINDS = (
+    Kind("whole", lambda m, n, k, s: (2 * m, 2 * n, (s + 2) * k), "contiguous"),
+    # 13 x 13 tiles are more than one wave of 132 multiprocessors.
+    Kind("waves", lambda m, n, k, s: (13 * m - 5, 13 * n - 8, 2 * k), "contiguous"),
+    Kind("ragged", lambda m, n, k, s: (2 * m + 1, n + 13, 2 * k + k // 2 + 3), "odd_pitch"),
+    Kind("ragged_words", lambda m, n, k, s: (m + 24, n + 40, 3 * k + 8)),
+    Kind("ragged_in_padding", lambda m, n, k, s: (m - 7, n - 3, k - 1)),
+    Kind("column_major", lambda m, n, k, s: (m + 3, n + 5, k + 2), "transposed_padded"),
+    Kind("column_major_whole", lambda m, n, k, s: (2 * m, n, 2 * k), "transposed"),
+    Kind("three_tiles_down", lambda m, n, k, s: (2 * m + 17, n // 2, 2 * k)),
+    Kind("deep", lambda m, n, k, s: (m // 2, n // 2, (3 * s + 1) * k + 9)),
+    Kind("one_k_block", lambda m, n, k, s: (m, n, k)),
+    Kind("shallow", lambda m, n, k, s: (m + 3, n + 9, 5)),
+    Kind("tiny", lambda m, n, k, s: (2, 3, 2)),
+    Kind("one_row", lambda m, n, k, s: (1, n + 7, k + 9)),
+    Kind("one_column", lambda m, n, k, s: (m + 7, 1, k + 9)),
+    Kind("batch", lambda m, n, k, s: (m + 1, n // 2 + 3, k + 7), "padded", (5,)),
+    Kind("batch_whole", lambda m, n, k, s: (m, n, 2 * k), "contiguous", (3,)),
+    Kind("batch_of_one_a", lambda m, n, k, s: (m + 2, n + 8, k + 8), "padded", (4,), "a"),
+    Kind("batch_of_one_b", lambda m, n, k, s: (m // 2, n + 8, k + 8), "padded", (4,), "b"),
+)
+# Deep enough for the planner to let two blocks share what they load of b: of three and four tiles
+# down, and of a batch.
+CLUSTERS = (
+    Kind("cluster", lambda m, n, k, s: (3 * m - 16, 2 * n + 16, 160 * k), "contiguous"),
+    Kind("cluster_ragged", lambda m, n, k, s: (3 * m + 5, 2 * n + 13, 160 * k + 9), "odd_pitch"),
+    Kind("cluster_batch", lambda m, n, k, s: (m + 1, 2 * n + 8, 160 * k), "padded", (3,)),
+)
+
+
+def kind_sizes(kind, row):
+    m, n, k = kind.sizes(*row.tile, row.stages)
+    if row.parts and row.tile[1] > 128:  # several products: as much work with less depth
+        k = min(k, 60 * row.tile[2] + k % row.tile[2])
+    # A scale of one block alone is one of rows, which other kernels serve.
+    return m, n, k + 128 if row.blocks and k <= 128 else k
+
+
+def asked(row, out_strides, turn=0):
+    """(row, layout) of operands that this kernel reads as they are for a result of these strides.
+
+    Of a column-major one it computes the transposed product, where a and b change places; those
+    that turn an operand take either side.
+    """
+    layout = row.layouts[turn % len(row.layouts)]
+    if not out_strides.startswith("transposed") or row.registers:
+        return row, layout
+    types = row.types._replace(a=row.types.b, b=row.types.a)
+    return row._replace(types=types), MIRRORED[layout]
+
+
+def operands(row, layout, m, n, k, *, batch=(), shared="", whole=False):
+    """a and b in a layout, readable by TMA whatever their sizes.
+
+    Sums of some thousand random whole numbers stay below 2^11, 2^13 and 2^24.
+    """
+    padded = {"contiguous": "padded", "transposed": "transposed_padded"}
+    stored_a, stored_b = (padded[name] for name in cases.major_strides(layout))
+    largest = 1 if row.types.accumulator == torch.float16 else 4
+    options = {"device": "cuda", "largest": largest if whole and not row.types.integer else None}
+    a = cases.make(stored_a, *(() if shared == "a" else batch), m, k, dtype=row.types.a, **options)
+    b = cases.make(stored_b, *(() if shared == "b" else batch), k, n, dtype=row.types.b, **options)
+    return a, b
+
+
+def block_scales(row, m, n, k, *, turn=0, powers=True, strides="contiguous"):
+    """What makes a kernel of blocks one, in turn of every kind; nothing for other kernels."""
+    if not row.blocks:
+        return {}
+    pairs = (("1x128", "128x128"), ("128x128", "1x128"), ("1x128", "row"), ("tensor", "128x128"))
+    pairs += (("128x128", "128x128"), ("1x128", "1x128"), ("128x128", ""), ("row", "1x128"))
+    of_a, of_b = pairs[turn % len(pairs)]
+    options = {"device": "cuda", "powers": powers, "strides": strides}
+    scales = {"scale_a": scale_a(of_a, m, k, **options), "scale_b": scale_b(of_b, n, k, **options)}
+    return {name: scale for name, scale in scales.items() if scale is not None}
+
+
+def launch(row, a, b, *addends, out, direct=True, **options):
+    """Runs the row, and makes sure that it is this kernel alone, on the operands as they are.
+
+    Returns what explain says.
+    """
+    keywords = row.types.options | {"out_dtype": out.dtype}
+    scales = {name: options[name] for name in ("scale_a", "scale_b") if name in options}
+    text = torch.ops.tcgemm.explain(a, b, out=out, **keywords, **scales, kernel=row.name)
+    assert f" {row.name} (row " in text
+    assert not direct or ("\n  split b " if row.parts else "nothing is copied") in text
+    names = ("c", "bias", "residual")
+    given = options | keywords | dict(zip(names, addends, strict=False))
+    torch.ops.tcgemm.scaled_mm.out(a, b, **given, kernel_name=row.name, out=out)
+    return text
+
+
+def each(given, check):
+    """Runs check on all that is given, and says which of it fails."""
+    failed = []
+    for case in given:
+        try:
+            check(*case)
+        except (AssertionError, RuntimeError) as error:
+            failed.append(f"{' '.join(map(str, case))}: {error}")
+    assert not failed, "\n".join(failed)

@@ -1,0 +1,105 @@
+"""The definition of the CPU's products (csrc/cpu/dense.h), element by element, and what the tests
+of the CPU share: the rounding of results, other instruction sets, and times.
+"""
+
+import ctypes
+import hashlib
+import math
+import os
+import subprocess
+import sys
+import time
+
+import numpy
+import pytest
+import torch
+
+from support.cases import E4M3, E5M2, F16, F32, F64, S8, U8
+
+ISAS = ("baseline", "avx2", "avx512")
+PRODUCTS_PER_ROUNDING = 16  # of an f16 accumulator
+LIMIT = {E4M3: 448.0, E5M2: 57344.0}
+
+libm = ctypes.CDLL("libm.so.6")
+fmaf, fma = libm.fmaf, libm.fma
+fmaf.argtypes, fmaf.restype = [ctypes.c_float] * 3, ctypes.c_float
+fma.argtypes, fma.restype = [ctypes.c_double] * 3, ctypes.c_double
+
+
+def chain(types, row, column):
+    """The accumulator of one element, a Python float."""
+    step = fma if types.accumulator is F64 else fmaf
+    total = 0.0
+    for k, (x, y) in enumerate(zip(row, column, strict=True), 1):
+        total = step(x, y, total)
+        if types.accumulator is F16 and (k % PRODUCTS_PER_ROUNDING == 0 or k == len(row)):
+            total = float(numpy.float16(total))
+    return total
+
+
+def model(types, a, b):
+    """The accumulators in the type of the epilogue, computed by definition."""
+    rows, columns = a.double().tolist(), b.mT.double().tolist()
+    sums = [[chain(types, row, column) for column in columns] for row in rows]
+    return torch.tensor(sums, dtype=F64).to(F64 if types.accumulator is F64 else F32)
+
+
+def rounded(x, dtype):
+    """To a result's type, as torch rounds it; a NaN loses its sign and payload."""
+    return x.to(dtype).masked_fill(x.isnan(), math.nan)
+
+
+def narrowed(x, dtype):
+    """f32 to fp8 or s8: to nearest even, saturated, NaN without sign."""
+    if dtype is S8:
+        return x.nan_to_num(nan=0.0, posinf=127, neginf=-128).round().clamp(-128, 127).to(S8)
+    limit = LIMIT[dtype]
+    values = x.clamp(-limit, limit).to(dtype).view(U8)
+    return values.masked_fill(x.isnan(), 0x7F).view(dtype)
+
+
+def digest(results):
+    """Of the bits of all of them."""
+    total = hashlib.sha256()
+    for result in results:
+        total.update(result.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return total.hexdigest()
+
+
+def with_isa(isa, code):
+    """Runs Python code in a process with TCGEMM_CPU_ISA set."""
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"TCGEMM_CPU_ISA": isa, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+    )
+
+
+def assert_same_digest(isa, path, results):
+    """The all_results of the test file has these bits on another instruction set, too."""
+    run = with_isa(
+        isa,
+        "import runpy, tcgemm; from support.cpu_model import digest; "
+        f"print(digest(runpy.run_path({path!r})['all_results']()))",
+    )
+    if "has these instruction sets" in run.stderr:
+        pytest.skip(f"this machine has no {isa}")
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.strip() == digest(results)
+
+
+def seconds_of(ours, theirs):
+    """Of two functions that alternate: the best of each, until ours is at most three of theirs."""
+
+    def seconds(function):
+        start = time.perf_counter()
+        function()
+        return time.perf_counter() - start
+
+    best = [math.inf, math.inf]
+    for attempt in range(30):
+        best = [min(best[i], seconds(f)) for i, f in enumerate((ours, theirs))]
+        if attempt >= 5 and best[0] <= 3 * best[1]:
+            break
+    return best

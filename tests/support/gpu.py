@@ -1,0 +1,36 @@
+"""Which tests can run here: the GPU, and the code that this build has for it."""
+
+import functools
+import json
+
+import torch
+
+import tcgemm  # noqa: F401  (registers torch.ops.tcgemm)
+
+
+def build() -> dict:
+    return json.loads(torch.ops.tcgemm.build_info())
+
+
+def serves(mark: str, version: str) -> bool:
+    """Does a GPU, or code, of this compute capability have the instructions of a mark?"""
+    number = float(version.rstrip("a"))
+    return {"gpu": True, "sm89": number >= 8.9, "sm90": number == 9.0}[mark]
+
+
+@functools.cache
+def missing(mark: str) -> str:
+    """Why tests with this mark cannot run here; "" if they can."""
+    if build()["cuda"] is None:
+        return "this tcgemm was built without CUDA"
+    if not torch.cuda.is_available():
+        return "torch finds no CUDA GPU"
+    version = "{}.{}".format(*torch.cuda.get_device_capability())
+    return "" if serves(mark, version) else f"this GPU has compute capability {version}"
+
+
+@functools.cache
+def older(mark: str) -> str:
+    """The code that the GPU runs of this build, where that was made without the instructions."""
+    code = build()["code"].get("{}.{}".format(*torch.cuda.get_device_capability()), "0")
+    return "" if serves(mark, code) and (mark != "sm90" or code == "9.0a") else code
