@@ -9,7 +9,7 @@ import functools
 import torch
 
 import tcgemm
-from tcgemm.bench import accuracy, kernel_name, operands, rival, timing
+from tcgemm.testing import baseline, kernel_name, numerics, operands, timing
 
 # (layouts, m, n, k): on a GPU sizes that fill it, on the CPU what two cores do in milliseconds.
 SHAPES = {
@@ -50,7 +50,7 @@ DTYPES = {
 }
 ACCUMULATION = {"f64": "f64", "s8": "s32", "e4m3": "promoted"}  # f32 for all others
 CHECK_BUDGET = {"cuda": 3e12, "cpu": 2e9}  # floating-point operations of one float64 reference
-TIMED_MS = {"cuda": 100.0, "cpu": 30.0}  # a candidate; benchmarks/dense.py takes 400
+TIMED_MS = {"cuda": 100.0, "cpu": 30.0}  # a candidate; python -m benchmarks run takes 400
 
 
 def missing(device, dtype, *, sparse=False):
@@ -71,7 +71,7 @@ def products(device, seed):
         "Matrix products of normal data. Error: the largest, over its float64 bound; the limit is"
     )
     print("1, which the rounding of a 16-bit result alone comes close to. The times are from short")
-    print("measurements; benchmarks/dense.py takes longer ones.")
+    print("measurements; python -m benchmarks run takes longer ones.")
     print(f"  {'dtype':9}{'layout':7}{'m x n x k':20}{'kernel':45}{'error':>6}{'us':>10} {last:>8}")
     wrong = []
     for name, shapes in DTYPES[device].items():
@@ -102,8 +102,8 @@ def product(device, name, layout, shape, seed):
     options = {"precision": "high"} if dtype == "tf32" else {}
     tcgemm.mm(a, right[0], out=data.out[0], **options)
     b = data.b[0]
-    rounded = (accuracy.tf32(a), accuracy.tf32(b)) if dtype == "tf32" else (a, b)
-    error = accuracy.error_ratio(
+    rounded = (numerics.round_to_tf32(a), numerics.round_to_tf32(b)) if dtype == "tf32" else (a, b)
+    error = numerics.error_ratio(
         *(data.out[0], *rounded),
         accumulation=ACCUMULATION.get(dtype, "f32"),
         dtype=dtype,
@@ -111,7 +111,7 @@ def product(device, name, layout, shape, seed):
     )
     candidates = {"tcgemm": lambda i: tcgemm.mm(data.a[i], right[i], out=data.out[i], **options)}
     call = torch_product(data, dtype, pattern)
-    refused = device == "cuda" and rival.refusal(call)
+    refused = device == "cuda" and baseline.refusal(call)
     if device == "cuda" and not refused:
         candidates["torch"] = call
     timings = timing.measure(candidates, data.sets, device=device, min_ms=TIMED_MS[device])
@@ -127,9 +127,9 @@ def torch_product(data, dtype, pattern):
     """torch's call on operand set i; what it needs once is made by the first one."""
     if pattern:
         made = functools.cache(
-            lambda: rival.SparseProduct([b.t() for b in data.b.views], data.a[0])
+            lambda: baseline.CusparseltGemm([b.t() for b in data.b.views], data.a[0])
         )
         return lambda i: made()(data.a[i], i)
     one = torch.ones((), device=data.out.memory.device)
     ways = {"scales": (one, one), "tf32": dtype == "tf32"}
-    return lambda i: rival.product(data.a[i], data.b[i], data.out[i], **ways)
+    return lambda i: baseline.gemm(data.a[i], data.b[i], data.out[i], **ways)

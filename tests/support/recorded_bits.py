@@ -24,9 +24,10 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 import torch  # noqa: E402
-from support import bit_problems  # noqa: E402
 
 import tcgemm  # noqa: E402
+
+from support import bit_problems  # noqa: E402
 
 OPS = torch.ops.tcgemm
 TYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "f64": torch.float64}

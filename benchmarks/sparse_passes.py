@@ -1,31 +1,30 @@
-"""Passes over a weight, made runnable: pruning with compressing, and transposable pruning.
+"""Passes over a weight: pruning with compression, and transposable pruning.
 
-    weight (M, K) --compress24(prune)-----> values, metadata     torch: what cuSPARSELt makes of a
-                  |                                              weight that is pruned already
-                  `-prune24(transposable)-> weight with zeros    torch: a greedy choice, and what
-                                                                 is compressed in both directions
+    compress   compress24(prune) -> values, metadata     torch: torch._cslt_compress of a weight
+                                                         that is pruned already
+    prune      prune24(transposable) -> pruned weight    torch: a greedy choice, which is compressed
+                                                         in both directions
 
-Results are checked against the words of the format, in plain torch: which elements are kept, and
-that these are as they were, bit by bit. Of transposable pruning the share of |w| that is kept is
-measured too, and torch's.
+The checks are in plain torch: which elements are kept, and that their bits did not change. For
+transposable pruning, the share of |w| that is kept is measured too, for tcgemm and for torch.
 """
 
 import itertools
 
 import torch
-from workload import Workload
 
-from tcgemm.bench import operands
+from benchmarks.workloads import Workload
 from tcgemm.sparse.tensor import GROUPS, default_pattern
+from tcgemm.testing import operands
 
 _OPS = torch.ops.tcgemm
-BLOCK = 4  # transposable pruning chooses in blocks of 4 x 4
-CHUNK = 1 << 18  # blocks that are tried at a time
-GREEDY = "largest_abs_values_greedy"  # torch's default takes the largest values, signs and all
+BLOCK = 4  # transposable pruning works on blocks of 4 x 4
+CHUNK = 1 << 18  # blocks that are checked at a time
+GREEDY = "largest_abs_values_greedy"  # torch's default keeps the largest signed values
 
 
 def bits(tensor):
-    """For comparisons: -0 is not +0 there, and NaN is itself."""
+    """The bytes, for comparisons that tell -0 from +0 and find NaN equal to itself."""
     return tensor.contiguous().view(torch.uint8)
 
 
@@ -34,15 +33,15 @@ def magnitudes(w):
 
 
 def largest(w, pattern):
-    """Where w is kept: the largest of each group, the first of equal ones."""
+    """The mask of the elements to keep: the largest of each group, the first of equal ones."""
     group = GROUPS[pattern]
     size = magnitudes(w).view(-1, group)
     order = size.sort(dim=1, descending=True, stable=True).indices[:, : group // 2]
     return torch.zeros_like(size, dtype=torch.bool).scatter_(1, order, True).view(w.shape)
 
 
-def choices(device):
-    """All 90 ways to keep two in each row and each column of a block, (90, 16)."""
+def transposable_masks(device):
+    """The 90 masks of a block with two elements in each row and column, (90, 16)."""
     rows = [row for row in itertools.product((0.0, 1.0), repeat=BLOCK) if sum(row) == 2]
     every = torch.tensor(list(itertools.product(rows, repeat=BLOCK)), dtype=torch.float64)
     return every[(every.sum(1) == 2).all(1)].flatten(1).to(device)
@@ -55,19 +54,19 @@ def blocks(matrix):
 
 
 def is_best(w, pruned):
-    """Is each block of `pruned` one of the 90 choices, none of which keeps more?"""
-    every, size = choices(w.device), blocks(magnitudes(w)).double()
+    """Does each block of `pruned` use a valid mask, and none that keeps less than another?"""
+    every, size = transposable_masks(w.device), blocks(magnitudes(w)).double()
     kept = blocks((pruned != 0).double())
     for one, mask in zip(size.split(CHUNK), kept.split(CHUNK), strict=True):
         most = (one @ every.t()).amax(1)
-        fits = (mask @ every.t()).amax(1) == mask.sum(1)  # zeros of w may be kept
+        fits = (mask @ every.t()).amax(1) == mask.sum(1)  # a kept zero of w looks pruned
         if not bool((fits & ((one * mask).sum(1) >= most * (1 - 1e-6))).all()):
             return False
     return torch.equal(bits(pruned), bits(torch.where(pruned != 0, w, torch.zeros_like(w))))
 
 
 class Pass(Workload):
-    """Weights on `device` and the calls of one case; `index` is that of a weight."""
+    """Weights on `device` and the calls of one case. `index` selects a weight."""
 
     def __init__(self, case, device, seed=0):
         self.case, self.device = case, torch.device(device)
@@ -75,10 +74,10 @@ class Pass(Workload):
         self.pattern = default_pattern(self.dtype)
         shape = case.m, case.k
         read = case.m * case.k * self.dtype.itemsize
-        self.pool = operands.Pool(operands.rotation(read, device), shape, self.dtype, device)
+        self.pool = operands.Pool(operands.sets_past_cache(read, device), shape, self.dtype, device)
         generator = torch.Generator(self.device).manual_seed(seed)
         operands.fill_normal(self.pool.memory, generator)
-        self.pruned = None  # what torch compresses
+        self.pruned = None  # the weights for torch's compression
 
     @property
     def sets(self):
@@ -86,7 +85,7 @@ class Pass(Workload):
 
     @property
     def bytes(self):
-        result = self.ours(0)
+        result = self.call_tcgemm(0)
         written = result if isinstance(result, tuple) else (result,)
         return self.pool[0].nbytes + sum(tensor.nbytes for tensor in written)
 
@@ -94,12 +93,12 @@ class Pass(Workload):
     def kernel(self):
         return f"{self.case.op}24" if self.device.type == "cuda" else "cpu"
 
-    def ours(self, index):
+    def call_tcgemm(self, index):
         if self.case.op == "prune":
             return _OPS.prune24(self.pool[index], self.pattern, True)
         return _OPS.compress24(self.pool[index], self.pattern, True)
 
-    def rival(self, index):
+    def call_baseline(self, index):
         if self.case.op == "prune":
             return torch._sparse_semi_structured_tile(self.pool[index], algorithm=GREEDY)
         if self.pruned is None:
@@ -107,8 +106,10 @@ class Pass(Workload):
         return torch._cslt_compress(self.pruned[index])
 
     def candidates(self):
-        """Results are kept until the next of their index, so that they leave the cache."""
-        calls = {"tcgemm": self.ours} | ({"rival": self.rival} if self.case.rival else {})
+        """The calls to time. Each result is kept until the next call of its index."""
+        calls = {"tcgemm": self.call_tcgemm} | (
+            {"baseline": self.call_baseline} if self.case.baseline else {}
+        )
 
         def keeping(call):
             results = [None] * self.sets
@@ -117,8 +118,8 @@ class Pass(Workload):
         return {name: keeping(call) for name, call in calls.items()}
 
     def check(self):
-        """(0, exact): nothing is rounded."""
-        w, result = self.pool[0], self.ours(0)
+        """(0, exact): a pass rounds nothing."""
+        w, result = self.pool[0], self.call_tcgemm(0)
         if self.case.op == "prune":
             return 0.0, is_best(w, result)
         values, metadata, excess = result
@@ -127,13 +128,13 @@ class Pass(Workload):
         return 0.0, torch.equal(bits(dense), bits(expected)) and excess.tolist() == [0, -1]
 
     def detail(self, timings):
-        """What is kept of |w|, where that is more than a matter of the pattern."""
+        """The share of |w| that transposable pruning keeps."""
         if self.case.op != "prune":
             return {}
         w = self.pool[0]
-        found = {"kept": self._share(self.ours(0), w)}
-        if "rival" in timings:
-            found["rival_kept"] = self._share(self.rival(0)[0], w)
+        found = {"kept": self._share(self.call_tcgemm(0), w)}
+        if "baseline" in timings:
+            found["rival_kept"] = self._share(self.call_baseline(0)[0], w)
         return found
 
     @staticmethod

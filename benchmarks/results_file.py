@@ -1,11 +1,15 @@
-"""benchmarks/results/<gpu>.json: the latest row of each case. History is git's.
+"""benchmarks/results/<gpu>.json: the latest row of each case. git has the history.
 
     {"header": {gpu, driver, torch, ...}        of the run that wrote last
-     "rows":   [{op, dtype, ..., power_w}]      one row a case, the keys of KEYS and no other
+     "rows":   [{op, dtype, ..., power_w}]      one row per case; its keys are KEYS and no others
      "details": {key: {...}}}                   spread, samples, date; why a case failed
 
-Runs come in shards, on machines that keep nothing, so each row is written as soon as it is there
-and two files merge by the key of the case.
+In a row, `rival`, `rival_us` and `ratio` are the baseline's name, its time, and that time over
+tcgemm's. In the details, `own`, `own_us` and `own_ratio` are the same for the second baseline,
+another GEMM of tcgemm, and `dense` for torch's dense GEMM beside a sparse one.
+
+A benchmark runs in several calls, on machines that keep nothing. So each row is written as soon as
+it is measured, and two files merge by the key of the case.
 """
 
 import json
@@ -24,9 +28,17 @@ KEYS = (
     *("gpu", "commit", "clock_mhz", "power_w"),
 )
 
+# The field names of candidates, which stored results have: rival_us, own_iqr_us.
+FIELDS = {"baseline": "rival", "self_baseline": "own"}
+
+
+def field(candidate):
+    """The name of a candidate in the fields of a row and its details."""
+    return FIELDS.get(candidate, candidate)
+
 
 def key(row):
-    """What makes two rows the same case, as a string: 'mm/bf16/TN/4096/4096/4096/1/f32/...'."""
+    """The identity of a row's case: 'mm/bf16/TN/4096/4096/4096/1/f32/...'."""
     return "/".join(str(row[name]) for name in CASE)
 
 
@@ -41,7 +53,7 @@ def empty():
 
 
 def load(path):
-    """The results of a file; of none, if there is no such file."""
+    """The results of a file, or empty results if there is no such file."""
     path = Path(path)
     if not path.exists():
         return empty()
@@ -50,7 +62,7 @@ def load(path):
         if tuple(row) != KEYS:
             raise ValueError(
                 f"{path}: the row {row} has not the keys of a result ({', '.join(KEYS)}); "
-                "measure it again with benchmarks/dense.py."
+                "measure it again with python -m benchmarks run."
             )
     return results
 
@@ -66,7 +78,7 @@ def put(results, row, detail):
 
 
 def merge(into, new):
-    """Every row of `new` into `into`, and its header."""
+    """Puts every row of `new`, and its header, into `into`."""
     for row in new["rows"]:
         put(into, row, new["details"].get(key(row), {}))
     into["header"] = new["header"] or into["header"]
@@ -79,7 +91,7 @@ def _order(row):
 
 
 def save(results, path):
-    """Writes one row a line (so that git shows what changed), and all of the file or nothing."""
+    """Writes one row per line, so that git shows what changed; the whole file or nothing."""
     path = Path(path)
     rows = sorted(results["rows"], key=_order)
     names = [key(row) for row in rows]
@@ -95,7 +107,7 @@ def save(results, path):
 
 
 def write(path, lines):
-    """All of the lines or nothing: a run that is cut off leaves the old file."""
+    """Writes all lines or nothing. A run that is killed leaves the old file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
     partial.write_text("\n".join(lines) + "\n")
@@ -103,10 +115,10 @@ def write(path, lines):
 
 
 def commit():
-    """The last commit that changed the measured code, '+' behind it where files differ from it.
+    """The last commit that changed the measured code, with a '+' if files differ from it.
 
-    'unknown' outside a checkout. Commits of results or of prose do not count, so that a run can
-    resume after they were made.
+    'unknown' outside a checkout. Commits of results or of documentation do not count, so that a run
+    can resume after them.
     """
     code = ("--", "csrc", "tcgemm", "setup.py", "setup_toolchain.py")
     try:

@@ -1,19 +1,20 @@
-"""The table of errors of f32 products: its rows, what is asked of them, and how they are shown.
+"""The error table of f32 GEMMs: its rows, when a row is good, and how it is shown.
 
     {"header": {gpu, driver, torch, ..., commit, clock_mhz, power_w}
-     "rows":   [{kind, layout, m, n, k, kernel, measured, ours, rival, theirs}]     one row a line
+     "rows":   [{kind, layout, m, n, k, kernel, measured, ours, rival, theirs}]    one row per line
 
-A row is one kind of data, layout and size. `ours` and `theirs` are {max, rms, wrong}: of
-|C - C64| / (|A||B|) in units of 2^-24, null where that is not finite, and how many elements are
-none that a sum in f32 can give; `measured` is the share of elements that max and rms are of. A row
-is good if no element of ours is wrong and ours are at most theirs. errors.py measures them.
+A row is one input pattern (`kind`), layout and size. `ours` and `theirs` are the errors of tcgemm
+and of the baseline `rival`, {max, rms, wrong}: of |C - C64| / (|A||B|) in units of 2^-24, null if
+not finite, and the number of elements that no f32 sum can give. `measured` is the share of elements
+that max and rms are of. A row is good if no element of tcgemm is wrong and its errors are at most
+the baseline's. measure.py fills the table.
 """
 
 import json
 import math
 from pathlib import Path
 
-import store
+from benchmarks import results_file
 
 DEPTHS = tuple(2**i for i in range(14))
 SHOWN = (1, 8, 64, 512, 4096, 8192)  # in the README
@@ -31,13 +32,13 @@ TITLES = {
     "one-hot": "one-hot rows",
     "sparse": "rows with four elements",
 }
-# Nothing was promised of them: few products make a sum, in which an f32 product hardly rounds.
-BESIDE = ("one-hot", "sparse")
+# Shown, but not compared: their sums have few terms, so that torch hardly rounds.
+NOT_COMPARED = ("one-hot", "sparse")
 
 
-def path_of(gpu, folder=store.RESULTS):
+def path_of(gpu, folder=results_file.RESULTS):
     """The file of a GPU: benchmarks/results/errors/h200.json."""
-    return Path(folder) / "errors" / store.file_name(gpu)
+    return Path(folder) / "errors" / results_file.file_name(gpu)
 
 
 def load(path):
@@ -48,13 +49,13 @@ def load(path):
 def save(path, header, rows):
     text = ",\n".join(map(json.dumps, rows))
     head = '{"header": ' + json.dumps(header, indent=1) + ","
-    store.write(Path(path), [head, f'"rows": [\n{text}\n]}}'])
+    results_file.write(Path(path), [head, f'"rows": [\n{text}\n]}}'])
 
 
 def complaint(row):
-    """What is wrong with ours, or more than theirs; '' of a good row.
+    """Why a row is not good: wrong elements, or larger errors than the baseline. '' if it is.
 
-    float64 itself errs by k * 2^-53 of |A||B| at most: as much is no difference.
+    float64 itself errs by at most k * 2^-53 of |A||B|, so a difference of that size is ignored.
     """
     ours, theirs = row["ours"], row["theirs"]
     found = [f"{ours['wrong']} elements that f32 cannot give"] if ours["wrong"] else []
@@ -69,12 +70,12 @@ def good(rows):
     return [row for row in rows if not complaint(row)]
 
 
-def promised(rows):
-    return [row for row in rows if row["kind"] not in BESIDE]
+def compared(rows):
+    return [row for row in rows if row["kind"] not in NOT_COMPARED]
 
 
 def curves(rows):
-    """The rows of each (kind, layout, m): a curve over K, or a line of the output."""
+    """The rows of each (pattern, layout, m): a curve over K, or a line of the output."""
     found = {}
     for row in rows:
         found.setdefault((row["kind"], row["layout"], row["m"]), []).append(row)
@@ -82,7 +83,7 @@ def curves(rows):
 
 
 def lines(rows):
-    """What a run prints: a line for each kind, layout and size, and each row that is no good."""
+    """The output of a run: a line per pattern, layout and size, and each row that is not good."""
     for (kind, layout, m), mine in curves(rows).items():
         spans = []
         for name in ("max", "rms"):
@@ -90,7 +91,7 @@ def lines(rows):
             worst = [math.inf if None in some else max(some) for some in values]
             spans.append(f"{name} {worst[0]:8.3g} ({worst[1]:8.3g})")
         met = len(good(mine))
-        word = "PASS" if met == len(mine) else "MISS" if promised(mine) else "(not promised)"
+        word = "PASS" if met == len(mine) else "MISS" if compared(mine) else "(not compared)"
         yield f"{kind:17} {layout} {m:5} {'  '.join(spans)}  {met:2} of {len(mine):2} {word}"
         for row in mine:
             if complaint(row):
@@ -98,8 +99,8 @@ def lines(rows):
 
 
 def markdown(rows, depths):
-    """Errors by kind of data and K: 'ours max / rms (theirs)', TN of the smallest size; and how
-    many rows of every layout, size and K are good.
+    """Errors by pattern and K, "max / rms (the baseline's)", for TN and the smallest size; and how
+    many rows of all layouts, sizes and K are good.
     """
     smallest = min(row["m"] for row in rows)
     shown = {(r["kind"], r["k"]): r for r in rows if (r["layout"], r["m"]) == ("TN", smallest)}
@@ -114,14 +115,14 @@ def markdown(rows, depths):
 
 
 def _short(value):
-    """Two digits, or all before the point."""
+    """Two significant digits, or no fraction from 100 on."""
     if value is None:
         return "Inf"
     return f"{value:.0f}" if value >= 99.5 else f"{value:.2g}"
 
 
 def _cell(row):
-    """'**0.85 / 0.09** (1.4 / 0.22)', and how many elements are not even of f32."""
+    """'**0.85 / 0.09** (1.4 / 0.22)', and the number of wrong elements."""
     if row is None:
         return "-"
     spans = []
@@ -132,12 +133,12 @@ def _cell(row):
     return f"**{spans[0]}** ({spans[1]})"
 
 
-def parts(found, image, depths):
-    """Title, picture and table for a page; nothing if nothing was found."""
+def page_parts(found, image, depths):
+    """Title, picture and table for a page; nothing if there is no table."""
     if found is None:
         return []
     head, rows = found["header"], found["rows"]
-    aimed = promised(rows)
+    chosen = compared(rows)
     title = (
         '**The error of f32 products with precision="highest": max / rms of |C - C64| / (|A||B|) '
         "in units of 2^-24, in brackets torch's in the same run**"
@@ -145,10 +146,10 @@ def parts(found, image, depths):
     sizes = " and ".join(str(size) for size in sorted({row["m"] for row in rows}))
     layouts = " and ".join(dict.fromkeys(row["layout"] for row in rows))
     said = (
-        f"Of {len(aimed)} results (M = N = {sizes}, {layouts}, K = 1, 2, 4 ... {max(depths)}) "
-        f"{len(good(aimed))} are right and err at most as torch's, max and rms. "
-        f"{' and '.join(TITLES[kind].capitalize() for kind in BESIDE)} are shown beside: nothing "
-        "was promised of sums of so few products. "
+        f"Of {len(chosen)} results (M = N = {sizes}, {layouts}, K = 1, 2, 4 ... {max(depths)}) "
+        f"{len(good(chosen))} are right and err at most as torch's, max and rms. "
+        f"{' and '.join(TITLES[kind].capitalize() for kind in NOT_COMPARED)} are shown, but not "
+        "counted: their sums have few terms. "
         f"The cells are of TN and M = N = {min(row['m'] for row in rows)}; commit {head['commit']}."
     )
     picture = [f"![Errors by K, and rates by size, {head['gpu']}]({image})"] if image else []

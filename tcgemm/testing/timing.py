@@ -1,12 +1,12 @@
 """How long a call takes: kernel time without the host, and host time without the kernel.
 
     build      warm up  ->  capture one CUDA graph of calls that rotate over the operand sets
-    measure    a turn each to warm up  ->  A | B  ->  B | A  ->  A | B  ...  ->  medians
+    measure    one turn each to warm up  ->  A | B  ->  B | A  ->  A | B  ...  ->  medians
 
-Why so: a graph leaves out the host's 10 us a call. Rivals take turns within one process, and the
-order of the turns alternates, because clock and temperature drift by more than the differences in
-question; a turn lasts about 100 ms because power and clock follow a change of load by as much,
-and a candidate gets at least 300 ms in all. On the CPU the same functions time with the wall
+A graph leaves out the host's 10 us per call. The candidates alternate within one process, and the
+order alternates too, because clock and temperature drift by more than the differences that are
+measured. A turn lasts about 100 ms, because power and clock follow a change of load within that
+time, and each candidate is timed for at least 300 ms. On the CPU, the same functions use the wall
 clock.
 """
 
@@ -21,12 +21,12 @@ import torch
 
 TURN_MS = 100.0  # one candidate's turn in a round
 GRAPH_US = 20000.0  # of kernel time in one graph, so that the gap between replays vanishes
-MOST_CALLS = 4096
+MAX_CALLS = 4096
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Microseconds a call: the median over samples and the distance between the quartiles."""
+    """Microseconds per call: the median of the samples and their interquartile range."""
 
     us: float
     iqr_us: float
@@ -49,8 +49,8 @@ class _GraphRunner:
     """One candidate on a GPU: a graph of `calls` calls, each on the next operand set."""
 
     def __init__(self, call, sets):
-        # Library handles, kernel attributes and workspaces are made on the first call, which a
-        # capture would forbid; the side stream is what torch asks for before a capture.
+        # The first call creates library handles and workspaces and sets kernel attributes, which
+        # a capture forbids. torch requires a side stream for the warm-up before a capture.
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -60,7 +60,7 @@ class _GraphRunner:
         torch.cuda.current_stream().wait_stream(stream)
         torch.cuda.synchronize()
         turns = math.ceil(GRAPH_US / (us * sets))
-        most = max(1, MOST_CALLS // sets)
+        most = max(1, MAX_CALLS // sets)
         self.calls = sets * max(1, min(turns, most))
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph, stream=stream):
@@ -69,7 +69,7 @@ class _GraphRunner:
         self.replay_us = events_us(self.graph.replay)
 
     def turn(self, ms):
-        """Samples in us a call, from replays that run back to back for about `ms`."""
+        """Samples in us per call, from replays that run back to back for about `ms`."""
         replays = max(1, math.ceil(ms * 1e3 / self.replay_us))
         events = [torch.cuda.Event(enable_timing=True) for _ in range(replays + 1)]
         events[0].record()
@@ -86,6 +86,7 @@ class _GraphRunner:
 
 
 def events_us(function):
+    """Microseconds between two CUDA events around the function, at least 1."""
     first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     first.record()
     function()
@@ -95,7 +96,7 @@ def events_us(function):
 
 
 class _HostRunner:
-    """One candidate on the CPU: samples of as many calls as make a millisecond."""
+    """One candidate on the CPU. A sample is as many calls as take a millisecond."""
 
     def __init__(self, call, sets):
         self.call, self.sets, self.next = call, sets, 0
@@ -122,8 +123,8 @@ class _HostRunner:
 def measure(candidates, sets, *, device, min_ms=300.0, sampler=None):
     """{name: call} -> {name: Timing}. call(i) works on operand set i, 0 <= i < sets.
 
-    Every candidate is timed for `min_ms` in all, in turns of about TURN_MS, after one turn each
-    that is thrown away (it brings the clock from idle to what the load allows). `sampler`, a
+    Every candidate is timed for `min_ms` in all, in turns of about TURN_MS. One turn each before
+    that is not counted: it brings the clock from idle to what the load allows. `sampler`, a
     telemetry.Sampler that is not yet entered, runs during the rounds that count.
     """
     kind = _GraphRunner if torch.device(device).type == "cuda" else _HostRunner
@@ -151,10 +152,10 @@ def measure(candidates, sets, *, device, min_ms=300.0, sampler=None):
 def host_time(candidates, sets, *, device, calls=50, batches=20):
     """{name: call} -> {name: Timing}: host time of one call, without a graph and without waiting.
 
-    The GPU is waited for between batches, outside the clock; 50 calls fit into the launch queue,
-    so nothing in a batch waits for a kernel. On the CPU there is no queue: this is the time of a
-    call. Before each batch as many calls go by untimed: a rival's that take half a millisecond each
-    leave nothing of ours in the caches, and 2 to 4 us more would be its doing.
+    The GPU is synchronised between batches, outside the timed region. 50 calls fit into the launch
+    queue, so no call of a batch waits for a kernel. On the CPU there is no queue, and this is the
+    time of the call. As many calls run untimed before each batch, because another candidate's calls
+    evict ours from the caches: after calls of half a millisecond, ours take 2 to 4 us longer.
     """
     cuda = torch.device(device).type == "cuda"
 

@@ -7,6 +7,7 @@ import copy
 from collections import Counter
 
 import pytest
+
 from support import bit_problems, recorded_bits
 
 PROBLEMS = bit_problems.problems()

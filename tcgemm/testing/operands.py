@@ -1,16 +1,17 @@
 """Random operands in every layout, in as many copies as it takes to leave the cache.
 
-The letters are those of the BLAS call that torch makes, b first; a is (M, K), b is (K, N):
+A layout is two letters as in the BLAS call that torch makes, b first: T for a transposed view of a
+row-major matrix, N for a row-major matrix. a is (M, K) and b is (K, N):
 
     TN   a row-major            b = w(N, K).t()
     NN   a row-major            b row-major
     TT   a = x(K, M).t()        b = w(N, K).t()
     NT   a = x(K, M).t()        b row-major
 
-A timed call that finds its operands in L2 measures L2. So each call of a run takes the next of
-`sets` copies, which together are larger than twice the cache. All copies of one operand live in
-one allocation, each on a 512-byte boundary, because a copy that started at an odd address would
-change the kernel that is chosen.
+A timed call that finds its operands in L2 measures L2. So each call takes the next of `sets`
+copies, which together are larger than twice the cache. All copies of one operand are in one
+allocation, and each starts on a 512-byte boundary: a copy at an odd address would change which
+kernel is chosen.
 """
 
 import math
@@ -18,34 +19,47 @@ from dataclasses import dataclass
 
 import torch
 
+import tcgemm
 from tcgemm import dtypes
-from tcgemm.sparse.prune import compress24
 
 LAYOUTS = ("TN", "NN", "TT", "NT")
-# tf32 is the name of a product, not of a tensor: float32 operands that are rounded on their way.
+# tf32 is no dtype of a tensor: it names a GEMM that rounds its float32 operands to tf32.
 DTYPES = {row.name: row.torch for row in dtypes.TABLE} | {"tf32": torch.float32}
 ALIGNMENT = 512  # bytes, as from torch's CUDA allocator
-CHUNK = 1 << 27  # elements of 8 bits that are made at a time, from float32
-SPREAD = 20  # the largest exponent of spread data, up and down
-MOST_SETS = 4096  # a graph has a node for each; more would take longer to capture than to run
+CHUNK = 1 << 27  # 8-bit elements that are filled at a time, by way of float32
+SPREAD = 20  # spread data is multiplied by 2^-SPREAD to 2^SPREAD
+MAX_SETS = 4096  # a CUDA graph has a node for each set; more would take longer to capture than run
+
+
+def is_transposed(layout):
+    """(a, b): is each operand a transposed view of a row-major matrix?"""
+    if layout not in LAYOUTS:
+        raise ValueError(f"layout {layout!r} is none of {', '.join(LAYOUTS)}.")
+    return layout[1] == "T", layout[0] == "T"
+
+
+def in_layout(layout, a, b):
+    """Copies of a and b, or a and b themselves, with the strides of the layout."""
+    pairs = zip((a, b), is_transposed(layout), strict=True)
+    return tuple(x.mT.contiguous().mT if flip else x.contiguous() for x, flip in pairs)
 
 
 def cache_bytes(device):
-    """The cache that a rotation has to leave: L2 on a GPU; 0 on the CPU, where two sets do."""
+    """The size of the cache that the sets must exceed: L2 on a GPU; 0 on the CPU."""
     if torch.device(device).type != "cuda":
         return 0
     properties = torch.cuda.get_device_properties(device)
     return getattr(properties, "L2_cache_size", 0) or 60 << 20
 
 
-def rotation(bytes_of_one_set, device):
+def sets_past_cache(bytes_of_one_set, device):
     """How many sets of operands exceed twice the cache, at least 2."""
     wanted = math.ceil(2 * cache_bytes(device) / max(1, bytes_of_one_set)) + 1
-    return min(MOST_SETS, max(2, wanted))
+    return min(MAX_SETS, max(2, wanted))
 
 
 class Pool:
-    """`sets` matrices of one shape; `transposed` ones are stored with the last two dims swapped."""
+    """`sets` matrices of one shape. If `transposed`, the last two dims are swapped in memory."""
 
     def __init__(self, sets, shape, dtype, device, *, transposed=False):
         stored = (*shape[:-2], shape[-1], shape[-2]) if transposed else tuple(shape)
@@ -64,7 +78,7 @@ class Pool:
 
 
 def fill_normal(memory, generator=None):
-    """Normal data in any dtype: float8 rounds it, integers are quantised by their largest."""
+    """Normal data. float8 rounds it; integers are scaled so that the largest is 127."""
     if memory.is_floating_point() and memory.element_size() > 1:
         memory.normal_(generator=generator)
         return
@@ -77,22 +91,22 @@ def fill_normal(memory, generator=None):
         part.copy_(wide)
 
 
-def powers(exponents):
-    """2^exponents in float32, exact for whole ones (which exp2 of float32 need not be)."""
+def powers_of_two(exponents):
+    """2^exponents in float32, exact for integers. exp2 in float32 need not be exact."""
     return exponents.double().exp2_().float()
 
 
 def fill_spread(memory, generator=None):
-    """Normal data, each element times another 2^x, x uniform in [-SPREAD, SPREAD]."""
+    """Normal data; each element is multiplied by its own 2^x, x uniform in [-SPREAD, SPREAD]."""
     for row in memory:
         exponents = torch.rand(row.shape, generator=generator, device=row.device)
-        row.normal_(generator=generator).mul_(powers((2 * exponents - 1) * SPREAD))
+        row.normal_(generator=generator).mul_(powers_of_two((2 * exponents - 1) * SPREAD))
 
 
 def fill_integers(memory, largest, generator=None):
-    """Whole numbers of at most this magnitude; from 0 where there is no sign."""
+    """Integers of at most this magnitude; uint8 has those from 0."""
     lowest = 0 if memory.dtype == torch.uint8 else -largest
-    if memory.is_floating_point() and memory.element_size() == 1:  # float8 has no random_
+    if memory.is_floating_point() and memory.element_size() == 1:  # random_ has no float8
         for part in memory.split(max(1, CHUNK // memory.shape[1])):
             whole = torch.empty(part.shape, dtype=torch.int8, device=part.device)
             part.copy_(whole.random_(lowest, largest + 1, generator=generator).float())
@@ -102,7 +116,7 @@ def fill_integers(memory, largest, generator=None):
 
 @dataclass
 class Operands:
-    """The sets of a, b and out of one problem; index i is one call's worth."""
+    """The sets of a, b and out of one problem. A call takes a[i], b[i] and out[i]."""
 
     a: Pool
     b: Pool
@@ -110,19 +124,18 @@ class Operands:
 
     @classmethod
     def build(cls, layout, m, n, k, *, dtype, device, batch=1, sets=None, result=None):
-        """Uninitialised; call `normal` or `integers` next. batch > 1 gives 3-D operands.
+        """Uninitialised operands; call `normal` or `integers` next. batch > 1 makes them 3-D.
 
         result: the dtype of `out`, by default that of dtypes.result(dtype).
         """
-        if layout not in LAYOUTS:
-            raise ValueError(f"layout {layout!r} is none of {', '.join(LAYOUTS)}.")
+        transposed_a, transposed_b = is_transposed(layout)
         lead = (batch,) if batch > 1 else ()
         result = result or dtypes.result(dtype)
         sizes = batch * ((m * k + k * n) * dtype.itemsize + m * n * result.itemsize)
-        sets = sets or rotation(sizes, device)
+        sets = sets or sets_past_cache(sizes, device)
         return cls(
-            a=Pool(sets, (*lead, m, k), dtype, device, transposed=layout[1] == "T"),
-            b=Pool(sets, (*lead, k, n), dtype, device, transposed=layout[0] == "T"),
+            a=Pool(sets, (*lead, m, k), dtype, device, transposed=transposed_a),
+            b=Pool(sets, (*lead, k, n), dtype, device, transposed=transposed_b),
             out=Pool(sets, (*lead, m, n), result, device),
         )
 
@@ -131,22 +144,22 @@ class Operands:
         return len(self.out)
 
     def normal(self, generator=None):
-        """Normal data in a and b; zeros would run faster than real data, on an H200 by 13 %."""
+        """Normal data in a and b. Zeros would run faster than real data, by 13 % on an H200."""
         for pool in (self.a, self.b):
             fill_normal(pool.memory, generator)
         return self
 
     def spread(self, generator=None):
-        """Elements of a row that lie too far apart for f16, even after scaling, in a and b."""
+        """Rows of a and columns of b whose exponents differ by more than f16 holds, if scaled."""
         for pool in (self.a, self.b):
             fill_spread(pool.memory, generator)
         return self
 
     def integers(self, largest=4, generator=None, *, spread=False):
-        """Whole numbers of at most `largest` in a and b, whose products and sums are exact.
+        """Integers of at most `largest` in a and b, so that products and sums are exact.
 
-        spread: times 2^s in a and 2^-s in b, another s for each k: the same products of elements
-        that lie far apart.
+        spread: a is multiplied by 2^s and b by 2^-s, with another s for each k. The products stay
+        the same, but the exponents of the elements differ widely.
         """
         for pool in (self.a, self.b):
             fill_integers(pool.memory, largest, generator)
@@ -154,21 +167,22 @@ class Operands:
             k, device = self.a[0].shape[-1], self.a.memory.device
             exponents = torch.randint(-SPREAD, SPREAD + 1, (k,), generator=generator, device=device)
             for index in range(self.sets):
-                self.a[index].mul_(powers(exponents))
-                self.b[index].mul_(powers(-exponents).unsqueeze(-1))
+                self.a[index].mul_(powers_of_two(exponents))
+                self.b[index].mul_(powers_of_two(-exponents).unsqueeze(-1))
         return self
 
     def prune(self):
-        """Half of b becomes zero, of row-major matrices (N, K) = b.t(); returns these compressed,
-        a tcgemm.SparseTensor24 each: what else multiplies b multiplies the same.
+        """Prunes b to the 2:4 pattern and returns the weights b.t() as tcgemm.SparseTensor24.
+
+        b keeps the zeros, so that dense GEMMs with b compute the same result.
         """
-        weights = [compress24(b.t(), prune=True) for b in self.b.views]
+        weights = [tcgemm.compress24(b.t(), prune=True) for b in self.b.views]
         for b, weight in zip(self.b.views, weights, strict=True):
             b.copy_(weight.to_dense().t())
         return weights
 
     def poison(self):
-        """NaN in every output, so that an element nobody wrote cannot pass for a result."""
+        """Fills the outputs with NaN, so that an element that is not written is found."""
         memory = self.out.memory
         memory.fill_(math.nan if memory.is_floating_point() else torch.iinfo(memory.dtype).min)
         return self

@@ -1,19 +1,20 @@
-"""The picture of f32 products with precision="highest": errors by K, and rates by size.
+"""The picture of f32 GEMMs with precision="highest": errors by K, and rates by size.
 
-a panel for each kind of data    max (circles) and rms (squares) of |C - C64| / (|A||B|) over K, of
-                                 tcgemm and of torch; both axes are logarithmic, so that there are
-                                 no zeros, and no panel of nothing else
-the last two                     TFLOP/s over M = N = K, TN and NN: tcgemm on data for either way
-                                 of splitting, and torch
+one panel per pattern   max (circles) and rms (squares) of |C - C64| / (|A||B|) over K, of tcgemm
+                        and of torch. Both axes are logarithmic, so zeros are missing, and so is
+                        the panel of a pattern that has only zeros.
+the last two panels     TFLOPS over M = N = K, TN and NN: tcgemm on normal data (f16 terms) and on
+                        spread data (bf16 terms), and torch
 """
 
-import error_table
 import matplotlib
 
 matplotlib.use("Agg")
 
 from matplotlib import pyplot
 from matplotlib.ticker import FuncFormatter, NullFormatter
+
+from benchmarks.fp32_errors import table
 
 COLUMNS = 4
 COLOURS = {"ours": "#1f5fa8", "theirs": "#d1602b", "spread": "#3d8c50"}
@@ -22,7 +23,7 @@ STYLES = {"max": ("-", "o"), "rms": ("--", "s")}
 LINE = {"linewidth": 1.5, "markersize": 4}
 
 
-def _errors(axes, rows, kind):
+def _errors(axes, rows, pattern):
     for who in ("theirs", "ours"):
         for name, (line, marker) in STYLES.items():
             points = [(row["k"], row[who][name]) for row in rows if row[who][name]]
@@ -35,13 +36,13 @@ def _errors(axes, rows, kind):
     axes.yaxis.set_minor_formatter(NullFormatter())
     low, high = axes.get_ylim()
     axes.set_ylim(min(low, 0.1), max(high, 10.0))
-    axes.set_title(error_table.TITLES[kind], fontsize=10)
+    axes.set_title(table.TITLES[pattern], fontsize=10)
     axes.set_xlabel("K")
     axes.grid(alpha=0.25)
 
 
 def cubes(results, layout):
-    """{"ours" | "theirs" | "spread": [(size, TFLOP/s), ...]} of the set `highest`."""
+    """{"ours" | "theirs" | "spread": [(size, TFLOPS), ...]} of the set `highest`."""
     found = {}
     for row in sorted(results["rows"], key=lambda row: row["m"]):
         cube = row["m"] == row["n"] == row["k"] and row["op"] == "mm"
@@ -63,22 +64,20 @@ def _rates(axes, found, layout):
         axes.plot(places, rates, label=NAMES[who], color=COLOURS[who], marker="D", **LINE)
     axes.set_xticks(range(len(sizes)), [str(size) for size in sizes], rotation=45, fontsize=8)
     axes.set_ylim(bottom=0)
-    axes.set_title(f"TFLOP/s, {layout}", fontsize=10)
+    axes.set_title(f"TFLOPS, {layout}", fontsize=10)
     axes.set_xlabel("M = N = K")
     axes.grid(alpha=0.25)
 
 
 def draw(found, results, path):
-    """Writes the PNG of an error table and of the rates of `results`, and returns its path; None
-    where there is no table.
-    """
+    """Writes the PNG of an error table and of the rates in `results`; None without a table."""
     if found is None:
         return None
     rows = found["rows"]
     smallest = min(row["m"] for row in rows)
     curves = {
-        kind: mine
-        for (kind, layout, m), mine in error_table.curves(rows).items()
+        pattern: mine
+        for (pattern, layout, m), mine in table.curves(rows).items()
         if (layout, m) == ("TN", smallest) and any(row["theirs"]["max"] for row in mine)
     }
     rates = {layout: cubes(results, layout) for layout in ("TN", "NN")}
@@ -87,8 +86,8 @@ def draw(found, results, path):
     size = {"figsize": (3.9 * COLUMNS, 3.1 * lines), "dpi": 100, "layout": "constrained"}
     figure, axes = pyplot.subplots(lines, COLUMNS, squeeze=False, **size)
     panels = iter(axes.flat)
-    for kind, mine in curves.items():
-        _errors(next(panels), mine, kind)
+    for pattern, mine in curves.items():
+        _errors(next(panels), mine, pattern)
     for layout, points in rates.items():
         _rates(next(panels), points, layout)
     for panel in panels:

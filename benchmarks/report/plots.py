@@ -1,11 +1,11 @@
-"""The picture of a results file: torch's time over tcgemm's, by size, dtype and layout.
+"""The picture of a results file: speed relative to torch, by size, dtype and layout.
 
 left    f16 and bf16, sizes that are multiples of 8
-middle  all others, where torch slows down
+middle  f16 and bf16, other sizes, where torch is slower
 right   the other dtypes
 
-One line a dtype and layout; 1 is torch; the y axis of each panel fits its own data. Sizes stand at
-equal distances, because 4095, 4096 and 4098 are different worlds.
+One line per dtype and layout; 1 is torch's speed; each panel has its own y axis. The sizes are at
+equal distances on the x axis, because 4095, 4096 and 4098 differ much in speed.
 """
 
 import matplotlib
@@ -14,6 +14,8 @@ matplotlib.use("Agg")
 
 from matplotlib import pyplot
 from matplotlib.ticker import FuncFormatter
+
+from benchmarks.cases import RAGGED_SQUARES, SQUARES
 
 COLOURS = {
     "bf16": "#1f5fa8",
@@ -26,45 +28,48 @@ COLOURS = {
 }
 STYLES = {"TN": ("-", "o"), "NN": ("--", "s"), "TT": (":", "^"), "NT": ("-.", "D")}
 SIXTEEN = ("bf16", "f16")
-SETS = ("squares", "layouts", "ragged", "targets", "int8", "fp8", "tf32", "f64")
-HIGH = 4.0  # a curve of other dtypes that lies above is named, not drawn: it would flatten the rest
+SETS = ("squares", "int8", "fp8", "tf32", "f64")
+# A curve of other dtypes above this is named in the title; drawn, it would flatten the others.
+HIGH = 4.0
 
 
 def square_rows(results):
-    """Rows of plain square products, one a (dtype, layout, size): the last set that has it."""
-    found = {}
-    for row in results["rows"]:
-        square = row["m"] == row["n"] == row["k"] and row["batch"] == 1 and row["op"] == "mm"
-        if square and row["ratio"] and row["graph"] and row["set"] in SETS:
-            found[row["dtype"], row["layout"], row["m"], row["accumulation"]] = row
-    return list(found.values())
+    """The rows of square GEMMs without sizes beside 4096 of dtypes other than 16 bits."""
+    return [
+        row
+        for row in results["rows"]
+        if row["set"] in SETS and row["op"] == "mm" and row["m"] == row["n"] == row["k"]
+        if row["m"] in SQUARES or (row["dtype"] in SIXTEEN and row["m"] in RAGGED_SQUARES)
+        if row["ratio"] and row["graph"]
+        if row["epilogue"] == ("tensor-scales" if row["set"] == "fp8" else "none")
+    ]
 
 
-def _kind(row):
+def _label(row):
     return row["dtype"] + (" fast" if row["accumulation"] == "fast" else "")
 
 
 def _curves(rows):
-    """{(kind, layout): [(size, ratio), ...]} in a stable order."""
+    """{(label, layout): [(size, ratio), ...]} in a stable order."""
     curves = {}
-    for row in sorted(rows, key=lambda r: (_kind(r), r["m"])):
-        curves.setdefault((_kind(row), row["layout"]), []).append((row["m"], row["ratio"]))
+    for row in sorted(rows, key=lambda r: (_label(r), r["m"])):
+        curves.setdefault((_label(row), row["layout"]), []).append((row["m"], row["ratio"]))
     return curves
 
 
 def _panel(axes, rows, title):
     sizes = sorted({row["m"] for row in rows})
-    for (kind, layout), points in _curves(rows).items():
+    for (label, layout), points in _curves(rows).items():
         line, marker = STYLES.get(layout, ("-", "o"))
         axes.plot(
             [sizes.index(size) for size, _ in points],
             [ratio for _, ratio in points],
-            color=COLOURS.get(kind, "#555555"),
+            color=COLOURS.get(label, "#555555"),
             linestyle=line,
             linewidth=1.6,
             marker=marker,
             markersize=5,
-            label=f"{kind} {layout}",
+            label=f"{label} {layout}",
         )
     axes.axhline(1.0, color="#222222", linewidth=1.0)
     axes.set_xticks(range(len(sizes)), [str(size) for size in sizes], rotation=45, fontsize=8)
@@ -78,12 +83,12 @@ def _panel(axes, rows, title):
 
 
 def _panels(rows):
-    """[(rows, title)] of the panels that have something to show."""
+    """[(rows, title)] of the panels that have rows."""
     sixteen = [row for row in rows if row["dtype"] in SIXTEEN]
     others = [row for row in rows if row["dtype"] not in SIXTEEN]
     high = {
-        f"{kind} {layout}": min(ratio for _, ratio in points)
-        for (kind, layout), points in _curves(others).items()
+        f"{label} {layout}": min(ratio for _, ratio in points)
+        for (label, layout), points in _curves(others).items()
         if min(ratio for _, ratio in points) > HIGH
     }
     said = [f"{name} {ratio:.1f}x and more" for name, ratio in high.items()]
@@ -91,7 +96,7 @@ def _panels(rows):
         "f16, bf16: multiples of 8": [row for row in sixteen if row["m"] % 8 == 0],
         "f16, bf16: not multiples of 8": [row for row in sixteen if row["m"] % 8],
         "other dtypes" + (f" (above: {', '.join(said)})" if said else ""): [
-            row for row in others if f"{_kind(row)} {row['layout']}" not in high
+            row for row in others if f"{_label(row)} {row['layout']}" not in high
         ],
     }
     return [(part, title) for title, part in parts.items() if part]
@@ -106,14 +111,14 @@ def draw(results, path):
     figure, axes = pyplot.subplots(1, len(panels), squeeze=False, **size)
     for one, (part, title) in zip(axes[0], panels, strict=True):
         _panel(one, part, title)
-    axes[0][0].set_ylabel("time of torch / time of tcgemm")
+    axes[0][0].set_ylabel("x torch's speed")
     labels = {}
     for one in axes[0]:
         lines, names = one.get_legend_handles_labels()
         labels |= dict(zip(names, lines, strict=True))
     place = {"loc": "outside lower center", "ncols": 4 * len(panels)}
     figure.legend(labels.values(), labels.keys(), **place, fontsize=8, frameon=False)
-    figure.suptitle(f"Dense products on {results['header'].get('gpu', '?')} (above 1: faster)")
+    figure.suptitle(f"Dense GEMMs on {results['header'].get('gpu', '?')} (above 1: faster)")
     figure.savefig(path, metadata={"Software": None})
     pyplot.close(figure)
     return path

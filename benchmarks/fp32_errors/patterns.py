@@ -1,17 +1,18 @@
-"""Operands that are hard for f32 products made of 16-bit parts: the kinds of the error table.
+"""Input patterns that are hard for f32 GEMMs made of 16-bit terms.
 
-    normal, uniform      what everybody has; sums of uniform data in [0, 1) only grow
-    rows                 rows of a and columns of b times powers of two: results overflow, vanish
-    along-k, both-k      columns of a and rows of b times powers of two, opposite or independent
-    elements             every element times another power: most of a row is far below its largest
-    odd-rows             a few such rows and columns among normal ones, and zeros
-    subnormal            all of a, and half of the results
-    special              Inf and NaN in some rows and columns, among normal data
-    special-elements     the same among `elements`
-    one-hot, sparse      a picks rows of b, or adds four of them: sums as short as those of small K
+    normal, uniform      usual data; sums of uniform data in [0, 1) only grow
+    rows                 rows of a and columns of b are scaled by powers of two: results overflow
+                         or underflow
+    along-k, both-k      columns of a and rows of b are scaled, oppositely or independently
+    elements             each element is scaled: most of a row is far below its largest element
+    odd-rows             a few rows and columns with large elements among normal ones, and zeros
+    subnormal            all of a is subnormal, and half of the results
+    special              Inf and NaN in some rows and columns of normal data
+    special-elements     Inf and NaN in some rows and columns of `elements`
+    one-hot, sparse      a row of a picks one row of b, or adds four: short sums at any K
 
-Everything is made in float64 and rounded once, so that powers of two are exact. A kind is a
-function (m, n, k, random) -> (a, b), both float64; `operands` makes f32 tensors of it in a layout.
+All data is computed in float64 and rounded once, so that powers of two are exact. A pattern is a
+function (m, n, k, random) -> (a, b), both float64; `operands` returns f32 tensors in a layout.
 """
 
 import math
@@ -19,9 +20,11 @@ import zlib
 
 import torch
 
+from tcgemm.testing.operands import in_layout
+
 
 class Random:
-    """Random numbers of one table row: the same whenever and wherever it is measured."""
+    """Random numbers with a seed from the row's name: the same in each run."""
 
     def __init__(self, name, device):
         seed = zlib.crc32(name.encode())
@@ -35,7 +38,7 @@ class Random:
         return torch.rand(shape, generator=self.generator, **self.options)
 
     def exponents(self, most, *shape):
-        """Whole numbers from -most to most."""
+        """Integers from -most to most."""
         return (self.uniform(*shape) * (2 * most + 1)).floor_() - most
 
 
@@ -70,13 +73,14 @@ def elements(m, n, k, random):
 
 
 def _at(size, *places):
-    """Places from 0 to 1 as indices."""
+    """Indices of places from 0 (first) to 1 (last)."""
     return [min(size - 1, int(size * place)) for place in places]
 
 
 def odd_rows(m, n, k, random):
-    """Large elements that meet zeros, so that results are made of what is far below them. So few
-    that the product stays one of f16 parts, and these results have to be computed again.
+    """Large elements of a meet zeros of b, so that the results come from elements far below them.
+
+    There are so few that the GEMM keeps its f16 terms and recomputes these results.
     """
     a, b = normal(m, n, k, random)
     a[_at(m, 0.1, 0.45, 0.8), k // 2] *= 2.0**40
@@ -108,7 +112,7 @@ def _with_special(a, b):
     (m, k), n = a.shape, b.shape[1]
     inf, nan = math.inf, math.nan
     a[_at(m, 0.0, 0.15, 0.4, 0.6), _at(k, 0.0, 0.5, 1.0, 0.0)] = a.new_tensor((inf, -inf, nan, inf))
-    a[_at(m, 0.6), -1] = -inf  # and Inf: NaN
+    a[_at(m, 0.6), -1] = -inf  # Inf and -Inf in one sum: NaN
     b[_at(k, 0.3, 0.0, 1.0), _at(n, 0.1, 0.25, 0.8)] = b.new_tensor((inf, nan, -inf))
     b[0, _at(n, 0.5, 0.9)] = 0.0  # Inf * 0 is NaN
     return a, b
@@ -122,7 +126,7 @@ def special_elements(m, n, k, random):
     return _with_special(*elements(m, n, k, random))
 
 
-KINDS = {
+PATTERNS = {
     "normal": normal,
     "uniform": uniform,
     "rows": rows,
@@ -138,10 +142,8 @@ KINDS = {
 }
 
 
-def operands(kind, layout, m, n, k, device):
-    """(a, b) in f32 on the device; of each layout the same values."""
-    random = Random(f"{kind}/{m}/{n}/{k}", device)
-    a, b = (wide.float() for wide in KINDS[kind](m, n, k, random))
-    return (a.mT.contiguous().mT if layout[1] == "T" else a), (
-        b.mT.contiguous().mT if layout[0] == "T" else b
-    )
+def operands(pattern, layout, m, n, k, device):
+    """(a, b) in f32 on the device, with the same values in each layout."""
+    random = Random(f"{pattern}/{m}/{n}/{k}", device)
+    a, b = (wide.float() for wide in PATTERNS[pattern](m, n, k, random))
+    return in_layout(layout, a, b)

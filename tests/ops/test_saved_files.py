@@ -12,6 +12,7 @@ import numpy
 import pytest
 import safetensors.torch
 import torch
+
 from support import saved_files
 from support.saved_files import FLAGS, FOLDER, bits, empty, file_of
 

@@ -6,9 +6,9 @@ What changes one on purpose writes the record anew (support/plans.py), and has a
 import copy
 import json
 
-import planning  # skips where the catalog module is missing or of other architectures
 import pytest
-from support import bit_problems, plans
+
+from support import bit_problems, plan_cases, plans
 
 RECORD = plans.load()
 NAMES = json.loads((plans.DATA / "row_names.json").read_text())
@@ -28,7 +28,7 @@ def test_plans_are_the_recorded_ones(device):
 
 def test_new_names_are_those_of_kernels():
     assert set(NAMES) <= set(bit_problems.recorded_rows())
-    assert set(NAMES.values()) <= set(planning.rows_by_name())
+    assert set(NAMES.values()) <= set(plan_cases.rows_by_name())
 
 
 def test_the_record_has_every_store_path_and_pass():

@@ -4,9 +4,10 @@ import json
 import struct
 
 import pytest
-from support import machine_code
 
 from tcgemm import info
+
+from support import machine_code
 
 NO_NAMES = {"row_kernel": r"::gemm<(\d+),", "rows": [], "functions": []}
 REPACK, GEMM = "_ZN6tcgemm6repackILi2EEEvi", "_ZN6tcgemm4gemmILi1EiEEvi"

@@ -1,14 +1,14 @@
-"""torch's product of each dtype: what tcgemm is compared with.
+"""The calls of torch that tcgemm is compared with, for each dtype.
 
     f16 bf16 f64   torch.mm, torch.bmm
     f32            the same, with TF32 forbidden
     tf32           the same, with TF32 allowed
     s8             torch._int_mm
     e4m3 e5m2      torch._scaled_mm
-    sparse         torch._cslt_sparse_mm (cuSPARSELt) of all these but f64, f32 and tf32
+    2:4 sparse     torch._cslt_sparse_mm (cuSPARSELt), for all of these but f64, f32 and tf32
 
-Where torch refuses (sizes that are not multiples of 16, few rows, an operand in another layout), it
-raises, and its words are the result.
+torch raises if it does not support a case: sizes that are not multiples of 16, few rows, another
+layout. `refusal` returns the text of that error, which goes into the results.
 """
 
 import contextlib
@@ -18,30 +18,31 @@ import warnings
 import torch
 
 from tcgemm import dtypes
-from tcgemm.bench import timing
 from tcgemm.dtypes import FP8, INT8
+from tcgemm.testing import timing
 
-# How many of cuSPARSELt's algorithms are tried, where its own search tries one that no process
-# survives: of f16 as many as bf16 has. On an H200 (cuSPARSELt 0.8.0, driver 580) those from 36 on
-# are an illegal instruction, and at 512^3 one of the first 36 does not end. The number that bf16's
-# search finds is not f16's best: half its rate. A call of f16 takes the host a third of a second.
-SOUND = {torch.float16: 21}
+# For these dtypes we try so many of cuSPARSELt's algorithms ourselves, because its own search runs
+# an algorithm that ends the process. On an H200 (cuSPARSELt 0.8.0, driver 580), f16 algorithms from
+# 36 on are an illegal instruction, and at 512^3 one of the first 36 does not terminate; 21 is what
+# bf16 has. The algorithm that the search finds for bf16 has half the rate of the best one for f16.
+# One f16 call takes a third of a second of host time.
+SAFE_ALGORITHMS = {torch.float16: 21}
 
 
 @contextlib.contextmanager
 def tf32_allowed(allowed=True):
-    """For one call: our own products are told their precision, and must not depend on this."""
+    """Allows or forbids TF32 in torch for one call, and restores torch's settings."""
     matmul = torch.backends.cuda.matmul
     before, matmul.allow_tf32 = matmul.fp32_precision, allowed
     try:
         yield
-    finally:  # both of torch's settings, which must not disagree
+    finally:  # torch has two settings, which must agree
         matmul.allow_tf32 = before == "tf32"
         matmul.fp32_precision = before
 
 
 def name(dtype, op="mm", *, fast=False):
-    """What is called: 'torch._scaled_mm(use_fast_accum=True)'. dtype as in operands.DTYPES."""
+    """The name of torch's call: 'torch._scaled_mm(use_fast_accum=True)'. dtype: operands.DTYPES."""
     if dtype in ("s8", "u8"):
         return "torch._int_mm"
     if dtype in ("e4m3", "e5m2"):
@@ -49,10 +50,10 @@ def name(dtype, op="mm", *, fast=False):
     return f"torch.{op}" + (" allow_tf32" if dtype == "tf32" else "")
 
 
-def product(a, b, out=None, *, op="mm", tf32=False, scales=None, fast=False):
-    """a @ b into `out`, or into a tensor that torch makes.
+def gemm(a, b, out=None, *, op="mm", tf32=False, scales=None, fast=False):
+    """a @ b by torch, into `out` or into a new tensor.
 
-    float8 needs two scales: tensors of one element, or as torch._scaled_mm wants them.
+    float8 needs two scales, in shapes that torch._scaled_mm takes.
     """
     into = {} if out is None else {"out": out}
     if a.dtype in INT8:
@@ -65,7 +66,7 @@ def product(a, b, out=None, *, op="mm", tf32=False, scales=None, fast=False):
 
 
 def replayed_us(call):
-    """Microseconds of a call in a graph, the best of five times."""
+    """Microseconds of a call in a CUDA graph: the best of five replays."""
     call()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.stream(torch.cuda.Stream()):  # torch.cuda.graph would collect garbage each time
@@ -76,11 +77,12 @@ def replayed_us(call):
     return min(timing.events_us(graph.replay) for _ in range(5))
 
 
-class SparseProduct:
-    """cuSPARSELt's x @ w.t() of weights (N, K) of pattern 2:4, by the algorithm that its search
-    (SOUND: ours) finds for x: called with x and the index of a weight. It makes its results itself,
-    of out_dtype or what is the default; each is kept until the next of its index, so that they
-    leave the cache as ours do.
+class CusparseltGemm:
+    """cuSPARSELt's x @ w.t() with 2:4 weights (N, K). Call it with x and the index of a weight.
+
+    The algorithm is the one that cuSPARSELt's search finds for x, or our own search for the dtypes
+    of SAFE_ALGORITHMS. cuSPARSELt allocates its results; each is kept until the next call of its
+    index, so that the results leave the cache like those of tcgemm.
     """
 
     name = "torch._cslt_sparse_mm"
@@ -88,25 +90,25 @@ class SparseProduct:
     def __init__(self, weights, x, out_dtype=None):
         self.packed = [torch._cslt_compress(w) for w in weights]
         self.results = [None] * len(self.packed)
-        self.options = {"transpose_result": True}  # (M, N) in rows, as ours is
+        self.options = {"transpose_result": True}  # a row-major (M, N), as tcgemm returns
         if x.dtype.itemsize == 1:
             self.options["out_dtype"] = out_dtype or dtypes.result(x.dtype)
-        if x.dtype in SOUND:
-            self.options["alg_id"] = self._search(x, SOUND[x.dtype])
+        if x.dtype in SAFE_ALGORITHMS:
+            self.options["alg_id"] = self._search(x, SAFE_ALGORITHMS[x.dtype])
         else:
             found = torch._cslt_sparse_mm_search(self.packed[0], x.t(), **self.options)
             self.options["alg_id"] = found
 
-    def _search(self, x, most):
-        """The fastest of at most `most` algorithms."""
+    def _search(self, x, limit):
+        """The fastest of at most `limit` algorithms."""
         found = {}
-        for algorithm in range(most):
+        for algorithm in range(limit):
             call = functools.partial(
                 torch._cslt_sparse_mm, self.packed[0], x.t(), **self.options, alg_id=algorithm
             )
             try:
                 found[algorithm] = replayed_us(call)
-            except RuntimeError:  # there are fewer
+            except RuntimeError:  # there are fewer algorithms
                 break
         return min(found, key=found.get)
 
@@ -116,13 +118,13 @@ class SparseProduct:
         return found
 
 
-class SparseLinear:
-    """What a user of torch writes: linear with weights of to_sparse_semi_structured."""
+class SemiStructuredLinear:
+    """torch.nn.functional.linear with weights from torch.sparse.to_sparse_semi_structured."""
 
     name = "torch linear, to_sparse_semi_structured"
 
     def __init__(self, weights, x):
-        with warnings.catch_warnings():  # that it is a prototype
+        with warnings.catch_warnings():  # torch warns that this is a prototype
             warnings.simplefilter("ignore")
             self.weights = [torch.sparse.to_sparse_semi_structured(w) for w in weights]
 
@@ -131,9 +133,9 @@ class SparseLinear:
 
 
 def refusal(call):
-    """torch's sentence if `call` (of an operand set) raises, else None."""
+    """The first line of the error if `call(0)` raises, else None."""
     try:
         call(0)
-    except Exception as error:  # what it says is the result
+    except Exception as error:  # its text goes into the results
         return str(error).split("\n")[0][:200]
     return None

@@ -1,8 +1,8 @@
 """Clock and power of the GPU, sampled by a thread while a measurement runs.
 
-A tensor-core product at full rate is limited by power: the clock that a figure was taken at is
-part of the figure. NVML is read where its Python module (nvidia-ml-py) is installed, nvidia-smi
-elsewhere; with neither, and on the CPU, both readings are None. Nothing is ever set, only read.
+A GEMM at full rate is limited by power, so a time needs the clock at which it was measured. The
+readings come from NVML if its Python module (nvidia-ml-py) is installed, else from nvidia-smi.
+Without both, and on the CPU, they are None. This module never changes a setting.
 """
 
 import contextlib
@@ -25,20 +25,20 @@ class _Nvml:
 
         pynvml.nvmlInit()
         self.nvml = pynvml
-        # torch counts the visible devices, NVML all of them: the UUID names the same one to both.
+        # torch numbers the visible devices and NVML all of them, so the device is found by UUID.
         uuid = str(getattr(torch.cuda.get_device_properties(device), "uuid", ""))
         try:
             self.handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
-        except Exception:  # an old module wants bytes, an old torch knows no UUID
+        except Exception:  # an old module takes bytes, an old torch has no UUID
             self.handle = pynvml.nvmlDeviceGetHandleByIndex(torch.device(device).index or 0)
-        self.read()  # a driver that refuses shows it here, before a thread depends on it
+        self.read()  # if the driver refuses, it does so here and not in the thread
 
     def read(self):
         clock = self.nvml.nvmlDeviceGetClockInfo(self.handle, self.nvml.NVML_CLOCK_SM)
         return float(clock), self._power()
 
     def _power(self):
-        # The plain reading is an average over a second on Hopper, longer than a measurement.
+        # On Hopper, the plain reading is an average over a second: longer than a measurement.
         field = getattr(self.nvml, "NVML_FI_DEV_POWER_INSTANT", None)
         if field is not None:
             with contextlib.suppress(Exception):
@@ -49,7 +49,7 @@ class _Nvml:
 
 
 class _Smi:
-    """Reads (MHz, W) by running nvidia-smi once a sample: coarse, but there with any driver."""
+    """Reads (MHz, W) by running nvidia-smi for each sample. Slow, but every driver has it."""
 
     def __init__(self, device):
         if not shutil.which("nvidia-smi"):
@@ -68,18 +68,18 @@ class _Smi:
 
 
 def open_reader(device):
-    """The reader that works here, or None."""
+    """The first reader that works, or None."""
     if torch.device(device).type != "cuda":
         return None
     for reader in (_Nvml, _Smi):
-        # A reading is a convenience: whatever keeps it from working must not stop a benchmark.
+        # A benchmark must not fail because clock and power cannot be read.
         with contextlib.suppress(Exception):
             return reader(device)
     return None
 
 
 class Sampler:
-    """`with Sampler(reader) as sampler:` ... then its clock_mhz and power_w are medians."""
+    """After `with Sampler(reader) as sampler:`, clock_mhz and power_w are the medians."""
 
     def __init__(self, reader, period=PERIOD):
         self.reader = reader
@@ -103,7 +103,7 @@ class Sampler:
         while not self._stop.wait(self.period):
             try:
                 self.samples.append(self.reader.read())
-            except Exception:  # the same reason as in open_reader: no reading, no entry
+            except Exception:  # as in open_reader
                 return
 
     def _median(self, column):
