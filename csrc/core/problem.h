@@ -53,22 +53,22 @@ constexpr Matrix transposed(Matrix matrix) {
 }
 
 // Accesses wider than an element, TMA and cp.async alike, want 16-byte addresses.
-inline constexpr std::int64_t kWordBytes = 16;
+inline constexpr std::int64_t kVectorBytes = 16;
 
-constexpr bool whole_words(std::int64_t elements, DType type) {
-  return elements * bytes(type) % kWordBytes == 0;
+constexpr bool whole_vectors(std::int64_t elements, DType type) {
+  return elements * bytes(type) % kVectorBytes == 0;
 }
 
 // Can rows x cols of the matrix be read and written in 16-byte words along its rows?
-constexpr bool wide(const Matrix& matrix, std::int64_t rows, std::int64_t cols,
-                    std::int64_t batch) {
-  return (matrix.stride_col == 1 || cols == 1) && matrix.address % kWordBytes == 0 &&
-         (rows == 1 || whole_words(matrix.stride_row, matrix.dtype)) &&
-         (batch == 1 || whole_words(matrix.stride_batch, matrix.dtype));
+constexpr bool is_vectorizable(const Matrix& matrix, std::int64_t rows, std::int64_t cols,
+                               std::int64_t batch) {
+  return (matrix.stride_col == 1 || cols == 1) && matrix.address % kVectorBytes == 0 &&
+         (rows == 1 || whole_vectors(matrix.stride_row, matrix.dtype)) &&
+         (batch == 1 || whole_vectors(matrix.stride_batch, matrix.dtype));
 }
 
 // Is a result written by TMA, and in boxes whose lines are parts of what?
-enum class StoreTma : std::uint8_t { no, rows, columns };
+enum class TmaStore : std::uint8_t { none, rows, columns };
 
 // f32 multipliers of an operand's elements, in the shape of the operand: for a, rows count along m
 // and columns along k, for b rows count along k and columns along n. One value serves 1 << shift
@@ -90,20 +90,20 @@ inline constexpr int kScaleBlock = 128;
 inline constexpr int kScaleShift = 7;
 
 // The blob of an f32 operand that was made before: 16-bit parts and what belongs to them (plan.h).
-struct Prepared {
+struct Prepacked {
   std::uintptr_t address = 0;
-  int parts = 0;  // kF16Parts or kBf16Parts; 0: nothing was made
+  int terms = 0;  // kF16Terms or kBf16Terms; 0: nothing was made
 
-  bool operator==(const Prepared&) const = default;
+  bool operator==(const Prepacked&) const = default;
 };
 
 // Of an operand that is sparse along k (core/sparse.h), whose Matrix has its values: so many of a
 // row, and the metadata in the order in which tensor cores take it.
-struct Sparse {
+struct SparseOperand {
   std::uintptr_t tiles = 0;
-  std::int64_t depth = 0;
+  std::int64_t stored_k = 0;
 
-  bool operator==(const Sparse&) const = default;
+  bool operator==(const SparseOperand&) const = default;
 };
 
 struct Problem {
@@ -122,7 +122,7 @@ struct Problem {
   DType input_a = DType::f32;
   DType input_b = DType::f32;
   DType accumulator = DType::f32;
-  int parts = 1;         // 16-bit ones of f32 operands: the planner's choice (core/split.h)
+  int terms = 1;         // 16-bit ones of f32 operands: the planner's choice (core/split_fp32.h)
   bool promote = false;  // fp8: partial sums of 128 of k are added in f32 registers
   Activation activation = Activation::none;
   double alpha = 1.0;
@@ -133,24 +133,26 @@ struct Problem {
   std::optional<Matrix> zero_b;     // s32, 1 x n
   std::optional<Matrix> scale_out;  // f32, one value
   std::optional<Matrix> amax;       // f32, one value, written
-  std::optional<Prepared> prepared_a;
-  std::optional<Prepared> prepared_b;
-  std::optional<Sparse> sparse_a;  // a has no batch then; at most one of both
-  std::optional<Sparse> sparse_b;
+  std::optional<Prepacked> prepacked_a;
+  std::optional<Prepacked> prepacked_b;
+  std::optional<SparseOperand> sparse_a;  // a has no batch then; at most one of both
+  std::optional<SparseOperand> sparse_b;
   bool amax_continues = false;  // it holds that of other products, which count as well
 
   bool operator==(const Problem&) const = default;
 
   // Of the operands in memory.
-  std::int64_t depth_a() const { return sparse_a ? sparse_a->depth : k; }
-  std::int64_t depth_b() const { return sparse_b ? sparse_b->depth : k; }
+  std::int64_t stored_k_a() const { return sparse_a ? sparse_a->stored_k : k; }
+  std::int64_t stored_k_b() const { return sparse_b ? sparse_b->stored_k : k; }
   bool empty() const { return batch == 0 || m == 0 || n == 0; }
   // Does anything besides alpha and scales come between the accumulator and the rounding?
-  bool options() const {
+  bool has_epilogue_terms() const {
     return c || bias || residual || activation != Activation::none || zero_a || zero_b ||
            scale_out || amax;
   }
-  bool plain() const { return alpha == 1.0 && !options() && !scale_a && !scale_b; }
+  bool has_default_epilogue() const {
+    return alpha == 1.0 && !has_epilogue_terms() && !scale_a && !scale_b;
+  }
   // Scales that change along k belong into the mainloop, others into the epilogue.
   bool block_scaled() const {
     return (scale_a && scale_a->values.stride_col != 0) ||
@@ -170,7 +172,7 @@ inline Problem transposed(const Problem& problem) {
   for (auto option : {&Problem::c, &Problem::bias, &Problem::residual})
     if (other.*option) other.*option = transposed(*(problem.*option));
   std::swap(other.input_a, other.input_b);
-  std::swap(other.prepared_a, other.prepared_b);
+  std::swap(other.prepacked_a, other.prepacked_b);
   std::swap(other.sparse_a, other.sparse_b);
   other.scale_a.reset();
   other.scale_b.reset();

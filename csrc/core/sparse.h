@@ -32,7 +32,7 @@
 //     8 bits: two words, one a step; a step is two halves (t / 2) of eight groups, of row
 //             2 g + t % 2
 //
-// The instruction's rows g and g + 8 are the neighbours 2 g and 2 g + 1 of w (tile::Rows).
+// The instruction's rows g and g + 8 are the neighbours 2 g and 2 g + 1 of w (tile::RowOrder).
 #pragma once
 
 #include <cstdint>

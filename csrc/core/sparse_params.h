@@ -22,8 +22,8 @@ struct PruneParams {
 };
 
 struct DecompressParams {
-  Source values;
-  Source metadata;
+  TensorRef values;
+  TensorRef metadata;
   void* w;
   std::int64_t rows, k;
   bool vector;  // values may be read 8 bytes, w written 16 bytes at a time
@@ -31,12 +31,12 @@ struct DecompressParams {
 
 struct GatherParams {
   CopyParams w;  // what is copied are the values
-  Source metadata;
+  TensorRef metadata;
   bool vector;  // values may be written 8 bytes at a time
 };
 
 struct MetadataTileParams {
-  Source metadata;
+  TensorRef metadata;
   std::uint32_t* tiles;
   MetadataTiles shape;
 };

@@ -162,7 +162,7 @@ class Product {
       }
     }
     T* const values = kind.values(tile, i, totals, sums);
-    if (!p_.plain()) {
+    if (!p_.has_default_epilogue()) {
       apply_epilogue(arranged_, kernels_.load, segment, values, scratch, largest);
     }
     kernels_.store(p_.out.dtype, values, tile.n,

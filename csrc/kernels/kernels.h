@@ -1,52 +1,31 @@
 // The doors to the compiled kernels: what launch/ may know of them.
 #pragma once
 
+#include "catalog.h"
 #include "core/params.h"
 #include "core/quantize.h"
 #include "core/sparse_params.h"
 
 namespace tcgemm::kernels {
 
-// The __global__ function of a catalog row, for cudaLaunchKernelExC; nullptr where it was not
-// built. One function a folder and dtype of a, each in the .cu file that compiles its rows.
-const void* sm90_bf16(int row);
-const void* sm90_f16(int row);
-const void* sm90_tf32(int row);
-const void* sm90_fp8(int row);
-const void* sm90_fp8_scaled(int row);  // promoted and block-scaled rows
-const void* sm90_int8(int row);
-const void* sm90_f64(int row);
-const void* sm90_f32(int row);        // f32 operands, multiplied and added up as f64
-const void* sm90_f16_parts(int row);  // parts of f32 operands
-const void* sm90_bf16_parts(int row);
-const void* sm90_bf16_sparse(int row);
-const void* sm90_f16_sparse(int row);
-const void* sm90_tf32_sparse(int row);
-const void* sm90_fp8_sparse(int row);
-const void* sm90_int8_sparse(int row);
-const void* sm80_bf16(int row);
-const void* sm80_f16(int row);
-const void* sm80_tf32(int row);
-const void* sm80_fp8(int row);
-const void* sm80_int8(int row);
-const void* sm80_bf16_sparse(int row);
-const void* sm80_f16_sparse(int row);
-const void* sm80_tf32_sparse(int row);
-const void* sm80_int8_sparse(int row);
+// The __global__ function of a row that Unit kUnit compiles, for cudaLaunchKernelExC; nullptr where
+// the row is not built. Each file of instances/ specialises it for its unit.
+template <Unit kUnit>
+const void* find(int config_index);
 
 // The passes around products. Params go by value, grids are one-dimensional, nothing dynamic is
 // shared. Each walks its work with the stride of the grid, so any number of blocks is right, waits
 // for its prerequisites itself and lets its dependents start early (ptx/dependent.cuh).
 
-// rows x k with any strides -> K-major with a pitch (PrepareParams), converted on the way. Both
+// rows x k with any strides -> K-major with a pitch (RepackParams), converted on the way. Both
 // copies of a launch have elements of the same size, and are converted or not together.
-const void* prepare(const PrepareParams& params);
+const void* repack(const RepackParams& params);
 
-inline constexpr int kPrepareThreads = 256;
+inline constexpr int kRepackThreads = 256;
 
-int prepare_blocks(const PrepareParams& params);
+int repack_blocks(const RepackParams& params);
 
-// f32 operands -> 16-bit parts (SplitParams), in two passes. The first finds the ranges of all rows
+// f32 operands -> 16-bit parts (SplitFp32PassParams), in two passes. The first finds the ranges of all rows
 // and leaves notes, and f16 parts unless bf16 is decided or its own notes say so. The second comes
 // to the verdict, which it writes; where that is careful it clears the flags, and where it is bf16
 // it makes bf16 parts in the place of those of f16.
@@ -57,13 +36,13 @@ inline constexpr int kSplitThreads = 256;
 
 // Fills in how operands are cut, which may change their order, and the cluster to launch the first
 // pass with. Blocks are counted after that.
-void split_cut(SplitParams& params);
+void split_cut(SplitFp32PassParams& params);
 
-// Notes that the first pass leaves of an operand, at most kSplitNotes: it wants a block, or a
+// Notes that the first pass leaves of an operand, at most kMaxSplitStatistics: it wants a block, or a
 // cluster of them, for each.
-int split_notes(const SplitOperand& operand);
-int split_first_blocks(const SplitParams& params);  // this pass alone wants exactly so many
-int split_second_blocks(const SplitParams& params);
+int split_statistics_count(const SplitFp32Operand& operand);
+int split_first_blocks(const SplitFp32PassParams& params);  // this pass alone wants exactly so many
+int split_second_blocks(const SplitFp32PassParams& params);
 
 // Sums along k of s8 or u8 (SumParams).
 const void* sums();

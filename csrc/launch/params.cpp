@@ -20,11 +20,11 @@ std::int32_t modulo(double number) {
 }
 
 // A vector of s32 along m (`row`) or n.
-Source vector(std::uintptr_t address, bool row, std::int64_t stride, std::int64_t stride_batch) {
+TensorRef vector(std::uintptr_t address, bool row, std::int64_t stride, std::int64_t stride_batch) {
   return {pointer(address), row ? stride : 0, row ? 0 : stride, stride_batch, DType::s32, false};
 }
 
-Source sums(const Sums& pass, bool row, void* workspace) {
+TensorRef sums(const SumPass& pass, bool row, void* workspace) {
   return vector(reinterpret_cast<std::uintptr_t>(workspace) + pass.offset, row, 1,
                 pass.batch == 1 ? 0 : pass.rows);
 }
@@ -46,7 +46,7 @@ ZeroPoints zero_points(const Problem& problem, const Plan& plan, void* workspace
 }
 
 // Can neighbours be read in pairs, from every other one on, in every matrix?
-bool in_pairs(const Multiplier& scale, std::int64_t batch) {
+bool in_pairs(const ScaleVector& scale, std::int64_t batch) {
   constexpr std::uintptr_t kPair = 2 * sizeof(float);
   return scale.stride == 1 && scale.shift == 0 &&
          reinterpret_cast<std::uintptr_t>(scale.data) % kPair == 0 &&
@@ -55,14 +55,14 @@ bool in_pairs(const Multiplier& scale, std::int64_t batch) {
 
 // What the unrolled way out can do: see Epilogue::fast. Whether it can be taken to where `out` lies
 // is the kernel's to say.
-bool fast(const Problem& problem, const Plan& plan, const Epilogue& epilogue) {
+bool can_unroll(const Problem& problem, const Plan& plan, const Epilogue& epilogue) {
   if (problem.c || problem.residual || problem.zero_a || problem.zero_b || problem.scale_out ||
       problem.amax)
     return false;
-  if (epilogue.out_dtype == DType::s32) return problem.plain();
-  const Source& bias = epilogue.sources[kBias];
+  if (epilogue.out_dtype == DType::s32) return problem.has_default_epilogue();
+  const TensorRef& bias = epilogue.sources[kBias];
   const bool row = bias.vector && bias.stride_row == 0 && bias.stride_col == 1;
-  const bool column = bias.stride_col == 0 && kCatalog[plan.kernel].neighbours();
+  const bool column = bias.stride_col == 0 && kCatalog[plan.config_index].interleaved_rows();
   if (bias.data != nullptr && !row && !column) return false;
   if (epilogue.scale_b.stride != 0 && !in_pairs(epilogue.scale_b, problem.batch)) return false;
   return problem.activation == Activation::none || problem.activation == Activation::relu;
@@ -70,24 +70,25 @@ bool fast(const Problem& problem, const Plan& plan, const Epilogue& epilogue) {
 
 }  // namespace
 
-Source source(const Matrix& matrix, std::int64_t rows, std::int64_t cols, std::int64_t batch) {
+TensorRef tensor_ref(const Matrix& matrix, std::int64_t rows, std::int64_t cols,
+                     std::int64_t batch) {
   return {pointer(matrix.address),
           matrix.stride_row,
           matrix.stride_col,
           matrix.stride_batch,
           matrix.dtype,
-          wide(matrix, rows, cols, batch),
-          wide(transposed(matrix), cols, rows, batch)};
+          is_vectorizable(matrix, rows, cols, batch),
+          is_vectorizable(transposed(matrix), cols, rows, batch)};
 }
 
-Multiplier scale_of_a(const Problem& problem) {
+ScaleVector scale_of_a(const Problem& problem) {
   if (!problem.scale_a) return {};
   const auto& [values, shift_row, shift_col] = *problem.scale_a;
   return {pointer<const float>(values.address), values.stride_row, values.stride_col,
           values.stride_batch, shift_row};
 }
 
-Multiplier scale_of_b(const Problem& problem) {
+ScaleVector scale_of_b(const Problem& problem) {
   if (!problem.scale_b) return {};
   const auto& [values, shift_row, shift_col] = *problem.scale_b;
   return {pointer<const float>(values.address), values.stride_col, values.stride_row,
@@ -96,7 +97,7 @@ Multiplier scale_of_b(const Problem& problem) {
 
 Epilogue epilogue(const Problem& problem, const Plan& plan, void* workspace) {
   const auto option = [&](const std::optional<Matrix>& matrix) {
-    return matrix ? source(*matrix, problem.m, problem.n, problem.batch) : Source{};
+    return matrix ? tensor_ref(*matrix, problem.m, problem.n, problem.batch) : TensorRef{};
   };
   const Matrix& out = problem.out;
   Epilogue result;
@@ -125,11 +126,11 @@ Epilogue epilogue(const Problem& problem, const Plan& plan, void* workspace) {
   result.out_stride_row = out.stride_row;
   result.out_stride_col = out.stride_col;
   result.out_stride_batch = out.stride_batch;
-  result.out_vector = wide(out, problem.m, problem.n, problem.batch);
-  result.out_vector_column = wide(transposed(out), problem.n, problem.m, problem.batch);
-  result.options = problem.options();
+  result.out_vector = is_vectorizable(out, problem.m, problem.n, problem.batch);
+  result.out_vector_column = is_vectorizable(transposed(out), problem.n, problem.m, problem.batch);
+  result.has_terms = problem.has_epilogue_terms();
   result.scaled = problem.alpha != 1.0 || result.scale_a.data || result.scale_b.data;
-  result.fast = fast(problem, plan, result);
+  result.unrolled = can_unroll(problem, plan, result);
   return result;
 }
 
@@ -138,8 +139,8 @@ Extent extent(const Problem& problem) {
           std::int32_t(problem.batch)};
 }
 
-Tiling tiling(const Problem& problem, const Run& run) {
-  return {std::int32_t(run.tiles_m), std::int32_t(run.tiles_n), run.group,
+Tiling tiling(const Problem& problem, const LaunchConfig& run) {
+  return {std::int32_t(run.tiles_m), std::int32_t(run.tiles_n), run.raster_group,
           run.tiles_m * run.tiles_n * problem.batch};
 }
 

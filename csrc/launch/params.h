@@ -9,16 +9,17 @@
 
 namespace tcgemm::launch {
 
-Source source(const Matrix& matrix, std::int64_t rows, std::int64_t cols, std::int64_t batch);
+TensorRef tensor_ref(const Matrix& matrix, std::int64_t rows, std::int64_t cols,
+                     std::int64_t batch);
 
 // The scales of a, along m and k, and of b, along n and k; absent: all 1.
-Multiplier scale_of_a(const Problem& problem);
-Multiplier scale_of_b(const Problem& problem);
+ScaleVector scale_of_a(const Problem& problem);
+ScaleVector scale_of_b(const Problem& problem);
 
 // `problem` as the kernel sees it. Sums for zero points are where the plan has them in `workspace`.
 Epilogue epilogue(const Problem& problem, const Plan& plan, void* workspace);
 
 Extent extent(const Problem& problem);
-Tiling tiling(const Problem& problem, const Run& run);
+Tiling tiling(const Problem& problem, const LaunchConfig& run);
 
 }  // namespace tcgemm::launch

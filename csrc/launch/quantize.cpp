@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "kernels/kernels.h"
+#include "launch/launch_kernel.h"
 #include "launch/params.h"
-#include "launch/submit.h"
 
 namespace tcgemm::launch {
 
@@ -16,10 +16,10 @@ std::size_t quantize_workspace(const Quantization& quantization) {
 }
 
 void quantize(const Quantization& asked, void* workspace, int device, void* stream) {
-  const Step step{-1, "quantize"};
-  check(cudaSetDevice(device), "choosing the device for", step);
+  const LaunchLabel label{-1, "quantize"};
+  check(cudaSetDevice(device), "choosing the device for", label);
   QuantizeParams params{};
-  params.x = source(asked.x, asked.rows, asked.cols, asked.batch);
+  params.x = tensor_ref(asked.x, asked.rows, asked.cols, asked.batch);
   params.values = asked.values;
   params.scales = asked.scales;
   params.rows = asked.rows;
@@ -29,14 +29,16 @@ void quantize(const Quantization& asked, void* workspace, int device, void* stre
 
   // A tensor without elements still has a scale.
   const auto run = [&](const void* pointer, int blocks) {
-    submit(pointer, &params,
-           {std::max(blocks, 1), kernels::kQuantizeThreads, 0, 1, overlaps(device)}, stream, step);
+    launch_kernel(
+        pointer, &params,
+        {std::max(blocks, 1), kernels::kQuantizeThreads, 0, 1, supports_dependent_launch(device)},
+        stream, label);
   };
   if (asked.granularity == Granularity::tensor) {
     params.amax = static_cast<std::uint32_t*>(workspace);
     check(
         cudaMemsetAsync(workspace, 0, quantize_workspace(asked), static_cast<cudaStream_t>(stream)),
-        "clearing the workspace of", step);
+        "clearing the workspace of", label);
     run(kernels::quantize_amax(params), kernels::quantize_amax_blocks(params));
   }
   run(kernels::quantize(params, asked.granularity),

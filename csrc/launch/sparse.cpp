@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "kernels/kernels.h"
+#include "launch/launch_kernel.h"
 #include "launch/params.h"
-#include "launch/submit.h"
 
 namespace tcgemm::launch {
 namespace {
@@ -18,25 +18,27 @@ bool in_words(const void* data, std::int64_t pitch, int bytes) {
 }
 
 CopyParams copy(const Matrix& w, std::int64_t rows, std::int64_t k, void* to, std::int64_t pitch) {
-  return {source(w, rows, k, 1), to, w.dtype, rows, k, 1, pitch};
+  return {tensor_ref(w, rows, k, 1), to, w.dtype, rows, k, 1, pitch};
 }
 
 template <class Asked>
-Source metadata(const Asked& asked) {
-  return source(asked.metadata, asked.rows, metadata_columns(asked.k, asked.pattern), 1);
+TensorRef metadata(const Asked& asked) {
+  return tensor_ref(asked.metadata, asked.rows, metadata_columns(asked.k, asked.pattern), 1);
 }
 
 template <class Params>
 void run(const void* pointer, const Params& params, int blocks, int device, void* stream,
-         Step step) {
-  check(cudaSetDevice(device), "choosing the device for", step);
-  submit(pointer, &params, {blocks, kernels::kSparseThreads, 0, 1, overlaps(device)}, stream, step);
+         LaunchLabel label) {
+  check(cudaSetDevice(device), "choosing the device for", label);
+  launch_kernel(pointer, &params,
+                {blocks, kernels::kSparseThreads, 0, 1, supports_dependent_launch(device)}, stream,
+                label);
 }
 
 }  // namespace
 
 void compress(const Compression& asked, int device, void* stream) {
-  const Step step{-1, "compress"};
+  const LaunchLabel label{-1, "compress"};
   const std::int64_t columns = value_columns(asked.k, asked.pattern);
   CompressParams params{};
   params.w = copy(asked.w, asked.rows, asked.k, asked.values, columns);
@@ -46,21 +48,21 @@ void compress(const Compression& asked, int device, void* stream) {
   params.vector = in_words(asked.values, columns * bytes(asked.w.dtype), 8) &&
                   (bytes(asked.w.dtype) > 1 || in_words(asked.metadata, params.metadata_pitch, 2));
   if (!asked.prune) {
-    check(cudaSetDevice(device), "choosing the device for", step);
+    check(cudaSetDevice(device), "choosing the device for", label);
     check(cudaMemsetAsync(asked.excess, 0xff, 2 * sizeof(*asked.excess),
                           static_cast<cudaStream_t>(stream)),
-          "clearing the counts of", step);
+          "clearing the counts of", label);
   }
   // Without any elements there still is an excess.
   run(kernels::compress(params, asked.pattern, asked.prune), params,
-      std::max(kernels::sparse_blocks(params.w), 1), device, stream, step);
+      std::max(kernels::sparse_blocks(params.w), 1), device, stream, label);
 }
 
 void decompress(const Decompression& asked, int device, void* stream) {
   if (asked.rows == 0 || asked.k == 0) return;
   const DType type = asked.values.dtype;
   DecompressParams params{};
-  params.values = source(asked.values, asked.rows, value_columns(asked.k, asked.pattern), 1);
+  params.values = tensor_ref(asked.values, asked.rows, value_columns(asked.k, asked.pattern), 1);
   params.metadata = metadata(asked);
   params.w = asked.w;
   params.rows = asked.rows;

@@ -53,13 +53,13 @@ CUtensorMapDataType map_type(DType type) {
 
 // Where there is one line or one matrix, its pitch is never used; the driver still wants a valid
 // one.
-std::uint64_t pitch_of(const Lines& lines) {
+std::uint64_t pitch_of(const TensorMapDesc& lines) {
   const std::uint64_t size = bytes(lines.dtype);
   return lines.outer == 1 ? (lines.inner * size + 15) / 16 * 16 : lines.pitch * size;
 }
 
 template <int kRank>
-TensorMap encode(const Lines& lines, const cuuint64_t (&extent)[kRank],
+TensorMap encode(const TensorMapDesc& lines, const cuuint64_t (&extent)[kRank],
                  const cuuint64_t (&strides)[kRank - 1], const cuuint32_t (&box)[kRank]) {
   cuuint32_t steps[kRank];
   std::fill_n(steps, kRank, 1u);
@@ -85,7 +85,7 @@ TensorMap encode(const Lines& lines, const cuuint64_t (&extent)[kRank],
 
 }  // namespace
 
-TensorMap tensor_map(const Lines& lines) {
+TensorMap tensor_map(const TensorMapDesc& lines) {
   const std::uint64_t pitch = pitch_of(lines);
   const bool batched = lines.batch > 1 && lines.batch_pitch != 0;
   const std::uint64_t next = batched ? lines.batch_pitch * bytes(lines.dtype) : pitch;
@@ -95,7 +95,7 @@ TensorMap tensor_map(const Lines& lines) {
       {pitch, next}, {cuuint32_t(lines.box_inner), cuuint32_t(lines.box_outer), 1});
 }
 
-TensorMap neighbours_map(const Lines& lines) {
+TensorMap interleaved_map(const TensorMapDesc& lines) {
   const std::uint64_t pitch = pitch_of(lines);
   return encode<4>(lines, {cuuint64_t(lines.inner), 8, 2, cuuint64_t((lines.outer + 15) / 16)},
                    {2 * pitch, pitch, 16 * pitch},

@@ -10,7 +10,7 @@
 namespace tcgemm::launch {
 
 // One matrix per batch in lines of `inner` neighbouring elements; the box is what one copy moves.
-struct Lines {
+struct TensorMapDesc {
   std::uintptr_t address;
   DType dtype;
   std::int64_t inner, outer, batch;  // elements, lines, matrices
@@ -20,10 +20,10 @@ struct Lines {
 };
 
 // Throws std::runtime_error where the driver refuses the map.
-TensorMap tensor_map(const Lines& lines);
+TensorMap tensor_map(const TensorMapDesc& lines);
 
 // Of one matrix whose lines come in sixteens, each as 0, 2, 4 .. 1, 3, 5 ..: {inner, 8, 2, outer /
-// 16} (ptx::tma_load_neighbours). The last sixteen are read whole.
-TensorMap neighbours_map(const Lines& lines);
+// 16} (ptx::tma_load_interleaved). The last sixteen are read whole.
+TensorMap interleaved_map(const TensorMapDesc& lines);
 
 }  // namespace tcgemm::launch

@@ -19,12 +19,12 @@ class Stack {
     ((tensors = optional_tensor()), ...);
   }
 
-  Handle tensor() { return Handle(reinterpret_cast<AtenTensorHandle>(*next_++)); }
+  TensorHandle tensor() { return TensorHandle(reinterpret_cast<AtenTensorHandle>(*next_++)); }
   double number() { return std::bit_cast<double>(*next_++); }
 
-  Handle optional_tensor() {
+  TensorHandle optional_tensor() {
     std::uint64_t word = 0;
-    return Handle(optional(word) ? reinterpret_cast<AtenTensorHandle>(word) : nullptr);
+    return TensorHandle(optional(word) ? reinterpret_cast<AtenTensorHandle>(word) : nullptr);
   }
 
   std::optional<std::int32_t> optional_dtype() {
@@ -67,7 +67,7 @@ class Stack {
 
 }  // namespace
 
-Arguments take(Op op, bool out, std::uint64_t* words) {
+Arguments unbox(Op op, bool out, std::uint64_t* words) {
   const bool scaled = op == Op::scaled || op == Op::scaled_amax;
   const bool question = op == Op::layout || op == Op::explain;
   Stack stack(words);
@@ -100,7 +100,7 @@ Arguments take(Op op, bool out, std::uint64_t* words) {
   return given;
 }
 
-Arguments take_linear24(std::uint64_t* words) {
+Arguments unbox_linear24(std::uint64_t* words) {
   Stack stack(words);
   Arguments given;
   given.b = stack.tensor();
@@ -110,7 +110,7 @@ Arguments take_linear24(std::uint64_t* words) {
   return given;
 }
 
-QuantizeArguments take_quantize(std::uint64_t* words) {
+QuantizeArguments unbox_quantize(std::uint64_t* words) {
   Stack stack(words);
   QuantizeArguments given;
   given.x = stack.tensor();
@@ -119,7 +119,7 @@ QuantizeArguments take_quantize(std::uint64_t* words) {
   return given;
 }
 
-SparseArguments take_sparse(SparseOp op, std::uint64_t* words) {
+SparseArguments unbox_sparse(SparseOp op, std::uint64_t* words) {
   Stack stack(words);
   SparseArguments given;
   if (op == SparseOp::compress || op == SparseOp::prune) {
@@ -137,9 +137,9 @@ SparseArguments take_sparse(SparseOp op, std::uint64_t* words) {
   return given;
 }
 
-Handle take_tensor(std::uint64_t* words) { return Stack(words).tensor(); }
+TensorHandle unbox_tensor(std::uint64_t* words) { return Stack(words).tensor(); }
 
-std::uint64_t give(const std::string& text) {
+std::uint64_t box_string(const std::string& text) {
   StringHandle handle = nullptr;
   if (torch_new_string_handle(text.data(), text.size(), &handle) != 0)
     fail("tcgemm: torch could not take over a text of ", std::int64_t(text.size()), " characters.");

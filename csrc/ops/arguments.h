@@ -28,8 +28,8 @@ enum class Op : std::uint8_t {
 };
 
 struct Arguments {
-  Handle a, b, c, bias, residual, scale_a, scale_b, zero_a, zero_b, scale_out;
-  Handle prepared_b, sparse_a, sparse_b, out;
+  TensorHandle a, b, c, bias, residual, scale_a, scale_b, zero_a, zero_b, scale_out;
+  TensorHandle prepared_b, sparse_a, sparse_b, out;
   std::optional<std::string> activation, precision, kernel, device;
   std::optional<std::int32_t> out_dtype, acc_dtype;  // torch's numbers
   double alpha = 1.0;
@@ -37,17 +37,17 @@ struct Arguments {
 };
 
 // `out`: the overload that writes into a tensor of the caller's. The order is that of library.cpp.
-Arguments take(Op op, bool out, std::uint64_t* stack);
-Arguments take_linear24(std::uint64_t* stack);
+Arguments unbox(Op op, bool out, std::uint64_t* stack);
+Arguments unbox_linear24(std::uint64_t* stack);
 
 // The arguments of quantize.
 struct QuantizeArguments {
-  Handle x;
+  TensorHandle x;
   std::int32_t dtype = -1;  // torch's number
   std::string granularity;
 };
 
-QuantizeArguments take_quantize(std::uint64_t* stack);
+QuantizeArguments unbox_quantize(std::uint64_t* stack);
 
 enum class SparseOp : std::uint8_t { compress, decompress, gather, prune, tile };
 
@@ -55,20 +55,20 @@ inline constexpr int kSparseOps = 5;
 
 // The arguments of the operators of structured sparsity; each takes some of them.
 struct SparseArguments {
-  Handle w, values, metadata;
+  TensorHandle w, values, metadata;
   std::int64_t k = 0;
   std::string pattern;
   bool flag = false;        // prune of compress24, transposable of prune24
   std::int32_t dtype = -1;  // torch's number
 };
 
-SparseArguments take_sparse(SparseOp op, std::uint64_t* stack);
+SparseArguments unbox_sparse(SparseOp op, std::uint64_t* stack);
 
 // The one tensor of prepare.
-Handle take_tensor(std::uint64_t* stack);
+TensorHandle unbox_tensor(std::uint64_t* stack);
 
 // The word that returns a text. (torch 2.11 leaks its own copy on the way to Python; it is the
 // price of an answer for people, and no product returns one.)
-std::uint64_t give(const std::string& text);
+std::uint64_t box_string(const std::string& text);
 
 }  // namespace tcgemm::ops

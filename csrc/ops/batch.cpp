@@ -14,7 +14,7 @@
 namespace tcgemm::ops {
 namespace {
 
-std::int64_t batch_stride(const Operand& operand, std::int64_t d, std::int64_t batch_dims) {
+std::int64_t batch_stride(const CheckedOperand& operand, std::int64_t d, std::int64_t batch_dims) {
   const std::int64_t at = d - (batch_dims - operand.batch_dims);
   if (at < 0 || operand.view.sizes[at] == 1) return 0;
   return operand.view.strides[at];
@@ -49,7 +49,7 @@ bool same_b(const Loop& outer) {
   return outer.stride[B] == 0 && outer.stride[ScaleB] == 0 && outer.stride[ZeroB] == 0;
 }
 
-Matrix matrix_of(const Operand& operand, const Loop& rows, const Loop& batch, Slot slot) {
+Matrix matrix_of(const CheckedOperand& operand, const Loop& rows, const Loop& batch, Slot slot) {
   Matrix matrix;
   matrix.address = operand.view.address;
   matrix.dtype = operand.view.dtype;
@@ -59,8 +59,8 @@ Matrix matrix_of(const Operand& operand, const Loop& rows, const Loop& batch, Sl
   return matrix;
 }
 
-Scale scale_of(const Geometry& g, const Loop& rows, const Loop& batch, Slot slot) {
-  const Operand& operand = g.operand[slot];
+Scale scale_of(const CheckedGemm& g, const Loop& rows, const Loop& batch, Slot slot) {
+  const CheckedOperand& operand = g.operand[slot];
   Scale scale{matrix_of(operand, rows, batch, slot), operand.shift_row, operand.shift_col};
   // Along k, and not along the rows of the result.
   if (slot == ScaleB) scale.values.stride_row = operand.stride_row;
@@ -69,10 +69,10 @@ Scale scale_of(const Geometry& g, const Loop& rows, const Loop& batch, Slot slot
 
 }  // namespace
 
-void collapse(const Geometry& g, double alpha, double beta, Products& products) {
+void collapse(const CheckedGemm& g, double alpha, double beta, BatchedProblem& products) {
   Loop rows{g.m, {}};
   for (const Slot slot : {A, C, Bias, Residual, ScaleA, ZeroA, Out}) {
-    const Operand& operand = g.operand[slot];
+    const CheckedOperand& operand = g.operand[slot];
     rows.stride[slot] = operand.rows == 1 ? 0 : operand.stride_row;
   }
 

@@ -14,7 +14,7 @@ struct Loop {
   std::int64_t stride[kSlots];  // elements; 0 broadcasts
 };
 
-struct Products {
+struct BatchedProblem {
   Problem problem;  // the first one
   int loops = 0;
   Loop loop[kMaxDims];
@@ -27,7 +27,7 @@ struct Products {
 };
 
 // Not for an empty result. `out` has its place in g.operand[Out].
-void collapse(const Geometry& g, double alpha, double beta, Products& products);
+void collapse(const CheckedGemm& g, double alpha, double beta, BatchedProblem& products);
 
 // The operands of the problem, in the order of Slot; null where there is none.
 inline void matrices(Problem& problem, Matrix* (&found)[kSlots]) {
@@ -48,7 +48,7 @@ inline void matrices(Problem& problem, Matrix* (&found)[kSlots]) {
 
 // Calls run(problem) for each.
 template <class Run>
-void for_each(const Products& products, Run run) {
+void for_each(const BatchedProblem& products, Run run) {
   if (products.loops == 0) return run(products.problem);
   const Problem& first = products.problem;
   const std::int64_t count = products.count();

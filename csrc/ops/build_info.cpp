@@ -44,7 +44,7 @@ std::string arches() {
 
 std::string kernels() {
   List list;
-  for (const Kernel& kernel : kCatalog)
+  for (const GemmConfig& kernel : kCatalog)
     if (TCGEMM_CUDA && built(kernel)) list.add(name(kernel));
   return list.json();
 }

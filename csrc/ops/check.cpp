@@ -1,6 +1,6 @@
 // The order of the checks, and the words for the tensors of a call. The checks themselves:
 // check_types.cpp (dtypes, devices, options), check_shapes.cpp, check_scales.cpp (what multiplies
-// or is subtracted), check_prepared.cpp (parts that were made before), check_sparse.cpp (metadata),
+// or is subtracted), check_prepacked.cpp (parts that were made before), check_sparse.cpp (metadata),
 // check_out.cpp (the tensor to write into).
 #include "ops/check.h"
 
@@ -14,13 +14,13 @@ const char* name(Op op) {
   return names[static_cast<int>(op)];
 }
 
-void read_tensors(Op op, const Arguments& arguments, Geometry& g) {
-  const auto optional = [&](Slot slot, const char* word, const Handle& tensor) {
-    if (tensor) g.operand[slot].view = read(name(op), word, tensor, slot == Out);
+void read_tensors(Op op, const Arguments& arguments, CheckedGemm& g) {
+  const auto optional = [&](Slot slot, const char* word, const TensorHandle& tensor) {
+    if (tensor) g.operand[slot].view = view_of(name(op), word, tensor, slot == Out);
   };
   const bool linear = op == Op::linear;
-  g.operand[A].view = read(name(op), linear ? "x" : "a", arguments.a);
-  g.operand[B].view = read(name(op), linear ? "weight" : "b", arguments.b);
+  g.operand[A].view = view_of(name(op), linear ? "x" : "a", arguments.a);
+  g.operand[B].view = view_of(name(op), linear ? "weight" : "b", arguments.b);
   optional(C, "c", arguments.c);
   optional(Bias, "bias", arguments.bias);
   optional(Residual, "residual", arguments.residual);
@@ -35,14 +35,14 @@ void read_tensors(Op op, const Arguments& arguments, Geometry& g) {
   optional(Out, "out", arguments.out);
 }
 
-void check(Op op, const Arguments& arguments, Target target, Geometry& g) {
+void check(Op op, const Arguments& arguments, Target target, CheckedGemm& g) {
   read_tensors(op, arguments, g);
   check_types(op, arguments, g);
   check_one_sparse(op, g);
   check_product(op, g, target);
   check_epilogue(op, g);
   check_scales(op, g);
-  check_prepared(op, g);
+  check_prepacked(op, g);
   check_sparse(op, arguments, target, g);
   if (g.operand[Out].view) check_out(op, g);
 }

@@ -41,7 +41,7 @@ enum Slot : int {
 
 // A tensor as the product sees it. Dimensions before the matrix are batch dimensions; a row or
 // column that the tensor does not have is one of size 1.
-struct Operand {
+struct CheckedOperand {
   View view;
   std::int64_t batch_dims = 0;
   std::int64_t rows = 1, cols = 1;
@@ -49,8 +49,8 @@ struct Operand {
   int shift_row = 0, shift_col = 0;  // of scales: a value serves 1 << shift rows, columns
 };
 
-struct Geometry {
-  Operand operand[kSlots];  // Out: where the caller gave one
+struct CheckedGemm {
+  CheckedOperand operand[kSlots];  // Out: where the caller gave one
   std::int64_t m = 0, n = 0, k = 0;
   std::int64_t batch_dims = 0;
   std::int64_t batch[kMaxDims];
@@ -72,31 +72,31 @@ const char* name(Op op);
 
 // Throws std::runtime_error with a sentence that names the tensor, what was expected, what came,
 // and how to mend it.
-void check(Op op, const Arguments& arguments, Target target, Geometry& geometry);
+void check(Op op, const Arguments& arguments, Target target, CheckedGemm& checked);
 
 // The parts of it, in the order in which they run. check_scales also fills in their strides: 0
 // along what one value serves.
-void read_tensors(Op op, const Arguments& arguments, Geometry& geometry);
-void check_types(Op op, const Arguments& arguments, Geometry& geometry);
-void check_product(Op op, Geometry& geometry, Target target);
-void check_epilogue(Op op, Geometry& geometry);
-void check_scales(Op op, Geometry& geometry);
-void check_prepared(Op op, const Geometry& geometry);
-void check_one_sparse(Op op, const Geometry& geometry);
-void check_sparse(Op op, const Arguments& arguments, Target target, Geometry& geometry);
-void check_out(Op op, Geometry& geometry);
+void read_tensors(Op op, const Arguments& arguments, CheckedGemm& checked);
+void check_types(Op op, const Arguments& arguments, CheckedGemm& checked);
+void check_product(Op op, CheckedGemm& checked, Target target);
+void check_epilogue(Op op, CheckedGemm& checked);
+void check_scales(Op op, CheckedGemm& checked);
+void check_prepacked(Op op, const CheckedGemm& checked);
+void check_one_sparse(Op op, const CheckedGemm& checked);
+void check_sparse(Op op, const Arguments& arguments, Target target, CheckedGemm& checked);
+void check_out(Op op, CheckedGemm& checked);
 
 // Gives the collapsed problem what prepare made of its b, which must have the length that b's shape
 // and strides ask for.
-void give_prepared(Op op, const Geometry& geometry, Problem& problem);
+void bind_prepacked(Op op, const CheckedGemm& checked, Problem& problem);
 
 // Gives it the metadata of a sparse operand.
-void give_sparse(const Geometry& geometry, Problem& problem);
+void bind_sparse(const CheckedGemm& checked, Problem& problem);
 
 // So many columns of values has an operand whose K is this, if it is sparse.
-std::int64_t depth(const Geometry& geometry, Slot operand, std::int64_t k);
+std::int64_t stored_k(const CheckedGemm& checked, Slot operand, std::int64_t k);
 
 // Fills in rows, columns and batch dimensions of a tensor that lies as the result does.
-void place(Operand& operand, bool shows_rows, bool shows_cols);
+void bind_matrix_dims(CheckedOperand& operand, bool shows_rows, bool shows_cols);
 
 }  // namespace tcgemm::ops

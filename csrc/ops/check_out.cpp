@@ -1,12 +1,12 @@
 // The rules for a tensor to write into: the result's shape, dtype and device, no element twice, and
 // no memory that is also read.
 #include "ops/check.h"
-#include "ops/memory.h"
+#include "ops/overlap.h"
 
 namespace tcgemm::ops {
 
-void check_out(Op op, Geometry& g) {
-  Operand& operand = g.operand[Out];
+void check_out(Op op, CheckedGemm& g) {
+  CheckedOperand& operand = g.operand[Out];
   const View& out = operand.view;
   if (out.type != type_of(g.out_dtype))
     fail(name(op), ": out is ", type_name(out.type), ", but the result is ", type_name(g.out_dtype),
@@ -16,7 +16,7 @@ void check_out(Op op, Geometry& g) {
   if (!same)
     fail(name(op), ": out has shape ", out.shape(), ", but the result has shape ", g.shape(),
          "; pass an out of that shape (it is never resized).");
-  place(operand, g.shows_rows, g.shows_cols);
+  bind_matrix_dims(operand, g.shows_rows, g.shows_cols);
   if (overlaps_itself(out))
     fail(name(op), ": out of shape ", out.shape(), " with strides ", Shape{out.strides, out.dims},
          " holds some element more than once; pass an out whose elements do not overlap, "

@@ -21,14 +21,14 @@ std::string shape_of(Slot slot, std::int64_t side, std::int64_t depth) {
   return serves_a(slot) ? join("(", side, ", ", depth, ")") : join("(", depth, ", ", side, ")");
 }
 
-void check_one(Op op, const Geometry& g) {
+void check_one(Op op, const CheckedGemm& g) {
   const View& view = g.operand[ScaleOut].view;
   if (view && view.elements() != 1)
     fail(name(op), ": scale_out must have one element, but has shape ", view.shape(),
          "; pass one multiplier for the whole result.");
 }
 
-void check_batch(Op op, const Geometry& g, const Operand& operand) {
+void check_batch(Op op, const CheckedGemm& g, const CheckedOperand& operand) {
   bool fits = operand.batch_dims <= g.batch_dims;
   for (std::int64_t d = 0; fits && d < operand.batch_dims; ++d) {
     const std::int64_t size = operand.view.sizes[d];
@@ -40,7 +40,8 @@ void check_batch(Op op, const Geometry& g, const Operand& operand) {
        "; each of its dimensions before the last two must be 1 or that of the result.");
 }
 
-[[noreturn, gnu::cold]] void fail_shape(Op op, const Geometry& g, Slot slot, std::int64_t extent) {
+[[noreturn, gnu::cold]] void fail_shape(Op op, const CheckedGemm& g, Slot slot,
+                                        std::int64_t extent) {
   const View& view = g.operand[slot].view;
   std::string also;
   if ((slot == ScaleA || slot == ScaleB) && is_fp8(g.operand[A].view.dtype))
@@ -50,7 +51,7 @@ void check_batch(Op op, const Geometry& g, const Operand& operand) {
        also, ", but has ", view.shape(), "; reshape it.");
 }
 
-void fail_blocks(Op op, const Geometry& g, Slot slot, std::int64_t extent) {
+void fail_blocks(Op op, const CheckedGemm& g, Slot slot, std::int64_t extent) {
   const View& view = g.operand[slot].view;
   const View& a = g.operand[A].view;
   if (!is_fp8(a.dtype))
@@ -64,12 +65,12 @@ void fail_blocks(Op op, const Geometry& g, Slot slot, std::int64_t extent) {
 }
 
 // Along each dimension: stride 0 where one value serves all, else one for 1 << shift neighbours.
-void check_side(Op op, Geometry& g, Slot slot) {
-  Operand& operand = g.operand[slot];
+void check_side(Op op, CheckedGemm& g, Slot slot) {
+  CheckedOperand& operand = g.operand[slot];
   const View& view = operand.view;
   if (!view) return;
   if (view.elements() == 1) return;  // of any shape: rows, columns and batch dimensions stay 1
-  place(operand, true, true);
+  bind_matrix_dims(operand, true, true);
   const std::int64_t extent = serves_a(slot) ? g.m : g.n;
   const std::int64_t side = serves_a(slot) ? operand.rows : operand.cols;
   const std::int64_t depth = serves_a(slot) ? operand.cols : operand.rows;
@@ -88,12 +89,12 @@ void check_side(Op op, Geometry& g, Slot slot) {
   if (operand.rows == 1) operand.stride_row = 0;
   if (operand.cols == 1) operand.stride_col = 0;
   // K = 0: no product, and nothing to multiply it with.
-  if (view.elements() == 0) operand = Operand{};
+  if (view.elements() == 0) operand = CheckedOperand{};
 }
 
 }  // namespace
 
-void check_scales(Op op, Geometry& g) {
+void check_scales(Op op, CheckedGemm& g) {
   for (const Slot slot : {ScaleA, ScaleB, ZeroA, ZeroB}) check_side(op, g, slot);
   check_one(op, g);
 }

@@ -29,7 +29,7 @@ Rule rule(Op op, Slot slot) {
   return {1, kMaxDims, "at least a vector (K,)", "multiply by a number with *"};
 }
 
-void check_dims(Op op, const Geometry& g) {
+void check_dims(Op op, const CheckedGemm& g) {
   for (const Slot slot : {A, B}) {
     const View& view = g.operand[slot].view;
     const Rule expected = rule(op, slot);
@@ -39,11 +39,11 @@ void check_dims(Op op, const Geometry& g) {
   }
 }
 
-[[noreturn, gnu::cold]] void fail_sparse_depth(Op op, const Geometry& g, Slot slot) {
+[[noreturn, gnu::cold]] void fail_sparse_depth(Op op, const CheckedGemm& g, Slot slot) {
   const View& view = g.operand[slot].view;
   const View& other = g.operand[slot == A ? B : A].view;
   fail(name(op), ": ", view.name, " has shape ", view.shape(), " and is sparse, and ", other.name,
-       " has shape ", other.shape(), ": for K = ", g.k, " there are ", depth(g, slot, g.k),
+       " has shape ", other.shape(), ": for K = ", g.k, " there are ", stored_k(g, slot, g.k),
        " values along K; pass the values of a matrix with that K.");
 }
 
@@ -58,9 +58,9 @@ void check_dims(Op op, const Geometry& g) {
        " rows; pass a b with K = ", k, " rows, for example b.mT if yours is stored as (N, K).");
 }
 
-void check_batch(Op op, Geometry& g) {
-  const Operand& a = g.operand[A];
-  const Operand& b = g.operand[B];
+void check_batch(Op op, CheckedGemm& g) {
+  const CheckedOperand& a = g.operand[A];
+  const CheckedOperand& b = g.operand[B];
   g.batch_dims = std::max(a.batch_dims, b.batch_dims);
   for (std::int64_t d = 0; d < g.batch_dims; ++d) {
     const std::int64_t in_a = d - (g.batch_dims - a.batch_dims);
@@ -78,7 +78,7 @@ void check_batch(Op op, Geometry& g) {
 }
 
 // Indices inside the kernels are 32 bits wide along each dimension.
-void check_range(Op op, const Geometry& g) {
+void check_range(Op op, const CheckedGemm& g) {
   for (const Slot slot : {A, B}) {
     const View& view = g.operand[slot].view;
     for (std::int64_t d = 0; d < view.dims; ++d)
@@ -90,15 +90,15 @@ void check_range(Op op, const Geometry& g) {
   }
 }
 
-void check_linear_bias(Op op, const Geometry& g) {
+void check_linear_bias(Op op, const CheckedGemm& g) {
   const View& bias = g.operand[Bias].view;
   if (bias.dims == 1 && bias.sizes[0] == g.n) return;
   fail(name(op), ": bias must have shape (", g.n, ",), one number for each row of weight, but has ",
        bias.shape(), "; pass anything that varies along other dimensions as residual.");
 }
 
-void check_bias(Op op, const Geometry& g) {
-  const Operand& bias = g.operand[Bias];
+void check_bias(Op op, const CheckedGemm& g) {
+  const CheckedOperand& bias = g.operand[Bias];
   const std::int64_t dims = bias.view.dims;
   const bool most = op == Op::mm || op == Op::addmm ? dims <= 2 : true;
   const bool row = dims >= 1 && bias.rows == 1 && bias.cols == g.n;
@@ -110,7 +110,7 @@ void check_bias(Op op, const Geometry& g) {
 }
 
 // What is added may have fewer dimensions than the result, and 1 where the result has more.
-void check_broadcast(Op op, const Geometry& g, const Operand& operand) {
+void check_broadcast(Op op, const CheckedGemm& g, const CheckedOperand& operand) {
   bool fits = operand.batch_dims <= g.batch_dims && (operand.rows == 1 || operand.rows == g.m) &&
               (operand.cols == 1 || operand.cols == g.n);
   for (std::int64_t d = 0; fits && d < operand.batch_dims; ++d) {
@@ -125,7 +125,7 @@ void check_broadcast(Op op, const Geometry& g, const Operand& operand) {
 
 }  // namespace
 
-void place(Operand& operand, bool shows_rows, bool shows_cols) {
+void bind_matrix_dims(CheckedOperand& operand, bool shows_rows, bool shows_cols) {
   const View& view = operand.view;
   std::int64_t d = view.dims;
   if (shows_cols && d > 0) {
@@ -141,28 +141,28 @@ void place(Operand& operand, bool shows_rows, bool shows_cols) {
   operand.batch_dims = d;
 }
 
-void check_product(Op op, Geometry& g, Target target) {
+void check_product(Op op, CheckedGemm& g, Target target) {
   check_dims(op, g);
-  Operand& a = g.operand[A];
-  Operand& b = g.operand[B];
+  CheckedOperand& a = g.operand[A];
+  CheckedOperand& b = g.operand[B];
   g.shows_rows = a.view.dims > 1;
   g.shows_cols = b.view.dims > 1;
-  place(a, g.shows_rows, true);
+  bind_matrix_dims(a, g.shows_rows, true);
   if (g.shows_cols) {
-    place(b, true, true);
+    bind_matrix_dims(b, true, true);
     if (op == Op::linear) {  // stored as (N, K)
       std::swap(b.rows, b.cols);
       std::swap(b.stride_row, b.stride_col);
     }
   } else {
-    place(b, true, false);
+    bind_matrix_dims(b, true, false);
   }
   g.m = a.rows;
   g.k = g.operand[SparseA].view ? b.rows : a.cols;
   g.n = b.cols;
   const bool sparse = g.operand[SparseA].view || g.operand[SparseB].view;
-  if (sparse && depth(g, A, g.k) != a.cols) fail_sparse_depth(op, g, A);
-  if (sparse && depth(g, B, g.k) != b.rows) fail_sparse_depth(op, g, B);
+  if (sparse && stored_k(g, A, g.k) != a.cols) fail_sparse_depth(op, g, A);
+  if (sparse && stored_k(g, B, g.k) != b.rows) fail_sparse_depth(op, g, B);
   if (!sparse && b.rows != g.k) fail_depth(op, a.view, b.view, g.k, b.rows);
   check_batch(op, g);
   if (target != Target::cpu) check_range(op, g);
@@ -173,13 +173,13 @@ void check_product(Op op, Geometry& g, Target target) {
   if (g.shows_cols) g.sizes[g.dims++] = g.n;
 }
 
-void check_epilogue(Op op, Geometry& g) {
+void check_epilogue(Op op, CheckedGemm& g) {
   for (const Slot slot : {C, Bias, Residual}) {
-    Operand& operand = g.operand[slot];
+    CheckedOperand& operand = g.operand[slot];
     if (!operand.view) continue;
     // The shapes of a bias are told in terms of m and n, also where matmul's result lacks one.
     const bool full = slot == Bias;
-    place(operand, full || g.shows_rows, full || g.shows_cols);
+    bind_matrix_dims(operand, full || g.shows_rows, full || g.shows_cols);
     if (slot == Bias && op == Op::linear) check_linear_bias(op, g);
     if (slot == Bias && op != Op::linear && op != Op::gemm) check_bias(op, g);
     check_broadcast(op, g, operand);

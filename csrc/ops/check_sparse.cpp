@@ -15,7 +15,7 @@ constexpr std::uintptr_t kTilesAlignment = 16;
 
 Slot operand_of(Slot slot) { return slot == SparseA ? A : B; }
 
-void check_kind(Op op, const Arguments& arguments, const Geometry& g, Slot slot) {
+void check_kind(Op op, const Arguments& arguments, const CheckedGemm& g, Slot slot) {
   const View& view = g.operand[operand_of(slot)].view;
   const char* const given = g.operand[slot].view.name;
   if (view.dtype == DType::f64)
@@ -36,14 +36,14 @@ void check_kind(Op op, const Arguments& arguments, const Geometry& g, Slot slot)
          "torch.float32; leave acc_dtype away.");
 }
 
-void check_beside(Op op, const Geometry& g, Slot slot) {
+void check_beside(Op op, const CheckedGemm& g, Slot slot) {
   const char* const given = g.operand[slot].view.name;
   for (const Slot other : {ZeroA, ZeroB, PreparedB})
     if (const View& view = g.operand[other].view)
       fail(name(op), ": ", view.name, " and ", given, " do not go together; leave ", view.name,
            " away, or multiply the dense matrix.");
   for (const Slot other : {ScaleA, ScaleB}) {
-    const Operand& scale = g.operand[other];
+    const CheckedOperand& scale = g.operand[other];
     if (!scale.view || (other == ScaleA ? scale.cols : scale.rows) == 1) continue;
     fail(name(op), ": ", scale.view.name,
          " scales blocks along K, which a sparse operand does not ",
@@ -51,9 +51,9 @@ void check_beside(Op op, const Geometry& g, Slot slot) {
   }
 }
 
-void check_metadata(Op op, const Geometry& g, Slot slot, Target target) {
+void check_metadata(Op op, const CheckedGemm& g, Slot slot, Target target) {
   const View& view = g.operand[slot].view;
-  const Operand& operand = g.operand[operand_of(slot)];
+  const CheckedOperand& operand = g.operand[operand_of(slot)];
   const std::int64_t rows = slot == SparseA ? g.m : g.n;
   const Pattern pattern = pattern_of(operand.view.dtype);
   if (operand.view.dims != 2)
@@ -80,18 +80,18 @@ void check_metadata(Op op, const Geometry& g, Slot slot, Target target) {
 
 }  // namespace
 
-std::int64_t depth(const Geometry& g, Slot operand, std::int64_t k) {
-  const Operand& sparse = g.operand[operand == A ? SparseA : SparseB];
+std::int64_t stored_k(const CheckedGemm& g, Slot operand, std::int64_t k) {
+  const CheckedOperand& sparse = g.operand[operand == A ? SparseA : SparseB];
   return sparse.view ? value_columns(k, pattern_of(g.operand[operand].view.dtype)) : k;
 }
 
-void check_one_sparse(Op op, const Geometry& g) {
+void check_one_sparse(Op op, const CheckedGemm& g) {
   if (g.operand[SparseA].view && g.operand[SparseB].view)
     fail(name(op), ": sparse_a and sparse_b are given, but tensor cores take one sparse operand; ",
          "decompress the other one.");
 }
 
-void check_sparse(Op op, const Arguments& arguments, Target target, Geometry& g) {
+void check_sparse(Op op, const Arguments& arguments, Target target, CheckedGemm& g) {
   for (const Slot slot : {SparseA, SparseB}) {
     if (!g.operand[slot].view) continue;
     check_kind(op, arguments, g, slot);
@@ -101,12 +101,12 @@ void check_sparse(Op op, const Arguments& arguments, Target target, Geometry& g)
   }
 }
 
-void give_sparse(const Geometry& g, Problem& problem) {
+void bind_sparse(const CheckedGemm& g, Problem& problem) {
   if (g.k == 0) return;  // nothing is left out then
   if (const View& view = g.operand[SparseA].view)
-    problem.sparse_a = Sparse{view.address, g.operand[A].cols};
+    problem.sparse_a = SparseOperand{view.address, g.operand[A].cols};
   if (const View& view = g.operand[SparseB].view)
-    problem.sparse_b = Sparse{view.address, g.operand[B].rows};
+    problem.sparse_b = SparseOperand{view.address, g.operand[B].rows};
 }
 
 }  // namespace tcgemm::ops

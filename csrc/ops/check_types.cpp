@@ -13,9 +13,9 @@
 namespace tcgemm::ops {
 namespace {
 
-void check_devices(Op op, const Geometry& g) {
+void check_devices(Op op, const CheckedGemm& g) {
   const View& a = g.operand[A].view;
-  for (const Operand& operand : g.operand) {
+  for (const CheckedOperand& operand : g.operand) {
     const View& view = operand.view;
     if (!view || view.same_device(a)) continue;
     fail(name(op), ": ", view.name, " is on ", device_name(view), ", but ", a.name, " is on ",
@@ -24,7 +24,7 @@ void check_devices(Op op, const Geometry& g) {
   }
 }
 
-void check_operand_types(Op op, const Geometry& g) {
+void check_operand_types(Op op, const CheckedGemm& g) {
   const View& a = g.operand[A].view;
   const View& b = g.operand[B].view;
   for (const View* view : {&a, &b}) {
@@ -44,7 +44,7 @@ void check_operand_types(Op op, const Geometry& g) {
 
 // Fills in what is multiplied. The words for f32 mean nothing to operands that are exact as they
 // are, so that a setting for a whole model does not fail; fp8 has words of its own.
-void check_precision(Op op, const Arguments& arguments, Geometry& g) {
+void check_precision(Op op, const Arguments& arguments, CheckedGemm& g) {
   const View& a = g.operand[A].view;
   const bool fp8 = is_fp8(a.dtype);
   const bool f32 = a.dtype == DType::f32;
@@ -81,7 +81,7 @@ const char* results(DType input) {
   return "torch.float16, torch.bfloat16, torch.float32, torch.float8_e4m3fn or torch.float8_e5m2";
 }
 
-void check_result_type(Op op, const Arguments& arguments, Geometry& g) {
+void check_result_type(Op op, const Arguments& arguments, CheckedGemm& g) {
   const DType input = g.operand[A].view.dtype;
   g.out_dtype = is_fp8(input) ? DType::bf16 : is_int8(input) ? DType::s32 : input;
   if (!arguments.out_dtype) return;
@@ -92,7 +92,7 @@ void check_result_type(Op op, const Arguments& arguments, Geometry& g) {
        "; ask for one of these, or leave out_dtype away.");
 }
 
-void check_accumulator(Op op, const Arguments& arguments, Geometry& g) {
+void check_accumulator(Op op, const Arguments& arguments, CheckedGemm& g) {
   const DType input = g.operand[A].view.dtype;
   g.accumulator = input == DType::f64 ? DType::f64 : is_int8(input) ? DType::s32 : DType::f32;
   if (!arguments.acc_dtype) return;
@@ -108,7 +108,7 @@ void check_accumulator(Op op, const Arguments& arguments, Geometry& g) {
 }
 
 // Integer results are added to in integers; everything else takes what f32 (f64) holds exactly.
-void check_addend_types(Op op, const Geometry& g) {
+void check_addend_types(Op op, const CheckedGemm& g) {
   const bool f64 = g.out_dtype == DType::f64;
   const bool s32 = g.out_dtype == DType::s32;
   for (const Slot slot : {C, Bias, Residual}) {
@@ -124,7 +124,7 @@ void check_addend_types(Op op, const Geometry& g) {
   }
 }
 
-void check_activation(Op op, const Arguments& arguments, Geometry& g) {
+void check_activation(Op op, const Arguments& arguments, CheckedGemm& g) {
   g.activation = Activation::none;
   if (!arguments.activation) return;
   for (int i = 1; i < kActivations; ++i) {
@@ -136,7 +136,7 @@ void check_activation(Op op, const Arguments& arguments, Geometry& g) {
        "None.");
 }
 
-void check_scale_types(Op op, const Geometry& g) {
+void check_scale_types(Op op, const CheckedGemm& g) {
   const View& a = g.operand[A].view;
   for (const Slot slot : {ScaleA, ScaleB, ScaleOut, ZeroA, ZeroB}) {
     const View& view = g.operand[slot].view;
@@ -160,7 +160,7 @@ std::string number(double value) {
 }
 
 // An s32 result is computed modulo 2^32, with nothing in it that would have to be rounded.
-void check_integers(Op op, const Arguments& arguments, const Geometry& g) {
+void check_integers(Op op, const Arguments& arguments, const CheckedGemm& g) {
   if (g.out_dtype != DType::s32) return;
   constexpr const char* kWhy = ", but a torch.int32 result is computed in integers alone; ";
   constexpr const char* kOther = "pass an out_dtype such as torch.bfloat16.";
@@ -182,7 +182,7 @@ void check_integers(Op op, const Arguments& arguments, const Geometry& g) {
 
 }  // namespace
 
-void check_types(Op op, const Arguments& arguments, Geometry& g) {
+void check_types(Op op, const Arguments& arguments, CheckedGemm& g) {
   check_devices(op, g);
   check_operand_types(op, g);
   check_precision(op, arguments, g);

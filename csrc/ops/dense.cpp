@@ -4,30 +4,30 @@
 namespace tcgemm::ops {
 
 Results dense(Op op, const Arguments& arguments, Target target, Run run) {
-  Geometry geometry;
-  check(op, arguments, target, geometry);
+  CheckedGemm checked;
+  check(op, arguments, target, checked);
   Results results;
   if (!arguments.out) {
-    results.out = allocate("the result", geometry.shape(), type_of(geometry.out_dtype),
-                           geometry.operand[A].view);
-    Operand& out = geometry.operand[Out];
-    out.view = read(name(op), "out", results.out, true);
-    place(out, geometry.shows_rows, geometry.shows_cols);
+    results.out = allocate("the result", checked.shape(), type_of(checked.out_dtype),
+                           checked.operand[A].view);
+    CheckedOperand& out = checked.operand[Out];
+    out.view = view_of(name(op), "out", results.out, true);
+    bind_matrix_dims(out, checked.shows_rows, checked.shows_cols);
   }
   if (op == Op::scaled_amax)
-    results.amax = allocate("amax", {nullptr, 0}, type_of(DType::f32), geometry.operand[A].view);
-  if (geometry.empty()) {
+    results.amax = allocate("amax", {nullptr, 0}, type_of(DType::f32), checked.operand[A].view);
+  if (checked.empty()) {
     if (results.amax) zero(results.amax);
     return results;
   }
-  Products products;
-  collapse(geometry, arguments.alpha, arguments.beta, products);
-  give_prepared(op, geometry, products.problem);
-  give_sparse(geometry, products.problem);
+  BatchedProblem products;
+  collapse(checked, arguments.alpha, arguments.beta, products);
+  bind_prepacked(op, checked, products.problem);
+  bind_sparse(checked, products.problem);
   if (results.amax)
     products.problem.amax =
         Matrix{reinterpret_cast<std::uintptr_t>(data(results.amax)), DType::f32};
-  run(products, geometry, arguments);
+  run(products, checked, arguments);
   return results;
 }
 

@@ -12,12 +12,12 @@
 
 namespace tcgemm::ops {
 
-using Run = void (*)(const Products& products, const Geometry& geometry,
+using Run = void (*)(const BatchedProblem& products, const CheckedGemm& checked,
                      const Arguments& arguments);
 
 struct Results {
-  Handle out;   // null where the caller gave one
-  Handle amax;  // of scaled_mm_amax: f32, without dimensions
+  TensorHandle out;   // null where the caller gave one
+  TensorHandle amax;  // of scaled_mm_amax: f32, without dimensions
 };
 
 Results dense(Op op, const Arguments& arguments, Target target, Run run);
@@ -28,7 +28,7 @@ using Product = Results (*)(Op op, const Arguments& arguments);
 // A kernel in the dispatcher's calling convention.
 template <Op op, bool out, Product product>
 void product_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
-  Results results = product(op, take(op, out, stack));
+  Results results = product(op, unbox(op, out, stack));
   if constexpr (!out) stack[0] = reinterpret_cast<std::uint64_t>(results.out.release());
   if constexpr (op == Op::scaled_amax)
     stack[1] = reinterpret_cast<std::uint64_t>(results.amax.release());
@@ -36,7 +36,7 @@ void product_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
 
 template <Product product>
 void linear24_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
-  Results results = product(Op::linear, take_linear24(stack));
+  Results results = product(Op::linear, unbox_linear24(stack));
   stack[0] = reinterpret_cast<std::uint64_t>(results.out.release());
 }
 

@@ -85,15 +85,15 @@ std::int64_t scale_sizes(const View& x, Granularity granularity, std::int64_t* s
 }  // namespace
 
 Quantized quantize(const QuantizeArguments& arguments, RunQuantize run) {
-  View x = read(kName, "x", arguments.x);
+  View x = view_of(kName, "x", arguments.x);
   Quantization q;
   q.granularity = granularity_of(arguments.granularity);
   check(x, arguments.dtype, q);
 
-  Handle copy;
+  TensorHandle copy;
   if (!fold(x, q)) {
     copy = contiguous_copy("a contiguous copy of x", arguments.x, x);
-    x = read(kName, "x", copy);
+    x = view_of(kName, "x", copy);
     fold(x, q);
   }
   std::int64_t sizes[kMaxDims];

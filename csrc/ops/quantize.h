@@ -11,7 +11,7 @@
 namespace tcgemm::ops {
 
 struct Quantized {
-  Handle values, scale;
+  TensorHandle values, scale;
 };
 
 // `x` is on the device that computes it.
@@ -24,7 +24,7 @@ using Quantize = Quantized (*)(const QuantizeArguments& arguments);
 
 template <Quantize function>
 void quantize_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
-  Quantized results = function(take_quantize(stack));
+  Quantized results = function(unbox_quantize(stack));
   stack[0] = reinterpret_cast<std::uint64_t>(results.values.release());
   stack[1] = reinterpret_cast<std::uint64_t>(results.scale.release());
 }

@@ -2,8 +2,8 @@
 // computes a product, the sentence that says why (the dispatcher's own lists fifty keys).
 #include "ops/build_info.h"
 #include "ops/dense.h"
-#include "ops/describe.h"
-#include "ops/prepare.h"
+#include "ops/explain.h"
+#include "ops/prepack.h"
 #include "ops/quantize.h"
 #include "ops/sparse.h"
 
@@ -35,31 +35,31 @@ void refuse_device(const char* op, const View& view) {
 }
 
 Results refuse(Op op, const Arguments& arguments) {
-  Geometry geometry;
-  read_tensors(op, arguments, geometry);  // refuses sparse layouts itself
-  for (const Operand& operand : geometry.operand) refuse_device(name(op), operand.view);
-  const View* view = &geometry.operand[A].view;
-  for (const Operand& operand : geometry.operand)
+  CheckedGemm checked;
+  read_tensors(op, arguments, checked);  // refuses sparse layouts itself
+  for (const CheckedOperand& operand : checked.operand) refuse_device(name(op), operand.view);
+  const View* view = &checked.operand[A].view;
+  for (const CheckedOperand& operand : checked.operand)
     if (operand.view && !operand.view.known) view = &operand.view;
   refuse_type(name(op), *view);
 }
 
 Quantized refuse_quantize(const QuantizeArguments& arguments) {
-  const View x = read("tcgemm.quantize", "x", arguments.x);
+  const View x = view_of("tcgemm.quantize", "x", arguments.x);
   refuse_device("tcgemm.quantize", x);
   refuse_type("tcgemm.quantize", x);
 }
 
-Handle refuse_prepare(const Handle& tensor) {
-  const View w = read("tcgemm.prepare", "w", tensor);
+TensorHandle refuse_prepare(const TensorHandle& tensor) {
+  const View w = view_of("tcgemm.prepare", "w", tensor);
   refuse_device("tcgemm.prepare", w);
   refuse_type("tcgemm.prepare", w);
 }
 
 SparseResults refuse_sparse(SparseOp op, const SparseArguments& arguments) {
-  const View views[] = {read(name(op), "w", arguments.w),
-                        read(name(op), "values", arguments.values),
-                        read(name(op), "metadata", arguments.metadata)};
+  const View views[] = {view_of(name(op), "w", arguments.w),
+                        view_of(name(op), "values", arguments.values),
+                        view_of(name(op), "metadata", arguments.metadata)};
   for (const View& view : views) refuse_device(name(op), view);
   for (const View& view : views)
     if (view && !view.known) refuse_type(name(op), view);
@@ -70,7 +70,7 @@ SparseResults refuse_sparse(SparseOp op, const SparseArguments& arguments) {
 const Device* no_device(const Arguments&) { return nullptr; }
 
 void build_info_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
-  stack[0] = give(build_info());
+  stack[0] = box_string(build_info());
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include "cpu/quantize.h"
 #include "cpu/sparse.h"
 #include "ops/dense.h"
-#include "ops/prepare.h"
+#include "ops/prepack.h"
 #include "ops/quantize.h"
 #include "ops/sparse.h"
 
@@ -24,8 +24,8 @@ cpu::Parallel torch_threads() {
 }
 
 // The dense matrix that a sparse operand, rows x k, stands for.
-Handle decompressed(const Matrix& values, const View& metadata, std::int64_t rows, std::int64_t k,
-                    const View& like) {
+TensorHandle decompressed(const Matrix& values, const View& metadata, std::int64_t rows,
+                          std::int64_t k, const View& like) {
   Decompression dense;
   dense.values = values;
   dense.metadata = {metadata.address, DType::u8, metadata.strides[0], metadata.strides[1]};
@@ -33,24 +33,24 @@ Handle decompressed(const Matrix& values, const View& metadata, std::int64_t row
   dense.k = k;
   dense.pattern = pattern_of(values.dtype);
   const std::int64_t sizes[] = {rows, k};
-  Handle memory = allocate("a sparse operand as a dense one", {sizes, 2}, like.type, like);
+  TensorHandle memory = allocate("a sparse operand as a dense one", {sizes, 2}, like.type, like);
   dense.w = data(memory);
   cpu::decompress(dense, torch_threads());
   return memory;
 }
 
-void multiply(const Products& products) {
+void multiply(const BatchedProblem& products) {
   const cpu::Parallel parallel = torch_threads();
   for_each(products, [&](const Problem& problem) { cpu::gemm(problem, parallel); });
 }
 
-void run(const Products& products, const Geometry& g, const Arguments&) {
+void run(const BatchedProblem& products, const CheckedGemm& g, const Arguments&) {
   if (!products.problem.sparse_a && !products.problem.sparse_b) return multiply(products);
-  Handle dense_a, dense_b;
-  const auto dense = [](const Handle& memory, DType type, std::int64_t k) {
+  TensorHandle dense_a, dense_b;
+  const auto dense = [](const TensorHandle& memory, DType type, std::int64_t k) {
     return Matrix{reinterpret_cast<std::uintptr_t>(data(memory)), type, k, 1};
   };
-  Products made = products;
+  BatchedProblem made = products;
   Problem& p = made.problem;
   if (p.sparse_a) {
     dense_a = decompressed(p.a, g.operand[SparseA].view, p.m, p.k, g.operand[A].view);
@@ -77,7 +77,7 @@ Quantized quantized(const QuantizeArguments& arguments) {
   return quantize(arguments, run_quantize);
 }
 
-Handle prepared(const Handle& w) { return prepare(w, nullptr); }
+TensorHandle prepared(const TensorHandle& w) { return prepare(w, nullptr); }
 
 template <class Task, void (*function)(const Task&, const cpu::Parallel&)>
 void run_sparse(const Task& task, const View&) {

@@ -2,14 +2,14 @@
 #include "launch/launch.h"
 #include "launch/quantize.h"
 #include "launch/sparse.h"
-#include "launch/split.h"
+#include "launch/split_fp32.h"
 #include "ops/dense.h"
-#include "ops/describe.h"
-#include "ops/prepare.h"
+#include "ops/explain.h"
+#include "ops/prepack.h"
 #include "ops/quantize.h"
 #include "ops/sparse.h"
 #include "plan/planner.h"
-#include "plan/split.h"
+#include "plan/split_fp32.h"
 
 // Lives in torch's CUDA library; weak, so that this library also loads under a torch without CUDA,
 // which never comes here. torch declares it for its own CUDA builds only.
@@ -57,11 +57,11 @@ class Workspace {
   void* address() const { return memory_ ? data(memory_) : nullptr; }
 
  private:
-  Handle memory_;
+  TensorHandle memory_;
 };
 
-void run(const Products& products, const Geometry& geometry, const Arguments& arguments) {
-  const View& a = geometry.operand[A].view;
+void run(const BatchedProblem& products, const CheckedGemm& checked, const Arguments& arguments) {
+  const View& a = checked.operand[A].view;
   const Device& device = launch::device(a.device_index);
   const std::string_view kernel = arguments.kernel ? std::string_view(*arguments.kernel) : "";
   const DeviceGuard guard(a.device_index);
@@ -94,15 +94,15 @@ Quantized quantized(const QuantizeArguments& arguments) {
   return quantize(arguments, run_quantize);
 }
 
-void run_prepare(const Problem& problem, const Handle& blob, const View& w) {
+void run_prepare(const Problem& problem, const TensorHandle& prepacked, const View& w) {
   // Says so where this GPU has no kernel for the products.
   static_cast<void>(plan::make_plan(problem, launch::device(w.device_index)));
   const DeviceGuard guard(w.device_index);
-  const SplitPass pass = plan::split_pass(plan::operand_b(problem), {});
-  launch::make_blob(pass, data(blob), w.device_index, current_stream(w.device_index));
+  const SplitFp32Pass pass = plan::split_fp32_pass(plan::operand_b(problem), {});
+  launch::prepack(pass, data(prepacked), w.device_index, current_stream(w.device_index));
 }
 
-Handle prepared(const Handle& w) { return prepare(w, run_prepare); }
+TensorHandle prepared(const TensorHandle& w) { return prepare(w, run_prepare); }
 
 template <class Task, void (*pass)(const Task&, int, void*)>
 void run_sparse(const Task& task, const View& like) {

@@ -94,18 +94,18 @@ Matrix matrix(const View& view) {
   return {view.address, view.dtype, view.strides[0], view.strides[1]};
 }
 
-Handle matrix_like(const char* what, std::int64_t rows, std::int64_t columns, std::int32_t type,
-                   const View& like) {
+TensorHandle matrix_like(const char* what, std::int64_t rows, std::int64_t columns,
+                         std::int32_t type, const View& like) {
   const std::int64_t sizes[] = {rows, columns};
   return allocate(what, {sizes, 2}, type, like);
 }
 
-Handle vector_like(const char* what, std::int64_t size, std::int32_t type, const View& like) {
+TensorHandle vector_like(const char* what, std::int64_t size, std::int32_t type, const View& like) {
   return allocate(what, {&size, 1}, type, like);
 }
 
 View read_w(const char* op, const SparseArguments& arguments, Pattern pattern) {
-  const View w = read(op, "w", arguments.w);
+  const View w = view_of(op, "w", arguments.w);
   check_type(op, "w", w.type, pattern);
   check_matrix(op, w, "(M, K)");
   return w;
@@ -134,8 +134,8 @@ SparseResults decompress(const char* op, const SparseArguments& arguments, const
   Decompression d;
   d.pattern = parse_pattern(op, arguments.pattern);
   d.k = arguments.k;
-  const View values = read(op, "values", arguments.values);
-  const View metadata = read(op, "metadata", arguments.metadata);
+  const View values = view_of(op, "values", arguments.values);
+  const View metadata = view_of(op, "metadata", arguments.metadata);
   check_same_device(op, metadata, values);
   check_type(op, "values", values.type, d.pattern);
   check_matrix(op, values, "(M, kept ones of a row)");
@@ -157,7 +157,7 @@ SparseResults gather(const char* op, const SparseArguments& arguments, const Run
   Gathering g;
   g.pattern = parse_pattern(op, arguments.pattern);
   const View w = read_w(op, arguments, g.pattern);
-  const View metadata = read(op, "metadata", arguments.metadata);
+  const View metadata = view_of(op, "metadata", arguments.metadata);
   check_same_device(op, metadata, w);
   check_metadata(op, metadata);
   g.rows = w.sizes[0];
@@ -193,7 +193,7 @@ SparseResults prune(const char* op, const SparseArguments& arguments, const RunS
 SparseResults tile(const char* op, const SparseArguments& arguments, const RunSparse& run) {
   MetadataTiling t;
   t.pattern = parse_pattern(op, arguments.pattern);
-  const View metadata = read(op, "metadata", arguments.metadata);
+  const View metadata = view_of(op, "metadata", arguments.metadata);
   const DType dtype = check_type(op, "dtype", arguments.dtype, t.pattern);
   if (t.pattern != pattern_of(dtype))
     fail(op, ": ", type_name(dtype),

@@ -28,7 +28,7 @@ struct RunSparse {
 };
 
 // As many as the schema returns; the others are null.
-using SparseResults = std::array<Handle, 3>;
+using SparseResults = std::array<TensorHandle, 3>;
 
 SparseResults sparse(SparseOp op, const SparseArguments& arguments, const RunSparse& run);
 
@@ -38,7 +38,7 @@ using Sparse = SparseResults (*)(SparseOp op, const SparseArguments& arguments);
 template <SparseOp op, Sparse function>
 void sparse_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
   constexpr int results = op == SparseOp::compress ? 3 : 1;
-  SparseResults result = function(op, take_sparse(op, stack));
+  SparseResults result = function(op, unbox_sparse(op, stack));
   for (int i = 0; i < results; ++i) stack[i] = reinterpret_cast<std::uint64_t>(result[i].release());
 }
 

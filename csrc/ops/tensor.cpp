@@ -67,7 +67,7 @@ std::int64_t View::elements() const {
   return product;
 }
 
-View read(const char* op, const char* name, const Handle& tensor, bool written) {
+View view_of(const char* op, const char* name, const TensorHandle& tensor, bool written) {
   View view;
   view.name = name;
   if (!tensor) return view;
@@ -156,7 +156,7 @@ void contiguous_strides(Shape shape, std::int64_t* strides) {
   }
 }
 
-Handle allocate(const char* what, Shape shape, std::int32_t type, const View& like) {
+TensorHandle allocate(const char* what, Shape shape, std::int32_t type, const View& like) {
   std::int64_t strides[kMaxDims];
   contiguous_strides(shape, strides);
   AtenTensorHandle handle = nullptr;
@@ -166,35 +166,35 @@ Handle allocate(const char* what, Shape shape, std::int32_t type, const View& li
          ", on ", device_name(like),
          " (most likely out of memory; torch's message stands on stderr)",
          "; free memory, or use smaller operands.");
-  return Handle(handle);
+  return TensorHandle(handle);
 }
 
-void* data(const Handle& tensor) {
+void* data(const TensorHandle& tensor) {
   void* pointer = nullptr;
   must(torch_get_mutable_data_ptr(tensor.get(), &pointer), "get_mutable_data_ptr");
   return pointer;
 }
 
-Handle contiguous_copy(const char* what, const Handle& tensor, const View& view) {
-  Handle copy = allocate(what, view.shape(), view.type, view);
+TensorHandle contiguous_copy(const char* what, const TensorHandle& tensor, const View& view) {
+  TensorHandle copy = allocate(what, view.shape(), view.type, view);
   must(aoti_torch_copy_(copy.get(), tensor.get(), 0), "copy_");
   return copy;
 }
 
-Handle first_bytes(const Handle& tensor, std::int64_t bytes) {
+TensorHandle first_bytes(const TensorHandle& tensor, std::int64_t bytes) {
   const std::int64_t stride = 1;
   AtenTensorHandle view = nullptr;
   must(aoti_torch__reinterpret_tensor(tensor.get(), 1, &bytes, &stride, 0, &view),
        "_reinterpret_tensor");
-  return Handle(view);
+  return TensorHandle(view);
 }
 
-std::uint8_t first_byte(const Handle& tensor) {
+std::uint8_t first_byte(const TensorHandle& tensor) {
   std::uint8_t byte = 0;
   must(aoti_torch_item_uint8(first_bytes(tensor, 1).get(), &byte), "item");
   return byte;
 }
 
-void zero(const Handle& tensor) { must(aoti_torch_zero_(tensor.get()), "zero_"); }
+void zero(const TensorHandle& tensor) { must(aoti_torch_zero_(tensor.get()), "zero_"); }
 
 }  // namespace tcgemm::ops

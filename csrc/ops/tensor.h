@@ -11,14 +11,14 @@
 #include <string>
 
 #include "core/dtype.h"
-#include "ops/sentence.h"
+#include "ops/error.h"
 
 namespace tcgemm::ops {
 
 struct DeleteTensor {
   void operator()(AtenTensorHandle handle) const { aoti_torch_delete_tensor_object(handle); }
 };
-using Handle = std::unique_ptr<AtenTensorOpaque, DeleteTensor>;
+using TensorHandle = std::unique_ptr<AtenTensorOpaque, DeleteTensor>;
 
 // A tensor of more dimensions is refused; torch's own elementwise kernels stop at the same number.
 inline constexpr int kMaxDims = 64;
@@ -45,7 +45,7 @@ struct View {
 
 // Reads a tensor; an absent one gives an empty view. Refuses what is not a strided tensor, since it
 // has no strides to read. `op` begins the sentence. `written`: a lazy copy is made real first.
-View read(const char* op, const char* name, const Handle& tensor, bool written = false);
+View view_of(const char* op, const char* name, const TensorHandle& tensor, bool written = false);
 
 bool is_cpu(const View& view);
 bool is_cuda(const View& view);
@@ -60,16 +60,16 @@ std::string device_name(const View& view);  // "cuda:0"
 void contiguous_strides(Shape shape, std::int64_t* strides);
 
 // A new contiguous tensor on the device of `like`. Throws a sentence when memory is short.
-Handle allocate(const char* what, Shape shape, std::int32_t type, const View& like);
-void* data(const Handle& tensor);
+TensorHandle allocate(const char* what, Shape shape, std::int32_t type, const View& like);
+void* data(const TensorHandle& tensor);
 
 // The same values in a new contiguous tensor, for what no strides of a Problem can describe.
-Handle contiguous_copy(const char* what, const Handle& tensor, const View& view);
+TensorHandle contiguous_copy(const char* what, const TensorHandle& tensor, const View& view);
 // The first bytes of a tensor of bytes, which keep all of it alive.
-Handle first_bytes(const Handle& tensor, std::int64_t bytes);
+TensorHandle first_bytes(const TensorHandle& tensor, std::int64_t bytes);
 // The first byte; waits for the GPU where it is on one.
-std::uint8_t first_byte(const Handle& tensor);
+std::uint8_t first_byte(const TensorHandle& tensor);
 // Zeroes a tensor, on the current stream where it is on a GPU.
-void zero(const Handle& tensor);
+void zero(const TensorHandle& tensor);
 
 }  // namespace tcgemm::ops

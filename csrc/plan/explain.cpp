@@ -4,107 +4,108 @@
 #include <string>
 
 #include "catalog.h"
-#include "core/split.h"
+#include "core/split_fp32.h"
+#include "plan/explain_text.h"
 #include "plan/planner.h"
-#include "plan/split.h"
-#include "plan/words.h"
+#include "plan/split_fp32.h"
 
 namespace tcgemm::plan {
 namespace {
 
 // One operand of the caller's with what is done to it before, or on the way into, the product.
-struct Part {
-  Operand operand;
-  Reading reading;
-  const std::optional<Prepare>* copy;
-  const std::optional<Sums>* sums;
+struct ExplainedOperand {
+  GemmOperand operand;
+  OperandLayout reading;
+  const std::optional<RepackPass>* copy;
+  const std::optional<SumPass>* sums;
   bool turned;    // by registers
   bool gathered;  // an element at a time
 };
 
-struct Parts {
-  Part a, b;
+struct Operands {
+  ExplainedOperand a, b;
 
-  Parts(const Problem& asked, const Plan& plan)
-      : a(part(operand_a(asked), plan, !plan.transposed)),
-        b(part(operand_b(asked), plan, plan.transposed)) {}
+  Operands(const Problem& asked, const Plan& plan)
+      : a(part(operand_a(asked), plan, !plan.swap_ab)),
+        b(part(operand_b(asked), plan, plan.swap_ab)) {}
 
  private:
   // `first`: it is the kernel's a.
-  static Part part(const Operand& operand, const Plan& plan, bool first) {
-    Part part{operand,
-              read(operand),
-              first ? &plan.prepare_a : &plan.prepare_b,
-              first ? &plan.sums_a : &plan.sums_b,
-              false,
-              false};
-    if (plan.kernel < 0) return part;
-    const Kernel& kernel = kCatalog[plan.kernel];
-    part.turned = first && kernel.source_of_a == SourceOfA::registers;
-    part.gathered = !plan.split && !kernel.uses_tma() && operand.k > 0 &&
+  static ExplainedOperand part(const GemmOperand& operand, const Plan& plan, bool first) {
+    ExplainedOperand part{operand,
+                          analyze_layout(operand),
+                          first ? &plan.repack_a : &plan.repack_b,
+                          first ? &plan.sums_a : &plan.sums_b,
+                          false,
+                          false};
+    if (plan.config_index < 0) return part;
+    const GemmConfig& config = kCatalog[plan.config_index];
+    part.turned = first && config.operand_source == OperandSource::RS;
+    part.gathered = !plan.split && !config.uses_tma() && operand.k > 0 &&
                     !(first ? plan.vector_a : plan.vector_b);
     return part;
   }
 };
 
-std::string prepare_lines(const Parts& parts, const Device& device) {
+std::string prepare_lines(const Operands& operands, const Device& device) {
   std::string lines;
   int copies = 0;
-  for (const Part& part : {parts.a, parts.b}) {
+  for (const ExplainedOperand& part : {operands.a, operands.b}) {
     if (!*part.copy) continue;
-    const Prepare& pass = **part.copy;
+    const RepackPass& pass = **part.copy;
     ++copies;
     const double in = double(pass.batch) * double(pass.rows) * double(pass.k);
     lines += text(
         "  prepare %c     copied K-major with a pitch of %lld elements because %s:\n"
         "                %s in, %s out, about %.1f us\n",
         part.operand.label, Long(pass.pitch), why_copied(part.operand, part.reading).c_str(),
-        size(in * bytes(pass.source.dtype)).c_str(), size(double(bytes(pass))).c_str(),
-        cost(pass, part.reading, device));
+        size(in * bytes(pass.source.dtype)).c_str(), size(double(workspace_bytes(pass))).c_str(),
+        estimate_us(pass, part.reading, device));
   }
   if (copies == 0) return "  prepare       nothing is copied\n";
   return lines + text("                and %.1f us to launch %s\n", kPassLaunch,
                       copies == 2 ? "both at once" : "it");
 }
 
-std::string split_line(char label, const SplitPass& pass, const Device& device) {
-  if (pass.made.parts != 0)
+std::string split_line(char label, const SplitFp32Pass& pass, const Device& device) {
+  if (pass.prepacked.terms != 0)
     return text("  split %c       not again: its %d %s parts were prepared\n", label,
-                pass.made.parts, pass.made.parts == kF16Parts ? "f16" : "bf16");
+                pass.prepacked.terms, pass.prepacked.terms == kF16Terms ? "f16" : "bf16");
   const double bytes = double(pass.batch) * double(pass.rows) * double(pass.k) * sizeof(float);
   return text("  split %c       ranges and f16 parts: %s in, %s out, about %.1f us\n", label,
-              size(bytes).c_str(), size(bytes).c_str(), cost(pass, device));
+              size(bytes).c_str(), size(bytes).c_str(), estimate_us(pass, device));
 }
 
 // What products of f32 operands in parts are made of: operands by the caller's names.
 std::string split_lines(const Plan& plan, const Device& device) {
   if (!plan.split) return "";
-  const Split& split = *plan.split;
-  std::string lines = split_line('a', plan.transposed ? split.b : split.a, device) +
-                      split_line('b', plan.transposed ? split.a : split.b, device);
-  if (split.other.kernel >= 0)
+  const SplitFp32Plan& split = *plan.split;
+  std::string lines = split_line('a', plan.swap_ab ? split.b : split.a, device) +
+                      split_line('b', plan.swap_ab ? split.a : split.b, device);
+  if (split.alternative.config_index >= 0)
     lines += text(
         "  instead       %s, about %.1f us: for data whose rows of a\n"
         "                or columns of b span more than 2^%d, as the GPU finds\n",
-        name(kCatalog[split.other.kernel]).text, split.other.microseconds, kF16Spread);
+        name(kCatalog[split.alternative.config_index]).text, split.alternative.microseconds,
+        kF16Spread);
   return lines + text(
                      "  repair        %s: tiles with Inf, NaN or results in doubt,\n"
                      "                which the GPU finds; returns at once where there are none\n",
-                     name(kCatalog[split.repair.kernel]).text);
+                     name(kCatalog[split.recompute.config_index]).text);
 }
 
-std::string sum_lines(const Parts& parts, const Device& device) {
+std::string sum_lines(const Operands& operands, const Device& device) {
   std::string lines;
-  for (const Part& part : {parts.a, parts.b}) {
+  for (const ExplainedOperand& part : {operands.a, operands.b}) {
     if (!*part.sums) continue;
     lines += text("  sums          of %c along k, for the other operand's zero points: %.1f us\n",
-                  part.operand.label, kPassLaunch + cost(**part.sums, part.reading, device));
+                  part.operand.label, kPassLaunch + estimate_us(**part.sums, part.reading, device));
   }
   return lines;
 }
 
-std::string transposed_line(const Problem& asked, const Plan& plan) {
-  if (!plan.transposed) return "";
+std::string swap_ab_line(const Problem& asked, const Plan& plan) {
+  if (!plan.swap_ab) return "";
   const char* why = asked.sparse_b ? "the sparse operand has to be the first"
                     : asked.out.stride_col != 1 && asked.out.stride_row == 1
                         ? "out is column-major"
@@ -113,16 +114,16 @@ std::string transposed_line(const Problem& asked, const Plan& plan) {
 }
 
 // What the kernel does instead of a copy.
-std::string reading_lines(const Parts& parts) {
+std::string reading_lines(const Operands& operands) {
   std::string lines;
-  for (const Part& part : {parts.a, parts.b}) {
+  for (const ExplainedOperand& part : {operands.a, operands.b}) {
     const char label = part.operand.label;
     const std::string why = why_copied(part.operand, part.reading);
     if (part.turned)
       lines += text(
           "  turned        %c on its way to registers, for about %.0f %% of the product's time: "
           "%s\n",
-          label, 100 * kTurnShare, why.c_str());
+          label, 100 * kTransposeShare, why.c_str());
     if (part.gathered)
       lines += text("  gathered      %c an element at a time: %s\n", label, why.c_str());
   }
@@ -134,8 +135,8 @@ std::string precision_line(const Problem& problem, const Plan& plan) {
     return text(
         "  precision     highest: operands in %d %s parts, rows scaled by powers of two, as %d\n"
         "                products that are added up in f32 every %d of k\n",
-        kCatalog[plan.kernel].parts, name(kCatalog[plan.kernel].input),
-        split_products(kCatalog[plan.kernel].parts), plan.split->bf16 ? 32 : 64);
+        kCatalog[plan.config_index].terms, name(kCatalog[plan.config_index].input),
+        split_product_count(kCatalog[plan.config_index].terms), plan.split->bf16 ? 32 : 64);
   const char* how = "";
   if (problem.input_a == DType::f32)
     how = "highest: multiplied and added up in f64 by the tensor cores, rounded to f32 once";
@@ -155,7 +156,7 @@ std::string sparse_line(const Problem& asked) {
   const bool first = asked.sparse_a.has_value();
   const DType type = first ? asked.input_a : asked.input_b;
   const std::int64_t rows = first ? asked.m : asked.n;
-  const std::int64_t depth = first ? asked.depth_a() : asked.depth_b();
+  const std::int64_t depth = first ? asked.stored_k_a() : asked.stored_k_b();
   const double dense = double(rows) * asked.k * bits(type);
   const double bytes = double(rows) * depth * bits(type) / 8 +
                        double(MetadataTiles{rows, asked.k, bits(type)}.bytes());
@@ -165,17 +166,19 @@ std::string sparse_line(const Problem& asked) {
 }
 
 const char* store(const Problem& problem, const Plan& plan) {
-  if (plan.store_tma == StoreTma::rows) return "by TMA";
-  if (plan.store_tma == StoreTma::columns) return "by TMA, along its columns";
-  const bool columns = kCatalog[plan.kernel].neighbours() &&
-                       wide(transposed(problem.out), problem.n, problem.m, problem.batch);
+  if (plan.tma_store == TmaStore::rows) return "by TMA";
+  if (plan.tma_store == TmaStore::columns) return "by TMA, along its columns";
+  const bool columns =
+      kCatalog[plan.config_index].interleaved_rows() &&
+      is_vectorizable(transposed(problem.out), problem.n, problem.m, problem.batch);
   if (columns) return "in pairs along its columns";
-  if (wide(problem.out, problem.m, problem.n, problem.batch)) return "in words of up to 16 bytes";
+  if (is_vectorizable(problem.out, problem.m, problem.n, problem.batch))
+    return "in words of up to 16 bytes";
   return "element by element: rows of out are not whole words of 16 bytes";
 }
 
 std::string reason(const Problem& problem, const Plan& plan, const Device& device) {
-  const Kernel& kernel = kCatalog[plan.kernel];
+  const GemmConfig& config = kCatalog[plan.config_index];
   const double tiles = double(plan.tiles_m) * double(plan.tiles_n) * double(problem.batch);
   const double whole = std::ceil(plan.waves);
   std::string why = text(
@@ -183,7 +186,7 @@ std::string reason(const Problem& problem, const Plan& plan, const Device& devic
       "wave%s is %.0f %% full",
       plan.microseconds, whole, whole > 1 ? "s" : "",
       100 * (plan.waves > whole - 1 ? plan.waves - (whole - 1) : 1.0));
-  if (kernel.arch != Arch::sm90a && device.compute_capability == 90) {
+  if (config.arch != Arch::sm90a && device.compute_capability == 90) {
     const Code code = code_on(90);
     if (!holds(code, Arch::sm90a))
       why += text("; this build's code for the GPU is %s's, without wgmma", name(code).text);
@@ -191,7 +194,7 @@ std::string reason(const Problem& problem, const Plan& plan, const Device& devic
       why += problem.k == 0 ? "; with K = 0 there is nothing for TMA to load"
                             : "; mma.sync costs less here than the copies that TMA would need";
   }
-  if (kernel.arch == Arch::sm90a && tiles * plan.cluster < device.multiprocessors / 2.0)
+  if (config.arch == Arch::sm90a && tiles * plan.cluster < device.multiprocessors / 2.0)
     why += "; the result is too small to fill the machine";
   return why;
 }
@@ -203,19 +206,20 @@ std::string explain(const Problem& asked, const Plan& plan, const Device& device
       "tcgemm: out %s = a %s @ b %s, %s, on %s\n", shape(asked.batch, asked.m, asked.n).c_str(),
       shape(asked.batch, asked.m, asked.k).c_str(), shape(asked.batch, asked.k, asked.n).c_str(),
       types(asked).c_str(), device.name);
-  if (plan.kernel < 0) return lines + "  kernel        none: the result is empty\n";
-  const Problem problem = plan.transposed ? transposed(asked) : asked;
-  const Kernel& kernel = kCatalog[plan.kernel];
-  const Parts parts(asked, plan);
-  lines += text("  kernel        %s (row %d of the catalog)\n", name(kernel).text, plan.kernel);
+  if (plan.config_index < 0) return lines + "  kernel        none: the result is empty\n";
+  const Problem problem = plan.swap_ab ? transposed(asked) : asked;
+  const GemmConfig& config = kCatalog[plan.config_index];
+  const Operands operands(asked, plan);
+  lines +=
+      text("  kernel        %s (row %d of the catalog)\n", name(config).text, plan.config_index);
   lines += "  layout        " + layout(asked) + "\n";
-  lines += transposed_line(asked, plan) + sparse_line(asked) + precision_line(asked, plan) +
-           reading_lines(parts);
-  lines += plan.split ? split_lines(plan, device) : prepare_lines(parts, device);
-  lines += sum_lines(parts, device);
-  lines += text("  tile          %d x %d x %d, %d stages of %s, %d threads\n", kernel.tile_m(),
-                kernel.tile_n(), kernel.tile_k(), kernel.stages, size(kernel.stage_bytes()).c_str(),
-                kernel.threads());
+  lines += swap_ab_line(asked, plan) + sparse_line(asked) + precision_line(asked, plan) +
+           reading_lines(operands);
+  lines += plan.split ? split_lines(plan, device) : prepare_lines(operands, device);
+  lines += sum_lines(operands, device);
+  lines += text("  tile          %d x %d x %d, %d stages of %s, %d threads\n", config.tile_m(),
+                config.tile_n(), config.tile_k(), config.stages, size(config.stage_bytes()).c_str(),
+                config.threads());
   lines += text("  cluster       %d\n", plan.cluster);
   lines += text("  grid          %d blocks on %d multiprocessors, %.2f waves of tiles\n", plan.grid,
                 device.multiprocessors, plan.waves);
@@ -239,24 +243,24 @@ std::string check_layout(const Problem& asked, const Plan& plan, const Device& d
                            shape(asked.batch, asked.m, asked.k).c_str(),
                            shape(asked.batch, asked.k, asked.n).c_str(), types(asked).c_str(),
                            device.name, layout(asked).c_str());
-  const Parts parts(asked, plan);
-  for (const Part& part : {parts.a, parts.b}) {
-    const Reading& reading = part.reading;
+  const Operands operands(asked, plan);
+  for (const ExplainedOperand& part : {operands.a, operands.b}) {
+    const OperandLayout& reading = part.reading;
     lines += text("  %c   %s, leading dimension %lld, aligned to %d bytes\n", part.operand.label,
                   major(reading).c_str(), Long(reading.pitch), reading.alignment);
     lines += reading.direct() ? std::string("      TMA can read it\n")
-                              : text("      TMA cannot read it: %s\n", words(reading.obstacle));
+                              : text("      TMA cannot read it: %s\n", describe(reading.obstacle));
     lines += text("      faster: %s\n", advice(part.operand, reading).c_str());
     if (*part.copy) lines += "      a prepare pass copies it first\n";
     if (part.turned) lines += "      registers turn it on its way to the tensor cores\n";
     if (part.gathered) lines += "      it is read an element at a time\n";
   }
-  if (plan.kernel < 0) return lines + "  kernel  none: the result is empty\n";
-  const Kernel& kernel = kCatalog[plan.kernel];
-  lines += text("  kernel family %s (%s)\n", family(kernel), name(kernel).text);
-  return lines + transposed_line(asked, plan) +
-         (plan.split ? split_lines(plan, device) : prepare_lines(parts, device)) +
-         sum_lines(parts, device);
+  if (plan.config_index < 0) return lines + "  kernel  none: the result is empty\n";
+  const GemmConfig& config = kCatalog[plan.config_index];
+  lines += text("  kernel family %s (%s)\n", kernel_family(config), name(config).text);
+  return lines + swap_ab_line(asked, plan) +
+         (plan.split ? split_lines(plan, device) : prepare_lines(operands, device)) +
+         sum_lines(operands, device);
 }
 
 }  // namespace tcgemm::plan

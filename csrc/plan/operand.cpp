@@ -15,47 +15,48 @@ int alignment_of(std::uintptr_t address) {
   return alignment;
 }
 
-Obstacle obstacle(const Operand& operand, std::int64_t lines, std::int64_t pitch) {
+Obstacle obstacle(const GemmOperand& operand, std::int64_t lines, std::int64_t pitch) {
   const Matrix& matrix = operand.matrix;
-  if (matrix.address % kWordBytes != 0) return Obstacle::base;
+  if (matrix.address % kVectorBytes != 0) return Obstacle::base;
   if (lines > 1 && pitch == 0) return Obstacle::zero_pitch;
-  if (lines > 1 && !whole_words(pitch, matrix.dtype)) return Obstacle::pitch;
-  if (operand.batch > 1 && !whole_words(matrix.stride_batch, matrix.dtype))
+  if (lines > 1 && !whole_vectors(pitch, matrix.dtype)) return Obstacle::pitch;
+  if (operand.batch > 1 && !whole_vectors(matrix.stride_batch, matrix.dtype))
     return Obstacle::batch_pitch;
   if (operand.sparse && operand.rows % kSparseRows != 0) return Obstacle::rows;
   return Obstacle::none;
 }
 
 // A matrix that serves every batch is read once.
-std::int64_t copies(const Operand& operand) {
+std::int64_t copies(const GemmOperand& operand) {
   return operand.matrix.stride_batch == 0 ? 1 : operand.batch;
 }
 
-double read_time(double elements, DType type, const Reading& reading, const Device& device) {
+double read_time(double elements, DType type, const OperandLayout& reading, const Device& device) {
   const double size = reading.strided ? std::max<double>(bytes(type), kSector) : bytes(type);
   return elements * size / (device.memory_rate * kMemoryShare) * 1e6;
 }
 
 }  // namespace
 
-Operand operand_a(const Problem& problem) {
+GemmOperand operand_a(const Problem& problem) {
   return {'a',
           problem.a,
           problem.input_a,
           problem.m,
-          problem.depth_a(),
+          problem.stored_k_a(),
           problem.batch,
           problem.sparse_a.has_value()};
 }
 
-Operand operand_b(const Problem& problem) {
-  return {'b',           transposed(problem.b),       problem.input_b, problem.n, problem.depth_b(),
-          problem.batch, problem.sparse_b.has_value()};
+GemmOperand operand_b(const Problem& problem) {
+  return {
+      'b',           transposed(problem.b),       problem.input_b, problem.n, problem.stored_k_b(),
+      problem.batch, problem.sparse_b.has_value()};
 }
 
-Reading read(const Operand& operand) {
+OperandLayout analyze_layout(const GemmOperand& operand) {
   const Matrix& matrix = operand.matrix;
-  Reading reading;
+  OperandLayout reading;
   reading.alignment = alignment_of(matrix.address);
   // The stride of a dimension of size 1 says nothing: both majors may fit, and the readable one is
   // taken.
@@ -80,8 +81,8 @@ Reading read(const Operand& operand) {
   return reading;
 }
 
-Prepare prepare(const Operand& operand) {
-  Prepare pass;
+RepackPass repack_pass(const GemmOperand& operand) {
+  RepackPass pass;
   pass.source = operand.matrix;
   pass.to = operand.converts() ? operand.input : operand.matrix.dtype;
   pass.rows = operand.rows;
@@ -95,22 +96,22 @@ Prepare prepare(const Operand& operand) {
 std::int64_t line_pitch(std::int64_t elements, DType type) {
   constexpr std::int64_t kLineBytes = 128;
   const std::int64_t size = bytes(type);
-  const std::int64_t unit = (elements * size >= 8 * kLineBytes ? kLineBytes : kWordBytes) / size;
+  const std::int64_t unit = (elements * size >= 8 * kLineBytes ? kLineBytes : kVectorBytes) / size;
   return (elements + unit - 1) / unit * unit;
 }
 
-std::size_t bytes(const Prepare& pass) {
+std::size_t workspace_bytes(const RepackPass& pass) {
   return std::size_t(pass.batch * pass.rows + pass.spare) * pass.pitch * bytes(pass.to);
 }
 
-double cost(const Prepare& pass, const Reading& reading, const Device& device) {
+double estimate_us(const RepackPass& pass, const OperandLayout& reading, const Device& device) {
   const double elements = double(pass.batch) * double(pass.rows) * double(pass.k);
   return read_time(elements, pass.source.dtype, reading, device) +
-         double(bytes(pass)) / (device.memory_rate * kMemoryShare) * 1e6;
+         double(workspace_bytes(pass)) / (device.memory_rate * kMemoryShare) * 1e6;
 }
 
-Sums sums(const Operand& operand) {
-  Sums pass;
+SumPass sum_pass(const GemmOperand& operand) {
+  SumPass pass;
   pass.source = operand.matrix;
   pass.rows = operand.rows;
   pass.k = operand.k;
@@ -118,11 +119,11 @@ Sums sums(const Operand& operand) {
   return pass;
 }
 
-std::size_t bytes(const Sums& pass) {
+std::size_t workspace_bytes(const SumPass& pass) {
   return std::size_t(pass.batch) * pass.rows * sizeof(std::int32_t);
 }
 
-double cost(const Sums& pass, const Reading& reading, const Device& device) {
+double estimate_us(const SumPass& pass, const OperandLayout& reading, const Device& device) {
   const double elements = double(pass.batch) * double(pass.rows) * double(pass.k);
   return read_time(elements, pass.source.dtype, reading, device);
 }

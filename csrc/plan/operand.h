@@ -19,7 +19,7 @@ namespace tcgemm::plan {
 // the way, and f64 ones are loaded an element at a time.
 constexpr bool k_major_only(DType input) { return bits(input) == 8 || input == DType::tf32; }
 
-struct Operand {
+struct GemmOperand {
   char label = 'a';
   Matrix matrix;             // stride_row: along m or n, stride_col: along k
   DType input = DType::f32;  // what the tensor cores take it as
@@ -42,7 +42,7 @@ inline constexpr std::int64_t kSparseRows = 16;
 // Bytes; addresses that are more aligned are all alike.
 inline constexpr int kMostAligned = 256;
 
-struct Reading {
+struct OperandLayout {
   bool strided = false;
   Major major = Major::K;  // of the operand in memory; K where strided
   std::int64_t pitch = 0;  // elements between lines (rows of a K-major, k of an MN-major operand)
@@ -52,12 +52,12 @@ struct Reading {
 
   // TMA and cp.async want the same: a 16-byte base, and lines that start at multiples of 16 bytes.
   bool direct() const { return obstacle == Obstacle::none; }
-  bool in_words() const { return direct() || obstacle == Obstacle::rows; }  // by cp.async
+  bool reads_vectors() const { return direct() || obstacle == Obstacle::rows; }  // by cp.async
 };
 
-Operand operand_a(const Problem& problem);
-Operand operand_b(const Problem& problem);
-Reading read(const Operand& operand);
+GemmOperand operand_a(const Problem& problem);
+GemmOperand operand_b(const Problem& problem);
+OperandLayout analyze_layout(const GemmOperand& operand);
 
 // The copy that makes any operand K-major with a 16-byte pitch, of the type that the tensor cores
 // take; its offset is the planner's to set.
@@ -66,10 +66,10 @@ Reading read(const Operand& operand);
 // whose pitch is whole words, and boxes that begin inside a word. TMA answers a first coordinate
 // that is no multiple of 16 bytes with an illegal instruction, and the many small boxes alone
 // cost 1.36 times the time of s8 4096^3; the copies cost 1.2.
-Prepare prepare(const Operand& operand);
-std::size_t bytes(const Prepare& pass);
+RepackPass repack_pass(const GemmOperand& operand);
+std::size_t workspace_bytes(const RepackPass& pass);
 // Microseconds that it takes beside its launch, which two copies share: bytes in and out.
-double cost(const Prepare& pass, const Reading& reading, const Device& device);
+double estimate_us(const RepackPass& pass, const OperandLayout& reading, const Device& device);
 
 // Elements between the lines of what a pass writes: whole words are what kernels read. Where that
 // fills up less than an eighth, whole lines of L2: rows that cross one more line than they have to
@@ -77,14 +77,14 @@ double cost(const Prepare& pass, const Reading& reading, const Device& device);
 std::int64_t line_pitch(std::int64_t elements, DType type);
 
 // The sums along k of an operand, which the other one's zero points need, and what they take.
-Sums sums(const Operand& operand);
-std::size_t bytes(const Sums& pass);
-double cost(const Sums& pass, const Reading& reading, const Device& device);
+SumPass sum_pass(const GemmOperand& operand);
+std::size_t workspace_bytes(const SumPass& pass);
+double estimate_us(const SumPass& pass, const OperandLayout& reading, const Device& device);
 
 // Microseconds to launch a pass over an operand, and until the next kernel can read what it wrote.
 inline constexpr double kPassLaunch = 2.5;
 
 // Of a product's time, to turn an operand on its way to registers instead.
-inline constexpr double kTurnShare = 0.03;
+inline constexpr double kTransposeShare = 0.03;
 
 }  // namespace tcgemm::plan

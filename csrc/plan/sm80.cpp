@@ -21,43 +21,43 @@ double share(const Device& device, DType input) {
 
 // The same for tiles that reuse less of what they load. With a sparse a there are half as many
 // products for what is loaded of b, and shared memory has no more to give.
-double efficiency(const Kernel& kernel) {
-  const int area = kernel.tile_m() * kernel.tile_n();
+double efficiency(const GemmConfig& config) {
+  const int area = config.tile_m() * config.tile_n();
   const double share = area >= 128 * 256 ? 0.9 : area >= 128 * 128 ? 0.8 : 0.5;
-  return kernel.sparse ? 0.8 * share : share;
+  return config.sparse ? 0.8 * share : share;
 }
 
 // Can it be read, and how: in words where it is laid out for that. Kernels for which it comes
 // K-major alone (`turns`) gather operands of the other major as they do strided ones.
-bool readable(const Input& input, Major major, bool turns, bool& vector) {
+bool readable(const CandidateOperand& input, Major major, bool turns, bool& vector) {
   const bool serves = input.serves(major);
-  vector = serves && input.in_words();
+  vector = serves && input.reads_vectors();
   return serves || (turns && !input.converts && !input.prepared);
 }
 
 }  // namespace
 
-bool fit_sm80(const Kernel& kernel, const Problem& problem, const Device& device,
-              const Inputs& inputs, Plan& plan) {
-  const bool turns_b = k_major_only(kernel.input), turns_a = turns_b || kernel.sparse;
-  if (!readable(inputs.a, major_a(kernel.layout), turns_a, plan.vector_a)) return false;
-  if (!readable(inputs.b, major_b(kernel.layout), turns_b, plan.vector_b)) return false;
-  if (kernel.shared_bytes() > device.shared_bytes) return false;
+bool fit_sm80(const GemmConfig& config, const Problem& problem, const Device& device,
+              const CandidateOperands& inputs, Plan& plan) {
+  const bool turns_b = k_major_only(config.input), turns_a = turns_b || config.sparse;
+  if (!readable(inputs.a, major_a(config.layout), turns_a, plan.vector_a)) return false;
+  if (!readable(inputs.b, major_b(config.layout), turns_b, plan.vector_b)) return false;
+  if (config.shared_bytes() > device.shared_bytes) return false;
   plan.cluster = 1;
-  plan.tiles_m = ceil_div(problem.m, kernel.tile_m());
-  plan.tiles_n = ceil_div(problem.n, kernel.tile_n());
+  plan.tiles_m = ceil_div(problem.m, config.tile_m());
+  plan.tiles_n = ceil_div(problem.n, config.tile_n());
   const double tiles = double(plan.tiles_m) * double(plan.tiles_n) * double(problem.batch);
   plan.waves = tiles / device.multiprocessors;
   if (tiles > 2147483647.0) return false;
   plan.grid = int(tiles);
-  plan.group = 8;
+  plan.raster_group = 8;
 
-  const double rate = tcgemm::rate(device, kernel.input) * share(device, kernel.input) *
-                      efficiency(kernel) / device.multiprocessors;
-  const double products = kernel.sparse ? 0.5 : 1.0;
-  const double work = 2.0 * products * kernel.tile_m() * kernel.tile_n() *
-                      double(ceil_div(problem.k, kernel.tile_k()) * kernel.tile_k());
-  const double slow = plan.vector_a && plan.vector_b ? 1.0 : kElementwise * 16 / bits(kernel.input);
+  const double rate = tcgemm::rate(device, config.input) * share(device, config.input) *
+                      efficiency(config) / device.multiprocessors;
+  const double products = config.sparse ? 0.5 : 1.0;
+  const double work = 2.0 * products * config.tile_m() * config.tile_n() *
+                      double(ceil_div(problem.k, config.tile_k()) * config.tile_k());
+  const double slow = plan.vector_a && plan.vector_b ? 1.0 : kElementwise * 16 / bits(config.input);
   plan.microseconds = kLaunch + std::ceil(plan.waves) * (work / rate * 1e6 * slow + kFill);
   return true;
 }

@@ -42,28 +42,28 @@ double wave_time(double waves, double flops) {
 // not, and there blocks that wait for each other disturb the turns of their warpgroups; an operand
 // is turned on its way to registers. Of parts there are several products, in turns
 // where there are two warpgroups.
-double issue(const Kernel& kernel, int cluster) {
+double issue(const GemmConfig& config, int cluster) {
   // Twice the products a clock, as far as shared memory brings b.
-  if (kernel.sparse)
+  if (config.sparse)
     return 0.5 *
-           (kernel.n >= 256   ? 1.13
-            : kernel.n >= 192 ? 1.17
+           (config.n >= 256   ? 1.13
+            : config.n >= 192 ? 1.17
                               : 1.26) *
-           (kernel.warpgroups == 3 ? 1.036 : 1.0);
-  if (kernel.parts == kBf16Parts) return split_products(kernel.parts) * 1.165;
-  if (kernel.parts > 1)
-    return split_products(kernel.parts) * (kernel.warpgroups == 1 ? 1.5
-                                           : kernel.n == 256      ? 1.26
-                                                                  : 1.3);
-  double factor = kernel.warpgroups == 3 ? 1.036 : kernel.m64_blocks > 1 ? 1.01 : 1.0;
-  if (kernel.promotes()) factor *= kernel.block_scaled ? 1.25 : cluster > 1 ? 1.1 : 1.08;
-  if (kernel.source_of_a == SourceOfA::registers) factor *= 1 + kTurnShare;
+           (config.warpgroups == 3 ? 1.036 : 1.0);
+  if (config.terms == kBf16Terms) return split_product_count(config.terms) * 1.165;
+  if (config.terms > 1)
+    return split_product_count(config.terms) * (config.warpgroups == 1 ? 1.5
+                                                : config.n == 256      ? 1.26
+                                                                       : 1.3);
+  double factor = config.warpgroups == 3 ? 1.036 : config.m64_blocks > 1 ? 1.01 : 1.0;
+  if (config.promotes()) factor *= config.block_scaled ? 1.25 : cluster > 1 ? 1.1 : 1.08;
+  if (config.operand_source == OperandSource::RS) factor *= 1 + kTransposeShare;
   return factor;
 }
 
 double store_clocks(const Problem& problem) {
   const bool scales = problem.scale_a || problem.scale_b;
-  if (problem.options() || (problem.alpha != 1.0 && !scales)) return kOptions;
+  if (problem.has_epilogue_terms() || (problem.alpha != 1.0 && !scales)) return kOptions;
   // What was fitted for f16 and bf16 operands has f32 results in it.
   const bool wide = bits(problem.out.dtype) == 32 && bits(problem.input_a) != 16;
   return (wide ? kWideStore : kPlainStore) + (scales ? kScaled : 0.0);
@@ -71,62 +71,62 @@ double store_clocks(const Problem& problem) {
 
 // Lines of L2 that a row of a stage costs. s8 4096^3 in tiles of 128x256 with rows 4112 bytes
 // apart: 1.35 times the time in blocks of their own, 1.02 times in clusters of two, which share b.
-double lines(const Input& input, DType type) {
+double lines(const CandidateOperand& input, DType type) {
   constexpr int kLine = 128;  // bytes
-  const Reading& reading = input.reading;
+  const OperandLayout& reading = input.reading;
   const bool whole =
       input.prepared || (reading.alignment >= kLine && reading.pitch * bytes(type) % kLine == 0);
   return whole ? 1.0 : kCrossing;
 }
 
-double kernel_time(const Kernel& kernel, const Problem& problem, const Inputs& inputs,
-                   const Plan& plan) {
-  const double depth = double(ceil_div(problem.k, kernel.tile_k()));
-  const double area = double(kernel.tile_m()) * kernel.tile_n();
-  const double fma = kFmaPerClock * 16 / bits(kernel.input);
-  const double math = issue(kernel, plan.cluster) * area * kernel.tile_k() / fma;
-  const double lines_a = kernel.tile_m() * lines(inputs.a, kernel.input);
-  const double lines_b = kernel.tile_n() * lines(inputs.b, kernel.input_b) / plan.cluster;
+double kernel_time(const GemmConfig& config, const Problem& problem,
+                   const CandidateOperands& inputs, const Plan& plan) {
+  const double depth = double(ceil_div(problem.k, config.tile_k()));
+  const double area = double(config.tile_m()) * config.tile_n();
+  const double fma = kFmaPerClock * 16 / bits(config.input);
+  const double math = issue(config, plan.cluster) * area * config.tile_k() / fma;
+  const double lines_a = config.tile_m() * lines(inputs.a, config.input);
+  const double lines_b = config.tile_n() * lines(inputs.b, config.input_b) / plan.cluster;
   const double bytes_in =
-      kernel.parts * (lines_a * kernel.row_bytes_a() + lines_b * kernel.row_bytes()) +
-      kernel.metadata_bytes();
+      config.terms * (lines_a * config.row_bytes_a() + lines_b * config.row_bytes()) +
+      config.metadata_bytes();
   const double load = bytes_in / kBytesPerClock;
   const double store = area * store_clocks(problem);
   const double tile =
       depth * (std::max(math, load) + kBlockOverhead + kTraffic * load) + kFill + store;
   const double start = kLaunch + (plan.cluster > 1 ? kCluster : 0.0);
-  const double products = kernel.parts > 1 ? split_products(kernel.parts) : 1;
-  const double skipped = kernel.sparse ? 0.5 : 1.0;
-  const double flops = products * skipped * problem.flops() * bits(kernel.input) / 16;
+  const double products = config.terms > 1 ? split_product_count(config.terms) : 1;
+  const double skipped = config.sparse ? 0.5 : 1.0;
+  const double flops = products * skipped * problem.flops() * bits(config.input) / 16;
   return start + wave_time(plan.waves, flops) * tile / kClock;
 }
 
 // TMA drops what lies outside in whole 16-byte words: a ragged line would lose its neighbours. And
 // a narrow tile has no whole box.
-StoreTma store_tma(const Kernel& kernel, const Problem& problem) {
+TmaStore tma_store(const GemmConfig& config, const Problem& problem) {
   const Matrix& out = problem.out;
-  if (bits(out.dtype) < 16) return StoreTma::no;
-  if (kernel.tile_n() % (1024 / bits(out.dtype)) == 0 && whole_words(problem.n, out.dtype) &&
-      wide(out, problem.m, problem.n, problem.batch))
-    return StoreTma::rows;
-  if (kernel.sends_columns() && out.dtype == kernel.sent_columns() && problem.plain() &&
-      whole_words(problem.m, out.dtype) &&
-      wide(transposed(out), problem.n, problem.m, problem.batch))
-    return StoreTma::columns;
-  return StoreTma::no;
+  if (bits(out.dtype) < 16) return TmaStore::none;
+  if (config.tile_n() % (1024 / bits(out.dtype)) == 0 && whole_vectors(problem.n, out.dtype) &&
+      is_vectorizable(out, problem.m, problem.n, problem.batch))
+    return TmaStore::rows;
+  if (config.tma_stores_columns() && out.dtype == config.column_store_dtype() &&
+      problem.has_default_epilogue() && whole_vectors(problem.m, out.dtype) &&
+      is_vectorizable(transposed(out), problem.n, problem.m, problem.batch))
+    return TmaStore::columns;
+  return TmaStore::none;
 }
 
 }  // namespace
 
-bool fit_sm90(const Kernel& kernel, const Problem& problem, const Device& device,
-              const Inputs& inputs, Plan& plan) {
+bool fit_sm90(const GemmConfig& config, const Problem& problem, const Device& device,
+              const CandidateOperands& inputs, Plan& plan) {
   if (!inputs.a.direct() || !inputs.b.direct() || problem.k == 0) return false;
-  if (!inputs.serve(kernel.layout)) return false;
-  if (kernel.shared_bytes() > device.shared_bytes) return false;
+  if (!inputs.serve(config.layout)) return false;
+  if (config.shared_bytes() > device.shared_bytes) return false;
 
-  plan.store_tma = store_tma(kernel, problem);
-  const std::int64_t rows = ceil_div(problem.m, kernel.tile_m());
-  plan.tiles_n = ceil_div(problem.n, kernel.tile_n());
+  plan.tma_store = tma_store(config, problem);
+  const std::int64_t rows = ceil_div(problem.m, config.tile_m());
+  plan.tiles_n = ceil_div(problem.n, config.tile_n());
   double best = HUGE_VAL;
   Plan chosen = plan;
   for (int cluster : {1, 2}) {
@@ -138,14 +138,14 @@ bool fit_sm90(const Kernel& kernel, const Problem& problem, const Device& device
     const std::int64_t resident = device.multiprocessors / cluster;
     trial.waves = clusters / double(resident);
     trial.grid = int(std::min(clusters, double(resident))) * cluster;
-    trial.microseconds = kernel_time(kernel, problem, inputs, trial);
+    trial.microseconds = kernel_time(config, problem, inputs, trial);
     if (trial.microseconds < best) {
       best = trial.microseconds;
       chosen = trial;
     }
   }
   plan = chosen;
-  plan.group = square(kernel, device, plan.cluster);
+  plan.raster_group = raster_group(config, device, plan.cluster);
   return true;
 }
 

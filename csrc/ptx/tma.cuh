@@ -23,8 +23,8 @@ __device__ inline void tma_load(std::uint32_t shared, const TensorMap* map, std:
 
 // A box of a rank-4 map {inner, 8, 2, outer}, from line `outer` * 16 on: all of 16 lines in the
 // order 0, 2, 4 .. 1, 3, 5 ..
-__device__ inline void tma_load_neighbours(std::uint32_t shared, const TensorMap* map,
-                                           std::uint32_t barrier, int inner, int outer) {
+__device__ inline void tma_load_interleaved(std::uint32_t shared, const TensorMap* map,
+                                            std::uint32_t barrier, int inner, int outer) {
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
       " [%0], [%1, {%3, 0, 0, %4}], [%2];" ::"r"(shared),

@@ -19,7 +19,7 @@
 #include "core/code.h"
 #include "core/plan.h"
 #include "core/problem.h"
-#include "isa/instructions.h"
+#include "isa/mma_instructions.h"
 #include "plan/planner.h"
 
 namespace py = pybind11;
@@ -30,28 +30,28 @@ namespace {
 
 using Strides = std::array<std::int64_t, 3>;  // batch, row, column; elements
 
-std::string text(const KernelName& name) { return std::string(std::string_view(name)); }
+std::string text(const ConfigName& name) { return std::string(std::string_view(name)); }
 
 py::list catalog_rows() {
   py::list rows;
-  for (const Kernel& kernel : kCatalog)
+  for (const GemmConfig& config : kCatalog)
     rows.append(py::dict(
-        "name"_a = text(name(kernel)), "arch"_a = name(kernel.arch), "input"_a = name(kernel.input),
-        "input_b"_a = name(kernel.input_b), "accumulator"_a = name(kernel.accumulator),
-        "layout"_a = name(kernel.layout), "promoted"_a = kernel.promotes(),
-        "block_scaled"_a = kernel.block_scaled,
-        "registers"_a = kernel.source_of_a == SourceOfA::registers, "parts"_a = kernel.parts,
-        "sparse"_a = kernel.sparse ? name(pattern_of(kernel.input)) : "",
-        "tile"_a = py::make_tuple(kernel.tile_m(), kernel.tile_n(), kernel.tile_k()),
-        "stages"_a = kernel.stages, "threads"_a = kernel.threads(),
-        "shared_bytes"_a = kernel.shared_bytes(), "built"_a = built(kernel)));
+        "name"_a = text(name(config)), "arch"_a = name(config.arch), "input"_a = name(config.input),
+        "input_b"_a = name(config.input_b), "accumulator"_a = name(config.accumulator),
+        "layout"_a = name(config.layout), "promoted"_a = config.promotes(),
+        "block_scaled"_a = config.block_scaled,
+        "registers"_a = config.operand_source == OperandSource::RS, "parts"_a = config.terms,
+        "sparse"_a = config.sparse ? name(pattern_of(config.input)) : "",
+        "tile"_a = py::make_tuple(config.tile_m(), config.tile_n(), config.tile_k()),
+        "stages"_a = config.stages, "threads"_a = config.threads(),
+        "shared_bytes"_a = config.shared_bytes(), "built"_a = built(config)));
   return rows;
 }
 
 py::list instruction_rows() {
   py::list rows;
   for (const isa::Instruction& row : isa::kInstructions)
-    rows.append(py::dict("family"_a = name(row.family), "arch"_a = name(row.arch),
+    rows.append(py::dict("family"_a = name(row.kind), "arch"_a = name(row.arch),
                          "input"_a = name(row.input), "input_b"_a = name(row.input_b),
                          "accumulator"_a = name(row.accumulator),
                          "shape"_a = py::make_tuple(row.m, row.n, row.k), "n_step"_a = row.n_step,
@@ -163,50 +163,50 @@ void add_option(Problem& problem, const std::string& word) {
 void set_sparse(Problem& problem, const std::string& operand, bool given) {
   if (operand.empty()) return;
   const DType type = operand == "a" ? problem.input_a : problem.input_b;
-  const Sparse sparse{0, value_columns(problem.k, pattern_of(type))};
+  const SparseOperand sparse{0, value_columns(problem.k, pattern_of(type))};
   if (operand == "a") {
     problem.sparse_a = sparse;
-    if (!given) problem.a = {problem.a.address, problem.a.dtype, sparse.depth, 1, 0};
+    if (!given) problem.a = {problem.a.address, problem.a.dtype, sparse.stored_k, 1, 0};
   } else if (operand == "b") {
     problem.sparse_b = sparse;
-    if (!given) problem.b = {problem.b.address, problem.b.dtype, 1, sparse.depth, 0};
+    if (!given) problem.b = {problem.b.address, problem.b.dtype, 1, sparse.stored_k, 0};
   } else {
     throw std::runtime_error("tcgemm: sparse is '" + operand + "'; expected a, b or nothing.");
   }
   problem.promote = false;
 }
 
-py::object describe(const std::optional<Prepare>& pass) {
+py::object describe(const std::optional<RepackPass>& pass) {
   if (!pass) return py::none();
   return py::dict("rows"_a = pass->rows, "k"_a = pass->k, "batch"_a = pass->batch,
                   "pitch"_a = pass->pitch, "offset"_a = pass->offset, "to"_a = name(pass->to));
 }
 
-py::object describe(const std::optional<Sums>& pass) {
+py::object describe(const std::optional<SumPass>& pass) {
   if (!pass) return py::none();
   return py::dict("rows"_a = pass->rows, "k"_a = pass->k, "batch"_a = pass->batch,
                   "offset"_a = pass->offset);
 }
 
-py::object describe(const Run& run) {
-  if (run.kernel < 0) return py::none();
-  return py::dict("kernel"_a = text(name(kCatalog[run.kernel])), "cluster"_a = run.cluster,
-                  "grid"_a = run.grid, "group"_a = run.group, "tiles_m"_a = run.tiles_m,
+py::object describe(const LaunchConfig& run) {
+  if (run.config_index < 0) return py::none();
+  return py::dict("kernel"_a = text(name(kCatalog[run.config_index])), "cluster"_a = run.cluster,
+                  "grid"_a = run.grid, "group"_a = run.raster_group, "tiles_m"_a = run.tiles_m,
                   "tiles_n"_a = run.tiles_n);
 }
 
-py::dict describe(const SplitPass& pass) {
+py::dict describe(const SplitFp32Pass& pass) {
   return py::dict("rows"_a = pass.rows, "k"_a = pass.k, "batch"_a = pass.batch,
                   "mn_major"_a = pass.mn_major, "pitch"_a = pass.pitch, "offset"_a = pass.offset,
-                  "made_parts"_a = pass.made.parts);
+                  "made_parts"_a = pass.prepacked.terms);
 }
 
-py::object describe(const std::optional<Split>& split) {
+py::object describe(const std::optional<SplitFp32Plan>& split) {
   if (!split) return py::none();
   return py::dict("a"_a = describe(split->a), "b"_a = describe(split->b), "bf16"_a = split->bf16,
-                  "other"_a = describe(split->other), "repair"_a = describe(split->repair),
-                  "verdict"_a = split->verdict, "flags"_a = split->flags,
-                  "flag_bytes"_a = split->flag_bytes);
+                  "other"_a = describe(split->alternative), "repair"_a = describe(split->recompute),
+                  "verdict"_a = split->decision, "flags"_a = split->recompute_mask,
+                  "flag_bytes"_a = split->recompute_mask_bytes);
 }
 
 py::dict plan_for(const std::string& device_name, const std::string& dtype, std::int64_t m,
@@ -240,18 +240,18 @@ py::dict plan_for(const std::string& device_name, const std::string& dtype, std:
   problem.scale_a = parse_scale(scale_a, m, k);
   if (const auto scale = parse_scale(scale_b, n, k)) problem.scale_b = transposed(*scale);
   for (const std::string& word : epilogue) add_option(problem, word);
-  if (prepared_b != 0) problem.prepared_b = Prepared{0, prepared_b};
+  if (prepared_b != 0) problem.prepacked_b = Prepacked{0, prepared_b};
   set_sparse(problem, sparse, (sparse == "a" ? a : b).has_value());
 
   const Plan made = plan::make_plan(problem, *device, kernel);
   py::object row = py::none();
-  if (made.kernel >= 0) row = py::str(text(name(kCatalog[made.kernel])));
-  return py::dict("kernel"_a = row, "transposed"_a = made.transposed, "cluster"_a = made.cluster,
-                  "grid"_a = made.grid, "group"_a = made.group, "tiles_m"_a = made.tiles_m,
-                  "tiles_n"_a = made.tiles_n, "prepare_a"_a = describe(made.prepare_a),
-                  "prepare_b"_a = describe(made.prepare_b), "sums_a"_a = describe(made.sums_a),
+  if (made.config_index >= 0) row = py::str(text(name(kCatalog[made.config_index])));
+  return py::dict("kernel"_a = row, "transposed"_a = made.swap_ab, "cluster"_a = made.cluster,
+                  "grid"_a = made.grid, "group"_a = made.raster_group, "tiles_m"_a = made.tiles_m,
+                  "tiles_n"_a = made.tiles_n, "prepare_a"_a = describe(made.repack_a),
+                  "prepare_b"_a = describe(made.repack_b), "sums_a"_a = describe(made.sums_a),
                   "sums_b"_a = describe(made.sums_b), "split"_a = describe(made.split),
-                  "workspace"_a = made.workspace, "store_tma"_a = made.store_tma != StoreTma::no,
+                  "workspace"_a = made.workspace, "store_tma"_a = made.tma_store != TmaStore::none,
                   "vector_a"_a = made.vector_a, "vector_b"_a = made.vector_b,
                   "microseconds"_a = made.microseconds, "bytes"_a = made.bytes,
                   "bound"_a = name(made.bound), "explain"_a = plan::explain(problem, made, *device),

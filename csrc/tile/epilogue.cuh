@@ -22,12 +22,12 @@ namespace tcgemm::tile {
 
 // Which of a warp's 16 rows a lane of group g = lane / 4 holds: g and g + 8, as the tensor cores
 // leave them, or the neighbours 2 g and 2 g + 1, where a was turned on its way to registers.
-enum class Rows : std::uint8_t { apart, neighbours };
+enum class RowOrder : std::uint8_t { native, interleaved };
 
 // The row behind row `row` of a fragment.
-template <Rows kRows>
+template <RowOrder kRowOrder>
 __device__ constexpr int row_of(int row) {
-  return kRows == Rows::apart ? row : row % 8 * 2 + row / 8;
+  return kRowOrder == RowOrder::native ? row : row % 8 * 2 + row / 8;
 }
 
 // Where the unit lies in the result; rows and cols count what is left of the matrix from there on.
@@ -37,11 +37,11 @@ struct Window {
   int lane_rows[2];  // of this lane, counted from `row`
 
   __device__ bool holds(int half) const { return lane_rows[half] < rows; }
-  // Known when the kernel is compiled: see Rows.
-  __device__ bool neighbours() const { return lane_rows[1] == lane_rows[0] + 1; }
+  // Known when the kernel is compiled: see RowOrder.
+  __device__ bool interleaved() const { return lane_rows[1] == lane_rows[0] + 1; }
 };
 
-template <Rows kRows = Rows::apart>
+template <RowOrder kRowOrder = RowOrder::native>
 __device__ inline Window window(const Extent& extent, int row, int col, int batch) {
   const int group = threadIdx.x % 32 / 4;
   return {row,
@@ -49,7 +49,7 @@ __device__ inline Window window(const Extent& extent, int row, int col, int batc
           batch,
           extent.m - row,
           extent.n - col,
-          {row_of<kRows>(group), row_of<kRows>(group + 8)}};
+          {row_of<kRowOrder>(group), row_of<kRowOrder>(group + 8)}};
 }
 
 __device__ inline std::int64_t out_offset(const Epilogue& epilogue, const Window& window, int row,
@@ -147,7 +147,7 @@ __device__ inline void activate_all(Activation activation, std::int32_t (&v)[kCo
 // An s32 source belongs to an s32 result, an f64 one to an f64 value, every other one to both kinds
 // of float values.
 template <class T>
-__device__ inline T load_element(const Source& source, std::int64_t offset) {
+__device__ inline T load_element(const TensorRef& source, std::int64_t offset) {
   if constexpr (std::is_same_v<T, std::int32_t>) {
     return static_cast<const std::int32_t*>(source.data)[offset];
   } else {
@@ -177,7 +177,7 @@ __device__ inline auto load_pair(const void* data, std::int64_t offset) {
 
 // v += factor * source for a unit that is whole in columns, two neighbours a load.
 template <DType kType, class T, int kCount>
-__device__ inline void add_pairs(const Source& source, T factor, std::int64_t offset,
+__device__ inline void add_pairs(const TensorRef& source, T factor, std::int64_t offset,
                                  const Window& window, T (&v)[kCount]) {
   constexpr int kBlocks = kCount / 4;
   decltype(load_pair<kType>(nullptr, 0)) pairs[2][kBlocks] = {};
@@ -201,7 +201,7 @@ __device__ inline void add_pairs(const Source& source, T factor, std::int64_t of
 
 // The same for a column-major source of 16 whole rows, two neighbours of a column a load.
 template <DType kType, class T, int kCount>
-__device__ inline void add_column_pairs(const Source& source, T factor, std::int64_t offset,
+__device__ inline void add_column_pairs(const TensorRef& source, T factor, std::int64_t offset,
                                         const Window& window, T (&v)[kCount]) {
   decltype(load_pair<kType>(nullptr, 0)) pairs[kCount / 2];
   offset += window.lane_rows[0];
@@ -217,7 +217,7 @@ __device__ inline void add_column_pairs(const Source& source, T factor, std::int
 
 // A value for each row, as the bias of a product that is computed from the other side.
 template <class T, int kCount>
-__device__ inline void add_rows(const Source& source, T factor, std::int64_t offset,
+__device__ inline void add_rows(const TensorRef& source, T factor, std::int64_t offset,
                                 const Window& window, T (&v)[kCount]) {
   T rows[2] = {};
 #pragma unroll
@@ -231,7 +231,7 @@ __device__ inline void add_rows(const Source& source, T factor, std::int64_t off
 
 // The same for any strides and at the edge of the matrix.
 template <class T, int kCount>
-__device__ inline void add_elements(const Source& source, T factor, std::int64_t offset,
+__device__ inline void add_elements(const TensorRef& source, T factor, std::int64_t offset,
                                     const Window& window, T (&v)[kCount]) {
   int col = threadIdx.x % 4 * 2;
 #pragma unroll 1
@@ -249,7 +249,7 @@ __device__ inline void add_elements(const Source& source, T factor, std::int64_t
 
 // add(type) with the type of the source's elements as a constant, for values of type T.
 template <class T, class Add>
-__device__ inline void with_type(const Source& source, const Add& add) {
+__device__ inline void with_type(const TensorRef& source, const Add& add) {
   if constexpr (std::is_same_v<T, std::int32_t>) {
     add(std::integral_constant<DType, DType::s32>());
   } else {
@@ -265,7 +265,7 @@ __device__ inline void with_type(const Source& source, const Add& add) {
 }
 
 template <class T, int kCount>
-__device__ inline void add_source(const Source& source, T factor, const Window& window,
+__device__ inline void add_source(const TensorRef& source, T factor, const Window& window,
                                   T (&v)[kCount]) {
   const std::int64_t offset = window.batch * source.stride_batch + window.row * source.stride_row +
                               (window.col + threadIdx.x % 4 * 2) * source.stride_col;
@@ -274,7 +274,7 @@ __device__ inline void add_source(const Source& source, T factor, const Window& 
     add_rows(source, factor, offset, window, v);
   } else if (source.vector && whole) {
     with_type<T>(source, [&](auto type) { add_pairs<type()>(source, factor, offset, window, v); });
-  } else if (window.neighbours() && source.vector_column && source.stride_row == 1 && whole &&
+  } else if (window.interleaved() && source.vector_column && source.stride_row == 1 && whole &&
              window.rows >= kBoxRows) {
     with_type<T>(source,
                  [&](auto type) { add_column_pairs<type()>(source, factor, offset, window, v); });
@@ -289,7 +289,7 @@ __device__ inline void prefetch(const Epilogue& epilogue, const Window& window, 
   constexpr int kLine = 128;  // bytes
 #pragma unroll 1
   for (int i = 0; i < kSources; ++i) {
-    const Source& source = epilogue.sources[i];
+    const TensorRef& source = epilogue.sources[i];
     if (source.data == nullptr || !source.vector || source.stride_col == 0) continue;
     const int size = bytes(source.dtype);
     const int lines = (min(columns, window.cols) * size + kLine - 1) / kLine;

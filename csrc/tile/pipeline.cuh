@@ -12,7 +12,7 @@ namespace tcgemm::tile {
 // A position in the ring. The parity flips with every turn; a reader waits on `full` with `parity`,
 // the writer on `empty` with parity ^ 1, so that its first turn falls through.
 template <int kStages>
-struct Position {
+struct PipelineState {
   int stage = 0;
   std::uint32_t parity = 0;
 
@@ -25,7 +25,7 @@ struct Position {
 };
 
 template <int kStages>
-struct Barriers {
+struct PipelineBarriers {
   std::uint32_t base;  // shared address of full[kStages], empty[kStages]
 
   __device__ std::uint32_t full(int stage) const { return base + 8 * stage; }

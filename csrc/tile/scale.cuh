@@ -10,8 +10,8 @@
 
 namespace tcgemm::tile {
 
-__device__ inline float multiplier(const Multiplier& scale, std::int64_t batch,
-                                   std::int64_t index) {
+__device__ inline float scale_value(const ScaleVector& scale, std::int64_t batch,
+                                    std::int64_t index) {
   return scale.data[batch * scale.stride_batch + (index >> scale.shift) * scale.stride];
 }
 
@@ -19,8 +19,8 @@ __device__ inline float multiplier(const Multiplier& scale, std::int64_t batch,
 __device__ inline void prefetch_scales(const Epilogue& epilogue, const Window& window,
                                        int columns) {
   const int lane = threadIdx.x % 32, col = lane * 32;  // a line of 128 bytes each
-  const Multiplier& scale_a = epilogue.scale_a;
-  const Multiplier& scale_b = epilogue.scale_b;
+  const ScaleVector& scale_a = epilogue.scale_a;
+  const ScaleVector& scale_b = epilogue.scale_b;
   if (scale_a.data != nullptr && lane == 0 && window.rows > 0)
     ptx::prefetch_l1(scale_a.data + window.batch * scale_a.stride_batch +
                      (window.row >> scale_a.shift) * scale_a.stride);
@@ -34,19 +34,19 @@ __device__ inline void prefetch_scales(const Epilogue& epilogue, const Window& w
 // pairs, and reach past the matrix by whole words at most.
 template <bool kWhole, class T, int kCount>
 __device__ inline void scale(const Epilogue& epilogue, const Window& window, T (&v)[kCount]) {
-  const Multiplier& scale_a = epilogue.scale_a;
-  const Multiplier& scale_b = epilogue.scale_b;
+  const ScaleVector& scale_a = epilogue.scale_a;
+  const ScaleVector& scale_b = epilogue.scale_b;
   T alpha = epilogue.alpha;
   if constexpr (std::is_same_v<T, double>) alpha = epilogue.alpha_f64;
   T rows[2] = {alpha, alpha};
   if (scale_a.data != nullptr) {
 #pragma unroll
     for (int half = 0; half < 2; ++half)
-      rows[half] *= multiplier(scale_a, window.batch,
-                               window.row + min(window.lane_rows[half], window.rows - 1));
+      rows[half] *= scale_value(scale_a, window.batch,
+                                window.row + min(window.lane_rows[half], window.rows - 1));
   }
   if (scale_b.data != nullptr && scale_b.stride == 0) {
-    const float all = multiplier(scale_b, window.batch, 0);
+    const float all = scale_value(scale_b, window.batch, 0);
     rows[0] *= all;
     rows[1] *= all;
   }
@@ -69,7 +69,7 @@ __device__ inline void scale(const Epilogue& epilogue, const Window& window, T (
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const std::int64_t at = window.col + min(8 * j + col + i, window.cols - 1);
-        const float factor = multiplier(scale_b, window.batch, at);
+        const float factor = scale_value(scale_b, window.batch, at);
         v[i] *= factor;
         v[i + 2] *= factor;
       }
@@ -79,7 +79,7 @@ __device__ inline void scale(const Epilogue& epilogue, const Window& window, T (
 }
 
 // The lane's row or column `index` of a vector of s32, `limit` of which are left.
-__device__ inline std::int32_t load_s32(const Source& source, std::int64_t offset, int index,
+__device__ inline std::int32_t load_s32(const TensorRef& source, std::int64_t offset, int index,
                                         int limit, std::int64_t stride) {
   return static_cast<const std::int32_t*>(source.data)[offset + min(index, limit - 1) * stride];
 }
@@ -92,7 +92,7 @@ __device__ inline void subtract_zero_points(const ZeroPoints& zeros, const Windo
   std::int32_t zero_a[2] = {}, sum_a[2] = {};
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const auto row = [&](const Source& source) {
+    const auto row = [&](const TensorRef& source) {
       return load_s32(source, window.batch * source.stride_batch + window.row * source.stride_row,
                       window.lane_rows[half], window.rows, source.stride_row);
     };
@@ -104,7 +104,7 @@ __device__ inline void subtract_zero_points(const ZeroPoints& zeros, const Windo
   for (int j = 0; j < kCount / 4; ++j, col += 8) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const auto column = [&](const Source& source) {
+      const auto column = [&](const TensorRef& source) {
         return load_s32(source, window.batch * source.stride_batch + window.col * source.stride_col,
                         col + i, window.cols, source.stride_col);
       };

@@ -19,19 +19,19 @@
 
 namespace tcgemm::tile {
 
-struct Tile {
+struct TileCoord {
   std::int32_t m, n, batch;  // in units of tiles; m in units of clusters
 };
 
-__device__ inline Tile tile_at(const Tiling& tiling, std::int64_t index) {
+__device__ inline TileCoord tile_at(const Tiling& tiling, std::int64_t index) {
   const std::int64_t matrix = std::int64_t(tiling.tiles_m) * tiling.tiles_n;
   const std::int32_t batch = static_cast<std::int32_t>(index / matrix);
   // A matrix has fewer than 2^31 tiles: its rows and columns fit 32 bits and a tile is 64 x 32 at
   // least.
   const std::uint32_t rest = static_cast<std::uint32_t>(index - batch * matrix);
-  const std::uint32_t group_tiles = std::uint32_t(tiling.group) * tiling.tiles_n;
-  const std::uint32_t first = rest / group_tiles * tiling.group;
-  const std::uint32_t rows = min(std::uint32_t(tiling.group), tiling.tiles_m - first);
+  const std::uint32_t group_tiles = std::uint32_t(tiling.raster_group) * tiling.tiles_n;
+  const std::uint32_t first = rest / group_tiles * tiling.raster_group;
+  const std::uint32_t rows = min(std::uint32_t(tiling.raster_group), tiling.tiles_m - first);
   const std::uint32_t inside = rest % group_tiles;
   return {static_cast<std::int32_t>(first + inside % rows),
           static_cast<std::int32_t>(inside / rows), batch};

@@ -54,52 +54,54 @@ __device__ inline void store_words(const Epilogue& epilogue, const Window& windo
 }
 
 // A unit into the slab, from chunk `chunk` (8 columns each) on.
-template <DType kOut, bool kHopper, Rows kRows, int kCount>
-__device__ inline void pack(char* slab, int chunk, const float (&v)[kCount]) {
+template <DType kOut, bool kHopper, RowOrder kRowOrder, int kCount>
+__device__ inline void pack(char* smem_d, int chunk, const float (&v)[kCount]) {
   const int lane = threadIdx.x % 32;
   if constexpr (kHopper) {
     // Matrices of one stmatrix: rows 0-7 and 8-15 of 8 columns, then of the next 8.
-    const std::uint32_t address = ptx::shared_address(slab);
+    const std::uint32_t address = ptx::shared_address(smem_d);
 #pragma unroll
     for (int i = 0; i < kCount / 8; ++i) {
       const float* x = v + 8 * i;
-      ptx::stmatrix_x4(address + swizzle128(row_of<kRows>(lane % 16), chunk + 2 * i + lane / 16),
-                       ptx::pack<kOut>(x[0], x[1]), ptx::pack<kOut>(x[2], x[3]),
-                       ptx::pack<kOut>(x[4], x[5]), ptx::pack<kOut>(x[6], x[7]));
+      ptx::stmatrix_x4(
+          address + swizzle128(row_of<kRowOrder>(lane % 16), chunk + 2 * i + lane / 16),
+          ptx::pack<kOut>(x[0], x[1]), ptx::pack<kOut>(x[2], x[3]), ptx::pack<kOut>(x[4], x[5]),
+          ptx::pack<kOut>(x[6], x[7]));
     }
   } else {
 #pragma unroll
     for (int i = 0; i < kCount / 2; ++i) {
-      const int row = row_of<kRows>(lane / 4 + i % 2 * 8);
-      *reinterpret_cast<std::uint32_t*>(slab + swizzle128(row, chunk + i / 2) + lane % 4 * 4) =
+      const int row = row_of<kRowOrder>(lane / 4 + i % 2 * 8);
+      *reinterpret_cast<std::uint32_t*>(smem_d + swizzle128(row, chunk + i / 2) + lane % 4 * 4) =
           ptx::pack<kOut>(v[2 * i], v[2 * i + 1]);
     }
   }
 }
 
 // The same for results of 8 bits: a chunk of 8 columns is 8 bytes.
-template <DType kOut, Rows kRows, int kCount>
-__device__ inline void pack_bytes(char* slab, int chunk, const float (&v)[kCount]) {
+template <DType kOut, RowOrder kRowOrder, int kCount>
+__device__ inline void pack_bytes(char* smem_d, int chunk, const float (&v)[kCount]) {
   const int lane = threadIdx.x % 32;
 #pragma unroll
   for (int i = 0; i < kCount / 2; ++i) {
-    const int row = row_of<kRows>(lane / 4 + i % 2 * 8);
+    const int row = row_of<kRowOrder>(lane / 4 + i % 2 * 8);
     const int at = (chunk + i / 2) * 8 + lane % 4 * 2;
-    *reinterpret_cast<std::uint16_t*>(slab + swizzle128(row, at / 16) + at % 16) =
+    *reinterpret_cast<std::uint16_t*>(smem_d + swizzle128(row, at / 16) + at % 16) =
         narrow_pair<kOut>(v[2 * i], v[2 * i + 1]);
   }
 }
 
 // kCount / 2 columns of f32 or s32, of the 32 that fill the slab, from chunk `chunk` (4 columns)
 // on.
-template <Rows kRows, int kCount, class T>
-__device__ inline void pack_words(char* slab, int chunk, const T* v) {
+template <RowOrder kRowOrder, int kCount, class T>
+__device__ inline void pack_words(char* smem_d, int chunk, const T* v) {
   using Pair = std::conditional_t<std::is_same_v<T, float>, float2, int2>;
   const int lane = threadIdx.x % 32;
 #pragma unroll
   for (int i = 0; i < kCount / 2; ++i) {
-    const int row = row_of<kRows>(lane / 4 + i % 2 * 8), at = chunk + i / 2 * 2 + lane % 4 / 2;
-    *reinterpret_cast<Pair*>(slab + swizzle128(row, at) + lane % 2 * 8) = {v[2 * i], v[2 * i + 1]};
+    const int row = row_of<kRowOrder>(lane / 4 + i % 2 * 8), at = chunk + i / 2 * 2 + lane % 4 / 2;
+    *reinterpret_cast<Pair*>(smem_d + swizzle128(row, at) + lane % 2 * 8) = {v[2 * i],
+                                                                             v[2 * i + 1]};
   }
 }
 
@@ -114,7 +116,7 @@ __device__ inline Window moved(Window window, int columns) {
 // every time.
 template <bool kWhole, class Element>
 __device__ inline void store_column(const Epilogue& epilogue, const Window& window,
-                                    const char* slab, int col) {
+                                    const char* smem_d, int col) {
   constexpr int kInWord = 16 / sizeof(Element), kAtOnce = 8;
   Element* to = static_cast<Element*>(epilogue.out) + out_offset(epilogue, window, 0, col);
 #pragma unroll(kWhole ? kBoxRows / kAtOnce : 1)
@@ -122,7 +124,7 @@ __device__ inline void store_column(const Epilogue& epilogue, const Window& wind
     Element x[kAtOnce];
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i)
-      x[i] = *reinterpret_cast<const Element*>(slab + swizzle128(row + i, col / kInWord) +
+      x[i] = *reinterpret_cast<const Element*>(smem_d + swizzle128(row + i, col / kInWord) +
                                                col % kInWord * sizeof(Element));
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i, to += epilogue.out_stride_row)
@@ -134,20 +136,20 @@ __device__ inline void store_column(const Epilogue& epilogue, const Window& wind
 // fourth of the stores, took longer.
 template <int kColumns, class Element>
 __device__ inline void store_elements(const Epilogue& epilogue, const Window& window,
-                                      const char* slab) {
+                                      const char* smem_d) {
 #pragma unroll 1
   for (int col = threadIdx.x % 32; col < min(kColumns, window.cols); col += 32) {
     if (window.rows >= kBoxRows)
-      store_column<true, Element>(epilogue, window, slab, col);
+      store_column<true, Element>(epilogue, window, smem_d, col);
     else
-      store_column<false, Element>(epilogue, window, slab, col);
+      store_column<false, Element>(epilogue, window, smem_d, col);
   }
 }
 
 // kColumns of the slab to memory; `window` is where its first column lies.
 template <int kColumns, class Element>
-__device__ inline void store_slab(const Epilogue& epilogue, const Window& window,
-                                  const char* slab) {
+__device__ inline void store_staged(const Epilogue& epilogue, const Window& window,
+                                    const char* smem_d) {
   const int lane = threadIdx.x % 32;
   auto* out = static_cast<Element*>(epilogue.out);
   constexpr int kInWord = 16 / sizeof(Element);
@@ -158,35 +160,35 @@ __device__ inline void store_slab(const Epilogue& epilogue, const Window& window
       const int chunk = lane % kLanes;
       if (row < window.rows)
         *reinterpret_cast<uint4*>(out + out_offset(epilogue, window, row, kInWord * chunk)) =
-            *reinterpret_cast<const uint4*>(slab + swizzle128(row, chunk));
+            *reinterpret_cast<const uint4*>(smem_d + swizzle128(row, chunk));
     }
     return;
   }
-  store_elements<kColumns, Element>(epilogue, window, slab);
+  store_elements<kColumns, Element>(epilogue, window, smem_d);
 }
 
 // A unit of f32 or s32 whose rows are not whole words, which begins at column `inside` of 32:
 // turned in the slab, a row of 32 columns leaves together.
-template <Rows kRows, class T, int kCount>
-__device__ inline void turn_words(const Epilogue& epilogue, const Window& window, char* slab,
+template <RowOrder kRowOrder, class T, int kCount>
+__device__ inline void turn_words(const Epilogue& epilogue, const Window& window, char* smem_d,
                                   int inside, const T (&v)[kCount]) {
   constexpr int kColumns = 2 * kCount, kBox = 32, kPart = kColumns < kBox ? kColumns : kBox;
 #pragma unroll
   for (int first = 0; first < kColumns; first += kPart) {
     __syncwarp();
-    pack_words<kRows, kPart / 2>(slab, inside / 4, v + first / 2);
+    pack_words<kRowOrder, kPart / 2>(smem_d, inside / 4, v + first / 2);
     if (inside + kPart < kBox) continue;
     __syncwarp();
-    store_slab<kBox, std::uint32_t>(epilogue, moved(window, inside - first), slab);
+    store_staged<kBox, std::uint32_t>(epilogue, moved(window, inside - first), smem_d);
   }
 }
 
 // What is packed in the slab leaves as one box.
-__device__ inline void send_box(const TensorMap* map, const char* slab, int row, int col,
+__device__ inline void send_box(const TensorMap* map, const char* smem_d, int row, int col,
                                 int batch) {
   ptx::fence_proxy_async();
   __syncwarp();
-  if (threadIdx.x % 32 == 0) ptx::tma_store(map, ptx::shared_address(slab), col, row, batch);
+  if (threadIdx.x % 32 == 0) ptx::tma_store(map, ptx::shared_address(smem_d), col, row, batch);
 }
 
 // Until the slab may be written again.
@@ -196,15 +198,15 @@ __device__ inline void await_box() {
 }
 
 // A unit of f32 or s32, which begins at column `inside` of a box: some boxes, or a part of one.
-template <Rows kRows, class T, int kCount>
-__device__ inline void send_words(const TensorMap* map, char* slab, int row, int col, int batch,
+template <RowOrder kRowOrder, class T, int kCount>
+__device__ inline void send_words(const TensorMap* map, char* smem_d, int row, int col, int batch,
                                   int inside, const T (&v)[kCount]) {
   constexpr int kColumns = 2 * kCount, kBox = 32, kPart = kColumns < kBox ? kColumns : kBox;
 #pragma unroll
   for (int first = 0; first < kColumns; first += kPart) {
     if (inside == 0) await_box();
-    pack_words<kRows, kPart / 2>(slab, inside / 4, v + first / 2);
-    if (inside + kPart == kBox) send_box(map, slab, row, col + first - inside, batch);
+    pack_words<kRowOrder, kPart / 2>(smem_d, inside / 4, v + first / 2);
+    if (inside + kPart == kBox) send_box(map, smem_d, row, col + first - inside, batch);
   }
 }
 
@@ -229,7 +231,7 @@ __device__ inline void select(const Fragment* fragment, int unit, T (&v)[kCount]
 
 // bias, one row for all, onto a unit, which may reach past the matrix by whole words.
 template <DType kType, int kCount>
-__device__ inline void add_row(const Source& bias, const Window& window, float (&v)[kCount]) {
+__device__ inline void add_row(const TensorRef& bias, const Window& window, float (&v)[kCount]) {
   const int col = threadIdx.x % 4 * 2;
   const std::int64_t offset = window.batch * bias.stride_batch + window.col + col;
   float2 pairs[kCount / 4] = {};
@@ -242,12 +244,12 @@ __device__ inline void add_row(const Source& bias, const Window& window, float (
 
 // What the fast path does to scaled accumulators: a bias that serves all rows, or with neighbours
 // all columns, and relu.
-template <Rows kRows, int kCount>
+template <RowOrder kRowOrder, int kCount>
 __device__ inline void finish_fast(const Epilogue& epilogue, const Window& window,
                                    float (&v)[kCount]) {
   if (epilogue.scaled) scale<true>(epilogue, window, v);
-  const Source& bias = epilogue.sources[kBias];
-  if (kRows == Rows::neighbours && bias.data != nullptr && bias.stride_col == 0) {
+  const TensorRef& bias = epilogue.sources[kBias];
+  if (kRowOrder == RowOrder::interleaved && bias.data != nullptr && bias.stride_col == 0) {
     const std::int64_t offset = window.batch * bias.stride_batch + window.row * bias.stride_row;
     add_rows(bias, 1.0f, offset, window, v);
   } else if (bias.data != nullptr) {
@@ -266,9 +268,9 @@ __device__ inline void finish_fast(const Epilogue& epilogue, const Window& windo
 
 // The fast path (Epilogue::fast): unrolled over the fragment, which saves the selection. Without a
 // map, all of the columns are whole (whole_columns). s32 results are the accumulators themselves.
-template <int kColumns, int kUnit, DType kOut, Rows kRows, int kIndex = 0, class Fragment>
+template <int kColumns, int kUnit, DType kOut, RowOrder kRowOrder, int kIndex = 0, class Fragment>
 __device__ inline void store_fast(const Epilogue& epilogue, const Extent& extent,
-                                  const TensorMap* map, char* slab, const Fragment* fragment,
+                                  const TensorMap* map, char* smem_d, const Fragment* fragment,
                                   int row, int col, int batch) {
   // Columns of a box: 128 bytes.
   constexpr int kBox = 1024 / bits(kOut), kStep = kUnit < kBox ? kUnit : kBox;
@@ -278,38 +280,38 @@ __device__ inline void store_fast(const Epilogue& epilogue, const Extent& extent
   Value<kOut> v[kStep / 2];
 #pragma unroll
   for (int i = 0; i < kStep / 2; ++i) v[i] = raw[i];
-  const Window window = tile::window<kRows>(extent, row, col + kFirst, batch);
-  if constexpr (kOut != DType::s32) finish_fast<kRows>(epilogue, window, v);
-  if (kRows == Rows::neighbours && map == nullptr) {
+  const Window window = tile::window<kRowOrder>(extent, row, col + kFirst, batch);
+  if constexpr (kOut != DType::s32) finish_fast<kRowOrder>(epilogue, window, v);
+  if (kRowOrder == RowOrder::interleaved && map == nullptr) {
     if constexpr (bits(kOut) == 16) store_columns_as<kOut, true>(epilogue, window, v);
   } else {
     if constexpr (bits(kOut) == 32) {
-      send_words<kRows>(map, slab, row, col + kFirst, batch, kInside, v);
+      send_words<kRowOrder>(map, smem_d, row, col + kFirst, batch, kInside, v);
     } else {
       if constexpr (kInside == 0) await_box();
-      pack<kOut, true, kRows>(slab, kInside / 8, v);
+      pack<kOut, true, kRowOrder>(smem_d, kInside / 8, v);
       if constexpr (kInside + kStep == kBox)
-        send_box(map, slab, row, col + kFirst - kInside, batch);
+        send_box(map, smem_d, row, col + kFirst - kInside, batch);
     }
   }
   if constexpr (kFirst + kStep < kColumns)
-    store_fast<kColumns, kUnit, kOut, kRows, kIndex + 1>(epilogue, extent, map, slab, fragment, row,
-                                                         col, batch);
+    store_fast<kColumns, kUnit, kOut, kRowOrder, kIndex + 1>(epilogue, extent, map, smem_d,
+                                                             fragment, row, col, batch);
 }
 
 // One unit of the slab, of a result that is narrower than a word.
-template <bool kHopper, Rows kRows, int kCount>
-__device__ inline void pack(DType type, char* slab, int chunk, const float (&v)[kCount]) {
+template <bool kHopper, RowOrder kRowOrder, int kCount>
+__device__ inline void pack(DType type, char* smem_d, int chunk, const float (&v)[kCount]) {
   if (type == DType::bf16)
-    pack<DType::bf16, kHopper, kRows>(slab, chunk, v);
+    pack<DType::bf16, kHopper, kRowOrder>(smem_d, chunk, v);
   else if (type == DType::f16)
-    pack<DType::f16, kHopper, kRows>(slab, chunk, v);
+    pack<DType::f16, kHopper, kRowOrder>(smem_d, chunk, v);
   else if (type == DType::e4m3)
-    pack_bytes<DType::e4m3, kRows>(slab, chunk, v);
+    pack_bytes<DType::e4m3, kRowOrder>(smem_d, chunk, v);
   else if (type == DType::e5m2)
-    pack_bytes<DType::e5m2, kRows>(slab, chunk, v);
+    pack_bytes<DType::e5m2, kRowOrder>(smem_d, chunk, v);
   else
-    pack_bytes<DType::s8, kRows>(slab, chunk, v);
+    pack_bytes<DType::s8, kRowOrder>(smem_d, chunk, v);
 }
 
 // From the accumulators of a unit to what is rounded: calls store(values), with s32 values for an
@@ -318,7 +320,7 @@ template <int kCount, class Store>
 __device__ inline void finish_unit(const Epilogue& epilogue, const Window& window,
                                    float (&v)[kCount], const Store& store) {
   if (epilogue.scaled) scale<false>(epilogue, window, v);
-  if (epilogue.options) {
+  if (epilogue.has_terms) {
     finish(epilogue, window, v);
     requantise(epilogue, window, v);
   }
@@ -332,7 +334,7 @@ __device__ inline void finish_unit(const Epilogue& epilogue, const Window& windo
   if (epilogue.out_dtype == DType::s32) {
 #pragma unroll
     for (std::int32_t& x : v) x *= epilogue.alpha_s32;
-    if (epilogue.options) finish(epilogue, window, v);
+    if (epilogue.has_terms) finish(epilogue, window, v);
     store(v);
     return;
   }
@@ -343,12 +345,13 @@ __device__ inline void finish_unit(const Epilogue& epilogue, const Window& windo
 }
 
 // 16 x kColumns accumulators of a warp to the result, from element (row, col) of matrix `batch` on.
-// values(unit, v) gives those of a unit. `slab`: kSlabBytes of shared memory, 1024-byte aligned,
+// values(unit, v) gives those of a unit. `slab`: kStagingBytes of shared memory, 1024-byte aligned,
 // that this warp alone uses. `map`: of the result for TMA, or nullptr; on return its last box may
 // still be read from the slab.
-template <int kColumns, int kUnit, bool kHopper, class T, Rows kRows = Rows::apart, class Values>
+template <int kColumns, int kUnit, bool kHopper, class T, RowOrder kRowOrder = RowOrder::native,
+          class Values>
 __device__ inline void store_rows(const Epilogue& epilogue, const Extent& extent,
-                                  const TensorMap* map, char* slab, int row, int col, int batch,
+                                  const TensorMap* map, char* smem_d, int row, int col, int batch,
                                   const Values& values) {
   constexpr int kBox = kColumns < kBoxColumns ? kColumns : kBoxColumns;
   static_assert(kBox % kUnit == 0);
@@ -358,11 +361,11 @@ __device__ inline void store_rows(const Epilogue& epilogue, const Extent& extent
     const int first = col + unit * kUnit;
     const int inside = unit * kUnit % kBox;
     if (first - inside >= extent.n) break;
-    const Window window = tile::window<kRows>(extent, row, first, batch);
+    const Window window = tile::window<kRowOrder>(extent, row, first, batch);
     T accumulators[kUnit / 2];
     values(unit, accumulators);
     finish_unit(epilogue, window, accumulators, [&](const auto& v) {
-      if constexpr (kRows == Rows::neighbours) {
+      if constexpr (kRowOrder == RowOrder::interleaved) {
         if (epilogue.out_stride_row == 1) {
           store_columns(epilogue, window, v);
           return;
@@ -371,12 +374,12 @@ __device__ inline void store_rows(const Epilogue& epilogue, const Extent& extent
       constexpr bool kS32 = std::is_same_v<decltype(v[0]), const std::int32_t&>;
       if (kS32 || epilogue.out_dtype == DType::f32) {
         if (kHopper && map != nullptr)
-          send_words<kRows>(map, slab, row, first, batch, inside % 32, v);
-        else if (kRows == Rows::neighbours ||
+          send_words<kRowOrder>(map, smem_d, row, first, batch, inside % 32, v);
+        else if (kRowOrder == RowOrder::interleaved ||
                  (epilogue.out_vector && moved(window, inside % 32).cols >= max(kUnit, 32)))
           store_words(epilogue, window, v);  // whole boxes
         else
-          turn_words<kRows>(epilogue, window, slab, inside % 32, v);
+          turn_words<kRowOrder>(epilogue, window, smem_d, inside % 32, v);
       } else {
         if (inside == 0) {
           if constexpr (kHopper)
@@ -384,18 +387,18 @@ __device__ inline void store_rows(const Epilogue& epilogue, const Extent& extent
           else
             __syncwarp();
         }
-        if constexpr (!kS32) pack<kHopper, kRows>(epilogue.out_dtype, slab, inside / 8, v);
+        if constexpr (!kS32) pack<kHopper, kRowOrder>(epilogue.out_dtype, smem_d, inside / 8, v);
         if (inside + kUnit < kBox) return;
         if (kHopper && map != nullptr) {
-          send_box(map, slab, row, first - inside, batch);
+          send_box(map, smem_d, row, first - inside, batch);
           return;
         }
         __syncwarp();
         const Window box = moved(window, inside);
         if (bits(epilogue.out_dtype) == 16)
-          store_slab<kBox, std::uint16_t>(epilogue, box, slab);
+          store_staged<kBox, std::uint16_t>(epilogue, box, smem_d);
         else
-          store_slab<kBox, std::uint8_t>(epilogue, box, slab);
+          store_staged<kBox, std::uint8_t>(epilogue, box, smem_d);
       }
     });
   }
@@ -403,15 +406,16 @@ __device__ inline void store_rows(const Epilogue& epilogue, const Extent& extent
 
 // The same for the fragments of a warp, 16 rows each, one below the other. Rolled up, so that the
 // epilogue is compiled once: registers have no index, hence the selection.
-template <int kColumns, int kUnit, class T, Rows kRows = Rows::apart, class Register,
+template <int kColumns, int kUnit, class T, RowOrder kRowOrder = RowOrder::native, class Register,
           int kFragments, int kRegisters>
-__device__ inline void store_fragments(const Epilogue& epilogue, const Extent& extent, char* slab,
+__device__ inline void store_fragments(const Epilogue& epilogue, const Extent& extent, char* smem_d,
                                        int row, int col, int batch,
                                        const Register (&fragments)[kFragments][kRegisters]) {
 #pragma unroll 1
   for (int i = 0; i < kFragments; ++i) {
-    store_rows<kColumns, kUnit, false, T, kRows>(
-        epilogue, extent, nullptr, slab, row + i * 16, col, batch, [&](int unit, T(&v)[kUnit / 2]) {
+    store_rows<kColumns, kUnit, false, T, kRowOrder>(
+        epilogue, extent, nullptr, smem_d, row + i * 16, col, batch,
+        [&](int unit, T(&v)[kUnit / 2]) {
 #pragma unroll
           for (int j = 0; j < kFragments; ++j)
             if (i == j) select<kColumns / kUnit>(fragments[j], unit, v);

@@ -1,4 +1,4 @@
-// Column-major results of fragments whose lanes hold neighbours of a column (Rows::neighbours):
+// Column-major results of fragments whose lanes hold neighbours of a column (RowOrder::interleaved):
 // each store is a pair of them, straight from registers. The eight groups of a warp write 16 rows
 // of four columns at a time, so that a piece is 64 bytes of an f32 or s32 column, 32 of a 16-bit
 // one: whole sectors, which four warps beside each other make whole lines of.
@@ -19,7 +19,7 @@ namespace tcgemm::tile {
 // Two neighbours as one integer, low element first: of two words the compiler would make two
 // stores.
 template <DType kOut, class T>
-__device__ inline auto neighbours(T low, T high) {
+__device__ inline auto column_pair(T low, T high) {
   if constexpr (bits(kOut) == 32)
     return std::uint64_t(reinterpret_cast<const std::uint32_t&>(high)) << 32 |
            reinterpret_cast<const std::uint32_t&>(low);
@@ -38,7 +38,7 @@ __device__ inline bool whole_columns(const Epilogue& epilogue, const Window& win
 template <DType kOut, bool kWhole, class T, int kCount>
 __device__ inline void store_columns_as(const Epilogue& epilogue, const Window& window,
                                         const T (&v)[kCount]) {
-  using Pair = decltype(neighbours<kOut>(v[0], v[0]));
+  using Pair = decltype(column_pair<kOut>(v[0], v[0]));
   using Element =
       std::conditional_t<bits(kOut) == 32, std::uint32_t,
                          std::conditional_t<bits(kOut) == 16, std::uint16_t, std::uint8_t>>;
@@ -50,7 +50,7 @@ __device__ inline void store_columns_as(const Epilogue& epilogue, const Window& 
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       Element* at = to + i * epilogue.out_stride_col;
-      const Pair pair = neighbours<kOut>(v[4 * j + i], v[4 * j + 2 + i]);
+      const Pair pair = column_pair<kOut>(v[4 * j + i], v[4 * j + 2 + i]);
       if constexpr (kWhole) {
         *reinterpret_cast<Pair*>(at) = pair;
       } else if (8 * j + col + i < window.cols) {
@@ -100,8 +100,8 @@ __device__ inline void store_columns(const Epilogue& epilogue, const Window& win
 template <DType kAccumulator, class T, int kCount>
 __device__ inline bool store_plain_columns(const Epilogue& epilogue, const Window& window,
                                            const T (&fragment)[kCount]) {
-  const bool plain = epilogue.out_dtype == kAccumulator && !epilogue.options && !epilogue.scaled &&
-                     !epilogue.zero_points && epilogue.alpha_s32 == 1;
+  const bool plain = epilogue.out_dtype == kAccumulator && !epilogue.has_terms &&
+                     !epilogue.scaled && !epilogue.zero_points && epilogue.alpha_s32 == 1;
   if (plain) store_columns_as<kAccumulator, true>(epilogue, window, fragment);
   return plain;
 }

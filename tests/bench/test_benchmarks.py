@@ -9,7 +9,6 @@ import time
 
 import pytest
 import torch
-
 from tcgemm.bench import accuracy, kernel_name, operands, telemetry, timing
 
 from support.bench_fixtures import dense, report, shapes, store, synthetic, workload

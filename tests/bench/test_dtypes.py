@@ -6,9 +6,9 @@ from dataclasses import asdict
 
 import pytest
 import torch
+from tcgemm.bench import accuracy, operands
 
 import tcgemm
-from tcgemm.bench import accuracy, operands
 
 from support.bench_fixtures import dense, promises, report, row, shapes, store, synthetic, workload
 

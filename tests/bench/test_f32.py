@@ -5,9 +5,9 @@ import math
 
 import pytest
 import torch
+from tcgemm.bench import accuracy, operands
 
 import tcgemm
-from tcgemm.bench import accuracy, operands
 
 from support import split_terms
 from support.bench_fixtures import (

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from tcgemm.bench import operands as pools
+from tcgemm.bench import rival, timing
 from torch.sparse import _semi_structured_conversions as conversions
 
 import tcgemm
-from tcgemm import operators
-from tcgemm.bench import operands as pools
-from tcgemm.bench import rival, timing
+from tcgemm.ops import operators
 
 from support.bench_fixtures import dense, passes, promises, report, row, shapes, store, workload
 

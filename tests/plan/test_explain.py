@@ -4,9 +4,9 @@ import re
 
 import pytest
 import torch
+from tcgemm.bench import kernel_name
 
 import tcgemm
-from tcgemm.bench import kernel_name
 
 from support import cases
 

@@ -1,7 +1,7 @@
 """Plans of f32 products that keep all bits: in 16-bit parts, or through f64, and when which.
 
-No GPU is asked: plans are plain numbers. What the parts hold is core/split.h's; what the kernels
-make of them, gpu/test_split_fp32.py's.
+No GPU is asked: plans are plain numbers. core/split_fp32.h defines the terms; how the kernels use
+them is tested in gpu/test_split_fp32.py.
 """
 
 import pytest

@@ -244,10 +244,10 @@ def test_a_file_is_compiled_for_what_has_its_instructions(text, sm80, fp8, prepa
     def of(source: str) -> tuple[str, ...]:
         return toolchain.file_arches(f"csrc/kernels/{source}", arches)
 
-    assert of("sm80/f16.cu") == of("sm80/int8.cu") == sm80
-    assert of("sm80/fp8.cu") == fp8
+    assert of("sm80/instances/f16.cu") == of("sm80/instances/int8.cu") == sm80
+    assert of("sm80/instances/fp8.cu") == fp8
     assert of("prepare/prepare.cu") == prepare
-    assert of("sm90/fp8.cu") == of("sm90/f64.cu") == ("9.0a",)
+    assert of("sm90/instances/fp8.cu") == of("sm90/instances/fp64.cu") == ("9.0a",)
 
 
 # What ptxas said.

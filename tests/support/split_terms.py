@@ -1,4 +1,4 @@
-"""f32 products made of 16-bit parts, as csrc/core/split.h describes them, and with parts left out.
+"""f32 GEMMs of 16-bit terms, as csrc/core/split_fp32.h describes them, and with terms left out.
 
     row of a, column of b  --scaled by a power of two-->  x' = p0 + p1 + ...  --products-->  sums
 

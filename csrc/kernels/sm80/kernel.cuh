@@ -11,33 +11,33 @@
 #include <cstdint>
 
 #include "core/params.h"
-#include "kernels/sm80/mainloop.cuh"
 #include "ptx/shared.cuh"
 #include "tile/scheduler.cuh"
 #include "tile/store.cuh"
 
 namespace tcgemm::sm80 {
 
-template <Kernel kRow>
+template <GemmConfig kConfig, template <GemmConfig> class MainloopOf>
 struct Gemm {
-  using Loop = Mainloop<kRow>;
-  static_assert(Loop::kWarps * kSlabBytes <= Loop::kRingBytes);
-  static_assert(Loop::kRingBytes <= kRow.shared_bytes());
+  using Mainloop = MainloopOf<kConfig>;
+  static_assert(Mainloop::kWarps * kStagingBytes <= Mainloop::kRingBytes);
+  static_assert(Mainloop::kRingBytes <= kConfig.shared_bytes());
 
-  __device__ static void run(const Sm80Params& params, char* shared) {
-    char* slab = shared + threadIdx.x / 32 * kSlabBytes;
+  __device__ static void run(const CpAsyncParams& params, char* shared) {
+    char* smem_d = shared + threadIdx.x / 32 * kStagingBytes;
 
-    const tile::Tile tile = tile::tile_at(params.tiling, blockIdx.x);
-    const int row = tile.m * kRow.tile_m(), col = tile.n * kRow.tile_n();
-    typename Loop::Accumulators accumulators;
-    Loop::multiply(params, ptx::shared_address(shared), row, col, tile.batch, accumulators);
+    const tile::TileCoord tile = tile::tile_at(params.tiling, blockIdx.x);
+    const int row = tile.m * kConfig.tile_m(), col = tile.n * kConfig.tile_n();
+    typename Mainloop::Accumulators accumulators;
+    Mainloop::multiply(params, ptx::shared_address(shared), row, col, tile.batch, accumulators);
     __syncthreads();  // the slabs overwrite the ring
     // Units of 32 columns spill beside 128 accumulators, and where ptxas makes f16 products of fp8.
-    constexpr int kUnit = Loop::kWarpN == 64 || kRow.arch == Arch::sm89 ? 16 : 32;
-    constexpr tile::Rows kRows = kRow.neighbours() ? tile::Rows::neighbours : tile::Rows::apart;
-    tile::store_fragments<Loop::kWarpN, kUnit, tile::Value<kRow.accumulator>, kRows>(
-        params.epilogue, params.extent, slab, row + Loop::warp_row(), col + Loop::warp_col(),
-        tile.batch, accumulators);
+    constexpr int kUnit = Mainloop::kWarpN == 64 || kConfig.arch == Arch::sm89 ? 16 : 32;
+    constexpr tile::RowOrder kRowOrder =
+        kConfig.interleaved_rows() ? tile::RowOrder::interleaved : tile::RowOrder::native;
+    tile::store_fragments<Mainloop::kWarpN, kUnit, tile::Value<kConfig.accumulator>, kRowOrder>(
+        params.epilogue, params.extent, smem_d, row + Mainloop::warp_row(),
+        col + Mainloop::warp_col(), tile.batch, accumulators);
   }
 };
 

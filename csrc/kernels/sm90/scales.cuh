@@ -14,7 +14,7 @@
 #include <cstdint>
 
 #include "core/params.h"
-#include "kernels/sm90/ring.cuh"
+#include "kernels/sm90/producer.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/load.cuh"
 #include "ptx/mbarrier.cuh"
@@ -26,7 +26,7 @@ namespace tcgemm::sm90 {
 static __device__ const float kNoScale = 1.0f;
 
 // The first k-block's; rows and columns beyond the matrix take the last one's.
-__device__ inline const float* first_scale(const Multiplier& scale, int index, int extent,
+__device__ inline const float* first_scale(const ScaleVector& scale, int index, int extent,
                                            int batch) {
   if (scale.data == nullptr) return &kNoScale;
   return scale.data + batch * scale.stride_batch +
@@ -34,7 +34,7 @@ __device__ inline const float* first_scale(const Multiplier& scale, int index, i
 }
 
 // Does every column of b have a scale of its own?
-__device__ inline bool scales_columns(const Sm90Params& params) {
+__device__ inline bool scales_columns(const TmaParams& params) {
   return params.scale_b.shift == 0 && params.scale_b.stride != 0;
 }
 
@@ -46,7 +46,7 @@ class RowScales {
  public:
   static constexpr int kFactors = kGroups > 0 ? kGroups : 1;
 
-  __device__ RowScales(const Sm90Params& params, int row, int col, int batch) : params_(params) {
+  __device__ RowScales(const TmaParams& params, int row, int col, int batch) : params_(params) {
     const int last = params.extent.m - 1, first = min(row, last), shift = params.scale_a.shift;
     next_row_ = first_scale(params.scale_a, first, params.extent.m, batch);
     below_ = (min(row + 8, last) >> shift) - (first >> shift);
@@ -79,25 +79,25 @@ class RowScales {
     }
   }
 
-  const Sm90Params& params_;
+  const TmaParams& params_;
   const float* next_row_;
   const float* next_groups_[kFactors];
   int below_;  // scales between the two rows'
   float rows_[2], groups_[kFactors];
 };
 
-template <Kernel kRow>
+template <GemmConfig kConfig>
 struct ColumnScales {
-  using Position = tile::Position<kRow.scale_stages()>;
-  static constexpr int kWarps = (kRow.tile_n() + 127) / 128;  // four values a lane
-  static constexpr int kCopies = kRow.tile_n() < 128 ? kRow.tile_n() / 32 : 4;
-  static_assert(kWarps <= 3 && kRow.tile_n() % 32 == 0);
+  using PipelineState = tile::PipelineState<kConfig.scale_stages()>;
+  static constexpr int kWarps = (kConfig.tile_n() + 127) / 128;  // four values a lane
+  static constexpr int kCopies = kConfig.tile_n() < 128 ? kConfig.tile_n() / 32 : 4;
+  static_assert(kWarps <= 3 && kConfig.tile_n() % 32 == 0);
   // Arrivals a stage.
-  static constexpr int kWriters = 32 * kWarps, kReaders = 4 * kRow.warpgroups;
+  static constexpr int kWriters = 32 * kWarps, kReaders = 4 * kConfig.warpgroups;
 
   // For all k-blocks of one tile; `warp` counts those that load scales.
-  __device__ static void load(const Sm90Params& params, const Block<kRow>& shared,
-                              Position& position, int col, int batch, int blocks, int warp) {
+  __device__ static void load(const TmaParams& params, const SharedStorage<kConfig>& shared,
+                              PipelineState& state, int col, int batch, int blocks, int warp) {
     const int lane = warp * 32 * kCopies + threadIdx.x % 32;
     const float* from[kCopies];
 #pragma unroll
@@ -105,15 +105,15 @@ struct ColumnScales {
       from[i] = first_scale(params.scale_b, col + lane + 32 * i, params.extent.n, batch);
 #pragma unroll 1
     for (int block = 0; block < blocks; ++block) {
-      ptx::mbarrier_wait(shared.scale_barriers.empty(position.stage), position.parity ^ 1);
-      const std::uint32_t to = ptx::shared_address(shared.scales_of(position.stage) + lane);
+      ptx::mbarrier_wait(shared.scale_barriers.empty(state.stage), state.parity ^ 1);
+      const std::uint32_t to = ptx::shared_address(shared.scales_of(state.stage) + lane);
 #pragma unroll
       for (int i = 0; i < kCopies; ++i) {
         ptx::cp_async_word(to + 128 * i, from[i]);
         from[i] += params.scale_b.stride_k;
       }
-      ptx::cp_async_arrive(shared.scale_barriers.full(position.stage));
-      position.advance();
+      ptx::cp_async_arrive(shared.scale_barriers.full(state.stage));
+      state.advance();
     }
     ptx::cp_async_wait<0>();
   }

@@ -17,8 +17,7 @@ const void* choose(bool prune) {
 }  // namespace
 
 static_assert(kSparseThreads == sparse::kThreads);
-static_assert(prepare::kRowLines * prepare::kRowBytes ==
-              prepare::kColumnLines * prepare::kColumnBytes);
+static_assert(passes::kRowLines * passes::kRowBytes == passes::kColumnLines * passes::kColumnBytes);
 
 const void* compress(const CompressParams& params, Pattern pattern, bool prune) {
   switch (params.w.source.dtype) {
@@ -40,7 +39,7 @@ const void* compress(const CompressParams& params, Pattern pattern, bool prune) 
 
 int sparse_blocks(const CopyParams& w) {
   const int size = bytes(w.source.dtype);
-  return static_cast<int>(std::min<std::int64_t>(tcgemm::prepare::tiles(w, size), 2147483647));
+  return static_cast<int>(std::min<std::int64_t>(tcgemm::passes::tiles(w, size), 2147483647));
 }
 
 }  // namespace tcgemm::kernels

@@ -12,11 +12,11 @@
 namespace tcgemm::sparse {
 
 // The place of a block's tile in w, which is contiguous.
-constexpr prepare::Grid decompress_grid(const DecompressParams& params, int size) {
+constexpr passes::Grid decompress_grid(const DecompressParams& params, int size) {
   CopyParams w{};
   w.rows = params.rows;
   w.k = params.k;
-  return prepare::Grid(w, size, true);
+  return passes::Grid(w, size, true);
 }
 
 template <int kSize, Pattern kPattern>
@@ -75,10 +75,10 @@ template <int kSize, Pattern kPattern>
 __global__ void __launch_bounds__(kThreads, 4)
     decompress(const __grid_constant__ DecompressParams params) {
   using E = Expanded<kSize, kPattern>;
-  using Type = typename prepare::Integer<kSize>::Type;
-  constexpr int kGroup = group(kPattern), kAcross = prepare::kRowBytes / kChunk;
+  using Type = typename passes::Integer<kSize>::Type;
+  constexpr int kGroup = group(kPattern), kAcross = passes::kRowBytes / kChunk;
   ptx::launch_dependents();
-  const prepare::Grid grid = decompress_grid(params, kSize);
+  const passes::Grid grid = decompress_grid(params, kSize);
   ptx::wait_for_prerequisites();
   for (std::int64_t index = blockIdx.x; index < grid.tiles(); index += gridDim.x) {
     const std::uint32_t down = static_cast<std::uint32_t>(index) / grid.across;
@@ -119,8 +119,8 @@ __global__ void __launch_bounds__(kThreads, 4)
 #pragma unroll 1
     for (int i = 0; i < rows; ++i) {
       std::uint32_t words[2];
-      prepare::gather<kSize>(reinterpret_cast<const char*>(from + i * params.values.stride_row),
-                             params.values.stride_col * kSize, 0, values, words);
+      passes::gather<kSize>(reinterpret_cast<const char*>(from + i * params.values.stride_row),
+                            params.values.stride_col * kSize, 0, values, words);
       const E expanded(words, codes_of(i));
       write_elements<kSize>(to + i * params.k * kSize, expanded.words,
                             static_cast<int>(min(left, std::int64_t(E::kElements))));

@@ -13,13 +13,13 @@
 
 #include "core/dtype.h"
 #include "core/sparse.h"
-#include "kernels/prepare/line.cuh"
-#include "kernels/prepare/turn.cuh"
+#include "kernels/passes/line.cuh"
+#include "kernels/passes/transpose.cuh"
 #include "ptx/permute.cuh"
 
 namespace tcgemm::sparse {
 
-using prepare::kChunk;
+using passes::kChunk;
 
 template <int kSize>
 inline constexpr std::uint32_t kTops = kSize == 1   ? 0x80808080u
@@ -78,7 +78,7 @@ struct Groups {
       x[0] = __byte_perm(chunk.x, chunk.z, 0x5410), x[1] = __byte_perm(chunk.x, chunk.z, 0x7632);
       x[2] = __byte_perm(chunk.y, chunk.w, 0x5410), x[3] = __byte_perm(chunk.y, chunk.w, 0x7632);
     } else if constexpr (kSize == 1) {
-      prepare::turn_bytes(x);
+      passes::turn_bytes(x);
     }
   }
 

@@ -27,7 +27,7 @@ __device__ inline void prune_groups(uint4& chunk) {
     chunk.z &= ptx::permute<0xffbb>(kept[0], kept[1]);
     chunk.w &= ptx::permute<0xffbb>(kept[2], kept[3]);
   } else {
-    prepare::turn_bytes(kept);
+    passes::turn_bytes(kept);
     chunk.x &= ptx::spread<1>(kept[0]), chunk.y &= ptx::spread<1>(kept[1]);
     chunk.z &= ptx::spread<1>(kept[2]), chunk.w &= ptx::spread<1>(kept[3]);
   }
@@ -35,7 +35,7 @@ __device__ inline void prune_groups(uint4& chunk) {
 
 template <int kSize>
 __device__ inline void write_pruned(const PruneParams& params,
-                                    const prepare::Tile<kSize, kSize>& tile, const Place& place,
+                                    const passes::Tile<kSize, kSize>& tile, const Place& place,
                                     uint4 (&chunks)[kThreadLines]) {
   constexpr int kElements = kChunk / kSize;
   const int left = tile.k - place.column * kElements;

@@ -1,5 +1,5 @@
 // Any matrix -> chunks of 16 bytes of four neighbouring rows, as the prepare pass cuts and reads it
-// (kernels/prepare/prepare.cuh):
+// (kernels/passes/repack.cuh):
 //
 //   lines are rows : read as such            lines of k : turned in shared memory
 //
@@ -11,16 +11,16 @@
 
 #include <cstdint>
 
-#include "kernels/prepare/prepare.cuh"
+#include "kernels/passes/repack.cuh"
 
 namespace tcgemm::sparse {
 
-using prepare::kChunk;
-using prepare::kThreadLines;
-using prepare::kThreads;
+using passes::kChunk;
+using passes::kThreadLines;
+using passes::kThreads;
 
 template <int kSize>
-using Shared = prepare::Turned<kSize, kSize, prepare::kColumnLines>;
+using Shared = passes::TransposeBuffer<kSize, kSize, passes::kColumnLines>;
 
 // Where the chunks of a thread are in their tile.
 struct Place {
@@ -31,17 +31,17 @@ struct Place {
 template <int kSize, class Function>
 __device__ inline void each_four_rows(const CopyParams& matrix, Shared<kSize>& shared,
                                       const Function& f) {
-  const std::int64_t all = prepare::tiles(matrix, kSize);
+  const std::int64_t all = passes::tiles(matrix, kSize);
   for (std::int64_t index = blockIdx.x; index < all; index += gridDim.x) {
-    const prepare::Tile<kSize, kSize> tile(matrix, index);
-    const int across = (tile.by_row ? prepare::kRowBytes : prepare::kColumnBytes) / kChunk;
+    const passes::Tile<kSize, kSize> tile(matrix, index);
+    const int across = (tile.by_row ? passes::kRowBytes : passes::kColumnBytes) / kChunk;
     const int group = threadIdx.x / across, column = threadIdx.x % across;
     Place place{group * kThreadLines, column};
     uint4 chunks[kThreadLines];
     tile.lines.read(group * kThreadLines, column, ptx::evict_first(), chunks);
     if (!tile.by_row) {
       std::uint32_t strips[kChunk / kSize][kSize];
-      prepare::turn<kSize, kSize>(chunks, strips);
+      passes::turn<kSize, kSize>(chunks, strips);
       shared.put(column, group, strips);
       __syncthreads();
       constexpr int kAcross = Shared<kSize>::kRowChunks;
@@ -59,8 +59,8 @@ __device__ inline void each_four_rows(const CopyParams& matrix, Shared<kSize>& s
 // The metadata of a chunk, of which it has kBits: 4, 8 or 16. The second byte is read where `more`
 // says that there is one.
 template <int kBits>
-__device__ inline std::uint32_t codes(const Source& metadata, std::int64_t row, std::int64_t chunk,
-                                      bool more) {
+__device__ inline std::uint32_t codes(const TensorRef& metadata, std::int64_t row,
+                                      std::int64_t chunk, bool more) {
   const auto* code = static_cast<const std::uint8_t*>(metadata.data) + row * metadata.stride_row +
                      chunk * kBits / 8 * metadata.stride_col;
   if constexpr (kBits == 4) return *code >> (chunk % 2 * 4);
@@ -70,7 +70,7 @@ __device__ inline std::uint32_t codes(const Source& metadata, std::int64_t row, 
 // The first `count` elements of a chunk, one by one.
 template <int kSize, int kWords>
 __device__ inline void write_elements(char* to, const std::uint32_t (&words)[kWords], int count) {
-  using Type = typename prepare::Integer<kSize>::Type;
+  using Type = typename passes::Integer<kSize>::Type;
 #pragma unroll
   for (int i = 0; i < kWords * 4 / kSize; ++i)
     if (i < count)

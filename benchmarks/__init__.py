@@ -1,0 +1,1 @@
+"""Benchmarks of tcgemm against torch: `python -m benchmarks`, docs/dev/benchmarking.md."""

@@ -1,0 +1,32 @@
+"""python -m benchmarks COMMAND [options]; each command has --help.
+
+run        measure sets of cases against torch
+report     write tables and pictures of the results
+errors     the error of f32 GEMMs beside torch's
+calibrate  the noise of the timer and the ceilings of this machine
+"""
+
+import importlib
+import sys
+
+from tcgemm.testing.amx import avoid_forbidden_amx
+
+COMMANDS = {
+    "run": "benchmarks.run",
+    "report": "benchmarks.report",
+    "errors": "benchmarks.fp32_errors.measure",
+    "calibrate": "benchmarks.calibrate",
+}
+
+
+def main(arguments):
+    if not arguments or arguments[0] not in COMMANDS:
+        print(__doc__.strip())
+        return 0 if arguments in (["-h"], ["--help"]) else 2
+    if sentence := avoid_forbidden_amx():
+        print(sentence)
+    return importlib.import_module(COMMANDS[arguments[0]]).main(arguments[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

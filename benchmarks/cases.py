@@ -1,0 +1,367 @@
+"""The sets of cases. `python -m benchmarks run --set NAME` measures one.
+
+    squares    M = N = K in all layouts, also sizes that no tile divides
+    llm        GEMMs of language models
+    epilogue   linear with bias, an activation or a residual
+    train      forward and backward of a linear layer
+    fp8        e4m3 with one scale a tensor; sums promoted or fast
+    scales     e4m3 with scales of rows and of blocks
+    int8, tf32, f64
+    highest    f32 operands, all bits kept
+    batch      bmm
+    small-m    few rows
+    long-k     small results with a long K
+    sparse-mm  2:4 sparse weights; the passes that prune and compress
+    random     seeded random shapes, layouts and dtypes
+
+The sets smoke, smoke-dtypes and smoke-sparse have small cases that a CPU runs in seconds.
+
+A set is a function (dtypes, layouts) -> cases. The arguments replace the defaults of the set; None
+keeps them.
+"""
+
+import random
+from dataclasses import replace
+
+from benchmarks.case import FLOAT8, SCALES, Case
+
+FLOATS = ("bf16", "f16")
+FORWARD = ("TN", "NN")  # the layouts of a forward pass
+LAYOUTS = ("TN", "NN", "TT", "NT")
+SQUARES = (512, 1024, 1536, 2048, 2560, 3072, 4096, 5120, 6144, 8192, 16384)
+RAGGED_SQUARES = (511, 1000, 1023, 2047, 3001, 4095, 4098, 4100, 4104, 8191)
+LLM = (  # tokens x out x in of 8B and 70B dense models and of a mixture of experts
+    (4096, 6144, 4096),
+    (4096, 4096, 4096),
+    (4096, 28672, 4096),
+    (4096, 4096, 14336),
+    (2048, 10240, 8192),
+    (2048, 8192, 8192),
+    (4096, 28672, 8192),
+    (2048, 8192, 28672),
+    (2048, 2112, 7168),
+    (2048, 24576, 1536),
+)
+SMALL_M = (
+    *((m, 4096, 4096) for m in (1, 4, 16, 64, 256)),
+    *((m, 14336, 4096) for m in (1, 4, 16, 64, 256)),
+    *((m, 4096, 14336) for m in (1, 4, 16, 64, 256)),
+    *((m, 28672, 4096) for m in (1, 4, 16, 64, 128, 256, 512)),
+    (16, 7168, 2048),
+)
+FEW_ROWS = [(m, 4096, 4096) for m in (1, 16, 64)]
+LONG_K = ((64, 64, 65536), (128, 128, 32768), (256, 256, 16384))
+BATCH = (  # batch, M = N = K
+    (32, 64),
+    (32, 128),
+    (512, 64),
+    (64, 256),
+    (128, 128),
+    (512, 128),
+    (32, 512),
+    (32, 1024),
+    (16, 2048),
+)
+EPILOGUES = ("bias", "bias+relu", "bias+gelu", "bias+gelu_tanh", "bias+silu", "bias+residual")
+EPILOGUE_SIZES = ((512, 4096, 4096), (4096, 4096, 4096), (4096, 28672, 4096), (4096, 4096, 14336))
+TRAIN = ((512, 4096, 4096), (4096, 4096, 4096), (4096, 14336, 4096), (4096, 4096, 14336))
+TRAIN += ((2048, 8192, 8192),)
+HOST = ((64, 64, 64), (512, 512, 512), (511, 511, 511))
+SPARSE = ("bf16", "f16", "s8", "e4m3", "tf32")
+EVEN = (2048, 4096, 8192, 16384)
+HIGHEST = (512, 1024, 2048, 3072, 4096, 6144, 8192)
+PREPARED = [(m, n, 4096) for n in (4096, 14336) for m in (16, 256, 4096)]
+CLIFF = (4088, 4095, 4097, 4101, 4104)  # sizes beside 4096, in M, in N, in K and in all three
+IRREGULAR = ((5000, 333, 777), (333, 5001, 2049), (100, 1000, 10000))
+RANDOM_SEED, RANDOM_CASES = 24, 32
+SMOKE = ((64, 64, 64), (65, 33, 17), (1, 40, 96))
+
+
+def _gemms(sizes, dtypes, layouts, **extra):
+    op = extra.pop("op", "mm")
+    return [
+        Case(op, dtype, layout, *size, **extra)
+        for dtype in dtypes
+        for layout in layouts
+        for size in sizes
+    ]
+
+
+def _cubes(sizes):
+    return [(size, size, size) for size in sizes]
+
+
+def _beside_4096(dtypes, layouts):
+    """Sizes beside 4096. With one size changed, torch is not measured: its times are known."""
+    single = [
+        tuple(size if index == dim else 4096 for index in range(3))
+        for dim in range(3)
+        for size in CLIFF
+    ]
+    cubes = _gemms(_cubes((4096, *CLIFF)), dtypes, layouts or ("TN",))
+    return cubes + _gemms(single, dtypes, layouts or ("TN",), baseline=False)
+
+
+def _against_tn(dtypes, layouts):
+    """The layouts that tensor cores cannot read; the second baseline is TN of tcgemm."""
+    chosen = [layout for layout in layouts or LAYOUTS if layout != "TN"]
+    return _gemms(_cubes((4096,)), dtypes, chosen, self_baseline="TN")
+
+
+def _squares(dtypes, layouts):
+    bf16 = dtypes or ("bf16",)
+    found = _gemms(_cubes(SQUARES + RAGGED_SQUARES), dtypes or FLOATS, layouts or FORWARD)
+    transposed_a = _cubes((1024, 2048, 4096, 8192, 4095))
+    found += _gemms(transposed_a, dtypes or FLOATS, layouts or ("TT", "NT"))
+    found = [replace(case, target=_square_target(case)) for case in found]
+    found += _beside_4096(bf16, layouts)
+    found += _gemms(HOST, bf16, layouts or ("TN",), graph=False)
+    sm80 = _gemms(_cubes((4096,)), bf16, layouts or ("TN",), target=0.55, kernel="sm80")
+    return found + sm80
+
+
+def _square_target(case):
+    """The target on an H200, relative to torch: 0.93 at even sizes and 3 at odd ones; 0: none."""
+    if case.dtype not in FLOATS or case.layout not in FORWARD:
+        return 0.0
+    if case.m in (4095, 8191) and (case.dtype, case.layout) == ("bf16", "TN"):
+        return 3.0
+    return 0.93 if case.m in (2048, 4096, 8192) else 0.0
+
+
+def _rows_only(build):
+    """For sets whose only layout is TN."""
+    return lambda dtypes, layouts: build(dtypes) if "TN" in (layouts or LAYOUTS) else []
+
+
+def _epilogue(dtypes):
+    linear = {"op": "linear", "layouts": ("TN",)}
+    found = [
+        case
+        for epilogue in EPILOGUES
+        for case in _gemms(EPILOGUE_SIZES, dtypes or ("bf16",), epilogue=epilogue, **linear)
+    ]
+    return found + _gemms(HOST[:1], dtypes or ("bf16",), graph=False, epilogue="bias", **linear)
+
+
+def _train(dtypes):
+    """The forward alone is a linear; forward and backward together are a train."""
+    floats = [dtype for dtype in dtypes or ("bf16",) if dtype in FLOATS]
+    forward = _gemms(TRAIN, floats, ("TN",), op="linear", epilogue="bias")
+    return forward + _gemms(TRAIN, floats, ("TN",), op="train", epilogue="bias")
+
+
+def _batch(dtypes, layouts):
+    return [
+        case
+        for batch, size in BATCH
+        for case in _gemms(
+            _cubes((size,)), dtypes or ("bf16",), layouts or ("NN", "TN"), op="bmm", batch=batch
+        )
+    ]
+
+
+def _fp8(dtypes, layouts):
+    float8, sizes = dtypes or ("e4m3",), [*_cubes(EVEN), *FEW_ROWS]
+    scaled = {"epilogue": "tensor-scales"}
+    found = [
+        case
+        for accumulation in ("fast", "promoted")
+        for case in _gemms(sizes, float8, layouts or ("TN",), accumulation=accumulation, **scaled)
+    ]
+    found += _beside_4096(float8, layouts) + _against_tn(float8, layouts)
+    return found + _gemms(HOST[1:2], float8, layouts or ("TN",), graph=False, **scaled)
+
+
+def _scales(dtypes, layouts):
+    granularities = (("fast", "row-scales"), ("promoted", "row-scales"))
+    granularities += (("promoted", "128x128-scales"), ("promoted", "1x128-scales"))
+    return [
+        case
+        for accumulation, epilogue in granularities
+        for case in _gemms(
+            *(_cubes(EVEN), dtypes or ("e4m3",), layouts or ("TN",)),
+            accumulation=accumulation,
+            epilogue=epilogue,
+            self_baseline="tensor-scales" if epilogue == "row-scales" else "",
+        )
+    ]
+
+
+def _int8(dtypes, layouts):
+    dtypes = dtypes or ("s8",)
+    found = _gemms(_cubes(EVEN), dtypes, layouts or FORWARD) + _gemms(FEW_ROWS, dtypes, ("TN",))
+    found = [replace(c, self_baseline="" if c.layout == "TN" else "TN") for c in found]
+    return found + _beside_4096(dtypes, layouts) + _against_tn(dtypes, layouts)
+
+
+def _tf32(dtypes, layouts):
+    dtypes = dtypes or ("tf32",)
+    found = _against_tn(dtypes, layouts)
+    found += _gemms(_cubes(EVEN[:3]), dtypes, layouts or FORWARD)
+    return found + _gemms(FEW_ROWS, dtypes, ("TN",)) + _beside_4096(dtypes, layouts)
+
+
+def _f64(dtypes, layouts):
+    dtypes = dtypes or ("f64",)
+    found = _gemms(_cubes((1024, *EVEN[:3])), dtypes, layouts or FORWARD)
+    return found + _gemms(FEW_ROWS, dtypes, ("TN",)) + _beside_4096(dtypes, layouts)
+
+
+def _highest(dtypes, layouts):
+    """Cubes of normal data (f16 terms) and of spread data (bf16 terms), and other shapes."""
+    dtypes, layouts = [name for name in dtypes or ("f32",) if name == "f32"], layouts or FORWARD
+    prepared = {"op": "linear", "epilogue": "prepared", "self_baseline": "unprepared"}
+    return [
+        *_gemms(_cubes(HIGHEST), dtypes, layouts),
+        *_gemms(_cubes(EVEN[:3]), dtypes, layouts, epilogue="spread"),
+        *_gemms(PREPARED, dtypes, ("TN",) if "TN" in layouts else (), **prepared),
+        *_gemms(_cubes((4095,)), dtypes, layouts),
+        *_gemms(LONG_K[1:], dtypes, layouts[:1]),
+        *_gemms(_cubes((512, 1024)), dtypes, layouts[:1], op="bmm", batch=32),
+    ]
+
+
+def _sparse(sizes, dtypes, op="mm", **extra):
+    """2:4 sparse weights; for tf32 the pattern is 1:2. Sums of float8 are not promoted."""
+    extra = {"epilogue": "sparse", "self_baseline": "dense", **extra}
+    return [
+        Case(op, dtype, "TN", *size, accumulation="fast" if dtype in FLOAT8 else "", **extra)
+        for dtype in dtypes
+        for size in sizes
+    ]
+
+
+def _sparse_mm(dtypes):
+    cubes = _cubes(EVEN)
+    both = [*cubes, *(size for size in LLM if size not in cubes)]
+    floats = (*FLOATS, "tf32")
+    sizes = {name: both if name in floats else cubes for name in dtypes or SPARSE}
+    found = [case for name in sizes for case in _sparse(sizes[name], (name,))]
+    found += _to_bf16(cubes, sizes)
+    found += _sparse([(m, 28672, 4096) for m in (16, 64)], dtypes or ("bf16",))
+    return found + _sparse_passes(dtypes) + _sparse_host(dtypes)
+
+
+def _to_bf16(sizes, dtypes):
+    """int8 operands with a bf16 result; the default is s32."""
+    return _sparse(sizes, [name for name in dtypes if name == "s8"], epilogue="sparse+to-bf16")
+
+
+def _sparse_passes(dtypes, size=8192):
+    def case(op, dtype, epilogue):
+        return Case(op, dtype, "TN", size, 1, size, epilogue=epilogue)
+
+    floats = [dtype for dtype in dtypes or ("bf16",) if dtype in FLOATS]
+    return [
+        *(case("compress", dtype, "prune") for dtype in dtypes or ("bf16", "s8")),
+        *(case("prune", dtype, "transposable") for dtype in floats),
+    ]
+
+
+def _sparse_host(dtypes, size=512):
+    """torch's linear with a SparseTensor24, and tcgemm's layer."""
+    floats = [dtype for dtype in dtypes or ("bf16",) if dtype in FLOATS]
+    call = {"op": "linear", "graph": False}
+    return [
+        case
+        for epilogue in ("sparse", "sparse+layer")
+        for case in _sparse(_cubes((size,)), floats, **call, epilogue=epilogue)
+    ]
+
+
+def _random(dtypes, layouts):
+    """The same cases in each run: M, N and K are log-uniform, half of them multiples of 8."""
+    source = random.Random(RANDOM_SEED)
+    found = _gemms(IRREGULAR, dtypes or FLOATS, layouts or FORWARD)
+    for _ in range(RANDOM_CASES):
+        step = source.choice((1, 8))
+        sizes = [max(step, int(2 ** source.uniform(4, 13)) // step * step) for _ in range(3)]
+        dtype, layout = source.choice(dtypes or FLOATS), source.choice(layouts or LAYOUTS)
+        found.append(Case("mm", dtype, layout, *sizes))
+    return found
+
+
+def _smoke_dtypes(dtypes, layouts):
+    """Small cases of the sets fp8, scales, int8, tf32, f64 and highest."""
+    dtypes, sizes = dtypes or ("s8", "u8", "e4m3", "e5m2", "tf32", "f64"), SMOKE[:2]
+    scaled = [
+        replace(case, self_baseline="tensor-scales" if case.scales == "row-scales" else "")
+        for epilogue in SCALES
+        for accumulation in ("promoted", "fast")[: 1 if "x" in epilogue else 2]
+        for case in _gemms(
+            ((96, 144, 256),), ("e4m3",), ("TN",), accumulation=accumulation, epilogue=epilogue
+        )
+    ]
+    against_tn = _gemms(sizes[:1], ("s8", "tf32"), ("NN",), self_baseline="TN")
+    spread = _gemms(((96, 80, 256),), ("f32",), ("NN",), epilogue="spread")
+    kept = {"op": "linear", "epilogue": "prepared", "self_baseline": "unprepared"}
+    prepared = _gemms(((64, 80, 96),), ("f32",), ("TN",), **kept)
+    return _gemms(sizes, dtypes, layouts or ("TN", "NT")) + scaled + against_tn + spread + prepared
+
+
+def _smoke_sparse(dtypes):
+    """Small cases of the set sparse-mm."""
+    found = _sparse((SMOKE[0], (96, 80, 256)), dtypes or SPARSE)
+    found += _to_bf16(SMOKE[:1], dtypes or SPARSE)
+    return found + _sparse_passes(dtypes, 72) + _sparse_host(dtypes, 64)
+
+
+def _simple(sizes, default_dtypes, default_layouts):
+    def build(dtypes, layouts):
+        return _gemms(sizes, dtypes or default_dtypes, layouts or default_layouts)
+
+    return build
+
+
+SETS = {
+    "squares": _squares,
+    "llm": _simple(LLM, ("bf16",), ("TN",)),
+    "epilogue": _rows_only(_epilogue),
+    "train": _rows_only(_train),
+    "fp8": _fp8,
+    "scales": _scales,
+    "int8": _int8,
+    "tf32": _tf32,
+    "f64": _f64,
+    "highest": _highest,
+    "batch": _batch,
+    "small-m": _simple(SMALL_M, ("bf16",), ("TN",)),
+    "long-k": _simple(LONG_K, ("bf16",), ("TN",)),
+    "sparse-mm": _rows_only(_sparse_mm),
+    "random": _random,
+    "smoke": _simple(SMOKE, ("bf16", "f32"), LAYOUTS),
+    "smoke-dtypes": _smoke_dtypes,
+    "smoke-sparse": _rows_only(_smoke_sparse),
+}
+_names = tuple(name for name in SETS if not name.startswith("smoke"))
+_dtypes = ("fp8", "scales", "int8", "tf32", "f64", "highest")
+GROUPS = {
+    "dense": tuple(name for name in _names if name not in (*_dtypes, "sparse-mm")),
+    "dtypes": _dtypes,
+    "sparse": ("sparse-mm",),
+    "all": _names,
+}
+
+
+def _identity(case):
+    """What tells two cases of a set apart."""
+    return replace(case, target=0.0, baseline=True, self_baseline="")
+
+
+def cases(name, dtypes=None, layouts=None, kernel=""):
+    """The cases of the set `name`, each once; `kernel` forces kernels of that name for all.
+
+    Cases with a forced kernel belong to a set of their own, "squares:sm80": they do not measure
+    what the planner chooses.
+    """
+    if name not in SETS:
+        raise ValueError(f"{name!r} is no set of cases; there are {', '.join(SETS)}.")
+    found = SETS[name](dtypes, layouts)
+    if kernel:
+        found = [replace(case, kernel=kernel, target=0.0) for case in found if not case.kernel]
+    named = [replace(c, set=f"{name}:{c.kernel}" if c.kernel else name) for c in found]
+    unique = {}
+    for case in named:
+        unique.setdefault(_identity(case), case)
+    return list(unique.values())

@@ -1,0 +1,109 @@
+"""The picture of f32 GEMMs with precision="highest": errors by K, and rates by size.
+
+one panel per pattern   max (circles) and rms (squares) of |C - C64| / (|A||B|) over K, of tcgemm
+                        and of torch. Both axes are logarithmic, so zeros are missing, and so is
+                        the panel of a pattern that has only zeros.
+the last two panels     TFLOPS over M = N = K, TN and NN: tcgemm on normal data (f16 terms) and on
+                        spread data (bf16 terms), and torch
+"""
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+from matplotlib import pyplot
+from matplotlib.ticker import FuncFormatter, NullFormatter
+
+from benchmarks.fp32_errors import table
+
+COLUMNS = 4
+COLOURS = {"ours": "#1f5fa8", "theirs": "#d1602b", "spread": "#3d8c50"}
+NAMES = {"ours": "tcgemm", "theirs": "torch fp32", "spread": "tcgemm, spread data"}
+STYLES = {"max": ("-", "o"), "rms": ("--", "s")}
+LINE = {"linewidth": 1.5, "markersize": 4}
+
+
+def _errors(axes, rows, pattern):
+    for who in ("theirs", "ours"):
+        for name, (line, marker) in STYLES.items():
+            points = [(row["k"], row[who][name]) for row in rows if row[who][name]]
+            label = f"{NAMES[who]}, {name}"
+            style = {"color": COLOURS[who], "linestyle": line, "marker": marker, **LINE}
+            axes.plot(*zip(*points, strict=True) if points else ([], []), label=label, **style)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    low, high = axes.get_ylim()
+    axes.set_ylim(min(low, 0.1), max(high, 10.0))
+    axes.set_title(table.TITLES[pattern], fontsize=10)
+    axes.set_xlabel("K")
+    axes.grid(alpha=0.25)
+
+
+def cubes(results, layout):
+    """{"ours" | "theirs" | "spread": [(size, TFLOPS), ...]} of the set `highest`."""
+    found = {}
+    for row in sorted(results["rows"], key=lambda row: row["m"]):
+        cube = row["m"] == row["n"] == row["k"] and row["op"] == "mm"
+        if (row["set"], row["layout"]) != ("highest", layout) or not cube or not row["us"]:
+            continue
+        flops = 2.0 * row["m"] ** 3 / 1e6
+        plain = row["epilogue"] == "none"
+        found.setdefault("ours" if plain else "spread", []).append((row["m"], flops / row["us"]))
+        if plain and row["rival_us"]:
+            found.setdefault("theirs", []).append((row["m"], flops / row["rival_us"]))
+    return found
+
+
+def _rates(axes, found, layout):
+    sizes = sorted({size for points in found.values() for size, _ in points})
+    for who, points in found.items():
+        places = [sizes.index(size) for size, _ in points]
+        rates = [rate for _, rate in points]
+        axes.plot(places, rates, label=NAMES[who], color=COLOURS[who], marker="D", **LINE)
+    axes.set_xticks(range(len(sizes)), [str(size) for size in sizes], rotation=45, fontsize=8)
+    axes.set_ylim(bottom=0)
+    axes.set_title(f"TFLOPS, {layout}", fontsize=10)
+    axes.set_xlabel("M = N = K")
+    axes.grid(alpha=0.25)
+
+
+def draw(found, results, path):
+    """Writes the PNG of an error table and of the rates in `results`; None without a table."""
+    if found is None:
+        return None
+    rows = found["rows"]
+    smallest = min(row["m"] for row in rows)
+    curves = {
+        pattern: mine
+        for (pattern, layout, m), mine in table.curves(rows).items()
+        if (layout, m) == ("TN", smallest) and any(row["theirs"]["max"] for row in mine)
+    }
+    rates = {layout: cubes(results, layout) for layout in ("TN", "NN")}
+    rates = {layout: points for layout, points in rates.items() if points}
+    lines = -(-(len(curves) + len(rates)) // COLUMNS)
+    size = {"figsize": (3.9 * COLUMNS, 3.1 * lines), "dpi": 100, "layout": "constrained"}
+    figure, axes = pyplot.subplots(lines, COLUMNS, squeeze=False, **size)
+    panels = iter(axes.flat)
+    for pattern, mine in curves.items():
+        _errors(next(panels), mine, pattern)
+    for layout, points in rates.items():
+        _rates(next(panels), points, layout)
+    for panel in panels:
+        panel.set_axis_off()
+    labels = {}
+    for panel in axes.flat:
+        panel.spines[["top", "right"]].set_visible(False)
+        drawn, names = panel.get_legend_handles_labels()
+        labels |= dict(zip(names, drawn, strict=True))
+    place = {"loc": "outside lower center", "ncols": len(labels)}
+    figure.legend(labels.values(), labels.keys(), **place, fontsize=9, frameon=False)
+    gpu = found["header"]["gpu"]
+    figure.suptitle(
+        f'f32 with precision="highest" on {gpu}: error in units of 2^-24 |A||B| '
+        f"(M = N = {smallest}), and rate"
+    )
+    figure.savefig(path, metadata={"Software": None})
+    pyplot.close(figure)
+    return path

@@ -1,0 +1,156 @@
+"""The error table of f32 GEMMs: its rows, when a row is good, and how it is shown.
+
+    {"header": {gpu, driver, torch, ..., commit, clock_mhz, power_w}
+     "rows":   [{kind, layout, m, n, k, kernel, measured, ours, rival, theirs}]    one row per line
+
+A row is one input pattern (`kind`), layout and size. `ours` and `theirs` are the errors of tcgemm
+and of the baseline `rival`, {max, rms, wrong}: of |C - C64| / (|A||B|) in units of 2^-24, null if
+not finite, and the number of elements that no f32 sum can give. `measured` is the share of elements
+that max and rms are of. A row is good if no element of tcgemm is wrong and its errors are at most
+the baseline's. measure.py fills the table.
+"""
+
+import json
+import math
+from pathlib import Path
+
+from benchmarks import results_file
+
+DEPTHS = tuple(2**i for i in range(14))
+SHOWN = (1, 8, 64, 512, 4096, 8192)  # in the README
+TITLES = {
+    "normal": "normal",
+    "uniform": "uniform in [0, 1)",
+    "rows": "2^±100 a row",
+    "along-k": "2^±60 along k, opposite",
+    "both-k": "2^±60 along k, independent",
+    "elements": "2^±20 an element",
+    "odd-rows": "a few rows with 2^40, zeros",
+    "subnormal": "subnormal",
+    "special": "Inf and NaN",
+    "special-elements": "Inf and NaN, 2^±20 an element",
+    "one-hot": "one-hot rows",
+    "sparse": "rows with four elements",
+}
+# Shown, but not compared: their sums have few terms, so that torch hardly rounds.
+NOT_COMPARED = ("one-hot", "sparse")
+
+
+def path_of(gpu, folder=results_file.RESULTS):
+    """The file of a GPU: benchmarks/results/errors/h200.json."""
+    return Path(folder) / "errors" / results_file.file_name(gpu)
+
+
+def load(path):
+    """{header, rows} of a file, or None."""
+    return json.loads(Path(path).read_text()) if Path(path).exists() else None
+
+
+def save(path, header, rows):
+    text = ",\n".join(map(json.dumps, rows))
+    head = '{"header": ' + json.dumps(header, indent=1) + ","
+    results_file.write(Path(path), [head, f'"rows": [\n{text}\n]}}'])
+
+
+def complaint(row):
+    """Why a row is not good: wrong elements, or larger errors than the baseline. '' if it is.
+
+    float64 itself errs by at most k * 2^-53 of |A||B|, so a difference of that size is ignored.
+    """
+    ours, theirs = row["ours"], row["theirs"]
+    found = [f"{ours['wrong']} elements that f32 cannot give"] if ours["wrong"] else []
+    for name in ("max", "rms"):
+        mine, other = (math.inf if x[name] is None else x[name] for x in (ours, theirs))
+        if mine == math.inf or mine > other + row["k"] * 2.0**-29:
+            found.append(f"{name} {mine:.3g} > {other:.3g}")
+    return ", ".join(found)
+
+
+def good(rows):
+    return [row for row in rows if not complaint(row)]
+
+
+def compared(rows):
+    return [row for row in rows if row["kind"] not in NOT_COMPARED]
+
+
+def curves(rows):
+    """The rows of each (pattern, layout, m): a curve over K, or a line of the output."""
+    found = {}
+    for row in rows:
+        found.setdefault((row["kind"], row["layout"], row["m"]), []).append(row)
+    return found
+
+
+def lines(rows):
+    """The output of a run: a line per pattern, layout and size, and each row that is not good."""
+    for (kind, layout, m), mine in curves(rows).items():
+        spans = []
+        for name in ("max", "rms"):
+            values = [[row[who][name] for row in mine] for who in ("ours", "theirs")]
+            worst = [math.inf if None in some else max(some) for some in values]
+            spans.append(f"{name} {worst[0]:8.3g} ({worst[1]:8.3g})")
+        met = len(good(mine))
+        word = "PASS" if met == len(mine) else "MISS" if compared(mine) else "(not compared)"
+        yield f"{kind:17} {layout} {m:5} {'  '.join(spans)}  {met:2} of {len(mine):2} {word}"
+        for row in mine:
+            if complaint(row):
+                yield f"    K = {row['k']}: {complaint(row)}"
+
+
+def markdown(rows, depths):
+    """Errors by pattern and K, "max / rms (the baseline's)", for TN and the smallest size; and how
+    many rows of all layouts, sizes and K are good.
+    """
+    smallest = min(row["m"] for row in rows)
+    shown = {(r["kind"], r["k"]): r for r in rows if (r["layout"], r["m"]) == ("TN", smallest)}
+    text = ["| data | " + " | ".join(f"K = {k}" for k in depths) + " | at most torch's |"]
+    text.append("|---" * (len(depths) + 2) + "|")
+    for kind in dict.fromkeys(row["kind"] for row in rows):
+        cells = [_cell(shown.get((kind, k))) for k in depths]
+        mine = [row for row in rows if row["kind"] == kind]
+        cells.append(f"{len(good(mine))} of {len(mine)}")
+        text.append(f"| {TITLES[kind]} | {' | '.join(cells)} |")
+    return "\n".join(text)
+
+
+def _short(value):
+    """Two significant digits, or no fraction from 100 on."""
+    if value is None:
+        return "Inf"
+    return f"{value:.0f}" if value >= 99.5 else f"{value:.2g}"
+
+
+def _cell(row):
+    """'**0.85 / 0.09** (1.4 / 0.22)', and the number of wrong elements."""
+    if row is None:
+        return "-"
+    spans = []
+    for errors in (row["ours"], row["theirs"]):
+        values = [errors[name] for name in ("max", "rms")]
+        spans.append(" / ".join(_short(value) for value in values))
+        spans[-1] += f", {errors['wrong']} wrong" if errors["wrong"] else ""
+    return f"**{spans[0]}** ({spans[1]})"
+
+
+def page_parts(found, image, depths):
+    """Title, picture and table for a page; nothing if there is no table."""
+    if found is None:
+        return []
+    head, rows = found["header"], found["rows"]
+    chosen = compared(rows)
+    title = (
+        '**The error of f32 products with precision="highest": max / rms of |C - C64| / (|A||B|) '
+        "in units of 2^-24, in brackets torch's in the same run**"
+    )
+    sizes = " and ".join(str(size) for size in sorted({row["m"] for row in rows}))
+    layouts = " and ".join(dict.fromkeys(row["layout"] for row in rows))
+    said = (
+        f"Of {len(chosen)} results (M = N = {sizes}, {layouts}, K = 1, 2, 4 ... {max(depths)}) "
+        f"{len(good(chosen))} are right and err at most as torch's, max and rms. "
+        f"{' and '.join(TITLES[kind].capitalize() for kind in NOT_COMPARED)} are shown, but not "
+        "counted: their sums have few terms. "
+        f"The cells are of TN and M = N = {min(row['m'] for row in rows)}; commit {head['commit']}."
+    )
+    picture = [f"![Errors by K, and rates by size, {head['gpu']}]({image})"] if image else []
+    return [title, said, *picture, markdown(rows, depths)]

@@ -1,0 +1,336 @@
+"""Markdown tables of a results file, for the README and for results/<gpu>.md.
+
+A table shows the rows of some sets; SECTIONS lists them in the order of the pages. Losses are shown
+like gains. A case without a result is a dash. If only a part of the sets was measured, its part of
+the tables is written.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from benchmarks import results_file, targets
+from benchmarks.case import OPERAND_TERMS, PASSES
+from benchmarks.cases import CLIFF
+from benchmarks.fp32_errors import table as error_table
+
+PLAIN_SQUARES = 512  # squares of multiples of this are one table, all others another
+CLIFF_DTYPES = ("bf16", "e4m3", "s8", "tf32", "f64")
+
+
+def is_host_time(row):
+    """Host time of a call on a GPU. On the CPU, all rows are without a graph."""
+    return not row["graph"] and row["gpu"] != "cpu"
+
+
+def is_cube(row):
+    return row["m"] == row["n"] == row["k"]
+
+
+def _of_cliff(row):
+    return row["dtype"] in CLIFF_DTYPES and targets.cliff_axis(row) is not None
+
+
+def _of_8_bits(row):
+    aligned = targets.cliff_axis(row) in (None, "")
+    return aligned and not _against_tn(row) and (row["dtype"], row["epilogue"]) != ("e4m3", "none")
+
+
+def _against_tn(row):
+    """Layouts that tensor cores cannot read, at the size where they are compared with TN."""
+    return row["layout"] != "TN" and is_cube(row) and row["m"] == targets.EDGE
+
+
+def _other(row):
+    """Rows of tf32 and f64 that no other table shows."""
+    return targets.cliff_axis(row) in (None, "") and row["layout"] in ("TN", "NN")
+
+
+@dataclass(frozen=True)
+class Section:
+    """A table: its title, the sets whose rows it shows, and which of these rows.
+
+    A cell has a rate or a time, the speed relative to torch, and relative to the second baseline.
+    """
+
+    name: str
+    title: str
+    sets: tuple
+    has: Callable = lambda row: True
+    in_readme: bool = False
+
+    def rows(self, rows):
+        host = self.name == "host"
+        return [
+            row
+            for row in rows
+            if (host or row["set"] in self.sets) and is_host_time(row) == host and self.has(row)
+        ]
+
+
+SECTIONS = (
+    Section(
+        "8 bits",
+        "8 bits, e4m3 promoted or fast (s8 NN, third: x the speed of our own TN)",
+        ("int8", "fp8"),
+        _of_8_bits,
+        in_readme=True,
+    ),
+    Section(
+        "scales",
+        "e4m3 with scales (of rows, third: x our own speed with a scale a tensor)",
+        ("scales",),
+        in_readme=True,
+    ),
+    Section("tf32, f64", "tf32 and f64", ("tf32", "f64"), _other, in_readme=True),
+    Section(
+        "highest",
+        "f32 with all its bits (spread: elements of a row differ by up to 2^40; prepared: a weight "
+        "of tcgemm.prepare, third: x the speed without it)",
+        ("highest",),
+        in_readme=True,
+    ),
+    Section(
+        "other layouts",
+        "Layouts that tensor cores do not read (third: x the speed of our own TN)",
+        ("int8", "fp8", "tf32"),
+        _against_tn,
+        in_readme=True,
+    ),
+    Section(
+        "squares",
+        "Squares",
+        ("squares",),
+        lambda row: is_cube(row) and row["m"] % PLAIN_SQUARES == 0,
+        in_readme=True,
+    ),
+    Section(
+        "ragged squares",
+        "Squares that are not multiples of 512",
+        ("squares",),
+        lambda row: is_cube(row) and row["m"] % PLAIN_SQUARES != 0,
+        in_readme=True,
+    ),
+    Section(
+        "cliff",
+        "Sizes beside 4096",
+        ("squares", "fp8", "int8", "tf32", "f64"),
+        _of_cliff,
+    ),
+    Section("llm", "GEMMs of language models (M x N x K)", ("llm",)),
+    Section("small-m", "Few rows", ("small-m",), in_readme=True),
+    Section("long-k", "Small results with a long K", ("long-k",), in_readme=True),
+    Section("batch", "Batched", ("batch",)),
+    Section("random", "Irregular and random shapes", ("random",)),
+    Section(
+        "sparse-mm",
+        "2:4 sparse weights, tf32 1:2: rates of the dense GEMM; x the speed of cuSPARSELt (tf32: "
+        "of torch's dense GEMM), of our own dense GEMM, and of torch's",
+        ("sparse-mm",),
+        lambda row: row["op"] not in PASSES,
+        in_readme=True,
+    ),
+    Section(
+        "sparse passes",
+        "Pruning and compressing, against torch._cslt_compress of a pruned weight and "
+        "torch._sparse_semi_structured_tile",
+        ("sparse-mm",),
+        lambda row: row["op"] in PASSES,
+        in_readme=True,
+    ),
+    Section(
+        "epilogue",
+        "Linear with a fused epilogue, against torch calls one after another",
+        ("epilogue",),
+    ),
+    Section("train", "Forward, and forward with backward, of a linear layer", ("train",)),
+    Section(
+        "host",
+        "Host time of one call (sparse: against a weight of to_sparse_semi_structured; third: x "
+        "the speed of our own dense linear)",
+        (),
+        in_readme=True,
+    ),
+)
+LONG_US = 1000.0  # from here on, a time is shown in milliseconds
+LAYOUTS = ("TN", "NN", "TT", "NT")
+
+
+def size_of(row):
+    if row["op"] in PASSES:
+        return f"{row['m']} x {row['k']}"
+    size = f"{row['m']}^3" if is_cube(row) else f"{row['m']} x {row['n']} x {row['k']}"
+    return size if row["batch"] == 1 else f"{row['batch']} of {size}"
+
+
+def _terms(row, *, of_operands):
+    """The terms of a row's epilogue that describe the operands, or the other terms."""
+    terms = [] if row["epilogue"] == "none" else row["epilogue"].split("+")
+    chosen = [term for term in terms if (term in OPERAND_TERMS) == of_operands]
+    return [term.replace("-", " ") for term in chosen]
+
+
+def line_of(row):
+    """The label of a table's line: operator, size, epilogue."""
+    operator = "" if row["op"] in ("mm", "bmm") else f"{row['op']} "
+    extra = "+".join(_terms(row, of_operands=False))
+    return f"{operator}{size_of(row)}" + (f", {extra}" if extra else "")
+
+
+def column_of(row):
+    plain = ("f32", "f64", "s32", "promoted")
+    accumulation = [] if row["accumulation"] in plain else [f"{row['accumulation']} acc"]
+    special = [term for term in _terms(row, of_operands=True) if term != "tensor scales"]
+    return ", ".join([f"{row['dtype']} {row['layout']}", *accumulation, *special])
+
+
+def cell(row, detail):
+    """'712 TFLOP/s, **0.98**', or microseconds for a small GEMM; the speed relative to torch."""
+    if row is None or row["us"] is None:
+        return "-"
+    is_rate = row["tflops"] is not None and row["tflops"] >= 100 and row["m"] > 512
+    unit = "TOP/s" if row["accumulation"] == "s32" else "TFLOP/s"
+    text = f"{row['tflops']:.0f} {unit}" if is_rate else f"{row['us']:.3g} us"
+    if row["us"] >= LONG_US and not is_rate:
+        text = f"{row['us'] / 1000:.3g} ms"
+    if row["ratio"] is not None:
+        text += f", **{row['ratio']:.2f}**"
+    elif "refused" in detail:
+        text += ", refused"
+    for name in ("own_ratio", "dense_ratio"):
+        text += f", {detail[name]:.2f}" if name in detail else ""
+    if "kept" in detail:
+        text += f", {100 * detail['kept']:.2f} % of the sum of magnitudes"
+    if "rival_kept" in detail:
+        text += f" (torch {100 * detail['rival_kept']:.2f} %)"
+    return text
+
+
+def _column_order(row):
+    return row["dtype"] != "bf16", row["dtype"], LAYOUTS.index(row["layout"]), column_of(row)
+
+
+def pivot(rows, details):
+    """A Markdown table: one line a size, one column a dtype and layout."""
+    rows = sorted(rows, key=lambda r: (r["batch"] * r["m"] * r["n"] * r["k"], line_of(r)))
+    lines = list(dict.fromkeys(line_of(row) for row in rows))
+    order = sorted(rows, key=_column_order)
+    columns = list(dict.fromkeys(column_of(row) for row in order))
+    found = {(line_of(row), column_of(row)): row for row in rows}
+    text = ["| | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
+    for name in lines:
+        chosen = [found.get((name, column)) for column in columns]
+        cells = [cell(row, details.get(results_file.key(row), {}) if row else {}) for row in chosen]
+        text.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(text)
+
+
+def target_table(results):
+    """The targets of whole sets: geometric mean, lowest shape, largest error."""
+    text = ["| x | target | reached | lowest | error | |", "|---|---|---|---|---|---|"]
+    for outcome in targets.outcomes(results):
+        reached = ["-", "-"]
+        if outcome.ratios:
+            reached = [f"**{outcome.mean:.2f}**", f"{outcome.lowest:.2f}"]
+        error = f"{max(outcome.errors):.2f}" if outcome.errors else "-"
+        word = {"PASS": "met", "MISS": "missed"}.get(outcome.word, outcome.word)
+        cells = (outcome.name, f"{outcome.least:.2f}", *reached, error, word)
+        text.append(f"| {' | '.join(cells)} |")
+    return "\n".join(text) if len(text) > 2 else None
+
+
+def cliff_table(results):
+    """Slowest over fastest of the sizes around 4096, by the size that is varied."""
+    found = targets.cliffs(results)
+    if not found:
+        return None
+    text = [
+        "| | " + " | ".join(targets.CLIFF_AXES) + " |",
+        "|---" * (len(targets.CLIFF_AXES) + 1) + "|",
+    ]
+    for dtype, spreads in found.items():
+        cells = [f"{spreads[axis]:.2f}" if axis in spreads else "-" for axis in targets.CLIFF_AXES]
+        text.append(f"| {dtype} | " + " | ".join(cells) + " |")
+    return "\n".join(text)
+
+
+def losses(rows, count=5):
+    """The cases with the lowest speed relative to torch."""
+    behind = sorted((r for r in rows if r["ratio"] and r["ratio"] < 1), key=lambda r: r["ratio"])
+    return [
+        f"{r['op']} {r['dtype']} {r['layout']} {size_of(r)} {r['ratio']:.2f} ({r['kernel']})"
+        for r in behind[:count]
+    ]
+
+
+def summary(results):
+    """The conditions of the measurement, and the result on the whole."""
+    head, rows = results["header"], results["rows"]
+    measured = [row for row in rows if row["ratio"]]
+    ahead = sum(row["ratio"] >= 1 for row in measured)
+    commits = sorted({row["commit"] for row in rows})
+    text = (
+        f"{head.get('gpu')}, driver {head.get('driver')}, torch {head.get('torch')}, "
+        f"CUDA {head.get('cuda')}, commit {', '.join(commits)}. Bold: times torch's speed. "
+        f"Of {len(measured)} cases tcgemm is at least as fast in {ahead}."
+    )
+    clocks = [row["clock_mhz"] for row in rows if row["clock_mhz"]]
+    powers = [row["power_w"] for row in rows if row["power_w"]]
+    if clocks and powers:
+        text += (
+            f" SM clock {min(clocks):.0f}-{max(clocks):.0f} MHz, "
+            f"power up to {max(powers):.0f} W while measuring."
+        )
+    broken = [row for row in rows if row["us"] is None or row["exact"] is False]
+    if broken:
+        text += f" {len(broken)} cases failed: see results/{results_file.file_name(head['gpu'])}."
+    slowest = losses(rows)
+    if slowest:
+        text += "\n\nFurthest behind torch: " + "; ".join(slowest) + "."
+    return text
+
+
+def _section_tables(results, readme):
+    """Titles and tables of the sections: all of them, or those of the README."""
+    text = []
+    for section in SECTIONS:
+        chosen = section.rows(results["rows"])
+        if chosen and (section.in_readme or not readme):
+            text += [f"**{section.title}**", pivot(chosen, results["details"])]
+    return text
+
+
+def tables(results, found, images, *, page=None):
+    """The Markdown of one results file and of the error table `found` of the same GPU.
+
+    page: the file with all tables; if given, the text is that for the README, with a link to it.
+    images: the file names of the pictures of ratios and of errors, or None for either.
+    """
+    gpu = results["header"].get("gpu", "?")
+    folder = "benchmarks/results/" if page else ""
+    ratios, curves = (image and folder + image for image in images)
+    parts = [f"### {gpu}", summary(results)]
+    if ratios:
+        parts.append(f"![Speed relative to torch by size, {gpu}]({ratios})")
+    table = target_table(results)
+    if table:
+        title = (
+            "**Targets: geometric means over cubes (f32: each cube; 2:4 of 16 bits and 1:2: all "
+            "shapes); the largest error over its bound**"
+        )
+        parts += [title, table]
+    table = cliff_table(results)
+    if table:
+        sizes = ", ".join(map(str, CLIFF))
+        title = f"**No cliff: slowest over fastest of 4096 and {sizes} in M, N, K or all three**"
+        parts += [title, table]
+    depths = error_table.SHOWN if page else error_table.DEPTHS
+    parts += error_table.page_parts(found, curves, depths)
+    parts += _section_tables(results, bool(page))
+    if page:
+        parts.append(f"All tables: [{folder}{page}]({folder}{page}).")
+    else:
+        forced = [row for row in results["rows"] if ":" in row["set"]]
+        for name in sorted({row["set"].split(":")[1] for row in forced}):
+            rows = [row for row in forced if row["set"].split(":")[1] == name]
+            parts += [f"**The {name} kernels alone**", pivot(rows, results["details"])]
+    return "\n\n".join(parts)

@@ -1,0 +1,135 @@
+"""benchmarks/results/<gpu>.json: the latest row of each case. git has the history.
+
+    {"header": {gpu, driver, torch, ...}        of the run that wrote last
+     "rows":   [{op, dtype, ..., power_w}]      one row per case; its keys are KEYS and no others
+     "details": {key: {...}}}                   spread, samples, date; why a case failed
+
+In a row, `rival`, `rival_us` and `ratio` are the baseline's name, its time, and that time over
+tcgemm's. In the details, `own`, `own_us` and `own_ratio` are the same for the second baseline,
+another GEMM of tcgemm, and `dense` for torch's dense GEMM beside a sparse one.
+
+A benchmark runs in several calls, on machines that keep nothing. So each row is written as soon as
+it is measured, and two files merge by the key of the case.
+"""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+RESULTS = Path(__file__).resolve().parent / "results"
+CASE = (
+    *("op", "dtype", "layout", "m", "n", "k", "batch"),
+    *("accumulation", "epilogue", "graph", "set", "gpu"),
+)
+KEYS = (
+    *("op", "dtype", "layout", "m", "n", "k", "batch", "kernel", "accumulation", "epilogue"),
+    *("graph", "set", "us", "tflops", "rival", "rival_us", "ratio", "max_error_ratio", "exact"),
+    *("gpu", "commit", "clock_mhz", "power_w"),
+)
+
+# The field names of candidates, which stored results have: rival_us, own_iqr_us.
+FIELDS = {"baseline": "rival", "self_baseline": "own"}
+
+
+def field(candidate):
+    """The name of a candidate in the fields of a row and its details."""
+    return FIELDS.get(candidate, candidate)
+
+
+def key(row):
+    """The identity of a row's case: 'mm/bf16/TN/4096/4096/4096/1/f32/...'."""
+    return "/".join(str(row[name]) for name in CASE)
+
+
+def file_name(gpu):
+    """'NVIDIA H200' -> 'h200.json'."""
+    words = [word for word in gpu.lower().split() if word != "nvidia"]
+    return "-".join(words) + ".json"
+
+
+def empty():
+    return {"header": {}, "rows": [], "details": {}}
+
+
+def load(path):
+    """The results of a file, or empty results if there is no such file."""
+    path = Path(path)
+    if not path.exists():
+        return empty()
+    results = json.loads(path.read_text())
+    for row in results["rows"]:
+        if tuple(row) != KEYS:
+            raise ValueError(
+                f"{path}: the row {row} has not the keys of a result ({', '.join(KEYS)}); "
+                "measure it again with python -m benchmarks run."
+            )
+    return results
+
+
+def put(results, row, detail):
+    """Adds a row, or replaces the row of the same case."""
+    assert tuple(row) == KEYS, f"keys of a row: {tuple(row)}"
+    name = key(row)
+    rows = {key(old): old for old in results["rows"]}
+    rows[name] = row
+    results["rows"] = list(rows.values())
+    results["details"][name] = detail
+
+
+def merge(into, new):
+    """Puts every row of `new`, and its header, into `into`."""
+    for row in new["rows"]:
+        put(into, row, new["details"].get(key(row), {}))
+    into["header"] = new["header"] or into["header"]
+    return into
+
+
+def _order(row):
+    size = row["batch"] * row["m"] * row["n"] * row["k"]
+    return row["set"], row["op"], row["dtype"], row["layout"], size, key(row)
+
+
+def save(results, path):
+    """Writes one row per line, so that git shows what changed; the whole file or nothing."""
+    path = Path(path)
+    rows = sorted(results["rows"], key=_order)
+    names = [key(row) for row in rows]
+    details = {name: results["details"].get(name, {}) for name in names}
+    lines = [
+        '{"header": ' + json.dumps(results["header"], indent=1) + ",",
+        '"rows": [' + ",\n".join(["", *map(json.dumps, rows)])[1:] + "\n],",
+        '"details": {'
+        + ",\n".join(["", *(f"{json.dumps(n)}: {json.dumps(d)}" for n, d in details.items())])[1:]
+        + "\n}}",
+    ]
+    write(path, lines)
+
+
+def write(path, lines):
+    """Writes all lines or nothing. A run that is killed leaves the old file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    partial.write_text("\n".join(lines) + "\n")
+    os.replace(partial, path)
+
+
+def commit():
+    """The last commit that changed the measured code, with a '+' if files differ from it.
+
+    'unknown' outside a checkout. Commits of results or of documentation do not count, so that a run
+    can resume after them.
+    """
+    code = ("--", "csrc", "tcgemm", "setup.py", "setup_toolchain.py")
+    try:
+        last = _git("log", "-1", "--abbrev=10", "--format=%h", *code)
+        changed = _git("status", "--porcelain", "--untracked-files=no", *code)
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return f"{last}{'+' if changed else ''}" if last else "unknown"
+
+
+def _git(*arguments):
+    command = ["git", *arguments]
+    options = {"cwd": RESULTS.parents[1], "capture_output": True, "text": True, "timeout": 20}
+    return subprocess.run(command, check=True, **options).stdout.strip()

@@ -1,0 +1,143 @@
+"""Passes over a weight: pruning with compression, and transposable pruning.
+
+    compress   compress24(prune) -> values, metadata     torch: torch._cslt_compress of a weight
+                                                         that is pruned already
+    prune      prune24(transposable) -> pruned weight    torch: a greedy choice, which is compressed
+                                                         in both directions
+
+The checks are in plain torch: which elements are kept, and that their bits did not change. For
+transposable pruning, the share of |w| that is kept is measured too, for tcgemm and for torch.
+"""
+
+import itertools
+
+import torch
+
+from benchmarks.workloads import Workload
+from tcgemm.sparse.tensor import GROUPS, default_pattern
+from tcgemm.testing import operands
+
+_OPS = torch.ops.tcgemm
+BLOCK = 4  # transposable pruning works on blocks of 4 x 4
+CHUNK = 1 << 18  # blocks that are checked at a time
+GREEDY = "largest_abs_values_greedy"  # torch's default keeps the largest signed values
+
+
+def bits(tensor):
+    """The bytes, for comparisons that tell -0 from +0 and find NaN equal to itself."""
+    return tensor.contiguous().view(torch.uint8)
+
+
+def magnitudes(w):
+    return w.float().abs()
+
+
+def largest(w, pattern):
+    """The mask of the elements to keep: the largest of each group, the first of equal ones."""
+    group = GROUPS[pattern]
+    size = magnitudes(w).view(-1, group)
+    order = size.sort(dim=1, descending=True, stable=True).indices[:, : group // 2]
+    return torch.zeros_like(size, dtype=torch.bool).scatter_(1, order, True).view(w.shape)
+
+
+def transposable_masks(device):
+    """The 90 masks of a block with two elements in each row and column, (90, 16)."""
+    rows = [row for row in itertools.product((0.0, 1.0), repeat=BLOCK) if sum(row) == 2]
+    every = torch.tensor(list(itertools.product(rows, repeat=BLOCK)), dtype=torch.float64)
+    return every[(every.sum(1) == 2).all(1)].flatten(1).to(device)
+
+
+def blocks(matrix):
+    """(M, K) -> (blocks, 16)."""
+    m, k = matrix.shape
+    return matrix.view(m // BLOCK, BLOCK, k // BLOCK, BLOCK).transpose(1, 2).reshape(-1, BLOCK**2)
+
+
+def is_best(w, pruned):
+    """Does each block of `pruned` use a valid mask, and none that keeps less than another?"""
+    every, size = transposable_masks(w.device), blocks(magnitudes(w)).double()
+    kept = blocks((pruned != 0).double())
+    for one, mask in zip(size.split(CHUNK), kept.split(CHUNK), strict=True):
+        most = (one @ every.t()).amax(1)
+        fits = (mask @ every.t()).amax(1) == mask.sum(1)  # a kept zero of w looks pruned
+        if not bool((fits & ((one * mask).sum(1) >= most * (1 - 1e-6))).all()):
+            return False
+    return torch.equal(bits(pruned), bits(torch.where(pruned != 0, w, torch.zeros_like(w))))
+
+
+class Pass(Workload):
+    """Weights on `device` and the calls of one case. `index` selects a weight."""
+
+    def __init__(self, case, device, seed=0):
+        self.case, self.device = case, torch.device(device)
+        self.dtype = operands.DTYPES[case.dtype]
+        self.pattern = default_pattern(self.dtype)
+        shape = case.m, case.k
+        read = case.m * case.k * self.dtype.itemsize
+        self.pool = operands.Pool(operands.sets_past_cache(read, device), shape, self.dtype, device)
+        generator = torch.Generator(self.device).manual_seed(seed)
+        operands.fill_normal(self.pool.memory, generator)
+        self.pruned = None  # the weights for torch's compression
+
+    @property
+    def sets(self):
+        return len(self.pool)
+
+    @property
+    def bytes(self):
+        result = self.call_tcgemm(0)
+        written = result if isinstance(result, tuple) else (result,)
+        return self.pool[0].nbytes + sum(tensor.nbytes for tensor in written)
+
+    @property
+    def kernel(self):
+        return f"{self.case.op}24" if self.device.type == "cuda" else "cpu"
+
+    def call_tcgemm(self, index):
+        if self.case.op == "prune":
+            return _OPS.prune24(self.pool[index], self.pattern, True)
+        return _OPS.compress24(self.pool[index], self.pattern, True)
+
+    def call_baseline(self, index):
+        if self.case.op == "prune":
+            return torch._sparse_semi_structured_tile(self.pool[index], algorithm=GREEDY)
+        if self.pruned is None:
+            self.pruned = [_OPS.prune24(w, self.pattern) for w in self.pool.views]
+        return torch._cslt_compress(self.pruned[index])
+
+    def candidates(self):
+        """The calls to time. Each result is kept until the next call of its index."""
+        calls = {"tcgemm": self.call_tcgemm} | (
+            {"baseline": self.call_baseline} if self.case.baseline else {}
+        )
+
+        def keeping(call):
+            results = [None] * self.sets
+            return lambda index: results.__setitem__(index, call(index))
+
+        return {name: keeping(call) for name, call in calls.items()}
+
+    def check(self):
+        """(0, exact): a pass rounds nothing."""
+        w, result = self.pool[0], self.call_tcgemm(0)
+        if self.case.op == "prune":
+            return 0.0, is_best(w, result)
+        values, metadata, excess = result
+        dense = _OPS.decompress24(values, metadata, self.case.k, self.pattern)
+        expected = torch.where(largest(w, self.pattern), w, torch.zeros_like(w))
+        return 0.0, torch.equal(bits(dense), bits(expected)) and excess.tolist() == [0, -1]
+
+    def detail(self, timings):
+        """The share of |w| that transposable pruning keeps."""
+        if self.case.op != "prune":
+            return {}
+        w = self.pool[0]
+        found = {"kept": self._share(self.call_tcgemm(0), w)}
+        if "baseline" in timings:
+            found["rival_kept"] = self._share(self.call_baseline(0)[0], w)
+        return found
+
+    @staticmethod
+    def _share(pruned, w):
+        kept, size = (magnitudes(tensor).sum(dtype=torch.float64) for tensor in (pruned, w))
+        return round(float(kept / size), 5)

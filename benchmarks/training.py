@@ -1,0 +1,123 @@
+"""Forward and backward of a linear layer, made runnable: y = x w^T + bias, dx, dw, dbias.
+
+The baseline is torch.nn.Linear with the same parameters. torch.autograd.grad computes the
+gradients, so that nothing is accumulated into `.grad` and each call does the same work.
+"""
+
+import torch
+
+import tcgemm
+from benchmarks.workloads import BUDGET, Workload
+from tcgemm.testing import baseline, numerics, operands
+
+
+class Training(Workload):
+    """Layers on `device` and the calls of one case. `index` selects x, weight and gradient."""
+
+    def __init__(self, case, device, seed=0):
+        self.case, self.device = case, torch.device(device)
+        self.dtype = operands.DTYPES[case.dtype]
+        self.generator = self._generator(seed)
+        elements = case.m * case.k + case.n * case.k + case.m * case.n
+        read = elements * self.dtype.itemsize
+        sets = 1 if self.device.type == "meta" else operands.sets_past_cache(read, device)
+        self.x, self.weight, self.grad = (
+            operands.Pool(sets, shape, self.dtype, device)
+            for shape in ((case.m, case.k), (case.n, case.k), (case.m, case.n))
+        )
+        self.bias = torch.empty(case.n, dtype=self.dtype, device=device)
+        self.refill()
+        self.inputs = [x.detach().requires_grad_() for x in self.x.views]
+        self.layers = {
+            "tcgemm": [self._layer(tcgemm.nn.Linear, w) for w in self.weight.views],
+            "baseline": [self._layer(torch.nn.Linear, w) for w in self.weight.views],
+        }
+
+    def _layer(self, kind, weight):
+        layer = kind(self.case.k, self.case.n, device="meta", dtype=self.dtype)
+        layer.weight = torch.nn.Parameter(weight.detach())
+        layer.bias = torch.nn.Parameter(self.bias.detach())
+        return layer
+
+    def refill(self, largest=None):
+        """New normal data in all tensors, or integers of at most `largest`."""
+        for memory in (self.x.memory, self.weight.memory, self.grad.memory, self.bias[None]):
+            if largest is None:
+                operands.fill_normal(memory, self.generator)
+            else:
+                operands.fill_integers(memory, largest, self.generator)
+
+    @property
+    def sets(self):
+        return len(self.x)
+
+    @property
+    def bytes(self):
+        """The least memory traffic: x, weight and gradient are read twice, their like written."""
+        sizes = [pool[0].nbytes for pool in (self.x, self.weight, self.grad)]
+        return 3 * sum(sizes) + 3 * self.bias.nbytes
+
+    def _step(self, layer, index):
+        """(y, dx, dw, dbias) of one set."""
+        x = self.inputs[index]
+        y = layer(x)
+        leaves = (x, layer.weight, layer.bias)
+        return y.detach(), *torch.autograd.grad(y, leaves, self.grad[index])
+
+    def call_tcgemm(self, index):
+        return self._step(self.layers["tcgemm"][index], index)
+
+    def call_baseline(self, index):
+        with baseline.tf32_allowed(False):
+            return self._step(self.layers["baseline"][index], index)
+
+    def candidates(self):
+        """The calls to time. Each result is kept until the next call of its index."""
+        calls = {"tcgemm": self.call_tcgemm}
+        if self.case.baseline:
+            calls["baseline"] = self.call_baseline
+
+        def keeping(call):
+            results = [None] * self.sets
+            return lambda index: results.__setitem__(index, call(index))
+
+        return {name: keeping(call) for name, call in calls.items()}
+
+    def gemms(self):
+        """(a, b, bias) of y, dx, dw and dbias of set 0, in the order of `_step`."""
+        x, w, grad = self.x[0], self.weight[0], self.grad[0]
+        ones = torch.ones((1, self.case.m), dtype=self.dtype, device=self.device)
+        return ((x, w.t(), self.bias), (grad, w, None), (grad.t(), x, None), (ones, grad, None))
+
+    def check(self):
+        """(max_error_ratio, exact) of y and of all gradients, on new data."""
+        budget = BUDGET[self.device.type] / 3
+        self.refill()
+        common = {"accumulation": self.case.accumulation, "dtype": self.case.dtype}
+        ratios = [
+            numerics.error_ratio(torch.atleast_2d(out), a, b, bias=bias, budget=budget, **common)
+            for out, (a, b, bias) in zip(self.call_tcgemm(0), self.gemms(), strict=True)
+        ]
+        self.refill(numerics.largest_exact_integer(self.case.accumulation))
+        exact = all(
+            self._is_exact(torch.atleast_2d(out), a, b, bias, budget)
+            for out, (a, b, bias) in zip(self.call_tcgemm(0), self.gemms(), strict=True)
+        )
+        self.refill()
+        worst = float("nan") if any(ratio != ratio for ratio in ratios) else max(ratios)
+        return worst, exact
+
+    @staticmethod
+    def _is_exact(out, a, b, bias, budget):
+        def finish(result, rows):
+            return result if bias is None else result + bias.double()
+
+        return numerics.is_exact(out, a, b, budget=budget, finish=finish)
+
+    def explain(self, device=None):
+        """The plan of the forward pass."""
+        b = self.weight[0].t()
+        return tcgemm.explain(self.x[0], b, bias=self.bias, device=device)
+
+    def detail(self, timings):
+        return {}

@@ -1,0 +1,34 @@
+// The prepare pass for elements of 1, 2, 4 and 8 bytes, and from f32 to bf16.
+#include "kernels/passes/repack.cuh"
+
+#include <algorithm>
+
+#include "kernels/kernels.h"
+
+namespace tcgemm::kernels {
+
+static_assert(kRepackThreads == tcgemm::passes::kThreads);
+
+const void* repack(const RepackParams& params) {
+  using tcgemm::passes::repack;
+  const CopyParams& copy = params.copies[0];
+  if (bytes(copy.to) != bytes(copy.source.dtype))
+    return reinterpret_cast<const void*>(&repack<4, 2>);
+  switch (bytes(copy.to)) {
+    case 1:
+      return reinterpret_cast<const void*>(&repack<1, 1>);
+    case 2:
+      return reinterpret_cast<const void*>(&repack<2, 2>);
+    case 4:
+      return reinterpret_cast<const void*>(&repack<4, 4>);
+    default:
+      return reinterpret_cast<const void*>(&repack<8, 8>);
+  }
+}
+
+int repack_blocks(const RepackParams& params) {
+  const int size = bytes(params.copies[0].source.dtype);
+  return static_cast<int>(std::min<std::int64_t>(tcgemm::passes::tiles(params, size), 2147483647));
+}
+
+}  // namespace tcgemm::kernels

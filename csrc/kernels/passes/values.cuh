@@ -1,0 +1,133 @@
+// Chunks of 16 bytes -> values of 8 bits, as core/quantize.h defines them.
+#pragma once
+
+#include <cstdint>
+
+#include "core/quantize.h"
+#include "kernels/passes/line.cuh"
+#include "kernels/passes/max_abs.cuh"
+#include "ptx/convert.cuh"
+
+namespace tcgemm::passes {
+
+// Of a group whose largest finite element is `amax`.
+__device__ inline float scale_of(float amax, DType to) {
+  return amax == 0.0f ? 1.0f : fmaxf(__fdiv_rn(amax, limit(to)), 0x1p-126f);
+}
+
+__device__ inline float inverse(float x) { return __frcp_rn(x); }
+
+// x / scale, rounded as IEEE's division is, in a third of its instructions: the quotient by the
+// rounded inverse is off by a few units in the last place, and the remainder, which is exact, says
+// by how much (Markstein, IBM J. Res. Dev. 34, 1990). One such step gave the right bits for all
+// significands of 11 bits over all of 24; elements of f32 take a second one, which is proven.
+//
+// Inf has no remainder, and one may underflow. Above kTiny that happens for quotients that round to
+// zero in every 8-bit type alone; below it, and in chunks with Inf or NaN, divisions are divisions.
+template <DType kType>
+struct Divisor {
+  static constexpr float kTiny = 0x1p-80f;
+
+  float scale, inverse;
+
+  __device__ explicit Divisor(float scale) : Divisor(scale, passes::inverse(scale)) {}
+  __device__ Divisor(float scale, float inverse) : scale(scale), inverse(inverse) {}
+
+  template <int kCount>
+  __device__ void divide(float (&x)[kCount], bool finite) const {
+    if (finite && scale >= kTiny) {
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) x[i] = quotient(x[i]);
+      return;
+    }
+#pragma unroll 1
+    for (int i = 0; i < kCount; ++i) {  // turned, for registers have no index
+      const float quotient = __fdiv_rn(x[0], scale);
+#pragma unroll
+      for (int j = 1; j < kCount; ++j) x[j - 1] = x[j];
+      x[kCount - 1] = quotient;
+    }
+  }
+
+ private:
+  // The remainder is that of -x, so that a quotient of -0 stays -0.
+  __device__ float quotient(float x) const {
+    float q = __fmul_rn(x, inverse);
+#pragma unroll
+    for (int step = 0; step < (kType == DType::f32 ? 2 : 1); ++step)
+      q = __fmaf_rn(__fmaf_rn(q, scale, -x), -inverse, q);
+    return q;
+  }
+};
+
+template <DType kType, int kCount>
+__device__ inline void unpack(const uint4& chunk, float (&x)[kCount]) {
+  const std::uint32_t words[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if constexpr (kType == DType::f32) {
+      x[i] = __uint_as_float(words[i]);
+    } else {
+      const float2 pair =
+          kType == DType::f16 ? ptx::unpack_f16(words[i]) : ptx::unpack_bf16(words[i]);
+      x[2 * i] = pair.x;
+      x[2 * i + 1] = pair.y;
+    }
+  }
+}
+
+// s8 is used symmetrically, so that -Inf is -127. NaN passes the comparison and becomes 0.
+template <DType kTo, int kCount>
+__device__ inline void pack(const float (&x)[kCount], std::uint32_t (&words)[kCount / 4]) {
+#pragma unroll
+  for (int i = 0; i < kCount / 4; ++i) {
+    const float* four = x + 4 * i;
+    if constexpr (kTo == DType::s8) {
+      const auto above = [](float value) { return value < -127.0f ? -127.0f : value; };
+      words[i] = ptx::pack_s8(above(four[0]), above(four[1]), above(four[2]), above(four[3]));
+    } else {
+      words[i] = std::uint32_t(ptx::pack_fp8<kTo>(four[0], four[1])) |
+                 std::uint32_t(ptx::pack_fp8<kTo>(four[2], four[3])) << 16;
+    }
+  }
+}
+
+// The values of a chunk, four a word.
+template <DType kType>
+struct Values {
+  static constexpr int kElements = kChunk / bytes(kType);
+
+  std::uint32_t words[kElements / 4];
+
+  __device__ Values(const uint4& chunk, const Divisor<kType>& divisor, DType to) {
+    float x[kElements];
+    unpack<kType>(chunk, x);
+    divisor.divide(x, all_finite<kType>(chunk));
+    if (to == DType::e4m3)
+      pack<DType::e4m3>(x, words);
+    else if (to == DType::e5m2)
+      pack<DType::e5m2>(x, words);
+    else
+      pack<DType::s8>(x, words);
+  }
+
+  __device__ void write(char* to) const {
+    if constexpr (kElements == 8)
+      *reinterpret_cast<uint2*>(to) = {words[0], words[1]};
+    else
+      *reinterpret_cast<std::uint32_t*>(to) = words[0];
+  }
+
+  // Elements `first` to `last`; `to` is where that of element 0 would be.
+  __device__ void write(char* to, int first, int last) const {
+    std::uint32_t low = words[0], high = words[kElements / 4 - 1];
+#pragma unroll 1
+    for (int i = 0; i < kElements; ++i) {
+      if (i >= first && i < last) to[i] = static_cast<char>(low);
+      low = __funnelshift_r(low, high, 8);
+      high >>= 8;
+    }
+  }
+};
+
+}  // namespace tcgemm::passes

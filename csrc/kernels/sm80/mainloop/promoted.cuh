@@ -1,0 +1,102 @@
+// From the sums of one k-block after another to the accumulators, in f32 registers.
+//
+// Tensor cores add fp8 products in fewer bits than f32 has: what is added here keeps the error of
+// a sum from growing with k. Block-scaled rows multiply the sums of a k-block by its scales on the
+// way; a k-block is as long as a block of scales.
+#pragma once
+
+#include <cstdint>
+
+#include "catalog.h"
+#include "core/params.h"
+#include "core/problem.h"
+
+namespace tcgemm::sm80 {
+
+// A lane's multipliers along one side of the warp's part of the result: kNeighbours from `first`
+// on, and so every eighth row (column). Where one value serves 128, it serves the whole part.
+template <int kCount, int kNeighbours>
+struct Multipliers {
+  const float* next;  // of the next k-block; nullptr: all 1
+  std::int64_t stride, stride_k;
+  std::int64_t across;  // to the value of the row (column) eight further
+  int left;             // rows (columns) from `first` to the end of the matrix
+  float values[kCount][kNeighbours];
+
+  __device__ void begin(const ScaleVector& source, int first, int extent, int batch) {
+    next = source.data + batch * source.stride_batch + (first >> source.shift) * source.stride;
+    stride = source.shift == 0 ? source.stride : 0;
+    stride_k = source.stride_k;
+    across = 8 * stride;
+    left = extent - first;
+  }
+
+  __device__ void read() {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i)
+#pragma unroll
+      for (int j = 0; j < kNeighbours; ++j)
+        values[i][j] =
+            next != nullptr && 8 * i + j < left ? __ldg(next + i * across + j * stride) : 1.0f;
+    next += stride_k;
+  }
+};
+
+template <GemmConfig kConfig, int kWarpM, int kWarpN>
+struct Promotion {
+  static_assert(kConfig.promote <= 1, "sums are added after every k-block");
+  static_assert(!kConfig.promotes() || kConfig.accumulator == DType::f32);
+  static_assert(!kConfig.block_scaled || kConfig.tile_k() == kScaleBlock);
+  static_assert(kWarpM <= kScaleBlock && kScaleBlock % kWarpM == 0);
+  static_assert(kWarpN <= kScaleBlock && kScaleBlock % kWarpN == 0);
+  static constexpr int kRows = kWarpM / 8, kColumns = kWarpN / 8;
+
+  Multipliers<kRows, 1> rows;
+  Multipliers<kColumns, 2> columns;
+
+  // For the warp's part of matrix `batch`, which begins at (row, col).
+  __device__ Promotion(const CpAsyncParams& params, int row, int col, int batch) {
+    if constexpr (kConfig.block_scaled) {
+      const int lane = threadIdx.x % 32;
+      rows.begin(params.scale_a, row + lane / 4, params.extent.m, batch);
+      columns.begin(params.scale_b, col + lane % 4 * 2, params.extent.n, batch);
+    }
+  }
+
+  // Before the products of a k-block: its scales arrive while they are computed.
+  template <class Accumulators>
+  __device__ void begin(Accumulators& sums) {
+    if constexpr (kConfig.promotes()) {
+#pragma unroll
+      for (auto& fragment : sums)
+#pragma unroll
+        for (auto& sum : fragment) sum = 0;
+    }
+    if constexpr (kConfig.block_scaled) {
+      rows.read();
+      columns.read();
+    }
+  }
+
+  // After them. Registers of a fragment: see tile/fragment.cuh.
+  template <class Accumulators>
+  __device__ void end(const Accumulators& sums, Accumulators& accumulators) const {
+    if constexpr (kConfig.promotes()) {
+#pragma unroll
+      for (int i = 0; i < kRows; ++i)
+#pragma unroll
+        for (int j = 0; j < kColumns; ++j)
+#pragma unroll
+          for (int c = 0; c < 2; ++c) {
+            const int at = 4 * j + 2 * (i % 2) + c;
+            const float sum = sums[i / 2][at];
+            if constexpr (kConfig.block_scaled)
+              accumulators[i / 2][at] += rows.values[i][0] * columns.values[j][c] * sum;
+            else
+              accumulators[i / 2][at] += sum;
+          }
+    }
+  }
+};
+
+}  // namespace tcgemm::sm80

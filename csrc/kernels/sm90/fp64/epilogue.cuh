@@ -1,0 +1,91 @@
+// The epilogue in double: scales, c, bias, activation and residual on a warp's accumulators, in
+// their registers, and from there to memory: tile/epilogue.cuh with what f64 has of its own.
+//
+// 16 rows at a time in a loop that stays rolled, so that all of it is compiled once: the next rows
+// move to where the first ones were.
+#pragma once
+
+#include <cstdint>
+
+#include "core/params.h"
+#include "tile/epilogue.cuh"
+#include "tile/store.cuh"
+
+namespace tcgemm::sm90 {
+
+// As tile::activate, to the precision of f64.
+template <Activation kActivation>
+__device__ inline double activate_f64(double x) {
+  if constexpr (kActivation == Activation::relu)
+    return x < 0.0 ? 0.0 : x;
+  else if constexpr (kActivation == Activation::gelu)
+    return 0.5 * x * erfc(x * -0.70710678118654752440);
+  else if constexpr (kActivation == Activation::gelu_tanh)
+    return x / (1.0 + exp(-1.59576912160573071176 * (x + 0.044715 * x * x * x)));
+  else
+    return x / (1.0 + exp(-x));
+}
+
+template <Activation kActivation, int kCount>
+__device__ inline void activate_each(double (&v)[kCount]) {
+  constexpr int kChains = 4;
+  static_assert(kCount % kChains == 0);
+#pragma unroll 1
+  for (int i = 0; i < kCount; i += kChains) {
+#pragma unroll
+    for (int j = 0; j < kChains; ++j) v[j] = activate_f64<kActivation>(v[j]);
+    tile::rotate<kChains>(v);
+  }
+}
+
+template <int kCount>
+__device__ inline void activate_f64(Activation activation, double (&v)[kCount]) {
+  switch (activation) {
+    case Activation::none:
+      return;
+    case Activation::relu:
+      return activate_each<Activation::relu>(v);
+    case Activation::gelu:
+      return activate_each<Activation::gelu>(v);
+    case Activation::gelu_tanh:
+      return activate_each<Activation::gelu_tanh>(v);
+    case Activation::silu:
+      return activate_each<Activation::silu>(v);
+  }
+}
+
+template <int kCount>
+__device__ inline void finish_f64(const Epilogue& epilogue, const tile::Window& window,
+                                  double (&v)[kCount]) {
+#pragma unroll 1
+  for (int i = 0; i < kSources; ++i) {
+    if (i == kResidual) activate_f64(epilogue.activation, v);
+    if (epilogue.sources[i].data != nullptr)
+      tile::add_source(epilogue.sources[i], i == kC ? epilogue.beta_f64 : 1.0, window, v);
+  }
+}
+
+// 16 * kFragments rows of a warp, from element (row, col) of matrix `batch` on. Leaves the
+// accumulators in disorder.
+template <int kFragments, int kCount>
+__device__ inline void store_f64(const Epilogue& epilogue, const Extent& extent, int row, int col,
+                                 int batch, double (&accumulators)[kFragments][kCount]) {
+  if (col >= extent.n) return;
+#pragma unroll 1
+  for (int i = 0; i < kFragments && row < extent.m; ++i, row += 16) {
+    double (&v)[kCount] = accumulators[0];
+    const tile::Window window = tile::window(extent, row, col, batch);
+    if (epilogue.scaled) tile::scale<false>(epilogue, window, v);
+    if (epilogue.has_terms) {
+      finish_f64(epilogue, window, v);
+      tile::requantise(epilogue, window, v);
+    }
+    tile::store_words(epilogue, window, v);
+#pragma unroll
+    for (int fragment = 1; fragment < kFragments; ++fragment)
+#pragma unroll
+      for (int j = 0; j < kCount; ++j) accumulators[fragment - 1][j] = accumulators[fragment][j];
+  }
+}
+
+}  // namespace tcgemm::sm90

@@ -1,0 +1,171 @@
+// The mainloop of products that are added up as f64: a warpgroup feeds the ring with cp.async, the
+// others multiply with mma.sync.
+//
+//   stage:  a: tile_m x 128 bytes of k | b: tile_n x 128 bytes of k             (f64_loader.cuh)
+//   tile:   each warp owns 32 rows, some share them, each with its part of the columns; or 16 rows
+//
+// A stage is one mma deep, or two of f32, which becomes f64 on its way from the ring to registers:
+// a conversion takes 8 clocks of a scheduler and is exact, whatever the value. The tensor cores
+// take 64 clocks for an instruction, so nothing is short of issue slots and everything depends on
+// the next fragments being there: b's are read one block of 8 columns ahead, a's one step of k
+// ahead. No barrier stops all warps: each waits for the stage it reads next, and says when it is
+// done with one, so that the two warps of a scheduler drift apart and fill each other's gaps.
+#pragma once
+
+#include <cstdint>
+
+#include "catalog.h"
+#include "core/params.h"
+#include "isa/mma_instructions.h"
+#include "kernels/sm90/fp64/producer.cuh"
+#include "ptx/convert.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/mma_f64.cuh"
+#include "ptx/shared.cuh"
+#include "tile/pipeline.cuh"
+
+namespace tcgemm::sm90 {
+
+template <GemmConfig kConfig>
+struct Fp64Mainloop {
+  static_assert(kConfig.is_dense_ss() && kConfig.accumulator == DType::f64);
+  static_assert(kConfig.input == DType::f64 || kConfig.input == DType::f32);
+  // Of what the operands have become in registers.
+  static constexpr const isa::Instruction* kInstruction =
+      isa::find(isa::InstructionKind::mma, DType::f64, DType::f64, DType::f64);
+  static constexpr int kStepDepth = kInstruction->k, kSteps = kConfig.tile_k() / kStepDepth;
+  static_assert(kSteps * kStepDepth == kConfig.tile_k() && kSteps <= 2);
+
+  static constexpr int kWarps = 4 * kConfig.warpgroups;
+  // ptxas converts a's fragments between the last product of a step and the first of the next one:
+  // a gap, half as long with 16 rows, which only a second warpgroup fills.
+  static constexpr int kWarpM = kConfig.input == DType::f32 && kConfig.warpgroups == 1 ? 16 : 32;
+  static constexpr int kWarpsM = kConfig.tile_m() / kWarpM, kWarpsN = kWarps / kWarpsM;
+  static constexpr int kWarpN = kConfig.tile_n() / kWarpsN;
+  static_assert(kWarpsM * kWarpsN == kWarps && kWarpN * kWarpsN == kConfig.tile_n());
+  static constexpr int kFragments = kWarpM / 16, kBlocks = kWarpN / 8;
+  static_assert(kWarpN % 8 == 0 && kBlocks >= 4);
+
+  static constexpr Major kMajorA = major_a(kConfig.layout), kMajorB = major_b(kConfig.layout);
+  using OperandA = Fp64Operand<kConfig.input, kMajorA, kConfig.tile_m()>;
+  using OperandB = Fp64Operand<kConfig.input, kMajorB, kConfig.tile_n()>;
+  using LoaderA = Fp64Producer<kConfig.input, kMajorA, kConfig.tile_m()>;
+  using LoaderB = Fp64Producer<kConfig.input, kMajorB, kConfig.tile_n()>;
+  static_assert(OperandA::kDepth == kConfig.tile_k());
+  static_assert(OperandA::kBytes + OperandB::kBytes <= kConfig.stage_bytes());
+
+  using PipelineState = tile::PipelineState<kConfig.stages>;
+  using PipelineBarriers = tile::PipelineBarriers<kConfig.stages>;
+  using Accumulators = double[kFragments][4 * kBlocks];
+  static constexpr int kWriters = 128, kReaders = kWarps;
+
+  // Fragments of two steps of a and of two blocks of b.
+  struct Fragments {
+    double a[2][kFragments][8];
+    double b[2][4];
+  };
+
+  // Of the warp, in the tile; `warp` counts those that multiply.
+  __device__ static int warp_row(int warp) { return warp % kWarpsM * kWarpM; }
+  __device__ static int warp_col(int warp) { return warp / kWarpsM * kWarpN; }
+
+  struct Shared {
+    std::uint32_t ring;
+    PipelineBarriers barriers;
+    std::uint32_t lane_a, lane_b;  // of this lane's first elements in a stage
+
+    __device__ std::uint32_t stage(int index) const { return ring + index * kConfig.stage_bytes(); }
+  };
+
+  __device__ static double load_element(std::uint32_t address) {
+    if constexpr (kConfig.input == DType::f64)
+      return ptx::load_shared_f64(address);
+    else
+      return ptx::widen(ptx::load_shared_f32(address));
+  }
+
+  // Offsets inside a stage are constants: the instruction carries them.
+  __device__ static void load_a(const Shared& shared, int stage, int step, int fragment,
+                                double (&a)[8]) {
+    const std::uint32_t from = shared.stage(stage) + shared.lane_a;
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+      a[i] = load_element(
+          from + OperandA::offset(16 * fragment + i % 2 * 8, step * kStepDepth + i / 2 * 4));
+  }
+
+  __device__ static void load_b(const Shared& shared, int stage, int step, int block,
+                                double (&b)[4]) {
+    const std::uint32_t from = shared.stage(stage) + shared.lane_b;
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      b[i] = load_element(from + OperandB::offset(8 * block, step * kStepDepth + i * 4));
+  }
+
+  // The products of `blocks` stages into `accumulators`, which need no clearing.
+  __device__ static void multiply(const Shared& shared, PipelineState& state, int blocks,
+                                  Accumulators& accumulators) {
+#pragma unroll
+    for (int i = 0; i < kFragments; ++i)
+#pragma unroll
+      for (int j = 0; j < 4 * kBlocks; ++j) accumulators[i][j] = 0;
+    if (blocks == 0) return;
+
+    Fragments fragments;
+    ptx::mbarrier_wait(shared.barriers.full(state.stage), state.parity);
+#pragma unroll
+    for (int i = 0; i < kFragments; ++i) load_a(shared, state.stage, 0, i, fragments.a[0][i]);
+    load_b(shared, state.stage, 0, 0, fragments.b[0]);
+    int block = 0;
+    if constexpr (kSteps == 1) {
+#pragma unroll 1
+      for (; block + 1 < blocks; block += 2) {
+        multiply_step<0, 0>(shared, state, true, fragments, accumulators);
+        multiply_step<1, 0>(shared, state, block + 2 < blocks, fragments, accumulators);
+      }
+      if (block < blocks) multiply_step<0, 0>(shared, state, false, fragments, accumulators);
+    } else {
+#pragma unroll 1
+      for (; block < blocks; ++block) {
+        multiply_step<0, 0>(shared, state, true, fragments, accumulators);
+        multiply_step<1, 1>(shared, state, block + 1 < blocks, fragments, accumulators);
+      }
+    }
+  }
+
+  // kTurn: which of the fragments are this step's; registers have no index. kStep: of the stage;
+  // the last one reads ahead from the next stage. Without `more` to come that is a stage that
+  // nobody multiplies.
+  template <int kTurn, int kStep>
+  __device__ static void multiply_step(const Shared& shared, PipelineState& state, bool more,
+                                       Fragments& fragments, Accumulators& accumulators) {
+    constexpr bool kLast = kStep + 1 == kSteps;
+    // Block at which a of the next step is read: as late as will do, which is early for f32.
+    constexpr int kAhead = kSteps == 1 ? kBlocks - 1 - kFragments : 0;
+    constexpr int kNext = kLast ? 0 : kStep + 1;
+    PipelineState next = state;
+    if constexpr (kLast) next.advance();
+#pragma unroll
+    for (int j = 0; j < kBlocks; ++j) {
+      if (kLast && j == kAhead && more)
+        ptx::mbarrier_wait(shared.barriers.full(next.stage), next.parity);
+      if (j >= kAhead && j < kAhead + kFragments)
+        load_a(shared, next.stage, kNext, j - kAhead, fragments.a[1 - kTurn][j - kAhead]);
+      const int turn = (kTurn * kBlocks + j) % 2;
+      if (j + 1 < kBlocks)
+        load_b(shared, state.stage, kStep, j + 1, fragments.b[1 - turn]);
+      else
+        load_b(shared, next.stage, kNext, 0, fragments.b[1 - turn]);
+#pragma unroll
+      for (int i = 0; i < kFragments; ++i)
+        ptx::mma_f64(&accumulators[i][4 * j], fragments.a[kTurn][i], fragments.b[turn]);
+    }
+    if constexpr (kLast) {
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(shared.barriers.empty(state.stage));
+      state = next;
+    }
+  }
+};
+
+}  // namespace tcgemm::sm90

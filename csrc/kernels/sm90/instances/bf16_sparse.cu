@@ -1,0 +1,13 @@
+// wgmma.sp kernels: BF16 operands, A with 2:4 sparsity.
+#include "kernels/entry.cuh"
+#include "kernels/sm90/kernel.cuh"
+#include "kernels/sm90/mainloop/sparse.cuh"
+
+namespace tcgemm::kernels {
+
+template <>
+const void* find<Unit::sm90_bf16_sparse>(int config_index) {
+  return find_in<Unit::sm90_bf16_sparse, sm90::Gemm, sm90::SparseMainloop, TmaParams>(config_index);
+}
+
+}  // namespace tcgemm::kernels

@@ -1,0 +1,14 @@
+// wgmma kernels: e4m3 and e5m2 operands, partial sums promoted to FP32, with or without block scales.
+#include "kernels/entry.cuh"
+#include "kernels/sm90/kernel.cuh"
+#include "kernels/sm90/mainloop/promoted.cuh"
+
+namespace tcgemm::kernels {
+
+template <>
+const void* find<Unit::sm90_fp8_promoted>(int config_index) {
+  return find_in<Unit::sm90_fp8_promoted, sm90::Gemm, sm90::PromotedMainloop, TmaParams>(
+      config_index);
+}
+
+}  // namespace tcgemm::kernels

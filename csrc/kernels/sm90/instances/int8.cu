@@ -1,0 +1,13 @@
+// wgmma kernels: s8 and u8 operands.
+#include "kernels/entry.cuh"
+#include "kernels/sm90/kernel.cuh"
+#include "kernels/sm90/mainloop/dense.cuh"
+
+namespace tcgemm::kernels {
+
+template <>
+const void* find<Unit::sm90_int8>(int config_index) {
+  return find_in<Unit::sm90_int8, sm90::Gemm, sm90::DenseMainloop, TmaParams>(config_index);
+}
+
+}  // namespace tcgemm::kernels

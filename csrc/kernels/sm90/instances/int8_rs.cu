@@ -1,0 +1,13 @@
+// wgmma kernels: s8 and u8 operands, A from registers (RS).
+#include "kernels/entry.cuh"
+#include "kernels/sm90/kernel.cuh"
+#include "kernels/sm90/mainloop/rs.cuh"
+
+namespace tcgemm::kernels {
+
+template <>
+const void* find<Unit::sm90_int8_rs>(int config_index) {
+  return find_in<Unit::sm90_int8_rs, sm90::Gemm, sm90::RsMainloop, TmaParams>(config_index);
+}
+
+}  // namespace tcgemm::kernels

@@ -1,0 +1,14 @@
+// wgmma kernels: FP32 operands as two FP16 terms.
+#include "kernels/entry.cuh"
+#include "kernels/sm90/kernel.cuh"
+#include "kernels/sm90/mainloop/split_fp32.cuh"
+
+namespace tcgemm::kernels {
+
+template <>
+const void* find<Unit::sm90_split_fp32_f16>(int config_index) {
+  return find_in<Unit::sm90_split_fp32_f16, sm90::Gemm, sm90::SplitFp32Mainloop, TmaParams>(
+      config_index);
+}
+
+}  // namespace tcgemm::kernels

@@ -1,0 +1,83 @@
+// The sm_90a mainloop: warpgroups multiply out of the ring (ring.cuh) with wgmma, both operands in
+// shared memory.
+//
+// Tried on an H200, 128x256 tile, 2048 to 8192, 300 ms a candidate (with 60 ms the chip has not
+// reached its power cap, and smaller tiles look better than they are): waiting for every group
+// before the next is issued costs 2-10 %; one slab or two a warp in the epilogue, L2 promotion of
+// 128 or 256 bytes, groups of 4 to 32 rows of tiles, clusters of 1 or 2, and a warpgroup index that
+// the compiler knows to be uniform are all within 2 % of each other. Without the epilogue the
+// kernel would be 2-6 % faster.
+#pragma once
+
+#include <cstdint>
+
+#include "catalog.h"
+#include "isa/mma_instructions.h"
+#include "kernels/sm90/producer.cuh"
+#include "ptx/wgmma.cuh"
+#include "tile/fragment.cuh"
+#include "tile/pipeline.cuh"
+
+namespace tcgemm::sm90 {
+
+// The wgmma of a row, n columns wide; refuses what the hardware does not have.
+template <GemmConfig kConfig>
+constexpr ptx::WgmmaType wgmma_type(int n) {
+  constexpr const isa::Instruction* kInstruction =
+      isa::find(kConfig.sparse ? isa::InstructionKind::wgmma_sparse : isa::InstructionKind::wgmma,
+                kConfig.input, kConfig.input_b, kConfig.accumulator);
+  static_assert(kInstruction != nullptr);
+  static_assert(kInstruction->mn_major || kConfig.layout == Layout::TN ||
+                    kConfig.operand_source == OperandSource::RS,
+                "8-bit and tf32 operands in shared memory are K-major");
+  return {n, kConfig.input, kConfig.input_b, kConfig.accumulator, kConfig.layout, kConfig.sparse};
+}
+
+template <GemmConfig kConfig>
+struct DenseMainloop {
+  static_assert(kConfig.is_dense_ss(),
+                "the mainloop serves dense products with both operands in memory");
+  static constexpr ptx::WgmmaType kType = wgmma_type<kConfig>(kConfig.n);
+  static constexpr int kBlockBytes = 64 * 128;
+  static constexpr int kSteps = 4;  // of 32 bytes of k in a stage
+
+  using PipelineState = tile::PipelineState<kConfig.stages>;
+  using Register = tile::Register<kConfig.accumulator>;
+  static constexpr int kRegisters = tile::registers<kConfig.accumulator>(kConfig.n);
+  using Accumulators = Register[kConfig.m64_blocks][kRegisters];
+
+  // The products of all k-blocks into `accumulators`, which need no clearing. One group of wgmma is
+  // in flight while the next is issued; a stage goes back when the group that read it has finished.
+  __device__ static void multiply(const SharedStorage<kConfig>& shared, PipelineState& state,
+                                  int blocks, int warpgroup, Cluster cluster,
+                                  Accumulators& accumulators) {
+    const std::uint32_t offset_a = warpgroup * kConfig.m64_blocks * kBlockBytes;
+    int previous = 0;
+#pragma unroll 1
+    for (int block = 0; block < blocks; ++block) {
+      ptx::mbarrier_wait(shared.barriers.full(state.stage), state.parity);
+      const std::uint32_t stage = shared.stage(state.stage);
+      const std::uint64_t a = ptx::wgmma_descriptor(stage + offset_a);
+      const std::uint64_t b = ptx::wgmma_descriptor(stage + TmaProducer<kConfig>::kBytesA);
+      ptx::wgmma_fence();
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+        for (int i = 0; i < kConfig.m64_blocks; ++i)
+          ptx::wgmma<kType>(
+              accumulators[i],
+              a + step * ptx::kDescriptorStep<major_a(kConfig.layout)> + i * (kBlockBytes >> 4),
+              b + step * ptx::kDescriptorStep<major_b(kConfig.layout)>, block + step != 0);
+      }
+      ptx::wgmma_commit();
+      ptx::wgmma_wait<1>();
+      if (block != 0) release<kConfig>(shared, previous, cluster);
+      previous = state.stage;
+      state.advance();
+    }
+    ptx::wgmma_wait<0>();
+    release<kConfig>(shared, previous, cluster);
+  }
+};
+
+}  // namespace tcgemm::sm90

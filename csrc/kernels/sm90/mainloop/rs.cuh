@@ -1,0 +1,136 @@
+// The mainloop whose a comes from registers (OperandSource::RS, layout TT). wgmma reads operands
+// of 8 and of 32 bits K-major only; a lies MN-major in the stage and is turned on its way to the
+// fragments. Most of the products that come here are NN ones seen from the other side: a^T of that
+// product is the register operand, and `out` is column-major.
+//
+//   stage:  a: boxes of `inner` of m, a row of 128 bytes is one k | b: as in mainloop.cuh
+//
+// Of each 16 rows of a warp, wgmma's rows g and g + 8 are the rows 2 g and 2 g + 1 of the tile:
+// both turns get two neighbours of m at a time, and the epilogue knows (tile::RowOrder::interleaved).
+#pragma once
+
+#include <cstdint>
+
+#include "catalog.h"
+#include "kernels/sm90/mainloop/dense.cuh"
+#include "kernels/sm90/mainloop/rs_pipeline.cuh"
+#include "kernels/sm90/producer.cuh"
+#include "ptx/ldmatrix.cuh"
+#include "ptx/shared.cuh"
+#include "ptx/wgmma.cuh"
+#include "tile/fragment.cuh"
+#include "tile/pipeline.cuh"
+#include "tile/swizzle.cuh"
+
+namespace tcgemm::sm90 {
+
+// Turn::load(step, a): one instruction's fragment of a, 32 bytes of k deep. `step` is where its
+// rows of k begin in the first box of a; `row` is the first of the warp's 16 rows in the tile.
+template <int kBits>
+struct FragmentTranspose;
+
+// Where those 16 rows begin in row 0 of k, up to the swizzle: the box, and the chunk in it.
+template <int kBits>
+struct Place {
+  static constexpr int kInner = 1024 / kBits;
+  std::uint32_t box;
+  int chunk;
+
+  __device__ explicit Place(int row)
+      : box(row / kInner * kInner * 128), chunk(row % kInner * kBits / 128) {}
+};
+
+// ldmatrix.trans turns pairs of bytes: a register holds two neighbours of m for two neighbours of
+// k. Two of them make four neighbours of k for m and for m + 1. Matrices of rows 4 tt and 4 tt + 1
+// would meet in half of the banks, so the lower half of a matrix takes the upper two of each four
+// rows, and lanes swap the registers that they combine.
+template <>
+struct FragmentTranspose<8> {
+  static constexpr int kRows = 32;  // of k
+  std::uint32_t offset;
+  std::uint32_t select[2];  // bytes of the pair for m and for m + 1
+
+  __device__ explicit FragmentTranspose(int row_of_tile) {
+    const Place<8> place(row_of_tile);
+    const int lane = threadIdx.x % 32;
+    const int matrix = lane / 8, row = lane % 8;
+    const int k = 16 * (matrix / 2) + row / 2 * 4 + 2 * ((matrix ^ row / 4) & 1) + row % 2;
+    offset = place.box + tile::swizzle128(k, place.chunk);
+    select[0] = lane % 4 < 2 ? 0x6420 : 0x2064;
+    select[1] = select[0] + 0x1111;
+  }
+
+  __device__ void load(std::uint32_t step, std::uint32_t (&a)[4]) const {
+    std::uint32_t raw[4];
+    ptx::ldmatrix_x4<true>(raw, step + offset);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) a[i] = __byte_perm(raw[i & 2], raw[(i & 2) + 1], select[i & 1]);
+  }
+};
+
+// Two neighbours of m are 8 bytes of a row. The lanes of a half-warp read rows t of k at four
+// places; where two of these would meet in the same banks, one takes row t + 4 first.
+template <>
+struct FragmentTranspose<32> {
+  static constexpr int kRows = 8;
+  std::uint32_t offset;
+  bool swap;
+
+  __device__ explicit FragmentTranspose(int row) {
+    const Place<32> place(row);
+    const int lane = threadIdx.x % 32;
+    const int group = lane / 4;
+    swap = group & 2;
+    offset = place.box + tile::swizzle128(lane % 4 + 4 * swap, place.chunk + group / 2) +
+             8 * (group & 1);
+  }
+
+  __device__ void load(std::uint32_t step, std::uint32_t (&a)[4]) const {
+    constexpr std::uint32_t kFourRows = 4 * 128 | 4 << 4;  // the row's bit, and that of its swizzle
+    const uint2 x = ptx::load_shared_pair(step + offset);
+    const uint2 y = ptx::load_shared_pair(step + (offset ^ kFourRows));
+    a[0] = swap ? y.x : x.x;
+    a[1] = swap ? y.y : x.y;
+    a[2] = swap ? x.x : y.x;
+    a[3] = swap ? x.y : y.y;
+  }
+};
+
+template <GemmConfig kConfig>
+struct RsMainloop {
+  static_assert(kConfig.operand_source == OperandSource::RS && kConfig.layout == Layout::TT &&
+                kConfig.input == kConfig.input_b && bits(kConfig.input) != 16 &&
+                kConfig.m64_blocks == 1 && kConfig.terms == 1 && !kConfig.promotes() &&
+                !kConfig.sparse);
+  static constexpr ptx::WgmmaType kType = wgmma_type<kConfig>(kConfig.n);
+  static_assert(kConfig.tile_m() % TmaProducer<kConfig>::kInner == 0,
+                "a is loaded in boxes of 128 bytes of m");
+  static constexpr int kSteps = 4;  // of 32 bytes of k in a stage
+
+  using PipelineState = tile::PipelineState<kConfig.stages>;
+  using Register = tile::Register<kConfig.accumulator>;
+  static constexpr int kRegisters = tile::registers<kConfig.accumulator>(kConfig.n);
+  using Accumulators = Register[kConfig.m64_blocks][kRegisters];
+  using Fragments = std::uint32_t[kSteps][4];
+
+  // The products of all k-blocks into `accumulators`, which need no clearing.
+  __device__ static void multiply(const SharedStorage<kConfig>& shared, PipelineState& state,
+                                  int blocks, int warpgroup, Cluster cluster,
+                                  Accumulators& accumulators) {
+    const FragmentTranspose<bits(kConfig.input)> turn(warpgroup * 64 + threadIdx.x / 32 % 4 * 16);
+    const auto load = [&](std::uint32_t stage, Fragments& a) {
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) turn.load(stage + step * turn.kRows * 128, a[step]);
+    };
+    const auto issue = [&](std::uint32_t stage, const Fragments& a, bool accumulate) {
+      const std::uint64_t b = ptx::wgmma_descriptor(stage + TmaProducer<kConfig>::kBytesA);
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step)
+        ptx::wgmma<kType>(accumulators[0], a[step], b + step * ptx::kDescriptorStep<Major::K>,
+                          accumulate || step != 0);
+    };
+    rs_pipeline<kConfig, Fragments>(shared, state, blocks, cluster, accumulators[0], load, issue);
+  }
+};
+
+}  // namespace tcgemm::sm90

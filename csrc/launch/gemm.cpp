@@ -1,0 +1,161 @@
+// Run -> Params -> kernel.
+#include "launch/gemm.h"
+
+#include <cuda_runtime.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "catalog.h"
+#include "kernels/kernels.h"
+#include "launch/launch_kernel.h"
+#include "launch/params.h"
+#include "launch/tensor_map.h"
+
+namespace tcgemm::launch {
+namespace {
+
+using Find = const void* (*)(int config_index);
+
+// The finder of each compilation unit, by Unit. Unit::none has none.
+constexpr auto kFinders = []<int... kUnit>(std::integer_sequence<int, kUnit...>) {
+  return std::array<Find, kUnits>{nullptr, &kernels::find<Unit(kUnit + 1)>...};
+}(std::make_integer_sequence<int, kUnits - 1>{});
+
+// The function of a row, with its shared memory allowed on `device`: once for each, and so before a
+// CUDA graph is captured if the product ran before.
+const void* function_on(int row, int device) {
+  static std::array<std::atomic<const void*>, kCatalog.size()> functions;
+  static std::array<std::atomic<std::uint64_t>, kCatalog.size()> allowed;
+  const std::uint64_t bit = std::uint64_t(1) << device;
+  if (allowed[row].load(std::memory_order_acquire) & bit)
+    return functions[row].load(std::memory_order_relaxed);
+  const void* pointer = kFinders[int(unit(kCatalog[row]))](row);
+  if (pointer == nullptr)
+    throw std::runtime_error("tcgemm: kernel " + std::string(name(kCatalog[row]).text) +
+                             " is not in this build; rebuild without "
+                             "TCGEMM_KERNELS, and with its architecture in TORCH_CUDA_ARCH_LIST.");
+  check(cudaFuncSetAttribute(pointer, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             kCatalog[row].shared_bytes()),
+        "reserving shared memory for", {row});
+  functions[row].store(pointer, std::memory_order_relaxed);
+  allowed[row].fetch_or(bit, std::memory_order_release);
+  return pointer;
+}
+
+// What TMA takes the elements as: it rounds those that are f32 in memory.
+DType loaded(const GemmConfig& config, const Matrix& matrix) {
+  return config.input == DType::tf32 ? DType::tf32 : matrix.dtype;
+}
+
+// Fetching ahead makes 1.5 times the traffic between the halves of L2. On an H200 large sparse
+// products take longer with it (bf16 4096^3 148 us, without it 141; 8192^3 1111, 1085; e4m3 4096^3
+// 82.6, 77.2), and dense ones less long (s8 4096^3 104 us, without it 114; bf16 the same). A weight
+// that is read once comes from memory (16 x 28672 x 4096: 43 us in a run with it, 48 in one
+// without).
+bool fetches_ahead(const LaunchConfig& run) {
+  return !kCatalog[run.config_index].sparse || run.tiles_n == 1;
+}
+
+// The lines of an operand, seen from k, in boxes of kernels/sm90/producer.cuh: K-major in one box of
+// `rows` lines, MN-major in boxes of `depth` lines of k.
+TensorMap operand_map(const GemmConfig& config, const Matrix& matrix, Major major,
+                      std::int64_t extent_mn, std::int64_t k, std::int64_t batch, int rows,
+                      int depth, bool ahead) {
+  const DType type = loaded(config, matrix);
+  if (major == Major::K)
+    return tensor_map({matrix.address, type, k, extent_mn, batch, matrix.stride_row,
+                       matrix.stride_batch, config.tile_k(), rows, ahead});
+  return tensor_map({matrix.address, type, extent_mn, k, batch, matrix.stride_col,
+                     matrix.stride_batch, config.box_mn(), depth, ahead});
+}
+
+// The values of a sparse operand, as wide as half of the tile's k.
+TensorMap values_map(const GemmConfig& config, const Matrix& values, const Problem& problem,
+                     bool ahead) {
+  return interleaved_map({values.address, loaded(config, values), problem.stored_k_a(), problem.m,
+                          1, values.stride_row, 0, config.tile_k() / 2, config.tile_m(), ahead});
+}
+
+// Boxes of `rows` parts of lines.
+TensorMap result_map(const Matrix& out, std::int64_t m, std::int64_t n, std::int64_t batch,
+                     int rows) {
+  return tensor_map({out.address, out.dtype, n, m, batch, out.stride_row, out.stride_batch,
+                     1024 / bits(out.dtype), rows});
+}
+
+SparseParams metadata(const GemmConfig& config, const Problem& problem) {
+  const MetadataTiles tiles{problem.m, problem.k, bits(config.input)};
+  return {reinterpret_cast<const std::uint32_t*>(problem.sparse_a->tiles),
+          std::int32_t(tiles.blocks_m())};
+}
+
+void launch_tma(const LaunchContext& call) {
+  const auto& [problem, plan, run, a, b, split, filter, workspace, device, stream] = call;
+  const GemmConfig& config = kCatalog[run.config_index];
+  TmaParams params{};
+  // The parts of an operand are matrices of one batch, those of the next part after all of one.
+  const bool is_split = config.terms > 1;
+  const std::int64_t batch_a = is_split ? config.terms * split.copies_a : problem.batch;
+  const std::int64_t batch_b = is_split ? config.terms * split.copies_b : problem.batch;
+  const bool ahead = fetches_ahead(run);
+  params.a = config.sparse ? values_map(config, a, problem, ahead)
+                           : operand_map(config, a, major_a(config.layout), problem.m, problem.k,
+                                         batch_a, config.tile_m(), config.tile_k(), ahead);
+  params.b = operand_map(config, b, major_b(config.layout), problem.n, problem.k, batch_b,
+                         config.tile_n() / run.cluster, config.tile_k() / run.cluster, ahead);
+  params.epilogue = epilogue(problem, plan, workspace);
+  params.extent = extent(problem);
+  params.tiling = tiling(problem, run);
+  if (config.block_scaled) {
+    params.scale_a = scale_of_a(problem);
+    params.scale_b = scale_of_b(problem);
+  }
+  params.split = split;
+  if (config.sparse) params.sparse = metadata(config, problem);
+  params.a_batched = is_split ? split.copies_a > 1 : problem.batch > 1 && a.stride_batch != 0;
+  params.b_batched = is_split ? split.copies_b > 1 : problem.batch > 1 && b.stride_batch != 0;
+  params.tma_store = run.tma_store;
+  if (run.tma_store == TmaStore::rows)
+    params.out = result_map(problem.out, problem.m, problem.n, problem.batch, kBoxRows);
+  if (run.tma_store == TmaStore::columns)
+    params.out =
+        result_map(transposed(problem.out), problem.n, problem.m, problem.batch, kStoreColumns);
+  launch_kernel(function_on(run.config_index, device), &params,
+                {run.grid, config.threads(), config.shared_bytes(), run.cluster, true}, stream,
+                {run.config_index});
+}
+
+void launch_cp_async(const LaunchContext& call) {
+  const auto& [problem, plan, run, a, b, split, filter, workspace, device, stream] = call;
+  const GemmConfig& config = kCatalog[run.config_index];
+  CpAsyncParams params{};
+  params.a = tensor_ref(a, problem.m, problem.stored_k_a(), problem.batch);
+  params.b = tensor_ref(transposed(b), problem.k, problem.n, problem.batch);
+  params.epilogue = epilogue(problem, plan, workspace);
+  params.extent = extent(problem);
+  params.tiling = tiling(problem, run);
+  params.a_vector = run.vector_a;
+  params.b_vector = run.vector_b;
+  params.filter = filter;
+  if (config.sparse) params.sparse = metadata(config, problem);
+  if (config.block_scaled) {
+    params.scale_a = scale_of_a(problem);
+    params.scale_b = scale_of_b(problem);
+  }
+  launch_kernel(function_on(run.config_index, device), &params,
+                {run.grid, config.threads(), config.shared_bytes(), 1, config.arch == Arch::sm90a},
+                stream, {run.config_index});
+}
+
+}  // namespace
+
+void launch_gemm(const LaunchContext& call) {
+  kCatalog[call.run.config_index].uses_tma() ? launch_tma(call) : launch_cp_async(call);
+}
+
+}  // namespace tcgemm::launch

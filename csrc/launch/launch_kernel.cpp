@@ -1,0 +1,47 @@
+// Queueing one kernel on a stream, and the sentence when CUDA refuses.
+#include "launch/launch_kernel.h"
+
+#include <stdexcept>
+#include <string>
+
+#include "catalog.h"
+#include "launch/launch.h"
+
+namespace tcgemm::launch {
+
+// Names are made only when something failed.
+void check(cudaError_t error, const char* what, LaunchLabel label) {
+  if (error == cudaSuccess) return;
+  cudaGetLastError();  // so that the next call does not report this one again
+  const std::string kernel =
+      label.config_index < 0 ? label.pass : name(kCatalog[label.config_index]).text;
+  throw std::runtime_error("tcgemm: " + std::string(what) + " " + kernel +
+                           " failed: " + cudaGetErrorString(error) + ".");
+}
+
+void launch_kernel(const void* pointer, const void* params, const GridShape& shape, void* stream,
+                   LaunchLabel label) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(shape.grid);
+  config.blockDim = dim3(shape.threads);
+  config.dynamicSmemBytes = shape.shared;
+  config.stream = static_cast<cudaStream_t>(stream);
+  cudaLaunchAttribute attributes[2]{};
+  config.attrs = attributes;
+  if (shape.cluster > 1) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+    attributes[config.numAttrs++].val.clusterDim = {unsigned(shape.cluster), 1, 1};
+  }
+  if (shape.overlap) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  void* arguments[] = {const_cast<void*>(params)};
+  check(cudaLaunchKernelExC(&config, pointer, arguments), "launching", label);
+}
+
+bool supports_dependent_launch(int device) {
+  return code_on(launch::device(device).compute_capability).capability >= 90;
+}
+
+}  // namespace tcgemm::launch

@@ -1,0 +1,31 @@
+// explain and check_layout: what a GPU would do with a call, in words, from the same checks and the
+// same planner as the call itself.
+#pragma once
+
+#include <torch/csrc/stable/library.h>
+
+#include <cstdint>
+#include <string>
+
+#include "core/arch.h"
+#include "ops/arguments.h"
+
+namespace tcgemm::ops {
+
+// The GPU that a call with these arguments would run on, or null for the default one by name.
+using DeviceOf = const Device* (*)(const Arguments& arguments);
+
+std::string describe(Op op, const Arguments& arguments, DeviceOf device_of);
+
+template <Op op, DeviceOf device_of>
+void describe_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
+  stack[0] = box_string(describe(op, unbox(op, false, stack), device_of));
+}
+
+template <DeviceOf device_of>
+void register_describe(torch::stable::detail::StableLibrary& library) {
+  library.impl("check_layout", describe_kernel<Op::layout, device_of>);
+  library.impl("explain", describe_kernel<Op::explain, device_of>);
+}
+
+}  // namespace tcgemm::ops

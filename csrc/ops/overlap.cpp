@@ -1,0 +1,117 @@
+// An element's byte offset is a sum of stride * index, so both questions are one: can a sum of
+// bounded multiples fall into a range? (numpy.shares_memory asks the same.) Strides nest in all but
+// contrived views, which leaves at most two candidates a dimension; a budget bounds the rest.
+#include "ops/overlap.h"
+
+#include <algorithm>
+
+namespace tcgemm::ops {
+namespace {
+
+constexpr int kBudget = 100'000;  // steps, about a millisecond
+
+// stride * x for x in [0, last]
+struct Term {
+  std::int64_t stride, last;
+};
+
+// A bounded linear form over up to two views.
+class Sum {
+ public:
+  void add(std::int64_t stride, std::int64_t last) {
+    if (stride > 0 && last > 0) terms_[count_++] = {stride, last};
+  }
+
+  // Is there a sum in [low, high]? Also "yes" when the budget ends before the answer is known.
+  bool reaches(std::int64_t low, std::int64_t high) {
+    std::sort(terms_, terms_ + count_,
+              [](const Term& x, const Term& y) { return x.stride > y.stride; });
+    merge();
+    for (int i = count_ - 1; i >= 0; --i)
+      reach_[i] = terms_[i].stride * terms_[i].last + (i + 1 < count_ ? reach_[i + 1] : 0);
+    int budget = kBudget;
+    return search(0, low, high, budget);
+  }
+
+ private:
+  // Two indices with one stride are one index with a longer range.
+  void merge() {
+    int kept = 0;
+    for (int i = 0; i < count_; ++i) {
+      if (kept && terms_[kept - 1].stride == terms_[i].stride)
+        terms_[kept - 1].last += terms_[i].last;
+      else
+        terms_[kept++] = terms_[i];
+    }
+    count_ = kept;
+  }
+
+  bool search(int i, std::int64_t low, std::int64_t high, int& budget) const {
+    const std::int64_t reach = i < count_ ? reach_[i] : 0;
+    if (high < 0 || low > reach) return false;
+    if (low <= 0 || high >= reach) return true;  // all indices 0, or all at their last
+    if (--budget < 0) return true;
+    const auto [stride, last] = terms_[i];
+    const std::int64_t rest = i + 1 < count_ ? reach_[i + 1] : 0;
+    const std::int64_t first = low > rest ? (low - rest + stride - 1) / stride : 0;
+    for (std::int64_t x = first; x <= std::min(last, high / stride); ++x)
+      if (search(i + 1, low - x * stride, high - x * stride, budget)) return true;
+    return false;
+  }
+
+  Term terms_[2 * kMaxDims];
+  std::int64_t reach_[2 * kMaxDims];
+  int count_ = 0;
+};
+
+bool empty(const View& view) {
+  return std::any_of(view.sizes, view.sizes + view.dims, [](std::int64_t size) { return !size; });
+}
+
+// Bytes from the first element to the last one's end.
+std::int64_t extent(const View& view) {
+  std::int64_t last = 0;
+  for (std::int64_t d = 0; d < view.dims; ++d) last += view.strides[d] * (view.sizes[d] - 1);
+  return (last + 1) * bytes(view.dtype);
+}
+
+}  // namespace
+
+bool overlaps_itself(const View& view) {
+  if (empty(view)) return false;
+  // Two indices whose first difference is in dimension d, by at least one step, and whose later
+  // differences, each in [-(size - 1), size - 1], take that step back.
+  for (std::int64_t d = 0; d < view.dims; ++d) {
+    if (view.sizes[d] == 1) continue;
+    if (view.strides[d] == 0) return true;
+    Sum sum;
+    sum.add(view.strides[d], view.sizes[d] - 2);
+    std::int64_t middle = 0;
+    for (std::int64_t e = d + 1; e < view.dims; ++e) {
+      sum.add(view.strides[e], 2 * (view.sizes[e] - 1));
+      middle += view.strides[e] * (view.sizes[e] - 1);
+    }
+    const std::int64_t target = middle - view.strides[d];
+    if (sum.reaches(target, target)) return true;
+  }
+  return false;
+}
+
+bool share_memory(const View& one, const View& other) {
+  if (empty(one) || empty(other)) return false;
+  const std::int64_t distance = static_cast<std::int64_t>(other.address - one.address);
+  const std::int64_t end = extent(other);
+  if (distance >= extent(one) || -distance >= end) return false;
+  // one's offset + byte = distance + other's offset + byte; other's indices are counted from their
+  // last, so that every term of the sum is positive.
+  const int size = bytes(one.dtype);
+  const int size_other = bytes(other.dtype);
+  Sum sum;
+  for (std::int64_t d = 0; d < one.dims; ++d) sum.add(one.strides[d] * size, one.sizes[d] - 1);
+  for (std::int64_t d = 0; d < other.dims; ++d)
+    sum.add(other.strides[d] * size_other, other.sizes[d] - 1);
+  const std::int64_t target = distance + end - size_other;
+  return sum.reaches(target - (size - 1), target + (size_other - 1));
+}
+
+}  // namespace tcgemm::ops

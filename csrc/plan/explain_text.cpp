@@ -1,0 +1,170 @@
+// Shapes, sizes, dtypes and options in words.
+#include "plan/explain_text.h"
+
+#include <cstdarg>
+#include <cstdio>
+
+namespace tcgemm::plan {
+namespace {
+
+// Joins what is there with commas.
+class List {
+ public:
+  void add(bool given, const std::string& part) {
+    if (given) text_ += (text_.empty() ? "" : ", ") + part;
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+// `along` the side that the operand shares with the result: m for a, n for b.
+std::string scale(const char* label, bool row_of_a, const std::optional<Scale>& given) {
+  if (!given) return "";
+  const Scale seen = row_of_a ? *given : transposed(*given);
+  const bool oriented = seen.values.stride_row != 0;
+  std::string kind = "one value";
+  if (seen.values.stride_col != 0)
+    kind = text("blocks of %d x %d", row_of_a ? 1 << seen.shift_row : kScaleBlock,
+                row_of_a ? kScaleBlock : 1 << seen.shift_row);
+  else if (oriented)
+    kind = seen.shift_row == 0
+               ? std::string("a value a ") + (row_of_a ? "row" : "column")
+               : text("a value for %d %s", 1 << seen.shift_row, row_of_a ? "rows" : "columns");
+  return std::string(label) + " (" + kind + ")";
+}
+
+}  // namespace
+
+std::string text(const char* format, ...) {
+  char line[512];
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(line, sizeof line, format, arguments);
+  va_end(arguments);
+  return line;
+}
+
+std::string shape(std::int64_t batch, std::int64_t rows, std::int64_t cols) {
+  const std::string matrix = text("%lld x %lld", Long(rows), Long(cols));
+  return batch > 1 ? text("%lld x ", Long(batch)) + matrix : matrix;
+}
+
+std::string size(double bytes) {
+  const char* units[] = {"B", "KB", "MB", "GB", "TB"};
+  int unit = 0;
+  for (; bytes >= 1000 && unit < 4; ++unit) bytes /= 1000;
+  return text(unit == 0 ? "%.0f %s" : "%.3g %s", bytes, units[unit]);
+}
+
+std::string types(const Problem& problem) {
+  std::string operands = name(problem.a.dtype);
+  if (problem.b.dtype != problem.a.dtype) operands += std::string(" by ") + name(problem.b.dtype);
+  if (problem.input_a != problem.a.dtype) operands += std::string(" as ") + name(problem.input_a);
+  return operands + " to " + name(problem.out.dtype) + " (accumulator " +
+         name(problem.accumulator) + (problem.promote ? ", promoted every 128 of k)" : ")");
+}
+
+std::string block_scales(const Problem& problem) {
+  if (!problem.block_scaled()) return "";
+  List terms;
+  terms.add(problem.scale_a.has_value(), scale("scale_a", true, problem.scale_a));
+  terms.add(problem.scale_b.has_value(), scale("scale_b", false, problem.scale_b));
+  return terms.text();
+}
+
+std::string epilogue(const Problem& problem) {
+  const bool blocks = problem.block_scaled();
+  List terms;
+  terms.add(problem.zero_a.has_value(), "zero_a");
+  terms.add(problem.zero_b.has_value(), "zero_b");
+  terms.add(problem.alpha != 1.0, "alpha");
+  terms.add(problem.scale_a && !blocks, scale("scale_a", true, problem.scale_a));
+  terms.add(problem.scale_b && !blocks, scale("scale_b", false, problem.scale_b));
+  terms.add(problem.c.has_value(), "beta * c");
+  terms.add(problem.bias.has_value(), "bias");
+  terms.add(problem.activation != Activation::none, name(problem.activation));
+  terms.add(problem.residual.has_value(), "residual");
+  terms.add(problem.amax.has_value(), "amax");
+  terms.add(problem.scale_out.has_value(),
+            std::string("scale_out, requantised to ") + name(problem.out.dtype));
+  return terms.text().empty() ? "nothing but the rounding" : terms.text() + ", fused";
+}
+
+std::string major(const OperandLayout& reading) {
+  return reading.strided ? "strided" : reading.major == Major::K ? "K-major" : "MN-major";
+}
+
+std::string layout(const Problem& problem) {
+  const OperandLayout a = analyze_layout(operand_a(problem)),
+                      b = analyze_layout(operand_b(problem));
+  if (a.strided || b.strided) return major(a) + " by " + major(b);
+  return text("%s (a %s, b %s)", name(layout_of(a.major, b.major)), major(a).c_str(),
+              major(b).c_str());
+}
+
+const char* kernel_family(const GemmConfig& config) {
+  if (config.arch == Arch::sm90a)
+    return config.uses_tma() ? "sm90a: TMA and wgmma" : "sm90a: cp.async and mma.sync";
+  return config.arch == Arch::sm89 ? "sm89: cp.async and mma.sync" : "sm80: cp.async and mma.sync";
+}
+
+const char* describe(Obstacle obstacle) {
+  switch (obstacle) {
+    case Obstacle::none:
+      return "";
+    case Obstacle::strided:
+      return "neither dimension has stride 1";
+    case Obstacle::base:
+      return "its first element is not at a multiple of 16 bytes";
+    case Obstacle::pitch:
+      return "its leading dimension is not a multiple of 16 bytes";
+    case Obstacle::batch_pitch:
+      return "its batch stride is not a multiple of 16 bytes";
+    case Obstacle::zero_pitch:
+      return "it is expanded: a dimension has stride 0";
+    case Obstacle::rows:
+      return "values of a sparse operand are read by 16 rows, and its rows are no multiple of that";
+  }
+  return "";
+}
+
+std::string why_copied(const GemmOperand& operand, const OperandLayout& reading) {
+  if (operand.converts())
+    return std::string("the tensor cores take ") + name(operand.matrix.dtype) + " as " +
+           name(operand.input);
+  if (!reading.direct()) return describe(reading.obstacle);
+  if (operand.sparse) return "tensor cores read the values of a sparse operand K-major only";
+  return std::string("tensor cores read ") + name(operand.input) + " K-major only";
+}
+
+std::string advice(const GemmOperand& operand, const OperandLayout& reading) {
+  const int word = int(kVectorBytes) / bytes(operand.matrix.dtype);
+  switch (reading.obstacle) {
+    case Obstacle::none:
+      if (operand.converts()) return text("%c.bfloat16(), once, where it is reused", operand.label);
+      if (operand.k_major_only() && reading.major == Major::MN && !reading.either)
+        return text("store it K-major (%s), where it is reused",
+                    operand.label == 'a' ? "M x K row-major" : "N x K row-major, given as .t()");
+      return "nothing: it is read as it is";
+    case Obstacle::strided:
+      return text("%c.contiguous(), once, where it is reused", operand.label);
+    case Obstacle::base:
+      return text("start the slice at a multiple of %d elements, or clone it", word);
+    case Obstacle::pitch:
+      return text(
+          "pad the storage to a leading dimension of %lld (a multiple of %d elements) and "
+          "slice it",
+          Long((reading.pitch + word - 1) / word * word), word);
+    case Obstacle::batch_pitch:
+      return text("pad each matrix of the batch to a multiple of %d elements", word);
+    case Obstacle::zero_pitch:
+      return "multiply the one row and expand the result instead";
+    case Obstacle::rows:
+      return "pad the weight to a multiple of 16 rows, and slice the result";
+  }
+  return "";
+}
+
+}  // namespace tcgemm::plan

@@ -1,0 +1,63 @@
+// A table with a place for each hash; a newer plan takes it.
+#include "plan/plan_cache.h"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "plan/operand.h"
+
+namespace tcgemm::plan {
+namespace {
+
+struct Entry {
+  const Device* device = nullptr;
+  Problem problem;
+  Plan plan;
+};
+
+constexpr int kHashBits = 6;
+constexpr std::size_t kEntries = std::size_t(1) << kHashBits;  // 100 KB a thread that plans
+
+// The problem with addresses as far as they matter.
+Problem without_addresses(Problem problem) {
+  const auto forget = [](Matrix& matrix) { matrix.address %= kMostAligned; };
+  for (Matrix* matrix : {&problem.a, &problem.b, &problem.out}) forget(*matrix);
+  for (auto option : {&Problem::c, &Problem::bias, &Problem::residual, &Problem::zero_a,
+                      &Problem::zero_b, &Problem::scale_out, &Problem::amax})
+    if (problem.*option) forget(*(problem.*option));
+  for (auto scale : {&Problem::scale_a, &Problem::scale_b})
+    if (problem.*scale) forget((problem.*scale)->values);
+  for (auto made : {&Problem::prepacked_a, &Problem::prepacked_b})
+    if (problem.*made) (problem.*made)->address = 0;
+  for (auto sparse : {&Problem::sparse_a, &Problem::sparse_b})
+    if (problem.*sparse) (problem.*sparse)->tiles = 0;
+  return problem;
+}
+
+std::size_t place_of(const Problem& problem) {
+  std::uint64_t hash = 0;
+  for (std::int64_t value : {problem.batch, problem.m, problem.n, problem.k, problem.a.stride_row,
+                             problem.b.stride_row, std::int64_t(problem.out.dtype)})
+    hash = (hash ^ std::uint64_t(value)) * 0x9e3779b97f4a7c15;
+  return hash >> (64 - kHashBits);
+}
+
+bool has_passes(const Plan& plan) {
+  return plan.repack_a || plan.repack_b || plan.sums_a || plan.sums_b || plan.split;
+}
+
+}  // namespace
+
+Plan cached_plan(const Problem& problem, const Device& device, MakePlan make) {
+  thread_local const auto entries = std::make_unique<std::array<Entry, kEntries>>();
+  const Problem asked = without_addresses(problem);
+  Entry& entry = (*entries)[place_of(asked)];
+  if (entry.device == &device && entry.problem == asked) return entry.plan;
+  const Plan plan = make(problem, device);
+  if (!has_passes(plan)) entry = {&device, asked, plan};
+  return plan;
+}
+
+}  // namespace tcgemm::plan

@@ -1,0 +1,135 @@
+"""The demo's table of products, by dtype, layout and shape: kernel, error, time, torch's time.
+
+operands -> tcgemm.mm -> error over its float64 bound
+                      -> time, in turns with torch's on a GPU: dense, or cuSPARSELt's
+"""
+
+import functools
+
+import torch
+
+import tcgemm
+from tcgemm.testing import baseline, kernel_name, numerics, operands, timing
+
+# (layouts, m, n, k): on a GPU sizes that fill it, on the CPU what two cores do in milliseconds.
+SHAPES = {
+    "cuda": (
+        (operands.LAYOUTS, 4096, 4096, 4096),
+        (("TN",), 8192, 8192, 8192),
+        (("TN", "NN"), 4095, 4095, 4095),
+        (("TN",), 1000, 1000, 1000),
+        (("TN",), 5000, 333, 777),
+        (("TN",), 16, 4096, 4096),
+    ),
+    "cpu": (
+        (operands.LAYOUTS, 512, 512, 512),
+        (("TN", "NN"), 511, 511, 511),
+        (("TN",), 500, 33, 777),
+        (("TN",), 16, 1024, 1024),
+    ),
+}
+# The shapes of the dtypes that have no table of their own.
+FEW = {
+    "cuda": (
+        (operands.LAYOUTS, 4096, 4096, 4096),
+        (("TN",), 4095, 4095, 4095),
+        (("TN",), 16, 4096, 4096),
+    ),
+    "cpu": ((operands.LAYOUTS, 512, 512, 512), (("TN",), 500, 33, 777)),
+}
+# Half of b is zero and not stored.
+SPARSE = {
+    "cuda": ((("TN",), 4096, 4096, 4096), (("TN",), 16, 28672, 4096)),
+    "cpu": ((("TN",), 512, 512, 512),),
+}
+DTYPES = {
+    "cuda": {"f16": SHAPES, "bf16": SHAPES, "tf32": FEW, "e4m3": FEW, "s8": FEW, "f64": FEW}
+    | {"bf16 2:4": SPARSE, "s8 2:4": SPARSE},
+    "cpu": {"f16": SHAPES, "bf16": SHAPES, "f32": SHAPES}
+    | {"tf32": FEW, "e4m3": FEW, "s8": FEW, "f64": FEW, "bf16 2:4": SPARSE, "s8 2:4": SPARSE},
+}
+ACCUMULATION = {"f64": "f64", "s8": "s32", "e4m3": "promoted"}  # f32 for all others
+CHECK_BUDGET = {"cuda": 3e12, "cpu": 2e9}  # floating-point operations of one float64 reference
+TIMED_MS = {"cuda": 100.0, "cpu": 30.0}  # a candidate; python -m benchmarks run takes 400
+
+
+def missing(device, dtype, *, sparse=False):
+    """Why this GPU has no kernel for products of the torch dtype, or None."""
+    a = torch.zeros(64, 64, device=device).to(dtype)
+    try:
+        b = tcgemm.compress24(a, prune=True) if sparse else a
+        tcgemm.check_layout(a, b.t(), precision="high" if dtype is torch.float32 else None)
+    except RuntimeError as error:
+        return str(error)
+    return None
+
+
+def products(device, seed):
+    """Prints the table of products; returns a complaint or None."""
+    last = "x torch" if device == "cuda" else ""
+    print(
+        "Matrix products of normal data. Error: the largest, over its float64 bound; the limit is"
+    )
+    print("1, which the rounding of a 16-bit result alone comes close to. The times are from short")
+    print("measurements; python -m benchmarks run takes longer ones.")
+    print(f"  {'dtype':9}{'layout':7}{'m x n x k':20}{'kernel':45}{'error':>6}{'us':>10} {last:>8}")
+    wrong = []
+    for name, shapes in DTYPES[device].items():
+        dtype, _, pattern = name.partition(" ")
+        if missing(device, operands.DTYPES[dtype], sparse=bool(pattern)):
+            print(f"  {name:9} this GPU has no kernel for it")
+            continue
+        for layouts, *shape in shapes[device]:
+            for layout in layouts:
+                text, error = product(device, name, layout, shape, seed)
+                print(text, flush=True)
+                if not error <= 1.0:  # NaN is not
+                    wrong.append(f"{name} {layout} {'x'.join(map(str, shape))} ({error:.3g})")
+    if wrong:
+        return "These products are outside their error bound: " + ", ".join(wrong) + "."
+    return None
+
+
+def product(device, name, layout, shape, seed):
+    """-> (the table's line, the error over its bound) of one product."""
+    dtype, _, pattern = name.partition(" ")
+    generator = torch.Generator(device).manual_seed(seed)
+    kind = operands.DTYPES[dtype]
+    data = operands.Operands.build(layout, *shape, dtype=kind, device=device)
+    data.normal(generator).poison()
+    right = [weight.t() for weight in data.prune()] if pattern else data.b.views
+    a = data.a[0]
+    options = {"precision": "high"} if dtype == "tf32" else {}
+    tcgemm.mm(a, right[0], out=data.out[0], **options)
+    b = data.b[0]
+    rounded = (numerics.round_to_tf32(a), numerics.round_to_tf32(b)) if dtype == "tf32" else (a, b)
+    error = numerics.error_ratio(
+        *(data.out[0], *rounded),
+        accumulation=ACCUMULATION.get(dtype, "f32"),
+        dtype=dtype,
+        budget=CHECK_BUDGET[device],
+    )
+    candidates = {"tcgemm": lambda i: tcgemm.mm(data.a[i], right[i], out=data.out[i], **options)}
+    call = torch_product(data, dtype, pattern)
+    refused = device == "cuda" and baseline.refusal(call)
+    if device == "cuda" and not refused:
+        candidates["torch"] = call
+    timings = timing.measure(candidates, data.sets, device=device, min_ms=TIMED_MS[device])
+    kernel = kernel_name(tcgemm.explain(a, right[0], **options)) if device == "cuda" else "cpu"
+    us = timings["tcgemm"].us
+    ratio = f"{timings['torch'].us / us:8.2f}" if "torch" in timings else ""
+    ratio = f"{'refused':>8}" if refused else ratio
+    size = " x ".join(map(str, shape))
+    return f"  {name:9}{layout:7}{size:20}{kernel:45}{error:6.2f}{us:10.1f} {ratio}", error
+
+
+def torch_product(data, dtype, pattern):
+    """torch's call on operand set i; what it needs once is made by the first one."""
+    if pattern:
+        made = functools.cache(
+            lambda: baseline.CusparseltGemm([b.t() for b in data.b.views], data.a[0])
+        )
+        return lambda i: made()(data.a[i], i)
+    one = torch.ones((), device=data.out.memory.device)
+    ways = {"scales": (one, one), "tf32": dtype == "tf32"}
+    return lambda i: baseline.gemm(data.a[i], data.b[i], data.out[i], **ways)

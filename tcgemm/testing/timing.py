@@ -1,0 +1,177 @@
+"""How long a call takes: kernel time without the host, and host time without the kernel.
+
+    build      warm up  ->  capture one CUDA graph of calls that rotate over the operand sets
+    measure    one turn each to warm up  ->  A | B  ->  B | A  ->  A | B  ...  ->  medians
+
+A graph leaves out the host's 10 us per call. The candidates alternate within one process, and the
+order alternates too, because clock and temperature drift by more than the differences that are
+measured. A turn lasts about 100 ms, because power and clock follow a change of load within that
+time, and each candidate is timed for at least 300 ms. On the CPU, the same functions use the wall
+clock.
+"""
+
+import contextlib
+import itertools
+import math
+import statistics
+import time
+from dataclasses import dataclass
+
+import torch
+
+TURN_MS = 100.0  # one candidate's turn in a round
+GRAPH_US = 20000.0  # of kernel time in one graph, so that the gap between replays vanishes
+MAX_CALLS = 4096
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Microseconds per call: the median of the samples and their interquartile range."""
+
+    us: float
+    iqr_us: float
+    samples: int
+    total_ms: float
+
+    @classmethod
+    def of(cls, samples, total_ms):
+        low, middle, high = _quartiles(samples)
+        return cls(middle, high - low, len(samples), total_ms)
+
+
+def _quartiles(samples):
+    if len(samples) < 2:
+        return samples[0], samples[0], samples[0]
+    return tuple(statistics.quantiles(samples, n=4, method="inclusive"))
+
+
+class _GraphRunner:
+    """One candidate on a GPU: a graph of `calls` calls, each on the next operand set."""
+
+    def __init__(self, call, sets):
+        # The first call creates library handles and workspaces and sets kernel attributes, which
+        # a capture forbids. torch requires a side stream for the warm-up before a capture.
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for index in range(3):
+                call(index % sets)
+            us = events_us(lambda: [call(index % sets) for index in range(4)]) / 4
+        torch.cuda.current_stream().wait_stream(stream)
+        torch.cuda.synchronize()
+        turns = math.ceil(GRAPH_US / (us * sets))
+        most = max(1, MAX_CALLS // sets)
+        self.calls = sets * max(1, min(turns, most))
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph, stream=stream):
+            for index in range(self.calls):
+                call(index % sets)
+        self.replay_us = events_us(self.graph.replay)
+
+    def turn(self, ms):
+        """Samples in us per call, from replays that run back to back for about `ms`."""
+        replays = max(1, math.ceil(ms * 1e3 / self.replay_us))
+        events = [torch.cuda.Event(enable_timing=True) for _ in range(replays + 1)]
+        events[0].record()
+        for event in events[1:]:
+            self.graph.replay()
+            event.record()
+        events[-1].synchronize()
+        pairs = itertools.pairwise(events)
+        samples = [first.elapsed_time(last) * 1e3 / self.calls for first, last in pairs]
+        return samples, sum(samples) * self.calls / 1e3
+
+    def close(self):
+        self.graph.reset()
+
+
+def events_us(function):
+    """Microseconds between two CUDA events around the function, at least 1."""
+    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    first.record()
+    function()
+    last.record()
+    last.synchronize()
+    return max(1.0, first.elapsed_time(last) * 1e3)
+
+
+class _HostRunner:
+    """One candidate on the CPU. A sample is as many calls as take a millisecond."""
+
+    def __init__(self, call, sets):
+        self.call, self.sets, self.next = call, sets, 0
+        call(0)
+        start = time.perf_counter()
+        call(1 % sets)
+        us = max(0.1, (time.perf_counter() - start) * 1e6)
+        self.calls = max(1, math.ceil(1e3 / us))
+
+    def turn(self, ms):
+        samples, begin = [], time.perf_counter()
+        while not samples or (time.perf_counter() - begin) * 1e3 < ms:
+            start = time.perf_counter()
+            for _ in range(self.calls):
+                self.call(self.next % self.sets)
+                self.next += 1
+            samples.append((time.perf_counter() - start) * 1e6 / self.calls)
+        return samples, (time.perf_counter() - begin) * 1e3
+
+    def close(self):
+        pass
+
+
+def measure(candidates, sets, *, device, min_ms=300.0, sampler=None):
+    """{name: call} -> {name: Timing}. call(i) works on operand set i, 0 <= i < sets.
+
+    Every candidate is timed for `min_ms` in all, in turns of about TURN_MS. One turn each before
+    that is not counted: it brings the clock from idle to what the load allows. `sampler`, a
+    telemetry.Sampler that is not yet entered, runs during the rounds that count.
+    """
+    kind = _GraphRunner if torch.device(device).type == "cuda" else _HostRunner
+    rounds = max(2, math.ceil(min_ms / TURN_MS))
+    turn_ms = min_ms / rounds
+    runners, samples, totals = {}, {}, {}
+    try:
+        for name, call in candidates.items():
+            runners[name] = kind(call, sets)
+            samples[name], totals[name] = [], 0.0
+        for runner in runners.values():
+            runner.turn(turn_ms)
+        with sampler or contextlib.nullcontext():
+            for index in range(rounds):
+                for name in sorted(runners, reverse=index % 2 == 1):
+                    values, total = runners[name].turn(turn_ms)
+                    samples[name] += values
+                    totals[name] += total
+    finally:
+        for runner in runners.values():
+            runner.close()
+    return {name: Timing.of(samples[name], totals[name]) for name in candidates}
+
+
+def host_time(candidates, sets, *, device, calls=50, batches=20):
+    """{name: call} -> {name: Timing}: host time of one call, without a graph and without waiting.
+
+    The GPU is synchronised between batches, outside the timed region. 50 calls fit into the launch
+    queue, so no call of a batch waits for a kernel. On the CPU there is no queue, and this is the
+    time of the call. As many calls run untimed before each batch, because another candidate's calls
+    evict ours from the caches: after calls of half a millisecond, ours take 2 to 4 us longer.
+    """
+    cuda = torch.device(device).type == "cuda"
+
+    def seconds(call):
+        if cuda:
+            torch.cuda.synchronize(device)
+        start = time.perf_counter()
+        for index in range(calls):
+            call(index % sets)
+        return time.perf_counter() - start
+
+    samples = {name: [] for name in candidates}
+    for _ in range(batches):
+        for name, call in candidates.items():
+            seconds(call)
+            samples[name].append(seconds(call) * 1e6 / calls)
+    if cuda:
+        torch.cuda.synchronize(device)
+    return {name: Timing.of(us, sum(us) * calls / 1e3) for name, us in samples.items()}

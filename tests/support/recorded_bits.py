@@ -1,0 +1,452 @@
+"""Records the bits of 2,000 results on a GPU, and compares a later version with the record.
+
+    python tests/support/recorded_bits.py write   --out bits_h200.json
+    python tests/support/recorded_bits.py compare --recorded bits_h200.json --out found.json
+
+Problems are those of bit_problems.py. Their data come from a counter that is hashed on the CPU with
+integers alone, so they are the same with every torch. Of each result the record has the first 16
+digits of its SHA-256, or the sentence of the error, and the kernels that explain names.
+
+A kernel that was renamed since is looked up in data/row_names.json, {"old": "new"}.
+`--device cpu --count 50` runs the smallest problems without a GPU and without kernels.
+"""
+
+import argparse
+import ctypes
+import hashlib
+import json
+import re
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+import torch  # noqa: E402
+
+import tcgemm  # noqa: E402
+
+from support import bit_problems  # noqa: E402
+
+OPS = torch.ops.tcgemm
+TYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "f64": torch.float64}
+TYPES |= {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
+TYPES |= {"s8": torch.int8, "u8": torch.uint8, "s32": torch.int32}
+POOL = 2**24 + 2**20
+KERNEL = re.compile(r"\bsm\d+a?_[a-z0-9]+_(?:f16|f32|f64|s32)_\w+")
+
+
+def digest(*tensors):
+    """The first 16 digits of a hash of dtypes, shapes and elements."""
+    found = hashlib.sha256()
+    for tensor in tensors:
+        tensor = tensor.detach().contiguous().cpu()
+        found.update(f"{tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        found.update(ctypes.string_at(tensor.data_ptr(), tensor.nbytes))
+    return found.hexdigest()[:16]
+
+
+def hashed_words(count):
+    """SplitMix64 of 0 .. count - 1, in 64-bit integers that wrap."""
+
+    def shifted(x, bits):
+        return x >> bits & (1 << 64 - bits) - 1
+
+    words = torch.arange(1, count + 1, dtype=torch.int64) * (0x9E3779B97F4A7C15 - 2**64)
+    words = (words ^ shifted(words, 30)) * (0xBF58476D1CE4E5B9 - 2**64)
+    words = (words ^ shifted(words, 27)) * (0x94D049BB133111EB - 2**64)
+    return words ^ shifted(words, 31)
+
+
+class Data:
+    """Tensors of a problem: slices of one pool of numbers, from places that its number decides."""
+
+    def __init__(self, device):
+        words = hashed_words(POOL)
+        fields = [(words >> shift) & 0x1FFFFF for shift in (0, 21, 42)]
+        # A sum of three uniform numbers of 21 bits: exact in f32, about normal, of deviation 1.
+        normal = (fields[0] + fields[1] + fields[2] - 3 * 2**20).float() * 2.0**-20
+        self.identity = digest(normal)
+        self.normal = normal.to(device)
+        self.bytes = (words >> 56).to(torch.int8).to(device)
+        self.device = device
+        self.seed(0)
+
+    def seed(self, number):
+        self.draw = bit_problems.Draw(10**6 + number)
+
+    def values(self, shape, dtype):
+        size = 1
+        for extent in shape:
+            size *= extent
+        start = self.draw.below(POOL - size)
+        if dtype in ("s8", "u8", "s32"):
+            values = self.bytes[start : start + size].view(shape)
+            return values.view(torch.uint8) if dtype == "u8" else values.to(TYPES[dtype])
+        values = self.normal[start : start + size].view(shape)
+        if dtype != "f64":
+            return values.to(TYPES[dtype])
+        low = self.normal[self.draw.below(POOL - size) :][:size].view(shape)
+        return values.double() + low.double() * 2.0**-23
+
+    def matrix(self, shape, dtype, *, mn_major=False, padded=False):
+        """K-major rows, or their transpose's; padded: rows of whole words amid poison."""
+        *batch, rows, cols = shape
+        if mn_major:
+            rows, cols = cols, rows
+        values = self.values((*batch, rows, cols), dtype)
+        if padded:
+            held = empty((*batch, rows, (cols + 15) // 16 * 16 + 16), dtype, self.device)
+            held[..., :cols].copy_(values)
+            values = held[..., :cols]
+        return values.mT if mn_major else values
+
+    def positive(self, shape):
+        """Scales between 0.5 and 1.5, of eight bits each."""
+        return (self.values(shape, "s8").float() + 256) / 256
+
+
+def empty(shape, dtype, device):
+    """Poison: NaN, or bytes of 0xB3."""
+    poison = float("nan") if TYPES[dtype].is_floating_point else {"s8": -77, "u8": 179}.get(dtype)
+    return torch.full(shape, -77 if poison is None else poison, dtype=TYPES[dtype], device=device)
+
+
+def blocks(extent):
+    return -(-extent // 128)
+
+
+def scale(data, kind, extent, k):
+    """As scale_a; scale_b is the transpose."""
+    shapes = {"tensor": (1, 1), "row": (extent, 1), "1x128": (extent, blocks(k))}
+    return data.positive(shapes.get(kind) or (blocks(extent), blocks(k)))
+
+
+def addend(data, words, one):
+    dtype, kind = words
+    m, n = one["m"], one["n"]
+    shape = {"row": (1, n), "column": (m, 1), "whole": (*batch_of(one), m, n)}[kind]
+    return data.values(shape, dtype)
+
+
+def batch_of(one):
+    return (one["batch"],) if one.get("batch") else ()
+
+
+def options_of(data, one):
+    """The epilogue of a problem, as keywords of tcgemm.addmm or scaled_mm."""
+    given = {name: one[name] for name in ("activation", "alpha", "beta") if name in one}
+    for name in ("bias", "c", "residual"):
+        if name in one:
+            given[name] = addend(data, one[name], one)
+    if "bias" in given and one["bias"][1] == "row":
+        given["bias"] = given["bias"][0]
+    for name, extent in (("a", one["m"]), ("b", one["n"])):
+        if kind := one.get(f"scale_{name}"):
+            given[f"scale_{name}"] = scale(data, kind, extent, one["k"])
+        if kind := one.get(f"zero_{name}"):
+            zero = data.values((extent if kind == "row" else 1, 1), "s8")
+            given[f"zero_{name}"] = zero.to(torch.int32)
+    for name in ("scale_b", "zero_b"):
+        if name in given:
+            given[name] = given[name].mT
+    if one.get("scale_out"):
+        given["scale_out"] = data.positive((1,))
+    given["out_dtype"] = TYPES[one["out"]]
+    if one.get("accumulator"):
+        given["acc_dtype"] = TYPES[one["accumulator"]]
+    given["precision"] = one["precision"]
+    return given
+
+
+def operands_of(data, one):
+    m, n, k, shared = one["m"], one["n"], one["k"], one.get("shared")
+    batch_a = () if shared == "a" else batch_of(one)
+    batch_b = () if shared == "b" else batch_of(one)
+    layout, padded = one["layout"], one["padded"]
+    a = data.matrix((*batch_a, m, k), one["a"], mn_major=layout[1] == "T", padded=padded)
+    b = data.matrix((*batch_b, k, n), one["b"], mn_major=layout[0] == "T", padded=padded)
+    return spread(one, a, -2), spread(one, b, -1)
+
+
+def spread(one, x, line):
+    """Data that f16 parts do not hold: of rows, of elements, of Inf and NaN, of a few rows."""
+    kind = one.get("data")
+    if not kind:
+        return x
+    rows, cols = torch.meshgrid(
+        *(torch.arange(extent, device=x.device) for extent in x.shape), indexing="ij"
+    )
+    mine = rows if line == -2 else cols
+    powers = {
+        "rows": mine * 37 % 121 - 60,
+        "elements": (rows * 29 + cols * 17) % 41 - 20,
+        "few": torch.where((mine % 97 == 5) & ((rows + cols) % 3 == 0), -40, 0),
+        "nonfinite": torch.zeros_like(mine),
+    }[kind]
+    x = torch.ldexp(x, powers).to(x.dtype)
+    if kind == "nonfinite":
+        x[3, 5], x[7, 2], x[11, 1] = float("inf"), float("nan"), float("-inf")
+    return x
+
+
+def result_of(one, shape, device):
+    """What the result is written to; None: the operator makes it."""
+    kind = one.get("stored")
+    if kind is None:
+        return None
+    *batch, m, n = shape
+    rows, cols = (n, m) if kind.startswith("column_major") else (m, n)
+    pitch = cols + 1 + cols % 2 if "odd" in kind else (cols + 15) // 16 * 16 + 16
+    out = empty((*batch, rows, pitch), one["out"], device)[..., :cols]
+    return out.mT if kind.startswith("column_major") else out
+
+
+def explained(a, b, given, out, kernel):
+    """The kernels that explain names, in its order."""
+    names = ("bias", "activation", "residual", "alpha", "scale_a", "scale_b", "out_dtype")
+    names += ("acc_dtype", "precision")
+    if not a.is_cuda:
+        return []
+    try:
+        asked = {name: given[name] for name in names if name in given}
+        text = tcgemm.explain(a, b, **asked, out=out, kernel=kernel)
+    except Exception as error:  # an answer beside the result, which says more
+        return [f"no answer: {error}".splitlines()[0][:200]]
+    return list(dict.fromkeys(KERNEL.findall(text)))
+
+
+def multiply(data, one, kernel):
+    """scaled_mm with the kernel that is asked for: (tensors, kernels)."""
+    if one.get("sparse"):
+        return multiply_sparse(data, one, kernel)
+    a, b = operands_of(data, one)
+    given = options_of(data, one)
+    out = result_of(one, (*batch_of(one), one["m"], one["n"]), data.device)
+    return called(one, a, b, given, out, kernel), explained(a, b, given, out, kernel)
+
+
+def called(one, a, b, given, out, kernel, **forms):
+    more = {**given, **forms, "kernel_name": kernel}
+    if one.get("amax"):
+        return OPS.scaled_mm_amax(a, b, **more)
+    if out is None:
+        return (OPS.scaled_mm(a, b, **more),)
+    OPS.scaled_mm.out(a, b, **more, out=out)
+    return (out,)
+
+
+def multiply_sparse(data, one, kernel):
+    """Batched is the dense operand alone; on side b the kernel's a is b's transpose."""
+    side, k = one["sparse"], one["k"]
+    types = one["a"], one["b"]
+    extent = one["m"] if side == "a" else one["n"]
+    s = tcgemm.compress24(data.matrix((extent, k), types[0]), prune=True)
+    across = one["n"] if side == "a" else one["m"]
+    major = one["layout"][0] == "N"  # x is MN-major
+    shape = (*batch_of(one), across, k)
+    x = data.matrix(shape, types[1], mn_major=major, padded=one["padded"])
+    a, b = (s.values, x.mT) if side == "a" else (x, s.values.t())
+    tiles = s.tiles if s.values.is_cuda else s.metadata
+    given = options_of(data, one)
+    out = result_of(one, (*batch_of(one), one["m"], one["n"]), data.device)
+    found = called(one, a, b, given, out, kernel, **{f"sparse_{side}": tiles})
+    sides = (s, x.mT) if side == "a" else (x, s.t())
+    return found, explained(*sides, given, out, kernel)
+
+
+def function(data, one, _kernel):
+    """A public function, whose kernel the planner chooses."""
+    a, b = operands_of(data, one)
+    given = options_of(data, one)
+    kernels = explained(a, b, given, None, None)
+    if one["call"] == "addmm":
+        return (tcgemm.addmm(given.pop("c"), a, b, **given),), kernels
+    if one["call"] == "linear":
+        return (tcgemm.linear(a, b.t(), **given),), kernels
+    return (getattr(tcgemm, one["call"])(a, b, **given),), kernels
+
+
+def prepared(data, one, _kernel):
+    a, b = operands_of(data, one)
+    given = options_of(data, one)
+    w = tcgemm.prepare(b.t())
+    kernels = explained(a, w.t(), given, None, None)
+    return (tcgemm.mm(a, w.t(), **given), tcgemm.mm(a, b, **given)), kernels
+
+
+def source(data, one):
+    return data.matrix((one["m"], one["k"]), one["a"], mn_major=one["transposed"])
+
+
+def quantize(data, one, _kernel):
+    return tcgemm.quantize(source(data, one), TYPES[one["to"]], one["granularity"]), []
+
+
+def dequantize(data, one, _kernel):
+    values, factors = tcgemm.quantize(source(data, one), TYPES[one["to"]], one["granularity"])
+    return (tcgemm.dequantize(values, factors),), []
+
+
+def quantized_linear(data, one, _kernel):
+    x, w = source(data, one), data.matrix((one["n"], one["k"]), one["a"])
+    options = {"dtype": TYPES[one["to"]], "granularity": one["granularity"]}
+    return (tcgemm.quantized_linear(x, w, **options),), []
+
+
+def prune24(data, one, _kernel):
+    method = "transposable" if one["call"].endswith("transposable") else "magnitude"
+    return (tcgemm.prune24(source(data, one), method=method),), []
+
+
+def compress24(data, one, _kernel):
+    s = tcgemm.compress24(source(data, one), prune=True)
+    tiles = (s.tiles,) if s.values.is_cuda else ()
+    return (s.values, s.metadata, *tiles), []
+
+
+def decompress24(data, one, _kernel):
+    return (tcgemm.compress24(source(data, one), prune=True).to_dense(),), []
+
+
+def linear24(data, one, _kernel):
+    x, w = operands_of(data, one)
+    s = tcgemm.compress24(w.t(), prune=True)
+    given = options_of(data, one)
+    given.pop("c", None)
+    given.pop("beta", None)
+    return (tcgemm.linear(x, s, **given),), explained(x, s.t(), given, None, None)
+
+
+def mm24(data, one, _kernel):
+    a, b = operands_of(data, one)
+    s = tcgemm.compress24(a, prune=True)
+    given = options_of(data, one)
+    return (tcgemm.mm(s, b, **given),), explained(s, b, given, None, None)
+
+
+CALLS = {"scaled_mm": multiply, "prepared": prepared, "quantize": quantize, "mm24": mm24}
+CALLS |= {"dequantize": dequantize, "quantized_linear": quantized_linear, "prune24": prune24}
+CALLS |= {"prune24_transposable": prune24, "compress24": compress24, "linear24": linear24}
+CALLS |= {"decompress24": decompress24}
+CALLS |= dict.fromkeys(("mm", "addmm", "linear", "matmul", "bmm"), function)
+
+
+def work(one):
+    return one["m"] * one.get("n", 1) * one["k"] * one.get("batch", 1)
+
+
+def run(device, count, names):
+    """The record of all problems, or of the `count` smallest."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    data = Data(device)
+    chosen = bit_problems.problems()
+    if count < len(chosen):
+        chosen = sorted(sorted(chosen, key=work)[: 8 * count][::8], key=lambda one: one["id"])
+    results = {}
+    for one in chosen:
+        data.seed(one["id"])
+        kernel = one.get("row")
+        kernel = names.get(kernel, kernel) if device == "cuda" else None
+        try:
+            tensors, kernels = CALLS[one["call"]](data, one, kernel)
+            found = {"bits": digest(*tensors), "kernels": kernels}
+        except Exception as error:  # one problem does not end the record
+            found = {"error": f"{type(error).__name__}: {error}"[:300]}
+        results[str(one["id"])] = found
+        if device == "cuda" and "error" in found and "CUDA error" in found["error"]:
+            break  # the context is lost, and every later problem would fail
+    return {
+        "pool": data.identity,
+        "problems": digest_of(chosen),
+        "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
+        "torch": torch.__version__,
+        "results": results,
+    }
+
+
+def digest_of(descriptions):
+    return hashlib.sha256(json.dumps(descriptions, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def differences(recorded, found, names):
+    """(what is wrong, what is worth a look): sentences."""
+    wrong = []
+    wrong += [
+        f"{key}: recorded {recorded[key]}, found {found[key]}"
+        for key in ("pool", "problems")
+        if recorded[key] != found[key]
+    ]
+    notes = []
+    asked = {str(one["id"]): one for one in bit_problems.problems()}
+    missing = set(recorded["results"]) ^ set(found["results"])
+    wrong += [f"problem {number} is in one of the two alone" for number in sorted(missing, key=int)]
+    for number, old in recorded["results"].items():
+        new = found["results"].get(number, old)
+        if old.get("bits") != new.get("bits"):
+            wrong.append(f"problem {number}: recorded {old}, found {new}, of {asked[number]}")
+        elif old.get("error") != new.get("error"):
+            notes.append(f"problem {number}: {old['error']!r} is now {new['error']!r}")
+        elif [names.get(name, name) for name in old.get("kernels", ())] != new.get("kernels", []):
+            notes.append(f"problem {number}: {old['kernels']} is now {new['kernels']}")
+    return wrong, notes
+
+
+def encoded(record):
+    """A line a problem."""
+    head = {name: value for name, value in record.items() if name != "results"}
+    lines = [f'"{name}": {json.dumps(value)}' for name, value in head.items()]
+    results = [f'"{key}": {json.dumps(value)}' for key, value in record["results"].items()]
+    return "{" + ",\n".join(lines) + ',\n"results": {\n' + ",\n".join(results) + "\n}}\n"
+
+
+def summary(record, names):
+    results = record["results"].values()
+    rows = {one["id"]: one["row"] for one in bit_problems.problems() if "row" in one}
+    served = {}
+    other = []
+    for number, found in record["results"].items():
+        row = rows.get(int(number))
+        if row and "bits" in found:
+            served[row] = served.get(row, 0) + 1
+            if found["kernels"] and names.get(row, row) not in found["kernels"]:
+                other.append(number)
+    errors = [f"  {key}: {v['error']}" for key, v in record["results"].items() if "error" in v]
+    few = [row for row in set(rows.values()) if served.get(row, 0) < 2]
+    return "\n".join(
+        [
+            f"{len(results)} problems on {record['device']}, {len(errors)} refused, "
+            f"{len(served)} kernels, {len(few)} of them fewer than twice: {few[:10]}",
+            f"explain names another kernel in {len(other)}: {other[:20]}",
+            *errors[:40],
+        ]
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("mode", choices=("write", "compare"))
+    parser.add_argument("--out", type=Path, help="where the record goes")
+    parser.add_argument("--recorded", type=Path, help="the record to compare with")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--count", type=int, default=bit_problems.COUNT)
+    given = parser.parse_args()
+    names = json.loads((bit_problems.DATA / "row_names.json").read_text())
+    begin = time.monotonic()
+    record = run(given.device, given.count, names)
+    if given.out:
+        given.out.parent.mkdir(parents=True, exist_ok=True)
+        given.out.write_text(encoded(record))
+    print(summary(record, names))
+    print(f"{time.monotonic() - begin:.0f} s")
+    if given.mode == "write":
+        return 0
+    recorded = json.loads((given.recorded or bit_problems.DATA / "bits_h200.json").read_text())
+    wrong, notes = differences(recorded, record, names)
+    print("\n".join([f"{len(wrong)} differences", *wrong[:50], f"{len(notes)} notes", *notes[:50]]))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
