@@ -1,7 +1,7 @@
 """What every test file shares: GPU marks, devices, seeds, hypothesis' profile.
 
 A test that needs a GPU is marked `gpu` and is skipped where there is none. On a machine that must
-have one, TCGEMM_REQUIRE_GPU=1 turns that skip into a failure, so that a broken driver or a CPU
+have one, TCGEMM_REQUIRE_GPU=1 makes that skip a failure, so that a broken driver or a CPU
 build cannot pass for a green run. Tests that run on both take their device from cases.DEVICES or
 from dtype_matrix.py, or from the fixture `device`; the CUDA half of those is marked.
 """
@@ -64,7 +64,7 @@ def device(request):
 
 
 @pytest.fixture
-def room():
+def free_memory():
     """For large tensors: one test at a time, of all processes, and the driver gets memory back."""
     with open(Path(tempfile.gettempdir()) / "tcgemm-room.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -66,7 +66,7 @@ def family(row):
                 scales["scale_a"] = scale_a("1x128", m, k, powers=True)
                 scales["scale_b"] = scale_b(("128x128", "1x128")[odd], n, k, powers=True)
             check(a, b, row.name, **scales, **types.options)
-            for turn, out in enumerate(out for out in types.outs if out != S32):
+            for step, out in enumerate(out for out in types.outs if out != S32):
                 given = dict(scales)
                 if not scales:
                     given["scale_a"] = scale_a("row", m, k, powers=True)
@@ -74,9 +74,9 @@ def family(row):
                 if types.integer:  # so that sums stay below 2^24
                     given["alpha"] = 2.0**-8
                     given["zero_a"] = zero_points(m, 1, largest=3)
-                given["c"] = types.addend(m, n, out=out, turn=turn) if turn % 2 else None
-                given["bias"] = types.addend(n, out=out, turn=turn)
-                given["residual"] = types.addend(m, n, out=out, turn=turn + 1)
+                given["c"] = types.addend(m, n, out=out, step=step) if step % 2 else None
+                given["bias"] = types.addend(n, out=out, step=step)
+                given["residual"] = types.addend(m, n, out=out, step=step + 1)
                 given["scale_out"] = torch.full((), 0.5)
                 options = {"activation": "relu", "out_dtype": out, **types.options}
                 check(a, b, row.name, **given, **options)
@@ -98,7 +98,7 @@ def prepare(types, kernel):
 
 
 def split(kernel):
-    """Both passes and repair: rows that span too much, and some that are not finite."""
+    """Both passes and the recompute pass: rows that span too much, and some that are not finite."""
     types = GemmTypes(F32, F32, F32, "highest")
     for strides in ("contiguous", "transposed", "odd_pitch", "step_both"):
         a, b = types.make("contiguous", "contiguous", 131, 70, 333, whole=True)
@@ -138,9 +138,9 @@ def passes24():
     """Prune, compress, decompress and tiles, of both majors and ragged sizes."""
     for dtype in (F32, BF16, S8, E4M3):
         for rows, k in ((70, 130), (128, 256), (3, 5)):
-            for turned in (False, True):
+            for transposed in (False, True):
                 w = cases.make("contiguous", rows, k, dtype=dtype)
-                on_w = w.t().contiguous().cuda().t() if turned else w.cuda()
+                on_w = w.t().contiguous().cuda().t() if transposed else w.cuda()
                 pattern = sparse_operands.pattern(dtype)
                 given = (pattern, pattern == "2:4")
                 pruned = sparse_operands.prune24(on_w, *given)
@@ -183,7 +183,7 @@ def quantize():
 
 def works():
     """Name -> what to run: of every family its smallest tile, and its largest, where several
-    warpgroups take turns."""
+    warpgroups alternate (ping-pong)."""
     families = {}
     for row in every_row():  # tiles come from the largest to the smallest
         name = "_".join(filter(None, (row.arch, str(row.types), row.layout.lower(), row.more)))

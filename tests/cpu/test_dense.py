@@ -48,7 +48,7 @@ def test_the_sum_is_one_chain_of_fma_in_ascending_k(types, shape):
 
 @pytest.mark.parametrize("types", [Types(F16, F32, F32), Types(BF16, F32, F32)], ids=str)
 def test_a_chain_in_another_order_is_told_apart(types):
-    """The model has teeth: descending k gives other bits on the same data."""
+    """The model can fail: descending k gives other bits on the same data."""
     a, b = cases.operands("NN", 8, 8, 200, dtype=types.input)
     assert not torch.equal(gemm(a, b, types=types), model(types, a.flip(1), b.flip(0)))
 
@@ -270,7 +270,7 @@ def test_at_1024_cubed_it_takes_at_most_three_times_the_time_of_torch(dtype, lay
     if not torch.backends.cpu.get_cpu_capability().startswith("AVX"):
         pytest.skip("the bound holds from AVX2 on")
     a, b = cases.operands(layout, 1024, 1024, 1024, dtype=dtype)
-    rival_dtype = F64 if dtype is F64 else F32
-    rival = [x.to(rival_dtype) for x in (a, b)]
-    ours, theirs = seconds_of(lambda: gemm(a, b), lambda: torch.mm(*rival))
+    baseline_dtype = F64 if dtype is F64 else F32
+    baseline = [x.to(baseline_dtype) for x in (a, b)]
+    ours, theirs = seconds_of(lambda: gemm(a, b), lambda: torch.mm(*baseline))
     assert ours <= 3 * theirs, f"{ours * 1e3:.1f} ms, torch {theirs * 1e3:.1f} ms"

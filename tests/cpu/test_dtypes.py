@@ -232,9 +232,9 @@ def test_scales_and_the_rest_of_the_epilogue_in_their_order(types, kind):
     for out in (F16, F32, S8) if types[0] is S8 else (F16, F32, *FP8):
         expected = to(value * scale_out, out)
         assert same_bits(scaled_mm(a, b, *tensors, out_dtype=out, **options), expected)
-        turned = torch.empty(n, m, dtype=out).mT
-        torch.ops.tcgemm.scaled_mm.out(a, b, *tensors, out_dtype=out, out=turned, **options)
-        assert same_bits(turned, expected)
+        transposed = torch.empty(n, m, dtype=out).mT
+        torch.ops.tcgemm.scaled_mm.out(a, b, *tensors, out_dtype=out, out=transposed, **options)
+        assert same_bits(transposed, expected)
         result, amax = scaled_mm_amax(a, b, *tensors, out_dtype=out, **options)
         assert same_bits(result, expected)
         assert same_bits(amax, value.abs().max())
@@ -439,6 +439,6 @@ def test_at_1024_cubed_it_takes_at_most_three_times_the_time_of_torch_in_f32(nam
         "zero points": {"zero_a": zero, "zero_b": zero.mT, "out_dtype": F32},
         "tf32": {"precision": "high"},
     }.get(name, {})
-    rival = (a.float(), b.float())
-    ours, theirs = seconds_of(lambda: scaled_mm(a, b, **options), lambda: torch.mm(*rival))
+    baseline = (a.float(), b.float())
+    ours, theirs = seconds_of(lambda: scaled_mm(a, b, **options), lambda: torch.mm(*baseline))
     assert ours <= 3 * theirs, f"{ours * 1e3:.1f} ms, torch {theirs * 1e3:.1f} ms"

@@ -21,7 +21,7 @@ EVERY = pytest.mark.parametrize(
         for types in dtype_matrix.gemm_types("cuda")
     ],
 )
-# One of each way to the tensor cores: copied, converted, turned, promoted, scaled, summed.
+# One of each way to the tensor cores: copied, converted, transposed, promoted, scaled, summed.
 FEW = pytest.mark.parametrize(
     "types",
     [
@@ -174,14 +174,14 @@ def test_graph_replays_with_new_inputs(types):
         return [*found, torch.ops.tcgemm.scaled_mm(a, b, **requantised)]
 
     graph, captured = cases.captured(work)
-    for turn in range(3):
+    for step in range(3):
         new_a, new_b, others = everything(types, m, n, k, out)
         a.copy_(new_a)
         b.copy_(new_b)
-        x.copy_(torch.randn(m, k) / 4**turn)  # smaller ones, so that an old maximum shows
+        x.copy_(torch.randn(m, k) / 4**step)  # smaller ones, so that an old maximum shows
         for name, value in others.items():
             if isinstance(value, torch.Tensor):
-                given[name].copy_(value if value.dtype == S32 else value / 4**turn)
+                given[name].copy_(value if value.dtype == S32 else value / 4**step)
         for tensor in captured:
             tensor.fill_(cases.poison(tensor.dtype))
         graph.replay()
@@ -238,7 +238,7 @@ ARCHES = pytest.mark.parametrize("kernel", ("sm8", pytest.param("sm90a", marks=p
 @ARCHES
 @BYTES
 @pytest.mark.parametrize("n", (2064, 2049))
-def test_results_past_two_to_the_31(room, n, dtype, kernel):
+def test_results_past_two_to_the_31(free_memory, n, dtype, kernel):
     """Stored in words, or one by one where rows are odd, beside a scale for each row."""
     m, k = 2**20 + 1, 32
     assert m * n > LARGE
@@ -256,8 +256,8 @@ def test_results_past_two_to_the_31(room, n, dtype, kernel):
 @ARCHES
 @BYTES
 @pytest.mark.parametrize("strides", ("contiguous", "odd_pitch", "transposed"))
-def test_operands_past_two_to_the_31(room, strides, dtype, kernel):
-    """An odd pitch brings in a copy that is as large, the other major is turned or copied; with
+def test_operands_past_two_to_the_31(free_memory, strides, dtype, kernel):
+    """An odd pitch brings in a copy that is as large, the other major is transposed or copied; with
     blocks of scales, or sums for zero points."""
     m, n, k = 2**20 + 8, 16, 2056
     assert m * k > LARGE
@@ -281,7 +281,7 @@ def test_operands_past_two_to_the_31(room, strides, dtype, kernel):
 @pytest.mark.slow
 @ARCHES
 @BYTES
-def test_strides_past_two_to_the_31(room, dtype, kernel):
+def test_strides_past_two_to_the_31(free_memory, dtype, kernel):
     """Few elements, far apart: matrices of a batch, rows of an operand, rows of a result."""
     rows, pitch, between = 520, 2**22 + 64, LARGE + 64
     assert (rows - 1) * pitch > LARGE
@@ -303,7 +303,7 @@ def test_strides_past_two_to_the_31(room, dtype, kernel):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("granularity", dtype_matrix.GRANULARITIES)
-def test_quantize_past_two_to_the_31(room, granularity):
+def test_quantize_past_two_to_the_31(free_memory, granularity):
     """As its parts, which are whole groups."""
     m, k = 2**20 + 1, 2056
     x = torch.empty(m, k, dtype=BF16, device="cuda").normal_()

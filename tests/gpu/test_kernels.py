@@ -63,12 +63,12 @@ def test_this_build_has_kernels_for_hopper():
     assert {row.more for row in kernels} == {"", *beyond}
 
 
-def check_exact(row, kind, turn):
+def check_exact(row, kind, step):
     m, n, k = kind_sizes(kind, row)
-    asks, layout = asked(row, kind.out, turn)
+    asks, layout = asked(row, kind.out, step)
     shapes = {"batch": kind.batch, "shared": kind.shared}
     a, b = operands(asks, layout, m, n, k, whole=True, **shapes)
-    scales = block_scales(row, m, n, k, turn=len(kind.name) + turn)
+    scales = block_scales(row, m, n, k, step=len(kind.name) + step)
     shape = (*kind.batch, m, n)
     guarded = cases.Guarded(kind.out, shape, dtype=row.types.outs[0], device="cuda")
     text = launch(row, a, b, out=guarded.view, **scales)
@@ -81,7 +81,7 @@ def check_exact(row, kind, turn):
 def test_row_is_exact(row):
     each(
         itertools.product(KINDS, range(len(row.layouts))),
-        lambda kind, turn: check_exact(row, kind, turn),
+        lambda kind, step: check_exact(row, kind, step),
     )
 
 
@@ -89,8 +89,8 @@ def test_row_is_exact(row):
 def test_row_in_clusters(row):
     """Two blocks each load half of b for both, and the last of an odd number of tiles has none."""
 
-    def check(kind, turn):
-        text = check_exact(row, kind, turn)
+    def check(kind, step):
+        text = check_exact(row, kind, step)
         assert re.search(r"\n  cluster +2\n", text), "two blocks do not share their loads"
 
     each(itertools.product(CLUSTERS, range(len(row.layouts))), check)
@@ -98,10 +98,10 @@ def test_row_in_clusters(row):
 
 @rows(lambda row: not row.types.integer)
 def test_row_on_normal_data(row):
-    def check(kind, turn, out_dtype):
+    def check(kind, step, out_dtype):
         m, n, k = kind_sizes(kind, row)
-        a, b = operands(*asked(row, kind.out, turn), m, n, k)
-        scales = block_scales(row, m, n, k, turn=m, powers=False)
+        a, b = operands(*asked(row, kind.out, step), m, n, k)
+        scales = block_scales(row, m, n, k, step=m, powers=False)
         guarded = cases.Guarded(kind.out, (m, n), dtype=out_dtype, device="cuda")
         launch(row, a, b, out=guarded.view, **scales)
         limit = 1.0 if out_dtype != F32 else 0.9 if row.types.fp8 else 0.5
@@ -126,18 +126,18 @@ def test_row_with_every_option(row):
         dtype = S32 if out_dtype == S32 else dtype
         return cases.make(strides, rows, columns, dtype=dtype, device="cuda", largest=9)
 
-    def check(out_strides, turn, out_dtype):
+    def check(out_strides, step, out_dtype):
         m, n, k = row.tile[0] + 21, row.tile[1] + 11, row.tile[2] + 5
-        a, b = operands(*asked(row, out_strides, turn), m, n, k, whole=True)
+        a, b = operands(*asked(row, out_strides, step), m, n, k, whole=True)
         addends = (
             (("odd_pitch", m, n, F32), ("contiguous", 1, n, F16), ("padded", m, n, F16)),
             (("padded", m, n, F32), ("contiguous", m, 1, BF16), None),
             (None, ("transposed_padded", 1, n, F32), ("padded", m, n, BF16)),
             (("transposed", m, n, F16), None, ("expanded_both", m, n, F32)),
-        )[turn]
+        )[step]
         given = [words and addend(*words, out_dtype) for words in addends]
         options = {"alpha": 2.0, "beta": -3.0, "activation": "relu"}
-        options |= block_scales(row, m, n, k, turn=turn)
+        options |= block_scales(row, m, n, k, step=step)
         guarded = cases.Guarded(out_strides, (m, n), dtype=out_dtype, device="cuda")
         launch(row, a, b, *given, out=guarded.view, **options)
         options |= row.types.options | {"out_dtype": out_dtype}
@@ -147,8 +147,8 @@ def test_row_with_every_option(row):
     outs = row.types.outs
     each(
         (
-            (strides, turn, outs[(index + turn + more) % len(outs)])
-            for (index, strides), turn in itertools.product(enumerate(OUT_STRIDES), range(4))
+            (strides, step, outs[(index + step + more) % len(outs)])
+            for (index, strides), step in itertools.product(enumerate(OUT_STRIDES), range(4))
             for more in range(0, len(outs), 3)
         ),
         check,
@@ -176,21 +176,21 @@ def test_row_with_an_activation(row):
 def test_row_with_scales(row):
     """Of operands, of the result, zero points, amax: with every way to store, bit by bit."""
 
-    def check(out_strides, turn, out_dtype):
-        m, n, k = row.tile[0] + 37, row.tile[1] + 8 * turn + 3, 2 * row.tile[2] + 131
-        a, b = operands(*asked(row, out_strides, turn), m, n, k, whole=True)
-        scale_strides = ("contiguous", "transposed", "step_both")[turn % 3]
-        options = block_scales(row, m, n, k, turn=turn, strides=scale_strides)
+    def check(out_strides, step, out_dtype):
+        m, n, k = row.tile[0] + 37, row.tile[1] + 8 * step + 3, 2 * row.tile[2] + 131
+        a, b = operands(*asked(row, out_strides, step), m, n, k, whole=True)
+        scale_strides = ("contiguous", "transposed", "step_both")[step % 3]
+        options = block_scales(row, m, n, k, step=step, strides=scale_strides)
         if not options:
-            kinds = (("row", "row"), ("tensor", "row"), ("row", ""), ("", "row"))[turn % 4]
+            kinds = (("row", "row"), ("tensor", "row"), ("row", ""), ("", "row"))[step % 4]
             given = {"device": "cuda", "powers": True, "strides": scale_strides}
             options["scale_a"] = scale_a(kinds[0], m, k, **given)
             options["scale_b"] = scale_b(kinds[1], n, k, **given)
             options = {name: scale for name, scale in options.items() if scale is not None}
         if row.types.integer:
             options["alpha"] = 2.0**-12
-            options["zero_a"] = zero_points(*((m, 1) if turn % 2 else (1,)), device="cuda")
-            options["zero_b"] = zero_points(*((1, n) if turn != 1 else (1, 1)), device="cuda")
+            options["zero_a"] = zero_points(*((m, 1) if step % 2 else (1,)), device="cuda")
+            options["zero_b"] = zero_points(*((1, n) if step != 1 else (1, 1)), device="cuda")
         options["bias"] = cases.make("contiguous", 1, n, dtype=F32, device="cuda", largest=9)[0]
         last = {"scale_out": positive(1, device="cuda", powers=True)}
         guarded = cases.Guarded(out_strides, (m, n), dtype=out_dtype, device="cuda")
@@ -212,7 +212,7 @@ def test_row_with_scales(row):
 
     outs = [out for out in row.types.outs if out != S32]
     given = itertools.product(enumerate(OUT_STRIDES), range(4))
-    each(((s, turn, outs[(i + turn) % len(outs)]) for (i, s), turn in given), check)
+    each(((s, step, outs[(i + step) % len(outs)]) for (i, s), step in given), check)
 
 
 # What single families can do.

@@ -14,7 +14,7 @@ from support.cases import BF16, E4M3, F16, F32, F64, S8, S32
 pytestmark = pytest.mark.gpu
 
 # Of the dtypes whose operands are not always read as they are.
-MIXES = pytest.mark.parametrize(
+TYPES = pytest.mark.parametrize(
     "types",
     [
         pytest.param(types, marks=getattr(pytest.mark, types.marks), id=str(types))
@@ -62,7 +62,7 @@ def check_launched(names, text, products=1, sums=0):
 
 def check_chain(names, rows, row, text, products):
     """Of f32 operands in parts: both passes, the kernel, what takes its place for other data, and
-    repair; all are launched, whatever the data."""
+    the recompute pass; all are launched, whatever the data."""
     split = sum("split_in_" in name for name in names)
     kernels = 2 + ("\n  instead " in text)
     assert split == 2 * products, (names, text)
@@ -118,7 +118,7 @@ def check(label, names, *expected):
         raise AssertionError(f"{label}: {error}") from error
 
 
-@MIXES
+@TYPES
 def test_the_kernel_that_ran_is_the_one_that_explain_names(types, tmp_path):
     for label, call, text in calls(types):
         check(label, launched(call, tmp_path), text)

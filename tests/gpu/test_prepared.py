@@ -5,7 +5,7 @@ costs; graphs, streams, devices, and the layers that prepare by themselves.
     normal                   f16           f16 parts
     rows far apart           f16           f16 parts
     elements far apart       bf16          bf16 parts (of x alone: w is split again), or f64
-    few such rows, Inf, NaN  f16           f16 parts, and what is in doubt again
+    few such rows, Inf, NaN  f16           f16 parts, and what needs checks again
 """
 
 import copy

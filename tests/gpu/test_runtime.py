@@ -190,7 +190,7 @@ def assert_exact_in_chunks(out, a, b):
 @pytest.mark.slow
 @ARCHES
 @pytest.mark.parametrize("n", (2056, 2049))
-def test_results_past_two_to_the_31(room, n, kernel):
+def test_results_past_two_to_the_31(free_memory, n, kernel):
     """Stored by TMA and in words, or one by one where rows are odd."""
     m, k = 2**20 + 1, 24
     assert m * n > LARGE
@@ -204,7 +204,7 @@ def test_results_past_two_to_the_31(room, n, kernel):
 @pytest.mark.slow
 @ARCHES
 @pytest.mark.parametrize("strides", ("contiguous", "odd_pitch", "transposed"))
-def test_operands_past_two_to_the_31(room, strides, kernel):
+def test_operands_past_two_to_the_31(free_memory, strides, kernel):
     """An odd pitch brings in a copy of such an operand, which is as large."""
     m, n, k = 2**20 + 8, 16, 2056
     assert m * k > LARGE
@@ -217,7 +217,7 @@ def test_operands_past_two_to_the_31(room, strides, kernel):
 
 @pytest.mark.slow
 @ARCHES
-def test_strides_past_two_to_the_31(room, kernel):
+def test_strides_past_two_to_the_31(free_memory, kernel):
     """Few elements, far apart: matrices of a batch, rows of an operand, rows of a result."""
     rows, pitch, between = 520, 2**22 + 64, LARGE + 64
     assert (rows - 1) * pitch > LARGE

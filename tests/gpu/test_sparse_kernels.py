@@ -151,7 +151,7 @@ def test_row_with_its_epilogues(row):
 
 @rows(lambda row: row.tma and row.tile[1] > 32, sparse=True)
 def test_row_sends_columns(row):
-    """Results of two dimensions in turns of two halves, which a missed wait would types up."""
+    """Two halves of a result in alternation: a missed wait would mingle them."""
 
     def check(kind, out_dtype):
         w, x, shape = problem(row, kind, "b", 4)

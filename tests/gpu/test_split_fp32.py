@@ -2,10 +2,10 @@
 and f64, and that each element of the result is right whatever the data.
 
     data                                  what has to happen
-    normal                                f16, nothing in doubt
+    normal                                f16, nothing recomputed
     rows far apart                        f16: each has an exponent of its own
     elements of a row far apart           bf16
-    few such rows                         f16, and what is in doubt computed again
+    few such rows                         f16, and the flagged tiles recomputed
     Inf, NaN                              their rows and columns computed again, nothing else
     more than bf16's range in one row     computed again
 
@@ -93,7 +93,7 @@ def test_elements_far_apart_keep_their_bits(layout, exponents):
     powers = 2.0 ** torch.randint(-exponents, exponents + 1, (512,), device="cuda").double()
     a.copy_(a * powers)
     b.copy_(b / powers[:, None])
-    for kernel in ("", F16, BF16):  # the filter's kernel leaves what is in doubt to repair
+    for kernel in ("", F16, BF16):  # the filter's kernel leaves flagged tiles to the recompute pass
         assert_right(product(a, b, kernel), a, b)
 
 
@@ -237,7 +237,7 @@ def test_any_strides(strides):
     assert product(a, b)[11].isnan().all()
 
 
-def test_repair_has_the_epilogue_too():
+def test_recomputed_tiles_have_the_epilogue_too():
     a, b = operands("TN", 256, 256, 256)
     a[9, 9] = inf
     bias, residual = torch.randn(256, device="cuda"), torch.randn(256, 256, device="cuda")

@@ -44,7 +44,7 @@ def assert_there(result, expected):
 
 @EVERY
 def test_products(types):
-    """Read as they are, copied, turned or gathered; into every result, with every other tensor."""
+    """Operands are read as they are, copied, transposed or gathered; with every other tensor."""
     before = torch.cuda.memory_allocated(0)
     for layout in LAYOUTS:
         for m, n, k in ((300, 200, 400), (301, 199, 333), (33, 17, 30)):

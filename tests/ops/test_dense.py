@@ -106,7 +106,7 @@ def test_dtype_of_the_result(device, types):
     if not types.integer:
         with pytest.raises(RuntimeError, match=r"out_dtype is torch\.int32"):
             tcgemm.mm(a, b, out_dtype=S32, **types.options)
-    if types.accumulator != F16:
+    if types.a != F16:
         with pytest.raises(RuntimeError, match=r"acc_dtype is torch\.float16"):
             tcgemm.mm(a, b, acc_dtype=F16, precision=types.precision)
 
@@ -267,7 +267,7 @@ def test_nothing_to_multiply(device, types):
         for out in types.outs:
             zero = torch.zeros(m, n, dtype=out, device=device)
             assert torch.equal(tcgemm.mm(a, b, out_dtype=out, **types.options), zero)
-            c, residual = (types.addend(m, n, out=out, device=device, turn=i) for i in range(2))
+            c, residual = (types.addend(m, n, out=out, device=device, step=i) for i in range(2))
             given = {"residual": residual, "activation": "relu", "beta": 2.0}
             options = types.options | given | {"out_dtype": out}
             expected = reference.exact(a, b, c, **options)

@@ -133,11 +133,11 @@ def test_addends_of_any_strides_and_dtypes(device, types):
         out = types.outs[index % len(types.outs)]
         for other, out_dtype in ((names[-index], out), (strides, types.widest)):
             c, residual = (
-                types.addend(M, N, out=out_dtype, device=device, strides=name, turn=index + turn)
-                for turn, name in enumerate((strides, other))
+                types.addend(M, N, out=out_dtype, device=device, strides=name, step=index + step)
+                for step, name in enumerate((strides, other))
             )
             shape = ((N,), (1, N), (M, 1))[index % 3]
-            options = {"out": out_dtype, "device": device, "turn": index // 3}
+            options = {"out": out_dtype, "device": device, "step": index // 3}
             bias = types.addend(*shape, strides="step_cols", **options)
             options = {"alpha": 1.0 + index % 2, "beta": 3.0, "out_dtype": out_dtype}
             options |= types.options
@@ -153,7 +153,7 @@ def test_addends_broadcast(device, types):
     for index, shape in enumerate(shapes):
         for out in dict.fromkeys((types.outs[index % len(types.outs)], types.outs[0])):
             residual, c = (
-                types.addend(*(shape or (1,)), out=out, device=device, turn=index).reshape(shape)
+                types.addend(*(shape or (1,)), out=out, device=device, step=index).reshape(shape)
                 for _ in range(2)
             )
             options = types.options | {"out_dtype": out}
@@ -222,8 +222,8 @@ def test_scalars_of_every_size(device, types):
     scale = positive(33, 1, device=device)
     out = F64 if types.a == F64 else F32
     for alpha, beta in ((1e-3, 1e3), (-1.0, -1.0), (1 / 3, 2 / 3), (0.0, 0.1), (1.0, 0.0)):
-        for turn in range(len(types.addends)):
-            c = types.addend(33, 40, device=device, largest=None, turn=turn)
+        for step in range(len(types.addends)):
+            c = types.addend(33, 40, device=device, largest=None, step=step)
             given = {"alpha": alpha, "beta": beta, "out_dtype": out, **types.options}
             reference.assert_close(tcgemm.addmm(c, a, b, **given), a, b, c, **given)
         given["scale_a"] = scale
@@ -277,7 +277,7 @@ def test_order_of_operations(device, types):
 
 @ROUNDED
 def test_results_of_8_bits_are_rounded_to_nearest_even_and_saturate(device, types):
-    """Every number of the result's type, the middle of two neighbours, and what is beside it."""
+    """Every number of the result's type, the middle of two adjacent ones, and what is beside it."""
     one_b = torch.ones(1, 1, device=device).to(types.b)
     for out in types.outs:
         if out not in (*FP8, S8):

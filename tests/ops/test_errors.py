@@ -17,7 +17,7 @@ from tcgemm import _library
 
 from support import scaled_errors, sparse_errors
 from support.cases import BF16, F16, F32, F64
-from support.error_asserts import assert_sentence, quantised, sentence, t
+from support.error_asserts import assert_error_message, error_message, quantised, t
 
 OPS = torch.ops.tcgemm
 SOURCES = Path(__file__).resolve().parents[2] / "csrc" / "ops"
@@ -315,13 +315,13 @@ TABLE = [
 
 @pytest.mark.parametrize("call, pieces", TABLE)
 @pytest.mark.filterwarnings("ignore:Sparse")
-def test_sentence(call, pieces):
-    assert_sentence(call, pieces)
+def test_error_message(call, pieces):
+    assert_error_message(call, pieces)
 
 
 def test_nothing_is_written_when_a_call_is_refused():
     out = torch.full((3, 5), 7.0)
-    sentence(lambda: OPS.mm(A, B, t(3), out=out))
+    error_message(lambda: OPS.mm(A, B, t(3), out=out))
     assert (out == 7).all()
 
 
@@ -362,9 +362,9 @@ def test_meta_tensors_need_the_python_package(call, name):
         (lambda a, b: OPS._gemm(a, b, kernel="abacus"), ["abacus"]),
     ],
 )
-def test_sentence_on_a_gpu(call, pieces):
+def test_error_message_on_a_gpu(call, pieces):
     a, b = t(3, 4, dtype=F16, device="cuda"), t(4, 5, dtype=F16, device="cuda")
-    text = sentence(lambda: call(a, b))
+    text = error_message(lambda: call(a, b))
     for piece in pieces:
         assert piece in text
 
@@ -382,10 +382,10 @@ UNREACHABLE = {
 }
 
 
-def test_every_sentence_has_a_test():
+def test_every_error_message_has_a_test():
     """Every longer literal of every fail(...) in csrc/ops stands in a sentence of the table."""
     others = (*scaled_errors.TABLE, *sparse_errors.TABLE)
-    said = [sentence(param.values[0]) for param in (*TABLE, *others)]
+    said = [error_message(param.values[0]) for param in (*TABLE, *others)]
     calls = 0
     for path in sorted(SOURCES.glob("*.cpp")):
         for found in re.finditer(r"\bfail\((.*?)\);\n", path.read_text(), re.DOTALL):

@@ -74,14 +74,14 @@ def products(draw, device, plain=False):
     keywords = {} if plain else draw_scales(draw, types, batch, m, n, k, device)
     outs = [out for out in types.outs if out != S32 or not keywords.keys() & {"scale_a", "scale_b"}]
     keywords["out_dtype"] = out = draw(st.sampled_from(outs))
-    for turn, name in enumerate(("c", "bias", "residual")):
+    for step, name in enumerate(("c", "bias", "residual")):
         if draw(st.booleans()):
             dtype = S32 if out == S32 else draw(st.sampled_from(types.addends))
             if name == "bias" and not plain:
                 shape = draw(st.sampled_from(((n,), (1, n), (m, 1), (*batch, 1, n))))
             else:
                 shape = broadcast_shape(draw, batch, m, n)
-            options = {"dtype": dtype, "device": device, "largest": 2 + turn}
+            options = {"dtype": dtype, "device": device, "largest": 2 + step}
             keywords[name] = draw(views(*shape, **options))
     if not plain and out != S32 and draw(st.booleans()):
         keywords["scale_out"] = torch.tensor(draw(st.sampled_from((0.5, 2.0))), device=device)

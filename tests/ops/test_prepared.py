@@ -177,7 +177,7 @@ def exchanged(w):
     w.data = w.data.clone()
 
 
-def turned(w):
+def transposed(w):
     w.data = w.data.view(K, N).t()
 
 
@@ -188,7 +188,7 @@ CHANGES = {
     "by out=": lambda w: torch.mul(w, 2, out=w),
     "by ours": lambda w: tcgemm.mm(torch.ones(N, 1), torch.ones(1, K), out=w),
     "other memory": exchanged,
-    "other strides": turned,
+    "other strides": transposed,
 }
 
 
@@ -398,8 +398,8 @@ def test_vmap_is_one_call_with_the_parts():
             torch.stack([W, -W])
         )
     assert calls.seen == [("matmul", None)]
-    blobs = torch.vmap(torch.ops.tcgemm.prepare)(torch.stack([W, W]))
-    assert blobs.shape == (2, 0)
+    prepared = torch.vmap(torch.ops.tcgemm.prepare)(torch.stack([W, W]))
+    assert prepared.shape == (2, 0)
 
 
 class Seen(TorchFunctionMode):

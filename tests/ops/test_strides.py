@@ -72,14 +72,14 @@ def test_results_of_any_strides(device, types):
         assert guarded.untouched()
 
     shapes = ((70, 40, 50), (17, 33, 96), (1, 65, 9), (129, 1, 64), (64, 64, 1), (128, 64, 72))
-    turns = itertools.cycle((*shapes, (130, 64, 72)))
+    rotated = itertools.cycle((*shapes, (130, 64, 72)))
     given = []
     for index, strides in enumerate(cases.OUT_STRIDES):
         for out_dtype in dict.fromkeys((types.outs[0], types.widest)):
             given += [(strides, "TN", shape, out_dtype) for shape in shapes]
         for step, layout in enumerate(LAYOUTS):
             out_dtype = types.outs[(index + step) % len(types.outs)]
-            given.append((strides, layout, next(turns), out_dtype))
+            given.append((strides, layout, next(rotated), out_dtype))
     each(given, check)
 
 
@@ -109,13 +109,13 @@ def test_column_major_results(device, types, strides):
     for (index, layout), batch in itertools.product(enumerate(LAYOUTS), ((), (3,))):
         m, n, k = ((136, 80, 144), (65, 41, 30))[index // 2]
         a, b = types.operands(layout, m, n, k, device=device, batch=batch, whole=True)
-        for turn in range(index, len(types.outs), 4):
-            out_dtype = types.outs[turn]
+        for step in range(index, len(types.outs), 4):
+            out_dtype = types.outs[step]
             c, residual = (
-                types.addend(*batch, m, n, out=out_dtype, device=device, strides=name, turn=turn)
+                types.addend(*batch, m, n, out=out_dtype, device=device, strides=name, step=step)
                 for name in (strides, "contiguous")
             )
-            bias = types.addend(*((m, 1) if turn % 2 else (n,)), out=out_dtype, device=device)
+            bias = types.addend(*((m, 1) if step % 2 else (n,)), out=out_dtype, device=device)
             options = {"activation": "relu", "alpha": 2.0, "beta": -1.0, "out_dtype": out_dtype}
             guarded = cases.Guarded(strides, (*batch, m, n), dtype=out_dtype, device=device)
             terms = (c, bias, residual)

@@ -49,8 +49,8 @@ def test_products_at_the_same_time(device, dtype):
     given = problems(device, dtype)
 
     def work(index):
-        for turn in range(ROUNDS):
-            a, b, bias, expected = given[(index + turn) % THREADS]
+        for step in range(ROUNDS):
+            a, b, bias, expected = given[(index + step) % THREADS]
             out = tcgemm.mm(a, b, bias=bias, activation="relu")
             reference.assert_exact(out, expected)
 
@@ -87,8 +87,8 @@ def test_every_dtype_at_the_same_time(device):
     def work(index):
         stream = torch.cuda.Stream() if device == "cuda" else None
         with torch.cuda.stream(stream):
-            for turn in range(ROUNDS):
-                a, b, options, expected = given[(5 * index + turn) % len(given)]
+            for step in range(ROUNDS):
+                a, b, options, expected = given[(5 * index + step) % len(given)]
                 out, amax = torch.ops.tcgemm.scaled_mm_amax(a, b, **options)
                 reference.assert_exact(out, expected)
                 assert amax == expected.abs().max()
@@ -181,8 +181,8 @@ def test_every_thread_on_its_own_stream(dtype):
         with torch.cuda.stream(stream):
             results = [
                 (tcgemm.mm(a, b), expected)
-                for turn in range(ROUNDS)
-                for a, b, expected in (given[(index + turn) % len(given)],)
+                for step in range(ROUNDS)
+                for a, b, expected in (given[(index + step) % len(given)],)
             ]
             stream.synchronize()
             for out, expected in results:

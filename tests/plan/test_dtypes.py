@@ -1,5 +1,5 @@
-"""Plans of operands that are not 16 bits wide: what is copied, turned or converted, scales and zero
-points; and whose code of a build runs.
+"""Plans of operands that are not 16 bits wide: what is copied, transposed or converted, scales and
+zero points; and whose code of a build runs.
 """
 
 import itertools
@@ -54,24 +54,24 @@ def kernel(*sizes, **options):
 
 @pytest.mark.parametrize("dtype", ("s8", "tf32"))
 @pytest.mark.parametrize("out", (None, (4096 * 4096, 1, 4096)), ids=("rows", "columns"))
-def test_registers_turn_what_wgmma_cannot(dtype, out):
-    """A TT kernel: the operand that it turns is a, or b of the transposed product."""
-    for layout, turned, transposed in (
+def test_registers_transpose_what_wgmma_cannot(dtype, out):
+    """A TT kernel: the operand that it transposes is a, or b of the transposed product."""
+    for layout, rs, transposed in (
         ("TN", False, out is not None),
         ("TT", True, False),
         ("NN", True, True),
     ):
         made = plan(4096, 4096, 4096, dtype=dtype, layout=layout, out=out)
-        assert made["kernel"].endswith("_tt_registers") == turned
+        assert made["kernel"].endswith("_tt_registers") == rs
         assert made["transposed"] == transposed
         assert made["prepare_a"] is made["prepare_b"] is None
-        assert ("on its way to registers" in made["explain"]) == turned
+        assert ("on its way to registers" in made["explain"]) == rs
     made = plan(4096, 4096, 4096, dtype=dtype, layout="NT", out=out)
     assert "registers" in made["kernel"]
     assert (made["prepare_a"] is None) != (made["prepare_b"] is None)
 
 
-def test_explain_says_who_is_turned():
+def test_explain_says_which_operand_is_transposed():
     text = plan(4096, 4096, 4096, dtype="s8", layout="NN")["explain"]
     assert re.search(r"\n  turned +b on its way to registers, for about \d+ % of", text)
     assert re.search(r"\n  transposed +the operand to turn has to be the first: out\^T = ", text)
@@ -91,7 +91,7 @@ def test_other_8_bit_operands_are_copied_k_major(dtype):
             assert bool(re.search(reason, made["explain"])) == (name in copied)
 
 
-def test_what_cannot_be_read_is_copied_before_registers_turn_it():
+def test_what_cannot_be_read_is_copied_before_registers_transpose_it():
     made = plan(4096, 4096, 4096, dtype="s8", b=(0, 4097, 1))
     assert made["kernel"].endswith("_tn")
     assert made["prepare_b"]["pitch"] == 4096

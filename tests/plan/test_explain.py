@@ -4,9 +4,9 @@ import re
 
 import pytest
 import torch
-from tcgemm.bench import kernel_name
 
 import tcgemm
+from tcgemm.testing import kernel_name
 
 from support import cases
 
@@ -184,7 +184,7 @@ def test_explain_says_where_scales_are_multiplied():
 
 
 def test_explain_says_what_a_layout_costs():
-    """8-bit operands that lie MN-major: copied, or turned on their way to registers."""
+    """8-bit operands that lie MN-major: copied, or transposed on their way to registers."""
     for dtype, how in (
         (F8, "prepare b     copied K-major"),
         (torch.int8, "turned        b on its"),

@@ -57,8 +57,8 @@ def test_every_problem_has_a_plan(device, types):
                     **types.options,
                 )
                 row = check_plan(made, device, m, n, k, batch, types, layout)
-                turned = made["transposed"] == (out is not None and n > 1 and m > 1)
-                assert turned or row["registers"]
+                swapped = made["transposed"] == (out is not None and n > 1 and m > 1)
+                assert swapped or row["registers"]
 
 
 @pytest.mark.parametrize("device", DEVICES, ids=lambda device: device["name"])

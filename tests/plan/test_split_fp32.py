@@ -22,8 +22,8 @@ def test_large_products_are_made_of_parts(layout):
     assert (row["input"], row["parts"], row["layout"]) == ("f16", 2, layout)
     other = rows_by_name()[split["other"]["kernel"]]
     assert (other["input"], other["parts"], other["layout"]) == ("bf16", 3, layout)
-    repair = rows_by_name()[split["repair"]["kernel"]]
-    assert (repair["input"], repair["tile"][:2]) == ("f32", (64, 64))
+    recompute = rows_by_name()[split["repair"]["kernel"]]
+    assert (recompute["input"], recompute["tile"][:2]) == ("f32", (64, 64))
     assert split["a"]["mn_major"] == (layout[1] == "T")
     assert split["b"]["mn_major"] == (layout[0] == "N")
     # The parts of both types take the same place.

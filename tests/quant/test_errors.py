@@ -1,24 +1,24 @@
-"""The sentences about scales, zero points, integer results, precision and quantize, and the calls
-next door, which are right.
+"""The errors about scales, zero points, integer results, precision and quantize, and similar calls
+that are right.
 """
 
 import pytest
 import torch
 
 from support.cases import BF16, E4M3, E5M2, F16, F32, F64, S8, S32, U8
-from support.error_asserts import assert_sentence, sentence, t
+from support.error_asserts import assert_error_message, error_message, t
 from support.scaled_errors import OPS, TABLE, M, N, operands, scaled
 
 
 @pytest.mark.parametrize("call, pieces", TABLE)
 @pytest.mark.filterwarnings("ignore:Sparse")
-def test_sentence(call, pieces):
-    assert_sentence(call, pieces)
+def test_error_message(call, pieces):
+    assert_error_message(call, pieces)
 
 
 def test_nothing_is_written_when_a_call_is_refused():
     out = torch.full((M, N), 7.0)
-    sentence(lambda: OPS.scaled_mm(*operands(E4M3), t(M), out_dtype=F32, out=out))
+    error_message(lambda: OPS.scaled_mm(*operands(E4M3), t(M), out_dtype=F32, out=out))
     assert (out == 7).all()
 
 

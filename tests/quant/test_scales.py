@@ -1,7 +1,7 @@
 """Scales and zero points of every shape and dtype, and batches that merge into one product or not:
 bit by bit with powers of two, and within the bound with any numbers.
 
-A scale that is taken from a neighbouring block, row or column is another power of two more often
+A scale that is taken from an adjacent block, row or column is another power of two more often
 than not.
 """
 
@@ -48,7 +48,7 @@ SIZES = [(5, 7, 3), (1, 300, 4), (200, 300, 4), (256, 130, 1), (128, 128, 130)]
 
 
 def out_of(types, index):
-    """Results in turn, but s32, which has no scales."""
+    """The result that an index picks, but s32, which has no scales."""
     outs = [out for out in types.outs if out != S32]
     return outs[index % len(outs)]
 
@@ -56,17 +56,17 @@ def out_of(types, index):
 @BLOCKS
 def test_blocks_of_every_kind_on_whole_numbers(device, types):
     for index, (of_a, of_b) in enumerate(PAIRS):
-        for turn in range(2):
-            m, n, k = BLOCK_SHAPES[(index + 3 * turn) % len(BLOCK_SHAPES)]
-            layout = LAYOUTS[(index + turn) % 4]
+        for step in range(2):
+            m, n, k = BLOCK_SHAPES[(index + 3 * step) % len(BLOCK_SHAPES)]
+            layout = LAYOUTS[(index + step) % 4]
             a, b = types.operands(layout, m, n, k, device=device, whole=True)
             options = {"device": device, "powers": True}
-            strides = SCALE_STRIDES[(index + turn) % len(SCALE_STRIDES)]
+            strides = SCALE_STRIDES[(index + step) % len(SCALE_STRIDES)]
             given = {
                 "scale_a": scale_a(of_a, m, k, strides=strides, **options),
                 "scale_b": scale_b(of_b, n, k, strides=strides, **options),
             }
-            out_dtype = F32 if turn == 0 else out_of(types, index)
+            out_dtype = F32 if step == 0 else out_of(types, index)
             out = tcgemm.mm(a, b, **given, **types.options, out_dtype=out_dtype)
             expected = reference.exact(a, b, **given, **types.options, out_dtype=out_dtype)
             reference.assert_exact(out, expected)

@@ -28,7 +28,7 @@ LIBRARY = _library.path().resolve()
 
 
 def missing(name: str, oldest: int) -> bool:
-    """Asked of the metadata: find_spec("pip") turns setuptools' distutils off for this process."""
+    """Asked of the metadata: find_spec("pip") disables setuptools' distutils for this process."""
     try:
         return int(importlib.metadata.version(name).split(".")[0]) < oldest
     except importlib.metadata.PackageNotFoundError:

@@ -269,8 +269,8 @@ def test_an_optimizer_of_compressed_weights(options):
         losses.append(loss.item())
     torch.testing.assert_close(s.to_dense(), d, rtol=2**-6, atol=2**-4)
     values, metadata, _ = s.stored(True)
-    turned = torch.ops.tcgemm.decompress24(values, metadata, N, "2:4")
-    assert torch.equal(turned, s.to_dense().t())
+    transposed = torch.ops.tcgemm.decompress24(values, metadata, N, "2:4")
+    assert torch.equal(transposed, s.to_dense().t())
     assert losses[-1] < losses[0]
 
 

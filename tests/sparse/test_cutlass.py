@@ -13,7 +13,7 @@ import tcgemm
 from tcgemm.sparse_cutlass import from_cutlass, to_cutlass
 
 from support.cases import BF16, DEVICES, E4M3, F16, F32, NAMES, S8
-from support.error_asserts import assert_sentence
+from support.error_asserts import assert_error_message
 
 DTYPES = (F16, BF16, F32, S8)
 SHAPES = ((32, 64), (64, 192), (96, 64), (160, 128), (32, 256))
@@ -91,4 +91,4 @@ def test_refusals():
         (lambda: from_cutlass(packed, meta.int()), ["int16 with 128 words", "torch.int32"]),
     )
     for call, pieces in calls:
-        assert_sentence(call, pieces)
+        assert_error_message(call, pieces)

@@ -1,16 +1,16 @@
-"""The sentences of the operators of 2:4 sparsity, and the calls next door, which are right."""
+"""The sentences of the operators of 2:4 sparsity, and similar calls that are right."""
 
 import pytest
 
 from support.cases import BF16, F32, U8
-from support.error_asserts import assert_sentence, t
+from support.error_asserts import assert_error_message, t
 from support.sparse_errors import METADATA, OPS, TABLE, VALUES, compressed, decompress, tile
 
 
 @pytest.mark.parametrize("call, pieces", TABLE)
 @pytest.mark.filterwarnings("ignore:Sparse")
-def test_sentence(call, pieces):
-    assert_sentence(call, pieces)
+def test_error_message(call, pieces):
+    assert_error_message(call, pieces)
 
 
 @pytest.mark.parametrize(
@@ -46,5 +46,5 @@ def test_accepted(call):
         (lambda x: OPS.prune24(x(t(2, 3, 4)), "2:4"), ["w must be a matrix (M, K)"]),
     ],
 )
-def test_sentence_on_a_gpu(call, pieces):
-    assert_sentence(lambda: call(lambda tensor: tensor.cuda()), pieces)
+def test_error_message_on_a_gpu(call, pieces):
+    assert_error_message(lambda: call(lambda tensor: tensor.cuda()), pieces)

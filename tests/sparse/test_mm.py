@@ -68,16 +68,16 @@ def test_epilogues(device, types, side):
     rows, other, k = 48, 37, 72
     w, x = operands(types, side, rows, other, k, device=device)
     m, n = (rows, other) if side == "a" else (other, rows)
-    for turn, out_dtype in enumerate(out for out in types.outs if out != S32):
+    for step, out_dtype in enumerate(out for out in types.outs if out != S32):
         kwargs = {"out": out_dtype, "device": device}
         given = {
             "scale_a": dtype_matrix.scale_a("row", m, k, powers=True, device=device),
-            "scale_b": dtype_matrix.scale_b("row" if turn % 2 else "tensor", n, k, powers=True)
+            "scale_b": dtype_matrix.scale_b("row" if step % 2 else "tensor", n, k, powers=True)
             .to(device)
             .contiguous(),
-            "c": types.addend(m, n, turn=turn, **kwargs),
-            "bias": types.addend(n, turn=turn + 1, **kwargs),
-            "residual": types.addend(m, n, turn=turn, **kwargs),
+            "c": types.addend(m, n, step=step, **kwargs),
+            "bias": types.addend(n, step=step + 1, **kwargs),
+            "residual": types.addend(m, n, step=step, **kwargs),
             "scale_out": torch.full((), 0.5, device=device),
         }
         given |= {"alpha": 2.0**-8, "beta": 2.0, "activation": "relu", "out_dtype": out_dtype}

@@ -15,7 +15,7 @@ import tcgemm
 from tcgemm import SparseTensor24
 
 from support.cases import BF16, DEVICES, E4M3, E5M2, F16, F32, F64, NAMES, S8, U8, gpu
-from support.error_asserts import assert_sentence, sentence
+from support.error_asserts import assert_error_message, error_message
 
 DTYPES = (F16, BF16, F32, S8, U8, E4M3, E5M2)
 every = pytest.mark.parametrize("dtype", DTYPES, ids=NAMES.get)
@@ -83,7 +83,7 @@ def test_prune_by_a_mask(dtype, device):
     assert same(pruned, expected)
     mask[3, 8:11] = True
     group, first, most = (2, 8, 1) if dtype is F32 else (4, 8, 2)
-    text = sentence(lambda: tcgemm.prune24(w, method="mask", mask=mask))
+    text = error_message(lambda: tcgemm.prune24(w, method="mask", mask=mask))
     assert f"mask does not have the pattern {most}:{group}" in text
     assert f"at row 3, column {first}" in text
 
@@ -110,7 +110,7 @@ def test_pruning_refuses():
         (lambda: tcgemm.prune24(w.half(), pattern="1:2"), ["pattern is '1:2' for w of torch.flo"]),
     )
     for call, pieces in calls:
-        assert_sentence(call, pieces)
+        assert_error_message(call, pieces)
     for call in (lambda: tcgemm.prune24([1.0]), lambda: tcgemm.compress24(None)):
         with pytest.raises(TypeError, match=r"w must be a torch\.Tensor"):
             call()
@@ -140,13 +140,13 @@ def test_what_has_no_pattern_is_refused_where_it_begins():
     w = tcgemm.prune24(dense(9, 40).abs() + 1)
     w[4, 21:24] = 1
     w[7, :4] = 1
-    assert_sentence(
+    assert_error_message(
         lambda: tcgemm.compress24(w),
         ["w does not have the pattern 2:4", "2 groups have more", "row 4, column 20", "prune=True"],
     )
     assert tcgemm.compress24(w, prune=True).values.shape == (9, 20)
     rows = tcgemm.prune24(torch.ones(8, 8, dtype=F16))
-    assert_sentence(
+    assert_error_message(
         lambda: tcgemm.compress24(rows, transposable=True),
         ["w.t() does not have the pattern", "8 groups have more, the first at row 0, column 0"],
     )
@@ -188,7 +188,7 @@ def test_parts_that_do_not_belong_together_are_refused():
         (lambda: torch.ops.tcgemm.to_dense24(s.values), ["take a SparseTensor24, but came Tensor"]),
     )
     for call, pieces in calls:
-        assert_sentence(call, pieces)
+        assert_error_message(call, pieces)
 
 
 # Copies, moves, conversions.
@@ -221,7 +221,7 @@ def test_copies(device):
 def test_a_later_format_is_refused():
     rebuild, (version, *parts) = sparse(8, 16).__reduce_ex__(2)
     assert rebuild(version, *parts).shape == (8, 16)
-    assert_sentence(lambda: rebuild(version + 1, *parts), ["has version 2", "reads version 1"])
+    assert_error_message(lambda: rebuild(version + 1, *parts), ["has version 2", "reads version 1"])
 
 
 def test_parameters_stay_parameters():
@@ -279,7 +279,9 @@ def test_conversions(k, device):
 
 
 def test_conversions_that_are_not_there():
-    assert_sentence(lambda: sparse(8, 8).double(), ["values are torch.float64", "convert them"])
+    assert_error_message(
+        lambda: sparse(8, 8).double(), ["values are torch.float64", "convert them"]
+    )
     assert sparse(8, 8).to(torch.float16, copy=True).dtype is F16
 
 
@@ -296,8 +298,8 @@ def test_copying_into(device):
     s.copy_(sparse(12, 20, device=device).half())
     full = torch.ones(12, 20, device=device)
     assert torch.equal(full.copy_(s), s.to_dense().float())
-    assert_sentence(lambda: s.copy_(torch.ones_like(full)), ["does not have the pattern 2:4"])
-    assert_sentence(lambda: s.copy_(full[:4]), ["shape (4, 20) cannot be copied"])
+    assert_error_message(lambda: s.copy_(torch.ones_like(full)), ["does not have the pattern 2:4"])
+    assert_error_message(lambda: s.copy_(full[:4]), ["shape (4, 20) cannot be copied"])
 
 
 # Arithmetic.
@@ -347,8 +349,8 @@ def test_arithmetic_in_place_stays_at_the_kept_positions(device):
             assert work(s, other) is s and torch.equal(s.to_dense(), d)
             if s.transposable:
                 parts = (*s.stored(True)[:2], s.stored_shape[0], s.pattern)
-                turned = torch.ops.tcgemm.decompress24(*parts)
-                assert torch.equal(turned, d if s.transposed else d.t())
+                transposed = torch.ops.tcgemm.decompress24(*parts)
+                assert torch.equal(transposed, d if s.transposed else d.t())
 
 
 def test_what_is_not_there_says_so():

@@ -14,7 +14,7 @@ from pathlib import Path
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 COUNT = 2000
-TURNS = {"sm90a": (0, 1, 2, 3, 4), "sm89": (1, 3, 4), "sm80": (1, 3, 4)}  # problems a kernel
+STEPS = {"sm90a": (0, 1, 2, 3, 4), "sm89": (1, 3, 4), "sm80": (1, 3, 4)}  # problems a kernel
 # Of a kernel that its result reaches transposed.
 MIRRORED = {"TN": "TN", "NT": "NT", "NN": "TT", "TT": "NN"}
 LAYOUTS = ("TN", "NN", "TT", "NT")
@@ -97,7 +97,7 @@ def outs(a):
     return tuple(dict.fromkeys((first, "f32", "bf16", "f16", "e4m3", "e5m2")))
 
 
-def sizes(row, turn, draw):
+def sizes(row, step, draw):
     """m, n, k in the terms of a tile."""
     m, n, k = row["tile"]
     depth = row["stages"]
@@ -113,7 +113,7 @@ def sizes(row, turn, draw):
         (3 * m - 16, 2 * n + 16, (160 if row["tma"] and n <= 128 else 40) * k),
         (9 * m + 8, 4 * n + 16, 2 * k),
     )
-    m, n, k = found[turn if turn < 4 else draw.below(len(found))]
+    m, n, k = found[step if step < 4 else draw.below(len(found))]
     return m, n, k + 128 if row["more"] == "blocks" and k <= 128 else k
 
 
@@ -168,31 +168,31 @@ def scales(draw, row, result, often):
     return found
 
 
-def of_row(row, turn, draw):
+def of_row(row, step, draw):
     """A problem that this kernel serves."""
-    m, n, k = sizes(row, turn, draw)
+    m, n, k = sizes(row, step, draw)
     types = outs(row["a"])
-    result = types[0] if turn in (0, 1) else draw.pick(types)
+    result = types[0] if step in (0, 1) else draw.pick(types)
     made = {"call": "scaled_mm", "row": row["name"], "m": m, "n": n, "k": k, "out": result}
     made |= {"a": row["a"], "b": row["b"], "accumulator": row["accumulator"]}
     made["precision"] = row["precision"]
-    often = (0, 60, 100, 30, 50, 50)[turn % 6]
+    often = (0, 60, 100, 30, 50, 50)[step % 6]
     made |= addends(draw, result, often)
-    made |= scales(draw, row, result, (0, 0, 20, 100, 50, 30)[turn % 6])
+    made |= scales(draw, row, result, (0, 0, 20, 100, 50, 30)[step % 6])
     small = m * n * k < 2e8
     if small and draw.chance(20):
         made["batch"] = draw.between(2, 5)
         made["shared"] = draw.pick(("", "", "a", "b"))
     if row["more"] == "sparse":
-        return of_sparse(row, made, turn, draw)
+        return of_sparse(row, made, step, draw)
     layout = row["layout"]
     if row["more"] == "registers":
-        layout = ("TT", "NN")[turn % 2]
-    elif row["k_major_only"] and turn >= 3 and draw.chance(50):
+        layout = ("TT", "NN")[step % 2]
+    elif row["k_major_only"] and step >= 3 and draw.chance(50):
         layout = draw.pick(LAYOUTS)
     # A copy of an operand is K-major, so kernels of other layouts take what TMA can read.
     made["padded"] = layout != "TN" or draw.chance(60)
-    if "amax" not in made and turn >= 2 and draw.chance(50):
+    if "amax" not in made and step >= 2 and draw.chance(50):
         made["stored"] = draw.pick(("padded", "odd_pitch", "column_major", "column_major_odd"))
         if made["stored"].startswith("column_major") and row["more"] != "registers":
             layout = MIRRORED[layout]
@@ -201,9 +201,9 @@ def of_row(row, turn, draw):
     return made
 
 
-def of_sparse(row, made, turn, draw):
+def of_sparse(row, made, step, draw):
     """The sparse operand is w (rows, K), on side a w @ x, on side b x @ w.t()."""
-    made["sparse"] = "ab"[turn % 2]
+    made["sparse"] = "ab"[step % 2]
     if made.get("shared") == made["sparse"] or "batch" in made:
         made["shared"] = made["sparse"]
     made["layout"] = row["layout"]  # TN: x is K-major
@@ -211,7 +211,7 @@ def of_sparse(row, made, turn, draw):
     if made["sparse"] == "b":
         if not made.get("batch"):
             made["m"], made["n"] = made["n"], made["m"]
-        if "amax" not in made and turn >= 2 and draw.chance(40):
+        if "amax" not in made and step >= 2 and draw.chance(40):
             made["stored"] = draw.pick(("padded", "odd_pitch", "column_major"))
     return made
 
@@ -224,9 +224,9 @@ KINDS += tuple((dtype, None, word) for dtype in FP8 for word in ("promoted", "fa
 KINDS += (("s8", None, None), ("u8", None, None))
 
 
-def of_function(turn, draw):
-    dtype, accumulator, precision = KINDS[turn % len(KINDS)]
-    call = ("mm", "addmm", "linear", "matmul", "bmm")[turn // 2 % 5]
+def of_function(step, draw):
+    dtype, accumulator, precision = KINDS[step % len(KINDS)]
+    call = ("mm", "addmm", "linear", "matmul", "bmm")[step // 2 % 5]
     limit = 1024 if dtype == "f64" else 2048
     shape = draw.pick(("aligned", "aligned", "odd", "few rows", "large"))
     m, n, k = (16 * draw.between(1, limit // 16) for _ in range(3))
@@ -239,7 +239,7 @@ def of_function(turn, draw):
     made = {"call": call, "m": m, "n": n, "k": k, "a": dtype, "b": dtype, "precision": precision}
     made["accumulator"] = accumulator
     made["out"] = draw.pick(outs(dtype))
-    made["layout"] = "TN" if call == "linear" else LAYOUTS[turn % 4]
+    made["layout"] = "TN" if call == "linear" else LAYOUTS[step % 4]
     made["padded"] = False
     made |= addends(draw, made["out"], 40)
     if call != "addmm":
@@ -255,31 +255,31 @@ def of_function(turn, draw):
     return made
 
 
-def of_wide_data(turn, draw):
-    """f32 products whose data decide what is multiplied: repair, or other parts."""
+def of_wide_data(step, draw):
+    """f32 products whose data decide what is multiplied: recomputed tiles, or other terms."""
     made = of_function(4, draw)
-    made |= {"call": "mm", "precision": "highest", "layout": LAYOUTS[turn % 4]}
-    made["data"] = ("rows", "elements", "nonfinite", "few")[turn // 4 % 4]
+    made |= {"call": "mm", "precision": "highest", "layout": LAYOUTS[step % 4]}
+    made["data"] = ("rows", "elements", "nonfinite", "few")[step // 4 % 4]
     for name in ("batch", "c", "beta"):
         made.pop(name, None)
     made["m"], made["n"], made["k"] = (draw.between(100, 700) for _ in range(3))
     return made
 
 
-def of_prepared(turn, draw):
+def of_prepared(step, draw):
     made = {"call": "prepared", "m": draw.between(1, 600), "n": 8 * draw.between(8, 200)}
     made |= {"k": draw.pick((64, 520, 1024, 2048, 333)), "a": "f32", "b": "f32", "out": "f32"}
     made |= {"precision": "highest", "accumulator": None, "layout": "TN", "padded": False}
-    made["data"] = ("", "rows", "elements")[turn % 3]
+    made["data"] = ("", "rows", "elements")[step % 3]
     return made | addends(draw, "f32", 30)
 
 
-def of_quantize(turn, draw):
-    granularity = ("tensor", "row", "1x128", "128x128")[turn % 4]
-    dtype = ("e4m3", "e5m2", "s8")[turn // 4 % 3]
+def of_quantize(step, draw):
+    granularity = ("tensor", "row", "1x128", "128x128")[step % 4]
+    dtype = ("e4m3", "e5m2", "s8")[step // 4 % 3]
     if granularity not in ("tensor", "row"):
         dtype = dtype if dtype in FP8 else "e4m3"
-    call = ("quantize", "quantize", "dequantize", "quantized_linear")[turn // 12 % 4]
+    call = ("quantize", "quantize", "dequantize", "quantized_linear")[step // 12 % 4]
     made = {"call": call, "m": draw.between(1, 900), "k": 8 * draw.between(1, 200)}
     made |= {"a": draw.pick(("f16", "bf16", "f32")), "granularity": granularity, "to": dtype}
     if call == "quantized_linear":
@@ -292,9 +292,9 @@ def of_quantize(turn, draw):
     return made
 
 
-def of_pruning(turn, draw):
-    dtype = (*HALVES, "f32", *FP8, *INT8)[turn % 7]
-    call = ("prune24", "compress24", "decompress24", "prune24_transposable")[turn // 7 % 4]
+def of_pruning(step, draw):
+    dtype = (*HALVES, "f32", *FP8, *INT8)[step % 7]
+    call = ("prune24", "compress24", "decompress24", "prune24_transposable")[step // 7 % 4]
     if call == "prune24_transposable" and dtype == "f32":  # its pattern is 1:2
         dtype = "bf16"
     made = {"call": call, "m": draw.between(1, 900), "k": draw.between(1, 1500), "a": dtype}
@@ -303,9 +303,9 @@ def of_pruning(turn, draw):
     return made | {"transposed": draw.chance(30)}
 
 
-def of_sparse_function(turn, draw):
-    dtype, precision = (("f16", None), ("bf16", None), ("f32", "high"), ("e4m3", None))[turn % 4]
-    made = {"call": ("linear24", "mm24")[turn // 4 % 2], "a": dtype, "b": dtype}
+def of_sparse_function(step, draw):
+    dtype, precision = (("f16", None), ("bf16", None), ("f32", "high"), ("e4m3", None))[step % 4]
+    made = {"call": ("linear24", "mm24")[step // 4 % 2], "a": dtype, "b": dtype}
     made |= {"m": draw.between(1, 500), "n": 8 * draw.between(2, 150)}
     made |= {
         "k": 16 * draw.between(2, 99),
@@ -328,10 +328,10 @@ OTHERS = (
 
 
 def order():
-    """What makes each problem: (function, its first argument, turn), one a number."""
+    """What makes each problem: (function, its first argument, step), one a number."""
     rows = [parse(name) for name in recorded_rows()]
-    found = [(make, None, turn) for make, count in OTHERS for turn in range(count)]
-    found += [(of_row, row, turn) for row in rows for turn in TURNS[row["arch"]]]
+    found = [(make, None, step) for make, count in OTHERS for step in range(count)]
+    found += [(of_row, row, step) for row in rows for step in STEPS[row["arch"]]]
     found += [(of_row, row, 5) for row in rows]
     return found[:COUNT]
 
@@ -339,8 +339,8 @@ def order():
 def problems():
     """All descriptions, in the order of their numbers."""
     made = []
-    for number, (make, row, turn) in enumerate(order()):
+    for number, (make, row, step) in enumerate(order()):
         draw = Draw(number)
-        one = make(turn, draw) if row is None else make(row, turn, draw)
+        one = make(step, draw) if row is None else make(row, step, draw)
         made.append({"id": number, **one})
     return made

@@ -155,13 +155,13 @@ def kind_sizes(kind, row):
     return m, n, k + 128 if row.blocks and k <= 128 else k
 
 
-def asked(row, out_strides, turn=0):
+def asked(row, out_strides, step=0):
     """(row, layout) of operands that this kernel reads as they are for a result of these strides.
 
     Of a column-major one it computes the transposed product, where a and b change places; those
-    that turn an operand take either side.
+    that transpose an operand take either side.
     """
-    layout = row.layouts[turn % len(row.layouts)]
+    layout = row.layouts[step % len(row.layouts)]
     if not out_strides.startswith("transposed") or row.registers:
         return row, layout
     types = row.types._replace(a=row.types.b, b=row.types.a)
@@ -182,13 +182,13 @@ def operands(row, layout, m, n, k, *, batch=(), shared="", whole=False):
     return a, b
 
 
-def block_scales(row, m, n, k, *, turn=0, powers=True, strides="contiguous"):
-    """What makes a kernel of blocks one, in turn of every kind; nothing for other kernels."""
+def block_scales(row, m, n, k, *, step=0, powers=True, strides="contiguous"):
+    """Scales for a kernel of block scales, of the kinds that `step` picks; none for others."""
     if not row.blocks:
         return {}
     pairs = (("1x128", "128x128"), ("128x128", "1x128"), ("1x128", "row"), ("tensor", "128x128"))
     pairs += (("128x128", "128x128"), ("1x128", "1x128"), ("128x128", ""), ("row", "1x128"))
-    of_a, of_b = pairs[turn % len(pairs)]
+    of_a, of_b = pairs[step % len(pairs)]
     options = {"device": "cuda", "powers": powers, "strides": strides}
     scales = {"scale_a": scale_a(of_a, m, k, **options), "scale_b": scale_b(of_b, n, k, **options)}
     return {name: scale for name, scale in scales.items() if scale is not None}

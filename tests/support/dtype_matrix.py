@@ -93,9 +93,9 @@ class GemmTypes(NamedTuple):
     def operands(self, layout, m, n, k, **options):
         return self.make(*cases.major_strides(layout), m, n, k, **options)
 
-    def addend(self, *shape, out=None, device="cpu", strides="contiguous", turn=0, largest=9):
-        """c, bias or residual for this result; turn for turn of another dtype."""
-        dtype = S32 if out == S32 else self.addends[turn % len(self.addends)]
+    def addend(self, *shape, out=None, device="cpu", strides="contiguous", step=0, largest=9):
+        """c, bias or residual for this result; `step` picks its dtype."""
+        dtype = S32 if out == S32 else self.addends[step % len(self.addends)]
         if len(shape) < 2:
             return cases.make(strides, 1, *shape, dtype=dtype, device=device, largest=largest)[0]
         return cases.make(strides, *shape, dtype=dtype, device=device, largest=largest)
@@ -185,8 +185,8 @@ def zero_points(*shape, device="cpu", largest=40):
 def addends(types, out, device, m, n, **options):
     shapes = {"c": (m, n), "bias": (n,), "residual": (m, n)}
     return {
-        name: types.addend(*shape, out=out, device=device, turn=turn, **options)
-        for turn, (name, shape) in enumerate(shapes.items())
+        name: types.addend(*shape, out=out, device=device, step=step, **options)
+        for step, (name, shape) in enumerate(shapes.items())
     }
 
 
@@ -194,8 +194,8 @@ def everything(types, m, n, k, out):
     """(a, b) and every tensor that this product can have besides, with options."""
     a, b = types.operands("NN", m, n, k, device="cuda")
     terms = {
-        name: types.addend(*shape, out=out, device="cuda", turn=turn, largest=None)
-        for turn, (name, shape) in enumerate((("c", (m, n)), ("bias", (n,)), ("residual", (m, n))))
+        name: types.addend(*shape, out=out, device="cuda", step=step, largest=None)
+        for step, (name, shape) in enumerate((("c", (m, n)), ("bias", (n,)), ("residual", (m, n))))
     }
     given = {"activation": "relu", "alpha": -3.0, "beta": 7.0, "out_dtype": out, **types.options}
     if types.integer:

@@ -14,16 +14,16 @@ def quantised(*shape):
     return torch.quantize_per_tensor(t(*shape), 0.1, 0, torch.qint8)
 
 
-def sentence(call):
+def error_message(call):
     """The text with which a call is refused."""
     with pytest.raises(RuntimeError) as caught:
         call()
     return str(caught.value)
 
 
-def assert_sentence(call, pieces):
+def assert_error_message(call, pieces):
     """The call is refused in one sentence that has the pieces in their order, and a way out."""
-    text = sentence(call)
+    text = error_message(call)
     at = 0
     for piece in pieces:
         assert piece in text[at:], f"no {piece!r} (in this order) in: {text}"

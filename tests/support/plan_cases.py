@@ -141,25 +141,27 @@ def check_passes(made, m, n, k, batch, types):
 
 
 def check_split(split, m, n, k, batch, end):
-    """Blobs, verdict and flags lie one behind another; a flag is a byte for 64 x 64 results."""
+    """Terms, path decision and flags follow one another; a flag is a byte for 64 x 64 results."""
     bf16 = split["bf16"] or "_parts3" in split["other"]["kernel"]
     for name, rows in (("a", m), ("b", n)):
-        blob = split[name]
-        lines, line = (k, rows) if blob["mn_major"] else (rows, k)
-        assert (blob["rows"], blob["k"]) == (rows, k)
-        assert blob["batch"] in (1, batch)
-        assert blob["pitch"] >= line
-        assert blob["pitch"] % 8 == 0
-        if blob["made_parts"] >= 2 + bf16:
+        terms = split[name]
+        lines, line = (k, rows) if terms["mn_major"] else (rows, k)
+        assert (terms["rows"], terms["k"]) == (rows, k)
+        assert terms["batch"] in (1, batch)
+        assert terms["pitch"] >= line
+        assert terms["pitch"] % 8 == 0
+        if terms["made_parts"] >= 2 + bf16:
             continue
-        assert blob["offset"] >= end
-        assert blob["offset"] % 256 == 0
-        end = blob["offset"] + blob["batch"] * (4 * rows + (2 + bf16) * 2 * lines * blob["pitch"])
+        assert terms["offset"] >= end
+        assert terms["offset"] % 256 == 0
+        end = terms["offset"] + terms["batch"] * (
+            4 * rows + (2 + bf16) * 2 * lines * terms["pitch"]
+        )
     assert split["verdict"] >= end
     assert split["flags"] >= split["verdict"] + 4
-    repair = split["repair"]
-    assert (repair["tiles_m"], repair["tiles_n"]) == (math.ceil(m / 64), math.ceil(n / 64))
-    assert split["flag_bytes"] == batch * repair["tiles_m"] * repair["tiles_n"]
+    recompute = split["repair"]
+    assert (recompute["tiles_m"], recompute["tiles_n"]) == (math.ceil(m / 64), math.ceil(n / 64))
+    assert split["flag_bytes"] == batch * recompute["tiles_m"] * recompute["tiles_n"]
     assert (split["other"] is None) == split["bf16"]
     return split["flags"] + split["flag_bytes"]
 

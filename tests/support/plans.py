@@ -66,32 +66,32 @@ def store_path(plan, problem):
     whole = pitch * width(out) % WORD == 0
     in_rows, in_columns = row_major and (whole or m == 1), not row_major and whole
     tma = row["arch"] == "sm90a" and row["accumulator"] != "f64"
-    neighbours = bool(row["registers"] or row["sparse"])
+    interleaved = bool(row["registers"] or row["sparse"])
     scaled = problem.get("scale_a") or problem.get("scale_b")
     plain = not words and not scaled and problem.get("alpha", 1.0) == 1.0
 
     box = 1024 // width(out)
     by_rows = tma and width(out) >= 16 and row["tile"][1] % box == 0 and in_rows and whole
     sent = row["input"] if width(row["input"]) == 16 else "bf16"
-    by_columns = neighbours and tma and row["tile"][1] % 64 == 0 and out == sent and plain
+    by_columns = interleaved and tma and row["tile"][1] % 64 == 0 and out == sent and plain
     by_columns = by_columns and in_columns and not by_rows
     assert (by_rows or by_columns) == plan["store_tma"], (plan["kernel"], problem)
     if by_columns:
         return "unrolled, TMA columns"
 
-    bias_fits = "bias" not in words or not swapped or neighbours
+    bias_fits = "bias" not in words or not swapped or interleaved
     fast = set(words) <= {"bias", "relu"} and bias_fits and (out != "s32" or plain)
     if not tma:
         fast = False
-    if tma and neighbours and in_columns:
+    if tma and interleaved and in_columns:
         if out == row["accumulator"] and plain:
             return "straight, columns"
         if fast and width(out) == 16:
             return "unrolled, columns"
     wide = "s32" if row["accumulator"] == "s32" else "f32"
-    unrolled = fast and by_rows and (width(out) == 16 or (out == wide and not neighbours))
+    unrolled = fast and by_rows and (width(out) == 16 or (out == wide and not interleaved))
     to = "TMA rows" if by_rows else "words" if in_rows else "elements"
-    if not by_rows and neighbours and in_columns:
+    if not by_rows and interleaved and in_columns:
         to = "columns"
     return ("unrolled, " if unrolled else "rolled, ") + to
 
