@@ -1,69 +1,76 @@
-// Lines of elements, any strides, read in chunks of 16 bytes. Where the elements of a line lie side
-// by side, beginning at any byte:
+// Reads 16-byte vectors of a strided operand.
 //
-//              chunk 0         chunk 1         chunk 2
-//            |---------------|---------------|---------------|   `start` is where chunk 0 begins
+// A leading-dimension row (ld_row) is a row of a K-major operand or a column of an MN-major one.
+// Its elements are contiguous unless neither stride is 1. A contiguous row may start at any byte:
+//
+//              vector 0        vector 1        vector 2
+//            |---------------|---------------|---------------|   `start` is where vector 0 begins
 //                 begin >xxxxxxxxxxxxxxxxxxxxxxxxxxx< end        bytes that exist
-//      |               |               |               |         words: aligned, at most 2 a chunk
+//      |               |               |               |         16-byte aligned memory
 //
-// A chunk is cut out of its words where they lie inside the line; elsewhere it is gathered element
-// by element, so that nothing beside the operand is read.
+// One or two aligned loads cover a vector. A vector whose aligned loads leave the row is gathered
+// element by element, so that no byte outside of the operand is read.
 #pragma once
 
 #include <cstdint>
 
+#include "core/problem.h"
 #include "ptx/load.cuh"
 
 namespace tcgemm::passes {
 
-inline constexpr int kChunk = 16;
+// As an int: index arithmetic with it stays in 32 bits.
+inline constexpr int kVectorBytes = static_cast<int>(tcgemm::kVectorBytes);
 
 template <int kSize>
-struct Integer;
+struct UnsignedOfSize;
 template <>
-struct Integer<1> {
+struct UnsignedOfSize<1> {
   using Type = std::uint8_t;
 };
 template <>
-struct Integer<2> {
+struct UnsignedOfSize<2> {
   using Type = std::uint16_t;
 };
 template <>
-struct Integer<4> {
+struct UnsignedOfSize<4> {
   using Type = std::uint32_t;
 };
 template <>
-struct Integer<8> {
+struct UnsignedOfSize<8> {
   using Type = std::uint64_t;
 };
 
-struct Line {
+struct LdRow {
   const char* start;
   int begin, end;
 
-  __device__ unsigned shift() const { return reinterpret_cast<std::uintptr_t>(start) % kChunk; }
+  __device__ unsigned shift() const {
+    return reinterpret_cast<std::uintptr_t>(start) % kVectorBytes;
+  }
 
-  // Is chunk `index` whole, and are its words inside the line?
+  // Returns whether the aligned loads of vector `index` stay inside the row.
   __device__ bool inside(int index) const {
-    const int word = index * kChunk - static_cast<int>(shift());
-    return word >= begin && word + (shift() == 0 ? kChunk : 2 * kChunk) <= end;
+    const int first = index * kVectorBytes - static_cast<int>(shift());
+    return first >= begin && first + (shift() == 0 ? kVectorBytes : 2 * kVectorBytes) <= end;
   }
 };
 
-// What a chunk is cut out of; the second word lies inside the line if the first one is not enough.
-struct Words {
+// The aligned loads of one vector. `high` is loaded only if the row is misaligned.
+struct AlignedVectors {
   uint4 low, high;
 
-  __device__ Words() : low{}, high{} {}
-  __device__ Words(const Line& line, int index, std::uint64_t policy) : Words() {
-    const char* words = line.start - line.shift() + index * kChunk;
-    low = ptx::load(words, policy);
-    if (line.shift() != 0) high = ptx::load(words + kChunk, policy);
+  __device__ AlignedVectors() : low{}, high{} {}
+  __device__ AlignedVectors(const LdRow& ld_row, int index, std::uint64_t policy)
+      : AlignedVectors() {
+    const char* aligned = ld_row.start - ld_row.shift() + index * kVectorBytes;
+    low = ptx::load(aligned, policy);
+    if (ld_row.shift() != 0) high = ptx::load(aligned + kVectorBytes, policy);
   }
 
-  // The 16 bytes that begin `shift` bytes, whole elements, into the first word.
+  // Returns the 16 bytes from byte `shift` of `low` on; `shift` is a multiple of kSize.
   template <int kSize>
-  __device__ uint4 cut(unsigned shift) const {
+  __device__ uint4 extract(unsigned shift) const {
     std::uint32_t x[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
 #pragma unroll
     for (int i = 0; i < 6; ++i) x[i] = shift & 8 ? x[i + 2] : x[i];
@@ -79,11 +86,12 @@ struct Words {
   }
 };
 
-// Elements `first` to `last` of kWords words, `stride` bytes apart; the others are zero.
+// Loads elements `first` to `last` - 1, `stride` bytes apart, into kWords 32-bit words. The words
+// of the other elements are zero.
 template <int kSize, int kWords>
-__device__ inline void gather(const char* address, std::int64_t stride, int first, int last,
-                              std::uint32_t (&words)[kWords]) {
-  using Type = typename Integer<kSize>::Type;
+__device__ inline void gather_elements(const char* address, std::int64_t stride, int first,
+                                       int last, std::uint32_t (&words)[kWords]) {
+  using Type = typename UnsignedOfSize<kSize>::Type;
 #pragma unroll
   for (int i = 0; i < kWords; ++i) words[i] = 0;
 #pragma unroll
@@ -95,93 +103,101 @@ __device__ inline void gather(const char* address, std::int64_t stride, int firs
   }
 }
 
-// The same for a chunk. Small elements come a word at a time: all of their addresses at once would
-// take half of the registers.
+// Gathers one vector. Elements of 1 and 2 bytes are gathered one 32-bit word at a time: their
+// addresses all at once would need half of the registers.
 template <int kSize>
-__device__ inline uint4 gather(const char* address, std::int64_t stride, int first, int last) {
-  constexpr int kElements = 4 / kSize;  // of a word
+__device__ inline uint4 gather_elements(const char* address, std::int64_t stride, int first,
+                                        int last) {
+  constexpr int kElements = 4 / kSize;  // in a 32-bit word
   std::uint32_t x[4] = {};
   if constexpr (kSize >= 4) {
-    gather<kSize>(address, stride, first, last, x);
+    gather_elements<kSize>(address, stride, first, last, x);
   } else {
 #pragma unroll 1
     for (int i = 0; i < 4; ++i, address += kElements * stride) {
       std::uint32_t word[1];
-      gather<kSize>(address, stride, first - i * kElements, last - i * kElements, word);
+      gather_elements<kSize>(address, stride, first - i * kElements, last - i * kElements, word);
       x[0] = x[1], x[1] = x[2], x[2] = x[3], x[3] = word[0];
     }
   }
   return {x[0], x[1], x[2], x[3]};
 }
 
-inline constexpr int kThreadLines = 4;  // that a thread reads at once
+inline constexpr int kRowsPerThread = 4;  // each thread reads that many vectors at once
 
-// Lines of kSize-byte elements, a stride apart; or, kPiece bytes each, pieces of one line.
-template <int kSize, int kPiece = 0>
-struct Lines {
+// Reads leading-dimension rows of kSize-byte elements, or, with kSegment > 0, consecutive segments
+// of kSegment bytes of a single row.
+template <int kSize, int kSegment = 0>
+struct VectorReader {
   const char* source;
-  std::int64_t stride_line, stride_element;  // bytes
-  int lines;
-  int begin, end;   // of each line, or of the one: bytes from `source` if elements were neighbours
-  bool contiguous;  // the elements of a line are neighbours
-  bool aligned;     // and the chunks words
-  bool inside;      // all lines exist, and the words of all chunks are inside them
+  std::int64_t stride_ld_row, stride_element;  // in bytes
+  int ld_rows;
+  int begin, end;   // bytes of a row that exist, from `source`, as if it were contiguous
+  bool contiguous;  // the elements of a row are contiguous
+  bool aligned;     // contiguous, and every vector is 16-byte aligned
+  bool inside;      // all rows exist, and all aligned loads stay inside them
 
-  // Fills in these three, where `count` lines or pieces of `length` bytes are to be read.
+  // Sets `contiguous`, `aligned` and `inside` for a read of `count` rows or segments of `length`
+  // bytes.
   __device__ void examine(int count, int length) {
     const auto address = reinterpret_cast<std::uintptr_t>(source);
     contiguous = stride_element == kSize;
-    aligned = contiguous && (address | (kPiece ? 0 : stride_line)) % kChunk == 0;
-    inside = contiguous && lines == count && begin <= (aligned ? 0 : -kChunk) &&
-             end >= length + (aligned ? 0 : kChunk);
+    aligned = contiguous && (address | (kSegment ? 0 : stride_ld_row)) % kVectorBytes == 0;
+    inside = contiguous && ld_rows == count && begin <= (aligned ? 0 : -kVectorBytes) &&
+             end >= length + (aligned ? 0 : kVectorBytes);
   }
 
-  // A chunk of lines first to first + 3, zero where there is nothing. The loop over chunks that
-  // have to be gathered is rolled: its registers would spill the others.
+  // Reads vector `column` of ld_rows first to first + 3. Elements that do not exist are zero. The
+  // loop over vectors that are gathered is rolled: unrolled it spills registers.
   __device__ void read(int first, int column, std::uint64_t policy,
-                       uint4 (&chunks)[kThreadLines]) const {
-    Words words[kThreadLines];
-    unsigned found = 0;
+                       uint4 (&vectors)[kRowsPerThread]) const {
+    AlignedVectors aligned_loads[kRowsPerThread];
+    unsigned loaded = 0;
     if (inside) {
 #pragma unroll
-      for (int i = 0; i < kThreadLines; ++i) words[i] = Words(line(first + i), column, policy);
-      found = (1u << kThreadLines) - 1;
+      for (int i = 0; i < kRowsPerThread; ++i)
+        aligned_loads[i] = AlignedVectors(ld_row(first + i), column, policy);
+      loaded = (1u << kRowsPerThread) - 1;
     } else if (contiguous) {
 #pragma unroll
-      for (int i = 0; i < kThreadLines; ++i) {
-        const Line line = this->line(first + i);
-        const bool exists = first + i < lines && column * kChunk < line.end;
-        if (exists && !line.inside(column)) continue;
-        if (exists) words[i] = Words(line, column, policy);
-        found |= 1u << i;
+      for (int i = 0; i < kRowsPerThread; ++i) {
+        const LdRow ld_row = this->ld_row(first + i);
+        const bool exists = first + i < ld_rows && column * kVectorBytes < ld_row.end;
+        if (exists && !ld_row.inside(column)) continue;
+        if (exists) aligned_loads[i] = AlignedVectors(ld_row, column, policy);
+        loaded |= 1u << i;
       }
     }
 #pragma unroll
-    for (int i = 0; i < kThreadLines; ++i)
-      chunks[i] = aligned ? words[i].low
-                          : words[i].template cut<kSize>(line(kPiece ? 0 : first + i).shift());
-    if (found == (1u << kThreadLines) - 1) return;
-    const char* address = source + first * stride_line + column * (kChunk / kSize) * stride_element;
+    for (int i = 0; i < kRowsPerThread; ++i)
+      vectors[i] =
+          aligned
+              ? aligned_loads[i].low
+              : aligned_loads[i].template extract<kSize>(ld_row(kSegment ? 0 : first + i).shift());
+    if (loaded == (1u << kRowsPerThread) - 1) return;
+    const char* address =
+        source + first * stride_ld_row + column * (kVectorBytes / kSize) * stride_element;
 #pragma unroll 1
-    for (int i = 0; i < kThreadLines; ++i, address += stride_line) {
-      uint4 chunk = chunks[0];
-      if ((found >> i & 1) == 0) {
-        const Line line = this->line(first + i);
-        const int left = (line.end - column * kChunk) / kSize;
-        const int from = kPiece ? (line.begin - column * kChunk) / kSize : 0;
-        chunk = gather<kSize>(address, stride_element, from, first + i < lines ? left : 0);
+    for (int i = 0; i < kRowsPerThread; ++i, address += stride_ld_row) {
+      uint4 vector = vectors[0];
+      if ((loaded >> i & 1) == 0) {
+        const LdRow ld_row = this->ld_row(first + i);
+        const int left = (ld_row.end - column * kVectorBytes) / kSize;
+        const int from = kSegment ? (ld_row.begin - column * kVectorBytes) / kSize : 0;
+        vector =
+            gather_elements<kSize>(address, stride_element, from, first + i < ld_rows ? left : 0);
       }
 #pragma unroll
-      for (int j = 1; j < kThreadLines; ++j) chunks[j - 1] = chunks[j];
-      chunks[kThreadLines - 1] = chunk;
+      for (int j = 1; j < kRowsPerThread; ++j) vectors[j - 1] = vectors[j];
+      vectors[kRowsPerThread - 1] = vector;
     }
   }
 
  private:
-  // Where pieces are read in words their elements are neighbours.
-  __device__ Line line(int index) const {
-    return {source + (kPiece ? index * kPiece : index * stride_line), begin - index * kPiece,
-            end - index * kPiece};
+  // The elements of segments are contiguous wherever aligned loads read them.
+  __device__ LdRow ld_row(int index) const {
+    return {source + (kSegment ? index * kSegment : index * stride_ld_row),
+            begin - index * kSegment, end - index * kSegment};
   }
 };
 
