@@ -1,16 +1,16 @@
 // A row to quantize, and the reductions that find its scale.
 //
 // Vectors are aligned to the values, so that all but the edges are stored as whole vectors. The
-// alignment of x is VectorReader's concern (line.cuh).
+// alignment of x is VectorReader's concern (vector_reader.cuh).
 #pragma once
 
 #include <cstdint>
 
 #include "core/params.h"
 #include "kernels/kernels.h"
-#include "kernels/passes/line.cuh"
 #include "kernels/passes/max_abs.cuh"
 #include "kernels/passes/values.cuh"
+#include "kernels/passes/vector_reader.cuh"
 
 namespace tcgemm::passes {
 

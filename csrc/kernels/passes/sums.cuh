@@ -11,8 +11,8 @@
 
 #include "core/params.h"
 #include "kernels/kernels.h"
-#include "kernels/passes/line.cuh"
 #include "kernels/passes/transpose.cuh"
+#include "kernels/passes/vector_reader.cuh"
 #include "ptx/dependent.cuh"
 
 namespace tcgemm::passes {

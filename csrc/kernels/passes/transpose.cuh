@@ -13,7 +13,7 @@
 #include <cstdint>
 
 #include "core/dtype.h"
-#include "kernels/passes/line.cuh"
+#include "kernels/passes/vector_reader.cuh"
 #include "ptx/convert.cuh"
 
 namespace tcgemm::passes {

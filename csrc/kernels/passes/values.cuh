@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "core/quantize.h"
-#include "kernels/passes/line.cuh"
 #include "kernels/passes/max_abs.cuh"
+#include "kernels/passes/vector_reader.cuh"
 #include "ptx/convert.cuh"
 
 namespace tcgemm::passes {

@@ -10,8 +10,8 @@
 #include <cstdint>
 
 #include "core/sparse_params.h"
+#include "kernels/sparse/four_rows.cuh"
 #include "kernels/sparse/group.cuh"
-#include "kernels/sparse/rows.cuh"
 #include "ptx/dependent.cuh"
 
 namespace tcgemm::sparse {

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "core/sparse_params.h"
-#include "kernels/sparse/rows.cuh"
+#include "kernels/sparse/four_rows.cuh"
 #include "ptx/dependent.cuh"
 
 namespace tcgemm::sparse {

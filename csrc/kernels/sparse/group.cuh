@@ -13,8 +13,8 @@
 
 #include "core/dtype.h"
 #include "core/sparse.h"
-#include "kernels/passes/line.cuh"
 #include "kernels/passes/transpose.cuh"
+#include "kernels/passes/vector_reader.cuh"
 #include "ptx/permute.cuh"
 
 namespace tcgemm::sparse {

@@ -6,8 +6,8 @@
 #include <cstdint>
 
 #include "core/sparse_params.h"
+#include "kernels/sparse/four_rows.cuh"
 #include "kernels/sparse/group.cuh"
-#include "kernels/sparse/rows.cuh"
 #include "kernels/sparse/transposable.cuh"
 #include "ptx/dependent.cuh"
 
