@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import tcgemm
-from tcgemm.bench import kernel_name
+from tcgemm.testing import kernel_name
 
 from support import cases
 
