@@ -14,7 +14,7 @@ import itertools
 import torch
 
 from benchmarks.workloads import Workload
-from tcgemm.sparse_tensor import GROUPS, default_pattern
+from tcgemm.sparse.tensor import GROUPS, default_pattern
 from tcgemm.testing import operands
 
 _OPS = torch.ops.tcgemm

@@ -14,23 +14,24 @@ from tcgemm import _library
 
 _library.load()
 
-from tcgemm import (  # noqa: E402, F401  (some register with torch)
-    autograd,
-    fake,
-    info,
-    nn,
-    sparse_arithmetic,
-    sparse_cutlass,
-    sparse_products,
-    vmap,
-)
-from tcgemm.dense import addmm, bmm, check_layout, explain, linear, matmul, mm  # noqa: E402
+from tcgemm import info, nn, saved_names, sparse_cutlass  # noqa: E402, F401
 from tcgemm.nn import swap_linear  # noqa: E402
-from tcgemm.prepared import Prepared, prepare  # noqa: E402
-from tcgemm.quantized import dequantize, quantize, quantized_linear  # noqa: E402
-from tcgemm.sparse import compress24, prune24  # noqa: E402
-from tcgemm.sparse_tensor import SparseTensor24  # noqa: E402
+from tcgemm.ops.functional import (  # noqa: E402
+    addmm,
+    bmm,
+    check_layout,
+    explain,
+    linear,
+    matmul,
+    mm,
+)
+from tcgemm.ops.prepack import Prepared, prepare  # noqa: E402
+from tcgemm.quant.linear import quantized_linear  # noqa: E402
+from tcgemm.quant.quantize import dequantize, quantize  # noqa: E402
+from tcgemm.sparse import SparseTensor24, compress24, prune24  # noqa: E402
 from tcgemm.version import __version__  # noqa: E402
+
+saved_names.register()
 
 __all__ = [
     "Prepared",
@@ -53,3 +54,9 @@ __all__ = [
     "quantized_linear",
     "swap_linear",
 ]
+
+
+def __dir__():
+    """The public names, and those that every module has; not the packages behind them."""
+    special = [name for name in globals() if name.startswith("__")]
+    return sorted({*__all__, *special, "sparse_cutlass"} - {"__dir__"})

@@ -16,7 +16,7 @@ the zeros. Both are right, and both are kept by a conversion.
 
 import torch
 
-from tcgemm.sparse_tensor import SparseTensor24
+from tcgemm.sparse.tensor import SparseTensor24
 
 # dtype -> (of a word, elements of w in one of its rows)
 _WORDS = {

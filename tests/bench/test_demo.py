@@ -7,7 +7,8 @@ import pytest
 import torch
 
 import tcgemm
-from tcgemm import demo, demo_products
+from tcgemm.demo import main as demo
+from tcgemm.demo import products as demo_products
 
 pytest.importorskip("sklearn", reason="the demo's data ships inside scikit-learn")
 

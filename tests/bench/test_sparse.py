@@ -12,7 +12,7 @@ from benchmarks import report, results_file, run, sparse_passes, targets, worklo
 from benchmarks.case import PASSES, Case
 from benchmarks.cases import GROUPS, LLM
 from benchmarks.cases import cases as cases_of
-from tcgemm import operators
+from tcgemm.ops import operators
 from tcgemm.testing import baseline, timing
 from tcgemm.testing import operands as pools
 

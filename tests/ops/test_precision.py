@@ -12,7 +12,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import tcgemm
-from tcgemm import __main__, precision
+from tcgemm import precision
+from tcgemm.cli import explain
 
 from support.cases import gpu
 
@@ -164,7 +165,7 @@ def test_explain_answers_for_the_word_in_force(capsys):
         assert f"f32 as {name}" in tcgemm.explain(a, a, device="H200")
         assert f"f32 as {name}" in tcgemm.explain(a, a, device="H200", precision=word)
         older("highest")
-        __main__.explain(["512", "512", "512", "--dtype", "f32", "--precision", word])
+        explain.run(["512", "512", "512", "--dtype", "f32", "--precision", word])
         assert f"f32 as {name}" in capsys.readouterr().out
     assert re.search(r"\n  precision +highest: ", tcgemm.explain(a, a, device="H200"))
     assert tcgemm.explain(a, a, device="H200") == tcgemm.explain(a, a, precision="highest")

@@ -19,7 +19,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import tcgemm
-from tcgemm.prepared import Watch
+from tcgemm.ops import prepack
+from tcgemm.ops.prepack import Watch
 
 M, N, K = 6, 5, 8
 X, W, C, BIAS = torch.randn(M, K), torch.randn(N, K), torch.randn(M, N), torch.randn(N)
@@ -289,7 +290,7 @@ def test_where_it_cannot_be_made(monkeypatch):
     for transform in (torch.vmap, torch.func.grad):
         with pytest.raises(RuntimeError, match=r"that torch\.func transforms; prepare it before"):
             transform(lambda w: tcgemm.prepare(w).weight)(W)
-    monkeypatch.setattr(tcgemm.prepared, "capturing", lambda w: True)
+    monkeypatch.setattr(prepack, "capturing", lambda w: True)
     with pytest.raises(RuntimeError, match="inside the capture of a CUDA graph; prepare it before"):
         tcgemm.prepare(W)
 

@@ -13,7 +13,8 @@ from torch.func import functional_call
 from torch.nn.utils import prune
 
 import tcgemm
-from tcgemm.nn import Linear
+from tcgemm.nn import Linear, linear
+from tcgemm.ops import functional
 
 from support import cases
 
@@ -22,7 +23,7 @@ X = torch.randn(6, 8)
 
 @pytest.fixture(autouse=True)
 def everything_is_on_a_gpu(monkeypatch):
-    monkeypatch.setattr(tcgemm.nn, "_on_gpu", lambda weight: True)
+    monkeypatch.setattr(linear, "_on_gpu", lambda weight: True)
     torch._dynamo.reset()
 
 
@@ -126,8 +127,8 @@ def test_a_changed_weight_is_prepared_again_when_it_stays(layer, change):
 
 def test_a_weight_that_learns_in_eval_mode_is_not_prepared_for_each_step(layer, monkeypatch):
     made = []
-    real = tcgemm.nn.prepare_weight
-    monkeypatch.setattr(tcgemm.nn, "prepare_weight", lambda w: made.append(w) or real(w))
+    real = linear.prepare_weight
+    monkeypatch.setattr(linear, "prepare_weight", lambda w: made.append(w) or real(w))
     optimizer = torch.optim.SGD(layer.parameters(), 0.1)
     for _ in range(4):
         optimizer.zero_grad()
@@ -182,14 +183,14 @@ def test_gradients_are_those_without_it(layer):
 
 def test_what_a_cuda_graph_reads_is_kept(layer, monkeypatch):
     """Capture prepares nothing, and what it used stays when the weight changes."""
-    monkeypatch.setattr(tcgemm.nn, "capturing", lambda weight: True)
+    monkeypatch.setattr(linear, "capturing", lambda weight: True)
     assert right(layer) and layer.prepared is None
-    monkeypatch.setattr(tcgemm.nn, "capturing", lambda weight: False)
+    monkeypatch.setattr(linear, "capturing", lambda weight: False)
     layer(X)
     kept = layer.prepared
-    monkeypatch.setattr(tcgemm.nn, "capturing", lambda weight: True)
+    monkeypatch.setattr(linear, "capturing", lambda weight: True)
     assert right(layer) and layer.prepared is kept
-    monkeypatch.setattr(tcgemm.nn, "capturing", lambda weight: False)
+    monkeypatch.setattr(linear, "capturing", lambda weight: False)
     updated(layer)
     assert right(layer) and layer.train().prepared is None and layer._captured is kept
     assert copy.deepcopy(layer)._captured is None
@@ -251,7 +252,7 @@ def test_exported_programs_hold_no_parts(layer):
 
 
 def test_swapped_layers_prepare_and_are_taken_back(monkeypatch):
-    monkeypatch.setattr(tcgemm.dense, "check_layout", lambda a, b: "")
+    monkeypatch.setattr(functional, "check_layout", lambda a, b: "")
     model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 5)).eval()
     before = [vars(module).copy() for module in model]
     expected = model(X)
@@ -281,7 +282,7 @@ def test_what_no_kernel_multiplies_is_not_swapped(monkeypatch):
     def refused(a, b):
         raise RuntimeError("tcgemm: no kernel here; cast the operands.")
 
-    monkeypatch.setattr(tcgemm.dense, "check_layout", refused)
+    monkeypatch.setattr(functional, "check_layout", refused)
     model = nn.Sequential(nn.Linear(8, 8))
     assert tcgemm.swap_linear(model).skipped == {"0": "tcgemm: no kernel here; cast the operands."}
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: device == "cuda")

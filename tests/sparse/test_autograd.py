@@ -14,7 +14,8 @@ from torch.func import functional_call, grad, hessian, jvp, vjp, vmap
 from torch.library import opcheck
 
 import tcgemm
-from tcgemm import SparseTensor24, sparse_products
+from tcgemm import SparseTensor24
+from tcgemm.sparse import matmul
 
 from support.cases import BF16, F16, F32, NAMES, compiled, gpu
 
@@ -30,13 +31,13 @@ M, N, K = 24, 20, 36
 @pytest.fixture
 def calls(monkeypatch):
     """For each product with a SparseTensor24, whether it was sparse or made with to_dense()."""
-    seen, run = [], sparse_products.Scaled.run
+    seen, run = [], matmul.Scaled.run
 
     def seen_run(call, *arguments):
         seen.append(call.sparse)
         return run(call, *arguments)
 
-    monkeypatch.setattr(sparse_products.Scaled, "run", seen_run)
+    monkeypatch.setattr(matmul.Scaled, "run", seen_run)
     return seen
 
 

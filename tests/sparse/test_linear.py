@@ -12,8 +12,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 import tcgemm
-from tcgemm import SparseTensor24, sparse_short
+from tcgemm import SparseTensor24
 from tcgemm.nn import SparseLinear24
+from tcgemm.sparse import fast_path
 
 from support.cases import (
     BF16,
@@ -153,8 +154,8 @@ def test_the_short_way_is_for_calls_that_nobody_looks_into(monkeypatch):
     layer = SparseLinear24.from_dense(linear()).eval()
     x, other = torch.randn(2, ROWS, IN).to(BF16)
     right = layer.to_dense()(x)
-    calls, kernel = [], sparse_short.linear24
-    monkeypatch.setattr(sparse_short, "linear24", lambda *a: calls.append(a) or kernel(*a))
+    calls, kernel = [], fast_path.linear24
+    monkeypatch.setattr(fast_path, "linear24", lambda *a: calls.append(a) or kernel(*a))
     for call in (layer, lambda x: nn.functional.linear(x, layer.weight, layer.bias)):
         calls.clear()
         assert torch.equal(call(x), right) and len(calls) == 1

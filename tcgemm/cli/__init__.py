@@ -1,0 +1,33 @@
+"""The command line, `python -m tcgemm`: what is installed, and one module for each command.
+
+python -m tcgemm                                    what is installed and what runs here
+python -m tcgemm demo                               the main job on real input
+python -m tcgemm bench --set squares                python -m benchmarks run, in a checkout
+python -m tcgemm explain 4096 4096 4096 --layout NN the plan for one product, no GPU needed
+"""
+
+import argparse
+import importlib
+
+from tcgemm import info
+
+# The module tcgemm.cli.<command> has run(arguments), which returns the exit status. It is imported
+# when its command is called: the demo needs packages that the other commands do not.
+COMMANDS = ("demo", "bench", "explain")
+
+
+def main(arguments: list[str]) -> int:
+    """Runs the command that the arguments name; without one, prints what is installed."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tcgemm",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--support-table", action="store_true", help="print the README's table")
+    parser.add_argument("command", nargs="?", choices=COMMANDS)
+    if arguments and arguments[0] in COMMANDS:
+        command = importlib.import_module(f"{__name__}.{arguments[0]}")
+        return command.run(arguments[1:])
+    options = parser.parse_args(arguments)
+    print(info.support_table() if options.support_table else info.report())
+    return 0

@@ -1,0 +1,1 @@
+"""`python -m tcgemm demo`: the main job on real input, without a network."""

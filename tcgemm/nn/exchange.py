@@ -1,0 +1,47 @@
+"""What each layer tells swap_linear: its options, which modules it takes, and what it changes.
+
+The module that defines a layer registers one Exchange for it; swap.py reads nothing else.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+
+class Exchange(NamedTuple):
+    """How a torch.nn.Linear becomes a layer in place: same object, other class."""
+
+    layer: type[torch.nn.Module]
+    options: tuple[str, ...]  # of swap_linear, for this layer
+    names: tuple[
+        str, ...
+    ]  # attributes that the layer has, and torch.nn.Linear has not or otherwise
+    state: Callable[..., dict[str, Any]]  # (module, **options) -> values for `names`
+    why_not: Callable[[torch.nn.Module], str | None]  # why the layer cannot replace this module
+    caches: tuple[str, ...] = ()  # those of `names` that are dropped when the layer is replaced
+    replaceable: bool = False  # other layers take a module of this class as well
+
+
+EXCHANGES: dict[type[torch.nn.Module], Exchange] = {}
+
+
+def register(exchange: Exchange) -> None:
+    EXCHANGES[exchange.layer] = exchange
+
+
+def state_of(layer: torch.nn.Module, module: torch.nn.Module, names: tuple[str, ...]) -> dict:
+    """The attributes of a new layer, with the module's own Parameters, so that optimizers go on."""
+    state = {name: vars(layer)[name] for name in names}
+    state["_parameters"] |= {name: module._parameters[name] for name in state["_parameters"]}
+    return state
+
+
+def why_not_converted(module: torch.nn.Module, dtypes, done: str) -> str | None:
+    """The reason for layers that store the weight in another form, which is `done` to dtypes."""
+    if module.weight.dtype not in dtypes:
+        names = ", ".join(str(each) for each in dtypes)
+        return f"has weights of {module.weight.dtype}; those of {names} are {done}"
+    if "weight" not in module._parameters:
+        return "has a weight that is computed from others, as pruning does"
+    return None

@@ -1,0 +1,408 @@
+"""The layer with 2:4 sparse weights: tcgemm.nn.SparseLinear24.
+
+    frozen     weight: a SparseTensor24 (a buffer)
+    learning   weight: dense (a Parameter), kept: a SparseTensor24 of its positions
+               forward: linear(x, kept.mask(weight), bias)       every n steps: kept anew
+
+state_dict() is of plain tensors: weight.values, weight.metadata, weight.format, and, of a layer
+that learns, weight.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+
+from tcgemm.nn import exchange
+from tcgemm.nn.linear import Linear
+from tcgemm.ops import functional
+from tcgemm.ops.prepack import Watch
+from tcgemm.sparse.fast_path import Parts, parts_of, plain
+from tcgemm.sparse.prune import METHODS, compress24, prune24
+from tcgemm.sparse.tensor import (
+    FORMAT_VERSION,
+    GROUPS,
+    SparseTensor24,
+    check_version,
+    default_pattern,
+)
+
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+GRADIENTS = ("masked", "straight_through")
+_PARTS = ("values", "metadata", "format")
+_NAME = "tcgemm.nn.SparseLinear24"
+_tensor = torch.Tensor
+_compiling = torch.compiler.is_compiling
+_grad_enabled = torch.is_grad_enabled
+
+
+class _Ready(NamedTuple):
+    """What a call that needs no gradient hands to the operator."""
+
+    weight: SparseTensor24
+    watch: Watch | None  # of the dense weight that it was made of
+    parts: Parts
+    product: Callable  # of x and the bias
+
+
+class SparseLinear24(torch.nn.Module):
+    """A linear layer that multiplies with 2:4 sparse weights: act(x @ weight.t() + bias).
+
+    x (..., in_features) of the weight's dtype, float16, bfloat16 or float32 (pattern 1:2,
+    multiplied as tf32).
+
+    A layer is frozen (`learns=False`): `weight` is a tcgemm.SparseTensor24, a buffer. Gradients go
+    through to x and the bias. Or it learns: `weight` is a dense Parameter, and each forward
+    compresses what it has at the kept positions, `kept`, which are chosen anew by refresh().
+
+    Arguments:
+        in_features, out_features, bias, device, dtype: as of torch.nn.Linear.
+        activation: "relu", "gelu", "gelu_tanh", "silu" or None, fused.
+        method (str): how tcgemm.prune24 chooses: "magnitude", or "transposable", with which the
+            gradient of x is a sparse product too (otherwise its backward takes weight.to_dense(),
+            and a dense product). from_linear takes "mask" as well.
+        learns (bool): see above.
+        refresh_every (int): of a layer that learns: refresh() comes by itself in the first forward
+            after so many changes of the weight (steps of an optimizer); 0: never. Inside
+            torch.compile it does not: call refresh() between steps there.
+        gradient (str): the dense weight's: "masked" (zero where nothing is kept), or
+            "straight_through" (dense, as if nothing had been pruned, so that what was pruned
+            learns too and may come back).
+
+    A new layer has torch.nn.Linear's initialisation, pruned. from_linear makes one of a
+    torch.nn.Linear, to_linear goes back (from_dense and to_dense are their older names), and
+    tcgemm.swap_linear exchanges those of a model.
+
+    state_dict() holds plain tensors: weight.values, weight.metadata, weight.format (version, group,
+    K), the bias, and weight if the layer learns. load_state_dict takes these, or a dense weight,
+    which is pruned.
+
+    Example:
+        >>> layer = tcgemm.nn.SparseLinear24.from_linear(torch.nn.Linear(64, 32), learns=True)
+        >>> layer(torch.randn(10, 64)).sum().backward()
+        >>> float((layer.weight.grad == 0).float().mean())
+        0.5
+        >>> layer.to_linear().weight.shape
+        torch.Size([32, 64])
+    """
+
+    _ready = None
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device=None,
+        dtype=None,
+        *,
+        activation: str | None = None,
+        method: str = "magnitude",
+        learns: bool = False,
+        refresh_every: int = 0,
+        gradient: str = "masked",
+    ):
+        linear = torch.nn.Linear(in_features, out_features, bias, device, dtype)
+        linear.activation = activation
+        super().__init__()
+        options = {"learns": learns, "refresh_every": refresh_every, "gradient": gradient}
+        self._become(linear, method, None, **options)
+
+    @classmethod
+    def from_linear(
+        cls,
+        linear: torch.nn.Linear,
+        *,
+        method: str = "magnitude",
+        mask: torch.Tensor | None = None,
+        learns: bool = False,
+        refresh_every: int = 0,
+        gradient: str = "masked",
+    ) -> "SparseLinear24":
+        """The layer with the pruned weight, and a copy of the bias, of a torch.nn.Linear.
+
+        method "mask" keeps where `mask` is true, and, where that is less than the pattern takes,
+        the first others as zeros, which may learn. A tcgemm.nn.Linear's activation comes along. A
+        layer that learns starts with a copy of the weight, of a masked one with zeros.
+        """
+        layer = cls.__new__(cls)
+        torch.nn.Module.__init__(layer)
+        options = {"learns": learns, "refresh_every": refresh_every, "gradient": gradient}
+        layer._become(linear, method, mask, **options)
+        return layer
+
+    from_dense = from_linear  # the method's first name
+
+    @torch.no_grad()
+    def _become(self, linear, method, mask, *, learns, refresh_every, gradient):
+        weight = linear.weight.detach()
+        _check(weight, method, gradient, learns, refresh_every)
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.activation = getattr(linear, "activation", None)
+        self.method = method
+        self.learns, self.gradient = learns, gradient
+        self.refresh_every = refresh_every
+        self._seen, self._changes = None, 0
+        if mask is not None or method == "mask":
+            weight = prune24(weight, method=method, mask=mask)
+            compressed = self._compress(mask.to(weight.dtype)).mask(weight)
+        else:
+            compressed = self._compress(weight)
+        if learns:
+            self.register_parameter("weight", torch.nn.Parameter(weight.clone()))
+        self.register_buffer("kept" if learns else "weight", compressed, persistent=False)
+        bias = linear.bias
+        bias = bias if bias is None else torch.nn.Parameter(bias.detach().clone())
+        self.register_parameter("bias", bias)
+        self.train(linear.training)
+
+    def _compress(self, weight):
+        return compress24(
+            weight.detach(),
+            prune=True,
+            transposable=self.method == "transposable",
+            dense_gradient=self.gradient == "straight_through",
+        )
+
+    def _pruned(self, weight):
+        if self.method != "mask":
+            return self._compress(weight)
+        mine = self.compressed
+        return mine.mask(weight.to(mine.device, mine.dtype))
+
+    @property
+    def compressed(self) -> SparseTensor24:
+        """What is multiplied: `weight` of a frozen layer; else `kept`, as of the last forward in
+        eval mode or the last refresh()."""
+        return self.kept if self.learns else self.weight
+
+    def refresh(self) -> None:
+        """Chooses anew, by the dense weight of now, which positions are kept."""
+        if not self.learns or self.method == "mask":
+            raise RuntimeError(
+                f"{_NAME}: this layer {'keeps a given mask' if self.learns else 'is frozen'}, so "
+                "there is nothing to refresh; make it by from_linear with learns=True and a method."
+            )
+        self._set(self._compress(self.weight))
+
+    def _set(self, compressed):
+        self._ready = None
+        self._buffers["kept" if self.learns else "weight"] = compressed
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        ready = self._ready
+        if (
+            ready is not None
+            and type(input) is _tensor
+            and input.dim() > 1
+            and plain()
+            and ready.weight is self._buffers["kept" if self.learns else "weight"]
+            and (ready.watch is None or self._unchanged(ready.watch))
+            and ready.parts.beside(input)
+        ):
+            bias = self._parameters["bias"]
+            if not _grad_enabled() or not (
+                input.requires_grad or (bias is not None and bias.requires_grad) or self.learns
+            ):
+                return ready.product(input, bias)
+        return self._multiply(input)
+
+    def _unchanged(self, watch):
+        return watch.tensor is self._parameters["weight"] and watch.fresh
+
+    def _multiply(self, input):
+        kept = not (self.training or _compiling())
+        if self.learns:
+            if kept and not (_grad_enabled() and self.weight.requires_grad):
+                with torch.inference_mode(False), torch.no_grad():
+                    self._set(self.kept.mask(self.weight))
+                weight = self.kept
+            else:
+                if self.training and not _compiling():
+                    self._count()
+                weight, kept = self.kept.mask(self.weight), False
+        else:
+            weight = self.weight
+        if kept:
+            self._prepare(weight)
+        return functional.linear(input, weight, self.bias, activation=self.activation)
+
+    def _count(self):
+        version = self.weight._version
+        if self._seen not in (None, version):
+            self._changes += 1
+            if self.refresh_every and self._changes % self.refresh_every == 0:
+                self.refresh()
+        self._seen = version
+
+    def _prepare(self, weight):
+        """For the calls that follow; their f32 is tf32, as that of every SparseTensor24."""
+        if self.learns and self.weight.is_inference():
+            return  # nobody would see it change
+        parts = parts_of(weight) if plain() else None
+        if parts is None or weight.pattern != default_pattern(weight.dtype):
+            return
+        keywords = {} if self.activation is None else {"activation": self.activation}
+        if weight.dtype is torch.float32:
+            keywords["precision"] = "high"
+        watch = Watch(self.weight) if self.learns else None
+        self._ready = _Ready(weight, watch, parts, parts.linear(keywords))
+
+    def to_linear(self) -> torch.nn.Linear:
+        """A tcgemm.nn.Linear with the pruned weight, zeros included, and a copy of the bias."""
+        with torch.no_grad():
+            weight = self.kept.mask(self.weight) if self.learns else self.weight
+            weight = weight.to_dense()
+        options = {"device": "meta", "dtype": weight.dtype, "activation": self.activation}
+        linear = Linear(self.in_features, self.out_features, self.bias is not None, **options)
+        linear.weight = torch.nn.Parameter(weight)
+        if self.bias is not None:
+            linear.bias = torch.nn.Parameter(self.bias.detach().clone())
+        return linear.train(self.training)
+
+    to_dense = to_linear  # the method's first name
+
+    def extra_repr(self) -> str:
+        activation = "" if self.activation is None else f", activation={self.activation}"
+        learns = ""
+        if self.learns:
+            learns = f", learns=True, refresh_every={self.refresh_every}, gradient={self.gradient}"
+        weight = self.compressed
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features}, "
+            f"bias={self.bias is not None}, dtype={weight.dtype}, pattern={weight.pattern}, "
+            f"method={self.method}{activation}{learns}"
+        )
+
+    def train(self, mode: bool = True):
+        self._ready = None
+        return super().train(mode)
+
+    def _apply(self, fn, recurse=True):
+        self._ready, self._seen = None, None
+        super()._apply(fn, recurse)
+        other = self.compressed.pattern != default_pattern(self.compressed.dtype)
+        if other and self.learns and self.method != "transposable":
+            self._set(self._compress(self.kept.mask(self.weight).to_dense()))
+        return self
+
+    def __getstate__(self):
+        return vars(self) | {"_ready": None, "_seen": None}
+
+    # State.
+
+    def _save_to_state_dict(self, destination, prefix, keep_vars):
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        weight = self.compressed
+        if self.learns:
+            weight = weight.mask(self.weight.detach(), turned=False)
+        values, metadata, _tiles = weight.stored()
+        numbers = [FORMAT_VERSION, GROUPS[weight.pattern], self.in_features]
+        parts = (values, metadata, torch.tensor(numbers))
+        for name, tensor in zip(_PARTS, parts, strict=True):
+            destination[f"{prefix}weight.{name}"] = tensor
+
+    def _load_from_state_dict(self, state_dict, prefix, metadata, strict, missing, *lists):
+        key = prefix + "weight"
+        parts = [state_dict.pop(f"{key}.{name}", None) for name in _PARTS]
+        given = state_dict.get(key)
+        if not self.learns:
+            state_dict.pop(key, None)
+        compressed = None
+        try:
+            if all(part is not None for part in parts):
+                compressed = self._restored(*parts)
+            elif given is not None:
+                compressed = self._pruned(given.detach())
+            else:
+                missing.extend(f"{key}.{name}" for name in _PARTS)
+            shape = (self.out_features, self.in_features)
+            if compressed is not None and compressed.shape != shape:
+                raise RuntimeError(
+                    f"{_NAME}: the weight of the state has shape {tuple(compressed.shape)}, but "
+                    f"this layer's has {shape}; load it into a layer of that size."
+                )
+        except RuntimeError as error:
+            lists[1].append(f"{key}: {error}")
+            return
+        if self.learns and given is None and compressed is not None:
+            state_dict[key] = compressed.to_dense()
+        super()._load_from_state_dict(state_dict, prefix, metadata, strict, missing, *lists)
+        if compressed is not None:
+            self._take(compressed, metadata.get("assign_to_params_buffers", False))
+
+    def _restored(self, values, metadata, numbers):
+        """The SparseTensor24 of a state, with the compressed transpose where this layer has one."""
+        version, group, k = numbers.tolist()
+        check_version(version)
+        pattern = {size: name for name, size in GROUPS.items()}.get(group, f"of groups of {group}")
+        options = {"dense_gradient": self.gradient == "straight_through"}
+        made = SparseTensor24.from_parts(values, metadata, k, pattern, **options)
+        made = made.to(self.compressed.dtype)
+        if made.pattern != default_pattern(made.dtype):
+            raise RuntimeError(
+                f"{_NAME}: the weight of the state has the pattern {made.pattern}, which "
+                f"{made.dtype} is not multiplied with; convert the layer to torch.bfloat16."
+            )
+        if self.method == "transposable":
+            return compress24(made.to_dense(), transposable=True, **options)
+        return made
+
+    @torch.no_grad()
+    def _take(self, compressed, assign):
+        """In place where that can be, so that CUDA graphs see it."""
+        mine = self.compressed
+        self._ready, self._seen = None, None
+        if assign or mine.is_meta or mine.pattern != compressed.pattern:
+            if not assign:
+                compressed = compressed.to(mine.device, mine.dtype)
+            self._set(compressed)
+        else:
+            mine.copy_(compressed)
+
+
+def _check(weight, method, gradient, learns, refresh_every):
+    if weight.dtype not in DTYPES:
+        names = ", ".join(str(each) for each in DTYPES)
+        raise RuntimeError(
+            f"{_NAME}: the weight is {weight.dtype}, but sparse layers have {names}; convert it "
+            "with .to(...)."
+        )
+    if method not in METHODS or gradient not in GRADIENTS:
+        raise RuntimeError(
+            f"{_NAME}: method is {method!r} and gradient {gradient!r}, but there are "
+            f"{', '.join(METHODS)}, and {', '.join(GRADIENTS)}; pass one of each."
+        )
+    if refresh_every and (not learns or method == "mask" or refresh_every < 0):
+        raise RuntimeError(
+            f"{_NAME}: refresh_every is {refresh_every} with learns={learns} and method "
+            f"{method!r}, but only a layer that learns, by another method than a mask, chooses "
+            "anew; leave it away, or pass learns=True."
+        )
+    if method == "transposable" and weight.dtype is torch.float32:
+        raise RuntimeError(
+            f"{_NAME}: method is 'transposable', which is of pattern 2:4, but a torch.float32 "
+            "weight is multiplied in pattern 1:2; convert the layer to torch.bfloat16 or "
+            "torch.float16."
+        )
+
+
+_NAMES = (
+    *("_parameters", "_buffers", "_non_persistent_buffers_set", "activation", "method"),
+    *("learns", "gradient", "refresh_every", "_seen", "_changes", "_ready"),
+)
+
+
+def _state(module, **options):
+    return exchange.state_of(SparseLinear24.from_linear(module, **options), module, _NAMES)
+
+
+exchange.register(
+    exchange.Exchange(
+        layer=SparseLinear24,
+        options=("method", "learns", "refresh_every", "gradient"),
+        names=_NAMES,
+        state=_state,
+        why_not=lambda module: exchange.why_not_converted(module, DTYPES, "pruned"),
+    )
+)

@@ -1,0 +1,70 @@
+"""Every private function of torch that tcgemm calls, under one name each.
+
+A new torch may rename or drop any of them; tests/test_torch_private.py exercises each name here.
+Private attributes of tensors stay where they are read: Tensor._version, which counts in-place
+changes, and Tensor._is_param, which makes a subclass an nn.Parameter.
+"""
+
+import torch
+from torch._functorch.utils import enable_single_level_autograd_function
+from torch.autograd import forward_ad
+from torch.autograd.function import _SingleLevelFunction as SingleLevelFunction
+
+__all__ = [
+    "SingleLevelFunction",
+    "any_autocast_enabled",
+    "any_requires_grad",
+    "below_autograd",
+    "check",
+    "dispatch_keys",
+    "dispatch_modes",
+    "enable_single_level_autograd_function",
+    "forward_gradients",
+    "in_dual_level",
+    "is_batched",
+    "is_profiled",
+    "is_wrapped_by_transform",
+    "mark_static_address",
+    "no_torch_function",
+    "redispatch",
+    "tracing_state",
+    "transforms_active",
+    "unpack_dual",
+    "wrapper_subclass",
+]
+
+any_autocast_enabled = torch._C._is_any_autocast_enabled
+any_requires_grad = torch._C._any_requires_grad
+below_autograd = torch._C._AutoDispatchBelowAutograd  # a context that skips the Autograd keys
+check = torch._check
+dispatch_modes = torch._C._len_torch_dispatch_stack  # their number
+forward_gradients = forward_ad._set_fwd_grad_enabled
+is_batched = torch._C._functorch.is_batchedtensor
+is_profiled = torch.autograd._profiler_enabled
+is_wrapped_by_transform = torch._C._functorch.is_functorch_wrapped_tensor
+no_torch_function = torch._C.DisableTorchFunctionSubclass
+tracing_state = torch._C._get_tracing_state
+transforms_active = torch._C._are_functorch_transforms_active
+unpack_dual = torch._VF._unpack_dual
+wrapper_subclass = torch.Tensor._make_wrapper_subclass
+
+
+def in_dual_level():
+    """Is a forward-mode level of torch.autograd active?"""
+    return forward_ad._current_level >= 0
+
+
+def redispatch(op):
+    """The call of an operator's kernel for given dispatch keys: function(keys, *arguments)."""
+    return op._handle.redispatch_boxed
+
+
+def dispatch_keys(name):
+    """The key set that holds the one dispatch key of this name."""
+    return torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, name))
+
+
+def mark_static_address(tensor):
+    """Tells torch.compile that the tensor keeps its memory. torch._dynamo takes a second to import,
+    so it is imported by the first call."""
+    torch._dynamo.mark_static_address(tensor)

@@ -1,0 +1,384 @@
+"""Derivatives of every operator, from one set of formulas.
+
+    s   = scale_a * scale_b
+    z   = alpha * s * (a @ b) + beta * c + bias        out = scale_out * (act(z) + residual)
+
+    gr  = g * scale_out      ga = alpha * (gz * s) @ b^T      gc = beta * gz    gresidual = gr
+    gz  = gr * act'(z)       gb = alpha * a^T @ (gz * s)      gbias = gz     (summed to its shape)
+    tz  = alpha * s * (ta @ b + a @ tb) + beta * tc + tbias
+    tout = scale_out * (act'(z) * tz + tresidual)
+
+Operands of 8 bits have no gradient, nor have results that are no float16, bfloat16, float32 or
+float64, nor amax. Scales are constants: one that needs a gradient is refused.
+
+z is computed again in backward instead of being kept: that is one product more, and no second
+result in memory. relu without a residual needs no z, the sign of the result is enough. Products are
+tcgemm's own, so derivatives of derivatives follow by themselves; they accumulate in f32 (f64 for
+f64) also where the forward was asked for an f16 accumulator, and with the forward's precision.
+
+Two ways lead to the one Function below:
+- the public functions apply it directly (`call`), the fastest way in eager mode;
+- each operator has it as its Autograd kernel, so torch.compile, functorch's levels and a direct
+  torch.ops.tcgemm call find it too. torch.library.register_autograd would do for reverse mode only:
+  it returns a zero tangent in forward mode, silently, and raises under torch.func.grad.
+"""
+
+import math
+
+import torch
+
+from tcgemm.dtypes import DIFFERENTIABLE, accumulator
+from tcgemm.ops._torch_private import (
+    SingleLevelFunction,
+    any_requires_grad,
+    below_autograd,
+    enable_single_level_autograd_function,
+    forward_gradients,
+    in_dual_level,
+    transforms_active,
+    unpack_dual,
+)
+from tcgemm.ops.operators import ALL, MATMUL
+
+_aten = torch.ops.aten
+_compiling = torch.compiler.is_compiling
+_grad_enabled = torch.is_grad_enabled
+
+
+def call(op, a, b, c, bias, residual, options):
+    """Runs an operator, outside torch.compile, with as little on the way as this call allows."""
+    if transforms_active():
+        return op.run(a, b, c, bias, residual, options)  # its Autograd kernel decides
+    if in_dual_level() or _requires_grad(a, b, c, bias, residual):
+        return Product.apply(op, a, b, c, bias, residual, options)
+    with below_autograd():
+        return op.run(a, b, c, bias, residual, options)
+
+
+def call_bound(op, *operands):
+    """The same for an operator with constants."""
+    if not transforms_active():  # else its Autograd kernel looks at them
+        check_constants(op)
+    return call(op, *operands)
+
+
+def constant(op, *arguments):
+    """Calls an operator whose results carry no derivatives."""
+    if _compiling() or transforms_active():
+        return op(*arguments)
+    with below_autograd():
+        return op(*arguments)
+
+
+def gemm(a, b, alpha, out_dtype, precision):
+    """alpha * (a @ b), differentiable: the product that the formulas use."""
+    options = (None, alpha, 1.0, out_dtype, None, precision)
+    return _run(MATMUL, a, b, None, None, None, options)
+
+
+def _run(op, *operands):
+    return op.run(*operands) if _compiling() else call(op, *operands)
+
+
+def _rows(batch):
+    """[..., M, K] as one matrix."""
+    return batch.reshape(math.prod(batch.shape[:-1]), batch.shape[-1])
+
+
+def _requires_grad(a, b, c, bias, residual):
+    return _grad_enabled() and (
+        a.requires_grad
+        or b.requires_grad
+        or (bias is not None and bias.requires_grad)
+        or (residual is not None and residual.requires_grad)
+        or (c is not None and c.requires_grad)
+    )
+
+
+def _levels():
+    """Whether forward-mode or functorch's levels may look at the next operation."""
+    return in_dual_level() or transforms_active()
+
+
+def _gate(g, z, activation):
+    """g * act'(z), differentiable in g and z as often as one likes."""
+    g = g.to(z.dtype)
+    if activation == "relu":
+        return _aten.threshold_backward(g, z, 0)
+    if activation == "silu":
+        if not (_grad_enabled() or _levels()):
+            return _aten.silu_backward(g, z)  # one pass over memory, but no derivative
+        sigmoid = z.sigmoid()
+        return g * sigmoid * (1 + z * (1 - sigmoid))
+    return _aten.gelu_backward(g, z, approximate="tanh" if activation == "gelu_tanh" else "none")
+
+
+class _Like:
+    """What a gradient has to look like, without keeping the tensor itself alive."""
+
+    __slots__ = ("column_major", "dtype", "shape")
+
+    def __init__(self, tensor):
+        self.shape = tensor.shape
+        self.dtype = tensor.dtype
+        strides = tensor.stride()  # of a traced tensor these are symbols, hence bool
+        self.column_major = len(strides) > 1 and bool(strides[-2] == 1 and strides[-1] != 1)
+
+    def reduce(self, gradient):
+        """Summed over what was broadcast, in the input's dtype."""
+        return gradient.sum_to_size(self.shape).to(self.dtype)
+
+
+def _product(x, y, alpha, precision, like, column_major, shape, batch):
+    """alpha * (x @ y), summed from `batch` to the batch of `shape`, laid out as the input is."""
+    summed = batch != shape[:-2]
+    out_dtype = accumulator(like.dtype) if summed else like.dtype
+    if out_dtype is x.dtype:
+        out_dtype = None
+    if column_major:
+        result = gemm(y.mT, x.mT, alpha, out_dtype, precision).mT
+    else:
+        result = gemm(x, y, alpha, out_dtype, precision)
+    return result.sum_to_size(shape).to(like.dtype) if summed else result
+
+
+def _gradient_a(op, gz, b, dims, like, alpha, precision):
+    vector = dims[0] == 1
+    shape = (1, *like.shape) if vector else like.shape
+    b = op.matrix_b(b, dims[1])
+    ga = _product(gz, b.mT, alpha, precision, like, like.column_major, shape, gz.shape[:-2])
+    return ga.squeeze(-2) if vector else ga
+
+
+def _gradient_b(op, gz, a, dims, like, alpha, precision):
+    vector = dims[1] == 1
+    shape = (*like.shape, 1) if vector else like.shape[::-1] if op.weight else like.shape
+    a = op.matrix_a(a, dims[0])
+    if len(shape) == 2 and gz.dim() > 2:  # the sum over the batch belongs to the sum over k
+        a, gz = _rows(a), _rows(gz)
+    column_major = like.column_major != op.weight
+    gb = _product(a.mT, gz, alpha, precision, like, column_major, shape, gz.shape[:-2])
+    if op.weight:
+        return gb.mT
+    return gb.squeeze(-1) if vector else gb
+
+
+def _pre_activation(op, options, a, b, c, bias):
+    """z, in the accumulator's precision."""
+    _activation, alpha, beta, _out_dtype, acc_dtype, precision = options
+    options = (None, alpha, beta, accumulator(a.dtype), acc_dtype, precision)
+    return _run(op.before_activation(), a, b, c, bias, None, options)
+
+
+def masks(tensor):
+    """Is the gradient of this tensor, a SparseTensor24, taken where it keeps elements?"""
+    return getattr(tensor, "dense_gradient", True) is False
+
+
+def _refuse(op, name, why):
+    raise RuntimeError(
+        f"tcgemm.{op.name}: {name} needs a gradient, but {why}; pass {name}.detach()."
+    )
+
+
+def _has_tangent(tensor):
+    if not _levels():
+        return False
+    with forward_gradients(True):
+        return unpack_dual(tensor, level=0)[1] is not None
+
+
+def check_constants(op):
+    """Refuses a scale whose gradient would be lost."""
+    for name, tensor in zip(op.constant_names, op.constants, strict=False):
+        if tensor is None:
+            continue
+        if (_grad_enabled() and tensor.requires_grad) or _has_tangent(tensor):
+            _refuse(op, name, "scales are constants of a product")
+
+
+def _check_operand(op, which, tensor):
+    if tensor.dtype not in DIFFERENTIABLE:
+        _refuse(
+            op,
+            op.operand_names[which],
+            f"operands of {tensor.dtype} have none (tcgemm.quantized_linear takes what they were "
+            "quantised from, and gives it a gradient)",
+        )
+
+
+class Product(SingleLevelFunction):
+    """One operator call with its derivatives.
+
+    SingleLevelFunction is torch.autograd.Function less its own way through functorch: with the
+    Autograd kernel, each functorch level reaches this class by the dispatcher, as torch's ops do.
+    """
+
+    @staticmethod
+    def forward(ctx, op, a, b, c, bias, residual, options):
+        levels = _levels()
+        if levels and transforms_active():
+            # apply() turned gradients off, but the next functorch level needs them.
+            with torch.enable_grad(), forward_gradients(True), below_autograd():
+                result = op.run(a, b, c, bias, residual, options)
+        else:
+            with below_autograd():
+                result = op.run(a, b, c, bias, residual, options)
+        output = result[0] if op.amax else result
+
+        _, need_a, need_b, need_c, need_bias, need_residual, _ = ctx.needs_input_grad
+        if need_a:
+            _check_operand(op, 0, a)
+        if need_b:
+            _check_operand(op, 1, b)
+        ctx.set_materialize_grads(False)
+        ctx.op, ctx.options, ctx.dims = op, options, (a.dim(), b.dim())
+        if op.constants:  # they are kept with the other tensors
+            ctx.op = op.rebuilt((None,) * len(op.constants))
+        ctx.amax, ctx.differentiable = op.amax, output.dtype in DIFFERENTIABLE
+        if op.amax or not ctx.differentiable:
+            ctx.mark_non_differentiable(
+                *(() if ctx.differentiable else (output,)), *(result[1:] if op.amax else ())
+            )
+        ctx.like = (
+            _Like(a) if need_a else None,
+            _Like(b) if need_b else None,
+            _Like(c) if need_c else None,
+            _Like(bias) if need_bias else None,
+            _Like(residual) if need_residual else None,
+        )
+        activation = options[0]
+        need_gz = need_a or need_b or need_c or need_bias
+        ctx.sign_of_output = activation == "relu" and residual is None and op.keeps_sign
+        need_z = levels or (need_gz and activation is not None and not ctx.sign_of_output)
+        saved = (
+            a if need_b or need_z or (need_a and masks(a)) else None,
+            b if need_a or need_z or (need_b and masks(b)) else None,
+            c if need_z else None,
+            bias if need_z else None,
+            output if need_gz and ctx.sign_of_output else None,
+            *op.constants,
+        )
+        ctx.save_for_backward(*saved)
+        if levels:
+            ctx.output = (output.shape, output.dtype)
+            ctx.save_for_forward(*saved)
+        return result
+
+    @staticmethod
+    def backward(ctx, g, *_):
+        gradients = [None] * 7  # of forward's arguments after ctx
+        if g is None:
+            return tuple(gradients)
+        a, b, c, bias, output, *constants = ctx.saved_tensors
+        op = ctx.op.rebuilt(constants)
+        like_a, like_b, like_c, like_bias, like_residual = ctx.like
+        activation, alpha, beta, _out_dtype, _acc_dtype, precision = ctx.options
+        g = op.weigh_result(g)
+        if like_residual is not None:
+            gradients[5] = like_residual.reduce(g)
+        if like_a is like_b is like_c is like_bias is None:
+            return tuple(gradients)
+
+        if activation is not None:
+            z = output if ctx.sign_of_output else _pre_activation(op, ctx.options, a, b, c, bias)
+            g = _gate(g, z, activation)
+        gz = op.lift(g, *ctx.dims)
+        if like_c is not None:
+            gradients[3] = like_c.reduce(gz * beta)
+        if like_bias is not None:
+            gradients[4] = like_bias.reduce(gz)
+        if like_a is like_b is None:
+            return tuple(gradients)
+
+        gz = op.weigh(gz)
+        a, b, precision = op.factors(a, b, precision)
+        if like_a is not None:
+            ga = _gradient_a(op, gz.to(b.dtype), b, ctx.dims, like_a, alpha, precision)
+            gradients[1] = a.mask(ga, False) if masks(a) else ga
+        if like_b is not None:
+            gb = _gradient_b(op, gz.to(a.dtype), a, ctx.dims, like_b, alpha, precision)
+            gradients[2] = b.mask(gb, False) if masks(b) else gb
+        return tuple(gradients)
+
+    @staticmethod
+    def jvp(ctx, _op, ta, tb, tc, tbias, tresidual, _options):
+        if not ctx.differentiable:
+            return (None, None) if ctx.amax else None
+        # apply() hides all tangents, but those of outer functorch levels belong to the result. The
+        # level is always 0; forward_ad.unpack_dual does not know of it in a compiled graph.
+        with forward_gradients(True):
+            a, b, c, bias, _output, *constants = (
+                None if tensor is None else unpack_dual(tensor, level=0)[0]
+                for tensor in ctx.saved_tensors
+            )
+            tangent = _tangent(
+                ctx, ctx.op.rebuilt(constants), a, b, c, bias, ta, tb, tc, tbias, tresidual
+            )
+        return (tangent, None) if ctx.amax else tangent
+
+
+def _tangent(ctx, op, a, b, c, bias, ta, tb, tc, tbias, tresidual):
+    dims = ctx.dims
+    activation, alpha, beta, _out_dtype, _acc_dtype, precision = ctx.options
+    shape, dtype = ctx.output
+    wide = accumulator(a.dtype)
+    factor_a, factor_b, precision = op.factors(a, b, precision)
+    if ta is not None:
+        _check_operand(op, 0, a)
+        ta, factor = op.matrix_a(ta, dims[0]), op.matrix_b(factor_b, dims[1])
+        tz = op.weigh(gemm(ta.to(factor.dtype), factor, alpha, wide, precision))
+    else:
+        tz = op.lift(a.new_zeros(shape, dtype=wide), *dims)
+    if tb is not None:
+        _check_operand(op, 1, b)
+        tb, factor = op.matrix_b(tb, dims[1]), op.matrix_a(factor_a, dims[0])
+        tz = tz + op.weigh(gemm(factor, tb.to(factor.dtype), alpha, wide, precision))
+    if tc is not None:
+        tz = tz + beta * tc.to(wide)
+    if tbias is not None:
+        tz = tz + tbias.to(wide)
+    tangent = op.lower(tz, *dims)
+    if activation is not None:
+        z = _pre_activation(op, ctx.options, a, b, c, bias)
+        tangent = _gate(tangent, z, activation)
+    if tresidual is not None:
+        tangent = tangent + tresidual.to(wide)
+    return op.weigh_result(tangent).to(dtype)
+
+
+def _autograd_kernel(op):
+    def kernel(*args, **kwargs):
+        if _levels() or (_grad_enabled() and any_requires_grad(*args)):
+            call, operands = op.bind(args, kwargs)
+            check_constants(call)
+            with enable_single_level_autograd_function():
+                return Product.apply(call, *operands)
+        with below_autograd():
+            return op.default(*args, **kwargs)
+
+    return kernel
+
+
+_registrations = torch.library.Library("tcgemm", "FRAGMENT")  # they end with this object
+
+
+def register(op):
+    """Makes the Function above the Autograd kernel of an operator."""
+    _registrations.impl(op.name, _autograd_kernel(op), "Autograd")
+
+
+def register_constant(name):
+    """Gives the operator of this name an Autograd kernel that records no derivative."""
+    op = getattr(torch.ops.tcgemm, name).default
+
+    def kernel(*args, **kwargs):
+        with below_autograd():
+            return op(*args, **kwargs)
+
+    _registrations.impl(name, kernel, "Autograd")
+
+
+for _op in ALL:
+    register(_op)
+register_constant("prepare")

@@ -1,0 +1,259 @@
+"""The way of every call, from a public function to the operator.
+
+    __torch_function__ -> types -> out= or autocast -> precision -> autograd.call -> the operator
+
+`product` is the way of calls without scales and zero points, and short; `scaled` makes matrices of
+what the function takes and goes to scaled_mm, as do calls whose b is a Prepared. What is wrong with
+a shape, a dtype or a device is said by the operator (csrc/ops/check*.cpp).
+"""
+
+import torch
+from torch.autograd import forward_ad
+from torch.overrides import handle_torch_function, has_torch_function_variadic
+
+from tcgemm import precision
+from tcgemm.ops import autograd
+from tcgemm.ops._torch_private import any_autocast_enabled, in_dual_level, is_batched
+from tcgemm.ops.operators import ADDMM, BMM, LINEAR, MATMUL, Scaled, wrong_type
+from tcgemm.ops.prepack import Prepared
+
+_CAST = (torch.float16, torch.bfloat16, torch.float32)  # what torch's autocast casts
+_USUAL = {torch.Tensor, torch.nn.Parameter, type(None)}
+_f32 = torch.float32
+_tensor = torch.Tensor
+_compiling = torch.compiler.is_compiling
+_grad_enabled = torch.is_grad_enabled
+fast_path = None  # of products with a tensor of another class: tcgemm.sparse.fast_path sets it
+
+
+def product(function, op, out, a, b, c, bias, residual, options):
+    """A call of `op`, in the form of operators.py."""
+    if has_torch_function_variadic(a, b, c, bias, residual, out):
+        if out is None:
+            result = fast_path and fast_path(op, a, b, c, bias, residual, options)
+            if result is not None:
+                return result
+        return _overridden(function, op, {}, out, a, b, c, bias, residual, options)
+    if not (
+        isinstance(a, _tensor)
+        and isinstance(b, _tensor)
+        and (isinstance(c, _tensor) or (c is None and op is not ADDMM))
+        and (bias is None or isinstance(bias, _tensor))
+        and (residual is None or isinstance(residual, _tensor))
+        and (out is None or isinstance(out, _tensor))
+    ):
+        if type(b) is Prepared and op is not BMM:
+            return _with_parts(function, op, out, a, b, c, bias, residual, options)
+        raise no_tensor(op.name, _named(op, a, b, c, bias, residual, out))
+    try:
+        if out is not None:
+            return _into(op, op, out, out, a, b, c, bias, residual, resolved(a, options))
+        traced = _compiling()
+        if traced or any_autocast_enabled():
+            a, b, c, bias, residual = autocast(a, b, c, bias, residual)
+        if a.is_cuda and a.dtype is _f32:
+            options = resolved(a, options)
+        if traced:  # the operator's Autograd kernel decides
+            return op.run(a, b, c, bias, residual, options)
+        return autograd.call(op, a, b, c, bias, residual, options)
+    except NotImplementedError as error:
+        raise _nested(op, (a, b, c, bias, residual, out)) or error from None
+
+
+def _with_parts(function, op, out, a, b, c, bias, residual, options):
+    """The same with a Prepared for b; short where the operands are matrices as they are."""
+    weight, parts = b.operand(op.name, op.operand_names[1], not op.weight)
+    short = (
+        out is None
+        and all_tensors(op, a, weight, c, bias, residual)
+        and a.dim() > 1
+        and not a.is_nested
+        and _fits(op, a, weight, bias)
+        and not (_compiling() or any_autocast_enabled())
+    )
+    options = resolved(a, options) if short else options
+    parts = fitting(parts, a, weight, options[-1]) if short else None
+    if parts is None:
+        return scaled(function, op, out, a, b, c, bias, residual, options, (None,) * 5, False)
+    call = Scaled(prepared_b=parts)
+    return autograd.call(call, a, op.matrix_b(weight, 2), c, bias, residual, options)
+
+
+def scaled(function, op, out, a, b, c, bias, residual, options, constants, amax):
+    """The same with scale_a, scale_b, zero_a, zero_b, scale_out, or a result beside the result."""
+    if has_torch_function_variadic(a, b, c, bias, residual, out, *constants):
+        keywords = dict(zip(Scaled.constant_names, constants, strict=True), amax=amax)
+        return _overridden(function, op, keywords, out, a, b, c, bias, residual, options)
+    parts = None
+    if type(b) is Prepared and op is not BMM:
+        b, parts = b.operand(op.name, op.operand_names[1], not op.weight)
+    if not all_tensors(op, a, b, c, bias, residual, out, *constants):
+        named = _named(op, a, b, c, bias, residual, out)
+        raise no_tensor(op.name, named | dict(zip(Scaled.constant_names, constants, strict=True)))
+    try:
+        return _as_matrices(op, out, a, b, c, bias, residual, options, constants, amax, parts)
+    except NotImplementedError as error:
+        raise _nested(op, (a, b, c, bias, residual, out)) or error from None
+
+
+def _as_matrices(op, out, a, b, c, bias, residual, options, constants, amax, parts):
+    """The call of `op` by scaled_mm, whose operands all have rows and columns."""
+    if amax and out is not None:
+        raise RuntimeError(
+            f"tcgemm.{op.name}: with amax=True two tensors are returned, so there is no out=; "
+            "leave one of them away."
+        )
+    traced = _compiling()
+    if out is None and (traced or any_autocast_enabled()):
+        a, b, c, bias, residual = autocast(a, b, c, bias, residual)
+    options = resolved(a, options)
+    if not _fits(op, a, b, bias):
+        op.run(a, b, c, bias, residual, options)  # says what is wrong, unless it is traced
+        raise RuntimeError(
+            f"tcgemm.{op.name}: operands of shapes {tuple(a.shape)} and {tuple(b.shape)}, or the "
+            "bias, do not have the dimensions that it takes."
+        )
+
+    dims = (a.dim(), b.dim())
+    parts = fitting(parts, a, b, options[-1])
+    call = Scaled(*_lifted_constants(dims, *constants), amax=amax, prepared_b=parts)
+    a, b = op.matrix_a(a, dims[0]), op.matrix_b(b, dims[1])
+    if residual is not None and residual.dim() > 0:
+        residual = op.lift(residual, *dims)
+    if out is not None:
+        return _into(op, call, out, op.lift(out, *dims), a, b, c, bias, residual, options)
+    if traced:
+        result = call.run(a, b, c, bias, residual, options)
+    else:
+        result = autograd.call_bound(call, a, b, c, bias, residual, options)
+    if amax:
+        return op.lower(result[0], *dims), result[1]
+    return op.lower(result, *dims)
+
+
+def resolved(a, options):
+    """The options with what None means for the precision of a's dtype and device.
+
+    The operators' own None is "highest", and the shorter call.
+    """
+    if a.dtype is not _f32:
+        return options
+    word = options[-1]
+    if word is None and a.is_cuda:
+        word = precision.default()
+    return (*options[:-1], None if word == "highest" else word)
+
+
+def fitting(parts, a, b, word):
+    """The parts of b, where the product that is asked for is one that multiplies them."""
+    return parts if word in (None, "highest") and a.dtype is b.dtype is _f32 else None
+
+
+def autocast(*tensors):
+    """Casts as torch.autocast does for torch.mm and torch.addmm."""
+    device = tensors[0].device.type
+    if device not in ("cpu", "cuda") or not torch.is_autocast_enabled(device):
+        return tensors
+    dtype = torch.get_autocast_dtype(device)
+    return [
+        tensor.to(dtype)
+        if tensor is not None and tensor.dtype in _CAST and tensor.device.type == device
+        else tensor
+        for tensor in tensors
+    ]
+
+
+def _fits(op, a, b, bias):
+    """Do the shapes that only this function asks for hold? scaled_mm checks the others."""
+    if op is LINEAR:
+        fits = a.dim() >= 1 and b.dim() == 2 and a.shape[-1] == b.shape[1]
+        return fits and (bias is None or bias.dim() == 1)
+    if op is MATMUL:
+        return a.dim() >= 1 and b.dim() >= 1
+    if op is BMM:
+        return a.dim() == b.dim() == 3 and a.shape[0] == b.shape[0]
+    return a.dim() == b.dim() == 2 and (bias is None or bias.dim() <= 2)
+
+
+def _lifted_constants(dims, scale_a, scale_b, zero_a, zero_b, scale_out):
+    """Scales of a 1-D operand's blocks are 1-D too."""
+    if dims[0] == 1 and scale_a is not None and scale_a.dim() == 1:
+        scale_a = scale_a.unsqueeze(-2)
+    if dims[1] == 1 and scale_b is not None and scale_b.dim() == 1:
+        scale_b = scale_b.unsqueeze(-1)
+    return scale_a, scale_b, zero_a, zero_b, scale_out
+
+
+def _into(op, call, out, view, *operands):
+    """The call with out=. An operator that writes would drop gradients silently, so it refuses."""
+    tensors = _named(op, *operands[:5], out) | dict(
+        zip(call.constant_names, call.constants, strict=True)
+    )
+    for name, tensor in tensors.items():
+        if tensor is None:
+            continue
+        tangent = in_dual_level() and forward_ad.unpack_dual(tensor).tangent
+        if (_grad_enabled() and tensor.requires_grad) or isinstance(tangent, _tensor):
+            raise RuntimeError(
+                f"tcgemm.{op.name}: out= cannot be differentiated, but {name} needs a gradient; "
+                f"leave out= away, call under torch.no_grad(), or pass {name}.detach()."
+            )
+        if is_batched(tensor):
+            raise RuntimeError(
+                f"tcgemm.{op.name}: out= does not work under torch.vmap, but {name} is mapped "
+                "over; leave out= away."
+            )
+    call.run_out(view, *operands)
+    if not (_compiling() or out.is_inference()):
+        # Backward of whoever saved `out` has to notice; torch counts only for its own operators.
+        torch.autograd.graph.increment_version(out)
+    return out
+
+
+def _overridden(function, op, keywords, out, a, b, c, bias, residual, options):
+    """Hands the call to the tensors' own __torch_function__."""
+    first = {ADDMM: (c, a, b), LINEAR: (a, b, bias)}.get(op, (a, b))
+    tensors = (a, b, c, bias, residual, out, *keywords.values())
+    keywords = keywords | op.keywords(*options) | {"residual": residual, "out": out}
+    if op is not LINEAR:
+        keywords["bias"] = bias
+    return handle_torch_function(function, tensors, *first, **keywords)
+
+
+def _named(op, a, b, c, bias, residual, out):
+    first, second = op.operand_names
+    return {first: a, second: b, "c": c, "bias": bias, "residual": residual, "out": out}
+
+
+def all_tensors(op, a, b, c, *others):
+    """Is each a tensor, or None where the operator can do without?"""
+    if a is None or b is None or (c is None and op is ADDMM):
+        return False
+    kinds = set(map(type, (a, b, c, *others)))
+    return kinds <= _USUAL or all(issubclass(kind, (_tensor, type(None))) for kind in kinds)
+
+
+def no_tensor(function, tensors):
+    """The error for the first that is no tensor; the first two are never None."""
+    required = (*tuple(tensors)[:2], *(("c",) if function == "addmm" else ()))
+    for name, value in tensors.items():
+        if isinstance(value, Prepared):
+            return TypeError(
+                f"tcgemm.{function}: {name} is a Prepared, which is the weight of tcgemm.linear, "
+                f"or the b of mm, matmul and addmm; pass its weight, {name}.weight."
+            )
+        if not isinstance(value, _tensor) and (value is not None or name in required):
+            return wrong_type(function, name, value)
+    raise AssertionError("every operand is a tensor")
+
+
+def _nested(op, tensors):
+    """The dispatcher found no kernel at all: what is left are nested tensors."""
+    for name, tensor in _named(op, *tensors).items():
+        if tensor is not None and tensor.is_nested:
+            return RuntimeError(
+                f"tcgemm.{op.name}: {name} is a nested tensor, but every operand must be a dense, "
+                f"strided tensor; pass {name}.to_padded_tensor(0.0), or one product for each part "
+                f"of {name}.unbind()."
+            )
+    return None

@@ -1,0 +1,266 @@
+"""The operators in one form.
+
+Every layer of the Python side (dispatch, gradients, vmap, fakes) sees a call as the same operands,
+whichever operator was called:
+
+    a, b, c, bias, residual, (activation, alpha, beta, out_dtype, acc_dtype, precision)
+
+and as a product of matrices, a[..., M, K] @ b[..., K, N]: `lift` adds the row or column that a 1-D
+operand of matmul or linear lacks, `lower` takes it out of the result. Tensors that only some
+operators have, and that have no derivative (scales, zero points, parts of b), belong to the
+operator: `bind` makes the operator of one call, which carries them.
+"""
+
+import torch
+
+TENSORS = ("a", "b", "c", "bias", "residual")
+OPTIONS = ("activation", "alpha", "beta", "out_dtype", "acc_dtype", "precision")
+DEFAULTS = (None, 1.0, 1.0, None, None, None)
+
+
+class Operator:
+    """mm, bmm, matmul and linear: no c. `weight`: b is stored transposed, as linear's (N, K)."""
+
+    positional = ("a", "b", "bias", "residual")
+    constants = ()  # tensors of one call that have no derivative
+    constant_names = ()
+    amax = False  # the result is (out, amax)
+    prepared_b = None  # parts of b that were made before
+    kernel_name = None  # the part of a kernel's name that the planner is held to
+    keeps_sign = True  # the result has the sign of what relu gave
+
+    def __init__(self, name: str, *, weight: bool = False):
+        packet = getattr(torch.ops.tcgemm, name)
+        self.name = name
+        self.default = packet.default
+        self.out = getattr(packet, "out", None)
+        self.weight = weight
+        self.operand_names = ("x", "weight") if weight else ("a", "b")
+
+    @staticmethod
+    def tensors(a, b, c, bias, residual):
+        return a, b, bias, residual
+
+    @staticmethod
+    def keywords(activation, alpha, beta, out_dtype, acc_dtype, precision):
+        keywords = {
+            "activation": activation,
+            "alpha": alpha,
+            "out_dtype": out_dtype,
+            "acc_dtype": acc_dtype,
+        }
+        if precision is not None:  # every keyword costs time
+            keywords["precision"] = precision
+        return keywords
+
+    def run(self, a, b, c, bias, residual, options):
+        """Calls the operator; the commonest calls pass no keywords."""
+        if residual is None and options == DEFAULTS:
+            return self.default(a, b) if bias is None else self.default(a, b, bias)
+        return self.default(*self.tensors(a, b, c, bias, residual), **self.keywords(*options))
+
+    def run_out(self, out, a, b, c, bias, residual, options):
+        """Calls the overload that writes into `out`."""
+        self.out(*self.tensors(a, b, c, bias, residual), **self.keywords(*options), out=out)
+
+    def bind(self, args, kwargs):
+        """The arguments of the schema as (operator of this call, the common operands)."""
+        return self, self.operands(self.given(args, kwargs))
+
+    @staticmethod
+    def operands(given):
+        options = tuple(map(given.get, OPTIONS, DEFAULTS))
+        return *map(given.get, TENSORS), options
+
+    def given(self, args, kwargs):
+        """Arguments by name. The dispatcher drops those that have their default."""
+        return dict(zip(self.positional, args, strict=False), **kwargs)
+
+    def rebuilt(self, constants):
+        """The operator of a call with these constants, which were kept somewhere else meanwhile."""
+        return self
+
+    def before_activation(self):
+        """The operator whose result, without activation and residual, the activation is given."""
+        return self
+
+    def factors(self, a, b, precision):
+        """What the derivatives multiply, and how; an operand that they do not need is None."""
+        return a, b, precision
+
+    def weigh(self, gradient):
+        """The gradient of a @ b from that of the product with its scales."""
+        return gradient
+
+    def weigh_result(self, gradient):
+        """The gradient before scale_out from that of the result."""
+        return gradient
+
+    def matrix_a(self, a, dims):
+        """a as matrices; `dims` are those of the call, without what vmap put in front."""
+        return a.unsqueeze(-2) if dims == 1 else a
+
+    def matrix_b(self, b, dims):
+        """b as matrices (K, N)."""
+        if self.weight:
+            return b.mT
+        return b.unsqueeze(-1) if dims == 1 else b
+
+    def lift(self, result, a_dims, b_dims):
+        """A tensor that lies as the result does, with the row and the column of the product."""
+        if b_dims == 1:
+            result = result.unsqueeze(-1)
+        return result.unsqueeze(-2) if a_dims == 1 else result
+
+    def lower(self, result, a_dims, b_dims):
+        """The inverse of lift."""
+        if a_dims == 1:
+            result = result.squeeze(-2)
+        return result.squeeze(-1) if b_dims == 1 else result
+
+
+class Addmm(Operator):
+    """addmm: c comes first, and beta scales it."""
+
+    positional = ("c", "a", "b", "bias", "residual")
+
+    @staticmethod
+    def tensors(a, b, c, bias, residual):
+        return c, a, b, bias, residual
+
+    @staticmethod
+    def keywords(activation, alpha, beta, *types):
+        return {"beta": beta, **Operator.keywords(activation, alpha, beta, *types)}
+
+    def run(self, a, b, c, bias, residual, options):
+        return self.default(*self.tensors(a, b, c, bias, residual), **self.keywords(*options))
+
+
+_SCALED = {  # by whether amax is asked for
+    False: ("scaled_mm", torch.ops.tcgemm.scaled_mm.default, torch.ops.tcgemm.scaled_mm.out),
+    True: ("scaled_mm_amax", torch.ops.tcgemm.scaled_mm_amax.default, None),
+}
+
+
+class Scaled(Operator):
+    """scaled_mm and scaled_mm_amax, for one call: scales and zero points are part of it.
+
+    So are other forms of an operand. prepared_b is for the forward alone: derivatives multiply b
+    along its other dimension, of which there are no parts. sparse_a (sparse_b) says that a (b) is
+    the values of a sparse operand; derivatives are those of tcgemm.SparseTensor24.
+    """
+
+    positional = (
+        *("a", "b", "scale_a", "scale_b", "c", "bias", "residual"),
+        *("zero_a", "zero_b", "scale_out", "prepared_b", "sparse_a", "sparse_b"),
+    )
+    weight = False
+    operand_names = ("a", "b")
+    constant_names = ("scale_a", "scale_b", "zero_a", "zero_b", "scale_out")
+
+    def __init__(
+        self,
+        scale_a=None,
+        scale_b=None,
+        zero_a=None,
+        zero_b=None,
+        scale_out=None,
+        *,
+        amax=False,
+        prepared_b=None,
+        sparse_a=None,
+        sparse_b=None,
+        kernel_name=None,
+    ):
+        self.name, self.default, self.out = _SCALED[amax]
+        self.constants = (scale_a, scale_b, zero_a, zero_b, scale_out)
+        self.keeps_sign = scale_out is None
+        self.amax = amax
+        self.prepared_b = prepared_b
+        self.sparse_a, self.sparse_b = sparse_a, sparse_b
+        self.kernel_name = kernel_name
+
+    def tensors(self, a, b, c, bias, residual):
+        scale_a, scale_b, zero_a, zero_b, scale_out = self.constants
+        tensors = (a, b, scale_a, scale_b, c, bias, residual, zero_a, zero_b, scale_out)
+        if self.sparse:
+            return (*tensors, self.prepared_b, self.sparse_a, self.sparse_b)
+        return tensors if self.prepared_b is None else (*tensors, self.prepared_b)
+
+    @property
+    def sparse(self):
+        return self.sparse_a is not None or self.sparse_b is not None
+
+    @staticmethod
+    def given_keywords(options):
+        given = zip(OPTIONS, options, DEFAULTS, strict=True)
+        return {name: value for name, value, default in given if value != default}
+
+    def keywords(self, *options):
+        keywords = self.given_keywords(options)
+        if self.kernel_name is not None:
+            keywords["kernel_name"] = self.kernel_name
+        return keywords
+
+    def run(self, a, b, c, bias, residual, options):
+        tensors = self.tensors(a, b, c, bias, residual)
+        if options == DEFAULTS and self.kernel_name is None:
+            return self.default(*tensors)
+        return self.default(*tensors, **self.keywords(*options))
+
+    def bind(self, args, kwargs):
+        given = self.given(args, kwargs)
+        constants = map(given.get, self.constant_names)
+        names = ("prepared_b", "sparse_a", "sparse_b", "kernel_name")
+        others = {name: given.get(name) for name in names}
+        return Scaled(*constants, amax=self.amax, **others), self.operands(given)
+
+    def rebuilt(self, constants):
+        return Scaled(*constants, sparse_a=self.sparse_a, sparse_b=self.sparse_b)
+
+    def before_activation(self):
+        return Scaled(*self.constants[:-1])
+
+    def factors(self, a, b, precision):
+        if self.sparse:
+            raise RuntimeError(
+                "tcgemm.scaled_mm: an operand is given by the values of a sparse matrix, whose "
+                "derivatives the operator does not know; multiply a tcgemm.SparseTensor24."
+            )
+        return a, b, precision
+
+    def weigh(self, gradient):
+        for scale in self.constants[:2]:
+            gradient = _times(gradient, scale)
+        return gradient
+
+    def weigh_result(self, gradient):
+        return _times(gradient, self.constants[-1])
+
+
+def wrong_type(function, name, value):
+    """The error for an argument that is no tensor."""
+    return TypeError(
+        f"tcgemm.{function}: {name} must be a torch.Tensor, but is {type(value).__name__}; "
+        "convert it with torch.as_tensor."
+    )
+
+
+def _times(gradient, scale):
+    """Block scales do not come here: they belong to 8-bit operands, which have no gradient."""
+    if scale is None:
+        return gradient
+    gradient = gradient.to(torch.promote_types(gradient.dtype, scale.dtype))
+    return gradient * (scale.reshape(()) if scale.numel() == 1 else scale)
+
+
+MM = Operator("mm")
+BMM = Operator("bmm")
+MATMUL = Operator("matmul")
+ADDMM = Addmm("addmm")
+LINEAR = Operator("linear", weight=True)
+SCALED = Scaled()
+SCALED_AMAX = Scaled(amax=True)
+
+PLAIN = (MM, BMM, MATMUL, ADDMM, LINEAR)
+ALL = (*PLAIN, SCALED, SCALED_AMAX)

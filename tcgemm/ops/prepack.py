@@ -1,0 +1,215 @@
+"""Weights whose parts for precision "highest" are made once: tcgemm.prepare and what it returns.
+
+    w (N, K) --prepare--> Prepared: w itself, and its parts in a tensor of bytes
+                          linear(x, p)    mm(x, p.t())    matmul(x, p.t())    addmm(c, x, p.t())
+
+The parts are of w as it was: a Prepared whose w has changed since is refused. They are used where
+they fit (float32, "highest", the same device), and w itself everywhere else: by other precisions,
+under autocast, on the CPU, in every backward.
+"""
+
+import copy
+import operator
+
+import torch
+from torch.overrides import handle_torch_function, has_torch_function_unary
+
+from tcgemm.ops import autograd
+from tcgemm.ops._torch_private import is_wrapped_by_transform, mark_static_address
+from tcgemm.ops.operators import wrong_type
+
+_prepare = torch.ops.tcgemm.prepare.default
+_BF16 = 1  # of a blob's first byte: csrc/core/split.h
+
+
+class Watch:
+    """Whether a tensor is as it was when the watch began.
+
+    torch counts what is changed in place, but not the exchange of the memory behind a tensor, as by
+    module.to() or `w.data = ...`: hence the address, whose memory is kept so that nothing else can
+    get it. Changes through w.data itself are seen by nobody, nor are those of inference tensors.
+    """
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+        self.memory = tensor.untyped_storage()
+        self.seen = self._look()
+
+    def _look(self):
+        tensor = self.tensor
+        version = None if tensor.is_inference() else tensor._version
+        return version, tensor.data_ptr(), tensor.stride()
+
+    def __bool__(self):
+        return self.seen == self._look()
+
+    # Its getter is C's, so torch.compile asks it before each call of a graph instead of tracing it.
+    fresh = property(operator.truth)
+
+
+class Prepared:
+    """A float32 weight with the parts that precision "highest" multiplies; tcgemm.prepare makes it.
+
+    It stands for the weight in tcgemm.linear, and its .t() in tcgemm.mm, matmul and addmm, and in
+    explain and check_layout. Copies (copy.deepcopy, pickle, torch.save) hold a copy of the weight
+    and are prepared anew where they land; `to` does the same.
+
+    Attributes:
+        weight (Tensor): what was prepared, (N, K); the same object, so it gets its gradients.
+        parts (str): "f16" or "bf16", whichever the values asked for; None where nothing is kept.
+        nbytes (int): kept beside the weight: about its own bytes for f16 parts, 1.5 times for bf16.
+        shape, dtype, device: of the operand that it stands for.
+        fresh (bool): False when the weight has changed since, and prepare is to be called again.
+    """
+
+    def __init__(self, weight, blob, parts, watch, transposed=False):
+        self.weight = weight
+        self.blob = blob
+        self.parts = parts
+        self.watch = watch
+        self.transposed = transposed
+
+    def t(self):
+        """The transpose, (K, N), with the same parts."""
+        return Prepared(self.weight, self.blob, self.parts, self.watch, not self.transposed)
+
+    @property
+    def T(self):
+        return self.t()
+
+    @property
+    def mT(self):
+        return self.t()
+
+    @property
+    def shape(self):
+        return torch.Size(reversed(self.weight.shape)) if self.transposed else self.weight.shape
+
+    @property
+    def dtype(self):
+        return self.weight.dtype
+
+    @property
+    def device(self):
+        return self.weight.device
+
+    @property
+    def nbytes(self):
+        return self.blob.nbytes
+
+    @property
+    def fresh(self):
+        return self.watch.fresh
+
+    def to(self, device):
+        """The weight on another device, prepared there; this object if it is there already."""
+        weight = self.weight.to(device)
+        return self if weight is self.weight else restored(weight, self.transposed)
+
+    def operand(self, function, name, transposed):
+        """The weight as an operand of a function that takes it like this, and the parts."""
+        if self.transposed is not transposed:
+            raise RuntimeError(
+                f"tcgemm.{function}: {name} is a Prepared of shape {tuple(self.shape)}, whose "
+                f"parts are for products with its transpose; pass {name}.t(), or the .t() of what "
+                f"tcgemm.prepare makes of the transposed weight."
+            )
+        if not self.watch.fresh:
+            raise RuntimeError(
+                f"tcgemm.{function}: {name} is a Prepared whose weight was changed in place, moved "
+                "or exchanged since it was prepared, so its parts are those of another weight; "
+                "call tcgemm.prepare again."
+            )
+        return (self.weight.t() if transposed else self.weight), self.blob
+
+    def __repr__(self):
+        return (
+            f"Prepared(shape={tuple(self.shape)}, device='{self.device}', parts={self.parts}, "
+            f"nbytes={self.nbytes})"
+        )
+
+    def __deepcopy__(self, memo):
+        return restored(copy.deepcopy(self.weight, memo), self.transposed)
+
+    def __reduce__(self):
+        return restored, (self.weight, self.transposed)
+
+
+def restored(weight, transposed):
+    prepared = prepare(weight)
+    return prepared.t() if transposed else prepared
+
+
+def prepare(w):
+    """Makes the parts of a weight once, which products of precision "highest" make in every call.
+
+    On a GPU such a product splits both operands into 16-bit parts before it multiplies them
+    (tcgemm.explain shows it). Of a weight that serves many calls the parts can be kept: then only
+    the activations are split. The result is the same, bit by bit, wherever the product is one of
+    parts with and without them. Where no parts are multiplied (short K, the CPU, other precisions,
+    autocast) w itself is, and so it is in every backward, which wants other parts.
+
+    Arguments:
+        w (Tensor): (N, K) of float32, as the weight of tcgemm.linear; any strides. Of a weight that
+            is stored as (K, N) prepare its transpose, and use .t() of the result.
+
+    Returns a tcgemm.Prepared, for tcgemm.linear(x, p), tcgemm.mm(x, p.t()), matmul, addmm, explain
+    and check_layout, with all that they take besides, with gradients and in torch.compile. It keeps
+    w and, on a GPU, beside it as many bytes again (f16 parts) or 1.5 times as many (bf16 parts,
+    where rows span more than about 2**28); while it is made, up to 2.5 times. tcgemm.nn.Linear in
+    eval mode does all this by itself.
+
+    The call waits for the GPU once. Products with a Prepared do not, and CUDA graphs hold them; a
+    graph that was captured goes on with the parts of then. When w has changed since, by an in-place
+    operation or another memory behind it, a Prepared is refused; what is written through w.data, or
+    to an inference tensor, is not noticed.
+
+    Raises:
+        TypeError: w is no tensor.
+        RuntimeError: w is no matrix or not float32; the GPU has no kernel for float32 products
+            (compute capability 9.0 has); memory is short; the call stands inside torch.compile,
+            torch.func or the capture of a CUDA graph. The sentence says what to do.
+
+    Example:
+        >>> w = torch.randn(48, 32)
+        >>> p = tcgemm.prepare(w)
+        >>> x = torch.randn(10, 32)
+        >>> torch.equal(tcgemm.linear(x, p), tcgemm.linear(x, w))
+        True
+        >>> tcgemm.mm(x, p.t()).shape, p.shape
+        (torch.Size([10, 48]), torch.Size([48, 32]))
+    """
+    if has_torch_function_unary(w):
+        return handle_torch_function(prepare, (w,), w)
+    if not isinstance(w, torch.Tensor):
+        raise wrong_type("prepare", "w", w)
+    _refuse_inside(w)
+    with torch.inference_mode(False):
+        blob = autograd.constant(_prepare, w)
+    parts = None
+    if blob.numel() > 0:
+        # Read last: no other stream need wait for the parts now.
+        parts = "bf16" if int(blob[0]) & _BF16 else "f16"
+        mark_static_address(blob)  # graphs of torch.compile do not copy it
+    return Prepared(w, blob, parts, Watch(w))
+
+
+def capturing(tensor):
+    """Is what happens to the tensor now part of a CUDA graph?"""
+    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+def _refuse_inside(w):
+    """Which parts there are is read from the GPU, and what is made has to outlive the call."""
+    place = None
+    if torch.compiler.is_compiling():
+        place = "a function that is compiled"
+    elif is_wrapped_by_transform(w):
+        place = "a function that torch.func transforms"
+    elif capturing(w):
+        place = "the capture of a CUDA graph"
+    if place is not None:
+        raise RuntimeError(
+            f"tcgemm.prepare: w cannot be prepared inside {place}; prepare it before, and use the "
+            "Prepared inside."
+        )

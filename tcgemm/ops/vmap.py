@@ -1,0 +1,113 @@
+"""torch.vmap of every operator: one product whose batch dimensions broadcast, instead of a loop.
+
+    a [B, 1, ..., M, K] @ b [..., K, N]        the vmapped dimension in front, aligned by ones
+
+Where only a is vmapped, csrc/ops/batch.cpp makes rows of its batch: one tall product. What has one
+value for a whole result, amax and scale_out, is computed example by example, and so is a product
+with a sparse operand. Parts of b that were made before serve every example, and are left where b
+has one for each.
+"""
+
+import torch
+
+from tcgemm.ops.operators import MATMUL, PLAIN, SCALED, SCALED_AMAX, TENSORS, Scaled
+
+
+def _front(tensor, dim):
+    return tensor if dim is None else tensor.movedim(dim, 0)
+
+
+def _align(tensor, batched, dims):
+    """Puts the vmapped dimension in front of `dims` others, as broadcasting needs it."""
+    missing = dims + 1 - tensor.dim()
+    if not batched or missing <= 0:
+        return tensor
+    return tensor.reshape(tensor.shape[0], *[1] * missing, *tensor.shape[1:])
+
+
+def _align_constant(tensor, batch, dims):
+    """The same for a scale or a zero point, which may be one element of any shape."""
+    if tensor is None or batch is None:
+        return tensor
+    tensor = _front(tensor, batch)
+    if tensor.numel() == tensor.shape[0]:
+        return tensor.reshape(-1, *[1] * dims)
+    return _align(tensor, True, dims)
+
+
+def _run(constants, others, a, b, c, *rest):
+    if c is None and all(each is None for each in (*constants, *others.values())):
+        return MATMUL.run(a, b, None, *rest)
+    return Scaled(*constants, **others).run(a, b, c, *rest)
+
+
+def _rule(op):
+    def rule(info, in_dims, *args, **kwargs):
+        call, (a, b, *addends, options) = op.bind(args, kwargs)
+        batches, (batch_a, batch_b, *addend_batches, _options) = op.bind(in_dims, {})
+        one = op.constant_names and (batches.constants[-1] is not None or call.sparse)
+        if op.amax or one:
+            return each(op.default, info, in_dims, args, kwargs)
+
+        dims_a = a.dim() - (batch_a is not None)
+        dims_b = b.dim() - (batch_b is not None)
+        a = op.matrix_a(_front(a, batch_a), dims_a)
+        b = op.matrix_b(_front(b, batch_b), dims_b)
+        # Dimensions of one example's result, as a product of matrices.
+        dims = max(a.dim() - (batch_a is not None), b.dim() - (batch_b is not None))
+        a = _align(a, batch_a is not None, dims)
+        b = _align(b, batch_b is not None, dims)
+        if batch_a is None and batch_b is None:  # only an addend differs from example to example
+            a = a.expand(info.batch_size, *[1] * (dims - a.dim()), *a.shape)
+        shown = dims - (dims_a == 1) - (dims_b == 1)
+        lifted = []
+        for name, addend, batch in zip(TENSORS[2:], addends, addend_batches, strict=True):
+            if addend is not None and name == "bias":  # told in rows and columns of matrices
+                addend = _align(_front(addend, batch), batch is not None, dims)
+            elif addend is not None:
+                addend = _align(_front(addend, batch), batch is not None, shown)
+                addend = op.lift(addend, dims_a, dims_b) if addend.dim() > 0 else addend
+            lifted.append(addend)
+        constants = [
+            _align_constant(constant, batch, dims)
+            for constant, batch in zip(call.constants, batches.constants, strict=True)
+        ]
+        parts = call.prepared_b if batch_b is batches.prepared_b is None else None
+        others = {"kernel_name": call.kernel_name, "prepared_b": parts}
+        out = _run(constants, others, a, b, *lifted, options)
+        return op.lower(out, dims_a, dims_b), 0
+
+    return rule
+
+
+def each(function, info, in_dims, args, kwargs):
+    """The function of one example after another, and its results side by side."""
+    results = [
+        function(
+            *(
+                arg if dim is None else arg.select(dim, index)
+                for arg, dim in zip(args, in_dims, strict=True)
+            ),
+            **kwargs,
+        )
+        for index in range(info.batch_size)
+    ]
+    if isinstance(results[0], tuple):
+        outs = tuple(torch.stack(parts) for parts in zip(*results, strict=True))
+        return outs, (0,) * len(outs)
+    return torch.stack(results), 0
+
+
+def register_one_by_one(name):
+    """Gives the operator of this name a batching rule that is a loop over the examples."""
+    op = getattr(torch.ops.tcgemm, name).default
+
+    def rule(info, in_dims, *args, **kwargs):
+        return each(op, info, in_dims, args, kwargs)
+
+    torch.library.register_vmap(op, rule)
+
+
+for _op in (*PLAIN, SCALED, SCALED_AMAX):
+    torch.library.register_vmap(f"tcgemm::{_op.name}", _rule(_op))
+register_one_by_one("prepare")

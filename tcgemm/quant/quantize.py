@@ -1,0 +1,94 @@
+"""quantize and its inverse."""
+
+import torch
+from torch.overrides import handle_torch_function, has_torch_function_unary
+
+from tcgemm.ops import autograd, dispatch
+from tcgemm.quant.shapes import BLOCK, scale_shape
+
+_quantize = torch.ops.tcgemm.quantize.default
+
+
+def quantize(x, dtype, granularity="tensor"):
+    """Rounds a tensor to 8 bits, with float32 scales: x is about values * scale.
+
+    For each group of elements, scale = max(amax / limit, 2**-126), where amax is the largest finite
+    magnitude of the group and limit the largest value of dtype (448, 57344, 127), and scale = 1 for
+    a group of zeros; values = x / scale, rounded to nearest even and saturated. Infinities
+    saturate, NaN stays NaN in float8 and becomes 0 in int8. The CPU and a GPU give the same bits.
+
+    Arguments:
+        x (Tensor): (..., M, K) of float16, bfloat16 or float32, any strides; one dimension will do
+            but for "128x128".
+        dtype (torch.dtype): float8_e4m3fn, float8_e5m2 or int8.
+        granularity: which elements share a scale, and the scale's shape:
+            "tensor"    all                          ()
+            "row"       a row along K                (..., M, 1)
+            "1x128"     128 neighbours along K       (..., M, ceil(K/128))
+            "128x128"   blocks of 128 x 128          (..., ceil(M/128), ceil(K/128))
+
+    Returns (values, scale): values as x, contiguous, and what scale_a of tcgemm.mm takes; for b
+    quantise b.mT and pass the transposes of both. Neither has derivatives: for a layer that learns
+    there is tcgemm.quantized_linear.
+
+    Raises TypeError if x is no tensor, RuntimeError with a sentence for everything else.
+
+    Example:
+        >>> values, scale = tcgemm.quantize(torch.randn(4, 256), torch.int8, "row")
+        >>> values.dtype, scale.shape
+        (torch.int8, torch.Size([4, 1]))
+    """
+    if has_torch_function_unary(x):
+        return handle_torch_function(quantize, (x,), x, dtype, granularity)
+    if not isinstance(x, torch.Tensor):
+        raise dispatch.no_tensor("quantize", {"x": x})
+    return autograd.constant(_quantize, x, dtype, granularity)
+
+
+def dequantize(values, scale, dtype=torch.float32):
+    """values * scale, for the values and the scale of tcgemm.quantize in any of its granularities.
+
+    values (..., M, K); scale of one element, (..., M, 1), (..., M, ceil(K/128)) or
+    (..., ceil(M/128), ceil(K/128)). Returns a tensor like values of this dtype. Raises RuntimeError
+    if the shapes are not these.
+
+    Example:
+        >>> x = torch.randn(4, 256)
+        >>> error = tcgemm.dequantize(*tcgemm.quantize(x, torch.int8, "row")) - x
+        >>> bool((error.abs().amax(1) <= x.abs().amax(1) / 253).all())
+        True
+    """
+    if scale.numel() != 1:
+        for granularity in ("row", "1x128", "128x128")[: 2 + (values.dim() > 1)]:
+            if scale.shape == scale_shape(values.shape, granularity):
+                break
+        else:
+            raise RuntimeError(
+                f"tcgemm.dequantize: scale has shape {tuple(scale.shape)}, but values of shape "
+                f"{tuple(values.shape)} have scales of one element, or one for each row or block."
+            )
+        if granularity == "128x128":
+            scale = scale.repeat_interleave(BLOCK, -2)[..., : values.shape[-2], :]
+        if granularity != "row":
+            scale = scale.repeat_interleave(BLOCK, -1)[..., : values.shape[-1]]
+    elif scale.dim() > values.dim():
+        scale = scale.reshape(())
+    return (values.float() * scale).to(dtype)
+
+
+def _fake(x, dtype, granularity="tensor"):
+    scale = x.new_empty(scale_shape(x.shape, granularity), dtype=torch.float32)
+    return x.new_empty(x.shape, dtype=dtype), scale
+
+
+def _vmap(info, in_dims, x, dtype, granularity="tensor"):
+    x = x.movedim(in_dims[0], 0)
+    if granularity != "tensor":
+        return _quantize(x, dtype, granularity), (0, 0)
+    values, scale = _quantize(x.flatten(1), dtype, "row")
+    return (values.reshape(x.shape), scale.squeeze(-1)), (0, 0)
+
+
+autograd.register_constant("quantize")
+torch.library.register_fake("tcgemm::quantize", _fake)
+torch.library.register_vmap("tcgemm::quantize", _vmap)

@@ -1,0 +1,18 @@
+"""The shapes of the scales of quantised tensors."""
+
+BLOCK = 128  # elements along each side of a block that shares a scale
+
+
+def _blocks(extent):
+    return (extent + BLOCK - 1) // BLOCK
+
+
+def scale_shape(shape, granularity):
+    """The shape of the scales that quantize returns for a tensor of this shape."""
+    if granularity == "tensor":
+        return ()
+    if granularity == "row":
+        return (*shape[:-1], 1)
+    if granularity == "1x128":
+        return (*shape[:-1], _blocks(shape[-1]))
+    return (*shape[:-2], _blocks(shape[-2]), _blocks(shape[-1]))

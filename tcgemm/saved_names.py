@@ -1,0 +1,85 @@
+"""The names that files written by pickle and torch.save contain, and the objects they stand for.
+
+A pickle stores a class or a function as the name of its module and its own name. A file outlives
+every move of the code, so each name that a released tcgemm wrote stays importable:
+
+    WRITTEN    names that this tcgemm writes besides public ones; they never change
+    MOVED      modules that earlier versions had, with the names that their files can contain
+
+Public functions and classes are written as tcgemm.mm, tcgemm.SparseTensor24 and tcgemm.nn.Linear,
+whichever module defines them.
+"""
+
+import sys
+import types
+
+import torch
+
+from tcgemm import nn
+from tcgemm.ops import functional, prepack
+from tcgemm.quant.linear import quantized_linear
+from tcgemm.quant.quantize import dequantize, quantize
+from tcgemm.sparse import SparseTensor24, compress24, prune24
+from tcgemm.sparse import tensor as sparse_tensor
+
+restored_sparse_tensor24 = sparse_tensor.restored
+restored_prepared = prepack.restored
+WRITTEN = ("restored_sparse_tensor24", "restored_prepared")
+_FUNCTIONS = ("mm", "bmm", "matmul", "addmm", "linear", "check_layout", "explain")
+PUBLIC = {
+    **{name: getattr(functional, name) for name in _FUNCTIONS},
+    "Prepared": prepack.Prepared,
+    "prepare": prepack.prepare,
+    "quantize": quantize,
+    "dequantize": dequantize,
+    "quantized_linear": quantized_linear,
+    "SparseTensor24": SparseTensor24,
+    "compress24": compress24,
+    "prune24": prune24,
+    "swap_linear": nn.swap_linear,
+}
+MOVED = {
+    "tcgemm.dense": {name: PUBLIC[name] for name in _FUNCTIONS},
+    "tcgemm.prepared": {
+        "Prepared": prepack.Prepared,
+        "_restored": prepack.restored,
+        "prepare": prepack.prepare,
+    },
+    "tcgemm.quantized": {
+        "dequantize": dequantize,
+        "quantize": quantize,
+        "quantized_linear": quantized_linear,
+    },
+    "tcgemm.quant_linear": {"QuantLinear": nn.QuantLinear},
+    "tcgemm.sparse_linear": {"SparseLinear24": nn.SparseLinear24},
+    "tcgemm.sparse_tensor": {
+        "SparseTensor24": SparseTensor24,
+        "restored": sparse_tensor.restored,
+    },
+}
+# torch.load(weights_only=True) calls these and no others.
+SAFE = (SparseTensor24, sparse_tensor.restored)
+
+
+def register() -> None:
+    """Makes every name importable, and those of SAFE loadable with weights_only=True."""
+    for name in WRITTEN:
+        function = globals()[name]
+        function.__module__ = __name__
+        function.__name__ = function.__qualname__ = name
+    for name, value in PUBLIC.items():
+        value.__module__ = "tcgemm"
+        value.__qualname__ = name
+    for name in nn.__all__:
+        if name not in PUBLIC:
+            getattr(nn, name).__module__ = "tcgemm.nn"
+    for module, names in MOVED.items():
+        sys.modules[module] = types.ModuleType(module, f"Names of {module} in saved files.")
+        vars(sys.modules[module]).update(names)
+    moved = [
+        (value, f"{module}.{name}")
+        for module, names in MOVED.items()
+        for name, value in names.items()
+        if value in SAFE
+    ]
+    torch.serialization.add_safe_globals([*SAFE, *moved])

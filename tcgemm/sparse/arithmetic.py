@@ -1,0 +1,313 @@
+"""What torch's operators do with a SparseTensor24: copies, moves, views, arithmetic.
+
+Each function stands for the operators above it, with their arguments; products are in
+matmul.py. What shares memory in torch shares the tensors inside, what makes a new tensor
+has metadata of its own, since copy_ writes into them. Gradients alone share those of their tensor.
+"""
+
+import torch
+
+from tcgemm.sparse.prune import compress24
+from tcgemm.sparse.tensor import FUNCTIONS, SparseTensor24, decompress, gathered, implements
+
+_OPS = torch.ops.tcgemm
+_aten = torch.ops.aten
+
+
+@implements(_OPS.to_dense24.default)
+def _to_dense(w):
+    return decompress(w)
+
+
+@implements(_OPS.mask24.default)
+def _mask(dense, w, turned=True):
+    if dense.shape != w.shape:
+        raise RuntimeError(
+            f"tcgemm.SparseTensor24: a tensor of shape {tuple(dense.shape)} cannot be masked by "
+            f"one of shape {tuple(w.shape)}; the shapes have to be the same."
+        )
+    if isinstance(dense, SparseTensor24):
+        dense = decompress(dense)
+    if dense.dtype is not w.dtype:
+        w = _converted(w, dense.dtype)
+    inner = w.inner(turned=turned)
+    inner["values"] = gathered(dense, w, False)
+    if "turned_values" in inner:
+        inner["turned_values"] = gathered(dense, w, True)
+    return w.like(inner)
+
+
+def to_dense(w, dtype=None, *, masked_grad=None):
+    """torch.Tensor.to_dense."""
+    dense = _OPS.to_dense24.default(w)
+    return dense if dtype is None else dense.to(dtype)
+
+
+implements(torch.Tensor.to_dense, table=FUNCTIONS)(to_dense)
+
+
+# Views and copies.
+
+
+def _view(w, **changes):
+    """Of a normal tensor also in inference mode, where torch makes views of it normal tensors."""
+    if torch.is_inference_mode_enabled() and not w.is_inference():
+        with torch.inference_mode(False):
+            return w.like(w.inner(), **changes)
+    return w.like(w.inner(), **changes)
+
+
+@implements(_aten.detach.default, _aten.alias.default)
+def _alias(w):
+    return _view(w)
+
+
+@implements(_aten.t.default)
+def _t(w):
+    return _view(w, shape=tuple(reversed(w.shape)), transposed=not w.transposed)
+
+
+@implements(_aten.transpose.int)
+def _transpose(w, first, second):
+    return _alias(w) if first % 2 == second % 2 else _t(w)
+
+
+@implements(_aten.permute.default)
+def _permute(w, dims):
+    return _transpose(w, 0, dims[0])
+
+
+@implements(_aten.view.default, _aten._unsafe_view.default, _aten.expand.default)
+def _view_as(w, size, *, implicit=False):
+    """Compiled graphs make views of the same shape."""
+    size = tuple(of if to == -1 else to for to, of in zip(size, w.shape, strict=False))
+    if size != tuple(w.shape):
+        raise NotImplementedError(
+            f"tcgemm.SparseTensor24: a tensor of shape {tuple(w.shape)} has no view of shape "
+            f"{size}, for its groups lie along rows; call it with to_dense() of the tensor."
+        )
+    return _view(w)
+
+
+@implements(_aten.clone.default)
+def _clone(w, *, memory_format=None):
+    return w.like(w.inner(torch.clone))
+
+
+@implements(_aten._to_copy.default)
+def _to_copy(w, *, dtype=None, device=None, non_blocking=False, **options):
+    """Moved, then converted; tiles are made where it lands."""
+    moved = w
+    if device is not None and torch.device(device) != w.device:
+        how = {"device": device, "non_blocking": non_blocking, "copy": True}
+        parts = [each.to(**how) for each in w.stored()[:2]]
+        turned = [each.to(**how) for each in w.stored(True)[:2]] if w.transposable else None
+        moved = _assembled(w, parts, turned, w.pattern)
+    if dtype not in (None, w.dtype):
+        return _converted(moved, dtype)
+    return moved if moved is not w else _clone(w)
+
+
+def _assembled(w, parts, turned, pattern):
+    shape = w.stored_shape
+    options = {"turned": turned, "dense_gradient": w.dense_gradient, "trusted": True}
+    made = SparseTensor24.from_parts(*parts, shape[1], pattern, **options)
+    return _t(made) if w.transposed else made
+
+
+def _converted(w, dtype):
+    """One of two becomes two of four in another dtype: two groups of two are one of four."""
+    paired = w.pattern == "1:2" and dtype is not torch.float32
+
+    def convert(values, metadata, _tiles):
+        values, metadata = _two_of_four(values, metadata) if paired else (values, metadata.clone())
+        return values.to(dtype), metadata
+
+    turned = convert(*w.stored(True)) if w.transposable else None
+    return _assembled(w, convert(*w.stored()), turned, "2:4" if paired else w.pattern)
+
+
+def _two_of_four(values, metadata):
+    """Positions count from the first of two groups, so those of the second grow by two."""
+    metadata = metadata | 0x88
+    columns = values.shape[1] + values.shape[1] % 2
+    if columns % 4 == 2 and metadata.shape[1] > 0:
+        metadata[:, -1] &= 0x0F
+    return torch.nn.functional.pad(values, (0, columns - values.shape[1])), metadata
+
+
+def _same_positions(first, second):
+    if first.transposed is not second.transposed or first.pattern != second.pattern:
+        return False
+    if first.metadata is second.metadata and first.turned_metadata is second.turned_metadata:
+        return True
+    known = type(first.metadata) is type(second.metadata) is torch.Tensor  # else they are traced
+    return known and first.shape == second.shape and torch.equal(first.metadata, second.metadata)
+
+
+@implements(_aten.copy_.default)
+def _copy(w, source, non_blocking=False):
+    """Also of a dense tensor, which has to have the pattern of w."""
+    if not isinstance(w, SparseTensor24):
+        return w.copy_(decompress(source), non_blocking)
+    if source.shape != w.shape:
+        raise RuntimeError(
+            f"tcgemm.SparseTensor24: a tensor of shape {tuple(source.shape)} cannot be copied into "
+            f"one of shape {tuple(w.shape)}; the shapes have to be the same."
+        )
+    same = isinstance(source, SparseTensor24) and source.transposed is w.transposed
+    if same and source.transposable >= w.transposable:
+        source = source.to(w.device, w.dtype)
+    if not same or source.pattern != w.pattern or source.transposable < w.transposable:
+        source = _recompressed(source.to(w.device, w.dtype), w)
+    for name, tensor in w.inner().items():
+        tensor.copy_(getattr(source, name), non_blocking)
+    return w
+
+
+def _recompressed(source, w):
+    if isinstance(source, SparseTensor24):
+        source = decompress(source)
+    source = source.t() if w.transposed else source
+    made = compress24(source, pattern=w.pattern, transposable=w.transposable)
+    return _t(made) if w.transposed else made
+
+
+# Arithmetic.
+
+
+def _values(w, function):
+    """The function of the values; positions are the same, in metadata of their own."""
+    inner = w.inner()
+    for name, tensor in inner.items():
+        inner[name] = function(tensor) if name.endswith("values") else tensor.clone()
+    return w.like(inner)
+
+
+def _of_values(operator):
+    def elementwise(w, *numbers, **options):
+        return _values(w, lambda values: operator(values, *numbers, **options))
+
+    return elementwise
+
+
+for _operator in (_aten.neg.default, _aten.abs.default, _aten.mul.Scalar, _aten.div.Scalar):
+    implements(_operator)(_of_values(_operator))
+
+
+def _like(operator):
+    def made(w, *, dtype=None, device=None, **options):
+        if w.is_meta and device is not None and torch.device(device).type != "meta":
+            zeros = torch.zeros(w.shape, dtype=dtype or w.dtype, device=device)
+            return _recompressed(zeros, w)  # positions that may be multiplied
+        if dtype is not None or device is not None:
+            w = _to_copy(w, dtype=dtype, device=device)
+        return _values(w, operator)
+
+    return made
+
+
+for _operator in (_aten.zeros_like.default, _aten.empty_like.default):
+    implements(_operator)(_like(_operator))
+
+
+@implements(_aten.linalg_vector_norm.default)
+def _norm(w, ord=2, dim=None, keepdim=False, *, dtype=None):
+    """Of the whole matrix, as gradients are clipped by."""
+    if dim is not None or keepdim or ord <= 0:
+        w = decompress(w)
+        return _aten.linalg_vector_norm.default(w, ord, dim, keepdim, dtype=dtype)
+    return _aten.linalg_vector_norm.default(w.values, ord, dtype=dtype)
+
+
+@implements(_aten.new_empty_strided.default)
+def _new_empty_strided(w, size, stride, **options):
+    if tuple(size) == tuple(w.shape) and tuple(stride) == w.stride() and not any(options.values()):
+        return _values(w, torch.empty_like)
+    options = {"dtype": w.dtype, "device": w.device} | {
+        name: value for name, value in options.items() if value is not None
+    }
+    return torch.empty_strided(size, stride, **options)
+
+
+def _operand(w, other, turned):
+    """The other's elements where w's values stand; a number or a single element is its own."""
+    if not isinstance(other, torch.Tensor) or other.dim() == 0:
+        return other
+    if isinstance(other, SparseTensor24):
+        if _same_positions(w, other) and w.transposable is other.transposable:
+            return other.turned_values if turned else other.values
+        other = decompress(other)
+    return gathered(other.expand(w.shape), w, turned)
+
+
+def _scaled(operator, commutes):
+    def product(first, second, **options):
+        if not isinstance(first, SparseTensor24):
+            if not commutes:
+                return operator(first, decompress(second), **options)
+            first, second = second, first
+        inner = first.inner(torch.clone)
+        inner["values"] = operator(first.values, _operand(first, second, False), **options)
+        if first.transposable:
+            turned = _operand(first, second, True)
+            inner["turned_values"] = operator(first.turned_values, turned, **options)
+        return first.like(inner)
+
+    return product
+
+
+implements(_aten.mul.Tensor)(_scaled(_aten.mul.Tensor, True))
+implements(_aten.div.Tensor)(_scaled(_aten.div.Tensor, False))
+
+
+def _sum(operator):
+    def total(first, second, **options):
+        both = isinstance(first, SparseTensor24) and isinstance(second, SparseTensor24)
+        if both and _same_positions(first, second):
+            inner = first.inner(turned=False)
+            inner["values"] = operator(first.values, second.values, **options)
+            return first.like(inner)
+        dense = [
+            decompress(each) if isinstance(each, SparseTensor24) else each
+            for each in (first, second)
+        ]
+        return operator(*dense, **options)
+
+    return total
+
+
+for _operator in (_aten.add.Tensor, _aten.sub.Tensor):
+    implements(_operator)(_sum(_operator))
+
+
+def _in_place(operator):
+    def change(w, other, **options):
+        if not isinstance(w, SparseTensor24):
+            return operator(w, decompress(other), **options)
+        if operator in _SUMS and not isinstance(other, torch.Tensor):
+            raise NotImplementedError(
+                f"tcgemm.SparseTensor24: {operator} with a number would change what is zero; call "
+                "it with to_dense() of the tensor."
+            )
+        changed = [(w.values, _operand(w, other, False))]
+        if w.transposable:
+            changed.append((w.turned_values, _operand(w, other, True)))
+        for values, operand in changed:
+            operator(values, operand, **options)
+        return w
+
+    return change
+
+
+_SUMS = (_aten.add_.Tensor, _aten.sub_.Tensor)
+for _operator in (*_SUMS, _aten.mul_.Tensor, _aten.div_.Tensor):
+    implements(_operator)(_in_place(_operator))
+
+
+@implements(_aten.zero_.default)
+def _zero(w):
+    w.values.zero_()
+    if w.transposable:
+        w.turned_values.zero_()
+    return w

@@ -1,0 +1,232 @@
+"""Products with a SparseTensor24, in one place.
+
+    torch's functions, @ --> tcgemm's --> autograd.Product --> an operator --> __torch_dispatch__
+
+    operand of the product       stored (N, K) as                        what multiplies
+    w.t() on the right           values along k                          scaled_mm(sparse_b=)
+    w on the left                values along k                          scaled_mm(sparse_a=)
+    w on the right, w.t() left   the transpose's values, if there are    the same with them
+                                 values along the other dimension        to_dense(), a dense product
+
+So everything that products take comes along (bias, activation, scales, out, gradients of any
+order): to autograd a SparseTensor24 is an operand like others, but that its gradient is masked by
+it. The gradient of the other operand multiplies the transpose, the last line of this table unless
+the tensor is transposable.
+
+float32 is multiplied as tf32 ("high") where the pattern is 1:2, and converted to bf16 by "medium".
+"""
+
+import functools
+
+import torch
+
+from tcgemm.ops import functional
+from tcgemm.ops._torch_private import no_torch_function
+from tcgemm.ops.operators import ALL, BMM, DEFAULTS, LINEAR, MATMUL, MM, Scaled
+from tcgemm.sparse import fast_path
+from tcgemm.sparse.fast_path import sparse_argument
+from tcgemm.sparse.tensor import FUNCTIONS, SparseTensor24, decompress, implements
+
+_aten = torch.ops.aten
+_f32 = torch.float32
+
+
+def _is_sparse(tensor):
+    return isinstance(tensor, SparseTensor24)
+
+
+def _refuse_highest(name, w):
+    if w.pattern == "2:4":
+        return RuntimeError(
+            f"tcgemm.{name}: a float32 SparseTensor24 of pattern '2:4' cannot be multiplied as "
+            'tf32, which takes one of two; pass precision="medium" to multiply it as bfloat16, '
+            "compress24(w.to_dense(), pattern='1:2', prune=True), or w.to_dense()."
+        )
+    return RuntimeError(
+        f"tcgemm.{name}: a float32 SparseTensor24 is multiplied as tf32, so there is no "
+        'precision="highest"; pass "high" (the default here), "medium", or w.to_dense().'
+    )
+
+
+def _precise(name, a, b, options):
+    """The operands and options of a float32 product, by its precision."""
+    activation, alpha, beta, out_dtype, acc_dtype, word = options
+    w = a if _is_sparse(a) else b
+    if w.dtype is not _f32:
+        return a, b, options
+    if word == "medium":
+        a, b = a.to(torch.bfloat16), b.to(torch.bfloat16)
+        return a, b, (activation, alpha, beta, out_dtype or _f32, acc_dtype, None)
+    if w.pattern == "2:4" or word == "highest":
+        raise _refuse_highest(name, w)
+    return a, b, (activation, alpha, beta, out_dtype, acc_dtype, "high")
+
+
+def _compressed(w, along_rows):
+    """What is stored with its pattern along the rows of w, or of its transpose; None if nothing."""
+    if w.transposed is not along_rows:
+        return w.stored()
+    return w.stored(True) if w.transposable else None
+
+
+def _one_sparse(a, b):
+    return (decompress(a) if _is_sparse(a) and _is_sparse(b) else a), b
+
+
+def _as_stored(a, b):
+    """(a, b, sparse_a, sparse_b) as the operators take them; one of a and b is a SparseTensor24."""
+    sparse_a = sparse_b = None
+    if _is_sparse(a):
+        stored = _compressed(a, True)
+        if stored is None:
+            a = decompress(a)
+        else:
+            a, sparse_a = stored[0], sparse_argument(*stored[1:])
+    else:
+        stored = _compressed(b, False)
+        if stored is None:
+            b = decompress(b)
+        else:
+            b, sparse_b = stored[0].t(), sparse_argument(*stored[1:])
+    return a, b, sparse_a, sparse_b
+
+
+def _multiply(name, call, out, a, b, c, bias, residual, options):
+    """scaled_mm of matrices one of which is a SparseTensor24; `name` is what was called."""
+    a, b, options = _precise(name, *_one_sparse(a, b), options)
+    a, b, sparse_a, sparse_b = _as_stored(a, b)
+    forms = {"sparse_a": sparse_a, "sparse_b": sparse_b, "kernel_name": call.kernel_name}
+    call = Scaled(*call.constants, amax=call.amax, **forms)
+    if out is not None:
+        return call.run_out(out, a, b, c, bias, residual, options)
+    return call.run(a, b, c, bias, residual, options)
+
+
+def _check(op, a, b, *others):
+    """What the operator cannot know of values, and what a SparseTensor24 cannot be."""
+    for name, tensor in zip(("c", "bias", "residual"), others, strict=False):
+        if _is_sparse(tensor):
+            raise RuntimeError(
+                f"tcgemm.{op.name}: {name} is a SparseTensor24, but only the operands of the "
+                f"product can be; pass {name}.to_dense()."
+            )
+    k = b.shape[1] if op.weight else b.shape[-1 if b.dim() == 1 else -2]
+    if op is BMM or 0 in (a.dim(), b.dim()) or a.shape[-1] != k:
+        raise RuntimeError(
+            f"tcgemm.{op.name}: operands of shapes {tuple(a.shape)} and {tuple(b.shape)}, one of "
+            "them a SparseTensor24, do not have the dimensions or the K that it takes; pass a "
+            "dense operand that fits, to matmul if it has a batch."
+        )
+
+
+def _product(op, *args, out=None, **kwargs):
+    call, (a, b, c, bias, residual, options) = op.bind(args, kwargs)
+    _check(op, a, b, c, bias, residual)
+    dims = a.dim(), b.dim()
+    a, b = op.matrix_a(a, dims[0]), op.matrix_b(b, dims[1])
+    if residual is not None and residual.dim() > 0:
+        residual = op.lift(residual, *dims)
+    call = call if isinstance(call, Scaled) else Scaled()
+    if out is not None:
+        return _multiply(op.name, call, op.lift(out, *dims), a, b, c, bias, residual, options)
+    result = _multiply(op.name, call, None, a, b, c, bias, residual, options)
+    return (op.lower(result[0], *dims), result[1]) if call.amax else op.lower(result, *dims)
+
+
+for _op in ALL:
+    implements(_op.default)(functools.partial(_product, _op))
+    if _op.out is not None:
+        implements(_op.out)(functools.partial(_product, _op))
+
+
+def _describe(name, a, b, *others, out_dtype=None, precision=None, **options):
+    """Of the product that is computed: f32 is tf32 where nobody says "medium"."""
+    precision = "high" if precision == "highest" else precision
+    types = (None, 1.0, 1.0, out_dtype, None, precision)
+    a, b, (*_, out_dtype, _acc, precision) = _precise(name, *_one_sparse(a, b), types)
+    a, b, sparse_a, sparse_b = _as_stored(a, b)
+    options |= {"out_dtype": out_dtype, "precision": precision}
+    op = getattr(torch.ops.tcgemm, name).default
+    return op(a, b, *others, sparse_a=sparse_a, sparse_b=sparse_b, **options)
+
+
+for _name in ("explain", "check_layout"):
+    implements(getattr(torch.ops.tcgemm, _name).default)(functools.partial(_describe, _name))
+
+
+# torch's own, where autograd did not see ours: below __torch_function__, and in inference mode.
+
+
+@implements(_aten.mm.default, _aten.matmul.default)
+def _aten_mm(a, b):
+    return _product(MATMUL if 1 in (a.dim(), b.dim()) else MM, a, b)
+
+
+@implements(_aten.linear.default)
+def _aten_linear(x, weight, bias=None):
+    return _product(LINEAR, x, weight, bias)
+
+
+@implements(_aten.addmm.default)
+def _aten_addmm(c, a, b, *, beta=1, alpha=1):
+    options = (*DEFAULTS[:1], float(alpha), float(beta), *DEFAULTS[3:])
+    return _multiply("addmm", Scaled(), None, a, b, c, None, None, options)
+
+
+# Functions.
+
+
+def _ours(function):
+    """A function of tcgemm with its words for float32: None is not what torch's settings say."""
+
+    def product(*args, precision=None, **kwargs):
+        operands = [each for each in args if _is_sparse(each)]
+        if operands and operands[0].dtype is _f32:
+            w = operands[0]
+            if precision == "highest" and not torch.is_autocast_enabled(w.device.type):
+                raise _refuse_highest(function.__name__, w)
+            precision = precision or "high"
+        with no_torch_function():
+            return function(*args, precision=precision, **kwargs)
+
+    return implements(function, table=FUNCTIONS)(product)
+
+
+for _function in (
+    functional.mm,
+    functional.matmul,
+    functional.addmm,
+    functional.linear,
+    functional.bmm,
+):
+    _ours(_function)
+
+
+@implements(torch.mm, torch.Tensor.mm, table=FUNCTIONS)
+def _torch_mm(input, mat2, *, out=None):
+    return functional.mm(input, mat2, out=out)
+
+
+@implements(
+    *(torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__),
+    *(torch.mv, torch.Tensor.mv),
+    table=FUNCTIONS,
+)
+def _torch_matmul(input, other, *, out=None):
+    return functional.matmul(input, other, out=out)
+
+
+@implements(torch.Tensor.__rmatmul__, table=FUNCTIONS)
+def _torch_rmatmul(input, other):
+    return functional.matmul(other, input)
+
+
+@implements(torch.addmm, torch.Tensor.addmm, table=FUNCTIONS)
+def _torch_addmm(input, mat1, mat2, *, beta=1, alpha=1, out=None):
+    return functional.addmm(input, mat1, mat2, beta=float(beta), alpha=float(alpha), out=out)
+
+
+@implements(torch.nn.functional.linear, table=FUNCTIONS)
+def _torch_linear(input, weight, bias=None):
+    result = fast_path.product(LINEAR, input, weight, None, bias, None, DEFAULTS)
+    return FUNCTIONS[functional.linear](input, weight, bias) if result is None else result

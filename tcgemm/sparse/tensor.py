@@ -1,0 +1,424 @@
+"""SparseTensor24: a matrix of which every group of neighbours keeps half, stored without the rest.
+
+    shape (N, K)      what it stands for
+    values (N, K/2)   the kept elements, and `metadata`, two bits each: where they stood
+    tiles             on CUDA: the metadata in the order of the tensor cores, made once
+    turned_...        the same three of the transpose, where that has the pattern as well
+
+It is a wrapper subclass: torch sees the shape, and each operator comes to __torch_dispatch__ with
+the tensors inside, from a table. t() exchanges rows and columns and stores nothing. What products
+do stands in matmul.py, which adds to the table; functions of torch that multiply are sent
+to tcgemm's before autograd sees them, so that they have tcgemm's gradients.
+
+Autograd knows two operators more: to_dense24, and mask24, which takes of a dense matrix what stands
+at the positions of a SparseTensor24. Each is the other's derivative. Gradients of a SparseTensor24
+are masked by it: of the same positions, hence of the same size.
+"""
+
+import torch
+
+from tcgemm import dtypes
+from tcgemm.ops._torch_private import (
+    SingleLevelFunction,
+    below_autograd,
+    enable_single_level_autograd_function,
+    no_torch_function,
+    wrapper_subclass,
+)
+from tcgemm.sparse.shapes import GROUPS, default_pattern, metadata_columns, value_columns
+
+_OPS = torch.ops.tcgemm
+_aten = torch.ops.aten
+FORMAT_VERSION = 1  # of what is saved
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, *dtypes.INT8, *dtypes.FP8)
+_MAIN = ("values", "metadata", "tiles")
+_TURNED = ("turned_values", "turned_metadata", "turned_tiles")
+
+TABLE = {}  # of __torch_dispatch__: operator -> function of the same arguments
+FUNCTIONS = {}  # of __torch_function__
+
+
+def implements(*operators, table=TABLE):
+    """The function is what these operators do with a SparseTensor24."""
+
+    def register(function):
+        table.update(dict.fromkeys(operators, function))
+        return function
+
+    return register
+
+
+def _tile(values, metadata, k, pattern):
+    """None where no tensor core multiplies it, or none is near."""
+    if values.device.type != "cuda" or pattern != default_pattern(values.dtype):
+        return None
+    return _OPS.tile24.default(metadata, k, pattern, values.dtype)
+
+
+class SparseTensor24(torch.Tensor):
+    """A matrix with structured sparsity along its rows; tcgemm.compress24 makes it.
+
+    Of each group of four neighbours two are stored (pattern "2:4"), or one of two ("1:2", the
+    pattern of float32, which is multiplied as tf32).
+
+    Attributes:
+        values (Tensor): the kept elements in their order, (N, V): V = K/2, of the last group filled
+            up with zeros.
+        metadata (Tensor): uint8 (N, ceil(V/4)); two bits for each value, its position in the group,
+            four of them in a byte, the first in the lowest bits. The same on every device.
+        tiles (Tensor): on CUDA the metadata in the order of the tensor cores, else None. Made when
+            the tensor is made or moved, and never saved.
+        pattern (str): "2:4" or "1:2".
+        transposable (bool): whether the transpose is stored compressed as well. Products with it,
+            as the gradient of a layer's input is one, are sparse then; otherwise they are computed
+            with to_dense(), which takes the memory of the dense matrix for the time of the call.
+        dense_gradient (bool): whether gradients of it are dense (straight through) instead of
+            masked, which is a SparseTensor24 of the same positions.
+        transposed (bool): whether this is the .t() of what is stored; values and metadata are those
+            of the stored matrix.
+
+    mm, matmul, addmm and linear, of torch and of tcgemm, and @ take it on either side of a dense
+    operand, with gradients for both; there is no product of two. It moves and converts by to(),
+    is copied by clone(), copy_() (from a dense tensor too, which has to have the pattern),
+    copy.deepcopy and pickle, and saved by torch.save, loaded with weights_only=True. What is
+    stored is values and metadata, so it can be loaded on another architecture.
+
+    to(dtype) converts the kept values. float32 of "1:2" becomes "2:4" in another dtype, since one
+    of two in pairs is two of four; "2:4" stays "2:4", also in float32, where products with it are
+    refused unless precision is "medium": tensor cores take one of two there.
+
+    Arithmetic that keeps zeros (scaling, sums with the same positions) stays compressed; what is
+    added in place, as by an optimizer, is taken at the kept positions only. Other operators are
+    refused: call to_dense().
+
+    Example:
+        >>> w = tcgemm.compress24(torch.randn(48, 64).bfloat16(), prune=True)
+        >>> w.shape, w.values.shape, w.metadata.shape
+        (torch.Size([48, 64]), torch.Size([48, 32]), torch.Size([48, 8]))
+        >>> torch.nn.functional.linear(torch.randn(10, 64).bfloat16(), w).shape
+        torch.Size([10, 48])
+    """
+
+    short = None  # kept by fast_path.py
+
+    @staticmethod
+    def __new__(
+        cls, inner, shape, pattern, *, transposed=False, dense_gradient=False, requires_grad=False
+    ):
+        """`inner`: the tensors inside by name; from_parts checks them."""
+        values = inner["values"]
+        return wrapper_subclass(
+            cls,
+            shape,
+            strides=(1, max(shape[0], 1)) if transposed else (max(shape[1], 1), 1),
+            dtype=values.dtype,
+            device=values.device,
+            requires_grad=requires_grad,
+        )
+
+    def __init__(
+        self, inner, shape, pattern, *, transposed=False, dense_gradient=False, requires_grad=False
+    ):
+        for name in _MAIN + _TURNED:
+            setattr(self, name, inner.get(name))
+        self.pattern = pattern
+        self.transposed = transposed
+        self.dense_gradient = dense_gradient
+        self.k = shape[0] if transposed else shape[1]  # of what is stored
+
+    @staticmethod
+    def from_parts(values, metadata, k, pattern=None, *, turned=None, trusted=False, **options):
+        """Of values and metadata of a matrix (N, k), and of those of its transpose: `turned`.
+
+        Keyword arguments: dense_gradient, requires_grad; trusted: what metadata say is not looked
+        at, which on a GPU would be waited for. Raises RuntimeError if dtypes or shapes do not
+        belong together, or if metadata are none: tensor cores do anything with positions that do
+        not rise.
+        """
+        pattern = pattern or default_pattern(values.dtype)
+        for k_of_side, parts in ((k, (values, metadata)), (values.shape[0], turned)):
+            if parts is not None:
+                _check_parts(*parts, k_of_side, pattern)
+                if not trusted:
+                    _check_positions(parts[1], value_columns(k_of_side, pattern), pattern)
+        inner = _side(values, metadata, k, pattern, _MAIN)
+        if turned is not None:
+            inner |= _side(*turned, values.shape[0], pattern, _TURNED)
+        return SparseTensor24(inner, (values.shape[0], k), pattern, **options)
+
+    @property
+    def transposable(self):
+        return self.turned_values is not None
+
+    def mask(self, dense, turned=True):
+        """What a dense tensor of the same shape has at the kept positions, as a SparseTensor24.
+
+        Differentiable: a gradient comes back with zeros elsewhere, or, where dense_gradient is set
+        here, as it is. `turned=False` leaves out the compressed transpose.
+        """
+        return _OPS.mask24.default(dense, self, turned)
+
+    def stored(self, turned=False):
+        """(values, metadata, tiles) of the stored matrix, or of its transpose."""
+        return tuple(getattr(self, name) for name in (_TURNED if turned else _MAIN))
+
+    @property
+    def stored_shape(self):
+        return tuple(reversed(self.shape)) if self.transposed else tuple(self.shape)
+
+    def inner(self, function=None, *, turned=True):
+        """The tensors inside, by name, with the function applied to each."""
+        names = _MAIN + _TURNED if turned else _MAIN
+        tensors = {name: getattr(self, name) for name in names}
+        return {
+            name: tensor if function is None else function(tensor)
+            for name, tensor in tensors.items()
+            if tensor is not None
+        }
+
+    def like(self, inner, shape=None, **changes):
+        """A SparseTensor24 with these tensors inside, and else as this one."""
+        options = {"transposed": self.transposed, "dense_gradient": self.dense_gradient}
+        pattern = changes.pop("pattern", self.pattern)
+        return SparseTensor24(inner, shape or self.shape, pattern, **(options | changes))
+
+    def __repr__(self):
+        gradient = ""
+        if self.requires_grad:
+            gradient = (
+                ", requires_grad=True" if self.is_leaf else f", grad_fn={self.grad_fn.name()}"
+            )
+        words = (
+            f"shape={tuple(self.shape)}, pattern='{self.pattern}', dtype={self.dtype}, "
+            f"device='{self.device}', transposable={self.transposable}"
+        )
+        size = sum(each.nbytes for each in self.inner().values())
+        turned = ", transposed=True" if self.transposed else ""
+        return f"SparseTensor24({words}{turned}, nbytes={size}{gradient})"
+
+    def __tensor_flatten__(self):
+        return list(self.inner()), (self.pattern, self.transposed, self.dense_gradient)
+
+    @staticmethod
+    def __tensor_unflatten__(inner, context, outer_size, outer_stride):
+        pattern, transposed, dense_gradient = context
+        options = {"transposed": transposed, "dense_gradient": dense_gradient}
+        return SparseTensor24(inner, outer_size, pattern, **options)
+
+    def __deepcopy__(self, memo):
+        if id(self) not in memo:
+            copied = self.detach().clone().requires_grad_(self.requires_grad)
+            memo[id(self)] = _as_parameter(copied, getattr(self, "_is_param", False))
+        return memo[id(self)]
+
+    def __reduce_ex__(self, protocol):
+        turned = self.stored(True)[:2] if self.transposable else None
+        options = (self.transposed, self.dense_gradient, self.requires_grad)
+        parts = (*self.stored()[:2], self.stored_shape[1], self.pattern, turned)
+        parameter = getattr(self, "_is_param", False)
+        return restored, (FORMAT_VERSION, *parts, *options, parameter)
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        function = FUNCTIONS.get(func)
+        if function is not None:
+            return function(*args, **(kwargs or {}))
+        with no_torch_function():
+            return func(*args, **(kwargs or {}))
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        function = TABLE.get(func)
+        if function is not None:
+            return function(*args, **(kwargs or {}))
+        result = func.decompose(*args, **(kwargs or {}))
+        if result is NotImplemented:
+            raise NotImplementedError(
+                f"tcgemm.SparseTensor24: {func} is not there for 2:4 sparse tensors; call it with "
+                "to_dense() of the tensor."
+            )
+        return result
+
+
+def _as_parameter(tensor, is_parameter):
+    if is_parameter:
+        tensor._is_param = True
+    return tensor
+
+
+def _check_parts(values, metadata, k, pattern):
+    if pattern not in GROUPS:
+        raise RuntimeError(
+            f"tcgemm.SparseTensor24: pattern is {pattern!r}, but there are "
+            "'2:4' and, for torch.float32, '1:2'; pass one of these."
+        )
+    if values.dtype not in DTYPES or (pattern == "1:2" and values.dtype is not torch.float32):
+        names = ", ".join(str(each) for each in DTYPES)
+        raise RuntimeError(
+            f"tcgemm.SparseTensor24: values are {values.dtype} of pattern {pattern!r}, but there "
+            f"are {names}, and '1:2' of torch.float32 alone; convert them."
+        )
+    columns = value_columns(k, pattern)
+    shape = (values.shape[0], columns), (values.shape[0], metadata_columns(columns))
+    came = tuple(values.shape), tuple(metadata.shape)
+    if came != shape or metadata.dtype is not torch.uint8 or metadata.device != values.device:
+        raise RuntimeError(
+            f"tcgemm.SparseTensor24: a matrix of k = {k} and pattern {pattern!r} has values of "
+            f"shape {shape[0]} and metadata of uint8 and shape {shape[1]} on one device, but came "
+            f"{came[0]} on {values.device}, and {metadata.dtype} and {came[1]} on "
+            f"{metadata.device}; pass those that belong together."
+        )
+
+
+def _check_positions(metadata, columns, pattern):
+    """Pairs of "2:4" rise; positions of "1:2" are 0 and 1; bits beside the last value are 0."""
+    if metadata.is_meta or metadata.numel() == 0:
+        return
+    if pattern == "1:2":
+        wrong = metadata & 0b10101010 != 0
+    else:
+        risen = torch.zeros(16, dtype=torch.bool, device=metadata.device)
+        risen[[0b0100, 0b1000, 0b1001, 0b1100, 0b1101, 0b1110]] = True
+        low, high = ~risen[(metadata & 15).int()], ~risen[(metadata >> 4).int()]
+        if columns % 4:  # a row's last byte has one pair
+            high[:, -1] = False
+        wrong = low | high
+    if columns % 4:
+        wrong[:, -1] |= metadata[:, -1] >> 2 * (columns % 4) != 0
+    count = int(wrong.sum())
+    if count:
+        row, column = divmod(int(wrong.flatten().int().argmax()), metadata.shape[1])
+        raise RuntimeError(
+            f"tcgemm.SparseTensor24: {count} bytes of metadata are no positions of pattern "
+            f"{pattern!r}, the first in row {row}, byte {column}; pass what compress24 made."
+        )
+
+
+def _side(values, metadata, k, pattern, names):
+    values, metadata = values.contiguous(), metadata.contiguous()
+    tiles = _tile(values, metadata, k, pattern)
+    return dict(zip(names, (values, metadata, tiles), strict=True))
+
+
+def check_version(version):
+    if version != FORMAT_VERSION:
+        raise RuntimeError(
+            f"tcgemm.SparseTensor24: what was saved has version {version} of the format, but this "
+            f"tcgemm reads version {FORMAT_VERSION}; install the one that saved it."
+        )
+
+
+def restored(
+    version, values, metadata, k, pattern, turned, transposed, dense_gradient, leaf, parameter
+):
+    """What pickle and torch.load make of what __reduce_ex__ gave them."""
+    check_version(version)
+    options = {"turned": turned, "dense_gradient": dense_gradient}
+    tensor = SparseTensor24.from_parts(values, metadata, k, pattern, **options)
+    tensor = tensor.t() if transposed else tensor
+    return _as_parameter(tensor.detach().requires_grad_(leaf), parameter)
+
+
+def decompress(w):
+    """The dense matrix, without autograd."""
+    values, metadata, _tiles = w.stored()
+    dense = _OPS.decompress24.default(values, metadata, w.stored_shape[1], w.pattern)
+    return dense.t() if w.transposed else dense
+
+
+def _bits(tensor):
+    """8-bit types as integers: torch has few operators of float8."""
+    return tensor.view(torch.uint8) if tensor.element_size() == 1 else tensor
+
+
+def keep(mask, dense):
+    """The dense tensor where the mask is true, zero elsewhere, NaN or not."""
+    bits = _bits(dense)
+    kept = torch.where(mask, bits, bits.new_zeros(()))
+    return kept if bits is dense else kept.view(dense.dtype)  # view(dtype) has no gradient
+
+
+def gather(dense, metadata, pattern):
+    """Of a dense matrix what stands where the metadata say."""
+    if dense.dtype in DTYPES and pattern in ("2:4", default_pattern(dense.dtype)):
+        return _OPS.gather24.default(dense, metadata, pattern)
+    # Arithmetic takes operands of every dtype.
+    group = GROUPS[pattern]
+    k = dense.shape[1]
+    columns = value_columns(k, pattern)
+    codes = torch.stack([(metadata >> shift) & 3 for shift in (0, 2, 4, 6)], -1).flatten(1)
+    first = torch.arange(columns, device=dense.device) // (group // 2) * group
+    index = codes[:, :columns] + first
+    bits = torch.nn.functional.pad(_bits(dense), (0, -k % group))
+    return bits.gather(1, index).view(dense.dtype)
+
+
+def gathered(dense, w, turned):
+    """The values that a dense matrix of w's shape gives to w, or to its compressed transpose.
+
+    Where both are stored, groups with few elements may be filled up with different zeros in each;
+    those stay zero, so that the two go on being the same matrix.
+    """
+    dense = dense.t() if w.transposed is not turned else dense
+    sides = w.stored(turned), w.stored(not turned)
+    if w.transposable:
+        values, metadata, _tiles = sides[1]
+        ones = torch.ones_like(values, dtype=torch.uint8)
+        other = _OPS.decompress24.default(ones, metadata, dense.shape[0], w.pattern).t()
+        dense = keep(other != 0, dense)
+    return gather(dense, sides[0][1], w.pattern)
+
+
+_library = torch.library.Library("tcgemm", "FRAGMENT")  # what is registered ends with this object
+_library.define("to_dense24(Tensor w) -> Tensor")
+_library.define("mask24(Tensor dense, Tensor w, bool turned=True) -> Tensor")
+
+
+class _ToDense(SingleLevelFunction):
+    @staticmethod
+    def forward(ctx, w):
+        ctx.save_for_backward(w)
+        with below_autograd():
+            return _OPS.to_dense24.default(w)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (w,) = ctx.saved_tensors
+        return gradient if w.dense_gradient else _OPS.mask24.default(gradient, w, False)
+
+
+class _Mask(SingleLevelFunction):
+    @staticmethod
+    def forward(ctx, dense, w, turned=True):
+        ctx.save_for_backward(w)
+        with below_autograd():
+            return _OPS.mask24.default(dense, w, turned)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (w,) = ctx.saved_tensors
+        if not isinstance(gradient, SparseTensor24):
+            if w.dense_gradient:
+                return gradient, None, None
+            gradient = _OPS.mask24.default(gradient, w, False)
+        return _OPS.to_dense24.default(gradient), None, None
+
+
+def _autograd_kernel(function):
+    def kernel(*arguments):
+        with enable_single_level_autograd_function():
+            return function.apply(*arguments)
+
+    return kernel
+
+
+def _refuse(*arguments):
+    raise RuntimeError(
+        "tcgemm.SparseTensor24: mask24 and to_dense24 take a SparseTensor24, but came "
+        f"{type(arguments[-1]).__name__}; make one with tcgemm.compress24."
+    )
+
+
+for _name, _function in (("to_dense24", _ToDense), ("mask24", _Mask)):
+    _library.impl(_name, _refuse, "CompositeExplicitAutograd")
+    _library.impl(_name, _autograd_kernel(_function), "Autograd")

@@ -1,0 +1,213 @@
+"""The layers of the Python packages, the private functions of torch, and the public names.
+
+A rule is a function of a module's name and text that returns complaints, so that it runs on a bad
+sample as well as on the package.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import tcgemm
+
+PACKAGE = Path(tcgemm.__file__).resolve().parent
+# A module imports from its own layer and from those below it.
+LAYERS = (
+    ("version",),
+    ("_library", "dtypes", "precision"),
+    ("info",),
+    ("ops",),
+    ("quant", "sparse", "sparse_cutlass"),
+    ("nn",),
+    ("saved_names",),
+    ("",),  # tcgemm/__init__.py
+    ("testing",),
+    ("demo",),
+    ("cli",),
+    ("__main__",),
+)
+# Packages of one layer that do not know each other.
+APART = (("quant", "sparse"), ("quant", "sparse_cutlass"))
+OPTIONAL = ("matplotlib", "numpy", "pynvml", "sklearn", "tqdm")
+EXTENSION = "_catalog"  # a compiled module, which need not be there
+
+
+def modules() -> dict[str, str]:
+    """Name of a module within the package, such as "ops.fake" -> its text; "" is the package."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        found[name] = path.read_text()
+    return found
+
+
+NAMES = set(modules())
+
+
+def own_name(imported: str) -> str:
+    """ "tcgemm.ops.fake" -> "ops.fake"; "tcgemm" -> ""."""
+    return imported.removeprefix("tcgemm").removeprefix(".")
+
+
+def targets(node: ast.AST) -> list[str]:
+    """The modules of tcgemm that an import statement imports from."""
+    if isinstance(node, ast.Import):
+        return [own_name(n.name) for n in node.names if n.name.split(".")[0] == "tcgemm"]
+    if not isinstance(node, ast.ImportFrom) or (node.module or "").split(".")[0] != "tcgemm":
+        return []
+    home = own_name(node.module)
+    within = [f"{home}.{each.name}".removeprefix(".") for each in node.names]
+    return [name if name in NAMES or name == EXTENSION else home for name in within]
+
+
+def imports(text: str) -> list[str]:
+    return [name for node in ast.walk(ast.parse(text)) for name in targets(node)]
+
+
+def layer(name: str) -> int:
+    top = name.split(".")[0]
+    return next((index for index, tops in enumerate(LAYERS) if top in tops), -1)
+
+
+def imports_point_down(name: str, text: str) -> list[str]:
+    if layer(name) < 0:
+        return [f"{name} is in no layer"]
+    own, complaints = name.split(".")[0], []
+    for target in imports(text):
+        top = target.split(".")[0]
+        apart = {own, top} in [set(pair) for pair in APART]
+        if target != EXTENSION and (layer(target) > layer(name) or apart):
+            complaints.append(f"{name} imports {target or 'tcgemm'}")
+    return complaints
+
+
+def imports_stand_at_the_top(name: str, text: str) -> list[str]:
+    """An import inside a function is for an optional package, and hides no circle."""
+    complaints = []
+    for function in ast.walk(ast.parse(text)):
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        for node in ast.walk(function):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [each.name for each in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [node.module or "."]
+            complaints += [
+                f"{name} imports {each} inside a function"
+                for each in names
+                if each.split(".")[0] not in OPTIONAL
+            ]
+    return complaints
+
+
+def private_torch_in_one_module(name: str, text: str) -> list[str]:
+    """Names of torch with a leading underscore, read from the syntax so that prose is free."""
+    if name == "ops._torch_private" or name.split(".")[0] == "testing":
+        return []
+    complaints = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Attribute):
+            path = ast.unparse(node)
+            if path.startswith("torch.ops."):  # operators, such as tcgemm::_linear24
+                continue
+            if re.match(r"(torch|forward_ad)\.([a-z]\w*\.)*_[a-zA-Z]", path):
+                complaints.append(f"{name} reads {path}")
+            if node.attr in ("_handle", "_opname", "_schema"):
+                complaints.append(f"{name} reads .{node.attr}")
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "torch":
+            found = [*node.module.split("."), *(each.name for each in node.names)]
+            if any(part.startswith("_") for part in found):
+                complaints.append(f"{name} imports {ast.unparse(node)}")
+    return complaints
+
+
+RULES = (imports_point_down, imports_stand_at_the_top, private_torch_in_one_module)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_every_module_keeps(rule):
+    assert not [complaint for item in modules().items() for complaint in rule(*item)]
+
+
+@pytest.mark.parametrize(
+    ("rule", "name", "bad", "good"),
+    [
+        (imports_point_down, "ops.a", "from tcgemm import nn", "from tcgemm import dtypes"),
+        (imports_point_down, "ops.a", "import tcgemm", "import torch"),
+        (imports_point_down, "ops.a", "from tcgemm.sparse import tensor", "import math"),
+        (imports_point_down, "quant.a", "import tcgemm.sparse.prune", "from tcgemm.ops import a"),
+        (imports_stand_at_the_top, "a", "def f():\n    import tcgemm", "import tcgemm"),
+        (imports_stand_at_the_top, "a", "def f():\n    import math", "def f():\n    import tqdm"),
+        (private_torch_in_one_module, "a", "x = torch._C._f()", "x = 'torch._C._f()'"),
+        (private_torch_in_one_module, "a", "x = torch.autograd._f()", "x = torch.autograd.f()"),
+        (private_torch_in_one_module, "a", "from torch._a import b", "from torch.a import b"),
+        (private_torch_in_one_module, "a", "from torch.a import _b", "from tcgemm.a import _b"),
+        (private_torch_in_one_module, "a", "x = op._handle.call", "x = op.handle"),
+    ],
+)
+def test_rule_can_fail(rule, name, bad, good):
+    assert rule(name, bad)
+    assert not rule(name, good)
+
+
+def test_a_module_has_a_layer():
+    assert imports_point_down("elsewhere.a", "") == ["elsewhere.a is in no layer"]
+
+
+def circle(graph: dict[str, list[str]]) -> list[str]:
+    """One circle of the graph, or nothing."""
+    done: set[str] = set()
+
+    def walk(node: str, trail: list[str]) -> list[str]:
+        if node in trail:
+            return trail[trail.index(node) :]
+        if node in done:
+            return []
+        for target in graph.get(node, ()):
+            if found := walk(target, [*trail, node]):
+                return found
+        done.add(node)
+        return []
+
+    return next((found for node in graph if (found := walk(node, []))), [])
+
+
+def test_imports_have_no_circle():
+    graph = {name: imports(text) for name, text in modules().items()}
+    assert sum(map(len, graph.values())) > 50
+    assert not circle(graph)
+    assert circle({"a": ["b"], "b": ["c"], "c": ["b"]}) == ["b", "c"]
+
+
+PUBLIC = (
+    *("Prepared", "SparseTensor24", "__version__", "addmm", "bmm", "check_layout", "compress24"),
+    *("dequantize", "explain", "info", "linear", "matmul", "mm", "nn", "prepare", "prune24"),
+    *("quantize", "quantized_linear", "swap_linear"),
+)
+
+
+def test_public_names():
+    assert tuple(tcgemm.__all__) == PUBLIC
+    shown = {name for name in dir(tcgemm) if not re.fullmatch(r"__\w+__", name)}
+    assert shown == {*PUBLIC, "sparse_cutlass"} - {"__version__"}
+    assert "__version__" in dir(tcgemm)
+    assert set(tcgemm.nn.__all__) == {
+        *("Linear", "QuantLinear", "SparseLinear24", "SwapReport", "swap_linear")
+    }
+    for name in (*PUBLIC, "sparse_cutlass"):
+        assert getattr(tcgemm, name) is not None
+    assert callable(sys.modules["tcgemm.sparse_cutlass"].to_cutlass)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_functions_and_classes_are_called_by_their_public_name(name):
+    value = getattr(tcgemm, name)
+    if callable(value):
+        assert (value.__module__, value.__qualname__) == ("tcgemm", name)

@@ -1,0 +1,198 @@
+"""Each private function of torch that tcgemm calls does what tcgemm expects of it.
+
+A failure here says which name of tcgemm/ops/_torch_private.py a new torch has changed.
+"""
+
+import pytest
+import torch
+from torch.autograd import forward_ad
+
+import tcgemm
+from tcgemm.ops import _torch_private as private
+
+
+class Wrapper(torch.Tensor):
+    """A tensor of a shape, without memory."""
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        return func
+
+
+def any_autocast_enabled():
+    with torch.autocast("cpu", torch.bfloat16):
+        assert private.any_autocast_enabled()
+    assert not private.any_autocast_enabled()
+
+
+def any_requires_grad():
+    plain, leaf = torch.zeros(1), torch.zeros(1, requires_grad=True)
+    assert private.any_requires_grad(None, plain, leaf)
+    assert not private.any_requires_grad(None, plain)
+
+
+def below_autograd():
+    leaf = torch.zeros(1, requires_grad=True)
+    with private.below_autograd():
+        assert leaf.sin().grad_fn is None
+    assert leaf.sin().grad_fn is not None
+
+
+def check():
+    private.check(True, lambda: "unused")
+    with pytest.raises(RuntimeError, match="a sentence"):
+        private.check(False, lambda: "a sentence")
+
+
+def dispatch_keys():
+    assert private.dispatch_keys("CPU").has(torch._C.DispatchKey.CPU)
+    assert not private.dispatch_keys("CPU").has(torch._C.DispatchKey.CUDA)
+
+
+def dispatch_modes():
+    assert private.dispatch_modes() == 0
+    with torch._subclasses.FakeTensorMode():
+        assert private.dispatch_modes() == 1
+
+
+class Double(private.SingleLevelFunction):
+    """2 * x, with a derivative."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return 2 * gradient
+
+
+def single_level_function():
+    leaf = torch.ones(1, requires_grad=True)
+    Double.apply(leaf).backward()
+    assert leaf.grad.item() == 2
+
+
+def enable_single_level_autograd_function():
+    with private.enable_single_level_autograd_function():
+        single_level_function()
+
+
+def forward_gradients():
+    with forward_ad.dual_level(), private.forward_gradients(False):
+        dual = forward_ad.make_dual(torch.zeros(1), torch.ones(1))
+        assert forward_ad.unpack_dual(dual.sin()).tangent is None
+        with private.forward_gradients(True):
+            assert forward_ad.unpack_dual(dual.sin()).tangent.item() == 1
+
+
+def in_dual_level():
+    assert not private.in_dual_level()
+    with forward_ad.dual_level():
+        assert private.in_dual_level()
+
+
+def is_batched():
+    seen = []
+    torch.vmap(lambda x: seen.append(private.is_batched(x)) or x)(torch.zeros(2))
+    assert seen == [True] and not private.is_batched(torch.zeros(2))
+
+
+def is_profiled():
+    assert not private.is_profiled()
+    with torch.autograd.profiler.profile():
+        assert private.is_profiled()
+
+
+def is_wrapped_by_transform():
+    seen = []
+    torch.func.grad(lambda x: seen.append(private.is_wrapped_by_transform(x)) or x)(torch.ones(()))
+    assert seen == [True] and not private.is_wrapped_by_transform(torch.ones(()))
+
+
+def mark_static_address():
+    tensor = torch.zeros(1)
+    private.mark_static_address(tensor)
+    assert tensor._dynamo_static_input_type == "unguarded"
+
+
+def no_torch_function():
+    w = tcgemm.compress24(torch.ones(4, 8).half(), prune=True)
+    with private.no_torch_function():
+        assert not torch.overrides.has_torch_function((w,))
+    assert torch.overrides.has_torch_function((w,))
+
+
+def redispatch():
+    a, b = torch.ones(2, 3), torch.ones(3, 4)
+    scaled_mm = private.redispatch(torch.ops.tcgemm.scaled_mm.default)
+    assert torch.equal(scaled_mm(private.dispatch_keys("CPU"), a, b), a @ b)
+
+
+def tracing_state():
+    seen = []
+    assert private.tracing_state() is None
+    torch.jit.trace(lambda x: seen.append(private.tracing_state()) or x + 1, torch.zeros(1))
+    assert seen[0] is not None
+
+
+def transforms_active():
+    seen = []
+    torch.vmap(lambda x: seen.append(private.transforms_active()) or x)(torch.zeros(2))
+    assert seen == [True] and not private.transforms_active()
+
+
+def unpack_dual():
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(torch.zeros(1), torch.ones(1))
+        primal, tangent = private.unpack_dual(dual, level=0)
+    assert (primal.item(), tangent.item()) == (0, 1)
+
+
+def wrapper_subclass():
+    tensor = private.wrapper_subclass(Wrapper, (2, 3), strides=(3, 1), dtype=torch.half)
+    assert type(tensor) is Wrapper and tensor.shape == (2, 3) and tensor.dtype is torch.half
+
+
+USES = (
+    any_autocast_enabled,
+    any_requires_grad,
+    below_autograd,
+    check,
+    dispatch_keys,
+    dispatch_modes,
+    single_level_function,
+    enable_single_level_autograd_function,
+    forward_gradients,
+    in_dual_level,
+    is_batched,
+    is_profiled,
+    is_wrapped_by_transform,
+    mark_static_address,
+    no_torch_function,
+    redispatch,
+    tracing_state,
+    transforms_active,
+    unpack_dual,
+    wrapper_subclass,
+)
+
+
+@pytest.mark.parametrize("use", USES, ids=lambda use: use.__name__)
+def test_private_function(use):
+    use()
+
+
+def test_every_name_is_exercised():
+    names = {use.__name__ for use in USES} - {"single_level_function"} | {"SingleLevelFunction"}
+    assert names == set(private.__all__)
+
+
+def test_private_attributes_of_tensors():
+    tensor = torch.zeros(1)
+    before = tensor._version
+    tensor.add_(1)
+    assert tensor._version == before + 1
+    parameter = torch.zeros(1)
+    parameter._is_param = True
+    assert isinstance(parameter, torch.nn.Parameter)
