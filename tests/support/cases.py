@@ -340,3 +340,14 @@ def compiled(function):
         return graph
 
     return torch.compile(function, fullgraph=True, backend=backend), seen
+
+
+def each(given, check):
+    """Runs check on all that is given; the error says which of it fails."""
+    failed = []
+    for case in given:
+        try:
+            check(*case)
+        except (AssertionError, RuntimeError) as error:
+            failed.append(f"{' '.join(map(str, case))}: {error}")
+    assert not failed, "\n".join(failed)
