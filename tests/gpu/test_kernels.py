@@ -13,10 +13,9 @@ What a kernel must not do, and where it shows:
                                            blocks, everywhere
     masks the edge wrongly                 the ragged kinds: sizes just above and below the tile's
     stores beside the result               the guards around it
-    loses what 14 bits do not hold         the bound of promoted sums (ops/test_dtypes_faults.py)
+    loses what 14 bits do not hold         the bound of promoted sums (ops/test_faults.py)
 
-That the checks do see such results, of every dtype, is shown in ops/test_faults.py and
-ops/test_dtypes_faults.py.
+That the checks do see such results, of every dtype, is shown in ops/test_faults.py.
 """
 
 import itertools
@@ -26,13 +25,12 @@ import pytest
 import torch
 
 from support import cases, reference
-from support.cases import BF16, F16, F32, F64, INT8, S32
+from support.cases import BF16, F16, F32, F64, INT8, S32, each
 from support.catalog_rows import (
     CLUSTERS,
     KINDS,
     asked,
     block_scales,
-    each,
     every_row,
     kind_sizes,
     launch,

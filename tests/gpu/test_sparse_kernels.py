@@ -11,8 +11,8 @@ import torch
 import tcgemm
 
 from support import cases, reference
-from support.cases import F32, S32
-from support.catalog_rows import CLUSTERS, KINDS, Kind, each, rows
+from support.cases import F32, S32, each
+from support.catalog_rows import CLUSTERS, KINDS, Kind, rows
 from support.sparse_operands import SIDES, compressed, dense_sides, made, multiply, options_of
 
 EVERY_ROW = rows(sparse=True)

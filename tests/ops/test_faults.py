@@ -1,7 +1,8 @@
-"""The checks of reference.py can fail: typical wrong results are made of right ones and shown them.
+"""The checks of reference.py can fail, for every dtype: they are shown typical wrong results
+(support/faults.py), and those that only scales, zero points and the 14 bits of fp8 sums have.
 
-A right result must stand well below the bound, and each fault above it, on normal data and for
-every type; and on whole numbers the exact check must see each as well.
+A right result must stand well below the bound, and each fault above it, on normal data; and on
+whole numbers the exact check must see each as well.
 """
 
 import math
@@ -12,42 +13,63 @@ import torch
 import tcgemm
 
 from support import cases, reference
-from support.cases import BF16, F16, F32, F64
+from support.cases import BF16, E4M3, F16, F32, F64, HALVES, REAL, S8, S32, U8
+from support.dtype_matrix import EVERY, GemmTypes, parameters, scale_a, scale_b, zero_points
 from support.faults import FAULTS, K, M, N, drop_k_step
 
 NAN = float("nan")
+FLOATING = parameters(lambda types: not types.integer)
+# Sums in the dtype of a f16, bf16, f32 or f64 result or wider, all bits of the operands counted.
+WIDE = parameters(lambda types: types.accumulator != F16 and types.keeps_all_bits)
+BLOCKS = parameters(lambda types: types.fp8 and types.precision is None)
+INTEGERS = parameters(lambda types: types.integer)
 
 
-def product(device, types, *, largest=None):
-    a, b = cases.operands("TN", M, N, K, dtype=types.input, device=device, largest=largest)
-    options = {"out_dtype": types.out, "acc_dtype": types.accumulator}
-    return a, b, tcgemm.mm(a, b, **options), options
+def scalar(types, out):
+    """Brings sums of integers into the range of every result."""
+    return {"alpha": 2.0**-13} if types.integer and out != S32 else {}
 
 
-@pytest.mark.parametrize(("device", "types"), cases.DEVICE_TYPES)
+def spoilt(fault, out, a, b, factor=1.0):
+    """A result with this fault, in its own type."""
+    wide = out.double() / factor
+    fault(wide, a.double(), b.double())
+    wide = (wide * factor).nan_to_num(nan=cases.poison(out.dtype))
+    return reference.narrow(wide, out.dtype)
+
+
+@FLOATING
 def test_bound_sees_every_fault(device, types):
-    a, b, out, options = product(device, types)
-    value, bound = reference.evaluate(a, b, **options)
-    right = reference.largest_ratio(out, value, bound)
-    # A result that is rounded to nearest reaches u_out |C|, which is most of the bound of 16 bits.
-    assert right < (0.5 if types.out in (F32, F64) else 1.0)
-    for fault in FAULTS:
-        wrong = out.clone()
-        fault(wrong, a, b)
-        assert reference.largest_ratio(wrong, value, bound) > 1, fault.__name__
-    assert reference.largest_ratio(torch.zeros_like(out), value, bound) > 4
+    a, b = types.operands("TN", M, N, K, device=device)
+    for out_dtype in types.outs:
+        options = types.options | {"out_dtype": out_dtype}
+        out = tcgemm.mm(a, b, **options)
+        value, bound = reference.evaluate(a, b, **options)
+        right = reference.largest_ratio(out, value, bound)
+        # Rounding to nearest alone reaches u_out |C|, most of the bound of 16 and 8 bits.
+        near = 0.5 if types.a in (*HALVES, F64) or (types.a == F32 and device == "cpu") else 0.7
+        assert right < (near if out_dtype in (F32, F64) else 1.0)
+        for fault in FAULTS:
+            wrong = spoilt(fault, out, a, b)
+            assert reference.largest_ratio(wrong, value, bound) > 1, (fault.__name__, out_dtype)
+        if out_dtype in REAL:
+            assert reference.largest_ratio(torch.zeros_like(out), value, bound) > 4
 
 
-@pytest.mark.parametrize(("device", "types"), cases.DEVICE_TYPES)
+@EVERY
 def test_exact_sees_every_fault(device, types):
-    a, b, out, options = product(device, types, largest=cases.largest_exact(types, K))
-    expected = reference.exact(a, b, **options)
-    reference.assert_exact(out, expected)
-    for fault in FAULTS:
-        wrong = out.clone()
-        fault(wrong, a, b)
-        with pytest.raises(AssertionError, match="elements differ"):
-            reference.assert_exact(wrong, expected)
+    a, b = types.operands("TN", M, N, K, device=device, whole=True)
+    for out_dtype in types.outs:
+        if types.a == types.b == U8 and out_dtype == S8:
+            continue  # their sums are all positive, and saturate
+        options = types.options | {"out_dtype": out_dtype} | scalar(types, out_dtype)
+        out = tcgemm.mm(a, b, **options)
+        expected = reference.exact(a, b, **options)
+        reference.assert_exact(out, expected)
+        for fault in FAULTS:
+            wrong = spoilt(fault, out, a, b, options.get("alpha", 1.0))
+            with pytest.raises(AssertionError, match="elements differ"):
+                reference.assert_exact(wrong, expected)
 
 
 def lose_one_bias(out, value, bias, residual):
@@ -66,27 +88,158 @@ def skip_activation(out, value, bias, residual):
 EPILOGUE_FAULTS = (lose_one_bias, lose_one_residual, skip_activation)
 
 
-@pytest.mark.parametrize(("device", "types"), cases.DEVICE_TYPES)
+@FLOATING
 def test_bound_sees_faults_of_the_epilogue(device, types):
-    a, b, _, options = product(device, types)
-    bias = 8 + torch.zeros(N, dtype=types.input, device=device)
-    residual = 8 + cases.make("contiguous", M, N, dtype=types.input, device=device)
-    options |= {"activation": "relu"}
-    out = tcgemm.mm(a, b, bias=bias, residual=residual, **options)
-    value, bound = reference.evaluate(a, b, None, bias, residual, **options)
-    assert reference.largest_ratio(out, value, bound) <= 1
-    for fault in EPILOGUE_FAULTS:
-        wrong = out.clone()
-        fault(wrong, value, bias, residual)
-        assert reference.largest_ratio(wrong, value, bound) > 1, fault.__name__
+    a, b = types.operands("TN", M, N, K, device=device)
+    addend = types.a if types.a in REAL else F32
+    bias = 8 + torch.zeros(N, dtype=addend, device=device)
+    residual = 8 + cases.make("contiguous", M, N, dtype=addend, device=device)
+    for out_dtype in (out for out in types.outs if out in REAL):
+        options = types.options | {"out_dtype": out_dtype, "activation": "relu"}
+        out = tcgemm.mm(a, b, bias=bias, residual=residual, **options)
+        value, bound = reference.evaluate(a, b, None, bias, residual, **options)
+        assert reference.largest_ratio(out, value, bound) <= 1
+        for fault in EPILOGUE_FAULTS:
+            wrong = out.clone()
+            fault(wrong, value, bias, residual)
+            assert reference.largest_ratio(wrong, value, bound) > 1, (fault.__name__, out_dtype)
 
 
-@pytest.mark.parametrize(("device", "dtype"), cases.DEVICE_DTYPES)
-def test_bound_sees_a_narrower_accumulator(device, dtype):
+@WIDE
+def test_bound_sees_a_narrower_accumulator(device, types):
     """Sums kept in the next smaller type, where the result is wide enough to show it."""
-    wide, narrow = (F64, F32) if dtype == F64 else (F32, F16)
-    a, b, out, options = product(device, cases.Types(dtype, wide, wide))
+    wide, narrow = (F64, F32) if types.a == F64 else (F32, F16)
+    a, b = types.operands("TN", M, N, K, device=device)
+    options = types.options | {"out_dtype": wide}
+    out = tcgemm.mm(a, b, **options)
     assert reference.error_ratio(out.to(narrow).to(wide), a, b, **options) > 1
+
+
+# A part of the result computed with something else.
+
+
+def other_block(scale, rows):
+    """One block of 128 of k is given the scale of the block beside it."""
+    wrong = scale.clone()
+    wrong[..., :rows, 0] = scale[..., :rows, 1]
+    return wrong
+
+
+def other_row(scale, rows):
+    wrong = scale.clone()
+    wrong[..., rows - 1, :] = scale[..., rows, :]
+    return wrong
+
+
+def last_of_blocks(scale, rows):
+    """The end of k, less than a block, goes without its scale."""
+    wrong = scale.clone()
+    wrong[..., :rows, -1] = 1.0
+    return wrong
+
+
+def in_either_scale(wrong, given, rows):
+    """The arguments that a wrong scale changes: those of a, then those of b."""
+    yield {"scale_a": wrong(given["scale_a"], rows)}
+    yield {"scale_b": wrong(given["scale_b"].mT, rows).mT}
+
+
+def assert_seen(right, wrong, a, b, given, changed, options, powers):
+    """The check of `right` refuses what `wrong` gives."""
+    value, bound = reference.evaluate(a, b, **given, **options)
+    expected = reference.exact(a, b, **given, **options)
+    if powers:
+        reference.assert_exact(right, expected)
+    assert reference.largest_ratio(right, value, bound) <= 1
+    other = tcgemm.mm(a, b, **(given | changed), **options)
+    assert not torch.equal(other, right), wrong.__name__
+    assert reference.largest_ratio(other, value, bound) > 1, wrong.__name__
+    if powers:
+        with pytest.raises(AssertionError, match="elements differ"):
+            reference.assert_exact(other, expected)
+
+
+@BLOCKS
+def test_a_wrong_block_of_scales_is_seen(device, types):
+    m, n, k = 200, 140, 300
+    for powers in (True, False):
+        a, b = types.operands("TN", m, n, k, device=device, whole=powers)
+        for of_a in ("1x128", "128x128"):
+            given = {
+                "scale_a": scale_a(of_a, m, k, device=device, powers=powers),
+                "scale_b": scale_b("128x128", n, k, device=device, powers=powers),
+            }
+            for scale in (given["scale_a"], given["scale_b"].mT):
+                scale[..., 0], scale[..., 1], scale[..., 2] = 4.0, 0.5, 2.0
+            options = types.options | {"out_dtype": F32}
+            right = tcgemm.mm(a, b, **given, **options)
+            for wrong in (other_block, last_of_blocks):
+                for changed in in_either_scale(wrong, given, 1):
+                    assert_seen(right, wrong, a, b, given, changed, options, powers)
+
+
+@EVERY
+def test_a_wrong_scale_of_a_row_is_seen(device, types):
+    m, n, k = 130, 70, 96
+    for powers in (True, False):
+        a, b = types.operands("TN", m, n, k, device=device, whole=powers)
+        given = {
+            "scale_a": scale_a("row", m, k, device=device, powers=powers),
+            "scale_b": scale_b("row", n, k, device=device, powers=powers),
+        }
+        given["scale_a"][64], given["scale_b"][0, 64] = 4.0, 4.0
+        options = types.options | {"out_dtype": F64 if types.a == F64 else F32}
+        right = tcgemm.mm(a, b, **given, **options)
+        for changed in in_either_scale(other_row, given, 64):
+            assert_seen(right, other_row, a, b, given, changed, options, powers)
+
+
+@INTEGERS
+def test_a_wrong_zero_point_is_seen(device, types):
+    m, n, k = 130, 70, 96
+    a, b = types.operands("TN", m, n, k, device=device)
+    given = {"zero_a": zero_points(m, 1, device=device), "zero_b": zero_points(1, n, device=device)}
+    given["zero_a"][64], given["zero_b"][0, 64] = 99, 99
+    for out_dtype in (S32, F32):
+        options = types.options | {"out_dtype": out_dtype}
+        right = tcgemm.mm(a, b, **given, **options)
+        for name in given:
+            wrong = given[name].clone()
+            wrong.view(-1)[64] += 1
+            assert_seen(right, test_exact_sees_every_fault, a, b, given, {name: wrong}, options, 1)
+
+
+@EVERY
+def test_a_lost_maximum_is_seen(device, types):
+    """amax of all but the last row, and of a result without its bias."""
+    a, b = types.operands("TN", 130, 70, 96, device=device, whole=True)
+    out = F64 if types.a == F64 else F32
+    bias = torch.zeros(130, 1, device=device)
+    bias[-1] = 2.0**24
+    options = types.options | {"bias": bias}
+    _, amax = tcgemm.mm(a, b, **options, out_dtype=out, amax=True)
+    reference.assert_amax(amax, a, b, None, bias, **types.options)
+    for wrong in (
+        tcgemm.mm(a[:-1], b, bias=bias[:-1], **types.options, out_dtype=out, amax=True)[1],
+        tcgemm.mm(a, b, **types.options, out_dtype=out, amax=True)[1],
+        torch.full((), float("nan"), device=device),
+        torch.zeros((), device=device),
+    ):
+        with pytest.raises(AssertionError):
+            reference.assert_amax(wrong, a, b, None, bias, **types.options)
+
+
+@pytest.mark.gpu
+@pytest.mark.sm90
+@pytest.mark.parametrize("size", (64, 2048))
+def test_the_bound_of_promoted_sums_sees_what_is_not_promoted(size):
+    """14 bits over a deep k: within the bound of "fast", beyond that of "promoted"."""
+    k = 8192
+    a, b = GemmTypes(E4M3, E4M3, F32).operands("TN", size, 256, k, device="cuda")
+    fast = tcgemm.mm(a, b, precision="fast", out_dtype=F32)
+    reference.assert_close(fast, a, b, precision="fast")
+    assert reference.error_ratio(fast, a, b, precision="promoted") > 1
+    reference.assert_close(tcgemm.mm(a, b, out_dtype=F32), a, b, limit=0.7)
 
 
 @pytest.mark.parametrize("device", cases.DEVICES)

@@ -7,6 +7,7 @@ import torch
 from tcgemm.bench import kernel_name
 
 import tcgemm
+from tcgemm.testing import kernel_name
 
 from support import cases
 

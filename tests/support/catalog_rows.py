@@ -208,14 +208,3 @@ def launch(row, a, b, *addends, out, direct=True, **options):
     given = options | keywords | dict(zip(names, addends, strict=False))
     torch.ops.tcgemm.scaled_mm.out(a, b, **given, kernel_name=row.name, out=out)
     return text
-
-
-def each(given, check):
-    """Runs check on all that is given, and says which of it fails."""
-    failed = []
-    for case in given:
-        try:
-            check(*case)
-        except (AssertionError, RuntimeError) as error:
-            failed.append(f"{' '.join(map(str, case))}: {error}")
-    assert not failed, "\n".join(failed)

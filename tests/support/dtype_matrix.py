@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from support import cases
-from support.cases import BF16, E4M3, E5M2, F16, F32, F64, FLOATS, FP8, INT8, NAMES, S8, S32
+from support.cases import BF16, E4M3, E5M2, F16, F32, F64, FLOATS, FP8, INT8, NAMES, REAL, S8, S32
 
 
 class GemmTypes(NamedTuple):
@@ -33,6 +33,11 @@ class GemmTypes(NamedTuple):
     @property
     def integer(self):
         return self.a in INT8
+
+    @property
+    def keeps_all_bits(self):
+        """Do the tensor cores multiply the operands as they are, in sums at least as wide?"""
+        return self.a in REAL and self.precision in (None, "highest")
 
     @property
     def outs(self):
