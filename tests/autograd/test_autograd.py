@@ -7,7 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import tcgemm
 
-from support.cases import DEVICE_DTYPES
+from support.dtype_matrix import DEVICE_DTYPES
 from support.torch_reference import ACTIVATIONS, CASES, Case
 
 FULL = Case(

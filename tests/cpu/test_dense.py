@@ -12,11 +12,19 @@ import torch
 import tcgemm  # noqa: F401  (registers torch.ops.tcgemm)
 
 from support import cases
-from support.cases import BF16, F16, F32, F64, Types
-from support.cpu_model import ISAS, assert_same_digest, model, rounded, seconds_of, with_isa
+from support.cases import BF16, F16, F32, F64
+from support.cpu_model import (
+    ISAS,
+    TYPES,
+    Types,
+    assert_same_digest,
+    model,
+    rounded,
+    seconds_of,
+    with_isa,
+)
 from support.reference import same_bits
 
-TYPES = cases.all_types("cpu")
 # Factors of 2^24 + 1 and 2^24 + 3, which lie halfway between two f32 numbers, and these over 2^24.
 TIES = (
     ((97.0, 172961.0), 1.0, 1 + 2.0**-23),

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from support import cases
-from support.cases import BF16, F16, F32, F64, Types
-from support.cpu_model import ISAS, assert_same_digest, model, narrowed, rounded, seconds_of
+from support.cases import BF16, F16, F32, F64
+from support.cpu_model import ISAS, Types, assert_same_digest, model, narrowed, rounded, seconds_of
 from support.reference import same_bits
 
 scaled_mm = torch.ops.tcgemm.scaled_mm

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 import tcgemm
 
-from support.cases import BATCH_STRIDES, DEVICE_DTYPES, F32, OUT_STRIDES, Guarded, gpu, make
+from support.cases import BATCH_STRIDES, F32, OUT_STRIDES, Guarded, gpu, make
+from support.dtype_matrix import DEVICE_DTYPES
 
 OPS = torch.ops.tcgemm
 PRODUCTS = ("mm", "bmm", "matmul", "addmm", "linear", "_gemm")

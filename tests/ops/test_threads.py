@@ -44,7 +44,7 @@ def problems(device, dtype):
     return found
 
 
-@pytest.mark.parametrize(("device", "dtype"), cases.DEVICE_DTYPES)
+@pytest.mark.parametrize(("device", "dtype"), dtype_matrix.DEVICE_DTYPES)
 def test_products_at_the_same_time(device, dtype):
     given = problems(device, dtype)
 
@@ -98,7 +98,7 @@ def test_every_dtype_at_the_same_time(device):
     together(work)
 
 
-@pytest.mark.parametrize(("device", "dtype"), cases.DEVICE_DTYPES)
+@pytest.mark.parametrize(("device", "dtype"), dtype_matrix.DEVICE_DTYPES)
 def test_one_problem_in_every_thread(device, dtype):
     """The same operands, read by all threads; each has a result of its own."""
     a, b = cases.operands("NN", 300, 200, 500, dtype=dtype, device=device)

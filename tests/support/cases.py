@@ -9,7 +9,6 @@ import copy
 import io
 import itertools
 import pickle
-from typing import NamedTuple
 
 import pytest
 import torch
@@ -38,39 +37,6 @@ def gpu(*values, mark="gpu", **options):
 
 DEVICES = ("cpu", gpu("cuda"))
 FP8_DEVICES = ("cpu", gpu("cuda", mark="sm89"))
-# (device, dtype) of the products whose result has the operands' dtype, without further words.
-DEVICE_DTYPES = (
-    *(pytest.param("cpu", dtype, id=f"cpu-{NAMES[dtype]}") for dtype in REAL),
-    *(gpu("cuda", dtype, id=f"cuda-{NAMES[dtype]}") for dtype in HALVES),
-    gpu("cuda", F64, mark="sm90", id="cuda-f64"),
-)
-
-
-class Types(NamedTuple):
-    """Operands, accumulator and result."""
-
-    input: torch.dtype
-    accumulator: torch.dtype
-    out: torch.dtype
-
-    def __str__(self):
-        return "-".join(NAMES[dtype] for dtype in self)
-
-
-def all_types(device):
-    """Every combination of such types on a device; on a GPU those that any GPU serves."""
-    rows = [Types(dtype, F32, out) for dtype in HALVES for out in FLOATS]
-    rows += [Types(F16, F16, out) for out in FLOATS]
-    if device == "cpu":
-        rows += [Types(F32, F32, out) for out in FLOATS] + [Types(F64, F64, F64)]
-    return rows
-
-
-DEVICE_TYPES = (
-    *(pytest.param("cpu", types, id=f"cpu-{types}") for types in all_types("cpu")),
-    *(gpu("cuda", types, id=f"cuda-{types}") for types in all_types("cuda")),
-    gpu("cuda", Types(F64, F64, F64), mark="sm90", id="cuda-f64-f64-f64"),
-)
 
 # Around the tiles of every kernel (CPU and CUDA), and around 16-byte words.
 EDGES = (1, 7, 8, 9, 15, 16, 17, 63, 64, 65, 127, 128, 129, 191, 192, 193, 255, 256, 257)
@@ -235,16 +201,6 @@ def operands(layout, m, n, k, *, dtype, device="cpu", batch=(), largest=None):
     stored_a, stored_b = major_strides(layout)
     options = {"dtype": dtype, "device": device, "largest": largest}
     return make(stored_a, *batch, m, k, **options), make(stored_b, *batch, k, n, **options)
-
-
-def largest_exact(types, k):
-    """The largest integer whose products sum exactly: to 2^24 in f32, to 2^11 in f16."""
-    limit = 2**11 if types.accumulator is F16 else 2**24
-    largest = 8
-    while largest > 1 and largest * largest * k > limit:
-        largest -= 1
-    assert largest * largest * k <= limit, f"no integers are exact at K = {k} in {types}"
-    return largest
 
 
 def stride_pairs():

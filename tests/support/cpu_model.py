@@ -9,13 +9,35 @@ import os
 import subprocess
 import sys
 import time
+from typing import NamedTuple
 
 import numpy
 import pytest
 import torch
 
-from support.cases import E4M3, E5M2, F16, F32, F64, S8, U8
+from support.cases import E4M3, E5M2, F16, F32, F64, NAMES, REAL, S8, U8
+from support.dtype_matrix import gemm_types
 
+
+class Types(NamedTuple):
+    """Operands, accumulator and result."""
+
+    input: torch.dtype
+    accumulator: torch.dtype
+    out: torch.dtype
+
+    def __str__(self):
+        return "-".join(NAMES[dtype] for dtype in self)
+
+
+# The sums of f16, bf16, f32 and f64, with every result that is none of 8 bits.
+TYPES = [
+    Types(types.a, types.accumulator, out)
+    for types in gemm_types("cpu")
+    if types.keeps_all_bits
+    for out in types.outs
+    if out in REAL
+]
 ISAS = ("baseline", "avx2", "avx512")
 PRODUCTS_PER_ROUNDING = 16  # of an f16 accumulator
 LIMIT = {E4M3: 448.0, E5M2: 57344.0}

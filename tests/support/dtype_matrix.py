@@ -114,7 +114,7 @@ def gemm_types(device):
     return found + [GemmTypes(a, b, S32) for a, b in itertools.product(INT8, INT8)]
 
 
-def parameters(wanted=lambda types: True, on_cpu=lambda types: True):
+def parameters(wanted=lambda types: True, on_cpu=lambda types: True, on_cuda=lambda types: True):
     """(device, types) of those that are wanted."""
     cpu = [types for types in gemm_types("cpu") if wanted(types) and on_cpu(types)]
     return pytest.mark.parametrize(
@@ -124,17 +124,22 @@ def parameters(wanted=lambda types: True, on_cpu=lambda types: True):
             *(
                 cases.gpu("cuda", types, mark=types.marks, id=f"cuda-{types}")
                 for types in gemm_types("cuda")
-                if wanted(types)
+                if wanted(types) and on_cuda(types)
             ),
         ],
     )
 
 
 EVERY = parameters()
-# What test_dense.py, test_exact.py, test_strides.py and test_epilogue.py do not have: of f32 as it
-# is they have the CPU's.
-NARROW = parameters(
-    lambda types: types.a not in (F16, BF16, F64), on_cpu=lambda types: types.precision != "highest"
+# (device, dtype) of the products whose result has the operands' dtype when nothing else is said.
+# The dtype of f32 products on a GPU depends on torch's setting.
+DEVICE_DTYPES = tuple(
+    cases.gpu(device, types.a, mark=types.marks, id=f"cuda-{NAMES[types.a]}")
+    if device == "cuda"
+    else pytest.param(device, types.a, id=f"cpu-{NAMES[types.a]}")
+    for device in ("cpu", "cuda")
+    for types in gemm_types(device)
+    if types.keeps_all_bits and types.accumulator != F16 and (device, types.a) != ("cuda", F32)
 )
 
 

@@ -5,13 +5,15 @@ A module that imports this is skipped where there is no catalog module, or one f
 """
 
 import functools
-import itertools
 import math
 from typing import NamedTuple
 
 import pytest
 
 from tcgemm import info
+
+from support.cases import NAMES
+from support.dtype_matrix import gemm_types
 
 WHOLE = {80: "8.0", 89: "8.9", 90: "9.0a"}  # whose code GPUs run of a build as it is by default
 
@@ -67,24 +69,29 @@ class Types(NamedTuple):
 
 
 FLOATS = ("f16", "bf16", "f32")
+# Results of wide and narrow elements, by the dtype of a; of fp8, the kinds of scales as well.
+OUTS = dict.fromkeys(("f16", "bf16", "f32"), FLOATS) | {"f64": ("f64",) * 3}
+OUTS |= dict.fromkeys(FP8, ("bf16", "f32", "e4m3")) | dict.fromkeys(INT8, ("s32", "bf16", "s8"))
+SCALES = (
+    ("promoted", "row", "row"),
+    ("fast", "tensor", "tensor"),
+    ("promoted", "1x128", "128x128"),
+)
+# What f32 operands become for the tensor cores.
+CONVERTED = {"high": "tf32", "medium": "bf16"}
+
+
+def named(types):
+    """A row of dtype_matrix as plan() is asked for it, once for each kind of scales."""
+    a, b, accumulator = (NAMES[dtype] for dtype in types[:3])
+    precision = types.precision or ""
+    for kind in SCALES if types.fp8 else ((precision, "", ""),):
+        yield Types(a, b, accumulator, OUTS[a], *kind, input=CONVERTED.get(precision, ""))
+
+
 ALL_TYPES = (
-    *(Types(name, name, "f32", FLOATS) for name in ("f16", "bf16")),
-    Types("f16", "f16", "f16", FLOATS),
+    *(one for types in gemm_types("cpu") for one in named(types)),
     Types("bf16", "bf16", "f32", ("e4m3", "e5m2", "bf16")),
-    Types("f32", "f32", "f32", FLOATS, "highest"),
-    Types("f32", "f32", "f32", FLOATS, "high", input="tf32"),
-    Types("f32", "f32", "f32", FLOATS, "medium", input="bf16"),
-    Types("f64", "f64", "f64", ("f64",) * 3),
-    *(
-        Types(a, b, "f32", ("bf16", "f32", "e4m3"), precision, *scales)
-        for a, b in itertools.product(FP8, FP8)
-        for precision, *scales in (
-            ("promoted", "row", "row"),
-            ("fast", "tensor", "tensor"),
-            ("promoted", "1x128", "128x128"),
-        )
-    ),
-    *(Types(a, b, "s32", ("s32", "bf16", "s8")) for a, b in itertools.product(INT8, INT8)),
 )
 
 
