@@ -32,8 +32,8 @@
 //   tiles: [k block][64 rows][16 rows][lane][word]       a k block is 128 bytes of a row of w
 //
 //     16- and 32-bit elements: one word a lane. A k block has two k-steps (index t / 2), and a
-//         k-step two halves (index t % 2) of four groups. The low 16 bits of a word are for row 2 g,
-//         the high 16 bits for row 2 g + 1.
+//         k-step two halves (index t % 2) of four groups. The low 16 bits of a word are for row
+//         2 g, the high 16 bits for row 2 g + 1.
 //     8-bit elements: two words a lane, one for each k-step. A k-step has two halves (index t / 2)
 //         of eight groups. A word is for row 2 g + t % 2.
 //
