@@ -16,7 +16,7 @@
 #include <new>
 #include <type_traits>
 
-#include "cpu/arrange.h"
+#include "cpu/orient.h"
 #include "cpu/convert.h"
 #include "cpu/epilogue.h"
 #include "cpu/kernels.h"

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "cpu/arrange.h"
+#include "cpu/orient.h"
 #include "cpu/kernels.h"
 
 namespace tcgemm::cpu {

@@ -8,7 +8,7 @@
 #include <atomic>
 #include <bit>
 
-#include "cpu/arrange.h"
+#include "cpu/orient.h"
 #include "cpu/epilogue.h"
 #include "cpu/kernels.h"
 

@@ -11,7 +11,7 @@
 #include <type_traits>
 
 #include "core/sparse.h"
-#include "cpu/arrange.h"
+#include "cpu/orient.h"
 #include "cpu/dense.h"
 
 namespace tcgemm::cpu {

@@ -2,7 +2,7 @@
 // block.
 #include <algorithm>
 
-#include "cpu/arrange.h"
+#include "cpu/orient.h"
 #include "cpu/sparse.h"
 
 namespace tcgemm::cpu {

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <optional>
 
-#include "cpu/arrange.h"
+#include "cpu/orient.h"
 
 namespace tcgemm::cpu {
 namespace {

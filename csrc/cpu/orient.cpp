@@ -1,5 +1,5 @@
 // Which orientation of a product, and how many matrices: decided from strides alone.
-#include "cpu/arrange.h"
+#include "cpu/orient.h"
 
 #include <optional>
 
