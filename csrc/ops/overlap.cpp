@@ -1,6 +1,7 @@
 // The byte offset of an element is a sum of stride * index. Both functions therefore search for a
-// sum of bounded multiples in a range, as numpy.shares_memory does. Strides nest in all but contrived
-// views, so the search tries at most two indices a dimension; a budget bounds the other cases.
+// sum of bounded multiples in a range, as numpy.shares_memory does. Strides nest in all but
+// contrived views, so the search tries at most two indices a dimension; a budget bounds the other
+// cases.
 #include "ops/overlap.h"
 
 #include <algorithm>
