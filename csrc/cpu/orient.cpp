@@ -1,4 +1,4 @@
-// Which orientation of a product, and how many matrices: decided from strides alone.
+// Chooses the orientation of a problem and the number of its matrices, from strides alone.
 #include "cpu/orient.h"
 
 #include <optional>
@@ -6,11 +6,11 @@
 namespace tcgemm::cpu {
 namespace {
 
-bool serves_all(const Matrix& matrix) { return matrix.stride_batch == 0; }
+bool is_broadcast(const Matrix& matrix) { return matrix.stride_batch == 0; }
 
-// f of every matrix whose rows are rows of the result.
+// True if f is true of every matrix whose rows are rows of the result.
 template <class F>
-bool all_with_rows(Problem& p, F f) {
+bool all_with_result_rows(Problem& p, F f) {
   for (Matrix* matrix : {&p.a, &p.out}) {
     if (!f(*matrix)) return false;
   }
@@ -20,17 +20,18 @@ bool all_with_rows(Problem& p, F f) {
   return !p.scale_a || f(p.scale_a->values);
 }
 
-// A batch that shares b and whose rows go on from matrix to matrix is one taller matrix.
+// A batch is one taller matrix if it shares b and its rows continue into the next matrix.
 void fold_batch(Problem& p) {
-  if (p.batch == 1 || !serves_all(p.b)) return;
-  if (p.zero_b && !serves_all(*p.zero_b)) return;
-  if (p.scale_b && !serves_all(p.scale_b->values)) return;
-  if (p.scale_a && p.scale_a->shift_row != 0) return;  // a block of rows would end within a value
-  const auto goes_on = [&](const Matrix& x) {
+  if (p.batch == 1 || !is_broadcast(p.b)) return;
+  if (p.zero_b && !is_broadcast(*p.zero_b)) return;
+  if (p.scale_b && !is_broadcast(p.scale_b->values)) return;
+  if (p.scale_a && p.scale_a->shift_row != 0)
+    return;  // a scale of 128 rows would span two matrices
+  const auto rows_continue = [&](const Matrix& x) {
     return p.m == 1 || x.stride_batch == p.m * x.stride_row;
   };
-  if (!all_with_rows(p, goes_on)) return;
-  all_with_rows(p, [&](Matrix& x) {
+  if (!all_with_result_rows(p, rows_continue)) return;
+  all_with_result_rows(p, [&](Matrix& x) {
     if (p.m == 1) x.stride_row = x.stride_batch;
     return true;
   });
@@ -38,7 +39,8 @@ void fold_batch(Problem& p) {
   p.batch = 1;
 }
 
-// A vector of the inner loops is a piece of a row. Factors commute, so the bits are the same.
+// The inner loops hold consecutive elements of a row in a vector. The factors of a product commute,
+// so the transposed problem gives the same bits.
 bool better_transposed(const Problem& p) {
   const bool column = p.n == 1 && p.m > 1;
   const bool column_major = p.out.stride_col != 1 && p.out.stride_row == 1 && p.m > 1;
@@ -47,7 +49,7 @@ bool better_transposed(const Problem& p) {
 
 }  // namespace
 
-Arranged arrange(const Problem& problem) {
+OrientedProblem orient(const Problem& problem) {
   Problem p = problem;
   fold_batch(p);
   if (better_transposed(p)) return {transposed(p), true};
