@@ -6,7 +6,6 @@ from dataclasses import asdict
 
 import pytest
 import torch
-from tcgemm.bench import operands
 
 import tcgemm
 from benchmarks import report, results_file, run, targets, workloads

@@ -5,7 +5,6 @@ import math
 
 import pytest
 import torch
-from tcgemm.bench import operands
 
 import tcgemm
 from benchmarks import report, results_file, targets, workloads

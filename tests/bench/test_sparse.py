@@ -5,8 +5,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tcgemm.bench import operands as pools
-from tcgemm.bench import timing
 from torch.sparse import _semi_structured_conversions as conversions
 
 import tcgemm

@@ -4,7 +4,6 @@ import re
 
 import pytest
 import torch
-from tcgemm.bench import kernel_name
 
 import tcgemm
 from tcgemm.testing import kernel_name
