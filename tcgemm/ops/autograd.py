@@ -36,8 +36,10 @@ from tcgemm.ops._torch_private import (
     forward_gradients,
     in_dual_level,
     transforms_active,
+    under_transform,
     unpack_dual,
 )
+from tcgemm.ops.epilogue import epilogue_of
 from tcgemm.ops.operators import ALL, MATMUL
 
 _aten = torch.ops.aten
@@ -45,14 +47,14 @@ _compiling = torch.compiler.is_compiling
 _grad_enabled = torch.is_grad_enabled
 
 
-def call(op, a, b, c, bias, residual, options):
+def call(op, a, b, c, bias, residual, epilogue):
     """Runs an operator, outside torch.compile, with as little on the way as this call allows."""
     if transforms_active():
-        return op.run(a, b, c, bias, residual, options)  # its Autograd kernel decides
+        return op.run(a, b, c, bias, residual, epilogue)  # its Autograd kernel decides
     if in_dual_level() or _requires_grad(a, b, c, bias, residual):
-        return Product.apply(op, a, b, c, bias, residual, options)
+        return Product.apply(op, a, b, c, bias, residual, epilogue)
     with below_autograd():
-        return op.run(a, b, c, bias, residual, options)
+        return op.run(a, b, c, bias, residual, epilogue)
 
 
 def call_bound(op, *operands):
@@ -72,8 +74,8 @@ def constant(op, *arguments):
 
 def gemm(a, b, alpha, out_dtype, precision):
     """alpha * (a @ b), differentiable: the product that the formulas use."""
-    options = (None, alpha, 1.0, out_dtype, None, precision)
-    return _run(MATMUL, a, b, None, None, None, options)
+    epilogue = epilogue_of(None, alpha, 1.0, out_dtype, None, precision)
+    return _run(MATMUL, a, b, None, None, None, epilogue)
 
 
 def _run(op, *operands):
@@ -86,6 +88,7 @@ def _rows(batch):
 
 
 def _requires_grad(a, b, c, bias, residual):
+    """The same as any_requires_grad, in half of its time for the few tensors of a call."""
     return _grad_enabled() and (
         a.requires_grad
         or b.requires_grad
@@ -95,18 +98,13 @@ def _requires_grad(a, b, c, bias, residual):
     )
 
 
-def _levels():
-    """Whether forward-mode or functorch's levels may look at the next operation."""
-    return in_dual_level() or transforms_active()
-
-
 def _gate(g, z, activation):
     """g * act'(z), differentiable in g and z as often as one likes."""
     g = g.to(z.dtype)
     if activation == "relu":
         return _aten.threshold_backward(g, z, 0)
     if activation == "silu":
-        if not (_grad_enabled() or _levels()):
+        if not (_grad_enabled() or under_transform()):
             return _aten.silu_backward(g, z)  # one pass over memory, but no derivative
         sigmoid = z.sigmoid()
         return g * sigmoid * (1 + z * (1 - sigmoid))
@@ -163,11 +161,10 @@ def _gradient_b(op, gz, a, dims, like, alpha, precision):
     return gb.squeeze(-1) if vector else gb
 
 
-def _pre_activation(op, options, a, b, c, bias):
+def _pre_activation(op, epilogue, a, b, c, bias):
     """z, in the accumulator's precision."""
-    _activation, alpha, beta, _out_dtype, acc_dtype, precision = options
-    options = (None, alpha, beta, accumulator(a.dtype), acc_dtype, precision)
-    return _run(op.before_activation(), a, b, c, bias, None, options)
+    epilogue = epilogue._replace(activation=None, out_dtype=accumulator(a.dtype))
+    return _run(op.before_activation(), a, b, c, bias, None, epilogue)
 
 
 def masks(tensor):
@@ -182,7 +179,7 @@ def _refuse(op, name, why):
 
 
 def _has_tangent(tensor):
-    if not _levels():
+    if not under_transform():
         return False
     with forward_gradients(True):
         return unpack_dual(tensor, level=0)[1] is not None
@@ -215,15 +212,15 @@ class Product(SingleLevelFunction):
     """
 
     @staticmethod
-    def forward(ctx, op, a, b, c, bias, residual, options):
-        levels = _levels()
+    def forward(ctx, op, a, b, c, bias, residual, epilogue):
+        levels = under_transform()
         if levels and transforms_active():
             # apply() turned gradients off, but the next functorch level needs them.
             with torch.enable_grad(), forward_gradients(True), below_autograd():
-                result = op.run(a, b, c, bias, residual, options)
+                result = op.run(a, b, c, bias, residual, epilogue)
         else:
             with below_autograd():
-                result = op.run(a, b, c, bias, residual, options)
+                result = op.run(a, b, c, bias, residual, epilogue)
         output = result[0] if op.amax else result
 
         _, need_a, need_b, need_c, need_bias, need_residual, _ = ctx.needs_input_grad
@@ -232,7 +229,7 @@ class Product(SingleLevelFunction):
         if need_b:
             _check_operand(op, 1, b)
         ctx.set_materialize_grads(False)
-        ctx.op, ctx.options, ctx.dims = op, options, (a.dim(), b.dim())
+        ctx.op, ctx.epilogue, ctx.dims = op, epilogue, (a.dim(), b.dim())
         if op.constants:  # they are kept with the other tensors
             ctx.op = op.rebuilt((None,) * len(op.constants))
         ctx.amax, ctx.differentiable = op.amax, output.dtype in DIFFERENTIABLE
@@ -247,7 +244,7 @@ class Product(SingleLevelFunction):
             _Like(bias) if need_bias else None,
             _Like(residual) if need_residual else None,
         )
-        activation = options[0]
+        activation = epilogue.activation
         need_gz = need_a or need_b or need_c or need_bias
         ctx.sign_of_output = activation == "relu" and residual is None and op.keeps_sign
         need_z = levels or (need_gz and activation is not None and not ctx.sign_of_output)
@@ -273,7 +270,7 @@ class Product(SingleLevelFunction):
         a, b, c, bias, output, *constants = ctx.saved_tensors
         op = ctx.op.rebuilt(constants)
         like_a, like_b, like_c, like_bias, like_residual = ctx.like
-        activation, alpha, beta, _out_dtype, _acc_dtype, precision = ctx.options
+        activation, alpha, beta, _out_dtype, _acc_dtype, precision = ctx.epilogue
         g = op.weigh_result(g)
         if like_residual is not None:
             gradients[5] = like_residual.reduce(g)
@@ -281,7 +278,7 @@ class Product(SingleLevelFunction):
             return tuple(gradients)
 
         if activation is not None:
-            z = output if ctx.sign_of_output else _pre_activation(op, ctx.options, a, b, c, bias)
+            z = output if ctx.sign_of_output else _pre_activation(op, ctx.epilogue, a, b, c, bias)
             g = _gate(g, z, activation)
         gz = op.lift(g, *ctx.dims)
         if like_c is not None:
@@ -302,7 +299,7 @@ class Product(SingleLevelFunction):
         return tuple(gradients)
 
     @staticmethod
-    def jvp(ctx, _op, ta, tb, tc, tbias, tresidual, _options):
+    def jvp(ctx, _op, ta, tb, tc, tbias, tresidual, _epilogue):
         if not ctx.differentiable:
             return (None, None) if ctx.amax else None
         # apply() hides all tangents, but those of outer functorch levels belong to the result. The
@@ -320,7 +317,7 @@ class Product(SingleLevelFunction):
 
 def _tangent(ctx, op, a, b, c, bias, ta, tb, tc, tbias, tresidual):
     dims = ctx.dims
-    activation, alpha, beta, _out_dtype, _acc_dtype, precision = ctx.options
+    activation, alpha, beta, _out_dtype, _acc_dtype, precision = ctx.epilogue
     shape, dtype = ctx.output
     wide = accumulator(a.dtype)
     factor_a, factor_b, precision = op.factors(a, b, precision)
@@ -340,7 +337,7 @@ def _tangent(ctx, op, a, b, c, bias, ta, tb, tc, tbias, tresidual):
         tz = tz + tbias.to(wide)
     tangent = op.lower(tz, *dims)
     if activation is not None:
-        z = _pre_activation(op, ctx.options, a, b, c, bias)
+        z = _pre_activation(op, ctx.epilogue, a, b, c, bias)
         tangent = _gate(tangent, z, activation)
     if tresidual is not None:
         tangent = tangent + tresidual.to(wide)
@@ -349,7 +346,7 @@ def _tangent(ctx, op, a, b, c, bias, ta, tb, tc, tbias, tresidual):
 
 def _autograd_kernel(op):
     def kernel(*args, **kwargs):
-        if _levels() or (_grad_enabled() and any_requires_grad(*args)):
+        if under_transform() or (_grad_enabled() and any_requires_grad(*args)):
             call, operands = op.bind(args, kwargs)
             check_constants(call)
             with enable_single_level_autograd_function():

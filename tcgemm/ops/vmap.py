@@ -10,7 +10,8 @@ has one for each.
 
 import torch
 
-from tcgemm.ops.operators import MATMUL, PLAIN, SCALED, SCALED_AMAX, TENSORS, Scaled
+from tcgemm.ops.epilogue import ADDENDS, Scales
+from tcgemm.ops.operators import MATMUL, PLAIN, SCALED, SCALED_AMAX, Scaled
 
 
 def _front(tensor, dim):
@@ -38,14 +39,14 @@ def _align_constant(tensor, batch, dims):
 def _run(constants, others, a, b, c, *rest):
     if c is None and all(each is None for each in (*constants, *others.values())):
         return MATMUL.run(a, b, None, *rest)
-    return Scaled(*constants, **others).run(a, b, c, *rest)
+    return Scaled(Scales(*constants), **others).run(a, b, c, *rest)
 
 
 def _rule(op):
     def rule(info, in_dims, *args, **kwargs):
-        call, (a, b, *addends, options) = op.bind(args, kwargs)
-        batches, (batch_a, batch_b, *addend_batches, _options) = op.bind(in_dims, {})
-        one = op.constant_names and (batches.constants[-1] is not None or call.sparse)
+        call, (a, b, *addends, epilogue) = op.bind(args, kwargs)
+        batches, (batch_a, batch_b, *addend_batches, _epilogue) = op.bind(in_dims, {})
+        one = op.constant_names and (batches.constants.scale_out is not None or call.sparse)
         if op.amax or one:
             return each(op.default, info, in_dims, args, kwargs)
 
@@ -61,7 +62,7 @@ def _rule(op):
             a = a.expand(info.batch_size, *[1] * (dims - a.dim()), *a.shape)
         shown = dims - (dims_a == 1) - (dims_b == 1)
         lifted = []
-        for name, addend, batch in zip(TENSORS[2:], addends, addend_batches, strict=True):
+        for name, addend, batch in zip(ADDENDS, addends, addend_batches, strict=True):
             if addend is not None and name == "bias":  # told in rows and columns of matrices
                 addend = _align(_front(addend, batch), batch is not None, dims)
             elif addend is not None:
@@ -74,7 +75,7 @@ def _rule(op):
         ]
         parts = call.prepared_b if batch_b is batches.prepared_b is None else None
         others = {"kernel_name": call.kernel_name, "prepared_b": parts}
-        out = _run(constants, others, a, b, *lifted, options)
+        out = _run(constants, others, a, b, *lifted, epilogue)
         return op.lower(out, dims_a, dims_b), 0
 
     return rule

@@ -17,6 +17,7 @@ from torch.overrides import handle_torch_function, has_torch_function_variadic
 from tcgemm.dtypes import E4M3, FP8, QUANTIZED
 from tcgemm.ops import autograd, dispatch, fake, vmap
 from tcgemm.ops._torch_private import any_autocast_enabled
+from tcgemm.ops.epilogue import Scales, epilogue_of
 from tcgemm.ops.operators import Operator, Scaled
 from tcgemm.quant.quantize import dequantize
 
@@ -63,8 +64,8 @@ class QuantizedLinear(Operator):
             "precision": precision,
         }
 
-    def run(self, a, b, c, bias, residual, options):
-        return self.default(*self.tensors(a, b, c, bias, residual), **self.keywords(*options))
+    def run(self, a, b, c, bias, residual, epilogue):
+        return self.default(*self.tensors(a, b, c, bias, residual), **self.keywords(*epilogue))
 
     def bind(self, args, kwargs):
         given = self.given(args, kwargs)
@@ -138,9 +139,9 @@ def _forward(
     vector = x.dim() == 1
     if vector:
         x8, scale = x8.unsqueeze(0), scale if scale.numel() == 1 else scale.unsqueeze(0)
-    call = Scaled(scale, weight_scale.t())
-    options = (activation, 1.0, 1.0, out_dtype or x.dtype, None, precision)
-    out = call.run(x8, weight.t(), None, bias, residual, options)
+    call = Scaled(Scales(scale, weight_scale.t()))
+    epilogue = epilogue_of(activation, 1.0, 1.0, out_dtype or x.dtype, None, precision)
+    out = call.run(x8, weight.t(), None, bias, residual, epilogue)
     return out.squeeze(0) if vector else out
 
 
@@ -230,8 +231,8 @@ def quantized_linear(
     if traced or any_autocast_enabled():
         x, bias, residual = dispatch.autocast(x, bias, residual)
     call = QuantizedLinear(weight_scale, dtype, granularity, _work(x, weight))
-    options = (activation, 1.0, 1.0, out_dtype, None, precision)
-    operands = (x, weight, None, bias, residual, options)
+    epilogue = epilogue_of(activation, 1.0, 1.0, out_dtype, None, precision)
+    operands = (x, weight, None, bias, residual, epilogue)
     if traced:
         return call.run(*operands)
     return autograd.call_bound(call, *operands)

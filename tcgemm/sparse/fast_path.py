@@ -1,8 +1,8 @@
 """The short way of products with a SparseTensor24, for calls of which nothing has to be asked.
 
-    dispatch.product --> scaled_mm          instead of
-    dispatch.product --> __torch_function__ -->
-    dispatch.product --> autograd --> __torch_dispatch__ --> scaled_mm
+    dispatch.gemm --> scaled_mm          instead of
+    dispatch.gemm --> __torch_function__ -->
+    dispatch.gemm --> autograd --> __torch_dispatch__ --> scaled_mm
 
 The long way takes 40 microseconds of the host, more than many products on a GPU. The short one is
 for eager calls without gradients, autocast and transforms, of tensors that lie as they are stored;
@@ -28,7 +28,8 @@ from tcgemm.ops._torch_private import (
     tracing_state,
     transforms_active,
 )
-from tcgemm.ops.operators import ADDMM, BMM, DEFAULTS, MM, Scaled
+from tcgemm.ops.epilogue import DEFAULT
+from tcgemm.ops.operators import ADDMM, BMM, MM
 from tcgemm.sparse.tensor import SparseTensor24, default_pattern
 
 _tensor = torch.Tensor
@@ -38,7 +39,7 @@ _f32 = torch.float32
 scaled_mm = redispatch(torch.ops.tcgemm.scaled_mm.default)
 linear24 = redispatch(torch.ops.tcgemm._linear24.default)
 _CPU, _CUDA = dispatch_keys("CPU"), dispatch_keys("CUDA")
-_NO_CONSTANTS = (None,) * 4  # zero points, scale_out and parts
+_NO_SCALES = (None,) * 4  # zero_a, zero_b, scale_out and prepared_b
 _compiling = torch.compiler.is_compiling
 _grad_enabled = torch.is_grad_enabled
 
@@ -80,7 +81,7 @@ class Parts(NamedTuple):
             return functools.partial(linear24, self.keys, self.values, self.sparse)
 
         def call(x, bias):
-            tensors = (x, self.columns, None, None, None, bias, None, *_NO_CONSTANTS, None)
+            tensors = (x, self.columns, None, None, None, bias, None, *_NO_SCALES, None)
             return scaled_mm(self.keys, *tensors, self.sparse, **keywords)
 
         return call
@@ -96,7 +97,7 @@ def parts_of(w):
     return parts
 
 
-def product(op, a, b, c, bias, residual, options):
+def gemm(op, a, b, c, bias, residual, epilogue):
     """The result of an operator's call, or None where the call has to go the long way."""
     left = type(a) is SparseTensor24
     w, x = (a, b) if left else (b, a)
@@ -120,16 +121,16 @@ def product(op, a, b, c, bias, residual, options):
         return None
     keys, _cuda, values, columns, sparse = parts
     if values.dtype is _f32:
-        if options[-1] not in (None, "high") or w.pattern != default_pattern(_f32):
+        if epilogue.precision not in (None, "high") or w.pattern != default_pattern(_f32):
             return None
-        options = (*options[:-1], "high")
-    if op.weight and c is None and residual is None and options == DEFAULTS:
+        epilogue = epilogue.with_precision("high")
+    if op.weight and c is None and residual is None and epilogue is DEFAULT:
         return linear24(keys, values, sparse, x, bias)
     a, b, forms = (values, x, (sparse,)) if left else (x, columns, (None, sparse))
-    tensors = (a, b, None, None, c, bias, residual, *_NO_CONSTANTS, *forms)
-    if options == DEFAULTS:
+    tensors = (a, b, None, None, c, bias, residual, *_NO_SCALES, *forms)
+    if epilogue is DEFAULT:
         return scaled_mm(keys, *tensors)
-    return scaled_mm(keys, *tensors, **Scaled.given_keywords(options))
+    return scaled_mm(keys, *tensors, **epilogue.given())
 
 
-dispatch.fast_path = product
+dispatch.fast_path = gemm
