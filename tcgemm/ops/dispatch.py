@@ -126,7 +126,7 @@ def _as_matrices(op, out, a, b, c, bias, residual, epilogue, scales, amax, parts
     if traced:
         result = call.run(a, b, c, bias, residual, epilogue)
     else:
-        result = autograd.call_bound(call, a, b, c, bias, residual, epilogue)
+        result = autograd.call_checked(call, a, b, c, bias, residual, epilogue)
     if amax:
         return op.lower(result[0], *dims), result[1]
     return op.lower(result, *dims)

@@ -74,7 +74,7 @@ class Operator:
         """Arguments by name. The dispatcher drops those that have their default."""
         return dict(zip(self.positional, args, strict=False), **kwargs)
 
-    def rebuilt(self, constants):
+    def with_constants(self, constants):
         """The operator of a call with these constants, which were kept somewhere else meanwhile."""
         return self
 
@@ -82,15 +82,15 @@ class Operator:
         """The operator whose result, without activation and residual, the activation is given."""
         return self
 
-    def factors(self, a, b, precision):
+    def grad_operands(self, a, b, precision):
         """What the derivatives multiply, and how; an operand that they do not need is None."""
         return a, b, precision
 
-    def weigh(self, gradient):
+    def apply_scales(self, gradient):
         """The gradient of a @ b from that of the product with its scales."""
         return gradient
 
-    def weigh_result(self, gradient):
+    def apply_scale_out(self, gradient):
         """The gradient before scale_out from that of the result."""
         return gradient
 
@@ -204,13 +204,13 @@ class Scaled(Operator):
         others = {name: given.get(name) for name in names}
         return Scaled(scales, amax=self.amax, **others), self.operands(given)
 
-    def rebuilt(self, constants):
+    def with_constants(self, constants):
         return Scaled(Scales(*constants), sparse_a=self.sparse_a, sparse_b=self.sparse_b)
 
     def before_activation(self):
         return Scaled(self.constants._replace(scale_out=None))
 
-    def factors(self, a, b, precision):
+    def grad_operands(self, a, b, precision):
         if self.sparse:
             raise RuntimeError(
                 "tcgemm.scaled_mm: an operand is given by the values of a sparse matrix, whose "
@@ -218,12 +218,12 @@ class Scaled(Operator):
             )
         return a, b, precision
 
-    def weigh(self, gradient):
+    def apply_scales(self, gradient):
         for scale in (self.constants.scale_a, self.constants.scale_b):
             gradient = _times(gradient, scale)
         return gradient
 
-    def weigh_result(self, gradient):
+    def apply_scale_out(self, gradient):
         return _times(gradient, self.constants.scale_out)
 
 

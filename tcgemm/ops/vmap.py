@@ -14,7 +14,7 @@ from tcgemm.ops.epilogue import ADDENDS, Scales
 from tcgemm.ops.operators import MATMUL, PLAIN, SCALED, SCALED_AMAX, Scaled
 
 
-def _front(tensor, dim):
+def _batch_first(tensor, dim):
     return tensor if dim is None else tensor.movedim(dim, 0)
 
 
@@ -30,7 +30,7 @@ def _align_constant(tensor, batch, dims):
     """The same for a scale or a zero point, which may be one element of any shape."""
     if tensor is None or batch is None:
         return tensor
-    tensor = _front(tensor, batch)
+    tensor = _batch_first(tensor, batch)
     if tensor.numel() == tensor.shape[0]:
         return tensor.reshape(-1, *[1] * dims)
     return _align(tensor, True, dims)
@@ -42,18 +42,18 @@ def _run(constants, others, a, b, c, *rest):
     return Scaled(Scales(*constants), **others).run(a, b, c, *rest)
 
 
-def _rule(op):
+def _batching_rule(op):
     def rule(info, in_dims, *args, **kwargs):
         call, (a, b, *addends, epilogue) = op.bind(args, kwargs)
         batches, (batch_a, batch_b, *addend_batches, _epilogue) = op.bind(in_dims, {})
         one = op.constant_names and (batches.constants.scale_out is not None or call.sparse)
         if op.amax or one:
-            return each(op.default, info, in_dims, args, kwargs)
+            return loop_over_examples(op.default, info, in_dims, args, kwargs)
 
         dims_a = a.dim() - (batch_a is not None)
         dims_b = b.dim() - (batch_b is not None)
-        a = op.matrix_a(_front(a, batch_a), dims_a)
-        b = op.matrix_b(_front(b, batch_b), dims_b)
+        a = op.matrix_a(_batch_first(a, batch_a), dims_a)
+        b = op.matrix_b(_batch_first(b, batch_b), dims_b)
         # Dimensions of one example's result, as a product of matrices.
         dims = max(a.dim() - (batch_a is not None), b.dim() - (batch_b is not None))
         a = _align(a, batch_a is not None, dims)
@@ -64,9 +64,9 @@ def _rule(op):
         lifted = []
         for name, addend, batch in zip(ADDENDS, addends, addend_batches, strict=True):
             if addend is not None and name == "bias":  # told in rows and columns of matrices
-                addend = _align(_front(addend, batch), batch is not None, dims)
+                addend = _align(_batch_first(addend, batch), batch is not None, dims)
             elif addend is not None:
-                addend = _align(_front(addend, batch), batch is not None, shown)
+                addend = _align(_batch_first(addend, batch), batch is not None, shown)
                 addend = op.lift(addend, dims_a, dims_b) if addend.dim() > 0 else addend
             lifted.append(addend)
         constants = [
@@ -81,7 +81,7 @@ def _rule(op):
     return rule
 
 
-def each(function, info, in_dims, args, kwargs):
+def loop_over_examples(function, info, in_dims, args, kwargs):
     """The function of one example after another, and its results side by side."""
     results = [
         function(
@@ -104,11 +104,11 @@ def register_one_by_one(name):
     op = getattr(torch.ops.tcgemm, name).default
 
     def rule(info, in_dims, *args, **kwargs):
-        return each(op, info, in_dims, args, kwargs)
+        return loop_over_examples(op, info, in_dims, args, kwargs)
 
     torch.library.register_vmap(op, rule)
 
 
 for _op in (*PLAIN, SCALED, SCALED_AMAX):
-    torch.library.register_vmap(f"tcgemm::{_op.name}", _rule(_op))
+    torch.library.register_vmap(f"tcgemm::{_op.name}", _batching_rule(_op))
 register_one_by_one("prepare")

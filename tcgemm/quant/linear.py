@@ -73,10 +73,10 @@ class QuantizedLinear(Operator):
         scale, dtype, granularity = map(given.get, ("weight_scale", "dtype", "granularity"))
         return QuantizedLinear(scale, dtype, granularity, work), self.operands(given)
 
-    def rebuilt(self, constants):
+    def with_constants(self, constants):
         return QuantizedLinear(*constants, self.dtype, self.granularity, self.work)
 
-    def factors(self, a, b, precision):
+    def grad_operands(self, a, b, precision):
         """x and the weight in 16 bits."""
         if b is not None and self.constants[0] is not None:
             b = dequantize(b, self.constants[0], self.work)
@@ -148,7 +148,7 @@ def _forward(
 def _fake(x, weight, weight_scale=None, *_, dtype, granularity, out_dtype=None, **_options):
     check_options(_NAME, dtype, granularity)
     _check_weight(weight, weight_scale, dtype)
-    return fake.product(OPERATOR)(x, weight, out_dtype=out_dtype or x.dtype)
+    return fake.gemm(OPERATOR)(x, weight, out_dtype=out_dtype or x.dtype)
 
 
 def _vmap(info, in_dims, *args, **kwargs):
@@ -156,7 +156,7 @@ def _vmap(info, in_dims, *args, **kwargs):
     batch_x, *others = in_dims
     alone = batch_x is not None and all(dim is None for dim in others)
     if not alone or kwargs["granularity"] == "tensor":
-        return vmap.each(OPERATOR.default, info, in_dims, args, kwargs)
+        return vmap.loop_over_examples(OPERATOR.default, info, in_dims, args, kwargs)
     x, *rest = args
     return OPERATOR.default(x.movedim(batch_x, 0), *rest, **kwargs), 0
 
@@ -235,4 +235,4 @@ def quantized_linear(
     operands = (x, weight, None, bias, residual, epilogue)
     if traced:
         return call.run(*operands)
-    return autograd.call_bound(call, *operands)
+    return autograd.call_checked(call, *operands)

@@ -1,6 +1,6 @@
 """Products with a SparseTensor24, in one place.
 
-    torch's functions, @ --> tcgemm's --> autograd.Product --> an operator --> __torch_dispatch__
+    torch's functions, @ --> tcgemm's --> autograd.Gemm --> an operator --> __torch_dispatch__
 
     operand of the product       stored (N, K) as                        what multiplies
     w.t() on the right           values along k                          scaled_mm(sparse_b=)
@@ -25,7 +25,7 @@ from tcgemm.ops._torch_private import no_torch_function
 from tcgemm.ops.epilogue import DEFAULT, epilogue_of
 from tcgemm.ops.operators import ALL, BMM, LINEAR, MATMUL, MM, Scaled
 from tcgemm.sparse import fast_path
-from tcgemm.sparse.fast_path import sparse_argument
+from tcgemm.sparse.fast_path import metadata_argument
 from tcgemm.sparse.tensor import FUNCTIONS, SparseTensor24, decompress, implements
 
 _aten = torch.ops.aten
@@ -82,17 +82,17 @@ def _as_stored(a, b):
         if stored is None:
             a = decompress(a)
         else:
-            a, sparse_a = stored[0], sparse_argument(*stored[1:])
+            a, sparse_a = stored[0], metadata_argument(*stored[1:])
     else:
         stored = _compressed(b, False)
         if stored is None:
             b = decompress(b)
         else:
-            b, sparse_b = stored[0].t(), sparse_argument(*stored[1:])
+            b, sparse_b = stored[0].t(), metadata_argument(*stored[1:])
     return a, b, sparse_a, sparse_b
 
 
-def _multiply(name, call, out, a, b, c, bias, residual, epilogue):
+def _scaled_gemm(name, call, out, a, b, c, bias, residual, epilogue):
     """scaled_mm of matrices one of which is a SparseTensor24; `name` is what was called."""
     a, b, epilogue = _precise(name, *_one_sparse(a, b), epilogue)
     a, b, sparse_a, sparse_b = _as_stored(a, b)
@@ -120,7 +120,7 @@ def _check(op, a, b, *others):
         )
 
 
-def _product(op, *args, out=None, **kwargs):
+def _gemm(op, *args, out=None, **kwargs):
     call, (a, b, c, bias, residual, epilogue) = op.bind(args, kwargs)
     _check(op, a, b, c, bias, residual)
     dims = a.dim(), b.dim()
@@ -129,15 +129,15 @@ def _product(op, *args, out=None, **kwargs):
         residual = op.lift(residual, *dims)
     call = call if isinstance(call, Scaled) else Scaled()
     if out is not None:
-        return _multiply(op.name, call, op.lift(out, *dims), a, b, c, bias, residual, epilogue)
-    result = _multiply(op.name, call, None, a, b, c, bias, residual, epilogue)
+        return _scaled_gemm(op.name, call, op.lift(out, *dims), a, b, c, bias, residual, epilogue)
+    result = _scaled_gemm(op.name, call, None, a, b, c, bias, residual, epilogue)
     return (op.lower(result[0], *dims), result[1]) if call.amax else op.lower(result, *dims)
 
 
 for _op in ALL:
-    implements(_op.default)(functools.partial(_product, _op))
+    implements(_op.default)(functools.partial(_gemm, _op))
     if _op.out is not None:
-        implements(_op.out)(functools.partial(_product, _op))
+        implements(_op.out)(functools.partial(_gemm, _op))
 
 
 def _describe(name, a, b, *others, out_dtype=None, precision=None, **options):
@@ -160,18 +160,18 @@ for _name in ("explain", "check_layout"):
 
 @implements(_aten.mm.default, _aten.matmul.default)
 def _aten_mm(a, b):
-    return _product(MATMUL if 1 in (a.dim(), b.dim()) else MM, a, b)
+    return _gemm(MATMUL if 1 in (a.dim(), b.dim()) else MM, a, b)
 
 
 @implements(_aten.linear.default)
 def _aten_linear(x, weight, bias=None):
-    return _product(LINEAR, x, weight, bias)
+    return _gemm(LINEAR, x, weight, bias)
 
 
 @implements(_aten.addmm.default)
 def _aten_addmm(c, a, b, *, beta=1, alpha=1):
     epilogue = epilogue_of(None, float(alpha), float(beta), None, None, None)
-    return _multiply("addmm", Scaled(), None, a, b, c, None, None, epilogue)
+    return _scaled_gemm("addmm", Scaled(), None, a, b, c, None, None, epilogue)
 
 
 # Functions.
