@@ -11,7 +11,7 @@
 #include <cstdint>
 
 #include "core/params.h"
-#include "kernels/sm80/mainloop/dense.cuh"
+#include "kernels/sm80/mainloop/cp_async.cuh"
 #include "ptx/shared.cuh"
 #include "tile/scheduler.cuh"
 #include "tile/store.cuh"

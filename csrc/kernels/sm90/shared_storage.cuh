@@ -1,0 +1,54 @@
+// The shared memory of a CTA, and its place in a cluster: what the producer and the consumers of the
+// sm_90a kernels share.
+#pragma once
+
+#include <cstdint>
+
+#include "catalog.h"
+#include "ptx/mbarrier.cuh"
+#include "ptx/shared.cuh"
+#include "tile/pipeline.cuh"
+
+namespace tcgemm::sm90 {
+
+struct Cluster {
+  std::uint32_t size, rank;
+
+  // A block's part; the size is 1 or 2, and a division would take 200 clocks of every k-block.
+  __device__ int share(int rows) const { return size == 1 ? rows : rows / 2; }
+};
+
+// Shared memory of a block:  ring | slabs of the epilogue | ring of scales | barriers of both
+template <GemmConfig kConfig>
+struct SharedStorage {
+  std::uint32_t stages;
+  char* smem_d;
+  float* scales;
+  tile::PipelineBarriers<kConfig.stages> barriers;
+  tile::PipelineBarriers<kConfig.scale_stages()> scale_barriers;
+
+  __device__ explicit SharedStorage(char* shared) : stages(ptx::shared_address(shared)) {
+    constexpr int kStagesBytes = kConfig.stages * kConfig.stage_bytes();
+    smem_d = shared + kStagesBytes;
+    scales = reinterpret_cast<float*>(smem_d + kConfig.staging_bytes());
+    barriers.base = stages + kStagesBytes + kConfig.staging_bytes() +
+                    kConfig.scale_stages() * kConfig.scale_bytes();
+    scale_barriers.base = barriers.base + 16 * kConfig.stages;
+  }
+
+  __device__ std::uint32_t stage(int index) const { return stages + index * kConfig.stage_bytes(); }
+  // tile_n of b.
+  __device__ float* scales_of(int stage) const {
+    return scales + stage * (kConfig.scale_bytes() / int(sizeof(float)));
+  }
+};
+
+// Stage `stage` goes back to the loaders of all blocks of the cluster: one arrival a warpgroup,
+// whose wgmma reads for its four warps.
+template <GemmConfig kConfig>
+__device__ inline void release(const SharedStorage<kConfig>& shared, int stage, Cluster cluster) {
+  const int thread = threadIdx.x % 128;
+  if (thread < cluster.size) ptx::mbarrier_arrive_remote(shared.barriers.empty(stage), thread);
+}
+
+}  // namespace tcgemm::sm90
