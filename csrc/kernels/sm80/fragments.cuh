@@ -19,12 +19,12 @@ namespace tcgemm::sm80 {
 // Which of the four 8x8 matrices of an ldmatrix.x4 holds which half of the patch (16 of mn x 32
 // bytes of k), in the order of mma.sync's registers: a wants mn first, two n8 operands b want k
 // first.
-enum class Order { mn_first, k_first };
+enum class MatrixOrder { mn_first, k_first };
 
 // Conflict-free: the eight rows of a matrix differ in the swizzle.
-template <DType kType, Major kMajor, Order kOrder, int kExtent, int kBlockBytes,
+template <DType kType, Major kMajor, MatrixOrder kOrder, int kExtent, int kBlockBytes,
           bool kSparse = false>
-struct Reader {
+struct FragmentLoader {
   static_assert(kMajor == Major::K || (bits(kType) == 16 && !kSparse));
   static constexpr int kPatches = kExtent / 16;
   using Fragments = std::uint32_t[kPatches][4];
@@ -32,8 +32,8 @@ struct Reader {
   // What this lane adds to the start of a stage's operand; the warp begins at row (column) `first`.
   __device__ static std::uint32_t lane_offset(int first) {
     const int lane = threadIdx.x % 32;
-    const int mn_half = kOrder == Order::mn_first ? lane / 8 % 2 : lane / 16;
-    const int k_half = kOrder == Order::mn_first ? lane / 16 : lane / 8 % 2;
+    const int mn_half = kOrder == MatrixOrder::mn_first ? lane / 8 % 2 : lane / 16;
+    const int k_half = kOrder == MatrixOrder::mn_first ? lane / 16 : lane / 8 % 2;
     if constexpr (kSparse)
       return tile::swizzle64(first + mn_half * 8 + lane % 8, k_half);
     else if constexpr (kMajor == Major::K)
@@ -57,7 +57,7 @@ struct Reader {
   }
 
   // What the loaded fragments still need before they are multiplied.
-  __device__ static void round(Fragments& fragments) {
+  __device__ static void round_tf32(Fragments& fragments) {
     if constexpr (kType == DType::tf32) {
 #pragma unroll
       for (int patch = 0; patch < kPatches; ++patch)

@@ -20,9 +20,9 @@ namespace tcgemm::sm80 {
 
 template <GemmConfig kConfig>
 struct Gemm {
-  using Mainloop = DenseMainloop<kConfig>;
-  static_assert(Mainloop::kWarps * kStagingBytes <= Mainloop::kRingBytes);
-  static_assert(Mainloop::kRingBytes <= kConfig.shared_bytes());
+  using Mainloop = CpAsyncMainloop<kConfig>;
+  static_assert(Mainloop::kWarps * kStagingBytes <= Mainloop::kStagesBytes);
+  static_assert(Mainloop::kStagesBytes <= kConfig.shared_bytes());
 
   __device__ static void run(const CpAsyncParams& params, char* shared) {
     char* smem_d = shared + threadIdx.x / 32 * kStagingBytes;

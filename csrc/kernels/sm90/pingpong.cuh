@@ -14,12 +14,12 @@ struct PingPong {
 
   // Once, before the first tile: the first turn is the first warpgroup's.
   __device__ static void begin(int warpgroup) {
-    if (warpgroup == 1) pass(warpgroup);
+    if (warpgroup == 1) arrive(warpgroup);
   }
-  __device__ static void await(int warpgroup) {
+  __device__ static void wait(int warpgroup) {
     if constexpr (kConfig.warpgroups == 2) ptx::named_barrier_sync(1 + warpgroup, 256);
   }
-  __device__ static void pass(int warpgroup) {
+  __device__ static void arrive(int warpgroup) {
     if constexpr (kConfig.warpgroups == 2) ptx::named_barrier_arrive(2 - warpgroup, 256);
   }
 };

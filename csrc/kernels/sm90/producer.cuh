@@ -28,32 +28,32 @@ namespace tcgemm::sm90 {
 template <GemmConfig kConfig>
 struct TmaProducer {
   static constexpr int kRowBytes = kConfig.row_bytes();
-  static constexpr int kTermA = kConfig.tile_m() * kConfig.row_bytes_a();
-  static constexpr int kTermB = kConfig.tile_n() * kRowBytes;
-  static constexpr int kBytesA = kConfig.terms * kTermA;
-  static constexpr int kMetadata = kBytesA + kConfig.terms * kTermB;  // where it begins
-  static constexpr int kInner = kConfig.box_mn(), kBoxBytes = kConfig.tile_k() * 128;  // MN-major
+  static constexpr int kTermBytesA = kConfig.tile_m() * kConfig.row_bytes_a();
+  static constexpr int kTermBytesB = kConfig.tile_n() * kRowBytes;
+  static constexpr int kBytesA = kConfig.terms * kTermBytesA;
+  static constexpr int kMetadataOffset = kBytesA + kConfig.terms * kTermBytesB;  // where it begins
+  static constexpr int kBoxMn = kConfig.box_mn(), kBoxBytes = kConfig.tile_k() * 128;  // MN-major
   static_assert(kBytesA % 1024 == 0 && kConfig.stage_bytes() % 1024 == 0, "swizzles want it");
-  static_assert(kConfig.n % kInner == 0 || major_b(kConfig.layout) == Major::K);
+  static_assert(kConfig.n % kBoxMn == 0 || major_b(kConfig.layout) == Major::K);
 
   // Both operands of k-block `block`, for rows from `row` and columns from `col` on.
   __device__ static void load(const TmaParams& params, std::uint32_t stage, std::uint32_t full,
-                              int row, int col, int batch, int block, Cluster cluster) {
-    const int k = block * kConfig.tile_k();
+                              int row, int col, int batch, int k_block, Cluster cluster) {
+    const int k = k_block * kConfig.tile_k();
     int batch_a = params.a_batched ? batch : 0;
     int batch_b = params.b_batched ? batch : 0;
     ptx::mbarrier_arrive_expect(full, kConfig.loaded_bytes());
 #pragma unroll
-    for (int term = 0; term < kConfig.terms; ++term, stage += kTermA) {
+    for (int term = 0; term < kConfig.terms; ++term, stage += kTermBytesA) {
       load_a(params, stage, full, row, k, batch_a);
       if constexpr (kConfig.terms > 1) batch_a += params.split.copies_a;
     }
 #pragma unroll
-    for (int term = 0; term < kConfig.terms; ++term, stage += kTermB) {
+    for (int term = 0; term < kConfig.terms; ++term, stage += kTermBytesB) {
       load_b(params, stage, full, col, k, batch_b, cluster);
       if constexpr (kConfig.terms > 1) batch_b += params.split.copies_b;
     }
-    if constexpr (kConfig.sparse) load_metadata(params, stage, full, row, block);
+    if constexpr (kConfig.sparse) load_metadata(params, stage, full, row, k_block);
   }
 
  private:
@@ -65,37 +65,37 @@ struct TmaProducer {
       ptx::tma_load(shared, &params.a, full, k, row, batch);
     } else {
 #pragma unroll
-      for (int i = 0; i < kConfig.tile_m() / kInner; ++i)
-        ptx::tma_load(shared + i * kBoxBytes, &params.a, full, row + i * kInner, k, batch);
+      for (int i = 0; i < kConfig.tile_m() / kBoxMn; ++i)
+        ptx::tma_load(shared + i * kBoxBytes, &params.a, full, row + i * kBoxMn, k, batch);
     }
   }
 
   // That of the tile's rows lies together, also past the last of them.
   __device__ static void load_metadata(const TmaParams& params, std::uint32_t shared,
-                                       std::uint32_t full, int row, int block) {
-    constexpr int kBlock = kConfig.metadata_bytes() / (kConfig.tile_m() / MetadataTiles::kRows);
+                                       std::uint32_t full, int row, int k_block) {
+    constexpr int kTileBytes = kConfig.metadata_bytes() / (kConfig.tile_m() / MetadataTiles::kRows);
     const std::int64_t index =
-        std::int64_t(block) * params.sparse.blocks_m + row / MetadataTiles::kRows;
-    ptx::bulk_load(shared, reinterpret_cast<const char*>(params.sparse.tiles) + index * kBlock,
+        std::int64_t(k_block) * params.sparse.blocks_m + row / MetadataTiles::kRows;
+    ptx::bulk_load(shared, reinterpret_cast<const char*>(params.sparse.tiles) + index * kTileBytes,
                    full, kConfig.metadata_bytes());
   }
 
   __device__ static void load_b(const TmaParams& params, std::uint32_t shared, std::uint32_t full,
                                 int col, int k, int batch, Cluster cluster) {
     if constexpr (major_b(kConfig.layout) == Major::K) {
-      const int rows = cluster.share(kConfig.n), first = cluster.rank * rows;
-      share(params, shared + first * kRowBytes, full, k, col + first, batch, cluster);
+      const int rows = cluster.slice(kConfig.n), first = cluster.rank * rows;
+      load_box(params, shared + first * kRowBytes, full, k, col + first, batch, cluster);
     } else {
-      const int rows = cluster.share(kConfig.tile_k()), first = cluster.rank * rows;
+      const int rows = cluster.slice(kConfig.tile_k()), first = cluster.rank * rows;
 #pragma unroll
-      for (int i = 0; i < kConfig.n / kInner; ++i)
-        share(params, shared + i * kBoxBytes + first * 128, full, col + i * kInner, k + first,
-              batch, cluster);
+      for (int i = 0; i < kConfig.n / kBoxMn; ++i)
+        load_box(params, shared + i * kBoxBytes + first * 128, full, col + i * kBoxMn, k + first,
+                 batch, cluster);
     }
   }
 
-  __device__ static void share(const TmaParams& params, std::uint32_t shared, std::uint32_t full,
-                               int inner, int outer, int batch, Cluster cluster) {
+  __device__ static void load_box(const TmaParams& params, std::uint32_t shared, std::uint32_t full,
+                                  int inner, int outer, int batch, Cluster cluster) {
     if (cluster.size == 1)
       ptx::tma_load(shared, &params.b, full, inner, outer, batch);
     else

@@ -23,12 +23,12 @@
 namespace tcgemm::sm90 {
 
 // Of an operand without scales.
-static __device__ const float kNoScale = 1.0f;
+static __device__ const float kUnitScale = 1.0f;
 
 // The first k-block's; rows and columns beyond the matrix take the last one's.
 __device__ inline const float* first_scale(const ScaleVector& scale, int index, int extent,
                                            int batch) {
-  if (scale.data == nullptr) return &kNoScale;
+  if (scale.data == nullptr) return &kUnitScale;
   return scale.data + batch * scale.stride_batch +
          (min(index, extent - 1) >> scale.shift) * scale.stride;
 }
@@ -44,33 +44,33 @@ __device__ inline bool scales_columns(const TmaParams& params) {
 template <int kGroups>
 class RowScales {
  public:
-  static constexpr int kFactors = kGroups > 0 ? kGroups : 1;
+  static constexpr int kGroupScales = kGroups > 0 ? kGroups : 1;
 
   __device__ RowScales(const TmaParams& params, int row, int col, int batch) : params_(params) {
     const int last = params.extent.m - 1, first = min(row, last), shift = params.scale_a.shift;
     next_row_ = first_scale(params.scale_a, first, params.extent.m, batch);
-    below_ = (min(row + 8, last) >> shift) - (first >> shift);
+    row_distance_ = (min(row + 8, last) >> shift) - (first >> shift);
 #pragma unroll
     for (int group = 0; group < kGroups; ++group)
       next_groups_[group] =
           first_scale(params.scale_b, col + group * kScaleBlock, params.extent.n, batch);
-    fetch();
+    load_next();
   }
 
   // The factors of a k-block; asks for the next one's if there are more.
-  __device__ void next(bool more, float (&factors)[2][kFactors]) {
+  __device__ void next(bool more, float (&scales)[2][kGroupScales]) {
 #pragma unroll
-    for (int group = 0; group < kFactors; ++group)
+    for (int group = 0; group < kGroupScales; ++group)
 #pragma unroll
       for (int half = 0; half < 2; ++half)
-        factors[half][group] = rows_[half] * (kGroups > 0 ? groups_[group] : 1.0f);
-    if (more) fetch();
+        scales[half][group] = rows_[half] * (kGroups > 0 ? groups_[group] : 1.0f);
+    if (more) load_next();
   }
 
  private:
-  __device__ void fetch() {
+  __device__ void load_next() {
     rows_[0] = ptx::load(next_row_);
-    rows_[1] = ptx::load(next_row_ + below_ * params_.scale_a.stride);
+    rows_[1] = ptx::load(next_row_ + row_distance_ * params_.scale_a.stride);
     next_row_ += params_.scale_a.stride_k;
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
@@ -81,9 +81,9 @@ class RowScales {
 
   const TmaParams& params_;
   const float* next_row_;
-  const float* next_groups_[kFactors];
-  int below_;  // scales between the two rows'
-  float rows_[2], groups_[kFactors];
+  const float* next_groups_[kGroupScales];
+  int row_distance_;  // scales between the two rows'
+  float rows_[2], groups_[kGroupScales];
 };
 
 template <GemmConfig kConfig>
@@ -97,14 +97,14 @@ struct ColumnScales {
 
   // For all k-blocks of one tile; `warp` counts those that load scales.
   __device__ static void load(const TmaParams& params, const SharedStorage<kConfig>& shared,
-                              PipelineState& state, int col, int batch, int blocks, int warp) {
+                              PipelineState& state, int col, int batch, int k_blocks, int warp) {
     const int lane = warp * 32 * kCopies + threadIdx.x % 32;
     const float* from[kCopies];
 #pragma unroll
     for (int i = 0; i < kCopies; ++i)
       from[i] = first_scale(params.scale_b, col + lane + 32 * i, params.extent.n, batch);
 #pragma unroll 1
-    for (int block = 0; block < blocks; ++block) {
+    for (int k_block = 0; k_block < k_blocks; ++k_block) {
       ptx::mbarrier_wait(shared.scale_barriers.empty(state.stage), state.parity ^ 1);
       const std::uint32_t to = ptx::shared_address(shared.scales_of(state.stage) + lane);
 #pragma unroll

@@ -15,7 +15,7 @@ struct Cluster {
   std::uint32_t size, rank;
 
   // A block's part; the size is 1 or 2, and a division would take 200 clocks of every k-block.
-  __device__ int share(int rows) const { return size == 1 ? rows : rows / 2; }
+  __device__ int slice(int rows) const { return size == 1 ? rows : rows / 2; }
 };
 
 // Shared memory of a block:  ring | slabs of the epilogue | ring of scales | barriers of both
@@ -46,7 +46,8 @@ struct SharedStorage {
 // Stage `stage` goes back to the loaders of all blocks of the cluster: one arrival a warpgroup,
 // whose wgmma reads for its four warps.
 template <GemmConfig kConfig>
-__device__ inline void release(const SharedStorage<kConfig>& shared, int stage, Cluster cluster) {
+__device__ inline void consumer_release(const SharedStorage<kConfig>& shared, int stage,
+                                        Cluster cluster) {
   const int thread = threadIdx.x % 128;
   if (thread < cluster.size) ptx::mbarrier_arrive_remote(shared.barriers.empty(stage), thread);
 }

@@ -15,29 +15,30 @@ namespace tcgemm::sm80 {
 
 // A lane's multipliers along one side of the warp's part of the result: kNeighbours from `first`
 // on, and so every eighth row (column). Where one value serves 128, it serves the whole part.
-template <int kCount, int kNeighbours>
-struct Multipliers {
+template <int kCount, int kAdjacent>
+struct LaneScales {
   const float* next;  // of the next k-block; nullptr: all 1
   std::int64_t stride, stride_k;
-  std::int64_t across;  // to the value of the row (column) eight further
-  int left;             // rows (columns) from `first` to the end of the matrix
-  float values[kCount][kNeighbours];
+  std::int64_t stride_8;  // to the value of the row (column) eight further
+  int remaining;          // rows (columns) from `first` to the end of the matrix
+  float values[kCount][kAdjacent];
 
   __device__ void begin(const ScaleVector& source, int first, int extent, int batch) {
     next = source.data + batch * source.stride_batch + (first >> source.shift) * source.stride;
     stride = source.shift == 0 ? source.stride : 0;
     stride_k = source.stride_k;
-    across = 8 * stride;
-    left = extent - first;
+    stride_8 = 8 * stride;
+    remaining = extent - first;
   }
 
   __device__ void read() {
 #pragma unroll
     for (int i = 0; i < kCount; ++i)
 #pragma unroll
-      for (int j = 0; j < kNeighbours; ++j)
-        values[i][j] =
-            next != nullptr && 8 * i + j < left ? __ldg(next + i * across + j * stride) : 1.0f;
+      for (int j = 0; j < kAdjacent; ++j)
+        values[i][j] = next != nullptr && 8 * i + j < remaining
+                           ? __ldg(next + i * stride_8 + j * stride)
+                           : 1.0f;
     next += stride_k;
   }
 };
@@ -51,8 +52,8 @@ struct Promotion {
   static_assert(kWarpN <= kScaleBlock && kScaleBlock % kWarpN == 0);
   static constexpr int kRows = kWarpM / 8, kColumns = kWarpN / 8;
 
-  Multipliers<kRows, 1> rows;
-  Multipliers<kColumns, 2> columns;
+  LaneScales<kRows, 1> rows;
+  LaneScales<kColumns, 2> columns;
 
   // For the warp's part of matrix `batch`, which begins at (row, col).
   __device__ Promotion(const CpAsyncParams& params, int row, int col, int batch) {

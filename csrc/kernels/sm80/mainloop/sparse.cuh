@@ -24,31 +24,31 @@ namespace tcgemm::sm80 {
 
 // Nothing, for a dense a. kFragments: of 16 rows, of a warp.
 template <GemmConfig kConfig, int kFragments>
-struct Metadata {
+struct SparseMetadata {
   static constexpr int kWords = bits(kConfig.input) == 8 ? 2 : 1;  // of a lane
   static constexpr int kBytes = 4 * kWords;
   static_assert(!kConfig.sparse || kConfig.threads() * kBytes == kConfig.metadata_bytes());
 
   // Those of the next stage that this thread copies.
   const char* pointer;
-  std::int64_t stride;           // bytes to the next k-block
-  int left;                      // k-blocks
-  std::uint32_t source, target;  // of this thread, in a stage's metadata
+  std::int64_t stride;                     // bytes to the next k-block
+  int remaining;                           // k-blocks
+  std::uint32_t load_offset, copy_offset;  // of this thread, in a stage's metadata
   // Of the fragments in both steps. The next stage is read while the second step is multiplied, and
   // so what came for that one has a place of its own until it is its turn.
-  std::uint32_t words[2][kFragments], second[kFragments];
+  std::uint32_t words[2][kFragments], next_words[kFragments];
 
   // For the tile whose first row is `row`; the warp's first row is `warp_row` of the tile.
-  __device__ Metadata(const SparseParams& params, int row, int warp_row, int blocks) {
+  __device__ SparseMetadata(const SparseParams& params, int row, int warp_row, int k_blocks) {
     if constexpr (kConfig.sparse) {
       // Tiles go on past the last row, and past the last of all: MetadataTiles::kSlack.
       pointer = reinterpret_cast<const char*>(params.tiles) +
                 std::int64_t(row / MetadataTiles::kRows) * MetadataTiles::kLanes * kBytes +
                 threadIdx.x * kBytes;
       stride = std::int64_t(params.blocks_m) * MetadataTiles::kLanes * kBytes;
-      left = blocks;
-      target = threadIdx.x * kBytes;
-      source = (warp_row / 16 * 32 + threadIdx.x % 32) * kBytes;
+      remaining = k_blocks;
+      copy_offset = threadIdx.x * kBytes;
+      load_offset = (warp_row / 16 * 32 + threadIdx.x % 32) * kBytes;
     }
   }
 
@@ -56,9 +56,9 @@ struct Metadata {
   // multiplies with it.
   __device__ void copy(std::uint32_t stage) {
     if constexpr (kConfig.sparse) {
-      ptx::cp_async_element<kBytes>(stage + target, pointer, left > 0);
+      ptx::cp_async_element<kBytes>(stage + copy_offset, pointer, remaining > 0);
       pointer += stride;
-      --left;
+      --remaining;
     }
   }
 
@@ -67,14 +67,14 @@ struct Metadata {
     if constexpr (kConfig.sparse) {
 #pragma unroll
       for (int i = 0; i < kFragments; ++i) {
-        const std::uint32_t at = stage + source + i * 32 * kBytes;
+        const std::uint32_t address = stage + load_offset + i * 32 * kBytes;
         if (step != 0) {
-          words[1][i] = second[i];
+          words[1][i] = next_words[i];
         } else if constexpr (kWords == 2) {
-          const uint2 pair = ptx::load_shared_pair(at);
-          words[0][i] = pair.x, second[i] = pair.y;
+          const uint2 pair = ptx::load_shared_pair(address);
+          words[0][i] = pair.x, next_words[i] = pair.y;
         } else {
-          words[0][i] = second[i] = ptx::load_shared_word(at);
+          words[0][i] = next_words[i] = ptx::load_shared_word(address);
         }
       }
     }

@@ -28,13 +28,13 @@ __device__ inline double activate_f64(double x) {
 
 template <Activation kActivation, int kCount>
 __device__ inline void activate_each(double (&v)[kCount]) {
-  constexpr int kChains = 4;
-  static_assert(kCount % kChains == 0);
+  constexpr int kAtOnce = 4;
+  static_assert(kCount % kAtOnce == 0);
 #pragma unroll 1
-  for (int i = 0; i < kCount; i += kChains) {
+  for (int i = 0; i < kCount; i += kAtOnce) {
 #pragma unroll
-    for (int j = 0; j < kChains; ++j) v[j] = activate_f64<kActivation>(v[j]);
-    tile::rotate<kChains>(v);
+    for (int j = 0; j < kAtOnce; ++j) v[j] = activate_f64<kActivation>(v[j]);
+    tile::rotate<kAtOnce>(v);
   }
 }
 

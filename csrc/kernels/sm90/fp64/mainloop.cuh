@@ -47,12 +47,12 @@ struct Fp64Mainloop {
   static_assert(kWarpN % 8 == 0 && kBlocks >= 4);
 
   static constexpr Major kMajorA = major_a(kConfig.layout), kMajorB = major_b(kConfig.layout);
-  using OperandA = Fp64Operand<kConfig.input, kMajorA, kConfig.tile_m()>;
-  using OperandB = Fp64Operand<kConfig.input, kMajorB, kConfig.tile_n()>;
-  using LoaderA = Fp64Producer<kConfig.input, kMajorA, kConfig.tile_m()>;
-  using LoaderB = Fp64Producer<kConfig.input, kMajorB, kConfig.tile_n()>;
-  static_assert(OperandA::kDepth == kConfig.tile_k());
-  static_assert(OperandA::kBytes + OperandB::kBytes <= kConfig.stage_bytes());
+  using LayoutA = Fp64SmemLayout<kConfig.input, kMajorA, kConfig.tile_m()>;
+  using LayoutB = Fp64SmemLayout<kConfig.input, kMajorB, kConfig.tile_n()>;
+  using ProducerA = Fp64Producer<kConfig.input, kMajorA, kConfig.tile_m()>;
+  using ProducerB = Fp64Producer<kConfig.input, kMajorB, kConfig.tile_n()>;
+  static_assert(LayoutA::kDepth == kConfig.tile_k());
+  static_assert(LayoutA::kBytes + LayoutB::kBytes <= kConfig.stage_bytes());
 
   using PipelineState = tile::PipelineState<kConfig.stages>;
   using PipelineBarriers = tile::PipelineBarriers<kConfig.stages>;
@@ -69,12 +69,14 @@ struct Fp64Mainloop {
   __device__ static int warp_row(int warp) { return warp % kWarpsM * kWarpM; }
   __device__ static int warp_col(int warp) { return warp / kWarpsM * kWarpN; }
 
-  struct Shared {
-    std::uint32_t ring;
+  struct SharedStorage {
+    std::uint32_t stages;
     PipelineBarriers barriers;
     std::uint32_t lane_a, lane_b;  // of this lane's first elements in a stage
 
-    __device__ std::uint32_t stage(int index) const { return ring + index * kConfig.stage_bytes(); }
+    __device__ std::uint32_t stage(int index) const {
+      return stages + index * kConfig.stage_bytes();
+    }
   };
 
   __device__ static double load_element(std::uint32_t address) {
@@ -85,50 +87,50 @@ struct Fp64Mainloop {
   }
 
   // Offsets inside a stage are constants: the instruction carries them.
-  __device__ static void load_a(const Shared& shared, int stage, int step, int fragment,
+  __device__ static void load_a(const SharedStorage& shared, int stage, int step, int fragment,
                                 double (&a)[8]) {
     const std::uint32_t from = shared.stage(stage) + shared.lane_a;
 #pragma unroll
     for (int i = 0; i < 8; ++i)
       a[i] = load_element(
-          from + OperandA::offset(16 * fragment + i % 2 * 8, step * kStepDepth + i / 2 * 4));
+          from + LayoutA::offset(16 * fragment + i % 2 * 8, step * kStepDepth + i / 2 * 4));
   }
 
-  __device__ static void load_b(const Shared& shared, int stage, int step, int block,
+  __device__ static void load_b(const SharedStorage& shared, int stage, int step, int n_block,
                                 double (&b)[4]) {
     const std::uint32_t from = shared.stage(stage) + shared.lane_b;
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      b[i] = load_element(from + OperandB::offset(8 * block, step * kStepDepth + i * 4));
+      b[i] = load_element(from + LayoutB::offset(8 * n_block, step * kStepDepth + i * 4));
   }
 
   // The products of `blocks` stages into `accumulators`, which need no clearing.
-  __device__ static void multiply(const Shared& shared, PipelineState& state, int blocks,
+  __device__ static void multiply(const SharedStorage& shared, PipelineState& state, int k_blocks,
                                   Accumulators& accumulators) {
 #pragma unroll
     for (int i = 0; i < kFragments; ++i)
 #pragma unroll
       for (int j = 0; j < 4 * kBlocks; ++j) accumulators[i][j] = 0;
-    if (blocks == 0) return;
+    if (k_blocks == 0) return;
 
     Fragments fragments;
     ptx::mbarrier_wait(shared.barriers.full(state.stage), state.parity);
 #pragma unroll
     for (int i = 0; i < kFragments; ++i) load_a(shared, state.stage, 0, i, fragments.a[0][i]);
     load_b(shared, state.stage, 0, 0, fragments.b[0]);
-    int block = 0;
+    int k_block = 0;
     if constexpr (kSteps == 1) {
 #pragma unroll 1
-      for (; block + 1 < blocks; block += 2) {
+      for (; k_block + 1 < k_blocks; k_block += 2) {
         multiply_step<0, 0>(shared, state, true, fragments, accumulators);
-        multiply_step<1, 0>(shared, state, block + 2 < blocks, fragments, accumulators);
+        multiply_step<1, 0>(shared, state, k_block + 2 < k_blocks, fragments, accumulators);
       }
-      if (block < blocks) multiply_step<0, 0>(shared, state, false, fragments, accumulators);
+      if (k_block < k_blocks) multiply_step<0, 0>(shared, state, false, fragments, accumulators);
     } else {
 #pragma unroll 1
-      for (; block < blocks; ++block) {
+      for (; k_block < k_blocks; ++k_block) {
         multiply_step<0, 0>(shared, state, true, fragments, accumulators);
-        multiply_step<1, 1>(shared, state, block + 1 < blocks, fragments, accumulators);
+        multiply_step<1, 1>(shared, state, k_block + 1 < k_blocks, fragments, accumulators);
       }
     }
   }
@@ -136,8 +138,8 @@ struct Fp64Mainloop {
   // kTurn: which of the fragments are this step's; registers have no index. kStep: of the stage;
   // the last one reads ahead from the next stage. Without `more` to come that is a stage that
   // nobody multiplies.
-  template <int kTurn, int kStep>
-  __device__ static void multiply_step(const Shared& shared, PipelineState& state, bool more,
+  template <int kBuffer, int kStep>
+  __device__ static void multiply_step(const SharedStorage& shared, PipelineState& state, bool more,
                                        Fragments& fragments, Accumulators& accumulators) {
     constexpr bool kLast = kStep + 1 == kSteps;
     // Block at which a of the next step is read: as late as will do, which is early for f32.
@@ -150,15 +152,15 @@ struct Fp64Mainloop {
       if (kLast && j == kAhead && more)
         ptx::mbarrier_wait(shared.barriers.full(next.stage), next.parity);
       if (j >= kAhead && j < kAhead + kFragments)
-        load_a(shared, next.stage, kNext, j - kAhead, fragments.a[1 - kTurn][j - kAhead]);
-      const int turn = (kTurn * kBlocks + j) % 2;
+        load_a(shared, next.stage, kNext, j - kAhead, fragments.a[1 - kBuffer][j - kAhead]);
+      const int buffer_b = (kBuffer * kBlocks + j) % 2;
       if (j + 1 < kBlocks)
-        load_b(shared, state.stage, kStep, j + 1, fragments.b[1 - turn]);
+        load_b(shared, state.stage, kStep, j + 1, fragments.b[1 - buffer_b]);
       else
-        load_b(shared, next.stage, kNext, 0, fragments.b[1 - turn]);
+        load_b(shared, next.stage, kNext, 0, fragments.b[1 - buffer_b]);
 #pragma unroll
       for (int i = 0; i < kFragments; ++i)
-        ptx::mma_f64(&accumulators[i][4 * j], fragments.a[kTurn][i], fragments.b[turn]);
+        ptx::mma_f64(&accumulators[i][4 * j], fragments.a[kBuffer][i], fragments.b[buffer_b]);
     }
     if constexpr (kLast) {
       __syncwarp();

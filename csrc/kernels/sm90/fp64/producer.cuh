@@ -28,7 +28,7 @@ namespace tcgemm::sm90 {
 inline constexpr int kPatch = 16;
 
 template <DType kInput, Major kMajor, int kTile>
-struct Fp64Operand {
+struct Fp64SmemLayout {
   static_assert(kTile % kPatch == 0);
   static constexpr int kSize = bytes(kInput);
   static constexpr int kDepth = 128 / kSize;
@@ -44,27 +44,28 @@ struct Fp64Operand {
 
 template <DType kInput, Major kMajor, int kTile>
 struct Fp64Producer {
-  using Operand = Fp64Operand<kInput, kMajor, kTile>;
-  static constexpr int kSize = Operand::kSize, kDepth = Operand::kDepth;
+  using SmemLayout = Fp64SmemLayout<kInput, kMajor, kTile>;
+  static constexpr int kSize = SmemLayout::kSize, kDepth = SmemLayout::kDepth;
   static constexpr int kPatches = kTile / kPatch;
-  static constexpr int kWord = 16 / kSize;                            // elements of a word
-  static constexpr int kLine = kMajor == Major::K ? kDepth : kPatch;  // of a patch, ..
-  static constexpr int kLines = kPatch * kDepth / kLine;              // .. and how many it has
-  static constexpr int kPassLines = 128 / kLine;                      // an element a thread
+  static constexpr int kVector = 16 / kSize;                                 // elements of a word
+  static constexpr int kRowElements = kMajor == Major::K ? kDepth : kPatch;  // of a patch, ..
+  static constexpr int kPatchRows = kPatch * kDepth / kRowElements;  // .. and how many it has
+  static constexpr int kPassRows = 128 / kRowElements;               // an element a thread
 
   const char* pointer;           // of this thread's first element in the next stage
   std::int64_t step_mn, step_k;  // bytes to the next patch and to the next stage
   std::int32_t left_mn, left_k;  // elements from there to the operand's end
-  std::uint32_t target;          // of it in a stage
-  bool words;
+  std::uint32_t smem_offset;     // of it in a stage
+  bool vectorized;
 
   // For the tile of `source`, seen as mn x k, that begins at row `first` of matrix `batch`.
   __device__ Fp64Producer(const TensorRef& source, std::int64_t stride_mn, std::int64_t stride_k,
                           bool vector, int first, int extent_mn, int extent_k, int batch)
-      : words(vector) {
+      : vectorized(vector) {
     const int thread = threadIdx.x % 128;
-    const int major = words ? thread % (kLine / kWord) * kWord : thread % kLine;
-    const int minor = words ? thread / (kLine / kWord) : thread / kLine;
+    const int major =
+        vectorized ? thread % (kRowElements / kVector) * kVector : thread % kRowElements;
+    const int minor = vectorized ? thread / (kRowElements / kVector) : thread / kRowElements;
     const int mn = kMajor == Major::K ? minor : major, k = kMajor == Major::K ? major : minor;
     step_mn = kSize * kPatch * stride_mn;
     step_k = kSize * kDepth * stride_k;
@@ -73,47 +74,47 @@ struct Fp64Producer {
                        k * stride_k);
     left_mn = extent_mn - first - mn;
     left_k = extent_k - k;
-    target = Operand::offset(mn, k);
+    smem_offset = SmemLayout::offset(mn, k);
   }
 
   // The next stage's part of this operand, at shared address `stage`.
   __device__ void load(std::uint32_t stage) {
-    if (words)
-      load_words(stage + target);
+    if (vectorized)
+      load_vectors(stage + smem_offset);
     else
-      load_elements(stage + target);
+      load_elements(stage + smem_offset);
     pointer += step_k;
     left_k -= kDepth;
   }
 
-  __device__ void load_words(std::uint32_t shared) const {
+  __device__ void load_vectors(std::uint32_t shared) const {
     const char* from = pointer;
 #pragma unroll
     for (int patch = 0; patch < kPatches; ++patch, from += step_mn) {
       const int mn = left_mn - patch * kPatch;
       const int major = kMajor == Major::K ? left_k : mn, minor = kMajor == Major::K ? mn : left_k;
-      ptx::cp_async(shared + Operand::offset(patch * kPatch, 0), from,
-                    minor > 0 ? kSize * min(max(major, 0), kWord) : 0);
+      ptx::cp_async(shared + SmemLayout::offset(patch * kPatch, 0), from,
+                    minor > 0 ? kSize * min(max(major, 0), kVector) : 0);
     }
   }
 
   __device__ void load_elements(std::uint32_t shared) const {
-    constexpr int kPasses = kLines / kPassLines;
-    constexpr int kPassMn = kMajor == Major::K ? kPassLines : 0, kPassK = kPassLines - kPassMn;
+    constexpr int kPasses = kPatchRows / kPassRows;
+    constexpr int kPassMn = kMajor == Major::K ? kPassRows : 0, kPassK = kPassRows - kPassMn;
     const std::int64_t step = (kMajor == Major::K ? step_mn : step_k) / kPasses;
     const char* from = pointer;
 #pragma unroll
     for (int patch = 0; patch < kPatches; ++patch, from += step_mn) {
       const int mn = left_mn - patch * kPatch;
-      const std::uint32_t to = shared + Operand::offset(patch * kPatch, 0);
+      const std::uint32_t to = shared + SmemLayout::offset(patch * kPatch, 0);
 #pragma unroll
       for (int pass = 0; pass < kPasses; pass += 2) {
-        const int line_mn = pass * kPassMn, line_k = pass * kPassK;
-        const std::uint32_t line = to + Operand::offset(line_mn, line_k);
+        const int row_mn = pass * kPassMn, row_k = pass * kPassK;
+        const std::uint32_t row = to + SmemLayout::offset(row_mn, row_k);
         const char* element = from + pass * step;
-        ptx::cp_async_element<kSize>(line, element, mn > line_mn && left_k > line_k);
-        ptx::cp_async_element<kSize>(line + Operand::offset(kPassMn, kPassK), element + step,
-                                     mn > line_mn + kPassMn && left_k > line_k + kPassK);
+        ptx::cp_async_element<kSize>(row, element, mn > row_mn && left_k > row_k);
+        ptx::cp_async_element<kSize>(row + SmemLayout::offset(kPassMn, kPassK), element + step,
+                                     mn > row_mn + kPassMn && left_k > row_k + kPassK);
       }
     }
   }

@@ -49,12 +49,12 @@ struct DenseMainloop {
   // The products of all k-blocks into `accumulators`, which need no clearing. One group of wgmma is
   // in flight while the next is issued; a stage goes back when the group that read it has finished.
   __device__ static void multiply(const SharedStorage<kConfig>& shared, PipelineState& state,
-                                  int blocks, int warpgroup, Cluster cluster,
+                                  int k_blocks, int warpgroup, Cluster cluster,
                                   Accumulators& accumulators) {
     const std::uint32_t offset_a = warpgroup * kConfig.m64_blocks * kBlockBytes;
     int previous = 0;
 #pragma unroll 1
-    for (int block = 0; block < blocks; ++block) {
+    for (int k_block = 0; k_block < k_blocks; ++k_block) {
       ptx::mbarrier_wait(shared.barriers.full(state.stage), state.parity);
       const std::uint32_t stage = shared.stage(state.stage);
       const std::uint64_t a = ptx::wgmma_descriptor(stage + offset_a);
@@ -67,16 +67,16 @@ struct DenseMainloop {
           ptx::wgmma<kType>(
               accumulators[i],
               a + step * ptx::kDescriptorStep<major_a(kConfig.layout)> + i * (kBlockBytes >> 4),
-              b + step * ptx::kDescriptorStep<major_b(kConfig.layout)>, block + step != 0);
+              b + step * ptx::kDescriptorStep<major_b(kConfig.layout)>, k_block + step != 0);
       }
       ptx::wgmma_commit();
       ptx::wgmma_wait<1>();
-      if (block != 0) release<kConfig>(shared, previous, cluster);
+      if (k_block != 0) consumer_release<kConfig>(shared, previous, cluster);
       previous = state.stage;
       state.advance();
     }
     ptx::wgmma_wait<0>();
-    release<kConfig>(shared, previous, cluster);
+    consumer_release<kConfig>(shared, previous, cluster);
   }
 };
 

@@ -40,7 +40,7 @@ namespace tcgemm::sm90 {
 
 // What multiplies the partial sums: nothing, a factor a row and 128 columns, or a factor a row and
 // column.
-enum class Factors { none, groups, columns };
+enum class ScaleKind { none, column_groups, columns };
 
 template <GemmConfig kConfig>
 struct PromotedMainloop {
@@ -48,12 +48,12 @@ struct PromotedMainloop {
   static_assert(kConfig.accumulator == DType::f32 && !kConfig.sparse && kConfig.terms == 1 &&
                 kConfig.operand_source == OperandSource::SS);
   // One set of partial sums and turns by chunks, or two sets and turns by iterations.
-  static constexpr bool kAlternates = kConfig.block_scaled && kConfig.warpgroups == 2;
+  static constexpr bool kOnePartial = kConfig.block_scaled && kConfig.warpgroups == 2;
   // As wide as registers allow for.
-  static constexpr bool kCrowded = kConfig.n == 256 || kConfig.block_scaled;
-  static constexpr int kWidest = kCrowded && !kAlternates ? 64 : 128;
-  static constexpr int kChunk = kConfig.n < kWidest ? kConfig.n : kWidest;
-  static constexpr int kDepth = kAlternates || kConfig.n == 256 ? 1 : 2;  // k-blocks an iteration
+  static constexpr bool kRegisterLimited = kConfig.n == 256 || kConfig.block_scaled;
+  static constexpr int kMaxChunk = kRegisterLimited && !kOnePartial ? 64 : 128;
+  static constexpr int kChunk = kConfig.n < kMaxChunk ? kConfig.n : kMaxChunk;
+  static constexpr int kDepth = kOnePartial || kConfig.n == 256 ? 1 : 2;  // k-blocks an iteration
   static constexpr int kChunks = kConfig.n / kChunk;
   static constexpr int kGroups = (kConfig.n + kScaleBlock - 1) / kScaleBlock;
   static constexpr ptx::WgmmaType kType = wgmma_type<kConfig>(kChunk);
@@ -72,74 +72,75 @@ struct PromotedMainloop {
   using PingPong = sm90::PingPong<kConfig>;
 
   __device__ static void multiply(const SharedStorage<kConfig>& shared, PipelineState& state,
-                                  int blocks, int warpgroup, Cluster cluster,
+                                  int k_blocks, int warpgroup, Cluster cluster,
                                   Accumulators& accumulators) {
-    Context<Factors::none> context{shared, cluster, warpgroup, {}};
-    loop(context, state, blocks, accumulators[0]);
+    Context<ScaleKind::none> context{shared, cluster, warpgroup, {}};
+    run_k_blocks(context, state, k_blocks, accumulators[0]);
   }
 
   // The same with the factors of a warp's rows from `row` and the tile's columns from `col` on.
   __device__ static void multiply_scaled(const TmaParams& params,
                                          const SharedStorage<kConfig>& shared, PipelineState& state,
-                                         int row, int col, int batch, int blocks, int warpgroup,
+                                         int row, int col, int batch, int k_blocks, int warpgroup,
                                          Cluster cluster, Accumulators& accumulators) {
     row += threadIdx.x % 32 / 4;
     if (scales_columns(params)) {
-      Context<Factors::columns> context{shared, cluster, warpgroup, {params, row, col, batch}};
-      loop(context, state, blocks, accumulators[0]);
+      Context<ScaleKind::columns> context{shared, cluster, warpgroup, {params, row, col, batch}};
+      run_k_blocks(context, state, k_blocks, accumulators[0]);
     } else {
-      Context<Factors::groups> context{shared, cluster, warpgroup, {params, row, col, batch}};
-      loop(context, state, blocks, accumulators[0]);
+      Context<ScaleKind::column_groups> context{
+          shared, cluster, warpgroup, {params, row, col, batch}};
+      run_k_blocks(context, state, k_blocks, accumulators[0]);
     }
   }
 
  private:
   struct NoScales {};
-  template <Factors kFactors>
-  using Scales = std::conditional_t<kFactors == Factors::none, NoScales,
-                                    RowScales<kFactors == Factors::groups ? kGroups : 0>>;
+  template <ScaleKind kScales>
+  using Scales = std::conditional_t<kScales == ScaleKind::none, NoScales,
+                                    RowScales<kScales == ScaleKind::column_groups ? kGroups : 0>>;
 
-  template <Factors kFactors>
+  template <ScaleKind kScales>
   struct Context {
     const SharedStorage<kConfig>& shared;
     Cluster cluster;
     int warpgroup;
-    Scales<kFactors> scales;
+    Scales<kScales> row_scales;
   };
 
   // Of a k-block, as this thread needs them: those of its two rows, times those of the groups of
   // columns if there are any; or the columns' own, where they lie in stage `stage`.
-  template <Factors kFactors>
-  struct BlockFactors {
-    float rows[2][kFactors == Factors::groups ? kGroups : 1];
+  template <ScaleKind kScales>
+  struct BlockScales {
+    float rows[2][kScales == ScaleKind::column_groups ? kGroups : 1];
     const float* columns;
     int stage;
   };
 
-  template <Factors kFactors>
-  __device__ static void loop(Context<kFactors>& context, PipelineState& state, int blocks,
-                              float (&accumulators)[kRegisters]) {
+  template <ScaleKind kScales>
+  __device__ static void run_k_blocks(Context<kScales>& context, PipelineState& state, int k_blocks,
+                                      float (&accumulators)[kRegisters]) {
 #pragma unroll
     for (float& x : accumulators) x = 0;
-    int block = 0;
-    if constexpr (kAlternates) {
+    int k_block = 0;
+    if constexpr (kOnePartial) {
       // There is at least one.
 #pragma unroll 1
       do {
-        alternate(context, state, ++block < blocks, accumulators);
-      } while (block < blocks);
+        ping_pong_chunks(context, state, ++k_block < k_blocks, accumulators);
+      } while (k_block < k_blocks);
     } else {
 #pragma unroll 1
-      for (; block + kDepth <= blocks; block += kDepth)
-        overlap<kDepth>(context, state, blocks - block, accumulators);
+      for (; k_block + kDepth <= k_blocks; k_block += kDepth)
+        overlap_chunks<kDepth>(context, state, k_blocks - k_block, accumulators);
       if constexpr (kDepth > 1)
-        if (block < blocks) overlap<1>(context, state, 1, accumulators);
+        if (k_block < k_blocks) overlap_chunks<1>(context, state, 1, accumulators);
     }
   }
 
   // Issues the products of a chunk, as kCommits groups.
-  template <int kCommits, Factors kFactors>
-  __device__ static void multiply_chunk(const Context<kFactors>& context, int stage, int chunk,
+  template <int kCommits, ScaleKind kScales>
+  __device__ static void multiply_chunk(const Context<kScales>& context, int stage, int chunk,
                                         Partial& partial) {
     const std::uint32_t address = context.shared.stage(stage);
     const std::uint64_t a = ptx::wgmma_descriptor(address + context.warpgroup * kBlockBytes);
@@ -156,110 +157,110 @@ struct PromotedMainloop {
 
   // One k-block, `more` if others follow, one chunk at a time; the turn passes when half of its
   // products are done.
-  template <Factors kFactors>
-  __device__ static void alternate(Context<kFactors>& context, PipelineState& state, bool more,
-                                   float (&accumulators)[kRegisters]) {
+  template <ScaleKind kScales>
+  __device__ static void ping_pong_chunks(Context<kScales>& context, PipelineState& state,
+                                          bool more, float (&accumulators)[kRegisters]) {
     Partial partial;
-    BlockFactors<kFactors> factors;
+    BlockScales<kScales> scales;
     const int stage = state.stage;
 #pragma unroll
     for (int chunk = 0; chunk < kChunks; ++chunk) {
-      PingPong::await(context.warpgroup);
+      PingPong::wait(context.warpgroup);
       if (chunk == 0) {
         ptx::mbarrier_wait(context.shared.barriers.full(stage), state.parity);
         state.advance();
       }
       multiply_chunk<2>(context, stage, chunk, partial);
       ptx::wgmma_wait<1>();
-      PingPong::pass(context.warpgroup);
-      if (chunk == 0) factors = read_factors(context, more, state.scales);
+      PingPong::arrive(context.warpgroup);
+      if (chunk == 0) scales = read_scales(context, more, state.scales);
       ptx::wgmma_wait<0>();
       ptx::wgmma_results(partial);
-      if (chunk == kChunks - 1) release<kConfig>(context.shared, stage, context.cluster);
-      add(factors, chunk, partial, accumulators);
+      if (chunk == kChunks - 1) consumer_release<kConfig>(context.shared, stage, context.cluster);
+      promote(scales, chunk, partial, accumulators);
       ptx::wgmma_results(accumulators);  // before the turn is asked for
-      if (kFactors == Factors::columns && chunk == kChunks - 1)
-        release_scales(context.shared, factors.stage);
+      if (kScales == ScaleKind::columns && chunk == kChunks - 1)
+        release_scales(context.shared, scales.stage);
     }
   }
 
   // kBlocks of the `left` k-blocks: one chunk is added while the next is multiplied.
-  template <int kBlocks, Factors kFactors>
-  __device__ static void overlap(Context<kFactors>& context, PipelineState& state, int left,
-                                 float (&accumulators)[kRegisters]) {
-    constexpr int kItems = kBlocks * kChunks;
-    constexpr int kTurn = kItems / 2;  // chunks that are back when the turn passes
+  template <int kCount, ScaleKind kScales>
+  __device__ static void overlap_chunks(Context<kScales>& context, PipelineState& state,
+                                        int remaining, float (&accumulators)[kRegisters]) {
+    constexpr int kItems = kCount * kChunks;
+    constexpr int kArriveItem = kItems / 2;  // chunks that are back when the turn passes
     Partial partial[2];
-    int stages[kBlocks];
-    BlockFactors<kFactors> factors[kBlocks];
+    int stages[kCount];
+    BlockScales<kScales> scales[kCount];
     // Adds a finished chunk; the last one of a k-block gives its stage back.
-    const auto retire = [&](int item, int stage) {
-      const int block = item / kChunks, chunk = item % kChunks;
-      add(factors[block], chunk, partial[item % 2], accumulators);
+    const auto promote_item = [&](int item, int stage) {
+      const int k_block = item / kChunks, chunk = item % kChunks;
+      promote(scales[k_block], chunk, partial[item % 2], accumulators);
       if (chunk < kChunks - 1) return;
-      release<kConfig>(context.shared, stage, context.cluster);
-      if constexpr (kFactors == Factors::columns)
-        release_scales(context.shared, factors[block].stage);
+      consumer_release<kConfig>(context.shared, stage, context.cluster);
+      if constexpr (kScales == ScaleKind::columns)
+        release_scales(context.shared, scales[k_block].stage);
     };
 #pragma unroll
     for (int item = 0; item < kItems; ++item) {
-      const int block = item / kChunks, chunk = item % kChunks;
-      if (item == 0) PingPong::await(context.warpgroup);
+      const int k_block = item / kChunks, chunk = item % kChunks;
+      if (item == 0) PingPong::wait(context.warpgroup);
       if (chunk == 0) {
-        stages[block] = state.stage;
+        stages[k_block] = state.stage;
         ptx::mbarrier_wait(context.shared.barriers.full(state.stage), state.parity);
         state.advance();
       }
-      multiply_chunk<1>(context, stages[block], chunk, partial[item % 2]);
+      multiply_chunk<1>(context, stages[k_block], chunk, partial[item % 2]);
       if (chunk == (kChunks > 1))
-        factors[block] = read_factors(context, block + 1 < left, state.scales);
+        scales[k_block] = read_scales(context, k_block + 1 < remaining, state.scales);
       if (item == 0) continue;
       ptx::wgmma_wait<1>();
-      if (item == kTurn) PingPong::pass(context.warpgroup);
-      retire(item - 1, stages[(item - 1) / kChunks]);
+      if (item == kArriveItem) PingPong::arrive(context.warpgroup);
+      promote_item(item - 1, stages[(item - 1) / kChunks]);
     }
-    if constexpr (kItems == 1) PingPong::pass(context.warpgroup);
+    if constexpr (kItems == 1) PingPong::arrive(context.warpgroup);
     ptx::wgmma_wait<0>();
-    retire(kItems - 1, stages[kBlocks - 1]);
+    promote_item(kItems - 1, stages[kCount - 1]);
   }
 
-  template <Factors kFactors>
-  __device__ static void add(const BlockFactors<kFactors>& factors, int chunk,
-                             const Partial& partial, float (&accumulators)[kRegisters]) {
+  template <ScaleKind kScales>
+  __device__ static void promote(const BlockScales<kScales>& scales, int chunk,
+                                 const Partial& partial, float (&accumulators)[kRegisters]) {
     float* sums = accumulators + chunk * (kChunk / 2);
-    if constexpr (kFactors == Factors::none) {
+    if constexpr (kScales == ScaleKind::none) {
 #pragma unroll
       for (int i = 0; i < kChunk / 2; ++i) sums[i] += partial[i];
-    } else if constexpr (kFactors == Factors::groups) {
+    } else if constexpr (kScales == ScaleKind::column_groups) {
 #pragma unroll
       for (int i = 0; i < kChunk / 2; ++i)
-        sums[i] += partial[i] * factors.rows[i / 2 % 2][chunk * kChunk / kScaleBlock];
+        sums[i] += partial[i] * scales.rows[i / 2 % 2][chunk * kChunk / kScaleBlock];
     } else {
-      const float* columns = factors.columns + chunk * kChunk;
+      const float* columns = scales.columns + chunk * kChunk;
 #pragma unroll
       for (int j = 0; j < kChunk / 8; ++j) {
         const float2 pair = *reinterpret_cast<const float2*>(columns + 8 * j);
 #pragma unroll
         for (int i = 0; i < 4; ++i)
           sums[4 * j + i] +=
-              partial[4 * j + i] * (factors.rows[i / 2][0] * (i % 2 ? pair.y : pair.x));
+              partial[4 * j + i] * (scales.rows[i / 2][0] * (i % 2 ? pair.y : pair.x));
       }
     }
   }
 
   // When the products of the k-block are on their way.
-  template <Factors kFactors>
-  __device__ static BlockFactors<kFactors> read_factors(Context<kFactors>& context, bool more,
-                                                        ScalePipelineState& state) {
-    BlockFactors<kFactors> factors{};
-    if constexpr (kFactors != Factors::none) context.scales.next(more, factors.rows);
-    if constexpr (kFactors == Factors::columns) {
+  template <ScaleKind kScales>
+  __device__ static BlockScales<kScales> read_scales(Context<kScales>& context, bool more,
+                                                     ScalePipelineState& state) {
+    BlockScales<kScales> scales{};
+    if constexpr (kScales != ScaleKind::none) context.row_scales.next(more, scales.rows);
+    if constexpr (kScales == ScaleKind::columns) {
       ptx::mbarrier_wait(context.shared.scale_barriers.full(state.stage), state.parity);
-      factors.columns = context.shared.scales_of(state.stage) + threadIdx.x % 4 * 2;
-      factors.stage = state.stage;
+      scales.columns = context.shared.scales_of(state.stage) + threadIdx.x % 4 * 2;
+      scales.stage = state.stage;
       state.advance();
     }
-    return factors;
+    return scales;
   }
 
   __device__ static void release_scales(const SharedStorage<kConfig>& shared, int stage) {

@@ -31,13 +31,13 @@ struct FragmentTranspose;
 
 // Where those 16 rows begin in row 0 of k, up to the swizzle: the box, and the chunk in it.
 template <int kBits>
-struct Place {
-  static constexpr int kInner = 1024 / kBits;
+struct BoxPosition {
+  static constexpr int kBoxMn = 1024 / kBits;
   std::uint32_t box;
   int chunk;
 
-  __device__ explicit Place(int row)
-      : box(row / kInner * kInner * 128), chunk(row % kInner * kBits / 128) {}
+  __device__ explicit BoxPosition(int row)
+      : box(row / kBoxMn * kBoxMn * 128), chunk(row % kBoxMn * kBits / 128) {}
 };
 
 // ldmatrix.trans turns pairs of bytes: a register holds two neighbours of m for two neighbours of
@@ -51,11 +51,11 @@ struct FragmentTranspose<8> {
   std::uint32_t select[2];  // bytes of the pair for m and for m + 1
 
   __device__ explicit FragmentTranspose(int row_of_tile) {
-    const Place<8> place(row_of_tile);
+    const BoxPosition<8> position(row_of_tile);
     const int lane = threadIdx.x % 32;
     const int matrix = lane / 8, row = lane % 8;
     const int k = 16 * (matrix / 2) + row / 2 * 4 + 2 * ((matrix ^ row / 4) & 1) + row % 2;
-    offset = place.box + tile::swizzle128(k, place.chunk);
+    offset = position.box + tile::swizzle128(k, position.chunk);
     select[0] = lane % 4 < 2 ? 0x6420 : 0x2064;
     select[1] = select[0] + 0x1111;
   }
@@ -77,11 +77,11 @@ struct FragmentTranspose<32> {
   bool swap;
 
   __device__ explicit FragmentTranspose(int row) {
-    const Place<32> place(row);
+    const BoxPosition<32> position(row);
     const int lane = threadIdx.x % 32;
     const int group = lane / 4;
     swap = group & 2;
-    offset = place.box + tile::swizzle128(lane % 4 + 4 * swap, place.chunk + group / 2) +
+    offset = position.box + tile::swizzle128(lane % 4 + 4 * swap, position.chunk + group / 2) +
              8 * (group & 1);
   }
 
@@ -103,7 +103,7 @@ struct RsMainloop {
                 kConfig.m64_blocks == 1 && kConfig.terms == 1 && !kConfig.promotes() &&
                 !kConfig.sparse);
   static constexpr ptx::WgmmaType kType = wgmma_type<kConfig>(kConfig.n);
-  static_assert(kConfig.tile_m() % TmaProducer<kConfig>::kInner == 0,
+  static_assert(kConfig.tile_m() % TmaProducer<kConfig>::kBoxMn == 0,
                 "a is loaded in boxes of 128 bytes of m");
   static constexpr int kSteps = 4;  // of 32 bytes of k in a stage
 
@@ -115,12 +115,14 @@ struct RsMainloop {
 
   // The products of all k-blocks into `accumulators`, which need no clearing.
   __device__ static void multiply(const SharedStorage<kConfig>& shared, PipelineState& state,
-                                  int blocks, int warpgroup, Cluster cluster,
+                                  int k_blocks, int warpgroup, Cluster cluster,
                                   Accumulators& accumulators) {
-    const FragmentTranspose<bits(kConfig.input)> turn(warpgroup * 64 + threadIdx.x / 32 % 4 * 16);
+    const FragmentTranspose<bits(kConfig.input)> transpose(warpgroup * 64 +
+                                                           threadIdx.x / 32 % 4 * 16);
     const auto load = [&](std::uint32_t stage, Fragments& a) {
 #pragma unroll
-      for (int step = 0; step < kSteps; ++step) turn.load(stage + step * turn.kRows * 128, a[step]);
+      for (int step = 0; step < kSteps; ++step)
+        transpose.load(stage + step * transpose.kRows * 128, a[step]);
     };
     const auto issue = [&](std::uint32_t stage, const Fragments& a, bool accumulate) {
       const std::uint64_t b = ptx::wgmma_descriptor(stage + TmaProducer<kConfig>::kBytesA);
@@ -129,7 +131,7 @@ struct RsMainloop {
         ptx::wgmma<kType>(accumulators[0], a[step], b + step * ptx::kDescriptorStep<Major::K>,
                           accumulate || step != 0);
     };
-    rs_pipeline<kConfig, Fragments>(shared, state, blocks, cluster, accumulators[0], load, issue);
+    rs_pipeline<kConfig, Fragments>(shared, state, k_blocks, cluster, accumulators[0], load, issue);
   }
 };
 

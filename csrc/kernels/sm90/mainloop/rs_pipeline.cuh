@@ -16,41 +16,41 @@ namespace tcgemm::sm90 {
 
 // load(stage, set) fills a set from a stage in shared memory, issue(stage, set, accumulate) issues
 // the products of one.
-template <GemmConfig kConfig, class Set, class PipelineState, class Accumulators, class Load,
+template <GemmConfig kConfig, class Buffer, class PipelineState, class Accumulators, class Load,
           class Issue>
 __device__ inline void rs_pipeline(const SharedStorage<kConfig>& shared, PipelineState& state,
-                                   int blocks, Cluster cluster, Accumulators& accumulators,
+                                   int k_blocks, Cluster cluster, Accumulators& accumulators,
                                    const Load& load, const Issue& issue) {
-  const auto fill = [&](Set& set) {
+  const auto fill = [&](Buffer& set) {
     ptx::mbarrier_wait(shared.barriers.full(state.stage), state.parity);
     load(shared.stage(state.stage), set);
   };
 
   // Multiplies by what `current` holds, and fills `next` under it. False: that was the last block.
   // Its group ends here: where two ways out meet, the compiler may copy accumulators in flight.
-  int block = 0, previous = 0;
-  const auto pass = [&](Set& current, Set& next) {
+  int k_block = 0, previous = 0;
+  const auto multiply_k_block = [&](Buffer& current, Buffer& next) {
     ptx::wgmma_fence();
-    issue(shared.stage(state.stage), current, block != 0);
+    issue(shared.stage(state.stage), current, k_block != 0);
     ptx::wgmma_commit();
     ptx::wgmma_wait<1>();
-    if (block != 0) release<kConfig>(shared, previous, cluster);
+    if (k_block != 0) consumer_release<kConfig>(shared, previous, cluster);
     previous = state.stage;
     state.advance();
-    if (++block < blocks) {
+    if (++k_block < k_blocks) {
       fill(next);
       return true;
     }
     ptx::wgmma_wait<0>();
     ptx::wgmma_results(accumulators);
-    release<kConfig>(shared, previous, cluster);
+    consumer_release<kConfig>(shared, previous, cluster);
     return false;
   };
 
-  Set even, odd;
+  Buffer even, odd;
   fill(even);
 #pragma unroll 1
-  while (pass(even, odd) && pass(odd, even)) {
+  while (multiply_k_block(even, odd) && multiply_k_block(odd, even)) {
   }
 }
 

@@ -37,46 +37,49 @@ struct SparseMainloop {
   static constexpr int kSteps = 2;
   static constexpr int kBlockBytes = 64 * kConfig.row_bytes_a();
   // 8-bit types have a word a step, others one whose halves of lanes belong to a step each.
-  static constexpr int kWords = bits(kConfig.input) == 8 ? kSteps : 1;
-  static constexpr int kMetadataBytes = MetadataTiles::kLanes * kWords * 4;  // of a warpgroup
+  static constexpr int kMetadataWords = bits(kConfig.input) == 8 ? kSteps : 1;
+  static constexpr int kMetadataBytes =
+      MetadataTiles::kLanes * kMetadataWords * 4;  // of a warpgroup
 
   using PipelineState = tile::PipelineState<kConfig.stages>;
   using Register = tile::Register<kConfig.accumulator>;
   static constexpr int kRegisters = tile::registers<kConfig.accumulator>(kConfig.n);
   using Accumulators = Register[kConfig.m64_blocks][kRegisters];
-  using Words = std::uint32_t[kWords];
+  using Metadata = std::uint32_t[kMetadataWords];
 
   // The products of all k-blocks into `accumulators`, which need no clearing.
   __device__ static void multiply(const SharedStorage<kConfig>& shared, PipelineState& state,
-                                  int blocks, int warpgroup, Cluster cluster,
+                                  int k_blocks, int warpgroup, Cluster cluster,
                                   Accumulators& accumulators) {
     const std::uint32_t offset_a = warpgroup * kBlockBytes;
-    const std::uint32_t offset_words = TmaProducer<kConfig>::kMetadata +
-                                       warpgroup * kMetadataBytes +
-                                       threadIdx.x % MetadataTiles::kLanes * (kWords * 4);
-    const auto load = [&](std::uint32_t stage, Words& words) {
-      if constexpr (kWords == 1) {
-        words[0] = ptx::load_shared_word(stage + offset_words);
+    const std::uint32_t offset_metadata =
+        TmaProducer<kConfig>::kMetadataOffset + warpgroup * kMetadataBytes +
+        threadIdx.x % MetadataTiles::kLanes * (kMetadataWords * 4);
+    const auto load = [&](std::uint32_t stage, Metadata& metadata) {
+      if constexpr (kMetadataWords == 1) {
+        metadata[0] = ptx::load_shared_word(stage + offset_metadata);
       } else {
-        const uint2 pair = ptx::load_shared_pair(stage + offset_words);
-        words[0] = pair.x, words[1] = pair.y;
+        const uint2 pair = ptx::load_shared_pair(stage + offset_metadata);
+        metadata[0] = pair.x, metadata[1] = pair.y;
       }
     };
-    const auto issue = [&](std::uint32_t stage, const Words& words, bool accumulate) {
-      multiply_stage(stage + offset_a, stage + TmaProducer<kConfig>::kBytesA, words, accumulate,
+    const auto issue = [&](std::uint32_t stage, const Metadata& metadata, bool accumulate) {
+      multiply_stage(stage + offset_a, stage + TmaProducer<kConfig>::kBytesA, metadata, accumulate,
                      accumulators[0]);
     };
-    rs_pipeline<kConfig, Words>(shared, state, blocks, cluster, accumulators[0], load, issue);
+    rs_pipeline<kConfig, Metadata>(shared, state, k_blocks, cluster, accumulators[0], load, issue);
   }
 
  private:
-  __device__ static void multiply_stage(std::uint32_t at_a, std::uint32_t at_b, const Words& words,
-                                        bool accumulate, Register (&accumulators)[kRegisters]) {
-    const std::uint64_t a = ptx::wgmma_descriptor<Major::K, kConfig.row_bytes_a()>(at_a);
-    const std::uint64_t b = ptx::wgmma_descriptor(at_b);
+  __device__ static void multiply_stage(std::uint32_t address_a, std::uint32_t address_b,
+                                        const Metadata& metadata, bool accumulate,
+                                        Register (&accumulators)[kRegisters]) {
+    const std::uint64_t a = ptx::wgmma_descriptor<Major::K, kConfig.row_bytes_a()>(address_a);
+    const std::uint64_t b = ptx::wgmma_descriptor(address_b);
     [&]<int... kStep>(std::integer_sequence<int, kStep...>) {
-      (ptx::wgmma_sparse<kType, kWords == 1 ? kStep : 0>(
-           accumulators, a + kStep * ptx::kDescriptorStep<Major::K>, words[kStep % kWords],
+      (ptx::wgmma_sparse<kType, kMetadataWords == 1 ? kStep : 0>(
+           accumulators, a + kStep * ptx::kDescriptorStep<Major::K>,
+           metadata[kStep % kMetadataWords],
            b + kStep * 2 * ptx::kDescriptorStep<major_b(kConfig.layout)>, accumulate || kStep != 0),
        ...);
     }(std::make_integer_sequence<int, kSteps>{});
