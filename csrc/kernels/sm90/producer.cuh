@@ -1,18 +1,19 @@
-// How the operands of a k-block get into a stage of the ring, by TMA. A stage holds 128 bytes of k
-// (tile_k elements, the widest swizzle; of three parts 64 bytes) of every row:
+// The TMA producer: it loads the operands of one k-block into a stage. A stage holds 128 bytes of k
+// (tile_k elements, the widest swizzle; 64 bytes for three split-FP32 terms) of every row:
 //
 //   K-major : 1 box, a row is one m (or n)                     rows = tile_m (tile_n)
-//   MN-major: boxes of `inner` of m (n), a row is one k        rows = `inner`
-//             wgmma reads 16-bit types so; a of 8 bits and tf32 is turned first: registers.cuh
+//   MN-major: boxes of kBoxMn of m (n), a row is one k         rows = tile_k
+//             16 bits: WGMMA reads such boxes; 8 bits and tf32: mainloop/rs.cuh transposes them (a)
 //
 //   stage:  a: tile_m rows of 128 bytes | b: tile_n rows of 128 bytes      (see ptx/wgmma.cuh)
 //
-// Operands in parts have all of them there, a's before b's. Of a sparse a (core/sparse.h) a stage
-// has the values, rows of 64 bytes, in the order in which 16 rows lie in lanes
-// (tile::RowOrder::interleaved), and behind b the metadata.
+// A stage of a split-FP32 kernel holds all terms of a, then all terms of b. A stage of a 2:4 kernel
+// (core/sparse.h) holds rows of 64 bytes with the values of a, then b, then the metadata. Within 16
+// rows the values have the order of tile::RowOrder::interleaved.
 //
-// In a cluster of two, the blocks have neighbouring rows of a and the same columns of b. Each loads
-// half of b for both: half of the rows of a K-major tile, half of the k of an MN-major one.
+// In a cluster of two, the CTAs have adjacent rows of a and the same columns of b. Each CTA
+// multicasts half of b to both: half of the rows of a K-major tile, or half of the k of an MN-major
+// one.
 #pragma once
 
 #include <cstdint>
@@ -31,12 +32,13 @@ struct TmaProducer {
   static constexpr int kTermBytesA = kConfig.tile_m() * kConfig.row_bytes_a();
   static constexpr int kTermBytesB = kConfig.tile_n() * kRowBytes;
   static constexpr int kBytesA = kConfig.terms * kTermBytesA;
-  static constexpr int kMetadataOffset = kBytesA + kConfig.terms * kTermBytesB;  // where it begins
+  static constexpr int kMetadataOffset = kBytesA + kConfig.terms * kTermBytesB;
   static constexpr int kBoxMn = kConfig.box_mn(), kBoxBytes = kConfig.tile_k() * 128;  // MN-major
-  static_assert(kBytesA % 1024 == 0 && kConfig.stage_bytes() % 1024 == 0, "swizzles want it");
+  static_assert(kBytesA % 1024 == 0 && kConfig.stage_bytes() % 1024 == 0,
+                "swizzled tiles begin at multiples of 1024 bytes");
   static_assert(kConfig.n % kBoxMn == 0 || major_b(kConfig.layout) == Major::K);
 
-  // Both operands of k-block `block`, for rows from `row` and columns from `col` on.
+  // Loads both operands of k-block `k_block`, for rows from `row` and columns from `col` on.
   __device__ static void load(const TmaParams& params, std::uint32_t stage, std::uint32_t full,
                               int row, int col, int batch, int k_block, Cluster cluster) {
     const int k = k_block * kConfig.tile_k();
@@ -70,7 +72,7 @@ struct TmaProducer {
     }
   }
 
-  // That of the tile's rows lies together, also past the last of them.
+  // The metadata of a tile is contiguous, and padded past M: one bulk copy loads it.
   __device__ static void load_metadata(const TmaParams& params, std::uint32_t shared,
                                        std::uint32_t full, int row, int k_block) {
     constexpr int kTileBytes = kConfig.metadata_bytes() / (kConfig.tile_m() / MetadataTiles::kRows);

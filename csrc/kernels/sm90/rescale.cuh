@@ -1,5 +1,6 @@
-// Sums of products of 16-bit parts (core/split_fp32.h), in the registers of a warpgroup: scaled back by
-// powers of two, and looked at for doubts. From here on they are results like any others.
+// Rescales the accumulators of a split-FP32 GEMM (core/split_fp32.h) by the powers of two of their
+// row and column, and marks the tiles with results that must be recomputed. Afterwards the
+// accumulators are ordinary f32 accumulators.
 #pragma once
 
 #include <cfloat>
@@ -12,8 +13,8 @@
 
 namespace tcgemm::sm90 {
 
-// x * 2^exponent, rounded once: where the result is not zero, x * 2^(exponent + 126) is normal; and
-// below -280 all are zero.
+// x * 2^exponent, rounded once. If the result is not zero, x * 2^(exponent + 126) is normal; below
+// an exponent of -280 every result is zero.
 __device__ inline float scale_by_exp2(float x, int exponent) {
   exponent = max(exponent, -280);
   const int last = max(min(exponent, 127), -126), half = (exponent - last) / 2;
@@ -21,8 +22,8 @@ __device__ inline float scale_by_exp2(float x, int exponent) {
          ptx::power_of_two(last);
 }
 
-// A warp's rows from `row` and kColumns columns from `col` on of matrix `batch`; registers as in
-// tile/fragment.cuh.
+// Covers 16 rows of a warp from `row` on and kColumns columns from `col` on, in matrix `batch`.
+// tile/fragment.cuh has the order of the registers.
 template <int kColumns>
 class Rescale {
  public:
@@ -47,7 +48,8 @@ class Rescale {
   }
 
  private:
-  // A row or column: its exponent, and the least magnitude of a result that is beyond doubt.
+  // The power of two of a row or column, and its share of the least magnitude that a result must
+  // have to be accurate. Smaller results are recomputed.
   struct TermScale {
     int exponent;
     float threshold;
@@ -56,7 +58,7 @@ class Rescale {
     __device__ TermScale(const SplitFp32Params& terms, const Range* ranges, int index, int extent) {
       const Range range = index < extent ? ranges[index] : 0;
       exponent = high(range) - terms.top;
-      // Nothing outside the result is in doubt.
+      // Elements outside of the result are never recomputed.
       threshold = index >= extent                    ? -FLT_MAX
                   : spread(range) == kNotFinite      ? INFINITY
                   : spread(range) > terms.max_spread ? terms.error_threshold
@@ -64,7 +66,7 @@ class Rescale {
     }
   };
 
-  // Where no exponent is far from 0 they add up in their place in a number.
+  // If no exponent is far from 0, the two exponents add up inside the bits of one float.
   __device__ void rescale_unchecked(Accumulators& accumulators) const {
     const int bits[2] = {(rows_[0].exponent - params_.split.top + 127) << 23,
                          (rows_[1].exponent - params_.split.top + 127) << 23};
@@ -81,7 +83,8 @@ class Rescale {
     }
   }
 
-  // Rolled up, a flag's columns at a time: registers have no index.
+  // The loop over the columns of a recompute tile stays rolled, and rotates a copy of them: a
+  // dynamic index would put the accumulators in local memory.
   __device__ void rescale_checked(Accumulators& accumulators) const {
     constexpr int kCount = kRecomputeTile / 2;
 #pragma unroll

@@ -1,5 +1,6 @@
-// The shared memory of a CTA, and its place in a cluster: what the producer and the consumers of the
-// sm_90a kernels share.
+// The shared memory of a CTA and its rank in the cluster, which the producer and the consumers use.
+//
+//   shared memory:  pipeline stages | smem_d | stages of scales | mbarriers | mbarriers of scales
 #pragma once
 
 #include <cstdint>
@@ -14,11 +15,10 @@ namespace tcgemm::sm90 {
 struct Cluster {
   std::uint32_t size, rank;
 
-  // A block's part; the size is 1 or 2, and a division would take 200 clocks of every k-block.
+  // The rows of a shared tile that this CTA loads. `size` is 1 or 2: a division costs 200 clocks.
   __device__ int slice(int rows) const { return size == 1 ? rows : rows / 2; }
 };
 
-// Shared memory of a block:  ring | slabs of the epilogue | ring of scales | barriers of both
 template <GemmConfig kConfig>
 struct SharedStorage {
   std::uint32_t stages;
@@ -37,14 +37,14 @@ struct SharedStorage {
   }
 
   __device__ std::uint32_t stage(int index) const { return stages + index * kConfig.stage_bytes(); }
-  // tile_n of b.
+  // The tile_n scales of the columns of b.
   __device__ float* scales_of(int stage) const {
     return scales + stage * (kConfig.scale_bytes() / int(sizeof(float)));
   }
 };
 
-// Stage `stage` goes back to the loaders of all blocks of the cluster: one arrival a warpgroup,
-// whose wgmma reads for its four warps.
+// Releases `stage` to the producers of all CTAs of the cluster. The empty barrier counts one
+// arrival a consumer warpgroup, because WGMMA reads for all four warps.
 template <GemmConfig kConfig>
 __device__ inline void consumer_release(const SharedStorage<kConfig>& shared, int stage,
                                         Cluster cluster) {

@@ -1,13 +1,13 @@
-// Scheduler + mainloop + epilogue for products that are added up as f64 on sm_90a: a persistent
-// block of one loading warpgroup and one or two that multiply. The loader runs ahead into the next
-// tile while the epilogue of this one is stored.
+// Scheduler + mainloop + epilogue of the kernels of sm_90a that accumulate in f64: a persistent CTA
+// of one producer warpgroup and one or two consumer warpgroups. The producer runs ahead into the
+// next tile while the epilogue of the current one stores.
 //
-//   warpgroup 0: 128 threads of cp.async      warpgroup 1, 2: mma.sync (f64_mainloop.cuh)
+//   warpgroup 0: 128 threads of cp.async      warpgroup 1, 2: mma.sync (mainloop.cuh)
 //
-// f64 operands have an epilogue in f64. With f32 operands each sum is rounded to f32, once, and
-// what follows is the epilogue of f32 accumulators; such a kernel can also repair a result.
+// f64 operands have an f64 epilogue. With f32 operands each sum is rounded to f32, once, and the
+// epilogue is that of f32 accumulators. Such a kernel can also recompute tiles of a result.
 //
-// Shared memory: slabs where results are f32, the ring, then its barriers.
+//   shared memory:  smem_d if results are f32 | pipeline stages | mbarriers
 #pragma once
 
 #include <cstdint>
@@ -57,7 +57,7 @@ struct Fp64Gemm {
     }
   }
 
-  // Calls visit(row, column, batch, k-blocks) for each tile of this block.
+  // Calls visit(row, column, batch, k-blocks) for each tile of this CTA.
   template <class Visit>
   __device__ static void for_each_tile(const CpAsyncParams& params, Visit visit) {
     const int k_blocks = (params.extent.k + kConfig.tile_k() - 1) / kConfig.tile_k();

@@ -1,15 +1,15 @@
-// The mainloop of products that are added up as f64: a warpgroup feeds the ring with cp.async, the
-// others multiply with mma.sync.
+// The mainloop that accumulates in f64: a producer warpgroup fills the pipeline stages with
+// cp.async, the consumer warpgroups issue mma.sync.
 //
-//   stage:  a: tile_m x 128 bytes of k | b: tile_n x 128 bytes of k             (f64_loader.cuh)
-//   tile:   each warp owns 32 rows, some share them, each with its part of the columns; or 16 rows
+//   stage:  a: tile_m x 128 bytes of k | b: tile_n x 128 bytes of k             (producer.cuh)
+//   tile:   a warp owns 32 rows, or 16; warps that share rows split the columns
 //
-// A stage is one mma deep, or two of f32, which becomes f64 on its way from the ring to registers:
-// a conversion takes 8 clocks of a scheduler and is exact, whatever the value. The tensor cores
-// take 64 clocks for an instruction, so nothing is short of issue slots and everything depends on
-// the next fragments being there: b's are read one block of 8 columns ahead, a's one step of k
-// ahead. No barrier stops all warps: each waits for the stage it reads next, and says when it is
-// done with one, so that the two warps of a scheduler drift apart and fill each other's gaps.
+// A stage is one mma deep for f64 and two for f32. Consumers convert f32 to f64 between shared
+// memory and registers: a conversion is exact and takes 8 clocks of a scheduler. An mma takes 64
+// clocks, so issue slots are plentiful, and the latency of fragments is the limit. Fragments of b
+// are loaded one block of 8 columns ahead, those of a one step of k ahead. No barrier stops all
+// warps: each waits for the stage that it reads next, and releases a stage by itself. So the two
+// warps of a scheduler drift apart and fill each other's gaps.
 #pragma once
 
 #include <cstdint>
@@ -30,15 +30,15 @@ template <GemmConfig kConfig>
 struct Fp64Mainloop {
   static_assert(kConfig.is_dense_ss() && kConfig.accumulator == DType::f64);
   static_assert(kConfig.input == DType::f64 || kConfig.input == DType::f32);
-  // Of what the operands have become in registers.
+  // The instruction for the operands as they are in registers.
   static constexpr const isa::Instruction* kInstruction =
       isa::find(isa::InstructionKind::mma, DType::f64, DType::f64, DType::f64);
   static constexpr int kStepDepth = kInstruction->k, kSteps = kConfig.tile_k() / kStepDepth;
   static_assert(kSteps * kStepDepth == kConfig.tile_k() && kSteps <= 2);
 
   static constexpr int kWarps = 4 * kConfig.warpgroups;
-  // ptxas converts a's fragments between the last product of a step and the first of the next one:
-  // a gap, half as long with 16 rows, which only a second warpgroup fills.
+  // ptxas converts the fragments of a between the last mma of a step and the first of the next one.
+  // With 16 rows this gap is half as long. Otherwise a second warpgroup has to fill it.
   static constexpr int kWarpM = kConfig.input == DType::f32 && kConfig.warpgroups == 1 ? 16 : 32;
   static constexpr int kWarpsM = kConfig.tile_m() / kWarpM, kWarpsN = kWarps / kWarpsM;
   static constexpr int kWarpN = kConfig.tile_n() / kWarpsN;
@@ -59,20 +59,20 @@ struct Fp64Mainloop {
   using Accumulators = double[kFragments][4 * kBlocks];
   static constexpr int kWriters = 128, kReaders = kWarps;
 
-  // Fragments of two steps of a and of two blocks of b.
+  // Fragments of two steps of a, and of two blocks of 8 columns of b.
   struct Fragments {
     double a[2][kFragments][8];
     double b[2][4];
   };
 
-  // Of the warp, in the tile; `warp` counts those that multiply.
+  // Origin of the warp in the tile; `warp` counts consumer warps.
   __device__ static int warp_row(int warp) { return warp % kWarpsM * kWarpM; }
   __device__ static int warp_col(int warp) { return warp / kWarpsM * kWarpN; }
 
   struct SharedStorage {
     std::uint32_t stages;
     PipelineBarriers barriers;
-    std::uint32_t lane_a, lane_b;  // of this lane's first elements in a stage
+    std::uint32_t lane_a, lane_b;  // offsets of this lane's first elements in a stage
 
     __device__ std::uint32_t stage(int index) const {
       return stages + index * kConfig.stage_bytes();
@@ -86,7 +86,7 @@ struct Fp64Mainloop {
       return ptx::widen(ptx::load_shared_f32(address));
   }
 
-  // Offsets inside a stage are constants: the instruction carries them.
+  // Offsets inside a stage are immediates of the instruction.
   __device__ static void load_a(const SharedStorage& shared, int stage, int step, int fragment,
                                 double (&a)[8]) {
     const std::uint32_t from = shared.stage(stage) + shared.lane_a;
@@ -104,7 +104,7 @@ struct Fp64Mainloop {
       b[i] = load_element(from + LayoutB::offset(8 * n_block, step * kStepDepth + i * 4));
   }
 
-  // The products of `blocks` stages into `accumulators`, which need no clearing.
+  // Computes `k_blocks` stages into `accumulators`, which it clears first.
   __device__ static void multiply(const SharedStorage& shared, PipelineState& state, int k_blocks,
                                   Accumulators& accumulators) {
 #pragma unroll
@@ -135,14 +135,14 @@ struct Fp64Mainloop {
     }
   }
 
-  // kTurn: which of the fragments are this step's; registers have no index. kStep: of the stage;
-  // the last one reads ahead from the next stage. Without `more` to come that is a stage that
-  // nobody multiplies.
+  // kBuffer: the fragments of a of this step. It is a template argument, because a dynamic index
+  // would put them in local memory. kStep: the step of the stage; the last step loads fragments of
+  // the next stage. Without `more` stages those fragments are not used.
   template <int kBuffer, int kStep>
   __device__ static void multiply_step(const SharedStorage& shared, PipelineState& state, bool more,
                                        Fragments& fragments, Accumulators& accumulators) {
     constexpr bool kLast = kStep + 1 == kSteps;
-    // Block at which a of the next step is read: as late as will do, which is early for f32.
+    // The block of 8 columns at which a of the next step is loaded: late for f64, early for f32.
     constexpr int kAhead = kSteps == 1 ? kBlocks - 1 - kFragments : 0;
     constexpr int kNext = kLast ? 0 : kStep + 1;
     PipelineState next = state;

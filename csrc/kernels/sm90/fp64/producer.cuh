@@ -1,18 +1,18 @@
-// One operand in a stage of the ring: where its elements lie, f64 or f32, and how they get there
-// from any strides and alignment. A stage has a line of 128 bytes of k: 16 of f64, 32 of f32.
+// One operand in a stage, f64 or f32: its layout in shared memory, and the cp.async producer that
+// reads any strides and alignment. A stage is 128 bytes of k deep: 16 of f64, 32 of f32.
 //
-//   K-major : a line is one m (or n) with the k of the stage     pitch depth + 4 elements
-//   MN-major: a line is one k with the tile's m (or n)           pitch tile + 4 (f64), + 8 (f32)
+//   K-major : a row is one m (or n) with the k of the stage      pitch depth + 4 elements
+//   MN-major: a row is one k with the m (or n) of the tile       pitch tile + 4 (f64), + 8 (f32)
 //
-// f64: tiles are multiples of 16, so both pitches are 4 modulo 16: the sixteen elements that half a
-// warp reads together, 4 of k by 4 of m (n), are in sixteen different pairs of banks. f32: tiles
-// are multiples of 16 too, and pitches 4, and 8 or 24, modulo 32 do the same for the 4 of k by 8 of
-// m (n) of a whole warp. No swizzle does that for both, and for lines in their natural order, which
-// the result's columns then have too.
+// The padding prevents bank conflicts. f64: tiles are multiples of 16, so both pitches are 4 modulo
+// 16. The 16 elements that a half-warp reads together, 4 of k by 4 of m (n), lie in 16 different
+// pairs of banks. f32: pitches of 4, and of 8 or 24, modulo 32 do the same for the 4 of k by 8 of m
+// (n) of a whole warp. No swizzle serves both majors with rows in their natural order, in which the
+// columns of the result then are as well.
 //
-// A warpgroup copies patches of 16 of m (n) x the depth, one after the other along m (n): 16 bytes
-// a thread where the operand lies in aligned words, else an element a thread, in passes. What is
-// outside the operand becomes zero without a read.
+// A warpgroup copies patches of 16 of m (n) x the depth, one after the other along m (n). A thread
+// copies 16 bytes where the operand is aligned and contiguous; otherwise one element at a time, in
+// passes. Elements outside of the operand become zero without a read.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ struct Fp64SmemLayout {
   static constexpr int kPitch = (kMajor == Major::K ? kDepth : kTile) + kPad;
   static constexpr int kBytes = (kMajor == Major::K ? kTile : kDepth) * kPitch * kSize;
 
-  // Of an element in its operand's part of the stage, in bytes.
+  // Byte offset of an element in its operand's part of the stage.
   __device__ static constexpr int offset(int mn, int k) {
     return kSize * (kMajor == Major::K ? mn * kPitch + k : k * kPitch + mn);
   }
@@ -47,18 +47,18 @@ struct Fp64Producer {
   using SmemLayout = Fp64SmemLayout<kInput, kMajor, kTile>;
   static constexpr int kSize = SmemLayout::kSize, kDepth = SmemLayout::kDepth;
   static constexpr int kPatches = kTile / kPatch;
-  static constexpr int kVector = 16 / kSize;                                 // elements of a word
-  static constexpr int kRowElements = kMajor == Major::K ? kDepth : kPatch;  // of a patch, ..
-  static constexpr int kPatchRows = kPatch * kDepth / kRowElements;  // .. and how many it has
-  static constexpr int kPassRows = 128 / kRowElements;               // an element a thread
+  static constexpr int kVector = 16 / kSize;                                 // elements in 16 bytes
+  static constexpr int kRowElements = kMajor == Major::K ? kDepth : kPatch;  // in a row of a patch
+  static constexpr int kPatchRows = kPatch * kDepth / kRowElements;          // rows of a patch
+  static constexpr int kPassRows = 128 / kRowElements;  // rows of a pass, an element a thread
 
-  const char* pointer;           // of this thread's first element in the next stage
+  const char* pointer;           // this thread's first element of the next stage
   std::int64_t step_mn, step_k;  // bytes to the next patch and to the next stage
-  std::int32_t left_mn, left_k;  // elements from there to the operand's end
-  std::uint32_t smem_offset;     // of it in a stage
+  std::int32_t left_mn, left_k;  // elements from `pointer` to the operand's end
+  std::uint32_t smem_offset;     // of `pointer` in a stage
   bool vectorized;
 
-  // For the tile of `source`, seen as mn x k, that begins at row `first` of matrix `batch`.
+  // Tile of `source`, seen as mn x k, that begins at row `first` of matrix `batch`.
   __device__ Fp64Producer(const TensorRef& source, std::int64_t stride_mn, std::int64_t stride_k,
                           bool vector, int first, int extent_mn, int extent_k, int batch)
       : vectorized(vector) {
@@ -77,7 +77,7 @@ struct Fp64Producer {
     smem_offset = SmemLayout::offset(mn, k);
   }
 
-  // The next stage's part of this operand, at shared address `stage`.
+  // Copies this operand into the stage at shared address `stage`, and advances to the next stage.
   __device__ void load(std::uint32_t stage) {
     if (vectorized)
       load_vectors(stage + smem_offset);

@@ -1,27 +1,22 @@
-// The mainloop of promoted products: tensor cores keep about 14 bits of an fp8 sum, so the sums of
-// a k-block (128 of k) are added to a second set of accumulators in f32, scaled where the operands'
-// blocks have scales.
+// The sm_90a mainloop of promoted FP8 GEMMs. Tensor cores keep about 14 bits of an FP8 sum. So the
+// partial sums of a k-block (128 of k) are promoted: added to f32 accumulators, after scaling where
+// the operands are block-scaled.
 //
 //   chunk 0: wgmma -> partial[0]
 //   chunk 1: wgmma -> partial[1]      meanwhile: accumulators of chunk 0 += partial[0]
 //   chunk 2: wgmma -> partial[0]      meanwhile: accumulators of chunk 1 += partial[1]
 //   ...
 //
-// A chunk is kChunk columns of a k-block. ptxas asks that groups in flight stay inside one
-// iteration of the loop (kDepth k-blocks), so a warpgroup has nothing in flight while it adds the
-// last chunk. Two warpgroups take turns (turns.cuh): one begins an iteration when the other has its
-// first chunk back.
+// A chunk is kChunk columns of a k-block. ptxas requires that WGMMA groups in flight stay inside
+// one iteration of the loop (kDepth k-blocks), so a warpgroup has no group in flight while it
+// promotes the last chunk. Two warpgroups ping-pong (pingpong.cuh): one begins an iteration when
+// the first chunks of the other have completed.
 //
-// Factors leave no registers for a second set of partial sums without spilling accumulators; there
-// the chunks are as wide as one set allows, and the warpgroups take turns chunk by chunk: while one
-// adds, the other multiplies.
+// With scales there are no registers for a second set of partial sums: accumulators would spill.
+// Such kernels have one set, the widest chunk that fits, and ping-pong chunk by chunk: one
+// warpgroup promotes while the other multiplies.
 //
-// Tried on an H200, e4m3 to bf16, 4096 and 8192, x torch._scaled_mm without fast accumulation:
-// 128x256, chunks of 64, one k-block an iteration: 0.98 and 0.96, without turns 0.87 and 0.81. One
-// set of partial sums of 128: 0.95 and 0.92, and with a in registers, for fewer reads of shared
-// memory, 0.85 and 0.82. 128x128: chunks of 64 0.92 and 0.91, of 128 0.93 and 0.88, of 128 in one
-// set 0.85 and 0.82. Scaled blocks, x torch's: one set of 128 0.91 and 0.88, two of 64 0.86 and
-// 0.83, 128x128 0.84 and 0.81.
+// docs/dev/kernels/sm90-promoted.md has the alternatives that were measured.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +33,7 @@
 
 namespace tcgemm::sm90 {
 
-// What multiplies the partial sums: nothing, a factor a row and 128 columns, or a factor a row and
+// The scales of the partial sums: none, one for a row and 128 columns, or one for a row and a
 // column.
 enum class ScaleKind { none, column_groups, columns };
 
@@ -47,9 +42,9 @@ struct PromotedMainloop {
   static_assert(kConfig.promote == 1 && kConfig.m64_blocks == 1 && kConfig.tile_k() == 128);
   static_assert(kConfig.accumulator == DType::f32 && !kConfig.sparse && kConfig.terms == 1 &&
                 kConfig.operand_source == OperandSource::SS);
-  // One set of partial sums and turns by chunks, or two sets and turns by iterations.
+  // True: one set of partial sums, ping-pong by chunks. False: two sets, ping-pong by iterations.
   static constexpr bool kOnePartial = kConfig.block_scaled && kConfig.warpgroups == 2;
-  // As wide as registers allow for.
+  // The widest chunk that fits in the registers.
   static constexpr bool kRegisterLimited = kConfig.n == 256 || kConfig.block_scaled;
   static constexpr int kMaxChunk = kRegisterLimited && !kOnePartial ? 64 : 128;
   static constexpr int kChunk = kConfig.n < kMaxChunk ? kConfig.n : kMaxChunk;
@@ -78,7 +73,8 @@ struct PromotedMainloop {
     run_k_blocks(context, state, k_blocks, accumulators[0]);
   }
 
-  // The same with the factors of a warp's rows from `row` and the tile's columns from `col` on.
+  // The same with block scales, for rows of a warp from `row` on and the tile's columns from `col`
+  // on.
   __device__ static void multiply_scaled(const TmaParams& params,
                                          const SharedStorage<kConfig>& shared, PipelineState& state,
                                          int row, int col, int batch, int k_blocks, int warpgroup,
@@ -108,8 +104,9 @@ struct PromotedMainloop {
     Scales<kScales> row_scales;
   };
 
-  // Of a k-block, as this thread needs them: those of its two rows, times those of the groups of
-  // columns if there are any; or the columns' own, where they lie in stage `stage`.
+  // The scales of a k-block that this thread uses. `rows` has those of its two rows, multiplied by
+  // those of the column groups if there are any. `columns` points to those of single columns, in
+  // `stage`.
   template <ScaleKind kScales>
   struct BlockScales {
     float rows[2][kScales == ScaleKind::column_groups ? kGroups : 1];
@@ -124,7 +121,7 @@ struct PromotedMainloop {
     for (float& x : accumulators) x = 0;
     int k_block = 0;
     if constexpr (kOnePartial) {
-      // There is at least one.
+      // A tile has at least one k-block.
 #pragma unroll 1
       do {
         ping_pong_chunks(context, state, ++k_block < k_blocks, accumulators);
@@ -138,7 +135,7 @@ struct PromotedMainloop {
     }
   }
 
-  // Issues the products of a chunk, as kCommits groups.
+  // Issues the WGMMAs of a chunk, as kCommits groups.
   template <int kCommits, ScaleKind kScales>
   __device__ static void multiply_chunk(const Context<kScales>& context, int stage, int chunk,
                                         Partial& partial) {
@@ -155,8 +152,8 @@ struct PromotedMainloop {
     }
   }
 
-  // One k-block, `more` if others follow, one chunk at a time; the turn passes when half of its
-  // products are done.
+  // Computes one k-block, chunk by chunk; `more` says that another follows. A warpgroup arrives for
+  // the other one when the first half of a chunk has completed.
   template <ScaleKind kScales>
   __device__ static void ping_pong_chunks(Context<kScales>& context, PipelineState& state,
                                           bool more, float (&accumulators)[kRegisters]) {
@@ -178,22 +175,22 @@ struct PromotedMainloop {
       ptx::wgmma_results(partial);
       if (chunk == kChunks - 1) consumer_release<kConfig>(context.shared, stage, context.cluster);
       promote(scales, chunk, partial, accumulators);
-      ptx::wgmma_results(accumulators);  // before the turn is asked for
+      ptx::wgmma_results(accumulators);  // completes promotion before wait()
       if (kScales == ScaleKind::columns && chunk == kChunks - 1)
         release_scales(context.shared, scales.stage);
     }
   }
 
-  // kBlocks of the `left` k-blocks: one chunk is added while the next is multiplied.
+  // Computes kCount of the `remaining` k-blocks: promotes one chunk while WGMMA computes the next.
   template <int kCount, ScaleKind kScales>
   __device__ static void overlap_chunks(Context<kScales>& context, PipelineState& state,
                                         int remaining, float (&accumulators)[kRegisters]) {
     constexpr int kItems = kCount * kChunks;
-    constexpr int kArriveItem = kItems / 2;  // chunks that are back when the turn passes
+    constexpr int kArriveItem = kItems / 2;  // chunks completed at arrive()
     Partial partial[2];
     int stages[kCount];
     BlockScales<kScales> scales[kCount];
-    // Adds a finished chunk; the last one of a k-block gives its stage back.
+    // Promotes a completed chunk, and releases the stage after the last chunk of a k-block.
     const auto promote_item = [&](int item, int stage) {
       const int k_block = item / kChunks, chunk = item % kChunks;
       promote(scales[k_block], chunk, partial[item % 2], accumulators);
@@ -248,7 +245,7 @@ struct PromotedMainloop {
     }
   }
 
-  // When the products of the k-block are on their way.
+  // Called while the WGMMAs of the k-block are in flight.
   template <ScaleKind kScales>
   __device__ static BlockScales<kScales> read_scales(Context<kScales>& context, bool more,
                                                      ScalePipelineState& state) {

@@ -1,6 +1,7 @@
-// The mainloop of products that read some operand from registers, of which there are two sets, a
-// k-block each: a group in flight reads one while the other is filled. While the tensor cores work,
-// the group before has finished, its stage goes back, and its registers take the next block:
+// The pipeline of mainloops that load an operand, or metadata, into registers. Registers are double
+// buffered: the WGMMA group in flight reads one buffer while the next k-block is loaded into the
+// other. While a group runs, the previous one has completed: its stage is released and its buffer
+// refilled.
 //
 //   wgmma even 0 | wait for odd -1, load odd 1 | wgmma odd 1 | wait for even 0, load even 2 | ..
 #pragma once
@@ -14,20 +15,20 @@
 
 namespace tcgemm::sm90 {
 
-// load(stage, set) fills a set from a stage in shared memory, issue(stage, set, accumulate) issues
-// the products of one.
+// load(stage, buffer) fills a buffer from a stage in shared memory. issue(stage, buffer,
+// accumulate) issues the WGMMAs of one k-block.
 template <GemmConfig kConfig, class Buffer, class PipelineState, class Accumulators, class Load,
           class Issue>
 __device__ inline void rs_pipeline(const SharedStorage<kConfig>& shared, PipelineState& state,
                                    int k_blocks, Cluster cluster, Accumulators& accumulators,
                                    const Load& load, const Issue& issue) {
-  const auto fill = [&](Buffer& set) {
+  const auto fill = [&](Buffer& buffer) {
     ptx::mbarrier_wait(shared.barriers.full(state.stage), state.parity);
-    load(shared.stage(state.stage), set);
+    load(shared.stage(state.stage), buffer);
   };
 
-  // Multiplies by what `current` holds, and fills `next` under it. False: that was the last block.
-  // Its group ends here: where two ways out meet, the compiler may copy accumulators in flight.
+  // Multiplies `current`, and fills `next` meanwhile. Returns false after the last k-block. That
+  // one's group completes here: where two exits join, the compiler may copy accumulators in flight.
   int k_block = 0, previous = 0;
   const auto multiply_k_block = [&](Buffer& current, Buffer& next) {
     ptx::wgmma_fence();

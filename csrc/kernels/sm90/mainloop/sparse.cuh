@@ -1,17 +1,12 @@
-// The mainloop whose a is sparse along k (core/sparse.h): wgmma.sp reads its values and b from
+// The sm_90a mainloop of 2:4 GEMMs (core/sparse.h): wgmma.sp reads the values of a and b from
 // shared memory, and the metadata from registers.
 //
-//   stage:  a: tile_m rows of 64 bytes of values | b: as in ring.cuh | metadata
+//   stage:  a: tile_m rows of 64 bytes of values | b: as in producer.cuh | metadata
 //           one step: 32 bytes of values, 64 bytes of k of b
 //
-// A stage is two steps. Tensor cores that are twice as fast as with a dense a read b from shared
-// memory at all of its 128 bytes a clock: of 650 clocks that a k-block of 128x256 takes on an H200
-// the tensor cores need 512, and these reads 562.
-//
-// From 2048^3 on all of that runs at the GPU's power cap, where idle clocks cost next to nothing.
-// So it was no use to let the warpgroups take turns at their epilogues, or one of them lag two to
-// four k-blocks behind (bf16, tf32: the same time, or up to 6 % more); and clusters of four, which
-// read b from L2 half as often as those of two, take 1.4 times as long.
+// A stage is two steps. Of the 650 clocks of a 128x256 k-block on an H200, the tensor cores need
+// 512 and the reads of b, at 128 bytes a clock, need 562.
+// docs/dev/kernels/sm90-sparse.md has the alternatives that were measured.
 #pragma once
 
 #include <cstdint>
@@ -36,10 +31,11 @@ struct SparseMainloop {
   static constexpr ptx::WgmmaType kType = wgmma_type<kConfig>(kConfig.n);
   static constexpr int kSteps = 2;
   static constexpr int kBlockBytes = 64 * kConfig.row_bytes_a();
-  // 8-bit types have a word a step, others one whose halves of lanes belong to a step each.
+  // 8-bit types have one metadata word a step. Others have one word a stage: wgmma.sp selects the
+  // half of the lanes that holds the metadata of a step.
   static constexpr int kMetadataWords = bits(kConfig.input) == 8 ? kSteps : 1;
   static constexpr int kMetadataBytes =
-      MetadataTiles::kLanes * kMetadataWords * 4;  // of a warpgroup
+      MetadataTiles::kLanes * kMetadataWords * 4;  // for a warpgroup
 
   using PipelineState = tile::PipelineState<kConfig.stages>;
   using Register = tile::Register<kConfig.accumulator>;
@@ -47,7 +43,7 @@ struct SparseMainloop {
   using Accumulators = Register[kConfig.m64_blocks][kRegisters];
   using Metadata = std::uint32_t[kMetadataWords];
 
-  // The products of all k-blocks into `accumulators`, which need no clearing.
+  // Computes all k-blocks of a tile. The first WGMMA overwrites `accumulators`.
   __device__ static void multiply(const SharedStorage<kConfig>& shared, PipelineState& state,
                                   int k_blocks, int warpgroup, Cluster cluster,
                                   Accumulators& accumulators) {
