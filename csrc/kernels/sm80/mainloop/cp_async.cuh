@@ -1,14 +1,15 @@
-// The sm_80 mainloop: all threads feed the ring with cp.async, all warps multiply with mma.sync.
+// The mainloop of sm_80 and sm_89, for dense, promoted and 2:4 configs: all threads fill the
+// pipeline stages with cp.async, all warps issue mma.sync or mma.sp.
 //
-//   stage:  a: tile_m rows | b: tile_n rows, 128 bytes of k with the 128-byte swizzle (loader.cuh)
+//   stage:  a: tile_m rows | b: tile_n rows; 128 bytes of k, 128-byte swizzle (producer.cuh)
 //   tile:   2 rows of warps; each warp owns tile_m / 2 x 2 * tile_n / warps of the result
 //
-// Where a is sparse (core/sparse.h) a stage has its values, half as many, and metadata
-// (metadata.cuh); a step of mma.sp takes as much of a as a dense one, and of b two steps'
-// fragments.
+// With a 2:4 operand (core/sparse.h) a stage holds the values of a, half as many, and the metadata
+// (sparse.cuh). A step of mma.sp reads as many bytes of a as a dense one, and twice as many of b.
 //
-// While stage s is multiplied, stages s + 1 .. s + stages - 1 arrive, the last of them in the slot
-// that was read before. One barrier a stage says both: it has arrived, and that slot is free.
+// While stage s is multiplied, stages s + 1 .. s + stages - 1 are in flight. The last of them
+// replaces the stage that was read before s. One barrier a k-block shows that the next stage has
+// arrived and that the previous one is free.
 #pragma once
 
 #include <cstdint>
@@ -31,14 +32,15 @@ namespace tcgemm::sm80 {
 template <GemmConfig kConfig>
 struct CpAsyncMainloop {
   static_assert(kConfig.terms == 1 && kConfig.operand_source == OperandSource::SS,
-                "the mainloop serves products with both operands in memory");
+                "CpAsyncMainloop serves GEMMs with both operands in shared memory");
   static_assert(!kConfig.sparse || (!kConfig.promotes() && major_a(kConfig.layout) == Major::K));
   static constexpr const isa::Instruction* kInstruction =
       isa::find(kConfig.sparse ? isa::InstructionKind::mma_sparse : isa::InstructionKind::mma,
                 kConfig.input, kConfig.input_b, kConfig.accumulator);
   static_assert(kInstruction != nullptr && kInstruction->arch == kConfig.arch);
   static_assert(kInstruction->m == 16 && kInstruction->n == 8);
-  static constexpr int kStepsB = kConfig.sparse ? 2 : 1;  // of 32 bytes of k, in one of a
+  static constexpr int kStepsB =
+      kConfig.sparse ? 2 : 1;  // steps of 32 bytes of k of b for one of a
   static_assert(kInstruction->k * bits(kConfig.input) == 256 * kStepsB &&
                 bits(kConfig.input_b) == bits(kConfig.input));
 
@@ -74,13 +76,13 @@ struct CpAsyncMainloop {
   using Promotion = sm80::Promotion<kConfig, kWarpM, kWarpN>;
   using SparseMetadata = sm80::SparseMetadata<kConfig, kFragments>;
 
-  // Of the warp, in the tile.
+  // Origin of the warp in the tile.
   __device__ static int warp_row() { return threadIdx.x / 32 % 2 * kWarpM; }
   __device__ static int warp_col() { return threadIdx.x / 64 * kWarpN; }
 
-  // The products of the tile at (row, col) into `accumulators`, which need no clearing. `ring` has
-  // 1024-byte alignment. On return this thread's copies have landed, but other warps may still be
-  // reading the ring.
+  // Computes the tile at (row, col) into `accumulators`, which it clears first. `stages` is
+  // 1024-byte aligned. On return the copies of this thread have completed, but other warps may
+  // still read the stages.
   __device__ static void multiply(const CpAsyncParams& params, std::uint32_t stages, int row,
                                   int col, int batch, Accumulators& accumulators) {
 #pragma unroll
@@ -109,8 +111,8 @@ struct CpAsyncMainloop {
     ptx::cp_async_wait<0>();
   }
 
-  // Both operands in whole chunks of 16 bytes. Fragments of the next step are read while this one
-  // is multiplied, and the copies are spread over the steps.
+  // The path for operands in full chunks of 16 bytes. Fragments of the next step are loaded while
+  // the current one is multiplied, and the copies are spread over the steps.
   __device__ static void multiply_vectors(ProducerA& a, ProducerB& b, SparseMetadata& metadata,
                                           Promotion& promotion, std::uint32_t stages, int k_blocks,
                                           Accumulators& accumulators) {
@@ -155,7 +157,7 @@ struct CpAsyncMainloop {
       for (int step = 0; step < kSteps; ++step) {
         copy(write, step);
         if (step + 1 == kSteps) advance_stage(stages, read, write);
-        // After the last block this reads a stage of zeros that nobody multiplies.
+        // After the last k-block this reads a stage of zeros, which is not multiplied.
         load((step + 1) % kSteps);
         multiply_step(fragments_a[step % 2], fragments_b[step % 2], metadata, step, sums);
         round((step + 1) % kSteps);
@@ -164,9 +166,10 @@ struct CpAsyncMainloop {
     }
   }
 
-  // Any operands: one that lies in aligned chunks is copied, another is gathered element by
-  // element, read before a step's products and written after them. Rolled up, to stay small, as far
-  // as steps are the same instruction.
+  // The path for any operands. An operand in aligned chunks is copied by cp.async. Another one is
+  // gathered element by element: loaded before the mma of a step and stored after it. The loop over
+  // steps stays rolled to keep the code small, except for 2:4, whose steps are different
+  // instructions.
   __device__ static void multiply_any(const CpAsyncParams& params, ProducerA& a, ProducerB& b,
                                       SparseMetadata& metadata, Promotion& promotion,
                                       std::uint32_t stages, int k_blocks,
@@ -235,8 +238,8 @@ struct CpAsyncMainloop {
     }
   }
 
-  // The end of a block: its copies become a group, the next stage has landed for every thread, and
-  // every warp is done with the slot that `write` moves to.
+  // Ends a k-block: commits its copies as a group, waits until the next stage has arrived for all
+  // threads and until all warps have read the stage that `write` moves to.
   __device__ static void advance_stage(std::uint32_t stages, std::uint32_t& read,
                                        std::uint32_t& write) {
     ptx::cp_async_commit();
