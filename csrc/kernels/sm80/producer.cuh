@@ -3,7 +3,7 @@
 //
 // A stage holds an operand in blocks of 128-byte rows with the 128-byte swizzle, as for WGMMA:
 //
-//   K-major : 1 block, a row is one m (or n) with 128 bytes of k         major: k, minor: mn
+//   K-major : 1 block, a row is one m (or n) with 128 bytes of k          major: k, minor: mn
 //   MN-major: tile / 64 blocks of 64 rows, a row is one k with 64 of mn   major: mn, minor: k
 //
 // Only 16-bit elements can be MN-major, because ldmatrix.trans transposes 16-bit elements. For

@@ -55,13 +55,13 @@ class Rescale {
     float threshold;
 
     TermScale() = default;
-    __device__ TermScale(const SplitFp32Params& terms, const Range* ranges, int index, int extent) {
+    __device__ TermScale(const SplitFp32Params& split, const Range* ranges, int index, int extent) {
       const Range range = index < extent ? ranges[index] : 0;
-      exponent = high(range) - terms.top;
+      exponent = high(range) - split.top;
       // Elements outside of the result are never recomputed.
       threshold = index >= extent                    ? -FLT_MAX
                   : spread(range) == kNotFinite      ? INFINITY
-                  : spread(range) > terms.max_spread ? terms.error_threshold
+                  : spread(range) > split.max_spread ? split.error_threshold
                                                      : 0.0f;
     }
   };
@@ -99,13 +99,13 @@ class Rescale {
   }
 
   __device__ void rescale_checked(float (&v)[kRecomputeTile / 2], int col) const {
-    const SplitFp32Params& terms = params_.split;
+    const SplitFp32Params& split = params_.split;
     bool recompute = false;
 #pragma unroll 1
     for (int j = 0; j < kRecomputeTile; j += 8) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const TermScale column(terms, ranges_b_, col + j + i % 2, params_.extent.n);
+        const TermScale column(split, ranges_b_, col + j + i % 2, params_.extent.n);
         const TermScale& row = rows_[i / 2];
         recompute |= !(fabsf(v[i]) >= row.threshold + column.threshold);
         v[i] = scale_by_exp2(v[i], row.exponent + column.exponent);
@@ -113,8 +113,8 @@ class Rescale {
       tile::rotate<4>(v);
     }
     if (recompute && row_ < params_.extent.m && col < params_.extent.n)
-      terms.recompute_mask[(std::int64_t(batch_) * terms.mask_m + row_ / kRecomputeTile) *
-                               terms.mask_n +
+      split.recompute_mask[(std::int64_t(batch_) * split.mask_m + row_ / kRecomputeTile) *
+                               split.mask_n +
                            col / kRecomputeTile] = 1;
   }
 

@@ -13,9 +13,9 @@
 namespace tcgemm::sm90 {
 
 struct Cluster {
-  std::uint32_t size, rank;
+  std::uint32_t size, rank;  // size: 1 or 2
 
-  // The rows of a shared tile that this CTA loads. `size` is 1 or 2: a division costs 200 clocks.
+  // The rows of a shared tile that this CTA loads. A division would cost 200 clocks a k-block.
   __device__ int slice(int rows) const { return size == 1 ? rows : rows / 2; }
 };
 

@@ -4,10 +4,10 @@
 //   stage:  a: tile_m rows of 64 bytes of values | b: as dense | metadata: [16 rows][lane][word]
 //
 // cp.async copies the metadata with the values, so the pipeline hides its latency as well. A warp
-// that read it from global memory would hold that of a later k-block in registers, and four warps
-// in a row would load the same words. The CTA has as many threads as a k-block of its tile has
-// lanes of metadata: each thread copies the words of one lane, 4 bytes, or 8 for 8-bit types. So no
-// thread idles, and the loop has no branch.
+// that read it from global memory would hold that of a later k-block in registers, and the four
+// warps that share rows would load the same words. The CTA has as many threads as a k-block of its
+// tile has lanes of metadata: each thread copies the words of one lane, 4 bytes, or 8 for 8-bit
+// types. So no thread idles, and the loop has no branch.
 //
 // A k-block of the metadata is one stage, and a stage is two steps.
 #pragma once

@@ -92,31 +92,32 @@ struct PromotedMainloop {
 
  private:
   struct NoScales {};
-  template <ScaleKind kScales>
-  using Scales = std::conditional_t<kScales == ScaleKind::none, NoScales,
-                                    RowScales<kScales == ScaleKind::column_groups ? kGroups : 0>>;
+  template <ScaleKind kScaleKind>
+  using Scales =
+      std::conditional_t<kScaleKind == ScaleKind::none, NoScales,
+                         RowScales<kScaleKind == ScaleKind::column_groups ? kGroups : 0>>;
 
-  template <ScaleKind kScales>
+  template <ScaleKind kScaleKind>
   struct Context {
     const SharedStorage<kConfig>& shared;
     Cluster cluster;
     int warpgroup;
-    Scales<kScales> row_scales;
+    Scales<kScaleKind> row_scales;
   };
 
   // The scales of a k-block that this thread uses. `rows` has those of its two rows, multiplied by
   // those of the column groups if there are any. `columns` points to those of single columns, in
   // `stage`.
-  template <ScaleKind kScales>
+  template <ScaleKind kScaleKind>
   struct BlockScales {
-    float rows[2][kScales == ScaleKind::column_groups ? kGroups : 1];
+    float rows[2][kScaleKind == ScaleKind::column_groups ? kGroups : 1];
     const float* columns;
     int stage;
   };
 
-  template <ScaleKind kScales>
-  __device__ static void run_k_blocks(Context<kScales>& context, PipelineState& state, int k_blocks,
-                                      float (&accumulators)[kRegisters]) {
+  template <ScaleKind kScaleKind>
+  __device__ static void run_k_blocks(Context<kScaleKind>& context, PipelineState& state,
+                                      int k_blocks, float (&accumulators)[kRegisters]) {
 #pragma unroll
     for (float& x : accumulators) x = 0;
     int k_block = 0;
@@ -136,8 +137,8 @@ struct PromotedMainloop {
   }
 
   // Issues the WGMMAs of a chunk, as kCommits groups.
-  template <int kCommits, ScaleKind kScales>
-  __device__ static void multiply_chunk(const Context<kScales>& context, int stage, int chunk,
+  template <int kCommits, ScaleKind kScaleKind>
+  __device__ static void multiply_chunk(const Context<kScaleKind>& context, int stage, int chunk,
                                         Partial& partial) {
     const std::uint32_t address = context.shared.stage(stage);
     const std::uint64_t a = ptx::wgmma_descriptor(address + context.warpgroup * kBlockBytes);
@@ -154,11 +155,11 @@ struct PromotedMainloop {
 
   // Computes one k-block, chunk by chunk; `more` says that another follows. A warpgroup arrives for
   // the other one when the first half of a chunk has completed.
-  template <ScaleKind kScales>
-  __device__ static void ping_pong_chunks(Context<kScales>& context, PipelineState& state,
+  template <ScaleKind kScaleKind>
+  __device__ static void ping_pong_chunks(Context<kScaleKind>& context, PipelineState& state,
                                           bool more, float (&accumulators)[kRegisters]) {
     Partial partial;
-    BlockScales<kScales> scales;
+    BlockScales<kScaleKind> scales;
     const int stage = state.stage;
 #pragma unroll
     for (int chunk = 0; chunk < kChunks; ++chunk) {
@@ -176,27 +177,27 @@ struct PromotedMainloop {
       if (chunk == kChunks - 1) consumer_release<kConfig>(context.shared, stage, context.cluster);
       promote(scales, chunk, partial, accumulators);
       ptx::wgmma_results(accumulators);  // completes promotion before wait()
-      if (kScales == ScaleKind::columns && chunk == kChunks - 1)
+      if (kScaleKind == ScaleKind::columns && chunk == kChunks - 1)
         release_scales(context.shared, scales.stage);
     }
   }
 
   // Computes kCount of the `remaining` k-blocks: promotes one chunk while WGMMA computes the next.
-  template <int kCount, ScaleKind kScales>
-  __device__ static void overlap_chunks(Context<kScales>& context, PipelineState& state,
+  template <int kCount, ScaleKind kScaleKind>
+  __device__ static void overlap_chunks(Context<kScaleKind>& context, PipelineState& state,
                                         int remaining, float (&accumulators)[kRegisters]) {
     constexpr int kItems = kCount * kChunks;
     constexpr int kArriveItem = kItems / 2;  // chunks completed at arrive()
     Partial partial[2];
     int stages[kCount];
-    BlockScales<kScales> scales[kCount];
+    BlockScales<kScaleKind> scales[kCount];
     // Promotes a completed chunk, and releases the stage after the last chunk of a k-block.
     const auto promote_item = [&](int item, int stage) {
       const int k_block = item / kChunks, chunk = item % kChunks;
       promote(scales[k_block], chunk, partial[item % 2], accumulators);
       if (chunk < kChunks - 1) return;
       consumer_release<kConfig>(context.shared, stage, context.cluster);
-      if constexpr (kScales == ScaleKind::columns)
+      if constexpr (kScaleKind == ScaleKind::columns)
         release_scales(context.shared, scales[k_block].stage);
     };
 #pragma unroll
@@ -221,14 +222,14 @@ struct PromotedMainloop {
     promote_item(kItems - 1, stages[kCount - 1]);
   }
 
-  template <ScaleKind kScales>
-  __device__ static void promote(const BlockScales<kScales>& scales, int chunk,
+  template <ScaleKind kScaleKind>
+  __device__ static void promote(const BlockScales<kScaleKind>& scales, int chunk,
                                  const Partial& partial, float (&accumulators)[kRegisters]) {
     float* sums = accumulators + chunk * (kChunk / 2);
-    if constexpr (kScales == ScaleKind::none) {
+    if constexpr (kScaleKind == ScaleKind::none) {
 #pragma unroll
       for (int i = 0; i < kChunk / 2; ++i) sums[i] += partial[i];
-    } else if constexpr (kScales == ScaleKind::column_groups) {
+    } else if constexpr (kScaleKind == ScaleKind::column_groups) {
 #pragma unroll
       for (int i = 0; i < kChunk / 2; ++i)
         sums[i] += partial[i] * scales.rows[i / 2 % 2][chunk * kChunk / kScaleBlock];
@@ -246,12 +247,12 @@ struct PromotedMainloop {
   }
 
   // Called while the WGMMAs of the k-block are in flight.
-  template <ScaleKind kScales>
-  __device__ static BlockScales<kScales> read_scales(Context<kScales>& context, bool more,
-                                                     ScalePipelineState& state) {
-    BlockScales<kScales> scales{};
-    if constexpr (kScales != ScaleKind::none) context.row_scales.next(more, scales.rows);
-    if constexpr (kScales == ScaleKind::columns) {
+  template <ScaleKind kScaleKind>
+  __device__ static BlockScales<kScaleKind> read_scales(Context<kScaleKind>& context, bool more,
+                                                        ScalePipelineState& state) {
+    BlockScales<kScaleKind> scales{};
+    if constexpr (kScaleKind != ScaleKind::none) context.row_scales.next(more, scales.rows);
+    if constexpr (kScaleKind == ScaleKind::columns) {
       ptx::mbarrier_wait(context.shared.scale_barriers.full(state.stage), state.parity);
       scales.columns = context.shared.scales_of(state.stage) + threadIdx.x % 4 * 2;
       scales.stage = state.stage;
