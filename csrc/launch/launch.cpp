@@ -35,7 +35,7 @@ void repack(LaunchContext& context) {
   launch_kernel(kernels::repack(params), &params,
                 {kernels::repack_blocks(params), kernels::kRepackThreads, 0, 1,
                  supports_dependent_launch(context.device)},
-                context.stream, {-1, "the prepare pass"});
+                context.stream, {-1, "the repack pass"});
 }
 
 void sum(const std::optional<SumPass>& pass, const LaunchContext& context) {

@@ -57,24 +57,24 @@ std::string repack_lines(const ExplainedOperands& operands, const Device& device
     ++copies;
     const double in = double(pass.batch) * double(pass.rows) * double(pass.k);
     lines += text(
-        "  prepare %c     copied K-major with a pitch of %lld elements because %s:\n"
+        "  repack %c      copied K-major with a pitch of %lld elements because %s:\n"
         "                %s in, %s out, about %.1f us\n",
         operand.source.label, Long(pass.pitch), why_copied(operand.source, operand.layout).c_str(),
         size(in * bytes(pass.source.dtype)).c_str(), size(double(workspace_bytes(pass))).c_str(),
         estimate_us(pass, operand.layout, device));
   }
-  if (copies == 0) return "  prepare       nothing is copied\n";
+  if (copies == 0) return "  repack        nothing is copied\n";
   return lines + text("                and %.1f us to launch %s\n", kPassLaunch,
                       copies == 2 ? "both at once" : "it");
 }
 
 std::string split_line(char label, const SplitFp32Pass& pass, const Device& device) {
   if (pass.prepacked.terms != 0)
-    return text("  split %c       not again: its %d %s parts were prepared\n", label,
+    return text("  split-FP32 %c  no pass: its %d %s terms are prepacked\n", label,
                 pass.prepacked.terms, pass.prepacked.terms == kF16Terms ? "f16" : "bf16");
   const double bytes = double(pass.batch) * double(pass.rows) * double(pass.k) * sizeof(float);
-  return text("  split %c       ranges and f16 parts: %s in, %s out, about %.1f us\n", label,
-              size(bytes).c_str(), size(bytes).c_str(), estimate_us(pass, device));
+  return text("  split-FP32 %c  range statistics and f16 terms: %s in, %s out, about %.1f us\n",
+              label, size(bytes).c_str(), size(bytes).c_str(), estimate_us(pass, device));
 }
 
 // The passes and the other kernels of a split-FP32 plan.
@@ -85,34 +85,35 @@ std::string split_lines(const Plan& plan, const Device& device) {
                       split_line('b', plan.swap_ab ? split.a : split.b, device);
   if (split.alternative.config_index >= 0)
     lines += text(
-        "  instead       %s, about %.1f us: for data whose rows of a\n"
-        "                or columns of b span more than 2^%d, as the GPU finds\n",
+        "  alternative   %s, about %.1f us: the GPU selects it where rows of a\n"
+        "                or columns of b have values that span more than 2^%d\n",
         name(kCatalog[split.alternative.config_index]).text, split.alternative.microseconds,
         kF16Spread);
-  return lines + text(
-                     "  repair        %s: tiles with Inf, NaN or results in doubt,\n"
-                     "                which the GPU finds; returns at once where there are none\n",
-                     name(kCatalog[split.recompute.config_index]).text);
+  return lines +
+         text(
+             "  recompute     %s: tiles with Inf, NaN or results whose error bound is too large,\n"
+             "                which the GPU marks in a mask; returns at once if there are none\n",
+             name(kCatalog[split.recompute.config_index]).text);
 }
 
 std::string sum_lines(const ExplainedOperands& operands, const Device& device) {
   std::string lines;
   for (const ExplainedOperand& operand : {operands.a, operands.b}) {
     if (!*operand.sums) continue;
-    lines += text("  sums          of %c along k, for the other operand's zero points: %.1f us\n",
-                  operand.source.label,
-                  kPassLaunch + estimate_us(**operand.sums, operand.layout, device));
+    lines += text(
+        "  sums          of %c along k, for the zero points of the other operand: %.1f us\n",
+        operand.source.label, kPassLaunch + estimate_us(**operand.sums, operand.layout, device));
   }
   return lines;
 }
 
 std::string swap_ab_line(const Problem& original, const Plan& plan) {
   if (!plan.swap_ab) return "";
-  const char* why = original.sparse_b ? "the sparse operand has to be the first"
+  const char* why = original.sparse_b ? "the 2:4 operand must be the kernel's A"
                     : original.out.stride_col != 1 && original.out.stride_row == 1
                         ? "out is column-major"
-                        : "the operand to turn has to be the first";
-  return text("  transposed    %s: out^T = b^T a^T is computed\n", why);
+                        : "the operand that is transposed in registers must be the kernel's A";
+  return text("  swap A/B      %s: out^T = b^T a^T is computed\n", why);
 }
 
 // How the kernel loads operands that it does not read in the usual way.
@@ -123,11 +124,11 @@ std::string load_lines(const ExplainedOperands& operands) {
     const std::string why = why_copied(operand.source, operand.layout);
     if (operand.rs)
       lines += text(
-          "  turned        %c on its way to registers, for about %.0f %% of the product's time: "
+          "  RS operand    %c is transposed in registers, for about %.0f %% of the GEMM's time: "
           "%s\n",
           label, 100 * kTransposeShare, why.c_str());
     if (operand.elementwise)
-      lines += text("  gathered      %c an element at a time: %s\n", label, why.c_str());
+      lines += text("  scalar loads  %c is loaded one element at a time: %s\n", label, why.c_str());
   }
   return lines;
 }
@@ -135,19 +136,19 @@ std::string load_lines(const ExplainedOperands& operands) {
 std::string precision_line(const Problem& problem, const Plan& plan) {
   if (plan.split)
     return text(
-        "  precision     highest: operands in %d %s parts, rows scaled by powers of two, as %d\n"
-        "                products that are added up in f32 every %d of k\n",
+        "  precision     highest: operands split into %d %s terms, rows scaled by powers of two;\n"
+        "                %d GEMMs of terms, accumulated in f32 every %d of k\n",
         kCatalog[plan.config_index].terms, name(kCatalog[plan.config_index].input),
         split_product_count(kCatalog[plan.config_index].terms), plan.split->bf16 ? 32 : 64);
   const char* how = "";
   if (problem.input_a == DType::f32)
-    how = "highest: multiplied and added up in f64 by the tensor cores, rounded to f32 once";
+    how = "highest: multiplied and accumulated in f64 by the tensor cores, rounded to f32 once";
   else if (problem.input_a == DType::tf32)
-    how = "f32 operands are rounded to tf32, 10 bits of fraction, on their way to the tensor cores";
+    how = "f32 operands are rounded to tf32, 10 bits of fraction, when they are loaded";
   else if (problem.input_a != problem.a.dtype)
-    how = "f32 operands are rounded to bf16, 7 bits of fraction, by the prepare pass";
+    how = "f32 operands are rounded to bf16, 7 bits of fraction, by the repack pass";
   else if (problem.promote)
-    how = "promoted: sums over 128 of k are added up in f32 registers";
+    how = "promoted: partial sums over 128 of k are accumulated in f32 registers";
   else if (is_fp8(problem.input_a) && !problem.block_scaled())
     how = "fast: all sums stay in the tensor cores, which keep about 13 bits of fraction";
   return *how ? text("  precision     %s\n", how) : std::string();
@@ -169,13 +170,13 @@ std::string sparse_line(const Problem& original) {
 
 const char* store(const Problem& problem, const Plan& plan) {
   if (plan.tma_store == TmaStore::rows) return "by TMA";
-  if (plan.tma_store == TmaStore::columns) return "by TMA, along its columns";
+  if (plan.tma_store == TmaStore::columns) return "by TMA, column-major";
   const bool pairs = kCatalog[plan.config_index].interleaved_rows() &&
                      is_vectorizable(transposed(problem.out), problem.n, problem.m, problem.batch);
-  if (pairs) return "in pairs along its columns";
+  if (pairs) return "in pairs along columns";
   if (is_vectorizable(problem.out, problem.m, problem.n, problem.batch))
-    return "in words of up to 16 bytes";
-  return "element by element: rows of out are not whole words of 16 bytes";
+    return "in vectors of up to 16 bytes";
+  return "element by element: rows of out are not a multiple of 16 bytes";
 }
 
 std::string reason(const Problem& problem, const Plan& plan, const Device& device) {
@@ -254,9 +255,9 @@ std::string check_layout(const Problem& original, const Plan& plan, const Device
                  ? std::string("      TMA can read it\n")
                  : text("      TMA cannot read it: %s\n", describe(layout.obstacle));
     lines += text("      faster: %s\n", advice(operand.source, layout).c_str());
-    if (*operand.repack) lines += "      a prepare pass copies it first\n";
-    if (operand.rs) lines += "      registers turn it on its way to the tensor cores\n";
-    if (operand.elementwise) lines += "      it is read an element at a time\n";
+    if (*operand.repack) lines += "      a repack pass copies it first\n";
+    if (operand.rs) lines += "      the RS mainloop transposes it in registers\n";
+    if (operand.elementwise) lines += "      it is loaded one element at a time\n";
   }
   if (plan.config_index < 0) return lines + "  kernel  none: the result is empty\n";
   const GemmConfig& config = kCatalog[plan.config_index];

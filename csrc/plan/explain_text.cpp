@@ -89,7 +89,7 @@ std::string epilogue(const Problem& problem) {
   list.add(problem.amax.has_value(), "amax");
   list.add(problem.scale_out.has_value(),
            std::string("scale_out, requantised to ") + name(problem.out.dtype));
-  return list.text().empty() ? "nothing but the rounding" : list.text() + ", fused";
+  return list.text().empty() ? "only the rounding" : list.text() + ", fused";
 }
 
 std::string major(const OperandLayout& layout) {
@@ -125,7 +125,8 @@ const char* describe(Obstacle obstacle) {
     case Obstacle::zero_pitch:
       return "it is expanded: a dimension has stride 0";
     case Obstacle::rows:
-      return "values of a sparse operand are read by 16 rows, and its rows are no multiple of that";
+      return "TMA reads the values of a 2:4 operand by 16 rows, and its rows are not a multiple of "
+             "16";
   }
   return "";
 }
@@ -147,7 +148,7 @@ std::string advice(const GemmOperand& operand, const OperandLayout& layout) {
       if (operand.k_major_only() && layout.major == Major::MN && !layout.any_major)
         return text("store it K-major (%s), where it is reused",
                     operand.label == 'a' ? "M x K row-major" : "N x K row-major, given as .t()");
-      return "nothing: it is read as it is";
+      return "nothing: it is read in place";
     case Obstacle::strided:
       return text("%c.contiguous(), once, where it is reused", operand.label);
     case Obstacle::base:
