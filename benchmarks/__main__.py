@@ -9,6 +9,8 @@ calibrate  the noise of the timer and the ceilings of this machine
 import importlib
 import sys
 
+from tcgemm.testing.amx import avoid_forbidden_amx
+
 COMMANDS = {
     "run": "benchmarks.run",
     "report": "benchmarks.report",
@@ -21,6 +23,8 @@ def main(arguments):
     if not arguments or arguments[0] not in COMMANDS:
         print(__doc__.strip())
         return 0 if arguments in (["-h"], ["--help"]) else 2
+    if sentence := avoid_forbidden_amx():
+        print(sentence)
     return importlib.import_module(COMMANDS[arguments[0]]).main(arguments[1:])
 
 

@@ -16,6 +16,7 @@ import torch
 from hypothesis import HealthCheck, settings
 
 import tcgemm  # noqa: F401  (registers torch.ops.tcgemm)
+from tcgemm.testing.amx import avoid_forbidden_amx
 
 from support import cases
 from support.gpu import missing, older
@@ -29,6 +30,13 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("tcgemm")
+
+
+@pytest.hookimpl(trylast=True)  # once there is a terminal writer
+def pytest_configure(config):
+    """Before the first product of torch; the workers of xdist inherit the variable."""
+    if not hasattr(config, "workerinput") and (sentence := avoid_forbidden_amx()):
+        config.get_terminal_writer().line(sentence)
 
 
 def pytest_runtest_setup(item):

@@ -1,8 +1,10 @@
 // How an operand lies in memory, in the words of the field.
 //
-//   K-major : neighbours in memory are neighbours along k          a (M,K) row-major, b =
-//   w(N,K).t() MN-major: neighbours in memory are neighbours along m (or n)   a = x(K,M).t(),    b
-//   (K,N) row-major
+//                                                       of a              of b
+//   K-major : neighbours in memory are neighbours along   k                 k
+//             for example                                 (M,K) row-major   w(N,K).t()
+//   MN-major: neighbours in memory are neighbours along   m                 n
+//             for example                                 x(K,M).t()        (K,N) row-major
 //
 // Layout letters, everywhere (those of the BLAS call that torch makes, b first):
 //   TN: a K-major, b K-major    NN: a K-major, b MN-major

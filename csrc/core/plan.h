@@ -3,8 +3,8 @@
 //
 //   Problem --make_plan--> Plan --launch--> [prepare a, b] [sums of a] [sums of b] kernel
 //
-//   f32 in parts:  [prepare a, b] split first, second  kernel (f16)  kernel (bf16)  repair (f32)
-//   (core/split.h)
+//   f32 in parts (core/split.h):
+//       [prepare a, b] split first, second  kernel (f16)  kernel (bf16)  repair (f32)
 #pragma once
 
 #include <cstddef>

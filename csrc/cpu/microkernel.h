@@ -1,8 +1,8 @@
 // Panels times panels: the inner loop. Like rows.h compiled once per instruction set.
 //
-//              b(k, 0 .. columns-1)          one step of k: `rows` broadcasts of a, kVectors loads
-//              of b, [ vector ][ vector ]          rows * kVectors independent multiply-adds
-//   a(0, k)    [  sum   ][  sum   ]
+//              b(k, 0 .. columns-1)    one step of k: `rows` broadcasts of a,
+//              [ vector ][ vector ]    kVectors loads of b,
+//   a(0, k)    [  sum   ][  sum   ]    rows * kVectors independent multiply-adds
 //   a(1, k)    [  sum   ][  sum   ]
 #pragma once
 

@@ -43,11 +43,10 @@ __device__ inline void wgmma_results(Register (&d)[kRegisters]) {
 
 // Shared-memory descriptor of an operand tile (9.7.15.5.1.2) with kRowBytes, 128 or 64, of k. The
 // tile is a row of blocks, each 64 of m (or n) and all of k:
-//   K-major : 64 rows of kRowBytes and their swizzle; groups of 8 rows follow each other (SBO), LBO
-//             is not read
+//   K-major : 64 rows of kRowBytes and their swizzle; groups of 8 rows follow each other (SBO),
+//             LBO is not read
 //   MN-major: a row of 128 bytes, the 128-byte swizzle, for each k; 8 rows of k are 1024 bytes
-//   apart
-//             (SBO), the next 64 of m a block (LBO)
+//             apart (SBO), the next 64 of m a block (LBO)
 // A step along k adds to the low word alone: see kDescriptorStep.
 template <Major kMajor = Major::K, int kRowBytes = 128>
 __device__ inline std::uint64_t wgmma_descriptor(std::uint32_t shared) {

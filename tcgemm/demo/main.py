@@ -25,6 +25,7 @@ from torch import nn
 import tcgemm
 from tcgemm import info
 from tcgemm.demo.products import missing, products
+from tcgemm.testing.amx import avoid_forbidden_amx
 
 HIDDEN = 256
 BATCH = 128
@@ -251,7 +252,10 @@ def main(argv=None):
     options = parser.parse_args(argv)
     device = options.device or default_device()
     where = torch.cuda.get_device_name() if device == "cuda" else "the CPU"
-    print(f"tcgemm {tcgemm.__version__} on {where}, torch {torch.__version__}\n")
+    print(f"tcgemm {tcgemm.__version__} on {where}, torch {torch.__version__}")
+    if sentence := avoid_forbidden_amx():
+        print(sentence)
+    print()
     complaints = [
         digits(device, options.epochs, options.seed),
         products(device, options.seed),

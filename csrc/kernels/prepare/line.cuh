@@ -2,10 +2,9 @@
 // by side, beginning at any byte:
 //
 //              chunk 0         chunk 1         chunk 2
-//            |---------------|---------------|---------------|      `start` is where chunk 0 begins
-//                 begin >xxxxxxxxxxxxxxxxxxxxxxxxxxx< end           bytes that exist
-//      |               |               |               |            words: aligned, at most 2 a
-//      chunk
+//            |---------------|---------------|---------------|   `start` is where chunk 0 begins
+//                 begin >xxxxxxxxxxxxxxxxxxxxxxxxxxx< end        bytes that exist
+//      |               |               |               |         words: aligned, at most 2 a chunk
 //
 // A chunk is cut out of its words where they lie inside the line; elsewhere it is gathered element
 // by element, so that nothing beside the operand is read.
