@@ -10,9 +10,11 @@ import time
 import pytest
 import torch
 
+from benchmarks import __main__ as benchmarks_main
 from benchmarks import report, results_file, run, workloads
 from benchmarks.cases import cases as cases_of
 from benchmarks.report import tables
+from tcgemm.cli import bench
 from tcgemm.testing import kernel_name, numerics, operands, telemetry, timing
 
 from support.bench_fixtures import synthetic
@@ -398,6 +400,13 @@ def test_the_timer_is_checked_against_itself(capsys):
     assert calibration.main(["--device", "cpu", "--ms", "20"]) == 0
     out = capsys.readouterr().out
     assert "torch.mm 512^3: " in out and "copy: " in out and "host time of torch.mm" in out
+
+
+def test_the_command_line_runs_the_benchmarks_of_the_checkout(capfd):
+    assert bench.run(["--set", "long-k", "--dry-run", "--device", "cpu"]) == 0
+    assert capfd.readouterr().out.count("long-k mm bf16 TN") == 3
+    assert benchmarks_main.main(["measure"]) == 2
+    assert "run        measure sets" in capfd.readouterr().out
 
 
 def test_cases_limited_in_size_are_no_results(tmp_path, capsys, monkeypatch):
