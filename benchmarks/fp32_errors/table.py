@@ -140,7 +140,7 @@ def page_parts(found, image, depths):
     head, rows = found["header"], found["rows"]
     chosen = compared(rows)
     title = (
-        '**The error of f32 products with precision="highest": max / rms of |C - C64| / (|A||B|) '
+        '**The error of f32 GEMMs with precision="highest": max / rms of |C - C64| / (|A||B|) '
         "in units of 2^-24, in brackets torch's in the same run**"
     )
     sizes = " and ".join(str(size) for size in sorted({row["m"] for row in rows}))

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks import results_file
 from benchmarks.fp32_errors import table as error_table
-from benchmarks.report.tables import tables
+from benchmarks.report.tables import markdown
 
 BEGIN = "<!-- benchmarks: begin, written by python -m benchmarks report -->"
 END = "<!-- benchmarks: end -->"
@@ -72,8 +72,8 @@ def main(argv=None):
         found = error_table.load(error_table.path_of(results["header"]["gpu"], options.results))
         images = (None, None) if options.no_plot else draw(path, results, found)
         page = path.with_suffix(".md")
-        page.write_text(tables(results, found, images) + "\n")
-        parts.append(tables(results, found, images, page=page.name))
+        page.write_text(markdown(results, found, images) + "\n")
+        parts.append(markdown(results, found, images, page=page.name))
     write_readme(options.readme, "\n\n".join(parts) or "Nothing was measured yet.")
     print(f"{len(parts)} result files -> {options.readme}")
     return 0

@@ -15,7 +15,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot
 from matplotlib.ticker import FuncFormatter
 
-from benchmarks.cases import RAGGED_SQUARES, SQUARES
+from benchmarks.cases import FORWARD, RAGGED_SQUARES, SQUARES
 
 COLOURS = {
     "bf16": "#1f5fa8",
@@ -34,12 +34,13 @@ HIGH = 4.0
 
 
 def square_rows(results):
-    """The rows of square GEMMs without sizes beside 4096 of dtypes other than 16 bits."""
+    """The rows of square GEMMs. Dtypes other than 16 bits have aligned sizes, in TN and NN."""
     return [
         row
         for row in results["rows"]
         if row["set"] in SETS and row["op"] == "mm" and row["m"] == row["n"] == row["k"]
-        if row["m"] in SQUARES or (row["dtype"] in SIXTEEN and row["m"] in RAGGED_SQUARES)
+        if row["dtype"] in SIXTEEN or (row["m"] in SQUARES and row["layout"] in FORWARD)
+        if row["m"] in SQUARES + RAGGED_SQUARES
         if row["ratio"] and row["graph"]
         if row["epilogue"] == ("tensor-scales" if row["set"] == "fp8" else "none")
     ]

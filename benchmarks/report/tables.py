@@ -184,11 +184,11 @@ def column_of(row):
 
 
 def cell(row, detail):
-    """'712 TFLOP/s, **0.98**', or microseconds for a small GEMM; the speed relative to torch."""
+    """'712 TFLOPS, **0.98**', or microseconds for a small GEMM; the speed relative to torch."""
     if row is None or row["us"] is None:
         return "-"
     is_rate = row["tflops"] is not None and row["tflops"] >= 100 and row["m"] > 512
-    unit = "TOP/s" if row["accumulation"] == "s32" else "TFLOP/s"
+    unit = "TOPS" if row["accumulation"] == "s32" else "TFLOPS"
     text = f"{row['tflops']:.0f} {unit}" if is_rate else f"{row['us']:.3g} us"
     if row["us"] >= LONG_US and not is_rate:
         text = f"{row['us'] / 1000:.3g} ms"
@@ -299,7 +299,7 @@ def _section_tables(results, readme):
     return text
 
 
-def tables(results, found, images, *, page=None):
+def markdown(results, found, images, *, page=None):
     """The Markdown of one results file and of the error table `found` of the same GPU.
 
     page: the file with all tables; if given, the text is that for the README, with a link to it.

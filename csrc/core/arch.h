@@ -1,5 +1,5 @@
-// What the planner has to know about a GPU, for the one in the machine or for one that is only
-// named.
+// The properties of a GPU that the planner reads. The GPU is the one in the machine or one that the
+// caller names.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace tcgemm {
 
-// The architecture that a kernel's code needs: sm_80 and sm_89 code also runs on anything newer,
-// sm_90a code on compute capability 9.0 alone. core/code.h: which of it a GPU gets.
+// The architecture that a kernel's code needs. Code for sm_80 and sm_89 also runs on newer GPUs;
+// code for sm_90a runs on compute capability 9.0 only. core/code.h says which code a GPU gets.
 enum class Arch : std::uint8_t { sm80, sm89, sm90a };
 
 constexpr const char* name(Arch arch) {
@@ -21,22 +21,23 @@ struct Device {
   int compute_capability = 0;  // 10 * major + minor
   int multiprocessors = 0;
   std::int64_t l2_bytes = 0;
-  int shared_bytes = 0;    // largest dynamic shared memory of one block
-  double memory_rate = 0;  // bytes a second, sustained
-  double tensor_rate = 0;  // dense f16/bf16 FLOP a second, sustained
-  double f64_rate = 0;     // the same of f64, which shares no silicon with the others
+  int shared_bytes = 0;    // largest dynamic shared memory of one CTA
+  double memory_rate = 0;  // sustained bytes per second
+  double tensor_rate = 0;  // sustained dense f16/bf16 FLOP per second
+  double f64_rate = 0;     // sustained FP64 FLOP per second; FP64 units are separate hardware
 };
 
-// FLOP a second of products whose operands the tensor cores take as `input`: twice as fast for half
-// the bits, on every generation so far.
+// FLOP per second of a GEMM whose MMA instructions read operands of type `input`. On every
+// generation so far, half the bits give twice the rate.
 constexpr double rate(const Device& device, DType input) {
   if (input == DType::f64) return device.f64_rate;
   return device.tensor_rate * 16 / bits(input);
 }
 
-// H200: measured (device-to-device copy; wgmma and f64 mma.sync chip-wide on random data under the
-// 700 W cap). The others: NVIDIA's datasheets, less the tenth that no kernel reaches; shared memory
-// and L2 from the CUDA programming guide's table of compute capabilities and the datasheets.
+// The rates of the H200 are measured: a device-to-device copy, and wgmma and f64 mma.sync on the
+// whole chip with random data under the 700 W cap. The rates of the others are those of NVIDIA's
+// datasheets less 10 %, which no kernel reaches. Sizes of shared memory and L2 come from the CUDA
+// programming guide's table of compute capabilities and from the datasheets.
 inline constexpr Device kDevices[] = {
     {"H200", 90, 132, 60ll << 20, 232448, 4.2e12, 800e12, 60e12},
     {"H100", 90, 132, 50ll << 20, 232448, 3.0e12, 800e12, 60e12},

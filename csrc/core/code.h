@@ -1,11 +1,11 @@
-// Which of a build's code runs on a GPU: what the CUDA loader picks from a fat binary.
+// The code of a fat binary that the CUDA loader picks for a GPU.
 //
-// A build names its architectures in words, TCGEMM_ARCHES:
+// TCGEMM_ARCHES lists the architectures of a build, separated by commas:
 //
-//   8.0       machine code for 8.0, which also runs on 8.6 and 8.9: the same major, no older minor
-//   8.0+PTX   what the driver assembles for every GPU that no machine code serves
-//   9.0a      machine code for 9.0 alone, with its own instructions (wgmma)
-//   8.0@9.0   8.0's instructions as machine code for 9.0: older kernels, tested on a newer GPU
+//   8.0       machine code for 8.0; it also runs on 8.6 and 8.9: same major, same or newer minor
+//   8.0+PTX   PTX; the driver compiles it for every GPU that no machine code in the list serves
+//   9.0a      machine code for 9.0 only, with arch-specific instructions (wgmma)
+//   8.0@9.0   code for 8.0 compiled to machine code for 9.0: tests older kernels on a newer GPU
 #pragma once
 
 #include <string_view>
@@ -18,15 +18,15 @@
 
 namespace tcgemm {
 
-// A build without CUDA holds no code; its plans are those of a build as it is by default.
+// A build without CUDA has no device code; it plans as a build with the default list does.
 inline constexpr std::string_view kDefaultArches = "8.0,8.0+PTX,8.9,9.0a";
 inline constexpr std::string_view kArches =
     std::string_view(TCGEMM_ARCHES).empty() ? kDefaultArches : std::string_view(TCGEMM_ARCHES);
 
-// The instructions that code may use: those of a compute capability, 10 * major + minor, and where
-// it is `specific` those that later GPUs lack.
+// The instruction set that code may use: the one of a compute capability, 10 * major + minor.
+// `specific` adds the arch-specific instructions ("a"), which newer GPUs do not have.
 struct Code {
-  int capability = 0;  // 0: there is no code
+  int capability = 0;  // 0: no code
   bool specific = false;
 };
 
@@ -37,7 +37,8 @@ constexpr bool holds(Code code, Arch arch) {
 
 namespace code {
 
-// One word: instructions of `code`, for GPUs of compute capability `target`, or newer ones by PTX.
+// One item of the list: instructions of `code`, compiled for compute capability `target`. PTX also
+// serves newer ones.
 struct Entry {
   Code code;
   int target = 0;
@@ -48,11 +49,11 @@ struct Entry {
     if (compute_capability < target) return false;
     return ptx || compute_capability / 10 == target / 10;
   }
-  // Of two that run, the loader takes machine code before PTX, and the newer of either.
+  // Among items that run on a GPU, the loader prefers machine code to PTX, then the newer target.
   constexpr int rank() const { return (ptx ? 0 : 100000) + 10 * target + (code.specific ? 1 : 0); }
 };
 
-// "9.0a" -> 90, with a letter behind it or not.
+// "9.0" and "9.0a" -> 90.
 constexpr int capability(std::string_view text) {
   int digits = 0;
   for (char letter : text)
@@ -60,13 +61,13 @@ constexpr int capability(std::string_view text) {
   return digits;
 }
 
-constexpr Entry parse(std::string_view word) {
+constexpr Entry parse(std::string_view item) {
   Entry entry;
-  entry.ptx = word.ends_with("+PTX");
-  const std::string_view source = word.substr(0, word.find_first_of("@+"));
+  entry.ptx = item.ends_with("+PTX");
+  const std::string_view source = item.substr(0, item.find_first_of("@+"));
   entry.code = {capability(source), source.ends_with('a')};
-  const std::size_t at = word.find('@');
-  entry.target = at == std::string_view::npos ? entry.code.capability : capability(word.substr(at));
+  const std::size_t at = item.find('@');
+  entry.target = at == std::string_view::npos ? entry.code.capability : capability(item.substr(at));
   return entry;
 }
 
@@ -81,7 +82,7 @@ constexpr void for_each(std::string_view arches, const Visit& visit) {
 
 }  // namespace code
 
-// What a GPU of this compute capability runs of a build.
+// The code that a GPU of this compute capability runs, out of the list of a build.
 constexpr Code code_on(int compute_capability, std::string_view arches = kArches) {
   code::Entry best;
   code::for_each(arches, [&](const code::Entry& entry) {
@@ -91,7 +92,7 @@ constexpr Code code_on(int compute_capability, std::string_view arches = kArches
   return best.code;
 }
 
-// Is there code of this build that kernels of `arch` fit into, whatever the GPU?
+// Whether the build contains code for kernels of `arch`, for any GPU.
 constexpr bool compiled(Arch arch, std::string_view arches = kArches) {
   bool found = false;
   code::for_each(arches, [&](const code::Entry& entry) { found |= holds(entry.code, arch); });

@@ -1,6 +1,7 @@
-// Element types of operands, accumulators and results, and what the rest of the code asks of them.
+// Element types of operands, accumulators and results, with their sizes, classes and names.
 //
-// An enumerator's value is a kernel parameter: device code switches on it. Append, never reorder.
+// The value of an enumerator is a kernel parameter that device code switches on, and an index of
+// the tables here: new ones go to the end, and the order never changes.
 #pragma once
 
 #include <cstdint>

@@ -1,12 +1,10 @@
-// How an operand lies in memory, in the words of the field.
+// The memory layout of operands: which dimension is contiguous.
 //
-//                                                       of a              of b
-//   K-major : neighbours in memory are neighbours along   k                 k
-//             for example                                 (M,K) row-major   w(N,K).t()
-//   MN-major: neighbours in memory are neighbours along   m                 n
-//             for example                                 x(K,M).t()        (K,N) row-major
+//              contiguous dimension   example for a     example for b
+//   K-major    k of a, k of b         (M,K) row-major   w(N,K).t()
+//   MN-major   m of a, n of b         x(K,M).t()        (K,N) row-major
 //
-// Layout letters, everywhere (those of the BLAS call that torch makes, b first):
+// Layouts are named by the letters of the BLAS call that torch makes, which has b first:
 //   TN: a K-major, b K-major    NN: a K-major, b MN-major
 //   TT: a MN-major, b K-major   NT: a MN-major, b MN-major
 #pragma once

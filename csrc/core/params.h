@@ -1,6 +1,6 @@
-// What a kernel gets: plain values, passed by value as one __grid_constant__ parameter.
+// Parameter structs of the kernels. Each is passed by value as one __grid_constant__ parameter.
 //
-// Rows, columns, depth and batch fit 32 bits; every linear index is 64 bits.
+// Extents m, n, k and batch fit 32 bits; every linear index has 64 bits.
 #pragma once
 
 #include <cstdint>
@@ -10,49 +10,51 @@
 
 namespace tcgemm {
 
-// The largest of them: rounded up to whole tiles and clusters they still fit. ops/ checks it.
+// The largest extent. Rounded up to whole tiles and clusters it still fits 32 bits. ops/ checks it.
 inline constexpr std::int64_t kLargestExtent = (std::int64_t(1) << 31) - 1024;
 
-// A CUtensorMap without cuda.h, so that the host side of the planner does not need it.
+// Same size and alignment as a CUtensorMap, so that the planner does not include cuda.h.
 struct alignas(64) TensorMap {
   std::uint64_t words[16];
 };
 
-// An operand of the epilogue; data == nullptr: absent. Strides in elements, 0 broadcasts.
+// A tensor that a kernel reads by pointer and strides. A null data pointer means: no operand.
+// Strides are in elements; a stride of 0 broadcasts.
 struct TensorRef {
   const void* data = nullptr;
   std::int64_t stride_row = 0;
   std::int64_t stride_col = 0;
   std::int64_t stride_batch = 0;
   DType dtype = DType::f32;
-  bool vector = false;         // neighbours of a row may be read together, up to 16 bytes
-  bool vector_column = false;  // the same of a column
+  bool vector = false;         // rows allow vector loads of up to 16 bytes
+  bool vector_column = false;  // columns allow vector loads of up to 16 bytes
 };
 
-// What is added to the accumulator, in this order; the activation comes before the residual.
+// The operands that the epilogue adds, in this order. The activation comes before the residual.
 inline constexpr int kC = 0, kBias = 1, kResidual = 2;
 inline constexpr int kSources = 3;
 
-// Multipliers along one side of the result, or of blocks of an operand; data == nullptr: all 1.
-// Index i of the side reads data[(i >> shift) * stride].
+// Scales along m or n of the result, or of blocks of an operand. A null data pointer means 1.
+// Index i along m or n reads data[(i >> shift) * stride].
 struct ScaleVector {
   const float* data = nullptr;
-  std::int64_t stride = 0;    // along m (scale_a) or n (scale_b); 0: one value serves all
-  std::int64_t stride_k = 0;  // along k, a value for 128 of it: block-scaled kernels alone
+  std::int64_t stride = 0;    // along m (scale_a) or n (scale_b); 0: one value for all
+  std::int64_t stride_k = 0;  // along k, one value for 128 elements; block-scaled kernels only
   std::int64_t stride_batch = 0;
   int shift = 0;
 };
 
-// acc - zero_a[m] * sum_b[n] - zero_b[n] * sum_a[m] + k * zero_a[m] * zero_b[n], modulo 2^32. Both
-// or neither of a pair are there: sums are over k, of what the workspace's pass has read.
+// acc - zero_a[m] * sum_b[n] - zero_b[n] * sum_a[m] + k * zero_a[m] * zero_b[n], modulo 2^32.
+// zero_a comes with sum_b, and zero_b with sum_a. The sums are over k; a SumPass (core/plan.h)
+// writes them to the workspace.
 struct ZeroPoints {
   TensorRef zero_a, zero_b;  // s32; stride_row along m, stride_col along n
   TensorRef sum_a, sum_b;
   std::int32_t k = 0;
 };
 
-// See Problem: activation(alpha * scale_a * scale_b * accumulator + beta * c + bias) + residual,
-// times scale_out, rounded once to `out`.
+// The epilogue of core/problem.h: activation(alpha * scale_a * scale_b * accumulator + beta * c +
+// bias) + residual, times scale_out, rounded once to `out`.
 struct Epilogue {
   float alpha = 1;
   float beta = 1;
@@ -65,19 +67,19 @@ struct Epilogue {
   TensorRef sources[kSources];
   ScaleVector scale_a, scale_b;
   const float* scale_out = nullptr;
-  float* amax = nullptr;  // starts at 0; never negative, so that its bits compare as integers
+  float* amax = nullptr;  // starts at 0; not negative, so its bits can be compared as integers
   ZeroPoints zeros;
   void* out = nullptr;
   std::int64_t out_stride_row = 0;
   std::int64_t out_stride_col = 0;
   std::int64_t out_stride_batch = 0;
-  bool out_vector = false;  // neighbours of a row of `out` may be written together, up to 16 bytes
-  bool out_vector_column = false;  // the same of a column
-  bool has_terms =
-      false;  // something besides alpha and scales comes between accumulator and rounding
-  bool unrolled =
-      false;            // nothing does but a bias, as finish_fast (tile/store.cuh) has it, and relu
-  bool scaled = false;  // alpha, scale_a or scale_b multiply
+  bool out_vector = false;         // rows of `out` allow vector stores of up to 16 bytes
+  bool out_vector_column = false;  // columns of `out` allow vector stores of up to 16 bytes
+  // There is more than alpha and scales between the accumulator and the rounding.
+  bool has_terms = false;
+  // There is at most a bias and relu: unrolled_epilogue (tile/store.cuh) serves it.
+  bool unrolled = false;
+  bool scaled = false;  // alpha is not 1, or there is a scale_a or scale_b
   bool zero_points = false;
 };
 
@@ -85,36 +87,38 @@ struct Extent {
   std::int32_t m, n, k, batch;
 };
 
-// How the scheduler walks the result: see tile/scheduler.cuh. tiles_m counts clusters.
+// The order in which the scheduler visits tiles (tile/scheduler.cuh). tiles_m counts clusters.
 struct Tiling {
   std::int32_t tiles_m, tiles_n, raster_group;
   std::int64_t total;  // tiles_m * tiles_n * batch
 };
 
-// Of kernels that multiply 16-bit parts of f32 operands: see core/split_fp32.h.
+// Parameters of kernels that multiply 16-bit terms of f32 operands: see core/split_fp32.h.
 struct SplitFp32Params {
   const std::uint32_t* decision = nullptr;
-  const std::uint32_t* ranges_a = nullptr;  // batch x m; without batch where a has none
-  const std::uint32_t* ranges_b = nullptr;  // batch x n
-  std::uint8_t* recompute_mask = nullptr;   // batch x flags_m x flags_n
+  const std::uint32_t* ranges_a = nullptr;  // batch x m; m where one a serves every batch
+  const std::uint32_t* ranges_b = nullptr;  // batch x n; n where one b serves every batch
+  std::uint8_t* recompute_mask = nullptr;   // batch x mask_m x mask_n
   std::int32_t mask_m = 0, mask_n = 0;
-  std::int32_t copies_a = 1, copies_b = 1;  // matrices of the batch: parts are that far apart
+  // Matrices in the batch of an operand. In the TMA map, term t of matrix i is matrix t * copies +
+  // i.
+  std::int32_t copies_a = 1, copies_b = 1;
   std::int32_t top = 0;
   std::int32_t max_spread = 0;
   float error_threshold = 0;
 };
 
-// Of kernels whose a is sparse: MetadataTiles of it. There extent.k is that of b, and a in memory
-// has its values.
+// Parameters of kernels whose a is 2:4 sparse. extent.k is the dense K, that of b; a in memory has
+// the values, which are half as many.
 struct SparseParams {
-  const std::uint32_t* tiles = nullptr;
+  const std::uint32_t* tiles = nullptr;  // metadata: see MetadataTiles in core/sparse.h
   std::int32_t blocks_m = 0;
 };
 
 struct TmaParams {
   TensorMap a;
   TensorMap b;
-  TensorMap out;  // used by store_tma
+  TensorMap out;  // read where tma_store is not `none`
   Epilogue epilogue;
   Extent extent;
   Tiling tiling;
@@ -127,9 +131,11 @@ struct TmaParams {
   TmaStore tma_store;
 };
 
-// What a verdict leaves to a kernel. Without a verdict: all tiles. With flags: the tiles of
-// kRecomputeTile x kRecomputeTile whose flag others have set, and nothing unless the verdict is careful.
-// Without them: all tiles where there are no f16 parts, and else nothing.
+// Tile filter of the fallback kernels of split FP32 (core/split_fp32.h).
+//   no decision            all tiles
+//   decision and a mask    the tiles of kRecomputeTile x kRecomputeTile that the mask selects, but
+//                          none unless the decision has kNeedsChecks
+//   decision without mask  all tiles if the decision has kUseBf16, else none
 struct TileFilter {
   const std::uint32_t* decision = nullptr;
   const std::uint8_t* recompute_mask = nullptr;  // batch x tiles_m x tiles_n of the kernel's tiling
@@ -141,17 +147,18 @@ struct CpAsyncParams {
   Epilogue epilogue;
   Extent extent;
   Tiling tiling;
-  bool a_vector;  // rows (K-major) or columns (MN-major) are read 16 bytes at a time
+  bool a_vector;  // rows (K-major) or columns (MN-major) are read in vectors of 16 bytes
   bool b_vector;
-  ScaleVector scale_a;  // of block-scaled kernels, whose epilogue has none
+  ScaleVector scale_a;  // of block-scaled kernels; their epilogue has no scales
   ScaleVector scale_b;
   TileFilter filter;  // of f32 kernels
   SparseParams sparse;
 };
 
-// One copy of a prepare pass: any strides -> K-major with a 16-byte pitch, elements converted.
+// One copy of a repack pass. It reads any strides, writes a K-major matrix whose pitch is a
+// multiple of 16 bytes, and converts elements.
 struct CopyParams {
-  TensorRef source;  // rows x k; its dtype, and `to`, are of equal size or f32 and bf16
+  TensorRef source;  // rows x k; its dtype and `to` have equal sizes, or are f32 and bf16
   void* copy;        // rows x k, K-major
   DType to;
   std::int64_t rows, k, batch, pitch;
@@ -163,45 +170,49 @@ struct RepackParams {
   int count;
 };
 
-// How the first split pass cuts an operand (kernels/passes/split_fp32_shape.cuh), so that its blocks do
-// not have to work it out.
+// How the first split pass partitions an operand among CTAs: see
+// kernels/passes/split_fp32_shape.cuh. The host computes it, so that the CTAs need not.
 struct SplitFp32Partition {
-  int size = 0;  // threads of a row's team, or words across a strip of columns, as an exponent of 2
-  int units = 0, statistics = 0, blocks = 0;
-  int across = 0;  // strips of one matrix
-  int lines = 0;   // of k, for each block of a cluster
-  int rounds = 0;  // of what a block holds
+  // Base-2 logarithm: K-major, threads that share a row; MN-major, 16-byte vectors across a strip
+  // of columns.
+  int size = 0;
+  int units = 0;       // K-major: groups of rows that a CTA reads at once; MN-major: strips
+  int statistics = 0;  // statistics words that the pass writes
+  int blocks = 0;      // CTAs
+  int across = 0;      // strips of one matrix
+  int lines = 0;       // indices of k that each CTA of a cluster reads
+  int rounds = 0;      // times that a CTA fills its registers for a unit
 };
 
-// One f32 operand and what the split passes make of it: see core/split_fp32.h.
+// One f32 operand and the outputs of its split passes: see core/split_fp32.h.
 struct SplitFp32Operand {
-  TensorRef source;  // rows x k of f32, any strides; read in words where it is `vector`
-  bool mn_major;     // read, and split, along lines of k: then in words where it is `vector_column`
-  std::uint32_t* ranges;      // batch x rows
-  std::uint32_t* statistics;  // as many as the first pass makes: kernels::split_statistics_count
-  void* terms;                // [part][batch][line][pitch], 16 bits
+  TensorRef source;       // rows x k of f32, any strides; vector loads where `vector` is set
+  bool mn_major;          // read and split as an MN-major matrix; vector loads need `vector_column`
+  std::uint32_t* ranges;  // batch x rows
+  std::uint32_t* statistics;  // kernels::split_statistics_count of them, from the first pass
+  void* terms;                // [term][batch][row or k][pitch], 16-bit elements
   std::int64_t rows, k, batch;
-  std::int64_t pitch;     // elements between lines of a part: whole words
-  std::int64_t distance;  // elements between parts
+  std::int64_t pitch;     // leading dimension of a term in elements, a multiple of 16 bytes
+  std::int64_t distance;  // elements between terms
   SplitFp32Partition cut;
 };
 
 struct SplitFp32PassParams {
   SplitFp32Operand operands[2];
   int count;
-  int cluster;  // blocks of the first pass that share a strip of columns
-  // Of both operands of the product: one whose parts were made before is not among `operands`.
-  // nullptr: there is no other operand yet.
+  int cluster;  // CTAs of the first pass that share a strip of columns
+  // Statistics of both operands of the GEMM. A prepacked operand is not among `operands`. nullptr:
+  // the other operand is not known yet, while one is prepacked.
   const std::uint32_t* statistics[2];
   int statistics_counts[2];
-  bool bf16;  // decided already, without a look at the notes
-  int top;    // of bf16 parts
+  bool bf16;  // the host has decided on bf16 terms; statistics are not read
+  int top;    // of bf16 terms: split_top in core/split_fp32.h
   std::uint32_t* decision;
   std::uint8_t* recompute_mask;
   std::int64_t recompute_mask_bytes;
 };
 
-// Sums along k of 8-bit integers: sums[batch][row], of rows x k with any strides.
+// Sums along k of 8-bit integers: rows x k with any strides -> sums[batch][row].
 struct SumParams {
   TensorRef source;
   std::int32_t* sums;
@@ -213,7 +224,7 @@ struct QuantizeParams {
   TensorRef x;   // rows x cols
   void* values;  // batch x rows x cols of `to`, contiguous
   float* scales;
-  // For "tensor" alone: its largest finite |x|, as the bits of an f32. Starts at 0.
+  // Granularity "tensor" only: the largest finite |x|, as the bits of an f32. It starts at 0.
   std::uint32_t* amax;
   std::int64_t rows, cols, batch;
   DType to;

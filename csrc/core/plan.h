@@ -1,10 +1,10 @@
-// What was decided for a Problem: passes before the product, one kernel of the catalog, its grid
-// and workspace.
+// A Plan is the planner's decision for a Problem: the passes before the GEMM, the kernel of the
+// catalog, its grid and the workspace.
 //
-//   Problem --make_plan--> Plan --launch--> [prepare a, b] [sums of a] [sums of b] kernel
+//   Problem --make_plan--> Plan --launch--> [repack a, b] [sums of a] [sums of b] GEMM kernel
 //
-//   f32 in parts (core/split_fp32.h):
-//       [prepare a, b] split first, second  kernel (f16)  kernel (bf16)  repair (f32)
+//   split FP32 (core/split_fp32.h), on the same stream:
+//     [repack a, b]  first split pass  second split pass  f16x2 kernel  bf16x3 kernel  recompute
 #pragma once
 
 #include <cstddef>
@@ -16,31 +16,33 @@
 
 namespace tcgemm {
 
-// Of what lies in a workspace, in bytes.
+// Alignment of everything in a workspace, in bytes.
 inline constexpr std::size_t kAlignment = 256;
 constexpr std::size_t aligned(std::size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// One pass that copies an operand, any strides, into a K-major matrix with a 16-byte pitch.
+// A pass that copies an operand with any strides into a K-major matrix whose pitch is a multiple of
+// 16 bytes.
 struct RepackPass {
-  Matrix source;          // rows x k, as the product reads it: b is seen as n x k
-  DType to = DType::f32;  // of the copy: that of the source, or bf16 from f32
+  Matrix source;          // rows x k; b is seen as n x k
+  DType to = DType::f32;  // dtype of the copy: that of the source, or bf16 from f32
   std::int64_t rows = 0;
   std::int64_t k = 0;
   std::int64_t batch = 1;
   std::int64_t pitch = 0;  // elements between rows of the copy
-  std::int64_t spare = 0;  // rows behind the last that may be read, whatever they hold
+  std::int64_t spare = 0;  // rows after the last that kernels may read; they are not initialised
   std::size_t offset = 0;  // of the copy in the workspace, bytes
 };
 
-// The matrix (rows x k) that the product reads after the pass, in a workspace at `address`.
+// The copy, rows x k, in a workspace at `address`. The GEMM reads it instead of the source.
 inline Matrix repacked(const RepackPass& pass, std::uintptr_t address) {
   return {address + pass.offset, pass.to, pass.pitch, 1,
           pass.batch == 1 ? 0 : pass.rows * pass.pitch};
 }
 
-// Sums along k of an operand, which zero points of the other one need: batch x rows of s32.
+// A pass that sums an operand along k, into batch x rows of s32. The zero points of the other
+// operand need these sums.
 struct SumPass {
   Matrix source;  // rows x k
   std::int64_t rows = 0;
@@ -55,41 +57,45 @@ constexpr const char* name(Bound bound) {
   return bound == Bound::compute ? "compute" : bound == Bound::memory ? "memory" : "launch";
 }
 
-// How one kernel of the catalog runs.
+// A kernel of the catalog and its launch parameters.
 struct LaunchConfig {
-  int config_index = -1;  // row of the catalog; -1: nothing to launch
-  int cluster = 1;        // blocks along m that share b by multicast
-  int grid = 0;           // blocks, persistent for sm90a
-  int raster_group = 8;   // rows of clusters (sm90a) or tiles (sm80) that are walked together
+  int config_index = -1;  // index in the catalog; -1: no launch
+  int cluster = 1;        // CTAs along m that share b by multicast
+  int grid = 0;           // CTAs; they are persistent on sm90a
+  int raster_group = 8;  // rows of clusters (sm90a) or tiles (sm80) in a group of the rasterization
   std::int64_t tiles_m = 0;
   std::int64_t tiles_n = 0;
   TmaStore tma_store = TmaStore::none;
-  bool vector_a = false;  // not sm90a's TMA: operands are read 16 bytes at a time
+  bool vector_a = false;  // cp.async kernels only: the operand is read in vectors of 16 bytes
   bool vector_b = false;
-  double waves = 0;         // tiles over multiprocessors
+  double waves = 0;         // tiles / multiprocessors
   double microseconds = 0;  // estimated
 };
 
-// An f32 operand and its blob: what the split passes make of it.
+// An f32 operand and the split FP32 workspace that the split passes fill with its terms. A
+// prepacked operand has the same layout in a buffer of its own:
 //
-//   verdict of a blob of its own | notes | ranges | parts
+//   decision | statistics | ranges | terms
+//
+// Only prepack writes the decision here. A GEMM has one of its own: SplitFp32Plan::decision.
 struct SplitFp32Pass {
   Matrix source;          // rows x k, any strides
-  bool mn_major = false;  // of source and parts
+  bool mn_major = false;  // of source and terms
   std::int64_t rows = 0;
   std::int64_t k = 0;
   std::int64_t batch = 1;
-  std::int64_t pitch = 0;  // elements between lines of a part
-  // Of its blob in the workspace, bytes; of an operand with f16 parts made before, of the place for
-  // bf16 parts.
+  std::int64_t pitch = 0;  // leading dimension of a term, elements
+  // Bytes from the start of the workspace to this layout. If the operand is prepacked as f16 terms,
+  // this is where the second pass writes bf16 terms.
   std::size_t offset = 0;
   Prepacked prepacked;
 
+  // Extent of the dimension that is not contiguous.
   std::int64_t lines() const { return mn_major ? k : rows; }
-  std::int64_t distance() const { return batch * lines() * pitch; }  // elements between parts
+  std::int64_t distance() const { return batch * lines() * pitch; }  // elements between terms
 };
 
-// Offsets in the blob of an operand with room for this many parts.
+// Byte offsets in the layout above, which has space for a number of terms.
 struct SplitFp32Layout {
   std::size_t statistics, ranges, terms, bytes;
 };
@@ -103,30 +109,31 @@ inline SplitFp32Layout split_fp32_layout(const SplitFp32Pass& pass, int terms) {
   return layout;
 }
 
-// The first of the parts of an operand, rows x k, that lie at `address`.
+// The first term of an operand, rows x k, where the terms begin at `address`.
 inline Matrix first_term(const SplitFp32Pass& pass, int terms, std::uintptr_t address) {
   const DType type = terms == kF16Terms ? DType::f16 : DType::bf16;
-  const std::int64_t next = pass.lines() * pass.pitch;
-  if (pass.mn_major) return {address, type, 1, pass.pitch, next};
-  return {address, type, pass.pitch, 1, next};
+  const std::int64_t stride_batch = pass.lines() * pass.pitch;
+  if (pass.mn_major) return {address, type, 1, pass.pitch, stride_batch};
+  return {address, type, pass.pitch, 1, stride_batch};
 }
 
-// The problem of a kernel that multiplies parts.
+// The problem of a kernel that multiplies terms: a and b are those of first_term.
 inline Problem with_terms(const Problem& problem, const Matrix& a, const Matrix& b, int terms) {
-  Problem other = problem;
-  other.terms = terms;
-  other.a = a;
-  other.b = transposed(b);
-  other.input_a = other.input_b = a.dtype;
-  return other;
+  Problem split = problem;
+  split.terms = terms;
+  split.a = a;
+  split.b = transposed(b);
+  split.input_a = split.input_b = a.dtype;
+  return split;
 }
 
 struct SplitFp32Plan {
   SplitFp32Pass a, b;
-  bool bf16 = false;  // decided already
-  LaunchConfig
-      alternative;  // for what f16 does not serve: bf16 parts, or f64; none where bf16 is decided
-  LaunchConfig recompute;
+  bool bf16 = false;  // the host has decided on bf16 terms
+  // Runs where the decision has kUseBf16: the bf16x3 kernel or the FP64-accumulating one. There is
+  // none where `bf16` is set.
+  LaunchConfig alternative;
+  LaunchConfig recompute;    // runs on the tiles of the recompute mask
   std::size_t decision = 0;  // offsets in the workspace
   std::size_t recompute_mask = 0;
   std::size_t recompute_mask_bytes = 0;
@@ -136,11 +143,11 @@ struct Plan : LaunchConfig {
   bool swap_ab = false;  // the kernel computes out^T = b^T a^T
   std::optional<RepackPass> repack_a;
   std::optional<RepackPass> repack_b;
-  std::optional<SumPass> sums_a;  // where there is a zero_b
-  std::optional<SumPass> sums_b;
-  std::optional<SplitFp32Plan> split;  // f32 operands in parts
-  std::size_t workspace = 0;           // bytes
-  double bytes = 0;                    // that have to move through device memory
+  std::optional<SumPass> sums_a;  // if there is a zero_b
+  std::optional<SumPass> sums_b;  // if there is a zero_a
+  std::optional<SplitFp32Plan> split;
+  std::size_t workspace = 0;  // bytes
+  double bytes = 0;           // minimum traffic of device memory, bytes
   Bound bound = Bound::launch;
 };
 

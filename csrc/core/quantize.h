@@ -1,12 +1,15 @@
-// What is asked of quantize: x ~ values * scale, with one scale for each group of elements.
+// Arguments and arithmetic of quantize: x ~ values * scale, with one scale for each group of
+// elements.
 //
-//   group      tensor      row          1x128                 128x128
-//   scale      ()          (.., M, 1)   (.., M, ceil(K/128))  (.., ceil(M/128), ceil(K/128))
+//   granularity    tensor   row          1x128                 128x128
+//   scale shape    ()       (.., M, 1)   (.., M, ceil(K/128))  (.., ceil(M/128), ceil(K/128))
 //
-// amax = largest |x| of the finite elements of a group; scale = max(amax / limit, 2^-126), and 1
-// for a group without any or of zeros; value = x / scale, rounded to nearest even and saturated.
-// Both divisions are IEEE's, in f32. NaN stays NaN in fp8 and becomes 0 in s8; Inf becomes the
-// limit with its sign: -127, never -128.
+//   amax  = the largest |x| of the finite elements of a group
+//   scale = max(amax / limit, 2^-126), or 1 if the group has no finite element or amax is 0
+//   value = x / scale, rounded to nearest even and saturated
+//
+// Both divisions are IEEE divisions in f32. NaN stays NaN in fp8 and becomes 0 in s8. Inf becomes
+// the limit with its sign; for s8 this is 127 or -127, never -128.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +28,7 @@ constexpr const char* name(Granularity granularity) {
   return names[static_cast<int>(granularity)];
 }
 
-// The largest value of a quantised dtype; s8 is used symmetrically.
+// The largest value of a quantised dtype. The range of s8 is symmetric: -127 to 127.
 constexpr float limit(DType type) {
   return type == DType::e4m3 ? 448.0f : type == DType::e5m2 ? 57344.0f : 127.0f;
 }
@@ -35,10 +38,10 @@ struct Quantization {
   std::int64_t batch = 1;
   std::int64_t rows = 0;
   std::int64_t cols = 0;
-  DType dtype = DType::e4m3;  // of the values: e4m3, e5m2 or s8
+  DType dtype = DType::e4m3;  // of `values`: e4m3, e5m2 or s8
   Granularity granularity = Granularity::tensor;
   void* values = nullptr;   // batch x rows x cols, contiguous
-  float* scales = nullptr;  // contiguous, in the shape of the table above
+  float* scales = nullptr;  // contiguous, shape as in the table above
 };
 
 }  // namespace tcgemm

@@ -1,38 +1,43 @@
-// Structured sparsity along k, and its format, the same on every device (docs: README).
+// Structured sparsity along k. The format is the same on every device; the README documents it.
 //
-//   pattern "2:4": of four neighbours at most two are not zero;  "1:2": of two at most one
+// A group is 4 consecutive elements along k in pattern "2:4", of which at most 2 are not zero, and
+// 2 elements in pattern "1:2", of which at most 1 is not zero.
 //
-//   w          a 0 0 b | 0 0 c 0      rows x k, the last group filled up with zeros
-//   values     a b     | 0 c          rows x value_columns: the kept ones in their order, w's dtype
-//   metadata   0 3     | 0 2          2 bits each: where in its group a value stood. Four in a
-//                                     byte, the first in the lowest bits: rows x metadata_columns
+//   w         a 0 0 b | 0 0 c 0   rows x k; zeros fill the last group
+//   values    a b     | 0 c       rows x value_columns, dtype of w: the kept elements in order
+//   metadata  0 3     | 0 2       rows x metadata_columns: 2 bits for each value, its position in
+//                                 the group; a byte holds four, the first in the lowest bits
 //
-// What is kept of a group: elements that are not zero (NaN is not, -0 is), then the first of the
-// others until there are enough; of too many the first. Positions in a group rise. Bits beside the
-// last value are 0.
+// Compression keeps the elements of a group that are not zero; NaN is not zero, -0 is zero. If they
+// are too few, it adds the first of the other elements; if they are too many, it keeps the first.
+// Positions in a group are ascending. Metadata bits after the last value are 0.
 //
-// Pruning keeps the largest magnitudes, the first of equal ones; those of floats are compared as
-// their bits without the sign, so that NaN is larger than Inf. It changes nothing but what it makes
-// +0.
+// Pruning keeps the elements of the largest magnitude in a group, and among equal ones the first.
+// The magnitude of a float is its bits without the sign, so NaN is larger than Inf. Pruning writes
+// +0 for the other elements and copies the kept ones unchanged.
 //
-// Transposable pruning of "2:4" keeps two in each row and each column of blocks of 4 x 4 (edges
-// filled up with zeros), of all 90 such choices the one of the largest sum of magnitudes, the first
-// of equal ones. Choices count up as numbers whose digits in base 6 are the pairs that rows keep,
-// the first row's the highest digit; pairs in the order 01 02 03 12 13 23. Magnitudes are f32, at
-// most 2^124, which NaN counts as; the four sums of rows s are added as (s0 + s1) + (s2 + s3), each
-// sum rounded once.
+// Transposable pruning ("2:4" only) works on blocks of 4 x 4, filled with zeros at the edges. It
+// keeps two elements in each row and each column of a block. There are 90 such choices; it takes
+// the one with the largest sum of magnitudes, and among equal ones the first. The order of choices
+// is that of numbers of four digits in base 6: a digit is the pair that a row keeps, in the order
+// 01 02 03 12 13 23, and the first row has the highest digit. Magnitudes are f32 and at most 2^124;
+// NaN counts as 2^124. The sums s of the four rows are added as (s0 + s1) + (s2 + s3); each sum is
+// rounded once.
 //
-// Tensor cores take the metadata of 16 rows and some k as words of 32 bits, four bits for each pair
-// of positions, ascending. A kept position p of "1:2" (f32, multiplied as tf32) is the pair 2 p,
-// 2 p + 1 of 16-bit halves.
+// mma.sp and wgmma.sp read metadata in 32-bit words, 4 bits for the two ascending positions of a
+// group. A position p of "1:2" (f32 operands, multiplied as tf32) becomes the pair 2 p, 2 p + 1 of
+// 16-bit halves. Metadata tiles are the metadata of w in the order in which the lanes of a warp,
+// lane = 4 g + t, read these words:
 //
-//   tiles: [k block][64 rows][16 rows][lane = 4 g + t][word]      k block: 128 bytes of a row of w
-//     16 and 32 bits: one word. A k block is two steps (t / 2), a step two halves (t % 2) of four
-//             groups each: of row 2 g in the low, of row 2 g + 1 in the high half of the word
-//     8 bits: two words, one a step; a step is two halves (t / 2) of eight groups, of row
-//             2 g + t % 2
+//   tiles: [k block][64 rows][16 rows][lane][word]       a k block is 128 bytes of a row of w
 //
-// The instruction's rows g and g + 8 are the neighbours 2 g and 2 g + 1 of w (tile::RowOrder).
+//     16- and 32-bit elements: one word a lane. A k block has two k-steps (index t / 2), and a
+//         k-step two halves (index t % 2) of four groups. The low 16 bits of a word are for row
+//         2 g, the high 16 bits for row 2 g + 1.
+//     8-bit elements: two words a lane, one for each k-step. A k-step has two halves (index t / 2)
+//         of eight groups. A word is for row 2 g + t % 2.
+//
+// Rows g and g + 8 of the instruction are rows 2 g and 2 g + 1 of w: tile::RowOrder::interleaved.
 #pragma once
 
 #include <cstdint>
@@ -50,7 +55,7 @@ constexpr const char* name(Pattern pattern) {
   return pattern == Pattern::two_of_four ? "2:4" : "1:2";
 }
 
-// What tensor cores take of operands of this type.
+// The pattern that mma.sp and wgmma.sp support for this element type.
 constexpr Pattern pattern_of(DType type) {
   return bits(type) == 32 ? Pattern::one_of_two : Pattern::two_of_four;
 }
@@ -62,38 +67,41 @@ constexpr std::int64_t value_columns(std::int64_t k, Pattern pattern) {
   return (k + group(pattern) - 1) / group(pattern) * kept(pattern);
 }
 
-// Bytes of a row of metadata.
+// Bytes in a row of metadata.
 constexpr std::int64_t metadata_columns(std::int64_t k, Pattern pattern) {
   return (value_columns(k, pattern) + 3) / 4;
 }
 
-// The four bits of a pair of positions; 16-bit halves of a value of "1:2".
+// The 4 metadata bits of two positions in a group of "2:4", and of one position in a group of
+// "1:2", which is the pair 0, 1 or 2, 3 of 16-bit halves.
 constexpr unsigned pair_code(int first, int second) { return unsigned(first | second << 2); }
 constexpr unsigned half_code(int position) { return position == 0 ? 0x4u : 0xeu; }
 
-// Where there is no group: a pair that tensor cores take, of values that are zero.
+// Metadata past the end of w. The hardware needs two different positions; the values there are 0.
 inline constexpr std::uint32_t kNoGroups = 0x44444444u;
 
-// The tiles of rows x k of elements of so many bits.
+// The shape of the metadata tiles of a sparse operand: rows x k elements of `bits` bits.
 struct MetadataTiles {
   static constexpr int kRows = 64, kLanes = 128;
-  // A kernel may read so many blocks of 64 rows past the end, as far as its tile reaches.
+  // Allocated blocks of 64 rows after the end: a kernel reads past the end up to the end of its
+  // tile.
   static constexpr std::int64_t kSlack = 8;
 
   std::int64_t rows, k;
   int bits;
 
-  constexpr int depth() const { return 1024 / bits; }  // of w, in a block
-  constexpr int words() const { return bits == 8 ? 2 : 1; }
+  constexpr int depth() const { return 1024 / bits; }        // elements of w along k in a block
+  constexpr int words() const { return bits == 8 ? 2 : 1; }  // 32-bit words a lane
   constexpr std::int64_t blocks_m() const { return (rows + kRows - 1) / kRows; }
   constexpr std::int64_t blocks_k() const { return (k + depth() - 1) / depth(); }
   constexpr std::int64_t block_bytes() const { return kLanes * words() * 4; }
-  // Of a kernel's tile, or of all.
+  // Without kSlack. The shape may be that of one tile of a kernel.
   constexpr std::int64_t tile_bytes() const { return blocks_m() * blocks_k() * block_bytes(); }
   constexpr std::int64_t bytes() const { return tile_bytes() + kSlack * block_bytes(); }
 };
 
-// Half a word is four pairs: of a row of the 16, from element `k` of the block on.
+// The place of 16 metadata bits, four groups: a row of the 16, and the first element along k of the
+// k block.
 struct HalfWord {
   int row, k;
 };
@@ -105,9 +113,9 @@ constexpr HalfWord half_word(int bits, int lane, int word, int half) {
   return {2 * g + half, 2 * quarter * (t / 2) + quarter * (t % 2)};
 }
 
-// w -> values and metadata. With `prune` the largest of each group are kept; without, excess[0] is
-// how many groups have too many that are not zero, and excess[1] the index row * k + column where
-// the first of these begins, or -1. Of pruned ones there are none.
+// w -> values and metadata. `prune` prunes w first, so no group can have too many elements. Without
+// it, excess[0] is the number of groups with too many elements that are not zero, and excess[1] is
+// the index row * k + column of the first element of the first such group, or -1.
 struct Compression {
   Matrix w;  // any strides
   std::int64_t rows = 0, k = 0;
@@ -127,7 +135,7 @@ struct Decompression {
   void* w = nullptr;
 };
 
-// w and metadata -> the values that stand there; where w ends, zeros.
+// w and metadata -> the elements of w at the positions of the metadata; zeros past the end of w.
 struct Gathering {
   Matrix w;         // any strides
   Matrix metadata;  // u8, any strides
@@ -136,7 +144,7 @@ struct Gathering {
   void* values = nullptr;  // contiguous
 };
 
-// w -> w with zeros, contiguous.
+// w -> pruned w, contiguous.
 struct Pruning {
   Matrix w;  // any strides
   std::int64_t rows = 0, k = 0;
@@ -145,12 +153,12 @@ struct Pruning {
   void* pruned = nullptr;
 };
 
-// metadata -> tiles.
+// metadata -> metadata tiles.
 struct MetadataTiling {
   Matrix metadata;  // u8, any strides
   std::int64_t rows = 0, k = 0;
   Pattern pattern = Pattern::two_of_four;
-  int bits = 16;  // of an element: 8, 16, or 32 with "1:2"
+  int bits = 16;  // of an element of w: 8, 16, or 32 with "1:2"
   std::uint32_t* tiles = nullptr;
 };
 

@@ -1,4 +1,4 @@
-// What the kernels of kernels/sparse get: see core/sparse.h for what they compute.
+// Parameter structs of the kernels in kernels/sparse. core/sparse.h says what the kernels compute.
 #pragma once
 
 #include <cstdint>
@@ -9,16 +9,16 @@
 namespace tcgemm {
 
 struct CompressParams {
-  CopyParams w;  // what is copied are the values; their pitch is that of the contiguous
+  CopyParams w;  // copies to the values, which are contiguous
   std::uint8_t* metadata;
   std::int64_t metadata_pitch;
-  std::int64_t* excess;  // without pruning it starts at -1, -1
-  bool vector;           // values may be written 8 bytes, metadata 2 bytes at a time
+  std::int64_t* excess;  // Compression::excess; without `prune` it starts as {-1, -1}
+  bool vector;           // stores of 8 bytes of values and of 2 bytes of metadata are aligned
 };
 
 struct PruneParams {
-  CopyParams w;  // to a contiguous copy
-  bool vector;   // which may be written 16 bytes at a time
+  CopyParams w;  // copies to the pruned matrix, which is contiguous
+  bool vector;   // stores of 16 bytes are aligned
 };
 
 struct DecompressParams {
@@ -26,13 +26,13 @@ struct DecompressParams {
   TensorRef metadata;
   void* w;
   std::int64_t rows, k;
-  bool vector;  // values may be read 8 bytes, w written 16 bytes at a time
+  bool vector;  // loads of 8 bytes of values and stores of 16 bytes of w are aligned
 };
 
 struct GatherParams {
-  CopyParams w;  // what is copied are the values
+  CopyParams w;  // copies to the values, which are contiguous
   TensorRef metadata;
-  bool vector;  // values may be written 8 bytes at a time
+  bool vector;  // stores of 8 bytes of values are aligned
 };
 
 struct MetadataTileParams {

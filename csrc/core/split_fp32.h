@@ -1,25 +1,28 @@
-// An f32 operand as 16-bit parts, whose products on tensor cores add up to an f32-accurate one.
+// Split FP32: an f32 operand becomes a sum of 16-bit terms, and tensor-core GEMMs of the terms add
+// up to an f32-accurate GEMM. f16x2 has two f16 terms, bf16x3 has three bf16 terms.
 //
-// Seen from k an operand is rows x k. Each row is scaled by a power of two, which is exact, and its
-// elements are split:
+// Both operands are seen as rows x k. Each row is scaled by a power of two, which is exact, and
+// then its elements are split:
 //
-//   x' = x * 2^(top - high)           high: exponent of the row's largest |x|; so |x'| < 2^(top+1)
+//   x' = x * 2^(top - high)        high: exponent of the largest |x| of the row; |x'| < 2^(top + 1)
 //
-//   f16   x' = p0 + p1 * 2^-11        p0 = f16(x'), p1 = f16((x' - p0) * 2^11)         top 14
-//   bf16  x' = p0 + p1 + p2           each the rounded rest of those before            top of k
+//   f16x2    x' = p0 + p1 * 2^-11  p0 = f16(x'), p1 = f16((x' - p0) * 2^11)       top = 14
+//   bf16x3   x' = p0 + p1 + p2     each term: the rest after the ones before it,  top: bf16_top(k)
+//                                  rounded to bf16
 //
-// Three products of f16 parts (p1 p0, p0 p1, p0 p0), or six of bf16 parts, leave out what is below
-// 2^-22, or 2^-24, of a product. Both are right for elements whose parts are normal numbers: within
-// 2^28 of their row's largest one, or 2^(62 + top). A row that holds a smaller one is `wide`. Where
-// many rows are wide the product is made of bf16 parts; the two sides of it:
+// f16x2 adds three products of terms (p1 p0, p0 p1, p0 p0); bf16x3 adds six. They omit less than
+// 2^-22 and 2^-24 of a product. This accuracy holds for elements whose terms are normal numbers:
+// those within 2^28 (f16x2) or 2^(62 + top) (bf16x3) of the largest element of their row. A row has
+// a wide range if it holds a smaller element that is not 0. If many rows have a wide range for
+// f16x2, the GEMM uses bf16x3. In both cases some results need a check:
 //
-//   - elements below the window keep an absolute error d, so a result is off by less than
-//     d * k * 2^(top + 1) for a wide row or column. A result of a wide row or column below 2^24
-//     times that is doubtful, and is computed again from the f32 operands.
-//   - a row with Inf or NaN has no parts (they are zero): its results are all doubtful.
+//   - Elements below that window have an absolute error of at most d, so a result of a wide-range
+//     row or column has an error below d * k * 2^(top + 1). If its magnitude is less than 2^24
+//     times this bound, it is computed again from the f32 operands.
+//   - The terms of a row with Inf or NaN are zero. All its results are computed again.
 //
-// So whatever the choice between f16 and bf16, every result is either as accurate as its products
-// or computed again. Doubts are noted in flags, a byte for 64 x 64 of the result.
+// So with either kind of terms every result is either f32-accurate or computed again. The recompute
+// mask has one byte for each 64 x 64 tile of the result.
 #pragma once
 
 #include <cstdint>
@@ -28,9 +31,10 @@ namespace tcgemm {
 
 inline constexpr int kF16Terms = 2, kBf16Terms = 3;
 constexpr int split_product_count(int terms) { return terms == kF16Terms ? 3 : 6; }
-inline constexpr int kLowShift = 11;  // of f16's second part
+inline constexpr int kLowShift = 11;  // the second f16 term is scaled by 2^kLowShift
 
-// The largest scaled exponent: f16 ends at 2^16; for bf16 a sum of k products stays finite in f32.
+// The largest scaled exponent. f16 overflows at 2^16; with bf16 a sum of k products is finite in
+// f32.
 inline constexpr int kF16Top = 14;
 constexpr int bf16_top(std::int64_t k) {
   int log = 0;
@@ -41,20 +45,21 @@ constexpr int split_top(int terms, std::int64_t k) {
   return terms == kF16Terms ? kF16Top : bf16_top(k);
 }
 
-// What is kept of a row: `high` and the exponents between it and that of the smallest |x| > 0.
+// The exponent range of a row: `high`, and `spread`, which is `high` less the exponent of the
+// smallest |x| > 0.
 using Range = std::uint32_t;
-inline constexpr int kNotFinite = 0xffff;  // as a spread: the row holds Inf or NaN
+inline constexpr int kNotFinite = 0xffff;  // the spread of a row with Inf or NaN
 constexpr Range range(int high, int spread) { return Range(high) << 16 | Range(spread); }
 constexpr int high(Range range) { return std::int32_t(range) >> 16; }
 constexpr int spread(Range range) { return range & 0xffff; }
 
-// The largest spread of a row that is not wide.
+// The largest spread of a row whose range is not wide.
 inline constexpr int kF16Spread = kF16Top + 14;
 constexpr int max_spread(int terms, std::int64_t k) {
   return terms == kF16Terms ? kF16Spread : 62 + bf16_top(k);
 }
-// The magnitude of a result, scaled, from which one of a wide row is right: see above; d is 2^-36
-// for f16 and 2^-134 for bf16.
+// A result of a wide-range row or column is accurate if its scaled magnitude is at least this: 2^24
+// * d * k * 2^(top + 1), with d = 2^-36 for f16 and 2^-134 for bf16.
 constexpr float error_threshold(int terms, std::int64_t k) {
   float limit = float(k);
   const int exponent = terms == kF16Terms ? 24 - 36 + kF16Top + 1 : 24 - 134 + bf16_top(k) + 1;
@@ -63,25 +68,28 @@ constexpr float error_threshold(int terms, std::int64_t k) {
   return limit;
 }
 
-// A pass over an operand leaves up to kMaxSplitStatistics notes, each of the rows that one block saw: how
-// many of them are wide for f16, and whether one is not finite or far from 1.
+// Each CTA of the first split pass, or each cluster, writes one statistics word about its rows: how
+// many have a wide range for f16, and whether one holds Inf or NaN, or its `high` is above
+// kMaxInRangeExponent in magnitude. The second pass reduces these words to the decision.
 inline constexpr int kMaxSplitStatistics = 512;
 inline constexpr int kMaxInRangeExponent = 40;
-constexpr std::uint32_t row_statistics(int wide, bool out_of_range) {
-  return std::uint32_t(wide) << 1 | out_of_range;
+constexpr std::uint32_t row_statistics(int wide_range, bool out_of_range) {
+  return std::uint32_t(wide_range) << 1 | out_of_range;
 }
 constexpr int wide_range_rows(std::uint32_t statistics) { return int(statistics >> 1); }
 constexpr bool out_of_range(std::uint32_t statistics) { return statistics & 1; }
 
-// bf16 parts, if one note has this many wide rows, or this many notes, of both operands, have any.
+// The GEMM uses bf16 terms if one statistics word counts kWideRows wide-range rows, or if
+// kWideStatistics words of both operands together count any.
 inline constexpr int kWideRows = 4, kWideStatistics = 16;
 
-// What the notes of both operands come to, as one word.
+// Bits of the decision, one 32-bit word for both operands.
 inline constexpr std::uint32_t kUseBf16 = 1;
-// Some row is wide or untame: results are scaled in two steps, and looked at for doubts. Always set
-// with kUseBf16.
+// Some row has a wide range or an exponent out of range. Results are rescaled by several factors,
+// since a single one could overflow, and compared with error_threshold. Always set together with
+// kUseBf16.
 inline constexpr std::uint32_t kNeedsChecks = 2;
 
-inline constexpr int kRecomputeTile = 64;
+inline constexpr int kRecomputeTile = 64;  // rows and columns of the result for a byte of the mask
 
 }  // namespace tcgemm

@@ -1,7 +1,7 @@
 // The inner loops for AVX2: 4 x 24 sums of f32 (4 x 12 of f64) in 12 of the 16 registers.
 //
-// Every header comes before the pragma: what the standard library defines inline must stay plain
-// x86-64, whichever copy the linker keeps.
+// Every header precedes the pragma. The linker keeps any one copy of an inline function of the
+// standard library, so each copy must be plain x86-64.
 #include <immintrin.h>
 
 #include <array>
@@ -47,7 +47,7 @@ struct F64 {
 
 }  // namespace
 
-constinit const KernelSet kAvx2Kernels = {kernels<Machine, F32, 4, 3>(),
-                                          kernels<Machine, F64, 4, 3>()};
+constinit const KernelSet kAvx2Kernels = {kernels<F16Conversion, F32, 4, 3>(),
+                                          kernels<F16Conversion, F64, 4, 3>()};
 
 }  // namespace tcgemm::cpu

@@ -1,7 +1,7 @@
 // The inner loops for AVX-512: 12 x 32 sums of f32 (12 x 16 of f64) in 24 of the 32 registers.
 //
-// Every header comes before the pragma: what the standard library defines inline must stay plain
-// x86-64, whichever copy the linker keeps.
+// Every header precedes the pragma. The linker keeps any one copy of an inline function of the
+// standard library, so each copy must be plain x86-64.
 #include <immintrin.h>
 
 #include <array>
@@ -31,7 +31,7 @@ struct F32 {
   static Vector broadcast(const float* p) { return _mm512_set1_ps(*p); }
   static Vector fma(Vector a, Vector b, Vector c) { return _mm512_fmadd_ps(a, b, c); }
   static Vector round_f16(Vector x) {
-    // The forms without a mask pass GCC 12 an undefined vector, of which it warns.
+    // The forms without a mask use an undefined vector, and GCC 12 warns of it.
     constexpr __mmask16 all = 0xffff;
     return _mm512_maskz_cvtph_ps(all, _mm512_maskz_cvtps_ph(all, x, _MM_FROUND_TO_NEAREST_INT));
   }
@@ -49,7 +49,7 @@ struct F64 {
 
 }  // namespace
 
-constinit const KernelSet kAvx512Kernels = {kernels<Machine, F32, 12, 2>(),
-                                            kernels<Machine, F64, 12, 2>()};
+constinit const KernelSet kAvx512Kernels = {kernels<F16Conversion, F32, 12, 2>(),
+                                            kernels<F16Conversion, F64, 12, 2>()};
 
 }  // namespace tcgemm::cpu

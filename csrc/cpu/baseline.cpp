@@ -1,4 +1,5 @@
-// The inner loops for plain x86-64, which has no fused multiply-add: it is made of what is there.
+// The inner loops for plain x86-64. It has no fused multiply-add, so this file emulates it: in f64
+// arithmetic for f32, with std::fma for f64.
 #include <array>
 #include <bit>
 #include <cmath>
@@ -11,9 +12,9 @@
 namespace tcgemm::cpu {
 namespace {
 
-struct Machine {
+struct F16Conversion {
   static void widen(const Half* p, Quad<float>& q) {
-    for (int i = 0; i < 4; ++i) q[i] = widened(p[i]);
+    for (int i = 0; i < 4; ++i) q[i] = cpu::widen(p[i]);
   }
   static void narrow(const Quad<float>& q, Half* p) {
     for (int i = 0; i < 4; ++i) cpu::narrow(q[i], p[i]);
@@ -41,7 +42,7 @@ struct F32 {
     for (int i = 0; i < 4; ++i) {
       Half rounded;
       narrow(x[i], rounded);
-      x[i] = widened(rounded);
+      x[i] = cpu::widen(rounded);
     }
     return x;
   }
@@ -49,7 +50,7 @@ struct F32 {
  private:
   typedef float HalfVector __attribute__((vector_size(8)));
   typedef double Pair __attribute__((vector_size(16)));
-  typedef std::uint64_t Words __attribute__((vector_size(16)));
+  typedef std::uint64_t BitsPair __attribute__((vector_size(16)));
 
   static Pair first(Vector x) {
     return __builtin_convertvector(__builtin_shufflevector(x, x, 0, 1), Pair);
@@ -58,20 +59,21 @@ struct F32 {
     return __builtin_convertvector(__builtin_shufflevector(x, x, 2, 3), Pair);
   }
 
-  // a * b + c, each an f32 number, rounded to odd: if the sum is inexact and its last bit even, it
+  // a * b + c of f32 numbers, rounded to odd: if the sum is inexact and its last bit is even, it
   // moves one step towards the exact value. Rounding that to f32 equals rounding once (Boldo and
   // Melquiond, 2008), since f64 has more than two bits to spare.
   static Pair fma(Pair a, Pair b, Pair c) {
     const Pair product = a * b;  // exact: 48 bits
     const Pair sum = product + c;
-    const Pair part = sum - product;
-    const Pair error = (product - (sum - part)) + (c - part);
-    const Words inexact =
-        Words((error < 0) | (error > 0));  // false for NaN, where sum is Inf or NaN
-    Words bits = Words(sum);
-    const Words even = (bits & 1) - 1;
-    const Words away = (bits ^ Words(error)) >> 63;  // 1: the exact value is nearer to zero
-    bits += (1 - 2 * away) & even & inexact;
+    const Pair addend = sum - product;
+    const Pair error = (product - (sum - addend)) + (c - addend);
+    const BitsPair inexact =
+        BitsPair((error < 0) | (error > 0));  // 0 if the error is NaN: then sum is Inf or NaN
+    BitsPair bits = BitsPair(sum);
+    const BitsPair even_mask = (bits & 1) - 1;
+    const BitsPair toward_zero =
+        (bits ^ BitsPair(error)) >> 63;  // 1 if the exact value is nearer to zero
+    bits += (1 - 2 * toward_zero) & even_mask & inexact;
     return Pair(bits);
   }
 };
@@ -90,7 +92,7 @@ struct F64 {
 
 }  // namespace
 
-constinit const KernelSet kBaselineKernels = {kernels<Machine, F32, 4, 2>(),
-                                              kernels<Machine, F64, 4, 2>()};
+constinit const KernelSet kBaselineKernels = {kernels<F16Conversion, F32, 4, 2>(),
+                                              kernels<F16Conversion, F64, 4, 2>()};
 
 }  // namespace tcgemm::cpu

@@ -1,9 +1,8 @@
-// Narrow numbers and f32, in integer arithmetic: the definition of each rounding. The vector
-// versions in rows.h and f16c.h give the same bits.
+// Conversions between f32 and narrow types in integer arithmetic: the definition of each rounding.
+// The vector versions in rows.h and f16c.h give the same bits.
 //
-// The templates here serve one value (Word: uint32_t, Number: float) and four side by side alike.
-// They are inlined always: an instance on its own, made for one instruction set, could be linked
-// into the code of another.
+// The templates convert one value (Bits: uint32_t, Number: float) or a vector of four. They are
+// always inlined: the linker could use an instance of one instruction set in the code of another.
 #pragma once
 
 #include <bit>
@@ -19,16 +18,17 @@ struct BFloat16 {
   std::uint16_t bits;
 };
 
-// (-1)^s 2^(e - bias) 1.m, subnormal where e is 0. With infinities, the largest e is that of Inf
-// and NaN; without, all ones are NaN and there is no Inf.
+// (-1)^s 2^(e - bias) 1.m, subnormal if e is 0. With infinities, the largest e means Inf or NaN;
+// without, a code of all ones is NaN and there is no Inf.
 template <int kMantissaBits, int kBias, bool kInfinities>
 struct Float8 {
-  static constexpr int kShift = 23 - kMantissaBits;  // brings e and m to their places in f32
+  static constexpr int kShift = 23 - kMantissaBits;  // moves e and m to their bits of an f32
   static constexpr std::uint32_t kRebias = std::uint32_t{127 - kBias} << 23;
-  static constexpr std::uint32_t kNormal = 1u << kMantissaBits;  // the smallest
+  static constexpr std::uint32_t kNormal = 1u << kMantissaBits;  // the smallest normal number
   static constexpr std::uint32_t kLargest = kInfinities ? 0x7f - kNormal : 0x7e;
-  // Of the f32 number whose last bit is worth the smallest subnormal: sums with it round to that.
-  static constexpr std::uint32_t kAnchor = std::uint32_t{128 - kBias + kShift} << 23;
+  // Bits of the f32 number whose last bit is worth the smallest subnormal. A sum with it rounds to
+  // a multiple of this subnormal.
+  static constexpr std::uint32_t kSubnormalUnit = std::uint32_t{128 - kBias + kShift} << 23;
 
   std::uint8_t bits;
 };
@@ -36,7 +36,7 @@ struct Float8 {
 using E4M3 = Float8<3, 7, false>;
 using E5M2 = Float8<2, 15, true>;
 
-// An f32 number in memory that a product reads with fewer bits of mantissa.
+// An f32 number in memory that a GEMM reads with fewer mantissa bits.
 template <int kDropped>
 struct Rounded {
   float value;
@@ -52,58 +52,60 @@ inline constexpr std::uint32_t kNan8 = 0x7f;
 inline constexpr std::uint32_t kInf32 = 0x7f800000;
 inline constexpr std::uint32_t kMagnitude32 = 0x7fffffff;
 
-// The word of an f32 number without its low bits. Subnormals stay, the overflow is Inf.
-template <int kDropped, class Word>
-[[gnu::always_inline]] inline Word rounded(Word word) {
-  word = (word & kMagnitude32) > kInf32 ? Word{} + kNan32 : word;
-  return (word + ((1u << (kDropped - 1)) - 1) + (word >> kDropped & 1)) >> kDropped << kDropped;
+// The bits of an f32 number rounded to fewer mantissa bits. Subnormals stay; overflow gives Inf.
+template <int kDropped, class Bits>
+[[gnu::always_inline]] inline Bits round_bits(Bits bits) {
+  bits = (bits & kMagnitude32) > kInf32 ? Bits{} + kNan32 : bits;
+  return (bits + ((1u << (kDropped - 1)) - 1) + (bits >> kDropped & 1)) >> kDropped << kDropped;
 }
 
-// Of the code in the low 8 bits of each word.
-template <class Format, class Number, class Word>
-[[gnu::always_inline]] inline Number decoded(Word code) {
-  const Word magnitude = code & 0x7f;
-  const Word fields = magnitude << Format::kShift;
-  const Number subnormal =
-      std::bit_cast<Number>(magnitude | Format::kAnchor) - std::bit_cast<float>(Format::kAnchor);
-  Word word = fields + Format::kRebias;
-  word = magnitude < Format::kNormal ? std::bit_cast<Word>(subnormal) : word;
-  word = magnitude > Format::kLargest ? fields | kInf32 : word;
-  return std::bit_cast<Number>(word | (code & 0x80) << 24);
+// The number of the fp8 code in the low 8 bits of `code`.
+template <class Format, class Number, class Bits>
+[[gnu::always_inline]] inline Number decode(Bits code) {
+  const Bits magnitude = code & 0x7f;
+  const Bits exponent_and_mantissa = magnitude << Format::kShift;
+  const Number subnormal = std::bit_cast<Number>(magnitude | Format::kSubnormalUnit) -
+                           std::bit_cast<float>(Format::kSubnormalUnit);
+  Bits bits = exponent_and_mantissa + Format::kRebias;
+  bits = magnitude < Format::kNormal ? std::bit_cast<Bits>(subnormal) : bits;
+  bits = magnitude > Format::kLargest ? exponent_and_mantissa | kInf32 : bits;
+  return std::bit_cast<Number>(bits | (code & 0x80) << 24);
 }
 
-// To nearest even; Inf and what is finite saturate, NaN loses its sign.
-template <class Format, class Word, class Number>
-[[gnu::always_inline]] inline Word encoded(Number x) {
+// The fp8 code of x, rounded to nearest even. Inf and large finite numbers saturate; NaN loses its
+// sign.
+template <class Format, class Bits, class Number>
+[[gnu::always_inline]] inline Bits encode(Number x) {
   constexpr int shift = Format::kShift;
-  constexpr std::uint32_t most = (Format::kLargest << shift) + Format::kRebias;
-  constexpr std::uint32_t normal = (Format::kNormal << shift) + Format::kRebias;
-  const Word word = std::bit_cast<Word>(x);
-  const Word magnitude = word & kMagnitude32;
-  const Word kept = magnitude < most ? magnitude : Word{} + most;
-  const Number sum = std::bit_cast<Number>(kept) + std::bit_cast<float>(Format::kAnchor);
-  Word code = (rounded<shift>(kept) - Format::kRebias) >> shift;
-  code = kept < normal ? std::bit_cast<Word>(sum) - Format::kAnchor : code;
-  return magnitude > kInf32 ? Word{} + kNan8 : code | (word >> 24 & 0x80);
+  constexpr std::uint32_t max_bits = (Format::kLargest << shift) + Format::kRebias;
+  constexpr std::uint32_t min_normal_bits = (Format::kNormal << shift) + Format::kRebias;
+  const Bits bits = std::bit_cast<Bits>(x);
+  const Bits magnitude = bits & kMagnitude32;
+  const Bits clamped = magnitude < max_bits ? magnitude : Bits{} + max_bits;
+  const Number sum = std::bit_cast<Number>(clamped) + std::bit_cast<float>(Format::kSubnormalUnit);
+  Bits code = (round_bits<shift>(clamped) - Format::kRebias) >> shift;
+  code = clamped < min_normal_bits ? std::bit_cast<Bits>(sum) - Format::kSubnormalUnit : code;
+  return magnitude > kInf32 ? Bits{} + kNan8 : code | (bits >> 24 & 0x80);
 }
 
-// s8 in the low 8 bits: to nearest even, saturated; NaN becomes 0.
-template <class Word, class Number>
-[[gnu::always_inline]] inline Word integer8(Number x) {
-  constexpr float anchor = 0x1.8p23f;  // the last bit is worth 1, also with negative numbers
+// x as s8 in the low 8 bits, rounded to nearest even and saturated. NaN becomes 0.
+template <class Bits, class Number>
+[[gnu::always_inline]] inline Bits to_s8_bits(Number x) {
+  constexpr float magic =
+      0x1.8p23f;  // its last bit is worth 1, also after adding a negative number
   x = x == x ? x : Number{};
   x = x > 127.0f ? Number{} + 127.0f : x;
   x = x < -128.0f ? Number{} - 128.0f : x;
-  return (std::bit_cast<Word>(x + anchor) - std::bit_cast<std::uint32_t>(anchor)) & 0xff;
+  return (std::bit_cast<Bits>(x + magic) - std::bit_cast<std::uint32_t>(magic)) & 0xff;
 }
 
-inline float widened(float x) { return x; }
-inline double widened(double x) { return x; }
-inline float widened(std::int8_t x) { return x; }
-inline float widened(std::uint8_t x) { return x; }
-inline float widened(BFloat16 x) { return std::bit_cast<float>(std::uint32_t{x.bits} << 16); }
+inline float widen(float x) { return x; }
+inline double widen(double x) { return x; }
+inline float widen(std::int8_t x) { return x; }
+inline float widen(std::uint8_t x) { return x; }
+inline float widen(BFloat16 x) { return std::bit_cast<float>(std::uint32_t{x.bits} << 16); }
 
-inline float widened(Half x) {
+inline float widen(Half x) {
   const std::uint32_t sign = std::uint32_t{x.bits & 0x8000u} << 16;
   const std::uint32_t magnitude = x.bits & 0x7fffu;
   if (magnitude >= 0x7c00)
@@ -114,48 +116,48 @@ inline float widened(Half x) {
 }
 
 template <int kMantissaBits, int kBias, bool kInfinities>
-inline float widened(Float8<kMantissaBits, kBias, kInfinities> x) {
-  return decoded<decltype(x), float>(std::uint32_t{x.bits});
+inline float widen(Float8<kMantissaBits, kBias, kInfinities> x) {
+  return decode<decltype(x), float>(std::uint32_t{x.bits});
 }
 
 template <int kDropped>
-inline float widened(Rounded<kDropped> x) {
-  return std::bit_cast<float>(rounded<kDropped>(std::bit_cast<std::uint32_t>(x.value)));
+inline float widen(Rounded<kDropped> x) {
+  return std::bit_cast<float>(round_bits<kDropped>(std::bit_cast<std::uint32_t>(x.value)));
 }
 
 inline void narrow(float x, float& out) { out = x == x ? x : std::bit_cast<float>(kNan32); }
 inline void narrow(double x, double& out) { out = x == x ? x : std::bit_cast<double>(kNan64); }
 
 inline void narrow(float x, BFloat16& out) {
-  out.bits = static_cast<std::uint16_t>(rounded<16>(std::bit_cast<std::uint32_t>(x)) >> 16);
+  out.bits = static_cast<std::uint16_t>(round_bits<16>(std::bit_cast<std::uint32_t>(x)) >> 16);
 }
 
 inline void narrow(float x, Half& out) {
-  const std::uint32_t word = std::bit_cast<std::uint32_t>(x);
-  const std::uint32_t magnitude = word & kMagnitude32;
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
+  const std::uint32_t magnitude = bits & kMagnitude32;
   std::uint32_t half;
   if (magnitude > kInf32) {
     out.bits = kNanHalf;
     return;
   }
-  if (magnitude >= 0x477ff000) {  // 65520, halfway to what would be 2^16: Inf
+  if (magnitude >= 0x477ff000) {  // 65520 and more round to 2^16, which is Inf
     half = 0x7c00;
   } else if (magnitude >= 0x38800000) {
     half = (magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1)) >> 13;
-  } else {  // the spacing of f32 numbers at 0.5 is that of f16 subnormals: the addition rounds
+  } else {  // f32 numbers at 0.5 are as far apart as f16 subnormals, so the addition rounds
     half = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000;
   }
-  out.bits = static_cast<std::uint16_t>((word >> 16 & 0x8000) | half);
+  out.bits = static_cast<std::uint16_t>((bits >> 16 & 0x8000) | half);
 }
 
 template <int kMantissaBits, int kBias, bool kInfinities>
 inline void narrow(float x, Float8<kMantissaBits, kBias, kInfinities>& out) {
   using Format = Float8<kMantissaBits, kBias, kInfinities>;
-  out.bits = static_cast<std::uint8_t>(encoded<Format, std::uint32_t>(x));
+  out.bits = static_cast<std::uint8_t>(encode<Format, std::uint32_t>(x));
 }
 
 inline void narrow(float x, std::int8_t& out) {
-  out = static_cast<std::int8_t>(integer8<std::uint32_t>(x));
+  out = static_cast<std::int8_t>(to_s8_bits<std::uint32_t>(x));
 }
 
 }  // namespace tcgemm::cpu

@@ -1,4 +1,4 @@
-// Which instruction set the CPU code runs on: decided once, at run time.
+// Chooses the instruction set of the CPU code once, at run time.
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
@@ -9,24 +9,24 @@
 namespace tcgemm::cpu {
 namespace {
 
-Isa chosen_isa() {
+CpuFeatures requested_cpu_features() {
   const char* text = std::getenv("TCGEMM_CPU_ISA");
-  if (text == nullptr || *text == '\0') return best_isa();
-  const std::string wanted = text;
-  std::string there;
-  for (int i = 0; i <= static_cast<int>(best_isa()); ++i) {
-    const Isa isa = static_cast<Isa>(i);
-    if (wanted == name(isa)) return isa;
-    there += (i ? ", " : "") + std::string(name(isa));
+  if (text == nullptr || *text == '\0') return best_cpu_features();
+  const std::string requested = text;
+  std::string available;
+  for (int i = 0; i <= static_cast<int>(best_cpu_features()); ++i) {
+    const CpuFeatures features = static_cast<CpuFeatures>(i);
+    if (requested == name(features)) return features;
+    available += (i ? ", " : "") + std::string(name(features));
   }
-  throw std::runtime_error("TCGEMM_CPU_ISA is \"" + wanted +
-                           "\", but this machine has these instruction sets: " + there +
+  throw std::runtime_error("TCGEMM_CPU_ISA is \"" + requested +
+                           "\", but this machine has these instruction sets: " + available +
                            ". Set it to one of them, or unset it for the best.");
 }
 
 }  // namespace
 
-Isa best_isa() {
+CpuFeatures best_cpu_features() {
   const auto has_avx2 = [] {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
            __builtin_cpu_supports("f16c");
@@ -35,20 +35,20 @@ Isa best_isa() {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
   };
-  if (!has_avx2()) return Isa::baseline;
-  return has_avx512() ? Isa::avx512 : Isa::avx2;
+  if (!has_avx2()) return CpuFeatures::baseline;
+  return has_avx512() ? CpuFeatures::avx512 : CpuFeatures::avx2;
 }
 
-Isa active_isa() {
-  static const Isa isa = chosen_isa();
-  return isa;
+CpuFeatures active_cpu_features() {
+  static const CpuFeatures features = requested_cpu_features();
+  return features;
 }
 
-const KernelSet& kernel_set(Isa isa) {
-  switch (isa) {
-    case Isa::avx512:
+const KernelSet& kernel_set(CpuFeatures features) {
+  switch (features) {
+    case CpuFeatures::avx512:
       return kAvx512Kernels;
-    case Isa::avx2:
+    case CpuFeatures::avx2:
       return kAvx2Kernels;
     default:
       return kBaselineKernels;

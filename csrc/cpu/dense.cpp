@@ -1,11 +1,12 @@
-// The dense product: tiles of the result over threads, k blocks in ascending order within a tile.
+// The dense GEMM. Threads compute tiles of the result, and a tile walks its k blocks in ascending
+// order.
 //
-//   tile of out, m x n:   for each k block:   pack a (m x depth) and b (depth x n)    second cache
-//                                             sums += a b                             registers
+//   tile of out, m x n:   for each k block:   pack a (m x depth) and b (depth x n)    in L2
+//                                             sums += a b                             in registers
 //                         epilogue, rounding, out
 //
-// A tile needs nothing from another one, so any number of threads gives the same bits; `totals`
-// holds the accumulators from one k block to the next, so blocks of any depth do.
+// Tiles are independent, so any number of threads gives the same bits. `totals` holds the
+// accumulators between k blocks, so the depth of a block does not change the bits.
 #include "cpu/dense.h"
 
 #include <algorithm>
@@ -16,16 +17,16 @@
 #include <new>
 #include <type_traits>
 
-#include "cpu/arrange.h"
 #include "cpu/convert.h"
 #include "cpu/epilogue.h"
 #include "cpu/kernels.h"
+#include "cpu/orient.h"
 #include "cpu/sums.h"
 
 namespace tcgemm::cpu {
 namespace {
 
-// Multiply-adds that are worth a thread of their own: some 5 us of AVX-512.
+// Multiply-adds that are worth a thread: about 5 us of AVX-512.
 constexpr std::int64_t kWorkPerThread = 1 << 18;
 constexpr std::int64_t kTileRows = 256;
 constexpr std::int64_t kTileRowBytes = 2048;
@@ -35,30 +36,30 @@ constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b 
 constexpr std::int64_t round_up(std::int64_t a, std::int64_t b) { return ceil_div(a, b) * b; }
 
 template <class Sums>
-class Product {
+class TiledGemm {
   using T = typename Sums::Operand;
   using Total = typename Sums::Total;
   static_assert(sizeof(Total) == sizeof(T));
 
  public:
-  Product(const Arranged& arranged, const Kernels<T>& kernels, int threads)
-      : arranged_(arranged),
-        p_(arranged.problem),
+  TiledGemm(const OrientedProblem& oriented, const Kernels<T>& kernels, int threads)
+      : oriented_(oriented),
+        p_(oriented.problem),
         kernels_(kernels),
         depth_(std::min(Sums::kDepth, p_.k)) {
-    if (p_.amax && p_.amax_continues) largest_ = size_bits(T(*amax()));
+    if (p_.amax && p_.amax_continues) amax_bits_ = magnitude_bits(T(*amax_address()));
     const auto split = [](std::int64_t extent, std::int64_t limit, int panel) {
       return round_up(ceil_div(extent, ceil_div(extent, limit)), panel);
     };
-    rows_ = split(p_.m, kTileRows, kernels_.rows);
-    columns_ = split(p_.n, kTileRowBytes / std::int64_t{sizeof(T)}, kernels_.columns);
-    while (wasteful(threads) && work() >= 2 * kWorkPerThread) {
-      const bool flat = rows_ <= kernels_.rows;
-      if (flat && columns_ <= kernels_.columns) break;
-      if (flat || (columns_ > rows_ && columns_ > kernels_.columns)) {
-        columns_ = round_up(ceil_div(columns_, 2), kernels_.columns);
+    rows_ = split(p_.m, kTileRows, kernels_.panel_rows);
+    columns_ = split(p_.n, kTileRowBytes / std::int64_t{sizeof(T)}, kernels_.panel_columns);
+    while (leaves_threads_idle(threads) && work() >= 2 * kWorkPerThread) {
+      const bool at_min_rows = rows_ <= kernels_.panel_rows;
+      if (at_min_rows && columns_ <= kernels_.panel_columns) break;
+      if (at_min_rows || (columns_ > rows_ && columns_ > kernels_.panel_columns)) {
+        columns_ = round_up(ceil_div(columns_, 2), kernels_.panel_columns);
       } else {
-        rows_ = round_up(ceil_div(rows_, 2), kernels_.rows);
+        rows_ = round_up(ceil_div(rows_, 2), kernels_.panel_rows);
       }
     }
   }
@@ -69,13 +70,13 @@ class Product {
       run_tiles(0, tiles());
     } else {
       const auto body = [](std::int64_t first, std::int64_t last, void* self) {
-        static_cast<Product*>(self)->run_tiles(first, last);
+        static_cast<TiledGemm*>(self)->run_tiles(first, last);
       };
       parallel.run(0, tiles(), grain, body, this);
     }
     if (p_.amax) {
-      const T size = std::bit_cast<T>(largest_.load());
-      narrow(static_cast<float>(size), *amax());
+      const T amax = std::bit_cast<T>(amax_bits_.load());
+      narrow(static_cast<float>(amax), *amax_address());
     }
   }
 
@@ -87,49 +88,51 @@ class Product {
   std::int64_t tiles_m() const { return ceil_div(p_.m, rows_); }
   std::int64_t tiles_n() const { return ceil_div(p_.n, columns_); }
   std::int64_t tiles() const { return p_.batch * tiles_m() * tiles_n(); }
-  // Of a tile; its epilogue counts for some steps of k.
+  // Multiply-adds of a tile; its epilogue counts as 16 steps of k.
   std::int64_t work() const {
     return std::min(rows_, p_.m) * std::min(columns_, p_.n) * (p_.k + 16);
   }
-  // More than a fifth of the threads' time would be spent waiting for the last tiles.
-  bool wasteful(int threads) const { return 5 * tiles() < 4 * round_up(tiles(), threads); }
+  // True if the threads wait for the last tiles for more than a fifth of their time.
+  bool leaves_threads_idle(int threads) const {
+    return 5 * tiles() < 4 * round_up(tiles(), threads);
+  }
 
-  float* amax() const { return reinterpret_cast<float*>(p_.amax->address); }
+  float* amax_address() const { return reinterpret_cast<float*>(p_.amax->address); }
 
   void run_tiles(std::int64_t first, std::int64_t last) {
-    constexpr std::int64_t line = kCacheLine / sizeof(T);
-    const std::int64_t size_a = round_up(rows_ * depth_, line);
-    const std::int64_t size_b = round_up(columns_ * depth_, line);
-    const std::int64_t size_sums = round_up(rows_ * columns_, line);
+    constexpr std::int64_t line_elements = kCacheLine / sizeof(T);
+    const std::int64_t size_a = round_up(rows_ * depth_, line_elements);
+    const std::int64_t size_b = round_up(columns_ * depth_, line_elements);
+    const std::int64_t size_sums = round_up(rows_ * columns_, line_elements);
     const std::size_t total =
-        (size_a + size_b + (Sums::kApart ? 2 : 1) * size_sums + columns_) * sizeof(T);
+        (size_a + size_b + (Sums::kSeparateTotals ? 2 : 1) * size_sums + columns_) * sizeof(T);
     const std::unique_ptr<T, Free> memory(
         static_cast<T*>(::operator new(total, std::align_val_t{kCacheLine})));
     T* const a = memory.get();
     T* const b = a + size_a;
     T* const sums = b + size_b;
-    T* const last_sums = Sums::kApart ? sums + size_sums : sums;
+    T* const last_sums = Sums::kSeparateTotals ? sums + size_sums : sums;
     Total* const totals = reinterpret_cast<Total*>(last_sums);
     T* const scratch = last_sums + size_sums;
-    Sums kind(p_, kernels_);
-    SizeBits<T> largest = 0;
+    Sums accumulation(p_, kernels_);
+    MagnitudeBits<T> amax_bits = 0;
     for (std::int64_t index = first; index < last; ++index) {
-      const Tile tile = at(index);
-      if constexpr (Sums::kApart) {
+      const Tile tile = tile_at(index);
+      if constexpr (Sums::kSeparateTotals) {
         std::fill_n(totals, tile.m * tile.pitch, Total(0));
-        kind.start(tile);
+        accumulation.start(tile);
       }
-      accumulate(tile, kind, a, b, sums, totals);
+      accumulate(tile, accumulation, a, b, sums, totals);
       for (std::int64_t i = 0; i < tile.m; ++i) {
-        finish(tile, i, kind, sums, totals, scratch, largest);
+        finish(tile, i, accumulation, sums, totals, scratch, amax_bits);
       }
     }
-    SizeBits<T> seen = largest_.load();
-    while (seen < largest && !largest_.compare_exchange_weak(seen, largest)) {
+    MagnitudeBits<T> current = amax_bits_.load();
+    while (current < amax_bits && !amax_bits_.compare_exchange_weak(current, amax_bits)) {
     }
   }
 
-  Tile at(std::int64_t index) const {
+  Tile tile_at(std::int64_t index) const {
     const std::int64_t row = index % tiles_m() * rows_;
     const std::int64_t column = index / tiles_m() % tiles_n() * columns_;
     const std::int64_t batch = index / tiles_m() / tiles_n();
@@ -137,65 +140,65 @@ class Product {
             columns_};
   }
 
-  void accumulate(const Tile& tile, Sums& kind, T* a, T* b, T* sums, Total* totals) const {
+  void accumulate(const Tile& tile, Sums& accumulation, T* a, T* b, T* sums, Total* totals) const {
     const bool round_f16 = p_.accumulator == DType::f16;
     std::int64_t k = 0;
-    do {  // once even where k is 0: that makes the sums zero
+    do {  // runs once even if k is 0, which sets the sums to zero
       const std::int64_t depth = std::min(depth_, p_.k - k);
       kernels_.pack(p_.a.dtype, p_.input_a, element(p_.a, tile.batch, tile.row, k), p_.a.stride_row,
-                    p_.a.stride_col, tile.m, depth, kernels_.rows, a);
+                    p_.a.stride_col, tile.m, depth, kernels_.panel_rows, a);
       kernels_.pack(p_.b.dtype, p_.input_b, element(p_.b, tile.batch, k, tile.column),
-                    p_.b.stride_col, p_.b.stride_row, tile.n, depth, kernels_.columns, b);
-      const Steps steps = {depth, Sums::kApart || k == 0, round_f16};
-      kernels_.multiply(steps, tile.m, tile.n, a, b, sums, tile.pitch);
-      if constexpr (Sums::kApart) kind.add(tile, {k, depth, a, b}, sums, totals);
+                    p_.b.stride_col, p_.b.stride_row, tile.n, depth, kernels_.panel_columns, b);
+      const KBlock block = {depth, Sums::kSeparateTotals || k == 0, round_f16};
+      kernels_.multiply(block, tile.m, tile.n, a, b, sums, tile.pitch);
+      if constexpr (Sums::kSeparateTotals) accumulation.add(tile, {k, depth, a, b}, sums, totals);
       k += depth;
     } while (k < p_.k);
   }
 
-  void finish(const Tile& tile, std::int64_t i, Sums& kind, T* sums, Total* totals, T* scratch,
-              SizeBits<T>& largest) const {
+  void finish(const Tile& tile, std::int64_t i, Sums& accumulation, T* sums, Total* totals,
+              T* scratch, MagnitudeBits<T>& amax_bits) const {
     const Segment segment = {tile.batch, tile.row + i, tile.column, tile.n};
-    if constexpr (std::is_same_v<Sums, Integers>) {
+    if constexpr (std::is_same_v<Sums, IntegerSums>) {
       if (p_.out.dtype == DType::s32) {
-        return store_integers(p_, segment, kind.exact(tile, i, totals));
+        return store_integers(p_, segment, accumulation.exact(tile, i, totals));
       }
     }
-    T* const values = kind.values(tile, i, totals, sums);
+    T* const values = accumulation.values(tile, i, totals, sums);
     if (!p_.has_default_epilogue()) {
-      apply_epilogue(arranged_, kernels_.load, segment, values, scratch, largest);
+      apply_epilogue(oriented_, kernels_.load, segment, values, scratch, amax_bits);
     }
     kernels_.store(p_.out.dtype, values, tile.n,
                    element(p_.out, tile.batch, segment.row, tile.column), p_.out.stride_col);
   }
 
-  const Arranged& arranged_;
+  const OrientedProblem& oriented_;
   const Problem& p_;
   const Kernels<T>& kernels_;
   std::int64_t depth_;
   std::int64_t rows_, columns_;  // of a tile
-  std::atomic<SizeBits<T>> largest_ = 0;
+  std::atomic<MagnitudeBits<T>> amax_bits_ = 0;
 };
 
 template <class Sums, class T>
-void run(const Arranged& arranged, const Kernels<T>& kernels, const Parallel& parallel) {
-  Product<Sums>(arranged, kernels, parallel.threads).run(parallel);
+void run(const OrientedProblem& oriented, const Kernels<T>& kernels, const Parallel& parallel) {
+  TiledGemm<Sums>(oriented, kernels, parallel.threads).run(parallel);
 }
 
 }  // namespace
 
-void gemm(const Problem& problem, const Parallel& parallel, Isa isa) {
+void gemm(const Problem& problem, const Parallel& parallel, CpuFeatures features) {
   if (problem.empty()) return;
-  const Arranged arranged = arrange(problem);
-  const KernelSet& kernels = kernel_set(isa);
-  if (problem.a.dtype == DType::f64) return run<Chain<double>>(arranged, kernels.f64, parallel);
-  if (is_int8(problem.a.dtype)) return run<Integers>(arranged, kernels.f32, parallel);
-  if (problem.block_scaled()) return run<Blocks>(arranged, kernels.f32, parallel);
-  run<Chain<float>>(arranged, kernels.f32, parallel);
+  const OrientedProblem oriented = orient(problem);
+  const KernelSet& kernels = kernel_set(features);
+  if (problem.a.dtype == DType::f64) return run<FmaChain<double>>(oriented, kernels.f64, parallel);
+  if (is_int8(problem.a.dtype)) return run<IntegerSums>(oriented, kernels.f32, parallel);
+  if (problem.block_scaled()) return run<BlockScaledSums>(oriented, kernels.f32, parallel);
+  run<FmaChain<float>>(oriented, kernels.f32, parallel);
 }
 
 void gemm(const Problem& problem, const Parallel& parallel) {
-  gemm(problem, parallel, active_isa());
+  gemm(problem, parallel, active_cpu_features());
 }
 
 }  // namespace tcgemm::cpu

@@ -1,4 +1,4 @@
-// The epilogue's arithmetic and the definition of each activation.
+// The arithmetic of the epilogue, and the definition of each activation.
 #include "cpu/epilogue.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@ namespace tcgemm::cpu {
 namespace {
 
 template <class T>
-T activated(Activation activation, T x) {
+T activate(Activation activation, T x) {
   switch (activation) {
     case Activation::relu:
       return x < 0 ? T(0) : x;  // NaN stays
@@ -28,33 +28,33 @@ T activated(Activation activation, T x) {
   }
 }
 
-// Products do not commute with each other's roundings: the caller's scale_a comes first.
+// The order of two rounded multiplications changes the bits: the caller's scale_a comes first.
 template <class T>
-void apply_scales(const Arranged& arranged, const Segment& s, T* values) {
-  const Problem& p = arranged.problem;
+void apply_scales(const OrientedProblem& oriented, const Segment& s, T* values) {
+  const Problem& p = oriented.problem;
   const auto by_row = [&] {
     if (!p.scale_a) return;
-    const T factor = multiplier(*p.scale_a, s.batch, s.row, 0);
+    const T factor = scale_at(*p.scale_a, s.batch, s.row, 0);
     for (std::int64_t j = 0; j < s.n; ++j) values[j] *= factor;
   };
   const auto by_column = [&] {
     if (!p.scale_b) return;
     for (std::int64_t j = 0; j < s.n; ++j) {
-      values[j] *= T(multiplier(*p.scale_b, s.batch, 0, s.column + j));
+      values[j] *= T(scale_at(*p.scale_b, s.batch, 0, s.column + j));
     }
   };
-  if (!arranged.transposed) by_row();
+  if (!oriented.swap_ab) by_row();
   by_column();
-  if (arranged.transposed) by_row();
+  if (oriented.swap_ab) by_row();
 }
 
 }  // namespace
 
 template <class T>
-void apply_epilogue(const Arranged& arranged, Load<T> load, const Segment& s, T* values, T* scratch,
-                    SizeBits<T>& largest) {
-  const Problem& p = arranged.problem;
-  const auto loaded = [&](const std::optional<Matrix>& matrix) {
+void apply_epilogue(const OrientedProblem& oriented, Load<T> load, const Segment& s, T* values,
+                    T* scratch, MagnitudeBits<T>& amax_bits) {
+  const Problem& p = oriented.problem;
+  const auto load_term = [&](const std::optional<Matrix>& matrix) {
     if (!matrix) return false;
     load(matrix->dtype, element(*matrix, s.batch, s.row, s.column), matrix->stride_col, s.n,
          scratch);
@@ -65,24 +65,24 @@ void apply_epilogue(const Arranged& arranged, Load<T> load, const Segment& s, T*
   if (alpha != T(1)) {
     for (std::int64_t j = 0; j < s.n; ++j) values[j] *= alpha;
   }
-  if (!p.block_scaled()) apply_scales(arranged, s, values);
-  if (beta != T(0) && loaded(p.c)) {
+  if (!p.block_scaled()) apply_scales(oriented, s, values);
+  if (beta != T(0) && load_term(p.c)) {
     for (std::int64_t j = 0; j < s.n; ++j) scratch[j] *= beta;
     for (std::int64_t j = 0; j < s.n; ++j) values[j] += scratch[j];
   }
-  if (loaded(p.bias)) {
+  if (load_term(p.bias)) {
     for (std::int64_t j = 0; j < s.n; ++j) values[j] += scratch[j];
   }
   if (p.activation != Activation::none) {
-    for (std::int64_t j = 0; j < s.n; ++j) values[j] = activated(p.activation, values[j]);
+    for (std::int64_t j = 0; j < s.n; ++j) values[j] = activate(p.activation, values[j]);
   }
-  if (loaded(p.residual)) {
+  if (load_term(p.residual)) {
     for (std::int64_t j = 0; j < s.n; ++j) values[j] += scratch[j];
   }
   if (p.amax) {
-    SizeBits<T> most = 0;
-    for (std::int64_t j = 0; j < s.n; ++j) most = std::max(most, size_bits(values[j]));
-    largest = std::max(largest, most);
+    MagnitudeBits<T> row_amax = 0;
+    for (std::int64_t j = 0; j < s.n; ++j) row_amax = std::max(row_amax, magnitude_bits(values[j]));
+    amax_bits = std::max(amax_bits, row_amax);
   }
   if (p.scale_out) {
     const T factor = *reinterpret_cast<const float*>(p.scale_out->address);
@@ -90,9 +90,9 @@ void apply_epilogue(const Arranged& arranged, Load<T> load, const Segment& s, T*
   }
 }
 
-template void apply_epilogue<float>(const Arranged&, Load<float>, const Segment&, float*, float*,
-                                    std::int32_t&);
-template void apply_epilogue<double>(const Arranged&, Load<double>, const Segment&, double*,
+template void apply_epilogue<float>(const OrientedProblem&, Load<float>, const Segment&, float*,
+                                    float*, std::int32_t&);
+template void apply_epilogue<double>(const OrientedProblem&, Load<double>, const Segment&, double*,
                                      double*, std::int64_t&);
 
 void store_integers(const Problem& p, const Segment& s, std::uint32_t* values) {

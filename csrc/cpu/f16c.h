@@ -1,5 +1,5 @@
-// Conversions of f16 by F16C, for the versions that have it. Like microkernel.h it is compiled once
-// for each, after the version's target pragma, and so stays in an anonymous namespace.
+// f16 conversions by F16C, for AVX2 and AVX-512. Like microkernel.h, this file is compiled once per
+// instruction set after its target pragma, so everything is in an anonymous namespace.
 #pragma once
 
 #include <immintrin.h>
@@ -9,7 +9,7 @@
 namespace tcgemm::cpu {
 namespace {
 
-struct Machine {
+struct F16Conversion {
   static void widen(const Half* p, Quad<float>& q) {
     __m128i bits = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
     q = _mm_cvtph_ps(bits);

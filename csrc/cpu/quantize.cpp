@@ -1,23 +1,24 @@
-// Two passes over a group: its largest element, then quotients and their rounding.
+// Quantises each group of elements in two passes: amax, then rounded quotients.
 //
-//   group = box of rows x columns;  a whole tensor is one group whose rows are boxes of their own,
-//   and all threads meet between its passes
+//   row, 1x128, 128x128:   a group is one box of rows x columns, and one thread runs both passes
+//   tensor:                every row is a box of the one group; all threads end the first pass
+//                          before the second starts
 #include "cpu/quantize.h"
 
 #include <algorithm>
 #include <atomic>
 #include <bit>
 
-#include "cpu/arrange.h"
 #include "cpu/epilogue.h"
 #include "cpu/kernels.h"
+#include "cpu/orient.h"
 
 namespace tcgemm::cpu {
 namespace {
 
-// Elements that are worth a thread of their own.
+// Elements that are worth a thread.
 constexpr std::int64_t kWorkPerThread = 1 << 15;
-constexpr std::int64_t kPiece = 1024;  // of a row that is converted at once
+constexpr std::int64_t kChunk = 1024;  // elements of a row that are converted at a time
 
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -37,47 +38,48 @@ class Quantizer {
   }
 
   void run(const Parallel& parallel) {
-    if (q_.granularity != Granularity::tensor) return each_box(parallel, &Quantizer::group);
-    each_box(parallel, &Quantizer::measure);
-    *q_.scales = scale(largest_.load());
-    each_box(parallel, &Quantizer::convert_all);
+    if (q_.granularity != Granularity::tensor)
+      return for_each_box(parallel, &Quantizer::quantize_box);
+    for_each_box(parallel, &Quantizer::reduce_amax);
+    *q_.scales = scale(amax_bits_.load());
+    for_each_box(parallel, &Quantizer::convert_all);
   }
 
  private:
-  using Step = void (Quantizer::*)(std::int64_t index);
+  using BoxFunction = void (Quantizer::*)(std::int64_t index);
 
-  void each_box(const Parallel& parallel, Step step) {
+  void for_each_box(const Parallel& parallel, BoxFunction function) {
     const std::int64_t boxes = q_.batch * boxes_m_ * boxes_n_;
     const std::int64_t work = std::max<std::int64_t>(1, box_rows_ * box_columns_);
     const std::int64_t grain = std::max<std::int64_t>(1, kWorkPerThread / work);
     struct Context {
       Quantizer* self;
-      Step step;
-    } context{this, step};
+      BoxFunction function;
+    } context{this, function};
     const auto body = [](std::int64_t first, std::int64_t last, void* context) {
-      const auto [self, step] = *static_cast<Context*>(context);
-      for (std::int64_t index = first; index < last; ++index) (self->*step)(index);
+      const auto [self, function] = *static_cast<Context*>(context);
+      for (std::int64_t index = first; index < last; ++index) (self->*function)(index);
     };
     if (parallel.threads == 1 || boxes <= grain) return body(0, boxes, &context);
     parallel.run(0, boxes, grain, body, &context);
   }
 
-  void group(std::int64_t index) {
-    const Box box = at(index);
-    q_.scales[index] = scale(largest(box));
+  void quantize_box(std::int64_t index) {
+    const Box box = box_at(index);
+    q_.scales[index] = scale(amax_bits(box));
     convert(box, q_.scales[index]);
   }
 
-  void measure(std::int64_t index) {
-    const std::int32_t size = largest(at(index));
-    std::int32_t seen = largest_.load();
-    while (seen < size && !largest_.compare_exchange_weak(seen, size)) {
+  void reduce_amax(std::int64_t index) {
+    const std::int32_t magnitude = amax_bits(box_at(index));
+    std::int32_t current = amax_bits_.load();
+    while (current < magnitude && !amax_bits_.compare_exchange_weak(current, magnitude)) {
     }
   }
 
-  void convert_all(std::int64_t index) { convert(at(index), *q_.scales); }
+  void convert_all(std::int64_t index) { convert(box_at(index), *q_.scales); }
 
-  Box at(std::int64_t index) const {
+  Box box_at(std::int64_t index) const {
     const std::int64_t column = index % boxes_n_ * box_columns_;
     const std::int64_t row = index / boxes_n_ % boxes_m_ * box_rows_;
     const std::int64_t batch = index / boxes_n_ / boxes_m_;
@@ -85,13 +87,13 @@ class Quantizer {
             std::min(box_columns_, q_.cols - column)};
   }
 
-  // f(x in f32, n of them, the index of the first) for pieces of the box's rows.
+  // Calls f(elements in f32, their number, index of the first) for chunks of the box's rows.
   template <class F>
-  void each_piece(const Box& box, F f) const {
-    float x[kPiece];
+  void for_each_chunk(const Box& box, F f) const {
+    float x[kChunk];
     for (std::int64_t i = box.row; i < box.row + box.rows; ++i) {
-      for (std::int64_t done = 0; done < box.columns; done += kPiece) {
-        const std::int64_t n = std::min(kPiece, box.columns - done);
+      for (std::int64_t done = 0; done < box.columns; done += kChunk) {
+        const std::int64_t n = std::min(kChunk, box.columns - done);
         const std::int64_t column = box.column + done;
         kernels_.load(q_.x.dtype, element(q_.x, box.batch, i, column), q_.x.stride_col, n, x);
         f(x, n, (box.batch * q_.rows + i) * q_.cols + column);
@@ -99,30 +101,30 @@ class Quantizer {
     }
   }
 
-  // Of the finite elements, as size_bits.
-  std::int32_t largest(const Box& box) const {
+  // The magnitude_bits of the largest finite element.
+  std::int32_t amax_bits(const Box& box) const {
     constexpr std::int32_t infinity = 0x7f800000;
     std::int32_t most = 0;
-    each_piece(box, [&](const float* x, std::int64_t n, std::int64_t) {
+    for_each_chunk(box, [&](const float* x, std::int64_t n, std::int64_t) {
       for (std::int64_t j = 0; j < n; ++j) {
-        const std::int32_t size = size_bits(x[j]);
-        most = std::max(most, size < infinity ? size : 0);
+        const std::int32_t magnitude = magnitude_bits(x[j]);
+        most = std::max(most, magnitude < infinity ? magnitude : 0);
       }
     });
     return most;
   }
 
-  float scale(std::int32_t size) const {
-    if (size == 0) return 1.0f;
-    return std::max(std::bit_cast<float>(size) / limit(q_.dtype), 0x1p-126f);
+  float scale(std::int32_t amax) const {
+    if (amax == 0) return 1.0f;
+    return std::max(std::bit_cast<float>(amax) / limit(q_.dtype), 0x1p-126f);
   }
 
   void convert(const Box& box, float scale) const {
     const float most = limit(q_.dtype);
-    each_piece(box, [&](float* x, std::int64_t n, std::int64_t at) {
+    for_each_chunk(box, [&](float* x, std::int64_t n, std::int64_t at) {
       for (std::int64_t j = 0; j < n; ++j) {
         const float quotient = x[j] / scale;
-        x[j] = quotient < -most ? -most : quotient;  // s8 would saturate to -128
+        x[j] = quotient < -most ? -most : quotient;  // otherwise s8 saturates to -128
       }
       kernels_.store(q_.dtype, x, n, static_cast<char*>(q_.values) + at, 1);
     });
@@ -130,19 +132,19 @@ class Quantizer {
 
   const Quantization& q_;
   const Kernels<float>& kernels_;
-  std::int64_t box_rows_, box_columns_;  // of a whole one
+  std::int64_t box_rows_, box_columns_;  // of a full box
   std::int64_t boxes_m_, boxes_n_;
-  std::atomic<std::int32_t> largest_ = 0;
+  std::atomic<std::int32_t> amax_bits_ = 0;
 };
 
 }  // namespace
 
-void quantize(const Quantization& quantization, const Parallel& parallel, Isa isa) {
-  Quantizer(quantization, kernel_set(isa).f32).run(parallel);
+void quantize(const Quantization& quantization, const Parallel& parallel, CpuFeatures features) {
+  Quantizer(quantization, kernel_set(features).f32).run(parallel);
 }
 
 void quantize(const Quantization& quantization, const Parallel& parallel) {
-  quantize(quantization, parallel, active_isa());
+  quantize(quantization, parallel, active_cpu_features());
 }
 
 }  // namespace tcgemm::cpu

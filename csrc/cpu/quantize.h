@@ -1,5 +1,5 @@
-// Quantisation of a tensor: core/quantize.h is the definition. Divisions are IEEE's and a group's
-// amax is exact, so the bits depend on neither the instruction set nor the number of threads.
+// Quantises a tensor as core/quantize.h defines it. Divisions are IEEE's and the amax of a group is
+// exact, so the bits depend on neither the instruction set nor the number of threads.
 #pragma once
 
 #include "core/quantize.h"
@@ -8,6 +8,6 @@
 namespace tcgemm::cpu {
 
 void quantize(const Quantization& quantization, const Parallel& parallel);
-void quantize(const Quantization& quantization, const Parallel& parallel, Isa isa);
+void quantize(const Quantization& quantization, const Parallel& parallel, CpuFeatures features);
 
 }  // namespace tcgemm::cpu

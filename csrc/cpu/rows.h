@@ -1,10 +1,9 @@
-// Rows in memory, any dtype and stride, to and from the accumulator's type; panels made of such
-// rows.
+// Converts rows of any dtype and stride to and from the accumulator's type, and packs them into
+// panels.
 //
-// Written once, compiled once per instruction set: baseline.cpp, avx2.cpp and avx512.cpp include
-// this file after their target pragma, and give it a Machine with the two conversions that need
-// one. The anonymous namespace keeps the copies apart: were they one inline function to the linker,
-// it could give the baseline the AVX-512 copy.
+// This file is compiled once per instruction set: baseline.cpp, avx2.cpp and avx512.cpp include it
+// after their target pragma, and pass F16Conversion, which differs between them. The anonymous
+// namespace keeps the copies apart; otherwise the linker could give the baseline the AVX-512 copy.
 #pragma once
 
 #include <bit>
@@ -24,27 +23,27 @@ struct QuadOf {
 };
 template <class T>
 using Quad = typename QuadOf<T>::type;
-using Words = Quad<std::uint32_t>;
+using UintQuad = Quad<std::uint32_t>;
 
-// Four neighbours in memory. Quads go by reference: a vector wider than the target's registers has
-// no stable calling convention.
-template <class Machine>
-struct Four {
+// Loads four consecutive elements as the accumulator's type. A quad is passed by reference: a
+// vector wider than the target's registers has no stable calling convention.
+template <class Conversion>
+struct QuadLoader {
   static void load(const float* p, Quad<float>& q) { std::memcpy(&q, p, sizeof q); }
   static void load(const double* p, Quad<double>& q) { std::memcpy(&q, p, sizeof q); }
-  static void load(const Half* p, Quad<float>& q) { Machine::widen(p, q); }
+  static void load(const Half* p, Quad<float>& q) { Conversion::widen(p, q); }
   static void load(const BFloat16* p, Quad<float>& q) {
-    const Words word = words<std::uint16_t>(p) << 16;
-    std::memcpy(&q, &word, sizeof q);
+    const UintQuad bits = zero_extended<std::uint16_t>(p) << 16;
+    std::memcpy(&q, &bits, sizeof q);
   }
   template <int kMantissaBits, int kBias, bool kInfinities>
   static void load(const Float8<kMantissaBits, kBias, kInfinities>* p, Quad<float>& q) {
     using Format = Float8<kMantissaBits, kBias, kInfinities>;
-    q = decoded<Format, Quad<float>>(words<std::uint8_t>(p));
+    q = decode<Format, Quad<float>>(zero_extended<std::uint8_t>(p));
   }
   template <int kDropped>
   static void load(const Rounded<kDropped>* p, Quad<float>& q) {
-    q = std::bit_cast<Quad<float>>(rounded<kDropped>(words<std::uint32_t>(p)));
+    q = std::bit_cast<Quad<float>>(round_bits<kDropped>(zero_extended<std::uint32_t>(p)));
   }
   static void load(const std::int8_t* p, Quad<float>& q) {
     q = __builtin_convertvector(integers(p), Quad<float>);
@@ -61,17 +60,17 @@ struct Four {
     return __builtin_convertvector(narrow, Quad<std::int32_t>);
   }
   template <class Bits>
-  static Words words(const void* p) {
+  static UintQuad zero_extended(const void* p) {
     Quad<Bits> narrow;
     std::memcpy(&narrow, p, sizeof narrow);
-    return __builtin_convertvector(narrow, Words);
+    return __builtin_convertvector(narrow, UintQuad);
   }
 };
 
-template <class Machine, class S, class T>
-concept LoadsFour = requires(const S* p, Quad<T>& q) { Four<Machine>::load(p, q); };
+template <class Conversion, class S, class T>
+concept HasQuadLoader = requires(const S* p, Quad<T>& q) { QuadLoader<Conversion>::load(p, q); };
 
-// f(a value of the type that dtype names).
+// Calls f(a value of the C++ type of dtype).
 template <class F>
 void visit(DType dtype, F f) {
   switch (dtype) {
@@ -94,7 +93,7 @@ void visit(DType dtype, F f) {
   }
 }
 
-// The same for an operand of a product, that may be read rounded.
+// The same for an operand of a GEMM, which may be rounded when it is read.
 template <class F>
 void visit_operand(DType dtype, DType input, F f) {
   if (dtype == DType::f32 && input == DType::tf32) return f(Tf32{});
@@ -102,25 +101,25 @@ void visit_operand(DType dtype, DType input, F f) {
   visit(dtype, f);
 }
 
-// The compiler makes vectors of neighbours, but for f16, whose conversions branch.
-template <class Machine, class T, class S>
+// The compiler vectorizes all types but f16, whose conversions branch.
+template <class Conversion, class T, class S>
 void load_row(const S* __restrict p, std::int64_t stride, std::int64_t n, T* __restrict out) {
   std::int64_t i = 0;
   if (stride == 1) {
     if constexpr (!std::is_same_v<S, Half>) {
-      for (; i < n; ++i) out[i] = static_cast<T>(widened(p[i]));
+      for (; i < n; ++i) out[i] = static_cast<T>(widen(p[i]));
     } else if constexpr (std::is_same_v<T, float>) {
       for (; i + 4 <= n; i += 4) {
         Quad<float> q;
-        Machine::widen(p + i, q);
+        Conversion::widen(p + i, q);
         std::memcpy(out + i, &q, sizeof q);
       }
     }
   }
-  for (; i < n; ++i) out[i] = static_cast<T>(widened(p[i * stride]));
+  for (; i < n; ++i) out[i] = static_cast<T>(widen(p[i * stride]));
 }
 
-template <class Machine, class T, class S>
+template <class Conversion, class T, class S>
 void store_row(const T* __restrict values, std::int64_t n, S* __restrict p, std::int64_t stride) {
   std::int64_t i = 0;
   if (stride == 1) {
@@ -131,21 +130,21 @@ void store_row(const T* __restrict values, std::int64_t n, S* __restrict p, std:
         Quad<float> q;
         std::memcpy(&q, values + i, sizeof q);
         q = q == q ? q : Quad<float>{} + std::bit_cast<float>(kNan32);
-        Machine::narrow(q, p + i);
+        Conversion::narrow(q, p + i);
       }
     }
   }
   for (; i < n; ++i) narrow(values[i], p[i * stride]);
 }
 
-// 4 x 4 elements, rows p + i * stride_row, to columns out + k * pitch.
-template <class Machine, class T, class S>
-void transpose_four(const S* p, std::int64_t stride_row, T* out, std::int64_t pitch) {
+// Copies 4 x 4 elements: rows at p + i * stride_row become columns at out + k * pitch.
+template <class Conversion, class T, class S>
+void transpose_4x4(const S* p, std::int64_t stride_row, T* out, std::int64_t pitch) {
   Quad<T> r0, r1, r2, r3;
-  Four<Machine>::load(p, r0);
-  Four<Machine>::load(p + stride_row, r1);
-  Four<Machine>::load(p + 2 * stride_row, r2);
-  Four<Machine>::load(p + 3 * stride_row, r3);
+  QuadLoader<Conversion>::load(p, r0);
+  QuadLoader<Conversion>::load(p + stride_row, r1);
+  QuadLoader<Conversion>::load(p + 2 * stride_row, r2);
+  QuadLoader<Conversion>::load(p + 3 * stride_row, r3);
   const Quad<T> low01 = __builtin_shufflevector(r0, r1, 0, 4, 1, 5);
   const Quad<T> low23 = __builtin_shufflevector(r2, r3, 0, 4, 1, 5);
   const Quad<T> high01 = __builtin_shufflevector(r0, r1, 2, 6, 3, 7);
@@ -160,54 +159,53 @@ void transpose_four(const S* p, std::int64_t stride_row, T* out, std::int64_t pi
   std::memcpy(out + 3 * pitch, &column3, sizeof column3);
 }
 
-// Steps of k that are fetched early: they lie on other pages, which no hardware prefetcher
-// foresees. Read from memory once, as in a product with one row, f16 takes a third of the time
-// then.
-inline constexpr std::int64_t kAhead = 8;
+// Steps of k to prefetch ahead. They are on other pages, which hardware prefetchers do not cross.
+// An f16 GEMM with one row, which reads b from memory once, takes a third of the time with it.
+inline constexpr std::int64_t kPrefetchDistance = 8;
 
-// Rows that lie side by side: memory is read from end to end, so k is the outer loop.
-template <class Machine, class T, class S>
+// Packs rows that are adjacent in memory. k is the outer loop, so memory is read in order.
+template <class Conversion, class T, class S>
 void pack_columns(const S* p, std::int64_t stride_k, std::int64_t rows, std::int64_t depth,
                   int width, T* panels) {
   for (std::int64_t k = 0; k < depth; ++k) {
     for (std::int64_t row = 0; row < rows; row += width) {
       const std::int64_t count = rows - row < width ? rows - row : width;
-      const S* here = p + k * stride_k + row;
-      __builtin_prefetch(here + kAhead * stride_k);
-      __builtin_prefetch(here + kAhead * stride_k + count - 1);
-      load_row<Machine>(here, 1, count, panels + row * depth + k * width);
+      const S* source = p + k * stride_k + row;
+      __builtin_prefetch(source + kPrefetchDistance * stride_k);
+      __builtin_prefetch(source + kPrefetchDistance * stride_k + count - 1);
+      load_row<Conversion>(source, 1, count, panels + row * depth + k * width);
     }
   }
 }
 
-// Any other strides, one panel: rows <= width.
-template <class Machine, class T, class S>
+// Packs one panel (rows <= width) of any other strides.
+template <class Conversion, class T, class S>
 void pack_panel(const S* p, std::int64_t stride_row, std::int64_t stride_k, std::int64_t rows,
                 std::int64_t depth, int width, T* panel) {
   std::int64_t row = 0;
-  if constexpr (LoadsFour<Machine, S, T>) {
+  if constexpr (HasQuadLoader<Conversion, S, T>) {
     for (; stride_k == 1 && row + 4 <= rows; row += 4) {
-      const S* four = p + row * stride_row;
+      const S* first_row = p + row * stride_row;
       std::int64_t k = 0;
       for (; k + 4 <= depth; k += 4) {
-        transpose_four<Machine>(four + k, stride_row, panel + k * width + row, width);
+        transpose_4x4<Conversion>(first_row + k, stride_row, panel + k * width + row, width);
       }
       for (; k < depth; ++k) {
-        load_row<Machine>(four + k, stride_row, 4, panel + k * width + row);
+        load_row<Conversion>(first_row + k, stride_row, 4, panel + k * width + row);
       }
     }
   }
   for (; row < rows; ++row) {
-    const S* one = p + row * stride_row;
+    const S* source = p + row * stride_row;
     for (std::int64_t k = 0; k < depth; ++k) {
-      panel[k * width + row] = static_cast<T>(widened(one[k * stride_k]));
+      panel[k * width + row] = static_cast<T>(widen(source[k * stride_k]));
     }
   }
 }
 
-// The entries of Kernels (kernels.h).
-template <class Machine, class T>
-struct Rows {
+// Kernels::pack, load and store (kernels.h).
+template <class Conversion, class T>
+struct RowConversion {
   static void pack(DType dtype, DType input, const void* data, std::int64_t stride_row,
                    std::int64_t stride_k, std::int64_t rows, std::int64_t depth, int width,
                    T* panels) {
@@ -215,31 +213,32 @@ struct Rows {
       using S = decltype(type);
       if constexpr (std::is_same_v<S, double> == std::is_same_v<T, double>) {
         const S* p = static_cast<const S*>(data);
-        if (stride_row == 1) return pack_columns<Machine>(p, stride_k, rows, depth, width, panels);
+        if (stride_row == 1)
+          return pack_columns<Conversion>(p, stride_k, rows, depth, width, panels);
         for (std::int64_t row = 0; row < rows; row += width) {
           const std::int64_t count = rows - row < width ? rows - row : width;
-          pack_panel<Machine>(p + row * stride_row, stride_row, stride_k, count, depth, width,
-                              panels + row * depth);
+          pack_panel<Conversion>(p + row * stride_row, stride_row, stride_k, count, depth, width,
+                                 panels + row * depth);
         }
       }
     });
-    const std::int64_t left = rows % width;
-    T* const last = panels + (rows - left) * depth;
-    for (std::int64_t k = 0; left != 0 && k < depth; ++k) {
-      for (std::int64_t row = left; row < width; ++row) last[k * width + row] = T(0);
+    const std::int64_t remainder = rows % width;
+    T* const last = panels + (rows - remainder) * depth;
+    for (std::int64_t k = 0; remainder != 0 && k < depth; ++k) {
+      for (std::int64_t row = remainder; row < width; ++row) last[k * width + row] = T(0);
     }
   }
 
   static void load(DType dtype, const void* data, std::int64_t stride, std::int64_t n, T* out) {
     visit(dtype, [&](auto type) {
-      load_row<Machine>(static_cast<const decltype(type)*>(data), stride, n, out);
+      load_row<Conversion>(static_cast<const decltype(type)*>(data), stride, n, out);
     });
   }
 
   static void store(DType dtype, const T* values, std::int64_t n, void* data, std::int64_t stride) {
     visit(dtype, [&](auto type) {
       if constexpr (requires { narrow(*values, type); }) {
-        store_row<Machine>(values, n, static_cast<decltype(type)*>(data), stride);
+        store_row<Conversion>(values, n, static_cast<decltype(type)*>(data), stride);
       }
     });
   }

@@ -1,4 +1,4 @@
-// Structured sparsity on the CPU: core/sparse.h is the definition of all five.
+// The five 2:4 passes on the CPU, as core/sparse.h defines them.
 #pragma once
 
 #include "core/sparse.h"

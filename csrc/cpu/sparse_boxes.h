@@ -1,8 +1,8 @@
-// What the passes of structured sparsity share: elements as they are stored, with magnitudes that
-// are integers, and the walk over a matrix.
+// Shared by the 2:4 passes: elements as they are stored, their magnitudes as integers, and the loop
+// over boxes of a matrix.
 //
-//   box = kBoxRows x kBoxColumns of w, copied in the order that suits its strides; a task of its
-//   own, since it holds whole groups, whole blocks of 4 x 4 and whole bytes of metadata
+//   box = kBoxRows x kBoxColumns of w, copied in the order that suits the strides of w. A box holds
+//   whole groups, whole blocks of 4 x 4 and whole bytes of metadata, so boxes are independent.
 #pragma once
 
 #include <algorithm>
@@ -11,13 +11,13 @@
 #include <type_traits>
 
 #include "core/sparse.h"
-#include "cpu/arrange.h"
 #include "cpu/dense.h"
+#include "cpu/orient.h"
 
 namespace tcgemm::cpu {
 
-// Elements by the rule that orders their magnitudes. The bits of a float without its sign are in
-// the order of the numbers, NaN above Inf.
+// Element types by the rule that orders their magnitudes. The bits of a float without its sign have
+// the order of the magnitudes, with NaN above Inf.
 template <class B>
 struct FloatElement {
   using Bits = B;
@@ -37,7 +37,7 @@ struct UnsignedElement {
 template <Pattern p>
 using PatternConstant = std::integral_constant<Pattern, p>;
 
-// f(an element, the constant of a pattern).
+// Calls f(an element type, a pattern constant).
 template <class F>
 void visit(DType type, Pattern pattern, F f) {
   using TwoOfFour = PatternConstant<Pattern::two_of_four>;
@@ -56,30 +56,30 @@ struct Box {
 
 inline constexpr std::int64_t kBoxRows = 32, kBoxColumns = 256;
 
-// f(box) for boxes that cover rows x columns.
+// Calls f(box) for boxes that cover rows x columns.
 template <class F>
-void each_box(const Parallel& parallel, std::int64_t rows, std::int64_t columns, const F& f) {
+void for_each_box(const Parallel& parallel, std::int64_t rows, std::int64_t columns, const F& f) {
   struct Context {
     const F& f;
-    std::int64_t rows, columns, across;
+    std::int64_t rows, columns, boxes_per_row;
   } context{f, rows, columns, (columns + kBoxColumns - 1) / kBoxColumns};
   const auto body = [](std::int64_t first, std::int64_t last, void* context) {
-    const auto& [f, rows, columns, across] = *static_cast<Context*>(context);
+    const auto& [f, rows, columns, boxes_per_row] = *static_cast<Context*>(context);
     for (std::int64_t index = first; index < last; ++index) {
-      const std::int64_t row = index / across * kBoxRows;
-      const std::int64_t column = index % across * kBoxColumns;
+      const std::int64_t row = index / boxes_per_row * kBoxRows;
+      const std::int64_t column = index % boxes_per_row * kBoxColumns;
       f(Box{row, column, std::min(kBoxRows, rows - row), std::min(kBoxColumns, columns - column)});
     }
   };
   constexpr std::int64_t grain = 4;
-  const std::int64_t boxes = (rows + kBoxRows - 1) / kBoxRows * context.across;
+  const std::int64_t boxes = (rows + kBoxRows - 1) / kBoxRows * context.boxes_per_row;
   if (parallel.threads == 1 || boxes <= grain) return body(0, boxes, &context);
   parallel.run(0, boxes, grain, body, &context);
 }
 
-// The box of a matrix, in rows that lie `pitch` apart and are filled up with zeros.
+// Copies a box of a matrix into rows of `pitch` elements, padded with zeros.
 template <class Bits>
-void gather(const Matrix& matrix, const Box& box, std::int64_t pitch, Bits* out) {
+void load_box(const Matrix& matrix, const Box& box, std::int64_t pitch, Bits* out) {
   const Bits* from = static_cast<const Bits*>(element(matrix, 0, box.row, box.column));
   for (std::int64_t i = 0; i < box.rows; ++i)
     std::fill(out + i * pitch + box.columns, out + (i + 1) * pitch, Bits{0});
@@ -93,17 +93,18 @@ void gather(const Matrix& matrix, const Box& box, std::int64_t pitch, Bits* out)
       out[i * pitch + j] = from[i * matrix.stride_row + j * matrix.stride_col];
 }
 
-// A bit for each of the group's elements that is not zero.
+// Bit i is 1 if element i of the group is not zero.
 template <class Element, Pattern pattern>
-unsigned not_zero(const typename Element::Bits* x) {
+unsigned nonzero_mask(const typename Element::Bits* x) {
   unsigned mask = 0;
   for (int i = 0; i < group(pattern); ++i) mask |= unsigned{Element::magnitude(x[i]) != 0} << i;
   return mask;
 }
 
-// A bit for each that pruning keeps: fewer others are larger, or as large and before it.
+// Bit i is 1 if pruning keeps element i: fewer than kept() elements are larger, or equal and before
+// it.
 template <class Element, Pattern pattern>
-unsigned largest(const typename Element::Bits* x) {
+unsigned largest_mask(const typename Element::Bits* x) {
   std::uint32_t magnitude[group(pattern)];
   for (int i = 0; i < group(pattern); ++i) magnitude[i] = Element::magnitude(x[i]);
   unsigned mask = 0;

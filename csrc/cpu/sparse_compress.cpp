@@ -1,8 +1,8 @@
-// compress, decompress and gather, box by box.
+// compress, decompress and gather, box by box. A box starts at column c of w:
 //
-//   w          elements of a row, from column c on
-//   values     half as many, from c / 2 on
-//   metadata   a byte for 8 elements, from c / 8 on: of 2 groups of "2:4", or 4 of "1:2"
+//   w          its elements start at column c of a row
+//   values     half as many, from column c / 2 on
+//   metadata   a byte for 8 elements, from column c / 8 on: 2 groups of "2:4", or 4 of "1:2"
 #include <array>
 #include <atomic>
 #include <limits>
@@ -18,7 +18,7 @@ constexpr int kElementsPerByte = 8;
 
 static_assert(kBoxColumns % kElementsPerByte == 0);
 
-// What becomes of a group whose elements in a mask are not zero.
+// The result of compressing a group, by the mask of its nonzeros.
 struct Choice {
   std::uint8_t code;  // the positions that are kept, two bits each
   bool excess;
@@ -36,9 +36,9 @@ constexpr auto choices() {
         if (count++ < kept(pattern)) chosen |= 1u << i;
         if (!zeros && count > kept(pattern)) table[mask].excess = true;
       }
-    int place = 0;
+    int position = 0;
     for (unsigned i = 0; i < group(pattern); ++i)
-      if (chosen >> i & 1) table[mask].code |= i << 2 * place++;
+      if (chosen >> i & 1) table[mask].code |= i << 2 * position++;
   }
   return table;
 }
@@ -50,22 +50,22 @@ static_assert(kChoices<Pattern::two_of_four>[0b1000].code == pair_code(0, 3));
 static_assert(kChoices<Pattern::two_of_four>[0b1110].excess);
 static_assert(kChoices<Pattern::one_of_two>[0b10].code == 1);
 
-// The index of the first of many that is reported from any thread.
-class First {
+// The smallest of the indices that any thread reports.
+class AtomicMin {
  public:
-  void report(std::int64_t index) {
-    std::int64_t seen = first_.load();
-    while (index < seen && !first_.compare_exchange_weak(seen, index)) {
+  void update(std::int64_t index) {
+    std::int64_t current = min_.load();
+    while (index < current && !min_.compare_exchange_weak(current, index)) {
     }
   }
   std::int64_t get() const {
-    const std::int64_t index = first_.load();
+    const std::int64_t index = min_.load();
     return index == kNone ? -1 : index;
   }
 
  private:
   static constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
-  std::atomic<std::int64_t> first_ = kNone;
+  std::atomic<std::int64_t> min_ = kNone;
 };
 
 template <class Element, Pattern pattern, bool prune>
@@ -76,9 +76,9 @@ class Compressor {
   explicit Compressor(const Compression& compression) : c_(compression) {}
 
   void run(const Parallel& parallel) {
-    each_box(parallel, c_.rows, c_.k, [this](const Box& box) { compress(box); });
+    for_each_box(parallel, c_.rows, c_.k, [this](const Box& box) { compress(box); });
     c_.excess[0] = excess_.load();
-    c_.excess[1] = first_.get();
+    c_.excess[1] = first_excess_.get();
   }
 
  private:
@@ -87,7 +87,7 @@ class Compressor {
 
   void compress(const Box& box) {
     Bits x[kBoxRows * kBoxColumns];
-    gather(c_.w, box, kBoxColumns, x);
+    load_box(c_.w, box, kBoxColumns, x);
     const std::int64_t pitch_values = value_columns(c_.k, pattern);
     const std::int64_t pitch_metadata = metadata_columns(c_.k, pattern);
     const std::int64_t groups = (box.columns + kGroup - 1) / kGroup;
@@ -98,8 +98,9 @@ class Compressor {
       std::uint8_t* const metadata = c_.metadata + row * pitch_metadata + box.column / 8;
       for (std::int64_t g = 0; g < groups; g += kGroupsPerByte) {
         unsigned byte = 0;
-        const int here = static_cast<int>(std::min<std::int64_t>(kGroupsPerByte, groups - g));
-        for (int n = 0; n < here; ++n) {
+        const int group_count =
+            static_cast<int>(std::min<std::int64_t>(kGroupsPerByte, groups - g));
+        for (int n = 0; n < group_count; ++n) {
           const Bits* const from = x + i * kBoxColumns + (g + n) * kGroup;
           const Choice choice = kChoices<pattern>[mask(from)];
           for (int j = 0; j < kKept; ++j)
@@ -114,28 +115,28 @@ class Compressor {
     }
     if (excess == 0) return;
     excess_ += excess;
-    first_.report(first);
+    first_excess_.update(first);
   }
 
   static unsigned mask(const Bits* x) {
-    return prune ? largest<Element, pattern>(x) : not_zero<Element, pattern>(x);
+    return prune ? largest_mask<Element, pattern>(x) : nonzero_mask<Element, pattern>(x);
   }
 
   const Compression& c_;
   std::atomic<std::int64_t> excess_ = 0;
-  First first_;
+  AtomicMin first_excess_;
 };
 
-// The metadata of a box.
-class Codes {
+// A copy of the metadata of a box.
+class BoxMetadata {
  public:
-  Codes(const Matrix& metadata, const Box& box, Pattern pattern) {
+  BoxMetadata(const Matrix& metadata, const Box& box, Pattern pattern) {
     const std::int64_t bytes = metadata_columns(box.columns, pattern);
-    gather(metadata, {box.row, box.column / 8, box.rows, bytes}, kBoxBytes, bytes_);
+    load_box(metadata, {box.row, box.column / 8, box.rows, bytes}, kBoxBytes, bytes_);
   }
 
-  // Of a row's values from `value` on, the first in the lowest two bits.
-  unsigned from(std::int64_t row, std::int64_t value) const {
+  // The positions of a row's values from `value` on, two bits each, the first in the lowest bits.
+  unsigned codes_from(std::int64_t row, std::int64_t value) const {
     return bytes_[row * kBoxBytes + value / 4] >> value % 4 * 2;
   }
 
@@ -147,14 +148,14 @@ template <class Bits, Pattern pattern>
 void decompress_box(const Decompression& d, const Box& box) {
   constexpr int kGroup = group(pattern), kKept = kept(pattern);
   Bits values[kBoxRows * kBoxValues];
-  const Codes codes(d.metadata, box, pattern);
+  const BoxMetadata metadata(d.metadata, box, pattern);
   const std::int64_t columns = value_columns(box.columns, pattern);
-  gather(d.values, {box.row, box.column / 2, box.rows, columns}, kBoxValues, values);
+  load_box(d.values, {box.row, box.column / 2, box.rows, columns}, kBoxValues, values);
   for (std::int64_t i = 0; i < box.rows; ++i) {
     Bits row[kBoxColumns];
     for (std::int64_t v = 0; v < columns; v += kKept) {
       Bits* const to = row + v / kKept * kGroup;
-      const unsigned code = codes.from(i, v);
+      const unsigned code = metadata.codes_from(i, v);
       std::fill_n(to, kGroup, Bits{0});
       for (int j = kKept - 1; j >= 0; --j)
         to[code >> 2 * j & (kGroup - 1)] = values[i * kBoxValues + v + j];
@@ -168,19 +169,19 @@ template <class Bits, Pattern pattern>
 void gather_box(const Gathering& g, const Box& box) {
   constexpr int kGroup = group(pattern), kKept = kept(pattern);
   Bits x[kBoxRows * kBoxColumns];
-  const Codes codes(g.metadata, box, pattern);
-  gather(g.w, box, kBoxColumns, x);
+  const BoxMetadata metadata(g.metadata, box, pattern);
+  load_box(g.w, box, kBoxColumns, x);
   const std::int64_t columns = value_columns(box.columns, pattern);
   const std::int64_t pitch = value_columns(g.k, pattern);
   for (std::int64_t i = 0; i < box.rows; ++i) {
     Bits* const to = static_cast<Bits*>(g.values) + (box.row + i) * pitch + box.column / 2;
     for (std::int64_t v = 0; v < columns; ++v)
-      to[v] = x[i * kBoxColumns + v / kKept * kGroup + (codes.from(i, v) & (kGroup - 1))];
+      to[v] = x[i * kBoxColumns + v / kKept * kGroup + (metadata.codes_from(i, v) & (kGroup - 1))];
   }
 }
 
-// f(a constant of the elements' size, the pattern's): the rule of magnitudes plays no part, and
-// elements of 8 bits are all alike.
+// Calls f with an unsigned type of the element's size and a pattern. These passes compare no
+// magnitudes, so all 8-bit types are alike.
 template <class F>
 void visit_bits(DType type, Pattern pattern, F f) {
   visit(bits(type) == 8 ? DType::u8 : type, pattern, [&]<class Element>(Element, auto constant) {
@@ -202,14 +203,15 @@ void compress(const Compression& compression, const Parallel& parallel) {
 void decompress(const Decompression& decompression, const Parallel& parallel) {
   const Decompression& d = decompression;
   visit_bits(d.values.dtype, d.pattern, [&]<class Bits, Pattern pattern>() {
-    each_box(parallel, d.rows, d.k, [&](const Box& box) { decompress_box<Bits, pattern>(d, box); });
+    for_each_box(parallel, d.rows, d.k,
+                 [&](const Box& box) { decompress_box<Bits, pattern>(d, box); });
   });
 }
 
 void gather(const Gathering& gathering, const Parallel& parallel) {
   const Gathering& g = gathering;
   visit_bits(g.w.dtype, g.pattern, [&]<class Bits, Pattern pattern>() {
-    each_box(parallel, g.rows, g.k, [&](const Box& box) { gather_box<Bits, pattern>(g, box); });
+    for_each_box(parallel, g.rows, g.k, [&](const Box& box) { gather_box<Bits, pattern>(g, box); });
   });
 }
 

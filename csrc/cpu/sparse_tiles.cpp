@@ -1,8 +1,8 @@
-// tile: metadata as tensor cores take it. Each thread writes tiles of its own, 64 rows by a k
+// tile: reorders metadata for mma.sp and wgmma.sp. Each thread writes whole tiles of 64 rows by a k
 // block.
 #include <algorithm>
 
-#include "cpu/arrange.h"
+#include "cpu/orient.h"
 #include "cpu/sparse.h"
 
 namespace tcgemm::cpu {
@@ -21,7 +21,7 @@ class Tiler {
     std::fill(t_.tiles + words, t_.tiles + shape_.bytes() / 4, kNoGroups);
     const auto body = [](std::int64_t first, std::int64_t last, void* context) {
       for (std::int64_t index = first; index < last; ++index)
-        static_cast<Tiler*>(context)->block(index);
+        static_cast<Tiler*>(context)->tile_block(index);
     };
     constexpr std::int64_t grain = 16;
     const std::int64_t blocks = shape_.blocks_m() * shape_.blocks_k();
@@ -30,7 +30,7 @@ class Tiler {
   }
 
  private:
-  void block(std::int64_t index) {
+  void tile_block(std::int64_t index) {
     const std::int64_t first_row = index % shape_.blocks_m() * MetadataTiles::kRows;
     const std::int64_t first_k = index / shape_.blocks_m() * shape_.depth();
     std::uint32_t* out = t_.tiles + index * (shape_.block_bytes() / 4);
@@ -44,12 +44,12 @@ class Tiler {
       }
   }
 
-  // Of four groups of a row, the first of which begins at element k.
+  // The 16 metadata bits of four groups of a row; the first group starts at element k.
   std::uint32_t pairs(std::int64_t row, std::int64_t k) const {
     if (row >= t_.rows || k >= t_.k) return kNoPairs;
-    const std::int64_t left = (t_.k - k + group(t_.pattern) - 1) / group(t_.pattern);
-    const int count = static_cast<int>(std::min<std::int64_t>(left, kPairsPerHalf));
-    const unsigned there = (1u << 4 * count) - 1;
+    const std::int64_t remaining = (t_.k - k + group(t_.pattern) - 1) / group(t_.pattern);
+    const int count = static_cast<int>(std::min<std::int64_t>(remaining, kPairsPerHalf));
+    const unsigned valid = (1u << 4 * count) - 1;
     unsigned codes = 0;
     if (t_.pattern == Pattern::two_of_four) {
       codes = byte(row, k / 8);
@@ -58,7 +58,7 @@ class Tiler {
       const unsigned positions = byte(row, k / 8);
       for (int n = 0; n < kPairsPerHalf; ++n) codes |= half_code(positions >> 2 * n & 3) << 4 * n;
     }
-    return (codes & there) | (kNoPairs & ~there);
+    return (codes & valid) | (kNoPairs & ~valid);
   }
 
   unsigned byte(std::int64_t row, std::int64_t column) const {

@@ -1,19 +1,19 @@
-// Sums of k blocks that are more than a chain: scaled ones, and integers.
+// The accumulation of k blocks with block scales, and of integer k blocks.
 #include "cpu/sums.h"
 
 #include <cstddef>
 #include <optional>
 
-#include "cpu/arrange.h"
+#include "cpu/orient.h"
 
 namespace tcgemm::cpu {
 namespace {
 
-// Sums along k of each row of the panels: integers, exact in f32 within a block.
+// Adds the sums along k of each row of the panels: integers, exact in f32 within a block.
 void add_rows(const Panels<float>& block, const float* panels, int width,
               std::vector<std::uint32_t>& sums) {
   for (std::size_t row = 0; row < sums.size(); row += width) {
-    float lanes[kWidestPanel] = {};
+    float lanes[kMaxPanelWidth] = {};
     const float* panel = panels + static_cast<std::int64_t>(row) * block.depth;
     for (std::int64_t k = 0; k < block.depth; ++k, panel += width) {
       for (int lane = 0; lane < width; ++lane) lanes[lane] += panel[lane];
@@ -31,34 +31,35 @@ std::uint32_t zero_point(const std::optional<Matrix>& zero, std::int64_t batch, 
 
 }  // namespace
 
-void Blocks::add(const Tile& tile, const Panels<float>& panels, const float* sums, float* totals) {
+void BlockScaledSums::add(const Tile& tile, const Panels<float>& panels, const float* sums,
+                          float* totals) {
   scales_b_.assign(tile.n, 1.0f);
   for (std::int64_t j = 0; p_.scale_b && j < tile.n; ++j) {
-    scales_b_[j] = multiplier(*p_.scale_b, tile.batch, panels.k, tile.column + j);
+    scales_b_[j] = scale_at(*p_.scale_b, tile.batch, panels.k, tile.column + j);
   }
   const float* const scales_b = scales_b_.data();
   for (std::int64_t i = 0; i < tile.m; ++i, sums += tile.pitch, totals += tile.pitch) {
     const float scale_a =
-        p_.scale_a ? multiplier(*p_.scale_a, tile.batch, tile.row + i, panels.k) : 1.0f;
+        p_.scale_a ? scale_at(*p_.scale_a, tile.batch, tile.row + i, panels.k) : 1.0f;
     for (std::int64_t j = 0; j < tile.n; ++j) totals[j] += scale_a * scales_b[j] * sums[j];
   }
 }
 
-void Integers::start(const Tile& tile) {
+void IntegerSums::start(const Tile& tile) {
   sums_a_.assign(p_.zero_b ? tile.m : 0, 0);
   sums_b_.assign(p_.zero_a ? tile.n : 0, 0);
 }
 
-void Integers::add(const Tile& tile, const Panels<float>& panels, const float* sums,
-                   std::uint32_t* totals) {
+void IntegerSums::add(const Tile& tile, const Panels<float>& panels, const float* sums,
+                      std::uint32_t* totals) {
   for (std::int64_t i = 0; i < tile.m; ++i, sums += tile.pitch, totals += tile.pitch) {
     for (std::int64_t j = 0; j < tile.n; ++j) totals[j] += static_cast<std::int32_t>(sums[j]);
   }
-  add_rows(panels, panels.a, kernels_.rows, sums_a_);
-  add_rows(panels, panels.b, kernels_.columns, sums_b_);
+  add_rows(panels, panels.a, kernels_.panel_rows, sums_a_);
+  add_rows(panels, panels.b, kernels_.panel_columns, sums_b_);
 }
 
-std::uint32_t* Integers::exact(const Tile& tile, std::int64_t i, std::uint32_t* totals) const {
+std::uint32_t* IntegerSums::exact(const Tile& tile, std::int64_t i, std::uint32_t* totals) const {
   std::uint32_t* const row = totals + i * tile.pitch;
   const std::uint32_t zero_a = zero_point(p_.zero_a, tile.batch, tile.row + i, 0);
   for (std::int64_t j = 0; p_.zero_a && j < tile.n; ++j) row[j] -= zero_a * sums_b_[j];
@@ -71,8 +72,8 @@ std::uint32_t* Integers::exact(const Tile& tile, std::int64_t i, std::uint32_t* 
   return row;
 }
 
-float* Integers::values(const Tile& tile, std::int64_t i, std::uint32_t* totals,
-                        float* sums) const {
+float* IntegerSums::values(const Tile& tile, std::int64_t i, std::uint32_t* totals,
+                           float* sums) const {
   const std::uint32_t* const row = exact(tile, i, totals);
   float* const values = sums + i * tile.pitch;
   for (std::int64_t j = 0; j < tile.n; ++j) {

@@ -1,10 +1,10 @@
-// How a tile's sums come to be from panels of its operands, one k block at a time.
+// The accumulation of a tile over the k blocks of its operands.
 //
-//   Chain     sums go on from block to block: f16, bf16, f32 and fp8 (in f32), f64
-//   Blocks    each block's sum is multiplied by its scales and added: fp8
-//   Integers  each block's sum is exact in f32 and added in s32: s8, u8
+//   FmaChain          the chain continues from block to block: f16, bf16, f32 and fp8 in f32, f64
+//   BlockScaledSums   each block's sum is multiplied by its scales and added: fp8
+//   IntegerSums       each block's sum is exact in f32 and added in s32: s8, u8
 //
-// So one inner loop serves all of them. Plain x86-64, as the epilogue.
+// All of them use the same inner loop. Like the epilogue, they are compiled for plain x86-64.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@
 
 namespace tcgemm::cpu {
 
-// Of the result. The sums of element (i, j) of it stand at i * pitch + j.
+// A tile of the result. The sum of its element (i, j) is at i * pitch + j.
 struct Tile {
   std::int64_t batch, row, column, m, n, pitch;
 };
 
-// A k block of its operands.
+// The packed operands of one k block of a tile.
 template <class T>
 struct Panels {
   std::int64_t k, depth;
@@ -28,32 +28,32 @@ struct Panels {
   const T* b;
 };
 
-// kApart: a block's sums start from zero, and `add` brings them to the totals.
-// `values` are those of row i that the epilogue works on; they stand in either array.
+// kSeparateTotals: the sums of a block start from zero, and `add` adds them to the totals. `values`
+// is row i for the epilogue, in the totals or in the sums.
 template <class T>
-class Chain {
+class FmaChain {
  public:
   using Operand = T;
   using Total = T;
-  static constexpr bool kApart = false;
-  // A panel of b, 256 x 32 f32, is 32 KiB. A multiple of 16, so that an f16 accumulator is rounded
-  // where it would be without blocks.
+  static constexpr bool kSeparateTotals = false;
+  // A panel of b, 256 x 32 f32, is 32 KiB. A multiple of 16 rounds an f16 accumulator at the same
+  // steps as one block would.
   static constexpr std::int64_t kDepth = 256;
 
-  Chain(const Problem&, const Kernels<T>&) {}
+  FmaChain(const Problem&, const Kernels<T>&) {}
   T* values(const Tile& tile, std::int64_t i, T* totals, T*) const {
     return totals + i * tile.pitch;
   }
 };
 
-class Blocks {
+class BlockScaledSums {
  public:
   using Operand = float;
   using Total = float;
-  static constexpr bool kApart = true;
+  static constexpr bool kSeparateTotals = true;
   static constexpr std::int64_t kDepth = kScaleBlock;
 
-  Blocks(const Problem& problem, const Kernels<float>&) : p_(problem) {}
+  BlockScaledSums(const Problem& problem, const Kernels<float>&) : p_(problem) {}
   void start(const Tile&) {}
   // totals += (scale_a * scale_b) * sums
   void add(const Tile& tile, const Panels<float>& panels, const float* sums, float* totals);
@@ -66,15 +66,15 @@ class Blocks {
   std::vector<float> scales_b_;
 };
 
-class Integers {
+class IntegerSums {
  public:
   using Operand = float;
   using Total = std::uint32_t;
-  static constexpr bool kApart = true;
+  static constexpr bool kSeparateTotals = true;
   // 256 products of at most 255 * 255 stay below 2^24.
   static constexpr std::int64_t kDepth = 256;
 
-  Integers(const Problem& problem, const Kernels<float>& kernels)
+  IntegerSums(const Problem& problem, const Kernels<float>& kernels)
       : p_(problem), kernels_(kernels) {}
   void start(const Tile& tile);
   void add(const Tile& tile, const Panels<float>& panels, const float* sums, std::uint32_t* totals);
@@ -85,7 +85,7 @@ class Integers {
  private:
   const Problem& p_;
   const Kernels<float>& kernels_;
-  std::vector<std::uint32_t> sums_a_, sums_b_;  // along k, where there are zero points
+  std::vector<std::uint32_t> sums_a_, sums_b_;  // along k, if there are zero points
 };
 
 }  // namespace tcgemm::cpu

@@ -1,4 +1,4 @@
-// What one tensor-core instruction is: the row type of instructions.h.
+// The description of one tensor-core instruction; isa/mma_instructions.h has the table.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace tcgemm::isa {
 
-// The sparse ones take an a that is sparse along k (core/sparse.h).
+// The operand a of the sparse kinds is sparse along k (core/sparse.h).
 enum class InstructionKind : std::uint8_t { mma, mma_sparse, wgmma, wgmma_sparse };
 
 constexpr const char* name(InstructionKind kind) {
@@ -24,8 +24,8 @@ constexpr const char* name(InstructionKind kind) {
   }
 }
 
-// m x n x k of the product that one warp (mma) or one warpgroup of four (wgmma) issues at once. For
-// wgmma, n is the largest of the multiples of n_step that exist.
+// m x n x k is the shape of one instruction, which a warp (mma) or a warpgroup of four warps
+// (wgmma) issues. For wgmma, n is the largest one; all smaller multiples of n_step exist too.
 struct Instruction {
   InstructionKind kind;
   Arch arch;
@@ -36,8 +36,8 @@ struct Instruction {
   int n;
   int k;
   int n_step;
-  bool mn_major;  // shared-memory operands may be MN-major (wgmma), or ldmatrix.trans serves them
-                  // (mma)
+  // Operands may be MN-major: in shared memory (wgmma), or by ldmatrix.trans (mma).
+  bool mn_major;
 };
 
 }  // namespace tcgemm::isa

@@ -1,5 +1,5 @@
-// Which tensor-core instructions the kernels use (PTX ISA 9.1: 9.7.14.5.14 mma, 9.7.14.6.3 mma.sp,
-// 9.7.15.5 wgmma, 9.7.15.6 wgmma.sp).
+// The tensor-core instructions that the kernels use (PTX ISA 9.1: 9.7.14.5.14 mma, 9.7.14.6.3
+// mma.sp, 9.7.15.5 wgmma, 9.7.15.6 wgmma.sp).
 #pragma once
 
 #include "isa/mma_instruction.h"
@@ -54,13 +54,13 @@ inline constexpr Instruction kInstructions[] = {
     {InstructionKind::wgmma_sparse, Arch::sm90a, u8, u8, s32, 64, 256, 64, 16, false},
 };
 
-// The row, or a null pointer where the hardware has no such instruction.
+// A null pointer means that the hardware has no such instruction.
 constexpr const Instruction* find(InstructionKind kind, DType input, DType input_b,
                                   DType accumulator) {
-  for (const Instruction& row : kInstructions)
-    if (row.kind == kind && row.input == input && row.input_b == input_b &&
-        row.accumulator == accumulator)
-      return &row;
+  for (const Instruction& instruction : kInstructions)
+    if (instruction.kind == kind && instruction.input == input && instruction.input_b == input_b &&
+        instruction.accumulator == accumulator)
+      return &instruction;
   return nullptr;
 }
 

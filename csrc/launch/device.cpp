@@ -1,4 +1,4 @@
-// Facts about the GPUs of this machine.
+// The properties of this machine's GPUs, from the driver and the table in core/arch.h.
 #include <cuda_runtime.h>
 
 #include <array>
@@ -40,7 +40,7 @@ void fill(Entry& entry, int index) {
   device.multiprocessors = properties.multiProcessorCount;
   device.l2_bytes = properties.l2CacheSize;
   device.shared_bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, index);
-  // Rates of a GPU that the table does not name: double data rate on the memory bus, and the tensor
+  // Rates for a GPU that is not in the table: double data rate on the memory bus, and the tensor
   // cores of its generation at its clock.
   const double kilohertz = attribute(cudaDevAttrClockRate, index);
   device.memory_rate = 2.0 * 1e3 * attribute(cudaDevAttrMemoryClockRate, index) *

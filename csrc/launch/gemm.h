@@ -1,4 +1,5 @@
-// One kernel of the catalog with its Params: tensor maps, grid, and the epilogue. CUDA builds only.
+// Launches one kernel of the catalog: fills its Params with tensor maps, tiling and epilogue. CUDA
+// builds only.
 #pragma once
 
 #include "core/params.h"
@@ -8,10 +9,10 @@
 namespace tcgemm::launch {
 
 struct LaunchContext {
-  const Problem& problem;  // as the kernel sees it
+  const Problem& problem;  // in the kernel's orientation
   const Plan& plan;
-  LaunchConfig run;  // of the kernel: the plan's own, or another one of it
-  Matrix a, b;       // m x k and n x k, as they are after the passes
+  LaunchConfig run;  // the kernel to launch: the plan's main one, its alternative or recompute
+  Matrix a, b;       // m x k and n x k, after the passes
   SplitFp32Params split;
   TileFilter filter;
   void* workspace;

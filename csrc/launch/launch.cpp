@@ -1,4 +1,4 @@
-// Plan -> the passes before the product, and its kernels.
+// Plan -> the passes before the GEMM, and its kernels.
 #include "launch/launch.h"
 
 #include <cuda_runtime.h>
@@ -14,12 +14,12 @@
 namespace tcgemm::launch {
 namespace {
 
-// Both copies in one launch; what has none stays as it is.
-void repack(LaunchContext& call) {
+// Launches the repack passes of both operands as one kernel. Operands without a pass are unchanged.
+void repack(LaunchContext& context) {
   RepackParams params{};
   const auto add = [&](const std::optional<RepackPass>& pass, Matrix& operand) {
     if (!pass) return;
-    operand = repacked(*pass, reinterpret_cast<std::uintptr_t>(call.workspace));
+    operand = repacked(*pass, reinterpret_cast<std::uintptr_t>(context.workspace));
     CopyParams& copy = params.copies[params.count++];
     copy.source = tensor_ref(pass->source, pass->rows, pass->k, pass->batch);
     copy.copy = reinterpret_cast<void*>(operand.address);
@@ -29,53 +29,54 @@ void repack(LaunchContext& call) {
     copy.batch = pass->batch;
     copy.pitch = pass->pitch;
   };
-  add(call.plan.repack_a, call.a);
-  add(call.plan.repack_b, call.b);
+  add(context.plan.repack_a, context.a);
+  add(context.plan.repack_b, context.b);
   if (params.count == 0) return;
   launch_kernel(kernels::repack(params), &params,
                 {kernels::repack_blocks(params), kernels::kRepackThreads, 0, 1,
-                 supports_dependent_launch(call.device)},
-                call.stream, {-1, "the prepare pass"});
+                 supports_dependent_launch(context.device)},
+                context.stream, {-1, "the repack pass"});
 }
 
-void sum(const std::optional<SumPass>& pass, const LaunchContext& call) {
+void sum(const std::optional<SumPass>& pass, const LaunchContext& context) {
   if (!pass) return;
   SumParams params{};
   params.source = tensor_ref(pass->source, pass->rows, pass->k, pass->batch);
-  params.sums = reinterpret_cast<std::int32_t*>(static_cast<char*>(call.workspace) + pass->offset);
+  params.sums =
+      reinterpret_cast<std::int32_t*>(static_cast<char*>(context.workspace) + pass->offset);
   params.rows = pass->rows;
   params.k = pass->k;
   params.batch = pass->batch;
   launch_kernel(kernels::sums(), &params,
                 {kernels::sum_blocks(params), kernels::kSumThreads, 0, 1,
-                 supports_dependent_launch(call.device)},
-                call.stream, {-1, "the sums for zero points"});
+                 supports_dependent_launch(context.device)},
+                context.stream, {-1, "the sums for zero points"});
 }
 
 }  // namespace
 
-void launch(const Problem& asked, const Plan& plan, void* workspace, int device, void* stream) {
+void launch(const Problem& original, const Plan& plan, void* workspace, int device, void* stream) {
   const LaunchLabel label{plan.config_index, "an empty product"};
-  const bool clear = asked.amax && !asked.amax_continues;
-  if (plan.config_index < 0 && !clear) return;
-  // A thread that never called CUDA has no context, and encoding a tensor map asks for one.
+  const bool clears_amax = original.amax && !original.amax_continues;
+  if (plan.config_index < 0 && !clears_amax) return;
+  // A thread that never called CUDA has no context, and encoding a tensor map needs one.
   check(cudaSetDevice(device), "choosing the device for", label);
-  if (clear)
-    check(cudaMemsetAsync(reinterpret_cast<void*>(asked.amax->address), 0, sizeof(float),
+  if (clears_amax)
+    check(cudaMemsetAsync(reinterpret_cast<void*>(original.amax->address), 0, sizeof(float),
                           static_cast<cudaStream_t>(stream)),
           "clearing amax before", label);
   if (plan.config_index < 0) return;
-  const Problem problem = plan.swap_ab ? transposed(asked) : asked;
-  LaunchContext call{problem, plan, plan,      problem.a, transposed(problem.b),
-                     {},      {},   workspace, device,    stream};
+  const Problem problem = plan.swap_ab ? transposed(original) : original;
+  LaunchContext context{problem, plan, plan,      problem.a, transposed(problem.b),
+                        {},      {},   workspace, device,    stream};
   if (plan.split) {
-    launch_split_gemm(call);
+    launch_split_gemm(context);
     return;
   }
-  repack(call);
-  sum(plan.sums_a, call);
-  sum(plan.sums_b, call);
-  launch_gemm(call);
+  repack(context);
+  sum(plan.sums_a, context);
+  sum(plan.sums_b, context);
+  launch_gemm(context);
 }
 
 }  // namespace tcgemm::launch

@@ -1,4 +1,4 @@
-// Runs a Plan on a stream: the prepare passes, then the kernel. CUDA builds only.
+// Launches a Plan on a stream: its passes, then its kernels. CUDA builds only.
 #pragma once
 
 #include "core/arch.h"
@@ -7,11 +7,13 @@
 
 namespace tcgemm::launch {
 
-// Facts about GPU `index`, asked of the driver once. Throws std::runtime_error where there is none.
+// The properties of GPU `index`; the driver is queried once. Throws std::runtime_error if there is
+// no such GPU.
 const Device& device(int index);
 
-// `workspace` has plan.workspace bytes, 256-byte aligned, on the same device. Asynchronous; nothing
-// is allocated and nothing synchronises. The device must be current. Throws std::runtime_error.
+// `workspace` has plan.workspace bytes, 256-byte aligned, on the same device, which must be
+// current. The call is asynchronous: it allocates nothing and does not synchronise. Throws
+// std::runtime_error.
 void launch(const Problem& problem, const Plan& plan, void* workspace, int device, void* stream);
 
 }  // namespace tcgemm::launch

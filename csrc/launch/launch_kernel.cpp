@@ -1,4 +1,4 @@
-// Queueing one kernel on a stream, and the sentence when CUDA refuses.
+// Launches one kernel on a stream, and turns a CUDA error into a sentence.
 #include "launch/launch_kernel.h"
 
 #include <stdexcept>
@@ -9,10 +9,10 @@
 
 namespace tcgemm::launch {
 
-// Names are made only when something failed.
+// The kernel's name is built only after an error, because that takes microseconds.
 void check(cudaError_t error, const char* what, LaunchLabel label) {
   if (error == cudaSuccess) return;
-  cudaGetLastError();  // so that the next call does not report this one again
+  cudaGetLastError();  // clears the error, so that the next call does not report it
   const std::string kernel =
       label.config_index < 0 ? label.pass : name(kCatalog[label.config_index]).text;
   throw std::runtime_error("tcgemm: " + std::string(what) + " " + kernel +
@@ -24,7 +24,7 @@ void launch_kernel(const void* pointer, const void* params, const GridShape& sha
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(shape.grid);
   config.blockDim = dim3(shape.threads);
-  config.dynamicSmemBytes = shape.shared;
+  config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = static_cast<cudaStream_t>(stream);
   cudaLaunchAttribute attributes[2]{};
   config.attrs = attributes;
@@ -32,7 +32,7 @@ void launch_kernel(const void* pointer, const void* params, const GridShape& sha
     attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
     attributes[config.numAttrs++].val.clusterDim = {unsigned(shape.cluster), 1, 1};
   }
-  if (shape.overlap) {
+  if (shape.dependent_launch) {
     attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
   }

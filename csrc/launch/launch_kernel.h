@@ -1,11 +1,11 @@
-// Queueing one kernel on a stream, and the sentence when CUDA refuses.
+// Launches one kernel on a stream, and turns a CUDA error into a sentence.
 #pragma once
 
 #include <cuda_runtime.h>
 
 namespace tcgemm::launch {
 
-// What is launched, for errors: a row of the catalog, or a pass by its name.
+// The name of a launch in errors: a config of the catalog, or a pass.
 struct LaunchLabel {
   int config_index = -1;
   const char* pass = "";
@@ -13,18 +13,20 @@ struct LaunchLabel {
 
 struct GridShape {
   int grid, threads;
-  int shared = 0;
+  int shared_bytes = 0;
   int cluster = 1;
-  // The kernel waits for its prerequisites itself (ptx/dependent.cuh), and so may start early.
-  bool overlap = false;
+  // Programmatic dependent launch: the kernel executes griddepcontrol.wait (ptx/dependent.cuh), so
+  // it may start before its predecessor ends.
+  bool dependent_launch = false;
 };
 
-// Throws std::runtime_error: "tcgemm: <what> <step> failed: <CUDA's words>."
+// Throws std::runtime_error: "tcgemm: <what> <label> failed: <CUDA's message>."
 void check(cudaError_t error, const char* what, LaunchLabel label);
-// `params` is the one parameter of the __global__ function `pointer`.
+// `params` is the only parameter of the __global__ function `pointer`.
 void launch_kernel(const void* pointer, const void* params, const GridShape& shape, void* stream,
                    LaunchLabel label);
-// Does the code that this GPU runs know dependent launch? In older code nothing waits.
+// Does the code that this GPU runs support dependent launch? Code before sm_90 has no
+// griddepcontrol.wait.
 bool supports_dependent_launch(int device);
 
 }  // namespace tcgemm::launch

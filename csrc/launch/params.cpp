@@ -1,4 +1,4 @@
-// Problem -> the parts of Params that kernels share: operands, scales, and the epilogue.
+// Problem -> the members of Params that all kernels share: operands, scales and epilogue.
 #include "launch/params.h"
 
 #include <cmath>
@@ -14,19 +14,20 @@ T* pointer(std::uintptr_t address) {
   return reinterpret_cast<T*>(address);
 }
 
-// A whole number of any size, modulo 2^32.
-std::int32_t modulo(double number) {
+// A whole number of any magnitude, modulo 2^32.
+std::int32_t wrap_s32(double number) {
   return std::int32_t(std::uint32_t(std::int64_t(std::fmod(number, 4294967296.0))));
 }
 
-// A vector of s32 along m (`row`) or n.
-TensorRef vector(std::uintptr_t address, bool row, std::int64_t stride, std::int64_t stride_batch) {
+// A vector of s32 along m (`row`) or along n.
+TensorRef s32_vector(std::uintptr_t address, bool row, std::int64_t stride,
+                     std::int64_t stride_batch) {
   return {pointer(address), row ? stride : 0, row ? 0 : stride, stride_batch, DType::s32, false};
 }
 
 TensorRef sums(const SumPass& pass, bool row, void* workspace) {
-  return vector(reinterpret_cast<std::uintptr_t>(workspace) + pass.offset, row, 1,
-                pass.batch == 1 ? 0 : pass.rows);
+  return s32_vector(reinterpret_cast<std::uintptr_t>(workspace) + pass.offset, row, 1,
+                    pass.batch == 1 ? 0 : pass.rows);
 }
 
 ZeroPoints zero_points(const Problem& problem, const Plan& plan, void* workspace) {
@@ -34,27 +35,28 @@ ZeroPoints zero_points(const Problem& problem, const Plan& plan, void* workspace
   zeros.k = std::int32_t(problem.k);
   if (problem.zero_a) {
     const Matrix& zero = *problem.zero_a;
-    zeros.zero_a = vector(zero.address, true, zero.stride_row, zero.stride_batch);
+    zeros.zero_a = s32_vector(zero.address, true, zero.stride_row, zero.stride_batch);
     zeros.sum_b = sums(*plan.sums_b, false, workspace);
   }
   if (problem.zero_b) {
     const Matrix& zero = *problem.zero_b;
-    zeros.zero_b = vector(zero.address, false, zero.stride_col, zero.stride_batch);
+    zeros.zero_b = s32_vector(zero.address, false, zero.stride_col, zero.stride_batch);
     zeros.sum_a = sums(*plan.sums_a, true, workspace);
   }
   return zeros;
 }
 
-// Can neighbours be read in pairs, from every other one on, in every matrix?
-bool in_pairs(const ScaleVector& scale, std::int64_t batch) {
+// Can a kernel load two adjacent scales at once, from each even index, in every matrix of the
+// batch?
+bool can_load_pairs(const ScaleVector& scale, std::int64_t batch) {
   constexpr std::uintptr_t kPair = 2 * sizeof(float);
   return scale.stride == 1 && scale.shift == 0 &&
          reinterpret_cast<std::uintptr_t>(scale.data) % kPair == 0 &&
          (batch == 1 || scale.stride_batch % 2 == 0);
 }
 
-// What the unrolled way out can do: see Epilogue::fast. Whether it can be taken to where `out` lies
-// is the kernel's to say.
+// Can the unrolled epilogue (Epilogue::unrolled) handle these terms? The kernel checks out's
+// layout.
 bool can_unroll(const Problem& problem, const Plan& plan, const Epilogue& epilogue) {
   if (problem.c || problem.residual || problem.zero_a || problem.zero_b || problem.scale_out ||
       problem.amax)
@@ -62,9 +64,10 @@ bool can_unroll(const Problem& problem, const Plan& plan, const Epilogue& epilog
   if (epilogue.out_dtype == DType::s32) return problem.has_default_epilogue();
   const TensorRef& bias = epilogue.sources[kBias];
   const bool row = bias.vector && bias.stride_row == 0 && bias.stride_col == 1;
-  const bool column = bias.stride_col == 0 && kCatalog[plan.config_index].interleaved_rows();
-  if (bias.data != nullptr && !row && !column) return false;
-  if (epilogue.scale_b.stride != 0 && !in_pairs(epilogue.scale_b, problem.batch)) return false;
+  const bool broadcast_row = bias.stride_col == 0 && kCatalog[plan.config_index].interleaved_rows();
+  if (bias.data != nullptr && !row && !broadcast_row) return false;
+  if (epilogue.scale_b.stride != 0 && !can_load_pairs(epilogue.scale_b, problem.batch))
+    return false;
   return problem.activation == Activation::none || problem.activation == Activation::relu;
 }
 
@@ -96,7 +99,7 @@ ScaleVector scale_of_b(const Problem& problem) {
 }
 
 Epilogue epilogue(const Problem& problem, const Plan& plan, void* workspace) {
-  const auto option = [&](const std::optional<Matrix>& matrix) {
+  const auto optional_ref = [&](const std::optional<Matrix>& matrix) {
     return matrix ? tensor_ref(*matrix, problem.m, problem.n, problem.batch) : TensorRef{};
   };
   const Matrix& out = problem.out;
@@ -106,14 +109,14 @@ Epilogue epilogue(const Problem& problem, const Plan& plan, void* workspace) {
   result.alpha_f64 = problem.alpha;
   result.beta_f64 = problem.beta;
   if (out.dtype == DType::s32) {
-    result.alpha_s32 = modulo(problem.alpha);
-    result.beta_s32 = modulo(problem.beta);
+    result.alpha_s32 = wrap_s32(problem.alpha);
+    result.beta_s32 = wrap_s32(problem.beta);
   }
   result.activation = problem.activation;
   result.out_dtype = out.dtype;
-  result.sources[kC] = option(problem.c);
-  result.sources[kBias] = option(problem.bias);
-  result.sources[kResidual] = option(problem.residual);
+  result.sources[kC] = optional_ref(problem.c);
+  result.sources[kBias] = optional_ref(problem.bias);
+  result.sources[kResidual] = optional_ref(problem.residual);
   if (!problem.block_scaled()) {
     result.scale_a = scale_of_a(problem);
     result.scale_b = scale_of_b(problem);

@@ -1,4 +1,4 @@
-// Problem -> the parts of Params that kernels share: operands, scales, and the epilogue.
+// Problem -> the members of Params that all kernels share: operands, scales and epilogue.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@ namespace tcgemm::launch {
 TensorRef tensor_ref(const Matrix& matrix, std::int64_t rows, std::int64_t cols,
                      std::int64_t batch);
 
-// The scales of a, along m and k, and of b, along n and k; absent: all 1.
+// The scales of a, along m and k, and of b, along n and k; without scales an empty vector (all 1).
 ScaleVector scale_of_a(const Problem& problem);
 ScaleVector scale_of_b(const Problem& problem);
 
-// `problem` as the kernel sees it. Sums for zero points are where the plan has them in `workspace`.
+// `problem` is in the kernel's orientation. The plan has the offsets of the sums in `workspace`.
 Epilogue epilogue(const Problem& problem, const Plan& plan, void* workspace);
 
 Extent extent(const Problem& problem);

@@ -1,4 +1,4 @@
-// Runs a Quantization on a stream. CUDA builds only.
+// Launches a Quantization on a stream. CUDA builds only.
 #pragma once
 
 #include <cstddef>
@@ -7,11 +7,11 @@
 
 namespace tcgemm::launch {
 
-// Bytes that quantize needs beside its results.
+// Bytes of workspace that quantize needs.
 std::size_t quantize_workspace(const Quantization& quantization);
 
-// Asynchronous; nothing is allocated and nothing synchronises. The device must be current. Throws
-// std::runtime_error.
+// The call is asynchronous: it allocates nothing and does not synchronise. The device must be
+// current. Throws std::runtime_error.
 void quantize(const Quantization& quantization, void* workspace, int device, void* stream);
 
 }  // namespace tcgemm::launch

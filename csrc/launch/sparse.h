@@ -1,12 +1,12 @@
-// Runs the passes of 2:4 sparsity on a stream. CUDA builds only.
+// Launches the passes of 2:4 sparsity on a stream. CUDA builds only.
 #pragma once
 
 #include "core/sparse.h"
 
 namespace tcgemm::launch {
 
-// Asynchronous; nothing is allocated and nothing synchronises, and CUDA graphs may hold them. The
-// device must be current. Throw std::runtime_error.
+// The calls are asynchronous: they allocate nothing, do not synchronise, and can be captured in
+// CUDA graphs. The device must be current. They throw std::runtime_error.
 void compress(const Compression& compression, int device, void* stream);
 void decompress(const Decompression& decompression, int device, void* stream);
 void gather(const Gathering& gathering, int device, void* stream);

@@ -1,5 +1,5 @@
-// Products of f32 operands in 16-bit parts: passes, the two kernels of which one computes, repair.
-// CUDA builds only.
+// Launches a split-FP32 GEMM: the split passes, the main kernel and its alternative (the decision
+// on the GPU lets only one of them compute), and the recompute kernel. CUDA builds only.
 #pragma once
 
 #include "core/problem.h"
@@ -7,11 +7,11 @@
 
 namespace tcgemm::launch {
 
-// A call whose plan has a split.
+// `call.plan` must have a split-FP32 plan.
 void launch_split_gemm(const LaunchContext& call);
 
-// Makes the blob of an operand, with room for bf16 parts. Its first word then says which parts it
-// holds: kUseBf16 or not. Asynchronous; nothing is allocated.
+// Prepacks an operand into a buffer with room for bf16 terms. The first 32-bit word of the buffer
+// then says which terms it has: kUseBf16 is set or not. Asynchronous; allocates nothing.
 void prepack(const SplitFp32Pass& pass, void* prepacked, int device, void* stream);
 
 }  // namespace tcgemm::launch

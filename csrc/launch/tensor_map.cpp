@@ -1,4 +1,4 @@
-// Encoding tensor maps: what the driver wants of a matrix that TMA will read or write.
+// Encodes tensor maps (CUtensorMap) for matrices that TMA reads or writes.
 #include "launch/tensor_map.h"
 
 #include <cuda.h>
@@ -15,7 +15,7 @@ namespace {
 
 static_assert(sizeof(TensorMap) == sizeof(CUtensorMap));
 
-// From the driver itself, so that the library needs no libcuda to be loaded.
+// The driver's entry point, queried at run time, so that the library does not link to libcuda.
 PFN_cuTensorMapEncodeTiled_v12000 encoder() {
   static const auto function = [] {
     void* pointer = nullptr;
@@ -31,7 +31,8 @@ PFN_cuTensorMapEncodeTiled_v12000 encoder() {
   return function;
 }
 
-// tf32: f32 in memory, rounded to nearest on its way to shared memory. 8 bits have no type there.
+// With tf32 TMA rounds f32 to nearest while it copies to shared memory. All 8-bit types map to
+// UINT8.
 CUtensorMapDataType map_type(DType type) {
   switch (type) {
     case DType::f16:
@@ -51,32 +52,31 @@ CUtensorMapDataType map_type(DType type) {
   }
 }
 
-// Where there is one line or one matrix, its pitch is never used; the driver still wants a valid
-// one.
-std::uint64_t pitch_of(const TensorMapDesc& lines) {
-  const std::uint64_t size = bytes(lines.dtype);
-  return lines.outer == 1 ? (lines.inner * size + 15) / 16 * 16 : lines.pitch * size;
+// With outer == 1 TMA does not use the pitch, but the driver requires a multiple of 16 bytes.
+std::uint64_t pitch_of(const TensorMapDesc& desc) {
+  const std::uint64_t size = bytes(desc.dtype);
+  return desc.outer == 1 ? (desc.inner * size + 15) / 16 * 16 : desc.pitch * size;
 }
 
 template <int kRank>
-TensorMap encode(const TensorMapDesc& lines, const cuuint64_t (&extent)[kRank],
+TensorMap encode(const TensorMapDesc& desc, const cuuint64_t (&extent)[kRank],
                  const cuuint64_t (&strides)[kRank - 1], const cuuint32_t (&box)[kRank]) {
   cuuint32_t steps[kRank];
   std::fill_n(steps, kRank, 1u);
   CUtensorMap map;
   const CUresult status = encoder()(
-      &map, map_type(lines.dtype), kRank, reinterpret_cast<void*>(lines.address), extent, strides,
+      &map, map_type(desc.dtype), kRank, reinterpret_cast<void*>(desc.address), extent, strides,
       box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-      lines.box_inner * bytes(lines.dtype) == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
-                                                 : CU_TENSOR_MAP_SWIZZLE_128B,
-      lines.ahead ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B : CU_TENSOR_MAP_L2_PROMOTION_L2_64B,
+      desc.box_inner * bytes(desc.dtype) == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
+                                               : CU_TENSOR_MAP_SWIZZLE_128B,
+      desc.l2_promotion ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B : CU_TENSOR_MAP_L2_PROMOTION_L2_64B,
       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (status != CUDA_SUCCESS)
     throw std::runtime_error(
         "tcgemm: the driver refused a tensor map (error " + std::to_string(int(status)) + ") of " +
-        std::to_string(lines.inner) + " x " + std::to_string(lines.outer) + " x " +
-        std::to_string(lines.batch) + " elements, pitch " + std::to_string(lines.pitch) +
-        ", batch pitch " + std::to_string(lines.batch_pitch) +
+        std::to_string(desc.inner) + " x " + std::to_string(desc.outer) + " x " +
+        std::to_string(desc.batch) + " elements, pitch " + std::to_string(desc.pitch) +
+        ", batch pitch " + std::to_string(desc.batch_pitch) +
         "; this is a defect of tcgemm's planner: please report the shapes and strides.");
   TensorMap result;
   std::memcpy(&result, &map, sizeof result);
@@ -85,21 +85,20 @@ TensorMap encode(const TensorMapDesc& lines, const cuuint64_t (&extent)[kRank],
 
 }  // namespace
 
-TensorMap tensor_map(const TensorMapDesc& lines) {
-  const std::uint64_t pitch = pitch_of(lines);
-  const bool batched = lines.batch > 1 && lines.batch_pitch != 0;
-  const std::uint64_t next = batched ? lines.batch_pitch * bytes(lines.dtype) : pitch;
+TensorMap tensor_map(const TensorMapDesc& desc) {
+  const std::uint64_t pitch = pitch_of(desc);
+  const bool batched = desc.batch > 1 && desc.batch_pitch != 0;
+  const std::uint64_t batch_pitch = batched ? desc.batch_pitch * bytes(desc.dtype) : pitch;
   return encode<3>(
-      lines,
-      {cuuint64_t(lines.inner), cuuint64_t(lines.outer), cuuint64_t(batched ? lines.batch : 1)},
-      {pitch, next}, {cuuint32_t(lines.box_inner), cuuint32_t(lines.box_outer), 1});
+      desc, {cuuint64_t(desc.inner), cuuint64_t(desc.outer), cuuint64_t(batched ? desc.batch : 1)},
+      {pitch, batch_pitch}, {cuuint32_t(desc.box_inner), cuuint32_t(desc.box_outer), 1});
 }
 
-TensorMap interleaved_map(const TensorMapDesc& lines) {
-  const std::uint64_t pitch = pitch_of(lines);
-  return encode<4>(lines, {cuuint64_t(lines.inner), 8, 2, cuuint64_t((lines.outer + 15) / 16)},
+TensorMap interleaved_map(const TensorMapDesc& desc) {
+  const std::uint64_t pitch = pitch_of(desc);
+  return encode<4>(desc, {cuuint64_t(desc.inner), 8, 2, cuuint64_t((desc.outer + 15) / 16)},
                    {2 * pitch, pitch, 16 * pitch},
-                   {cuuint32_t(lines.box_inner), 8, 2, cuuint32_t(lines.box_outer / 16)});
+                   {cuuint32_t(desc.box_inner), 8, 2, cuuint32_t(desc.box_outer / 16)});
 }
 
 }  // namespace tcgemm::launch

@@ -1,5 +1,5 @@
-// Tensor maps for TMA: matrices in batches as rank-3 tensors {inner, outer, batch}, with the
-// swizzle of the box's lines: 128 or 64 bytes.
+// Tensor maps for TMA: a batch of matrices is a rank-3 tensor {inner, outer, batch}. The swizzle
+// mode is as wide as a row of the box: 128 or 64 bytes.
 #pragma once
 
 #include <cstdint>
@@ -9,21 +9,22 @@
 
 namespace tcgemm::launch {
 
-// One matrix per batch in lines of `inner` neighbouring elements; the box is what one copy moves.
+// One matrix per batch, with `inner` contiguous elements a row. One TMA copy moves one box.
 struct TensorMapDesc {
   std::uintptr_t address;
   DType dtype;
-  std::int64_t inner, outer, batch;  // elements, lines, matrices
-  std::int64_t pitch, batch_pitch;   // elements; batch_pitch 0: one matrix serves every batch
+  std::int64_t inner, outer, batch;  // contiguous elements, rows, matrices
+  std::int64_t pitch, batch_pitch;   // elements; batch_pitch 0: the matrix is broadcast
   int box_inner, box_outer;
-  bool ahead = true;  // L2 fetches 256 bytes of a line for the box's 128 or 64
+  bool l2_promotion = true;  // L2 promotion to 256 bytes; otherwise 64
 };
 
-// Throws std::runtime_error where the driver refuses the map.
-TensorMap tensor_map(const TensorMapDesc& lines);
+// Throws std::runtime_error if the driver rejects the map.
+TensorMap tensor_map(const TensorMapDesc& desc);
 
-// Of one matrix whose lines come in sixteens, each as 0, 2, 4 .. 1, 3, 5 ..: {inner, 8, 2, outer /
-// 16} (ptx::tma_load_interleaved). The last sixteen are read whole.
-TensorMap interleaved_map(const TensorMapDesc& lines);
+// The map of one matrix that is loaded in groups of 16 rows, first the even and then the odd rows of
+// a group: a rank-4 tensor {inner, 8, 2, outer / 16} (ptx::tma_load_interleaved). The last group is
+// always read as 16 rows.
+TensorMap interleaved_map(const TensorMapDesc& desc);
 
 }  // namespace tcgemm::launch

@@ -1,4 +1,4 @@
-// Reads the dispatcher's stack in the order of the schemas in library.cpp.
+// Unboxes the dispatcher's stack in the order of the schemas in library.cpp.
 #include "ops/arguments.h"
 
 #include <torch/csrc/stable/c/shim.h>
@@ -8,45 +8,46 @@
 namespace tcgemm::ops {
 namespace {
 
-// Words from left to right. An optional value is null or points to a word that is ours to delete.
-class Stack {
+// Reads the values from left to right. An optional value is null or points to a StableIValue, which
+// the reader deletes.
+class StackReader {
  public:
-  explicit Stack(std::uint64_t* words) : next_(words) {}
+  explicit StackReader(std::uint64_t* stack) : next_(stack) {}
 
-  // Reads the next one into each, in their order.
+  // Reads one value into each tensor, in order.
   template <class... Tensors>
   void optional_tensors(Tensors&... tensors) {
     ((tensors = optional_tensor()), ...);
   }
 
   TensorHandle tensor() { return TensorHandle(reinterpret_cast<AtenTensorHandle>(*next_++)); }
-  double number() { return std::bit_cast<double>(*next_++); }
+  double real() { return std::bit_cast<double>(*next_++); }
 
   TensorHandle optional_tensor() {
-    std::uint64_t word = 0;
-    return TensorHandle(optional(word) ? reinterpret_cast<AtenTensorHandle>(word) : nullptr);
+    std::uint64_t value = 0;
+    return TensorHandle(optional(value) ? reinterpret_cast<AtenTensorHandle>(value) : nullptr);
   }
 
   std::optional<std::int32_t> optional_dtype() {
-    std::uint64_t word = 0;
-    if (!optional(word)) return std::nullopt;
-    return static_cast<std::int32_t>(word);
+    std::uint64_t value = 0;
+    if (!optional(value)) return std::nullopt;
+    return static_cast<std::int32_t>(value);
   }
 
   std::int64_t integer() { return static_cast<std::int64_t>(*next_++); }
   bool flag() { return static_cast<std::uint8_t>(*next_++) != 0; }
   std::int32_t dtype() { return static_cast<std::int32_t>(*next_++); }
-  std::string text() { return owned_text(*next_++); }
+  std::string string() { return unbox_and_free(*next_++); }
 
-  std::optional<std::string> optional_text() {
-    std::uint64_t word = 0;
-    if (!optional(word)) return std::nullopt;
-    return owned_text(word);
+  std::optional<std::string> optional_string() {
+    std::uint64_t value = 0;
+    if (!optional(value)) return std::nullopt;
+    return unbox_and_free(value);
   }
 
  private:
-  static std::string owned_text(std::uint64_t word) {
-    const auto handle = reinterpret_cast<StringHandle>(word);
+  static std::string unbox_and_free(std::uint64_t value) {
+    const auto handle = reinterpret_cast<StringHandle>(value);
     const char* text = "";
     std::size_t length = 0;
     torch_string_length(handle, &length);
@@ -56,9 +57,9 @@ class Stack {
     return copy;
   }
 
-  bool optional(std::uint64_t& word) {
+  bool optional(std::uint64_t& value) {
     const std::unique_ptr<std::uint64_t> box(reinterpret_cast<std::uint64_t*>(*next_++));
-    if (box) word = *box;
+    if (box) value = *box;
     return box != nullptr;
   }
 
@@ -67,77 +68,78 @@ class Stack {
 
 }  // namespace
 
-Arguments unbox(Op op, bool out, std::uint64_t* words) {
-  const bool scaled = op == Op::scaled || op == Op::scaled_amax;
-  const bool question = op == Op::layout || op == Op::explain;
-  Stack stack(words);
-  Arguments given;
-  if (op == Op::addmm) given.c = stack.tensor();
-  given.a = stack.tensor();
-  given.b = stack.tensor();
-  if (scaled) stack.optional_tensors(given.scale_a, given.scale_b);
-  if (scaled || op == Op::gemm) given.c = stack.optional_tensor();
-  stack.optional_tensors(given.bias, given.residual);
-  if (scaled) stack.optional_tensors(given.zero_a, given.zero_b, given.scale_out);
-  if (question) stack.optional_tensors(given.scale_a, given.scale_b);
-  if (scaled || question) stack.optional_tensors(given.prepared_b, given.sparse_a, given.sparse_b);
+Arguments unbox(Op op, bool out, std::uint64_t* stack) {
+  const bool scaled = op == Op::scaled_mm || op == Op::scaled_mm_amax;
+  const bool describes = op == Op::check_layout || op == Op::explain;
+  StackReader reader(stack);
+  Arguments arguments;
+  if (op == Op::addmm) arguments.c = reader.tensor();
+  arguments.a = reader.tensor();
+  arguments.b = reader.tensor();
+  if (scaled) reader.optional_tensors(arguments.scale_a, arguments.scale_b);
+  if (scaled || op == Op::gemm) arguments.c = reader.optional_tensor();
+  reader.optional_tensors(arguments.bias, arguments.residual);
+  if (scaled) reader.optional_tensors(arguments.zero_a, arguments.zero_b, arguments.scale_out);
+  if (describes) reader.optional_tensors(arguments.scale_a, arguments.scale_b);
+  if (scaled || describes)
+    reader.optional_tensors(arguments.prepared_b, arguments.sparse_a, arguments.sparse_b);
   if (op == Op::addmm) {
-    given.beta = stack.number();
-    given.alpha = stack.number();
+    arguments.beta = reader.real();
+    arguments.alpha = reader.real();
   }
-  given.activation = stack.optional_text();
-  if (op != Op::addmm) given.alpha = stack.number();
-  if (scaled || op == Op::gemm) given.beta = stack.number();
-  given.out_dtype = stack.optional_dtype();
-  given.acc_dtype = stack.optional_dtype();
-  given.precision = stack.optional_text();
-  if (question) {
-    given.out = stack.optional_tensor();
-    given.device = stack.optional_text();
+  arguments.activation = reader.optional_string();
+  if (op != Op::addmm) arguments.alpha = reader.real();
+  if (scaled || op == Op::gemm) arguments.beta = reader.real();
+  arguments.out_dtype = reader.optional_dtype();
+  arguments.acc_dtype = reader.optional_dtype();
+  arguments.precision = reader.optional_string();
+  if (describes) {
+    arguments.out = reader.optional_tensor();
+    arguments.device = reader.optional_string();
   }
-  if (question || scaled || op == Op::gemm) given.kernel = stack.optional_text();
-  if (out) given.out = stack.tensor();
-  return given;
+  if (describes || scaled || op == Op::gemm) arguments.kernel = reader.optional_string();
+  if (out) arguments.out = reader.tensor();
+  return arguments;
 }
 
-Arguments unbox_linear24(std::uint64_t* words) {
-  Stack stack(words);
-  Arguments given;
-  given.b = stack.tensor();
-  given.sparse_b = stack.tensor();
-  given.a = stack.tensor();
-  given.bias = stack.optional_tensor();
-  return given;
+Arguments unbox_linear24(std::uint64_t* stack) {
+  StackReader reader(stack);
+  Arguments arguments;
+  arguments.b = reader.tensor();
+  arguments.sparse_b = reader.tensor();
+  arguments.a = reader.tensor();
+  arguments.bias = reader.optional_tensor();
+  return arguments;
 }
 
-QuantizeArguments unbox_quantize(std::uint64_t* words) {
-  Stack stack(words);
-  QuantizeArguments given;
-  given.x = stack.tensor();
-  given.dtype = stack.dtype();
-  given.granularity = stack.text();
-  return given;
+QuantizeArguments unbox_quantize(std::uint64_t* stack) {
+  StackReader reader(stack);
+  QuantizeArguments arguments;
+  arguments.x = reader.tensor();
+  arguments.dtype = reader.dtype();
+  arguments.granularity = reader.string();
+  return arguments;
 }
 
-SparseArguments unbox_sparse(SparseOp op, std::uint64_t* words) {
-  Stack stack(words);
-  SparseArguments given;
+SparseArguments unbox_sparse(SparseOp op, std::uint64_t* stack) {
+  StackReader reader(stack);
+  SparseArguments arguments;
   if (op == SparseOp::compress || op == SparseOp::prune) {
-    given.w = stack.tensor();
-    given.pattern = stack.text();
-    given.flag = stack.flag();
-    return given;
+    arguments.w = reader.tensor();
+    arguments.pattern = reader.string();
+    arguments.flag = reader.flag();
+    return arguments;
   }
-  if (op == SparseOp::gather) given.w = stack.tensor();
-  if (op == SparseOp::decompress) given.values = stack.tensor();
-  given.metadata = stack.tensor();
-  if (op != SparseOp::gather) given.k = stack.integer();
-  given.pattern = stack.text();
-  if (op == SparseOp::tile) given.dtype = stack.dtype();
-  return given;
+  if (op == SparseOp::gather) arguments.w = reader.tensor();
+  if (op == SparseOp::decompress) arguments.values = reader.tensor();
+  arguments.metadata = reader.tensor();
+  if (op != SparseOp::gather) arguments.k = reader.integer();
+  arguments.pattern = reader.string();
+  if (op == SparseOp::tile) arguments.dtype = reader.dtype();
+  return arguments;
 }
 
-TensorHandle unbox_tensor(std::uint64_t* words) { return Stack(words).tensor(); }
+TensorHandle unbox_tensor(std::uint64_t* stack) { return StackReader(stack).tensor(); }
 
 std::uint64_t box_string(const std::string& text) {
   StringHandle handle = nullptr;

@@ -1,8 +1,8 @@
-// The arguments of one call, taken from the dispatcher's stack.
+// The arguments of one call, unboxed from the dispatcher's stack.
 //
-// The stable ABI hands over a stack of 64-bit words. torch::stable's own conversion leaks every
-// string (torch 2.11) and allocates for every tensor, so the words are read here: each is owned
-// from the moment it is read.
+// The stable ABI passes a stack of StableIValues, which are 64 bits each. torch::stable's own
+// conversion leaks every string (torch 2.11) and allocates for every tensor, so it is not used. A
+// value that is unboxed here has an owner at once.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace tcgemm::ops {
 
-// What the caller asked for: it decides the shapes that are welcome and the words of the errors.
+// The operator of a call. It decides which shapes are valid and how errors name the call.
 enum class Op : std::uint8_t {
   mm,
   bmm,
@@ -21,9 +21,9 @@ enum class Op : std::uint8_t {
   addmm,
   linear,
   gemm,
-  scaled,
-  scaled_amax,
-  layout,
+  scaled_mm,
+  scaled_mm_amax,
+  check_layout,
   explain
 };
 
@@ -36,11 +36,10 @@ struct Arguments {
   double beta = 1.0;
 };
 
-// `out`: the overload that writes into a tensor of the caller's. The order is that of library.cpp.
+// Reads the arguments in the order of the schemas in library.cpp. `out`: the .out overload.
 Arguments unbox(Op op, bool out, std::uint64_t* stack);
 Arguments unbox_linear24(std::uint64_t* stack);
 
-// The arguments of quantize.
 struct QuantizeArguments {
   TensorHandle x;
   std::int32_t dtype = -1;  // torch's number
@@ -53,22 +52,22 @@ enum class SparseOp : std::uint8_t { compress, decompress, gather, prune, tile }
 
 inline constexpr int kSparseOps = 5;
 
-// The arguments of the operators of structured sparsity; each takes some of them.
+// The arguments of all 2:4 operators; each operator sets some of them.
 struct SparseArguments {
   TensorHandle w, values, metadata;
   std::int64_t k = 0;
   std::string pattern;
-  bool flag = false;        // prune of compress24, transposable of prune24
+  bool flag = false;        // `prune` of compress24, `transposable` of prune24
   std::int32_t dtype = -1;  // torch's number
 };
 
 SparseArguments unbox_sparse(SparseOp op, std::uint64_t* stack);
 
-// The one tensor of prepare.
+// The argument of prepare.
 TensorHandle unbox_tensor(std::uint64_t* stack);
 
-// The word that returns a text. (torch 2.11 leaks its own copy on the way to Python; it is the
-// price of an answer for people, and no product returns one.)
+// The StableIValue of a returned string. torch 2.11 leaks its own copy of the string on the way to
+// Python. Only explain, check_layout and build_info return one.
 std::uint64_t box_string(const std::string& text);
 
 }  // namespace tcgemm::ops

@@ -1,5 +1,5 @@
-// Geometry -> Products: one Problem with one batch stride for each operand, and loops around it for
-// what does not fit that form.
+// CheckedGemm -> BatchedProblem: one Problem with one batch stride for each operand, and host loops
+// over the batch dimensions that do not fit this form.
 #pragma once
 
 #include <cstdint>
@@ -9,63 +9,64 @@
 
 namespace tcgemm::ops {
 
-struct Loop {
+// A dimension of the whole call, with every operand's stride along it.
+struct StridedDim {
   std::int64_t size;
   std::int64_t stride[kSlots];  // elements; 0 broadcasts
 };
 
 struct BatchedProblem {
-  Problem problem;  // the first one
-  int loops = 0;
-  Loop loop[kMaxDims];
+  Problem problem;  // of index 0 in every loop
+  int loop_dims = 0;
+  StridedDim loop[kMaxDims];
 
   std::int64_t count() const {
-    std::int64_t product = 1;
-    for (int i = 0; i < loops; ++i) product *= loop[i].size;
-    return product;
+    std::int64_t count = 1;
+    for (int i = 0; i < loop_dims; ++i) count *= loop[i].size;
+    return count;
   }
 };
 
-// Not for an empty result. `out` has its place in g.operand[Out].
-void collapse(const CheckedGemm& g, double alpha, double beta, BatchedProblem& products);
+// The result must not be empty, and checked.operand[Out] must be set.
+void collapse(const CheckedGemm& checked, double alpha, double beta, BatchedProblem& batched);
 
-// The operands of the problem, in the order of Slot; null where there is none.
-inline void matrices(Problem& problem, Matrix* (&found)[kSlots]) {
-  found[A] = &problem.a;
-  found[B] = &problem.b;
-  found[C] = problem.c ? &*problem.c : nullptr;
-  found[Bias] = problem.bias ? &*problem.bias : nullptr;
-  found[Residual] = problem.residual ? &*problem.residual : nullptr;
-  found[ScaleA] = problem.scale_a ? &problem.scale_a->values : nullptr;
-  found[ScaleB] = problem.scale_b ? &problem.scale_b->values : nullptr;
-  found[ZeroA] = problem.zero_a ? &*problem.zero_a : nullptr;
-  found[ZeroB] = problem.zero_b ? &*problem.zero_b : nullptr;
-  found[ScaleOut] = problem.scale_out ? &*problem.scale_out : nullptr;
-  // Of one matrix, which serves every product.
-  found[PreparedB] = found[SparseA] = found[SparseB] = nullptr;
-  found[Out] = &problem.out;
+// The operands of the problem by Slot; null if it has none.
+inline void matrices_by_slot(Problem& problem, Matrix* (&by_slot)[kSlots]) {
+  by_slot[A] = &problem.a;
+  by_slot[B] = &problem.b;
+  by_slot[C] = problem.c ? &*problem.c : nullptr;
+  by_slot[Bias] = problem.bias ? &*problem.bias : nullptr;
+  by_slot[Residual] = problem.residual ? &*problem.residual : nullptr;
+  by_slot[ScaleA] = problem.scale_a ? &problem.scale_a->values : nullptr;
+  by_slot[ScaleB] = problem.scale_b ? &problem.scale_b->values : nullptr;
+  by_slot[ZeroA] = problem.zero_a ? &*problem.zero_a : nullptr;
+  by_slot[ZeroB] = problem.zero_b ? &*problem.zero_b : nullptr;
+  by_slot[ScaleOut] = problem.scale_out ? &*problem.scale_out : nullptr;
+  // One matrix serves every problem of the batch.
+  by_slot[PreparedB] = by_slot[SparseA] = by_slot[SparseB] = nullptr;
+  by_slot[Out] = &problem.out;
 }
 
-// Calls run(problem) for each.
-template <class Run>
-void for_each(const BatchedProblem& products, Run run) {
-  if (products.loops == 0) return run(products.problem);
-  const Problem& first = products.problem;
-  const std::int64_t count = products.count();
+// Calls function(problem) for every problem of the batch.
+template <class Function>
+void for_each_problem(const BatchedProblem& batched, Function function) {
+  if (batched.loop_dims == 0) return function(batched.problem);
+  const Problem& first = batched.problem;
+  const std::int64_t count = batched.count();
   for (std::int64_t index = 0; index < count; ++index) {
     Problem problem = first;
     Matrix* matrix[kSlots];
-    matrices(problem, matrix);
+    matrices_by_slot(problem, matrix);
     std::int64_t rest = index;
-    for (int i = 0; i < products.loops; ++i) {
-      const std::int64_t at = rest % products.loop[i].size;
-      rest /= products.loop[i].size;
+    for (int i = 0; i < batched.loop_dims; ++i) {
+      const std::int64_t step = rest % batched.loop[i].size;
+      rest /= batched.loop[i].size;
       for (int slot = 0; slot < kSlots; ++slot)
         if (matrix[slot])
-          matrix[slot]->address += at * products.loop[i].stride[slot] * bytes(matrix[slot]->dtype);
+          matrix[slot]->address += step * batched.loop[i].stride[slot] * bytes(matrix[slot]->dtype);
     }
     problem.amax_continues = index > 0;
-    run(problem);
+    function(problem);
   }
 }
 

@@ -1,4 +1,4 @@
-// The build's choices, which reach the code as macros (setup.py), as one line of JSON.
+// Writes the macros that setup.py defines, and the catalog, as one line of JSON.
 #include "ops/build_info.h"
 
 #include <string_view>
@@ -12,7 +12,7 @@
 namespace tcgemm::ops {
 namespace {
 
-class List {
+class JsonStrings {
  public:
   void add(std::string_view text) {
     items_ += items_.empty() ? "\"" : ", \"";
@@ -33,7 +33,7 @@ std::string cuda_version() {
 }
 
 std::string arches() {
-  List list;
+  JsonStrings list;
   for (std::string_view rest = TCGEMM_ARCHES; !rest.empty();) {
     const std::size_t comma = rest.find(',');
     list.add(rest.substr(0, comma));
@@ -43,13 +43,13 @@ std::string arches() {
 }
 
 std::string kernels() {
-  List list;
-  for (const GemmConfig& kernel : kCatalog)
-    if (TCGEMM_CUDA && built(kernel)) list.add(name(kernel));
+  JsonStrings list;
+  for (const GemmConfig& config : kCatalog)
+    if (TCGEMM_CUDA && built(config)) list.add(name(config));
   return list.json();
 }
 
-// {"8.6": "8.0", ..}: whose code each GPU there is runs, by compute capability.
+// {"8.6": "8.0", ..}: compute capability of each GPU -> the architecture whose code it runs.
 std::string code() {
   std::string items;
   for (const int capability : {80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121}) {

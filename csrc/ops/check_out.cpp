@@ -1,29 +1,30 @@
-// The rules for a tensor to write into: the result's shape, dtype and device, no element twice, and
-// no memory that is also read.
+// The checks of `out`. It has the result's shape, dtype and device, its elements do not overlap,
+// and it shares no memory with a tensor that is read.
 #include "ops/check.h"
 #include "ops/overlap.h"
 
 namespace tcgemm::ops {
 
-void check_out(Op op, CheckedGemm& g) {
-  CheckedOperand& operand = g.operand[Out];
+void check_out(Op op, CheckedGemm& checked) {
+  CheckedOperand& operand = checked.operand[Out];
   const View& out = operand.view;
-  if (out.type != type_of(g.out_dtype))
-    fail(name(op), ": out is ", type_name(out.type), ", but the result is ", type_name(g.out_dtype),
-         "; pass an out of that dtype, or out_dtype.");
-  bool same = out.dims == g.dims;
-  for (std::int64_t d = 0; same && d < g.dims; ++d) same = out.sizes[d] == g.sizes[d];
-  if (!same)
-    fail(name(op), ": out has shape ", out.shape(), ", but the result has shape ", g.shape(),
+  if (out.scalar_type != scalar_type_of(checked.out_dtype))
+    fail(name(op), ": out is ", type_name(out.scalar_type), ", but the result is ",
+         type_name(checked.out_dtype), "; pass an out of that dtype, or out_dtype.");
+  bool same_shape = out.dims == checked.dims;
+  for (std::int64_t d = 0; same_shape && d < checked.dims; ++d)
+    same_shape = out.sizes[d] == checked.sizes[d];
+  if (!same_shape)
+    fail(name(op), ": out has shape ", out.shape(), ", but the result has shape ", checked.shape(),
          "; pass an out of that shape (it is never resized).");
-  bind_matrix_dims(operand, g.shows_rows, g.shows_cols);
+  bind_matrix_dims(operand, checked.shows_rows, checked.shows_cols);
   if (overlaps_itself(out))
     fail(name(op), ": out of shape ", out.shape(), " with strides ", Shape{out.strides, out.dims},
          " holds some element more than once; pass an out whose elements do not overlap, "
          "for example a new tensor from torch.empty.");
-  if (is_meta(out)) return;  // no memory to share
+  if (is_meta(out)) return;  // meta tensors have no memory
   for (int slot = 0; slot < Out; ++slot) {
-    const View& input = g.operand[slot].view;
+    const View& input = checked.operand[slot].view;
     if (input && share_memory(out, input))
       fail(name(op), ": out shares memory with ", input.name,
            ", which is read while out is written; pass an out of its own, or ", input.name,

@@ -1,4 +1,4 @@
-// The shapes of what multiplies and of what is subtracted, which follow the operand it belongs to.
+// The checks of the shapes of scales and zero points. They follow the shape of their operand.
 //
 //             one value    a row (column)    blocks of 1x128       blocks of 128x128
 //   scale_a   any shape    (M, 1)            (M, ceil(K/128))      (ceil(M/128), ceil(K/128))
@@ -6,7 +6,7 @@
 //   zero_a    element      (M, 1)
 //   zero_b                 (1, N)
 //
-// Batch dimensions stand before these, and broadcast to those of the result.
+// Batch dimensions precede these dimensions, and broadcast to those of the result.
 #include "ops/check.h"
 
 namespace tcgemm::ops {
@@ -14,89 +14,93 @@ namespace {
 
 std::int64_t blocks(std::int64_t extent) { return (extent + kScaleBlock - 1) / kScaleBlock; }
 
-bool serves_a(Slot slot) { return slot == ScaleA || slot == ZeroA; }
+bool belongs_to_a(Slot slot) { return slot == ScaleA || slot == ZeroA; }
 
-// (rows, columns) as a shape of scale_a, or turned round as one of scale_b.
-std::string shape_of(Slot slot, std::int64_t side, std::int64_t depth) {
-  return serves_a(slot) ? join("(", side, ", ", depth, ")") : join("(", depth, ", ", side, ")");
+// The shape of a scale with this size along M (N) and along K: K is last for a, first for b.
+std::string shape_of(Slot slot, std::int64_t size_mn, std::int64_t size_k) {
+  return belongs_to_a(slot) ? join("(", size_mn, ", ", size_k, ")")
+                            : join("(", size_k, ", ", size_mn, ")");
 }
 
-void check_one(Op op, const CheckedGemm& g) {
-  const View& view = g.operand[ScaleOut].view;
+void check_scale_out(Op op, const CheckedGemm& checked) {
+  const View& view = checked.operand[ScaleOut].view;
   if (view && view.elements() != 1)
     fail(name(op), ": scale_out must have one element, but has shape ", view.shape(),
          "; pass one multiplier for the whole result.");
 }
 
-void check_batch(Op op, const CheckedGemm& g, const CheckedOperand& operand) {
-  bool fits = operand.batch_dims <= g.batch_dims;
+void check_batch(Op op, const CheckedGemm& checked, const CheckedOperand& operand) {
+  bool fits = operand.batch_dims <= checked.batch_dims;
   for (std::int64_t d = 0; fits && d < operand.batch_dims; ++d) {
     const std::int64_t size = operand.view.sizes[d];
-    fits = size == 1 || size == g.batch[d + g.batch_dims - operand.batch_dims];
+    fits = size == 1 || size == checked.batch[d + checked.batch_dims - operand.batch_dims];
   }
   if (fits) return;
   fail(name(op), ": the batch of ", operand.view.name, ", of shape ", operand.view.shape(),
-       ", does not broadcast to that of the result, ", Shape{g.batch, g.batch_dims},
+       ", does not broadcast to that of the result, ", Shape{checked.batch, checked.batch_dims},
        "; each of its dimensions before the last two must be 1 or that of the result.");
 }
 
-[[noreturn, gnu::cold]] void fail_shape(Op op, const CheckedGemm& g, Slot slot,
+[[noreturn, gnu::cold]] void fail_shape(Op op, const CheckedGemm& checked, Slot slot,
                                         std::int64_t extent) {
-  const View& view = g.operand[slot].view;
-  std::string also;
-  if ((slot == ScaleA || slot == ScaleB) && is_fp8(g.operand[A].view.dtype))
-    also = join(", for blocks of 1x128 ", shape_of(slot, extent, blocks(g.k)),
-                ", for blocks of 128x128 ", shape_of(slot, blocks(extent), blocks(g.k)));
+  const View& view = checked.operand[slot].view;
+  std::string block_shapes;
+  if ((slot == ScaleA || slot == ScaleB) && is_fp8(checked.operand[A].view.dtype))
+    block_shapes =
+        join(", for blocks of 1x128 ", shape_of(slot, extent, blocks(checked.k)),
+             ", for blocks of 128x128 ", shape_of(slot, blocks(extent), blocks(checked.k)));
   fail(name(op), ": ", view.name, " must have one element or shape ", shape_of(slot, extent, 1),
-       also, ", but has ", view.shape(), "; reshape it.");
+       block_shapes, ", but has ", view.shape(), "; reshape it.");
 }
 
-void fail_blocks(Op op, const CheckedGemm& g, Slot slot, std::int64_t extent) {
-  const View& view = g.operand[slot].view;
-  const View& a = g.operand[A].view;
+void fail_blocks(Op op, const CheckedGemm& checked, Slot slot, std::int64_t extent) {
+  const View& view = checked.operand[slot].view;
+  const View& a = checked.operand[A].view;
   if (!is_fp8(a.dtype))
     fail(name(op), ": ", view.name, " of shape ", view.shape(),
          " scales blocks of 128, which is there for fp8 operands, but ", a.name, " is ",
-         type_name(a.type), "; pass one value, or ", shape_of(slot, extent, 1), " of them.");
-  if (!g.promote)
+         type_name(a.scalar_type), "; pass one value, or ", shape_of(slot, extent, 1), " of them.");
+  if (!checked.promote)
     fail(name(op), ": ", view.name, " of shape ", view.shape(),
          " scales blocks of 128, whose sums are added in float32, but precision is \"fast\"; ",
          "pass \"promoted\", or None.");
 }
 
-// Along each dimension: stride 0 where one value serves all, else one for 1 << shift neighbours.
-void check_side(Op op, CheckedGemm& g, Slot slot) {
-  CheckedOperand& operand = g.operand[slot];
+// Sets the shifts: one value serves 1 << shift consecutive rows or columns. Sets stride 0 along a
+// dimension that one value serves.
+void check_scale(Op op, CheckedGemm& checked, Slot slot) {
+  CheckedOperand& operand = checked.operand[slot];
   const View& view = operand.view;
   if (!view) return;
-  if (view.elements() == 1) return;  // of any shape: rows, columns and batch dimensions stay 1
+  if (view.elements() == 1) return;  // any shape; rows, columns and batch dimensions stay 1
   bind_matrix_dims(operand, true, true);
-  const std::int64_t extent = serves_a(slot) ? g.m : g.n;
-  const std::int64_t side = serves_a(slot) ? operand.rows : operand.cols;
-  const std::int64_t depth = serves_a(slot) ? operand.cols : operand.rows;
-  const bool line = depth == 1 && (side == 1 || side == extent);
-  const bool square = side != extent && side == blocks(extent) && depth == blocks(g.k);
-  const bool block = square || (side == extent && depth == blocks(g.k));
-  const bool scale = slot == ScaleA || slot == ScaleB;
-  if (view.dims < 2 || !(line || (block && scale))) fail_shape(op, g, slot, extent);
-  if (!line) fail_blocks(op, g, slot, extent);
-  check_batch(op, g, operand);
+  const std::int64_t extent = belongs_to_a(slot) ? checked.m : checked.n;
+  const std::int64_t size_mn = belongs_to_a(slot) ? operand.rows : operand.cols;
+  const std::int64_t size_k = belongs_to_a(slot) ? operand.cols : operand.rows;
+  const bool vector = size_k == 1 && (size_mn == 1 || size_mn == extent);
+  const bool block_2d =
+      size_mn != extent && size_mn == blocks(extent) && size_k == blocks(checked.k);
+  const bool block = block_2d || (size_mn == extent && size_k == blocks(checked.k));
+  const bool is_scale = slot == ScaleA || slot == ScaleB;
+  if (view.dims < 2 || !(vector || (block && is_scale))) fail_shape(op, checked, slot, extent);
+  if (!vector) fail_blocks(op, checked, slot, extent);
+  check_batch(op, checked, operand);
 
-  int& shift_side = serves_a(slot) ? operand.shift_row : operand.shift_col;
-  int& shift_depth = serves_a(slot) ? operand.shift_col : operand.shift_row;
-  if (square && side > 1) shift_side = kScaleShift;
-  if (depth > 1) shift_depth = kScaleShift;
+  int& shift_mn = belongs_to_a(slot) ? operand.shift_row : operand.shift_col;
+  int& shift_k = belongs_to_a(slot) ? operand.shift_col : operand.shift_row;
+  if (block_2d && size_mn > 1) shift_mn = kScaleShift;
+  if (size_k > 1) shift_k = kScaleShift;
   if (operand.rows == 1) operand.stride_row = 0;
   if (operand.cols == 1) operand.stride_col = 0;
-  // K = 0: no product, and nothing to multiply it with.
+  // K = 0: there is no block to scale.
   if (view.elements() == 0) operand = CheckedOperand{};
 }
 
 }  // namespace
 
-void check_scales(Op op, CheckedGemm& g) {
-  for (const Slot slot : {ScaleA, ScaleB, ZeroA, ZeroB}) check_side(op, g, slot);
-  check_one(op, g);
+void check_scales(Op op, CheckedGemm& checked) {
+  for (const Slot slot : {ScaleA, ScaleB, ZeroA, ZeroB}) check_scale(op, checked, slot);
+  check_scale_out(op, checked);
 }
 
 }  // namespace tcgemm::ops

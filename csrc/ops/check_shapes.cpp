@@ -1,4 +1,4 @@
-// The checks that concern shapes: the two operands, then what the epilogue adds.
+// The checks of shapes: a and b, then c, bias and residual.
 #include <algorithm>
 
 #include "core/params.h"
@@ -7,13 +7,13 @@
 namespace tcgemm::ops {
 namespace {
 
-struct Rule {
-  std::int64_t least, most;  // dimensions of a and b
+struct DimsRule {
+  std::int64_t least, most;  // number of dimensions
   const char* form;
   const char* advice;
 };
 
-Rule rule(Op op, Slot slot) {
+DimsRule dims_rule(Op op, Slot slot) {
   if (op == Op::bmm)
     return {3, 3, slot == A ? "a batch of matrices (B, M, K)" : "a batch of matrices (B, K, N)",
             "tcgemm.mm takes matrices, and tcgemm.matmul broadcasts batches"};
@@ -29,45 +29,46 @@ Rule rule(Op op, Slot slot) {
   return {1, kMaxDims, "at least a vector (K,)", "multiply by a number with *"};
 }
 
-void check_dims(Op op, const CheckedGemm& g) {
+void check_dims(Op op, const CheckedGemm& checked) {
   for (const Slot slot : {A, B}) {
-    const View& view = g.operand[slot].view;
-    const Rule expected = rule(op, slot);
+    const View& view = checked.operand[slot].view;
+    const DimsRule expected = dims_rule(op, slot);
     if (view.dims >= expected.least && view.dims <= expected.most) continue;
     fail(name(op), ": ", view.name, " must be ", expected.form, ", but has shape ", view.shape(),
          "; ", expected.advice, ".");
   }
 }
 
-[[noreturn, gnu::cold]] void fail_sparse_depth(Op op, const CheckedGemm& g, Slot slot) {
-  const View& view = g.operand[slot].view;
-  const View& other = g.operand[slot == A ? B : A].view;
-  fail(name(op), ": ", view.name, " has shape ", view.shape(), " and is sparse, and ", other.name,
-       " has shape ", other.shape(), ": for K = ", g.k, " there are ", stored_k(g, slot, g.k),
+[[noreturn, gnu::cold]] void fail_stored_k(Op op, const CheckedGemm& checked, Slot slot) {
+  const View& view = checked.operand[slot].view;
+  const View& dense = checked.operand[slot == A ? B : A].view;
+  fail(name(op), ": ", view.name, " has shape ", view.shape(), " and is sparse, and ", dense.name,
+       " has shape ", dense.shape(), ": for K = ", checked.k, " there are ",
+       stored_k(checked, slot, checked.k),
        " values along K; pass the values of a matrix with that K.");
 }
 
-[[noreturn, gnu::cold]] void fail_depth(Op op, const View& a, const View& b, std::int64_t k,
-                                        std::int64_t got) {
+[[noreturn, gnu::cold]] void fail_k(Op op, const View& a, const View& b, std::int64_t k,
+                                    std::int64_t k_of_b) {
   if (op == Op::linear)
     fail(name(op), ": the last dimensions of x and weight must agree, but x has shape ", a.shape(),
-         " and weight ", b.shape(), ": K is ", k, " in x and ", got,
+         " and weight ", b.shape(), ": K is ", k, " in x and ", k_of_b,
          " in weight; weight is (N, K), so pass weight.t() if yours is stored as (K, N).");
   fail(name(op), ": a of shape ", a.shape(), " and b of shape ", b.shape(),
-       " cannot be multiplied: a has ", k, " columns (K), but b has ", got,
+       " cannot be multiplied: a has ", k, " columns (K), but b has ", k_of_b,
        " rows; pass a b with K = ", k, " rows, for example b.mT if yours is stored as (N, K).");
 }
 
-void check_batch(Op op, CheckedGemm& g) {
-  const CheckedOperand& a = g.operand[A];
-  const CheckedOperand& b = g.operand[B];
-  g.batch_dims = std::max(a.batch_dims, b.batch_dims);
-  for (std::int64_t d = 0; d < g.batch_dims; ++d) {
-    const std::int64_t in_a = d - (g.batch_dims - a.batch_dims);
-    const std::int64_t in_b = d - (g.batch_dims - b.batch_dims);
+void check_batch(Op op, CheckedGemm& checked) {
+  const CheckedOperand& a = checked.operand[A];
+  const CheckedOperand& b = checked.operand[B];
+  checked.batch_dims = std::max(a.batch_dims, b.batch_dims);
+  for (std::int64_t d = 0; d < checked.batch_dims; ++d) {
+    const std::int64_t in_a = d - (checked.batch_dims - a.batch_dims);
+    const std::int64_t in_b = d - (checked.batch_dims - b.batch_dims);
     const std::int64_t size_a = in_a < 0 ? 1 : a.view.sizes[in_a];
     const std::int64_t size_b = in_b < 0 ? 1 : b.view.sizes[in_b];
-    g.batch[d] = size_a == 1 ? size_b : size_a;
+    checked.batch[d] = size_a == 1 ? size_b : size_a;
     const bool broadcast = op != Op::bmm && (size_a == 1 || size_b == 1);
     if (size_a != size_b && !broadcast)
       fail(name(op), ": a of shape ", a.view.shape(), " and b of shape ", b.view.shape(),
@@ -77,10 +78,10 @@ void check_batch(Op op, CheckedGemm& g) {
   }
 }
 
-// Indices inside the kernels are 32 bits wide along each dimension.
-void check_range(Op op, const CheckedGemm& g) {
+// GPU kernels index each dimension with 32 bits.
+void check_range(Op op, const CheckedGemm& checked) {
   for (const Slot slot : {A, B}) {
-    const View& view = g.operand[slot].view;
+    const View& view = checked.operand[slot].view;
     for (std::int64_t d = 0; d < view.dims; ++d)
       if (view.sizes[d] > kLargestExtent)
         fail(name(op), ": ", view.name, " of shape ", view.shape(), " has a dimension of ",
@@ -90,36 +91,38 @@ void check_range(Op op, const CheckedGemm& g) {
   }
 }
 
-void check_linear_bias(Op op, const CheckedGemm& g) {
-  const View& bias = g.operand[Bias].view;
-  if (bias.dims == 1 && bias.sizes[0] == g.n) return;
-  fail(name(op), ": bias must have shape (", g.n, ",), one number for each row of weight, but has ",
-       bias.shape(), "; pass anything that varies along other dimensions as residual.");
+void check_linear_bias(Op op, const CheckedGemm& checked) {
+  const View& bias = checked.operand[Bias].view;
+  if (bias.dims == 1 && bias.sizes[0] == checked.n) return;
+  fail(name(op), ": bias must have shape (", checked.n,
+       ",), one number for each row of weight, but has ", bias.shape(),
+       "; pass anything that varies along other dimensions as residual.");
 }
 
-void check_bias(Op op, const CheckedGemm& g) {
-  const CheckedOperand& bias = g.operand[Bias];
+void check_bias(Op op, const CheckedGemm& checked) {
+  const CheckedOperand& bias = checked.operand[Bias];
   const std::int64_t dims = bias.view.dims;
-  const bool most = op == Op::mm || op == Op::addmm ? dims <= 2 : true;
-  const bool row = dims >= 1 && bias.rows == 1 && bias.cols == g.n;
-  const bool column = dims >= 2 && bias.rows == g.m && bias.cols == 1;
-  if (most && (row || column)) return;
-  fail(name(op), ": bias must have shape (", g.n, ",), (1, ", g.n, ") or (", g.m, ", 1), but has ",
-       bias.view.shape(),
+  const bool dims_fit = op == Op::mm || op == Op::addmm ? dims <= 2 : true;
+  const bool row = dims >= 1 && bias.rows == 1 && bias.cols == checked.n;
+  const bool column = dims >= 2 && bias.rows == checked.m && bias.cols == 1;
+  if (dims_fit && (row || column)) return;
+  fail(name(op), ": bias must have shape (", checked.n, ",), (1, ", checked.n, ") or (", checked.m,
+       ", 1), but has ", bias.view.shape(),
        "; pass anything that varies along both as residual, or as c of tcgemm.addmm.");
 }
 
-// What is added may have fewer dimensions than the result, and 1 where the result has more.
-void check_broadcast(Op op, const CheckedGemm& g, const CheckedOperand& operand) {
-  bool fits = operand.batch_dims <= g.batch_dims && (operand.rows == 1 || operand.rows == g.m) &&
-              (operand.cols == 1 || operand.cols == g.n);
+// c, bias and residual may have fewer dimensions than the result, and size 1 in any of them.
+void check_broadcast(Op op, const CheckedGemm& checked, const CheckedOperand& operand) {
+  bool fits = operand.batch_dims <= checked.batch_dims &&
+              (operand.rows == 1 || operand.rows == checked.m) &&
+              (operand.cols == 1 || operand.cols == checked.n);
   for (std::int64_t d = 0; fits && d < operand.batch_dims; ++d) {
     const std::int64_t size = operand.view.sizes[d];
-    fits = size == 1 || size == g.batch[d + g.batch_dims - operand.batch_dims];
+    fits = size == 1 || size == checked.batch[d + checked.batch_dims - operand.batch_dims];
   }
   if (fits) return;
   fail(name(op), ": ", operand.view.name, " of shape ", operand.view.shape(),
-       " does not broadcast to the result's shape ", g.shape(),
+       " does not broadcast to the result's shape ", checked.shape(),
        "; each of its dimensions, counted from the last, must be 1 or that of the result.");
 }
 
@@ -141,48 +144,48 @@ void bind_matrix_dims(CheckedOperand& operand, bool shows_rows, bool shows_cols)
   operand.batch_dims = d;
 }
 
-void check_product(Op op, CheckedGemm& g, Target target) {
-  check_dims(op, g);
-  CheckedOperand& a = g.operand[A];
-  CheckedOperand& b = g.operand[B];
-  g.shows_rows = a.view.dims > 1;
-  g.shows_cols = b.view.dims > 1;
-  bind_matrix_dims(a, g.shows_rows, true);
-  if (g.shows_cols) {
+void check_operand_shapes(Op op, CheckedGemm& checked, Target target) {
+  check_dims(op, checked);
+  CheckedOperand& a = checked.operand[A];
+  CheckedOperand& b = checked.operand[B];
+  checked.shows_rows = a.view.dims > 1;
+  checked.shows_cols = b.view.dims > 1;
+  bind_matrix_dims(a, checked.shows_rows, true);
+  if (checked.shows_cols) {
     bind_matrix_dims(b, true, true);
-    if (op == Op::linear) {  // stored as (N, K)
+    if (op == Op::linear) {  // weight is (N, K)
       std::swap(b.rows, b.cols);
       std::swap(b.stride_row, b.stride_col);
     }
   } else {
     bind_matrix_dims(b, true, false);
   }
-  g.m = a.rows;
-  g.k = g.operand[SparseA].view ? b.rows : a.cols;
-  g.n = b.cols;
-  const bool sparse = g.operand[SparseA].view || g.operand[SparseB].view;
-  if (sparse && stored_k(g, A, g.k) != a.cols) fail_sparse_depth(op, g, A);
-  if (sparse && stored_k(g, B, g.k) != b.rows) fail_sparse_depth(op, g, B);
-  if (!sparse && b.rows != g.k) fail_depth(op, a.view, b.view, g.k, b.rows);
-  check_batch(op, g);
-  if (target != Target::cpu) check_range(op, g);
+  checked.m = a.rows;
+  checked.k = checked.operand[SparseA].view ? b.rows : a.cols;
+  checked.n = b.cols;
+  const bool sparse = checked.operand[SparseA].view || checked.operand[SparseB].view;
+  if (sparse && stored_k(checked, A, checked.k) != a.cols) fail_stored_k(op, checked, A);
+  if (sparse && stored_k(checked, B, checked.k) != b.rows) fail_stored_k(op, checked, B);
+  if (!sparse && b.rows != checked.k) fail_k(op, a.view, b.view, checked.k, b.rows);
+  check_batch(op, checked);
+  if (target != Target::cpu) check_range(op, checked);
 
-  std::copy_n(g.batch, g.batch_dims, g.sizes);
-  g.dims = g.batch_dims;
-  if (g.shows_rows) g.sizes[g.dims++] = g.m;
-  if (g.shows_cols) g.sizes[g.dims++] = g.n;
+  std::copy_n(checked.batch, checked.batch_dims, checked.sizes);
+  checked.dims = checked.batch_dims;
+  if (checked.shows_rows) checked.sizes[checked.dims++] = checked.m;
+  if (checked.shows_cols) checked.sizes[checked.dims++] = checked.n;
 }
 
-void check_epilogue(Op op, CheckedGemm& g) {
+void check_epilogue_shapes(Op op, CheckedGemm& checked) {
   for (const Slot slot : {C, Bias, Residual}) {
-    CheckedOperand& operand = g.operand[slot];
+    CheckedOperand& operand = checked.operand[slot];
     if (!operand.view) continue;
-    // The shapes of a bias are told in terms of m and n, also where matmul's result lacks one.
-    const bool full = slot == Bias;
-    bind_matrix_dims(operand, full || g.shows_rows, full || g.shows_cols);
-    if (slot == Bias && op == Op::linear) check_linear_bias(op, g);
-    if (slot == Bias && op != Op::linear && op != Op::gemm) check_bias(op, g);
-    check_broadcast(op, g, operand);
+    // A bias has rows and columns even if the result of matmul with a vector lacks one of them.
+    const bool is_bias = slot == Bias;
+    bind_matrix_dims(operand, is_bias || checked.shows_rows, is_bias || checked.shows_cols);
+    if (slot == Bias && op == Op::linear) check_linear_bias(op, checked);
+    if (slot == Bias && op != Op::linear && op != Op::gemm) check_bias(op, checked);
+    check_broadcast(op, checked, operand);
   }
 }
 

@@ -1,6 +1,6 @@
-// The checks that concern dtypes, devices and options.
+// The checks of dtypes, devices and options. The first result dtype is the default.
 //
-//   operands                       accumulator     result (the first is the default)
+//   operands                       accumulator     result
 //   f16, bf16, f32 (both alike)    f32 (f16: f16)  the operands', f16, bf16, f32, e4m3, e5m2
 //   f64                            f64             f64
 //   e4m3, e5m2 (in any mix)        f32             bf16, f16, f32, e4m3, e5m2
@@ -13,9 +13,9 @@
 namespace tcgemm::ops {
 namespace {
 
-void check_devices(Op op, const CheckedGemm& g) {
-  const View& a = g.operand[A].view;
-  for (const CheckedOperand& operand : g.operand) {
+void check_devices(Op op, const CheckedGemm& checked) {
+  const View& a = checked.operand[A].view;
+  for (const CheckedOperand& operand : checked.operand) {
     const View& view = operand.view;
     if (!view || view.same_device(a)) continue;
     fail(name(op), ": ", view.name, " is on ", device_name(view), ", but ", a.name, " is on ",
@@ -24,174 +24,176 @@ void check_devices(Op op, const CheckedGemm& g) {
   }
 }
 
-void check_operand_types(Op op, const CheckedGemm& g) {
-  const View& a = g.operand[A].view;
-  const View& b = g.operand[B].view;
+void check_operand_types(Op op, const CheckedGemm& checked) {
+  const View& a = checked.operand[A].view;
+  const View& b = checked.operand[B].view;
   for (const View* view : {&a, &b}) {
     if (view->known && view->dtype != DType::s32) continue;
-    fail(name(op), ": ", view->name, " is ", type_name(view->type),
+    fail(name(op), ": ", view->name, " is ", type_name(view->scalar_type),
          ", but a product takes torch.float16, torch.bfloat16, torch.float32, torch.float64, "
          "torch.float8_e4m3fn, torch.float8_e5m2, torch.int8 and torch.uint8; convert both "
          "operands with .to(...).");
   }
   const bool mix = (is_fp8(a.dtype) && is_fp8(b.dtype)) || (is_int8(a.dtype) && is_int8(b.dtype));
   if (a.dtype != b.dtype && !mix)
-    fail(name(op), ": ", b.name, " is ", type_name(b.type), ", but ", a.name, " is ",
-         type_name(a.type),
+    fail(name(op), ": ", b.name, " is ", type_name(b.scalar_type), ", but ", a.name, " is ",
+         type_name(a.scalar_type),
          "; both must have one dtype (the two of float8 may be mixed, and so may int8 and uint8): "
          "convert one of them with .to(...).");
 }
 
-// Fills in what is multiplied. The words for f32 mean nothing to operands that are exact as they
-// are, so that a setting for a whole model does not fail; fp8 has words of its own.
-void check_precision(Op op, const Arguments& arguments, CheckedGemm& g) {
-  const View& a = g.operand[A].view;
+// Sets the types that tensor cores multiply. f16, bf16, f64 and int8 operands accept the precisions
+// of f32 and ignore them, so that one setting for a whole model does not fail. fp8 has its own.
+void check_precision(Op op, const Arguments& arguments, CheckedGemm& checked) {
+  const View& a = checked.operand[A].view;
   const bool fp8 = is_fp8(a.dtype);
   const bool f32 = a.dtype == DType::f32;
-  g.input_a = a.dtype;
-  g.input_b = g.operand[B].view.dtype;
-  g.promote = fp8;
+  checked.input_a = a.dtype;
+  checked.input_b = checked.operand[B].view.dtype;
+  checked.promote = fp8;
   if (!arguments.precision && !f32) return;
-  const std::string_view word =
+  const std::string_view precision =
       arguments.precision ? std::string_view(*arguments.precision) : "highest";
   if (fp8) {
-    g.promote = word != "fast";
-    if (word == "fast" || word == "promoted") return;
-    fail(name(op), ": precision is \"", word,
+    checked.promote = precision != "fast";
+    if (precision == "fast" || precision == "promoted") return;
+    fail(name(op), ": precision is \"", precision,
          "\", but fp8 products are \"promoted\" (sums of 128 of them are added in float32) or "
          "\"fast\"; pass one of these, or None for \"promoted\".");
   }
-  if (word == "highest") return;
-  if (word != "high" && word != "medium")
-    fail(name(op), ": precision is \"", word, "\", but for ", type_name(a.type),
+  if (precision == "highest") return;
+  if (precision != "high" && precision != "medium")
+    fail(name(op), ": precision is \"", precision, "\", but for ", type_name(a.scalar_type),
          " there are \"highest\", \"high\" and \"medium\"; pass one of these, or None.");
-  if (f32) g.input_a = g.input_b = word == "high" ? DType::tf32 : DType::bf16;
+  if (f32) checked.input_a = checked.input_b = precision == "high" ? DType::tf32 : DType::bf16;
 }
 
-bool gives(DType input, DType out) {
+bool can_return(DType input, DType out) {
   if (input == DType::f64 || out == DType::f64) return input == out;
   if (out == DType::f16 || out == DType::bf16 || out == DType::f32) return true;
   return is_int8(input) ? out == DType::s32 || out == DType::s8 : is_fp8(out);
 }
 
-const char* results(DType input) {
+const char* result_dtypes(DType input) {
   if (input == DType::f64) return "torch.float64";
   if (is_int8(input))
     return "torch.int32, torch.float16, torch.bfloat16, torch.float32 or torch.int8";
   return "torch.float16, torch.bfloat16, torch.float32, torch.float8_e4m3fn or torch.float8_e5m2";
 }
 
-void check_result_type(Op op, const Arguments& arguments, CheckedGemm& g) {
-  const DType input = g.operand[A].view.dtype;
-  g.out_dtype = is_fp8(input) ? DType::bf16 : is_int8(input) ? DType::s32 : input;
+void check_result_type(Op op, const Arguments& arguments, CheckedGemm& checked) {
+  const DType input = checked.operand[A].view.dtype;
+  checked.out_dtype = is_fp8(input) ? DType::bf16 : is_int8(input) ? DType::s32 : input;
   if (!arguments.out_dtype) return;
-  const bool known = dtype_of(*arguments.out_dtype, g.out_dtype);
-  if (known && gives(input, g.out_dtype)) return;
+  const bool known = dtype_of(*arguments.out_dtype, checked.out_dtype);
+  if (known && can_return(input, checked.out_dtype)) return;
   fail(name(op), ": out_dtype is ", type_name(*arguments.out_dtype), ", but operands of ",
-       type_name(input), " give ", results(input),
+       type_name(input), " give ", result_dtypes(input),
        "; ask for one of these, or leave out_dtype away.");
 }
 
-void check_accumulator(Op op, const Arguments& arguments, CheckedGemm& g) {
-  const DType input = g.operand[A].view.dtype;
-  g.accumulator = input == DType::f64 ? DType::f64 : is_int8(input) ? DType::s32 : DType::f32;
+void check_accumulator(Op op, const Arguments& arguments, CheckedGemm& checked) {
+  const DType input = checked.operand[A].view.dtype;
+  checked.accumulator = input == DType::f64 ? DType::f64 : is_int8(input) ? DType::s32 : DType::f32;
   if (!arguments.acc_dtype) return;
-  DType asked = DType::f64;
-  const bool known = dtype_of(*arguments.acc_dtype, asked);
-  const bool half = asked == DType::f16 && input == DType::f16;
-  if (!known || (asked != g.accumulator && !half))
+  DType requested = DType::f64;
+  const bool known = dtype_of(*arguments.acc_dtype, requested);
+  const bool f16_accumulator = requested == DType::f16 && input == DType::f16;
+  if (!known || (requested != checked.accumulator && !f16_accumulator))
     fail(name(op), ": acc_dtype is ", type_name(*arguments.acc_dtype), ", but products of ",
-         type_name(input), " are accumulated in ", type_name(g.accumulator),
+         type_name(input), " are accumulated in ", type_name(checked.accumulator),
          input == DType::f16 ? " or torch.float16" : "",
          "; ask for that, or leave acc_dtype away.");
-  g.accumulator = asked;
+  checked.accumulator = requested;
 }
 
-// Integer results are added to in integers; everything else takes what f32 (f64) holds exactly.
-void check_addend_types(Op op, const CheckedGemm& g) {
-  const bool f64 = g.out_dtype == DType::f64;
-  const bool s32 = g.out_dtype == DType::s32;
+// c, bias and residual are s32 for an s32 result, else a dtype that f32 (f64) holds exactly.
+void check_addend_types(Op op, const CheckedGemm& checked) {
+  const bool f64 = checked.out_dtype == DType::f64;
+  const bool s32 = checked.out_dtype == DType::s32;
   for (const Slot slot : {C, Bias, Residual}) {
-    const View& view = g.operand[slot].view;
+    const View& view = checked.operand[slot].view;
     if (!view) continue;
     const DType type = view.dtype;
-    const bool real = type == DType::f16 || type == DType::bf16 || type == DType::f32;
-    if (view.known && (s32 ? type == DType::s32 : real || (f64 && type == DType::f64))) continue;
-    fail(name(op), ": ", view.name, " is ", type_name(view.type), ", but it must be ",
+    const bool is_float = type == DType::f16 || type == DType::bf16 || type == DType::f32;
+    if (view.known && (s32 ? type == DType::s32 : is_float || (f64 && type == DType::f64)))
+      continue;
+    fail(name(op), ": ", view.name, " is ", type_name(view.scalar_type), ", but it must be ",
          s32 ? "torch.int32" : "torch.float16, torch.bfloat16 or torch.float32",
-         f64 ? ", or torch.float64" : "", " when the result is ", type_name(g.out_dtype),
+         f64 ? ", or torch.float64" : "", " when the result is ", type_name(checked.out_dtype),
          "; convert it with .to(...), or pass another out_dtype.");
   }
 }
 
-void check_activation(Op op, const Arguments& arguments, CheckedGemm& g) {
-  g.activation = Activation::none;
+void check_activation(Op op, const Arguments& arguments, CheckedGemm& checked) {
+  checked.activation = Activation::none;
   if (!arguments.activation) return;
   for (int i = 1; i < kActivations; ++i) {
-    g.activation = static_cast<Activation>(i);
-    if (*arguments.activation == name(g.activation)) return;
+    checked.activation = static_cast<Activation>(i);
+    if (*arguments.activation == name(checked.activation)) return;
   }
   fail(name(op), ": activation is \"", *arguments.activation,
        "\", but there are \"relu\", \"gelu\", \"gelu_tanh\" and \"silu\"; pass one of these, or "
        "None.");
 }
 
-void check_scale_types(Op op, const CheckedGemm& g) {
-  const View& a = g.operand[A].view;
+void check_scale_types(Op op, const CheckedGemm& checked) {
+  const View& a = checked.operand[A].view;
   for (const Slot slot : {ScaleA, ScaleB, ScaleOut, ZeroA, ZeroB}) {
-    const View& view = g.operand[slot].view;
+    const View& view = checked.operand[slot].view;
     if (!view) continue;
     const bool zero = slot == ZeroA || slot == ZeroB;
     const DType type = zero ? DType::s32 : DType::f32;
     if (zero && !is_int8(a.dtype))
       fail(name(op), ": ", view.name, " is given, but only torch.int8 and torch.uint8 operands ",
-           "have zero points, and ", a.name, " is ", type_name(a.type), "; leave ", view.name,
-           " away.");
+           "have zero points, and ", a.name, " is ", type_name(a.scalar_type), "; leave ",
+           view.name, " away.");
     if (!view.known || view.dtype != type)
-      fail(name(op), ": ", view.name, " is ", type_name(view.type), ", but ",
+      fail(name(op), ": ", view.name, " is ", type_name(view.scalar_type), ", but ",
            zero ? "zero points" : "scales", " are ", type_name(type), "; convert it with .to(",
            type_name(type), ").");
   }
 }
 
-std::string number(double value) {
+std::string to_string(double value) {
   char text[32];
   return std::string(text, std::to_chars(text, text + sizeof text, value).ptr);
 }
 
-// An s32 result is computed modulo 2^32, with nothing in it that would have to be rounded.
-void check_integers(Op op, const Arguments& arguments, const CheckedGemm& g) {
-  if (g.out_dtype != DType::s32) return;
+// An s32 result is computed modulo 2^32, so no step of its epilogue may round.
+void check_integers(Op op, const Arguments& arguments, const CheckedGemm& checked) {
+  if (checked.out_dtype != DType::s32) return;
   constexpr const char* kWhy = ", but a torch.int32 result is computed in integers alone; ";
-  constexpr const char* kOther = "pass an out_dtype such as torch.bfloat16.";
-  const auto whole = [](double x) { return x >= -0x1p31 && x < 0x1p31 && x == std::trunc(x); };
-  if (!whole(arguments.alpha))
-    fail(name(op), ": alpha is ", number(arguments.alpha), kWhy, "pass a whole number, or ",
-         kOther);
-  if (g.operand[C].view && !whole(arguments.beta))
-    fail(name(op), ": beta is ", number(arguments.beta), kWhy, "pass a whole number, or ", kOther);
-  if (g.activation != Activation::none && g.activation != Activation::relu)
-    fail(name(op), ": activation is \"", name(g.activation), "\"", kWhy,
-         "there is \"relu\" for it, or ", kOther);
+  constexpr const char* kRemedy = "pass an out_dtype such as torch.bfloat16.";
+  const auto is_int32 = [](double x) { return x >= -0x1p31 && x < 0x1p31 && x == std::trunc(x); };
+  if (!is_int32(arguments.alpha))
+    fail(name(op), ": alpha is ", to_string(arguments.alpha), kWhy, "pass a whole number, or ",
+         kRemedy);
+  if (checked.operand[C].view && !is_int32(arguments.beta))
+    fail(name(op), ": beta is ", to_string(arguments.beta), kWhy, "pass a whole number, or ",
+         kRemedy);
+  if (checked.activation != Activation::none && checked.activation != Activation::relu)
+    fail(name(op), ": activation is \"", name(checked.activation), "\"", kWhy,
+         "there is \"relu\" for it, or ", kRemedy);
   for (const Slot slot : {ScaleA, ScaleB, ScaleOut})
-    if (const View& view = g.operand[slot].view)
-      fail(name(op), ": ", view.name, " is given", kWhy, "leave it away, or ", kOther);
-  if (op == Op::scaled_amax)
-    fail(name(op), ": amax is asked for", kWhy, "leave it away, or ", kOther);
+    if (const View& view = checked.operand[slot].view)
+      fail(name(op), ": ", view.name, " is given", kWhy, "leave it away, or ", kRemedy);
+  if (op == Op::scaled_mm_amax)
+    fail(name(op), ": amax is asked for", kWhy, "leave it away, or ", kRemedy);
 }
 
 }  // namespace
 
-void check_types(Op op, const Arguments& arguments, CheckedGemm& g) {
-  check_devices(op, g);
-  check_operand_types(op, g);
-  check_precision(op, arguments, g);
-  check_result_type(op, arguments, g);
-  check_accumulator(op, arguments, g);
-  check_activation(op, arguments, g);
-  check_scale_types(op, g);
-  check_integers(op, arguments, g);
-  check_addend_types(op, g);
+void check_types(Op op, const Arguments& arguments, CheckedGemm& checked) {
+  check_devices(op, checked);
+  check_operand_types(op, checked);
+  check_precision(op, arguments, checked);
+  check_result_type(op, arguments, checked);
+  check_accumulator(op, arguments, checked);
+  check_activation(op, arguments, checked);
+  check_scale_types(op, checked);
+  check_integers(op, arguments, checked);
+  check_addend_types(op, checked);
 }
 
 }  // namespace tcgemm::ops

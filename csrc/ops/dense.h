@@ -1,5 +1,5 @@
-// The dense operators: check, allocate, hand to a backend. One function serves them all; a backend
-// registers itself for the dispatch key that it implements.
+// The dense operators. Each checks its arguments, allocates the result, and calls a backend. One
+// function serves them all; a backend registers itself for the dispatch key that it implements.
 #pragma once
 
 #include <torch/csrc/stable/library.h>
@@ -12,52 +12,51 @@
 
 namespace tcgemm::ops {
 
-using Run = void (*)(const BatchedProblem& products, const CheckedGemm& checked,
-                     const Arguments& arguments);
+// Computes every problem of the batch on the device of operand a.
+using GemmBackend = void (*)(const BatchedProblem& batched, const CheckedGemm& checked,
+                             const Arguments& arguments);
 
-struct Results {
-  TensorHandle out;   // null where the caller gave one
-  TensorHandle amax;  // of scaled_mm_amax: f32, without dimensions
+struct GemmResults {
+  TensorHandle out;   // null if the caller gave one
+  TensorHandle amax;  // scaled_mm_amax only: f32, zero dimensions
 };
 
-Results dense(Op op, const Arguments& arguments, Target target, Run run);
-
-// What a backend does for one call.
-using Product = Results (*)(Op op, const Arguments& arguments);
+// Target::none throws before it calls `backend`, which may then be null.
+GemmResults gemm(Op op, const Arguments& arguments, Target target, GemmBackend backend);
 
 // A kernel in the dispatcher's calling convention.
-template <Op op, bool out, Product product>
-void product_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
-  Results results = product(op, unbox(op, out, stack));
+template <Op op, bool out, Target target, GemmBackend backend>
+void gemm_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
+  GemmResults results = gemm(op, unbox(op, out, stack), target, backend);
   if constexpr (!out) stack[0] = reinterpret_cast<std::uint64_t>(results.out.release());
-  if constexpr (op == Op::scaled_amax)
+  if constexpr (op == Op::scaled_mm_amax)
     stack[1] = reinterpret_cast<std::uint64_t>(results.amax.release());
 }
 
-template <Product product>
+template <Target target, GemmBackend backend>
 void linear24_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
-  Results results = product(Op::linear, unbox_linear24(stack));
+  GemmResults results = gemm(Op::linear, unbox_linear24(stack), target, backend);
   stack[0] = reinterpret_cast<std::uint64_t>(results.out.release());
 }
 
-template <Product product>
-void register_dense(torch::stable::detail::StableLibrary& library) {
-  library.impl("mm", product_kernel<Op::mm, false, product>);
-  library.impl("mm.out", product_kernel<Op::mm, true, product>);
-  library.impl("bmm", product_kernel<Op::bmm, false, product>);
-  library.impl("bmm.out", product_kernel<Op::bmm, true, product>);
-  library.impl("matmul", product_kernel<Op::matmul, false, product>);
-  library.impl("matmul.out", product_kernel<Op::matmul, true, product>);
-  library.impl("addmm", product_kernel<Op::addmm, false, product>);
-  library.impl("addmm.out", product_kernel<Op::addmm, true, product>);
-  library.impl("linear", product_kernel<Op::linear, false, product>);
-  library.impl("linear.out", product_kernel<Op::linear, true, product>);
-  library.impl("_gemm", product_kernel<Op::gemm, false, product>);
-  library.impl("_gemm.out", product_kernel<Op::gemm, true, product>);
-  library.impl("_linear24", linear24_kernel<product>);
-  library.impl("scaled_mm", product_kernel<Op::scaled, false, product>);
-  library.impl("scaled_mm.out", product_kernel<Op::scaled, true, product>);
-  library.impl("scaled_mm_amax", product_kernel<Op::scaled_amax, false, product>);
+template <Target target, GemmBackend backend>
+void register_gemm(torch::stable::detail::StableLibrary& library) {
+  library.impl("mm", gemm_kernel<Op::mm, false, target, backend>);
+  library.impl("mm.out", gemm_kernel<Op::mm, true, target, backend>);
+  library.impl("bmm", gemm_kernel<Op::bmm, false, target, backend>);
+  library.impl("bmm.out", gemm_kernel<Op::bmm, true, target, backend>);
+  library.impl("matmul", gemm_kernel<Op::matmul, false, target, backend>);
+  library.impl("matmul.out", gemm_kernel<Op::matmul, true, target, backend>);
+  library.impl("addmm", gemm_kernel<Op::addmm, false, target, backend>);
+  library.impl("addmm.out", gemm_kernel<Op::addmm, true, target, backend>);
+  library.impl("linear", gemm_kernel<Op::linear, false, target, backend>);
+  library.impl("linear.out", gemm_kernel<Op::linear, true, target, backend>);
+  library.impl("_gemm", gemm_kernel<Op::gemm, false, target, backend>);
+  library.impl("_gemm.out", gemm_kernel<Op::gemm, true, target, backend>);
+  library.impl("_linear24", linear24_kernel<target, backend>);
+  library.impl("scaled_mm", gemm_kernel<Op::scaled_mm, false, target, backend>);
+  library.impl("scaled_mm.out", gemm_kernel<Op::scaled_mm, true, target, backend>);
+  library.impl("scaled_mm_amax", gemm_kernel<Op::scaled_mm_amax, false, target, backend>);
 }
 
 }  // namespace tcgemm::ops

@@ -1,7 +1,7 @@
-// Errors are sentences: every refusal of csrc/ops goes through fail(), which joins its parts.
+// Every error of csrc/ops is a sentence that fail() joins and throws.
 //
 // std::runtime_error reaches Python as RuntimeError with the text unchanged, as torch.mm's errors
-// do (STD_TORCH_CHECK would put a file and a line in front). Nothing here runs in a correct call.
+// do. STD_TORCH_CHECK would put a file and a line in front. A correct call runs none of this.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct Shape {
   std::int64_t dims;
 };
 
-inline void append(std::string& text, std::string_view part) { text += part; }
+inline void append(std::string& text, std::string_view piece) { text += piece; }
 inline void append(std::string& text, std::int64_t number) { text += std::to_string(number); }
 inline void append(std::string& text, Shape shape) {
   text += '(';
@@ -28,16 +28,16 @@ inline void append(std::string& text, Shape shape) {
   text += shape.dims == 1 ? ",)" : ")";
 }
 
-template <class... Parts>
-[[gnu::noinline]] std::string join(const Parts&... parts) {
+template <class... Pieces>
+[[gnu::noinline]] std::string join(const Pieces&... pieces) {
   std::string text;
-  (append(text, parts), ...);
+  (append(text, pieces), ...);
   return text;
 }
 
-template <class... Parts>
-[[noreturn, gnu::cold, gnu::noinline]] void fail(const Parts&... parts) {
-  throw std::runtime_error(join(parts...));
+template <class... Pieces>
+[[noreturn, gnu::cold, gnu::noinline]] void fail(const Pieces&... pieces) {
+  throw std::runtime_error(join(pieces...));
 }
 
 }  // namespace tcgemm::ops

@@ -1,5 +1,5 @@
-// explain and check_layout: what a GPU would do with a call, in words, from the same checks and the
-// same planner as the call itself.
+// The operators explain and check_layout. They describe what a GPU would do with a call, and use
+// the same checks and the same planner as the call.
 #pragma once
 
 #include <torch/csrc/stable/library.h>
@@ -12,7 +12,7 @@
 
 namespace tcgemm::ops {
 
-// The GPU that a call with these arguments would run on, or null for the default one by name.
+// The GPU that a call with these arguments runs on, or null for the default GPU.
 using DeviceOf = const Device* (*)(const Arguments& arguments);
 
 std::string describe(Op op, const Arguments& arguments, DeviceOf device_of);
@@ -24,7 +24,7 @@ void describe_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
 
 template <DeviceOf device_of>
 void register_describe(torch::stable::detail::StableLibrary& library) {
-  library.impl("check_layout", describe_kernel<Op::layout, device_of>);
+  library.impl("check_layout", describe_kernel<Op::check_layout, device_of>);
   library.impl("explain", describe_kernel<Op::explain, device_of>);
 }
 

@@ -1,6 +1,7 @@
-// An element's byte offset is a sum of stride * index, so both questions are one: can a sum of
-// bounded multiples fall into a range? (numpy.shares_memory asks the same.) Strides nest in all but
-// contrived views, which leaves at most two candidates a dimension; a budget bounds the rest.
+// The byte offset of an element is a sum of stride * index. Both functions therefore search for a
+// sum of bounded multiples in a range, as numpy.shares_memory does. Strides nest in all but
+// contrived views, so the search tries at most two indices a dimension; a budget bounds the other
+// cases.
 #include "ops/overlap.h"
 
 #include <algorithm>
@@ -22,7 +23,7 @@ class Sum {
     if (stride > 0 && last > 0) terms_[count_++] = {stride, last};
   }
 
-  // Is there a sum in [low, high]? Also "yes" when the budget ends before the answer is known.
+  // True if a sum is in [low, high], or if the budget ends before the search does.
   bool reaches(std::int64_t low, std::int64_t high) {
     std::sort(terms_, terms_ + count_,
               [](const Term& x, const Term& y) { return x.stride > y.stride; });
@@ -34,22 +35,22 @@ class Sum {
   }
 
  private:
-  // Two indices with one stride are one index with a longer range.
+  // Two indices with the same stride are one index with a longer range.
   void merge() {
-    int kept = 0;
+    int merged = 0;
     for (int i = 0; i < count_; ++i) {
-      if (kept && terms_[kept - 1].stride == terms_[i].stride)
-        terms_[kept - 1].last += terms_[i].last;
+      if (merged && terms_[merged - 1].stride == terms_[i].stride)
+        terms_[merged - 1].last += terms_[i].last;
       else
-        terms_[kept++] = terms_[i];
+        terms_[merged++] = terms_[i];
     }
-    count_ = kept;
+    count_ = merged;
   }
 
   bool search(int i, std::int64_t low, std::int64_t high, int& budget) const {
     const std::int64_t reach = i < count_ ? reach_[i] : 0;
     if (high < 0 || low > reach) return false;
-    if (low <= 0 || high >= reach) return true;  // all indices 0, or all at their last
+    if (low <= 0 || high >= reach) return true;  // every index is 0, or every index is at its last
     if (--budget < 0) return true;
     const auto [stride, last] = terms_[i];
     const std::int64_t rest = i + 1 < count_ ? reach_[i + 1] : 0;
@@ -68,7 +69,7 @@ bool empty(const View& view) {
   return std::any_of(view.sizes, view.sizes + view.dims, [](std::int64_t size) { return !size; });
 }
 
-// Bytes from the first element to the last one's end.
+// Bytes from the start of the first element to the end of the last.
 std::int64_t extent(const View& view) {
   std::int64_t last = 0;
   for (std::int64_t d = 0; d < view.dims; ++d) last += view.strides[d] * (view.sizes[d] - 1);
@@ -79,8 +80,8 @@ std::int64_t extent(const View& view) {
 
 bool overlaps_itself(const View& view) {
   if (empty(view)) return false;
-  // Two indices whose first difference is in dimension d, by at least one step, and whose later
-  // differences, each in [-(size - 1), size - 1], take that step back.
+  // Two index tuples first differ in dimension d, by at least one step. They reach one element if
+  // their later differences, each in [-(size - 1), size - 1], cancel this step.
   for (std::int64_t d = 0; d < view.dims; ++d) {
     if (view.sizes[d] == 1) continue;
     if (view.strides[d] == 0) return true;
@@ -97,21 +98,22 @@ bool overlaps_itself(const View& view) {
   return false;
 }
 
-bool share_memory(const View& one, const View& other) {
-  if (empty(one) || empty(other)) return false;
-  const std::int64_t distance = static_cast<std::int64_t>(other.address - one.address);
-  const std::int64_t end = extent(other);
-  if (distance >= extent(one) || -distance >= end) return false;
-  // one's offset + byte = distance + other's offset + byte; other's indices are counted from their
-  // last, so that every term of the sum is positive.
-  const int size = bytes(one.dtype);
-  const int size_other = bytes(other.dtype);
+bool share_memory(const View& first, const View& second) {
+  if (empty(first) || empty(second)) return false;
+  const std::int64_t distance = static_cast<std::int64_t>(second.address - first.address);
+  const std::int64_t end = extent(second);
+  if (distance >= extent(first) || -distance >= end) return false;
+  // Shared byte: offset in first + byte == distance + offset in second + byte. The indices of
+  // `second` count down from their last, so that every term of the sum is positive.
+  const int size_first = bytes(first.dtype);
+  const int size_second = bytes(second.dtype);
   Sum sum;
-  for (std::int64_t d = 0; d < one.dims; ++d) sum.add(one.strides[d] * size, one.sizes[d] - 1);
-  for (std::int64_t d = 0; d < other.dims; ++d)
-    sum.add(other.strides[d] * size_other, other.sizes[d] - 1);
-  const std::int64_t target = distance + end - size_other;
-  return sum.reaches(target - (size - 1), target + (size_other - 1));
+  for (std::int64_t d = 0; d < first.dims; ++d)
+    sum.add(first.strides[d] * size_first, first.sizes[d] - 1);
+  for (std::int64_t d = 0; d < second.dims; ++d)
+    sum.add(second.strides[d] * size_second, second.sizes[d] - 1);
+  const std::int64_t target = distance + end - size_second;
+  return sum.reaches(target - (size_first - 1), target + (size_second - 1));
 }
 
 }  // namespace tcgemm::ops

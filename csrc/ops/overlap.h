@@ -1,14 +1,14 @@
-// Do two strided views touch the same byte? Exactly, not only by their first and last bytes: the
-// left and the right half of a matrix interleave without sharing anything.
+// Do two strided views share a byte? The test is exact and compares more than first and last bytes:
+// the left and the right half of a matrix interleave but share nothing.
 #pragma once
 
 #include "ops/tensor.h"
 
 namespace tcgemm::ops {
 
-// Some element of the view is reached by two different indices.
+// True if two different indices of the view reach the same element.
 bool overlaps_itself(const View& view);
 
-bool share_memory(const View& one, const View& other);
+bool share_memory(const View& first, const View& second);
 
 }  // namespace tcgemm::ops

@@ -1,6 +1,8 @@
-// The parts of a float32 operand, made once for many products (core/split_fp32.h).
+// Splits a float32 operand into its 16-bit terms once for many GEMMs (core/split_fp32.h).
 //
-//   w (N, K) --> blob of b = w.t(), with room for bf16 parts --> the same, cut to the parts it has
+//   w (N, K) --> workspace for b = w.t() with room for bf16 terms --> a copy cut to the f16 terms
+//
+// The copy is left out if the operand needs its bf16 terms.
 #include "ops/prepack.h"
 
 #include "core/params.h"
@@ -15,7 +17,7 @@ constexpr const char* kName = "tcgemm.prepare";
 
 void check(const View& w) {
   if (!w.known || w.dtype != DType::f32)
-    fail(kName, ": w is ", type_name(w.type),
+    fail(kName, ": w is ", type_name(w.scalar_type),
          ", but torch.float32 alone is split into parts before it is multiplied; pass such a w to "
          "the products as it is.");
   if (w.dims != 2)
@@ -27,36 +29,41 @@ void check(const View& w) {
            ", but each can be at most 2**31 - 1024; split it with torch.split.");
 }
 
-// The product of one row with w.t(): its b is that of every product.
+// A GEMM of one row with w.t(). Its b is the same as in every other GEMM with w.t().
 Problem problem_of(const View& w) {
-  CheckedGemm g;
-  CheckedOperand& b = g.operand[B];
+  CheckedGemm checked;
+  CheckedOperand& b = checked.operand[B];
   b.view = w;
   bind_matrix_dims(b, true, true);
   std::swap(b.rows, b.cols);
   std::swap(b.stride_row, b.stride_col);
-  g.m = 1;
-  g.n = b.cols;
-  g.k = b.rows;
-  BatchedProblem products;
-  collapse(g, 1.0, 1.0, products);
-  return products.problem;
+  checked.m = 1;
+  checked.n = b.cols;
+  checked.k = b.rows;
+  BatchedProblem batched;
+  collapse(checked, 1.0, 1.0, batched);
+  return batched.problem;
 }
 
-TensorHandle bytes(std::size_t count, const View& like) {
+TensorHandle allocate_bytes(std::size_t count, const View& like) {
   const std::int64_t size = static_cast<std::int64_t>(count);
-  return allocate("the parts of w", {&size, 1}, type_of(DType::u8), like);
+  return allocate("the parts of w", {&size, 1}, scalar_type_of(DType::u8), like);
 }
 
 }  // namespace
 
-TensorHandle prepare(const TensorHandle& tensor, RunPrepare run) {
+TensorHandle prepack(const TensorHandle& tensor, Target target, PrepackBackend backend) {
   const View w = view_of(kName, "w", tensor);
+  if (target == Target::none) {
+    refuse_device(kName, w);
+    refuse_dtype(kName, w);
+  }
   check(w);
-  if (run == nullptr || w.elements() == 0 || w.sizes[1] < plan::kLeastDepth) return bytes(0, w);
+  if (backend == nullptr || w.elements() == 0 || w.sizes[1] < plan::kLeastDepth)
+    return allocate_bytes(0, w);
   const Problem problem = problem_of(w);
-  TensorHandle prepacked = bytes(plan::prepacked_bytes(problem, kBf16Terms), w);
-  run(problem, prepacked, w);
+  TensorHandle prepacked = allocate_bytes(plan::prepacked_bytes(problem, kBf16Terms), w);
+  backend(problem, prepacked, w);
   if (first_byte(prepacked) & kUseBf16) return prepacked;
   const TensorHandle used =
       first_bytes(prepacked, static_cast<std::int64_t>(plan::prepacked_bytes(problem, kF16Terms)));

@@ -1,4 +1,4 @@
-// prepare: check, allocate, hand to a backend, as dense.h does for products.
+// The operator prepare. It checks w, allocates the prepacked workspace, and calls a backend.
 #pragma once
 
 #include <torch/csrc/stable/library.h>
@@ -7,26 +7,26 @@
 
 #include "core/problem.h"
 #include "ops/arguments.h"
+#include "ops/target.h"
 
 namespace tcgemm::ops {
 
-// Makes the blob of problem.b, with room for bf16 parts, on the device of `w`.
-using RunPrepare = void (*)(const Problem& problem, const TensorHandle& prepacked, const View& w);
+// Splits problem.b into `prepacked`, which has room for its bf16 terms, on the device of `w`.
+using PrepackBackend = void (*)(const Problem& problem, const TensorHandle& prepacked,
+                                const View& w);
 
-// Without bytes where products read w as it is: of a short K, and where `run` is null.
-TensorHandle prepare(const TensorHandle& w, RunPrepare run);
+// Returns an empty tensor if GEMMs read w itself: if K is short, or if `backend` is null.
+TensorHandle prepack(const TensorHandle& w, Target target, PrepackBackend backend);
 
-// What a backend does for one call.
-using PrepareOne = TensorHandle (*)(const TensorHandle& w);
-
-template <PrepareOne function>
-void prepare_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
-  stack[0] = reinterpret_cast<std::uint64_t>(function(unbox_tensor(stack)).release());
+template <Target target, PrepackBackend backend>
+void prepack_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
+  TensorHandle prepacked = prepack(unbox_tensor(stack), target, backend);
+  stack[0] = reinterpret_cast<std::uint64_t>(prepacked.release());
 }
 
-template <PrepareOne function>
-void register_prepare(torch::stable::detail::StableLibrary& library) {
-  library.impl("prepare", prepare_kernel<function>);
+template <Target target, PrepackBackend backend>
+void register_prepack(torch::stable::detail::StableLibrary& library) {
+  library.impl("prepare", prepack_kernel<target, backend>);
 }
 
 }  // namespace tcgemm::ops

@@ -1,7 +1,7 @@
-// The checks of quantize, and x as one batch of matrices.
+// The checks of quantize, and the view of x as one batch of matrices.
 //
-//   x (..., M, K)   tensor, row, 1x128:  rows are M and as many dimensions before it as merge
-//                   128x128:             rows are M, since its blocks end with each matrix
+//   x (..., M, K)   tensor, row, 1x128:  rows are M and the dimensions before M that merge with it
+//                   128x128:             rows are M, since a block does not cross two matrices
 #include "ops/quantize.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ Granularity granularity_of(const std::string& text) {
 
 void check(const View& x, std::int32_t dtype, Quantization& q) {
   if (!x.known || (x.dtype != DType::f16 && x.dtype != DType::bf16 && x.dtype != DType::f32))
-    fail(kName, ": x is ", type_name(x.type),
+    fail(kName, ": x is ", type_name(x.scalar_type),
          ", but torch.float16, torch.bfloat16 and torch.float32 are what can be quantised; convert "
          "it with .to(...).");
   const bool known = dtype_of(dtype, q.dtype);
@@ -35,12 +35,13 @@ void check(const View& x, std::int32_t dtype, Quantization& q) {
          "; reshape it.");
 }
 
-// Neighbouring dimensions as one.
-struct Run {
+// Adjacent dimensions merged into one.
+struct MergedDim {
   std::int64_t size = 1;
   std::int64_t stride = 0;
 
-  bool takes(std::int64_t outer_size, std::int64_t outer_stride) {
+  // False if the outer dimension does not continue this one.
+  bool merge(std::int64_t outer_size, std::int64_t outer_stride) {
     if (size != 1 && outer_stride != size * stride) return false;
     if (size == 1) stride = outer_stride;
     size *= outer_size;
@@ -48,11 +49,11 @@ struct Run {
   }
 };
 
-// False where the strides of x fit no batch of matrices.
-bool fold(const View& x, Quantization& q) {
+// False if the strides of x fit no batch of matrices.
+bool bind_matrices(const View& x, Quantization& q) {
   std::int64_t d = x.dims - 1;
-  const Run cols{x.sizes[d], x.strides[d]};
-  Run rows, batch;
+  const MergedDim cols{x.sizes[d], x.strides[d]};
+  MergedDim rows, batch;
   const bool blocks = q.granularity == Granularity::block_128x128;
   if (blocks) {
     --d;
@@ -61,8 +62,8 @@ bool fold(const View& x, Quantization& q) {
   while (--d >= 0) {
     const std::int64_t size = x.sizes[d], stride = x.strides[d];
     if (size == 1) continue;
-    if (!blocks && batch.size == 1 && rows.takes(size, stride)) continue;
-    if (!batch.takes(size, stride)) return false;
+    if (!blocks && batch.size == 1 && rows.merge(size, stride)) continue;
+    if (!batch.merge(size, stride)) return false;
   }
   q.x = {x.address, x.dtype, rows.stride, cols.size == 1 ? 1 : cols.stride, batch.stride};
   q.batch = batch.size;
@@ -71,7 +72,7 @@ bool fold(const View& x, Quantization& q) {
   return true;
 }
 
-// The table in core/quantize.h. Returns the number of dimensions.
+// Sets the shape of the scales (table in core/quantize.h). Returns its number of dimensions.
 std::int64_t scale_sizes(const View& x, Granularity granularity, std::int64_t* sizes) {
   if (granularity == Granularity::tensor) return 0;
   const auto blocks = [](std::int64_t extent) { return (extent + kScaleBlock - 1) / kScaleBlock; };
@@ -84,25 +85,30 @@ std::int64_t scale_sizes(const View& x, Granularity granularity, std::int64_t* s
 
 }  // namespace
 
-Quantized quantize(const QuantizeArguments& arguments, RunQuantize run) {
+QuantizeResults quantize(const QuantizeArguments& arguments, Target target,
+                         QuantizeBackend backend) {
   View x = view_of(kName, "x", arguments.x);
+  if (target == Target::none) {
+    refuse_device(kName, x);
+    refuse_dtype(kName, x);
+  }
   Quantization q;
   q.granularity = granularity_of(arguments.granularity);
   check(x, arguments.dtype, q);
 
   TensorHandle copy;
-  if (!fold(x, q)) {
+  if (!bind_matrices(x, q)) {
     copy = contiguous_copy("a contiguous copy of x", arguments.x, x);
     x = view_of(kName, "x", copy);
-    fold(x, q);
+    bind_matrices(x, q);
   }
   std::int64_t sizes[kMaxDims];
   const std::int64_t dims = scale_sizes(x, q.granularity, sizes);
-  Quantized results{allocate("the values", x.shape(), arguments.dtype, x),
-                    allocate("the scales", {sizes, dims}, type_of(DType::f32), x)};
+  QuantizeResults results{allocate("the values", x.shape(), arguments.dtype, x),
+                          allocate("the scales", {sizes, dims}, scalar_type_of(DType::f32), x)};
   q.values = data(results.values);
   q.scales = static_cast<float*>(data(results.scale));
-  run(q, x);
+  backend(q, x);
   return results;
 }
 

@@ -1,4 +1,4 @@
-// quantize: check, allocate, hand to a backend, as dense.h does for products.
+// The operator quantize. It checks its arguments, allocates the results, and calls a backend.
 #pragma once
 
 #include <torch/csrc/stable/library.h>
@@ -7,31 +7,31 @@
 
 #include "core/quantize.h"
 #include "ops/arguments.h"
+#include "ops/target.h"
 
 namespace tcgemm::ops {
 
-struct Quantized {
+struct QuantizeResults {
   TensorHandle values, scale;
 };
 
-// `x` is on the device that computes it.
-using RunQuantize = void (*)(const Quantization& quantization, const View& x);
+// Computes on the device of `x`.
+using QuantizeBackend = void (*)(const Quantization& quantization, const View& x);
 
-Quantized quantize(const QuantizeArguments& arguments, RunQuantize run);
+// Target::none throws before it calls `backend`, which may then be null.
+QuantizeResults quantize(const QuantizeArguments& arguments, Target target,
+                         QuantizeBackend backend);
 
-// What a backend does for one call.
-using Quantize = Quantized (*)(const QuantizeArguments& arguments);
-
-template <Quantize function>
+template <Target target, QuantizeBackend backend>
 void quantize_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
-  Quantized results = function(unbox_quantize(stack));
+  QuantizeResults results = quantize(unbox_quantize(stack), target, backend);
   stack[0] = reinterpret_cast<std::uint64_t>(results.values.release());
   stack[1] = reinterpret_cast<std::uint64_t>(results.scale.release());
 }
 
-template <Quantize function>
+template <Target target, QuantizeBackend backend>
 void register_quantize(torch::stable::detail::StableLibrary& library) {
-  library.impl("quantize", quantize_kernel<function>);
+  library.impl("quantize", quantize_kernel<target, backend>);
 }
 
 }  // namespace tcgemm::ops

@@ -1,4 +1,4 @@
-// The operators for CPU tensors: csrc/cpu on torch's threads.
+// The operators for CPU tensors. csrc/cpu computes them on torch's threads.
 #include <torch/csrc/stable/c/shim.h>
 
 #include "cpu/dense.h"
@@ -23,7 +23,7 @@ cpu::Parallel torch_threads() {
           }};
 }
 
-// The dense matrix that a sparse operand, rows x k, stands for.
+// A 2:4 operand, rows x k, as a new dense matrix.
 TensorHandle decompressed(const Matrix& values, const View& metadata, std::int64_t rows,
                           std::int64_t k, const View& like) {
   Decompression dense;
@@ -33,71 +33,61 @@ TensorHandle decompressed(const Matrix& values, const View& metadata, std::int64
   dense.k = k;
   dense.pattern = pattern_of(values.dtype);
   const std::int64_t sizes[] = {rows, k};
-  TensorHandle memory = allocate("a sparse operand as a dense one", {sizes, 2}, like.type, like);
+  TensorHandle memory =
+      allocate("a sparse operand as a dense one", {sizes, 2}, like.scalar_type, like);
   dense.w = data(memory);
   cpu::decompress(dense, torch_threads());
   return memory;
 }
 
-void multiply(const BatchedProblem& products) {
+void run_dense(const BatchedProblem& batched) {
   const cpu::Parallel parallel = torch_threads();
-  for_each(products, [&](const Problem& problem) { cpu::gemm(problem, parallel); });
+  for_each_problem(batched, [&](const Problem& problem) { cpu::gemm(problem, parallel); });
 }
 
-void run(const BatchedProblem& products, const CheckedGemm& g, const Arguments&) {
-  if (!products.problem.sparse_a && !products.problem.sparse_b) return multiply(products);
+void run_gemm(const BatchedProblem& batched, const CheckedGemm& checked, const Arguments&) {
+  if (!batched.problem.sparse_a && !batched.problem.sparse_b) return run_dense(batched);
   TensorHandle dense_a, dense_b;
   const auto dense = [](const TensorHandle& memory, DType type, std::int64_t k) {
     return Matrix{reinterpret_cast<std::uintptr_t>(data(memory)), type, k, 1};
   };
-  BatchedProblem made = products;
-  Problem& p = made.problem;
+  BatchedProblem decompressed_batch = batched;
+  Problem& p = decompressed_batch.problem;
   if (p.sparse_a) {
-    dense_a = decompressed(p.a, g.operand[SparseA].view, p.m, p.k, g.operand[A].view);
+    dense_a = decompressed(p.a, checked.operand[SparseA].view, p.m, p.k, checked.operand[A].view);
     p.a = dense(dense_a, p.a.dtype, p.k);
   }
   if (p.sparse_b) {
-    dense_b = decompressed(transposed(p.b), g.operand[SparseB].view, p.n, p.k, g.operand[B].view);
+    dense_b = decompressed(transposed(p.b), checked.operand[SparseB].view, p.n, p.k,
+                           checked.operand[B].view);
     p.b = transposed(dense(dense_b, p.b.dtype, p.k));
   }
   p.sparse_a.reset();
   p.sparse_b.reset();
-  multiply(made);
-}
-
-Results product(Op op, const Arguments& arguments) {
-  return dense(op, arguments, Target::cpu, run);
+  run_dense(decompressed_batch);
 }
 
 void run_quantize(const Quantization& quantization, const View&) {
   cpu::quantize(quantization, torch_threads());
 }
 
-Quantized quantized(const QuantizeArguments& arguments) {
-  return quantize(arguments, run_quantize);
-}
-
-TensorHandle prepared(const TensorHandle& w) { return prepare(w, nullptr); }
-
-template <class Task, void (*function)(const Task&, const cpu::Parallel&)>
+template <class Task, void (*pass)(const Task&, const cpu::Parallel&)>
 void run_sparse(const Task& task, const View&) {
-  function(task, torch_threads());
+  pass(task, torch_threads());
 }
 
-SparseResults sparse_result(SparseOp op, const SparseArguments& arguments) {
-  constexpr RunSparse run{run_sparse<Compression, cpu::compress>,
-                          run_sparse<Decompression, cpu::decompress>,
-                          run_sparse<Gathering, cpu::gather>, run_sparse<Pruning, cpu::prune>,
-                          run_sparse<MetadataTiling, cpu::tile>};
-  return sparse(op, arguments, run);
-}
+constexpr SparseBackend kSparse{run_sparse<Compression, cpu::compress>,
+                                run_sparse<Decompression, cpu::decompress>,
+                                run_sparse<Gathering, cpu::gather>, run_sparse<Pruning, cpu::prune>,
+                                run_sparse<MetadataTiling, cpu::tile>};
 
 }  // namespace
 }  // namespace tcgemm::ops
 
 STABLE_TORCH_LIBRARY_IMPL(tcgemm, CPU, m) {
-  tcgemm::ops::register_dense<tcgemm::ops::product>(m);
-  tcgemm::ops::register_quantize<tcgemm::ops::quantized>(m);
-  tcgemm::ops::register_prepare<tcgemm::ops::prepared>(m);
-  tcgemm::ops::register_sparse<tcgemm::ops::sparse_result>(m);
+  using namespace tcgemm::ops;
+  register_gemm<Target::cpu, run_gemm>(m);
+  register_quantize<Target::cpu, run_quantize>(m);
+  register_prepack<Target::cpu, nullptr>(m);  // the CPU multiplies f32 operands as they are
+  register_sparse<Target::cpu, kSparse>(m);
 }

@@ -1,4 +1,5 @@
-// The operators for CUDA tensors: plan, workspace, launch. Compiled in CUDA builds only.
+// The operators for CUDA tensors: they plan, allocate a workspace, and launch. CPU builds leave
+// this file out.
 #include "launch/launch.h"
 #include "launch/quantize.h"
 #include "launch/sparse.h"
@@ -11,15 +12,15 @@
 #include "plan/planner.h"
 #include "plan/split_fp32.h"
 
-// Lives in torch's CUDA library; weak, so that this library also loads under a torch without CUDA,
-// which never comes here. torch declares it for its own CUDA builds only.
+// torch's CUDA library defines it, and torch declares it only for its own CUDA builds. It is weak,
+// so that this library also loads under a torch without CUDA, which never calls these operators.
 extern "C" [[gnu::weak]] AOTITorchError aoti_torch_get_current_cuda_stream(
     std::int32_t device_index, void** stream);
 
 namespace tcgemm::ops {
 namespace {
 
-// Makes a device current for as long as it lives; costs one call where it is current already.
+// Makes a device current during its lifetime. It costs one call if the device is current already.
 class DeviceGuard {
  public:
   explicit DeviceGuard(std::int32_t index) {
@@ -47,12 +48,13 @@ void* current_stream(std::int32_t index) {
   return stream;
 }
 
-// Freed when the launch has been queued: torch gives it out again on the same stream only.
+// Device memory for one launch. It is freed once the launch is queued, which is safe: torch reuses
+// the memory only on the same stream.
 class Workspace {
  public:
   Workspace(std::size_t size, const View& like) {
     const std::int64_t bytes = static_cast<std::int64_t>(size);
-    if (bytes > 0) memory_ = allocate("a workspace", {&bytes, 1}, type_of(DType::u8), like);
+    if (bytes > 0) memory_ = allocate("a workspace", {&bytes, 1}, scalar_type_of(DType::u8), like);
   }
   void* address() const { return memory_ ? data(memory_) : nullptr; }
 
@@ -60,14 +62,15 @@ class Workspace {
   TensorHandle memory_;
 };
 
-void run(const BatchedProblem& products, const CheckedGemm& checked, const Arguments& arguments) {
+void run_gemm(const BatchedProblem& batched, const CheckedGemm& checked,
+              const Arguments& arguments) {
   const View& a = checked.operand[A].view;
   const Device& device = launch::device(a.device_index);
-  const std::string_view kernel = arguments.kernel ? std::string_view(*arguments.kernel) : "";
+  const std::string_view filter = arguments.kernel ? std::string_view(*arguments.kernel) : "";
   const DeviceGuard guard(a.device_index);
   void* const stream = current_stream(a.device_index);
-  for_each(products, [&](const Problem& problem) {
-    const Plan plan = plan::make_plan(problem, device, kernel);
+  for_each_problem(batched, [&](const Problem& problem) {
+    const Plan plan = plan::make_plan(problem, device, filter);
     const Workspace workspace(plan.workspace, a);
     launch::launch(problem, plan, workspace.address(), a.device_index, stream);
   });
@@ -79,10 +82,6 @@ const Device* device_of(const Arguments& arguments) {
   return &launch::device(index);
 }
 
-Results product(Op op, const Arguments& arguments) {
-  return dense(op, arguments, Target::cuda, run);
-}
-
 void run_quantize(const Quantization& quantization, const View& x) {
   const DeviceGuard guard(x.device_index);
   const Workspace workspace(launch::quantize_workspace(quantization), x);
@@ -90,19 +89,13 @@ void run_quantize(const Quantization& quantization, const View& x) {
                    current_stream(x.device_index));
 }
 
-Quantized quantized(const QuantizeArguments& arguments) {
-  return quantize(arguments, run_quantize);
-}
-
-void run_prepare(const Problem& problem, const TensorHandle& prepacked, const View& w) {
-  // Says so where this GPU has no kernel for the products.
+void run_prepack(const Problem& problem, const TensorHandle& prepacked, const View& w) {
+  // Throws if this GPU has no kernel for a GEMM with w.
   static_cast<void>(plan::make_plan(problem, launch::device(w.device_index)));
   const DeviceGuard guard(w.device_index);
   const SplitFp32Pass pass = plan::split_fp32_pass(plan::operand_b(problem), {});
   launch::prepack(pass, data(prepacked), w.device_index, current_stream(w.device_index));
 }
-
-TensorHandle prepared(const TensorHandle& w) { return prepare(w, run_prepare); }
 
 template <class Task, void (*pass)(const Task&, int, void*)>
 void run_sparse(const Task& task, const View& like) {
@@ -110,21 +103,19 @@ void run_sparse(const Task& task, const View& like) {
   pass(task, like.device_index, current_stream(like.device_index));
 }
 
-SparseResults sparse_result(SparseOp op, const SparseArguments& arguments) {
-  constexpr RunSparse run{run_sparse<Compression, launch::compress>,
-                          run_sparse<Decompression, launch::decompress>,
-                          run_sparse<Gathering, launch::gather>, run_sparse<Pruning, launch::prune>,
-                          run_sparse<MetadataTiling, launch::tile>};
-  return sparse(op, arguments, run);
-}
+constexpr SparseBackend kSparse{
+    run_sparse<Compression, launch::compress>, run_sparse<Decompression, launch::decompress>,
+    run_sparse<Gathering, launch::gather>, run_sparse<Pruning, launch::prune>,
+    run_sparse<MetadataTiling, launch::tile>};
 
 }  // namespace
 }  // namespace tcgemm::ops
 
 STABLE_TORCH_LIBRARY_IMPL(tcgemm, CUDA, m) {
-  tcgemm::ops::register_dense<tcgemm::ops::product>(m);
-  tcgemm::ops::register_quantize<tcgemm::ops::quantized>(m);
-  tcgemm::ops::register_prepare<tcgemm::ops::prepared>(m);
-  tcgemm::ops::register_sparse<tcgemm::ops::sparse_result>(m);
-  tcgemm::ops::register_describe<tcgemm::ops::device_of>(m);
+  using namespace tcgemm::ops;
+  register_gemm<Target::cuda, run_gemm>(m);
+  register_quantize<Target::cuda, run_quantize>(m);
+  register_prepack<Target::cuda, run_prepack>(m);
+  register_sparse<Target::cuda, kSparse>(m);
+  register_describe<device_of>(m);
 }

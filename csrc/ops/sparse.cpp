@@ -1,4 +1,4 @@
-// The checks of the operators of structured sparsity, and what they allocate.
+// The checks of the 2:4 operators, and the tensors that they allocate.
 //
 //   compress24     w (M, K)                             -> values, metadata, excess (2,)
 //   decompress24   values, metadata                     -> w
@@ -25,17 +25,17 @@ bool can_be_sparse(DType type) {
   return bits(type) <= 32 && type != DType::s32 && type != DType::tf32;
 }
 
-// `what` is of this dtype, torch's number.
-DType check_type(const char* op, const char* what, std::int32_t type, Pattern pattern) {
+// The dtype of `what`, from torch's number of it.
+DType check_type(const char* op, const char* what, std::int32_t scalar_type, Pattern pattern) {
   DType dtype = DType::f32;
-  if (!dtype_of(type, dtype) || !can_be_sparse(dtype))
-    fail(op, ": ", what, " is ", type_name(type),
+  if (!dtype_of(scalar_type, dtype) || !can_be_sparse(dtype))
+    fail(op, ": ", what, " is ", type_name(scalar_type),
          ", but torch.float16, torch.bfloat16, torch.float32, torch.float8_e4m3fn, "
          "torch.float8_e5m2, torch.int8 and torch.uint8 are what can be sparse; convert it with "
          ".to(...).");
   if (pattern == Pattern::one_of_two && dtype != DType::f32)
     fail(op, ": pattern is \"1:2\", which is for torch.float32, but ", what, " is ",
-         type_name(type), "; pass pattern=\"2:4\".");
+         type_name(scalar_type), "; pass pattern=\"2:4\".");
   return dtype;
 }
 
@@ -54,8 +54,8 @@ void check_matrix(const char* op, const View& view, const char* shape) {
 }
 
 void check_metadata(const char* op, const View& metadata) {
-  if (metadata.type != type_of(DType::u8))
-    fail(op, ": metadata is ", type_name(metadata.type),
+  if (metadata.scalar_type != scalar_type_of(DType::u8))
+    fail(op, ": metadata is ", type_name(metadata.scalar_type),
          ", but positions of two bits stand in torch.uint8; pass the metadata that "
          "tcgemm.compress24 gave.");
   check_matrix(op, metadata, "(M, bytes of a row)");
@@ -68,7 +68,7 @@ void check_k(const char* op, std::int64_t k) {
   check_extent(op, "k", k);
 }
 
-// A matrix of so many columns, or a sentence about the k that leads to these.
+// `view` must have this number of columns, which follows from k and the pattern.
 void check_columns(const char* op, const View& view, std::int64_t columns, std::int64_t k,
                    Pattern pattern) {
   if (view.sizes[1] != columns)
@@ -95,23 +95,25 @@ Matrix matrix(const View& view) {
 }
 
 TensorHandle matrix_like(const char* what, std::int64_t rows, std::int64_t columns,
-                         std::int32_t type, const View& like) {
+                         std::int32_t scalar_type, const View& like) {
   const std::int64_t sizes[] = {rows, columns};
-  return allocate(what, {sizes, 2}, type, like);
+  return allocate(what, {sizes, 2}, scalar_type, like);
 }
 
-TensorHandle vector_like(const char* what, std::int64_t size, std::int32_t type, const View& like) {
-  return allocate(what, {&size, 1}, type, like);
+TensorHandle vector_like(const char* what, std::int64_t size, std::int32_t scalar_type,
+                         const View& like) {
+  return allocate(what, {&size, 1}, scalar_type, like);
 }
 
 View read_w(const char* op, const SparseArguments& arguments, Pattern pattern) {
   const View w = view_of(op, "w", arguments.w);
-  check_type(op, "w", w.type, pattern);
+  check_type(op, "w", w.scalar_type, pattern);
   check_matrix(op, w, "(M, K)");
   return w;
 }
 
-SparseResults compress(const char* op, const SparseArguments& arguments, const RunSparse& run) {
+SparseResults compress(const char* op, const SparseArguments& arguments,
+                       const SparseBackend& backend) {
   Compression c;
   c.pattern = parse_pattern(op, arguments.pattern);
   c.prune = arguments.flag;
@@ -120,24 +122,26 @@ SparseResults compress(const char* op, const SparseArguments& arguments, const R
   c.rows = w.sizes[0];
   c.k = w.sizes[1];
   SparseResults results{
-      matrix_like("the values", c.rows, value_columns(c.k, c.pattern), w.type, w),
-      matrix_like("the metadata", c.rows, metadata_columns(c.k, c.pattern), type_of(DType::u8), w),
+      matrix_like("the values", c.rows, value_columns(c.k, c.pattern), w.scalar_type, w),
+      matrix_like("the metadata", c.rows, metadata_columns(c.k, c.pattern),
+                  scalar_type_of(DType::u8), w),
       vector_like("the excess", 2, aoti_torch_dtype_int64(), w)};
   c.values = data(results[0]);
   c.metadata = static_cast<std::uint8_t*>(data(results[1]));
   c.excess = static_cast<std::int64_t*>(data(results[2]));
-  run.compress(c, w);
+  backend.compress(c, w);
   return results;
 }
 
-SparseResults decompress(const char* op, const SparseArguments& arguments, const RunSparse& run) {
+SparseResults decompress(const char* op, const SparseArguments& arguments,
+                         const SparseBackend& backend) {
   Decompression d;
   d.pattern = parse_pattern(op, arguments.pattern);
   d.k = arguments.k;
   const View values = view_of(op, "values", arguments.values);
   const View metadata = view_of(op, "metadata", arguments.metadata);
   check_same_device(op, metadata, values);
-  check_type(op, "values", values.type, d.pattern);
+  check_type(op, "values", values.scalar_type, d.pattern);
   check_matrix(op, values, "(M, kept ones of a row)");
   check_metadata(op, metadata);
   check_k(op, d.k);
@@ -147,13 +151,14 @@ SparseResults decompress(const char* op, const SparseArguments& arguments, const
   d.values = matrix(values);
   d.metadata = matrix(metadata);
   d.rows = values.sizes[0];
-  SparseResults results{matrix_like("the result", d.rows, d.k, values.type, values)};
+  SparseResults results{matrix_like("the result", d.rows, d.k, values.scalar_type, values)};
   d.w = data(results[0]);
-  run.decompress(d, values);
+  backend.decompress(d, values);
   return results;
 }
 
-SparseResults gather(const char* op, const SparseArguments& arguments, const RunSparse& run) {
+SparseResults gather(const char* op, const SparseArguments& arguments,
+                     const SparseBackend& backend) {
   Gathering g;
   g.pattern = parse_pattern(op, arguments.pattern);
   const View w = read_w(op, arguments, g.pattern);
@@ -167,13 +172,14 @@ SparseResults gather(const char* op, const SparseArguments& arguments, const Run
   g.w = matrix(w);
   g.metadata = matrix(metadata);
   SparseResults results{
-      matrix_like("the values", g.rows, value_columns(g.k, g.pattern), w.type, w)};
+      matrix_like("the values", g.rows, value_columns(g.k, g.pattern), w.scalar_type, w)};
   g.values = data(results[0]);
-  run.gather(g, w);
+  backend.gather(g, w);
   return results;
 }
 
-SparseResults prune(const char* op, const SparseArguments& arguments, const RunSparse& run) {
+SparseResults prune(const char* op, const SparseArguments& arguments,
+                    const SparseBackend& backend) {
   Pruning p;
   p.pattern = parse_pattern(op, arguments.pattern);
   p.transposable = arguments.flag;
@@ -184,13 +190,13 @@ SparseResults prune(const char* op, const SparseArguments& arguments, const RunS
   p.w = matrix(w);
   p.rows = w.sizes[0];
   p.k = w.sizes[1];
-  SparseResults results{matrix_like("the result", p.rows, p.k, w.type, w)};
+  SparseResults results{matrix_like("the result", p.rows, p.k, w.scalar_type, w)};
   p.pruned = data(results[0]);
-  run.prune(p, w);
+  backend.prune(p, w);
   return results;
 }
 
-SparseResults tile(const char* op, const SparseArguments& arguments, const RunSparse& run) {
+SparseResults tile(const char* op, const SparseArguments& arguments, const SparseBackend& backend) {
   MetadataTiling t;
   t.pattern = parse_pattern(op, arguments.pattern);
   const View metadata = view_of(op, "metadata", arguments.metadata);
@@ -206,18 +212,30 @@ SparseResults tile(const char* op, const SparseArguments& arguments, const RunSp
   t.rows = metadata.sizes[0];
   t.k = arguments.k;
   t.bits = bits(dtype);
-  const std::int64_t bytes = MetadataTiles{t.rows, t.k, t.bits}.bytes();
-  SparseResults results{vector_like("the tiles", bytes, type_of(DType::u8), metadata)};
+  const std::int64_t tile_bytes = MetadataTiles{t.rows, t.k, t.bits}.bytes();
+  SparseResults results{vector_like("the tiles", tile_bytes, scalar_type_of(DType::u8), metadata)};
   t.tiles = static_cast<std::uint32_t*>(data(results[0]));
-  run.tile(t, metadata);
+  backend.tile(t, metadata);
   return results;
+}
+
+// Throws the reason why no backend computes a call with these tensors.
+[[noreturn]] void refuse(const char* op, const SparseArguments& arguments) {
+  const View views[] = {view_of(op, "w", arguments.w), view_of(op, "values", arguments.values),
+                        view_of(op, "metadata", arguments.metadata)};
+  for (const View& view : views) refuse_device(op, view);
+  for (const View& view : views)
+    if (view && !view.known) refuse_dtype(op, view);
+  refuse_dtype(op, arguments.w ? views[0] : views[2]);
 }
 
 }  // namespace
 
-SparseResults sparse(SparseOp op, const SparseArguments& arguments, const RunSparse& run) {
+SparseResults sparse(SparseOp op, const SparseArguments& arguments, Target target,
+                     const SparseBackend& backend) {
+  if (target == Target::none) refuse(name(op), arguments);
   constexpr decltype(&compress) functions[kSparseOps] = {compress, decompress, gather, prune, tile};
-  return functions[static_cast<int>(op)](name(op), arguments, run);
+  return functions[static_cast<int>(op)](name(op), arguments, backend);
 }
 
 }  // namespace tcgemm::ops

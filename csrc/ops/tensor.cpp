@@ -1,4 +1,4 @@
-// The calls into torch's C shim that read and create tensors.
+// Reads and creates tensors through torch's C shim.
 #include "ops/tensor.h"
 
 #include <torch/csrc/stable/c/shim.h>
@@ -8,44 +8,45 @@
 namespace tcgemm::ops {
 namespace {
 
-// torch gives its numbers through functions, so that they may change; they are asked once.
-struct Type {
+// torch's numbers come from functions, since they may change between versions. They are read once.
+struct NamedScalarType {
   std::int32_t number;
   const char* name;
 };
 
 const struct {
-  Type known[kDTypes] = {{aoti_torch_dtype_float16(), "torch.float16"},
-                         {aoti_torch_dtype_bfloat16(), "torch.bfloat16"},
-                         {aoti_torch_dtype_float32(), "torch.float32"},
-                         {aoti_torch_dtype_float64(), "torch.float64"},
-                         {-1, "tf32"},  // of no tensor: what float32 is rounded to
-                         {aoti_torch_dtype_float8_e4m3fn(), "torch.float8_e4m3fn"},
-                         {aoti_torch_dtype_float8_e5m2(), "torch.float8_e5m2"},
-                         {aoti_torch_dtype_int8(), "torch.int8"},
-                         {aoti_torch_dtype_uint8(), "torch.uint8"},
-                         {aoti_torch_dtype_int32(), "torch.int32"}};
-  Type others[10] = {{aoti_torch_dtype_float8_e4m3fnuz(), "torch.float8_e4m3fnuz"},
-                     {aoti_torch_dtype_float8_e5m2fnuz(), "torch.float8_e5m2fnuz"},
-                     {aoti_torch_dtype_uint16(), "torch.uint16"},
-                     {aoti_torch_dtype_uint32(), "torch.uint32"},
-                     {aoti_torch_dtype_uint64(), "torch.uint64"},
-                     {aoti_torch_dtype_int16(), "torch.int16"},
-                     {aoti_torch_dtype_int64(), "torch.int64"},
-                     {aoti_torch_dtype_bool(), "torch.bool"},
-                     {aoti_torch_dtype_complex64(), "torch.complex64"},
-                     {aoti_torch_dtype_complex128(), "torch.complex128"}};
+  NamedScalarType known[kDTypes] = {
+      {aoti_torch_dtype_float16(), "torch.float16"},
+      {aoti_torch_dtype_bfloat16(), "torch.bfloat16"},
+      {aoti_torch_dtype_float32(), "torch.float32"},
+      {aoti_torch_dtype_float64(), "torch.float64"},
+      {-1, "tf32"},  // no tensor has it: float32 operands are rounded to it
+      {aoti_torch_dtype_float8_e4m3fn(), "torch.float8_e4m3fn"},
+      {aoti_torch_dtype_float8_e5m2(), "torch.float8_e5m2"},
+      {aoti_torch_dtype_int8(), "torch.int8"},
+      {aoti_torch_dtype_uint8(), "torch.uint8"},
+      {aoti_torch_dtype_int32(), "torch.int32"}};
+  NamedScalarType unsupported[10] = {{aoti_torch_dtype_float8_e4m3fnuz(), "torch.float8_e4m3fnuz"},
+                                     {aoti_torch_dtype_float8_e5m2fnuz(), "torch.float8_e5m2fnuz"},
+                                     {aoti_torch_dtype_uint16(), "torch.uint16"},
+                                     {aoti_torch_dtype_uint32(), "torch.uint32"},
+                                     {aoti_torch_dtype_uint64(), "torch.uint64"},
+                                     {aoti_torch_dtype_int16(), "torch.int16"},
+                                     {aoti_torch_dtype_int64(), "torch.int64"},
+                                     {aoti_torch_dtype_bool(), "torch.bool"},
+                                     {aoti_torch_dtype_complex64(), "torch.complex64"},
+                                     {aoti_torch_dtype_complex128(), "torch.complex128"}};
   std::int32_t strided = aoti_torch_layout_strided();
   std::int32_t cpu = aoti_torch_device_type_cpu();
   std::int32_t cuda = aoti_torch_device_type_cuda();
   std::int32_t meta = aoti_torch_device_type_meta();
 } kTorch;
 
-// The rows of `known` stand in the order of the enumerators.
+// The rows of `known` are in the order of the enumerators of DType.
 static_assert(int(DType::f16) == 0 && int(DType::f64) == 3 && int(DType::e4m3) == 5 &&
               int(DType::s8) == 7 && int(DType::s32) == kDTypes - 1);
 
-void must(AOTITorchError error, const char* call) {
+void check_torch(AOTITorchError error, const char* call) {
   if (error != 0) fail("tcgemm: torch's ", call, " failed; its message stands on stderr.");
 }
 
@@ -62,9 +63,9 @@ const char* layout_name(std::int32_t layout) {
 }  // namespace
 
 std::int64_t View::elements() const {
-  std::int64_t product = 1;
-  for (std::int64_t d = 0; d < dims; ++d) product *= sizes[d];
-  return product;
+  std::int64_t count = 1;
+  for (std::int64_t d = 0; d < dims; ++d) count *= sizes[d];
+  return count;
 }
 
 View view_of(const char* op, const char* name, const TensorHandle& tensor, bool written) {
@@ -73,16 +74,16 @@ View view_of(const char* op, const char* name, const TensorHandle& tensor, bool 
   if (!tensor) return view;
   AtenTensorHandle handle = tensor.get();
   std::int32_t layout = kTorch.strided;
-  must(aoti_torch_get_layout(handle, &layout), "get_layout");
+  check_torch(aoti_torch_get_layout(handle, &layout), "get_layout");
   if (layout != kTorch.strided)
     fail(op, ": ", name, " has the layout ", layout_name(layout),
          ", but every operand must be a dense, strided tensor; pass ", name,
          ".to_dense(). (What is 2:4 sparse is multiplied as tcgemm.compress24 makes it.)");
-  must(aoti_torch_get_dtype(handle, &view.type), "get_dtype");
-  must(aoti_torch_get_device_type(handle, &view.device_type), "get_device_type");
-  must(aoti_torch_get_device_index(handle, &view.device_index), "get_device_index");
-  must(aoti_torch_get_dim(handle, &view.dims), "get_dim");
-  // A tensor without dimensions has no sizes to point at; the view must still say that it is there.
+  check_torch(aoti_torch_get_dtype(handle, &view.scalar_type), "get_dtype");
+  check_torch(aoti_torch_get_device_type(handle, &view.device_type), "get_device_type");
+  check_torch(aoti_torch_get_device_index(handle, &view.device_index), "get_device_index");
+  check_torch(aoti_torch_get_dim(handle, &view.dims), "get_dim");
+  // A tensor with zero dimensions has no sizes, but a null pointer would mean that it is absent.
   static const std::int64_t none = 1;
   view.sizes = view.strides = &none;
   if (view.dims > kMaxDims)
@@ -90,24 +91,25 @@ View view_of(const char* op, const char* name, const TensorHandle& tensor, bool 
          " are supported; flatten some of them.");
   if (view.dims > 0) {
     std::int64_t* values = nullptr;
-    must(aoti_torch_get_sizes(handle, &values), "get_sizes");
+    check_torch(aoti_torch_get_sizes(handle, &values), "get_sizes");
     view.sizes = values;
-    must(aoti_torch_get_strides(handle, &values), "get_strides");
+    check_torch(aoti_torch_get_strides(handle, &values), "get_strides");
     view.strides = values;
   }
-  view.known = dtype_of(view.type, view.dtype);
-  if (!view.known) return view;  // refused next, and quantised tensors are not to be touched
+  view.known = dtype_of(view.scalar_type, view.dtype);
+  if (!view.known)
+    return view;  // the checks reject it; the data of a quantised tensor must not be read
   if (view.device_type == kTorch.meta) {
-    // No memory: the offset in the storage stands for the address, which is asked for alignment.
+    // A meta tensor has no memory: the storage offset replaces the address, whose alignment counts.
     std::int64_t offset = 0;
-    must(aoti_torch_get_storage_offset(handle, &offset), "get_storage_offset");
+    check_torch(aoti_torch_get_storage_offset(handle, &offset), "get_storage_offset");
     view.address = static_cast<std::uintptr_t>(offset * bytes(view.dtype));
   } else {
     const void* pointer = nullptr;
     if (written)
       pointer = data(tensor);
     else
-      must(torch_get_const_data_ptr(handle, &pointer), "get_const_data_ptr");
+      check_torch(torch_get_const_data_ptr(handle, &pointer), "get_const_data_ptr");
     view.address = reinterpret_cast<std::uintptr_t>(pointer);
   }
   return view;
@@ -117,11 +119,11 @@ bool is_cpu(const View& view) { return view.device_type == kTorch.cpu; }
 bool is_cuda(const View& view) { return view.device_type == kTorch.cuda; }
 bool is_meta(const View& view) { return view.device_type == kTorch.meta; }
 
-std::int32_t type_of(DType dtype) { return kTorch.known[static_cast<int>(dtype)].number; }
+std::int32_t scalar_type_of(DType dtype) { return kTorch.known[static_cast<int>(dtype)].number; }
 
-bool dtype_of(std::int32_t type, DType& dtype) {
+bool dtype_of(std::int32_t scalar_type, DType& dtype) {
   for (int i = 0; i < kDTypes; ++i) {
-    if (kTorch.known[i].number != type) continue;
+    if (kTorch.known[i].number != scalar_type) continue;
     dtype = static_cast<DType>(i);
     return true;
   }
@@ -130,12 +132,12 @@ bool dtype_of(std::int32_t type, DType& dtype) {
 
 const char* type_name(DType dtype) { return kTorch.known[static_cast<int>(dtype)].name; }
 
-std::string type_name(std::int32_t type) {
-  for (const Type& known : kTorch.known)
-    if (known.number == type) return known.name;
-  for (const Type& other : kTorch.others)
-    if (other.number == type) return other.name;
-  return "of torch's dtype number " + std::to_string(type);
+std::string type_name(std::int32_t scalar_type) {
+  for (const NamedScalarType& known : kTorch.known)
+    if (known.number == scalar_type) return known.name;
+  for (const NamedScalarType& other : kTorch.unsupported)
+    if (other.number == scalar_type) return other.name;
+  return "of torch's dtype number " + std::to_string(scalar_type);
 }
 
 std::string device_name(const View& view) {
@@ -156,14 +158,14 @@ void contiguous_strides(Shape shape, std::int64_t* strides) {
   }
 }
 
-TensorHandle allocate(const char* what, Shape shape, std::int32_t type, const View& like) {
+TensorHandle allocate(const char* what, Shape shape, std::int32_t scalar_type, const View& like) {
   std::int64_t strides[kMaxDims];
   contiguous_strides(shape, strides);
   AtenTensorHandle handle = nullptr;
-  if (aoti_torch_empty_strided(shape.dims, shape.sizes, strides, type, like.device_type,
+  if (aoti_torch_empty_strided(shape.dims, shape.sizes, strides, scalar_type, like.device_type,
                                like.device_index, &handle) != 0)
-    fail("tcgemm: torch could not allocate ", what, " of shape ", shape, ", ", type_name(type),
-         ", on ", device_name(like),
+    fail("tcgemm: torch could not allocate ", what, " of shape ", shape, ", ",
+         type_name(scalar_type), ", on ", device_name(like),
          " (most likely out of memory; torch's message stands on stderr)",
          "; free memory, or use smaller operands.");
   return TensorHandle(handle);
@@ -171,30 +173,30 @@ TensorHandle allocate(const char* what, Shape shape, std::int32_t type, const Vi
 
 void* data(const TensorHandle& tensor) {
   void* pointer = nullptr;
-  must(torch_get_mutable_data_ptr(tensor.get(), &pointer), "get_mutable_data_ptr");
+  check_torch(torch_get_mutable_data_ptr(tensor.get(), &pointer), "get_mutable_data_ptr");
   return pointer;
 }
 
 TensorHandle contiguous_copy(const char* what, const TensorHandle& tensor, const View& view) {
-  TensorHandle copy = allocate(what, view.shape(), view.type, view);
-  must(aoti_torch_copy_(copy.get(), tensor.get(), 0), "copy_");
+  TensorHandle copy = allocate(what, view.shape(), view.scalar_type, view);
+  check_torch(aoti_torch_copy_(copy.get(), tensor.get(), 0), "copy_");
   return copy;
 }
 
 TensorHandle first_bytes(const TensorHandle& tensor, std::int64_t bytes) {
   const std::int64_t stride = 1;
   AtenTensorHandle view = nullptr;
-  must(aoti_torch__reinterpret_tensor(tensor.get(), 1, &bytes, &stride, 0, &view),
-       "_reinterpret_tensor");
+  check_torch(aoti_torch__reinterpret_tensor(tensor.get(), 1, &bytes, &stride, 0, &view),
+              "_reinterpret_tensor");
   return TensorHandle(view);
 }
 
 std::uint8_t first_byte(const TensorHandle& tensor) {
   std::uint8_t byte = 0;
-  must(aoti_torch_item_uint8(first_bytes(tensor, 1).get(), &byte), "item");
+  check_torch(aoti_torch_item_uint8(first_bytes(tensor, 1).get(), &byte), "item");
   return byte;
 }
 
-void zero(const TensorHandle& tensor) { must(aoti_torch_zero_(tensor.get()), "zero_"); }
+void zero(const TensorHandle& tensor) { check_torch(aoti_torch_zero_(tensor.get()), "zero_"); }
 
 }  // namespace tcgemm::ops

@@ -1,7 +1,8 @@
-// torch's tensors, seen through the C shim: owned handles, and what is read of each, once a call.
+// torch's tensors through the C shim: owned handles, and a view of the metadata of each, which is
+// read once a call.
 //
-// torch::stable::Tensor is not used: it allocates a control block for each argument, and its
-// creators go through the dispatcher, whose symbols are not part of what the library may need.
+// torch::stable::Tensor is not used. It allocates a control block for each argument, and the
+// functions that create it go through the dispatcher, whose symbols this library does not link.
 #pragma once
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
@@ -20,16 +21,16 @@ struct DeleteTensor {
 };
 using TensorHandle = std::unique_ptr<AtenTensorOpaque, DeleteTensor>;
 
-// A tensor of more dimensions is refused; torch's own elementwise kernels stop at the same number.
+// The most dimensions of a tensor. torch's elementwise kernels have the same limit.
 inline constexpr int kMaxDims = 64;
 
 struct View {
-  const char* name = "";                  // as the caller knows the argument
+  const char* name = "";                  // of the argument, in errors
   const std::int64_t* sizes = nullptr;    // null: the argument was not given
   const std::int64_t* strides = nullptr;  // in elements
   std::int64_t dims = 0;
-  std::int32_t type = -1;         // torch's number of the dtype
-  DType dtype = DType::f32;       // that dtype, where `known`
+  std::int32_t scalar_type = -1;  // torch's number of the dtype
+  DType dtype = DType::f32;       // the same dtype, valid if `known`
   bool known = false;             // a dtype that the library reads or writes
   std::int32_t device_type = -1;  // torch's number of the device type
   std::int32_t device_index = -1;
@@ -43,33 +44,33 @@ struct View {
   }
 };
 
-// Reads a tensor; an absent one gives an empty view. Refuses what is not a strided tensor, since it
-// has no strides to read. `op` begins the sentence. `written`: a lazy copy is made real first.
+// The view of a tensor; an absent tensor gives an empty view. Throws if the layout is not strided.
+// `op` is the start of the error. `written`: a lazy clone is materialized first.
 View view_of(const char* op, const char* name, const TensorHandle& tensor, bool written = false);
 
 bool is_cpu(const View& view);
 bool is_cuda(const View& view);
 bool is_meta(const View& view);
 
-std::int32_t type_of(DType dtype);  // torch's number
-bool dtype_of(std::int32_t type, DType& dtype);
-std::string type_name(std::int32_t type);  // "torch.float16"
+std::int32_t scalar_type_of(DType dtype);  // torch's number of the dtype
+bool dtype_of(std::int32_t scalar_type, DType& dtype);
+std::string type_name(std::int32_t scalar_type);  // "torch.float16"
 const char* type_name(DType dtype);
 std::string device_name(const View& view);  // "cuda:0"
 
 void contiguous_strides(Shape shape, std::int64_t* strides);
 
-// A new contiguous tensor on the device of `like`. Throws a sentence when memory is short.
-TensorHandle allocate(const char* what, Shape shape, std::int32_t type, const View& like);
+// A new contiguous tensor on the device of `like`. Throws if torch has no memory for it.
+TensorHandle allocate(const char* what, Shape shape, std::int32_t scalar_type, const View& like);
 void* data(const TensorHandle& tensor);
 
-// The same values in a new contiguous tensor, for what no strides of a Problem can describe.
+// The same values in a new contiguous tensor, for a view that no strides of a Problem describe.
 TensorHandle contiguous_copy(const char* what, const TensorHandle& tensor, const View& view);
-// The first bytes of a tensor of bytes, which keep all of it alive.
+// A view of the first bytes of a u8 tensor. It keeps the whole storage alive.
 TensorHandle first_bytes(const TensorHandle& tensor, std::int64_t bytes);
-// The first byte; waits for the GPU where it is on one.
+// The first byte of a u8 tensor. Synchronizes with the GPU that the tensor is on.
 std::uint8_t first_byte(const TensorHandle& tensor);
-// Zeroes a tensor, on the current stream where it is on a GPU.
+// Fills a tensor with zeros, on the current stream if it is on a GPU.
 void zero(const TensorHandle& tensor);
 
 }  // namespace tcgemm::ops

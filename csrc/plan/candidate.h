@@ -1,5 +1,5 @@
-// One way to compute a Problem, and what it is expected to cost: sm80.cpp, sm90.cpp and f64.cpp
-// know the kernels, planner.cpp chooses.
+// One way to compute a Problem, and its estimated time. sm80.cpp, sm90.cpp and fp64.cpp model the
+// kernels; select_kernel.cpp compares the candidates.
 #pragma once
 
 #include <algorithm>
@@ -13,44 +13,46 @@
 
 namespace tcgemm::plan {
 
-// An operand as a candidate reads it: as it is, or after a prepare pass.
+// An operand as a candidate's kernel reads it: from the caller's memory, or after a repack pass.
 struct CandidateOperand {
-  OperandLayout reading;
-  bool converts = false;
-  bool prepared = false;
+  OperandLayout layout;
+  bool needs_conversion = false;
+  bool repacked = false;
 
-  // In 16-byte words by a kernel of this major?
-  bool serves(Major major) const {
-    if (prepared) return major == Major::K;
-    return !converts && (reading.either || reading.major == major);
+  // Can a kernel whose operand has this major load it in 16-byte vectors?
+  bool can_load(Major major) const {
+    if (repacked) return major == Major::K;
+    return !needs_conversion && (layout.any_major || layout.major == major);
   }
-  bool direct() const { return prepared || reading.direct(); }
-  bool reads_vectors() const { return prepared || reading.reads_vectors(); }
+  bool tma_readable() const { return repacked || layout.tma_readable(); }
+  bool cp_async_readable() const { return repacked || layout.cp_async_readable(); }
 };
 
 struct CandidateOperands {
   CandidateOperand a, b;
 
-  bool serve(Layout layout) const { return a.serves(major_a(layout)) && b.serves(major_b(layout)); }
+  bool can_load(Layout layout) const {
+    return a.can_load(major_a(layout)) && b.can_load(major_b(layout));
+  }
 };
 
-// Time of the kernel, without passes before it. `plan` gets grid, cluster, tiles and waves. False:
-// this kernel cannot run the problem.
+// Each estimates the time of the kernel alone, without passes before it, and fills grid, cluster,
+// tiles and waves of `plan`. They return false if this kernel cannot run the problem.
 bool fit_sm80(const GemmConfig& config, const Problem& problem, const Device& device,
-              const CandidateOperands& inputs, Plan& plan);
+              const CandidateOperands& operands, Plan& plan);
 bool fit_sm90(const GemmConfig& config, const Problem& problem, const Device& device,
-              const CandidateOperands& inputs, Plan& plan);
+              const CandidateOperands& operands, Plan& plan);
 bool fit_f64(const GemmConfig& config, const Problem& problem, const Device& device,
-             const CandidateOperands& inputs, Plan& plan);
+             const CandidateOperands& operands, Plan& plan);
 
-// Rows of tiles that are walked together by a persistent kernel: tiles in flight at one time form a
-// square of the result, the fewest bytes from L2 for the same work.
+// Height of the raster group of a persistent kernel, in clusters: the tiles that are in flight at
+// one time form a square of the result, which needs the fewest bytes from L2.
 inline int raster_group(const GemmConfig& config, const Device& device, int cluster = 1) {
   const double rows = std::sqrt(double(device.multiprocessors) * config.tile_n() / config.tile_m());
   return std::max(1, int(std::lround(rows / cluster)));
 }
 
-// Gives `bytes` the next place in a workspace, and returns it.
+// Reserves `bytes` in a workspace whose end is `offset`, and returns where they start.
 constexpr std::size_t carve_workspace(std::size_t& offset, std::size_t bytes) {
   const std::size_t start = offset;
   offset += aligned(bytes);

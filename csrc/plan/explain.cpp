@@ -1,5 +1,5 @@
-// Plans in words: what explain and check_layout answer. Operands are called by the caller's names,
-// also where the kernel computes the transposed product, whose a is b^T.
+// The text of explain and check_layout. Operands have the caller's names, also if A and B are
+// swapped and the kernel's a is b^T.
 #include <cmath>
 #include <string>
 
@@ -12,71 +12,72 @@
 namespace tcgemm::plan {
 namespace {
 
-// One operand of the caller's with what is done to it before, or on the way into, the product.
+// One of the caller's operands with its passes and the way the kernel loads it.
 struct ExplainedOperand {
-  GemmOperand operand;
-  OperandLayout reading;
-  const std::optional<RepackPass>* copy;
+  GemmOperand source;
+  OperandLayout layout;
+  const std::optional<RepackPass>* repack;
   const std::optional<SumPass>* sums;
-  bool turned;    // by registers
-  bool gathered;  // an element at a time
+  bool rs;           // transposed in registers
+  bool elementwise;  // loaded one element at a time
 };
 
-struct Operands {
+struct ExplainedOperands {
   ExplainedOperand a, b;
 
-  Operands(const Problem& asked, const Plan& plan)
-      : a(part(operand_a(asked), plan, !plan.swap_ab)),
-        b(part(operand_b(asked), plan, plan.swap_ab)) {}
+  ExplainedOperands(const Problem& original, const Plan& plan)
+      : a(explained(operand_a(original), plan, !plan.swap_ab)),
+        b(explained(operand_b(original), plan, plan.swap_ab)) {}
 
  private:
-  // `first`: it is the kernel's a.
-  static ExplainedOperand part(const GemmOperand& operand, const Plan& plan, bool first) {
-    ExplainedOperand part{operand,
-                          analyze_layout(operand),
-                          first ? &plan.repack_a : &plan.repack_b,
-                          first ? &plan.sums_a : &plan.sums_b,
-                          false,
-                          false};
-    if (plan.config_index < 0) return part;
+  // `is_kernel_a`: the operand is the kernel's a.
+  static ExplainedOperand explained(const GemmOperand& operand, const Plan& plan,
+                                    bool is_kernel_a) {
+    ExplainedOperand result{operand,
+                            analyze_layout(operand),
+                            is_kernel_a ? &plan.repack_a : &plan.repack_b,
+                            is_kernel_a ? &plan.sums_a : &plan.sums_b,
+                            false,
+                            false};
+    if (plan.config_index < 0) return result;
     const GemmConfig& config = kCatalog[plan.config_index];
-    part.turned = first && config.operand_source == OperandSource::RS;
-    part.gathered = !plan.split && !config.uses_tma() && operand.k > 0 &&
-                    !(first ? plan.vector_a : plan.vector_b);
-    return part;
+    result.rs = is_kernel_a && config.operand_source == OperandSource::RS;
+    result.elementwise = !plan.split && !config.uses_tma() && operand.k > 0 &&
+                         !(is_kernel_a ? plan.vector_a : plan.vector_b);
+    return result;
   }
 };
 
-std::string prepare_lines(const Operands& operands, const Device& device) {
+std::string repack_lines(const ExplainedOperands& operands, const Device& device) {
   std::string lines;
   int copies = 0;
-  for (const ExplainedOperand& part : {operands.a, operands.b}) {
-    if (!*part.copy) continue;
-    const RepackPass& pass = **part.copy;
+  for (const ExplainedOperand& operand : {operands.a, operands.b}) {
+    if (!*operand.repack) continue;
+    const RepackPass& pass = **operand.repack;
     ++copies;
     const double in = double(pass.batch) * double(pass.rows) * double(pass.k);
     lines += text(
-        "  prepare %c     copied K-major with a pitch of %lld elements because %s:\n"
+        "  repack %c      copied K-major with a pitch of %lld elements because %s:\n"
         "                %s in, %s out, about %.1f us\n",
-        part.operand.label, Long(pass.pitch), why_copied(part.operand, part.reading).c_str(),
+        operand.source.label, Long(pass.pitch), why_copied(operand.source, operand.layout).c_str(),
         size(in * bytes(pass.source.dtype)).c_str(), size(double(workspace_bytes(pass))).c_str(),
-        estimate_us(pass, part.reading, device));
+        estimate_us(pass, operand.layout, device));
   }
-  if (copies == 0) return "  prepare       nothing is copied\n";
+  if (copies == 0) return "  repack        nothing is copied\n";
   return lines + text("                and %.1f us to launch %s\n", kPassLaunch,
                       copies == 2 ? "both at once" : "it");
 }
 
 std::string split_line(char label, const SplitFp32Pass& pass, const Device& device) {
   if (pass.prepacked.terms != 0)
-    return text("  split %c       not again: its %d %s parts were prepared\n", label,
+    return text("  split-FP32 %c  no pass: its %d %s terms are prepacked\n", label,
                 pass.prepacked.terms, pass.prepacked.terms == kF16Terms ? "f16" : "bf16");
   const double bytes = double(pass.batch) * double(pass.rows) * double(pass.k) * sizeof(float);
-  return text("  split %c       ranges and f16 parts: %s in, %s out, about %.1f us\n", label,
-              size(bytes).c_str(), size(bytes).c_str(), estimate_us(pass, device));
+  return text("  split-FP32 %c  range statistics and f16 terms: %s in, %s out, about %.1f us\n",
+              label, size(bytes).c_str(), size(bytes).c_str(), estimate_us(pass, device));
 }
 
-// What products of f32 operands in parts are made of: operands by the caller's names.
+// The passes and the other kernels of a split-FP32 plan.
 std::string split_lines(const Plan& plan, const Device& device) {
   if (!plan.split) return "";
   const SplitFp32Plan& split = *plan.split;
@@ -84,48 +85,50 @@ std::string split_lines(const Plan& plan, const Device& device) {
                       split_line('b', plan.swap_ab ? split.a : split.b, device);
   if (split.alternative.config_index >= 0)
     lines += text(
-        "  instead       %s, about %.1f us: for data whose rows of a\n"
-        "                or columns of b span more than 2^%d, as the GPU finds\n",
+        "  alternative   %s, about %.1f us: the GPU selects it where rows of a\n"
+        "                or columns of b have values that span more than 2^%d\n",
         name(kCatalog[split.alternative.config_index]).text, split.alternative.microseconds,
         kF16Spread);
-  return lines + text(
-                     "  repair        %s: tiles with Inf, NaN or results in doubt,\n"
-                     "                which the GPU finds; returns at once where there are none\n",
-                     name(kCatalog[split.recompute.config_index]).text);
+  return lines +
+         text(
+             "  recompute     %s: tiles with Inf, NaN or results whose error bound is too large,\n"
+             "                which the GPU marks in a mask; returns at once if there are none\n",
+             name(kCatalog[split.recompute.config_index]).text);
 }
 
-std::string sum_lines(const Operands& operands, const Device& device) {
+std::string sum_lines(const ExplainedOperands& operands, const Device& device) {
   std::string lines;
-  for (const ExplainedOperand& part : {operands.a, operands.b}) {
-    if (!*part.sums) continue;
-    lines += text("  sums          of %c along k, for the other operand's zero points: %.1f us\n",
-                  part.operand.label, kPassLaunch + estimate_us(**part.sums, part.reading, device));
+  for (const ExplainedOperand& operand : {operands.a, operands.b}) {
+    if (!*operand.sums) continue;
+    lines += text(
+        "  sums          of %c along k, for the zero points of the other operand: %.1f us\n",
+        operand.source.label, kPassLaunch + estimate_us(**operand.sums, operand.layout, device));
   }
   return lines;
 }
 
-std::string swap_ab_line(const Problem& asked, const Plan& plan) {
+std::string swap_ab_line(const Problem& original, const Plan& plan) {
   if (!plan.swap_ab) return "";
-  const char* why = asked.sparse_b ? "the sparse operand has to be the first"
-                    : asked.out.stride_col != 1 && asked.out.stride_row == 1
+  const char* why = original.sparse_b ? "the 2:4 operand must be the kernel's A"
+                    : original.out.stride_col != 1 && original.out.stride_row == 1
                         ? "out is column-major"
-                        : "the operand to turn has to be the first";
-  return text("  transposed    %s: out^T = b^T a^T is computed\n", why);
+                        : "the operand that is transposed in registers must be the kernel's A";
+  return text("  swap A/B      %s: out^T = b^T a^T is computed\n", why);
 }
 
-// What the kernel does instead of a copy.
-std::string reading_lines(const Operands& operands) {
+// How the kernel loads operands that it does not read in the usual way.
+std::string load_lines(const ExplainedOperands& operands) {
   std::string lines;
-  for (const ExplainedOperand& part : {operands.a, operands.b}) {
-    const char label = part.operand.label;
-    const std::string why = why_copied(part.operand, part.reading);
-    if (part.turned)
+  for (const ExplainedOperand& operand : {operands.a, operands.b}) {
+    const char label = operand.source.label;
+    const std::string why = why_copied(operand.source, operand.layout);
+    if (operand.rs)
       lines += text(
-          "  turned        %c on its way to registers, for about %.0f %% of the product's time: "
+          "  RS operand    %c is transposed in registers, for about %.0f %% of the GEMM's time: "
           "%s\n",
           label, 100 * kTransposeShare, why.c_str());
-    if (part.gathered)
-      lines += text("  gathered      %c an element at a time: %s\n", label, why.c_str());
+    if (operand.elementwise)
+      lines += text("  scalar loads  %c is loaded one element at a time: %s\n", label, why.c_str());
   }
   return lines;
 }
@@ -133,33 +136,33 @@ std::string reading_lines(const Operands& operands) {
 std::string precision_line(const Problem& problem, const Plan& plan) {
   if (plan.split)
     return text(
-        "  precision     highest: operands in %d %s parts, rows scaled by powers of two, as %d\n"
-        "                products that are added up in f32 every %d of k\n",
+        "  precision     highest: operands split into %d %s terms, rows scaled by powers of two;\n"
+        "                %d GEMMs of terms, accumulated in f32 every %d of k\n",
         kCatalog[plan.config_index].terms, name(kCatalog[plan.config_index].input),
         split_product_count(kCatalog[plan.config_index].terms), plan.split->bf16 ? 32 : 64);
   const char* how = "";
   if (problem.input_a == DType::f32)
-    how = "highest: multiplied and added up in f64 by the tensor cores, rounded to f32 once";
+    how = "highest: multiplied and accumulated in f64 by the tensor cores, rounded to f32 once";
   else if (problem.input_a == DType::tf32)
-    how = "f32 operands are rounded to tf32, 10 bits of fraction, on their way to the tensor cores";
+    how = "f32 operands are rounded to tf32, 10 bits of fraction, when they are loaded";
   else if (problem.input_a != problem.a.dtype)
-    how = "f32 operands are rounded to bf16, 7 bits of fraction, by the prepare pass";
+    how = "f32 operands are rounded to bf16, 7 bits of fraction, by the repack pass";
   else if (problem.promote)
-    how = "promoted: sums over 128 of k are added up in f32 registers";
+    how = "promoted: partial sums over 128 of k are accumulated in f32 registers";
   else if (is_fp8(problem.input_a) && !problem.block_scaled())
     how = "fast: all sums stay in the tensor cores, which keep about 13 bits of fraction";
   return *how ? text("  precision     %s\n", how) : std::string();
 }
 
-std::string sparse_line(const Problem& asked) {
-  if (!asked.sparse_a && !asked.sparse_b) return "";
-  const bool first = asked.sparse_a.has_value();
-  const DType type = first ? asked.input_a : asked.input_b;
-  const std::int64_t rows = first ? asked.m : asked.n;
-  const std::int64_t depth = first ? asked.stored_k_a() : asked.stored_k_b();
-  const double dense = double(rows) * asked.k * bits(type);
-  const double bytes = double(rows) * depth * bits(type) / 8 +
-                       double(MetadataTiles{rows, asked.k, bits(type)}.bytes());
+std::string sparse_line(const Problem& original) {
+  if (!original.sparse_a && !original.sparse_b) return "";
+  const bool first = original.sparse_a.has_value();
+  const DType type = first ? original.input_a : original.input_b;
+  const std::int64_t rows = first ? original.m : original.n;
+  const std::int64_t stored_k = first ? original.stored_k_a() : original.stored_k_b();
+  const double dense = double(rows) * original.k * bits(type);
+  const double bytes = double(rows) * stored_k * bits(type) / 8 +
+                       double(MetadataTiles{rows, original.k, bits(type)}.bytes());
   return text("  sparse        %c: %s along k, %s of values and metadata (dense: %s)\n",
               first ? 'a' : 'b', name(pattern_of(type)), size(bytes).c_str(),
               size(dense / 8).c_str());
@@ -167,14 +170,13 @@ std::string sparse_line(const Problem& asked) {
 
 const char* store(const Problem& problem, const Plan& plan) {
   if (plan.tma_store == TmaStore::rows) return "by TMA";
-  if (plan.tma_store == TmaStore::columns) return "by TMA, along its columns";
-  const bool columns =
-      kCatalog[plan.config_index].interleaved_rows() &&
-      is_vectorizable(transposed(problem.out), problem.n, problem.m, problem.batch);
-  if (columns) return "in pairs along its columns";
+  if (plan.tma_store == TmaStore::columns) return "by TMA, column-major";
+  const bool pairs = kCatalog[plan.config_index].interleaved_rows() &&
+                     is_vectorizable(transposed(problem.out), problem.n, problem.m, problem.batch);
+  if (pairs) return "in pairs along columns";
   if (is_vectorizable(problem.out, problem.m, problem.n, problem.batch))
-    return "in words of up to 16 bytes";
-  return "element by element: rows of out are not whole words of 16 bytes";
+    return "in vectors of up to 16 bytes";
+  return "element by element: rows of out are not a multiple of 16 bytes";
 }
 
 std::string reason(const Problem& problem, const Plan& plan, const Device& device) {
@@ -201,21 +203,22 @@ std::string reason(const Problem& problem, const Plan& plan, const Device& devic
 
 }  // namespace
 
-std::string explain(const Problem& asked, const Plan& plan, const Device& device) {
-  std::string lines = text(
-      "tcgemm: out %s = a %s @ b %s, %s, on %s\n", shape(asked.batch, asked.m, asked.n).c_str(),
-      shape(asked.batch, asked.m, asked.k).c_str(), shape(asked.batch, asked.k, asked.n).c_str(),
-      types(asked).c_str(), device.name);
+std::string explain(const Problem& original, const Plan& plan, const Device& device) {
+  std::string lines = text("tcgemm: out %s = a %s @ b %s, %s, on %s\n",
+                           shape(original.batch, original.m, original.n).c_str(),
+                           shape(original.batch, original.m, original.k).c_str(),
+                           shape(original.batch, original.k, original.n).c_str(),
+                           types(original).c_str(), device.name);
   if (plan.config_index < 0) return lines + "  kernel        none: the result is empty\n";
-  const Problem problem = plan.swap_ab ? transposed(asked) : asked;
+  const Problem problem = plan.swap_ab ? transposed(original) : original;
   const GemmConfig& config = kCatalog[plan.config_index];
-  const Operands operands(asked, plan);
+  const ExplainedOperands operands(original, plan);
   lines +=
       text("  kernel        %s (row %d of the catalog)\n", name(config).text, plan.config_index);
-  lines += "  layout        " + layout(asked) + "\n";
-  lines += swap_ab_line(asked, plan) + sparse_line(asked) + precision_line(asked, plan) +
-           reading_lines(operands);
-  lines += plan.split ? split_lines(plan, device) : prepare_lines(operands, device);
+  lines += "  layout        " + layout(original) + "\n";
+  lines += swap_ab_line(original, plan) + sparse_line(original) + precision_line(original, plan) +
+           load_lines(operands);
+  lines += plan.split ? split_lines(plan, device) : repack_lines(operands, device);
   lines += sum_lines(operands, device);
   lines += text("  tile          %d x %d x %d, %d stages of %s, %d threads\n", config.tile_m(),
                 config.tile_n(), config.tile_k(), config.stages, size(config.stage_bytes()).c_str(),
@@ -223,11 +226,11 @@ std::string explain(const Problem& asked, const Plan& plan, const Device& device
   lines += text("  cluster       %d\n", plan.cluster);
   lines += text("  grid          %d blocks on %d multiprocessors, %.2f waves of tiles\n", plan.grid,
                 device.multiprocessors, plan.waves);
-  if (asked.block_scaled())
-    lines += "  scales        " + block_scales(asked) + ", in the mainloop, every 128 of k\n";
+  if (original.block_scaled())
+    lines += "  scales        " + block_scales(original) + ", in the mainloop, every 128 of k\n";
   if (plan.workspace > 0)
     lines += text("  workspace     %s\n", size(double(plan.workspace)).c_str());
-  lines += "  epilogue      " + epilogue(asked) + "; stored " + store(problem, plan) + "\n";
+  lines += "  epilogue      " + epilogue(original) + "; stored " + store(problem, plan) + "\n";
   lines += text("  work          %.4g FLOP, %s of device memory, %.3g FLOP a byte\n",
                 problem.flops(), size(plan.bytes).c_str(), problem.flops() / plan.bytes);
   const double compute = compute_time(problem, plan, device);
@@ -238,28 +241,29 @@ std::string explain(const Problem& asked, const Plan& plan, const Device& device
   return lines;
 }
 
-std::string check_layout(const Problem& asked, const Plan& plan, const Device& device) {
+std::string check_layout(const Problem& original, const Plan& plan, const Device& device) {
   std::string lines = text("tcgemm: layout of a %s @ b %s, %s, on %s: %s\n",
-                           shape(asked.batch, asked.m, asked.k).c_str(),
-                           shape(asked.batch, asked.k, asked.n).c_str(), types(asked).c_str(),
-                           device.name, layout(asked).c_str());
-  const Operands operands(asked, plan);
-  for (const ExplainedOperand& part : {operands.a, operands.b}) {
-    const OperandLayout& reading = part.reading;
-    lines += text("  %c   %s, leading dimension %lld, aligned to %d bytes\n", part.operand.label,
-                  major(reading).c_str(), Long(reading.pitch), reading.alignment);
-    lines += reading.direct() ? std::string("      TMA can read it\n")
-                              : text("      TMA cannot read it: %s\n", describe(reading.obstacle));
-    lines += text("      faster: %s\n", advice(part.operand, reading).c_str());
-    if (*part.copy) lines += "      a prepare pass copies it first\n";
-    if (part.turned) lines += "      registers turn it on its way to the tensor cores\n";
-    if (part.gathered) lines += "      it is read an element at a time\n";
+                           shape(original.batch, original.m, original.k).c_str(),
+                           shape(original.batch, original.k, original.n).c_str(),
+                           types(original).c_str(), device.name, layout(original).c_str());
+  const ExplainedOperands operands(original, plan);
+  for (const ExplainedOperand& operand : {operands.a, operands.b}) {
+    const OperandLayout& layout = operand.layout;
+    lines += text("  %c   %s, leading dimension %lld, aligned to %d bytes\n", operand.source.label,
+                  major(layout).c_str(), Long(layout.pitch), layout.alignment);
+    lines += layout.tma_readable()
+                 ? std::string("      TMA can read it\n")
+                 : text("      TMA cannot read it: %s\n", describe(layout.obstacle));
+    lines += text("      faster: %s\n", advice(operand.source, layout).c_str());
+    if (*operand.repack) lines += "      a repack pass copies it first\n";
+    if (operand.rs) lines += "      the RS mainloop transposes it in registers\n";
+    if (operand.elementwise) lines += "      it is loaded one element at a time\n";
   }
   if (plan.config_index < 0) return lines + "  kernel  none: the result is empty\n";
   const GemmConfig& config = kCatalog[plan.config_index];
   lines += text("  kernel family %s (%s)\n", kernel_family(config), name(config).text);
-  return lines + swap_ab_line(asked, plan) +
-         (plan.split ? split_lines(plan, device) : prepare_lines(operands, device)) +
+  return lines + swap_ab_line(original, plan) +
+         (plan.split ? split_lines(plan, device) : repack_lines(operands, device)) +
          sum_lines(operands, device);
 }
 

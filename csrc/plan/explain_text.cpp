@@ -1,4 +1,4 @@
-// Shapes, sizes, dtypes and options in words.
+// Shapes, sizes, dtypes and epilogue terms as text.
 #include "plan/explain_text.h"
 
 #include <cstdarg>
@@ -7,11 +7,11 @@
 namespace tcgemm::plan {
 namespace {
 
-// Joins what is there with commas.
+// Joins the given items with commas.
 class List {
  public:
-  void add(bool given, const std::string& part) {
-    if (given) text_ += (text_.empty() ? "" : ", ") + part;
+  void add(bool given, const std::string& item) {
+    if (given) text_ += (text_.empty() ? "" : ", ") + item;
   }
   const std::string& text() const { return text_; }
 
@@ -19,19 +19,19 @@ class List {
   std::string text_;
 };
 
-// `along` the side that the operand shares with the result: m for a, n for b.
-std::string scale(const char* label, bool row_of_a, const std::optional<Scale>& given) {
+// `is_a`: rows of the scale lie along m; otherwise its columns lie along n.
+std::string scale_text(const char* label, bool is_a, const std::optional<Scale>& given) {
   if (!given) return "";
-  const Scale seen = row_of_a ? *given : transposed(*given);
-  const bool oriented = seen.values.stride_row != 0;
+  const Scale scale = is_a ? *given : transposed(*given);
+  const bool one_a_row = scale.values.stride_row != 0;
   std::string kind = "one value";
-  if (seen.values.stride_col != 0)
-    kind = text("blocks of %d x %d", row_of_a ? 1 << seen.shift_row : kScaleBlock,
-                row_of_a ? kScaleBlock : 1 << seen.shift_row);
-  else if (oriented)
-    kind = seen.shift_row == 0
-               ? std::string("a value a ") + (row_of_a ? "row" : "column")
-               : text("a value for %d %s", 1 << seen.shift_row, row_of_a ? "rows" : "columns");
+  if (scale.values.stride_col != 0)
+    kind = text("blocks of %d x %d", is_a ? 1 << scale.shift_row : kScaleBlock,
+                is_a ? kScaleBlock : 1 << scale.shift_row);
+  else if (one_a_row)
+    kind = scale.shift_row == 0
+               ? std::string("a value a ") + (is_a ? "row" : "column")
+               : text("a value for %d %s", 1 << scale.shift_row, is_a ? "rows" : "columns");
   return std::string(label) + " (" + kind + ")";
 }
 
@@ -68,32 +68,32 @@ std::string types(const Problem& problem) {
 
 std::string block_scales(const Problem& problem) {
   if (!problem.block_scaled()) return "";
-  List terms;
-  terms.add(problem.scale_a.has_value(), scale("scale_a", true, problem.scale_a));
-  terms.add(problem.scale_b.has_value(), scale("scale_b", false, problem.scale_b));
-  return terms.text();
+  List list;
+  list.add(problem.scale_a.has_value(), scale_text("scale_a", true, problem.scale_a));
+  list.add(problem.scale_b.has_value(), scale_text("scale_b", false, problem.scale_b));
+  return list.text();
 }
 
 std::string epilogue(const Problem& problem) {
   const bool blocks = problem.block_scaled();
-  List terms;
-  terms.add(problem.zero_a.has_value(), "zero_a");
-  terms.add(problem.zero_b.has_value(), "zero_b");
-  terms.add(problem.alpha != 1.0, "alpha");
-  terms.add(problem.scale_a && !blocks, scale("scale_a", true, problem.scale_a));
-  terms.add(problem.scale_b && !blocks, scale("scale_b", false, problem.scale_b));
-  terms.add(problem.c.has_value(), "beta * c");
-  terms.add(problem.bias.has_value(), "bias");
-  terms.add(problem.activation != Activation::none, name(problem.activation));
-  terms.add(problem.residual.has_value(), "residual");
-  terms.add(problem.amax.has_value(), "amax");
-  terms.add(problem.scale_out.has_value(),
-            std::string("scale_out, requantised to ") + name(problem.out.dtype));
-  return terms.text().empty() ? "nothing but the rounding" : terms.text() + ", fused";
+  List list;
+  list.add(problem.zero_a.has_value(), "zero_a");
+  list.add(problem.zero_b.has_value(), "zero_b");
+  list.add(problem.alpha != 1.0, "alpha");
+  list.add(problem.scale_a && !blocks, scale_text("scale_a", true, problem.scale_a));
+  list.add(problem.scale_b && !blocks, scale_text("scale_b", false, problem.scale_b));
+  list.add(problem.c.has_value(), "beta * c");
+  list.add(problem.bias.has_value(), "bias");
+  list.add(problem.activation != Activation::none, name(problem.activation));
+  list.add(problem.residual.has_value(), "residual");
+  list.add(problem.amax.has_value(), "amax");
+  list.add(problem.scale_out.has_value(),
+           std::string("scale_out, requantised to ") + name(problem.out.dtype));
+  return list.text().empty() ? "only the rounding" : list.text() + ", fused";
 }
 
-std::string major(const OperandLayout& reading) {
-  return reading.strided ? "strided" : reading.major == Major::K ? "K-major" : "MN-major";
+std::string major(const OperandLayout& layout) {
+  return layout.strided ? "strided" : layout.major == Major::K ? "K-major" : "MN-major";
 }
 
 std::string layout(const Problem& problem) {
@@ -125,40 +125,41 @@ const char* describe(Obstacle obstacle) {
     case Obstacle::zero_pitch:
       return "it is expanded: a dimension has stride 0";
     case Obstacle::rows:
-      return "values of a sparse operand are read by 16 rows, and its rows are no multiple of that";
+      return "TMA reads the values of a 2:4 operand by 16 rows, and its rows are not a multiple of "
+             "16";
   }
   return "";
 }
 
-std::string why_copied(const GemmOperand& operand, const OperandLayout& reading) {
+std::string why_copied(const GemmOperand& operand, const OperandLayout& layout) {
   if (operand.converts())
     return std::string("the tensor cores take ") + name(operand.matrix.dtype) + " as " +
            name(operand.input);
-  if (!reading.direct()) return describe(reading.obstacle);
+  if (!layout.tma_readable()) return describe(layout.obstacle);
   if (operand.sparse) return "tensor cores read the values of a sparse operand K-major only";
   return std::string("tensor cores read ") + name(operand.input) + " K-major only";
 }
 
-std::string advice(const GemmOperand& operand, const OperandLayout& reading) {
-  const int word = int(kVectorBytes) / bytes(operand.matrix.dtype);
-  switch (reading.obstacle) {
+std::string advice(const GemmOperand& operand, const OperandLayout& layout) {
+  const int vector = int(kVectorBytes) / bytes(operand.matrix.dtype);
+  switch (layout.obstacle) {
     case Obstacle::none:
       if (operand.converts()) return text("%c.bfloat16(), once, where it is reused", operand.label);
-      if (operand.k_major_only() && reading.major == Major::MN && !reading.either)
+      if (operand.k_major_only() && layout.major == Major::MN && !layout.any_major)
         return text("store it K-major (%s), where it is reused",
                     operand.label == 'a' ? "M x K row-major" : "N x K row-major, given as .t()");
-      return "nothing: it is read as it is";
+      return "nothing: it is read in place";
     case Obstacle::strided:
       return text("%c.contiguous(), once, where it is reused", operand.label);
     case Obstacle::base:
-      return text("start the slice at a multiple of %d elements, or clone it", word);
+      return text("start the slice at a multiple of %d elements, or clone it", vector);
     case Obstacle::pitch:
       return text(
           "pad the storage to a leading dimension of %lld (a multiple of %d elements) and "
           "slice it",
-          Long((reading.pitch + word - 1) / word * word), word);
+          Long((layout.pitch + vector - 1) / vector * vector), vector);
     case Obstacle::batch_pitch:
-      return text("pad each matrix of the batch to a multiple of %d elements", word);
+      return text("pad each matrix of the batch to a multiple of %d elements", vector);
     case Obstacle::zero_pitch:
       return "multiply the one row and expand the result instead";
     case Obstacle::rows:

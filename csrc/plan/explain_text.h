@@ -1,4 +1,4 @@
-// What explain and check_layout are written with: shapes, sizes, dtypes and options in words.
+// Text for explain and check_layout: shapes, sizes, dtypes and epilogue terms.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace tcgemm::plan {
 // printf into a string.
 std::string text(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
-using Long = long long;  // what %lld takes
+using Long = long long;  // the type that %lld needs
 
 // 512 x 256, or 5 x 512 x 256.
 std::string shape(std::int64_t batch, std::int64_t rows, std::int64_t cols);
@@ -21,20 +21,20 @@ std::string shape(std::int64_t batch, std::int64_t rows, std::int64_t cols);
 std::string size(double bytes);
 // "bf16 to f32 (accumulator f32)", "e4m3 by e5m2 to bf16 ..", "f32 as tf32 to f32 ..".
 std::string types(const Problem& problem);
-// Scales that the mainloop multiplies with; "" where there are none.
+// The scales that the mainloop applies; "" if there are none.
 std::string block_scales(const Problem& problem);
-// What comes between the accumulator and the result, in its order.
+// The operations between the accumulator and the result, in their order.
 std::string epilogue(const Problem& problem);
-// K-major, MN-major or strided; both for a layout, with its letters.
-std::string major(const OperandLayout& reading);
+// K-major, MN-major or strided; for a layout its letters and both majors.
+std::string major(const OperandLayout& layout);
 std::string layout(const Problem& problem);
-// How a kernel of this architecture works.
+// The architecture and instructions of a kernel.
 const char* kernel_family(const GemmConfig& config);
-// Why TMA, and loads of 16 bytes, cannot read it; "" where they can.
+// The reason why TMA and 16-byte loads cannot read an operand; "" if they can.
 const char* describe(Obstacle obstacle);
-// Why a copy is made of the operand.
-std::string why_copied(const GemmOperand& operand, const OperandLayout& reading);
-// What the caller can do so that it is read faster.
-std::string advice(const GemmOperand& operand, const OperandLayout& reading);
+// The reason why the operand is copied.
+std::string why_copied(const GemmOperand& operand, const OperandLayout& layout);
+// Advice to the caller on how the operand would be read faster.
+std::string advice(const GemmOperand& operand, const OperandLayout& layout);
 
 }  // namespace tcgemm::plan

@@ -1,10 +1,10 @@
-// How a kernel can read an operand: the one analysis that the planner, check_layout and explain
-// share.
+// Operand analysis: the major of an operand, whether TMA can read it, and the repack pass where it
+// cannot. The planner, check_layout and explain share it.
 //
-// Both operands are seen from k: a as m x k, b as n x k ("rows" are m or n). An operand is
-//   K-major   where neighbours along k are neighbours in memory,
-//   MN-major  where neighbours along m (n) are,
-//   strided   where neither: a slice with a step, or an expanded dimension.
+// Both operands have k as their columns: a is m x k, b is n x k ("rows" are m or n). An operand is
+//   K-major   if elements that are adjacent along k are adjacent in memory,
+//   MN-major  if elements that are adjacent along m (n) are adjacent in memory,
+//   strided   if neither holds: a slice with a step, or an expanded dimension.
 #pragma once
 
 #include <cstdint>
@@ -15,76 +15,77 @@
 
 namespace tcgemm::plan {
 
-// Tensor cores read 8-bit and tf32 operands K-major only; 16-bit ones ldmatrix and wgmma turn on
-// the way, and f64 ones are loaded an element at a time.
+// Tensor cores read 8-bit and tf32 operands K-major only. ldmatrix and wgmma transpose 16-bit
+// operands while they load them, and f64 operands are loaded one element at a time.
 constexpr bool k_major_only(DType input) { return bits(input) == 8 || input == DType::tf32; }
 
 struct GemmOperand {
   char label = 'a';
   Matrix matrix;             // stride_row: along m or n, stride_col: along k
-  DType input = DType::f32;  // what the tensor cores take it as
+  DType input = DType::f32;  // the type that the tensor cores multiply
   std::int64_t rows = 0;
   std::int64_t k = 0;
   std::int64_t batch = 1;
-  bool sparse = false;  // the matrix has its values, k of a row
+  bool sparse = false;  // 2:4; the matrix has the compressed values, k in each row
 
-  // f32 in memory, bf16 to the tensor cores: only a copy can be read.
+  // f32 in memory, bf16 for the tensor cores: kernels can read only a repacked copy.
   bool converts() const { return matrix.dtype == DType::f32 && input == DType::bf16; }
   bool k_major_only() const { return sparse || plan::k_major_only(input); }
 };
 
-// Why TMA, and 16-byte loads, cannot read an operand as it is; `rows` keeps TMA alone from it.
+// The reason why neither TMA nor 16-byte loads can read an operand in place. `rows` prevents TMA
+// alone.
 enum class Obstacle : std::uint8_t { none, strided, base, pitch, batch_pitch, zero_pitch, rows };
 
-// Those of a sparse operand TMA reads sixteen at a time.
+// TMA reads the rows of a 2:4 operand in groups of 16.
 inline constexpr std::int64_t kSparseRows = 16;
 
-// Bytes; addresses that are more aligned are all alike.
-inline constexpr int kMostAligned = 256;
+// Bytes; a higher alignment makes no difference.
+inline constexpr int kMaxAlignment = 256;
 
 struct OperandLayout {
   bool strided = false;
-  Major major = Major::K;  // of the operand in memory; K where strided
-  std::int64_t pitch = 0;  // elements between lines (rows of a K-major, k of an MN-major operand)
-  int alignment = 0;       // bytes, of the base address, at most kMostAligned
+  Major major = Major::K;  // of the operand in memory; K if it is strided
+  std::int64_t pitch = 0;  // leading dimension in elements: along rows if K-major, k if MN-major
+  int alignment = 0;       // bytes, of the base address, at most kMaxAlignment
   Obstacle obstacle = Obstacle::none;
-  bool either = false;  // with one row, or k = 1, it can be read as the other major as well
+  bool any_major = false;  // with one row, or k = 1, it is readable as either major
 
-  // TMA and cp.async want the same: a 16-byte base, and lines that start at multiples of 16 bytes.
-  bool direct() const { return obstacle == Obstacle::none; }
-  bool reads_vectors() const { return direct() || obstacle == Obstacle::rows; }  // by cp.async
+  // TMA and cp.async need a base address and a leading dimension that are multiples of 16 bytes.
+  bool tma_readable() const { return obstacle == Obstacle::none; }
+  bool cp_async_readable() const { return tma_readable() || obstacle == Obstacle::rows; }
 };
 
 GemmOperand operand_a(const Problem& problem);
 GemmOperand operand_b(const Problem& problem);
 OperandLayout analyze_layout(const GemmOperand& operand);
 
-// The copy that makes any operand K-major with a 16-byte pitch, of the type that the tensor cores
-// take; its offset is the planner's to set.
+// The pass that copies any operand to a K-major one with a 16-byte pitch, in the type that the
+// tensor cores multiply. The planner sets its offset.
 //
-// Tried instead on an H200, for rows with an odd pitch: a tensor map for every 8th (16th) row,
-// whose pitch is whole words, and boxes that begin inside a word. TMA answers a first coordinate
-// that is no multiple of 16 bytes with an illegal instruction, and the many small boxes alone
-// cost 1.36 times the time of s8 4096^3; the copies cost 1.2.
+// An alternative for rows with an odd pitch was tried on an H200: one tensor map for every 8th
+// (16th) row, whose pitch is whole vectors, and boxes that begin inside a vector. TMA raises an
+// illegal instruction for a first coordinate that is not a multiple of 16 bytes. The many small
+// boxes alone cost 1.36 times the time of s8 4096^3; the copies cost 1.2.
 RepackPass repack_pass(const GemmOperand& operand);
 std::size_t workspace_bytes(const RepackPass& pass);
-// Microseconds that it takes beside its launch, which two copies share: bytes in and out.
-double estimate_us(const RepackPass& pass, const OperandLayout& reading, const Device& device);
+// Microseconds for the bytes in and out, without the launch, which two copies share.
+double estimate_us(const RepackPass& pass, const OperandLayout& layout, const Device& device);
 
-// Elements between the lines of what a pass writes: whole words are what kernels read. Where that
-// fills up less than an eighth, whole lines of L2: rows that cross one more line than they have to
-// cost twice the time.
-std::int64_t line_pitch(std::int64_t elements, DType type);
+// The pitch of what a pass writes, in elements: a multiple of 16 bytes, which kernels need, or of
+// 128 bytes, an L2 line, if the padding is less than an eighth. A row that crosses one L2 line more
+// than necessary costs twice the time.
+std::int64_t vector_pitch(std::int64_t elements, DType type);
 
-// The sums along k of an operand, which the other one's zero points need, and what they take.
+// The sums of an operand along k, which the zero points of the other operand need.
 SumPass sum_pass(const GemmOperand& operand);
 std::size_t workspace_bytes(const SumPass& pass);
-double estimate_us(const SumPass& pass, const OperandLayout& reading, const Device& device);
+double estimate_us(const SumPass& pass, const OperandLayout& layout, const Device& device);
 
-// Microseconds to launch a pass over an operand, and until the next kernel can read what it wrote.
+// Microseconds to launch a pass over an operand and to make its results visible to the next kernel.
 inline constexpr double kPassLaunch = 2.5;
 
-// Of a product's time, to turn an operand on its way to registers instead.
+// Share of a GEMM's time that the RS mainloop adds to transpose an operand in registers.
 inline constexpr double kTransposeShare = 0.03;
 
 }  // namespace tcgemm::plan

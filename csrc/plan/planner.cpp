@@ -1,4 +1,4 @@
-// The choice: the cheapest kernel with its copies, or for f32 operands their products in parts.
+// The choice: the cheapest kernel with its repack passes, or for f32 operands a split-FP32 plan.
 #include "plan/planner.h"
 
 #include <algorithm>
@@ -13,13 +13,14 @@
 namespace tcgemm::plan {
 namespace {
 
-[[noreturn]] void refuse(const Problem& problem, const Device& device, std::string_view filter) {
+[[noreturn]] void throw_unsupported(const Problem& problem, const Device& device,
+                                    std::string_view filter) {
   const Code code = code_on(device.compute_capability);
-  const bool sparse = problem.sparse_a || problem.sparse_b;
-  const std::string have = supported_products(code, sparse);
+  const bool is_sparse = problem.sparse_a || problem.sparse_b;
+  const std::string supported = supported_products(code, is_sparse);
   std::string text = "tcgemm: no kernel of this build multiplies " +
                      types(problem.input_a, problem.input_b, problem.accumulator);
-  if (sparse) text += ", one of them sparse,";
+  if (is_sparse) text += ", one of them sparse,";
   if (problem.block_scaled()) text += " with scales of blocks";
   text += std::string(" on ") + device.name;
   if (code.capability == 0)
@@ -28,8 +29,8 @@ namespace {
                              "naming that GPU, or run on the CPU.");
   text += std::string(", which runs this build's code for ") + name(code).text;
   if (!filter.empty()) text += ", under the filter '" + std::string(filter) + "'";
-  text += "; there is " + (have.empty() ? "nothing" : have) + ".";
-  if (sparse) throw std::runtime_error(text + " Convert it with to_dense(), or run on the CPU.");
+  text += "; there is " + (supported.empty() ? "nothing" : supported) + ".";
+  if (is_sparse) throw std::runtime_error(text + " Convert it with to_dense(), or run on the CPU.");
   if (problem.input_a == DType::f32)
     text +=
         " precision=\"highest\" wants a GPU of compute capability 9.0; \"high\" multiplies f32 "
@@ -66,14 +67,14 @@ Bound bound(const Problem& problem, const Plan& plan, const Device& device) {
   return compute > memory ? Bound::compute : Bound::memory;
 }
 
-bool lower_equal(std::string_view a, std::string_view b) {
+bool equals_ignoring_case(std::string_view a, std::string_view b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) {
     return std::tolower(static_cast<unsigned char>(x)) ==
            std::tolower(static_cast<unsigned char>(y));
   });
 }
 
-// Passes for zero points: whichever kernel computes the product, they are the same.
+// Adds the passes for zero points, which do not depend on the kernel.
 void add_sums(const Problem& problem, const Device& device, Plan& plan) {
   const auto add = [&](const GemmOperand& operand, std::optional<SumPass>& pass) {
     pass = sum_pass(operand);
@@ -85,38 +86,39 @@ void add_sums(const Problem& problem, const Device& device, Plan& plan) {
   if (problem.zero_a) add(operand_b(problem), plan.sums_b);
 }
 
-Plan search(const Problem& asked, const Device& device, std::string_view filter) {
-  // A column-major result is a row-major one of the transposed problem.
-  const bool sparse = asked.sparse_a || asked.sparse_b;
-  const bool column_major = asked.out.stride_col != 1 && asked.out.stride_row == 1 && asked.n > 1;
-  // A kernel's a is the sparse operand; such kernels store either.
-  const bool swap_ab = sparse ? asked.sparse_b.has_value() : column_major;
-  const double least_bytes = traffic(asked);
-  if (asked.empty()) {
-    Plan nothing;
-    nothing.swap_ab = swap_ab;
-    nothing.bytes = least_bytes;
-    return nothing;
+Plan search(const Problem& original, const Device& device, std::string_view filter) {
+  // A column-major result is a row-major result of the problem with A and B swapped.
+  const bool is_sparse = original.sparse_a || original.sparse_b;
+  const bool column_major =
+      original.out.stride_col != 1 && original.out.stride_row == 1 && original.n > 1;
+  // The kernel's a must be the 2:4 operand; such kernels store both majors.
+  const bool swap_ab = is_sparse ? original.sparse_b.has_value() : column_major;
+  const double least_bytes = traffic(original);
+  if (original.empty()) {
+    Plan empty;
+    empty.swap_ab = swap_ab;
+    empty.bytes = least_bytes;
+    return empty;
   }
   Search search(device, filter, least_bytes);
-  search.try_orientation(OrientedProblem(asked, swap_ab), false);
-  const DType other_a = swap_ab ? asked.input_a : asked.input_b;
-  if (!sparse && has_rs_kernel(other_a))
-    search.try_orientation(OrientedProblem(asked, !swap_ab), true);
+  search.try_orientation(OrientedProblem(original, swap_ab), false);
+  const DType other_input = swap_ab ? original.input_a : original.input_b;
+  if (!is_sparse && has_rs_kernel(other_input))
+    search.try_orientation(OrientedProblem(original, !swap_ab), true);
   Plan best = search.best;
-  if (asked.input_a == DType::f32) {
-    const Problem seen = swap_ab ? transposed(asked) : asked;
-    // A filter may leave no other kernel, whatever the depth.
+  if (original.input_a == DType::f32) {
+    const Problem oriented = swap_ab ? transposed(original) : original;
+    // A filter may leave only split-FP32 kernels, at any depth.
     const std::int64_t least_depth = search.found() ? kLeastDepth : 1;
-    const std::optional<Plan> terms =
-        plan_split_fp32(seen, device, filter, least_bytes, least_depth);
-    if (terms && terms->microseconds < best.microseconds) {
-      best = *terms;
+    const std::optional<Plan> split =
+        plan_split_fp32(oriented, device, filter, least_bytes, least_depth);
+    if (split && split->microseconds < best.microseconds) {
+      best = *split;
       best.swap_ab = swap_ab;
     }
   }
-  if (best.config_index < 0) refuse(asked, device, filter);
-  const Problem problem = best.swap_ab ? transposed(asked) : asked;
+  if (best.config_index < 0) throw_unsupported(original, device, filter);
+  const Problem problem = best.swap_ab ? transposed(original) : original;
   best.bytes = least_bytes;
   for (auto pass : {&best.repack_a, &best.repack_b}) {
     if (!*pass) continue;
@@ -132,8 +134,9 @@ Plan search(const Problem& asked, const Device& device, std::string_view filter)
 
 Plan make_plan(const Problem& problem, const Device& device, std::string_view filter) {
   if (!filter.empty()) return search(problem, device, filter);
-  return cached_plan(problem, device,
-                     [](const Problem& asked, const Device& on) { return search(asked, on, {}); });
+  return cached_plan(problem, device, [](const Problem& original, const Device& on) {
+    return search(original, on, {});
+  });
 }
 
 double compute_time(const Problem& problem, const Plan& plan, const Device& device) {
@@ -145,13 +148,13 @@ double compute_time(const Problem& problem, const Plan& plan, const Device& devi
   } else if (input == DType::f32) {
     input = DType::f64;
   }
-  const double skipped = problem.sparse_a || problem.sparse_b ? 0.5 : 1.0;
-  return products * skipped * problem.flops() / rate(device, input) * 1e6;
+  const double mma_share = problem.sparse_a || problem.sparse_b ? 0.5 : 1.0;
+  return products * mma_share * problem.flops() / rate(device, input) * 1e6;
 }
 
 const Device* find_device(std::string_view name) {
   for (const Device& device : kDevices)
-    if (lower_equal(device.name, name)) return &device;
+    if (equals_ignoring_case(device.name, name)) return &device;
   return nullptr;
 }
 

@@ -1,4 +1,4 @@
-// The walk over the catalog, and what the planner knows of its rows beforehand.
+// The search over the catalog, and the facts about its configs that are computed at compile time.
 #include "plan/select_kernel.h"
 
 #include <array>
@@ -9,54 +9,56 @@
 namespace tcgemm::plan {
 namespace {
 
-// What a row computes, whatever its layout and tile, as one number.
-constexpr std::uint32_t kind(DType a, DType b, DType accumulator, bool block_scaled, bool promotes,
-                             int terms, bool sparse) {
+// What a config computes, without its layout and tile, as one number.
+constexpr std::uint32_t signature(DType a, DType b, DType accumulator, bool block_scaled,
+                                  bool promotes, int terms, bool sparse) {
   return std::uint32_t(a) | std::uint32_t(b) << 8 | std::uint32_t(accumulator) << 16 |
          std::uint32_t(block_scaled) << 24 | std::uint32_t(promotes) << 25 |
          std::uint32_t(terms) << 26 | std::uint32_t(sparse) << 28;
 }
 
-// Of every row, or none that is asked for where this build lacks it. Comparing names takes
-// microseconds, so it is done when this file is compiled.
+// The signature of every config, or kNotBuilt if this build lacks it. Comparing names takes
+// microseconds, so the compiler does it.
 constexpr std::uint32_t kNotBuilt = ~0u;
-constexpr auto kKinds = [] {
-  std::array<std::uint32_t, kCatalog.size()> kinds{};
+constexpr auto kSignatures = [] {
+  std::array<std::uint32_t, kCatalog.size()> signatures{};
   for (std::size_t i = 0; i < kCatalog.size(); ++i) {
     const GemmConfig& config = kCatalog[i];
-    kinds[i] = built(config)
-                   ? kind(config.input, config.input_b, config.accumulator, config.block_scaled,
-                          config.promotes(), config.terms, config.sparse)
-                   : kNotBuilt;
+    signatures[i] = built(config) ? signature(config.input, config.input_b, config.accumulator,
+                                              config.block_scaled, config.promotes(), config.terms,
+                                              config.sparse)
+                                  : kNotBuilt;
   }
-  return kinds;
+  return signatures;
 }();
 
-// The rows that compute what is asked: of one kind, or of two where sums need not be promoted,
-// since promoted ones are better still.
-struct Kinds {
-  std::uint32_t plain = kNotBuilt, promoted;
+// The signatures that compute the problem: one, or two if promotion is not required, because
+// promoted sums are more accurate.
+struct AcceptedSignatures {
+  std::uint32_t unpromoted = kNotBuilt, promoted;
 
-  explicit Kinds(const Problem& problem) {
-    // Without depth there is nothing to scale or to add up, and any kernel has the right zeros.
+  explicit AcceptedSignatures(const Problem& problem) {
+    // With K = 0 there is nothing to scale or to accumulate, so every kernel returns the right
+    // zeros.
     const bool blocks = problem.k > 0 && problem.block_scaled();
-    // f32 operands that are not rounded are supported_products as f64.
+    // f32 operands that are not rounded are multiplied as f64.
     const DType accumulator = problem.input_a == DType::f32 ? DType::f64 : problem.accumulator;
     const auto with = [&](bool promotes) {
-      return kind(problem.input_a, problem.input_b, accumulator, blocks, promotes, problem.terms,
-                  problem.sparse_a.has_value());
+      return signature(problem.input_a, problem.input_b, accumulator, blocks, promotes,
+                       problem.terms, problem.sparse_a.has_value());
     };
     promoted = with(true);
-    if (!blocks && problem.terms == 1 && !(problem.k > 0 && problem.promote)) plain = with(false);
+    if (!blocks && problem.terms == 1 && !(problem.k > 0 && problem.promote))
+      unpromoted = with(false);
   }
 
-  bool hold(std::uint32_t row) const {
-    return row == promoted || (row == plain && row != kNotBuilt);
+  bool contains(std::uint32_t row) const {
+    return row == promoted || (row == unpromoted && row != kNotBuilt);
   }
 };
 
-// What the arithmetic is estimated to take, and no less than the bytes take. Where they bind, the
-// kernel with less to do beside them is still the better one.
+// The larger of the arithmetic's time and the bytes' time. A share of the smaller one is added, so
+// that among memory-bound kernels the one with less arithmetic wins.
 double with_memory(double microseconds, double bytes, const Device& device) {
   constexpr double kLaunch = 2.0;
   constexpr double kHidden = 0.05;
@@ -72,18 +74,18 @@ std::string types(DType a, DType b, DType accumulator) {
 }
 
 std::string supported_products(const Code& code, bool sparse) {
-  std::string have;
+  std::string supported;
   for (std::size_t row = 0; row < kCatalog.size(); ++row) {
     const GemmConfig& config = kCatalog[row];
-    if (kKinds[row] == kNotBuilt || !holds(code, config.arch) || config.terms > 1 ||
+    if (kSignatures[row] == kNotBuilt || !holds(code, config.arch) || config.terms > 1 ||
         config.sparse != sparse)
       continue;
     const DType accumulator = config.input == DType::f32 ? DType::f32 : config.accumulator;
-    const std::string words = types(config.input, config.input_b, accumulator);
-    if ((", " + have + ",").find(", " + words + ",") == std::string::npos)
-      have += (have.empty() ? "" : ", ") + words;
+    const std::string entry = types(config.input, config.input_b, accumulator);
+    if ((", " + supported + ",").find(", " + entry + ",") == std::string::npos)
+      supported += (supported.empty() ? "" : ", ") + entry;
   }
-  return have;
+  return supported;
 }
 
 bool has_rs_kernel(DType input) {
@@ -96,23 +98,24 @@ bool has_rs_kernel(DType input) {
   return kHasRs[int(input)];
 }
 
-Search::Search(const Device& device, std::string_view filter, double least_bytes, Wanted wanted)
+Search::Search(const Device& device, std::string_view filter, double least_bytes,
+               ConfigFilter config_filter)
     : device_(device),
       code_(code_on(device.compute_capability)),
       filter_(filter),
       least_bytes_(least_bytes),
-      wanted_(wanted) {
+      config_filter_(config_filter) {
   best.microseconds = HUGE_VAL;
 }
 
 void Search::try_orientation(OrientedProblem oriented, bool rs_only) {
-  const Kinds kinds(oriented.problem);
+  const AcceptedSignatures signatures(oriented.problem);
   for (std::size_t row = 0; row < kCatalog.size(); ++row) {
-    if (!kinds.hold(kKinds[row])) continue;
+    if (!signatures.contains(kSignatures[row])) continue;
     const GemmConfig& config = kCatalog[row];
     if (!holds(code_, config.arch)) continue;
     if (rs_only && config.operand_source != OperandSource::RS) continue;
-    if (wanted_ != nullptr && !wanted_(config)) continue;
+    if (config_filter_ != nullptr && !config_filter_(config)) continue;
     if (!filter_.empty() && !matches(name(config), filter_)) continue;
     for (int choice = 0; choice < 4; ++choice)
       if (oriented.choose(choice)) try_kernel(oriented, int(row));
@@ -121,21 +124,21 @@ void Search::try_orientation(OrientedProblem oriented, bool rs_only) {
 
 void Search::try_kernel(const OrientedProblem& oriented, int row) {
   const GemmConfig& config = kCatalog[row];
-  const CandidateOperands& inputs = oriented.inputs;
+  const CandidateOperands& operands = oriented.operands;
   Plan plan;
   const auto fit = config.uses_tma() ? fit_sm90 : config.arch == Arch::sm90a ? fit_f64 : fit_sm80;
-  if (!fit(config, oriented.problem, device_, inputs, plan)) return;
+  if (!fit(config, oriented.problem, device_, operands, plan)) return;
   plan.microseconds = with_memory(plan.microseconds, least_bytes_, device_);
-  if (inputs.a.prepared || inputs.b.prepared) plan.microseconds += kPassLaunch;
+  if (operands.a.repacked || operands.b.repacked) plan.microseconds += kPassLaunch;
   plan.config_index = row;
   plan.swap_ab = oriented.swap_ab;
   const auto copy = [&](const GemmOperand& operand, const CandidateOperand& input) {
     const RepackPass pass = repack_pass(operand);
-    plan.microseconds += estimate_us(pass, input.reading, device_);
+    plan.microseconds += estimate_us(pass, input.layout, device_);
     return pass;
   };
-  if (inputs.a.prepared) plan.repack_a = copy(oriented.a, inputs.a);
-  if (inputs.b.prepared) plan.repack_b = copy(oriented.b, inputs.b);
+  if (operands.a.repacked) plan.repack_a = copy(oriented.a, operands.a);
+  if (operands.b.repacked) plan.repack_b = copy(oriented.b, operands.b);
   if (plan.microseconds < best.microseconds) best = plan;
 }
 

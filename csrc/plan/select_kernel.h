@@ -1,5 +1,5 @@
-// The cheapest way to compute a Problem by one kernel: every row of the catalog that fits, with
-// every copy that helps.
+// The cheapest way to compute a Problem with one kernel: the search tries every config of the
+// catalog that fits, with every repack pass that helps.
 #pragma once
 
 #include <string>
@@ -13,13 +13,12 @@
 
 namespace tcgemm::plan {
 
-// A product seen from one of its two sides: which operand is the kernel's a is the planner's to
-// choose.
+// A problem in one of its two orientations: as given, or with A and B swapped (out^T = b^T a^T).
 struct OrientedProblem {
   Problem problem;
   bool swap_ab;
   GemmOperand a, b;
-  CandidateOperands inputs;
+  CandidateOperands operands;
   bool may_copy_a, may_copy_b;
 
   OrientedProblem(const Problem& asked, bool swap_ab)
@@ -27,38 +26,39 @@ struct OrientedProblem {
         swap_ab(swap_ab),
         a(operand_a(problem)),
         b(operand_b(problem)),
-        inputs{{analyze_layout(a), a.converts() && problem.k > 0},
-               {analyze_layout(b), b.converts() && problem.k > 0}},
-        may_copy_a(may_copy(a, inputs.a)),
-        may_copy_b(may_copy(b, inputs.b)) {}
+        operands{{analyze_layout(a), a.converts() && problem.k > 0},
+                 {analyze_layout(b), b.converts() && problem.k > 0}},
+        may_copy_a(may_copy(a, operands.a)),
+        may_copy_b(may_copy(b, operands.b)) {}
 
-  // A copy where it is not needed never pays; with K = 0 there is nothing to copy.
+  // A copy that is not needed never pays off; with K = 0 there is nothing to copy.
   static bool may_copy(const GemmOperand& operand, const CandidateOperand& input) {
-    const OperandLayout& reading = input.reading;
-    const bool turn = operand.k_major_only() && reading.major == Major::MN && !reading.either;
-    return operand.k > 0 && (!reading.direct() || input.converts || turn);
+    const OperandLayout& layout = input.layout;
+    const bool wrong_major =
+        operand.k_major_only() && layout.major == Major::MN && !layout.any_major;
+    return operand.k > 0 && (!layout.tma_readable() || input.needs_conversion || wrong_major);
   }
 
-  // Bits 0 and 1 of `choice`: copy a, copy b. False: there is no such choice.
+  // Bits 0 and 1 of `choice` mean: repack a, repack b. Returns false if that is not an option.
   bool choose(int choice) {
-    inputs.a.prepared = choice & 1;
-    inputs.b.prepared = choice & 2;
-    return (!inputs.a.prepared || may_copy_a) && (!inputs.b.prepared || may_copy_b);
+    operands.a.repacked = choice & 1;
+    operands.b.repacked = choice & 2;
+    return (!operands.a.repacked || may_copy_a) && (!operands.b.repacked || may_copy_b);
   }
 };
 
 // Finds the cheapest plan over all candidates.
 class Search {
  public:
-  // Rows that `wanted` holds, and whose name contains `filter`, alone: whoever chooses rows in
-  // every call does it by their properties, since names take microseconds. `least_bytes` move
-  // through memory in any case.
-  using Wanted = bool (*)(const GemmConfig&);
+  // Only configs that `config_filter` accepts and whose name contains `filter` are tried. A choice
+  // that every call makes uses `config_filter`, because comparing names takes microseconds.
+  // `least_bytes` is the memory traffic that no plan can avoid.
+  using ConfigFilter = bool (*)(const GemmConfig&);
   Search(const Device& device, std::string_view filter, double least_bytes,
-         Wanted wanted = nullptr);
+         ConfigFilter config_filter = nullptr);
 
-  // `rs_only`: with kernels alone that turn an operand on its way to registers. They store a
-  // column-major result as fast as a row-major one, and no other kernel does.
+  // `rs_only`: consider only RS kernels, which transpose A in registers. Only they store
+  // column-major output at full speed.
   void try_orientation(OrientedProblem oriented, bool rs_only);
 
   bool found() const { return best.config_index >= 0; }
@@ -72,14 +72,14 @@ class Search {
   const Code code_;
   const std::string_view filter_;
   const double least_bytes_;
-  const Wanted wanted_;
+  const ConfigFilter config_filter_;
 };
 
-// Does some kernel turn operands of this type on their way to registers?
+// Is there an RS kernel, which transposes A in registers, for this input type?
 bool has_rs_kernel(DType input);
 
-// What rows of the catalog in this build multiply with this code, in words; empty: nothing. Dense
-// operands, or a sparse one with a dense one.
+// The operand types that this build's kernels multiply with this code, as text for errors; empty if
+// there are none. `sparse`: kernels with a 2:4 operand instead of the dense ones.
 std::string supported_products(const Code& code, bool sparse);
 // "e4m3 by e5m2 (accumulator f32)"
 std::string types(DType a, DType b, DType accumulator);

@@ -1,10 +1,10 @@
-// What a TMA + wgmma kernel costs on Hopper.
+// Cost model of the TMA + wgmma kernels on Hopper.
 //
-// A block spends per k-block the larger of the tensor cores' time and the time to take the operands
-// in from L2; per tile a fill and an epilogue; and the grid is as slow as its last wave. The
-// constants were fitted to the times of every tile with both cluster sizes on 25 shapes of bf16 TN
-// on an H200: the tile that the model picks is within 5 % of the fastest one on each, and the
-// fastest itself on most.
+// A thread block spends per k-block the larger of two times: that of the tensor cores, and that of
+// loading the operands from L2. Each tile adds a fill and an epilogue, and the last wave decides
+// when the grid ends. The constants were fitted to the times of every tile with both cluster sizes
+// on 25 shapes of bf16 TN on an H200. The tile that the model picks is within 5 % of the fastest
+// one on each shape, and is the fastest one on most.
 #include <algorithm>
 #include <cmath>
 
@@ -13,22 +13,22 @@
 namespace tcgemm::plan {
 namespace {
 
-constexpr double kClock = 1587;         // clocks a microsecond: between boost and the power cap
-constexpr double kFmaPerClock = 2048;   // f16/bf16 tensor cores of one multiprocessor, 16 bits wide
-constexpr double kBytesPerClock = 80;   // L2 to one multiprocessor
-constexpr double kCrossing = 2.2;       // lines a row of 128 bytes costs that begins inside one
-constexpr double kLaunch = 1.35;        // microseconds: launch and barriers
-constexpr double kCluster = 0.15;       // microseconds: a cluster's start
-constexpr double kFill = 1770;          // clocks a tile: from the first load to the first product
+constexpr double kClock = 1587;           // clocks a microsecond: between boost and the power cap
+constexpr double kFmaPerClock = 2048;     // f16/bf16, of one multiprocessor
+constexpr double kBytesPerClock = 80;     // L2 to one multiprocessor
+constexpr double kMisalignedLines = 2.2;  // L2 lines for 128 bytes that are not aligned
+constexpr double kLaunch = 1.35;          // microseconds: launch and barriers
+constexpr double kCluster = 0.15;         // microseconds: start of a cluster
+constexpr double kFill = 1770;            // clocks a tile: from the first load to the first wgmma
 constexpr double kBlockOverhead = 156;  // clocks a k-block: barrier, issue, and what is not hidden
-constexpr double kPlainStore = 0.03;    // clocks an element of the tile to convert and store it
-constexpr double kWideStore = 0.05;     // the same of 32 bits, which do not leave by TMA
-constexpr double kScaled = 0.01;        // more, for alpha and scales on their way
-constexpr double kOptions = 0.1;        // in all, with an epilogue
-constexpr double kTraffic = 0.02;       // bytes cost power even where their time is hidden
-// Near the power cap, multiprocessors that idle in the last wave give their power to the others, so
-// that a part of the wave counts only as far as it is full. Smaller problems, counted as f16's that
-// take as long, do not reach the cap.
+constexpr double kStore = 0.03;         // clocks to convert and store an element of the tile
+constexpr double kStore32 = 0.05;       // the same for 32-bit results, which are not stored by TMA
+constexpr double kScaleStore = 0.01;    // added for alpha and scales
+constexpr double kEpilogueStore = 0.1;  // the total with epilogue terms
+constexpr double kTraffic = 0.02;       // loads cost power even if their time is hidden
+// Near the power cap, multiprocessors that idle in the last wave leave their power to the others,
+// so this share of the wave counts only as far as it is full. Problems of fewer FLOP, scaled to
+// f16's rate, do not reach the cap.
 constexpr double kPowerBoundFlops = 1.1e10;
 constexpr double kPartialWave = 0.26;
 
@@ -37,13 +37,12 @@ double wave_time(double waves, double flops) {
   return (1 - share) * std::ceil(waves) + share * waves;
 }
 
-// Clocks a product takes beside the best tile's: three warpgroups share 128 registers a thread, two
-// blocks of rows a warpgroup read b twice; partial sums are added to the accumulators, scaled or
-// not, and there blocks that wait for each other disturb the turns of their warpgroups; an operand
-// is turned on its way to registers. Of parts there are several products, in turns
-// where there are two warpgroups.
-double issue(const GemmConfig& config, int cluster) {
-  // Twice the products a clock, as far as shared memory brings b.
+// Relative cost of issuing a tile's wgmma; 1.0 is the best dense tile. Three warpgroups are limited
+// to 128 registers a thread. Two m64 blocks a warpgroup read b twice. Promotion adds FADDs, and in
+// clusters the waits between thread blocks disturb the ping-pong of the warpgroups. The RS mainloop
+// pays for the transpose. Split-FP32 issues 3 or 6 GEMMs, in ping-pong if there are two warpgroups.
+double issue_cost(const GemmConfig& config, int cluster) {
+  // wgmma.sp has twice the rate, as far as shared memory delivers b.
   if (config.sparse)
     return 0.5 *
            (config.n >= 256   ? 1.13
@@ -63,46 +62,47 @@ double issue(const GemmConfig& config, int cluster) {
 
 double store_clocks(const Problem& problem) {
   const bool scales = problem.scale_a || problem.scale_b;
-  if (problem.has_epilogue_terms() || (problem.alpha != 1.0 && !scales)) return kOptions;
-  // What was fitted for f16 and bf16 operands has f32 results in it.
-  const bool wide = bits(problem.out.dtype) == 32 && bits(problem.input_a) != 16;
-  return (wide ? kWideStore : kPlainStore) + (scales ? kScaled : 0.0);
+  if (problem.has_epilogue_terms() || (problem.alpha != 1.0 && !scales)) return kEpilogueStore;
+  // The constants fitted for f16 and bf16 operands include f32 results.
+  const bool is_32bit = bits(problem.out.dtype) == 32 && bits(problem.input_a) != 16;
+  return (is_32bit ? kStore32 : kStore) + (scales ? kScaleStore : 0.0);
 }
 
-// Lines of L2 that a row of a stage costs. s8 4096^3 in tiles of 128x256 with rows 4112 bytes
-// apart: 1.35 times the time in blocks of their own, 1.02 times in clusters of two, which share b.
-double lines(const CandidateOperand& input, DType type) {
+// L2 lines that a row of a stage costs. s8 4096^3 in tiles of 128x256 with a pitch of 4112 bytes
+// took 1.35 times as long without clusters, and 1.02 times in clusters of two, which share b.
+double l2_lines_per_row(const CandidateOperand& input, DType type) {
   constexpr int kLine = 128;  // bytes
-  const OperandLayout& reading = input.reading;
-  const bool whole =
-      input.prepared || (reading.alignment >= kLine && reading.pitch * bytes(type) % kLine == 0);
-  return whole ? 1.0 : kCrossing;
+  const OperandLayout& layout = input.layout;
+  const bool is_aligned =
+      input.repacked || (layout.alignment >= kLine && layout.pitch * bytes(type) % kLine == 0);
+  return is_aligned ? 1.0 : kMisalignedLines;
 }
 
 double kernel_time(const GemmConfig& config, const Problem& problem,
-                   const CandidateOperands& inputs, const Plan& plan) {
+                   const CandidateOperands& operands, const Plan& plan) {
   const double depth = double(ceil_div(problem.k, config.tile_k()));
   const double area = double(config.tile_m()) * config.tile_n();
   const double fma = kFmaPerClock * 16 / bits(config.input);
-  const double math = issue(config, plan.cluster) * area * config.tile_k() / fma;
-  const double lines_a = config.tile_m() * lines(inputs.a, config.input);
-  const double lines_b = config.tile_n() * lines(inputs.b, config.input_b) / plan.cluster;
+  const double math = issue_cost(config, plan.cluster) * area * config.tile_k() / fma;
+  const double l2_lines_a = config.tile_m() * l2_lines_per_row(operands.a, config.input);
+  const double l2_lines_b =
+      config.tile_n() * l2_lines_per_row(operands.b, config.input_b) / plan.cluster;
   const double bytes_in =
-      config.terms * (lines_a * config.row_bytes_a() + lines_b * config.row_bytes()) +
+      config.terms * (l2_lines_a * config.row_bytes_a() + l2_lines_b * config.row_bytes()) +
       config.metadata_bytes();
   const double load = bytes_in / kBytesPerClock;
   const double store = area * store_clocks(problem);
   const double tile =
       depth * (std::max(math, load) + kBlockOverhead + kTraffic * load) + kFill + store;
   const double start = kLaunch + (plan.cluster > 1 ? kCluster : 0.0);
-  const double products = config.terms > 1 ? split_product_count(config.terms) : 1;
-  const double skipped = config.sparse ? 0.5 : 1.0;
-  const double flops = products * skipped * problem.flops() * bits(config.input) / 16;
+  const double gemms = config.terms > 1 ? split_product_count(config.terms) : 1;
+  const double mma_share = config.sparse ? 0.5 : 1.0;
+  const double flops = gemms * mma_share * problem.flops() * bits(config.input) / 16;
   return start + wave_time(plan.waves, flops) * tile / kClock;
 }
 
-// TMA drops what lies outside in whole 16-byte words: a ragged line would lose its neighbours. And
-// a narrow tile has no whole box.
+// TMA clips a box at the edge of the tensor in units of 16 bytes, so a row that ends inside a
+// vector would lose elements. A tile that is narrower than a box is not stored by TMA.
 TmaStore tma_store(const GemmConfig& config, const Problem& problem) {
   const Matrix& out = problem.out;
   if (bits(out.dtype) < 16) return TmaStore::none;
@@ -119,16 +119,16 @@ TmaStore tma_store(const GemmConfig& config, const Problem& problem) {
 }  // namespace
 
 bool fit_sm90(const GemmConfig& config, const Problem& problem, const Device& device,
-              const CandidateOperands& inputs, Plan& plan) {
-  if (!inputs.a.direct() || !inputs.b.direct() || problem.k == 0) return false;
-  if (!inputs.serve(config.layout)) return false;
+              const CandidateOperands& operands, Plan& plan) {
+  if (!operands.a.tma_readable() || !operands.b.tma_readable() || problem.k == 0) return false;
+  if (!operands.can_load(config.layout)) return false;
   if (config.shared_bytes() > device.shared_bytes) return false;
 
   plan.tma_store = tma_store(config, problem);
   const std::int64_t rows = ceil_div(problem.m, config.tile_m());
   plan.tiles_n = ceil_div(problem.n, config.tile_n());
   double best = HUGE_VAL;
-  Plan chosen = plan;
+  Plan best_plan = plan;
   for (int cluster : {1, 2}) {
     if (cluster > rows) break;
     Plan trial = plan;
@@ -138,13 +138,13 @@ bool fit_sm90(const GemmConfig& config, const Problem& problem, const Device& de
     const std::int64_t resident = device.multiprocessors / cluster;
     trial.waves = clusters / double(resident);
     trial.grid = int(std::min(clusters, double(resident))) * cluster;
-    trial.microseconds = kernel_time(config, problem, inputs, trial);
+    trial.microseconds = kernel_time(config, problem, operands, trial);
     if (trial.microseconds < best) {
       best = trial.microseconds;
-      chosen = trial;
+      best_plan = trial;
     }
   }
-  plan = chosen;
+  plan = best_plan;
   plan.raster_group = raster_group(config, device, plan.cluster);
   return true;
 }

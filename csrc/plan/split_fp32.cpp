@@ -1,4 +1,4 @@
-// Where the parts of f32 operands lie, and what making them costs.
+// Split-FP32 plans: which kernels run, where the terms are in the workspace, and what they cost.
 #include "plan/split_fp32.h"
 
 #include <algorithm>
@@ -10,38 +10,40 @@
 namespace tcgemm::plan {
 namespace {
 
-// The cheapest kernel for these parts.
-std::optional<LaunchConfig> run(const Problem& problem, const SplitFp32Plan& split, int terms,
-                                const Device& device, std::string_view filter, double least_bytes,
-                                Search::Wanted wanted) {
-  Search search(device, filter, least_bytes, wanted);
+// The cheapest kernel for operands of this many terms.
+std::optional<LaunchConfig> cheapest_kernel(const Problem& problem, const SplitFp32Plan& split,
+                                            int terms, const Device& device,
+                                            std::string_view filter, double least_bytes,
+                                            Search::ConfigFilter config_filter) {
+  Search search(device, filter, least_bytes, config_filter);
   const Matrix a = first_term(split.a, terms, 0), b = first_term(split.b, terms, 0);
   search.try_orientation(OrientedProblem(with_terms(problem, a, b, terms), false), false);
   if (!search.found()) return std::nullopt;
   return search.best;
 }
 
-// The smallest tile of parts, with the shortest chains; of f64 the one that a flag stands for.
-bool recompute_tile(const GemmConfig& config) {
+// Config filters. The split-FP32 kernels with this smallest tile have the shortest accumulation
+// chains; of the FP64 kernels it is the tile that one byte of the recompute mask covers.
+bool has_recompute_tile(const GemmConfig& config) {
   return config.tile_m() == kRecomputeTile && config.tile_n() == kRecomputeTile;
 }
-bool short_chains(const GemmConfig& config) { return config.warpgroups == 1; }
+bool has_short_chains(const GemmConfig& config) { return config.warpgroups == 1; }
 
-// The kernel that computes from the operands themselves what parts cannot.
-std::optional<LaunchConfig> through_f64(const Problem& problem, const Device& device,
-                                        Search::Wanted wanted) {
-  Problem whole = problem;
-  whole.prepacked_a.reset();
-  whole.prepacked_b.reset();
-  Search search(device, "", 0, wanted);
-  OrientedProblem oriented(whole, false);
+// The kernel that computes from the f32 operands what split terms cannot represent.
+std::optional<LaunchConfig> cheapest_fp64_kernel(const Problem& problem, const Device& device,
+                                                 Search::ConfigFilter config_filter) {
+  Problem unsplit = problem;
+  unsplit.prepacked_a.reset();
+  unsplit.prepacked_b.reset();
+  Search search(device, "", 0, config_filter);
+  OrientedProblem oriented(unsplit, false);
   oriented.may_copy_a = oriented.may_copy_b = false;
   search.try_orientation(oriented, false);
   if (!search.found()) return std::nullopt;
   return search.best;
 }
 
-// A blob in the workspace, but for what was made before.
+// Reserves workspace for what is not prepacked already.
 void carve_split_workspace(SplitFp32Pass& pass, int terms, Plan& plan) {
   if (pass.prepacked.terms >= terms) return;
   pass.offset = carve_workspace(plan.workspace, split_fp32_layout(pass, terms).bytes);
@@ -49,15 +51,16 @@ void carve_split_workspace(SplitFp32Pass& pass, int terms, Plan& plan) {
 
 }  // namespace
 
-SplitFp32Pass split_fp32_pass(const GemmOperand& operand, const std::optional<Prepacked>& made) {
+SplitFp32Pass split_fp32_pass(const GemmOperand& operand,
+                              const std::optional<Prepacked>& prepacked) {
   SplitFp32Pass pass;
   pass.source = operand.matrix;
-  if (made) pass.prepacked = *made;
+  if (prepacked) pass.prepacked = *prepacked;
   pass.mn_major = analyze_layout(operand).major == Major::MN;
   pass.rows = operand.rows;
   pass.k = operand.k;
   pass.batch = operand.matrix.stride_batch == 0 ? 1 : operand.batch;
-  pass.pitch = line_pitch(pass.mn_major ? pass.rows : pass.k, DType::f16);
+  pass.pitch = vector_pitch(pass.mn_major ? pass.rows : pass.k, DType::f16);
   return pass;
 }
 
@@ -68,39 +71,42 @@ std::size_t prepacked_bytes(const Problem& problem, int terms) {
 std::optional<Plan> plan_split_fp32(const Problem& problem, const Device& device,
                                     std::string_view filter, double least_bytes,
                                     std::int64_t least_depth) {
-  // amax would count what repair computes again.
+  // amax would count results that the recompute kernel replaces.
   if (problem.k < least_depth || problem.amax) return std::nullopt;
   Plan plan;
   SplitFp32Plan split;
   split.a = split_fp32_pass(operand_a(problem), problem.prepacked_a);
   split.b = split_fp32_pass(operand_b(problem), problem.prepacked_b);
   split.bf16 = split.a.prepacked.terms == kBf16Terms || split.b.prepacked.terms == kBf16Terms;
-  std::optional<LaunchConfig> f16, other;
-  const double results = double(problem.batch) * double(problem.m) * double(problem.n);
-  const bool deep = problem.k >= kLongDepth;
-  const bool many = results >= kManyResults;
-  Search::Wanted chains = nullptr;
-  if (filter.empty() && !many)
-    chains = deep || results <= kFewResults ? recompute_tile : short_chains;
-  if (!split.bf16) f16 = run(problem, split, kF16Terms, device, filter, least_bytes, chains);
-  if ((deep && many) || (!f16 && least_depth < kLeastDepth))
-    other = run(problem, split, kBf16Terms, device, f16 ? "" : filter, least_bytes, nullptr);
+  std::optional<LaunchConfig> f16, alternative;
+  const double result_count = double(problem.batch) * double(problem.m) * double(problem.n);
+  const bool long_k = problem.k >= kLongDepth;
+  const bool many_results = result_count >= kManyResults;
+  Search::ConfigFilter f16_filter = nullptr;
+  if (filter.empty() && !many_results)
+    f16_filter = long_k || result_count <= kFewResults ? has_recompute_tile : has_short_chains;
+  if (!split.bf16)
+    f16 = cheapest_kernel(problem, split, kF16Terms, device, filter, least_bytes, f16_filter);
+  if ((long_k && many_results) || (!f16 && least_depth < kLeastDepth))
+    alternative = cheapest_kernel(problem, split, kBf16Terms, device, f16 ? "" : filter,
+                                  least_bytes, nullptr);
   else if (f16)
-    other = through_f64(problem, device, nullptr);
-  const std::optional<LaunchConfig> again = through_f64(problem, device, recompute_tile);
-  if (!other || !again) return std::nullopt;
+    alternative = cheapest_fp64_kernel(problem, device, nullptr);
+  const std::optional<LaunchConfig> recompute =
+      cheapest_fp64_kernel(problem, device, has_recompute_tile);
+  if (!alternative || !recompute) return std::nullopt;
   split.bf16 = !f16;
-  static_cast<LaunchConfig&>(plan) = f16 ? *f16 : *other;
-  if (f16) split.alternative = *other;
-  split.recompute = *again;
+  static_cast<LaunchConfig&>(plan) = f16 ? *f16 : *alternative;
+  if (f16) split.alternative = *alternative;
+  split.recompute = *recompute;
 
   constexpr double kPasses = 4.5;  // microseconds: launches, and kernels that return at once
   plan.microseconds += kPasses + estimate_us(split.a, device) + estimate_us(split.b, device);
-  const int terms = !f16 || kCatalog[other->config_index].terms > 1 ? kBf16Terms : kF16Terms;
+  const int terms = !f16 || kCatalog[alternative->config_index].terms > 1 ? kBf16Terms : kF16Terms;
   carve_split_workspace(split.a, terms, plan);
   carve_split_workspace(split.b, terms, plan);
   split.decision = carve_workspace(plan.workspace, sizeof(std::uint32_t));
-  split.recompute_mask_bytes = std::size_t(problem.batch) * again->tiles_m * again->tiles_n;
+  split.recompute_mask_bytes = std::size_t(problem.batch) * recompute->tiles_m * recompute->tiles_n;
   split.recompute_mask = carve_workspace(plan.workspace, split.recompute_mask_bytes);
   plan.split = split;
   return plan;

@@ -1,5 +1,5 @@
-// Products of f32 operands in 16-bit parts: the passes that make them, the kernels that multiply
-// them, and where everything lies. core/split_fp32.h has the arithmetic.
+// Plans of split-FP32 GEMMs: the passes that split f32 operands into 16-bit terms, the kernels that
+// multiply the terms, and the layout of the workspace. core/split_fp32.h has the arithmetic.
 #pragma once
 
 #include <cstddef>
@@ -13,31 +13,35 @@
 
 namespace tcgemm::plan {
 
-// The least depth for which products of f16 parts are as accurate as f32's: what they leave out is
-// 2^-22 of each product, and averages out over k.
+// The smallest k for which a GEMM of f16 terms is as accurate as FP32: the terms leave out 2^-22 of
+// each product, and these errors average out over k.
 inline constexpr std::int64_t kLeastDepth = 256;
-// Those of bf16 leave out 2^-24, but they serve data of which few products make a sum. There f64 is
-// at least as fast as f32's own arithmetic, so they have to be worth it.
+// The smallest k for bf16 terms. They leave out 2^-24, but they are for data where few products
+// dominate a sum. For such data FP64 kernels are at least as fast as FP32 arithmetic, so bf16 terms
+// must be clearly faster.
 inline constexpr std::int64_t kLongDepth = 2048;
-// Few results of a long k are what BLAS libraries split along k, and so add up with smaller errors.
-// For less than kManyResults there are no bf16 parts, and f16 kernels with short chains
-// (kernels/sm90/mainloop/split_fp32.cuh): those of the smallest tile up to kFewResults, or where k is long.
+// BLAS libraries use split-K for few results with a long k, and so accumulate smaller errors. Below
+// kManyResults plans use no bf16 terms, and only f16 kernels with short accumulation chains
+// (kernels/sm90/mainloop/split_fp32.cuh). Up to kFewResults, or if k is long, they use only those
+// of the smallest tile.
 inline constexpr std::int64_t kFewResults = 1 << 19;
 inline constexpr std::int64_t kManyResults = 1 << 21;
 
-// The pass over an operand of any strides; `made`: its parts, where they were made before.
-SplitFp32Pass split_fp32_pass(const GemmOperand& operand, const std::optional<Prepacked>& made);
+// The pass over an operand of any strides. `prepacked`: its terms, if they exist already.
+SplitFp32Pass split_fp32_pass(const GemmOperand& operand,
+                              const std::optional<Prepacked>& prepacked);
 
-// Of a blob of problem.b that is made before the product, with room for this many parts.
+// Bytes of the prepacked problem.b with room for this many terms.
 std::size_t prepacked_bytes(const Problem& problem, int terms);
 
-// The plan of products of parts, if there is one: f16's, and bf16's in case the data asks for them.
-// `problem` is as the kernels see it; what lies in the workspace has its place.
+// The split-FP32 plan, if there is one: f16 terms, and an alternative (bf16 terms or FP64) that the
+// GPU chooses if the data requires it. `problem` is in the kernels' orientation. Everything in the
+// workspace gets its offset.
 std::optional<Plan> plan_split_fp32(const Problem& problem, const Device& device,
                                     std::string_view filter, double least_bytes,
                                     std::int64_t least_depth);
 
-// Microseconds of the split passes beside their launches, on normal data.
+// Microseconds of the split passes on normal data, without their launches.
 double estimate_us(const SplitFp32Pass& pass, const Device& device);
 
 }  // namespace tcgemm::plan

@@ -1,5 +1,5 @@
-// Clusters of blocks: the sizes a kernel can read, barriers (PTX ISA 9.7.13.4 barrier.cluster), and
-// stores to each other's shared memory (9.7.9.12 st.async).
+// Thread block clusters: rank and size, barriers (PTX ISA 9.7.13.4 barrier.cluster), and stores to
+// the shared memory of another CTA (9.7.9.12 st.async).
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,15 @@ __device__ inline std::uint32_t cluster_size() {
   return size;
 }
 
-// Orders mbarrier.init before any arrival from a peer: fence_mbarrier_init() first, then this. The
-// relaxed arrival saves the MEMBAR.ALL.GPU of .release.
+// Orders mbarrier.init before any arrival from a peer CTA, if fence_mbarrier_init() runs first. The
+// relaxed arrival avoids the MEMBAR.ALL.GPU of .release.
 __device__ inline void cluster_sync() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-// 16 bytes into block `rank` of the cluster, where `shared` lies there, and as many transaction
-// bytes for its `barrier`: who waits for that one sees them, without a fence here.
+// Stores 16 bytes at address `shared` of CTA `rank` and adds as many transaction bytes to `barrier`
+// of that CTA. A thread that waits on that barrier sees the bytes; no fence is needed here.
 __device__ inline void store_async(std::uint32_t shared, std::uint32_t barrier, std::uint32_t rank,
                                    const uint4& value) {
   asm volatile(

@@ -1,5 +1,5 @@
-// Conversions of pairs and fours, rounded to nearest even, low element first (PTX ISA 9.7.9.21),
-// and powers of two.
+// Conversions of two or four elements, low element first, rounded to nearest even (PTX ISA
+// 9.7.9.21), and powers of two.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -12,7 +12,7 @@
 
 namespace tcgemm::ptx {
 
-// 2^exponent, where that is a normal number.
+// 2^exponent. The result must be a normal number.
 __device__ inline float power_of_two(int exponent) {
   return __uint_as_float(static_cast<std::uint32_t>(exponent + 127) << 23);
 }
@@ -37,8 +37,8 @@ __device__ inline float2 unpack_bf16(std::uint32_t pair) {
   return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u)};
 }
 
-// What cvt.rn.satfinite computes, for code older than sm_89. Below the smallest normal number an
-// addition rounds: the sum's last bit is worth one subnormal step.
+// Emulates cvt.rn.satfinite for code older than sm_89. Below the smallest normal number an addition
+// rounds: the last mantissa bit of the sum is worth one subnormal step.
 template <DType kType>
 __device__ inline std::uint32_t fp8_bits(float value) {
   constexpr int kMantissa = kType == DType::e4m3 ? 3 : 2;
@@ -87,8 +87,8 @@ __device__ inline std::uint32_t pack_s8(float x0, float x1, float x2, float x3) 
   return four;
 }
 
-// Exact, also of subnormals, Inf and NaN. Kept in its place behind the load: in a loop the compiler
-// would move it to the next round, where the value is needed at once.
+// f32 to f64, which is exact, also for subnormals, Inf and NaN. `volatile` keeps it next to the
+// load: in a loop the compiler would move it to the next iteration, which needs the value at once.
 __device__ inline double widen(float value) {
   double result;
   asm volatile("cvt.f64.f32 %0, %1;" : "=d"(result) : "f"(value));

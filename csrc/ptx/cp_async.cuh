@@ -1,21 +1,22 @@
-// cp.async: 16 bytes from global to shared memory without passing registers, past L1 (PTX ISA
-// 9.7.9.25.3). A thread's copies are collected in groups, which end in the order of their commits.
+// cp.async copies from global to shared memory without registers; copies of 16 bytes bypass L1 (PTX
+// ISA 9.7.9.25.3). A thread commits its copies in groups, which complete in the order of commits.
 #pragma once
 
 #include <cstdint>
 
 namespace tcgemm::ptx {
 
-// `bytes` of the 16 are read, the rest becomes zero; 0 reads nothing, so any address will do.
+// Copies `bytes` bytes and fills the rest of the 16 with zeros. With 0 bytes the address is not
+// read and need not be valid.
 __device__ inline void cp_async(std::uint32_t shared, const char* global, int bytes) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared), "l"(global),
                "r"(bytes)
                : "memory");
 }
 
-// All 16 bytes if x > x_bound and y > y_bound, else zeros. For unrolled loops: the comparisons
-// stand in the asm so that the compiler keeps two counters in registers and not a predicate for
-// every copy.
+// Copies 16 bytes if x > x_bound and y > y_bound, else writes zeros. It is for unrolled loops: with
+// the comparisons in the asm, the compiler keeps two counters in registers instead of one predicate
+// for each copy.
 __device__ inline void cp_async_if(std::uint32_t shared, const char* global, int x, int x_bound,
                                    int y, int y_bound) {
   asm volatile(
@@ -28,8 +29,8 @@ __device__ inline void cp_async_if(std::uint32_t shared, const char* global, int
       : "memory");
 }
 
-// One element of 4 or 8 bytes, or zero without a read. Through L1: only that path takes fewer than
-// 16 bytes.
+// Copies one element of 4 or 8 bytes, or writes zero without a read. It goes through L1, since .cg
+// supports 16 bytes only.
 template <int kSize>
 __device__ inline void cp_async_element(std::uint32_t shared, const char* global, bool exists) {
   static_assert(kSize == 4 || kSize == 8);
@@ -38,26 +39,26 @@ __device__ inline void cp_async_element(std::uint32_t shared, const char* global
                : "memory");
 }
 
-// One 32-bit word.
+// Copies one 32-bit word.
 __device__ inline void cp_async_word(std::uint32_t shared, const void* global) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared), "l"(global) : "memory");
 }
 
-// Hides where a pointer came from: the compiler then steps it from copy to copy, where it would
-// otherwise compute, and keep, an address for each.
+// Hides the origin of a pointer from the compiler. The compiler then increments one pointer from
+// copy to copy; otherwise it computes one address for each copy and keeps all of them in registers.
 __device__ inline void hide_origin(const char*& pointer) { asm volatile("" : "+l"(pointer)); }
 
 __device__ inline void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-// Until at most kGroups of this thread's groups are in flight; a barrier then shows them to the
-// others.
+// Waits until at most kGroups of this thread's groups are in flight. Other threads see the copied
+// bytes after a barrier.
 template <int kGroups>
 __device__ inline void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
 }
 
-// Arrives on an mbarrier once this thread's copies so far have landed: one of the arrivals that the
-// barrier was initialised with.
+// Arrives on an mbarrier when this thread's copies so far are complete. With .noinc this is one of
+// the arrivals that the barrier was initialised with.
 __device__ inline void cp_async_arrive(std::uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
 }

@@ -1,20 +1,20 @@
-// Programmatic dependent launch (PTX ISA 9.7.13.13): a kernel may start while the one before it in
-// the stream still runs, and sets itself up until it needs that one's results. Nothing before sm_90
-// does that, and code for it holds no trace.
+// Programmatic dependent launch (PTX ISA 9.7.13.13): a kernel may start while the previous kernel
+// of the stream still runs, and do its set-up until it needs that kernel's results. GPUs before
+// sm_90 do not support it; code for them contains no instruction of it.
 #pragma once
 
 #include "ptx/device_arch.cuh"
 
 namespace tcgemm::ptx {
 
-// Until the kernels before are complete and their writes visible. Every thread of every block runs
-// it, before its first read of global memory and its first write: a chain of kernels relies on each
-// link.
+// Waits until the previous kernels are complete and their writes are visible. Every thread of every
+// CTA calls it before its first read and its first write of global memory, also where it does not
+// use results of the previous kernel: the next kernel relies on that for all earlier kernels.
 __device__ inline void wait_for_prerequisites() {
   if constexpr (kArch >= 90) asm volatile("griddepcontrol.wait;" ::: "memory");
 }
 
-// Lets the next kernel start its own set-up where multiprocessors are free.
+// Lets the next kernel start its set-up on multiprocessors with free resources.
 __device__ inline void launch_dependents() {
   if constexpr (kArch >= 90) asm volatile("griddepcontrol.launch_dependents;");
 }

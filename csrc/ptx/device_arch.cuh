@@ -1,4 +1,4 @@
-// The only place that asks which architecture is being compiled for.
+// The architecture of the current device compilation. No other file reads these macros.
 #pragma once
 
 namespace tcgemm::ptx {
@@ -9,7 +9,7 @@ inline constexpr bool kSm90a = true;
 inline constexpr bool kSm90a = false;
 #endif
 
-// Code for this compute capability, 10 * major + minor, or newer; 0 where the host compiles.
+// The compute capability that is compiled for, 10 * major + minor; 0 in host compilation.
 #if defined(__CUDA_ARCH__)
 inline constexpr int kArch = __CUDA_ARCH__ / 10;
 #else

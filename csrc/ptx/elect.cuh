@@ -1,12 +1,13 @@
-// One lane of a warp (PTX ISA 9.7.14.2 elect.sync).
+// Election of one lane of a warp (PTX ISA 9.7.14.2 elect.sync).
 #pragma once
 
 #include <cstdint>
 
 namespace tcgemm::ptx {
 
-// True in one lane, always the same, of a warp that comes here together. What it guards is known to
-// be one thread's: TMA under a comparison of threadIdx gets a loop over the lanes.
+// True in one lane of a converged warp, always in the same one. The compiler knows that one thread
+// executes the guarded code; for TMA guarded by a comparison of threadIdx it makes a loop over
+// lanes.
 __device__ inline bool elect() {
   std::uint32_t elected;
   asm volatile(

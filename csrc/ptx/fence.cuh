@@ -1,11 +1,12 @@
-// Fences between proxies, and the register budget of a warpgroup.
+// Proxy fences, and setmaxnreg for the register budget of a warpgroup.
 #pragma once
 
 #include <cstdint>
 
 namespace tcgemm::ptx {
 
-// Makes this thread's ordinary writes to shared memory visible to TMA and wgmma; a barrier follows.
+// Makes this thread's generic-proxy writes to shared memory visible to TMA and wgmma. A barrier
+// must follow before another thread issues these.
 __device__ inline void fence_proxy_async() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -14,7 +15,7 @@ __device__ inline void fence_mbarrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-// All warps of the warpgroup execute it; see setmaxnreg in the PTX ISA (9.7.19.5).
+// All warps of the warpgroup must execute setmaxnreg (PTX ISA 9.7.19.5).
 template <int kRegisters>
 __device__ inline void registers_decrease() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));

@@ -1,5 +1,6 @@
-// ldmatrix and stmatrix: 8x8 matrices of 16-bit elements between shared memory and the fragments of
-// a warp (PTX ISA 9.7.14.5.15 and 16). Lane i gives the address of row i % 8 of matrix i / 8.
+// ldmatrix and stmatrix move 8x8 matrices of 16-bit elements between shared memory and the
+// fragments of a warp (PTX ISA 9.7.14.5.15 and 16). Lane i holds the address of row i % 8 of matrix
+// i / 8.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,7 @@ __device__ inline void ldmatrix_x4(std::uint32_t (&registers)[4], std::uint32_t 
                  : "memory");
 }
 
-// sm_90 and later.
+// Needs sm_90 or newer.
 __device__ inline void stmatrix_x4(std::uint32_t shared, std::uint32_t r0, std::uint32_t r1,
                                    std::uint32_t r2, std::uint32_t r3) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared),

@@ -1,13 +1,13 @@
-// Loads that the compiler leaves where they stand; those of 16 bytes say how long L2 should keep
-// what they read (PTX ISA 9.7.9.8, 9.7.9.18).
+// Global loads that the compiler does not move. Loads of 16 bytes take an L2 cache policy (PTX ISA
+// 9.7.9.8, 9.7.9.18).
 #pragma once
 
 #include <cstdint>
 
 namespace tcgemm::ptx {
 
-// Policies of `load`, for memory that is read once, which should leave L2 to what is written for
-// the next kernel, and for what is read again.
+// L2 cache policies of `load`. evict_first is for memory that is read once: it leaves L2 to what is
+// written for the next kernel. evict_normal is for memory that is read again.
 __device__ inline std::uint64_t evict_first() {
   std::uint64_t policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
@@ -20,20 +20,21 @@ __device__ inline std::uint64_t evict_normal() {
   return policy;
 }
 
-// Not past L1: words that two chunks share are asked for twice. Not ld.nc either: what a kernel
-// before this one wrote is coherent for plain loads alone.
+// The load goes through L1, since a vector that two chunks share is loaded twice. It is not ld.nc:
+// with dependent launch the previous kernel may still write while this one runs, and only ld.global
+// is coherent then.
 __device__ inline uint4 load(const void* address, std::uint64_t policy) {
-  uint4 word;
+  uint4 vector;
   asm volatile("ld.global.L1::evict_first.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
-               : "=r"(word.x), "=r"(word.y), "=r"(word.z), "=r"(word.w)
+               : "=r"(vector.x), "=r"(vector.y), "=r"(vector.z), "=r"(vector.w)
                : "l"(address), "l"(policy));
-  return word;
+  return vector;
 }
 
 __device__ inline float load(const float* address) {
-  float word;
-  asm volatile("ld.global.f32 %0, [%1];" : "=f"(word) : "l"(address));
-  return word;
+  float value;
+  asm volatile("ld.global.f32 %0, [%1];" : "=f"(value) : "l"(address));
+  return value;
 }
 
 }  // namespace tcgemm::ptx

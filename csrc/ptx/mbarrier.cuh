@@ -1,5 +1,5 @@
-// mbarrier: arrival counts and transaction bytes (PTX ISA 9.7.13.15). Addresses are 32-bit shared
-// ones.
+// mbarrier: arrival counts and transaction bytes (PTX ISA 9.7.13.15). Addresses are 32-bit
+// addresses of shared memory.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,16 @@ __device__ inline void mbarrier_init(std::uint32_t barrier, std::uint32_t count)
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count));
 }
 
-// One arrival that also announces how many bytes will land in this block.
+// Arrives once and adds the number of bytes that TMA will write in this CTA to the pending
+// transaction count.
 __device__ inline void mbarrier_arrive_expect(std::uint32_t barrier, std::uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
 }
 
-// Arrives in block `rank` of the cluster. Relaxed: the consumers only read, and wgmma has been
-// waited for; .release would cost a MEMBAR.ALL.GPU in every k-step (0.70 of the rate).
+// Arrives on the barrier of CTA `rank` in the cluster. Relaxed order is enough: the consumers only
+// read, and they have waited for wgmma. With .release every k-step has a MEMBAR.ALL.GPU, and the
+// kernel reaches 0.70 of the rate.
 __device__ inline void mbarrier_arrive_remote(std::uint32_t barrier, std::uint32_t rank) {
   asm volatile(
       "{\n.reg .b32 remote;\n"
@@ -39,13 +41,13 @@ __device__ inline bool mbarrier_try_wait(std::uint32_t barrier, std::uint32_t pa
   return done != 0;
 }
 
-// try_wait gives up after a time the hardware chooses, so it is asked again.
+// try_wait returns false after a time limit of the hardware, so it is repeated.
 __device__ inline void mbarrier_wait(std::uint32_t barrier, std::uint32_t parity) {
   while (!mbarrier_try_wait(barrier, parity)) {
   }
 }
 
-// One arrival on a barrier of this block; what the thread wrote before is seen by those who wait.
+// Arrives on a barrier of this CTA. Threads that wait on it see this thread's earlier writes.
 __device__ inline void mbarrier_arrive(std::uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }

@@ -1,12 +1,11 @@
-// mma.sp.m16n8: the product of one warp whose a is sparse along k (core/sparse.h), all operands in
-// registers (PTX ISA 9.7.14.6). Metadata name positions in rising order, which is what
-// ordered_metadata promises.
+// mma.sp.m16n8, one warp, all operands in registers (PTX ISA 9.7.14.6). a is sparse along k
+// (core/sparse.h). Positions in the metadata are ascending, as sp::ordered_metadata requires.
 //
-// a's registers are those of mma_sync.cuh, of its values. b has twice as many: with e = 32 / bits
-// neighbours along k in a register, lane = 4 * g + t and k = 16 e for the whole,
+// a has the values, in the registers of mma_sync.cuh. b has twice as many registers, those of two
+// dense k-steps. A register holds e = 32 / bits consecutive elements along k; an instruction has
+// k = 16 e; lane = 4 * g + t:
 //   b_low[0] column g, k = e t              b_high[0] column g, k = e t + 8 e
 //   b_low[1] column g, k = e t + 4 e        b_high[1] column g, k = e t + 12 e
-// which are those of two dense steps.
 #pragma once
 
 #include <cstdint>
@@ -23,15 +22,15 @@ namespace tcgemm::ptx {
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b_low[0]), "r"(b_low[1]), "r"(b_high[0]), \
         "r"(b_high[1]), "r"(metadata))
 
-// A word of metadata serves two steps, and half of the lanes have that of each.
+// A metadata register serves two k-steps; half of the lanes hold the metadata of each.
 #define TCGEMM_MMA_STEP(letter, name) \
   if (step == 0)                      \
     TCGEMM_MMA(letter, name, "0x0");  \
   else                                \
     TCGEMM_MMA(letter, name, "0x1")
 
-// d += a * b in step `step` (0 or 1) of those that `metadata` serves: known when the kernel is
-// compiled. Not volatile, as mma_sync.
+// d += a * b for k-step 0 or 1 of `metadata`. `step` must be a compile-time constant after
+// inlining. It is not volatile, for the reason given at mma_sync.
 template <DType kA, DType kB>
 __device__ inline void mma_sparse(float* d, const std::uint32_t* a, const std::uint32_t* b_low,
                                   const std::uint32_t* b_high, std::uint32_t metadata, int step) {
@@ -47,7 +46,7 @@ __device__ inline void mma_sparse(float* d, const std::uint32_t* a, const std::u
   }
 }
 
-// Sums wrap modulo 2^32. The metadata of a step fill the words of all lanes.
+// Sums wrap modulo 2^32. The metadata of one k-step fills the registers of all lanes.
 template <DType kA, DType kB>
 __device__ inline void mma_sparse(std::int32_t* d, const std::uint32_t* a,
                                   const std::uint32_t* b_low, const std::uint32_t* b_high,

@@ -1,7 +1,7 @@
-// mma.sync.m16n8: the product of one warp, all operands in registers (PTX ISA 9.7.14.5.7 to 14).
+// mma.sync.m16n8, one warp, all operands in registers (PTX ISA 9.7.14.5.7 to 14).
 //
-// One map for all types: a 32-bit register holds e = 32 / bits neighbours along k, and k is 8 e.
-// lane = 4 * g + t:
+// The fragment layout is the same for all types: a 32-bit register holds e = 32 / bits consecutive
+// elements along k, and k is 8 e. lane = 4 * g + t:
 //   a[0] row g,     k = e t       a[2] row g,     k = e t + 4 e
 //   a[1] row g + 8, k = e t       a[3] row g + 8, k = e t + 4 e
 //   b[0] column g,  k = e t       b[1] column g,  k = e t + 4 e       d: see tile/fragment.cuh
@@ -18,9 +18,9 @@ namespace tcgemm::ptx {
       : "+" letter(d[0]), "+" letter(d[1]), "+" letter(d[2]), "+" letter(d[3])                    \
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
 
-// d += a * b: four f32 or s32 registers, or two of f16 pairs. A pure function of registers, so not
-// volatile: the compiler may move it between loads. fp8 starts with sm_89; on sm_90 and later ptxas
-// makes f16 products of it.
+// d += a * b. d is four f32 or s32 registers, or two registers of f16 pairs. The asm only reads and
+// writes registers, so it is not volatile, and the compiler may move it between loads. fp8 needs
+// sm_89; on sm_90 and newer ptxas emulates it by f16 MMA.
 template <DType kA, DType kB>
 __device__ inline void mma_sync(float* d, const std::uint32_t* a, const std::uint32_t* b) {
   using enum DType;

@@ -1,9 +1,9 @@
-// Barriers of a block by number (PTX ISA 9.7.13.1): 1 to 15 are free, 0 is __syncthreads.
+// Named barriers of a CTA (PTX ISA 9.7.13.1). Numbers 1 to 15 are free; 0 is __syncthreads.
 #pragma once
 
 namespace tcgemm::ptx {
 
-// Until `threads` threads, whole warps, have synchronised or arrived.
+// Waits until `threads` threads have synchronised or arrived; the number is a multiple of 32.
 __device__ inline void named_barrier_sync(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }

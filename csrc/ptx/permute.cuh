@@ -1,5 +1,5 @@
-// Bytes of two words put together anew (PTX ISA 9.7.9.7), with the half of the instruction that
-// __byte_perm leaves out: a selector of 8 + i fills its byte with the sign of byte i.
+// prmt selects the bytes of a word from two words (PTX ISA 9.7.9.7). A selector of 8 + i fills its
+// byte with the sign bit of byte i; __byte_perm does not support these.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ __device__ inline std::uint32_t permute(std::uint32_t low, std::uint32_t high) {
   return word;
 }
 
-// Elements of kSize bytes -> all ones where their top bit is set, zero elsewhere.
+// Fills each element of kSize bytes with its top bit.
 template <int kSize>
 __device__ inline std::uint32_t spread(std::uint32_t word) {
   return permute<kSize == 1 ? 0xba98 : kSize == 2 ? 0xbb99 : 0xbbbb>(word, 0);

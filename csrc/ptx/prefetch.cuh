@@ -1,4 +1,4 @@
-// Hints that memory will be read soon (PTX ISA 9.7.9.16): nothing waits for them.
+// Prefetches into L1 and L2 (PTX ISA 9.7.9.16). They are hints; no instruction waits for them.
 #pragma once
 
 namespace tcgemm::ptx {

@@ -1,4 +1,5 @@
-// Shared memory by the 32-bit addresses that the instructions of this folder take.
+// 32-bit addresses of shared memory, as the instructions of this folder take them, and loads by
+// such addresses. The compiler does not move these loads across barriers.
 #pragma once
 
 #include <cstdint>
@@ -9,28 +10,24 @@ __device__ inline std::uint32_t shared_address(const void* pointer) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// One f64; kept in its place between barriers.
 __device__ inline double load_shared_f64(std::uint32_t address) {
   double value;
   asm volatile("ld.shared.f64 %0, [%1];" : "=d"(value) : "r"(address) : "memory");
   return value;
 }
 
-// The same of f32.
 __device__ inline float load_shared_f32(std::uint32_t address) {
   float value;
   asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");
   return value;
 }
 
-// One 32-bit word; kept in its place between barriers.
 __device__ inline std::uint32_t load_shared_word(std::uint32_t address) {
   std::uint32_t word;
   asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(address) : "memory");
   return word;
 }
 
-// Two 32-bit words; kept in its place between barriers.
 __device__ inline uint2 load_shared_pair(std::uint32_t address) {
   uint2 pair;
   asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];"

@@ -1,5 +1,5 @@
-// Bulk tensor copies (TMA): boxes of a rank-3 tensor map {inner, outer, batch}, as a rule, to and
-// from shared memory (PTX ISA 9.7.9.25.5). One thread issues for the whole block.
+// Bulk tensor copies (TMA) between global and shared memory (PTX ISA 9.7.9.25.5). One thread issues
+// a box for the whole CTA. Unless stated otherwise, a tensor map has rank 3: {inner, outer, batch}.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ __device__ inline void tma_load(std::uint32_t shared, const TensorMap* map, std:
       : "memory");
 }
 
-// A box of a rank-4 map {inner, 8, 2, outer}, from line `outer` * 16 on: all of 16 lines in the
-// order 0, 2, 4 .. 1, 3, 5 ..
+// Loads a box of a rank-4 map {inner, 8, 2, outer}: the 16 rows from row `outer` * 16 on, in the
+// order 0, 2, 4, .., 14, 1, 3, .., 15.
 __device__ inline void tma_load_interleaved(std::uint32_t shared, const TensorMap* map,
                                             std::uint32_t barrier, int inner, int outer) {
   asm volatile(
@@ -32,7 +32,7 @@ __device__ inline void tma_load_interleaved(std::uint32_t shared, const TensorMa
       : "memory");
 }
 
-// Neighbouring bytes, a multiple of 16 from such an address on.
+// Copies contiguous bytes. The addresses and the number of bytes are multiples of 16.
 __device__ inline void bulk_load(std::uint32_t shared, const void* global, std::uint32_t barrier,
                                  int bytes) {
   asm volatile(
@@ -42,7 +42,8 @@ __device__ inline void bulk_load(std::uint32_t shared, const void* global, std::
       : "memory");
 }
 
-// The same box lands at the same offset, and signals the same barrier, in every block of `mask`.
+// Loads one box into every CTA of `mask`, at the same offset of shared memory. The barrier at the
+// same offset in each of these CTAs receives the transaction bytes.
 __device__ inline void tma_load_multicast(std::uint32_t shared, const TensorMap* map,
                                           std::uint32_t barrier, int inner, int outer, int batch,
                                           std::uint16_t mask) {
@@ -53,7 +54,7 @@ __device__ inline void tma_load_multicast(std::uint32_t shared, const TensorMap*
       : "memory");
 }
 
-// What lies outside the tensor is dropped.
+// TMA does not write elements of the box that are outside the tensor.
 __device__ inline void tma_store(const TensorMap* map, std::uint32_t shared, int inner, int outer,
                                  int batch) {
   asm volatile(
@@ -63,8 +64,8 @@ __device__ inline void tma_store(const TensorMap* map, std::uint32_t shared, int
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
-// Until shared memory that this thread's stores read, but for the last kPending of them, may be
-// written again.
+// Waits until at most kPending of this thread's stores still read shared memory. The memory of the
+// others may then be overwritten.
 template <int kPending>
 __device__ inline void tma_store_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");

@@ -1,8 +1,9 @@
-// wgmma: products of a warpgroup, b in shared memory, a there or in registers (PTX ISA 9.7.15.5).
+// wgmma, the MMA of a warpgroup (PTX ISA 9.7.15.5). b is in shared memory; a is in shared memory
+// (SS) or in registers (RS).
 //
-// Accumulators are passed as the registers of one m64nN block, N/2 of f32 or s32 or N/4 of packed
-// f16 a thread: d[i] is row 16 * warp + lane / 4 + 8 * ((i >> 1) & 1), column 8 * (i >> 2) + 2 *
-// (lane % 4) + (i & 1).
+// The accumulators of one m64nN block are N/2 registers a thread for f32 and s32, and N/4 registers
+// of packed pairs for f16. Element i of a thread is row 16 * warp + lane / 4 + 8 * ((i >> 1) & 1),
+// column 8 * (i >> 2) + 2 * (lane % 4) + (i & 1).
 #pragma once
 
 #include <cstddef>
@@ -15,21 +16,22 @@
 
 namespace tcgemm::ptx {
 
-// Before the first wgmma after ordinary instructions touched the accumulators.
+// Must precede the first wgmma after other instructions have accessed the accumulators, or the
+// registers of a.
 __device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 
 __device__ inline void wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-// Until at most kGroups of the committed groups are in flight.
+// Waits until at most kGroups of the committed groups are in flight.
 template <int kGroups>
 __device__ inline void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");
 }
 
-// What reads these registers stays behind this point, which stands behind the wait for their group:
-// without it the compiler may read them early, and then serialises the groups (C7514).
+// Keeps reads of these registers after this point. It follows the wait for their group: without it
+// the compiler may move a read before the wait, and ptxas then serialises the groups (C7514).
 template <class Register, int kRegisters>
 __device__ inline void wgmma_results(Register (&d)[kRegisters]) {
 #pragma unroll
@@ -41,13 +43,14 @@ __device__ inline void wgmma_results(Register (&d)[kRegisters]) {
   }
 }
 
-// Shared-memory descriptor of an operand tile (9.7.15.5.1.2) with kRowBytes, 128 or 64, of k. The
-// tile is a row of blocks, each 64 of m (or n) and all of k:
-//   K-major : 64 rows of kRowBytes and their swizzle; groups of 8 rows follow each other (SBO),
-//             LBO is not read
-//   MN-major: a row of 128 bytes, the 128-byte swizzle, for each k; 8 rows of k are 1024 bytes
-//             apart (SBO), the next 64 of m a block (LBO)
-// A step along k adds to the low word alone: see kDescriptorStep.
+// Shared-memory descriptor of an operand tile (9.7.15.5.1.2). The tile has kRowBytes, 128 or 64,
+// along k. It is a sequence of blocks, each with 64 elements along m or n and the whole of k:
+//   K-major : 64 rows of kRowBytes with a swizzle of kRowBytes. SBO is the size of a group of 8
+//             rows; the hardware does not read LBO.
+//   MN-major: a row of 128 bytes for each k, with the 128-byte swizzle. SBO is 1024 bytes, the
+//             distance of groups of 8 k. LBO is the size of a block, the distance of groups of 64
+//             elements along m or n.
+// A step along k changes the low word only: see kDescriptorStep.
 template <Major kMajor = Major::K, int kRowBytes = 128>
 __device__ inline std::uint64_t wgmma_descriptor(std::uint32_t shared) {
   static_assert(kRowBytes == 128 || kRowBytes == 64);
@@ -57,22 +60,23 @@ __device__ inline std::uint64_t wgmma_descriptor(std::uint32_t shared) {
   return kSwizzle << 62 | kGroup >> 4 << 32 | kBlockBytes >> 4 << 16 | (shared & 0x3ffff) >> 4;
 }
 
-// What one instruction's depth (32 bytes of k) adds to a descriptor: 32 bytes along a K-major row,
-// 16 rows of an MN-major block.
+// The increment of a descriptor for the k of one instruction, 32 bytes: 32 bytes in a K-major row,
+// or 16 rows of an MN-major block.
 template <Major kMajor>
 inline constexpr std::uint64_t kDescriptorStep = kMajor == Major::K ? 32 >> 4 : 2048 >> 4;
 
-// What a wgmma multiplies; the letters of its type in PTX follow from it.
+// Shape and types of a wgmma, from which its PTX text follows.
 struct WgmmaType {
   int n;
   DType a, b, accumulator;
   Layout layout;
-  bool sparse = false;  // a is, along k: 16 bytes of k less in memory
+  bool sparse = false;  // a is sparse along k; the k of an instruction is 64 bytes instead of 32
 };
 
-// "m64n256k16.f32.bf16.bf16" and what follows the predicate: signs of a and b, which integers lack,
-// and their majors, which only 16-bit types choose. The "C" constraint pastes a constexpr array of
-// char into the text, so both are spelled out letter by letter.
+// The PTX text of a type: `shape`, such as "m64n256k16.f32.bf16.bf16", and `tail`, the operands
+// after the predicate. These are the signs of a and b, except for integers, and for 16-bit types
+// the majors of a and b. The "C" constraint inserts a constexpr array of char into the asm, so both
+// are built character by character.
 template <WgmmaType kType>
 struct WgmmaSpelling {
   char shape[40] = {};
@@ -81,8 +85,8 @@ struct WgmmaSpelling {
   int tail_length = 0;
 
   constexpr WgmmaSpelling() {
-    const auto add = [](char* letters, int& length, const char* part) {
-      while (*part) letters[length++] = *part++;
+    const auto add = [](char* letters, int& length, const char* text) {
+      while (*text) letters[length++] = *text++;
     };
     const auto number = [&](int value) {
       if (value >= 100) shape[shape_length++] = char('0' + value / 100);
@@ -132,8 +136,8 @@ using WgmmaText = WgmmaLetters<kType, std::make_index_sequence<WgmmaSpelling<kTy
   TCGEMM_D4(C, i), TCGEMM_D4(C, i + 4), TCGEMM_D4(C, i + 8), TCGEMM_D4(C, i + 12)
 #define TCGEMM_D64(C, i) \
   TCGEMM_D16(C, i), TCGEMM_D16(C, i + 16), TCGEMM_D16(C, i + 32), TCGEMM_D16(C, i + 48)
-// A to TAIL are the operand numbers that follow the accumulators, INPUT the operands that A names.
-// Of a sparse a, B names its metadata and their selector as well.
+// The numbers of the asm operands after the accumulators are A, B, SCALE, SHAPE and TAIL. INPUT is
+// the operand of A. For a sparse a, B also has the numbers of the metadata and of its selector.
 #define TCGEMM_WGMMA(SP, P, A, INPUT, B, SCALE, SHAPE, TAIL, ...)                    \
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" SCALE ", 0;\nwgmma.mma_async" SP \
                ".sync.aligned.%" SHAPE " {" P "}, " A ", %" B ", p%" TAIL ";\n}\n"   \
@@ -198,7 +202,7 @@ using WgmmaText = WgmmaLetters<kType, std::make_index_sequence<WgmmaSpelling<kTy
                "%128", TCGEMM_SPARSE, "131, %129, %130", "132", "133", "134", TCGEMM_D64(C, 0), \
                TCGEMM_D64(C, 64))
 
-// d = a * b + (accumulate ? d : 0), one instruction deep.
+// d = a * b + (accumulate ? d : 0), over the k of one instruction.
 template <WgmmaType kType, class Register, int kRegisters>
 __device__ inline void wgmma(Register (&d)[kRegisters], std::uint64_t a, std::uint64_t b,
                              bool accumulate) {
@@ -234,10 +238,11 @@ __device__ inline void wgmma(Register (&d)[kRegisters], std::uint64_t a, std::ui
   }
 }
 
-// The same with a in registers, 16 rows a warp and 32 bytes of k deep, as mma.sync's m16 fragment;
-// lane = 4 * g + t:
-//   a[0] row g, bytes 4t ..    a[1] row g + 8, bytes 4t ..    a[2], a[3] the same rows, 16 bytes on
-// Registers must not change until the group that reads them has been waited for. b is K-major.
+// The RS variant. A warp holds 16 rows and 32 bytes along k of a, in the fragment layout of
+// mma.sync's m16; lane = 4 * g + t:
+//   a[0] row g,     bytes 4t ..       a[2] row g,     bytes 4t + 16 ..
+//   a[1] row g + 8, bytes 4t ..       a[3] row g + 8, bytes 4t + 16 ..
+// The registers of a must not change before the wait for the group that reads them. b is K-major.
 template <WgmmaType kType, class Register, int kRegisters>
 __device__ inline void wgmma(Register (&d)[kRegisters], const std::uint32_t (&a)[4],
                              std::uint64_t b, bool accumulate) {
@@ -263,9 +268,9 @@ __device__ inline void wgmma(Register (&d)[kRegisters], const std::uint32_t (&a)
   }
 }
 
-// The same with a sparse a, of which 32 bytes of k are in shared memory. The lanes whose metadata
-// it takes are those of step kSelector in core/sparse.h. Registers must not change until the group
-// that reads them has been waited for.
+// wgmma.sp: a is sparse and has 32 bytes of values along k in shared memory. kSelector is the
+// k-step in core/sparse.h; it selects the lanes whose metadata the instruction reads. The metadata
+// register must not change before the wait for the group that reads it.
 template <WgmmaType kType, int kSelector, class Register, int kRegisters>
 __device__ inline void wgmma_sparse(Register (&d)[kRegisters], std::uint64_t a,
                                     std::uint32_t metadata, std::uint64_t b, bool accumulate) {

@@ -1,6 +1,5 @@
-// tcgemm._catalog: the tables and the planner for Python, without torch and without tensors.
-// Optional: only `tcgemm.info` and the tests read it, so a machine without Python.h loses no more
-// than those.
+// tcgemm._catalog: the tables and the planner for Python, without torch and without tensors. The
+// module is optional: only `tcgemm.info` and the tests use it, so the rest works without Python.h.
 //
 //   catalog()       one dict a row of kCatalog        devices()   one dict a row of kDevices
 //   instructions()  one dict a row of kInstructions   plan(...)   Problem -> Plan, as a dict
@@ -30,16 +29,16 @@ namespace {
 
 using Strides = std::array<std::int64_t, 3>;  // batch, row, column; elements
 
-std::string text(const ConfigName& name) { return std::string(std::string_view(name)); }
+std::string to_string(const ConfigName& name) { return std::string(std::string_view(name)); }
 
 py::list catalog_rows() {
   py::list rows;
   for (const GemmConfig& config : kCatalog)
     rows.append(py::dict(
-        "name"_a = text(name(config)), "arch"_a = name(config.arch), "input"_a = name(config.input),
-        "input_b"_a = name(config.input_b), "accumulator"_a = name(config.accumulator),
-        "layout"_a = name(config.layout), "promoted"_a = config.promotes(),
-        "block_scaled"_a = config.block_scaled,
+        "name"_a = to_string(name(config)), "arch"_a = name(config.arch),
+        "input"_a = name(config.input), "input_b"_a = name(config.input_b),
+        "accumulator"_a = name(config.accumulator), "layout"_a = name(config.layout),
+        "promoted"_a = config.promotes(), "block_scaled"_a = config.block_scaled,
         "registers"_a = config.operand_source == OperandSource::RS, "parts"_a = config.terms,
         "sparse"_a = config.sparse ? name(pattern_of(config.input)) : "",
         "tile"_a = py::make_tuple(config.tile_m(), config.tile_n(), config.tile_k()),
@@ -50,12 +49,13 @@ py::list catalog_rows() {
 
 py::list instruction_rows() {
   py::list rows;
-  for (const isa::Instruction& row : isa::kInstructions)
-    rows.append(py::dict("family"_a = name(row.kind), "arch"_a = name(row.arch),
-                         "input"_a = name(row.input), "input_b"_a = name(row.input_b),
-                         "accumulator"_a = name(row.accumulator),
-                         "shape"_a = py::make_tuple(row.m, row.n, row.k), "n_step"_a = row.n_step,
-                         "mn_major"_a = row.mn_major));
+  for (const isa::Instruction& instruction : isa::kInstructions)
+    rows.append(py::dict("family"_a = name(instruction.kind), "arch"_a = name(instruction.arch),
+                         "input"_a = name(instruction.input),
+                         "input_b"_a = name(instruction.input_b),
+                         "accumulator"_a = name(instruction.accumulator),
+                         "shape"_a = py::make_tuple(instruction.m, instruction.n, instruction.k),
+                         "n_step"_a = instruction.n_step, "mn_major"_a = instruction.mn_major));
   return rows;
 }
 
@@ -92,14 +92,15 @@ Layout parse_layout(const std::string& text) {
                            "'; expected TN, NN, TT or NT.");
 }
 
-// rows x cols, contiguous along `row_major ? cols : rows`, or with the strides that were given.
+// A matrix of rows x cols: contiguous along cols if `row_major`, else along rows, unless `strides`
+// is set.
 Matrix matrix(DType dtype, std::int64_t rows, std::int64_t cols, bool row_major,
               const std::optional<Strides>& strides, std::uintptr_t address) {
   if (strides) return {address, dtype, (*strides)[1], (*strides)[2], (*strides)[0]};
   return {address, dtype, row_major ? cols : 1, row_major ? 1 : rows, rows * cols};
 }
 
-// The operands' dtypes in memory, and what a precision makes of them for the tensor cores.
+// Sets the dtypes of the operands in memory, and the types that tensor cores multiply.
 void set_types(Problem& problem, DType a, DType b, const std::string& precision) {
   const auto stored = [](DType type) { return type == DType::tf32 ? DType::f32 : type; };
   const auto input = [&](DType type) {
@@ -115,8 +116,8 @@ void set_types(Problem& problem, DType a, DType b, const std::string& precision)
   problem.out.dtype = is_int8(a) ? DType::s32 : is_fp8(a) ? DType::bf16 : stored(a);
 }
 
-// Scales of one operand by the word of their granularity; `rows` x `cols` is the operand as the
-// result sees it: m x k, or n x k.
+// The scales of an operand from the name of their granularity. The operand is rows x k: m x k for
+// a, n x k for b.
 std::optional<Scale> parse_scale(const std::string& text, std::int64_t rows, std::int64_t k) {
   if (text.empty()) return std::nullopt;
   const std::int64_t blocks = (k + kScaleBlock - 1) / kScaleBlock;
@@ -132,79 +133,80 @@ std::optional<Scale> parse_scale(const std::string& text, std::int64_t rows, std
                            " rows.");
 }
 
-// One word of what the epilogue does: a source, an activation, or what quantised values need.
-void add_option(Problem& problem, const std::string& word) {
-  const DType wide = problem.accumulator == DType::f64 ? DType::f64
-                     : problem.out.dtype == DType::s32 ? DType::s32
-                                                       : DType::f32;
-  const Matrix one{0, DType::f32, 0, 0, 0};
-  if (word == "c" || word == "residual")
-    (word == "c" ? problem.c : problem.residual) =
-        Matrix{0, wide, problem.n, 1, problem.m * problem.n};
-  else if (word == "bias")
-    problem.bias = Matrix{0, wide, 0, 1, 0};
-  else if (word == "zero_a")
+// Adds one term of the epilogue by its name: a tensor, an activation, a zero point, or a scale.
+void add_epilogue_term(Problem& problem, const std::string& term) {
+  const DType epilogue_dtype = problem.accumulator == DType::f64 ? DType::f64
+                               : problem.out.dtype == DType::s32 ? DType::s32
+                                                                 : DType::f32;
+  const Matrix single_value{0, DType::f32, 0, 0, 0};
+  if (term == "c" || term == "residual")
+    (term == "c" ? problem.c : problem.residual) =
+        Matrix{0, epilogue_dtype, problem.n, 1, problem.m * problem.n};
+  else if (term == "bias")
+    problem.bias = Matrix{0, epilogue_dtype, 0, 1, 0};
+  else if (term == "zero_a")
     problem.zero_a = Matrix{0, DType::s32, 1, 0, 0};
-  else if (word == "zero_b")
+  else if (term == "zero_b")
     problem.zero_b = Matrix{0, DType::s32, 0, 1, 0};
-  else if (word == "scale_out" || word == "amax")
-    (word == "amax" ? problem.amax : problem.scale_out) = one;
+  else if (term == "scale_out" || term == "amax")
+    (term == "amax" ? problem.amax : problem.scale_out) = single_value;
   else
     for (int i = 0; i <= kActivations; ++i) {
       if (i == kActivations)
-        throw std::runtime_error("tcgemm: nothing in the epilogue is called '" + word + "'.");
+        throw std::runtime_error("tcgemm: nothing in the epilogue is called '" + term + "'.");
       problem.activation = Activation(i);
-      if (word == name(problem.activation)) break;
+      if (term == name(problem.activation)) break;
     }
 }
 
-// The operand of this name becomes sparse: its matrix has as many values as the tensor cores take,
-// and where its strides are not `given` a row has no others.
-void set_sparse(Problem& problem, const std::string& operand, bool given) {
+// Makes operand "a" or "b" 2:4 sparse. Its matrix is contiguous and has stored_k columns, unless
+// its strides were passed (`has_strides`).
+void set_sparse(Problem& problem, const std::string& operand, bool has_strides) {
   if (operand.empty()) return;
   const DType type = operand == "a" ? problem.input_a : problem.input_b;
   const SparseOperand sparse{0, value_columns(problem.k, pattern_of(type))};
   if (operand == "a") {
     problem.sparse_a = sparse;
-    if (!given) problem.a = {problem.a.address, problem.a.dtype, sparse.stored_k, 1, 0};
+    if (!has_strides) problem.a = {problem.a.address, problem.a.dtype, sparse.stored_k, 1, 0};
   } else if (operand == "b") {
     problem.sparse_b = sparse;
-    if (!given) problem.b = {problem.b.address, problem.b.dtype, 1, sparse.stored_k, 0};
+    if (!has_strides) problem.b = {problem.b.address, problem.b.dtype, 1, sparse.stored_k, 0};
   } else {
     throw std::runtime_error("tcgemm: sparse is '" + operand + "'; expected a, b or nothing.");
   }
   problem.promote = false;
 }
 
-py::object describe(const std::optional<RepackPass>& pass) {
+py::object to_dict(const std::optional<RepackPass>& pass) {
   if (!pass) return py::none();
   return py::dict("rows"_a = pass->rows, "k"_a = pass->k, "batch"_a = pass->batch,
                   "pitch"_a = pass->pitch, "offset"_a = pass->offset, "to"_a = name(pass->to));
 }
 
-py::object describe(const std::optional<SumPass>& pass) {
+py::object to_dict(const std::optional<SumPass>& pass) {
   if (!pass) return py::none();
   return py::dict("rows"_a = pass->rows, "k"_a = pass->k, "batch"_a = pass->batch,
                   "offset"_a = pass->offset);
 }
 
-py::object describe(const LaunchConfig& run) {
-  if (run.config_index < 0) return py::none();
-  return py::dict("kernel"_a = text(name(kCatalog[run.config_index])), "cluster"_a = run.cluster,
-                  "grid"_a = run.grid, "group"_a = run.raster_group, "tiles_m"_a = run.tiles_m,
-                  "tiles_n"_a = run.tiles_n);
+py::object to_dict(const LaunchConfig& launch) {
+  if (launch.config_index < 0) return py::none();
+  return py::dict("kernel"_a = to_string(name(kCatalog[launch.config_index])),
+                  "cluster"_a = launch.cluster, "grid"_a = launch.grid,
+                  "group"_a = launch.raster_group, "tiles_m"_a = launch.tiles_m,
+                  "tiles_n"_a = launch.tiles_n);
 }
 
-py::dict describe(const SplitFp32Pass& pass) {
+py::dict to_dict(const SplitFp32Pass& pass) {
   return py::dict("rows"_a = pass.rows, "k"_a = pass.k, "batch"_a = pass.batch,
                   "mn_major"_a = pass.mn_major, "pitch"_a = pass.pitch, "offset"_a = pass.offset,
                   "made_parts"_a = pass.prepacked.terms);
 }
 
-py::object describe(const std::optional<SplitFp32Plan>& split) {
+py::object to_dict(const std::optional<SplitFp32Plan>& split) {
   if (!split) return py::none();
-  return py::dict("a"_a = describe(split->a), "b"_a = describe(split->b), "bf16"_a = split->bf16,
-                  "other"_a = describe(split->alternative), "repair"_a = describe(split->recompute),
+  return py::dict("a"_a = to_dict(split->a), "b"_a = to_dict(split->b), "bf16"_a = split->bf16,
+                  "other"_a = to_dict(split->alternative), "repair"_a = to_dict(split->recompute),
                   "verdict"_a = split->decision, "flags"_a = split->recompute_mask,
                   "flag_bytes"_a = split->recompute_mask_bytes);
 }
@@ -223,15 +225,15 @@ py::dict plan_for(const std::string& device_name, const std::string& dtype, std:
   if (device == nullptr)
     throw std::runtime_error("tcgemm: no device is called '" + device_name + "'; expected one of " +
                              plan::device_names() + ".");
-  const Layout letters = parse_layout(layout);
+  const Layout parsed_layout = parse_layout(layout);
   Problem problem;
   problem.batch = batch;
   problem.m = m;
   problem.n = n;
   problem.k = k;
   const DType input = parse_dtype(dtype);
-  problem.a = matrix(input, m, k, major_a(letters) == Major::K, a, a_address);
-  problem.b = matrix(input, k, n, major_b(letters) == Major::MN, b, b_address);
+  problem.a = matrix(input, m, k, major_a(parsed_layout) == Major::K, a, a_address);
+  problem.b = matrix(input, k, n, major_b(parsed_layout) == Major::MN, b, b_address);
   problem.out = matrix(input, m, n, true, out, out_address);
   set_types(problem, input, dtype_b.empty() ? input : parse_dtype(dtype_b), precision);
   if (!accumulator.empty()) problem.accumulator = parse_dtype(accumulator);
@@ -239,48 +241,47 @@ py::dict plan_for(const std::string& device_name, const std::string& dtype, std:
   problem.alpha = alpha;
   problem.scale_a = parse_scale(scale_a, m, k);
   if (const auto scale = parse_scale(scale_b, n, k)) problem.scale_b = transposed(*scale);
-  for (const std::string& word : epilogue) add_option(problem, word);
+  for (const std::string& term : epilogue) add_epilogue_term(problem, term);
   if (prepared_b != 0) problem.prepacked_b = Prepacked{0, prepared_b};
   set_sparse(problem, sparse, (sparse == "a" ? a : b).has_value());
 
-  const Plan made = plan::make_plan(problem, *device, kernel);
-  py::object row = py::none();
-  if (made.config_index >= 0) row = py::str(text(name(kCatalog[made.config_index])));
-  return py::dict("kernel"_a = row, "transposed"_a = made.swap_ab, "cluster"_a = made.cluster,
-                  "grid"_a = made.grid, "group"_a = made.raster_group, "tiles_m"_a = made.tiles_m,
-                  "tiles_n"_a = made.tiles_n, "prepare_a"_a = describe(made.repack_a),
-                  "prepare_b"_a = describe(made.repack_b), "sums_a"_a = describe(made.sums_a),
-                  "sums_b"_a = describe(made.sums_b), "split"_a = describe(made.split),
-                  "workspace"_a = made.workspace, "store_tma"_a = made.tma_store != TmaStore::none,
-                  "vector_a"_a = made.vector_a, "vector_b"_a = made.vector_b,
-                  "microseconds"_a = made.microseconds, "bytes"_a = made.bytes,
-                  "bound"_a = name(made.bound), "explain"_a = plan::explain(problem, made, *device),
-                  "check_layout"_a = plan::check_layout(problem, made, *device));
+  const Plan plan = plan::make_plan(problem, *device, kernel);
+  py::object config = py::none();
+  if (plan.config_index >= 0) config = py::str(to_string(name(kCatalog[plan.config_index])));
+  return py::dict("kernel"_a = config, "transposed"_a = plan.swap_ab, "cluster"_a = plan.cluster,
+                  "grid"_a = plan.grid, "group"_a = plan.raster_group, "tiles_m"_a = plan.tiles_m,
+                  "tiles_n"_a = plan.tiles_n, "prepare_a"_a = to_dict(plan.repack_a),
+                  "prepare_b"_a = to_dict(plan.repack_b), "sums_a"_a = to_dict(plan.sums_a),
+                  "sums_b"_a = to_dict(plan.sums_b), "split"_a = to_dict(plan.split),
+                  "workspace"_a = plan.workspace, "store_tma"_a = plan.tma_store != TmaStore::none,
+                  "vector_a"_a = plan.vector_a, "vector_b"_a = plan.vector_b,
+                  "microseconds"_a = plan.microseconds, "bytes"_a = plan.bytes,
+                  "bound"_a = name(plan.bound), "explain"_a = plan::explain(problem, plan, *device),
+                  "check_layout"_a = plan::check_layout(problem, plan, *device));
 }
 
 }  // namespace
 }  // namespace tcgemm
 
 PYBIND11_MODULE(_catalog, module) {
-  module.doc() = "The catalog of kernels and the planner; plain data, no tensors.";
+  module.doc() = "The catalog of GEMM configs and the planner; plain data, no tensors.";
   module.def("catalog", &tcgemm::catalog_rows,
-             "Every kernel: name, types, tile, stages, shared memory.");
+             "Every config: name, types, tile, stages, shared memory.");
   module.def("instructions", &tcgemm::instruction_rows, "Every tensor-core instruction in use.");
   module.def("devices", &tcgemm::device_rows, "Every GPU that plans can be made for by name.");
   module.def("code", &tcgemm::code_of,
              "Whose code of a build a GPU of this compute capability (10 * major + minor) runs; "
              "arches: the build's, as build_info has them, joined by commas; empty: this one's.",
              "capability"_a, "arches"_a = "");
-  module.def(
-      "plan", &tcgemm::plan_for,
-      "The plan for one product: sizes, a layout (TN, NN, TT, NT) or strides in elements "
-      "(batch, row, column), byte addresses for their alignment, dtypes, precision, scales, "
-      "words of the epilogue, how many parts of b were made before, which operand is sparse, and a "
-      "filter of kernels.",
-      "device"_a, "dtype"_a, "m"_a, "n"_a, "k"_a, py::kw_only(), "batch"_a = 1, "layout"_a = "TN",
-      "dtype_b"_a = "", "precision"_a = "", "accumulator"_a = "", "out_dtype"_a = "",
-      "a"_a = py::none(), "b"_a = py::none(), "out"_a = py::none(), "a_address"_a = 0,
-      "b_address"_a = 0, "out_address"_a = 0, "alpha"_a = 1.0, "scale_a"_a = "", "scale_b"_a = "",
-      "epilogue"_a = std::vector<std::string>{}, "prepared_b"_a = 0, "sparse"_a = "",
-      "kernel"_a = "");
+  module.def("plan", &tcgemm::plan_for,
+             "The plan for one GEMM: sizes, a layout (TN, NN, TT, NT) or strides in elements "
+             "(batch, row, column), byte addresses for their alignment, dtypes, precision, scales, "
+             "terms of the epilogue, the number of prepacked split-FP32 terms of b (0: none), the "
+             "2:4 operand, and a part of the config name.",
+             "device"_a, "dtype"_a, "m"_a, "n"_a, "k"_a, py::kw_only(), "batch"_a = 1,
+             "layout"_a = "TN", "dtype_b"_a = "", "precision"_a = "", "accumulator"_a = "",
+             "out_dtype"_a = "", "a"_a = py::none(), "b"_a = py::none(), "out"_a = py::none(),
+             "a_address"_a = 0, "b_address"_a = 0, "out_address"_a = 0, "alpha"_a = 1.0,
+             "scale_a"_a = "", "scale_b"_a = "", "epilogue"_a = std::vector<std::string>{},
+             "prepared_b"_a = 0, "sparse"_a = "", "kernel"_a = "");
 }

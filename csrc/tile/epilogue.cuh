@@ -1,13 +1,14 @@
-// Between the accumulators and the rounding: see Epilogue in core/params.h.
+// The epilogue's arithmetic between the accumulators and the rounding: see Epilogue in
+// core/params.h.
 //
-// A warp works on 16 rows x kUnit columns at a time, in the registers of the fragment
-// (fragment.cuh): v[4 j + 2 half + i] is the lane's row `half`, column 8 j + 2 (lane % 4) + i of
-// the unit. The two rows of a lane stand in the window: lane / 4 and lane / 4 + 8 for most kernels.
+// A warp processes a unit of 16 rows x kUnit columns at a time, in fragment registers
+// (fragment.cuh). v[4 j + 2 half + i] is row lane_rows[half] of the lane, column 8 j + 2 (lane % 4)
+// + i of the unit. Window has the rows of a lane: lane / 4 and lane / 4 + 8 in most kernels.
 //
-// Options, types and strides are run-time parameters of code that is compiled once a kernel. Eight
-// warps hide neither the latency of memory nor that of instructions, so a unit asks for all of an
-// operand before it uses any of it, its values are independent chains, and the code stays small:
-// waiting for instructions was most of the time of versions that inlined every case.
+// Activations, types and strides are run-time parameters, and each kernel compiles this code once.
+// Eight warps do not hide the latency of memory or of instruction fetches. So a unit loads all of
+// an operand before it uses any of it, its values are independent dependency chains, and the code
+// stays small: versions that inlined every case spent most of their time on instruction fetches.
 #pragma once
 
 #include <cstdint>
@@ -20,24 +21,26 @@
 
 namespace tcgemm::tile {
 
-// Which of a warp's 16 rows a lane of group g = lane / 4 holds: g and g + 8, as the tensor cores
-// leave them, or the neighbours 2 g and 2 g + 1, where a was turned on its way to registers.
+// The two of a warp's 16 rows that a lane of group g = lane / 4 holds. native: rows g and g + 8,
+// the fragment layout of the MMA instructions. interleaved: the adjacent rows 2 g and 2 g + 1,
+// because the mainloop loads a in that order.
 enum class RowOrder : std::uint8_t { native, interleaved };
 
-// The row behind row `row` of a fragment.
+// The row of the result that is row `row` of a fragment.
 template <RowOrder kRowOrder>
 __device__ constexpr int row_of(int row) {
   return kRowOrder == RowOrder::native ? row : row % 8 * 2 + row / 8;
 }
 
-// Where the unit lies in the result; rows and cols count what is left of the matrix from there on.
+// The position of a unit in the result. `rows` and `cols` are the extents from there to the end of
+// the matrix.
 struct Window {
   std::int64_t row, col, batch;
   int rows, cols;
-  int lane_rows[2];  // of this lane, counted from `row`
+  int lane_rows[2];  // rows of this lane, relative to `row`
 
   __device__ bool holds(int half) const { return lane_rows[half] < rows; }
-  // Known when the kernel is compiled: see RowOrder.
+  // A compile-time constant after inlining: see RowOrder.
   __device__ bool interleaved() const { return lane_rows[1] == lane_rows[0] + 1; }
 };
 
@@ -58,12 +61,13 @@ __device__ inline std::int64_t out_offset(const Epilogue& epilogue, const Window
          (window.col + col) * epilogue.out_stride_col;
 }
 
-// x * sigmoid(y). The quick division gives 0 for a denominator past 2^126: the right limit.
+// x * sigmoid(y). __fdividef returns 0 for a denominator above 2^126, which is the correct limit.
 __device__ inline float times_sigmoid(float x, float y) { return __fdividef(x, 1.0f + __expf(-y)); }
 
-// erfc to 1.2e-7 of its value everywhere: Chebyshev fit of W. H. Press et al., Numerical
-// Recipes, 6.2. A third of the instructions of erfcf, which an epilogue's time would consist of.
-__device__ inline float erfc_quick(float x) {
+// erfc with a relative error of 1.2e-7 everywhere: the Chebyshev fit of W. H. Press et al.,
+// Numerical Recipes, 6.2. It has a third of the instructions of erfcf, which would dominate the
+// epilogue's time.
+__device__ inline float erfc_approx(float x) {
   const float z = fabsf(x);
   const float t = __fdividef(1.0f, 1.0f + 0.5f * z);
   float p = 0.17087277f;
@@ -80,22 +84,22 @@ __device__ inline float erfc_quick(float x) {
   return x < 0.0f ? 2.0f - tail : tail;
 }
 
-// Comparisons let NaN through, as torch's activations do. 1 + erf(u) is erfc(-u), which does not
-// cancel, and 0.5 * (1 + tanh(u)) is sigmoid(2 u).
+// Comparisons propagate NaN, as torch's activations do. 1 + erf(u) is computed as erfc(-u), which
+// has no cancellation, and 0.5 * (1 + tanh(u)) as sigmoid(2 u).
 template <Activation kActivation>
 __device__ inline float activate(float x) {
   if constexpr (kActivation == Activation::relu)
     return x < 0.0f ? 0.0f : x;
   else if constexpr (kActivation == Activation::gelu)
-    return 0.5f * x * erfc_quick(x * -0.70710678118654752f);
+    return 0.5f * x * erfc_approx(x * -0.70710678118654752f);
   else if constexpr (kActivation == Activation::gelu_tanh)
     return times_sigmoid(x, 1.59576912160573072f * (x + 0.044715f * x * x * x));
   else
     return times_sigmoid(x, x);
 }
 
-// Moves the first kStep values to the end: registers have no index, so a loop that is not unrolled
-// works on the first values and turns the rest towards itself.
+// Moves the first kStep values to the end. Registers have no dynamic index, which would put the
+// array in local memory; so a rolled loop processes the first values and rotates the array.
 template <int kStep, class T, int kCount>
 __device__ inline void rotate(T (&v)[kCount]) {
   T first[kStep];
@@ -119,7 +123,7 @@ __device__ inline void activate_all(float (&v)[kCount]) {
   }
 }
 
-// The choice stands outside the loops: inside, each value would be a branch of its own.
+// The switch is outside the loops: inside, every value would have its own branch.
 template <int kCount>
 __device__ inline void activate_all(Activation activation, float (&v)[kCount]) {
   switch (activation) {
@@ -136,7 +140,7 @@ __device__ inline void activate_all(Activation activation, float (&v)[kCount]) {
   }
 }
 
-// s32 results know relu alone.
+// s32 results support relu only.
 template <int kCount>
 __device__ inline void activate_all(Activation activation, std::int32_t (&v)[kCount]) {
   if (activation == Activation::none) return;
@@ -144,8 +148,8 @@ __device__ inline void activate_all(Activation activation, std::int32_t (&v)[kCo
   for (std::int32_t& x : v) x = max(x, 0);
 }
 
-// An s32 source belongs to an s32 result, an f64 one to an f64 value, every other one to both kinds
-// of float values.
+// T is int32 with s32 sources, which only s32 results have. f64 values read f64 sources and all
+// other ones; float values read all but f64 sources.
 template <class T>
 __device__ inline T load_element(const TensorRef& source, std::int64_t offset) {
   if constexpr (std::is_same_v<T, std::int32_t>) {
@@ -175,7 +179,8 @@ __device__ inline auto load_pair(const void* data, std::int64_t offset) {
   }
 }
 
-// v += factor * source for a unit that is whole in columns, two neighbours a load.
+// v += factor * source for a unit whose columns are all inside the matrix. A load reads two
+// elements of a row.
 template <DType kType, class T, int kCount>
 __device__ inline void add_pairs(const TensorRef& source, T factor, std::int64_t offset,
                                  const Window& window, T (&v)[kCount]) {
@@ -199,7 +204,8 @@ __device__ inline void add_pairs(const TensorRef& source, T factor, std::int64_t
   }
 }
 
-// The same for a column-major source of 16 whole rows, two neighbours of a column a load.
+// The same for a column-major source with all 16 rows inside the matrix. A load reads two elements
+// of a column.
 template <DType kType, class T, int kCount>
 __device__ inline void add_column_pairs(const TensorRef& source, T factor, std::int64_t offset,
                                         const Window& window, T (&v)[kCount]) {
@@ -215,10 +221,10 @@ __device__ inline void add_column_pairs(const TensorRef& source, T factor, std::
   }
 }
 
-// A value for each row, as the bias of a product that is computed from the other side.
+// v += factor * source for a column vector, one value for each row: the bias after swap AB.
 template <class T, int kCount>
-__device__ inline void add_rows(const TensorRef& source, T factor, std::int64_t offset,
-                                const Window& window, T (&v)[kCount]) {
+__device__ inline void add_column_vector(const TensorRef& source, T factor, std::int64_t offset,
+                                         const Window& window, T (&v)[kCount]) {
   T rows[2] = {};
 #pragma unroll
   for (int half = 0; half < 2; ++half)
@@ -229,7 +235,7 @@ __device__ inline void add_rows(const TensorRef& source, T factor, std::int64_t 
   for (int i = 0; i < kCount; ++i) v[i] += rows[i / 2 % 2];
 }
 
-// The same for any strides and at the edge of the matrix.
+// v += factor * source for any strides, also at the edge of the matrix.
 template <class T, int kCount>
 __device__ inline void add_elements(const TensorRef& source, T factor, std::int64_t offset,
                                     const Window& window, T (&v)[kCount]) {
@@ -247,9 +253,9 @@ __device__ inline void add_elements(const TensorRef& source, T factor, std::int6
   }
 }
 
-// add(type) with the type of the source's elements as a constant, for values of type T.
+// Calls add(type) with the dtype of the source as a compile-time constant, for values of type T.
 template <class T, class Add>
-__device__ inline void with_type(const TensorRef& source, const Add& add) {
+__device__ inline void dispatch_dtype(const TensorRef& source, const Add& add) {
   if constexpr (std::is_same_v<T, std::int32_t>) {
     add(std::integral_constant<DType, DType::s32>());
   } else {
@@ -271,34 +277,36 @@ __device__ inline void add_source(const TensorRef& source, T factor, const Windo
                               (window.col + threadIdx.x % 4 * 2) * source.stride_col;
   const bool whole = window.cols >= kCount * 2;
   if (source.stride_col == 0) {
-    add_rows(source, factor, offset, window, v);
+    add_column_vector(source, factor, offset, window, v);
   } else if (source.vector && whole) {
-    with_type<T>(source, [&](auto type) { add_pairs<type()>(source, factor, offset, window, v); });
+    dispatch_dtype<T>(source,
+                      [&](auto type) { add_pairs<type()>(source, factor, offset, window, v); });
   } else if (window.interleaved() && source.vector_column && source.stride_row == 1 && whole &&
              window.rows >= kBoxRows) {
-    with_type<T>(source,
-                 [&](auto type) { add_column_pairs<type()>(source, factor, offset, window, v); });
+    dispatch_dtype<T>(
+        source, [&](auto type) { add_column_pairs<type()>(source, factor, offset, window, v); });
   } else {
     add_elements(source, factor, offset, window, v);
   }
 }
 
-// Asks for the operands of 16 rows x `columns` while the mainloop has yet to run: a row that serves
-// all rows into L1, the rest into L2.
+// Prefetches the epilogue operands of 16 rows x `columns` before the mainloop runs. A row vector
+// goes to L1, a matrix to L2.
 __device__ inline void prefetch(const Epilogue& epilogue, const Window& window, int columns) {
-  constexpr int kLine = 128;  // bytes
+  constexpr int kCacheLine = 128;  // bytes
 #pragma unroll 1
   for (int i = 0; i < kSources; ++i) {
     const TensorRef& source = epilogue.sources[i];
     if (source.data == nullptr || !source.vector || source.stride_col == 0) continue;
     const int size = bytes(source.dtype);
-    const int lines = (min(columns, window.cols) * size + kLine - 1) / kLine;
+    const int lines = (min(columns, window.cols) * size + kCacheLine - 1) / kCacheLine;  // a row
     const int rows = source.stride_row == 0 ? 1 : min(kBoxRows, window.rows);
-    const char* corner =
+    const char* first =
         static_cast<const char*>(source.data) +
         (window.batch * source.stride_batch + window.row * source.stride_row + window.col) * size;
     for (int line = threadIdx.x % 32; line < rows * lines; line += 32) {
-      const char* address = corner + line / lines * source.stride_row * size + line % lines * kLine;
+      const char* address =
+          first + line / lines * source.stride_row * size + line % lines * kCacheLine;
       if (rows == 1)
         ptx::prefetch_l1(address);
       else
@@ -307,7 +315,7 @@ __device__ inline void prefetch(const Epilogue& epilogue, const Window& window, 
   }
 }
 
-// Everything after the scales, on the values of one unit.
+// The epilogue after the scales: c, bias, activation and residual, on the values of one unit.
 template <class T, int kCount>
 __device__ inline void finish(const Epilogue& epilogue, const Window& window, T (&v)[kCount]) {
   T beta = epilogue.beta;

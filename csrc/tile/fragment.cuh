@@ -1,11 +1,11 @@
-// The accumulators of one warp: 16 rows x n columns as the tensor cores leave them. wgmma's m64nN
-// and mma.sync's m16n8 share the map, so the epilogue serves both:
+// The accumulator fragment of one warp: 16 rows x n columns. wgmma's m64nN and mma.sync's m16n8
+// have the same layout, so one epilogue serves both:
 //
 //   lane = 4 * g + t; block j of 8 columns:   row g     : columns 8j + 2t, 8j + 2t + 1     (half 0)
 //                                             row g + 8 : the same columns                 (half 1)
 //
-// f32 and s32 accumulators take a register an element, f16 ones a register a pair. The epilogue
-// works on values: float, or std::int32_t where the accumulator is s32.
+// f32 and s32 accumulators use one register for each element, f16 ones one for each pair. The
+// epilogue computes with values of type float, or std::int32_t if the accumulator is s32.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ using Value = std::conditional_t<kAccumulator == DType::s32, std::int32_t, float
 template <DType kAccumulator>
 using Register = std::conditional_t<kAccumulator == DType::f16, std::uint32_t, Value<kAccumulator>>;
 
-// Registers a thread for 16 rows a warp x n columns.
+// Registers of a thread for a fragment of 16 rows x n columns.
 template <DType kAccumulator>
 constexpr int registers(int n) {
   return n * bytes(kAccumulator) / 8;

@@ -1,6 +1,6 @@
-// The ring of shared-memory stages between the warp that loads and the warpgroups that compute.
-// Each stage has two barriers: `full` (its bytes have landed) and `empty` (every reader is done
-// with it).
+// The pipeline of shared-memory stages between the producer warp and the consumer warpgroups. Each
+// stage has two mbarriers: `full` completes when the stage's bytes are in shared memory, `empty`
+// when every consumer has finished reading them.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,9 @@
 
 namespace tcgemm::tile {
 
-// A position in the ring. The parity flips with every turn; a reader waits on `full` with `parity`,
-// the writer on `empty` with parity ^ 1, so that its first turn falls through.
+// The current stage and its mbarrier phase parity, which changes each time the stages wrap around.
+// A consumer waits on `full` with `parity`. The producer waits on `empty` with parity ^ 1: the
+// barrier counts that phase as complete at the start, so the first waits return at once.
 template <int kStages>
 struct PipelineState {
   int stage = 0;
@@ -31,7 +32,8 @@ struct PipelineBarriers {
   __device__ std::uint32_t full(int stage) const { return base + 8 * stage; }
   __device__ std::uint32_t empty(int stage) const { return base + 8 * (kStages + stage); }
 
-  // One thread; a stage is full after `writers` arrivals and their bytes, empty after `readers`.
+  // One thread calls it. `full` completes after `writers` arrivals and their transaction bytes,
+  // `empty` after `readers` arrivals.
   __device__ void initialise(int writers, int readers) const {
     for (int stage = 0; stage < kStages; ++stage) {
       ptx::mbarrier_init(full(stage), writers);

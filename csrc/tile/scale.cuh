@@ -1,5 +1,5 @@
-// What quantised operands and results need around the epilogue: zero points, scales, the largest
-// value. The registers are those of tile/epilogue.cuh.
+// Epilogue steps for quantised operands and results: zero points, scales and amax. Registers are
+// laid out as in tile/epilogue.cuh.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@ __device__ inline float scale_value(const ScaleVector& scale, std::int64_t batch
   return scale.data[batch * scale.stride_batch + (index >> scale.shift) * scale.stride];
 }
 
-// Asks for the scales of a warp's rows and of the tile's columns while the mainloop has yet to run.
+// Prefetches the scales of a warp's rows and of the tile's columns before the mainloop runs.
 __device__ inline void prefetch_scales(const Epilogue& epilogue, const Window& window,
                                        int columns) {
-  const int lane = threadIdx.x % 32, col = lane * 32;  // a line of 128 bytes each
+  const int lane = threadIdx.x % 32, col = lane * 32;  // a cache line of 128 bytes a lane
   const ScaleVector& scale_a = epilogue.scale_a;
   const ScaleVector& scale_b = epilogue.scale_b;
   if (scale_a.data != nullptr && lane == 0 && window.rows > 0)
@@ -29,9 +29,10 @@ __device__ inline void prefetch_scales(const Epilogue& epilogue, const Window& w
                      ((window.col + col) >> scale_b.shift));
 }
 
-// v *= alpha * scale_a * scale_b. Rows and columns outside the matrix take the last one's scale, so
-// that nothing is read beyond it. kWhole: scale_b has a value a column, neighbours are read in
-// pairs, and reach past the matrix by whole words at most.
+// v *= alpha * scale_a * scale_b. Rows and columns outside the matrix use the scale of the last
+// one, so no load is out of bounds. kWhole: scale_b has one value a column and loads read two of
+// them. A block of 8 columns that begins inside the matrix is read as a whole, also past its last
+// column.
 template <bool kWhole, class T, int kCount>
 __device__ inline void scale(const Epilogue& epilogue, const Window& window, T (&v)[kCount]) {
   const ScaleVector& scale_a = epilogue.scale_a;
@@ -46,9 +47,9 @@ __device__ inline void scale(const Epilogue& epilogue, const Window& window, T (
                                 window.row + min(window.lane_rows[half], window.rows - 1));
   }
   if (scale_b.data != nullptr && scale_b.stride == 0) {
-    const float all = scale_value(scale_b, window.batch, 0);
-    rows[0] *= all;
-    rows[1] *= all;
+    const float factor = scale_value(scale_b, window.batch, 0);
+    rows[0] *= factor;
+    rows[1] *= factor;
   }
 #pragma unroll
   for (int i = 0; i < kCount; ++i) v[i] *= rows[i / 2 % 2];
@@ -68,8 +69,8 @@ __device__ inline void scale(const Epilogue& epilogue, const Window& window, T (
     for (int j = 0; j < kCount / 4; ++j) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        const std::int64_t at = window.col + min(8 * j + col + i, window.cols - 1);
-        const float factor = scale_value(scale_b, window.batch, at);
+        const std::int64_t index = window.col + min(8 * j + col + i, window.cols - 1);
+        const float factor = scale_value(scale_b, window.batch, index);
         v[i] *= factor;
         v[i + 2] *= factor;
       }
@@ -78,7 +79,8 @@ __device__ inline void scale(const Epilogue& epilogue, const Window& window, T (
   }
 }
 
-// The lane's row or column `index` of a vector of s32, `limit` of which are left.
+// Element `index` of an s32 vector from `offset` on. Indices past the end, `limit`, read the last
+// element.
 __device__ inline std::int32_t load_s32(const TensorRef& source, std::int64_t offset, int index,
                                         int limit, std::int64_t stride) {
   return static_cast<const std::int32_t*>(source.data)[offset + min(index, limit - 1) * stride];
@@ -118,9 +120,10 @@ __device__ inline void subtract_zero_points(const ZeroPoints& zeros, const Windo
   }
 }
 
-// The largest |value| inside the matrix into *amax, whose bits order as integers; NaN is largest.
+// Reduces the largest |value| inside the matrix into *amax. The bits of magnitudes are compared as
+// integers, so NaN is the largest.
 template <class T, int kCount>
-__device__ inline void find_amax(float* amax, const Window& window, const T (&v)[kCount]) {
+__device__ inline void update_amax(float* amax, const Window& window, const T (&v)[kCount]) {
   const int col = threadIdx.x % 4 * 2;
   std::uint32_t largest = 0;
 #pragma unroll
@@ -132,19 +135,19 @@ __device__ inline void find_amax(float* amax, const Window& window, const T (&v)
   if (threadIdx.x % 32 == 0) atomicMax(reinterpret_cast<unsigned*>(amax), largest);
 }
 
-// Two neighbours of a result of 8 bits.
+// Two elements of an 8-bit result, low element first.
 template <DType kOut>
-__device__ inline std::uint16_t narrow_pair(float low, float high) {
+__device__ inline std::uint16_t pack_8bit_pair(float low, float high) {
   if constexpr (is_fp8(kOut))
     return ptx::pack_fp8<kOut>(low, high);
   else
     return std::uint16_t(ptx::pack_s8(low, high, 0.0f, 0.0f));
 }
 
-// The last of the epilogue: amax of the values, and scale_out.
+// The last step of the epilogue: amax of the values, then scale_out.
 template <class T, int kCount>
 __device__ inline void requantise(const Epilogue& epilogue, const Window& window, T (&v)[kCount]) {
-  if (epilogue.amax != nullptr) find_amax(epilogue.amax, window, v);
+  if (epilogue.amax != nullptr) update_amax(epilogue.amax, window, v);
   if (epilogue.scale_out == nullptr) return;
   const float factor = *epilogue.scale_out;
 #pragma unroll

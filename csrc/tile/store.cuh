@@ -1,11 +1,11 @@
-// From a warp's fragment to the result in memory, 16 rows x kUnit columns at a time.
+// Stores a warp's fragment to the result in global memory, 16 rows x kUnit columns at a time.
 //
-// f32 and s32 results go straight from registers: two rows of four lanes fill a sector. Narrower
-// ones are turned in 2 KB of shared memory, 16 rows x 64 columns, so that a row leaves in one
-// piece:
+// f32 and s32 results can be stored directly from registers: the four lanes of a row fill a sector
+// of 32 bytes. Narrower results are rearranged in the warp's staging buffer smem_d, 2 KB of shared
+// memory for 16 rows x 64 columns, so that a store writes a whole row of it:
 //
-//   registers --stmatrix--> slab --TMA--> out       Hopper; edges are TMA's affair
-//   registers --st.shared-> slab --16-byte or element stores--> out
+//   registers --stmatrix--> smem_d --TMA--> out                              sm90a; TMA clips edges
+//   registers --st.shared--> smem_d --16-byte or element stores--> out
 #pragma once
 
 #include <cuda_bf16.h>
@@ -28,6 +28,7 @@
 
 namespace tcgemm::tile {
 
+// Stores a unit of f32, s32 or f64 directly from registers. Any strides and edges are allowed.
 template <class T, int kCount>
 __device__ inline void store_words(const Epilogue& epilogue, const Window& window,
                                    const T (&v)[kCount]) {
@@ -53,12 +54,13 @@ __device__ inline void store_words(const Epilogue& epilogue, const Window& windo
   }
 }
 
-// A unit into the slab, from chunk `chunk` (8 columns each) on.
+// Writes a unit of 16-bit results to smem_d, from chunk `chunk` on; a chunk has 8 columns.
 template <DType kOut, bool kHopper, RowOrder kRowOrder, int kCount>
-__device__ inline void pack(char* smem_d, int chunk, const float (&v)[kCount]) {
+__device__ inline void pack_16bit(char* smem_d, int chunk, const float (&v)[kCount]) {
   const int lane = threadIdx.x % 32;
   if constexpr (kHopper) {
-    // Matrices of one stmatrix: rows 0-7 and 8-15 of 8 columns, then of the next 8.
+    // The matrices of one stmatrix: rows 0-7 and 8-15 of 8 columns, then those of the next 8
+    // columns.
     const std::uint32_t address = ptx::shared_address(smem_d);
 #pragma unroll
     for (int i = 0; i < kCount / 8; ++i) {
@@ -78,62 +80,63 @@ __device__ inline void pack(char* smem_d, int chunk, const float (&v)[kCount]) {
   }
 }
 
-// The same for results of 8 bits: a chunk of 8 columns is 8 bytes.
+// The same for 8-bit results, where a chunk of 8 columns has 8 bytes.
 template <DType kOut, RowOrder kRowOrder, int kCount>
-__device__ inline void pack_bytes(char* smem_d, int chunk, const float (&v)[kCount]) {
+__device__ inline void pack_8bit(char* smem_d, int chunk, const float (&v)[kCount]) {
   const int lane = threadIdx.x % 32;
 #pragma unroll
   for (int i = 0; i < kCount / 2; ++i) {
     const int row = row_of<kRowOrder>(lane / 4 + i % 2 * 8);
-    const int at = (chunk + i / 2) * 8 + lane % 4 * 2;
-    *reinterpret_cast<std::uint16_t*>(smem_d + swizzle128(row, at / 16) + at % 16) =
-        narrow_pair<kOut>(v[2 * i], v[2 * i + 1]);
+    const int byte = (chunk + i / 2) * 8 + lane % 4 * 2;
+    *reinterpret_cast<std::uint16_t*>(smem_d + swizzle128(row, byte / 16) + byte % 16) =
+        pack_8bit_pair<kOut>(v[2 * i], v[2 * i + 1]);
   }
 }
 
-// kCount / 2 columns of f32 or s32, of the 32 that fill the slab, from chunk `chunk` (4 columns)
-// on.
+// The same for f32 and s32 results. It writes kCount / 2 of the 32 columns of smem_d, from chunk
+// `chunk` on; a chunk has 4 columns.
 template <RowOrder kRowOrder, int kCount, class T>
-__device__ inline void pack_words(char* smem_d, int chunk, const T* v) {
+__device__ inline void pack_32bit(char* smem_d, int chunk, const T* v) {
   using Pair = std::conditional_t<std::is_same_v<T, float>, float2, int2>;
   const int lane = threadIdx.x % 32;
 #pragma unroll
   for (int i = 0; i < kCount / 2; ++i) {
-    const int row = row_of<kRowOrder>(lane / 4 + i % 2 * 8), at = chunk + i / 2 * 2 + lane % 4 / 2;
-    *reinterpret_cast<Pair*>(smem_d + swizzle128(row, at) + lane % 2 * 8) = {v[2 * i],
-                                                                             v[2 * i + 1]};
+    const int row = row_of<kRowOrder>(lane / 4 + i % 2 * 8);
+    const int pair_chunk = chunk + i / 2 * 2 + lane % 4 / 2;
+    *reinterpret_cast<Pair*>(smem_d + swizzle128(row, pair_chunk) + lane % 2 * 8) = {v[2 * i],
+                                                                                     v[2 * i + 1]};
   }
 }
 
-// The same part of a result, some columns to the left.
-__device__ inline Window moved(Window window, int columns) {
+// The window that begins `columns` columns further to the left.
+__device__ inline Window move_left(Window window, int columns) {
   window.col -= columns;
   window.cols += columns;
   return window;
 }
 
-// A column of the slab to memory, some rows at once: one at a time would wait for shared memory
-// every time.
+// Copies a column of smem_d to global memory. It reads kAtOnce rows before it writes them: one row
+// at a time would wait for the latency of shared memory every time.
 template <bool kWhole, class Element>
 __device__ inline void store_column(const Epilogue& epilogue, const Window& window,
                                     const char* smem_d, int col) {
-  constexpr int kInWord = 16 / sizeof(Element), kAtOnce = 8;
+  constexpr int kVectorElements = 16 / sizeof(Element), kAtOnce = 8;
   Element* to = static_cast<Element*>(epilogue.out) + out_offset(epilogue, window, 0, col);
 #pragma unroll(kWhole ? kBoxRows / kAtOnce : 1)
   for (int row = 0; row < kBoxRows; row += kAtOnce) {
     Element x[kAtOnce];
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i)
-      x[i] = *reinterpret_cast<const Element*>(smem_d + swizzle128(row + i, col / kInWord) +
-                                               col % kInWord * sizeof(Element));
+      x[i] = *reinterpret_cast<const Element*>(smem_d + swizzle128(row + i, col / kVectorElements) +
+                                               col % kVectorElements * sizeof(Element));
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i, to += epilogue.out_stride_row)
       if (kWhole || row + i < window.rows) *to = x[i];
   }
 }
 
-// Rows of the slab to any strides, an element a lane. Words of 16 bytes cut out of the slab, with a
-// fourth of the stores, took longer.
+// Copies smem_d to a result with any strides, one element a lane. Stores of 16-byte vectors, which
+// are a fourth as many, took longer.
 template <int kColumns, class Element>
 __device__ inline void store_elements(const Epilogue& epilogue, const Window& window,
                                       const char* smem_d) {
@@ -146,20 +149,21 @@ __device__ inline void store_elements(const Epilogue& epilogue, const Window& wi
   }
 }
 
-// kColumns of the slab to memory; `window` is where its first column lies.
+// Copies kColumns columns of smem_d to global memory. `window` is the position of the first column.
 template <int kColumns, class Element>
 __device__ inline void store_staged(const Epilogue& epilogue, const Window& window,
                                     const char* smem_d) {
   const int lane = threadIdx.x % 32;
   auto* out = static_cast<Element*>(epilogue.out);
-  constexpr int kInWord = 16 / sizeof(Element);
+  constexpr int kVectorElements = 16 / sizeof(Element);
   if (epilogue.out_vector && window.cols >= kColumns) {
-    constexpr int kLanes = kColumns / kInWord;
+    constexpr int kLanes = kColumns / kVectorElements;
 #pragma unroll
     for (int row = lane / kLanes; row < kBoxRows; row += 32 / kLanes) {
       const int chunk = lane % kLanes;
       if (row < window.rows)
-        *reinterpret_cast<uint4*>(out + out_offset(epilogue, window, row, kInWord * chunk)) =
+        *reinterpret_cast<uint4*>(out +
+                                  out_offset(epilogue, window, row, kVectorElements * chunk)) =
             *reinterpret_cast<const uint4*>(smem_d + swizzle128(row, chunk));
     }
     return;
@@ -167,61 +171,63 @@ __device__ inline void store_staged(const Epilogue& epilogue, const Window& wind
   store_elements<kColumns, Element>(epilogue, window, smem_d);
 }
 
-// A unit of f32 or s32 whose rows are not whole words, which begins at column `inside` of 32:
-// turned in the slab, a row of 32 columns leaves together.
+// Stores a unit of f32 or s32 whose rows are not aligned to 16-byte vectors. smem_d has a box of 32
+// columns, in which the unit begins at column `box_col`; a full box is copied to global memory.
 template <RowOrder kRowOrder, class T, int kCount>
-__device__ inline void turn_words(const Epilogue& epilogue, const Window& window, char* smem_d,
-                                  int inside, const T (&v)[kCount]) {
-  constexpr int kColumns = 2 * kCount, kBox = 32, kPart = kColumns < kBox ? kColumns : kBox;
+__device__ inline void store_32bit_staged(const Epilogue& epilogue, const Window& window,
+                                          char* smem_d, int box_col, const T (&v)[kCount]) {
+  constexpr int kColumns = 2 * kCount, kBox = 32, kStep = kColumns < kBox ? kColumns : kBox;
 #pragma unroll
-  for (int first = 0; first < kColumns; first += kPart) {
+  for (int first = 0; first < kColumns; first += kStep) {
     __syncwarp();
-    pack_words<kRowOrder, kPart / 2>(smem_d, inside / 4, v + first / 2);
-    if (inside + kPart < kBox) continue;
+    pack_32bit<kRowOrder, kStep / 2>(smem_d, box_col / 4, v + first / 2);
+    if (box_col + kStep < kBox) continue;
     __syncwarp();
-    store_staged<kBox, std::uint32_t>(epilogue, moved(window, inside - first), smem_d);
+    store_staged<kBox, std::uint32_t>(epilogue, move_left(window, box_col - first), smem_d);
   }
 }
 
-// What is packed in the slab leaves as one box.
-__device__ inline void send_box(const TensorMap* map, const char* smem_d, int row, int col,
-                                int batch) {
+// Stores smem_d as one TMA box.
+__device__ inline void tma_store_box(const TensorMap* map, const char* smem_d, int row, int col,
+                                     int batch) {
   ptx::fence_proxy_async();
   __syncwarp();
   if (threadIdx.x % 32 == 0) ptx::tma_store(map, ptx::shared_address(smem_d), col, row, batch);
 }
 
-// Until the slab may be written again.
-__device__ inline void await_box() {
+// Waits until TMA has read smem_d, which may then be overwritten.
+__device__ inline void wait_box_read() {
   if (threadIdx.x % 32 == 0) ptx::tma_store_wait_read<0>();
   __syncwarp();
 }
 
-// A unit of f32 or s32, which begins at column `inside` of a box: some boxes, or a part of one.
+// Stores a unit of f32 or s32 by TMA. The unit is one or more boxes of 32 columns, or a part of a
+// box that begins at column `box_col`.
 template <RowOrder kRowOrder, class T, int kCount>
-__device__ inline void send_words(const TensorMap* map, char* smem_d, int row, int col, int batch,
-                                  int inside, const T (&v)[kCount]) {
-  constexpr int kColumns = 2 * kCount, kBox = 32, kPart = kColumns < kBox ? kColumns : kBox;
+__device__ inline void tma_store_32bit(const TensorMap* map, char* smem_d, int row, int col,
+                                       int batch, int box_col, const T (&v)[kCount]) {
+  constexpr int kColumns = 2 * kCount, kBox = 32, kStep = kColumns < kBox ? kColumns : kBox;
 #pragma unroll
-  for (int first = 0; first < kColumns; first += kPart) {
-    if (inside == 0) await_box();
-    pack_words<kRowOrder, kPart / 2>(smem_d, inside / 4, v + first / 2);
-    if (inside + kPart == kBox) send_box(map, smem_d, row, col + first - inside, batch);
+  for (int first = 0; first < kColumns; first += kStep) {
+    if (box_col == 0) wait_box_read();
+    pack_32bit<kRowOrder, kStep / 2>(smem_d, box_col / 4, v + first / 2);
+    if (box_col + kStep == kBox) tma_store_box(map, smem_d, row, col + first - box_col, batch);
   }
 }
 
-template <int kFirst, class Fragment, class T, int kCount>
+// Copies unit kUnit of a fragment.
+template <int kUnit, class Fragment, class T, int kCount>
 __device__ inline void copy_unit(const Fragment* fragment, T (&v)[kCount]) {
 #pragma unroll
   for (int j = 0; j < kCount / 2; ++j) {
-    const auto x = pair(fragment, kFirst * (kCount / 4) + j / 2, j % 2);
+    const auto x = pair(fragment, kUnit * (kCount / 4) + j / 2, j % 2);
     v[2 * j] = x.x;
     v[2 * j + 1] = x.y;
   }
 }
 
-// The unit-th unit of a fragment in registers. Registers have no index: the caller's loop over
-// units stays rolled, and this one selects.
+// Copies unit `unit` of a fragment. The caller's loop over units is rolled, and registers have no
+// dynamic index, so this is a chain of selections.
 template <int kUnits, class Fragment, class T, int kCount, int kUnit = 0>
 __device__ inline void select(const Fragment* fragment, int unit, T (&v)[kCount]) {
   if (kUnit == unit) copy_unit<kUnit>(fragment, v);
@@ -229,9 +235,11 @@ __device__ inline void select(const Fragment* fragment, int unit, T (&v)[kCount]
     select<kUnits, Fragment, T, kCount, kUnit + 1>(fragment, unit, v);
 }
 
-// bias, one row for all, onto a unit, which may reach past the matrix by whole words.
+// v += bias for a row vector, one value for each column. A block of 8 columns that begins inside
+// the matrix is read as a whole, also past its last column.
 template <DType kType, int kCount>
-__device__ inline void add_row(const TensorRef& bias, const Window& window, float (&v)[kCount]) {
+__device__ inline void add_row_vector(const TensorRef& bias, const Window& window,
+                                      float (&v)[kCount]) {
   const int col = threadIdx.x % 4 * 2;
   const std::int64_t offset = window.batch * bias.stride_batch + window.col + col;
   float2 pairs[kCount / 4] = {};
@@ -242,23 +250,23 @@ __device__ inline void add_row(const TensorRef& bias, const Window& window, floa
   for (int i = 0; i < kCount; ++i) v[i] += i % 2 == 0 ? pairs[i / 4].x : pairs[i / 4].y;
 }
 
-// What the fast path does to scaled accumulators: a bias that serves all rows, or with neighbours
-// all columns, and relu.
+// The epilogue of store_fast: scales, a bias and relu. The bias is a row vector, or, in kernels
+// with interleaved rows, a row or column vector.
 template <RowOrder kRowOrder, int kCount>
-__device__ inline void finish_fast(const Epilogue& epilogue, const Window& window,
-                                   float (&v)[kCount]) {
+__device__ inline void unrolled_epilogue(const Epilogue& epilogue, const Window& window,
+                                         float (&v)[kCount]) {
   if (epilogue.scaled) scale<true>(epilogue, window, v);
   const TensorRef& bias = epilogue.sources[kBias];
   if (kRowOrder == RowOrder::interleaved && bias.data != nullptr && bias.stride_col == 0) {
     const std::int64_t offset = window.batch * bias.stride_batch + window.row * bias.stride_row;
-    add_rows(bias, 1.0f, offset, window, v);
+    add_column_vector(bias, 1.0f, offset, window, v);
   } else if (bias.data != nullptr) {
     if (bias.dtype == DType::f32)
-      add_row<DType::f32>(bias, window, v);
+      add_row_vector<DType::f32>(bias, window, v);
     else if (bias.dtype == DType::f16)
-      add_row<DType::f16>(bias, window, v);
+      add_row_vector<DType::f16>(bias, window, v);
     else
-      add_row<DType::bf16>(bias, window, v);
+      add_row_vector<DType::bf16>(bias, window, v);
   }
   if (epilogue.activation == Activation::relu) {
 #pragma unroll
@@ -266,32 +274,33 @@ __device__ inline void finish_fast(const Epilogue& epilogue, const Window& windo
   }
 }
 
-// The fast path (Epilogue::fast): unrolled over the fragment, which saves the selection. Without a
-// map, all of the columns are whole (whole_columns). s32 results are the accumulators themselves.
+// The unrolled epilogue (Epilogue::unrolled): a compile-time loop over the fragment, which needs no
+// selections. Without a map, all columns are inside the matrix (whole_columns). s32 results are
+// the accumulators.
 template <int kColumns, int kUnit, DType kOut, RowOrder kRowOrder, int kIndex = 0, class Fragment>
 __device__ inline void store_fast(const Epilogue& epilogue, const Extent& extent,
                                   const TensorMap* map, char* smem_d, const Fragment* fragment,
                                   int row, int col, int batch) {
-  // Columns of a box: 128 bytes.
+  // A box has 128 bytes in a row.
   constexpr int kBox = 1024 / bits(kOut), kStep = kUnit < kBox ? kUnit : kBox;
-  constexpr int kFirst = kIndex * kStep, kInside = kFirst % kBox;
-  Value<std::is_same_v<Fragment, std::int32_t> ? DType::s32 : DType::f32> raw[kStep / 2];
-  copy_unit<kIndex>(fragment, raw);
+  constexpr int kFirst = kIndex * kStep, kBoxColumn = kFirst % kBox;
+  Value<std::is_same_v<Fragment, std::int32_t> ? DType::s32 : DType::f32> accumulators[kStep / 2];
+  copy_unit<kIndex>(fragment, accumulators);
   Value<kOut> v[kStep / 2];
 #pragma unroll
-  for (int i = 0; i < kStep / 2; ++i) v[i] = raw[i];
+  for (int i = 0; i < kStep / 2; ++i) v[i] = accumulators[i];
   const Window window = tile::window<kRowOrder>(extent, row, col + kFirst, batch);
-  if constexpr (kOut != DType::s32) finish_fast<kRowOrder>(epilogue, window, v);
+  if constexpr (kOut != DType::s32) unrolled_epilogue<kRowOrder>(epilogue, window, v);
   if (kRowOrder == RowOrder::interleaved && map == nullptr) {
     if constexpr (bits(kOut) == 16) store_columns_as<kOut, true>(epilogue, window, v);
   } else {
     if constexpr (bits(kOut) == 32) {
-      send_words<kRowOrder>(map, smem_d, row, col + kFirst, batch, kInside, v);
+      tma_store_32bit<kRowOrder>(map, smem_d, row, col + kFirst, batch, kBoxColumn, v);
     } else {
-      if constexpr (kInside == 0) await_box();
-      pack<kOut, true, kRowOrder>(smem_d, kInside / 8, v);
-      if constexpr (kInside + kStep == kBox)
-        send_box(map, smem_d, row, col + kFirst - kInside, batch);
+      if constexpr (kBoxColumn == 0) wait_box_read();
+      pack_16bit<kOut, true, kRowOrder>(smem_d, kBoxColumn / 8, v);
+      if constexpr (kBoxColumn + kStep == kBox)
+        tma_store_box(map, smem_d, row, col + kFirst - kBoxColumn, batch);
     }
   }
   if constexpr (kFirst + kStep < kColumns)
@@ -299,23 +308,23 @@ __device__ inline void store_fast(const Epilogue& epilogue, const Extent& extent
                                                              fragment, row, col, batch);
 }
 
-// One unit of the slab, of a result that is narrower than a word.
+// Writes a unit of 16-bit or 8-bit results to smem_d.
 template <bool kHopper, RowOrder kRowOrder, int kCount>
 __device__ inline void pack(DType type, char* smem_d, int chunk, const float (&v)[kCount]) {
   if (type == DType::bf16)
-    pack<DType::bf16, kHopper, kRowOrder>(smem_d, chunk, v);
+    pack_16bit<DType::bf16, kHopper, kRowOrder>(smem_d, chunk, v);
   else if (type == DType::f16)
-    pack<DType::f16, kHopper, kRowOrder>(smem_d, chunk, v);
+    pack_16bit<DType::f16, kHopper, kRowOrder>(smem_d, chunk, v);
   else if (type == DType::e4m3)
-    pack_bytes<DType::e4m3, kRowOrder>(smem_d, chunk, v);
+    pack_8bit<DType::e4m3, kRowOrder>(smem_d, chunk, v);
   else if (type == DType::e5m2)
-    pack_bytes<DType::e5m2, kRowOrder>(smem_d, chunk, v);
+    pack_8bit<DType::e5m2, kRowOrder>(smem_d, chunk, v);
   else
-    pack_bytes<DType::s8, kRowOrder>(smem_d, chunk, v);
+    pack_8bit<DType::s8, kRowOrder>(smem_d, chunk, v);
 }
 
-// From the accumulators of a unit to what is rounded: calls store(values), with s32 values for an
-// s32 result and floats for every other.
+// Applies the epilogue to the accumulators of a unit and calls store(values). Values are s32 for
+// s32 results and floats for all others.
 template <int kCount, class Store>
 __device__ inline void finish_unit(const Epilogue& epilogue, const Window& window,
                                    float (&v)[kCount], const Store& store) {
@@ -344,10 +353,10 @@ __device__ inline void finish_unit(const Epilogue& epilogue, const Window& windo
   finish_unit(epilogue, window, values, store);
 }
 
-// 16 x kColumns accumulators of a warp to the result, from element (row, col) of matrix `batch` on.
-// values(unit, v) gives those of a unit. `slab`: kStagingBytes of shared memory, 1024-byte aligned,
-// that this warp alone uses. `map`: of the result for TMA, or nullptr; on return its last box may
-// still be read from the slab.
+// Stores 16 x kColumns accumulators of a warp from element (row, col) of matrix `batch` on, after
+// the epilogue. values(unit, v) copies the accumulators of a unit to v. smem_d: kStagingBytes of
+// shared memory, 1024-byte aligned, that only this warp uses. map: the TMA map of the result, or
+// nullptr. After the return TMA may still read the last box from smem_d.
 template <int kColumns, int kUnit, bool kHopper, class T, RowOrder kRowOrder = RowOrder::native,
           class Values>
 __device__ inline void store_rows(const Epilogue& epilogue, const Extent& extent,
@@ -359,8 +368,8 @@ __device__ inline void store_rows(const Epilogue& epilogue, const Extent& extent
 #pragma unroll 1
   for (int unit = 0; unit < kColumns / kUnit; ++unit) {
     const int first = col + unit * kUnit;
-    const int inside = unit * kUnit % kBox;
-    if (first - inside >= extent.n) break;
+    const int box_col = unit * kUnit % kBox;
+    if (first - box_col >= extent.n) break;
     const Window window = tile::window<kRowOrder>(extent, row, first, batch);
     T accumulators[kUnit / 2];
     values(unit, accumulators);
@@ -374,27 +383,27 @@ __device__ inline void store_rows(const Epilogue& epilogue, const Extent& extent
       constexpr bool kS32 = std::is_same_v<decltype(v[0]), const std::int32_t&>;
       if (kS32 || epilogue.out_dtype == DType::f32) {
         if (kHopper && map != nullptr)
-          send_words<kRowOrder>(map, smem_d, row, first, batch, inside % 32, v);
+          tma_store_32bit<kRowOrder>(map, smem_d, row, first, batch, box_col % 32, v);
         else if (kRowOrder == RowOrder::interleaved ||
-                 (epilogue.out_vector && moved(window, inside % 32).cols >= max(kUnit, 32)))
-          store_words(epilogue, window, v);  // whole boxes
+                 (epilogue.out_vector && move_left(window, box_col % 32).cols >= max(kUnit, 32)))
+          store_words(epilogue, window, v);  // all columns of the box are inside the matrix
         else
-          turn_words<kRowOrder>(epilogue, window, smem_d, inside % 32, v);
+          store_32bit_staged<kRowOrder>(epilogue, window, smem_d, box_col % 32, v);
       } else {
-        if (inside == 0) {
+        if (box_col == 0) {
           if constexpr (kHopper)
-            await_box();
+            wait_box_read();
           else
             __syncwarp();
         }
-        if constexpr (!kS32) pack<kHopper, kRowOrder>(epilogue.out_dtype, smem_d, inside / 8, v);
-        if (inside + kUnit < kBox) return;
+        if constexpr (!kS32) pack<kHopper, kRowOrder>(epilogue.out_dtype, smem_d, box_col / 8, v);
+        if (box_col + kUnit < kBox) return;
         if (kHopper && map != nullptr) {
-          send_box(map, smem_d, row, first - inside, batch);
+          tma_store_box(map, smem_d, row, first - box_col, batch);
           return;
         }
         __syncwarp();
-        const Window box = moved(window, inside);
+        const Window box = move_left(window, box_col);
         if (bits(epilogue.out_dtype) == 16)
           store_staged<kBox, std::uint16_t>(epilogue, box, smem_d);
         else
@@ -404,8 +413,9 @@ __device__ inline void store_rows(const Epilogue& epilogue, const Extent& extent
   }
 }
 
-// The same for the fragments of a warp, 16 rows each, one below the other. Rolled up, so that the
-// epilogue is compiled once: registers have no index, hence the selection.
+// The same for kFragments fragments of a warp, each 16 rows below the one before. The loop is
+// rolled, so the epilogue is compiled once; a selection replaces the dynamic index that registers
+// lack.
 template <int kColumns, int kUnit, class T, RowOrder kRowOrder = RowOrder::native, class Register,
           int kFragments, int kRegisters>
 __device__ inline void store_fragments(const Epilogue& epilogue, const Extent& extent, char* smem_d,

@@ -1,7 +1,8 @@
-// Column-major results of fragments whose lanes hold neighbours of a column (RowOrder::interleaved):
-// each store is a pair of them, straight from registers. The eight groups of a warp write 16 rows
-// of four columns at a time, so that a piece is 64 bytes of an f32 or s32 column, 32 of a 16-bit
-// one: whole sectors, which four warps beside each other make whole lines of.
+// Stores of column-major results directly from registers, for fragments with RowOrder::interleaved.
+// A lane holds adjacent elements of a column, and each store writes a pair of them. The eight
+// groups of a warp write 16 rows of four columns at a time: 64 contiguous bytes of an f32 or s32
+// column, 32 of a 16-bit one. These are whole sectors, and four warps with adjacent rows fill whole
+// cache lines.
 //
 //   v[4 j + i], v[4 j + 2 + i]: rows 2 g and 2 g + 1 of column 8 j + 2 t + i        lane = 4 g + t
 #pragma once
@@ -16,8 +17,8 @@
 
 namespace tcgemm::tile {
 
-// Two neighbours as one integer, low element first: of two words the compiler would make two
-// stores.
+// Two adjacent elements of a column as one integer, low element first. A struct of two words would
+// become two stores.
 template <DType kOut, class T>
 __device__ inline auto column_pair(T low, T high) {
   if constexpr (bits(kOut) == 32)
@@ -26,10 +27,11 @@ __device__ inline auto column_pair(T low, T high) {
   else if constexpr (bits(kOut) == 16)
     return ptx::pack<kOut>(low, high);
   else
-    return narrow_pair<kOut>(low, high);
+    return pack_8bit_pair<kOut>(low, high);
 }
 
-// Is the result column-major, and may all of 16 rows x `columns` of it be written in pairs?
+// Whether the result is column-major, aligned for stores of pairs, and has all of 16 rows x
+// `columns` inside the matrix.
 __device__ inline bool whole_columns(const Epilogue& epilogue, const Window& window, int columns) {
   return epilogue.out_stride_row == 1 && epilogue.out_vector_column && window.rows >= kBoxRows &&
          window.cols >= columns;
@@ -49,14 +51,14 @@ __device__ inline void store_columns_as(const Epilogue& epilogue, const Window& 
   for (int j = 0; j < kCount / 4; ++j, to += 8 * epilogue.out_stride_col) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      Element* at = to + i * epilogue.out_stride_col;
+      Element* column = to + i * epilogue.out_stride_col;
       const Pair pair = column_pair<kOut>(v[4 * j + i], v[4 * j + 2 + i]);
       if constexpr (kWhole) {
-        *reinterpret_cast<Pair*>(at) = pair;
+        *reinterpret_cast<Pair*>(column) = pair;
       } else if (8 * j + col + i < window.cols) {
         const Element* elements = reinterpret_cast<const Element*>(&pair);
-        if (window.holds(0)) at[0] = elements[0];
-        if (window.holds(1)) at[1] = elements[1];
+        if (window.holds(0)) column[0] = elements[0];
+        if (window.holds(1)) column[1] = elements[1];
       }
     }
   }
@@ -71,7 +73,7 @@ __device__ inline void store_columns_as(const Epilogue& epilogue, const Window& 
     store_columns_as<kOut, false>(epilogue, window, v);
 }
 
-// One unit; out_stride_row is 1.
+// Stores one unit. out_stride_row must be 1.
 template <class T, int kCount>
 __device__ inline void store_columns(const Epilogue& epilogue, const Window& window,
                                      const T (&v)[kCount]) {
@@ -95,8 +97,9 @@ __device__ inline void store_columns(const Epilogue& epilogue, const Window& win
   }
 }
 
-// The accumulators of a warp as they are, all at once, which saves the walk over units; the columns
-// are whole. False: the result asks for more than that, and nothing is done.
+// Stores all accumulators of a warp without an epilogue and without a loop over units.
+// whole_columns must hold. Returns false, and stores nothing, if the result has another dtype or an
+// epilogue.
 template <DType kAccumulator, class T, int kCount>
 __device__ inline bool store_plain_columns(const Epilogue& epilogue, const Window& window,
                                            const T (&fragment)[kCount]) {

@@ -1,8 +1,8 @@
-// The 128-byte swizzle: in rows of 128 bytes, the 16-byte chunk `chunk` of row `row` lies at chunk
-// position chunk ^ (row & 7). TMA writes it, wgmma reads it, and ldmatrix, stmatrix and the
-// epilogue are free of bank conflicts on it. Rows start at a multiple of 1024 bytes.
+// The 128-byte swizzle: in rows of 128 bytes, the 16-byte chunk `chunk` of row `row` is stored at
+// chunk position chunk ^ (row & 7). TMA writes this layout and wgmma reads it; ldmatrix, stmatrix
+// and the epilogue have no bank conflicts on it. The first row is at a multiple of 1024 bytes.
 //
-// The 64-byte swizzle is the same for rows of 64 bytes, of which a line of banks holds two.
+// The 64-byte swizzle is for rows of 64 bytes; the 32 banks, 128 bytes, hold two rows.
 #pragma once
 
 namespace tcgemm::tile {

@@ -1,4 +1,4 @@
-"""python -m tcgemm bench: the benchmarks of the checkout that tcgemm is imported from."""
+"""python -m tcgemm bench: runs `python -m benchmarks run` of the checkout around tcgemm."""
 
 import os
 import subprocess

@@ -6,6 +6,7 @@ import torch
 
 import tcgemm
 from tcgemm import dtypes
+from tcgemm.testing.operands import LAYOUTS, is_transposed
 
 
 def operands(arguments: argparse.Namespace) -> tuple[torch.Tensor, torch.Tensor]:
@@ -20,8 +21,8 @@ def operands(arguments: argparse.Namespace) -> tuple[torch.Tensor, torch.Tensor]
         return torch.empty(*batch, rows, columns, **common)
 
     m, n, k = arguments.m, arguments.n, arguments.k
-    layout = arguments.layout
-    return operand(m, k, layout in ("TT", "NT")), operand(k, n, layout in ("TN", "TT"))
+    transposed_a, transposed_b = is_transposed(arguments.layout)
+    return operand(m, k, transposed_a), operand(k, n, transposed_b)
 
 
 def run(arguments: list[str]) -> int:
@@ -29,7 +30,7 @@ def run(arguments: list[str]) -> int:
     for size in "mnk":
         parser.add_argument(size, type=int)
     parser.add_argument("--dtype", default="bf16", choices=[row.name for row in dtypes.TABLE])
-    parser.add_argument("--layout", default="TN", choices=["TN", "NN", "TT", "NT"])
+    parser.add_argument("--layout", default="TN", choices=LAYOUTS)
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--precision", help="f32: highest, high, medium; float8: promoted, fast")
     parser.add_argument("--device", help="a GPU by name, such as H200 or A100; default H200")

@@ -89,11 +89,11 @@ class Linear(torch.nn.Linear):
         self._drop()
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        weight, word = self.weight, None
+        weight, precision_used = self.weight, None
         if self.prepare and not self.training and _multiplies_parts(input, weight):
-            weight, word = self._kept(weight) or weight, "highest"
+            weight, precision_used = self._prepared_weight(weight) or weight, "highest"
         return functional.linear(
-            input, weight, self.bias, activation=self.activation, precision=word
+            input, weight, self.bias, activation=self.activation, precision=precision_used
         )
 
     @property
@@ -101,19 +101,19 @@ class Linear(torch.nn.Linear):
         """The tcgemm.Prepared that eval mode keeps, or None."""
         return self._prepared
 
-    def _kept(self, weight):
-        """What is kept of the weight, or made now; None where neither can be."""
+    def _prepared_weight(self, weight):
+        """The parts that are kept of the weight, or made now; None where neither can be."""
         if _exporting():
             return None
-        kept = self._prepared
+        prepared = self._prepared
         recorded = not _compiling() and capturing(weight)
-        if kept is not None and kept.weight is weight and kept.watch.fresh:
+        if prepared is not None and prepared.weight is weight and prepared.guard.unchanged:
             if recorded:
-                self._captured = kept
-            return kept
+                self._captured = prepared
+            return prepared
         if recorded or _compiling() or weight.is_inference():
             return None
-        if kept is not None or self._changed not in (None, weight._version):
+        if prepared is not None or self._changed not in (None, weight._version):
             self._prepared, self._changed = None, weight._version
             return None
         self._prepared, self._changed = prepare_weight(weight), None

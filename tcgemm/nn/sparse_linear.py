@@ -16,8 +16,8 @@ import torch
 from tcgemm.nn import exchange
 from tcgemm.nn.linear import Linear
 from tcgemm.ops import functional
-from tcgemm.ops.prepack import Watch
-from tcgemm.sparse.fast_path import Parts, parts_of, plain
+from tcgemm.ops.prepack import TensorVersionGuard
+from tcgemm.sparse.fast_path import Operands, is_plain_eager, operands_of
 from tcgemm.sparse.prune import METHODS, compress24, prune24
 from tcgemm.sparse.tensor import (
     FORMAT_VERSION,
@@ -40,8 +40,8 @@ class _Ready(NamedTuple):
     """What a call that needs no gradient hands to the operator."""
 
     weight: SparseTensor24
-    watch: Watch | None  # of the dense weight that it was made of
-    parts: Parts
+    guard: TensorVersionGuard | None  # of the dense weight that it was made of
+    parts: Operands
     product: Callable  # of x and the bias
 
 
@@ -195,9 +195,9 @@ class SparseLinear24(torch.nn.Module):
             ready is not None
             and type(input) is _tensor
             and input.dim() > 1
-            and plain()
+            and is_plain_eager()
             and ready.weight is self._buffers["kept" if self.learns else "weight"]
-            and (ready.watch is None or self._unchanged(ready.watch))
+            and (ready.guard is None or self._unchanged(ready.guard))
             and ready.parts.beside(input)
         ):
             bias = self._parameters["bias"]
@@ -207,8 +207,8 @@ class SparseLinear24(torch.nn.Module):
                 return ready.product(input, bias)
         return self._multiply(input)
 
-    def _unchanged(self, watch):
-        return watch.tensor is self._parameters["weight"] and watch.fresh
+    def _unchanged(self, guard):
+        return guard.tensor is self._parameters["weight"] and guard.unchanged
 
     def _multiply(self, input):
         kept = not (self.training or _compiling())
@@ -239,14 +239,14 @@ class SparseLinear24(torch.nn.Module):
         """For the calls that follow; their f32 is tf32, as that of every SparseTensor24."""
         if self.learns and self.weight.is_inference():
             return  # nobody would see it change
-        parts = parts_of(weight) if plain() else None
+        parts = operands_of(weight) if is_plain_eager() else None
         if parts is None or weight.pattern != default_pattern(weight.dtype):
             return
         keywords = {} if self.activation is None else {"activation": self.activation}
         if weight.dtype is torch.float32:
             keywords["precision"] = "high"
-        watch = Watch(self.weight) if self.learns else None
-        self._ready = _Ready(weight, watch, parts, parts.linear(keywords))
+        guard = TensorVersionGuard(self.weight) if self.learns else None
+        self._ready = _Ready(weight, guard, parts, parts.linear(keywords))
 
     def to_linear(self) -> torch.nn.Linear:
         """A tcgemm.nn.Linear with the pruned weight, zeros included, and a copy of the bias."""

@@ -29,6 +29,7 @@ __all__ = [
     "redispatch",
     "tracing_state",
     "transforms_active",
+    "under_transform",
     "unpack_dual",
     "wrapper_subclass",
 ]
@@ -52,6 +53,11 @@ wrapper_subclass = torch.Tensor._make_wrapper_subclass
 def in_dual_level():
     """Is a forward-mode level of torch.autograd active?"""
     return forward_ad._current_level >= 0
+
+
+def under_transform():
+    """Can forward mode or a transform of torch.func see the next operation?"""
+    return forward_ad._current_level >= 0 or transforms_active()
 
 
 def redispatch(op):

@@ -36,8 +36,10 @@ from tcgemm.ops._torch_private import (
     forward_gradients,
     in_dual_level,
     transforms_active,
+    under_transform,
     unpack_dual,
 )
+from tcgemm.ops.epilogue import epilogue_of
 from tcgemm.ops.operators import ALL, MATMUL
 
 _aten = torch.ops.aten
@@ -45,24 +47,24 @@ _compiling = torch.compiler.is_compiling
 _grad_enabled = torch.is_grad_enabled
 
 
-def call(op, a, b, c, bias, residual, options):
+def call(op, a, b, c, bias, residual, epilogue):
     """Runs an operator, outside torch.compile, with as little on the way as this call allows."""
     if transforms_active():
-        return op.run(a, b, c, bias, residual, options)  # its Autograd kernel decides
+        return op.run(a, b, c, bias, residual, epilogue)  # its Autograd kernel decides
     if in_dual_level() or _requires_grad(a, b, c, bias, residual):
-        return Product.apply(op, a, b, c, bias, residual, options)
+        return Gemm.apply(op, a, b, c, bias, residual, epilogue)
     with below_autograd():
-        return op.run(a, b, c, bias, residual, options)
+        return op.run(a, b, c, bias, residual, epilogue)
 
 
-def call_bound(op, *operands):
+def call_checked(op, *operands):
     """The same for an operator with constants."""
     if not transforms_active():  # else its Autograd kernel looks at them
         check_constants(op)
     return call(op, *operands)
 
 
-def constant(op, *arguments):
+def without_grad(op, *arguments):
     """Calls an operator whose results carry no derivatives."""
     if _compiling() or transforms_active():
         return op(*arguments)
@@ -72,8 +74,8 @@ def constant(op, *arguments):
 
 def gemm(a, b, alpha, out_dtype, precision):
     """alpha * (a @ b), differentiable: the product that the formulas use."""
-    options = (None, alpha, 1.0, out_dtype, None, precision)
-    return _run(MATMUL, a, b, None, None, None, options)
+    epilogue = epilogue_of(None, alpha, 1.0, out_dtype, None, precision)
+    return _run(MATMUL, a, b, None, None, None, epilogue)
 
 
 def _run(op, *operands):
@@ -86,6 +88,7 @@ def _rows(batch):
 
 
 def _requires_grad(a, b, c, bias, residual):
+    """The same as any_requires_grad, in half of its time for the few tensors of a call."""
     return _grad_enabled() and (
         a.requires_grad
         or b.requires_grad
@@ -95,25 +98,20 @@ def _requires_grad(a, b, c, bias, residual):
     )
 
 
-def _levels():
-    """Whether forward-mode or functorch's levels may look at the next operation."""
-    return in_dual_level() or transforms_active()
-
-
-def _gate(g, z, activation):
+def _activation_backward(g, z, activation):
     """g * act'(z), differentiable in g and z as often as one likes."""
     g = g.to(z.dtype)
     if activation == "relu":
         return _aten.threshold_backward(g, z, 0)
     if activation == "silu":
-        if not (_grad_enabled() or _levels()):
+        if not (_grad_enabled() or under_transform()):
             return _aten.silu_backward(g, z)  # one pass over memory, but no derivative
         sigmoid = z.sigmoid()
         return g * sigmoid * (1 + z * (1 - sigmoid))
     return _aten.gelu_backward(g, z, approximate="tanh" if activation == "gelu_tanh" else "none")
 
 
-class _Like:
+class _GradSpec:
     """What a gradient has to look like, without keeping the tensor itself alive."""
 
     __slots__ = ("column_major", "dtype", "shape")
@@ -129,48 +127,47 @@ class _Like:
         return gradient.sum_to_size(self.shape).to(self.dtype)
 
 
-def _product(x, y, alpha, precision, like, column_major, shape, batch):
+def _gradient_gemm(x, y, alpha, precision, spec, column_major, shape, batch):
     """alpha * (x @ y), summed from `batch` to the batch of `shape`, laid out as the input is."""
     summed = batch != shape[:-2]
-    out_dtype = accumulator(like.dtype) if summed else like.dtype
+    out_dtype = accumulator(spec.dtype) if summed else spec.dtype
     if out_dtype is x.dtype:
         out_dtype = None
     if column_major:
         result = gemm(y.mT, x.mT, alpha, out_dtype, precision).mT
     else:
         result = gemm(x, y, alpha, out_dtype, precision)
-    return result.sum_to_size(shape).to(like.dtype) if summed else result
+    return result.sum_to_size(shape).to(spec.dtype) if summed else result
 
 
-def _gradient_a(op, gz, b, dims, like, alpha, precision):
+def _gradient_a(op, gz, b, dims, spec, alpha, precision):
     vector = dims[0] == 1
-    shape = (1, *like.shape) if vector else like.shape
+    shape = (1, *spec.shape) if vector else spec.shape
     b = op.matrix_b(b, dims[1])
-    ga = _product(gz, b.mT, alpha, precision, like, like.column_major, shape, gz.shape[:-2])
+    ga = _gradient_gemm(gz, b.mT, alpha, precision, spec, spec.column_major, shape, gz.shape[:-2])
     return ga.squeeze(-2) if vector else ga
 
 
-def _gradient_b(op, gz, a, dims, like, alpha, precision):
+def _gradient_b(op, gz, a, dims, spec, alpha, precision):
     vector = dims[1] == 1
-    shape = (*like.shape, 1) if vector else like.shape[::-1] if op.weight else like.shape
+    shape = (*spec.shape, 1) if vector else spec.shape[::-1] if op.weight else spec.shape
     a = op.matrix_a(a, dims[0])
     if len(shape) == 2 and gz.dim() > 2:  # the sum over the batch belongs to the sum over k
         a, gz = _rows(a), _rows(gz)
-    column_major = like.column_major != op.weight
-    gb = _product(a.mT, gz, alpha, precision, like, column_major, shape, gz.shape[:-2])
+    column_major = spec.column_major != op.weight
+    gb = _gradient_gemm(a.mT, gz, alpha, precision, spec, column_major, shape, gz.shape[:-2])
     if op.weight:
         return gb.mT
     return gb.squeeze(-1) if vector else gb
 
 
-def _pre_activation(op, options, a, b, c, bias):
+def _pre_activation(op, epilogue, a, b, c, bias):
     """z, in the accumulator's precision."""
-    _activation, alpha, beta, _out_dtype, acc_dtype, precision = options
-    options = (None, alpha, beta, accumulator(a.dtype), acc_dtype, precision)
-    return _run(op.before_activation(), a, b, c, bias, None, options)
+    epilogue = epilogue._replace(activation=None, out_dtype=accumulator(a.dtype))
+    return _run(op.before_activation(), a, b, c, bias, None, epilogue)
 
 
-def masks(tensor):
+def needs_masked_grad(tensor):
     """Is the gradient of this tensor, a SparseTensor24, taken where it keeps elements?"""
     return getattr(tensor, "dense_gradient", True) is False
 
@@ -182,7 +179,7 @@ def _refuse(op, name, why):
 
 
 def _has_tangent(tensor):
-    if not _levels():
+    if not under_transform():
         return False
     with forward_gradients(True):
         return unpack_dual(tensor, level=0)[1] is not None
@@ -207,7 +204,7 @@ def _check_operand(op, which, tensor):
         )
 
 
-class Product(SingleLevelFunction):
+class Gemm(SingleLevelFunction):
     """One operator call with its derivatives.
 
     SingleLevelFunction is torch.autograd.Function less its own way through functorch: with the
@@ -215,15 +212,15 @@ class Product(SingleLevelFunction):
     """
 
     @staticmethod
-    def forward(ctx, op, a, b, c, bias, residual, options):
-        levels = _levels()
+    def forward(ctx, op, a, b, c, bias, residual, epilogue):
+        levels = under_transform()
         if levels and transforms_active():
             # apply() turned gradients off, but the next functorch level needs them.
             with torch.enable_grad(), forward_gradients(True), below_autograd():
-                result = op.run(a, b, c, bias, residual, options)
+                result = op.run(a, b, c, bias, residual, epilogue)
         else:
             with below_autograd():
-                result = op.run(a, b, c, bias, residual, options)
+                result = op.run(a, b, c, bias, residual, epilogue)
         output = result[0] if op.amax else result
 
         _, need_a, need_b, need_c, need_bias, need_residual, _ = ctx.needs_input_grad
@@ -232,28 +229,28 @@ class Product(SingleLevelFunction):
         if need_b:
             _check_operand(op, 1, b)
         ctx.set_materialize_grads(False)
-        ctx.op, ctx.options, ctx.dims = op, options, (a.dim(), b.dim())
+        ctx.op, ctx.epilogue, ctx.dims = op, epilogue, (a.dim(), b.dim())
         if op.constants:  # they are kept with the other tensors
-            ctx.op = op.rebuilt((None,) * len(op.constants))
+            ctx.op = op.with_constants((None,) * len(op.constants))
         ctx.amax, ctx.differentiable = op.amax, output.dtype in DIFFERENTIABLE
         if op.amax or not ctx.differentiable:
             ctx.mark_non_differentiable(
                 *(() if ctx.differentiable else (output,)), *(result[1:] if op.amax else ())
             )
-        ctx.like = (
-            _Like(a) if need_a else None,
-            _Like(b) if need_b else None,
-            _Like(c) if need_c else None,
-            _Like(bias) if need_bias else None,
-            _Like(residual) if need_residual else None,
+        ctx.specs = (
+            _GradSpec(a) if need_a else None,
+            _GradSpec(b) if need_b else None,
+            _GradSpec(c) if need_c else None,
+            _GradSpec(bias) if need_bias else None,
+            _GradSpec(residual) if need_residual else None,
         )
-        activation = options[0]
+        activation = epilogue.activation
         need_gz = need_a or need_b or need_c or need_bias
         ctx.sign_of_output = activation == "relu" and residual is None and op.keeps_sign
         need_z = levels or (need_gz and activation is not None and not ctx.sign_of_output)
         saved = (
-            a if need_b or need_z or (need_a and masks(a)) else None,
-            b if need_a or need_z or (need_b and masks(b)) else None,
+            a if need_b or need_z or (need_a and needs_masked_grad(a)) else None,
+            b if need_a or need_z or (need_b and needs_masked_grad(b)) else None,
             c if need_z else None,
             bias if need_z else None,
             output if need_gz and ctx.sign_of_output else None,
@@ -271,38 +268,38 @@ class Product(SingleLevelFunction):
         if g is None:
             return tuple(gradients)
         a, b, c, bias, output, *constants = ctx.saved_tensors
-        op = ctx.op.rebuilt(constants)
-        like_a, like_b, like_c, like_bias, like_residual = ctx.like
-        activation, alpha, beta, _out_dtype, _acc_dtype, precision = ctx.options
-        g = op.weigh_result(g)
-        if like_residual is not None:
-            gradients[5] = like_residual.reduce(g)
-        if like_a is like_b is like_c is like_bias is None:
+        op = ctx.op.with_constants(constants)
+        spec_a, spec_b, spec_c, spec_bias, spec_residual = ctx.specs
+        activation, alpha, beta, _out_dtype, _acc_dtype, precision = ctx.epilogue
+        g = op.apply_scale_out(g)
+        if spec_residual is not None:
+            gradients[5] = spec_residual.reduce(g)
+        if spec_a is spec_b is spec_c is spec_bias is None:
             return tuple(gradients)
 
         if activation is not None:
-            z = output if ctx.sign_of_output else _pre_activation(op, ctx.options, a, b, c, bias)
-            g = _gate(g, z, activation)
+            z = output if ctx.sign_of_output else _pre_activation(op, ctx.epilogue, a, b, c, bias)
+            g = _activation_backward(g, z, activation)
         gz = op.lift(g, *ctx.dims)
-        if like_c is not None:
-            gradients[3] = like_c.reduce(gz * beta)
-        if like_bias is not None:
-            gradients[4] = like_bias.reduce(gz)
-        if like_a is like_b is None:
+        if spec_c is not None:
+            gradients[3] = spec_c.reduce(gz * beta)
+        if spec_bias is not None:
+            gradients[4] = spec_bias.reduce(gz)
+        if spec_a is spec_b is None:
             return tuple(gradients)
 
-        gz = op.weigh(gz)
-        a, b, precision = op.factors(a, b, precision)
-        if like_a is not None:
-            ga = _gradient_a(op, gz.to(b.dtype), b, ctx.dims, like_a, alpha, precision)
-            gradients[1] = a.mask(ga, False) if masks(a) else ga
-        if like_b is not None:
-            gb = _gradient_b(op, gz.to(a.dtype), a, ctx.dims, like_b, alpha, precision)
-            gradients[2] = b.mask(gb, False) if masks(b) else gb
+        gz = op.apply_scales(gz)
+        a, b, precision = op.grad_operands(a, b, precision)
+        if spec_a is not None:
+            ga = _gradient_a(op, gz.to(b.dtype), b, ctx.dims, spec_a, alpha, precision)
+            gradients[1] = a.mask(ga, False) if needs_masked_grad(a) else ga
+        if spec_b is not None:
+            gb = _gradient_b(op, gz.to(a.dtype), a, ctx.dims, spec_b, alpha, precision)
+            gradients[2] = b.mask(gb, False) if needs_masked_grad(b) else gb
         return tuple(gradients)
 
     @staticmethod
-    def jvp(ctx, _op, ta, tb, tc, tbias, tresidual, _options):
+    def jvp(ctx, _op, ta, tb, tc, tbias, tresidual, _epilogue):
         if not ctx.differentiable:
             return (None, None) if ctx.amax else None
         # apply() hides all tangents, but those of outer functorch levels belong to the result. The
@@ -313,47 +310,47 @@ class Product(SingleLevelFunction):
                 for tensor in ctx.saved_tensors
             )
             tangent = _tangent(
-                ctx, ctx.op.rebuilt(constants), a, b, c, bias, ta, tb, tc, tbias, tresidual
+                ctx, ctx.op.with_constants(constants), a, b, c, bias, ta, tb, tc, tbias, tresidual
             )
         return (tangent, None) if ctx.amax else tangent
 
 
 def _tangent(ctx, op, a, b, c, bias, ta, tb, tc, tbias, tresidual):
     dims = ctx.dims
-    activation, alpha, beta, _out_dtype, _acc_dtype, precision = ctx.options
+    activation, alpha, beta, _out_dtype, _acc_dtype, precision = ctx.epilogue
     shape, dtype = ctx.output
     wide = accumulator(a.dtype)
-    factor_a, factor_b, precision = op.factors(a, b, precision)
+    factor_a, factor_b, precision = op.grad_operands(a, b, precision)
     if ta is not None:
         _check_operand(op, 0, a)
         ta, factor = op.matrix_a(ta, dims[0]), op.matrix_b(factor_b, dims[1])
-        tz = op.weigh(gemm(ta.to(factor.dtype), factor, alpha, wide, precision))
+        tz = op.apply_scales(gemm(ta.to(factor.dtype), factor, alpha, wide, precision))
     else:
         tz = op.lift(a.new_zeros(shape, dtype=wide), *dims)
     if tb is not None:
         _check_operand(op, 1, b)
         tb, factor = op.matrix_b(tb, dims[1]), op.matrix_a(factor_a, dims[0])
-        tz = tz + op.weigh(gemm(factor, tb.to(factor.dtype), alpha, wide, precision))
+        tz = tz + op.apply_scales(gemm(factor, tb.to(factor.dtype), alpha, wide, precision))
     if tc is not None:
         tz = tz + beta * tc.to(wide)
     if tbias is not None:
         tz = tz + tbias.to(wide)
     tangent = op.lower(tz, *dims)
     if activation is not None:
-        z = _pre_activation(op, ctx.options, a, b, c, bias)
-        tangent = _gate(tangent, z, activation)
+        z = _pre_activation(op, ctx.epilogue, a, b, c, bias)
+        tangent = _activation_backward(tangent, z, activation)
     if tresidual is not None:
         tangent = tangent + tresidual.to(wide)
-    return op.weigh_result(tangent).to(dtype)
+    return op.apply_scale_out(tangent).to(dtype)
 
 
 def _autograd_kernel(op):
     def kernel(*args, **kwargs):
-        if _levels() or (_grad_enabled() and any_requires_grad(*args)):
+        if under_transform() or (_grad_enabled() and any_requires_grad(*args)):
             call, operands = op.bind(args, kwargs)
             check_constants(call)
             with enable_single_level_autograd_function():
-                return Product.apply(call, *operands)
+                return Gemm.apply(call, *operands)
         with below_autograd():
             return op.default(*args, **kwargs)
 

@@ -14,6 +14,7 @@ from torch.overrides import handle_torch_function, has_torch_function_variadic
 from tcgemm import precision
 from tcgemm.ops import autograd
 from tcgemm.ops._torch_private import any_autocast_enabled, in_dual_level, is_batched
+from tcgemm.ops.epilogue import NO_SCALES
 from tcgemm.ops.operators import ADDMM, BMM, LINEAR, MATMUL, Scaled, wrong_type
 from tcgemm.ops.prepack import Prepared
 
@@ -26,14 +27,14 @@ _grad_enabled = torch.is_grad_enabled
 fast_path = None  # of products with a tensor of another class: tcgemm.sparse.fast_path sets it
 
 
-def product(function, op, out, a, b, c, bias, residual, options):
+def gemm(function, op, out, a, b, c, bias, residual, epilogue):
     """A call of `op`, in the form of operators.py."""
     if has_torch_function_variadic(a, b, c, bias, residual, out):
         if out is None:
-            result = fast_path and fast_path(op, a, b, c, bias, residual, options)
+            result = fast_path and fast_path(op, a, b, c, bias, residual, epilogue)
             if result is not None:
                 return result
-        return _overridden(function, op, {}, out, a, b, c, bias, residual, options)
+        return _overridden(function, op, {}, out, a, b, c, bias, residual, epilogue)
     if not (
         isinstance(a, _tensor)
         and isinstance(b, _tensor)
@@ -43,24 +44,24 @@ def product(function, op, out, a, b, c, bias, residual, options):
         and (out is None or isinstance(out, _tensor))
     ):
         if type(b) is Prepared and op is not BMM:
-            return _with_parts(function, op, out, a, b, c, bias, residual, options)
+            return _with_parts(function, op, out, a, b, c, bias, residual, epilogue)
         raise no_tensor(op.name, _named(op, a, b, c, bias, residual, out))
     try:
         if out is not None:
-            return _into(op, op, out, out, a, b, c, bias, residual, resolved(a, options))
+            return _into(op, op, out, out, a, b, c, bias, residual, resolved(a, epilogue))
         traced = _compiling()
         if traced or any_autocast_enabled():
             a, b, c, bias, residual = autocast(a, b, c, bias, residual)
         if a.is_cuda and a.dtype is _f32:
-            options = resolved(a, options)
+            epilogue = resolved(a, epilogue)
         if traced:  # the operator's Autograd kernel decides
-            return op.run(a, b, c, bias, residual, options)
-        return autograd.call(op, a, b, c, bias, residual, options)
+            return op.run(a, b, c, bias, residual, epilogue)
+        return autograd.call(op, a, b, c, bias, residual, epilogue)
     except NotImplementedError as error:
         raise _nested(op, (a, b, c, bias, residual, out)) or error from None
 
 
-def _with_parts(function, op, out, a, b, c, bias, residual, options):
+def _with_parts(function, op, out, a, b, c, bias, residual, epilogue):
     """The same with a Prepared for b; short where the operands are matrices as they are."""
     weight, parts = b.operand(op.name, op.operand_names[1], not op.weight)
     short = (
@@ -71,32 +72,32 @@ def _with_parts(function, op, out, a, b, c, bias, residual, options):
         and _fits(op, a, weight, bias)
         and not (_compiling() or any_autocast_enabled())
     )
-    options = resolved(a, options) if short else options
-    parts = fitting(parts, a, weight, options[-1]) if short else None
+    epilogue = resolved(a, epilogue) if short else epilogue
+    parts = fitting(parts, a, weight, epilogue.precision) if short else None
     if parts is None:
-        return scaled(function, op, out, a, b, c, bias, residual, options, (None,) * 5, False)
+        return scaled_gemm(function, op, out, a, b, c, bias, residual, epilogue, NO_SCALES, False)
     call = Scaled(prepared_b=parts)
-    return autograd.call(call, a, op.matrix_b(weight, 2), c, bias, residual, options)
+    return autograd.call(call, a, op.matrix_b(weight, 2), c, bias, residual, epilogue)
 
 
-def scaled(function, op, out, a, b, c, bias, residual, options, constants, amax):
+def scaled_gemm(function, op, out, a, b, c, bias, residual, epilogue, scales, amax):
     """The same with scale_a, scale_b, zero_a, zero_b, scale_out, or a result beside the result."""
-    if has_torch_function_variadic(a, b, c, bias, residual, out, *constants):
-        keywords = dict(zip(Scaled.constant_names, constants, strict=True), amax=amax)
-        return _overridden(function, op, keywords, out, a, b, c, bias, residual, options)
+    if has_torch_function_variadic(a, b, c, bias, residual, out, *scales):
+        keywords = dict(scales._asdict(), amax=amax)
+        return _overridden(function, op, keywords, out, a, b, c, bias, residual, epilogue)
     parts = None
     if type(b) is Prepared and op is not BMM:
         b, parts = b.operand(op.name, op.operand_names[1], not op.weight)
-    if not all_tensors(op, a, b, c, bias, residual, out, *constants):
+    if not all_tensors(op, a, b, c, bias, residual, out, *scales):
         named = _named(op, a, b, c, bias, residual, out)
-        raise no_tensor(op.name, named | dict(zip(Scaled.constant_names, constants, strict=True)))
+        raise no_tensor(op.name, named | scales._asdict())
     try:
-        return _as_matrices(op, out, a, b, c, bias, residual, options, constants, amax, parts)
+        return _as_matrices(op, out, a, b, c, bias, residual, epilogue, scales, amax, parts)
     except NotImplementedError as error:
         raise _nested(op, (a, b, c, bias, residual, out)) or error from None
 
 
-def _as_matrices(op, out, a, b, c, bias, residual, options, constants, amax, parts):
+def _as_matrices(op, out, a, b, c, bias, residual, epilogue, scales, amax, parts):
     """The call of `op` by scaled_mm, whose operands all have rows and columns."""
     if amax and out is not None:
         raise RuntimeError(
@@ -106,42 +107,42 @@ def _as_matrices(op, out, a, b, c, bias, residual, options, constants, amax, par
     traced = _compiling()
     if out is None and (traced or any_autocast_enabled()):
         a, b, c, bias, residual = autocast(a, b, c, bias, residual)
-    options = resolved(a, options)
+    epilogue = resolved(a, epilogue)
     if not _fits(op, a, b, bias):
-        op.run(a, b, c, bias, residual, options)  # says what is wrong, unless it is traced
+        op.run(a, b, c, bias, residual, epilogue)  # says what is wrong, unless it is traced
         raise RuntimeError(
             f"tcgemm.{op.name}: operands of shapes {tuple(a.shape)} and {tuple(b.shape)}, or the "
             "bias, do not have the dimensions that it takes."
         )
 
     dims = (a.dim(), b.dim())
-    parts = fitting(parts, a, b, options[-1])
-    call = Scaled(*_lifted_constants(dims, *constants), amax=amax, prepared_b=parts)
+    parts = fitting(parts, a, b, epilogue.precision)
+    call = Scaled(_lifted_scales(dims, scales), amax=amax, prepared_b=parts)
     a, b = op.matrix_a(a, dims[0]), op.matrix_b(b, dims[1])
     if residual is not None and residual.dim() > 0:
         residual = op.lift(residual, *dims)
     if out is not None:
-        return _into(op, call, out, op.lift(out, *dims), a, b, c, bias, residual, options)
+        return _into(op, call, out, op.lift(out, *dims), a, b, c, bias, residual, epilogue)
     if traced:
-        result = call.run(a, b, c, bias, residual, options)
+        result = call.run(a, b, c, bias, residual, epilogue)
     else:
-        result = autograd.call_bound(call, a, b, c, bias, residual, options)
+        result = autograd.call_checked(call, a, b, c, bias, residual, epilogue)
     if amax:
         return op.lower(result[0], *dims), result[1]
     return op.lower(result, *dims)
 
 
-def resolved(a, options):
+def resolved(a, epilogue):
     """The options with what None means for the precision of a's dtype and device.
 
     The operators' own None is "highest", and the shorter call.
     """
     if a.dtype is not _f32:
-        return options
-    word = options[-1]
-    if word is None and a.is_cuda:
-        word = precision.default()
-    return (*options[:-1], None if word == "highest" else word)
+        return epilogue
+    chosen = epilogue.precision
+    if chosen is None and a.is_cuda:
+        chosen = precision.default()
+    return epilogue.with_precision(None if chosen == "highest" else chosen)
 
 
 def fitting(parts, a, b, word):
@@ -175,13 +176,14 @@ def _fits(op, a, b, bias):
     return a.dim() == b.dim() == 2 and (bias is None or bias.dim() <= 2)
 
 
-def _lifted_constants(dims, scale_a, scale_b, zero_a, zero_b, scale_out):
-    """Scales of a 1-D operand's blocks are 1-D too."""
+def _lifted_scales(dims, scales):
+    """Block scales of a 1-D operand are 1-D too: they get the dimension that the operand gets."""
+    scale_a, scale_b = scales.scale_a, scales.scale_b
     if dims[0] == 1 and scale_a is not None and scale_a.dim() == 1:
-        scale_a = scale_a.unsqueeze(-2)
+        scales = scales._replace(scale_a=scale_a.unsqueeze(-2))
     if dims[1] == 1 and scale_b is not None and scale_b.dim() == 1:
-        scale_b = scale_b.unsqueeze(-1)
-    return scale_a, scale_b, zero_a, zero_b, scale_out
+        scales = scales._replace(scale_b=scale_b.unsqueeze(-1))
+    return scales
 
 
 def _into(op, call, out, view, *operands):
@@ -210,11 +212,11 @@ def _into(op, call, out, view, *operands):
     return out
 
 
-def _overridden(function, op, keywords, out, a, b, c, bias, residual, options):
+def _overridden(function, op, keywords, out, a, b, c, bias, residual, epilogue):
     """Hands the call to the tensors' own __torch_function__."""
     first = {ADDMM: (c, a, b), LINEAR: (a, b, bias)}.get(op, (a, b))
     tensors = (a, b, c, bias, residual, out, *keywords.values())
-    keywords = keywords | op.keywords(*options) | {"residual": residual, "out": out}
+    keywords = keywords | op.keywords(*epilogue) | {"residual": residual, "out": out}
     if op is not LINEAR:
         keywords["bias"] = bias
     return handle_torch_function(function, tensors, *first, **keywords)

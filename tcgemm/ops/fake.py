@@ -32,7 +32,7 @@ def _result_shape(op, a, b, sparse):
     return (*torch.broadcast_shapes(a.shape[:-2], batch_b), *rows, *columns)
 
 
-def product(op):
+def gemm(op):
     """The fake of an operator that multiplies."""
 
     def fake(*args, out_dtype=None, **kwargs):
@@ -57,7 +57,7 @@ def _out(*_args, **_kwargs):
 
 
 for _op in (*ALL, Operator("_gemm")):
-    torch.library.register_fake(f"tcgemm::{_op.name}", product(_op))
+    torch.library.register_fake(f"tcgemm::{_op.name}", gemm(_op))
     if _op.out is not None:
         torch.library.register_fake(f"tcgemm::{_op.name}.out", _out)
 torch.library.register_fake("tcgemm::prepare", _prepare)

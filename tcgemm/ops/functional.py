@@ -8,6 +8,7 @@ import torch
 
 from tcgemm import precision as words
 from tcgemm.ops import dispatch
+from tcgemm.ops.epilogue import Scales, epilogue_of
 from tcgemm.ops.operators import ADDMM, BMM, LINEAR, MATMUL, MM
 from tcgemm.ops.prepack import Prepared
 
@@ -118,11 +119,11 @@ def mm(
         >>> tcgemm.mm(a, w.t(), bias=torch.zeros(48), activation="gelu").shape
         torch.Size([64, 48])
     """
-    options = (activation, alpha, 1.0, out_dtype, acc_dtype, precision)
+    epilogue = epilogue_of(activation, alpha, 1.0, out_dtype, acc_dtype, precision)
     if scale_a is scale_b is zero_a is zero_b is scale_out is None and not amax:
-        return dispatch.product(mm, MM, out, a, b, None, bias, residual, options)
-    constants = (scale_a, scale_b, zero_a, zero_b, scale_out)
-    return dispatch.scaled(mm, MM, out, a, b, None, bias, residual, options, constants, amax)
+        return dispatch.gemm(mm, MM, out, a, b, None, bias, residual, epilogue)
+    scales = Scales(scale_a, scale_b, zero_a, zero_b, scale_out)
+    return dispatch.scaled_gemm(mm, MM, out, a, b, None, bias, residual, epilogue, scales, amax)
 
 
 @_documented
@@ -153,11 +154,11 @@ def bmm(
         >>> tcgemm.bmm(torch.randn(8, 16, 32), torch.randn(8, 32, 24)).shape
         torch.Size([8, 16, 24])
     """
-    options = (activation, alpha, 1.0, out_dtype, acc_dtype, precision)
+    epilogue = epilogue_of(activation, alpha, 1.0, out_dtype, acc_dtype, precision)
     if scale_a is scale_b is zero_a is zero_b is scale_out is None and not amax:
-        return dispatch.product(bmm, BMM, out, a, b, None, bias, residual, options)
-    constants = (scale_a, scale_b, zero_a, zero_b, scale_out)
-    return dispatch.scaled(bmm, BMM, out, a, b, None, bias, residual, options, constants, amax)
+        return dispatch.gemm(bmm, BMM, out, a, b, None, bias, residual, epilogue)
+    scales = Scales(scale_a, scale_b, zero_a, zero_b, scale_out)
+    return dispatch.scaled_gemm(bmm, BMM, out, a, b, None, bias, residual, epilogue, scales, amax)
 
 
 @_documented
@@ -189,12 +190,12 @@ def matmul(
         >>> tcgemm.matmul(torch.randn(5, 1, 16, 32), torch.randn(3, 32, 24)).shape
         torch.Size([5, 3, 16, 24])
     """
-    options = (activation, alpha, 1.0, out_dtype, acc_dtype, precision)
+    epilogue = epilogue_of(activation, alpha, 1.0, out_dtype, acc_dtype, precision)
     if scale_a is scale_b is zero_a is zero_b is scale_out is None and not amax:
-        return dispatch.product(matmul, MATMUL, out, a, b, None, bias, residual, options)
-    constants = (scale_a, scale_b, zero_a, zero_b, scale_out)
-    return dispatch.scaled(
-        matmul, MATMUL, out, a, b, None, bias, residual, options, constants, amax
+        return dispatch.gemm(matmul, MATMUL, out, a, b, None, bias, residual, epilogue)
+    scales = Scales(scale_a, scale_b, zero_a, zero_b, scale_out)
+    return dispatch.scaled_gemm(
+        matmul, MATMUL, out, a, b, None, bias, residual, epilogue, scales, amax
     )
 
 
@@ -230,11 +231,11 @@ def addmm(
         >>> tcgemm.addmm(c, a, b, beta=0.5, activation="relu").shape
         torch.Size([16, 24])
     """
-    options = (activation, alpha, beta, out_dtype, acc_dtype, precision)
+    epilogue = epilogue_of(activation, alpha, beta, out_dtype, acc_dtype, precision)
     if scale_a is scale_b is zero_a is zero_b is scale_out is None and not amax:
-        return dispatch.product(addmm, ADDMM, out, a, b, c, bias, residual, options)
-    constants = (scale_a, scale_b, zero_a, zero_b, scale_out)
-    return dispatch.scaled(addmm, ADDMM, out, a, b, c, bias, residual, options, constants, amax)
+        return dispatch.gemm(addmm, ADDMM, out, a, b, c, bias, residual, epilogue)
+    scales = Scales(scale_a, scale_b, zero_a, zero_b, scale_out)
+    return dispatch.scaled_gemm(addmm, ADDMM, out, a, b, c, bias, residual, epilogue, scales, amax)
 
 
 @_documented
@@ -272,12 +273,12 @@ def linear(
         >>> tcgemm.linear(x8, w8, scale_a=scale_x, scale_b=scale_w.t()).dtype
         torch.bfloat16
     """
-    options = (activation, alpha, 1.0, out_dtype, acc_dtype, precision)
+    epilogue = epilogue_of(activation, alpha, 1.0, out_dtype, acc_dtype, precision)
     if scale_a is scale_b is zero_a is zero_b is scale_out is None and not amax:
-        return dispatch.product(linear, LINEAR, out, x, weight, None, bias, residual, options)
-    constants = (scale_a, scale_b, zero_a, zero_b, scale_out)
-    return dispatch.scaled(
-        linear, LINEAR, out, x, weight, None, bias, residual, options, constants, amax
+        return dispatch.gemm(linear, LINEAR, out, x, weight, None, bias, residual, epilogue)
+    scales = Scales(scale_a, scale_b, zero_a, zero_b, scale_out)
+    return dispatch.scaled_gemm(
+        linear, LINEAR, out, x, weight, None, bias, residual, epilogue, scales, amax
     )
 
 

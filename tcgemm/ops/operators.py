@@ -3,7 +3,7 @@
 Every layer of the Python side (dispatch, gradients, vmap, fakes) sees a call as the same operands,
 whichever operator was called:
 
-    a, b, c, bias, residual, (activation, alpha, beta, out_dtype, acc_dtype, precision)
+    a, b, c, bias, residual, epilogue
 
 and as a product of matrices, a[..., M, K] @ b[..., K, N]: `lift` adds the row or column that a 1-D
 operand of matmul or linear lacks, `lower` takes it out of the result. Tensors that only some
@@ -13,9 +13,7 @@ operator: `bind` makes the operator of one call, which carries them.
 
 import torch
 
-TENSORS = ("a", "b", "c", "bias", "residual")
-OPTIONS = ("activation", "alpha", "beta", "out_dtype", "acc_dtype", "precision")
-DEFAULTS = (None, 1.0, 1.0, None, None, None)
+from tcgemm.ops.epilogue import DEFAULT, NO_SCALES, TENSORS, Epilogue, Scales, epilogue_of
 
 
 class Operator:
@@ -53,15 +51,15 @@ class Operator:
             keywords["precision"] = precision
         return keywords
 
-    def run(self, a, b, c, bias, residual, options):
+    def run(self, a, b, c, bias, residual, epilogue):
         """Calls the operator; the commonest calls pass no keywords."""
-        if residual is None and options == DEFAULTS:
+        if residual is None and epilogue is DEFAULT:
             return self.default(a, b) if bias is None else self.default(a, b, bias)
-        return self.default(*self.tensors(a, b, c, bias, residual), **self.keywords(*options))
+        return self.default(*self.tensors(a, b, c, bias, residual), **self.keywords(*epilogue))
 
-    def run_out(self, out, a, b, c, bias, residual, options):
+    def run_out(self, out, a, b, c, bias, residual, epilogue):
         """Calls the overload that writes into `out`."""
-        self.out(*self.tensors(a, b, c, bias, residual), **self.keywords(*options), out=out)
+        self.out(*self.tensors(a, b, c, bias, residual), **self.keywords(*epilogue), out=out)
 
     def bind(self, args, kwargs):
         """The arguments of the schema as (operator of this call, the common operands)."""
@@ -69,14 +67,14 @@ class Operator:
 
     @staticmethod
     def operands(given):
-        options = tuple(map(given.get, OPTIONS, DEFAULTS))
-        return *map(given.get, TENSORS), options
+        epilogue = epilogue_of(*map(given.get, Epilogue._fields, DEFAULT))
+        return *map(given.get, TENSORS), epilogue
 
     def given(self, args, kwargs):
         """Arguments by name. The dispatcher drops those that have their default."""
         return dict(zip(self.positional, args, strict=False), **kwargs)
 
-    def rebuilt(self, constants):
+    def with_constants(self, constants):
         """The operator of a call with these constants, which were kept somewhere else meanwhile."""
         return self
 
@@ -84,15 +82,15 @@ class Operator:
         """The operator whose result, without activation and residual, the activation is given."""
         return self
 
-    def factors(self, a, b, precision):
+    def grad_operands(self, a, b, precision):
         """What the derivatives multiply, and how; an operand that they do not need is None."""
         return a, b, precision
 
-    def weigh(self, gradient):
+    def apply_scales(self, gradient):
         """The gradient of a @ b from that of the product with its scales."""
         return gradient
 
-    def weigh_result(self, gradient):
+    def apply_scale_out(self, gradient):
         """The gradient before scale_out from that of the result."""
         return gradient
 
@@ -132,8 +130,8 @@ class Addmm(Operator):
     def keywords(activation, alpha, beta, *types):
         return {"beta": beta, **Operator.keywords(activation, alpha, beta, *types)}
 
-    def run(self, a, b, c, bias, residual, options):
-        return self.default(*self.tensors(a, b, c, bias, residual), **self.keywords(*options))
+    def run(self, a, b, c, bias, residual, epilogue):
+        return self.default(*self.tensors(a, b, c, bias, residual), **self.keywords(*epilogue))
 
 
 _SCALED = {  # by whether amax is asked for
@@ -156,15 +154,11 @@ class Scaled(Operator):
     )
     weight = False
     operand_names = ("a", "b")
-    constant_names = ("scale_a", "scale_b", "zero_a", "zero_b", "scale_out")
+    constant_names = Scales._fields
 
     def __init__(
         self,
-        scale_a=None,
-        scale_b=None,
-        zero_a=None,
-        zero_b=None,
-        scale_out=None,
+        scales=NO_SCALES,
         *,
         amax=False,
         prepared_b=None,
@@ -173,16 +167,16 @@ class Scaled(Operator):
         kernel_name=None,
     ):
         self.name, self.default, self.out = _SCALED[amax]
-        self.constants = (scale_a, scale_b, zero_a, zero_b, scale_out)
-        self.keeps_sign = scale_out is None
+        self.constants = scales
+        self.keeps_sign = scales.scale_out is None
         self.amax = amax
         self.prepared_b = prepared_b
         self.sparse_a, self.sparse_b = sparse_a, sparse_b
         self.kernel_name = kernel_name
 
     def tensors(self, a, b, c, bias, residual):
-        scale_a, scale_b, zero_a, zero_b, scale_out = self.constants
-        tensors = (a, b, scale_a, scale_b, c, bias, residual, zero_a, zero_b, scale_out)
+        scale_a, scale_b, *others = self.constants
+        tensors = (a, b, scale_a, scale_b, c, bias, residual, *others)
         if self.sparse:
             return (*tensors, self.prepared_b, self.sparse_a, self.sparse_b)
         return tensors if self.prepared_b is None else (*tensors, self.prepared_b)
@@ -191,37 +185,32 @@ class Scaled(Operator):
     def sparse(self):
         return self.sparse_a is not None or self.sparse_b is not None
 
-    @staticmethod
-    def given_keywords(options):
-        given = zip(OPTIONS, options, DEFAULTS, strict=True)
-        return {name: value for name, value, default in given if value != default}
-
-    def keywords(self, *options):
-        keywords = self.given_keywords(options)
+    def keywords(self, *epilogue):
+        keywords = Epilogue(*epilogue).given()
         if self.kernel_name is not None:
             keywords["kernel_name"] = self.kernel_name
         return keywords
 
-    def run(self, a, b, c, bias, residual, options):
+    def run(self, a, b, c, bias, residual, epilogue):
         tensors = self.tensors(a, b, c, bias, residual)
-        if options == DEFAULTS and self.kernel_name is None:
+        if epilogue == DEFAULT and self.kernel_name is None:
             return self.default(*tensors)
-        return self.default(*tensors, **self.keywords(*options))
+        return self.default(*tensors, **self.keywords(*epilogue))
 
     def bind(self, args, kwargs):
         given = self.given(args, kwargs)
-        constants = map(given.get, self.constant_names)
+        scales = Scales(*map(given.get, Scales._fields))
         names = ("prepared_b", "sparse_a", "sparse_b", "kernel_name")
         others = {name: given.get(name) for name in names}
-        return Scaled(*constants, amax=self.amax, **others), self.operands(given)
+        return Scaled(scales, amax=self.amax, **others), self.operands(given)
 
-    def rebuilt(self, constants):
-        return Scaled(*constants, sparse_a=self.sparse_a, sparse_b=self.sparse_b)
+    def with_constants(self, constants):
+        return Scaled(Scales(*constants), sparse_a=self.sparse_a, sparse_b=self.sparse_b)
 
     def before_activation(self):
-        return Scaled(*self.constants[:-1])
+        return Scaled(self.constants._replace(scale_out=None))
 
-    def factors(self, a, b, precision):
+    def grad_operands(self, a, b, precision):
         if self.sparse:
             raise RuntimeError(
                 "tcgemm.scaled_mm: an operand is given by the values of a sparse matrix, whose "
@@ -229,13 +218,13 @@ class Scaled(Operator):
             )
         return a, b, precision
 
-    def weigh(self, gradient):
-        for scale in self.constants[:2]:
+    def apply_scales(self, gradient):
+        for scale in (self.constants.scale_a, self.constants.scale_b):
             gradient = _times(gradient, scale)
         return gradient
 
-    def weigh_result(self, gradient):
-        return _times(gradient, self.constants[-1])
+    def apply_scale_out(self, gradient):
+        return _times(gradient, self.constants.scale_out)
 
 
 def wrong_type(function, name, value):

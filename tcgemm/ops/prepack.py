@@ -19,32 +19,32 @@ from tcgemm.ops._torch_private import is_wrapped_by_transform, mark_static_addre
 from tcgemm.ops.operators import wrong_type
 
 _prepare = torch.ops.tcgemm.prepare.default
-_BF16 = 1  # of a blob's first byte: csrc/core/split_fp32.h
+_BF16 = 1  # the first byte of a packed weight whose terms are BF16: csrc/core/split_fp32.h
 
 
-class Watch:
-    """Whether a tensor is as it was when the watch began.
+class TensorVersionGuard:
+    """Whether a tensor is as it was when the guard began.
 
     torch counts what is changed in place, but not the exchange of the memory behind a tensor, as by
     module.to() or `w.data = ...`: hence the address, whose memory is kept so that nothing else can
-    get it. Changes through w.data itself are seen by nobody, nor are those of inference tensors.
+    get it. Nothing records changes through w.data itself, nor those of inference tensors.
     """
 
     def __init__(self, tensor):
         self.tensor = tensor
         self.memory = tensor.untyped_storage()
-        self.seen = self._look()
+        self.recorded = self._state()
 
-    def _look(self):
+    def _state(self):
         tensor = self.tensor
         version = None if tensor.is_inference() else tensor._version
         return version, tensor.data_ptr(), tensor.stride()
 
     def __bool__(self):
-        return self.seen == self._look()
+        return self.recorded == self._state()
 
     # Its getter is C's, so torch.compile asks it before each call of a graph instead of tracing it.
-    fresh = property(operator.truth)
+    unchanged = property(operator.truth)
 
 
 class Prepared:
@@ -62,16 +62,16 @@ class Prepared:
         fresh (bool): False when the weight has changed since, and prepare is to be called again.
     """
 
-    def __init__(self, weight, blob, parts, watch, transposed=False):
+    def __init__(self, weight, packed, parts, guard, transposed=False):
         self.weight = weight
-        self.blob = blob
+        self.packed = packed
         self.parts = parts
-        self.watch = watch
+        self.guard = guard
         self.transposed = transposed
 
     def t(self):
         """The transpose, (K, N), with the same parts."""
-        return Prepared(self.weight, self.blob, self.parts, self.watch, not self.transposed)
+        return Prepared(self.weight, self.packed, self.parts, self.guard, not self.transposed)
 
     @property
     def T(self):
@@ -95,11 +95,11 @@ class Prepared:
 
     @property
     def nbytes(self):
-        return self.blob.nbytes
+        return self.packed.nbytes
 
     @property
     def fresh(self):
-        return self.watch.fresh
+        return self.guard.unchanged
 
     def to(self, device):
         """The weight on another device, prepared there; this object if it is there already."""
@@ -114,13 +114,13 @@ class Prepared:
                 f"parts are for products with its transpose; pass {name}.t(), or the .t() of what "
                 f"tcgemm.prepare makes of the transposed weight."
             )
-        if not self.watch.fresh:
+        if not self.guard.unchanged:
             raise RuntimeError(
                 f"tcgemm.{function}: {name} is a Prepared whose weight was changed in place, moved "
                 "or exchanged since it was prepared, so its parts are those of another weight; "
                 "call tcgemm.prepare again."
             )
-        return (self.weight.t() if transposed else self.weight), self.blob
+        return (self.weight.t() if transposed else self.weight), self.packed
 
     def __repr__(self):
         return (
@@ -185,13 +185,13 @@ def prepare(w):
         raise wrong_type("prepare", "w", w)
     _refuse_inside(w)
     with torch.inference_mode(False):
-        blob = autograd.constant(_prepare, w)
+        packed = autograd.without_grad(_prepare, w)
     parts = None
-    if blob.numel() > 0:
+    if packed.numel() > 0:
         # Read last: no other stream need wait for the parts now.
-        parts = "bf16" if int(blob[0]) & _BF16 else "f16"
-        mark_static_address(blob)  # graphs of torch.compile do not copy it
-    return Prepared(w, blob, parts, Watch(w))
+        parts = "bf16" if int(packed[0]) & _BF16 else "f16"
+        mark_static_address(packed)  # graphs of torch.compile do not copy it
+    return Prepared(w, packed, parts, TensorVersionGuard(w))
 
 
 def capturing(tensor):

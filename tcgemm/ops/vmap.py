@@ -10,10 +10,11 @@ has one for each.
 
 import torch
 
-from tcgemm.ops.operators import MATMUL, PLAIN, SCALED, SCALED_AMAX, TENSORS, Scaled
+from tcgemm.ops.epilogue import ADDENDS, Scales
+from tcgemm.ops.operators import MATMUL, PLAIN, SCALED, SCALED_AMAX, Scaled
 
 
-def _front(tensor, dim):
+def _batch_first(tensor, dim):
     return tensor if dim is None else tensor.movedim(dim, 0)
 
 
@@ -29,7 +30,7 @@ def _align_constant(tensor, batch, dims):
     """The same for a scale or a zero point, which may be one element of any shape."""
     if tensor is None or batch is None:
         return tensor
-    tensor = _front(tensor, batch)
+    tensor = _batch_first(tensor, batch)
     if tensor.numel() == tensor.shape[0]:
         return tensor.reshape(-1, *[1] * dims)
     return _align(tensor, True, dims)
@@ -38,21 +39,21 @@ def _align_constant(tensor, batch, dims):
 def _run(constants, others, a, b, c, *rest):
     if c is None and all(each is None for each in (*constants, *others.values())):
         return MATMUL.run(a, b, None, *rest)
-    return Scaled(*constants, **others).run(a, b, c, *rest)
+    return Scaled(Scales(*constants), **others).run(a, b, c, *rest)
 
 
-def _rule(op):
+def _batching_rule(op):
     def rule(info, in_dims, *args, **kwargs):
-        call, (a, b, *addends, options) = op.bind(args, kwargs)
-        batches, (batch_a, batch_b, *addend_batches, _options) = op.bind(in_dims, {})
-        one = op.constant_names and (batches.constants[-1] is not None or call.sparse)
+        call, (a, b, *addends, epilogue) = op.bind(args, kwargs)
+        batches, (batch_a, batch_b, *addend_batches, _epilogue) = op.bind(in_dims, {})
+        one = op.constant_names and (batches.constants.scale_out is not None or call.sparse)
         if op.amax or one:
-            return each(op.default, info, in_dims, args, kwargs)
+            return loop_over_examples(op.default, info, in_dims, args, kwargs)
 
         dims_a = a.dim() - (batch_a is not None)
         dims_b = b.dim() - (batch_b is not None)
-        a = op.matrix_a(_front(a, batch_a), dims_a)
-        b = op.matrix_b(_front(b, batch_b), dims_b)
+        a = op.matrix_a(_batch_first(a, batch_a), dims_a)
+        b = op.matrix_b(_batch_first(b, batch_b), dims_b)
         # Dimensions of one example's result, as a product of matrices.
         dims = max(a.dim() - (batch_a is not None), b.dim() - (batch_b is not None))
         a = _align(a, batch_a is not None, dims)
@@ -61,11 +62,11 @@ def _rule(op):
             a = a.expand(info.batch_size, *[1] * (dims - a.dim()), *a.shape)
         shown = dims - (dims_a == 1) - (dims_b == 1)
         lifted = []
-        for name, addend, batch in zip(TENSORS[2:], addends, addend_batches, strict=True):
+        for name, addend, batch in zip(ADDENDS, addends, addend_batches, strict=True):
             if addend is not None and name == "bias":  # told in rows and columns of matrices
-                addend = _align(_front(addend, batch), batch is not None, dims)
+                addend = _align(_batch_first(addend, batch), batch is not None, dims)
             elif addend is not None:
-                addend = _align(_front(addend, batch), batch is not None, shown)
+                addend = _align(_batch_first(addend, batch), batch is not None, shown)
                 addend = op.lift(addend, dims_a, dims_b) if addend.dim() > 0 else addend
             lifted.append(addend)
         constants = [
@@ -74,13 +75,13 @@ def _rule(op):
         ]
         parts = call.prepared_b if batch_b is batches.prepared_b is None else None
         others = {"kernel_name": call.kernel_name, "prepared_b": parts}
-        out = _run(constants, others, a, b, *lifted, options)
+        out = _run(constants, others, a, b, *lifted, epilogue)
         return op.lower(out, dims_a, dims_b), 0
 
     return rule
 
 
-def each(function, info, in_dims, args, kwargs):
+def loop_over_examples(function, info, in_dims, args, kwargs):
     """The function of one example after another, and its results side by side."""
     results = [
         function(
@@ -103,11 +104,11 @@ def register_one_by_one(name):
     op = getattr(torch.ops.tcgemm, name).default
 
     def rule(info, in_dims, *args, **kwargs):
-        return each(op, info, in_dims, args, kwargs)
+        return loop_over_examples(op, info, in_dims, args, kwargs)
 
     torch.library.register_vmap(op, rule)
 
 
 for _op in (*PLAIN, SCALED, SCALED_AMAX):
-    torch.library.register_vmap(f"tcgemm::{_op.name}", _rule(_op))
+    torch.library.register_vmap(f"tcgemm::{_op.name}", _batching_rule(_op))
 register_one_by_one("prepare")

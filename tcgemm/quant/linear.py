@@ -17,6 +17,7 @@ from torch.overrides import handle_torch_function, has_torch_function_variadic
 from tcgemm.dtypes import E4M3, FP8, QUANTIZED
 from tcgemm.ops import autograd, dispatch, fake, vmap
 from tcgemm.ops._torch_private import any_autocast_enabled
+from tcgemm.ops.epilogue import Scales, epilogue_of
 from tcgemm.ops.operators import Operator, Scaled
 from tcgemm.quant.quantize import dequantize
 
@@ -63,8 +64,8 @@ class QuantizedLinear(Operator):
             "precision": precision,
         }
 
-    def run(self, a, b, c, bias, residual, options):
-        return self.default(*self.tensors(a, b, c, bias, residual), **self.keywords(*options))
+    def run(self, a, b, c, bias, residual, epilogue):
+        return self.default(*self.tensors(a, b, c, bias, residual), **self.keywords(*epilogue))
 
     def bind(self, args, kwargs):
         given = self.given(args, kwargs)
@@ -72,10 +73,10 @@ class QuantizedLinear(Operator):
         scale, dtype, granularity = map(given.get, ("weight_scale", "dtype", "granularity"))
         return QuantizedLinear(scale, dtype, granularity, work), self.operands(given)
 
-    def rebuilt(self, constants):
+    def with_constants(self, constants):
         return QuantizedLinear(*constants, self.dtype, self.granularity, self.work)
 
-    def factors(self, a, b, precision):
+    def grad_operands(self, a, b, precision):
         """x and the weight in 16 bits."""
         if b is not None and self.constants[0] is not None:
             b = dequantize(b, self.constants[0], self.work)
@@ -138,16 +139,16 @@ def _forward(
     vector = x.dim() == 1
     if vector:
         x8, scale = x8.unsqueeze(0), scale if scale.numel() == 1 else scale.unsqueeze(0)
-    call = Scaled(scale, weight_scale.t())
-    options = (activation, 1.0, 1.0, out_dtype or x.dtype, None, precision)
-    out = call.run(x8, weight.t(), None, bias, residual, options)
+    call = Scaled(Scales(scale, weight_scale.t()))
+    epilogue = epilogue_of(activation, 1.0, 1.0, out_dtype or x.dtype, None, precision)
+    out = call.run(x8, weight.t(), None, bias, residual, epilogue)
     return out.squeeze(0) if vector else out
 
 
 def _fake(x, weight, weight_scale=None, *_, dtype, granularity, out_dtype=None, **_options):
     check_options(_NAME, dtype, granularity)
     _check_weight(weight, weight_scale, dtype)
-    return fake.product(OPERATOR)(x, weight, out_dtype=out_dtype or x.dtype)
+    return fake.gemm(OPERATOR)(x, weight, out_dtype=out_dtype or x.dtype)
 
 
 def _vmap(info, in_dims, *args, **kwargs):
@@ -155,7 +156,7 @@ def _vmap(info, in_dims, *args, **kwargs):
     batch_x, *others = in_dims
     alone = batch_x is not None and all(dim is None for dim in others)
     if not alone or kwargs["granularity"] == "tensor":
-        return vmap.each(OPERATOR.default, info, in_dims, args, kwargs)
+        return vmap.loop_over_examples(OPERATOR.default, info, in_dims, args, kwargs)
     x, *rest = args
     return OPERATOR.default(x.movedim(batch_x, 0), *rest, **kwargs), 0
 
@@ -230,8 +231,8 @@ def quantized_linear(
     if traced or any_autocast_enabled():
         x, bias, residual = dispatch.autocast(x, bias, residual)
     call = QuantizedLinear(weight_scale, dtype, granularity, _work(x, weight))
-    options = (activation, 1.0, 1.0, out_dtype, None, precision)
-    operands = (x, weight, None, bias, residual, options)
+    epilogue = epilogue_of(activation, 1.0, 1.0, out_dtype, None, precision)
+    operands = (x, weight, None, bias, residual, epilogue)
     if traced:
         return call.run(*operands)
-    return autograd.call_bound(call, *operands)
+    return autograd.call_checked(call, *operands)

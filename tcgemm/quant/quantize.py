@@ -42,7 +42,7 @@ def quantize(x, dtype, granularity="tensor"):
         return handle_torch_function(quantize, (x,), x, dtype, granularity)
     if not isinstance(x, torch.Tensor):
         raise dispatch.no_tensor("quantize", {"x": x})
-    return autograd.constant(_quantize, x, dtype, granularity)
+    return autograd.without_grad(_quantize, x, dtype, granularity)
 
 
 def dequantize(values, scale, dtype=torch.float32):

@@ -8,7 +8,7 @@ has metadata of its own, since copy_ writes into them. Gradients alone share tho
 import torch
 
 from tcgemm.sparse.prune import compress24
-from tcgemm.sparse.tensor import FUNCTIONS, SparseTensor24, decompress, gathered, implements
+from tcgemm.sparse.tensor import FUNCTIONS, SparseTensor24, decompress, gather_values, implements
 
 _OPS = torch.ops.tcgemm
 _aten = torch.ops.aten
@@ -30,10 +30,10 @@ def _mask(dense, w, turned=True):
         dense = decompress(dense)
     if dense.dtype is not w.dtype:
         w = _converted(w, dense.dtype)
-    inner = w.inner(turned=turned)
-    inner["values"] = gathered(dense, w, False)
-    if "turned_values" in inner:
-        inner["turned_values"] = gathered(dense, w, True)
+    inner = w.inner(transpose=turned)
+    inner["values"] = gather_values(dense, w, False)
+    if "transposed_values" in inner:
+        inner["transposed_values"] = gather_values(dense, w, True)
     return w.like(inner)
 
 
@@ -101,16 +101,16 @@ def _to_copy(w, *, dtype=None, device=None, non_blocking=False, **options):
     if device is not None and torch.device(device) != w.device:
         how = {"device": device, "non_blocking": non_blocking, "copy": True}
         parts = [each.to(**how) for each in w.stored()[:2]]
-        turned = [each.to(**how) for each in w.stored(True)[:2]] if w.transposable else None
-        moved = _assembled(w, parts, turned, w.pattern)
+        transpose = [each.to(**how) for each in w.stored(True)[:2]] if w.transposable else None
+        moved = _assembled(w, parts, transpose, w.pattern)
     if dtype not in (None, w.dtype):
         return _converted(moved, dtype)
     return moved if moved is not w else _clone(w)
 
 
-def _assembled(w, parts, turned, pattern):
+def _assembled(w, parts, transpose, pattern):
     shape = w.stored_shape
-    options = {"turned": turned, "dense_gradient": w.dense_gradient, "trusted": True}
+    options = {"turned": transpose, "dense_gradient": w.dense_gradient, "trusted": True}
     made = SparseTensor24.from_parts(*parts, shape[1], pattern, **options)
     return _t(made) if w.transposed else made
 
@@ -123,8 +123,8 @@ def _converted(w, dtype):
         values, metadata = _two_of_four(values, metadata) if paired else (values, metadata.clone())
         return values.to(dtype), metadata
 
-    turned = convert(*w.stored(True)) if w.transposable else None
-    return _assembled(w, convert(*w.stored()), turned, "2:4" if paired else w.pattern)
+    transpose = convert(*w.stored(True)) if w.transposable else None
+    return _assembled(w, convert(*w.stored()), transpose, "2:4" if paired else w.pattern)
 
 
 def _two_of_four(values, metadata):
@@ -139,7 +139,10 @@ def _two_of_four(values, metadata):
 def _same_positions(first, second):
     if first.transposed is not second.transposed or first.pattern != second.pattern:
         return False
-    if first.metadata is second.metadata and first.turned_metadata is second.turned_metadata:
+    if (
+        first.metadata is second.metadata
+        and first.transposed_metadata is second.transposed_metadata
+    ):
         return True
     known = type(first.metadata) is type(second.metadata) is torch.Tensor  # else they are traced
     return known and first.shape == second.shape and torch.equal(first.metadata, second.metadata)
@@ -230,15 +233,15 @@ def _new_empty_strided(w, size, stride, **options):
     return torch.empty_strided(size, stride, **options)
 
 
-def _operand(w, other, turned):
+def _operand(w, other, transpose):
     """The other's elements where w's values stand; a number or a single element is its own."""
     if not isinstance(other, torch.Tensor) or other.dim() == 0:
         return other
     if isinstance(other, SparseTensor24):
         if _same_positions(w, other) and w.transposable is other.transposable:
-            return other.turned_values if turned else other.values
+            return other.transposed_values if transpose else other.values
         other = decompress(other)
-    return gathered(other.expand(w.shape), w, turned)
+    return gather_values(other.expand(w.shape), w, transpose)
 
 
 def _scaled(operator, commutes):
@@ -250,8 +253,8 @@ def _scaled(operator, commutes):
         inner = first.inner(torch.clone)
         inner["values"] = operator(first.values, _operand(first, second, False), **options)
         if first.transposable:
-            turned = _operand(first, second, True)
-            inner["turned_values"] = operator(first.turned_values, turned, **options)
+            transpose = _operand(first, second, True)
+            inner["transposed_values"] = operator(first.transposed_values, transpose, **options)
         return first.like(inner)
 
     return product
@@ -265,7 +268,7 @@ def _sum(operator):
     def total(first, second, **options):
         both = isinstance(first, SparseTensor24) and isinstance(second, SparseTensor24)
         if both and _same_positions(first, second):
-            inner = first.inner(turned=False)
+            inner = first.inner(transpose=False)
             inner["values"] = operator(first.values, second.values, **options)
             return first.like(inner)
         dense = [
@@ -292,7 +295,7 @@ def _in_place(operator):
             )
         changed = [(w.values, _operand(w, other, False))]
         if w.transposable:
-            changed.append((w.turned_values, _operand(w, other, True)))
+            changed.append((w.transposed_values, _operand(w, other, True)))
         for values, operand in changed:
             operator(values, operand, **options)
         return w
@@ -309,5 +312,5 @@ for _operator in (*_SUMS, _aten.mul_.Tensor, _aten.div_.Tensor):
 def _zero(w):
     w.values.zero_()
     if w.transposable:
-        w.turned_values.zero_()
+        w.transposed_values.zero_()
     return w

@@ -1,14 +1,14 @@
-"""The short way of products with a SparseTensor24, for calls of which nothing has to be asked.
+"""The fast path of products with a SparseTensor24: plain eager calls skip torch's dispatch.
 
-    dispatch.product --> scaled_mm          instead of
-    dispatch.product --> __torch_function__ -->
-    dispatch.product --> autograd --> __torch_dispatch__ --> scaled_mm
+    dispatch.gemm --> scaled_mm          instead of
+    dispatch.gemm --> __torch_function__ -->
+    dispatch.gemm --> autograd --> __torch_dispatch__ --> scaled_mm
 
-The long way takes 40 microseconds of the host, more than many products on a GPU. The short one is
-for eager calls without gradients, autocast and transforms, of tensors that lie as they are stored;
-everything else, and everything that is wrong, goes the long way. Where nothing else has to be done
-with a call the dispatcher is not asked either, which takes 2 microseconds to find that out. linear
-with no more than a bias is _linear24, whose few arguments take a microsecond less.
+The path through __torch_function__ and __torch_dispatch__ takes 40 us of host time, more than many
+products on a GPU. The fast path serves eager calls without gradients, autocast and transforms whose
+operands lie as they are stored. It returns None for all other calls, also for wrong ones, and these
+take the path of torch. It calls the kernel for the device directly, which saves the 2 us of the
+dispatcher. linear with at most a bias calls _linear24, whose few arguments save another 1 us.
 """
 
 import functools
@@ -28,7 +28,8 @@ from tcgemm.ops._torch_private import (
     tracing_state,
     transforms_active,
 )
-from tcgemm.ops.operators import ADDMM, BMM, DEFAULTS, MM, Scaled
+from tcgemm.ops.epilogue import DEFAULT
+from tcgemm.ops.operators import ADDMM, BMM, MM
 from tcgemm.sparse.tensor import SparseTensor24, default_pattern
 
 _tensor = torch.Tensor
@@ -38,13 +39,13 @@ _f32 = torch.float32
 scaled_mm = redispatch(torch.ops.tcgemm.scaled_mm.default)
 linear24 = redispatch(torch.ops.tcgemm._linear24.default)
 _CPU, _CUDA = dispatch_keys("CPU"), dispatch_keys("CUDA")
-_NO_CONSTANTS = (None,) * 4  # zero points, scale_out and parts
+_NO_SCALES = (None,) * 4  # zero_a, zero_b, scale_out and prepared_b
 _compiling = torch.compiler.is_compiling
 _grad_enabled = torch.is_grad_enabled
 
 
-def plain():
-    """Is this an eager call that nothing looks into?"""
+def is_plain_eager():
+    """Is this an eager call that no mode, transform, profiler or tracer has to see?"""
     return not (
         _compiling()
         or any_autocast_enabled()
@@ -56,13 +57,13 @@ def plain():
     )
 
 
-def sparse_argument(metadata, tiles):
-    """What the operator takes for the metadata: the tiles where there are any."""
+def metadata_argument(metadata, tiles):
+    """The operator takes the reordered metadata where there are any, else the metadata."""
     return metadata if tiles is None else tiles
 
 
-class Parts(NamedTuple):
-    """What a product takes of a SparseTensor24. Its tensors stay the same as long as it lives."""
+class Operands(NamedTuple):
+    """The arguments that a SparseTensor24 stands for. They stay the same for its lifetime."""
 
     keys: Any  # of its device
     cuda: bool
@@ -80,29 +81,29 @@ class Parts(NamedTuple):
             return functools.partial(linear24, self.keys, self.values, self.sparse)
 
         def call(x, bias):
-            tensors = (x, self.columns, None, None, None, bias, None, *_NO_CONSTANTS, None)
+            tensors = (x, self.columns, None, None, None, bias, None, *_NO_SCALES, None)
             return scaled_mm(self.keys, *tensors, self.sparse, **keywords)
 
         return call
 
 
-def parts_of(w):
-    """In a plain() call; None where there is no kernel to call, as on the meta device."""
-    parts = w.short
-    if parts is None and type(w.values) is _tensor and (w.values.is_cuda or w.values.is_cpu):
-        cuda, sparse = w.values.is_cuda, sparse_argument(w.metadata, w.tiles)
-        parts = Parts(_CUDA if cuda else _CPU, cuda, w.values, w.values.t(), sparse)
-        w.short = parts
-    return parts
+def operands_of(w):
+    """The operands of w, where is_plain_eager() holds; None for a device without kernels."""
+    operands = w.fast_operands
+    if operands is None and type(w.values) is _tensor and (w.values.is_cuda or w.values.is_cpu):
+        cuda, sparse = w.values.is_cuda, metadata_argument(w.metadata, w.tiles)
+        operands = Operands(_CUDA if cuda else _CPU, cuda, w.values, w.values.t(), sparse)
+        w.fast_operands = operands
+    return operands
 
 
-def product(op, a, b, c, bias, residual, options):
+def gemm(op, a, b, c, bias, residual, epilogue):
     """The result of an operator's call, or None where the call has to go the long way."""
     left = type(a) is SparseTensor24
     w, x = (a, b) if left else (b, a)
     if (
         op is BMM
-        or not plain()
+        or not is_plain_eager()
         or type(w) is not SparseTensor24
         or type(x) is not _tensor
         or w.transposed is (left or op.weight)
@@ -115,21 +116,21 @@ def product(op, a, b, c, bias, residual, options):
         or (_grad_enabled() and any_requires_grad(a, b, c, bias, residual))
     ):
         return None
-    parts = parts_of(w)
-    if parts is None or not parts.beside(x):
+    operands = operands_of(w)
+    if operands is None or not operands.beside(x):
         return None
-    keys, _cuda, values, columns, sparse = parts
+    keys, _cuda, values, columns, sparse = operands
     if values.dtype is _f32:
-        if options[-1] not in (None, "high") or w.pattern != default_pattern(_f32):
+        if epilogue.precision not in (None, "high") or w.pattern != default_pattern(_f32):
             return None
-        options = (*options[:-1], "high")
-    if op.weight and c is None and residual is None and options == DEFAULTS:
+        epilogue = epilogue.with_precision("high")
+    if op.weight and c is None and residual is None and epilogue is DEFAULT:
         return linear24(keys, values, sparse, x, bias)
     a, b, forms = (values, x, (sparse,)) if left else (x, columns, (None, sparse))
-    tensors = (a, b, None, None, c, bias, residual, *_NO_CONSTANTS, *forms)
-    if options == DEFAULTS:
+    tensors = (a, b, None, None, c, bias, residual, *_NO_SCALES, *forms)
+    if epilogue is DEFAULT:
         return scaled_mm(keys, *tensors)
-    return scaled_mm(keys, *tensors, **Scaled.given_keywords(options))
+    return scaled_mm(keys, *tensors, **epilogue.given())
 
 
-dispatch.fast_path = product
+dispatch.fast_path = gemm

@@ -1,6 +1,6 @@
 """Products with a SparseTensor24, in one place.
 
-    torch's functions, @ --> tcgemm's --> autograd.Product --> an operator --> __torch_dispatch__
+    torch's functions, @ --> tcgemm's --> autograd.Gemm --> an operator --> __torch_dispatch__
 
     operand of the product       stored (N, K) as                        what multiplies
     w.t() on the right           values along k                          scaled_mm(sparse_b=)
@@ -22,9 +22,10 @@ import torch
 
 from tcgemm.ops import functional
 from tcgemm.ops._torch_private import no_torch_function
-from tcgemm.ops.operators import ALL, BMM, DEFAULTS, LINEAR, MATMUL, MM, Scaled
+from tcgemm.ops.epilogue import DEFAULT, epilogue_of
+from tcgemm.ops.operators import ALL, BMM, LINEAR, MATMUL, MM, Scaled
 from tcgemm.sparse import fast_path
-from tcgemm.sparse.fast_path import sparse_argument
+from tcgemm.sparse.fast_path import metadata_argument
 from tcgemm.sparse.tensor import FUNCTIONS, SparseTensor24, decompress, implements
 
 _aten = torch.ops.aten
@@ -48,18 +49,18 @@ def _refuse_highest(name, w):
     )
 
 
-def _precise(name, a, b, options):
-    """The operands and options of a float32 product, by its precision."""
-    activation, alpha, beta, out_dtype, acc_dtype, word = options
+def _precise(name, a, b, epilogue):
+    """The operands and the epilogue of a float32 product, by its precision."""
     w = a if _is_sparse(a) else b
     if w.dtype is not _f32:
-        return a, b, options
-    if word == "medium":
+        return a, b, epilogue
+    if epilogue.precision == "medium":
         a, b = a.to(torch.bfloat16), b.to(torch.bfloat16)
-        return a, b, (activation, alpha, beta, out_dtype or _f32, acc_dtype, None)
-    if w.pattern == "2:4" or word == "highest":
+        out_dtype = epilogue.out_dtype or _f32
+        return a, b, epilogue._replace(out_dtype=out_dtype, precision=None)
+    if w.pattern == "2:4" or epilogue.precision == "highest":
         raise _refuse_highest(name, w)
-    return a, b, (activation, alpha, beta, out_dtype, acc_dtype, "high")
+    return a, b, epilogue.with_precision("high")
 
 
 def _compressed(w, along_rows):
@@ -81,25 +82,25 @@ def _as_stored(a, b):
         if stored is None:
             a = decompress(a)
         else:
-            a, sparse_a = stored[0], sparse_argument(*stored[1:])
+            a, sparse_a = stored[0], metadata_argument(*stored[1:])
     else:
         stored = _compressed(b, False)
         if stored is None:
             b = decompress(b)
         else:
-            b, sparse_b = stored[0].t(), sparse_argument(*stored[1:])
+            b, sparse_b = stored[0].t(), metadata_argument(*stored[1:])
     return a, b, sparse_a, sparse_b
 
 
-def _multiply(name, call, out, a, b, c, bias, residual, options):
+def _scaled_gemm(name, call, out, a, b, c, bias, residual, epilogue):
     """scaled_mm of matrices one of which is a SparseTensor24; `name` is what was called."""
-    a, b, options = _precise(name, *_one_sparse(a, b), options)
+    a, b, epilogue = _precise(name, *_one_sparse(a, b), epilogue)
     a, b, sparse_a, sparse_b = _as_stored(a, b)
     forms = {"sparse_a": sparse_a, "sparse_b": sparse_b, "kernel_name": call.kernel_name}
-    call = Scaled(*call.constants, amax=call.amax, **forms)
+    call = Scaled(call.constants, amax=call.amax, **forms)
     if out is not None:
-        return call.run_out(out, a, b, c, bias, residual, options)
-    return call.run(a, b, c, bias, residual, options)
+        return call.run_out(out, a, b, c, bias, residual, epilogue)
+    return call.run(a, b, c, bias, residual, epilogue)
 
 
 def _check(op, a, b, *others):
@@ -119,8 +120,8 @@ def _check(op, a, b, *others):
         )
 
 
-def _product(op, *args, out=None, **kwargs):
-    call, (a, b, c, bias, residual, options) = op.bind(args, kwargs)
+def _gemm(op, *args, out=None, **kwargs):
+    call, (a, b, c, bias, residual, epilogue) = op.bind(args, kwargs)
     _check(op, a, b, c, bias, residual)
     dims = a.dim(), b.dim()
     a, b = op.matrix_a(a, dims[0]), op.matrix_b(b, dims[1])
@@ -128,24 +129,24 @@ def _product(op, *args, out=None, **kwargs):
         residual = op.lift(residual, *dims)
     call = call if isinstance(call, Scaled) else Scaled()
     if out is not None:
-        return _multiply(op.name, call, op.lift(out, *dims), a, b, c, bias, residual, options)
-    result = _multiply(op.name, call, None, a, b, c, bias, residual, options)
+        return _scaled_gemm(op.name, call, op.lift(out, *dims), a, b, c, bias, residual, epilogue)
+    result = _scaled_gemm(op.name, call, None, a, b, c, bias, residual, epilogue)
     return (op.lower(result[0], *dims), result[1]) if call.amax else op.lower(result, *dims)
 
 
 for _op in ALL:
-    implements(_op.default)(functools.partial(_product, _op))
+    implements(_op.default)(functools.partial(_gemm, _op))
     if _op.out is not None:
-        implements(_op.out)(functools.partial(_product, _op))
+        implements(_op.out)(functools.partial(_gemm, _op))
 
 
 def _describe(name, a, b, *others, out_dtype=None, precision=None, **options):
     """Of the product that is computed: f32 is tf32 where nobody says "medium"."""
     precision = "high" if precision == "highest" else precision
-    types = (None, 1.0, 1.0, out_dtype, None, precision)
-    a, b, (*_, out_dtype, _acc, precision) = _precise(name, *_one_sparse(a, b), types)
+    epilogue = epilogue_of(None, 1.0, 1.0, out_dtype, None, precision)
+    a, b, epilogue = _precise(name, *_one_sparse(a, b), epilogue)
     a, b, sparse_a, sparse_b = _as_stored(a, b)
-    options |= {"out_dtype": out_dtype, "precision": precision}
+    options |= {"out_dtype": epilogue.out_dtype, "precision": epilogue.precision}
     op = getattr(torch.ops.tcgemm, name).default
     return op(a, b, *others, sparse_a=sparse_a, sparse_b=sparse_b, **options)
 
@@ -159,18 +160,18 @@ for _name in ("explain", "check_layout"):
 
 @implements(_aten.mm.default, _aten.matmul.default)
 def _aten_mm(a, b):
-    return _product(MATMUL if 1 in (a.dim(), b.dim()) else MM, a, b)
+    return _gemm(MATMUL if 1 in (a.dim(), b.dim()) else MM, a, b)
 
 
 @implements(_aten.linear.default)
 def _aten_linear(x, weight, bias=None):
-    return _product(LINEAR, x, weight, bias)
+    return _gemm(LINEAR, x, weight, bias)
 
 
 @implements(_aten.addmm.default)
 def _aten_addmm(c, a, b, *, beta=1, alpha=1):
-    options = (*DEFAULTS[:1], float(alpha), float(beta), *DEFAULTS[3:])
-    return _multiply("addmm", Scaled(), None, a, b, c, None, None, options)
+    epilogue = epilogue_of(None, float(alpha), float(beta), None, None, None)
+    return _scaled_gemm("addmm", Scaled(), None, a, b, c, None, None, epilogue)
 
 
 # Functions.
@@ -228,5 +229,5 @@ def _torch_addmm(input, mat1, mat2, *, beta=1, alpha=1, out=None):
 
 @implements(torch.nn.functional.linear, table=FUNCTIONS)
 def _torch_linear(input, weight, bias=None):
-    result = fast_path.product(LINEAR, input, weight, None, bias, None, DEFAULTS)
+    result = fast_path.gemm(LINEAR, input, weight, None, bias, None, DEFAULT)
     return FUNCTIONS[functional.linear](input, weight, bias) if result is None else result

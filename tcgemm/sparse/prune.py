@@ -56,7 +56,7 @@ def prune24(w, *, method="magnitude", mask=None, pattern=None):
     if mask is not None:
         return _by_mask(w, mask, pattern)
     transposable = method == "transposable"
-    pruned = autograd.constant(_OPS.prune24.default, w.detach(), pattern, transposable)
+    pruned = autograd.without_grad(_OPS.prune24.default, w.detach(), pattern, transposable)
     if not (w.requires_grad and torch.is_grad_enabled()):
         return pruned
     return keep(kept24(pruned, pattern), w)
@@ -64,9 +64,11 @@ def prune24(w, *, method="magnitude", mask=None, pattern=None):
 
 def kept24(w, pattern):
     """Where the tensor of this pattern keeps elements, those that are zero among them."""
-    values, metadata, _excess = autograd.constant(_OPS.compress24.default, w, pattern)
+    values, metadata, _excess = autograd.without_grad(_OPS.compress24.default, w, pattern)
     ones = torch.ones_like(values, dtype=torch.uint8 if pattern == "2:4" else torch.float32)
-    return autograd.constant(_OPS.decompress24.default, ones, metadata, w.shape[1], pattern) != 0
+    return (
+        autograd.without_grad(_OPS.decompress24.default, ones, metadata, w.shape[1], pattern) != 0
+    )
 
 
 def _by_mask(w, mask, pattern):
@@ -78,7 +80,7 @@ def _by_mask(w, mask, pattern):
             f"but w of shape {tuple(w.shape)} on {w.device} needs torch.bool there; convert it."
         )
     counted = mask.to(torch.float32 if pattern == "1:2" else torch.uint8)
-    excess = autograd.constant(_OPS.compress24.default, counted, pattern)[2]
+    excess = autograd.without_grad(_OPS.compress24.default, counted, pattern)[2]
     _check_excess("prune24", "mask", excess, mask, pattern, "keep fewer")
     return keep(mask, w).contiguous()
 
@@ -123,18 +125,20 @@ def compress24(w, *, pattern=None, prune=False, transposable=False, dense_gradie
         )
     source = w.detach()
     if prune and transposable:
-        source = autograd.constant(_OPS.prune24.default, source, pattern, True)
+        source = autograd.without_grad(_OPS.prune24.default, source, pattern, True)
     values, metadata = _compressed("w", source, pattern, prune and not transposable, prune)
-    turned = None
+    transpose = None
     if transposable:
-        turned = _compressed("w.t()", source.t(), pattern, False, prune)
-    options = {"turned": turned, "dense_gradient": dense_gradient, "trusted": True}
+        transpose = _compressed("w.t()", source.t(), pattern, False, prune)
+    options = {"turned": transpose, "dense_gradient": dense_gradient, "trusted": True}
     made = SparseTensor24.from_parts(values, metadata, w.shape[1], pattern, **options)
     return made.mask(w) if w.requires_grad and torch.is_grad_enabled() else made
 
 
 def _compressed(name, source, pattern, prune, fits):
-    values, metadata, excess = autograd.constant(_OPS.compress24.default, source, pattern, prune)
+    values, metadata, excess = autograd.without_grad(
+        _OPS.compress24.default, source, pattern, prune
+    )
     if not fits and not source.is_meta:
         _check_excess("compress24", name, excess, source, pattern, _MEND)
     return values, metadata

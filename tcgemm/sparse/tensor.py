@@ -31,8 +31,8 @@ _OPS = torch.ops.tcgemm
 _aten = torch.ops.aten
 FORMAT_VERSION = 1  # of what is saved
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, *dtypes.INT8, *dtypes.FP8)
-_MAIN = ("values", "metadata", "tiles")
-_TURNED = ("turned_values", "turned_metadata", "turned_tiles")
+_STORED = ("values", "metadata", "tiles")
+_TRANSPOSED = ("transposed_values", "transposed_metadata", "transposed_tiles")
 
 TABLE = {}  # of __torch_dispatch__: operator -> function of the same arguments
 FUNCTIONS = {}  # of __torch_function__
@@ -99,7 +99,7 @@ class SparseTensor24(torch.Tensor):
         torch.Size([10, 48])
     """
 
-    short = None  # kept by fast_path.py
+    fast_operands = None  # kept by fast_path.py
 
     @staticmethod
     def __new__(
@@ -119,7 +119,7 @@ class SparseTensor24(torch.Tensor):
     def __init__(
         self, inner, shape, pattern, *, transposed=False, dense_gradient=False, requires_grad=False
     ):
-        for name in _MAIN + _TURNED:
+        for name in _STORED + _TRANSPOSED:
             setattr(self, name, inner.get(name))
         self.pattern = pattern
         self.transposed = transposed
@@ -141,14 +141,14 @@ class SparseTensor24(torch.Tensor):
                 _check_parts(*parts, k_of_side, pattern)
                 if not trusted:
                     _check_positions(parts[1], value_columns(k_of_side, pattern), pattern)
-        inner = _side(values, metadata, k, pattern, _MAIN)
+        inner = _side(values, metadata, k, pattern, _STORED)
         if turned is not None:
-            inner |= _side(*turned, values.shape[0], pattern, _TURNED)
+            inner |= _side(*turned, values.shape[0], pattern, _TRANSPOSED)
         return SparseTensor24(inner, (values.shape[0], k), pattern, **options)
 
     @property
     def transposable(self):
-        return self.turned_values is not None
+        return self.transposed_values is not None
 
     def mask(self, dense, turned=True):
         """What a dense tensor of the same shape has at the kept positions, as a SparseTensor24.
@@ -158,17 +158,17 @@ class SparseTensor24(torch.Tensor):
         """
         return _OPS.mask24.default(dense, self, turned)
 
-    def stored(self, turned=False):
+    def stored(self, transpose=False):
         """(values, metadata, tiles) of the stored matrix, or of its transpose."""
-        return tuple(getattr(self, name) for name in (_TURNED if turned else _MAIN))
+        return tuple(getattr(self, name) for name in (_TRANSPOSED if transpose else _STORED))
 
     @property
     def stored_shape(self):
         return tuple(reversed(self.shape)) if self.transposed else tuple(self.shape)
 
-    def inner(self, function=None, *, turned=True):
+    def inner(self, function=None, *, transpose=True):
         """The tensors inside, by name, with the function applied to each."""
-        names = _MAIN + _TURNED if turned else _MAIN
+        names = _STORED + _TRANSPOSED if transpose else _STORED
         tensors = {name: getattr(self, name) for name in names}
         return {
             name: tensor if function is None else function(tensor)
@@ -193,8 +193,8 @@ class SparseTensor24(torch.Tensor):
             f"device='{self.device}', transposable={self.transposable}"
         )
         size = sum(each.nbytes for each in self.inner().values())
-        turned = ", transposed=True" if self.transposed else ""
-        return f"SparseTensor24({words}{turned}, nbytes={size}{gradient})"
+        transpose = ", transposed=True" if self.transposed else ""
+        return f"SparseTensor24({words}{transpose}, nbytes={size}{gradient})"
 
     def __tensor_flatten__(self):
         return list(self.inner()), (self.pattern, self.transposed, self.dense_gradient)
@@ -212,9 +212,9 @@ class SparseTensor24(torch.Tensor):
         return memo[id(self)]
 
     def __reduce_ex__(self, protocol):
-        turned = self.stored(True)[:2] if self.transposable else None
+        transpose = self.stored(True)[:2] if self.transposable else None
         options = (self.transposed, self.dense_gradient, self.requires_grad)
-        parts = (*self.stored()[:2], self.stored_shape[1], self.pattern, turned)
+        parts = (*self.stored()[:2], self.stored_shape[1], self.pattern, transpose)
         parameter = getattr(self, "_is_param", False)
         return restored, (FORMAT_VERSION, *parts, *options, parameter)
 
@@ -309,11 +309,11 @@ def check_version(version):
 
 
 def restored(
-    version, values, metadata, k, pattern, turned, transposed, dense_gradient, leaf, parameter
+    version, values, metadata, k, pattern, transpose, transposed, dense_gradient, leaf, parameter
 ):
     """What pickle and torch.load make of what __reduce_ex__ gave them."""
     check_version(version)
-    options = {"turned": turned, "dense_gradient": dense_gradient}
+    options = {"turned": transpose, "dense_gradient": dense_gradient}
     tensor = SparseTensor24.from_parts(values, metadata, k, pattern, **options)
     tensor = tensor.t() if transposed else tensor
     return _as_parameter(tensor.detach().requires_grad_(leaf), parameter)
@@ -353,14 +353,14 @@ def gather(dense, metadata, pattern):
     return bits.gather(1, index).view(dense.dtype)
 
 
-def gathered(dense, w, turned):
+def gather_values(dense, w, transpose):
     """The values that a dense matrix of w's shape gives to w, or to its compressed transpose.
 
     Where both are stored, groups with few elements may be filled up with different zeros in each;
     those stay zero, so that the two go on being the same matrix.
     """
-    dense = dense.t() if w.transposed is not turned else dense
-    sides = w.stored(turned), w.stored(not turned)
+    dense = dense.t() if w.transposed is not transpose else dense
+    sides = w.stored(transpose), w.stored(not transpose)
     if w.transposable:
         values, metadata, _tiles = sides[1]
         ones = torch.ones_like(values, dtype=torch.uint8)
@@ -389,10 +389,10 @@ class _ToDense(SingleLevelFunction):
 
 class _Mask(SingleLevelFunction):
     @staticmethod
-    def forward(ctx, dense, w, turned=True):
+    def forward(ctx, dense, w, transpose=True):
         ctx.save_for_backward(w)
         with below_autograd():
-            return _OPS.mask24.default(dense, w, turned)
+            return _OPS.mask24.default(dense, w, transpose)
 
     @staticmethod
     def backward(ctx, gradient):

@@ -121,13 +121,17 @@ def round_to_tf32(x):
 
 def apply_scale(values, scale=None):
     """values * scale in float64, for a matrix and a scale of any shape that tcgemm.mm takes."""
-    values = values.double()
     if scale is None:
-        return values
-    for dim, size in ((-2, values.shape[-2]), (-1, values.shape[-1])):
+        return values.double()
+    return values.double() * expand_scale(scale, *values.shape[-2:])
+
+
+def expand_scale(scale, rows, columns):
+    """A scale of blocks with one value for each row and column, or 1 where all are equal."""
+    for dim, size in ((-2, rows), (-1, columns)):
         if scale.dim() >= 2 and scale.shape[dim] not in (1, size):
             scale = scale.repeat_interleave(BLOCK, dim).narrow(dim, 0, size)
-    return values * scale
+    return scale.double()
 
 
 def sample_rows(m, flops, budget):

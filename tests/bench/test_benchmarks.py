@@ -9,9 +9,15 @@ import time
 
 import pytest
 import torch
-from tcgemm.bench import accuracy, kernel_name, operands, telemetry, timing
 
-from support.bench_fixtures import dense, report, shapes, store, synthetic, workload
+from benchmarks import __main__ as benchmarks_main
+from benchmarks import report, results_file, run, workloads
+from benchmarks.cases import cases as cases_of
+from benchmarks.report import tables
+from tcgemm.cli import bench
+from tcgemm.testing import kernel_name, numerics, operands, telemetry, timing
+
+from support.bench_fixtures import synthetic
 
 # Operands.
 
@@ -41,9 +47,18 @@ def test_sets_are_aligned_and_apart():
 
 def test_rotation_leaves_the_cache(monkeypatch):
     monkeypatch.setattr(operands, "cache_bytes", lambda device: 60 << 20)
-    assert operands.rotation(1 << 20, "cuda") * (1 << 20) > 120 << 20
-    assert operands.rotation(1 << 30, "cuda") == 2
-    assert operands.rotation(1, "cuda") == operands.MOST_SETS
+    assert operands.sets_past_cache(1 << 20, "cuda") * (1 << 20) > 120 << 20
+    assert operands.sets_past_cache(1 << 30, "cuda") == 2
+    assert operands.sets_past_cache(1, "cuda") == operands.MAX_SETS
+
+
+@pytest.mark.parametrize("layout", operands.LAYOUTS)
+def test_matrices_in_a_layout(layout):
+    a, b = torch.randn(5, 7), torch.randn(7, 6)
+    data = operands.Operands.build(layout, 5, 6, 7, dtype=a.dtype, device="cpu", sets=1)
+    found = operands.in_layout(layout, a, b)
+    assert [x.stride() for x in found] == [data.a[0].stride(), data.b[0].stride()]
+    assert torch.equal(found[0], a) and torch.equal(found[1], b)
 
 
 def test_unknown_layout_is_named():
@@ -64,7 +79,7 @@ def right_product(dtype=torch.float32, m=96, n=40, k=128, layout="TN"):
 
 def ratio_of(out, a, b, **options):
     kind = "f64" if a.dtype == torch.float64 else "f32"
-    return accuracy.error_ratio(out, a, b, **{"accumulation": kind, **options})
+    return numerics.error_ratio(out, a, b, **{"accumulation": kind, **options})
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
@@ -100,8 +115,8 @@ def test_a_fault_is_outside_the_bound(fault, dtype):
 
 
 def test_a_budget_samples_rows_evenly():
-    assert len(accuracy.sample_rows(10_000, 10.0, 1.0)) == 1000
-    rows = accuracy.sample_rows(4096, 1e9, 1.0)
+    assert len(numerics.sample_rows(10_000, 10.0, 1.0)) == 1000
+    rows = numerics.sample_rows(4096, 1e9, 1.0)
     assert len(rows) == 256 and rows[0] == 0 and rows[-1] == 4095
     assert int(rows.diff().max()) < 64  # no tile of 64 rows is skipped
     a, b, out = right_product(m=4096)
@@ -113,7 +128,7 @@ def test_a_budget_samples_rows_evenly():
 def test_the_bound_follows_the_epilogue(activation):
     a, b, out = right_product()
     bias, residual = torch.randn(40), torch.randn(96, 40)
-    fused = accuracy.ACTIVATIONS[activation](out + bias) + residual
+    fused = numerics.ACTIVATIONS[activation](out + bias) + residual
     options = {"bias": bias, "activation": activation, "residual": residual}
     assert ratio_of(fused, a, b, **options) < 1
     fused[3, 3] += 0.01
@@ -124,9 +139,9 @@ def test_exactness_is_bitwise():
     data = operands.Operands.build("NN", 40, 24, 512, dtype=torch.bfloat16, device="cpu", sets=1)
     a, b, out = data.integers().a[0], data.b[0], data.out[0]
     out.copy_(torch.mm(a.float(), b.float()))
-    assert accuracy.is_exact(out, a, b)
+    assert numerics.is_exact(out, a, b)
     out[0, 0] = torch.nextafter(out[0, 0].float(), torch.tensor(math.inf)) + 1
-    assert not accuracy.is_exact(out, a, b)
+    assert not numerics.is_exact(out, a, b)
 
 
 # Timing.
@@ -157,7 +172,7 @@ def test_host_time_counts_a_call():
     assert 900 < found["x"].us < 20_000
 
 
-def test_host_time_is_not_that_of_a_call_after_a_rival():
+def test_host_time_is_not_that_of_a_call_after_another():
     last = []
 
     def caller(name):
@@ -167,7 +182,7 @@ def test_host_time_is_not_that_of_a_call_after_a_rival():
 
         return call
 
-    candidates = {name: caller(name) for name in ("ours", "rival")}
+    candidates = {name: caller(name) for name in ("one", "another")}
     found = timing.host_time(candidates, 1, device="cpu", calls=2, batches=2)
     assert max(each.us for each in found.values()) < 40_000
 
@@ -208,39 +223,7 @@ def test_graph_timing_on_a_gpu():
         assert sampler.clock_mhz > 100 and sampler.power_w > 10
 
 
-# Cases and result files.
-
-
-def test_every_set_has_cases_of_its_name():
-    for name in shapes.SETS:
-        found = shapes.cases(name)
-        assert found and {case.set for case in found} <= {name, f"{name}:sm80"}
-        keys = [store.key(workload.as_row(case, "gpu", {})) for case in found]
-        assert len(set(keys)) == len(keys)
-
-
-def test_targets_are_those_promised():
-    found = [
-        (case.dtype, case.layout, case.m, case.kernel, case.target)
-        for case in shapes.cases("targets")
-    ]
-    even = [
-        (dtype, layout, size, "", 0.93)
-        for dtype in ("bf16", "f16")
-        for layout in ("TN", "NN")
-        for size in (2048, 4096, 8192)
-    ]
-    ragged = [("bf16", "TN", size, "", 3.0) for size in (4095, 8191)]
-    assert found == [*even, *ragged, ("bf16", "TN", 4096, "sm80", 0.55)]
-
-
-def test_filters_and_forced_kernels():
-    found = shapes.cases("squares", ("f32",), ("TT",), "128x256")
-    assert {(c.dtype, c.layout, c.kernel, c.set) for c in found} == {
-        ("f32", "TT", "128x256", "squares:128x256")
-    }
-    with pytest.raises(ValueError, match="no set of cases"):
-        shapes.cases("circles")
+# Result files.
 
 
 def test_kernel_name_of_an_explanation():
@@ -249,42 +232,44 @@ def test_kernel_name_of_an_explanation():
     assert kernel_name("nothing to launch") == "cpu"
 
 
-def test_rows_have_the_promised_keys(tmp_path):
-    promised = (
+def test_rows_have_the_public_keys(tmp_path):
+    public = (
         "op dtype layout m n k batch kernel accumulation epilogue graph set us tflops rival "
         "rival_us ratio max_error_ratio exact gpu commit clock_mhz power_w"
     )
-    assert list(store.KEYS) == promised.split()
-    path = tmp_path / store.file_name("NVIDIA H200")
+    assert list(results_file.KEYS) == public.split()
+    path = tmp_path / results_file.file_name("NVIDIA H200")
     assert path.name == "h200.json"
     results = synthetic()
-    store.save(results, path)
-    again = store.load(path)
+    results_file.save(results, path)
+    again = results_file.load(path)
     assert json.loads(path.read_text())["rows"] == again["rows"]
-    assert sorted(map(store.key, again["rows"])) == sorted(map(store.key, results["rows"]))
+    assert sorted(map(results_file.key, again["rows"])) == sorted(
+        map(results_file.key, results["rows"])
+    )
     bad = copy.deepcopy(results)
     bad["rows"][0]["speed"] = 1
     path.write_text(json.dumps(bad))
     with pytest.raises(ValueError, match="has not the keys"):
-        store.load(path)
+        results_file.load(path)
 
 
 def test_merge_keeps_the_latest_row_of_a_case():
-    old, new = synthetic(), store.empty()
+    old, new = synthetic(), results_file.empty()
     row = {**old["rows"][0], "us": 1.0, "commit": "def"}
-    store.put(new, row, {"date": "tomorrow"})
+    results_file.put(new, row, {"date": "tomorrow"})
     new["header"] = {"gpu": "NVIDIA H200", "torch": "3"}
     count = len(old["rows"])
-    store.merge(old, new)
+    results_file.merge(old, new)
     assert len(old["rows"]) == count and old["rows"][0] == row
     assert old["header"]["torch"] == "3"
-    assert old["details"][store.key(row)] == {"date": "tomorrow"}
+    assert old["details"][results_file.key(row)] == {"date": "tomorrow"}
 
 
 def test_commit_is_named_or_unknown(monkeypatch, tmp_path):
-    assert re.fullmatch(r"[0-9a-f]{7,}\+?|unknown", store.commit())
-    monkeypatch.setattr(store, "RESULTS", tmp_path / "no" / "checkout")
-    assert store.commit() == "unknown"
+    assert re.fullmatch(r"[0-9a-f]{7,}\+?|unknown", results_file.commit())
+    monkeypatch.setattr(results_file, "RESULTS", tmp_path / "no" / "checkout")
+    assert results_file.commit() == "unknown"
 
 
 # The report.
@@ -294,7 +279,7 @@ def test_commit_is_named_or_unknown(monkeypatch, tmp_path):
 def folder(tmp_path):
     readme = tmp_path / "README.md"
     readme.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
-    store.save(synthetic(), tmp_path / "h200.json")
+    results_file.save(synthetic(), tmp_path / "h200.json")
     return tmp_path
 
 
@@ -305,7 +290,7 @@ def test_report_writes_between_the_markers(folder):
     first = readme.read_text()
     assert first.startswith(f"before\n{report.BEGIN}") and first.endswith(f"{report.END}\nafter\n")
     assert "\nold\n" not in first
-    assert "| | bf16 TN | bf16 NN | f16 TN | f16 NN |" in first
+    assert "| | bf16 TN | bf16 NN | bf16 TT | bf16 NT | f16 TN | f16 NN |" in first
     assert "| 4095^3 | " in first and "**4.00**" in first
     assert "Furthest behind torch: " in first and "[benchmarks/results/h200.md]" in first
     every = (folder / "h200.md").read_text()
@@ -318,13 +303,13 @@ def test_report_writes_between_the_markers(folder):
 
 
 def test_report_merges_shards_and_shows_failures(folder):
-    shard = store.empty()
+    shard = results_file.empty()
     shard["header"] = {"gpu": "NVIDIA H200", "torch": "2"}
-    case = shapes.cases("squares")[0]
-    row, detail = dense.failed(case, "NVIDIA H200", "abc", RuntimeError("No kernel fits.\nmore"))
+    case = cases_of("squares")[0]
+    row, detail = run.failed(case, "NVIDIA H200", "abc", RuntimeError("No kernel fits.\nmore"))
     assert detail["error"] == "RuntimeError: No kernel fits."
-    store.put(shard, row, detail)
-    store.save(shard, folder / "elsewhere.txt")
+    results_file.put(shard, row, detail)
+    results_file.save(shard, folder / "elsewhere.txt")
     arguments = ["--results", str(folder), "--readme", str(folder / "README.md"), "--no-plot"]
     report.main(["--merge", str(folder / "elsewhere.txt"), *arguments])
     assert "1 cases failed" in (folder / "README.md").read_text()
@@ -337,48 +322,56 @@ def test_report_of_nothing(tmp_path):
     assert "Nothing was measured yet." in readme.read_text()
 
 
+def test_every_stored_row_has_a_table():
+    for path in results_file.RESULTS.glob("*.json"):
+        rows = results_file.load(path)["rows"]
+        shown = [row for section in tables.SECTIONS for row in section.rows(rows)]
+        names = {results_file.key(row) for row in shown}
+        assert all(results_file.key(row) in names or ":" in row["set"] for row in rows)
+
+
 def test_plot(folder):
     pytest.importorskip("matplotlib")
-    plot = importlib.import_module("plot")
+    plot = importlib.import_module("benchmarks.report.plots")
     path = plot.draw(synthetic(), folder / "h200.png")
     assert path.read_bytes()[:4] == b"\x89PNG" and path.stat().st_size > 10_000
     few = {**synthetic(), "rows": [r for r in synthetic()["rows"] if r["m"] == 4095]}
     assert plot.draw(few, folder / "few.png")
-    assert plot.draw(store.empty(), folder / "none.png") is None
+    assert plot.draw(results_file.empty(), folder / "none.png") is None
 
 
 # The command.
 
 
-def run_dense(capsys, *arguments):
-    status = dense.main(["--device", "cpu", "--ms", "2", "--commit", "abc", *arguments])
+def run_small(capsys, *arguments):
+    status = run.main(["--device", "cpu", "--ms", "2", "--commit", "abc", *arguments])
     return status, capsys.readouterr().out
 
 
-def test_dense_measures_resumes_and_records(tmp_path, capsys, monkeypatch):
+def test_a_run_measures_resumes_and_records(tmp_path, capsys, monkeypatch):
     arguments = ("--set", "smoke", "--layout", "TN,NT", "--out", str(tmp_path))
-    status, out = run_dense(capsys, *arguments)
+    status, out = run_small(capsys, *arguments)
     assert status == 0 and "12 of 12 cases done, 0 failed or wrong." in out
     path = tmp_path / "cpu.json"
-    rows = store.load(path)["rows"]
+    rows = results_file.load(path)["rows"]
     assert len(rows) == 12 and all(row["exact"] and row["ratio"] > 0 for row in rows)
     assert all(0 < row["max_error_ratio"] <= 1 and not row["graph"] for row in rows)
     before = path.read_text()
-    status, out = run_dense(capsys, *arguments, "--resume")
+    status, out = run_small(capsys, *arguments, "--resume")
     assert "12 of 12 cases done" in out and path.read_text() == before
-    assert not store.load(tmp_path / "cpu.json")["rows"][0]["clock_mhz"]
+    assert not results_file.load(tmp_path / "cpu.json")["rows"][0]["clock_mhz"]
     elsewhere = (*arguments[:-1], str(tmp_path / "shard"), "--resume")
-    monkeypatch.setattr(store, "RESULTS", tmp_path)
-    status, out = run_dense(capsys, *elsewhere)
+    monkeypatch.setattr(results_file, "RESULTS", tmp_path)
+    status, out = run_small(capsys, *elsewhere)
     assert "12 of 12 cases done" in out and not (tmp_path / "shard").exists()
-    status, out = run_dense(capsys, *arguments, "--minutes", "0")
+    status, out = run_small(capsys, *arguments, "--minutes", "0")
     assert "0 of 12 cases done" in out and "--resume measures the other cases" in out
 
 
-def test_dense_goes_on_after_a_failing_case(tmp_path, capsys, monkeypatch):
-    original = workload.Workload.ours
+def test_a_run_goes_on_after_a_failing_case(tmp_path, capsys, monkeypatch):
+    original = workloads.Workload.call_tcgemm
 
-    def ours(self, index, keep=True):
+    def call_tcgemm(self, index, keep=True):
         if self.case.m == 65:
             raise RuntimeError("No kernel fits.")
         if self.case.m == 64:
@@ -386,45 +379,44 @@ def test_dense_goes_on_after_a_failing_case(tmp_path, capsys, monkeypatch):
         else:
             original(self, index, keep)
 
-    monkeypatch.setattr(workload.Workload, "ours", ours)
+    monkeypatch.setattr(workloads.Workload, "call_tcgemm", call_tcgemm)
     arguments = ("--set", "smoke", "--layout", "TN", "--dtype", "f32", "--out", str(tmp_path))
-    status, out = run_dense(capsys, *arguments)
+    status, out = run_small(capsys, *arguments)
     assert status == 1 and "RuntimeError: No kernel fits." in out and "NOT EXACT" in out
     assert "3 of 3 cases done, 2 failed or wrong." in out
-    rows = {row["m"]: row for row in store.load(tmp_path / "cpu.json")["rows"]}
+    rows = {row["m"]: row for row in results_file.load(tmp_path / "cpu.json")["rows"]}
     assert rows[65]["us"] is None and rows[64]["max_error_ratio"] > 1 and rows[1]["exact"]
 
 
-@pytest.mark.parametrize("epilogue", shapes.EPILOGUES)
-def test_epilogue_and_host_cases_run(epilogue):
-    case = shapes.Case("linear", "f32", "TN", 24, 16, 40, epilogue=epilogue)
-    work = workload.Workload(case, "cpu")
-    ratio, exact = work.check()
-    assert ratio <= 1 and exact in (True, None)
-    for call in work.candidates().values():
-        call(1)
-    plain = workload.Workload(shapes.Case("bmm", "bf16", "NT", 9, 8, 7, 3, graph=False), "cpu")
-    ratio, exact = plain.check()
-    assert ratio <= 1 and exact is True
-    plain.candidates()["tcgemm"](0)
-    assert workload.rival_name(plain.case) == "torch.bmm"
-
-
 def test_targets_say_pass_or_miss():
-    case = shapes.cases("targets")[0]
-    assert dense.verdict(case, {"ratio": 0.94}).strip() == "PASS (0.93)"
-    assert dense.verdict(case, {"ratio": 0.92}).strip() == "MISS (0.93)"
-    assert dense.verdict(shapes.cases("squares")[0], {"ratio": 0.5}) == ""
+    case = next(case for case in cases_of("squares") if case.target == 0.93)
+    assert run.verdict(case, {"ratio": 0.94}).strip() == "PASS (0.93)"
+    assert run.verdict(case, {"ratio": 0.92}).strip() == "MISS (0.93)"
+    assert run.verdict(cases_of("llm")[0], {"ratio": 0.5}) == ""
 
 
 def test_the_timer_is_checked_against_itself(capsys):
-    calibration = importlib.import_module("timing")
+    calibration = importlib.import_module("benchmarks.calibrate")
     assert calibration.main(["--device", "cpu", "--ms", "20"]) == 0
     out = capsys.readouterr().out
     assert "torch.mm 512^3: " in out and "copy: " in out and "host time of torch.mm" in out
 
 
+def test_the_command_line_runs_the_benchmarks_of_the_checkout(capfd):
+    assert bench.run(["--set", "long-k", "--dry-run", "--device", "cpu"]) == 0
+    assert capfd.readouterr().out.count("long-k mm bf16 TN") == 3
+    assert benchmarks_main.main(["measure"]) == 2
+    assert "run        measure sets" in capfd.readouterr().out
+
+
+def test_cases_limited_in_size_are_no_results(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(results_file, "RESULTS", tmp_path)
+    status, out = run_small(capsys, "--set", "llm", "--max-size", "32")
+    assert status == 0 and "not stored" in out and "1 of 1 cases done" in out
+    assert not list(tmp_path.iterdir())
+
+
 def test_unknown_names_are_refused(capsys):
     with pytest.raises(SystemExit):
-        dense.parse(["--set", "circles"])
-    assert "--set circles: there are dense, dtypes, sparse, all, targets" in capsys.readouterr().err
+        run.parse(["--set", "circles"])
+    assert "--set circles: there are dense, dtypes, sparse, all, squares" in capsys.readouterr().err

@@ -179,7 +179,9 @@ def test_a_gpu_without_sparse_kernels(capsys, monkeypatch):
 def test_torch_multiplies_the_sparse_weight(monkeypatch):
     made = []
     monkeypatch.setattr(
-        demo_products.rival, "SparseProduct", lambda *given: made.append(given) or (lambda a, i: i)
+        demo_products.baseline,
+        "CusparseltGemm",
+        lambda *given: made.append(given) or (lambda a, i: i),
     )
     data = demo_products.operands.Operands.build(
         "TN", 8, 16, 32, dtype=torch.bfloat16, device="cpu", sets=3

@@ -1,4 +1,4 @@
-"""The measuring tools for fp8, int8, tf32 and f64: data, bounds, rivals, promises, tables."""
+"""The measuring tools for fp8, int8, tf32 and f64: data, bounds, baselines, targets, tables."""
 
 import importlib
 import math
@@ -6,11 +6,15 @@ from dataclasses import asdict
 
 import pytest
 import torch
-from tcgemm.bench import accuracy, operands
 
 import tcgemm
+from benchmarks import report, results_file, run, targets, workloads
+from benchmarks.case import SCALES, Case
+from benchmarks.cases import GROUPS
+from benchmarks.cases import cases as cases_of
+from tcgemm.testing import numerics, operands
 
-from support.bench_fixtures import dense, promises, report, row, shapes, store, synthetic, workload
+from support.bench_fixtures import row, synthetic
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 EIGHT = {"e4m3": E4M3, "e5m2": E5M2, "s8": torch.int8, "u8": torch.uint8}
@@ -37,35 +41,38 @@ def test_normal_data_of_8_bits(dtype):
 @pytest.mark.parametrize("granularity", ["tensor", "row", "1x128", "128x128"])
 def test_wide_is_dequantize(shape, granularity):
     values, scale = tcgemm.quantize(torch.randn(shape), E4M3, granularity)
-    wide = accuracy.wide(values, scale)
+    wide = numerics.apply_scale(values, scale)
     expected = tcgemm.dequantize(values, scale)
     torch.testing.assert_close(wide, expected.double(), rtol=2**-23, atol=0)
 
 
 def test_tf32_is_what_the_products_round_to():
     x, one = torch.randn(40, 30), torch.eye(30)
-    assert torch.equal(tcgemm.mm(x, one, precision="high"), accuracy.tf32(x))
+    assert torch.equal(tcgemm.mm(x, one, precision="high"), numerics.round_to_tf32(x))
 
 
 def test_growth_of_float8_sums(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     fast, promoted, exact, single = (
-        accuracy.growth("cuda", kind, 4096) for kind in ("fast", "promoted", "s32", "f32")
+        numerics.accumulation_error("cuda", kind, 4096)
+        for kind in ("fast", "promoted", "s32", "f32")
     )
     assert fast > 10 * promoted > 100 * single > exact == 0
-    assert accuracy.growth("cpu", "fast", 4096) == accuracy.growth("cpu", "f32", 4096)
-    assert accuracy.growth("cuda", "f32", 4096, dtype="tf32") > 1.9 * single
+    assert numerics.accumulation_error("cpu", "fast", 4096) == numerics.accumulation_error(
+        "cpu", "f32", 4096
+    )
+    assert numerics.accumulation_error("cuda", "f32", 4096, dtype="tf32") > 1.9 * single
 
 
 def checked(fault, case):
-    work = workload.Workload(case, "cpu")
-    right = work.ours
+    work = workloads.Workload(case, "cpu")
+    right = work.call_tcgemm
 
-    def ours(index, keep=True):
+    def call_tcgemm(index, keep=True):
         right(index, keep)
         fault(work.operands.out[index])
 
-    work.ours = ours
+    work.call_tcgemm = call_tcgemm
     return work.check()
 
 
@@ -81,7 +88,7 @@ def one_off(out):
     out[3, 5] = -out[3, 5] - 1
 
 
-CASES = [case for case in shapes.cases("smoke-dtypes") if case.m >= 64]
+CASES = [case for case in cases_of("smoke-dtypes") if case.m >= 64]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.dtype}-{case.epilogue}")
@@ -100,26 +107,26 @@ def test_int8_with_scales_has_a_bound():
     data = operands.Operands.build("TN", 48, 40, 200, dtype=torch.int8, device="cpu", sets=1)
     a, b = data.normal().a[0], data.b[0]
     scales = torch.rand(48, 1) + 0.5, torch.rand(1, 40) + 0.5
-    wide = accuracy.wide(a, scales[0]), accuracy.wide(b, scales[1])
+    wide = numerics.apply_scale(a, scales[0]), numerics.apply_scale(b, scales[1])
     for out_dtype in (torch.float32, torch.bfloat16):
         out = tcgemm.mm(a, b, scale_a=scales[0], scale_b=scales[1], out_dtype=out_dtype)
-        assert 0 < accuracy.error_ratio(out, *wide, accumulation="s32") <= 1
+        assert 0 < numerics.error_ratio(out, *wide, accumulation="s32") <= 1
         out[1] *= 1.02
-        assert accuracy.error_ratio(out, *wide, accumulation="s32") > 1
+        assert numerics.error_ratio(out, *wide, accumulation="s32") > 1
 
 
-# Cases and rivals.
+# Cases and baselines.
 
 
 def test_cases_of_the_dtypes():
-    names = shapes.GROUPS["dtypes"]
-    cases = [case for name in names for case in shapes.cases(name)]
-    assert {case.dtype for case in cases} >= {"bf16", "e4m3", "s8", "tf32", "f64"}
+    names = GROUPS["dtypes"]
+    cases = [case for name in names for case in cases_of(name)]
+    assert {case.dtype for case in cases} == {"e4m3", "s8", "tf32", "f64", "f32"}
     accumulations = {(case.dtype, case.accumulation) for case in cases}
     assert ("s8", "s32") in accumulations and ("f64", "f64") in accumulations
     assert {("e4m3", "fast"), ("e4m3", "promoted")} <= accumulations
-    assert set(shapes.GROUPS["all"]) == {*shapes.GROUPS["dense"], *names, *shapes.GROUPS["sparse"]}
-    assert all("smoke" not in name for name in shapes.GROUPS["all"])
+    assert set(GROUPS["all"]) == {*GROUPS["dense"], *names, *GROUPS["sparse"]}
+    assert all("smoke" not in name for name in GROUPS["all"])
 
 
 @pytest.mark.parametrize(
@@ -133,9 +140,9 @@ def test_cases_of_the_dtypes():
         ({"dtype": "bf16", "op": "linear", "epilogue": "bias+gelu"}, "torch linear + gelu"),
     ],
 )
-def test_rivals_have_names(options, name):
-    case = shapes.Case(**{"op": "mm", "layout": "TN", "m": 8, "n": 8, "k": 8, **options})
-    assert workload.rival_name(case) == name
+def test_baselines_have_names(options, name):
+    case = Case(**{"op": "mm", "layout": "TN", "m": 8, "n": 8, "k": 8, **options})
+    assert workloads.baseline_name(case) == name
 
 
 def test_tf32_is_allowed_for_one_call_alone(monkeypatch):
@@ -143,15 +150,15 @@ def test_tf32_is_allowed_for_one_call_alone(monkeypatch):
     monkeypatch.setattr(
         torch, "mm", lambda *_, **__: seen.append(torch.backends.cuda.matmul.allow_tf32)
     )
-    work = workload.Workload(shapes.Case("mm", "tf32", "NN", 8, 8, 8), "cpu")
-    work.rival(0)
+    work = workloads.Workload(Case("mm", "tf32", "NN", 8, 8, 8), "cpu")
+    work.call_baseline(0)
     assert seen == [True] and not torch.backends.cuda.matmul.allow_tf32
 
 
-@pytest.mark.parametrize("epilogue", shapes.SCALES)
+@pytest.mark.parametrize("epilogue", SCALES)
 def test_scales_lie_as_torch_wants_them(epilogue):
-    case = shapes.Case("mm", "e4m3", "TN", 300, 260, 512, epilogue=epilogue)
-    work = workload.Workload(case, "cpu")
+    case = Case("mm", "e4m3", "TN", 300, 260, 512, epilogue=epilogue)
+    work = workloads.Workload(case, "cpu")
     shape_a, stride_a, shape_b, stride_b = {
         "tensor-scales": ((), (), (), ()),
         "row-scales": ((300, 1), (1, 1), (1, 260), (260, 1)),
@@ -163,53 +170,59 @@ def test_scales_lie_as_torch_wants_them(epilogue):
     assert ("precision", "promoted") in work.options.items()
 
 
-def test_our_other_product_is_the_same_product():
-    work = workload.Workload(shapes.Case("mm", "s8", "NT", 24, 16, 40, own="TN"), "cpu")
-    own = work.candidates()["own"]
-    work.ours(1)
+def test_the_second_baseline_computes_the_same():
+    work = workloads.Workload(Case("mm", "s8", "NT", 24, 16, 40, self_baseline="TN"), "cpu")
+    own = work.candidates()["self_baseline"]
+    work.call_tcgemm(1)
     expected = work.operands.out[1].clone()
     work.operands.poison()
     own(1)
     assert torch.equal(work.operands.out[1], expected)
 
 
-def test_dense_measures_every_dtype(tmp_path, capsys):
+def test_a_run_measures_every_dtype(tmp_path, capsys):
     arguments = ["--set", "smoke-dtypes", "--device", "cpu", "--ms", "1", "--commit", "abc"]
-    assert dense.main([*arguments, "--out", str(tmp_path)]) == 0
+    assert run.main([*arguments, "--out", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     assert "0 failed or wrong" in out and "torch refuses: " in out and "x tcgemm TN" in out
-    results = store.load(tmp_path / "cpu.json")
-    details = {store.key(r): results["details"][store.key(r)] for r in results["rows"]}
+    results = results_file.load(tmp_path / "cpu.json")
+    details = {
+        results_file.key(r): results["details"][results_file.key(r)] for r in results["rows"]
+    }
     refused = [r for r in results["rows"] if r["ratio"] is None]
-    assert refused and all(details[store.key(r)]["refused"] for r in refused)
+    assert refused and all(details[results_file.key(r)]["refused"] for r in refused)
     assert any(detail.get("own_ratio") for detail in details.values())
-    alone = [*arguments, "--out", str(tmp_path / "alone"), "--no-rival"]
-    assert dense.main(alone) == 0
+    alone = [*arguments, "--out", str(tmp_path / "alone"), "--no-baseline"]
+    assert run.main(alone) == 0
     assert "x tcgemm TN" not in capsys.readouterr().out
 
 
-# Promises.
+# Targets.
 
-PROMISES = [one for one in promises.PROMISES if one.fields["set"] in shapes.GROUPS["dtypes"]]
+TARGETS = [one for one in targets.TARGETS if one.fields["set"] in GROUPS["dtypes"]]
 
 
 def measured(factor=1.0, name="dtypes", spread=0.0):
-    """Results of the sets of a group, every ratio `factor` times a bit more than was promised."""
-    results = store.empty()
+    """Results of the sets of a group, every ratio `factor` times a bit more than its target."""
+    results = results_file.empty()
     results["header"] = {"gpu": "NVIDIA H200", "torch": "2"}
-    for case in (case for part in shapes.GROUPS[name] for case in shapes.cases(part)):
+    for case in (case for part in GROUPS[name] for case in cases_of(part)):
         us = (10.0 + case.flops / 6e8) * (1 + spread * (case.m % 2))
         fields = asdict(case)
-        aims = [p.least for p in PROMISES if not p.own and p.is_about(fields)]
+        aims = [p.least for p in TARGETS if not p.self_baseline and p.is_about(fields)]
         ratio = factor * 1.0625 * max(aims, default=1.0)
-        found = {"ratio": ratio, "rival_us": us * ratio} if case.rival else {}
-        detail = {"own": workload.OWN[case.own], "own_ratio": 0.99 * factor} if case.own else {}
-        store.put(results, row(case, us, **found), detail)
+        found = {"ratio": ratio, "rival_us": us * ratio} if case.baseline else {}
+        detail = (
+            {"own": workloads.SELF_BASELINES[case.self_baseline], "own_ratio": 0.99 * factor}
+            if case.self_baseline
+            else {}
+        )
+        results_file.put(results, row(case, us, **found), detail)
     return results
 
 
-def test_promises_are_those_of_the_issue():
-    found = {promise.name: (promise.least, promise.expected()) for promise in PROMISES}
+def test_targets_and_their_shapes():
+    found = {target.name: (target.least, target.expected()) for target in TARGETS}
     assert found == {
         "s8 TN x torch._int_mm": (1.6, 4),
         "s8 NN x our own TN": (0.93, 4),
@@ -229,47 +242,49 @@ def test_promises_are_those_of_the_issue():
     }
 
 
-def test_promises_are_met_missed_or_open():
-    good = promises.verdicts(measured())
-    assert len(good) == len(PROMISES) and all(verdict.met for verdict in good)
-    assert not any(verdict.met for verdict in promises.verdicts(measured(0.9)))
-    assert promises.verdicts(store.empty()) == []
+def test_targets_are_met_missed_or_open():
+    good = targets.outcomes(measured())
+    assert len(good) == len(TARGETS) and all(outcome.met for outcome in good)
+    assert not any(outcome.met for outcome in targets.outcomes(measured(0.9)))
+    assert targets.outcomes(results_file.empty()) == []
     results = measured()
-    about = PROMISES[2].is_about
+    about = TARGETS[2].is_about
     mine = [r for r in results["rows"] if about(r)]
     mine[0]["ratio"] = 0.94  # one shape too low
-    assert promises.verdicts(results)[2].word == "MISS"
+    assert targets.outcomes(results)[2].word == "MISS"
     mine[0]["ratio"] = None  # refused, or not measured
-    assert promises.verdicts(results)[2].word == "3 of 4 shapes"
-    mean = promises.verdicts(measured())[0].mean
+    assert targets.outcomes(results)[2].word == "3 of 4 shapes"
+    mean = targets.outcomes(measured())[0].mean
     assert math.isclose(mean, 1.7)
 
 
 def test_a_cliff_is_seen():
-    assert max(max(s.values()) for s in promises.cliffs(measured()).values()) < 1.02
-    steep = promises.cliffs(measured(spread=0.2))
-    assert set(steep) == {"bf16", "e4m3", "s8", "tf32", "f64"}
+    assert max(max(s.values()) for s in targets.cliffs(measured()).values()) < 1.02
+    steep = targets.cliffs(measured(spread=0.2))
+    assert set(steep) == {"e4m3", "s8", "tf32", "f64"}
+    assert set(targets.cliffs(measured(name="dense"))) == {"bf16"}
     assert steep["s8"]["M"] > 1.19 and steep["s8"]["N"] < 1.02 and steep["s8"]["all"] > 1.19
-    text, met, promised = promises.lines(measured(spread=0.2))
-    assert (met, promised) == (len(PROMISES), len(PROMISES) + 5)
-    assert sum("cliff" in line and line.endswith("MISS") for line in text) == 5
+    text, met, count = targets.summary_lines(measured(spread=0.2))
+    assert (met, count) == (len(TARGETS), len(TARGETS) + 4)
+    assert sum("cliff" in line and line.endswith("MISS") for line in text) == 4
 
 
-def test_dense_prints_promises(tmp_path, capsys, monkeypatch):
+def test_a_run_prints_targets(tmp_path, capsys, monkeypatch):
     def measure(case, options, gpu, commit, reader):
-        index = store.key(workload.as_row(case, "NVIDIA H200", {}))
+        index = results_file.key(workloads.as_row(case, "NVIDIA H200", {}))
         return {**found[index], "gpu": "cpu", "graph": False}, results["details"][index]
 
     results = measured()
-    found = {store.key(r): r for r in results["rows"]}
-    monkeypatch.setattr(dense, "measure_case", measure)
+    found = {results_file.key(r): r for r in results["rows"]}
+    monkeypatch.setattr(run, "measure_case", measure)
     arguments = ["--set", "tf32", "--device", "cpu", "--commit", "abc", "--out", str(tmp_path)]
     monkeypatch.setattr(
-        dense, "line", lambda case, row, detail: f"{case.set} {case.size} {row['ratio']}"
+        run, "line", lambda case, row, detail: f"{case.set} {case.size} {row['ratio']}"
     )
-    assert dense.main(arguments) == 0
+    assert run.main(arguments) == 0
     out = capsys.readouterr().out
-    assert "targets: 1 of 1 met." in out and "tf32 TN and NN x torch.mm" in out
+    assert "targets: 2 of 2 met." in out and "cliff tf32: M 1.0" in out
+    assert "tf32 TN and NN x torch.mm" in out
 
 
 # The report.
@@ -280,11 +295,11 @@ def pages(tmp_path):
     """(README, page) that the report writes of all sets."""
     readme = tmp_path / "README.md"
     readme.write_text(report.BEGIN + report.END)
-    results = store.merge(synthetic(), measured())
-    case = shapes.Case("mm", "e4m3", "NN", 4096, 4096, 4096, set="turned")
+    results = results_file.merge(synthetic(), measured())
+    case = Case("mm", "e4m3", "NN", 4096, 4096, 4096, set="fp8", self_baseline="TN")
     refused = {"refused": "mat2 must be col_major", "own_ratio": 0.8}
-    store.put(results, row(case, 150.0), refused)
-    store.save(results, tmp_path / "h200.json")
+    results_file.put(results, row(case, 150.0), refused)
+    results_file.save(results, tmp_path / "h200.json")
     report.main(["--results", str(tmp_path), "--readme", str(readme), "--no-plot"])
     return readme.read_text(), (tmp_path / "h200.md").read_text()
 
@@ -293,7 +308,7 @@ def test_report_has_the_dtypes(pages):
     for text in pages:
         assert "| s8 TN x torch._int_mm | 1.60 | **1.70** | 1.70 | 0.90 | met |" in text
         assert "| e4m3 TN | e4m3 TN, fast acc | s8 TN | s8 NN |" in text
-        assert "| e4m3 TN, 128x128 scales |" in text and "TOP/s, **1.06**, 0.99 |" in text
+        assert "| e4m3 TN, 128x128 scales |" in text and "TOPS, **1.06**, 0.99 |" in text
         assert "refused, 0.80 |" in text
         assert "| | M | N | K | all |" in text and "| e4m3 | 1.0" in text
     assert "Batched" in pages[1] and "Batched" not in pages[0]
@@ -302,7 +317,7 @@ def test_report_has_the_dtypes(pages):
 
 def test_plot_names_what_would_flatten_it(tmp_path):
     pytest.importorskip("matplotlib")
-    plot = importlib.import_module("plot")
+    plot = importlib.import_module("benchmarks.report.plots")
     results = measured()
     for found in results["rows"]:
         if (found["dtype"], found["layout"]) == ("s8", "NN"):

@@ -1,5 +1,5 @@
 """f32 products with precision="highest" err at most as torch's, on every kind of data; and the
-table that says so (benchmarks/errors.py) sees results that are wrong.
+table that says so (python -m benchmarks errors) sees results that are wrong.
 
 The CPU's definition is held to the bound of its roundings, CUDA's to torch.mm in the same run.
 """
@@ -9,40 +9,44 @@ import math
 import pytest
 import torch
 
+from benchmarks import results_file
+from benchmarks.fp32_errors import measure as fp32_measure
+from benchmarks.fp32_errors import patterns
+from benchmarks.fp32_errors import table as fp32_table
+
 from support import split_terms
-from support.bench_fixtures import error_table, errors, kinds, store
 
 DEPTHS = (1, 3, 16, 64, 100, 1000, 4096)
 SMALL = {"m": 64, "n": 72}
 
 
-def row(kind, k, ours, theirs=errors.torch_product):
-    """The table's row of a result that `ours` makes on the CPU, beside torch's."""
-    return errors.measure(kind, "TN", *SMALL.values(), k, "cpu", ours=ours, theirs=theirs)
+def row(kind, k, gemm, other=fp32_measure.torch_mm):
+    """The table's row of the result of `gemm` on the CPU, beside torch's."""
+    return fp32_measure.measure(kind, "TN", *SMALL.values(), k, "cpu", gemm=gemm, other=other)
 
 
 # The products.
 
 
-@pytest.mark.parametrize("kind", kinds.KINDS)
-@pytest.mark.parametrize("layout", errors.LAYOUTS)
+@pytest.mark.parametrize("kind", patterns.PATTERNS)
+@pytest.mark.parametrize("layout", fp32_measure.LAYOUTS)
 def test_cpu_is_within_the_bound(kind, layout):
     for k in DEPTHS:
-        found = errors.measure(kind, layout, *SMALL.values(), k, "cpu", theirs=None)
-        assert not error_table.complaint(found), found
+        found = fp32_measure.measure(kind, layout, *SMALL.values(), k, "cpu", other=None)
+        assert not fp32_table.complaint(found), found
 
 
 @pytest.mark.gpu
 @pytest.mark.sm90
-@pytest.mark.parametrize("kind", kinds.KINDS)
-@pytest.mark.parametrize("layout", errors.LAYOUTS)
+@pytest.mark.parametrize("kind", patterns.PATTERNS)
+@pytest.mark.parametrize("layout", fp32_measure.LAYOUTS)
 def test_cuda_errs_at_most_as_torch(kind, layout):
     sizes = [(512, 512, k) for k in DEPTHS] + [(1000, 520, 512), (1024, 1024, 2048)]
     for size in sizes:
-        found = errors.measure(kind, layout, *size, "cuda")
-        if kind in error_table.BESIDE:
-            found["theirs"] = errors.bound("cuda", size[-1])
-        assert not error_table.complaint(found), found
+        found = fp32_measure.measure(kind, layout, *size, "cuda")
+        if kind in fp32_table.NOT_COMPARED:
+            found["theirs"] = fp32_measure.bound("cuda", size[-1])
+        assert not fp32_table.complaint(found), found
 
 
 # The judge, on results that are wrong.
@@ -52,10 +56,10 @@ def right(a, b):
     return (a.double() @ b.double()).float()
 
 
-@pytest.mark.parametrize("kind", kinds.KINDS)
+@pytest.mark.parametrize("kind", patterns.PATTERNS)
 def test_the_rounded_product_is_at_most_torchs(kind):
     for k in (1, 2, 16, 512):
-        assert not error_table.complaint(row(kind, k, right))
+        assert not fp32_table.complaint(row(kind, k, right))
 
 
 @pytest.mark.parametrize(
@@ -65,10 +69,10 @@ def test_the_rounded_product_is_at_most_torchs(kind):
 )
 def test_each_part_product_is_needed(way, kind):
     for k in (128, 1024):
-        assert not error_table.complaint(row(kind, k, lambda a, b: split_terms.product(a, b, way)))
+        assert not fp32_table.complaint(row(kind, k, lambda a, b: split_terms.product(a, b, way)))
     for index, pair in enumerate(split_terms.KINDS[way][-1]):
         found = row(kind, 128, lambda a, b, index=index: split_terms.product(a, b, way, index))
-        assert error_table.complaint(found), pair
+        assert fp32_table.complaint(found), pair
 
 
 def dropped_step(a, b):
@@ -108,12 +112,12 @@ FAULTS = (dropped_step, repeated_step, zero_tile, unwritten, low_bits, one_row)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_seen(kind, fault):
     for k in (32, 256):
-        assert error_table.complaint(row(kind, k, fault))
+        assert fp32_table.complaint(row(kind, k, fault))
 
 
 def test_the_bound_of_the_cpu_sees_faults_too():
     for fault in (dropped_step, zero_tile, unwritten):
-        assert error_table.complaint(row("normal", 256, fault, theirs=None))
+        assert fp32_table.complaint(row("normal", 256, fault, other=None))
 
 
 def without_nan(a, b):
@@ -121,7 +125,7 @@ def without_nan(a, b):
 
 
 def without_inf(a, b):
-    return right(a, b).clamp(-errors.LARGEST, errors.LARGEST)
+    return right(a, b).clamp(-fp32_measure.LARGEST, fp32_measure.LARGEST)
 
 
 def other_sign(a, b):
@@ -133,7 +137,7 @@ def other_sign(a, b):
 def test_inf_and_nan_are_those_of_fp32(fault):
     for kind in ("special", "special-elements"):
         found = row(kind, 64, fault)
-        assert found["ours"]["wrong"] > 0 and "f32 cannot give" in error_table.complaint(found)
+        assert found["ours"]["wrong"] > 0 and "f32 cannot give" in fp32_table.complaint(found)
 
 
 def test_what_is_nothing_stays_nothing():
@@ -151,7 +155,7 @@ def test_what_is_nothing_stays_nothing():
 def verdict(a, b, out):
     """{max, rms, wrong} of one element."""
     a, b = (torch.tensor(values, dtype=torch.float32) for values in (a, b))
-    return errors.Reference(a.unsqueeze(0), b.unsqueeze(1)).errors(torch.tensor([[out]]))
+    return fp32_measure.Reference(a.unsqueeze(0), b.unsqueeze(1)).errors(torch.tensor([[out]]))
 
 
 LARGE, INF = 2.0**127, math.inf
@@ -169,7 +173,7 @@ LARGE, INF = 2.0**127, math.inf
         # Neither the positive nor the negative ones fit.
         ([1.5, 1.5, -1.5, -1.0], [0.5 * LARGE, INF, -INF, math.nan], [-0.5 * LARGE, 0.0]),
         # Right at the border: float64 rounds to Inf what f32 need not.
-        ([1.0, 1.0, 0.0, 0.0], [INF, errors.LARGEST], [-INF, math.nan, LARGE]),
+        ([1.0, 1.0, 0.0, 0.0], [INF, fp32_measure.LARGEST], [-INF, math.nan, LARGE]),
     ],
 )
 def test_overflow(b, right, wrong):
@@ -191,9 +195,9 @@ def test_a_subnormal_result_may_be_rounded():
 
 
 def test_data_is_the_same_in_each_layout_and_run():
-    for kind in kinds.KINDS:
-        a, b = kinds.operands(kind, "TN", 20, 24, 40, "cpu")
-        again = kinds.operands(kind, "NT", 20, 24, 40, "cpu")
+    for kind in patterns.PATTERNS:
+        a, b = patterns.operands(kind, "TN", 20, 24, 40, "cpu")
+        again = patterns.operands(kind, "NT", 20, 24, 40, "cpu")
         assert a.dtype == torch.float32 and a.is_contiguous() and b.mT.is_contiguous()
         assert again[0].mT.is_contiguous() and again[1].is_contiguous()
         assert torch.equal(a.nan_to_num(), again[0].nan_to_num())
@@ -208,18 +212,20 @@ def spread(x, dim):
 
 
 def test_data_is_of_its_kind():
-    found = {kind: kinds.operands(kind, "NN", 256, 200, 512, "cpu") for kind in kinds.KINDS}
+    found = {
+        kind: patterns.operands(kind, "NN", 256, 200, 512, "cpu") for kind in patterns.PATTERNS
+    }
     results = {kind: a.double() @ b.double() for kind, (a, b) in found.items()}
-    assert (results["rows"].abs() > errors.LARGEST).any()
-    assert (results["rows"].abs() < errors.SMALLEST_NORMAL).any()
-    assert errors.Reference(*found["rows"]).measured.double().mean() > 0.8
+    assert (results["rows"].abs() > fp32_measure.LARGEST).any()
+    assert (results["rows"].abs() < fp32_measure.SMALLEST_NORMAL).any()
+    assert fp32_measure.Reference(*found["rows"]).measured.double().mean() > 0.8
     for kind in ("along-k", "both-k", "elements"):
         assert spread(found[kind][0], 1).min() > 30 and spread(found[kind][1], 0).min() > 30
     wide = spread(found["odd-rows"][0], 1) > 30, spread(found["odd-rows"][1], 0) > 30
     assert [int(some.sum()) for some in wide] == [3, 2]
     assert results["odd-rows"].abs().max() < 2.0**20
     a, _ = found["subnormal"]
-    assert a.abs().max() < errors.SMALLEST_NORMAL and a.ne(0).double().mean() > 0.99
+    assert a.abs().max() < fp32_measure.SMALLEST_NORMAL and a.ne(0).double().mean() > 0.99
     for kind in ("special", "special-elements"):
         assert all((results[kind] == value).any() for value in (INF, -INF))
         assert 0 < results[kind].isnan().sum() < 0.1 * results[kind].numel()
@@ -230,31 +236,40 @@ def test_data_is_of_its_kind():
 
 def test_the_table_is_written_and_judged(tmp_path, capsys, monkeypatch):
     path = tmp_path / "table.json"
-    arguments = ["--device", "cpu", "--commit", "abc", "--kind", "normal,one-hot", "--size", "24"]
-    assert errors.main([*arguments, "--depth", "1,32", "--out", str(path)]) == 0
-    assert "right, and at most bound's: 4 of 4 promised" in capsys.readouterr().out
-    found = error_table.load(path)
+    arguments = [
+        "--device",
+        "cpu",
+        "--commit",
+        "abc",
+        "--pattern",
+        "normal,one-hot",
+        "--size",
+        "24",
+    ]
+    assert fp32_measure.main([*arguments, "--depth", "1,32", "--out", str(path)]) == 0
+    assert "right, and at most bound's: 4 of 4 rows" in capsys.readouterr().out
+    found = fp32_table.load(path)
     assert found["header"]["commit"] == "abc" and found["header"]["gpu"] == "cpu"
     assert [r["k"] for r in found["rows"] if r["kind"] == "normal"] == [1, 32, 1, 32]
-    assert error_table.path_of("NVIDIA H200", tmp_path) == tmp_path / "errors" / "h200.json"
-    assert error_table.load(tmp_path / "none.json") is None
+    assert fp32_table.path_of("NVIDIA H200", tmp_path) == tmp_path / "errors" / "h200.json"
+    assert fp32_table.load(tmp_path / "none.json") is None
 
-    monkeypatch.setattr(store, "RESULTS", tmp_path)
-    monkeypatch.setattr(errors, "exact_product", zero_tile)
-    assert errors.main([*arguments, "--depth", "32"]) == 1
+    monkeypatch.setattr(results_file, "RESULTS", tmp_path)
+    monkeypatch.setattr(fp32_measure, "tcgemm_mm", zero_tile)
+    assert fp32_measure.main([*arguments, "--depth", "32"]) == 1
     out = capsys.readouterr().out
-    assert "MISS" in out and "    K = 32: max " in out and "bound's: 0 of 2 promised" in out
+    assert "MISS" in out and "    K = 32: max " in out and "bound's: 0 of 2 rows" in out
     assert not (tmp_path / "errors").exists()  # a part of the table is not the table
 
 
 def test_unknown_kinds_are_refused(capsys):
     with pytest.raises(SystemExit):
-        errors.parse(["--kind", "round"])
-    assert "--kind round: there are normal, uniform, rows" in capsys.readouterr().err
+        fp32_measure.parse(["--pattern", "round"])
+    assert "--pattern round: there are normal, uniform, rows" in capsys.readouterr().err
 
 
 def test_every_kind_has_a_title():
-    assert list(error_table.TITLES) == list(kinds.KINDS)
-    device_rows = {device: errors.plan(device) for device in ("cpu", "cuda")}
-    assert len(device_rows["cpu"]) == len(kinds.KINDS) * 28
-    assert len(device_rows["cuda"]) == len(kinds.KINDS) * 32
+    assert list(fp32_table.TITLES) == list(patterns.PATTERNS)
+    device_rows = {device: fp32_measure.plan(device) for device in ("cpu", "cuda")}
+    assert len(device_rows["cpu"]) == len(patterns.PATTERNS) * 28
+    assert len(device_rows["cuda"]) == len(patterns.PATTERNS) * 32

@@ -1,23 +1,27 @@
-"""The measuring tools for 2:4 sparsity: cases, operands, rivals, passes, promises, pages."""
+"""The measuring tools for 2:4 sparsity: cases, operands, baselines, passes, targets, pages."""
 
 import re
 from dataclasses import replace
 
 import pytest
 import torch
-from tcgemm.bench import operands as pools
-from tcgemm.bench import rival, timing
 from torch.sparse import _semi_structured_conversions as conversions
 
 import tcgemm
+from benchmarks import report, results_file, run, sparse_passes, targets, workloads
+from benchmarks.case import PASSES, Case
+from benchmarks.cases import GROUPS, LLM
+from benchmarks.cases import cases as cases_of
 from tcgemm.ops import operators
+from tcgemm.testing import baseline, timing
+from tcgemm.testing import operands as pools
 
-from support.bench_fixtures import dense, passes, promises, report, row, shapes, store, workload
+from support.bench_fixtures import row
 
 ONE = timing.Timing(1.0, 0.0, 1, 1.0)
-SMOKE = shapes.cases("smoke-sparse")
+SMOKE = cases_of("smoke-sparse")
 PRODUCTS = [case for case in SMOKE if case.op == "mm"]
-SMALL_PASSES = [case for case in SMOKE if case.op in shapes.PASSES]
+SMALL_PASSES = [case for case in SMOKE if case.op in PASSES]
 
 
 def name_of(case):
@@ -31,34 +35,40 @@ each_pass = pytest.mark.parametrize("case", SMALL_PASSES, ids=name_of)
 # Cases.
 
 
-def test_cases_are_those_promised():
-    cases = [case for name in shapes.GROUPS["sparse"] for case in shapes.cases(name)]
-    assert len(cases) <= 58  # some four minutes without f16, whose rival takes as long
+def test_cases_of_the_targets():
+    cases = [case for name in GROUPS["sparse"] for case in cases_of(name)]
+    assert len(cases) <= 58  # some four minutes without f16, whose baseline takes as long
     assert {case.layout for case in cases} == {"TN"}
+    gemms = [case for case in cases if case.op == "mm"]
+    few = [case for case in gemms if case.m < targets.FEW_ROWS]
     sizes = {}
-    for case in cases:
-        sizes.setdefault((case.set, case.dtype), []).append((case.m, case.n, case.k))
+    for case in gemms:
+        if case not in few:
+            sizes.setdefault(case.dtype, []).append((case.m, case.n, case.k))
     cubes = [(size, size, size) for size in (2048, 4096, 8192, 16384)]
     for dtype in ("f16", "bf16", "tf32"):
-        assert set(sizes["sparse-mm", dtype]) == {*cubes, *shapes.LLM}
-    assert sizes["sparse-mm", "e4m3"] == cubes
-    assert sizes["sparse-mm", "s8"] == 2 * cubes  # to s32, and to bf16
-    assert sizes["sparse-few", "bf16"] == [(16, 28672, 4096), (64, 28672, 4096)]
+        assert set(sizes[dtype]) == {*cubes, *LLM}
+    assert sizes["e4m3"] == cubes
+    assert sizes["s8"] == 2 * cubes  # to s32, and to bf16
+    assert [(case.dtype, case.size) for case in few] == [
+        ("bf16", "16x28672x4096"),
+        ("bf16", "64x28672x4096"),
+    ]
     assert {case.accumulation for case in cases if case.dtype == "e4m3"} == {"fast"}
-    assert all(case.own == "dense" for case in cases if case.op not in shapes.PASSES)
-    assert all(shapes.cases(name, None, ("NN",)) == [] for name in shapes.GROUPS["sparse"])
-    bf16 = [c.dtype for name in shapes.GROUPS["sparse"] for c in shapes.cases(name, ("bf16",))]
+    assert all(case.self_baseline == "dense" for case in cases if case.op not in PASSES)
+    assert all(cases_of(name, None, ("NN",)) == [] for name in GROUPS["sparse"])
+    bf16 = [c.dtype for name in GROUPS["sparse"] for c in cases_of(name, ("bf16",))]
     assert set(bf16) == {"bf16"}
 
 
-@pytest.mark.parametrize("chosen", ["sparse", "sparse-host", "squares,sparse-mm"])
+@pytest.mark.parametrize("chosen", ["sparse", "sparse-mm", "squares,sparse-mm"])
 def test_without_a_gpu_a_sentence_says_what_there_is(chosen, capsys):
     with pytest.raises(SystemExit):
-        dense.parse(["--set", chosen, "--device", "cpu"])
+        run.parse(["--set", chosen, "--device", "cpu"])
     said = " ".join(capsys.readouterr().err.split())
-    assert re.search(r"needs a GPU \(for sparse-.*\), but this is the CPU; take --set smoke", said)
-    assert dense.parse(["--set", chosen, "--device", "cuda"]).device == "cuda"
-    assert dense.parse(["--set", "smoke-sparse", "--device", "cpu"]).device == "cpu"
+    assert re.search(r"needs a GPU \(for sparse-mm\), but this is the CPU; take --set smoke", said)
+    assert run.parse(["--set", chosen, "--device", "cuda"]).device == "cuda"
+    assert run.parse(["--set", "smoke-sparse", "--device", "cpu"]).device == "cpu"
 
 
 # Operands and checks.
@@ -66,42 +76,42 @@ def test_without_a_gpu_a_sentence_says_what_there_is(chosen, capsys):
 
 @each_product
 def test_dense_products_multiply_the_same_weight(case):
-    work = workload.Workload(case, "cpu")
+    work = workloads.Workload(case, "cpu")
     for index in range(work.sets):
         weight, b = work.weights[index], work.operands.b[index]
-        assert torch.equal(passes.bits(weight.to_dense()), passes.bits(b.t()))
+        assert torch.equal(sparse_passes.bits(weight.to_dense()), sparse_passes.bits(b.t()))
         assert weight.pattern == ("1:2" if case.dtype == "tf32" else "2:4")
         assert 0.3 < float((b.float() == 0).float().mean()) < 0.6
     assert work.bytes < sum(
         pool[0].numel() * pool[0].element_size()
         for pool in (work.operands.a, work.operands.b, work.operands.out)
     )
-    work.ours(1)
-    ours = work.operands.out[1].double()
+    work.call_tcgemm(1)
+    result = work.operands.out[1].double()
     work.operands.poison()
-    work.own()(1)
-    torch.testing.assert_close(ours, work.operands.out[1].double(), rtol=2e-2, atol=1e-2)
+    work.self_baseline()(1)
+    torch.testing.assert_close(result, work.operands.out[1].double(), rtol=2e-2, atol=1e-2)
 
 
 def test_rotation_counts_what_is_read(monkeypatch):
     monkeypatch.setattr(pools, "cache_bytes", lambda device: 1 << 20)
-    case = shapes.Case("mm", "bf16", "TN", 16, 512, 512, epilogue="sparse")
-    work = workload.Workload(case, "cpu")
+    case = Case("mm", "bf16", "TN", 16, 512, 512, epilogue="sparse")
+    work = workloads.Workload(case, "cpu")
     read = sum(each.nbytes for each in work.weights[0].inner().values())
     assert work.sets * read > 2 << 20
 
 
 @each_product
 def test_checks_see_faults(case):
-    work = workload.Workload(case, "cpu")
-    right = work.ours
+    work = workloads.Workload(case, "cpu")
+    right = work.call_tcgemm
 
     def check(fault):
-        def ours(index, keep=True):
+        def call_tcgemm(index, keep=True):
             right(index, keep)
             fault(work.operands.out[index])
 
-        work.ours = ours
+        work.call_tcgemm = call_tcgemm
         return work.check()
 
     ratio, exact = check(lambda out: None)
@@ -120,16 +130,16 @@ def test_a_forced_kernel_reaches_the_operator(monkeypatch):
         "keywords",
         lambda self, *options: asked.append(self.kernel_name) or keywords(self, *options),
     )
-    case = shapes.cases("smoke-sparse", ("bf16",), None, "128x64")[0]
-    work = workload.Workload(case, "cpu")
-    work.ours(0)
-    work.ours(0, keep=False)
+    case = cases_of("smoke-sparse", ("bf16",), None, "128x64")[0]
+    work = workloads.Workload(case, "cpu")
+    work.call_tcgemm(0)
+    work.call_tcgemm(0, keep=False)
     assert asked == ["128x64", "128x64"] and case.set == "smoke-sparse:128x64"
     assert "128x64x64" in work.explain() and "_sparse" in work.explain()
 
 
 def test_checks_see_metadata_of_another_weight():
-    work = workload.Workload(PRODUCTS[0], "cpu")
+    work = workloads.Workload(PRODUCTS[0], "cpu")
     prune = work._prune
 
     def exchanged():
@@ -143,9 +153,9 @@ def test_checks_see_metadata_of_another_weight():
 
 @pytest.mark.parametrize("case", [case for case in SMOKE if case.op == "linear"], ids=name_of)
 def test_host_cases_call_what_users_call(case, monkeypatch):
-    work = workload.Workload(case, "cpu")
+    work = workloads.Workload(case, "cpu")
     layers = [isinstance(call, tcgemm.nn.SparseLinear24) for call in work.linears]
-    assert all(layers) if "layer" in case.parts else not any(layers)
+    assert all(layers) if "layer" in case.terms else not any(layers)
     ratio, exact = work.check()
     assert ratio <= 1 and exact
     made = []
@@ -153,10 +163,13 @@ def test_host_cases_call_what_users_call(case, monkeypatch):
         torch.sparse, "to_sparse_semi_structured", lambda w: made.append(w) or w.contiguous()
     )
     calls = work.candidates()
-    assert list(calls) == ["tcgemm", "rival", "own"]
+    assert list(calls) == ["tcgemm", "baseline", "self_baseline"]
     for call in calls.values():
         call(1)
-    assert len(made) == work.sets and workload.rival_name(case) == rival.SparseLinear.name
+    assert (
+        len(made) == work.sets
+        and workloads.baseline_name(case) == baseline.SemiStructuredLinear.name
+    )
 
 
 # cuSPARSELt.
@@ -170,7 +183,7 @@ class Library:
         monkeypatch.setattr(torch, "_cslt_compress", self.compress)
         monkeypatch.setattr(torch, "_cslt_sparse_mm_search", self.search)
         monkeypatch.setattr(torch, "_cslt_sparse_mm", self.multiply)
-        monkeypatch.setattr(rival, "replayed_us", self.replayed_us)
+        monkeypatch.setattr(baseline, "replayed_us", self.replayed_us)
 
     def compress(self, w):
         assert w.is_contiguous()
@@ -197,69 +210,71 @@ class Library:
 
 
 @each_product
-def test_the_rival_is_the_best_algorithm_of_cusparselt(case, monkeypatch):
-    work = workload.Workload(case, "cpu")
+def test_the_baseline_is_the_best_algorithm_of_cusparselt(case, monkeypatch):
+    work = workloads.Workload(case, "cpu")
     library = Library(monkeypatch)
     calls = work.candidates()
     if case.dtype == "tf32":
-        assert list(calls) == ["tcgemm", "rival", "own"]
-        assert workload.rival_name(case) == "torch.mm allow_tf32" and not library.packed
+        assert list(calls) == ["tcgemm", "baseline", "self_baseline"]
+        assert workloads.baseline_name(case) == "torch.mm allow_tf32" and not library.packed
         return
-    assert list(calls) == ["tcgemm", "rival", "own"] + ["dense"] * ("to-bf16" not in case.parts)
-    assert workload.rival_name(case) == "torch._cslt_sparse_mm"
-    assert rival.refusal(calls["rival"]) is None  # the first call makes what all need
+    assert list(calls) == ["tcgemm", "baseline", "self_baseline"] + ["dense"] * (
+        "to-bf16" not in case.terms
+    )
+    assert workloads.baseline_name(case) == "torch._cslt_sparse_mm"
+    assert baseline.refusal(calls["baseline"]) is None  # the first call makes what all need
     assert len(library.packed) == work.sets and len(library.searched) == 1
-    calls["rival"](1)
+    calls["baseline"](1)
     assert library.used == [0, 1] and len(library.packed) == work.sets
-    kept = work.sparse_product.results
+    kept = work.sparse_call.results
     assert kept[0].data_ptr() != kept[1].data_ptr()  # outside the cache, as ours are
     (_, x, options), wide = library.searched[0], {"s8": torch.int32, "e4m3": torch.bfloat16}
-    wide = torch.bfloat16 if "to-bf16" in case.parts else wide.get(case.dtype)
+    wide = torch.bfloat16 if "to-bf16" in case.terms else wide.get(case.dtype)
     assert x.shape == (case.k, case.m) and options.get("out_dtype") == wide
-    assert work.detail({"tcgemm": ONE, "rival": ONE})["rival_apart"] < 0.004
-    work.sparse_product.packed.reverse()  # another weight
-    apart = work.detail({"tcgemm": ONE, "rival": ONE})["rival_apart"]
+    assert work.detail({"tcgemm": ONE, "baseline": ONE})["rival_apart"] < 0.004
+    work.sparse_call.packed.reverse()  # another weight
+    apart = work.detail({"tcgemm": ONE, "baseline": ONE})["rival_apart"]
     assert apart > 1
     detail = {"rival_apart": apart, "tcgemm_iqr_us": 1.0, "bytes": 1}
-    assert "torch's result is another one" in dense.line(case, row(case, 10.0), detail)
+    assert "torch's result is another one" in run.line(case, row(case, 10.0), detail)
     work.refill()
-    calls["rival"](0)
+    calls["baseline"](0)
     assert len(library.packed) == 2 * work.sets  # of the new weights
-    made = rival.SparseProduct([work.operands.b[0].t()], work.operands.a[0], **work.asked)
-    work.ours(0)
+    made = baseline.CusparseltGemm([work.operands.b[0].t()], work.operands.a[0], **work.asked)
+    work.call_tcgemm(0)
     found, out = made(work.operands.a[0], 0), work.operands.out[0]
     torch.testing.assert_close(found, out, rtol=2e-2, atol=1e-2)
 
 
-def test_kernels_are_timed_without_a_rival_that_no_graph_holds(monkeypatch):
+def test_kernels_are_timed_without_a_baseline_that_no_graph_captures(monkeypatch):
     def measure(candidates, sets, **options):
-        if "rival" in candidates:
+        if "baseline" in candidates:
             raise RuntimeError("operation not permitted when stream is capturing\nmore")
         return dict.fromkeys(candidates, sets)
 
-    monkeypatch.setattr(dense.timing, "measure", measure)
+    monkeypatch.setattr(run.timing, "measure", measure)
     refusals = {}
-    assert dense._captured({"tcgemm": 1, "rival": 2}, refusals, 3) == {"tcgemm": 3}
-    assert refusals["rival"].endswith("when stream is capturing")
-    monkeypatch.setattr(dense.timing, "measure", lambda *_, **__: 1 / 0)
+    assert run._captured({"tcgemm": 1, "baseline": 2}, refusals, 3) == {"tcgemm": 3}
+    assert refusals["baseline"].endswith("when stream is capturing")
+    monkeypatch.setattr(run.timing, "measure", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        dense._captured({"tcgemm": 1}, refusals, 3)
+        run._captured({"tcgemm": 1}, refusals, 3)
 
 
 # Passes.
 
 
 def test_there_are_90_choices():
-    every = passes.choices("cpu").view(-1, 4, 4)
+    every = sparse_passes.transposable_masks("cpu").view(-1, 4, 4)
     assert len(every) == 90 == len(every.unique(dim=0))
     assert (every.sum(1) == 2).all() and (every.sum(2) == 2).all()
 
 
 @each_pass
 def test_passes_are_checked(case):
-    work = passes.Pass(case, "cpu")
+    work = sparse_passes.Pass(case, "cpu")
     assert work.check() == (0.0, True)
-    right = work.ours
+    right = work.call_tcgemm
 
     def broken(index):
         result = right(index)
@@ -267,7 +282,7 @@ def test_passes_are_checked(case):
         first[-1, -4:] = first[-1, -4:].roll(1)
         return result
 
-    work.ours = broken
+    work.call_tcgemm = broken
     assert work.check() == (0.0, False)
     assert work.bytes > 1.5 * work.pool[0].nbytes
 
@@ -275,18 +290,18 @@ def test_passes_are_checked(case):
 def test_a_choice_that_keeps_less_is_seen():
     w = torch.randn(16, 16)
     best = tcgemm.prune24(w, method="transposable", pattern="2:4")
-    assert passes.is_best(w, best)
-    assert not passes.is_best(w, tcgemm.prune24(w, pattern="2:4"))  # not of columns
+    assert sparse_passes.is_best(w, best)
+    assert not sparse_passes.is_best(w, tcgemm.prune24(w, pattern="2:4"))  # not of columns
     mask = torch.tensor([[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 1], [0, 0, 1, 1]]).repeat(4, 4)
-    assert not passes.is_best(w, w * mask)
+    assert not sparse_passes.is_best(w, w * mask)
     other = best.clone()
     other[best != 0] *= 2.0
-    assert not passes.is_best(w, other)
+    assert not sparse_passes.is_best(w, other)
 
 
 def test_what_is_kept_is_measured_beside_torch(monkeypatch):
     case = next(case for case in SMALL_PASSES if case.op == "prune")
-    work = passes.Pass(case, "cpu")
+    work = sparse_passes.Pass(case, "cpu")
     greedy = conversions._sparse_semi_structured_tile
 
     def tile(w, algorithm=""):
@@ -295,18 +310,18 @@ def test_what_is_kept_is_measured_beside_torch(monkeypatch):
         return torch.ops.tcgemm.compress24(greedy(w.abs()), "2:4")[:2]
 
     monkeypatch.setattr(torch, "_sparse_semi_structured_tile", tile)
-    found = work.detail({"tcgemm": None, "rival": None})
+    found = work.detail({"tcgemm": None, "baseline": None})
     assert 0.6 < found["rival_kept"] < found["kept"] < 0.8
     assert "rival_kept" not in work.detail({"tcgemm": None})
-    assert workload.rival_name(case) == "torch._sparse_semi_structured_tile"
+    assert workloads.baseline_name(case) == "torch._sparse_semi_structured_tile"
 
 
 def test_torch_compresses_what_is_pruned(monkeypatch):
     case = next(case for case in SMALL_PASSES if case.op == "compress")
     given = []
     monkeypatch.setattr(torch, "_cslt_compress", given.append)
-    work = passes.Pass(case, "cpu")
-    results = [work.candidates()["rival"](index) for index in (1, 0)]
+    work = sparse_passes.Pass(case, "cpu")
+    results = [work.candidates()["baseline"](index) for index in (1, 0)]
     assert results == [None, None] and len(given) == 2
     assert torch.equal(given[0], tcgemm.prune24(work.pool[1]))
 
@@ -314,50 +329,54 @@ def test_torch_compresses_what_is_pruned(monkeypatch):
 # The command.
 
 
-def test_dense_measures_sparse_products(tmp_path, capsys):
+def test_a_run_measures_sparse_gemms(tmp_path, capsys):
     arguments = ["--set", "smoke-sparse", "--device", "cpu", "--ms", "1", "--commit", "abc"]
-    assert dense.main([*arguments, "--dtype", "bf16,tf32", "--out", str(tmp_path)]) == 0
+    assert run.main([*arguments, "--dtype", "bf16,tf32", "--out", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     assert "0 failed or wrong" in out and "torch refuses: " in out
     assert "x tcgemm dense" in out and "x torch.mm" in out and "of |w|, torch -" in out
-    results = store.load(tmp_path / "cpu.json")
+    results = results_file.load(tmp_path / "cpu.json")
     for found in results["rows"]:
         assert found["exact"] and found["us"] > 0 and found["max_error_ratio"] <= 1
-        detail = results["details"][store.key(found)]
+        detail = results["details"][results_file.key(found)]
         assert detail["bytes"] > 0 and ("own_ratio" in detail) is (found["op"] in ("mm", "linear"))
         assert (found["tflops"] is None) is (found["op"] != "mm")
-    assert dense.main([*arguments, "--no-rival", "--out", str(tmp_path / "alone")]) == 0
+    assert run.main([*arguments, "--no-baseline", "--out", str(tmp_path / "alone")]) == 0
     out = capsys.readouterr().out
     assert "x tcgemm dense" not in out and "x torch.mm" not in out
 
 
-# Promises and pages.
+# Targets and pages.
 
 
 def measured(factor=1.0):
-    """Results of the sparse sets, every ratio `factor` times what was promised and a bit more."""
-    results = store.empty()
+    """Results of the sparse sets, every ratio `factor` times its target and a bit more."""
+    results = results_file.empty()
     results["header"] = {"gpu": "NVIDIA H200", "torch": "2"}
     times = {("compress", "bf16"): 70.0, ("compress", "s8"): 45.0, ("prune", "bf16"): 200.0}
-    for name in shapes.GROUPS["sparse"]:
-        for case in shapes.cases(name):
+    for name in GROUPS["sparse"]:
+        for case in cases_of(name):
             us = 5.0 + case.flops / 1.1e9
             ratio = factor * (1.65 if case.dtype == "tf32" else 1.05)
             if not case.flops or not case.graph:
                 us, ratio = times.get((case.op, case.dtype), 15.0) / factor / 1.01, 20.0
-            detail = {"own": "tcgemm dense", "own_ratio": 1.45 * factor} if case.own else {}
+            detail = (
+                {"own": "tcgemm dense", "own_ratio": 1.45 * factor} if case.self_baseline else {}
+            )
             if case.op == "prune":
                 detail = {"kept": 0.71234, "rival_kept": 0.70123}
             found = row(case, us, rival_us=ratio * us, ratio=ratio)
-            store.put(results, found, detail)
+            results_file.put(results, found, detail)
     return results
 
 
-PROMISED = [one for one in promises.PROMISES if one.fields["set"] in shapes.GROUPS["sparse"]]
+TARGETS = [one for one in targets.TARGETS if one.fields["set"] in GROUPS["sparse"]]
 
 
-def test_promises_are_those_of_the_issue():
-    assert {one.name: (one.least, one.within, one.own, one.expected()) for one in PROMISED} == {
+def test_targets_and_their_shapes():
+    assert {
+        one.name: (one.least, one.within, one.self_baseline, one.expected()) for one in TARGETS
+    } == {
         "f16 2:4 x cuSPARSELt": (1.03, 0.0, False, 13),
         "f16 2:4 from 4096^3 x our own dense": (1.4, 0.0, True, 11),
         "bf16 2:4 x cuSPARSELt": (1.03, 0.0, False, 13),
@@ -374,10 +393,10 @@ def test_promises_are_those_of_the_issue():
     }
 
 
-def test_promises_are_met_or_missed():
-    good = promises.verdicts(measured())
-    assert len(good) == len(PROMISED) and all(verdict.met for verdict in good)
-    assert not any(verdict.met for verdict in promises.verdicts(measured(0.95)))
+def test_targets_are_met_or_missed():
+    good = targets.outcomes(measured())
+    assert len(good) == len(TARGETS) and all(outcome.met for outcome in good)
+    assert not any(outcome.met for outcome in targets.outcomes(measured(0.95)))
     results = measured()
     slow = next(r for r in results["rows"] if r["m"] == 2048 and r["dtype"] == "f16")
     slow["ratio"] = 0.94  # one shape below what none may be, though the mean is not
@@ -385,7 +404,7 @@ def test_promises_are_met_or_missed():
     layer["us"] = 15.5
     failed = next(r for r in results["rows"] if r["op"] == "prune")
     failed["us"] = None
-    words = {verdict.name: verdict.word for verdict in promises.verdicts(results)}
+    words = {outcome.name: outcome.word for outcome in targets.outcomes(results)}
     assert words.pop("f16 2:4 x cuSPARSELt") == "MISS"
     assert words.pop("15 us / host time of each sparse linear") == "MISS"
     assert words.pop("200 us / transposable prune bf16") == "0 of 1 shapes"
@@ -397,14 +416,14 @@ def test_pages_have_the_sparse_sets(tmp_path):
     readme.write_text(report.BEGIN + report.END)
     results = measured()
     for found in results["rows"]:
-        if found["set"] == "sparse-mm" and found["dtype"] == "bf16":
-            results["details"][store.key(found)]["dense_ratio"] = 1.38
-    store.save(results, tmp_path / "h200.json")
+        if found["op"] == "mm" and found["dtype"] == "bf16":
+            results["details"][results_file.key(found)]["dense_ratio"] = 1.38
+    results_file.save(results, tmp_path / "h200.json")
     report.main(["--results", str(tmp_path), "--readme", str(readme), "--no-plot"])
     for text in (readme.read_text(), (tmp_path / "h200.md").read_text()):
         assert "| bf16 2:4 x cuSPARSELt | 1.03 | **1.05** | 1.05 | 0.90 | met |" in text
         assert "| 200 us / transposable prune bf16 | 1.00 | **1.01** |" in text
-        assert "TFLOP/s, **1.05**, 1.45, 1.38 |" in text
+        assert "TFLOPS, **1.05**, 1.45, 1.38 |" in text
         assert "| tf32 TN, sparse |" in text and "| 16 x 28672 x 4096 | " in text
         assert "| prune 8192 x 8192, transposable | 198 us, **20.00**, 71.23 % of " in text
         assert "(torch 70.12 %) |" in text and "| compress 8192 x 8192, prune | " in text
@@ -414,17 +433,17 @@ def test_pages_have_the_sparse_sets(tmp_path):
 @pytest.mark.gpu
 @pytest.mark.sm90
 def test_sparse_cases_on_a_gpu():
-    options = dense.parse(["--set", "smoke-sparse", "--device", "cuda", "--ms", "20"])
+    options = run.parse(["--set", "smoke-sparse", "--device", "cuda", "--ms", "20"])
     for case in SMOKE:
-        k = 1 if case.op in shapes.PASSES else 512
-        # f16 by algorithms of cuSPARSELt's one of which may not end at this size: rival.SOUND.
+        k = 1 if case.op in PASSES else 512
+        # At this size, an f16 algorithm of cuSPARSELt may not terminate: baseline.SAFE_ALGORITHMS.
         compared = case.dtype != "f16"
-        case = replace(case, m=512, n=k, k=512, rival=compared)
-        found, detail = dense.measure_case(case, options, "GPU", "abc", None)
-        assert not dense.is_wrong(found), (case, found, detail)
-        assert case.op in shapes.PASSES or found["kernel"].endswith("_sparse")
+        case = replace(case, m=512, n=k, k=512, baseline=compared)
+        found, detail = run.measure_case(case, options, "GPU", "abc", None)
+        assert not run.is_wrong(found), (case, found, detail)
+        assert case.op in PASSES or found["kernel"].endswith("_sparse")
         if torch.backends.cusparselt.is_available() and compared:
             assert "refused" not in detail and found["ratio"] > 0, (case, detail)
-            assert detail.get("rival_apart", 0.0) < dense.APART, (case, detail)
+            assert detail.get("rival_apart", 0.0) < run.DIFFERENT, (case, detail)
         if case.op == "prune":
             assert 0.6 < detail["rival_kept"] < detail["kept"] < 0.8

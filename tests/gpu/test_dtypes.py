@@ -55,7 +55,7 @@ def test_gpu_and_cpu_agree(types):
         elif types.integer:
             # Sums modulo 2^32 are the same; the epilogue may contract to FMAs.
             difference = (result.double() - expected.double()).abs()
-            unit = 2 * reference.UNIT.get(out, 0.0) + 2.0**-20
+            unit = 2 * reference.UNIT_ROUNDOFF.get(out, 0.0) + 2.0**-20
             near = difference <= unit * expected.double().abs() + 1.0
             assert ((result == expected) | near).all()
         else:
@@ -273,7 +273,7 @@ def test_operands_past_two_to_the_31(free_memory, strides, dtype, kernel):
     out = torch.ops.tcgemm.scaled_mm(a, b, **given, kernel_name=kernel, out_dtype=F32)
     for first in range(0, m, CHUNK):
         rows = slice(first, first + CHUNK)
-        left = a[rows].float() * reference.spread(scale[rows], len(a[rows]), k).float()
+        left = a[rows].float() * reference.expand_scale(scale[rows], len(a[rows]), k).float()
         expected = left @ (b.float() - (3 if dtype == S8 else 0))
         reference.assert_exact(out[rows], expected)
 

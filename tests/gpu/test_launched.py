@@ -50,11 +50,11 @@ def check_launched(names, text, products=1, sums=0):
     found = [match for match in map(PRODUCT.search, names) if match]
     rows = [int(match.group(1) or match.group(2)) for match in found]
     row = int(ROW.search(text).group(1))
-    if "\n  split a " in text:
+    if "\n  split-FP32 a " in text:
         check_chain(names, rows, row, text, products)
         return
     assert rows == [row] * products, (names, text)
-    copies = int(re.search(r"^  prepare [ab] ", text, re.MULTILINE) is not None)
+    copies = int(re.search(r"^  repack [ab] ", text, re.MULTILINE) is not None)
     assert sum("repack" in name for name in names) == copies * products, (names, text)
     assert sum("sum_along_k" in name for name in names) == sums * products, (names, text)
     assert len(names) == (1 + copies + sums) * products, (names, text)
@@ -64,7 +64,7 @@ def check_chain(names, rows, row, text, products):
     """Of f32 operands in parts: both passes, the kernel, what takes its place for other data, and
     the recompute pass; all are launched, whatever the data."""
     split = sum("split_in_" in name for name in names)
-    kernels = 2 + ("\n  instead " in text)
+    kernels = 2 + ("\n  alternative " in text)
     assert split == 2 * products, (names, text)
     assert len(rows) == kernels * products, (names, text)
     assert rows.count(row) == products, (names, text)

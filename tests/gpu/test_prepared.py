@@ -56,7 +56,7 @@ def assert_alike(x, w, p):
     """The same bits where both products are of parts, and a right result where one is not."""
     out, expected = tcgemm.mm(x, p.t()), tcgemm.mm(x, w.t())
     ways = way(x, p.t()), way(x, w.t())
-    if ways[0] == ways[1] or all("parts" in each for each in ways):
+    if ways[0] == ways[1] or all("terms" in each for each in ways):
         assert_same(out, expected)
     else:
         reference.assert_close(out, x, w.t())
@@ -70,9 +70,9 @@ def test_the_same_bits_whatever_the_data(k, of_x, of_w):
     x, w = data(of_x, M, k), data(of_w, N, k)
     p = tcgemm.prepare(w)
     assert p.parts == ("bf16" if of_w == "elements" else "f16")
-    assert "parts" in way(x, w.t())
+    assert "terms" in way(x, w.t())
     if k == LONG or p.parts == "f16":
-        assert f"{p.parts} parts were prepared" in tcgemm.explain(x, p.t())
+        assert f"{p.parts} terms are prepacked" in tcgemm.explain(x, p.t())
     expected = tcgemm.linear(x, w)
     for _ in range(2):
         assert_same(tcgemm.linear(x, p), expected)
@@ -103,7 +103,7 @@ def test_weights_of_any_strides(strides):
 def test_shapes(m, n, k):
     x, w = data("normal", m, k), data("normal", n, k)
     p = tcgemm.prepare(w)
-    assert (p.parts is None) == ("parts" not in way(data("normal", M, k), data("normal", k, N)))
+    assert (p.parts is None) == ("terms" not in way(data("normal", M, k), data("normal", k, N)))
     assert_alike(x, w, p)
     reference.assert_close(tcgemm.linear(x, p), x, w.t())
 

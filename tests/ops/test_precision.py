@@ -186,7 +186,7 @@ def test_what_none_was_is_kept_for_the_backward():
             tcgemm.mm(a.requires_grad_(), b, activation="gelu"),
             tcgemm.mm(a, b, scale_a=torch.empty((), device="cuda")),
         ):
-            assert out.grad_fn.options[-1] == "high"
+            assert out.grad_fn.epilogue.precision == "high"
 
 
 @pytest.mark.parametrize("word", ROUNDED)

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import tcgemm
 from tcgemm.ops import prepack
-from tcgemm.ops.prepack import Watch
+from tcgemm.ops.prepack import TensorVersionGuard
 
 M, N, K = 6, 5, 8
 X, W, C, BIAS = torch.randn(M, K), torch.randn(N, K), torch.randn(M, N), torch.randn(N)
@@ -356,12 +356,12 @@ def test_explain_says_what_is_not_split_again():
     sizes = re.search(r"are (\d+) or (\d+); prepare", str(error.value)).groups()
     f16, bf16 = map(int, sizes)
     assert 1.0 < f16 / (4 * b.numel()) < 1.1 and 1.5 < bf16 / (4 * b.numel()) < 1.6
-    for size, words in ((f16, "2 f16 parts"), (bf16, "3 bf16 parts")):
-        p = tcgemm.Prepared(b.t(), blob.new_empty(size), words, Watch(b.t()))
+    for size, words in ((f16, "2 f16 terms"), (bf16, "3 bf16 terms")):
+        p = tcgemm.Prepared(b.t(), blob.new_empty(size), words, TensorVersionGuard(b.t()))
         for function in (tcgemm.explain, tcgemm.check_layout):
             text = function(a, p.t(), precision="highest")
-            assert re.search(rf"\n  split b .*its {words} were prepared", text)
-            assert "prepared" not in function(a, p.t(), precision="high")
+            assert re.search(rf"\n  split-FP32 b .*its {words} are prepacked", text)
+            assert "prepacked" not in function(a, p.t(), precision="high")
 
 
 # Transforms and graphs.

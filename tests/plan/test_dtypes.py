@@ -65,7 +65,7 @@ def test_registers_transpose_what_wgmma_cannot(dtype, out):
         assert made["kernel"].endswith("_tt_registers") == rs
         assert made["transposed"] == transposed
         assert made["prepare_a"] is made["prepare_b"] is None
-        assert ("on its way to registers" in made["explain"]) == rs
+        assert ("is transposed in registers" in made["explain"]) == rs
     made = plan(4096, 4096, 4096, dtype=dtype, layout="NT", out=out)
     assert "registers" in made["kernel"]
     assert (made["prepare_a"] is None) != (made["prepare_b"] is None)
@@ -73,11 +73,11 @@ def test_registers_transpose_what_wgmma_cannot(dtype, out):
 
 def test_explain_says_which_operand_is_transposed():
     text = plan(4096, 4096, 4096, dtype="s8", layout="NN")["explain"]
-    assert re.search(r"\n  turned +b on its way to registers, for about \d+ % of", text)
-    assert re.search(r"\n  transposed +the operand to turn has to be the first: out\^T = ", text)
+    assert re.search(r"\n  RS operand +b is transposed in registers, for about \d+ % of", text)
+    assert re.search(r"\n  swap A/B +the operand that is transposed in .*: out\^T = ", text)
     assert "NN (a K-major, b MN-major)" in text
     assert "nothing is copied" in text
-    assert "stored in pairs along its columns" in text
+    assert "stored in pairs along columns" in text
 
 
 @pytest.mark.parametrize("dtype", ("e4m3", "e5m2", "u8"))
@@ -87,7 +87,7 @@ def test_other_8_bit_operands_are_copied_k_major(dtype):
         assert made["kernel"].startswith(f"sm90a_{dtype}_")
         for name in "ab":
             assert (made[f"prepare_{name}"] is not None) == (name in copied)
-            reason = rf"prepare {name} +copied K-major .* because tensor cores read {dtype} K-major"
+            reason = rf"repack {name} +copied K-major .* because tensor cores read {dtype} K-major"
             assert bool(re.search(reason, made["explain"])) == (name in copied)
 
 
@@ -103,7 +103,7 @@ def test_small_products_are_gathered_by_older_kernels():
     made = plan(33, 17, 30, dtype="tf32", layout="NN", device="A100")
     assert made["prepare_a"] is made["prepare_b"] is None
     assert not made["vector_b"]
-    assert re.search(r"\n  gathered +b an element at a time", made["explain"])
+    assert re.search(r"\n  scalar loads +b is loaded one element at a time", made["explain"])
     made = plan(4096, 4096, 4096, dtype="tf32", layout="NN", device="A100")
     assert made["prepare_b"] is not None
     assert made["vector_a"]
@@ -146,7 +146,7 @@ def test_fp8_is_promoted_unless_fast_is_asked_for(device):
         assert made["kernel"].endswith("_blocks")
         line = re.search(r"\n  scales +(.*), in the mainloop", made["explain"]).group(1)
         assert ("blocks of 128 x 128" in line) == ("128x128" in scales)
-        assert "epilogue      nothing but the rounding" in made["explain"]
+        assert "epilogue      only the rounding" in made["explain"]
 
 
 def test_scales_of_rows_are_in_the_epilogue():

@@ -22,7 +22,7 @@ NUMBER = r"[\d.]+(e[+-]?\d+)?"
 EXPLAINED = {
     "kernel": r"\n  kernel +sm\w+ \(row \d+ of the catalog\)",
     "layout": r"\n  layout +\S",
-    "prepare": r"\n  prepare",
+    "repack": r"\n  repack",
     "tile": r"\n  tile +\d+ x \d+ x \d+",
     "stages": r"\d+ stages of ",
     "cluster": r"\n  cluster +[12]\n",
@@ -186,26 +186,26 @@ def test_explain_says_where_scales_are_multiplied():
 def test_explain_says_what_a_layout_costs():
     """8-bit operands that lie MN-major: copied, or transposed on their way to registers."""
     for dtype, how in (
-        (F8, "prepare b     copied K-major"),
-        (torch.int8, "turned        b on its"),
+        (F8, "repack b      copied K-major"),
+        (torch.int8, "RS operand    b is transposed in registers"),
     ):
         a = meta("contiguous", 4096, 4096, dtype=dtype)
         text = tcgemm.explain(a, a)
         assert re.search(how, text)
         assert f"tensor cores read {'e4m3' if dtype is F8 else 's8'} K-major only" in text
-        assert re.search(r"about [\d.]+ us|about \d+ % of the product's time", text)
+        assert re.search(r"about [\d.]+ us|about \d+ % of the GEMM's time", text)
         text = tcgemm.check_layout(a, a)
         assert "store it K-major (N x K row-major, given as .t()), where it is reused" in text
-        copied = "a prepare pass copies it first" in text
+        copied = "a repack pass copies it first" in text
         assert copied == (dtype is F8)
-        assert ("registers turn it on its way to the tensor cores" in text) != copied
+        assert ("the RS mainloop transposes it in registers" in text) != copied
 
 
 def test_advice_for_operands_that_are_converted():
     a = meta("contiguous", 4096, 4096, dtype=torch.float32)
     text = tcgemm.check_layout(a, a.t(), precision="medium")
     assert "faster: a.bfloat16(), once, where it is reused" in text
-    assert "prepare b     copied K-major" in text
+    assert "repack b      copied K-major" in text
 
 
 def test_the_bound_uses_the_rate_of_the_dtype():
@@ -262,15 +262,15 @@ def test_check_layout_says_what_is_copied():
     a, b = meta("odd_pitch", 4096, 4096), meta("transposed", 4096, 4096)
     for function in (tcgemm.check_layout, tcgemm.explain):
         text = function(a, b)
-        assert re.search(r"prepare a +copied K-major with a pitch of 4096 elements because", text)
-        assert "prepare b" not in text
-    assert "a prepare pass copies it first" in tcgemm.check_layout(a, b)
+        assert re.search(r"repack a +copied K-major with a pitch of 4096 elements because", text)
+        assert "repack b" not in text
+    assert "a repack pass copies it first" in tcgemm.check_layout(a, b)
     assert "nothing is copied" in tcgemm.check_layout(b.t(), b)
     # out^T = b^T a^T: the operand is still called by its own name.
     text = tcgemm.check_layout(a, b, out=meta("transposed", 4096, 4096))
     first, second = re.split(r"\n  (?=[ab]  )", text)[1:]
-    assert "a prepare pass" in first
-    assert "a prepare pass" not in second
+    assert "a repack pass" in first
+    assert "a repack pass" not in second
 
 
 def test_a_batch_that_is_not_aligned():

@@ -90,7 +90,7 @@ def test_a_prepared_operand_is_not_split_again():
     made = plan(256, 4096, 4096, prepared_b=2, **F32)
     assert made["split"]["b"]["made_parts"] == 2
     assert made["microseconds"] < plain["microseconds"] - 10
-    assert "split b       not again" in made["explain"]
+    assert "split-FP32 b  no pass: its 2 f16 terms are prepacked" in made["explain"]
     bf16 = plan(2048, 4096, 4096, prepared_b=3, **F32)
     assert row_of(bf16)["parts"] == 3
     assert bf16["split"]["bf16"]
@@ -114,15 +114,15 @@ def test_a_filter_chooses_the_parts():
 def test_explain_says_what_it_is_made_of():
     text = plan(4096, 4096, 4096, **F32)["explain"]
     for words in (
-        "precision     highest: operands in 2 f16 parts",
-        "as 3",
-        "split a       ranges and f16 parts: 67.1 MB in, 67.1 MB out",
-        "instead       sm90a_bf16_f32_",
-        "repair        sm90a_f32_f64_64x64x",
+        "precision     highest: operands split into 2 f16 terms",
+        " 3 GEMMs of terms",
+        "split-FP32 a  range statistics and f16 terms: 67.1 MB in, 67.1 MB out",
+        "alternative   sm90a_bf16_f32_",
+        "recompute     sm90a_f32_f64_64x64x",
         "workspace     ",
     ):
         assert words in text, text
-    assert "multiplied and added up in f64" in plan(64, 64, 8, **F32)["explain"]
+    assert "multiplied and accumulated in f64" in plan(64, 64, 8, **F32)["explain"]
     assert "every 32 of k" in plan(512, 512, 512, kernel="parts3", **F32)["explain"]
 
 

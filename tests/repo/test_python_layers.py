@@ -26,7 +26,7 @@ LAYERS = (
     ("nn",),
     ("saved_names",),
     ("",),  # tcgemm/__init__.py
-    ("testing", "bench"),
+    ("testing",),
     ("demo",),
     ("cli",),
     ("__main__",),
@@ -109,7 +109,7 @@ def imports_stand_at_the_top(name: str, text: str) -> list[str]:
 
 def private_torch_in_one_module(name: str, text: str) -> list[str]:
     """Names of torch with a leading underscore, read from the syntax so that prose is free."""
-    if name == "ops._torch_private" or name.split(".")[0] in ("testing", "bench"):
+    if name == "ops._torch_private" or name.split(".")[0] == "testing":
         return []
     complaints = []
     for node in ast.walk(ast.parse(text)):

@@ -22,7 +22,7 @@ def test_examples_run(capsys):
     assert "TMA can read it" in said
     assert "sm90a_bf16_f32" in said
     assert "filter_fn said no" in said
-    shown = re.findall(r"^ +((?:layout|transposed|turned|prepare) {3,}.*)$", text, flags=re.M)
+    shown = re.findall(r"^ +((?:layout|swap A/B|RS operand|repack) {3,}.*)$", text, flags=re.M)
     assert len(shown) == 4 and all(line in said for line in shown)
 
 

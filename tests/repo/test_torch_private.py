@@ -142,6 +142,14 @@ def transforms_active():
     assert seen == [True] and not private.transforms_active()
 
 
+def under_transform():
+    seen = []
+    torch.vmap(lambda x: seen.append(private.under_transform()) or x)(torch.zeros(2))
+    with forward_ad.dual_level():
+        seen.append(private.under_transform())
+    assert seen == [True, True] and not private.under_transform()
+
+
 def unpack_dual():
     with forward_ad.dual_level():
         dual = forward_ad.make_dual(torch.zeros(1), torch.ones(1))
@@ -173,6 +181,7 @@ USES = (
     redispatch,
     tracing_state,
     transforms_active,
+    under_transform,
     unpack_dual,
     wrapper_subclass,
 )

@@ -13,6 +13,8 @@ import pickle
 import pytest
 import torch
 
+from tcgemm.testing.operands import LAYOUTS, is_transposed  # noqa: F401  (LAYOUTS: for tests)
+
 F16, BF16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 S8, U8, S32 = torch.int8, torch.uint8, torch.int32
@@ -53,17 +55,12 @@ FEW_SHAPES = ((129, 65, 200), (64, 128, 64), (17, 257, 33), (200, 72, 520))
 LARGE = 2**31
 CHUNK = 2**17  # rows that are compared at a time
 
-# The letters are those of the BLAS call that torch makes, b first: N is row-major.
-LAYOUTS = ("TN", "NN", "TT", "NT")
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
 
 
 def major_strides(layout):
     """How a and b are stored, as names of STRIDES."""
-    return (
-        "transposed" if layout[1] == "T" else "contiguous",
-        "transposed" if layout[0] == "T" else "contiguous",
-    )
+    return tuple("transposed" if flip else "contiguous" for flip in is_transposed(layout))
 
 
 def poison(dtype):

@@ -203,7 +203,7 @@ def launch(row, a, b, *addends, out, direct=True, **options):
     scales = {name: options[name] for name in ("scale_a", "scale_b") if name in options}
     text = torch.ops.tcgemm.explain(a, b, out=out, **keywords, **scales, kernel=row.name)
     assert f" {row.name} (row " in text
-    assert not direct or ("\n  split b " if row.parts else "nothing is copied") in text
+    assert not direct or ("\n  split-FP32 b " if row.parts else "nothing is copied") in text
     names = ("c", "bias", "residual")
     given = options | keywords | dict(zip(names, addends, strict=False))
     torch.ops.tcgemm.scaled_mm.out(a, b, **given, kernel_name=row.name, out=out)

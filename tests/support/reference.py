@@ -28,73 +28,43 @@ The second tier is exact: on small integers, times powers of two, every sum is e
 one right answer, and `assert_exact` compares every element.
 """
 
-import functools
 import math
 
 import numpy
 import torch
-import torch.nn.functional as F
 
-from support.cases import BF16, E4M3, E5M2, F16, F32, F64, FP8, INT8, S8, S32
+from tcgemm.testing.numerics import (
+    ACTIVATIONS,
+    MAX_SLOPE,
+    UNIT_ROUNDOFF,
+    accumulation_error,
+    accumulator_roundoff,
+    expand_scale,
+    round_to_tf32,
+)
 
-UNIT = {F16: 2.0**-11, BF16: 2.0**-8, F32: 2.0**-24, F64: 2.0**-53, E4M3: 2.0**-4, E5M2: 2.0**-3}
+from support.cases import BF16, E4M3, E5M2, F16, F32, F64, FP8, INT8, NAMES, S8, S32
+
 HALF_SMALLEST = {F16: 2.0**-25, BF16: 2.0**-134, F32: 2.0**-150, E4M3: 2.0**-10, E5M2: 2.0**-17}
 HALF_SMALLEST |= {S8: 0.5}
 # Where results of 8 bits saturate.
 LIMITS = {E4M3: (-448, 448), E5M2: (-57344, 57344), S8: (-128, 127)}
-ACTIVATIONS = {
-    None: lambda x: x,
-    "relu": F.relu,
-    "gelu": F.gelu,
-    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
-    "silu": F.silu,
-}
-SLOPE = {None: 1.0, "relu": 1.0, "gelu": 1.13, "gelu_tanh": 1.13, "silu": 1.1}
-BLOCK = 128
-
-
-@functools.cache
-def capability():
-    return torch.cuda.get_device_capability()
 
 
 def accumulation(a, accumulator, precision):
-    """(u_acc, products that are added before anything is rounded, products in one chain)."""
-    depth = a.shape[-1]
-    if a.device.type == "cpu" or accumulator == F64:
-        return UNIT[accumulator], 16 if accumulator == F16 else 1, depth
-    products = 16 if capability() >= (9, 0) else 8
+    """The accumulation of a GEMM, by its name in tcgemm.testing.numerics."""
     if a.dtype in FP8:
-        return 2.0**-13, 2 * products, depth if precision == "fast" else min(depth, BLOCK)
-    if a.dtype == F32 and precision == "high":
-        products //= 2
-    # A tensor core cuts off what f32 does not hold; an f16 accumulator is rounded.
-    return UNIT[F16] if accumulator == F16 else 2.0**-23, products, depth
-
-
-def to_tf32(x):
-    """f32 to ten bits of fraction, to nearest even."""
-    word = x.contiguous().view(S32)
-    word = (word + 0xFFF + ((word >> 13) & 1)) & ~0x1FFF
-    return torch.where(x.isfinite(), word.view(F32), x)
+        return "fast" if precision == "fast" else "promoted"
+    return NAMES[accumulator]
 
 
 def multiplied(operand, precision):
     """An operand as the tensor cores take it, in float64."""
     if operand.dtype == F32 and precision == "high":
-        operand = to_tf32(operand)
+        operand = round_to_tf32(operand)
     if operand.dtype == F32 and precision == "medium":
         operand = operand.to(BF16)
     return operand.double()
-
-
-def spread(scale, rows, cols):
-    """A scale of blocks, to one value for each row and column, or one where it is the same."""
-    for dim, extent in ((-2, rows), (-1, cols)):
-        if scale.dim() >= 2 and scale.shape[dim] not in (1, extent):
-            index = torch.arange(extent, device=scale.device) // BLOCK
-            scale = scale.index_select(dim, index)
-    return scale.double()
 
 
 def matmul64(a, b, wide):
@@ -114,13 +84,13 @@ def product(a, b, scale_a, scale_b, zero_a, zero_b, *, acc_dtype, precision, cla
     right = right if zero_b is None else right - zero_b.double()
     factors = []
     if scale_a is not None:
-        scale = spread(scale_a, a.shape[-2], depth)
+        scale = expand_scale(scale_a, a.shape[-2], depth)
         if scale.dim() >= 2 and scale.shape[-1] != 1:
             left = left * scale
         else:
             factors.append(scale)
     if scale_b is not None:
-        scale = spread(scale_b, depth, b.shape[-1])
+        scale = expand_scale(scale_b, depth, b.shape[-1])
         if scale.dim() >= 2 and scale.shape[-2] != 1:
             right = right * scale
         else:
@@ -128,12 +98,14 @@ def product(a, b, scale_a, scale_b, zero_a, zero_b, *, acc_dtype, precision, cla
     value = matmul64(left, right, a.dtype == F64 and not whole)
     bound = torch.zeros_like(value)
     if not whole and a.dtype not in INT8:
-        unit, products, chain = accumulation(a, accumulator, precision)
+        kind = accumulation(a, accumulator, precision)
         if classic:
+            unit = accumulator_roundoff(a.device, kind)
             bound = (depth + 2) * unit * torch.matmul(left.abs(), right.abs())
         else:
-            roundings = math.ceil(chain / products) + 2
-            bound = roundings * unit * 4 * torch.matmul(left * left, right * right).sqrt()
+            dtype = "tf32" if a.dtype == F32 and precision == "high" else NAMES[a.dtype]
+            roundings = accumulation_error(a.device, kind, depth, dtype=dtype)
+            bound = roundings * 4 * torch.matmul(left * left, right * right).sqrt()
     for factor in factors:
         factor = factor.reshape(()) if factor.numel() == 1 else factor
         value, bound = value * factor, bound * factor.abs()
@@ -167,7 +139,7 @@ def before_scale_out(
         classic=classic,
         whole=whole,
     )
-    u_epi = UNIT[F64 if a.dtype == F64 else F32]
+    u_epi = UNIT_ROUNDOFF[F64 if a.dtype == F64 else F32]
     value, bound = alpha * value, abs(alpha) * bound
     size = value.abs()
     for factor, addend in ((beta, c), (1.0, bias)):
@@ -178,7 +150,7 @@ def before_scale_out(
     if alpha != 1.0 or a.dtype in INT8 or any(term is not None for term in terms):
         bound = bound + 6 * u_epi * size
     if activation is not None:
-        bound = SLOPE[activation] * bound + 8 * u_epi * value.abs()
+        bound = MAX_SLOPE[activation] * bound + 8 * u_epi * value.abs()
         value = ACTIVATIONS[activation](value)
     if residual is not None:
         bound = bound + 2 * u_epi * (value.abs() + residual.double().abs())
@@ -202,8 +174,10 @@ def evaluate(a, b, c=None, bias=None, residual=None, *, scale_out=None, out_dtyp
     if scale_out is not None:
         factor = scale_out.double().reshape(())
         value, bound = value * factor, bound * factor.abs()
-        bound = bound + UNIT[F64 if a.dtype == F64 else F32] * value.abs()
-    bound = bound + UNIT.get(out_dtype, 0.0) * value.abs() + HALF_SMALLEST.get(out_dtype, 0.0)
+        bound = bound + UNIT_ROUNDOFF[F64 if a.dtype == F64 else F32] * value.abs()
+    bound = (
+        bound + UNIT_ROUNDOFF.get(out_dtype, 0.0) * value.abs() + HALF_SMALLEST.get(out_dtype, 0.0)
+    )
     return value.clamp(
         *LIMITS.get(out_dtype, (None, None))
     ) if out_dtype in LIMITS else value, bound
@@ -285,7 +259,7 @@ def assert_amax(amax, *operands, **options):
     assert amax.dtype == F32 and amax.shape == ()
     size = value.abs()
     low, high = float((size - bound).max()), float((size + bound).max())
-    rounding = 1 + UNIT[F32]
+    rounding = 1 + UNIT_ROUNDOFF[F32]
     assert low / rounding <= float(amax) <= high * rounding, f"{float(amax)}, not {low} to {high}"
 
 

@@ -9,8 +9,7 @@ import torch
 import torch.nn.functional as F
 
 import tcgemm
-
-from support.reference import ACTIVATIONS
+from tcgemm.testing.numerics import ACTIVATIONS
 
 
 @dataclass(frozen=True)

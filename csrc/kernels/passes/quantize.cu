@@ -1,4 +1,4 @@
-// Quantising f16, bf16 and f32.
+// Selects the quantization kernels of f16, bf16 and f32.
 #include <algorithm>
 
 #include "kernels/kernels.h"
@@ -8,23 +8,21 @@
 namespace tcgemm::kernels {
 namespace {
 
-namespace passes = tcgemm::passes;
-
-static_assert(kQuantizeThreads == passes::kQuantizeBlock);
-
-template <class GemmConfig>
-const void* pointer(GemmConfig* kernel) {
+template <class Kernel>
+const void* pointer(Kernel* kernel) {
   return reinterpret_cast<const void*>(kernel);
 }
 
-// Can `threads` hold a row, and another chunk if it begins between words of its values?
-bool holds(int threads, const QuantizeParams& params) {
-  const int elements = passes::kChunk / bytes(params.x.dtype);
-  return params.cols + elements <= threads * passes::kThreadLines * passes::kHeld * elements;
+// Returns whether `threads` threads can cache a row in shared memory. One more vector is allowed
+// for: vectors are aligned to the values, so the first one may start before the row.
+bool row_fits(int threads, const QuantizeParams& params) {
+  const int elements = passes::kVectorBytes / bytes(params.x.dtype);
+  return params.cols + elements <=
+         threads * passes::kRowsPerThread * passes::kCachedRounds * elements;
 }
 
 template <DType kType>
-const void* choose(const QuantizeParams& params, Granularity granularity) {
+const void* select_kernel(const QuantizeParams& params, Granularity granularity) {
   switch (granularity) {
     case Granularity::tensor:
       return pointer(&passes::quantize_tensor<kType>);
@@ -35,56 +33,57 @@ const void* choose(const QuantizeParams& params, Granularity granularity) {
     case Granularity::row:
       break;
   }
-  if (holds(32, params)) return pointer(&passes::quantize_rows<kType, 32, false>);
-  if (holds(kQuantizeThreads, params))
+  if (row_fits(32, params)) return pointer(&passes::quantize_rows<kType, 32, false>);
+  if (row_fits(kQuantizeThreads, params))
     return pointer(&passes::quantize_rows<kType, kQuantizeThreads, false>);
   return pointer(&passes::quantize_rows<kType, kQuantizeThreads, true>);
 }
 
-int grid(std::int64_t blocks) { return int(std::min<std::int64_t>(blocks, 2147483647)); }
+int clamp_grid(std::int64_t blocks) { return int(std::min<std::int64_t>(blocks, 2147483647)); }
 
 }  // namespace
 
 const void* quantize_amax(const QuantizeParams& params) {
   switch (params.x.dtype) {
     case DType::f16:
-      return pointer(&passes::largest_of_tensor<DType::f16>);
+      return pointer(&passes::amax_of_tensor<DType::f16>);
     case DType::bf16:
-      return pointer(&passes::largest_of_tensor<DType::bf16>);
+      return pointer(&passes::amax_of_tensor<DType::bf16>);
     default:
-      return pointer(&passes::largest_of_tensor<DType::f32>);
+      return pointer(&passes::amax_of_tensor<DType::f32>);
   }
 }
 
 const void* quantize(const QuantizeParams& params, Granularity granularity) {
   switch (params.x.dtype) {
     case DType::f16:
-      return choose<DType::f16>(params, granularity);
+      return select_kernel<DType::f16>(params, granularity);
     case DType::bf16:
-      return choose<DType::bf16>(params, granularity);
+      return select_kernel<DType::bf16>(params, granularity);
     default:
-      return choose<DType::f32>(params, granularity);
+      return select_kernel<DType::f32>(params, granularity);
   }
 }
 
 int quantize_amax_blocks(const QuantizeParams& params) {
-  return grid(passes::spans(passes::flat(params), bytes(params.x.dtype)));
+  return clamp_grid(passes::tensor_tiles(passes::flatten(params), bytes(params.x.dtype)));
 }
 
 int quantize_blocks(const QuantizeParams& params, Granularity granularity) {
   const std::int64_t rows = params.rows * params.batch;
-  const int elements = passes::kChunk / bytes(params.x.dtype);
+  const int elements = passes::kVectorBytes / bytes(params.x.dtype);
   switch (granularity) {
     case Granularity::tensor:
       return quantize_amax_blocks(params);
     case Granularity::row:
-      return grid(holds(32, params) ? passes::ceil_div(rows, passes::kWarps) : rows);
+      return clamp_grid(row_fits(32, params) ? passes::ceil_div(rows, passes::kQuantizeWarps)
+                                             : rows);
     case Granularity::block_1x128:
-      return grid(passes::ceil_div(rows * passes::ceil_div(params.cols, passes::kQuad),
-                                   kQuantizeThreads * elements / kScaleBlock));
+      return clamp_grid(passes::ceil_div(rows * passes::ceil_div(params.cols, passes::kUnitColumns),
+                                         kQuantizeThreads * elements / kScaleBlock));
     default:
-      return grid(params.batch * passes::ceil_div(params.rows, kScaleBlock) *
-                  passes::ceil_div(params.cols, kScaleBlock));
+      return clamp_grid(params.batch * passes::ceil_div(params.rows, kScaleBlock) *
+                        passes::ceil_div(params.cols, kScaleBlock));
   }
 }
 

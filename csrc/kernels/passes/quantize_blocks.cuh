@@ -1,7 +1,7 @@
-// Quantising with a scale for each 1 x 128 or 128 x 128 elements.
+// Quantization with one scale per 1 x 128 or 128 x 128 elements.
 //
-//   1x128    16 lanes (32 for f32) a row of four groups, a chunk of each a lane
-//   128x128  a block a group, in registers between its maximum and the division
+//   1x128    16 threads (32 for f32) quantize four groups of a row, one vector of each per thread
+//   128x128  one CTA quantizes a block and keeps it in registers between its amax and the division
 #pragma once
 
 #include <cstdint>
@@ -11,132 +11,136 @@
 
 namespace tcgemm::passes {
 
-inline constexpr int kQuad = 4 * kScaleBlock;  // columns of four groups
+inline constexpr int kUnitColumns = 4 * kScaleBlock;  // four groups
 
-// The largest of x[i], for i = lane % 4, of kLanes lanes: with each step lanes keep half of what
-// they have and give the other half away, until one is left.
+// Returns the maximum of x[lane % 4] over kLanes lanes. In each of the first two steps a lane keeps
+// half of its values and sends the other half to its partner, until it has one value.
 template <int kLanes>
-__device__ inline float lanes_largest(const float (&x)[4]) {
+__device__ inline float lanes_max(const float (&x)[4]) {
   const bool odd = threadIdx.x & 1, high = threadIdx.x & 2;
   const float low_half = fmaxf(odd ? x[1] : x[0], __shfl_xor_sync(kAllLanes, odd ? x[0] : x[1], 1));
   const float high_half =
       fmaxf(odd ? x[3] : x[2], __shfl_xor_sync(kAllLanes, odd ? x[2] : x[3], 1));
-  float largest = fmaxf(high ? high_half : low_half,
-                        __shfl_xor_sync(kAllLanes, high ? low_half : high_half, 2));
+  float result = fmaxf(high ? high_half : low_half,
+                       __shfl_xor_sync(kAllLanes, high ? low_half : high_half, 2));
 #pragma unroll
   for (int distance = 4; distance < kLanes; distance *= 2)
-    largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, distance));
-  return largest;
+    result = fmaxf(result, __shfl_xor_sync(kAllLanes, result, distance));
+  return result;
 }
 
-// Four groups of a row for each team of lanes, a chunk a lane. Lane i of four works out the scale
-// of group i, for a division costs as much as all that a lane does with a chunk.
+// kThreadsPerRow threads quantize a unit, four groups of a row, with one vector of each group per
+// thread. Lane i of four computes the scale of group i: a division costs as much as everything else
+// that a lane does with a vector.
 template <DType kType>
-__global__ void __launch_bounds__(kQuantizeBlock, 4)
+__global__ void __launch_bounds__(kQuantizeThreads, 4)
     quantize_1x128(const __grid_constant__ QuantizeParams params) {
-  constexpr int kTeam = kScaleBlock / Row<kType>::kElements, kTeams = kQuantizeBlock / kTeam;
-  const int thread = threadIdx.x % kTeam;
+  constexpr int kThreadsPerRow = kScaleBlock / QuantizeRow<kType>::kElements;
+  constexpr int kUnitsPerBlock = kQuantizeThreads / kThreadsPerRow;
+  const int thread = threadIdx.x % kThreadsPerRow;
   const std::int64_t groups = ceil_div(params.cols, kScaleBlock);
-  const std::int64_t across = ceil_div(params.cols, kQuad);
-  const std::int64_t quads = params.rows * params.batch * across;
+  const std::int64_t units_per_row = ceil_div(params.cols, kUnitColumns);
+  const std::int64_t units = params.rows * params.batch * units_per_row;
   ptx::launch_dependents();
   ptx::wait_for_prerequisites();
-  for (std::int64_t first = std::int64_t(blockIdx.x) * kTeams; first < quads;
-       first += std::int64_t(gridDim.x) * kTeams) {
-    // Lanes without a quad repeat the last one: shuffles want all of a warp.
-    const std::int64_t quad = min(first + threadIdx.x / kTeam, quads - 1);
-    const std::int64_t index = quotient(quad, across);
-    const int left = static_cast<int>(quad - index * across);
-    const Row<kType> row(params, index, false);
-    uint4 chunks[kThreadLines];
-    row.template read<kTeam>(left * (kQuad / row.kElements), thread, ptx::evict_first(), chunks);
-    float largest[kThreadLines];
+  for (std::int64_t first = std::int64_t(blockIdx.x) * kUnitsPerBlock; first < units;
+       first += std::int64_t(gridDim.x) * kUnitsPerBlock) {
+    // Threads without a unit repeat the last one: the shuffles need all lanes of the warp.
+    const std::int64_t unit = min(first + threadIdx.x / kThreadsPerRow, units - 1);
+    const std::int64_t index = quotient(unit, units_per_row);
+    const int unit_of_row = static_cast<int>(unit - index * units_per_row);
+    const QuantizeRow<kType> row(params, index, false);
+    uint4 vectors[kRowsPerThread];
+    row.template load<kThreadsPerRow>(unit_of_row * (kUnitColumns / row.kElements), thread,
+                                      ptx::evict_first(), vectors);
+    float amax[kRowsPerThread];
 #pragma unroll
-    for (int i = 0; i < kThreadLines; ++i) {
-      Largest<kType> largest_of_chunk;
-      largest_of_chunk.add(chunks[i]);
-      largest[i] = largest_of_chunk.value();
+    for (int i = 0; i < kRowsPerThread; ++i) {
+      MaxAbs<kType> max_abs;
+      max_abs.add(vectors[i]);
+      amax[i] = max_abs.value();
     }
-    const float scale = scale_of(lanes_largest<kTeam>(largest), params.to);
+    const float scale = scale_of(lanes_max<kThreadsPerRow>(amax), params.to);
     const float inverse = passes::inverse(scale);
-    const int group = left * kThreadLines;
-    if (thread < kThreadLines && group + thread < groups)
+    const int group = unit_of_row * kRowsPerThread;
+    if (thread < kRowsPerThread && group + thread < groups)
       params.scales[index * groups + group + thread] = scale;
 #pragma unroll
-    for (int i = 0; i < kThreadLines; ++i) {
-      const Divisor<kType> divisor(__shfl_sync(kAllLanes, scale, i, kTeam),
-                                   __shfl_sync(kAllLanes, inverse, i, kTeam));
+    for (int i = 0; i < kRowsPerThread; ++i) {
+      const Divisor<kType> divisor(__shfl_sync(kAllLanes, scale, i, kThreadsPerRow),
+                                   __shfl_sync(kAllLanes, inverse, i, kThreadsPerRow));
       const int column = (group + i) * kScaleBlock + thread * row.kElements;
-      const int exist = min(row.cols - column, row.kElements);
+      const int present = min(row.cols - column, row.kElements);
       char* to = row.values + column;
-      if (exist <= 0) continue;
-      const Values<kType> values(chunks[i], divisor, params.to);
-      if (exist == row.kElements && reinterpret_cast<std::uintptr_t>(to) % row.kElements == 0)
-        values.write(to);
+      if (present <= 0) continue;
+      const QuantizedVector<kType> quantized(vectors[i], divisor, params.to);
+      if (present == row.kElements && reinterpret_cast<std::uintptr_t>(to) % row.kElements == 0)
+        quantized.store(to);
       else
-        values.write(to, 0, exist);
+        quantized.store(to, 0, present);
     }
   }
 }
 
 template <DType kType>
-__global__ void __launch_bounds__(kQuantizeBlock, kType == DType::f32 ? 2 : 3)
+__global__ void __launch_bounds__(kQuantizeThreads, kType == DType::f32 ? 2 : 3)
     quantize_128x128(const __grid_constant__ QuantizeParams params) {
-  __shared__ float shared[2][kWarps];
-  constexpr int kSize = bytes(kType), kElements = kChunk / kSize;
-  constexpr int kTeam = kScaleBlock / kElements;                 // threads a row
-  constexpr int kLines = kQuantizeBlock / kTeam * kThreadLines;  // read at once
-  constexpr int kRounds = kScaleBlock / kLines;
-  const int thread = threadIdx.x % kTeam, mine = threadIdx.x / kTeam * kThreadLines;
-  const std::int64_t across = ceil_div(params.cols, kScaleBlock);
-  const std::int64_t down = ceil_div(params.rows, kScaleBlock);
-  int turn = 0;
+  __shared__ float shared[2][kQuantizeWarps];
+  constexpr int kSize = bytes(kType), kElements = kVectorBytes / kSize;
+  constexpr int kThreadsPerRow = kScaleBlock / kElements;
+  constexpr int kRowsPerRound = kQuantizeThreads / kThreadsPerRow * kRowsPerThread;
+  constexpr int kRounds = kScaleBlock / kRowsPerRound;
+  const int thread = threadIdx.x % kThreadsPerRow;
+  const int first_row = threadIdx.x / kThreadsPerRow * kRowsPerThread;
+  const std::int64_t blocks_n = ceil_div(params.cols, kScaleBlock);
+  const std::int64_t blocks_m = ceil_div(params.rows, kScaleBlock);
+  int buffer = 0;
   ptx::launch_dependents();
   ptx::wait_for_prerequisites();
-  for (std::int64_t group = blockIdx.x; group < params.batch * down * across;
-       group += gridDim.x, turn ^= 1) {
-    const std::int64_t above = quotient(group, across), batch = quotient(above, down);
-    const std::int64_t col = (group - above * across) * kScaleBlock;
-    const std::int64_t row = (above - batch * down) * kScaleBlock;
+  for (std::int64_t group = blockIdx.x; group < params.batch * blocks_m * blocks_n;
+       group += gridDim.x, buffer ^= 1) {
+    const std::int64_t block_m = quotient(group, blocks_n), batch = quotient(block_m, blocks_m);
+    const std::int64_t col = (group - block_m * blocks_n) * kScaleBlock;
+    const std::int64_t row = (block_m - batch * blocks_m) * kScaleBlock;
     const TensorRef& x = params.x;
     const int rows = static_cast<int>(min(params.rows - row, std::int64_t(kScaleBlock)));
-    Lines<kSize> lines;
-    lines.stride_line = kSize * x.stride_row;
-    lines.stride_element = kSize * x.stride_col;
-    lines.source = static_cast<const char*>(x.data) + kSize * batch * x.stride_batch +
-                   row * lines.stride_line + col * lines.stride_element;
-    lines.lines = rows;
-    lines.begin = col == 0 ? 0 : -kChunk;
-    lines.end = static_cast<int>(min(params.cols - col, std::int64_t(2 * kScaleBlock))) * kSize;
-    lines.examine(kScaleBlock, kScaleBlock * kSize);
+    VectorReader<kSize> reader;
+    reader.stride_ld_row = kSize * x.stride_row;
+    reader.stride_element = kSize * x.stride_col;
+    reader.source = static_cast<const char*>(x.data) + kSize * batch * x.stride_batch +
+                    row * reader.stride_ld_row + col * reader.stride_element;
+    reader.ld_rows = rows;
+    reader.begin = col == 0 ? 0 : -kVectorBytes;
+    reader.end = static_cast<int>(min(params.cols - col, std::int64_t(2 * kScaleBlock))) * kSize;
+    reader.examine(kScaleBlock, kScaleBlock * kSize);
 
-    Largest<kType> largest;
-    uint4 held[kRounds][kThreadLines];
+    MaxAbs<kType> max_abs;
+    uint4 vectors[kRounds][kRowsPerThread];
 #pragma unroll
     for (int i = 0; i < kRounds; ++i) {
-      lines.read(i * kLines + mine, thread, ptx::evict_first(), held[i]);
+      reader.read(i * kRowsPerRound + first_row, thread, ptx::evict_first(), vectors[i]);
 #pragma unroll
-      for (int j = 0; j < kThreadLines; ++j) largest.add(held[i][j]);
+      for (int j = 0; j < kRowsPerThread; ++j) max_abs.add(vectors[i][j]);
     }
-    const float scale = scale_of(block_largest(largest.value(), shared[turn]), params.to);
+    const float scale = scale_of(block_max(max_abs.value(), shared[buffer]), params.to);
     if (threadIdx.x == 0) params.scales[group] = scale;
     const Divisor<kType> divisor(scale);
-    const int exist =
+    const int present =
         static_cast<int>(min(params.cols - col - thread * kElements, std::int64_t(kElements)));
     char* values = static_cast<char*>(params.values) +
-                   (batch * params.rows + row + mine) * params.cols + col + thread * kElements;
+                   (batch * params.rows + row + first_row) * params.cols + col + thread * kElements;
 #pragma unroll
     for (int i = 0; i < kRounds; ++i) {
 #pragma unroll
-      for (int j = 0; j < kThreadLines; ++j) {
-        const int line = i * kLines + j;
-        if (exist <= 0 || mine + line >= rows) continue;
-        const Values<kType> converted(held[i][j], divisor, params.to);
-        char* to = values + line * params.cols;
-        if (exist == kElements && reinterpret_cast<std::uintptr_t>(to) % kElements == 0)
-          converted.write(to);
+      for (int j = 0; j < kRowsPerThread; ++j) {
+        const int row_of_thread = i * kRowsPerRound + j;
+        if (present <= 0 || first_row + row_of_thread >= rows) continue;
+        const QuantizedVector<kType> converted(vectors[i][j], divisor, params.to);
+        char* to = values + row_of_thread * params.cols;
+        if (present == kElements && reinterpret_cast<std::uintptr_t>(to) % kElements == 0)
+          converted.store(to);
         else
-          converted.write(to, 0, exist);
+          converted.store(to, 0, present);
       }
     }
   }

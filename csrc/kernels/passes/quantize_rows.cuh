@@ -1,9 +1,9 @@
-// Quantising with a scale for each row, or one for all elements: core/quantize.h.
+// Quantization with one scale per row, or one per tensor (core/quantize.h).
 //
-//   row     a warp or a block a row, which shared memory holds between maximum and division; what
-//           it cannot hold is read twice
-//   tensor  two kernels: the largest element, by an atomic maximum a block, then the division,
-//           which walks backwards so that it begins with what L2 still holds
+//   row     One warp or one CTA quantizes a row. Shared memory caches the row between amax and
+//           division; a row that is too long for it is read twice.
+//   tensor  Two kernels. The first finds amax, with one atomicMax per CTA. The second divides and
+//           walks the tensor backwards: it starts with what is still in L2.
 #pragma once
 
 #include <cstdint>
@@ -13,59 +13,62 @@
 
 namespace tcgemm::passes {
 
-inline constexpr int kHeld = 2;  // rounds of four chunks a thread of "row"
-inline constexpr int kSpan = 8;  // chunks a thread of "tensor"
+inline constexpr int kCachedRounds = 2;  // rounds of four vectors per thread, of "row"
+inline constexpr int kTileVectors = 8;   // vectors per thread, of "tensor"
 
-// A row for each kTeam threads, 32 or the block. Between maximum and division shared memory holds
-// what kHeld rounds have read: registers cannot be counted through, and unrolled rounds would
-// spill. Rows that have more rounds are read twice, the second time from L2.
-template <DType kType, int kTeam, bool kTwice>
-__global__ void __launch_bounds__(kQuantizeBlock, kTwice ? 3 : 4)
+// kThreadsPerRow threads, 32 or the CTA, quantize a row. Shared memory caches what kCachedRounds
+// rounds have loaded: registers cannot be indexed dynamically, and unrolled rounds would spill.
+// With kTwice a row has more rounds and is loaded a second time, from L2.
+template <DType kType, int kThreadsPerRow, bool kTwice>
+__global__ void __launch_bounds__(kQuantizeThreads, kTwice ? 3 : 4)
     quantize_rows(const __grid_constant__ QuantizeParams params) {
-  __shared__ uint4 held[kTwice ? 1 : kHeld][kThreadLines][kQuantizeBlock];
-  __shared__ float shared[2][kWarps];
-  constexpr int kTeams = kQuantizeBlock / kTeam, kRound = kThreadLines * kTeam;
-  const int thread = threadIdx.x % kTeam;
+  __shared__ uint4 cached[kTwice ? 1 : kCachedRounds][kRowsPerThread][kQuantizeThreads];
+  __shared__ float shared[2][kQuantizeWarps];
+  constexpr int kRowsPerBlock = kQuantizeThreads / kThreadsPerRow;
+  constexpr int kRoundVectors = kRowsPerThread * kThreadsPerRow;
+  const int thread = threadIdx.x % kThreadsPerRow;
   const std::int64_t rows = params.rows * params.batch;
-  int turn = 0;
+  int buffer = 0;
   ptx::launch_dependents();
   ptx::wait_for_prerequisites();
-  for (std::int64_t index = std::int64_t(blockIdx.x) * kTeams + threadIdx.x / kTeam; index < rows;
-       index += std::int64_t(gridDim.x) * kTeams, turn ^= 1) {
-    const Row<kType> row(params, index);
-    const int rounds = (row.chunks() + kRound - 1) / kRound;
-    Largest<kType> largest;
-    uint4 chunks[kThreadLines];
+  for (std::int64_t index = std::int64_t(blockIdx.x) * kRowsPerBlock + threadIdx.x / kThreadsPerRow;
+       index < rows; index += std::int64_t(gridDim.x) * kRowsPerBlock, buffer ^= 1) {
+    const QuantizeRow<kType> row(params, index);
+    const int rounds = (row.vectors() + kRoundVectors - 1) / kRoundVectors;
+    MaxAbs<kType> max_abs;
+    uint4 vectors[kRowsPerThread];
 #pragma unroll 1
     for (int round = 0; round < rounds; ++round) {
-      row.template read<kTeam>(round * kRound, thread,
-                               kTwice ? ptx::evict_normal() : ptx::evict_first(), chunks);
+      row.template load<kThreadsPerRow>(round * kRoundVectors, thread,
+                                        kTwice ? ptx::evict_normal() : ptx::evict_first(), vectors);
 #pragma unroll
-      for (int i = 0; i < kThreadLines; ++i) {
-        largest.add(chunks[i]);
-        if constexpr (!kTwice) held[round][i][threadIdx.x] = chunks[i];
+      for (int i = 0; i < kRowsPerThread; ++i) {
+        max_abs.add(vectors[i]);
+        if constexpr (!kTwice) cached[round][i][threadIdx.x] = vectors[i];
       }
     }
-    const float amax = kTeam == 32 ? lanes_largest<32>(largest.value())
-                                   : block_largest(largest.value(), shared[turn]);
+    const float amax = kThreadsPerRow == 32 ? lanes_max<32>(max_abs.value())
+                                            : block_max(max_abs.value(), shared[buffer]);
     const float scale = scale_of(amax, params.to);
     if (thread == 0) params.scales[index] = scale;
     const Divisor<kType> divisor(scale);
 #pragma unroll 1
     for (int round = rounds - 1; round >= 0; --round) {
       if constexpr (kTwice) {
-        row.template read<kTeam>(round * kRound, thread, ptx::evict_first(), chunks);
+        row.template load<kThreadsPerRow>(round * kRoundVectors, thread, ptx::evict_first(),
+                                          vectors);
       } else {
 #pragma unroll
-        for (int i = 0; i < kThreadLines; ++i) chunks[i] = held[round][i][threadIdx.x];
+        for (int i = 0; i < kRowsPerThread; ++i) vectors[i] = cached[round][i][threadIdx.x];
       }
-      row.template write<kTeam>(round * kRound, thread, chunks, divisor, params.to);
+      row.template store<kThreadsPerRow>(round * kRoundVectors, thread, vectors, divisor,
+                                         params.to);
     }
   }
 }
 
-// Without gaps between rows or batches a tensor is one long row.
-constexpr QuantizeParams flat(QuantizeParams params) {
+// Views a tensor without gaps between rows and batches as one long row.
+constexpr QuantizeParams flatten(QuantizeParams params) {
   const TensorRef& x = params.x;
   if (x.stride_col == 1 && (params.rows == 1 || x.stride_row == params.cols)) {
     params.cols *= params.rows;
@@ -78,62 +81,66 @@ constexpr QuantizeParams flat(QuantizeParams params) {
   return params;
 }
 
-// Spans of a row: kSpan chunks for each thread, and room for one that is not whole.
-constexpr std::int64_t spans_across(const QuantizeParams& params, int size) {
-  return ceil_div(params.cols + kChunk / size - 1, kQuantizeBlock * kSpan * kChunk / size);
+// Returns the tiles of a row: a tile is kTileVectors vectors per thread. One more vector is allowed
+// for, since the first one may start before the row.
+constexpr std::int64_t tiles_per_row(const QuantizeParams& params, int size) {
+  return ceil_div(params.cols + kVectorBytes / size - 1,
+                  kQuantizeThreads * kTileVectors * kVectorBytes / size);
 }
 
-constexpr std::int64_t spans(const QuantizeParams& params, int size) {
-  return params.rows * params.batch * spans_across(params, size);
+constexpr std::int64_t tensor_tiles(const QuantizeParams& params, int size) {
+  return params.rows * params.batch * tiles_per_row(params, size);
 }
 
-// f(row, first chunk) for the spans of this block, four chunks a thread at a time.
+// Calls f(row, first vector) for the tiles of this CTA, four vectors per thread at a time.
 template <DType kType, class Function>
-__device__ inline void each_span(const QuantizeParams& params, bool backwards, const Function& f) {
-  const std::int64_t across = spans_across(params, bytes(kType));
-  const std::int64_t all = spans(params, bytes(kType));
-  for (std::int64_t i = blockIdx.x; i < all; i += gridDim.x) {
-    const std::int64_t span = backwards ? all - 1 - i : i;
-    const std::int64_t index = quotient(span, across);
-    const Row<kType, std::int64_t> row(params, index);
-    std::int64_t base = (span - index * across) * (kQuantizeBlock * kSpan);
+__device__ inline void for_each_tensor_tile(const QuantizeParams& params, bool backwards,
+                                            const Function& f) {
+  const std::int64_t row_tiles = tiles_per_row(params, bytes(kType));
+  const std::int64_t tiles = tensor_tiles(params, bytes(kType));
+  for (std::int64_t i = blockIdx.x; i < tiles; i += gridDim.x) {
+    const std::int64_t tile = backwards ? tiles - 1 - i : i;
+    const std::int64_t index = quotient(tile, row_tiles);
+    const QuantizeRow<kType, std::int64_t> row(params, index);
+    std::int64_t base = (tile - index * row_tiles) * (kQuantizeThreads * kTileVectors);
 #pragma unroll 1
-    for (int j = 0; j < kSpan; j += kThreadLines, base += kQuantizeBlock * kThreadLines)
-      if (base < row.chunks()) f(row, base);
+    for (int j = 0; j < kTileVectors;
+         j += kRowsPerThread, base += kQuantizeThreads * kRowsPerThread)
+      if (base < row.vectors()) f(row, base);
   }
 }
 
 template <DType kType>
-__global__ void __launch_bounds__(kQuantizeBlock, 4)
-    largest_of_tensor(const __grid_constant__ QuantizeParams asked) {
-  __shared__ float shared[kWarps];
-  const QuantizeParams params = flat(asked);
-  Largest<kType> largest;
+__global__ void __launch_bounds__(kQuantizeThreads, 4)
+    amax_of_tensor(const __grid_constant__ QuantizeParams original) {
+  __shared__ float shared[kQuantizeWarps];
+  const QuantizeParams params = flatten(original);
+  MaxAbs<kType> max_abs;
   ptx::launch_dependents();
   ptx::wait_for_prerequisites();
-  each_span<kType>(params, false, [&](const auto& row, std::int64_t base) {
-    uint4 chunks[kThreadLines];
-    row.template read<kQuantizeBlock>(base, threadIdx.x, ptx::evict_normal(), chunks);
+  for_each_tensor_tile<kType>(params, false, [&](const auto& row, std::int64_t base) {
+    uint4 vectors[kRowsPerThread];
+    row.template load<kQuantizeThreads>(base, threadIdx.x, ptx::evict_normal(), vectors);
 #pragma unroll
-    for (int i = 0; i < kThreadLines; ++i) largest.add(chunks[i]);
+    for (int i = 0; i < kRowsPerThread; ++i) max_abs.add(vectors[i]);
   });
-  const float amax = block_largest(largest.value(), shared);
+  const float amax = block_max(max_abs.value(), shared);
   if (threadIdx.x == 0) atomicMax(params.amax, __float_as_uint(amax));
 }
 
 template <DType kType>
-__global__ void __launch_bounds__(kQuantizeBlock, 4)
-    quantize_tensor(const __grid_constant__ QuantizeParams asked) {
-  const QuantizeParams params = flat(asked);
+__global__ void __launch_bounds__(kQuantizeThreads, 4)
+    quantize_tensor(const __grid_constant__ QuantizeParams original) {
+  const QuantizeParams params = flatten(original);
   ptx::launch_dependents();
   ptx::wait_for_prerequisites();
   const float scale = scale_of(__uint_as_float(*params.amax), params.to);
   if (blockIdx.x == 0 && threadIdx.x == 0) *params.scales = scale;
   const Divisor<kType> divisor(scale);
-  each_span<kType>(params, true, [&](const auto& row, std::int64_t base) {
-    uint4 chunks[kThreadLines];
-    row.template read<kQuantizeBlock>(base, threadIdx.x, ptx::evict_first(), chunks);
-    row.template write<kQuantizeBlock>(base, threadIdx.x, chunks, divisor, params.to);
+  for_each_tensor_tile<kType>(params, true, [&](const auto& row, std::int64_t base) {
+    uint4 vectors[kRowsPerThread];
+    row.template load<kQuantizeThreads>(base, threadIdx.x, ptx::evict_first(), vectors);
+    row.template store<kQuantizeThreads>(base, threadIdx.x, vectors, divisor, params.to);
   });
 }
 

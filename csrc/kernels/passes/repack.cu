@@ -1,4 +1,4 @@
-// The prepare pass for elements of 1, 2, 4 and 8 bytes, and from f32 to bf16.
+// Selects the repack kernel: elements of 1, 2, 4 or 8 bytes, or f32 converted to bf16.
 #include "kernels/passes/repack.cuh"
 
 #include <algorithm>
@@ -7,10 +7,8 @@
 
 namespace tcgemm::kernels {
 
-static_assert(kRepackThreads == tcgemm::passes::kThreads);
-
 const void* repack(const RepackParams& params) {
-  using tcgemm::passes::repack;
+  using passes::repack;
   const CopyParams& copy = params.copies[0];
   if (bytes(copy.to) != bytes(copy.source.dtype))
     return reinterpret_cast<const void*>(&repack<4, 2>);
@@ -28,7 +26,7 @@ const void* repack(const RepackParams& params) {
 
 int repack_blocks(const RepackParams& params) {
   const int size = bytes(params.copies[0].source.dtype);
-  return static_cast<int>(std::min<std::int64_t>(tcgemm::passes::tiles(params, size), 2147483647));
+  return static_cast<int>(std::min<std::int64_t>(passes::tile_count(params, size), 2147483647));
 }
 
 }  // namespace tcgemm::kernels

@@ -1,161 +1,168 @@
-// Any matrix -> K-major with a 16-byte pitch, f32 as bf16 if asked: what TMA and cp.async can read.
+// Repack: copies an operand of any strides to K-major with a pitch of whole 16-byte vectors, which
+// TMA and cp.async can read. It converts f32 to bf16 if asked.
 //
-// The source is seen as lines, along whichever of k and rows its elements lie closer together, and
-// cut into tiles of 16 KB. A thread reads a chunk of 16 bytes of four neighbouring lines:
+// The major of the source is that of its smaller stride. The source is cut into tiles of 16 KB, and
+// a thread reads one 16-byte vector of each of four adjacent leading-dimension rows:
 //
-//   lines are rows : 64 lines x 256 bytes; each chunk is a piece of a row of the copy
-//   lines of k     : 128 lines x 128 bytes; turned in registers, then in shared memory (turn.cuh)
+//   K-major   64 rows x 256 bytes; a vector is contiguous in the copy as well
+//   MN-major  128 columns x 128 bytes; transposed in registers, then in shared memory
 //
-// Loads, stores and what crosses shared memory are 16 bytes wide in both, whatever the alignment,
-// and all loads of a tile are on their way before the first is used.
+// Loads, stores and shared memory accesses of both are 16 bytes wide at any alignment. All loads of
+// a tile are in flight before the first one is used.
 #pragma once
 
 #include <cstdint>
 
 #include "core/params.h"
-#include "kernels/passes/line.cuh"
+#include "kernels/kernels.h"
 #include "kernels/passes/transpose.cuh"
+#include "kernels/passes/vector_reader.cuh"
 #include "ptx/dependent.cuh"
 
 namespace tcgemm::passes {
 
-inline constexpr int kThreads = 256;
-inline constexpr int kRowLines = 64, kRowBytes = 256;         // of a tile whose lines are rows
-inline constexpr int kColumnLines = 128, kColumnBytes = 128;  // of one whose lines are of k
+inline constexpr int kKMajorRows = 64, kKMajorRowBytes = 256;  // the tile of a K-major source
+// The tile of an MN-major source: 128 bytes of rows for each of 128 elements of k.
+inline constexpr int kMnMajorDepth = 128, kMnMajorColumnBytes = 128;
 
-// Without branches: every block asks.
-constexpr bool lines_are_rows(const TensorRef& source) {
+// Bitwise operators avoid branches: every CTA evaluates this.
+constexpr bool is_k_major(const TensorRef& source) {
   return (source.stride_col == 1) |
          ((source.stride_row != 1) & (source.stride_row >= source.stride_col));
 }
 
 constexpr int log2(int x) { return x == 1 ? 0 : 1 + log2(x / 2); }
 
-// The tiles of one matrix: there is no memory for a copy of 2^32 of them.
-struct Grid {
-  int rows, k;  // of one tile, as powers of 2
-  std::uint32_t down, across;
+// The tiles of one matrix. Device memory holds no copy of 2^32 tiles, so 32 bits count them.
+struct TileGrid {
+  int rows, k;  // of one tile, as log2
+  std::uint32_t tiles_rows, tiles_k;
 
-  constexpr Grid(const CopyParams& copy, int size, bool by_row)
-      : rows(by_row ? log2(kRowLines) : log2(kColumnBytes / size)),
-        k(by_row ? log2(kRowBytes / size) : log2(kColumnLines)),
-        down((std::uint32_t(copy.rows) + (1u << rows) - 1) >> rows),
-        across((std::uint32_t(copy.k) + (1u << k) - 1) >> k) {}
+  constexpr TileGrid(const CopyParams& copy, int size, bool k_major)
+      : rows(k_major ? log2(kKMajorRows) : log2(kMnMajorColumnBytes / size)),
+        k(k_major ? log2(kKMajorRowBytes / size) : log2(kMnMajorDepth)),
+        tiles_rows((std::uint32_t(copy.rows) + (1u << rows) - 1) >> rows),
+        tiles_k((std::uint32_t(copy.k) + (1u << k) - 1) >> k) {}
 
-  constexpr std::uint32_t tiles() const { return down * across; }
+  constexpr std::uint32_t tiles() const { return tiles_rows * tiles_k; }
 };
 
-constexpr std::int64_t tiles(const CopyParams& copy, int size) {
-  return Grid(copy, size, lines_are_rows(copy.source)).tiles() * copy.batch;
+constexpr std::int64_t tile_count(const CopyParams& copy, int size) {
+  return TileGrid(copy, size, is_k_major(copy.source)).tiles() * copy.batch;
 }
 
-constexpr std::int64_t tiles(const RepackParams& params, int size) {
-  return tiles(params.copies[0], size) + (params.count > 1 ? tiles(params.copies[1], size) : 0);
+constexpr std::int64_t tile_count(const RepackParams& params, int size) {
+  return tile_count(params.copies[0], size) +
+         (params.count > 1 ? tile_count(params.copies[1], size) : 0);
 }
 
-// One tile of one copy; rows and k count from its corner.
+// One tile of one copy. `rows` and `k` count from its corner.
 template <int kIn, int kOut>
 struct Tile {
-  Lines<kIn> lines;
+  VectorReader<kIn> reader;
   char* copy;
-  std::int64_t pitch;  // of the copy, bytes
-  int row, column;     // of the corner
-  int rows, k;         // from the corner to the end, at most a tile
-  bool by_row;
+  std::int64_t pitch;  // of the copy, in bytes
+  int row, column;     // of the corner in the source
+  int rows, k;         // that exist in this tile
+  bool k_major;
 
   __device__ Tile(const CopyParams& params, std::int64_t index)
-      : by_row(lines_are_rows(params.source)) {
-    const TensorRef& from = params.source;
-    const Grid grid(params, kIn, by_row);
+      : k_major(is_k_major(params.source)) {
+    const TensorRef& source = params.source;
+    const TileGrid grid(params, kIn, k_major);
     std::int64_t batch = 0;
     if (params.batch > 1) {
       batch = index / grid.tiles();
       index -= batch * grid.tiles();
     }
-    const std::uint32_t down = static_cast<std::uint32_t>(index) / grid.across;
-    row = down << grid.rows;
-    column = (static_cast<std::uint32_t>(index) - down * grid.across) << grid.k;
-    const int below = static_cast<int>(params.rows) - row;
-    const int right = static_cast<int>(params.k) - column;
-    const std::int64_t stride_row = kIn * from.stride_row, stride_col = kIn * from.stride_col;
+    const std::uint32_t tile_row = static_cast<std::uint32_t>(index) / grid.tiles_k;
+    row = tile_row << grid.rows;
+    column = (static_cast<std::uint32_t>(index) - tile_row * grid.tiles_k) << grid.k;
+    const int rows_left = static_cast<int>(params.rows) - row;
+    const int k_left = static_cast<int>(params.k) - column;
+    const std::int64_t stride_row = kIn * source.stride_row, stride_col = kIn * source.stride_col;
     pitch = kOut * params.pitch;
     copy = static_cast<char*>(params.copy) + (batch * params.rows + row) * pitch +
            std::int64_t(kOut) * column;
-    rows = min(below, 1 << grid.rows);
-    k = min(right, 1 << grid.k);
+    rows = min(rows_left, 1 << grid.rows);
+    k = min(k_left, 1 << grid.k);
 
-    lines.source = static_cast<const char*>(from.data) + kIn * batch * from.stride_batch +
-                   row * stride_row + column * stride_col;
-    lines.lines = by_row ? rows : k;
-    lines.stride_line = by_row ? stride_row : stride_col;
-    lines.stride_element = by_row ? stride_col : stride_row;
-    lines.begin = (by_row ? column : row) == 0 ? 0 : -kChunk;
-    lines.end = min(by_row ? right : below, 2 * kRowBytes) * kIn;
-    lines.examine(by_row ? kRowLines : kColumnLines, by_row ? kRowBytes : kColumnBytes);
+    reader.source = static_cast<const char*>(source.data) + kIn * batch * source.stride_batch +
+                    row * stride_row + column * stride_col;
+    reader.ld_rows = k_major ? rows : k;
+    reader.stride_ld_row = k_major ? stride_row : stride_col;
+    reader.stride_element = k_major ? stride_col : stride_row;
+    reader.begin = (k_major ? column : row) == 0 ? 0 : -kVectorBytes;
+    reader.end = min(k_major ? k_left : rows_left, 2 * kKMajorRowBytes) * kIn;
+    reader.examine(k_major ? kKMajorRows : kMnMajorDepth,
+                   k_major ? kKMajorRowBytes : kMnMajorColumnBytes);
   }
 
-  __device__ bool whole() const {
-    return rows * k * kIn == kRowLines * kRowBytes;  // or of the other kind, which is as large
+  __device__ bool full() const {
+    return rows * k * kIn == kKMajorRows * kKMajorRowBytes;  // MN-major tiles have as many bytes
   }
 };
 
-// Chunks that lie along k of the copy already.
+// Stores vectors of a K-major source, which are contiguous in the copy.
 template <int kIn, int kOut>
-__device__ inline void write_rows(const Tile<kIn, kOut>& tile, int first, int column,
-                                  const uint4 (&chunks)[kThreadLines]) {
+__device__ inline void store_k_major(const Tile<kIn, kOut>& tile, int first, int column,
+                                     const uint4 (&vectors)[kRowsPerThread]) {
 #pragma unroll
-  for (int i = 0; i < kThreadLines; ++i) {
+  for (int i = 0; i < kRowsPerThread; ++i) {
     const int row = first + i;
-    if (row >= tile.rows || column * (kChunk / kIn) >= tile.k) continue;
-    char* to = tile.copy + row * tile.pitch + column * (kChunk / kIn * kOut);
+    if (row >= tile.rows || column * (kVectorBytes / kIn) >= tile.k) continue;
+    char* to = tile.copy + row * tile.pitch + column * (kVectorBytes / kIn * kOut);
     if constexpr (kIn == kOut)
-      *reinterpret_cast<uint4*>(to) = chunks[i];
+      *reinterpret_cast<uint4*>(to) = vectors[i];
     else
-      *reinterpret_cast<uint2*>(to) = {bf16_pair(chunks[i].x, chunks[i].y),
-                                       bf16_pair(chunks[i].z, chunks[i].w)};
+      *reinterpret_cast<uint2*>(to) = {bf16_pair(vectors[i].x, vectors[i].y),
+                                       bf16_pair(vectors[i].z, vectors[i].w)};
   }
 }
 
-// Chunks that lie across k. Elements of k that fill up the last 16 bytes of a row are padding.
+// Transposes and stores vectors of an MN-major source. The elements that fill the last vector of a
+// row of the copy are padding.
 template <int kIn, int kOut>
-__device__ inline void write_columns(const Tile<kIn, kOut>& tile, int group, int column,
-                                     const uint4 (&chunks)[kThreadLines],
-                                     TransposeBuffer<kIn, kOut, kColumnLines>& shared) {
-  using Shared = TransposeBuffer<kIn, kOut, kColumnLines>;
-  std::uint32_t strips[kChunk / kIn][kOut];
-  turn<kIn, kOut>(chunks, strips);
-  shared.put(column, group, strips);
+__device__ inline void store_mn_major(const Tile<kIn, kOut>& tile, int group, int column,
+                                      const uint4 (&vectors)[kRowsPerThread],
+                                      TransposeBuffer<kIn, kOut, kMnMajorDepth>& shared) {
+  using Buffer = TransposeBuffer<kIn, kOut, kMnMajorDepth>;
+  std::uint32_t columns[kVectorBytes / kIn][kOut];
+  transpose<kIn, kOut>(vectors, columns);
+  shared.put(column, group, columns);
   __syncthreads();
 #pragma unroll
-  for (int round = 0; round < Shared::kChunks / kThreads; ++round) {
-    const int i = round * kThreads + threadIdx.x;
-    const int row = i / Shared::kRowChunks, chunk = i % Shared::kRowChunks;
-    if (row < tile.rows && chunk * (kChunk / kOut) < tile.k)
-      *reinterpret_cast<uint4*>(tile.copy + row * tile.pitch + chunk * kChunk) =
-          shared.get(row, chunk);
+  for (int round = 0; round < Buffer::kVectors / kernels::kRepackThreads; ++round) {
+    const int i = round * kernels::kRepackThreads + threadIdx.x;
+    const int row = i / Buffer::kRowVectors, vector = i % Buffer::kRowVectors;
+    if (row < tile.rows && vector * (kVectorBytes / kOut) < tile.k)
+      *reinterpret_cast<uint4*>(tile.copy + row * tile.pitch + vector * kVectorBytes) =
+          shared.get(row, vector);
   }
-  __syncthreads();  // before the next tile overwrites this one
+  __syncthreads();  // the next tile overwrites `shared`
 }
 
-// Four blocks an SM: 64 registers a thread hold what is in flight.
+// Four CTAs per SM: 64 registers per thread hold all loads in flight.
 template <int kIn, int kOut>
-__global__ void __launch_bounds__(kThreads, 4) repack(const __grid_constant__ RepackParams params) {
-  __shared__ TransposeBuffer<kIn, kOut, kColumnLines> shared;
+__global__ void __launch_bounds__(kernels::kRepackThreads, 4)
+    repack(const __grid_constant__ RepackParams params) {
+  __shared__ TransposeBuffer<kIn, kOut, kMnMajorDepth> shared;
   ptx::launch_dependents();
-  const std::int64_t first = tiles(params.copies[0], kIn), all = tiles(params, kIn);
-  for (std::int64_t index = blockIdx.x; index < all; index += gridDim.x) {
-    const bool second = index >= first;
+  const std::int64_t first_tiles = tile_count(params.copies[0], kIn);
+  const std::int64_t all_tiles = tile_count(params, kIn);
+  for (std::int64_t index = blockIdx.x; index < all_tiles; index += gridDim.x) {
+    const bool second = index >= first_tiles;
     const CopyParams& copy = params.copies[second];
-    const Tile<kIn, kOut> tile(copy, second ? index - first : index);
-    const int across = (tile.by_row ? kRowBytes : kColumnBytes) / kChunk;
-    const int group = threadIdx.x / across, column = threadIdx.x % across;
-    uint4 chunks[kThreadLines];
-    ptx::wait_for_prerequisites();  // as late as this: finding the tile takes its time
-    tile.lines.read(group * kThreadLines, column, ptx::evict_first(), chunks);
-    if (tile.by_row)
-      write_rows(tile, group * kThreadLines, column, chunks);
+    const Tile<kIn, kOut> tile(copy, second ? index - first_tiles : index);
+    const int row_vectors = (tile.k_major ? kKMajorRowBytes : kMnMajorColumnBytes) / kVectorBytes;
+    const int group = threadIdx.x / row_vectors, column = threadIdx.x % row_vectors;
+    uint4 vectors[kRowsPerThread];
+    ptx::wait_for_prerequisites();  // only now: finding the tile reads no global memory
+    tile.reader.read(group * kRowsPerThread, column, ptx::evict_first(), vectors);
+    if (tile.k_major)
+      store_k_major(tile, group * kRowsPerThread, column, vectors);
     else
-      write_columns(tile, group, column, chunks, shared);
+      store_mn_major(tile, group, column, vectors, shared);
   }
 }
 

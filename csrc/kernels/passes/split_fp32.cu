@@ -1,4 +1,4 @@
-// The passes that split f32 operands into 16-bit parts.
+// Selects and partitions the passes that split f32 operands into 16-bit terms.
 #include <algorithm>
 #include <utility>
 
@@ -7,13 +7,6 @@
 #include "kernels/passes/split_fp32_second.cuh"
 
 namespace tcgemm::kernels {
-namespace {
-
-namespace passes = tcgemm::passes;
-
-}  // namespace
-
-static_assert(kSplitThreads == passes::kSplitBlock);
 
 const void* split_first() { return reinterpret_cast<const void*>(&passes::split_in_f16); }
 const void* split_second() { return reinterpret_cast<const void*>(&passes::split_in_bf16); }
@@ -24,15 +17,15 @@ void split_cut(SplitFp32PassParams& params) {
   int cluster = 0;
   for (int i = 0; i < params.count; ++i) {
     SplitFp32Operand& operand = params.operands[i];
-    operand.cut = passes::cut_of(operand);
-    if (operand.mn_major) cluster = std::max(cluster, passes::strip_cluster(operand));
+    operand.cut = passes::partition_of(operand);
+    if (operand.mn_major) cluster = std::max(cluster, passes::log_strip_cluster(operand));
   }
-  for (int i = 0; i < params.count; ++i) passes::share(params.operands[i], cluster);
+  for (int i = 0; i < params.count; ++i) passes::partition_for_cluster(params.operands[i], cluster);
   params.cluster = 1 << cluster;
 }
 
 int split_statistics_count(const SplitFp32Operand& operand) {
-  return passes::cut_of(operand).statistics;
+  return passes::partition_of(operand).statistics;
 }
 
 int split_first_blocks(const SplitFp32PassParams& params) {
@@ -41,13 +34,14 @@ int split_first_blocks(const SplitFp32PassParams& params) {
   return blocks;
 }
 
-// At least one, for the verdict; and few, as mostly they do nothing else.
+// At least one CTA computes the decision. At most four per SM of an H200 are launched, since they
+// mostly do nothing else.
 int split_second_blocks(const SplitFp32PassParams& params) {
-  constexpr int kMost = 4 * 132;
+  constexpr int kMaxBlocks = 4 * 132;
   int blocks = 1;
   for (int i = 0; i < params.count; ++i)
     blocks = std::max(blocks, passes::second_units(params.operands[i]));
-  return std::min(blocks, kMost);
+  return std::min(blocks, kMaxBlocks);
 }
 
 }  // namespace tcgemm::kernels

@@ -1,8 +1,8 @@
-// The range of a row: how threads find it, and what a note says of it. core/split_fp32.h.
+// The range of a row: how threads find it, and its statistics (core/split_fp32.h).
 //
-// Magnitudes are compared as the bits of f32, which puts Inf and NaN above all others. The smallest
-// one that is not zero is the least of the bits less one: zero wraps around to the largest. Between
-// threads its complement is passed on, so that both are maxima.
+// Magnitudes compare as the bits of f32, which puts Inf and NaN above all others. The smallest
+// nonzero magnitude is the minimum of the bits minus 1: zero wraps around to the largest number.
+// Threads exchange its complement, so that both extremes are maxima.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace tcgemm::passes {
 
 struct Extremes {
   std::uint32_t largest = 0;
-  std::uint32_t smallest = ~0u;  // less one
+  std::uint32_t smallest = ~0u;  // minus 1: see above
 
   __device__ void add(std::uint32_t x) {
     const std::uint32_t magnitude = x & 0x7fffffff;
@@ -23,12 +23,12 @@ struct Extremes {
   }
 };
 
-// What passes between threads: `largest`, and the complement of `smallest`.
+// Threads exchange `largest` and the complement of `smallest`.
 inline constexpr int kExtremes = 2;
 
-// Maxima among lanes `from`, 2 `from`, ... up to `to` apart, of all values side by side.
+// Computes the maximum of each x[i] over lanes `from`, 2 `from`, ... `to` / 2 apart.
 template <int kValues>
-__device__ inline void lanes_maximum(std::uint32_t (&x)[kValues], int from, int to) {
+__device__ inline void lanes_max(std::uint32_t (&x)[kValues], int from, int to) {
 #pragma unroll 1
   for (int distance = from; distance < to; distance *= 2) {
 #pragma unroll
@@ -36,7 +36,7 @@ __device__ inline void lanes_maximum(std::uint32_t (&x)[kValues], int from, int 
   }
 }
 
-// floor(log2 |x|), of subnormal numbers too.
+// Returns floor(log2 |x|), also of subnormal numbers.
 __device__ inline int exponent(std::uint32_t magnitude) {
   return magnitude >> 23 != 0 ? static_cast<int>(magnitude >> 23) - 127 : -118 - __clz(magnitude);
 }
@@ -48,17 +48,17 @@ __device__ inline Range range_of(std::uint32_t largest, std::uint32_t complement
   return range(high, high - exponent(~complement + 1));
 }
 
-// A note of one row.
+// Returns the statistics of one row.
 __device__ inline std::uint32_t statistics_of(Range range) {
   if (spread(range) == kNotFinite) return row_statistics(0, true);
   return row_statistics(spread(range) > kF16Spread, abs(high(range)) > kMaxInRangeExponent);
 }
 
-// Adds it to that of a block.
-__device__ inline void add_statistics(std::uint32_t& tally, Range range) {
+// Adds the statistics of one row to those of a CTA, in shared memory.
+__device__ inline void add_statistics(std::uint32_t& block_statistics, Range range) {
   const std::uint32_t one = statistics_of(range);
-  if (wide_range_rows(one) != 0) atomicAdd(&tally, row_statistics(1, false));
-  if (out_of_range(one)) atomicOr(&tally, row_statistics(0, true));
+  if (wide_range_rows(one) != 0) atomicAdd(&block_statistics, row_statistics(1, false));
+  if (out_of_range(one)) atomicOr(&block_statistics, row_statistics(0, true));
 }
 
 }  // namespace tcgemm::passes

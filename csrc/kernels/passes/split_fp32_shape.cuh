@@ -1,10 +1,9 @@
-// How the split passes cut an f32 operand, for the doors and the kernels alike.
+// How the split passes partition an f32 operand; host and device code share it.
 //
-// Threads hold eight words of 16 bytes, and come together until they hold what has one range.
+// A thread holds eight 16-byte vectors. The threads that hold one range reduce its extremes.
 //
-//   K-major    a team of 8 to 256 threads a row; a unit is the rows of a block
-//   MN-major   a unit is a strip of neighbouring columns over all of k, which the blocks of a
-//              cluster share:
+//   K-major    8 to 256 threads process a row; a unit is the rows of a CTA
+//   MN-major   a unit is a strip of adjacent columns over all of k; the CTAs of a cluster share it:
 //
 //                 columns:  16 or 32
 //                          |--------|
@@ -13,118 +12,128 @@
 //                          |  rank 1|
 //                          |--------|
 //
-// A block, or cluster, leaves a note of the units that it goes through. Whatever the GPU, these are
-// the same: shapes alone decide.
+// A CTA or cluster writes one statistics word for all of its units. The shape alone decides the
+// partition, so that it is the same on every GPU.
 #pragma once
 
 #include <cstdint>
 
 #include "core/params.h"
 #include "core/split_fp32.h"
+#include "kernels/kernels.h"
 #include "kernels/passes/row.cuh"
 
 namespace tcgemm::passes {
 
-inline constexpr int kSplitBlock = 256;  // threads
-inline constexpr int kWordElements = 4;  // 16 bytes of the operand, 8 of a part
-inline constexpr int kHeldWords = 8;     // of a thread, in registers
-inline constexpr int kLargestCluster = 8;
-inline constexpr int kEnoughBlocks = 256;  // about two for each multiprocessor
+using kernels::kSplitThreads;
+inline constexpr int kVectorElements = 4;  // 16 bytes of the operand, 8 bytes of a term
+inline constexpr int kThreadVectors = 8;   // in registers
+inline constexpr int kMaxCluster = 8;
+inline constexpr int kMinBlocks = 256;  // about two per SM
 
-// Teams, strips and clusters are powers of two, here as exponents: every block divides by them.
+// Threads per row, strips and clusters are powers of two. Names with `log` hold the exponent: every
+// CTA divides by them.
 constexpr std::int64_t ceil_shift(std::int64_t x, int shift) {
   return (x + (std::int64_t(1) << shift) - 1) >> shift;
 }
-inline constexpr int kLogBlock = 8, kLogWord = 2, kLogHeld = 3, kLogLargestCluster = 3;
-static_assert(kSplitBlock == 1 << kLogBlock && kWordElements == 1 << kLogWord &&
-              kHeldWords == 1 << kLogHeld && kLargestCluster == 1 << kLogLargestCluster);
+inline constexpr int kLogSplitThreads = 8, kLogVectorElements = 2;
+inline constexpr int kLogThreadVectors = 3, kLogMaxCluster = 3;
+static_assert(kSplitThreads == 1 << kLogSplitThreads &&
+              kVectorElements == 1 << kLogVectorElements &&
+              kThreadVectors == 1 << kLogThreadVectors && kMaxCluster == 1 << kLogMaxCluster);
 
-constexpr int words_of(std::int64_t k) {
-  return (static_cast<int>(k) + kWordElements - 1) >> kLogWord;
+constexpr int vector_count(std::int64_t k) {
+  return (static_cast<int>(k) + kVectorElements - 1) >> kLogVectorElements;
 }
 
-// Threads of a row's team: so many that they hold it, and that there are enough blocks.
-constexpr int row_team(const SplitFp32Operand& operand) {
-  constexpr int kEnough = kEnoughBlocks * kSplitBlock;
-  const int words = words_of(operand.k);
+// Returns log2 of the threads per row: enough to hold the row in registers, and enough for
+// kMinBlocks CTAs.
+constexpr int log_threads_per_row(const SplitFp32Operand& operand) {
+  constexpr int kMinThreads = kMinBlocks * kSplitThreads;
+  const int vectors = vector_count(operand.k);
   const std::int64_t all = operand.rows * operand.batch;
-  const int rows = all < kEnough ? static_cast<int>(all) : kEnough;
-  int team = 3;
-  while (team < kLogBlock && words > 1 << team &&
-         (words > 1 << (team + kLogHeld) || rows << team < kEnough))
-    ++team;
-  return team;
+  const int rows = all < kMinThreads ? static_cast<int>(all) : kMinThreads;
+  int log_threads = 3;
+  while (log_threads < kLogSplitThreads && vectors > 1 << log_threads &&
+         (vectors > 1 << (log_threads + kLogThreadVectors) || rows << log_threads < kMinThreads))
+    ++log_threads;
+  return log_threads;
 }
 
-constexpr std::int64_t strips(std::int64_t rows, int words) {
-  return ceil_shift(rows, words + kLogWord);
+constexpr std::int64_t strip_count(std::int64_t rows, int log_vectors) {
+  return ceil_shift(rows, log_vectors + kLogVectorElements);
 }
 
-// Words across a strip. Of a wide one 64 bytes of a part are written side by side; narrow ones are
-// taken where k is too long for a cluster to hold wide ones, or there would be too few of them.
-constexpr int strip_words(const SplitFp32Operand& operand) {
-  const std::int64_t wide = strips(operand.rows, 3) * operand.batch;
-  return operand.k > 4096 || wide * kLargestCluster < kEnoughBlocks ? 2 : 3;
+// Returns log2 of the vectors across a strip. Eight vectors let 64 bytes of a term be written
+// contiguously. Four vectors are for a k that is too long for a cluster to hold eight, and for
+// operands with too few strips of eight.
+constexpr int log_strip_vectors(const SplitFp32Operand& operand) {
+  const std::int64_t wide = strip_count(operand.rows, 3) * operand.batch;
+  return operand.k > 4096 || wide * kMaxCluster < kMinBlocks ? 2 : 3;
 }
 
-// All but what depends on the cluster. No GPU's memory holds 2^31 units.
-constexpr SplitFp32Partition cut_of(const SplitFp32Operand& operand) {
-  SplitFp32Partition cut;
+// Computes all of the partition that does not depend on the cluster. No GPU has memory for 2^31
+// units.
+constexpr SplitFp32Partition partition_of(const SplitFp32Operand& operand) {
+  SplitFp32Partition partition;
   std::int64_t units = 0;
   if (operand.mn_major) {
-    cut.size = strip_words(operand);
-    cut.across = static_cast<int>(strips(operand.rows, cut.size));
-    units = cut.across * operand.batch;
+    partition.size = log_strip_vectors(operand);
+    partition.across = static_cast<int>(strip_count(operand.rows, partition.size));
+    units = partition.across * operand.batch;
   } else {
-    cut.size = row_team(operand);
-    cut.rounds = static_cast<int>(ceil_shift(words_of(operand.k), cut.size + kLogHeld));
-    units = ceil_shift(operand.rows * operand.batch, kLogBlock - cut.size);
+    partition.size = log_threads_per_row(operand);
+    partition.rounds =
+        static_cast<int>(ceil_shift(vector_count(operand.k), partition.size + kLogThreadVectors));
+    units = ceil_shift(operand.rows * operand.batch, kLogSplitThreads - partition.size);
   }
-  cut.units = static_cast<int>(units);
-  cut.statistics = units < kMaxSplitStatistics ? cut.units : kMaxSplitStatistics;
-  return cut;
+  partition.units = static_cast<int>(units);
+  partition.statistics = units < kMaxSplitStatistics ? partition.units : kMaxSplitStatistics;
+  return partition;
 }
 
-// Blocks that share a strip: so many that their registers hold it, and that there are enough. Two
-// at least: blocks that are no cluster cannot send (st.async).
-constexpr int strip_cluster(const SplitFp32Operand& operand) {
+// Returns log2 of the CTAs that share a strip: enough to hold it in registers, and enough for
+// kMinBlocks CTAs. It is at least 1: st.async needs a cluster launch.
+constexpr int log_strip_cluster(const SplitFp32Operand& operand) {
   const std::int64_t k = operand.k, all = operand.cut.units;
-  const int lines = kLogBlock - operand.cut.size;
+  const int log_depth = kLogSplitThreads - operand.cut.size;
   int cluster = 1;
-  while (cluster < kLogLargestCluster && k > 1 << (cluster + lines) &&
-         (k > 1 << (cluster + lines + kLogHeld) || all << cluster < kEnoughBlocks))
+  while (cluster < kLogMaxCluster && k > 1 << (cluster + log_depth) &&
+         (k > 1 << (cluster + log_depth + kLogThreadVectors) || all << cluster < kMinBlocks))
     ++cluster;
   return cluster;
 }
 
-// What depends on the cluster, an exponent too. Its blocks take whole rounds' lines of k; the last
-// ones may have fewer, or none.
-constexpr void share(SplitFp32Operand& operand, int cluster) {
-  SplitFp32Partition& cut = operand.cut;
+// Completes the partition for clusters of 2^`cluster` CTAs. A CTA processes whole rounds of k; the
+// last CTAs may have fewer, or none.
+constexpr void partition_for_cluster(SplitFp32Operand& operand, int cluster) {
+  SplitFp32Partition& partition = operand.cut;
   if (operand.mn_major) {
-    const int lines = kLogBlock - cut.size;
-    cut.lines = static_cast<int>(ceil_shift(operand.k, cluster + lines)) << lines;
-    cut.rounds = static_cast<int>(ceil_shift(cut.lines, lines + kLogHeld));
-    cut.blocks = cut.statistics << cluster;
+    const int log_depth = kLogSplitThreads - partition.size;
+    partition.lines = static_cast<int>(ceil_shift(operand.k, cluster + log_depth)) << log_depth;
+    partition.rounds = static_cast<int>(ceil_shift(partition.lines, log_depth + kLogThreadVectors));
+    partition.blocks = partition.statistics << cluster;
   } else {
-    cut.blocks = static_cast<int>(ceil_shift(cut.statistics, cluster)) << cluster;
+    partition.blocks = static_cast<int>(ceil_shift(partition.statistics, cluster)) << cluster;
   }
 }
 
-// The second pass has no use for whole rows or columns: its units are what a block holds at once.
-// Words across one of an MN-major operand:
-constexpr int tile_words(std::int64_t rows) { return rows > 64 ? 5 : rows > 32 ? 4 : 3; }
-constexpr int tile_lines(int words) { return kLogBlock - words + kLogHeld; }
+// The second pass needs no whole rows or columns: its units are what a CTA holds at once. This is
+// log2 of the vectors across a unit of an MN-major operand.
+constexpr int log_tile_vectors(std::int64_t rows) { return rows > 64 ? 5 : rows > 32 ? 4 : 3; }
+constexpr int log_tile_depth(int log_vectors) {
+  return kLogSplitThreads - log_vectors + kLogThreadVectors;
+}
 
-constexpr int tiles_down(std::int64_t k, int words) {
-  return static_cast<int>(ceil_shift(k, tile_lines(words)));
+constexpr int tiles_along_k(std::int64_t k, int log_vectors) {
+  return static_cast<int>(ceil_shift(k, log_tile_depth(log_vectors)));
 }
 
 constexpr int second_units(const SplitFp32Operand& operand) {
   if (!operand.mn_major) return operand.cut.units * operand.cut.rounds;
-  const int words = tile_words(operand.rows);
-  return static_cast<int>(strips(operand.rows, words) * operand.batch) *
-         tiles_down(operand.k, words);
+  const int log_vectors = log_tile_vectors(operand.rows);
+  return static_cast<int>(strip_count(operand.rows, log_vectors) * operand.batch) *
+         tiles_along_k(operand.k, log_vectors);
 }
 
 }  // namespace tcgemm::passes

@@ -1,4 +1,4 @@
-// Sums along k of s8 and u8.
+// Selects the kernel that sums s8 and u8 along k.
 #include "kernels/passes/sums.cuh"
 
 #include <algorithm>
@@ -7,12 +7,10 @@
 
 namespace tcgemm::kernels {
 
-static_assert(kSumThreads == tcgemm::passes::kSumBlock);
-
-const void* sums() { return reinterpret_cast<const void*>(&tcgemm::passes::sum_along_k); }
+const void* sums() { return reinterpret_cast<const void*>(&passes::sum_along_k); }
 
 int sum_blocks(const SumParams& params) {
-  return static_cast<int>(std::min<std::int64_t>(tcgemm::passes::sum_units(params), 2147483647));
+  return static_cast<int>(std::min<std::int64_t>(passes::sum_units(params), 2147483647));
 }
 
 }  // namespace tcgemm::kernels

@@ -1,29 +1,30 @@
-// Chunks of 16 bytes -> values of 8 bits, as core/quantize.h defines them.
+// Quantizes 16-byte vectors to 8-bit values, as core/quantize.h defines them.
 #pragma once
 
 #include <cstdint>
 
 #include "core/quantize.h"
-#include "kernels/passes/line.cuh"
 #include "kernels/passes/max_abs.cuh"
+#include "kernels/passes/vector_reader.cuh"
 #include "ptx/convert.cuh"
 
 namespace tcgemm::passes {
 
-// Of a group whose largest finite element is `amax`.
+// Returns the scale of a group whose largest finite magnitude is `amax`.
 __device__ inline float scale_of(float amax, DType to) {
   return amax == 0.0f ? 1.0f : fmaxf(__fdiv_rn(amax, limit(to)), 0x1p-126f);
 }
 
 __device__ inline float inverse(float x) { return __frcp_rn(x); }
 
-// x / scale, rounded as IEEE's division is, in a third of its instructions: the quotient by the
-// rounded inverse is off by a few units in the last place, and the remainder, which is exact, says
+// Computes x / scale, rounded as the IEEE division, in a third of its instructions. The product
+// with the rounded reciprocal is off by a few units in the last place, and the exact remainder says
 // by how much (Markstein, IBM J. Res. Dev. 34, 1990). One such step gave the right bits for all
-// significands of 11 bits over all of 24; elements of f32 take a second one, which is proven.
+// significands of 11 bits over all of 24. Elements of f32 take a second step, which is proven.
 //
-// Inf has no remainder, and one may underflow. Above kTiny that happens for quotients that round to
-// zero in every 8-bit type alone; below it, and in chunks with Inf or NaN, divisions are divisions.
+// Inf has no remainder, and a remainder may underflow. With a scale above kTiny it underflows only
+// for quotients that round to zero in every 8-bit type. Below kTiny, and for vectors with Inf or
+// NaN, __fdiv_rn divides.
 template <DType kType>
 struct Divisor {
   static constexpr float kTiny = 0x1p-80f;
@@ -41,7 +42,7 @@ struct Divisor {
       return;
     }
 #pragma unroll 1
-    for (int i = 0; i < kCount; ++i) {  // turned, for registers have no index
+    for (int i = 0; i < kCount; ++i) {  // rotates x: a dynamic index means local memory
       const float quotient = __fdiv_rn(x[0], scale);
 #pragma unroll
       for (int j = 1; j < kCount; ++j) x[j - 1] = x[j];
@@ -61,8 +62,8 @@ struct Divisor {
 };
 
 template <DType kType, int kCount>
-__device__ inline void unpack(const uint4& chunk, float (&x)[kCount]) {
-  const std::uint32_t words[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
+__device__ inline void unpack(const uint4& vector, float (&x)[kCount]) {
+  const std::uint32_t words[4] = {vector.x, vector.y, vector.z, vector.w};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     if constexpr (kType == DType::f32) {
@@ -76,15 +77,16 @@ __device__ inline void unpack(const uint4& chunk, float (&x)[kCount]) {
   }
 }
 
-// s8 is used symmetrically, so that -Inf is -127. NaN passes the comparison and becomes 0.
+// s8 is symmetric, so -Inf becomes -127. NaN passes the comparison and becomes 0.
 template <DType kTo, int kCount>
 __device__ inline void pack(const float (&x)[kCount], std::uint32_t (&words)[kCount / 4]) {
 #pragma unroll
   for (int i = 0; i < kCount / 4; ++i) {
     const float* four = x + 4 * i;
     if constexpr (kTo == DType::s8) {
-      const auto above = [](float value) { return value < -127.0f ? -127.0f : value; };
-      words[i] = ptx::pack_s8(above(four[0]), above(four[1]), above(four[2]), above(four[3]));
+      const auto saturate_low = [](float value) { return value < -127.0f ? -127.0f : value; };
+      words[i] = ptx::pack_s8(saturate_low(four[0]), saturate_low(four[1]), saturate_low(four[2]),
+                              saturate_low(four[3]));
     } else {
       words[i] = std::uint32_t(ptx::pack_fp8<kTo>(four[0], four[1])) |
                  std::uint32_t(ptx::pack_fp8<kTo>(four[2], four[3])) << 16;
@@ -92,17 +94,17 @@ __device__ inline void pack(const float (&x)[kCount], std::uint32_t (&words)[kCo
   }
 }
 
-// The values of a chunk, four a word.
+// The values of one vector, four per 32-bit word.
 template <DType kType>
-struct Values {
-  static constexpr int kElements = kChunk / bytes(kType);
+struct QuantizedVector {
+  static constexpr int kElements = kVectorBytes / bytes(kType);
 
   std::uint32_t words[kElements / 4];
 
-  __device__ Values(const uint4& chunk, const Divisor<kType>& divisor, DType to) {
+  __device__ QuantizedVector(const uint4& vector, const Divisor<kType>& divisor, DType to) {
     float x[kElements];
-    unpack<kType>(chunk, x);
-    divisor.divide(x, all_finite<kType>(chunk));
+    unpack<kType>(vector, x);
+    divisor.divide(x, all_finite<kType>(vector));
     if (to == DType::e4m3)
       pack<DType::e4m3>(x, words);
     else if (to == DType::e5m2)
@@ -111,15 +113,15 @@ struct Values {
       pack<DType::s8>(x, words);
   }
 
-  __device__ void write(char* to) const {
+  __device__ void store(char* to) const {
     if constexpr (kElements == 8)
       *reinterpret_cast<uint2*>(to) = {words[0], words[1]};
     else
       *reinterpret_cast<std::uint32_t*>(to) = words[0];
   }
 
-  // Elements `first` to `last`; `to` is where that of element 0 would be.
-  __device__ void write(char* to, int first, int last) const {
+  // Stores elements `first` to `last` - 1; `to` is the address of element 0.
+  __device__ void store(char* to, int first, int last) const {
     std::uint32_t low = words[0], high = words[kElements / 4 - 1];
 #pragma unroll 1
     for (int i = 0; i < kElements; ++i) {

@@ -1,11 +1,10 @@
-// Scheduler + mainloop + epilogue for sm_80 and everything later: mma.sync and mma.sp fed by
-// cp.async.
+// Scheduler + mainloop + epilogue for sm_80 and later: mma.sync and mma.sp fed by cp.async.
 //
-// Grid: a block computes one tile, blockIdx.x of the scheduler. The hardware hands out blocks as
-// others end, and where two fit an SM the epilogue of one runs beside the mainloop of the other. A
-// persistent loop spills: what it hoists takes registers that the mainloop needs.
+// A CTA computes one tile, number blockIdx.x of the raster order. The hardware starts CTAs as
+// others end; where two fit an SM, the epilogue of one overlaps the mainloop of the other. A
+// persistent loop spills: the values that it hoists take registers from the mainloop.
 //
-// Shared memory is the ring, 1024-byte aligned, and then the epilogue's slabs in the same place.
+//   shared memory:  pipeline stages, 1024-byte aligned; smem_d of the epilogue reuses them
 #pragma once
 
 #include <cstdint>
@@ -20,8 +19,8 @@ namespace tcgemm::sm80 {
 template <GemmConfig kConfig, template <GemmConfig> class MainloopOf>
 struct Gemm {
   using Mainloop = MainloopOf<kConfig>;
-  static_assert(Mainloop::kWarps * kStagingBytes <= Mainloop::kRingBytes);
-  static_assert(Mainloop::kRingBytes <= kConfig.shared_bytes());
+  static_assert(Mainloop::kWarps * kStagingBytes <= Mainloop::kStagesBytes);
+  static_assert(Mainloop::kStagesBytes <= kConfig.shared_bytes());
 
   __device__ static void run(const CpAsyncParams& params, char* shared) {
     char* smem_d = shared + threadIdx.x / 32 * kStagingBytes;
@@ -30,8 +29,9 @@ struct Gemm {
     const int row = tile.m * kConfig.tile_m(), col = tile.n * kConfig.tile_n();
     typename Mainloop::Accumulators accumulators;
     Mainloop::multiply(params, ptx::shared_address(shared), row, col, tile.batch, accumulators);
-    __syncthreads();  // the slabs overwrite the ring
-    // Units of 32 columns spill beside 128 accumulators, and where ptxas makes f16 products of fp8.
+    __syncthreads();  // smem_d overwrites the stages
+    // Units of 32 columns spill beside 128 accumulators, and where ptxas emulates FP8 products in
+    // f16.
     constexpr int kUnit = Mainloop::kWarpN == 64 || kConfig.arch == Arch::sm89 ? 16 : 32;
     constexpr tile::RowOrder kRowOrder =
         kConfig.interleaved_rows() ? tile::RowOrder::interleaved : tile::RowOrder::native;

@@ -1,6 +1,6 @@
-// Two warpgroups that add up their partial sums at the same time leave the tensor cores idle, and
-// left alone they fall into step, since both wait for the same stages. So they take turns at the
-// tensor cores: while one multiplies, the other adds.
+// Ping-pong: both consumer warpgroups wait on the same full barriers. Without an order they promote
+// at the same time, and the tensor cores idle. Two named barriers let one warpgroup issue WGMMA
+// while the other promotes.
 #pragma once
 
 #include "catalog.h"
@@ -12,14 +12,15 @@ template <GemmConfig kConfig>
 struct PingPong {
   static_assert(kConfig.warpgroups <= 2);
 
-  // Once, before the first tile: the first turn is the first warpgroup's.
+  // Called once, before the first tile: lets warpgroup 0 go first.
   __device__ static void begin(int warpgroup) {
-    if (warpgroup == 1) pass(warpgroup);
+    if (warpgroup == 1) arrive(warpgroup);
   }
-  __device__ static void await(int warpgroup) {
+  // Waits until the other warpgroup has called arrive().
+  __device__ static void wait(int warpgroup) {
     if constexpr (kConfig.warpgroups == 2) ptx::named_barrier_sync(1 + warpgroup, 256);
   }
-  __device__ static void pass(int warpgroup) {
+  __device__ static void arrive(int warpgroup) {
     if constexpr (kConfig.warpgroups == 2) ptx::named_barrier_arrive(2 - warpgroup, 256);
   }
 };

@@ -1,92 +1,61 @@
-// How the operands of a k-block get into a stage of the ring, by TMA. A stage holds 128 bytes of k
-// (tile_k elements, the widest swizzle; of three parts 64 bytes) of every row:
+// The TMA producer: it loads the operands of one k-block into a stage. A stage holds 128 bytes of k
+// (tile_k elements, the widest swizzle; 64 bytes for three split-FP32 terms) of every row:
 //
 //   K-major : 1 box, a row is one m (or n)                     rows = tile_m (tile_n)
-//   MN-major: boxes of `inner` of m (n), a row is one k        rows = `inner`
-//             wgmma reads 16-bit types so; a of 8 bits and tf32 is turned first: registers.cuh
+//   MN-major: boxes of kBoxMn of m (n), a row is one k         rows = tile_k
+//             16 bits: WGMMA reads such boxes; 8 bits and tf32: mainloop/rs.cuh transposes them (a)
 //
 //   stage:  a: tile_m rows of 128 bytes | b: tile_n rows of 128 bytes      (see ptx/wgmma.cuh)
 //
-// Operands in parts have all of them there, a's before b's. Of a sparse a (core/sparse.h) a stage
-// has the values, rows of 64 bytes, in the order in which 16 rows lie in lanes
-// (tile::RowOrder::interleaved), and behind b the metadata.
+// A stage of a split-FP32 kernel holds all terms of a, then all terms of b. A stage of a 2:4 kernel
+// (core/sparse.h) holds rows of 64 bytes with the values of a, then b, then the metadata. Within 16
+// rows the values have the order of tile::RowOrder::interleaved.
 //
-// In a cluster of two, the blocks have neighbouring rows of a and the same columns of b. Each loads
-// half of b for both: half of the rows of a K-major tile, half of the k of an MN-major one.
+// In a cluster of two, the CTAs have adjacent rows of a and the same columns of b. Each CTA
+// multicasts half of b to both: half of the rows of a K-major tile, or half of the k of an MN-major
+// one.
 #pragma once
 
 #include <cstdint>
 
 #include "catalog.h"
 #include "core/params.h"
+#include "kernels/sm90/shared_storage.cuh"
 #include "ptx/mbarrier.cuh"
-#include "ptx/shared.cuh"
 #include "ptx/tma.cuh"
-#include "tile/pipeline.cuh"
 
 namespace tcgemm::sm90 {
-
-struct Cluster {
-  std::uint32_t size, rank;
-
-  // A block's part; the size is 1 or 2, and a division would take 200 clocks of every k-block.
-  __device__ int share(int rows) const { return size == 1 ? rows : rows / 2; }
-};
-
-// Shared memory of a block:  ring | slabs of the epilogue | ring of scales | barriers of both
-template <GemmConfig kConfig>
-struct SharedStorage {
-  std::uint32_t stages;
-  char* smem_d;
-  float* scales;
-  tile::PipelineBarriers<kConfig.stages> barriers;
-  tile::PipelineBarriers<kConfig.scale_stages()> scale_barriers;
-
-  __device__ explicit SharedStorage(char* shared) : stages(ptx::shared_address(shared)) {
-    constexpr int kStagesBytes = kConfig.stages * kConfig.stage_bytes();
-    smem_d = shared + kStagesBytes;
-    scales = reinterpret_cast<float*>(smem_d + kConfig.staging_bytes());
-    barriers.base = stages + kStagesBytes + kConfig.staging_bytes() +
-                    kConfig.scale_stages() * kConfig.scale_bytes();
-    scale_barriers.base = barriers.base + 16 * kConfig.stages;
-  }
-
-  __device__ std::uint32_t stage(int index) const { return stages + index * kConfig.stage_bytes(); }
-  // tile_n of b.
-  __device__ float* scales_of(int stage) const {
-    return scales + stage * (kConfig.scale_bytes() / int(sizeof(float)));
-  }
-};
 
 template <GemmConfig kConfig>
 struct TmaProducer {
   static constexpr int kRowBytes = kConfig.row_bytes();
-  static constexpr int kTermA = kConfig.tile_m() * kConfig.row_bytes_a();
-  static constexpr int kTermB = kConfig.tile_n() * kRowBytes;
-  static constexpr int kBytesA = kConfig.terms * kTermA;
-  static constexpr int kMetadata = kBytesA + kConfig.terms * kTermB;  // where it begins
-  static constexpr int kInner = kConfig.box_mn(), kBoxBytes = kConfig.tile_k() * 128;  // MN-major
-  static_assert(kBytesA % 1024 == 0 && kConfig.stage_bytes() % 1024 == 0, "swizzles want it");
-  static_assert(kConfig.n % kInner == 0 || major_b(kConfig.layout) == Major::K);
+  static constexpr int kTermBytesA = kConfig.tile_m() * kConfig.row_bytes_a();
+  static constexpr int kTermBytesB = kConfig.tile_n() * kRowBytes;
+  static constexpr int kBytesA = kConfig.terms * kTermBytesA;
+  static constexpr int kMetadataOffset = kBytesA + kConfig.terms * kTermBytesB;
+  static constexpr int kBoxMn = kConfig.box_mn(), kBoxBytes = kConfig.tile_k() * 128;  // MN-major
+  static_assert(kBytesA % 1024 == 0 && kConfig.stage_bytes() % 1024 == 0,
+                "swizzled tiles begin at multiples of 1024 bytes");
+  static_assert(kConfig.n % kBoxMn == 0 || major_b(kConfig.layout) == Major::K);
 
-  // Both operands of k-block `block`, for rows from `row` and columns from `col` on.
+  // Loads both operands of k-block `k_block`, for rows from `row` and columns from `col` on.
   __device__ static void load(const TmaParams& params, std::uint32_t stage, std::uint32_t full,
-                              int row, int col, int batch, int block, Cluster cluster) {
-    const int k = block * kConfig.tile_k();
+                              int row, int col, int batch, int k_block, Cluster cluster) {
+    const int k = k_block * kConfig.tile_k();
     int batch_a = params.a_batched ? batch : 0;
     int batch_b = params.b_batched ? batch : 0;
     ptx::mbarrier_arrive_expect(full, kConfig.loaded_bytes());
 #pragma unroll
-    for (int term = 0; term < kConfig.terms; ++term, stage += kTermA) {
+    for (int term = 0; term < kConfig.terms; ++term, stage += kTermBytesA) {
       load_a(params, stage, full, row, k, batch_a);
       if constexpr (kConfig.terms > 1) batch_a += params.split.copies_a;
     }
 #pragma unroll
-    for (int term = 0; term < kConfig.terms; ++term, stage += kTermB) {
+    for (int term = 0; term < kConfig.terms; ++term, stage += kTermBytesB) {
       load_b(params, stage, full, col, k, batch_b, cluster);
       if constexpr (kConfig.terms > 1) batch_b += params.split.copies_b;
     }
-    if constexpr (kConfig.sparse) load_metadata(params, stage, full, row, block);
+    if constexpr (kConfig.sparse) load_metadata(params, stage, full, row, k_block);
   }
 
  private:
@@ -98,50 +67,42 @@ struct TmaProducer {
       ptx::tma_load(shared, &params.a, full, k, row, batch);
     } else {
 #pragma unroll
-      for (int i = 0; i < kConfig.tile_m() / kInner; ++i)
-        ptx::tma_load(shared + i * kBoxBytes, &params.a, full, row + i * kInner, k, batch);
+      for (int i = 0; i < kConfig.tile_m() / kBoxMn; ++i)
+        ptx::tma_load(shared + i * kBoxBytes, &params.a, full, row + i * kBoxMn, k, batch);
     }
   }
 
-  // That of the tile's rows lies together, also past the last of them.
+  // The metadata of a tile is contiguous, and padded past M: one bulk copy loads it.
   __device__ static void load_metadata(const TmaParams& params, std::uint32_t shared,
-                                       std::uint32_t full, int row, int block) {
-    constexpr int kBlock = kConfig.metadata_bytes() / (kConfig.tile_m() / MetadataTiles::kRows);
+                                       std::uint32_t full, int row, int k_block) {
+    constexpr int kTileBytes = kConfig.metadata_bytes() / (kConfig.tile_m() / MetadataTiles::kRows);
     const std::int64_t index =
-        std::int64_t(block) * params.sparse.blocks_m + row / MetadataTiles::kRows;
-    ptx::bulk_load(shared, reinterpret_cast<const char*>(params.sparse.tiles) + index * kBlock,
+        std::int64_t(k_block) * params.sparse.blocks_m + row / MetadataTiles::kRows;
+    ptx::bulk_load(shared, reinterpret_cast<const char*>(params.sparse.tiles) + index * kTileBytes,
                    full, kConfig.metadata_bytes());
   }
 
   __device__ static void load_b(const TmaParams& params, std::uint32_t shared, std::uint32_t full,
                                 int col, int k, int batch, Cluster cluster) {
     if constexpr (major_b(kConfig.layout) == Major::K) {
-      const int rows = cluster.share(kConfig.n), first = cluster.rank * rows;
-      share(params, shared + first * kRowBytes, full, k, col + first, batch, cluster);
+      const int rows = cluster.slice(kConfig.n), first = cluster.rank * rows;
+      load_box(params, shared + first * kRowBytes, full, k, col + first, batch, cluster);
     } else {
-      const int rows = cluster.share(kConfig.tile_k()), first = cluster.rank * rows;
+      const int rows = cluster.slice(kConfig.tile_k()), first = cluster.rank * rows;
 #pragma unroll
-      for (int i = 0; i < kConfig.n / kInner; ++i)
-        share(params, shared + i * kBoxBytes + first * 128, full, col + i * kInner, k + first,
-              batch, cluster);
+      for (int i = 0; i < kConfig.n / kBoxMn; ++i)
+        load_box(params, shared + i * kBoxBytes + first * 128, full, col + i * kBoxMn, k + first,
+                 batch, cluster);
     }
   }
 
-  __device__ static void share(const TmaParams& params, std::uint32_t shared, std::uint32_t full,
-                               int inner, int outer, int batch, Cluster cluster) {
+  __device__ static void load_box(const TmaParams& params, std::uint32_t shared, std::uint32_t full,
+                                  int inner, int outer, int batch, Cluster cluster) {
     if (cluster.size == 1)
       ptx::tma_load(shared, &params.b, full, inner, outer, batch);
     else
       ptx::tma_load_multicast(shared, &params.b, full, inner, outer, batch, 3);
   }
 };
-
-// Stage `stage` goes back to the loaders of all blocks of the cluster: one arrival a warpgroup,
-// whose wgmma reads for its four warps.
-template <GemmConfig kConfig>
-__device__ inline void release(const SharedStorage<kConfig>& shared, int stage, Cluster cluster) {
-  const int thread = threadIdx.x % 128;
-  if (thread < cluster.size) ptx::mbarrier_arrive_remote(shared.barriers.empty(stage), thread);
-}
 
 }  // namespace tcgemm::sm90

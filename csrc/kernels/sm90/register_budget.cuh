@@ -1,23 +1,24 @@
-// How many registers the warpgroup that loads gives to those that compute.
+// The registers that setmaxnreg moves from the producer warpgroup to the consumer warpgroups.
 #pragma once
 
 #include "catalog.h"
 
 namespace tcgemm::sm90 {
 
-// Registers of a loading and of a computing thread. The pool is what a block is launched with: 168
-// a thread at 384 threads, 128 at 512. Asking for more hangs the GPU, so it is checked here.
+// Registers of a thread: at entry, in the producer and in a consumer warpgroup. The pool is what
+// the CTA is launched with: 168 a thread for 384 threads, 128 for 512. A request beyond the pool
+// hangs the GPU, so kernel.cuh checks the sum.
 struct RegisterBudget {
   int entry, load, compute;
 };
 
 constexpr RegisterBudget register_budget(const GemmConfig& config) {
   if (config.warpgroups == 3) return {128, 32, 160};
-  // f32 in single elements takes registers to load; a narrow tile has them.
+  // The FP32 producer copies single elements and needs more registers. Narrow tiles have them.
   if (config.warpgroups == 2 && config.input == DType::f32 && config.n < 128) return {168, 56, 224};
   if (config.warpgroups == 2)
     return config.promotes() ? RegisterBudget{168, 24, 240} : RegisterBudget{168, 40, 232};
-  return {0, 0, 0};  // 256 threads have 255 registers each from the start
+  return {0, 0, 0};  // 256 threads have 255 registers each at entry
 }
 
 }  // namespace tcgemm::sm90

@@ -1,14 +1,13 @@
-// The scales of block-scaled products, a value for 128 of k, on their way to the partial sums.
+// The scales of block-scaled GEMMs, one for 128 of k: from global memory to the registers that
+// multiply the partial sums.
 //
-// Most operands share one between 128 columns: a thread then needs its two rows' and those of its
-// groups of columns, and reads them itself, one k-block ahead (RowScales). With a scale for every
-// column of b, warps beside the thread that feeds TMA copy them into a ring of their own
-// (ColumnScales): asynchronously, and the copies count as arrivals on the stage's barrier, so that
-// the warps run ahead. Every warp that multiplies gives a stage back by itself.
+// Most operands share one scale between 128 columns. Then a thread needs the scales of its two rows
+// and of its groups of columns, and reads them one k-block ahead (RowScales). If every column of b
+// has its own scale, warps of the producer warpgroup copy the scales into separate pipeline stages
+// by cp.async (ColumnScales). The copies arrive on the full barrier of their stage, so these warps
+// run ahead. Each consumer warp releases a stage by itself.
 //
-// Tried on an H200, e4m3 4096 and 8192: both operands' scales through a ring 0.84 and 0.81 x
-// torch._scaled_mm, through the stages of the operands 0.87 and 0.85, as it is 0.91 and 0.88; 0.56
-// and 0.53 where what was read ahead was spilled.
+// docs/dev/kernels/sm90-promoted.md has the alternatives that were measured.
 #pragma once
 
 #include <cstdint>
@@ -22,55 +21,55 @@
 
 namespace tcgemm::sm90 {
 
-// Of an operand without scales.
-static __device__ const float kNoScale = 1.0f;
+// The scale of an operand without scales.
+static __device__ const float kUnitScale = 1.0f;
 
-// The first k-block's; rows and columns beyond the matrix take the last one's.
+// The address of the scale of the first k-block. An index past the matrix gets the last scale.
 __device__ inline const float* first_scale(const ScaleVector& scale, int index, int extent,
                                            int batch) {
-  if (scale.data == nullptr) return &kNoScale;
+  if (scale.data == nullptr) return &kUnitScale;
   return scale.data + batch * scale.stride_batch +
          (min(index, extent - 1) >> scale.shift) * scale.stride;
 }
 
-// Does every column of b have a scale of its own?
+// True if every column of b has its own scale.
 __device__ inline bool scales_columns(const TmaParams& params) {
   return params.scale_b.shift == 0 && params.scale_b.stride != 0;
 }
 
-// What a thread reads: its two rows' scales, times those of kGroups groups of columns, 0 where
-// columns have scales of their own. Few registers are left beside accumulators and partial sums,
-// and what is read ahead and spilled is waited for.
+// Reads the scales of a thread: those of its two rows, times those of kGroups groups of columns.
+// kGroups is 0 where every column has its own scale. Few registers are free beside accumulators and
+// partial sums: a spilled prefetch stalls the warp.
 template <int kGroups>
 class RowScales {
  public:
-  static constexpr int kFactors = kGroups > 0 ? kGroups : 1;
+  static constexpr int kGroupScales = kGroups > 0 ? kGroups : 1;
 
   __device__ RowScales(const TmaParams& params, int row, int col, int batch) : params_(params) {
     const int last = params.extent.m - 1, first = min(row, last), shift = params.scale_a.shift;
     next_row_ = first_scale(params.scale_a, first, params.extent.m, batch);
-    below_ = (min(row + 8, last) >> shift) - (first >> shift);
+    row_distance_ = (min(row + 8, last) >> shift) - (first >> shift);
 #pragma unroll
     for (int group = 0; group < kGroups; ++group)
       next_groups_[group] =
           first_scale(params.scale_b, col + group * kScaleBlock, params.extent.n, batch);
-    fetch();
+    load_next();
   }
 
-  // The factors of a k-block; asks for the next one's if there are more.
-  __device__ void next(bool more, float (&factors)[2][kFactors]) {
+  // Returns the scales of a k-block, and loads those of the next one if there are `more`.
+  __device__ void next(bool more, float (&scales)[2][kGroupScales]) {
 #pragma unroll
-    for (int group = 0; group < kFactors; ++group)
+    for (int group = 0; group < kGroupScales; ++group)
 #pragma unroll
       for (int half = 0; half < 2; ++half)
-        factors[half][group] = rows_[half] * (kGroups > 0 ? groups_[group] : 1.0f);
-    if (more) fetch();
+        scales[half][group] = rows_[half] * (kGroups > 0 ? groups_[group] : 1.0f);
+    if (more) load_next();
   }
 
  private:
-  __device__ void fetch() {
+  __device__ void load_next() {
     rows_[0] = ptx::load(next_row_);
-    rows_[1] = ptx::load(next_row_ + below_ * params_.scale_a.stride);
+    rows_[1] = ptx::load(next_row_ + row_distance_ * params_.scale_a.stride);
     next_row_ += params_.scale_a.stride_k;
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
@@ -81,9 +80,9 @@ class RowScales {
 
   const TmaParams& params_;
   const float* next_row_;
-  const float* next_groups_[kFactors];
-  int below_;  // scales between the two rows'
-  float rows_[2], groups_[kFactors];
+  const float* next_groups_[kGroupScales];
+  int row_distance_;  // from the scale of the first row to that of the second
+  float rows_[2], groups_[kGroupScales];
 };
 
 template <GemmConfig kConfig>
@@ -92,19 +91,19 @@ struct ColumnScales {
   static constexpr int kWarps = (kConfig.tile_n() + 127) / 128;  // four values a lane
   static constexpr int kCopies = kConfig.tile_n() < 128 ? kConfig.tile_n() / 32 : 4;
   static_assert(kWarps <= 3 && kConfig.tile_n() % 32 == 0);
-  // Arrivals a stage.
+  // Arrivals that complete a phase of a stage: of its full and of its empty barrier.
   static constexpr int kWriters = 32 * kWarps, kReaders = 4 * kConfig.warpgroups;
 
-  // For all k-blocks of one tile; `warp` counts those that load scales.
+  // Copies the scales of all k-blocks of one tile. `warp` counts the warps that copy scales.
   __device__ static void load(const TmaParams& params, const SharedStorage<kConfig>& shared,
-                              PipelineState& state, int col, int batch, int blocks, int warp) {
+                              PipelineState& state, int col, int batch, int k_blocks, int warp) {
     const int lane = warp * 32 * kCopies + threadIdx.x % 32;
     const float* from[kCopies];
 #pragma unroll
     for (int i = 0; i < kCopies; ++i)
       from[i] = first_scale(params.scale_b, col + lane + 32 * i, params.extent.n, batch);
 #pragma unroll 1
-    for (int block = 0; block < blocks; ++block) {
+    for (int k_block = 0; k_block < k_blocks; ++k_block) {
       ptx::mbarrier_wait(shared.scale_barriers.empty(state.stage), state.parity ^ 1);
       const std::uint32_t to = ptx::shared_address(shared.scales_of(state.stage) + lane);
 #pragma unroll

@@ -1,24 +1,24 @@
-// w -> values and metadata, as core/sparse.h defines them:
+// Compresses w to values and metadata, as core/sparse.h defines them. A thread processes one
+// 16-byte vector of each of four rows; sixteen vectors of a row are adjacent. Per vector it writes
 //
-//   chunk of a row of w    16 bytes              four rows a thread, sixteen chunks side by side
-//   its values              8 bytes
-//   its metadata            2, 1 or 1/2 a byte   of 8, 16, 32 bits; two lanes put halves together
+//   values     8 bytes
+//   metadata   2, 1 or 1/2 byte for elements of 8, 16 or 32 bits; two lanes combine their halves
 //
-// Tiles that are whole are written without a question; in others each element asks.
+// Full tiles store unpredicated; edge tiles predicate each element.
 #pragma once
 
 #include <cstdint>
 
 #include "core/sparse_params.h"
+#include "kernels/sparse/four_rows.cuh"
 #include "kernels/sparse/group.cuh"
-#include "kernels/sparse/rows.cuh"
 #include "ptx/dependent.cuh"
 
 namespace tcgemm::sparse {
 
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 
-// What becomes of a chunk.
+// Computes the values and the metadata of one vector.
 template <DType kType, Pattern kPattern>
 struct Compressed {
   using G = Groups<kType, kPattern>;
@@ -41,7 +41,7 @@ struct Compressed {
     } else {
       const std::uint32_t first = select(mask[0], x[0], select(mask[1], x[1], x[2]));
       const std::uint32_t second = select(mask[3], x[3], select(mask[2], x[2], x[1]));
-      // A bit of each lane's code, where the code of that lane begins in a byte of two.
+      // Bit 0 of each group's code. Two groups share a byte: codes of odd groups start at bit 4.
       constexpr std::uint32_t kBit = kSize == 1 ? 0x10011001u : kSize == 2 ? 0x00100001u : 1u;
       const std::uint32_t codes = (~mask[0] & mask[1] & kBit) | (~mask[0] & ~mask[1] & kBit * 2) |
                                   ((~mask[2] | mask[3]) & kBit * 4) |
@@ -61,8 +61,8 @@ struct Compressed {
     }
   }
 
-  // Groups from `present` on are not there.
-  __device__ void cut(int present) { metadata &= (1u << present * G::kCodeBits) - 1; }
+  // Clears the metadata of the groups from `present` on, which do not exist.
+  __device__ void clear_from(int present) { metadata &= (1u << present * G::kCodeBits) - 1; }
 
  private:
   __device__ static std::uint32_t select(std::uint32_t mask, std::uint32_t x, std::uint32_t y) {
@@ -70,18 +70,18 @@ struct Compressed {
   }
 };
 
-// Groups with too many elements, as this thread has found them.
+// Counts the groups that this thread found with too many nonzero elements.
 class Excess {
  public:
-  // A bit for each group; `index` is that of the first one's first element.
+  // Adds a bit mask of groups; `index` is that of the first element of the first group.
   __device__ void add(unsigned groups, std::int64_t index, int group) {
     if (groups == 0) return;
     count_ += __popc(groups);
     first_ = min(first_, static_cast<unsigned long long>(index + (__ffs(groups) - 1) * group));
   }
 
-  // Both began at -1: one block makes up for that of the count, and for the minimum it is the
-  // largest number there is.
+  // Both results start at -1. One CTA adds 1 to the count, and for the minimum -1 is the largest
+  // unsigned number.
   __device__ void report(std::int64_t* excess) const {
     auto* to = reinterpret_cast<unsigned long long*>(excess);
     if (blockIdx.x == 0 && threadIdx.x == 0) atomicAdd(to, 1);
@@ -100,44 +100,44 @@ class Excess {
   unsigned long long count_ = 0, first_ = ~0ull;
 };
 
-// Where four chunks of a thread go.
+// Stores four compressed vectors of a thread.
 template <DType kType, Pattern kPattern>
-class Writer {
+class CompressedWriter {
  public:
   using C = Compressed<kType, kPattern>;
   static constexpr int kSize = C::kSize;
 
-  __device__ Writer(const CompressParams& params, std::int64_t row, std::int64_t chunk)
+  __device__ CompressedWriter(const CompressParams& params, std::int64_t row, std::int64_t vector)
       : values_(static_cast<char*>(params.w.copy) +
-                (row * params.w.pitch + chunk * C::kValues) * kSize),
+                (row * params.w.pitch + vector * C::kValues) * kSize),
         pitch_(params.w.pitch * kSize),
-        metadata_(params.metadata + row * params.metadata_pitch + chunk * C::kBits / 8),
+        metadata_(params.metadata + row * params.metadata_pitch + vector * C::kBits / 8),
         metadata_pitch_(params.metadata_pitch) {}
 
-  // A whole chunk of row i, in words.
-  __device__ void write(int i, const C& chunk) const {
-    *reinterpret_cast<uint2*>(values_ + i * pitch_) = {chunk.values[0], chunk.values[1]};
+  // Stores a full vector of row i with vector stores.
+  __device__ void store(int i, const C& vector) const {
+    *reinterpret_cast<uint2*>(values_ + i * pitch_) = {vector.values[0], vector.values[1]};
     std::uint8_t* to = metadata_ + i * metadata_pitch_;
-    const std::uint32_t bits = bytes_of(chunk.metadata);
+    const std::uint32_t bits = bytes_of(vector.metadata);
     if constexpr (C::kBits == 16)
       *reinterpret_cast<std::uint16_t*>(to) = static_cast<std::uint16_t>(bits);
     else if (C::kBits == 8 || threadIdx.x % 2 == 0)
       *to = static_cast<std::uint8_t>(bits);
   }
 
-  // One that has `present` groups, perhaps none.
-  __device__ void write(int i, C chunk, int present) const {
-    chunk.cut(present);
-    write_elements<kSize>(values_ + i * pitch_, chunk.values, present * kept(kPattern));
+  // Stores a vector that has `present` groups, perhaps none.
+  __device__ void store(int i, C vector, int present) const {
+    vector.clear_from(present);
+    store_elements<kSize>(values_ + i * pitch_, vector.values, present * kept(kPattern));
     std::uint8_t* to = metadata_ + i * metadata_pitch_;
-    const std::uint32_t bits = bytes_of(chunk.metadata);
+    const std::uint32_t bits = bytes_of(vector.metadata);
     if (present == 0 || (C::kBits == 4 && threadIdx.x % 2 == 1)) return;
     *to = static_cast<std::uint8_t>(bits);
     if (present * C::G::kCodeBits > 8) to[1] = static_cast<std::uint8_t>(bits >> 8);
   }
 
  private:
-  // All lanes come here; even ones hold what belongs into the lower half of a byte.
+  // All lanes call this. With 4 bits a vector, even lanes also get the bits of the next lane.
   __device__ static std::uint32_t bytes_of(std::uint32_t metadata) {
     if constexpr (C::kBits != 4) return metadata;
     return metadata | __shfl_down_sync(kAllLanes, metadata, 1) << 4;
@@ -149,45 +149,47 @@ class Writer {
   std::int64_t metadata_pitch_;
 };
 
-// Four blocks an SM: 64 registers a thread hold what is in flight.
+// Four CTAs per SM: 64 registers per thread hold all loads in flight.
 template <DType kType, Pattern kPattern, bool kPrune>
-__global__ void __launch_bounds__(kThreads, 4)
+__global__ void __launch_bounds__(kSparseThreads, 4)
     compress(const __grid_constant__ CompressParams params) {
   using C = Compressed<kType, kPattern>;
   using G = typename C::G;
-  __shared__ Shared<C::kSize> shared;
+  __shared__ SharedBuffer<C::kSize> shared;
   ptx::launch_dependents();
   ptx::wait_for_prerequisites();
   Excess excess;
-  each_four_rows<C::kSize>(params.w, shared, [&](const auto& tile, Place place, auto& chunks) {
-    const std::int64_t row = tile.row + place.row;
-    const Writer<kType, kPattern> writer(params, row, tile.column / G::kElements + place.column);
-    const int left = tile.k - place.column * G::kElements;
-    const auto compressed = [&](int i, const uint4& chunk) -> C {
-      const G groups(chunk);
-      std::uint32_t kept[4];
-      if constexpr (kPrune)
-        groups.largest(kept);
-      else
-        excess.add(groups.not_zero(kept),
-                   (row + i) * params.w.k + tile.column + place.column * G::kElements,
-                   group(kPattern));
-      return C(groups, kept);
-    };
-    if (params.vector && tile.whole()) {
+  for_each_four_rows<C::kSize>(
+      params.w, shared, [&](const auto& tile, VectorCoord coord, auto& vectors) {
+        const std::int64_t row = tile.row + coord.row;
+        const CompressedWriter<kType, kPattern> writer(params, row,
+                                                       tile.column / G::kElements + coord.column);
+        const int k_left = tile.k - coord.column * G::kElements;
+        const auto compressed = [&](int i, const uint4& vector) -> C {
+          const G groups(vector);
+          std::uint32_t kept[4];
+          if constexpr (kPrune)
+            groups.keep_largest(kept);
+          else
+            excess.add(groups.keep_not_zero(kept),
+                       (row + i) * params.w.k + tile.column + coord.column * G::kElements,
+                       group(kPattern));
+          return C(groups, kept);
+        };
+        if (params.vector && tile.full()) {
 #pragma unroll
-      for (int i = 0; i < kThreadLines; ++i) writer.write(i, compressed(i, chunks[i]));
-      return;
-    }
-    constexpr int kGroup = group(kPattern);
-    const int groups = max(0, min(G::kCount, (left + kGroup - 1) / kGroup));
+          for (int i = 0; i < kRowsPerThread; ++i) writer.store(i, compressed(i, vectors[i]));
+          return;
+        }
+        constexpr int kGroup = group(kPattern);
+        const int groups = max(0, min(G::kCount, (k_left + kGroup - 1) / kGroup));
 #pragma unroll 1
-    for (int i = 0; i < kThreadLines; ++i) {
-      writer.write(i, compressed(i, chunks[0]), place.row + i < tile.rows ? groups : 0);
+        for (int i = 0; i < kRowsPerThread; ++i) {
+          writer.store(i, compressed(i, vectors[0]), coord.row + i < tile.rows ? groups : 0);
 #pragma unroll
-      for (int j = 1; j < kThreadLines; ++j) chunks[j - 1] = chunks[j];
-    }
-  });
+          for (int j = 1; j < kRowsPerThread; ++j) vectors[j - 1] = vectors[j];
+        }
+      });
   if constexpr (!kPrune)
     excess.report(params.excess);
   else if (blockIdx.x == 0 && threadIdx.x < 2)

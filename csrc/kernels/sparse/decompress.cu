@@ -1,4 +1,4 @@
-// Decompression and gathering, of elements of 1, 2 and 4 bytes.
+// Selects the kernels that decompress and gather elements of 1, 2 and 4 bytes.
 #include "kernels/sparse/decompress.cuh"
 
 #include <algorithm>
@@ -10,30 +10,30 @@ namespace tcgemm::kernels {
 namespace {
 
 template <int kSize, Pattern kPattern = Pattern::two_of_four>
-struct Pair {
+struct KernelPair {
   static constexpr auto kDecompress = &sparse::decompress<kSize, kPattern>;
   static constexpr auto kGather = &sparse::gather<kSize, kPattern>;
 };
 
-// f(the kernels of elements of this type).
+// Returns f(kernels for elements of this type).
 template <class F>
-const void* choose(DType type, Pattern pattern, F f) {
-  if (bytes(type) == 1) return f(Pair<1>{});
-  if (bytes(type) == 2) return f(Pair<2>{});
-  if (pattern == Pattern::one_of_two) return f(Pair<4, Pattern::one_of_two>{});
-  return f(Pair<4>{});
+const void* select_kernel(DType type, Pattern pattern, F f) {
+  if (bytes(type) == 1) return f(KernelPair<1>{});
+  if (bytes(type) == 2) return f(KernelPair<2>{});
+  if (pattern == Pattern::one_of_two) return f(KernelPair<4, Pattern::one_of_two>{});
+  return f(KernelPair<4>{});
 }
 
 }  // namespace
 
 const void* decompress(const DecompressParams& params, Pattern pattern) {
-  return choose(params.values.dtype, pattern,
-                [](auto pair) { return reinterpret_cast<const void*>(pair.kDecompress); });
+  return select_kernel(params.values.dtype, pattern,
+                       [](auto pair) { return reinterpret_cast<const void*>(pair.kDecompress); });
 }
 
 const void* gather(const GatherParams& params, Pattern pattern) {
-  return choose(params.w.source.dtype, pattern,
-                [](auto pair) { return reinterpret_cast<const void*>(pair.kGather); });
+  return select_kernel(params.w.source.dtype, pattern,
+                       [](auto pair) { return reinterpret_cast<const void*>(pair.kGather); });
 }
 
 int decompress_blocks(const DecompressParams& params) {

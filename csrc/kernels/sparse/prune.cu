@@ -1,4 +1,5 @@
-// Pruning of all dtypes. Floats of one size compare alike; sums are of numbers.
+// Selects the pruning kernels. Floats of one size compare alike; transposable pruning adds up
+// numbers.
 #include "kernels/sparse/prune.cuh"
 
 #include "kernels/kernels.h"
@@ -6,10 +7,11 @@
 namespace tcgemm::kernels {
 namespace {
 
-template <DType kType, DType kAlike = kType>
-const void* choose(bool transposable) {
-  return transposable ? reinterpret_cast<const void*>(&sparse::prune_transposable<kType>)
-                      : reinterpret_cast<const void*>(&sparse::prune<kAlike, Pattern::two_of_four>);
+template <DType kType, DType kCompareType = kType>
+const void* select_kernel(bool transposable) {
+  return transposable
+             ? reinterpret_cast<const void*>(&sparse::prune_transposable<kType>)
+             : reinterpret_cast<const void*>(&sparse::prune<kCompareType, Pattern::two_of_four>);
 }
 
 }  // namespace
@@ -19,19 +21,19 @@ const void* prune(const PruneParams& params, Pattern pattern, bool transposable)
     return reinterpret_cast<const void*>(&sparse::prune<DType::f32, Pattern::one_of_two>);
   switch (params.w.source.dtype) {
     case DType::f16:
-      return choose<DType::f16, DType::bf16>(transposable);
+      return select_kernel<DType::f16, DType::bf16>(transposable);
     case DType::bf16:
-      return choose<DType::bf16>(transposable);
+      return select_kernel<DType::bf16>(transposable);
     case DType::e4m3:
-      return choose<DType::e4m3>(transposable);
+      return select_kernel<DType::e4m3>(transposable);
     case DType::e5m2:
-      return choose<DType::e5m2, DType::e4m3>(transposable);
+      return select_kernel<DType::e5m2, DType::e4m3>(transposable);
     case DType::s8:
-      return choose<DType::s8>(transposable);
+      return select_kernel<DType::s8>(transposable);
     case DType::u8:
-      return choose<DType::u8>(transposable);
+      return select_kernel<DType::u8>(transposable);
     default:
-      return choose<DType::f32>(transposable);
+      return select_kernel<DType::f32>(transposable);
   }
 }
 

@@ -1,12 +1,12 @@
-// Blocks of 4 x 4 of which two in each row and each column are kept, so that the transpose is 2:4
-// as well: the choice of the largest sum, of 90.
+// Keeps two elements in each row and each column of 4 x 4 blocks, so that the transpose is 2:4 as
+// well. Of the 90 choices the one with the largest sum is kept.
 //
 //   row 0   pair of 6 \  36 sums
-//   row 1   pair of 6 /          \  90 of 36 x 36, in the order of core/sparse.h,
-//   row 2   pair of 6 \          /  a larger one takes the place of those before
+//   row 1   pair of 6 /          \  90 of 36 x 36, in the order of core/sparse.h;
+//   row 2   pair of 6 \          /  a larger sum replaces those before
 //   row 3   pair of 6 /  36 sums
 //
-// All 90 are tried: an addition, a comparison and two selections each.
+// Each of the 90 costs an addition, a comparison and two selections.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,11 @@
 
 namespace tcgemm::sparse {
 
-inline constexpr int kTransposableBlocks = 3;  // an SM
+inline constexpr int kTransposableBlocks = 3;  // CTAs per SM
 inline constexpr int kRowPairs = 6;
-inline constexpr int kCount = 90;
+inline constexpr int kChoiceCount = 90;
 
-// Columns of a pair, a bit each.
+// Returns the columns of a pair, one bit each.
 constexpr unsigned pair_columns(int pair) {
   constexpr unsigned columns[kRowPairs] = {0x3, 0x5, 0x9, 0x6, 0xa, 0xc};
   return columns[pair];
@@ -33,35 +33,35 @@ struct Choice {
   int pairs[4];
 
   constexpr unsigned columns(int row) const { return pair_columns(pairs[row]); }
-  // Each column has two: all have an even number, and none has none.
+  // Each column has two kept elements: the XOR is 0 and the OR is full.
   constexpr bool valid() const {
     return (columns(0) ^ columns(1) ^ columns(2) ^ columns(3)) == 0 &&
            (columns(0) | columns(1) | columns(2) | columns(3)) == 0xf;
   }
-  constexpr unsigned mask() const {  // four bits a row
+  constexpr unsigned mask() const {  // four bits per row
     return columns(0) | columns(1) << 4 | columns(2) << 8 | columns(3) << 12;
   }
 };
 
 struct Choices {
-  Choice choices[kCount];
+  Choice choices[kChoiceCount];
 };
 
 constexpr Choices all_choices() {
-  Choices found{};
+  Choices result{};
   int count = 0;
   for (int i = 0; i < kRowPairs * kRowPairs * kRowPairs * kRowPairs; ++i) {
     const Choice choice{{i / (kRowPairs * kRowPairs * kRowPairs),
                          i / (kRowPairs * kRowPairs) % kRowPairs, i / kRowPairs % kRowPairs,
                          i % kRowPairs}};
-    if (choice.valid()) found.choices[count++] = choice;
+    if (choice.valid()) result.choices[count++] = choice;
   }
-  return found;
+  return result;
 }
 
 inline constexpr Choices kChoices = all_choices();
 
-// Four neighbours of a row as magnitudes that compare and add up.
+// Converts four adjacent elements of a row to magnitudes that compare and add up as f32.
 template <DType kType>
 __device__ inline void magnitudes(const std::uint32_t (&words)[bytes(kType)], float (&x)[4]) {
   constexpr float kLargest = 0x1p124f;
@@ -75,7 +75,7 @@ __device__ inline void magnitudes(const std::uint32_t (&words)[bytes(kType)], fl
           kType == DType::f16 ? ptx::unpack_f16(words[i]) : ptx::unpack_bf16(words[i]);
       x[2 * i] = pair.x, x[2 * i + 1] = pair.y;
     }
-  } else if constexpr (kType == DType::e5m2) {  // the upper half of an f16
+  } else if constexpr (kType == DType::e5m2) {  // e5m2 is the upper byte of an f16
     const float2 low = ptx::unpack_f16(__byte_perm(words[0], 0, 0x1404));
     const float2 high = ptx::unpack_f16(__byte_perm(words[0], 0, 0x3424));
     x[0] = low.x, x[1] = low.y, x[2] = high.x, x[3] = high.y;
@@ -83,10 +83,10 @@ __device__ inline void magnitudes(const std::uint32_t (&words)[bytes(kType)], fl
     const std::uint32_t four = is_int8(kType) ? Elements<kType>::magnitudes(words[0]) : words[0];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      if constexpr (kType == DType::e4m3) {  // its bits are those of an f32, 2^120 smaller
+      if constexpr (kType == DType::e4m3) {  // shifted by 20, an f32 that is 2^120 smaller
         const std::uint32_t bits = four >> 8 * i & 0x7f;
         x[i] = bits == 0x7f ? kLargest : __uint_as_float(bits << 20) * 0x1p120f;
-      } else {  // 2^23 + x, less 2^23
+      } else {  // 2^23 + x, minus 2^23
         x[i] = __uint_as_float(__byte_perm(four, 0x4b000000u, 0x7440 + i)) - 0x1p23f;
       }
     }
@@ -105,19 +105,19 @@ struct Best {
   unsigned mask = 0;
 
   template <Choice kChoice>
-  __device__ void consider(const Sums& above, const Sums& below) {
+  __device__ void update(const Sums& above, const Sums& below) {
     constexpr int a = kChoice.pairs[0], b = kChoice.pairs[1];
     constexpr int c = kChoice.pairs[2], d = kChoice.pairs[3];
     constexpr unsigned kMask = kChoice.mask();
-    const float other = above[a][b] + below[c][d];
-    const bool larger = other > sum;
-    sum = larger ? other : sum;
+    const float candidate = above[a][b] + below[c][d];
+    const bool larger = candidate > sum;
+    sum = larger ? candidate : sum;
     mask = larger ? kMask : mask;
   }
 };
 
-// Which of a block's elements are kept: a bit each, four a row.
-__device__ inline unsigned largest_choice(const float (&x)[4][4]) {
+// Returns the kept elements of a block, one bit each, four per row.
+__device__ inline unsigned best_mask(const float (&x)[4][4]) {
   float sums[4][kRowPairs];
   Sums above, below;
 #pragma unroll
@@ -135,13 +135,13 @@ __device__ inline unsigned largest_choice(const float (&x)[4][4]) {
     }
   Best best;
   [&]<int... kIndex>(std::integer_sequence<int, kIndex...>) {
-    (best.consider<kChoices.choices[kIndex]>(above, below), ...);
-  }(std::make_integer_sequence<int, kCount>());
+    (best.update<kChoices.choices[kIndex]>(above, below), ...);
+  }(std::make_integer_sequence<int, kChoiceCount>());
   return best.mask;
 }
 
-// Word `word` of row `row` of a block, all ones where an element is kept: a product puts bits below
-// the tops of their elements.
+// Returns the mask of 32-bit word `word` of row `row`: all ones where an element is kept. The
+// multiplication moves each bit to the MSB of its element.
 template <int kSize>
 __device__ inline std::uint32_t word_mask(unsigned mask, int row, int word) {
   const int first = 4 * row + word * 4 / kSize;
@@ -150,15 +150,15 @@ __device__ inline std::uint32_t word_mask(unsigned mask, int row, int word) {
   return ptx::spread<1>((mask >> first & 15) * 0x10204080u);
 }
 
-// All blocks of four chunks above each other. The loop over them is rolled, and turns their words.
+// Prunes all blocks of four stacked vectors. The loop over them is rolled and rotates their words.
 template <DType kType>
-__device__ inline void prune_blocks(uint4 (&chunks)[4]) {
+__device__ inline void prune_blocks(uint4 (&vectors)[4]) {
   constexpr int kSize = bytes(kType);
   std::uint32_t words[4][4];
 #pragma unroll
   for (int i = 0; i < 4; ++i)
-    words[i][0] = chunks[i].x, words[i][1] = chunks[i].y, words[i][2] = chunks[i].z,
-    words[i][3] = chunks[i].w;
+    words[i][0] = vectors[i].x, words[i][1] = vectors[i].y, words[i][2] = vectors[i].z,
+    words[i][3] = vectors[i].w;
 #pragma unroll 1
   for (int block = 0; block < 4 / kSize; ++block) {
     float x[4][4];
@@ -169,21 +169,21 @@ __device__ inline void prune_blocks(uint4 (&chunks)[4]) {
       for (int j = 0; j < kSize; ++j) row[j] = words[i][j];
       magnitudes<kType>(row, x[i]);
     }
-    const unsigned mask = largest_choice(x);
+    const unsigned mask = best_mask(x);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      std::uint32_t turned[4];
+      std::uint32_t rotated[4];
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        turned[j] = words[i][(j + kSize) % 4];
-        if (j >= 4 - kSize) turned[j] &= word_mask<kSize>(mask, i, (j + kSize) % 4);
+        rotated[j] = words[i][(j + kSize) % 4];
+        if (j >= 4 - kSize) rotated[j] &= word_mask<kSize>(mask, i, (j + kSize) % 4);
       }
 #pragma unroll
-      for (int j = 0; j < 4; ++j) words[i][j] = turned[j];
+      for (int j = 0; j < 4; ++j) words[i][j] = rotated[j];
     }
   }
 #pragma unroll
-  for (int i = 0; i < 4; ++i) chunks[i] = {words[i][0], words[i][1], words[i][2], words[i][3]};
+  for (int i = 0; i < 4; ++i) vectors[i] = {words[i][0], words[i][1], words[i][2], words[i][3]};
 }
 
 }  // namespace tcgemm::sparse

@@ -1,13 +1,13 @@
 // mma.sync kernels: FP16 operands.
 #include "kernels/entry.cuh"
 #include "kernels/sm80/kernel.cuh"
-#include "kernels/sm80/mainloop/dense.cuh"
+#include "kernels/sm80/mainloop/cp_async.cuh"
 
 namespace tcgemm::kernels {
 
 template <>
 const void* find<Unit::sm80_f16>(int config_index) {
-  return find_in<Unit::sm80_f16, sm80::Gemm, sm80::DenseMainloop, CpAsyncParams>(config_index);
+  return find_in<Unit::sm80_f16, sm80::Gemm, sm80::CpAsyncMainloop, CpAsyncParams>(config_index);
 }
 
 }  // namespace tcgemm::kernels

@@ -1,13 +1,13 @@
 // mma.sp kernels: s8 and u8 operands, A with 2:4 sparsity.
 #include "kernels/entry.cuh"
 #include "kernels/sm80/kernel.cuh"
-#include "kernels/sm80/mainloop/dense.cuh"
+#include "kernels/sm80/mainloop/cp_async.cuh"
 
 namespace tcgemm::kernels {
 
 template <>
 const void* find<Unit::sm80_int8_sparse>(int config_index) {
-  return find_in<Unit::sm80_int8_sparse, sm80::Gemm, sm80::DenseMainloop, CpAsyncParams>(
+  return find_in<Unit::sm80_int8_sparse, sm80::Gemm, sm80::CpAsyncMainloop, CpAsyncParams>(
       config_index);
 }
 

@@ -1,8 +1,8 @@
-// From the sums of one k-block after another to the accumulators, in f32 registers.
+// Promotion: adds the sums of each k-block to f32 accumulators.
 //
-// Tensor cores add fp8 products in fewer bits than f32 has: what is added here keeps the error of
-// a sum from growing with k. Block-scaled rows multiply the sums of a k-block by its scales on the
-// way; a k-block is as long as a block of scales.
+// Tensor cores add FP8 products with fewer bits than f32 has; promotion keeps the error of a sum
+// from growing with k. Block-scaled configs multiply the sums of a k-block by its scales at the
+// same time. A k-block is as long as a block of scales.
 #pragma once
 
 #include <cstdint>
@@ -13,31 +13,33 @@
 
 namespace tcgemm::sm80 {
 
-// A lane's multipliers along one side of the warp's part of the result: kNeighbours from `first`
-// on, and so every eighth row (column). Where one value serves 128, it serves the whole part.
-template <int kCount, int kNeighbours>
-struct Multipliers {
-  const float* next;  // of the next k-block; nullptr: all 1
+// The scales of a lane along one dimension of the warp's tile: those of kAdjacent rows (columns)
+// from `first` on, and of every eighth one after that. A scale of 128 rows (columns) covers the
+// whole tile of the warp.
+template <int kCount, int kAdjacent>
+struct LaneScales {
+  const float* next;  // scale of the next k-block; nullptr: all scales are 1
   std::int64_t stride, stride_k;
-  std::int64_t across;  // to the value of the row (column) eight further
-  int left;             // rows (columns) from `first` to the end of the matrix
-  float values[kCount][kNeighbours];
+  std::int64_t stride_8;  // to the scale eight rows (columns) further
+  int remaining;          // rows (columns) from `first` to the end of the matrix
+  float values[kCount][kAdjacent];
 
   __device__ void begin(const ScaleVector& source, int first, int extent, int batch) {
     next = source.data + batch * source.stride_batch + (first >> source.shift) * source.stride;
     stride = source.shift == 0 ? source.stride : 0;
     stride_k = source.stride_k;
-    across = 8 * stride;
-    left = extent - first;
+    stride_8 = 8 * stride;
+    remaining = extent - first;
   }
 
   __device__ void read() {
 #pragma unroll
     for (int i = 0; i < kCount; ++i)
 #pragma unroll
-      for (int j = 0; j < kNeighbours; ++j)
-        values[i][j] =
-            next != nullptr && 8 * i + j < left ? __ldg(next + i * across + j * stride) : 1.0f;
+      for (int j = 0; j < kAdjacent; ++j)
+        values[i][j] = next != nullptr && 8 * i + j < remaining
+                           ? __ldg(next + i * stride_8 + j * stride)
+                           : 1.0f;
     next += stride_k;
   }
 };
@@ -51,10 +53,10 @@ struct Promotion {
   static_assert(kWarpN <= kScaleBlock && kScaleBlock % kWarpN == 0);
   static constexpr int kRows = kWarpM / 8, kColumns = kWarpN / 8;
 
-  Multipliers<kRows, 1> rows;
-  Multipliers<kColumns, 2> columns;
+  LaneScales<kRows, 1> rows;
+  LaneScales<kColumns, 2> columns;
 
-  // For the warp's part of matrix `batch`, which begins at (row, col).
+  // For the warp's tile of matrix `batch`, which begins at (row, col).
   __device__ Promotion(const CpAsyncParams& params, int row, int col, int batch) {
     if constexpr (kConfig.block_scaled) {
       const int lane = threadIdx.x % 32;
@@ -63,7 +65,7 @@ struct Promotion {
     }
   }
 
-  // Before the products of a k-block: its scales arrive while they are computed.
+  // Called before the mma of a k-block: the loads of its scales overlap the mma.
   template <class Accumulators>
   __device__ void begin(Accumulators& sums) {
     if constexpr (kConfig.promotes()) {
@@ -78,7 +80,7 @@ struct Promotion {
     }
   }
 
-  // After them. Registers of a fragment: see tile/fragment.cuh.
+  // Called after the mma of a k-block. tile/fragment.cuh has the order of the registers.
   template <class Accumulators>
   __device__ void end(const Accumulators& sums, Accumulators& accumulators) const {
     if constexpr (kConfig.promotes()) {

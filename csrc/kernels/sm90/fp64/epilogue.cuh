@@ -1,8 +1,8 @@
-// The epilogue in double: scales, c, bias, activation and residual on a warp's accumulators, in
-// their registers, and from there to memory: tile/epilogue.cuh with what f64 has of its own.
+// The epilogue of f64 results: scales, c, bias, activation and residual, applied in double to the
+// accumulators in registers, and then the store. It is tile/epilogue.cuh with the f64 variants.
 //
-// 16 rows at a time in a loop that stays rolled, so that all of it is compiled once: the next rows
-// move to where the first ones were.
+// The loop over units of 16 rows stays rolled, so that its code exists once. Each iteration moves
+// the accumulators of the next rows to the registers of the first ones.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace tcgemm::sm90 {
 
-// As tile::activate, to the precision of f64.
+// tile::activate with the precision of f64.
 template <Activation kActivation>
 __device__ inline double activate_f64(double x) {
   if constexpr (kActivation == Activation::relu)
@@ -28,13 +28,13 @@ __device__ inline double activate_f64(double x) {
 
 template <Activation kActivation, int kCount>
 __device__ inline void activate_each(double (&v)[kCount]) {
-  constexpr int kChains = 4;
-  static_assert(kCount % kChains == 0);
+  constexpr int kAtOnce = 4;
+  static_assert(kCount % kAtOnce == 0);
 #pragma unroll 1
-  for (int i = 0; i < kCount; i += kChains) {
+  for (int i = 0; i < kCount; i += kAtOnce) {
 #pragma unroll
-    for (int j = 0; j < kChains; ++j) v[j] = activate_f64<kActivation>(v[j]);
-    tile::rotate<kChains>(v);
+    for (int j = 0; j < kAtOnce; ++j) v[j] = activate_f64<kActivation>(v[j]);
+    tile::rotate<kAtOnce>(v);
   }
 }
 
@@ -65,8 +65,8 @@ __device__ inline void finish_f64(const Epilogue& epilogue, const tile::Window& 
   }
 }
 
-// 16 * kFragments rows of a warp, from element (row, col) of matrix `batch` on. Leaves the
-// accumulators in disorder.
+// Stores 16 * kFragments rows of a warp, from element (row, col) of matrix `batch` on. It
+// overwrites the accumulators.
 template <int kFragments, int kCount>
 __device__ inline void store_f64(const Epilogue& epilogue, const Extent& extent, int row, int col,
                                  int batch, double (&accumulators)[kFragments][kCount]) {

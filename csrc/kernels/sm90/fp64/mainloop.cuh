@@ -1,15 +1,15 @@
-// The mainloop of products that are added up as f64: a warpgroup feeds the ring with cp.async, the
-// others multiply with mma.sync.
+// The mainloop that accumulates in f64: a producer warpgroup fills the pipeline stages with
+// cp.async, the consumer warpgroups issue mma.sync.
 //
-//   stage:  a: tile_m x 128 bytes of k | b: tile_n x 128 bytes of k             (f64_loader.cuh)
-//   tile:   each warp owns 32 rows, some share them, each with its part of the columns; or 16 rows
+//   stage:  a: tile_m x 128 bytes of k | b: tile_n x 128 bytes of k             (producer.cuh)
+//   tile:   a warp owns 32 rows, or 16; warps that share rows split the columns
 //
-// A stage is one mma deep, or two of f32, which becomes f64 on its way from the ring to registers:
-// a conversion takes 8 clocks of a scheduler and is exact, whatever the value. The tensor cores
-// take 64 clocks for an instruction, so nothing is short of issue slots and everything depends on
-// the next fragments being there: b's are read one block of 8 columns ahead, a's one step of k
-// ahead. No barrier stops all warps: each waits for the stage it reads next, and says when it is
-// done with one, so that the two warps of a scheduler drift apart and fill each other's gaps.
+// A stage is one mma deep for f64 and two for f32. Consumers convert f32 to f64 between shared
+// memory and registers: a conversion is exact and takes 8 clocks of a scheduler. An mma takes 64
+// clocks, so issue slots are plentiful, and the latency of fragments is the limit. Fragments of b
+// are loaded one block of 8 columns ahead, those of a one step of k ahead. No barrier stops all
+// warps: each waits for the stage that it reads next, and releases a stage by itself. So the two
+// warps of a scheduler drift apart and fill each other's gaps.
 #pragma once
 
 #include <cstdint>
@@ -30,15 +30,15 @@ template <GemmConfig kConfig>
 struct Fp64Mainloop {
   static_assert(kConfig.is_dense_ss() && kConfig.accumulator == DType::f64);
   static_assert(kConfig.input == DType::f64 || kConfig.input == DType::f32);
-  // Of what the operands have become in registers.
+  // The instruction for the operands as they are in registers.
   static constexpr const isa::Instruction* kInstruction =
       isa::find(isa::InstructionKind::mma, DType::f64, DType::f64, DType::f64);
   static constexpr int kStepDepth = kInstruction->k, kSteps = kConfig.tile_k() / kStepDepth;
   static_assert(kSteps * kStepDepth == kConfig.tile_k() && kSteps <= 2);
 
   static constexpr int kWarps = 4 * kConfig.warpgroups;
-  // ptxas converts a's fragments between the last product of a step and the first of the next one:
-  // a gap, half as long with 16 rows, which only a second warpgroup fills.
+  // ptxas converts the fragments of a between the last mma of a step and the first of the next one.
+  // With 16 rows this gap is half as long. Otherwise a second warpgroup has to fill it.
   static constexpr int kWarpM = kConfig.input == DType::f32 && kConfig.warpgroups == 1 ? 16 : 32;
   static constexpr int kWarpsM = kConfig.tile_m() / kWarpM, kWarpsN = kWarps / kWarpsM;
   static constexpr int kWarpN = kConfig.tile_n() / kWarpsN;
@@ -47,34 +47,36 @@ struct Fp64Mainloop {
   static_assert(kWarpN % 8 == 0 && kBlocks >= 4);
 
   static constexpr Major kMajorA = major_a(kConfig.layout), kMajorB = major_b(kConfig.layout);
-  using OperandA = Fp64Operand<kConfig.input, kMajorA, kConfig.tile_m()>;
-  using OperandB = Fp64Operand<kConfig.input, kMajorB, kConfig.tile_n()>;
-  using LoaderA = Fp64Producer<kConfig.input, kMajorA, kConfig.tile_m()>;
-  using LoaderB = Fp64Producer<kConfig.input, kMajorB, kConfig.tile_n()>;
-  static_assert(OperandA::kDepth == kConfig.tile_k());
-  static_assert(OperandA::kBytes + OperandB::kBytes <= kConfig.stage_bytes());
+  using LayoutA = Fp64SmemLayout<kConfig.input, kMajorA, kConfig.tile_m()>;
+  using LayoutB = Fp64SmemLayout<kConfig.input, kMajorB, kConfig.tile_n()>;
+  using ProducerA = Fp64Producer<kConfig.input, kMajorA, kConfig.tile_m()>;
+  using ProducerB = Fp64Producer<kConfig.input, kMajorB, kConfig.tile_n()>;
+  static_assert(LayoutA::kDepth == kConfig.tile_k());
+  static_assert(LayoutA::kBytes + LayoutB::kBytes <= kConfig.stage_bytes());
 
   using PipelineState = tile::PipelineState<kConfig.stages>;
   using PipelineBarriers = tile::PipelineBarriers<kConfig.stages>;
   using Accumulators = double[kFragments][4 * kBlocks];
   static constexpr int kWriters = 128, kReaders = kWarps;
 
-  // Fragments of two steps of a and of two blocks of b.
+  // Fragments of two steps of a, and of two blocks of 8 columns of b.
   struct Fragments {
     double a[2][kFragments][8];
     double b[2][4];
   };
 
-  // Of the warp, in the tile; `warp` counts those that multiply.
+  // Origin of the warp in the tile; `warp` counts consumer warps.
   __device__ static int warp_row(int warp) { return warp % kWarpsM * kWarpM; }
   __device__ static int warp_col(int warp) { return warp / kWarpsM * kWarpN; }
 
-  struct Shared {
-    std::uint32_t ring;
+  struct SharedStorage {
+    std::uint32_t stages;
     PipelineBarriers barriers;
-    std::uint32_t lane_a, lane_b;  // of this lane's first elements in a stage
+    std::uint32_t lane_a, lane_b;  // offsets of this lane's first elements in a stage
 
-    __device__ std::uint32_t stage(int index) const { return ring + index * kConfig.stage_bytes(); }
+    __device__ std::uint32_t stage(int index) const {
+      return stages + index * kConfig.stage_bytes();
+    }
   };
 
   __device__ static double load_element(std::uint32_t address) {
@@ -84,63 +86,63 @@ struct Fp64Mainloop {
       return ptx::widen(ptx::load_shared_f32(address));
   }
 
-  // Offsets inside a stage are constants: the instruction carries them.
-  __device__ static void load_a(const Shared& shared, int stage, int step, int fragment,
+  // Offsets inside a stage are immediates of the instruction.
+  __device__ static void load_a(const SharedStorage& shared, int stage, int step, int fragment,
                                 double (&a)[8]) {
     const std::uint32_t from = shared.stage(stage) + shared.lane_a;
 #pragma unroll
     for (int i = 0; i < 8; ++i)
       a[i] = load_element(
-          from + OperandA::offset(16 * fragment + i % 2 * 8, step * kStepDepth + i / 2 * 4));
+          from + LayoutA::offset(16 * fragment + i % 2 * 8, step * kStepDepth + i / 2 * 4));
   }
 
-  __device__ static void load_b(const Shared& shared, int stage, int step, int block,
+  __device__ static void load_b(const SharedStorage& shared, int stage, int step, int n_block,
                                 double (&b)[4]) {
     const std::uint32_t from = shared.stage(stage) + shared.lane_b;
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      b[i] = load_element(from + OperandB::offset(8 * block, step * kStepDepth + i * 4));
+      b[i] = load_element(from + LayoutB::offset(8 * n_block, step * kStepDepth + i * 4));
   }
 
-  // The products of `blocks` stages into `accumulators`, which need no clearing.
-  __device__ static void multiply(const Shared& shared, PipelineState& state, int blocks,
+  // Computes `k_blocks` stages into `accumulators`, which it clears first.
+  __device__ static void multiply(const SharedStorage& shared, PipelineState& state, int k_blocks,
                                   Accumulators& accumulators) {
 #pragma unroll
     for (int i = 0; i < kFragments; ++i)
 #pragma unroll
       for (int j = 0; j < 4 * kBlocks; ++j) accumulators[i][j] = 0;
-    if (blocks == 0) return;
+    if (k_blocks == 0) return;
 
     Fragments fragments;
     ptx::mbarrier_wait(shared.barriers.full(state.stage), state.parity);
 #pragma unroll
     for (int i = 0; i < kFragments; ++i) load_a(shared, state.stage, 0, i, fragments.a[0][i]);
     load_b(shared, state.stage, 0, 0, fragments.b[0]);
-    int block = 0;
+    int k_block = 0;
     if constexpr (kSteps == 1) {
 #pragma unroll 1
-      for (; block + 1 < blocks; block += 2) {
+      for (; k_block + 1 < k_blocks; k_block += 2) {
         multiply_step<0, 0>(shared, state, true, fragments, accumulators);
-        multiply_step<1, 0>(shared, state, block + 2 < blocks, fragments, accumulators);
+        multiply_step<1, 0>(shared, state, k_block + 2 < k_blocks, fragments, accumulators);
       }
-      if (block < blocks) multiply_step<0, 0>(shared, state, false, fragments, accumulators);
+      if (k_block < k_blocks) multiply_step<0, 0>(shared, state, false, fragments, accumulators);
     } else {
 #pragma unroll 1
-      for (; block < blocks; ++block) {
+      for (; k_block < k_blocks; ++k_block) {
         multiply_step<0, 0>(shared, state, true, fragments, accumulators);
-        multiply_step<1, 1>(shared, state, block + 1 < blocks, fragments, accumulators);
+        multiply_step<1, 1>(shared, state, k_block + 1 < k_blocks, fragments, accumulators);
       }
     }
   }
 
-  // kTurn: which of the fragments are this step's; registers have no index. kStep: of the stage;
-  // the last one reads ahead from the next stage. Without `more` to come that is a stage that
-  // nobody multiplies.
-  template <int kTurn, int kStep>
-  __device__ static void multiply_step(const Shared& shared, PipelineState& state, bool more,
+  // kBuffer: the fragments of a of this step. It is a template argument, because a dynamic index
+  // would put them in local memory. kStep: the step of the stage; the last step loads fragments of
+  // the next stage. Without `more` stages those fragments are not used.
+  template <int kBuffer, int kStep>
+  __device__ static void multiply_step(const SharedStorage& shared, PipelineState& state, bool more,
                                        Fragments& fragments, Accumulators& accumulators) {
     constexpr bool kLast = kStep + 1 == kSteps;
-    // Block at which a of the next step is read: as late as will do, which is early for f32.
+    // The block of 8 columns at which a of the next step is loaded: late for f64, early for f32.
     constexpr int kAhead = kSteps == 1 ? kBlocks - 1 - kFragments : 0;
     constexpr int kNext = kLast ? 0 : kStep + 1;
     PipelineState next = state;
@@ -150,15 +152,15 @@ struct Fp64Mainloop {
       if (kLast && j == kAhead && more)
         ptx::mbarrier_wait(shared.barriers.full(next.stage), next.parity);
       if (j >= kAhead && j < kAhead + kFragments)
-        load_a(shared, next.stage, kNext, j - kAhead, fragments.a[1 - kTurn][j - kAhead]);
-      const int turn = (kTurn * kBlocks + j) % 2;
+        load_a(shared, next.stage, kNext, j - kAhead, fragments.a[1 - kBuffer][j - kAhead]);
+      const int buffer_b = (kBuffer * kBlocks + j) % 2;
       if (j + 1 < kBlocks)
-        load_b(shared, state.stage, kStep, j + 1, fragments.b[1 - turn]);
+        load_b(shared, state.stage, kStep, j + 1, fragments.b[1 - buffer_b]);
       else
-        load_b(shared, next.stage, kNext, 0, fragments.b[1 - turn]);
+        load_b(shared, next.stage, kNext, 0, fragments.b[1 - buffer_b]);
 #pragma unroll
       for (int i = 0; i < kFragments; ++i)
-        ptx::mma_f64(&accumulators[i][4 * j], fragments.a[kTurn][i], fragments.b[turn]);
+        ptx::mma_f64(&accumulators[i][4 * j], fragments.a[kBuffer][i], fragments.b[buffer_b]);
     }
     if constexpr (kLast) {
       __syncwarp();

@@ -1,18 +1,18 @@
-// One operand in a stage of the ring: where its elements lie, f64 or f32, and how they get there
-// from any strides and alignment. A stage has a line of 128 bytes of k: 16 of f64, 32 of f32.
+// One operand in a stage, f64 or f32: its layout in shared memory, and the cp.async producer that
+// reads any strides and alignment. A stage is 128 bytes of k deep: 16 of f64, 32 of f32.
 //
-//   K-major : a line is one m (or n) with the k of the stage     pitch depth + 4 elements
-//   MN-major: a line is one k with the tile's m (or n)           pitch tile + 4 (f64), + 8 (f32)
+//   K-major : a row is one m (or n) with the k of the stage      pitch depth + 4 elements
+//   MN-major: a row is one k with the m (or n) of the tile       pitch tile + 4 (f64), + 8 (f32)
 //
-// f64: tiles are multiples of 16, so both pitches are 4 modulo 16: the sixteen elements that half a
-// warp reads together, 4 of k by 4 of m (n), are in sixteen different pairs of banks. f32: tiles
-// are multiples of 16 too, and pitches 4, and 8 or 24, modulo 32 do the same for the 4 of k by 8 of
-// m (n) of a whole warp. No swizzle does that for both, and for lines in their natural order, which
-// the result's columns then have too.
+// The padding prevents bank conflicts. f64: tiles are multiples of 16, so both pitches are 4 modulo
+// 16. The 16 elements that a half-warp reads together, 4 of k by 4 of m (n), lie in 16 different
+// pairs of banks. f32: pitches of 4, and of 8 or 24, modulo 32 do the same for the 4 of k by 8 of m
+// (n) of a whole warp. No swizzle serves both majors with rows in their natural order, in which the
+// columns of the result then are as well.
 //
-// A warpgroup copies patches of 16 of m (n) x the depth, one after the other along m (n): 16 bytes
-// a thread where the operand lies in aligned words, else an element a thread, in passes. What is
-// outside the operand becomes zero without a read.
+// A warpgroup copies patches of 16 of m (n) x the depth, one after the other along m (n). A thread
+// copies 16 bytes where the operand is aligned and contiguous; otherwise one element at a time, in
+// passes. Elements outside of the operand become zero without a read.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ namespace tcgemm::sm90 {
 inline constexpr int kPatch = 16;
 
 template <DType kInput, Major kMajor, int kTile>
-struct Fp64Operand {
+struct Fp64SmemLayout {
   static_assert(kTile % kPatch == 0);
   static constexpr int kSize = bytes(kInput);
   static constexpr int kDepth = 128 / kSize;
@@ -36,7 +36,7 @@ struct Fp64Operand {
   static constexpr int kPitch = (kMajor == Major::K ? kDepth : kTile) + kPad;
   static constexpr int kBytes = (kMajor == Major::K ? kTile : kDepth) * kPitch * kSize;
 
-  // Of an element in its operand's part of the stage, in bytes.
+  // Byte offset of an element in its operand's part of the stage.
   __device__ static constexpr int offset(int mn, int k) {
     return kSize * (kMajor == Major::K ? mn * kPitch + k : k * kPitch + mn);
   }
@@ -44,27 +44,28 @@ struct Fp64Operand {
 
 template <DType kInput, Major kMajor, int kTile>
 struct Fp64Producer {
-  using Operand = Fp64Operand<kInput, kMajor, kTile>;
-  static constexpr int kSize = Operand::kSize, kDepth = Operand::kDepth;
+  using SmemLayout = Fp64SmemLayout<kInput, kMajor, kTile>;
+  static constexpr int kSize = SmemLayout::kSize, kDepth = SmemLayout::kDepth;
   static constexpr int kPatches = kTile / kPatch;
-  static constexpr int kWord = 16 / kSize;                            // elements of a word
-  static constexpr int kLine = kMajor == Major::K ? kDepth : kPatch;  // of a patch, ..
-  static constexpr int kLines = kPatch * kDepth / kLine;              // .. and how many it has
-  static constexpr int kPassLines = 128 / kLine;                      // an element a thread
+  static constexpr int kVector = 16 / kSize;                                 // elements in 16 bytes
+  static constexpr int kRowElements = kMajor == Major::K ? kDepth : kPatch;  // in a row of a patch
+  static constexpr int kPatchRows = kPatch * kDepth / kRowElements;          // rows of a patch
+  static constexpr int kPassRows = 128 / kRowElements;  // rows of a pass, an element a thread
 
-  const char* pointer;           // of this thread's first element in the next stage
+  const char* pointer;           // this thread's first element of the next stage
   std::int64_t step_mn, step_k;  // bytes to the next patch and to the next stage
-  std::int32_t left_mn, left_k;  // elements from there to the operand's end
-  std::uint32_t target;          // of it in a stage
-  bool words;
+  std::int32_t left_mn, left_k;  // elements from `pointer` to the operand's end
+  std::uint32_t smem_offset;     // of `pointer` in a stage
+  bool vectorized;
 
-  // For the tile of `source`, seen as mn x k, that begins at row `first` of matrix `batch`.
+  // Tile of `source`, seen as mn x k, that begins at row `first` of matrix `batch`.
   __device__ Fp64Producer(const TensorRef& source, std::int64_t stride_mn, std::int64_t stride_k,
                           bool vector, int first, int extent_mn, int extent_k, int batch)
-      : words(vector) {
+      : vectorized(vector) {
     const int thread = threadIdx.x % 128;
-    const int major = words ? thread % (kLine / kWord) * kWord : thread % kLine;
-    const int minor = words ? thread / (kLine / kWord) : thread / kLine;
+    const int major =
+        vectorized ? thread % (kRowElements / kVector) * kVector : thread % kRowElements;
+    const int minor = vectorized ? thread / (kRowElements / kVector) : thread / kRowElements;
     const int mn = kMajor == Major::K ? minor : major, k = kMajor == Major::K ? major : minor;
     step_mn = kSize * kPatch * stride_mn;
     step_k = kSize * kDepth * stride_k;
@@ -73,47 +74,47 @@ struct Fp64Producer {
                        k * stride_k);
     left_mn = extent_mn - first - mn;
     left_k = extent_k - k;
-    target = Operand::offset(mn, k);
+    smem_offset = SmemLayout::offset(mn, k);
   }
 
-  // The next stage's part of this operand, at shared address `stage`.
+  // Copies this operand into the stage at shared address `stage`, and advances to the next stage.
   __device__ void load(std::uint32_t stage) {
-    if (words)
-      load_words(stage + target);
+    if (vectorized)
+      load_vectors(stage + smem_offset);
     else
-      load_elements(stage + target);
+      load_elements(stage + smem_offset);
     pointer += step_k;
     left_k -= kDepth;
   }
 
-  __device__ void load_words(std::uint32_t shared) const {
+  __device__ void load_vectors(std::uint32_t shared) const {
     const char* from = pointer;
 #pragma unroll
     for (int patch = 0; patch < kPatches; ++patch, from += step_mn) {
       const int mn = left_mn - patch * kPatch;
       const int major = kMajor == Major::K ? left_k : mn, minor = kMajor == Major::K ? mn : left_k;
-      ptx::cp_async(shared + Operand::offset(patch * kPatch, 0), from,
-                    minor > 0 ? kSize * min(max(major, 0), kWord) : 0);
+      ptx::cp_async(shared + SmemLayout::offset(patch * kPatch, 0), from,
+                    minor > 0 ? kSize * min(max(major, 0), kVector) : 0);
     }
   }
 
   __device__ void load_elements(std::uint32_t shared) const {
-    constexpr int kPasses = kLines / kPassLines;
-    constexpr int kPassMn = kMajor == Major::K ? kPassLines : 0, kPassK = kPassLines - kPassMn;
+    constexpr int kPasses = kPatchRows / kPassRows;
+    constexpr int kPassMn = kMajor == Major::K ? kPassRows : 0, kPassK = kPassRows - kPassMn;
     const std::int64_t step = (kMajor == Major::K ? step_mn : step_k) / kPasses;
     const char* from = pointer;
 #pragma unroll
     for (int patch = 0; patch < kPatches; ++patch, from += step_mn) {
       const int mn = left_mn - patch * kPatch;
-      const std::uint32_t to = shared + Operand::offset(patch * kPatch, 0);
+      const std::uint32_t to = shared + SmemLayout::offset(patch * kPatch, 0);
 #pragma unroll
       for (int pass = 0; pass < kPasses; pass += 2) {
-        const int line_mn = pass * kPassMn, line_k = pass * kPassK;
-        const std::uint32_t line = to + Operand::offset(line_mn, line_k);
+        const int row_mn = pass * kPassMn, row_k = pass * kPassK;
+        const std::uint32_t row = to + SmemLayout::offset(row_mn, row_k);
         const char* element = from + pass * step;
-        ptx::cp_async_element<kSize>(line, element, mn > line_mn && left_k > line_k);
-        ptx::cp_async_element<kSize>(line + Operand::offset(kPassMn, kPassK), element + step,
-                                     mn > line_mn + kPassMn && left_k > line_k + kPassK);
+        ptx::cp_async_element<kSize>(row, element, mn > row_mn && left_k > row_k);
+        ptx::cp_async_element<kSize>(row + SmemLayout::offset(kPassMn, kPassK), element + step,
+                                     mn > row_mn + kPassMn && left_k > row_k + kPassK);
       }
     }
   }

@@ -1,11 +1,11 @@
-// The walk of a kernel that computes a whole result, or only those tiles again that others flagged
-// (TileFilter in core/params.h).
+// The tiles that a kernel computes: all tiles of a result, or only those that the recompute mask
+// selects (TileFilter in core/params.h).
 //
-// Flags are bytes in the order of the tiles row by row, so a walk by rows finds the flag of a tile
-// at its own index. Most results have none set: a warp looks at kAtOnce * 32 of the block's tiles
-// at a time, and every warp of the block does so by itself, so that all come to the same tiles.
+// The mask has a byte for each tile, in row-major order: a raster order by rows makes the index of
+// a tile the index of its byte. Most masks select no tile, so a warp reads the bytes of kAtOnce *
+// 32 tiles of the CTA at a time. Every warp does so by itself and finds the same tiles.
 //
-//   tiles   0 1 2 3 4 5 ..    block 1 of 3 looks at flags 1 4 7 10 ..
+//   tiles   0 1 2 3 4 5 ..    CTA 1 of 3 reads bytes 1 4 7 10 ..
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@
 
 namespace tcgemm::sm90 {
 
-// Is there anything to do? To be asked once the kernels before are complete.
+// True if the kernel has any work. Must be called after griddepcontrol.wait.
 __device__ inline bool has_work(const TileFilter& filter) {
   if (filter.decision == nullptr) return true;
   return (*filter.decision & (filter.recompute_mask == nullptr ? kUseBf16 : kNeedsChecks)) != 0;
 }
 
-// The first flagged tile of this block from tile `index` on, or some number from `total` on.
+// The first selected tile of this CTA from tile `index` on; a number >= `total` if there is none.
 __device__ inline std::int64_t next_selected_tile(const TileFilter& filter, std::int64_t index,
                                                   std::int64_t total) {
   constexpr int kAtOnce = 4;
@@ -44,7 +44,7 @@ __device__ inline std::int64_t next_selected_tile(const TileFilter& filter, std:
   return index;
 }
 
-// Calls visit(tile) for each tile of this block that is wanted.
+// Calls visit(tile) for each selected tile of this CTA.
 template <class Visit>
 __device__ inline void for_each_selected_tile(const TileFilter& filter, const Tiling& tiling,
                                               Visit visit) {

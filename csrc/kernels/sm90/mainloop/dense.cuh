@@ -1,12 +1,7 @@
-// The sm_90a mainloop: warpgroups multiply out of the ring (ring.cuh) with wgmma, both operands in
-// shared memory.
+// The sm_90a mainloop of dense GEMMs whose operands both lie in shared memory (SS): consumer
+// warpgroups issue WGMMA on the pipeline stages.
 //
-// Tried on an H200, 128x256 tile, 2048 to 8192, 300 ms a candidate (with 60 ms the chip has not
-// reached its power cap, and smaller tiles look better than they are): waiting for every group
-// before the next is issued costs 2-10 %; one slab or two a warp in the epilogue, L2 promotion of
-// 128 or 256 bytes, groups of 4 to 32 rows of tiles, clusters of 1 or 2, and a warpgroup index that
-// the compiler knows to be uniform are all within 2 % of each other. Without the epilogue the
-// kernel would be 2-6 % faster.
+// docs/dev/kernels/sm90-dense.md has the alternatives that were measured.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +15,7 @@
 
 namespace tcgemm::sm90 {
 
-// The wgmma of a row, n columns wide; refuses what the hardware does not have.
+// The WGMMA instruction of a config, n columns wide. Asserts that the hardware has it.
 template <GemmConfig kConfig>
 constexpr ptx::WgmmaType wgmma_type(int n) {
   constexpr const isa::Instruction* kInstruction =
@@ -36,25 +31,26 @@ constexpr ptx::WgmmaType wgmma_type(int n) {
 template <GemmConfig kConfig>
 struct DenseMainloop {
   static_assert(kConfig.is_dense_ss(),
-                "the mainloop serves dense products with both operands in memory");
+                "DenseMainloop serves dense GEMMs with both operands in shared memory");
   static constexpr ptx::WgmmaType kType = wgmma_type<kConfig>(kConfig.n);
   static constexpr int kBlockBytes = 64 * 128;
-  static constexpr int kSteps = 4;  // of 32 bytes of k in a stage
+  static constexpr int kSteps = 4;  // steps of 32 bytes of k in a stage
 
   using PipelineState = tile::PipelineState<kConfig.stages>;
   using Register = tile::Register<kConfig.accumulator>;
   static constexpr int kRegisters = tile::registers<kConfig.accumulator>(kConfig.n);
   using Accumulators = Register[kConfig.m64_blocks][kRegisters];
 
-  // The products of all k-blocks into `accumulators`, which need no clearing. One group of wgmma is
-  // in flight while the next is issued; a stage goes back when the group that read it has finished.
+  // Computes all k-blocks of a tile. The first WGMMA overwrites `accumulators`. One WGMMA group is
+  // in flight while the next is issued; a stage is released when the group that reads it has
+  // completed.
   __device__ static void multiply(const SharedStorage<kConfig>& shared, PipelineState& state,
-                                  int blocks, int warpgroup, Cluster cluster,
+                                  int k_blocks, int warpgroup, Cluster cluster,
                                   Accumulators& accumulators) {
     const std::uint32_t offset_a = warpgroup * kConfig.m64_blocks * kBlockBytes;
     int previous = 0;
 #pragma unroll 1
-    for (int block = 0; block < blocks; ++block) {
+    for (int k_block = 0; k_block < k_blocks; ++k_block) {
       ptx::mbarrier_wait(shared.barriers.full(state.stage), state.parity);
       const std::uint32_t stage = shared.stage(state.stage);
       const std::uint64_t a = ptx::wgmma_descriptor(stage + offset_a);
@@ -67,16 +63,16 @@ struct DenseMainloop {
           ptx::wgmma<kType>(
               accumulators[i],
               a + step * ptx::kDescriptorStep<major_a(kConfig.layout)> + i * (kBlockBytes >> 4),
-              b + step * ptx::kDescriptorStep<major_b(kConfig.layout)>, block + step != 0);
+              b + step * ptx::kDescriptorStep<major_b(kConfig.layout)>, k_block + step != 0);
       }
       ptx::wgmma_commit();
       ptx::wgmma_wait<1>();
-      if (block != 0) release<kConfig>(shared, previous, cluster);
+      if (k_block != 0) consumer_release<kConfig>(shared, previous, cluster);
       previous = state.stage;
       state.advance();
     }
     ptx::wgmma_wait<0>();
-    release<kConfig>(shared, previous, cluster);
+    consumer_release<kConfig>(shared, previous, cluster);
   }
 };
 

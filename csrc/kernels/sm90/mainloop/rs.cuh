@@ -1,12 +1,13 @@
-// The mainloop whose a comes from registers (OperandSource::RS, layout TT). wgmma reads operands
-// of 8 and of 32 bits K-major only; a lies MN-major in the stage and is turned on its way to the
-// fragments. Most of the products that come here are NN ones seen from the other side: a^T of that
-// product is the register operand, and `out` is column-major.
+// The RS mainloop of sm_90a (layout TT): WGMMA reads a from registers. Shared-memory operands of 8
+// and 32 bits must be K-major (PTX ISA, wgmma.mma_async). Here a is MN-major in the stage and is
+// transposed into fragments. Mostly these are NN problems after swap-AB: the register operand is b
+// of the problem, transposed, and `out` is column-major.
 //
-//   stage:  a: boxes of `inner` of m, a row of 128 bytes is one k | b: as in mainloop.cuh
+//   stage:  a: boxes of kBoxMn of m, a row of 128 bytes is one k | b: as in dense.cuh
 //
-// Of each 16 rows of a warp, wgmma's rows g and g + 8 are the rows 2 g and 2 g + 1 of the tile:
-// both turns get two neighbours of m at a time, and the epilogue knows (tile::RowOrder::interleaved).
+// Of each 16 rows of a warp, WGMMA rows g and g + 8 hold rows 2 g and 2 g + 1 of the tile: a
+// transposed load returns two adjacent m. The epilogue handles this order
+// (tile::RowOrder::interleaved).
 #pragma once
 
 #include <cstdint>
@@ -24,38 +25,39 @@
 
 namespace tcgemm::sm90 {
 
-// Turn::load(step, a): one instruction's fragment of a, 32 bytes of k deep. `step` is where its
-// rows of k begin in the first box of a; `row` is the first of the warp's 16 rows in the tile.
+// load(step, a) returns the fragment of a for one WGMMA, 32 bytes of k deep. `step` is the address
+// of its first row of k in the first box of a. The constructor takes the warp's first row in the
+// tile.
 template <int kBits>
 struct FragmentTranspose;
 
-// Where those 16 rows begin in row 0 of k, up to the swizzle: the box, and the chunk in it.
+// The box of those 16 rows, and their chunk of 16 bytes in row 0 of k before the swizzle.
 template <int kBits>
-struct Place {
-  static constexpr int kInner = 1024 / kBits;
+struct BoxPosition {
+  static constexpr int kBoxMn = 1024 / kBits;
   std::uint32_t box;
   int chunk;
 
-  __device__ explicit Place(int row)
-      : box(row / kInner * kInner * 128), chunk(row % kInner * kBits / 128) {}
+  __device__ explicit BoxPosition(int row)
+      : box(row / kBoxMn * kBoxMn * 128), chunk(row % kBoxMn * kBits / 128) {}
 };
 
-// ldmatrix.trans turns pairs of bytes: a register holds two neighbours of m for two neighbours of
-// k. Two of them make four neighbours of k for m and for m + 1. Matrices of rows 4 tt and 4 tt + 1
-// would meet in half of the banks, so the lower half of a matrix takes the upper two of each four
-// rows, and lanes swap the registers that they combine.
+// ldmatrix.trans transposes pairs of bytes: a register holds two adjacent k for each of two
+// adjacent m. Two registers hold four adjacent k for m and for m + 1. If a matrix held rows 4 t and
+// 4 t + 1 of k, its eight rows would use only half of the banks. So half of each matrix holds rows
+// 4 t + 2 and 4 t + 3 instead, and `select` undoes the exchange for each lane.
 template <>
 struct FragmentTranspose<8> {
-  static constexpr int kRows = 32;  // of k
+  static constexpr int kRows = 32;  // rows of k in a step
   std::uint32_t offset;
-  std::uint32_t select[2];  // bytes of the pair for m and for m + 1
+  std::uint32_t select[2];  // byte selectors for m and for m + 1
 
   __device__ explicit FragmentTranspose(int row_of_tile) {
-    const Place<8> place(row_of_tile);
+    const BoxPosition<8> position(row_of_tile);
     const int lane = threadIdx.x % 32;
     const int matrix = lane / 8, row = lane % 8;
     const int k = 16 * (matrix / 2) + row / 2 * 4 + 2 * ((matrix ^ row / 4) & 1) + row % 2;
-    offset = place.box + tile::swizzle128(k, place.chunk);
+    offset = position.box + tile::swizzle128(k, position.chunk);
     select[0] = lane % 4 < 2 ? 0x6420 : 0x2064;
     select[1] = select[0] + 0x1111;
   }
@@ -68,8 +70,9 @@ struct FragmentTranspose<8> {
   }
 };
 
-// Two neighbours of m are 8 bytes of a row. The lanes of a half-warp read rows t of k at four
-// places; where two of these would meet in the same banks, one takes row t + 4 first.
+// Two adjacent m are 8 bytes of a row. The lanes of a half-warp read rows t of k at four positions,
+// two of which would conflict in banks. One of each two loads row t + 4 first, and swaps
+// afterwards.
 template <>
 struct FragmentTranspose<32> {
   static constexpr int kRows = 8;
@@ -77,16 +80,16 @@ struct FragmentTranspose<32> {
   bool swap;
 
   __device__ explicit FragmentTranspose(int row) {
-    const Place<32> place(row);
+    const BoxPosition<32> position(row);
     const int lane = threadIdx.x % 32;
     const int group = lane / 4;
     swap = group & 2;
-    offset = place.box + tile::swizzle128(lane % 4 + 4 * swap, place.chunk + group / 2) +
+    offset = position.box + tile::swizzle128(lane % 4 + 4 * swap, position.chunk + group / 2) +
              8 * (group & 1);
   }
 
   __device__ void load(std::uint32_t step, std::uint32_t (&a)[4]) const {
-    constexpr std::uint32_t kFourRows = 4 * 128 | 4 << 4;  // the row's bit, and that of its swizzle
+    constexpr std::uint32_t kFourRows = 4 * 128 | 4 << 4;  // bit 2 of the row, and of its swizzle
     const uint2 x = ptx::load_shared_pair(step + offset);
     const uint2 y = ptx::load_shared_pair(step + (offset ^ kFourRows));
     a[0] = swap ? y.x : x.x;
@@ -103,9 +106,9 @@ struct RsMainloop {
                 kConfig.m64_blocks == 1 && kConfig.terms == 1 && !kConfig.promotes() &&
                 !kConfig.sparse);
   static constexpr ptx::WgmmaType kType = wgmma_type<kConfig>(kConfig.n);
-  static_assert(kConfig.tile_m() % TmaProducer<kConfig>::kInner == 0,
+  static_assert(kConfig.tile_m() % TmaProducer<kConfig>::kBoxMn == 0,
                 "a is loaded in boxes of 128 bytes of m");
-  static constexpr int kSteps = 4;  // of 32 bytes of k in a stage
+  static constexpr int kSteps = 4;  // steps of 32 bytes of k in a stage
 
   using PipelineState = tile::PipelineState<kConfig.stages>;
   using Register = tile::Register<kConfig.accumulator>;
@@ -113,14 +116,16 @@ struct RsMainloop {
   using Accumulators = Register[kConfig.m64_blocks][kRegisters];
   using Fragments = std::uint32_t[kSteps][4];
 
-  // The products of all k-blocks into `accumulators`, which need no clearing.
+  // Computes all k-blocks of a tile. The first WGMMA overwrites `accumulators`.
   __device__ static void multiply(const SharedStorage<kConfig>& shared, PipelineState& state,
-                                  int blocks, int warpgroup, Cluster cluster,
+                                  int k_blocks, int warpgroup, Cluster cluster,
                                   Accumulators& accumulators) {
-    const FragmentTranspose<bits(kConfig.input)> turn(warpgroup * 64 + threadIdx.x / 32 % 4 * 16);
+    const FragmentTranspose<bits(kConfig.input)> transpose(warpgroup * 64 +
+                                                           threadIdx.x / 32 % 4 * 16);
     const auto load = [&](std::uint32_t stage, Fragments& a) {
 #pragma unroll
-      for (int step = 0; step < kSteps; ++step) turn.load(stage + step * turn.kRows * 128, a[step]);
+      for (int step = 0; step < kSteps; ++step)
+        transpose.load(stage + step * transpose.kRows * 128, a[step]);
     };
     const auto issue = [&](std::uint32_t stage, const Fragments& a, bool accumulate) {
       const std::uint64_t b = ptx::wgmma_descriptor(stage + TmaProducer<kConfig>::kBytesA);
@@ -129,7 +134,7 @@ struct RsMainloop {
         ptx::wgmma<kType>(accumulators[0], a[step], b + step * ptx::kDescriptorStep<Major::K>,
                           accumulate || step != 0);
     };
-    rs_pipeline<kConfig, Fragments>(shared, state, blocks, cluster, accumulators[0], load, issue);
+    rs_pipeline<kConfig, Fragments>(shared, state, k_blocks, cluster, accumulators[0], load, issue);
   }
 };
 

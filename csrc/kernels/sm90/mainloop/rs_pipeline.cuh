@@ -1,6 +1,7 @@
-// The mainloop of products that read some operand from registers, of which there are two sets, a
-// k-block each: a group in flight reads one while the other is filled. While the tensor cores work,
-// the group before has finished, its stage goes back, and its registers take the next block:
+// The pipeline of mainloops that load an operand, or metadata, into registers. Registers are double
+// buffered: the WGMMA group in flight reads one buffer while the next k-block is loaded into the
+// other. While a group runs, the previous one has completed: its stage is released and its buffer
+// refilled.
 //
 //   wgmma even 0 | wait for odd -1, load odd 1 | wgmma odd 1 | wait for even 0, load even 2 | ..
 #pragma once
@@ -14,43 +15,43 @@
 
 namespace tcgemm::sm90 {
 
-// load(stage, set) fills a set from a stage in shared memory, issue(stage, set, accumulate) issues
-// the products of one.
-template <GemmConfig kConfig, class Set, class PipelineState, class Accumulators, class Load,
+// load(stage, buffer) fills a buffer from a stage in shared memory. issue(stage, buffer,
+// accumulate) issues the WGMMAs of one k-block.
+template <GemmConfig kConfig, class Buffer, class PipelineState, class Accumulators, class Load,
           class Issue>
 __device__ inline void rs_pipeline(const SharedStorage<kConfig>& shared, PipelineState& state,
-                                   int blocks, Cluster cluster, Accumulators& accumulators,
+                                   int k_blocks, Cluster cluster, Accumulators& accumulators,
                                    const Load& load, const Issue& issue) {
-  const auto fill = [&](Set& set) {
+  const auto fill = [&](Buffer& buffer) {
     ptx::mbarrier_wait(shared.barriers.full(state.stage), state.parity);
-    load(shared.stage(state.stage), set);
+    load(shared.stage(state.stage), buffer);
   };
 
-  // Multiplies by what `current` holds, and fills `next` under it. False: that was the last block.
-  // Its group ends here: where two ways out meet, the compiler may copy accumulators in flight.
-  int block = 0, previous = 0;
-  const auto pass = [&](Set& current, Set& next) {
+  // Multiplies `current`, and fills `next` meanwhile. Returns false after the last k-block. That
+  // one's group completes here: where two exits join, the compiler may copy accumulators in flight.
+  int k_block = 0, previous = 0;
+  const auto multiply_k_block = [&](Buffer& current, Buffer& next) {
     ptx::wgmma_fence();
-    issue(shared.stage(state.stage), current, block != 0);
+    issue(shared.stage(state.stage), current, k_block != 0);
     ptx::wgmma_commit();
     ptx::wgmma_wait<1>();
-    if (block != 0) release<kConfig>(shared, previous, cluster);
+    if (k_block != 0) consumer_release<kConfig>(shared, previous, cluster);
     previous = state.stage;
     state.advance();
-    if (++block < blocks) {
+    if (++k_block < k_blocks) {
       fill(next);
       return true;
     }
     ptx::wgmma_wait<0>();
     ptx::wgmma_results(accumulators);
-    release<kConfig>(shared, previous, cluster);
+    consumer_release<kConfig>(shared, previous, cluster);
     return false;
   };
 
-  Set even, odd;
+  Buffer even, odd;
   fill(even);
 #pragma unroll 1
-  while (pass(even, odd) && pass(odd, even)) {
+  while (multiply_k_block(even, odd) && multiply_k_block(odd, even)) {
   }
 }
 

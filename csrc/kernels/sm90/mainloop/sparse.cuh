@@ -1,17 +1,12 @@
-// The mainloop whose a is sparse along k (core/sparse.h): wgmma.sp reads its values and b from
+// The sm_90a mainloop of 2:4 GEMMs (core/sparse.h): wgmma.sp reads the values of a and b from
 // shared memory, and the metadata from registers.
 //
-//   stage:  a: tile_m rows of 64 bytes of values | b: as in ring.cuh | metadata
+//   stage:  a: tile_m rows of 64 bytes of values | b: as in producer.cuh | metadata
 //           one step: 32 bytes of values, 64 bytes of k of b
 //
-// A stage is two steps. Tensor cores that are twice as fast as with a dense a read b from shared
-// memory at all of its 128 bytes a clock: of 650 clocks that a k-block of 128x256 takes on an H200
-// the tensor cores need 512, and these reads 562.
-//
-// From 2048^3 on all of that runs at the GPU's power cap, where idle clocks cost next to nothing.
-// So it was no use to let the warpgroups take turns at their epilogues, or one of them lag two to
-// four k-blocks behind (bf16, tf32: the same time, or up to 6 % more); and clusters of four, which
-// read b from L2 half as often as those of two, take 1.4 times as long.
+// A stage is two steps. Of the 650 clocks of a 128x256 k-block on an H200, the tensor cores need
+// 512 and the reads of b, at 128 bytes a clock, need 562.
+// docs/dev/kernels/sm90-sparse.md has the alternatives that were measured.
 #pragma once
 
 #include <cstdint>
@@ -36,47 +31,51 @@ struct SparseMainloop {
   static constexpr ptx::WgmmaType kType = wgmma_type<kConfig>(kConfig.n);
   static constexpr int kSteps = 2;
   static constexpr int kBlockBytes = 64 * kConfig.row_bytes_a();
-  // 8-bit types have a word a step, others one whose halves of lanes belong to a step each.
-  static constexpr int kWords = bits(kConfig.input) == 8 ? kSteps : 1;
-  static constexpr int kMetadataBytes = MetadataTiles::kLanes * kWords * 4;  // of a warpgroup
+  // 8-bit types have one metadata word a step. Others have one word a stage: wgmma.sp selects the
+  // half of the lanes that holds the metadata of a step.
+  static constexpr int kMetadataWords = bits(kConfig.input) == 8 ? kSteps : 1;
+  static constexpr int kMetadataBytes =
+      MetadataTiles::kLanes * kMetadataWords * 4;  // for a warpgroup
 
   using PipelineState = tile::PipelineState<kConfig.stages>;
   using Register = tile::Register<kConfig.accumulator>;
   static constexpr int kRegisters = tile::registers<kConfig.accumulator>(kConfig.n);
   using Accumulators = Register[kConfig.m64_blocks][kRegisters];
-  using Words = std::uint32_t[kWords];
+  using Metadata = std::uint32_t[kMetadataWords];
 
-  // The products of all k-blocks into `accumulators`, which need no clearing.
+  // Computes all k-blocks of a tile. The first WGMMA overwrites `accumulators`.
   __device__ static void multiply(const SharedStorage<kConfig>& shared, PipelineState& state,
-                                  int blocks, int warpgroup, Cluster cluster,
+                                  int k_blocks, int warpgroup, Cluster cluster,
                                   Accumulators& accumulators) {
     const std::uint32_t offset_a = warpgroup * kBlockBytes;
-    const std::uint32_t offset_words = TmaProducer<kConfig>::kMetadata +
-                                       warpgroup * kMetadataBytes +
-                                       threadIdx.x % MetadataTiles::kLanes * (kWords * 4);
-    const auto load = [&](std::uint32_t stage, Words& words) {
-      if constexpr (kWords == 1) {
-        words[0] = ptx::load_shared_word(stage + offset_words);
+    const std::uint32_t offset_metadata =
+        TmaProducer<kConfig>::kMetadataOffset + warpgroup * kMetadataBytes +
+        threadIdx.x % MetadataTiles::kLanes * (kMetadataWords * 4);
+    const auto load = [&](std::uint32_t stage, Metadata& metadata) {
+      if constexpr (kMetadataWords == 1) {
+        metadata[0] = ptx::load_shared_word(stage + offset_metadata);
       } else {
-        const uint2 pair = ptx::load_shared_pair(stage + offset_words);
-        words[0] = pair.x, words[1] = pair.y;
+        const uint2 pair = ptx::load_shared_pair(stage + offset_metadata);
+        metadata[0] = pair.x, metadata[1] = pair.y;
       }
     };
-    const auto issue = [&](std::uint32_t stage, const Words& words, bool accumulate) {
-      multiply_stage(stage + offset_a, stage + TmaProducer<kConfig>::kBytesA, words, accumulate,
+    const auto issue = [&](std::uint32_t stage, const Metadata& metadata, bool accumulate) {
+      multiply_stage(stage + offset_a, stage + TmaProducer<kConfig>::kBytesA, metadata, accumulate,
                      accumulators[0]);
     };
-    rs_pipeline<kConfig, Words>(shared, state, blocks, cluster, accumulators[0], load, issue);
+    rs_pipeline<kConfig, Metadata>(shared, state, k_blocks, cluster, accumulators[0], load, issue);
   }
 
  private:
-  __device__ static void multiply_stage(std::uint32_t at_a, std::uint32_t at_b, const Words& words,
-                                        bool accumulate, Register (&accumulators)[kRegisters]) {
-    const std::uint64_t a = ptx::wgmma_descriptor<Major::K, kConfig.row_bytes_a()>(at_a);
-    const std::uint64_t b = ptx::wgmma_descriptor(at_b);
+  __device__ static void multiply_stage(std::uint32_t address_a, std::uint32_t address_b,
+                                        const Metadata& metadata, bool accumulate,
+                                        Register (&accumulators)[kRegisters]) {
+    const std::uint64_t a = ptx::wgmma_descriptor<Major::K, kConfig.row_bytes_a()>(address_a);
+    const std::uint64_t b = ptx::wgmma_descriptor(address_b);
     [&]<int... kStep>(std::integer_sequence<int, kStep...>) {
-      (ptx::wgmma_sparse<kType, kWords == 1 ? kStep : 0>(
-           accumulators, a + kStep * ptx::kDescriptorStep<Major::K>, words[kStep % kWords],
+      (ptx::wgmma_sparse<kType, kMetadataWords == 1 ? kStep : 0>(
+           accumulators, a + kStep * ptx::kDescriptorStep<Major::K>,
+           metadata[kStep % kMetadataWords],
            b + kStep * 2 * ptx::kDescriptorStep<major_b(kConfig.layout)>, accumulate || kStep != 0),
        ...);
     }(std::make_integer_sequence<int, kSteps>{});

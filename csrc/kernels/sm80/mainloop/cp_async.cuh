@@ -1,14 +1,15 @@
-// The sm_80 mainloop: all threads feed the ring with cp.async, all warps multiply with mma.sync.
+// The mainloop of sm_80 and sm_89, for dense, promoted and 2:4 configs: all threads fill the
+// pipeline stages with cp.async, all warps issue mma.sync or mma.sp.
 //
-//   stage:  a: tile_m rows | b: tile_n rows, 128 bytes of k with the 128-byte swizzle (loader.cuh)
+//   stage:  a: tile_m rows | b: tile_n rows; 128 bytes of k, 128-byte swizzle (producer.cuh)
 //   tile:   2 rows of warps; each warp owns tile_m / 2 x 2 * tile_n / warps of the result
 //
-// Where a is sparse (core/sparse.h) a stage has its values, half as many, and metadata
-// (metadata.cuh); a step of mma.sp takes as much of a as a dense one, and of b two steps'
-// fragments.
+// With a 2:4 operand (core/sparse.h) a stage holds the values of a, half as many, and the metadata
+// (sparse.cuh). A step of mma.sp reads as many bytes of a as a dense one, and twice as many of b.
 //
-// While stage s is multiplied, stages s + 1 .. s + stages - 1 arrive, the last of them in the slot
-// that was read before. One barrier a stage says both: it has arrived, and that slot is free.
+// While stage s is multiplied, stages s + 1 .. s + stages - 1 are in flight. The last of them
+// replaces the stage that was read before s. One barrier a k-block shows that the next stage has
+// arrived and that the previous one is free.
 #pragma once
 
 #include <cstdint>
@@ -29,16 +30,17 @@
 namespace tcgemm::sm80 {
 
 template <GemmConfig kConfig>
-struct DenseMainloop {
+struct CpAsyncMainloop {
   static_assert(kConfig.terms == 1 && kConfig.operand_source == OperandSource::SS,
-                "the mainloop serves products with both operands in memory");
+                "CpAsyncMainloop serves GEMMs with both operands in shared memory");
   static_assert(!kConfig.sparse || (!kConfig.promotes() && major_a(kConfig.layout) == Major::K));
   static constexpr const isa::Instruction* kInstruction =
       isa::find(kConfig.sparse ? isa::InstructionKind::mma_sparse : isa::InstructionKind::mma,
                 kConfig.input, kConfig.input_b, kConfig.accumulator);
   static_assert(kInstruction != nullptr && kInstruction->arch == kConfig.arch);
   static_assert(kInstruction->m == 16 && kInstruction->n == 8);
-  static constexpr int kStepsB = kConfig.sparse ? 2 : 1;  // of 32 bytes of k, in one of a
+  static constexpr int kStepsB =
+      kConfig.sparse ? 2 : 1;  // steps of 32 bytes of k of b for one of a
   static_assert(kInstruction->k * bits(kConfig.input) == 256 * kStepsB &&
                 bits(kConfig.input_b) == bits(kConfig.input));
 
@@ -49,81 +51,82 @@ struct DenseMainloop {
   static_assert(kSteps % 2 == 0, "fragments alternate between two buffers");
   static constexpr int kBytesA = kConfig.tile_m() * kConfig.row_bytes_a();
   static constexpr int kBytesB = kConfig.tile_n() * kConfig.row_bytes();
-  static constexpr int kRingBytes = kConfig.stages * kConfig.stage_bytes();
+  static constexpr int kStagesBytes = kConfig.stages * kConfig.stage_bytes();
   static constexpr Major kMajorA = major_a(kConfig.layout), kMajorB = major_b(kConfig.layout);
 
-  using LoaderA =
-      Loader<kConfig.input, kMajorA, kConfig.tile_m(), kConfig.threads(), kConfig.sparse>;
-  using LoaderB = Loader<kConfig.input_b, kMajorB, kConfig.tile_n(), kConfig.threads()>;
-  static constexpr int kStepA = LoaderA::kCopies / kSteps, kStepB = LoaderB::kCopies / kSteps;
-  static_assert(kStepA * kSteps == LoaderA::kCopies && kStepB * kSteps == LoaderB::kCopies);
+  using ProducerA =
+      CpAsyncProducer<kConfig.input, kMajorA, kConfig.tile_m(), kConfig.threads(), kConfig.sparse>;
+  using ProducerB = CpAsyncProducer<kConfig.input_b, kMajorB, kConfig.tile_n(), kConfig.threads()>;
+  static constexpr int kStepA = ProducerA::kCopies / kSteps, kStepB = ProducerB::kCopies / kSteps;
+  static_assert(kStepA * kSteps == ProducerA::kCopies && kStepB * kSteps == ProducerB::kCopies);
 
-  using ReaderA =
-      Reader<kConfig.input, kMajorA, Order::mn_first, kWarpM, LoaderA::kBlockBytes, kConfig.sparse>;
-  using ReaderB = Reader<kConfig.input_b, kMajorB, Order::k_first, kWarpN, LoaderB::kBlockBytes>;
-  using FragmentsA = typename ReaderA::Fragments;
-  using FragmentsB = typename ReaderB::Fragments[kStepsB];
+  using LoaderA = FragmentLoader<kConfig.input, kMajorA, MatrixOrder::mn_first, kWarpM,
+                                 ProducerA::kBlockBytes, kConfig.sparse>;
+  using LoaderB = FragmentLoader<kConfig.input_b, kMajorB, MatrixOrder::k_first, kWarpN,
+                                 ProducerB::kBlockBytes>;
+  using FragmentsA = typename LoaderA::Fragments;
+  using FragmentsB = typename LoaderB::Fragments[kStepsB];
   using Element = sm80::Element<kConfig.input>;
-  static constexpr int kChunk = LoaderA::kChunk;
+  static constexpr int kChunk = ProducerA::kChunk;
 
   using Register = tile::Register<kConfig.accumulator>;
   static constexpr int kFragments = kWarpM / 16;
   static constexpr int kRegisters = tile::registers<kConfig.accumulator>(kWarpN);
   using Accumulators = Register[kFragments][kRegisters];
   using Promotion = sm80::Promotion<kConfig, kWarpM, kWarpN>;
-  using Metadata = sm80::Metadata<kConfig, kFragments>;
+  using SparseMetadata = sm80::SparseMetadata<kConfig, kFragments>;
 
-  // Of the warp, in the tile.
+  // Origin of the warp in the tile.
   __device__ static int warp_row() { return threadIdx.x / 32 % 2 * kWarpM; }
   __device__ static int warp_col() { return threadIdx.x / 64 * kWarpN; }
 
-  // The products of the tile at (row, col) into `accumulators`, which need no clearing. `ring` has
-  // 1024-byte alignment. On return this thread's copies have landed, but other warps may still be
-  // reading the ring.
-  __device__ static void multiply(const CpAsyncParams& params, std::uint32_t ring, int row, int col,
-                                  int batch, Accumulators& accumulators) {
+  // Computes the tile at (row, col) into `accumulators`, which it clears first. `stages` is
+  // 1024-byte aligned. On return the copies of this thread have completed, but other warps may
+  // still read the stages.
+  __device__ static void multiply(const CpAsyncParams& params, std::uint32_t stages, int row,
+                                  int col, int batch, Accumulators& accumulators) {
 #pragma unroll
     for (int i = 0; i < kFragments; ++i)
 #pragma unroll
       for (int j = 0; j < kRegisters; ++j) accumulators[i][j] = 0;
 
-    const int blocks =
+    const int k_blocks =
         params.extent.k / kConfig.tile_k() + (params.extent.k % kConfig.tile_k() != 0);
-    if (blocks == 0) return;
+    if (k_blocks == 0) return;
     const int stored_k_a =
         kConfig.sparse ? static_cast<int>(value_columns(params.extent.k, pattern_of(kConfig.input)))
                        : params.extent.k;
-    LoaderA a(params.a, params.a.stride_row, params.a.stride_col, row, params.extent.m, stored_k_a,
-              batch);
-    LoaderB b(params.b, params.b.stride_col, params.b.stride_row, col, params.extent.n,
-              params.extent.k, batch);
+    ProducerA a(params.a, params.a.stride_row, params.a.stride_col, row, params.extent.m,
+                stored_k_a, batch);
+    ProducerB b(params.b, params.b.stride_col, params.b.stride_row, col, params.extent.n,
+                params.extent.k, batch);
     Promotion promotion(params, row + warp_row(), col + warp_col(), batch);
-    Metadata metadata(params.sparse, row, warp_row(), blocks);
+    SparseMetadata metadata(params.sparse, row, warp_row(), k_blocks);
     const int major_a = kMajorA == Major::K ? stored_k_a : params.extent.m;
     const int major_b = kMajorB == Major::K ? params.extent.k : params.extent.n;
     if (params.a_vector && params.b_vector && (major_a | major_b) % kChunk == 0)
-      multiply_whole(a, b, metadata, promotion, ring, blocks, accumulators);
+      multiply_vectors(a, b, metadata, promotion, stages, k_blocks, accumulators);
     else
-      multiply_any(params, a, b, metadata, promotion, ring, blocks, accumulators);
+      multiply_any(params, a, b, metadata, promotion, stages, k_blocks, accumulators);
     ptx::cp_async_wait<0>();
   }
 
-  // Both operands in whole chunks of 16 bytes. Fragments of the next step are read while this one
-  // is multiplied, and the copies are spread over the steps.
-  __device__ static void multiply_whole(LoaderA& a, LoaderB& b, Metadata& metadata,
-                                        Promotion& promotion, std::uint32_t ring, int blocks,
-                                        Accumulators& accumulators) {
+  // The path for operands in full chunks of 16 bytes. Fragments of the next step are loaded while
+  // the current one is multiplied, and the copies are spread over the steps.
+  __device__ static void multiply_vectors(ProducerA& a, ProducerB& b, SparseMetadata& metadata,
+                                          Promotion& promotion, std::uint32_t stages, int k_blocks,
+                                          Accumulators& accumulators) {
     const auto copy = [&](std::uint32_t stage, int step) {
 #pragma unroll
-      for (int i = 0; i < kStepA; ++i) a.copy_whole(stage, step * kStepA + i);
+      for (int i = 0; i < kStepA; ++i) a.copy_full(stage, step * kStepA + i);
 #pragma unroll
-      for (int i = 0; i < kStepB; ++i) b.copy_whole(stage + kBytesA, step * kStepB + i);
+      for (int i = 0; i < kStepB; ++i) b.copy_full(stage + kBytesA, step * kStepB + i);
       if (step == 0) metadata.copy(stage + kBytesA + kBytesB);
     };
 #pragma unroll 1
     for (int stage = 0; stage < kConfig.stages - 1; ++stage) {
 #pragma unroll
-      for (int step = 0; step < kSteps; ++step) copy(ring + stage * kConfig.stage_bytes(), step);
+      for (int step = 0; step < kSteps; ++step) copy(stages + stage * kConfig.stage_bytes(), step);
       ptx::cp_async_commit();
     }
     ptx::cp_async_wait<kConfig.stages - 2>();
@@ -131,30 +134,30 @@ struct DenseMainloop {
 
     FragmentsA fragments_a[2];
     FragmentsB fragments_b[2];
-    const std::uint32_t lane_a = ReaderA::lane_offset(warp_row());
-    const std::uint32_t lane_b = ReaderB::lane_offset(warp_col()) + kBytesA;
-    std::uint32_t read = ring, write = ring + (kConfig.stages - 1) * kConfig.stage_bytes();
+    const std::uint32_t lane_a = LoaderA::lane_offset(warp_row());
+    const std::uint32_t lane_b = LoaderB::lane_offset(warp_col()) + kBytesA;
+    std::uint32_t read = stages, write = stages + (kConfig.stages - 1) * kConfig.stage_bytes();
     const auto load = [&](int step) {
-      ReaderA::load(fragments_a[step % 2], read + lane_a, step);
+      LoaderA::load(fragments_a[step % 2], read + lane_a, step);
       load_b(fragments_b[step % 2], read + lane_b, step);
       metadata.load(read + kBytesA + kBytesB, step);
     };
     const auto round = [&](int step) {
-      ReaderA::round(fragments_a[step % 2]);
-      round_b(fragments_b[step % 2]);
+      LoaderA::round_tf32(fragments_a[step % 2]);
+      round_tf32_b(fragments_b[step % 2]);
     };
     Accumulators partial;
     Accumulators& sums = kConfig.promotes() ? partial : accumulators;
     load(0);
     round(0);
 #pragma unroll 1
-    for (int block = 0; block < blocks; ++block) {
+    for (int k_block = 0; k_block < k_blocks; ++k_block) {
       promotion.begin(partial);
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
         copy(write, step);
-        if (step + 1 == kSteps) turn(ring, read, write);
-        // After the last block this reads a stage of zeros that nobody multiplies.
+        if (step + 1 == kSteps) advance_stage(stages, read, write);
+        // After the last k-block this reads a stage of zeros, which is not multiplied.
         load((step + 1) % kSteps);
         multiply_step(fragments_a[step % 2], fragments_b[step % 2], metadata, step, sums);
         round((step + 1) % kSteps);
@@ -163,12 +166,14 @@ struct DenseMainloop {
     }
   }
 
-  // Any operands: one that lies in aligned chunks is copied, another is gathered element by
-  // element, read before a step's products and written after them. Rolled up, to stay small, as far
-  // as steps are the same instruction.
-  __device__ static void multiply_any(const CpAsyncParams& params, LoaderA& a, LoaderB& b,
-                                      Metadata& metadata, Promotion& promotion, std::uint32_t ring,
-                                      int blocks, Accumulators& accumulators) {
+  // The path for any operands. An operand in aligned chunks is copied by cp.async. Another one is
+  // gathered element by element: loaded before the mma of a step and stored after it. The loop over
+  // steps stays rolled to keep the code small, except for 2:4, whose steps are different
+  // instructions.
+  __device__ static void multiply_any(const CpAsyncParams& params, ProducerA& a, ProducerB& b,
+                                      SparseMetadata& metadata, Promotion& promotion,
+                                      std::uint32_t stages, int k_blocks,
+                                      Accumulators& accumulators) {
     Element elements_a[kStepA][kChunk], elements_b[kStepB][kChunk];
     const auto fetch = [&](std::uint32_t stage, int step) {
 #pragma unroll
@@ -176,86 +181,87 @@ struct DenseMainloop {
         if (params.a_vector)
           a.copy(stage, step * kStepA + i);
         else
-          a.fetch(step * kStepA + i, elements_a[i]);
+          a.load_elements(step * kStepA + i, elements_a[i]);
       }
 #pragma unroll
       for (int i = 0; i < kStepB; ++i) {
         if (params.b_vector)
           b.copy(stage + kBytesA, step * kStepB + i);
         else
-          b.fetch(step * kStepB + i, elements_b[i]);
+          b.load_elements(step * kStepB + i, elements_b[i]);
       }
       if (step == 0) metadata.copy(stage + kBytesA + kBytesB);
     };
-    const auto put = [&](std::uint32_t stage, int step) {
+    const auto store = [&](std::uint32_t stage, int step) {
 #pragma unroll
       for (int i = 0; i < kStepA; ++i)
-        if (!params.a_vector) a.put(stage, step * kStepA + i, elements_a[i]);
+        if (!params.a_vector) a.store(stage, step * kStepA + i, elements_a[i]);
 #pragma unroll
       for (int i = 0; i < kStepB; ++i)
-        if (!params.b_vector) b.put(stage + kBytesA, step * kStepB + i, elements_b[i]);
+        if (!params.b_vector) b.store(stage + kBytesA, step * kStepB + i, elements_b[i]);
     };
 #pragma unroll 1
     for (int stage = 0; stage < kConfig.stages - 1; ++stage) {
 #pragma unroll 1
       for (int step = 0; step < kSteps; ++step) {
-        fetch(ring + stage * kConfig.stage_bytes(), step);
-        put(ring + stage * kConfig.stage_bytes(), step);
+        fetch(stages + stage * kConfig.stage_bytes(), step);
+        store(stages + stage * kConfig.stage_bytes(), step);
       }
       ptx::cp_async_commit();
     }
     ptx::cp_async_wait<kConfig.stages - 2>();
     __syncthreads();
 
-    const std::uint32_t lane_a = ReaderA::lane_offset(warp_row());
-    const std::uint32_t lane_b = ReaderB::lane_offset(warp_col()) + kBytesA;
-    std::uint32_t read = ring, write = ring + (kConfig.stages - 1) * kConfig.stage_bytes();
+    const std::uint32_t lane_a = LoaderA::lane_offset(warp_row());
+    const std::uint32_t lane_b = LoaderB::lane_offset(warp_col()) + kBytesA;
+    std::uint32_t read = stages, write = stages + (kConfig.stages - 1) * kConfig.stage_bytes();
     Accumulators partial;
     Accumulators& sums = kConfig.promotes() ? partial : accumulators;
 #pragma unroll 1
-    for (int block = 0; block < blocks; ++block) {
+    for (int k_block = 0; k_block < k_blocks; ++k_block) {
       promotion.begin(partial);
 #pragma unroll(kConfig.sparse ? kSteps : 1)
       for (int step = 0; step < kSteps; ++step) {
         FragmentsA fragments_a;
         FragmentsB fragments_b;
         fetch(write, step);
-        ReaderA::load(fragments_a, read + lane_a, step);
+        LoaderA::load(fragments_a, read + lane_a, step);
         load_b(fragments_b, read + lane_b, step);
         metadata.load(read + kBytesA + kBytesB, step);
-        ReaderA::round(fragments_a);
-        round_b(fragments_b);
+        LoaderA::round_tf32(fragments_a);
+        round_tf32_b(fragments_b);
         multiply_step(fragments_a, fragments_b, metadata, step, sums);
-        put(write, step);
+        store(write, step);
       }
       promotion.end(partial, accumulators);
-      turn(ring, read, write);
+      advance_stage(stages, read, write);
     }
   }
 
-  // The end of a block: its copies become a group, the next stage has landed for every thread, and
-  // every warp is done with the slot that `write` moves to.
-  __device__ static void turn(std::uint32_t ring, std::uint32_t& read, std::uint32_t& write) {
+  // Ends a k-block: commits its copies as a group, waits until the next stage has arrived for all
+  // threads and until all warps have read the stage that `write` moves to.
+  __device__ static void advance_stage(std::uint32_t stages, std::uint32_t& read,
+                                       std::uint32_t& write) {
     ptx::cp_async_commit();
     ptx::cp_async_wait<kConfig.stages - 2>();
     __syncthreads();
     write = read;
     read += kConfig.stage_bytes();
-    if (read == ring + kRingBytes) read = ring;
+    if (read == stages + kStagesBytes) read = stages;
   }
 
   __device__ static void load_b(FragmentsB& b, std::uint32_t start, int step) {
 #pragma unroll
-    for (int i = 0; i < kStepsB; ++i) ReaderB::load(b[i], start, step * kStepsB + i);
+    for (int i = 0; i < kStepsB; ++i) LoaderB::load(b[i], start, step * kStepsB + i);
   }
 
-  __device__ static void round_b(FragmentsB& b) {
+  __device__ static void round_tf32_b(FragmentsB& b) {
 #pragma unroll
-    for (int i = 0; i < kStepsB; ++i) ReaderB::round(b[i]);
+    for (int i = 0; i < kStepsB; ++i) LoaderB::round_tf32(b[i]);
   }
 
   __device__ static void multiply_step(const FragmentsA& a, const FragmentsB& b,
-                                       const Metadata& metadata, int step,
+                                       const SparseMetadata& metadata, int step,
                                        Accumulators& accumulators) {
     constexpr int kBlockRegisters = tile::registers<kConfig.accumulator>(8);
 #pragma unroll

@@ -1,4 +1,4 @@
-// The same products in the form that suits the tiles of dense.cpp, and where their elements lie.
+// The problem in the orientation that suits the tiles of dense.cpp, and the addresses of elements.
 #pragma once
 
 #include <cstdint>
@@ -7,13 +7,14 @@
 
 namespace tcgemm::cpu {
 
-struct Arranged {
+struct OrientedProblem {
   Problem problem;
-  bool transposed = false;  // out^T = b^T a^T: the caller's scale_a is scale_b here
+  bool swap_ab = false;  // out^T = b^T a^T; the caller's scale_a is scale_b here
 };
 
-// As few matrices as possible, with rows of out that are contiguous where it has any such thing.
-Arranged arrange(const Problem& problem);
+// Merges the batch into as few matrices as possible, and makes the rows of out contiguous if its
+// rows or its columns are.
+OrientedProblem orient(const Problem& problem);
 
 inline void* element(const Matrix& matrix, std::int64_t batch, std::int64_t row,
                      std::int64_t column) {
@@ -22,9 +23,9 @@ inline void* element(const Matrix& matrix, std::int64_t batch, std::int64_t row,
   return reinterpret_cast<char*>(matrix.address) + offset * bytes(matrix.dtype);
 }
 
-// Of element (row, column) of the operand.
-inline float multiplier(const Scale& scale, std::int64_t batch, std::int64_t row,
-                        std::int64_t column) {
+// The scale of element (row, column) of the operand.
+inline float scale_at(const Scale& scale, std::int64_t batch, std::int64_t row,
+                      std::int64_t column) {
   return *static_cast<const float*>(
       element(scale.values, batch, row >> scale.shift_row, column >> scale.shift_col));
 }

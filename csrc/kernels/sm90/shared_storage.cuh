@@ -1,0 +1,55 @@
+// The shared memory of a CTA and its rank in the cluster, which the producer and the consumers use.
+//
+//   shared memory:  pipeline stages | smem_d | stages of scales | mbarriers | mbarriers of scales
+#pragma once
+
+#include <cstdint>
+
+#include "catalog.h"
+#include "ptx/mbarrier.cuh"
+#include "ptx/shared.cuh"
+#include "tile/pipeline.cuh"
+
+namespace tcgemm::sm90 {
+
+struct Cluster {
+  std::uint32_t size, rank;  // size: 1 or 2
+
+  // The rows of a shared tile that this CTA loads. A division would cost 200 clocks a k-block.
+  __device__ int slice(int rows) const { return size == 1 ? rows : rows / 2; }
+};
+
+template <GemmConfig kConfig>
+struct SharedStorage {
+  std::uint32_t stages;
+  char* smem_d;
+  float* scales;
+  tile::PipelineBarriers<kConfig.stages> barriers;
+  tile::PipelineBarriers<kConfig.scale_stages()> scale_barriers;
+
+  __device__ explicit SharedStorage(char* shared) : stages(ptx::shared_address(shared)) {
+    constexpr int kStagesBytes = kConfig.stages * kConfig.stage_bytes();
+    smem_d = shared + kStagesBytes;
+    scales = reinterpret_cast<float*>(smem_d + kConfig.staging_bytes());
+    barriers.base = stages + kStagesBytes + kConfig.staging_bytes() +
+                    kConfig.scale_stages() * kConfig.scale_bytes();
+    scale_barriers.base = barriers.base + 16 * kConfig.stages;
+  }
+
+  __device__ std::uint32_t stage(int index) const { return stages + index * kConfig.stage_bytes(); }
+  // The tile_n scales of the columns of b.
+  __device__ float* scales_of(int stage) const {
+    return scales + stage * (kConfig.scale_bytes() / int(sizeof(float)));
+  }
+};
+
+// Releases `stage` to the producers of all CTAs of the cluster. The empty barrier counts one
+// arrival a consumer warpgroup, because WGMMA reads for all four warps.
+template <GemmConfig kConfig>
+__device__ inline void consumer_release(const SharedStorage<kConfig>& shared, int stage,
+                                        Cluster cluster) {
+  const int thread = threadIdx.x % 128;
+  if (thread < cluster.size) ptx::mbarrier_arrive_remote(shared.barriers.empty(stage), thread);
+}
+
+}  // namespace tcgemm::sm90

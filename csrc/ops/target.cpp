@@ -1,0 +1,28 @@
+// The errors of a call that no backend computes. The dispatcher's own error lists fifty keys.
+#include "ops/target.h"
+
+namespace tcgemm::ops {
+
+void refuse_device(const char* op, const View& view) {
+  if (!view || is_cpu(view)) return;
+  if (is_cuda(view) && !TCGEMM_CUDA)
+    fail(op, ": ", view.name, " is on ", device_name(view),
+         ", but this tcgemm was built without CUDA; rebuild it where nvcc and a CUDA build of "
+         "torch are installed, or move the tensors with .cpu().");
+  if (is_meta(view))
+    fail(op, ": ", view.name,
+         " is on meta, and only the Python package knows the shapes of "
+         "results without data; import tcgemm first.");
+  if (!is_cuda(view))
+    fail(op, ": ", view.name, " is on ", device_name(view),
+         ", but products are computed on cuda and cpu; move the tensors with .to(\"cuda\") or "
+         ".cpu().");
+}
+
+void refuse_dtype(const char* op, const View& view) {
+  fail(op, ": ", view.name, " is ", type_name(view.scalar_type),
+       ", and nothing here takes such a tensor; pass ", view.name,
+       ".dequantize() if it is quantised, or a plain dense tensor.");
+}
+
+}  // namespace tcgemm::ops
