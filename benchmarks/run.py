@@ -15,7 +15,7 @@ that is killed loses one case. --resume skips what was measured at this commit, 
 benchmarks/results. If a case fails, its row has the error, and the next case runs, unless the GPU
 itself is lost.
 
-    case -> operands past the cache -> check against float64 -> time, candidates in turns -> row
+    case -> operands past the cache -> check against float64 -> time, candidates alternating -> row
 """
 
 import argparse
@@ -231,10 +231,10 @@ def line(case, row, detail):
         text += f"  torch's result is another one ({detail['rival_apart']:.2g} apart)"
     if "refused" in detail:
         text += f"  torch refuses: {detail['refused'][:80]}"
-    return text + verdict(case, row)
+    return text + outcome(case, row)
 
 
-def verdict(case, row):
+def outcome(case, row):
     if not case.target or row["ratio"] is None:
         return ""
     return f"  {'PASS' if row['ratio'] >= case.target else 'MISS'} ({case.target:g})"

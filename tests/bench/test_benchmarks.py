@@ -390,9 +390,9 @@ def test_a_run_goes_on_after_a_failing_case(tmp_path, capsys, monkeypatch):
 
 def test_targets_say_pass_or_miss():
     case = next(case for case in cases_of("squares") if case.target == 0.93)
-    assert run.verdict(case, {"ratio": 0.94}).strip() == "PASS (0.93)"
-    assert run.verdict(case, {"ratio": 0.92}).strip() == "MISS (0.93)"
-    assert run.verdict(cases_of("llm")[0], {"ratio": 0.5}) == ""
+    assert run.outcome(case, {"ratio": 0.94}).strip() == "PASS (0.93)"
+    assert run.outcome(case, {"ratio": 0.92}).strip() == "MISS (0.93)"
+    assert run.outcome(cases_of("llm")[0], {"ratio": 0.5}) == ""
 
 
 def test_the_timer_is_checked_against_itself(capsys):

@@ -152,7 +152,7 @@ def test_what_is_nothing_stays_nothing():
 # Where results overflow, and where they vanish.
 
 
-def verdict(a, b, out):
+def outcome(a, b, out):
     """{max, rms, wrong} of one element."""
     a, b = (torch.tensor(values, dtype=torch.float32) for values in (a, b))
     return fp32_measure.Reference(a.unsqueeze(0), b.unsqueeze(1)).errors(torch.tensor([[out]]))
@@ -179,16 +179,16 @@ LARGE, INF = 2.0**127, math.inf
 def test_overflow(b, right, wrong):
     ones = [LARGE] * 4
     for out in right:
-        assert verdict(ones, b, out)["wrong"] == 0, out
+        assert outcome(ones, b, out)["wrong"] == 0, out
     for out in wrong:
-        found = verdict(ones, b, out)
+        found = outcome(ones, b, out)
         assert found["wrong"] == 1 or found["max"] is None or found["max"] > 100, out
 
 
 def test_a_subnormal_result_may_be_rounded():
     tiny = 2.0**-75
-    assert verdict([tiny], [1.5 * tiny], 2.0**-149) == {"max": 0.5, "rms": 0.5, "wrong": 0}
-    assert verdict([tiny], [1.5 * tiny], 0.0)["max"] == 1.5
+    assert outcome([tiny], [1.5 * tiny], 2.0**-149) == {"max": 0.5, "rms": 0.5, "wrong": 0}
+    assert outcome([tiny], [1.5 * tiny], 0.0)["max"] == 1.5
 
 
 # The data.
