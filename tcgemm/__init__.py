@@ -16,7 +16,15 @@ _library.load()
 
 from tcgemm import info, nn, saved_names, sparse_cutlass  # noqa: E402, F401
 from tcgemm.nn import swap_linear  # noqa: E402
-from tcgemm.ops.functional import addmm, bmm, check_layout, explain, linear, matmul, mm  # noqa: E402
+from tcgemm.ops.functional import (  # noqa: E402
+    addmm,
+    bmm,
+    check_layout,
+    explain,
+    linear,
+    matmul,
+    mm,
+)
 from tcgemm.ops.prepack import Prepared, prepare  # noqa: E402
 from tcgemm.quant.linear import quantized_linear  # noqa: E402
 from tcgemm.quant.quantize import dequantize, quantize  # noqa: E402
