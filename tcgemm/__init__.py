@@ -6,7 +6,7 @@ tcgemm.quantize, dequantize              8-bit values and their scales
 tcgemm.quantized_linear                  a layer that multiplies in 8 bits and learns in 16
 tcgemm.prune24, compress24               2:4 sparsity; tcgemm.SparseTensor24 is what products take
 tcgemm.nn.Linear, nn.QuantLinear         layers; tcgemm.swap_linear puts them into a model
-tcgemm.check_layout, explain             how operands lie, what would run, and why
+tcgemm.check_layout, explain             how operands are stored, which kernel runs, and why
 python -m tcgemm                         what is installed and what runs here
 """
 

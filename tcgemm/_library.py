@@ -36,7 +36,7 @@ def _check_torch() -> None:
 
 
 def load() -> None:
-    """Registers the operators; ImportError names torch's version, the file and the way out."""
+    """Registers the operators; ImportError names torch's version, the file and a remedy."""
     _check_torch()
     file = path()
     if not file.is_file():

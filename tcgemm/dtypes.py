@@ -1,7 +1,7 @@
-"""Element types of a product: what they are called, where they run, what they accumulate in.
+"""The operand dtypes: their names, devices, accumulators and result dtypes.
 
-csrc/ops/check_*.cpp decides whether a call is accepted; this table is what Python has to know
-beforehand: fakes and gradients need the types of results, swap_linear needs the devices.
+csrc/ops/check_*.cpp decides whether a call is accepted. Python needs this table before that: fakes
+and gradients need the dtypes of results, and swap_linear needs the devices.
 """
 
 from typing import NamedTuple
@@ -39,7 +39,7 @@ TABLE = (
     DType("s8", torch.int8, DEVICES, (torch.int32,), _FROM_INTS),
     DType("u8", torch.uint8, DEVICES, (torch.int32,), _FROM_INTS),
 )
-QUANTIZED = (*FP8, torch.int8)  # what quantize makes
+QUANTIZED = (*FP8, torch.int8)  # the dtypes that quantize converts to
 DIFFERENTIABLE = (*_FLOATS, torch.float64)  # results of another dtype carry no gradient
 
 
@@ -49,7 +49,7 @@ def supported(device_type: str) -> tuple[torch.dtype, ...]:
 
 
 def result(dtype: torch.dtype) -> torch.dtype:
-    """The dtype of a result where none is asked for, from that of the operands."""
+    """The default dtype of a result, from the dtype of the operands."""
     return torch.bfloat16 if dtype in FP8 else torch.int32 if dtype in INT8 else dtype
 
 

@@ -1,4 +1,4 @@
-"""What is installed, what runs on this machine, and why the rest does not.
+"""Facts about the installation: the build, and which products run on this machine.
 
     catalog() instructions() devices() plan(...)    the C++ tables and the planner (_catalog)
     build()                                         what went into the library that is loaded
@@ -34,15 +34,15 @@ GPUS = {"sm80": "8.0 and later", "sm89": "8.9 and later", "sm90a": "9.0"}
 FAMILIES = {"mma.sync": "mma.sync", "mma.sp": "mma.sync", "wgmma": "wgmma", "wgmma.sp": "wgmma"}
 SPARSE = "_sparse"  # how the names of kernels with a sparse operand end
 NAMES = {row.torch: row.name for row in dtypes.TABLE} | {torch.int32: "s32"}
-# What tensor cores take f32 as: precision "high". "medium" are the kernels of bf16; those of
-# "highest" multiply 16-bit parts, or f64.
+# The input type of float32 products with precision "high". "medium" uses the kernels of bf16, and
+# "highest" those of 16-bit parts or of f64.
 F32_INPUT = "tf32"
 
 
 @functools.cache
 def build() -> dict[str, Any]:
-    """The library's own account: version, cuda, arches, code (compute capability of a GPU -> the
-    architecture whose code it runs), kernels, torch_target, compiler."""
+    """Facts that the library was built with: version, cuda, arches, code (compute capability of a
+    GPU -> the architecture whose code it runs), kernels, torch_target, compiler."""
     return json.loads(torch.ops.tcgemm.build_info())
 
 
@@ -54,9 +54,9 @@ def _module():
 
 def catalog() -> list[dict[str, Any]]:
     """Every kernel there is: name, arch, input (of a), input_b, accumulator, promoted,
-    block_scaled, layout, registers (they turn a on its way), parts (of an f32 operand, of type
-    input; else 1), sparse (the pattern of a, "2:4" or "1:2", or ""), tile (m, n, k), stages,
-    threads, shared_bytes, and `built`: whether the loaded library has it.
+    block_scaled, layout, registers (the kernel transposes a in registers), parts (of an f32
+    operand, of type input; else 1), sparse (the pattern of a, "2:4" or "1:2", or ""), tile
+    (m, n, k), stages, threads, shared_bytes, and `built`: whether the loaded library has it.
 
     Raises RuntimeError where the catalog module is not built.
     """
@@ -88,7 +88,7 @@ def plan(device: str, dtype: str, m: int, n: int, k: int, **options: Any) -> dic
 
 
 class Support(NamedTuple):
-    """Whether one pair of types runs somewhere on this machine; `why` says why not."""
+    """Says whether one pair of types runs in one place here; `why` is the reason if not."""
 
     dtype: str
     accumulator: str
@@ -242,9 +242,9 @@ def _support_lines() -> list[str]:
         cells.setdefault((row.dtype, row.accumulator), {})[row.place] = cell
     places = {"CPU": "CPU", **{family: f"GPU, {family}" for family in FAMILIES}}
 
-    def line(*words: str) -> str:
-        dtype, accumulator, *rest = words
-        return f"  {dtype:10}{accumulator:13}{''.join(f'{word:16}' for word in rest)}".rstrip()
+    def line(*cells: str) -> str:
+        dtype, accumulator, *rest = cells
+        return f"  {dtype:10}{accumulator:13}{''.join(f'{cell:16}' for cell in rest)}".rstrip()
 
     lines = [line("operands", "accumulator", *places.values())]
     for types, row in cells.items():
@@ -258,7 +258,7 @@ def _support_lines() -> list[str]:
 
 
 def report() -> str:
-    """What `python -m tcgemm` prints."""
+    """The text that `python -m tcgemm` prints."""
     facts = build()
     kind = f"CUDA {facts['cuda']} build" if facts["cuda"] else "CPU build"
     kernels = f"{len(facts['kernels'])}"

@@ -1,4 +1,4 @@
-"""The names that files written by pickle and torch.save contain, and the objects they stand for.
+"""The names that files written by pickle and torch.save contain, and the objects they mean.
 
 A pickle stores a class or a function as the name of its module and its own name. A file outlives
 every move of the code, so each name that a released tcgemm wrote stays importable:

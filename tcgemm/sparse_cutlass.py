@@ -1,25 +1,28 @@
-"""To and from torch's CUTLASS format: (packed, meta), as SparseSemiStructuredTensorCUTLASS
-holds them and torch.sparse._semi_structured_conversions makes them.
+"""Conversion to and from torch's CUTLASS format of 2:4 sparse matrices.
 
-packed is our values. meta has four bits for each group: of two kept of four, two positions of two
-bits, which is what our metadata are, read in words; float32's one of two is the pair of 16-bit
-halves, 0b0100 for the first and 0b1110 for the second. The words, of 16 bits (int8: 32), are then
-put into the order in which a warp of Ampere's tensor cores takes them:
+The format is the pair (packed, meta) that SparseSemiStructuredTensorCUTLASS holds and
+torch.sparse._semi_structured_conversions computes.
 
-    tile of 32 rows (int8: 16), two columns c of words     r = 8 q + g,  q < 4 (int8: q < 2)
-    place = [c / 2][tile][g][q / 2][c % 2][q % 2]          two words are a lane's register
+packed equals our values. meta has four bits for each group. For two kept of four they are two
+positions of two bits, as in our metadata. For one of two, the pattern of float32, the group counts
+as a pair of 16-bit halves: 0b0100 is the first, 0b1110 the second. Integers of 16 bits (int8: 32
+bits) hold these codes. They are stored in the order in which a warp of Ampere's tensor cores reads
+them:
 
-Groups with fewer than two elements that are not zero have other codes: torch keeps places (2, 3)
-of an empty group and (0, 2) of one with its first alone, where tcgemm.compress24 keeps the first of
-the zeros. Both are right, and both are kept by a conversion.
+    tile of 32 rows (int8: 16), two columns c of integers  r = 8 q + g,  q < 4 (int8: q < 2)
+    place = [c / 2][tile][g][q / 2][c % 2][q % 2]          two integers fill a register of a lane
+
+Groups with fewer than two elements that are not zero have different codes: torch keeps places
+(2, 3) of an empty group and (0, 2) of a group with its first element alone, where tcgemm.compress24
+keeps the first of the zeros. Both are valid, and a conversion keeps them.
 """
 
 import torch
 
 from tcgemm.sparse.tensor import SparseTensor24
 
-# dtype -> (of a word, elements of w in one of its rows)
-_WORDS = {
+# dtype -> (integer type of meta, elements of a row of w in one integer)
+_INTEGERS = {
     torch.float16: (torch.int16, 16),
     torch.bfloat16: (torch.int16, 16),
     torch.float32: (torch.int16, 8),
@@ -47,7 +50,7 @@ def to_cutlass(w):
             f"{'the .t() of one' if isinstance(w, SparseTensor24) else type(w).__name__}; pass "
             "what tcgemm.compress24 makes."
         )
-    word, _elements = _check("w", w.dtype, *w.shape)
+    integer, _elements = _check("w", w.dtype, *w.shape)
     metadata = w.metadata
     if w.dtype is torch.float32:
         if w.pattern != "1:2":
@@ -56,28 +59,28 @@ def to_cutlass(w):
                 "has 1:2 of it; compress it with pattern='1:2', or convert it."
             )
         metadata = _halves(metadata)
-    words = metadata.view(word)
-    meta = torch.empty_like(words).view(-1)
-    meta[_places(*words.shape, word, words.device)] = words.reshape(-1)
-    return w.values, meta.view(words.shape)
+    integers = metadata.view(integer)
+    meta = torch.empty_like(integers).view(-1)
+    meta[_places(*integers.shape, integer, integers.device)] = integers.reshape(-1)
+    return w.values, meta.view(integers.shape)
 
 
 def from_cutlass(packed, meta):
     """The SparseTensor24 (M, K) of packed (M, K/2) and meta, as to_cutlass returns them.
 
-    meta may have any shape of M rows' words in the order of its memory. Raises RuntimeError if the
+    meta may have any shape; the order in memory counts. Raises RuntimeError if the
     dtypes or sizes do not belong together.
     """
     rows, columns = packed.shape[0], 2 * packed.shape[1]
-    word, elements = _check("packed", packed.dtype, rows, columns)
-    if meta.dtype is not word or meta.numel() != rows * columns // elements:
+    integer, elements = _check("packed", packed.dtype, rows, columns)
+    if meta.dtype is not integer or meta.numel() != rows * columns // elements:
         raise RuntimeError(
             f"tcgemm.sparse_cutlass: meta of {rows} x {columns} elements of {packed.dtype} is "
-            f"{word} with {rows * columns // elements} words, but came {meta.dtype} of shape "
+            f"{integer} with {rows * columns // elements} elements, but came {meta.dtype} of shape "
             f"{tuple(meta.shape)}; pass the two of one tensor."
         )
     count = columns // elements
-    places = _places(rows, count, word, meta.device)
+    places = _places(rows, count, integer, meta.device)
     metadata = meta.reshape(-1)[places].view(rows, count).view(torch.uint8)
     if packed.dtype is torch.float32:
         metadata = _positions(metadata)
@@ -85,31 +88,31 @@ def from_cutlass(packed, meta):
 
 
 def _check(name, dtype, rows, columns):
-    if dtype not in _WORDS:
-        names = ", ".join(str(each) for each in _WORDS)
+    if dtype not in _INTEGERS:
+        names = ", ".join(str(each) for each in _INTEGERS)
         raise RuntimeError(
             f"tcgemm.sparse_cutlass: {name} is {dtype}, but CUTLASS's format is of {names}; "
             "convert it."
         )
-    word, elements = _WORDS[dtype]
-    if rows % _tile(word) or columns % (2 * elements):
+    integer, elements = _INTEGERS[dtype]
+    if rows % _tile(integer) or columns % (2 * elements):
         raise RuntimeError(
             f"tcgemm.sparse_cutlass: {name} stands for {rows} x {columns} elements of {dtype}, but "
-            f"CUTLASS's format has multiples of {_tile(word)} x {2 * elements}; fill it up with "
+            f"CUTLASS's format has multiples of {_tile(integer)} x {2 * elements}; fill it up with "
             "zeros before it is compressed."
         )
-    return word, elements
+    return integer, elements
 
 
-def _tile(word):
-    return 64 // word.itemsize
+def _tile(integer):
+    return 64 // integer.itemsize
 
 
-def _places(rows, columns, word, device):
-    """Where in memory the word of each row and column stands."""
+def _places(rows, columns, integer, device):
+    """The place in memory of the integer of each row and column."""
     row = torch.arange(rows, device=device)[:, None]
     column = torch.arange(columns, device=device)
-    tile = _tile(word)
+    tile = _tile(integer)
     q = row % tile // 8
     lane = row // tile * tile + row % 8 * (tile // 8) + q // 2 * 2 + column % 2
     return (column // 2 * 2 * rows + 2 * lane + q % 2).reshape(-1)

@@ -152,7 +152,7 @@ def quantised(network, pixels, labels, device):
 
 
 def state_bytes(network):
-    """Of what would be saved."""
+    """The size of the state_dict."""
     return sum(tensor.nbytes for tensor in network.state_dict().values())
 
 
@@ -218,11 +218,11 @@ def digits(device, epochs, seed):
         found = dict(zip(names, train(networks, data, epochs, seed, device), strict=True))
         seconds = time.perf_counter() - start
         found |= quantised(networks[0], *data[2:], device)
-        halved, words = sparse(networks[0], data, max(1, epochs // 2), seed, device)
+        halved, summary = sparse(networks[0], data, max(1, epochs // 2), seed, device)
     for name, value in (found | halved).items():
         print(f"  {name:38}{value:6.2f} % of the test digits recognised")
     print(f"  Linear trained in {seconds:.1f} s; QuantLinear is the first with weights in 8 bits;")
-    print(f"  SparseLinear24 {words}\n")
+    print(f"  SparseLinear24 {summary}\n")
     complaint = judge(found)
     if complaint is None and halved:
         learnt = list(halved)[-1]

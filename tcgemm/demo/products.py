@@ -1,7 +1,7 @@
 """The demo's table of products, by dtype, layout and shape: kernel, error, time, torch's time.
 
 operands -> tcgemm.mm -> error over its float64 bound
-                      -> time, in turns with torch's on a GPU: dense, or cuSPARSELt's
+                      -> time, interleaved with torch's on a GPU: dense, or cuSPARSELt's
 """
 
 import functools
@@ -124,12 +124,12 @@ def product(device, name, layout, shape, seed):
 
 
 def torch_product(data, dtype, pattern):
-    """torch's call on operand set i; what it needs once is made by the first one."""
+    """torch's call on operand set i; the first call prepares what all need."""
     if pattern:
-        made = functools.cache(
+        prepared = functools.cache(
             lambda: baseline.CusparseltGemm([b.t() for b in data.b.views], data.a[0])
         )
-        return lambda i: made()(data.a[i], i)
+        return lambda i: prepared()(data.a[i], i)
     one = torch.ones((), device=data.out.memory.device)
     ways = {"scales": (one, one), "tf32": dtype == "tf32"}
     return lambda i: baseline.gemm(data.a[i], data.b[i], data.out[i], **ways)

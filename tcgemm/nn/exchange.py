@@ -1,4 +1,4 @@
-"""What each layer tells swap_linear: its options, which modules it takes, and what it changes.
+"""Each layer tells swap_linear its options, which modules it can replace, and what it changes.
 
 The module that defines a layer registers one Exchange for it; swap.py reads nothing else.
 """

@@ -13,8 +13,7 @@ _compiling = torch.compiler.is_compiling
 
 
 def _exporting():
-    """To a program, which will have weights of its own. Traced by torch.compile, torch's function
-    says that everything is exported."""
+    """Does torch.export trace this call? is_exporting() is also true under torch.compile."""
     return torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()
 
 
@@ -23,8 +22,8 @@ def _on_gpu(weight):
 
 
 def _multiplies_parts(input, weight):
-    """Can parts of the weight that were made before serve this call? Tensors that stand in for a
-    Parameter (of DataParallel, parametrizations, DTensor) come and go with the call."""
+    """Can this call use parts of the weight? Only a Parameter outlives the call: DataParallel,
+    parametrizations and DTensor pass other tensors in its place."""
     return (
         type(weight) is torch.nn.Parameter
         and _on_gpu(weight)
@@ -44,19 +43,19 @@ class Linear(torch.nn.Linear):
     "gelu_tanh", "silu" or None. x (..., in_features) -> (..., out_features). Errors and dtypes are
     tcgemm.linear's.
 
-    In eval mode a float32 weight on a GPU is prepared (tcgemm.prepare) by the first call of
-    precision "highest", and its parts are kept for the next: 1 to 1.5 times the weight's memory
-    beside it (up to 2.5 times while they are made), and one wait for the GPU. `prepared` is what is
-    kept, or None. It is dropped by train(), by moves and conversions, and when the weight is
-    another one or was changed in place; of a weight that changes between calls parts are made when
-    it stays the same for two. It is in no state_dict, copy or pickle. Gradients are as without it.
+    In eval mode the first call with precision "highest" prepares a float32 weight on a GPU
+    (tcgemm.prepare) and keeps the parts for later calls. This takes 1 to 1.5 times the memory of
+    the weight beside it (up to 2.5 times during the call), and one wait for the GPU. `prepared` is
+    the tcgemm.Prepared that is kept, or None. train(), moves, conversions, in-place changes and
+    another weight drop it. A weight that changed is prepared again when two calls have seen it
+    unchanged. No state_dict, copy or pickle contains it. Gradients are the same with and without.
 
-    Under autocast, torch.func, torch.export and other precisions nothing is made or used. While a
-    CUDA graph is captured or a function compiled nothing is made, but what is there is used: call
-    the layer once before. A compiled function notices that the weight has changed; a captured graph
-    does not, so capture again. `prepare=False`, as an argument or an attribute, switches all this
-    off: do so where graphs are replayed with new weights, and where weights are written in eval
-    mode through `weight.data`, which nothing can notice (or call train() and eval() after that).
+    Under autocast, torch.func, torch.export and other precisions parts are neither prepared nor
+    used. The capture of a CUDA graph and torch.compile prepare nothing, but use parts that exist:
+    call the layer once before. A compiled function notices a change of the weight; a captured graph
+    does not, so capture it again. `prepare=False`, as an argument or an attribute, switches all
+    this off. Use it where graphs are replayed with new weights, and where weights are written in
+    eval mode through `weight.data`, which goes unnoticed (or call train() and eval() after that).
 
     Example:
         >>> layer = tcgemm.nn.Linear(32, 48, activation="gelu")
@@ -64,12 +63,12 @@ class Linear(torch.nn.Linear):
         torch.Size([10, 48])
     """
 
-    # Of the class, for a module that swap_linear or pickle made.
+    # Class attributes serve modules that swap_linear or pickle created, without __init__.
     activation: str | None = None
     prepare: bool = True
     _prepared = None
     _changed = None  # the weight's version when a call found it changed
-    _captured = None  # parts that a CUDA graph reads, whatever becomes of the weight
+    _captured = None  # parts that a captured CUDA graph reads; kept when the weight changes
     _OWN = ("_prepared", "_changed", "_captured")
 
     def __init__(
@@ -102,7 +101,7 @@ class Linear(torch.nn.Linear):
         return self._prepared
 
     def _prepared_weight(self, weight):
-        """The parts that are kept of the weight, or made now; None where neither can be."""
+        """The Prepared weight, kept or new; None where neither is possible."""
         if _exporting():
             return None
         prepared = self._prepared
@@ -120,7 +119,8 @@ class Linear(torch.nn.Linear):
         return self._prepared
 
     def _drop(self, names=_OWN):
-        """Of the module itself, so that compiled functions see it when parts are there."""
+        """Sets the attributes of the module, not of the class, so that compiled functions guard on
+        them."""
         for name in names:
             vars(self)[name] = None
 

@@ -76,7 +76,7 @@ class QuantLinear(torch.nn.Module):
     ) -> "QuantLinear":
         """The layer with the quantised weight and a copy of the bias of a torch.nn.Linear.
 
-        The weight is float16, bfloat16 or float32; a tcgemm.nn.Linear's activation comes along.
+        The weight is float16, bfloat16 or float32. The activation of a tcgemm.nn.Linear is kept.
         """
         check_options("tcgemm.nn.QuantLinear", dtype, granularity)
         layer = cls.__new__(cls)
@@ -135,7 +135,7 @@ class QuantLinear(torch.nn.Module):
         return self
 
     def _load_from_state_dict(self, state_dict, prefix, metadata, strict, missing, *lists):
-        """Also takes a Linear's weight, and quantises it."""
+        """Quantises the weight if the state is that of a Linear."""
         key, dtype = prefix + "weight", self.weight.dtype
         weight = state_dict.get(key)
         if weight is not None and weight.dtype in SOURCES:

@@ -1,11 +1,11 @@
 """The layer with 2:4 sparse weights: tcgemm.nn.SparseLinear24.
 
     frozen     weight: a SparseTensor24 (a buffer)
-    learning   weight: dense (a Parameter), kept: a SparseTensor24 of its positions
-               forward: linear(x, kept.mask(weight), bias)       every n steps: kept anew
+    learning   weight: dense (a Parameter), kept: a SparseTensor24 of the kept positions
+               forward: linear(x, kept.mask(weight), bias); every n steps kept is chosen again
 
-state_dict() is of plain tensors: weight.values, weight.metadata, weight.format, and, of a layer
-that learns, weight.
+state_dict() holds plain tensors: weight.values, weight.metadata, weight.format, and the dense
+weight of a layer that learns.
 """
 
 from collections.abc import Callable
@@ -37,12 +37,12 @@ _grad_enabled = torch.is_grad_enabled
 
 
 class _Ready(NamedTuple):
-    """What a call that needs no gradient hands to the operator."""
+    """The prepared arguments of a call without gradients."""
 
     weight: SparseTensor24
-    guard: TensorVersionGuard | None  # of the dense weight that it was made of
-    parts: Operands
-    product: Callable  # of x and the bias
+    guard: TensorVersionGuard | None  # of the dense weight that `weight` was compressed from
+    operands: Operands
+    call: Callable  # of x and the bias
 
 
 class SparseLinear24(torch.nn.Module):
@@ -122,8 +122,9 @@ class SparseLinear24(torch.nn.Module):
         """The layer with the pruned weight, and a copy of the bias, of a torch.nn.Linear.
 
         method "mask" keeps where `mask` is true, and, where that is less than the pattern takes,
-        the first others as zeros, which may learn. A tcgemm.nn.Linear's activation comes along. A
-        layer that learns starts with a copy of the weight, of a masked one with zeros.
+        the first others as zeros, which may learn. The layer has the activation of a
+        tcgemm.nn.Linear. A layer that learns starts with a copy of the weight; with a mask, zero
+        outside of it.
         """
         layer = cls.__new__(cls)
         torch.nn.Module.__init__(layer)
@@ -172,12 +173,12 @@ class SparseLinear24(torch.nn.Module):
 
     @property
     def compressed(self) -> SparseTensor24:
-        """What is multiplied: `weight` of a frozen layer; else `kept`, as of the last forward in
-        eval mode or the last refresh()."""
+        """The multiplied tensor: `weight` of a frozen layer; else `kept`, as the last forward in
+        eval mode or the last refresh() left it."""
         return self.kept if self.learns else self.weight
 
     def refresh(self) -> None:
-        """Chooses anew, by the dense weight of now, which positions are kept."""
+        """Chooses the kept positions again, by the present dense weight."""
         if not self.learns or self.method == "mask":
             raise RuntimeError(
                 f"{_NAME}: this layer {'keeps a given mask' if self.learns else 'is frozen'}, so "
@@ -198,13 +199,13 @@ class SparseLinear24(torch.nn.Module):
             and is_plain_eager()
             and ready.weight is self._buffers["kept" if self.learns else "weight"]
             and (ready.guard is None or self._unchanged(ready.guard))
-            and ready.parts.beside(input)
+            and ready.operands.beside(input)
         ):
             bias = self._parameters["bias"]
             if not _grad_enabled() or not (
                 input.requires_grad or (bias is not None and bias.requires_grad) or self.learns
             ):
-                return ready.product(input, bias)
+                return ready.call(input, bias)
         return self._multiply(input)
 
     def _unchanged(self, guard):
@@ -236,17 +237,17 @@ class SparseLinear24(torch.nn.Module):
         self._seen = version
 
     def _prepare(self, weight):
-        """For the calls that follow; their f32 is tf32, as that of every SparseTensor24."""
+        """Prepares the fast path of later calls. It multiplies float32 as tf32."""
         if self.learns and self.weight.is_inference():
-            return  # nobody would see it change
-        parts = operands_of(weight) if is_plain_eager() else None
-        if parts is None or weight.pattern != default_pattern(weight.dtype):
+            return  # its changes would go unnoticed
+        operands = operands_of(weight) if is_plain_eager() else None
+        if operands is None or weight.pattern != default_pattern(weight.dtype):
             return
         keywords = {} if self.activation is None else {"activation": self.activation}
         if weight.dtype is torch.float32:
             keywords["precision"] = "high"
         guard = TensorVersionGuard(self.weight) if self.learns else None
-        self._ready = _Ready(weight, guard, parts, parts.linear(keywords))
+        self._ready = _Ready(weight, guard, operands, operands.linear(keywords))
 
     def to_linear(self) -> torch.nn.Linear:
         """A tcgemm.nn.Linear with the pruned weight, zeros included, and a copy of the bias."""
@@ -337,20 +338,20 @@ class SparseLinear24(torch.nn.Module):
         check_version(version)
         pattern = {size: name for name, size in GROUPS.items()}.get(group, f"of groups of {group}")
         options = {"dense_gradient": self.gradient == "straight_through"}
-        made = SparseTensor24.from_parts(values, metadata, k, pattern, **options)
-        made = made.to(self.compressed.dtype)
-        if made.pattern != default_pattern(made.dtype):
+        restored = SparseTensor24.from_parts(values, metadata, k, pattern, **options)
+        restored = restored.to(self.compressed.dtype)
+        if restored.pattern != default_pattern(restored.dtype):
             raise RuntimeError(
-                f"{_NAME}: the weight of the state has the pattern {made.pattern}, which "
-                f"{made.dtype} is not multiplied with; convert the layer to torch.bfloat16."
+                f"{_NAME}: the weight of the state has the pattern {restored.pattern}, which "
+                f"{restored.dtype} is not multiplied with; convert the layer to torch.bfloat16."
             )
         if self.method == "transposable":
-            return compress24(made.to_dense(), transposable=True, **options)
-        return made
+            return compress24(restored.to_dense(), transposable=True, **options)
+        return restored
 
     @torch.no_grad()
     def _take(self, compressed, assign):
-        """In place where that can be, so that CUDA graphs see it."""
+        """Copies in place if possible, so that captured CUDA graphs use the new weight."""
         mine = self.compressed
         self._ready, self._seen = None, None
         if assign or mine.is_meta or mine.pattern != compressed.pattern:

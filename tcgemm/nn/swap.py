@@ -13,7 +13,7 @@ from tcgemm.nn.linear import Linear
 
 @dataclass
 class SwapReport:
-    """What swap_linear did: names of modules in the model; "" is the model itself.
+    """The result of swap_linear, by names of modules in the model; "" is the model itself.
 
     After a swap to QuantLinear or SparseLinear24 the report holds the weights that undo() puts
     back: the memory is free when the report is gone.

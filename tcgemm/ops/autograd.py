@@ -8,19 +8,19 @@
     tz  = alpha * s * (ta @ b + a @ tb) + beta * tc + tbias
     tout = scale_out * (act'(z) * tz + tresidual)
 
-Operands of 8 bits have no gradient, nor have results that are no float16, bfloat16, float32 or
-float64, nor amax. Scales are constants: one that needs a gradient is refused.
+8-bit operands have no gradient. amax has none, and neither has a result of a dtype other than
+float16, bfloat16, float32 and float64. Scales are constants: one that needs a gradient is refused.
 
-z is computed again in backward instead of being kept: that is one product more, and no second
-result in memory. relu without a residual needs no z, the sign of the result is enough. Products are
-tcgemm's own, so derivatives of derivatives follow by themselves; they accumulate in f32 (f64 for
-f64) also where the forward was asked for an f16 accumulator, and with the forward's precision.
+The backward computes z again instead of saving it: one more product, and no second result in
+memory. relu without a residual needs only the sign of the result. The products are tcgemm's own, so
+higher derivatives follow. They accumulate in f32 (f64 for f64), also where the forward had an f16
+accumulator, and use the forward's precision.
 
-Two ways lead to the one Function below:
-- the public functions apply it directly (`call`), the fastest way in eager mode;
-- each operator has it as its Autograd kernel, so torch.compile, functorch's levels and a direct
-  torch.ops.tcgemm call find it too. torch.library.register_autograd would do for reverse mode only:
-  it returns a zero tangent in forward mode, silently, and raises under torch.func.grad.
+The Function below is reached in two ways:
+- the public functions apply it directly (`call`), which takes the least host time in eager mode;
+- it is the Autograd kernel of each operator, for torch.compile, for functorch's levels and for
+  direct calls of torch.ops.tcgemm. torch.library.register_autograd serves reverse mode only: it
+  silently returns a zero tangent in forward mode, and raises under torch.func.grad.
 """
 
 import math
@@ -48,9 +48,9 @@ _grad_enabled = torch.is_grad_enabled
 
 
 def call(op, a, b, c, bias, residual, epilogue):
-    """Runs an operator, outside torch.compile, with as little on the way as this call allows."""
+    """Runs an operator, outside torch.compile, with the least host time that this call allows."""
     if transforms_active():
-        return op.run(a, b, c, bias, residual, epilogue)  # its Autograd kernel decides
+        return op.run(a, b, c, bias, residual, epilogue)  # its Autograd kernel differentiates
     if in_dual_level() or _requires_grad(a, b, c, bias, residual):
         return Gemm.apply(op, a, b, c, bias, residual, epilogue)
     with below_autograd():
@@ -58,8 +58,8 @@ def call(op, a, b, c, bias, residual, epilogue):
 
 
 def call_checked(op, *operands):
-    """The same for an operator with constants."""
-    if not transforms_active():  # else its Autograd kernel looks at them
+    """call for an operator with constants, which must not need a gradient."""
+    if not transforms_active():  # under a transform the Autograd kernel checks them
         check_constants(op)
     return call(op, *operands)
 
@@ -83,7 +83,7 @@ def _run(op, *operands):
 
 
 def _rows(batch):
-    """[..., M, K] as one matrix."""
+    """A batch of matrices (..., M, K) as one matrix with all rows."""
     return batch.reshape(math.prod(batch.shape[:-1]), batch.shape[-1])
 
 
@@ -99,7 +99,7 @@ def _requires_grad(a, b, c, bias, residual):
 
 
 def _activation_backward(g, z, activation):
-    """g * act'(z), differentiable in g and z as often as one likes."""
+    """g * act'(z), differentiable in g and z any number of times."""
     g = g.to(z.dtype)
     if activation == "relu":
         return _aten.threshold_backward(g, z, 0)
@@ -112,23 +112,23 @@ def _activation_backward(g, z, activation):
 
 
 class _GradSpec:
-    """What a gradient has to look like, without keeping the tensor itself alive."""
+    """Shape, dtype and memory order of a gradient. It does not keep the input alive."""
 
     __slots__ = ("column_major", "dtype", "shape")
 
     def __init__(self, tensor):
         self.shape = tensor.shape
         self.dtype = tensor.dtype
-        strides = tensor.stride()  # of a traced tensor these are symbols, hence bool
+        strides = tensor.stride()  # symbols in a traced call, hence bool() below
         self.column_major = len(strides) > 1 and bool(strides[-2] == 1 and strides[-1] != 1)
 
     def reduce(self, gradient):
-        """Summed over what was broadcast, in the input's dtype."""
+        """The gradient summed over broadcast dimensions, in the input's dtype."""
         return gradient.sum_to_size(self.shape).to(self.dtype)
 
 
 def _gradient_gemm(x, y, alpha, precision, spec, column_major, shape, batch):
-    """alpha * (x @ y), summed from `batch` to the batch of `shape`, laid out as the input is."""
+    """alpha * (x @ y), summed from `batch` to the batch of `shape`, in the input's memory order."""
     summed = batch != shape[:-2]
     out_dtype = accumulator(spec.dtype) if summed else spec.dtype
     if out_dtype is x.dtype:
@@ -168,7 +168,7 @@ def _pre_activation(op, epilogue, a, b, c, bias):
 
 
 def needs_masked_grad(tensor):
-    """Is the gradient of this tensor, a SparseTensor24, taken where it keeps elements?"""
+    """Is this a SparseTensor24 whose gradient has its positions only?"""
     return getattr(tensor, "dense_gradient", True) is False
 
 
@@ -207,8 +207,8 @@ def _check_operand(op, which, tensor):
 class Gemm(SingleLevelFunction):
     """One operator call with its derivatives.
 
-    SingleLevelFunction is torch.autograd.Function less its own way through functorch: with the
-    Autograd kernel, each functorch level reaches this class by the dispatcher, as torch's ops do.
+    SingleLevelFunction is torch.autograd.Function without its handling of functorch: every level
+    of functorch reaches this class through the Autograd kernel, as it reaches torch's operators.
     """
 
     @staticmethod
@@ -230,7 +230,7 @@ class Gemm(SingleLevelFunction):
             _check_operand(op, 1, b)
         ctx.set_materialize_grads(False)
         ctx.op, ctx.epilogue, ctx.dims = op, epilogue, (a.dim(), b.dim())
-        if op.constants:  # they are kept with the other tensors
+        if op.constants:  # saved with the other tensors
             ctx.op = op.with_constants((None,) * len(op.constants))
         ctx.amax, ctx.differentiable = op.amax, output.dtype in DIFFERENTIABLE
         if op.amax or not ctx.differentiable:
@@ -357,7 +357,7 @@ def _autograd_kernel(op):
     return kernel
 
 
-_registrations = torch.library.Library("tcgemm", "FRAGMENT")  # they end with this object
+_registrations = torch.library.Library("tcgemm", "FRAGMENT")  # owns the registrations
 
 
 def register(op):

@@ -1,10 +1,10 @@
-"""The way of every call, from a public function to the operator.
+"""Dispatch: the steps between a public function and the operator.
 
     __torch_function__ -> types -> out= or autocast -> precision -> autograd.call -> the operator
 
-`product` is the way of calls without scales and zero points, and short; `scaled` makes matrices of
-what the function takes and goes to scaled_mm, as do calls whose b is a Prepared. What is wrong with
-a shape, a dtype or a device is said by the operator (csrc/ops/check*.cpp).
+`gemm` handles calls without scales and zero points with as little host time as possible.
+`scaled_gemm` handles all others: it turns the operands into matrices and calls scaled_mm. The
+operators check shapes, dtypes and devices (csrc/ops/check*.cpp); only types are checked here.
 """
 
 import torch
@@ -18,17 +18,18 @@ from tcgemm.ops.epilogue import NO_SCALES
 from tcgemm.ops.operators import ADDMM, BMM, LINEAR, MATMUL, Scaled, wrong_type
 from tcgemm.ops.prepack import Prepared
 
-_CAST = (torch.float16, torch.bfloat16, torch.float32)  # what torch's autocast casts
+_CAST = (torch.float16, torch.bfloat16, torch.float32)  # the dtypes that torch's autocast casts
 _USUAL = {torch.Tensor, torch.nn.Parameter, type(None)}
 _f32 = torch.float32
 _tensor = torch.Tensor
 _compiling = torch.compiler.is_compiling
 _grad_enabled = torch.is_grad_enabled
-fast_path = None  # of products with a tensor of another class: tcgemm.sparse.fast_path sets it
+# Called before __torch_function__: returns a result, or None. tcgemm.sparse.fast_path sets it.
+fast_path = None
 
 
 def gemm(function, op, out, a, b, c, bias, residual, epilogue):
-    """A call of `op`, in the form of operators.py."""
+    """Calls `op` with operands in the common form of operators.py."""
     if has_torch_function_variadic(a, b, c, bias, residual, out):
         if out is None:
             result = fast_path and fast_path(op, a, b, c, bias, residual, epilogue)
@@ -54,7 +55,7 @@ def gemm(function, op, out, a, b, c, bias, residual, epilogue):
             a, b, c, bias, residual = autocast(a, b, c, bias, residual)
         if a.is_cuda and a.dtype is _f32:
             epilogue = resolved(a, epilogue)
-        if traced:  # the operator's Autograd kernel decides
+        if traced:  # the Autograd kernel of the operator differentiates
             return op.run(a, b, c, bias, residual, epilogue)
         return autograd.call(op, a, b, c, bias, residual, epilogue)
     except NotImplementedError as error:
@@ -62,9 +63,9 @@ def gemm(function, op, out, a, b, c, bias, residual, epilogue):
 
 
 def _with_parts(function, op, out, a, b, c, bias, residual, epilogue):
-    """The same with a Prepared for b; short where the operands are matrices as they are."""
+    """gemm for a Prepared b. Operands that are matrices already go to scaled_mm directly."""
     weight, parts = b.operand(op.name, op.operand_names[1], not op.weight)
-    short = (
+    direct = (
         out is None
         and all_tensors(op, a, weight, c, bias, residual)
         and a.dim() > 1
@@ -72,8 +73,8 @@ def _with_parts(function, op, out, a, b, c, bias, residual, epilogue):
         and _fits(op, a, weight, bias)
         and not (_compiling() or any_autocast_enabled())
     )
-    epilogue = resolved(a, epilogue) if short else epilogue
-    parts = fitting(parts, a, weight, epilogue.precision) if short else None
+    epilogue = resolved(a, epilogue) if direct else epilogue
+    parts = fitting(parts, a, weight, epilogue.precision) if direct else None
     if parts is None:
         return scaled_gemm(function, op, out, a, b, c, bias, residual, epilogue, NO_SCALES, False)
     call = Scaled(prepared_b=parts)
@@ -81,7 +82,7 @@ def _with_parts(function, op, out, a, b, c, bias, residual, epilogue):
 
 
 def scaled_gemm(function, op, out, a, b, c, bias, residual, epilogue, scales, amax):
-    """The same with scale_a, scale_b, zero_a, zero_b, scale_out, or a result beside the result."""
+    """gemm with scales, zero points, or amax as a second result."""
     if has_torch_function_variadic(a, b, c, bias, residual, out, *scales):
         keywords = dict(scales._asdict(), amax=amax)
         return _overridden(function, op, keywords, out, a, b, c, bias, residual, epilogue)
@@ -98,7 +99,7 @@ def scaled_gemm(function, op, out, a, b, c, bias, residual, epilogue, scales, am
 
 
 def _as_matrices(op, out, a, b, c, bias, residual, epilogue, scales, amax, parts):
-    """The call of `op` by scaled_mm, whose operands all have rows and columns."""
+    """Calls scaled_mm, whose operands are matrices or batches of matrices, in place of `op`."""
     if amax and out is not None:
         raise RuntimeError(
             f"tcgemm.{op.name}: with amax=True two tensors are returned, so there is no out=; "
@@ -109,7 +110,7 @@ def _as_matrices(op, out, a, b, c, bias, residual, epilogue, scales, amax, parts
         a, b, c, bias, residual = autocast(a, b, c, bias, residual)
     epilogue = resolved(a, epilogue)
     if not _fits(op, a, b, bias):
-        op.run(a, b, c, bias, residual, epilogue)  # says what is wrong, unless it is traced
+        op.run(a, b, c, bias, residual, epilogue)  # raises the error, except in a traced call
         raise RuntimeError(
             f"tcgemm.{op.name}: operands of shapes {tuple(a.shape)} and {tuple(b.shape)}, or the "
             "bias, do not have the dimensions that it takes."
@@ -133,9 +134,9 @@ def _as_matrices(op, out, a, b, c, bias, residual, epilogue, scales, amax, parts
 
 
 def resolved(a, epilogue):
-    """The options with what None means for the precision of a's dtype and device.
+    """The epilogue with the precision in force where the call gives none.
 
-    The operators' own None is "highest", and the shorter call.
+    The operators read None as "highest", and a call with fewer keywords takes less host time.
     """
     if a.dtype is not _f32:
         return epilogue
@@ -145,9 +146,9 @@ def resolved(a, epilogue):
     return epilogue.with_precision(None if chosen == "highest" else chosen)
 
 
-def fitting(parts, a, b, word):
-    """The parts of b, where the product that is asked for is one that multiplies them."""
-    return parts if word in (None, "highest") and a.dtype is b.dtype is _f32 else None
+def fitting(parts, a, b, chosen):
+    """The parts of b if this product multiplies parts: float32 with precision "highest"."""
+    return parts if chosen in (None, "highest") and a.dtype is b.dtype is _f32 else None
 
 
 def autocast(*tensors):
@@ -165,7 +166,7 @@ def autocast(*tensors):
 
 
 def _fits(op, a, b, bias):
-    """Do the shapes that only this function asks for hold? scaled_mm checks the others."""
+    """Are the shapes those of this function? scaled_mm checks only what all functions share."""
     if op is LINEAR:
         fits = a.dim() >= 1 and b.dim() == 2 and a.shape[-1] == b.shape[1]
         return fits and (bias is None or bias.dim() == 1)
@@ -187,7 +188,7 @@ def _lifted_scales(dims, scales):
 
 
 def _into(op, call, out, view, *operands):
-    """The call with out=. An operator that writes would drop gradients silently, so it refuses."""
+    """Calls the operator that writes into out. It has no derivative, so gradients are refused."""
     tensors = _named(op, *operands[:5], out) | dict(
         zip(call.constant_names, call.constants, strict=True)
     )
@@ -207,7 +208,7 @@ def _into(op, call, out, view, *operands):
             )
     call.run_out(view, *operands)
     if not (_compiling() or out.is_inference()):
-        # Backward of whoever saved `out` has to notice; torch counts only for its own operators.
+        # A backward that saved `out` has to notice; torch counts only writes of its own operators.
         torch.autograd.graph.increment_version(out)
     return out
 
@@ -236,7 +237,7 @@ def all_tensors(op, a, b, c, *others):
 
 
 def no_tensor(function, tensors):
-    """The error for the first that is no tensor; the first two are never None."""
+    """The error for the first argument that is no tensor. The first two are required."""
     required = (*tuple(tensors)[:2], *(("c",) if function == "addmm" else ()))
     for name, value in tensors.items():
         if isinstance(value, Prepared):
@@ -250,7 +251,7 @@ def no_tensor(function, tensors):
 
 
 def _nested(op, tensors):
-    """The dispatcher found no kernel at all: what is left are nested tensors."""
+    """The error for nested tensors, the only tensors for which the dispatcher finds no kernel."""
     for name, tensor in _named(op, *tensors).items():
         if tensor is not None and tensor.is_nested:
             return RuntimeError(

@@ -1,7 +1,7 @@
-"""What each operator returns, without computing it: shapes, dtype, contiguous strides.
+"""Fake implementations of the products: the shape, dtype and strides of each result.
 
-torch.compile, export and FakeTensorMode run these on sizes that may be symbols. Only geometry is
-decided here; csrc/ops/check*.cpp has the rules and their sentences, and the opchecks compare both.
+torch.compile, export and FakeTensorMode call these with sizes that may be symbols. csrc/ops/check*
+has all other rules and their error messages; the opcheck tests compare both.
 """
 
 import torch
@@ -12,7 +12,7 @@ from tcgemm.ops.operators import ALL, Operator
 
 
 def _result_shape(op, a, b, sparse):
-    """`sparse`: one of them is the values of a sparse operand, half as deep as the other."""
+    """With `sparse`, a or b holds the values of a sparse operand: its K is half the other's."""
     rows = a.shape[-2:-1]
     depth = a.shape[-1]
     if op.weight:
@@ -33,7 +33,7 @@ def _result_shape(op, a, b, sparse):
 
 
 def gemm(op):
-    """The fake of an operator that multiplies."""
+    """The fake implementation of an operator that multiplies."""
 
     def fake(*args, out_dtype=None, **kwargs):
         given = op.given(args, kwargs)
@@ -47,7 +47,7 @@ def gemm(op):
 
 
 def _prepare(w):
-    """On a GPU the values decide how many parts there are, and so how many bytes."""
+    """On a GPU the number of bytes depends on the values: they decide the number of parts."""
     size = torch.library.get_ctx().new_dynamic_size() if w.device.type == "cuda" else 0
     return w.new_empty(size, dtype=torch.uint8)
 

@@ -1,12 +1,11 @@
 """The public functions: torch's names and order, tensors positional, all else keyword-only.
 
-dispatch.py has what happens to a call. The functions differ in their operator, and in what it
-takes.
+dispatch.py has the steps that follow. The functions differ in their operator and its operands.
 """
 
 import torch
 
-from tcgemm import precision as words
+from tcgemm import precision as torch_precision
 from tcgemm.ops import dispatch
 from tcgemm.ops.epilogue import Scales, epilogue_of
 from tcgemm.ops.operators import ADDMM, BMM, LINEAR, MATMUL, MM
@@ -27,24 +26,24 @@ _COMMON = """
             element, or (M, 1); for float8 operands also blocks, (M, ceil(K/128)) for 1 x 128 and
             (ceil(M/128), ceil(K/128)) for 128 x 128. Batch dimensions in front broadcast.
         scale_b (Tensor): float32 multipliers in the layout of b: one element, (1, N),
-            (ceil(K/128), N) or (ceil(K/128), ceil(N/128)). Of a b that is the transpose of what was
-            quantised it is the transpose of that scale.
+            (ceil(K/128), N) or (ceil(K/128), ceil(N/128)). If b is the transpose of a quantised
+            tensor, pass the transpose of its scale.
         zero_a, zero_b (Tensor): int32, subtracted from int8 or uint8 operands: one element, or
             (M, 1) and (1, N).
         scale_out (Tensor): float32, one element; multiplies the value before it is rounded.
         amax (bool): True returns (out, amax), amax being the largest magnitude of `value`, a
             float32 scalar; NaN if one is NaN. Not together with out.
-        out_dtype (torch.dtype): of the result. The default and what else there is:
+        out_dtype (torch.dtype): the dtype of the result. The default; the alternatives:
             float16, bfloat16, float32   the operands'; these three, float8_e4m3fn, float8_e5m2
             float64                      float64
             float8_e4m3fn, float8_e5m2   bfloat16; float16, float32, float8_e4m3fn, float8_e5m2
             int8, uint8                  int32 (exact modulo 2**32; no scales); float16, bfloat16,
                                          float32, int8
-            A result of 8 bits saturates.
-        acc_dtype (torch.dtype): of the accumulator; default: float32, for float64 operands
-            float64, for integers int32. float16 is there for float16 operands; gradients use the
-            default.
-        precision (str): of float32 operands "highest" (all bits), "high" (rounded to tf32) or
+            8-bit results saturate.
+        acc_dtype (torch.dtype): the dtype of the accumulator. Default: float32, for float64
+            operands float64, for integers int32. float16 operands can also use float16; gradients
+            use the default.
+        precision (str): for float32 operands "highest" (all bits), "high" (rounded to tf32) or
             "medium" (rounded to bfloat16); None is "highest" on the CPU, and on CUDA what torch
             would use: torch.backends.cuda.matmul.fp32_precision (ieee: highest, tf32: high, none:
             torch.backends.fp32_precision, where bf16 is medium), which is also where
@@ -55,20 +54,20 @@ _COMMON = """
             products run on tensor cores in 16-bit parts, of which the GPU itself chooses the kind,
             small ones in float64. Memory for the parts, 1.5 times that of the operands, is taken
             for the time of the call; tcgemm.prepare makes those of a weight once.
-            Of float8 operands "promoted" (default: sums of 128 products are added in float32) or
-            "fast" (all in the tensor cores, about 14 bits). For other dtypes the words for float32
-            mean nothing.
+            For float8 operands "promoted" (default: sums of 128 products are added in float32) or
+            "fast" (all in the tensor cores, about 14 bits). Other dtypes ignore the values for
+            float32.
         out (Tensor): takes the result. It has the result's shape, dtype and device, any strides
             that do not overlap, and shares no memory with an input. As in torch, no input may
             need a gradient, and autocast does not apply.
 
     Operands have one dtype: float16, bfloat16, float32, float64, float8_e4m3fn and float8_e5m2 in
     any mix, int8 and uint8 in any mix. c, bias and residual are float16, bfloat16 or float32,
-    independently (also float64 if the operands are; int32 for an int32 result). Any strides will do
+    independently (also float64 if the operands are; int32 for an int32 result). Any strides work
     (tcgemm.check_layout says which are fast), any size too: an empty result is empty, and with
-    K = 0 the product is zero. In the place of linear's float32 weight, and (its .t()) as b of mm,
-    matmul and addmm, what tcgemm.prepare made of it will do. One of the operands (not of bmm) may
-    be a tcgemm.SparseTensor24.
+    K = 0 the product is zero. linear takes a tcgemm.Prepared in place of its float32 weight; mm,
+    matmul and addmm take its .t() as b. One of the operands (not of bmm) may be a
+    tcgemm.SparseTensor24.
 
     Gradients of any order, forward mode, torch.func, torch.compile and torch.autocast work as with
     torch.mm. Operands of 8 bits have no gradient (one that needs it is refused), c, bias and
@@ -78,13 +77,13 @@ _COMMON = """
 
     Raises:
         TypeError: an operand is no tensor.
-        RuntimeError: a shape, dtype, device or option that is not there; the sentence names the
-            tensor, what was expected, what came, and how to mend it.
+        RuntimeError: a shape, dtype, device or option that is not supported; the message names
+            the tensor, the expected and the given value, and a remedy.
 """
 
 
 def _documented(function):
-    """Puts what all functions share between a docstring's head and its example."""
+    """Inserts the text that all functions share between a docstring's head and its example."""
     head, example = function.__doc__.split("\n    Example:\n")
     function.__doc__ = f"{head}{_COMMON}\n    Example:\n{example}"
     return function
@@ -299,7 +298,7 @@ def check_layout(
     device=None,
     kernel=None,
 ):
-    """Says how the operands of matmul(a, b, ...) lie in memory, and what would make it faster.
+    """Says how the operands of matmul(a, b, ...) are stored, and what would make it faster.
 
     For each operand: which major it has, its leading dimension and alignment, whether TMA can read
     it, which kernel family and which prepare pass follow. The operators decide by the same code.
@@ -382,8 +381,12 @@ def _question(name, tensors, *, precision, **options):
         b, parts = b.operand(name, "b", True)
     if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):
         raise dispatch.no_tensor(name, {"a": a, "b": b})
-    if precision is None and a.dtype is torch.float32:  # the answer is about a GPU
-        precision = words.default()
+    if precision is None and a.dtype is torch.float32:  # the answer is for a GPU
+        precision = torch_precision.default()
     parts = dispatch.fitting(parts, a, b, precision)
-    op = getattr(torch.ops.tcgemm, name).default
-    return op(a, b, *others, parts, precision=precision, **options)
+    return ask(name, a, b, *others, parts, precision=precision, **options)
+
+
+def ask(name, *arguments, **options):
+    """The text that the operator explain or check_layout returns."""
+    return getattr(torch.ops.tcgemm, name).default(*arguments, **options)

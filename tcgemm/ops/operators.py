@@ -1,14 +1,13 @@
 """The operators in one form.
 
-Every layer of the Python side (dispatch, gradients, vmap, fakes) sees a call as the same operands,
-whichever operator was called:
+Dispatch, derivatives, batching rules and fakes see the same operands for every operator:
 
     a, b, c, bias, residual, epilogue
 
-and as a product of matrices, a[..., M, K] @ b[..., K, N]: `lift` adds the row or column that a 1-D
-operand of matmul or linear lacks, `lower` takes it out of the result. Tensors that only some
-operators have, and that have no derivative (scales, zero points, parts of b), belong to the
-operator: `bind` makes the operator of one call, which carries them.
+They see a product of matrices, a[..., M, K] @ b[..., K, N]: `lift` adds the row or column that a
+1-D operand of matmul or linear lacks, and `lower` removes it from the result. Tensors without a
+derivative (scales, zero points, parts of b) belong to the operator: `bind` returns an Operator for
+one call, which holds them.
 """
 
 import torch
@@ -23,9 +22,9 @@ class Operator:
     constants = ()  # tensors of one call that have no derivative
     constant_names = ()
     amax = False  # the result is (out, amax)
-    prepared_b = None  # parts of b that were made before
-    kernel_name = None  # the part of a kernel's name that the planner is held to
-    keeps_sign = True  # the result has the sign of what relu gave
+    prepared_b = None  # the parts of a Prepared b
+    kernel_name = None  # the planner considers only kernels whose name contains this
+    keeps_sign = True  # the result has the sign of relu's result
 
     def __init__(self, name: str, *, weight: bool = False):
         packet = getattr(torch.ops.tcgemm, name)
@@ -62,7 +61,7 @@ class Operator:
         self.out(*self.tensors(a, b, c, bias, residual), **self.keywords(*epilogue), out=out)
 
     def bind(self, args, kwargs):
-        """The arguments of the schema as (operator of this call, the common operands)."""
+        """(the Operator of this call, the common operands) from the arguments of the schema."""
         return self, self.operands(self.given(args, kwargs))
 
     @staticmethod
@@ -75,15 +74,15 @@ class Operator:
         return dict(zip(self.positional, args, strict=False), **kwargs)
 
     def with_constants(self, constants):
-        """The operator of a call with these constants, which were kept somewhere else meanwhile."""
+        """The same operator with these constants, which autograd saved for the backward."""
         return self
 
     def before_activation(self):
-        """The operator whose result, without activation and residual, the activation is given."""
+        """The operator that computes the activation's argument: without residual and scale_out."""
         return self
 
     def grad_operands(self, a, b, precision):
-        """What the derivatives multiply, and how; an operand that they do not need is None."""
+        """(a, b, precision) for the products of the derivatives; an operand may be None."""
         return a, b, precision
 
     def apply_scales(self, gradient):
@@ -105,7 +104,7 @@ class Operator:
         return b.unsqueeze(-1) if dims == 1 else b
 
     def lift(self, result, a_dims, b_dims):
-        """A tensor that lies as the result does, with the row and the column of the product."""
+        """A tensor of the result's shape, with the row and the column of the matrix product."""
         if b_dims == 1:
             result = result.unsqueeze(-1)
         return result.unsqueeze(-2) if a_dims == 1 else result
@@ -134,7 +133,7 @@ class Addmm(Operator):
         return self.default(*self.tensors(a, b, c, bias, residual), **self.keywords(*epilogue))
 
 
-_SCALED = {  # by whether amax is asked for
+_SCALED = {  # the key is the argument amax
     False: ("scaled_mm", torch.ops.tcgemm.scaled_mm.default, torch.ops.tcgemm.scaled_mm.out),
     True: ("scaled_mm_amax", torch.ops.tcgemm.scaled_mm_amax.default, None),
 }
@@ -143,9 +142,9 @@ _SCALED = {  # by whether amax is asked for
 class Scaled(Operator):
     """scaled_mm and scaled_mm_amax, for one call: scales and zero points are part of it.
 
-    So are other forms of an operand. prepared_b is for the forward alone: derivatives multiply b
-    along its other dimension, of which there are no parts. sparse_a (sparse_b) says that a (b) is
-    the values of a sparse operand; derivatives are those of tcgemm.SparseTensor24.
+    So are other forms of an operand. Only the forward uses prepared_b: the derivatives multiply b
+    along its other dimension, which has no parts. With sparse_a (sparse_b), a (b) holds the values
+    of a sparse operand, and tcgemm.SparseTensor24 has the derivatives.
     """
 
     positional = (

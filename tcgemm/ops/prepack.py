@@ -1,11 +1,11 @@
-"""Weights whose parts for precision "highest" are made once: tcgemm.prepare and what it returns.
+"""Prepacked weights: tcgemm.prepare splits a float32 weight for precision "highest" once.
 
-    w (N, K) --prepare--> Prepared: w itself, and its parts in a tensor of bytes
+    w (N, K) --prepare--> Prepared: w itself, and its 16-bit parts as a tensor of bytes
                           linear(x, p)    mm(x, p.t())    matmul(x, p.t())    addmm(c, x, p.t())
 
-The parts are of w as it was: a Prepared whose w has changed since is refused. They are used where
-they fit (float32, "highest", the same device), and w itself everywhere else: by other precisions,
-under autocast, on the CPU, in every backward.
+A Prepared whose w has changed since is refused. Products with float32 operands and precision
+"highest" on a GPU use the parts. All others use w itself: other precisions, autocast, the CPU, and
+every backward.
 """
 
 import copy
@@ -19,15 +19,15 @@ from tcgemm.ops._torch_private import is_wrapped_by_transform, mark_static_addre
 from tcgemm.ops.operators import wrong_type
 
 _prepare = torch.ops.tcgemm.prepare.default
-_BF16 = 1  # the first byte of a packed weight whose terms are BF16: csrc/core/split_fp32.h
+_BF16 = 1  # the bit of the first byte that means BF16 terms: csrc/core/split_fp32.h
 
 
 class TensorVersionGuard:
-    """Whether a tensor is as it was when the guard began.
+    """Knows whether a tensor is the same as when the guard was created.
 
-    torch counts what is changed in place, but not the exchange of the memory behind a tensor, as by
-    module.to() or `w.data = ...`: hence the address, whose memory is kept so that nothing else can
-    get it. Nothing records changes through w.data itself, nor those of inference tensors.
+    torch counts in-place changes, but not a change of the memory behind a tensor, as by module.to()
+    or `w.data = ...`. So the guard compares the address as well, and holds the storage so that no
+    other tensor gets the address. Writes through w.data and to inference tensors go unnoticed.
     """
 
     def __init__(self, tensor):
@@ -43,22 +43,22 @@ class TensorVersionGuard:
     def __bool__(self):
         return self.recorded == self._state()
 
-    # Its getter is C's, so torch.compile asks it before each call of a graph instead of tracing it.
+    # The getter is a C function: torch.compile guards on its result and does not trace it.
     unchanged = property(operator.truth)
 
 
 class Prepared:
     """A float32 weight with the parts that precision "highest" multiplies; tcgemm.prepare makes it.
 
-    It stands for the weight in tcgemm.linear, and its .t() in tcgemm.mm, matmul and addmm, and in
+    It replaces the weight in tcgemm.linear, and its .t() in tcgemm.mm, matmul and addmm, and in
     explain and check_layout. Copies (copy.deepcopy, pickle, torch.save) hold a copy of the weight
     and are prepared anew where they land; `to` does the same.
 
     Attributes:
         weight (Tensor): what was prepared, (N, K); the same object, so it gets its gradients.
-        parts (str): "f16" or "bf16", whichever the values asked for; None where nothing is kept.
-        nbytes (int): kept beside the weight: about its own bytes for f16 parts, 1.5 times for bf16.
-        shape, dtype, device: of the operand that it stands for.
+        parts (str): "f16" or "bf16", as the values require; None where there are no parts.
+        nbytes (int): the size of the parts: about that of the weight for f16, 1.5 times for bf16.
+        shape, dtype, device: those of the operand that it replaces.
         fresh (bool): False when the weight has changed since, and prepare is to be called again.
     """
 
@@ -107,7 +107,7 @@ class Prepared:
         return self if weight is self.weight else restored(weight, self.transposed)
 
     def operand(self, function, name, transposed):
-        """The weight as an operand of a function that takes it like this, and the parts."""
+        """(the weight as this operand, its parts), if it has the expected orientation."""
         if self.transposed is not transposed:
             raise RuntimeError(
                 f"tcgemm.{function}: {name} is a Prepared of shape {tuple(self.shape)}, whose "
@@ -141,17 +141,17 @@ def restored(weight, transposed):
 
 
 def prepare(w):
-    """Makes the parts of a weight once, which products of precision "highest" make in every call.
+    """Splits a weight once into the parts that products with precision "highest" multiply.
 
     On a GPU such a product splits both operands into 16-bit parts before it multiplies them
-    (tcgemm.explain shows it). Of a weight that serves many calls the parts can be kept: then only
-    the activations are split. The result is the same, bit by bit, wherever the product is one of
-    parts with and without them. Where no parts are multiplied (short K, the CPU, other precisions,
-    autocast) w itself is, and so it is in every backward, which wants other parts.
+    (tcgemm.explain shows it). For a weight that serves many calls the parts can be kept, and each
+    call splits only the activations. The result has the same bits, if the product multiplies parts
+    with and without a Prepared. Short K, the CPU, other precisions and autocast multiply w itself,
+    and so does every backward, which needs other parts.
 
     Arguments:
-        w (Tensor): (N, K) of float32, as the weight of tcgemm.linear; any strides. Of a weight that
-            is stored as (K, N) prepare its transpose, and use .t() of the result.
+        w (Tensor): (N, K) of float32, as the weight of tcgemm.linear; any strides. For a weight
+            that is stored as (K, N), prepare its transpose and use .t() of the result.
 
     Returns a tcgemm.Prepared, for tcgemm.linear(x, p), tcgemm.mm(x, p.t()), matmul, addmm, explain
     and check_layout, with all that they take besides, with gradients and in torch.compile. It keeps
@@ -188,19 +188,19 @@ def prepare(w):
         packed = autograd.without_grad(_prepare, w)
     parts = None
     if packed.numel() > 0:
-        # Read last: no other stream need wait for the parts now.
+        # The read waits for the GPU, so no other stream has to wait for the parts later.
         parts = "bf16" if int(packed[0]) & _BF16 else "f16"
         mark_static_address(packed)  # graphs of torch.compile do not copy it
     return Prepared(w, packed, parts, TensorVersionGuard(w))
 
 
 def capturing(tensor):
-    """Is what happens to the tensor now part of a CUDA graph?"""
+    """Are operations on the tensor captured in a CUDA graph now?"""
     return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 def _refuse_inside(w):
-    """Which parts there are is read from the GPU, and what is made has to outlive the call."""
+    """prepare reads from the GPU, and its result outlives the call, so some callers are refused."""
     place = None
     if torch.compiler.is_compiling():
         place = "a function that is compiled"

@@ -1,11 +1,10 @@
-"""torch.vmap of every operator: one product whose batch dimensions broadcast, instead of a loop.
+"""Batching rules for torch.vmap: one product whose batch dimensions broadcast, instead of a loop.
 
-    a [B, 1, ..., M, K] @ b [..., K, N]        the vmapped dimension in front, aligned by ones
+    a [B, 1, ..., M, K] @ b [..., K, N]        the vmapped dimension is first, aligned by ones
 
-Where only a is vmapped, csrc/ops/batch.cpp makes rows of its batch: one tall product. What has one
-value for a whole result, amax and scale_out, is computed example by example, and so is a product
-with a sparse operand. Parts of b that were made before serve every example, and are left where b
-has one for each.
+If only a is vmapped, csrc/ops/batch.cpp merges its batch into the rows: one tall product. Products
+with amax, with a vmapped scale_out or with a sparse operand run as a loop over the examples. The
+parts of a Prepared b serve all examples; they are not used where b differs between examples.
 """
 
 import torch
@@ -19,7 +18,7 @@ def _batch_first(tensor, dim):
 
 
 def _align(tensor, batched, dims):
-    """Puts the vmapped dimension in front of `dims` others, as broadcasting needs it."""
+    """Inserts ones behind the vmapped dimension, so that `dims` dimensions follow it."""
     missing = dims + 1 - tensor.dim()
     if not batched or missing <= 0:
         return tensor
@@ -27,7 +26,7 @@ def _align(tensor, batched, dims):
 
 
 def _align_constant(tensor, batch, dims):
-    """The same for a scale or a zero point, which may be one element of any shape."""
+    """_align for a scale or a zero point, which may be one element of any shape."""
     if tensor is None or batch is None:
         return tensor
     tensor = _batch_first(tensor, batch)
@@ -58,12 +57,12 @@ def _batching_rule(op):
         dims = max(a.dim() - (batch_a is not None), b.dim() - (batch_b is not None))
         a = _align(a, batch_a is not None, dims)
         b = _align(b, batch_b is not None, dims)
-        if batch_a is None and batch_b is None:  # only an addend differs from example to example
+        if batch_a is None and batch_b is None:  # only an addend is vmapped
             a = a.expand(info.batch_size, *[1] * (dims - a.dim()), *a.shape)
         shown = dims - (dims_a == 1) - (dims_b == 1)
         lifted = []
         for name, addend, batch in zip(ADDENDS, addends, addend_batches, strict=True):
-            if addend is not None and name == "bias":  # told in rows and columns of matrices
+            if addend is not None and name == "bias":  # has the dimensions of the matrices
                 addend = _align(_batch_first(addend, batch), batch is not None, dims)
             elif addend is not None:
                 addend = _align(_batch_first(addend, batch), batch is not None, shown)
@@ -82,7 +81,7 @@ def _batching_rule(op):
 
 
 def loop_over_examples(function, info, in_dims, args, kwargs):
-    """The function of one example after another, and its results side by side."""
+    """Calls the function once for each example and stacks the results."""
     results = [
         function(
             *(

@@ -4,8 +4,8 @@
                                        +--> scaled_mm --> act((x8 @ w8.t()) * sx * sw + bias)
     weight (N, K) --quantize--> w8, sw-+                  + residual
 
-    gradients: those of linear(x, weight, bias), as if nothing had been rounded (straight through),
-    but that z, which the activation's derivative is taken at, is the quantised product's.
+Gradients are those of linear(x, weight, bias), straight through the rounding. Only the argument
+of the activation's derivative is the quantised product.
 
 The layer is an operator of its own, torch.ops.tcgemm.quantized_linear, so that torch.compile,
 torch.func and autograd find its derivatives as they find those of the others.
@@ -21,14 +21,14 @@ from tcgemm.ops.epilogue import Scales, epilogue_of
 from tcgemm.ops.operators import Operator, Scaled
 from tcgemm.quant.quantize import dequantize
 
-# Of the weight -> of x.
+# granularity of the weight -> granularity of x
 GRANULARITIES = {"tensor": "tensor", "row": "row", "128x128": "1x128"}
 _NAME = "tcgemm.quantized_linear"
 _SIXTEEN = (torch.float16, torch.bfloat16)
 SOURCES = (*_SIXTEEN, torch.float32)
 _quantize = torch.ops.tcgemm.quantize.default
 
-_library = torch.library.Library("tcgemm", "FRAGMENT")  # what is registered ends with this object
+_library = torch.library.Library("tcgemm", "FRAGMENT")  # owns the registrations
 _library.define(
     "quantized_linear(Tensor x, Tensor weight, Tensor? weight_scale=None, Tensor? bias=None, "
     "Tensor? residual=None, *, ScalarType dtype, str granularity, str? activation=None, "
@@ -90,7 +90,7 @@ def _work(x, weight):
 
 
 def check_options(name, dtype, granularity):
-    """For the layer and the function: quantize knows more granularities, and other words."""
+    """Checks the options of the layer and the function; quantize has other granularities."""
     if granularity not in GRANULARITIES:
         raise RuntimeError(
             f"{name}: granularity is {granularity!r}, but there are "

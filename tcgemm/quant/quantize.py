@@ -1,4 +1,4 @@
-"""quantize and its inverse."""
+"""Conversion to 8-bit values with scales, and back."""
 
 import torch
 from torch.overrides import handle_torch_function, has_torch_function_unary
@@ -18,8 +18,8 @@ def quantize(x, dtype, granularity="tensor"):
     saturate, NaN stays NaN in float8 and becomes 0 in int8. The CPU and a GPU give the same bits.
 
     Arguments:
-        x (Tensor): (..., M, K) of float16, bfloat16 or float32, any strides; one dimension will do
-            but for "128x128".
+        x (Tensor): (..., M, K) of float16, bfloat16 or float32, any strides. One dimension is
+            enough except for "128x128".
         dtype (torch.dtype): float8_e4m3fn, float8_e5m2 or int8.
         granularity: which elements share a scale, and the scale's shape:
             "tensor"    all                          ()

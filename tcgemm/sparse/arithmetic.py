@@ -1,8 +1,8 @@
-"""What torch's operators do with a SparseTensor24: copies, moves, views, arithmetic.
+"""torch's operators for a SparseTensor24: copies, moves, views, arithmetic.
 
-Each function stands for the operators above it, with their arguments; products are in
-matmul.py. What shares memory in torch shares the tensors inside, what makes a new tensor
-has metadata of its own, since copy_ writes into them. Gradients alone share those of their tensor.
+Each function implements the operators above it, with their arguments; matmul.py has the products.
+Views share the tensors inside. New tensors have their own metadata, because copy_ writes into them.
+Only gradients share the metadata of their tensor.
 """
 
 import torch
@@ -50,7 +50,7 @@ implements(torch.Tensor.to_dense, table=FUNCTIONS)(to_dense)
 
 
 def _view(w, **changes):
-    """Of a normal tensor also in inference mode, where torch makes views of it normal tensors."""
+    """A view. In inference mode torch makes views of normal tensors normal, and so does this."""
     if torch.is_inference_mode_enabled() and not w.is_inference():
         with torch.inference_mode(False):
             return w.like(w.inner(), **changes)
@@ -79,7 +79,7 @@ def _permute(w, dims):
 
 @implements(_aten.view.default, _aten._unsafe_view.default, _aten.expand.default)
 def _view_as(w, size, *, implicit=False):
-    """Compiled graphs make views of the same shape."""
+    """Compiled graphs call view with the same shape; no other shape is possible."""
     size = tuple(of if to == -1 else to for to, of in zip(size, w.shape, strict=False))
     if size != tuple(w.shape):
         raise NotImplementedError(
@@ -96,7 +96,7 @@ def _clone(w, *, memory_format=None):
 
 @implements(_aten._to_copy.default)
 def _to_copy(w, *, dtype=None, device=None, non_blocking=False, **options):
-    """Moved, then converted; tiles are made where it lands."""
+    """Moves, then converts. The new device reorders the metadata."""
     moved = w
     if device is not None and torch.device(device) != w.device:
         how = {"device": device, "non_blocking": non_blocking, "copy": True}
@@ -111,12 +111,12 @@ def _to_copy(w, *, dtype=None, device=None, non_blocking=False, **options):
 def _assembled(w, parts, transpose, pattern):
     shape = w.stored_shape
     options = {"turned": transpose, "dense_gradient": w.dense_gradient, "trusted": True}
-    made = SparseTensor24.from_parts(*parts, shape[1], pattern, **options)
-    return _t(made) if w.transposed else made
+    result = SparseTensor24.from_parts(*parts, shape[1], pattern, **options)
+    return _t(result) if w.transposed else result
 
 
 def _converted(w, dtype):
-    """One of two becomes two of four in another dtype: two groups of two are one of four."""
+    """Converts the values. "1:2" becomes "2:4" in other dtypes: two groups make one of four."""
     paired = w.pattern == "1:2" and dtype is not torch.float32
 
     def convert(values, metadata, _tiles):
@@ -128,7 +128,7 @@ def _converted(w, dtype):
 
 
 def _two_of_four(values, metadata):
-    """Positions count from the first of two groups, so those of the second grow by two."""
+    """Positions count from the first of the two groups, so those of the second grow by two."""
     metadata = metadata | 0x88
     columns = values.shape[1] + values.shape[1] % 2
     if columns % 4 == 2 and metadata.shape[1] > 0:
@@ -150,7 +150,7 @@ def _same_positions(first, second):
 
 @implements(_aten.copy_.default)
 def _copy(w, source, non_blocking=False):
-    """Also of a dense tensor, which has to have the pattern of w."""
+    """Copies a SparseTensor24, or a dense tensor that has the pattern of w."""
     if not isinstance(w, SparseTensor24):
         return w.copy_(decompress(source), non_blocking)
     if source.shape != w.shape:
@@ -172,15 +172,15 @@ def _recompressed(source, w):
     if isinstance(source, SparseTensor24):
         source = decompress(source)
     source = source.t() if w.transposed else source
-    made = compress24(source, pattern=w.pattern, transposable=w.transposable)
-    return _t(made) if w.transposed else made
+    result = compress24(source, pattern=w.pattern, transposable=w.transposable)
+    return _t(result) if w.transposed else result
 
 
 # Arithmetic.
 
 
 def _values(w, function):
-    """The function of the values; positions are the same, in metadata of their own."""
+    """Applies the function to the values; the positions are copied."""
     inner = w.inner()
     for name, tensor in inner.items():
         inner[name] = function(tensor) if name.endswith("values") else tensor.clone()
@@ -199,15 +199,15 @@ for _operator in (_aten.neg.default, _aten.abs.default, _aten.mul.Scalar, _aten.
 
 
 def _like(operator):
-    def made(w, *, dtype=None, device=None, **options):
+    def new(w, *, dtype=None, device=None, **options):
         if w.is_meta and device is not None and torch.device(device).type != "meta":
             zeros = torch.zeros(w.shape, dtype=dtype or w.dtype, device=device)
-            return _recompressed(zeros, w)  # positions that may be multiplied
+            return _recompressed(zeros, w)  # its metadata are valid for tensor cores
         if dtype is not None or device is not None:
             w = _to_copy(w, dtype=dtype, device=device)
         return _values(w, operator)
 
-    return made
+    return new
 
 
 for _operator in (_aten.zeros_like.default, _aten.empty_like.default):
@@ -216,7 +216,7 @@ for _operator in (_aten.zeros_like.default, _aten.empty_like.default):
 
 @implements(_aten.linalg_vector_norm.default)
 def _norm(w, ord=2, dim=None, keepdim=False, *, dtype=None):
-    """Of the whole matrix, as gradients are clipped by."""
+    """The norm of the whole matrix, as clip_grad_norm_ needs it."""
     if dim is not None or keepdim or ord <= 0:
         w = decompress(w)
         return _aten.linalg_vector_norm.default(w, ord, dim, keepdim, dtype=dtype)
@@ -234,7 +234,7 @@ def _new_empty_strided(w, size, stride, **options):
 
 
 def _operand(w, other, transpose):
-    """The other's elements where w's values stand; a number or a single element is its own."""
+    """The elements of `other` at w's positions; numbers and single elements stay as they are."""
     if not isinstance(other, torch.Tensor) or other.dim() == 0:
         return other
     if isinstance(other, SparseTensor24):

@@ -6,9 +6,9 @@
 
 The path through __torch_function__ and __torch_dispatch__ takes 40 us of host time, more than many
 products on a GPU. The fast path serves eager calls without gradients, autocast and transforms whose
-operands lie as they are stored. It returns None for all other calls, also for wrong ones, and these
-take the path of torch. It calls the kernel for the device directly, which saves the 2 us of the
-dispatcher. linear with at most a bias calls _linear24, whose few arguments save another 1 us.
+operands are used as they are stored. It returns None for all other calls, also for wrong ones, and
+these take the path of torch. It calls the kernel for the device directly, which saves the 2 us of
+the dispatcher. linear with at most a bias calls _linear24, whose few arguments save another 1 us.
 """
 
 import functools
@@ -63,7 +63,7 @@ def metadata_argument(metadata, tiles):
 
 
 class Operands(NamedTuple):
-    """The arguments that a SparseTensor24 stands for. They stay the same for its lifetime."""
+    """The arguments of the operator for a SparseTensor24. They never change."""
 
     keys: Any  # of its device
     cuda: bool
@@ -98,7 +98,7 @@ def operands_of(w):
 
 
 def gemm(op, a, b, c, bias, residual, epilogue):
-    """The result of an operator's call, or None where the call has to go the long way."""
+    """The result of a call of `op`, or None where the call needs torch's dispatch."""
     left = type(a) is SparseTensor24
     w, x = (a, b) if left else (b, a)
     if (

@@ -1,4 +1,4 @@
-"""Products with a SparseTensor24, in one place.
+"""Products with a SparseTensor24.
 
     torch's functions, @ --> tcgemm's --> autograd.Gemm --> an operator --> __torch_dispatch__
 
@@ -8,10 +8,10 @@
     w on the right, w.t() left   the transpose's values, if there are    the same with them
                                  values along the other dimension        to_dense(), a dense product
 
-So everything that products take comes along (bias, activation, scales, out, gradients of any
-order): to autograd a SparseTensor24 is an operand like others, but that its gradient is masked by
-it. The gradient of the other operand multiplies the transpose, the last line of this table unless
-the tensor is transposable.
+So all options of the products work (bias, activation, scales, out, gradients of any order). For
+autograd a SparseTensor24 is an operand like others, except that it masks its gradient. The gradient
+of the other operand multiplies the transpose: the last line of this table, or the third if the
+tensor is transposable.
 
 float32 is multiplied as tf32 ("high") where the pattern is 1:2, and converted to bf16 by "medium".
 """
@@ -64,7 +64,7 @@ def _precise(name, a, b, epilogue):
 
 
 def _compressed(w, along_rows):
-    """What is stored with its pattern along the rows of w, or of its transpose; None if nothing."""
+    """The stored tensors whose pattern lies along the rows of w (or its columns), or None."""
     if w.transposed is not along_rows:
         return w.stored()
     return w.stored(True) if w.transposable else None
@@ -104,7 +104,7 @@ def _scaled_gemm(name, call, out, a, b, c, bias, residual, epilogue):
 
 
 def _check(op, a, b, *others):
-    """What the operator cannot know of values, and what a SparseTensor24 cannot be."""
+    """Raises the errors that the operator cannot: it sees the values, not the SparseTensor24."""
     for name, tensor in zip(("c", "bias", "residual"), others, strict=False):
         if _is_sparse(tensor):
             raise RuntimeError(
@@ -141,21 +141,20 @@ for _op in ALL:
 
 
 def _describe(name, a, b, *others, out_dtype=None, precision=None, **options):
-    """Of the product that is computed: f32 is tf32 where nobody says "medium"."""
+    """Answers for the product that is computed: float32 runs as tf32 except with "medium"."""
     precision = "high" if precision == "highest" else precision
     epilogue = epilogue_of(None, 1.0, 1.0, out_dtype, None, precision)
     a, b, epilogue = _precise(name, *_one_sparse(a, b), epilogue)
     a, b, sparse_a, sparse_b = _as_stored(a, b)
     options |= {"out_dtype": epilogue.out_dtype, "precision": epilogue.precision}
-    op = getattr(torch.ops.tcgemm, name).default
-    return op(a, b, *others, sparse_a=sparse_a, sparse_b=sparse_b, **options)
+    return functional.ask(name, a, b, *others, sparse_a=sparse_a, sparse_b=sparse_b, **options)
 
 
 for _name in ("explain", "check_layout"):
     implements(getattr(torch.ops.tcgemm, _name).default)(functools.partial(_describe, _name))
 
 
-# torch's own, where autograd did not see ours: below __torch_function__, and in inference mode.
+# torch's operators: they arrive here below __torch_function__ and in inference mode.
 
 
 @implements(_aten.mm.default, _aten.matmul.default)
@@ -178,7 +177,7 @@ def _aten_addmm(c, a, b, *, beta=1, alpha=1):
 
 
 def _ours(function):
-    """A function of tcgemm with its words for float32: None is not what torch's settings say."""
+    """Registers a function of tcgemm, in which precision=None means "high" for float32."""
 
     def product(*args, precision=None, **kwargs):
         operands = [each for each in args if _is_sparse(each)]

@@ -1,4 +1,4 @@
-"""2:4 sparsity of dense tensors: which elements are kept, and the way into a SparseTensor24.
+"""Pruning to 2:4 sparsity, and compression into a SparseTensor24.
 
 w --prune24--> w with zeros --compress24--> SparseTensor24 --to_dense()--> w with zeros
 """
@@ -63,7 +63,7 @@ def prune24(w, *, method="magnitude", mask=None, pattern=None):
 
 
 def kept24(w, pattern):
-    """Where the tensor of this pattern keeps elements, those that are zero among them."""
+    """The mask of the elements that a tensor of this pattern stores, zeros included."""
     values, metadata, _excess = autograd.without_grad(_OPS.compress24.default, w, pattern)
     ones = torch.ones_like(values, dtype=torch.uint8 if pattern == "2:4" else torch.float32)
     return (
@@ -86,7 +86,7 @@ def _by_mask(w, mask, pattern):
 
 
 def compress24(w, *, pattern=None, prune=False, transposable=False, dense_gradient=False):
-    """Compresses a matrix that has the pattern into a SparseTensor24, or prunes it on the way.
+    """Compresses a matrix that has the pattern into a SparseTensor24, or prunes it first.
 
     Arguments:
         w (Tensor): (N, K) of float16, bfloat16, float32, int8, uint8, float8_e4m3fn, float8_e5m2;
@@ -131,8 +131,8 @@ def compress24(w, *, pattern=None, prune=False, transposable=False, dense_gradie
     if transposable:
         transpose = _compressed("w.t()", source.t(), pattern, False, prune)
     options = {"turned": transpose, "dense_gradient": dense_gradient, "trusted": True}
-    made = SparseTensor24.from_parts(values, metadata, w.shape[1], pattern, **options)
-    return made.mask(w) if w.requires_grad and torch.is_grad_enabled() else made
+    compressed = SparseTensor24.from_parts(values, metadata, w.shape[1], pattern, **options)
+    return compressed.mask(w) if w.requires_grad and torch.is_grad_enabled() else compressed
 
 
 def _compressed(name, source, pattern, prune, fits):
@@ -158,7 +158,7 @@ def _check_excess(function, name, excess, tensor, pattern, mend):
 
 
 def _checked(function, w, pattern):
-    """The pattern that is meant."""
+    """The pattern, or the default one of the dtype; raises for what cannot be compressed."""
     if not isinstance(w, torch.Tensor):
         raise wrong_type(function, "w", w)
     if w.dim() != 2 or w.dtype not in DTYPES:

@@ -1,18 +1,18 @@
-"""SparseTensor24: a matrix of which every group of neighbours keeps half, stored without the rest.
+"""SparseTensor24: a matrix that stores half of the elements of every group along its rows.
 
-    shape (N, K)      what it stands for
-    values (N, K/2)   the kept elements, and `metadata`, two bits each: where they stood
-    tiles             on CUDA: the metadata in the order of the tensor cores, made once
-    turned_...        the same three of the transpose, where that has the pattern as well
+    shape (N, K)      the shape of the dense matrix
+    values (N, K/2)   the kept elements; `metadata` has two bits for the position of each
+    tiles             on CUDA: the metadata in the order of the tensor cores
+    transposed_...    the same three for the transpose, if that has the pattern as well
 
-It is a wrapper subclass: torch sees the shape, and each operator comes to __torch_dispatch__ with
-the tensors inside, from a table. t() exchanges rows and columns and stores nothing. What products
-do stands in matmul.py, which adds to the table; functions of torch that multiply are sent
-to tcgemm's before autograd sees them, so that they have tcgemm's gradients.
+It is a wrapper subclass: torch sees the shape, and __torch_dispatch__ looks every operator up in a
+table of functions of the tensors inside. t() exchanges rows and columns and stores nothing.
+matmul.py adds the products to the table. It sends torch's functions that multiply to tcgemm's
+before autograd sees them, so that they have tcgemm's gradients.
 
-Autograd knows two operators more: to_dense24, and mask24, which takes of a dense matrix what stands
-at the positions of a SparseTensor24. Each is the other's derivative. Gradients of a SparseTensor24
-are masked by it: of the same positions, hence of the same size.
+Autograd knows two more operators: to_dense24, and mask24, which takes the elements of a dense
+matrix at the positions of a SparseTensor24. Each is the derivative of the other. The gradient of a
+SparseTensor24 has the same positions, and so the same size.
 """
 
 import torch
@@ -29,17 +29,17 @@ from tcgemm.sparse.shapes import GROUPS, default_pattern, metadata_columns, valu
 
 _OPS = torch.ops.tcgemm
 _aten = torch.ops.aten
-FORMAT_VERSION = 1  # of what is saved
+FORMAT_VERSION = 1  # the version of saved tensors
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, *dtypes.INT8, *dtypes.FP8)
 _STORED = ("values", "metadata", "tiles")
 _TRANSPOSED = ("transposed_values", "transposed_metadata", "transposed_tiles")
 
-TABLE = {}  # of __torch_dispatch__: operator -> function of the same arguments
-FUNCTIONS = {}  # of __torch_function__
+TABLE = {}  # for __torch_dispatch__: operator -> function of the same arguments
+FUNCTIONS = {}  # for __torch_function__: function -> function of the same arguments
 
 
 def implements(*operators, table=TABLE):
-    """The function is what these operators do with a SparseTensor24."""
+    """Registers the decorated function for these operators."""
 
     def register(function):
         table.update(dict.fromkeys(operators, function))
@@ -49,7 +49,7 @@ def implements(*operators, table=TABLE):
 
 
 def _tile(values, metadata, k, pattern):
-    """None where no tensor core multiplies it, or none is near."""
+    """The reordered metadata; None on the CPU and for patterns that no tensor core multiplies."""
     if values.device.type != "cuda" or pattern != default_pattern(values.dtype):
         return None
     return _OPS.tile24.default(metadata, k, pattern, values.dtype)
@@ -99,13 +99,13 @@ class SparseTensor24(torch.Tensor):
         torch.Size([10, 48])
     """
 
-    fast_operands = None  # kept by fast_path.py
+    fast_operands = None  # a cache of fast_path.py
 
     @staticmethod
     def __new__(
         cls, inner, shape, pattern, *, transposed=False, dense_gradient=False, requires_grad=False
     ):
-        """`inner`: the tensors inside by name; from_parts checks them."""
+        """`inner` has the tensors inside by name. from_parts checks them."""
         values = inner["values"]
         return wrapper_subclass(
             cls,
@@ -124,16 +124,16 @@ class SparseTensor24(torch.Tensor):
         self.pattern = pattern
         self.transposed = transposed
         self.dense_gradient = dense_gradient
-        self.k = shape[0] if transposed else shape[1]  # of what is stored
+        self.k = shape[0] if transposed else shape[1]  # columns of the stored matrix
 
     @staticmethod
     def from_parts(values, metadata, k, pattern=None, *, turned=None, trusted=False, **options):
-        """Of values and metadata of a matrix (N, k), and of those of its transpose: `turned`.
+        """The tensor with these values and metadata of a matrix (N, k).
 
-        Keyword arguments: dense_gradient, requires_grad; trusted: what metadata say is not looked
-        at, which on a GPU would be waited for. Raises RuntimeError if dtypes or shapes do not
-        belong together, or if metadata are none: tensor cores do anything with positions that do
-        not rise.
+        Keyword arguments: turned, the values and metadata of the transpose; dense_gradient;
+        requires_grad; trusted=True skips the check of the metadata, which waits for a GPU. Raises
+        RuntimeError if dtypes or shapes do not belong together, or if the metadata are invalid:
+        the results of tensor cores are undefined for positions that do not rise.
         """
         pattern = pattern or default_pattern(values.dtype)
         for k_of_side, parts in ((k, (values, metadata)), (values.shape[0], turned)):
@@ -151,7 +151,7 @@ class SparseTensor24(torch.Tensor):
         return self.transposed_values is not None
 
     def mask(self, dense, turned=True):
-        """What a dense tensor of the same shape has at the kept positions, as a SparseTensor24.
+        """The elements of a dense tensor at the kept positions, as a SparseTensor24.
 
         Differentiable: a gradient comes back with zeros elsewhere, or, where dense_gradient is set
         here, as it is. `turned=False` leaves out the compressed transpose.
@@ -177,7 +177,7 @@ class SparseTensor24(torch.Tensor):
         }
 
     def like(self, inner, shape=None, **changes):
-        """A SparseTensor24 with these tensors inside, and else as this one."""
+        """A SparseTensor24 with these tensors inside and the other attributes of this one."""
         options = {"transposed": self.transposed, "dense_gradient": self.dense_gradient}
         pattern = changes.pop("pattern", self.pattern)
         return SparseTensor24(inner, shape or self.shape, pattern, **(options | changes))
@@ -188,13 +188,13 @@ class SparseTensor24(torch.Tensor):
             gradient = (
                 ", requires_grad=True" if self.is_leaf else f", grad_fn={self.grad_fn.name()}"
             )
-        words = (
+        text = (
             f"shape={tuple(self.shape)}, pattern='{self.pattern}', dtype={self.dtype}, "
             f"device='{self.device}', transposable={self.transposable}"
         )
         size = sum(each.nbytes for each in self.inner().values())
         transpose = ", transposed=True" if self.transposed else ""
-        return f"SparseTensor24({words}{transpose}, nbytes={size}{gradient})"
+        return f"SparseTensor24({text}{transpose}, nbytes={size}{gradient})"
 
     def __tensor_flatten__(self):
         return list(self.inner()), (self.pattern, self.transposed, self.dense_gradient)
@@ -271,7 +271,7 @@ def _check_parts(values, metadata, k, pattern):
 
 
 def _check_positions(metadata, columns, pattern):
-    """Pairs of "2:4" rise; positions of "1:2" are 0 and 1; bits beside the last value are 0."""
+    """Pairs of "2:4" rise, positions of "1:2" are 0 or 1, bits after the last value are 0."""
     if metadata.is_meta or metadata.numel() == 0:
         return
     if pattern == "1:2":
@@ -311,7 +311,7 @@ def check_version(version):
 def restored(
     version, values, metadata, k, pattern, transpose, transposed, dense_gradient, leaf, parameter
 ):
-    """What pickle and torch.load make of what __reduce_ex__ gave them."""
+    """The inverse of __reduce_ex__, for pickle and torch.load."""
     check_version(version)
     options = {"turned": transpose, "dense_gradient": dense_gradient}
     tensor = SparseTensor24.from_parts(values, metadata, k, pattern, **options)
@@ -339,10 +339,10 @@ def keep(mask, dense):
 
 
 def gather(dense, metadata, pattern):
-    """Of a dense matrix what stands where the metadata say."""
+    """The elements of a dense matrix at the positions in the metadata."""
     if dense.dtype in DTYPES and pattern in ("2:4", default_pattern(dense.dtype)):
         return _OPS.gather24.default(dense, metadata, pattern)
-    # Arithmetic takes operands of every dtype.
+    # The operator has no kernel for this dtype, which arithmetic may use.
     group = GROUPS[pattern]
     k = dense.shape[1]
     columns = value_columns(k, pattern)
@@ -356,8 +356,8 @@ def gather(dense, metadata, pattern):
 def gather_values(dense, w, transpose):
     """The values that a dense matrix of w's shape gives to w, or to its compressed transpose.
 
-    Where both are stored, groups with few elements may be filled up with different zeros in each;
-    those stay zero, so that the two go on being the same matrix.
+    Groups with few elements may be padded with different zeros in the tensor and its transpose.
+    These zeros stay zero, so that both store the same matrix.
     """
     dense = dense.t() if w.transposed is not transpose else dense
     sides = w.stored(transpose), w.stored(not transpose)
@@ -369,7 +369,7 @@ def gather_values(dense, w, transpose):
     return gather(dense, sides[0][1], w.pattern)
 
 
-_library = torch.library.Library("tcgemm", "FRAGMENT")  # what is registered ends with this object
+_library = torch.library.Library("tcgemm", "FRAGMENT")  # owns the registrations
 _library.define("to_dense24(Tensor w) -> Tensor")
 _library.define("mask24(Tensor dense, Tensor w, bool turned=True) -> Tensor")
 

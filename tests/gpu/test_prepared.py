@@ -251,7 +251,7 @@ def test_copies_and_moves():
     expected = tcgemm.linear(x, p)
     other = copy.deepcopy(p)
     w.zero_()
-    assert other.blob.data_ptr() != p.blob.data_ptr() and other.parts == "f16"
+    assert other.packed.data_ptr() != p.packed.data_ptr() and other.parts == "f16"
     assert_same(tcgemm.linear(x, other), expected)
     there = other.to("cpu")
     assert there.parts is None and there.nbytes == 0 and there.device.type == "cpu"
@@ -275,13 +275,13 @@ def test_on_the_second_gpu():
     x, w = data("normal", M, K), data("elements", N, K)
     expected = tcgemm.linear(x, w).cpu()
     there = tcgemm.prepare(w.to("cuda:1"))
-    assert there.blob.device == torch.device("cuda:1") and there.parts == "bf16"
+    assert there.packed.device == torch.device("cuda:1") and there.parts == "bf16"
     assert_same(tcgemm.linear(x.to("cuda:1"), there).cpu(), expected)
     moved = tcgemm.prepare(w).to("cuda:1")
     assert_same(tcgemm.linear(x.to("cuda:1"), moved).cpu(), expected)
     layer = tcgemm.nn.Linear(K, N, device="cuda:1").eval()
     layer(x.to("cuda:1"))
-    assert layer.prepared.blob.device == torch.device("cuda:1")
+    assert layer.prepared.packed.device == torch.device("cuda:1")
     assert torch.cuda.current_device() == 0
     with pytest.raises(RuntimeError, match="must be on one device"):
         tcgemm.linear(x, there)

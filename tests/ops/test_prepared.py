@@ -69,7 +69,7 @@ def test_results_and_gradients_are_those_of_the_weight(name):
     p = tcgemm.prepare(w)
     with Calls() as calls:
         out = function(x, p)
-    assert [(each, parts is p.blob) for each, parts in calls.seen] == [
+    assert [(each, parts is p.packed) for each, parts in calls.seen] == [
         ("scaled_mm_amax" if "amax" in name else "scaled_mm", True)
     ]
     expected = function(x, w)
@@ -125,7 +125,7 @@ def test_what_it_says_of_itself():
     assert p.to("cpu") is p
     assert p.to("meta").device.type == p.t().to("meta").device.type == "meta"
     assert p.t().to("meta").shape == (K, N)
-    made = tcgemm.Prepared(W, torch.zeros(40, dtype=torch.uint8), "f16", p.watch, True)
+    made = tcgemm.Prepared(W, torch.zeros(40, dtype=torch.uint8), "f16", p.guard, True)
     assert repr(made) == "Prepared(shape=(8, 5), device='cpu', parts=f16, nbytes=40)"
 
 
@@ -228,7 +228,7 @@ def test_inference_tensors_are_not_watched():
         w = W.clone()
         p = tcgemm.prepare(w)
         assert torch.equal(tcgemm.linear(X, p), tcgemm.linear(X, w))
-        assert not p.blob.is_inference()
+        assert not p.packed.is_inference()
         w.mul_(2)
         assert p.fresh
 
@@ -309,7 +309,7 @@ def test_only_highest_takes_the_parts_on_cuda(as_before):
     with FakeTensorMode():
         x, w = torch.empty(M, K, device="cuda"), torch.empty(N, K, device="cuda")
         blob = torch.empty(64, dtype=torch.uint8, device="cuda")
-        p = tcgemm.Prepared(w, blob, "f16", SimpleNamespace(fresh=True))
+        p = tcgemm.Prepared(w, blob, "f16", SimpleNamespace(unchanged=True))
 
         def given(**options):
             with Calls() as calls:
@@ -392,9 +392,9 @@ def test_vmap_is_one_call_with_the_parts():
     p, stack = tcgemm.prepare(W), torch.stack([X, -X])
     with Calls() as calls:
         torch.vmap(lambda x: tcgemm.mm(x, p.t(), activation="relu"))(stack)
-    assert calls.seen == [("scaled_mm", p.blob)]
+    assert calls.seen == [("scaled_mm", p.packed)]
     with Calls() as calls:  # a weight for each example has none
-        torch.vmap(lambda w: torch.ops.tcgemm.scaled_mm(X, w.t(), prepared_b=p.blob))(
+        torch.vmap(lambda w: torch.ops.tcgemm.scaled_mm(X, w.t(), prepared_b=p.packed))(
             torch.stack([W, -W])
         )
     assert calls.seen == [("matmul", None)]
@@ -418,7 +418,7 @@ def test_function_modes_and_subclasses():
         with mode(), Calls() as calls:
             tcgemm.linear(X, p)
             tcgemm.mm(X, p.t(), scale_a=torch.ones((), device="cpu"))
-        assert [parts is p.blob for _, parts in calls.seen] == [True, True]
+        assert [parts is p.packed for _, parts in calls.seen] == [True, True]
     out = tcgemm.linear(X.as_subclass(Tagged), p)
     assert type(out) is Tagged and torch.equal(out.as_subclass(torch.Tensor), tcgemm.linear(X, W))
 

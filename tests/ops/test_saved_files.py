@@ -7,11 +7,15 @@ with weights_only=True, so does every later one.
 import io
 import json
 import pickle
+import pickletools
 
 import numpy
 import pytest
 import safetensors.torch
 import torch
+
+import tcgemm
+from tcgemm import saved_names
 
 from support import saved_files
 from support.saved_files import FLAGS, FOLDER, bits, empty, file_of
@@ -127,3 +131,27 @@ def test_a_state_dict_loads(name, form):
 @pytest.mark.parametrize("name", FACTS["exported"])
 def test_an_exported_program_loads(name):
     check_result(torch.export.load(file_of(name, "pt2")).module(), name)
+
+
+def names_in(value):
+    """The names of tcgemm that a pickle of the value contains."""
+    strings, found = [], set()
+    for code, argument, _ in pickletools.genops(pickle.dumps(value)):
+        if code.name == "STACK_GLOBAL":
+            found.add(".".join(strings[-2:]))
+        if isinstance(argument, str):
+            strings.append(argument)
+    return {name for name in found if name.startswith("tcgemm")}
+
+
+@pytest.mark.parametrize("name", FACTS["pickled"])
+def test_new_files_contain_names_that_never_change(name):
+    restored = {f"tcgemm.saved_names.{each}" for each in saved_names.WRITTEN}
+    layers = {f"tcgemm.nn.{each}" for each in tcgemm.nn.__all__}
+    found = names_in(pickled()[name])
+    assert found and found <= restored | layers
+
+
+def test_functions_are_pickled_by_their_public_names():
+    assert names_in(tcgemm.mm) == {"tcgemm.mm"}
+    assert pickle.loads(b"ctcgemm.dense\nmm\n.") is tcgemm.mm

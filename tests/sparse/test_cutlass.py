@@ -87,8 +87,8 @@ def test_refusals():
         (lambda: to_cutlass(w.float()), ["torch.float32 of pattern '2:4'", "has 1:2"]),
         (lambda: to_cutlass(tcgemm.compress24(pruned((33, 64), F16))), ["33 x 64", "of 32 x 32"]),
         (lambda: to_cutlass(tcgemm.compress24(pruned((16, 32), S8))), ["16 x 32", "of 16 x 64"]),
-        (lambda: from_cutlass(packed, meta[:16]), ["int16 with 128 words", "shape (16, 4)"]),
-        (lambda: from_cutlass(packed, meta.int()), ["int16 with 128 words", "torch.int32"]),
+        (lambda: from_cutlass(packed, meta[:16]), ["int16 with 128 elements", "shape (16, 4)"]),
+        (lambda: from_cutlass(packed, meta.int()), ["int16 with 128 elements", "torch.int32"]),
     )
     for call, pieces in calls:
         assert_error_message(call, pieces)

@@ -467,3 +467,8 @@ def test_swap_there_and_back(learns):
     assert type(mixed[0]) is nn.Linear  # all or nothing
     with pytest.raises(RuntimeError, match=r"SparseLinear24 with .*learns"):
         tcgemm.swap_linear(model, to=SparseLinear24, dtype=BF16)
+
+
+def test_conversions_keep_their_first_names():
+    assert SparseLinear24.from_dense.__func__ is SparseLinear24.from_linear.__func__
+    assert SparseLinear24.to_dense is SparseLinear24.to_linear
