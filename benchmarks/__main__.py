@@ -4,6 +4,7 @@ run        measure sets of cases against torch
 report     write tables and pictures of the results
 errors     the error of f32 GEMMs beside torch's
 calibrate  the noise of the timer and the ceilings of this machine
+rates      the rates of a GPU that the planner uses
 """
 
 import importlib
@@ -16,6 +17,7 @@ COMMANDS = {
     "report": "benchmarks.report",
     "errors": "benchmarks.fp32_errors.measure",
     "calibrate": "benchmarks.calibrate",
+    "rates": "benchmarks.device_rates",
 }
 
 

@@ -1,6 +1,7 @@
 """Facts about the installation: the build, and which products run on this machine.
 
     catalog() instructions() devices() plan(...)    the C++ tables and the planner (_catalog)
+    known_device(...) device_rates(...)             what a GPU is planned with (_catalog)
     build()                                         what went into the library that is loaded
     support() support_table() report()              the same for people
 
@@ -70,8 +71,38 @@ def instructions() -> list[dict[str, Any]]:
 
 
 def devices() -> list[dict[str, Any]]:
-    """Every GPU that `explain` and `plan` know by name, with what the planner knows about it."""
+    """Every GPU that `explain` and `plan` know by name, with what the planner knows about it.
+
+    memory_rate (bytes a second), tensor_rate and f64_rate (FLOP a second) are sustained rates.
+    rates_from says where they come from: "measured", "datasheet" or "driver".
+    """
     return _module().devices()
+
+
+def known_device(name: str, capability: int, multiprocessors: int) -> dict[str, Any] | None:
+    """The row of devices() for a GPU as the driver reports it, or None: it is not known.
+
+    name is the driver's; words of it, the compute capability (10 * major + minor) and the number of
+    multiprocessors must all agree.
+    """
+    return _module().known_device(name, capability, multiprocessors)
+
+
+def device_rates(
+    name: str,
+    capability: int,
+    multiprocessors: int,
+    clock_khz: float,
+    memory_clock_khz: float,
+    memory_bus_bits: int,
+) -> dict[str, Any]:
+    """What a GPU of this machine would be planned with.
+
+    These are the rates of a known GPU, or estimates from the clocks and the memory bus.
+    """
+    return _module().device_rates(
+        name, capability, multiprocessors, clock_khz, memory_clock_khz, memory_bus_bits
+    )
 
 
 def plan(device: str, dtype: str, m: int, n: int, k: int, **options: Any) -> dict[str, Any]:
@@ -227,7 +258,20 @@ def _gpu_lines() -> list[str]:
             f"{facts.total_memory / 2**30:.0f} GiB, "
             f"code for {build()['code'].get(f'{facts.major}.{facts.minor}', 'none')}"
         )
+        if _catalog:
+            capability = 10 * facts.major + facts.minor
+            known = known_device(facts.name, capability, facts.multi_processor_count)
+            lines.append(f"   planned {_planned_from(known)}")
     return lines
+
+
+def _planned_from(known: dict[str, Any] | None) -> str:
+    """The origin of the rates that a GPU is planned with."""
+    if known is None:
+        return "from what the driver reports: clock, memory bus, multiprocessors"
+    if known["rates_from"] == "measured":
+        return f"with rates measured on an {known['name']}"
+    return f"with the rates of the {known['name']}'s datasheet"
 
 
 def _support_lines() -> list[str]:

@@ -1,4 +1,4 @@
-// The properties of this machine's GPUs, from the driver and the table in core/arch.h.
+// The properties of this machine's GPUs, from the driver and the table of known GPUs.
 #include <cuda_runtime.h>
 
 #include <array>
@@ -40,22 +40,9 @@ void fill(Entry& entry, int index) {
   device.multiprocessors = properties.multiProcessorCount;
   device.l2_bytes = properties.l2CacheSize;
   device.shared_bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, index);
-  // Rates for a GPU that is not in the table: double data rate on the memory bus, and the tensor
-  // cores of its generation at its clock.
-  const double kilohertz = attribute(cudaDevAttrClockRate, index);
-  device.memory_rate = 2.0 * 1e3 * attribute(cudaDevAttrMemoryClockRate, index) *
-                       attribute(cudaDevAttrGlobalMemoryBusWidth, index) / 8 * 0.85;
-  const double fma = properties.major >= 9 ? 2048 : properties.minor == 0 ? 1024 : 512;
-  device.tensor_rate = 2 * fma * device.multiprocessors * kilohertz * 1e3 * 0.8;
-  const double fma_f64 = properties.major >= 9 ? 128 : properties.minor == 0 ? 64 : 2;
-  device.f64_rate = 2 * fma_f64 * device.multiprocessors * kilohertz * 1e3 * 0.8;
-  for (const Device& known : kDevices) {
-    if (entry.name.find(known.name) == std::string::npos) continue;
-    device.memory_rate = known.memory_rate;
-    device.tensor_rate = known.tensor_rate;
-    device.f64_rate = known.f64_rate;
-    break;
-  }
+  set_rates(device, {double(attribute(cudaDevAttrClockRate, index)),
+                     double(attribute(cudaDevAttrMemoryClockRate, index)),
+                     attribute(cudaDevAttrGlobalMemoryBusWidth, index)});
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Launches a Plan on a stream: its passes, then its kernels. CUDA builds only.
 #pragma once
 
-#include "core/arch.h"
+#include "core/device.h"
 #include "core/plan.h"
 #include "core/problem.h"
 

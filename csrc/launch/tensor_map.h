@@ -22,9 +22,9 @@ struct TensorMapDesc {
 // Throws std::runtime_error if the driver rejects the map.
 TensorMap tensor_map(const TensorMapDesc& desc);
 
-// The map of one matrix that is loaded in groups of 16 rows, first the even and then the odd rows of
-// a group: a rank-4 tensor {inner, 8, 2, outer / 16} (ptx::tma_load_interleaved). The last group is
-// always read as 16 rows.
+// The map of one matrix that is loaded in groups of 16 rows, first the even and then the odd rows
+// of a group: a rank-4 tensor {inner, 8, 2, outer / 16} (ptx::tma_load_interleaved). The last group
+// is always read as 16 rows.
 TensorMap interleaved_map(const TensorMapDesc& desc);
 
 }  // namespace tcgemm::launch

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "core/arch.h"
+#include "core/device.h"
 #include "ops/arguments.h"
 
 namespace tcgemm::ops {

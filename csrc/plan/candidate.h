@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "catalog.h"
-#include "core/arch.h"
+#include "core/device.h"
 #include "core/plan.h"
 #include "core/problem.h"
 #include "plan/operand.h"

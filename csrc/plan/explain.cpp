@@ -209,6 +209,7 @@ std::string explain(const Problem& original, const Plan& plan, const Device& dev
                            shape(original.batch, original.m, original.k).c_str(),
                            shape(original.batch, original.k, original.n).c_str(),
                            types(original).c_str(), device.name);
+  lines += text("  rates         %s\n", rates_source(device.source));
   if (plan.config_index < 0) return lines + "  kernel        none: the result is empty\n";
   const Problem problem = plan.swap_ab ? transposed(original) : original;
   const GemmConfig& config = kCatalog[plan.config_index];

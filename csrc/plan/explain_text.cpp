@@ -104,6 +104,18 @@ std::string layout(const Problem& problem) {
               major(b).c_str());
 }
 
+const char* rates_source(RateSource source) {
+  switch (source) {
+    case RateSource::measured:
+      return "measured on this GPU model";
+    case RateSource::datasheet:
+      return "from the GPU's datasheet";
+    case RateSource::driver:
+      return "from what the driver reports: clock, memory bus, multiprocessors";
+  }
+  return "";
+}
+
 const char* kernel_family(const GemmConfig& config) {
   if (config.arch == Arch::sm90a)
     return config.uses_tma() ? "sm90a: TMA and wgmma" : "sm90a: cp.async and mma.sync";

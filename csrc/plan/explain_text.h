@@ -28,6 +28,8 @@ std::string epilogue(const Problem& problem);
 // K-major, MN-major or strided; for a layout its letters and both majors.
 std::string major(const OperandLayout& layout);
 std::string layout(const Problem& problem);
+// The origin of the rates that a GPU is planned with.
+const char* rates_source(RateSource source);
 // The architecture and instructions of a kernel.
 const char* kernel_family(const GemmConfig& config);
 // The reason why TMA and 16-byte loads cannot read an operand; "" if they can.

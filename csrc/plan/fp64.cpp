@@ -10,10 +10,8 @@
 namespace tcgemm::plan {
 namespace {
 
-constexpr double kClock = 1900;       // clocks a microsecond: f64 stays below the power cap
-constexpr double kFmaPerClock = 128;  // of one multiprocessor
-constexpr double kLaunch = 1.6;       // microseconds
-constexpr double kFill = 2000;        // clocks a tile: from the first load to the first mma
+constexpr double kLaunch = 1.6;  // microseconds
+constexpr double kFill = 2000;   // clocks a tile: from the first load to the first mma
 constexpr double kBlockOverhead =
     60;                            // clocks a k-block that the two warps of a scheduler do not hide
 constexpr double kStore = 0.15;    // clocks to store an element of the tile
@@ -43,11 +41,11 @@ bool fit_f64(const GemmConfig& config, const Problem& problem, const Device& dev
   const double stalls = config.warpgroups > 1        ? 1.0
                         : config.input == DType::f32 ? kOneWarpgroupF32
                                                      : kOneWarpgroup;
-  const double math = stalls * area * config.tile_k() / kFmaPerClock + kBlockOverhead;
+  const double math = stalls * area * config.tile_k() / kHopperF64FmaPerClock + kBlockOverhead;
   const double slow = plan.vector_a && plan.vector_b ? 1.0 : kElementwise;
   const double tile = double(ceil_div(problem.k, config.tile_k())) * math * slow + kFill +
                       area * (problem.has_default_epilogue() ? kStore : kEpilogue);
-  plan.microseconds = kLaunch + std::ceil(plan.waves) * tile / kClock;
+  plan.microseconds = kLaunch + std::ceil(plan.waves) * tile / device.hopper.f64_clock;
   return true;
 }
 

@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "core/arch.h"
+#include "core/device.h"
 #include "core/plan.h"
 #include "core/problem.h"
 

@@ -2,7 +2,7 @@
 // call of a small GEMM.
 #pragma once
 
-#include "core/arch.h"
+#include "core/device.h"
 #include "core/plan.h"
 #include "core/problem.h"
 

@@ -153,15 +153,15 @@ double compute_time(const Problem& problem, const Plan& plan, const Device& devi
 }
 
 const Device* find_device(std::string_view name) {
-  for (const Device& device : kDevices)
-    if (equals_ignoring_case(device.name, name)) return &device;
+  for (const KnownDevice& known : kKnownDevices)
+    if (equals_ignoring_case(known.device.name, name)) return &known.device;
   return nullptr;
 }
 
 std::string device_names() {
   std::string names;
-  for (const Device& device : kDevices)
-    names += (names.empty() ? "" : ", ") + std::string(device.name);
+  for (const KnownDevice& known : kKnownDevices)
+    names += (names.empty() ? "" : ", ") + std::string(known.device.name);
   return names;
 }
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/arch.h"
+#include "core/device.h"
 #include "core/plan.h"
 #include "core/problem.h"
 
@@ -23,7 +23,7 @@ double compute_time(const Problem& problem, const Plan& plan, const Device& devi
 std::string explain(const Problem& problem, const Plan& plan, const Device& device);
 std::string check_layout(const Problem& problem, const Plan& plan, const Device& device);
 
-// The device of core/arch.h with this name (case-insensitive), or a null pointer.
+// The device of core/device.h with this name (case-insensitive), or a null pointer.
 const Device* find_device(std::string_view name);
 std::string device_names();
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "core/arch.h"
 #include "core/code.h"
+#include "core/device.h"
 #include "core/plan.h"
 #include "core/problem.h"
 #include "plan/candidate.h"

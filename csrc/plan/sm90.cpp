@@ -13,9 +13,6 @@
 namespace tcgemm::plan {
 namespace {
 
-constexpr double kClock = 1587;           // clocks a microsecond: between boost and the power cap
-constexpr double kFmaPerClock = 2048;     // f16/bf16, of one multiprocessor
-constexpr double kBytesPerClock = 80;     // L2 to one multiprocessor
 constexpr double kMisalignedLines = 2.2;  // L2 lines for 128 bytes that are not aligned
 constexpr double kLaunch = 1.35;          // microseconds: launch and barriers
 constexpr double kCluster = 0.15;         // microseconds: start of a cluster
@@ -78,11 +75,11 @@ double l2_lines_per_row(const CandidateOperand& input, DType type) {
   return is_aligned ? 1.0 : kMisalignedLines;
 }
 
-double kernel_time(const GemmConfig& config, const Problem& problem,
+double kernel_time(const GemmConfig& config, const Problem& problem, const Device& device,
                    const CandidateOperands& operands, const Plan& plan) {
   const double depth = double(ceil_div(problem.k, config.tile_k()));
   const double area = double(config.tile_m()) * config.tile_n();
-  const double fma = kFmaPerClock * 16 / bits(config.input);
+  const double fma = kHopperFmaPerClock * 16 / bits(config.input);
   const double math = issue_cost(config, plan.cluster) * area * config.tile_k() / fma;
   const double l2_lines_a = config.tile_m() * l2_lines_per_row(operands.a, config.input);
   const double l2_lines_b =
@@ -90,7 +87,7 @@ double kernel_time(const GemmConfig& config, const Problem& problem,
   const double bytes_in =
       config.terms * (l2_lines_a * config.row_bytes_a() + l2_lines_b * config.row_bytes()) +
       config.metadata_bytes();
-  const double load = bytes_in / kBytesPerClock;
+  const double load = bytes_in / device.hopper.l2_bytes_per_clock;
   const double store = area * store_clocks(problem);
   const double tile =
       depth * (std::max(math, load) + kBlockOverhead + kTraffic * load) + kFill + store;
@@ -98,7 +95,7 @@ double kernel_time(const GemmConfig& config, const Problem& problem,
   const double gemms = config.terms > 1 ? split_product_count(config.terms) : 1;
   const double mma_share = config.sparse ? 0.5 : 1.0;
   const double flops = gemms * mma_share * problem.flops() * bits(config.input) / 16;
-  return start + wave_time(plan.waves, flops) * tile / kClock;
+  return start + wave_time(plan.waves, flops) * tile / device.hopper.clock;
 }
 
 // TMA clips a box at the edge of the tensor in units of 16 bytes, so a row that ends inside a
@@ -138,7 +135,7 @@ bool fit_sm90(const GemmConfig& config, const Problem& problem, const Device& de
     const std::int64_t resident = device.multiprocessors / cluster;
     trial.waves = clusters / double(resident);
     trial.grid = int(std::min(clusters, double(resident))) * cluster;
-    trial.microseconds = kernel_time(config, problem, operands, trial);
+    trial.microseconds = kernel_time(config, problem, device, operands, trial);
     if (trial.microseconds < best) {
       best = trial.microseconds;
       best_plan = trial;

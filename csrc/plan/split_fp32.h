@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-#include "core/arch.h"
+#include "core/device.h"
 #include "core/plan.h"
 #include "core/problem.h"
 #include "plan/operand.h"

@@ -1,8 +1,12 @@
 // tcgemm._catalog: the tables and the planner for Python, without torch and without tensors. The
 // module is optional: only `tcgemm.info` and the tests use it, so the rest works without Python.h.
 //
-//   catalog()       one dict a row of kCatalog        devices()   one dict a row of kDevices
-//   instructions()  one dict a row of kInstructions   plan(...)   Problem -> Plan, as a dict
+//   catalog()       one dict for each config of kCatalog
+//   instructions()  one dict for each row of kInstructions
+//   devices()       one dict for each GPU of kKnownDevices
+//   known_device()  the known GPU that a driver's name, capability and SM count identify
+//   device_rates()  the rates of a GPU as the driver reports it, known or not
+//   plan(...)       Problem -> Plan, as a dict
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -14,8 +18,8 @@
 #include <vector>
 
 #include "catalog.h"
-#include "core/arch.h"
 #include "core/code.h"
+#include "core/device.h"
 #include "core/plan.h"
 #include "core/problem.h"
 #include "isa/mma_instructions.h"
@@ -63,16 +67,36 @@ std::string code_of(int capability, const std::string& arches) {
   return name(code_on(capability, arches.empty() ? kArches : std::string_view(arches))).text;
 }
 
+py::dict describe(const Device& device) {
+  return py::dict("name"_a = device.name, "compute_capability"_a = device.compute_capability,
+                  "multiprocessors"_a = device.multiprocessors, "l2_bytes"_a = device.l2_bytes,
+                  "shared_bytes"_a = device.shared_bytes, "memory_rate"_a = device.memory_rate,
+                  "tensor_rate"_a = device.tensor_rate, "f64_rate"_a = device.f64_rate,
+                  "rates_from"_a = name(device.source), "clock_mhz"_a = device.hopper.clock,
+                  "l2_bytes_per_clock"_a = device.hopper.l2_bytes_per_clock,
+                  "f64_clock_mhz"_a = device.hopper.f64_clock,
+                  "code"_a = code_of(device.compute_capability, ""));
+}
+
 py::list device_rows() {
   py::list rows;
-  for (const Device& device : kDevices)
-    rows.append(py::dict("name"_a = device.name, "compute_capability"_a = device.compute_capability,
-                         "multiprocessors"_a = device.multiprocessors,
-                         "l2_bytes"_a = device.l2_bytes, "shared_bytes"_a = device.shared_bytes,
-                         "memory_rate"_a = device.memory_rate, "tensor_rate"_a = device.tensor_rate,
-                         "f64_rate"_a = device.f64_rate,
-                         "code"_a = code_of(device.compute_capability, "")));
+  for (const KnownDevice& known : kKnownDevices) rows.append(describe(known.device));
   return rows;
+}
+
+py::object known_device(const std::string& name, int capability, int multiprocessors) {
+  const Device* device = find_known_device(name, capability, multiprocessors);
+  return device ? py::object(describe(*device)) : py::none();
+}
+
+py::dict device_rates(const std::string& name, int capability, int multiprocessors,
+                      double clock_khz, double memory_clock_khz, int memory_bus_bits) {
+  Device device;
+  device.name = name.c_str();
+  device.compute_capability = capability;
+  device.multiprocessors = multiprocessors;
+  set_rates(device, {clock_khz, memory_clock_khz, memory_bus_bits});
+  return describe(device);
 }
 
 DType parse_dtype(const std::string& text) {
@@ -269,6 +293,15 @@ PYBIND11_MODULE(_catalog, module) {
              "Every config: name, types, tile, stages, shared memory.");
   module.def("instructions", &tcgemm::instruction_rows, "Every tensor-core instruction in use.");
   module.def("devices", &tcgemm::device_rows, "Every GPU that plans can be made for by name.");
+  module.def("known_device", &tcgemm::known_device,
+             "The known GPU with these properties, as the driver reports them, or None.", "name"_a,
+             "capability"_a, "multiprocessors"_a);
+  module.def(
+      "device_rates", &tcgemm::device_rates,
+      "What a GPU is planned with: the rates of a known GPU, or estimates from the clocks and "
+      "the memory bus that the driver reports.",
+      "name"_a, "capability"_a, "multiprocessors"_a, "clock_khz"_a, "memory_clock_khz"_a,
+      "memory_bus_bits"_a);
   module.def("code", &tcgemm::code_of,
              "Whose code of a build a GPU of this compute capability (10 * major + minor) runs; "
              "arches: the build's, as build_info has them, joined by commas; empty: this one's.",
