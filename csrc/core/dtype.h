@@ -23,9 +23,13 @@ constexpr int bits(DType type) {
     case DType::f16:
     case DType::bf16:
       return 16;
-    default:
-      return 8;
+    case DType::e4m3:
+    case DType::e5m2:
+    case DType::s8:
+    case DType::u8:
+      break;
   }
+  return 8;
 }
 
 constexpr int bytes(DType type) { return bits(type) / 8; }

@@ -4,6 +4,8 @@
 #include <cstdarg>
 #include <cstdio>
 
+#include "core/integer.h"
+
 namespace tcgemm::plan {
 namespace {
 
@@ -169,7 +171,7 @@ std::string advice(const GemmOperand& operand, const OperandLayout& layout) {
       return text(
           "pad the storage to a leading dimension of %lld (a multiple of %d elements) and "
           "slice it",
-          Long((layout.pitch + vector - 1) / vector * vector), vector);
+          Long(round_up(layout.pitch, vector)), vector);
     case Obstacle::batch_pitch:
       return text("pad each matrix of the batch to a multiple of %d elements", vector);
     case Obstacle::zero_pitch:

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "core/integer.h"
+
 namespace tcgemm::plan {
 namespace {
 
@@ -98,7 +100,7 @@ std::int64_t vector_pitch(std::int64_t elements, DType type) {
   constexpr std::int64_t kLineBytes = 128;
   const std::int64_t size = bytes(type);
   const std::int64_t unit = (elements * size >= 8 * kLineBytes ? kLineBytes : kVectorBytes) / size;
-  return (elements + unit - 1) / unit * unit;
+  return round_up(elements, unit);
 }
 
 std::size_t workspace_bytes(const RepackPass& pass) {

@@ -20,6 +20,7 @@
 #include "catalog.h"
 #include "core/code.h"
 #include "core/device.h"
+#include "core/integer.h"
 #include "core/plan.h"
 #include "core/problem.h"
 #include "isa/mma_instructions.h"
@@ -144,7 +145,7 @@ void set_types(Problem& problem, DType a, DType b, const std::string& precision)
 // a, n x k for b.
 std::optional<Scale> parse_scale(const std::string& text, std::int64_t rows, std::int64_t k) {
   if (text.empty()) return std::nullopt;
-  const std::int64_t blocks = (k + kScaleBlock - 1) / kScaleBlock;
+  const std::int64_t blocks = ceil_div(k, kScaleBlock);
   const auto values = [&](std::int64_t row, std::int64_t col) {
     return Matrix{0, DType::f32, row, col, 0};
   };

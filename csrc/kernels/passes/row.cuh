@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "core/integer.h"
 #include "core/params.h"
 #include "kernels/kernels.h"
 #include "kernels/passes/max_abs.cuh"
@@ -18,7 +19,7 @@ using kernels::kQuantizeThreads;
 inline constexpr int kQuantizeWarps = kQuantizeThreads / 32;
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 
-constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+using tcgemm::ceil_div;
 
 // A 64-bit division takes about a hundred instructions, and operands rarely need one.
 __device__ inline std::int64_t quotient(std::int64_t a, std::int64_t b) {
