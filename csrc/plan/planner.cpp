@@ -141,15 +141,15 @@ Plan make_plan(const Problem& problem, const Device& device, std::string_view fi
 
 double compute_time(const Problem& problem, const Plan& plan, const Device& device) {
   DType input = problem.input_a;
-  int products = 1;
+  int gemms = 1;
   if (plan.split) {
     input = kCatalog[plan.config_index].input;
-    products = split_product_count(kCatalog[plan.config_index].terms);
+    gemms = split_product_count(kCatalog[plan.config_index].terms);
   } else if (input == DType::f32) {
     input = DType::f64;
   }
   const double mma_share = problem.sparse_a || problem.sparse_b ? 0.5 : 1.0;
-  return products * mma_share * problem.flops() / rate(device, input) * 1e6;
+  return gemms * mma_share * problem.flops() / rate(device, input) * 1e6;
 }
 
 const Device* find_device(std::string_view name) {
