@@ -115,6 +115,9 @@ struct SparseParams {
   std::int32_t blocks_m = 0;
 };
 
+// Output path: no TMA, TMA boxes along rows, TMA boxes along columns.
+enum class TmaStore : std::uint8_t { none, rows, columns };
+
 struct TmaParams {
   TensorMap a;
   TensorMap b;

@@ -57,7 +57,39 @@ constexpr const char* name(Bound bound) {
   return bound == Bound::compute ? "compute" : bound == Bound::memory ? "memory" : "launch";
 }
 
-// A kernel of the catalog and its launch parameters.
+// How a kernel writes its result. The planner chooses; explain prints it and launch/ passes it on.
+// A tile at the edge of the result falls back to elements inside the kernel.
+enum class StorePath : std::uint8_t {
+  elements,      // one element at a time, any strides
+  vectors,       // vectors of up to 16 bytes along rows
+  column_pairs,  // pairs along columns, straight from registers (RowOrder::interleaved)
+  tma_rows,      // TMA boxes of 16 rows
+  tma_columns,   // TMA boxes of a column-major result, by the store warp
+};
+
+inline constexpr int kStorePaths = 5;
+
+constexpr const char* name(StorePath path) {
+  constexpr const char* names[kStorePaths] = {"elements", "vectors", "column_pairs", "tma_rows",
+                                              "tma_columns"};
+  return names[static_cast<int>(path)];
+}
+
+// How much arithmetic stands between the accumulators and the store.
+enum class EpiloguePath : std::uint8_t {
+  direct,    // none: the accumulators are the result
+  unrolled,  // at most a bias, scales and relu, a fragment at a time in registers
+  rolled,    // every term, 16 rows x some columns at a time
+};
+
+inline constexpr int kEpiloguePaths = 3;
+
+constexpr const char* name(EpiloguePath path) {
+  constexpr const char* names[kEpiloguePaths] = {"direct", "unrolled", "rolled"};
+  return names[static_cast<int>(path)];
+}
+
+// A kernel of the catalog and how it is launched. A fit returns it by value: 56 bytes.
 struct LaunchConfig {
   int config_index = -1;  // index in the catalog; -1: no launch
   int cluster = 1;        // CTAs along m that share b by multicast
@@ -65,11 +97,12 @@ struct LaunchConfig {
   int raster_group = 8;  // rows of clusters (sm90a) or tiles (sm80) in a group of the rasterization
   std::int64_t tiles_m = 0;
   std::int64_t tiles_n = 0;
-  TmaStore tma_store = TmaStore::none;
+  StorePath store_path = StorePath::elements;
+  EpiloguePath epilogue_path = EpiloguePath::rolled;
   bool vector_a = false;  // cp.async kernels only: the operand is read in vectors of 16 bytes
   bool vector_b = false;
   double waves = 0;         // tiles / multiprocessors
-  double microseconds = 0;  // estimated
+  double microseconds = 0;  // estimated, repack passes included
 };
 
 // An f32 operand and the split FP32 workspace that the split passes fill with its terms. A
@@ -139,16 +172,27 @@ struct SplitFp32Plan {
   std::size_t recompute_mask_bytes = 0;
 };
 
-struct Plan : LaunchConfig {
-  bool swap_ab = false;  // the kernel computes out^T = b^T a^T
+// What runs before the kernel, or with it.
+struct Passes {
   std::optional<RepackPass> repack_a;
   std::optional<RepackPass> repack_b;
   std::optional<SumPass> sums_a;  // if there is a zero_b
   std::optional<SumPass> sums_b;  // if there is a zero_a
   std::optional<SplitFp32Plan> split;
-  std::size_t workspace = 0;  // bytes
-  double bytes = 0;           // minimum traffic of device memory, bytes
+};
+
+struct Estimate {
+  double microseconds = 0;  // kernel and passes
+  double bytes = 0;         // minimum traffic of device memory
   Bound bound = Bound::launch;
+};
+
+struct Plan {
+  LaunchConfig main;
+  bool swap_ab = false;  // the kernel computes out^T = b^T a^T
+  Passes passes;
+  std::size_t workspace = 0;  // bytes
+  Estimate estimate;
 };
 
 }  // namespace tcgemm

@@ -66,9 +66,6 @@ constexpr bool is_vectorizable(const Matrix& matrix, std::int64_t rows, std::int
          (batch == 1 || whole_vectors(matrix.stride_batch, matrix.dtype));
 }
 
-// Output path: no TMA, TMA boxes along rows, TMA boxes along columns.
-enum class TmaStore : std::uint8_t { none, rows, columns };
-
 // f32 scales of an operand, in the operand's orientation: rows along m and columns along k for a,
 // rows along k and columns along n for b. One value scales 1 << shift consecutive elements; with a
 // stride of 0 one value scales all.

@@ -108,7 +108,7 @@ void launch_tma(const LaunchContext& call) {
                                          batch_a, config.tile_m(), config.tile_k(), ahead);
   params.b = operand_map(config, b, major_b(config.layout), problem.n, problem.k, batch_b,
                          config.tile_n() / run.cluster, config.tile_k() / run.cluster, ahead);
-  params.epilogue = epilogue(problem, plan, workspace);
+  params.epilogue = epilogue(problem, plan, run, workspace);
   params.extent = extent(problem);
   params.tiling = tiling(problem, run);
   if (config.block_scaled) {
@@ -119,12 +119,14 @@ void launch_tma(const LaunchContext& call) {
   if (config.sparse) params.sparse = metadata(config, problem);
   params.a_batched = is_split ? split.copies_a > 1 : problem.batch > 1 && a.stride_batch != 0;
   params.b_batched = is_split ? split.copies_b > 1 : problem.batch > 1 && b.stride_batch != 0;
-  params.tma_store = run.tma_store;
-  if (run.tma_store == TmaStore::rows)
+  if (run.store_path == StorePath::tma_rows) {
+    params.tma_store = TmaStore::rows;
     params.out = result_map(problem.out, problem.m, problem.n, problem.batch, kBoxRows);
-  if (run.tma_store == TmaStore::columns)
+  } else if (run.store_path == StorePath::tma_columns) {
+    params.tma_store = TmaStore::columns;
     params.out =
         result_map(transposed(problem.out), problem.n, problem.m, problem.batch, kStoreColumns);
+  }
   launch_kernel(function_on(run.config_index, device), &params,
                 {run.grid, config.threads(), config.shared_bytes(), run.cluster, true}, stream,
                 {run.config_index});
@@ -136,7 +138,7 @@ void launch_cp_async(const LaunchContext& call) {
   CpAsyncParams params{};
   params.a = tensor_ref(a, problem.m, problem.stored_k_a(), problem.batch);
   params.b = tensor_ref(transposed(b), problem.k, problem.n, problem.batch);
-  params.epilogue = epilogue(problem, plan, workspace);
+  params.epilogue = epilogue(problem, plan, run, workspace);
   params.extent = extent(problem);
   params.tiling = tiling(problem, run);
   params.a_vector = run.vector_a;

@@ -29,8 +29,8 @@ void repack(LaunchContext& context) {
     copy.batch = pass->batch;
     copy.pitch = pass->pitch;
   };
-  add(context.plan.repack_a, context.a);
-  add(context.plan.repack_b, context.b);
+  add(context.plan.passes.repack_a, context.a);
+  add(context.plan.passes.repack_b, context.b);
   if (params.count == 0) return;
   launch_kernel(kernels::repack(params), &params,
                 {kernels::repack_blocks(params), kernels::kRepackThreads, 0, 1,
@@ -56,26 +56,26 @@ void sum(const std::optional<SumPass>& pass, const LaunchContext& context) {
 }  // namespace
 
 void launch(const Problem& original, const Plan& plan, void* workspace, int device, void* stream) {
-  const LaunchLabel label{plan.config_index, "an empty product"};
+  const LaunchLabel label{plan.main.config_index, "an empty product"};
   const bool clears_amax = original.amax && !original.amax_continues;
-  if (plan.config_index < 0 && !clears_amax) return;
+  if (plan.main.config_index < 0 && !clears_amax) return;
   // A thread that never called CUDA has no context, and encoding a tensor map needs one.
   check(cudaSetDevice(device), "choosing the device for", label);
   if (clears_amax)
     check(cudaMemsetAsync(reinterpret_cast<void*>(original.amax->address), 0, sizeof(float),
                           static_cast<cudaStream_t>(stream)),
           "clearing amax before", label);
-  if (plan.config_index < 0) return;
+  if (plan.main.config_index < 0) return;
   const Problem problem = plan.swap_ab ? transposed(original) : original;
-  LaunchContext context{problem, plan, plan,      problem.a, transposed(problem.b),
+  LaunchContext context{problem, plan, plan.main, problem.a, transposed(problem.b),
                         {},      {},   workspace, device,    stream};
-  if (plan.split) {
+  if (plan.passes.split) {
     launch_split_gemm(context);
     return;
   }
   repack(context);
-  sum(plan.sums_a, context);
-  sum(plan.sums_b, context);
+  sum(plan.passes.sums_a, context);
+  sum(plan.passes.sums_b, context);
   launch_gemm(context);
 }
 

@@ -36,39 +36,14 @@ ZeroPoints zero_points(const Problem& problem, const Plan& plan, void* workspace
   if (problem.zero_a) {
     const Matrix& zero = *problem.zero_a;
     zeros.zero_a = s32_vector(zero.address, true, zero.stride_row, zero.stride_batch);
-    zeros.sum_b = sums(*plan.sums_b, false, workspace);
+    zeros.sum_b = sums(*plan.passes.sums_b, false, workspace);
   }
   if (problem.zero_b) {
     const Matrix& zero = *problem.zero_b;
     zeros.zero_b = s32_vector(zero.address, false, zero.stride_col, zero.stride_batch);
-    zeros.sum_a = sums(*plan.sums_a, true, workspace);
+    zeros.sum_a = sums(*plan.passes.sums_a, true, workspace);
   }
   return zeros;
-}
-
-// Can a kernel load two adjacent scales at once, from each even index, in every matrix of the
-// batch?
-bool can_load_pairs(const ScaleVector& scale, std::int64_t batch) {
-  constexpr std::uintptr_t kPair = 2 * sizeof(float);
-  return scale.stride == 1 && scale.shift == 0 &&
-         reinterpret_cast<std::uintptr_t>(scale.data) % kPair == 0 &&
-         (batch == 1 || scale.stride_batch % 2 == 0);
-}
-
-// Can the unrolled epilogue (Epilogue::unrolled) handle these terms? The kernel checks out's
-// layout.
-bool can_unroll(const Problem& problem, const Plan& plan, const Epilogue& epilogue) {
-  if (problem.c || problem.residual || problem.zero_a || problem.zero_b || problem.scale_out ||
-      problem.amax)
-    return false;
-  if (epilogue.out_dtype == DType::s32) return problem.has_default_epilogue();
-  const TensorRef& bias = epilogue.sources[kBias];
-  const bool row = bias.vector && bias.stride_row == 0 && bias.stride_col == 1;
-  const bool broadcast_row = bias.stride_col == 0 && kCatalog[plan.config_index].interleaved_rows();
-  if (bias.data != nullptr && !row && !broadcast_row) return false;
-  if (epilogue.scale_b.stride != 0 && !can_load_pairs(epilogue.scale_b, problem.batch))
-    return false;
-  return problem.activation == Activation::none || problem.activation == Activation::relu;
 }
 
 }  // namespace
@@ -98,7 +73,8 @@ ScaleVector scale_of_b(const Problem& problem) {
           values.stride_batch, shift_col};
 }
 
-Epilogue epilogue(const Problem& problem, const Plan& plan, void* workspace) {
+Epilogue epilogue(const Problem& problem, const Plan& plan, const LaunchConfig& config,
+                  void* workspace) {
   const auto optional_ref = [&](const std::optional<Matrix>& matrix) {
     return matrix ? tensor_ref(*matrix, problem.m, problem.n, problem.batch) : TensorRef{};
   };
@@ -133,7 +109,7 @@ Epilogue epilogue(const Problem& problem, const Plan& plan, void* workspace) {
   result.out_vector_column = is_vectorizable(transposed(out), problem.n, problem.m, problem.batch);
   result.has_terms = problem.has_epilogue_terms();
   result.scaled = problem.alpha != 1.0 || result.scale_a.data || result.scale_b.data;
-  result.unrolled = can_unroll(problem, plan, result);
+  result.unrolled = config.epilogue_path == EpiloguePath::unrolled;
   return result;
 }
 

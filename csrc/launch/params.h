@@ -17,7 +17,8 @@ ScaleVector scale_of_a(const Problem& problem);
 ScaleVector scale_of_b(const Problem& problem);
 
 // `problem` is in the kernel's orientation. The plan has the offsets of the sums in `workspace`.
-Epilogue epilogue(const Problem& problem, const Plan& plan, void* workspace);
+Epilogue epilogue(const Problem& problem, const Plan& plan, const LaunchConfig& config,
+                  void* workspace);
 
 Extent extent(const Problem& problem);
 Tiling tiling(const Problem& problem, const LaunchConfig& run);

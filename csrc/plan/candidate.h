@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "catalog.h"
 #include "core/device.h"
@@ -37,14 +38,14 @@ struct CandidateOperands {
   }
 };
 
-// Each estimates the time of the kernel alone, without passes before it, and fills grid, cluster,
-// tiles and waves of `plan`. They return false if this kernel cannot run the problem.
-bool fit_sm80(const GemmConfig& config, const Problem& problem, const Device& device,
-              const CandidateOperands& operands, Plan& plan);
-bool fit_sm90(const GemmConfig& config, const Problem& problem, const Device& device,
-              const CandidateOperands& operands, Plan& plan);
-bool fit_f64(const GemmConfig& config, const Problem& problem, const Device& device,
-             const CandidateOperands& operands, Plan& plan);
+// Each returns grid, cluster, tiles, waves and the estimated time of one kernel, without passes
+// before it; nothing if the kernel cannot run the problem.
+std::optional<LaunchConfig> fit_sm80(const GemmConfig& config, const Problem& problem,
+                                     const Device& device, const CandidateOperands& operands);
+std::optional<LaunchConfig> fit_sm90(const GemmConfig& config, const Problem& problem,
+                                     const Device& device, const CandidateOperands& operands);
+std::optional<LaunchConfig> fit_fp64(const GemmConfig& config, const Problem& problem,
+                                     const Device& device, const CandidateOperands& operands);
 
 // Height of the raster group of a persistent kernel, in clusters: the tiles that are in flight at
 // one time form a square of the result, which needs the fewest bytes from L2.

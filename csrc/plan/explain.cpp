@@ -35,15 +35,15 @@ struct ExplainedOperands {
                                     bool is_kernel_a) {
     ExplainedOperand result{operand,
                             analyze_layout(operand),
-                            is_kernel_a ? &plan.repack_a : &plan.repack_b,
-                            is_kernel_a ? &plan.sums_a : &plan.sums_b,
+                            is_kernel_a ? &plan.passes.repack_a : &plan.passes.repack_b,
+                            is_kernel_a ? &plan.passes.sums_a : &plan.passes.sums_b,
                             false,
                             false};
-    if (plan.config_index < 0) return result;
-    const GemmConfig& config = kCatalog[plan.config_index];
+    if (plan.main.config_index < 0) return result;
+    const GemmConfig& config = kCatalog[plan.main.config_index];
     result.rs = is_kernel_a && config.operand_source == OperandSource::RS;
-    result.elementwise = !plan.split && !config.uses_tma() && operand.k > 0 &&
-                         !(is_kernel_a ? plan.vector_a : plan.vector_b);
+    result.elementwise = !plan.passes.split && !config.uses_tma() && operand.k > 0 &&
+                         !(is_kernel_a ? plan.main.vector_a : plan.main.vector_b);
     return result;
   }
 };
@@ -79,8 +79,8 @@ std::string split_line(char label, const SplitFp32Pass& pass, const Device& devi
 
 // The passes and the other kernels of a split-FP32 plan.
 std::string split_lines(const Plan& plan, const Device& device) {
-  if (!plan.split) return "";
-  const SplitFp32Plan& split = *plan.split;
+  if (!plan.passes.split) return "";
+  const SplitFp32Plan& split = *plan.passes.split;
   std::string lines = split_line('a', plan.swap_ab ? split.b : split.a, device) +
                       split_line('b', plan.swap_ab ? split.a : split.b, device);
   if (split.alternative.config_index >= 0)
@@ -134,12 +134,13 @@ std::string load_lines(const ExplainedOperands& operands) {
 }
 
 std::string precision_line(const Problem& problem, const Plan& plan) {
-  if (plan.split)
+  if (plan.passes.split)
     return text(
         "  precision     highest: operands split into %d %s terms, rows scaled by powers of two;\n"
         "                %d GEMMs of terms, accumulated in f32 every %d of k\n",
-        kCatalog[plan.config_index].terms, name(kCatalog[plan.config_index].input),
-        split_product_count(kCatalog[plan.config_index].terms), plan.split->bf16 ? 32 : 64);
+        kCatalog[plan.main.config_index].terms, name(kCatalog[plan.main.config_index].input),
+        split_product_count(kCatalog[plan.main.config_index].terms),
+        plan.passes.split->bf16 ? 32 : 64);
   const char* how = "";
   if (problem.input_a == DType::f32)
     how = "highest: multiplied and accumulated in f64 by the tensor cores, rounded to f32 once";
@@ -168,26 +169,32 @@ std::string sparse_line(const Problem& original) {
               size(dense / 8).c_str());
 }
 
-const char* store(const Problem& problem, const Plan& plan) {
-  if (plan.tma_store == TmaStore::rows) return "by TMA";
-  if (plan.tma_store == TmaStore::columns) return "by TMA, column-major";
-  const bool pairs = kCatalog[plan.config_index].interleaved_rows() &&
-                     is_vectorizable(transposed(problem.out), problem.n, problem.m, problem.batch);
-  if (pairs) return "in pairs along columns";
-  if (is_vectorizable(problem.out, problem.m, problem.n, problem.batch))
-    return "in vectors of up to 16 bytes";
-  return "element by element: rows of out are not a multiple of 16 bytes";
+const char* store(StorePath path) {
+  switch (path) {
+    case StorePath::tma_rows:
+      return "by TMA";
+    case StorePath::tma_columns:
+      return "by TMA, column-major";
+    case StorePath::column_pairs:
+      return "in pairs along columns";
+    case StorePath::vectors:
+      return "in vectors of up to 16 bytes";
+    case StorePath::elements:
+      return "element by element: rows of out are not a multiple of 16 bytes";
+  }
+  return "";
 }
 
 std::string reason(const Problem& problem, const Plan& plan, const Device& device) {
-  const GemmConfig& config = kCatalog[plan.config_index];
-  const double tiles = double(plan.tiles_m) * double(plan.tiles_n) * double(problem.batch);
-  const double whole = std::ceil(plan.waves);
+  const GemmConfig& config = kCatalog[plan.main.config_index];
+  const double tiles =
+      double(plan.main.tiles_m) * double(plan.main.tiles_n) * double(problem.batch);
+  const double whole = std::ceil(plan.main.waves);
   std::string why = text(
       "the lowest estimate, %.1f us, of the kernels that fit; the last of %.0f "
       "wave%s is %.0f %% full",
-      plan.microseconds, whole, whole > 1 ? "s" : "",
-      100 * (plan.waves > whole - 1 ? plan.waves - (whole - 1) : 1.0));
+      plan.estimate.microseconds, whole, whole > 1 ? "s" : "",
+      100 * (plan.main.waves > whole - 1 ? plan.main.waves - (whole - 1) : 1.0));
   if (config.arch != Arch::sm90a && device.compute_capability == 90) {
     const Code code = code_on(90);
     if (!holds(code, Arch::sm90a))
@@ -196,7 +203,7 @@ std::string reason(const Problem& problem, const Plan& plan, const Device& devic
       why += problem.k == 0 ? "; with K = 0 there is nothing for TMA to load"
                             : "; mma.sync costs less here than the copies that TMA would need";
   }
-  if (config.arch == Arch::sm90a && tiles * plan.cluster < device.multiprocessors / 2.0)
+  if (config.arch == Arch::sm90a && tiles * plan.main.cluster < device.multiprocessors / 2.0)
     why += "; the result is too small to fill the machine";
   return why;
 }
@@ -210,34 +217,36 @@ std::string explain(const Problem& original, const Plan& plan, const Device& dev
                            shape(original.batch, original.k, original.n).c_str(),
                            types(original).c_str(), device.name);
   lines += text("  rates         %s\n", rates_source(device.source));
-  if (plan.config_index < 0) return lines + "  kernel        none: the result is empty\n";
+  if (plan.main.config_index < 0) return lines + "  kernel        none: the result is empty\n";
   const Problem problem = plan.swap_ab ? transposed(original) : original;
-  const GemmConfig& config = kCatalog[plan.config_index];
+  const GemmConfig& config = kCatalog[plan.main.config_index];
   const ExplainedOperands operands(original, plan);
-  lines +=
-      text("  kernel        %s (row %d of the catalog)\n", name(config).text, plan.config_index);
+  lines += text("  kernel        %s (row %d of the catalog)\n", name(config).text,
+                plan.main.config_index);
   lines += "  layout        " + layout(original) + "\n";
   lines += swap_ab_line(original, plan) + sparse_line(original) + precision_line(original, plan) +
            load_lines(operands);
-  lines += plan.split ? split_lines(plan, device) : repack_lines(operands, device);
+  lines += plan.passes.split ? split_lines(plan, device) : repack_lines(operands, device);
   lines += sum_lines(operands, device);
   lines += text("  tile          %d x %d x %d, %d stages of %s, %d threads\n", config.tile_m(),
                 config.tile_n(), config.tile_k(), config.stages, size(config.stage_bytes()).c_str(),
                 config.threads());
-  lines += text("  cluster       %d\n", plan.cluster);
-  lines += text("  grid          %d blocks on %d multiprocessors, %.2f waves of tiles\n", plan.grid,
-                device.multiprocessors, plan.waves);
+  lines += text("  cluster       %d\n", plan.main.cluster);
+  lines += text("  grid          %d blocks on %d multiprocessors, %.2f waves of tiles\n",
+                plan.main.grid, device.multiprocessors, plan.main.waves);
   if (original.block_scaled())
     lines += "  scales        " + block_scales(original) + ", in the mainloop, every 128 of k\n";
   if (plan.workspace > 0)
     lines += text("  workspace     %s\n", size(double(plan.workspace)).c_str());
-  lines += "  epilogue      " + epilogue(original) + "; stored " + store(problem, plan) + "\n";
-  lines += text("  work          %.4g FLOP, %s of device memory, %.3g FLOP a byte\n",
-                problem.flops(), size(plan.bytes).c_str(), problem.flops() / plan.bytes);
+  lines +=
+      "  epilogue      " + epilogue(original) + "; stored " + store(plan.main.store_path) + "\n";
+  lines +=
+      text("  work          %.4g FLOP, %s of device memory, %.3g FLOP a byte\n", problem.flops(),
+           size(plan.estimate.bytes).c_str(), problem.flops() / plan.estimate.bytes);
   const double compute = compute_time(problem, plan, device);
-  const double memory = plan.bytes / device.memory_rate * 1e6;
+  const double memory = plan.estimate.bytes / device.memory_rate * 1e6;
   lines += text("  bound         %s (compute %.2f us, memory %.2f us, estimate %.1f us)\n",
-                name(plan.bound), compute, memory, plan.microseconds);
+                name(plan.estimate.bound), compute, memory, plan.estimate.microseconds);
   lines += "  why           " + reason(problem, plan, device) + "\n";
   return lines;
 }
@@ -260,11 +269,11 @@ std::string check_layout(const Problem& original, const Plan& plan, const Device
     if (operand.rs) lines += "      the RS mainloop transposes it in registers\n";
     if (operand.elementwise) lines += "      it is loaded one element at a time\n";
   }
-  if (plan.config_index < 0) return lines + "  kernel  none: the result is empty\n";
-  const GemmConfig& config = kCatalog[plan.config_index];
+  if (plan.main.config_index < 0) return lines + "  kernel  none: the result is empty\n";
+  const GemmConfig& config = kCatalog[plan.main.config_index];
   lines += text("  kernel family %s (%s)\n", kernel_family(config), name(config).text);
   return lines + swap_ab_line(original, plan) +
-         (plan.split ? split_lines(plan, device) : repack_lines(operands, device)) +
+         (plan.passes.split ? split_lines(plan, device) : repack_lines(operands, device)) +
          sum_lines(operands, device);
 }
 

@@ -24,29 +24,30 @@ constexpr double kOneWarpgroupF32 = 1.65;
 
 }  // namespace
 
-bool fit_f64(const GemmConfig& config, const Problem& problem, const Device& device,
-             const CandidateOperands& operands, Plan& plan) {
+std::optional<LaunchConfig> fit_fp64(const GemmConfig& config, const Problem& problem,
+                                     const Device& device, const CandidateOperands& operands) {
   if (!operands.can_load(config.layout) || config.shared_bytes() > device.shared_bytes)
-    return false;
-  plan.vector_a = operands.a.tma_readable();
-  plan.vector_b = operands.b.tma_readable();
-  plan.tiles_m = ceil_div(problem.m, config.tile_m());
-  plan.tiles_n = ceil_div(problem.n, config.tile_n());
-  const double tiles = double(plan.tiles_m) * double(plan.tiles_n) * double(problem.batch);
-  plan.waves = tiles / device.multiprocessors;
-  plan.grid = int(std::min(tiles, double(device.multiprocessors)));
-  plan.raster_group = raster_group(config, device);
+    return std::nullopt;
+  LaunchConfig launch;
+  launch.vector_a = operands.a.tma_readable();
+  launch.vector_b = operands.b.tma_readable();
+  launch.tiles_m = ceil_div(problem.m, config.tile_m());
+  launch.tiles_n = ceil_div(problem.n, config.tile_n());
+  const double tiles = double(launch.tiles_m) * double(launch.tiles_n) * double(problem.batch);
+  launch.waves = tiles / device.multiprocessors;
+  launch.grid = int(std::min(tiles, double(device.multiprocessors)));
+  launch.raster_group = raster_group(config, device);
 
   const double area = double(config.tile_m()) * config.tile_n();
   const double stalls = config.warpgroups > 1        ? 1.0
                         : config.input == DType::f32 ? kOneWarpgroupF32
                                                      : kOneWarpgroup;
   const double math = stalls * area * config.tile_k() / kHopperF64FmaPerClock + kBlockOverhead;
-  const double slow = plan.vector_a && plan.vector_b ? 1.0 : kElementwise;
+  const double slow = launch.vector_a && launch.vector_b ? 1.0 : kElementwise;
   const double tile = double(ceil_div(problem.k, config.tile_k())) * math * slow + kFill +
                       area * (problem.has_default_epilogue() ? kStore : kEpilogue);
-  plan.microseconds = kLaunch + std::ceil(plan.waves) * tile / device.hopper.f64_clock;
-  return true;
+  launch.microseconds = kLaunch + std::ceil(launch.waves) * tile / device.hopper.f64_clock;
+  return launch;
 }
 
 }  // namespace tcgemm::plan

@@ -45,7 +45,8 @@ std::size_t slot_of(const Problem& problem) {
 }
 
 bool has_passes(const Plan& plan) {
-  return plan.repack_a || plan.repack_b || plan.sums_a || plan.sums_b || plan.split;
+  const Passes& passes = plan.passes;
+  return passes.repack_a || passes.repack_b || passes.sums_a || passes.sums_b || passes.split;
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ double traffic(const Problem& problem) {
 
 Bound bound(const Problem& problem, const Plan& plan, const Device& device) {
   const double compute = compute_time(problem, plan, device);
-  const double memory = plan.bytes / device.memory_rate * 1e6;
+  const double memory = plan.estimate.bytes / device.memory_rate * 1e6;
   if (std::max(compute, memory) < 3.0) return Bound::launch;
   return compute > memory ? Bound::compute : Bound::memory;
 }
@@ -78,12 +78,13 @@ bool equals_ignoring_case(std::string_view a, std::string_view b) {
 void add_sums(const Problem& problem, const Device& device, Plan& plan) {
   const auto add = [&](const GemmOperand& operand, std::optional<SumPass>& pass) {
     pass = sum_pass(operand);
-    plan.microseconds += kPassLaunch + estimate_us(*pass, analyze_layout(operand), device);
-    plan.bytes += double(operand.k) * pass->rows * pass->batch * bytes(operand.matrix.dtype);
+    plan.estimate.microseconds += kPassLaunch + estimate_us(*pass, analyze_layout(operand), device);
+    plan.estimate.bytes +=
+        double(operand.k) * pass->rows * pass->batch * bytes(operand.matrix.dtype);
     pass->offset = carve_workspace(plan.workspace, workspace_bytes(*pass));
   };
-  if (problem.zero_b) add(operand_a(problem), plan.sums_a);
-  if (problem.zero_a) add(operand_b(problem), plan.sums_b);
+  if (problem.zero_b) add(operand_a(problem), plan.passes.sums_a);
+  if (problem.zero_a) add(operand_b(problem), plan.passes.sums_b);
 }
 
 Plan search(const Problem& original, const Device& device, std::string_view filter) {
@@ -97,7 +98,7 @@ Plan search(const Problem& original, const Device& device, std::string_view filt
   if (original.empty()) {
     Plan empty;
     empty.swap_ab = swap_ab;
-    empty.bytes = least_bytes;
+    empty.estimate.bytes = least_bytes;
     return empty;
   }
   Search search(device, filter, least_bytes);
@@ -105,29 +106,35 @@ Plan search(const Problem& original, const Device& device, std::string_view filt
   const DType other_input = swap_ab ? original.input_a : original.input_b;
   if (!is_sparse && has_rs_kernel(other_input))
     search.try_orientation(OrientedProblem(original, !swap_ab), true);
-  Plan best = search.best;
+  const Candidate& found = search.best;
+  Plan plan;
+  plan.main = found.launch;
+  plan.swap_ab = found.swap_ab;
+  plan.passes.repack_a = found.repack_a;
+  plan.passes.repack_b = found.repack_b;
+  plan.estimate.microseconds = found.launch.microseconds;
   if (original.input_a == DType::f32) {
     const Problem oriented = swap_ab ? transposed(original) : original;
     // A filter may leave only split-FP32 kernels, at any depth.
     const std::int64_t least_depth = search.found() ? kLeastDepth : 1;
     const std::optional<Plan> split =
         plan_split_fp32(oriented, device, filter, least_bytes, least_depth);
-    if (split && split->microseconds < best.microseconds) {
-      best = *split;
-      best.swap_ab = swap_ab;
+    if (split && split->estimate.microseconds < plan.estimate.microseconds) {
+      plan = *split;
+      plan.swap_ab = swap_ab;
     }
   }
-  if (best.config_index < 0) throw_unsupported(original, device, filter);
-  const Problem problem = best.swap_ab ? transposed(original) : original;
-  best.bytes = least_bytes;
-  for (auto pass : {&best.repack_a, &best.repack_b}) {
+  if (plan.main.config_index < 0) throw_unsupported(original, device, filter);
+  const Problem problem = plan.swap_ab ? transposed(original) : original;
+  plan.estimate.bytes = least_bytes;
+  for (auto pass : {&plan.passes.repack_a, &plan.passes.repack_b}) {
     if (!*pass) continue;
-    (*pass)->offset = carve_workspace(best.workspace, workspace_bytes(**pass));
-    best.bytes += 2.0 * double(workspace_bytes(**pass));
+    (*pass)->offset = carve_workspace(plan.workspace, workspace_bytes(**pass));
+    plan.estimate.bytes += 2.0 * double(workspace_bytes(**pass));
   }
-  add_sums(problem, device, best);
-  best.bound = bound(problem, best, device);
-  return best;
+  add_sums(problem, device, plan);
+  plan.estimate.bound = bound(problem, plan, device);
+  return plan;
 }
 
 }  // namespace
@@ -142,9 +149,9 @@ Plan make_plan(const Problem& problem, const Device& device, std::string_view fi
 double compute_time(const Problem& problem, const Plan& plan, const Device& device) {
   DType input = problem.input_a;
   int gemms = 1;
-  if (plan.split) {
-    input = kCatalog[plan.config_index].input;
-    gemms = split_product_count(kCatalog[plan.config_index].terms);
+  if (plan.passes.split) {
+    input = kCatalog[plan.main.config_index].input;
+    gemms = split_product_count(kCatalog[plan.main.config_index].terms);
   } else if (input == DType::f32) {
     input = DType::f64;
   }

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "catalog.h"
+#include "plan/store_path.h"
 
 namespace tcgemm::plan {
 namespace {
@@ -105,7 +106,7 @@ Search::Search(const Device& device, std::string_view filter, double least_bytes
       filter_(filter),
       least_bytes_(least_bytes),
       config_filter_(config_filter) {
-  best.microseconds = HUGE_VAL;
+  best.launch.microseconds = HUGE_VAL;
 }
 
 void Search::try_orientation(OrientedProblem oriented, bool rs_only) {
@@ -122,24 +123,29 @@ void Search::try_orientation(OrientedProblem oriented, bool rs_only) {
   }
 }
 
-void Search::try_kernel(const OrientedProblem& oriented, int row) {
-  const GemmConfig& config = kCatalog[row];
+void Search::try_kernel(const OrientedProblem& oriented, int config_index) {
+  const GemmConfig& config = kCatalog[config_index];
   const CandidateOperands& operands = oriented.operands;
-  Plan plan;
-  const auto fit = config.uses_tma() ? fit_sm90 : config.arch == Arch::sm90a ? fit_f64 : fit_sm80;
-  if (!fit(config, oriented.problem, device_, operands, plan)) return;
-  plan.microseconds = with_memory(plan.microseconds, least_bytes_, device_);
-  if (operands.a.repacked || operands.b.repacked) plan.microseconds += kPassLaunch;
-  plan.config_index = row;
-  plan.swap_ab = oriented.swap_ab;
-  const auto copy = [&](const GemmOperand& operand, const CandidateOperand& input) {
-    const RepackPass pass = repack_pass(operand);
-    plan.microseconds += estimate_us(pass, input.layout, device_);
+  const auto fit = config.uses_tma() ? fit_sm90 : config.arch == Arch::sm90a ? fit_fp64 : fit_sm80;
+  std::optional<LaunchConfig> launch = fit(config, oriented.problem, device_, operands);
+  if (!launch) return;
+  launch->microseconds = with_memory(launch->microseconds, least_bytes_, device_);
+  if (operands.a.repacked || operands.b.repacked) launch->microseconds += kPassLaunch;
+  const auto repack = [&](const GemmOperand& operand, const CandidateOperand& input) {
+    std::optional<RepackPass> pass;
+    if (input.repacked) {
+      pass = repack_pass(operand);
+      launch->microseconds += estimate_us(*pass, input.layout, device_);
+    }
     return pass;
   };
-  if (operands.a.repacked) plan.repack_a = copy(oriented.a, operands.a);
-  if (operands.b.repacked) plan.repack_b = copy(oriented.b, operands.b);
-  if (plan.microseconds < best.microseconds) best = plan;
+  const std::optional<RepackPass> repack_a = repack(oriented.a, operands.a);
+  const std::optional<RepackPass> repack_b = repack(oriented.b, operands.b);
+  if (!(launch->microseconds < best.launch.microseconds)) return;
+  launch->config_index = config_index;
+  launch->store_path = store_path(config, oriented.problem);
+  launch->epilogue_path = epilogue_path(config, oriented.problem, launch->store_path);
+  best = {*launch, oriented.swap_ab, repack_a, repack_b};
 }
 
 }  // namespace tcgemm::plan

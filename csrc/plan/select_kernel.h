@@ -2,6 +2,7 @@
 // catalog that fits, with every repack pass that helps.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -47,7 +48,14 @@ struct OrientedProblem {
   }
 };
 
-// Finds the cheapest plan over all candidates.
+// One way to run a problem: a kernel, and the operands that are repacked before it.
+struct Candidate {
+  LaunchConfig launch;
+  bool swap_ab = false;
+  std::optional<RepackPass> repack_a, repack_b;
+};
+
+// Finds the cheapest candidate.
 class Search {
  public:
   // Only configs that `config_filter` accepts and whose name contains `filter` are tried. A choice
@@ -61,12 +69,12 @@ class Search {
   // column-major output at full speed.
   void try_orientation(OrientedProblem oriented, bool rs_only);
 
-  bool found() const { return best.config_index >= 0; }
+  bool found() const { return best.launch.config_index >= 0; }
 
-  Plan best;
+  Candidate best;
 
  private:
-  void try_kernel(const OrientedProblem& oriented, int row);
+  void try_kernel(const OrientedProblem& oriented, int config_index);
 
   const Device& device_;
   const Code code_;

@@ -37,29 +37,31 @@ bool can_read(const CandidateOperand& input, Major major, bool gathers, bool& ve
 
 }  // namespace
 
-bool fit_sm80(const GemmConfig& config, const Problem& problem, const Device& device,
-              const CandidateOperands& operands, Plan& plan) {
+std::optional<LaunchConfig> fit_sm80(const GemmConfig& config, const Problem& problem,
+                                     const Device& device, const CandidateOperands& operands) {
+  LaunchConfig launch;
   const bool gathers_b = k_major_only(config.input), gathers_a = gathers_b || config.sparse;
-  if (!can_read(operands.a, major_a(config.layout), gathers_a, plan.vector_a)) return false;
-  if (!can_read(operands.b, major_b(config.layout), gathers_b, plan.vector_b)) return false;
-  if (config.shared_bytes() > device.shared_bytes) return false;
-  plan.cluster = 1;
-  plan.tiles_m = ceil_div(problem.m, config.tile_m());
-  plan.tiles_n = ceil_div(problem.n, config.tile_n());
-  const double tiles = double(plan.tiles_m) * double(plan.tiles_n) * double(problem.batch);
-  plan.waves = tiles / device.multiprocessors;
-  if (tiles > 2147483647.0) return false;
-  plan.grid = int(tiles);
-  plan.raster_group = 8;
+  if (!can_read(operands.a, major_a(config.layout), gathers_a, launch.vector_a))
+    return std::nullopt;
+  if (!can_read(operands.b, major_b(config.layout), gathers_b, launch.vector_b))
+    return std::nullopt;
+  if (config.shared_bytes() > device.shared_bytes) return std::nullopt;
+  launch.tiles_m = ceil_div(problem.m, config.tile_m());
+  launch.tiles_n = ceil_div(problem.n, config.tile_n());
+  const double tiles = double(launch.tiles_m) * double(launch.tiles_n) * double(problem.batch);
+  launch.waves = tiles / device.multiprocessors;
+  if (tiles > 2147483647.0) return std::nullopt;
+  launch.grid = int(tiles);
 
   const double rate = tcgemm::rate(device, config.input) * share(device, config.input) *
                       efficiency(config) / device.multiprocessors;
   const double mma_share = config.sparse ? 0.5 : 1.0;
   const double work = 2.0 * mma_share * config.tile_m() * config.tile_n() *
                       double(ceil_div(problem.k, config.tile_k()) * config.tile_k());
-  const double slow = plan.vector_a && plan.vector_b ? 1.0 : kElementwise * 16 / bits(config.input);
-  plan.microseconds = kLaunch + std::ceil(plan.waves) * (work / rate * 1e6 * slow + kFill);
-  return true;
+  const double slow =
+      launch.vector_a && launch.vector_b ? 1.0 : kElementwise * 16 / bits(config.input);
+  launch.microseconds = kLaunch + std::ceil(launch.waves) * (work / rate * 1e6 * slow + kFill);
+  return launch;
 }
 
 }  // namespace tcgemm::plan

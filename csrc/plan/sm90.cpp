@@ -76,14 +76,14 @@ double l2_lines_per_row(const CandidateOperand& input, DType type) {
 }
 
 double kernel_time(const GemmConfig& config, const Problem& problem, const Device& device,
-                   const CandidateOperands& operands, const Plan& plan) {
+                   const CandidateOperands& operands, const LaunchConfig& launch) {
   const double depth = double(ceil_div(problem.k, config.tile_k()));
   const double area = double(config.tile_m()) * config.tile_n();
   const double fma = kHopperFmaPerClock * 16 / bits(config.input);
-  const double math = issue_cost(config, plan.cluster) * area * config.tile_k() / fma;
+  const double math = issue_cost(config, launch.cluster) * area * config.tile_k() / fma;
   const double l2_lines_a = config.tile_m() * l2_lines_per_row(operands.a, config.input);
   const double l2_lines_b =
-      config.tile_n() * l2_lines_per_row(operands.b, config.input_b) / plan.cluster;
+      config.tile_n() * l2_lines_per_row(operands.b, config.input_b) / launch.cluster;
   const double bytes_in =
       config.terms * (l2_lines_a * config.row_bytes_a() + l2_lines_b * config.row_bytes()) +
       config.metadata_bytes();
@@ -91,59 +91,41 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
   const double store = area * store_clocks(problem);
   const double tile =
       depth * (std::max(math, load) + kBlockOverhead + kTraffic * load) + kFill + store;
-  const double start = kLaunch + (plan.cluster > 1 ? kCluster : 0.0);
+  const double start = kLaunch + (launch.cluster > 1 ? kCluster : 0.0);
   const double gemms = config.terms > 1 ? split_product_count(config.terms) : 1;
   const double mma_share = config.sparse ? 0.5 : 1.0;
   const double flops = gemms * mma_share * problem.flops() * bits(config.input) / 16;
-  return start + wave_time(plan.waves, flops) * tile / device.hopper.clock;
-}
-
-// TMA clips a box at the edge of the tensor in units of 16 bytes, so a row that ends inside a
-// vector would lose elements. A tile that is narrower than a box is not stored by TMA.
-TmaStore tma_store(const GemmConfig& config, const Problem& problem) {
-  const Matrix& out = problem.out;
-  if (bits(out.dtype) < 16) return TmaStore::none;
-  if (config.tile_n() % (1024 / bits(out.dtype)) == 0 && whole_vectors(problem.n, out.dtype) &&
-      is_vectorizable(out, problem.m, problem.n, problem.batch))
-    return TmaStore::rows;
-  if (config.tma_stores_columns() && out.dtype == config.column_store_dtype() &&
-      problem.has_default_epilogue() && whole_vectors(problem.m, out.dtype) &&
-      is_vectorizable(transposed(out), problem.n, problem.m, problem.batch))
-    return TmaStore::columns;
-  return TmaStore::none;
+  return start + wave_time(launch.waves, flops) * tile / device.hopper.clock;
 }
 
 }  // namespace
 
-bool fit_sm90(const GemmConfig& config, const Problem& problem, const Device& device,
-              const CandidateOperands& operands, Plan& plan) {
-  if (!operands.a.tma_readable() || !operands.b.tma_readable() || problem.k == 0) return false;
-  if (!operands.can_load(config.layout)) return false;
-  if (config.shared_bytes() > device.shared_bytes) return false;
+std::optional<LaunchConfig> fit_sm90(const GemmConfig& config, const Problem& problem,
+                                     const Device& device, const CandidateOperands& operands) {
+  if (!operands.a.tma_readable() || !operands.b.tma_readable() || problem.k == 0)
+    return std::nullopt;
+  if (!operands.can_load(config.layout)) return std::nullopt;
+  if (config.shared_bytes() > device.shared_bytes) return std::nullopt;
 
-  plan.tma_store = tma_store(config, problem);
   const std::int64_t rows = ceil_div(problem.m, config.tile_m());
-  plan.tiles_n = ceil_div(problem.n, config.tile_n());
-  double best = HUGE_VAL;
-  Plan best_plan = plan;
+  const std::int64_t columns = ceil_div(problem.n, config.tile_n());
+  LaunchConfig best;
+  best.microseconds = HUGE_VAL;
   for (int cluster : {1, 2}) {
     if (cluster > rows) break;
-    Plan trial = plan;
-    trial.cluster = cluster;
-    trial.tiles_m = ceil_div(rows, cluster);
-    const double clusters = double(trial.tiles_m) * double(plan.tiles_n) * double(problem.batch);
+    LaunchConfig launch;
+    launch.cluster = cluster;
+    launch.tiles_m = ceil_div(rows, cluster);
+    launch.tiles_n = columns;
+    const double clusters = double(launch.tiles_m) * double(columns) * double(problem.batch);
     const std::int64_t resident = device.multiprocessors / cluster;
-    trial.waves = clusters / double(resident);
-    trial.grid = int(std::min(clusters, double(resident))) * cluster;
-    trial.microseconds = kernel_time(config, problem, device, operands, trial);
-    if (trial.microseconds < best) {
-      best = trial.microseconds;
-      best_plan = trial;
-    }
+    launch.waves = clusters / double(resident);
+    launch.grid = int(std::min(clusters, double(resident))) * cluster;
+    launch.microseconds = kernel_time(config, problem, device, operands, launch);
+    if (launch.microseconds < best.microseconds) best = launch;
   }
-  plan = best_plan;
-  plan.raster_group = raster_group(config, device, plan.cluster);
-  return true;
+  best.raster_group = raster_group(config, device, best.cluster);
+  return best;
 }
 
 }  // namespace tcgemm::plan

@@ -19,7 +19,7 @@ std::optional<LaunchConfig> cheapest_kernel(const Problem& problem, const SplitF
   const Matrix a = first_term(split.a, terms, 0), b = first_term(split.b, terms, 0);
   search.try_orientation(OrientedProblem(with_terms(problem, a, b, terms), false), false);
   if (!search.found()) return std::nullopt;
-  return search.best;
+  return search.best.launch;
 }
 
 // Config filters. The split-FP32 kernels with this smallest tile have the shortest accumulation
@@ -40,7 +40,7 @@ std::optional<LaunchConfig> cheapest_fp64_kernel(const Problem& problem, const D
   oriented.may_copy_a = oriented.may_copy_b = false;
   search.try_orientation(oriented, false);
   if (!search.found()) return std::nullopt;
-  return search.best;
+  return search.best.launch;
 }
 
 // Reserves workspace for what is not prepacked already.
@@ -96,19 +96,20 @@ std::optional<Plan> plan_split_fp32(const Problem& problem, const Device& device
       cheapest_fp64_kernel(problem, device, has_recompute_tile);
   if (!alternative || !recompute) return std::nullopt;
   split.bf16 = !f16;
-  static_cast<LaunchConfig&>(plan) = f16 ? *f16 : *alternative;
+  plan.main = f16 ? *f16 : *alternative;
   if (f16) split.alternative = *alternative;
   split.recompute = *recompute;
 
   constexpr double kPasses = 4.5;  // microseconds: launches, and kernels that return at once
-  plan.microseconds += kPasses + estimate_us(split.a, device) + estimate_us(split.b, device);
+  plan.estimate.microseconds = plan.main.microseconds + kPasses + estimate_us(split.a, device) +
+                               estimate_us(split.b, device);
   const int terms = !f16 || kCatalog[alternative->config_index].terms > 1 ? kBf16Terms : kF16Terms;
   carve_split_workspace(split.a, terms, plan);
   carve_split_workspace(split.b, terms, plan);
   split.decision = carve_workspace(plan.workspace, sizeof(std::uint32_t));
   split.recompute_mask_bytes = std::size_t(problem.batch) * recompute->tiles_m * recompute->tiles_n;
   split.recompute_mask = carve_workspace(plan.workspace, split.recompute_mask_bytes);
-  plan.split = split;
+  plan.passes.split = split;
   return plan;
 }
 

@@ -272,17 +272,21 @@ py::dict plan_for(const std::string& device_name, const std::string& dtype, std:
 
   const Plan plan = plan::make_plan(problem, *device, kernel);
   py::object config = py::none();
-  if (plan.config_index >= 0) config = py::str(to_string(name(kCatalog[plan.config_index])));
-  return py::dict("kernel"_a = config, "transposed"_a = plan.swap_ab, "cluster"_a = plan.cluster,
-                  "grid"_a = plan.grid, "group"_a = plan.raster_group, "tiles_m"_a = plan.tiles_m,
-                  "tiles_n"_a = plan.tiles_n, "prepare_a"_a = to_dict(plan.repack_a),
-                  "prepare_b"_a = to_dict(plan.repack_b), "sums_a"_a = to_dict(plan.sums_a),
-                  "sums_b"_a = to_dict(plan.sums_b), "split"_a = to_dict(plan.split),
-                  "workspace"_a = plan.workspace, "store_tma"_a = plan.tma_store != TmaStore::none,
-                  "vector_a"_a = plan.vector_a, "vector_b"_a = plan.vector_b,
-                  "microseconds"_a = plan.microseconds, "bytes"_a = plan.bytes,
-                  "bound"_a = name(plan.bound), "explain"_a = plan::explain(problem, plan, *device),
-                  "check_layout"_a = plan::check_layout(problem, plan, *device));
+  if (plan.main.config_index >= 0)
+    config = py::str(to_string(name(kCatalog[plan.main.config_index])));
+  return py::dict(
+      "kernel"_a = config, "transposed"_a = plan.swap_ab, "cluster"_a = plan.main.cluster,
+      "grid"_a = plan.main.grid, "group"_a = plan.main.raster_group,
+      "tiles_m"_a = plan.main.tiles_m, "tiles_n"_a = plan.main.tiles_n,
+      "prepare_a"_a = to_dict(plan.passes.repack_a), "prepare_b"_a = to_dict(plan.passes.repack_b),
+      "sums_a"_a = to_dict(plan.passes.sums_a), "sums_b"_a = to_dict(plan.passes.sums_b),
+      "split"_a = to_dict(plan.passes.split), "workspace"_a = plan.workspace,
+      "store_path"_a = name(plan.main.store_path),
+      "epilogue_path"_a = name(plan.main.epilogue_path), "vector_a"_a = plan.main.vector_a,
+      "vector_b"_a = plan.main.vector_b, "microseconds"_a = plan.estimate.microseconds,
+      "bytes"_a = plan.estimate.bytes, "bound"_a = name(plan.estimate.bound),
+      "explain"_a = plan::explain(problem, plan, *device),
+      "check_layout"_a = plan::check_layout(problem, plan, *device));
 }
 
 }  // namespace

@@ -37,63 +37,15 @@ def rows_by_name():
     return {row["name"]: row for row in info.catalog()}
 
 
-def out_dtype(problem):
-    """As the planner takes it where the problem has none."""
-    if "out_dtype" in problem:
-        return problem["out_dtype"]
-    dtype = problem["dtype"]
-    return {"s8": "s32", "u8": "s32", "e4m3": "bf16", "e5m2": "bf16"}.get(dtype, dtype)
-
-
-def store_path(plan, problem):
-    """How the result leaves the accumulators of the plan's kernel.
-
-        straight         accumulators are the result, and go to columns in pairs
-        unrolled         with scales, bias and relu, a fragment at a time in registers
-        rolled           with everything that an epilogue has
-
-    and then by TMA in boxes of rows or columns, to columns in pairs, in words of 16 bytes, or
-    element by element. Results are contiguous.
-    """
-    row, out = rows_by_name()[plan["kernel"]], out_dtype(problem)
-    words = problem.get("epilogue", ())
-    swapped = plan["transposed"]
-    m, n = (problem["n"], problem["m"]) if swapped else (problem["m"], problem["n"])
-    # In the kernel's view a result is column-major where the sides are swapped.
-    column_major = swapped and n > 1 and m > 1
-    row_major = not swapped or m == 1 or n == 1
-    pitch = m if column_major else n
-    whole = pitch * width(out) % WORD == 0
-    in_rows, in_columns = row_major and (whole or m == 1), not row_major and whole
-    tma = row["arch"] == "sm90a" and row["accumulator"] != "f64"
-    interleaved = bool(row["registers"] or row["sparse"])
-    scaled = problem.get("scale_a") or problem.get("scale_b")
-    plain = not words and not scaled and problem.get("alpha", 1.0) == 1.0
-
-    box = 1024 // width(out)
-    by_rows = tma and width(out) >= 16 and row["tile"][1] % box == 0 and in_rows and whole
-    sent = row["input"] if width(row["input"]) == 16 else "bf16"
-    by_columns = interleaved and tma and row["tile"][1] % 64 == 0 and out == sent and plain
-    by_columns = by_columns and in_columns and not by_rows
-    assert (by_rows or by_columns) == plan["store_tma"], (plan["kernel"], problem)
-    if by_columns:
-        return "unrolled, TMA columns"
-
-    bias_fits = "bias" not in words or not swapped or interleaved
-    fast = set(words) <= {"bias", "relu"} and bias_fits and (out != "s32" or plain)
-    if not tma:
-        fast = False
-    if tma and interleaved and in_columns:
-        if out == row["accumulator"] and plain:
-            return "straight, columns"
-        if fast and width(out) == 16:
-            return "unrolled, columns"
-    wide = "s32" if row["accumulator"] == "s32" else "f32"
-    unrolled = fast and by_rows and (width(out) == 16 or (out == wide and not interleaved))
-    to = "TMA rows" if by_rows else "words" if in_rows else "elements"
-    if not by_rows and interleaved and in_columns:
-        to = "columns"
-    return ("unrolled, " if unrolled else "rolled, ") + to
+# What the record calls the planner's epilogue and store paths.
+EPILOGUES = {"direct": "straight", "unrolled": "unrolled", "rolled": "rolled"}
+STORES = {
+    "tma_rows": "TMA rows",
+    "tma_columns": "TMA columns",
+    "column_pairs": "columns",
+    "vectors": "words",
+    "elements": "elements",
+}
 
 
 def passes(plan):
@@ -124,7 +76,7 @@ def planned(device, problem):
         "group": plan["group"],
         "swap": plan["transposed"],
         "vectors": [plan["vector_a"], plan["vector_b"]],
-        "store": store_path(plan, problem),
+        "store": f"{EPILOGUES[plan['epilogue_path']]}, {STORES[plan['store_path']]}",
         "passes": passes(plan),
         "workspace": plan["workspace"],
     }
