@@ -61,10 +61,10 @@ double issue_cost(const GemmConfig& config, int cluster) {
 }
 
 double store_clocks(const Problem& problem) {
-  const bool scales = problem.scale_a || problem.scale_b;
+  const bool scales = problem.has_any(kOperandScales);
   if (problem.has_epilogue_terms() || (problem.alpha != 1.0 && !scales)) return kEpilogueStore;
   // The constants fitted for f16 and bf16 operands include f32 results.
-  const bool is_32bit = bits(problem.out.dtype) == 32 && bits(problem.input_a) != 16;
+  const bool is_32bit = bits(problem[Slot::out].dtype) == 32 && bits(problem.input_a) != 16;
   return (is_32bit ? kStore32 : kStore) + (scales ? kScaleStore : 0.0);
 }
 
@@ -104,7 +104,7 @@ double kernel_time(const GemmConfig& config, const Problem& problem,
 // TMA clips a box at the edge of the tensor in units of 16 bytes, so a row that ends inside a
 // vector would lose elements. A tile that is narrower than a box is not stored by TMA.
 TmaStore tma_store(const GemmConfig& config, const Problem& problem) {
-  const Matrix& out = problem.out;
+  const Matrix& out = problem[Slot::out];
   if (bits(out.dtype) < 16) return TmaStore::none;
   if (config.tile_n() % (1024 / bits(out.dtype)) == 0 && whole_vectors(problem.n, out.dtype) &&
       is_vectorizable(out, problem.m, problem.n, problem.batch))
