@@ -154,8 +154,8 @@ inline Matrix first_term(const SplitFp32Pass& pass, int terms, std::uintptr_t ad
 inline Problem with_terms(const Problem& problem, const Matrix& a, const Matrix& b, int terms) {
   Problem split = problem;
   split.terms = terms;
-  split.a = a;
-  split.b = transposed(b);
+  split.set(Slot::a, a);
+  split.set(Slot::b, transposed(b));
   split.input_a = split.input_b = a.dtype;
   return split;
 }

@@ -15,11 +15,11 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <utility>
 
 #include "core/dtype.h"
 #include "core/layout.h"
+#include "core/operands.h"
 
 namespace tcgemm {
 
@@ -66,20 +66,45 @@ constexpr bool is_vectorizable(const Matrix& matrix, std::int64_t rows, std::int
          (batch == 1 || whole_vectors(matrix.stride_batch, matrix.dtype));
 }
 
-// f32 scales of an operand, in the operand's orientation: rows along m and columns along k for a,
-// rows along k and columns along n for b. One value scales 1 << shift consecutive elements; with a
-// stride of 0 one value scales all.
-struct Scale {
-  Matrix values;
+// A tensor of the call. Scales have the operand's orientation: rows along m and columns along k for
+// a, rows along k and columns along n for b. One value scales 1 << shift consecutive elements; with
+// a stride of 0 one value scales all. Opaque bytes have an address alone.
+struct Operand : Matrix {
   int shift_row = 0;
   int shift_col = 0;
 
-  bool operator==(const Scale&) const = default;
+  bool operator==(const Operand&) const = default;
 };
 
-constexpr Scale transposed(const Scale& scale) {
-  return {transposed(scale.values), scale.shift_col, scale.shift_row};
+constexpr Operand transposed(const Operand& operand) {
+  return {transposed(static_cast<const Matrix&>(operand)), operand.shift_col, operand.shift_row};
 }
+
+// The tensors of a problem, by slot. Those that are not given have no meaning.
+class Operands {
+ public:
+  constexpr Operand& operator[](Slot slot) { return operands_[slot]; }
+  constexpr const Operand& operator[](Slot slot) const { return operands_[slot]; }
+
+  constexpr SlotSet given() const { return given_; }
+  constexpr void set(Slot slot, const Operand& operand) {
+    operands_[slot] = operand;
+    given_.insert(slot);
+  }
+  constexpr void set(Slot slot, const Matrix& matrix) { set(slot, Operand{matrix}); }
+  constexpr void reset(Slot slot) { given_.erase(slot); }
+
+  constexpr bool operator==(const Operands& other) const {
+    if (given_ != other.given_) return false;
+    for (const Slot slot : given_)
+      if (operands_[slot] != other.operands_[slot]) return false;
+    return true;
+  }
+
+ private:
+  PerSlot<Operand> operands_;
+  SlotSet given_{Slot::a, Slot::b, Slot::out};
+};
 
 // Length of a scale block, in elements.
 inline constexpr int kScaleBlock = 128;
@@ -94,25 +119,12 @@ struct Prepacked {
   bool operator==(const Prepacked&) const = default;
 };
 
-// The metadata of a 2:4 operand (core/sparse.h). The operand's Matrix has the values.
-struct SparseOperand {
-  std::uintptr_t tiles = 0;   // address of the metadata, reordered for mma.sp and wgmma.sp
-  std::int64_t stored_k = 0;  // extent of the values along k
-
-  bool operator==(const SparseOperand&) const = default;
-};
-
 struct Problem {
   std::int64_t batch = 1;
   std::int64_t m = 0;
   std::int64_t n = 0;
   std::int64_t k = 0;
-  Matrix a;    // m x k
-  Matrix b;    // k x n
-  Matrix out;  // m x n
-  std::optional<Matrix> c;
-  std::optional<Matrix> bias;
-  std::optional<Matrix> residual;
+  Operands operands;
   // Input types of the MMA instruction: the dtypes of a and b, except that f32 tensors become tf32
   // with precision "high" and bf16 with "medium".
   DType input_a = DType::f32;
@@ -123,38 +135,43 @@ struct Problem {
   Activation activation = Activation::none;
   double alpha = 1.0;
   double beta = 1.0;
-  std::optional<Scale> scale_a;
-  std::optional<Scale> scale_b;
-  std::optional<Matrix> zero_a;     // s32, m x 1: one value (stride 0) or one for each row
-  std::optional<Matrix> zero_b;     // s32, 1 x n
-  std::optional<Matrix> scale_out;  // f32, one value
-  std::optional<Matrix> amax;       // f32, one value, written
-  std::optional<Prepacked> prepacked_a;
-  std::optional<Prepacked> prepacked_b;
-  // At most one operand is sparse, and that one has no batch.
-  std::optional<SparseOperand> sparse_a;
-  std::optional<SparseOperand> sparse_b;
+  int prepacked_terms = 0;  // of the prepacked operand: kF16Terms or kBf16Terms
+  // Extent along k of the values of the sparse operand. At most one operand is sparse, and that one
+  // has no batch. Its metadata is reordered for mma.sp and wgmma.sp.
+  std::int64_t sparse_k = 0;
   // amax already holds the value of other problems of the same call and must not start from 0.
   bool amax_continues = false;
 
   bool operator==(const Problem&) const = default;
 
+  Operand& operator[](Slot slot) { return operands[slot]; }
+  const Operand& operator[](Slot slot) const { return operands[slot]; }
+  bool has(Slot slot) const { return operands.given().contains(slot); }
+  bool has_any(SlotSet slots) const { return !(operands.given() & slots).empty(); }
+  void set(Slot slot, const Matrix& matrix) { operands.set(slot, matrix); }
+  void set(Slot slot, const Operand& operand) { operands.set(slot, operand); }
+  void reset(Slot slot) { operands.reset(slot); }
+
+  bool is_sparse() const { return has_any({Slot::sparse_a, Slot::sparse_b}); }
   // Extent along k of an operand in memory: about half of k for a 2:4 operand.
-  std::int64_t stored_k_a() const { return sparse_a ? sparse_a->stored_k : k; }
-  std::int64_t stored_k_b() const { return sparse_b ? sparse_b->stored_k : k; }
+  std::int64_t stored_k_a() const { return has(Slot::sparse_a) ? sparse_k : k; }
+  std::int64_t stored_k_b() const { return has(Slot::sparse_b) ? sparse_k : k; }
+  // The terms of an operand, if they are prepacked. `slot`: prepacked_a or prepacked_b.
+  Prepacked prepacked(Slot slot) const {
+    return has(slot) ? Prepacked{operands[slot].address, prepacked_terms} : Prepacked{};
+  }
   bool empty() const { return batch == 0 || m == 0 || n == 0; }
   // Whether there is more than alpha and scales between the accumulator and the rounding.
   bool has_epilogue_terms() const {
-    return c || bias || residual || activation != Activation::none || zero_a || zero_b ||
-           scale_out || amax;
+    return has_any(kEpilogueTerms) || activation != Activation::none;
   }
   bool has_default_epilogue() const {
-    return alpha == 1.0 && !has_epilogue_terms() && !scale_a && !scale_b;
+    return alpha == 1.0 && !has_epilogue_terms() && !has_any(kOperandScales);
   }
   // Scales that vary along k are applied in the mainloop; the epilogue applies all others.
   bool block_scaled() const {
-    return (scale_a && scale_a->values.stride_col != 0) ||
-           (scale_b && scale_b->values.stride_row != 0);
+    return (has(Slot::scale_a) && operands[Slot::scale_a].stride_col != 0) ||
+           (has(Slot::scale_b) && operands[Slot::scale_b].stride_row != 0);
   }
   double flops() const { return 2.0 * double(batch) * double(m) * double(n) * double(k); }
 };
@@ -162,24 +179,11 @@ struct Problem {
 // The transposed problem, out^T = b^T a^T: its a is b^T, and its b is a^T (swap AB).
 inline Problem transposed(const Problem& problem) {
   Problem result = problem;
-  result.m = problem.n;
-  result.n = problem.m;
-  result.a = transposed(problem.b);
-  result.b = transposed(problem.a);
-  result.out = transposed(problem.out);
-  for (auto operand : {&Problem::c, &Problem::bias, &Problem::residual})
-    if (result.*operand) result.*operand = transposed(*(problem.*operand));
+  std::swap(result.m, result.n);
   std::swap(result.input_a, result.input_b);
-  std::swap(result.prepacked_a, result.prepacked_b);
-  std::swap(result.sparse_a, result.sparse_b);
-  result.scale_a.reset();
-  result.scale_b.reset();
-  if (problem.scale_b) result.scale_a = transposed(*problem.scale_b);
-  if (problem.scale_a) result.scale_b = transposed(*problem.scale_a);
-  result.zero_a.reset();
-  result.zero_b.reset();
-  if (problem.zero_b) result.zero_a = transposed(*problem.zero_b);
-  if (problem.zero_a) result.zero_b = transposed(*problem.zero_a);
+  for (const Slot slot : problem.operands.given()) result.reset(slot);
+  for (const Slot slot : problem.operands.given())
+    result.set(partner(slot), transposed(problem[slot]));
   return result;
 }
 

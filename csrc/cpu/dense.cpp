@@ -45,7 +45,7 @@ class TiledGemm {
         p_(oriented.problem),
         kernels_(kernels),
         depth_(std::min(Sums::kDepth, p_.k)) {
-    if (p_.amax && p_.amax_continues) amax_bits_ = magnitude_bits(T(*amax_address()));
+    if (p_.has(Slot::amax) && p_.amax_continues) amax_bits_ = magnitude_bits(T(*amax_address()));
     const auto split = [](std::int64_t extent, std::int64_t limit, int panel) {
       return round_up(ceil_div(extent, ceil_div(extent, limit)), panel);
     };
@@ -72,7 +72,7 @@ class TiledGemm {
       };
       parallel.run(0, tiles(), grain, body, this);
     }
-    if (p_.amax) {
+    if (p_.has(Slot::amax)) {
       const T amax = std::bit_cast<T>(amax_bits_.load());
       narrow(static_cast<float>(amax), *amax_address());
     }
@@ -95,7 +95,7 @@ class TiledGemm {
     return 5 * tiles() < 4 * round_up(tiles(), threads);
   }
 
-  float* amax_address() const { return reinterpret_cast<float*>(p_.amax->address); }
+  float* amax_address() const { return reinterpret_cast<float*>(p_[Slot::amax].address); }
 
   void run_tiles(std::int64_t first, std::int64_t last) {
     constexpr std::int64_t line_elements = kCacheLine / sizeof(T);
@@ -139,14 +139,17 @@ class TiledGemm {
   }
 
   void accumulate(const Tile& tile, Sums& accumulation, T* a, T* b, T* sums, Total* totals) const {
+    const Matrix &matrix_a = p_[Slot::a], &matrix_b = p_[Slot::b];
     const bool round_f16 = p_.accumulator == DType::f16;
     std::int64_t k = 0;
     do {  // runs once even if k is 0, which sets the sums to zero
       const std::int64_t depth = std::min(depth_, p_.k - k);
-      kernels_.pack(p_.a.dtype, p_.input_a, element(p_.a, tile.batch, tile.row, k), p_.a.stride_row,
-                    p_.a.stride_col, tile.m, depth, kernels_.panel_rows, a);
-      kernels_.pack(p_.b.dtype, p_.input_b, element(p_.b, tile.batch, k, tile.column),
-                    p_.b.stride_col, p_.b.stride_row, tile.n, depth, kernels_.panel_columns, b);
+      kernels_.pack(matrix_a.dtype, p_.input_a, element(matrix_a, tile.batch, tile.row, k),
+                    matrix_a.stride_row, matrix_a.stride_col, tile.m, depth, kernels_.panel_rows,
+                    a);
+      kernels_.pack(matrix_b.dtype, p_.input_b, element(matrix_b, tile.batch, k, tile.column),
+                    matrix_b.stride_col, matrix_b.stride_row, tile.n, depth, kernels_.panel_columns,
+                    b);
       const KBlock block = {depth, Sums::kSeparateTotals || k == 0, round_f16};
       kernels_.multiply(block, tile.m, tile.n, a, b, sums, tile.pitch);
       if constexpr (Sums::kSeparateTotals) accumulation.add(tile, {k, depth, a, b}, sums, totals);
@@ -156,9 +159,10 @@ class TiledGemm {
 
   void finish(const Tile& tile, std::int64_t i, Sums& accumulation, T* sums, Total* totals,
               T* scratch, MagnitudeBits<T>& amax_bits) const {
+    const Matrix& out = p_[Slot::out];
     const Segment segment = {tile.batch, tile.row + i, tile.column, tile.n};
     if constexpr (std::is_same_v<Sums, IntegerSums>) {
-      if (p_.out.dtype == DType::s32) {
+      if (out.dtype == DType::s32) {
         return store_integers(p_, segment, accumulation.exact(tile, i, totals));
       }
     }
@@ -166,8 +170,8 @@ class TiledGemm {
     if (!p_.has_default_epilogue()) {
       apply_epilogue(oriented_, kernels_.load, segment, values, scratch, amax_bits);
     }
-    kernels_.store(p_.out.dtype, values, tile.n,
-                   element(p_.out, tile.batch, segment.row, tile.column), p_.out.stride_col);
+    kernels_.store(out.dtype, values, tile.n, element(out, tile.batch, segment.row, tile.column),
+                   out.stride_col);
   }
 
   const OrientedProblem& oriented_;
@@ -189,8 +193,9 @@ void gemm(const Problem& problem, const Parallel& parallel, CpuFeatures features
   if (problem.empty()) return;
   const OrientedProblem oriented = orient(problem);
   const KernelSet& kernels = kernel_set(features);
-  if (problem.a.dtype == DType::f64) return run<FmaChain<double>>(oriented, kernels.f64, parallel);
-  if (is_int8(problem.a.dtype)) return run<IntegerSums>(oriented, kernels.f32, parallel);
+  const DType type = problem[Slot::a].dtype;
+  if (type == DType::f64) return run<FmaChain<double>>(oriented, kernels.f64, parallel);
+  if (is_int8(type)) return run<IntegerSums>(oriented, kernels.f32, parallel);
   if (problem.block_scaled()) return run<BlockScaledSums>(oriented, kernels.f32, parallel);
   run<FmaChain<float>>(oriented, kernels.f32, parallel);
 }

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 
 namespace tcgemm::cpu {
 namespace {
@@ -33,14 +32,14 @@ template <class T>
 void apply_scales(const OrientedProblem& oriented, const Segment& s, T* values) {
   const Problem& p = oriented.problem;
   const auto by_row = [&] {
-    if (!p.scale_a) return;
-    const T factor = scale_at(*p.scale_a, s.batch, s.row, 0);
+    if (!p.has(Slot::scale_a)) return;
+    const T factor = scale_at(p[Slot::scale_a], s.batch, s.row, 0);
     for (std::int64_t j = 0; j < s.n; ++j) values[j] *= factor;
   };
   const auto by_column = [&] {
-    if (!p.scale_b) return;
+    if (!p.has(Slot::scale_b)) return;
     for (std::int64_t j = 0; j < s.n; ++j) {
-      values[j] *= T(scale_at(*p.scale_b, s.batch, 0, s.column + j));
+      values[j] *= T(scale_at(p[Slot::scale_b], s.batch, 0, s.column + j));
     }
   };
   if (!oriented.swap_ab) by_row();
@@ -54,10 +53,10 @@ template <class T>
 void apply_epilogue(const OrientedProblem& oriented, Load<T> load, const Segment& s, T* values,
                     T* scratch, MagnitudeBits<T>& amax_bits) {
   const Problem& p = oriented.problem;
-  const auto load_term = [&](const std::optional<Matrix>& matrix) {
-    if (!matrix) return false;
-    load(matrix->dtype, element(*matrix, s.batch, s.row, s.column), matrix->stride_col, s.n,
-         scratch);
+  const auto load_term = [&](Slot slot) {
+    if (!p.has(slot)) return false;
+    const Matrix& matrix = p[slot];
+    load(matrix.dtype, element(matrix, s.batch, s.row, s.column), matrix.stride_col, s.n, scratch);
     return true;
   };
   const T alpha = static_cast<T>(p.alpha);
@@ -66,26 +65,26 @@ void apply_epilogue(const OrientedProblem& oriented, Load<T> load, const Segment
     for (std::int64_t j = 0; j < s.n; ++j) values[j] *= alpha;
   }
   if (!p.block_scaled()) apply_scales(oriented, s, values);
-  if (beta != T(0) && load_term(p.c)) {
+  if (beta != T(0) && load_term(Slot::c)) {
     for (std::int64_t j = 0; j < s.n; ++j) scratch[j] *= beta;
     for (std::int64_t j = 0; j < s.n; ++j) values[j] += scratch[j];
   }
-  if (load_term(p.bias)) {
+  if (load_term(Slot::bias)) {
     for (std::int64_t j = 0; j < s.n; ++j) values[j] += scratch[j];
   }
   if (p.activation != Activation::none) {
     for (std::int64_t j = 0; j < s.n; ++j) values[j] = activate(p.activation, values[j]);
   }
-  if (load_term(p.residual)) {
+  if (load_term(Slot::residual)) {
     for (std::int64_t j = 0; j < s.n; ++j) values[j] += scratch[j];
   }
-  if (p.amax) {
+  if (p.has(Slot::amax)) {
     MagnitudeBits<T> row_amax = 0;
     for (std::int64_t j = 0; j < s.n; ++j) row_amax = std::max(row_amax, magnitude_bits(values[j]));
     amax_bits = std::max(amax_bits, row_amax);
   }
-  if (p.scale_out) {
-    const T factor = *reinterpret_cast<const float*>(p.scale_out->address);
+  if (p.has(Slot::scale_out)) {
+    const T factor = *reinterpret_cast<const float*>(p[Slot::scale_out].address);
     for (std::int64_t j = 0; j < s.n; ++j) values[j] *= factor;
   }
 }
@@ -96,23 +95,24 @@ template void apply_epilogue<double>(const OrientedProblem&, Load<double>, const
                                      double*, std::int64_t&);
 
 void store_integers(const Problem& p, const Segment& s, std::uint32_t* values) {
-  const auto add = [&](const std::optional<Matrix>& matrix, std::uint32_t factor) {
-    if (!matrix || factor == 0) return;
-    const auto* from =
-        static_cast<const std::uint32_t*>(element(*matrix, s.batch, s.row, s.column));
-    for (std::int64_t j = 0; j < s.n; ++j) values[j] += factor * from[j * matrix->stride_col];
+  const auto add = [&](Slot slot, std::uint32_t factor) {
+    if (!p.has(slot) || factor == 0) return;
+    const Matrix& matrix = p[slot];
+    const auto* from = static_cast<const std::uint32_t*>(element(matrix, s.batch, s.row, s.column));
+    for (std::int64_t j = 0; j < s.n; ++j) values[j] += factor * from[j * matrix.stride_col];
   };
   const auto integer = [](double x) { return static_cast<std::uint32_t>(std::int64_t(x)); };
   const std::uint32_t alpha = integer(p.alpha);
   for (std::int64_t j = 0; j < s.n; ++j) values[j] *= alpha;
-  add(p.c, integer(p.beta));
-  add(p.bias, 1);
+  add(Slot::c, integer(p.beta));
+  add(Slot::bias, 1);
   if (p.activation == Activation::relu) {
     for (std::int64_t j = 0; j < s.n; ++j) values[j] = std::max(std::int32_t(values[j]), 0);
   }
-  add(p.residual, 1);
-  auto* to = static_cast<std::uint32_t*>(element(p.out, s.batch, s.row, s.column));
-  for (std::int64_t j = 0; j < s.n; ++j) to[j * p.out.stride_col] = values[j];
+  add(Slot::residual, 1);
+  const Matrix& out = p[Slot::out];
+  auto* to = static_cast<std::uint32_t*>(element(out, s.batch, s.row, s.column));
+  for (std::int64_t j = 0; j < s.n; ++j) to[j * out.stride_col] = values[j];
 }
 
 }  // namespace tcgemm::cpu

@@ -24,10 +24,10 @@ inline void* element(const Matrix& matrix, std::int64_t batch, std::int64_t row,
 }
 
 // The scale of element (row, column) of the operand.
-inline float scale_at(const Scale& scale, std::int64_t batch, std::int64_t row,
+inline float scale_at(const Operand& scale, std::int64_t batch, std::int64_t row,
                       std::int64_t column) {
   return *static_cast<const float*>(
-      element(scale.values, batch, row >> scale.shift_row, column >> scale.shift_col));
+      element(scale, batch, row >> scale.shift_row, column >> scale.shift_col));
 }
 
 }  // namespace tcgemm::cpu

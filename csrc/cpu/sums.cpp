@@ -2,7 +2,6 @@
 #include "cpu/sums.h"
 
 #include <cstddef>
-#include <optional>
 
 #include "cpu/orient.h"
 
@@ -24,9 +23,10 @@ void add_rows(const Panels<float>& block, const float* panels, int width,
   }
 }
 
-std::uint32_t zero_point(const std::optional<Matrix>& zero, std::int64_t batch, std::int64_t row,
+std::uint32_t zero_point(const Problem& p, Slot slot, std::int64_t batch, std::int64_t row,
                          std::int64_t column) {
-  return zero ? *static_cast<const std::uint32_t*>(element(*zero, batch, row, column)) : 0;
+  if (!p.has(slot)) return 0;
+  return *static_cast<const std::uint32_t*>(element(p[slot], batch, row, column));
 }
 
 }  // namespace
@@ -34,20 +34,21 @@ std::uint32_t zero_point(const std::optional<Matrix>& zero, std::int64_t batch, 
 void BlockScaledSums::add(const Tile& tile, const Panels<float>& panels, const float* sums,
                           float* totals) {
   scales_b_.assign(tile.n, 1.0f);
-  for (std::int64_t j = 0; p_.scale_b && j < tile.n; ++j) {
-    scales_b_[j] = scale_at(*p_.scale_b, tile.batch, panels.k, tile.column + j);
+  for (std::int64_t j = 0; p_.has(Slot::scale_b) && j < tile.n; ++j) {
+    scales_b_[j] = scale_at(p_[Slot::scale_b], tile.batch, panels.k, tile.column + j);
   }
   const float* const scales_b = scales_b_.data();
   for (std::int64_t i = 0; i < tile.m; ++i, sums += tile.pitch, totals += tile.pitch) {
-    const float scale_a =
-        p_.scale_a ? scale_at(*p_.scale_a, tile.batch, tile.row + i, panels.k) : 1.0f;
+    const float scale_a = p_.has(Slot::scale_a)
+                              ? scale_at(p_[Slot::scale_a], tile.batch, tile.row + i, panels.k)
+                              : 1.0f;
     for (std::int64_t j = 0; j < tile.n; ++j) totals[j] += scale_a * scales_b[j] * sums[j];
   }
 }
 
 void IntegerSums::start(const Tile& tile) {
-  sums_a_.assign(p_.zero_b ? tile.m : 0, 0);
-  sums_b_.assign(p_.zero_a ? tile.n : 0, 0);
+  sums_a_.assign(p_.has(Slot::zero_b) ? tile.m : 0, 0);
+  sums_b_.assign(p_.has(Slot::zero_a) ? tile.n : 0, 0);
 }
 
 void IntegerSums::add(const Tile& tile, const Panels<float>& panels, const float* sums,
@@ -61,12 +62,12 @@ void IntegerSums::add(const Tile& tile, const Panels<float>& panels, const float
 
 std::uint32_t* IntegerSums::exact(const Tile& tile, std::int64_t i, std::uint32_t* totals) const {
   std::uint32_t* const row = totals + i * tile.pitch;
-  const std::uint32_t zero_a = zero_point(p_.zero_a, tile.batch, tile.row + i, 0);
-  for (std::int64_t j = 0; p_.zero_a && j < tile.n; ++j) row[j] -= zero_a * sums_b_[j];
-  if (p_.zero_b) {
+  const std::uint32_t zero_a = zero_point(p_, Slot::zero_a, tile.batch, tile.row + i, 0);
+  for (std::int64_t j = 0; p_.has(Slot::zero_a) && j < tile.n; ++j) row[j] -= zero_a * sums_b_[j];
+  if (p_.has(Slot::zero_b)) {
     const std::uint32_t rest = sums_a_[i] - static_cast<std::uint32_t>(p_.k) * zero_a;
     for (std::int64_t j = 0; j < tile.n; ++j) {
-      row[j] -= zero_point(p_.zero_b, tile.batch, 0, tile.column + j) * rest;
+      row[j] -= zero_point(p_, Slot::zero_b, tile.batch, 0, tile.column + j) * rest;
     }
   }
   return row;

@@ -90,7 +90,7 @@ TensorMap result_map(const Matrix& out, std::int64_t m, std::int64_t n, std::int
 
 SparseParams metadata(const GemmConfig& config, const Problem& problem) {
   const MetadataTiles tiles{problem.m, problem.k, bits(config.input)};
-  return {reinterpret_cast<const std::uint32_t*>(problem.sparse_a->tiles),
+  return {reinterpret_cast<const std::uint32_t*>(problem[Slot::sparse_a].address),
           std::int32_t(tiles.blocks_m())};
 }
 
@@ -121,11 +121,11 @@ void launch_tma(const LaunchContext& call) {
   params.b_batched = is_split ? split.copies_b > 1 : problem.batch > 1 && b.stride_batch != 0;
   if (run.store_path == StorePath::tma_rows) {
     params.tma_store = TmaStore::rows;
-    params.out = result_map(problem.out, problem.m, problem.n, problem.batch, kBoxRows);
+    params.out = result_map(problem[Slot::out], problem.m, problem.n, problem.batch, kBoxRows);
   } else if (run.store_path == StorePath::tma_columns) {
     params.tma_store = TmaStore::columns;
-    params.out =
-        result_map(transposed(problem.out), problem.n, problem.m, problem.batch, kStoreColumns);
+    params.out = result_map(transposed(problem[Slot::out]), problem.n, problem.m, problem.batch,
+                            kStoreColumns);
   }
   launch_kernel(function_on(run.config_index, device), &params,
                 {run.grid, config.threads(), config.shared_bytes(), run.cluster, true}, stream,

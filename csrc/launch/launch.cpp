@@ -57,18 +57,18 @@ void sum(const std::optional<SumPass>& pass, const LaunchContext& context) {
 
 void launch(const Problem& original, const Plan& plan, void* workspace, int device, void* stream) {
   const LaunchLabel label{plan.main.config_index, "an empty product"};
-  const bool clears_amax = original.amax && !original.amax_continues;
+  const bool clears_amax = original.has(Slot::amax) && !original.amax_continues;
   if (plan.main.config_index < 0 && !clears_amax) return;
   // A thread that never called CUDA has no context, and encoding a tensor map needs one.
   check(cudaSetDevice(device), "choosing the device for", label);
   if (clears_amax)
-    check(cudaMemsetAsync(reinterpret_cast<void*>(original.amax->address), 0, sizeof(float),
+    check(cudaMemsetAsync(reinterpret_cast<void*>(original[Slot::amax].address), 0, sizeof(float),
                           static_cast<cudaStream_t>(stream)),
           "clearing amax before", label);
   if (plan.main.config_index < 0) return;
   const Problem problem = plan.swap_ab ? transposed(original) : original;
-  LaunchContext context{problem, plan, plan.main, problem.a, transposed(problem.b),
-                        {},      {},   workspace, device,    stream};
+  LaunchContext context{problem, plan, plan.main, problem[Slot::a], transposed(problem[Slot::b]),
+                        {},      {},   workspace, device,           stream};
   if (plan.passes.split) {
     launch_split_gemm(context);
     return;

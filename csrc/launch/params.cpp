@@ -2,7 +2,7 @@
 #include "launch/params.h"
 
 #include <cmath>
-#include <optional>
+#include <iterator>
 
 #include "catalog.h"
 
@@ -19,32 +19,43 @@ std::int32_t wrap_s32(double number) {
   return std::int32_t(std::uint32_t(std::int64_t(std::fmod(number, 4294967296.0))));
 }
 
-// A vector of s32 along m (`row`) or along n.
-TensorRef s32_vector(std::uintptr_t address, bool row, std::int64_t stride,
-                     std::int64_t stride_batch) {
-  return {pointer(address), row ? stride : 0, row ? 0 : stride, stride_batch, DType::s32, false};
+// A vector of s32 along m or n. `matrix` has one stride, that of the other dimension is 0.
+TensorRef s32_vector(const Matrix& matrix) {
+  return {pointer(matrix.address), matrix.stride_row, matrix.stride_col,
+          matrix.stride_batch,     DType::s32,        false};
 }
 
+// The sums of an operand that a pass wrote, along m (`row`) or along n.
 TensorRef sums(const SumPass& pass, bool row, void* workspace) {
-  return s32_vector(reinterpret_cast<std::uintptr_t>(workspace) + pass.offset, row, 1,
-                    pass.batch == 1 ? 0 : pass.rows);
+  return s32_vector({reinterpret_cast<std::uintptr_t>(workspace) + pass.offset, DType::s32,
+                     row ? 1 : 0, row ? 0 : 1, pass.batch == 1 ? 0 : pass.rows});
 }
 
 ZeroPoints zero_points(const Problem& problem, const Plan& plan, void* workspace) {
   ZeroPoints zeros;
   zeros.k = std::int32_t(problem.k);
-  if (problem.zero_a) {
-    const Matrix& zero = *problem.zero_a;
-    zeros.zero_a = s32_vector(zero.address, true, zero.stride_row, zero.stride_batch);
+  if (problem.has(Slot::zero_a)) {
+    zeros.zero_a = s32_vector(problem[Slot::zero_a]);
     zeros.sum_b = sums(*plan.passes.sums_b, false, workspace);
   }
-  if (problem.zero_b) {
-    const Matrix& zero = *problem.zero_b;
-    zeros.zero_b = s32_vector(zero.address, false, zero.stride_col, zero.stride_batch);
+  if (problem.has(Slot::zero_b)) {
+    zeros.zero_b = s32_vector(problem[Slot::zero_b]);
     zeros.sum_a = sums(*plan.passes.sums_a, true, workspace);
   }
   return zeros;
 }
+
+// The member of Epilogue::sources that each addend becomes.
+constexpr struct {
+  Slot slot;
+  int source;
+} kSourceOf[] = {{Slot::c, kC}, {Slot::bias, kBias}, {Slot::residual, kResidual}};
+static_assert(std::size(kSourceOf) == kSources);
+static_assert([] {
+  SlotSet slots;
+  for (const auto& row : kSourceOf) slots.insert(row.slot);
+  return slots == kAddends;
+}());
 
 }  // namespace
 
@@ -60,25 +71,22 @@ TensorRef tensor_ref(const Matrix& matrix, std::int64_t rows, std::int64_t cols,
 }
 
 ScaleVector scale_of_a(const Problem& problem) {
-  if (!problem.scale_a) return {};
-  const auto& [values, shift_row, shift_col] = *problem.scale_a;
-  return {pointer<const float>(values.address), values.stride_row, values.stride_col,
-          values.stride_batch, shift_row};
+  if (!problem.has(Slot::scale_a)) return {};
+  const Operand& scale = problem[Slot::scale_a];
+  return {pointer<const float>(scale.address), scale.stride_row, scale.stride_col,
+          scale.stride_batch, scale.shift_row};
 }
 
 ScaleVector scale_of_b(const Problem& problem) {
-  if (!problem.scale_b) return {};
-  const auto& [values, shift_row, shift_col] = *problem.scale_b;
-  return {pointer<const float>(values.address), values.stride_col, values.stride_row,
-          values.stride_batch, shift_col};
+  if (!problem.has(Slot::scale_b)) return {};
+  const Operand& scale = problem[Slot::scale_b];
+  return {pointer<const float>(scale.address), scale.stride_col, scale.stride_row,
+          scale.stride_batch, scale.shift_col};
 }
 
 Epilogue epilogue(const Problem& problem, const Plan& plan, const LaunchConfig& config,
                   void* workspace) {
-  const auto optional_ref = [&](const std::optional<Matrix>& matrix) {
-    return matrix ? tensor_ref(*matrix, problem.m, problem.n, problem.batch) : TensorRef{};
-  };
-  const Matrix& out = problem.out;
+  const Matrix& out = problem[Slot::out];
   Epilogue result;
   result.alpha = float(problem.alpha);
   result.beta = float(problem.beta);
@@ -90,16 +98,17 @@ Epilogue epilogue(const Problem& problem, const Plan& plan, const LaunchConfig& 
   }
   result.activation = problem.activation;
   result.out_dtype = out.dtype;
-  result.sources[kC] = optional_ref(problem.c);
-  result.sources[kBias] = optional_ref(problem.bias);
-  result.sources[kResidual] = optional_ref(problem.residual);
+  for (const auto& [slot, source] : kSourceOf)
+    if (problem.has(slot))
+      result.sources[source] = tensor_ref(problem[slot], problem.m, problem.n, problem.batch);
   if (!problem.block_scaled()) {
     result.scale_a = scale_of_a(problem);
     result.scale_b = scale_of_b(problem);
   }
-  if (problem.scale_out) result.scale_out = pointer<const float>(problem.scale_out->address);
-  if (problem.amax) result.amax = pointer<float>(problem.amax->address);
-  result.zero_points = problem.zero_a || problem.zero_b;
+  if (problem.has(Slot::scale_out))
+    result.scale_out = pointer<const float>(problem[Slot::scale_out].address);
+  if (problem.has(Slot::amax)) result.amax = pointer<float>(problem[Slot::amax].address);
+  result.zero_points = problem.has_any(kZeroPoints);
   if (result.zero_points) result.zeros = zero_points(problem, plan, workspace);
   result.out = pointer(out.address);
   result.out_stride_row = out.stride_row;

@@ -1,4 +1,4 @@
-// Unboxes the dispatcher's stack in the order of the schemas in library.cpp.
+// Unboxes the dispatcher's stack in the order of the parameters in schema.h.
 #include "ops/arguments.h"
 
 #include <torch/csrc/stable/c/shim.h>
@@ -13,12 +13,6 @@ namespace {
 class StackReader {
  public:
   explicit StackReader(std::uint64_t* stack) : next_(stack) {}
-
-  // Reads one value into each tensor, in order.
-  template <class... Tensors>
-  void optional_tensors(Tensors&... tensors) {
-    ((tensors = optional_tensor()), ...);
-  }
 
   TensorHandle tensor() { return TensorHandle(reinterpret_cast<AtenTensorHandle>(*next_++)); }
   double real() { return std::bit_cast<double>(*next_++); }
@@ -66,49 +60,56 @@ class StackReader {
   std::uint64_t* next_;
 };
 
-}  // namespace
-
-Arguments unbox(Op op, bool out, std::uint64_t* stack) {
-  const bool scaled = op == Op::scaled_mm || op == Op::scaled_mm_amax;
-  const bool describes = op == Op::check_layout || op == Op::explain;
-  StackReader reader(stack);
-  Arguments arguments;
-  if (op == Op::addmm) arguments.c = reader.tensor();
-  arguments.a = reader.tensor();
-  arguments.b = reader.tensor();
-  if (scaled) reader.optional_tensors(arguments.scale_a, arguments.scale_b);
-  if (scaled || op == Op::gemm) arguments.c = reader.optional_tensor();
-  reader.optional_tensors(arguments.bias, arguments.residual);
-  if (scaled) reader.optional_tensors(arguments.zero_a, arguments.zero_b, arguments.scale_out);
-  if (describes) reader.optional_tensors(arguments.scale_a, arguments.scale_b);
-  if (scaled || describes)
-    reader.optional_tensors(arguments.prepared_b, arguments.sparse_a, arguments.sparse_b);
-  if (op == Op::addmm) {
-    arguments.beta = reader.real();
-    arguments.alpha = reader.real();
+void read_option(Option option, StackReader& reader, Arguments& arguments) {
+  switch (option) {
+    case Option::activation:
+      arguments.activation = reader.optional_string();
+      break;
+    case Option::alpha:
+      arguments.alpha = reader.real();
+      break;
+    case Option::beta:
+      arguments.beta = reader.real();
+      break;
+    case Option::out_dtype:
+      arguments.out_dtype = reader.optional_dtype();
+      break;
+    case Option::acc_dtype:
+      arguments.acc_dtype = reader.optional_dtype();
+      break;
+    case Option::precision:
+      arguments.precision = reader.optional_string();
+      break;
+    case Option::device:
+      arguments.device = reader.optional_string();
+      break;
+    case Option::kernel:
+      arguments.kernel = reader.optional_string();
+      break;
   }
-  arguments.activation = reader.optional_string();
-  if (op != Op::addmm) arguments.alpha = reader.real();
-  if (scaled || op == Op::gemm) arguments.beta = reader.real();
-  arguments.out_dtype = reader.optional_dtype();
-  arguments.acc_dtype = reader.optional_dtype();
-  arguments.precision = reader.optional_string();
-  if (describes) {
-    arguments.out = reader.optional_tensor();
-    arguments.device = reader.optional_string();
-  }
-  if (describes || scaled || op == Op::gemm) arguments.kernel = reader.optional_string();
-  if (out) arguments.out = reader.tensor();
-  return arguments;
 }
 
-Arguments unbox_linear24(std::uint64_t* stack) {
+}  // namespace
+
+Arguments unbox(const ParameterList& parameters, bool out, std::uint64_t* stack) {
   StackReader reader(stack);
   Arguments arguments;
-  arguments.b = reader.tensor();
-  arguments.sparse_b = reader.tensor();
-  arguments.a = reader.tensor();
-  arguments.bias = reader.optional_tensor();
+  for (const Parameter& parameter : parameters) {
+    switch (parameter.kind) {
+      case Parameter::Kind::tensor:
+        arguments[parameter.slot] = reader.tensor();
+        break;
+      case Parameter::Kind::optional_tensor:
+        arguments[parameter.slot] = reader.optional_tensor();
+        break;
+      case Parameter::Kind::option:
+        read_option(parameter.option, reader, arguments);
+        break;
+      case Parameter::Kind::keywords:
+        break;
+    }
+  }
+  if (out) arguments[Slot::out] = reader.tensor();
   return arguments;
 }
 

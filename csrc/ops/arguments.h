@@ -9,36 +9,26 @@
 #include <optional>
 #include <string>
 
+#include "core/operands.h"
+#include "ops/schema.h"
 #include "ops/tensor.h"
 
 namespace tcgemm::ops {
 
-// The operator of a call. It decides which shapes are valid and how errors name the call.
-enum class Op : std::uint8_t {
-  mm,
-  bmm,
-  matmul,
-  addmm,
-  linear,
-  gemm,
-  scaled_mm,
-  scaled_mm_amax,
-  check_layout,
-  explain
-};
-
 struct Arguments {
-  TensorHandle a, b, c, bias, residual, scale_a, scale_b, zero_a, zero_b, scale_out;
-  TensorHandle prepared_b, sparse_a, sparse_b, out;
+  PerSlot<TensorHandle> tensors;
   std::optional<std::string> activation, precision, kernel, device;
   std::optional<std::int32_t> out_dtype, acc_dtype;  // torch's numbers
   double alpha = 1.0;
   double beta = 1.0;
+
+  TensorHandle& operator[](Slot slot) { return tensors[slot]; }
+  const TensorHandle& operator[](Slot slot) const { return tensors[slot]; }
 };
 
-// Reads the arguments in the order of the schemas in library.cpp. `out`: the .out overload.
-Arguments unbox(Op op, bool out, std::uint64_t* stack);
-Arguments unbox_linear24(std::uint64_t* stack);
+// Reads the arguments in the order of the parameters. `out`: the .out overload, whose last argument
+// is the result.
+Arguments unbox(const ParameterList& parameters, bool out, std::uint64_t* stack);
 
 struct QuantizeArguments {
   TensorHandle x;

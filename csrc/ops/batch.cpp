@@ -27,11 +27,11 @@ bool merge(StridedDim& inner, const StridedDim& outer, int shift = 0) {
   if (inner.size > kLargestExtent / outer.size) return false;
   if (inner.size % (1 << shift) != 0) return false;
   const bool is_unit = inner.size == 1;
-  for (int slot = 0; slot < kSlots && !is_unit; ++slot) {
-    const std::int64_t step_count = slot == ScaleA ? inner.size >> shift : inner.size;
-    if (outer.stride[slot] != step_count * inner.stride[slot]) return false;
+  for (const Slot slot : kBatchedSlots) {
+    const std::int64_t step_count = slot == Slot::scale_a ? inner.size >> shift : inner.size;
+    if (!is_unit && outer.stride[slot] != step_count * inner.stride[slot]) return false;
   }
-  if (is_unit) std::copy_n(outer.stride, int(kSlots), inner.stride);
+  if (is_unit) inner.stride = outer.stride;
   inner.size *= outer.size;
   return true;
 }
@@ -47,46 +47,49 @@ void set_unit_dim_strides(Matrix& matrix, std::int64_t rows, std::int64_t cols) 
 
 // Can rows continue into the next matrix of the batch: is everything on b's side the same for it?
 bool shares_b(const StridedDim& outer) {
-  return outer.stride[B] == 0 && outer.stride[ScaleB] == 0 && outer.stride[ZeroB] == 0;
+  for (const Slot slot : kBatchedWithB)
+    if (outer.stride[slot] != 0) return false;
+  return true;
 }
 
-Matrix matrix_of(const CheckedOperand& operand, const StridedDim& rows, const StridedDim& batch,
-                 Slot slot) {
-  Matrix matrix;
-  matrix.address = operand.view.address;
-  matrix.dtype = operand.view.dtype;
-  matrix.stride_row = rows.stride[slot];
-  matrix.stride_col = operand.cols == 1 ? 0 : operand.stride_col;
-  matrix.stride_batch = batch.size == 1 ? 0 : batch.stride[slot];
-  return matrix;
+Operand operand_of(const CheckedGemm& checked, Slot slot, const StridedDim& rows,
+                   const StridedDim& batch) {
+  const CheckedOperand& source = checked[slot];
+  Operand operand;
+  operand.address = source.view.address;
+  operand.dtype = source.view.dtype;
+  if (kRowsOfResult.contains(slot))
+    operand.stride_row = rows.stride[slot];
+  else
+    operand.stride_row = source.rows == 1 ? 0 : source.stride_row;
+  operand.stride_col = source.cols == 1 ? 0 : source.stride_col;
+  operand.stride_batch = batch.size == 1 ? 0 : batch.stride[slot];
+  operand.shift_row = source.shift_row;
+  operand.shift_col = source.shift_col;
+  return operand;
 }
 
-Scale scale_of(const CheckedGemm& checked, const StridedDim& rows, const StridedDim& batch,
-               Slot slot) {
-  const CheckedOperand& operand = checked.operand[slot];
-  Scale scale{matrix_of(operand, rows, batch, slot), operand.shift_row, operand.shift_col};
-  // The rows of scale_b run along k, not along the rows of the result.
-  if (slot == ScaleB) scale.values.stride_row = operand.stride_row;
-  return scale;
-}
+// The tensors that collapse() sets. Opaque bytes and amax are set by others.
+constexpr SlotSet kStrided =
+    kAllSlots - slots_with(DTypeRule::bytes) - slots_with(DTypeRule::statistic);
+// Of these, the tensors that the planner analyzes: a, b and out.
+constexpr SlotSet kMatrices = slots_with(DTypeRule::operand) | slots_with(DTypeRule::result);
 
 }  // namespace
 
 void collapse(const CheckedGemm& checked, double alpha, double beta, BatchedProblem& batched) {
   StridedDim rows{checked.m, {}};
-  for (const Slot slot : {A, C, Bias, Residual, ScaleA, ZeroA, Out}) {
-    const CheckedOperand& operand = checked.operand[slot];
-    rows.stride[slot] = operand.rows == 1 ? 0 : operand.stride_row;
-  }
+  for (const Slot slot : kRowsOfResult)
+    rows.stride[slot] = checked[slot].rows == 1 ? 0 : checked[slot].stride_row;
 
   batched.loop_dims = 0;
   for (std::int64_t d = checked.batch_dims - 1; d >= 0; --d) {
     if (checked.batch[d] == 1) continue;
     StridedDim outer{checked.batch[d], {}};
-    for (int slot = 0; slot < kSlots; ++slot)
-      outer.stride[slot] = batch_stride(checked.operand[slot], d, checked.batch_dims);
+    for (const Slot slot : kBatchedSlots)
+      outer.stride[slot] = batch_stride(checked[slot], d, checked.batch_dims);
     if (batched.loop_dims == 0 && shares_b(outer) &&
-        merge(rows, outer, checked.operand[ScaleA].shift_row))
+        merge(rows, outer, checked[Slot::scale_a].shift_row))
       continue;
     if (batched.loop_dims > 0 && merge(batched.loop[batched.loop_dims - 1], outer)) continue;
     batched.loop[batched.loop_dims++] = outer;
@@ -105,29 +108,17 @@ void collapse(const CheckedGemm& checked, double alpha, double beta, BatchedProb
   }
 
   Problem& p = batched.problem;
-  p = Problem{};
   p.batch = batch.size;
   p.m = rows.size;
   p.n = checked.n;
   p.k = checked.k;
-  p.a = matrix_of(checked.operand[A], rows, batch, A);
-  p.b = matrix_of(checked.operand[B], rows, batch, B);
-  p.b.stride_row = checked.operand[B].stride_row;
-  p.out = matrix_of(checked.operand[Out], rows, batch, Out);
-  set_unit_dim_strides(p.a, p.m, checked.operand[A].cols);
-  set_unit_dim_strides(p.b, checked.operand[B].rows, p.n);
-  set_unit_dim_strides(p.out, p.m, p.n);
-  const auto bind_optional = [&](std::optional<Matrix>& matrix, Slot slot) {
-    if (checked.operand[slot].view) matrix = matrix_of(checked.operand[slot], rows, batch, slot);
-  };
-  if (beta != 0) bind_optional(p.c, C);
-  bind_optional(p.bias, Bias);
-  bind_optional(p.residual, Residual);
-  bind_optional(p.zero_a, ZeroA);
-  bind_optional(p.zero_b, ZeroB);
-  bind_optional(p.scale_out, ScaleOut);
-  if (checked.operand[ScaleA].view) p.scale_a = scale_of(checked, rows, batch, ScaleA);
-  if (checked.operand[ScaleB].view) p.scale_b = scale_of(checked, rows, batch, ScaleB);
+  for (const Slot slot : kStrided) {
+    const bool is_given = checked[slot].view || kMatrices.contains(slot);
+    if (!is_given || (slot == Slot::c && beta == 0)) continue;
+    p.set(slot, operand_of(checked, slot, rows, batch));
+    const std::int64_t row_count = kRowsOfResult.contains(slot) ? p.m : checked[slot].rows;
+    if (kMatrices.contains(slot)) set_unit_dim_strides(p[slot], row_count, checked[slot].cols);
+  }
   p.input_a = checked.input_a;
   p.input_b = checked.input_b;
   p.accumulator = checked.accumulator;

@@ -8,11 +8,17 @@ namespace {
 
 // Throws the reason why no backend computes a call with these tensors.
 [[noreturn]] void refuse(Op op, const CheckedGemm& checked) {
-  for (const CheckedOperand& operand : checked.operand) refuse_device(name(op), operand.view);
-  const View* view = &checked.operand[A].view;
-  for (const CheckedOperand& operand : checked.operand)
+  for (const CheckedOperand& operand : checked.operands) refuse_device(name(op), operand.view);
+  const View* view = &checked[Slot::a].view;
+  for (const CheckedOperand& operand : checked.operands)
     if (operand.view && !operand.view.known) view = &operand.view;
   refuse_dtype(name(op), *view);
+}
+
+const char* argument_name(Op op, Slot slot) {
+  if (op == Op::linear && slot == Slot::a) return "x";
+  if (op == Op::linear && slot == Slot::b) return "weight";
+  return name(slot);
 }
 
 }  // namespace
@@ -26,24 +32,10 @@ const char* name(Op op) {
 }
 
 void read_tensors(Op op, const Arguments& arguments, CheckedGemm& checked) {
-  const auto optional = [&](Slot slot, const char* argument, const TensorHandle& tensor) {
-    if (tensor) checked.operand[slot].view = view_of(name(op), argument, tensor, slot == Out);
-  };
-  const bool linear = op == Op::linear;
-  checked.operand[A].view = view_of(name(op), linear ? "x" : "a", arguments.a);
-  checked.operand[B].view = view_of(name(op), linear ? "weight" : "b", arguments.b);
-  optional(C, "c", arguments.c);
-  optional(Bias, "bias", arguments.bias);
-  optional(Residual, "residual", arguments.residual);
-  optional(ScaleA, "scale_a", arguments.scale_a);
-  optional(ScaleB, "scale_b", arguments.scale_b);
-  optional(ZeroA, "zero_a", arguments.zero_a);
-  optional(ZeroB, "zero_b", arguments.zero_b);
-  optional(ScaleOut, "scale_out", arguments.scale_out);
-  optional(PreparedB, "prepared_b", arguments.prepared_b);
-  optional(SparseA, "sparse_a", arguments.sparse_a);
-  optional(SparseB, "sparse_b", arguments.sparse_b);
-  optional(Out, "out", arguments.out);
+  for (const Slot slot : kAllSlots)
+    if (const TensorHandle& tensor = arguments[slot])
+      checked[slot].view =
+          view_of(name(op), argument_name(op, slot), tensor, operand_row(slot).written);
 }
 
 void check(Op op, const Arguments& arguments, Target target, CheckedGemm& checked) {
@@ -56,7 +48,7 @@ void check(Op op, const Arguments& arguments, Target target, CheckedGemm& checke
   check_scales(op, checked);
   check_prepacked(op, checked);
   check_sparse(op, arguments, target, checked);
-  if (checked.operand[Out].view) check_out(op, checked);
+  if (checked[Slot::out].view) check_out(op, checked);
 }
 
 }  // namespace tcgemm::ops

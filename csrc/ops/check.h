@@ -11,30 +11,13 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "core/operands.h"
 #include "core/problem.h"
 #include "ops/arguments.h"
 #include "ops/target.h"
 #include "ops/tensor.h"
 
 namespace tcgemm::ops {
-
-enum Slot : int {
-  A,
-  B,
-  C,
-  Bias,
-  Residual,
-  ScaleA,
-  ScaleB,
-  ZeroA,
-  ZeroB,
-  ScaleOut,
-  PreparedB,
-  SparseA,  // metadata of a 2:4 operand a, whose own view has the values
-  SparseB,
-  Out,  // the last slot, so that the slots before it are those that are read
-  kSlots
-};
 
 // A tensor as the GEMM reads it: batch dimensions, then rows and columns. A row or column dimension
 // that the tensor lacks has size 1.
@@ -47,7 +30,7 @@ struct CheckedOperand {
 };
 
 struct CheckedGemm {
-  CheckedOperand operand[kSlots];  // Out: empty unless the caller gave one
+  PerSlot<CheckedOperand> operands;  // out: empty unless the caller gave one
   std::int64_t m = 0, n = 0, k = 0;
   std::int64_t batch_dims = 0;
   std::int64_t batch[kMaxDims];
@@ -60,6 +43,8 @@ struct CheckedGemm {
   bool promote = false;
   Activation activation = Activation::none;
 
+  CheckedOperand& operator[](Slot slot) { return operands[slot]; }
+  const CheckedOperand& operator[](Slot slot) const { return operands[slot]; }
   Shape shape() const { return {sizes, dims}; }
   bool empty() const { return std::find(sizes, sizes + dims, 0) != sizes + dims; }
 };
@@ -83,10 +68,10 @@ void check_single_sparse(Op op, const CheckedGemm& checked);
 void check_sparse(Op op, const Arguments& arguments, Target target, CheckedGemm& checked);
 void check_out(Op op, CheckedGemm& checked);
 
-// Sets problem.prepacked_b, and checks that its length follows from the shape and strides of b.
+// Sets the prepacked terms of b, and checks that its length follows from the shape and strides of b.
 void bind_prepacked(Op op, const CheckedGemm& checked, Problem& problem);
 
-// Sets problem.sparse_a or problem.sparse_b from the metadata of a 2:4 operand.
+// Sets the metadata of the 2:4 operand, if there is one.
 void bind_sparse(const CheckedGemm& checked, Problem& problem);
 
 // The stored K of operand A or B: value_columns(k) for a 2:4 operand, else k.

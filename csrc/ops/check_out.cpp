@@ -6,7 +6,7 @@
 namespace tcgemm::ops {
 
 void check_out(Op op, CheckedGemm& checked) {
-  CheckedOperand& operand = checked.operand[Out];
+  CheckedOperand& operand = checked[Slot::out];
   const View& out = operand.view;
   if (out.scalar_type != scalar_type_of(checked.out_dtype))
     fail(name(op), ": out is ", type_name(out.scalar_type), ", but the result is ",
@@ -23,8 +23,8 @@ void check_out(Op op, CheckedGemm& checked) {
          " holds some element more than once; pass an out whose elements do not overlap, "
          "for example a new tensor from torch.empty.");
   if (is_meta(out)) return;  // meta tensors have no memory
-  for (int slot = 0; slot < Out; ++slot) {
-    const View& input = checked.operand[slot].view;
+  for (const Slot slot : kReadSlots) {
+    const View& input = checked[slot].view;
     if (input && share_memory(out, input))
       fail(name(op), ": out shares memory with ", input.name,
            ", which is read while out is written; pass an out of its own, or ", input.name,

@@ -18,10 +18,10 @@ bool is_empty(const View& view) { return view.elements() == 0; }
 }  // namespace
 
 void check_prepacked(Op op, const CheckedGemm& checked) {
-  const View& view = checked.operand[PreparedB].view;
+  const View& view = checked[Slot::prepacked_b].view;
   if (!view) return;
-  const View& a = checked.operand[A].view;
-  const View& b = checked.operand[B].view;
+  const View& a = checked[Slot::a].view;
+  const View& b = checked[Slot::b].view;
   constexpr const char* kRemedy = "; leave prepared_b away.";
   if (a.dtype != DType::f32)
     fail(name(op), ": prepared_b is given, but only torch.float32 operands have parts, and ",
@@ -42,16 +42,17 @@ void check_prepacked(Op op, const CheckedGemm& checked) {
 }
 
 void bind_prepacked(Op op, const CheckedGemm& checked, Problem& problem) {
-  const View& view = checked.operand[PreparedB].view;
+  const View& view = checked[Slot::prepacked_b].view;
   if (!view || is_empty(view)) return;
   const std::int64_t f16_bytes = std::int64_t(plan::prepacked_bytes(problem, kF16Terms));
   const std::int64_t bf16_bytes = std::int64_t(plan::prepacked_bytes(problem, kBf16Terms));
   const std::int64_t bytes = view.elements();
   if (bytes != f16_bytes && bytes != bf16_bytes)
     fail(name(op), ": prepared_b has ", bytes, " bytes, but those of b of shape ",
-         checked.operand[B].view.shape(), ", as it lies in memory, are ", f16_bytes, " or ",
+         checked[Slot::b].view.shape(), ", as it lies in memory, are ", f16_bytes, " or ",
          bf16_bytes, "; prepare this b, or leave prepared_b away.");
-  problem.prepacked_b = Prepacked{view.address, bytes == f16_bytes ? kF16Terms : kBf16Terms};
+  problem.set(Slot::prepacked_b, Matrix{view.address, DType::u8});
+  problem.prepacked_terms = bytes == f16_bytes ? kF16Terms : kBf16Terms;
 }
 
 }  // namespace tcgemm::ops

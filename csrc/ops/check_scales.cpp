@@ -14,7 +14,7 @@ namespace {
 
 std::int64_t blocks(std::int64_t extent) { return (extent + kScaleBlock - 1) / kScaleBlock; }
 
-bool belongs_to_a(Slot slot) { return slot == ScaleA || slot == ZeroA; }
+bool belongs_to_a(Slot slot) { return operand_row(slot).side == Side::a; }
 
 // The shape of a scale with this size along M (N) and along K: K is last for a, first for b.
 std::string shape_of(Slot slot, std::int64_t size_mn, std::int64_t size_k) {
@@ -23,7 +23,7 @@ std::string shape_of(Slot slot, std::int64_t size_mn, std::int64_t size_k) {
 }
 
 void check_scale_out(Op op, const CheckedGemm& checked) {
-  const View& view = checked.operand[ScaleOut].view;
+  const View& view = checked[Slot::scale_out].view;
   if (view && view.elements() != 1)
     fail(name(op), ": scale_out must have one element, but has shape ", view.shape(),
          "; pass one multiplier for the whole result.");
@@ -43,9 +43,9 @@ void check_batch(Op op, const CheckedGemm& checked, const CheckedOperand& operan
 
 [[noreturn, gnu::cold]] void fail_shape(Op op, const CheckedGemm& checked, Slot slot,
                                         std::int64_t extent) {
-  const View& view = checked.operand[slot].view;
+  const View& view = checked[slot].view;
   std::string block_shapes;
-  if ((slot == ScaleA || slot == ScaleB) && is_fp8(checked.operand[A].view.dtype))
+  if (kOperandScales.contains(slot) && is_fp8(checked[Slot::a].view.dtype))
     block_shapes =
         join(", for blocks of 1x128 ", shape_of(slot, extent, blocks(checked.k)),
              ", for blocks of 128x128 ", shape_of(slot, blocks(extent), blocks(checked.k)));
@@ -54,8 +54,8 @@ void check_batch(Op op, const CheckedGemm& checked, const CheckedOperand& operan
 }
 
 void fail_blocks(Op op, const CheckedGemm& checked, Slot slot, std::int64_t extent) {
-  const View& view = checked.operand[slot].view;
-  const View& a = checked.operand[A].view;
+  const View& view = checked[slot].view;
+  const View& a = checked[Slot::a].view;
   if (!is_fp8(a.dtype))
     fail(name(op), ": ", view.name, " of shape ", view.shape(),
          " scales blocks of 128, which is there for fp8 operands, but ", a.name, " is ",
@@ -69,7 +69,7 @@ void fail_blocks(Op op, const CheckedGemm& checked, Slot slot, std::int64_t exte
 // Sets the shifts: one value serves 1 << shift consecutive rows or columns. Sets stride 0 along a
 // dimension that one value serves.
 void check_scale(Op op, CheckedGemm& checked, Slot slot) {
-  CheckedOperand& operand = checked.operand[slot];
+  CheckedOperand& operand = checked[slot];
   const View& view = operand.view;
   if (!view) return;
   if (view.elements() == 1) return;  // any shape; rows, columns and batch dimensions stay 1
@@ -81,7 +81,7 @@ void check_scale(Op op, CheckedGemm& checked, Slot slot) {
   const bool block_2d =
       size_mn != extent && size_mn == blocks(extent) && size_k == blocks(checked.k);
   const bool block = block_2d || (size_mn == extent && size_k == blocks(checked.k));
-  const bool is_scale = slot == ScaleA || slot == ScaleB;
+  const bool is_scale = kOperandScales.contains(slot);
   if (view.dims < 2 || !(vector || (block && is_scale))) fail_shape(op, checked, slot, extent);
   if (!vector) fail_blocks(op, checked, slot, extent);
   check_batch(op, checked, operand);
@@ -99,7 +99,7 @@ void check_scale(Op op, CheckedGemm& checked, Slot slot) {
 }  // namespace
 
 void check_scales(Op op, CheckedGemm& checked) {
-  for (const Slot slot : {ScaleA, ScaleB, ZeroA, ZeroB}) check_scale(op, checked, slot);
+  for (const Slot slot : kOperandScales | kZeroPoints) check_scale(op, checked, slot);
   check_scale_out(op, checked);
 }
 

@@ -15,23 +15,24 @@ struct DimsRule {
 
 DimsRule dims_rule(Op op, Slot slot) {
   if (op == Op::bmm)
-    return {3, 3, slot == A ? "a batch of matrices (B, M, K)" : "a batch of matrices (B, K, N)",
+    return {3, 3,
+            slot == Slot::a ? "a batch of matrices (B, M, K)" : "a batch of matrices (B, K, N)",
             "tcgemm.mm takes matrices, and tcgemm.matmul broadcasts batches"};
-  if (op == Op::linear && slot == A)
+  if (op == Op::linear && slot == Slot::a)
     return {1, kMaxDims, "at least a vector (K,)", "reshape it to (1, 1) if it is one number"};
   if (op == Op::linear) return {2, 2, "a matrix (N, K)", "that is (out_features, in_features)"};
   if (op == Op::gemm)
-    return {2, kMaxDims, slot == A ? "at least a matrix (M, K)" : "at least a matrix (K, N)",
+    return {2, kMaxDims, slot == Slot::a ? "at least a matrix (M, K)" : "at least a matrix (K, N)",
             "tcgemm.matmul takes vectors"};
   if (op == Op::mm || op == Op::addmm)
-    return {2, 2, slot == A ? "a matrix (M, K)" : "a matrix (K, N)",
+    return {2, 2, slot == Slot::a ? "a matrix (M, K)" : "a matrix (K, N)",
             "tcgemm.matmul takes vectors and batches, tcgemm.bmm takes batches"};
   return {1, kMaxDims, "at least a vector (K,)", "multiply by a number with *"};
 }
 
 void check_dims(Op op, const CheckedGemm& checked) {
-  for (const Slot slot : {A, B}) {
-    const View& view = checked.operand[slot].view;
+  for (const Slot slot : {Slot::a, Slot::b}) {
+    const View& view = checked[slot].view;
     const DimsRule expected = dims_rule(op, slot);
     if (view.dims >= expected.least && view.dims <= expected.most) continue;
     fail(name(op), ": ", view.name, " must be ", expected.form, ", but has shape ", view.shape(),
@@ -40,8 +41,8 @@ void check_dims(Op op, const CheckedGemm& checked) {
 }
 
 [[noreturn, gnu::cold]] void fail_stored_k(Op op, const CheckedGemm& checked, Slot slot) {
-  const View& view = checked.operand[slot].view;
-  const View& dense = checked.operand[slot == A ? B : A].view;
+  const View& view = checked[slot].view;
+  const View& dense = checked[slot == Slot::a ? Slot::b : Slot::a].view;
   fail(name(op), ": ", view.name, " has shape ", view.shape(), " and is sparse, and ", dense.name,
        " has shape ", dense.shape(), ": for K = ", checked.k, " there are ",
        stored_k(checked, slot, checked.k),
@@ -60,8 +61,8 @@ void check_dims(Op op, const CheckedGemm& checked) {
 }
 
 void check_batch(Op op, CheckedGemm& checked) {
-  const CheckedOperand& a = checked.operand[A];
-  const CheckedOperand& b = checked.operand[B];
+  const CheckedOperand& a = checked[Slot::a];
+  const CheckedOperand& b = checked[Slot::b];
   checked.batch_dims = std::max(a.batch_dims, b.batch_dims);
   for (std::int64_t d = 0; d < checked.batch_dims; ++d) {
     const std::int64_t in_a = d - (checked.batch_dims - a.batch_dims);
@@ -80,8 +81,8 @@ void check_batch(Op op, CheckedGemm& checked) {
 
 // GPU kernels index each dimension with 32 bits.
 void check_range(Op op, const CheckedGemm& checked) {
-  for (const Slot slot : {A, B}) {
-    const View& view = checked.operand[slot].view;
+  for (const Slot slot : {Slot::a, Slot::b}) {
+    const View& view = checked[slot].view;
     for (std::int64_t d = 0; d < view.dims; ++d)
       if (view.sizes[d] > kLargestExtent)
         fail(name(op), ": ", view.name, " of shape ", view.shape(), " has a dimension of ",
@@ -92,7 +93,7 @@ void check_range(Op op, const CheckedGemm& checked) {
 }
 
 void check_linear_bias(Op op, const CheckedGemm& checked) {
-  const View& bias = checked.operand[Bias].view;
+  const View& bias = checked[Slot::bias].view;
   if (bias.dims == 1 && bias.sizes[0] == checked.n) return;
   fail(name(op), ": bias must have shape (", checked.n,
        ",), one number for each row of weight, but has ", bias.shape(),
@@ -100,7 +101,7 @@ void check_linear_bias(Op op, const CheckedGemm& checked) {
 }
 
 void check_bias(Op op, const CheckedGemm& checked) {
-  const CheckedOperand& bias = checked.operand[Bias];
+  const CheckedOperand& bias = checked[Slot::bias];
   const std::int64_t dims = bias.view.dims;
   const bool dims_fit = op == Op::mm || op == Op::addmm ? dims <= 2 : true;
   const bool row = dims >= 1 && bias.rows == 1 && bias.cols == checked.n;
@@ -146,8 +147,8 @@ void bind_matrix_dims(CheckedOperand& operand, bool shows_rows, bool shows_cols)
 
 void check_operand_shapes(Op op, CheckedGemm& checked, Target target) {
   check_dims(op, checked);
-  CheckedOperand& a = checked.operand[A];
-  CheckedOperand& b = checked.operand[B];
+  CheckedOperand& a = checked[Slot::a];
+  CheckedOperand& b = checked[Slot::b];
   checked.shows_rows = a.view.dims > 1;
   checked.shows_cols = b.view.dims > 1;
   bind_matrix_dims(a, checked.shows_rows, true);
@@ -161,11 +162,13 @@ void check_operand_shapes(Op op, CheckedGemm& checked, Target target) {
     bind_matrix_dims(b, true, false);
   }
   checked.m = a.rows;
-  checked.k = checked.operand[SparseA].view ? b.rows : a.cols;
+  checked.k = checked[Slot::sparse_a].view ? b.rows : a.cols;
   checked.n = b.cols;
-  const bool sparse = checked.operand[SparseA].view || checked.operand[SparseB].view;
-  if (sparse && stored_k(checked, A, checked.k) != a.cols) fail_stored_k(op, checked, A);
-  if (sparse && stored_k(checked, B, checked.k) != b.rows) fail_stored_k(op, checked, B);
+  const bool sparse = checked[Slot::sparse_a].view || checked[Slot::sparse_b].view;
+  if (sparse && stored_k(checked, Slot::a, checked.k) != a.cols)
+    fail_stored_k(op, checked, Slot::a);
+  if (sparse && stored_k(checked, Slot::b, checked.k) != b.rows)
+    fail_stored_k(op, checked, Slot::b);
   if (!sparse && b.rows != checked.k) fail_k(op, a.view, b.view, checked.k, b.rows);
   check_batch(op, checked);
   if (target != Target::cpu) check_range(op, checked);
@@ -177,14 +180,14 @@ void check_operand_shapes(Op op, CheckedGemm& checked, Target target) {
 }
 
 void check_epilogue_shapes(Op op, CheckedGemm& checked) {
-  for (const Slot slot : {C, Bias, Residual}) {
-    CheckedOperand& operand = checked.operand[slot];
+  for (const Slot slot : kAddends) {
+    CheckedOperand& operand = checked[slot];
     if (!operand.view) continue;
     // A bias has rows and columns even if the result of matmul with a vector lacks one of them.
-    const bool is_bias = slot == Bias;
+    const bool is_bias = slot == Slot::bias;
     bind_matrix_dims(operand, is_bias || checked.shows_rows, is_bias || checked.shows_cols);
-    if (slot == Bias && op == Op::linear) check_linear_bias(op, checked);
-    if (slot == Bias && op != Op::linear && op != Op::gemm) check_bias(op, checked);
+    if (slot == Slot::bias && op == Op::linear) check_linear_bias(op, checked);
+    if (slot == Slot::bias && op != Op::linear && op != Op::gemm) check_bias(op, checked);
     check_broadcast(op, checked, operand);
   }
 }

@@ -14,11 +14,11 @@ namespace {
 
 constexpr std::uintptr_t kTilesAlignment = 16;
 
-Slot operand_of(Slot slot) { return slot == SparseA ? A : B; }
+Slot operand_of(Slot slot) { return slot == Slot::sparse_a ? Slot::a : Slot::b; }
 
 void check_sparse_types(Op op, const Arguments& arguments, const CheckedGemm& checked, Slot slot) {
-  const View& view = checked.operand[operand_of(slot)].view;
-  const char* const argument = checked.operand[slot].view.name;
+  const View& view = checked[operand_of(slot)].view;
+  const char* const argument = checked[slot].view.name;
   if (view.dtype == DType::f64)
     fail(name(op), ": ", argument, " is given, but ", view.name,
          " is torch.float64, of which tensor cores take no sparse operands; convert both operands "
@@ -40,14 +40,14 @@ void check_sparse_types(Op op, const Arguments& arguments, const CheckedGemm& ch
 }
 
 void check_exclusive(Op op, const CheckedGemm& checked, Slot slot) {
-  const char* const argument = checked.operand[slot].view.name;
-  for (const Slot slot_beside : {ZeroA, ZeroB, PreparedB})
-    if (const View& view = checked.operand[slot_beside].view)
+  const char* const argument = checked[slot].view.name;
+  for (const Slot slot_beside : {Slot::zero_a, Slot::zero_b, Slot::prepacked_b})
+    if (const View& view = checked[slot_beside].view)
       fail(name(op), ": ", view.name, " and ", argument, " do not go together; leave ", view.name,
            " away, or multiply the dense matrix.");
-  for (const Slot slot_beside : {ScaleA, ScaleB}) {
-    const CheckedOperand& scale = checked.operand[slot_beside];
-    if (!scale.view || (slot_beside == ScaleA ? scale.cols : scale.rows) == 1) continue;
+  for (const Slot slot_beside : {Slot::scale_a, Slot::scale_b}) {
+    const CheckedOperand& scale = checked[slot_beside];
+    if (!scale.view || (slot_beside == Slot::scale_a ? scale.cols : scale.rows) == 1) continue;
     fail(name(op), ": ", scale.view.name,
          " scales blocks along K, which a sparse operand does not ",
          "have; pass one value, or one for each row or column.");
@@ -55,9 +55,9 @@ void check_exclusive(Op op, const CheckedGemm& checked, Slot slot) {
 }
 
 void check_metadata(Op op, const CheckedGemm& checked, Slot slot, Target target) {
-  const View& view = checked.operand[slot].view;
-  const CheckedOperand& operand = checked.operand[operand_of(slot)];
-  const std::int64_t rows = slot == SparseA ? checked.m : checked.n;
+  const View& view = checked[slot].view;
+  const CheckedOperand& operand = checked[operand_of(slot)];
+  const std::int64_t rows = slot == Slot::sparse_a ? checked.m : checked.n;
   const Pattern pattern = pattern_of(operand.view.dtype);
   if (operand.view.dims != 2)
     fail(name(op), ": ", view.name, " is given, which belongs to one matrix, but ",
@@ -84,19 +84,19 @@ void check_metadata(Op op, const CheckedGemm& checked, Slot slot, Target target)
 }  // namespace
 
 std::int64_t stored_k(const CheckedGemm& checked, Slot operand, std::int64_t k) {
-  const CheckedOperand& sparse = checked.operand[operand == A ? SparseA : SparseB];
-  return sparse.view ? value_columns(k, pattern_of(checked.operand[operand].view.dtype)) : k;
+  const CheckedOperand& sparse = checked[operand == Slot::a ? Slot::sparse_a : Slot::sparse_b];
+  return sparse.view ? value_columns(k, pattern_of(checked[operand].view.dtype)) : k;
 }
 
 void check_single_sparse(Op op, const CheckedGemm& checked) {
-  if (checked.operand[SparseA].view && checked.operand[SparseB].view)
+  if (checked[Slot::sparse_a].view && checked[Slot::sparse_b].view)
     fail(name(op), ": sparse_a and sparse_b are given, but tensor cores take one sparse operand; ",
          "decompress the other one.");
 }
 
 void check_sparse(Op op, const Arguments& arguments, Target target, CheckedGemm& checked) {
-  for (const Slot slot : {SparseA, SparseB}) {
-    if (!checked.operand[slot].view) continue;
+  for (const Slot slot : {Slot::sparse_a, Slot::sparse_b}) {
+    if (!checked[slot].view) continue;
     check_sparse_types(op, arguments, checked, slot);
     check_exclusive(op, checked, slot);
     check_metadata(op, checked, slot, target);
@@ -106,10 +106,14 @@ void check_sparse(Op op, const Arguments& arguments, Target target, CheckedGemm&
 
 void bind_sparse(const CheckedGemm& checked, Problem& problem) {
   if (checked.k == 0) return;  // there is no group
-  if (const View& view = checked.operand[SparseA].view)
-    problem.sparse_a = SparseOperand{view.address, checked.operand[A].cols};
-  if (const View& view = checked.operand[SparseB].view)
-    problem.sparse_b = SparseOperand{view.address, checked.operand[B].rows};
+  if (const View& view = checked[Slot::sparse_a].view) {
+    problem.set(Slot::sparse_a, Matrix{view.address, DType::u8});
+    problem.sparse_k = checked[Slot::a].cols;
+  }
+  if (const View& view = checked[Slot::sparse_b].view) {
+    problem.set(Slot::sparse_b, Matrix{view.address, DType::u8});
+    problem.sparse_k = checked[Slot::b].rows;
+  }
 }
 
 }  // namespace tcgemm::ops

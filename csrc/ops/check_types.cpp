@@ -14,8 +14,8 @@ namespace tcgemm::ops {
 namespace {
 
 void check_devices(Op op, const CheckedGemm& checked) {
-  const View& a = checked.operand[A].view;
-  for (const CheckedOperand& operand : checked.operand) {
+  const View& a = checked[Slot::a].view;
+  for (const CheckedOperand& operand : checked.operands) {
     const View& view = operand.view;
     if (!view || view.same_device(a)) continue;
     fail(name(op), ": ", view.name, " is on ", device_name(view), ", but ", a.name, " is on ",
@@ -25,8 +25,8 @@ void check_devices(Op op, const CheckedGemm& checked) {
 }
 
 void check_operand_types(Op op, const CheckedGemm& checked) {
-  const View& a = checked.operand[A].view;
-  const View& b = checked.operand[B].view;
+  const View& a = checked[Slot::a].view;
+  const View& b = checked[Slot::b].view;
   for (const View* view : {&a, &b}) {
     if (view->known && view->dtype != DType::s32) continue;
     fail(name(op), ": ", view->name, " is ", type_name(view->scalar_type),
@@ -45,11 +45,11 @@ void check_operand_types(Op op, const CheckedGemm& checked) {
 // Sets the types that tensor cores multiply. f16, bf16, f64 and int8 operands accept the precisions
 // of f32 and ignore them, so that one setting for a whole model does not fail. fp8 has its own.
 void check_precision(Op op, const Arguments& arguments, CheckedGemm& checked) {
-  const View& a = checked.operand[A].view;
+  const View& a = checked[Slot::a].view;
   const bool fp8 = is_fp8(a.dtype);
   const bool f32 = a.dtype == DType::f32;
   checked.input_a = a.dtype;
-  checked.input_b = checked.operand[B].view.dtype;
+  checked.input_b = checked[Slot::b].view.dtype;
   checked.promote = fp8;
   if (!arguments.precision && !f32) return;
   const std::string_view precision =
@@ -82,7 +82,7 @@ const char* result_dtypes(DType input) {
 }
 
 void check_result_type(Op op, const Arguments& arguments, CheckedGemm& checked) {
-  const DType input = checked.operand[A].view.dtype;
+  const DType input = checked[Slot::a].view.dtype;
   checked.out_dtype = is_fp8(input) ? DType::bf16 : is_int8(input) ? DType::s32 : input;
   if (!arguments.out_dtype) return;
   const bool known = dtype_of(*arguments.out_dtype, checked.out_dtype);
@@ -93,7 +93,7 @@ void check_result_type(Op op, const Arguments& arguments, CheckedGemm& checked) 
 }
 
 void check_accumulator(Op op, const Arguments& arguments, CheckedGemm& checked) {
-  const DType input = checked.operand[A].view.dtype;
+  const DType input = checked[Slot::a].view.dtype;
   checked.accumulator = input == DType::f64 ? DType::f64 : is_int8(input) ? DType::s32 : DType::f32;
   if (!arguments.acc_dtype) return;
   DType requested = DType::f64;
@@ -111,8 +111,8 @@ void check_accumulator(Op op, const Arguments& arguments, CheckedGemm& checked) 
 void check_addend_types(Op op, const CheckedGemm& checked) {
   const bool f64 = checked.out_dtype == DType::f64;
   const bool s32 = checked.out_dtype == DType::s32;
-  for (const Slot slot : {C, Bias, Residual}) {
-    const View& view = checked.operand[slot].view;
+  for (const Slot slot : kAddends) {
+    const View& view = checked[slot].view;
     if (!view) continue;
     const DType type = view.dtype;
     const bool is_float = type == DType::f16 || type == DType::bf16 || type == DType::f32;
@@ -137,21 +137,25 @@ void check_activation(Op op, const Arguments& arguments, CheckedGemm& checked) {
        "None.");
 }
 
+// Scales and zero points.
+void check_dtype(Op op, const View& view, DType type, const char* kind) {
+  if (view.known && view.dtype == type) return;
+  fail(name(op), ": ", view.name, " is ", type_name(view.scalar_type), ", but ", kind, " are ",
+       type_name(type), "; convert it with .to(", type_name(type), ").");
+}
+
 void check_scale_types(Op op, const CheckedGemm& checked) {
-  const View& a = checked.operand[A].view;
-  for (const Slot slot : {ScaleA, ScaleB, ScaleOut, ZeroA, ZeroB}) {
-    const View& view = checked.operand[slot].view;
+  const View& a = checked[Slot::a].view;
+  for (const Slot slot : kScales)
+    if (const View& view = checked[slot].view) check_dtype(op, view, DType::f32, "scales");
+  for (const Slot slot : kZeroPoints) {
+    const View& view = checked[slot].view;
     if (!view) continue;
-    const bool zero = slot == ZeroA || slot == ZeroB;
-    const DType type = zero ? DType::s32 : DType::f32;
-    if (zero && !is_int8(a.dtype))
+    if (!is_int8(a.dtype))
       fail(name(op), ": ", view.name, " is given, but only torch.int8 and torch.uint8 operands ",
            "have zero points, and ", a.name, " is ", type_name(a.scalar_type), "; leave ",
            view.name, " away.");
-    if (!view.known || view.dtype != type)
-      fail(name(op), ": ", view.name, " is ", type_name(view.scalar_type), ", but ",
-           zero ? "zero points" : "scales", " are ", type_name(type), "; convert it with .to(",
-           type_name(type), ").");
+    check_dtype(op, view, DType::s32, "zero points");
   }
 }
 
@@ -169,14 +173,14 @@ void check_integers(Op op, const Arguments& arguments, const CheckedGemm& checke
   if (!is_int32(arguments.alpha))
     fail(name(op), ": alpha is ", to_string(arguments.alpha), kWhy, "pass a whole number, or ",
          kRemedy);
-  if (checked.operand[C].view && !is_int32(arguments.beta))
+  if (checked[Slot::c].view && !is_int32(arguments.beta))
     fail(name(op), ": beta is ", to_string(arguments.beta), kWhy, "pass a whole number, or ",
          kRemedy);
   if (checked.activation != Activation::none && checked.activation != Activation::relu)
     fail(name(op), ": activation is \"", name(checked.activation), "\"", kWhy,
          "there is \"relu\" for it, or ", kRemedy);
-  for (const Slot slot : {ScaleA, ScaleB, ScaleOut})
-    if (const View& view = checked.operand[slot].view)
+  for (const Slot slot : kScales)
+    if (const View& view = checked[slot].view)
       fail(name(op), ": ", view.name, " is given", kWhy, "leave it away, or ", kRemedy);
   if (op == Op::scaled_mm_amax)
     fail(name(op), ": amax is asked for", kWhy, "leave it away, or ", kRemedy);

@@ -7,16 +7,16 @@ GemmResults gemm(Op op, const Arguments& arguments, Target target, GemmBackend b
   CheckedGemm checked;
   check(op, arguments, target, checked);
   GemmResults results;
-  if (!arguments.out) {
+  if (!arguments[Slot::out]) {
     results.out = allocate("the result", checked.shape(), scalar_type_of(checked.out_dtype),
-                           checked.operand[A].view);
-    CheckedOperand& out = checked.operand[Out];
+                           checked[Slot::a].view);
+    CheckedOperand& out = checked[Slot::out];
     out.view = view_of(name(op), "out", results.out, true);
     bind_matrix_dims(out, checked.shows_rows, checked.shows_cols);
   }
   if (op == Op::scaled_mm_amax)
     results.amax =
-        allocate("amax", {nullptr, 0}, scalar_type_of(DType::f32), checked.operand[A].view);
+        allocate("amax", {nullptr, 0}, scalar_type_of(DType::f32), checked[Slot::a].view);
   if (checked.empty()) {
     if (results.amax) zero(results.amax);
     return results;
@@ -26,7 +26,8 @@ GemmResults gemm(Op op, const Arguments& arguments, Target target, GemmBackend b
   bind_prepacked(op, checked, batched.problem);
   bind_sparse(checked, batched.problem);
   if (results.amax)
-    batched.problem.amax = Matrix{reinterpret_cast<std::uintptr_t>(data(results.amax)), DType::f32};
+    batched.problem.set(Slot::amax,
+                        Matrix{reinterpret_cast<std::uintptr_t>(data(results.amax)), DType::f32});
   backend(batched, checked, arguments);
   return results;
 }

@@ -27,7 +27,7 @@ GemmResults gemm(Op op, const Arguments& arguments, Target target, GemmBackend b
 // A kernel in the dispatcher's calling convention.
 template <Op op, bool out, Target target, GemmBackend backend>
 void gemm_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
-  GemmResults results = gemm(op, unbox(op, out, stack), target, backend);
+  GemmResults results = gemm(op, unbox(parameters(op), out, stack), target, backend);
   if constexpr (!out) stack[0] = reinterpret_cast<std::uint64_t>(results.out.release());
   if constexpr (op == Op::scaled_mm_amax)
     stack[1] = reinterpret_cast<std::uint64_t>(results.amax.release());
@@ -35,7 +35,7 @@ void gemm_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
 
 template <Target target, GemmBackend backend>
 void linear24_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
-  GemmResults results = gemm(Op::linear, unbox_linear24(stack), target, backend);
+  GemmResults results = gemm(Op::linear, unbox(schemas::kLinear24, false, stack), target, backend);
   stack[0] = reinterpret_cast<std::uint64_t>(results.out.release());
 }
 

@@ -25,8 +25,8 @@ const Device& choose_device(Op op, const Arguments& arguments, DeviceOf device_o
 // Sets operand `out` to the result that a call would allocate, but without memory.
 void bind_unallocated_out(CheckedGemm& checked, std::int64_t* strides) {
   contiguous_strides(checked.shape(), strides);
-  CheckedOperand& out = checked.operand[Out];
-  out.view = checked.operand[A].view;
+  CheckedOperand& out = checked[Slot::out];
+  out.view = checked[Slot::a].view;
   out.view.sizes = checked.sizes;
   out.view.strides = strides;
   out.view.dims = checked.dims;
@@ -46,7 +46,7 @@ std::string batch_and_device_lines(const CheckedGemm& checked, const BatchedProb
     text += join("\n  batch         the strides of the batch dimensions ",
                  Shape{checked.batch, checked.batch_dims}, " do not merge, so ", batched.count(),
                  " products like this run one after another; contiguous operands would be one");
-  if (is_cpu(checked.operand[A].view))
+  if (is_cpu(checked[Slot::a].view))
     text += join("\nThese tensors are on the CPU, where the CPU implementation runs; ",
                  "the above is what one ", device.name, " would do.");
   return text;
@@ -59,7 +59,7 @@ std::string describe(Op op, const Arguments& arguments, DeviceOf device_of) {
   check(op, arguments, Target::plan, checked);
   const Device& device = choose_device(op, arguments, device_of);
   std::int64_t strides[kMaxDims];
-  if (!arguments.out) bind_unallocated_out(checked, strides);
+  if (!arguments[Slot::out]) bind_unallocated_out(checked, strides);
   if (checked.empty())
     return join(name(op), ": the result is empty, of shape ", checked.shape(),
                 "; nothing is launched.");

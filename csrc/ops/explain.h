@@ -19,7 +19,7 @@ std::string describe(Op op, const Arguments& arguments, DeviceOf device_of);
 
 template <Op op, DeviceOf device_of>
 void describe_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
-  stack[0] = box_string(describe(op, unbox(op, false, stack), device_of));
+  stack[0] = box_string(describe(op, unbox(parameters(op), false, stack), device_of));
 }
 
 template <DeviceOf device_of>

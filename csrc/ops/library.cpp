@@ -3,52 +3,85 @@
 // precede the `*`, since torch.library supports no autograd and no vmap for a keyword-only tensor.
 #include <torch/csrc/stable/library.h>
 
+#include <iterator>
 #include <string>
 
+#include "ops/schema.h"
+
+namespace tcgemm::ops {
 namespace {
 
 using torch::stable::detail::StableLibrary;
 
-void define(StableLibrary& library, const std::string& name, const std::string& arguments) {
+// The declaration of an option, up to and behind its name.
+struct OptionText {
+  Option option;
+  const char* type;
+  const char* name;
+  const char* value;
+};
+
+constexpr OptionText kOptionTexts[] = {{Option::activation, "str?", "activation", "None"},
+                                       {Option::alpha, "float", "alpha", "1.0"},
+                                       {Option::beta, "float", "beta", "1.0"},
+                                       {Option::out_dtype, "ScalarType?", "out_dtype", "None"},
+                                       {Option::acc_dtype, "ScalarType?", "acc_dtype", "None"},
+                                       {Option::precision, "str?", "precision", "None"},
+                                       {Option::device, "str?", "device", "None"},
+                                       {Option::kernel, "str?", "kernel", "None"}};
+
+std::string declaration(const Parameter& parameter) {
+  const std::string slot = parameter.name ? parameter.name : name(parameter.slot);
+  if (parameter.kind == Parameter::Kind::keywords) return "*";
+  if (parameter.kind == Parameter::Kind::tensor) return "Tensor " + slot;
+  if (parameter.kind == Parameter::Kind::optional_tensor) return "Tensor? " + slot + "=None";
+  const OptionText& text = kOptionTexts[static_cast<int>(parameter.option)];
+  return std::string(text.type) + " " + (parameter.name ? parameter.name : text.name) + "=" +
+         text.value;
+}
+
+void define(StableLibrary& library, const std::string& name, const ParameterList& parameters) {
+  const std::string arguments = schema(parameters);
   library.def((name + "(" + arguments + ") -> Tensor").c_str());
   library.def((name + ".out(" + arguments + ", Tensor(a!) out) -> ()").c_str());
 }
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY(tcgemm, m) {
-  const std::string types =
-      "ScalarType? out_dtype=None, ScalarType? acc_dtype=None, str? precision=None";
-  const std::string addends = "Tensor? bias=None, Tensor? residual=None";
-  const std::string scales = "Tensor? scale_a=None, Tensor? scale_b=None";
-  // Prepacked terms of b, and the metadata of 2:4 operands.
-  const std::string operand_forms =
-      ", Tensor? prepared_b=None, Tensor? sparse_a=None, Tensor? sparse_b=None";
-  const std::string options = ", *, str? activation=None, float alpha=1.0, ";
-  const std::string gemm = "Tensor a, Tensor b, " + addends + options + types;
+static_assert([] {
+  for (int i = 0; i < static_cast<int>(std::size(kOptionTexts)); ++i)
+    if (kOptionTexts[i].option != static_cast<Option>(i)) return false;
+  return true;
+}());
 
-  define(m, "mm", gemm);
-  define(m, "bmm", gemm);
-  define(m, "matmul", gemm);
-  define(m, "addmm",
-         "Tensor c, Tensor a, Tensor b, " + addends +
-             ", *, float beta=1.0, float alpha=1.0, str? activation=None, " + types);
-  define(m, "linear", "Tensor x, Tensor weight, " + addends + options + types);
+std::string schema(const ParameterList& parameters) {
+  std::string text;
+  for (const Parameter& parameter : parameters)
+    text += (text.empty() ? "" : ", ") + declaration(parameter);
+  return text;
+}
+
+}  // namespace tcgemm::ops
+
+STABLE_TORCH_LIBRARY(tcgemm, m) {
+  using namespace tcgemm::ops;
+  define(m, "mm", parameters(Op::mm));
+  define(m, "bmm", parameters(Op::bmm));
+  define(m, "matmul", parameters(Op::matmul));
+  define(m, "addmm", parameters(Op::addmm));
+  define(m, "linear", parameters(Op::linear));
   // The general GEMM that the others reduce to. It is private and has no autograd formula: calls
   // that need no gradient use it. The planner considers only configs whose name contains `kernel`.
-  const std::string general = options + "float beta=1.0, " + types + ", str? ";
-  define(m, "_gemm", "Tensor a, Tensor b, Tensor? c=None, " + addends + general + "kernel=None");
+  define(m, "_gemm", parameters(Op::gemm));
   // linear with a 2:4 weight and no other term, for calls that need no gradient. Each argument of
-  // scaled_mm costs host time. `metadata` is passed on as sparse_b.
-  m.def("_linear24(Tensor weight, Tensor metadata, Tensor x, Tensor? bias=None) -> Tensor");
+  // scaled_mm costs host time.
+  m.def(("_linear24(" + schema(schemas::kLinear24) + ") -> Tensor").c_str());
   // The general GEMM with scales and zero points; every Python function calls it if it gets one of
   // them. scaled_mm_amax also returns amax, the largest magnitude before scale_out. `kernel_name`
-  // filters configs: inductor cannot lower an operator with an argument `kernel`.
-  const std::string scaled = "Tensor a, Tensor b, " + scales + ", Tensor? c=None, " + addends +
-                             ", Tensor? zero_a=None, Tensor? zero_b=None, Tensor? scale_out=None" +
-                             operand_forms + general + "kernel_name=None";
-  define(m, "scaled_mm", scaled);
-  m.def(("scaled_mm_amax(" + scaled + ") -> (Tensor, Tensor)").c_str());
+  // filters configs.
+  define(m, "scaled_mm", parameters(Op::scaled_mm));
+  m.def(("scaled_mm_amax(" + schema(parameters(Op::scaled_mm_amax)) + ") -> (Tensor, Tensor)")
+            .c_str());
   // prepare(w) returns prepared_b of GEMMs with b = w.t(): the split-FP32 terms that precision
   // "highest" multiplies on CUDA. It returns an empty tensor if the GEMM reads b itself.
   m.def("prepare(Tensor w) -> Tensor");
@@ -62,10 +95,7 @@ STABLE_TORCH_LIBRARY(tcgemm, m) {
   m.def("prune24(Tensor w, str pattern, bool transposable=False) -> Tensor");
   m.def("tile24(Tensor metadata, int k, str pattern, ScalarType dtype) -> Tensor");
 
-  const std::string introspection =
-      "(Tensor a, Tensor b, " + addends + ", " + scales + operand_forms + options + types +
-      ", Tensor? out=None, str? device=None, str? kernel=None) -> str";
-  m.def(("check_layout" + introspection).c_str());
-  m.def(("explain" + introspection).c_str());
+  m.def(("check_layout(" + schema(parameters(Op::check_layout)) + ") -> str").c_str());
+  m.def(("explain(" + schema(parameters(Op::explain)) + ") -> str").c_str());
   m.def("build_info() -> str");
 }

@@ -32,7 +32,7 @@ void check(const View& w) {
 // A GEMM of one row with w.t(). Its b is the same as in every other GEMM with w.t().
 Problem problem_of(const View& w) {
   CheckedGemm checked;
-  CheckedOperand& b = checked.operand[B];
+  CheckedOperand& b = checked[Slot::b];
   b.view = w;
   bind_matrix_dims(b, true, true);
   std::swap(b.rows, b.cols);

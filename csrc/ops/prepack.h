@@ -11,7 +11,7 @@
 
 namespace tcgemm::ops {
 
-// Splits problem.b into `prepacked`, which has room for its bf16 terms, on the device of `w`.
+// Splits operand b into `prepacked`, which has room for its bf16 terms, on the device of `w`.
 using PrepackBackend = void (*)(const Problem& problem, const TensorHandle& prepacked,
                                 const View& w);
 

@@ -46,24 +46,25 @@ void run_dense(const BatchedProblem& batched) {
 }
 
 void run_gemm(const BatchedProblem& batched, const CheckedGemm& checked, const Arguments&) {
-  if (!batched.problem.sparse_a && !batched.problem.sparse_b) return run_dense(batched);
+  if (!batched.problem.is_sparse()) return run_dense(batched);
   TensorHandle dense_a, dense_b;
   const auto dense = [](const TensorHandle& memory, DType type, std::int64_t k) {
     return Matrix{reinterpret_cast<std::uintptr_t>(data(memory)), type, k, 1};
   };
   BatchedProblem decompressed_batch = batched;
   Problem& p = decompressed_batch.problem;
-  if (p.sparse_a) {
-    dense_a = decompressed(p.a, checked.operand[SparseA].view, p.m, p.k, checked.operand[A].view);
-    p.a = dense(dense_a, p.a.dtype, p.k);
+  Matrix &a = p[Slot::a], &b = p[Slot::b];
+  if (p.has(Slot::sparse_a)) {
+    dense_a = decompressed(a, checked[Slot::sparse_a].view, p.m, p.k, checked[Slot::a].view);
+    a = dense(dense_a, a.dtype, p.k);
   }
-  if (p.sparse_b) {
-    dense_b = decompressed(transposed(p.b), checked.operand[SparseB].view, p.n, p.k,
-                           checked.operand[B].view);
-    p.b = transposed(dense(dense_b, p.b.dtype, p.k));
+  if (p.has(Slot::sparse_b)) {
+    dense_b =
+        decompressed(transposed(b), checked[Slot::sparse_b].view, p.n, p.k, checked[Slot::b].view);
+    b = transposed(dense(dense_b, b.dtype, p.k));
   }
-  p.sparse_a.reset();
-  p.sparse_b.reset();
+  p.reset(Slot::sparse_a);
+  p.reset(Slot::sparse_b);
   run_dense(decompressed_batch);
 }
 

@@ -64,7 +64,7 @@ class Workspace {
 
 void run_gemm(const BatchedProblem& batched, const CheckedGemm& checked,
               const Arguments& arguments) {
-  const View& a = checked.operand[A].view;
+  const View& a = checked[Slot::a].view;
   const Device& device = launch::device(a.device_index);
   const std::string_view filter = arguments.kernel ? std::string_view(*arguments.kernel) : "";
   const DeviceGuard guard(a.device_index);
@@ -78,7 +78,7 @@ void run_gemm(const BatchedProblem& batched, const CheckedGemm& checked,
 
 const Device* device_of(const Arguments& arguments) {
   std::int32_t index = 0;
-  aoti_torch_get_device_index(arguments.a.get(), &index);
+  aoti_torch_get_device_index(arguments[Slot::a].get(), &index);
   return &launch::device(index);
 }
 

@@ -109,8 +109,8 @@ std::string sum_lines(const ExplainedOperands& operands, const Device& device) {
 
 std::string swap_ab_line(const Problem& original, const Plan& plan) {
   if (!plan.swap_ab) return "";
-  const char* why = original.sparse_b ? "the 2:4 operand must be the kernel's A"
-                    : original.out.stride_col != 1 && original.out.stride_row == 1
+  const char* why = original.has(Slot::sparse_b) ? "the 2:4 operand must be the kernel's A"
+                    : original[Slot::out].stride_col != 1 && original[Slot::out].stride_row == 1
                         ? "out is column-major"
                         : "the operand that is transposed in registers must be the kernel's A";
   return text("  swap A/B      %s: out^T = b^T a^T is computed\n", why);
@@ -146,7 +146,7 @@ std::string precision_line(const Problem& problem, const Plan& plan) {
     how = "highest: multiplied and accumulated in f64 by the tensor cores, rounded to f32 once";
   else if (problem.input_a == DType::tf32)
     how = "f32 operands are rounded to tf32, 10 bits of fraction, when they are loaded";
-  else if (problem.input_a != problem.a.dtype)
+  else if (problem.input_a != problem[Slot::a].dtype)
     how = "f32 operands are rounded to bf16, 7 bits of fraction, by the repack pass";
   else if (problem.promote)
     how = "promoted: partial sums over 128 of k are accumulated in f32 registers";
@@ -156,8 +156,8 @@ std::string precision_line(const Problem& problem, const Plan& plan) {
 }
 
 std::string sparse_line(const Problem& original) {
-  if (!original.sparse_a && !original.sparse_b) return "";
-  const bool first = original.sparse_a.has_value();
+  if (!original.is_sparse()) return "";
+  const bool first = original.has(Slot::sparse_a);
   const DType type = first ? original.input_a : original.input_b;
   const std::int64_t rows = first ? original.m : original.n;
   const std::int64_t stored_k = first ? original.stored_k_a() : original.stored_k_b();

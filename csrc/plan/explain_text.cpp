@@ -21,21 +21,41 @@ class List {
   std::string text_;
 };
 
-// `is_a`: rows of the scale lie along m; otherwise its columns lie along n.
-std::string scale_text(const char* label, bool is_a, const std::optional<Scale>& given) {
-  if (!given) return "";
-  const Scale scale = is_a ? *given : transposed(*given);
-  const bool one_a_row = scale.values.stride_row != 0;
+// scale_a or scale_b. Rows of scale_a lie along m, and columns of scale_b lie along n.
+std::string scale_text(const Problem& problem, Slot slot) {
+  const bool is_a = slot == Slot::scale_a;
+  const Operand scale = is_a ? problem[slot] : transposed(problem[slot]);
+  const bool one_a_row = scale.stride_row != 0;
   std::string kind = "one value";
-  if (scale.values.stride_col != 0)
+  if (scale.stride_col != 0)
     kind = text("blocks of %d x %d", is_a ? 1 << scale.shift_row : kScaleBlock,
                 is_a ? kScaleBlock : 1 << scale.shift_row);
   else if (one_a_row)
     kind = scale.shift_row == 0
                ? std::string("a value a ") + (is_a ? "row" : "column")
                : text("a value for %d %s", 1 << scale.shift_row, is_a ? "rows" : "columns");
-  return std::string(label) + " (" + kind + ")";
+  return std::string(name(slot)) + " (" + kind + ")";
 }
+
+// A tensor of the epilogue.
+std::string term_text(const Problem& problem, Slot slot) {
+  if (kOperandScales.contains(slot)) return scale_text(problem, slot);
+  if (slot == Slot::c) return "beta * c";
+  if (slot == Slot::scale_out)
+    return std::string("scale_out, requantised to ") + name(problem[Slot::out].dtype);
+  return name(slot);
+}
+
+// The tensors of the epilogue in the order in which they apply. alpha stands before the scales, the
+// activation before the residual.
+constexpr Slot kTermsInOrder[] = {Slot::zero_a,   Slot::zero_b, Slot::scale_a,
+                                  Slot::scale_b,  Slot::c,      Slot::bias,
+                                  Slot::residual, Slot::amax,   Slot::scale_out};
+static_assert([] {
+  SlotSet slots;
+  for (const Slot slot : kTermsInOrder) slots.insert(slot);
+  return slots == (kEpilogueTerms | kOperandScales);
+}());
 
 }  // namespace
 
@@ -61,36 +81,32 @@ std::string size(double bytes) {
 }
 
 std::string types(const Problem& problem) {
-  std::string operands = name(problem.a.dtype);
-  if (problem.b.dtype != problem.a.dtype) operands += std::string(" by ") + name(problem.b.dtype);
-  if (problem.input_a != problem.a.dtype) operands += std::string(" as ") + name(problem.input_a);
-  return operands + " to " + name(problem.out.dtype) + " (accumulator " +
+  std::string operands = name(problem[Slot::a].dtype);
+  if (problem[Slot::b].dtype != problem[Slot::a].dtype)
+    operands += std::string(" by ") + name(problem[Slot::b].dtype);
+  if (problem.input_a != problem[Slot::a].dtype)
+    operands += std::string(" as ") + name(problem.input_a);
+  return operands + " to " + name(problem[Slot::out].dtype) + " (accumulator " +
          name(problem.accumulator) + (problem.promote ? ", promoted every 128 of k)" : ")");
 }
 
 std::string block_scales(const Problem& problem) {
   if (!problem.block_scaled()) return "";
   List list;
-  list.add(problem.scale_a.has_value(), scale_text("scale_a", true, problem.scale_a));
-  list.add(problem.scale_b.has_value(), scale_text("scale_b", false, problem.scale_b));
+  for (const Slot slot : problem.operands.given() & kOperandScales)
+    list.add(true, scale_text(problem, slot));
   return list.text();
 }
 
 std::string epilogue(const Problem& problem) {
-  const bool blocks = problem.block_scaled();
   List list;
-  list.add(problem.zero_a.has_value(), "zero_a");
-  list.add(problem.zero_b.has_value(), "zero_b");
-  list.add(problem.alpha != 1.0, "alpha");
-  list.add(problem.scale_a && !blocks, scale_text("scale_a", true, problem.scale_a));
-  list.add(problem.scale_b && !blocks, scale_text("scale_b", false, problem.scale_b));
-  list.add(problem.c.has_value(), "beta * c");
-  list.add(problem.bias.has_value(), "bias");
-  list.add(problem.activation != Activation::none, name(problem.activation));
-  list.add(problem.residual.has_value(), "residual");
-  list.add(problem.amax.has_value(), "amax");
-  list.add(problem.scale_out.has_value(),
-           std::string("scale_out, requantised to ") + name(problem.out.dtype));
+  for (const Slot slot : kTermsInOrder) {
+    if (slot == Slot::scale_a) list.add(problem.alpha != 1.0, "alpha");
+    if (slot == Slot::residual)
+      list.add(problem.activation != Activation::none, name(problem.activation));
+    const bool in_mainloop = kOperandScales.contains(slot) && problem.block_scaled();
+    if (problem.has(slot) && !in_mainloop) list.add(true, term_text(problem, slot));
+  }
   return list.text().empty() ? "only the rounding" : list.text() + ", fused";
 }
 

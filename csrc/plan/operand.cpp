@@ -42,19 +42,15 @@ double read_time(double elements, DType type, const OperandLayout& layout, const
 }  // namespace
 
 GemmOperand operand_a(const Problem& problem) {
-  return {'a',
-          problem.a,
-          problem.input_a,
-          problem.m,
-          problem.stored_k_a(),
-          problem.batch,
-          problem.sparse_a.has_value()};
+  return {
+      'a',           problem[Slot::a],           problem.input_a, problem.m, problem.stored_k_a(),
+      problem.batch, problem.has(Slot::sparse_a)};
 }
 
 GemmOperand operand_b(const Problem& problem) {
   return {
-      'b',           transposed(problem.b),       problem.input_b, problem.n, problem.stored_k_b(),
-      problem.batch, problem.sparse_b.has_value()};
+      'b',           transposed(problem[Slot::b]), problem.input_b, problem.n, problem.stored_k_b(),
+      problem.batch, problem.has(Slot::sparse_b)};
 }
 
 OperandLayout analyze_layout(const GemmOperand& operand) {

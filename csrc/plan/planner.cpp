@@ -16,7 +16,7 @@ namespace {
 [[noreturn]] void throw_unsupported(const Problem& problem, const Device& device,
                                     std::string_view filter) {
   const Code code = code_on(device.compute_capability);
-  const bool is_sparse = problem.sparse_a || problem.sparse_b;
+  const bool is_sparse = problem.is_sparse();
   const std::string supported = supported_products(code, is_sparse);
   std::string text = "tcgemm: no kernel of this build multiplies " +
                      types(problem.input_a, problem.input_b, problem.accumulator);
@@ -47,16 +47,16 @@ double traffic(const Problem& problem) {
     return extent(matrix.stride_row, rows) * extent(matrix.stride_col, cols) *
            extent(matrix.stride_batch, problem.batch) * bytes(matrix.dtype);
   };
-  double total = size(problem.a, problem.m, problem.stored_k_a()) +
-                 size(problem.b, problem.stored_k_b(), problem.n) +
-                 double(problem.batch) * problem.m * problem.n * bytes(problem.out.dtype);
+  double total = size(problem[Slot::a], problem.m, problem.stored_k_a()) +
+                 size(problem[Slot::b], problem.stored_k_b(), problem.n) +
+                 double(problem.batch) * problem.m * problem.n * bytes(problem[Slot::out].dtype);
   const auto metadata = [&](std::int64_t rows, DType type) {
     return double(MetadataTiles{rows, problem.k, bits(type)}.bytes());
   };
-  if (problem.sparse_a) total += metadata(problem.m, problem.input_a);
-  if (problem.sparse_b) total += metadata(problem.n, problem.input_b);
-  for (const auto& source : {problem.c, problem.bias, problem.residual})
-    if (source) total += size(*source, problem.m, problem.n);
+  if (problem.has(Slot::sparse_a)) total += metadata(problem.m, problem.input_a);
+  if (problem.has(Slot::sparse_b)) total += metadata(problem.n, problem.input_b);
+  for (const Slot slot : problem.operands.given() & kAddends)
+    total += size(problem[slot], problem.m, problem.n);
   return total;
 }
 
@@ -83,17 +83,17 @@ void add_sums(const Problem& problem, const Device& device, Plan& plan) {
         double(operand.k) * pass->rows * pass->batch * bytes(operand.matrix.dtype);
     pass->offset = carve_workspace(plan.workspace, workspace_bytes(*pass));
   };
-  if (problem.zero_b) add(operand_a(problem), plan.passes.sums_a);
-  if (problem.zero_a) add(operand_b(problem), plan.passes.sums_b);
+  if (problem.has(Slot::zero_b)) add(operand_a(problem), plan.passes.sums_a);
+  if (problem.has(Slot::zero_a)) add(operand_b(problem), plan.passes.sums_b);
 }
 
 Plan search(const Problem& original, const Device& device, std::string_view filter) {
   // A column-major result is a row-major result of the problem with A and B swapped.
-  const bool is_sparse = original.sparse_a || original.sparse_b;
+  const bool is_sparse = original.is_sparse();
   const bool column_major =
-      original.out.stride_col != 1 && original.out.stride_row == 1 && original.n > 1;
+      original[Slot::out].stride_col != 1 && original[Slot::out].stride_row == 1 && original.n > 1;
   // The kernel's a must be the 2:4 operand; such kernels store both majors.
-  const bool swap_ab = is_sparse ? original.sparse_b.has_value() : column_major;
+  const bool swap_ab = is_sparse ? original.has(Slot::sparse_b) : column_major;
   const double least_bytes = traffic(original);
   if (original.empty()) {
     Plan empty;
@@ -155,7 +155,7 @@ double compute_time(const Problem& problem, const Plan& plan, const Device& devi
   } else if (input == DType::f32) {
     input = DType::f64;
   }
-  const double mma_share = problem.sparse_a || problem.sparse_b ? 0.5 : 1.0;
+  const double mma_share = problem.is_sparse() ? 0.5 : 1.0;
   return gemms * mma_share * problem.flops() / rate(device, input) * 1e6;
 }
 

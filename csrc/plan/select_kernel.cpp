@@ -46,7 +46,7 @@ struct AcceptedSignatures {
     const DType accumulator = problem.input_a == DType::f32 ? DType::f64 : problem.accumulator;
     const auto with = [&](bool promotes) {
       return signature(problem.input_a, problem.input_b, accumulator, blocks, promotes,
-                       problem.terms, problem.sparse_a.has_value());
+                       problem.terms, problem.has(Slot::sparse_a));
     };
     promoted = with(true);
     if (!blocks && problem.terms == 1 && !(problem.k > 0 && problem.promote))

@@ -58,10 +58,10 @@ double issue_cost(const GemmConfig& config, int cluster) {
 }
 
 double store_clocks(const Problem& problem) {
-  const bool scales = problem.scale_a || problem.scale_b;
+  const bool scales = problem.has_any(kOperandScales);
   if (problem.has_epilogue_terms() || (problem.alpha != 1.0 && !scales)) return kEpilogueStore;
   // The constants fitted for f16 and bf16 operands include f32 results.
-  const bool is_32bit = bits(problem.out.dtype) == 32 && bits(problem.input_a) != 16;
+  const bool is_32bit = bits(problem[Slot::out].dtype) == 32 && bits(problem.input_a) != 16;
   return (is_32bit ? kStore32 : kStore) + (scales ? kScaleStore : 0.0);
 }
 

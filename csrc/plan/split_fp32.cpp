@@ -33,8 +33,8 @@ bool has_short_chains(const GemmConfig& config) { return config.warpgroups == 1;
 std::optional<LaunchConfig> cheapest_fp64_kernel(const Problem& problem, const Device& device,
                                                  Search::ConfigFilter config_filter) {
   Problem unsplit = problem;
-  unsplit.prepacked_a.reset();
-  unsplit.prepacked_b.reset();
+  unsplit.reset(Slot::prepacked_a);
+  unsplit.reset(Slot::prepacked_b);
   Search search(device, "", 0, config_filter);
   OrientedProblem oriented(unsplit, false);
   oriented.may_copy_a = oriented.may_copy_b = false;
@@ -51,11 +51,10 @@ void carve_split_workspace(SplitFp32Pass& pass, int terms, Plan& plan) {
 
 }  // namespace
 
-SplitFp32Pass split_fp32_pass(const GemmOperand& operand,
-                              const std::optional<Prepacked>& prepacked) {
+SplitFp32Pass split_fp32_pass(const GemmOperand& operand, const Prepacked& prepacked) {
   SplitFp32Pass pass;
   pass.source = operand.matrix;
-  if (prepacked) pass.prepacked = *prepacked;
+  pass.prepacked = prepacked;
   pass.mn_major = analyze_layout(operand).major == Major::MN;
   pass.rows = operand.rows;
   pass.k = operand.k;
@@ -72,11 +71,11 @@ std::optional<Plan> plan_split_fp32(const Problem& problem, const Device& device
                                     std::string_view filter, double least_bytes,
                                     std::int64_t least_depth) {
   // amax would count results that the recompute kernel replaces.
-  if (problem.k < least_depth || problem.amax) return std::nullopt;
+  if (problem.k < least_depth || problem.has(Slot::amax)) return std::nullopt;
   Plan plan;
   SplitFp32Plan split;
-  split.a = split_fp32_pass(operand_a(problem), problem.prepacked_a);
-  split.b = split_fp32_pass(operand_b(problem), problem.prepacked_b);
+  split.a = split_fp32_pass(operand_a(problem), problem.prepacked(Slot::prepacked_a));
+  split.b = split_fp32_pass(operand_b(problem), problem.prepacked(Slot::prepacked_b));
   split.bf16 = split.a.prepacked.terms == kBf16Terms || split.b.prepacked.terms == kBf16Terms;
   std::optional<LaunchConfig> f16, alternative;
   const double result_count = double(problem.batch) * double(problem.m) * double(problem.n);

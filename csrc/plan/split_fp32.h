@@ -28,10 +28,9 @@ inline constexpr std::int64_t kFewResults = 1 << 19;
 inline constexpr std::int64_t kManyResults = 1 << 21;
 
 // The pass over an operand of any strides. `prepacked`: its terms, if they exist already.
-SplitFp32Pass split_fp32_pass(const GemmOperand& operand,
-                              const std::optional<Prepacked>& prepacked);
+SplitFp32Pass split_fp32_pass(const GemmOperand& operand, const Prepacked& prepacked);
 
-// Bytes of the prepacked problem.b with room for this many terms.
+// Bytes of the prepacked operand b with room for this many terms.
 std::size_t prepacked_bytes(const Problem& problem, int terms);
 
 // The split-FP32 plan, if there is one: f16 terms, and an alternative (bf16 terms or FP64) that the

@@ -1,27 +1,32 @@
 // The choice of the store path. tile/store.cuh and kernels/sm90/kernel.cuh implement the paths.
 #include "plan/store_path.h"
 
+#include "core/operands.h"
+
 namespace tcgemm::plan {
 namespace {
 
+// The tensors that the unrolled epilogue cannot handle.
+constexpr SlotSet kNotUnrolled = kEpilogueTerms - SlotSet{Slot::bias};
+
 bool is_row_major(const Problem& problem) {
-  return is_vectorizable(problem.out, problem.m, problem.n, problem.batch);
+  return is_vectorizable(problem[Slot::out], problem.m, problem.n, problem.batch);
 }
 
 bool is_column_major(const Problem& problem) {
-  return is_vectorizable(transposed(problem.out), problem.n, problem.m, problem.batch);
+  return is_vectorizable(transposed(problem[Slot::out]), problem.n, problem.m, problem.batch);
 }
 
 // TMA clips a box at the edge of the tensor in units of 16 bytes, so a row that ends inside a
 // vector would lose elements. A tile that is narrower than a box is not stored by TMA.
 bool stores_rows_by_tma(const GemmConfig& config, const Problem& problem) {
-  const DType type = problem.out.dtype;
+  const DType type = problem[Slot::out].dtype;
   return bits(type) >= 16 && config.tile_n() % (1024 / bits(type)) == 0 &&
          whole_vectors(problem.n, type) && is_row_major(problem);
 }
 
 bool stores_columns_by_tma(const GemmConfig& config, const Problem& problem) {
-  const DType type = problem.out.dtype;
+  const DType type = problem[Slot::out].dtype;
   return config.tma_stores_columns() && type == config.column_store_dtype() &&
          problem.has_default_epilogue() && whole_vectors(problem.m, type) &&
          is_column_major(problem);
@@ -29,14 +34,13 @@ bool stores_columns_by_tma(const GemmConfig& config, const Problem& problem) {
 
 // Can a kernel load two adjacent scales at once, from each even index, in every matrix of the
 // batch?
-bool can_load_pairs(const Scale& scale, std::int64_t batch) {
-  const Matrix& values = scale.values;
-  return values.stride_col == 1 && scale.shift_col == 0 &&
-         values.address % (2 * sizeof(float)) == 0 && (batch == 1 || values.stride_batch % 2 == 0);
+bool can_load_pairs(const Operand& scale, std::int64_t batch) {
+  return scale.stride_col == 1 && scale.shift_col == 0 &&
+         scale.address % (2 * sizeof(float)) == 0 && (batch == 1 || scale.stride_batch % 2 == 0);
 }
 
 bool can_unroll_bias(const GemmConfig& config, const Problem& problem) {
-  const Matrix& bias = *problem.bias;
+  const Matrix& bias = problem[Slot::bias];
   const bool along_row = bias.stride_row == 0 && bias.stride_col == 1 &&
                          is_vectorizable(bias, problem.m, problem.n, problem.batch);
   return along_row || (bias.stride_col == 0 && config.interleaved_rows());
@@ -44,15 +48,13 @@ bool can_unroll_bias(const GemmConfig& config, const Problem& problem) {
 
 // Do the terms fit the unrolled epilogue (unrolled_epilogue in tile/store.cuh)?
 bool can_unroll(const GemmConfig& config, const Problem& problem) {
-  if (problem.c || problem.residual || problem.zero_a || problem.zero_b || problem.scale_out ||
-      problem.amax)
-    return false;
-  if (problem.out.dtype == DType::s32) return problem.has_default_epilogue();
-  if (problem.bias && !can_unroll_bias(config, problem)) return false;
+  if (problem.has_any(kNotUnrolled)) return false;
+  if (problem[Slot::out].dtype == DType::s32) return problem.has_default_epilogue();
+  if (problem.has(Slot::bias) && !can_unroll_bias(config, problem)) return false;
   // Scales of blocks belong to the mainloop.
-  const bool column_scales =
-      problem.scale_b && !problem.block_scaled() && problem.scale_b->values.stride_col != 0;
-  if (column_scales && !can_load_pairs(*problem.scale_b, problem.batch)) return false;
+  const bool column_scales = problem.has(Slot::scale_b) && !problem.block_scaled() &&
+                             problem[Slot::scale_b].stride_col != 0;
+  if (column_scales && !can_load_pairs(problem[Slot::scale_b], problem.batch)) return false;
   return problem.activation == Activation::none || problem.activation == Activation::relu;
 }
 
@@ -68,7 +70,7 @@ StorePath store_path(const GemmConfig& config, const Problem& problem) {
 EpiloguePath epilogue_path(const GemmConfig& config, const Problem& problem, StorePath path) {
   if (!config.uses_tma()) return EpiloguePath::rolled;
   if (path == StorePath::tma_columns) return EpiloguePath::unrolled;
-  const DType type = problem.out.dtype;
+  const DType type = problem[Slot::out].dtype;
   if (path == StorePath::column_pairs) {
     if (type == config.accumulator && problem.has_default_epilogue()) return EpiloguePath::direct;
     return can_unroll(config, problem) && bits(type) == 16 ? EpiloguePath::unrolled

@@ -132,56 +132,54 @@ void set_types(Problem& problem, DType a, DType b, const std::string& precision)
     if (type != DType::f32) return type;
     return precision == "high" ? DType::tf32 : precision == "medium" ? DType::bf16 : type;
   };
-  problem.a.dtype = stored(a);
-  problem.b.dtype = stored(b);
+  problem[Slot::a].dtype = stored(a);
+  problem[Slot::b].dtype = stored(b);
   problem.input_a = input(a);
   problem.input_b = input(b);
   problem.promote = is_fp8(a) && precision != "fast";
   problem.accumulator = a == DType::f64 ? DType::f64 : is_int8(a) ? DType::s32 : DType::f32;
-  problem.out.dtype = is_int8(a) ? DType::s32 : is_fp8(a) ? DType::bf16 : stored(a);
+  problem[Slot::out].dtype = is_int8(a) ? DType::s32 : is_fp8(a) ? DType::bf16 : stored(a);
 }
 
 // The scales of an operand from the name of their granularity. The operand is rows x k: m x k for
 // a, n x k for b.
-std::optional<Scale> parse_scale(const std::string& text, std::int64_t rows, std::int64_t k) {
+std::optional<Operand> parse_scale(const std::string& text, std::int64_t rows, std::int64_t k) {
   if (text.empty()) return std::nullopt;
   const std::int64_t blocks = ceil_div(k, kScaleBlock);
   const auto values = [&](std::int64_t row, std::int64_t col) {
-    return Matrix{0, DType::f32, row, col, 0};
+    return Matrix{.dtype = DType::f32, .stride_row = row, .stride_col = col};
   };
-  if (text == "tensor") return Scale{values(0, 0)};
-  if (text == "row") return Scale{values(1, 0)};
-  if (text == "1x128") return Scale{values(blocks, 1), 0, kScaleShift};
-  if (text == "128x128") return Scale{values(blocks, 1), kScaleShift, kScaleShift};
+  if (text == "tensor") return Operand{values(0, 0)};
+  if (text == "row") return Operand{values(1, 0)};
+  if (text == "1x128") return Operand{values(blocks, 1), 0, kScaleShift};
+  if (text == "128x128") return Operand{values(blocks, 1), kScaleShift, kScaleShift};
   throw std::runtime_error("tcgemm: no scales are called '" + text +
                            "'; expected tensor, row, 1x128 or 128x128 of " + std::to_string(rows) +
                            " rows.");
 }
 
-// Adds one term of the epilogue by its name: a tensor, an activation, a zero point, or a scale.
+// A contiguous tensor of the epilogue. A bias has one row, and zero points are vectors.
+Matrix epilogue_matrix(const Problem& problem, Slot slot) {
+  const OperandRow& row = operand_row(slot);
+  if (row.dtypes == DTypeRule::zero_point)
+    return {0, DType::s32, row.rows == Axis::m ? 1 : 0, row.cols == Axis::n ? 1 : 0, 0};
+  if (row.dtypes != DTypeRule::addend) return {0, DType::f32, 0, 0, 0};
+  const DType type = problem.accumulator == DType::f64        ? DType::f64
+                     : problem[Slot::out].dtype == DType::s32 ? DType::s32
+                                                              : DType::f32;
+  if (slot == Slot::bias) return {0, type, 0, 1, 0};
+  return {0, type, problem.n, 1, problem.m * problem.n};
+}
+
+// Adds one term of the epilogue by its name: a tensor or an activation.
 void add_epilogue_term(Problem& problem, const std::string& term) {
-  const DType epilogue_dtype = problem.accumulator == DType::f64 ? DType::f64
-                               : problem.out.dtype == DType::s32 ? DType::s32
-                                                                 : DType::f32;
-  const Matrix single_value{0, DType::f32, 0, 0, 0};
-  if (term == "c" || term == "residual")
-    (term == "c" ? problem.c : problem.residual) =
-        Matrix{0, epilogue_dtype, problem.n, 1, problem.m * problem.n};
-  else if (term == "bias")
-    problem.bias = Matrix{0, epilogue_dtype, 0, 1, 0};
-  else if (term == "zero_a")
-    problem.zero_a = Matrix{0, DType::s32, 1, 0, 0};
-  else if (term == "zero_b")
-    problem.zero_b = Matrix{0, DType::s32, 0, 1, 0};
-  else if (term == "scale_out" || term == "amax")
-    (term == "amax" ? problem.amax : problem.scale_out) = single_value;
-  else
-    for (int i = 0; i <= kActivations; ++i) {
-      if (i == kActivations)
-        throw std::runtime_error("tcgemm: nothing in the epilogue is called '" + term + "'.");
-      problem.activation = Activation(i);
-      if (term == name(problem.activation)) break;
-    }
+  for (const Slot slot : kEpilogueTerms)
+    if (term == name(slot)) return problem.set(slot, epilogue_matrix(problem, slot));
+  for (int i = 0; i < kActivations; ++i) {
+    problem.activation = Activation(i);
+    if (term == name(problem.activation)) return;
+  }
+  throw std::runtime_error("tcgemm: nothing in the epilogue is called '" + term + "'.");
 }
 
 // Makes operand "a" or "b" 2:4 sparse. Its matrix is contiguous and has stored_k columns, unless
@@ -189,13 +187,15 @@ void add_epilogue_term(Problem& problem, const std::string& term) {
 void set_sparse(Problem& problem, const std::string& operand, bool has_strides) {
   if (operand.empty()) return;
   const DType type = operand == "a" ? problem.input_a : problem.input_b;
-  const SparseOperand sparse{0, value_columns(problem.k, pattern_of(type))};
+  problem.sparse_k = value_columns(problem.k, pattern_of(type));
   if (operand == "a") {
-    problem.sparse_a = sparse;
-    if (!has_strides) problem.a = {problem.a.address, problem.a.dtype, sparse.stored_k, 1, 0};
+    problem.set(Slot::sparse_a, Matrix{});
+    Matrix& a = problem[Slot::a];
+    if (!has_strides) a = {a.address, a.dtype, problem.sparse_k, 1, 0};
   } else if (operand == "b") {
-    problem.sparse_b = sparse;
-    if (!has_strides) problem.b = {problem.b.address, problem.b.dtype, 1, sparse.stored_k, 0};
+    problem.set(Slot::sparse_b, Matrix{});
+    Matrix& b = problem[Slot::b];
+    if (!has_strides) b = {b.address, b.dtype, 1, problem.sparse_k, 0};
   } else {
     throw std::runtime_error("tcgemm: sparse is '" + operand + "'; expected a, b or nothing.");
   }
@@ -257,17 +257,18 @@ py::dict plan_for(const std::string& device_name, const std::string& dtype, std:
   problem.n = n;
   problem.k = k;
   const DType input = parse_dtype(dtype);
-  problem.a = matrix(input, m, k, major_a(parsed_layout) == Major::K, a, a_address);
-  problem.b = matrix(input, k, n, major_b(parsed_layout) == Major::MN, b, b_address);
-  problem.out = matrix(input, m, n, true, out, out_address);
+  problem.set(Slot::a, matrix(input, m, k, major_a(parsed_layout) == Major::K, a, a_address));
+  problem.set(Slot::b, matrix(input, k, n, major_b(parsed_layout) == Major::MN, b, b_address));
+  problem.set(Slot::out, matrix(input, m, n, true, out, out_address));
   set_types(problem, input, dtype_b.empty() ? input : parse_dtype(dtype_b), precision);
   if (!accumulator.empty()) problem.accumulator = parse_dtype(accumulator);
-  if (!out_dtype.empty()) problem.out.dtype = parse_dtype(out_dtype);
+  if (!out_dtype.empty()) problem[Slot::out].dtype = parse_dtype(out_dtype);
   problem.alpha = alpha;
-  problem.scale_a = parse_scale(scale_a, m, k);
-  if (const auto scale = parse_scale(scale_b, n, k)) problem.scale_b = transposed(*scale);
+  if (const auto scale = parse_scale(scale_a, m, k)) problem.set(Slot::scale_a, *scale);
+  if (const auto scale = parse_scale(scale_b, n, k)) problem.set(Slot::scale_b, transposed(*scale));
   for (const std::string& term : epilogue) add_epilogue_term(problem, term);
-  if (prepared_b != 0) problem.prepacked_b = Prepacked{0, prepared_b};
+  if (prepared_b != 0) problem.set(Slot::prepacked_b, Matrix{});
+  problem.prepacked_terms = prepared_b;
   set_sparse(problem, sparse, (sparse == "a" ? a : b).has_value());
 
   const Plan plan = plan::make_plan(problem, *device, kernel);

@@ -1,0 +1,141 @@
+// The parameters of every GEMM operator, in order. Both the operator's schema (library.cpp) and the
+// unboxing of its arguments (arguments.cpp) are made from these lists.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+
+#include "core/operands.h"
+
+namespace tcgemm::ops {
+
+// The operator of a call. It decides which shapes are valid and how errors name the call.
+enum class Op : std::uint8_t {
+  mm,
+  bmm,
+  matmul,
+  addmm,
+  linear,
+  gemm,
+  scaled_mm,
+  scaled_mm_amax,
+  check_layout,
+  explain
+};
+
+// The arguments that are no tensors.
+enum class Option : std::uint8_t {
+  activation,
+  alpha,
+  beta,
+  out_dtype,
+  acc_dtype,
+  precision,
+  device,
+  kernel
+};
+
+struct Parameter {
+  enum class Kind : std::uint8_t { tensor, optional_tensor, option, keywords };  // keywords: the *
+
+  Kind kind = Kind::keywords;
+  Slot slot = Slot::a;
+  Option option = Option::activation;
+  const char* name = nullptr;  // null: that of the slot or option
+};
+
+constexpr Parameter tensor(Slot slot, const char* name = nullptr) {
+  return {.kind = Parameter::Kind::tensor, .slot = slot, .name = name};
+}
+constexpr Parameter optional(Slot slot) {
+  return {.kind = Parameter::Kind::optional_tensor, .slot = slot};
+}
+constexpr Parameter option(Option option, const char* name = nullptr) {
+  return {.kind = Parameter::Kind::option, .option = option, .name = name};
+}
+
+class ParameterList {
+ public:
+  constexpr ParameterList(std::initializer_list<Parameter> parameters) {
+    for (const Parameter& parameter : parameters) parameters_[size_++] = parameter;
+  }
+  constexpr ParameterList operator+(const ParameterList& other) const {
+    ParameterList joined = *this;
+    for (const Parameter& parameter : other) joined.parameters_[joined.size_++] = parameter;
+    return joined;
+  }
+  constexpr const Parameter* begin() const { return parameters_; }
+  constexpr const Parameter* end() const { return parameters_ + size_; }
+
+ private:
+  Parameter parameters_[24];
+  int size_ = 0;
+};
+
+namespace schemas {
+
+inline constexpr ParameterList kOperandsAB{tensor(Slot::a), tensor(Slot::b)};
+inline constexpr ParameterList kAddendsOfAll{optional(Slot::bias), optional(Slot::residual)};
+inline constexpr ParameterList kScalesOfOperands{optional(Slot::scale_a), optional(Slot::scale_b)};
+inline constexpr ParameterList kOperandForms{optional(Slot::prepacked_b), optional(Slot::sparse_a),
+                                             optional(Slot::sparse_b)};
+inline constexpr ParameterList kOptions{Parameter{}, option(Option::activation),
+                                        option(Option::alpha)};
+inline constexpr ParameterList kTypes{option(Option::out_dtype), option(Option::acc_dtype),
+                                      option(Option::precision)};
+
+inline constexpr ParameterList kProduct = kOperandsAB + kAddendsOfAll + kOptions + kTypes;
+inline constexpr ParameterList kLinear =
+    ParameterList{tensor(Slot::a, "x"), tensor(Slot::b, "weight")} + kAddendsOfAll + kOptions +
+    kTypes;
+// `metadata` is passed on as sparse_b.
+inline constexpr ParameterList kLinear24{tensor(Slot::b, "weight"),
+                                         tensor(Slot::sparse_b, "metadata"), tensor(Slot::a, "x"),
+                                         optional(Slot::bias)};
+inline constexpr ParameterList kAddmm =
+    ParameterList{tensor(Slot::c)} + kOperandsAB + kAddendsOfAll +
+    ParameterList{Parameter{}, option(Option::beta), option(Option::alpha),
+                  option(Option::activation)} +
+    kTypes;
+inline constexpr ParameterList kGemm =
+    kOperandsAB + ParameterList{optional(Slot::c)} + kAddendsOfAll + kOptions +
+    ParameterList{option(Option::beta)} + kTypes + ParameterList{option(Option::kernel)};
+// Inductor cannot lower an operator with an argument `kernel`.
+inline constexpr ParameterList kScaled =
+    kOperandsAB + kScalesOfOperands + ParameterList{optional(Slot::c)} + kAddendsOfAll +
+    ParameterList{optional(Slot::zero_a), optional(Slot::zero_b), optional(Slot::scale_out)} +
+    kOperandForms + kOptions + ParameterList{option(Option::beta)} + kTypes +
+    ParameterList{option(Option::kernel, "kernel_name")};
+inline constexpr ParameterList kDescribe =
+    kOperandsAB + kAddendsOfAll + kScalesOfOperands + kOperandForms + kOptions + kTypes +
+    ParameterList{optional(Slot::out), option(Option::device), option(Option::kernel)};
+
+}  // namespace schemas
+
+constexpr const ParameterList& parameters(Op op) {
+  switch (op) {
+    case Op::mm:
+    case Op::bmm:
+    case Op::matmul:
+      return schemas::kProduct;
+    case Op::addmm:
+      return schemas::kAddmm;
+    case Op::linear:
+      return schemas::kLinear;
+    case Op::gemm:
+      return schemas::kGemm;
+    case Op::scaled_mm:
+    case Op::scaled_mm_amax:
+      return schemas::kScaled;
+    case Op::check_layout:
+    case Op::explain:
+      return schemas::kDescribe;
+  }
+  return schemas::kProduct;
+}
+
+// "Tensor a, Tensor b, *, float alpha=1.0"
+std::string schema(const ParameterList& parameters);
+
+}  // namespace tcgemm::ops
