@@ -20,30 +20,29 @@ struct TileShape {
 };
 
 // sm90a: 128x256 is the fastest per FLOP, 192x192 fits the waves of 3072 and 6144, and the smaller
-// ones fill 132 SMs when the result is small. 256x192, with fewer bytes a FLOP, was nowhere the
-// best: 192 accumulators a thread leave three stages and spill in the epilogue.
+// tiles fill 132 SMs if the result is small. 256x192 loads fewer bytes per FLOP but was never the
+// fastest: 192 accumulators per thread leave three stages and spill in the epilogue.
 inline constexpr TileShape kSm90[] = {{2, 1, 256, 4}, {2, 2, 128, 4}, {3, 1, 192, 4},
                                       {2, 1, 192, 5}, {2, 1, 128, 6}, {1, 1, 256, 5},
                                       {1, 1, 128, 8}, {1, 1, 64, 12}};
-// An f16 accumulator brings no rate on Hopper, so it gets the tiles that serve every size.
+// An FP16 accumulator is not faster on Hopper, so it has only the tiles that cover every size.
 inline constexpr TileShape kSm90F16[] = {
     {2, 1, 256, 4}, {2, 1, 128, 6}, {1, 1, 256, 5}, {1, 1, 128, 8}, {1, 1, 64, 12}};
-// Mixed 8-bit operands: the large, the usual and the small.
+// Mixed 8-bit operands: one large, one medium and one small tile.
 inline constexpr TileShape kSm90Few[] = {{2, 1, 256, 4}, {2, 1, 128, 6}, {1, 1, 64, 12}};
-// Two sets of accumulators.
+// Promoted kernels have two sets of accumulators.
 inline constexpr TileShape kSm90Promoted[] = {
     {2, 1, 256, 4}, {2, 1, 128, 6}, {1, 1, 128, 8}, {1, 1, 64, 12}};
 inline constexpr TileShape kSm90PromotedFew[] = {{2, 1, 128, 6}};
-// Operands in parts: stages hold all of them.
+// Split FP32: a stage holds all terms.
 inline constexpr TileShape kSm90F16x2[] = {
     {2, 1, 256, 2}, {2, 1, 192, 2}, {2, 1, 128, 3}, {1, 1, 128, 4}, {1, 1, 64, 6}};
 inline constexpr TileShape kSm90Bf16x3[] = {{2, 1, 256, 2}, {2, 1, 128, 4}};
-// a from registers, in boxes of 128 bytes of m: no tile has fewer rows than 128 of s8.
+// RS: A is loaded in boxes of 128 bytes of m, so a tile has at least 128 rows of s8.
 inline constexpr TileShape kSm90Rs[] = {{2, 1, 256, 4}, {2, 1, 128, 6}, {2, 1, 64, 8}};
-// Sparse ones: the tensor cores read b, which is dense, twice as fast as elsewhere, and a wide tile
-// the fewest times. The narrow ones are for few columns (64x64 and 64x32, which would fill more of
-// the machine, took longer), and 192x192 serves what 128x256 would need a second wave for: 1.4
-// times as fast there; beside s32 it would spill.
+// 2:4: wgmma.sp reads the dense B at twice the usual rate, and a wide tile reads it the fewest times.
+// The narrow tiles are for few columns; 64x64 and 64x32 would fill more SMs but took longer.
+// 192x192 is 1.4 times as fast where 128x256 needs a second wave; with s32 it would spill.
 inline constexpr TileShape kSm90Sparse[] = {{2, 1, 256, 5}, {3, 1, 192, 5}, {2, 1, 192, 6},
                                             {2, 1, 128, 8}, {2, 1, 64, 12}, {2, 1, 32, 16}};
 inline constexpr TileShape kSm90SparseFp8[] = {{2, 1, 256, 5}, {3, 1, 192, 5}, {2, 1, 192, 6},
@@ -51,27 +50,27 @@ inline constexpr TileShape kSm90SparseFp8[] = {{2, 1, 256, 5}, {3, 1, 192, 5}, {
 inline constexpr TileShape kSm90SparseInt8[] = {
     {2, 1, 256, 5}, {2, 1, 192, 6}, {2, 1, 128, 8}, {2, 1, 64, 11}, {2, 1, 32, 14}};
 inline constexpr TileShape kSm90SparseFew[] = {{2, 1, 256, 5}, {2, 1, 64, 10}};
-// f64: 128x128 for large products, 128x112 fits the waves of 4096 and 8192 on 132 SMs, and half of
-// 128x128, twice, those of 1024.
+// FP64: 128x128 is for large GEMMs. 128x112 fits the waves of 4096 and 8192 on 132 SMs, 128x64 and
+// 64x128 those of 1024.
 inline constexpr TileShape kSm90F64[] = {
     {2, 1, 128, 5}, {2, 1, 112, 5}, {2, 1, 64, 7}, {1, 1, 128, 7}, {1, 1, 64, 8}};
-// f32, added up as f64: 64x64 is also what computes flagged tiles again, and 64x32 fills the
-// machine with 512 x 512.
+// FP32 accumulated as FP64: 64x64 is also the tile of the recompute mask, and 64x32 fills the GPU at
+// 512 x 512.
 inline constexpr TileShape kSm90F32[] = {
     {2, 1, 128, 5}, {2, 1, 64, 6}, {1, 1, 64, 8}, {1, 1, 32, 10}};
-// 128x256 and 128x128 reuse most from shared memory, 64x64 fills the machine.
+// mma.sync: 128x256 and 128x128 reuse shared memory the most, 64x64 fills the GPU.
 inline constexpr TileShape kSm80[] = {{2, 1, 256, 3}, {2, 1, 128, 3}, {1, 1, 64, 4}};
 inline constexpr TileShape kSm80Few[] = {{2, 1, 128, 3}, {1, 1, 64, 4}};
-// Beside a sparse a, twice the fragments of b: 256 columns would spill.
+// mma.sp needs twice the fragments of B: 256 columns would spill.
 inline constexpr TileShape kSm80Sparse[] = {{2, 1, 128, 3}, {1, 1, 64, 4}};
 
-// Bits by layout.
+// A set of layouts, one bit each.
 using Layouts = unsigned;
 constexpr Layouts only(Layout layout) { return 1u << int(layout); }
 inline constexpr Layouts kAllLayouts = (1u << kLayouts) - 1;
 
-// Rows that differ in tile and layout alone. Operands that wgmma reads K-major only, 8-bit ones and
-// tf32, come in TN; the planner has others copied, or turned on the way from registers (TT).
+// Rows that differ in tile and layout alone. wgmma reads 8-bit and tf32 operands K-major only, so
+// these have TN rows; the planner repacks other layouts, or takes an RS row (TT).
 struct ConfigFamily {
   Arch arch;
   DType input, input_b, accumulator;

@@ -26,9 +26,9 @@ constexpr auto kFinders = []<int... kUnit>(std::integer_sequence<int, kUnit...>)
   return std::array<Find, kUnits>{nullptr, &kernels::find<Unit(kUnit + 1)>...};
 }(std::make_integer_sequence<int, kUnits - 1>{});
 
-// The function of a row, with its shared memory allowed on `device`: once for each, and so before a
-// CUDA graph is captured if the product ran before.
-const void* function_on(int row, int device) {
+// The function of a row. The first call for a row and device allows its shared memory; later calls
+// only read, so a CUDA graph can be captured if the GEMM ran before.
+const void* kernel_function(int row, int device) {
   static std::array<std::atomic<const void*>, kCatalog.size()> functions;
   static std::array<std::atomic<std::uint64_t>, kCatalog.size()> allowed;
   const std::uint64_t bit = std::uint64_t(1) << device;
@@ -47,41 +47,42 @@ const void* function_on(int row, int device) {
   return pointer;
 }
 
-// What TMA takes the elements as: it rounds those that are f32 in memory.
-DType loaded(const GemmConfig& config, const Matrix& matrix) {
+// The element type of the tensor map. TMA rounds f32 elements to tf32.
+DType tma_dtype(const GemmConfig& config, const Matrix& matrix) {
   return config.input == DType::tf32 ? DType::tf32 : matrix.dtype;
 }
 
-// Fetching ahead makes 1.5 times the traffic between the halves of L2. On an H200 large sparse
-// products take longer with it (bf16 4096^3 148 us, without it 141; 8192^3 1111, 1085; e4m3 4096^3
-// 82.6, 77.2), and dense ones less long (s8 4096^3 104 us, without it 114; bf16 the same). A weight
-// that is read once comes from memory (16 x 28672 x 4096: 43 us in a run with it, 48 in one
-// without).
-bool fetches_ahead(const LaunchConfig& run) {
+// Is L2 promotion of 256 bytes used? It raises the traffic between the L2 partitions 1.5 times. On
+// an H200 it slows large 2:4 GEMMs (bf16 4096^3 148 us, without it 141; 8192^3 1111, 1085; e4m3
+// 4096^3 82.6, 77.2) and speeds up dense ones (s8 4096^3 104 us, without it 114; bf16 the same). A
+// weight with one tile column is read once, from memory: 16 x 28672 x 4096 takes 43 us with it and
+// 48 without.
+bool promotes_l2(const LaunchConfig& run) {
   return !kCatalog[run.config_index].sparse || run.tiles_n == 1;
 }
 
-// The lines of an operand, seen from k, in boxes of kernels/sm90/producer.cuh: K-major in one box of
-// `rows` lines, MN-major in boxes of `depth` lines of k.
+// The map of an operand in the boxes of kernels/sm90/producer.cuh: one box of `rows` rows if it is
+// K-major, boxes of `depth` k if it is MN-major.
 TensorMap operand_map(const GemmConfig& config, const Matrix& matrix, Major major,
                       std::int64_t extent_mn, std::int64_t k, std::int64_t batch, int rows,
-                      int depth, bool ahead) {
-  const DType type = loaded(config, matrix);
+                      int depth, bool l2_promotion) {
+  const DType type = tma_dtype(config, matrix);
   if (major == Major::K)
     return tensor_map({matrix.address, type, k, extent_mn, batch, matrix.stride_row,
-                       matrix.stride_batch, config.tile_k(), rows, ahead});
+                       matrix.stride_batch, config.tile_k(), rows, l2_promotion});
   return tensor_map({matrix.address, type, extent_mn, k, batch, matrix.stride_col,
-                     matrix.stride_batch, config.box_mn(), depth, ahead});
+                     matrix.stride_batch, config.box_mn(), depth, l2_promotion});
 }
 
-// The values of a sparse operand, as wide as half of the tile's k.
+// The map of the values of a 2:4 operand. A box is half of the tile's k wide.
 TensorMap values_map(const GemmConfig& config, const Matrix& values, const Problem& problem,
-                     bool ahead) {
-  return interleaved_map({values.address, loaded(config, values), problem.stored_k_a(), problem.m,
-                          1, values.stride_row, 0, config.tile_k() / 2, config.tile_m(), ahead});
+                     bool l2_promotion) {
+  return interleaved_map({values.address, tma_dtype(config, values), problem.stored_k_a(),
+                          problem.m, 1, values.stride_row, 0, config.tile_k() / 2, config.tile_m(),
+                          l2_promotion});
 }
 
-// Boxes of `rows` parts of lines.
+// The map of the result in boxes of `rows` x 128 bytes.
 TensorMap result_map(const Matrix& out, std::int64_t m, std::int64_t n, std::int64_t batch,
                      int rows) {
   return tensor_map({out.address, out.dtype, n, m, batch, out.stride_row, out.stride_batch,
@@ -98,16 +99,17 @@ void launch_tma(const LaunchContext& call) {
   const auto& [problem, plan, run, a, b, split, filter, workspace, device, stream] = call;
   const GemmConfig& config = kCatalog[run.config_index];
   TmaParams params{};
-  // The parts of an operand are matrices of one batch, those of the next part after all of one.
+  // The terms of an operand form one batch: all matrices of the first term, then of the next.
   const bool is_split = config.terms > 1;
   const std::int64_t batch_a = is_split ? config.terms * split.copies_a : problem.batch;
   const std::int64_t batch_b = is_split ? config.terms * split.copies_b : problem.batch;
-  const bool ahead = fetches_ahead(run);
-  params.a = config.sparse ? values_map(config, a, problem, ahead)
+  const bool l2_promotion = promotes_l2(run);
+  params.a = config.sparse ? values_map(config, a, problem, l2_promotion)
                            : operand_map(config, a, major_a(config.layout), problem.m, problem.k,
-                                         batch_a, config.tile_m(), config.tile_k(), ahead);
-  params.b = operand_map(config, b, major_b(config.layout), problem.n, problem.k, batch_b,
-                         config.tile_n() / run.cluster, config.tile_k() / run.cluster, ahead);
+                                         batch_a, config.tile_m(), config.tile_k(), l2_promotion);
+  params.b =
+      operand_map(config, b, major_b(config.layout), problem.n, problem.k, batch_b,
+                  config.tile_n() / run.cluster, config.tile_k() / run.cluster, l2_promotion);
   params.epilogue = epilogue(problem, plan, run, workspace);
   params.extent = extent(problem);
   params.tiling = tiling(problem, run);
@@ -127,7 +129,7 @@ void launch_tma(const LaunchContext& call) {
     params.out = result_map(transposed(problem[Slot::out]), problem.n, problem.m, problem.batch,
                             kStoreColumns);
   }
-  launch_kernel(function_on(run.config_index, device), &params,
+  launch_kernel(kernel_function(run.config_index, device), &params,
                 {run.grid, config.threads(), config.shared_bytes(), run.cluster, true}, stream,
                 {run.config_index});
 }
@@ -149,7 +151,7 @@ void launch_cp_async(const LaunchContext& call) {
     params.scale_a = scale_of_a(problem);
     params.scale_b = scale_of_b(problem);
   }
-  launch_kernel(function_on(run.config_index, device), &params,
+  launch_kernel(kernel_function(run.config_index, device), &params,
                 {run.grid, config.threads(), config.shared_bytes(), 1, config.arch == Arch::sm90a},
                 stream, {run.config_index});
 }

@@ -1,4 +1,4 @@
-// wgmma kernels: e4m3 and e5m2 operands, partial sums promoted to FP32, with or without block scales.
+// wgmma kernels: e4m3 and e5m2 operands, partial sums promoted to FP32, also with block scales.
 #include "kernels/entry.cuh"
 #include "kernels/sm90/kernel.cuh"
 #include "kernels/sm90/mainloop/promoted.cuh"
