@@ -232,7 +232,7 @@ constexpr auto rows() {
 
 inline constexpr auto kCatalog = catalog::rows();
 
-// The file that compiles a row: kernels/{sm80,sm90}/instances/ has one of each name.
+// The compilation unit of a row: a file of that name in kernels/{sm80,sm90}/instances/.
 enum class Unit : std::uint8_t {
   none,
   sm80_bf16,
@@ -324,9 +324,9 @@ static_assert(
     }(),
     "every row of the catalog is compiled by one file");
 
-// A row's name, for people and for filters: sm90a_bf16_f32_128x256x64_w2_s4_tn. Mixed operands are
-// e4m3xe5m2; the end says what is beyond the plain product: _promoted, _blocks, _registers,
-// _parts2, _sparse.
+// The name of a row, for people and for filters: sm90a_bf16_f32_128x256x64_w2_s4_tn. Mixed operands
+// are e4m3xe5m2. The end names the mainloop features: _promoted, _block_scaled, _rs, _f16x2, _bf16x3,
+// _sparse.
 struct ConfigName {
   char text[64] = {};
   int length = 0;
@@ -365,18 +365,17 @@ constexpr ConfigName name(const GemmConfig& config) {
   result.add("_");
   for (char letter : std::string_view(name(config.layout))) result.add(letter == 'T' ? "t" : "n");
   if (config.terms > 1) {
-    result.add("_parts");
-    result.add(config.terms);
+    result.add(config.terms == kF16Terms ? "_f16x2" : "_bf16x3");
   } else if (config.block_scaled)
-    result.add("_blocks");
+    result.add("_block_scaled");
   else if (config.promote != 0)
     result.add("_promoted");
-  if (config.operand_source == OperandSource::RS) result.add("_registers");
+  if (config.operand_source == OperandSource::RS) result.add("_rs");
   if (config.sparse) result.add("_sparse");
   return result;
 }
 
-// True if `text` contains one of the comma-separated words of `filter`, or the filter is empty.
+// True if `text` contains one of the comma-separated parts of `filter`, or if `filter` is empty.
 constexpr bool matches(std::string_view text, std::string_view filter) {
   if (filter.empty()) return true;
   while (!filter.empty()) {
@@ -391,8 +390,8 @@ constexpr bool matches(std::string_view text, std::string_view filter) {
 #ifndef TCGEMM_KERNELS
 #define TCGEMM_KERNELS ""
 #endif
-// Is the row's code in this build? TCGEMM_KERNELS and TCGEMM_ARCHES are the build's choice; which
-// GPUs run it, code_on says.
+// Is the code of the row in this build? TCGEMM_KERNELS and TCGEMM_ARCHES select it; code_on says
+// which GPUs run it.
 constexpr bool built(const GemmConfig& config) {
   return compiled(config.arch) && matches(name(config), TCGEMM_KERNELS);
 }

@@ -59,7 +59,7 @@ def test_this_build_has_kernels_for_this_gpu():
 def test_this_build_has_kernels_for_hopper():
     kernels = [row for row in every_row() if row.arch == "sm90a"]
     assert {row.types.a for row in kernels} == {*cases.REAL, *cases.FP8, *INT8}
-    beyond = {"promoted", "blocks", "registers", "parts2", "parts3"}
+    beyond = {"promoted", "block_scaled", "rs", "f16x2", "bf16x3"}
     assert {row.more for row in kernels} == {"", *beyond}
 
 
@@ -204,7 +204,7 @@ def test_row_with_scales(row):
             reference.assert_exact(guarded.view, expected)
         assert guarded.untouched()
         # It makes its own result, a row-major one; where some is computed again, another kernel.
-        if not (out_strides.startswith("transposed") or row.parts):
+        if not (out_strides.startswith("transposed") or row.split_fp32):
             more = keywords | last | {"kernel_name": row.name}
             out, amax = torch.ops.tcgemm.scaled_mm_amax(a, b, **more)
             assert torch.equal(out, guarded.view)
@@ -247,7 +247,7 @@ def test_row_at_any_alignment(row):
     each(itertools.product(awkward[plain[0]], awkward[plain[1]]), check)
 
 
-@rows(lambda row: row.k_major_only and not row.registers)
+@rows(lambda row: row.k_major_only and not row.rs)
 def test_row_that_reads_k_major_alone_serves_every_layout(row):
     """After a copy; small operands are gathered by the older kernels."""
 
@@ -282,13 +282,13 @@ def test_names_of_kernels_can_be_read():
     row = parse("sm90a_bf16_f32_128x256x64_w2_s4_tn")
     assert row[1:3] == ("sm90a", "bf16")
     assert row[4:] == ((128, 256, 64), 4, "TN", "")
-    row = parse("sm89_e4m3xe5m2_f32_128x128x128_w2_s3_tn_blocks")
+    row = parse("sm89_e4m3xe5m2_f32_128x128x128_w2_s3_tn_block_scaled")
     assert str(row.types) == "e4m3xe5m2"
     assert row.blocks
-    row = parse("sm90a_f16_f32_128x256x64_w2_s2_nn_parts2")
-    assert row.parts
+    row = parse("sm90a_f16_f32_128x256x64_w2_s2_nn_f16x2")
+    assert row.split_fp32
     assert str(row.types) == "f32-highest"
-    row = parse("sm90a_tf32_f32_128x64x32_w2_s8_tt_registers")
+    row = parse("sm90a_tf32_f32_128x64x32_w2_s8_tt_rs")
     assert str(row.types) == "f32-high"
     assert row.layouts == ("TT", "NN")
     assert str(parse("sm90a_e5m2_f32_64x64x128_w1_s12_tn").types) == "e5m2-fast"

@@ -22,7 +22,7 @@ from support.cases import F32
 
 pytestmark = [pytest.mark.gpu, pytest.mark.sm90]
 
-F16, BF16, F64 = "parts2", "parts3", "f32_f64"
+F16, BF16, F64 = "f16x2", "bf16x3", "f32_f64"
 # Beyond a unit of rounding: what the products left out come to, where one of them is all there is.
 LIMITS = {F16: 8.0, BF16: 4.0, F64: 1.0, "": 8.0}
 LAYOUTS = pytest.mark.parametrize("layout", cases.LAYOUTS)

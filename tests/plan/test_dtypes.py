@@ -62,12 +62,12 @@ def test_registers_transpose_what_wgmma_cannot(dtype, out):
         ("NN", True, True),
     ):
         made = plan(4096, 4096, 4096, dtype=dtype, layout=layout, out=out)
-        assert made["kernel"].endswith("_tt_registers") == rs
+        assert made["kernel"].endswith("_tt_rs") == rs
         assert made["transposed"] == transposed
         assert made["prepare_a"] is made["prepare_b"] is None
         assert ("is transposed in registers" in made["explain"]) == rs
     made = plan(4096, 4096, 4096, dtype=dtype, layout="NT", out=out)
-    assert "registers" in made["kernel"]
+    assert made["kernel"].endswith("_rs")
     assert (made["prepare_a"] is None) != (made["prepare_b"] is None)
 
 
@@ -143,7 +143,7 @@ def test_fp8_is_promoted_unless_fast_is_asked_for(device):
     assert "promoted" in plan(4096, 4096, 4096, **options)["explain"]
     for scales in (("1x128", "128x128"), ("128x128", ""), ("row", "1x128")):
         made = plan(4096, 4096, 4096, scale_a=scales[0], scale_b=scales[1], **options)
-        assert made["kernel"].endswith("_blocks")
+        assert made["kernel"].endswith("_block_scaled")
         line = re.search(r"\n  scales +(.*), in the mainloop", made["explain"]).group(1)
         assert ("blocks of 128 x 128" in line) == ("128x128" in scales)
         assert "epilogue      only the rounding" in made["explain"]

@@ -104,8 +104,8 @@ def test_a_prepared_operand_is_not_split_again():
 def test_a_filter_chooses_the_parts():
     """Whatever the depth, since it leaves nothing else."""
     for k in (1, 40, 4096):
-        assert row_of(plan(512, 512, k, kernel="parts2", **F32))["parts"] == 2
-        made = plan(512, 512, k, kernel="parts3", **F32)
+        assert row_of(plan(512, 512, k, kernel="f16x2", **F32))["parts"] == 2
+        made = plan(512, 512, k, kernel="bf16x3", **F32)
         assert row_of(made)["parts"] == 3
         assert made["split"]["bf16"]
         assert row_of(plan(512, 512, k, kernel="f32_f64", **F32))["input"] == "f32"
@@ -123,14 +123,14 @@ def test_explain_says_what_it_is_made_of():
     ):
         assert words in text, text
     assert "multiplied and accumulated in f64" in plan(64, 64, 8, **F32)["explain"]
-    assert "every 32 of k" in plan(512, 512, 512, kernel="parts3", **F32)["explain"]
+    assert "every 32 of k" in plan(512, 512, 512, kernel="bf16x3", **F32)["explain"]
 
 
 def test_the_estimate_counts_passes_and_products():
     """About three f16 products, or six of bf16, at the rate of dense ones, and the passes."""
     dense = plan(8192, 8192, 8192, dtype="f16")["microseconds"]
     f16 = plan(8192, 8192, 8192, **F32)["microseconds"]
-    bf16 = plan(8192, 8192, 8192, kernel="parts3", **F32)["microseconds"]
+    bf16 = plan(8192, 8192, 8192, kernel="bf16x3", **F32)["microseconds"]
     assert 3 * dense < f16 < 4.5 * dense
     assert 6 * dense < bf16 < 8 * dense
 

@@ -20,7 +20,7 @@ MIRRORED = {"TN": "TN", "NT": "NT", "NN": "TT", "TT": "NN"}
 NAME = re.compile(
     r"(?P<arch>sm80|sm89|sm90a)_(?P<a>[a-z]+\d+(?:m3|m2)?)(?:x(?P<b>[a-z]+\d+(?:m3|m2)?))?"
     r"_(?P<accumulator>f16|f32|f64|s32)_(?P<tile>\d+x\d+x\d+)_w\d_s(?P<stages>\d+)"
-    r"_(?P<layout>[tn]{2})(?P<more>_promoted|_blocks|_registers|_parts[23]|_sparse)?"
+    r"_(?P<layout>[tn]{2})(?P<more>_promoted|_block_scaled|_rs|_f16x2|_bf16x3|_sparse)?"
 )
 
 
@@ -34,19 +34,19 @@ class Row(NamedTuple):
     tile: tuple[int, int, int]
     stages: int
     layout: str
-    more: str  # "", "promoted", "blocks", "registers", "parts2", "parts3" or "sparse"
+    more: str  # "", "promoted", "block_scaled", "rs", "f16x2", "bf16x3" or "sparse"
 
     @property
     def blocks(self):
-        return self.more == "blocks"
+        return self.more == "block_scaled"
 
     @property
-    def registers(self):
-        return self.more == "registers"
+    def rs(self):
+        return self.more == "rs"
 
     @property
-    def parts(self):
-        return self.more.startswith("parts")
+    def split_fp32(self):
+        return self.more in ("f16x2", "bf16x3")
 
     @property
     def tma(self):
@@ -59,7 +59,7 @@ class Row(NamedTuple):
     @property
     def layouts(self):
         """Those of the operands that this kernel reads as they are."""
-        return ("TT", "NN") if self.registers else (self.layout,)
+        return ("TT", "NN") if self.rs else (self.layout,)
 
 
 def parse(name):
@@ -67,7 +67,7 @@ def parse(name):
     assert found, f"{name} is not how kernels are named"
     a, b = found["a"], found["b"] or found["a"]
     more = (found["more"] or "").removeprefix("_")
-    if more.startswith("parts") or a == "f32":
+    if more in ("f16x2", "bf16x3") or a == "f32":
         types = GemmTypes(F32, F32, F32, "highest")
     else:
         precision = "high" if a == "tf32" else None
@@ -149,7 +149,7 @@ CLUSTERS = (
 
 def kind_sizes(kind, row):
     m, n, k = kind.sizes(*row.tile, row.stages)
-    if row.parts and row.tile[1] > 128:  # several products: as much work with less depth
+    if row.split_fp32 and row.tile[1] > 128:  # several products: as much work with less depth
         k = min(k, 60 * row.tile[2] + k % row.tile[2])
     # A scale of one block alone is one of rows, which other kernels serve.
     return m, n, k + 128 if row.blocks and k <= 128 else k
@@ -162,7 +162,7 @@ def asked(row, out_strides, step=0):
     that transpose an operand take either side.
     """
     layout = row.layouts[step % len(row.layouts)]
-    if not out_strides.startswith("transposed") or row.registers:
+    if not out_strides.startswith("transposed") or row.rs:
         return row, layout
     types = row.types._replace(a=row.types.b, b=row.types.a)
     return row._replace(types=types), MIRRORED[layout]
@@ -203,7 +203,7 @@ def launch(row, a, b, *addends, out, direct=True, **options):
     scales = {name: options[name] for name in ("scale_a", "scale_b") if name in options}
     text = torch.ops.tcgemm.explain(a, b, out=out, **keywords, **scales, kernel=row.name)
     assert f" {row.name} (row " in text
-    assert not direct or ("\n  split-FP32 b " if row.parts else "nothing is copied") in text
+    assert not direct or ("\n  split-FP32 b " if row.split_fp32 else "nothing is copied") in text
     names = ("c", "bias", "residual")
     given = options | keywords | dict(zip(names, addends, strict=False))
     torch.ops.tcgemm.scaled_mm.out(a, b, **given, kernel_name=row.name, out=out)

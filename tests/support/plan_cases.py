@@ -142,7 +142,7 @@ def check_passes(made, m, n, k, batch, types):
 
 def check_split(split, m, n, k, batch, end):
     """Terms, path decision and flags follow one another; a flag is a byte for 64 x 64 results."""
-    bf16 = split["bf16"] or "_parts3" in split["other"]["kernel"]
+    bf16 = split["bf16"] or "_bf16x3" in split["other"]["kernel"]
     for name, rows in (("a", m), ("b", n)):
         terms = split[name]
         lines, line = (k, rows) if terms["mn_major"] else (rows, k)
