@@ -55,6 +55,7 @@ struct PromotedMainloop {
   static constexpr int kBlockBytes = 64 * 128;
   static constexpr int kSteps = 4;
 
+  using ColumnScales = sm90::ColumnScales<kConfig>;
   using ScalePipelineState = tile::PipelineState<kConfig.scale_stages()>;
   struct PipelineState : tile::PipelineState<kConfig.stages> {
     ScalePipelineState scales;
@@ -65,6 +66,22 @@ struct PromotedMainloop {
   using Partial = float[kChunk / 2];
 
   using PingPong = sm90::PingPong<kConfig>;
+
+  __device__ static void initialise_scale_barriers(const SharedStorage<kConfig>& shared) {
+    shared.scale_barriers.initialise(ColumnScales::kWriters, ColumnScales::kReaders);
+  }
+
+  // True if this warp of the producer warpgroup copies scales. Warp -1 loads the operands.
+  __device__ static bool loads_column_scales(const TmaParams& params, int warp) {
+    return scales_columns(params) && warp >= 0 && warp < ColumnScales::kWarps;
+  }
+
+  __device__ static void load_column_scales(const TmaParams& params,
+                                            const SharedStorage<kConfig>& shared,
+                                            ScalePipelineState& state, int col, int batch,
+                                            int k_blocks, int warp) {
+    ColumnScales::load(params, shared, state, col, batch, k_blocks, warp);
+  }
 
   __device__ static void multiply(const SharedStorage<kConfig>& shared, PipelineState& state,
                                   int k_blocks, int warpgroup, Cluster cluster,
