@@ -36,7 +36,7 @@ inline constexpr int kSplitThreads = 256;
 
 // Fills in how operands are cut, which may change their order, and the cluster to launch the first
 // pass with. Blocks are counted after that.
-void split_cut(SplitFp32PassParams& params);
+void partition_split(SplitFp32PassParams& params);
 
 // Notes that the first pass leaves of an operand, at most kMaxSplitStatistics: it wants a block, or a
 // cluster of them, for each.

@@ -63,7 +63,7 @@ bool can_unroll(const Problem& problem, const Plan& plan, const Epilogue& epilog
     return false;
   if (epilogue.out_dtype == DType::s32) return problem.has_default_epilogue();
   const TensorRef& bias = epilogue.sources[kBias];
-  const bool row = bias.vector && bias.stride_row == 0 && bias.stride_col == 1;
+  const bool row = bias.row_vectors && bias.stride_row == 0 && bias.stride_col == 1;
   const bool broadcast_row = bias.stride_col == 0 && kCatalog[plan.config_index].interleaved_rows();
   if (bias.data != nullptr && !row && !broadcast_row) return false;
   if (epilogue.scale_b.stride != 0 && !can_load_pairs(epilogue.scale_b, problem.batch))
@@ -129,8 +129,8 @@ Epilogue epilogue(const Problem& problem, const Plan& plan, void* workspace) {
   result.out_stride_row = out.stride_row;
   result.out_stride_col = out.stride_col;
   result.out_stride_batch = out.stride_batch;
-  result.out_vector = is_vectorizable(out, problem.m, problem.n, problem.batch);
-  result.out_vector_column = is_vectorizable(transposed(out), problem.n, problem.m, problem.batch);
+  result.out_row_vectors = is_vectorizable(out, problem.m, problem.n, problem.batch);
+  result.out_column_vectors = is_vectorizable(transposed(out), problem.n, problem.m, problem.batch);
   result.has_terms = problem.has_epilogue_terms();
   result.scaled = problem.alpha != 1.0 || result.scale_a.data || result.scale_b.data;
   result.unrolled = can_unroll(problem, plan, result);

@@ -63,25 +63,25 @@ struct FragmentEpilogue {
     bool unrolled = epilogue.unrolled && map != nullptr;
     if constexpr (kRowOrder == tile::RowOrder::interleaved) {
       const tile::Window window = tile::window<kRowOrder>(params.extent, row, col, batch);
-      if (tile::whole_columns(epilogue, window, kConfig.n)) {
-        if (tile::store_plain_columns<kConfig.accumulator>(epilogue, window, fragment)) return;
+      if (tile::all_columns_inside(epilogue, window, kConfig.n)) {
+        if (tile::store_accumulators<kConfig.accumulator>(epilogue, window, fragment)) return;
         unrolled = epilogue.unrolled && bits(epilogue.out_dtype) == 16;
       }
     }
     if (unrolled && epilogue.out_dtype == DType::bf16)
-      tile::store_fast<kConfig.n, kUnrolledUnit, DType::bf16, kRowOrder>(
+      tile::store_unrolled<kConfig.n, kUnrolledUnit, DType::bf16, kRowOrder>(
           epilogue, params.extent, map, smem_d, fragment, row, col, batch);
     else if (unrolled && epilogue.out_dtype == DType::f16)
-      tile::store_fast<kConfig.n, kUnrolledUnit, DType::f16, kRowOrder>(
+      tile::store_unrolled<kConfig.n, kUnrolledUnit, DType::f16, kRowOrder>(
           epilogue, params.extent, map, smem_d, fragment, row, col, batch);
     else if (kRowOrder == tile::RowOrder::native && unrolled && epilogue.out_dtype == kOut32)
-      tile::store_fast<kConfig.n, kUnrolledUnit, kOut32, kRowOrder>(
+      tile::store_unrolled<kConfig.n, kUnrolledUnit, kOut32, kRowOrder>(
           epilogue, params.extent, map, smem_d, fragment, row, col, batch);
     else
-      tile::store_rows<kConfig.n, kUnit, true, Value, kRowOrder>(
+      tile::store_fragment<kConfig.n, kUnit, true, Value, kRowOrder>(
           epilogue, params.extent, map, smem_d, row, col, batch,
           [&](int unit, Value(&v)[kUnit / 2]) {
-            tile::select<kConfig.n / kUnit>(fragment, unit, v);
+            tile::select_unit<kConfig.n / kUnit>(fragment, unit, v);
           });
   }
 

@@ -108,7 +108,7 @@ struct ColumnScales {
       const std::uint32_t to = ptx::shared_address(shared.scales_of(state.stage) + lane);
 #pragma unroll
       for (int i = 0; i < kCopies; ++i) {
-        ptx::cp_async_word(to + 128 * i, from[i]);
+        ptx::cp_async_b32(to + 128 * i, from[i]);
         from[i] += params.scale_b.stride_k;
       }
       ptx::cp_async_arrive(shared.scale_barriers.full(state.stage));
