@@ -1,9 +1,10 @@
-// The frame of the GEMM kernels of sm_90a, for TMA and for cp.async: the prologue, the split into
-// producer and consumer warpgroups, the walk over the tiles, and the producer's loop over the
-// k-blocks of a tile. A CTA is persistent: the producer runs ahead into the next tile while the
-// epilogue of the current one stores.
+// The frame of the GEMM kernels of sm_90a, for TMA and for cp.async: the prologue, the registers of
+// producer and consumer warpgroups, and the walk over the tiles. A CTA is persistent: the producer
+// runs ahead into the next tile while the epilogue of the current one stores.
 //
 //   warpgroup 0: producer      warpgroup 1, 2, ..: consumers
+//
+// docs/dev/kernels/frame.md says what the kernels do not share, and why.
 #pragma once
 
 #include <cstdint>
