@@ -50,7 +50,8 @@ struct Gemm {
                                  Cluster cluster) {
     if (threadIdx.x / 32 == 0) load(params, shared, cluster);
     if constexpr (kConfig.block_scaled)
-      if (const int warp = threadIdx.x / 32 - 1; Mainloop::loads_column_scales(params, warp))
+      if (const int warp = threadIdx.x / 32 - 1;
+          Mainloop::scales_columns(params) && warp >= 0 && warp < Mainloop::ColumnScales::kWarps)
         load_scales(params, shared, cluster, warp);
     if constexpr (kConfig.tma_stores_columns())
       if (const int warp = threadIdx.x / 32 - 1;

@@ -71,9 +71,9 @@ struct PromotedMainloop {
     shared.scale_barriers.initialise(ColumnScales::kWriters, ColumnScales::kReaders);
   }
 
-  // True if this warp of the producer warpgroup copies scales. Warp -1 loads the operands.
-  __device__ static bool loads_column_scales(const TmaParams& params, int warp) {
-    return scales_columns(params) && warp >= 0 && warp < ColumnScales::kWarps;
+  // True if a warp of the producer warpgroup copies the scales of columns.
+  __device__ static bool scales_columns(const TmaParams& params) {
+    return sm90::scales_columns(params);
   }
 
   __device__ static void load_column_scales(const TmaParams& params,
@@ -223,7 +223,7 @@ struct PromotedMainloop {
       if (item == 0) PingPong::wait(context.warpgroup);
       if (chunk == 0) {
         stages[k_block] = state.stage;
-        ptx::mbarrier_wait(context.shared.barriers.full(state.stage), state.parity);
+        context.shared.barriers.consumer_wait(state);
         state.advance();
       }
       multiply_chunk<1>(context, stages[k_block], chunk, partial[item % 2]);
@@ -270,7 +270,7 @@ struct PromotedMainloop {
     BlockScales<kScaleKind> scales{};
     if constexpr (kScaleKind != ScaleKind::none) context.row_scales.next(more, scales.rows);
     if constexpr (kScaleKind == ScaleKind::columns) {
-      ptx::mbarrier_wait(context.shared.scale_barriers.full(state.stage), state.parity);
+      context.shared.scale_barriers.consumer_wait(state);
       scales.columns = context.shared.scales_of(state.stage) + threadIdx.x % 4 * 2;
       scales.stage = state.stage;
       state.advance();
