@@ -26,8 +26,8 @@ struct TensorRef {
   std::int64_t stride_col = 0;
   std::int64_t stride_batch = 0;
   DType dtype = DType::f32;
-  bool vector = false;         // rows allow vector loads of up to 16 bytes
-  bool vector_column = false;  // columns allow vector loads of up to 16 bytes
+  bool row_vectors = false;     // rows allow vector loads of up to 16 bytes
+  bool column_vectors = false;  // columns allow vector loads of up to 16 bytes
 };
 
 // The operands that the epilogue adds, in this order. The activation comes before the residual.
@@ -73,8 +73,8 @@ struct Epilogue {
   std::int64_t out_stride_row = 0;
   std::int64_t out_stride_col = 0;
   std::int64_t out_stride_batch = 0;
-  bool out_vector = false;         // rows of `out` allow vector stores of up to 16 bytes
-  bool out_vector_column = false;  // columns of `out` allow vector stores of up to 16 bytes
+  bool out_row_vectors = false;     // rows of `out` allow vector stores of up to 16 bytes
+  bool out_column_vectors = false;  // columns of `out` allow vector stores of up to 16 bytes
   // There is more than alpha and scales between the accumulator and the rounding.
   bool has_terms = false;
   // There is at most a bias and relu: unrolled_epilogue (tile/store.cuh) serves it.
@@ -178,26 +178,26 @@ struct RepackParams {
 struct SplitFp32Partition {
   // Base-2 logarithm: K-major, threads that share a row; MN-major, 16-byte vectors across a strip
   // of columns.
-  int size = 0;
-  int units = 0;       // K-major: groups of rows that a CTA reads at once; MN-major: strips
-  int statistics = 0;  // statistics words that the pass writes
-  int blocks = 0;      // CTAs
-  int across = 0;      // strips of one matrix
-  int lines = 0;       // indices of k that each CTA of a cluster reads
-  int rounds = 0;      // times that a CTA fills its registers for a unit
+  int log_size = 0;
+  int units = 0;        // K-major: groups of rows that a CTA reads at once; MN-major: strips
+  int statistics = 0;   // statistics words that the pass writes
+  int blocks = 0;       // CTAs
+  int strips = 0;       // strips of one matrix
+  int k_per_block = 0;  // indices of k that each CTA of a cluster reads
+  int rounds = 0;       // times that a CTA fills its registers for a unit
 };
 
 // One f32 operand and the outputs of its split passes: see core/split_fp32.h.
 struct SplitFp32Operand {
-  TensorRef source;       // rows x k of f32, any strides; vector loads where `vector` is set
-  bool mn_major;          // read and split as an MN-major matrix; vector loads need `vector_column`
-  std::uint32_t* ranges;  // batch x rows
+  TensorRef source;  // rows x k of f32, any strides; vector loads where `row_vectors` is set
+  bool mn_major;     // read and split as an MN-major matrix; vector loads need `column_vectors`
+  std::uint32_t* ranges;      // batch x rows
   std::uint32_t* statistics;  // kernels::split_statistics_count of them, from the first pass
   void* terms;                // [term][batch][row or k][pitch], 16-bit elements
   std::int64_t rows, k, batch;
-  std::int64_t pitch;     // leading dimension of a term in elements, a multiple of 16 bytes
-  std::int64_t distance;  // elements between terms
-  SplitFp32Partition cut;
+  std::int64_t pitch;        // leading dimension of a term in elements, a multiple of 16 bytes
+  std::int64_t term_stride;  // elements between terms
+  SplitFp32Partition partition;
 };
 
 struct SplitFp32PassParams {

@@ -125,7 +125,7 @@ struct SplitFp32Pass {
 
   // Extent of the dimension that is not contiguous.
   std::int64_t lines() const { return mn_major ? k : rows; }
-  std::int64_t distance() const { return batch * lines() * pitch; }  // elements between terms
+  std::int64_t term_stride() const { return batch * lines() * pitch; }  // elements between terms
 };
 
 // Byte offsets in the layout above, which has space for a number of terms.
@@ -138,7 +138,7 @@ inline SplitFp32Layout split_fp32_layout(const SplitFp32Pass& pass, int terms) {
   layout.statistics = kAlignment;
   layout.ranges = layout.statistics + aligned(kMaxSplitStatistics * sizeof(std::uint32_t));
   layout.terms = layout.ranges + aligned(std::size_t(pass.batch) * pass.rows * sizeof(Range));
-  layout.bytes = layout.terms + aligned(std::size_t(terms) * pass.distance() * 2);
+  layout.bytes = layout.terms + aligned(std::size_t(terms) * pass.term_stride() * 2);
   return layout;
 }
 

@@ -90,10 +90,10 @@ struct MetadataTiles {
   std::int64_t rows, k;
   int bits;
 
-  constexpr int depth() const { return 1024 / bits; }        // elements of w along k in a block
+  constexpr int block_k() const { return 1024 / bits; }      // elements of w along k in a block
   constexpr int words() const { return bits == 8 ? 2 : 1; }  // 32-bit words a lane
   constexpr std::int64_t blocks_m() const { return (rows + kRows - 1) / kRows; }
-  constexpr std::int64_t blocks_k() const { return (k + depth() - 1) / depth(); }
+  constexpr std::int64_t blocks_k() const { return (k + block_k() - 1) / block_k(); }
   constexpr std::int64_t block_bytes() const { return kLanes * words() * 4; }
   // Without kSlack. The shape may be that of one tile of a kernel.
   constexpr std::int64_t tile_bytes() const { return blocks_m() * blocks_k() * block_bytes(); }

@@ -79,9 +79,9 @@ constexpr std::uint32_t row_statistics(int wide_range, bool out_of_range) {
 constexpr int wide_range_rows(std::uint32_t statistics) { return int(statistics >> 1); }
 constexpr bool out_of_range(std::uint32_t statistics) { return statistics & 1; }
 
-// The GEMM uses bf16 terms if one statistics word counts kWideRows wide-range rows, or if
-// kWideStatistics words of both operands together count any.
-inline constexpr int kWideRows = 4, kWideStatistics = 16;
+// The GEMM uses bf16 terms if one statistics word counts kMaxWideRows wide-range rows, or if
+// kMaxWideStatistics words of both operands together count any.
+inline constexpr int kMaxWideRows = 4, kMaxWideStatistics = 16;
 
 // Bits of the decision, one 32-bit word for both operands.
 inline constexpr std::uint32_t kUseBf16 = 1;

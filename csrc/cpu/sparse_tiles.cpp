@@ -32,7 +32,7 @@ class Tiler {
  private:
   void tile_block(std::int64_t index) {
     const std::int64_t first_row = index % shape_.blocks_m() * MetadataTiles::kRows;
-    const std::int64_t first_k = index / shape_.blocks_m() * shape_.depth();
+    const std::int64_t first_k = index / shape_.blocks_m() * shape_.block_k();
     std::uint32_t* out = t_.tiles + index * (shape_.block_bytes() / 4);
     for (int lane = 0; lane < MetadataTiles::kLanes; ++lane)
       for (int word = 0; word < shape_.words(); ++word) {

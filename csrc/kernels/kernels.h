@@ -1,4 +1,4 @@
-// The doors to the compiled kernels: what launch/ may know of them.
+// The interface of the compiled kernels to launch/.
 #pragma once
 
 #include "catalog.h"
@@ -8,40 +8,42 @@
 
 namespace tcgemm::kernels {
 
-// The __global__ function of a row that Unit kUnit compiles, for cudaLaunchKernelExC; nullptr where
+// The __global__ function of a row that Unit kUnit compiles, for cudaLaunchKernelExC, or nullptr if
 // the row is not built. Each file of instances/ specialises it for its unit.
 template <Unit kUnit>
 const void* find(int config_index);
 
-// The passes around products. Params go by value, grids are one-dimensional, nothing dynamic is
-// shared. Each walks its work with the stride of the grid, so any number of blocks is right, waits
-// for its prerequisites itself and lets its dependents start early (ptx/dependent.cuh).
+// The passes before and around GEMMs. Params are kernel arguments, grids are one-dimensional, and no
+// pass uses dynamic shared memory. Each pass has a grid-stride loop, so any number of CTAs is
+// correct unless said otherwise. It waits for its prerequisites and launches its dependents by
+// itself (ptx/dependent.cuh). Functions that end in _blocks return the CTAs to launch.
 
-// rows x k with any strides -> K-major with a pitch (RepackParams), converted on the way. Both
-// copies of a launch have elements of the same size, and are converted or not together.
+// Repack: rows x k with any strides -> K-major with a pitch (RepackParams), converted on the way.
+// Both copies of a launch have elements of the same size, and both are converted or neither.
 const void* repack(const RepackParams& params);
 
 inline constexpr int kRepackThreads = 256;
 
 int repack_blocks(const RepackParams& params);
 
-// f32 operands -> 16-bit parts (SplitFp32PassParams), in two passes. The first finds the ranges of all rows
-// and leaves notes, and f16 parts unless bf16 is decided or its own notes say so. The second comes
-// to the verdict, which it writes; where that is careful it clears the flags, and where it is bf16
-// it makes bf16 parts in the place of those of f16.
+// Split-FP32: f32 operands -> 16-bit terms (SplitFp32PassParams), in two passes. The first computes
+// the ranges of all rows and writes statistics. It also writes f16 terms, unless bf16 is requested
+// or its own statistics rule f16 out. The second writes the decision. If the decision is
+// kNeedsChecks, it clears the recompute mask; if it is kUseBf16, it overwrites the f16 terms with
+// bf16 terms.
 const void* split_first();
 const void* split_second();
 
 inline constexpr int kSplitThreads = 256;
 
-// Fills in how operands are cut, which may change their order, and the cluster to launch the first
-// pass with. Blocks are counted after that.
-void split_cut(SplitFp32PassParams& params);
+// Fills in the partition of each operand, may swap the operands, and chooses the cluster of the
+// first pass. It must be called before split_first_blocks.
+void partition_split(SplitFp32PassParams& params);
 
-// Notes that the first pass leaves of an operand, at most kMaxSplitStatistics: it wants a block, or a
-// cluster of them, for each.
+// The statistics words that the first pass writes for an operand, at most kMaxSplitStatistics. Each
+// needs a CTA, or a cluster.
 int split_statistics_count(const SplitFp32Operand& operand);
-int split_first_blocks(const SplitFp32PassParams& params);  // this pass alone wants exactly so many
+int split_first_blocks(const SplitFp32PassParams& params);  // exactly this many CTAs
 int split_second_blocks(const SplitFp32PassParams& params);
 
 // Sums along k of s8 or u8 (SumParams).
@@ -51,8 +53,9 @@ inline constexpr int kSumThreads = 256;
 
 int sum_blocks(const SumParams& params);
 
-// Values and scales (QuantizeParams). "tensor" alone needs the pass before, which finds its largest
-// value; the others find it as they go. Only that pass, and "tensor" after it, touch params.amax.
+// Quantization: values and scales (QuantizeParams). Only granularity "tensor" needs the pass
+// quantize_amax before it; the others find their maxima themselves. Only quantize_amax and "tensor"
+// access params.amax.
 const void* quantize_amax(const QuantizeParams& params);
 const void* quantize(const QuantizeParams& params, Granularity granularity);
 
@@ -61,7 +64,8 @@ inline constexpr int kQuantizeThreads = 256;
 int quantize_amax_blocks(const QuantizeParams& params);
 int quantize_blocks(const QuantizeParams& params, Granularity granularity);
 
-// 2:4 sparsity (core/sparse.h). Compressing without `prune` wants an excess of -1, -1.
+// 2:4 sparsity (core/sparse.h). Without `prune`, the caller initialises the excess of compress to
+// -1, -1.
 const void* compress(const CompressParams& params, Pattern pattern, bool prune);
 const void* prune(const PruneParams& params, Pattern pattern, bool transposable);
 const void* decompress(const DecompressParams& params, Pattern pattern);

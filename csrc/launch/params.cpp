@@ -114,8 +114,8 @@ Epilogue epilogue(const Problem& problem, const Plan& plan, const LaunchConfig& 
   result.out_stride_row = out.stride_row;
   result.out_stride_col = out.stride_col;
   result.out_stride_batch = out.stride_batch;
-  result.out_vector = is_vectorizable(out, problem.m, problem.n, problem.batch);
-  result.out_vector_column = is_vectorizable(transposed(out), problem.n, problem.m, problem.batch);
+  result.out_row_vectors = is_vectorizable(out, problem.m, problem.n, problem.batch);
+  result.out_column_vectors = is_vectorizable(transposed(out), problem.n, problem.m, problem.batch);
   result.has_terms = problem.has_epilogue_terms();
   result.scaled = problem.alpha != 1.0 || result.scale_a.data || result.scale_b.data;
   result.unrolled = config.epilogue_path == EpiloguePath::unrolled;

@@ -47,7 +47,7 @@ SplitFp32Operand operand(const SplitFp32Pass& pass, const WorkspacePointers& poi
   result.k = pass.k;
   result.batch = pass.batch;
   result.pitch = pass.pitch;
-  result.distance = pass.distance();
+  result.term_stride = pass.term_stride();
   return result;
 }
 
@@ -62,7 +62,7 @@ void launch_split_passes(SplitFp32PassParams params, const SplitFp32Pass* const 
     for (int i = 0; i < 2; ++i)
       if (passes[i] != nullptr && passes[i]->prepacked.terms < terms && terms <= max_terms)
         params.operands[params.count++] = operand(*passes[i], *pointers[i], terms);
-    kernels::split_cut(params);
+    kernels::partition_split(params);
   };
   for (int i = 0; i < 2; ++i) {
     params.statistics[i] = pointers[i] ? pointers[i]->statistics : nullptr;

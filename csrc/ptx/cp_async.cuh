@@ -40,7 +40,7 @@ __device__ inline void cp_async_element(std::uint32_t shared, const char* global
 }
 
 // Copies one 32-bit word.
-__device__ inline void cp_async_word(std::uint32_t shared, const void* global) {
+__device__ inline void cp_async_b32(std::uint32_t shared, const void* global) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared), "l"(global) : "memory");
 }
 

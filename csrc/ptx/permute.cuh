@@ -15,7 +15,7 @@ __device__ inline std::uint32_t permute(std::uint32_t low, std::uint32_t high) {
 
 // Fills each element of kSize bytes with its top bit.
 template <int kSize>
-__device__ inline std::uint32_t spread(std::uint32_t word) {
+__device__ inline std::uint32_t fill_sign(std::uint32_t word) {
   return permute<kSize == 1 ? 0xba98 : kSize == 2 ? 0xbb99 : 0xbbbb>(word, 0);
 }
 

@@ -22,7 +22,7 @@ __device__ inline float load_shared_f32(std::uint32_t address) {
   return value;
 }
 
-__device__ inline std::uint32_t load_shared_word(std::uint32_t address) {
+__device__ inline std::uint32_t load_shared_b32(std::uint32_t address) {
   std::uint32_t word;
   asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(address) : "memory");
   return word;

@@ -278,10 +278,10 @@ __device__ inline void add_source(const TensorRef& source, T factor, const Windo
   const bool whole = window.cols >= kCount * 2;
   if (source.stride_col == 0) {
     add_column_vector(source, factor, offset, window, v);
-  } else if (source.vector && whole) {
+  } else if (source.row_vectors && whole) {
     dispatch_dtype<T>(source,
                       [&](auto type) { add_pairs<type()>(source, factor, offset, window, v); });
-  } else if (window.interleaved() && source.vector_column && source.stride_row == 1 && whole &&
+  } else if (window.interleaved() && source.column_vectors && source.stride_row == 1 && whole &&
              window.rows >= kBoxRows) {
     dispatch_dtype<T>(
         source, [&](auto type) { add_column_pairs<type()>(source, factor, offset, window, v); });
@@ -297,7 +297,7 @@ __device__ inline void prefetch(const Epilogue& epilogue, const Window& window, 
 #pragma unroll 1
   for (int i = 0; i < kSources; ++i) {
     const TensorRef& source = epilogue.sources[i];
-    if (source.data == nullptr || !source.vector || source.stride_col == 0) continue;
+    if (source.data == nullptr || !source.row_vectors || source.stride_col == 0) continue;
     const int size = bytes(source.dtype);
     const int lines = (min(columns, window.cols) * size + kCacheLine - 1) / kCacheLine;  // a row
     const int rows = source.stride_row == 0 ? 1 : min(kBoxRows, window.rows);

@@ -32,6 +32,15 @@ struct PipelineBarriers {
   __device__ std::uint32_t full(int stage) const { return base + 8 * stage; }
   __device__ std::uint32_t empty(int stage) const { return base + 8 * (kStages + stage); }
 
+  // Waits until the stage is empty: the producer may then fill it.
+  __device__ void producer_acquire(const PipelineState<kStages>& state) const {
+    ptx::mbarrier_wait(empty(state.stage), state.parity ^ 1);
+  }
+  // Waits until the stage is full: consumers may then read it.
+  __device__ void consumer_wait(const PipelineState<kStages>& state) const {
+    ptx::mbarrier_wait(full(state.stage), state.parity);
+  }
+
   // One thread calls it. `full` completes after `writers` arrivals and their transaction bytes,
   // `empty` after `readers` arrivals.
   __device__ void initialise(int writers, int readers) const {

@@ -30,12 +30,12 @@ namespace tcgemm::tile {
 
 // Stores a unit of f32, s32 or f64 directly from registers. Any strides and edges are allowed.
 template <class T, int kCount>
-__device__ inline void store_words(const Epilogue& epilogue, const Window& window,
-                                   const T (&v)[kCount]) {
+__device__ inline void store_direct(const Epilogue& epilogue, const Window& window,
+                                    const T (&v)[kCount]) {
   using Pair = std::conditional_t<std::is_same_v<T, double>, double2,
                                   std::conditional_t<std::is_same_v<T, float>, float2, int2>>;
   const int col = threadIdx.x % 4 * 2;
-  const bool whole = epilogue.out_vector && window.cols >= 2 * kCount;
+  const bool whole = epilogue.out_row_vectors && window.cols >= 2 * kCount;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     if (!window.holds(half)) continue;
@@ -156,7 +156,7 @@ __device__ inline void store_staged(const Epilogue& epilogue, const Window& wind
   const int lane = threadIdx.x % 32;
   auto* out = static_cast<Element*>(epilogue.out);
   constexpr int kVectorElements = 16 / sizeof(Element);
-  if (epilogue.out_vector && window.cols >= kColumns) {
+  if (epilogue.out_row_vectors && window.cols >= kColumns) {
     constexpr int kLanes = kColumns / kVectorElements;
 #pragma unroll
     for (int row = lane / kLanes; row < kBoxRows; row += 32 / kLanes) {
@@ -229,10 +229,10 @@ __device__ inline void copy_unit(const Fragment* fragment, T (&v)[kCount]) {
 // Copies unit `unit` of a fragment. The caller's loop over units is rolled, and registers have no
 // dynamic index, so this is a chain of selections.
 template <int kUnits, class Fragment, class T, int kCount, int kUnit = 0>
-__device__ inline void select(const Fragment* fragment, int unit, T (&v)[kCount]) {
+__device__ inline void select_unit(const Fragment* fragment, int unit, T (&v)[kCount]) {
   if (kUnit == unit) copy_unit<kUnit>(fragment, v);
   if constexpr (kUnit + 1 < kUnits)
-    select<kUnits, Fragment, T, kCount, kUnit + 1>(fragment, unit, v);
+    select_unit<kUnits, Fragment, T, kCount, kUnit + 1>(fragment, unit, v);
 }
 
 // v += bias for a row vector, one value for each column. A block of 8 columns that begins inside
@@ -250,7 +250,7 @@ __device__ inline void add_row_vector(const TensorRef& bias, const Window& windo
   for (int i = 0; i < kCount; ++i) v[i] += i % 2 == 0 ? pairs[i / 4].x : pairs[i / 4].y;
 }
 
-// The epilogue of store_fast: scales, a bias and relu. The bias is a row vector, or, in kernels
+// The epilogue of store_unrolled: scales, a bias and relu. The bias is a row vector, or, in kernels
 // with interleaved rows, a row or column vector.
 template <RowOrder kRowOrder, int kCount>
 __device__ inline void unrolled_epilogue(const Epilogue& epilogue, const Window& window,
@@ -275,12 +275,12 @@ __device__ inline void unrolled_epilogue(const Epilogue& epilogue, const Window&
 }
 
 // The unrolled epilogue (Epilogue::unrolled): a compile-time loop over the fragment, which needs no
-// selections. Without a map, all columns are inside the matrix (whole_columns). s32 results are
+// selections. Without a map, all columns are inside the matrix (all_columns_inside). s32 results are
 // the accumulators.
 template <int kColumns, int kUnit, DType kOut, RowOrder kRowOrder, int kIndex = 0, class Fragment>
-__device__ inline void store_fast(const Epilogue& epilogue, const Extent& extent,
-                                  const TensorMap* map, char* smem_d, const Fragment* fragment,
-                                  int row, int col, int batch) {
+__device__ inline void store_unrolled(const Epilogue& epilogue, const Extent& extent,
+                                      const TensorMap* map, char* smem_d, const Fragment* fragment,
+                                      int row, int col, int batch) {
   // A box has 128 bytes in a row.
   constexpr int kBox = 1024 / bits(kOut), kStep = kUnit < kBox ? kUnit : kBox;
   constexpr int kFirst = kIndex * kStep, kBoxColumn = kFirst % kBox;
@@ -304,8 +304,8 @@ __device__ inline void store_fast(const Epilogue& epilogue, const Extent& extent
     }
   }
   if constexpr (kFirst + kStep < kColumns)
-    store_fast<kColumns, kUnit, kOut, kRowOrder, kIndex + 1>(epilogue, extent, map, smem_d,
-                                                             fragment, row, col, batch);
+    store_unrolled<kColumns, kUnit, kOut, kRowOrder, kIndex + 1>(epilogue, extent, map, smem_d,
+                                                                 fragment, row, col, batch);
 }
 
 // Writes a unit of 16-bit or 8-bit results to smem_d.
@@ -359,9 +359,9 @@ __device__ inline void finish_unit(const Epilogue& epilogue, const Window& windo
 // nullptr. After the return TMA may still read the last box from smem_d.
 template <int kColumns, int kUnit, bool kHopper, class T, RowOrder kRowOrder = RowOrder::native,
           class Values>
-__device__ inline void store_rows(const Epilogue& epilogue, const Extent& extent,
-                                  const TensorMap* map, char* smem_d, int row, int col, int batch,
-                                  const Values& values) {
+__device__ inline void store_fragment(const Epilogue& epilogue, const Extent& extent,
+                                      const TensorMap* map, char* smem_d, int row, int col,
+                                      int batch, const Values& values) {
   constexpr int kBox = kColumns < kBoxColumns ? kColumns : kBoxColumns;
   static_assert(kBox % kUnit == 0);
   if (row >= extent.m) return;
@@ -385,8 +385,9 @@ __device__ inline void store_rows(const Epilogue& epilogue, const Extent& extent
         if (kHopper && map != nullptr)
           tma_store_32bit<kRowOrder>(map, smem_d, row, first, batch, box_col % 32, v);
         else if (kRowOrder == RowOrder::interleaved ||
-                 (epilogue.out_vector && move_left(window, box_col % 32).cols >= max(kUnit, 32)))
-          store_words(epilogue, window, v);  // all columns of the box are inside the matrix
+                 (epilogue.out_row_vectors &&
+                  move_left(window, box_col % 32).cols >= max(kUnit, 32)))
+          store_direct(epilogue, window, v);  // all columns of the box are inside the matrix
         else
           store_32bit_staged<kRowOrder>(epilogue, window, smem_d, box_col % 32, v);
       } else {
@@ -423,12 +424,12 @@ __device__ inline void store_fragments(const Epilogue& epilogue, const Extent& e
                                        const Register (&fragments)[kFragments][kRegisters]) {
 #pragma unroll 1
   for (int i = 0; i < kFragments; ++i) {
-    store_rows<kColumns, kUnit, false, T, kRowOrder>(
+    store_fragment<kColumns, kUnit, false, T, kRowOrder>(
         epilogue, extent, nullptr, smem_d, row + i * 16, col, batch,
         [&](int unit, T(&v)[kUnit / 2]) {
 #pragma unroll
           for (int j = 0; j < kFragments; ++j)
-            if (i == j) select<kColumns / kUnit>(fragments[j], unit, v);
+            if (i == j) select_unit<kColumns / kUnit>(fragments[j], unit, v);
         });
   }
 }

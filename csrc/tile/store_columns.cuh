@@ -32,8 +32,9 @@ __device__ inline auto column_pair(T low, T high) {
 
 // Whether the result is column-major, aligned for stores of pairs, and has all of 16 rows x
 // `columns` inside the matrix.
-__device__ inline bool whole_columns(const Epilogue& epilogue, const Window& window, int columns) {
-  return epilogue.out_stride_row == 1 && epilogue.out_vector_column && window.rows >= kBoxRows &&
+__device__ inline bool all_columns_inside(const Epilogue& epilogue, const Window& window,
+                                          int columns) {
+  return epilogue.out_stride_row == 1 && epilogue.out_column_vectors && window.rows >= kBoxRows &&
          window.cols >= columns;
 }
 
@@ -67,7 +68,7 @@ __device__ inline void store_columns_as(const Epilogue& epilogue, const Window& 
 template <DType kOut, class T, int kCount>
 __device__ inline void store_columns_as(const Epilogue& epilogue, const Window& window,
                                         const T (&v)[kCount]) {
-  if (whole_columns(epilogue, window, 2 * kCount))
+  if (all_columns_inside(epilogue, window, 2 * kCount))
     store_columns_as<kOut, true>(epilogue, window, v);
   else
     store_columns_as<kOut, false>(epilogue, window, v);
@@ -98,11 +99,11 @@ __device__ inline void store_columns(const Epilogue& epilogue, const Window& win
 }
 
 // Stores all accumulators of a warp without an epilogue and without a loop over units.
-// whole_columns must hold. Returns false, and stores nothing, if the result has another dtype or an
+// all_columns_inside must hold. Returns false, and stores nothing, if the result has another dtype or an
 // epilogue.
 template <DType kAccumulator, class T, int kCount>
-__device__ inline bool store_plain_columns(const Epilogue& epilogue, const Window& window,
-                                           const T (&fragment)[kCount]) {
+__device__ inline bool store_accumulators(const Epilogue& epilogue, const Window& window,
+                                          const T (&fragment)[kCount]) {
   const bool plain = epilogue.out_dtype == kAccumulator && !epilogue.has_terms &&
                      !epilogue.scaled && !epilogue.zero_points && epilogue.alpha_s32 == 1;
   if (plain) store_columns_as<kAccumulator, true>(epilogue, window, fragment);

@@ -11,13 +11,13 @@ namespace tcgemm::kernels {
 const void* split_first() { return reinterpret_cast<const void*>(&passes::split_in_f16); }
 const void* split_second() { return reinterpret_cast<const void*>(&passes::split_in_bf16); }
 
-void split_cut(SplitFp32PassParams& params) {
+void partition_split(SplitFp32PassParams& params) {
   if (params.count == 2 && !params.operands[0].mn_major)
     std::swap(params.operands[0], params.operands[1]);
   int cluster = 0;
   for (int i = 0; i < params.count; ++i) {
     SplitFp32Operand& operand = params.operands[i];
-    operand.cut = passes::partition_of(operand);
+    operand.partition = passes::partition_of(operand);
     if (operand.mn_major) cluster = std::max(cluster, passes::log_strip_cluster(operand));
   }
   for (int i = 0; i < params.count; ++i) passes::partition_for_cluster(params.operands[i], cluster);
@@ -30,7 +30,7 @@ int split_statistics_count(const SplitFp32Operand& operand) {
 
 int split_first_blocks(const SplitFp32PassParams& params) {
   int blocks = 0;
-  for (int i = 0; i < params.count; ++i) blocks += params.operands[i].cut.blocks;
+  for (int i = 0; i < params.count; ++i) blocks += params.operands[i].partition.blocks;
   return blocks;
 }
 

@@ -51,10 +51,10 @@ class FirstPass {
   // Processes this CTA's units of one operand and writes their statistics. MN-major operands come
   // first: their CTAs take longest. All CTAs of a cluster get the same operand and the same strips.
   __device__ void run() {
-    const int blocks = params_.operands[0].cut.blocks;
+    const int blocks = params_.operands[0].partition.blocks;
     const bool second = blockIdx.x >= blocks;
     const SplitFp32Operand& operand = params_.operands[second];
-    const SplitFp32Partition& partition = operand.cut;
+    const SplitFp32Partition& partition = operand.partition;
     const bool is_strip = operand.mn_major;
     const int block = second ? blockIdx.x - blocks : blockIdx.x;
     const int index = is_strip ? block >> (__ffs(params_.cluster) - 1) : block;
@@ -91,7 +91,7 @@ class FirstPass {
   }
 
   __device__ void process_rows(const SplitFp32Operand& operand, int unit) {
-    const int log_threads = operand.cut.size;
+    const int log_threads = operand.partition.log_size;
     const std::int64_t index =
         (std::int64_t(unit) << (kLogSplitThreads - log_threads)) + (threadIdx.x >> log_threads);
     const RowVectors vectors(operand, index, log_threads, 0);
@@ -123,18 +123,19 @@ class FirstPass {
   }
 
   __device__ void process_strip(const SplitFp32Operand& operand, int unit) {
-    const SplitFp32Partition& partition = operand.cut;
-    const int batch = operand.batch > 1 ? unit / partition.across : 0;
-    const int column = (unit - batch * partition.across) << (partition.size + kLogVectorElements);
-    const int begin = static_cast<int>(ptx::cluster_rank()) * partition.lines;
-    const int end = min(begin + partition.lines, static_cast<int>(operand.k));
-    const ColumnVectors vectors(batch, column, begin, end, partition.size);
-    const int vector = threadIdx.x & ((1 << partition.size) - 1);
+    const SplitFp32Partition& partition = operand.partition;
+    const int batch = operand.batch > 1 ? unit / partition.strips : 0;
+    const int column = (unit - batch * partition.strips)
+                       << (partition.log_size + kLogVectorElements);
+    const int begin = static_cast<int>(ptx::cluster_rank()) * partition.k_per_block;
+    const int end = min(begin + partition.k_per_block, static_cast<int>(operand.k));
+    const ColumnVectors vectors(batch, column, begin, end, partition.log_size);
+    const int vector = threadIdx.x & ((1 << partition.log_size) - 1);
     split_unit<kVectorElements>(
         operand, vectors,
         [&](const Extremes(&extremes)[kVectorElements], Range(&ranges)[kVectorElements]) {
-          reduce_warps(extremes, 1 << partition.size);
-          store_to_cluster(partition.size);
+          reduce_warps(extremes, 1 << partition.log_size);
+          store_to_cluster(partition.log_size);
           if (threadIdx.x < 32) reduce_cluster(operand, batch, column);
           __syncthreads();
           const uint4 four = shared_.ranges[vector];
@@ -185,7 +186,7 @@ class FirstPass {
   __device__ void reduce_cluster(const SplitFp32Operand& operand, int batch, int first) {
     const int buffer = iteration_ & 1, lane = threadIdx.x, column = first + lane;
     ptx::mbarrier_wait(barrier(buffer), iteration_ >> 1 & 1);
-    if (lane >= kVectorElements << operand.cut.size) return;
+    if (lane >= kVectorElements << operand.partition.log_size) return;
     std::uint32_t x[kExtremes] = {};
 #pragma unroll
     for (int rank = 0; rank < kMaxCluster; ++rank)
@@ -206,7 +207,7 @@ class FirstPass {
                              const Reduce& reduce) {
     ThreadVectors x;
     Extremes extremes[kRows];
-    const int last = operand.cut.rounds - 1;
+    const int last = operand.partition.rounds - 1;
     ptx::wait_for_prerequisites();
     int round = 0;
 #pragma unroll 1
@@ -228,10 +229,10 @@ class FirstPass {
     reduce(extremes, ranges);
     // With so many wide rows the second pass writes bf16 terms in place of these.
     const auto* statistics = static_cast<const volatile std::uint32_t*>(&shared_.statistics);
-    if (params_.bf16 || wide_range_rows(*statistics) >= kWideRows) return;
+    if (params_.bf16 || wide_range_rows(*statistics) >= kMaxWideRows) return;
 #pragma unroll 1
     while (true) {
-      store<kF16Terms>(vectors.stores(operand, round), x, ranges, kF16Top, operand.distance);
+      store<kF16Terms>(vectors.stores(operand, round), x, ranges, kF16Top, operand.term_stride);
       if (round == 0) break;
       --round;
       if (round < last - 1) {

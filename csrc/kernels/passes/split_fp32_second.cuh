@@ -21,7 +21,7 @@ static_assert(2 * kMaxSplitStatistics < kOneOutOfRange && kOneTooWide / kOneOutO
 __device__ inline std::uint32_t packed_counts(std::uint32_t statistics) {
   std::uint32_t counts = 0;
   if (wide_range_rows(statistics) > 0) counts += kOneWide;
-  if (wide_range_rows(statistics) >= kWideRows) counts += kOneTooWide;
+  if (wide_range_rows(statistics) >= kMaxWideRows) counts += kOneTooWide;
   if (out_of_range(statistics)) counts += kOneOutOfRange;
   return counts;
 }
@@ -49,7 +49,7 @@ __device__ inline std::uint32_t decision(const SplitFp32PassParams& params) {
   counts = 0;
 #pragma unroll
   for (int i = 0; i < kSplitThreads / 32; ++i) counts += shared[i];
-  if (params.bf16 || counts >= kOneTooWide || counts % kOneOutOfRange >= kWideStatistics)
+  if (params.bf16 || counts >= kOneTooWide || counts % kOneOutOfRange >= kMaxWideStatistics)
     return kUseBf16 | kNeedsChecks;
   return counts != 0 ? kNeedsChecks : 0;
 }
@@ -82,16 +82,16 @@ __device__ inline void split_unit(const SplitFp32Operand& operand, int unit, int
     for (int i = 0; i < kVectorElements; ++i)
       if (vectors.column + i < operand.rows)
         ranges[i] = operand.ranges[batch * operand.rows + vectors.column + i];
-    store<kBf16Terms>(vectors.stores(operand, 0), x, ranges, top, operand.distance);
+    store<kBf16Terms>(vectors.stores(operand, 0), x, ranges, top, operand.term_stride);
   } else {
-    const int log_threads = operand.cut.size, group = unit / operand.cut.rounds;
+    const int log_threads = operand.partition.log_size, group = unit / operand.partition.rounds;
     const std::int64_t index =
         (std::int64_t(group) << (kLogSplitThreads - log_threads)) + (threadIdx.x >> log_threads);
-    const RowVectors vectors(operand, index, log_threads, unit - group * operand.cut.rounds);
+    const RowVectors vectors(operand, index, log_threads, unit - group * operand.partition.rounds);
     if (vectors.row < 0) return;
     load(vectors.loads(operand, 0), ptx::evict_first(), x);
     const Range ranges[] = {operand.ranges[index]};
-    store<kBf16Terms>(vectors.stores(operand, 0), x, ranges, top, operand.distance);
+    store<kBf16Terms>(vectors.stores(operand, 0), x, ranges, top, operand.term_stride);
   }
 }
 

@@ -78,14 +78,14 @@ constexpr SplitFp32Partition partition_of(const SplitFp32Operand& operand) {
   SplitFp32Partition partition;
   std::int64_t units = 0;
   if (operand.mn_major) {
-    partition.size = log_strip_vectors(operand);
-    partition.across = static_cast<int>(strip_count(operand.rows, partition.size));
-    units = partition.across * operand.batch;
+    partition.log_size = log_strip_vectors(operand);
+    partition.strips = static_cast<int>(strip_count(operand.rows, partition.log_size));
+    units = partition.strips * operand.batch;
   } else {
-    partition.size = log_threads_per_row(operand);
-    partition.rounds =
-        static_cast<int>(ceil_shift(vector_count(operand.k), partition.size + kLogThreadVectors));
-    units = ceil_shift(operand.rows * operand.batch, kLogSplitThreads - partition.size);
+    partition.log_size = log_threads_per_row(operand);
+    partition.rounds = static_cast<int>(
+        ceil_shift(vector_count(operand.k), partition.log_size + kLogThreadVectors));
+    units = ceil_shift(operand.rows * operand.batch, kLogSplitThreads - partition.log_size);
   }
   partition.units = static_cast<int>(units);
   partition.statistics = units < kMaxSplitStatistics ? partition.units : kMaxSplitStatistics;
@@ -95,8 +95,8 @@ constexpr SplitFp32Partition partition_of(const SplitFp32Operand& operand) {
 // Returns log2 of the CTAs that share a strip: enough to hold it in registers, and enough for
 // kMinBlocks CTAs. It is at least 1: st.async needs a cluster launch.
 constexpr int log_strip_cluster(const SplitFp32Operand& operand) {
-  const std::int64_t k = operand.k, all = operand.cut.units;
-  const int log_depth = kLogSplitThreads - operand.cut.size;
+  const std::int64_t k = operand.k, all = operand.partition.units;
+  const int log_depth = kLogSplitThreads - operand.partition.log_size;
   int cluster = 1;
   while (cluster < kLogMaxCluster && k > 1 << (cluster + log_depth) &&
          (k > 1 << (cluster + log_depth + kLogThreadVectors) || all << cluster < kMinBlocks))
@@ -107,11 +107,13 @@ constexpr int log_strip_cluster(const SplitFp32Operand& operand) {
 // Completes the partition for clusters of 2^`cluster` CTAs. A CTA processes whole rounds of k; the
 // last CTAs may have fewer, or none.
 constexpr void partition_for_cluster(SplitFp32Operand& operand, int cluster) {
-  SplitFp32Partition& partition = operand.cut;
+  SplitFp32Partition& partition = operand.partition;
   if (operand.mn_major) {
-    const int log_depth = kLogSplitThreads - partition.size;
-    partition.lines = static_cast<int>(ceil_shift(operand.k, cluster + log_depth)) << log_depth;
-    partition.rounds = static_cast<int>(ceil_shift(partition.lines, log_depth + kLogThreadVectors));
+    const int log_depth = kLogSplitThreads - partition.log_size;
+    partition.k_per_block = static_cast<int>(ceil_shift(operand.k, cluster + log_depth))
+                            << log_depth;
+    partition.rounds =
+        static_cast<int>(ceil_shift(partition.k_per_block, log_depth + kLogThreadVectors));
     partition.blocks = partition.statistics << cluster;
   } else {
     partition.blocks = static_cast<int>(ceil_shift(partition.statistics, cluster)) << cluster;
@@ -130,7 +132,7 @@ constexpr int tiles_along_k(std::int64_t k, int log_vectors) {
 }
 
 constexpr int second_units(const SplitFp32Operand& operand) {
-  if (!operand.mn_major) return operand.cut.units * operand.cut.rounds;
+  if (!operand.mn_major) return operand.partition.units * operand.partition.rounds;
   const int log_vectors = log_tile_vectors(operand.rows);
   return static_cast<int>(strip_count(operand.rows, log_vectors) * operand.batch) *
          tiles_along_k(operand.k, log_vectors);

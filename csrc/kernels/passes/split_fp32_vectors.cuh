@@ -65,7 +65,7 @@ struct RowVectors {
             count(k >> kLogVectorElements, round),
             count(vector_count(k), round),
             tail,
-            source.vector,
+            source.row_vectors,
             element};
   }
 
@@ -107,7 +107,7 @@ struct ColumnVectors {
             tail >= kVectorElements ? remaining(round) : 0,
             tail > 0 ? remaining(round) : 0,
             tail,
-            source.vector_column,
+            source.column_vectors,
             4 * source.stride_row};
   }
 
@@ -185,7 +185,7 @@ __device__ inline void split_pair(float x, float y, std::uint32_t (&terms)[kTerm
 // steps, since its factor exceeds the range of f32. The other factors are normal numbers.
 template <int kTerms, int kRows>
 __device__ inline void store(const StoreRange& vectors, ThreadVectors& x,
-                             const Range (&ranges)[kRows], int top, std::int64_t distance) {
+                             const Range (&ranges)[kRows], int top, std::int64_t term_stride) {
   constexpr int kMaxExponent = 127, kFirstExponent = 90;
   float factors[kRows];
   bool one_step = true;
@@ -220,7 +220,7 @@ __device__ inline void store(const StoreRange& vectors, ThreadVectors& x,
     if (i < vectors.total) {
       char* term = to;
 #pragma unroll
-      for (int j = 0; j < kTerms; ++j, term += 2 * distance)
+      for (int j = 0; j < kTerms; ++j, term += 2 * term_stride)
         *reinterpret_cast<uint2*>(term) = {terms[0][j], terms[1][j]};
     }
     to += vectors.step;

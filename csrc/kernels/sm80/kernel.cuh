@@ -22,13 +22,13 @@ struct Gemm {
   static_assert(Mainloop::kWarps * kStagingBytes <= Mainloop::kStagesBytes);
   static_assert(Mainloop::kStagesBytes <= kConfig.shared_bytes());
 
-  __device__ static void run(const CpAsyncParams& params, char* shared) {
-    char* smem_d = shared + threadIdx.x / 32 * kStagingBytes;
+  __device__ static void run(const CpAsyncParams& params, char* memory) {
+    char* smem_d = memory + threadIdx.x / 32 * kStagingBytes;
 
     const tile::TileCoord tile = tile::tile_at(params.tiling, blockIdx.x);
     const int row = tile.m * kConfig.tile_m(), col = tile.n * kConfig.tile_n();
     typename Mainloop::Accumulators accumulators;
-    Mainloop::multiply(params, ptx::shared_address(shared), row, col, tile.batch, accumulators);
+    Mainloop::multiply(params, ptx::shared_address(memory), row, col, tile.batch, accumulators);
     __syncthreads();  // smem_d overwrites the stages
     // Units of 32 columns spill beside 128 accumulators, and where ptxas emulates FP8 products in
     // f16.

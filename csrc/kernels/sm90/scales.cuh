@@ -104,11 +104,11 @@ struct ColumnScales {
       from[i] = first_scale(params.scale_b, col + lane + 32 * i, params.extent.n, batch);
 #pragma unroll 1
     for (int k_block = 0; k_block < k_blocks; ++k_block) {
-      ptx::mbarrier_wait(shared.scale_barriers.empty(state.stage), state.parity ^ 1);
+      shared.scale_barriers.producer_acquire(state);
       const std::uint32_t to = ptx::shared_address(shared.scales_of(state.stage) + lane);
 #pragma unroll
       for (int i = 0; i < kCopies; ++i) {
-        ptx::cp_async_word(to + 128 * i, from[i]);
+        ptx::cp_async_b32(to + 128 * i, from[i]);
         from[i] += params.scale_b.stride_k;
       }
       ptx::cp_async_arrive(shared.scale_barriers.full(state.stage));

@@ -1,4 +1,4 @@
-// The shared memory of a CTA and its rank in the cluster, which the producer and the consumers use.
+// The shared memory of a CTA that loads by TMA.
 //
 //   shared memory:  pipeline stages | smem_d | stages of scales | mbarriers | mbarriers of scales
 #pragma once
@@ -6,18 +6,12 @@
 #include <cstdint>
 
 #include "catalog.h"
+#include "kernels/sm90/cluster.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/shared.cuh"
 #include "tile/pipeline.cuh"
 
 namespace tcgemm::sm90 {
-
-struct Cluster {
-  std::uint32_t size, rank;  // size: 1 or 2
-
-  // The rows of a shared tile that this CTA loads. A division would cost 200 clocks a k-block.
-  __device__ int slice(int rows) const { return size == 1 ? rows : rows / 2; }
-};
 
 template <GemmConfig kConfig>
 struct SharedStorage {

@@ -33,7 +33,7 @@ struct Compressed {
     const std::uint32_t (&x)[4] = groups.x;
     std::uint32_t mask[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) mask[i] = ptx::spread<kSize>(kept[i]);
+    for (int i = 0; i < 4; ++i) mask[i] = ptx::fill_sign<kSize>(kept[i]);
     if constexpr (G::kPairs) {
       values[0] = select(mask[0], x[0], x[1]);
       values[1] = select(mask[2], x[2], x[3]);

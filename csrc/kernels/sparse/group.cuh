@@ -38,7 +38,7 @@ struct Elements {
   // Returns what at_least compares. |-128| = 128 needs all 8 bits.
   __device__ static std::uint32_t magnitudes(std::uint32_t x) {
     if constexpr (kType == DType::s8)
-      return (x ^ ptx::spread<1>(x)) + (x >> 7 & 0x01010101u);
+      return (x ^ ptx::fill_sign<1>(x)) + (x >> 7 & 0x01010101u);
     else
       return x;
   }

@@ -20,8 +20,8 @@ __device__ inline void prune_groups(uint4& vector) {
   std::uint32_t kept[4];
   G(vector).keep_largest(kept);
   if constexpr (G::kSize == 4) {
-    vector.x &= ptx::spread<4>(kept[0]), vector.y &= ptx::spread<4>(kept[1]);
-    vector.z &= ptx::spread<4>(kept[2]), vector.w &= ptx::spread<4>(kept[3]);
+    vector.x &= ptx::fill_sign<4>(kept[0]), vector.y &= ptx::fill_sign<4>(kept[1]);
+    vector.z &= ptx::fill_sign<4>(kept[2]), vector.w &= ptx::fill_sign<4>(kept[3]);
   } else if constexpr (G::kSize == 2) {
     vector.x &= ptx::permute<0xdd99>(kept[0], kept[1]);
     vector.y &= ptx::permute<0xdd99>(kept[2], kept[3]);
@@ -29,8 +29,8 @@ __device__ inline void prune_groups(uint4& vector) {
     vector.w &= ptx::permute<0xffbb>(kept[2], kept[3]);
   } else {
     passes::transpose_bytes(kept);
-    vector.x &= ptx::spread<1>(kept[0]), vector.y &= ptx::spread<1>(kept[1]);
-    vector.z &= ptx::spread<1>(kept[2]), vector.w &= ptx::spread<1>(kept[3]);
+    vector.x &= ptx::fill_sign<1>(kept[0]), vector.y &= ptx::fill_sign<1>(kept[1]);
+    vector.z &= ptx::fill_sign<1>(kept[2]), vector.w &= ptx::fill_sign<1>(kept[3]);
   }
 }
 

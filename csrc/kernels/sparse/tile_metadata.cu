@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kernels::kSparseThreads)
     for (int j = 0; j < 2; ++j) {
       const HalfWord half = half_word(kBits, lane, word, j);
       bits |= load_half<kBits>(params, block_m * MetadataTiles::kRows + 16 * row_group + half.row,
-                               (block_k * shape.depth() + half.k) / kGroup)
+                               (block_k * shape.block_k() + half.k) / kGroup)
               << 16 * j;
     }
     params.tiles[(block_k * shape.blocks_m() + block_m) * kBlock + index_in_block] = bits;

@@ -145,9 +145,9 @@ __device__ inline unsigned best_mask(const float (&x)[4][4]) {
 template <int kSize>
 __device__ inline std::uint32_t word_mask(unsigned mask, int row, int word) {
   const int first = 4 * row + word * 4 / kSize;
-  if constexpr (kSize == 4) return ptx::spread<4>(mask << (31 - first));
-  if constexpr (kSize == 2) return ptx::spread<2>((mask >> first & 3) * 0x40008000u);
-  return ptx::spread<1>((mask >> first & 15) * 0x10204080u);
+  if constexpr (kSize == 4) return ptx::fill_sign<4>(mask << (31 - first));
+  if constexpr (kSize == 2) return ptx::fill_sign<2>((mask >> first & 3) * 0x40008000u);
+  return ptx::fill_sign<1>((mask >> first & 15) * 0x10204080u);
 }
 
 // Prunes all blocks of four stacked vectors. The loop over them is rolled and rotates their words.

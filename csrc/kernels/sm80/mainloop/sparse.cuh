@@ -74,7 +74,7 @@ struct SparseMetadata {
           const uint2 pair = ptx::load_shared_pair(address);
           words[0][i] = pair.x, step1_words[i] = pair.y;
         } else {
-          words[0][i] = step1_words[i] = ptx::load_shared_word(address);
+          words[0][i] = step1_words[i] = ptx::load_shared_b32(address);
         }
       }
     }

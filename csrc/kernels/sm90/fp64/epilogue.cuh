@@ -80,7 +80,7 @@ __device__ inline void store_f64(const Epilogue& epilogue, const Extent& extent,
       finish_f64(epilogue, window, v);
       tile::requantise(epilogue, window, v);
     }
-    tile::store_words(epilogue, window, v);
+    tile::store_direct(epilogue, window, v);
 #pragma unroll
     for (int fragment = 1; fragment < kFragments; ++fragment)
 #pragma unroll

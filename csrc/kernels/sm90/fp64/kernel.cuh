@@ -1,6 +1,5 @@
-// Scheduler + mainloop + epilogue of the kernels of sm_90a that accumulate in f64: a persistent CTA
-// of one producer warpgroup and one or two consumer warpgroups. The producer runs ahead into the
-// next tile while the epilogue of the current one stores.
+// Producer + mainloop + epilogue for the kernels of sm_90a that accumulate in f64: operands by
+// cp.async, products by mma.sync. frame.cuh has the split into warpgroups.
 //
 //   warpgroup 0: 128 threads of cp.async      warpgroup 1, 2: mma.sync (mainloop.cuh)
 //
@@ -16,64 +15,56 @@
 #include "kernels/sm90/fp64/epilogue.cuh"
 #include "kernels/sm90/fp64/mainloop.cuh"
 #include "kernels/sm90/fp64/tile_filter.cuh"
-#include "kernels/sm90/register_budget.cuh"
-#include "ptx/dependent.cuh"
-#include "ptx/fence.cuh"
+#include "kernels/sm90/frame.cuh"
+#include "ptx/cp_async.cuh"
 #include "ptx/shared.cuh"
-#include "tile/scheduler.cuh"
 #include "tile/store.cuh"
 
 namespace tcgemm::sm90 {
 
 template <GemmConfig kConfig, template <GemmConfig> class MainloopOf>
 struct Fp64Gemm {
-  using Mainloop = MainloopOf<kConfig>;
-  static constexpr RegisterBudget kBudget = register_budget(kConfig);
   static constexpr bool kRoundsToF32 = kConfig.input == DType::f32;
+  using Frame = sm90::Frame<kConfig>;
+  using Mainloop = MainloopOf<kConfig>;
+  using SharedStorage = typename Mainloop::SharedStorage;
   static constexpr int kSmemDBytes = kRoundsToF32 ? kConfig.staging_bytes() : 0;
   static constexpr int kStagesBytes = kConfig.stages * kConfig.stage_bytes();
   static_assert(kSmemDBytes + kStagesBytes + 16 * kConfig.stages <= kConfig.shared_bytes());
 
   __device__ static void run(const CpAsyncParams& params, char* memory) {
-    typename Mainloop::SharedStorage shared{};
+    SharedStorage shared{};
     shared.stages = ptx::shared_address(memory) + kSmemDBytes;
     shared.barriers.base = shared.stages + kStagesBytes;
-    if (threadIdx.x == 0) {
-      shared.barriers.initialise(Mainloop::kWriters, Mainloop::kReaders);
-      ptx::fence_mbarrier_init();
-    }
-    __syncthreads();
-    ptx::launch_dependents();
-    ptx::wait_for_prerequisites();
+    Frame::prologue(SingleCta{},
+                    [&] { shared.barriers.initialise(Mainloop::kWriters, Mainloop::kReaders); });
     if constexpr (kRoundsToF32)
       if (!has_work(params.filter)) return;
-
     if (threadIdx.x < 128) {
-      if constexpr (kBudget.load > 0) ptx::registers_decrease<kBudget.load>();
-      load(params, shared);
+      Frame::begin_producer();
+      produce(params, shared);
     } else {
-      if constexpr (kBudget.compute > 0) ptx::registers_increase<kBudget.compute>();
-      compute(params, shared, (threadIdx.x - 128) / 32);
+      Frame::begin_consumer();
+      consume(params, shared, (threadIdx.x - 128) / 32);
     }
   }
 
-  // Calls visit(row, column, batch, k-blocks) for each tile of this CTA.
+ private:
+  // Calls visit(row, column, batch, k-blocks) for each tile of this CTA that is to be computed.
   template <class Visit>
-  __device__ static void for_each_tile(const CpAsyncParams& params, Visit visit) {
-    const int k_blocks = (params.extent.k + kConfig.tile_k() - 1) / kConfig.tile_k();
-    const auto visit_tile = [&](const tile::TileCoord& tile) {
-      visit(tile.m * kConfig.tile_m(), tile.n * kConfig.tile_n(), tile.batch, k_blocks);
-    };
+  __device__ static void for_each_tile(const CpAsyncParams& params, const Visit& visit) {
     if constexpr (kRoundsToF32) {
+      const int k_blocks = Frame::k_blocks(params);
+      const auto visit_tile = [&](const tile::TileCoord& tile) {
+        visit(tile.m * kConfig.tile_m(), tile.n * kConfig.tile_n(), tile.batch, k_blocks);
+      };
       for_each_selected_tile(params.filter, params.tiling, visit_tile);
     } else {
-      for (std::int64_t index = blockIdx.x; index < params.tiling.total; index += gridDim.x)
-        visit_tile(tile::tile_at(params.tiling, index));
+      Frame::for_each_tile(params, SingleCta{}, visit);
     }
   }
 
-  __device__ static void load(const CpAsyncParams& params,
-                              const typename Mainloop::SharedStorage& shared) {
+  __device__ static void produce(const CpAsyncParams& params, const SharedStorage& shared) {
     typename Mainloop::PipelineState state;
     for_each_tile(params, [&](int row, int col, int batch, int k_blocks) {
       typename Mainloop::ProducerA a(params.a, params.a.stride_row, params.a.stride_col,
@@ -83,7 +74,7 @@ struct Fp64Gemm {
 #pragma unroll 1
       for (int k_block = 0; k_block < k_blocks; ++k_block) {
         const std::uint32_t stage = shared.stage(state.stage);
-        ptx::mbarrier_wait(shared.barriers.empty(state.stage), state.parity ^ 1);
+        shared.barriers.producer_acquire(state);
         a.load(stage);
         b.load(stage + Mainloop::LayoutA::kBytes);
         ptx::cp_async_arrive(shared.barriers.full(state.stage));
@@ -93,8 +84,7 @@ struct Fp64Gemm {
     ptx::cp_async_wait<0>();
   }
 
-  __device__ static void compute(const CpAsyncParams& params,
-                                 typename Mainloop::SharedStorage& shared, int warp) {
+  __device__ static void consume(const CpAsyncParams& params, SharedStorage& shared, int warp) {
     typename Mainloop::PipelineState state;
     typename Mainloop::Accumulators accumulators;
     const int group = threadIdx.x % 32 / 4, inside = threadIdx.x % 4;
@@ -117,7 +107,7 @@ struct Fp64Gemm {
     });
   }
 
-  __device__ static char* smem_d(const typename Mainloop::SharedStorage& shared, int warp) {
+  __device__ static char* smem_d(const SharedStorage& shared, int warp) {
     return static_cast<char*>(
         __cvta_shared_to_generic(shared.stages - kSmemDBytes + warp * kStagingBytes));
   }

@@ -114,7 +114,7 @@ struct Fp64Mainloop {
     if (k_blocks == 0) return;
 
     Fragments fragments;
-    ptx::mbarrier_wait(shared.barriers.full(state.stage), state.parity);
+    shared.barriers.consumer_wait(state);
 #pragma unroll
     for (int i = 0; i < kFragments; ++i) load_a(shared, state.stage, 0, i, fragments.a[0][i]);
     load_b(shared, state.stage, 0, 0, fragments.b[0]);
@@ -149,8 +149,7 @@ struct Fp64Mainloop {
     if constexpr (kLast) next.advance();
 #pragma unroll
     for (int j = 0; j < kBlocks; ++j) {
-      if (kLast && j == kAhead && more)
-        ptx::mbarrier_wait(shared.barriers.full(next.stage), next.parity);
+      if (kLast && j == kAhead && more) shared.barriers.consumer_wait(next);
       if (j >= kAhead && j < kAhead + kFragments)
         load_a(shared, next.stage, kNext, j - kAhead, fragments.a[1 - kBuffer][j - kAhead]);
       const int buffer_b = (kBuffer * kBlocks + j) % 2;

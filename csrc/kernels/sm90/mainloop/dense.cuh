@@ -51,7 +51,7 @@ struct DenseMainloop {
     int previous = 0;
 #pragma unroll 1
     for (int k_block = 0; k_block < k_blocks; ++k_block) {
-      ptx::mbarrier_wait(shared.barriers.full(state.stage), state.parity);
+      shared.barriers.consumer_wait(state);
       const std::uint32_t stage = shared.stage(state.stage);
       const std::uint64_t a = ptx::wgmma_descriptor(stage + offset_a);
       const std::uint64_t b = ptx::wgmma_descriptor(stage + TmaProducer<kConfig>::kBytesA);

@@ -55,6 +55,7 @@ struct PromotedMainloop {
   static constexpr int kBlockBytes = 64 * 128;
   static constexpr int kSteps = 4;
 
+  using ColumnScales = sm90::ColumnScales<kConfig>;
   using ScalePipelineState = tile::PipelineState<kConfig.scale_stages()>;
   struct PipelineState : tile::PipelineState<kConfig.stages> {
     ScalePipelineState scales;
@@ -65,6 +66,22 @@ struct PromotedMainloop {
   using Partial = float[kChunk / 2];
 
   using PingPong = sm90::PingPong<kConfig>;
+
+  __device__ static void initialise_scale_barriers(const SharedStorage<kConfig>& shared) {
+    shared.scale_barriers.initialise(ColumnScales::kWriters, ColumnScales::kReaders);
+  }
+
+  // True if a warp of the producer warpgroup copies the scales of columns.
+  __device__ static bool scales_columns(const TmaParams& params) {
+    return sm90::scales_columns(params);
+  }
+
+  __device__ static void load_column_scales(const TmaParams& params,
+                                            const SharedStorage<kConfig>& shared,
+                                            ScalePipelineState& state, int col, int batch,
+                                            int k_blocks, int warp) {
+    ColumnScales::load(params, shared, state, col, batch, k_blocks, warp);
+  }
 
   __device__ static void multiply(const SharedStorage<kConfig>& shared, PipelineState& state,
                                   int k_blocks, int warpgroup, Cluster cluster,
@@ -206,7 +223,7 @@ struct PromotedMainloop {
       if (item == 0) PingPong::wait(context.warpgroup);
       if (chunk == 0) {
         stages[k_block] = state.stage;
-        ptx::mbarrier_wait(context.shared.barriers.full(state.stage), state.parity);
+        context.shared.barriers.consumer_wait(state);
         state.advance();
       }
       multiply_chunk<1>(context, stages[k_block], chunk, partial[item % 2]);
@@ -253,7 +270,7 @@ struct PromotedMainloop {
     BlockScales<kScaleKind> scales{};
     if constexpr (kScaleKind != ScaleKind::none) context.row_scales.next(more, scales.rows);
     if constexpr (kScaleKind == ScaleKind::columns) {
-      ptx::mbarrier_wait(context.shared.scale_barriers.full(state.stage), state.parity);
+      context.shared.scale_barriers.consumer_wait(state);
       scales.columns = context.shared.scales_of(state.stage) + threadIdx.x % 4 * 2;
       scales.stage = state.stage;
       state.advance();

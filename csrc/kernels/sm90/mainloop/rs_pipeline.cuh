@@ -23,7 +23,7 @@ __device__ inline void rs_pipeline(const SharedStorage<kConfig>& shared, Pipelin
                                    int k_blocks, Cluster cluster, Accumulators& accumulators,
                                    const Load& load, const Issue& issue) {
   const auto fill = [&](Buffer& buffer) {
-    ptx::mbarrier_wait(shared.barriers.full(state.stage), state.parity);
+    shared.barriers.consumer_wait(state);
     load(shared.stage(state.stage), buffer);
   };
 

@@ -53,7 +53,7 @@ struct SparseMainloop {
         threadIdx.x % MetadataTiles::kLanes * (kMetadataWords * 4);
     const auto load = [&](std::uint32_t stage, Metadata& metadata) {
       if constexpr (kMetadataWords == 1) {
-        metadata[0] = ptx::load_shared_word(stage + offset_metadata);
+        metadata[0] = ptx::load_shared_b32(stage + offset_metadata);
       } else {
         const uint2 pair = ptx::load_shared_pair(stage + offset_metadata);
         metadata[0] = pair.x, metadata[1] = pair.y;

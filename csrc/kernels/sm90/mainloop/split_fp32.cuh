@@ -20,6 +20,7 @@
 #include "kernels/sm90/mainloop/dense.cuh"
 #include "kernels/sm90/pingpong.cuh"
 #include "kernels/sm90/producer.cuh"
+#include "kernels/sm90/rescale.cuh"
 #include "ptx/wgmma.cuh"
 #include "tile/pipeline.cuh"
 
@@ -127,6 +128,12 @@ struct SplitFp32Mainloop {
 #pragma unroll
       for (int i = 0; i < kRegisters; ++i) accumulators[0][i] += totals[i];
     }
+  }
+
+  // Multiplies the sums of a warp by the powers of two of their rows and columns.
+  __device__ static void rescale(const TmaParams& params, int row, int col, int batch,
+                                 Accumulators& accumulators) {
+    Rescale<kConfig.n>(params, row, col, batch).run(accumulators[0]);
   }
 
  private:

@@ -1,0 +1,71 @@
+// The frame of the GEMM kernels of sm_90a, for TMA and for cp.async: the prologue, the registers of
+// producer and consumer warpgroups, and the walk over the tiles. A CTA is persistent: the producer
+// runs ahead into the next tile while the epilogue of the current one stores.
+//
+//   warpgroup 0: producer      warpgroup 1, 2, ..: consumers
+//
+// docs/dev/kernels/frame.md says what the kernels do not share, and why.
+#pragma once
+
+#include <cstdint>
+
+#include "catalog.h"
+#include "kernels/sm90/cluster.cuh"
+#include "kernels/sm90/register_budget.cuh"
+#include "ptx/cluster.cuh"
+#include "ptx/dependent.cuh"
+#include "ptx/fence.cuh"
+#include "tile/scheduler.cuh"
+
+namespace tcgemm::sm90 {
+
+template <GemmConfig kConfig>
+struct Frame {
+  static constexpr RegisterBudget kBudget = register_budget(kConfig);
+  static_assert(kBudget.load + kConfig.warpgroups * kBudget.compute <=
+                kBudget.entry * (kConfig.warpgroups + 1));
+
+  // One thread calls initialise(), which initialises the mbarriers. After the return all CTAs of
+  // the cluster see them, and the kernels before this one have completed (ptx/dependent.cuh).
+  template <class Cluster, class Initialise>
+  __device__ static void prologue(Cluster cluster, const Initialise& initialise) {
+    if (threadIdx.x == 0) {
+      initialise();
+      ptx::fence_mbarrier_init();
+    }
+    __syncthreads();
+    if (cluster.size > 1) ptx::cluster_sync();
+    ptx::launch_dependents();
+    ptx::wait_for_prerequisites();
+  }
+
+  // All threads of a warpgroup call one of these first (setmaxnreg): the producer gives registers
+  // away, the consumers wait for them.
+  __device__ static void begin_producer() {
+    if constexpr (kBudget.load > 0) ptx::registers_decrease<kBudget.load>();
+  }
+  __device__ static void begin_consumer() {
+    if constexpr (kBudget.compute > 0) ptx::registers_increase<kBudget.compute>();
+  }
+
+  // The k-blocks of a tile.
+  template <class Params>
+  __device__ static int k_blocks(const Params& params) {
+    return (params.extent.k + kConfig.tile_k() - 1) / kConfig.tile_k();
+  }
+
+  // Calls visit(row, column, batch, k-blocks) for each tile of this CTA: a cluster processes every
+  // (number of clusters)-th tile.
+  template <class Params, class Cluster, class Visit>
+  __device__ static void for_each_tile(const Params& params, Cluster cluster, const Visit& visit) {
+    const int count = k_blocks(params);
+    for (std::int64_t index = cluster.index(); index < params.tiling.total;
+         index += cluster.count()) {
+      const tile::TileCoord tile = tile::tile_at(params.tiling, index);
+      visit((tile.m * cluster.size + cluster.rank) * kConfig.tile_m(), tile.n * kConfig.tile_n(),
+            tile.batch, count);
+    }
+  }
+};
+
+}  // namespace tcgemm::sm90
