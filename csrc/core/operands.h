@@ -169,6 +169,17 @@ inline constexpr SlotSet kOperandScales =
 inline constexpr SlotSet kEpilogueTerms =
     kAddends | kZeroPoints | (kScales - kOperandScales) | slots_with(DTypeRule::statistic);
 
+// The tensors of the epilogue in the order in which they apply. alpha stands before the scales, the
+// activation before the residual.
+inline constexpr Slot kEpilogueOrder[] = {Slot::zero_a,   Slot::zero_b, Slot::scale_a,
+                                          Slot::scale_b,  Slot::c,      Slot::bias,
+                                          Slot::residual, Slot::amax,   Slot::scale_out};
+static_assert([] {
+  SlotSet slots;
+  for (const Slot slot : kEpilogueOrder) slots.insert(slot);
+  return slots == (kEpilogueTerms | kOperandScales);
+}());
+
 // One value for each slot.
 template <class T>
 struct PerSlot {

@@ -46,17 +46,6 @@ std::string term_text(const Problem& problem, Slot slot) {
   return name(slot);
 }
 
-// The tensors of the epilogue in the order in which they apply. alpha stands before the scales, the
-// activation before the residual.
-constexpr Slot kTermsInOrder[] = {Slot::zero_a,   Slot::zero_b, Slot::scale_a,
-                                  Slot::scale_b,  Slot::c,      Slot::bias,
-                                  Slot::residual, Slot::amax,   Slot::scale_out};
-static_assert([] {
-  SlotSet slots;
-  for (const Slot slot : kTermsInOrder) slots.insert(slot);
-  return slots == (kEpilogueTerms | kOperandScales);
-}());
-
 }  // namespace
 
 std::string text(const char* format, ...) {
@@ -100,7 +89,7 @@ std::string block_scales(const Problem& problem) {
 
 std::string epilogue(const Problem& problem) {
   List list;
-  for (const Slot slot : kTermsInOrder) {
+  for (const Slot slot : kEpilogueOrder) {
     if (slot == Slot::scale_a) list.add(problem.alpha != 1.0, "alpha");
     if (slot == Slot::residual)
       list.add(problem.activation != Activation::none, name(problem.activation));

@@ -12,7 +12,15 @@ one call, which holds them.
 
 import torch
 
-from tcgemm.ops.epilogue import DEFAULT, NO_SCALES, TENSORS, Epilogue, Scales, epilogue_of
+from tcgemm.ops.epilogue import (
+    ADDENDS,
+    DEFAULT,
+    NO_SCALES,
+    TENSORS,
+    Epilogue,
+    Scales,
+    epilogue_of,
+)
 
 
 class Operator:
@@ -148,8 +156,8 @@ class Scaled(Operator):
     """
 
     positional = (
-        *("a", "b", "scale_a", "scale_b", "c", "bias", "residual"),
-        *("zero_a", "zero_b", "scale_out", "prepared_b", "sparse_a", "sparse_b"),
+        *("a", "b", *Scales._fields[:2], *ADDENDS, *Scales._fields[2:]),
+        *("prepared_b", "sparse_a", "sparse_b"),
     )
     weight = False
     operand_names = ("a", "b")

@@ -28,7 +28,7 @@ from tcgemm.ops._torch_private import (
     tracing_state,
     transforms_active,
 )
-from tcgemm.ops.epilogue import DEFAULT
+from tcgemm.ops.epilogue import DEFAULT, Scales
 from tcgemm.ops.operators import ADDMM, BMM, MM
 from tcgemm.sparse.tensor import SparseTensor24, default_pattern
 
@@ -39,7 +39,8 @@ _f32 = torch.float32
 scaled_mm = redispatch(torch.ops.tcgemm.scaled_mm.default)
 linear24 = redispatch(torch.ops.tcgemm._linear24.default)
 _CPU, _CUDA = dispatch_keys("CPU"), dispatch_keys("CUDA")
-_NO_SCALES = (None,) * 4  # zero_a, zero_b, scale_out and prepared_b
+# The scales behind scale_a and scale_b, and prepared_b.
+_NO_SCALES = (None,) * (len(Scales._fields) - 1)
 _compiling = torch.compiler.is_compiling
 _grad_enabled = torch.is_grad_enabled
 
