@@ -7,7 +7,7 @@ import torch
 
 from benchmarks import results_file, run, workloads
 from benchmarks.case import Case
-from benchmarks.cases import EPILOGUES, SETS
+from benchmarks.cases import EPILOGUES, GROUPS, SETS
 from benchmarks.cases import cases as cases_of
 
 
@@ -129,3 +129,29 @@ def test_epilogue_and_host_cases_run(epilogue):
     assert ratio <= 1 and exact is True
     plain.candidates()["tcgemm"](0)
     assert workloads.baseline_name(plain.case) == "torch.bmm"
+
+
+def test_cases_of_the_dtypes():
+    names = GROUPS["dtypes"]
+    cases = [case for name in names for case in cases_of(name)]
+    assert {case.dtype for case in cases} == {"e4m3", "s8", "tf32", "f64", "f32"}
+    accumulations = {(case.dtype, case.accumulation) for case in cases}
+    assert ("s8", "s32") in accumulations and ("f64", "f64") in accumulations
+    assert {("e4m3", "fast"), ("e4m3", "promoted")} <= accumulations
+    assert set(GROUPS["all"]) == {*GROUPS["dense"], *names, *GROUPS["sparse"]}
+    assert all("smoke" not in name for name in GROUPS["all"])
+
+
+def test_cases_have_targets_and_what_users_have():
+    cases = cases_of("highest")
+    plain = {case.m for case in cases if case.epilogue == "none" and case.op == "mm"}
+    assert plain >= {512, 1024, 2048, 3072, 4096, 6144, 8192, 4095}
+    spread = {(case.m, case.layout) for case in cases if case.epilogue == "spread"}
+    assert spread == {(m, layout) for m in (2048, 4096, 8192) for layout in ("TN", "NN")}
+    kept = {(case.m, case.n, case.k) for case in cases if case.epilogue == "prepared"}
+    assert kept == {(m, n, 4096) for m in (16, 256, 4096) for n in (4096, 14336)}
+    assert any(case.op == "bmm" for case in cases) and any(case.k > 8192 for case in cases)
+    assert {case.dtype for case in cases} == {"f32"}
+    assert len(cases) < 40  # four minutes
+    assert cases_of("highest", ("bf16",)) == []
+    assert {case.layout for case in cases_of("highest", None, ("NN",))} == {"NN"}

@@ -1,8 +1,8 @@
-"""What only a GPU shows: streams, graphs, dependent launches, memory, sizes.
+"""What only a GPU shows: streams, graphs, dependent launches, memory.
 
 Results of single products are in the files that run on both devices, single kernels are in
-test_kernels.py, which kernel runs is in test_launched.py, and what other dtypes, scales,
-amax and quantize add to this is in test_dtypes.py.
+test_kernels.py, which kernel runs is in test_launched.py, and tensors of more than 2^31 elements
+are in test_large_tensors.py.
 """
 
 import pytest
@@ -10,13 +10,28 @@ import torch
 
 import tcgemm
 
-from support import cases, reference
-from support.cases import BF16, CHUNK, F16, F32, LARGE, spin, waits_for_nothing
+from support import cases, dtype_matrix, reference
+from support.cases import (
+    E4M3,
+    E5M2,
+    F16,
+    F32,
+    F64,
+    FP8,
+    S8,
+    S32,
+    spin,
+    waits_for_nothing,
+)
+from support.dtype_matrix import everything
 
 pytestmark = pytest.mark.gpu
 
 NAN = float("nan")
 HALVES = pytest.mark.parametrize("dtype", cases.HALVES, ids=cases.NAMES.get)
+EVERY = dtype_matrix.on_gpu()
+# One of each way to the tensor cores: copied, converted, transposed, promoted, scaled, summed.
+FEW = dtype_matrix.on_gpu(lambda types: types.a == types.b and types.a in (F16, F32, F64, E4M3, S8))
 
 
 def make(strides, *shape, dtype=F16, largest=4):
@@ -26,24 +41,41 @@ def make(strides, *shape, dtype=F16, largest=4):
 # Order: streams, dependent launches, graphs.
 
 
-@pytest.mark.parametrize("size", (1024, 1023))
-def test_runs_on_the_current_stream(size):
-    """Its inputs are still to be written there when the product is asked for."""
+@FEW
+@pytest.mark.parametrize("size", (512, 511, 1024, 1023))
+def test_runs_on_the_current_stream(types, size):
+    """Its inputs, and its scales, are still to be written there when the product is asked for."""
     stream = torch.cuda.Stream()
-    a, new, b = (make("contiguous", size, size) for _ in range(3))
-    expected = reference.exact(new, b)
+    x, w = types.operands("NN", size, size, size, device="cuda", whole=True)
+    new_x, _ = types.operands("NN", size, size, size, device="cuda", whole=True)
+    a, b, given = everything(types, size, size, size, types.outs[-1])
+    new, _, others = everything(types, size, size, size, types.outs[-1])
+    tensors = [name for name, value in given.items() if isinstance(value, torch.Tensor)]
+    amax_too = torch.ops.tcgemm.scaled_mm_amax
+    expected = reference.exact(new_x, w, **types.options)
+    expected_scaled, expected_amax = amax_too(new, b, **others)
+    into = torch.full_like(expected, cases.poison(expected.dtype))
+
+    def multiply():
+        return tcgemm.mm(x, w, **types.options), *amax_too(a, b, **given)
+
     torch.cuda.synchronize()
     with torch.cuda.stream(stream):
-        given = torch.full_like(tcgemm.mm(a, b), NAN)  # the stream's memory pool is warm now
+        multiply()  # the stream's memory pool is warm now
         torch.cuda.synchronize()
         spin()
+        x.copy_(new_x)
         a.copy_(new)
-        out = tcgemm.mm(a, b)
+        for name in tensors:
+            given[name].copy_(others[name])
+        out, scaled, amax = multiply()
         assert not stream.query(), "the call waited for the GPU"
-        tcgemm.mm(a, b, out=given)
+        tcgemm.mm(x, w, **types.options, out=into)
     stream.synchronize()
     reference.assert_exact(out, expected)
-    reference.assert_exact(given, expected)
+    reference.assert_exact(into, expected)
+    assert torch.equal(scaled, expected_scaled)
+    assert torch.equal(amax, expected_amax)
 
 
 def test_warm_calls_wait_for_nothing():
@@ -87,32 +119,125 @@ def test_a_result_may_replace_what_was_just_read():
         assert torch.equal(copy, other)
 
 
-@pytest.mark.parametrize("shape", ((512, 640, 384), (1023, 1023, 1023), (65, 33, 77)), ids=str)
-@HALVES
-def test_graph_replays_with_new_inputs(dtype, shape):
+@pytest.mark.sm89
+def test_a_chain_of_dependent_passes():
+    """quantize, multiply, amax, requantise, multiply: each reads what was just written, with
+    nothing in between; the same bits as with a pause after every step."""
+    x = torch.randn(1500, 1100, device="cuda")
+    weights = [tcgemm.quantize(torch.randn(1100, 1100, device="cuda"), E4M3, "128x128")]
+    weights += [tcgemm.quantize(torch.randn(1100, 1100, device="cuda"), S8, "row")]
+
+    def chain(pause):
+        found, y = [], x
+        for step in range(40):
+            weight, scale = weights[step % 2]
+            granularity = ("1x128", "row")[step % 2]
+            values, scale_y = tcgemm.quantize(y, weight.dtype, granularity)
+            pause()
+            given = {"scale_a": scale_y, "scale_b": scale.t(), "out_dtype": F32, "alpha": 0.03}
+            y, amax = tcgemm.linear(values, weight, **given, amax=True)
+            pause()
+            narrow = {"scale_out": 100 / amax, "out_dtype": S8 if step % 2 else E5M2}
+            small = tcgemm.linear(values, weight, **(given | narrow))
+            pause()
+            found += [y, amax, small.float()]
+            y = y + 1e-3 * small.float()
+        return found
+
+    expected = chain(torch.cuda.synchronize)
+    for _ in range(3):
+        for mine, right in zip(chain(lambda: None), expected, strict=True):
+            assert torch.equal(mine, right)
+
+
+@FEW
+def test_dependent_copies_and_products(types):
+    """Odd sizes: a copy, sums and a product a call, over buffers that the last call just read."""
+    a, b, given = everything(types, 777, 555, 333, types.outs[0])
+    expected = torch.ops.tcgemm.scaled_mm(a, b, **given)
+    torch.cuda.synchronize()
+    into = torch.empty_like(expected)
+    buffer = torch.empty_like(a)
+    for _ in range(30):
+        buffer.copy_(a)
+        torch.ops.tcgemm.scaled_mm.out(buffer, b, **given, out=into)
+        buffer.zero_()
+        copy = into.clone()
+        into.fill_(cases.poison(into.dtype))
+        assert torch.equal(copy, expected)
+
+
+SHAPES = ((512, 640, 384), (1023, 1023, 1023), (65, 33, 77))
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@EVERY
+def test_graph_replays_with_new_inputs(types, shape):
+    """One of its products reads what another has just written."""
     m, n, k = shape
-    options = {"dtype": dtype, "device": "cuda", "largest": 4}
-    a, b = cases.operands("TN", m, n, k, **options)
-    bias = cases.make("contiguous", 1, n, **options)[0]
-    given = torch.full((m, n), NAN, dtype=dtype, device="cuda")
+    out_dtype = F16 if types.integer else types.outs[0]
+    largest = 4 if types.integer else types.largest(k)
+    options = types.options | {"out_dtype": out_dtype}
+    again = types.options if types.a == F32 else {}
+    a, b = types.operands("TN", m, n, k, device="cuda", whole=True)
+    bias = types.addend(n, device="cuda")
+    given = torch.full((m, n), NAN, dtype=out_dtype, device="cuda")
+
+    def fuse():
+        return tcgemm.linear(a, b.t(), bias, activation="relu", **options)
 
     def work():
-        tcgemm.mm(a, b, out=given)
-        return tcgemm.linear(a, b.t(), bias, activation="relu"), tcgemm.mm(given, given.t())
+        tcgemm.mm(a, b, out=given, **options)
+        return fuse(), tcgemm.mm(given, given.t(), **again)
 
     graph, (fused, square) = cases.captured(work)
     for _ in range(3):
-        cases.fill(a, largest=4)
-        cases.fill(b, largest=4)
+        cases.fill(a, largest=largest)
+        cases.fill(b, largest=largest)
         for tensor in (fused, square, given):
             tensor.fill_(NAN)
         graph.replay()
         torch.cuda.synchronize()
-        reference.assert_exact(given, reference.exact(a, b))
-        expected = reference.exact(a, b, None, bias, activation="relu")
+        reference.assert_exact(given, reference.exact(a, b, **options))
+        expected = reference.exact(a, b, None, bias, activation="relu", **options)
         reference.assert_exact(fused, expected)
-        reference.assert_exact(fused, tcgemm.linear(a, b.t(), bias, activation="relu"))
-        assert torch.equal(square, tcgemm.mm(given, given.t()))
+        reference.assert_exact(fused, fuse())
+        assert torch.equal(square, tcgemm.mm(given, given.t(), **again))
+
+
+@EVERY
+def test_graph_of_amax_and_quantize_replays_with_new_inputs(types):
+    """Their maxima are cleared and found anew in every replay."""
+    m, n, k = 300, 260, 333
+    out = types.outs[-1]
+    a, b, given = everything(types, m, n, k, out)
+    x = torch.randn(m, k, device="cuda")
+    narrow = types.a if types.a in (*FP8, S8) else S8 if types.integer else E5M2
+
+    def work():
+        result, amax = torch.ops.tcgemm.scaled_mm_amax(a, b, **given)
+        plain = tcgemm.mm(a, b, **types.options)
+        found = [result, amax, plain]
+        for granularity in dtype_matrix.GRANULARITIES:
+            found += tcgemm.quantize(x, narrow, granularity)
+        requantised = given | {"scale_out": 1 / amax.clamp(min=1e-3)}
+        return [*found, torch.ops.tcgemm.scaled_mm(a, b, **requantised)]
+
+    graph, captured = cases.captured(work)
+    for step in range(3):
+        new_a, new_b, others = everything(types, m, n, k, out)
+        a.copy_(new_a)
+        b.copy_(new_b)
+        x.copy_(torch.randn(m, k) / 4**step)  # smaller ones, so that an old maximum shows
+        for name, value in others.items():
+            if isinstance(value, torch.Tensor):
+                given[name].copy_(value if value.dtype == S32 else value / 4**step)
+        for tensor in captured:
+            tensor.fill_(cases.poison(tensor.dtype))
+        graph.replay()
+        torch.cuda.synchronize()
+        for mine, right in zip(captured, work(), strict=True):
+            assert torch.equal(mine, right)
 
 
 def test_graph_of_batches_that_do_not_merge():
@@ -127,12 +252,17 @@ def test_graph_of_batches_that_do_not_merge():
     reference.assert_exact(out, reference.exact(a, b))
 
 
-def test_same_bits_beside_other_work():
+@pytest.mark.parametrize("shape", ((1500, 1800, 2048), (1000, 900, 1100)), ids=str)
+@EVERY
+def test_same_bits_beside_other_work(types, shape):
     """Neither another stream's traffic nor what memory held before changes a bit."""
-    a = cases.make("contiguous", 1500, 2048, dtype=BF16, device="cuda")
-    b = cases.make("contiguous", 2048, 1800, dtype=BF16, device="cuda")
-    expected = tcgemm.mm(a, b)
-    reference.assert_close(expected, a, b)
+    a, b, given = everything(types, *shape, types.outs[0])
+    expected = tcgemm.mm(a, b, **types.options)
+    if types.integer:
+        reference.assert_exact(expected, reference.exact(a, b, **types.options))
+    else:
+        reference.assert_close(expected, a, b, **types.options)
+    scaled = torch.ops.tcgemm.scaled_mm(a, b, **given)
     noise = torch.randn(4096, 4096, device="cuda")
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
@@ -140,7 +270,8 @@ def test_same_bits_beside_other_work():
         with torch.cuda.stream(stream):
             noise.mul_(1.0001)
             noise @ noise
-        assert torch.equal(tcgemm.mm(a, b), expected)
+        assert torch.equal(tcgemm.mm(a, b, **types.options), expected)
+        assert torch.equal(torch.ops.tcgemm.scaled_mm(a, b, **given), scaled)
     torch.cuda.synchronize()
 
 
@@ -162,74 +293,17 @@ def test_operands_on_different_devices_are_refused():
     reference.assert_exact(tcgemm.mm(a, b), reference.exact(a, b))
 
 
-def test_workspaces_are_given_back():
-    a, b = make("contiguous", 2047, 2047), make("contiguous", 2047, 2047)
-    tcgemm.mm(a, b)
+@pytest.mark.parametrize("size", (1023, 2047))
+@FEW
+def test_workspaces_are_given_back(types, size):
+    a, b, given = everything(types, size, size, size, types.outs[0])
+    one = torch.ops.tcgemm.scaled_mm(a, b, **given).nbytes
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
     for _ in range(20):
-        tcgemm.mm(a, b)
+        torch.ops.tcgemm.scaled_mm(a, b, **given)
     torch.cuda.synchronize()
     assert torch.cuda.memory_allocated() == before
-    assert torch.cuda.max_memory_allocated() < before + 6 * a.nbytes
-
-
-# More than 2^31 elements.
-
-ARCHES = pytest.mark.parametrize("kernel", ("sm80", pytest.param("sm90a", marks=pytest.mark.sm90)))
-
-
-def assert_exact_in_chunks(out, a, b):
-    """Every element, against f32 products that small integers are exact in."""
-    for first in range(0, len(out), CHUNK):
-        rows = slice(first, first + CHUNK)
-        reference.assert_exact(out[rows], (a[rows].float() @ b.float()).to(out.dtype))
-
-
-@pytest.mark.slow
-@ARCHES
-@pytest.mark.parametrize("n", (2056, 2049))
-def test_results_past_two_to_the_31(free_memory, n, kernel):
-    """Stored by TMA and in words, or one by one where rows are odd."""
-    m, k = 2**20 + 1, 24
-    assert m * n > LARGE
-    a = torch.empty(m, k, dtype=F16, device="cuda").random_(-3, 4)
-    b = make("contiguous", k, n)
-    out = torch.full((m, n), NAN, dtype=F16, device="cuda")
-    torch.ops.tcgemm._gemm.out(a, b, kernel=kernel, out=out)
-    assert_exact_in_chunks(out, a, b)
-
-
-@pytest.mark.slow
-@ARCHES
-@pytest.mark.parametrize("strides", ("contiguous", "odd_pitch", "transposed"))
-def test_operands_past_two_to_the_31(free_memory, strides, kernel):
-    """An odd pitch brings in a copy of such an operand, which is as large."""
-    m, n, k = 2**20 + 8, 16, 2056
-    assert m * k > LARGE
-    a = cases.empty(strides, (m, k), dtype=F16, device="cuda").random_(-2, 3)
-    b = make("contiguous", k, n)
-    out = torch.full((m, n), NAN, dtype=F32, device="cuda")
-    torch.ops.tcgemm._gemm.out(a, b, kernel=kernel, out_dtype=F32, out=out)
-    assert_exact_in_chunks(out, a, b)
-
-
-@pytest.mark.slow
-@ARCHES
-def test_strides_past_two_to_the_31(free_memory, kernel):
-    """Few elements, far apart: matrices of a batch, rows of an operand, rows of a result."""
-    rows, pitch, between = 520, 2**22 + 64, LARGE + 64
-    assert (rows - 1) * pitch > LARGE
-    buffer = torch.full((rows * pitch,), NAN, dtype=F16, device="cuda")
-    b = make("contiguous", 2, 64, 200)
-    a = cases.fill(buffer.as_strided((2, 300, 64), (between, 64, 1)), largest=4)
-    out = torch.ops.tcgemm._gemm(a, b, kernel=kernel)
-    reference.assert_exact(out, reference.exact(a, b))
-    a = cases.fill(buffer.as_strided((rows, 64), (pitch, 1)), largest=4)
-    out = torch.ops.tcgemm._gemm(a, b[0], kernel=kernel)
-    reference.assert_exact(out, reference.exact(a, b[0]))
-    a = a.clone(memory_format=torch.contiguous_format)
-    out = buffer.as_strided((rows, 200), (pitch, 1))
-    torch.ops.tcgemm._gemm.out(a, b[0], kernel=kernel, out=out)
-    reference.assert_exact(out, reference.exact(a, b[0]))
+    # A result, and copies or FP32 terms of both operands.
+    assert torch.cuda.max_memory_allocated() < before + one + 5 * a.nbytes

@@ -1,6 +1,9 @@
 """Results like those of an H200, without one."""
 
-from benchmarks import results_file, workloads
+from dataclasses import asdict
+
+from benchmarks import results_file, targets, workloads
+from benchmarks.cases import GROUPS
 from benchmarks.cases import cases as cases_of
 
 
@@ -31,4 +34,44 @@ def synthetic():
             ratio = round(4.0 if case.m % 8 else 0.9 + 0.02 * (index % 9), 3)
             found = row(case, us, rival_us=us, ratio=ratio)
             results_file.put(results, found, {"date": "today"})
+    return results
+
+
+# The targets of the group `dtypes`.
+TARGETS = [one for one in targets.TARGETS if one.fields["set"] in GROUPS["dtypes"]]
+
+
+def measured(factor=1.0, name="dtypes", spread=0.0):
+    """Results of the sets of a group, every ratio `factor` times a bit more than its target."""
+    results = results_file.empty()
+    results["header"] = {"gpu": "NVIDIA H200", "torch": "2"}
+    for case in (case for part in GROUPS[name] for case in cases_of(part)):
+        us = (10.0 + case.flops / 6e8) * (1 + spread * (case.m % 2))
+        fields = asdict(case)
+        aims = [p.least for p in TARGETS if not p.self_baseline and p.is_about(fields)]
+        ratio = factor * 1.0625 * max(aims, default=1.0)
+        found = {"ratio": ratio, "rival_us": us * ratio} if case.baseline else {}
+        detail = (
+            {"own": workloads.SELF_BASELINES[case.self_baseline], "own_ratio": 0.99 * factor}
+            if case.self_baseline
+            else {}
+        )
+        results_file.put(results, row(case, us, **found), detail)
+    return results
+
+
+def highest(factor=1.0):
+    """Results of the set `highest`, all `factor` times as fast as the targets."""
+    results = results_file.empty()
+    results["header"] = {"gpu": "NVIDIA H200", "torch": "2"}
+    for case in cases_of("highest"):
+        us = 5.0 + case.flops / (1.1e8 if case.epilogue == "spread" else 2.2e8)
+        least = {512: 1.2, 1024: 2.0}.get(case.m, 2.2 if case.epilogue == "spread" else 4.0)
+        detail = (
+            {"own": workloads.SELF_BASELINES[case.self_baseline], "own_ratio": 1.1}
+            if case.self_baseline
+            else {}
+        )
+        times = {"rival_us": us * least * factor, "ratio": least * factor}
+        results_file.put(results, row(case, us, **times), detail)
     return results

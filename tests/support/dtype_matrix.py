@@ -131,6 +131,20 @@ def parameters(wanted=lambda types: True, on_cpu=lambda types: True, on_cuda=lam
 
 
 EVERY = parameters()
+
+
+def on_gpu(wanted=lambda types: True):
+    """The types that are wanted, for tests that run on a GPU alone."""
+    return pytest.mark.parametrize(
+        "types",
+        [
+            pytest.param(types, marks=getattr(pytest.mark, types.marks), id=str(types))
+            for types in gemm_types("cuda")
+            if wanted(types)
+        ],
+    )
+
+
 # (device, dtype) of the products whose result has the operands' dtype when nothing else is said.
 # The dtype of f32 products on a GPU depends on torch's setting.
 DEVICE_DTYPES = tuple(

@@ -1,7 +1,7 @@
 """One small problem a kernel family, for compute-sanitizer:
 
-    compute-sanitizer --tool memcheck --error-exitcode 1 python tests/sanitize.py
-    compute-sanitizer --tool racecheck --error-exitcode 1 python tests/sanitize.py sm90a_e4m3
+    compute-sanitizer --tool memcheck --error-exitcode 1 python tests/support/sanitize.py
+    compute-sanitizer --tool racecheck --error-exitcode 1 python tests/support/sanitize.py e4m3
 
 Words after the script's name restrict it to families whose name contains one of them. Every tensor
 is an allocation of its own and exactly as large as it looks, so that memcheck sees what is read or
@@ -9,24 +9,28 @@ written beside it; operands are made and results compared on the CPU, so that no
 stands between those that are looked at.
 
 racecheck does not see that __syncwarp orders a warp's reads before the arrival of one of its lanes:
-"split" makes the f32 kernel's ring wrap (f64_mainloop.cuh), and hazards are reported there. With an
-arrival of every lane, the same order said otherwise, there were none.
+"split" makes the f32 kernel's ring wrap (csrc/kernels/sm90/fp64/mainloop.cuh), and hazards are
+reported there. With an arrival of every lane, the same order said otherwise, there were none.
 """
 
 import os
 import re
 import sys
 import time
+from pathlib import Path
 
 # Before torch is imported: its caching allocator would put tensors side by side.
 os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
+ROOT = Path(__file__).resolve().parents[2]
+if __name__ == "__main__":
+    sys.path[:1] = [str(ROOT / "tests"), str(ROOT)]
 
-import torch
+import torch  # noqa: E402
 
-from support import cases, dtype_matrix, reference, sparse_operands
-from support.cases import BF16, E4M3, E5M2, F16, F32, S8, S32, U8
-from support.catalog_rows import every_row
-from support.dtype_matrix import GemmTypes, scale_a, scale_b, zero_points
+from support import cases, dtype_matrix, reference, sparse_operands  # noqa: E402
+from support.cases import BF16, E4M3, E5M2, F16, F32, S8, S32, U8  # noqa: E402
+from support.catalog_rows import every_row  # noqa: E402
+from support.dtype_matrix import GemmTypes, scale_a, scale_b, zero_points  # noqa: E402
 
 scaled_mm = torch.ops.tcgemm.scaled_mm
 scaled_mm_amax = torch.ops.tcgemm.scaled_mm_amax

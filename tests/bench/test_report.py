@@ -1,0 +1,178 @@
+"""The pages and pictures that are written of results and of error tables."""
+
+import importlib
+
+import pytest
+
+from benchmarks import report, results_file, run
+from benchmarks.case import Case
+from benchmarks.cases import cases as cases_of
+from benchmarks.fp32_errors import measure as fp32_measure
+from benchmarks.fp32_errors import table as fp32_table
+from benchmarks.report import tables
+
+from support.bench_fixtures import highest, measured, row, synthetic
+
+
+@pytest.fixture
+def folder(tmp_path):
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
+    results_file.save(synthetic(), tmp_path / "h200.json")
+    return tmp_path
+
+
+def test_report_writes_between_the_markers(folder):
+    readme = folder / "README.md"
+    arguments = ["--results", str(folder), "--readme", str(readme), "--no-plot"]
+    assert report.main(arguments) == 0
+    first = readme.read_text()
+    assert first.startswith(f"before\n{report.BEGIN}") and first.endswith(f"{report.END}\nafter\n")
+    assert "\nold\n" not in first
+    assert "| | bf16 TN | bf16 NN | bf16 TT | bf16 NT | f16 TN | f16 NN |" in first
+    assert "| 4095^3 | " in first and "**4.00**" in first
+    assert "Furthest behind torch: " in first and "[benchmarks/results/h200.md]" in first
+    every = (folder / "h200.md").read_text()
+    assert "The sm80 kernels alone" in every and "| 32 of 64^3 | " in every
+    report.main(arguments)
+    assert readme.read_text() == first
+    readme.write_text("no markers")
+    with pytest.raises(ValueError, match="lacks the lines"):
+        report.main(arguments)
+
+
+def test_report_merges_shards_and_shows_failures(folder):
+    shard = results_file.empty()
+    shard["header"] = {"gpu": "NVIDIA H200", "torch": "2"}
+    case = cases_of("squares")[0]
+    row, detail = run.failed(case, "NVIDIA H200", "abc", RuntimeError("No kernel fits.\nmore"))
+    assert detail["error"] == "RuntimeError: No kernel fits."
+    results_file.put(shard, row, detail)
+    results_file.save(shard, folder / "elsewhere.txt")
+    arguments = ["--results", str(folder), "--readme", str(folder / "README.md"), "--no-plot"]
+    report.main(["--merge", str(folder / "elsewhere.txt"), *arguments])
+    assert "1 cases failed" in (folder / "README.md").read_text()
+
+
+def test_report_of_nothing(tmp_path):
+    readme = tmp_path / "README.md"
+    readme.write_text(report.BEGIN + report.END)
+    report.main(["--results", str(tmp_path), "--readme", str(readme)])
+    assert "Nothing was measured yet." in readme.read_text()
+
+
+def test_every_stored_row_has_a_table():
+    for path in results_file.RESULTS.glob("*.json"):
+        rows = results_file.load(path)["rows"]
+        shown = [row for section in tables.SECTIONS for row in section.rows(rows)]
+        names = {results_file.key(row) for row in shown}
+        assert all(results_file.key(row) in names or ":" in row["set"] for row in rows)
+
+
+@pytest.fixture
+def pages(tmp_path):
+    """(README, page) that the report writes of all sets."""
+    readme = tmp_path / "README.md"
+    readme.write_text(report.BEGIN + report.END)
+    results = results_file.merge(synthetic(), measured())
+    case = Case("mm", "e4m3", "NN", 4096, 4096, 4096, set="fp8", self_baseline="TN")
+    refused = {"refused": "mat2 must be col_major", "own_ratio": 0.8}
+    results_file.put(results, row(case, 150.0), refused)
+    results_file.save(results, tmp_path / "h200.json")
+    report.main(["--results", str(tmp_path), "--readme", str(readme), "--no-plot"])
+    return readme.read_text(), (tmp_path / "h200.md").read_text()
+
+
+def test_report_has_the_dtypes(pages):
+    for text in pages:
+        assert "| s8 TN x torch._int_mm | 1.60 | **1.70** | 1.70 | 0.90 | met |" in text
+        assert "| e4m3 TN | e4m3 TN, fast acc | s8 TN | s8 NN |" in text
+        assert "| e4m3 TN, 128x128 scales |" in text and "TOPS, **1.06**, 0.99 |" in text
+        assert "refused, 0.80 |" in text
+        assert "| | M | N | K | all |" in text and "| e4m3 | 1.0" in text
+    assert "Batched" in pages[1] and "Batched" not in pages[0]
+    assert len(pages[0].splitlines()) < 180
+
+
+def table():
+    """An error table as of an H200, of exact results."""
+
+    def product(a, b):
+        return (a.double() @ b.double()).float()
+
+    cases = [case for case in fp32_measure.plan("cpu", size=16) if case[-1] in fp32_table.SHOWN]
+    rows = [fp32_measure.measure(*case, "cpu", gemm=product) for case in cases]
+    return {"header": {"gpu": "NVIDIA H200", "commit": "abc"}, "rows": rows}
+
+
+@pytest.fixture(scope="module")
+def found():
+    return table()
+
+
+def test_pages_have_errors_and_rates(tmp_path, found):
+    readme = tmp_path / "README.md"
+    readme.write_text(report.BEGIN + report.END)
+    results_file.save(highest(), tmp_path / "h200.json")
+    shard = tmp_path / "shard" / "table.json"
+    fp32_table.save(shard, **found)
+    folder = ["--results", str(tmp_path), "--readme", str(readme), "--no-plot"]
+    report.main(["--errors", str(shard), *folder])
+    assert fp32_table.load(tmp_path / "errors" / "h200.json") == found
+    for text in (readme.read_text(), (tmp_path / "h200.md").read_text()):
+        assert "| each f32 2048 to 8192 x torch.mm | 4.00 | **4.00** | 4.00 | 0.90 | met |" in text
+        assert "| f32 TN | f32 TN, prepared | f32 TN, spread | f32 NN | f32 NN, spread |" in text
+        assert "us, **4.00**, 1.10 |" in text
+        compared = 12 * (len(fp32_table.TITLES) - len(fp32_table.NOT_COMPARED))
+        assert f"Of {compared} results (M = N = 16, TN and NN" in text
+        assert f"{compared} are right and err at most as torch's, max and rms." in text
+        assert "| 2^±20 an element | **" in text and "| 12 of 12 |" in text
+    assert "| K = 4096 |" in readme.read_text() and "| K = 32 |" not in readme.read_text()
+    assert "| K = 32 |" in (tmp_path / "h200.md").read_text()
+    report.main(folder)  # without an error table beside it, pages have the rates alone
+    (tmp_path / "errors" / "h200.json").unlink()
+    report.main(folder)
+    assert "2^±20 an element" not in readme.read_text()
+
+
+def test_a_cell_shows_what_is_wrong():
+    errors_of = {"max": 0.8512, "rms": 0.0912, "wrong": 0}
+    bad = {"max": None, "rms": 123.4, "wrong": 7}
+    assert fp32_table._cell({"ours": errors_of, "theirs": bad}) == (
+        "**0.85 / 0.091** (Inf / 123, 7 wrong)"
+    )
+
+
+def test_plot(folder):
+    pytest.importorskip("matplotlib")
+    plot = importlib.import_module("benchmarks.report.plots")
+    path = plot.draw(synthetic(), folder / "h200.png")
+    assert path.read_bytes()[:4] == b"\x89PNG" and path.stat().st_size > 10_000
+    few = {**synthetic(), "rows": [r for r in synthetic()["rows"] if r["m"] == 4095]}
+    assert plot.draw(few, folder / "few.png")
+    assert plot.draw(results_file.empty(), folder / "none.png") is None
+
+
+def test_plot_names_what_would_flatten_it(tmp_path):
+    pytest.importorskip("matplotlib")
+    plot = importlib.import_module("benchmarks.report.plots")
+    results = measured()
+    for found in results["rows"]:
+        if (found["dtype"], found["layout"]) == ("s8", "NN"):
+            found["ratio"] = 7.0
+    panels = plot._panels(plot.square_rows(results))
+    assert [title for _, title in panels] == ["other dtypes (above: s8 NN 7.0x and more)"]
+    assert {found["dtype"] for found in panels[0][0]} == {"s8", "e4m3", "tf32", "f64"}
+    assert plot.draw(results, tmp_path / "x.png").stat().st_size > 10_000
+
+
+def test_a_picture_of_errors_and_rates(tmp_path, found):
+    pytest.importorskip("matplotlib")
+    plot_errors = importlib.import_module("benchmarks.fp32_errors.plot")
+    path = plot_errors.draw(found, highest(), tmp_path / "h200-f32.png")
+    assert path.read_bytes()[:4] == b"\x89PNG" and path.stat().st_size > 20_000
+    assert plot_errors.draw(found, results_file.empty(), tmp_path / "few.png")
+    assert plot_errors.draw(None, highest(), tmp_path / "none.png") is None
+    rates = plot_errors.cubes(highest(), "TN")
+    assert [size for size, _ in rates["spread"]] == [2048, 4096, 8192]
+    assert {size for size, _ in rates["ours"]} == {size for size, _ in rates["theirs"]}

@@ -1,0 +1,84 @@
+"""The timer and the sampler of clock and power."""
+
+import time
+
+import pytest
+import torch
+
+from tcgemm.testing import operands, telemetry, timing
+
+
+def test_a_slower_candidate_takes_longer():
+    calls = {name: [] for name in ("fast", "slow")}
+
+    def sleeper(name, seconds):
+        def call(index):
+            calls[name].append(index)
+            time.sleep(seconds)
+
+        return call
+
+    candidates = {"fast": sleeper("fast", 0.0005), "slow": sleeper("slow", 0.002)}
+    found = timing.measure(candidates, 3, device="cpu", min_ms=60)
+    assert 400 < found["fast"].us < found["slow"].us < 20_000
+    assert min(timings.total_ms for timings in found.values()) >= 60
+    assert found["slow"].samples >= 4 and found["slow"].iqr_us >= 0
+    assert set(calls["fast"]) == {0, 1, 2}  # it rotates over the sets
+
+
+def test_host_time_counts_a_call():
+    found = timing.host_time(
+        {"x": lambda i: time.sleep(0.001)}, 1, device="cpu", calls=2, batches=3
+    )
+    assert 900 < found["x"].us < 20_000
+
+
+def test_host_time_is_not_that_of_a_call_after_another():
+    last = []
+
+    def caller(name):
+        def call(index):
+            time.sleep(0.001 if last == [name] else 0.1)
+            last[:] = [name]
+
+        return call
+
+    candidates = {name: caller(name) for name in ("one", "another")}
+    found = timing.host_time(candidates, 1, device="cpu", calls=2, batches=2)
+    assert max(each.us for each in found.values()) < 40_000
+
+
+def test_sampler_takes_medians_and_stops():
+    class Reader:
+        def read(self):
+            return 1500.0, 650.0
+
+    with telemetry.Sampler(Reader(), period=0.001) as sampler:
+        time.sleep(0.05)
+    assert (sampler.clock_mhz, sampler.power_w) == (1500.0, 650.0)
+    assert not sampler._thread.is_alive()
+    with telemetry.Sampler(telemetry.open_reader("cpu")) as nothing:
+        pass
+    assert nothing.clock_mhz is None and nothing.power_w is None
+
+
+@pytest.mark.gpu
+def test_graph_timing_on_a_gpu():
+    data = operands.Operands.build("TN", 512, 512, 512, dtype=torch.bfloat16, device="cuda")
+    data.normal()
+    assert data.sets * 3 * 512 * 512 * 2 > 2 * operands.cache_bytes("cuda")
+    sampler = telemetry.Sampler(telemetry.open_reader("cuda"))
+
+    def product(i):
+        torch.mm(data.a[i], data.b[i], out=data.out[i])
+
+    same = {"first": product, "second": product}
+    for _ in range(5):  # other processes on the GPU can spoil one
+        found = timing.measure(same, data.sets, device="cuda", min_ms=200, sampler=sampler)
+        ratio = found["first"].us / found["second"].us
+        if 0.9 < ratio < 1.1:
+            break
+    assert 0.9 < ratio < 1.1
+    assert 1 < found["first"].us < 100
+    if sampler.samples:  # neither NVML nor nvidia-smi need be there
+        assert sampler.clock_mhz > 100 and sampler.power_w > 10

@@ -1,0 +1,88 @@
+"""Plans with scales, zero points and narrow results, and the precision that they follow."""
+
+import re
+
+import pytest
+
+from support.plan_cases import (
+    H200,
+    Types,
+    check_passes,
+    plan,
+)
+
+
+def kernel(*sizes, **options):
+    return plan(*sizes, **options)["kernel"]
+
+
+def test_high_precision_is_tf32():
+    made = plan(4096, 4096, 4096, dtype="f32", precision="high")
+    assert made["kernel"].startswith("sm90a_tf32_f32_")
+    assert made == plan(4096, 4096, 4096, dtype="tf32")
+    assert re.search(r"\n  precision +f32 operands are rounded to tf32", made["explain"])
+    assert "f32 as tf32 to f32" in made["explain"]
+
+
+@pytest.mark.parametrize("device", (H200, "L40S"))
+def test_fp8_is_promoted_unless_fast_is_asked_for(device):
+    options = {"dtype": "e4m3", "device": device}
+    assert kernel(4096, 4096, 4096, **options).endswith("_promoted")
+    assert kernel(4096, 4096, 4096, precision="fast", **options).endswith("_tn")
+    assert "promoted" in plan(4096, 4096, 4096, **options)["explain"]
+    for scales in (("1x128", "128x128"), ("128x128", ""), ("row", "1x128")):
+        made = plan(4096, 4096, 4096, scale_a=scales[0], scale_b=scales[1], **options)
+        assert made["kernel"].endswith("_block_scaled")
+        line = re.search(r"\n  scales +(.*), in the mainloop", made["explain"]).group(1)
+        assert ("blocks of 128 x 128" in line) == ("128x128" in scales)
+        assert "epilogue      only the rounding" in made["explain"]
+
+
+def test_scales_of_rows_are_in_the_epilogue():
+    text = plan(512, 512, 512, dtype="e4m3", scale_a="row", scale_b="tensor")["explain"]
+    line = re.search(r"\n  epilogue +(.*)", text).group(1)
+    assert line.startswith("scale_a (a value a row), scale_b (one value), fused")
+    text = plan(512, 512, 512, dtype="s8", scale_b="row", out_dtype="f16")["explain"]
+    assert "scale_b (a value a column)" in text
+
+
+def test_requantised_results():
+    for dtype, out in (("e4m3", "e4m3"), ("bf16", "e5m2"), ("s8", "s8")):
+        made = plan(
+            *(512, 512, 512),
+            dtype=dtype,
+            out_dtype=out,
+            epilogue=["bias", "relu", "amax", "scale_out"],
+        )
+        line = re.search(r"\n  epilogue +(.*)", made["explain"]).group(1)
+        assert line.startswith(f"bias, relu, amax, scale_out, requantised to {out}, fused")
+        assert not made["store_path"].startswith("tma")
+
+
+def test_zero_points_need_sums_of_the_other_operand():
+    options = {"dtype": "s8", "out_dtype": "bf16", "batch": 5}
+    for epilogue, a, b in (
+        ([], None, None),
+        (["zero_a"], None, 5),
+        (["zero_b"], 5, None),
+        (["zero_a", "zero_b"], 5, 5),
+    ):
+        made = plan(500, 300, 200, epilogue=epilogue, **options)
+        assert [made[n] and made[n]["batch"] for n in ("sums_a", "sums_b")] == [a, b]
+        assert made["explain"].count("\n  sums ") == len(epilogue)
+    made = plan(500, 300, 208, epilogue=["zero_a"], b=(0, 1, 208), **options)
+    assert made["sums_b"]["batch"] == 1
+    # The passes are those of the kernel's operands, explain's those of the caller's.
+    made = plan(4096, 4096, 4096, dtype="s8", layout="NN", epilogue=["zero_b"])
+    assert made["transposed"]
+    assert made["sums_a"] is None
+    assert made["sums_b"]["rows"] == 4096
+    assert "sums          of a along k" in made["explain"]
+
+
+def test_sums_lie_behind_the_copies():
+    made = plan(500, 300, 200, dtype="s8", epilogue=["zero_a", "zero_b"], kernel="sm90a")
+    types = Types("s8", "s8", "s32", ())
+    assert made["prepare_a"]
+    assert made["prepare_b"]
+    check_passes(made, 500, 300, 200, 1, types)
