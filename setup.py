@@ -95,7 +95,7 @@ def sources(*folders: str) -> list[str]:
 
 
 def library_sources(config: Config) -> list[str]:
-    """All of csrc but the Python module; a CPU build leaves CUDA's rooms out."""
+    """All of csrc but the Python module; a CPU build leaves out the folders that need CUDA."""
     outside = ["csrc/python/"]
     if not config.cuda:
         outside += ["csrc/kernels/", "csrc/launch/", "csrc/ops/register_cuda"]

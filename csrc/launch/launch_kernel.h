@@ -1,4 +1,4 @@
-// Launches one kernel on a stream, and turns a CUDA error into a sentence.
+// Launches one kernel on a stream; a CUDA error becomes a sentence.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -215,7 +215,7 @@ class Gemm(SingleLevelFunction):
     def forward(ctx, op, a, b, c, bias, residual, epilogue):
         levels = under_transform()
         if levels and transforms_active():
-            # apply() turned gradients off, but the next functorch level needs them.
+            # apply() switched gradients off, but the next functorch level needs them.
             with torch.enable_grad(), forward_gradients(True), below_autograd():
                 result = op.run(a, b, c, bias, residual, epilogue)
         else:

@@ -3,7 +3,7 @@
     __torch_function__ -> types -> out= or autocast -> precision -> autograd.call -> the operator
 
 `gemm` handles calls without scales and zero points with as little host time as possible.
-`scaled_gemm` handles all others: it turns the operands into matrices and calls scaled_mm. The
+`scaled_gemm` handles all others: it views the operands as matrices and calls scaled_mm. The
 operators check shapes, dtypes and devices (csrc/ops/check*.cpp); only types are checked here.
 """
 

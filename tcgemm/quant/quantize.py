@@ -24,7 +24,7 @@ def quantize(x, dtype, granularity="tensor"):
         granularity: which elements share a scale, and the scale's shape:
             "tensor"    all                          ()
             "row"       a row along K                (..., M, 1)
-            "1x128"     128 neighbours along K       (..., M, ceil(K/128))
+            "1x128"     128 elements along K        (..., M, ceil(K/128))
             "128x128"   blocks of 128 x 128          (..., ceil(M/128), ceil(K/128))
 
     Returns (values, scale): values as x, contiguous, and what scale_a of tcgemm.mm takes; for b

@@ -17,7 +17,7 @@ _OPS = torch.ops.tcgemm
 
 
 def prune24(w, *, method="magnitude", mask=None, pattern=None):
-    """Makes half of each group of neighbours in a row zero, and changes nothing else.
+    """Makes half of each group of adjacent elements of a row zero, and changes nothing else.
 
     Arguments:
         w (Tensor): (N, K) of float16, bfloat16, float32, int8, uint8, float8_e4m3fn, float8_e5m2;
@@ -91,7 +91,7 @@ def compress24(w, *, pattern=None, prune=False, transposable=False, dense_gradie
     Arguments:
         w (Tensor): (N, K) of float16, bfloat16, float32, int8, uint8, float8_e4m3fn, float8_e5m2;
             any strides, any size.
-        pattern (str): "2:4" (at most two of four neighbours in a row are not zero) or "1:2" (at
+        pattern (str): "2:4" (at most two of four adjacent elements of a row are not zero) or "1:2" (at
             most one of two; float32 alone, whose default it is).
         prune (bool): True keeps the largest of each group, as prune24 does (with transposable as
             its "transposable" does). False refuses a tensor without the pattern, which waits for

@@ -58,7 +58,7 @@ def _tile(values, metadata, k, pattern):
 class SparseTensor24(torch.Tensor):
     """A matrix with structured sparsity along its rows; tcgemm.compress24 makes it.
 
-    Of each group of four neighbours two are stored (pattern "2:4"), or one of two ("1:2", the
+    Of each group of four elements two are stored (pattern "2:4"), or one of two ("1:2", the
     pattern of float32, which is multiplied as tf32).
 
     Attributes:

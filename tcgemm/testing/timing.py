@@ -1,11 +1,11 @@
 """How long a call takes: kernel time without the host, and host time without the kernel.
 
     build      warm up  ->  capture one CUDA graph of calls that rotate over the operand sets
-    measure    one turn each to warm up  ->  A | B  ->  B | A  ->  A | B  ...  ->  medians
+    measure    one slice each to warm up  ->  A | B  ->  B | A  ->  A | B  ...  ->  medians
 
 A graph leaves out the host's 10 us per call. The candidates alternate within one process, and the
 order alternates too, because clock and temperature drift by more than the differences that are
-measured. A turn lasts about 100 ms, because power and clock follow a change of load within that
+measured. A slice lasts about 100 ms, because power and clock follow a change of load within that
 time, and each candidate is timed for at least 300 ms. On the CPU, the same functions use the wall
 clock.
 """
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import torch
 
-TURN_MS = 100.0  # one candidate's turn in a round
+SLICE_MS = 100.0  # one candidate's slice of a round
 GRAPH_US = 20000.0  # of kernel time in one graph, so that the gap between replays vanishes
 MAX_CALLS = 4096
 
@@ -59,16 +59,16 @@ class _GraphRunner:
             us = events_us(lambda: [call(index % sets) for index in range(4)]) / 4
         torch.cuda.current_stream().wait_stream(stream)
         torch.cuda.synchronize()
-        turns = math.ceil(GRAPH_US / (us * sets))
+        slices = math.ceil(GRAPH_US / (us * sets))
         most = max(1, MAX_CALLS // sets)
-        self.calls = sets * max(1, min(turns, most))
+        self.calls = sets * max(1, min(slices, most))
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph, stream=stream):
             for index in range(self.calls):
                 call(index % sets)
         self.replay_us = events_us(self.graph.replay)
 
-    def turn(self, ms):
+    def time_slice(self, ms):
         """Samples in us per call, from replays that run back to back for about `ms`."""
         replays = max(1, math.ceil(ms * 1e3 / self.replay_us))
         events = [torch.cuda.Event(enable_timing=True) for _ in range(replays + 1)]
@@ -106,7 +106,7 @@ class _HostRunner:
         us = max(0.1, (time.perf_counter() - start) * 1e6)
         self.calls = max(1, math.ceil(1e3 / us))
 
-    def turn(self, ms):
+    def time_slice(self, ms):
         samples, begin = [], time.perf_counter()
         while not samples or (time.perf_counter() - begin) * 1e3 < ms:
             start = time.perf_counter()
@@ -123,24 +123,24 @@ class _HostRunner:
 def measure(candidates, sets, *, device, min_ms=300.0, sampler=None):
     """{name: call} -> {name: Timing}. call(i) works on operand set i, 0 <= i < sets.
 
-    Every candidate is timed for `min_ms` in all, in turns of about TURN_MS. One turn each before
+    Every candidate is timed for `min_ms` in all, in slices of about SLICE_MS. One slice each before
     that is not counted: it brings the clock from idle to what the load allows. `sampler`, a
     telemetry.Sampler that is not yet entered, runs during the rounds that count.
     """
     kind = _GraphRunner if torch.device(device).type == "cuda" else _HostRunner
-    rounds = max(2, math.ceil(min_ms / TURN_MS))
-    turn_ms = min_ms / rounds
+    rounds = max(2, math.ceil(min_ms / SLICE_MS))
+    slice_ms = min_ms / rounds
     runners, samples, totals = {}, {}, {}
     try:
         for name, call in candidates.items():
             runners[name] = kind(call, sets)
             samples[name], totals[name] = [], 0.0
         for runner in runners.values():
-            runner.turn(turn_ms)
+            runner.time_slice(slice_ms)
         with sampler or contextlib.nullcontext():
             for index in range(rounds):
                 for name in sorted(runners, reverse=index % 2 == 1):
-                    values, total = runners[name].turn(turn_ms)
+                    values, total = runners[name].time_slice(slice_ms)
                     samples[name] += values
                     totals[name] += total
     finally:
