@@ -119,7 +119,8 @@ struct Gemm {
                                   cluster, accumulators);
       else
         Mainloop::multiply(shared, state, k_blocks, warpgroup, cluster, accumulators);
-      if constexpr (kConfig.terms > 1) Mainloop::rescale(params, row, col, batch, accumulators);
+      if constexpr (kConfig.terms > 1)
+        typename Mainloop::Rescale(params, row, col, batch).run(accumulators[0]);
 #pragma unroll
       for (int i = 0; i < kConfig.m64_blocks; ++i)
         WarpEpilogue::store(params, smem_d, warpgroup, accumulators[i], row + i * 64, col, batch);

@@ -52,7 +52,7 @@ struct Fp64Gemm {
  private:
   // Calls visit(row, column, batch, k-blocks) for each tile of this CTA that is to be computed.
   template <class Visit>
-  __device__ static void for_each_tile(const CpAsyncParams& params, const Visit& visit) {
+  __device__ static void for_each_tile(const CpAsyncParams& params, Visit visit) {
     if constexpr (kRoundsToF32) {
       const int k_blocks = Frame::k_blocks(params);
       const auto visit_tile = [&](const tile::TileCoord& tile) {

@@ -70,6 +70,7 @@ struct SplitFp32Mainloop {
 
   using PipelineState = tile::PipelineState<kConfig.stages>;
   using PingPong = sm90::PingPong<kConfig>;
+  using Rescale = sm90::Rescale<kConfig.n>;  // runs before the epilogue
   using Register = float;
   static constexpr int kRegisters = kConfig.n / 2;
   using Accumulators = float[1][kRegisters];
@@ -128,12 +129,6 @@ struct SplitFp32Mainloop {
 #pragma unroll
       for (int i = 0; i < kRegisters; ++i) accumulators[0][i] += totals[i];
     }
-  }
-
-  // Multiplies the sums of a warp by the powers of two of their rows and columns.
-  __device__ static void rescale(const TmaParams& params, int row, int col, int batch,
-                                 Accumulators& accumulators) {
-    Rescale<kConfig.n>(params, row, col, batch).run(accumulators[0]);
   }
 
  private:
