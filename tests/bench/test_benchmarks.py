@@ -10,6 +10,7 @@ import time
 import pytest
 import torch
 
+import tcgemm
 from benchmarks import __main__ as benchmarks_main
 from benchmarks import report, results_file, run, workloads
 from benchmarks.cases import cases as cases_of
@@ -226,10 +227,11 @@ def test_graph_timing_on_a_gpu():
 # Result files.
 
 
-def test_kernel_name_of_an_explanation():
-    text = "problem: bf16\n  kernel: sm90a_bf16_f32_128x256x64_w2_s4_tn, because\nkernels: 3"
-    assert kernel_name(text) == "sm90a_bf16_f32_128x256x64_w2_s4_tn"
-    assert kernel_name("nothing to launch") == "cpu"
+def test_kernel_name_is_that_of_explain():
+    a = torch.empty(512, 512, dtype=torch.bfloat16, device="meta")
+    name = kernel_name(a, a.t(), device="H200")
+    assert name.startswith("sm") and f" {name} (row " in tcgemm.explain(a, a.t(), device="H200")
+    assert kernel_name(a[:0], a) == "cpu"
 
 
 def test_rows_have_the_public_keys(tmp_path):
