@@ -17,6 +17,7 @@
 #include <new>
 #include <type_traits>
 
+#include "core/ceil_div.h"
 #include "cpu/convert.h"
 #include "cpu/epilogue.h"
 #include "cpu/kernels.h"
@@ -32,7 +33,6 @@ constexpr std::int64_t kTileRows = 256;
 constexpr std::int64_t kTileRowBytes = 2048;
 constexpr std::int64_t kCacheLine = 64;
 
-constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 constexpr std::int64_t round_up(std::int64_t a, std::int64_t b) { return ceil_div(a, b) * b; }
 
 template <class Sums>

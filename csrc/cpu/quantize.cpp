@@ -9,6 +9,7 @@
 #include <atomic>
 #include <bit>
 
+#include "core/ceil_div.h"
 #include "cpu/epilogue.h"
 #include "cpu/kernels.h"
 #include "cpu/orient.h"
@@ -19,8 +20,6 @@ namespace {
 // Elements that are worth a thread.
 constexpr std::int64_t kWorkPerThread = 1 << 15;
 constexpr std::int64_t kChunk = 1024;  // elements of a row that are converted at a time
-
-constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 struct Box {
   std::int64_t batch, row, column, rows, columns;

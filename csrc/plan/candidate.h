@@ -7,6 +7,7 @@
 
 #include "catalog.h"
 #include "core/arch.h"
+#include "core/ceil_div.h"
 #include "core/plan.h"
 #include "core/problem.h"
 #include "plan/operand.h"
@@ -58,7 +59,5 @@ constexpr std::size_t carve_workspace(std::size_t& offset, std::size_t bytes) {
   offset += aligned(bytes);
   return start;
 }
-
-constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace tcgemm::plan

@@ -15,7 +15,9 @@
 
 #include "catalog.h"
 #include "core/arch.h"
+#include "core/ceil_div.h"
 #include "core/code.h"
+#include "core/dtype_rules.h"
 #include "core/plan.h"
 #include "core/problem.h"
 #include "isa/mma_instructions.h"
@@ -112,15 +114,15 @@ void set_types(Problem& problem, DType a, DType b, const std::string& precision)
   problem.input_a = input(a);
   problem.input_b = input(b);
   problem.promote = is_fp8(a) && precision != "fast";
-  problem.accumulator = a == DType::f64 ? DType::f64 : is_int8(a) ? DType::s32 : DType::f32;
-  problem[Slot::out].dtype = is_int8(a) ? DType::s32 : is_fp8(a) ? DType::bf16 : stored(a);
+  problem.accumulator = default_accumulator(a);
+  problem[Slot::out].dtype = default_result(stored(a));
 }
 
 // The scales of an operand from the name of their granularity. The operand is rows x k: m x k for
 // a, n x k for b.
 std::optional<Operand> parse_scale(const std::string& text, std::int64_t rows, std::int64_t k) {
   if (text.empty()) return std::nullopt;
-  const std::int64_t blocks = (k + kScaleBlock - 1) / kScaleBlock;
+  const std::int64_t blocks = ceil_div(k, kScaleBlock);
   const auto values = [&](std::int64_t row, std::int64_t col) {
     return Matrix{.dtype = DType::f32, .stride_row = row, .stride_col = col};
   };
