@@ -34,7 +34,7 @@ from benchmarks.case import PASSES
 from benchmarks.sparse_passes import Pass
 from benchmarks.training import Training
 from benchmarks.workloads import Workload, as_row
-from tcgemm.testing import baseline, kernel_name, operands, telemetry, timing
+from tcgemm.testing import baseline, operands, telemetry, timing
 
 METHOD = (
     "normal data, operand sets past twice the L2, CUDA graphs, candidates in alternating turns of "
@@ -329,7 +329,7 @@ def print_plans(options):
         if case.op in PASSES:
             kernel = f"{case.op}24"
         else:
-            kernel = kernel_name(workload(case, "meta").explain(options.gpu))
+            kernel = workload(case, "meta").kernel_on(options.gpu)
         print(f"{name_of(case):60} {kernel}")
     return 0
 

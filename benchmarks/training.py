@@ -8,7 +8,7 @@ import torch
 
 import tcgemm
 from benchmarks.workloads import BUDGET, Workload
-from tcgemm.testing import baseline, numerics, operands
+from tcgemm.testing import baseline, kernel_name, numerics, operands
 
 
 class Training(Workload):
@@ -114,10 +114,10 @@ class Training(Workload):
 
         return numerics.is_exact(out, a, b, budget=budget, finish=finish)
 
-    def explain(self, device=None):
-        """The plan of the forward pass."""
+    def kernel_on(self, device=None):
+        """The kernel of the forward pass."""
         b = self.weight[0].t()
-        return tcgemm.explain(self.x[0], b, bias=self.bias, device=device)
+        return kernel_name(self.x[0], b, bias=self.bias, device=device)
 
     def detail(self, timings):
         return {}

@@ -243,15 +243,15 @@ class Workload:
             copies[index].copy_(pool[index])
         return copies
 
-    def explain(self, device=None):
-        """The plan on a GPU: the operands' GPU, or the one that `device` names ("H200")."""
+    def kernel_on(self, device=None):
+        """The kernel on a GPU: the operands' GPU, or the one that `device` names ("H200")."""
         a, b = self.operands.a[0], self.b[0]
         forced = {"kernel": self.case.kernel} if self.case.kernel else {}
-        return tcgemm.explain(a, b, **self.options, **forced, device=device)
+        return kernel_name(a, b, **self.options, **forced, device=device)
 
     @property
     def kernel(self):
-        return kernel_name(self.explain()) if self.device.type == "cuda" else "cpu"
+        return self.kernel_on() if self.device.type == "cuda" else "cpu"
 
     def call_baseline(self, index, keep=True):
         """The baseline on set `index`."""

@@ -40,8 +40,8 @@ inline constexpr TileShape kSm90F16x2[] = {
 inline constexpr TileShape kSm90Bf16x3[] = {{2, 1, 256, 2}, {2, 1, 128, 4}};
 // RS: A is loaded in boxes of 128 bytes of m, so a tile has at least 128 rows of s8.
 inline constexpr TileShape kSm90Rs[] = {{2, 1, 256, 4}, {2, 1, 128, 6}, {2, 1, 64, 8}};
-// 2:4: wgmma.sp reads the dense B at twice the usual rate, and a wide tile reads it the fewest times.
-// The narrow tiles are for few columns; 64x64 and 64x32 would fill more SMs but took longer.
+// 2:4: wgmma.sp reads the dense B at twice the usual rate, and a wide tile reads it the fewest
+// times. The narrow tiles are for few columns; 64x64 and 64x32 would fill more SMs but took longer.
 // 192x192 is 1.4 times as fast where 128x256 needs a second wave; with s32 it would spill.
 inline constexpr TileShape kSm90Sparse[] = {{2, 1, 256, 5}, {3, 1, 192, 5}, {2, 1, 192, 6},
                                             {2, 1, 128, 8}, {2, 1, 64, 12}, {2, 1, 32, 16}};
@@ -54,8 +54,8 @@ inline constexpr TileShape kSm90SparseFew[] = {{2, 1, 256, 5}, {2, 1, 64, 10}};
 // 64x128 those of 1024.
 inline constexpr TileShape kSm90F64[] = {
     {2, 1, 128, 5}, {2, 1, 112, 5}, {2, 1, 64, 7}, {1, 1, 128, 7}, {1, 1, 64, 8}};
-// FP32 accumulated as FP64: 64x64 is also the tile of the recompute mask, and 64x32 fills the GPU at
-// 512 x 512.
+// FP32 accumulated as FP64: 64x64 is also the tile of the recompute mask, and 64x32 fills the GPU
+// at 512 x 512.
 inline constexpr TileShape kSm90F32[] = {
     {2, 1, 128, 5}, {2, 1, 64, 6}, {1, 1, 64, 8}, {1, 1, 32, 10}};
 // mma.sync: 128x256 and 128x128 reuse shared memory the most, 64x64 fills the GPU.
@@ -325,8 +325,8 @@ static_assert(
     "every row of the catalog is compiled by one file");
 
 // The name of a row, for people and for filters: sm90a_bf16_f32_128x256x64_w2_s4_tn. Mixed operands
-// are e4m3xe5m2. The end names the mainloop features: _promoted, _block_scaled, _rs, _f16x2, _bf16x3,
-// _sparse.
+// are e4m3xe5m2. The end names the mainloop features: _promoted, _block_scaled, _rs, _f16x2,
+// _bf16x3, _sparse.
 struct ConfigName {
   char text[64] = {};
   int length = 0;

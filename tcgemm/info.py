@@ -10,13 +10,13 @@ were built are known from the library, and report() says what is missing.
 """
 
 import functools
-import json
 import platform
 from typing import Any, NamedTuple
 
 import torch
 
 from tcgemm import _library, dtypes
+from tcgemm.ops import query
 from tcgemm.version import __version__
 
 try:
@@ -30,10 +30,8 @@ NO_CATALOG = (
 )
 # Architecture of a kernel -> the GPUs that run it.
 GPUS = {"sm80": "8.0 and later", "sm89": "8.9 and later", "sm90a": "9.0"}
-# Instructions that kernels are written around -> the one for dense operands, whose kernels have the
-# same names but for their end.
+# Instructions that kernels are written around -> the one for dense operands.
 FAMILIES = {"mma.sync": "mma.sync", "mma.sp": "mma.sync", "wgmma": "wgmma", "wgmma.sp": "wgmma"}
-SPARSE = "_sparse"  # how the names of kernels with a sparse operand end
 NAMES = {row.torch: row.name for row in dtypes.TABLE} | {torch.int32: "s32"}
 # The input type of float32 products with precision "high". "medium" uses the kernels of bf16, and
 # "highest" those of 16-bit parts or of f64.
@@ -43,8 +41,9 @@ F32_INPUT = "tf32"
 @functools.cache
 def build() -> dict[str, Any]:
     """Facts that the library was built with: version, cuda, arches, code (compute capability of a
-    GPU -> the architecture whose code it runs), kernels, torch_target, compiler."""
-    return json.loads(torch.ops.tcgemm.build_info())
+    GPU -> the architecture whose code it runs), kernels (names), configs (for each kernel its row of
+    the catalog and the types that it multiplies), torch_target, compiler."""
+    return query.ask("build_info")
 
 
 def _module():
@@ -141,13 +140,19 @@ def _holds(code: str, arch: str) -> bool:
     return float(code.rstrip("a")) >= (8.9 if arch == "sm89" else 8.0)
 
 
-def _starts(family: str, row: dtypes.DType, accumulator: str) -> list[str]:
-    """How the names begin of the kernels of this build for these types."""
+def _built(family: str, row: dtypes.DType, accumulator: str) -> list[dict[str, Any]]:
+    """The kernels of this build for these types, as build()["configs"] has them."""
     dtype = F32_INPUT if row.name == "f32" else row.name
     dense = FAMILIES[family]
-    starts = [f"{arch}_{dtype}_{accumulator}_" for arch in GPUS if _family(arch, dtype) == dense]
-    kernels = [name for name in build()["kernels"] if name.endswith(SPARSE) is (family != dense)]
-    return [start for start in starts if any(name.startswith(start) for name in kernels)]
+    return [
+        config
+        for config in build()["configs"]
+        if config["input"] == config["input_b"] == dtype
+        and config["accumulator"] == accumulator
+        and config["terms"] == 1
+        and config["sparse"] is (family != dense)
+        and _family(config["arch"], dtype) == dense
+    ]
 
 
 def _why_not(
@@ -162,14 +167,14 @@ def _why_not(
         return "there is no such kernel"
     if build()["cuda"] is None:
         return "the library is a CPU build"
-    starts = _starts(family, row, accumulator)
-    if not starts:
+    kernels = _built(family, row, accumulator)
+    if not kernels:
         return f"not among the kernels of this build (architectures {', '.join(build()['arches'])})"
     if capability is None:
         return "no GPU here"
     name = f"{capability[0]}.{capability[1]}"
     code = build()["code"].get(name, "none")
-    if not any(_holds(code, start.split("_")[0]) for start in starts):
+    if not any(_holds(code, kernel["arch"]) for kernel in kernels):
         return f"this GPU has compute capability {name}, whose code in this build is that of {code}"
     return ""
 
@@ -183,7 +188,12 @@ def support() -> list[Support]:
             found.append(Support(row.name, accumulator, "CPU", "cpu" in row.devices, ""))
             for family in FAMILIES:
                 why = _why_not(family, row, accumulator, capability)
-                kernels = ",".join(_starts(family, row, accumulator))
+                kernels = ",".join(
+                    dict.fromkeys(
+                        "{arch}_{input}_{accumulator}_".format(**kernel)
+                        for kernel in _built(family, row, accumulator)
+                    )
+                )
                 found.append(Support(row.name, accumulator, family, not why, why, kernels))
     return found
 

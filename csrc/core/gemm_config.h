@@ -101,8 +101,8 @@ struct GemmConfig {
   // Scales have more stages: they are small, and arrive later than the operands.
   constexpr int scale_stages() const { return block_scaled ? 2 * stages : 0; }
   // Dynamic shared memory: the stages. sm90a adds the staging buffers (not for FP64 results), the
-  // scales, and two barriers per stage. sm80 stages its output in the pipeline stages, so that three
-  // of them fit on GPUs with 99 KB per CTA.
+  // scales, and two barriers per stage. sm80 stages its output in the pipeline stages, so that
+  // three of them fit on GPUs with 99 KB per CTA.
   constexpr int shared_bytes() const {
     const int pipeline = stages * stage_bytes();
     if (arch != Arch::sm90a) return pipeline;

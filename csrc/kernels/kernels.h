@@ -13,8 +13,8 @@ namespace tcgemm::kernels {
 template <Unit kUnit>
 const void* find(int config_index);
 
-// The passes before and around GEMMs. Params are kernel arguments, grids are one-dimensional, and no
-// pass uses dynamic shared memory. Each pass has a grid-stride loop, so any number of CTAs is
+// The passes before and around GEMMs. Params are kernel arguments, grids are one-dimensional, and
+// no pass uses dynamic shared memory. Each pass has a grid-stride loop, so any number of CTAs is
 // correct unless said otherwise. It waits for its prerequisites and launches its dependents by
 // itself (ptx/dependent.cuh). Functions that end in _blocks return the CTAs to launch.
 

@@ -142,11 +142,4 @@ SparseArguments unbox_sparse(SparseOp op, std::uint64_t* stack) {
 
 TensorHandle unbox_tensor(std::uint64_t* stack) { return StackReader(stack).tensor(); }
 
-std::uint64_t box_string(const std::string& text) {
-  StringHandle handle = nullptr;
-  if (torch_new_string_handle(text.data(), text.size(), &handle) != 0)
-    fail("tcgemm: torch could not take over a text of ", std::int64_t(text.size()), " characters.");
-  return reinterpret_cast<std::uint64_t>(handle);
-}
-
 }  // namespace tcgemm::ops

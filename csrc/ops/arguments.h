@@ -56,8 +56,4 @@ SparseArguments unbox_sparse(SparseOp op, std::uint64_t* stack);
 // The argument of prepare.
 TensorHandle unbox_tensor(std::uint64_t* stack);
 
-// The StableIValue of a returned string. torch 2.11 leaks its own copy of the string on the way to
-// Python. Only explain, check_layout and build_info return one.
-std::uint64_t box_string(const std::string& text);
-
 }  // namespace tcgemm::ops

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "catalog.h"
+#include "ops/error.h"
 
 #ifndef TCGEMM_NVCC  // a CPU build has none
 #define TCGEMM_NVCC ""
@@ -49,6 +50,21 @@ std::string kernels() {
   return list.json();
 }
 
+// What each kernel of this build multiplies, by its row of the catalog.
+std::string configs() {
+  std::string items;
+  for (std::size_t row = 0; row < kCatalog.size(); ++row) {
+    const GemmConfig& config = kCatalog[row];
+    if (!TCGEMM_CUDA || !built(config)) continue;
+    items += join(items.empty() ? "" : ", ", "{\"index\": ", std::int64_t(row), ", \"arch\": \"",
+                  name(config.arch), "\", \"input\": \"", name(config.input), "\", \"input_b\": \"",
+                  name(config.input_b), "\", \"accumulator\": \"", name(config.accumulator),
+                  "\", \"terms\": ", std::int64_t(config.terms),
+                  ", \"sparse\": ", config.sparse ? "true" : "false", "}");
+  }
+  return "[" + items + "]";
+}
+
 // {"8.6": "8.0", ..}: compute capability of each GPU -> the architecture whose code it runs.
 std::string code() {
   std::string items;
@@ -66,6 +82,7 @@ std::string code() {
 std::string build_info() {
   return "{\"version\": \"" TCGEMM_VERSION "\", \"cuda\": " + cuda_version() +
          ", \"arches\": " + arches() + ", \"code\": " + code() + ", \"kernels\": " + kernels() +
+         ", \"configs\": " + configs() +
          ", \"torch_target\": \"2.11\", \"compiler\": \"g++ " __VERSION__ "\"}";
 }
 

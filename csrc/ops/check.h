@@ -68,7 +68,8 @@ void check_single_sparse(Op op, const CheckedGemm& checked);
 void check_sparse(Op op, const Arguments& arguments, Target target, CheckedGemm& checked);
 void check_out(Op op, CheckedGemm& checked);
 
-// Sets the prepacked terms of b, and checks that its length follows from the shape and strides of b.
+// Sets the prepacked terms of b, and checks that its length follows from the shape and strides of
+// b.
 void bind_prepacked(Op op, const CheckedGemm& checked, Problem& problem);
 
 // Sets the metadata of the 2:4 operand, if there is one.

@@ -7,12 +7,13 @@
 //   zero_b                 (1, N)
 //
 // Batch dimensions precede these dimensions, and broadcast to those of the result.
+#include "core/integer.h"
 #include "ops/check.h"
 
 namespace tcgemm::ops {
 namespace {
 
-std::int64_t blocks(std::int64_t extent) { return (extent + kScaleBlock - 1) / kScaleBlock; }
+std::int64_t blocks(std::int64_t extent) { return ceil_div(extent, kScaleBlock); }
 
 bool belongs_to_a(Slot slot) { return operand_row(slot).side == Side::a; }
 

@@ -1,13 +1,8 @@
-// The checks of dtypes, devices and options. The first result dtype is the default.
-//
-//   operands                       accumulator     result
-//   f16, bf16, f32 (both alike)    f32 (f16: f16)  the operands', f16, bf16, f32, e4m3, e5m2
-//   f64                            f64             f64
-//   e4m3, e5m2 (in any mix)        f32             bf16, f16, f32, e4m3, e5m2
-//   s8, u8 (in any mix)            s32             s32, f16, bf16, f32, s8
+// The checks of dtypes, devices and options. core/dtype_rules.h has the table of dtypes.
 #include <charconv>
 #include <cmath>
 
+#include "core/dtype_rules.h"
 #include "ops/check.h"
 
 namespace tcgemm::ops {
@@ -68,12 +63,6 @@ void check_precision(Op op, const Arguments& arguments, CheckedGemm& checked) {
   if (f32) checked.input_a = checked.input_b = precision == "high" ? DType::tf32 : DType::bf16;
 }
 
-bool can_return(DType input, DType out) {
-  if (input == DType::f64 || out == DType::f64) return input == out;
-  if (out == DType::f16 || out == DType::bf16 || out == DType::f32) return true;
-  return is_int8(input) ? out == DType::s32 || out == DType::s8 : is_fp8(out);
-}
-
 const char* result_dtypes(DType input) {
   if (input == DType::f64) return "torch.float64";
   if (is_int8(input))
@@ -83,7 +72,7 @@ const char* result_dtypes(DType input) {
 
 void check_result_type(Op op, const Arguments& arguments, CheckedGemm& checked) {
   const DType input = checked[Slot::a].view.dtype;
-  checked.out_dtype = is_fp8(input) ? DType::bf16 : is_int8(input) ? DType::s32 : input;
+  checked.out_dtype = default_result(input);
   if (!arguments.out_dtype) return;
   const bool known = dtype_of(*arguments.out_dtype, checked.out_dtype);
   if (known && can_return(input, checked.out_dtype)) return;
@@ -94,12 +83,11 @@ void check_result_type(Op op, const Arguments& arguments, CheckedGemm& checked) 
 
 void check_accumulator(Op op, const Arguments& arguments, CheckedGemm& checked) {
   const DType input = checked[Slot::a].view.dtype;
-  checked.accumulator = input == DType::f64 ? DType::f64 : is_int8(input) ? DType::s32 : DType::f32;
+  checked.accumulator = default_accumulator(input);
   if (!arguments.acc_dtype) return;
   DType requested = DType::f64;
   const bool known = dtype_of(*arguments.acc_dtype, requested);
-  const bool f16_accumulator = requested == DType::f16 && input == DType::f16;
-  if (!known || (requested != checked.accumulator && !f16_accumulator))
+  if (!known || !can_accumulate(input, requested))
     fail(name(op), ": acc_dtype is ", type_name(*arguments.acc_dtype), ", but products of ",
          type_name(input), " are accumulated in ", type_name(checked.accumulator),
          input == DType::f16 ? " or torch.float16" : "",

@@ -1,6 +1,7 @@
 // Arguments -> Problem -> Plan -> text. Nothing is computed, and no tensor is allocated.
 #include "ops/explain.h"
 
+#include "catalog.h"
 #include "ops/batch.h"
 #include "ops/check.h"
 #include "plan/planner.h"
@@ -52,6 +53,13 @@ std::string batch_and_device_lines(const CheckedGemm& checked, const BatchedProb
   return text;
 }
 
+std::string answer(const std::string& text, int config_index) {
+  const bool launches = config_index >= 0;
+  return join("{\"text\": ", json_string(text),
+              ", \"kernel\": ", launches ? json_string(name(kCatalog[config_index]).text) : "null",
+              ", \"config_index\": ", launches ? std::to_string(config_index) : "null", "}");
+}
+
 }  // namespace
 
 std::string describe(Op op, const Arguments& arguments, DeviceOf device_of) {
@@ -61,8 +69,9 @@ std::string describe(Op op, const Arguments& arguments, DeviceOf device_of) {
   std::int64_t strides[kMaxDims];
   if (!arguments[Slot::out]) bind_unallocated_out(checked, strides);
   if (checked.empty())
-    return join(name(op), ": the result is empty, of shape ", checked.shape(),
-                "; nothing is launched.");
+    return answer(join(name(op), ": the result is empty, of shape ", checked.shape(),
+                       "; nothing is launched."),
+                  -1);
   BatchedProblem batched;
   collapse(checked, arguments.alpha, arguments.beta, batched);
   bind_prepacked(op, checked, batched.problem);
@@ -73,7 +82,7 @@ std::string describe(Op op, const Arguments& arguments, DeviceOf device_of) {
   std::string text = op == Op::check_layout ? plan::check_layout(problem, plan, device)
                                             : plan::explain(problem, plan, device);
   while (!text.empty() && text.back() == '\n') text.pop_back();
-  return text + batch_and_device_lines(checked, batched, device);
+  return answer(text + batch_and_device_lines(checked, batched, device), plan.main.config_index);
 }
 
 }  // namespace tcgemm::ops

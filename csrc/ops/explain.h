@@ -9,17 +9,20 @@
 
 #include "core/device.h"
 #include "ops/arguments.h"
+#include "ops/json.h"
 
 namespace tcgemm::ops {
 
 // The GPU that a call with these arguments runs on, or null for the default GPU.
 using DeviceOf = const Device* (*)(const Arguments& arguments);
 
+// JSON: the text, the name of the kernel, and its row of the catalog; both are null if nothing is
+// launched.
 std::string describe(Op op, const Arguments& arguments, DeviceOf device_of);
 
 template <Op op, DeviceOf device_of>
 void describe_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
-  stack[0] = box_string(describe(op, unbox(parameters(op), false, stack), device_of));
+  stack[0] = box_bytes(describe(op, unbox(parameters(op), false, stack), device_of));
 }
 
 template <DeviceOf device_of>

@@ -95,7 +95,8 @@ STABLE_TORCH_LIBRARY(tcgemm, m) {
   m.def("prune24(Tensor w, str pattern, bool transposable=False) -> Tensor");
   m.def("tile24(Tensor metadata, int k, str pattern, ScalarType dtype) -> Tensor");
 
-  m.def(("check_layout(" + schema(parameters(Op::check_layout)) + ") -> str").c_str());
-  m.def(("explain(" + schema(parameters(Op::explain)) + ") -> str").c_str());
-  m.def("build_info() -> str");
+  // These answer with JSON in a uint8 tensor: see json.h.
+  m.def(("check_layout(" + schema(parameters(Op::check_layout)) + ") -> Tensor").c_str());
+  m.def(("explain(" + schema(parameters(Op::explain)) + ") -> Tensor").c_str());
+  m.def("build_info() -> Tensor");
 }

@@ -3,6 +3,7 @@
 #include "ops/build_info.h"
 #include "ops/dense.h"
 #include "ops/explain.h"
+#include "ops/json.h"
 #include "ops/prepack.h"
 #include "ops/quantize.h"
 #include "ops/sparse.h"
@@ -16,7 +17,7 @@ const Device* no_device(const Arguments&) { return nullptr; }
 constexpr SparseBackend kNoSparseBackend{};
 
 void build_info_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
-  stack[0] = box_string(build_info());
+  stack[0] = box_bytes(build_info());
 }
 
 }  // namespace

@@ -20,6 +20,7 @@
 #include "catalog.h"
 #include "core/code.h"
 #include "core/device.h"
+#include "core/dtype_rules.h"
 #include "core/integer.h"
 #include "core/plan.h"
 #include "core/problem.h"
@@ -137,8 +138,8 @@ void set_types(Problem& problem, DType a, DType b, const std::string& precision)
   problem.input_a = input(a);
   problem.input_b = input(b);
   problem.promote = is_fp8(a) && precision != "fast";
-  problem.accumulator = a == DType::f64 ? DType::f64 : is_int8(a) ? DType::s32 : DType::f32;
-  problem[Slot::out].dtype = is_int8(a) ? DType::s32 : is_fp8(a) ? DType::bf16 : stored(a);
+  problem.accumulator = default_accumulator(a);
+  problem[Slot::out].dtype = default_result(stored(a));
 }
 
 // The scales of an operand from the name of their granularity. The operand is rows x k: m x k for

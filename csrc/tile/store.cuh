@@ -275,8 +275,8 @@ __device__ inline void unrolled_epilogue(const Epilogue& epilogue, const Window&
 }
 
 // The unrolled epilogue (Epilogue::unrolled): a compile-time loop over the fragment, which needs no
-// selections. Without a map, all columns are inside the matrix (all_columns_inside). s32 results are
-// the accumulators.
+// selections. Without a map, all columns are inside the matrix (all_columns_inside). s32 results
+// are the accumulators.
 template <int kColumns, int kUnit, DType kOut, RowOrder kRowOrder, int kIndex = 0, class Fragment>
 __device__ inline void store_unrolled(const Epilogue& epilogue, const Extent& extent,
                                       const TensorMap* map, char* smem_d, const Fragment* fragment,

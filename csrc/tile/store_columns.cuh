@@ -99,8 +99,8 @@ __device__ inline void store_columns(const Epilogue& epilogue, const Window& win
 }
 
 // Stores all accumulators of a warp without an epilogue and without a loop over units.
-// all_columns_inside must hold. Returns false, and stores nothing, if the result has another dtype or an
-// epilogue.
+// all_columns_inside must hold. Returns false, and stores nothing, if the result has another dtype
+// or an epilogue.
 template <DType kAccumulator, class T, int kCount>
 __device__ inline bool store_accumulators(const Epilogue& epilogue, const Window& window,
                                           const T (&fragment)[kCount]) {

@@ -6,7 +6,7 @@ dispatch.py has the steps that follow. The functions differ in their operator an
 import torch
 
 from tcgemm import precision as torch_precision
-from tcgemm.ops import dispatch
+from tcgemm.ops import dispatch, query
 from tcgemm.ops.epilogue import Scales, epilogue_of
 from tcgemm.ops.operators import ADDMM, BMM, LINEAR, MATMUL, MM
 from tcgemm.ops.prepack import Prepared
@@ -317,7 +317,7 @@ def check_layout(
         >>> a = torch.empty(4096, 4095, dtype=torch.bfloat16, device="meta")
         >>> print(tcgemm.check_layout(a, a.t()))  # doctest: +SKIP
     """
-    return _question(
+    return question(
         "check_layout",
         (a, b, bias, residual, scale_a, scale_b),
         activation=activation,
@@ -328,7 +328,7 @@ def check_layout(
         out=out,
         device=device,
         kernel=kernel,
-    )
+    )["text"]
 
 
 def explain(
@@ -360,7 +360,7 @@ def explain(
         >>> a = torch.empty(8192, 8192, dtype=torch.float16, device="meta")
         >>> print(tcgemm.explain(a, a, device="H200"))  # doctest: +SKIP
     """
-    return _question(
+    return question(
         "explain",
         (a, b, bias, residual, scale_a, scale_b),
         activation=activation,
@@ -371,10 +371,11 @@ def explain(
         out=out,
         device=device,
         kernel=kernel,
-    )
+    )["text"]
 
 
-def _question(name, tensors, *, precision, **options):
+def question(name, tensors, *, precision=None, **options):
+    """The answer's fields: text, kernel (a name) and config_index (a row of the catalog)."""
     a, b, *others = tensors
     parts = None
     if type(b) is Prepared:
@@ -384,9 +385,4 @@ def _question(name, tensors, *, precision, **options):
     if precision is None and a.dtype is torch.float32:  # the answer is for a GPU
         precision = torch_precision.default()
     parts = dispatch.fitting(parts, a, b, precision)
-    return ask(name, a, b, *others, parts, precision=precision, **options)
-
-
-def ask(name, *arguments, **options):
-    """The text that the operator explain or check_layout returns."""
-    return getattr(torch.ops.tcgemm, name).default(*arguments, **options)
+    return query.ask(name, a, b, *others, parts, precision=precision, **options)

@@ -10,14 +10,13 @@ amx.py        keeps torch from AMX instructions that a virtual machine forbids
 numerics.py needs numpy; `import tcgemm.testing` alone does not.
 """
 
-import re
+from tcgemm.ops.functional import question
 
 
-def kernel_name(text):
-    """The name of the kernel in a text of `tcgemm.explain`, or "cpu" if it names none.
+def kernel_name(a, b, *, bias=None, residual=None, scale_a=None, scale_b=None, **options) -> str:
+    """The name of the kernel that matmul(a, b, ...) runs on a GPU, or "cpu" if it launches none.
 
-    This is the only place that reads explain's text. The planner's fields are an alternative, but
-    they come from the optional catalog module, which a measurement must not need.
+    The arguments are those of tcgemm.explain.
     """
-    found = re.search(r"^\s*kernel\b[\s:=]*(\S+)", text, re.MULTILINE | re.IGNORECASE)
-    return found.group(1).rstrip(",;") if found else "cpu"
+    tensors = (a, b, bias, residual, scale_a, scale_b)
+    return question("explain", tensors, **options)["kernel"] or "cpu"

@@ -5,17 +5,20 @@ import json
 import re
 
 import pytest
+import torch
 
+import tcgemm
 from benchmarks import results_file
 from tcgemm.testing import kernel_name
 
 from support.bench_fixtures import synthetic
 
 
-def test_kernel_name_of_an_explanation():
-    text = "problem: bf16\n  kernel: sm90a_bf16_f32_128x256x64_w2_s4_tn, because\nkernels: 3"
-    assert kernel_name(text) == "sm90a_bf16_f32_128x256x64_w2_s4_tn"
-    assert kernel_name("nothing to launch") == "cpu"
+def test_kernel_name_is_that_of_explain():
+    a = torch.empty(512, 512, dtype=torch.bfloat16, device="meta")
+    name = kernel_name(a, a.t(), device="H200")
+    assert name.startswith("sm") and f" {name} (row " in tcgemm.explain(a, a.t(), device="H200")
+    assert kernel_name(a[:0], a) == "cpu"
 
 
 def test_rows_have_the_public_keys(tmp_path):

@@ -76,12 +76,18 @@ def test_what_has_no_mma_sp_says_so():
     assert why["bf16", "f32"] not in ("there is no such kernel", "there is no such instruction")
 
 
+def config(arch: str, dtype: str, sparse: bool = False) -> dict:
+    """A row of build()["configs"]."""
+    types = {"input": dtype, "input_b": dtype, "accumulator": "f32", "terms": 1}
+    return {"index": 0, "arch": arch, "sparse": sparse, **types}
+
+
 @pytest.mark.parametrize(("family", "runs"), [("mma.sync", True), ("mma.sp", False)])
 def test_kernels_with_a_sparse_operand_are_no_others(monkeypatch, family, runs):
     facts = {
         "cuda": "13.0",
         "arches": ("8.0",),
-        "kernels": ["sm80_bf16_f32_64x64x64_w1_s4_tn", "sm80_f16_f32_64x64x64_w1_s4_tn_sparse"],
+        "configs": [config("sm80", "bf16", False), config("sm80", "f16", True)],
         "code": {"8.0": "8.0"},
     }
     monkeypatch.setattr(info, "build", lambda: facts)
@@ -116,10 +122,10 @@ def test_the_library_and_the_catalog_agree_on_whose_code_runs():
     ],
 )
 def test_why_wgmma_does_not_run(monkeypatch, arches, capability, accumulator, why):
-    kernels = ["sm80_bf16_f32_64x64x64_w1_s4_tn"]
+    configs = [config("sm80", "bf16")]
     if "9.0a" in arches:
-        kernels.append("sm90a_bf16_f32_64x64x64_w1_s12_tn")
-    facts = {"cuda": "13.0", "arches": arches, "kernels": kernels, "code": {"9.0": arches[-1]}}
+        configs.append(config("sm90a", "bf16"))
+    facts = {"cuda": "13.0", "arches": arches, "configs": configs, "code": {"9.0": arches[-1]}}
     monkeypatch.setattr(info, "build", lambda: facts)
     row = next(row for row in dtypes.TABLE if row.name == "bf16")
     reason = info._why_not("wgmma", row, accumulator, capability)
@@ -132,6 +138,12 @@ def test_catalog_agrees_with_the_library():
     names = [row["name"] for row in rows]
     assert len(set(names)) == len(names)
     assert {row["name"] for row in rows if row["built"]} == set(info.build()["kernels"])
+    for config, name in zip(info.build()["configs"], info.build()["kernels"], strict=True):
+        row = rows[config["index"]]
+        assert row["name"] == name and row["parts"] == config["terms"]
+        for field in ("arch", "input", "input_b", "accumulator"):
+            assert row[field] == config[field]
+        assert bool(row["sparse"]) is config["sparse"]
     shared = {device["name"]: device["shared_bytes"] for device in info.devices()}
     roomy = {"sm80": "A100", "sm89": "L40S", "sm90a": "H200"}
     for row in rows:

@@ -20,8 +20,8 @@ PACKAGE = Path(tcgemm.__file__).resolve().parent
 LAYERS = (
     ("version",),
     ("_library", "dtypes", "precision"),
-    ("info",),
     ("ops",),
+    ("info",),
     ("quant", "sparse", "sparse_cutlass"),
     ("nn",),
     ("saved_names",),

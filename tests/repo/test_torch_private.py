@@ -6,6 +6,7 @@ A failure here says which name of tcgemm/ops/_torch_private.py a new torch has c
 import pytest
 import torch
 from torch.autograd import forward_ad
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import tcgemm
 from tcgemm.ops import _torch_private as private
@@ -29,6 +30,15 @@ def any_requires_grad():
     plain, leaf = torch.zeros(1), torch.zeros(1, requires_grad=True)
     assert private.any_requires_grad(None, plain, leaf)
     assert not private.any_requires_grad(None, plain)
+
+
+def below_dispatch_modes():
+    class Refuse(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            raise AssertionError(func)
+
+    with Refuse(), private.below_dispatch_modes():
+        assert torch.equal(torch.ones(2), torch.ones(2))
 
 
 def below_autograd():
@@ -166,6 +176,7 @@ USES = (
     any_autocast_enabled,
     any_requires_grad,
     below_autograd,
+    below_dispatch_modes,
     check,
     dispatch_keys,
     dispatch_modes,

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tcgemm import info
+from tcgemm.ops import query
 
 from support import cases
 from support.cases import F32, FP8, INT8
@@ -201,8 +202,9 @@ def launch(row, a, b, *addends, out, direct=True, **options):
     """
     keywords = row.types.options | {"out_dtype": out.dtype}
     scales = {name: options[name] for name in ("scale_a", "scale_b") if name in options}
-    text = torch.ops.tcgemm.explain(a, b, out=out, **keywords, **scales, kernel=row.name)
-    assert f" {row.name} (row " in text
+    answer = query.ask("explain", a, b, out=out, **keywords, **scales, kernel=row.name)
+    text = answer["text"]
+    assert answer["kernel"] == row.name
     assert not direct or ("\n  split-FP32 b " if row.split_fp32 else "nothing is copied") in text
     names = ("c", "bias", "residual")
     given = options | keywords | dict(zip(names, addends, strict=False))

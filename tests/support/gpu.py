@@ -1,15 +1,14 @@
 """Which tests can run here: the GPU, and the code that this build has for it."""
 
 import functools
-import json
 
 import torch
 
-import tcgemm  # noqa: F401  (registers torch.ops.tcgemm)
+from tcgemm.ops import query
 
 
 def build() -> dict:
-    return json.loads(torch.ops.tcgemm.build_info())
+    return query.ask("build_info")
 
 
 def serves(mark: str, version: str) -> bool:

@@ -1,0 +1,35 @@
+// The accumulator and the results of a GEMM, by the dtype of operand a.
+//
+//   operands         accumulator         result; the first is the default
+//   f16, bf16, f32   f32 (f16 also f16)  that of the operands, f16, bf16, f32, e4m3, e5m2
+//   f64              f64                 f64
+//   e4m3, e5m2       f32                 bf16, f16, f32, e4m3, e5m2
+//   s8, u8           s32                 s32, f16, bf16, f32, s8
+#pragma once
+
+#include "core/dtype.h"
+
+namespace tcgemm {
+
+constexpr DType default_accumulator(DType operand) {
+  if (operand == DType::f64) return DType::f64;
+  return is_int8(operand) ? DType::s32 : DType::f32;
+}
+
+constexpr bool can_accumulate(DType operand, DType accumulator) {
+  return accumulator == default_accumulator(operand) ||
+         (operand == DType::f16 && accumulator == DType::f16);
+}
+
+constexpr DType default_result(DType operand) {
+  if (is_fp8(operand)) return DType::bf16;
+  return is_int8(operand) ? DType::s32 : operand;
+}
+
+constexpr bool can_return(DType operand, DType result) {
+  if (operand == DType::f64 || result == DType::f64) return operand == result;
+  if (result == DType::f16 || result == DType::bf16 || result == DType::f32) return true;
+  return is_int8(operand) ? result == DType::s32 || result == DType::s8 : is_fp8(result);
+}
+
+}  // namespace tcgemm

@@ -1,0 +1,28 @@
+"""Asks the operators that answer with text: explain, check_layout and build_info.
+
+They return JSON in a uint8 tensor, since torch 2.11 leaks its copy of every string that an operator
+returns.
+"""
+
+import json
+from typing import Any
+
+import torch
+
+from tcgemm.ops._torch_private import below_dispatch_modes
+
+
+def ask(name: str, *arguments: Any, **options: Any) -> dict[str, Any]:
+    """The answer of torch.ops.tcgemm.<name>. A compiled function is interrupted for it."""
+    if torch.compiler.is_compiling():
+        return torch.compiler.disable(_ask)(name, *arguments, **options)
+    return _ask(name, *arguments, **options)
+
+
+def _ask(name: str, *arguments: Any, **options: Any) -> dict[str, Any]:
+    op = getattr(torch.ops.tcgemm, name).default
+    # The mode of fake tensors would make the answer a fake one, without bytes.
+    if not arguments or any(hasattr(argument, "fake_mode") for argument in arguments):
+        with below_dispatch_modes():
+            return json.loads(bytes(op(*arguments, **options).tolist()))
+    return json.loads(bytes(op(*arguments, **options).tolist()))
