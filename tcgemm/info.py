@@ -41,8 +41,8 @@ F32_INPUT = "tf32"
 @functools.cache
 def build() -> dict[str, Any]:
     """Facts that the library was built with: version, cuda, arches, code (compute capability of a
-    GPU -> the architecture whose code it runs), kernels (names), configs (for each kernel its row of
-    the catalog and the types that it multiplies), torch_target, compiler."""
+    GPU -> the architecture whose code it runs), kernels (names), configs (for each kernel its row
+    of the catalog and the types that it multiplies), torch_target, compiler."""
     return query.ask("build_info")
 
 

@@ -91,8 +91,8 @@ def compress24(w, *, pattern=None, prune=False, transposable=False, dense_gradie
     Arguments:
         w (Tensor): (N, K) of float16, bfloat16, float32, int8, uint8, float8_e4m3fn, float8_e5m2;
             any strides, any size.
-        pattern (str): "2:4" (at most two of four adjacent elements of a row are not zero) or "1:2" (at
-            most one of two; float32 alone, whose default it is).
+        pattern (str): "2:4" (at most two of four adjacent elements of a row are not zero) or
+            "1:2" (at most one of two; float32 alone, whose default it is).
         prune (bool): True keeps the largest of each group, as prune24 does (with transposable as
             its "transposable" does). False refuses a tensor without the pattern, which waits for
             the GPU once.
