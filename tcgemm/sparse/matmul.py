@@ -147,7 +147,8 @@ def _describe(name, a, b, *others, out_dtype=None, precision=None, **options):
     a, b, epilogue = _precise(name, *_one_sparse(a, b), epilogue)
     a, b, sparse_a, sparse_b = _as_stored(a, b)
     options |= {"out_dtype": epilogue.out_dtype, "precision": epilogue.precision}
-    return functional.ask(name, a, b, *others, sparse_a=sparse_a, sparse_b=sparse_b, **options)
+    op = getattr(torch.ops.tcgemm, name).default
+    return op(a, b, *others, sparse_a=sparse_a, sparse_b=sparse_b, **options)
 
 
 for _name in ("explain", "check_layout"):
