@@ -249,7 +249,7 @@ def test_moves_to_a_gpu_and_back():
         moved = s.cuda()
         assert moved.device.type == "cuda" and moved.tiles.device.type == "cuda"
         assert same(moved.cpu(), s) and same(moved.to_dense().cpu(), s.to_dense())
-        assert (moved.turned_tiles is not None) is s.transposable
+        assert (moved.transposed_tiles is not None) is s.transposable
         file = io.BytesIO()
         torch.save(moved, file)
         file.seek(0)
