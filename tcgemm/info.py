@@ -34,7 +34,7 @@ GPUS = {"sm80": "8.0 and later", "sm89": "8.9 and later", "sm90a": "9.0"}
 FAMILIES = {"mma.sync": "mma.sync", "mma.sp": "mma.sync", "wgmma": "wgmma", "wgmma.sp": "wgmma"}
 NAMES = {row.torch: row.name for row in dtypes.TABLE} | {torch.int32: "s32"}
 # The input type of float32 products with precision "high". "medium" uses the kernels of bf16, and
-# "highest" those of 16-bit parts or of f64.
+# "highest" those of 16-bit terms or of f64.
 F32_INPUT = "tf32"
 
 
@@ -204,7 +204,7 @@ def _operands(kernel: dict[str, Any]) -> str:
         first, second = ("f32 as tf32" if each == F32_INPUT else each for each in (a, b))
         return f"{first} {kernel['sparse']} by {second}"
     if kernel["parts"] > 1:
-        return f"f32 in {kernel['parts']} {a} parts"
+        return f"f32 as {kernel['parts']} {a} terms"
     if a == F32_INPUT or _multiplied(kernel)[1] != a:
         return f"f32 as {_multiplied(kernel)[1]}"
     return a if a == b else f"{a} by {b}"
@@ -226,7 +226,7 @@ def support_table() -> str:
         sums = "scales of blocks" if kernel["block_scaled"] else "promoted"
         key = (*_multiplied(kernel), _operands(kernel), sums if kernel["promoted"] else "")
         kind = kinds.setdefault(key, {"layouts": [], "tiles": []})
-        kind["layouts"].append(kernel["layout"] + (" (registers)" if kernel["registers"] else ""))
+        kind["layouts"].append(kernel["layout"] + (" (RS)" if kernel["registers"] else ""))
         kind["tiles"].append("x".join(str(size) for size in kernel["tile"]))
     shapes = {
         (
@@ -307,7 +307,7 @@ def _support_lines() -> list[str]:
     lines.append(
         '  f32 on a GPU: precision "high" multiplies as tf32, "medium" as bf16; "highest", on'
     )
-    lines.append("  compute capability 9.0, in 16-bit parts or as f64, with all bits")
+    lines.append("  compute capability 9.0, as 16-bit terms or as f64, with all bits")
     return lines
 
 
