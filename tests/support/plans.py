@@ -10,7 +10,6 @@ catalog module.
 """
 
 import argparse
-import functools
 import json
 import sys
 from pathlib import Path
@@ -24,18 +23,6 @@ from tcgemm import info  # noqa: E402
 DATA = ROOT / "tests" / "data"
 RECORD = DATA / "plans_h200.json"
 DEVICES = ("H200", "H100", "A100")
-WIDTHS = {"f64": 64, "f32": 32, "tf32": 32, "s32": 32, "f16": 16, "bf16": 16}  # others have 8
-WORD = 128  # bits
-
-
-def width(dtype):
-    return WIDTHS.get(dtype, 8)
-
-
-@functools.cache
-def rows_by_name():
-    return {row["name"]: row for row in info.catalog()}
-
 
 # What the record calls the planner's epilogue and store paths.
 EPILOGUES = {"direct": "straight", "unrolled": "unrolled", "rolled": "rolled"}
