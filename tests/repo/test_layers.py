@@ -11,7 +11,7 @@ import re
 
 import pytest
 
-from support.source_tree import CPP, tree, without_comments
+from support.source_tree import CPP, cycle, tree, without_comments
 
 # Data flows left to right; a folder includes only folders to its right.
 DIRECTION = ("ops", "plan", "launch", "kernels", "tile", "ptx", "catalog.h", "isa", "core")
@@ -130,24 +130,6 @@ def test_no_test_imports_a_test():
 def test_rule_can_fail(rule, path, bad, good):
     assert rule(path, bad)
     assert not rule(path, good)
-
-
-def cycle(graph: dict[str, list[str]]) -> list[str]:
-    """One circle of the graph, or nothing."""
-    done: set[str] = set()
-
-    def walk(node: str, trail: list[str]) -> list[str]:
-        if node in trail:
-            return trail[trail.index(node) :]
-        if node in done:
-            return []
-        for target in graph.get(node, ()):
-            if found := walk(target, [*trail, node]):
-                return found
-        done.add(node)
-        return []
-
-    return next((found for node in graph if (found := walk(node, []))), [])
 
 
 def test_includes_have_no_circle_and_exist():

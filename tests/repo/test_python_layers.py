@@ -15,6 +15,8 @@ import pytest
 
 import tcgemm
 
+from support.source_tree import cycle
+
 PACKAGE = Path(tcgemm.__file__).resolve().parent
 # A module imports from its own layer and from those below it.
 LAYERS = (
@@ -161,29 +163,11 @@ def test_a_module_has_a_layer():
     assert imports_point_down("elsewhere.a", "") == ["elsewhere.a is in no layer"]
 
 
-def circle(graph: dict[str, list[str]]) -> list[str]:
-    """One circle of the graph, or nothing."""
-    done: set[str] = set()
-
-    def walk(node: str, trail: list[str]) -> list[str]:
-        if node in trail:
-            return trail[trail.index(node) :]
-        if node in done:
-            return []
-        for target in graph.get(node, ()):
-            if found := walk(target, [*trail, node]):
-                return found
-        done.add(node)
-        return []
-
-    return next((found for node in graph if (found := walk(node, []))), [])
-
-
 def test_imports_have_no_circle():
     graph = {name: imports(text) for name, text in modules().items()}
     assert sum(map(len, graph.values())) > 50
-    assert not circle(graph)
-    assert circle({"a": ["b"], "b": ["c"], "c": ["b"]}) == ["b", "c"]
+    assert not cycle(graph)
+    assert cycle({"a": ["b"], "b": ["c"], "c": ["b"]}) == ["b", "c"]
 
 
 PUBLIC = (

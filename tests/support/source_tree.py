@@ -23,3 +23,21 @@ def tree(*suffixes: str) -> dict[str, str]:
 
 def without_comments(text: str) -> str:
     return re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.DOTALL)
+
+
+def cycle(graph: dict[str, list[str]]) -> list[str]:
+    """One circle of the graph, or nothing."""
+    done: set[str] = set()
+
+    def walk(node: str, trail: list[str]) -> list[str]:
+        if node in trail:
+            return trail[trail.index(node) :]
+        if node in done:
+            return []
+        for target in graph.get(node, ()):
+            if found := walk(target, [*trail, node]):
+                return found
+        done.add(node)
+        return []
+
+    return next((found for node in graph if (found := walk(node, []))), [])
