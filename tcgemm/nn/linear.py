@@ -2,9 +2,9 @@
 
 import torch
 
-from tcgemm import dtypes, precision
+from tcgemm import dtypes
 from tcgemm.nn import exchange
-from tcgemm.ops import functional
+from tcgemm.ops import functional, precision
 from tcgemm.ops._torch_private import transforms_active
 from tcgemm.ops.prepack import capturing
 from tcgemm.ops.prepack import prepare as prepare_weight

@@ -14,6 +14,7 @@ __all__ = [
     "SingleLevelFunction",
     "any_autocast_enabled",
     "any_requires_grad",
+    "assume_constant_result",
     "below_autograd",
     "below_dispatch_modes",
     "check",
@@ -50,6 +51,13 @@ tracing_state = torch._C._get_tracing_state
 transforms_active = torch._C._are_functorch_transforms_active
 unpack_dual = torch._VF._unpack_dual
 wrapper_subclass = torch.Tensor._make_wrapper_subclass
+
+
+def assume_constant_result(function):
+    """torch.compiler.assume_constant_result, which imports torch._dynamo: that takes one second and
+    100 MB."""
+    function._dynamo_marked_constant = True
+    return function
 
 
 def in_dual_level():

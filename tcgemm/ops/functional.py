@@ -5,7 +5,7 @@ dispatch.py has the steps that follow. The functions differ in their operator an
 
 import torch
 
-from tcgemm import precision as torch_precision
+from tcgemm.ops import precision as torch_precision
 from tcgemm.ops import dispatch, query
 from tcgemm.ops.epilogue import Scales, epilogue_of
 from tcgemm.ops.operators import ADDMM, BMM, LINEAR, MATMUL, MM

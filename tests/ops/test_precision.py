@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import tcgemm
-from tcgemm import precision
+from tcgemm.ops import precision
 from tcgemm.cli import explain
 
 from support.cases import gpu

@@ -21,7 +21,7 @@ PACKAGE = Path(tcgemm.__file__).resolve().parent
 # A module imports from its own layer and from those below it.
 LAYERS = (
     ("version",),
-    ("_library", "dtypes", "precision"),
+    ("_library", "dtypes"),
     ("ops",),
     ("info",),
     ("quant", "sparse", "sparse_cutlass"),

@@ -32,6 +32,17 @@ def any_requires_grad():
     assert not private.any_requires_grad(None, plain)
 
 
+def assume_constant_result():
+    torch._dynamo.reset()
+
+    @private.assume_constant_result
+    def constant():
+        return torch._dynamo.is_compiling() or 3  # a traced call would see True
+
+    compiled = torch.compile(lambda x: x + constant(), fullgraph=True, backend="eager")
+    assert compiled(torch.zeros(1)).item() == 3
+
+
 def below_dispatch_modes():
     class Refuse(TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -175,6 +186,7 @@ def wrapper_subclass():
 USES = (
     any_autocast_enabled,
     any_requires_grad,
+    assume_constant_result,
     below_autograd,
     below_dispatch_modes,
     check,

@@ -12,10 +12,12 @@ torch's own products obey the second; the first writes into it. The first is rea
 
 import torch
 
+from tcgemm.ops._torch_private import assume_constant_result
+
 MODES = {"ieee": "highest", "tf32": "high", "bf16": "medium", "none": "highest"}
 
 
-@torch.compiler.assume_constant_result
+@assume_constant_result
 def default() -> str:
     """ "highest", "high" or "medium", from torch's settings.
 

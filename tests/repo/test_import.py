@@ -1,0 +1,36 @@
+"""The cost of `import tcgemm` where torch is imported already."""
+
+import json
+import subprocess
+import sys
+
+# Measured in a process of its own: this one has imported torch._dynamo long ago.
+PROGRAM = """
+import json, resource, sys, time
+import torch
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+known, memory, cpu = set(sys.modules), resident(), time.process_time()
+import tcgemm
+print(json.dumps({
+    "seconds": time.process_time() - cpu,
+    "bytes": resident() - memory,
+    "modules": sorted({name.split(".")[0] for name in set(sys.modules) - known}),
+    "dynamo": "torch._dynamo" in sys.modules,
+}))
+"""
+
+
+def cost():
+    result = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, check=True)
+    return json.loads(result.stdout)
+
+
+def test_import_is_cheap():
+    runs = [cost() for _ in range(3)]  # another process may disturb one of them
+    assert not runs[0]["dynamo"], "tcgemm imports torch._dynamo, which takes a second and 100 MB"
+    assert min(run["seconds"] for run in runs) <= 0.1
+    assert min(run["bytes"] for run in runs) <= 5 * 2**20, runs
