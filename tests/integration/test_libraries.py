@@ -206,3 +206,17 @@ def test_torchao_quantises_a_swapped_model():
         return model(torch.linspace(-1, 1, 2 * 64).reshape(2, 64))
 
     assert torch.equal(quantised(True), quantised(False))
+
+
+@library("onnxscript")
+def test_onnx_export_after_undo():
+    """ONNX knows no operator of tcgemm: the exporter names it, and undo() is the way."""
+    model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU()).eval()
+    report = tcgemm.swap_linear(model)
+    x = torch.randn(2, 8)
+    with pytest.raises(torch.onnx.OnnxExporterError) as error:
+        torch.onnx.export(model, (x,), dynamo=True, verbose=False)
+    assert "tcgemm.linear" in str(error.value) + str(error.value.__cause__)
+    report.undo()
+    program = torch.onnx.export(model, (x,), dynamo=True, verbose=False)
+    assert "Gemm" in [node.op_type for node in program.model.graph]
