@@ -83,7 +83,12 @@ _COMMON = """
 
 
 def _documented(function):
-    """Inserts the text that all functions share between a docstring's head and its example."""
+    """Inserts the text that all functions share between a docstring's head and its example.
+
+    `python -OO` drops docstrings.
+    """
+    if function.__doc__ is None:
+        return function
     head, example = function.__doc__.split("\n    Example:\n")
     function.__doc__ = f"{head}{_COMMON}\n    Example:\n{example}"
     return function
