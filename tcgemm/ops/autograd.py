@@ -52,7 +52,7 @@ def call(op, a, b, c, bias, residual, epilogue):
     if transforms_active():
         return op.run(a, b, c, bias, residual, epilogue)  # its Autograd kernel differentiates
     if in_dual_level() or _requires_grad(a, b, c, bias, residual):
-        return Gemm.apply(op, a, b, c, bias, residual, epilogue)
+        return nodes[op.name].apply(op, a, b, c, bias, residual, epilogue)
     with below_autograd():
         return op.run(a, b, c, bias, residual, epilogue)
 
@@ -367,18 +367,27 @@ def _autograd_kernel(op):
             call, operands = op.bind(args, kwargs)
             check_constants(call)
             with enable_single_level_autograd_function():
-                return Gemm.apply(call, *operands)
+                return nodes[op.name].apply(call, *operands)
         with below_autograd():
             return op.default(*args, **kwargs)
 
     return kernel
 
 
+nodes = {}  # name of an operator -> its Function
 _registrations = torch.library.Library("tcgemm", "FRAGMENT")  # owns the registrations
+
+
+def _node(name):
+    """A Function for one operator. torch calls its node TcgemmAddmmBackward, for example, which is
+    what grad_fn, the profiler and anomaly mode show."""
+    words = name.split("_")
+    return type("Tcgemm" + "".join(map(str.capitalize, words)), (Gemm,), {"__doc__": Gemm.__doc__})
 
 
 def register(op):
     """Makes the Function above the Autograd kernel of an operator."""
+    nodes[op.name] = _node(op.name)
     _registrations.impl(op.name, _autograd_kernel(op), "Autograd")
 
 

@@ -331,3 +331,26 @@ def test_backward_inside_autocast_keeps_the_dtypes():
     expected = torch.autograd.grad(FULL.composed(**tensors).sum(), list(tensors.values()))
     for g, e in zip(got, expected, strict=True):
         torch.testing.assert_close(g, e, rtol=1e-4, atol=1e-4)
+
+
+NODES = {
+    "TcgemmMm": lambda x: tcgemm.mm(x, x),
+    "TcgemmBmm": lambda x: tcgemm.bmm(x[None], x[None]),
+    "TcgemmMatmul": lambda x: tcgemm.matmul(x, x[0]),
+    "TcgemmAddmm": lambda x: tcgemm.addmm(x, x, x),
+    "TcgemmLinear": lambda x: tcgemm.linear(x, x),
+    "TcgemmScaledMm": lambda x: tcgemm.mm(x, x, scale_a=torch.ones(())),
+    "TcgemmScaledMmAmax": lambda x: tcgemm.mm(x, x, amax=True)[0],
+    "TcgemmQuantizedLinear": lambda x: tcgemm.quantized_linear(x, x),
+}
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_a_node_is_called_as_its_operator(name):
+    x = torch.randn(4, 4, requires_grad=True)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        out = NODES[name](x)
+        out.sum().backward()
+    assert out.grad_fn.name() == f"{name}Backward"
+    shown = {event.key for event in profile.key_averages()}
+    assert {name, f"{name}Backward"} <= shown
