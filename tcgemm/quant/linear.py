@@ -42,6 +42,7 @@ class QuantizedLinear(Operator):
     name = "quantized_linear"
     default = torch.ops.tcgemm.quantized_linear.default
     weight = True
+    batched = False
     operand_names = ("x", "weight")
     positional = ("a", "b", "weight_scale", "bias", "residual")
     constant_names = ("weight_scale",)

@@ -338,6 +338,7 @@ NODES = {
     "TcgemmBmm": lambda x: tcgemm.bmm(x[None], x[None]),
     "TcgemmMatmul": lambda x: tcgemm.matmul(x, x[0]),
     "TcgemmAddmm": lambda x: tcgemm.addmm(x, x, x),
+    "TcgemmBaddbmm": lambda x: tcgemm.baddbmm(x, x[None], x[None]),
     "TcgemmLinear": lambda x: tcgemm.linear(x, x),
     "TcgemmScaledMm": lambda x: tcgemm.mm(x, x, scale_a=torch.ones(())),
     "TcgemmScaledMmAmax": lambda x: tcgemm.mm(x, x, amax=True)[0],

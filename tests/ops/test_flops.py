@@ -18,6 +18,10 @@ CALLS = {
     "bmm": (lambda: tcgemm.bmm(BATCH, BATCH.mT), lambda: BATCH.bmm(BATCH.mT)),
     "matmul": (lambda: tcgemm.matmul(BATCH, W.t()), lambda: BATCH @ W.t()),
     "addmm": (lambda: tcgemm.addmm(C, X, W.t()), lambda: torch.addmm(C, X, W.t())),
+    "baddbmm": (
+        lambda: tcgemm.baddbmm(C[:, :6], BATCH, BATCH.mT),
+        lambda: torch.baddbmm(C[:, :6], BATCH, BATCH.mT),
+    ),
     "linear": (lambda: tcgemm.linear(BATCH, W), lambda: torch.nn.functional.linear(BATCH, W)),
     "epilogue": (
         lambda: tcgemm.linear(X, W, torch.ones(8), activation="relu"),
