@@ -69,6 +69,7 @@ STABLE_TORCH_LIBRARY(tcgemm, m) {
   define(m, "bmm", parameters(Op::bmm));
   define(m, "matmul", parameters(Op::matmul));
   define(m, "addmm", parameters(Op::addmm));
+  define(m, "baddbmm", parameters(Op::baddbmm));
   define(m, "linear", parameters(Op::linear));
   // The general GEMM that the others reduce to. It is private and has no autograd formula: calls
   // that need no gradient use it. The planner considers only configs whose name contains `kernel`.

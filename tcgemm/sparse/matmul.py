@@ -23,7 +23,7 @@ import torch
 from tcgemm.ops import functional
 from tcgemm.ops._torch_private import no_torch_function
 from tcgemm.ops.epilogue import DEFAULT, epilogue_of
-from tcgemm.ops.operators import ALL, BMM, LINEAR, MATMUL, MM, Scaled
+from tcgemm.ops.operators import ALL, LINEAR, MATMUL, MM, Scaled
 from tcgemm.sparse import fast_path
 from tcgemm.sparse.fast_path import metadata_argument
 from tcgemm.sparse.tensor import FUNCTIONS, SparseTensor24, decompress, implements
@@ -112,7 +112,7 @@ def _check(op, a, b, *others):
                 f"product can be; pass {name}.to_dense()."
             )
     k = b.shape[1] if op.weight else b.shape[-1 if b.dim() == 1 else -2]
-    if op is BMM or 0 in (a.dim(), b.dim()) or a.shape[-1] != k:
+    if op.batched or 0 in (a.dim(), b.dim()) or a.shape[-1] != k:
         raise RuntimeError(
             f"tcgemm.{op.name}: operands of shapes {tuple(a.shape)} and {tuple(b.shape)}, one of "
             "them a SparseTensor24, do not have the dimensions or the K that it takes; pass a "
@@ -199,6 +199,7 @@ for _function in (
     functional.addmm,
     functional.linear,
     functional.bmm,
+    functional.baddbmm,
 ):
     _ours(_function)
 

@@ -20,7 +20,7 @@ def arguments(case, dtype, requires_grad=False):
     tensors = case.tensors(dtype, requires_grad=requires_grad)
     order = ("a", "b", "bias", "residual")
     options = {"activation": case.activation, "alpha": case.alpha}
-    if case.op == "addmm":
+    if case.op in ("addmm", "baddbmm"):
         order, options = ("c", *order), options | {"beta": case.beta}
     return tuple(tensors.get(name) for name in order), options
 

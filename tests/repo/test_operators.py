@@ -31,7 +31,7 @@ def test_every_operator_has_a_schema_here():
         if name.startswith("tcgemm::")
     }
     assert {name.split(".")[0] for name in registered} >= set(schemas())
-    public = ["mm", "bmm", "matmul", "addmm", "linear"]
+    public = ["mm", "bmm", "matmul", "addmm", "baddbmm", "linear"]
     assert schemas() == [
         *public,
         "_gemm",

@@ -171,8 +171,19 @@ def test_imports_have_no_circle():
 
 
 PUBLIC = (
-    *("Prepared", "SparseTensor24", "__version__", "addmm", "bmm", "check_layout", "compress24"),
-    *("dequantize", "explain", "info", "linear", "matmul", "mm", "nn", "prepare", "prune24"),
+    *("Prepared", "SparseTensor24", "__version__", "addmm", "baddbmm", "bmm", "check_layout"),
+    *(
+        "compress24",
+        "dequantize",
+        "explain",
+        "info",
+        "linear",
+        "matmul",
+        "mm",
+        "nn",
+        "prepare",
+        "prune24",
+    ),
     *("quantize", "quantized_linear", "swap_linear"),
 )
 
