@@ -4,6 +4,7 @@ batches, other devices, layouts and dtypes, and precisions.
 A call is right if it does what the same call with to_dense() does: the same result, or an error.
 """
 
+import functools
 import itertools
 
 import pytest
@@ -33,6 +34,24 @@ def zero(*shape):
     return torch._efficientzerotensor(shape)
 
 
+LAYER = functools.cache(lambda **options: tcgemm.nn.SparseLinear24(K, N, **options).eval())
+
+
+def layer(x, w, bias):
+    """A layer that has prepared its fast path. Its weight and bias are its own."""
+    module = LAYER(activation="relu")
+    module(torch.ones(M, K))
+    return module(x)
+
+
+def layer_bias(x, w, bias):
+    module = LAYER()
+    module.bias = None
+    module(torch.ones(M, K))
+    module.bias = torch.nn.Parameter(bias)
+    return module(x)
+
+
 # (a function of x (M, K), the weight (N, K) and a bias (N,))
 FORMS = {
     "linear": lambda x, w, bias: tcgemm.linear(x, w),
@@ -49,6 +68,8 @@ FORMS = {
     "torch.addmm": lambda x, w, bias: torch.addmm(bias, x, w.t()),
     "@": lambda x, w, bias: x @ w.t(),
     "transposed": lambda x, w, bias: x[:, :N] @ w,
+    "layer": layer,
+    "layer with a bias": layer_bias,
 }
 
 
