@@ -43,8 +43,11 @@ format: $(ready)
 	$(python) -m ruff format
 	$(dir $(python))clang-format -i $(CXX_FILES)
 
+# A wheel that PyPI takes: auditwheel checks what the library needs and names the tag for it.
 wheel: $(ready)
-	$(python) -m pip wheel --no-build-isolation --no-deps -w dist .
+	rm -rf build/wheel
+	$(python) -m pip wheel --no-build-isolation --no-deps -w build/wheel .
+	$(python) setup.py -q repair_wheel --wheel build/wheel/tcgemm-*.whl --dist-dir dist
 
 clean:
 	rm -rf build dist *.egg-info tcgemm/*.so

