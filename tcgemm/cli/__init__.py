@@ -2,7 +2,7 @@
 
 python -m tcgemm                                    what is installed and what runs here
 python -m tcgemm demo                               the main job on real input
-python -m tcgemm bench --set squares                python -m benchmarks run, in a checkout
+python -m tcgemm bench --set squares                sets of cases, measured against torch
 python -m tcgemm explain 4096 4096 4096 --layout NN the plan for one product, no GPU needed
 """
 

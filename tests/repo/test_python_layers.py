@@ -29,6 +29,7 @@ LAYERS = (
     ("saved_names",),
     ("",),  # tcgemm/__init__.py
     ("testing",),
+    ("bench",),
     ("demo",),
     ("cli",),
     ("__main__",),
