@@ -24,6 +24,7 @@ __all__ = [
     "forward_gradients",
     "in_dual_level",
     "is_batched",
+    "is_exporting",
     "is_profiled",
     "is_tracing",
     "is_wrapped_by_transform",
@@ -58,6 +59,12 @@ def assume_constant_result(function):
     100 MB."""
     function._dynamo_marked_constant = True
     return function
+
+
+def is_exporting():
+    """Does torch.export trace this call? torch.compiler.is_exporting() is true under torch.compile
+    as well."""
+    return torch.compiler._is_exporting_flag
 
 
 def in_dual_level():

@@ -113,6 +113,19 @@ def in_dual_level():
         assert private.in_dual_level()
 
 
+def is_exporting():
+    class Says(torch.nn.Module):
+        def forward(self, x):
+            return x + 1 if private.is_exporting() else x
+
+    one, two = torch.ones(1), torch.full((1,), 2.0)
+    assert torch.equal(Says()(one), one)
+    assert torch.equal(torch.compile(Says(), backend="eager", fullgraph=True)(one), one)
+    for strict in (False, True):
+        program = torch.export.export(Says(), (one,), strict=strict)
+        assert torch.equal(program.module()(one), two)
+
+
 def is_batched():
     seen = []
     torch.vmap(lambda x: seen.append(private.is_batched(x)) or x)(torch.zeros(2))
