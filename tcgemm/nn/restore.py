@@ -4,6 +4,8 @@ import torch
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from tcgemm.nn import exchange
+from tcgemm.nn.attention import MultiheadAttention
+from tcgemm.nn.conv1d import Conv1D
 from tcgemm.nn.linear import Linear
 from tcgemm.nn.quant_linear import QuantLinear
 from tcgemm.nn.sparse_linear import SparseLinear24
@@ -28,6 +30,19 @@ def _why_activated(module):
     if module.activation is None:
         return None
     return f"has the fused activation {module.activation!r}, which torch.nn.Linear has not"
+
+
+def _why_not_attention(module):
+    if exchange.layer_of(module.out_proj) is None:
+        return None
+    kind = type(module.out_proj).__name__
+    return f"has an out_proj that stays a {kind}, which torch.nn.MultiheadAttention would not call"
+
+
+def _why_not_conv1d(module):
+    if module.original is not None:
+        return None
+    return "was made as a tcgemm.nn.Conv1D, so there is no class of transformers to go back to"
 
 
 def _register(layer, state, why_not, becomes, names=()):
@@ -63,3 +78,15 @@ def _torch_linear(module, is_projection):
 
 for _layer, _state in _LINEAR_STATES.items():
     _register(_layer, _state, _why_activated, _torch_linear, _NAMES)
+_register(
+    MultiheadAttention,
+    lambda module, dtype=None: {},
+    _why_not_attention,
+    lambda module, is_projection: torch.nn.MultiheadAttention,
+)
+_register(
+    Conv1D,
+    lambda module, dtype=None: {},
+    _why_not_conv1d,
+    lambda module, is_projection: module.original,
+)

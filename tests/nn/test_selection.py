@@ -86,6 +86,7 @@ def test_the_model_itself_has_an_empty_name():
         ({"to": []}, r"to is \[\] with options"),
         ({"to": nn.Linear(1, 1)}, "to is Linear"),
         ({"dtype": torch.int8}, r"to is tcgemm.nn.Linear with options \['dtype'\], but there are"),
+        ({"to": tcgemm.nn.MultiheadAttention}, "to is tcgemm.nn.MultiheadAttention with options"),
     ],
 )
 def test_sentences(arguments, sentence):

@@ -21,6 +21,15 @@ def kinds(module):
     return [type(each).__name__ for each in module]
 
 
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2)
+
+    def forward(self, x):
+        return self.attention(x, x, x)[0]
+
+
 def test_out_of_order():
     net = model()
     first = tcgemm.swap_linear(net)
@@ -130,6 +139,39 @@ def test_way_back_names_its_dtype_and_what_stays():
     report = tcgemm.swap_linear(net, to=nn.Linear, dtype=torch.bfloat16)
     assert net[0].weight.dtype is torch.bfloat16
     assert report.skipped == {"1": "has the fused activation 'relu', which torch.nn.Linear has not"}
+
+
+def test_way_back_of_attention_goes_with_its_projection():
+    net = Attention()
+    state = {name: each.clone() for name, each in net.state_dict().items()}
+    x = torch.randn(3, 8)
+    expected = net(x)
+    before = type(net.attention.out_proj)
+    tcgemm.swap_linear(net)
+    report = tcgemm.swap_linear(net, to=nn.Linear, skip="*.out_proj")
+    assert not report.swapped
+    assert "out_proj that stays a Linear" in report.skipped["attention"]
+    report = tcgemm.swap_linear(net, to=nn.Linear)
+    assert report.swapped == ["attention", "attention.out_proj"]
+    assert type(net.attention) is nn.MultiheadAttention
+    assert type(net.attention.out_proj) is before
+    assert torch.equal(net(x), expected)
+    for name, each in net.state_dict().items():
+        assert torch.equal(each, state[name])
+    report.undo()
+    assert type(net.attention) is tcgemm.nn.MultiheadAttention
+
+
+def test_attention_does_not_go_back_before_its_projection():
+    net = Attention()
+    first = tcgemm.swap_linear(net, skip="*.out_proj")
+    second = tcgemm.swap_linear(net, "*.out_proj", to=tcgemm.nn.QuantLinear)
+    assert first.swapped == ["attention"] and second.swapped == ["attention.out_proj"]
+    with pytest.raises(RuntimeError, match="has an out_proj that another swap made a QuantLinear"):
+        first.undo()
+    second.undo()
+    first.undo()
+    assert type(net.attention) is nn.MultiheadAttention
 
 
 def test_an_interrupt_leaves_the_model_as_it_was():
