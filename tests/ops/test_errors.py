@@ -57,6 +57,14 @@ SHAPES = {
         lambda: OPS.bmm(t(2, 3, 4), t(2, 2, 4, 5)),
         ["tcgemm.bmm: b must be a batch of matrices (B, K, N)", "(2, 2, 4, 5)", "tcgemm.matmul"],
     ),
+    "baddbmm a": (
+        lambda: OPS.baddbmm(A, A, t(2, 4, 5)),
+        ["tcgemm.baddbmm: a must be a batch of matrices (B, M, K)", "tcgemm.addmm takes matrices"],
+    ),
+    "baddbmm batch": (
+        lambda: OPS.baddbmm(A, t(1, 3, 4), t(2, 4, 5)),
+        ["tcgemm.baddbmm: a of shape (1, 3, 4)", "1 against 2", "tcgemm.matmul broadcasts"],
+    ),
     "matmul a": (
         lambda: OPS.matmul(t(), B),
         ["tcgemm.matmul: a must be at least a vector (K,)", "has shape ()", "with *"],
