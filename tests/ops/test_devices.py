@@ -18,7 +18,7 @@ def refused(function, first="cpu", second="meta"):
     text = error_message(function)
     assert f"is on {first}" in text and f"is on {second}" in text, text
     assert text.startswith("tcgemm"), text
-    assert "meta" not in (first, second) or "no values on meta" in text, text
+    return text
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -32,7 +32,7 @@ def test_all_on_meta(call):
 @pytest.mark.parametrize("call, name", ROWS, ids=IDS)
 def test_one_on_meta(call, name):
     op, tensors, options = made(call, name)
-    refused(lambda: op(**tensors, **options))
+    assert "has no values on meta" in refused(lambda: op(**tensors, **options))
 
 
 @pytest.mark.parametrize("call, name", ROWS, ids=IDS)

@@ -25,6 +25,7 @@ def s32(*shape, device="cpu"):
 EPILOGUE = {"bias": (f32, N), "residual": (f32, M, N)}
 ADDENDS = {"c": (f32, M, N), **EPILOGUE}
 PRODUCT = {"a": (f32, M, K), "b": (f32, K, N), **EPILOGUE}
+BATCHED = {"a": (f32, 2, M, K), "b": (f32, 2, K, N), **EPILOGUE}
 SCALED = {
     "a": (s8, M, K),
     "b": (s8, K, N),
@@ -40,7 +41,8 @@ SPARSE = {"a": (f32, M, K), "b": (f32, K // 2, N), "sparse_b": (u8, N, K // 16)}
 # operator -> (its tensors by name: the function that makes each, and its shape; its options)
 CALLS = {
     "mm": (PRODUCT, {}),
-    "bmm": ({"a": (f32, 2, M, K), "b": (f32, 2, K, N), **EPILOGUE}, {}),
+    "bmm": (BATCHED, {}),
+    "baddbmm": ({"c": (f32, 2, M, N), **BATCHED}, {}),
     "matmul": (PRODUCT, {}),
     "addmm": ({"c": (f32, M, N), **PRODUCT}, {}),
     "linear": ({"x": (f32, M, K), "weight": (f32, N, K), **EPILOGUE}, {}),
@@ -68,7 +70,7 @@ CALLS = {
     ),
     "gather24": ({"w": (f32, N, K), "metadata": (u8, N, K // 16)}, {"pattern": "1:2"}),
 }
-WITH_OUT = ("mm", "bmm", "matmul", "addmm", "linear", "_gemm", "scaled_mm")
+WITH_OUT = ("mm", "bmm", "baddbmm", "matmul", "addmm", "linear", "_gemm", "scaled_mm")
 ROWS = [(call, name) for call, (tensors, _) in CALLS.items() for name in tensors]
 IDS = [f"{call}-{name}" for call, name in ROWS]
 
@@ -88,4 +90,4 @@ def made(call, odd=None, device="cpu", other="meta"):
 
 def result(call, device="cpu"):
     """A tensor for `out` of this call."""
-    return f32(*((2, M, N) if call == "bmm" else (M, N)), device=device)
+    return f32(*((2, M, N) if call in ("bmm", "baddbmm") else (M, N)), device=device)
