@@ -17,6 +17,7 @@ import torch
 
 from tcgemm import _library, dtypes
 from tcgemm.ops import query
+from tcgemm.ops.explanation import Text
 from tcgemm.version import __version__
 
 try:
@@ -311,8 +312,8 @@ def _support_lines() -> list[str]:
     return lines
 
 
-def report() -> str:
-    """The text that `python -m tcgemm` prints."""
+def report() -> Text:
+    """The text that `python -m tcgemm` prints. A notebook shows it as print does."""
     facts = build()
     kind = f"CUDA {facts['cuda']} build" if facts["cuda"] else "CPU build"
     kernels = f"{len(facts['kernels'])}"
@@ -335,4 +336,4 @@ def report() -> str:
             f"  warning: the library is version {facts['version']}; rebuild it with: "
             f"{_library.rebuild()}"
         )
-    return "\n".join([*lines, "", "What runs here", *_support_lines()])
+    return Text("\n".join([*lines, "", "What runs here", *_support_lines()]))

@@ -25,6 +25,7 @@
 #include "core/plan.h"
 #include "core/problem.h"
 #include "isa/mma_instructions.h"
+#include "plan/explain.h"
 #include "plan/planner.h"
 
 namespace py = pybind11;
@@ -273,22 +274,21 @@ py::dict plan_for(const std::string& device_name, const std::string& dtype, std:
   set_sparse(problem, sparse, (sparse == "a" ? a : b).has_value());
 
   const Plan plan = plan::make_plan(problem, *device, kernel);
-  py::object config = py::none();
-  if (plan.main.config_index >= 0)
-    config = py::str(to_string(name(kCatalog[plan.main.config_index])));
-  return py::dict(
-      "kernel"_a = config, "transposed"_a = plan.swap_ab, "cluster"_a = plan.main.cluster,
-      "grid"_a = plan.main.grid, "group"_a = plan.main.raster_group,
-      "tiles_m"_a = plan.main.tiles_m, "tiles_n"_a = plan.main.tiles_n,
-      "prepare_a"_a = to_dict(plan.passes.repack_a), "prepare_b"_a = to_dict(plan.passes.repack_b),
-      "sums_a"_a = to_dict(plan.passes.sums_a), "sums_b"_a = to_dict(plan.passes.sums_b),
-      "split"_a = to_dict(plan.passes.split), "workspace"_a = plan.workspace,
-      "store_path"_a = name(plan.main.store_path),
+  py::dict fields;
+  plan::for_each_field(plan::facts(problem, plan, *device),
+                       [&](const char* name, const auto& value) { fields[name] = value; });
+  if (plan.main.config_index < 0) fields["kernel"] = py::none();
+  fields["tile"] = py::tuple(fields["tile"]);
+  const py::dict passes(
+      "group"_a = plan.main.raster_group, "tiles_m"_a = plan.main.tiles_m,
+      "tiles_n"_a = plan.main.tiles_n, "prepare_a"_a = to_dict(plan.passes.repack_a),
+      "prepare_b"_a = to_dict(plan.passes.repack_b), "sums_a"_a = to_dict(plan.passes.sums_a),
+      "sums_b"_a = to_dict(plan.passes.sums_b), "split"_a = to_dict(plan.passes.split),
       "epilogue_path"_a = name(plan.main.epilogue_path), "vector_a"_a = plan.main.vector_a,
-      "vector_b"_a = plan.main.vector_b, "microseconds"_a = plan.estimate.microseconds,
-      "bytes"_a = plan.estimate.bytes, "bound"_a = name(plan.estimate.bound),
-      "explain"_a = plan::explain(problem, plan, *device),
+      "vector_b"_a = plan.main.vector_b, "explain"_a = plan::explain(problem, plan, *device),
       "check_layout"_a = plan::check_layout(problem, plan, *device));
+  for (const auto& [name, value] : passes) fields[name] = value;
+  return fields;
 }
 
 }  // namespace

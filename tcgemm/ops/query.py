@@ -22,7 +22,8 @@ def ask(name: str, *arguments: Any, **options: Any) -> dict[str, Any]:
 def _ask(name: str, *arguments: Any, **options: Any) -> dict[str, Any]:
     op = getattr(torch.ops.tcgemm, name).default
     # The mode of fake tensors would make the answer a fake one, without bytes.
-    if not arguments or any(hasattr(argument, "fake_mode") for argument in arguments):
+    tensors = (*arguments, *options.values())
+    if not arguments or any(hasattr(tensor, "fake_mode") for tensor in tensors):
         with below_dispatch_modes():
             return json.loads(bytes(op(*arguments, **options).tolist()))
     return json.loads(bytes(op(*arguments, **options).tolist()))
