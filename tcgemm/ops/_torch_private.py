@@ -17,6 +17,7 @@ __all__ = [
     "assume_constant_result",
     "below_autograd",
     "below_dispatch_modes",
+    "below_transform",
     "check",
     "dispatch_keys",
     "dispatch_modes",
@@ -40,6 +41,7 @@ any_autocast_enabled = torch._C._is_any_autocast_enabled
 any_requires_grad = torch._C._any_requires_grad
 below_autograd = torch._C._AutoDispatchBelowAutograd  # a context that skips the Autograd keys
 below_dispatch_modes = torch._C._DisableTorchDispatch  # a context that skips __torch_dispatch__
+below_transform = torch._C._functorch.get_unwrapped  # the tensor that a transform wraps
 check = torch._check
 dispatch_modes = torch._C._len_torch_dispatch_stack  # their number
 forward_gradients = forward_ad._set_fwd_grad_enabled

@@ -11,13 +11,12 @@ amx.py        keeps torch from AMX instructions that a virtual machine forbids
 numerics.py needs numpy; `import tcgemm.testing` alone does not.
 """
 
-from tcgemm.ops.functional import question
+from tcgemm.ops.functional import explain
 
 
-def kernel_name(a, b, *, bias=None, residual=None, scale_a=None, scale_b=None, **options) -> str:
+def kernel_name(a, b, **options) -> str:
     """The name of the kernel that matmul(a, b, ...) runs on a GPU, or "cpu" if it launches none.
 
     The arguments are those of tcgemm.explain.
     """
-    tensors = (a, b, bias, residual, scale_a, scale_b)
-    return question("explain", tensors, **options)["kernel"] or "cpu"
+    return explain(a, b, **options).kernel or "cpu"
