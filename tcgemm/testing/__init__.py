@@ -8,16 +8,29 @@ telemetry.py  SM clock and power while a measurement runs
 machine.py    the GPU, the driver and the versions that a measurement belongs to
 amx.py        keeps torch from AMX instructions that a virtual machine forbids
 
-numerics.py needs numpy; `import tcgemm.testing` alone does not.
+numerics.py checks float64 with numpy; nothing else here needs it.
 """
+
+import re
+from typing import NamedTuple
 
 from tcgemm.ops.functional import question
 
 
-def kernel_name(a, b, *, bias=None, residual=None, scale_a=None, scale_b=None, **options) -> str:
-    """The name of the kernel that matmul(a, b, ...) runs on a GPU, or "cpu" if it launches none.
+class Plan(NamedTuple):
+    """The kernel that a product runs on a GPU, or "cpu" if it launches none, and why this one."""
 
-    The arguments are those of tcgemm.explain.
-    """
-    tensors = (a, b, bias, residual, scale_a, scale_b)
-    return question("explain", tensors, **options)["kernel"] or "cpu"
+    kernel: str
+    why: str
+
+
+def plan(a, b, *, bias=None, residual=None, scale_a=None, scale_b=None, **options) -> Plan:
+    """The plan of matmul(a, b, ...) on a GPU. The arguments are those of tcgemm.explain."""
+    answer = question("explain", (a, b, bias, residual, scale_a, scale_b), **options)
+    why = re.search(r"^  why +(.+)$", answer["text"], re.MULTILINE)
+    return Plan(answer["kernel"] or "cpu", why[1] if why else "")
+
+
+def kernel_name(a, b, **options) -> str:
+    """The kernel of plan(a, b, ...)."""
+    return plan(a, b, **options).kernel
