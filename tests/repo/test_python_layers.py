@@ -30,13 +30,14 @@ LAYERS = (
     ("",),  # tcgemm/__init__.py
     ("testing",),
     ("bench",),
+    ("comparison",),
     ("demo",),
     ("cli",),
     ("__main__",),
 )
 # Packages of one layer that do not know each other.
 APART = (("quant", "sparse"), ("quant", "sparse_cutlass"))
-OPTIONAL = ("matplotlib", "numpy", "pynvml", "sklearn", "tqdm")
+OPTIONAL = ("matplotlib", "numpy", "pandas", "pynvml", "sklearn", "tqdm")
 EXTENSION = "_catalog"  # a compiled module, which need not be there
 
 
@@ -70,7 +71,16 @@ def targets(node: ast.AST) -> list[str]:
 
 
 def imports(text: str) -> list[str]:
-    return [name for node in ast.walk(ast.parse(text)) for name in targets(node)]
+    """The imports that run; those under TYPE_CHECKING name a type for editors."""
+    tree = ast.parse(text)
+    unused = {
+        id(node)
+        for block in ast.walk(tree)
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for node in ast.walk(block)
+    }
+    nodes = (node for node in ast.walk(tree) if id(node) not in unused)
+    return [name for node in nodes for name in targets(node)]
 
 
 def layer(name: str) -> int:
@@ -145,6 +155,12 @@ def test_every_module_keeps(rule):
         (imports_point_down, "ops.a", "from tcgemm import nn", "from tcgemm import dtypes"),
         (imports_point_down, "ops.a", "import tcgemm", "import torch"),
         (imports_point_down, "ops.a", "from tcgemm.sparse import tensor", "import math"),
+        (
+            imports_point_down,
+            "ops.a",
+            "if 1:\n    import tcgemm",
+            "if TYPE_CHECKING:\n    import tcgemm",
+        ),
         (imports_point_down, "quant.a", "import tcgemm.sparse.prune", "from tcgemm.ops import a"),
         (imports_stand_at_the_top, "a", "def f():\n    import tcgemm", "import tcgemm"),
         (imports_stand_at_the_top, "a", "def f():\n    import math", "def f():\n    import tqdm"),
@@ -172,7 +188,8 @@ def test_imports_have_no_circle():
 
 
 PUBLIC = (
-    *("Prepared", "SparseTensor24", "__version__", "addmm", "bmm", "check_layout", "compress24"),
+    *("Prepared", "SparseTensor24", "__version__", "addmm", "bmm", "check_layout", "compare"),
+    "compress24",
     *("dequantize", "explain", "info", "linear", "matmul", "mm", "nn", "prepare", "prune24"),
     *("quantize", "quantized_linear", "swap_linear"),
 )
