@@ -63,18 +63,16 @@ __all__ = [
     "swap_linear",
 ]
 
-# Names whose modules are imported at their first use: `import tcgemm` is not to pay for them.
-_LATER = {"compare": "tcgemm.comparison"}
-
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
+    """compare and its package, imported at their first use: `import tcgemm` is not to pay for it."""
+    if name not in ("compare", "comparison"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value = getattr(importlib.import_module(_LATER[name]), name)
-    return value
+    package = importlib.import_module("tcgemm.comparison")
+    return package if name == "comparison" else package.compare
 
 
 def __dir__():
     """The public names, and those that every module has; not the packages behind them."""
     special = [name for name in globals() if name.startswith("__")]
-    return sorted({*__all__, *special, "sparse_cutlass"} - {"__dir__", "__getattr__"})
+    return sorted({*__all__, *special, "comparison", "sparse_cutlass"} - {"__dir__", "__getattr__"})

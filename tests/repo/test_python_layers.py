@@ -198,7 +198,7 @@ PUBLIC = (
 def test_public_names():
     assert tuple(tcgemm.__all__) == PUBLIC
     shown = {name for name in dir(tcgemm) if not re.fullmatch(r"__\w+__", name)}
-    assert shown == {*PUBLIC, "sparse_cutlass"} - {"__version__"}
+    assert shown == {*PUBLIC, "comparison", "sparse_cutlass"} - {"__version__"}
     assert "__version__" in dir(tcgemm)
     assert set(tcgemm.nn.__all__) == {
         *("Linear", "QuantLinear", "SparseLinear24", "SwapReport", "swap_linear")
