@@ -6,6 +6,7 @@ tcgemm.quantize, dequantize              8-bit values and their scales
 tcgemm.quantized_linear                  a layer that multiplies in 8 bits and learns in 16
 tcgemm.prune24, compress24               2:4 sparsity; tcgemm.SparseTensor24 is what products take
 tcgemm.nn.Linear, nn.QuantLinear         layers; tcgemm.swap_linear puts them into a model
+tcgemm.use                               torch's own products run through tcgemm
 tcgemm.check_layout, explain             how operands are stored, which kernel runs, and why
 python -m tcgemm                         what is installed and what runs here
 """
@@ -26,6 +27,7 @@ from tcgemm.ops.functional import (  # noqa: E402
     mm,
 )
 from tcgemm.ops.prepack import Prepared, prepare  # noqa: E402
+from tcgemm.override import use  # noqa: E402
 from tcgemm.quant.linear import quantized_linear  # noqa: E402
 from tcgemm.quant.quantize import dequantize, quantize  # noqa: E402
 from tcgemm.sparse import SparseTensor24, compress24, prune24  # noqa: E402
@@ -53,6 +55,7 @@ __all__ = [
     "quantize",
     "quantized_linear",
     "swap_linear",
+    "use",
 ]
 
 

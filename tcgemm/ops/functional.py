@@ -5,8 +5,8 @@ dispatch.py has the steps that follow. The functions differ in their operator an
 
 import torch
 
-from tcgemm.ops import precision as torch_precision
 from tcgemm.ops import dispatch, query
+from tcgemm.ops import precision as torch_precision
 from tcgemm.ops.epilogue import Scales, epilogue_of
 from tcgemm.ops.operators import ADDMM, BMM, LINEAR, MATMUL, MM
 from tcgemm.ops.prepack import Prepared

@@ -24,7 +24,7 @@ LAYERS = (
     ("_library", "dtypes"),
     ("ops",),
     ("info",),
-    ("quant", "sparse", "sparse_cutlass"),
+    ("quant", "sparse", "sparse_cutlass", "override"),
     ("nn",),
     ("saved_names",),
     ("",),  # tcgemm/__init__.py
@@ -34,7 +34,10 @@ LAYERS = (
     ("__main__",),
 )
 # Packages of one layer that do not know each other.
-APART = (("quant", "sparse"), ("quant", "sparse_cutlass"))
+APART = (
+    *(("quant", "sparse"), ("quant", "sparse_cutlass")),
+    *(("override", "quant"), ("override", "sparse"), ("override", "sparse_cutlass")),
+)
 OPTIONAL = ("matplotlib", "numpy", "pynvml", "sklearn", "tqdm")
 EXTENSION = "_catalog"  # a compiled module, which need not be there
 
@@ -173,7 +176,7 @@ def test_imports_have_no_circle():
 PUBLIC = (
     *("Prepared", "SparseTensor24", "__version__", "addmm", "bmm", "check_layout", "compress24"),
     *("dequantize", "explain", "info", "linear", "matmul", "mm", "nn", "prepare", "prune24"),
-    *("quantize", "quantized_linear", "swap_linear"),
+    *("quantize", "quantized_linear", "swap_linear", "use"),
 )
 
 
