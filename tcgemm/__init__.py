@@ -1,14 +1,14 @@
 """tcgemm: hand-written Tensor Core matrix products as PyTorch operators.
 
-tcgemm.mm, bmm, matmul, addmm, linear    products with a fused epilogue
-tcgemm.prepare                           a float32 weight, split for many products at once
-tcgemm.quantize, dequantize              8-bit values and their scales
-tcgemm.quantized_linear                  a layer that multiplies in 8 bits and learns in 16
-tcgemm.prune24, compress24               2:4 sparsity; tcgemm.SparseTensor24 is what products take
-tcgemm.nn.Linear, nn.QuantLinear         layers; tcgemm.swap_linear puts them into a model
-tcgemm.use                               torch's own products run through tcgemm
-tcgemm.check_layout, explain             how operands are stored, which kernel runs, and why
-python -m tcgemm                         what is installed and what runs here
+tcgemm.mm, bmm, matmul, addmm, baddbmm, linear  products with a fused epilogue
+tcgemm.prepare                                  a float32 weight, split for many products at once
+tcgemm.quantize, dequantize                     8-bit values and their scales
+tcgemm.quantized_linear                         a layer that multiplies in 8 bits and learns in 16
+tcgemm.prune24, compress24                      2:4 sparsity; products take a SparseTensor24
+tcgemm.nn.Linear, nn.QuantLinear                layers; tcgemm.swap_linear puts them into a model
+tcgemm.use                                      torch's own products run through tcgemm
+tcgemm.check_layout, explain                    how operands are stored, which kernel runs, and why
+python -m tcgemm                                what is installed and what runs here
 """
 
 from tcgemm import _library
@@ -19,6 +19,7 @@ from tcgemm import info, nn, saved_names, sparse_cutlass  # noqa: E402, F401
 from tcgemm.nn import swap_linear  # noqa: E402
 from tcgemm.ops.functional import (  # noqa: E402
     addmm,
+    baddbmm,
     bmm,
     check_layout,
     explain,
@@ -40,6 +41,7 @@ __all__ = [
     "SparseTensor24",
     "__version__",
     "addmm",
+    "baddbmm",
     "bmm",
     "check_layout",
     "compress24",

@@ -29,6 +29,7 @@ WRITTEN = ("restored_sparse_tensor24", "restored_prepared")
 _FUNCTIONS = ("mm", "bmm", "matmul", "addmm", "linear", "check_layout", "explain")
 PUBLIC = {
     **{name: getattr(functional, name) for name in _FUNCTIONS},
+    "baddbmm": functional.baddbmm,
     "Prepared": prepack.Prepared,
     "prepare": prepack.prepare,
     "quantize": quantize,

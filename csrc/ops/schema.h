@@ -16,6 +16,7 @@ enum class Op : std::uint8_t {
   bmm,
   matmul,
   addmm,
+  baddbmm,
   linear,
   gemm,
   scaled_mm,
@@ -120,6 +121,7 @@ constexpr const ParameterList& parameters(Op op) {
     case Op::matmul:
       return schemas::kProduct;
     case Op::addmm:
+    case Op::baddbmm:
       return schemas::kAddmm;
     case Op::linear:
       return schemas::kLinear;

@@ -8,7 +8,7 @@ import torch
 from tcgemm.ops import dispatch, query
 from tcgemm.ops import precision as torch_precision
 from tcgemm.ops.epilogue import Scales, epilogue_of
-from tcgemm.ops.operators import ADDMM, BMM, LINEAR, MATMUL, MM
+from tcgemm.ops.operators import ADDMM, BADDBMM, BMM, LINEAR, MATMUL, MM
 from tcgemm.ops.prepack import Prepared
 
 _COMMON = """
@@ -66,8 +66,8 @@ _COMMON = """
     independently (also float64 if the operands are; int32 for an int32 result). Any strides work
     (tcgemm.check_layout says which are fast), any size too: an empty result is empty, and with
     K = 0 the product is zero. linear takes a tcgemm.Prepared in place of its float32 weight; mm,
-    matmul and addmm take its .t() as b. One of the operands (not of bmm) may be a
-    tcgemm.SparseTensor24.
+    matmul and addmm take its .t() as b. One of the operands (not of bmm and
+    baddbmm) may be a tcgemm.SparseTensor24.
 
     Gradients of any order, forward mode, torch.func, torch.compile and torch.autocast work as with
     torch.mm. Operands of 8 bits have no gradient (one that needs it is refused), c, bias and
@@ -83,7 +83,12 @@ _COMMON = """
 
 
 def _documented(function):
-    """Inserts the text that all functions share between a docstring's head and its example."""
+    """Inserts the text that all functions share between a docstring's head and its example.
+
+    `python -OO` drops docstrings.
+    """
+    if function.__doc__ is None:
+        return function
     head, example = function.__doc__.split("\n    Example:\n")
     function.__doc__ = f"{head}{_COMMON}\n    Example:\n{example}"
     return function
@@ -235,6 +240,47 @@ def addmm(
         return dispatch.gemm(addmm, ADDMM, out, a, b, c, bias, residual, epilogue)
     scales = Scales(scale_a, scale_b, zero_a, zero_b, scale_out)
     return dispatch.scaled_gemm(addmm, ADDMM, out, a, b, c, bias, residual, epilogue, scales, amax)
+
+
+@_documented
+def baddbmm(
+    c,
+    a,
+    b,
+    *,
+    beta=1.0,
+    alpha=1.0,
+    bias=None,
+    activation=None,
+    residual=None,
+    scale_a=None,
+    scale_b=None,
+    zero_a=None,
+    zero_b=None,
+    scale_out=None,
+    amax=False,
+    out_dtype=None,
+    acc_dtype=None,
+    precision=None,
+    out=None,
+):
+    """Adds a batch of products to c: beta * c + alpha * (a (B, M, K) @ b (B, K, N)) -> (B, M, N).
+
+    c broadcasts to (B, M, N) as in torch.baddbmm; with beta = 0 it is not read, so a NaN in it does
+    not spread. bias is (N,), (1, N) or (M, 1), or has a batch dimension in front.
+
+    Example:
+        >>> c, a, b = torch.randn(16, 24), torch.randn(8, 16, 32), torch.randn(8, 32, 24)
+        >>> tcgemm.baddbmm(c, a, b, beta=0.5, activation="relu").shape
+        torch.Size([8, 16, 24])
+    """
+    epilogue = epilogue_of(activation, alpha, beta, out_dtype, acc_dtype, precision)
+    if scale_a is scale_b is zero_a is zero_b is scale_out is None and not amax:
+        return dispatch.gemm(baddbmm, BADDBMM, out, a, b, c, bias, residual, epilogue)
+    scales = Scales(scale_a, scale_b, zero_a, zero_b, scale_out)
+    return dispatch.scaled_gemm(
+        baddbmm, BADDBMM, out, a, b, c, bias, residual, epilogue, scales, amax
+    )
 
 
 @_documented

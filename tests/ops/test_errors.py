@@ -51,6 +51,14 @@ SHAPES = {
         lambda: OPS.bmm(t(2, 3, 4), t(2, 2, 4, 5)),
         ["tcgemm.bmm: b must be a batch of matrices (B, K, N)", "(2, 2, 4, 5)", "tcgemm.matmul"],
     ),
+    "baddbmm a": (
+        lambda: OPS.baddbmm(A, A, t(2, 4, 5)),
+        ["tcgemm.baddbmm: a must be a batch of matrices (B, M, K)", "tcgemm.addmm takes matrices"],
+    ),
+    "baddbmm batch": (
+        lambda: OPS.baddbmm(A, t(1, 3, 4), t(2, 4, 5)),
+        ["tcgemm.baddbmm: a of shape (1, 3, 4)", "1 against 2", "tcgemm.matmul broadcasts"],
+    ),
     "matmul a": (
         lambda: OPS.matmul(t(), B),
         ["tcgemm.matmul: a must be at least a vector (K,)", "has shape ()", "with *"],
@@ -294,7 +302,16 @@ PLACES = {
     ),
     "two devices": (
         lambda: OPS.explain(HALF_A, meta(4, 5)),
-        ["tcgemm.explain: b is on meta, but a is on cpu", "one device", '.to("cpu")'],
+        [
+            "tcgemm.explain: b is on meta, but a is on cpu",
+            "one device",
+            "no values",
+            "make it on cpu",
+        ],
+    ),
+    "b elsewhere": (
+        lambda: OPS.explain(meta(3, 4), HALF_B),
+        ["tcgemm.explain: b is on cpu, but a is on meta", "one device", 'move b with .to("meta")'],
     ),
     "bias elsewhere": (
         lambda: OPS.check_layout(meta(3, 4), meta(4, 5), t(5)),

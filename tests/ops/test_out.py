@@ -14,7 +14,7 @@ from support.cases import BATCH_STRIDES, F32, OUT_STRIDES, Guarded, gpu, make
 from support.dtype_matrix import DEVICE_DTYPES
 
 OPS = torch.ops.tcgemm
-PRODUCTS = ("mm", "bmm", "matmul", "addmm", "linear", "_gemm")
+PRODUCTS = ("mm", "bmm", "matmul", "addmm", "baddbmm", "linear", "_gemm")
 
 
 def inputs(name, dtype, device):
@@ -27,7 +27,7 @@ def inputs(name, dtype, device):
         make("contiguous", *shape, **options) for shape in [(21, 24), (24,), (24,)]
     )
     keywords = {"activation": "gelu", "alpha": 0.5}
-    if name == "addmm":
+    if name in ("addmm", "baddbmm"):
         return (c, a, b, bias, residual), {**keywords, "beta": 0.5}
     if name == "linear":
         return (a, b.mT.contiguous(), bias, residual), keywords
@@ -50,7 +50,7 @@ def test_schema_writes_and_returns_nothing(name):
 @pytest.mark.parametrize("name", PRODUCTS[:-1])
 def test_python_returns_out(name):
     tensors, keywords = inputs(name, F32, "cpu")
-    given = 3 if name == "addmm" else 2  # the rest is keyword-only in Python
+    given = 3 if name in ("addmm", "baddbmm") else 2  # the rest is keyword-only in Python
     expected = getattr(tcgemm, name)(*tensors[:given], **keywords)
     out = torch.empty_like(expected)
     assert getattr(tcgemm, name)(*tensors[:given], **keywords, out=out) is out
