@@ -50,7 +50,6 @@ is_wrapped_by_transform = torch._C._functorch.is_functorch_wrapped_tensor
 no_torch_function = torch._C.DisableTorchFunctionSubclass
 transforms_active = torch._C._are_functorch_transforms_active
 unpack_dual = torch._VF._unpack_dual
-wrapper_subclass = torch.Tensor._make_wrapper_subclass
 
 
 def assume_constant_result(function):
@@ -84,3 +83,10 @@ def mark_static_address(tensor):
     """Tells torch.compile that the tensor keeps its memory. torch._dynamo takes a second to import,
     so it is imported by the first call."""
     torch._dynamo.mark_static_address(tensor)
+
+
+def wrapper_subclass(cls, *arguments, **options):
+    """A tensor without memory. Functions in C++ that ask for its address raise an error."""
+    tensor = torch.Tensor._make_wrapper_subclass(cls, *arguments, **options)
+    torch._C._set_throw_on_mutable_data_ptr(tensor)
+    return tensor
