@@ -62,7 +62,6 @@ is_wrapped_by_transform = torch._C._functorch.is_functorch_wrapped_tensor
 no_torch_function = torch._C.DisableTorchFunctionSubclass
 transforms_active = torch._C._are_functorch_transforms_active
 unpack_dual = torch._VF._unpack_dual
-wrapper_subclass = torch.Tensor._make_wrapper_subclass
 
 
 def assume_constant_result(function):
@@ -121,3 +120,10 @@ def compiles_ahead_of_time():
 def without_modes():
     """A context without the dispatch modes that are active, such as that of fake tensors."""
     return torch.utils._python_dispatch._disable_current_modes()
+
+
+def wrapper_subclass(cls, *arguments, **options):
+    """A tensor without memory. Functions in C++ that ask for its address raise an error."""
+    tensor = torch.Tensor._make_wrapper_subclass(cls, *arguments, **options)
+    torch._C._set_throw_on_mutable_data_ptr(tensor)
+    return tensor
