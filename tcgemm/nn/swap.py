@@ -49,7 +49,8 @@ def swap_linear(
             tcgemm.nn.SparseLinear24: biases, and with learns=True weights, stay the same
             Parameters. Options: those of SparseLinear24.from_linear, method, learns, refresh_every
             and gradient.
-            The last two also take tcgemm.nn.Linear layers.
+            The last two also take tcgemm.nn.Linear layers, and QuantLinear takes Conv1D
+            (tcgemm.nn.QuantConv1D).
             torch.nn.Linear: the way back for all of tcgemm's layers, without a report. Weights of
             8 bits are dequantised to the option dtype (default: the bias's), sparse ones become
             dense.
