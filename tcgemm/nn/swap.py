@@ -64,7 +64,7 @@ def swap_linear(
     name or pattern matches no layer. An error leaves the model as it was.
 
     Example:
-        >>> report = tcgemm.swap_linear(model, skip="head")
+        >>> report = tcgemm.swap_linear(model, skip=lambda module, name: name == "head")
         >>> print(report)  # doctest: +SKIP
         >>> report.undo()
         >>> int8 = tcgemm.swap_linear(model, to=tcgemm.nn.QuantLinear, dtype=torch.int8)
