@@ -49,7 +49,8 @@ def swap_linear(
             tcgemm.nn.SparseLinear24: biases, and with learns=True weights, stay the same
             Parameters. Options: those of SparseLinear24.from_linear, method, learns, refresh_every
             and gradient.
-            The last two also take tcgemm.nn.Linear layers.
+            The last two also take tcgemm.nn.Linear layers, and QuantLinear takes Conv1D
+            (tcgemm.nn.QuantConv1D).
             torch.nn.Linear: the way back for all of tcgemm's layers, without a report. Weights of
             8 bits are dequantised to the option dtype (default: the bias's), sparse ones become
             dense.
@@ -63,7 +64,7 @@ def swap_linear(
     name or pattern matches no layer. An error leaves the model as it was.
 
     Example:
-        >>> report = tcgemm.swap_linear(model, skip="head")
+        >>> report = tcgemm.swap_linear(model, skip=lambda module, name: name == "head")
         >>> print(report)  # doctest: +SKIP
         >>> report.undo()
         >>> int8 = tcgemm.swap_linear(model, to=tcgemm.nn.QuantLinear, dtype=torch.int8)

@@ -214,8 +214,8 @@ def test_public_names():
     assert shown == {*PUBLIC, "comparison", "sparse_cutlass"} - {"__version__"}
     assert "__version__" in dir(tcgemm)
     assert set(tcgemm.nn.__all__) == {
-        *("Conv1D", "Linear", "MultiheadAttention", "QuantLinear", "SparseLinear24"),
-        *("SwapReport", "swap_linear"),
+        *("Conv1D", "Linear", "MultiheadAttention", "QuantConv1D", "QuantLinear"),
+        *("SparseLinear24", "SwapReport", "swap_linear"),
     }
     for name in (*PUBLIC, "sparse_cutlass"):
         assert getattr(tcgemm, name) is not None
