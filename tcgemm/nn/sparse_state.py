@@ -144,19 +144,23 @@ def _check_tensors(key, parts, given):
 def _masked_shards(kept: SparseTensor24, weight) -> tuple[torch.Tensor, torch.Tensor]:
     """(values, metadata) of kept.mask(weight) for a DTensor, without communication where each rank
     has whole rows; otherwise every rank has to call it."""
-    from torch.distributed.tensor import DTensor, Replicate, Shard
-
-    if not all(type(each) is Replicate or each == Shard(0) for each in weight.placements):
+    distributed = torch.distributed.tensor  # the maker of the DTensor has imported it
+    whole_rows = all(
+        type(each) is distributed.Replicate or (type(each) is distributed.Shard and each.dim == 0)
+        for each in weight.placements
+    )
+    if not whole_rows:
         return kept.mask(full_tensor(weight), turned=False).stored()[:2]
     metadata = _distributed_as(kept.metadata, weight)
     values = gather(weight.to_local(), metadata.to_local(), kept.pattern)
     shape, stride = kept.values.shape, kept.values.stride()
     mesh, placements = weight.device_mesh, weight.placements
-    return DTensor.from_local(values, mesh, placements, shape=shape, stride=stride), metadata
+    values = distributed.DTensor.from_local(values, mesh, placements, shape=shape, stride=stride)
+    return values, metadata
 
 
 def _distributed_as(tensor: torch.Tensor, like) -> torch.Tensor:
     """A tensor that every rank has, sharded as the DTensor `like`, without communication."""
-    from torch.distributed.tensor import distribute_tensor
-
-    return distribute_tensor(tensor, like.device_mesh, like.placements, src_data_rank=None)
+    return torch.distributed.tensor.distribute_tensor(
+        tensor, like.device_mesh, like.placements, src_data_rank=None
+    )

@@ -265,6 +265,7 @@ USES = (
     inductor_config,
     inductor_decompositions,
     is_batched,
+    is_exporting,
     is_profiled,
     is_tracing,
     is_wrapped_by_transform,
