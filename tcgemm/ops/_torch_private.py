@@ -39,6 +39,7 @@ __all__ = [
     "mark_static_address",
     "no_torch_function",
     "redispatch",
+    "register_sharding",
     "transforms_active",
     "under_transform",
     "unpack_dual",
@@ -70,6 +71,20 @@ def assume_constant_result(function):
     100 MB."""
     function._dynamo_marked_constant = True
     return function
+
+
+def register_sharding(op, rule, options):
+    """torch.distributed.tensor.experimental.register_sharding, where the rule reads options.
+
+    torch keeps the decision for the placements of the tensors, and for integers, alone: a call with
+    another activation would get that of a call without.
+    """
+    experimental = importlib.import_module("torch.distributed.tensor.experimental")
+    experimental.register_sharding(op)(rule)
+    tensor = importlib.import_module("torch.distributed.tensor")  # still being imported
+    propagator = tensor.DTensor._op_dispatcher.sharding_propagator
+    names = {argument.name for argument in op._schema.arguments}
+    propagator.op_to_schema_info[op].static_kwargkey = sorted(names & set(options))
 
 
 def is_exporting():

@@ -214,6 +214,17 @@ def redispatch():
     assert torch.equal(scaled_mm(private.dispatch_keys("CPU"), a, b), a @ b)
 
 
+def register_sharding():
+    experimental = pytest.importorskip("torch.distributed.tensor.experimental")
+    propagator = torch.distributed.tensor.DTensor._op_dispatcher.sharding_propagator
+    op, options = torch.ops.tcgemm.mm.default, ("activation", "alpha", "beta")
+    strategy, info = propagator.op_strategy_funcs[op], propagator.op_to_schema_info[op]
+    private.register_sharding(op, lambda *args, **kwargs: [], options)
+    assert propagator.op_to_schema_info[op].static_kwargkey == ["activation", "alpha"]
+    assert experimental.register_sharding
+    propagator.op_strategy_funcs[op], propagator.op_to_schema_info[op] = strategy, info
+
+
 def transforms_active():
     seen = []
     torch.vmap(lambda x: seen.append(private.transforms_active()) or x)(torch.zeros(2))
@@ -272,6 +283,7 @@ USES = (
     mark_static_address,
     no_torch_function,
     redispatch,
+    register_sharding,
     transforms_active,
     under_transform,
     unpack_dual,
