@@ -217,6 +217,11 @@ class SparseLinear24(SparseState):
 
     def _multiply(self, input):
         kept = not (self.training or _compiling())
+        if not _compiling() and is_dtensor(input):
+            raise RuntimeError(
+                f"{_NAME}: x is a DTensor, but sparse products have no sharding rules; pass "
+                "x.full_tensor(), or x.to_local() if it is sharded by rows."
+            )
         if kept:
             self._check_positions()
         if is_exporting() or (not _compiling() and is_tracing()):  # by torch.jit.trace

@@ -33,6 +33,7 @@ __all__ = [
     "inductor_decompositions",
     "is_batched",
     "is_exporting",
+    "is_mutable",
     "is_profiled",
     "is_tracing",
     "is_wrapped_by_transform",
@@ -85,6 +86,11 @@ def register_sharding(op, rule, options):
     propagator = tensor.DTensor._op_dispatcher.sharding_propagator
     names = {argument.name for argument in op._schema.arguments}
     propagator.op_to_schema_info[op].static_kwargkey = sorted(names & set(options))
+
+
+def is_mutable(op):
+    """Does an operator write into an argument?"""
+    return op._schema.is_mutable
 
 
 def is_exporting():

@@ -171,6 +171,12 @@ def is_exporting():
         assert torch.equal(program.module()(one), two)
 
 
+def is_mutable():
+    assert private.is_mutable(torch.ops.aten.add_.Tensor)
+    assert private.is_mutable(torch.ops.aten.add.out)
+    assert not private.is_mutable(torch.ops.aten.add.Tensor)
+
+
 def is_batched():
     seen = []
     torch.vmap(lambda x: seen.append(private.is_batched(x)) or x)(torch.zeros(2))
@@ -277,6 +283,7 @@ USES = (
     inductor_decompositions,
     is_batched,
     is_exporting,
+    is_mutable,
     is_profiled,
     is_tracing,
     is_wrapped_by_transform,
