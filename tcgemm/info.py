@@ -1,12 +1,11 @@
 """Facts about the installation: the build, and which products run on this machine.
 
-    catalog() instructions() devices() plan(...)    the C++ tables and the planner (_catalog)
-    known_device(...) device_rates(...)             what a GPU is planned with (_catalog)
+    catalog() instructions() devices() plan(...)    the C++ tables and the planner
+    known_device(...) device_rates(...)             what a GPU is planned with
     build()                                         what went into the library that is loaded
     support() support_table() report()              the same for people
 
-tcgemm._catalog belongs to one Python and is optional: without it the names of the kernels that
-were built are known from the library, and report() says what is missing.
+All of it comes from the operator library, on every Python.
 """
 
 import functools
@@ -17,17 +16,9 @@ import torch
 
 from tcgemm import _library, dtypes
 from tcgemm.ops import query
+from tcgemm.ops.explanation import Text
 from tcgemm.version import __version__
 
-try:
-    from tcgemm import _catalog
-except ImportError:
-    _catalog = None
-
-NO_CATALOG = (
-    "tcgemm's catalog module is not built for this Python; in a checkout "
-    "`python setup.py build_catalog` builds it (it needs g++, python3-dev and pybind11)"
-)
 # Architecture of a kernel -> the GPUs that run it.
 GPUS = {"sm80": "8.0 and later", "sm89": "8.9 and later", "sm90a": "9.0"}
 # Instructions that kernels are written around -> the one for dense operands.
@@ -46,10 +37,10 @@ def build() -> dict[str, Any]:
     return query.ask("build_info")
 
 
-def _module():
-    if _catalog is None:
-        raise RuntimeError(NO_CATALOG)
-    return _catalog
+@functools.cache
+def _tables() -> dict[str, list[dict[str, Any]]]:
+    """configs, instructions and devices, as the library has them."""
+    return query.ask("_catalog")
 
 
 def catalog() -> list[dict[str, Any]]:
@@ -57,16 +48,17 @@ def catalog() -> list[dict[str, Any]]:
     block_scaled, layout, registers (the kernel transposes a in registers), parts (of an f32
     operand, of type input; else 1), sparse (the pattern of a, "2:4" or "1:2", or ""), tile
     (m, n, k), stages, threads, shared_bytes, and `built`: whether the loaded library has it.
-
-    Raises RuntimeError where the catalog module is not built.
     """
     kernels = set(build()["kernels"])
-    return [{**row, "built": row["name"] in kernels} for row in _module().catalog()]
+    return [
+        {**row, "tile": tuple(row["tile"]), "built": row["name"] in kernels}
+        for row in _tables()["configs"]
+    ]
 
 
 def instructions() -> list[dict[str, Any]]:
     """Every tensor-core instruction in use: family, arch, input, input_b, accumulator, shape."""
-    return _module().instructions()
+    return [{**row, "shape": tuple(row["shape"])} for row in _tables()["instructions"]]
 
 
 def devices() -> list[dict[str, Any]]:
@@ -75,7 +67,7 @@ def devices() -> list[dict[str, Any]]:
     memory_rate (bytes a second), tensor_rate and f64_rate (FLOP a second) are sustained rates.
     rates_from says where they come from: "measured", "datasheet" or "driver".
     """
-    return _module().devices()
+    return [dict(row) for row in _tables()["devices"]]
 
 
 def known_device(name: str, capability: int, multiprocessors: int) -> dict[str, Any] | None:
@@ -84,7 +76,7 @@ def known_device(name: str, capability: int, multiprocessors: int) -> dict[str, 
     name is the driver's; words of it, the compute capability (10 * major + minor) and the number of
     multiprocessors must all agree.
     """
-    return _module().known_device(name, capability, multiprocessors)
+    return query.ask("_known_device", name, capability, multiprocessors)
 
 
 def device_rates(
@@ -99,9 +91,24 @@ def device_rates(
 
     These are the rates of a known GPU, or estimates from the clocks and the memory bus.
     """
-    return _module().device_rates(
-        name, capability, multiprocessors, clock_khz, memory_clock_khz, memory_bus_bits
+    return query.ask(
+        "_device_rates",
+        name,
+        capability,
+        multiprocessors,
+        clock_khz,
+        memory_clock_khz,
+        memory_bus_bits,
     )
+
+
+def code(capability: int, arches: str = "") -> str:
+    """The architecture whose code of a build a GPU runs ("8.0", or "none").
+
+    capability: 10 * major + minor. arches: those of the build, as build() has them, joined by
+    commas; by default those of the loaded library.
+    """
+    return query.ask("_code", capability, arches)
 
 
 def plan(device: str, dtype: str, m: int, n: int, k: int, **options: Any) -> dict[str, Any]:
@@ -114,7 +121,8 @@ def plan(device: str, dtype: str, m: int, n: int, k: int, **options: Any) -> dic
     "scale_out" and activations), sparse ("a" or "b"), kernel (a part of a name). Raises
     RuntimeError with a sentence where nothing fits.
     """
-    return _module().plan(device, dtype, m, n, k, **options)
+    options["epilogue"] = ",".join(options.get("epilogue", ()))
+    return query.ask("_plan", device, dtype, m, n, k, **options)
 
 
 class Support(NamedTuple):
@@ -268,10 +276,9 @@ def _gpu_lines() -> list[str]:
             f"{facts.total_memory / 2**30:.0f} GiB, "
             f"code for {build()['code'].get(f'{facts.major}.{facts.minor}', 'none')}"
         )
-        if _catalog:
-            capability = 10 * facts.major + facts.minor
-            known = known_device(facts.name, capability, facts.multi_processor_count)
-            lines.append(f"   planned {_planned_from(known)}")
+        capability = 10 * facts.major + facts.minor
+        known = known_device(facts.name, capability, facts.multi_processor_count)
+        lines.append(f"   planned {_planned_from(known)}")
     return lines
 
 
@@ -311,21 +318,17 @@ def _support_lines() -> list[str]:
     return lines
 
 
-def report() -> str:
-    """The text that `python -m tcgemm` prints."""
+def report() -> Text:
+    """The text that `python -m tcgemm` prints. A notebook shows it as print does."""
     facts = build()
     kind = f"CUDA {facts['cuda']} build" if facts["cuda"] else "CPU build"
-    kernels = f"{len(facts['kernels'])}"
-    if _catalog:
-        kernels += f" of the catalog's {len(_catalog.catalog())}"
     architectures = ", ".join(facts["arches"]) or "none"
     lines = [
         f"tcgemm {__version__}",
         f"  library         {_library.path()}",
         f"                  {kind} for torch >= {facts['torch_target']}, {facts['compiler']}",
         f"  architectures   {architectures}",
-        f"  kernels         {kernels}",
-        f"  catalog module  {_catalog.__file__ if _catalog else NO_CATALOG}",
+        f"  kernels         {len(facts['kernels'])} of the catalog's {len(catalog())}",
         f"  torch           {torch.__version__} ({torch.get_num_threads()} CPU threads)",
         f"  python          {platform.python_version()}, {platform.platform()}",
     ]
@@ -335,4 +338,4 @@ def report() -> str:
             f"  warning: the library is version {facts['version']}; rebuild it with: "
             f"{_library.rebuild()}"
         )
-    return "\n".join([*lines, "", "What runs here", *_support_lines()])
+    return Text("\n".join([*lines, "", "What runs here", *_support_lines()]))

@@ -17,6 +17,7 @@ import torch
 
 from tcgemm import nn
 from tcgemm.ops import functional, prepack
+from tcgemm.override import use
 from tcgemm.quant.linear import quantized_linear
 from tcgemm.quant.quantize import dequantize, quantize
 from tcgemm.sparse import SparseTensor24, compress24, prune24
@@ -28,6 +29,7 @@ WRITTEN = ("restored_sparse_tensor24", "restored_prepared")
 _FUNCTIONS = ("mm", "bmm", "matmul", "addmm", "linear", "check_layout", "explain")
 PUBLIC = {
     **{name: getattr(functional, name) for name in _FUNCTIONS},
+    "baddbmm": functional.baddbmm,
     "Prepared": prepack.Prepared,
     "prepare": prepack.prepare,
     "quantize": quantize,
@@ -37,6 +39,7 @@ PUBLIC = {
     "compress24": compress24,
     "prune24": prune24,
     "swap_linear": nn.swap_linear,
+    "use": use,
 }
 MOVED = {
     "tcgemm.dense": {name: PUBLIC[name] for name in _FUNCTIONS},

@@ -26,8 +26,9 @@ const char* argument_name(Op op, Slot slot) {
 const char* name(Op op) {
   // Every public function can call the general GEMMs, so their errors name no function.
   constexpr const char* names[] = {
-      "tcgemm.mm", "tcgemm.bmm", "tcgemm.matmul", "tcgemm.addmm",        "tcgemm.linear",
-      "tcgemm",    "tcgemm",     "tcgemm",        "tcgemm.check_layout", "tcgemm.explain"};
+      "tcgemm.mm",      "tcgemm.bmm",          "tcgemm.matmul", "tcgemm.addmm",
+      "tcgemm.baddbmm", "tcgemm.linear",       "tcgemm",        "tcgemm",
+      "tcgemm",         "tcgemm.check_layout", "tcgemm.explain"};
   return names[static_cast<int>(op)];
 }
 

@@ -13,11 +13,15 @@ struct DimsRule {
   const char* advice;
 };
 
+// Takes batches of one size alone, as torch.bmm and torch.baddbmm do.
+bool takes_batches(Op op) { return op == Op::bmm || op == Op::baddbmm; }
+
 DimsRule dims_rule(Op op, Slot slot) {
-  if (op == Op::bmm)
+  if (takes_batches(op))
     return {3, 3,
             slot == Slot::a ? "a batch of matrices (B, M, K)" : "a batch of matrices (B, K, N)",
-            "tcgemm.mm takes matrices, and tcgemm.matmul broadcasts batches"};
+            op == Op::bmm ? "tcgemm.mm takes matrices, and tcgemm.matmul broadcasts batches"
+                          : "tcgemm.addmm takes matrices, and tcgemm.matmul broadcasts batches"};
   if (op == Op::linear && slot == Slot::a)
     return {1, kMaxDims, "at least a vector (K,)", "reshape it to (1, 1) if it is one number"};
   if (op == Op::linear) return {2, 2, "a matrix (N, K)", "that is (out_features, in_features)"};
@@ -70,12 +74,12 @@ void check_batch(Op op, CheckedGemm& checked) {
     const std::int64_t size_a = in_a < 0 ? 1 : a.view.sizes[in_a];
     const std::int64_t size_b = in_b < 0 ? 1 : b.view.sizes[in_b];
     checked.batch[d] = size_a == 1 ? size_b : size_a;
-    const bool broadcast = op != Op::bmm && (size_a == 1 || size_b == 1);
+    const bool broadcast = !takes_batches(op) && (size_a == 1 || size_b == 1);
     if (size_a != size_b && !broadcast)
       fail(name(op), ": a of shape ", a.view.shape(), " and b of shape ", b.view.shape(),
            " have different batches: ", size_a, " against ", size_b,
-           op == Op::bmm ? "; tcgemm.matmul broadcasts a batch of 1, or use expand."
-                         : ", and neither is 1; use expand or reshape so that they broadcast.");
+           takes_batches(op) ? "; tcgemm.matmul broadcasts a batch of 1, or use expand."
+                             : ", and neither is 1; use expand or reshape so that they broadcast.");
   }
 }
 

@@ -49,6 +49,8 @@ void register_gemm(torch::stable::detail::StableLibrary& library) {
   library.impl("matmul.out", gemm_kernel<Op::matmul, true, target, backend>);
   library.impl("addmm", gemm_kernel<Op::addmm, false, target, backend>);
   library.impl("addmm.out", gemm_kernel<Op::addmm, true, target, backend>);
+  library.impl("baddbmm", gemm_kernel<Op::baddbmm, false, target, backend>);
+  library.impl("baddbmm.out", gemm_kernel<Op::baddbmm, true, target, backend>);
   library.impl("linear", gemm_kernel<Op::linear, false, target, backend>);
   library.impl("linear.out", gemm_kernel<Op::linear, true, target, backend>);
   library.impl("_gemm", gemm_kernel<Op::gemm, false, target, backend>);

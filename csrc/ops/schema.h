@@ -16,6 +16,7 @@ enum class Op : std::uint8_t {
   bmm,
   matmul,
   addmm,
+  baddbmm,
   linear,
   gemm,
   scaled_mm,
@@ -32,6 +33,7 @@ enum class Option : std::uint8_t {
   out_dtype,
   acc_dtype,
   precision,
+  amax,
   device,
   kernel
 };
@@ -108,8 +110,12 @@ inline constexpr ParameterList kScaled =
     kOperandForms + kOptions + ParameterList{option(Option::beta)} + kTypes +
     ParameterList{option(Option::kernel, "kernel_name")};
 inline constexpr ParameterList kDescribe =
-    kOperandsAB + kAddendsOfAll + kScalesOfOperands + kOperandForms + kOptions + kTypes +
-    ParameterList{optional(Slot::out), option(Option::device), option(Option::kernel)};
+    kOperandsAB + kAddendsOfAll + kScalesOfOperands +
+    ParameterList{optional(Slot::c), optional(Slot::zero_a), optional(Slot::zero_b),
+                  optional(Slot::scale_out)} +
+    kOperandForms + kOptions + ParameterList{option(Option::beta)} + kTypes +
+    ParameterList{option(Option::amax), optional(Slot::out), option(Option::device),
+                  option(Option::kernel)};
 
 }  // namespace schemas
 
@@ -120,6 +126,7 @@ constexpr const ParameterList& parameters(Op op) {
     case Op::matmul:
       return schemas::kProduct;
     case Op::addmm:
+    case Op::baddbmm:
       return schemas::kAddmm;
     case Op::linear:
       return schemas::kLinear;

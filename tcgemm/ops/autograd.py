@@ -53,7 +53,7 @@ def call(op, a, b, c, bias, residual, epilogue):
     if transforms_active():
         return op.run(a, b, c, bias, residual, epilogue)  # its Autograd kernel differentiates
     if in_dual_level() or _requires_grad(a, b, c, bias, residual):
-        return Gemm.apply(op, a, b, c, bias, residual, epilogue)
+        return nodes[op.name].apply(op, a, b, c, bias, residual, epilogue)
     with below_autograd():
         return op.run(a, b, c, bias, residual, epilogue)
 
@@ -123,9 +123,26 @@ class _GradSpec:
         strides = tensor.stride()  # symbols in a traced call, hence bool() below
         self.column_major = len(strides) > 1 and bool(strides[-2] == 1 and strides[-1] != 1)
 
-    def reduce(self, gradient):
-        """The gradient summed over broadcast dimensions, in the input's dtype."""
-        return gradient.sum_to_size(self.shape).to(self.dtype)
+    def reduce(self, gradient, factor=1.0):
+        """factor * the gradient summed over broadcast dimensions, in the input's dtype.
+
+        The sum is rounded once: a float32 input beside a 16-bit result gets a sum in float32.
+        """
+        wide = gradient.dtype
+        if wide is not self.dtype and wide.itemsize <= self.dtype.itemsize:
+            wide = torch.float64 if self.dtype is torch.float64 else torch.float32
+        shape = gradient.shape
+        if shape == self.shape:
+            return (gradient if factor == 1.0 else gradient.to(wide) * factor).to(self.dtype)
+        if factor != 1.0 and wide is torch.float16:
+            wide = torch.float32  # the sum may be too large for float16, and factor small
+        if wide is gradient.dtype:
+            gradient = gradient.sum_to_size(self.shape)
+        else:
+            lead = len(shape) - len(self.shape)
+            dims = [d for d in range(len(shape)) if d < lead or self.shape[d - lead] == 1]
+            gradient = gradient.sum(dims, dtype=wide, keepdim=True).reshape(self.shape)
+        return (gradient if factor == 1.0 else gradient * factor).to(self.dtype)
 
 
 def _gradient_gemm(x, y, alpha, precision, spec, column_major, shape, batch):
@@ -291,7 +308,7 @@ class Gemm(SingleLevelFunction):
             g = _activation_backward(g, z, activation)
         gz = op.lift(g, *ctx.dims)
         if spec_c is not None:
-            gradients[3] = spec_c.reduce(gz * beta)
+            gradients[3] = spec_c.reduce(gz, beta)
         if spec_bias is not None:
             gradients[4] = spec_bias.reduce(gz)
         if spec_a is spec_b is None:
@@ -358,18 +375,27 @@ def _autograd_kernel(op):
             call, operands = op.bind(args, kwargs)
             check_constants(call)
             with enable_single_level_autograd_function():
-                return Gemm.apply(call, *operands)
+                return nodes[op.name].apply(call, *operands)
         with below_autograd():
             return op.default(*args, **kwargs)
 
     return kernel
 
 
+nodes = {}  # name of an operator -> its Function
 _registrations = torch.library.Library("tcgemm", "FRAGMENT")  # owns the registrations
+
+
+def _node(name):
+    """A Function for one operator. torch calls its node TcgemmAddmmBackward, for example, which is
+    what grad_fn, the profiler and anomaly mode show."""
+    words = name.split("_")
+    return type("Tcgemm" + "".join(map(str.capitalize, words)), (Gemm,), {"__doc__": Gemm.__doc__})
 
 
 def register(op):
     """Makes the Function above the Autograd kernel of an operator."""
+    nodes[op.name] = _node(op.name)
     _registrations.impl(op.name, _autograd_kernel(op), "Autograd")
 
 

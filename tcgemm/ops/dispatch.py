@@ -14,7 +14,7 @@ from torch.overrides import handle_torch_function, has_torch_function_variadic
 from tcgemm.ops import autograd, precision
 from tcgemm.ops._torch_private import any_autocast_enabled, in_dual_level, is_batched
 from tcgemm.ops.epilogue import NO_SCALES
-from tcgemm.ops.operators import ADDMM, BMM, LINEAR, MATMUL, Scaled, wrong_type
+from tcgemm.ops.operators import LINEAR, MATMUL, Scaled, wrong_type
 from tcgemm.ops.prepack import Prepared
 
 _CAST = (torch.float16, torch.bfloat16, torch.float32)  # the dtypes that torch's autocast casts
@@ -38,12 +38,12 @@ def gemm(function, op, out, a, b, c, bias, residual, epilogue):
     if not (
         isinstance(a, _tensor)
         and isinstance(b, _tensor)
-        and (isinstance(c, _tensor) or (c is None and op is not ADDMM))
+        and (isinstance(c, _tensor) or (c is None and not op.adds_c))
         and (bias is None or isinstance(bias, _tensor))
         and (residual is None or isinstance(residual, _tensor))
         and (out is None or isinstance(out, _tensor))
     ):
-        if type(b) is Prepared and op is not BMM:
+        if type(b) is Prepared and not op.batched:
             return _with_parts(function, op, out, a, b, c, bias, residual, epilogue)
         raise no_tensor(op.name, _named(op, a, b, c, bias, residual, out))
     try:
@@ -86,7 +86,7 @@ def scaled_gemm(function, op, out, a, b, c, bias, residual, epilogue, scales, am
         keywords = dict(scales._asdict(), amax=amax)
         return _overridden(function, op, keywords, out, a, b, c, bias, residual, epilogue)
     parts = None
-    if type(b) is Prepared and op is not BMM:
+    if type(b) is Prepared and not op.batched:
         b, parts = b.operand(op.name, op.operand_names[1], not op.weight)
     if not all_tensors(op, a, b, c, bias, residual, out, *scales):
         named = _named(op, a, b, c, bias, residual, out)
@@ -100,10 +100,7 @@ def scaled_gemm(function, op, out, a, b, c, bias, residual, epilogue, scales, am
 def _as_matrices(op, out, a, b, c, bias, residual, epilogue, scales, amax, parts):
     """Calls scaled_mm, whose operands are matrices or batches of matrices, in place of `op`."""
     if amax and out is not None:
-        raise RuntimeError(
-            f"tcgemm.{op.name}: with amax=True two tensors are returned, so there is no out=; "
-            "leave one of them away."
-        )
+        raise amax_with_out(op.name)
     traced = _compiling()
     if out is None and (traced or any_autocast_enabled()):
         a, b, c, bias, residual = autocast(a, b, c, bias, residual)
@@ -171,7 +168,7 @@ def _fits(op, a, b, bias):
         return fits and (bias is None or bias.dim() == 1)
     if op is MATMUL:
         return a.dim() >= 1 and b.dim() >= 1
-    if op is BMM:
+    if op.batched:
         return a.dim() == b.dim() == 3 and a.shape[0] == b.shape[0]
     return a.dim() == b.dim() == 2 and (bias is None or bias.dim() <= 2)
 
@@ -214,7 +211,7 @@ def _into(op, call, out, view, *operands):
 
 def _overridden(function, op, keywords, out, a, b, c, bias, residual, epilogue):
     """Hands the call to the tensors' own __torch_function__."""
-    first = {ADDMM: (c, a, b), LINEAR: (a, b, bias)}.get(op, (a, b))
+    first = (c, a, b) if op.adds_c else (a, b, bias) if op is LINEAR else (a, b)
     tensors = (a, b, c, bias, residual, out, *keywords.values())
     keywords = keywords | op.keywords(*epilogue) | {"residual": residual, "out": out}
     if op is not LINEAR:
@@ -229,7 +226,7 @@ def _named(op, a, b, c, bias, residual, out):
 
 def all_tensors(op, a, b, c, *others):
     """Is each a tensor, or None where the operator can do without?"""
-    if a is None or b is None or (c is None and op is ADDMM):
+    if a is None or b is None or (c is None and op.adds_c):
         return False
     kinds = set(map(type, (a, b, c, *others)))
     return kinds <= _USUAL or all(issubclass(kind, (_tensor, type(None))) for kind in kinds)
@@ -237,7 +234,7 @@ def all_tensors(op, a, b, c, *others):
 
 def no_tensor(function, tensors):
     """The error for the first argument that is no tensor. The first two are required."""
-    required = (*tuple(tensors)[:2], *(("c",) if function == "addmm" else ()))
+    required = (*tuple(tensors)[:2], *(("c",) if function in ("addmm", "baddbmm") else ()))
     for name, value in tensors.items():
         if isinstance(value, Prepared):
             return TypeError(
@@ -247,6 +244,14 @@ def no_tensor(function, tensors):
         if not isinstance(value, _tensor) and (value is not None or name in required):
             return wrong_type(function, name, value)
     raise AssertionError("every operand is a tensor")
+
+
+def amax_with_out(function):
+    """The error for amax=True together with out=."""
+    return RuntimeError(
+        f"tcgemm.{function}: with amax=True two tensors are returned, so there is no out=; "
+        "leave one of them away."
+    )
 
 
 def _nested(op, tensors):

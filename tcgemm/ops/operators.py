@@ -24,22 +24,27 @@ from tcgemm.ops.epilogue import (
 
 
 class Operator:
-    """mm, bmm, matmul and linear: no c. `weight`: b is stored transposed, as linear's (N, K)."""
+    """mm, bmm, matmul and linear: no c.
+
+    weight: b is stored transposed, as linear's (N, K). batched: a and b are batches of one size.
+    """
 
     positional = ("a", "b", "bias", "residual")
     constants = ()  # tensors of one call that have no derivative
     constant_names = ()
+    adds_c = False  # c is an argument, and required
     amax = False  # the result is (out, amax)
     prepared_b = None  # the parts of a Prepared b
     kernel_name = None  # the planner considers only kernels whose name contains this
     keeps_sign = True  # the result has the sign of relu's result
 
-    def __init__(self, name: str, *, weight: bool = False):
+    def __init__(self, name: str, *, weight: bool = False, batched: bool = False):
         packet = getattr(torch.ops.tcgemm, name)
         self.name = name
         self.default = packet.default
         self.out = getattr(packet, "out", None)
         self.weight = weight
+        self.batched = batched
         self.operand_names = ("x", "weight") if weight else ("a", "b")
 
     @staticmethod
@@ -125,8 +130,9 @@ class Operator:
 
 
 class Addmm(Operator):
-    """addmm: c comes first, and beta scales it."""
+    """addmm and baddbmm: c comes first, and beta scales it."""
 
+    adds_c = True
     positional = ("c", "a", "b", "bias", "residual")
 
     @staticmethod
@@ -159,7 +165,7 @@ class Scaled(Operator):
         *("a", "b", *Scales._fields[:2], *ADDENDS, *Scales._fields[2:]),
         *("prepared_b", "sparse_a", "sparse_b"),
     )
-    weight = False
+    weight = batched = False
     operand_names = ("a", "b")
     constant_names = Scales._fields
 
@@ -251,12 +257,13 @@ def _times(gradient, scale):
 
 
 MM = Operator("mm")
-BMM = Operator("bmm")
+BMM = Operator("bmm", batched=True)
 MATMUL = Operator("matmul")
 ADDMM = Addmm("addmm")
+BADDBMM = Addmm("baddbmm", batched=True)
 LINEAR = Operator("linear", weight=True)
 SCALED = Scaled()
 SCALED_AMAX = Scaled(amax=True)
 
-PLAIN = (MM, BMM, MATMUL, ADDMM, LINEAR)
+PLAIN = (MM, BMM, MATMUL, ADDMM, BADDBMM, LINEAR)
 ALL = (*PLAIN, SCALED, SCALED_AMAX)

@@ -15,7 +15,7 @@ import torch
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from tcgemm.dtypes import E4M3, FP8, QUANTIZED
-from tcgemm.ops import autograd, dispatch, fake, vmap
+from tcgemm.ops import autograd, dispatch, fake, flops, vmap
 from tcgemm.ops._torch_private import any_autocast_enabled
 from tcgemm.ops.epilogue import Scales, epilogue_of
 from tcgemm.ops.operators import Operator, Scaled
@@ -42,6 +42,7 @@ class QuantizedLinear(Operator):
     name = "quantized_linear"
     default = torch.ops.tcgemm.quantized_linear.default
     weight = True
+    batched = False
     operand_names = ("x", "weight")
     positional = ("a", "b", "weight_scale", "bias", "residual")
     constant_names = ("weight_scale",)
@@ -145,10 +146,11 @@ def _forward(
     return out.squeeze(0) if vector else out
 
 
-def _fake(x, weight, weight_scale=None, *_, dtype, granularity, out_dtype=None, **_options):
+def _fake(x, weight, weight_scale=None, *addends, dtype, granularity, out_dtype=None, **_options):
     check_options(_NAME, dtype, granularity)
     _check_weight(weight, weight_scale, dtype)
-    return fake.gemm(OPERATOR)(x, weight, out_dtype=out_dtype or x.dtype)
+    tensors = (x, weight, weight_scale, *addends)
+    return fake.gemm(OPERATOR)(*tensors, out_dtype=out_dtype or x.dtype)
 
 
 def _vmap(info, in_dims, *args, **kwargs):
@@ -166,6 +168,7 @@ OPERATOR = QuantizedLinear()
 torch.library.register_fake("tcgemm::quantized_linear", _fake)
 torch.library.register_vmap("tcgemm::quantized_linear", _vmap)
 autograd.register(OPERATOR)
+flops.count(OPERATOR)
 
 
 def quantized_linear(

@@ -7,7 +7,7 @@ these checks. Each error names the operands as the called function names them.
 import torch
 
 from tcgemm import dtypes
-from tcgemm.ops.operators import ADDMM, BMM, LINEAR, MM
+from tcgemm.ops.operators import ADDMM, LINEAR, MM
 from tcgemm.sparse.tensor import SparseTensor24
 
 _MATRICES = (MM, ADDMM)  # neither operand has a batch
@@ -78,7 +78,7 @@ def _check_shapes(op, a, b, bias):
     elif op in _MATRICES:
         fits = a.dim() == b.dim() == 2 and a.shape[1] == b.shape[0]
     else:
-        fits = op is not BMM and 0 not in (a.dim(), b.dim())
+        fits = not op.batched and 0 not in (a.dim(), b.dim())
         fits = fits and a.shape[-1] == b.shape[-1 if b.dim() == 1 else -2]
     if not fits:
         raise RuntimeError(

@@ -31,7 +31,7 @@ from tcgemm.ops._torch_private import (
     transforms_active,
 )
 from tcgemm.ops.epilogue import DEFAULT, Scales
-from tcgemm.ops.operators import ADDMM, BMM, MM
+from tcgemm.ops.operators import ADDMM, MM
 from tcgemm.sparse.tensor import SparseTensor24, default_pattern
 
 _tensor = torch.Tensor
@@ -113,7 +113,7 @@ def gemm(op, a, b, c, bias, residual, epilogue):
     w, x = (a, b) if left else (b, a)
     try:
         if (
-            op is BMM
+            op.batched
             or not is_plain_eager()
             or type(w) is not SparseTensor24
             or type(x) is not _tensor

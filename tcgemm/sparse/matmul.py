@@ -175,6 +175,7 @@ for _function in (
     functional.addmm,
     functional.linear,
     functional.bmm,
+    functional.baddbmm,
 ):
     _ours(_function)
 

@@ -127,6 +127,75 @@ def test_each_gradient_has_its_inputs_dtype(case, device, dtype):
         torch.testing.assert_close(g.double(), e, rtol=tolerance, atol=tolerance)
 
 
+def exact(terms, shape):
+    """float16 or bfloat16 terms summed to a shape in float64."""
+    return terms.detach().double().sum_to_size(shape)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize("name", ["c", "bias", "residual"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_a_float32_addend_of_a_16_bit_result_has_a_float32_gradient(dtype, name, compiled):
+    """A sum of 4096 rows that is rounded to 16 bits is off by 2e-3 of itself."""
+    m, n, k = 4096, 16, 8
+    a, b = torch.randn(m, k).to(dtype), torch.randn(k, n).to(dtype)
+    addend = torch.randn(n, requires_grad=True)
+    others = {"c": torch.zeros(n)} | {name: addend}
+    beta = 0.3 if name == "c" else 1.0
+    grad = torch.rand(m, n).to(dtype)
+
+    def product(a, b, c, **others):
+        return tcgemm.addmm(c, a, b, beta=beta, activation="relu", **others)
+
+    if compiled:
+        product = torch.compile(product, backend="aot_eager", fullgraph=True)
+    out = product(a, b, **others)
+    (got,) = torch.autograd.grad(out, addend, grad)
+    assert out.dtype is dtype and got.dtype is torch.float32
+    masked = grad if name == "residual" else grad * (out > 0)
+    expected = beta * exact(masked, n)
+    torch.testing.assert_close(got.double(), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_the_sum_of_a_large_gradient_copies_nothing():
+    a, b = torch.randn(64, 8).bfloat16(), torch.randn(8, 16).bfloat16()
+    bias = torch.zeros(16, requires_grad=True)
+    out = tcgemm.mm(a, b, bias=bias)
+    grad = torch.ones_like(out)
+    with Recorder() as recorder:
+        torch.autograd.grad(out, bias, grad)
+    assert [name for name in recorder.names if "aten" in name and "view" not in name] == [
+        "aten.sum.dim_IntList"
+    ]
+
+
+def test_the_float32_sum_has_second_derivatives():
+    a = torch.randn(64, 8, dtype=torch.bfloat16, requires_grad=True)
+    b, bias = torch.randn(8, 16).bfloat16(), torch.randn(16, requires_grad=True)
+
+    def gradients_of_bias(a, b, bias, product):
+        (first,) = torch.autograd.grad(product(a, b, bias).sum(), bias, create_graph=True)
+        return first, *torch.autograd.grad(first.square().sum(), (a, bias))
+
+    got = gradients_of_bias(
+        a, b, bias, lambda a, b, bias: tcgemm.mm(a, b, bias=bias, activation="silu")
+    )
+    wide = [each.detach().double().requires_grad_() for each in (a, b, bias)]
+    expected = gradients_of_bias(*wide, lambda a, b, bias: torch.nn.functional.silu(a @ b + bias))
+    assert [each.dtype for each in got] == [torch.float32, torch.bfloat16, torch.float32]
+    for g, e in zip(got, expected, strict=True):
+        torch.testing.assert_close(g.double(), e, rtol=3e-2, atol=3e-1)
+
+
+def test_a_small_factor_of_a_sum_that_overflows_float16():
+    a, b = torch.ones(4096, 1).half(), torch.ones(1, 4).half()
+    c = torch.zeros(4).half().requires_grad_()
+    (got,) = torch.autograd.grad(
+        tcgemm.addmm(c, a, b, beta=0.001), c, torch.full((4096, 4), 100.0).half()
+    )
+    torch.testing.assert_close(got, torch.full((4,), 409.6).half())
+
+
 def test_half_accumulator_has_full_precision_gradients():
     a, b = (torch.randn(size, dtype=torch.half, requires_grad=True) for size in ((8, 64), (64, 8)))
     out = tcgemm.mm(a, b, acc_dtype=torch.float16, activation="gelu")
@@ -262,3 +331,27 @@ def test_backward_inside_autocast_keeps_the_dtypes():
     expected = torch.autograd.grad(FULL.composed(**tensors).sum(), list(tensors.values()))
     for g, e in zip(got, expected, strict=True):
         torch.testing.assert_close(g, e, rtol=1e-4, atol=1e-4)
+
+
+NODES = {
+    "TcgemmMm": lambda x: tcgemm.mm(x, x),
+    "TcgemmBmm": lambda x: tcgemm.bmm(x[None], x[None]),
+    "TcgemmMatmul": lambda x: tcgemm.matmul(x, x[0]),
+    "TcgemmAddmm": lambda x: tcgemm.addmm(x, x, x),
+    "TcgemmBaddbmm": lambda x: tcgemm.baddbmm(x, x[None], x[None]),
+    "TcgemmLinear": lambda x: tcgemm.linear(x, x),
+    "TcgemmScaledMm": lambda x: tcgemm.mm(x, x, scale_a=torch.ones(())),
+    "TcgemmScaledMmAmax": lambda x: tcgemm.mm(x, x, amax=True)[0],
+    "TcgemmQuantizedLinear": lambda x: tcgemm.quantized_linear(x, x),
+}
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_a_node_is_called_as_its_operator(name):
+    x = torch.randn(4, 4, requires_grad=True)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        out = NODES[name](x)
+        out.sum().backward()
+    assert out.grad_fn.name() == f"{name}Backward"
+    shown = {event.key for event in profile.key_averages()}
+    assert {name, f"{name}Backward"} <= shown

@@ -16,6 +16,10 @@ PAIRS = {
         lambda a, w, c: a[None] @ w.t()[None],
     ),
     "matmul": (lambda a, w, c: tcgemm.matmul(a, w[0]), lambda a, w, c: torch.matmul(a, w[0])),
+    "baddbmm": (
+        lambda a, w, c: tcgemm.baddbmm(c, a[None], w.t()[None]),
+        lambda a, w, c: torch.baddbmm(c, a[None], w.t()[None]),
+    ),
     "addmm": (lambda a, w, c: tcgemm.addmm(c, a, w.t()), lambda a, w, c: torch.addmm(c, a, w.t())),
     "linear": (tcgemm.linear, F.linear),
 }

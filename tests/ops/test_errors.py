@@ -27,6 +27,12 @@ def meta(*shape, dtype=F16):
     return torch.empty(shape, dtype=dtype, device="meta")
 
 
+def freed(*shape):
+    tensor = torch.zeros(shape)
+    tensor.untyped_storage().resize_(0)
+    return tensor
+
+
 A, B = t(3, 4), t(4, 5)
 HALF_A, HALF_B = A.half(), B.half()
 DOUBLE_A, DOUBLE_B = A.double(), B.double()
@@ -50,6 +56,14 @@ SHAPES = {
     "bmm b": (
         lambda: OPS.bmm(t(2, 3, 4), t(2, 2, 4, 5)),
         ["tcgemm.bmm: b must be a batch of matrices (B, K, N)", "(2, 2, 4, 5)", "tcgemm.matmul"],
+    ),
+    "baddbmm a": (
+        lambda: OPS.baddbmm(A, A, t(2, 4, 5)),
+        ["tcgemm.baddbmm: a must be a batch of matrices (B, M, K)", "tcgemm.addmm takes matrices"],
+    ),
+    "baddbmm batch": (
+        lambda: OPS.baddbmm(A, t(1, 3, 4), t(2, 4, 5)),
+        ["tcgemm.baddbmm: a of shape (1, 3, 4)", "1 against 2", "tcgemm.matmul broadcasts"],
     ),
     "matmul a": (
         lambda: OPS.matmul(t(), B),
@@ -294,11 +308,24 @@ PLACES = {
     ),
     "two devices": (
         lambda: OPS.explain(HALF_A, meta(4, 5)),
-        ["tcgemm.explain: b is on meta, but a is on cpu", "one device", '.to("cpu")'],
+        [
+            "tcgemm.explain: b is on meta, but a is on cpu",
+            "one device",
+            "no values",
+            "make it on cpu",
+        ],
+    ),
+    "b elsewhere": (
+        lambda: OPS.explain(meta(3, 4), HALF_B),
+        ["tcgemm.explain: b is on cpu, but a is on meta", "one device", 'move b with .to("meta")'],
     ),
     "bias elsewhere": (
         lambda: OPS.check_layout(meta(3, 4), meta(4, 5), t(5)),
         ["tcgemm.check_layout: bias is on cpu, but a is on meta", '.to("meta")'],
+    ),
+    "freed memory": (
+        lambda: OPS.mm(freed(3, 4), B),
+        ["tcgemm.mm: a of shape (3, 4) with strides (4, 1)", "48 bytes", "has 0", "fill it again"],
     ),
     "unknown GPU": (
         lambda: OPS.explain(HALF_A, HALF_B, device="TPU"),

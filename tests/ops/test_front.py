@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 import tcgemm
 
 A, B, C = torch.randn(3, 4), torch.randn(4, 5), torch.randn(3, 5)
-FUNCTIONS = ("mm", "bmm", "matmul", "addmm", "linear", "check_layout", "explain")
+FUNCTIONS = ("mm", "bmm", "matmul", "addmm", "baddbmm", "linear", "check_layout", "explain")
 QUANTIZED = ("quantize", "dequantize", "quantized_linear")
 
 
@@ -26,6 +26,7 @@ QUANTIZED = ("quantize", "dequantize", "quantized_linear")
         (lambda: tcgemm.linear(None, B), "tcgemm.linear: x must be a torch.Tensor, but is NoneT"),
         (lambda: tcgemm.linear(A, 2), "tcgemm.linear: weight must be a torch.Tensor, but is int"),
         (lambda: tcgemm.addmm(None, A, B), "tcgemm.addmm: c must be a torch.Tensor, but is None"),
+        (lambda: tcgemm.baddbmm(2, A, B), "tcgemm.baddbmm: c must be a torch.Tensor, but is int"),
         (lambda: tcgemm.mm(A, B, bias=1.0), "tcgemm.mm: bias must be a torch.Tensor, but is float"),
         (lambda: tcgemm.mm(A, B, residual=0), "tcgemm.mm: residual must be a torch.Tensor, but is"),
         (lambda: tcgemm.mm(A, B, out=()), "tcgemm.mm: out must be a torch.Tensor, but is tuple"),

@@ -14,7 +14,7 @@ from support.cases import BATCH_STRIDES, F32, OUT_STRIDES, Guarded, gpu, make
 from support.dtype_matrix import DEVICE_DTYPES
 
 OPS = torch.ops.tcgemm
-PRODUCTS = ("mm", "bmm", "matmul", "addmm", "linear", "_gemm")
+PRODUCTS = ("mm", "bmm", "matmul", "addmm", "baddbmm", "linear", "_gemm")
 
 
 def inputs(name, dtype, device):
@@ -27,7 +27,7 @@ def inputs(name, dtype, device):
         make("contiguous", *shape, **options) for shape in [(21, 24), (24,), (24,)]
     )
     keywords = {"activation": "gelu", "alpha": 0.5}
-    if name == "addmm":
+    if name in ("addmm", "baddbmm"):
         return (c, a, b, bias, residual), {**keywords, "beta": 0.5}
     if name == "linear":
         return (a, b.mT.contiguous(), bias, residual), keywords
@@ -50,7 +50,7 @@ def test_schema_writes_and_returns_nothing(name):
 @pytest.mark.parametrize("name", PRODUCTS[:-1])
 def test_python_returns_out(name):
     tensors, keywords = inputs(name, F32, "cpu")
-    given = 3 if name == "addmm" else 2  # the rest is keyword-only in Python
+    given = 3 if name in ("addmm", "baddbmm") else 2  # the rest is keyword-only in Python
     expected = getattr(tcgemm, name)(*tensors[:given], **keywords)
     out = torch.empty_like(expected)
     assert getattr(tcgemm, name)(*tensors[:given], **keywords, out=out) is out
@@ -130,6 +130,41 @@ def test_a_lazy_copy_is_made_real_before_it_is_written():
     out = torch._lazy_clone(original)
     OPS.mm(torch.eye(4), torch.ones(4, 4), out=out)
     assert (out == 1).all() and (original == 0).all()
+
+
+def negative(*shape):
+    """A tensor with torch's negative bit, and the tensor behind it."""
+    base = torch.zeros(shape, dtype=torch.complex64)
+    return base.conj().imag, base
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_negative_bit(name):
+    """As torch.mm writes it. torch's own fallback of this bit aborts the process at exit."""
+    tensors, keywords = inputs(name, F32, "cpu")
+    expected = getattr(OPS, name)(*tensors, **keywords)
+    out, base = negative(*expected.shape)
+    version = out._version
+    assert getattr(OPS, name).out(*tensors, **keywords, out=out) is None
+    assert out.is_neg() and out._version > version
+    assert torch.equal(out, expected) and torch.equal(base.imag, -expected)
+    assert not base.real.any()
+    plain = torch.empty_like(expected)
+    flipped = [torch.complex(tensor, -tensor).conj().imag for tensor in tensors]
+    getattr(OPS, name).out(*flipped, **keywords, out=plain)
+    assert torch.equal(plain, expected)
+
+
+def test_negative_bit_of_the_functions():
+    a, b = make("contiguous", 4, 16, dtype=F32), make("contiguous", 16, 8, dtype=F32)
+    out, base = negative(4, 8)
+    assert tcgemm.mm(a, b, bias=b[0], out=out) is out
+    assert torch.equal(base.imag, -tcgemm.mm(a, b, bias=b[0]))
+    scale = torch.rand(4, 1)
+    tcgemm.mm(a, b, scale_a=scale, out=out)
+    assert torch.equal(out.resolve_neg(), tcgemm.mm(a, b, scale_a=scale))
+    with pytest.raises(RuntimeError, match="out has shape"):
+        tcgemm.mm(a, b, out=negative(8, 4)[0])
 
 
 dimension = st.tuples(st.integers(0, 5), st.integers(0, 9), st.integers(0, 9))

@@ -12,8 +12,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import tcgemm
-from tcgemm.ops import precision
 from tcgemm.cli import explain
+from tcgemm.ops import precision
 
 from support.cases import gpu
 

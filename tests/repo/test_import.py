@@ -34,3 +34,14 @@ def test_import_is_cheap():
     assert not runs[0]["dynamo"], "tcgemm imports torch._dynamo, which takes a second and 100 MB"
     assert min(run["seconds"] for run in runs) <= 0.1
     assert min(run["bytes"] for run in runs) <= 5 * 2**20, runs
+
+
+def test_python_without_docstrings():
+    """python -OO drops asserts and docstrings, of which some are put together at import."""
+    program = (
+        "import torch, tcgemm; x = torch.ones(3, 4, requires_grad=True); "
+        "tcgemm.mm(x, x.t(), bias=torch.ones(3)).sum().backward(); print(x.grad[0, 0].item())"
+    )
+    command = [sys.executable, "-OO", "-c", program]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert (result.stdout, result.returncode) == ("6.0\n", 0), result.stderr

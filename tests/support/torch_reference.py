@@ -47,7 +47,7 @@ class Case:
         """The call of tcgemm's function."""
         function = getattr(tcgemm, self.op)
         options = {"activation": self.activation, "alpha": self.alpha, **options}
-        if self.op == "addmm":
+        if self.op in ("addmm", "baddbmm"):
             options["beta"] = self.beta
             return function(c, a, b, bias=bias, residual=residual, **options)
         return function(a, b, bias=bias, residual=residual, **options)
@@ -82,6 +82,8 @@ CASES = [
     Case("addmm", (3, 4), (4, 5), c=(5,), alpha=0.5, beta=2.0),
     Case("addmm", (3, 4), (4, 5), c=(3, 1), bias=(5,), residual=(3, 5), activation="gelu", beta=-1),
     Case("addmm", (3, 4), (4, 5), c=(), activation="relu", beta=0.5),
+    Case("baddbmm", (2, 3, 4), (2, 4, 5), c=(2, 3, 5), alpha=0.5, beta=2.0),
+    Case("baddbmm", (2, 3, 4), (2, 4, 5), c=(3, 1), bias=(2, 1, 5), activation="gelu", beta=-1),
     Case("linear", (3, 4), (5, 4), bias=(5,), activation="gelu_tanh"),
     Case("linear", (2, 3, 4), (5, 4), bias=(5,), residual=(2, 3, 5), activation="silu", alpha=0.5),
     Case("linear", (4,), (5, 4), bias=(5,), activation="gelu"),

@@ -1,0 +1,55 @@
+"""Runs a function once a module has been imported, by whoever imports it.
+
+Some registrations belong to modules of torch whose import takes long: torch.utils.flop_counter
+imports triton, which takes 60 ms. `import tcgemm` leaves them alone and registers when the user
+imports them.
+"""
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from importlib.abc import MetaPathFinder
+from types import ModuleType
+
+
+class _Finder(MetaPathFinder):
+    """Finds a module by the other finders, and calls functions once it has been executed."""
+
+    def __init__(self, module):
+        self.module = module
+        self.functions = []
+        self.asking = False  # the other finders
+
+    def find_spec(self, name, path=None, target=None):
+        if name != self.module or self.asking:
+            return None
+        self.asking = True
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self.asking = False
+        if spec is not None:
+            execute = spec.loader.exec_module
+
+            def exec_module(module):
+                execute(module)
+                sys.meta_path.remove(self)
+                for function in self.functions:
+                    function(module)
+
+            spec.loader.exec_module = exec_module
+        return spec
+
+
+def after_import(name: str, function: Callable[[ModuleType], None]) -> None:
+    """Calls the function with the module of this name: now if it is imported, else when it is."""
+    if name in sys.modules:
+        function(sys.modules[name])
+        return
+    for finder in sys.meta_path:
+        if isinstance(finder, _Finder) and finder.module == name:
+            break
+    else:
+        finder = _Finder(name)
+        sys.meta_path.insert(0, finder)
+    finder.functions.append(function)

@@ -1,0 +1,40 @@
+"""FLOP formulas for torch.utils.flop_counter.FlopCounterMode.
+
+A product counts 2 * M * N * K, as torch counts its own; bias, activation and residual count
+nothing. A product that the backward of an activation computes again counts, too. A 2:4 operand
+counts as the dense matrix that it stands for, so that a model has the same number before and after
+its weights are pruned. quantize, prepare and the 2:4 conversions count nothing.
+"""
+
+import math
+
+import torch
+
+from tcgemm.ops.after_import import after_import
+from tcgemm.ops.operators import ALL, Operator
+
+
+def count(op: Operator) -> None:
+    """Registers the formula of an operator: 2 * K for each element of its result."""
+
+    def formula(*args, out_val=None, **kwargs):
+        given = op.given(args, kwargs)
+        out = given["out"] if out_val is None else out_val
+        out = out[0] if isinstance(out, tuple | list) else out
+        # The values of a 2:4 operand have fewer columns than K.
+        k = given["b"].shape[-2] if given.get("sparse_a") is not None else given["a"].shape[-1]
+        return 2 * math.prod(out.shape) * k
+
+    def register(flop_counter):
+        packet = getattr(torch.ops.tcgemm, op.name)
+        flop_counter.register_flop_formula(packet, get_raw=True)(formula)
+
+    after_import("torch.utils.flop_counter", register)
+
+
+class _Linear24(Operator):
+    positional = ("b", "sparse_b", "a", "bias")
+
+
+for _op in (*ALL, Operator("_gemm"), _Linear24("_linear24")):
+    count(_op)
