@@ -298,7 +298,7 @@ class SparseTensor24(torch.Tensor):
 
     def __reduce_ex__(self, protocol):
         transpose = self.stored(True)[:2] if self.transposable else None
-        options = (self.transposed, self.dense_gradient, self.requires_grad)
+        options = (self.transposed, bool(self.dense_gradient), self.requires_grad)
         parts = (*self.stored()[:2], self.stored_shape[1], self.pattern, transpose)
         parameter = getattr(self, "_is_param", False)
         return restored, (FORMAT_VERSION, *parts, *options, parameter)
@@ -356,14 +356,20 @@ def restored(
 ):
     """The inverse of __reduce_ex__, for pickle and torch.load. A file may hold anything."""
     check_version(version)
-    if not all(isinstance(each, int) for each in (transposed, dense_gradient, leaf, parameter)):
+    flags = (transposed, dense_gradient, leaf, parameter)
+    if not all(isinstance(each, bool) for each in flags):
         raise RuntimeError(
-            "tcgemm.SparseTensor24: what was saved is damaged: it has options that are neither "
-            "True nor False; load another copy of the file."
+            f"tcgemm.SparseTensor24: what was saved is damaged: the flags {flags} are not all True "
+            "or False; load another copy of the file."
         )
     options = {"turned": transpose, "dense_gradient": dense_gradient}
     tensor = SparseTensor24.from_parts(values, metadata, k, pattern, **options)
     tensor = tensor.t() if transposed else tensor
+    if leaf and not tensor.is_floating_point():
+        raise RuntimeError(
+            f"tcgemm.SparseTensor24: what was saved is damaged: {tensor.dtype} needs a gradient, "
+            "which only floating point numbers have; load another copy of the file."
+        )
     return _as_parameter(tensor.detach().requires_grad_(leaf), parameter)
 
 
