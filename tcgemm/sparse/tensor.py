@@ -24,13 +24,14 @@ from tcgemm.ops._torch_private import (
     no_torch_function,
     wrapper_subclass,
 )
+from tcgemm.ops.operators import wrong_type
 from tcgemm.sparse.parts import (
     DTYPES,
     FORMAT_VERSION,
     check_kinds,
     check_parts,
     check_positions,
-    check_turned,
+    check_transpose,
     check_version,
 )
 from tcgemm.sparse.shapes import GROUPS, default_pattern, value_columns
@@ -211,14 +212,14 @@ class SparseTensor24(torch.Tensor):
         """
         if not trusted:
             check_kinds(values, metadata, k, pattern, turned)
-        pattern = pattern or default_pattern(values.dtype)
+        pattern = default_pattern(values.dtype) if pattern is None else pattern
         for k_of_side, parts in ((k, (values, metadata)), (values.shape[0], turned)):
             if parts is not None:
                 check_parts(*parts, k_of_side, pattern)
                 if not trusted:
                     check_positions(parts[1], value_columns(k_of_side, pattern), pattern)
         if turned is not None:
-            check_turned(values, k, turned)
+            check_transpose(values, k, turned)
         if not trusted:
             values, metadata = _in_memory(values), _in_memory(metadata)
             turned = None if turned is None else tuple(map(_in_memory, turned))
@@ -237,6 +238,8 @@ class SparseTensor24(torch.Tensor):
         Differentiable: a gradient comes back with zeros elsewhere, or, where dense_gradient is set
         here, as it is. `turned=False` leaves out the compressed transpose.
         """
+        if not isinstance(dense, torch.Tensor):
+            raise wrong_type("SparseTensor24.mask", "dense", dense)
         return _OPS.mask24.default(dense, self, turned)
 
     def stored(self, transpose=False):
