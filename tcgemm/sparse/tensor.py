@@ -177,10 +177,10 @@ class SparseTensor24(torch.Tensor):
     def _lead(self):
         """The number of changes of the values that the transposed values do not have. Operators
         change both, so a new number means that only the values were changed. None: not counted."""
-        values, transposed = self.values, self.transposed_values
-        if type(transposed) is not torch.Tensor or values.is_inference():
+        transposed = self.transposed_values
+        if type(transposed) is not torch.Tensor or transposed.is_inference():
             return None
-        return values._version - transposed._version
+        return self.values._version - transposed._version
 
     def update_transpose(self):
         """Gives the transpose the values of the matrix, after these were changed alone.
@@ -198,8 +198,11 @@ class SparseTensor24(torch.Tensor):
 
     @property
     def versioned(self):
-        """The tensors inside whose changes autograd counts. It counts none of traced tensors."""
-        return [tensor for tensor in self.inner().values() if type(tensor) is torch.Tensor]
+        """The values, whose changes autograd counts. It counts none of traced tensors."""
+        values, transposed = self.values, self.stored(True)[0]
+        if type(values) is not torch.Tensor:
+            return ()
+        return (values,) if transposed is None else (values, transposed)
 
     @staticmethod
     def from_parts(values, metadata, k, pattern=None, *, turned=None, trusted=False, **options):
