@@ -25,6 +25,10 @@ def check_kinds(values, metadata, k, pattern, turned):
             raise _wrong(f"{name} must be a dense, strided tensor", kind)
         if tensor.dim() != 2:
             raise _wrong(f"{name} must have two dimensions", f"shape {tuple(tensor.shape)}")
+        if _reaches_past_storage(tensor):
+            raise _wrong(
+                f"{name} must lie in their storage", "a tensor whose storage was freed or cut"
+            )
         if tensor.requires_grad:
             raise RuntimeError(
                 f"tcgemm.SparseTensor24: {name} must not need a gradient, which would be lost; "
@@ -34,6 +38,14 @@ def check_kinds(values, metadata, k, pattern, turned):
         raise _wrong("k must be the number of columns of the matrix", repr(k))
     if pattern is not None and not isinstance(pattern, str):
         raise _wrong("pattern must be '2:4', '1:2' or None", repr(pattern))
+
+
+def _reaches_past_storage(tensor):
+    if type(tensor) is not torch.Tensor or tensor.numel() == 0 or tensor._is_zerotensor():
+        return False
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    last = tensor.storage_offset() + sum((size - 1) * stride for size, stride in steps)
+    return (last + 1) * tensor.element_size() > tensor.untyped_storage().nbytes()
 
 
 def _wrong(expected, came):
