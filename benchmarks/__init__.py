@@ -1,1 +1,8 @@
-"""Benchmarks of tcgemm against torch: `python -m benchmarks`, docs/dev/benchmarking.md."""
+"""Results, targets and reports of tcgemm's benchmarks: `python -m benchmarks`.
+
+tcgemm/bench measures; docs/dev/benchmarking.md describes both.
+"""
+
+from pathlib import Path
+
+RESULTS = Path(__file__).resolve().parent / "results"  # <gpu>.json, tables and pictures

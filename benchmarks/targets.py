@@ -11,8 +11,8 @@ targets of single cases are `Case.target`.
 import math
 from dataclasses import asdict, dataclass, field
 
-from benchmarks import results_file
-from benchmarks.cases import CLIFF, EVEN, cases
+from tcgemm.bench import results_file
+from tcgemm.bench.cases import CLIFF, EVEN, cases
 
 LOWEST = 0.95  # no shape may be below this, unless the target itself is lower
 MAX_CLIFF = 1.15

@@ -1,11 +1,17 @@
-"""python -m tcgemm: tcgemm/cli has the commands."""
+"""python -m tcgemm, and the command tcgemm: tcgemm/cli has the commands."""
 
 import sys
 
 from tcgemm import cli
 
-if __name__ == "__main__":
+
+def main() -> int:
+    """Runs the command line; an error is one sentence, and the exit status 1."""
     try:
-        sys.exit(cli.main(sys.argv[1:]))
+        return cli.main(sys.argv[1:])
     except RuntimeError as error:
-        sys.exit(f"tcgemm: {error}")
+        sys.exit(f"tcgemm: {str(error).removeprefix('tcgemm: ')}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

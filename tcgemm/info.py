@@ -1,12 +1,11 @@
 """Facts about the installation: the build, and which products run on this machine.
 
-    catalog() instructions() devices() plan(...)    the C++ tables and the planner (_catalog)
-    known_device(...) device_rates(...)             what a GPU is planned with (_catalog)
+    catalog() instructions() devices() plan(...)    the C++ tables and the planner
+    known_device(...) device_rates(...)             what a GPU is planned with
     build()                                         what went into the library that is loaded
     support() support_table() report()              the same for people
 
-tcgemm._catalog belongs to one Python and is optional: without it the names of the kernels that
-were built are known from the library, and report() says what is missing.
+All of it comes from the operator library, on every Python.
 """
 
 import functools
@@ -20,20 +19,10 @@ from tcgemm.ops import query
 from tcgemm.ops.explanation import Text
 from tcgemm.version import __version__
 
-try:
-    from tcgemm import _catalog
-except ImportError:
-    _catalog = None
-
-NO_CATALOG = (
-    "tcgemm's catalog module is not built for this Python; in a checkout "
-    "`python setup.py build_catalog` builds it (it needs g++, python3-dev and pybind11)"
-)
 # Architecture of a kernel -> the GPUs that run it.
 GPUS = {"sm80": "8.0 and later", "sm89": "8.9 and later", "sm90a": "9.0"}
 # Instructions that kernels are written around -> the one for dense operands.
 FAMILIES = {"mma.sync": "mma.sync", "mma.sp": "mma.sync", "wgmma": "wgmma", "wgmma.sp": "wgmma"}
-NAMES = {row.torch: row.name for row in dtypes.TABLE} | {torch.int32: "s32"}
 # The input type of float32 products with precision "high". "medium" uses the kernels of bf16, and
 # "highest" those of 16-bit terms or of f64.
 F32_INPUT = "tf32"
@@ -47,10 +36,10 @@ def build() -> dict[str, Any]:
     return query.ask("build_info")
 
 
-def _module():
-    if _catalog is None:
-        raise RuntimeError(NO_CATALOG)
-    return _catalog
+@functools.cache
+def _tables() -> dict[str, list[dict[str, Any]]]:
+    """configs, instructions and devices, as the library has them."""
+    return query.ask("_catalog")
 
 
 def catalog() -> list[dict[str, Any]]:
@@ -58,16 +47,17 @@ def catalog() -> list[dict[str, Any]]:
     block_scaled, layout, registers (the kernel transposes a in registers), parts (of an f32
     operand, of type input; else 1), sparse (the pattern of a, "2:4" or "1:2", or ""), tile
     (m, n, k), stages, threads, shared_bytes, and `built`: whether the loaded library has it.
-
-    Raises RuntimeError where the catalog module is not built.
     """
     kernels = set(build()["kernels"])
-    return [{**row, "built": row["name"] in kernels} for row in _module().catalog()]
+    return [
+        {**row, "tile": tuple(row["tile"]), "built": row["name"] in kernels}
+        for row in _tables()["configs"]
+    ]
 
 
 def instructions() -> list[dict[str, Any]]:
     """Every tensor-core instruction in use: family, arch, input, input_b, accumulator, shape."""
-    return _module().instructions()
+    return [{**row, "shape": tuple(row["shape"])} for row in _tables()["instructions"]]
 
 
 def devices() -> list[dict[str, Any]]:
@@ -76,7 +66,7 @@ def devices() -> list[dict[str, Any]]:
     memory_rate (bytes a second), tensor_rate and f64_rate (FLOP a second) are sustained rates.
     rates_from says where they come from: "measured", "datasheet" or "driver".
     """
-    return _module().devices()
+    return [dict(row) for row in _tables()["devices"]]
 
 
 def known_device(name: str, capability: int, multiprocessors: int) -> dict[str, Any] | None:
@@ -85,7 +75,7 @@ def known_device(name: str, capability: int, multiprocessors: int) -> dict[str, 
     name is the driver's; words of it, the compute capability (10 * major + minor) and the number of
     multiprocessors must all agree.
     """
-    return _module().known_device(name, capability, multiprocessors)
+    return query.ask("_known_device", name, capability, multiprocessors)
 
 
 def device_rates(
@@ -100,22 +90,47 @@ def device_rates(
 
     These are the rates of a known GPU, or estimates from the clocks and the memory bus.
     """
-    return _module().device_rates(
-        name, capability, multiprocessors, clock_khz, memory_clock_khz, memory_bus_bits
+    return query.ask(
+        "_device_rates",
+        name,
+        capability,
+        multiprocessors,
+        clock_khz,
+        memory_clock_khz,
+        memory_bus_bits,
     )
 
 
-def plan(device: str, dtype: str, m: int, n: int, k: int, **options: Any) -> dict[str, Any]:
+def code(capability: int, arches: str = "") -> str:
+    """The architecture whose code of a build a GPU runs ("8.0", or "none").
+
+    capability: 10 * major + minor. arches: those of the build, as build() has them, joined by
+    commas; by default those of the loaded library.
+    """
+    return query.ask("_code", capability, arches)
+
+
+def plan(
+    device: str, dtype: str | torch.dtype, m: int, n: int, k: int, **options: Any
+) -> dict[str, Any]:
     """The plan for one product on a named GPU, without tensors and without that GPU.
 
     options: batch, layout ("TN", "NN", "TT", "NT"), dtype_b, precision ("high", "medium", "fast"),
     accumulator, out_dtype, strides `a`, `b`, `out` as (batch, row, column) in elements, a_address,
     b_address, out_address in bytes (for alignment), alpha, scale_a, scale_b ("tensor", "row",
     "1x128", "128x128"), epilogue (a list of "c", "bias", "residual", "zero_a", "zero_b", "amax",
-    "scale_out" and activations), sparse ("a" or "b"), kernel (a part of a name). Raises
+    "scale_out" and activations), sparse ("a" or "b"), kernel (a part of a name). A dtype is a torch
+    dtype, its name ("bfloat16") or the name of info.support() ("bf16").
+
+    The dict has the fields of tcgemm.explain's answer, the passes, and both texts. Raises
     RuntimeError with a sentence where nothing fits.
     """
-    return _module().plan(device, dtype, m, n, k, **options)
+    options["epilogue"] = ",".join(options.get("epilogue", ()))
+    for option in ("dtype_b", "accumulator", "out_dtype"):
+        if option in options:
+            options[option] = dtypes.short_name(options[option])
+    made = query.ask("_plan", device, dtypes.short_name(dtype), m, n, k, **options)
+    return {**made, "tile": tuple(made["tile"])}
 
 
 class Support(NamedTuple):
@@ -185,7 +200,7 @@ def support() -> list[Support]:
     capability = torch.cuda.get_device_capability() if torch.cuda.is_available() else None
     found = []
     for row in dtypes.TABLE:
-        for accumulator in map(NAMES.get, row.accumulators):
+        for accumulator in map(dtypes.NAMES.get, row.accumulators):
             found.append(Support(row.name, accumulator, "CPU", "cpu" in row.devices, ""))
             for family in FAMILIES:
                 why = _why_not(family, row, accumulator, capability)
@@ -251,7 +266,7 @@ def support_table() -> str:
         cells = (", ".join(operands), accumulator, GPUS[arch], *rest)
         table.append(f"| {' | '.join(cells)} |")
     for row in dtypes.TABLE:
-        accumulators = ", ".join(NAMES[accumulator] for accumulator in row.accumulators)
+        accumulators = ", ".join(dtypes.NAMES[accumulator] for accumulator in row.accumulators)
         table.append(f"| {row.name} | {accumulators} | CPU | | any strides | |")
     return "\n".join(table)
 
@@ -269,10 +284,9 @@ def _gpu_lines() -> list[str]:
             f"{facts.total_memory / 2**30:.0f} GiB, "
             f"code for {build()['code'].get(f'{facts.major}.{facts.minor}', 'none')}"
         )
-        if _catalog:
-            capability = 10 * facts.major + facts.minor
-            known = known_device(facts.name, capability, facts.multi_processor_count)
-            lines.append(f"   planned {_planned_from(known)}")
+        capability = 10 * facts.major + facts.minor
+        known = known_device(facts.name, capability, facts.multi_processor_count)
+        lines.append(f"   planned {_planned_from(known)}")
     return lines
 
 
@@ -316,17 +330,13 @@ def report() -> Text:
     """The text that `python -m tcgemm` prints. A notebook shows it as print does."""
     facts = build()
     kind = f"CUDA {facts['cuda']} build" if facts["cuda"] else "CPU build"
-    kernels = f"{len(facts['kernels'])}"
-    if _catalog:
-        kernels += f" of the catalog's {len(_catalog.catalog())}"
     architectures = ", ".join(facts["arches"]) or "none"
     lines = [
         f"tcgemm {__version__}",
         f"  library         {_library.path()}",
         f"                  {kind} for torch >= {facts['torch_target']}, {facts['compiler']}",
         f"  architectures   {architectures}",
-        f"  kernels         {kernels}",
-        f"  catalog module  {_catalog.__file__ if _catalog else NO_CATALOG}",
+        f"  kernels         {len(facts['kernels'])} of the catalog's {len(catalog())}",
         f"  torch           {torch.__version__} ({torch.get_num_threads()} CPU threads)",
         f"  python          {platform.python_version()}, {platform.platform()}",
     ]

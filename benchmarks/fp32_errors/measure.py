@@ -30,9 +30,9 @@ from pathlib import Path
 import torch
 
 import tcgemm
-from benchmarks import results_file, run
 from benchmarks.fp32_errors import patterns, table
-from tcgemm.testing import baseline, kernel_name, numerics, telemetry
+from tcgemm.bench import results_file
+from tcgemm.testing import baseline, kernel_name, machine, numerics, telemetry
 
 DEPTHS = table.DEPTHS
 LAYOUTS = ("TN", "NN")
@@ -162,13 +162,14 @@ def parse(argv):
 
 def main(argv=None):
     options = parse(argv)
-    gpu = run.gpu_name(options.device)
+    gpu = machine.gpu_name(options.device)
     rows, other = [], torch_mm if options.device == "cuda" else None
     sampler = telemetry.Sampler(telemetry.open_reader(options.device))
     with sampler:
         for case in plan(options.device, options.pattern, options.depth, options.size):
             rows.append(measure(*case, options.device, gemm=tcgemm_mm, other=other))
-    header = run.header(gpu, METHOD) | {
+    header = machine.facts(options.device) | {
+        "method": METHOD,
         "commit": options.commit or results_file.commit(),
         "clock_mhz": sampler.clock_mhz,
         "power_w": sampler.power_w,

@@ -14,7 +14,8 @@ import json
 import math
 from pathlib import Path
 
-from benchmarks import results_file
+from benchmarks import RESULTS
+from tcgemm.bench import results_file
 
 DEPTHS = tuple(2**i for i in range(14))
 SHOWN = (1, 8, 64, 512, 4096, 8192)  # in the README
@@ -36,7 +37,7 @@ TITLES = {
 NOT_COMPARED = ("one-hot", "sparse")
 
 
-def path_of(gpu, folder=results_file.RESULTS):
+def path_of(gpu, folder=RESULTS):
     """The file of a GPU: benchmarks/results/errors/h200.json."""
     return Path(folder) / "errors" / results_file.file_name(gpu)
 

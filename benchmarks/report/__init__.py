@@ -13,13 +13,14 @@ results/errors/<gpu>.json ---> the same two pages, results/<gpu>-f32.png: errors
 import argparse
 from pathlib import Path
 
-from benchmarks import results_file
+from benchmarks import RESULTS
 from benchmarks.fp32_errors import table as error_table
 from benchmarks.report.tables import markdown
+from tcgemm.bench import results_file
 
 BEGIN = "<!-- benchmarks: begin, written by python -m benchmarks report -->"
 END = "<!-- benchmarks: end -->"
-README = results_file.RESULTS.parents[1] / "README.md"
+README = RESULTS.parents[1] / "README.md"
 
 
 def draw(path, results, found):
@@ -49,9 +50,7 @@ def parse(argv):
     )
     parser.add_argument("--merge", type=Path, nargs="+", default=[], help="result files of runs")
     parser.add_argument("--errors", type=Path, nargs="+", default=[], help="error tables of runs")
-    parser.add_argument(
-        "--results", type=Path, default=results_file.RESULTS, help="folder of results"
-    )
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of results")
     parser.add_argument("--readme", type=Path, default=README)
     parser.add_argument("--no-plot", action="store_true", help="tables only")
     return parser.parse_args(argv)

@@ -15,7 +15,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot
 from matplotlib.ticker import FuncFormatter
 
-from benchmarks.cases import FORWARD, RAGGED_SQUARES, SQUARES
+from tcgemm.bench.cases import FORWARD, RAGGED_SQUARES, SQUARES
 
 COLOURS = {
     "bf16": "#1f5fa8",

@@ -8,10 +8,11 @@ the tables is written.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks import results_file, targets
-from benchmarks.case import OPERAND_TERMS, PASSES
-from benchmarks.cases import CLIFF
+from benchmarks import targets
 from benchmarks.fp32_errors import table as error_table
+from tcgemm.bench import results_file
+from tcgemm.bench.case import OPERAND_TERMS, PASSES
+from tcgemm.bench.cases import CLIFF
 
 PLAIN_SQUARES = 512  # squares of multiples of this are one table, all others another
 CLIFF_DTYPES = ("bf16", "e4m3", "s8", "tf32", "f64")

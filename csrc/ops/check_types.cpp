@@ -13,9 +13,13 @@ void check_devices(Op op, const CheckedGemm& checked) {
   for (const CheckedOperand& operand : checked.operands) {
     const View& view = operand.view;
     if (!view || view.same_device(a)) continue;
+    const std::string device = device_name(a);
+    const std::string remedy =
+        is_meta(view) ? std::string(view.name) + " has no values on meta; make it on " + device +
+                            ", or load its values with load_state_dict(..., assign=True)"
+                      : "move " + std::string(view.name) + " with .to(\"" + device + "\")";
     fail(name(op), ": ", view.name, " is on ", device_name(view), ", but ", a.name, " is on ",
-         device_name(a), "; all tensors of a call must be on one device: move ", view.name,
-         " with .to(\"", device_name(a), "\").");
+         device, "; all tensors of a call must be on one device: ", remedy, ".");
   }
 }
 

@@ -1,6 +1,8 @@
-// Escapes a text, and copies it into a tensor.
+// Writes texts and numbers, and copies the answer into a tensor.
 #include "ops/json.h"
 
+#include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 
@@ -22,6 +24,12 @@ std::string json_string(std::string_view text) {
     }
   }
   return json + '"';
+}
+
+std::string json_number(double number) {
+  if (!std::isfinite(number)) return "null";
+  char text[32];
+  return std::string(text, std::to_chars(text, text + sizeof text, number).ptr);
 }
 
 std::uint64_t box_bytes(std::string_view text) {

@@ -101,4 +101,20 @@ STABLE_TORCH_LIBRARY(tcgemm, m) {
   m.def(("check_layout(" + schema(parameters(Op::check_layout)) + ") -> Tensor").c_str());
   m.def(("explain(" + schema(parameters(Op::explain)) + ") -> Tensor").c_str());
   m.def("build_info() -> Tensor");
+  m.def("_catalog() -> Tensor");
+  m.def("_known_device(str name, int capability, int multiprocessors) -> Tensor");
+  m.def(
+      "_device_rates(str name, int capability, int multiprocessors, float clock_khz, "
+      "float memory_clock_khz, int memory_bus_bits) -> Tensor");
+  // `arches`: a build's, as build_info has them, joined by commas; empty: those of this build.
+  m.def("_code(int capability, str arches=\"\") -> Tensor");
+  // Sizes; a layout, or strides in elements (batch, row, column); byte addresses for their alignment;
+  // dtypes; precision; scales; terms of the epilogue, joined by commas; the number of prepacked
+  // split-FP32 terms of b (0: none); the 2:4 operand; a part of the config name.
+  m.def(
+      "_plan(str device, str dtype, int m, int n, int k, *, int batch=1, str layout=\"TN\", "
+      "str dtype_b=\"\", str precision=\"\", str accumulator=\"\", str out_dtype=\"\", "
+      "int[]? a=None, int[]? b=None, int[]? out=None, int a_address=0, int b_address=0, "
+      "int out_address=0, float alpha=1.0, str scale_a=\"\", str scale_b=\"\", str epilogue=\"\", "
+      "int prepared_b=0, str sparse=\"\", str kernel=\"\") -> Tensor");
 }

@@ -1,9 +1,11 @@
-// The kernels for every device: explain, check_layout and build_info, and the operators where no
-// backend computes them, which throw the reason.
+// The kernels for every device: the operators that describe, and those that compute where no backend
+// does, which throw the reason.
 #include "ops/build_info.h"
+#include "ops/catalog_query.h"
 #include "ops/dense.h"
 #include "ops/explain.h"
 #include "ops/json.h"
+#include "ops/plan_query.h"
 #include "ops/prepack.h"
 #include "ops/quantize.h"
 #include "ops/sparse.h"
@@ -31,4 +33,6 @@ STABLE_TORCH_LIBRARY_IMPL(tcgemm, CompositeExplicitAutograd, m) {
   register_sparse<Target::none, kNoSparseBackend>(m);
   register_describe<no_device>(m);
   m.impl("build_info", build_info_kernel);
+  register_catalog(m);
+  register_plan(m);
 }

@@ -2,7 +2,7 @@
 
 python -m tcgemm                                    what is installed and what runs here
 python -m tcgemm demo                               the main job on real input
-python -m tcgemm bench --set squares                python -m benchmarks run, in a checkout
+python -m tcgemm bench --set squares                sets of cases, measured against torch
 python -m tcgemm explain 4096 4096 4096 --layout NN the plan for one product, no GPU needed
 """
 
@@ -10,6 +10,7 @@ import argparse
 import importlib
 
 from tcgemm import info
+from tcgemm.version import __version__
 
 # The module tcgemm.cli.<command> has run(arguments), which returns the exit status. It is imported
 # when its command is called: the demo needs packages that the other commands do not.
@@ -23,6 +24,7 @@ def main(arguments: list[str]) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=f"tcgemm {__version__}")
     parser.add_argument("--support-table", action="store_true", help="print the README's table")
     parser.add_argument("command", nargs="?", choices=COMMANDS)
     if arguments and arguments[0] in COMMANDS:

@@ -17,7 +17,7 @@ from tcgemm.nn import exchange
 from tcgemm.nn.linear import Linear
 from tcgemm.ops import functional
 from tcgemm.ops.prepack import TensorVersionGuard
-from tcgemm.sparse.fast_path import Operands, is_plain_eager, operands_of
+from tcgemm.sparse.fast_path import Operands, is_plain, is_plain_eager, operands_of
 from tcgemm.sparse.prune import METHODS, compress24, prune24
 from tcgemm.sparse.tensor import (
     FORMAT_VERSION,
@@ -198,12 +198,17 @@ class SparseLinear24(torch.nn.Module):
             and input.dim() > 1
             and is_plain_eager()
             and ready.weight is self._buffers["kept" if self.learns else "weight"]
+            and ready.operands is ready.weight.fast_operands
             and (ready.guard is None or self._unchanged(ready.guard))
             and ready.operands.beside(input)
+            and is_plain(input)
         ):
             bias = self._parameters["bias"]
-            if not _grad_enabled() or not (
-                input.requires_grad or (bias is not None and bias.requires_grad) or self.learns
+            if (bias is None or is_plain(bias)) and (
+                not _grad_enabled()
+                or not (
+                    input.requires_grad or (bias is not None and bias.requires_grad) or self.learns
+                )
             ):
                 return ready.call(input, bias)
         return self._multiply(input)

@@ -26,11 +26,11 @@ __all__ = [
     "in_dual_level",
     "is_batched",
     "is_profiled",
+    "is_tracing",
     "is_wrapped_by_transform",
     "mark_static_address",
     "no_torch_function",
     "redispatch",
-    "tracing_state",
     "transforms_active",
     "under_transform",
     "unpack_dual",
@@ -47,9 +47,9 @@ dispatch_modes = torch._C._len_torch_dispatch_stack  # their number
 forward_gradients = forward_ad._set_fwd_grad_enabled
 is_batched = torch._C._functorch.is_batchedtensor
 is_profiled = torch.autograd._profiler_enabled
+is_tracing = torch._C._is_tracing  # inside torch.jit.trace
 is_wrapped_by_transform = torch._C._functorch.is_functorch_wrapped_tensor
 no_torch_function = torch._C.DisableTorchFunctionSubclass
-tracing_state = torch._C._get_tracing_state
 transforms_active = torch._C._are_functorch_transforms_active
 unpack_dual = torch._VF._unpack_dual
 wrapper_subclass = torch.Tensor._make_wrapper_subclass

@@ -43,6 +43,7 @@ from tcgemm.ops.epilogue import epilogue_of
 from tcgemm.ops.operators import ALL, MATMUL
 
 _aten = torch.ops.aten
+_DENSE = (torch.Tensor, torch.nn.Parameter)
 _compiling = torch.compiler.is_compiling
 _grad_enabled = torch.is_grad_enabled
 
@@ -184,6 +185,12 @@ def _pre_activation(op, epilogue, a, b, c, bias):
     return _run(op.before_activation(), a, b, c, bias, None, epilogue)
 
 
+def _inner_tensors(*operands):
+    """The tensors inside of each SparseTensor24. They are saved as well, since torch counts their
+    changes apart from those of the SparseTensor24, and looks for changes of what is saved."""
+    return tuple(inner for each in operands for inner in getattr(each, "versioned", ()))
+
+
 def needs_masked_grad(tensor):
     """Is this a SparseTensor24 whose gradient has its positions only?"""
     return getattr(tensor, "dense_gradient", True) is False
@@ -273,6 +280,8 @@ class Gemm(SingleLevelFunction):
             output if need_gz and ctx.sign_of_output else None,
             *op.constants,
         )
+        if not (type(a) in _DENSE and type(b) in _DENSE):
+            saved += _inner_tensors(*saved[:2])
         ctx.save_for_backward(*saved)
         if levels:
             ctx.output = (output.shape, output.dtype)
@@ -285,7 +294,7 @@ class Gemm(SingleLevelFunction):
         if g is None:
             return tuple(gradients)
         a, b, c, bias, output, *constants = ctx.saved_tensors
-        op = ctx.op.with_constants(constants)
+        op = ctx.op.with_constants(constants[: len(ctx.op.constants)])
         spec_a, spec_b, spec_c, spec_bias, spec_residual = ctx.specs
         activation, alpha, beta, _out_dtype, _acc_dtype, precision = ctx.epilogue
         g = op.apply_scale_out(g)
@@ -326,9 +335,8 @@ class Gemm(SingleLevelFunction):
                 None if tensor is None else unpack_dual(tensor, level=0)[0]
                 for tensor in ctx.saved_tensors
             )
-            tangent = _tangent(
-                ctx, ctx.op.with_constants(constants), a, b, c, bias, ta, tb, tc, tbias, tresidual
-            )
+            op = ctx.op.with_constants(constants[: len(ctx.op.constants)])
+            tangent = _tangent(ctx, op, a, b, c, bias, ta, tb, tc, tbias, tresidual)
         return (tangent, None) if ctx.amax else tangent
 
 

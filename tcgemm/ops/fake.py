@@ -1,14 +1,20 @@
 """Fake implementations of the products: the shape, dtype and strides of each result.
 
-torch.compile, export and FakeTensorMode call these with sizes that may be symbols. csrc/ops/check*
-has all other rules and their error messages; the opcheck tests compare both.
+torch.compile, export and FakeTensorMode call these with sizes that may be symbols. The dispatcher
+calls them also for a tensor on meta beside tensors that have values; nobody would write the result
+of such a call, so check_devices refuses it. csrc/ops/check* has all other rules and their error
+messages; the opcheck tests compare both.
 """
 
 import torch
 
 from tcgemm import dtypes
 from tcgemm.ops._torch_private import check
+from tcgemm.ops.epilogue import ADDENDS
 from tcgemm.ops.operators import ALL, Operator
+
+# Every function can call these, so their errors name none of them: csrc/ops/check.cpp.
+_UNNAMED = ("_gemm", "scaled_mm", "scaled_mm_amax")
 
 
 def _result_shape(op, a, b, sparse):
@@ -32,11 +38,42 @@ def _result_shape(op, a, b, sparse):
     return (*torch.broadcast_shapes(a.shape[:-2], batch_b), *rows, *columns)
 
 
+def check_devices(function, tensors):
+    """Checks that every tensor is on the device of the first, as csrc/ops/check_types.cpp does.
+
+    function: its name in errors, as "tcgemm.mm". tensors: by the names of the arguments.
+    """
+    (first, a), *others = tensors.items()
+    for name, tensor in others:
+        if tensor.device == a.device:
+            continue
+        remedy = f'move {name} with .to("{a.device}")'
+        if "meta" in (tensor.device.type, a.device.type):  # there is nothing to move
+            empty, device = (name, a.device) if a.device.type != "meta" else (first, tensor.device)
+            remedy = (
+                f"{empty} has no values on meta; make it on {device}, or load its values with "
+                "load_state_dict(..., assign=True)"
+            )
+        raise RuntimeError(
+            f"{function}: {name} is on {tensor.device}, but {first} is on {a.device}; all tensors "
+            f"of a call must be on one device: {remedy}."
+        )
+
+
+def _check_call(op, given):
+    function = "tcgemm" if op.name in _UNNAMED else f"tcgemm.{op.name}"
+    operands = dict(zip(op.operand_names, (given["a"], given["b"]), strict=True))
+    tensors = {name: value for name, value in given.items() if isinstance(value, torch.Tensor)}
+    del tensors["a"], tensors["b"]
+    check_devices(function, operands | tensors)
+
+
 def gemm(op):
     """The fake implementation of an operator that multiplies."""
 
     def fake(*args, out_dtype=None, **kwargs):
         given = op.given(args, kwargs)
+        _check_call(op, given)
         a, b = given["a"], given["b"]
         dtype = out_dtype or dtypes.result(a.dtype)
         sparse = given.get("sparse_a") is not None or given.get("sparse_b") is not None
@@ -52,12 +89,19 @@ def _prepare(w):
     return w.new_empty(size, dtype=torch.uint8)
 
 
-def _out(*_args, **_kwargs):
-    return None
+def _writes_out(op):
+    """The fake of an overload that writes into `out` and returns nothing."""
+
+    def fake(*args, **kwargs):
+        _check_call(op, op.given(args, kwargs))
+
+    return fake
 
 
-for _op in (*ALL, Operator("_gemm")):
+_GENERAL = Operator("_gemm")
+_GENERAL.positional = ("a", "b", *ADDENDS)
+for _op in (*ALL, _GENERAL):
     torch.library.register_fake(f"tcgemm::{_op.name}", gemm(_op))
     if _op.out is not None:
-        torch.library.register_fake(f"tcgemm::{_op.name}.out", _out)
+        torch.library.register_fake(f"tcgemm::{_op.name}.out", _writes_out(_op))
 torch.library.register_fake("tcgemm::prepare", _prepare)

@@ -1,4 +1,4 @@
-"""Asks the operators that answer with text: explain, check_layout and build_info.
+"""Asks the operators that answer with text, such as explain.
 
 They return JSON in a uint8 tensor, since torch 2.11 leaks its copy of every string that an operator
 returns.
@@ -12,18 +12,19 @@ import torch
 from tcgemm.ops._torch_private import below_dispatch_modes
 
 
-def ask(name: str, *arguments: Any, **options: Any) -> dict[str, Any]:
+def ask(name: str, *arguments: Any, **options: Any) -> Any:
     """The answer of torch.ops.tcgemm.<name>. A compiled function is interrupted for it."""
     if torch.compiler.is_compiling():
         return torch.compiler.disable(_ask)(name, *arguments, **options)
     return _ask(name, *arguments, **options)
 
 
-def _ask(name: str, *arguments: Any, **options: Any) -> dict[str, Any]:
+def _ask(name: str, *arguments: Any, **options: Any) -> Any:
     op = getattr(torch.ops.tcgemm, name).default
+    given = (*arguments, *options.values())
+    tensors = [argument for argument in given if isinstance(argument, torch.Tensor)]
     # The mode of fake tensors would make the answer a fake one, without bytes.
-    tensors = (*arguments, *options.values())
-    if not arguments or any(hasattr(tensor, "fake_mode") for tensor in tensors):
+    if not tensors or any(hasattr(tensor, "fake_mode") for tensor in tensors):
         with below_dispatch_modes():
             return json.loads(bytes(op(*arguments, **options).tolist()))
     return json.loads(bytes(op(*arguments, **options).tolist()))

@@ -146,10 +146,11 @@ def _forward(
     return out.squeeze(0) if vector else out
 
 
-def _fake(x, weight, weight_scale=None, *_, dtype, granularity, out_dtype=None, **_options):
+def _fake(x, weight, weight_scale=None, *addends, dtype, granularity, out_dtype=None, **_options):
     check_options(_NAME, dtype, granularity)
     _check_weight(weight, weight_scale, dtype)
-    return fake.gemm(OPERATOR)(x, weight, out_dtype=out_dtype or x.dtype)
+    tensors = (x, weight, weight_scale, *addends)
+    return fake.gemm(OPERATOR)(*tensors, out_dtype=out_dtype or x.dtype)
 
 
 def _vmap(info, in_dims, *args, **kwargs):

@@ -67,26 +67,50 @@ def _t(w):
     return _view(w, shape=tuple(reversed(w.shape)), transposed=not w.transposed)
 
 
+def _dim(dim):
+    if not -2 <= dim <= 1:
+        raise IndexError(
+            f"tcgemm.SparseTensor24: dimension {dim} is out of range, for the tensor is a matrix; "
+            "pass one from -2 to 1."
+        )
+    return dim % 2
+
+
 @implements(_aten.transpose.int)
 def _transpose(w, first, second):
-    return _alias(w) if first % 2 == second % 2 else _t(w)
+    return _alias(w) if _dim(first) == _dim(second) else _t(w)
 
 
 @implements(_aten.permute.default)
 def _permute(w, dims):
+    if sorted(_dim(dim) for dim in dims) != [0, 1]:
+        raise RuntimeError(
+            f"tcgemm.SparseTensor24: permute got the dimensions {tuple(dims)}, but the tensor is a "
+            "matrix; pass (0, 1) or (1, 0)."
+        )
     return _transpose(w, 0, dims[0])
 
 
-@implements(_aten.view.default, _aten._unsafe_view.default, _aten.expand.default)
-def _view_as(w, size, *, implicit=False):
+@implements(_aten.view.default, _aten._unsafe_view.default)
+def _view_as(w, size):
     """Compiled graphs call view with the same shape; no other shape is possible."""
-    size = tuple(of if to == -1 else to for to, of in zip(size, w.shape, strict=False))
-    if size != tuple(w.shape):
-        raise NotImplementedError(
-            f"tcgemm.SparseTensor24: a tensor of shape {tuple(w.shape)} has no view of shape "
-            f"{size}, for its groups lie along rows; call it with to_dense() of the tensor."
-        )
-    return _view(w)
+    unknown = [each for each in size if each == -1]
+    return _expand(w, size) if len(unknown) < 2 else _no_view(w, size)
+
+
+@implements(_aten.expand.default)
+def _expand(w, size, *, implicit=False):
+    if len(size) != 2:
+        return _no_view(w, size)
+    known = tuple(of if to == -1 else to for to, of in zip(size, w.shape, strict=True))
+    return _view(w) if known == tuple(w.shape) else _no_view(w, size)
+
+
+def _no_view(w, size):
+    raise NotImplementedError(
+        f"tcgemm.SparseTensor24: a tensor of shape {tuple(w.shape)} has no view of shape "
+        f"{tuple(size)}, for its groups lie along rows; call it with to_dense() of the tensor."
+    )
 
 
 @implements(_aten.clone.default)

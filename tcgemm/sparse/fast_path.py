@@ -7,8 +7,10 @@
 The path through __torch_function__ and __torch_dispatch__ takes 40 us of host time, more than many
 products on a GPU. The fast path serves eager calls without gradients, autocast and transforms whose
 operands are used as they are stored. It returns None for all other calls, also for wrong ones, and
-these take the path of torch. It calls the kernel for the device directly, which saves the 2 us of
-the dispatcher. linear with at most a bias calls _linear24, whose few arguments save another 1 us.
+these take the path of torch, which makes the errors. It calls the kernel for the device directly,
+which saves the 2 us of the dispatcher, and with them torch's handling of negative bits and
+ZeroTensors: a tensor with one of these is not plain. linear with at most a bias calls _linear24,
+whose few arguments save another 1 us.
 """
 
 import functools
@@ -24,8 +26,8 @@ from tcgemm.ops._torch_private import (
     dispatch_modes,
     in_dual_level,
     is_profiled,
+    is_tracing,
     redispatch,
-    tracing_state,
     transforms_active,
 )
 from tcgemm.ops.epilogue import DEFAULT, Scales
@@ -33,7 +35,8 @@ from tcgemm.ops.operators import ADDMM, MM
 from tcgemm.sparse.tensor import SparseTensor24, default_pattern
 
 _tensor = torch.Tensor
-_ADDENDS = {torch.Tensor, torch.nn.Parameter, type(None)}
+_DENSE = (torch.Tensor, torch.nn.Parameter)
+_MATRICES = (MM, ADDMM)  # neither operand has a batch
 _f32 = torch.float32
 # Operators of the first argument's keys.
 scaled_mm = redispatch(torch.ops.tcgemm.scaled_mm.default)
@@ -53,9 +56,15 @@ def is_plain_eager():
         or transforms_active()
         or dispatch_modes()
         or is_profiled()
-        or tracing_state()
+        or is_tracing()
         or in_dual_level()
     )
+
+
+def is_plain(tensor):
+    """Does the memory of a tensor hold its elements? With a negative bit it holds them negated, and
+    a ZeroTensor has none. The kernels read memory alone."""
+    return type(tensor) in _DENSE and not (tensor.is_neg() or tensor._is_zerotensor())
 
 
 def metadata_argument(metadata, tiles):
@@ -102,36 +111,45 @@ def gemm(op, a, b, c, bias, residual, epilogue):
     """The result of a call of `op`, or None where the call needs torch's dispatch."""
     left = type(a) is SparseTensor24
     w, x = (a, b) if left else (b, a)
-    if (
-        op.batched
-        or not is_plain_eager()
-        or type(w) is not SparseTensor24
-        or type(x) is not _tensor
-        or w.transposed is (left or op.weight)
-        or (left and op.weight)
-        or not {type(c), type(bias), type(residual)} <= _ADDENDS
-        or x.dim() < 2
-        or (op.weight and bias is not None and bias.dim() != 1)
-        or ((op is MM or op is ADDMM) and x.dim() > 2)
-        or x.shape[-2 if left else -1] != w.k
-        or (_grad_enabled() and any_requires_grad(a, b, c, bias, residual))
-    ):
-        return None
-    operands = operands_of(w)
-    if operands is None or not operands.beside(x):
-        return None
-    keys, _cuda, values, columns, sparse = operands
-    if values.dtype is _f32:
-        if epilogue.precision not in (None, "high") or w.pattern != default_pattern(_f32):
+    try:
+        if (
+            op.batched
+            or not is_plain_eager()
+            or type(w) is not SparseTensor24
+            or type(x) is not _tensor
+            or w.transposed is (left or op.weight)
+            or (left and op.weight)
+            or x.is_neg()
+            or x._is_zerotensor()
+            or not (bias is None or is_plain(bias))
+            or not (residual is None or is_plain(residual))
+            or not (c is None or is_plain(c))
+            or x.dim() < 2
+            or (op.weight and bias is not None and bias.dim() != 1)
+            or (op in _MATRICES and (x.dim() > 2 or (bias is not None and bias.dim() > 2)))
+            or x.shape[-2 if left else -1] != w.k
+            or (_grad_enabled() and any_requires_grad(a, b, c, bias, residual))
+        ):
             return None
-        epilogue = epilogue.with_precision("high")
-    if op.weight and c is None and residual is None and epilogue is DEFAULT:
-        return linear24(keys, values, sparse, x, bias)
-    a, b, forms = (values, x, (sparse,)) if left else (x, columns, (None, sparse))
-    tensors = (a, b, None, None, c, bias, residual, *_NO_SCALES, *forms)
-    if epilogue is DEFAULT:
-        return scaled_mm(keys, *tensors)
-    return scaled_mm(keys, *tensors, **epilogue.given())
+        operands = operands_of(w)
+        if operands is None:
+            return None
+        keys, cuda, values, columns, sparse = operands
+        if not (x.is_cuda if cuda else x.is_cpu):
+            return None
+        if values.dtype is _f32:
+            if epilogue.precision not in (None, "high") or w.pattern != default_pattern(_f32):
+                return None
+            epilogue = epilogue.with_precision("high")
+        if op.weight and c is None and residual is None and epilogue is DEFAULT:
+            return linear24(keys, values, sparse, x, bias)
+        a, b, forms = (values, x, (sparse,)) if left else (x, columns, (None, sparse))
+        tensors = (a, b, None, None, c, bias, residual, *_NO_SCALES, *forms)
+        if epilogue is DEFAULT:
+            return scaled_mm(keys, *tensors)
+        return scaled_mm(keys, *tensors, **epilogue.given())
+    except RuntimeError:  # the path of torch names the operand that is wrong
+        return None
 
 
 dispatch.fast_path = gemm

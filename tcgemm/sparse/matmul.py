@@ -22,31 +22,20 @@ import torch
 
 from tcgemm.ops import functional
 from tcgemm.ops._torch_private import no_torch_function
-from tcgemm.ops.epilogue import DEFAULT, epilogue_of
-from tcgemm.ops.operators import ALL, LINEAR, MATMUL, MM, Scaled
+from tcgemm.ops.epilogue import ADDENDS, DEFAULT, Scales, epilogue_of
+from tcgemm.ops.operators import ADDMM, ALL, LINEAR, MATMUL, MM, Scaled
 from tcgemm.sparse import fast_path
+from tcgemm.sparse.check import check_dense, check_float32, check_operands
 from tcgemm.sparse.fast_path import metadata_argument
 from tcgemm.sparse.tensor import FUNCTIONS, SparseTensor24, decompress, implements
 
 _aten = torch.ops.aten
 _f32 = torch.float32
+_DENSE = (*ADDENDS, *Scales._fields, "out")  # no SparseTensor24 can be one of these
 
 
 def _is_sparse(tensor):
     return isinstance(tensor, SparseTensor24)
-
-
-def _refuse_highest(name, w):
-    if w.pattern == "2:4":
-        return RuntimeError(
-            f"tcgemm.{name}: a float32 SparseTensor24 of pattern '2:4' cannot be multiplied as "
-            'tf32, which takes one of two; pass precision="medium" to multiply it as bfloat16, '
-            "compress24(w.to_dense(), pattern='1:2', prune=True), or w.to_dense()."
-        )
-    return RuntimeError(
-        f"tcgemm.{name}: a float32 SparseTensor24 is multiplied as tf32, so there is no "
-        'precision="highest"; pass "high" (the default here), "medium", or w.to_dense().'
-    )
 
 
 def _precise(name, a, b, epilogue):
@@ -54,12 +43,11 @@ def _precise(name, a, b, epilogue):
     w = a if _is_sparse(a) else b
     if w.dtype is not _f32:
         return a, b, epilogue
+    check_float32(name, w, epilogue.precision)
     if epilogue.precision == "medium":
         a, b = a.to(torch.bfloat16), b.to(torch.bfloat16)
         out_dtype = epilogue.out_dtype or _f32
         return a, b, epilogue._replace(out_dtype=out_dtype, precision=None)
-    if w.pattern == "2:4" or epilogue.precision == "highest":
-        raise _refuse_highest(name, w)
     return a, b, epilogue.with_precision("high")
 
 
@@ -98,31 +86,20 @@ def _scaled_gemm(name, call, out, a, b, c, bias, residual, epilogue):
     a, b, sparse_a, sparse_b = _as_stored(a, b)
     forms = {"sparse_a": sparse_a, "sparse_b": sparse_b, "kernel_name": call.kernel_name}
     call = Scaled(call.constants, amax=call.amax, **forms)
-    if out is not None:
-        return call.run_out(out, a, b, c, bias, residual, epilogue)
-    return call.run(a, b, c, bias, residual, epilogue)
-
-
-def _check(op, a, b, *others):
-    """Raises the errors that the operator cannot: it sees the values, not the SparseTensor24."""
-    for name, tensor in zip(("c", "bias", "residual"), others, strict=False):
-        if _is_sparse(tensor):
-            raise RuntimeError(
-                f"tcgemm.{op.name}: {name} is a SparseTensor24, but only the operands of the "
-                f"product can be; pass {name}.to_dense()."
-            )
-    k = b.shape[1] if op.weight else b.shape[-1 if b.dim() == 1 else -2]
-    if op.batched or 0 in (a.dim(), b.dim()) or a.shape[-1] != k:
-        raise RuntimeError(
-            f"tcgemm.{op.name}: operands of shapes {tuple(a.shape)} and {tuple(b.shape)}, one of "
-            "them a SparseTensor24, do not have the dimensions or the K that it takes; pass a "
-            "dense operand that fits, to matmul if it has a batch."
-        )
+    try:
+        if out is not None:
+            return call.run_out(out, a, b, c, bias, residual, epilogue)
+        return call.run(a, b, c, bias, residual, epilogue)
+    except RuntimeError as error:
+        if str(error).startswith("tcgemm: "):  # scaled_mm does not know what was called
+            raise RuntimeError(f"tcgemm.{name}{str(error).removeprefix('tcgemm')}") from None
+        raise
 
 
 def _gemm(op, *args, out=None, **kwargs):
     call, (a, b, c, bias, residual, epilogue) = op.bind(args, kwargs)
-    _check(op, a, b, c, bias, residual)
+    constants = dict(zip(call.constant_names, call.constants, strict=True))
+    check_operands(op, a, b, c, bias, residual, out, constants)
     dims = a.dim(), b.dim()
     a, b = op.matrix_a(a, dims[0]), op.matrix_b(b, dims[1])
     if residual is not None and residual.dim() > 0:
@@ -158,9 +135,8 @@ for _name in ("explain", "check_layout"):
 # torch's operators: they arrive here below __torch_function__ and in inference mode.
 
 
-@implements(_aten.mm.default, _aten.matmul.default)
-def _aten_mm(a, b):
-    return _gemm(MATMUL if 1 in (a.dim(), b.dim()) else MM, a, b)
+implements(_aten.mm.default)(functools.partial(_gemm, MM))
+implements(_aten.matmul.default)(functools.partial(_gemm, MATMUL))
 
 
 @implements(_aten.linear.default)
@@ -170,8 +146,7 @@ def _aten_linear(x, weight, bias=None):
 
 @implements(_aten.addmm.default)
 def _aten_addmm(c, a, b, *, beta=1, alpha=1):
-    epilogue = epilogue_of(None, float(alpha), float(beta), None, None, None)
-    return _scaled_gemm("addmm", Scaled(), None, a, b, c, None, None, epilogue)
+    return _gemm(ADDMM, c, a, b, alpha=float(alpha), beta=float(beta))
 
 
 # Functions.
@@ -181,12 +156,13 @@ def _ours(function):
     """Registers a function of tcgemm, in which precision=None means "high" for float32."""
 
     def product(*args, precision=None, **kwargs):
+        check_dense(function.__name__, {name: kwargs.get(name) for name in _DENSE})
         operands = [each for each in args if _is_sparse(each)]
         if operands and operands[0].dtype is _f32:
             w = operands[0]
             if precision == "highest" and not torch.is_autocast_enabled(w.device.type):
-                raise _refuse_highest(function.__name__, w)
-            precision = precision or "high"
+                check_float32(function.__name__, w, precision)
+            precision = "high" if precision is None else precision
         with no_torch_function():
             return function(*args, precision=precision, **kwargs)
 
@@ -209,13 +185,19 @@ def _torch_mm(input, mat2, *, out=None):
     return functional.mm(input, mat2, out=out)
 
 
-@implements(
-    *(torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__),
-    *(torch.mv, torch.Tensor.mv),
-    table=FUNCTIONS,
-)
+@implements(torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__, table=FUNCTIONS)
 def _torch_matmul(input, other, *, out=None):
     return functional.matmul(input, other, out=out)
+
+
+@implements(torch.mv, torch.Tensor.mv, table=FUNCTIONS)
+def _torch_mv(input, vec, *, out=None):
+    if (input.dim(), vec.dim()) != (2, 1):
+        raise RuntimeError(
+            f"tcgemm.matmul: torch.mv multiplies a matrix with a vector, but came shapes "
+            f"{tuple(input.shape)} and {tuple(vec.shape)}; call torch.matmul."
+        )
+    return functional.matmul(input, vec, out=out)
 
 
 @implements(torch.Tensor.__rmatmul__, table=FUNCTIONS)

@@ -7,7 +7,7 @@ and a batching rule that runs the examples of torch.vmap one after another.
 import torch
 
 from tcgemm import dtypes
-from tcgemm.ops import autograd, vmap
+from tcgemm.ops import autograd, fake, vmap
 from tcgemm.sparse.shapes import metadata_columns, tiles_size, value_columns
 
 
@@ -18,10 +18,12 @@ def _compress24(w, pattern, prune=False):
 
 
 def _decompress24(values, metadata, k, pattern):
+    fake.check_devices("tcgemm.decompress24", {"values": values, "metadata": metadata})
     return values.new_empty((values.shape[0], k))
 
 
 def _gather24(w, metadata, pattern):
+    fake.check_devices("tcgemm.gather24", {"w": w, "metadata": metadata})
     return w.new_empty((w.shape[0], value_columns(w.shape[1], pattern)))
 
 
@@ -34,6 +36,8 @@ def _tile24(metadata, k, pattern, dtype):
 
 
 def _linear24(weight, metadata, x, bias=None):
+    tensors = {"x": x, "weight": weight, "sparse_b": metadata}
+    fake.check_devices("tcgemm.linear", tensors if bias is None else tensors | {"bias": bias})
     return x.new_empty((*x.shape[:-1], weight.shape[0]), dtype=dtypes.result(x.dtype))
 
 

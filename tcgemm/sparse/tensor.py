@@ -17,7 +17,6 @@ SparseTensor24 has the same positions, and so the same size.
 
 import torch
 
-from tcgemm import dtypes
 from tcgemm.ops._torch_private import (
     SingleLevelFunction,
     below_autograd,
@@ -25,14 +24,20 @@ from tcgemm.ops._torch_private import (
     no_torch_function,
     wrapper_subclass,
 )
-from tcgemm.sparse.shapes import GROUPS, default_pattern, metadata_columns, value_columns
+from tcgemm.sparse.parts import (
+    DTYPES,
+    FORMAT_VERSION,
+    check_parts,
+    check_positions,
+    check_version,
+)
+from tcgemm.sparse.shapes import GROUPS, default_pattern, value_columns
 
 _OPS = torch.ops.tcgemm
 _aten = torch.ops.aten
-FORMAT_VERSION = 1  # the version of saved tensors
-DTYPES = (torch.float16, torch.bfloat16, torch.float32, *dtypes.INT8, *dtypes.FP8)
 _STORED = ("values", "metadata", "tiles")
 _TRANSPOSED = ("transposed_values", "transposed_metadata", "transposed_tiles")
+_FIXED = {*_STORED, *_TRANSPOSED, "pattern", "transposed", "k"} - {"values"}
 
 TABLE = {}  # for __torch_dispatch__: operator -> function of the same arguments
 FUNCTIONS = {}  # for __torch_function__: function -> function of the same arguments
@@ -119,12 +124,69 @@ class SparseTensor24(torch.Tensor):
     def __init__(
         self, inner, shape, pattern, *, transposed=False, dense_gradient=False, requires_grad=False
     ):
-        for name in _STORED + _TRANSPOSED:
-            setattr(self, name, inner.get(name))
-        self.pattern = pattern
-        self.transposed = transposed
-        self.dense_gradient = dense_gradient
-        self.k = shape[0] if transposed else shape[1]  # columns of the stored matrix
+        vars(self).update(
+            {name: inner.get(name) for name in _STORED + _TRANSPOSED},
+            pattern=pattern,
+            transposed=transposed,
+            dense_gradient=dense_gradient,
+            k=shape[0] if transposed else shape[1],  # columns of the stored matrix
+        )
+        self.version_lead = self._lead()
+
+    def __setattr__(self, name, value):
+        if name == "values":
+            self._replace_values(value)
+        elif name in _FIXED:
+            raise RuntimeError(
+                f"tcgemm.SparseTensor24: {name} cannot be replaced, since values, metadata and "
+                "shape belong together; make a new tensor with SparseTensor24.from_parts."
+            )
+        else:
+            super().__setattr__(name, value)
+
+    def _replace_values(self, values):
+        """Autograd and the fast path notice the new values, and the transpose gets them too."""
+        mine = self.values
+        if (
+            not isinstance(values, torch.Tensor)
+            or (values.shape, values.dtype, values.device) != (mine.shape, mine.dtype, mine.device)
+            or values.layout is not torch.strided
+            or values.requires_grad
+        ):
+            came = type(values).__name__
+            if isinstance(values, torch.Tensor):
+                needs = " that needs a gradient" if values.requires_grad else ""
+                came = f"{values.dtype} of shape {tuple(values.shape)} on {values.device}{needs}"
+            raise RuntimeError(
+                f"tcgemm.SparseTensor24: values are {mine.dtype} of shape {tuple(mine.shape)} on "
+                f"{mine.device}, without a gradient, but came {came}; pass such a tensor, or make "
+                "a new one with tcgemm.compress24."
+            )
+        vars(self).update(values=_in_memory(values), fast_operands=None, version_lead=None)
+        self._update_transpose()
+        if not self.is_inference():
+            torch.autograd.graph.increment_version(self)
+
+    def _lead(self):
+        """The number of changes of the values that the transposed values do not have. Operators
+        change both, so a new number means that only the values were changed. None: not counted."""
+        values, transposed = self.values, self.transposed_values
+        if type(transposed) is not torch.Tensor or values.is_inference():
+            return None
+        return values._version - transposed._version
+
+    def _update_transpose(self):
+        """Gives the transpose the values of the matrix if these were changed alone."""
+        if self.version_lead == self._lead():
+            return
+        vars(self).update(version_lead=self._lead())  # gather_values comes here again
+        self.transposed_values.copy_(gather_values(decompress(self), self, True))
+        self.version_lead = self._lead()
+
+    @property
+    def versioned(self):
+        """The tensors inside whose changes autograd counts. It counts none of traced tensors."""
+        return [tensor for tensor in self.inner().values() if type(tensor) is torch.Tensor]
 
     @staticmethod
     def from_parts(values, metadata, k, pattern=None, *, turned=None, trusted=False, **options):
@@ -138,9 +200,12 @@ class SparseTensor24(torch.Tensor):
         pattern = pattern or default_pattern(values.dtype)
         for k_of_side, parts in ((k, (values, metadata)), (values.shape[0], turned)):
             if parts is not None:
-                _check_parts(*parts, k_of_side, pattern)
+                check_parts(*parts, k_of_side, pattern)
                 if not trusted:
-                    _check_positions(parts[1], value_columns(k_of_side, pattern), pattern)
+                    check_positions(parts[1], value_columns(k_of_side, pattern), pattern)
+        if not trusted:
+            values, metadata = _in_memory(values), _in_memory(metadata)
+            turned = None if turned is None else tuple(map(_in_memory, turned))
         inner = _side(values, metadata, k, pattern, _STORED)
         if turned is not None:
             inner |= _side(*turned, values.shape[0], pattern, _TRANSPOSED)
@@ -160,6 +225,8 @@ class SparseTensor24(torch.Tensor):
 
     def stored(self, transpose=False):
         """(values, metadata, tiles) of the stored matrix, or of its transpose."""
+        if transpose and self.transposable:
+            self._update_transpose()
         return tuple(getattr(self, name) for name in (_TRANSPOSED if transpose else _STORED))
 
     @property
@@ -168,6 +235,8 @@ class SparseTensor24(torch.Tensor):
 
     def inner(self, function=None, *, transpose=True):
         """The tensors inside, by name, with the function applied to each."""
+        if transpose and self.transposable:
+            self._update_transpose()
         names = _STORED + _TRANSPOSED if transpose else _STORED
         tensors = {name: getattr(self, name) for name in names}
         return {
@@ -246,66 +315,16 @@ def _as_parameter(tensor, is_parameter):
     return tensor
 
 
-def _check_parts(values, metadata, k, pattern):
-    if pattern not in GROUPS:
-        raise RuntimeError(
-            f"tcgemm.SparseTensor24: pattern is {pattern!r}, but there are "
-            "'2:4' and, for torch.float32, '1:2'; pass one of these."
-        )
-    if values.dtype not in DTYPES or (pattern == "1:2" and values.dtype is not torch.float32):
-        names = ", ".join(str(each) for each in DTYPES)
-        raise RuntimeError(
-            f"tcgemm.SparseTensor24: values are {values.dtype} of pattern {pattern!r}, but there "
-            f"are {names}, and '1:2' of torch.float32 alone; convert them."
-        )
-    columns = value_columns(k, pattern)
-    shape = (values.shape[0], columns), (values.shape[0], metadata_columns(columns))
-    came = tuple(values.shape), tuple(metadata.shape)
-    if came != shape or metadata.dtype is not torch.uint8 or metadata.device != values.device:
-        raise RuntimeError(
-            f"tcgemm.SparseTensor24: a matrix of k = {k} and pattern {pattern!r} has values of "
-            f"shape {shape[0]} and metadata of uint8 and shape {shape[1]} on one device, but came "
-            f"{came[0]} on {values.device}, and {metadata.dtype} and {came[1]} on "
-            f"{metadata.device}; pass those that belong together."
-        )
-
-
-def _check_positions(metadata, columns, pattern):
-    """Pairs of "2:4" rise, positions of "1:2" are 0 or 1, bits after the last value are 0."""
-    if metadata.is_meta or metadata.numel() == 0:
-        return
-    if pattern == "1:2":
-        wrong = metadata & 0b10101010 != 0
-    else:
-        risen = torch.zeros(16, dtype=torch.bool, device=metadata.device)
-        risen[[0b0100, 0b1000, 0b1001, 0b1100, 0b1101, 0b1110]] = True
-        low, high = ~risen[(metadata & 15).int()], ~risen[(metadata >> 4).int()]
-        if columns % 4:  # a row's last byte has one pair
-            high[:, -1] = False
-        wrong = low | high
-    if columns % 4:
-        wrong[:, -1] |= metadata[:, -1] >> 2 * (columns % 4) != 0
-    count = int(wrong.sum())
-    if count:
-        row, column = divmod(int(wrong.flatten().int().argmax()), metadata.shape[1])
-        raise RuntimeError(
-            f"tcgemm.SparseTensor24: {count} bytes of metadata are no positions of pattern "
-            f"{pattern!r}, the first in row {row}, byte {column}; pass what compress24 made."
-        )
+def _in_memory(tensor):
+    """The tensor with its elements in memory, row by row: no negative bit, no ZeroTensor."""
+    tensor = tensor.clone() if tensor._is_zerotensor() else tensor
+    return tensor.contiguous().resolve_neg()
 
 
 def _side(values, metadata, k, pattern, names):
     values, metadata = values.contiguous(), metadata.contiguous()
     tiles = _tile(values, metadata, k, pattern)
     return dict(zip(names, (values, metadata, tiles), strict=True))
-
-
-def check_version(version):
-    if version != FORMAT_VERSION:
-        raise RuntimeError(
-            f"tcgemm.SparseTensor24: what was saved has version {version} of the format, but this "
-            f"tcgemm reads version {FORMAT_VERSION}; install the one that saved it."
-        )
 
 
 def restored(

@@ -5,6 +5,7 @@ numerics.py   error bounds against float64, exact checks on integers, unit round
 baseline.py   the calls of torch and cuSPARSELt that tcgemm is compared with
 timing.py     kernel time from CUDA graphs, and host time
 telemetry.py  SM clock and power while a measurement runs
+machine.py    the GPU, the driver and the versions that a measurement belongs to
 amx.py        keeps torch from AMX instructions that a virtual machine forbids
 
 numerics.py needs numpy; `import tcgemm.testing` alone does not.

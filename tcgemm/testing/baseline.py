@@ -6,6 +6,7 @@
     s8             torch._int_mm
     e4m3 e5m2      torch._scaled_mm
     2:4 sparse     torch._cslt_sparse_mm (cuSPARSELt), for all of these but f64, f32 and tf32
+    passes         torch._cslt_compress, torch._sparse_semi_structured_tile
 
 torch raises if it does not support a case: sizes that are not multiples of 16, few rows, another
 layout. `refusal` returns the text of that error, which goes into the results.
@@ -130,6 +131,19 @@ class SemiStructuredLinear:
 
     def __call__(self, x, index):
         return torch.nn.functional.linear(x, self.weights[index])
+
+
+def compress(weight):
+    """cuSPARSELt's compression of a weight that is pruned already."""
+    return torch._cslt_compress(weight)
+
+
+def prune_transposable(weight):
+    """torch's pruning that fits both directions: the pruned weight first, then its parts.
+
+    The greedy choice: torch's default keeps the largest signed values.
+    """
+    return torch._sparse_semi_structured_tile(weight, algorithm="largest_abs_values_greedy")
 
 
 def refusal(call):

@@ -120,21 +120,43 @@ class _HostRunner:
         pass
 
 
-def measure(candidates, sets, *, device, min_ms=300.0, sampler=None):
+def _runners(kind, candidates, sets, refusals):
+    """{name: runner}. `refusals` takes the reason of a candidate that no CUDA graph captures."""
+    found = {}
+    try:
+        for name, call in candidates.items():
+            try:
+                found[name] = kind(call, sets)
+            except RuntimeError as error:
+                if refusals is None or not found:
+                    raise
+                refusals[name] = f"(in a CUDA graph) {error}".split("\n")[0]
+    except BaseException:
+        _close(found)
+        raise
+    return found
+
+
+def _close(runners):
+    for runner in runners.values():
+        runner.close()
+
+
+def measure(candidates, sets, *, device, min_ms=300.0, sampler=None, refusals=None):
     """{name: call} -> {name: Timing}. call(i) works on operand set i, 0 <= i < sets.
 
     Every candidate is timed for `min_ms` in all, in slices of about SLICE_MS. One slice each before
     that is not counted: it brings the clock from idle to what the load allows. `sampler`, a
-    telemetry.Sampler that is not yet entered, runs during the rounds that count.
+    telemetry.Sampler that is not yet entered, runs during the rounds that count. `refusals`, a
+    dictionary, takes the reason of each candidate after the first that no CUDA graph can capture;
+    without it such a candidate raises.
     """
     kind = _GraphRunner if torch.device(device).type == "cuda" else _HostRunner
     rounds = max(2, math.ceil(min_ms / SLICE_MS))
     slice_ms = min_ms / rounds
-    runners, samples, totals = {}, {}, {}
+    runners = _runners(kind, candidates, sets, refusals)
+    samples, totals = {name: [] for name in runners}, dict.fromkeys(runners, 0.0)
     try:
-        for name, call in candidates.items():
-            runners[name] = kind(call, sets)
-            samples[name], totals[name] = [], 0.0
         for runner in runners.values():
             runner.time_slice(slice_ms)
         with sampler or contextlib.nullcontext():
@@ -144,9 +166,8 @@ def measure(candidates, sets, *, device, min_ms=300.0, sampler=None):
                     samples[name] += values
                     totals[name] += total
     finally:
-        for runner in runners.values():
-            runner.close()
-    return {name: Timing.of(samples[name], totals[name]) for name in candidates}
+        _close(runners)
+    return {name: Timing.of(samples[name], totals[name]) for name in runners}
 
 
 def host_time(candidates, sets, *, device, calls=50, batches=20):

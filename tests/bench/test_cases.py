@@ -5,10 +5,11 @@ import re
 import pytest
 import torch
 
-from benchmarks import results_file, run, workloads
-from benchmarks.case import Case
-from benchmarks.cases import EPILOGUES, GROUPS, SETS
-from benchmarks.cases import cases as cases_of
+from benchmarks import RESULTS, targets
+from tcgemm.bench import results_file, run, workloads
+from tcgemm.bench.case import Case
+from tcgemm.bench.cases import EPILOGUES, GROUPS, SETS
+from tcgemm.bench.cases import cases as cases_of
 
 
 def test_every_set_has_cases_of_its_name():
@@ -54,7 +55,7 @@ def test_random_cases_are_the_same_in_each_run():
 
 def test_only_cases_with_a_target():
     options = run.parse(["--set", "all", "--targets", "--device", "cuda"])
-    chosen = run.chosen_cases(options)
+    chosen = run.chosen_cases(options, targets)
     assert {case.set for case in chosen} >= {"squares", "squares:sm80", "int8", "sparse-mm"}
     assert {case.size for case in chosen if case.set == "int8"} == {
         "2048^3",
@@ -111,7 +112,7 @@ def test_filters_and_forced_kernels():
 
 
 def test_stored_rows_are_of_the_sets():
-    for path in results_file.RESULTS.glob("*.json"):
+    for path in RESULTS.glob("*.json"):
         for row in results_file.load(path)["rows"]:
             assert row["set"].split(":")[0] in SETS, row
 

@@ -9,7 +9,7 @@ import math
 import pytest
 import torch
 
-from benchmarks import results_file
+import benchmarks
 from benchmarks.fp32_errors import measure as fp32_measure
 from benchmarks.fp32_errors import patterns
 from benchmarks.fp32_errors import table as fp32_table
@@ -254,7 +254,7 @@ def test_the_table_is_written_and_judged(tmp_path, capsys, monkeypatch):
     assert fp32_table.path_of("NVIDIA H200", tmp_path) == tmp_path / "errors" / "h200.json"
     assert fp32_table.load(tmp_path / "none.json") is None
 
-    monkeypatch.setattr(results_file, "RESULTS", tmp_path)
+    monkeypatch.setattr(benchmarks, "RESULTS", tmp_path)
     monkeypatch.setattr(fp32_measure, "tcgemm_mm", zero_tile)
     assert fp32_measure.main([*arguments, "--depth", "32"]) == 1
     out = capsys.readouterr().out

@@ -4,12 +4,13 @@ import importlib
 
 import pytest
 
-from benchmarks import report, results_file, run
-from benchmarks.case import Case
-from benchmarks.cases import cases as cases_of
+from benchmarks import RESULTS, report
 from benchmarks.fp32_errors import measure as fp32_measure
 from benchmarks.fp32_errors import table as fp32_table
 from benchmarks.report import tables
+from tcgemm.bench import results_file, run
+from tcgemm.bench.case import Case
+from tcgemm.bench.cases import cases as cases_of
 
 from support.bench_fixtures import highest, measured, row, synthetic
 
@@ -62,7 +63,7 @@ def test_report_of_nothing(tmp_path):
 
 
 def test_every_stored_row_has_a_table():
-    for path in results_file.RESULTS.glob("*.json"):
+    for path in RESULTS.glob("*.json"):
         rows = results_file.load(path)["rows"]
         shown = [row for section in tables.SECTIONS for row in section.rows(rows)]
         names = {results_file.key(row) for row in shown}

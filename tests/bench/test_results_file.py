@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import tcgemm
-from benchmarks import results_file
+from tcgemm.bench import results_file
 from tcgemm.testing import kernel_name
 
 from support.bench_fixtures import synthetic
@@ -57,5 +57,7 @@ def test_merge_keeps_the_latest_row_of_a_case():
 
 def test_commit_is_named_or_unknown(monkeypatch, tmp_path):
     assert re.fullmatch(r"[0-9a-f]{7,}\+?|unknown", results_file.commit())
-    monkeypatch.setattr(results_file, "RESULTS", tmp_path / "no" / "checkout")
-    assert results_file.commit() == "unknown"
+    monkeypatch.setattr(results_file, "CHECKOUT", tmp_path)
+    assert results_file.commit() == tcgemm.__version__  # an installed package
+    (tmp_path / "csrc").mkdir()
+    assert results_file.commit() == "unknown"  # sources without git

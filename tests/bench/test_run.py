@@ -1,18 +1,26 @@
 """The command that measures: what it stores, resumes, prints and refuses."""
 
 import importlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+import benchmarks
+import tcgemm
 from benchmarks import __main__ as benchmarks_main
-from benchmarks import results_file, run, workloads
+from benchmarks import run as checkout_run
+from tcgemm.bench import results_file, run, workloads
 from tcgemm.cli import bench
 
 from support.bench_fixtures import measured
 
 
 def run_small(capsys, *arguments):
-    status = run.main(["--device", "cpu", "--ms", "2", "--commit", "abc", *arguments])
+    status = checkout_run.main(["--device", "cpu", "--ms", "2", "--commit", "abc", *arguments])
     return status, capsys.readouterr().out
 
 
@@ -29,7 +37,7 @@ def test_a_run_measures_resumes_and_records(tmp_path, capsys, monkeypatch):
     assert "12 of 12 cases done" in out and path.read_text() == before
     assert not results_file.load(tmp_path / "cpu.json")["rows"][0]["clock_mhz"]
     elsewhere = (*arguments[:-1], str(tmp_path / "shard"), "--resume")
-    monkeypatch.setattr(results_file, "RESULTS", tmp_path)
+    monkeypatch.setattr(benchmarks, "RESULTS", tmp_path)
     status, out = run_small(capsys, *elsewhere)
     assert "12 of 12 cases done" in out and not (tmp_path / "shard").exists()
     status, out = run_small(capsys, *arguments, "--minutes", "0")
@@ -85,7 +93,7 @@ def test_a_run_prints_targets(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(
         run, "line", lambda case, row, detail: f"{case.set} {case.size} {row['ratio']}"
     )
-    assert run.main(arguments) == 0
+    assert checkout_run.main(arguments) == 0
     out = capsys.readouterr().out
     assert "targets: 2 of 2 met." in out and "cliff tf32: M 1.0" in out
     assert "tf32 TN and NN x torch.mm" in out
@@ -98,15 +106,39 @@ def test_the_timer_is_checked_against_itself(capsys):
     assert "torch.mm 512^3: " in out and "copy: " in out and "host time of torch.mm" in out
 
 
-def test_the_command_line_runs_the_benchmarks_of_the_checkout(capfd):
+def test_the_command_line_measures(tmp_path, capsys):
     assert bench.run(["--set", "long-k", "--dry-run", "--device", "cpu"]) == 0
-    assert capfd.readouterr().out.count("long-k mm bf16 TN") == 3
+    assert capsys.readouterr().out.count("long-k mm bf16 TN") == 3
+    small = ["--set", "smoke", "--dtype", "f32", "--layout", "TN", "--device", "cpu", "--ms", "2"]
+    assert bench.run(small) == 0
+    assert "-> not stored" in capsys.readouterr().out
     assert benchmarks_main.main(["measure"]) == 2
-    assert "run        measure sets" in capfd.readouterr().out
+    assert "run        measure sets" in capsys.readouterr().out
+
+
+def test_the_installed_package_measures_without_a_checkout(tmp_path):
+    """A copy of tcgemm/ alone, as in a wheel, with the current folder elsewhere."""
+    source = Path(tcgemm.__file__).parent
+    ignored = shutil.ignore_patterns("__pycache__", "*.so")
+    package = shutil.copytree(source, tmp_path / "site" / "tcgemm", ignore=ignored)
+    for library in source.glob("*.so"):
+        (package / library.name).symlink_to(library)
+    arguments = ["bench", "--set", "smoke", "--dtype", "f32", "--layout", "TN", "--ms", "2"]
+    done = subprocess.run(
+        [sys.executable, "-m", "tcgemm", *arguments, "--device", "cpu", "--out", "found.json"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "site")},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "3 of 3 cases done, 0 failed or wrong." in done.stdout
+    rows = results_file.load(tmp_path / "found.json")["rows"]
+    assert {row["commit"] for row in rows} == {tcgemm.__version__}
 
 
 def test_cases_limited_in_size_are_no_results(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(results_file, "RESULTS", tmp_path)
+    monkeypatch.setattr(benchmarks, "RESULTS", tmp_path)
     status, out = run_small(capsys, "--set", "llm", "--max-size", "32")
     assert status == 0 and "not stored" in out and "1 of 1 cases done" in out
     assert not list(tmp_path.iterdir())

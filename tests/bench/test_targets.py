@@ -2,8 +2,9 @@
 
 import math
 
-from benchmarks import results_file, run, targets
-from benchmarks.cases import cases as cases_of
+from benchmarks import targets
+from tcgemm.bench import results_file, run
+from tcgemm.bench.cases import cases as cases_of
 
 from support.bench_fixtures import TARGETS, highest, measured
 

@@ -62,6 +62,38 @@ def test_sampler_takes_medians_and_stops():
     assert nothing.clock_mhz is None and nothing.power_w is None
 
 
+def test_candidates_that_no_graph_captures_are_left_out_with_the_reason(monkeypatch):
+    closed = []
+
+    class Runner(timing._HostRunner):
+        def __init__(self, call, sets):
+            if call is refuse:
+                raise RuntimeError("operation not permitted when stream is capturing\nmore")
+            super().__init__(call, sets)
+
+        def close(self):
+            closed.append(self)
+
+    def run(index):
+        time.sleep(0.0001)
+
+    def refuse(index):
+        raise AssertionError
+
+    monkeypatch.setattr(timing, "_HostRunner", Runner)
+    common, refusals = {"device": "cpu", "min_ms": 2}, {}
+    found = timing.measure({"tcgemm": run, "torch": refuse}, 2, refusals=refusals, **common)
+    assert list(found) == ["tcgemm"] and len(closed) == 1
+    assert refusals["torch"].endswith("when stream is capturing")
+    for candidates, more in (
+        ({"tcgemm": run, "torch": refuse}, {}),
+        ({"tcgemm": refuse, "torch": run}, {"refusals": {}}),
+    ):
+        with pytest.raises(RuntimeError, match="stream is capturing"):
+            timing.measure(candidates, 2, **common, **more)
+    assert len(closed) == 2  # also of the candidate that was ready when the other failed
+
+
 @pytest.mark.gpu
 def test_graph_timing_on_a_gpu():
     data = operands.Operands.build("TN", 512, 512, 512, dtype=torch.bfloat16, device="cuda")

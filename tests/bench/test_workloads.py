@@ -4,10 +4,10 @@ import pytest
 import torch
 
 import tcgemm
-from benchmarks import workloads
-from benchmarks.case import SCALES, Case
-from benchmarks.cases import cases as cases_of
 from benchmarks.fp32_errors import measure as fp32_measure
+from tcgemm.bench import workloads
+from tcgemm.bench.case import SCALES, Case
+from tcgemm.bench.cases import cases as cases_of
 
 
 def checked(fault, case):

@@ -302,7 +302,16 @@ PLACES = {
     ),
     "two devices": (
         lambda: OPS.explain(HALF_A, meta(4, 5)),
-        ["tcgemm.explain: b is on meta, but a is on cpu", "one device", '.to("cpu")'],
+        [
+            "tcgemm.explain: b is on meta, but a is on cpu",
+            "one device",
+            "no values",
+            "make it on cpu",
+        ],
+    ),
+    "b elsewhere": (
+        lambda: OPS.explain(meta(3, 4), HALF_B),
+        ["tcgemm.explain: b is on cpu, but a is on meta", "one device", 'move b with .to("meta")'],
     ),
     "bias elsewhere": (
         lambda: OPS.check_layout(meta(3, 4), meta(4, 5), t(5)),

@@ -8,8 +8,6 @@ import pytest
 import tcgemm
 from tcgemm import info
 
-pytestmark = pytest.mark.skipif(info._catalog is None, reason=info.NO_CATALOG)
-
 # Driver's name, compute capability, multiprocessors -> the GPU of the table.
 REPORTED = (
     ("NVIDIA H200", 90, 132, "H200"),
@@ -45,7 +43,7 @@ def test_gpus_are_known_by_words_capability_and_multiprocessors(name, capability
     assert (found and found["name"]) == known
 
 
-@pytest.mark.parametrize("device", info.devices() if info._catalog else (), ids=lambda d: d["name"])
+@pytest.mark.parametrize("device", info.devices(), ids=lambda d: d["name"])
 def test_all_three_properties_must_agree(device):
     reported = [row for row in REPORTED if row[3] == device["name"]]
     assert reported
@@ -93,7 +91,7 @@ def test_estimates_follow_what_the_driver_reports():
     assert older["clock_mhz"] == 0  # no model of its kernels counts clocks
 
 
-@pytest.mark.parametrize("device", info.devices() if info._catalog else (), ids=lambda d: d["name"])
+@pytest.mark.parametrize("device", info.devices(), ids=lambda d: d["name"])
 def test_explain_says_where_rates_come_from(device):
     text = info.plan(device["name"], "bf16", 512, 512, 512)["explain"]
     words = {"measured": "measured on this GPU model", "datasheet": "from the GPU's datasheet"}

@@ -1,6 +1,6 @@
 """Plans for every supported problem on every GPU that the planner knows, without a GPU.
 
-They go through the catalog module: thousands of problems as plain numbers, without tensors. Which
+They go through the operator _plan: thousands of problems as plain numbers, without tensors. Which
 operand is copied stands in test_layout_copies.py, scales in test_scales.py, what explain and
 check_layout say of a plan in test_explain.py.
 """

@@ -8,11 +8,10 @@ import sys
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import tcgemm
 from tcgemm import dtypes, info
-
-needs_catalog = pytest.mark.skipif(info._catalog is None, reason=info.NO_CATALOG)
 
 
 def command_line(*arguments: str) -> subprocess.CompletedProcess:
@@ -96,7 +95,6 @@ def test_kernels_with_a_sparse_operand_are_no_others(monkeypatch, family, runs):
     assert (info._why_not(family, by_name["f16"], "f32", (8, 0)) == "") is not runs
 
 
-@needs_catalog
 def test_the_library_and_the_catalog_agree_on_whose_code_runs():
     facts = info.build()
     if facts["cuda"] is None:
@@ -104,7 +102,7 @@ def test_the_library_and_the_catalog_agree_on_whose_code_runs():
         return
     arches = ",".join(facts["arches"])
     for capability in ("8.0", "8.6", "8.9", "9.0", "10.0", "12.0"):
-        code = info._catalog.code(int(capability.replace(".", "")), arches)
+        code = info.code(int(capability.replace(".", "")), arches)
         assert facts["code"].get(capability, "none") == code
 
 
@@ -132,7 +130,6 @@ def test_why_wgmma_does_not_run(monkeypatch, arches, capability, accumulator, wh
     assert (why in reason) if why else reason == ""
 
 
-@needs_catalog
 def test_catalog_agrees_with_the_library():
     rows = info.catalog()
     names = [row["name"] for row in rows]
@@ -150,7 +147,6 @@ def test_catalog_agrees_with_the_library():
         assert row["shared_bytes"] <= shared[roomy[row["arch"]]]
 
 
-@needs_catalog
 def test_every_kernel_has_its_instruction():
     def kinds(rows):
         names = ("arch", "input", "input_b", "accumulator")
@@ -165,7 +161,6 @@ def test_every_kernel_has_its_instruction():
     assert sparse == kinds(row for row in info.catalog() if row["sparse"])
 
 
-@needs_catalog
 def test_support_table_has_every_kind_of_operands():
     table = info.support_table()
     parts = ("f32 as 2 f16 terms", "f32 as 3 bf16 terms", "f32 as f64")
@@ -182,7 +177,6 @@ def test_support_table_has_every_kind_of_operands():
         assert word in table
 
 
-@needs_catalog
 def test_plan_refuses_an_unknown_name():
     with pytest.raises(RuntimeError, match="no device is called 'H9'; expected one of H200"):
         info.plan("H9", "bf16", 64, 64, 64)
@@ -196,11 +190,17 @@ def test_plan_refuses_an_unknown_name():
         info.plan("H200", "bf16", 64, 64, 64, epilogue=["tanh"])
 
 
-def test_missing_catalog_module_is_a_sentence(monkeypatch):
-    monkeypatch.setattr(info, "_catalog", None)
-    with pytest.raises(RuntimeError, match="build_catalog` builds it"):
-        info.catalog()
-    assert "catalog module is not built" in info.report()
+def test_plan_checks_its_numbers():
+    with pytest.raises(RuntimeError, match="the strides of b are 2 numbers; expected 3"):
+        info.plan("H200", "bf16", 64, 64, 64, b=(64, 1))
+    with pytest.raises(RuntimeError, match="m is -1, n is 64, k is 64 and batch is 1; expected"):
+        info.plan("H200", "bf16", -1, 64, 64)
+
+
+def test_answers_without_tensors_are_no_fake_ones():
+    with FakeTensorMode():
+        assert info.known_device("NVIDIA H200", 90, 132)["name"] == "H200"
+        assert info.device_rates("GPU", 80, 108, 1.4e6, 1.2e6, 5120)["rates_from"] == "driver"
 
 
 @pytest.mark.parametrize("layout", ["TN", "NN", "TT", "NT"])

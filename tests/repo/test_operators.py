@@ -15,10 +15,11 @@ from support.source_tree import ROOT, tree
 def schemas() -> list[str]:
     """The operators of csrc/ops/library.cpp in its order, without overloads."""
     text = (ROOT / "csrc/ops/library.cpp").read_text()
-    return list(dict.fromkeys(re.findall(r'(?:define\(m, |m\.def\(+)"(\w+)', text)))
+    return list(dict.fromkeys(re.findall(r'(?:define\(m, |m\.def\(+\s*)"(\w+)', text)))
 
 
-COMPOSITE = ("check_layout", "explain", "build_info")
+TABLES = ("_catalog", "_known_device", "_device_rates", "_code", "_plan")  # tcgemm.info asks them
+COMPOSITE = ("check_layout", "explain", "build_info", *TABLES)
 SCALED = ("scaled_mm", "scaled_mm_amax")  # what the public products call when scales are given
 SPARSE = ("compress24", "decompress24", "gather24", "prune24", "tile24")
 FORMAT = ("decompress24", "gather24", "tile24")  # what SparseTensor24 makes of values and metadata
@@ -57,8 +58,7 @@ def test_operator_has_a_kernel_and_a_fake(name):
             assert entry.fake_impl.kernel is not None or has(qualified, "Meta"), qualified
 
 
-# The last is what `python -m tcgemm` reads.
-PRIVATE = ("_gemm", "_linear24", *SCALED, *FORMAT, "build_info")
+PRIVATE = ("_gemm", "_linear24", *SCALED, *FORMAT, "build_info", *TABLES)
 
 
 @pytest.mark.parametrize("name", [name for name in schemas() if name not in PRIVATE])

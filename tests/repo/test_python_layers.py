@@ -29,6 +29,7 @@ LAYERS = (
     ("saved_names",),
     ("",),  # tcgemm/__init__.py
     ("testing",),
+    ("bench",),
     ("demo",),
     ("cli",),
     ("__main__",),
@@ -36,7 +37,6 @@ LAYERS = (
 # Packages of one layer that do not know each other.
 APART = (("quant", "sparse"), ("quant", "sparse_cutlass"))
 OPTIONAL = ("matplotlib", "numpy", "pynvml", "sklearn", "tqdm")
-EXTENSION = "_catalog"  # a compiled module, which need not be there
 
 
 def modules() -> dict[str, str]:
@@ -65,7 +65,7 @@ def targets(node: ast.AST) -> list[str]:
         return []
     home = own_name(node.module)
     within = [f"{home}.{each.name}".removeprefix(".") for each in node.names]
-    return [name if name in NAMES or name == EXTENSION else home for name in within]
+    return [name if name in NAMES else home for name in within]
 
 
 def imports(text: str) -> list[str]:
@@ -84,7 +84,7 @@ def imports_point_down(name: str, text: str) -> list[str]:
     for target in imports(text):
         top = target.split(".")[0]
         apart = {own, top} in [set(pair) for pair in APART]
-        if target != EXTENSION and (layer(target) > layer(name) or apart):
+        if layer(target) > layer(name) or apart:
             complaints.append(f"{name} imports {target or 'tcgemm'}")
     return complaints
 

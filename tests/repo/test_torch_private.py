@@ -133,6 +133,12 @@ def is_profiled():
         assert private.is_profiled()
 
 
+def is_tracing():
+    seen = []
+    torch.jit.trace(lambda x: seen.append(private.is_tracing()) or x + 1, torch.zeros(1))
+    assert seen[0] and not private.is_tracing()
+
+
 def is_wrapped_by_transform():
     seen = []
     torch.func.grad(lambda x: seen.append(private.is_wrapped_by_transform(x)) or x)(torch.ones(()))
@@ -156,13 +162,6 @@ def redispatch():
     a, b = torch.ones(2, 3), torch.ones(3, 4)
     scaled_mm = private.redispatch(torch.ops.tcgemm.scaled_mm.default)
     assert torch.equal(scaled_mm(private.dispatch_keys("CPU"), a, b), a @ b)
-
-
-def tracing_state():
-    seen = []
-    assert private.tracing_state() is None
-    torch.jit.trace(lambda x: seen.append(private.tracing_state()) or x + 1, torch.zeros(1))
-    assert seen[0] is not None
 
 
 def transforms_active():
@@ -207,11 +206,11 @@ USES = (
     in_dual_level,
     is_batched,
     is_profiled,
+    is_tracing,
     is_wrapped_by_transform,
     mark_static_address,
     no_torch_function,
     redispatch,
-    tracing_state,
     transforms_active,
     under_transform,
     unpack_dual,

@@ -6,6 +6,7 @@ take minutes and show nothing more.
 
 from __future__ import annotations
 
+import email
 import importlib.metadata
 import os
 import re
@@ -21,7 +22,7 @@ import pytest
 import torch
 
 import tcgemm
-from tcgemm import _library
+from tcgemm import _library, info
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = _library.path().resolve()
@@ -75,20 +76,74 @@ def environment(wheel, tmp_path_factory) -> Path:
     return folder
 
 
-def outside(environment: Path, *arguments: str) -> str:
-    """Runs the environment's Python in its own folder, so that the checkout is out of sight."""
+def outside(environment: Path, command: str, *arguments: str) -> str:
+    """Runs a command of the environment in its own folder, where the checkout is out of sight."""
     hidden = ("PYTHONPATH", "TCGEMM_LIBRARY")
     environ = {name: value for name, value in os.environ.items() if name not in hidden}
-    return run(environment / "bin" / "python", *arguments, cwd=environment, env=environ)
+    return run(environment / "bin" / command, *arguments, cwd=environment, env=environ)
+
+
+def dist_info(wheel: Path, file: str) -> str:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(f"dist-info/{file}")]
+        return archive.read(name).decode()
+
+
+VERSION = tcgemm.__version__ + ("" if info.build()["cuda"] else "+cpu")
 
 
 def test_wheel_is_for_every_python(wheel):
-    assert re.fullmatch(r"tcgemm-[\d.]+-py3-none-linux_x86_64\.whl", wheel.name)
-    with zipfile.ZipFile(wheel) as archive:
-        (name,) = [name for name in archive.namelist() if name.endswith("dist-info/WHEEL")]
-        facts = archive.read(name).decode()
+    assert wheel.name == f"tcgemm-{VERSION}-py3-none-linux_x86_64.whl"
+    facts = dist_info(wheel, "WHEEL")
     assert "Tag: py3-none-linux_x86_64\n" in facts
     assert "Root-Is-Purelib: false\n" in facts
+    with zipfile.ZipFile(wheel) as archive:
+        compiled = [name for name in archive.namelist() if name.endswith(".so")]
+    assert compiled == ["tcgemm/libtcgemm.so"]
+
+
+def test_repaired_wheel_is_for_manylinux(wheel, tmp_path):
+    if missing("auditwheel", 6) or missing("patchelf", 0):
+        pytest.skip("needs auditwheel >= 6 and patchelf")
+    build("repair_wheel", "--wheel", wheel, "--dist-dir", tmp_path)
+    (path,) = tmp_path.glob("*.whl")
+    assert path.name == f"tcgemm-{VERSION}-py3-none-manylinux_2_34_x86_64.whl"
+    assert "Tag: py3-none-manylinux_2_34_x86_64\n" in dist_info(path, "WHEEL")
+    with zipfile.ZipFile(path) as archive:
+        assert [name for name in archive.namelist() if ".so" in name] == ["tcgemm/libtcgemm.so"]
+
+
+@pytest.mark.parametrize(("cuda", "version"), [(True, "0.1.0"), (False, "0.1.0+cpu")])
+def test_a_cpu_wheel_says_so_in_its_version(tmp_path, cuda, version):
+    library = tmp_path / "libtcgemm.so"
+    library.write_bytes(b"\x7fELF" + (b"\0.nv_fatbin\0" if cuda else b"\0.text\0"))
+    environ = {**os.environ, "TCGEMM_PREBUILT": str(library)}
+    command = ("egg_info", "--egg-base", tmp_path, "dist_info", "--output-dir", tmp_path)
+    run(sys.executable, "setup.py", "-q", *command, cwd=ROOT, env=environ)
+    (folder,) = tmp_path.glob("*.dist-info")
+    assert folder.name == f"tcgemm-{version.replace('0.1.0', tcgemm.__version__)}.dist-info"
+
+
+def test_metadata_is_complete(wheel):
+    facts = email.message_from_string(dist_info(wheel, "METADATA"))
+    assert facts["Version"] == VERSION
+    assert facts["Author"] and facts["Summary"] and facts["Keywords"]
+    assert facts["License-Expression"] == "Apache-2.0"
+    labels = {url.split(",")[0] for url in facts.get_all("Project-URL")}
+    assert labels == {"Homepage", "Documentation", "Changelog", "Issues"}
+    kinds = " ".join(facts.get_all("Classifier"))
+    for kind in ("Python :: 3.11", "Topic :: Scientific", "Intended Audience", "Typing :: Typed"):
+        assert kind in kinds
+
+
+def test_links_on_pypi_are_absolute(wheel):
+    facts = email.message_from_string(dist_info(wheel, "METADATA"))
+    assert facts["Description-Content-Type"] == "text/markdown"
+    text = facts.get_payload()
+    links = re.findall(r"\]\(([^)\s]+)\)|(?:src|href)=\"([^\"]+)\"", text)
+    links = [first or second for first, second in links]
+    assert any(link.endswith("/raw/main/benchmarks/results/h200.png") for link in links)
+    assert not [link for link in links if not link.startswith(("https://", "#"))]
 
 
 def test_wheel_holds_the_library_and_no_sources(wheel):
@@ -100,23 +155,65 @@ def test_wheel_holds_the_library_and_no_sources(wheel):
     assert not [name for name in names if name.startswith(("csrc", "tests", "benchmarks", "setup"))]
 
 
-def test_source_distribution_builds_elsewhere(tmp_path):
-    build("egg_info", "--egg-base", tmp_path, "sdist", "--dist-dir", tmp_path)
-    (path,) = tmp_path.glob("*.tar.gz")
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory) -> Path:
+    """The source distribution, unpacked."""
+    folder = tmp_path_factory.mktemp("sdist")
+    build("egg_info", "--egg-base", folder, "sdist", "--dist-dir", folder)
+    (path,) = folder.glob("*.tar.gz")
     with tarfile.open(path) as archive:
-        names = {name.split("/", 1)[-1] for name in archive.getnames()}
-    sources = {str(p.relative_to(ROOT)) for p in (ROOT / "csrc").rglob("*") if p.is_file()}
-    assert sources | {"setup.py", "setup_toolchain.py", "pyproject.toml", "LICENSE"} <= names
+        archive.extractall(folder, filter="data")
+    return folder / path.name.removesuffix(".tar.gz")
+
+
+def test_source_distribution_is_whole(unpacked):
+    folders = ("benchmarks", "csrc", "docs", "tcgemm", "tests")
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
+    files = [p for p in files if p.suffix != ".so" and "__pycache__" not in p.parts]
+    files += [ROOT / name for name in ("Makefile", "README.md", "CHANGELOG.md", "LICENSE")]
+    files += [ROOT / name for name in ("setup.py", "setup_toolchain.py", "pyproject.toml")]
+    names = [path.relative_to(ROOT) for path in files]
+    assert not [str(name) for name in names if not (unpacked / name).is_file()]
+
+
+def test_source_distribution_runs_its_tests(unpacked):
+    environ = {**os.environ, "TCGEMM_LIBRARY": str(LIBRARY)}
+    tests = ("tests/repo/test_layers.py", "tests/repo/test_build.py")
+    command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
+    said = run(*command, cwd=unpacked, env=environ)
+    assert re.search(r"\d\d passed", said)
 
 
 def test_installed_package_reports_itself(environment):
-    report = outside(environment, "-m", "tcgemm")
+    report = outside(environment, "python", "-m", "tcgemm")
     assert f"tcgemm {tcgemm.__version__}" in report
     assert torch.__version__ in report
     assert str(environment) in report
     assert str(ROOT) not in report
 
 
-def test_installed_operator_computes(environment):
-    code = "import tcgemm, torch; print(tcgemm.mm(torch.ones(3, 4), torch.ones(4, 2)).sum().item())"
-    assert outside(environment, "-c", code).strip() == "24.0"
+def test_installed_command(environment):
+    assert outside(environment, "tcgemm", "--version") == f"tcgemm {tcgemm.__version__}\n"
+    assert "kernel" in outside(environment, "tcgemm", "explain", "64", "64", "64")
+
+
+# What a user sees of an installed wheel: a product, an error, the planner's tables.
+EXAMPLE = """
+import tcgemm, torch
+a, b = torch.ones(3, 4), torch.ones(4, 2)
+assert tcgemm.mm(a, b).sum().item() == 24
+for call in (lambda: tcgemm.mm(a, a), lambda: tcgemm.quantize(a, torch.int16)):
+    try:
+        call()
+    except RuntimeError as error:
+        assert type(error) is RuntimeError, type(error)
+        print(error)
+assert tcgemm.info.plan("H200", "bf16", 4096, 4096, 4096)["explain"].startswith("tcgemm")
+assert len(tcgemm.info.catalog()) > 300 and len(tcgemm.info.devices()) > 3
+"""
+
+
+def test_installed_package_answers_in_sentences(environment):
+    first, second = outside(environment, "python", "-c", EXAMPLE).splitlines()
+    assert first.startswith("tcgemm.mm: ") and first.endswith(".")
+    assert second.startswith("tcgemm.quantize: ")

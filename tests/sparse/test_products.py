@@ -223,7 +223,7 @@ def test_refusals():
         (lambda: tcgemm.linear(x, dense(N, K), residual=w), ["residual is a SparseTensor24"]),
         (lambda: tcgemm.addmm(w, x, w.t()), ["c is a SparseTensor24", "c.to_dense()"]),
         (lambda: F.linear(x.half(), w), ["tcgemm.linear: weight is torch.bfloat16, but x is"]),
-        (lambda: tcgemm.mm(x.half(), w.t()), ["tcgemm: b is torch.bfloat16, but a is"]),
+        (lambda: tcgemm.mm(x.half(), w.t()), ["tcgemm.mm: b is torch.bfloat16, but a is"]),
     ):
         assert_error_message(call, pieces)
     with pytest.raises(RuntimeError, match="bias"):

@@ -2,9 +2,10 @@
 
 from dataclasses import asdict
 
-from benchmarks import results_file, targets, workloads
-from benchmarks.cases import GROUPS
-from benchmarks.cases import cases as cases_of
+from benchmarks import targets
+from tcgemm.bench import results_file, workloads
+from tcgemm.bench.cases import GROUPS
+from tcgemm.bench.cases import cases as cases_of
 
 
 def row(case, us, **found):

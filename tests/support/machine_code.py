@@ -26,15 +26,14 @@ A build leaves the objects of files that have moved: prefer the library, which h
 import argparse
 import ast
 import hashlib
-import importlib.machinery
 import importlib.util
 import json
+import os
 import re
 import shutil
 import struct
 import subprocess
 import sys
-import sysconfig
 import tempfile
 from pathlib import Path
 
@@ -150,13 +149,15 @@ def short(name: str) -> str:
     return name
 
 
-def row_names(catalog: Path) -> list[str]:
-    """The names of the catalog's rows by index, from the module that was built with the kernels."""
-    loader = importlib.machinery.ExtensionFileLoader("_catalog", str(catalog))
-    spec = importlib.util.spec_from_file_location("_catalog", catalog, loader=loader)
-    module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
-    return [row["name"] for row in module.catalog()]
+def row_names(library: Path) -> list[str]:
+    """The names of the catalog's rows by index, from the library that has the kernels."""
+    code = "import json; from tcgemm import info; print(json.dumps(info.catalog()))"
+    environ = {**os.environ, "TCGEMM_LIBRARY": str(library.resolve())}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{library} does not say what its rows are: {done.stderr}")
+    return [row["name"] for row in json.loads(done.stdout)]
 
 
 def extract(files: list[Path]) -> list[bytes]:
@@ -262,8 +263,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=kind)
     parser.add_argument("command", choices=("write", "compare"))
     parser.add_argument("--library", type=Path, default=LIBRARY, help="of a CUDA build")
-    parser.add_argument("--objects", type=Path, nargs="+", help=".cu.o files or folders instead")
-    parser.add_argument("--catalog", type=Path, help="_catalog*.so of that build")
+    parser.add_argument("--objects", type=Path, nargs="+", help="its .cu.o files or folders")
     parser.add_argument("--table", type=Path, default=TABLE)
     parser.add_argument("--names", type=Path, default=NAMES)
     parser.add_argument("--partial", action="store_true", help="compare what is there")
@@ -276,10 +276,10 @@ def main(argv: list[str] | None = None) -> int:
     if options.objects:
         folders = [sorted(p.rglob("*.cu.o")) if p.is_dir() else [p] for p in options.objects]
         files = [file for found in folders for file in found]
-    suffix = sysconfig.get_config_var("EXT_SUFFIX")
-    catalog = options.catalog or options.library.with_name(f"_catalog{suffix}")
     names = json.loads(options.names.read_text())
-    current = {"nvcc_flags": nvcc_flags()} | read(files, row_names(catalog), names["row_kernel"])
+    current = {"nvcc_flags": nvcc_flags()} | read(
+        files, row_names(options.library), names["row_kernel"]
+    )
     count = len(current["kernels"])
     if not count:
         raise RuntimeError(f"no kernel is in {', '.join(map(str, files or options.objects))}")

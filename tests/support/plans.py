@@ -5,8 +5,7 @@
 
 data/plans_h200.json has the problems themselves, as tcgemm.info.plan is asked for them, so that it
 depends on no benchmark. Each refers to its plan on each GPU; many problems share one. A kernel that
-was renamed since is looked up in data/row_names.json, {"old": "new"}. No GPU is needed, but the
-catalog module.
+was renamed since is looked up in data/row_names.json, {"old": "new"}. No GPU is needed.
 """
 
 import argparse

@@ -46,7 +46,7 @@ SCALES = {
     ),
     "device": (
         lambda: OPS.explain(*operands(E4M3), None, None, t(device="meta")),
-        ["tcgemm.explain: scale_a is on meta, but a is on cpu", '.to("cpu")'],
+        ["tcgemm.explain: scale_a is on meta, but a is on cpu", "make it on cpu"],
     ),
     "sparse": (
         lambda: scaled(E4M3, t(M, 1).to_sparse()),

@@ -7,7 +7,7 @@ gradients, so that nothing is accumulated into `.grad` and each call does the sa
 import torch
 
 import tcgemm
-from benchmarks.workloads import BUDGET, Workload
+from tcgemm.bench.workloads import BUDGET, Workload
 from tcgemm.testing import baseline, kernel_name, numerics, operands
 
 

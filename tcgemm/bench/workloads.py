@@ -18,8 +18,8 @@ import torch
 import torch.nn.functional as F
 
 import tcgemm
-from benchmarks import results_file
-from benchmarks.case import PASSES
+from tcgemm.bench import results_file
+from tcgemm.bench.case import PASSES
 from tcgemm.testing import baseline, kernel_name, numerics, operands
 
 # The floating-point operations of a float64 check: below a second on either device.

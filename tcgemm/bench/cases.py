@@ -1,4 +1,4 @@
-"""The sets of cases. `python -m benchmarks run --set NAME` measures one.
+"""The sets of cases. `python -m tcgemm bench --set NAME` measures one.
 
     squares    M = N = K in all layouts, also sizes that no tile divides
     llm        GEMMs of language models
@@ -23,7 +23,7 @@ keeps them.
 import random
 from dataclasses import replace
 
-from benchmarks.case import FLOAT8, SCALES, Case
+from tcgemm.bench.case import FLOAT8, SCALES, Case
 
 FLOATS = ("bf16", "f16")
 FORWARD = ("TN", "NN")  # the layouts of a forward pass

@@ -13,14 +13,13 @@ import itertools
 
 import torch
 
-from benchmarks.workloads import Workload
+from tcgemm.bench.workloads import Workload
 from tcgemm.sparse.tensor import GROUPS, default_pattern
-from tcgemm.testing import operands
+from tcgemm.testing import baseline, operands
 
 _OPS = torch.ops.tcgemm
 BLOCK = 4  # transposable pruning works on blocks of 4 x 4
 CHUNK = 1 << 18  # blocks that are checked at a time
-GREEDY = "largest_abs_values_greedy"  # torch's default keeps the largest signed values
 
 
 def bits(tensor):
@@ -100,10 +99,10 @@ class Pass(Workload):
 
     def call_baseline(self, index):
         if self.case.op == "prune":
-            return torch._sparse_semi_structured_tile(self.pool[index], algorithm=GREEDY)
+            return baseline.prune_transposable(self.pool[index])
         if self.pruned is None:
             self.pruned = [_OPS.prune24(w, self.pattern) for w in self.pool.views]
-        return torch._cslt_compress(self.pruned[index])
+        return baseline.compress(self.pruned[index])
 
     def candidates(self):
         """The calls to time. Each result is kept until the next call of its index."""

@@ -1,4 +1,4 @@
-"""benchmarks/results/<gpu>.json: the latest row of each case. git has the history.
+"""A file of results, <gpu>.json: the latest row of each case.
 
     {"header": {gpu, driver, torch, ...}        of the run that wrote last
      "rows":   [{op, dtype, ..., power_w}]      one row per case; its keys are KEYS and no others
@@ -17,7 +17,9 @@ import os
 import subprocess
 from pathlib import Path
 
-RESULTS = Path(__file__).resolve().parent / "results"
+from tcgemm.version import __version__
+
+CHECKOUT = Path(__file__).resolve().parents[2]
 CASE = (
     *("op", "dtype", "layout", "m", "n", "k", "batch"),
     *("accumulation", "epilogue", "graph", "set", "gpu"),
@@ -62,7 +64,7 @@ def load(path):
         if tuple(row) != KEYS:
             raise ValueError(
                 f"{path}: the row {row} has not the keys of a result ({', '.join(KEYS)}); "
-                "measure it again with python -m benchmarks run."
+                "measure it again with python -m tcgemm bench."
             )
     return results
 
@@ -117,9 +119,11 @@ def write(path, lines):
 def commit():
     """The last commit that changed the measured code, with a '+' if files differ from it.
 
-    'unknown' outside a checkout. Commits of results or of documentation do not count, so that a run
-    can resume after them.
+    Of an installed package it is the version, and in a copy of the sources without git 'unknown'.
+    Commits of results or of documentation do not count, so that a run can resume after them.
     """
+    if not (CHECKOUT / "csrc").is_dir():
+        return __version__
     code = ("--", "csrc", "tcgemm", "setup.py", "setup_toolchain.py")
     try:
         last = _git("log", "-1", "--abbrev=10", "--format=%h", *code)
@@ -131,5 +135,5 @@ def commit():
 
 def _git(*arguments):
     command = ["git", *arguments]
-    options = {"cwd": RESULTS.parents[1], "capture_output": True, "text": True, "timeout": 20}
+    options = {"cwd": CHECKOUT, "capture_output": True, "text": True, "timeout": 20}
     return subprocess.run(command, check=True, **options).stdout.strip()

@@ -1,0 +1,318 @@
+"""Measures sets of cases against torch and keeps the latest result of each case.
+
+    --set squares,llm --dtype f16 --layout TN,NN
+    --set squares --kernel sm80                   only kernels of that name
+    --set all --out results --minutes 8 --resume  eight minutes of what is missing
+    --set llm --dry-run                           the plans on an H200; needs no GPU
+    --set all --max-size 64                       small cases, for the CPU
+
+The groups are dense (16-bit dtypes), dtypes (other dtypes), sparse, and all. cases.py describes the
+sets.
+
+`python -m tcgemm bench` stores what it measures in --out. In a checkout, `python -m benchmarks run`
+does the same with benchmarks/results as the default, and counts the targets that are met.
+
+Each row is written as soon as it is measured, so a run that is killed loses one case. --resume
+skips what was measured at this commit. If a case fails, its row has the error, and the next case
+runs, unless the GPU itself is lost.
+
+    case -> operands past the cache -> check against float64 -> time, candidates alternating -> row
+"""
+
+import argparse
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import torch
+
+from tcgemm.bench import cases, results_file
+from tcgemm.bench.case import PASSES
+from tcgemm.bench.sparse_passes import Pass
+from tcgemm.bench.training import Training
+from tcgemm.bench.workloads import Workload, as_row
+from tcgemm.testing import baseline, machine, operands, telemetry, timing
+
+METHOD = (
+    "normal data, operand sets past twice the L2, CUDA graphs, candidates in alternating turns of "
+    "one process, medians; graph false: host time of a call (CPU: wall clock)"
+)
+DIFFERENT = 0.02  # relative Frobenius norm: more than rounding to 8 bits explains
+COLUMNS = (("case", -46), ("kernel", -45), ("us", 9), ("TFLOPS", 7), ("GB/s", 6))
+COLUMNS += (("x torch", 7), ("error", 5))
+
+
+def columns(values):
+    """One line of the output; a negative width aligns to the left."""
+    pairs = zip(values, COLUMNS, strict=True)
+    return " | ".join(f"{v:{'<' if width < 0 else '>'}{abs(width)}}" for v, (_, width) in pairs)
+
+
+def parse(argv, prog="python -m tcgemm bench"):
+    text = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog=prog, description=__doc__, formatter_class=text)
+
+    def comma(value):
+        return tuple(value.split(","))
+
+    known = (*cases.GROUPS, *cases.SETS)
+    parser.add_argument("--set", type=comma, required=True, help=", ".join(known))
+    parser.add_argument("--dtype", type=comma, help=f"of {', '.join(operands.DTYPES)}")
+    parser.add_argument("--layout", type=comma, help=f"of {', '.join(operands.LAYOUTS)}")
+    parser.add_argument("--kernel", default="", help="only kernels whose name contains this")
+    parser.add_argument("--minutes", type=float, default=8.0, help="stop after so many (8)")
+    parser.add_argument(
+        "--resume", action="store_true", help="skip what was measured at this commit"
+    )
+    parser.add_argument("--out", type=Path, help="file, or folder for <gpu>.json")
+    parser.add_argument("--ms", type=float, default=400.0, help="time per candidate (400)")
+    parser.add_argument("--device", help="cuda or cpu (cuda where there is one)")
+    parser.add_argument("--no-baseline", action="store_true", help="time tcgemm alone")
+    parser.add_argument("--targets", action="store_true", help="only cases that have a target")
+    parser.add_argument("--max-size", type=int, help="limit M, N and K; results go to --out only")
+    parser.add_argument("--dry-run", action="store_true", help="print the plans, measure nothing")
+    parser.add_argument("--gpu", default="H200", help="the GPU of --dry-run (H200)")
+    parser.add_argument("--commit", help="the measured commit, if git does not know it")
+    options = parser.parse_args(argv)
+    options.device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    for given, names, what in (
+        (options.set, known, "--set"),
+        (options.dtype or (), operands.DTYPES, "--dtype"),
+        (options.layout or (), operands.LAYOUTS, "--layout"),
+    ):
+        for name in given:
+            if name not in names:
+                parser.error(f"{what} {name}: there are {', '.join(names)}.")
+    large = [name for name in chosen_sets(options) if name in cases.GROUPS["sparse"]]
+    if large and options.device == "cpu" and not (options.max_size or options.dry_run):
+        parser.error(
+            f"--set {','.join(options.set)} needs a GPU (for {', '.join(large)}), but this is the "
+            "CPU; take --set smoke-sparse, --max-size 64 or --dry-run."
+        )
+    return options
+
+
+def chosen_sets(options):
+    names = [name for given in options.set for name in cases.GROUPS.get(given, (given,))]
+    return list(dict.fromkeys(names))
+
+
+def chosen_cases(options, targets=None):
+    """The cases of the options. targets: the module that knows targets of whole sets, or None."""
+    found = [
+        case
+        for name in chosen_sets(options)
+        for case in cases.cases(name, options.dtype, options.layout, options.kernel)
+        if not options.targets or has_target(case, targets)
+    ]
+    if options.max_size:
+        found = list(dict.fromkeys(case.limited(options.max_size) for case in found))
+    return found
+
+
+def has_target(case, targets):
+    fields = asdict(case)
+    known = targets.TARGETS if targets else ()
+    return bool(case.target) or any(target.is_about(fields) for target in known)
+
+
+def workload(case, device):
+    """The runnable form of a case."""
+    kind = {"train": Training, **dict.fromkeys(PASSES, Pass)}.get(case.op, Workload)
+    return kind(case, device)
+
+
+def measure_case(case, options, gpu, commit, reader):
+    """-> (row, detail) of one case."""
+    if options.no_baseline:
+        case = replace(case, baseline=False, self_baseline="")
+    work = workload(case, options.device)
+    checks = work.check()
+    candidates = work.candidates()
+    refusals = {
+        name: baseline.refusal(candidates[name])
+        for name in ("baseline", "dense")
+        if name in candidates
+    }
+    for name in filter(refusals.get, refusals):
+        del candidates[name]
+    sampler = telemetry.Sampler(reader)
+    if case.graph:
+        common = {"device": options.device, "min_ms": options.ms, "sampler": sampler}
+        timings = timing.measure(candidates, work.sets, refusals=refusals, **common)
+    else:
+        with sampler:
+            timings = timing.host_time(candidates, work.sets, device=options.device)
+    row = work.row(timings, checks, gpu=gpu, commit=commit, sampler=sampler)
+    detail = {"date": machine.now(), "sets": work.sets, "bytes": work.bytes} | work.detail(timings)
+    if refusals.get("baseline"):
+        detail["refused"] = refusals["baseline"]
+    for name, found in timings.items():
+        field = results_file.field(name)
+        detail[f"{field}_iqr_us"] = round(found.iqr_us, 3)
+        detail[f"{field}_samples"] = found.samples
+    if row["max_error_ratio"] is None:
+        detail["error"] = "an element of the result is NaN, infinite or was never written."
+    return row, detail
+
+
+def name_of(case):
+    """The case in one column: set, op, dtype, layout, size, and what is not the default."""
+    name = f"{case.set} {case.op} {case.dtype} {case.layout} {case.size}"
+    name += f" {case.accumulation}" if case.accumulation in ("f16", "fast") else ""
+    return name + ("" if case.epilogue == "none" else f" {case.epilogue}")
+
+
+def line(case, row, detail):
+    """`us | TFLOPS | GB/s | x torch` of one case: the last is tcgemm's speed relative to torch."""
+    if row["us"] is None:
+        return f"{name_of(case):46} | {detail['error']}"
+    rate, traffic = "host", ""
+    if case.graph:
+        rate = "" if row["tflops"] is None else f"{row['tflops']:.1f}"
+        traffic = f"{detail['bytes'] / row['us'] / 1e3:.0f}"
+    ratio = f"{row['ratio']:.3f}" if row["ratio"] else ""
+    error = "NaN" if row["max_error_ratio"] is None else f"{row['max_error_ratio']:.2f}"
+    spread = 100 * detail["tcgemm_iqr_us"] / row["us"]
+    us = f"{row['us']:.2f}"
+    text = columns((name_of(case), row["kernel"], us, rate, traffic, ratio, error))
+    text += f"  +-{spread:.1f} %" + ("" if row["exact"] in (True, None) else "  NOT EXACT")
+    if row["clock_mhz"]:
+        text += f"  {row['clock_mhz']:.0f} MHz {row['power_w']:.0f} W"
+    for name in ("own", "dense"):
+        if name in detail:
+            text += f"  {detail[f'{name}_ratio']:.3f} x {detail[name]}"
+    if "kept" in detail:
+        text += f"  keeps {detail['kept']:.5f} of |w|, torch {detail.get('rival_kept', '-')}"
+    if detail.get("rival_apart", 0.0) > DIFFERENT:
+        text += f"  torch's result is another one ({detail['rival_apart']:.2g} apart)"
+    if "refused" in detail:
+        text += f"  torch refuses: {detail['refused'][:80]}"
+    return text + outcome(case, row)
+
+
+def outcome(case, row):
+    if not case.target or row["ratio"] is None:
+        return ""
+    return f"  {'PASS' if row['ratio'] >= case.target else 'MISS'} ({case.target:g})"
+
+
+def is_wrong(row):
+    error = row["max_error_ratio"]
+    return row["us"] is None or error is None or error > 1 or row["exact"] is False
+
+
+def failed(case, gpu, commit, error):
+    """-> (row, detail) of a case that raised."""
+    detail = {"date": machine.now(), "error": f"{type(error).__name__}: {error}".split("\n")[0]}
+    return as_row(case, gpu, {"commit": commit}), detail
+
+
+def gpu_is_lost(device):
+    """After an illegal access, every later call fails too and measures nothing."""
+    if device != "cuda":
+        return False
+    try:
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+    except RuntimeError:
+        return True
+    return False
+
+
+class Run:
+    """One run: the results so far, and the counts of its last line."""
+
+    def __init__(self, options, folder):
+        self.options = options
+        self.gpu = machine.gpu_name(options.device)
+        self.commit = options.commit or results_file.commit()
+        # Cases of --max-size are no results of their sets, so only --out stores them.
+        self.path = self._file(options.out or (None if options.max_size else folder))
+        self.results = results_file.load(self.path) if self.path else results_file.empty()
+        self.known = self._measured(folder) if options.resume else {}
+        self.results["header"] = machine.facts(options.device) | {"method": METHOD}
+        self.reader = telemetry.open_reader(options.device)
+        self.done = self.bad = self.met = self.targets = 0
+        self.session = results_file.empty()  # the cases of this call, measured now or before
+
+    def _file(self, path):
+        if path is None or path.suffix == ".json":
+            return path
+        return path / results_file.file_name(self.gpu)
+
+    def _measured(self, folder):
+        """{key: (row, detail)} of this commit, in the folder or in the file of this run."""
+        stored = results_file.load(self._file(folder)) if folder else results_file.empty()
+        return {
+            results_file.key(row): (row, results["details"][results_file.key(row)])
+            for results in (stored, self.results)
+            for row in results["rows"]
+            if row["commit"] == self.commit and row["us"]
+        }
+
+    def case(self, case):
+        """Measures one case, or takes the row that --resume found, and counts it."""
+        name = results_file.key(as_row(case, self.gpu, {}))
+        row, detail = self.known.get(name, (None, None))
+        if row is None:
+            row, detail = self._measure(case)
+            results_file.put(self.results, row, detail)
+            if self.path:
+                results_file.save(self.results, self.path)
+            print(line(case, row, detail), flush=True)
+        elif case.target:
+            print(line(case, row, detail))
+        results_file.put(self.session, row, detail)
+        self.done += 1
+        self.bad += is_wrong(row)
+        if case.target:
+            self.targets += 1
+            self.met += row["ratio"] is not None and row["ratio"] >= case.target
+
+    def is_known(self, case):
+        return results_file.key(as_row(case, self.gpu, {})) in self.known
+
+    def _measure(self, case):
+        try:
+            return measure_case(case, self.options, self.gpu, self.commit, self.reader)
+        except Exception as error:  # one case must not take the others with it
+            return failed(case, self.gpu, self.commit, error)
+
+
+def print_plans(cases, options):
+    """The kernel that each case would run on the GPU that the options name."""
+    for case in cases:
+        if case.op in PASSES:
+            kernel = f"{case.op}24"
+        else:
+            kernel = workload(case, "meta").kernel_on(options.gpu)
+        print(f"{name_of(case):60} {kernel}")
+    return 0
+
+
+def main(argv=None, *, folder=None, targets=None, **parsing):
+    """Measures what argv says. folder: of the results without --out; None stores nothing."""
+    options = parse(argv, **parsing)
+    chosen = chosen_cases(options, targets)
+    if options.dry_run:
+        return print_plans(chosen, options)
+    run = Run(options, folder)
+    stop = time.monotonic() + 60 * options.minutes
+    print(
+        f"{run.gpu}, torch {torch.__version__}, commit {run.commit} -> {run.path or 'not stored'}"
+    )
+    print(columns(name for name, _ in COLUMNS))
+    for case in chosen:
+        if time.monotonic() > stop and not run.is_known(case):
+            print(f"{options.minutes:g} minutes are over; --resume measures the other cases.")
+            break
+        run.case(case)
+        if gpu_is_lost(options.device):
+            print("The GPU no longer answers (see the error above): nothing more can be measured.")
+            break
+    print(f"{run.done} of {len(chosen)} cases done, {run.bad} failed or wrong.")
+    text, met, count = targets.summary_lines(run.session) if targets else ((), 0, 0)
+    if run.targets + count:
+        print("\n".join([f"targets: {run.met + met} of {run.targets + count} met.", *text]))
+    return 1 if run.bad else 0

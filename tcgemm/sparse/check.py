@@ -1,0 +1,125 @@
+"""The checks of products with a SparseTensor24: dimensions, devices, dtypes and precisions.
+
+The operators see the values of a SparseTensor24, which have another shape, so they cannot make
+these checks. Each error names the operands as the called function names them.
+"""
+
+import torch
+
+from tcgemm import dtypes
+from tcgemm.ops.operators import ADDMM, LINEAR, MM
+from tcgemm.sparse.tensor import SparseTensor24
+
+_MATRICES = (MM, ADDMM)  # neither operand has a batch
+_FAMILIES = (dtypes.FP8, dtypes.INT8)  # the dtypes of a family may be mixed
+_PRECISIONS = (None, "high", "medium")
+
+
+def check_operands(op, a, b, c, bias, residual, out, constants):
+    """Raises RuntimeError unless the tensors fit each other and the function.
+
+    `constants` are the scales and zero points by name.
+    """
+    first, second = op.operand_names
+    others = {"c": c, "bias": bias, "residual": residual, "out": out, **constants}
+    check_dense(op.name, others)
+    named = {first: a, second: b, **others}
+    for name, tensor in named.items():
+        if tensor is not None:
+            _check_layout(op, name, tensor)
+    _check_shapes(op, a, b, bias)
+    w_name, w = (first, a) if isinstance(a, SparseTensor24) else (second, b)
+    for name, tensor in named.items():
+        if tensor is not None and tensor.device != w.device:
+            raise RuntimeError(
+                f"tcgemm.{op.name}: {name} is on {tensor.device}, but {w_name} is on {w.device}; "
+                f"move it there with {name}.to('{w.device}')."
+            )
+    mixed = any(a.dtype in family and b.dtype in family for family in _FAMILIES)
+    if a.dtype is not b.dtype and not mixed:
+        raise RuntimeError(
+            f"tcgemm.{op.name}: {second} is {b.dtype}, but {first} is {a.dtype}; both must have "
+            "one dtype (the two of float8 may be mixed, and so may int8 and uint8): convert one of "
+            "them with .to(...)."
+        )
+
+
+def _check_layout(op, name, tensor):
+    if tensor.is_nested:
+        raise RuntimeError(
+            f"tcgemm.{op.name}: {name} is a nested tensor, but every operand must be a dense, "
+            f"strided tensor or a SparseTensor24; pass {name}.to_padded_tensor(0.0), or one "
+            f"product for each part of {name}.unbind()."
+        )
+    if tensor.layout is not torch.strided:
+        raise RuntimeError(
+            f"tcgemm.{op.name}: {name} has the layout {tensor.layout}, but every operand must be a "
+            f"dense, strided tensor or a SparseTensor24; pass {name}.to_dense()."
+        )
+
+
+def check_dense(name, tensors):
+    """Refuses a SparseTensor24 as any tensor but an operand of the product."""
+    for argument, tensor in tensors.items():
+        if not isinstance(tensor, SparseTensor24):
+            continue
+        mend = f"{argument}.to_dense()"
+        if argument == "out":
+            mend = "a dense tensor, and compress it with tcgemm.compress24"
+        raise RuntimeError(
+            f"tcgemm.{name}: {argument} is a SparseTensor24, but only the operands of the "
+            f"product can be; pass {mend}."
+        )
+
+
+def _check_shapes(op, a, b, bias):
+    if op is LINEAR:
+        fits = a.dim() >= 1 and b.dim() == 2 and a.shape[-1] == b.shape[1]
+    elif op in _MATRICES:
+        fits = a.dim() == b.dim() == 2 and a.shape[1] == b.shape[0]
+    else:
+        fits = not op.batched and 0 not in (a.dim(), b.dim())
+        fits = fits and a.shape[-1] == b.shape[-1 if b.dim() == 1 else -2]
+    if not fits:
+        raise RuntimeError(
+            f"tcgemm.{op.name}: operands of shapes {tuple(a.shape)} and {tuple(b.shape)}, one of "
+            "them a SparseTensor24, do not have the dimensions or the K that it takes; pass a "
+            "dense operand that fits, to matmul if it is a vector or has a batch."
+        )
+    if bias is None:
+        return
+    if op is LINEAR and bias.dim() != 1:
+        raise RuntimeError(
+            f"tcgemm.linear: bias must have shape ({b.shape[0]},), one number for each row of "
+            f"weight, but has {tuple(bias.shape)}; pass anything that varies along other "
+            "dimensions as residual."
+        )
+    if op in _MATRICES and bias.dim() > 2:
+        raise RuntimeError(
+            f"tcgemm.{op.name}: bias must have shape (N,), (1, N) or (M, 1), but has "
+            f"{tuple(bias.shape)}; pass anything that varies along both as residual, or as c of "
+            "tcgemm.addmm."
+        )
+
+
+def check_float32(name, w, precision):
+    """Refuses the precisions that a float32 SparseTensor24 cannot be multiplied with."""
+    if precision not in (*_PRECISIONS, "highest"):
+        raise RuntimeError(
+            f'tcgemm.{name}: precision is "{precision}", but for a torch.float32 SparseTensor24 '
+            'there are "high" (tf32, the default) and "medium" (bfloat16); pass one of these, or '
+            "None."
+        )
+    if precision == "medium":
+        return
+    if w.pattern == "2:4":
+        raise RuntimeError(
+            f"tcgemm.{name}: a float32 SparseTensor24 of pattern '2:4' cannot be multiplied as "
+            'tf32, which takes one of two; pass precision="medium" to multiply it as bfloat16, '
+            "compress24(w.to_dense(), pattern='1:2', prune=True), or w.to_dense()."
+        )
+    if precision == "highest":
+        raise RuntimeError(
+            f"tcgemm.{name}: a float32 SparseTensor24 is multiplied as tf32, so there is no "
+            'precision="highest"; pass "high" (the default here), "medium", or w.to_dense().'
+        )

@@ -1,0 +1,65 @@
+"""The parts of a SparseTensor24, values and metadata: which ones belong together."""
+
+import torch
+
+from tcgemm import dtypes
+from tcgemm.sparse.shapes import GROUPS, metadata_columns, value_columns
+
+FORMAT_VERSION = 1  # the version of saved tensors
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, *dtypes.INT8, *dtypes.FP8)
+
+
+def check_parts(values, metadata, k, pattern):
+    if pattern not in GROUPS:
+        raise RuntimeError(
+            f"tcgemm.SparseTensor24: pattern is {pattern!r}, but there are "
+            "'2:4' and, for torch.float32, '1:2'; pass one of these."
+        )
+    if values.dtype not in DTYPES or (pattern == "1:2" and values.dtype is not torch.float32):
+        names = ", ".join(str(each) for each in DTYPES)
+        raise RuntimeError(
+            f"tcgemm.SparseTensor24: values are {values.dtype} of pattern {pattern!r}, but there "
+            f"are {names}, and '1:2' of torch.float32 alone; convert them."
+        )
+    columns = value_columns(k, pattern)
+    shape = (values.shape[0], columns), (values.shape[0], metadata_columns(columns))
+    came = tuple(values.shape), tuple(metadata.shape)
+    if came != shape or metadata.dtype is not torch.uint8 or metadata.device != values.device:
+        raise RuntimeError(
+            f"tcgemm.SparseTensor24: a matrix of k = {k} and pattern {pattern!r} has values of "
+            f"shape {shape[0]} and metadata of uint8 and shape {shape[1]} on one device, but came "
+            f"{came[0]} on {values.device}, and {metadata.dtype} and {came[1]} on "
+            f"{metadata.device}; pass those that belong together."
+        )
+
+
+def check_positions(metadata, columns, pattern):
+    """Pairs of "2:4" rise, positions of "1:2" are 0 or 1, bits after the last value are 0."""
+    if metadata.is_meta or metadata.numel() == 0:
+        return
+    if pattern == "1:2":
+        wrong = metadata & 0b10101010 != 0
+    else:
+        risen = torch.zeros(16, dtype=torch.bool, device=metadata.device)
+        risen[[0b0100, 0b1000, 0b1001, 0b1100, 0b1101, 0b1110]] = True
+        low, high = ~risen[(metadata & 15).int()], ~risen[(metadata >> 4).int()]
+        if columns % 4:  # a row's last byte has one pair
+            high[:, -1] = False
+        wrong = low | high
+    if columns % 4:
+        wrong[:, -1] |= metadata[:, -1] >> 2 * (columns % 4) != 0
+    count = int(wrong.sum())
+    if count:
+        row, column = divmod(int(wrong.flatten().int().argmax()), metadata.shape[1])
+        raise RuntimeError(
+            f"tcgemm.SparseTensor24: {count} bytes of metadata are no positions of pattern "
+            f"{pattern!r}, the first in row {row}, byte {column}; pass what compress24 made."
+        )
+
+
+def check_version(version):
+    if version != FORMAT_VERSION:
+        raise RuntimeError(
+            f"tcgemm.SparseTensor24: what was saved has version {version} of the format, but this "
+            f"tcgemm reads version {FORMAT_VERSION}; install the one that saved it."
+        )

@@ -1,0 +1,65 @@
+"""The machine and the software that a measurement belongs to: the head of a file of results."""
+
+import contextlib
+import platform
+import subprocess
+from datetime import UTC, datetime
+from typing import Any
+
+import torch
+
+from tcgemm.version import __version__
+
+# Field -> nvidia-smi's name of it. The clocks are in MHz, the limit is in W.
+QUERY = {
+    "sm_max_mhz": "clocks.max.sm",
+    "memory_max_mhz": "clocks.max.memory",
+    "power_limit_w": "power.limit",
+}
+
+
+def gpu_name(device: torch.device | str) -> str:
+    """The driver's name of the GPU, or "cpu"."""
+    device = torch.device(device)
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def facts(device: torch.device | str) -> dict[str, Any]:
+    """The conditions that all rows of a run share.
+
+    driver and clocks (the largest ones in MHz, and the power limit in W) are None on the CPU and
+    where nvidia-smi does not answer.
+    """
+    driver, clocks = _driver(device) if torch.device(device).type == "cuda" else (None, None)
+    return {
+        "gpu": gpu_name(device),
+        "driver": driver,
+        "clocks": clocks,
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "tcgemm": __version__,
+        "python": platform.python_version(),
+        "processor": f"{platform.machine()}, {torch.get_num_threads()} threads",
+        "date": now(),
+    }
+
+
+def _driver(device) -> tuple[str | None, dict[str, float] | None]:
+    """(the driver's version, the clocks) of a GPU, from nvidia-smi."""
+    uuid = str(getattr(torch.cuda.get_device_properties(device), "uuid", ""))
+    chosen = [f"--id=GPU-{uuid}"] if uuid else []
+    fields = ",".join(("driver_version", *QUERY.values()))
+    query = ["nvidia-smi", *chosen, f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
+    with contextlib.suppress(OSError, subprocess.SubprocessError, IndexError):
+        answer = subprocess.run(query, capture_output=True, text=True, timeout=20).stdout
+        driver, *values = (part.strip() for part in answer.splitlines()[0].split(","))
+        found = {}
+        for name, value in zip(QUERY, values, strict=False):
+            with contextlib.suppress(ValueError):  # "[N/A]"
+                found[name] = float(value)
+        return driver, found
+    return None, None
