@@ -67,7 +67,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """compare and its package, imported at their first use: `import tcgemm` is not to pay for it."""
+    """compare and its package, imported at their first use, so that `import tcgemm` is cheap."""
     if name not in ("compare", "comparison"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     package = importlib.import_module("tcgemm.comparison")

@@ -11,6 +11,7 @@ buffers, hooks, and torch's random state.
 import contextlib
 import functools
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -43,10 +44,11 @@ class Layer:
     names: dict[str, None] = field(default_factory=dict)
     count: int = 0
 
-    def head(self) -> dict[str, Any]:
+    def head(self, function: str) -> dict[str, Any]:
+        """The fields of its row. function: the product, or the layer that replaces it."""
         why = f"not swapped: {self.why_not}" if self.why_not else ""
         found = {"count": self.count, "layers": list(self.names), "why": why}
-        return measure.head(self.case) | found
+        return measure.head(self.case) | {"function": function} | found
 
 
 class LayerWork(Workload):
@@ -114,9 +116,10 @@ def compare_model(
         layers.sort(key=lambda layer: -layer.count * layer.case.flops)
         work = functools.partial(LayerWork, to=to, options=options)
         swapped = [layer for layer in layers if not layer.why_not]
-        jobs = [(functools.partial(work, layer), layer.head()) for layer in swapped]
+        name = "linear" if to is Linear else to.__name__
+        jobs = [(functools.partial(work, layer), layer.head(name)) for layer in swapped]
         rows = run(jobs, functions, device=device, seconds=seconds, progress=progress)
-        rows += [layer.head() for layer in layers if layer.why_not]
+        rows += [layer.head(name) for layer in layers if layer.why_not]
         facts = machine.facts(device) | {"method": measure.METHOD}
     facts["model"] = {
         "name": type(model).__name__,
@@ -195,13 +198,21 @@ def _layers(model, forward, swap) -> tuple[list[Layer], Any, float]:
             if hasattr(module, "in_features") and hasattr(module, "out_features"):
                 record = functools.partial(_record, found, name, why_not)
                 hooks.append(module.register_forward_pre_hook(record, with_kwargs=True))
-        after = _tensors(forward())
+        with _eager():
+            after = _tensors(forward())
     finally:
         for hook in hooks:
             hook.remove()
         report.undo()
     pairs = zip(before, after, strict=False)
     return list(found.values()), report, max((_apart(*pair) for pair in pairs), default=0.0)
+
+
+def _eager():
+    """A block in which functions under torch.compile run in eager mode, where hooks count calls."""
+    if "torch._dynamo" in sys.modules:  # else nothing is compiled
+        return torch.compiler.set_stance("force_eager")
+    return contextlib.nullcontext()
 
 
 def _record(found, name, why_not, module, arguments, keywords) -> None:
@@ -237,7 +248,7 @@ def _apart(one: torch.Tensor, other: torch.Tensor) -> float:
     """|other - one| over |one|, in the Frobenius norm."""
     one, other = one.float(), other.float()
     norm = float(one.norm())
-    return round(float((other - one).norm()) / norm, 6) if norm else 0.0
+    return float(f"{float((other - one).norm()) / norm:.3g}") if norm else 0.0
 
 
 def _forward_times(

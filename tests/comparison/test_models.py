@@ -77,7 +77,8 @@ def test_a_row_for_each_distinct_linear():
     assert facts["before_us"] > 0 and facts["after_us"] > 0 and facts["swapped"] == 5
     assert facts["speedup"] == pytest.approx(facts["before_us"] / facts["after_us"], rel=1e-3)
     assert facts["difference"] < 1e-5 and not facts["skipped"]
-    assert "Block: forward " in str(result) and "Block" in lines[0] and len(lines) == 4
+    assert "row 1: layers up, gate" in str(result) and "Block: forward " in str(result)
+    assert "Block" in lines[0] and len(lines) == 4
 
 
 @pytest.mark.parametrize("give", ["positional", "keywords", "tensor"])
@@ -102,6 +103,7 @@ def test_other_layers(options, apart):
     result = tcgemm.compare(model, torch.randn(24, 64).bfloat16(), **options, **QUICK)
     assert_unchanged(model, before)
     assert {row["dtype"] for row in result.rows} == {"bf16"} and len(result.rows) == 3
+    assert {row["function"] for row in result.rows} == {options["to"].__name__}  # of no product
     assert all(row["us"] > 0 and row["ratios"]["torch"] > 0 for row in result.rows)
     assert all(row["max_error_ratio"] is None and row["exact"] is None for row in result.rows)
     assert 1e-4 < result.facts["model"]["difference"] < apart
@@ -153,6 +155,17 @@ def test_the_layers_have_the_dtype_of_autocast():
     with torch.autocast("cpu", torch.bfloat16):
         result = tcgemm.compare(Block(), torch.randn(8, 64), **QUICK)
     assert {row["dtype"] for row in result.rows} == {"bf16"}
+
+
+def test_a_compiled_model_is_timed_compiled():
+    model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.Linear(32, 64))
+    compiled = torch.compile(model, backend="aot_eager")
+    before = state(model)
+    result = tcgemm.compare(compiled, torch.randn(8, 64), **QUICK)
+    assert_unchanged(model, before)
+    assert [row["count"] for row in result.rows] == [1, 1]
+    assert "layers _orig_mod.*" in str(result)
+    assert result.facts["model"]["before_us"] > 0
 
 
 def test_gradients_and_optimizers_go_on():
