@@ -7,6 +7,7 @@ tcgemm.quantized_linear                         a layer that multiplies in 8 bit
 tcgemm.prune24, compress24                      2:4 sparsity; products take a SparseTensor24
 tcgemm.nn.Linear, nn.QuantLinear                layers; tcgemm.swap_linear puts them into a model
 tcgemm.compare                                  products, or a model's layers, beside torch's
+tcgemm.use                                      torch's own products run through tcgemm
 tcgemm.check_layout, explain                    how operands are stored, which kernel runs, and why
 python -m tcgemm                                what is installed and what runs here
 """
@@ -31,6 +32,7 @@ from tcgemm.ops.functional import (  # noqa: E402
     mm,
 )
 from tcgemm.ops.prepack import Prepared, prepare  # noqa: E402
+from tcgemm.override import use  # noqa: E402
 from tcgemm.quant.linear import quantized_linear  # noqa: E402
 from tcgemm.quant.quantize import dequantize, quantize  # noqa: E402
 from tcgemm.sparse import SparseTensor24, compress24, prune24  # noqa: E402
@@ -63,11 +65,12 @@ __all__ = [
     "quantize",
     "quantized_linear",
     "swap_linear",
+    "use",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """compare and its package, imported at their first use, so that `import tcgemm` is cheap."""
+    """Imports compare and its package at the first use, since they cost `import tcgemm` time."""
     if name not in ("compare", "comparison"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     package = importlib.import_module("tcgemm.comparison")

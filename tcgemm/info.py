@@ -16,6 +16,7 @@ import torch
 
 from tcgemm import _library, dtypes
 from tcgemm.ops import query
+from tcgemm.ops.explanation import Text
 from tcgemm.version import __version__
 
 # Architecture of a kernel -> the GPUs that run it.
@@ -317,8 +318,8 @@ def _support_lines() -> list[str]:
     return lines
 
 
-def report() -> str:
-    """The text that `python -m tcgemm` prints."""
+def report() -> Text:
+    """The text that `python -m tcgemm` prints. A notebook shows it as print does."""
     facts = build()
     kind = f"CUDA {facts['cuda']} build" if facts["cuda"] else "CPU build"
     architectures = ", ".join(facts["arches"]) or "none"
@@ -337,4 +338,4 @@ def report() -> str:
             f"  warning: the library is version {facts['version']}; rebuild it with: "
             f"{_library.rebuild()}"
         )
-    return "\n".join([*lines, "", "What runs here", *_support_lines()])
+    return Text("\n".join([*lines, "", "What runs here", *_support_lines()]))

@@ -1,9 +1,9 @@
 // Arguments -> Problem -> Plan -> text. Nothing is computed, and no tensor is allocated.
 #include "ops/explain.h"
 
-#include "catalog.h"
 #include "ops/batch.h"
 #include "ops/check.h"
+#include "plan/explain.h"
 #include "plan/planner.h"
 
 namespace tcgemm::ops {
@@ -53,11 +53,13 @@ std::string batch_and_device_lines(const CheckedGemm& checked, const BatchedProb
   return text;
 }
 
-std::string answer(const std::string& text, int config_index) {
-  const bool launches = config_index >= 0;
-  return join("{\"text\": ", json_string(text),
-              ", \"kernel\": ", launches ? json_string(name(kCatalog[config_index]).text) : "null",
-              ", \"config_index\": ", launches ? std::to_string(config_index) : "null", "}");
+std::string answer(const std::string& text, const plan::Facts& facts, std::int64_t products) {
+  JsonObject object;
+  object.add("text", text).add("products", products);
+  if (facts.config_index >= 0)
+    plan::for_each_field(facts,
+                         [&](const char* name, const auto& value) { object.add(name, value); });
+  return object.json();
 }
 
 }  // namespace
@@ -71,18 +73,20 @@ std::string describe(Op op, const Arguments& arguments, DeviceOf device_of) {
   if (checked.empty())
     return answer(join(name(op), ": the result is empty, of shape ", checked.shape(),
                        "; nothing is launched."),
-                  -1);
+                  {}, 0);
   BatchedProblem batched;
   collapse(checked, arguments.alpha, arguments.beta, batched);
   bind_prepacked(op, checked, batched.problem);
   bind_sparse(checked, batched.problem);
+  if (arguments.amax) batched.problem.set(Slot::amax, Matrix{0, DType::f32});
   const std::string_view filter = arguments.kernel ? std::string_view(*arguments.kernel) : "";
   const Problem& problem = batched.problem;
   const Plan plan = plan::make_plan(problem, device, filter);
   std::string text = op == Op::check_layout ? plan::check_layout(problem, plan, device)
                                             : plan::explain(problem, plan, device);
   while (!text.empty() && text.back() == '\n') text.pop_back();
-  return answer(text + batch_and_device_lines(checked, batched, device), plan.main.config_index);
+  return answer(text + batch_and_device_lines(checked, batched, device),
+                plan::facts(problem, plan, device), batched.count());
 }
 
 }  // namespace tcgemm::ops

@@ -27,6 +27,7 @@ constexpr OptionText kOptionTexts[] = {{Option::activation, "str?", "activation"
                                        {Option::out_dtype, "ScalarType?", "out_dtype", "None"},
                                        {Option::acc_dtype, "ScalarType?", "acc_dtype", "None"},
                                        {Option::precision, "str?", "precision", "None"},
+                                       {Option::amax, "bool", "amax", "False"},
                                        {Option::device, "str?", "device", "None"},
                                        {Option::kernel, "str?", "kernel", "None"}};
 

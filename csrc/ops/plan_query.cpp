@@ -14,6 +14,7 @@
 #include "ops/error.h"
 #include "ops/json.h"
 #include "ops/stack_reader.h"
+#include "plan/explain.h"
 #include "plan/planner.h"
 
 namespace tcgemm::ops {
@@ -277,11 +278,11 @@ std::optional<JsonObject> describe(const std::optional<T>& pass) {
 }
 
 std::string answer(const Problem& problem, const Plan& plan, const Device& device) {
-  return JsonObject()
-      .add("kernel", kernel_name(plan.main))
-      .add("transposed", plan.swap_ab)
-      .add("cluster", plan.main.cluster)
-      .add("grid", plan.main.grid)
+  JsonObject object;
+  plan::for_each_field(plan::facts(problem, plan, device), [&](const char* key, const auto& value) {
+    if (std::string_view(key) != "kernel") object.add(key, value);
+  });
+  return object.add("kernel", kernel_name(plan.main))
       .add("group", plan.main.raster_group)
       .add("tiles_m", plan.main.tiles_m)
       .add("tiles_n", plan.main.tiles_n)
@@ -290,14 +291,9 @@ std::string answer(const Problem& problem, const Plan& plan, const Device& devic
       .add("sums_a", describe(plan.passes.sums_a))
       .add("sums_b", describe(plan.passes.sums_b))
       .add("split", describe(plan.passes.split))
-      .add("workspace", plan.workspace)
-      .add("store_path", name(plan.main.store_path))
       .add("epilogue_path", name(plan.main.epilogue_path))
       .add("vector_a", plan.main.vector_a)
       .add("vector_b", plan.main.vector_b)
-      .add("microseconds", plan.estimate.microseconds)
-      .add("bytes", plan.estimate.bytes)
-      .add("bound", name(plan.estimate.bound))
       .add("explain", plan::explain(problem, plan, device))
       .add("check_layout", plan::check_layout(problem, plan, device))
       .json();

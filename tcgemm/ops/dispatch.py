@@ -100,10 +100,7 @@ def scaled_gemm(function, op, out, a, b, c, bias, residual, epilogue, scales, am
 def _as_matrices(op, out, a, b, c, bias, residual, epilogue, scales, amax, parts):
     """Calls scaled_mm, whose operands are matrices or batches of matrices, in place of `op`."""
     if amax and out is not None:
-        raise RuntimeError(
-            f"tcgemm.{op.name}: with amax=True two tensors are returned, so there is no out=; "
-            "leave one of them away."
-        )
+        raise amax_with_out(op.name)
     traced = _compiling()
     if out is None and (traced or any_autocast_enabled()):
         a, b, c, bias, residual = autocast(a, b, c, bias, residual)
@@ -247,6 +244,14 @@ def no_tensor(function, tensors):
         if not isinstance(value, _tensor) and (value is not None or name in required):
             return wrong_type(function, name, value)
     raise AssertionError("every operand is a tensor")
+
+
+def amax_with_out(function):
+    """The error for amax=True together with out=."""
+    return RuntimeError(
+        f"tcgemm.{function}: with amax=True two tensors are returned, so there is no out=; "
+        "leave one of them away."
+    )
 
 
 def _nested(op, tensors):

@@ -27,8 +27,10 @@ from tcgemm.ops._torch_private import (
 from tcgemm.sparse.parts import (
     DTYPES,
     FORMAT_VERSION,
+    check_kinds,
     check_parts,
     check_positions,
+    check_turned,
     check_version,
 )
 from tcgemm.sparse.shapes import GROUPS, default_pattern, value_columns
@@ -197,12 +199,16 @@ class SparseTensor24(torch.Tensor):
         RuntimeError if dtypes or shapes do not belong together, or if the metadata are invalid:
         the results of tensor cores are undefined for positions that do not rise.
         """
+        if not trusted:
+            check_kinds(values, metadata, k, pattern, turned)
         pattern = pattern or default_pattern(values.dtype)
         for k_of_side, parts in ((k, (values, metadata)), (values.shape[0], turned)):
             if parts is not None:
                 check_parts(*parts, k_of_side, pattern)
                 if not trusted:
                     check_positions(parts[1], value_columns(k_of_side, pattern), pattern)
+        if turned is not None:
+            check_turned(values, k, turned)
         if not trusted:
             values, metadata = _in_memory(values), _in_memory(metadata)
             turned = None if turned is None else tuple(map(_in_memory, turned))
@@ -330,8 +336,13 @@ def _side(values, metadata, k, pattern, names):
 def restored(
     version, values, metadata, k, pattern, transpose, transposed, dense_gradient, leaf, parameter
 ):
-    """The inverse of __reduce_ex__, for pickle and torch.load."""
+    """The inverse of __reduce_ex__, for pickle and torch.load. A file may hold anything."""
     check_version(version)
+    if not all(isinstance(each, int) for each in (transposed, dense_gradient, leaf, parameter)):
+        raise RuntimeError(
+            "tcgemm.SparseTensor24: what was saved is damaged: it has options that are neither "
+            "True nor False; load another copy of the file."
+        )
     options = {"turned": transpose, "dense_gradient": dense_gradient}
     tensor = SparseTensor24.from_parts(values, metadata, k, pattern, **options)
     tensor = tensor.t() if transposed else tensor

@@ -11,10 +11,9 @@ amx.py        keeps torch from AMX instructions that a virtual machine forbids
 numerics.py checks float64 with numpy; nothing else here needs it.
 """
 
-import re
 from typing import NamedTuple
 
-from tcgemm.ops.functional import question
+from tcgemm.ops.functional import explain
 
 
 class Plan(NamedTuple):
@@ -24,11 +23,10 @@ class Plan(NamedTuple):
     why: str
 
 
-def plan(a, b, *, bias=None, residual=None, scale_a=None, scale_b=None, **options) -> Plan:
+def plan(a, b, **options) -> Plan:
     """The plan of matmul(a, b, ...) on a GPU. The arguments are those of tcgemm.explain."""
-    answer = question("explain", (a, b, bias, residual, scale_a, scale_b), **options)
-    why = re.search(r"^  why +(.+)$", answer["text"], re.MULTILINE)
-    return Plan(answer["kernel"] or "cpu", why[1] if why else "")
+    found = explain(a, b, **options)
+    return Plan(found.kernel or "cpu", found.why or "")
 
 
 def kernel_name(a, b, **options) -> str:

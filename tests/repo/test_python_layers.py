@@ -24,7 +24,7 @@ LAYERS = (
     ("_library", "dtypes"),
     ("ops",),
     ("info",),
-    ("quant", "sparse", "sparse_cutlass"),
+    ("quant", "sparse", "sparse_cutlass", "override"),
     ("nn",),
     ("saved_names",),
     ("",),  # tcgemm/__init__.py
@@ -36,7 +36,10 @@ LAYERS = (
     ("__main__",),
 )
 # Packages of one layer that do not know each other.
-APART = (("quant", "sparse"), ("quant", "sparse_cutlass"))
+APART = (
+    *(("quant", "sparse"), ("quant", "sparse_cutlass")),
+    *(("override", "quant"), ("override", "sparse"), ("override", "sparse_cutlass")),
+)
 OPTIONAL = ("matplotlib", "numpy", "pandas", "pynvml", "sklearn", "tqdm")
 
 
@@ -201,7 +204,7 @@ PUBLIC = (
         "prepare",
         "prune24",
     ),
-    *("quantize", "quantized_linear", "swap_linear"),
+    *("quantize", "quantized_linear", "swap_linear", "use"),
 )
 
 
@@ -211,7 +214,8 @@ def test_public_names():
     assert shown == {*PUBLIC, "comparison", "sparse_cutlass"} - {"__version__"}
     assert "__version__" in dir(tcgemm)
     assert set(tcgemm.nn.__all__) == {
-        *("Linear", "QuantLinear", "SparseLinear24", "SwapReport", "swap_linear")
+        *("Conv1D", "Linear", "MultiheadAttention", "QuantConv1D", "QuantLinear"),
+        *("SparseLinear24", "SwapReport", "swap_linear"),
     }
     for name in (*PUBLIC, "sparse_cutlass"):
         assert getattr(tcgemm, name) is not None
