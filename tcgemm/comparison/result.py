@@ -137,6 +137,7 @@ class Comparison:
                 f"{model['speedup']:.3f} x; {model['swapped']} layers swapped, "
                 f"{len(model['skipped'])} not; outputs differ by {model['difference']:.2g}"
             )
+            lines.append(f"the swap {model['coverage']}")
         for name in self.baselines:
             ratios = [row["ratios"][name] for row in self.rows if name in row["ratios"]]
             mean = math.exp(sum(map(math.log, ratios)) / len(ratios))

@@ -120,6 +120,41 @@ def test_layers_that_stay_have_the_reason():
     assert all(row["us"] for row in result.rows[:-1])
 
 
+def test_projections_of_attention_have_rows():
+    encoder = torch.nn.TransformerEncoderLayer(32, 4, 48, batch_first=True)
+    before = state(encoder)
+    result = tcgemm.compare(encoder, torch.randn(2, 5, 32), **QUICK)
+    assert_unchanged(encoder, before)
+    found = {(row["n"], row["k"]): row["layers"] for row in result.rows}
+    assert found == {
+        (96, 32): ["self_attn.in_proj"],
+        (32, 32): ["self_attn.out_proj"],
+        (48, 32): ["linear1"],
+        (32, 48): ["linear2"],
+    }
+
+
+def test_conv1d_of_transformers_has_rows():
+    conv = pytest.importorskip("transformers.pytorch_utils").Conv1D(48, 32)
+    for to, layout in ((tcgemm.nn.Linear, "NN"), (QuantLinear, "TN")):  # 8-bit weights lie by rows
+        result = tcgemm.compare(torch.nn.Sequential(conv), torch.randn(5, 32), to=to, **QUICK)
+        shapes = [(row["layout"], row["m"], row["n"], row["k"]) for row in result.rows]
+        assert shapes == [(layout, 5, 48, 32)] and result.rows[0]["us"] > 0
+
+
+def test_options_of_swap_linear_reach_it():
+    embedding, head = torch.nn.Embedding(50, 64), torch.nn.Linear(64, 50, bias=False)
+    head.weight = embedding.weight
+    model = torch.nn.Sequential(embedding, torch.nn.Linear(64, 64), head)
+    tokens = torch.arange(8)
+    options = {"to": QuantLinear, "dtype": torch.int8, "granularity": "tensor"}
+    result = tcgemm.compare(model, tokens, **options, **QUICK)
+    assert "shares its weight" in result.rows[-1]["why"] and result.rows[0]["us"] > 0
+    result = tcgemm.compare(model, tokens, shared=True, skip="1", **options, **QUICK)
+    assert [row["layers"] for row in result.rows if row["us"]] == [["2"]]
+    assert "the swap reaches " in str(result)
+
+
 @pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt()], ids=repr)
 @pytest.mark.parametrize("calls", [0, 1, 3])
 @pytest.mark.parametrize("to", [tcgemm.nn.Linear, QuantLinear])
@@ -195,6 +230,8 @@ def test_bad_models_end_in_a_sentence():
             tcgemm.compare(model, example, **QUICK)
     with pytest.raises(RuntimeError, match=r"tcgemm\.swap_linear: to is"):
         tcgemm.compare(MODEL, torch.zeros(1, 4), to=torch.nn.ReLU, **QUICK)
+    with pytest.raises(RuntimeError, match=r"to is torch\.nn\.Linear, .*; pass tcgemm\.nn"):
+        tcgemm.compare(MODEL, torch.zeros(1, 4), to=torch.nn.Linear, **QUICK)
     with pytest.raises(RuntimeError, match="against has 'cublas'"):
         tcgemm.compare(MODEL, torch.zeros(1, 4), against="cublas", **QUICK)
     empty = tcgemm.compare(torch.nn.Conv1d(3, 3, 1), torch.zeros(1, 3, 4), **QUICK)
