@@ -92,8 +92,8 @@ def measure(
         "kernel": kernel,
         "us": round(own.us, 3),
         "iqr_us": round(own.iqr_us, 3),
-        "tflops": round(work.case.flops / own.us / 1e6, 3),
-        "gbps": round(work.bytes / own.us / 1e3, 1),
+        "tflops": float(f"{work.case.flops / own.us / 1e6:.5g}"),
+        "gbps": float(f"{work.bytes / own.us / 1e3:.5g}"),
         "ratios": {name: round(found.us / own.us, 4) for name, found in timings.items()},
         "baselines": {
             name: {
