@@ -54,7 +54,7 @@ def _wrong(expected, came):
     )
 
 
-def check_turned(values, k, turned):
+def check_transpose(values, k, turned):
     """Raises RuntimeError unless the transpose's values are of the same dtype, device and shape."""
     other = turned[0]
     if (other.shape[0], other.dtype, other.device) != (k, values.dtype, values.device):

@@ -30,7 +30,7 @@ from tcgemm.sparse.parts import (
     check_kinds,
     check_parts,
     check_positions,
-    check_turned,
+    check_transpose,
     check_version,
 )
 from tcgemm.sparse.shapes import GROUPS, default_pattern, value_columns
@@ -218,7 +218,7 @@ class SparseTensor24(torch.Tensor):
                 if not trusted:
                     check_positions(parts[1], value_columns(k_of_side, pattern), pattern)
         if turned is not None:
-            check_turned(values, k, turned)
+            check_transpose(values, k, turned)
         if not trusted:
             values, metadata = _in_memory(values), _in_memory(metadata)
             turned = None if turned is None else tuple(map(_in_memory, turned))
