@@ -18,7 +18,7 @@ from tcgemm.ops._torch_private import destroy_library, dispatch_keys, redispatch
 from tcgemm.ops.precision import default as default_precision
 from tcgemm.override import product as products
 from tcgemm.override.choices import GENERAL, PLAIN, TORCH, Choices, Entry
-from tcgemm.override.product import NAMED, Product
+from tcgemm.override.product import Product
 
 _ops = torch.ops.tcgemm
 _f32 = torch.float32
@@ -97,12 +97,8 @@ def run(keys: Any, product: Product, out: torch.Tensor | None = None) -> torch.T
 
 def _described(argument: Any) -> Any:
     if isinstance(argument, _tensor):
-        return argument.dtype, argument.shape, argument.stride(), argument.has_names()
+        return argument.dtype, argument.shape, argument.stride()
     return argument
-
-
-def _has_names(arguments: Any) -> bool:
-    return any(isinstance(each, _tensor) and each.has_names() for each in arguments)
 
 
 def _why_not_out(product: Product, out: torch.Tensor) -> str | None:
@@ -199,7 +195,7 @@ class Kernel:
         lookup = (self.aten.name, device, precision, *map(_described, args), *options.items())
         entry = choices.entries.get(lookup)
         if entry is None:
-            product = NAMED if _has_names(args) else self._product(args, options, precision)
+            product = self._product(args, options, precision)
             entry = choices.choose(lookup, self.function, a.dtype, product)
         return entry, lookup, precision
 
