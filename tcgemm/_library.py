@@ -10,7 +10,37 @@ from pathlib import Path
 import torch
 
 OLDEST_TORCH = (2, 11)
+# What csrc/ops/library.cpp registers: torch.ops.tcgemm.mm, ...
+OPERATORS = (
+    "mm",
+    "bmm",
+    "matmul",
+    "addmm",
+    "baddbmm",
+    "linear",
+    "_gemm",
+    "_linear24",
+    "scaled_mm",
+    "scaled_mm_amax",
+    "prepare",
+    "quantize",
+    "compress24",
+    "decompress24",
+    "gather24",
+    "prune24",
+    "tile24",
+    "check_layout",
+    "explain",
+    "build_info",
+    "_catalog",
+    "_known_device",
+    "_device_rates",
+    "_code",
+    "_plan",
+)
+_OF_PACKAGE = "quantized_linear"  # the operator that the package itself registers
 PACKAGE = Path(__file__).resolve().parent
+_loaded = False
 
 
 def path() -> Path:
@@ -35,16 +65,50 @@ def _check_torch() -> None:
         )
 
 
+def _chosen() -> str:
+    return " (from TCGEMM_LIBRARY)" if os.environ.get("TCGEMM_LIBRARY") else ""
+
+
+def _check_single(file: Path) -> None:
+    """A second library that registers the same operators ends the process in its static
+    initialisation. A library that something else loaded, without the package, may be used."""
+    libraries = torch.ops.loaded_libraries
+    again = os.path.realpath(file) in libraries and not hasattr(torch.ops.tcgemm, _OF_PACKAGE)
+    if again or not hasattr(torch.ops.tcgemm, "mm"):
+        return
+    others = sorted(library for library in libraries if "tcgemm" in library)
+    raise ImportError(
+        f"tcgemm's operators are registered in this process already (libraries: "
+        f"{', '.join(others) or 'unknown'}), so the package in {PACKAGE} cannot be imported "
+        "beside the one that did it; import one copy of tcgemm, once, in a process."
+    )
+
+
+def _check_operators(file: Path) -> None:
+    missing = [name for name in OPERATORS if not hasattr(torch.ops.tcgemm, name)]
+    if not missing:
+        return
+    what = "none of tcgemm's operators" if missing == list(OPERATORS) else "another version of them"
+    raise ImportError(
+        f"tcgemm's operator library {file}{_chosen()} registers {what}: torch.ops.tcgemm."
+        f"{missing[0]} is missing; name the libtcgemm.so of this package in TCGEMM_LIBRARY or "
+        f"unset it, or build the library with: {rebuild()}"
+    )
+
+
 def load() -> None:
     """Registers the operators; ImportError names torch's version, the file and a remedy."""
+    global _loaded
+    if _loaded:  # importlib.reload(tcgemm)
+        return
     _check_torch()
     file = path()
     if not file.is_file():
-        chosen = " (from TCGEMM_LIBRARY)" if os.environ.get("TCGEMM_LIBRARY") else ""
         raise ImportError(
-            f"tcgemm's operator library {file}{chosen} is not there, so nothing could be loaded "
+            f"tcgemm's operator library {file}{_chosen()} is not there, so nothing could be loaded "
             f"into torch {torch.__version__}; build it with: {rebuild()}"
         )
+    _check_single(file)
     try:
         torch.ops.load_library(str(file))
     except (OSError, RuntimeError) as error:
@@ -52,3 +116,5 @@ def load() -> None:
             f"tcgemm's operator library {file} could not be loaded into torch "
             f"{torch.__version__}: {error}; build it again for this machine with: {rebuild()}"
         ) from error
+    _check_operators(file)
+    _loaded = True

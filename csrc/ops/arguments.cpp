@@ -26,6 +26,9 @@ void read_option(Option option, StackReader& reader, Arguments& arguments) {
     case Option::precision:
       arguments.precision = reader.optional_string();
       break;
+    case Option::amax:
+      arguments.amax = reader.flag();
+      break;
     case Option::device:
       arguments.device = reader.optional_string();
       break;

@@ -21,6 +21,7 @@ struct Arguments {
   std::optional<std::int32_t> out_dtype, acc_dtype;  // torch's numbers
   double alpha = 1.0;
   double beta = 1.0;
+  bool amax = false;  // explain and check_layout; scaled_mm_amax has it in its name
 
   TensorHandle& operator[](Slot slot) { return tensors[slot]; }
   const TensorHandle& operator[](Slot slot) const { return tensors[slot]; }

@@ -174,7 +174,7 @@ void check_integers(Op op, const Arguments& arguments, const CheckedGemm& checke
   for (const Slot slot : kScales)
     if (const View& view = checked[slot].view)
       fail(name(op), ": ", view.name, " is given", kWhy, "leave it away, or ", kRemedy);
-  if (op == Op::scaled_mm_amax)
+  if (op == Op::scaled_mm_amax || arguments.amax)
     fail(name(op), ": amax is asked for", kWhy, "leave it away, or ", kRemedy);
 }
 

@@ -1,7 +1,6 @@
 // Arguments -> Problem -> Plan -> text. Nothing is computed, and no tensor is allocated.
 #include "ops/explain.h"
 
-#include "catalog.h"
 #include "ops/batch.h"
 #include "ops/check.h"
 #include "plan/planner.h"
@@ -53,14 +52,41 @@ std::string batch_and_device_lines(const CheckedGemm& checked, const BatchedProb
   return text;
 }
 
-std::string answer(const std::string& text, int config_index) {
-  const bool launches = config_index >= 0;
-  return join("{\"text\": ", json_string(text),
-              ", \"kernel\": ", launches ? json_string(name(kCatalog[config_index]).text) : "null",
-              ", \"config_index\": ", launches ? std::to_string(config_index) : "null", "}");
+std::string answer(const std::string& text, const plan::Facts& facts, std::int64_t products) {
+  JsonObject object;
+  object.add("text", text).add("products", products);
+  if (facts.config_index >= 0) add_facts(object, facts);
+  return object.json();
 }
 
 }  // namespace
+
+void add_facts(JsonObject& object, const plan::Facts& facts) {
+  const auto [m, n, k] = facts.tile;
+  const bool launches = facts.config_index >= 0;
+  object.add("config_index", launches ? std::optional(facts.config_index) : std::nullopt)
+      .add("device", facts.device)
+      .add("kernel", facts.kernel)
+      .add("layout", facts.layout)
+      .add("transposed", facts.swap_ab)
+      .add("copies", facts.copies)
+      .add("tile", JsonArray().add(m).add(n).add(k))
+      .add("stages", facts.stages)
+      .add("threads", facts.threads)
+      .add("cluster", facts.cluster)
+      .add("grid", facts.grid)
+      .add("waves", facts.waves)
+      .add("workspace", facts.workspace)
+      .add("epilogue", facts.epilogue)
+      .add("store_path", facts.store_path)
+      .add("flops", facts.flops)
+      .add("bytes", facts.bytes)
+      .add("compute_microseconds", facts.compute_us)
+      .add("memory_microseconds", facts.memory_us)
+      .add("microseconds", facts.estimate_us)
+      .add("bound", facts.bound)
+      .add("why", facts.why);
+}
 
 std::string describe(Op op, const Arguments& arguments, DeviceOf device_of) {
   CheckedGemm checked;
@@ -71,18 +97,20 @@ std::string describe(Op op, const Arguments& arguments, DeviceOf device_of) {
   if (checked.empty())
     return answer(join(name(op), ": the result is empty, of shape ", checked.shape(),
                        "; nothing is launched."),
-                  -1);
+                  {}, 0);
   BatchedProblem batched;
   collapse(checked, arguments.alpha, arguments.beta, batched);
   bind_prepacked(op, checked, batched.problem);
   bind_sparse(checked, batched.problem);
+  if (arguments.amax) batched.problem.set(Slot::amax, Matrix{0, DType::f32});
   const std::string_view filter = arguments.kernel ? std::string_view(*arguments.kernel) : "";
   const Problem& problem = batched.problem;
   const Plan plan = plan::make_plan(problem, device, filter);
   std::string text = op == Op::check_layout ? plan::check_layout(problem, plan, device)
                                             : plan::explain(problem, plan, device);
   while (!text.empty() && text.back() == '\n') text.pop_back();
-  return answer(text + batch_and_device_lines(checked, batched, device), plan.main.config_index);
+  return answer(text + batch_and_device_lines(checked, batched, device),
+                plan::facts(problem, plan, device), batched.count());
 }
 
 }  // namespace tcgemm::ops

@@ -5,6 +5,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <ranges>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -27,7 +28,11 @@ std::string to_json(const T& value) {
     return json_number(value);
   else if constexpr (std::is_convertible_v<const T&, std::string_view>)
     return json_string(value);
-  else if constexpr (requires { value.has_value(); })
+  else if constexpr (std::ranges::range<T>) {
+    std::string items;
+    for (const auto& item : value) items += (items.empty() ? "" : ", ") + to_json(item);
+    return "[" + items + "]";
+  } else if constexpr (requires { value.has_value(); })
     return value ? to_json(*value) : "null";
   else
     return value.json();

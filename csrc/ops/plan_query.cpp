@@ -12,6 +12,7 @@
 #include "core/plan.h"
 #include "core/problem.h"
 #include "ops/error.h"
+#include "ops/explain.h"
 #include "ops/json.h"
 #include "ops/stack_reader.h"
 #include "plan/planner.h"
@@ -242,15 +243,10 @@ JsonObject describe(const SplitFp32Pass& pass) {
       .add("made_parts", pass.prepacked.terms);
 }
 
-std::optional<std::string> kernel_name(const LaunchConfig& launch) {
-  if (launch.config_index < 0) return std::nullopt;
-  return std::string(std::string_view(name(kCatalog[launch.config_index])));
-}
-
 std::optional<JsonObject> describe(const LaunchConfig& launch) {
   if (launch.config_index < 0) return std::nullopt;
   return JsonObject()
-      .add("kernel", kernel_name(launch))
+      .add("kernel", std::string_view(name(kCatalog[launch.config_index])))
       .add("cluster", launch.cluster)
       .add("grid", launch.grid)
       .add("group", launch.raster_group)
@@ -277,12 +273,9 @@ std::optional<JsonObject> describe(const std::optional<T>& pass) {
 }
 
 std::string answer(const Problem& problem, const Plan& plan, const Device& device) {
-  return JsonObject()
-      .add("kernel", kernel_name(plan.main))
-      .add("transposed", plan.swap_ab)
-      .add("cluster", plan.main.cluster)
-      .add("grid", plan.main.grid)
-      .add("group", plan.main.raster_group)
+  JsonObject object;
+  add_facts(object, plan::facts(problem, plan, device));
+  return object.add("group", plan.main.raster_group)
       .add("tiles_m", plan.main.tiles_m)
       .add("tiles_n", plan.main.tiles_n)
       .add("prepare_a", describe(plan.passes.repack_a))
@@ -290,14 +283,9 @@ std::string answer(const Problem& problem, const Plan& plan, const Device& devic
       .add("sums_a", describe(plan.passes.sums_a))
       .add("sums_b", describe(plan.passes.sums_b))
       .add("split", describe(plan.passes.split))
-      .add("workspace", plan.workspace)
-      .add("store_path", name(plan.main.store_path))
       .add("epilogue_path", name(plan.main.epilogue_path))
       .add("vector_a", plan.main.vector_a)
       .add("vector_b", plan.main.vector_b)
-      .add("microseconds", plan.estimate.microseconds)
-      .add("bytes", plan.estimate.bytes)
-      .add("bound", name(plan.estimate.bound))
       .add("explain", plan::explain(problem, plan, device))
       .add("check_layout", plan::check_layout(problem, plan, device))
       .json();

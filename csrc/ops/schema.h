@@ -33,6 +33,7 @@ enum class Option : std::uint8_t {
   out_dtype,
   acc_dtype,
   precision,
+  amax,
   device,
   kernel
 };
@@ -109,8 +110,12 @@ inline constexpr ParameterList kScaled =
     kOperandForms + kOptions + ParameterList{option(Option::beta)} + kTypes +
     ParameterList{option(Option::kernel, "kernel_name")};
 inline constexpr ParameterList kDescribe =
-    kOperandsAB + kAddendsOfAll + kScalesOfOperands + kOperandForms + kOptions + kTypes +
-    ParameterList{optional(Slot::out), option(Option::device), option(Option::kernel)};
+    kOperandsAB + kAddendsOfAll + kScalesOfOperands +
+    ParameterList{optional(Slot::c), optional(Slot::zero_a), optional(Slot::zero_b),
+                  optional(Slot::scale_out)} +
+    kOperandForms + kOptions + ParameterList{option(Option::beta)} + kTypes +
+    ParameterList{option(Option::amax), optional(Slot::out), option(Option::device),
+                  option(Option::kernel)};
 
 }  // namespace schemas
 

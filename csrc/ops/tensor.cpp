@@ -60,6 +60,26 @@ const char* layout_name(std::int32_t layout) {
   return "one without strides";
 }
 
+// The storage ends before the tensor does where it was freed or shrunk after the tensor was made.
+// torch checks this only when it makes a view.
+void check_storage(const char* op, const View& view, AtenTensorHandle handle) {
+  std::int64_t last = 0, stored = 0;
+  for (std::int64_t d = 0; d < view.dims; ++d) {
+    if (view.sizes[d] == 0) return;
+    last += view.strides[d] * (view.sizes[d] - 1);
+  }
+  std::int64_t offset = 0;
+  check_torch(aoti_torch_get_storage_offset(handle, &offset), "get_storage_offset");
+  check_torch(aoti_torch_get_storage_size(handle, &stored), "get_storage_size");
+  const std::int64_t needed = (offset + last + 1) * bytes(view.dtype);
+  if (needed <= stored) return;
+  fail(op, ": ", view.name, " of shape ", view.shape(), " with strides ",
+       Shape{view.strides, view.dims}, " needs a storage of ", needed,
+       " bytes, but its storage has ", stored,
+       "; untyped_storage().resize_() or set_() took its memory, as FSDP does between its uses ",
+       "of a parameter: fill it again, or pass another tensor.");
+}
+
 }  // namespace
 
 std::int64_t View::elements() const {
@@ -105,6 +125,7 @@ View view_of(const char* op, const char* name, const TensorHandle& tensor, bool 
     check_torch(aoti_torch_get_storage_offset(handle, &offset), "get_storage_offset");
     view.address = static_cast<std::uintptr_t>(offset * bytes(view.dtype));
   } else {
+    check_storage(op, view, handle);
     const void* pointer = nullptr;
     if (written)
       pointer = data(tensor);

@@ -1,7 +1,10 @@
 // The text of explain and check_layout. Operands have the caller's names, also if A and B are
 // swapped and the kernel's a is b^T.
+#include "plan/explain.h"
+
 #include <cmath>
 #include <string>
+#include <string_view>
 
 #include "catalog.h"
 #include "core/split_fp32.h"
@@ -210,6 +213,38 @@ std::string reason(const Problem& problem, const Plan& plan, const Device& devic
 
 }  // namespace
 
+Facts facts(const Problem& original, const Plan& plan, const Device& device) {
+  Facts facts;
+  facts.device = device.name;
+  facts.config_index = plan.main.config_index;
+  if (facts.config_index < 0) return facts;
+  const Problem problem = plan.swap_ab ? transposed(original) : original;
+  const GemmConfig& config = kCatalog[plan.main.config_index];
+  facts.kernel = std::string(std::string_view(name(config)));
+  facts.layout = layout(original);
+  facts.swap_ab = plan.swap_ab;
+  const ExplainedOperands operands(original, plan);
+  for (const ExplainedOperand& operand : {operands.a, operands.b})
+    if (*operand.repack) facts.copies += operand.source.label;
+  facts.tile = {config.tile_m(), config.tile_n(), config.tile_k()};
+  facts.stages = config.stages;
+  facts.threads = config.threads();
+  facts.cluster = plan.main.cluster;
+  facts.grid = plan.main.grid;
+  facts.waves = plan.main.waves;
+  facts.workspace = plan.workspace;
+  facts.epilogue = epilogue(original);
+  facts.store_path = name(plan.main.store_path);
+  facts.flops = problem.flops();
+  facts.bytes = plan.estimate.bytes;
+  facts.compute_us = compute_time(problem, plan, device);
+  facts.memory_us = plan.estimate.bytes / device.memory_rate * 1e6;
+  facts.estimate_us = plan.estimate.microseconds;
+  facts.bound = name(plan.estimate.bound);
+  facts.why = reason(problem, plan, device);
+  return facts;
+}
+
 std::string explain(const Problem& original, const Plan& plan, const Device& device) {
   std::string lines = text("tcgemm: out %s = a %s @ b %s, %s, on %s\n",
                            shape(original.batch, original.m, original.n).c_str(),
@@ -218,12 +253,12 @@ std::string explain(const Problem& original, const Plan& plan, const Device& dev
                            types(original).c_str(), device.name);
   lines += text("  rates         %s\n", rates_source(device.source));
   if (plan.main.config_index < 0) return lines + "  kernel        none: the result is empty\n";
-  const Problem problem = plan.swap_ab ? transposed(original) : original;
+  const Facts known = facts(original, plan, device);
   const GemmConfig& config = kCatalog[plan.main.config_index];
   const ExplainedOperands operands(original, plan);
-  lines += text("  kernel        %s (row %d of the catalog)\n", name(config).text,
-                plan.main.config_index);
-  lines += "  layout        " + layout(original) + "\n";
+  lines += text("  kernel        %s (row %d of the catalog)\n", known.kernel->c_str(),
+                known.config_index);
+  lines += "  layout        " + known.layout + "\n";
   lines += swap_ab_line(original, plan) + sparse_line(original) + precision_line(original, plan) +
            load_lines(operands);
   lines += plan.passes.split ? split_lines(plan, device) : repack_lines(operands, device);
@@ -238,16 +273,12 @@ std::string explain(const Problem& original, const Plan& plan, const Device& dev
     lines += "  scales        " + block_scales(original) + ", in the mainloop, every 128 of k\n";
   if (plan.workspace > 0)
     lines += text("  workspace     %s\n", size(double(plan.workspace)).c_str());
-  lines +=
-      "  epilogue      " + epilogue(original) + "; stored " + store(plan.main.store_path) + "\n";
-  lines +=
-      text("  work          %.4g FLOP, %s of device memory, %.3g FLOP a byte\n", problem.flops(),
-           size(plan.estimate.bytes).c_str(), problem.flops() / plan.estimate.bytes);
-  const double compute = compute_time(problem, plan, device);
-  const double memory = plan.estimate.bytes / device.memory_rate * 1e6;
+  lines += "  epilogue      " + known.epilogue + "; stored " + store(plan.main.store_path) + "\n";
+  lines += text("  work          %.4g FLOP, %s of device memory, %.3g FLOP a byte\n", known.flops,
+                size(known.bytes).c_str(), known.flops / known.bytes);
   lines += text("  bound         %s (compute %.2f us, memory %.2f us, estimate %.1f us)\n",
-                name(plan.estimate.bound), compute, memory, plan.estimate.microseconds);
-  lines += "  why           " + reason(problem, plan, device) + "\n";
+                known.bound.c_str(), known.compute_us, known.memory_us, known.estimate_us);
+  lines += "  why           " + known.why + "\n";
   return lines;
 }
 

@@ -1,6 +1,6 @@
-// Problem + Device -> Plan: the planner estimates every candidate of the catalog, picks the
-// cheapest, and explains it. This is host code without CUDA, so every plan can be made and tested
-// on a machine without a GPU.
+// Problem + Device -> Plan: the planner estimates every candidate of the catalog and picks
+// the cheapest. This is host code without CUDA, so every plan can be made and tested on a machine
+// without a GPU. explain.h explains a plan.
 #pragma once
 
 #include <string>
@@ -18,10 +18,6 @@ Plan make_plan(const Problem& problem, const Device& device, std::string_view ke
 
 // Microseconds of the plan's arithmetic at the sustained rate of the tensor cores.
 double compute_time(const Problem& problem, const Plan& plan, const Device& device);
-
-// Both return several lines of text; `plan` must come from make_plan with the same arguments.
-std::string explain(const Problem& problem, const Plan& plan, const Device& device);
-std::string check_layout(const Problem& problem, const Plan& plan, const Device& device);
 
 // The device of core/device.h with this name (case-insensitive), or a null pointer.
 const Device* find_device(std::string_view name);

@@ -1,8 +1,20 @@
 """tcgemm's layers, and the exchange of a model's linear layers for them."""
 
+from tcgemm.nn import restore  # noqa: F401  (registers the way back to torch.nn.Linear)
+from tcgemm.nn.attention import MultiheadAttention
+from tcgemm.nn.conv1d import Conv1D, QuantConv1D
 from tcgemm.nn.linear import Linear
 from tcgemm.nn.quant_linear import QuantLinear
 from tcgemm.nn.sparse_linear import SparseLinear24
 from tcgemm.nn.swap import SwapReport, swap_linear
 
-__all__ = ["Linear", "QuantLinear", "SparseLinear24", "SwapReport", "swap_linear"]
+__all__ = [
+    "Conv1D",
+    "Linear",
+    "MultiheadAttention",
+    "QuantConv1D",
+    "QuantLinear",
+    "SparseLinear24",
+    "SwapReport",
+    "swap_linear",
+]

@@ -7,10 +7,30 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
+
+# torch.nn.MultiheadAttention's output projection is of a class that differs by its name alone.
+_LINEAR = (torch.nn.Linear, NonDynamicallyQuantizableLinear)
+
+
+class Source(NamedTuple):
+    """The modules that an Exchange takes: those of one class, of whichever library."""
+
+    name: str
+    includes: Callable[[torch.nn.Module], bool]  # the class or a subclass of it
+    exactly: Callable[[torch.nn.Module], bool]  # the class itself
+
+
+LINEAR = Source(
+    "torch.nn.Linear",
+    lambda module: isinstance(module, torch.nn.Linear),
+    lambda module: type(module) in _LINEAR,
+)
 
 
 class Exchange(NamedTuple):
-    """How a torch.nn.Linear becomes a layer in place: same object, other class."""
+    """How a torch.nn.Linear, or a module of another Source, becomes a layer in place: same object,
+    other class."""
 
     layer: type[torch.nn.Module]
     options: tuple[str, ...]  # of swap_linear, for this layer
@@ -21,13 +41,25 @@ class Exchange(NamedTuple):
     why_not: Callable[[torch.nn.Module], str | None]  # why the layer cannot replace this module
     caches: tuple[str, ...] = ()  # those of `names` that are dropped when the layer is replaced
     replaceable: bool = False  # other layers take a module of this class as well
+    source: Source = LINEAR
+    to: type[torch.nn.Module] | None = None  # the value of swap_linear's `to`; None: the layer
+    # (module, is it the out_proj of an attention) -> its new class, where that is not the layer
+    becomes: Callable[[torch.nn.Module, bool], type] | None = None
 
 
-EXCHANGES: dict[type[torch.nn.Module], Exchange] = {}
+EXCHANGES: dict[type[torch.nn.Module], list[Exchange]] = {}  # by the value of swap_linear's `to`
+LAYERS: dict[type[torch.nn.Module], Exchange] = {}  # by the layer
 
 
 def register(exchange: Exchange) -> None:
-    EXCHANGES[exchange.layer] = exchange
+    EXCHANGES.setdefault(exchange.to or exchange.layer, []).append(exchange)
+    if exchange.layer.__module__.startswith("tcgemm."):
+        LAYERS[exchange.layer] = exchange
+
+
+def layer_of(module: torch.nn.Module) -> type[torch.nn.Module] | None:
+    """The class of tcgemm that a module is of, or derives from."""
+    return next((base for base in type(module).__mro__ if base in LAYERS), None)
 
 
 def state_of(layer: torch.nn.Module, module: torch.nn.Module, names: tuple[str, ...]) -> dict:

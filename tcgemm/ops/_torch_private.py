@@ -20,6 +20,7 @@ __all__ = [
     "assume_constant_result",
     "below_autograd",
     "below_dispatch_modes",
+    "below_transform",
     "check",
     "compiles_ahead_of_time",
     "destroy_library",
@@ -50,6 +51,7 @@ any_autocast_enabled = torch._C._is_any_autocast_enabled
 any_requires_grad = torch._C._any_requires_grad
 below_autograd = torch._C._AutoDispatchBelowAutograd  # a context that skips the Autograd keys
 below_dispatch_modes = torch._C._DisableTorchDispatch  # a context that skips __torch_dispatch__
+below_transform = torch._C._functorch.get_unwrapped  # the tensor that a transform wraps
 check = torch._check
 dispatch_modes = torch._C._len_torch_dispatch_stack  # their number
 forward_gradients = forward_ad._set_fwd_grad_enabled
@@ -60,7 +62,6 @@ is_wrapped_by_transform = torch._C._functorch.is_functorch_wrapped_tensor
 no_torch_function = torch._C.DisableTorchFunctionSubclass
 transforms_active = torch._C._are_functorch_transforms_active
 unpack_dual = torch._VF._unpack_dual
-wrapper_subclass = torch.Tensor._make_wrapper_subclass
 
 
 def assume_constant_result(function):
@@ -119,3 +120,10 @@ def compiles_ahead_of_time():
 def without_modes():
     """A context without the dispatch modes that are active, such as that of fake tensors."""
     return torch.utils._python_dispatch._disable_current_modes()
+
+
+def wrapper_subclass(cls, *arguments, **options):
+    """A tensor without memory. Functions in C++ that ask for its address raise an error."""
+    tensor = torch.Tensor._make_wrapper_subclass(cls, *arguments, **options)
+    torch._C._set_throw_on_mutable_data_ptr(tensor)
+    return tensor

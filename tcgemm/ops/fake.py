@@ -100,8 +100,9 @@ def _writes_out(op):
 
 _GENERAL = Operator("_gemm")
 _GENERAL.positional = ("a", "b", *ADDENDS)
+WITH_OUT = [op for op in (*ALL, _GENERAL) if op.out is not None]
 for _op in (*ALL, _GENERAL):
     torch.library.register_fake(f"tcgemm::{_op.name}", gemm(_op))
-    if _op.out is not None:
-        torch.library.register_fake(f"tcgemm::{_op.name}.out", _writes_out(_op))
+for _op in WITH_OUT:
+    torch.library.register_fake(f"tcgemm::{_op.name}.out", _writes_out(_op))
 torch.library.register_fake("tcgemm::prepare", _prepare)

@@ -7,7 +7,15 @@ import torch
 
 from tcgemm.ops import dispatch, query
 from tcgemm.ops import precision as torch_precision
+from tcgemm.ops._torch_private import (
+    below_transform,
+    is_batched,
+    is_wrapped_by_transform,
+    transforms_active,
+)
+from tcgemm.ops.arguments import check_amax, refusal
 from tcgemm.ops.epilogue import Scales, epilogue_of
+from tcgemm.ops.explanation import Explanation
 from tcgemm.ops.operators import ADDMM, BADDBMM, BMM, LINEAR, MATMUL, MM
 from tcgemm.ops.prepack import Prepared
 
@@ -76,7 +84,8 @@ _COMMON = """
     does amax.
 
     Raises:
-        TypeError: an operand is no tensor.
+        TypeError: an operand is no tensor, or an option has a wrong type, such as a str in place
+            of a torch.dtype or a function in place of the word of an activation.
         RuntimeError: a shape, dtype, device or option that is not supported; the message names
             the tensor, the expected and the given value, and a remedy.
 """
@@ -331,12 +340,18 @@ def check_layout(
     a,
     b,
     *,
+    c=None,
+    beta=1.0,
     bias=None,
     activation=None,
     residual=None,
     alpha=1.0,
     scale_a=None,
     scale_b=None,
+    zero_a=None,
+    zero_b=None,
+    scale_out=None,
+    amax=False,
     out_dtype=None,
     acc_dtype=None,
     precision=None,
@@ -349,44 +364,51 @@ def check_layout(
     For each operand: which major it has, its leading dimension and alignment, whether TMA can read
     it, which kernel family and which prepare pass follow. The operators decide by the same code.
 
-    Arguments are those of matmul: a (..., M, K), b (..., K, N), bias, activation, residual, alpha,
-    scale_a, scale_b, out_dtype, acc_dtype, precision, out. Nothing is computed, so tensors on the
-    CPU or on "meta" do as well.
+    Arguments are those of matmul, and c and beta of addmm: a (..., M, K), b (..., K, N), bias,
+    activation, residual, alpha, scale_a, scale_b, zero_a, zero_b, scale_out, amax, out_dtype,
+    acc_dtype, precision, out. a or b may be a SparseTensor24, b the .t() of a Prepared. Nothing is
+    computed, so tensors on the CPU or on "meta" do as well.
 
     Keyword arguments:
         device (str): the GPU to answer for, such as "H200"; default: the tensors', or "H200".
         kernel (str): only kernels whose name contains this text.
 
-    Returns a str; raises what matmul raises.
+    Returns a str that prints as text and has what it says as attributes: kernel, tile, grid,
+    microseconds, bytes, bound, why and others (help(type(...)) lists them), all of them in .fields.
+    Raises what matmul raises.
 
     Example:
         >>> a = torch.empty(4096, 4095, dtype=torch.bfloat16, device="meta")
-        >>> print(tcgemm.check_layout(a, a.t()))  # doctest: +SKIP
+        >>> tcgemm.check_layout(a, a.t()).copies  # each row of a starts at an odd multiple of 2
+        'ab'
     """
-    return question(
+    return explained(
         "check_layout",
-        (a, b, bias, residual, scale_a, scale_b),
-        activation=activation,
-        alpha=alpha,
-        out_dtype=out_dtype,
-        acc_dtype=acc_dtype,
-        precision=precision,
-        out=out,
+        (a, b, c, bias, residual, out),
+        Scales(scale_a, scale_b, zero_a, zero_b, scale_out),
+        epilogue_of(activation, alpha, beta, out_dtype, acc_dtype, precision),
+        amax=amax,
         device=device,
         kernel=kernel,
-    )["text"]
+    )
 
 
 def explain(
     a,
     b,
     *,
+    c=None,
+    beta=1.0,
     bias=None,
     activation=None,
     residual=None,
     alpha=1.0,
     scale_a=None,
     scale_b=None,
+    zero_a=None,
+    zero_b=None,
+    scale_out=None,
+    amax=False,
     out_dtype=None,
     acc_dtype=None,
     precision=None,
@@ -399,36 +421,67 @@ def explain(
     The kernel, its tile, stages and cluster, the grid and its waves, bytes, FLOPs, arithmetic
     intensity, what bounds the time (compute, memory, launch), and the reason of the choice.
 
-    Arguments are those of check_layout: a, b, bias, activation, residual, alpha, scale_a, scale_b,
-    out_dtype, acc_dtype, precision, out, device, kernel. Returns a str; raises what matmul raises.
+    Arguments are those of check_layout: a, b, c, beta, bias, activation, residual, alpha, scale_a,
+    scale_b, zero_a, zero_b, scale_out, amax, out_dtype, acc_dtype, precision, out, device, kernel.
+    So is what it returns; raises what matmul raises.
 
     Example:
         >>> a = torch.empty(8192, 8192, dtype=torch.float16, device="meta")
         >>> print(tcgemm.explain(a, a, device="H200"))  # doctest: +SKIP
+        >>> tcgemm.explain(a, a, device="H200").bound
+        'compute'
     """
-    return question(
+    return explained(
         "explain",
-        (a, b, bias, residual, scale_a, scale_b),
-        activation=activation,
-        alpha=alpha,
-        out_dtype=out_dtype,
-        acc_dtype=acc_dtype,
-        precision=precision,
-        out=out,
+        (a, b, c, bias, residual, out),
+        Scales(scale_a, scale_b, zero_a, zero_b, scale_out),
+        epilogue_of(activation, alpha, beta, out_dtype, acc_dtype, precision),
+        amax=amax,
         device=device,
         kernel=kernel,
-    )["text"]
+    )
 
 
-def question(name, tensors, *, precision=None, **options):
-    """The answer's fields: text, kernel (a name) and config_index (a row of the catalog)."""
-    a, b, *others = tensors
+def _refuse_mapped(name, tensors):
+    """A batching rule returns tensors, but the question has one answer for the whole batch."""
+    for argument, tensor in tensors.items():
+        while tensor is not None and is_wrapped_by_transform(tensor):
+            if is_batched(tensor):
+                raise RuntimeError(
+                    f"tcgemm.{name}: {argument} is mapped over by torch.vmap, which runs one "
+                    "product for the whole batch; ask outside of vmap, with batches as matmul "
+                    "takes them."
+                )
+            tensor = below_transform(tensor)
+
+
+def explained(name, tensors, scales, epilogue, *, amax, device, kernel):
+    """The answer of the operator `name` to the call with these arguments."""
+    a, b, c, bias, residual, out = tensors
     parts = None
     if type(b) is Prepared:
         b, parts = b.operand(name, "b", True)
-    if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):
-        raise dispatch.no_tensor(name, {"a": a, "b": b})
-    if precision is None and a.dtype is torch.float32:  # the answer is for a GPU
-        precision = torch_precision.default()
-    parts = dispatch.fitting(parts, a, b, precision)
-    return query.ask(name, a, b, *others, parts, precision=precision, **options)
+    if not dispatch.all_tensors(MATMUL, a, b, c, bias, residual, out, *scales):
+        named = {"a": a, "b": b, "c": c, "bias": bias, "residual": residual, "out": out}
+        raise dispatch.no_tensor(name, named | scales._asdict())
+    check_amax(name, amax)
+    if amax and out is not None:
+        raise dispatch.amax_with_out(name)
+    if transforms_active():
+        _refuse_mapped(name, {"a": a, "b": b, "c": c, "bias": bias, "residual": residual})
+    if epilogue.precision is None and a.dtype is torch.float32:  # the answer is for a GPU
+        epilogue = epilogue.with_precision(torch_precision.default())
+    tensors = {
+        "c": c,
+        "bias": bias,
+        "residual": residual,
+        "out": out,
+        "prepared_b": dispatch.fitting(parts, a, b, epilogue.precision),
+        **scales._asdict(),
+    }
+    options = {"amax": bool(amax), "device": device, "kernel": kernel, **epilogue._asdict()}
+    try:
+        answer = query.ask(name, a, b, **tensors, **options)
+    except RuntimeError as error:
+        raise refusal(name, error, epilogue, device=device, kernel=kernel) from None
+    return Explanation(answer["text"], answer)

@@ -220,3 +220,23 @@ def test_onnx_export_after_undo():
     report.undo()
     program = torch.onnx.export(model, (x,), dynamo=True, verbose=False)
     assert "Gemm" in [node.op_type for node in program.model.graph]
+
+
+@library("torchao")
+def test_weights_that_torchao_quantised_stay():
+    quantization = importlib.import_module("torchao.quantization")
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 8))
+    quantization.quantize_(
+        model, quantization.Int8WeightOnlyConfig(), filter_fn=lambda module, name: name == "0"
+    )
+    x = torch.linspace(-1, 1, 2 * 64).reshape(2, 64)
+    expected = model(x)
+    for to in (tcgemm.nn.Linear, tcgemm.nn.QuantLinear, tcgemm.nn.SparseLinear24):
+        report = tcgemm.swap_linear(model, to=to)
+        assert report.swapped == ["1"]
+        assert report.skipped == {
+            "0": "has weights of Int8Tensor, a tensor subclass of torchao",
+        }
+        model(x)
+        report.undo()
+    assert torch.equal(model(x), expected)

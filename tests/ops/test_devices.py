@@ -11,91 +11,14 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import tcgemm
 
 from support.error_asserts import error_message
-
-OPS = torch.ops.tcgemm
-M, N, K = 4, 8, 16
-
-
-def f32(*shape, device="cpu"):
-    return torch.ones(shape, device=device)
-
-
-def s8(*shape, device="cpu"):
-    return torch.ones(shape, dtype=torch.int8, device=device)
-
-
-def u8(*shape, device="cpu"):
-    return torch.zeros(shape, dtype=torch.uint8, device=device)
-
-
-def s32(*shape, device="cpu"):
-    return torch.zeros(shape, dtype=torch.int32, device=device)
-
-
-EPILOGUE = {"bias": (f32, N), "residual": (f32, M, N)}
-ADDENDS = {"c": (f32, M, N), **EPILOGUE}
-PRODUCT = {"a": (f32, M, K), "b": (f32, K, N), **EPILOGUE}
-SCALED = {
-    **{"a": (s8, M, K), "b": (s8, K, N), "scale_a": (f32, M, 1), "scale_b": (f32, 1, N)},
-    **ADDENDS,
-    **{"zero_a": (s32, M, 1), "zero_b": (s32, 1, N), "scale_out": (f32,)},
-}
-QUANTIZED = {"x": (f32, M, K), "weight": (s8, N, K), "weight_scale": (f32, N, 1), **EPILOGUE}
-SPARSE = {"a": (f32, M, K), "b": (f32, K // 2, N), "sparse_b": (u8, N, K // 16)}
-# operator -> (its tensors by name: the function that makes each, and its shape; its options)
-CALLS = {
-    "mm": (PRODUCT, {}),
-    "bmm": ({"a": (f32, 2, M, K), "b": (f32, 2, K, N), **EPILOGUE}, {}),
-    "matmul": (PRODUCT, {}),
-    "addmm": ({"c": (f32, M, N), **PRODUCT}, {}),
-    "linear": ({"x": (f32, M, K), "weight": (f32, N, K), **EPILOGUE}, {}),
-    "_gemm": ({**PRODUCT, "c": (f32, M, N)}, {}),
-    "scaled_mm": (SCALED, {"out_dtype": torch.float32}),
-    "scaled_mm_amax": (SCALED, {"out_dtype": torch.float32}),
-    "scaled_mm sparse_b": (SPARSE, {"precision": "high"}),
-    "scaled_mm prepared_b": (
-        {"a": (f32, M, K), "b": (f32, K, N), "prepared_b": (u8, 0)},
-        {},
-    ),
-    "_linear24": (
-        {
-            "weight": (f32, N, K // 2),
-            "metadata": (u8, N, K // 16),
-            "x": (f32, M, K),
-            "bias": (f32, N),
-        },
-        {},
-    ),
-    "quantized_linear": (QUANTIZED, {"dtype": torch.int8, "granularity": "row"}),
-    "decompress24": (
-        {"values": (f32, N, K // 2), "metadata": (u8, N, K // 16)},
-        {"k": K, "pattern": "1:2"},
-    ),
-    "gather24": ({"w": (f32, N, K), "metadata": (u8, N, K // 16)}, {"pattern": "1:2"}),
-}
-WITH_OUT = ("mm", "bmm", "matmul", "addmm", "linear", "_gemm", "scaled_mm")
-ROWS = [(call, name) for call, (tensors, _) in CALLS.items() for name in tensors]
-IDS = [f"{call}-{name}" for call, name in ROWS]
-
-
-def made(call, odd=None, device="cpu", other="meta"):
-    """(the operator, its tensors, its options); all tensors but `odd` are on `device`."""
-    tensors, options = CALLS[call]
-    return (
-        getattr(OPS, call.split()[0]),
-        {
-            name: make(*shape, device=other if name == odd else device)
-            for name, (make, *shape) in tensors.items()
-        },
-        options,
-    )
+from support.operator_calls import CALLS, IDS, ROWS, WITH_OUT, K, M, N, f32, made, result
 
 
 def refused(function, first="cpu", second="meta"):
     text = error_message(function)
     assert f"is on {first}" in text and f"is on {second}" in text, text
     assert text.startswith("tcgemm"), text
-    assert "meta" not in (first, second) or "no values on meta" in text, text
+    return text
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -109,7 +32,7 @@ def test_all_on_meta(call):
 @pytest.mark.parametrize("call, name", ROWS, ids=IDS)
 def test_one_on_meta(call, name):
     op, tensors, options = made(call, name)
-    refused(lambda: op(**tensors, **options))
+    assert "has no values on meta" in refused(lambda: op(**tensors, **options))
 
 
 @pytest.mark.parametrize("call, name", ROWS, ids=IDS)
@@ -122,9 +45,8 @@ def test_one_with_values(call, name):
 @pytest.mark.parametrize("device, other", [("cpu", "meta"), ("meta", "cpu")])
 def test_out(call, device, other):
     op, tensors, options = made(call, device=device)
-    shape = (2, M, N) if call == "bmm" else (M, N)
-    refused(lambda: op.out(**tensors, **options, out=f32(*shape, device=other)))
-    op.out(**tensors, **options, out=f32(*shape, device=device))
+    refused(lambda: op.out(**tensors, **options, out=result(call, other)))
+    op.out(**tensors, **options, out=result(call, device))
 
 
 @pytest.mark.parametrize("call, name", ROWS, ids=IDS)

@@ -27,6 +27,12 @@ def meta(*shape, dtype=F16):
     return torch.empty(shape, dtype=dtype, device="meta")
 
 
+def freed(*shape):
+    tensor = torch.zeros(shape)
+    tensor.untyped_storage().resize_(0)
+    return tensor
+
+
 A, B = t(3, 4), t(4, 5)
 HALF_A, HALF_B = A.half(), B.half()
 DOUBLE_A, DOUBLE_B = A.double(), B.double()
@@ -316,6 +322,10 @@ PLACES = {
     "bias elsewhere": (
         lambda: OPS.check_layout(meta(3, 4), meta(4, 5), t(5)),
         ["tcgemm.check_layout: bias is on cpu, but a is on meta", '.to("meta")'],
+    ),
+    "freed memory": (
+        lambda: OPS.mm(freed(3, 4), B),
+        ["tcgemm.mm: a of shape (3, 4) with strides (4, 1)", "48 bytes", "has 0", "fill it again"],
     ),
     "unknown GPU": (
         lambda: OPS.explain(HALF_A, HALF_B, device="TPU"),

@@ -132,6 +132,41 @@ def test_a_lazy_copy_is_made_real_before_it_is_written():
     assert (out == 1).all() and (original == 0).all()
 
 
+def negative(*shape):
+    """A tensor with torch's negative bit, and the tensor behind it."""
+    base = torch.zeros(shape, dtype=torch.complex64)
+    return base.conj().imag, base
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_negative_bit(name):
+    """As torch.mm writes it. torch's own fallback of this bit aborts the process at exit."""
+    tensors, keywords = inputs(name, F32, "cpu")
+    expected = getattr(OPS, name)(*tensors, **keywords)
+    out, base = negative(*expected.shape)
+    version = out._version
+    assert getattr(OPS, name).out(*tensors, **keywords, out=out) is None
+    assert out.is_neg() and out._version > version
+    assert torch.equal(out, expected) and torch.equal(base.imag, -expected)
+    assert not base.real.any()
+    plain = torch.empty_like(expected)
+    flipped = [torch.complex(tensor, -tensor).conj().imag for tensor in tensors]
+    getattr(OPS, name).out(*flipped, **keywords, out=plain)
+    assert torch.equal(plain, expected)
+
+
+def test_negative_bit_of_the_functions():
+    a, b = make("contiguous", 4, 16, dtype=F32), make("contiguous", 16, 8, dtype=F32)
+    out, base = negative(4, 8)
+    assert tcgemm.mm(a, b, bias=b[0], out=out) is out
+    assert torch.equal(base.imag, -tcgemm.mm(a, b, bias=b[0]))
+    scale = torch.rand(4, 1)
+    tcgemm.mm(a, b, scale_a=scale, out=out)
+    assert torch.equal(out.resolve_neg(), tcgemm.mm(a, b, scale_a=scale))
+    with pytest.raises(RuntimeError, match="out has shape"):
+        tcgemm.mm(a, b, out=negative(8, 4)[0])
+
+
 dimension = st.tuples(st.integers(0, 5), st.integers(0, 9), st.integers(0, 9))
 offset = st.integers(0, 40)
 

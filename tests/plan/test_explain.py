@@ -1,5 +1,8 @@
 """What explain and check_layout say, on meta tensors and for named GPUs: no GPU is needed."""
 
+import functools
+import inspect
+import pickle
 import re
 from pathlib import Path
 
@@ -70,6 +73,130 @@ def test_explain_names_the_epilogue():
     epilogue = re.search(r"\n  epilogue +(.*)", text).group(1)
     for part in ("alpha", "bias", "gelu", "residual"):
         assert part in epilogue
+
+
+QUESTIONS = (tcgemm.explain, tcgemm.check_layout)
+
+
+def test_every_argument_of_the_products_can_be_asked_about():
+    given = set()
+    for product in (tcgemm.mm, tcgemm.bmm, tcgemm.matmul, tcgemm.addmm, tcgemm.baddbmm):
+        given |= set(inspect.signature(product).parameters)
+    for question in QUESTIONS:
+        assert set(inspect.signature(question).parameters) == given | {"device", "kernel"}
+
+
+def test_every_tensor_of_the_epilogue_is_named():
+    a, b = (
+        meta("contiguous", 512, 256, dtype=torch.int8),
+        meta("transposed", 256, 128, dtype=torch.int8),
+    )
+
+    def new(*shape, dtype=torch.float32):
+        return torch.empty(shape, dtype=dtype, device="meta")
+
+    zeros = {"zero_a": new(512, 1, dtype=torch.int32), "zero_b": new(1, dtype=torch.int32)}
+    scales = {"scale_a": new(512, 1), "scale_b": new(1, 128), "scale_out": new()}
+    others = {"c": new(128), "beta": 0.5, "bias": new(128), "residual": new(512, 128)}
+    text = tcgemm.explain(a, b, **zeros, **scales, **others, amax=True, out_dtype=torch.int8)
+    terms = line(text, "epilogue")
+    for term in (*zeros, "scale_a", "scale_b", "beta * c", "bias", "residual", "amax", "scale_out"):
+        assert term in terms
+    assert "sums          of a along k" in text and "sums          of b along k" in text
+    assert "kernel family" in tcgemm.check_layout(a, b, **zeros, out_dtype=torch.float32)
+
+
+def test_the_kernel_of_a_sparse_operand_with_an_epilogue():
+    x, w = torch.ones(16, 64).bfloat16(), torch.ones(48, 64).bfloat16()
+    w = tcgemm.compress24(w, prune=True)
+    answer = tcgemm.explain(
+        x, w.t(), c=torch.ones(48), beta=2.0, scale_out=torch.ones(()), amax=True
+    )
+    assert answer.kernel.endswith("_sparse") and "beta * c" in answer.epilogue
+    assert "amax" in answer.epilogue
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_what_a_product_refuses_is_refused(question):
+    a, b = meta("contiguous", 64, 32), meta("contiguous", 32, 16)
+    name = f"tcgemm.{question.__name__}: "
+    for options, error, sentence in (
+        (
+            {"zero_a": torch.empty((), dtype=torch.int32, device="meta")},
+            RuntimeError,
+            "zero_a is g",
+        ),
+        (
+            {"scale_out": torch.empty(2, device="meta")},
+            RuntimeError,
+            "scale_out must have one elem",
+        ),
+        ({"c": torch.empty(3, device="meta")}, RuntimeError, "c of shape (3,) does not broadcast"),
+        ({"c": 1.0}, TypeError, "c must be a torch.Tensor, but is float"),
+        ({"amax": True, "out": meta("contiguous", 64, 16)}, RuntimeError, "with amax=True two ten"),
+    ):
+        with pytest.raises(error) as caught:
+            question(a, b, **options)
+        assert str(caught.value).startswith(name + sentence)
+    a, b = a.to(torch.int8), b.to(torch.int8)
+    with pytest.raises(RuntimeError, match=r"amax is asked for, but a torch.int32 result"):
+        question(a, b, amax=True)
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_the_answer_has_fields(question):
+    a, b = meta("contiguous", 4096, 1024), meta("odd_pitch", 1024, 2048)
+    answer = question(a, b, device="H200", activation="gelu")
+    planned = tcgemm.info.plan(
+        "H200", "bf16", 4096, 2048, 1024, b=(0, 2049, 1), layout="NN", epilogue=["gelu"]
+    )
+    assert answer.kernel in answer and answer.copies == "b" and answer.products == 1
+    assert answer.fields == {name: planned.get(name, 1) for name in answer.fields}
+    assert answer.tile == planned["tile"] and isinstance(answer.tile, tuple)
+    assert 0 < answer.memory_microseconds < answer.microseconds
+    assert answer.flops == 2 * 4096 * 2048 * 1024
+    assert question(a[:0], b).kernel is None and question(a[:0], b).products == 0
+
+
+def test_a_plan_takes_dtypes_as_torch_names_them():
+    plan = functools.partial(tcgemm.info.plan, "H200", m=512, n=512, k=512)
+    for names in (("bf16", "bfloat16", "torch.bfloat16", BF16), ("e4m3", "float8_e4m3fn", F8)):
+        plans = [plan(dtype=name) for name in names]
+        assert plans[0] == plans[-1] and plans.count(plans[0]) == len(plans)
+    assert plan(dtype="s8", out_dtype="bf16") == plan(dtype=torch.int8, out_dtype=BF16)
+    assert plan(dtype="f16", accumulator="f16") == plan(dtype="half", accumulator=torch.half)
+    for wrong in ("relu", torch.int64, "bf17"):
+        with pytest.raises(RuntimeError, match=r"no dtype is called .*expected one of .*bf16"):
+            plan(dtype=wrong)
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_notebook_shows_the_answer_as_it_prints(question):
+    a = meta("contiguous", 512, 512)
+    answer = question(a, a.t())
+    assert isinstance(answer, str) and repr(answer) == str(answer) == f"{answer}"
+    assert answer.splitlines()[0].startswith("tcgemm: ")
+    html = answer._repr_html_()
+    assert answer.kernel in html and "<table>" in html and html.count("<tr>") == 7
+    again = pickle.loads(pickle.dumps(answer))
+    assert again == answer and again.fields == answer.fields
+    report = tcgemm.info.report()
+    assert repr(report) == str(report) and report._repr_html_().startswith("<pre>tcgemm ")
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_under_transforms(question):
+    x = torch.randn(3, 4, 4)
+    name = question.__name__
+    for call in (
+        lambda: torch.vmap(lambda a: (question(a, a), a)[1])(x),
+        lambda: torch.vmap(torch.func.grad(lambda a: (question(a, a), a.sum())[1]))(x),
+        lambda: torch.func.grad(lambda x: torch.vmap(lambda a: (question(a, a), a)[1])(x).sum())(x),
+    ):
+        with pytest.raises(RuntimeError, match=f"tcgemm.{name}: a is mapped over by torch.vmap"):
+            call()
+    torch.func.grad(lambda a: (question(a, a), a.sum())[1])(x[0])
+    torch.vmap(lambda a: (question(x[0], x[0]), a)[1])(x)
 
 
 def test_explain_of_a_column_major_result():

@@ -54,6 +54,14 @@ def below_dispatch_modes():
         assert torch.equal(torch.ones(2), torch.ones(2))
 
 
+def below_transform():
+    def inside(x):
+        assert private.below_transform(x).shape == (3, 2)
+        return x
+
+    torch.vmap(inside)(torch.zeros(3, 2))
+
+
 def below_autograd():
     leaf = torch.zeros(1, requires_grad=True)
     with private.below_autograd():
@@ -230,6 +238,7 @@ USES = (
     assume_constant_result,
     below_autograd,
     below_dispatch_modes,
+    below_transform,
     check,
     compiles_ahead_of_time,
     destroy_library,

@@ -1,0 +1,31 @@
+"""The inference fast path of torch.nn.TransformerEncoder and its layers.
+
+In eval mode without gradients they pass the weights of their children to one operator of torch and
+call no child: a swapped child would not run, or its 8-bit weight would fail there. The path is off
+while a child is tcgemm's. torch.nn.MultiheadAttention has a fast path too; tcgemm's has none.
+"""
+
+import torch
+
+from tcgemm.nn import exchange
+
+# The attribute that each class asks first, and its value that means no.
+_SWITCHES = (
+    (torch.nn.TransformerEncoderLayer, "activation_relu_or_gelu", 0),
+    (torch.nn.TransformerEncoder, "use_nested_tensor", False),
+)
+_KEPT = "_tcgemm_fast_path"  # in a module: the attribute's own value
+
+
+def update(model: torch.nn.Module) -> None:
+    """Switches the path off in modules with a child of tcgemm's, and back in those without."""
+    for module in model.modules():
+        for kind, attribute, off in _SWITCHES:
+            if not isinstance(module, kind) or not hasattr(module, attribute):
+                continue
+            ours = any(exchange.layer_of(child) for child in module.modules())
+            if ours and _KEPT not in vars(module):
+                vars(module)[_KEPT] = getattr(module, attribute)
+                setattr(module, attribute, off)
+            elif not ours and _KEPT in vars(module):
+                setattr(module, attribute, vars(module).pop(_KEPT))

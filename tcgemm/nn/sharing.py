@@ -1,0 +1,41 @@
+"""Parameters that several modules of a model share, as tied embeddings and heads do."""
+
+import torch
+
+_Owners = dict[object, list[tuple[str, str]]]
+
+
+def _key(parameter: torch.Tensor) -> object:
+    """Equal for Parameters that are one object or lie in the same memory."""
+    if type(parameter) is not torch.nn.Parameter or parameter.is_meta or not parameter.numel():
+        return id(parameter)
+    if parameter.layout is not torch.strided or not parameter.data_ptr():
+        return id(parameter)
+    return (parameter.data_ptr(), parameter.device, parameter.dtype, parameter.shape)
+
+
+def owners(model: torch.nn.Module) -> _Owners:
+    """Parameter -> (module, attribute) of each module that has it."""
+    found: _Owners = {}
+    for name, module in model.named_modules():
+        for attribute, parameter in module._parameters.items():
+            if parameter is not None:
+                found.setdefault(_key(parameter), []).append((name, attribute))
+    return found
+
+
+def why_cut(module: torch.nn.Module, name: str, state: dict, found: _Owners) -> str | None:
+    """The reason where a module that gets `state` loses a Parameter that others go on with."""
+    kept = state.get("_parameters", module._parameters)
+    for attribute, parameter in module._parameters.items():
+        if parameter is None or kept.get(attribute) is parameter:
+            continue
+        others = [owner for owner, _ in found[_key(parameter)] if owner != name]
+        if others:
+            more = f" and {len(others) - 3} more" if others[3:] else ""
+            with_whom = ", ".join(other or "the model itself" for other in others[:3])
+            return (
+                f"shares its {attribute} with {with_whom}{more}; "
+                "shared=True swaps it, and they no longer learn together"
+            )
+    return None

@@ -1,0 +1,178 @@
+"""swap_linear on models of transformers: exact results, undo(), ties and coverage.
+
+The models come from configs, with random weights; nothing is downloaded.
+"""
+
+import copy
+
+import pytest
+import torch
+
+import tcgemm
+
+from support.calls import Counter
+
+transformers = pytest.importorskip("transformers")
+
+SMALL = {"vocab_size": 96, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
+HEADS = {"num_attention_heads": 4}
+IDS = torch.arange(24).reshape(2, 12)
+
+
+def llama(**options):
+    config = transformers.LlamaConfig(**SMALL, **HEADS, num_key_value_heads=2, **options)
+    return transformers.LlamaForCausalLM(config), {"input_ids": IDS}
+
+
+def tied_llama():
+    return llama(tie_word_embeddings=True)
+
+
+def bert():
+    config = transformers.BertConfig(**SMALL, **HEADS)
+    return transformers.BertForSequenceClassification(config), {"input_ids": IDS}
+
+
+def gpt2():
+    config = transformers.GPT2Config(
+        vocab_size=96, n_embd=32, n_layer=2, n_head=4, bos_token_id=0, eos_token_id=0
+    )
+    return transformers.GPT2LMHeadModel(config), {"input_ids": IDS}
+
+
+def vit():
+    sizes = {name: size for name, size in SMALL.items() if name != "vocab_size"}
+    config = transformers.ViTConfig(**sizes, **HEADS, image_size=16, patch_size=4)
+    pixels = torch.linspace(-1, 1, 2 * 3 * 16 * 16).reshape(2, 3, 16, 16)
+    return transformers.ViTForImageClassification(config), {"pixel_values": pixels}
+
+
+def t5():
+    config = transformers.T5Config(
+        vocab_size=96, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4
+    )
+    return transformers.T5ForConditionalGeneration(config), {
+        "input_ids": IDS,
+        "decoder_input_ids": IDS[:, :5],
+    }
+
+
+def mixtral():
+    config = transformers.MixtralConfig(
+        **SMALL, **HEADS, num_key_value_heads=2, num_local_experts=4, num_experts_per_tok=2
+    )
+    return transformers.MixtralForCausalLM(config), {"input_ids": IDS}
+
+
+# How many layers are swapped, what percentage of the matrices they hold, and who holds the rest.
+MODELS = {
+    llama: (15, 100, []),
+    tied_llama: (15, 100, []),
+    bert: (14, 100, []),
+    gpt2: (9, 100, []),
+    vit: (13, 91, ["Conv2d"]),
+    t5: (33, 100, []),
+    mixtral: (9, 15, ["MixtralExperts", "MixtralTopKRouter"]),
+}
+model_of = pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
+
+
+def made(make, dtype=torch.float32):
+    torch.manual_seed(7)
+    model, inputs = make()
+    inputs = {
+        name: each.to(dtype) if each.is_floating_point() else each for name, each in inputs.items()
+    }
+    return model.to(dtype).eval(), inputs
+
+
+@model_of
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+def test_logits_are_torchs_and_undo_restores_them(make, dtype):
+    model, inputs = made(make, dtype)
+    with torch.no_grad():
+        expected = model(**inputs).logits
+        report = tcgemm.swap_linear(model)
+        with Counter() as counter:
+            got = model(**inputs).logits
+        assert counter.count >= len(report.swapped)
+        report.undo()
+        assert torch.equal(model(**inputs).logits, expected)
+    if dtype is torch.float32 and make in (bert, vit, t5):
+        # torch's CPU library sums some of these shapes in another order.
+        torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-6)
+    else:
+        assert torch.equal(got, expected)
+
+
+@model_of
+def test_coverage(make):
+    model, _ = made(make)
+    report = tcgemm.swap_linear(model)
+    swapped, percent, others = MODELS[make]
+    assert len(report.swapped) == swapped and not report.skipped
+    assert 100 * report.reached // report.weights == percent
+    assert [each.kind for each in report.not_reached] == others
+
+
+def test_experts_are_named():
+    model, _ = made(mixtral)
+    assert "not reached: 2 MixtralExperts (gate_up_proj, down_proj), 2 MixtralTopKRouter" in str(
+        tcgemm.swap_linear(model)
+    )
+
+
+@pytest.mark.parametrize("make", [tied_llama, gpt2, t5], ids=lambda make: make.__name__)
+@pytest.mark.parametrize(
+    "options",
+    [{"to": tcgemm.nn.QuantLinear, "dtype": torch.int8}, {"to": tcgemm.nn.SparseLinear24}],
+    ids=["QuantLinear", "SparseLinear24"],
+)
+def test_ties_stay(make, options):
+    model, inputs = made(make)
+    embedding = model.get_input_embeddings()
+    assert model.lm_head.weight is embedding.weight
+    report = tcgemm.swap_linear(model, **options)
+    assert report.skipped["lm_head"].startswith("shares its weight with ")
+    assert model.lm_head.weight is embedding.weight
+    model.tie_weights()  # as from_pretrained and resize_token_embeddings do
+    model(**inputs)
+    report.undo()
+    report = tcgemm.swap_linear(model, shared=True, **options)
+    assert "lm_head" in report.swapped and "lm_head" not in report.skipped
+
+
+def test_a_tied_head_learns_with_its_embedding():
+    model, inputs = made(tied_llama)
+    tcgemm.swap_linear(model, to=tcgemm.nn.SparseLinear24, learns=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    before = model.lm_head.weight.detach().clone()
+    model(**inputs, labels=IDS).loss.backward()
+    optimizer.step()
+    assert model.lm_head.weight is model.model.embed_tokens.weight
+    assert not torch.equal(model.lm_head.weight, before)
+
+
+@model_of
+def test_the_way_back_needs_no_report(make):
+    model, inputs = made(make)
+    kinds = [type(module) for module in model.modules()]
+    with torch.no_grad():
+        expected = model(**inputs).logits
+        tcgemm.swap_linear(model)
+        other = copy.deepcopy(model)
+        tcgemm.swap_linear(other, to=torch.nn.Linear)
+        assert [type(module) for module in other.modules()] == kinds
+        assert torch.equal(other(**inputs).logits, expected)
+
+
+def test_names_and_patterns():
+    model, _ = made(llama)
+    report = tcgemm.swap_linear(model, ["*.mlp.*", "*.q_proj"], skip="model.layers.1")
+    assert report.swapped == [
+        "model.layers.0.self_attn.q_proj",
+        "model.layers.0.mlp.gate_proj",
+        "model.layers.0.mlp.up_proj",
+        "model.layers.0.mlp.down_proj",
+    ]
+    assert report.skipped["lm_head"] == "filter_fn does not name it"

@@ -1,0 +1,90 @@
+"""The package finds its operator library, or says in one sentence why it cannot use it."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import tcgemm
+from tcgemm import _library
+
+PACKAGE = Path(tcgemm.__file__).resolve().parent
+
+
+def run(script, *path, library=None):
+    """(the exit status, the last line of stderr) of a script with these folders on its path."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path or [PACKAGE.parent]))}
+    environment["TCGEMM_LIBRARY"] = str(library or _library.path().resolve())
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True
+    )
+    return done.returncode, (done.stderr.strip().splitlines() or [""])[-1]
+
+
+def test_the_operators_that_are_expected():
+    """_library.OPERATORS has every operator that the library registers, and no other."""
+    source = PACKAGE.parent / "csrc" / "ops" / "library.cpp"
+    if not source.is_file():
+        pytest.skip("an installed package has no sources")
+    defined = re.findall(r'(?:define\(m, "|m\.def\(\s*\(?")(\w+)', source.read_text())
+    assert tuple(defined) == _library.OPERATORS
+
+
+def test_a_file_that_is_no_library(tmp_path):
+    file = tmp_path / "libtext.so"
+    file.write_text("no library")
+    code, line = run("import tcgemm", library=file)
+    assert code == 1 and "could not be loaded into torch" in line and "build it again" in line
+
+
+def test_another_library():
+    file = Path(torch.__file__).parent / "lib" / "libc10.so"
+    code, line = run("import tcgemm", library=file)
+    assert code == 1 and line.startswith(f"ImportError: tcgemm's operator library {file} (from TC")
+    assert "registers none of tcgemm's operators" in line and "unset it" in line
+
+
+SECOND = """
+import sys, torch, tcgemm
+first = tcgemm
+for name in [name for name in sys.modules if name.split(".")[0] == "tcgemm"]:
+    del sys.modules[name]
+sys.path.insert(0, {folder!r})
+{prepare}
+try:
+    import tcgemm
+except ImportError as error:
+    x = torch.ones(2, 2)
+    assert torch.equal(first.mm(x, x), x + 1)
+    raise error from None
+"""
+
+
+@pytest.mark.parametrize("own_library", [True, False])
+def test_a_second_copy_of_the_package(tmp_path, own_library):
+    """Loading its library would end the process in torch's registration, before main even ends."""
+    shutil.copytree(PACKAGE, tmp_path / "tcgemm", ignore=shutil.ignore_patterns("*.so"))
+    prepare = ""
+    if own_library:
+        shutil.copy(_library.path(), tmp_path / "tcgemm" / "libtcgemm.so")
+        prepare = "import os; del os.environ['TCGEMM_LIBRARY']"
+    code, line = run(SECOND.format(folder=str(tmp_path), prepare=prepare))
+    assert code == 1, line
+    assert line.startswith("ImportError: tcgemm's operators are registered in this process already")
+    assert str(tmp_path / "tcgemm") in line and "import one copy" in line
+
+
+def test_the_library_may_be_loaded_before_the_package():
+    file = str(_library.path().resolve())
+    code, line = run(f"import torch; torch.ops.load_library({file!r}); import tcgemm")
+    assert code == 0, line
+
+
+def test_reload():
+    code, line = run("import importlib, tcgemm; importlib.reload(tcgemm)")
+    assert code == 0, line

@@ -1,0 +1,93 @@
+"""One valid call of every operator that takes several tensors, with all of its tensors."""
+
+import torch
+
+OPS = torch.ops.tcgemm
+M, N, K = 4, 8, 16
+
+
+def f32(*shape, device="cpu"):
+    return torch.ones(shape, device=device)
+
+
+def s8(*shape, device="cpu"):
+    return torch.ones(shape, dtype=torch.int8, device=device)
+
+
+def u8(*shape, device="cpu"):
+    return torch.zeros(shape, dtype=torch.uint8, device=device)
+
+
+def s32(*shape, device="cpu"):
+    return torch.zeros(shape, dtype=torch.int32, device=device)
+
+
+EPILOGUE = {"bias": (f32, N), "residual": (f32, M, N)}
+ADDENDS = {"c": (f32, M, N), **EPILOGUE}
+PRODUCT = {"a": (f32, M, K), "b": (f32, K, N), **EPILOGUE}
+BATCHED = {"a": (f32, 2, M, K), "b": (f32, 2, K, N), **EPILOGUE}
+SCALED = {
+    "a": (s8, M, K),
+    "b": (s8, K, N),
+    "scale_a": (f32, M, 1),
+    "scale_b": (f32, 1, N),
+    **ADDENDS,
+    "zero_a": (s32, M, 1),
+    "zero_b": (s32, 1, N),
+    "scale_out": (f32,),
+}
+QUANTIZED = {"x": (f32, M, K), "weight": (s8, N, K), "weight_scale": (f32, N, 1), **EPILOGUE}
+SPARSE = {"a": (f32, M, K), "b": (f32, K // 2, N), "sparse_b": (u8, N, K // 16)}
+# operator -> (its tensors by name: the function that makes each, and its shape; its options)
+CALLS = {
+    "mm": (PRODUCT, {}),
+    "bmm": (BATCHED, {}),
+    "baddbmm": ({"c": (f32, 2, M, N), **BATCHED}, {}),
+    "matmul": (PRODUCT, {}),
+    "addmm": ({"c": (f32, M, N), **PRODUCT}, {}),
+    "linear": ({"x": (f32, M, K), "weight": (f32, N, K), **EPILOGUE}, {}),
+    "_gemm": ({**PRODUCT, "c": (f32, M, N)}, {}),
+    "scaled_mm": (SCALED, {"out_dtype": torch.float32}),
+    "scaled_mm_amax": (SCALED, {"out_dtype": torch.float32}),
+    "scaled_mm sparse_b": (SPARSE, {"precision": "high"}),
+    "scaled_mm prepared_b": (
+        {"a": (f32, M, K), "b": (f32, K, N), "prepared_b": (u8, 0)},
+        {},
+    ),
+    "_linear24": (
+        {
+            "weight": (f32, N, K // 2),
+            "metadata": (u8, N, K // 16),
+            "x": (f32, M, K),
+            "bias": (f32, N),
+        },
+        {},
+    ),
+    "quantized_linear": (QUANTIZED, {"dtype": torch.int8, "granularity": "row"}),
+    "decompress24": (
+        {"values": (f32, N, K // 2), "metadata": (u8, N, K // 16)},
+        {"k": K, "pattern": "1:2"},
+    ),
+    "gather24": ({"w": (f32, N, K), "metadata": (u8, N, K // 16)}, {"pattern": "1:2"}),
+}
+WITH_OUT = ("mm", "bmm", "baddbmm", "matmul", "addmm", "linear", "_gemm", "scaled_mm")
+ROWS = [(call, name) for call, (tensors, _) in CALLS.items() for name in tensors]
+IDS = [f"{call}-{name}" for call, name in ROWS]
+
+
+def made(call, odd=None, device="cpu", other="meta"):
+    """(the operator, its tensors, its options); all tensors but `odd` are on `device`."""
+    tensors, options = CALLS[call]
+    return (
+        getattr(OPS, call.split()[0]),
+        {
+            name: make(*shape, device=other if name == odd else device)
+            for name, (make, *shape) in tensors.items()
+        },
+        options,
+    )
+
+
+def result(call, device="cpu"):
+    """A tensor for `out` of this call."""
+    return f32(*((2, M, N) if call in ("bmm", "baddbmm") else (M, N)), device=device)
