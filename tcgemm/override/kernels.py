@@ -20,6 +20,7 @@ from tcgemm.override import product as products
 from tcgemm.override.choices import BIASED, GENERAL, PLAIN, TORCH, Choices, Entry
 from tcgemm.override.product import Product
 
+_aten = torch.ops.aten
 _ops = torch.ops.tcgemm
 _f32 = torch.float32
 _tensor = torch.Tensor
@@ -61,7 +62,10 @@ def _overloads() -> tuple[tuple[Aten, ...], tuple[Aten, ...]]:
         Aten("baddbmm.dtype", products.bind_baddbmm_dtype, 1),
     )
     names = ("_grouped_mm", "_scaled_grouped_mm", "_scaled_mm_v2")
-    left = tuple(Aten(name, products.left_to_torch(name), 0) for name in names)
+    # torch may rename these, which only count.
+    left = tuple(
+        Aten(name, products.left_to_torch(name), 0) for name in names if hasattr(_aten, name)
+    )
     into = tuple(each._replace(name=f"{each.name}.out") for each in common)
     return (*common, *into, *in_place), (*wider, *left)
 
