@@ -19,7 +19,7 @@ keeps the first of the zeros. Both are valid, and a conversion keeps them.
 
 import torch
 
-from tcgemm.ops.operators import wrong_type
+from tcgemm.ops.arguments import wrong_type
 from tcgemm.sparse.tensor import SparseTensor24
 
 # dtype -> (integer type of meta, elements of a row of w in one integer)

@@ -24,7 +24,7 @@ from tcgemm.ops._torch_private import (
     no_torch_function,
     wrapper_subclass,
 )
-from tcgemm.ops.operators import wrong_type
+from tcgemm.ops.arguments import wrong_type
 from tcgemm.sparse.parts import (
     DTYPES,
     FORMAT_VERSION,
