@@ -298,12 +298,12 @@ class BdistWheel(bdist_wheel):
         return "py3", "none", super().get_tag()[2]
 
 
-class RepairWheel(Command):
+class ManylinuxWheel(Command):
     """Gives a wheel the manylinux tag, after a check that its library needs nothing newer."""
 
     user_options = [
         ("wheel=", None, "the wheel of bdist_wheel"),
-        ("dist-dir=", None, "where the repaired wheel goes"),
+        ("dist-dir=", None, "where the wheel with the tag goes"),
     ]
 
     def initialize_options(self) -> None:
@@ -334,6 +334,6 @@ if __name__ == "__main__":
             "build_ext": BuildExt,
             "bdist_wheel": BdistWheel,
             "egg_info": EggInfo,
-            "repair_wheel": RepairWheel,
+            "manylinux_wheel": ManylinuxWheel,
         },
     )

@@ -6,9 +6,14 @@ tcgemm.quantize, dequantize                     8-bit values and their scales
 tcgemm.quantized_linear                         a layer that multiplies in 8 bits and learns in 16
 tcgemm.prune24, compress24                      2:4 sparsity; products take a SparseTensor24
 tcgemm.nn.Linear, nn.QuantLinear                layers; tcgemm.swap_linear puts them into a model
+tcgemm.compare                                  products, or a model's layers, beside torch's
+tcgemm.use                                      torch's own products run through tcgemm
 tcgemm.check_layout, explain                    how operands are stored, which kernel runs, and why
 python -m tcgemm                                what is installed and what runs here
 """
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from tcgemm import _library
 
@@ -27,10 +32,14 @@ from tcgemm.ops.functional import (  # noqa: E402
     mm,
 )
 from tcgemm.ops.prepack import Prepared, prepare  # noqa: E402
+from tcgemm.override import use  # noqa: E402
 from tcgemm.quant.linear import quantized_linear  # noqa: E402
 from tcgemm.quant.quantize import dequantize, quantize  # noqa: E402
 from tcgemm.sparse import SparseTensor24, compress24, prune24  # noqa: E402
 from tcgemm.version import __version__  # noqa: E402
+
+if TYPE_CHECKING:
+    from tcgemm.comparison import compare
 
 saved_names.register()
 
@@ -42,6 +51,7 @@ __all__ = [
     "baddbmm",
     "bmm",
     "check_layout",
+    "compare",
     "compress24",
     "dequantize",
     "explain",
@@ -55,10 +65,19 @@ __all__ = [
     "quantize",
     "quantized_linear",
     "swap_linear",
+    "use",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports compare and its package at the first use, since they cost `import tcgemm` time."""
+    if name not in ("compare", "comparison"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    package = importlib.import_module("tcgemm.comparison")
+    return package if name == "comparison" else package.compare
 
 
 def __dir__():
     """The public names, and those that every module has; not the packages behind them."""
     special = [name for name in globals() if name.startswith("__")]
-    return sorted({*__all__, *special, "sparse_cutlass"} - {"__dir__"})
+    return sorted({*__all__, *special, "comparison", "sparse_cutlass"} - {"__dir__", "__getattr__"})

@@ -91,8 +91,8 @@ def _check_operators(file: Path) -> None:
     what = "none of tcgemm's operators" if missing == list(OPERATORS) else "another version of them"
     raise ImportError(
         f"tcgemm's operator library {file}{_chosen()} registers {what}: torch.ops.tcgemm."
-        f"{missing[0]} is missing; name this package's libtcgemm.so in TCGEMM_LIBRARY or unset it, "
-        f"or build the library with: {rebuild()}"
+        f"{missing[0]} is missing; name the libtcgemm.so of this package in TCGEMM_LIBRARY or "
+        f"unset it, or build the library with: {rebuild()}"
     )
 
 

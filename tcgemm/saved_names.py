@@ -17,6 +17,7 @@ import torch
 
 from tcgemm import nn
 from tcgemm.ops import functional, prepack
+from tcgemm.override import use
 from tcgemm.quant.linear import quantized_linear
 from tcgemm.quant.quantize import dequantize, quantize
 from tcgemm.sparse import SparseTensor24, compress24, prune24
@@ -38,6 +39,7 @@ PUBLIC = {
     "compress24": compress24,
     "prune24": prune24,
     "swap_linear": nn.swap_linear,
+    "use": use,
 }
 MOVED = {
     "tcgemm.dense": {name: PUBLIC[name] for name in _FUNCTIONS},
@@ -58,8 +60,9 @@ MOVED = {
         "restored": sparse_tensor.restored,
     },
 }
-# torch.load(weights_only=True) calls these and no others.
-SAFE = (SparseTensor24, sparse_tensor.restored)
+# torch.load(weights_only=True) calls this and nothing else: it checks what the file holds. Files
+# contain no SparseTensor24 besides, and the class itself takes any tensors.
+SAFE = (sparse_tensor.restored,)
 
 
 def register() -> None:

@@ -109,9 +109,10 @@ Plan search(const Problem& original, const Device& device, std::string_view filt
   const bool is_sparse = original.is_sparse();
   const bool column_major =
       original[Slot::out].stride_col != 1 && original[Slot::out].stride_row == 1 && original.n > 1;
-  // The kernel's a must be the 2:4 operand; such kernels store both majors.
-  const bool swap_ab =
-      is_sparse ? original.has(Slot::sparse_b) : column_major && !swap_ab_changes_bits(original);
+  // The kernel's a must be the 2:4 operand; such kernels store both majors. A filter asks for one
+  // kernel, which then computes the result as it lies.
+  const bool may_swap = !filter.empty() || !swap_ab_changes_bits(original);
+  const bool swap_ab = is_sparse ? original.has(Slot::sparse_b) : column_major && may_swap;
   const double least_bytes = traffic(original);
   if (original.empty()) {
     Plan empty;
@@ -132,10 +133,11 @@ Plan search(const Problem& original, const Device& device, std::string_view filt
   plan.passes.repack_b = found.repack_b;
   plan.estimate.microseconds = found.launch.microseconds;
   if (original.input_a == DType::f32) {
+    const Problem oriented = swap_ab ? transposed(original) : original;
     // A filter may leave only split-FP32 kernels, at any depth.
     const std::int64_t least_depth = search.found() ? kLeastDepth : 1;
     const std::optional<Plan> split =
-        plan_split_fp32(original, device, filter, least_bytes, least_depth);
+        plan_split_fp32(oriented, device, filter, least_bytes, least_depth);
     double microseconds = split ? split->estimate.microseconds : HUGE_VAL;
     if (split && original.as_prepacked) microseconds -= estimate_us(split->passes.split->b, device);
     if (microseconds < plan.estimate.microseconds) {

@@ -286,7 +286,7 @@ def print_plans(cases, options):
         if case.op in PASSES:
             kernel = f"{case.op}24"
         else:
-            kernel = workload(case, "meta").kernel_on(options.gpu)
+            kernel = workload(case, "meta").plan_on(options.gpu).kernel
         print(f"{name_of(case):60} {kernel}")
     return 0
 

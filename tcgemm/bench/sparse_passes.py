@@ -15,7 +15,7 @@ import torch
 
 from tcgemm.bench.workloads import Workload
 from tcgemm.sparse.tensor import GROUPS, default_pattern
-from tcgemm.testing import baseline, operands
+from tcgemm.testing import Plan, baseline, operands
 
 _OPS = torch.ops.tcgemm
 BLOCK = 4  # transposable pruning works on blocks of 4 x 4
@@ -89,8 +89,8 @@ class Pass(Workload):
         return self.pool[0].nbytes + sum(tensor.nbytes for tensor in written)
 
     @property
-    def kernel(self):
-        return f"{self.case.op}24" if self.device.type == "cuda" else "cpu"
+    def plan(self):
+        return Plan(f"{self.case.op}24" if self.device.type == "cuda" else "cpu", "")
 
     def call_tcgemm(self, index):
         if self.case.op == "prune":

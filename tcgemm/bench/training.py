@@ -8,7 +8,7 @@ import torch
 
 import tcgemm
 from tcgemm.bench.workloads import BUDGET, Workload
-from tcgemm.testing import baseline, kernel_name, numerics, operands
+from tcgemm.testing import baseline, numerics, operands, plan
 
 
 class Training(Workload):
@@ -114,10 +114,9 @@ class Training(Workload):
 
         return numerics.is_exact(out, a, b, budget=budget, finish=finish)
 
-    def kernel_on(self, device=None):
-        """The kernel of the forward pass."""
-        b = self.weight[0].t()
-        return kernel_name(self.x[0], b, bias=self.bias, device=device)
+    def plan_on(self, device=None):
+        """The plan of the forward pass."""
+        return plan(self.x[0], self.weight[0].t(), bias=self.bias, device=device)
 
     def detail(self, timings):
         return {}

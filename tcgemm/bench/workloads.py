@@ -19,8 +19,8 @@ import torch.nn.functional as F
 
 import tcgemm
 from tcgemm.bench import results_file
-from tcgemm.bench.case import PASSES
-from tcgemm.testing import baseline, kernel_name, numerics, operands
+from tcgemm.bench.case import FLOAT8, PASSES
+from tcgemm.testing import Plan, baseline, numerics, operands, plan
 
 # The floating-point operations of a float64 check: below a second on either device.
 BUDGET = {"cuda": 3e13, "cpu": 2e10}
@@ -54,7 +54,10 @@ def baseline_name(case):
     if case.op != "linear":
         return baseline.name(case.dtype, case.op, fast=case.accumulation == "fast")
     activation = next((part for part in case.terms if part in numerics.ACTIVATIONS), None)
-    parts = ["torch linear", activation, "add" if "residual" in case.terms else None]
+    first = "torch linear"
+    if case.dtype in FLOAT8:
+        first = dense_baseline_name(case)
+    parts = [first, activation, "add" if "residual" in case.terms else None]
     return " + ".join(part for part in parts if part)
 
 
@@ -142,7 +145,7 @@ class Workload:
         return tcgemm.nn.SparseLinear24.from_dense(linear).eval()
 
     def _extra(self, shape):
-        extra = torch.empty(shape, dtype=self.dtype, device=self.device)
+        extra = torch.empty(shape, dtype=self.out_dtype, device=self.device)
         return extra.normal_(generator=self.generator)
 
     def _scales(self):
@@ -243,15 +246,17 @@ class Workload:
             copies[index].copy_(pool[index])
         return copies
 
-    def kernel_on(self, device=None):
-        """The kernel on a GPU: the operands' GPU, or the one that `device` names ("H200")."""
+    def plan_on(self, device=None):
+        """The plan on a GPU: the operands' GPU, or the one that `device` names ("H200")."""
         a, b = self.operands.a[0], self.b[0]
         forced = {"kernel": self.case.kernel} if self.case.kernel else {}
-        return kernel_name(a, b, **self.options, **forced, device=device)
+        return plan(a, b, **self.options, **forced, device=device)
 
     @property
-    def kernel(self):
-        return self.kernel_on() if self.device.type == "cuda" else "cpu"
+    def plan(self):
+        if self.device.type == "cuda":
+            return self.plan_on()
+        return Plan("cpu", "")
 
     def call_baseline(self, index, keep=True):
         """The baseline on set `index`."""
@@ -264,7 +269,7 @@ class Workload:
         elif case.op != "linear":
             self.call_dense_baseline(index, keep)
         else:
-            self._linear_baseline(index)
+            self.call_product(baseline.product, index)
 
     def call_dense_baseline(self, index, keep=True):
         case, pools = self.case, self.operands
@@ -273,13 +278,19 @@ class Workload:
         fast, tf32 = case.accumulation == "fast", case.dtype == "tf32"
         baseline.gemm(a, b, out, op=case.op, tf32=tf32, scales=scales, fast=fast)
 
-    def _linear_baseline(self, index):
+    def call_product(self, function, index):
+        """baseline.product, or the same compiled, on set `index`. The result is not kept."""
         a, b = self.operands.a[index], self.operands.b[index]
-        with baseline.tf32_allowed(False):
-            result = F.linear(a, b.t(), self.bias)
-        result = numerics.ACTIVATIONS[self.activation](result)
-        if self.residual is not None:
-            result = result + self.residual
+        with baseline.tf32_as_asked(a, self.case.dtype == "tf32"):
+            return function(
+                *(a, b),
+                op=self.case.op,
+                bias=self.bias,
+                activation=self.activation,
+                residual=self.residual,
+                scales=(self.scale_a, self.scale_b) if self.case.scales else (self.one, self.one),
+                fast=self.case.accumulation == "fast",
+            )
 
     def candidates(self):
         """The calls to time. For host time, a call allocates its result, as a user's call does."""
@@ -371,7 +382,7 @@ class Workload:
         case, own, other = self.case, timings["tcgemm"], timings.get("baseline")
         error, exact = checks
         found = {
-            "kernel": self.kernel,
+            "kernel": self.plan.kernel,
             "us": round(own.us, 3),
             "tflops": round(case.flops / own.us / 1e6, 3) if case.graph and case.flops else None,
             "rival": baseline_name(case) if case.baseline else None,

@@ -2,6 +2,7 @@
 
 python -m tcgemm                                    what is installed and what runs here
 python -m tcgemm demo                               the main job on real input
+python -m tcgemm compare --shapes 4096x4096x4096    shapes of your own, beside torch's
 python -m tcgemm bench --set squares                sets of cases, measured against torch
 python -m tcgemm explain 4096 4096 4096 --layout NN the plan for one product, no GPU needed
 """
@@ -14,7 +15,7 @@ from tcgemm.version import __version__
 
 # The module tcgemm.cli.<command> has run(arguments), which returns the exit status. It is imported
 # when its command is called: the demo needs packages that the other commands do not.
-COMMANDS = ("demo", "bench", "explain")
+COMMANDS = ("demo", "bench", "compare", "explain")
 
 
 def main(arguments: list[str]) -> int:

@@ -2,7 +2,7 @@
 
 from tcgemm.nn import restore  # noqa: F401  (registers the way back to torch.nn.Linear)
 from tcgemm.nn.attention import MultiheadAttention
-from tcgemm.nn.conv1d import Conv1D
+from tcgemm.nn.conv1d import Conv1D, QuantConv1D
 from tcgemm.nn.linear import Linear
 from tcgemm.nn.quant_linear import QuantLinear
 from tcgemm.nn.sparse_linear import SparseLinear24
@@ -12,6 +12,7 @@ __all__ = [
     "Conv1D",
     "Linear",
     "MultiheadAttention",
+    "QuantConv1D",
     "QuantLinear",
     "SparseLinear24",
     "SwapReport",

@@ -62,7 +62,8 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         dropout = self.dropout if self.training else 0.0
         if need_weights:
             weights = (q * self.head_dim**-0.5) @ k.transpose(-2, -1)
-            weights = torch.softmax(weights if mask is None else weights + mask, dim=-1)
+            weights = weights if mask is None else weights + mask.to(weights.dtype)
+            weights = torch.softmax(weights, dim=-1)
             weights = F.dropout(weights, dropout) if dropout else weights
             output = weights @ v
             weights = weights.mean(dim=1) if average_attn_weights else weights

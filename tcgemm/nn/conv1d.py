@@ -4,7 +4,9 @@ import torch
 
 from tcgemm.nn import exchange
 from tcgemm.nn.linear import Linear
+from tcgemm.nn.quant_linear import QuantLinear
 from tcgemm.ops import functional
+from tcgemm.quant.linear import SOURCES
 
 
 class Conv1D(torch.nn.Module):
@@ -36,8 +38,37 @@ class Conv1D(torch.nn.Module):
         return f"nf={self.nf}, nx={self.nx}"
 
 
+class QuantConv1D(QuantLinear):
+    """A QuantLinear in the place of a Conv1D: its state_dict is a QuantLinear's, with weight
+    (nf, nx), and load_state_dict also takes that of the Conv1D, with weight (nx, nf).
+
+    tcgemm.swap_linear(model, to=tcgemm.nn.QuantLinear) makes it.
+    """
+
+    original: type[torch.nn.Module] | None = None  # the class that swap_linear found
+
+    def _load_from_state_dict(self, state_dict, prefix, *args):
+        key = prefix + "weight"
+        weight = state_dict.get(key)
+        if isinstance(weight, torch.Tensor) and weight.dtype in SOURCES and weight.dim() == 2:
+            state_dict[key] = weight.t()
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
 def _is_theirs(kind: type) -> bool:
     return kind.__name__ == "Conv1D" and kind.__module__.startswith("transformers.")
+
+
+def _original(module):
+    return {"original": type(module) if _is_theirs(type(module)) else module.original}
+
+
+def _quantised(module, **options):
+    nx, nf = module.weight.shape
+    linear = Linear(nx, nf, device="meta")
+    linear.weight, linear.bias = torch.nn.Parameter(module.weight.detach().t()), module.bias
+    state = exchange.LAYERS[QuantLinear].state(linear, **options)
+    return {**state, "in_features": nx, "out_features": nf, **_original(module)}
 
 
 CONV1D = exchange.Source(
@@ -45,15 +76,30 @@ CONV1D = exchange.Source(
     lambda module: any(_is_theirs(base) for base in type(module).__mro__),
     lambda module: _is_theirs(type(module)),
 )
+CONV1D_OR_OURS = CONV1D._replace(
+    includes=lambda module: CONV1D.includes(module) or isinstance(module, Conv1D),
+    exactly=lambda module: CONV1D.exactly(module) or type(module) is Conv1D,
+)
 
 exchange.register(
     exchange.Exchange(
         layer=Conv1D,
-        options=(),
+        options=exchange.LAYERS[Linear].options,
         names=("original",),
-        state=lambda module, **options: {"original": type(module)},
+        state=lambda module, **options: _original(module),
         why_not=lambda module: exchange.LAYERS[Linear].why_not(module),
         source=CONV1D,
         to=Linear,
+    )
+)
+exchange.register(
+    exchange.Exchange(
+        layer=QuantConv1D,
+        options=exchange.LAYERS[QuantLinear].options,
+        names=(*exchange.LAYERS[QuantLinear].names, "in_features", "out_features", "original"),
+        state=_quantised,
+        why_not=lambda module: exchange.LAYERS[QuantLinear].why_not(module),
+        source=CONV1D_OR_OURS,
+        to=QuantLinear,
     )
 )

@@ -69,7 +69,8 @@ def _matrices_of(module):
         return
     if "Embedding" in name or "Norm" in name:
         return
-    if exchange.layer_of(module) and "weight" in module._buffers:
+    layer = exchange.layer_of(module)
+    if layer and hasattr(module, "in_features") and "weight" not in module._parameters:
         yield "weight", id(module), module.in_features * module.out_features
         return
     for attribute, parameter in module._parameters.items():

@@ -5,7 +5,7 @@ from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from tcgemm.nn import exchange
 from tcgemm.nn.attention import MultiheadAttention
-from tcgemm.nn.conv1d import Conv1D
+from tcgemm.nn.conv1d import Conv1D, QuantConv1D
 from tcgemm.nn.linear import Linear
 from tcgemm.nn.quant_linear import QuantLinear
 from tcgemm.nn.sparse_linear import SparseLinear24
@@ -26,6 +26,13 @@ def _dense(module):
     return _state_of(linear)
 
 
+def _conv1d(module, dtype=None):
+    """The state of transformers' Conv1D, whose weight is the transpose."""
+    linear = module.to_linear(dtype)
+    linear.weight = torch.nn.Parameter(linear.weight.detach().t().contiguous())
+    return _state_of(linear)
+
+
 def _why_activated(module):
     if module.activation is None:
         return None
@@ -42,7 +49,8 @@ def _why_not_attention(module):
 def _why_not_conv1d(module):
     if module.original is not None:
         return None
-    return "was made as a tcgemm.nn.Conv1D, so there is no class of transformers to go back to"
+    kind = type(module).__name__
+    return f"was made as a tcgemm.nn.{kind}, so there is no class of transformers to go back to"
 
 
 def _register(layer, state, why_not, becomes, names=()):
@@ -89,4 +97,11 @@ _register(
     lambda module, dtype=None: {},
     _why_not_conv1d,
     lambda module, is_projection: module.original,
+)
+_register(
+    QuantConv1D,
+    _conv1d,
+    _why_not_conv1d,
+    lambda module, is_projection: module.original,
+    _NAMES,
 )

@@ -5,12 +5,15 @@ Private attributes of tensors stay where they are read: Tensor._version, which c
 changes, and Tensor._is_param, which makes a subclass an nn.Parameter.
 """
 
+import importlib
+
 import torch
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction as SingleLevelFunction
 
 __all__ = [
+    "INDUCTOR_CONFIG",
     "SingleLevelFunction",
     "any_autocast_enabled",
     "any_requires_grad",
@@ -19,11 +22,15 @@ __all__ = [
     "below_dispatch_modes",
     "below_transform",
     "check",
+    "compiles_ahead_of_time",
+    "destroy_library",
     "dispatch_keys",
     "dispatch_modes",
     "enable_single_level_autograd_function",
     "forward_gradients",
+    "graph_pass_class",
     "in_dual_level",
+    "inductor_decompositions",
     "is_batched",
     "is_profiled",
     "is_tracing",
@@ -34,8 +41,11 @@ __all__ = [
     "transforms_active",
     "under_transform",
     "unpack_dual",
+    "without_modes",
     "wrapper_subclass",
 ]
+
+INDUCTOR_CONFIG = "torch._inductor.config"  # a module that takes two seconds to import
 
 any_autocast_enabled = torch._C._is_any_autocast_enabled
 any_requires_grad = torch._C._any_requires_grad
@@ -52,7 +62,6 @@ is_wrapped_by_transform = torch._C._functorch.is_functorch_wrapped_tensor
 no_torch_function = torch._C.DisableTorchFunctionSubclass
 transforms_active = torch._C._are_functorch_transforms_active
 unpack_dual = torch._VF._unpack_dual
-wrapper_subclass = torch.Tensor._make_wrapper_subclass
 
 
 def assume_constant_result(function):
@@ -86,3 +95,35 @@ def mark_static_address(tensor):
     """Tells torch.compile that the tensor keeps its memory. torch._dynamo takes a second to import,
     so it is imported by the first call."""
     torch._dynamo.mark_static_address(tensor)
+
+
+def destroy_library(library):
+    """Takes the registrations of a torch.library.Library back."""
+    library._destroy()
+
+
+def graph_pass_class():
+    """The base class of inductor's passes that have a key for its caches."""
+    return importlib.import_module("torch._inductor.custom_graph_pass").CustomGraphPass
+
+
+def inductor_decompositions():
+    """What inductor makes of an operator before its own passes: functions by operator."""
+    return importlib.import_module("torch._inductor.decomposition").select_decomp_table()
+
+
+def compiles_ahead_of_time():
+    """Does inductor, inside a pass, compile for a process without Python?"""
+    return importlib.import_module("torch._inductor.virtualized").V.aot_compilation
+
+
+def without_modes():
+    """A context without the dispatch modes that are active, such as that of fake tensors."""
+    return torch.utils._python_dispatch._disable_current_modes()
+
+
+def wrapper_subclass(cls, *arguments, **options):
+    """A tensor without memory. Functions in C++ that ask for its address raise an error."""
+    tensor = torch.Tensor._make_wrapper_subclass(cls, *arguments, **options)
+    torch._C._set_throw_on_mutable_data_ptr(tensor)
+    return tensor

@@ -9,7 +9,64 @@ FORMAT_VERSION = 1  # the version of saved tensors
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, *dtypes.INT8, *dtypes.FP8)
 
 
+def check_kinds(values, metadata, k, pattern, turned):
+    """Raises RuntimeError unless the arguments have the types that the other checks rely on."""
+    tensors = {"values": values, "metadata": metadata}
+    if turned is not None:
+        if not isinstance(turned, tuple | list) or len(turned) != 2:
+            raise _wrong("turned must be a pair of values and metadata", type(turned).__name__)
+        tensors |= {"values of turned": turned[0], "metadata of turned": turned[1]}
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise _wrong(f"{name} must be a torch.Tensor", type(tensor).__name__)
+        if tensor.is_nested or tensor.layout is not torch.strided or hasattr(tensor, "metadata"):
+            kind = "nested" if tensor.is_nested else tensor.layout
+            kind = "SparseTensor24" if hasattr(tensor, "metadata") else kind
+            raise _wrong(f"{name} must be a dense, strided tensor", kind)
+        if tensor.dim() != 2:
+            raise _wrong(f"{name} must have two dimensions", f"shape {tuple(tensor.shape)}")
+        if _reaches_past_storage(tensor):
+            raise _wrong(
+                f"{name} must lie in their storage", "a tensor whose storage was freed or cut"
+            )
+        if tensor.requires_grad:
+            raise RuntimeError(
+                f"tcgemm.SparseTensor24: {name} must not need a gradient, which would be lost; "
+                "pass .detach() of it, and requires_grad=True for the tensor that is made."
+            )
+    if isinstance(k, bool) or not isinstance(k, int | torch.SymInt) or k < 0:
+        raise _wrong("k must be the number of columns of the matrix", repr(k))
+    if pattern is not None and not isinstance(pattern, str):
+        raise _wrong("pattern must be '2:4', '1:2' or None", repr(pattern))
+
+
+def _reaches_past_storage(tensor):
+    if type(tensor) is not torch.Tensor or tensor.numel() == 0 or tensor._is_zerotensor():
+        return False
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    last = tensor.storage_offset() + sum((size - 1) * stride for size, stride in steps)
+    return (last + 1) * tensor.element_size() > tensor.untyped_storage().nbytes()
+
+
+def _wrong(expected, came):
+    return RuntimeError(
+        f"tcgemm.SparseTensor24: {expected}, but came {came}; pass the parts of a SparseTensor24."
+    )
+
+
+def check_transpose(values, k, turned):
+    """Raises RuntimeError unless the transpose's values are of the same dtype, device and shape."""
+    other = turned[0]
+    if (other.shape[0], other.dtype, other.device) != (k, values.dtype, values.device):
+        raise RuntimeError(
+            f"tcgemm.SparseTensor24: the transpose of a matrix of k = {k} with values of "
+            f"{values.dtype} on {values.device} has {k} rows, but came {other.dtype} of shape "
+            f"{tuple(other.shape)} on {other.device}; pass those that belong together."
+        )
+
+
 def check_parts(values, metadata, k, pattern):
+    """Raises RuntimeError unless dtypes, shapes and devices belong to a matrix with k columns."""
     if pattern not in GROUPS:
         raise RuntimeError(
             f"tcgemm.SparseTensor24: pattern is {pattern!r}, but there are "

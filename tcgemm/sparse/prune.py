@@ -7,7 +7,7 @@ import torch
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from tcgemm.ops import autograd
-from tcgemm.ops.operators import wrong_type
+from tcgemm.ops.arguments import wrong_type
 from tcgemm.ops.prepack import capturing
 from tcgemm.sparse.tensor import DTYPES, GROUPS, SparseTensor24, default_pattern, keep
 

@@ -8,15 +8,27 @@ telemetry.py  SM clock and power while a measurement runs
 machine.py    the GPU, the driver and the versions that a measurement belongs to
 amx.py        keeps torch from AMX instructions that a virtual machine forbids
 
-numerics.py needs numpy; `import tcgemm.testing` alone does not.
+numerics.py checks float64 with numpy; nothing else here needs it.
 """
+
+from typing import NamedTuple
 
 from tcgemm.ops.functional import explain
 
 
-def kernel_name(a, b, **options) -> str:
-    """The name of the kernel that matmul(a, b, ...) runs on a GPU, or "cpu" if it launches none.
+class Plan(NamedTuple):
+    """The kernel that a product runs on a GPU, or "cpu" if it launches none, and why this one."""
 
-    The arguments are those of tcgemm.explain.
-    """
-    return explain(a, b, **options).kernel or "cpu"
+    kernel: str
+    why: str
+
+
+def plan(a, b, **options) -> Plan:
+    """The plan of matmul(a, b, ...) on a GPU. The arguments are those of tcgemm.explain."""
+    found = explain(a, b, **options)
+    return Plan(found.kernel or "cpu", found.why or "")
+
+
+def kernel_name(a, b, **options) -> str:
+    """The kernel of plan(a, b, ...)."""
+    return plan(a, b, **options).kernel

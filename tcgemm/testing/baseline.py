@@ -14,14 +14,23 @@ layout. `refusal` returns the text of that error, which goes into the results.
 
 import contextlib
 import functools
+import types
 import warnings
 
 import torch
+import torch.nn.functional as F
 
 from tcgemm import dtypes
 from tcgemm.dtypes import FP8, INT8
 from tcgemm.testing import timing
 
+ACTIVATIONS = {
+    None: lambda x: x,
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "silu": F.silu,
+}
 # For these dtypes we try so many of cuSPARSELt's algorithms ourselves, because its own search runs
 # an algorithm that ends the process. On an H200 (cuSPARSELt 0.8.0, driver 580), f16 algorithms from
 # 36 on are an illegal instruction, and at 512^3 one of the first 36 does not terminate; 21 is what
@@ -40,6 +49,16 @@ def tf32_allowed(allowed=True):
     finally:  # torch has two settings, which must agree
         matmul.allow_tf32 = before == "tf32"
         matmul.fp32_precision = before
+
+
+def reads_tf32(a):
+    """Does a product of the operand a depend on the setting of TF32?"""
+    return a.is_cuda and a.dtype is torch.float32
+
+
+def tf32_as_asked(a, allowed):
+    """The setting for a call with the operand a; to set it takes microseconds of host time."""
+    return tf32_allowed(allowed) if reads_tf32(a) else contextlib.nullcontext()
 
 
 def name(dtype, op="mm", *, fast=False):
@@ -62,8 +81,39 @@ def gemm(a, b, out=None, *, op="mm", tf32=False, scales=None, fast=False):
     elif a.dtype in FP8:
         torch._scaled_mm(a, b, *scales, out_dtype=torch.bfloat16, use_fast_accum=fast, **into)
     else:
-        with tf32_allowed(tf32):
+        with tf32_as_asked(a, tf32):
             getattr(torch, op)(a, b, **into)
+
+
+def product(a, b, *, op="mm", bias=None, activation=None, residual=None, scales=None, fast=False):
+    """act(a @ b + bias) + residual as a user of torch writes it: one call after another.
+
+    op: "mm", "bmm" or "linear", which alone has a bias. float8 needs two scales.
+    """
+    if a.dtype in INT8:
+        result = torch._int_mm(a, b)
+    elif a.dtype in FP8:
+        result = torch._scaled_mm(
+            a, b, *scales, bias=bias, out_dtype=torch.bfloat16, use_fast_accum=fast
+        )
+    elif op == "linear":
+        result = F.linear(a, b.mT, bias)
+    else:
+        result = getattr(torch, op)(a, b)
+    result = ACTIVATIONS[activation](result)
+    return result if residual is None else result + residual
+
+
+def compiled_product():
+    """`product` under torch.compile, to be called with operands of one shape.
+
+    torch counts the compilations of a code object and gives up after eight, without a word. So each
+    shape has a code object of its own.
+    """
+    code = product.__code__.replace()
+    copy = types.FunctionType(code, product.__globals__, product.__name__, product.__defaults__)
+    copy.__kwdefaults__ = product.__kwdefaults__
+    return torch.compile(copy, dynamic=False, fullgraph=True)
 
 
 def replayed_us(call):
@@ -151,5 +201,11 @@ def refusal(call):
     try:
         call(0)
     except Exception as error:  # its text goes into the results
-        return str(error).split("\n")[0][:200]
+        return reason(error)
     return None
+
+
+def reason(error):
+    """The first line of an error's text; torch.compile wraps the errors of the call."""
+    error = getattr(error, "inner_exception", error)
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)[:200]

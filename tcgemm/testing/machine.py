@@ -24,6 +24,11 @@ def gpu_name(device: torch.device | str) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
 
 
+def current(device: torch.device) -> contextlib.AbstractContextManager:
+    """A block in which the device is torch's current one."""
+    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
+
+
 def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 

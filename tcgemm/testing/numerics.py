@@ -27,11 +27,10 @@ If operands are rounded to tf32 or multiplied by scales, callers pass `round_to_
 
 import math
 
-import numpy
 import torch
-import torch.nn.functional as F
 
 from tcgemm.testing import operands
+from tcgemm.testing.baseline import ACTIVATIONS
 
 # Half the distance from 1 to the next larger number, for each dtype that rounds.
 UNIT_ROUNDOFF = {
@@ -41,13 +40,6 @@ UNIT_ROUNDOFF = {
     torch.bfloat16: 2.0**-8,
     torch.float32: 2.0**-24,
     torch.float64: 2.0**-53,
-}
-ACTIVATIONS = {
-    None: lambda x: x,
-    "relu": F.relu,
-    "gelu": F.gelu,
-    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
-    "silu": F.silu,
 }
 # The largest slope of each activation: it multiplies the error of its argument.
 MAX_SLOPE = {None: 1.0, "relu": 1.0, "gelu": 1.13, "gelu_tanh": 1.13, "silu": 1.1}
@@ -207,6 +199,8 @@ def _largest(difference, bound):
 
 def _long_double_difference(out, a, b):
     """|out - a @ b| of float64 operands. A float64 reference would err as much as the result."""
+    import numpy
+
     wide = [t.detach().cpu().numpy().astype(numpy.longdouble) for t in (out, a, b)]
     difference = numpy.abs(wide[0] - wide[1] @ wide[2]).astype(numpy.float64)
     return torch.from_numpy(difference).to(out.device)

@@ -1,16 +1,10 @@
 """The command that measures: what it stores, resumes, prints and refuses."""
 
 import importlib
-import os
-import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 import benchmarks
-import tcgemm
 from benchmarks import __main__ as benchmarks_main
 from benchmarks import run as checkout_run
 from tcgemm.bench import results_file, run, workloads
@@ -114,27 +108,6 @@ def test_the_command_line_measures(tmp_path, capsys):
     assert "-> not stored" in capsys.readouterr().out
     assert benchmarks_main.main(["measure"]) == 2
     assert "run        measure sets" in capsys.readouterr().out
-
-
-def test_the_installed_package_measures_without_a_checkout(tmp_path):
-    """A copy of tcgemm/ alone, as in a wheel, with the current folder elsewhere."""
-    source = Path(tcgemm.__file__).parent
-    ignored = shutil.ignore_patterns("__pycache__", "*.so")
-    package = shutil.copytree(source, tmp_path / "site" / "tcgemm", ignore=ignored)
-    for library in source.glob("*.so"):
-        (package / library.name).symlink_to(library)
-    arguments = ["bench", "--set", "smoke", "--dtype", "f32", "--layout", "TN", "--ms", "2"]
-    done = subprocess.run(
-        [sys.executable, "-m", "tcgemm", *arguments, "--device", "cpu", "--out", "found.json"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path / "site")},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "3 of 3 cases done, 0 failed or wrong." in done.stdout
-    rows = results_file.load(tmp_path / "found.json")["rows"]
-    assert {row["commit"] for row in rows} == {tcgemm.__version__}
 
 
 def test_cases_limited_in_size_are_no_results(tmp_path, capsys, monkeypatch):

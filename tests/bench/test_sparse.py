@@ -136,7 +136,7 @@ def test_a_forced_kernel_reaches_the_operator(monkeypatch):
     work.call_tcgemm(0)
     work.call_tcgemm(0, keep=False)
     assert asked == ["128x64", "128x64"] and case.set == "smoke-sparse:128x64"
-    assert "128x64x64" in work.kernel_on() and work.kernel_on().endswith("_sparse")
+    assert "128x64x64" in work.plan_on().kernel and work.plan_on().kernel.endswith("_sparse")
 
 
 def test_checks_see_metadata_of_another_weight():

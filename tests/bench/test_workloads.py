@@ -8,6 +8,7 @@ from benchmarks.fp32_errors import measure as fp32_measure
 from tcgemm.bench import workloads
 from tcgemm.bench.case import SCALES, Case
 from tcgemm.bench.cases import cases as cases_of
+from tcgemm.testing import baseline
 
 
 def checked(fault, case):
@@ -131,6 +132,7 @@ def test_tf32_is_allowed_or_forbidden_for_one_call_alone(monkeypatch, dtype, ins
     def look():
         seen.append((matmul.fp32_precision, matmul.allow_tf32))
 
+    monkeypatch.setattr(baseline, "reads_tf32", lambda a: a.dtype is torch.float32)
     monkeypatch.setattr(torch, "mm", lambda *_, **__: look())
     monkeypatch.setattr(torch.nn.functional, "linear", lambda a, w, _: look() or a)
     try:
@@ -138,12 +140,12 @@ def test_tf32_is_allowed_or_forbidden_for_one_call_alone(monkeypatch, dtype, ins
             matmul.allow_tf32 = setting == "tf32"  # torch has two settings, which must agree
             matmul.fp32_precision = setting
             workloads.Workload(Case("mm", dtype, "NN", 8, 8, 8), "cpu").call_baseline(0)
-            if dtype == "f32":  # no linear layer is measured with tf32
-                workloads.Workload(Case("linear", dtype, "TN", 8, 8, 8), "cpu").call_baseline(0)
+            workloads.Workload(Case("linear", dtype, "TN", 8, 8, 8), "cpu").call_baseline(0)
+            if dtype == "f32":
                 fp32_measure.torch_mm(torch.ones(1, 1), torch.ones(1, 1))
             assert matmul.fp32_precision == setting
             assert matmul.allow_tf32 == (setting == "tf32")
     finally:
         matmul.allow_tf32, matmul.fp32_precision = before
-    calls = 9 if dtype == "f32" else 3
+    calls = 9 if dtype == "f32" else 6
     assert seen == [(inside, inside == "tf32")] * calls

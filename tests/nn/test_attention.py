@@ -144,10 +144,12 @@ def test_bfloat16_autocast_and_compile():
     torch.testing.assert_close(ours(x, x, x)[0], theirs(x, x, x)[0], rtol=0.05, atol=0.2)
     theirs, ours = pair(batch_first=True)
     x = x.float()
-    mask = torch.zeros(S, S, dtype=torch.bool).triu(1)
-    with torch.autocast("cpu", torch.bfloat16):
-        got = ours(x, x, x, attn_mask=mask, need_weights=False)[0]
-        assert got.dtype is theirs(x, x, x, attn_mask=mask, need_weights=False)[0].dtype
+    for mask in (torch.ones(S, S, dtype=torch.bool).triu(1), torch.randn(S, S)):
+        for need_weights in (True, False):
+            keywords = {"attn_mask": mask, "need_weights": need_weights}
+            with torch.autocast("cpu", torch.bfloat16):
+                got, expected = (each(x, x, x, **keywords) for each in (ours, theirs))
+            torch.testing.assert_close(got, expected, rtol=0.05, atol=0.02)  # and their dtypes
     compiled = torch.compile(ours, fullgraph=True, backend="aot_eager")
     assert torch.equal(compiled(x, x, x)[0], ours(x, x, x)[0])
 

@@ -1,5 +1,7 @@
 """tcgemm.nn.Conv1D against transformers' layer of that name."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -78,8 +80,41 @@ def test_what_is_not_swapped():
     ours = nn.Sequential(tcgemm.nn.Conv1D(4, 4))
     report = tcgemm.swap_linear(ours, to=nn.Linear)
     assert "no class of transformers to go back to" in report.skipped["0"]
-    report = tcgemm.swap_linear(nn.Sequential(Theirs(4, 4)), to=tcgemm.nn.QuantLinear)
+    report = tcgemm.swap_linear(nn.Sequential(Theirs(4, 4)), to=tcgemm.nn.SparseLinear24)
     assert str(report).endswith("not reached: 1 Conv1D (weight)")
+
+
+@pytest.mark.parametrize("first", [None, tcgemm.nn.Linear], ids=["transformers", "tcgemm"])
+def test_quantised(first):
+    theirs = Theirs(8, 8)  # of a square weight the transpose would load unnoticed
+    with torch.no_grad():
+        theirs.weight.normal_()
+        theirs.bias.normal_()
+    x, state = torch.randn(5, 8), theirs.state_dict()
+    expected, model = theirs(x), nn.Sequential(theirs)
+    if first:
+        tcgemm.swap_linear(model, to=first)
+    before = vars(theirs).copy()
+    report = tcgemm.swap_linear(model, to=tcgemm.nn.QuantLinear, dtype=torch.int8)
+    assert report.swapped == ["0"] and (report.reached, report.weights) == (64, 64)
+    got = model(x)
+    torch.testing.assert_close(got, expected, rtol=0.05, atol=0.1)
+    for saved in (state, theirs.state_dict()):
+        other = copy.deepcopy(theirs)
+        other.weight.zero_()
+        other.load_state_dict(saved)
+        assert torch.equal(other(x), got)
+    for other in cases.copies(model):
+        assert type(other[0]) is tcgemm.nn.QuantConv1D and torch.equal(other(x), got)
+        tcgemm.swap_linear(other, to=nn.Linear)
+        assert type(other[0]) is Theirs and other[0].state_dict().keys() == state.keys()
+        assert vars(other[0]).keys() == vars(Theirs(8, 8)).keys()
+        torch.testing.assert_close(other(x), expected, rtol=0.05, atol=0.1)
+    again = tcgemm.swap_linear(model, to=tcgemm.nn.QuantLinear)
+    assert again.skipped == {"0": "is a tcgemm.nn.QuantConv1D already"}
+    report.undo()
+    assert vars(theirs) == before
+    torch.testing.assert_close(model(x), expected)
 
 
 def test_compiles_in_one_graph():

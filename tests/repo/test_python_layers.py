@@ -24,19 +24,23 @@ LAYERS = (
     ("_library", "dtypes"),
     ("ops",),
     ("info",),
-    ("quant", "sparse", "sparse_cutlass"),
+    ("quant", "sparse", "sparse_cutlass", "override"),
     ("nn",),
     ("saved_names",),
     ("",),  # tcgemm/__init__.py
     ("testing",),
     ("bench",),
+    ("comparison",),
     ("demo",),
     ("cli",),
     ("__main__",),
 )
 # Packages of one layer that do not know each other.
-APART = (("quant", "sparse"), ("quant", "sparse_cutlass"))
-OPTIONAL = ("matplotlib", "numpy", "pynvml", "sklearn", "tqdm")
+APART = (
+    *(("quant", "sparse"), ("quant", "sparse_cutlass")),
+    *(("override", "quant"), ("override", "sparse"), ("override", "sparse_cutlass")),
+)
+OPTIONAL = ("matplotlib", "numpy", "pandas", "pynvml", "sklearn", "tqdm")
 
 
 def modules() -> dict[str, str]:
@@ -69,7 +73,16 @@ def targets(node: ast.AST) -> list[str]:
 
 
 def imports(text: str) -> list[str]:
-    return [name for node in ast.walk(ast.parse(text)) for name in targets(node)]
+    """The imports that run; those under TYPE_CHECKING name a type for editors."""
+    tree = ast.parse(text)
+    unused = {
+        id(node)
+        for block in ast.walk(tree)
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for node in ast.walk(block)
+    }
+    nodes = (node for node in ast.walk(tree) if id(node) not in unused)
+    return [name for node in nodes for name in targets(node)]
 
 
 def layer(name: str) -> int:
@@ -144,6 +157,12 @@ def test_every_module_keeps(rule):
         (imports_point_down, "ops.a", "from tcgemm import nn", "from tcgemm import dtypes"),
         (imports_point_down, "ops.a", "import tcgemm", "import torch"),
         (imports_point_down, "ops.a", "from tcgemm.sparse import tensor", "import math"),
+        (
+            imports_point_down,
+            "ops.a",
+            "if 1:\n    import tcgemm",
+            "if TYPE_CHECKING:\n    import tcgemm",
+        ),
         (imports_point_down, "quant.a", "import tcgemm.sparse.prune", "from tcgemm.ops import a"),
         (imports_stand_at_the_top, "a", "def f():\n    import tcgemm", "import tcgemm"),
         (imports_stand_at_the_top, "a", "def f():\n    import math", "def f():\n    import tqdm"),
@@ -172,6 +191,7 @@ def test_imports_have_no_circle():
 
 PUBLIC = (
     *("Prepared", "SparseTensor24", "__version__", "addmm", "baddbmm", "bmm", "check_layout"),
+    "compare",
     *(
         "compress24",
         "dequantize",
@@ -184,18 +204,18 @@ PUBLIC = (
         "prepare",
         "prune24",
     ),
-    *("quantize", "quantized_linear", "swap_linear"),
+    *("quantize", "quantized_linear", "swap_linear", "use"),
 )
 
 
 def test_public_names():
     assert tuple(tcgemm.__all__) == PUBLIC
     shown = {name for name in dir(tcgemm) if not re.fullmatch(r"__\w+__", name)}
-    assert shown == {*PUBLIC, "sparse_cutlass"} - {"__version__"}
+    assert shown == {*PUBLIC, "comparison", "sparse_cutlass"} - {"__version__"}
     assert "__version__" in dir(tcgemm)
     assert set(tcgemm.nn.__all__) == {
-        *("Conv1D", "Linear", "MultiheadAttention", "QuantLinear", "SparseLinear24"),
-        *("SwapReport", "swap_linear"),
+        *("Conv1D", "Linear", "MultiheadAttention", "QuantConv1D", "QuantLinear"),
+        *("SparseLinear24", "SwapReport", "swap_linear"),
     }
     for name in (*PUBLIC, "sparse_cutlass"):
         assert getattr(tcgemm, name) is not None

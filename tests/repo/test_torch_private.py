@@ -3,6 +3,8 @@
 A failure here says which name of tcgemm/ops/_torch_private.py a new torch has changed.
 """
 
+import sys
+
 import pytest
 import torch
 from torch.autograd import forward_ad
@@ -73,6 +75,21 @@ def check():
         private.check(False, lambda: "a sentence")
 
 
+def compiles_ahead_of_time():
+    assert private.compiles_ahead_of_time() is False
+    with torch._inductor.virtualized.V.set_aot_compilation(True):
+        assert private.compiles_ahead_of_time() is True
+
+
+def destroy_library():
+    library = torch.library.Library("tcgemm_test", "FRAGMENT")
+    library.define("zero(Tensor x) -> Tensor")
+    assert torch.ops.tcgemm_test.zero.default
+    private.destroy_library(library)
+    with pytest.raises(AttributeError):
+        torch.ops.tcgemm_test.zero.default  # noqa: B018
+
+
 def dispatch_keys():
     assert private.dispatch_keys("CPU").has(torch._C.DispatchKey.CPU)
     assert not private.dispatch_keys("CPU").has(torch._C.DispatchKey.CUDA)
@@ -113,6 +130,26 @@ def forward_gradients():
         assert forward_ad.unpack_dual(dual.sin()).tangent is None
         with private.forward_gradients(True):
             assert forward_ad.unpack_dual(dual.sin()).tangent.item() == 1
+
+
+def graph_pass_class():
+    class Pass:
+        """It has the two methods of the base class."""
+
+    private.graph_pass_class().register(Pass)
+    assert isinstance(Pass(), torch._inductor.custom_graph_pass.CustomGraphPass)
+    assert {"__call__", "uuid"} == private.graph_pass_class().__abstractmethods__
+
+
+def inductor_config():
+    import torch._inductor.config
+
+    module = sys.modules[private.INDUCTOR_CONFIG]
+    assert module is torch._inductor.config and module.post_grad_custom_pre_pass is None
+
+
+def inductor_decompositions():
+    assert torch.ops.aten.gelu.default in private.inductor_decompositions()
 
 
 def in_dual_level():
@@ -185,6 +222,11 @@ def unpack_dual():
     assert (primal.item(), tangent.item()) == (0, 1)
 
 
+def without_modes():
+    with torch._subclasses.FakeTensorMode(), private.without_modes():
+        assert private.dispatch_modes() == 0 and type(torch.zeros(1)) is torch.Tensor
+
+
 def wrapper_subclass():
     tensor = private.wrapper_subclass(Wrapper, (2, 3), strides=(3, 1), dtype=torch.half)
     assert type(tensor) is Wrapper and tensor.shape == (2, 3) and tensor.dtype is torch.half
@@ -198,12 +240,17 @@ USES = (
     below_dispatch_modes,
     below_transform,
     check,
+    compiles_ahead_of_time,
+    destroy_library,
     dispatch_keys,
     dispatch_modes,
     single_level_function,
     enable_single_level_autograd_function,
     forward_gradients,
+    graph_pass_class,
     in_dual_level,
+    inductor_config,
+    inductor_decompositions,
     is_batched,
     is_profiled,
     is_tracing,
@@ -214,6 +261,7 @@ USES = (
     transforms_active,
     under_transform,
     unpack_dual,
+    without_modes,
     wrapper_subclass,
 )
 
@@ -224,7 +272,8 @@ def test_private_function(use):
 
 
 def test_every_name_is_exercised():
-    names = {use.__name__ for use in USES} - {"single_level_function"} | {"SingleLevelFunction"}
+    renamed = {"single_level_function": "SingleLevelFunction", "inductor_config": "INDUCTOR_CONFIG"}
+    names = {renamed.get(use.__name__, use.__name__) for use in USES}
     assert names == set(private.__all__)
 
 

@@ -343,6 +343,17 @@ def test_arithmetic_in_place_stays_at_the_kept_positions(device):
             (lambda t, other: t.sub_(t.detach().clone()), lambda d, other: d - d),
             (lambda t, other: t.add_(other), lambda d, other: d + other),
             (lambda t, other: t.zero_(), lambda d, other: d * 0),
+            (lambda t, other: t.add_(3), lambda d, other: d + 3),
+            (lambda t, other: t.sub_(1, alpha=2), lambda d, other: d - 2),
+            (lambda t, other: t.lerp_(other, 0.5), lambda d, other: d.lerp(other, 0.5)),
+            (
+                lambda t, other: t.addcmul_(other, t.detach().clone(), value=2),
+                lambda d, other: d + 2 * other * d,
+            ),
+            (
+                lambda t, other: t.addcdiv_(other, t.detach().clone().zero_().add_(2), value=4),
+                lambda d, other: d + 2 * other,
+            ),
         )
         for work, reference in steps:
             d = reference(s.to_dense(), other) * kept
@@ -357,7 +368,6 @@ def test_what_is_not_there_says_so():
     s = sparse(8, 16)
     for call in (
         lambda: s.exp(),
-        lambda: s.add_(1),
         lambda: s.view(16, 8),
         lambda: s.sum(),
         lambda: s[0],

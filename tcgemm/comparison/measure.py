@@ -1,0 +1,153 @@
+"""Measures one case: tcgemm and its baselines in alternating slices, and the error of tcgemm."""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tcgemm.bench.case import Case
+from tcgemm.bench.workloads import Workload, baseline_name, dense_baseline_name
+from tcgemm.comparison.request import refuse
+from tcgemm.testing import baseline, telemetry, timing
+
+METHOD = (
+    "normal data, operand sets past twice the L2, CUDA graphs (CPU: wall clock), candidates in "
+    "alternating slices, medians with interquartile ranges"
+)
+DENSE = "torch dense"  # torch's dense product beside its sparse one
+Functions = dict[str, Callable[..., Any] | None]
+Work = Workload  # or a class with the same methods
+
+
+def head(case: Case) -> dict[str, Any]:
+    """The fields that say what a row is about; those of the measurement are None."""
+    return {
+        "function": case.op,
+        "dtype": case.dtype,
+        "layout": case.layout,
+        "batch": case.batch,
+        "m": case.m,
+        "n": case.n,
+        "k": case.k,
+        "epilogue": "+".join(case.terms),
+        "accumulation": case.accumulation,
+        "kernel": None,
+        "us": None,
+        "iqr_us": None,
+        "tflops": None,
+        "gbps": None,
+        "ratios": {},
+        "baselines": {},
+        "refused": {},
+        "max_error_ratio": None,
+        "exact": None,
+        "clock_mhz": None,
+        "power_w": None,
+        "why": "",
+    }
+
+
+def row_of(build: Callable[[], Work], first: dict[str, Any], **options: Any) -> dict[str, Any]:
+    """`first` with the measurement of build(), or with the reason why there is none."""
+    try:
+        return first | measure(build(), **options)
+    except Exception as error:
+        _check_gpu(error)
+        return first | {"why": f"tcgemm failed: {baseline.reason(error)}"}
+
+
+def _check_gpu(error: Exception) -> None:
+    """Raises if the GPU is lost: after an illegal access every later call fails as well."""
+    if not torch.cuda.is_available():
+        return
+    try:
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+    except RuntimeError:
+        text = f"the GPU no longer answers after {baseline.reason(error)!r}; start a new process."
+        raise refuse(text) from error
+
+
+def measure(
+    work: Work, functions: Functions, *, seconds: float, reader: Any = None
+) -> dict[str, Any]:
+    """The fields of a measured row."""
+    error, exact = work.check()
+    calls, names, refused = _candidates(work, functions)
+    sampler = telemetry.Sampler(reader)
+    timings = timing.measure(
+        calls,
+        work.sets,
+        device=work.device,
+        min_ms=seconds * 1e3,
+        sampler=sampler,
+        refusals=refused,
+    )
+    own = timings.pop("tcgemm")
+    kernel, why = work.plan
+    finite = error is not None and math.isfinite(error)
+    return {
+        "kernel": kernel,
+        "us": round(own.us, 3),
+        "iqr_us": round(own.iqr_us, 3),
+        "tflops": float(f"{work.case.flops / own.us / 1e6:.5g}"),
+        "gbps": float(f"{work.bytes / own.us / 1e3:.5g}"),
+        "ratios": {name: round(found.us / own.us, 4) for name, found in timings.items()},
+        "baselines": {
+            name: {
+                "name": names[name],
+                "us": round(found.us, 3),
+                "iqr_us": round(found.iqr_us, 3),
+            }
+            for name, found in timings.items()
+        },
+        "refused": refused,
+        "max_error_ratio": round(error, 4) if finite else None,
+        "exact": False if error is not None and not finite else exact,
+        "clock_mhz": sampler.clock_mhz,
+        "power_w": sampler.power_w,
+        "why": why,
+    }
+
+
+def _candidates(work: Work, functions: Functions):
+    """({name: call}, {name: what it calls}, {name: why it is not called})."""
+    own = work.candidates()
+    calls, names, refused = {}, {}, {}
+    torch_refuses = baseline.refusal(own["baseline"])
+    for name, function in functions.items():
+        if function is not None:
+            calls[name], names[name] = functools.partial(_call, work, function), name
+        elif name == "torch":
+            calls[name], names[name] = own["baseline"], baseline_name(work.case)
+            if "dense" in own:
+                calls[DENSE], names[DENSE] = own["dense"], dense_baseline_name(work.case)
+        elif "sparse" in work.case.terms:
+            refused[name] = "torch.compile knows no 2:4 product of cuSPARSELt"
+        elif torch_refuses:  # compiling it would only say so at length
+            refused[name] = torch_refuses
+        else:
+            compiled = baseline.compiled_product()
+            calls[name] = functools.partial(work.call_product, compiled)
+            names[name] = f"torch.compile of {baseline_name(work.case)}"
+    for name, call in list(calls.items()):
+        why_not = baseline.refusal(call)
+        if why_not is not None:
+            refused[name] = why_not
+            del calls[name]
+    return {"tcgemm": own["tcgemm"], **calls}, names, refused
+
+
+def _call(work: Work, function: Callable[..., Any], index: int) -> None:
+    """A function of the caller on set `index`, with the options that the case has."""
+    options = {
+        "bias": work.bias,
+        "activation": work.activation,
+        "residual": work.residual,
+        "scale_a": work.scale_a,
+        "scale_b": work.scale_b,
+    }
+    given = {name: value for name, value in options.items() if value is not None}
+    function(work.operands.a[index], work.operands.b[index], **given)

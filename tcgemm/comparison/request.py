@@ -1,0 +1,228 @@
+"""The cases that a call of tcgemm.compare asks for, and the sentences where it asks for none."""
+
+import itertools
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+
+from tcgemm.bench import cases
+from tcgemm.bench.case import FLOAT8, Case
+from tcgemm.testing import operands
+from tcgemm.testing.baseline import ACTIVATIONS
+
+BASELINES = ("torch", "torch.compile")
+SCALES = {name: f"{name}-scales" for name in ("tensor", "row", "1x128", "128x128")}
+NO_EPILOGUE = ("s8", "u8", "f64")  # the float64 reference of the error has none for these
+
+DType = str | torch.dtype
+Shape = str | Sequence[int]
+Baseline = str | Callable[..., Any]
+
+
+def refuse(text: str) -> RuntimeError:
+    return RuntimeError(f"tcgemm.compare: {text}")
+
+
+def listed(value: Any, *, single: tuple[type, ...]) -> list[Any]:
+    """The values of an argument that is one value or several."""
+    if isinstance(value, single) or callable(value) or not isinstance(value, Iterable):
+        return [value]
+    return list(value)
+
+
+def size_of(value: Any) -> int:
+    """A size as an int; 0 if it is none."""
+    try:
+        return 0 if isinstance(value, bool) else max(0, operator.index(value))
+    except TypeError:
+        return int(value) if isinstance(value, str) and value.strip().isdecimal() else 0
+
+
+def shape_of(given: Any) -> tuple[int, int, int, int]:
+    """(batch, m, n, k) of one shape."""
+    parts = given.lower().split("x") if isinstance(given, str) else given
+    sizes = [size_of(part) for part in parts] if isinstance(parts, Iterable) else []
+    if len(sizes) not in (3, 4) or 0 in sizes:
+        raise refuse(
+            f"a shape is (m, n, k) or (batch, m, n, k) with sizes of at least 1, or a text such as "
+            f"'4096x4096x4096', but got {given!r}; pass a list of shapes, or a torch.nn.Module and "
+            "an example input."
+        )
+    batch, m, n, k = (1, *sizes)[-4:]
+    return batch, m, n, k
+
+
+def shapes_of(given: Any) -> list[tuple[int, int, int, int]]:
+    """Every shape of the argument, which may be a single one."""
+    if isinstance(given, torch.Tensor) or not isinstance(given, Iterable):
+        return [shape_of(None if isinstance(given, torch.Tensor) else given)]
+    items = [given] if isinstance(given, str) else list(given)
+    if items and not any(isinstance(item, str | Iterable) for item in items):
+        items = [given]
+    if not items:
+        raise refuse("there is no shape in the list; pass a shape such as (4096, 4096, 4096).")
+    return [shape_of(item) for item in items]
+
+
+def dtype_name(given: Any) -> str:
+    """The name in operands.DTYPES of a torch.dtype, of its name in torch, or of our name."""
+    name = given.removeprefix("torch.") if isinstance(given, str) else given
+    if isinstance(name, str) and name in operands.DTYPES:
+        return name
+    dtype = getattr(torch, name, None) if isinstance(name, str) else name
+    for own, known in operands.DTYPES.items():
+        if isinstance(dtype, torch.dtype) and dtype is known and own != "tf32":
+            return own
+    raise refuse(
+        f"dtypes has {given!r}, but there are {', '.join(operands.DTYPES)} (tf32: float32 operands "
+        "rounded to tf32), and torch's dtypes of these; take one of them."
+    )
+
+
+def layouts_of(given: Any) -> list[str]:
+    found = listed(given, single=(str,))
+    for layout in found:
+        if layout not in operands.LAYOUTS:
+            raise refuse(
+                f"layouts has {layout!r}, but there are {', '.join(operands.LAYOUTS)}: the letters "
+                "of b and of a, T for a transposed view of a row-major matrix; take one of them."
+            )
+    return found
+
+
+def baselines_of(given: Any) -> dict[str, Callable[..., Any] | None]:
+    """{name: None for those of torch, or the caller's function}."""
+    found: dict[str, Callable[..., Any] | None] = {}
+    for item in listed(given, single=(str,)):
+        if callable(item):
+            name = getattr(item, "__name__", type(item).__name__)
+            if name in (*found, *BASELINES, "tcgemm"):
+                raise refuse(f"against has two baselines of the name {name!r}; rename one.")
+            found[name] = item
+        elif item in BASELINES:
+            found[item] = None
+        else:
+            raise refuse(
+                f"against has {item!r}, but there are {' and '.join(map(repr, BASELINES))}, and "
+                "functions of (a, b); take some of them, or () for tcgemm alone."
+            )
+    return found
+
+
+def seconds_of(given: Any, device: torch.device) -> float:
+    """The time of each candidate: 0.3 s fill three slices of a stable clock on a GPU."""
+    if given is None:
+        return 0.3 if device.type == "cuda" else 0.1
+    if isinstance(given, bool) or not isinstance(given, int | float) or not given > 0:
+        raise refuse(f"seconds is {given!r}, but is the time of a candidate; pass such as 0.3.")
+    return float(given)
+
+
+def device_of(given: Any) -> torch.device:
+    """The device of the argument; by default the GPU if there is one."""
+    if given is None:
+        given = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(given)
+    except (RuntimeError, TypeError):
+        raise refuse(f"device is {given!r}, but there are 'cuda' and 'cpu'; pass one.") from None
+    if device.type not in ("cuda", "cpu"):
+        raise refuse(f"device is {given!r}, but there are 'cuda' and 'cpu'; pass one of these.")
+    if device.type == "cuda":
+        if not torch.cuda.is_available():
+            raise refuse("device is 'cuda', but torch finds no CUDA GPU; pass device='cpu'.")
+        if device.index is None:
+            device = torch.device("cuda", torch.cuda.current_device())
+        elif device.index >= torch.cuda.device_count():
+            count = torch.cuda.device_count()
+            raise refuse(f"device is {str(device)!r}, but there are {count} GPUs; pass another.")
+    return device
+
+
+def epilogue_of(bias: bool, activation: str | None, residual: bool) -> list[str]:
+    if activation not in ACTIVATIONS:
+        known = ", ".join(repr(name) for name in ACTIVATIONS)
+        raise refuse(f"activation is {activation!r}, but there are {known}; take one of them.")
+    for name, value in (("bias", bias), ("residual", residual)):
+        if not isinstance(value, bool):
+            kind = type(value).__name__
+            raise refuse(f"{name} is a {kind}, but says whether there is one; pass True or False.")
+    terms = (bias and "bias", activation, residual and "residual")
+    return [term for term in terms if term]
+
+
+def cases_of(
+    shapes: list[tuple[int, int, int, int]],
+    dtypes: list[str],
+    layouts: list[str],
+    *,
+    epilogue: list[str],
+    scales: str | None,
+    precision: str | None,
+    sparse: bool,
+) -> list[Case]:
+    """Every combination of shapes, dtypes and layouts, with what the other arguments ask for."""
+    _check_float8("scales", scales, SCALES, dtypes)
+    _check_float8("precision", precision, ("promoted", "fast"), dtypes)
+    if epilogue and any(batch > 1 for batch, *_ in shapes):
+        raise refuse(
+            "bias, activation and residual belong to a linear layer, which has no batch, but a "
+            "shape has one; pass (batch * m, n, k)."
+        )
+    for dtype in dtypes:
+        if epilogue and dtype in NO_EPILOGUE:
+            raise refuse(
+                f"bias, activation and residual are measured in floating-point dtypes up to 32 "
+                f"bits, but dtypes has {dtype}; leave it out."
+            )
+    if sparse:
+        _check_sparse(shapes, dtypes, layouts, epilogue or scales, precision)
+    found = []
+    for dtype, layout, (batch, m, n, k) in itertools.product(dtypes, layouts, shapes):
+        float8 = dtype in FLOAT8
+        terms = [SCALES[scales]] if scales and float8 else []
+        terms += ["sparse"] if sparse else epilogue
+        found.append(
+            Case(
+                "linear" if epilogue else "bmm" if batch > 1 else "mm",
+                *(dtype, layout, m, n, k, batch),
+                accumulation=("fast" if sparse else precision or "") if float8 else "",
+                epilogue="+".join(terms) or "none",
+            )
+        )
+    return found
+
+
+def _check_float8(name: str, value: str | None, known: Iterable[str], dtypes: list[str]) -> None:
+    if value is None:
+        return
+    if value not in known:
+        raise refuse(
+            f"{name} is {value!r}, but float8 operands have {', '.join(known)}; take one of them"
+            + ("; float32 has the dtypes f32 and tf32." if name == "precision" else ".")
+        )
+    if not set(dtypes) & set(FLOAT8):
+        raise refuse(
+            f"{name} is {value!r}, but is for float8 operands, and dtypes has {', '.join(dtypes)}; "
+            f"add e4m3 or e5m2, or leave {name} out."
+        )
+
+
+def _check_sparse(shapes, dtypes, layouts, epilogue, precision) -> None:
+    for dtype in dtypes:
+        if dtype not in cases.SPARSE:
+            raise refuse(
+                f"sparse=True has {', '.join(cases.SPARSE)}, but dtypes has {dtype}; leave it out."
+            )
+    if set(layouts) != {"TN"}:
+        raise refuse(
+            f"sparse=True has the layout TN, b being the transpose of a 2:4 weight, but layouts "
+            f"has {', '.join(layouts)}; pass layouts='TN'."
+        )
+    if epilogue or precision == "promoted" or any(batch > 1 for batch, *_ in shapes):
+        raise refuse(
+            "sparse=True is measured for (m, n, k) without bias, activation, residual and scales, "
+            "and with the precision 'fast' of float8; leave the others out."
+        )

@@ -1,0 +1,290 @@
+"""The result of tcgemm.compare: a table as text, HTML, pandas frame, picture and file."""
+
+import html
+import json
+import math
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tcgemm.bench import results_file
+from tcgemm.comparison.request import refuse
+
+VERSION = 1  # of the file
+REQUIRED = ("function", "dtype", "layout", "batch", "m", "n", "k", "us", "ratios")
+Row = dict[str, Any]
+
+
+def size(row: Row) -> str:
+    """A shape as compare takes it: "4096x4096x4096", with the batch in front if there is one."""
+    sizes = [row["m"], row["n"], row["k"]]
+    return "x".join(map(str, sizes if row["batch"] == 1 else [row["batch"], *sizes]))
+
+
+def is_wrong(row: Row) -> bool:
+    """Was tcgemm's result measured to be wrong, or NaN?"""
+    error = row.get("max_error_ratio")
+    return row.get("exact") is False or (error is not None and error > 1)
+
+
+def _number(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
+
+
+def _spread(row: Row) -> str:
+    if not row.get("us") or row.get("iqr_us") is None:
+        return ""
+    return f"{100 * row['iqr_us'] / row['us']:.1f}"
+
+
+def _error(row: Row) -> str:
+    if is_wrong(row) and row.get("max_error_ratio") is None:
+        return "NaN"
+    return _number(row.get("max_error_ratio"), ".2f")
+
+
+# Title -> the cell's text. A column without any text is left out.
+COLUMNS: dict[str, Callable[[Row], str]] = {
+    "calls": lambda row: str(row.get("count", "")),
+    "function": lambda row: row["function"],
+    "dtype": lambda row: row["dtype"],
+    "layout": lambda row: row["layout"],
+    "size": size,
+    "epilogue": lambda row: row.get("epilogue") or "",
+    "kernel": lambda row: row.get("kernel") or "",
+    "us": lambda row: _number(row["us"], ".2f"),
+    "± %": _spread,
+    "TFLOP/s": lambda row: _number(row.get("tflops"), ".3g" if _slow(row) else ".1f"),
+    "GB/s": lambda row: _number(row.get("gbps"), ".0f"),
+}
+LAST_COLUMNS: dict[str, Callable[[Row], str]] = {
+    "error": _error,
+    "MHz": lambda row: _number(row.get("clock_mhz"), ".0f"),
+    "W": lambda row: _number(row.get("power_w"), ".0f"),
+}
+TEXT_COLUMNS = ("function", "dtype", "layout", "size", "epilogue", "kernel")  # aligned to the left
+
+
+def _joined(names: list[str]) -> str:
+    """The names of layers, with * for numbers: "layers.*.up, layers.*.gate"."""
+    short = [re.sub(r"(?<![^.])\d+(?![^.])", "*", name) or "(the model)" for name in names]
+    return ", ".join(dict.fromkeys(short))
+
+
+def _slow(row: Row) -> bool:
+    return (row.get("tflops") or 0.0) < 10.0
+
+
+@dataclass(repr=False)
+class Comparison:
+    """What tcgemm.compare measured.
+
+    rows: one dictionary for each case: function ("mm", "bmm", "linear", or "QuantLinear" and
+    "SparseLinear24" for a model's layer that becomes one), dtype, layout, batch, m, n, k, epilogue,
+    kernel, us and iqr_us (median time of a call and its interquartile range, in microseconds),
+    tflops, gbps, ratios ({"torch": torch's time over tcgemm's}), baselines ({name: {"name", "us",
+    "iqr_us"}}), refused ({name: why a baseline does not run}), max_error_ratio (the largest error
+    over its bound; above 1 the result is wrong), exact, clock_mhz, power_w, why. us is None if
+    tcgemm could not run the case; `why` then says the reason. The rows of a model also have count
+    (calls in one forward) and layers (their names).
+
+    facts: gpu, driver, clocks, torch, cuda, tcgemm, python, processor, date, method; of a model
+    also `model`, its forward time before and after the swap.
+    """
+
+    rows: list[Row]
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def baselines(self) -> list[str]:
+        """The names of the baselines that ran in at least one row."""
+        return list(dict.fromkeys(name for row in self.rows for name in row["ratios"]))
+
+    def _columns(self) -> dict[str, list[str]]:
+        """Title -> the texts of its cells."""
+        columns = {"#": [str(index) for index in range(1, len(self.rows) + 1)]}
+        ratios = {
+            f"x {name}": lambda row, name=name: _number(row["ratios"].get(name), ".3f")
+            for name in self.baselines
+        }
+        for title, cell in (COLUMNS | ratios | LAST_COLUMNS).items():
+            cells = [cell(row) for row in self.rows]
+            if any(cells):
+                columns[title] = cells
+        return columns
+
+    def _title(self) -> str:
+        facts = self.facts
+        where = str(facts.get("gpu", "an unknown device"))
+        if where == "cpu":
+            where = f"the CPU ({facts.get('processor', 'unknown')})"
+        elif facts.get("driver"):
+            where += f" (driver {facts['driver']})"
+        return (
+            f"tcgemm {facts.get('tcgemm', '')} on {where}, torch {facts.get('torch', '')}, "
+            f"{facts.get('date', '')}"
+        )
+
+    def _summary(self) -> list[str]:
+        """A line for the model, and one for each baseline."""
+        lines = []
+        if model := self.facts.get("model"):
+            lines.append(
+                f"{model['name']}: forward {model['before_us']:.1f} us before, "
+                f"{model['after_us']:.1f} us after the swap to {model['to']}, "
+                f"{model['speedup']:.3f} x; {model['swapped']} layers swapped, "
+                f"{len(model['skipped'])} not; outputs differ by {model['difference']:.2g}"
+            )
+            lines.append(f"the swap {model['coverage']}")
+        for name in self.baselines:
+            ratios = [row["ratios"][name] for row in self.rows if name in row["ratios"]]
+            mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+            span = f"{min(ratios):.3f} to {max(ratios):.3f}, {len(ratios)} rows"
+            lines.append(f"x {name}: geometric mean {mean:.3f} ({span})")
+        return lines
+
+    def _notes(self) -> list[tuple[str, str]]:
+        """(the numbers of rows, what there is to say about them)."""
+        notes: dict[str, list[int]] = {}
+        for number, row in enumerate(self.rows, 1):
+            texts = [f"layers {_joined(row['layers'])}"] if row.get("layers") else []
+            texts += [f"{name} did not run: {why}" for name, why in row.get("refused", {}).items()]
+            if is_wrong(row):
+                texts.insert(0, "WRONG RESULT: its error exceeds what rounding explains")
+            for text in [*texts, row.get("why")]:
+                if text:
+                    notes.setdefault(text, []).append(number)
+        return [(", ".join(map(str, numbers)), text) for text, numbers in notes.items()]
+
+    def __str__(self) -> str:
+        columns, lines = self._columns(), [self._title()]
+        widths = {title: max(map(len, (title, *cells))) for title, cells in columns.items()}
+        for cells in [list(columns), *zip(*columns.values(), strict=True)]:
+            parts = [
+                f"{cell:{'<' if title in TEXT_COLUMNS else '>'}{widths[title]}}"
+                for title, cell in zip(columns, cells, strict=True)
+            ]
+            lines.append("  ".join(parts).rstrip())
+        lines += self._summary()
+        lines += [f"row {numbers}: {text}" for numbers, text in self._notes()]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """The table of a notebook."""
+        columns = self._columns()
+
+        def row(tag: str, cells: Iterable[str]) -> str:
+            found = [
+                f'<{tag} style="text-align:{"left" if title in TEXT_COLUMNS else "right"}">'
+                f"{html.escape(cell)}</{tag}>"
+                for title, cell in zip(columns, cells, strict=True)
+            ]
+            return f"<tr>{''.join(found)}</tr>"
+
+        body = [row("td", cells) for cells in zip(*columns.values(), strict=True)]
+        notes = [f"row {numbers}: {text}" for numbers, text in self._notes()]
+        below = "".join(f"<li>{html.escape(text)}</li>" for text in [*self._summary(), *notes])
+        return (
+            f"<p>{html.escape(self._title())}</p>"
+            f"<table><thead>{row('th', columns)}</thead><tbody>{''.join(body)}</tbody></table>"
+            f"<ul>{below}</ul>"
+        )
+
+    def to_pandas(self) -> Any:
+        """A pandas.DataFrame: one row for each case.
+
+        The fields that hold dictionaries become columns: "x torch", "torch us", "torch refused".
+        Raises RuntimeError if pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError as error:
+            raise refuse("to_pandas needs pandas; `pip install pandas` installs it.") from error
+        return pandas.DataFrame([_flat(row) for row in self.rows])
+
+    def plot(self, ax: Any = None) -> Any:
+        """Bars of TFLOP/s for tcgemm and each baseline, in a matplotlib Axes, which is returned.
+
+        ax: the Axes to draw into; by default those of a new figure. Raises RuntimeError if
+        matplotlib is not installed or no row was measured.
+
+        Example:
+            >>> result.plot().figure.savefig("compare.png")  # doctest: +SKIP
+        """
+        try:
+            from matplotlib import pyplot
+        except ImportError as error:
+            text = "plot needs matplotlib; `pip install matplotlib` installs it."
+            raise refuse(text) from error
+        rows = [row for row in self.rows if row.get("tflops")]
+        if not rows:
+            raise refuse("there is no row with a time, so that there is nothing to plot.")
+        names = ["tcgemm", *self.baselines]
+        if ax is None:
+            ax = pyplot.subplots(figsize=(8, 1 + 0.3 * len(rows) * len(names)), layout="tight")[1]
+        height = 0.8 / len(names)
+        for index, name in enumerate(names):
+            scale = [1.0 if index == 0 else row["ratios"].get(name, math.nan) for row in rows]
+            rates = [row["tflops"] / each for row, each in zip(rows, scale, strict=True)]
+            places = [place + index * height for place in range(len(rows))]
+            ax.barh(places, rates, height, label=name)
+        labels = [" ".join((row["dtype"], row["layout"], size(row))) for row in rows]
+        ax.set_yticks([place + 0.4 - height / 2 for place in range(len(rows))], labels)
+        ax.invert_yaxis()
+        ax.set_xlabel("TFLOP/s")
+        ax.set_title(str(self.facts.get("gpu", "")))
+        ax.legend()
+        return ax
+
+    def save(self, path: str | Path) -> None:
+        """Writes a JSON file, {"version": 1, "facts": {...}, "rows": [...]}: all of it or nothing.
+
+        tcgemm.comparison.load reads it. It holds numbers and texts, and no code.
+        """
+        facts = json.dumps(self.facts, indent=1, allow_nan=False)
+        rows = ",\n".join(json.dumps(row, allow_nan=False) for row in self.rows)
+        text = f'{{"version": {VERSION},\n"facts": {facts},\n"rows": [\n{rows}\n]}}'
+        results_file.write(Path(path), text.split("\n"))
+
+
+def _flat(row: Row) -> Row:
+    found = {k: v for k, v in row.items() if k not in ("ratios", "baselines", "refused")}
+    for name, ratio in row["ratios"].items():
+        found[f"x {name}"] = ratio
+        found[f"{name} us"] = row.get("baselines", {}).get(name, {}).get("us")
+    for name, why in row.get("refused", {}).items():
+        found[f"{name} refused"] = why
+    return found
+
+
+def load(path: str | Path) -> Comparison:
+    """The Comparison that `save` wrote.
+
+    Raises RuntimeError if the file has another form, and OSError if it cannot be read.
+
+    Example:
+        >>> tcgemm.comparison.load("h200.json").rows  # doctest: +SKIP
+    """
+
+    def wrong(what: str) -> RuntimeError:
+        return refuse(f"{path} {what}; pass a file that the result of tcgemm.compare saved.")
+
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise wrong(f"is not JSON ({error})") from error
+    if not isinstance(found, dict) or found.get("version") != VERSION:
+        version = found.get("version") if isinstance(found, dict) else None
+        raise wrong(f"has version {version!r}, but this tcgemm reads version {VERSION}")
+    rows, facts = found.get("rows"), found.get("facts")
+    if not isinstance(rows, list) or not isinstance(facts, dict):
+        raise wrong("has no list of rows and facts")
+    for row in rows:
+        missing = [name for name in REQUIRED if not isinstance(row, dict) or name not in row]
+        if missing:
+            raise wrong(f"has a row without {', '.join(missing)}")
+    return Comparison(rows, facts)

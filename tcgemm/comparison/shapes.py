@@ -1,0 +1,100 @@
+"""tcgemm.compare of shapes: one row for each shape, dtype and layout."""
+
+import functools
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from tcgemm.bench.workloads import Workload
+from tcgemm.comparison import measure, request
+from tcgemm.comparison.result import Comparison, Row, size
+from tcgemm.testing import machine, telemetry
+from tcgemm.testing.amx import avoid_forbidden_amx
+
+Job = tuple[Callable[[], Any], Row]
+
+
+def show(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def progress_of(given: Any) -> Callable[[str], None]:
+    """What takes the lines of progress."""
+    if given is True:
+        return show
+    if given is False:
+        return lambda line: None
+    if not callable(given):
+        raise request.refuse(
+            f"progress is {given!r}, but is True (lines on stderr), False, or a function that "
+            "takes each line; pass one of these."
+        )
+    return given
+
+
+def line(row: Row) -> str:
+    """One row as a line of progress."""
+    text = f"{row['function']} {row['dtype']} {row['layout']} {size(row)}"
+    if row["us"] is None:
+        return f"{text}: {row['why']}"
+    ratios = [f"{ratio:.3f} x {name}" for name, ratio in row["ratios"].items()]
+    rate = f"{row['tflops']:.4g} TFLOP/s"
+    return f"{text}: " + ", ".join([f"{row['us']:.2f} us", rate, *ratios])
+
+
+def run(
+    jobs: Iterable[Job],
+    functions: measure.Functions,
+    *,
+    device: torch.device,
+    seconds: float,
+    progress: Callable[[str], None],
+) -> list[Row]:
+    """The rows of the jobs: (what builds the operands, the fields of the row)."""
+    jobs, rows = list(jobs), []
+    if device.type == "cpu" and (sentence := avoid_forbidden_amx()):
+        progress(sentence)
+    reader = telemetry.open_reader(device)
+    common = {"functions": functions, "seconds": seconds, "reader": reader}
+    with torch.no_grad(), torch.autocast(device.type, enabled=False):
+        for number, (build, head) in enumerate(jobs, 1):
+            rows.append(measure.row_of(build, head, **common))
+            progress(f"{number} of {len(jobs)}: {line(rows[-1])}")
+    return rows
+
+
+def compare_shapes(
+    shapes: Any,
+    *,
+    dtypes: Any,
+    layouts: Any,
+    against: Any,
+    bias: bool,
+    activation: str | None,
+    residual: bool,
+    scales: str | None,
+    precision: str | None,
+    sparse: bool,
+    seconds: float | None,
+    device: Any,
+    progress: Any,
+) -> Comparison:
+    """tcgemm.compare with shapes. Everything is checked before anything is measured."""
+    cases = request.cases_of(
+        request.shapes_of(shapes),
+        [request.dtype_name(item) for item in request.listed(dtypes, single=(str, torch.dtype))],
+        request.layouts_of(layouts),
+        epilogue=request.epilogue_of(bias, activation, residual),
+        scales=scales,
+        precision=precision,
+        sparse=sparse,
+    )
+    functions = request.baselines_of(against)
+    device, progress = request.device_of(device), progress_of(progress)
+    seconds = request.seconds_of(seconds, device)
+    jobs = [(functools.partial(Workload, case, device), measure.head(case)) for case in cases]
+    with machine.current(device):
+        rows = run(jobs, functions, device=device, seconds=seconds, progress=progress)
+        return Comparison(rows, machine.facts(device) | {"method": measure.METHOD})

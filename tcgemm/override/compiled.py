@@ -1,0 +1,76 @@
+"""torch.ops.tcgemm_use.product: what the pass of fold.py puts into the graphs of torch.compile.
+
+The operator asks at each call whether a tcgemm.use is active, as the kernels of kernels.py do, and
+computes by torch's own functions if not. So compiled code needs no guard: it obeys the use that is
+active when it runs.
+"""
+
+import functools
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from tcgemm.override.kernels import Aten, Kernel
+from tcgemm.override.product import Product, multiplies
+
+_SCHEMA = (
+    "product(Tensor a, Tensor b, Tensor? c=None, Tensor? bias=None, Tensor? residual=None, *, "
+    "float alpha=1.0, float beta=1.0, str? activation=None) -> Tensor"
+)
+
+
+def _gelu_tanh(x: torch.Tensor) -> torch.Tensor:
+    return F.gelu(x, approximate="tanh")
+
+
+ACTIVATIONS = {"relu": torch.relu, "gelu": F.gelu, "gelu_tanh": _gelu_tanh, "silu": F.silu}
+
+
+@functools.cache
+def _label(dims: int, *terms: str | None) -> str:
+    product = "mm" if dims == 2 else "bmm"
+    return " + ".join((f"compiled {product}", *filter(None, terms)))
+
+
+def _bind(a, b, c=None, bias=None, residual=None, *, alpha=1.0, beta=1.0, activation=None):
+    function = _label(
+        a.dim(),
+        None if c is None else "c",
+        None if bias is None else "bias",
+        activation,
+        None if residual is None else "residual",
+    )
+    return multiplies(a, b, a.dim()) or Product(
+        function, a, b, c, bias, residual, alpha, beta, activation
+    )
+
+
+def _by_torch(
+    _keys: Any, a, b, c=None, bias=None, residual=None, *, alpha=1.0, beta=1.0, activation=None
+):
+    """The same by torch's functions, which count as their own calls."""
+    add, multiply = (torch.addmm, torch.mm) if a.dim() == 2 else (torch.baddbmm, torch.bmm)
+    if c is not None:
+        result = add(c, a, b, alpha=alpha, beta=beta)
+        result = result if bias is None else result + bias
+    elif bias is not None:
+        result = add(bias, a, b, alpha=alpha)
+    else:
+        result = multiply(a, b)
+    if activation is not None:
+        result = ACTIVATIONS[activation](result)
+    return result if residual is None else result + residual
+
+
+def _fake(a, b, *_addends, **_options):
+    return a.new_empty((*a.shape[:-1], b.shape[-1]))
+
+
+_library = torch.library.Library("tcgemm_use", "DEF")
+_library.define(_SCHEMA, tags=(torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout))
+for _key in ("CPU", "CUDA"):
+    _aten = Aten("product", _bind, 0)
+    _library.impl("product", Kernel(_aten, _key, _by_torch, counts_torchs=False).call, _key)
+torch.library.register_fake("tcgemm_use::product", _fake, lib=_library)
+product = torch.ops.tcgemm_use.product.default

@@ -1,0 +1,251 @@
+"""A pass over inductor's graphs: a product becomes one operator with its epilogue.
+
+    product -> (reshape) -> + bias, + c -> activation -> (reshape) -> + residual
+
+A node is folded if it has one user and if shapes and dtype allow it. Inductor has decomposed the
+activations by then, so the pass looks for what torch's own decompositions make of them.
+"""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.fx.node import map_arg
+
+from tcgemm import dtypes
+from tcgemm.ops._torch_private import (
+    compiles_ahead_of_time,
+    graph_pass_class,
+    inductor_decompositions,
+    without_modes,
+)
+from tcgemm.override.compiled import ACTIVATIONS, product
+from tcgemm.override.kernels import state
+from tcgemm.override.policy import Policy
+from tcgemm.override.product import Product
+
+_aten = torch.ops.aten
+_FLOATS = frozenset(dtypes.DIFFERENTIABLE)
+_PRODUCTS = {  # the position of the first operand
+    _aten.mm.default: 0,
+    _aten.bmm.default: 0,
+    _aten.addmm.default: 1,
+    _aten.baddbmm.default: 1,
+}
+_RESHAPES = (_aten.reshape.default, _aten.view.default)
+_FILES = sorted(Path(__file__).parent.glob("*.py"))
+
+_patterns: dict[torch.dtype, dict[str, Graph]] = {}
+
+
+def _decomposed(function: Callable[..., Any], dtype: torch.dtype) -> Graph:
+    with without_modes(), torch.no_grad():
+        traced = make_fx(lambda x: function(x), decomposition_table=inductor_decompositions())
+        graph_module = traced(torch.empty(2, 2, dtype=dtype))
+    graph_module.graph.eliminate_dead_code()
+    return graph_module.graph
+
+
+def patterns_of(dtype: torch.dtype) -> dict[str, Graph]:
+    """The activations as inductor decomposes them."""
+    if dtype not in _patterns:
+        _patterns[dtype] = {
+            name: _decomposed(function, dtype) for name, function in ACTIVATIONS.items()
+        }
+    return _patterns[dtype]
+
+
+def match(pattern: Graph, start: Node) -> Node | None:
+    """The node that computes the pattern of `start`, if nothing else reads what is in between."""
+    mapping: dict[Node, Node] = {}
+    last = start
+    for node in pattern.nodes:
+        if node.op == "placeholder":
+            mapping[node] = start
+        elif node.op == "call_function":
+            args, kwargs = map_arg((node.args, node.kwargs), mapping.__getitem__)
+            readers = mapping[node.all_input_nodes[0]].users
+            found = [
+                user
+                for user in readers
+                if user.target is node.target and (user.args, user.kwargs) == (args, kwargs)
+            ]
+            if len(found) != 1:
+                return None
+            mapping[node] = last = found[0]
+    inside = set(mapping.values())
+    if any(not inside.issuperset(node.users) for node in inside - {last}):
+        return None
+    return last
+
+
+def _value(node: Any) -> torch.Tensor:
+    return node.meta["val"]
+
+
+def _same_shape(x: Any, y: Any) -> bool:
+    return len(x) == len(y) and all(
+        statically_known_true(i == j) for i, j in zip(x, y, strict=True)
+    )
+
+
+class Fold:
+    """One product, and what is folded into it so far."""
+
+    def __init__(self, node: Node) -> None:
+        first = _PRODUCTS[node.target]
+        self.node, self.last = node, node
+        self.a, self.b = node.args[first : first + 2]
+        self.tensors: dict[str, Node | None] = dict.fromkeys(("c", "bias", "residual"))
+        self.options: dict[str, Any] = {}
+        self.sizes: Any = None  # the sizes that a reshape gives the result, as in the graph
+        self.shape = _value(node).shape
+        if first:
+            self._take_addend(node.args[0], **node.kwargs)
+
+    def _take_addend(self, addend: Node, beta: float = 1.0, alpha: float = 1.0) -> None:
+        row = _value(addend).dim() == 1 and _same_shape(_value(addend).shape, self.shape[-1:])
+        self.tensors["bias" if row and beta == 1 else "c"] = addend
+        options = {"alpha": float(alpha), "beta": float(beta)}
+        self.options |= {name: value for name, value in options.items() if value != 1.0}
+
+    def extend(self) -> bool:
+        """Folds the next node, or the next activation. Is there one?"""
+        current, sizes = self.last, self.sizes
+        while len(current.users) == 1 and next(iter(current.users)).target in _RESHAPES:
+            current = next(iter(current.users))
+            sizes = current.args[1]
+        if self._activation(current) or self._addend(current):
+            self.sizes = sizes
+            return True
+        return False
+
+    def _activation(self, current: Node) -> bool:
+        if "activation" in self.options or self.tensors["residual"] is not None:
+            return False
+        for name, pattern in patterns_of(_value(current).dtype).items():
+            last = match(pattern, current)
+            if last is not None:
+                self.options["activation"], self.last = name, last
+                return True
+        return False
+
+    def _addend(self, current: Node) -> bool:
+        """Takes x + current, where x is a row, or has the shape of the result."""
+        add = next(iter(current.users)) if len(current.users) == 1 else None
+        if add is None or add.target is not _aten.add.Tensor or add.kwargs:
+            return False
+        addend = next((each for each in add.args if each is not current), None)
+        if not isinstance(addend, Node) or not isinstance(addend.meta.get("val"), torch.Tensor):
+            return False
+        value, shape = _value(addend), _value(current).shape
+        if value.dtype is not _value(current).dtype or value.device != _value(current).device:
+            return False
+        name = self._free(value, shape)
+        if name is None:
+            return False
+        if name != "bias" and not _same_shape(shape, self.shape):
+            addend = self._as_matrices(addend)
+        if addend is None:
+            return False
+        self.tensors[name], self.last = addend, add
+        return True
+
+    def _free(self, value: torch.Tensor, shape: Any) -> str | None:
+        """The term that takes an addend, if it is free."""
+        before = "activation" not in self.options and self.tensors["residual"] is None
+        row = _same_shape(value.shape, shape[-1:]) and _same_shape(shape[-1:], self.shape[-1:])
+        if before and row and self.tensors["bias"] is None:
+            return "bias"
+        if not _same_shape(value.shape, shape):
+            return None
+        if before and self.tensors["c"] is None:
+            return "c"
+        return "residual" if self.tensors["residual"] is None else None
+
+    def _as_matrices(self, addend: Node) -> Node | None:
+        """The addend in the shape of the product; one of its sizes may be a symbol."""
+        sizes = [size if isinstance(size, int) else -1 for size in self.shape]
+        if sizes.count(-1) > 1:
+            return None
+        graph = self.node.graph
+        with graph.inserting_after(addend):
+            return _call(graph, _aten.reshape.default, addend, sizes)
+
+    def replace(self) -> None:
+        graph = self.node.graph
+        with graph.inserting_before(self.last):
+            result = _call(graph, product, self.a, self.b, *self.tensors.values(), **self.options)
+            if self.sizes is not None:
+                result = _call(graph, _aten.reshape.default, result, self.sizes)
+        self.last.replace_all_uses_with(result)
+
+
+def _call(graph: Graph, target: Any, *args: Any, **kwargs: Any) -> Node:
+    """A new node with its fake result, which the passes that follow read."""
+    node = graph.call_function(target, args, kwargs)
+    values = map_arg(args, _value)
+    with values[0].fake_mode:
+        node.meta["val"] = target(*values, **kwargs)
+    return node
+
+
+def wanted(node: Node, policy: Policy) -> bool:
+    """Does tcgemm take this product, as far as is known before it runs?"""
+    if node.op != "call_function" or node.target not in _PRODUCTS:
+        return False
+    first = _PRODUCTS[node.target]
+    if not all(isinstance(each, int | float) for each in node.kwargs.values()):
+        return False
+    a, b = map(_value, node.args[first : first + 2])
+    if a.dtype not in _FLOATS or a.device.type not in dtypes.DEVICES:
+        return False
+    if policy.why_not_dtype(a.dtype) is not None or node.kwargs.get("alpha") == 0:
+        return False
+    numbers = (*a.shape, *a.stride(), *b.shape, *b.stride())
+    if not all(isinstance(each, int) for each in numbers):
+        return True  # the call decides
+    return 0 not in (*a.shape, *b.shape) and policy.why_not(Product("", a, b)) is None
+
+
+class FoldPass:
+    """The pass, as inductor takes it. It asks which tcgemm.use is active when it runs."""
+
+    def __init__(self, before: Any) -> None:
+        self.before = before  # a pass that somebody else has set
+
+    def __call__(self, graph: Graph) -> None:
+        if self.before is not None:
+            self.before(graph)
+        choices = state.choices
+        if choices is None or compiles_ahead_of_time():
+            return
+        for node in list(graph.nodes):
+            if wanted(node, choices.policy):
+                fold = Fold(node)
+                while fold.extend():
+                    pass
+                fold.replace()
+        graph.eliminate_dead_code()
+
+    def uuid(self) -> Any:
+        """A key for caches of compiled code: the sources, the choice, and the other pass."""
+        other = None
+        if self.before is not None:
+            other = self.before.uuid() if isinstance(self.before, graph_pass_class()) else None
+            if other is None:
+                return None
+        text = repr([file.read_text() for file in _FILES])
+        text += "" if state.choices is None else state.choices.policy.key()
+        return hashlib.sha256(text.encode()).hexdigest(), other
+
+
+def new_pass(before: Any) -> FoldPass:
+    """A pass that runs after `before`. Inductor asks for the uuid of its own class's passes."""
+    graph_pass_class().register(FoldPass)
+    return FoldPass(before)

@@ -1,0 +1,149 @@
+"""Which products tcgemm.use takes: by dtype, by size, by a table of measurements."""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike
+from typing import Any, NamedTuple
+
+import torch
+
+from tcgemm import dtypes
+from tcgemm.override.product import Product
+
+_NAMES = {row.name: row.torch for row in dtypes.TABLE}
+_FIELDS = ("dtype", "layout", "m", "n", "k", "ratios")
+
+
+class Measured(NamedTuple):
+    """One row of a table: the speed of tcgemm over that of torch."""
+
+    sizes: tuple[int, int, int, int]
+    ratio: float
+
+
+def dtype_name(dtype: torch.dtype, precision: str | None) -> str:
+    """The name in a table. tf32 and f32_bf16 are float32 operands of precision high and medium."""
+    if dtype is torch.float32 and precision in ("high", "medium"):
+        return "tf32" if precision == "high" else "f32_bf16"
+    return next((row.name for row in dtypes.TABLE if row.torch is dtype), str(dtype))
+
+
+def read_dtypes(given: Iterable[torch.dtype | str] | None) -> frozenset[torch.dtype] | None:
+    """The dtypes of the argument; names are those of torch or of tcgemm's tables."""
+    if given is None:
+        return None
+    found = set()
+    for each in (given,) if isinstance(given, str | torch.dtype) else given:
+        name = each.removeprefix("torch.") if isinstance(each, str) else each
+        dtype = _NAMES.get(name, getattr(torch, name, None)) if isinstance(name, str) else name
+        if dtype not in _NAMES.values():
+            raise ValueError(
+                f"tcgemm.use: dtypes has {each!r}, but products are taken of "
+                f"{', '.join(map(str, _NAMES.values()))}; pass some of these, or their names."
+            )
+        found.add(dtype)
+    return frozenset(found)
+
+
+def read_count(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        raise ValueError(
+            f"tcgemm.use: {name} must be a number that is not negative, but is {value!r}; pass 0 "
+            "for no limit."
+        )
+    return value
+
+
+class Table:
+    """Rows by (dtype, layout). The nearest shape is the one whose sizes differ by the smallest
+    factors: the smallest sum of |log2| over batch, m, n and k."""
+
+    def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        self.rows: dict[tuple[str, str], list[Measured]] = {}
+        for row in rows:
+            missing = [name for name in _FIELDS if name not in row]
+            if missing:
+                raise ValueError(
+                    f"tcgemm.use: a row of table has no {missing[0]!r}; pass what tcgemm.compare "
+                    "returns, the path of a file that it saved, or rows with "
+                    f"{', '.join(_FIELDS)}."
+                )
+            ratio = row["ratios"].get("torch")
+            if ratio is None:  # torch could not run this product
+                continue
+            sizes = (row.get("batch") or 1, row["m"], row["n"], row["k"])
+            self.rows.setdefault((row["dtype"], row["layout"]), []).append(Measured(sizes, ratio))
+
+    def why_not(self, product: Product) -> str | None:
+        name = dtype_name(product.a.dtype, product.precision)
+        layout = product.layout()
+        rows = self.rows.get((name, layout))
+        if not rows:
+            return f"the table has no row of {name} in layout {layout}"
+        sizes = product.sizes()
+        nearest = min(rows, key=lambda row: _distance(row.sizes, sizes))
+        if nearest.ratio >= 1:
+            return None
+        return (
+            f"torch is faster at the nearest size of the table, {size_text(nearest.sizes)}: "
+            f"tcgemm has {nearest.ratio:.2f} of its speed"
+        )
+
+
+def _distance(first: Sequence[int], second: Sequence[int]) -> float:
+    return sum(abs(math.log2(x / y)) for x, y in zip(first, second, strict=True))
+
+
+def size_text(sizes: Sequence[int]) -> str:
+    """ "8 x 512 x 512 x 64" of (batch, m, n, k); without a batch of 1."""
+    return " x ".join(map(str, sizes if sizes[0] != 1 else sizes[1:]))
+
+
+def read_table(table: Any) -> Table | None:
+    """The table of a path, of an object with rows, or of a list of rows."""
+    if table is None:
+        return None
+    if isinstance(table, str | PathLike):
+        with open(table) as file:
+            table = json.load(file)
+    rows = table.get("rows") if isinstance(table, Mapping) else getattr(table, "rows", table)
+    if not isinstance(rows, Sequence) or not all(isinstance(row, Mapping) for row in rows):
+        raise TypeError(
+            f"tcgemm.use: table must be what tcgemm.compare returns, the path of a file that it "
+            f"saved, or a list of its rows, but is {type(table).__name__}."
+        )
+    return Table(rows)
+
+
+class Policy:
+    """The choice of one tcgemm.use."""
+
+    def __init__(self, dtypes: Any, min_size: Any, min_flops: Any, table: Any) -> None:
+        self.dtypes = read_dtypes(dtypes)
+        self.min_size = read_count("min_size", min_size)
+        self.min_flops = read_count("min_flops", min_flops)
+        self.table = read_table(table)
+
+    def key(self) -> str:
+        """A text that differs between choices that differ."""
+        chosen = None if self.dtypes is None else sorted(map(str, self.dtypes))
+        rows = None if self.table is None else sorted(self.table.rows.items())
+        return repr((chosen, self.min_size, self.min_flops, rows))
+
+    def why_not_dtype(self, dtype: torch.dtype) -> str | None:
+        if self.dtypes is not None and dtype not in self.dtypes:
+            return f"{dtype} is not among dtypes"
+        return None
+
+    def why_not(self, product: Product) -> str | None:
+        """Why the product is left to torch, or None if tcgemm takes it."""
+        why = self.why_not_dtype(product.a.dtype)
+        if why is not None:
+            return why
+        batch, m, n, k = product.sizes()
+        if min(m, n, k) < self.min_size:
+            return f"m, n or k is below min_size, {self.min_size}"
+        if 2 * batch * m * n * k < self.min_flops:
+            return f"2 * batch * m * n * k is below min_flops, {self.min_flops:g}"
+        return None if self.table is None else self.table.why_not(product)

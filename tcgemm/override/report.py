@@ -1,0 +1,112 @@
+"""What tcgemm.use took, what not, and why."""
+
+import html
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from tcgemm.override.policy import size_text
+
+_HEAD = ("function", "dtype", "batch x m x n x k", "calls", "kernel of", "why")
+
+
+class Count:
+    """The calls of one kind. `reason` is None if tcgemm takes them."""
+
+    __slots__ = ("calls", "dtype", "function", "reason", "sizes")
+
+    def __init__(self, function: str, dtype: str, sizes: Any, reason: str | None) -> None:
+        self.function = function
+        self.dtype = dtype
+        self.sizes = sizes
+        self.reason = reason
+        self.calls = 0
+
+
+@dataclass(frozen=True)
+class UseRow:
+    """Calls of one function, dtype and size. `sizes` is (batch, m, n, k), or None where they are
+    not those of a product or where the report joins many sizes. `reason` is None if tcgemm took
+    the calls."""
+
+    function: str
+    dtype: str
+    sizes: tuple[int, int, int, int] | None
+    calls: int
+    reason: str | None
+
+    @property
+    def flops(self) -> int:
+        """2 * batch * m * n * k for each call; 0 where the sizes are not known."""
+        if self.sizes is None:
+            return 0
+        batch, m, n, k = self.sizes
+        return 2 * batch * m * n * k * self.calls
+
+
+class UseReport:
+    """The products of torch that a tcgemm.use has seen.
+
+    Fields:
+        rows (list[UseRow]): one for each function, dtype, size and reason; most FLOPs first.
+        taken (int): calls that ran in tcgemm.
+        left (int): calls that torch ran.
+        flops_taken, flops_left (int): their floating-point operations.
+        reasons (dict[str, int]): the calls that torch ran, by reason.
+    """
+
+    def __init__(self, counts: Iterable[Count]) -> None:
+        rows = [
+            UseRow(count.function, count.dtype, count.sizes, count.calls, count.reason)
+            for count in list(counts)
+            if count.calls
+        ]
+        self.rows = sorted(rows, key=lambda row: (-row.flops, row.function, row.dtype))
+        self.taken = sum(row.calls for row in rows if row.reason is None)
+        self.left = sum(row.calls for row in rows if row.reason is not None)
+        self.flops_taken = sum(row.flops for row in rows if row.reason is None)
+        self.flops_left = sum(row.flops for row in rows if row.reason is not None)
+        self.reasons: dict[str, int] = {}
+        for row in rows:
+            if row.reason is not None:
+                self.reasons[row.reason] = self.reasons.get(row.reason, 0) + row.calls
+
+    def _head(self) -> str:
+        flops = self.flops_taken + self.flops_left
+        share = f" ({self.flops_taken / flops:.1%} of the FLOPs)" if flops else ""
+        return f"tcgemm.use: {self.taken} products taken{share}, {self.left} left to torch"
+
+    def _cells(self) -> list[tuple[str, ...]]:
+        return [
+            (
+                row.function,
+                row.dtype,
+                "" if row.sizes is None else size_text(row.sizes),
+                str(row.calls),
+                "torch" if row.reason else "tcgemm",
+                row.reason or "",
+            )
+            for row in self.rows
+        ]
+
+    def __str__(self) -> str:
+        cells = self._cells()
+        if not cells:
+            return self._head()
+        table = [_HEAD, *cells]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines = [
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+            for line in table
+        ]
+        return "\n".join([self._head(), *(f"  {line}" for line in lines)])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        def line(tag: str, cells: Iterable[str]) -> str:
+            return "<tr>" + "".join(f"<{tag}>{html.escape(c)}</{tag}>" for c in cells) + "</tr>"
+
+        body = "".join(line("td", cells) for cells in self._cells())
+        head = html.escape(self._head())
+        return f"<p>{head}</p><table>{line('th', _HEAD)}{body}</table>"

@@ -1,0 +1,187 @@
+"""tcgemm.use: torch's own matrix products run through tcgemm for a while, or for a whole program.
+
+The uses that are active form a list; the last one decides and counts. The kernels of kernels.py are
+registered while the list is not empty. The list is that of the process, not of a thread, since
+torch runs the backward in threads of its own.
+"""
+
+import atexit
+import os
+import threading
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+
+from tcgemm.override import compiled, inductor, kernels  # noqa: F401  (registers an operator)
+from tcgemm.override.choices import Choices
+from tcgemm.override.kernels import state
+from tcgemm.override.policy import Policy
+from tcgemm.override.report import UseReport
+
+_lock = threading.RLock()
+_active: list["Use"] = []
+
+
+def _renew_lock() -> None:
+    """In a forked child the lock may be held by a thread that the child does not have."""
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
+
+
+def _change(begins: "Use | None", ends: "list[Use]") -> None:
+    """Changes the list of active uses, and what depends on it."""
+    with _lock:
+        before = bool(_active)
+        if begins is not None:
+            _active.append(begins)
+        for use in ends:
+            last = len(_active) - 1 - _active[::-1].index(use)
+            del _active[last]
+        state.choices = _active[-1].choices if _active else None
+        if _active and not before:
+            _install()
+        if before and not _active:
+            _remove()
+
+
+def is_active() -> bool:
+    """Is a use active, so that torch's own products may run through tcgemm?"""
+    return bool(_active)
+
+
+def _install() -> None:
+    try:
+        kernels.register()
+        inductor.install()
+    except BaseException:
+        _active.clear()
+        state.choices = None
+        _remove()
+        raise
+
+
+def _remove() -> None:
+    inductor.remove()
+    kernels.unregister()
+
+
+class Use:
+    """What tcgemm.use returns. It is active until its `with` block or end() ends it."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.choices = Choices(policy)
+        self._waits_for_with = True
+        _change(self, [])
+
+    def __enter__(self) -> Self:
+        with _lock:
+            if self._waits_for_with and self in _active:
+                self._waits_for_with = False  # this block ends what the call began
+            else:
+                _change(self, [])
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with _lock:
+            if self in _active:
+                _change(None, [self])
+
+    def end(self) -> None:
+        """Ends this use, also where blocks of it are open. A second call changes nothing."""
+        with _lock:
+            _change(None, [use for use in _active if use is self])
+            self._waits_for_with = False
+
+    @property
+    def active(self) -> bool:
+        """Has it begun and not ended? Another use that began later may decide nevertheless."""
+        return self in _active
+
+    def report(self) -> UseReport:
+        """The products that were seen until now: which ran in tcgemm, which in torch, and why."""
+        return UseReport(self.choices.counts())
+
+    def reset(self) -> None:
+        """Sets all counts to zero."""
+        self.choices.reset()
+
+    def __repr__(self) -> str:
+        report = self.report()
+        return (
+            f"<tcgemm.use {'active' if self.active else 'ended'}: {report.taken} products taken, "
+            f"{report.left} left to torch>"
+        )
+
+
+def use(
+    *,
+    dtypes: Iterable[torch.dtype | str] | None = None,
+    min_size: int = 0,
+    min_flops: float = 0,
+    table: Any = None,
+) -> Use:
+    """Runs torch's own matrix products through tcgemm, where it has a kernel for them.
+
+    Taken are torch.mm, addmm, bmm, baddbmm, _scaled_mm, _int_mm and _addmm_activation, also with
+    out=, and so all that torch computes by them: linear, matmul, einsum, convolutions by addmm,
+    attention without a kernel of its own, experts, and the backward. Autograd, autocast, torch.func
+    and dispatch modes stay torch's. Results have the error bounds of tcgemm's products; they are
+    not the bits of torch's. float32 follows torch's settings of the precision.
+
+    The call begins the use, for all threads of the process. A `with` block ends it, or `end()`; of
+    several uses the one that began last decides and counts. When none is active, torch's own
+    kernels are back in their places.
+
+    Keyword arguments:
+        dtypes: the operand dtypes that are taken, such as (torch.bfloat16,) or ("bf16", "f16").
+            Default: all. With dtypes=() nothing is taken.
+        min_size (int): products with m, n or k below it are left to torch.
+        min_flops (float): so are products with 2 * batch * m * n * k below it.
+        table: what tcgemm.compare returned, the path of a file that it saved, or its rows. A
+            product is taken if tcgemm was at least as fast as torch at the nearest measured size of
+            the same dtype and layout, and left to torch if the table has no such row. Nearest is
+            the row with the smallest sum of |log2(size / row's size)| over batch, m, n and k.
+
+    Returns a Use, with report(), reset(), end() and active.
+
+    What is left to torch is counted with the reason: another dtype, an empty result, no kernel for
+    this GPU (in the words of tcgemm.check_layout). Errors of torch's functions stay torch's.
+
+    Under torch.compile a pass of inductor replaces the products and folds bias, activation and
+    residual into their epilogue. The compiled code asks at each call whether a use is active, so
+    code that was compiled inside a use runs torch's kernels after its end.
+
+    Raises:
+        ValueError: an unknown dtype, a negative limit, or a table without the fields it needs.
+        TypeError: table is something else.
+        RuntimeError: the call stands inside a function that torch.compile compiles.
+
+    Example:
+        >>> with tcgemm.use() as u:
+        ...     y = torch.nn.functional.linear(torch.randn(4, 8), torch.randn(5, 8))
+        >>> u.report().taken
+        1
+    """
+    if torch.compiler.is_compiling():
+        raise RuntimeError(
+            "tcgemm.use: it begins inside a function that torch.compile compiles; begin it outside "
+            "of that function."
+        )
+    return Use(Policy(dtypes, min_size, min_flops, table))
+
+
+@atexit.register
+def _end_all() -> None:
+    """The interpreter's end must not find kernels in Python in torch's dispatcher."""
+    with _lock:
+        _change(None, list(_active))

@@ -1,0 +1,61 @@
+"""Functions of torch that reach for a tensor's memory. A SparseTensor24 has none of its own: they
+act on the tensors inside, or are refused, where torch would read from a null address.
+"""
+
+import torch
+
+from tcgemm.ops._torch_private import no_torch_function
+from tcgemm.sparse.tensor import FUNCTIONS, SparseTensor24, implements
+
+_Tensor = torch.Tensor
+
+
+@implements(_Tensor.share_memory_, table=FUNCTIONS)
+def _share_memory(w):
+    for tensor in w.inner().values():
+        tensor.share_memory_()
+    return w
+
+
+@implements(_Tensor.is_shared, table=FUNCTIONS)
+def _is_shared(w):
+    return all(tensor.is_shared() for tensor in w.inner().values())
+
+
+@implements(_Tensor.data_ptr, table=FUNCTIONS)
+def _data_ptr(w):
+    """The address of the values, by which libraries find tensors that share memory."""
+    return w.values.data_ptr()
+
+
+@implements(_Tensor.data.__set__, table=FUNCTIONS)
+def _set_data(w, other):
+    """`w.data = other` takes the tensors inside of the other one too."""
+    if not isinstance(other, SparseTensor24):
+        raise RuntimeError(
+            "tcgemm.SparseTensor24: data can only be a SparseTensor24, but came "
+            f"{type(other).__name__}; pass tcgemm.compress24 of it, or call copy_()."
+        )
+    with no_torch_function():
+        w.data = other
+    vars(w).update(vars(other.detach()), fast_operands=None)
+
+
+def _refused(name, mend):
+    def refuse(*args, **kwargs):
+        raise RuntimeError(
+            f"tcgemm.SparseTensor24: {name} needs a dense tensor's memory, which a SparseTensor24 "
+            f"does not have; {mend}."
+        )
+
+    return refuse
+
+
+for _function, _mend in (
+    (_Tensor.__dlpack__, "pass the tensor's to_dense(), or its values and metadata"),
+    (_Tensor.__dlpack_device__, "pass the tensor's to_dense(), or its values and metadata"),
+    (_Tensor.apply_, "call it with the tensor's values"),
+    (_Tensor.map_, "call it with the tensor's values"),
+    (_Tensor.map2_, "call it with the tensor's values"),
+):
+    implements(_function, table=FUNCTIONS)(_refused(_function.__name__, _mend))

@@ -1,0 +1,85 @@
+"""The commands that measure, as a user of the installed package meets them."""
+
+import pytest
+
+import tcgemm
+from tcgemm.bench import results_file
+from tcgemm.cli import bench, compare
+from tcgemm.comparison import load
+
+from support.installed import Installed
+
+SMALL = ["--dtypes", "f32,bfloat16", "--against", "torch", "--seconds", "0.004", "--device", "cpu"]
+
+LAZY = """
+import sys, tcgemm
+assert not [name for name in sys.modules if name.startswith(("tcgemm.bench", "tcgemm.comparison"))]
+assert callable(tcgemm.comparison.load) and tcgemm.compare is tcgemm.comparison.compare
+assert not hasattr(tcgemm, "comparisons")
+"""
+
+
+def test_the_installed_package_compares_and_measures_sets(tmp_path):
+    installed = Installed(tmp_path)
+    arguments = ["--shapes", "16x24x32,2x8x8x8", *SMALL, "--save", "found.json"]
+    done = installed.run("-m", "tcgemm", "compare", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert "x torch" in done.stdout and "2x8x8x8" in done.stdout
+    assert done.stderr.count(" of 4: ") == 4
+    result = load(tmp_path / "found.json")
+    assert [row["dtype"] for row in result.rows] == ["f32", "f32", "bf16", "bf16"]
+
+    smoke = ["--set", "smoke", "--dtype", "f32", "--layout", "TN", "--ms", "2", "--device", "cpu"]
+    done = installed.run("-m", "tcgemm", "bench", *smoke, "--out", "bench.json")
+    assert done.returncode == 0, done.stderr
+    assert "3 of 3 cases done, 0 failed or wrong." in done.stdout
+    rows = results_file.load(tmp_path / "bench.json")["rows"]
+    assert {row["commit"] for row in rows} == {tcgemm.__version__}
+
+    done = installed.run("-c", LAZY)
+    assert done.returncode == 0, done.stderr
+
+    done = installed.run("-m", "tcgemm", "compare", "--shapes", "8x8", "--quiet")
+    assert done.returncode and "a shape is (m, n, k)" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_saved_table_is_printed_again(tmp_path, capsys):
+    path = tmp_path / "a.json"
+    arguments = ["--shapes", "16x24x32", *SMALL, "--quiet", "--layouts", "TN,NT"]
+    assert compare.run([*arguments, "--save", str(path)]) == 0
+    first = capsys.readouterr()
+    assert not first.err and "NT" in first.out
+    assert compare.run(["--load", str(path)]) == 0
+    assert capsys.readouterr().out == first.out
+
+
+def test_epilogues_and_pictures(tmp_path, capsys):
+    pytest.importorskip("matplotlib").use("Agg")
+    picture = tmp_path / "a.png"
+    options = ["--bias", "--activation", "gelu", "--residual", "--plot", str(picture), "--quiet"]
+    assert compare.run(["--shapes", "16x24x32", *SMALL, *options]) == 0
+    assert "bias+gelu+residual" in capsys.readouterr().out
+    assert picture.stat().st_size > 1000
+
+
+def test_a_wrong_result_is_an_error_of_the_command(tmp_path):
+    path = tmp_path / "a.json"
+    result = tcgemm.compare((8, 8, 8), against=(), seconds=0.002, progress=False)
+    result.rows[0]["exact"] = False
+    result.save(path)
+    assert compare.run(["--load", str(path)]) == 1
+
+
+@pytest.mark.parametrize("arguments", [[], ["--shapes", "8x8x8", "--load", "a.json"]], ids=str)
+def test_either_shapes_or_a_file(arguments, capsys):
+    with pytest.raises(SystemExit):
+        compare.run(arguments)
+    assert "--shapes" in capsys.readouterr().err
+
+
+def test_bench_lists_its_sets(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        bench.run(["--help"])
+    assert stopped.value.code == 0
+    assert "python -m tcgemm bench" in capsys.readouterr().out

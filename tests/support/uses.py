@@ -1,0 +1,27 @@
+"""What the tests of tcgemm.use share: operands that are exact, and torch without any use."""
+
+import torch
+
+import tcgemm
+
+AT = (
+    *("mm", "mm.out", "addmm", "addmm_", "bmm", "baddbmm.out", "_int_mm", "_scaled_mm"),
+    "add.Tensor",
+)
+
+
+def registered():
+    """Every kernel of some aten functions, as torch's dispatcher tells them."""
+    return [torch._C._dispatch_dump(f"aten::{name}") for name in AT]
+
+
+def integers(*shape, dtype=torch.float32, device="cpu", largest=4):
+    """Whole numbers: sums of their products are exact in every dtype that is tested."""
+    values = torch.randint(-largest, largest + 1, shape, device=device)
+    return values.to(dtype)
+
+
+def by_torch(function, *args, **options):
+    """What torch's own kernels give."""
+    with tcgemm.use(dtypes=()):
+        return function(*args, **options)
