@@ -24,6 +24,7 @@ from tcgemm.ops._torch_private import (
     no_torch_function,
     wrapper_subclass,
 )
+from tcgemm.ops.arguments import wrong_type
 from tcgemm.sparse.parts import (
     DTYPES,
     FORMAT_VERSION,
@@ -211,7 +212,7 @@ class SparseTensor24(torch.Tensor):
         """
         if not trusted:
             check_kinds(values, metadata, k, pattern, turned)
-        pattern = pattern or default_pattern(values.dtype)
+        pattern = default_pattern(values.dtype) if pattern is None else pattern
         for k_of_side, parts in ((k, (values, metadata)), (values.shape[0], turned)):
             if parts is not None:
                 check_parts(*parts, k_of_side, pattern)
@@ -237,6 +238,8 @@ class SparseTensor24(torch.Tensor):
         Differentiable: a gradient comes back with zeros elsewhere, or, where dense_gradient is set
         here, as it is. `turned=False` leaves out the compressed transpose.
         """
+        if not isinstance(dense, torch.Tensor):
+            raise wrong_type("SparseTensor24.mask", "dense", dense)
         return _OPS.mask24.default(dense, self, turned)
 
     def stored(self, transpose=False):
