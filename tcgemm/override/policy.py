@@ -70,7 +70,7 @@ class Table:
                     f"{', '.join(_FIELDS)}."
                 )
             ratio = row["ratios"].get("torch")
-            if ratio is None:  # torch could not run this product
+            if ratio is None or not _is_dense(row):  # torch could not run it, or runs another one
                 continue
             sizes = (row.get("batch") or 1, row["m"], row["n"], row["k"])
             self.rows.setdefault((row["dtype"], row["layout"]), []).append(Measured(sizes, ratio))
@@ -89,6 +89,12 @@ class Table:
             f"torch is faster at the nearest size of the table, {size_text(nearest.sizes)}: "
             f"tcgemm has {nearest.ratio:.2f} of its speed"
         )
+
+
+def _is_dense(row: Mapping[str, Any]) -> bool:
+    """Is it a measurement of a dense product, and not of a quantised or a 2:4 sparse one?"""
+    product = row.get("function", "mm") in ("mm", "bmm", "linear")
+    return product and "sparse" not in str(row.get("epilogue", "")).split("+")
 
 
 def _distance(first: Sequence[int], second: Sequence[int]) -> float:
