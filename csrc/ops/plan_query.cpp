@@ -13,9 +13,9 @@
 #include "core/plan.h"
 #include "core/problem.h"
 #include "ops/error.h"
+#include "ops/explain.h"
 #include "ops/json.h"
 #include "ops/stack_reader.h"
-#include "plan/explain.h"
 #include "plan/planner.h"
 
 namespace tcgemm::ops {
@@ -262,15 +262,10 @@ JsonObject describe(const SplitFp32Pass& pass) {
       .add("made_parts", pass.prepacked.terms);
 }
 
-std::optional<std::string> kernel_name(const LaunchConfig& launch) {
-  if (launch.config_index < 0) return std::nullopt;
-  return std::string(std::string_view(name(kCatalog[launch.config_index])));
-}
-
 std::optional<JsonObject> describe(const LaunchConfig& launch) {
   if (launch.config_index < 0) return std::nullopt;
   return JsonObject()
-      .add("kernel", kernel_name(launch))
+      .add("kernel", std::string_view(name(kCatalog[launch.config_index])))
       .add("cluster", launch.cluster)
       .add("grid", launch.grid)
       .add("group", launch.raster_group)
@@ -298,11 +293,8 @@ std::optional<JsonObject> describe(const std::optional<T>& pass) {
 
 std::string answer(const Problem& problem, const Plan& plan, const Device& device) {
   JsonObject object;
-  plan::for_each_field(plan::facts(problem, plan, device), [&](const char* key, const auto& value) {
-    if (std::string_view(key) != "kernel") object.add(key, value);
-  });
-  return object.add("kernel", kernel_name(plan.main))
-      .add("group", plan.main.raster_group)
+  add_facts(object, plan::facts(problem, plan, device));
+  return object.add("group", plan.main.raster_group)
       .add("tiles_m", plan.main.tiles_m)
       .add("tiles_n", plan.main.tiles_n)
       .add("prepare_a", describe(plan.passes.repack_a))

@@ -240,14 +240,6 @@ class Scaled(Operator):
         return _times(gradient, self.constants.scale_out)
 
 
-def wrong_type(function, name, value):
-    """The error for an argument that is no tensor."""
-    return TypeError(
-        f"tcgemm.{function}: {name} must be a torch.Tensor, but is {type(value).__name__}; "
-        "convert it with torch.as_tensor."
-    )
-
-
 def _times(gradient, scale):
     """Block scales do not come here: they belong to 8-bit operands, which have no gradient."""
     if scale is None:

@@ -16,7 +16,7 @@ from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from tcgemm.ops import autograd
 from tcgemm.ops._torch_private import is_wrapped_by_transform, mark_static_address
-from tcgemm.ops.operators import wrong_type
+from tcgemm.ops.arguments import wrong_type
 
 _prepare = torch.ops.tcgemm.prepare.default
 _BF16 = 1  # the bit of the first byte that means BF16 terms: csrc/core/split_fp32.h

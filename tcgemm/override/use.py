@@ -49,6 +49,11 @@ def _change(begins: "Use | None", ends: "list[Use]") -> None:
             _remove()
 
 
+def is_active() -> bool:
+    """Is a use active, so that torch's own products may run through tcgemm?"""
+    return bool(_active)
+
+
 def _install() -> None:
     try:
         kernels.register()

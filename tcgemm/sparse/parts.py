@@ -25,6 +25,10 @@ def check_kinds(values, metadata, k, pattern, turned):
             raise _wrong(f"{name} must be a dense, strided tensor", kind)
         if tensor.dim() != 2:
             raise _wrong(f"{name} must have two dimensions", f"shape {tuple(tensor.shape)}")
+        if _reaches_past_storage(tensor):
+            raise _wrong(
+                f"{name} must lie in their storage", "a tensor whose storage was freed or cut"
+            )
         if tensor.requires_grad:
             raise RuntimeError(
                 f"tcgemm.SparseTensor24: {name} must not need a gradient, which would be lost; "
@@ -36,13 +40,21 @@ def check_kinds(values, metadata, k, pattern, turned):
         raise _wrong("pattern must be '2:4', '1:2' or None", repr(pattern))
 
 
+def _reaches_past_storage(tensor):
+    if type(tensor) is not torch.Tensor or tensor.numel() == 0 or tensor._is_zerotensor():
+        return False
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    last = tensor.storage_offset() + sum((size - 1) * stride for size, stride in steps)
+    return (last + 1) * tensor.element_size() > tensor.untyped_storage().nbytes()
+
+
 def _wrong(expected, came):
     return RuntimeError(
         f"tcgemm.SparseTensor24: {expected}, but came {came}; pass the parts of a SparseTensor24."
     )
 
 
-def check_turned(values, k, turned):
+def check_transpose(values, k, turned):
     """Raises RuntimeError unless the transpose's values are of the same dtype, device and shape."""
     other = turned[0]
     if (other.shape[0], other.dtype, other.device) != (k, values.dtype, values.device):

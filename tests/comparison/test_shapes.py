@@ -210,7 +210,7 @@ SHAPE = (8, 8, 8)
         ([SHAPE], {"device": "gpu"}, ["device is 'gpu'", "'cpu'", "pass"]),
         ([SHAPE], {"progress": "yes"}, ["progress is 'yes'", "pass"]),
         ([SHAPE], {"dtype": "bf16"}, ["no argument dtype", "dtypes"]),
-        ([SHAPE], {"to": tcgemm.nn.Linear}, ["to and filter_fn belong to compare(model"]),
+        ([SHAPE], {"to": tcgemm.nn.Linear}, ["to belongs to compare(model"]),
         ([SHAPE, MODEL], {}, ["example input of a model", "pass compare(model, example_input)"]),
         ([MODEL], {}, ["needs an example input", "pass"]),
         ([MODEL, torch.zeros(1, 4)], {"dtypes": "bf16"}, ["dtypes belongs to compare(shapes)"]),
@@ -221,6 +221,26 @@ def test_bad_input_ends_in_a_sentence(arguments, options, pieces):
     assert_error_message(
         lambda: tcgemm.compare(*arguments, **options), ["tcgemm.compare: ", *pieces]
     )
+
+
+def test_torch_is_measured_and_not_what_a_use_puts_in_its_place():
+    with tcgemm.use():
+        for arguments in ((SHAPE,), (MODEL, torch.zeros(1, 4))):
+            pieces = ["tcgemm.compare: ", "tcgemm.use is active", "end it"]
+            assert_error_message(lambda given=arguments: tcgemm.compare(*given), pieces)
+    assert compare(SHAPE).rows[0]["ratios"]["torch"] > 0
+
+
+def test_a_use_takes_the_measured_table(tmp_path):
+    result = compare([(16, 16, 16), (64, 64, 64)], dtypes="f32", layouts="NN")
+    for row, ratio in zip(result.rows, (2.0, 0.5), strict=True):
+        row["ratios"]["torch"] = ratio
+    result.save(tmp_path / "table.json")
+    for table in (result, str(tmp_path / "table.json")):
+        with tcgemm.use(table=table) as use:
+            for size in (16, 64):
+                torch.mm(torch.ones(size, size), torch.ones(size, size))
+        assert (use.report().taken, use.report().left) == (1, 1)
 
 
 def test_a_missing_gpu_ends_in_a_sentence(monkeypatch):

@@ -1,5 +1,6 @@
 """What explain and check_layout say, on meta tensors and for named GPUs: no GPU is needed."""
 
+import functools
 import inspect
 import pickle
 import re
@@ -155,6 +156,18 @@ def test_the_answer_has_fields(question):
     assert 0 < answer.memory_microseconds < answer.microseconds
     assert answer.flops == 2 * 4096 * 2048 * 1024
     assert question(a[:0], b).kernel is None and question(a[:0], b).products == 0
+
+
+def test_a_plan_takes_dtypes_as_torch_names_them():
+    plan = functools.partial(tcgemm.info.plan, "H200", m=512, n=512, k=512)
+    for names in (("bf16", "bfloat16", "torch.bfloat16", BF16), ("e4m3", "float8_e4m3fn", F8)):
+        plans = [plan(dtype=name) for name in names]
+        assert plans[0] == plans[-1] and plans.count(plans[0]) == len(plans)
+    assert plan(dtype="s8", out_dtype="bf16") == plan(dtype=torch.int8, out_dtype=BF16)
+    assert plan(dtype="f16", accumulator="f16") == plan(dtype="half", accumulator=torch.half)
+    for wrong in ("relu", torch.int64, "bf17"):
+        with pytest.raises(RuntimeError, match=r"no dtype is called .*expected one of .*bf16"):
+            plan(dtype=wrong)
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
