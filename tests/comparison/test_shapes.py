@@ -235,6 +235,8 @@ def test_a_use_takes_the_measured_table(tmp_path):
     result = compare([(16, 16, 16), (64, 64, 64)], dtypes="f32", layouts="NN")
     for row, ratio in zip(result.rows, (2.0, 0.5), strict=True):
         row["ratios"]["torch"] = ratio
+    others = {"function": "QuantLinear"}, {"epilogue": "sparse"}  # no dense products
+    result.rows += [result.rows[0] | {"ratios": {"torch": 0.1}} | other for other in others]
     result.save(tmp_path / "table.json")
     for table in (result, str(tmp_path / "table.json")):
         with tcgemm.use(table=table) as use:
