@@ -114,6 +114,10 @@ def test_the_kernel_of_a_sparse_operand_with_an_epilogue():
         x, w.t(), c=torch.ones(48), beta=2.0, scale_out=torch.ones(()), amax=True
     )
     assert answer.kernel.endswith("_sparse") and "beta * c" in answer.epilogue
+    with pytest.raises(
+        RuntimeError, match=r"tcgemm.explain: scale_a is a SparseTensor24, but only"
+    ):
+        tcgemm.explain(x, w.t(), scale_a=w)
     assert "amax" in answer.epilogue
 
 
