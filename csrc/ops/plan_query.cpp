@@ -103,6 +103,7 @@ void set_types(Problem& problem, DType a, DType b, const std::string& precision)
   problem.input_a = input(a);
   problem.input_b = input(b);
   problem.promote = is_fp8(a) && precision != "fast";
+  problem.as_prepacked = a == DType::f32 && precision == "prepared";
   problem.accumulator = default_accumulator(a);
   problem[Slot::out].dtype = default_result(stored(a));
 }

@@ -15,7 +15,7 @@ import torch
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from tcgemm.dtypes import E4M3, FP8, QUANTIZED
-from tcgemm.ops import autograd, dispatch, fake, flops, vmap
+from tcgemm.ops import autograd, dispatch, fake, flops, nested, vmap
 from tcgemm.ops._torch_private import any_autocast_enabled
 from tcgemm.ops.epilogue import Scales, epilogue_of
 from tcgemm.ops.operators import Operator, Scaled
@@ -216,7 +216,21 @@ def quantized_linear(
         torch.float32
     """
     tensors = (x, weight, weight_scale, bias, residual)
-    if has_torch_function_variadic(*tensors):
+    traced = torch.compiler.is_compiling()
+    overridden = has_torch_function_variadic(*tensors)
+    if (traced or overridden) and nested.is_jagged(x):
+        return nested.linear(
+            *(quantized_linear, OPERATOR.name, x, weight, bias),
+            rows=("residual",),
+            weight_scale=weight_scale,
+            dtype=dtype,
+            granularity=granularity,
+            activation=activation,
+            residual=residual,
+            out_dtype=out_dtype,
+            precision=precision,
+        )
+    if overridden:
         return handle_torch_function(
             *(quantized_linear, tensors, x, weight, bias),
             weight_scale=weight_scale,
@@ -230,7 +244,6 @@ def quantized_linear(
     if not dispatch.all_tensors(OPERATOR, *tensors):
         names = ("x", "weight", "weight_scale", "bias", "residual")
         raise dispatch.no_tensor(OPERATOR.name, dict(zip(names, tensors, strict=True)))
-    traced = torch.compiler.is_compiling()
     if traced or any_autocast_enabled():
         x, bias, residual = dispatch.autocast(x, bias, residual)
     call = QuantizedLinear(weight_scale, dtype, granularity, _work(x, weight))

@@ -156,7 +156,8 @@ def _ours(function):
     """Registers a function of tcgemm, in which precision=None means "high" for float32."""
 
     def product(*args, precision=None, **kwargs):
-        check_dense(function.__name__, {name: kwargs.get(name) for name in _DENSE})
+        if SparseTensor24 in map(type, kwargs.values()):
+            check_dense(function.__name__, {name: kwargs.get(name) for name in _DENSE})
         operands = [each for each in args if _is_sparse(each)]
         if operands and operands[0].dtype is _f32:
             w = operands[0]

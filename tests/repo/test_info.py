@@ -214,6 +214,6 @@ def test_command_line_explains(layout):
 def test_command_line_says_what_is_wrong():
     done = command_line("explain", "512", "256", "128", "--device", "H9")
     assert done.returncode != 0
-    assert done.stderr.startswith("tcgemm: ")
+    assert done.stderr.startswith('tcgemm.explain: device is "H9"')
     assert "H200" in done.stderr
     assert "Traceback" not in done.stderr
