@@ -43,6 +43,18 @@ QUANTIZED = (*FP8, torch.int8)  # the dtypes that quantize converts to
 DIFFERENTIABLE = (*_FLOATS, torch.float64)  # results of another dtype carry no gradient
 
 
+NAMES = {row.torch: row.name for row in TABLE} | {torch.int32: "s32"}
+
+
+def short_name(dtype: torch.dtype | str) -> str:
+    """The name in csrc/core/dtype.h of a torch dtype or of its name: "bf16" for torch.bfloat16,
+    "torch.bfloat16" and "bfloat16". Other words come back as they are."""
+    if isinstance(dtype, str):
+        known = getattr(torch, dtype.removeprefix("torch."), None)
+        return NAMES.get(known, dtype) if isinstance(known, torch.dtype) else dtype
+    return NAMES.get(dtype, str(dtype))
+
+
 def supported(device_type: str) -> tuple[torch.dtype, ...]:
     """The operand dtypes of products on a device type ("cpu" or "cuda"; empty for another)."""
     return tuple(row.torch for row in TABLE if device_type in row.devices)

@@ -23,7 +23,6 @@ from tcgemm.version import __version__
 GPUS = {"sm80": "8.0 and later", "sm89": "8.9 and later", "sm90a": "9.0"}
 # Instructions that kernels are written around -> the one for dense operands.
 FAMILIES = {"mma.sync": "mma.sync", "mma.sp": "mma.sync", "wgmma": "wgmma", "wgmma.sp": "wgmma"}
-NAMES = {row.torch: row.name for row in dtypes.TABLE} | {torch.int32: "s32"}
 # The input type of float32 products with precision "high". "medium" uses the kernels of bf16, and
 # "highest" those of 16-bit terms or of f64.
 F32_INPUT = "tf32"
@@ -111,18 +110,27 @@ def code(capability: int, arches: str = "") -> str:
     return query.ask("_code", capability, arches)
 
 
-def plan(device: str, dtype: str, m: int, n: int, k: int, **options: Any) -> dict[str, Any]:
+def plan(
+    device: str, dtype: str | torch.dtype, m: int, n: int, k: int, **options: Any
+) -> dict[str, Any]:
     """The plan for one product on a named GPU, without tensors and without that GPU.
 
     options: batch, layout ("TN", "NN", "TT", "NT"), dtype_b, precision ("high", "medium", "fast"),
     accumulator, out_dtype, strides `a`, `b`, `out` as (batch, row, column) in elements, a_address,
     b_address, out_address in bytes (for alignment), alpha, scale_a, scale_b ("tensor", "row",
     "1x128", "128x128"), epilogue (a list of "c", "bias", "residual", "zero_a", "zero_b", "amax",
-    "scale_out" and activations), sparse ("a" or "b"), kernel (a part of a name). Raises
+    "scale_out" and activations), sparse ("a" or "b"), kernel (a part of a name). A dtype is a torch
+    dtype, its name ("bfloat16") or the name of info.support() ("bf16").
+
+    The dict has the fields of tcgemm.explain's answer, the passes, and both texts. Raises
     RuntimeError with a sentence where nothing fits.
     """
     options["epilogue"] = ",".join(options.get("epilogue", ()))
-    return query.ask("_plan", device, dtype, m, n, k, **options)
+    for option in ("dtype_b", "accumulator", "out_dtype"):
+        if option in options:
+            options[option] = dtypes.short_name(options[option])
+    made = query.ask("_plan", device, dtypes.short_name(dtype), m, n, k, **options)
+    return {**made, "tile": tuple(made["tile"])}
 
 
 class Support(NamedTuple):
@@ -192,7 +200,7 @@ def support() -> list[Support]:
     capability = torch.cuda.get_device_capability() if torch.cuda.is_available() else None
     found = []
     for row in dtypes.TABLE:
-        for accumulator in map(NAMES.get, row.accumulators):
+        for accumulator in map(dtypes.NAMES.get, row.accumulators):
             found.append(Support(row.name, accumulator, "CPU", "cpu" in row.devices, ""))
             for family in FAMILIES:
                 why = _why_not(family, row, accumulator, capability)
@@ -258,7 +266,7 @@ def support_table() -> str:
         cells = (", ".join(operands), accumulator, GPUS[arch], *rest)
         table.append(f"| {' | '.join(cells)} |")
     for row in dtypes.TABLE:
-        accumulators = ", ".join(NAMES[accumulator] for accumulator in row.accumulators)
+        accumulators = ", ".join(dtypes.NAMES[accumulator] for accumulator in row.accumulators)
         table.append(f"| {row.name} | {accumulators} | CPU | | any strides | |")
     return "\n".join(table)
 

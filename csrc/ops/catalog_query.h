@@ -1,4 +1,4 @@
-// The operators that answer about the catalog and the known GPUs, without tensors and without a GPU:
+// The operators that answer about the catalog and the known GPUs. They need no tensors and no GPU:
 //
 //   _catalog      the configs of kCatalog, the rows of kInstructions, and the known GPUs
 //   _known_device the known GPU that a driver's name, capability and SM count identify

@@ -7,6 +7,8 @@
 //   zero_b                 (1, N)
 //
 // Batch dimensions precede these dimensions, and broadcast to those of the result.
+#include <utility>
+
 #include "core/integer.h"
 #include "ops/check.h"
 
@@ -42,6 +44,15 @@ void check_batch(Op op, const CheckedGemm& checked, const CheckedOperand& operan
        "; each of its dimensions before the last two must be 1 or that of the result.");
 }
 
+// Whether the view has the shape of a transposed scale: of one value a row, or of blocks.
+bool is_transposed(const View& view, std::int64_t size_mn, std::int64_t k, bool of_a) {
+  if (view.dims < 2) return false;
+  std::int64_t rows = view.sizes[view.dims - 1], cols = view.sizes[view.dims - 2];
+  if (!of_a) std::swap(rows, cols);
+  const bool vector = rows == size_mn && cols == 1;
+  return vector || (cols == blocks(k) && (rows == size_mn || rows == blocks(size_mn)));
+}
+
 [[noreturn, gnu::cold]] void fail_shape(Op op, const CheckedGemm& checked, Slot slot,
                                         std::int64_t extent) {
   const View& view = checked[slot].view;
@@ -50,8 +61,11 @@ void check_batch(Op op, const CheckedGemm& checked, const CheckedOperand& operan
     block_shapes =
         join(", for blocks of 1x128 ", shape_of(slot, extent, blocks(checked.k)),
              ", for blocks of 128x128 ", shape_of(slot, blocks(extent), blocks(checked.k)));
+  const bool transposed = is_transposed(view, extent, checked.k, belongs_to_a(slot));
+  const std::string mend = transposed ? join("pass ", view.name, view.dims == 2 ? ".t()" : ".mT")
+                                      : std::string("reshape it");
   fail(name(op), ": ", view.name, " must have one element or shape ", shape_of(slot, extent, 1),
-       block_shapes, ", but has ", view.shape(), "; reshape it.");
+       block_shapes, ", but has ", view.shape(), "; ", mend, ".");
 }
 
 void fail_blocks(Op op, const CheckedGemm& checked, Slot slot, std::int64_t extent) {

@@ -3,7 +3,6 @@
 
 #include "ops/batch.h"
 #include "ops/check.h"
-#include "plan/explain.h"
 #include "plan/planner.h"
 
 namespace tcgemm::ops {
@@ -56,13 +55,38 @@ std::string batch_and_device_lines(const CheckedGemm& checked, const BatchedProb
 std::string answer(const std::string& text, const plan::Facts& facts, std::int64_t products) {
   JsonObject object;
   object.add("text", text).add("products", products);
-  if (facts.config_index >= 0)
-    plan::for_each_field(facts,
-                         [&](const char* name, const auto& value) { object.add(name, value); });
+  if (facts.config_index >= 0) add_facts(object, facts);
   return object.json();
 }
 
 }  // namespace
+
+void add_facts(JsonObject& object, const plan::Facts& facts) {
+  const auto [m, n, k] = facts.tile;
+  const bool launches = facts.config_index >= 0;
+  object.add("config_index", launches ? std::optional(facts.config_index) : std::nullopt)
+      .add("device", facts.device)
+      .add("kernel", facts.kernel)
+      .add("layout", facts.layout)
+      .add("transposed", facts.swap_ab)
+      .add("copies", facts.copies)
+      .add("tile", JsonArray().add(m).add(n).add(k))
+      .add("stages", facts.stages)
+      .add("threads", facts.threads)
+      .add("cluster", facts.cluster)
+      .add("grid", facts.grid)
+      .add("waves", facts.waves)
+      .add("workspace", facts.workspace)
+      .add("epilogue", facts.epilogue)
+      .add("store_path", facts.store_path)
+      .add("flops", facts.flops)
+      .add("bytes", facts.bytes)
+      .add("compute_microseconds", facts.compute_us)
+      .add("memory_microseconds", facts.memory_us)
+      .add("microseconds", facts.estimate_us)
+      .add("bound", facts.bound)
+      .add("why", facts.why);
+}
 
 std::string describe(Op op, const Arguments& arguments, DeviceOf device_of) {
   CheckedGemm checked;

@@ -10,11 +10,15 @@
 #include "core/device.h"
 #include "ops/arguments.h"
 #include "ops/json.h"
+#include "plan/explain.h"
 
 namespace tcgemm::ops {
 
 // The GPU that a call with these arguments runs on, or null for the default GPU.
 using DeviceOf = const Device* (*)(const Arguments& arguments);
+
+// Adds the fields of a plan, as explain, check_layout and tcgemm.info.plan have them.
+void add_facts(JsonObject& object, const plan::Facts& facts);
 
 // JSON: the text, and the fields of plan::Facts if a kernel is launched.
 std::string describe(Op op, const Arguments& arguments, DeviceOf device_of);

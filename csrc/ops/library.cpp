@@ -108,7 +108,7 @@ STABLE_TORCH_LIBRARY(tcgemm, m) {
       "float memory_clock_khz, int memory_bus_bits) -> Tensor");
   // `arches`: a build's, as build_info has them, joined by commas; empty: those of this build.
   m.def("_code(int capability, str arches=\"\") -> Tensor");
-  // Sizes; a layout, or strides in elements (batch, row, column); byte addresses for their alignment;
+  // Sizes; a layout, or strides in elements (batch, row, column); byte addresses for the alignment;
   // dtypes; precision; scales; terms of the epilogue, joined by commas; the number of prepacked
   // split-FP32 terms of b (0: none); the 2:4 operand; a part of the config name.
   m.def(

@@ -1,5 +1,5 @@
-// The kernels for every device: the operators that describe, and those that compute where no backend
-// does, which throw the reason.
+// The kernels for every device: the operators that describe, and those that compute where no
+// backend does, which throw the reason.
 #include "ops/build_info.h"
 #include "ops/catalog_query.h"
 #include "ops/dense.h"

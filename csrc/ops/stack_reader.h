@@ -14,8 +14,8 @@
 
 namespace tcgemm::ops {
 
-// An optional value is null or points to a StableIValue, which the reader deletes. Strings and lists
-// are copied and freed: torch 2.11's own conversion of a string leaks it.
+// An optional value is null or points to a StableIValue, which the reader deletes. Strings and
+// lists are copied and freed: torch 2.11's own conversion of a string leaks it.
 class StackReader {
  public:
   explicit StackReader(std::uint64_t* stack) : next_(stack) {}

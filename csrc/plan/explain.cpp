@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <string>
+#include <string_view>
 
 #include "catalog.h"
 #include "core/split_fp32.h"
@@ -219,7 +220,7 @@ Facts facts(const Problem& original, const Plan& plan, const Device& device) {
   if (facts.config_index < 0) return facts;
   const Problem problem = plan.swap_ab ? transposed(original) : original;
   const GemmConfig& config = kCatalog[plan.main.config_index];
-  facts.kernel = name(config).text;
+  facts.kernel = std::string(std::string_view(name(config)));
   facts.layout = layout(original);
   facts.swap_ab = plan.swap_ab;
   const ExplainedOperands operands(original, plan);
@@ -255,7 +256,7 @@ std::string explain(const Problem& original, const Plan& plan, const Device& dev
   const Facts known = facts(original, plan, device);
   const GemmConfig& config = kCatalog[plan.main.config_index];
   const ExplainedOperands operands(original, plan);
-  lines += text("  kernel        %s (row %d of the catalog)\n", known.kernel.c_str(),
+  lines += text("  kernel        %s (row %d of the catalog)\n", known.kernel->c_str(),
                 known.config_index);
   lines += "  layout        " + known.layout + "\n";
   lines += swap_ab_line(original, plan) + sparse_line(original) + precision_line(original, plan) +

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <string>
 
 #include "core/device.h"
@@ -15,7 +16,8 @@ namespace tcgemm::plan {
 struct Facts {
   int config_index =
       -1;  // row of the catalog; -1: nothing is launched, and the rest has no meaning
-  std::string device, kernel, layout, copies, store_path, epilogue, bound, why;
+  std::optional<std::string> kernel;  // its name
+  std::string device, layout, copies, store_path, epilogue, bound, why;
   bool swap_ab = false;
   std::array<int, 3> tile{};  // m, n, k
   int stages = 0, threads = 0, cluster = 0, grid = 0;
@@ -29,32 +31,5 @@ struct Facts {
 std::string explain(const Problem& original, const Plan& plan, const Device& device);
 std::string check_layout(const Problem& original, const Plan& plan, const Device& device);
 Facts facts(const Problem& original, const Plan& plan, const Device& device);
-
-// Calls f(name, value) for each field, with the names of Python.
-template <class F>
-void for_each_field(const Facts& facts, F&& f) {
-  f("config_index", facts.config_index);
-  f("device", facts.device);
-  f("kernel", facts.kernel);
-  f("layout", facts.layout);
-  f("transposed", facts.swap_ab);
-  f("copies", facts.copies);
-  f("tile", facts.tile);
-  f("stages", facts.stages);
-  f("threads", facts.threads);
-  f("cluster", facts.cluster);
-  f("grid", facts.grid);
-  f("waves", facts.waves);
-  f("workspace", facts.workspace);
-  f("epilogue", facts.epilogue);
-  f("store_path", facts.store_path);
-  f("flops", facts.flops);
-  f("bytes", facts.bytes);
-  f("compute_microseconds", facts.compute_us);
-  f("memory_microseconds", facts.memory_us);
-  f("microseconds", facts.estimate_us);
-  f("bound", facts.bound);
-  f("why", facts.why);
-}
 
 }  // namespace tcgemm::plan

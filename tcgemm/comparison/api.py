@@ -10,6 +10,8 @@ from tcgemm.comparison.request import BASELINES, Baseline, DType, Shape, refuse
 from tcgemm.comparison.result import Comparison
 from tcgemm.comparison.shapes import compare_shapes
 from tcgemm.nn import Linear
+from tcgemm.nn.selection import Selection
+from tcgemm.override import is_active
 
 # Arguments of compare(shapes), with their defaults.
 OF_SHAPES: dict[str, Any] = {
@@ -52,7 +54,9 @@ def compare(
     /,
     *,
     to: type[torch.nn.Module] = Linear,
-    filter_fn: Any = None,
+    filter_fn: Selection | None = None,
+    skip: Selection | None = None,
+    shared: bool = False,
     against: Baseline | Sequence[Baseline] = "torch",
     seconds: float | None = None,
     progress: bool | Callable[[str], None] = True,
@@ -69,7 +73,6 @@ def compare(
     seconds=None,
     progress=True,
     to=None,
-    filter_fn=None,
     **options,
 ):
     """Measures tcgemm beside torch: products of these shapes, or every linear layer of a model.
@@ -107,7 +110,7 @@ def compare(
 
     Arguments of compare(model, example_input):
         example_input: a tensor, a tuple of positional or a dictionary of keyword arguments.
-        to, filter_fn, **options: those of tcgemm.swap_linear.
+        to, filter_fn, skip, shared, **options: those of tcgemm.swap_linear.
 
     Returns a tcgemm.comparison.Comparison, which prints as a table and shows as one in a notebook;
     it has rows, facts, to_pandas(), plot() and save(path).
@@ -122,6 +125,10 @@ def compare(
         ['mm', 'bmm']
         >>> print(result)  # doctest: +SKIP
     """
+    if is_active():
+        raise refuse(
+            "tcgemm.use is active, so that torch's own products would be tcgemm's; end it first."
+        )
     common = {"seconds": seconds, "progress": progress}
     if isinstance(shapes_or_model, torch.nn.Module):
         if example_input is None:
@@ -131,7 +138,6 @@ def compare(
         return compare_model(
             *(shapes_or_model, example_input),
             to=Linear if to is None else to,
-            filter_fn=filter_fn,
             options=options,
             against="torch" if against is None else against,
             **common,
@@ -144,8 +150,8 @@ def compare(
     if unknown := sorted(options.keys() - OF_SHAPES.keys()):
         known = ", ".join([*OF_SHAPES, "against", "seconds", "progress"])
         raise refuse(f"there is no argument {unknown[0]}; there are {known}.")
-    if to is not None or filter_fn is not None:
-        raise refuse("to and filter_fn belong to compare(model, example_input); leave them out.")
+    if to is not None:
+        raise refuse("to belongs to compare(model, example_input); leave it out.")
     against = BASELINES if against is None else against
     return compare_shapes(shapes_or_model, against=against, **OF_SHAPES | options, **common)
 

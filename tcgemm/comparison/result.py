@@ -3,6 +3,7 @@
 import html
 import json
 import math
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,6 +67,17 @@ LAST_COLUMNS: dict[str, Callable[[Row], str]] = {
 TEXT_COLUMNS = ("function", "dtype", "layout", "size", "epilogue", "kernel")  # aligned to the left
 
 
+def _joined(names: list[str]) -> str:
+    """The names of layers, with * for numbers: "layers.*.up, layers.*.gate"."""
+    short = [re.sub(r"(?<![^.])\d+(?![^.])", "*", name) or "(the model)" for name in names]
+    return ", ".join(dict.fromkeys(short))
+
+
+def _with_range(model: dict[str, Any], when: str) -> str:
+    """The median time of a forward and its interquartile range: "812.3 ± 4.0"."""
+    return f"{model[f'{when}_us']:.1f} ± {model[f'{when}_iqr_us']:.1f}"
+
+
 def _slow(row: Row) -> bool:
     return (row.get("tflops") or 0.0) < 10.0
 
@@ -74,13 +86,14 @@ def _slow(row: Row) -> bool:
 class Comparison:
     """What tcgemm.compare measured.
 
-    rows: one dictionary for each case: function ("mm", "bmm", "linear"), dtype, layout, batch, m,
-    n, k, epilogue, kernel, us and iqr_us (median time of a call and its interquartile range, in
-    microseconds), tflops, gbps, ratios ({"torch": torch's time over tcgemm's}), baselines ({name:
-    {"name", "us", "iqr_us"}}), refused ({name: why a baseline does not run}), max_error_ratio (the
-    largest error over its bound; above 1 the result is wrong), exact, clock_mhz, power_w, why. us
-    is None if tcgemm could not run the case; `why` then says the reason. The rows of a model also
-    have count (calls in one forward) and layers (their names).
+    rows: one dictionary for each case: function ("mm", "bmm", "linear", or "QuantLinear" and
+    "SparseLinear24" for a model's layer that becomes one), dtype, layout, batch, m, n, k, epilogue,
+    kernel, us and iqr_us (median time of a call and its interquartile range, in microseconds),
+    tflops, gbps, ratios ({"torch": torch's time over tcgemm's}), baselines ({name: {"name", "us",
+    "iqr_us"}}), refused ({name: why a baseline does not run}), max_error_ratio (the largest error
+    over its bound; above 1 the result is wrong), exact, clock_mhz, power_w, why. us is None if
+    tcgemm could not run the case; `why` then says the reason. The rows of a model also have count
+    (calls in one forward) and layers (their names).
 
     facts: gpu, driver, clocks, torch, cuda, tcgemm, python, processor, date, method; of a model
     also `model`, its forward time before and after the swap.
@@ -124,13 +137,16 @@ class Comparison:
         lines = []
         if model := self.facts.get("model"):
             lines.append(
-                f"{model['name']}: forward {model['before_us']:.1f} us before, "
-                f"{model['after_us']:.1f} us after the swap to {model['to']}, "
+                f"{model['name']}: forward {_with_range(model, 'before')} us before, "
+                f"{_with_range(model, 'after')} us after the swap to {model['to']}, "
                 f"{model['speedup']:.3f} x; {model['swapped']} layers swapped, "
                 f"{len(model['skipped'])} not; outputs differ by {model['difference']:.2g}"
             )
+            lines.append(f"the swap {model['coverage']}")
         for name in self.baselines:
             ratios = [row["ratios"][name] for row in self.rows if name in row["ratios"]]
+            if len(ratios) == 1:  # the table says it
+                continue
             mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
             span = f"{min(ratios):.3f} to {max(ratios):.3f}, {len(ratios)} rows"
             lines.append(f"x {name}: geometric mean {mean:.3f} ({span})")
@@ -140,7 +156,8 @@ class Comparison:
         """(the numbers of rows, what there is to say about them)."""
         notes: dict[str, list[int]] = {}
         for number, row in enumerate(self.rows, 1):
-            texts = [f"{name} did not run: {why}" for name, why in row.get("refused", {}).items()]
+            texts = [f"layers {_joined(row['layers'])}"] if row.get("layers") else []
+            texts += [f"{name} did not run: {why}" for name, why in row.get("refused", {}).items()]
             if is_wrong(row):
                 texts.insert(0, "WRONG RESULT: its error exceeds what rounding explains")
             for text in [*texts, row.get("why")]:

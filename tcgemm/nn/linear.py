@@ -50,7 +50,8 @@ class Linear(HasActivation, torch.nn.Linear):
     the weight beside it (up to 2.5 times during the call), and one wait for the GPU. `prepared` is
     the tcgemm.Prepared that is kept, or None. train(), moves, conversions, in-place changes and
     another weight drop it. A weight that changed is prepared again when two calls have seen it
-    unchanged. No state_dict, copy or pickle contains it. Gradients are the same with and without.
+    unchanged. No state_dict, copy or pickle contains it. Results have the same bits with and
+    without parts, also in train mode, and so have gradients.
 
     Under autocast, torch.func, torch.export and other precisions parts are neither prepared nor
     used. A layer that fully_shard (FSDP2) has sharded prepares nothing, for each forward gathers
@@ -96,12 +97,11 @@ class Linear(HasActivation, torch.nn.Linear):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         weight, precision_used = self.weight, None
-        if (
-            self.prepare
-            and not (self.training or self._sharded)
-            and _multiplies_parts(input, weight)
-        ):
-            weight, precision_used = self._prepared_weight(weight) or weight, "highest"
+        if self.prepare and _multiplies_parts(input, weight):
+            keeps = not (self.training or self._sharded)
+            kept = self._prepared_weight(weight) if keeps else None
+            # A call without parts is computed as one with parts, so that both have the same bits.
+            weight, precision_used = (weight, "prepared") if kept is None else (kept, "highest")
         return functional.linear(
             input, weight, self.bias, activation=self.activation, precision=precision_used
         )

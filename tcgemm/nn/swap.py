@@ -1,5 +1,6 @@
 """The exchange of a model's linear layers for tcgemm's."""
 
+import itertools
 from typing import Any
 
 import torch
@@ -71,10 +72,11 @@ def swap_linear(
         >>> int8.undo()
     """
     exchanges = _exchanges(model, to, options)
-    modules = _candidates(model, to, exchanges)
+    modules = _layers(model, to, exchanges)
     order = {name: index for index, (name, _) in enumerate(modules)}
+    names = [name for name, _ in _layers(model, None, list(itertools.chain(*EXCHANGES.values())))]
     selectors = [
-        Selector(argument, given, list(order))
+        Selector(argument, given, names)
         for argument, given in (("filter_fn", filter_fn), ("skip", skip))
         if given is not None
     ]
@@ -140,17 +142,14 @@ def _exchanges(model, to, options) -> list[Exchange]:
     return found
 
 
-def _candidates(model, to, exchanges) -> list[tuple[str, torch.nn.Module]]:
-    """(name, module) of all modules that the report names."""
-    layers = {to, *(each.layer for each in exchanges)}
-    modules = [
+def _layers(model, to, exchanges) -> list[tuple[str, torch.nn.Module]]:
+    """(name, module) of all modules that the exchanges take, and of all layers of tcgemm's."""
+    return [
         (name, module)
         for name, module in model.named_modules()
-        if layer_of(module) in layers or any(each.source.includes(module) for each in exchanges)
+        if layer_of(module)
+        or (to is not torch.nn.Linear and any(each.source.includes(module) for each in exchanges))
     ]
-    if to is torch.nn.Linear:
-        return [(name, module) for name, module in modules if layer_of(module)]
-    return modules
 
 
 def _exchange_of(module, to, exchanges, holders) -> tuple[Exchange | None, str | None]:
@@ -166,7 +165,9 @@ def _exchange_of(module, to, exchanges, holders) -> tuple[Exchange | None, str |
     if found is None and kind is layer and LAYERS[layer].replaceable:
         found = exchanges[0]
     if found is None:
-        source = next(each.source for each in exchanges if each.source.includes(module))
+        source = next((each.source for each in exchanges if each.source.includes(module)), None)
+        if source is None:
+            return None, f"is a {_name(layer)}, which {_name(to)} does not replace"
         return None, f"is a subclass of {source.name} ({kind.__name__})"
     if "forward" in vars(module):
         return None, "has a forward of its own"

@@ -37,8 +37,10 @@ __all__ = [
     "is_profiled",
     "is_tracing",
     "is_wrapped_by_transform",
+    "known_lengths",
     "mark_static_address",
     "no_torch_function",
+    "ragged_dim",
     "redispatch",
     "register_sharding",
     "transforms_active",
@@ -117,6 +119,17 @@ def redispatch(op):
 def dispatch_keys(name):
     """The key set that holds the one dispatch key of this name."""
     return torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, name))
+
+
+def ragged_dim(nested):
+    """The dimension of a jagged NestedTensor whose size differs between its parts."""
+    return nested._ragged_idx
+
+
+def known_lengths(nested):
+    """The smallest and the largest size along the ragged dimension of a jagged NestedTensor, each
+    None unless it was computed before: on a GPU that waits."""
+    return nested._maybe_min_seqlen, nested._maybe_max_seqlen
 
 
 def mark_static_address(tensor):

@@ -11,10 +11,11 @@ import torch
 from torch.autograd import forward_ad
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
-from tcgemm.ops import autograd, precision
+from tcgemm.ops import autograd, nested, precision
 from tcgemm.ops._torch_private import any_autocast_enabled, in_dual_level, is_batched
+from tcgemm.ops.arguments import check_amax, check_words, refusal, wrong_type
 from tcgemm.ops.epilogue import NO_SCALES
-from tcgemm.ops.operators import LINEAR, MATMUL, Scaled, wrong_type
+from tcgemm.ops.operators import LINEAR, MATMUL, Scaled
 from tcgemm.ops.prepack import Prepared
 
 _CAST = (torch.float16, torch.bfloat16, torch.float32)  # the dtypes that torch's autocast casts
@@ -34,6 +35,8 @@ def gemm(function, op, out, a, b, c, bias, residual, epilogue):
             result = fast_path and fast_path(op, a, b, c, bias, residual, epilogue)
             if result is not None:
                 return result
+            if op is LINEAR and nested.is_jagged(a):
+                return _jagged(function, a, b, bias, residual, epilogue)
         return _overridden(function, op, {}, out, a, b, c, bias, residual, epilogue)
     if not (
         isinstance(a, _tensor)
@@ -55,10 +58,13 @@ def gemm(function, op, out, a, b, c, bias, residual, epilogue):
         if a.is_cuda and a.dtype is _f32:
             epilogue = resolved(a, epilogue)
         if traced:  # the Autograd kernel of the operator differentiates
+            check_words(op.name, epilogue)  # torch.compile would show the dispatcher's text
+            if op is LINEAR and nested.is_jagged(a):  # without __torch_function__ in a trace
+                return _jagged(function, a, b, bias, residual, epilogue)
             return op.run(a, b, c, bias, residual, epilogue)
         return autograd.call(op, a, b, c, bias, residual, epilogue)
-    except NotImplementedError as error:
-        raise _nested(op, (a, b, c, bias, residual, out)) or error from None
+    except RuntimeError as error:
+        raise _refusal(op, error, (a, b, c, bias, residual, out), epilogue) from None
 
 
 def _with_parts(function, op, out, a, b, c, bias, residual, epilogue):
@@ -77,13 +83,22 @@ def _with_parts(function, op, out, a, b, c, bias, residual, epilogue):
     if parts is None:
         return scaled_gemm(function, op, out, a, b, c, bias, residual, epilogue, NO_SCALES, False)
     call = Scaled(prepared_b=parts)
-    return autograd.call(call, a, op.matrix_b(weight, 2), c, bias, residual, epilogue)
+    try:
+        return autograd.call(call, a, op.matrix_b(weight, 2), c, bias, residual, epilogue)
+    except RuntimeError as error:
+        raise _refusal(op, error, (a, weight, c, bias, residual, out), epilogue) from None
 
 
 def scaled_gemm(function, op, out, a, b, c, bias, residual, epilogue, scales, amax):
     """gemm with scales, zero points, or amax as a second result."""
+    check_amax(op.name, amax)
+    if _compiling() and out is None and op is LINEAR and nested.is_jagged(a):
+        keywords = dict(scales._asdict(), amax=amax)
+        return _jagged(function, a, b, bias, residual, epilogue, **keywords)
     if has_torch_function_variadic(a, b, c, bias, residual, out, *scales):
         keywords = dict(scales._asdict(), amax=amax)
+        if out is None and op is LINEAR and nested.is_jagged(a):
+            return _jagged(function, a, b, bias, residual, epilogue, **keywords)
         return _overridden(function, op, keywords, out, a, b, c, bias, residual, epilogue)
     parts = None
     if type(b) is Prepared and not op.batched:
@@ -93,8 +108,15 @@ def scaled_gemm(function, op, out, a, b, c, bias, residual, epilogue, scales, am
         raise no_tensor(op.name, named | scales._asdict())
     try:
         return _as_matrices(op, out, a, b, c, bias, residual, epilogue, scales, amax, parts)
-    except NotImplementedError as error:
-        raise _nested(op, (a, b, c, bias, residual, out)) or error from None
+    except RuntimeError as error:
+        raise _refusal(op, error, (a, b, c, bias, residual, out), epilogue) from None
+
+
+def _jagged(function, a, b, bias, residual, epilogue, **keywords):
+    """linear of a jagged NestedTensor."""
+    options = LINEAR.keywords(*epilogue) | keywords | {"residual": residual}
+    rows = [name for name in ("residual", "scale_a", "zero_a") if name in options]
+    return nested.linear(function, LINEAR.name, a, b, bias, rows=rows, **options)
 
 
 def _as_matrices(op, out, a, b, c, bias, residual, epilogue, scales, amax, parts):
@@ -121,6 +143,7 @@ def _as_matrices(op, out, a, b, c, bias, residual, epilogue, scales, amax, parts
     if out is not None:
         return _into(op, call, out, op.lift(out, *dims), a, b, c, bias, residual, epilogue)
     if traced:
+        check_words(op.name, epilogue)
         result = call.run(a, b, c, bias, residual, epilogue)
     else:
         result = autograd.call_checked(call, a, b, c, bias, residual, epilogue)
@@ -144,7 +167,7 @@ def resolved(a, epilogue):
 
 def fitting(parts, a, b, chosen):
     """The parts of b if this product multiplies parts: float32 with precision "highest"."""
-    return parts if chosen in (None, "highest") and a.dtype is b.dtype is _f32 else None
+    return parts if chosen in (None, "highest", "prepared") and a.dtype is b.dtype is _f32 else None
 
 
 def autocast(*tensors):
@@ -252,6 +275,15 @@ def amax_with_out(function):
         f"tcgemm.{function}: with amax=True two tensors are returned, so there is no out=; "
         "leave one of them away."
     )
+
+
+def _refusal(op, error, tensors, epilogue):
+    """The error to raise for one that a call of an operator raised."""
+    if _compiling():
+        return error
+    if isinstance(error, NotImplementedError):
+        return _nested(op, tensors) or error
+    return refusal(op.name, error, epilogue)
 
 
 def _nested(op, tensors):

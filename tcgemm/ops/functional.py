@@ -13,6 +13,7 @@ from tcgemm.ops._torch_private import (
     is_wrapped_by_transform,
     transforms_active,
 )
+from tcgemm.ops.arguments import check_amax, refusal
 from tcgemm.ops.epilogue import Scales, epilogue_of
 from tcgemm.ops.explanation import Explanation
 from tcgemm.ops.operators import ADDMM, BADDBMM, BMM, LINEAR, MATMUL, MM
@@ -83,7 +84,8 @@ _COMMON = """
     does amax.
 
     Raises:
-        TypeError: an operand is no tensor.
+        TypeError: an operand is no tensor, or an option has a wrong type, such as a str in place
+            of a torch.dtype or a function in place of the word of an activation.
         RuntimeError: a shape, dtype, device or option that is not supported; the message names
             the tensor, the expected and the given value, and a remedy.
 """
@@ -314,7 +316,8 @@ def linear(
 
     In the formula below a is x and b is weight.t(): scale_b and zero_b are in the layout of
     weight.t(), so of (weight, scale) = tcgemm.quantize(...) pass weight and scale_b=scale.t().
-    bias is (N,).
+    bias is (N,). x may be a jagged NestedTensor (B, j, K), whose result (B, j, N) has its lengths;
+    residual is then one too, or a vector.
 
     Example:
         >>> x, weight = torch.randn(2, 10, 32), torch.randn(48, 32)
@@ -462,6 +465,7 @@ def explained(name, tensors, scales, epilogue, *, amax, device, kernel):
     if not dispatch.all_tensors(MATMUL, a, b, c, bias, residual, out, *scales):
         named = {"a": a, "b": b, "c": c, "bias": bias, "residual": residual, "out": out}
         raise dispatch.no_tensor(name, named | scales._asdict())
+    check_amax(name, amax)
     if amax and out is not None:
         raise dispatch.amax_with_out(name)
     if transforms_active():
@@ -477,5 +481,8 @@ def explained(name, tensors, scales, epilogue, *, amax, device, kernel):
         **scales._asdict(),
     }
     options = {"amax": bool(amax), "device": device, "kernel": kernel, **epilogue._asdict()}
-    answer = query.ask(name, a, b, **tensors, **options)
+    try:
+        answer = query.ask(name, a, b, **tensors, **options)
+    except RuntimeError as error:
+        raise refusal(name, error, epilogue, device=device, kernel=kernel) from None
     return Explanation(answer["text"], answer)

@@ -1,6 +1,6 @@
 """tcgemm.use: torch's own products run through tcgemm. docs/use.md tells how it works."""
 
 from tcgemm.override.report import UseReport, UseRow
-from tcgemm.override.use import Use, use
+from tcgemm.override.use import Use, is_active, use
 
-__all__ = ["Use", "UseReport", "UseRow", "use"]
+__all__ = ["Use", "UseReport", "UseRow", "is_active", "use"]

@@ -12,14 +12,15 @@ ENTRIES = 4096  # kinds of calls that are remembered: about 2 MB
 COUNTS = 1024  # rows of the report; further sizes share a row
 
 
+# How a call runs: by torch; a @ b; a @ b + bias; alpha * (a @ b) + beta * c; with other terms.
+TORCH, PLAIN, BIASED, ADDED, GENERAL = range(5)
+
+
 class Entry(NamedTuple):
-    """What is remembered of one kind of call. `form` says how tcgemm runs it; 0 is torch."""
+    """What is remembered of one kind of call. `form` is one of the five above."""
 
     form: int
     count: Count
-
-
-TORCH, PLAIN, BIASED, GENERAL = range(4)
 
 
 class Choices:
@@ -56,12 +57,7 @@ class Choices:
         return entry if lookup is None else self._remember(lookup, entry)
 
     def _entry(self, product: Product, reason: str | None) -> Entry:
-        form = TORCH
-        if reason is None:
-            tensors = (product.c, product.residual, product.scale_a)
-            options = (product.activation, product.out_dtype)
-            plain = all(each is None for each in (*tensors, *options)) and product.alpha == 1
-            form = GENERAL if not plain else PLAIN if product.bias is None else BIASED
+        form = TORCH if reason is not None else _form(product)
         dtype = dtype_name(product.a.dtype, product.precision)
         return Entry(form, self._count(product.function, dtype, product.sizes(), reason))
 
@@ -78,3 +74,14 @@ class Choices:
             self.entries.clear()
         self.entries[lookup] = entry
         return entry
+
+
+def _form(product: Product) -> int:
+    others = (product.residual, product.scale_a, product.activation, product.out_dtype)
+    if any(each is not None for each in others):
+        return GENERAL
+    if product.c is not None:
+        return ADDED if product.bias is None else GENERAL
+    if product.alpha != 1:
+        return GENERAL
+    return PLAIN if product.bias is None else BIASED

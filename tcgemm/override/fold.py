@@ -103,6 +103,7 @@ class Fold:
         self.a, self.b = node.args[first : first + 2]
         self.tensors: dict[str, Node | None] = dict.fromkeys(("c", "bias", "residual"))
         self.options: dict[str, Any] = {}
+        self.reshaped: dict[str, list[int]] = {}  # the sizes that an addend has to get
         self.sizes: Any = None  # the sizes that a reshape gives the result, as in the graph
         self.shape = _value(node).shape
         if first:
@@ -150,9 +151,10 @@ class Fold:
         if name is None:
             return False
         if name != "bias" and not _same_shape(shape, self.shape):
-            addend = self._as_matrices(addend)
-        if addend is None:
-            return False
+            sizes = [size if isinstance(size, int) else -1 for size in self.shape]
+            if sizes.count(-1) > 1:  # reshape finds one size by itself
+                return False
+            self.reshaped[name] = sizes
         self.tensors[name], self.last = addend, add
         return True
 
@@ -168,22 +170,17 @@ class Fold:
             return "c"
         return "residual" if self.tensors["residual"] is None else None
 
-    def _as_matrices(self, addend: Node) -> Node | None:
-        """The addend in the shape of the product; one of its sizes may be a symbol."""
-        sizes = [size if isinstance(size, int) else -1 for size in self.shape]
-        if sizes.count(-1) > 1:
-            return None
-        graph = self.node.graph
-        with graph.inserting_after(addend):
-            return _call(graph, _aten.reshape.default, addend, sizes)
-
     def replace(self) -> None:
         graph = self.node.graph
         with graph.inserting_before(self.last):
-            result = _call(graph, product, self.a, self.b, *self.tensors.values(), **self.options)
+            for name, sizes in self.reshaped.items():
+                self.tensors[name] = _call(graph, _aten.reshape.default, self.tensors[name], sizes)
+            addends = self.tensors.values()
+            result = _call(graph, product, self.a, self.b, *addends, **self.options)
             if self.sizes is not None:
                 result = _call(graph, _aten.reshape.default, result, self.sizes)
         self.last.replace_all_uses_with(result)
+        graph.erase_node(self.last)
 
 
 def _call(graph: Graph, target: Any, *args: Any, **kwargs: Any) -> Node:

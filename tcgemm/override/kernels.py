@@ -17,9 +17,10 @@ import torch
 from tcgemm.ops._torch_private import destroy_library, dispatch_keys, redispatch
 from tcgemm.ops.precision import default as default_precision
 from tcgemm.override import product as products
-from tcgemm.override.choices import GENERAL, PLAIN, TORCH, Choices, Entry
-from tcgemm.override.product import NAMED, Product
+from tcgemm.override.choices import BIASED, GENERAL, PLAIN, TORCH, Choices, Entry
+from tcgemm.override.product import Product
 
+_aten = torch.ops.aten
 _ops = torch.ops.tcgemm
 _f32 = torch.float32
 _tensor = torch.Tensor
@@ -61,7 +62,10 @@ def _overloads() -> tuple[tuple[Aten, ...], tuple[Aten, ...]]:
         Aten("baddbmm.dtype", products.bind_baddbmm_dtype, 1),
     )
     names = ("_grouped_mm", "_scaled_grouped_mm", "_scaled_mm_v2")
-    left = tuple(Aten(name, products.left_to_torch(name), 0) for name in names)
+    # torch may rename these, which only count.
+    left = tuple(
+        Aten(name, products.left_to_torch(name), 0) for name in names if hasattr(_aten, name)
+    )
     into = tuple(each._replace(name=f"{each.name}.out") for each in common)
     return (*common, *into, *in_place), (*wider, *left)
 
@@ -70,6 +74,7 @@ _mm, _bmm = redispatch(_ops.mm.default), redispatch(_ops.bmm.default)
 _scaled, _scaled_out = redispatch(_ops.scaled_mm.default), redispatch(_ops.scaled_mm.out)
 # The operators of calls without options, which take less host time than scaled_mm.
 _QUICK = {"mm": _mm, "_int_mm": _mm, "addmm": _mm, "bmm": _bmm, "baddbmm": _bmm}
+_ADDED = {"addmm": redispatch(_ops.addmm.default), "baddbmm": redispatch(_ops.baddbmm.default)}
 
 
 def run(keys: Any, product: Product, out: torch.Tensor | None = None) -> torch.Tensor:
@@ -97,12 +102,8 @@ def run(keys: Any, product: Product, out: torch.Tensor | None = None) -> torch.T
 
 def _described(argument: Any) -> Any:
     if isinstance(argument, _tensor):
-        return argument.dtype, argument.shape, argument.stride(), argument.has_names()
+        return argument.dtype, argument.shape, argument.stride()
     return argument
-
-
-def _has_names(arguments: Any) -> bool:
-    return any(isinstance(each, _tensor) and each.has_names() for each in arguments)
 
 
 def _why_not_out(product: Product, out: torch.Tensor) -> str | None:
@@ -127,7 +128,7 @@ class Kernel:
     """A function's kernel for one dispatch key. `torchs` computes what tcgemm does not take; its
     calls are counted here unless it counts them itself."""
 
-    __slots__ = ("aten", "counts_torchs", "cuda", "function", "keys", "quick", "torchs")
+    __slots__ = ("added", "aten", "counts_torchs", "cuda", "function", "keys", "quick", "torchs")
 
     def __init__(
         self, aten: Aten, key: str, torchs: Callable[..., Any], counts_torchs: bool = True
@@ -139,6 +140,7 @@ class Kernel:
         self.torchs = torchs
         self.counts_torchs = counts_torchs
         self.quick = _QUICK.get(aten.name)
+        self.added = _ADDED.get(aten.name)
 
     def call(self, *args: Any, **options: Any) -> Any:
         """The kernel of an overload that returns a new tensor."""
@@ -153,8 +155,11 @@ class Kernel:
                     result = run(self.keys, self._product(args, options, precision))
                 elif form == PLAIN:
                     result = self.quick(self.keys, *args)
-                else:
+                elif form == BIASED:
                     result = self.quick(self.keys, args[1], args[2], args[0])
+                else:
+                    beta, alpha = float(options.get("beta", 1)), float(options.get("alpha", 1))
+                    result = self.added(self.keys, *args, beta=beta, alpha=alpha)
                 entry.count.calls += 1
                 return result
             except RuntimeError as error:
@@ -199,7 +204,7 @@ class Kernel:
         lookup = (self.aten.name, device, precision, *map(_described, args), *options.items())
         entry = choices.entries.get(lookup)
         if entry is None:
-            product = NAMED if _has_names(args) else self._product(args, options, precision)
+            product = self._product(args, options, precision)
             entry = choices.choose(lookup, self.function, a.dtype, product)
         return entry, lookup, precision
 

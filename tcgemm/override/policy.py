@@ -13,17 +13,24 @@ from tcgemm.override.product import Product
 
 _NAMES = {row.name: row.torch for row in dtypes.TABLE}
 _FIELDS = ("dtype", "layout", "m", "n", "k", "ratios")
+_FUNCTIONS = ("mm", "addmm", "bmm", "baddbmm", "matmul", "linear")
+# Terms of a row that torch's own functions have no counterpart of.
+_OTHER_TERMS = {"sparse", "prepared", "128x128-scales", "1x128-scales"}
 
 
 class Measured(NamedTuple):
-    """One row of a table: the speed of tcgemm over that of torch."""
+    """One row of a table: the speed of tcgemm over that of torch, and whether it is right."""
 
     sizes: tuple[int, int, int, int]
     ratio: float
+    right: bool
 
 
 def dtype_name(dtype: torch.dtype, precision: str | None) -> str:
-    """The name in a table. tf32 and f32_bf16 are float32 operands of precision high and medium."""
+    """The name in a table. tf32 and f32_bf16 are float32 operands of precision high and medium;
+    float8 operands of precision "fast" have rows of their own."""
+    if precision == "fast":
+        return f"{dtype_name(dtype, None)} fast"
     if dtype is torch.float32 and precision in ("high", "medium"):
         return "tf32" if precision == "high" else "f32_bf16"
     return next((row.name for row in dtypes.TABLE if row.torch is dtype), str(dtype))
@@ -55,6 +62,23 @@ def read_count(name: str, value: Any) -> float:
     return value
 
 
+def _is_of_torchs_functions(row: Mapping[str, Any]) -> bool:
+    """Is the row about a product as torch's functions compute it? Others are about layers of
+    tcgemm, 2:4 sparsity, blocks of scales, or sums in float16."""
+    terms = (row.get("epilogue") or "").split("+")
+    return (
+        row.get("function", "mm") in _FUNCTIONS
+        and row.get("accumulation") != "f16"
+        and _OTHER_TERMS.isdisjoint(terms)
+        and row["ratios"].get("torch") is not None  # None: torch could not run this product
+    )
+
+
+def _is_right(row: Mapping[str, Any]) -> bool:
+    error = row.get("max_error_ratio")
+    return row.get("exact") is not False and not (error is not None and error > 1)
+
+
 class Table:
     """Rows by (dtype, layout). The nearest shape is the one whose sizes differ by the smallest
     factors: the smallest sum of |log2| over batch, m, n and k."""
@@ -69,11 +93,12 @@ class Table:
                     "returns, the path of a file that it saved, or rows with "
                     f"{', '.join(_FIELDS)}."
                 )
-            ratio = row["ratios"].get("torch")
-            if ratio is None:  # torch could not run this product
+            if not _is_of_torchs_functions(row):
                 continue
             sizes = (row.get("batch") or 1, row["m"], row["n"], row["k"])
-            self.rows.setdefault((row["dtype"], row["layout"]), []).append(Measured(sizes, ratio))
+            fast = " fast" if row.get("accumulation") == "fast" else ""
+            measured = Measured(sizes, row["ratios"]["torch"], _is_right(row))
+            self.rows.setdefault((row["dtype"] + fast, row["layout"]), []).append(measured)
 
     def why_not(self, product: Product) -> str | None:
         name = dtype_name(product.a.dtype, product.precision)
@@ -83,6 +108,8 @@ class Table:
             return f"the table has no row of {name} in layout {layout}"
         sizes = product.sizes()
         nearest = min(rows, key=lambda row: _distance(row.sizes, sizes))
+        if not nearest.right:
+            return f"at the nearest size of the table, {size_text(nearest.sizes)}, tcgemm was wrong"
         if nearest.ratio >= 1:
             return None
         return (

@@ -17,7 +17,6 @@ _SCALED_OUTPUTS = frozenset((torch.bfloat16, torch.float16, torch.float32))
 _f32 = torch.float32
 
 NOT_TORCHS = "torch does not multiply such operands either"
-NAMED = "tensors with named dimensions are torch's alone"
 EMPTY = "the result or the sum is empty"
 IN_PLACE = "the function writes into one of its addends, which tcgemm does not"
 

@@ -2,6 +2,7 @@
 
 from tcgemm.sparse import (  # noqa: F401  (they register with torch)
     arithmetic,
+    in_place,
     matmul,
     memory,
     passes,

@@ -1,6 +1,7 @@
-"""torch's operators for a SparseTensor24: copies, moves, views, arithmetic.
+"""torch's operators for a SparseTensor24: copies, moves, views, arithmetic with a new result.
 
-Each function implements the operators above it, with their arguments; matmul.py has the products.
+Each function implements the operators above it, with their arguments; matmul.py has the products,
+in_place.py what changes a tensor.
 Views share the tensors inside. New tensors have their own metadata, because copy_ writes into them.
 Only gradients share the metadata of their tensor.
 """
@@ -218,23 +219,29 @@ def _of_values(operator):
     return elementwise
 
 
-for _operator in (_aten.neg.default, _aten.abs.default, _aten.mul.Scalar, _aten.div.Scalar):
+for _operator in (
+    *(_aten.neg.default, _aten.abs.default, _aten.sqrt.default),
+    *(_aten.mul.Scalar, _aten.div.Scalar),
+):
     implements(_operator)(_of_values(_operator))
 
 
 def _like(operator):
-    def new(w, *, dtype=None, device=None, **options):
+    """The new tensor has the positions of w, and the number, if there is one, at these."""
+
+    def new(w, *number, dtype=None, device=None, **options):
         if w.is_meta and device is not None and torch.device(device).type != "meta":
             zeros = torch.zeros(w.shape, dtype=dtype or w.dtype, device=device)
-            return _recompressed(zeros, w)  # its metadata are valid for tensor cores
+            w = _recompressed(zeros, w)  # its metadata are valid for tensor cores
+            return _values(w, lambda values: operator(values, *number))
         if dtype is not None or device is not None:
             w = _to_copy(w, dtype=dtype, device=device)
-        return _values(w, operator)
+        return _values(w, lambda values: operator(values, *number))
 
     return new
 
 
-for _operator in (_aten.zeros_like.default, _aten.empty_like.default):
+for _operator in (_aten.zeros_like.default, _aten.empty_like.default, _aten.full_like.default):
     implements(_operator)(_like(_operator))
 
 
@@ -257,7 +264,7 @@ def _new_empty_strided(w, size, stride, **options):
     return torch.empty_strided(size, stride, **options)
 
 
-def _operand(w, other, transpose):
+def operand_at(w, other, transpose):
     """The elements of `other` at w's positions; numbers and single elements stay as they are."""
     if not isinstance(other, torch.Tensor) or other.dim() == 0:
         return other
@@ -275,9 +282,9 @@ def _scaled(operator, commutes):
                 return operator(first, decompress(second), **options)
             first, second = second, first
         inner = first.inner(torch.clone)
-        inner["values"] = operator(first.values, _operand(first, second, False), **options)
+        inner["values"] = operator(first.values, operand_at(first, second, False), **options)
         if first.transposable:
-            transpose = _operand(first, second, True)
+            transpose = operand_at(first, second, True)
             inner["transposed_values"] = operator(first.transposed_values, transpose, **options)
         return first.like(inner)
 
@@ -292,8 +299,12 @@ def _sum(operator):
     def total(first, second, **options):
         both = isinstance(first, SparseTensor24) and isinstance(second, SparseTensor24)
         if both and _same_positions(first, second):
-            inner = first.inner(transpose=False)
+            alike = first.transposable and second.transposable
+            inner = first.inner(transpose=alike)
             inner["values"] = operator(first.values, second.values, **options)
+            if alike:
+                values = first.transposed_values, second.transposed_values
+                inner["transposed_values"] = operator(*values, **options)
             return first.like(inner)
         dense = [
             decompress(each) if isinstance(each, SparseTensor24) else each
@@ -304,37 +315,5 @@ def _sum(operator):
     return total
 
 
-for _operator in (_aten.add.Tensor, _aten.sub.Tensor):
+for _operator in (_aten.add.Tensor, _aten.sub.Tensor, _aten.maximum.default):
     implements(_operator)(_sum(_operator))
-
-
-def _in_place(operator):
-    def change(w, other, **options):
-        if not isinstance(w, SparseTensor24):
-            return operator(w, decompress(other), **options)
-        if operator in _SUMS and not isinstance(other, torch.Tensor):
-            raise NotImplementedError(
-                f"tcgemm.SparseTensor24: {operator} with a number would change what is zero; call "
-                "it with to_dense() of the tensor."
-            )
-        changed = [(w.values, _operand(w, other, False))]
-        if w.transposable:
-            changed.append((w.transposed_values, _operand(w, other, True)))
-        for values, operand in changed:
-            operator(values, operand, **options)
-        return w
-
-    return change
-
-
-_SUMS = (_aten.add_.Tensor, _aten.sub_.Tensor)
-for _operator in (*_SUMS, _aten.mul_.Tensor, _aten.div_.Tensor):
-    implements(_operator)(_in_place(_operator))
-
-
-@implements(_aten.zero_.default)
-def _zero(w):
-    w.values.zero_()
-    if w.transposable:
-        w.transposed_values.zero_()
-    return w

@@ -25,15 +25,32 @@ def check_kinds(values, metadata, k, pattern, turned):
             raise _wrong(f"{name} must be a dense, strided tensor", kind)
         if tensor.dim() != 2:
             raise _wrong(f"{name} must have two dimensions", f"shape {tuple(tensor.shape)}")
+        if _reaches_past_storage(tensor):
+            raise _wrong(
+                f"{name} must lie in their storage", "a tensor whose storage was freed or cut"
+            )
         if tensor.requires_grad:
             raise RuntimeError(
                 f"tcgemm.SparseTensor24: {name} must not need a gradient, which would be lost; "
                 "pass .detach() of it, and requires_grad=True for the tensor that is made."
             )
     if isinstance(k, bool) or not isinstance(k, int | torch.SymInt) or k < 0:
-        raise _wrong("k must be the number of columns of the matrix", repr(k))
+        raise _wrong("k must be the number of columns of the matrix", shown(k))
     if pattern is not None and not isinstance(pattern, str):
-        raise _wrong("pattern must be '2:4', '1:2' or None", repr(pattern))
+        raise _wrong("pattern must be '2:4', '1:2' or None", shown(pattern))
+
+
+def shown(value):
+    """A text for an error. torch reads freed memory in the repr of a tensor without storage."""
+    return repr(value) if isinstance(value, int | float | str) else type(value).__name__
+
+
+def _reaches_past_storage(tensor):
+    if type(tensor) is not torch.Tensor or tensor.numel() == 0 or tensor._is_zerotensor():
+        return False
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    last = tensor.storage_offset() + sum((size - 1) * stride for size, stride in steps)
+    return (last + 1) * tensor.element_size() > tensor.untyped_storage().nbytes()
 
 
 def _wrong(expected, came):
@@ -42,7 +59,7 @@ def _wrong(expected, came):
     )
 
 
-def check_turned(values, k, turned):
+def check_transpose(values, k, turned):
     """Raises RuntimeError unless the transpose's values are of the same dtype, device and shape."""
     other = turned[0]
     if (other.shape[0], other.dtype, other.device) != (k, values.dtype, values.device):
@@ -103,8 +120,8 @@ def check_positions(metadata, columns, pattern):
 
 
 def check_version(version):
-    if version != FORMAT_VERSION:
+    if not isinstance(version, int) or version != FORMAT_VERSION:
         raise RuntimeError(
-            f"tcgemm.SparseTensor24: what was saved has version {version} of the format, but this "
-            f"tcgemm reads version {FORMAT_VERSION}; install the one that saved it."
+            f"tcgemm.SparseTensor24: what was saved has version {shown(version)} of the format, "
+            f"but this tcgemm reads version {FORMAT_VERSION}; install the one that saved it."
         )

@@ -24,14 +24,16 @@ from tcgemm.ops._torch_private import (
     no_torch_function,
     wrapper_subclass,
 )
+from tcgemm.ops.arguments import wrong_type
 from tcgemm.sparse.parts import (
     DTYPES,
     FORMAT_VERSION,
     check_kinds,
     check_parts,
     check_positions,
-    check_turned,
+    check_transpose,
     check_version,
+    shown,
 )
 from tcgemm.sparse.shapes import GROUPS, default_pattern, value_columns
 
@@ -94,9 +96,13 @@ class SparseTensor24(torch.Tensor):
     of two in pairs is two of four; "2:4" stays "2:4", also in float32, where products with it are
     refused unless precision is "medium": tensor cores take one of two there.
 
-    Arithmetic that keeps zeros (scaling, sums with the same positions) stays compressed; what is
-    added in place, as by an optimizer, is taken at the kept positions only. Other operators are
-    refused: call to_dense().
+    Arithmetic that keeps zeros (scaling, sums with the same positions) stays compressed. What is
+    added in place, a number too, is taken at the kept positions only. So SGD, Adam, AdamW, NAdam,
+    Adamax, RMSprop and Adagrad of torch.optim train it as a dense weight with masked gradients
+    (foreach and fused stay None or False). Other operators are refused: call to_dense().
+
+    `w.values = other` replaces the values by others of the same shape and dtype. Products, their
+    gradients and the stored transpose see this, and writes into values, as any other change.
 
     Example:
         >>> w = tcgemm.compress24(torch.randn(48, 64).bfloat16(), prune=True)
@@ -165,30 +171,39 @@ class SparseTensor24(torch.Tensor):
                 "a new one with tcgemm.compress24."
             )
         vars(self).update(values=_in_memory(values), fast_operands=None, version_lead=None)
-        self._update_transpose()
+        self.update_transpose()
         if not self.is_inference():
             torch.autograd.graph.increment_version(self)
 
     def _lead(self):
         """The number of changes of the values that the transposed values do not have. Operators
         change both, so a new number means that only the values were changed. None: not counted."""
-        values, transposed = self.values, self.transposed_values
-        if type(transposed) is not torch.Tensor or values.is_inference():
+        transposed = self.transposed_values
+        if type(transposed) is not torch.Tensor or transposed.is_inference():
             return None
-        return values._version - transposed._version
+        return self.values._version - transposed._version
 
-    def _update_transpose(self):
-        """Gives the transpose the values of the matrix if these were changed alone."""
-        if self.version_lead == self._lead():
+    def update_transpose(self):
+        """Gives the transpose the values of the matrix, after these were changed alone.
+
+        An element that the transpose has no position for becomes zero in both.
+        """
+        if not self.transposable:
             return
-        vars(self).update(version_lead=self._lead())  # gather_values comes here again
-        self.transposed_values.copy_(gather_values(decompress(self), self, True))
+        self.version_lead = self._lead()  # gather_values asks for it
+        dense = decompress(self)
+        kept = [gather_values(dense, self, transpose) for transpose in (False, True)]
+        self.values.copy_(kept[0])
+        self.transposed_values.copy_(kept[1])
         self.version_lead = self._lead()
 
     @property
     def versioned(self):
-        """The tensors inside whose changes autograd counts. It counts none of traced tensors."""
-        return [tensor for tensor in self.inner().values() if type(tensor) is torch.Tensor]
+        """The values, whose changes autograd counts. It counts none of traced tensors."""
+        values, transposed = self.values, self.stored(True)[0]
+        if type(values) is not torch.Tensor:
+            return ()
+        return (values,) if transposed is None else (values, transposed)
 
     @staticmethod
     def from_parts(values, metadata, k, pattern=None, *, turned=None, trusted=False, **options):
@@ -201,14 +216,14 @@ class SparseTensor24(torch.Tensor):
         """
         if not trusted:
             check_kinds(values, metadata, k, pattern, turned)
-        pattern = pattern or default_pattern(values.dtype)
+        pattern = default_pattern(values.dtype) if pattern is None else pattern
         for k_of_side, parts in ((k, (values, metadata)), (values.shape[0], turned)):
             if parts is not None:
                 check_parts(*parts, k_of_side, pattern)
                 if not trusted:
                     check_positions(parts[1], value_columns(k_of_side, pattern), pattern)
         if turned is not None:
-            check_turned(values, k, turned)
+            check_transpose(values, k, turned)
         if not trusted:
             values, metadata = _in_memory(values), _in_memory(metadata)
             turned = None if turned is None else tuple(map(_in_memory, turned))
@@ -227,12 +242,14 @@ class SparseTensor24(torch.Tensor):
         Differentiable: a gradient comes back with zeros elsewhere, or, where dense_gradient is set
         here, as it is. `turned=False` leaves out the compressed transpose.
         """
+        if not isinstance(dense, torch.Tensor):
+            raise wrong_type("SparseTensor24.mask", "dense", dense)
         return _OPS.mask24.default(dense, self, turned)
 
     def stored(self, transpose=False):
         """(values, metadata, tiles) of the stored matrix, or of its transpose."""
-        if transpose and self.transposable:
-            self._update_transpose()
+        if transpose and self.version_lead != self._lead():
+            self.update_transpose()
         return tuple(getattr(self, name) for name in (_TRANSPOSED if transpose else _STORED))
 
     @property
@@ -241,8 +258,8 @@ class SparseTensor24(torch.Tensor):
 
     def inner(self, function=None, *, transpose=True):
         """The tensors inside, by name, with the function applied to each."""
-        if transpose and self.transposable:
-            self._update_transpose()
+        if transpose and self.version_lead != self._lead():
+            self.update_transpose()
         names = _STORED + _TRANSPOSED if transpose else _STORED
         tensors = {name: getattr(self, name) for name in names}
         return {
@@ -288,7 +305,7 @@ class SparseTensor24(torch.Tensor):
 
     def __reduce_ex__(self, protocol):
         transpose = self.stored(True)[:2] if self.transposable else None
-        options = (self.transposed, self.dense_gradient, self.requires_grad)
+        options = (self.transposed, bool(self.dense_gradient), self.requires_grad)
         parts = (*self.stored()[:2], self.stored_shape[1], self.pattern, transpose)
         parameter = getattr(self, "_is_param", False)
         return restored, (FORMAT_VERSION, *parts, *options, parameter)
@@ -309,10 +326,18 @@ class SparseTensor24(torch.Tensor):
         result = func.decompose(*args, **(kwargs or {}))
         if result is NotImplemented:
             raise NotImplementedError(
-                f"tcgemm.SparseTensor24: {func} is not there for 2:4 sparse tensors; call it with "
-                "to_dense() of the tensor."
+                f"tcgemm.SparseTensor24: {func} is not there for 2:4 sparse tensors; "
+                f"{_mend(func.name())}."
             )
         return result
+
+
+def _mend(operator):
+    """The way out for an operator that is not there, by its name."""
+    for kind in ("fused", "foreach"):
+        if operator.startswith(f"aten::_{kind}_"):
+            return f"pass {kind}=False to the optimizer or function that calls it"
+    return "call it with to_dense() of the tensor"
 
 
 def _as_parameter(tensor, is_parameter):
@@ -338,14 +363,21 @@ def restored(
 ):
     """The inverse of __reduce_ex__, for pickle and torch.load. A file may hold anything."""
     check_version(version)
-    if not all(isinstance(each, int) for each in (transposed, dense_gradient, leaf, parameter)):
+    flags = (transposed, dense_gradient, leaf, parameter)
+    if not all(isinstance(each, bool) for each in flags):
         raise RuntimeError(
-            "tcgemm.SparseTensor24: what was saved is damaged: it has options that are neither "
-            "True nor False; load another copy of the file."
+            f"tcgemm.SparseTensor24: what was saved is damaged: the flags "
+            f"{', '.join(map(shown, flags))} are not all True or False; load another copy of the "
+            "file."
         )
     options = {"turned": transpose, "dense_gradient": dense_gradient}
     tensor = SparseTensor24.from_parts(values, metadata, k, pattern, **options)
     tensor = tensor.t() if transposed else tensor
+    if leaf and not tensor.is_floating_point():
+        raise RuntimeError(
+            f"tcgemm.SparseTensor24: what was saved is damaged: {tensor.dtype} needs a gradient, "
+            "which only floating point numbers have; load another copy of the file."
+        )
     return _as_parameter(tensor.detach().requires_grad_(leaf), parameter)
 
 

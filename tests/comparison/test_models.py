@@ -77,7 +77,8 @@ def test_a_row_for_each_distinct_linear():
     assert facts["before_us"] > 0 and facts["after_us"] > 0 and facts["swapped"] == 5
     assert facts["speedup"] == pytest.approx(facts["before_us"] / facts["after_us"], rel=1e-3)
     assert facts["difference"] < 1e-5 and not facts["skipped"]
-    assert "Block: forward " in str(result) and "Block" in lines[0] and len(lines) == 4
+    assert "row 1: layers up, gate" in str(result) and "Block: forward " in str(result)
+    assert "Block" in lines[0] and len(lines) == 4
 
 
 @pytest.mark.parametrize("give", ["positional", "keywords", "tensor"])
@@ -102,6 +103,7 @@ def test_other_layers(options, apart):
     result = tcgemm.compare(model, torch.randn(24, 64).bfloat16(), **options, **QUICK)
     assert_unchanged(model, before)
     assert {row["dtype"] for row in result.rows} == {"bf16"} and len(result.rows) == 3
+    assert {row["function"] for row in result.rows} == {options["to"].__name__}  # of no product
     assert all(row["us"] > 0 and row["ratios"]["torch"] > 0 for row in result.rows)
     assert all(row["max_error_ratio"] is None and row["exact"] is None for row in result.rows)
     assert 1e-4 < result.facts["model"]["difference"] < apart
@@ -116,6 +118,41 @@ def test_layers_that_stay_have_the_reason():
     assert row["why"] == "not swapped: filter_fn said no"
     assert result.facts["model"]["skipped"] == {"head": "filter_fn said no"}
     assert all(row["us"] for row in result.rows[:-1])
+
+
+def test_projections_of_attention_have_rows():
+    encoder = torch.nn.TransformerEncoderLayer(32, 4, 48, batch_first=True)
+    before = state(encoder)
+    result = tcgemm.compare(encoder, torch.randn(2, 5, 32), **QUICK)
+    assert_unchanged(encoder, before)
+    found = {(row["n"], row["k"]): row["layers"] for row in result.rows}
+    assert found == {
+        (96, 32): ["self_attn.in_proj"],
+        (32, 32): ["self_attn.out_proj"],
+        (48, 32): ["linear1"],
+        (32, 48): ["linear2"],
+    }
+
+
+def test_conv1d_of_transformers_has_rows():
+    conv = pytest.importorskip("transformers.pytorch_utils").Conv1D(48, 32)
+    for to, layout in ((tcgemm.nn.Linear, "NN"), (QuantLinear, "TN")):  # 8-bit weights lie by rows
+        result = tcgemm.compare(torch.nn.Sequential(conv), torch.randn(5, 32), to=to, **QUICK)
+        shapes = [(row["layout"], row["m"], row["n"], row["k"]) for row in result.rows]
+        assert shapes == [(layout, 5, 48, 32)] and result.rows[0]["us"] > 0
+
+
+def test_options_of_swap_linear_reach_it():
+    embedding, head = torch.nn.Embedding(50, 64), torch.nn.Linear(64, 50, bias=False)
+    head.weight = embedding.weight
+    model = torch.nn.Sequential(embedding, torch.nn.Linear(64, 64), head)
+    tokens = torch.arange(8)
+    options = {"to": QuantLinear, "dtype": torch.int8, "granularity": "tensor"}
+    result = tcgemm.compare(model, tokens, **options, **QUICK)
+    assert "shares its weight" in result.rows[-1]["why"] and result.rows[0]["us"] > 0
+    result = tcgemm.compare(model, tokens, shared=True, skip="1", **options, **QUICK)
+    assert [row["layers"] for row in result.rows if row["us"]] == [["2"]]
+    assert "the swap reaches " in str(result)
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt()], ids=repr)
@@ -155,6 +192,17 @@ def test_the_layers_have_the_dtype_of_autocast():
     assert {row["dtype"] for row in result.rows} == {"bf16"}
 
 
+def test_a_compiled_model_is_timed_compiled():
+    model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.Linear(32, 64))
+    compiled = torch.compile(model, backend="aot_eager")
+    before = state(model)
+    result = tcgemm.compare(compiled, torch.randn(8, 64), **QUICK)
+    assert_unchanged(model, before)
+    assert [row["count"] for row in result.rows] == [1, 1]
+    assert "layers _orig_mod.*" in str(result)
+    assert result.facts["model"]["before_us"] > 0
+
+
 def test_gradients_and_optimizers_go_on():
     model = Block()
     twin = copy.deepcopy(model)
@@ -182,6 +230,8 @@ def test_bad_models_end_in_a_sentence():
             tcgemm.compare(model, example, **QUICK)
     with pytest.raises(RuntimeError, match=r"tcgemm\.swap_linear: to is"):
         tcgemm.compare(MODEL, torch.zeros(1, 4), to=torch.nn.ReLU, **QUICK)
+    with pytest.raises(RuntimeError, match=r"to is torch\.nn\.Linear, .*; pass tcgemm\.nn"):
+        tcgemm.compare(MODEL, torch.zeros(1, 4), to=torch.nn.Linear, **QUICK)
     with pytest.raises(RuntimeError, match="against has 'cublas'"):
         tcgemm.compare(MODEL, torch.zeros(1, 4), against="cublas", **QUICK)
     empty = tcgemm.compare(torch.nn.Conv1d(3, 3, 1), torch.zeros(1, 3, 4), **QUICK)

@@ -1,5 +1,6 @@
 """tcgemm.compare of shapes: the rows, the baselines, the sentences, and what stays as it was."""
 
+import builtins
 import contextlib
 import io
 import math
@@ -160,6 +161,19 @@ def test_a_grad_mode_or_autocast_of_the_caller_changes_nothing():
     assert row["exact"] and row["baselines"]["torch"]["us"] > 0
 
 
+def test_numpy_is_needed_for_float64_alone(monkeypatch):
+    original = builtins.__import__
+
+    def missing(name, *arguments, **options):
+        if name.split(".")[0] == "numpy":
+            raise ImportError("No module named 'numpy'")
+        return original(name, *arguments, **options)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    single, double = compare((8, 8, 8), dtypes=["f32", "f64"]).rows
+    assert single["exact"] and double["why"] == "tcgemm failed: No module named 'numpy'"
+
+
 def test_progress_goes_to_stderr():
     text = io.StringIO()
     with contextlib.redirect_stderr(text):
@@ -210,7 +224,7 @@ SHAPE = (8, 8, 8)
         ([SHAPE], {"device": "gpu"}, ["device is 'gpu'", "'cpu'", "pass"]),
         ([SHAPE], {"progress": "yes"}, ["progress is 'yes'", "pass"]),
         ([SHAPE], {"dtype": "bf16"}, ["no argument dtype", "dtypes"]),
-        ([SHAPE], {"to": tcgemm.nn.Linear}, ["to and filter_fn belong to compare(model"]),
+        ([SHAPE], {"to": tcgemm.nn.Linear}, ["to belongs to compare(model"]),
         ([SHAPE, MODEL], {}, ["example input of a model", "pass compare(model, example_input)"]),
         ([MODEL], {}, ["needs an example input", "pass"]),
         ([MODEL, torch.zeros(1, 4)], {"dtypes": "bf16"}, ["dtypes belongs to compare(shapes)"]),
@@ -221,6 +235,28 @@ def test_bad_input_ends_in_a_sentence(arguments, options, pieces):
     assert_error_message(
         lambda: tcgemm.compare(*arguments, **options), ["tcgemm.compare: ", *pieces]
     )
+
+
+def test_torch_is_measured_and_not_what_a_use_puts_in_its_place():
+    with tcgemm.use():
+        for arguments in ((SHAPE,), (MODEL, torch.zeros(1, 4))):
+            pieces = ["tcgemm.compare: ", "tcgemm.use is active", "end it"]
+            assert_error_message(lambda given=arguments: tcgemm.compare(*given), pieces)
+    assert compare(SHAPE).rows[0]["ratios"]["torch"] > 0
+
+
+def test_a_use_takes_the_measured_table(tmp_path):
+    result = compare([(16, 16, 16), (64, 64, 64)], dtypes="f32", layouts="NN")
+    for row, ratio in zip(result.rows, (2.0, 0.5), strict=True):
+        row["ratios"]["torch"] = ratio
+    others = {"function": "QuantLinear"}, {"epilogue": "sparse"}  # no dense products
+    result.rows += [result.rows[0] | {"ratios": {"torch": 0.1}} | other for other in others]
+    result.save(tmp_path / "table.json")
+    for table in (result, str(tmp_path / "table.json")):
+        with tcgemm.use(table=table) as use:
+            for size in (16, 64):
+                torch.mm(torch.ones(size, size), torch.ones(size, size))
+        assert (use.report().taken, use.report().left) == (1, 1)
 
 
 def test_a_missing_gpu_ends_in_a_sentence(monkeypatch):

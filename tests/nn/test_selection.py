@@ -56,6 +56,18 @@ def test_reasons():
         assert tcgemm.swap_linear(model(), **arguments).skipped["layers.0.attn"] == why
 
 
+def test_names_hold_for_every_kind_of_layer():
+    """The same names in several swaps are no error, whatever an earlier one made of the layers."""
+    net = model()
+    tcgemm.swap_linear(net, "*.mlp", to=tcgemm.nn.QuantLinear)
+    report = tcgemm.swap_linear(net, skip="*.mlp")
+    assert report.swapped == [name for name in ALL if name not in MLP]
+    why = "is a tcgemm.nn.QuantLinear, which tcgemm.nn.Linear does not replace"
+    assert report.skipped == dict.fromkeys(MLP, why)
+    net = nn.Sequential(nn.MultiheadAttention(8, 2), nn.Linear(8, 8))
+    assert tcgemm.swap_linear(net, skip="0", to=tcgemm.nn.QuantLinear).swapped == ["1"]
+
+
 def test_the_model_itself_has_an_empty_name():
     assert tcgemm.swap_linear(nn.Linear(8, 8), filter_fn="").swapped == [""]
 

@@ -85,6 +85,55 @@ def test_the_table_knows_batches():
 
 
 @pytest.mark.parametrize(
+    "other",
+    [
+        {"function": "QuantLinear"},
+        {"epilogue": "tensor-scales+sparse"},
+        {"epilogue": "prepared"},
+        {"accumulation": "f16"},
+        {"ratios": {}},
+        {"dtype": "f64"},
+        {"layout": "NN"},
+    ],
+)
+def test_rows_about_something_else_do_not_decide(other):
+    rows = [row(0.5, 64, 64, 64), {**row(2.0, 8, 8, 8), **other}]
+    with tcgemm.use(table=rows) as u:
+        assert not taken(u, 8, 8, 8, layout="TN")
+
+
+@pytest.mark.parametrize("wrong", [{"max_error_ratio": 1.5}, {"exact": False}])
+def test_a_size_at_which_tcgemm_was_wrong_is_torchs(wrong):
+    with tcgemm.use(table=[{**row(2.0, 8, 8, 8), **wrong}]) as u:
+        assert not taken(u, 8, 8, 8, layout="TN")
+    assert reason(u) == "at the nearest size of the table, 8 x 8 x 8, tcgemm was wrong"
+
+
+def test_fast_sums_of_float8_have_their_own_rows():
+    e4m3 = torch.float8_e4m3fn
+    a, b = integers(32, 16, dtype=e4m3), integers(48, 16, dtype=e4m3).t()
+    rows = [
+        {**row(0.9, 32, 48, 16, dtype="e4m3"), "accumulation": "promoted"},
+        {**row(1.2, 32, 48, 16, dtype="e4m3"), "accumulation": "fast"},
+    ]
+    with tcgemm.use(table=rows) as u:
+        for fast in (False, True):
+            one = torch.ones(())
+            torch._scaled_mm(a, b, one, one, out_dtype=torch.bfloat16, use_fast_accum=fast)
+    report = u.report()
+    assert [r.dtype for r in report.rows if r.reason is None] == ["e4m3 fast"]
+
+
+def test_a_comparison_is_a_table(tmp_path):
+    result = tcgemm.compare([(8, 8, 8)], dtypes=("f32",), against=("torch",), seconds=0.01)
+    result.save(tmp_path / "table.json")
+    for table in (result, tmp_path / "table.json"):
+        with tcgemm.use(table=table) as u:
+            wanted = result.rows[0]["ratios"]["torch"] >= 1
+            assert taken(u, 8, 8, 8, layout="TN") is wanted
+
+
+@pytest.mark.parametrize(
     ("options", "error", "text"),
     [
         ({"dtypes": ("complex64",)}, ValueError, "dtypes has 'complex64', but products are taken"),

@@ -1,5 +1,6 @@
 """What explain and check_layout say, on meta tensors and for named GPUs: no GPU is needed."""
 
+import functools
 import inspect
 import pickle
 import re
@@ -13,6 +14,7 @@ import tcgemm
 from tcgemm.testing import kernel_name
 
 from support import cases
+from support.source_tree import ROOT
 
 H200 = "H200"
 BF16 = torch.bfloat16
@@ -112,6 +114,10 @@ def test_the_kernel_of_a_sparse_operand_with_an_epilogue():
         x, w.t(), c=torch.ones(48), beta=2.0, scale_out=torch.ones(()), amax=True
     )
     assert answer.kernel.endswith("_sparse") and "beta * c" in answer.epilogue
+    with pytest.raises(
+        RuntimeError, match=r"tcgemm.explain: scale_a is a SparseTensor24, but only"
+    ):
+        tcgemm.explain(x, w.t(), scale_a=w)
     assert "amax" in answer.epilogue
 
 
@@ -155,6 +161,18 @@ def test_the_answer_has_fields(question):
     assert 0 < answer.memory_microseconds < answer.microseconds
     assert answer.flops == 2 * 4096 * 2048 * 1024
     assert question(a[:0], b).kernel is None and question(a[:0], b).products == 0
+
+
+def test_a_plan_takes_dtypes_as_torch_names_them():
+    plan = functools.partial(tcgemm.info.plan, "H200", m=512, n=512, k=512)
+    for names in (("bf16", "bfloat16", "torch.bfloat16", BF16), ("e4m3", "float8_e4m3fn", F8)):
+        plans = [plan(dtype=name) for name in names]
+        assert plans[0] == plans[-1] and plans.count(plans[0]) == len(plans)
+    assert plan(dtype="s8", out_dtype="bf16") == plan(dtype=torch.int8, out_dtype=BF16)
+    assert plan(dtype="f16", accumulator="f16") == plan(dtype="half", accumulator=torch.half)
+    for wrong in ("relu", torch.int64, "bf17"):
+        with pytest.raises(RuntimeError, match=r"no dtype is called .*expected one of .*bf16"):
+            plan(dtype=wrong)
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
@@ -413,6 +431,20 @@ def test_explain_of_a_sparse_tensor(dtype):
 def memory_kib() -> int:
     """Resident memory of this process."""
     return int(re.search(r"VmRSS:\s+(\d+)", Path("/proc/self/status").read_text())[1])
+
+
+def test_the_examples_of_the_documentation_run(capsys):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/explain.md").read_text(), re.DOTALL)
+    names = {}
+    for block in blocks:
+        exec(compile(block, "docs/explain.md", "exec"), names)
+    said = capsys.readouterr().out.splitlines()
+    assert said[-1] == str(2 * (2 * 8 * 32 * 64)) and said[-2].startswith("ab ")
+    table = (ROOT / "docs/explain.md").read_text().split("| field |")[1].split("\n\n")[0]
+    listed = {
+        name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1])
+    }
+    assert listed == set(names["answer"].fields)
 
 
 def test_explain_leaks_no_memory():

@@ -1,6 +1,7 @@
 """The cost of `import tcgemm` where torch is imported already."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -25,12 +26,15 @@ print(json.dumps({
 
 
 def cost():
-    result = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, check=True)
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    command = [sys.executable, "-c", PROGRAM]
+    result = subprocess.run(command, capture_output=True, check=True, env=environment)
     return json.loads(result.stdout)
 
 
 def test_import_is_cheap():
-    runs = [cost() for _ in range(3)]  # another process may disturb one of them
+    cost()  # compiles the modules, as pip does when it installs a wheel
+    runs = [cost() for _ in range(4)]  # other processes may disturb some of them
     assert not runs[0]["dynamo"], "tcgemm imports torch._dynamo, which takes a second and 100 MB"
     assert min(run["seconds"] for run in runs) <= 0.1
     assert min(run["bytes"] for run in runs) <= 5 * 2**20, runs

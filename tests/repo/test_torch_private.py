@@ -54,6 +54,22 @@ def below_dispatch_modes():
         assert torch.equal(torch.ones(2), torch.ones(2))
 
 
+def jagged():
+    return torch.nested.nested_tensor([torch.zeros(3, 2), torch.zeros(5, 2)], layout=torch.jagged)
+
+
+def known_lengths():
+    assert private.known_lengths(jagged()) == (3, 5)
+    values, offsets = jagged().values(), jagged().offsets()
+    nested = torch.nested.nested_tensor_from_jagged(values, offsets)
+    assert private.known_lengths(nested) == (None, None)
+
+
+def ragged_dim():
+    assert private.ragged_dim(jagged()) == 1
+    assert private.ragged_dim(jagged().transpose(1, 2)) == 2
+
+
 def below_transform():
     def inside(x):
         assert private.below_transform(x).shape == (3, 2)
@@ -287,8 +303,10 @@ USES = (
     is_profiled,
     is_tracing,
     is_wrapped_by_transform,
+    known_lengths,
     mark_static_address,
     no_torch_function,
+    ragged_dim,
     redispatch,
     register_sharding,
     transforms_active,

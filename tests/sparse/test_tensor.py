@@ -5,6 +5,7 @@ test_format.py.
 """
 
 import copy
+import functools
 import io
 import pickle
 
@@ -97,6 +98,7 @@ def test_pruning_lets_gradients_to_what_it_keeps(method):
     assert torch.equal(w.grad, (pruned != 0) * 3.0)
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_pruning_refuses():
     w, mask = torch.randn(4, 8), torch.zeros(4, 8, dtype=torch.bool)
     calls = (
@@ -111,6 +113,16 @@ def test_pruning_refuses():
     )
     for call, pieces in calls:
         assert_error_message(call, pieces)
+    nested = torch.nested.nested_tensor([w, w])
+    for pattern in ("", ["2:4"], 3):
+        call = functools.partial(tcgemm.prune24, w, pattern=pattern)
+        assert_error_message(call, [f"pattern is {pattern!r}"])
+        call = functools.partial(SparseTensor24.from_parts, *sparse(4, 8).stored()[:2], 8, pattern)
+        assert_error_message(call, ["pattern"])
+    for function in (tcgemm.prune24, tcgemm.compress24):
+        assert_error_message(functools.partial(function, nested), ["w is a nested", "w.unbind()"])
+    with pytest.raises(TypeError, match=r"mask: dense must be a torch\.Tensor, but is list"):
+        sparse(4, 8).mask([1.0])
     for call in (lambda: tcgemm.prune24([1.0]), lambda: tcgemm.compress24(None)):
         with pytest.raises(TypeError, match=r"w must be a torch\.Tensor"):
             call()
@@ -343,6 +355,17 @@ def test_arithmetic_in_place_stays_at_the_kept_positions(device):
             (lambda t, other: t.sub_(t.detach().clone()), lambda d, other: d - d),
             (lambda t, other: t.add_(other), lambda d, other: d + other),
             (lambda t, other: t.zero_(), lambda d, other: d * 0),
+            (lambda t, other: t.add_(3), lambda d, other: d + 3),
+            (lambda t, other: t.sub_(1, alpha=2), lambda d, other: d - 2),
+            (lambda t, other: t.lerp_(other, 0.5), lambda d, other: d.lerp(other, 0.5)),
+            (
+                lambda t, other: t.addcmul_(other, t.detach().clone(), value=2),
+                lambda d, other: d + 2 * other * d,
+            ),
+            (
+                lambda t, other: t.addcdiv_(other, t.detach().clone().zero_().add_(2), value=4),
+                lambda d, other: d + 2 * other,
+            ),
         )
         for work, reference in steps:
             d = reference(s.to_dense(), other) * kept
@@ -357,7 +380,6 @@ def test_what_is_not_there_says_so():
     s = sparse(8, 16)
     for call in (
         lambda: s.exp(),
-        lambda: s.add_(1),
         lambda: s.view(16, 8),
         lambda: s.sum(),
         lambda: s[0],

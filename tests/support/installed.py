@@ -21,11 +21,14 @@ class Installed:
             (package / library.name).symlink_to(library)
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess:
-        """`python arguments` in the folder, with the copy and no checkout on the path."""
+        """`python arguments` in the folder, with the copy and no checkout on the path.
+
+        One thread: those of a busy machine wait for one another.
+        """
         return subprocess.run(
             [sys.executable, *arguments],
             cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": str(self.folder / "site")},
+            env={**os.environ, "PYTHONPATH": str(self.folder / "site"), "OMP_NUM_THREADS": "1"},
             capture_output=True,
             text=True,
         )

@@ -1,0 +1,137 @@
+"""The linear layers of a model: how a forward calls them, and one of them on random data."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+
+import tcgemm
+from tcgemm import dtypes
+from tcgemm.bench.case import Case
+from tcgemm.bench.workloads import BUDGET, Workload
+from tcgemm.comparison import measure
+from tcgemm.nn import Linear
+from tcgemm.testing import Plan, numerics
+
+NAMES = {row.torch: row.name for row in dtypes.TABLE}
+
+
+@dataclass
+class Layer:
+    """A distinct layer of the model: its product, and how often one forward computes it."""
+
+    case: Case
+    device: torch.device
+    why_not: str = ""  # swap_linear's reason, if it left the layer as it was
+    names: dict[str, None] = field(default_factory=dict)
+    count: int = 0
+
+    def head(self, function: str) -> dict[str, Any]:
+        """The fields of its row. function: the product, or the layer that replaces it."""
+        why = f"not swapped: {self.why_not}" if self.why_not else ""
+        found = {"count": self.count, "layers": list(self.names), "why": why}
+        return measure.head(self.case) | {"function": function} | found
+
+
+class LayerWork(Workload):
+    """A layer before and after the swap, on random data: torch's linear, and the layer itself."""
+
+    def __init__(self, layer: Layer, to: type[torch.nn.Module], options: dict[str, Any]):
+        super().__init__(layer.case, layer.device)
+        self.rounds_as_torch = to is Linear  # 8-bit and 2:4 weights are others
+        self.swapped = torch.nn.ModuleList(self._linear(weight) for weight in self.weights).eval()
+        report = tcgemm.swap_linear(self.swapped, to=to, shared=True, **options)  # share the bias
+        for why in report.skipped.values():
+            raise RuntimeError(why)
+        for index in range(self.sets):  # the first call prepares a weight, but not in a capture
+            self.call_tcgemm(index)
+        prepared = getattr(self.swapped[0], "prepared", None)
+        if prepared is not None:  # plan_on asks for it
+            self.b = [prepared.t()]
+
+    def _linear(self, weight) -> torch.nn.Linear:
+        linear = torch.nn.Linear(self.case.k, self.case.n, self.bias is not None, device="meta")
+        linear.weight = torch.nn.Parameter(weight, requires_grad=False)
+        if self.bias is not None:
+            linear.bias = torch.nn.Parameter(self.bias, requires_grad=False)
+        return linear
+
+    @property
+    def plan(self):
+        return super().plan if self.rounds_as_torch else Plan("", "")
+
+    @property
+    def bytes(self):
+        return super().bytes if self.rounds_as_torch else None
+
+    def call_tcgemm(self, index, keep=True):
+        return self.swapped[index](self.operands.a[index])
+
+    def check(self):
+        """(max_error_ratio, None); None for layers whose weights are not those of the model."""
+        if not self.rounds_as_torch:
+            return None, None
+        ratio = numerics.error_ratio(
+            *(self.call_tcgemm(0), *self.multiplied()),
+            accumulation=self.case.accumulation,
+            dtype=self.case.dtype,
+            budget=BUDGET[self.device.type],
+            bias=self.bias,
+        )
+        return ratio, None
+
+
+class Product(NamedTuple):
+    """A product of x (..., K) that a layer computes."""
+
+    x: torch.Tensor
+    n: int
+    bias: bool
+    layout: str = "TN"
+    part: str = ""  # of the layer's name
+
+
+def record(found: dict[Any, Layer], name: str, why_not: str, module, arguments, keywords) -> None:
+    """A hook before a layer's forward: counts its products by their shapes."""
+    for product in _products(module, arguments, keywords):
+        x, dtype = product.x, product.x.dtype
+        if not x.numel() or not product.n:
+            continue
+        if torch.is_autocast_enabled(x.device.type) and dtype.is_floating_point:
+            dtype = torch.get_autocast_dtype(x.device.type)
+        tf32 = dtype is torch.float32 and x.is_cuda and torch.backends.cuda.matmul.allow_tf32
+        case = Case(
+            "linear",
+            "tf32" if tf32 else NAMES.get(dtype, str(dtype)),
+            product.layout,
+            *(x.numel() // x.shape[-1], product.n, x.shape[-1]),
+            epilogue="bias" if product.bias else "none",
+        )
+        layer = found.setdefault((case, x.device, why_not), Layer(case, x.device, why_not))
+        layer.names[f"{name}.{product.part}" if product.part else name] = None
+        layer.count += 1
+
+
+def _products(module, arguments, keywords) -> Iterator[Product]:
+    """The products of a linear layer, of transformers' Conv1D, or of attention's inputs."""
+    given = [*arguments, *keywords.values()]
+    if isinstance(module, torch.nn.MultiheadAttention):
+        if isinstance(module, tcgemm.nn.MultiheadAttention):  # out_proj is a layer of its own
+            yield from _projections(module, *arguments, **keywords)
+    elif not given or not isinstance(given[0], torch.Tensor):
+        return
+    elif hasattr(module, "out_features"):
+        yield Product(given[0], module.out_features, module.bias is not None)
+    elif hasattr(module, "nf"):
+        yield Product(given[0], module.nf, module.bias is not None, "NN")
+
+
+def _projections(module, query, key, value, **_) -> Iterator[Product]:
+    """As tcgemm.nn.MultiheadAttention computes them: inputs that are one tensor in one product."""
+    size, bias = module.embed_dim, module.in_proj_bias is not None
+    groups = [(query, size), (key, size), (value, size)]
+    if module.in_proj_weight is not None and key is value:
+        groups = [(query, 3 * size)] if query is key else [(query, size), (key, 2 * size)]
+    for x, n in groups:
+        yield Product(x, n, bias, part="in_proj")

@@ -1,0 +1,110 @@
+"""The sentences for arguments of a wrong Python type.
+
+The dispatcher finds them and names its own types ("Optional[int]"), so a call that it has refused
+is looked at again here. A call that it accepts pays nothing.
+"""
+
+import numbers
+
+import torch
+
+from tcgemm.ops.epilogue import Epilogue
+
+ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
+_RESULTS = (
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+    *(torch.float8_e4m3fn, torch.float8_e5m2, torch.int8, torch.int32),
+)
+
+
+def wrong_type(function: str, name: str, value: object) -> TypeError:
+    """The error for an argument that is no tensor."""
+    start = f"tcgemm.{function}: {name} must be a torch.Tensor, but is {type(value).__name__}"
+    if isinstance(value, torch.nn.Module):
+        return TypeError(f"{start}, a module; pass one of its tensors, such as its weight.")
+    return TypeError(f"{start}; convert it with torch.as_tensor.")
+
+
+def _check_activation(function, value):
+    if value is None or isinstance(value, str):
+        return
+    given = getattr(value, "__name__", type(value).__name__)
+    word = given.lower()
+    if word == "gelu" and getattr(value, "approximate", "none") == "tanh":
+        word = "gelu_tanh"
+    words = ", ".join(f'"{each}"' for each in ACTIVATIONS)
+    start = f"tcgemm.{function}: activation is {given}, but it must be one of the words {words}"
+    mend = f'pass "{word}"' if word in ACTIVATIONS else "pass one of these, or None"
+    raise TypeError(f"{start}; {mend}.")
+
+
+def _check_dtype(function, name, value):
+    if value is None or value in _RESULTS:
+        return
+    if isinstance(value, torch.dtype):
+        words = ", ".join(map(str, _RESULTS))
+        raise RuntimeError(
+            f"tcgemm.{function}: {name} is {value}, but results and accumulators have one of "
+            f"{words}; pass one of these, or None."
+        )
+    mend = "pass one of torch's, such as torch.bfloat16, or None"
+    if isinstance(value, str):
+        named = getattr(torch, value.removeprefix("torch."), None)
+        mend = f"pass {named}" if isinstance(named, torch.dtype) else mend
+    raise TypeError(
+        f"tcgemm.{function}: {name} is {value!r}, but it must be a torch.dtype; {mend}."
+    )
+
+
+def _check_word(function, name, value, mend):
+    if value is not None and not isinstance(value, str):
+        raise TypeError(
+            f"tcgemm.{function}: {name} is {value!r}, but it must be a str or None; {mend}."
+        )
+
+
+def _check_number(function, name, value):
+    if not isinstance(value, numbers.Real | torch.Tensor | torch.SymFloat | torch.SymInt):
+        raise TypeError(
+            f"tcgemm.{function}: {name} is {value!r}, but it must be a number; pass a float."
+        )
+
+
+def check_words(function: str, epilogue: Epilogue) -> None:
+    """Raises TypeError where an option that is no number has a wrong type."""
+    _check_activation(function, epilogue.activation)
+    _check_dtype(function, "out_dtype", epilogue.out_dtype)
+    _check_dtype(function, "acc_dtype", epilogue.acc_dtype)
+    _check_word(function, "precision", epilogue.precision, 'pass a word such as "highest"')
+
+
+def check_options(function: str, epilogue: Epilogue, device=None, kernel=None) -> None:
+    """Raises TypeError for the first option of a wrong type, if there is one."""
+    check_words(function, epilogue)
+    _check_number(function, "alpha", epilogue.alpha)
+    _check_number(function, "beta", epilogue.beta)
+    gpu = 'pass the name of a GPU, such as "H200", or None for the GPU of the tensors'
+    _check_word(function, "device", device, gpu)
+    _check_word(function, "kernel", kernel, "pass a part of a kernel's name")
+
+
+def check_amax(function: str, amax: bool) -> None:
+    """Raises TypeError unless amax is True or False."""
+    if not (isinstance(amax, int) and amax in (0, 1)):
+        raise TypeError(f"tcgemm.{function}: amax is {amax!r}, but it must be True or False.")
+
+
+def refusal(function: str, error: RuntimeError, epilogue: Epilogue, **others) -> Exception:
+    """The error to raise in place of `error`, with which the operator refused a call.
+
+    The general operators name no function or themselves, and the dispatcher names its own types.
+    """
+    text = str(error)
+    for operator in ("tcgemm: ", "tcgemm.scaled_mm: ", "tcgemm.scaled_mm_amax: "):
+        if text.startswith(operator):
+            return type(error)(f"tcgemm.{function}: {text.removeprefix(operator)}")
+    try:
+        check_options(function, epilogue, **others)
+    except (TypeError, RuntimeError) as better:
+        return better
+    return error

@@ -1,0 +1,165 @@
+"""Arguments of a wrong Python type end in a sentence of ours, not of torch's dispatcher."""
+
+import pytest
+import torch
+
+import tcgemm
+
+A, B, C = torch.randn(3, 4), torch.randn(4, 5), torch.randn(3, 5)
+X, WEIGHT = torch.randn(3, 4), torch.randn(5, 4)
+BATCH_A, BATCH_B = A[None], B[None]
+PREPARED = tcgemm.prepare(WEIGHT)
+CALLS = {
+    "mm": lambda **options: tcgemm.mm(A, B, **options),
+    "bmm": lambda **options: tcgemm.bmm(BATCH_A, BATCH_B, **options),
+    "matmul": lambda **options: tcgemm.matmul(BATCH_A, B, **options),
+    "addmm": lambda **options: tcgemm.addmm(C, A, B, **options),
+    "baddbmm": lambda **options: tcgemm.baddbmm(C, BATCH_A, BATCH_B, **options),
+    "linear": lambda **options: tcgemm.linear(X, WEIGHT, **options),
+    "quantized_linear": lambda **options: tcgemm.quantized_linear(X, WEIGHT, **options),
+    "explain": lambda **options: tcgemm.explain(A, B, **options),
+    "check_layout": lambda **options: tcgemm.check_layout(A, B, **options),
+}
+# Every way to the operators: without scales, with them, and a Prepared.
+WAYS = {
+    **CALLS,
+    "mm with scales": lambda **options: tcgemm.mm(A, B, scale_a=torch.ones(()), **options),
+    "linear with a Prepared": lambda **options: tcgemm.linear(X, PREPARED, **options),
+    "mm with out": lambda **options: tcgemm.mm(A, B, out=torch.empty(3, 5), **options),
+    "mm of a leaf": lambda **options: tcgemm.mm(A.clone().requires_grad_(), B, **options),
+}
+WRONG = {
+    "out_dtype as a str": (
+        {"out_dtype": "bfloat16"},
+        "out_dtype is 'bfloat16', but it must be a torch.dtype; pass torch.bfloat16.",
+    ),
+    "out_dtype as a strange str": (
+        {"out_dtype": "fp8"},
+        "out_dtype is 'fp8', but it must be a torch.dtype; pass one of torch's, such as "
+        "torch.bfloat16, or None.",
+    ),
+    "out_dtype as a type": ({"out_dtype": float}, "out_dtype is <class 'float'>, but it must be a"),
+    "acc_dtype": ({"acc_dtype": "torch.float32"}, "acc_dtype is 'torch.float32', but it must be"),
+    "activation as a function": (
+        {"activation": torch.relu},
+        'activation is relu, but it must be one of the words "relu", "gelu", "gelu_tanh", '
+        '"silu"; pass "relu".',
+    ),
+    "activation as a module": (
+        {"activation": torch.nn.GELU(approximate="tanh")},
+        'activation is GELU, but it must be one of the words "relu", "gelu", "gelu_tanh", '
+        '"silu"; pass "gelu_tanh".',
+    ),
+    "activation as another function": ({"activation": torch.tanh}, "activation is tanh, but it"),
+    "precision": ({"precision": torch.float16}, "precision is torch.float16, but it must be a str"),
+    "alpha": ({"alpha": "2"}, "alpha is '2', but it must be a number; pass a float."),
+}
+
+
+QUANTIZED = {"out_dtype", "activation", "precision"}  # the options that quantized_linear has
+
+
+def sentence(call, error=TypeError):
+    with pytest.raises(error) as caught:
+        call()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_wrong_type_is_named(way, wrong):
+    options, expected = WRONG[wrong]
+    if way == "quantized_linear" and not options.keys() <= QUANTIZED:
+        pytest.skip("quantized_linear has no such option")
+    text = sentence(lambda: WAYS[way](**options))
+    assert text.startswith(f"tcgemm.{way.split()[0]}: {expected}")
+    assert text.endswith(".") and "; " in text and "\n" not in text
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_dtype_that_the_abi_does_not_know(way):
+    for name in ("out_dtype", "acc_dtype")[: 1 + (way != "quantized_linear")]:
+        text = sentence(lambda name=name: WAYS[way](**{name: torch.int4}), RuntimeError)
+        assert text.startswith(f"tcgemm.{way.split()[0]}: {name} is torch.int4, but")
+
+
+def test_the_dtype_of_quantized_linear():
+    text = sentence(lambda: CALLS["quantized_linear"](dtype="int8"), RuntimeError)
+    assert text.startswith("tcgemm.quantized_linear: dtype is 'int8', but values are quantised to")
+
+
+@pytest.mark.parametrize("name", sorted(CALLS.keys() - {"quantized_linear"}))
+def test_amax_is_a_bool(name):
+    text = sentence(lambda: CALLS[name](amax="yes"))
+    assert text == f"tcgemm.{name}: amax is 'yes', but it must be True or False."
+    assert CALLS[name](amax=1) is not None
+
+
+@pytest.mark.parametrize("name", ["explain", "check_layout"])
+def test_a_device_is_the_name_of_a_gpu(name):
+    for device in (torch.device("cuda"), 0):
+        text = sentence(lambda device=device: CALLS[name](device=device))
+        assert text.startswith(f"tcgemm.{name}: device is {device!r}, but it must be a str or None")
+        assert '"H200"' in text
+    assert "kernel is 5" in sentence(lambda: CALLS[name](kernel=5))
+
+
+@pytest.mark.parametrize("name", ["mm", "linear", "explain"])
+def test_a_model_in_place_of_a_tensor(name):
+    model = torch.nn.Linear(4, 5)
+    argument = "weight" if name == "linear" else "b"
+    assert sentence(lambda: getattr(tcgemm, name)(A, model)) == (
+        f"tcgemm.{name}: {argument} must be a torch.Tensor, but is Linear, a module; pass one of "
+        "its tensors, such as its weight."
+    )
+
+
+@pytest.mark.parametrize("name", ["mm", "matmul", "addmm", "linear"])
+def test_a_scale_that_was_not_transposed(name):
+    x8, scale = tcgemm.quantize(X, torch.float8_e4m3fn, "row")
+    w8, scale_w = tcgemm.quantize(WEIGHT, torch.float8_e4m3fn, "row")
+    first = (C,) if name == "addmm" else ()
+    second = w8 if name == "linear" else w8.t()
+    function = getattr(tcgemm, name)
+    text = sentence(
+        lambda: function(*first, x8, second, scale_a=scale, scale_b=scale_w), RuntimeError
+    )
+    assert text.startswith(f"tcgemm.{name}: scale_b must have one element or shape (1, 5)")
+    assert text.endswith("but has (5, 1); pass scale_b.t().")
+    function(*first, x8, second, scale_a=scale, scale_b=scale_w.t())
+    text = sentence(lambda: function(*first, x8, second, scale_a=scale.t()), RuntimeError)
+    assert text.endswith("pass scale_a.t().")
+
+
+def test_scales_of_batches_and_blocks_that_were_not_transposed():
+    a, scale_a = tcgemm.quantize(torch.randn(2, 4, 256), torch.float8_e4m3fn, "1x128")
+    b, scale_b = tcgemm.quantize(torch.randn(2, 6, 256), torch.float8_e4m3fn, "128x128")
+    text = sentence(lambda: tcgemm.bmm(a, b.mT, scale_a=scale_a, scale_b=scale_b), RuntimeError)
+    assert text.startswith("tcgemm.bmm: ") and text.endswith("pass scale_b.mT.")
+    text = sentence(
+        lambda: tcgemm.bmm(a, b.mT, scale_a=scale_a.mT, scale_b=scale_b.mT), RuntimeError
+    )
+    assert text.endswith("pass scale_a.mT.")
+
+
+def test_every_error_names_the_function_that_was_called():
+    """scaled_mm computes for all of them."""
+    one = torch.ones(())
+    for name, call in CALLS.items():
+        if name not in ("explain", "check_layout", "quantized_linear"):
+            text = sentence(lambda call=call: call(scale_a=one.double()), RuntimeError)
+            assert text.startswith(f"tcgemm.{name}: scale_a is torch.float64")
+            leaf = one.clone().requires_grad_()
+            text = sentence(lambda call=call, leaf=leaf: call(scale_a=leaf), RuntimeError)
+            assert text.startswith(f"tcgemm.{name}: scale_a needs a gradient")
+
+
+@pytest.mark.parametrize("wrong", ["out_dtype as a str", "activation as a function", "precision"])
+@pytest.mark.parametrize("way", ["mm", "mm with scales"])
+def test_under_compile(way, wrong):
+    options, expected = WRONG[wrong]
+    compiled = torch.compile(lambda: WAYS[way](**options), backend="eager")
+    assert sentence(compiled).startswith(f"tcgemm.mm: {expected}")
+    whole = torch.compile(lambda: WAYS[way](**options), backend="eager", fullgraph=True)
+    text = sentence(whole, torch._dynamo.exc.Unsupported)
+    assert "tcgemm.mm: " in text
