@@ -230,7 +230,8 @@ class SparseLinear24(SparseState):
             if not _compiling():
                 self._check_weight()
             if isinstance(input, torch.fx.Proxy):  # fx.symbolic_trace
-                weight, kept = self.compressed.mask(self.weight), False
+                weight = torch.ops.tcgemm.mask24.default(self.weight, self.compressed)
+                kept = False
             elif kept and not (_grad_enabled() and self.weight.requires_grad):
                 with torch.inference_mode(False), torch.no_grad():
                     self._set(self.kept.mask(self.weight))

@@ -11,6 +11,7 @@ import torch
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction as SingleLevelFunction
+from torch.utils._pytree import tree_map_only
 
 __all__ = [
     "INDUCTOR_CONFIG",
@@ -44,6 +45,7 @@ __all__ = [
     "redispatch",
     "register_sharding",
     "transforms_active",
+    "tree_map_only",
     "under_transform",
     "unpack_dual",
     "without_modes",

@@ -265,9 +265,10 @@ def quantized_linear(
 
 def _refusal(error, dtype, granularity, epilogue):
     """The error to raise for one that the operator raised."""
-    if not isinstance(dtype, torch.dtype | None):
+    if not isinstance(dtype, torch.dtype | None) or not isinstance(granularity, str):
+        shown = dtype if isinstance(dtype, torch.dtype) else repr(dtype)
         try:
-            check_options(_NAME, repr(dtype), granularity)
+            check_options(_NAME, E4M3 if dtype is None else shown, granularity)
         except RuntimeError as better:
             return better
     return refusal(OPERATOR.name, error, epilogue)

@@ -5,9 +5,13 @@ Models read `layer.weight.dtype` and cast activations to it, and torch's own mod
 """
 
 import torch
-from torch.utils._pytree import tree_map_only
 
-from tcgemm.ops._torch_private import is_mutable, transforms_active, wrapper_subclass
+from tcgemm.ops._torch_private import (
+    is_mutable,
+    transforms_active,
+    tree_map_only,
+    wrapper_subclass,
+)
 from tcgemm.quant.quantize import dequantize
 
 _aten = torch.ops.aten

@@ -247,6 +247,11 @@ def register_sharding():
     propagator.op_strategy_funcs[op], propagator.op_to_schema_info[op] = strategy, info
 
 
+def tree_map_only():
+    mapped = private.tree_map_only(int, str, (1, [2.0, {"a": 3}]))
+    assert mapped == ("1", [2.0, {"a": "3"}])
+
+
 def transforms_active():
     seen = []
     torch.vmap(lambda x: seen.append(private.transforms_active()) or x)(torch.zeros(2))
@@ -310,6 +315,7 @@ USES = (
     redispatch,
     register_sharding,
     transforms_active,
+    tree_map_only,
     under_transform,
     unpack_dual,
     without_modes,
