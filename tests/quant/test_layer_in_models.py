@@ -121,7 +121,7 @@ def test_float64():
     assert model[0].weight.dtype is torch.float64
     with pytest.raises(RuntimeError, match=r"tcgemm\.quantize: x is torch\.float64"):
         model(torch.randn(3, 64).double())
-    with pytest.raises(RuntimeError, match=r"tcgemm: bias is torch\.float64, but it must be"):
+    with pytest.raises(RuntimeError, match=r"quantized_linear: bias is torch\.float64, but it"):
         model(torch.randn(3, 64))
     assert model[0].to_linear().weight.dtype is torch.float64
 
