@@ -167,7 +167,7 @@ def resolved(a, epilogue):
 
 def fitting(parts, a, b, chosen):
     """The parts of b if this product multiplies parts: float32 with precision "highest"."""
-    return parts if chosen in (None, "highest") and a.dtype is b.dtype is _f32 else None
+    return parts if chosen in (None, "highest", "prepared") and a.dtype is b.dtype is _f32 else None
 
 
 def autocast(*tensors):

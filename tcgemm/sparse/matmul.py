@@ -117,8 +117,13 @@ for _op in ALL:
         implements(_op.out)(functools.partial(_gemm, _op))
 
 
+# The tensors of explain and check_layout behind a and b, in the order of their schema.
+_DESCRIBED = ("bias", "residual", "scale_a", "scale_b", "c", "zero_a", "zero_b", "scale_out")
+
+
 def _describe(name, a, b, *others, out_dtype=None, precision=None, **options):
     """Answers for the product that is computed: float32 runs as tf32 except with "medium"."""
+    check_dense(name, dict(zip(_DESCRIBED, others, strict=False)) | options)
     precision = "high" if precision == "highest" else precision
     epilogue = epilogue_of(None, 1.0, 1.0, out_dtype, None, precision)
     a, b, epilogue = _precise(name, *_one_sparse(a, b), epilogue)
