@@ -17,6 +17,7 @@ from torch.overrides import handle_torch_function, has_torch_function_variadic
 from tcgemm.dtypes import E4M3, FP8, QUANTIZED
 from tcgemm.ops import autograd, dispatch, fake, flops, nested, vmap
 from tcgemm.ops._torch_private import any_autocast_enabled
+from tcgemm.ops.arguments import check_words, refusal
 from tcgemm.ops.epilogue import Scales, epilogue_of
 from tcgemm.ops.operators import Operator, Scaled
 from tcgemm.quant.quantize import dequantize
@@ -250,5 +251,19 @@ def quantized_linear(
     epilogue = epilogue_of(activation, 1.0, 1.0, out_dtype, None, precision)
     operands = (x, weight, None, bias, residual, epilogue)
     if traced:
+        check_words(OPERATOR.name, epilogue)
         return call.run(*operands)
-    return autograd.call_checked(call, *operands)
+    try:
+        return autograd.call_checked(call, *operands)
+    except RuntimeError as error:
+        raise _refusal(error, dtype, granularity, epilogue) from None
+
+
+def _refusal(error, dtype, granularity, epilogue):
+    """The error to raise for one that the operator raised."""
+    if not isinstance(dtype, torch.dtype | None):
+        try:
+            check_options(_NAME, repr(dtype), granularity)
+        except RuntimeError as better:
+            return better
+    return refusal(OPERATOR.name, error, epilogue)

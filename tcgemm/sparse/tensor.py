@@ -33,6 +33,7 @@ from tcgemm.sparse.parts import (
     check_positions,
     check_transpose,
     check_version,
+    shown,
 )
 from tcgemm.sparse.shapes import GROUPS, default_pattern, value_columns
 
@@ -177,10 +178,10 @@ class SparseTensor24(torch.Tensor):
     def _lead(self):
         """The number of changes of the values that the transposed values do not have. Operators
         change both, so a new number means that only the values were changed. None: not counted."""
-        values, transposed = self.values, self.transposed_values
-        if type(transposed) is not torch.Tensor or values.is_inference():
+        transposed = self.transposed_values
+        if type(transposed) is not torch.Tensor or transposed.is_inference():
             return None
-        return values._version - transposed._version
+        return self.values._version - transposed._version
 
     def update_transpose(self):
         """Gives the transpose the values of the matrix, after these were changed alone.
@@ -198,8 +199,11 @@ class SparseTensor24(torch.Tensor):
 
     @property
     def versioned(self):
-        """The tensors inside whose changes autograd counts. It counts none of traced tensors."""
-        return [tensor for tensor in self.inner().values() if type(tensor) is torch.Tensor]
+        """The values, whose changes autograd counts. It counts none of traced tensors."""
+        values, transposed = self.values, self.stored(True)[0]
+        if type(values) is not torch.Tensor:
+            return ()
+        return (values,) if transposed is None else (values, transposed)
 
     @staticmethod
     def from_parts(values, metadata, k, pattern=None, *, turned=None, trusted=False, **options):
@@ -362,8 +366,9 @@ def restored(
     flags = (transposed, dense_gradient, leaf, parameter)
     if not all(isinstance(each, bool) for each in flags):
         raise RuntimeError(
-            f"tcgemm.SparseTensor24: what was saved is damaged: the flags {flags} are not all True "
-            "or False; load another copy of the file."
+            f"tcgemm.SparseTensor24: what was saved is damaged: the flags "
+            f"{', '.join(map(shown, flags))} are not all True or False; load another copy of the "
+            "file."
         )
     options = {"turned": transpose, "dense_gradient": dense_gradient}
     tensor = SparseTensor24.from_parts(values, metadata, k, pattern, **options)
