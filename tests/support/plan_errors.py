@@ -1,4 +1,4 @@
-"""The sentences of tcgemm.info.plan and code, as rows of a table: a call, and pieces of what it says."""
+"""The sentences of tcgemm.info.plan and tcgemm.info.code, as rows: a call, and what it says."""
 
 import pytest
 
