@@ -457,7 +457,13 @@ def _refuse_mapped(name, tensors):
 
 
 def explained(name, tensors, scales, epilogue, *, amax, device, kernel):
-    """The answer of the operator `name` to the call with these arguments."""
+    """The answer of the operator `name` to the call with these arguments.
+
+    A compiled function is interrupted for it.
+    """
+    if torch.compiler.is_compiling():
+        ask = torch.compiler.disable(explained)
+        return ask(name, tensors, scales, epilogue, amax=amax, device=device, kernel=kernel)
     a, b, c, bias, residual, out = tensors
     parts = None
     if type(b) is Prepared:
