@@ -490,5 +490,8 @@ def explained(name, tensors, scales, epilogue, *, amax, device, kernel):
     try:
         answer = query.ask(name, a, b, **tensors, **options)
     except RuntimeError as error:
-        raise refusal(name, error, epilogue, device=device, kernel=kernel) from None
+        refused = refusal(name, error, epilogue, device=device, kernel=kernel)
+        if refused is None:
+            raise
+        raise refused from None
     return Explanation(answer["text"], answer)
