@@ -146,7 +146,8 @@ void add_epilogue_term(Problem& problem, std::string_view term) {
     problem.activation = Activation(i);
     if (term == name(problem.activation)) return;
   }
-  fail("tcgemm: nothing in the epilogue is called '", term, "'.");
+  fail("tcgemm: nothing in the epilogue is called '", term,
+       "'; expected c, bias, residual, zero_a, zero_b, amax, scale_out or an activation.");
 }
 
 // Makes operand "a" or "b" 2:4 sparse. Its matrix is contiguous and has stored_k columns, unless

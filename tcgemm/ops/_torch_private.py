@@ -32,6 +32,7 @@ __all__ = [
     "in_dual_level",
     "inductor_decompositions",
     "is_batched",
+    "is_exporting",
     "is_profiled",
     "is_tracing",
     "is_wrapped_by_transform",
@@ -40,6 +41,7 @@ __all__ = [
     "no_torch_function",
     "ragged_dim",
     "redispatch",
+    "register_sharding",
     "transforms_active",
     "under_transform",
     "unpack_dual",
@@ -71,6 +73,26 @@ def assume_constant_result(function):
     100 MB."""
     function._dynamo_marked_constant = True
     return function
+
+
+def register_sharding(op, rule, options):
+    """torch.distributed.tensor.experimental.register_sharding, where the rule reads options.
+
+    torch keeps the decision for the placements of the tensors, and for integers, alone: a call with
+    another activation would get that of a call without.
+    """
+    experimental = importlib.import_module("torch.distributed.tensor.experimental")
+    experimental.register_sharding(op)(rule)
+    tensor = importlib.import_module("torch.distributed.tensor")  # still being imported
+    propagator = tensor.DTensor._op_dispatcher.sharding_propagator
+    names = {argument.name for argument in op._schema.arguments}
+    propagator.op_to_schema_info[op].static_kwargkey = sorted(names & set(options))
+
+
+def is_exporting():
+    """Does torch.export trace this call? torch.compiler.is_exporting() is true under torch.compile
+    as well."""
+    return torch.compiler._is_exporting_flag
 
 
 def in_dual_level():

@@ -133,8 +133,8 @@ def use(
     """Runs torch's own matrix products through tcgemm, where it has a kernel for them.
 
     Taken are torch.mm, addmm, bmm, baddbmm, _scaled_mm, _int_mm and _addmm_activation, also with
-    out=, and so all that torch computes by them: linear, matmul, einsum, convolutions by addmm,
-    attention without a kernel of its own, experts, and the backward. Autograd, autocast, torch.func
+    out=, and so all that torch computes by them: linear, matmul, einsum, attention that is written
+    as products, experts, and the backward. Autograd, autocast, torch.func
     and dispatch modes stay torch's. Results have the error bounds of tcgemm's products; they are
     not the bits of torch's. float32 follows torch's settings of the precision.
 

@@ -33,6 +33,7 @@ from tcgemm.sparse.parts import (
     check_positions,
     check_transpose,
     check_version,
+    shown,
 )
 from tcgemm.sparse.shapes import GROUPS, default_pattern, value_columns
 
@@ -365,8 +366,9 @@ def restored(
     flags = (transposed, dense_gradient, leaf, parameter)
     if not all(isinstance(each, bool) for each in flags):
         raise RuntimeError(
-            f"tcgemm.SparseTensor24: what was saved is damaged: the flags {flags} are not all True "
-            "or False; load another copy of the file."
+            f"tcgemm.SparseTensor24: what was saved is damaged: the flags "
+            f"{', '.join(map(shown, flags))} are not all True or False; load another copy of the "
+            "file."
         )
     options = {"turned": transpose, "dense_gradient": dense_gradient}
     tensor = SparseTensor24.from_parts(values, metadata, k, pattern, **options)

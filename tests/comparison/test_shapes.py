@@ -1,5 +1,6 @@
 """tcgemm.compare of shapes: the rows, the baselines, the sentences, and what stays as it was."""
 
+import builtins
 import contextlib
 import io
 import math
@@ -158,6 +159,19 @@ def test_a_grad_mode_or_autocast_of_the_caller_changes_nothing():
     with torch.autocast("cpu", torch.bfloat16), torch.enable_grad():
         row = compare((16, 16, 16), dtypes="f32").rows[0]
     assert row["exact"] and row["baselines"]["torch"]["us"] > 0
+
+
+def test_numpy_is_needed_for_float64_alone(monkeypatch):
+    original = builtins.__import__
+
+    def missing(name, *arguments, **options):
+        if name.split(".")[0] == "numpy":
+            raise ImportError("No module named 'numpy'")
+        return original(name, *arguments, **options)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    single, double = compare((8, 8, 8), dtypes=["f32", "f64"]).rows
+    assert single["exact"] and double["why"] == "tcgemm failed: No module named 'numpy'"
 
 
 def test_progress_goes_to_stderr():

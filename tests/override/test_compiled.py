@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import tcgemm
 from tcgemm.override import fold
@@ -213,6 +214,21 @@ class Marks:
 
     def uuid(self):
         return self.key
+
+
+def test_code_for_a_process_without_python_is_left_alone():
+    def targets(graph):
+        return [str(node.target) for node in graph.nodes if node.op == "call_function"]
+
+    with torch._subclasses.FakeTensorMode():
+        args = torch.ones(4, 5), torch.ones(5, 6)
+        traced = make_fx(lambda a, b: torch.mm(a, b).relu())(*args)
+    with tcgemm.use():
+        with torch._inductor.virtualized.V.set_aot_compilation(True):
+            fold.FoldPass(None)(traced.graph)
+        assert targets(traced.graph) == ["aten.mm.default", "aten.relu.default"]
+        fold.FoldPass(None)(traced.graph)
+        assert targets(traced.graph) == ["tcgemm_use.product.default"]
 
 
 def test_a_pass_of_somebody_else_goes_on():

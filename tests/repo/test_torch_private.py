@@ -174,6 +174,19 @@ def in_dual_level():
         assert private.in_dual_level()
 
 
+def is_exporting():
+    class Says(torch.nn.Module):
+        def forward(self, x):
+            return x + 1 if private.is_exporting() else x
+
+    one, two = torch.ones(1), torch.full((1,), 2.0)
+    assert torch.equal(Says()(one), one)
+    assert torch.equal(torch.compile(Says(), backend="eager", fullgraph=True)(one), one)
+    for strict in (False, True):
+        program = torch.export.export(Says(), (one,), strict=strict)
+        assert torch.equal(program.module()(one), two)
+
+
 def is_batched():
     seen = []
     torch.vmap(lambda x: seen.append(private.is_batched(x)) or x)(torch.zeros(2))
@@ -215,6 +228,17 @@ def redispatch():
     a, b = torch.ones(2, 3), torch.ones(3, 4)
     scaled_mm = private.redispatch(torch.ops.tcgemm.scaled_mm.default)
     assert torch.equal(scaled_mm(private.dispatch_keys("CPU"), a, b), a @ b)
+
+
+def register_sharding():
+    experimental = pytest.importorskip("torch.distributed.tensor.experimental")
+    propagator = torch.distributed.tensor.DTensor._op_dispatcher.sharding_propagator
+    op, options = torch.ops.tcgemm.mm.default, ("activation", "alpha", "beta")
+    strategy, info = propagator.op_strategy_funcs[op], propagator.op_to_schema_info[op]
+    private.register_sharding(op, lambda *args, **kwargs: [], options)
+    assert propagator.op_to_schema_info[op].static_kwargkey == ["activation", "alpha"]
+    assert experimental.register_sharding
+    propagator.op_strategy_funcs[op], propagator.op_to_schema_info[op] = strategy, info
 
 
 def transforms_active():
@@ -268,6 +292,7 @@ USES = (
     inductor_config,
     inductor_decompositions,
     is_batched,
+    is_exporting,
     is_profiled,
     is_tracing,
     is_wrapped_by_transform,
@@ -276,6 +301,7 @@ USES = (
     no_torch_function,
     ragged_dim,
     redispatch,
+    register_sharding,
     transforms_active,
     under_transform,
     unpack_dual,
