@@ -38,6 +38,7 @@ __all__ = [
     "mark_static_address",
     "no_torch_function",
     "redispatch",
+    "runs_as_it_is",
     "transforms_active",
     "under_transform",
     "unpack_dual",
@@ -89,6 +90,16 @@ def redispatch(op):
 def dispatch_keys(name):
     """The key set that holds the one dispatch key of this name."""
     return torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, name))
+
+
+def runs_as_it_is(function):
+    """A decorator: torch.compile leaves the function, and what it calls, to the interpreter where a
+    compiled function reaches it by way of the dispatcher. torch.compiler.disable imports
+    torch._dynamo, which takes one second."""
+    frames = torch._C._dynamo.eval_frame
+    skip = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.SKIP)
+    frames.set_code_exec_strategy(function.__code__, skip)
+    return function
 
 
 def mark_static_address(tensor):

@@ -201,6 +201,24 @@ def redispatch():
     assert torch.equal(scaled_mm(private.dispatch_keys("CPU"), a, b), a @ b)
 
 
+def runs_as_it_is():
+    seen = []
+
+    def callee():
+        seen.append(torch.compiler.is_compiling())
+
+    @private.runs_as_it_is
+    def function():
+        callee()
+
+    def backend(graph, _inputs):
+        raise AssertionError(graph)
+
+    torch._dynamo.reset()
+    torch.compile(function, backend=backend)()
+    assert seen == [False]
+
+
 def transforms_active():
     seen = []
     torch.vmap(lambda x: seen.append(private.transforms_active()) or x)(torch.zeros(2))
@@ -258,6 +276,7 @@ USES = (
     mark_static_address,
     no_torch_function,
     redispatch,
+    runs_as_it_is,
     transforms_active,
     under_transform,
     unpack_dual,
