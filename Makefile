@@ -20,7 +20,7 @@ endif
 
 CXX_FILES = $(filter %.h %.cuh %.cpp %.cu, $(shell git ls-files -co --exclude-standard csrc))
 
-.PHONY: demo test build existing info format wheel test-wheel clean tools
+.PHONY: demo test build existing info format wheel test-wheel asan clean tools
 
 demo: $(library)
 	$(python) -m tcgemm demo
@@ -57,6 +57,17 @@ test-wheel:
 	python3 -m venv build/test-wheel
 	build/test-wheel/bin/python -m pip install torch==$(TORCH) dist/tcgemm-*.whl
 	cd build/test-wheel && bin/python ../../tests/support/check_installed.py
+
+# The CPU operators with AddressSanitizer and UndefinedBehaviorSanitizer under random calls. The real
+# __cxa_throw has to be loaded before the sanitizer asks for it.
+CASES ?= 2000
+SEED ?= 0
+asan: $(ready)
+	TCGEMM_CUDA=0 TCGEMM_SANITIZE=address,undefined $(python) setup.py -q build_ext --build-lib build/asan
+	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
+	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 \
+	  TCGEMM_LIBRARY=$(CURDIR)/build/asan/tcgemm/libtcgemm.so \
+	  $(python) tests/support/fuzz.py --cases $(CASES) --seed $(SEED)
 
 clean:
 	rm -rf build dist *.egg-info tcgemm/*.so

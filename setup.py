@@ -41,6 +41,7 @@ TORCHS_LIBRARIES = ("libtorch*", "libc10*", "libshm*", "libcuda*", "libgomp*")
 TORCH_TARGET = "0x020b000000000000"  # LibTorch stable ABI of 2.11: one file for every later torch
 EXPORTS = "csrc/exports.map"
 CXX_FLAGS = "-std=c++20 -O2 -fPIC -fvisibility=hidden -Wall -Wextra -ffp-contract=off".split()
+SANITIZER_FLAGS = "-O1 -g -fno-omit-frame-pointer -fno-sanitize-recover=undefined".split()
 NVCC_FLAGS = (
     "-std=c++20 -O3 --expt-relaxed-constexpr -Xptxas=-v -Xfatbin=-compress-all "
     "-Xcompiler=-fPIC,-fvisibility=hidden,-Wall"
@@ -58,6 +59,7 @@ class Config:
     arches: tuple[str, ...]
     kernels: str
     cxx: str
+    sanitize: str  # sanitizers of g++, as -fsanitize takes them: "address,undefined"
 
     @property
     def folder(self) -> Path:
@@ -67,6 +69,8 @@ class Config:
         if self.cuda and (self.arches != default or self.kernels):
             text = ";".join((*self.arches, self.kernels))
             name += "-" + hashlib.sha256(text.encode()).hexdigest()[:8]
+        if self.sanitize:
+            name += "-" + self.sanitize.replace(",", "-")
         if "pip-build-env" in str(self.torch.folder):
             name += "-isolated"
         return Path("build") / name
@@ -90,6 +94,7 @@ def find_config() -> Config:
         arches=tuple(toolchain.parse_arches(arches)) if cuda else (),
         kernels=os.environ.get("TCGEMM_KERNELS", ""),
         cxx=toolchain.find_tool("CXX", "g++", "sudo apt-get install g++"),
+        sanitize=os.environ.get("TCGEMM_SANITIZE", ""),
     )
 
 
@@ -121,7 +126,9 @@ def macros(config: Config) -> list[str]:
 def cxx_command(config: Config, source: str) -> list[str]:
     """g++ for one file. Only ops/ sees torch's headers, so the layering holds by construction."""
     command = [*shlex.split(config.cxx), *CXX_FLAGS, *macros(config), "-Icsrc"]
-    if source.startswith("csrc/cpu/"):
+    if config.sanitize:
+        command += [f"-fsanitize={config.sanitize}", *SANITIZER_FLAGS]
+    elif source.startswith("csrc/cpu/"):
         command.append("-O3")
     if source.startswith("csrc/ops/"):
         include = config.torch.folder / "include"
@@ -145,7 +152,9 @@ def nvcc_command(config: Config, source: str) -> list[str]:
 
 def link_command(config: Config) -> tuple[list[str], list[str]]:
     """What stands before and after the objects."""
-    before = [*shlex.split(config.cxx), "-shared", "-s"]
+    before = [*shlex.split(config.cxx), "-shared"]
+    # Reports of a sanitizer name functions and lines.
+    before.append(f"-fsanitize={config.sanitize}" if config.sanitize else "-s")
     # Nothing is exported: registration runs when the file is loaded, and cudart and the templates
     # of libstdc++ must not meet another copy. libstdc++ stands before torch, since libtorch_cpu
     # exports templates of it that a later torch need not have.

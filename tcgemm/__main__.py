@@ -10,7 +10,8 @@ def main() -> int:
     try:
         return cli.main(sys.argv[1:])
     except RuntimeError as error:
-        sys.exit(f"tcgemm: {str(error).removeprefix('tcgemm: ')}")
+        text = str(error)
+        sys.exit(text if text.startswith("tcgemm") else f"tcgemm: {text}")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ keeps the first of the zeros. Both are valid, and a conversion keeps them.
 
 import torch
 
+from tcgemm.ops.arguments import wrong_type
 from tcgemm.sparse.tensor import SparseTensor24
 
 # dtype -> (integer type of meta, elements of a row of w in one integer)
@@ -68,9 +69,17 @@ def to_cutlass(w):
 def from_cutlass(packed, meta):
     """The SparseTensor24 (M, K) of packed (M, K/2) and meta, as to_cutlass returns them.
 
-    meta may have any shape; the order in memory counts. Raises RuntimeError if the
-    dtypes or sizes do not belong together.
+    meta may have any shape; the order in memory counts. Raises TypeError if one is no tensor,
+    RuntimeError if the dtypes or sizes do not belong together.
     """
+    for name, tensor in (("packed", packed), ("meta", meta)):
+        if not isinstance(tensor, torch.Tensor):
+            raise wrong_type("sparse_cutlass", name, tensor)
+    if packed.dim() != 2:
+        raise RuntimeError(
+            "tcgemm.sparse_cutlass: packed must be a matrix (M, K/2), but has shape "
+            f"{tuple(packed.shape)}; pass the two of one tensor."
+        )
     rows, columns = packed.shape[0], 2 * packed.shape[1]
     integer, elements = _check("packed", packed.dtype, rows, columns)
     if meta.dtype is not integer or meta.numel() != rows * columns // elements:

@@ -136,6 +136,8 @@ struct Problem {
   double alpha = 1.0;
   double beta = 1.0;
   int prepacked_terms = 0;  // of the prepacked operand: kF16Terms or kBf16Terms
+  // f32: planned as if b were prepacked, so that calls with and without its terms have equal bits.
+  bool as_prepacked = false;
   // Extent along k of the values of the sparse operand. At most one operand is sparse, and that one
   // has no batch. Its metadata is reordered for mma.sp and wgmma.sp.
   std::int64_t sparse_k = 0;

@@ -123,6 +123,7 @@ void collapse(const CheckedGemm& checked, double alpha, double beta, BatchedProb
   p.input_b = checked.input_b;
   p.accumulator = checked.accumulator;
   p.promote = checked.promote;
+  p.as_prepacked = checked.as_prepacked;
   p.activation = checked.activation;
   p.alpha = alpha;
   p.beta = beta;

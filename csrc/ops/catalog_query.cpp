@@ -8,6 +8,7 @@
 #include "core/code.h"
 #include "core/device.h"
 #include "isa/mma_instructions.h"
+#include "ops/error.h"
 #include "ops/json.h"
 #include "ops/stack_reader.h"
 
@@ -101,10 +102,23 @@ void device_rates_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
   stack[0] = box_bytes(describe(device).json());
 }
 
+// core/code.h reads the digits of an item as an int.
+void check_arches(std::string_view arches) {
+  int digits = 0;
+  for (const char letter : arches) {
+    if (letter == ',') digits = 0;
+    if (letter >= '0' && letter <= '9') ++digits;
+    if (digits > 8)
+      fail("tcgemm: arches is '", arches,
+           "'; expected architectures such as 8.0 or 9.0a, joined by ", "commas.");
+  }
+}
+
 void code_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
   StackReader reader(stack);
   const int capability = int(reader.integer());
   const std::string arches = reader.string();
+  check_arches(arches);
   const Code code = code_on(capability, arches.empty() ? kArches : std::string_view(arches));
   stack[0] = box_bytes(json_string(name(code).text));
 }

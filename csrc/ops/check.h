@@ -41,6 +41,7 @@ struct CheckedGemm {
   DType input_a = DType::f32, input_b = DType::f32;  // as in Problem
   DType accumulator = DType::f32;
   bool promote = false;
+  bool as_prepacked = false;  // as in Problem
   Activation activation = Activation::none;
 
   CheckedOperand& operator[](Slot slot) { return operands[slot]; }

@@ -61,6 +61,11 @@ void check_precision(Op op, const Arguments& arguments, CheckedGemm& checked) {
          "\"fast\"; pass one of these, or None for \"promoted\".");
   }
   if (precision == "highest") return;
+  // Not in the sentence below: tcgemm.nn.Linear passes it where its weight has no parts.
+  if (precision == "prepared") {
+    checked.as_prepacked = f32;
+    return;
+  }
   if (precision != "high" && precision != "medium")
     fail(name(op), ": precision is \"", precision, "\", but for ", type_name(a.scalar_type),
          " there are \"highest\", \"high\" and \"medium\"; pass one of these, or None.");

@@ -9,6 +9,7 @@
 #include "catalog.h"
 #include "core/dtype_rules.h"
 #include "core/integer.h"
+#include "core/params.h"
 #include "core/plan.h"
 #include "core/problem.h"
 #include "ops/error.h"
@@ -103,6 +104,7 @@ void set_types(Problem& problem, DType a, DType b, const std::string& precision)
   problem.input_a = input(a);
   problem.input_b = input(b);
   problem.promote = is_fp8(a) && precision != "fast";
+  problem.as_prepacked = a == DType::f32 && precision == "prepared";
   problem.accumulator = default_accumulator(a);
   problem[Slot::out].dtype = default_result(stored(a));
 }
@@ -144,7 +146,8 @@ void add_epilogue_term(Problem& problem, std::string_view term) {
     problem.activation = Activation(i);
     if (term == name(problem.activation)) return;
   }
-  fail("tcgemm: nothing in the epilogue is called '", term, "'.");
+  fail("tcgemm: nothing in the epilogue is called '", term,
+       "'; expected c, bias, residual, zero_a, zero_b, amax, scale_out or an activation.");
 }
 
 // Makes operand "a" or "b" 2:4 sparse. Its matrix is contiguous and has stored_k columns, unless
@@ -176,15 +179,33 @@ void add_epilogue(Problem& problem, std::string_view terms) {
   }
 }
 
+// Elements of a matrix and its strides are at most this, so that no byte count overflows.
+constexpr std::int64_t kMostElements = std::int64_t(1) << 48;
+
 void check_sizes(const Question& question) {
   const auto [m, n, k, batch] = std::array{question.m, question.n, question.k, question.batch};
-  if (m < 0 || n < 0 || k < 0 || batch < 0)
+  const auto too_large = [&](std::int64_t rows, std::int64_t cols) {
+    return double(batch) * double(rows) * double(cols) > double(kMostElements);
+  };
+  bool wrong = too_large(m, n) || too_large(m, k) || too_large(n, k);
+  for (const std::int64_t size : {m, n, k, batch}) wrong |= size < 0 || size > kLargestExtent;
+  if (wrong)
     fail("tcgemm: m is ", m, ", n is ", n, ", k is ", k, " and batch is ", batch,
-         "; expected sizes of at least 0.");
+         "; expected sizes from 0 to 2**31 - 1024, and matrices of at most 2**48 elements.");
+}
+
+void check_strides(const char* name, const std::optional<Strides>& strides) {
+  if (!strides) return;
+  for (const std::int64_t stride : *strides)
+    if (stride < 0 || stride > kMostElements)
+      fail("tcgemm: a stride of ", name, " is ", stride, "; expected 0 to 2**48.");
 }
 
 Problem problem_of(const Question& question) {
   check_sizes(question);
+  check_strides("a", question.a);
+  check_strides("b", question.b);
+  check_strides("out", question.out);
   const Layout layout = parse_layout(question.layout);
   const DType input = parse_dtype(question.dtype);
   const auto [m, n, k] = std::array{question.m, question.n, question.k};

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <stdexcept>
 
 #include "catalog.h"
@@ -87,13 +88,31 @@ void add_sums(const Problem& problem, const Device& device, Plan& plan) {
   if (problem.has(Slot::zero_a)) add(operand_b(problem), plan.passes.sums_b);
 }
 
+// Would swapping A and B change bits of the result? The order of k stays, and so does all of the
+// epilogue but these:
+//   scales            a kernel multiplies by alpha and its scale_a first
+//   beta * c          is rounded before the addition where c is a column of the kernel's result
+//   terms of f32      the product of a's low and b's high terms is added first
+bool swap_ab_changes_bits(const Problem& problem) {
+  if (problem.input_a == DType::f32) return true;
+  if (problem.has(Slot::c) && problem.beta != 1.0 &&
+      (problem[Slot::c].stride_row == 0 || problem[Slot::c].stride_col == 0))
+    return true;
+  if (problem.block_scaled()) return false;  // the mainloop multiplies by their product
+  return int(problem.alpha != 1.0) + int(problem.has(Slot::scale_a)) +
+             int(problem.has(Slot::scale_b)) >
+         1;
+}
+
 Plan search(const Problem& original, const Device& device, std::string_view filter) {
   // A column-major result is a row-major result of the problem with A and B swapped.
   const bool is_sparse = original.is_sparse();
   const bool column_major =
       original[Slot::out].stride_col != 1 && original[Slot::out].stride_row == 1 && original.n > 1;
-  // The kernel's a must be the 2:4 operand; such kernels store both majors.
-  const bool swap_ab = is_sparse ? original.has(Slot::sparse_b) : column_major;
+  // The kernel's a must be the 2:4 operand; such kernels store both majors. A filter asks for one
+  // kernel, which then computes the result as it lies.
+  const bool may_swap = !filter.empty() || !swap_ab_changes_bits(original);
+  const bool swap_ab = is_sparse ? original.has(Slot::sparse_b) : column_major && may_swap;
   const double least_bytes = traffic(original);
   if (original.empty()) {
     Plan empty;
@@ -119,7 +138,9 @@ Plan search(const Problem& original, const Device& device, std::string_view filt
     const std::int64_t least_depth = search.found() ? kLeastDepth : 1;
     const std::optional<Plan> split =
         plan_split_fp32(oriented, device, filter, least_bytes, least_depth);
-    if (split && split->estimate.microseconds < plan.estimate.microseconds) {
+    double microseconds = split ? split->estimate.microseconds : HUGE_VAL;
+    if (split && original.as_prepacked) microseconds -= estimate_us(split->passes.split->b, device);
+    if (microseconds < plan.estimate.microseconds) {
       plan = *split;
       plan.swap_ab = swap_ab;
     }

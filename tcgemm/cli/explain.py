@@ -1,43 +1,138 @@
 """python -m tcgemm explain: the plan for one product on a GPU, from its sizes alone."""
 
 import argparse
+from typing import Any
 
 import torch
 
 import tcgemm
 from tcgemm import dtypes
+from tcgemm.ops.arguments import ACTIVATIONS
+from tcgemm.quant.shapes import scale_shape
 from tcgemm.testing.operands import LAYOUTS, is_transposed
 
+GRANULARITIES = ("tensor", "row", "1x128", "128x128")
+_ADDENDS = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int32)
 
-def operands(arguments: argparse.Namespace) -> tuple[torch.Tensor, torch.Tensor]:
+
+def dtype_of(word: str) -> torch.dtype:
+    """A dtype by torch's name or by tcgemm's, for argparse."""
+    for dtype, name in dtypes.NAMES.items():
+        if name == dtypes.short_name(word):
+            return dtype
+    names = ", ".join(f"{name} ({str(dtype)[6:]})" for dtype, name in dtypes.NAMES.items())
+    raise argparse.ArgumentTypeError(f"{word!r} is no dtype; there are {names}")
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="python -m tcgemm explain", description=__doc__)
+    made.add_argument("m", type=int, help="rows of a and of the result")
+    made.add_argument("n", type=int, help="columns of b and of the result")
+    made.add_argument("k", type=int, help="columns of a and rows of b, which the product sums over")
+    operands = made.add_argument_group("operands")
+    operands.add_argument(
+        "--dtype",
+        type=dtype_of,
+        default=torch.bfloat16,
+        help="of a and b, as torch or tcgemm names it: bfloat16, bf16, float8_e4m3fn, e4m3, ...",
+    )
+    operands.add_argument("--dtype-b", type=dtype_of, help="of b, if it is another")
+    operands.add_argument(
+        "--layout",
+        default="TN",
+        choices=LAYOUTS,
+        help="first letter T: b is stored as (N, K); second letter T: a is stored as (K, M)",
+    )
+    operands.add_argument("--batch", type=int, default=1, help="number of products")
+    operands.add_argument(
+        "--sparse", choices=("a", "b"), help="the operand that is 2:4 sparse, K-major"
+    )
+    for name, axis in (("a", "row"), ("b", "column")):
+        operands.add_argument(
+            f"--scale-{name}",
+            choices=GRANULARITIES,
+            help=f"scales of {name}: one, one a {axis} (row), or of blocks",
+        )
+        operands.add_argument(
+            f"--zero-{name}", choices=GRANULARITIES[:2], help=f"zero points of {name}, for int8"
+        )
+    epilogue = made.add_argument_group("epilogue")
+    epilogue.add_argument("--alpha", type=float, default=1.0, help="multiplies the product")
+    epilogue.add_argument("--c", action="store_true", help="add beta * c, as addmm does")
+    epilogue.add_argument("--beta", type=float, default=1.0, help="multiplies c")
+    epilogue.add_argument("--bias", action="store_true", help="add a bias (N,)")
+    epilogue.add_argument("--activation", choices=ACTIVATIONS)
+    epilogue.add_argument("--residual", action="store_true", help="add a residual (M, N)")
+    epilogue.add_argument("--scale-out", action="store_true", help="multiply the result")
+    epilogue.add_argument("--amax", action="store_true", help="return the largest magnitude too")
+    epilogue.add_argument("--out-dtype", type=dtype_of, help="of the result")
+    sums = made.add_argument_group("sums and the GPU")
+    sums.add_argument("--acc-dtype", type=dtype_of, help="of the accumulator")
+    sums.add_argument("--precision", help="f32: highest, high, medium; float8: promoted, fast")
+    sums.add_argument("--device", help="a GPU by name, such as H200 or A100; default H200")
+    sums.add_argument("--kernel", help="only kernels whose name contains this")
+    return made
+
+
+def operands(options: argparse.Namespace) -> tuple[torch.Tensor, torch.Tensor]:
     """a (M, K) and b (K, N) on the meta device, in the memory order that the layout names."""
-    types = {row.name: row.torch for row in dtypes.TABLE}
-    batch = (arguments.batch,) if arguments.batch > 1 else ()
-    common = {"dtype": types[arguments.dtype], "device": "meta"}
+    batch = (options.batch,) if options.batch > 1 else ()
 
-    def operand(rows: int, columns: int, transposed: bool) -> torch.Tensor:
+    def operand(name, rows, columns, transposed, dtype):
+        if options.sparse == name:  # its pattern lies along K, whatever the layout
+            along_k = (rows, columns) if name == "a" else (columns, rows)
+            w = tcgemm.compress24(torch.empty(along_k, dtype=dtype, device="meta"), prune=True)
+            return w if name == "a" else w.t()
         if transposed:
-            return torch.empty(*batch, columns, rows, **common).mT
-        return torch.empty(*batch, rows, columns, **common)
+            return torch.empty(*batch, columns, rows, dtype=dtype, device="meta").mT
+        return torch.empty(*batch, rows, columns, dtype=dtype, device="meta")
 
-    m, n, k = arguments.m, arguments.n, arguments.k
-    transposed_a, transposed_b = is_transposed(arguments.layout)
-    return operand(m, k, transposed_a), operand(k, n, transposed_b)
+    m, n, k = options.m, options.n, options.k
+    transposed_a, transposed_b = is_transposed(options.layout)
+    return (
+        operand("a", m, k, transposed_a, options.dtype),
+        operand("b", k, n, transposed_b, options.dtype_b or options.dtype),
+    )
+
+
+def epilogue(options: argparse.Namespace) -> dict[str, Any]:
+    """The other arguments of the product, with tensors on the meta device."""
+    m, n, k = options.m, options.n, options.k
+    batch = (options.batch,) if options.batch > 1 else ()
+    result = options.out_dtype or dtypes.result(options.dtype)
+    addend = result if result in _ADDENDS else torch.float32
+
+    def tensor(wanted, *shape, dtype):
+        return torch.empty(shape, dtype=dtype, device="meta") if wanted else None
+
+    def constant(granularity, rows, transposed, dtype):
+        if granularity is None:
+            return None
+        made = tensor(True, *scale_shape((*batch, rows, k), granularity), dtype=dtype)
+        return made.mT if transposed and made.dim() > 1 else made
+
+    return {
+        "alpha": options.alpha,
+        "beta": options.beta,
+        "c": tensor(options.c, *batch, m, n, dtype=addend),
+        "bias": tensor(options.bias, n, dtype=addend),
+        "residual": tensor(options.residual, *batch, m, n, dtype=addend),
+        "activation": options.activation,
+        "scale_a": constant(options.scale_a, m, False, torch.float32),
+        "scale_b": constant(options.scale_b, n, True, torch.float32),
+        "zero_a": constant(options.zero_a, m, False, torch.int32),
+        "zero_b": constant(options.zero_b, n, True, torch.int32),
+        "scale_out": tensor(options.scale_out, dtype=torch.float32),
+        "amax": options.amax,
+        "out_dtype": options.out_dtype,
+        "acc_dtype": options.acc_dtype,
+        "precision": options.precision,
+    }
 
 
 def run(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tcgemm explain", description=__doc__)
-    for size in "mnk":
-        parser.add_argument(size, type=int)
-    parser.add_argument("--dtype", default="bf16", choices=[row.name for row in dtypes.TABLE])
-    parser.add_argument("--layout", default="TN", choices=LAYOUTS)
-    parser.add_argument("--batch", type=int, default=1)
-    parser.add_argument("--precision", help="f32: highest, high, medium; float8: promoted, fast")
-    parser.add_argument("--device", help="a GPU by name, such as H200 or A100; default H200")
-    parser.add_argument("--kernel", help="only kernels whose name contains this")
-    options = parser.parse_args(arguments)
+    options = parser().parse_args(arguments)
     a, b = operands(options)
     for question in (tcgemm.explain, tcgemm.check_layout):
-        chosen = {"precision": options.precision, "kernel": options.kernel}
-        print(question(a, b, device=options.device, **chosen))
+        print(question(a, b, **epilogue(options), device=options.device, kernel=options.kernel))
     return 0

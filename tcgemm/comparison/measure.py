@@ -9,7 +9,7 @@ import torch
 
 from tcgemm.bench.case import Case
 from tcgemm.bench.workloads import Workload, baseline_name, dense_baseline_name
-from tcgemm.comparison.request import refuse
+from tcgemm.comparison.request import BASELINES, refuse
 from tcgemm.testing import baseline, telemetry, timing
 
 METHOD = (
@@ -86,14 +86,14 @@ def measure(
         refusals=refused,
     )
     own = timings.pop("tcgemm")
-    kernel, why = work.plan
+    (kernel, why), traffic = work.plan, work.bytes
     finite = error is not None and math.isfinite(error)
     return {
         "kernel": kernel,
         "us": round(own.us, 3),
         "iqr_us": round(own.iqr_us, 3),
         "tflops": float(f"{work.case.flops / own.us / 1e6:.5g}"),
-        "gbps": float(f"{work.bytes / own.us / 1e3:.5g}"),
+        "gbps": None if traffic is None else float(f"{traffic / own.us / 1e3:.5g}"),
         "ratios": {name: round(found.us / own.us, 4) for name, found in timings.items()},
         "baselines": {
             name: {
@@ -116,12 +116,15 @@ def _candidates(work: Work, functions: Functions):
     """({name: call}, {name: what it calls}, {name: why it is not called})."""
     own = work.candidates()
     calls, names, refused = {}, {}, {}
-    torch_refuses = baseline.refusal(own["baseline"])
+    torch_refuses = baseline.refusal(own["baseline"]) if set(BASELINES) & set(functions) else None
     for name, function in functions.items():
         if function is not None:
             calls[name], names[name] = functools.partial(_call, work, function), name
         elif name == "torch":
-            calls[name], names[name] = own["baseline"], baseline_name(work.case)
+            if torch_refuses:
+                refused[name] = torch_refuses
+            else:
+                calls[name], names[name] = own["baseline"], baseline_name(work.case)
             if "dense" in own:
                 calls[DENSE], names[DENSE] = own["dense"], dense_baseline_name(work.case)
         elif "sparse" in work.case.terms:

@@ -10,7 +10,6 @@ buffers, hooks, and torch's random state.
 
 import contextlib
 import functools
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -24,7 +23,7 @@ from tcgemm.comparison.layers import Layer, LayerWork, record
 from tcgemm.comparison.result import Comparison
 from tcgemm.comparison.shapes import progress_of, run
 from tcgemm.nn import Linear, QuantLinear, SparseLinear24
-from tcgemm.testing import machine
+from tcgemm.testing import machine, timing
 
 WEIGHTS_AS_BUFFERS = (QuantLinear, SparseLinear24)  # which no forward changes
 OF_MODELS = ("filter_fn", "skip", "shared")  # options of swap_linear that no single layer has
@@ -69,9 +68,11 @@ def compare_model(
     facts["model"] = {
         "name": type(model).__name__,
         "to": f"{to.__module__}.{to.__qualname__}",
-        "before_us": round(before, 3),
-        "after_us": round(after, 3),
-        "speedup": round(before / after, 4),
+        "before_us": round(before.us, 3),
+        "before_iqr_us": round(before.iqr_us, 3),
+        "after_us": round(after.us, 3),
+        "after_iqr_us": round(after.iqr_us, 3),
+        "speedup": round(before.us / after.us, 4),
         "difference": difference,
         "coverage": report.coverage(),
         "swapped": len(report.swapped),
@@ -179,8 +180,8 @@ def _apart(one: torch.Tensor, other: torch.Tensor) -> float:
 
 def _forward_times(
     forward: Callable[[], Any], swap: Callable[[], Any], device: torch.device, seconds: float
-) -> tuple[float, float]:
-    """Median microseconds of a forward with the host's part: (before the swap, after it)."""
+) -> tuple[timing.Timing, timing.Timing]:
+    """Microseconds of a forward with the host's part: (before the swap, after it)."""
     samples: dict[bool, list[float]] = {False: [], True: []}
     for index in range(ROUNDS):
         for swapped in (index % 2 == 1, index % 2 == 0):
@@ -190,7 +191,8 @@ def _forward_times(
             finally:
                 if report is not None:
                     report.undo()
-    return statistics.median(samples[False]), statistics.median(samples[True])
+    before, after = (timing.Timing.of(us, sum(us) / 1e3) for us in samples.values())
+    return before, after
 
 
 def _forward_slice(forward, device: torch.device, seconds: float) -> list[float]:

@@ -73,6 +73,11 @@ def _joined(names: list[str]) -> str:
     return ", ".join(dict.fromkeys(short))
 
 
+def _with_range(model: dict[str, Any], when: str) -> str:
+    """The median time of a forward and its interquartile range: "812.3 ± 4.0"."""
+    return f"{model[f'{when}_us']:.1f} ± {model[f'{when}_iqr_us']:.1f}"
+
+
 def _slow(row: Row) -> bool:
     return (row.get("tflops") or 0.0) < 10.0
 
@@ -132,14 +137,16 @@ class Comparison:
         lines = []
         if model := self.facts.get("model"):
             lines.append(
-                f"{model['name']}: forward {model['before_us']:.1f} us before, "
-                f"{model['after_us']:.1f} us after the swap to {model['to']}, "
+                f"{model['name']}: forward {_with_range(model, 'before')} us before, "
+                f"{_with_range(model, 'after')} us after the swap to {model['to']}, "
                 f"{model['speedup']:.3f} x; {model['swapped']} layers swapped, "
                 f"{len(model['skipped'])} not; outputs differ by {model['difference']:.2g}"
             )
             lines.append(f"the swap {model['coverage']}")
         for name in self.baselines:
             ratios = [row["ratios"][name] for row in self.rows if name in row["ratios"]]
+            if len(ratios) == 1:  # the table says it
+                continue
             mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
             span = f"{min(ratios):.3f} to {max(ratios):.3f}, {len(ratios)} rows"
             lines.append(f"x {name}: geometric mean {mean:.3f} ({span})")

@@ -62,6 +62,15 @@ def layer_of(module: torch.nn.Module) -> type[torch.nn.Module] | None:
     return next((base for base in type(module).__mro__ if base in LAYERS), None)
 
 
+def check_linear(layer: str, linear) -> None:
+    """Raises TypeError where a layer is to be made of something else than a torch.nn.Linear."""
+    if not isinstance(linear, torch.nn.Linear):
+        raise TypeError(
+            f"{layer}.from_linear: linear must be a torch.nn.Linear, but is "
+            f"{type(linear).__name__}; pass one layer, or a model to tcgemm.swap_linear."
+        )
+
+
 def state_of(layer: torch.nn.Module, module: torch.nn.Module, names: tuple[str, ...]) -> dict:
     """The attributes of a new layer, with the module's own Parameters, so that optimizers go on."""
     state = {name: vars(layer)[name] for name in names}

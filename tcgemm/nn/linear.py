@@ -4,8 +4,10 @@ import torch
 
 from tcgemm import dtypes
 from tcgemm.nn import exchange
+from tcgemm.nn.activation import HasActivation, check_activation
 from tcgemm.ops import functional, precision
 from tcgemm.ops._torch_private import transforms_active
+from tcgemm.ops.dtensor import is_dtensor
 from tcgemm.ops.prepack import capturing
 from tcgemm.ops.prepack import prepare as prepare_weight
 
@@ -36,7 +38,7 @@ def _multiplies_parts(input, weight):
     )
 
 
-class Linear(torch.nn.Linear):
+class Linear(HasActivation, torch.nn.Linear):
     """torch.nn.Linear with an optional fused activation: act(x @ weight.t() + bias).
 
     Arguments, initialisation and state_dict are torch.nn.Linear's; `activation` is "relu", "gelu",
@@ -48,14 +50,17 @@ class Linear(torch.nn.Linear):
     the weight beside it (up to 2.5 times during the call), and one wait for the GPU. `prepared` is
     the tcgemm.Prepared that is kept, or None. train(), moves, conversions, in-place changes and
     another weight drop it. A weight that changed is prepared again when two calls have seen it
-    unchanged. No state_dict, copy or pickle contains it. Gradients are the same with and without.
+    unchanged. No state_dict, copy or pickle contains it. Results have the same bits with and
+    without parts, also in train mode, and so have gradients.
 
     Under autocast, torch.func, torch.export and other precisions parts are neither prepared nor
-    used. The capture of a CUDA graph and torch.compile prepare nothing, but use parts that exist:
-    call the layer once before. A compiled function notices a change of the weight; a captured graph
-    does not, so capture it again. `prepare=False`, as an argument or an attribute, switches all
-    this off. Use it where graphs are replayed with new weights, and where weights are written in
-    eval mode through `weight.data`, which goes unnoticed (or call train() and eval() after that).
+    used. A layer that fully_shard (FSDP2) has sharded prepares nothing, for each forward gathers
+    its weight into other memory. The capture of a CUDA graph and torch.compile prepare nothing, but
+    use parts that exist: call the layer once before. A compiled function notices a change of the
+    weight; a captured graph does not, so capture it again. `prepare=False`, as an argument or an
+    attribute, switches all this off. Use it where graphs are replayed with new weights, and where
+    weights are written in eval mode through `weight.data`, which goes unnoticed (or call train()
+    and eval() after that).
 
     Example:
         >>> layer = tcgemm.nn.Linear(32, 48, activation="gelu")
@@ -69,6 +74,8 @@ class Linear(torch.nn.Linear):
     _prepared = None
     _changed = None  # the weight's version when a call found it changed
     _captured = None  # parts that a captured CUDA graph reads; kept when the weight changes
+    _sharded = False  # FSDP2 gives the weight new memory for each forward
+    _LAYER = "Linear"
     _OWN = ("_prepared", "_changed", "_captured")
 
     def __init__(
@@ -82,6 +89,7 @@ class Linear(torch.nn.Linear):
         activation: str | None = None,
         prepare: bool = True,
     ):
+        check_activation("tcgemm.nn.Linear", activation)
         super().__init__(in_features, out_features, bias, device, dtype)
         self.activation = activation
         self.prepare = prepare
@@ -89,8 +97,11 @@ class Linear(torch.nn.Linear):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         weight, precision_used = self.weight, None
-        if self.prepare and not self.training and _multiplies_parts(input, weight):
-            weight, precision_used = self._prepared_weight(weight) or weight, "highest"
+        if self.prepare and _multiplies_parts(input, weight):
+            keeps = not (self.training or self._sharded)
+            kept = self._prepared_weight(weight) if keeps else None
+            # A call without parts is computed as one with parts, so that both have the same bits.
+            weight, precision_used = (weight, "prepared") if kept is None else (kept, "highest")
         return functional.linear(
             input, weight, self.bias, activation=self.activation, precision=precision_used
         )
@@ -123,6 +134,12 @@ class Linear(torch.nn.Linear):
         them."""
         for name in names:
             vars(self)[name] = None
+
+    def __setattr__(self, name, value):
+        if name == "weight" and is_dtensor(value):  # FSDP2 does so before and after each forward
+            self._sharded = True
+            self._drop()
+        super().__setattr__(name, value)
 
     def train(self, mode: bool = True):
         if mode:

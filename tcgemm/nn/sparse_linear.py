@@ -1,11 +1,11 @@
 """The layer with 2:4 sparse weights: tcgemm.nn.SparseLinear24.
 
-    frozen     weight: a SparseTensor24 (a buffer)
+    frozen     weight: a SparseTensor24
     learning   weight: dense (a Parameter), kept: a SparseTensor24 of the kept positions
                forward: linear(x, kept.mask(weight), bias); every n steps kept is chosen again
 
-state_dict() holds plain tensors: weight.values, weight.metadata, weight.format, and the dense
-weight of a layer that learns.
+compressed_buffers.py makes buffers of the tensors inside of the SparseTensor24, sparse_state.py has
+state_dict().
 """
 
 from collections.abc import Callable
@@ -14,22 +14,33 @@ from typing import NamedTuple
 import torch
 
 from tcgemm.nn import exchange
+from tcgemm.nn.activation import check_activation
 from tcgemm.nn.linear import Linear
+from tcgemm.nn.optimizer_steps import follow
+from tcgemm.nn.sparse_state import SparseState
 from tcgemm.ops import functional
-from tcgemm.ops.prepack import TensorVersionGuard
-from tcgemm.sparse.fast_path import Operands, is_plain, is_plain_eager, operands_of
-from tcgemm.sparse.prune import METHODS, compress24, prune24
-from tcgemm.sparse.tensor import (
-    FORMAT_VERSION,
-    GROUPS,
-    SparseTensor24,
-    check_version,
-    default_pattern,
+from tcgemm.ops._torch_private import (
+    is_exporting,
+    is_tracing,
+    is_wrapped_by_transform,
+    transforms_active,
 )
+from tcgemm.ops.dtensor import full_tensor, is_dtensor
+from tcgemm.ops.epilogue import epilogue_of
+from tcgemm.ops.operators import Scaled
+from tcgemm.ops.prepack import TensorVersionGuard
+from tcgemm.sparse.fast_path import (
+    Operands,
+    is_plain,
+    is_plain_eager,
+    metadata_argument,
+    operands_of,
+)
+from tcgemm.sparse.prune import METHODS, prune24
+from tcgemm.sparse.tensor import SparseTensor24, default_pattern, gather
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 GRADIENTS = ("masked", "straight_through")
-_PARTS = ("values", "metadata", "format")
 _NAME = "tcgemm.nn.SparseLinear24"
 _tensor = torch.Tensor
 _compiling = torch.compiler.is_compiling
@@ -40,12 +51,22 @@ class _Ready(NamedTuple):
     """The prepared arguments of a call without gradients."""
 
     weight: SparseTensor24
+    names: tuple[str, str]  # of the buffers of values and metadata
     guard: TensorVersionGuard | None  # of the dense weight that `weight` was compressed from
     operands: Operands
     call: Callable  # of x and the bias
 
+    def holds(self, buffers):
+        """Are the tensors inside and the buffers still those of the operands?"""
+        values, metadata = self.names
+        return (
+            self.operands is self.weight.fast_operands
+            and buffers.get(values) is self.operands.values
+            and buffers.get(metadata) is self.weight.metadata
+        )
 
-class SparseLinear24(torch.nn.Module):
+
+class SparseLinear24(SparseState):
     """A linear layer that multiplies with 2:4 sparse weights: act(x @ weight.t() + bias).
 
     x (..., in_features) of the weight's dtype, float16, bfloat16 or float32 (pattern 1:2,
@@ -86,7 +107,8 @@ class SparseLinear24(torch.nn.Module):
         torch.Size([32, 64])
     """
 
-    _ready = None
+    # Class attributes serve modules that an older version pickled.
+    _stepped = False  # an optimizer has changed the weight since the last training forward
 
     def __init__(
         self,
@@ -102,6 +124,7 @@ class SparseLinear24(torch.nn.Module):
         refresh_every: int = 0,
         gradient: str = "masked",
     ):
+        check_activation(_NAME, activation)
         linear = torch.nn.Linear(in_features, out_features, bias, device, dtype)
         linear.activation = activation
         super().__init__()
@@ -126,6 +149,7 @@ class SparseLinear24(torch.nn.Module):
         tcgemm.nn.Linear. A layer that learns starts with a copy of the weight; with a mask, zero
         outside of it.
         """
+        exchange.check_linear(_NAME, linear)
         layer = cls.__new__(cls)
         torch.nn.Module.__init__(layer)
         options = {"learns": learns, "refresh_every": refresh_every, "gradient": gradient}
@@ -143,7 +167,7 @@ class SparseLinear24(torch.nn.Module):
         self.method = method
         self.learns, self.gradient = learns, gradient
         self.refresh_every = refresh_every
-        self._seen, self._changes = None, 0
+        self._seen, self._changes, self._stepped = None, 0, False
         if mask is not None or method == "mask":
             weight = prune24(weight, method=method, mask=mask)
             compressed = self._compress(mask.to(weight.dtype)).mask(weight)
@@ -151,31 +175,11 @@ class SparseLinear24(torch.nn.Module):
             compressed = self._compress(weight)
         if learns:
             self.register_parameter("weight", torch.nn.Parameter(weight.clone()))
-        self.register_buffer("kept" if learns else "weight", compressed, persistent=False)
+        self._set(compressed)
         bias = linear.bias
         bias = bias if bias is None else torch.nn.Parameter(bias.detach().clone())
         self.register_parameter("bias", bias)
         self.train(linear.training)
-
-    def _compress(self, weight):
-        return compress24(
-            weight.detach(),
-            prune=True,
-            transposable=self.method == "transposable",
-            dense_gradient=self.gradient == "straight_through",
-        )
-
-    def _pruned(self, weight):
-        if self.method != "mask":
-            return self._compress(weight)
-        mine = self.compressed
-        return mine.mask(weight.to(mine.device, mine.dtype))
-
-    @property
-    def compressed(self) -> SparseTensor24:
-        """The multiplied tensor: `weight` of a frozen layer; else `kept`, as the last forward in
-        eval mode or the last refresh() left it."""
-        return self.kept if self.learns else self.weight
 
     def refresh(self) -> None:
         """Chooses the kept positions again, by the present dense weight."""
@@ -184,11 +188,7 @@ class SparseLinear24(torch.nn.Module):
                 f"{_NAME}: this layer {'keeps a given mask' if self.learns else 'is frozen'}, so "
                 "there is nothing to refresh; make it by from_linear with learns=True and a method."
             )
-        self._set(self._compress(self.weight))
-
-    def _set(self, compressed):
-        self._ready = None
-        self._buffers["kept" if self.learns else "weight"] = compressed
+        self._set(self._compress(full_tensor(self.weight)))
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         ready = self._ready
@@ -197,8 +197,7 @@ class SparseLinear24(torch.nn.Module):
             and type(input) is _tensor
             and input.dim() > 1
             and is_plain_eager()
-            and ready.weight is self._buffers["kept" if self.learns else "weight"]
-            and ready.operands is ready.weight.fast_operands
+            and ready.holds(self._buffers)
             and (ready.guard is None or self._unchanged(ready.guard))
             and ready.operands.beside(input)
             and is_plain(input)
@@ -214,32 +213,73 @@ class SparseLinear24(torch.nn.Module):
         return self._multiply(input)
 
     def _unchanged(self, guard):
-        return guard.tensor is self._parameters["weight"] and guard.unchanged
+        return guard.tensor is self._parameters.get("weight") and guard.unchanged
 
     def _multiply(self, input):
         kept = not (self.training or _compiling())
+        if kept:
+            self._check_positions()
+        if is_exporting() or (not _compiling() and is_tracing()):  # by torch.jit.trace
+            return self._exported(input)
         if self.learns:
-            if kept and not (_grad_enabled() and self.weight.requires_grad):
+            if not _compiling():
+                self._check_weight()
+            if isinstance(input, torch.fx.Proxy):  # fx.symbolic_trace
+                weight, kept = self.compressed.mask(self.weight), False
+            elif kept and not (_grad_enabled() and self.weight.requires_grad):
                 with torch.inference_mode(False), torch.no_grad():
                     self._set(self.kept.mask(self.weight))
                 weight = self.kept
             else:
                 if self.training and not _compiling():
                     self._count()
-                weight, kept = self.kept.mask(self.weight), False
+                weight, kept = self.compressed.mask(self.weight), False
         else:
-            weight = self.weight
+            weight = self.compressed
         if kept:
             self._prepare(weight)
         return functional.linear(input, weight, self.bias, activation=self.activation)
 
+    def _check_weight(self):
+        """Refuses dense weights that mask24 cannot take."""
+        weight = self.weight
+        if transforms_active() and is_wrapped_by_transform(weight):
+            raise RuntimeError(
+                f"{_NAME}: torch.func transforms the dense weight of a layer that learns, but "
+                "there are no derivatives per sample and no batches of it; transform to_linear(), "
+                "or use backward()."
+            )
+        if is_dtensor(weight):
+            raise RuntimeError(
+                f"{_NAME}: the weight is a DTensor, but a forward multiplies with the whole "
+                "weight; call the module that fully_shard was applied to, or leave this layer out "
+                "of the plan of parallelize_module."
+            )
+
+    def _exported(self, input):
+        """The product for torch.export and torch.jit.trace, in operators of plain tensors. It has
+        no derivatives."""
+        (values, *positions), _ = self.inner_buffers()
+        if self.learns:
+            values = gather(self.weight, positions[0], self._pattern)
+        epilogue = epilogue_of(self.activation, 1.0, 1.0, None, None, None)
+        if values.dtype is torch.float32:
+            epilogue = epilogue.with_precision("high")
+        rows = input.unsqueeze(0) if input.dim() == 1 else input
+        call = Scaled(sparse_b=metadata_argument(*positions))
+        result = call.run(rows, values.t(), None, self.bias, None, epilogue)
+        return result.squeeze(0) if input.dim() == 1 else result
+
     def _count(self):
+        """Counts the changes of the weight that forwards in training find, and refreshes."""
+        if self.refresh_every:
+            follow(self)
         version = self.weight._version
-        if self._seen not in (None, version):
+        if self._stepped or self._seen not in (None, version):
             self._changes += 1
             if self.refresh_every and self._changes % self.refresh_every == 0:
                 self.refresh()
-        self._seen = version
+        self._seen, self._stepped = version, False
 
     def _prepare(self, weight):
         """Prepares the fast path of later calls. It multiplies float32 as tf32."""
@@ -252,7 +292,8 @@ class SparseLinear24(torch.nn.Module):
         if weight.dtype is torch.float32:
             keywords["precision"] = "high"
         guard = TensorVersionGuard(self.weight) if self.learns else None
-        self._ready = _Ready(weight, guard, operands, operands.linear(keywords))
+        names = f"{self._own}_values", f"{self._own}_metadata"
+        self._ready = _Ready(weight, names, guard, operands, operands.linear(keywords))
 
     def to_linear(self) -> torch.nn.Linear:
         """A tcgemm.nn.Linear with the pruned weight, zeros included, and a copy of the bias."""
@@ -285,7 +326,7 @@ class SparseLinear24(torch.nn.Module):
         return super().train(mode)
 
     def _apply(self, fn, recurse=True):
-        self._ready, self._seen = None, None
+        self._seen = None
         super()._apply(fn, recurse)
         other = self.compressed.pattern != default_pattern(self.compressed.dtype)
         if other and self.learns and self.method != "transposable":
@@ -293,78 +334,7 @@ class SparseLinear24(torch.nn.Module):
         return self
 
     def __getstate__(self):
-        return vars(self) | {"_ready": None, "_seen": None}
-
-    # State.
-
-    def _save_to_state_dict(self, destination, prefix, keep_vars):
-        super()._save_to_state_dict(destination, prefix, keep_vars)
-        weight = self.compressed
-        if self.learns:
-            weight = weight.mask(self.weight.detach(), turned=False)
-        values, metadata, _tiles = weight.stored()
-        numbers = [FORMAT_VERSION, GROUPS[weight.pattern], self.in_features]
-        parts = (values, metadata, torch.tensor(numbers))
-        for name, tensor in zip(_PARTS, parts, strict=True):
-            destination[f"{prefix}weight.{name}"] = tensor
-
-    def _load_from_state_dict(self, state_dict, prefix, metadata, strict, missing, *lists):
-        key = prefix + "weight"
-        parts = [state_dict.pop(f"{key}.{name}", None) for name in _PARTS]
-        given = state_dict.get(key)
-        if not self.learns:
-            state_dict.pop(key, None)
-        compressed = None
-        try:
-            if all(part is not None for part in parts):
-                compressed = self._restored(*parts)
-            elif given is not None:
-                compressed = self._pruned(given.detach())
-            else:
-                missing.extend(f"{key}.{name}" for name in _PARTS)
-            shape = (self.out_features, self.in_features)
-            if compressed is not None and compressed.shape != shape:
-                raise RuntimeError(
-                    f"{_NAME}: the weight of the state has shape {tuple(compressed.shape)}, but "
-                    f"this layer's has {shape}; load it into a layer of that size."
-                )
-        except RuntimeError as error:
-            lists[1].append(f"{key}: {error}")
-            return
-        if self.learns and given is None and compressed is not None:
-            state_dict[key] = compressed.to_dense()
-        super()._load_from_state_dict(state_dict, prefix, metadata, strict, missing, *lists)
-        if compressed is not None:
-            self._take(compressed, metadata.get("assign_to_params_buffers", False))
-
-    def _restored(self, values, metadata, numbers):
-        """The SparseTensor24 of a state, with the compressed transpose where this layer has one."""
-        version, group, k = numbers.tolist()
-        check_version(version)
-        pattern = {size: name for name, size in GROUPS.items()}.get(group, f"of groups of {group}")
-        options = {"dense_gradient": self.gradient == "straight_through"}
-        restored = SparseTensor24.from_parts(values, metadata, k, pattern, **options)
-        restored = restored.to(self.compressed.dtype)
-        if restored.pattern != default_pattern(restored.dtype):
-            raise RuntimeError(
-                f"{_NAME}: the weight of the state has the pattern {restored.pattern}, which "
-                f"{restored.dtype} is not multiplied with; convert the layer to torch.bfloat16."
-            )
-        if self.method == "transposable":
-            return compress24(restored.to_dense(), transposable=True, **options)
-        return restored
-
-    @torch.no_grad()
-    def _take(self, compressed, assign):
-        """Copies in place if possible, so that captured CUDA graphs use the new weight."""
-        mine = self.compressed
-        self._ready, self._seen = None, None
-        if assign or mine.is_meta or mine.pattern != compressed.pattern:
-            if not assign:
-                compressed = compressed.to(mine.device, mine.dtype)
-            self._set(compressed)
-        else:
-            mine.copy_(compressed)
+        return super().__getstate__() | {"_seen": None}
 
 
 def _check(weight, method, gradient, learns, refresh_every):
@@ -395,7 +365,8 @@ def _check(weight, method, gradient, learns, refresh_every):
 
 _NAMES = (
     *("_parameters", "_buffers", "_non_persistent_buffers_set", "activation", "method"),
-    *("learns", "gradient", "refresh_every", "_seen", "_changes", "_ready"),
+    *("learns", "gradient", "refresh_every", "_seen", "_changes", "_stepped"),
+    *("_sparse", "_inside", "_pattern", "_checked", "_ready"),
 )
 
 

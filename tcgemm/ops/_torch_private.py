@@ -32,12 +32,16 @@ __all__ = [
     "in_dual_level",
     "inductor_decompositions",
     "is_batched",
+    "is_exporting",
     "is_profiled",
     "is_tracing",
     "is_wrapped_by_transform",
+    "known_lengths",
     "mark_static_address",
     "no_torch_function",
+    "ragged_dim",
     "redispatch",
+    "register_sharding",
     "runs_as_it_is",
     "transforms_active",
     "under_transform",
@@ -72,6 +76,26 @@ def assume_constant_result(function):
     return function
 
 
+def register_sharding(op, rule, options):
+    """torch.distributed.tensor.experimental.register_sharding, where the rule reads options.
+
+    torch keeps the decision for the placements of the tensors, and for integers, alone: a call with
+    another activation would get that of a call without.
+    """
+    experimental = importlib.import_module("torch.distributed.tensor.experimental")
+    experimental.register_sharding(op)(rule)
+    tensor = importlib.import_module("torch.distributed.tensor")  # still being imported
+    propagator = tensor.DTensor._op_dispatcher.sharding_propagator
+    names = {argument.name for argument in op._schema.arguments}
+    propagator.op_to_schema_info[op].static_kwargkey = sorted(names & set(options))
+
+
+def is_exporting():
+    """Does torch.export trace this call? torch.compiler.is_exporting() is true under torch.compile
+    as well."""
+    return torch.compiler._is_exporting_flag
+
+
 def in_dual_level():
     """Is a forward-mode level of torch.autograd active?"""
     return forward_ad._current_level >= 0
@@ -90,6 +114,17 @@ def redispatch(op):
 def dispatch_keys(name):
     """The key set that holds the one dispatch key of this name."""
     return torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, name))
+
+
+def ragged_dim(nested):
+    """The dimension of a jagged NestedTensor whose size differs between its parts."""
+    return nested._ragged_idx
+
+
+def known_lengths(nested):
+    """The smallest and the largest size along the ragged dimension of a jagged NestedTensor, each
+    None unless it was computed before: on a GPU that waits."""
+    return nested._maybe_min_seqlen, nested._maybe_max_seqlen
 
 
 def runs_as_it_is(function):

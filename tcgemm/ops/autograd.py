@@ -39,6 +39,7 @@ from tcgemm.ops._torch_private import (
     under_transform,
     unpack_dual,
 )
+from tcgemm.ops.dtensor import joins_rows
 from tcgemm.ops.epilogue import epilogue_of
 from tcgemm.ops.operators import ALL, MATMUL
 
@@ -170,7 +171,8 @@ def _gradient_b(op, gz, a, dims, spec, alpha, precision):
     vector = dims[1] == 1
     shape = (*spec.shape, 1) if vector else spec.shape[::-1] if op.weight else spec.shape
     a = op.matrix_a(a, dims[0])
-    if len(shape) == 2 and gz.dim() > 2:  # the sum over the batch belongs to the sum over k
+    if len(shape) == 2 and gz.dim() > 2 and joins_rows(a) and joins_rows(gz):
+        # The sum over the batch belongs to the sum over k.
         a, gz = _rows(a), _rows(gz)
     column_major = spec.column_major != op.weight
     gb = _gradient_gemm(a.mT, gz, alpha, precision, spec, column_major, shape, gz.shape[:-2])

@@ -11,7 +11,7 @@ import torch
 from torch.autograd import forward_ad
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
-from tcgemm.ops import autograd, precision
+from tcgemm.ops import autograd, nested, precision
 from tcgemm.ops._torch_private import any_autocast_enabled, in_dual_level, is_batched
 from tcgemm.ops.arguments import check_amax, check_words, refusal, wrong_type
 from tcgemm.ops.epilogue import NO_SCALES
@@ -35,6 +35,8 @@ def gemm(function, op, out, a, b, c, bias, residual, epilogue):
             result = fast_path and fast_path(op, a, b, c, bias, residual, epilogue)
             if result is not None:
                 return result
+            if op is LINEAR and nested.is_jagged(a):
+                return _jagged(function, a, b, bias, residual, epilogue)
         return _overridden(function, op, {}, out, a, b, c, bias, residual, epilogue)
     if not (
         isinstance(a, _tensor)
@@ -57,6 +59,8 @@ def gemm(function, op, out, a, b, c, bias, residual, epilogue):
             epilogue = resolved(a, epilogue)
         if traced:  # the Autograd kernel of the operator differentiates
             check_words(op.name, epilogue)  # torch.compile would show the dispatcher's text
+            if op is LINEAR and nested.is_jagged(a):  # without __torch_function__ in a trace
+                return _jagged(function, a, b, bias, residual, epilogue)
             return op.run(a, b, c, bias, residual, epilogue)
         return autograd.call(op, a, b, c, bias, residual, epilogue)
     except RuntimeError as error:
@@ -88,8 +92,13 @@ def _with_parts(function, op, out, a, b, c, bias, residual, epilogue):
 def scaled_gemm(function, op, out, a, b, c, bias, residual, epilogue, scales, amax):
     """gemm with scales, zero points, or amax as a second result."""
     check_amax(op.name, amax)
+    if _compiling() and out is None and op is LINEAR and nested.is_jagged(a):
+        keywords = dict(scales._asdict(), amax=amax)
+        return _jagged(function, a, b, bias, residual, epilogue, **keywords)
     if has_torch_function_variadic(a, b, c, bias, residual, out, *scales):
         keywords = dict(scales._asdict(), amax=amax)
+        if out is None and op is LINEAR and nested.is_jagged(a):
+            return _jagged(function, a, b, bias, residual, epilogue, **keywords)
         return _overridden(function, op, keywords, out, a, b, c, bias, residual, epilogue)
     parts = None
     if type(b) is Prepared and not op.batched:
@@ -101,6 +110,13 @@ def scaled_gemm(function, op, out, a, b, c, bias, residual, epilogue, scales, am
         return _as_matrices(op, out, a, b, c, bias, residual, epilogue, scales, amax, parts)
     except RuntimeError as error:
         raise _refusal(op, error, (a, b, c, bias, residual, out), epilogue) from None
+
+
+def _jagged(function, a, b, bias, residual, epilogue, **keywords):
+    """linear of a jagged NestedTensor."""
+    options = LINEAR.keywords(*epilogue) | keywords | {"residual": residual}
+    rows = [name for name in ("residual", "scale_a", "zero_a") if name in options]
+    return nested.linear(function, LINEAR.name, a, b, bias, rows=rows, **options)
 
 
 def _as_matrices(op, out, a, b, c, bias, residual, epilogue, scales, amax, parts):
@@ -151,7 +167,7 @@ def resolved(a, epilogue):
 
 def fitting(parts, a, b, chosen):
     """The parts of b if this product multiplies parts: float32 with precision "highest"."""
-    return parts if chosen in (None, "highest") and a.dtype is b.dtype is _f32 else None
+    return parts if chosen in (None, "highest", "prepared") and a.dtype is b.dtype is _f32 else None
 
 
 def autocast(*tensors):

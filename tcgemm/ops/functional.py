@@ -316,7 +316,8 @@ def linear(
 
     In the formula below a is x and b is weight.t(): scale_b and zero_b are in the layout of
     weight.t(), so of (weight, scale) = tcgemm.quantize(...) pass weight and scale_b=scale.t().
-    bias is (N,).
+    bias is (N,). x may be a jagged NestedTensor (B, j, K), whose result (B, j, N) has its lengths;
+    residual is then one too, or a vector.
 
     Example:
         >>> x, weight = torch.randn(2, 10, 32), torch.randn(48, 32)

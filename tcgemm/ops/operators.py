@@ -95,8 +95,9 @@ class Operator:
         return self
 
     def grad_operands(self, a, b, precision):
-        """(a, b, precision) for the products of the derivatives; an operand may be None."""
-        return a, b, precision
+        """(a, b, precision) for the products of the derivatives; an operand may be None. Their
+        operands are never prepared."""
+        return a, b, None if precision == "prepared" else precision
 
     def apply_scales(self, gradient):
         """The gradient of a @ b from that of the product with its scales."""
@@ -156,9 +157,10 @@ _SCALED = {  # the key is the argument amax
 class Scaled(Operator):
     """scaled_mm and scaled_mm_amax, for one call: scales and zero points are part of it.
 
-    So are other forms of an operand. Only the forward uses prepared_b: the derivatives multiply b
-    along its other dimension, which has no parts. With sparse_a (sparse_b), a (b) holds the values
-    of a sparse operand, and tcgemm.SparseTensor24 has the derivatives.
+    So are other forms of an operand. prepared_b serves the forward, and the backward where it
+    computes the activation's argument again; the gradients multiply b along its other dimension,
+    which has no parts. With sparse_a (sparse_b), a (b) holds the values of a sparse operand, and
+    tcgemm.SparseTensor24 has the derivatives.
     """
 
     positional = (
@@ -218,10 +220,11 @@ class Scaled(Operator):
         return Scaled(scales, amax=self.amax, **others), self.operands(given)
 
     def with_constants(self, constants):
-        return Scaled(Scales(*constants), sparse_a=self.sparse_a, sparse_b=self.sparse_b)
+        forms = {name: getattr(self, name) for name in ("prepared_b", "sparse_a", "sparse_b")}
+        return Scaled(Scales(*constants), **forms)
 
     def before_activation(self):
-        return Scaled(self.constants._replace(scale_out=None))
+        return Scaled(self.constants._replace(scale_out=None), prepared_b=self.prepared_b)
 
     def grad_operands(self, a, b, precision):
         if self.sparse:
@@ -229,7 +232,7 @@ class Scaled(Operator):
                 "tcgemm.scaled_mm: an operand is given by the values of a sparse matrix, whose "
                 "derivatives the operator does not know; multiply a tcgemm.SparseTensor24."
             )
-        return a, b, precision
+        return super().grad_operands(a, b, precision)
 
     def apply_scales(self, gradient):
         for scale in (self.constants.scale_a, self.constants.scale_b):

@@ -146,8 +146,9 @@ def prepare(w):
     On a GPU such a product splits both operands into 16-bit parts before it multiplies them
     (tcgemm.explain shows it). For a weight that serves many calls the parts can be kept, and each
     call splits only the activations. The result has the same bits, if the product multiplies parts
-    with and without a Prepared. Short K, the CPU, other precisions and autocast multiply w itself,
-    and so does every backward, which needs other parts.
+    with and without a Prepared: small products without one may be cheaper in float64, and
+    precision="prepared" makes a product without parts choose as one with them. Short K, the CPU,
+    other precisions and autocast multiply w itself, and so do gradients, which need other parts.
 
     Arguments:
         w (Tensor): (N, K) of float32, as the weight of tcgemm.linear; any strides. For a weight

@@ -15,8 +15,9 @@ import torch
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from tcgemm.dtypes import E4M3, FP8, QUANTIZED
-from tcgemm.ops import autograd, dispatch, fake, flops, vmap
+from tcgemm.ops import autograd, dispatch, fake, flops, nested, vmap
 from tcgemm.ops._torch_private import any_autocast_enabled
+from tcgemm.ops.arguments import check_words, refusal
 from tcgemm.ops.epilogue import Scales, epilogue_of
 from tcgemm.ops.operators import Operator, Scaled
 from tcgemm.quant.quantize import dequantize
@@ -216,7 +217,21 @@ def quantized_linear(
         torch.float32
     """
     tensors = (x, weight, weight_scale, bias, residual)
-    if has_torch_function_variadic(*tensors):
+    traced = torch.compiler.is_compiling()
+    overridden = has_torch_function_variadic(*tensors)
+    if (traced or overridden) and nested.is_jagged(x):
+        return nested.linear(
+            *(quantized_linear, OPERATOR.name, x, weight, bias),
+            rows=("residual",),
+            weight_scale=weight_scale,
+            dtype=dtype,
+            granularity=granularity,
+            activation=activation,
+            residual=residual,
+            out_dtype=out_dtype,
+            precision=precision,
+        )
+    if overridden:
         return handle_torch_function(
             *(quantized_linear, tensors, x, weight, bias),
             weight_scale=weight_scale,
@@ -230,12 +245,25 @@ def quantized_linear(
     if not dispatch.all_tensors(OPERATOR, *tensors):
         names = ("x", "weight", "weight_scale", "bias", "residual")
         raise dispatch.no_tensor(OPERATOR.name, dict(zip(names, tensors, strict=True)))
-    traced = torch.compiler.is_compiling()
     if traced or any_autocast_enabled():
         x, bias, residual = dispatch.autocast(x, bias, residual)
     call = QuantizedLinear(weight_scale, dtype, granularity, _work(x, weight))
     epilogue = epilogue_of(activation, 1.0, 1.0, out_dtype, None, precision)
     operands = (x, weight, None, bias, residual, epilogue)
     if traced:
+        check_words(OPERATOR.name, epilogue)
         return call.run(*operands)
-    return autograd.call_checked(call, *operands)
+    try:
+        return autograd.call_checked(call, *operands)
+    except RuntimeError as error:
+        raise _refusal(error, dtype, granularity, epilogue) from None
+
+
+def _refusal(error, dtype, granularity, epilogue):
+    """The error to raise for one that the operator raised."""
+    if not isinstance(dtype, torch.dtype | None):
+        try:
+            check_options(_NAME, repr(dtype), granularity)
+        except RuntimeError as better:
+            return better
+    return refusal(OPERATOR.name, error, epilogue)

@@ -76,7 +76,22 @@ def dequantize(values, scale, dtype=torch.float32):
     return (values.float() * scale).to(dtype)
 
 
+_LEAST_DIMS = {"tensor": 1, "row": 1, "1x128": 1, "128x128": 2}  # of x
+
+
 def _fake(x, dtype, granularity="tensor"):
+    if granularity not in _LEAST_DIMS:
+        raise RuntimeError(
+            f'tcgemm.quantize: granularity is "{granularity}", but there are "tensor", "row", '
+            '"1x128" and "128x128"; pass one of these.'
+        )
+    least = _LEAST_DIMS[granularity]
+    if x.dim() < least:
+        raise RuntimeError(
+            f"tcgemm.quantize: x has shape {tuple(x.shape)}, but granularity "
+            f'"{granularity}" needs a dimension for each of rows and columns that it divides: at '
+            f"least {least}; reshape it."
+        )
     scale = x.new_empty(scale_shape(x.shape, granularity), dtype=torch.float32)
     return x.new_empty(x.shape, dtype=dtype), scale
 

@@ -11,7 +11,7 @@ from tcgemm.ops.operators import ADDMM, LINEAR, MM
 from tcgemm.sparse.tensor import SparseTensor24
 
 _MATRICES = (MM, ADDMM)  # neither operand has a batch
-_FAMILIES = (dtypes.FP8, dtypes.INT8)  # the dtypes of a family may be mixed
+_MIXED = (dtypes.FP8, dtypes.INT8)  # the dtypes that may be mixed
 _PRECISIONS = (None, "high", "medium")
 
 
@@ -20,23 +20,25 @@ def check_operands(op, a, b, c, bias, residual, out, constants):
 
     `constants` are the scales and zero points by name.
     """
-    first, second = op.operand_names
     others = {"c": c, "bias": bias, "residual": residual, "out": out, **constants}
-    check_dense(op.name, others)
-    named = {first: a, second: b, **others}
-    for name, tensor in named.items():
-        if tensor is not None:
-            _check_layout(op, name, tensor)
-    _check_shapes(op, a, b, bias)
+    if SparseTensor24 in map(type, others.values()):
+        check_dense(op.name, others)
+    first, second = op.operand_names
     w_name, w = (first, a) if isinstance(a, SparseTensor24) else (second, b)
-    for name, tensor in named.items():
-        if tensor is not None and tensor.device != w.device:
+    x_name, x = (second, b) if w is a else (first, a)
+    device = w.values.device
+    for name, tensor in ((x_name, x), *others.items()):
+        if tensor is None:
+            continue
+        if not isinstance(tensor, SparseTensor24):
+            _check_layout(op, name, tensor)
+        if tensor.device != device:
             raise RuntimeError(
-                f"tcgemm.{op.name}: {name} is on {tensor.device}, but {w_name} is on {w.device}; "
-                f"move it there with {name}.to('{w.device}')."
+                f"tcgemm.{op.name}: {name} is on {tensor.device}, but {w_name} is on {device}; "
+                f"move it there with {name}.to('{device}')."
             )
-    mixed = any(a.dtype in family and b.dtype in family for family in _FAMILIES)
-    if a.dtype is not b.dtype and not mixed:
+    _check_shapes(op, a, b, bias)
+    if w.dtype is not x.dtype and not any(a.dtype in each and b.dtype in each for each in _MIXED):
         raise RuntimeError(
             f"tcgemm.{op.name}: {second} is {b.dtype}, but {first} is {a.dtype}; both must have "
             "one dtype (the two of float8 may be mixed, and so may int8 and uint8): convert one of "

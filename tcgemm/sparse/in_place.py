@@ -56,7 +56,7 @@ def _maximum_out(first, second, *, out):
 
 
 @implements(_aten._amp_foreach_non_finite_check_and_unscale_.default)
-def _amp_check_and_rescale(tensors, found_inf, inverse_scale):
+def _rescale(tensors, found_inf, inverse_scale):
     """What torch.amp.GradScaler does with gradients."""
     inside = [each.values if _is_sparse(each) else each for each in tensors]
     _aten._amp_foreach_non_finite_check_and_unscale_.default(inside, found_inf, inverse_scale)

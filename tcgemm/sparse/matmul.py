@@ -117,8 +117,13 @@ for _op in ALL:
         implements(_op.out)(functools.partial(_gemm, _op))
 
 
+# The tensors of explain and check_layout behind a and b, in the order of their schema.
+_DESCRIBED = ("bias", "residual", "scale_a", "scale_b", "c", "zero_a", "zero_b", "scale_out")
+
+
 def _describe(name, a, b, *others, out_dtype=None, precision=None, **options):
     """Answers for the product that is computed: float32 runs as tf32 except with "medium"."""
+    check_dense(name, dict(zip(_DESCRIBED, others, strict=False)) | options)
     precision = "high" if precision == "highest" else precision
     epilogue = epilogue_of(None, 1.0, 1.0, out_dtype, None, precision)
     a, b, epilogue = _precise(name, *_one_sparse(a, b), epilogue)
@@ -156,7 +161,8 @@ def _ours(function):
     """Registers a function of tcgemm, in which precision=None means "high" for float32."""
 
     def product(*args, precision=None, **kwargs):
-        check_dense(function.__name__, {name: kwargs.get(name) for name in _DENSE})
+        if SparseTensor24 in map(type, kwargs.values()):
+            check_dense(function.__name__, {name: kwargs.get(name) for name in _DENSE})
         operands = [each for each in args if _is_sparse(each)]
         if operands and operands[0].dtype is _f32:
             w = operands[0]

@@ -35,9 +35,14 @@ def check_kinds(values, metadata, k, pattern, turned):
                 "pass .detach() of it, and requires_grad=True for the tensor that is made."
             )
     if isinstance(k, bool) or not isinstance(k, int | torch.SymInt) or k < 0:
-        raise _wrong("k must be the number of columns of the matrix", repr(k))
+        raise _wrong("k must be the number of columns of the matrix", shown(k))
     if pattern is not None and not isinstance(pattern, str):
-        raise _wrong("pattern must be '2:4', '1:2' or None", repr(pattern))
+        raise _wrong("pattern must be '2:4', '1:2' or None", shown(pattern))
+
+
+def shown(value):
+    """A text for an error. torch reads freed memory in the repr of a tensor without storage."""
+    return repr(value) if isinstance(value, int | float | str) else type(value).__name__
 
 
 def _reaches_past_storage(tensor):
@@ -115,8 +120,8 @@ def check_positions(metadata, columns, pattern):
 
 
 def check_version(version):
-    if version != FORMAT_VERSION:
+    if not isinstance(version, int) or version != FORMAT_VERSION:
         raise RuntimeError(
-            f"tcgemm.SparseTensor24: what was saved has version {version} of the format, but this "
-            f"tcgemm reads version {FORMAT_VERSION}; install the one that saved it."
+            f"tcgemm.SparseTensor24: what was saved has version {shown(version)} of the format, "
+            f"but this tcgemm reads version {FORMAT_VERSION}; install the one that saved it."
         )

@@ -8,30 +8,60 @@ import torch
 
 from tcgemm import dtypes
 from tcgemm.ops import autograd, fake, vmap
-from tcgemm.sparse.shapes import metadata_columns, tiles_size, value_columns
+from tcgemm.sparse.shapes import GROUPS, metadata_columns, tiles_size, value_columns
+
+
+def _check(name, pattern, **matrices):
+    """What shapes are computed from; the kernels check the rest."""
+    if pattern not in GROUPS:
+        raise RuntimeError(
+            f'tcgemm.{name}: pattern is "{pattern}", but there are "2:4" and, for torch.float32, '
+            '"1:2"; pass one of these.'
+        )
+    for matrix, tensor in matrices.items():
+        if tensor.dim() != 2:
+            raise RuntimeError(
+                f"tcgemm.{name}: {matrix} must be a matrix, but has shape {tuple(tensor.shape)}; "
+                "take one matrix at a time, or reshape it."
+            )
+
+
+def _check_k(name, k):
+    if k < 0:
+        raise RuntimeError(
+            f"tcgemm.{name}: k is {k}, but is the number of columns of the tensor that was "
+            "compressed; pass its shape[1]."
+        )
 
 
 def _compress24(w, pattern, prune=False):
+    _check("compress24", pattern, w=w)
     rows, columns = w.shape[0], value_columns(w.shape[1], pattern)
     metadata = w.new_empty((rows, metadata_columns(columns)), dtype=torch.uint8)
     return w.new_empty((rows, columns)), metadata, w.new_empty(2, dtype=torch.int64)
 
 
 def _decompress24(values, metadata, k, pattern):
+    _check("decompress24", pattern, values=values, metadata=metadata)
+    _check_k("decompress24", k)
     fake.check_devices("tcgemm.decompress24", {"values": values, "metadata": metadata})
     return values.new_empty((values.shape[0], k))
 
 
 def _gather24(w, metadata, pattern):
+    _check("gather24", pattern, w=w, metadata=metadata)
     fake.check_devices("tcgemm.gather24", {"w": w, "metadata": metadata})
     return w.new_empty((w.shape[0], value_columns(w.shape[1], pattern)))
 
 
 def _prune24(w, pattern, transposable=False):
+    _check("prune24", pattern, w=w)
     return w.new_empty(w.shape)
 
 
 def _tile24(metadata, k, pattern, dtype):
+    _check("tile24", pattern, metadata=metadata)
+    _check_k("tile24", k)
     return metadata.new_empty(tiles_size(metadata.shape[0], k, dtype), dtype=torch.uint8)
 
 

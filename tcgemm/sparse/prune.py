@@ -161,14 +161,20 @@ def _checked(function, w, pattern):
     """The pattern, or the default one of the dtype; raises for what cannot be compressed."""
     if not isinstance(w, torch.Tensor):
         raise wrong_type(function, "w", w)
+    if w.is_nested:
+        raise RuntimeError(
+            f"tcgemm.{function}: w is a nested tensor, but it must be a matrix; pass one part of "
+            "w.unbind() after the other."
+        )
     if w.dim() != 2 or w.dtype not in DTYPES:
         names = ", ".join(str(each) for each in DTYPES)
         raise RuntimeError(
             f"tcgemm.{function}: w is {w.dtype} of shape {tuple(w.shape)}, but it must be a matrix "
             f"of {names}; convert or reshape it."
         )
-    pattern = pattern or default_pattern(w.dtype)
-    if pattern not in GROUPS or (pattern == "1:2" and w.dtype is not torch.float32):
+    pattern = default_pattern(w.dtype) if pattern is None else pattern
+    known = isinstance(pattern, str) and pattern in GROUPS
+    if not known or (pattern == "1:2" and w.dtype is not torch.float32):
         raise RuntimeError(
             f"tcgemm.{function}: pattern is {pattern!r} for w of {w.dtype}, but there are '2:4', "
             "and '1:2' for torch.float32; pass one of these."

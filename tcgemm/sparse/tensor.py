@@ -24,6 +24,7 @@ from tcgemm.ops._torch_private import (
     no_torch_function,
     wrapper_subclass,
 )
+from tcgemm.ops.arguments import wrong_type
 from tcgemm.sparse.parts import (
     DTYPES,
     FORMAT_VERSION,
@@ -32,6 +33,7 @@ from tcgemm.sparse.parts import (
     check_positions,
     check_transpose,
     check_version,
+    shown,
 )
 from tcgemm.sparse.shapes import GROUPS, default_pattern, value_columns
 
@@ -176,10 +178,10 @@ class SparseTensor24(torch.Tensor):
     def _lead(self):
         """The number of changes of the values that the transposed values do not have. Operators
         change both, so a new number means that only the values were changed. None: not counted."""
-        values, transposed = self.values, self.transposed_values
-        if type(transposed) is not torch.Tensor or values.is_inference():
+        transposed = self.transposed_values
+        if type(transposed) is not torch.Tensor or transposed.is_inference():
             return None
-        return values._version - transposed._version
+        return self.values._version - transposed._version
 
     def update_transpose(self):
         """Gives the transpose the values of the matrix, after these were changed alone.
@@ -197,8 +199,11 @@ class SparseTensor24(torch.Tensor):
 
     @property
     def versioned(self):
-        """The tensors inside whose changes autograd counts. It counts none of traced tensors."""
-        return [tensor for tensor in self.inner().values() if type(tensor) is torch.Tensor]
+        """The values, whose changes autograd counts. It counts none of traced tensors."""
+        values, transposed = self.values, self.stored(True)[0]
+        if type(values) is not torch.Tensor:
+            return ()
+        return (values,) if transposed is None else (values, transposed)
 
     @staticmethod
     def from_parts(values, metadata, k, pattern=None, *, turned=None, trusted=False, **options):
@@ -211,7 +216,7 @@ class SparseTensor24(torch.Tensor):
         """
         if not trusted:
             check_kinds(values, metadata, k, pattern, turned)
-        pattern = pattern or default_pattern(values.dtype)
+        pattern = default_pattern(values.dtype) if pattern is None else pattern
         for k_of_side, parts in ((k, (values, metadata)), (values.shape[0], turned)):
             if parts is not None:
                 check_parts(*parts, k_of_side, pattern)
@@ -237,6 +242,8 @@ class SparseTensor24(torch.Tensor):
         Differentiable: a gradient comes back with zeros elsewhere, or, where dense_gradient is set
         here, as it is. `turned=False` leaves out the compressed transpose.
         """
+        if not isinstance(dense, torch.Tensor):
+            raise wrong_type("SparseTensor24.mask", "dense", dense)
         return _OPS.mask24.default(dense, self, turned)
 
     def stored(self, transpose=False):
@@ -359,8 +366,9 @@ def restored(
     flags = (transposed, dense_gradient, leaf, parameter)
     if not all(isinstance(each, bool) for each in flags):
         raise RuntimeError(
-            f"tcgemm.SparseTensor24: what was saved is damaged: the flags {flags} are not all True "
-            "or False; load another copy of the file."
+            f"tcgemm.SparseTensor24: what was saved is damaged: the flags "
+            f"{', '.join(map(shown, flags))} are not all True or False; load another copy of the "
+            "file."
         )
     options = {"turned": transpose, "dense_gradient": dense_gradient}
     tensor = SparseTensor24.from_parts(values, metadata, k, pattern, **options)

@@ -1,5 +1,6 @@
 """tcgemm.compare of shapes: the rows, the baselines, the sentences, and what stays as it was."""
 
+import builtins
 import contextlib
 import io
 import math
@@ -160,6 +161,19 @@ def test_a_grad_mode_or_autocast_of_the_caller_changes_nothing():
     assert row["exact"] and row["baselines"]["torch"]["us"] > 0
 
 
+def test_numpy_is_needed_for_float64_alone(monkeypatch):
+    original = builtins.__import__
+
+    def missing(name, *arguments, **options):
+        if name.split(".")[0] == "numpy":
+            raise ImportError("No module named 'numpy'")
+        return original(name, *arguments, **options)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    single, double = compare((8, 8, 8), dtypes=["f32", "f64"]).rows
+    assert single["exact"] and double["why"] == "tcgemm failed: No module named 'numpy'"
+
+
 def test_progress_goes_to_stderr():
     text = io.StringIO()
     with contextlib.redirect_stderr(text):
@@ -235,6 +249,8 @@ def test_a_use_takes_the_measured_table(tmp_path):
     result = compare([(16, 16, 16), (64, 64, 64)], dtypes="f32", layouts="NN")
     for row, ratio in zip(result.rows, (2.0, 0.5), strict=True):
         row["ratios"]["torch"] = ratio
+    others = {"function": "QuantLinear"}, {"epilogue": "sparse"}  # no dense products
+    result.rows += [result.rows[0] | {"ratios": {"torch": 0.1}} | other for other in others]
     result.save(tmp_path / "table.json")
     for table in (result, str(tmp_path / "table.json")):
         with tcgemm.use(table=table) as use:

@@ -16,6 +16,7 @@ CALLS = {
     "addmm": lambda **options: tcgemm.addmm(C, A, B, **options),
     "baddbmm": lambda **options: tcgemm.baddbmm(C, BATCH_A, BATCH_B, **options),
     "linear": lambda **options: tcgemm.linear(X, WEIGHT, **options),
+    "quantized_linear": lambda **options: tcgemm.quantized_linear(X, WEIGHT, **options),
     "explain": lambda **options: tcgemm.explain(A, B, **options),
     "check_layout": lambda **options: tcgemm.check_layout(A, B, **options),
 }
@@ -55,6 +56,9 @@ WRONG = {
 }
 
 
+QUANTIZED = {"out_dtype", "activation", "precision"}  # the options that quantized_linear has
+
+
 def sentence(call, error=TypeError):
     with pytest.raises(error) as caught:
         call()
@@ -65,6 +69,8 @@ def sentence(call, error=TypeError):
 @pytest.mark.parametrize("way", WAYS)
 def test_a_wrong_type_is_named(way, wrong):
     options, expected = WRONG[wrong]
+    if way == "quantized_linear" and not options.keys() <= QUANTIZED:
+        pytest.skip("quantized_linear has no such option")
     text = sentence(lambda: WAYS[way](**options))
     assert text.startswith(f"tcgemm.{way.split()[0]}: {expected}")
     assert text.endswith(".") and "; " in text and "\n" not in text
@@ -72,12 +78,17 @@ def test_a_wrong_type_is_named(way, wrong):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_dtype_that_the_abi_does_not_know(way):
-    for name in ("out_dtype", "acc_dtype"):
+    for name in ("out_dtype", "acc_dtype")[: 1 + (way != "quantized_linear")]:
         text = sentence(lambda name=name: WAYS[way](**{name: torch.int4}), RuntimeError)
         assert text.startswith(f"tcgemm.{way.split()[0]}: {name} is torch.int4, but")
 
 
-@pytest.mark.parametrize("name", CALLS)
+def test_the_dtype_of_quantized_linear():
+    text = sentence(lambda: CALLS["quantized_linear"](dtype="int8"), RuntimeError)
+    assert text.startswith("tcgemm.quantized_linear: dtype is 'int8', but values are quantised to")
+
+
+@pytest.mark.parametrize("name", sorted(CALLS.keys() - {"quantized_linear"}))
 def test_amax_is_a_bool(name):
     text = sentence(lambda: CALLS[name](amax="yes"))
     assert text == f"tcgemm.{name}: amax is 'yes', but it must be True or False."
@@ -135,7 +146,7 @@ def test_every_error_names_the_function_that_was_called():
     """scaled_mm computes for all of them."""
     one = torch.ones(())
     for name, call in CALLS.items():
-        if name not in ("explain", "check_layout"):
+        if name not in ("explain", "check_layout", "quantized_linear"):
             text = sentence(lambda call=call: call(scale_a=one.double()), RuntimeError)
             assert text.startswith(f"tcgemm.{name}: scale_a is torch.float64")
             leaf = one.clone().requires_grad_()

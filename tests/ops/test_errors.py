@@ -15,7 +15,7 @@ import torch
 
 from tcgemm import _library
 
-from support import scaled_errors, sparse_errors
+from support import plan_errors, scaled_errors, sparse_errors
 from support.cases import BF16, F16, F32, F64
 from support.error_asserts import assert_error_message, error_message, quantised, t
 
@@ -411,7 +411,7 @@ UNREACHABLE = {
 
 def test_every_error_message_has_a_test():
     """Every longer literal of every fail(...) in csrc/ops stands in a sentence of the table."""
-    others = (*scaled_errors.TABLE, *sparse_errors.TABLE)
+    others = (*scaled_errors.TABLE, *sparse_errors.TABLE, *plan_errors.TABLE)
     said = [error_message(param.values[0]) for param in (*TABLE, *others)]
     calls = 0
     for path in sorted(SOURCES.glob("*.cpp")):

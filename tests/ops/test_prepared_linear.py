@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.func import functional_call
 from torch.nn.utils import prune
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import tcgemm
 from tcgemm.nn import Linear, linear
@@ -47,6 +48,38 @@ def test_the_first_call_in_eval_mode_prepares_for_all(layer):
     with torch.inference_mode():
         assert right(layer)
     assert layer.prepared is kept and layer.eval().prepared is kept
+
+
+class Precisions(TorchDispatchMode):
+    """(Was the product handed parts, and which precision?) for each call."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func._opname in ("linear", "scaled_mm"):
+            self.seen.append((func._opname == "scaled_mm", (kwargs or {}).get("precision")))
+        return func(*args, **(kwargs or {}))
+
+
+def test_calls_without_parts_ask_for_the_way_of_those_with_parts(layer):
+    """So that all calls of a layer have the same bits: tests/plan/test_same_bits.py."""
+
+    def call():
+        with torch.no_grad(), Precisions() as calls:
+            layer(X)
+        return calls.seen
+
+    assert call() == [(True, None)]
+    with torch.no_grad():
+        layer.weight.mul_(2)
+    assert call() == [(False, "prepared")]  # the first call that sees the change
+    assert call() == [(True, None)]
+    layer.train()
+    assert call() == [(False, "prepared")]
+    layer.prepare = False
+    assert call() == [(False, None)]
 
 
 def test_nothing_is_prepared_where_it_would_not_be_used(layer, monkeypatch):

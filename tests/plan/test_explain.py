@@ -14,6 +14,7 @@ import tcgemm
 from tcgemm.testing import kernel_name
 
 from support import cases
+from support.source_tree import ROOT
 
 H200 = "H200"
 BF16 = torch.bfloat16
@@ -113,6 +114,10 @@ def test_the_kernel_of_a_sparse_operand_with_an_epilogue():
         x, w.t(), c=torch.ones(48), beta=2.0, scale_out=torch.ones(()), amax=True
     )
     assert answer.kernel.endswith("_sparse") and "beta * c" in answer.epilogue
+    with pytest.raises(
+        RuntimeError, match=r"tcgemm.explain: scale_a is a SparseTensor24, but only"
+    ):
+        tcgemm.explain(x, w.t(), scale_a=w)
     assert "amax" in answer.epilogue
 
 
@@ -426,6 +431,20 @@ def test_explain_of_a_sparse_tensor(dtype):
 def memory_kib() -> int:
     """Resident memory of this process."""
     return int(re.search(r"VmRSS:\s+(\d+)", Path("/proc/self/status").read_text())[1])
+
+
+def test_the_examples_of_the_documentation_run(capsys):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/explain.md").read_text(), re.DOTALL)
+    names = {}
+    for block in blocks:
+        exec(compile(block, "docs/explain.md", "exec"), names)
+    said = capsys.readouterr().out.splitlines()
+    assert said[-1] == str(2 * (2 * 8 * 32 * 64)) and said[-2].startswith("ab ")
+    table = (ROOT / "docs/explain.md").read_text().split("| field |")[1].split("\n\n")[0]
+    listed = {
+        name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1])
+    }
+    assert listed == set(names["answer"].fields)
 
 
 def test_explain_leaks_no_memory():

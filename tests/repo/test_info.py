@@ -195,6 +195,12 @@ def test_plan_checks_its_numbers():
         info.plan("H200", "bf16", 64, 64, 64, b=(64, 1))
     with pytest.raises(RuntimeError, match="m is -1, n is 64, k is 64 and batch is 1; expected"):
         info.plan("H200", "bf16", -1, 64, 64)
+    with pytest.raises(RuntimeError, match="at most 2\\*\\*48 elements"):
+        info.plan("H200", "bf16", 2**30, 2**30, 64)
+    with pytest.raises(RuntimeError, match="a stride of a is -1; expected 0 to 2"):
+        info.plan("H200", "bf16", 64, 64, 64, a=(0, -1, 1))
+    with pytest.raises(RuntimeError, match=r"arches is '1\.2\.3\.4\.5\.6\.7\.8\.9'; expected arch"):
+        info.code(80, "1.2.3.4.5.6.7.8.9")
 
 
 def test_answers_without_tensors_are_no_fake_ones():
@@ -214,6 +220,6 @@ def test_command_line_explains(layout):
 def test_command_line_says_what_is_wrong():
     done = command_line("explain", "512", "256", "128", "--device", "H9")
     assert done.returncode != 0
-    assert done.stderr.startswith("tcgemm: ")
+    assert done.stderr.startswith('tcgemm.explain: device is "H9"')
     assert "H200" in done.stderr
     assert "Traceback" not in done.stderr

@@ -54,6 +54,22 @@ def below_dispatch_modes():
         assert torch.equal(torch.ones(2), torch.ones(2))
 
 
+def jagged():
+    return torch.nested.nested_tensor([torch.zeros(3, 2), torch.zeros(5, 2)], layout=torch.jagged)
+
+
+def known_lengths():
+    assert private.known_lengths(jagged()) == (3, 5)
+    values, offsets = jagged().values(), jagged().offsets()
+    nested = torch.nested.nested_tensor_from_jagged(values, offsets)
+    assert private.known_lengths(nested) == (None, None)
+
+
+def ragged_dim():
+    assert private.ragged_dim(jagged()) == 1
+    assert private.ragged_dim(jagged().transpose(1, 2)) == 2
+
+
 def below_transform():
     def inside(x):
         assert private.below_transform(x).shape == (3, 2)
@@ -158,6 +174,19 @@ def in_dual_level():
         assert private.in_dual_level()
 
 
+def is_exporting():
+    class Says(torch.nn.Module):
+        def forward(self, x):
+            return x + 1 if private.is_exporting() else x
+
+    one, two = torch.ones(1), torch.full((1,), 2.0)
+    assert torch.equal(Says()(one), one)
+    assert torch.equal(torch.compile(Says(), backend="eager", fullgraph=True)(one), one)
+    for strict in (False, True):
+        program = torch.export.export(Says(), (one,), strict=strict)
+        assert torch.equal(program.module()(one), two)
+
+
 def is_batched():
     seen = []
     torch.vmap(lambda x: seen.append(private.is_batched(x)) or x)(torch.zeros(2))
@@ -199,6 +228,17 @@ def redispatch():
     a, b = torch.ones(2, 3), torch.ones(3, 4)
     scaled_mm = private.redispatch(torch.ops.tcgemm.scaled_mm.default)
     assert torch.equal(scaled_mm(private.dispatch_keys("CPU"), a, b), a @ b)
+
+
+def register_sharding():
+    experimental = pytest.importorskip("torch.distributed.tensor.experimental")
+    propagator = torch.distributed.tensor.DTensor._op_dispatcher.sharding_propagator
+    op, options = torch.ops.tcgemm.mm.default, ("activation", "alpha", "beta")
+    strategy, info = propagator.op_strategy_funcs[op], propagator.op_to_schema_info[op]
+    private.register_sharding(op, lambda *args, **kwargs: [], options)
+    assert propagator.op_to_schema_info[op].static_kwargkey == ["activation", "alpha"]
+    assert experimental.register_sharding
+    propagator.op_strategy_funcs[op], propagator.op_to_schema_info[op] = strategy, info
 
 
 def runs_as_it_is():
@@ -270,12 +310,16 @@ USES = (
     inductor_config,
     inductor_decompositions,
     is_batched,
+    is_exporting,
     is_profiled,
     is_tracing,
     is_wrapped_by_transform,
+    known_lengths,
     mark_static_address,
     no_torch_function,
+    ragged_dim,
     redispatch,
+    register_sharding,
     runs_as_it_is,
     transforms_active,
     under_transform,

@@ -54,10 +54,10 @@ ENFORCED = ("csrc/", "tcgemm/", "tests/", "benchmarks/", "docs/", "README.md", "
 # The table itself.
 EXCEPT = ("tests/repo/test_vocabulary.py",)
 # Names that stay: fields of stored results, attributes and arguments that are public, old names of
-# sets, an option of hypothesis, names of torch.
+# sets, an option of hypothesis, operators of torch.
 FOREIGN = re.compile(
     r"\brival_us\b|`rival`|\brival, theirs\b|\b(print_blob|blob|turned_tiles)\b"
-    r"|^turned$|\bturned(?=[,=])|`turned`|\b\w*unscale_\b"
+    r"|^turned$|\bturned(?=[,=])|`turned`|\b_amp_\w+|\bunscale_\b"
 )
 
 

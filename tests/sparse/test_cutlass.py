@@ -88,7 +88,11 @@ def test_refusals():
         (lambda: to_cutlass(tcgemm.compress24(pruned((33, 64), F16))), ["33 x 64", "of 32 x 32"]),
         (lambda: to_cutlass(tcgemm.compress24(pruned((16, 32), S8))), ["16 x 32", "of 16 x 64"]),
         (lambda: from_cutlass(packed, meta[:16]), ["int16 with 128 elements", "shape (16, 4)"]),
+        (lambda: from_cutlass(packed[0], meta), ["packed must be a matrix", "shape (32,)"]),
         (lambda: from_cutlass(packed, meta.int()), ["int16 with 128 elements", "torch.int32"]),
     )
     for call, pieces in calls:
         assert_error_message(call, pieces)
+    for call in (lambda: from_cutlass(None, meta), lambda: from_cutlass(packed, 3)):
+        with pytest.raises(TypeError, match=r"tcgemm\.sparse_cutlass: .* must be a torch\.Tensor"):
+            call()

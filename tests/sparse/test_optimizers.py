@@ -58,7 +58,8 @@ def test_a_step_is_that_of_a_masked_dense_weight(kind, options, form, device):
     d = torch.nn.Parameter(s.detach().to_dense())
     kept = s.detach().mask(torch.ones_like(d)).to_dense()
     x, y = torch.randn(M, K, device=device).to(s.dtype), torch.randn(M, N, device=device)
-    steps = [kind([each], lr=0.05, **options) for each in (s, d)]
+    # The functions that step all tensors at once, torch's choice on a GPU, round otherwise.
+    steps = [kind([each], lr=0.05, foreach=False, **options) for each in (s, d)]
     losses = []
     for _ in range(STEPS):
         s.grad = None

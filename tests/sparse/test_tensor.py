@@ -5,6 +5,7 @@ test_format.py.
 """
 
 import copy
+import functools
 import io
 import pickle
 
@@ -97,6 +98,7 @@ def test_pruning_lets_gradients_to_what_it_keeps(method):
     assert torch.equal(w.grad, (pruned != 0) * 3.0)
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_pruning_refuses():
     w, mask = torch.randn(4, 8), torch.zeros(4, 8, dtype=torch.bool)
     calls = (
@@ -111,6 +113,16 @@ def test_pruning_refuses():
     )
     for call, pieces in calls:
         assert_error_message(call, pieces)
+    nested = torch.nested.nested_tensor([w, w])
+    for pattern in ("", ["2:4"], 3):
+        call = functools.partial(tcgemm.prune24, w, pattern=pattern)
+        assert_error_message(call, [f"pattern is {pattern!r}"])
+        call = functools.partial(SparseTensor24.from_parts, *sparse(4, 8).stored()[:2], 8, pattern)
+        assert_error_message(call, ["pattern"])
+    for function in (tcgemm.prune24, tcgemm.compress24):
+        assert_error_message(functools.partial(function, nested), ["w is a nested", "w.unbind()"])
+    with pytest.raises(TypeError, match=r"mask: dense must be a torch\.Tensor, but is list"):
+        sparse(4, 8).mask([1.0])
     for call in (lambda: tcgemm.prune24([1.0]), lambda: tcgemm.compress24(None)):
         with pytest.raises(TypeError, match=r"w must be a torch\.Tensor"):
             call()

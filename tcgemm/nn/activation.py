@@ -1,0 +1,24 @@
+"""The activation of a layer: one word, checked when it is set."""
+
+ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
+
+
+def check_activation(layer: str, activation: str | None) -> None:
+    """Raises RuntimeError if `activation` is not one of the words; `layer` is for the sentence."""
+    if activation is None or (isinstance(activation, str) and activation in ACTIVATIONS):
+        return
+    words = ", ".join(f'"{word}"' for word in ACTIVATIONS)
+    given = f'"{activation}"' if isinstance(activation, str) else repr(activation)
+    raise RuntimeError(
+        f"{layer}: activation is {given}, but it must be {words} or None; pass one of these words, "
+        "or call another activation after the layer."
+    )
+
+
+class HasActivation:
+    """A base class of layers that checks every assignment to `activation`."""
+
+    def __setattr__(self, name, value):
+        if name == "activation":
+            check_activation(f"tcgemm.nn.{self._LAYER}", value)
+        super().__setattr__(name, value)

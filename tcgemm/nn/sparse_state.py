@@ -1,0 +1,166 @@
+"""The state_dict of SparseLinear24: plain tensors, and DTensors under fully_shard (FSDP2).
+
+weight.values, weight.metadata, weight.format (version, group, K), bias
+weight                                                          of a layer that learns
+"""
+
+import torch
+
+from tcgemm.nn.compressed_buffers import CompressedBuffers
+from tcgemm.ops.dtensor import full_tensor, is_dtensor
+from tcgemm.sparse.parts import FORMAT_VERSION, check_version
+from tcgemm.sparse.prune import compress24
+from tcgemm.sparse.shapes import GROUPS, default_pattern
+from tcgemm.sparse.tensor import SparseTensor24, gather
+
+_PARTS = ("values", "metadata", "format")
+_NAME = "tcgemm.nn.SparseLinear24"
+
+
+class SparseState(CompressedBuffers):
+    """How the layer is saved and loaded. The subclass has the attribute `method`."""
+
+    def _compress(self, weight):
+        return compress24(
+            weight.detach(),
+            prune=True,
+            transposable=self.method == "transposable",
+            dense_gradient=self.gradient == "straight_through",
+        )
+
+    def _pruned(self, weight):
+        if self.method != "mask":
+            return self._compress(weight)
+        mine = self.compressed
+        return mine.mask(weight.to(mine.device, mine.dtype))
+
+    def _save_to_state_dict(self, destination, prefix, keep_vars):
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        weight = self.compressed
+        values, metadata, _tiles = weight.stored()
+        if self.learns and is_dtensor(self.weight):
+            values, metadata = _masked_shards(weight, self.weight.detach())
+        elif self.learns:
+            values = weight.mask(self.weight.detach(), turned=False).values
+        numbers = [FORMAT_VERSION, GROUPS[weight.pattern], self.in_features]
+        parts = (values, metadata, torch.tensor(numbers))
+        for name, tensor in zip(_PARTS, parts, strict=True):
+            destination[f"{prefix}weight.{name}"] = tensor
+
+    def _load_from_state_dict(self, state_dict, prefix, metadata, strict, missing, *lists):
+        key = prefix + "weight"
+        parts = [state_dict.pop(f"{key}.{name}", None) for name in _PARTS]
+        given = state_dict.get(key)
+        if not self.learns:
+            state_dict.pop(key, None)
+        compressed = None
+        try:
+            _check_tensors(key, dict(zip(_PARTS, parts, strict=True)), given)
+            if all(part is not None for part in parts):
+                compressed = self._restored(*map(full_tensor, parts))
+            elif given is not None:
+                compressed = self._pruned(full_tensor(given.detach()))
+            else:
+                missing.extend(f"{key}.{name}" for name in _PARTS)
+            shape = (self.out_features, self.in_features)
+            if compressed is not None and compressed.shape != shape:
+                raise RuntimeError(
+                    f"{_NAME}: the weight of the state has shape {tuple(compressed.shape)}, but "
+                    f"this layer's has {shape}; load it into a layer of that size."
+                )
+        except RuntimeError as error:
+            lists[1].append(f"{key}: {error}")
+            return
+        if self.learns and given is None and compressed is not None:
+            state_dict |= self._dense_state(key, compressed)
+        super()._load_from_state_dict(state_dict, prefix, metadata, strict, missing, *lists)
+        if compressed is not None:
+            self._take(compressed, metadata.get("assign_to_params_buffers", False))
+
+    @torch.no_grad()
+    def _dense_state(self, key, compressed):
+        """The entry of the dense weight for a state that has the compressed one alone.
+
+        So is the state of a frozen layer, and that of a tied weight, which safetensors saves under
+        the name of the embedding. The embedding is loaded by then, so the kept positions are equal:
+        the Parameter stays as it is, and its name is reported as missing.
+        """
+        weight = self.weight
+        dense = compressed.to_dense()
+        if not weight.is_meta:
+            mine = full_tensor(weight)
+            loaded = compressed.to(mine.device, mine.dtype)
+            same = torch.equal(loaded.mask(mine, turned=False).values, loaded.values)
+            if same and not torch.equal(loaded.to_dense(), mine):
+                return {}
+        return {key: _distributed_as(dense, weight) if is_dtensor(weight) else dense}
+
+    def _restored(self, values, metadata, numbers):
+        """The SparseTensor24 of a state, with the compressed transpose where this layer has one."""
+        if numbers.shape != (3,) or numbers.is_floating_point():
+            raise RuntimeError(
+                f"{_NAME}: weight.format of the state is {numbers.dtype} of shape "
+                f"{tuple(numbers.shape)}, but it is three integers: version, group and K; load a "
+                "state that state_dict() made."
+            )
+        version, group, k = numbers.tolist()
+        check_version(version)
+        pattern = {size: name for name, size in GROUPS.items()}.get(group, f"of groups of {group}")
+        options = {"dense_gradient": self.gradient == "straight_through"}
+        restored = SparseTensor24.from_parts(values, metadata, k, pattern, **options)
+        restored = restored.to(self.compressed.dtype)
+        if restored.pattern != default_pattern(restored.dtype):
+            raise RuntimeError(
+                f"{_NAME}: the weight of the state has the pattern {restored.pattern}, which "
+                f"{restored.dtype} is not multiplied with; convert the layer to torch.bfloat16."
+            )
+        if self.method == "transposable":
+            return compress24(restored.to_dense(), transposable=True, **options)
+        return restored
+
+    @torch.no_grad()
+    def _take(self, compressed, assign):
+        """Copies in place if possible, so that captured CUDA graphs use the new weight."""
+        mine = self.compressed
+        self._ready, self._seen = None, None
+        if assign or mine.is_meta or mine.pattern != compressed.pattern:
+            if not assign:
+                compressed = compressed.to(mine.device, mine.dtype)
+            self._set(compressed)
+        else:
+            mine.copy_(compressed)
+
+
+def _check_tensors(key, parts, given):
+    for name, value in (parts | {"weight": given}).items():
+        if value is not None and not isinstance(value, torch.Tensor):
+            place = key if name == "weight" else f"{key}.{name}"
+            raise RuntimeError(
+                f"{_NAME}: {place} of the state is a {type(value).__name__}, but it must be a "
+                "torch.Tensor; load a state that state_dict() made."
+            )
+
+
+def _masked_shards(kept: SparseTensor24, weight) -> tuple[torch.Tensor, torch.Tensor]:
+    """(values, metadata) of kept.mask(weight) for a DTensor, without communication where each rank
+    has whole rows; otherwise every rank has to call it."""
+    distributed = torch.distributed.tensor  # the maker of the DTensor has imported it
+    whole_rows = all(
+        type(each) is distributed.Replicate or (type(each) is distributed.Shard and each.dim == 0)
+        for each in weight.placements
+    )
+    if not whole_rows:
+        return kept.mask(full_tensor(weight), turned=False).stored()[:2]
+    metadata = _distributed_as(kept.metadata, weight)
+    values = gather(weight.to_local(), metadata.to_local(), kept.pattern)
+    shape, stride = kept.values.shape, kept.values.stride()
+    mesh, placements = weight.device_mesh, weight.placements
+    values = distributed.DTensor.from_local(values, mesh, placements, shape=shape, stride=stride)
+    return values, metadata
+
+
+def _distributed_as(tensor: torch.Tensor, like) -> torch.Tensor:
+    """A tensor that every rank has, sharded as the DTensor `like`, without communication."""
+    return torch.distributed.tensor.distribute_tensor(
+        tensor, like.device_mesh, like.placements, src_data_rank=None
+    )

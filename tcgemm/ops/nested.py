@@ -1,0 +1,62 @@
+"""linear of jagged NestedTensors: one product of all rows, as torch.nn.functional.linear has it.
+
+x (B, j, K)  its values (rows, K) --> linear --> values (rows, N) --> (B, j, N)
+"""
+
+import torch
+
+from tcgemm.ops._torch_private import known_lengths, no_torch_function, ragged_dim
+
+
+def is_jagged(tensor: torch.Tensor) -> bool:
+    """Is this a NestedTensor of the layout for sequences of different lengths?"""
+    if torch.compiler.is_compiling():
+        return _is_jagged(tensor)
+    with no_torch_function():  # other subclasses would see the attributes that are read
+        return _is_jagged(tensor)
+
+
+def _is_jagged(tensor):
+    return isinstance(tensor, torch.Tensor) and tensor.is_nested and tensor.layout is torch.jagged
+
+
+def _refuse(name, argument, what, mend):
+    raise RuntimeError(f"tcgemm.{name}: {argument} {what}, but x is a jagged NestedTensor; {mend}.")
+
+
+def _rows_of(name, argument, tensor, x):
+    """The tensor for all rows of x: the values of one with the same lengths, or one row."""
+    ragged = ragged_dim(x)
+    if is_jagged(tensor):
+        if tensor.dim() != x.dim() or tensor.shape[ragged] != x.shape[ragged]:
+            _refuse(name, argument, "has other lengths", "pass one made from x's offsets")
+        return tensor.values()
+    if isinstance(tensor, torch.Tensor) and tensor.dim() > 1 and tensor.numel() > 1:
+        shape = tuple(tensor.shape)
+        _refuse(name, argument, f"is dense, of shape {shape}", "pass a NestedTensor, or a vector")
+    return tensor
+
+
+def linear(function, name, x, weight, bias, *, rows=(), **options):
+    """function(x.values(), weight, bias, **options) for a jagged x, as a NestedTensor.
+
+    rows: those of the options that vary along the rows of x.
+    """
+    if ragged_dim(x) == x.dim() - 1:
+        raise RuntimeError(
+            f"tcgemm.{name}: the ragged dimension of x is its last, along which a product sums; "
+            "pass x.transpose(...) with the features last."
+        )
+    for argument in rows:
+        options[argument] = _rows_of(name, argument, options[argument], x)
+    result = function(x.values(), weight, bias, **options)
+    if isinstance(result, tuple):  # with amax
+        return _like(x, result[0]), result[1]
+    return _like(x, result)
+
+
+def _like(x, values):
+    shortest, longest = known_lengths(x)
+    return torch.nested.nested_tensor_from_jagged(
+        values, x.offsets(), x.lengths(), ragged_dim(x), shortest, longest
+    )

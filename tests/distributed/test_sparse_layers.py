@@ -1,0 +1,140 @@
+"""tcgemm.nn.SparseLinear24 under DistributedDataParallel and fully_shard, in two processes."""
+
+import functools
+
+import pytest
+import torch
+import torch.distributed.checkpoint as checkpoint
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+
+import tcgemm
+from tcgemm.nn import SparseLinear24
+from tcgemm.ops.dtensor import full_tensor
+
+from support import processes
+
+STEPS = 6
+
+
+def model_of(seed=0, **options):
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(16, 36), nn.ReLU(), nn.Linear(36, 21))
+    tcgemm.swap_linear(model, to=SparseLinear24, **options)
+    return model
+
+
+def losses_of(model, steps=STEPS):
+    """Every process sees the same batch, so that the curves are those of one process."""
+    torch.manual_seed(1)
+    x, target = torch.randn(24, 16), torch.randn(24, 21)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
+    losses = []
+    for _ in range(steps):
+        for _ in range(2):  # the gradient of two forwards, and one step
+            loss = (model(x) - target).square().mean()
+            (loss / 2).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+OPTIONS = {"learns": True, "refresh_every": 2, "gradient": "straight_through"}
+
+
+def train(rank, kind):
+    if kind == "ddp":  # which sends the weights and the kept positions of the first process
+        model = DistributedDataParallel(model_of(rank, **OPTIONS))
+        layers = model.module
+    else:
+        model = layers = model_of(**OPTIONS)
+        for layer in (*model, model):
+            fully_shard(layer)
+    losses = losses_of(model)
+    return losses, [layers[0]._changes, layers[2]._changes]
+
+
+@functools.cache
+def losses_of_one_process():
+    model = model_of(**OPTIONS)
+    assert [*losses_of(model)] and model[0]._changes == STEPS - 1
+    return losses_of(model_of(**OPTIONS))
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_training_is_that_of_one_process(kind):
+    for losses, changes in processes.run(train, kind):
+        torch.testing.assert_close(losses, losses_of_one_process(), rtol=1e-5, atol=1e-6)
+        assert changes == [STEPS - 1] * 2
+
+
+def forward_of_frozen(rank):
+    model = DistributedDataParallel(model_of(rank, learns=False, method="magnitude"))
+    x = torch.ones(3, 16)
+    loss = model(x).sum()
+    loss.backward()
+    with torch.no_grad():
+        return [model.eval()(x) for _ in range(2)], model.module.state_dict()
+
+
+def test_ddp_sends_a_frozen_weight():
+    (ours, state), (theirs, their_state) = processes.run(forward_of_frozen)
+    assert torch.equal(ours[0], theirs[0]) and torch.equal(ours[1], ours[0])
+    expected = model_of(0, learns=False)
+    assert state.keys() == expected.state_dict().keys()
+    for name, each in expected.state_dict().items():
+        assert torch.equal(state[name], each) and torch.equal(their_state[name], each)
+    assert torch.equal(ours[0], expected.eval()(torch.ones(3, 16)))
+
+
+def sharded(seed, mesh):
+    model = model_of(seed, **OPTIONS)
+    for layer in (*model, model):
+        fully_shard(layer, mesh=mesh)
+    return model
+
+
+def save_and_load(rank, folder):
+    mesh = init_device_mesh("cpu", (2,))
+    model, other, third = (sharded(seed, mesh) for seed in (0, 5, 6))
+    x = torch.ones(3, 16)
+    losses_of(model, 3)
+    state = model.state_dict()
+    assert isinstance(state["0.weight.values"], DTensor)
+    other.load_state_dict(state)
+    checkpoint.save(state, checkpoint_id=folder)
+    loaded = third.state_dict()
+    checkpoint.load(loaded, checkpoint_id=folder)
+    third.load_state_dict(loaded)
+    results = [each.eval()(x).detach() for each in (model, other, third)]
+    model[0].refresh()
+    full = {name: full_tensor(each).clone() for name, each in state.items()}
+    return results, full, model[0].kept.to_dense()
+
+
+def test_the_state_of_a_sharded_model(tmp_path):
+    (results, full, kept), (theirs, _, their_kept) = processes.run(save_and_load, tmp_path)
+    for each in (*results, *theirs):
+        assert torch.equal(each, results[0])
+    assert torch.equal(kept, their_kept)
+    model = model_of(7, **OPTIONS)
+    assert full.keys() == model.state_dict().keys()
+    model.load_state_dict(full)
+    torch.testing.assert_close(model.eval()(torch.ones(3, 16)), results[0])
+    again = model.state_dict()
+    for name, each in full.items():
+        assert torch.equal(again[name], each)
+
+
+def call_without_the_root(rank):
+    model = sharded(0, init_device_mesh("cpu", (2,)))
+    with pytest.raises(RuntimeError, match=r"SparseLinear24: the weight is a DTensor, but"):
+        SparseLinear24.forward(model[0], torch.ones(3, 16))
+
+
+def test_a_forward_that_no_hook_has_gathered_the_weight_for():
+    processes.run(call_without_the_root)

@@ -1,0 +1,219 @@
+"""Products of DTensors, and tensor-parallel tcgemm.nn.Linear, in two processes."""
+
+import itertools
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
+
+import tcgemm
+
+from support import processes
+
+M, N, K, BATCH = 8, 6, 10, 4
+R = Replicate()
+
+
+def integers(*shape):
+    """Small integers: every sum is exact, in whichever order the ranks add."""
+    return torch.randint(-3, 4, shape).float()
+
+
+def mesh():
+    return init_device_mesh("cpu", (2,))
+
+
+class Mlp(nn.Module):
+    def __init__(self, bias, activation):
+        super().__init__()
+        self.up = tcgemm.nn.Linear(K, 12, bias, activation=activation)
+        self.down = tcgemm.nn.Linear(12, N, bias)
+        with torch.no_grad():
+            for each in self.parameters():
+                each.copy_(integers(*each.shape))
+
+    def forward(self, x):
+        return self.down(self.up(x))
+
+
+def parallel_mlp(rank, bias, activation):
+    x = integers(3, M, K)
+    model = Mlp(bias, activation)
+    inputs = [x.clone().requires_grad_() for _ in range(2)]
+    expected = model(inputs[0])
+    expected.square().sum().backward()
+    gradients = [each.grad.clone() for each in model.parameters()]
+    model.zero_grad()
+    plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
+    parallelize_module(model, mesh(), plan)
+    out = model(inputs[1])
+    assert torch.equal(out, expected)
+    out.square().sum().backward()
+    assert torch.equal(inputs[1].grad, inputs[0].grad)
+    for each, gradient in zip(model.parameters(), gradients, strict=True):
+        assert torch.equal(each.grad.full_tensor(), gradient)
+    assert model.up.weight.placements == (Shard(0),)
+    assert model.down.weight.placements == (Shard(1),)
+    with torch.no_grad():
+        assert torch.equal(model.eval()(x), expected)
+
+
+@pytest.mark.parametrize(("bias", "activation"), [(False, None), (True, "relu")])
+def test_a_column_and_a_row_parallel_layer(bias, activation):
+    processes.run(parallel_mlp, bias, activation)
+
+
+def row_parallel_with_an_activation(rank):
+    """The sum over ranks comes before the activation, also after a call without one."""
+    x = integers(M, K)
+    for activation in (None, "relu", None):
+        layer = tcgemm.nn.Linear(K, N, activation=activation)
+        with torch.no_grad():
+            layer.weight.copy_(integers(N, K))
+        expected = layer(x)
+        parallelize_module(layer, mesh(), RowwiseParallel())
+        torch.testing.assert_close(layer(x[:, 5 * rank : 5 * rank + 5]), expected)
+
+
+def test_a_row_parallel_layer_with_an_activation():
+    processes.run(row_parallel_with_an_activation)
+
+
+CALLS = {
+    "mm": ((M, K), (K, N)),
+    "bmm": ((BATCH, M, K), (BATCH, K, N)),
+    "matmul": ((BATCH, M, K), (K, N)),
+    "addmm": ((M, N), (M, K), (K, N)),
+    "baddbmm": ((BATCH, M, N), (BATCH, M, K), (BATCH, K, N)),
+    "linear": ((BATCH, M, K), (N, K)),
+}
+OPTIONS = (
+    {"bias": (N,), "residual": (M, N), "alpha": 2.0},
+    {"bias": (M, 1), "activation": "relu"},
+)
+
+
+def products(rank, name):
+    """Every pair of placements of two operands, with gradients."""
+    devices = mesh()
+    tensors = [integers(*shape) for shape in CALLS[name]]
+    function = getattr(tcgemm, name)
+    placed = [[R, *(Shard(dim) for dim in range(tensor.dim()))] for tensor in tensors]
+    if name in ("addmm", "baddbmm"):
+        placed[0] = [R, Shard(0)]
+    for options in OPTIONS:
+        if name == "linear" and options["bias"] != (N,):  # its bias has one dimension
+            options = {**options, "bias": (N,)}
+        addends = {key: integers(*each) for key, each in options.items() if type(each) is tuple}
+        options = {key: each for key, each in options.items() if type(each) is not tuple}
+        leaves = [each.clone().requires_grad_() for each in (*tensors, *addends.values())]
+        expected = function(
+            *leaves[: len(tensors)],
+            **dict(zip(addends, leaves[len(tensors) :], strict=True)),
+            **options,
+        )
+        gradients = torch.autograd.grad(expected.square().sum(), leaves)
+        for placements in itertools.product(*placed):
+            theirs = [
+                distribute_tensor(tensor, devices, [placement]).requires_grad_()
+                for tensor, placement in zip(tensors, placements, strict=True)
+            ]
+            others = [
+                distribute_tensor(each, devices, [R]).requires_grad_() for each in addends.values()
+            ]
+            named = dict(zip(addends, others, strict=True))
+            out = function(*theirs, **named, **options)
+            assert isinstance(out, DTensor) and torch.equal(out.full_tensor(), expected)
+            got = torch.autograd.grad(out.square().sum(), [*theirs, *others])
+            for ours, right in zip(got, gradients, strict=True):
+                assert torch.equal(ours.full_tensor(), right)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_products_of_dtensors(name):
+    processes.run(products, name)
+
+
+def placements_of_results(rank):
+    devices = mesh()
+    a, b = integers(M, K), integers(K, N)
+
+    def place(tensor, placement):
+        return distribute_tensor(tensor, devices, [placement])
+
+    for of_a, of_b, out in (
+        (Shard(0), R, Shard(0)),
+        (R, Shard(1), Shard(1)),
+        (Shard(1), Shard(0), Partial()),
+        (R, R, R),
+    ):
+        assert tcgemm.mm(place(a, of_a), place(b, of_b)).placements == (out,)
+    bias = place(integers(N), R)
+    summed = tcgemm.mm(place(a, Shard(1)), place(b, Shard(0)), bias=bias)
+    assert summed.placements == (Partial(),)
+    eight = tcgemm.mm(place(a, Shard(1)), place(b, Shard(0)), out_dtype=torch.float8_e4m3fn)
+    assert eight.placements != (Partial(),)
+
+
+def test_results_stay_sharded():
+    processes.run(placements_of_results)
+
+
+def sequence_parallel(rank):
+    x = integers(2, M, K)
+    model = nn.Sequential(nn.LayerNorm(K), tcgemm.nn.Linear(K, N))
+    expected = model(x)
+    plan = {"0": SequenceParallel(), "1": ColwiseParallel(input_layouts=Shard(1))}
+    parallelize_module(model, mesh(), plan)
+    out = model(x.chunk(2, 1)[rank])
+    torch.testing.assert_close(out, expected.chunk(2, -1)[rank])
+    sharded = distribute_tensor(x, mesh(), [Shard(1)])
+    weight = distribute_tensor(integers(N, K), mesh(), [R]).requires_grad_()
+    tcgemm.linear(sharded, weight).sum().backward()
+    right = x.flatten(0, 1).sum(0).expand(N, K)
+    assert torch.equal(weight.grad.full_tensor(), right)
+
+
+def test_sequence_parallel():
+    processes.run(sequence_parallel)
+
+
+def compiled(rank):
+    model = Mlp(True, "relu")
+    x = integers(3, M, K)
+    expected = model(x)
+    parallelize_module(model, mesh(), {"up": ColwiseParallel(), "down": RowwiseParallel()})
+    torch._dynamo.reset()
+    function = torch.compile(model, backend="aot_eager")
+    assert torch.equal(function(x), expected)
+    function(x).sum().backward()
+    assert all(each.grad is not None for each in model.parameters())
+
+
+def test_compiled_tensor_parallel():
+    processes.run(compiled)
+
+
+@pytest.mark.parametrize("first", ["torch.distributed.tensor", "tcgemm"])
+def test_rules_come_with_the_import_of_dtensor(first):
+    program = f"""
+import sys
+import {first}
+assert "torch.distributed.tensor" not in sys.modules or {first!r} != "tcgemm"
+import tcgemm
+before = "tcgemm.ops.sharding" in sys.modules
+import torch.distributed.tensor
+print(before, "tcgemm.ops.sharding" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.split() == [str(first != "tcgemm"), "True"], done.stderr

@@ -1,0 +1,30 @@
+"""What a kernel refuses before it computes a shape, its fake refuses in the same words."""
+
+import pytest
+import torch
+
+W = torch.ones(8, 16)
+OPS = torch.ops.tcgemm
+METADATA = torch.zeros(8, 1, dtype=torch.uint8)
+E4M3 = torch.float8_e4m3fn
+# Operator, its arguments, and the words of the sentence.
+REFUSED = [
+    (OPS.compress24, (W, "4:8"), 'tcgemm.compress24: pattern is "4:8", but there are "2:4"'),
+    (OPS.compress24, (W[0], "1:2"), "tcgemm.compress24: w must be a matrix"),
+    (OPS.prune24, (W, ""), 'tcgemm.prune24: pattern is "", but'),
+    (OPS.gather24, (W[0], METADATA, "1:2"), "tcgemm.gather24: w must be a matrix"),
+    (OPS.decompress24, (W, METADATA, -1, "1:2"), "tcgemm.decompress24: k is -1, but is the num"),
+    (OPS.tile24, (METADATA, -1, "2:4", torch.int8), "tcgemm.tile24: k is -1, but is the number"),
+    (OPS.quantize, (W, E4M3, "rows"), 'tcgemm.quantize: granularity is "rows", but there are'),
+    (OPS.quantize, (W[0], E4M3, "128x128"), 'granularity "128x128" needs a dimension for each'),
+    (OPS.quantize, (W[0, 0], E4M3, "row"), 'granularity "row" needs a dimension for each'),
+]
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize(("operator", "given", "words"), REFUSED)
+def test_refused_in_the_same_words(operator, given, words, device):
+    moved = [each.to(device) if isinstance(each, torch.Tensor) else each for each in given]
+    with pytest.raises(RuntimeError) as error:
+        operator(*moved)
+    assert words in str(error.value)

@@ -1,0 +1,91 @@
+"""Products that must have the same bits are planned alike in all that decides bits: the kernel,
+its orientation, and for f32 the terms. tests/gpu/test_same_bits.py compares the bits themselves.
+"""
+
+import itertools
+
+import pytest
+
+from support.plan_cases import plan
+
+F32 = {"dtype": "f32"}
+LAYOUTS = ("TN", "NN", "TT", "NT")
+SIZES = [(40, 1920, 1093), (256, 512, 1024), (4096, 4096, 4096), (130, 70, 300), (64, 4096, 512)]
+# m, n, k of calls of an f32 layer whose plans with and without parts of the weight once differed.
+ONCE_DIFFERENT = [(40, 1920, 1093), (255, 755, 576), (62, 2048, 1024), (1, 4096, 4096)]
+
+
+def decides(made):
+    """What of a plan decides bits."""
+    split = made["split"]
+    kernels = split and (split["bf16"], split["other"] and split["other"]["kernel"])
+    return made["kernel"], made["transposed"], kernels
+
+
+FACTORS = [
+    {"scale_a": "row", "scale_b": "row"},
+    {"scale_a": "tensor", "scale_b": "tensor"},
+    {"scale_a": "tensor", "scale_b": "row"},
+    {"scale_a": "row", "alpha": 0.3},
+    {"scale_b": "row", "alpha": 0.3},
+]
+
+
+@pytest.mark.parametrize("device", ["H200", "A100"])
+@pytest.mark.parametrize(
+    "types", [{"dtype": "e4m3"}, {"dtype": "s8", "out_dtype": "bf16"}], ids=str
+)
+@pytest.mark.parametrize("factors", FACTORS, ids=str)
+def test_two_factors_in_one_order(factors, types, device):
+    """Two roundings depend on the order, so the major of the result must not swap A and B."""
+    if device == "A100" and types["dtype"] == "e4m3":
+        pytest.skip("an A100 has no fp8")
+    for (m, n, k), layout in itertools.product(SIZES, LAYOUTS):
+        options = {"layout": layout, "device": device, **types, **factors}
+        rows, columns = (plan(m, n, k, out=out, **options) for out in (None, (m * n, 1, m)))
+        assert decides(rows) == decides(columns), (m, n, k, layout)
+
+
+@pytest.mark.parametrize("options", [{"dtype": "bf16"}, {"dtype": "bf16", "alpha": 0.3}], ids=str)
+def test_one_factor_may_swap(options):
+    """One factor has one order, and a column-major result is stored faster as a row-major one."""
+    made = plan(4096, 4096, 4096, out=(0, 1, 4096), **options)
+    assert made["transposed"]
+
+
+@pytest.mark.parametrize("scales", [{}, {"scale_a": "1x128", "scale_b": "128x128"}], ids=str)
+def test_block_scales_may_swap(scales):
+    made = plan(4096, 4096, 4096, dtype="e4m3", out=(0, 1, 4096), **scales)
+    assert made["transposed"]
+
+
+@pytest.mark.parametrize("precision", ["", "prepared"])
+@pytest.mark.parametrize("parts", [0, 2, 3])
+def test_float32_has_one_orientation(parts, precision):
+    """A tensor core adds the products of low terms in the order of the operands."""
+    for (m, n, k), layout in itertools.product(SIZES, LAYOUTS):
+        options = {"layout": layout, "prepared_b": parts, "precision": precision, **F32}
+        rows, columns = (plan(m, n, k, out=out, **options) for out in (None, (m * n, 1, m)))
+        assert decides(rows) == decides(columns), (m, n, k, layout)
+
+
+def test_parts_change_nothing_for_a_layer():
+    """precision="prepared" plans a product without parts as one with parts."""
+    different = 0
+    rows = (1, 16, 40, 62, 64, 128, 192, 255, 512, 4096)
+    shapes = [(n, k) for _, n, k in ONCE_DIFFERENT] + [(768, 768), (4096, 11008), (512, 256)]
+    for m, (n, k), terms in itertools.product(rows, shapes, ([], ["bias"], ["gelu"])):
+        options = {"epilogue": terms, **F32}
+        without, parts = (
+            plan(m, n, k, precision="prepared", prepared_b=count, **options) for count in (0, 2)
+        )
+        assert decides(without) == decides(parts), (m, n, k)
+        assert decides(parts) == decides(plan(m, n, k, prepared_b=2, **options)), (m, n, k)
+        different += decides(without) != decides(plan(m, n, k, **options))
+    assert different > 10  # the test sees something
+
+
+def test_a_call_without_parts_takes_the_cheaper_way():
+    """precision=None counts the passes of both operands."""
+    assert plan(62, 2048, 1024, **F32)["split"] is None
+    assert plan(62, 2048, 1024, precision="prepared", **F32)["split"] is not None

@@ -1,0 +1,22 @@
+"""The sentences of tcgemm.info.plan, as rows of a table: a call, and pieces of what it says."""
+
+import pytest
+
+from tcgemm import info
+
+
+def asked(m=8, n=8, k=8, *, device="H200", dtype="bf16", **options):
+    return lambda: info.plan(device, dtype, m, n, k, **options)
+
+
+ROWS = {
+    "strides": (asked(a=(1, 2)), ["tcgemm: the strides of a are 2 numbers; expected 3"]),
+    "dtype": (asked(dtype="bf17"), ["tcgemm: no dtype is called 'bf17'; expected one of", "bf16"]),
+    "layout": (asked(layout="XY"), ["tcgemm: no layout is called 'XY'; expected TN"]),
+    "scales": (asked(scale_a="col"), ["tcgemm: no scales are called 'col'; expected tensor"]),
+    "epilogue": (asked(epilogue=["b"]), ["tcgemm: nothing in the epilogue is called 'b'"]),
+    "sparse": (asked(sparse="c"), ["tcgemm: sparse is 'c'; expected a, b or nothing."]),
+    "sizes": (asked(-1), ["tcgemm: m is -1, n is 8, k is 8 and batch is 1; expected sizes"]),
+    "device": (asked(device="TPU"), ["tcgemm: no device is called 'TPU'; expected one of", "H200"]),
+}
+TABLE = [pytest.param(*row, id=f"plan: {name}") for name, row in ROWS.items()]
