@@ -91,8 +91,8 @@ void add_sums(const Problem& problem, const Device& device, Plan& plan) {
 // Would swapping A and B change bits of the result? The order of k stays, and so does all of the
 // epilogue but these:
 //   scales            a kernel multiplies by alpha and its scale_a first
-//   beta * c          is rounded before the addition where c is a column of the kernel's result,
-//                     and in f64 where the kernel stores element by element
+//   beta * c          is rounded before the addition where c is a column of the kernel's result;
+//                     in f64 the ways to read c differ in this as well
 //   terms of f32      the product of a's low and b's high terms is added first
 bool swap_ab_changes_bits(const Problem& problem) {
   if (problem.input_a == DType::f32) return true;
