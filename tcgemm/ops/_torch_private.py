@@ -44,6 +44,7 @@ __all__ = [
     "ragged_dim",
     "redispatch",
     "register_sharding",
+    "runs_as_it_is",
     "transforms_active",
     "tree_map_only",
     "under_transform",
@@ -132,6 +133,16 @@ def known_lengths(nested):
     """The smallest and the largest size along the ragged dimension of a jagged NestedTensor, each
     None unless it was computed before: on a GPU that waits."""
     return nested._maybe_min_seqlen, nested._maybe_max_seqlen
+
+
+def runs_as_it_is(function):
+    """A decorator: torch.compile leaves the function, and what it calls, to the interpreter where a
+    compiled function reaches it by way of the dispatcher. torch.compiler.disable imports
+    torch._dynamo, which takes one second."""
+    frames = torch._C._dynamo.eval_frame
+    skip = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.SKIP)
+    frames.set_code_exec_strategy(function.__code__, skip)
+    return function
 
 
 def mark_static_address(tensor):

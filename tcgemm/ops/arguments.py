@@ -94,8 +94,8 @@ def check_amax(function: str, amax: bool) -> None:
         raise TypeError(f"tcgemm.{function}: amax is {amax!r}, but it must be True or False.")
 
 
-def refusal(function: str, error: RuntimeError, epilogue: Epilogue, **others) -> Exception:
-    """The error to raise in place of `error`, with which the operator refused a call.
+def refusal(function: str, error: RuntimeError, epilogue: Epilogue, **others) -> Exception | None:
+    """The error to raise in place of `error`, with which the operator refused a call, or None.
 
     The general operators name no function or themselves, and the dispatcher names its own types.
     """
@@ -107,4 +107,4 @@ def refusal(function: str, error: RuntimeError, epilogue: Epilogue, **others) ->
         check_options(function, epilogue, **others)
     except (TypeError, RuntimeError) as better:
         return better
-    return error
+    return None

@@ -64,7 +64,10 @@ def gemm(function, op, out, a, b, c, bias, residual, epilogue):
             return op.run(a, b, c, bias, residual, epilogue)
         return autograd.call(op, a, b, c, bias, residual, epilogue)
     except RuntimeError as error:
-        raise _refusal(op, error, (a, b, c, bias, residual, out), epilogue) from None
+        refused = _refusal(op, error, (a, b, c, bias, residual, out), epilogue)
+        if refused is None:
+            raise
+        raise refused from None
 
 
 def _with_parts(function, op, out, a, b, c, bias, residual, epilogue):
@@ -86,12 +89,16 @@ def _with_parts(function, op, out, a, b, c, bias, residual, epilogue):
     try:
         return autograd.call(call, a, op.matrix_b(weight, 2), c, bias, residual, epilogue)
     except RuntimeError as error:
-        raise _refusal(op, error, (a, weight, c, bias, residual, out), epilogue) from None
+        refused = _refusal(op, error, (a, weight, c, bias, residual, out), epilogue)
+        if refused is None:
+            raise
+        raise refused from None
 
 
 def scaled_gemm(function, op, out, a, b, c, bias, residual, epilogue, scales, amax):
     """gemm with scales, zero points, or amax as a second result."""
-    check_amax(op.name, amax)
+    if amax is not False:
+        check_amax(op.name, amax)
     if _compiling() and out is None and op is LINEAR and nested.is_jagged(a):
         keywords = dict(scales._asdict(), amax=amax)
         return _jagged(function, a, b, bias, residual, epilogue, **keywords)
@@ -109,7 +116,10 @@ def scaled_gemm(function, op, out, a, b, c, bias, residual, epilogue, scales, am
     try:
         return _as_matrices(op, out, a, b, c, bias, residual, epilogue, scales, amax, parts)
     except RuntimeError as error:
-        raise _refusal(op, error, (a, b, c, bias, residual, out), epilogue) from None
+        refused = _refusal(op, error, (a, b, c, bias, residual, out), epilogue)
+        if refused is None:
+            raise
+        raise refused from None
 
 
 def _jagged(function, a, b, bias, residual, epilogue, **keywords):
@@ -278,11 +288,11 @@ def amax_with_out(function):
 
 
 def _refusal(op, error, tensors, epilogue):
-    """The error to raise for one that a call of an operator raised."""
+    """The error to raise for one that a call of an operator raised; None: that one."""
     if _compiling():
-        return error
+        return None
     if isinstance(error, NotImplementedError):
-        return _nested(op, tensors) or error
+        return _nested(op, tensors)
     return refusal(op.name, error, epilogue)
 
 

@@ -457,7 +457,13 @@ def _refuse_mapped(name, tensors):
 
 
 def explained(name, tensors, scales, epilogue, *, amax, device, kernel):
-    """The answer of the operator `name` to the call with these arguments."""
+    """The answer of the operator `name` to the call with these arguments.
+
+    A compiled function is interrupted for it.
+    """
+    if torch.compiler.is_compiling():
+        ask = torch.compiler.disable(explained)
+        return ask(name, tensors, scales, epilogue, amax=amax, device=device, kernel=kernel)
     a, b, c, bias, residual, out = tensors
     parts = None
     if type(b) is Prepared:
@@ -484,5 +490,8 @@ def explained(name, tensors, scales, epilogue, *, amax, device, kernel):
     try:
         answer = query.ask(name, a, b, **tensors, **options)
     except RuntimeError as error:
-        raise refusal(name, error, epilogue, device=device, kernel=kernel) from None
+        refused = refusal(name, error, epilogue, device=device, kernel=kernel)
+        if refused is None:
+            raise
+        raise refused from None
     return Explanation(answer["text"], answer)

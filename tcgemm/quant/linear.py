@@ -260,11 +260,14 @@ def quantized_linear(
     try:
         return autograd.call_checked(call, *operands)
     except RuntimeError as error:
-        raise _refusal(error, dtype, granularity, epilogue) from None
+        refused = _refusal(error, dtype, granularity, epilogue)
+        if refused is None:
+            raise
+        raise refused from None
 
 
 def _refusal(error, dtype, granularity, epilogue):
-    """The error to raise for one that the operator raised."""
+    """The error to raise for one that the operator raised; None: that one."""
     if not isinstance(dtype, torch.dtype | None) or not isinstance(granularity, str):
         shown = dtype if isinstance(dtype, torch.dtype) else repr(dtype)
         try:

@@ -135,14 +135,14 @@ def exact(terms, shape):
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 @pytest.mark.parametrize("name", ["c", "bias", "residual"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_a_float32_addend_of_a_16_bit_result_has_a_float32_gradient(dtype, name, compiled):
+def test_a_float32_addend_of_a_16_bit_result_has_a_float32_gradient(dtype, name, compiled, device):
     """A sum of 4096 rows that is rounded to 16 bits is off by 2e-3 of itself."""
     m, n, k = 4096, 16, 8
-    a, b = torch.randn(m, k).to(dtype), torch.randn(k, n).to(dtype)
-    addend = torch.randn(n, requires_grad=True)
-    others = {"c": torch.zeros(n)} | {name: addend}
+    a, b = torch.randn(m, k).to(device, dtype), torch.randn(k, n).to(device, dtype)
+    addend = torch.randn(n, device=device, requires_grad=True)
+    others = {"c": torch.zeros(n, device=device)} | {name: addend}
     beta = 0.3 if name == "c" else 1.0
-    grad = torch.rand(m, n).to(dtype)
+    grad = torch.rand(m, n).to(device, dtype)
 
     def product(a, b, c, **others):
         return tcgemm.addmm(c, a, b, beta=beta, activation="relu", **others)

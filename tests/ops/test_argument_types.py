@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import tcgemm
 
@@ -163,3 +164,16 @@ def test_under_compile(way, wrong):
     whole = torch.compile(lambda: WAYS[way](**options), backend="eager", fullgraph=True)
     text = sentence(whole, torch._dynamo.exc.Unsupported)
     assert "tcgemm.mm: " in text
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_error_of_another_keeps_its_cause(way):
+    """A dispatch mode, or an allocator, may raise while an operator runs."""
+
+    class Fails(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            raise RuntimeError("of the mode") from ValueError("why")
+
+    with Fails(), pytest.raises(RuntimeError, match="of the mode") as caught:
+        WAYS[way]()
+    assert isinstance(caught.value.__cause__, ValueError)

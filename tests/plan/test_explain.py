@@ -4,6 +4,7 @@ import functools
 import inspect
 import pickle
 import re
+import warnings
 from pathlib import Path
 
 import pytest
@@ -472,5 +473,7 @@ def test_explain_interrupts_a_compiled_function():
         return tcgemm.mm(a, a), tcgemm.explain(a, a)
 
     a = torch.randn(8, 8)
-    out, text = torch.compile(product, backend="eager")(a)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        out, text = torch.compile(product, backend="eager")(a)
     assert torch.equal(out, tcgemm.mm(a, a)) and text == tcgemm.explain(a, a)

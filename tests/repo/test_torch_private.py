@@ -252,6 +252,24 @@ def tree_map_only():
     assert mapped == ("1", [2.0, {"a": "3"}])
 
 
+def runs_as_it_is():
+    seen = []
+
+    def callee():
+        seen.append(torch.compiler.is_compiling())
+
+    @private.runs_as_it_is
+    def function():
+        callee()
+
+    def backend(graph, _inputs):
+        raise AssertionError(graph)
+
+    torch._dynamo.reset()
+    torch.compile(function, backend=backend)()
+    assert seen == [False]
+
+
 def transforms_active():
     seen = []
     torch.vmap(lambda x: seen.append(private.transforms_active()) or x)(torch.zeros(2))
@@ -314,6 +332,7 @@ USES = (
     ragged_dim,
     redispatch,
     register_sharding,
+    runs_as_it_is,
     transforms_active,
     tree_map_only,
     under_transform,
