@@ -91,12 +91,14 @@ void add_sums(const Problem& problem, const Device& device, Plan& plan) {
 // Would swapping A and B change bits of the result? The order of k stays, and so does all of the
 // epilogue but these:
 //   scales            a kernel multiplies by alpha and its scale_a first
-//   beta * c          is rounded before the addition where c is a column of the kernel's result
+//   beta * c          is rounded before the addition where c is a column of the kernel's result;
+//                     in f64 the ways to read c differ in this as well
 //   terms of f32      the product of a's low and b's high terms is added first
 bool swap_ab_changes_bits(const Problem& problem) {
   if (problem.input_a == DType::f32) return true;
   if (problem.has(Slot::c) && problem.beta != 1.0 &&
-      (problem[Slot::c].stride_row == 0 || problem[Slot::c].stride_col == 0))
+      (problem[Slot::c].stride_row == 0 || problem[Slot::c].stride_col == 0 ||
+       problem.accumulator == DType::f64))
     return true;
   if (problem.block_scaled()) return false;  // the mainloop multiplies by their product
   return int(problem.alpha != 1.0) + int(problem.has(Slot::scale_a)) +

@@ -10,7 +10,7 @@ import torch
 from tcgemm.bench.case import Case
 from tcgemm.bench.workloads import Workload, baseline_name, dense_baseline_name
 from tcgemm.comparison.request import BASELINES, refuse
-from tcgemm.testing import baseline, telemetry, timing
+from tcgemm.testing import baseline, machine, telemetry, timing
 
 METHOD = (
     "normal data, operand sets past twice the L2, CUDA graphs (CPU: wall clock), candidates in "
@@ -71,20 +71,25 @@ def _check_gpu(error: Exception) -> None:
 
 
 def measure(
-    work: Work, functions: Functions, *, seconds: float, reader: Any = None
+    work: Work,
+    functions: Functions,
+    *,
+    seconds: float,
+    reader_of: Callable[[torch.device], Any] = lambda device: None,
 ) -> dict[str, Any]:
-    """The fields of a measured row."""
-    error, exact = work.check()
-    calls, names, refused = _candidates(work, functions)
-    sampler = telemetry.Sampler(reader)
-    timings = timing.measure(
-        calls,
-        work.sets,
-        device=work.device,
-        min_ms=seconds * 1e3,
-        sampler=sampler,
-        refusals=refused,
-    )
+    """The fields of a measured row. reader_of: the reader of a GPU's clock and power."""
+    sampler = telemetry.Sampler(reader_of(work.device))
+    with machine.current(work.device):
+        error, exact = work.check()
+        calls, names, refused = _candidates(work, functions)
+        timings = timing.measure(
+            calls,
+            work.sets,
+            device=work.device,
+            min_ms=seconds * 1e3,
+            sampler=sampler,
+            refusals=refused,
+        )
     own = timings.pop("tcgemm")
     (kernel, why), traffic = work.plan, work.bytes
     finite = error is not None and math.isfinite(error)
@@ -94,7 +99,7 @@ def measure(
         "iqr_us": round(own.iqr_us, 3),
         "tflops": float(f"{work.case.flops / own.us / 1e6:.5g}"),
         "gbps": None if traffic is None else float(f"{traffic / own.us / 1e3:.5g}"),
-        "ratios": {name: round(found.us / own.us, 4) for name, found in timings.items()},
+        "ratios": {name: float(f"{found.us / own.us:.5g}") for name, found in timings.items()},
         "baselines": {
             name: {
                 "name": names[name],

@@ -48,14 +48,14 @@ def compare_model(
         )
     functions, progress = request.baselines_of(against), progress_of(progress)
     forward = functools.partial(_forward, model, *_arguments(example_input))
-    device = _device(model)
+    device, gpus = _devices(model)
     seconds = request.seconds_of(seconds, device)
     swap = functools.partial(tcgemm.swap_linear, model, to=to, **options)
     with machine.current(device):
         with _kept(model, device), torch.no_grad():
             progress(f"forward of {type(model).__name__}, before and after the swap")
             layers, report, difference = _layers(model, forward, swap)
-            before, after = _forward_times(forward, swap, device, seconds)
+            before, after = _forward_times(forward, swap, gpus, seconds)
         layers.sort(key=lambda layer: -layer.count * layer.case.flops)
         of_layers = {name: value for name, value in options.items() if name not in OF_MODELS}
         work = functools.partial(LayerWork, to=to, options=of_layers)
@@ -94,8 +94,8 @@ def _forward(model, positional, keywords):
     return model(*positional, **keywords)
 
 
-def _device(model: torch.nn.Module) -> torch.device:
-    """The device of the model's first tensor."""
+def _devices(model: torch.nn.Module) -> tuple[torch.device, set[torch.device]]:
+    """The device of the model's first tensor, and every GPU that it is on."""
     tensors = [*model.parameters(), *model.buffers()]
     if not tensors:
         raise request.refuse("the model has no weights, so that there is nothing to compare.")
@@ -104,7 +104,7 @@ def _device(model: torch.nn.Module) -> torch.device:
         raise request.refuse(
             f"the model is on {device}, but is run on a CPU or a GPU; move it with model.to(...)."
         )
-    return device
+    return device, {tensor.device for tensor in tensors if tensor.is_cuda}
 
 
 @contextlib.contextmanager
@@ -112,7 +112,7 @@ def _kept(model: torch.nn.Module, device: torch.device) -> Iterator[None]:
     """eval mode; afterwards training flags, buffers and torch's random state are as before."""
     flags = [(module, module.training) for module in model.modules()]
     buffers = [
-        (module, name, buffer, buffer.detach().clone())
+        (module, name, buffer, _values(buffer))
         for module in model.modules()
         if not isinstance(module, WEIGHTS_AS_BUFFERS)
         for name, buffer in module.named_buffers(recurse=False)
@@ -128,8 +128,14 @@ def _kept(model: torch.nn.Module, device: torch.device) -> Iterator[None]:
                 for module, name, buffer, values in buffers:
                     if getattr(module, name, None) is not buffer:
                         setattr(module, name, buffer)
-                    if not torch.equal(buffer, values):
+                    if values is not None and not torch.equal(buffer, values):
                         buffer.copy_(values)
+
+
+def _values(buffer: torch.Tensor) -> torch.Tensor | None:
+    """A copy of an ordinary tensor. Classes of other libraries need not have clone and equal."""
+    plain = type(buffer) is torch.Tensor and buffer.layout is torch.strided
+    return buffer.detach().clone() if plain else None
 
 
 def _layers(model, forward, swap) -> tuple[list[Layer], Any, float]:
@@ -179,7 +185,7 @@ def _apart(one: torch.Tensor, other: torch.Tensor) -> float:
 
 
 def _forward_times(
-    forward: Callable[[], Any], swap: Callable[[], Any], device: torch.device, seconds: float
+    forward: Callable[[], Any], swap: Callable[[], Any], gpus: set[torch.device], seconds: float
 ) -> tuple[timing.Timing, timing.Timing]:
     """Microseconds of a forward with the host's part: (before the swap, after it)."""
     samples: dict[bool, list[float]] = {False: [], True: []}
@@ -187,7 +193,7 @@ def _forward_times(
         for swapped in (index % 2 == 1, index % 2 == 0):
             report = swap() if swapped else None
             try:
-                samples[swapped] += _forward_slice(forward, device, seconds / ROUNDS)
+                samples[swapped] += _forward_slice(forward, gpus, seconds / ROUNDS)
             finally:
                 if report is not None:
                     report.undo()
@@ -195,14 +201,14 @@ def _forward_times(
     return before, after
 
 
-def _forward_slice(forward, device: torch.device, seconds: float) -> list[float]:
+def _forward_slice(forward, gpus: set[torch.device], seconds: float) -> list[float]:
     """Microseconds of forwards that follow one another for `seconds`, after one to warm up."""
 
     def timed() -> float:
         start = time.perf_counter()
         forward()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
+        for gpu in gpus:
+            torch.cuda.synchronize(gpu)
         return (time.perf_counter() - start) * 1e6
 
     timed()

@@ -56,8 +56,8 @@ def run(
     jobs, rows = list(jobs), []
     if device.type == "cpu" and (sentence := avoid_forbidden_amx()):
         progress(sentence)
-    reader = telemetry.open_reader(device)
-    common = {"functions": functions, "seconds": seconds, "reader": reader}
+    reader_of = functools.cache(telemetry.open_reader)
+    common = {"functions": functions, "seconds": seconds, "reader_of": reader_of}
     with torch.no_grad(), torch.autocast(device.type, enabled=False):
         for number, (build, head) in enumerate(jobs, 1):
             rows.append(measure.row_of(build, head, **common))

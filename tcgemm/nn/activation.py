@@ -1,6 +1,6 @@
 """The activation of a layer: one word, checked when it is set."""
 
-ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
+from tcgemm.ops.arguments import ACTIVATIONS
 
 
 def check_activation(layer: str, activation: str | None) -> None:

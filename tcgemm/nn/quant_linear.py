@@ -1,26 +1,43 @@
 """The layer with 8-bit weights: tcgemm.nn.QuantLinear.
 
-Its buffers are plain tensors, which state_dict, safetensors, deepcopy and .to(device) take as they
-are: weight (N, K) of float8 or int8, weight_scale of float32 as tcgemm.quantize makes it, bias.
+    _parameters   bias, which needs no gradient
+    _buffers      weight_values: the bytes (N, K) of the values, as int8; not persistent
+                  weight_scale: float32, as tcgemm.quantize makes it
+    weight        a QuantizedWeight of both: a matrix of a usual dtype for those who read it
+
+state_dict() has weight (float8 or int8), weight_scale and bias. Every tool takes bytes, whereas
+gloo does not send float8, and float8 has no arithmetic. The bytes are no Parameter, because
+fully_shard of torch 2.11 raises an error for integer ones.
 """
 
 import torch
 
 from tcgemm.dtypes import E4M3
 from tcgemm.nn import exchange
+from tcgemm.nn.activation import HasActivation, check_activation
 from tcgemm.nn.linear import Linear
+from tcgemm.ops.dtensor import is_dtensor
 from tcgemm.quant.linear import SOURCES, check_options, quantized_linear
 from tcgemm.quant.quantize import dequantize, quantize
 from tcgemm.quant.shapes import scale_shape
+from tcgemm.quant.weight import QuantizedWeight, view_bytes
+
+_NAME = "tcgemm.nn.QuantLinear"
+_BYTES = torch.int8
+_compiling = torch.compiler.is_compiling
 
 
-class QuantLinear(torch.nn.Module):
+class QuantLinear(HasActivation, torch.nn.Module):
     """A linear layer whose weight is stored in 8 bits and multiplied with quantised activations.
 
     x (..., in_features) of float16, bfloat16 or float32 is quantised in every call;
     act(x @ weight.t() + bias) comes in x's dtype (under torch.autocast in autocast's). A gradient
-    goes through to x, by a 16-bit product with the dequantised weight; the weight itself is a
-    buffer and does not learn (tcgemm.quantized_linear has a master weight that does).
+    goes through to x, by a 16-bit product with the dequantised weight; the weight itself does not
+    learn (tcgemm.quantized_linear has a master weight that does).
+
+    `weight` shows a matrix of a usual dtype, float32 or that of the Linear, since models cast
+    activations to weight.dtype; its `values` are the 8-bit ones. The bias is a Parameter that needs
+    no gradient, so that a model of such layers has a device and a dtype; the weight is a buffer.
 
     Arguments:
         in_features, out_features, bias, device: as of torch.nn.Linear.
@@ -32,7 +49,7 @@ class QuantLinear(torch.nn.Module):
 
     A new layer has a weight of zeros: `from_linear` makes one of a torch.nn.Linear, and
     load_state_dict takes a QuantLinear's state_dict as well as a Linear's, which it quantises.
-    .half() and .to(dtype) convert the bias alone.
+    .half() and .to(dtype) convert the bias and the dtype that `weight` shows.
 
     Example:
         >>> linear = torch.nn.Linear(64, 32)
@@ -42,6 +59,8 @@ class QuantLinear(torch.nn.Module):
         >>> layer.to_linear().weight.dtype
         torch.float32
     """
+
+    _LAYER = "QuantLinear"
 
     def __init__(
         self,
@@ -56,18 +75,26 @@ class QuantLinear(torch.nn.Module):
         bias_dtype: torch.dtype | None = None,
     ):
         super().__init__()
-        check_options("tcgemm.nn.QuantLinear", dtype, granularity)
-        self.in_features = in_features
-        self.out_features = out_features
+        check_options(_NAME, dtype, granularity)
+        check_activation(_NAME, activation)
+        shape = (out_features, in_features)
+        values = torch.zeros(shape, device=device, dtype=dtype)
+        scale = torch.ones(scale_shape(shape, granularity), device=device, dtype=torch.float32)
+        bias = torch.zeros(out_features, device=device, dtype=bias_dtype) if bias else None
+        shown = bias_dtype or torch.get_default_dtype()
+        self._become(values, scale, bias, shown, granularity, activation)
+
+    def _become(self, values, scale, bias, shown, granularity, activation):
+        self.out_features, self.in_features = values.shape
+        self.dtype = values.dtype
+        self.shown_dtype = shown
         self.granularity = granularity
         self.activation = activation
-        shape = (out_features, in_features)
-        scale = scale_shape(shape, granularity)
-        self.register_buffer("weight", torch.zeros(shape, device=device, dtype=dtype))
-        self.register_buffer("weight_scale", torch.ones(scale, device=device, dtype=torch.float32))
-        self.register_buffer(
-            "bias", torch.zeros(out_features, device=device, dtype=bias_dtype) if bias else None
-        )
+        if bias is not None:
+            bias = torch.nn.Parameter(bias, requires_grad=False)
+        self.register_parameter("bias", bias)
+        self.register_buffer("weight_values", values.view(_BYTES), persistent=False)
+        self.register_buffer("weight_scale", scale)
 
     @classmethod
     @torch.no_grad()
@@ -78,17 +105,15 @@ class QuantLinear(torch.nn.Module):
 
         The weight is float16, bfloat16 or float32. The activation of a tcgemm.nn.Linear is kept.
         """
-        check_options("tcgemm.nn.QuantLinear", dtype, granularity)
+        exchange.check_linear(_NAME, linear)
+        check_options(_NAME, dtype, granularity)
         layer = cls.__new__(cls)
         torch.nn.Module.__init__(layer)
-        layer.in_features, layer.out_features = linear.in_features, linear.out_features
-        layer.granularity = granularity
-        layer.activation = getattr(linear, "activation", None)
-        values, scale = quantize(linear.weight.detach(), dtype, granularity)
-        layer.register_buffer("weight", values)
-        layer.register_buffer("weight_scale", scale)
-        bias = linear.bias
-        layer.register_buffer("bias", bias if bias is None else bias.detach().clone())
+        weight, bias = linear.weight.detach(), linear.bias
+        values, scale = quantize(weight, dtype, granularity)
+        bias = None if bias is None else bias.detach().clone()
+        activation = getattr(linear, "activation", None)
+        layer._become(values, scale, bias, weight.dtype, granularity, activation)
         layer.training = linear.training
         return layer
 
@@ -99,71 +124,141 @@ class QuantLinear(torch.nn.Module):
             dtype = torch.get_default_dtype() if self.bias is None else self.bias.dtype
         options = {"device": "meta", "dtype": dtype, "activation": self.activation}
         linear = Linear(self.in_features, self.out_features, self.bias is not None, **options)
-        weight = dequantize(self.weight, self.weight_scale, dtype)
+        weight = dequantize(self._values(), self.weight_scale, dtype)
         linear.weight = torch.nn.Parameter(weight)
         if self.bias is not None:
-            linear.bias = torch.nn.Parameter(self.bias.to(dtype, copy=True))
+            linear.bias = torch.nn.Parameter(self.bias.detach().to(dtype, copy=True))
         return linear.train(self.training)
 
+    def _values(self):
+        """The 8-bit values."""
+        return view_bytes(self.weight_values, self.dtype)
+
     def forward(self, input: torch.Tensor) -> torch.Tensor:
+        if not _compiling() and is_dtensor(input):
+            raise RuntimeError(
+                f"{_NAME}: x is a DTensor, but products of 8 bits have no sharding rules; pass "
+                "x.full_tensor(), or x.to_local() if it is sharded by rows."
+            )
         return quantized_linear(
             input,
-            self.weight,
+            self._values(),
             self.bias,
             weight_scale=self.weight_scale,
-            dtype=self.weight.dtype,
             granularity=self.granularity,
             activation=self.activation,
         )
+
+    def __getattr__(self, name):
+        if name == "weight":
+            if _compiling():
+                return dequantize(self._values(), self.weight_scale, self.shown_dtype)
+            return QuantizedWeight(self._values().detach(), self.weight_scale, self.shown_dtype)
+        return super().__getattr__(name)
+
+    def __setattr__(self, name, value):
+        if name != "weight":
+            super().__setattr__(name, value)
+            return
+        shape = (self.out_features, self.in_features)
+        if getattr(value, "dtype", None) is not self.dtype or value.shape != shape:
+            came = type(value).__name__
+            if isinstance(value, torch.Tensor):
+                came = f"{value.dtype} of shape {tuple(value.shape)}"
+            raise RuntimeError(
+                f"{_NAME}: weight is assigned {came}, but it has 8-bit values of {self.dtype} and "
+                f"shape {shape}, with weight_scale beside them; pass such values, or quantise a "
+                "weight with load_state_dict or from_linear."
+            )
+        self.weight_values = value.detach().view(_BYTES)
 
     def extra_repr(self) -> str:
         activation = "" if self.activation is None else f", activation={self.activation}"
         return (
             f"in_features={self.in_features}, out_features={self.out_features}, "
-            f"bias={self.bias is not None}, dtype={self.weight.dtype}, "
+            f"bias={self.bias is not None}, dtype={self.dtype}, "
             f"granularity={self.granularity}{activation}"
         )
 
     def _apply(self, fn, recurse=True):
-        """Moves the weight and its scale, but never converts them: .half() is for the bias."""
-        kept = {"weight": self.weight, "weight_scale": self.weight_scale}
+        """Moves the values and their scale, but never converts them: .half() is for the bias."""
+        values, scale = self.weight_values, self.weight_scale
+        shown = fn(torch.empty(0, dtype=self.shown_dtype, device=values.device)).dtype
         super()._apply(fn, recurse)
-        for name, tensor in kept.items():
-            moved = self._buffers[name]
-            if moved.dtype is not tensor.dtype:
-                self._buffers[name] = tensor.to(moved.device)
+        if self.weight_values.dtype is not values.dtype:
+            self.weight_values = values.to(self.weight_values.device)
+        if self.weight_scale.dtype is not scale.dtype:
+            self.weight_scale = scale.to(self.weight_scale.device)
+        self.shown_dtype = shown
         return self
+
+    def __setstate__(self, state):
+        super().__setstate__(state)
+        if "weight" in self._buffers:  # a pickle of the first version, which had buffers alone
+            values, scale = self._buffers.pop("weight"), self._buffers.pop("weight_scale")
+            bias = self._buffers.pop("bias")
+            shown = torch.get_default_dtype() if bias is None else bias.dtype
+            self._become(values, scale, bias, shown, self.granularity, vars(self)["activation"])
+
+    def _save_to_state_dict(self, destination, prefix, keep_vars):
+        bias, values = self.bias, self._values()
+        tensors = {"weight": values, "weight_scale": self.weight_scale, "bias": bias}
+        for name, tensor in tensors.items():
+            if tensor is not None:
+                destination[prefix + name] = tensor if keep_vars else tensor.detach()
 
     def _load_from_state_dict(self, state_dict, prefix, metadata, strict, missing, *lists):
         """Quantises the weight if the state is that of a Linear."""
-        key, dtype = prefix + "weight", self.weight.dtype
-        weight = state_dict.get(key)
-        if weight is not None and weight.dtype in SOURCES:
-            weight, scale = quantize(weight.detach(), dtype, self.granularity)
-            state_dict[key], state_dict[prefix + "weight_scale"] = weight, scale
-        if weight is not None and weight.dtype is not dtype:
-            _unexpected, errors = lists
+        key, before = prefix + "weight", len(missing)
+        _unexpected, errors = lists
+        weight = state_dict.pop(key, None)
+        if weight is not None and not isinstance(weight, torch.Tensor):
             errors.append(
-                f"{key} is {weight.dtype}, but this QuantLinear holds {dtype}: make it with "
+                f"{key} is a {type(weight).__name__}, but it must be a torch.Tensor: load a state "
+                "that state_dict() made."
+            )
+            return
+        if weight is not None and weight.dtype in SOURCES:
+            weight, scale = quantize(weight.detach(), self.dtype, self.granularity)
+            state_dict[prefix + "weight_scale"] = scale
+        if weight is not None and weight.dtype is not self.dtype:
+            errors.append(
+                f"{key} is {weight.dtype}, but this QuantLinear holds {self.dtype}: make it with "
                 f"dtype={weight.dtype}, or load a weight of torch.float16, torch.bfloat16 or "
                 "torch.float32, which is quantised."
             )
             return
         super()._load_from_state_dict(state_dict, prefix, metadata, strict, missing, *lists)
+        if weight is None:
+            missing.insert(before, key)
+        elif weight.shape != self.weight_values.shape:
+            errors.append(
+                f"size mismatch for {key}: copying a param with shape {weight.shape} from "
+                f"checkpoint, the shape in current model is {self.weight_values.shape}."
+            )
+        elif metadata.get("assign_to_params_buffers", False):
+            self.weight = weight
+        else:
+            with torch.no_grad():
+                self.weight_values.copy_(weight.view(_BYTES))
 
 
-_NAMES = ("_parameters", "_buffers", "granularity", "activation")
+_STATE = (
+    *("_parameters", "_buffers", "_non_persistent_buffers_set"),
+    *("granularity", "activation", "dtype", "shown_dtype"),
+)
 
 
 def _state(module, **options):
-    return exchange.state_of(QuantLinear.from_linear(module, **options), module, _NAMES)
+    layer = QuantLinear.from_linear(module, **options)
+    return {name: vars(layer)[name] for name in _STATE}
 
 
 exchange.register(
     exchange.Exchange(
         layer=QuantLinear,
         options=("dtype", "granularity"),
-        names=_NAMES,
+        names=_STATE,
         state=_state,
         why_not=lambda module: exchange.why_not_converted(module, SOURCES, "quantised"),
     )

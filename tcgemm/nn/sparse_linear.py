@@ -217,6 +217,11 @@ class SparseLinear24(SparseState):
 
     def _multiply(self, input):
         kept = not (self.training or _compiling())
+        if not _compiling() and is_dtensor(input):
+            raise RuntimeError(
+                f"{_NAME}: x is a DTensor, but sparse products have no sharding rules; pass "
+                "x.full_tensor(), or x.to_local() if it is sharded by rows."
+            )
         if kept:
             self._check_positions()
         if is_exporting() or (not _compiling() and is_tracing()):  # by torch.jit.trace
@@ -225,7 +230,8 @@ class SparseLinear24(SparseState):
             if not _compiling():
                 self._check_weight()
             if isinstance(input, torch.fx.Proxy):  # fx.symbolic_trace
-                weight, kept = self.compressed.mask(self.weight), False
+                weight = torch.ops.tcgemm.mask24.default(self.weight, self.compressed)
+                kept = False
             elif kept and not (_grad_enabled() and self.weight.requires_grad):
                 with torch.inference_mode(False), torch.no_grad():
                     self._set(self.kept.mask(self.weight))

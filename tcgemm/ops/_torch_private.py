@@ -11,6 +11,7 @@ import torch
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction as SingleLevelFunction
+from torch.utils._pytree import tree_map_only
 
 __all__ = [
     "INDUCTOR_CONFIG",
@@ -33,6 +34,7 @@ __all__ = [
     "inductor_decompositions",
     "is_batched",
     "is_exporting",
+    "is_mutable",
     "is_profiled",
     "is_tracing",
     "is_wrapped_by_transform",
@@ -42,7 +44,9 @@ __all__ = [
     "ragged_dim",
     "redispatch",
     "register_sharding",
+    "runs_as_it_is",
     "transforms_active",
+    "tree_map_only",
     "under_transform",
     "unpack_dual",
     "without_modes",
@@ -89,6 +93,11 @@ def register_sharding(op, rule, options):
     propagator.op_to_schema_info[op].static_kwargkey = sorted(names & set(options))
 
 
+def is_mutable(op):
+    """Does an operator write into an argument?"""
+    return op._schema.is_mutable
+
+
 def is_exporting():
     """Does torch.export trace this call? torch.compiler.is_exporting() is true under torch.compile
     as well."""
@@ -124,6 +133,16 @@ def known_lengths(nested):
     """The smallest and the largest size along the ragged dimension of a jagged NestedTensor, each
     None unless it was computed before: on a GPU that waits."""
     return nested._maybe_min_seqlen, nested._maybe_max_seqlen
+
+
+def runs_as_it_is(function):
+    """A decorator: torch.compile leaves the function, and what it calls, to the interpreter where a
+    compiled function reaches it by way of the dispatcher. torch.compiler.disable imports
+    torch._dynamo, which takes one second."""
+    frames = torch._C._dynamo.eval_frame
+    skip = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.SKIP)
+    frames.set_code_exec_strategy(function.__code__, skip)
+    return function
 
 
 def mark_static_address(tensor):

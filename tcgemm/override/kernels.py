@@ -14,7 +14,12 @@ from typing import Any, NamedTuple
 
 import torch
 
-from tcgemm.ops._torch_private import destroy_library, dispatch_keys, redispatch
+from tcgemm.ops._torch_private import (
+    destroy_library,
+    dispatch_keys,
+    redispatch,
+    runs_as_it_is,
+)
 from tcgemm.ops.precision import default as default_precision
 from tcgemm.override import product as products
 from tcgemm.override.choices import BIASED, GENERAL, PLAIN, TORCH, Choices, Entry
@@ -142,6 +147,7 @@ class Kernel:
         self.quick = _QUICK.get(aten.name)
         self.added = _ADDED.get(aten.name)
 
+    @runs_as_it_is
     def call(self, *args: Any, **options: Any) -> Any:
         """The kernel of an overload that returns a new tensor."""
         choices = state.choices
@@ -171,6 +177,7 @@ class Kernel:
             entry.count.calls += 1
         return result
 
+    @runs_as_it_is
     def call_out(self, *args: Any, out: torch.Tensor, **options: Any) -> torch.Tensor:
         """The kernel of an overload that writes into out."""
         choices = state.choices

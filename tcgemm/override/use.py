@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import torch
 
+from tcgemm.ops._torch_private import runs_as_it_is
 from tcgemm.override import compiled, inductor, kernels  # noqa: F401  (registers an operator)
 from tcgemm.override.choices import Choices
 from tcgemm.override.kernels import state
@@ -73,11 +74,13 @@ def _remove() -> None:
 class Use:
     """What tcgemm.use returns. It is active until its `with` block or end() ends it."""
 
+    @runs_as_it_is
     def __init__(self, policy: Policy) -> None:
         self.choices = Choices(policy)
         self._waits_for_with = True
         _change(self, [])
 
+    @runs_as_it_is
     def __enter__(self) -> Self:
         with _lock:
             if self._waits_for_with and self in _active:
@@ -86,6 +89,7 @@ class Use:
                 _change(self, [])
         return self
 
+    @runs_as_it_is
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -96,6 +100,7 @@ class Use:
             if self in _active:
                 _change(None, [self])
 
+    @runs_as_it_is
     def end(self) -> None:
         """Ends this use, also where blocks of it are open. A second call changes nothing."""
         with _lock:
@@ -123,6 +128,7 @@ class Use:
         )
 
 
+@runs_as_it_is
 def use(
     *,
     dtypes: Iterable[torch.dtype | str] | None = None,

@@ -32,7 +32,7 @@ _quantize = torch.ops.tcgemm.quantize.default
 _library = torch.library.Library("tcgemm", "FRAGMENT")  # owns the registrations
 _library.define(
     "quantized_linear(Tensor x, Tensor weight, Tensor? weight_scale=None, Tensor? bias=None, "
-    "Tensor? residual=None, *, ScalarType dtype, str granularity, str? activation=None, "
+    "Tensor? residual=None, *, ScalarType? dtype=None, str granularity, str? activation=None, "
     "ScalarType? out_dtype=None, str? precision=None) -> Tensor"
 )
 
@@ -106,7 +106,11 @@ def check_options(name, dtype, granularity):
         )
 
 
-def _check_weight(weight, weight_scale, dtype):
+def _checked_dtype(weight, weight_scale, dtype, granularity):
+    """The dtype of the product: the given one, or that of a weight that is quantised already."""
+    if dtype is None:
+        dtype = weight.dtype if weight_scale is not None and weight.dtype in QUANTIZED else E4M3
+    check_options(_NAME, dtype, granularity)
     if weight_scale is None and weight.dtype not in SOURCES:
         raise RuntimeError(
             f"{_NAME}: weight is {weight.dtype}, but it must be torch.float16, torch.bfloat16 or "
@@ -115,8 +119,9 @@ def _check_weight(weight, weight_scale, dtype):
     if weight_scale is not None and weight.dtype is not dtype:
         raise RuntimeError(
             f"{_NAME}: weight is {weight.dtype} and has a weight_scale, but dtype is {dtype}; "
-            "pass the dtype that it was quantised to."
+            "pass the dtype that it was quantised to, or none."
         )
+    return dtype
 
 
 def _forward(
@@ -126,15 +131,14 @@ def _forward(
     bias=None,
     residual=None,
     *,
-    dtype,
+    dtype=None,
     granularity,
     activation=None,
     out_dtype=None,
     precision=None,
 ):
     """The kernel of the operator, on every device."""
-    check_options(_NAME, dtype, granularity)
-    _check_weight(weight, weight_scale, dtype)
+    dtype = _checked_dtype(weight, weight_scale, dtype, granularity)
     if weight_scale is None:
         weight, weight_scale = _quantize(weight, dtype, granularity)
     x8, scale = _quantize(x, dtype, GRANULARITIES[granularity])
@@ -147,9 +151,8 @@ def _forward(
     return out.squeeze(0) if vector else out
 
 
-def _fake(x, weight, weight_scale=None, *addends, dtype, granularity, out_dtype=None, **_options):
-    check_options(_NAME, dtype, granularity)
-    _check_weight(weight, weight_scale, dtype)
+def _fake(x, weight, weight_scale=None, *addends, dtype=None, granularity, out_dtype=None, **_):
+    _checked_dtype(weight, weight_scale, dtype, granularity)
     tensors = (x, weight, weight_scale, *addends)
     return fake.gemm(OPERATOR)(*tensors, out_dtype=out_dtype or x.dtype)
 
@@ -178,7 +181,7 @@ def quantized_linear(
     bias=None,
     *,
     weight_scale=None,
-    dtype=E4M3,
+    dtype=None,
     granularity="row",
     activation=None,
     residual=None,
@@ -199,7 +202,8 @@ def quantized_linear(
         x, weight (Tensor): float16, bfloat16 or float32, also different ones. bias (N,).
         weight_scale (Tensor): of a weight that is quantised already, as tcgemm.quantize returned
             it; weight then has this dtype and no gradient.
-        dtype (torch.dtype): float8_e4m3fn, float8_e5m2 or int8.
+        dtype (torch.dtype): float8_e4m3fn, float8_e5m2 or int8. Default: that of a weight with a
+            weight_scale, else float8_e4m3fn.
         granularity: "row" (each row of x and of weight has a scale), "tensor", or, for float8,
             "128x128" (weight in blocks of 128 x 128, x in blocks of 1 x 128).
         activation, residual, out_dtype, precision: as in tcgemm.linear; precision is "promoted" or
@@ -264,9 +268,10 @@ def quantized_linear(
 
 def _refusal(error, dtype, granularity, epilogue):
     """The error to raise for one that the operator raised; None: that one."""
-    if not isinstance(dtype, torch.dtype | None):
+    if not isinstance(dtype, torch.dtype | None) or not isinstance(granularity, str):
+        shown = dtype if isinstance(dtype, torch.dtype) else repr(dtype)
         try:
-            check_options(_NAME, repr(dtype), granularity)
+            check_options(_NAME, E4M3 if dtype is None else shown, granularity)
         except RuntimeError as better:
             return better
     return refusal(OPERATOR.name, error, epilogue)

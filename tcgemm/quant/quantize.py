@@ -3,7 +3,9 @@
 import torch
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
+from tcgemm.dtypes import QUANTIZED
 from tcgemm.ops import autograd, dispatch
+from tcgemm.ops.arguments import wrong_type
 from tcgemm.quant.shapes import BLOCK, scale_shape
 
 _quantize = torch.ops.tcgemm.quantize.default
@@ -42,15 +44,38 @@ def quantize(x, dtype, granularity="tensor"):
         return handle_torch_function(quantize, (x,), x, dtype, granularity)
     if not isinstance(x, torch.Tensor):
         raise dispatch.no_tensor("quantize", {"x": x})
-    return autograd.without_grad(_quantize, x, dtype, granularity)
+    if torch.compiler.is_compiling():
+        return autograd.without_grad(_quantize, x, dtype, granularity)
+    try:
+        return autograd.without_grad(_quantize, x, dtype, granularity)
+    except RuntimeError as error:
+        raise _refusal(error, dtype, granularity) from None
+
+
+def _refusal(error, dtype, granularity):
+    """The error to raise for one that the operator raised: the dispatcher names its own types."""
+    if str(error).startswith("tcgemm."):
+        return error
+    if dtype not in QUANTIZED:
+        return RuntimeError(
+            f"tcgemm.quantize: dtype is {dtype}, but values are quantised to "
+            f"{', '.join(str(each) for each in QUANTIZED)}; pass one of these."
+        )
+    if not isinstance(granularity, str):
+        return RuntimeError(
+            f"tcgemm.quantize: granularity is {granularity!r}, but there are "
+            '"tensor", "row", "1x128" and "128x128"; pass one of these.'
+        )
+    return error
 
 
 def dequantize(values, scale, dtype=torch.float32):
     """values * scale, for the values and the scale of tcgemm.quantize in any of its granularities.
 
     values (..., M, K); scale of one element, (..., M, 1), (..., M, ceil(K/128)) or
-    (..., ceil(M/128), ceil(K/128)). Returns a tensor like values of this dtype. Raises RuntimeError
-    if the shapes are not these.
+    (..., ceil(M/128), ceil(K/128)). Returns a tensor like values of this dtype. Raises TypeError if
+    values or scale is no tensor, or dtype none of torch's, and RuntimeError if the shapes are not
+    these.
 
     Example:
         >>> x = torch.randn(4, 256)
@@ -58,6 +83,14 @@ def dequantize(values, scale, dtype=torch.float32):
         >>> bool((error.abs().amax(1) <= x.abs().amax(1) / 253).all())
         True
     """
+    for name, tensor in (("values", values), ("scale", scale)):
+        if not isinstance(tensor, torch.Tensor):
+            raise wrong_type("dequantize", name, tensor)
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(
+            f"tcgemm.dequantize: dtype is {dtype!r}, but it must be a torch.dtype; pass one of "
+            "torch's, such as torch.bfloat16."
+        )
     if scale.numel() != 1:
         for granularity in ("row", "1x128", "128x128")[: 2 + (values.dim() > 1)]:
             if scale.shape == scale_shape(values.shape, granularity):

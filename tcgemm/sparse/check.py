@@ -7,6 +7,7 @@ these checks. Each error names the operands as the called function names them.
 import torch
 
 from tcgemm import dtypes
+from tcgemm.ops import fake
 from tcgemm.ops.operators import ADDMM, LINEAR, MM
 from tcgemm.sparse.tensor import SparseTensor24
 
@@ -33,10 +34,7 @@ def check_operands(op, a, b, c, bias, residual, out, constants):
         if not isinstance(tensor, SparseTensor24):
             _check_layout(op, name, tensor)
         if tensor.device != device:
-            raise RuntimeError(
-                f"tcgemm.{op.name}: {name} is on {tensor.device}, but {w_name} is on {device}; "
-                f"move it there with {name}.to('{device}')."
-            )
+            fake.check_devices(f"tcgemm.{op.name}", {w_name: w.values, name: tensor})
     _check_shapes(op, a, b, bias)
     if w.dtype is not x.dtype and not any(a.dtype in each and b.dtype in each for each in _MIXED):
         raise RuntimeError(

@@ -42,7 +42,7 @@ def check_kinds(values, metadata, k, pattern, turned):
 
 def shown(value):
     """A text for an error. torch reads freed memory in the repr of a tensor without storage."""
-    return repr(value) if isinstance(value, int | float | str) else type(value).__name__
+    return type(value).__name__ if isinstance(value, torch.Tensor) else repr(value)
 
 
 def _reaches_past_storage(tensor):

@@ -138,3 +138,22 @@ def call_without_the_root(rank):
 
 def test_a_forward_that_no_hook_has_gathered_the_weight_for():
     processes.run(call_without_the_root)
+
+
+def evaluate_between_steps(rank):
+    model = sharded(0, init_device_mesh("cpu", (2,)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x = torch.randn(24, 16)
+    for _ in range(3):
+        with torch.no_grad():
+            before = [model.eval()(x) for _ in range(2)]
+        assert torch.equal(*before)
+        model(x).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        with torch.no_grad():
+            assert not torch.equal(model(x), before[0])
+
+
+def test_eval_mode_sees_the_weights_of_the_last_step():
+    processes.run(evaluate_between_steps)

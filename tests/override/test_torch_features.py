@@ -1,5 +1,7 @@
 """torch's features around a product work in a tcgemm.use: derivatives, transforms, fakes, modes."""
 
+import warnings
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -171,3 +173,23 @@ def test_backend_aot_eager():
     assert u.report().taken == 2 and u.report().left == 0
     compiled(x)
     assert u.report().taken == 2
+
+
+def test_what_torch_compile_leaves_to_the_interpreter():
+    """Dynamo looks at every Python frame that such code reaches, but at none of the kernels."""
+
+    @torch._dynamo.disable(recursive=False)
+    def eager(x):
+        return torch.mm(x, x, out=torch.empty(2, 2)) + torch.mm(x, x)
+
+    def function(x):
+        torch._dynamo.graph_break()
+        with tcgemm.use() as inner:
+            y = eager(x)
+        return y + 1, inner
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result, inner = torch.compile(function, backend="eager")(torch.ones(2, 2))
+    assert torch.equal(result, torch.full((2, 2), 5.0))
+    assert inner.report().taken == 2 and not inner.active

@@ -5,6 +5,8 @@ that are right.
 import pytest
 import torch
 
+import tcgemm
+
 from support.cases import BF16, E4M3, E5M2, F16, F32, F64, S8, S32, U8
 from support.error_asserts import assert_error_message, error_message, t
 from support.scaled_errors import OPS, TABLE, M, N, operands, scaled
@@ -68,3 +70,32 @@ def test_amax_of_little(shape):
     out, amax = OPS.scaled_mm_amax(a, b, f32(m, 1), None, bias=torch.full((n,), -2.0))
     assert out.shape == (m, n)
     assert amax.shape == () and amax.dtype == F32 and amax == (0 if m * n == 0 else 2)
+
+
+X = torch.ones(4, 8)
+WORDS = {
+    "quantize: dtype is fp8, but": lambda: tcgemm.quantize(X, "fp8"),
+    "quantize: dtype is torch.int4, but": lambda: tcgemm.quantize(X, torch.int4),
+    "quantize: dtype is None, but": lambda: tcgemm.quantize(X, None),
+    "quantize: granularity is 3, but": lambda: tcgemm.quantize(X, S8, 3),
+    "quantize: x must be a torch.Tensor": lambda: tcgemm.quantize([1.0], S8),
+    "dequantize: values must be a torch.Tensor": lambda: tcgemm.dequantize(None, None),
+    "dequantize: scale must be a torch.Tensor": lambda: tcgemm.dequantize(X, [1.0]),
+    "dequantize: dtype is 'bf16', but": lambda: tcgemm.dequantize(X, f32(), "bf16"),
+    "quantized_linear: dtype is 'fp8', but": lambda: tcgemm.quantized_linear(X, X, dtype="fp8"),
+    "quantized_linear: granularity is None": lambda: tcgemm.quantized_linear(
+        X, X, granularity=None
+    ),
+    "nn.QuantLinear: dtype is fp8, but": lambda: tcgemm.nn.QuantLinear(8, 8, dtype="fp8"),
+    "nn.QuantLinear: dtype is torch.int4": lambda: tcgemm.nn.QuantLinear.from_linear(
+        torch.nn.Linear(8, 8), torch.int4
+    ),
+}
+
+
+@pytest.mark.parametrize("sentence", WORDS)
+def test_values_of_other_types(sentence):
+    with pytest.raises((RuntimeError, TypeError)) as caught:
+        WORDS[sentence]()
+    assert str(caught.value).startswith(f"tcgemm.{sentence}")
+    assert str(caught.value).endswith(".")

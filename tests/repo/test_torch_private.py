@@ -187,6 +187,12 @@ def is_exporting():
         assert torch.equal(program.module()(one), two)
 
 
+def is_mutable():
+    assert private.is_mutable(torch.ops.aten.add_.Tensor)
+    assert private.is_mutable(torch.ops.aten.add.out)
+    assert not private.is_mutable(torch.ops.aten.add.Tensor)
+
+
 def is_batched():
     seen = []
     torch.vmap(lambda x: seen.append(private.is_batched(x)) or x)(torch.zeros(2))
@@ -241,6 +247,29 @@ def register_sharding():
     propagator.op_strategy_funcs[op], propagator.op_to_schema_info[op] = strategy, info
 
 
+def tree_map_only():
+    mapped = private.tree_map_only(int, str, (1, [2.0, {"a": 3}]))
+    assert mapped == ("1", [2.0, {"a": "3"}])
+
+
+def runs_as_it_is():
+    seen = []
+
+    def callee():
+        seen.append(torch.compiler.is_compiling())
+
+    @private.runs_as_it_is
+    def function():
+        callee()
+
+    def backend(graph, _inputs):
+        raise AssertionError(graph)
+
+    torch._dynamo.reset()
+    torch.compile(function, backend=backend)()
+    assert seen == [False]
+
+
 def transforms_active():
     seen = []
     torch.vmap(lambda x: seen.append(private.transforms_active()) or x)(torch.zeros(2))
@@ -293,6 +322,7 @@ USES = (
     inductor_decompositions,
     is_batched,
     is_exporting,
+    is_mutable,
     is_profiled,
     is_tracing,
     is_wrapped_by_transform,
@@ -302,7 +332,9 @@ USES = (
     ragged_dim,
     redispatch,
     register_sharding,
+    runs_as_it_is,
     transforms_active,
+    tree_map_only,
     under_transform,
     unpack_dual,
     without_modes,

@@ -230,6 +230,15 @@ def test_an_average_of_positions_is_refused():
     assert average is None
 
 
+@learning
+def test_shared_memory(learns):
+    layer, x = layer_of(learns), rows()
+    expected = layer(x)
+    assert layer.share_memory() is layer
+    assert all(each.is_shared() for each in (*layer.buffers(), *layer.parameters()))
+    assert torch.equal(layer(x), expected)
+
+
 # Traces and transforms.
 
 

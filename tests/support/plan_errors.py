@@ -1,4 +1,4 @@
-"""The sentences of tcgemm.info.plan, as rows of a table: a call, and pieces of what it says."""
+"""The sentences of tcgemm.info.plan and tcgemm.info.code, as rows: a call, and what it says."""
 
 import pytest
 
@@ -17,6 +17,12 @@ ROWS = {
     "epilogue": (asked(epilogue=["b"]), ["tcgemm: nothing in the epilogue is called 'b'"]),
     "sparse": (asked(sparse="c"), ["tcgemm: sparse is 'c'; expected a, b or nothing."]),
     "sizes": (asked(-1), ["tcgemm: m is -1, n is 8, k is 8 and batch is 1; expected sizes"]),
+    "large": (asked(1 << 40), ["tcgemm: m is 1099511627776, n is 8", "matrices of at most 2**48"]),
+    "stride": (asked(b=(0, -1, 1)), ["tcgemm: a stride of b is -1; expected 0 to 2**48."]),
+    "arches": (
+        lambda: info.code(90, "9" * 12),
+        ["tcgemm: arches is '999999999999'; expected architectures such as 8.0", "by commas."],
+    ),
     "device": (asked(device="TPU"), ["tcgemm: no device is called 'TPU'; expected one of", "H200"]),
 }
 TABLE = [pytest.param(*row, id=f"plan: {name}") for name, row in ROWS.items()]

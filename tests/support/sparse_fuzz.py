@@ -220,8 +220,8 @@ def damaged_state(rng):
             del state[name]
         elif name.endswith("format") and kind < 3:
             numbers = [rng.choice((1, 2, 4, 0, -1, columns, 2**62)) for _ in range(3)]
-            state[name] = torch.tensor(numbers)
-        elif not name.endswith("format"):
+            state[name] = torch.tensor(numbers[: rng.choice((3, 3, 3, 2, 0))])
+        else:
             state[name] = odd_tensor(rng, state[name])
         if not [each for each in state if each != "bias"]:
             break

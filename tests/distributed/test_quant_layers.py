@@ -1,0 +1,80 @@
+"""tcgemm.nn.QuantLinear under DistributedDataParallel and fully_shard, in two processes."""
+
+import pytest
+import torch
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
+
+import tcgemm
+from tcgemm.nn import QuantLinear
+from tcgemm.ops.dtensor import full_tensor
+
+from support import processes
+
+dtypes = pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.int8])
+
+
+def model_of(seed, dtype):
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(16, 36), nn.Linear(36, 20), nn.Linear(20, 4))
+    tcgemm.swap_linear(model, lambda _, name: name != "0", to=QuantLinear, dtype=dtype)
+    return model
+
+
+def with_ddp(rank, dtype):
+    model = DistributedDataParallel(model_of(rank, dtype))
+    x = torch.ones(3, 16)
+    model(x).sum().backward()
+    return model(x).detach(), model.module[0].weight.grad
+
+
+@dtypes
+def test_ddp_sends_the_8_bit_weights(dtype):
+    expected = model_of(0, dtype)
+    out = expected(torch.ones(3, 16))
+    out.sum().backward()
+    for got, gradient in processes.run(with_ddp, dtype):
+        assert torch.equal(got, out)
+        torch.testing.assert_close(gradient, expected[0].weight.grad)
+
+
+def with_fsdp(rank, dtype, mixed):
+    mesh = init_device_mesh("cpu", (2,))
+    model, expected = model_of(0, dtype), model_of(0, dtype)
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16) if mixed else MixedPrecisionPolicy()
+    for layer in (*model, model):
+        fully_shard(layer, mesh=mesh, mp_policy=policy)
+    x = torch.ones(3, 16)
+    reference = expected.bfloat16() if mixed else expected
+    assert torch.equal(model(x), reference(x.bfloat16() if mixed else x))
+    model(x).sum().backward()
+    state = model.state_dict()
+    assert isinstance(state["1.bias"], DTensor)
+    for name, each in model_of(0, dtype).state_dict().items():
+        saved = full_tensor(state[name])
+        assert saved.dtype is each.dtype and torch.equal(saved.float(), each.float())
+    other = model_of(1, dtype)
+    for layer in (*other, other):
+        fully_shard(layer, mesh=mesh, mp_policy=policy)
+    other.load_state_dict(state)
+    assert torch.equal(other(x), model(x))
+
+
+@dtypes
+@pytest.mark.parametrize("mixed", [False, True])
+def test_fully_sharded_weights(mixed, dtype):
+    processes.run(with_fsdp, dtype, mixed)
+
+
+def with_dtensor(rank):
+    x = distribute_tensor(torch.ones(3, 36), init_device_mesh("cpu", (2,)), [Replicate()])
+    for layer in (QuantLinear(36, 20), tcgemm.nn.SparseLinear24(36, 20)):
+        with pytest.raises(RuntimeError, match=r"tcgemm\.nn\.\w*: x is a DTensor, but"):
+            layer(x)
+
+
+def test_a_dtensor_as_x():
+    processes.run(with_dtensor)
