@@ -280,8 +280,8 @@ def test_shapes_are_the_weights():
         tcgemm.linear(X.half(), p)
     with pytest.raises(RuntimeError, match=r"linear: bias must have shape \(5,\)"):
         tcgemm.linear(X, p, BIAS[None])
-    with pytest.raises(RuntimeError, match=r"x is a nested tensor, but every operand must be"):
-        tcgemm.linear(torch.nested.nested_tensor([X, X], layout=torch.jagged), p)
+    nested = tcgemm.linear(torch.nested.nested_tensor([X, X[:2]], layout=torch.jagged), p)
+    assert torch.equal(nested.values(), tcgemm.linear(torch.cat([X, X[:2]]), W))
 
 
 def test_where_it_cannot_be_made(monkeypatch):

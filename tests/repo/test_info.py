@@ -43,7 +43,7 @@ def test_supported_on_the_cpu_is_true(row):
 
 @pytest.mark.gpu
 def test_supported_on_the_gpu_is_true():
-    types = {name: dtype for dtype, name in info.NAMES.items()}
+    types = {name: dtype for dtype, name in dtypes.NAMES.items()}
     for row in info.support():
         if row.place == "CPU" or not row.kernels:
             assert row.runs or row.why

@@ -95,7 +95,7 @@ def test_parts_that_are_no_parts():
         (lambda: make(values, metadata, None), ["k must be", "but came None"]),
         (lambda: make(values, metadata, 16.0), ["k must be", "but came 16.0"]),
         (lambda: make(values[:, :0], metadata[:, :0], -1), ["k must be", "but came -1"]),
-        (lambda: make(values, metadata, 16, ["2:4"]), ["pattern must be", "but came list"]),
+        (lambda: make(values, metadata, 16, ["2:4"]), ["pattern must be", "but came ['2:4']"]),
         (lambda: make(values, metadata, 16, turned=values), ["turned must be a pair", "Tensor"]),
         (lambda: make(values, metadata, 16, turned=(values, 3)), ["metadata of turned", "int"]),
         (
