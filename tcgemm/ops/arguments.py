@@ -5,12 +5,14 @@ is looked at again here. A call that it accepts pays nothing.
 """
 
 import numbers
+from typing import get_args
 
 import torch
 
 from tcgemm.ops.epilogue import Epilogue
+from tcgemm.ops.options import Activation
 
-ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
+ACTIVATIONS = get_args(Activation)
 _RESULTS = (
     *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
     *(torch.float8_e4m3fn, torch.float8_e5m2, torch.int8, torch.int32),

@@ -85,6 +85,16 @@ def gemm(op):
 
 def _prepare(w):
     """On a GPU the number of bytes depends on the values: they decide the number of parts."""
+    if w.dtype is not torch.float32:
+        raise RuntimeError(
+            f"tcgemm.prepare: w is {w.dtype}, but torch.float32 alone is split into parts before "
+            "it is multiplied; pass such a w to the products as it is."
+        )
+    if w.dim() != 2:
+        raise RuntimeError(
+            "tcgemm.prepare: w must be a matrix (N, K), as the weight of tcgemm.linear, but has "
+            f"shape {tuple(w.shape)}; prepare one matrix at a time."
+        )
     size = torch.library.get_ctx().new_dynamic_size() if w.device.type == "cuda" else 0
     return w.new_empty(size, dtype=torch.uint8)
 

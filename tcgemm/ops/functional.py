@@ -3,126 +3,51 @@
 dispatch.py has the steps that follow. The functions differ in their operator and its operands.
 """
 
+from typing import Literal, Unpack, overload
+
 import torch
+from torch import Tensor
 
 from tcgemm.ops import dispatch, query
 from tcgemm.ops import precision as torch_precision
-from tcgemm.ops._torch_private import (
-    below_transform,
-    is_batched,
-    is_wrapped_by_transform,
-    transforms_active,
-)
+from tcgemm.ops._torch_private import transforms_active
 from tcgemm.ops.arguments import check_amax, refusal
+from tcgemm.ops.documentation import documented
 from tcgemm.ops.epilogue import Scales, epilogue_of
 from tcgemm.ops.explanation import Explanation
 from tcgemm.ops.operators import ADDMM, BADDBMM, BMM, LINEAR, MATMUL, MM
+from tcgemm.ops.options import Activation, LinearOptions, Options, Precision
 from tcgemm.ops.prepack import Prepared
 
-_COMMON = """
-    Computed in the accumulator's type, rounded once at the end, in this order::
 
-        value = act(alpha * scale_a * scale_b * ((a - zero_a) @ (b - zero_b)) + beta * c + bias)
-                + residual
-        out = value * scale_out
-
-    Keyword arguments:
-        activation: "relu", "gelu", "gelu_tanh" (gelu's tanh form), "silu", or None.
-        residual (Tensor): added last; broadcasts to the shape of the result.
-        alpha (float): multiplies the product.
-        scale_a (Tensor): float32 multipliers of a's elements, as tcgemm.quantize returns them: one
-            element, or (M, 1); for float8 operands also blocks, (M, ceil(K/128)) for 1 x 128 and
-            (ceil(M/128), ceil(K/128)) for 128 x 128. Batch dimensions in front broadcast.
-        scale_b (Tensor): float32 multipliers in the layout of b: one element, (1, N),
-            (ceil(K/128), N) or (ceil(K/128), ceil(N/128)). If b is the transpose of a quantised
-            tensor, pass the transpose of its scale.
-        zero_a, zero_b (Tensor): int32, subtracted from int8 or uint8 operands: one element, or
-            (M, 1) and (1, N).
-        scale_out (Tensor): float32, one element; multiplies the value before it is rounded.
-        amax (bool): True returns (out, amax), amax being the largest magnitude of `value`, a
-            float32 scalar; NaN if one is NaN. Not together with out.
-        out_dtype (torch.dtype): the dtype of the result. The default; the alternatives:
-            float16, bfloat16, float32   the operands'; these three, float8_e4m3fn, float8_e5m2
-            float64                      float64
-            float8_e4m3fn, float8_e5m2   bfloat16; float16, float32, float8_e4m3fn, float8_e5m2
-            int8, uint8                  int32 (exact modulo 2**32; no scales); float16, bfloat16,
-                                         float32, int8
-            8-bit results saturate.
-        acc_dtype (torch.dtype): the dtype of the accumulator. Default: float32, for float64
-            operands float64, for integers int32. float16 operands can also use float16; gradients
-            use the default.
-        precision (str): for float32 operands "highest" (all bits), "high" (rounded to tf32) or
-            "medium" (rounded to bfloat16); None is "highest" on the CPU, and on CUDA what torch
-            would use: torch.backends.cuda.matmul.fp32_precision (ieee: highest, tf32: high, none:
-            torch.backends.fp32_precision, where bf16 is medium), which is also where
-            torch.set_float32_matmul_precision writes. It is read once a call, and the backward
-            uses the forward's. In a compiled graph it is a constant: torch.compile compiles anew
-            when TF32 becomes allowed or forbidden, not between "high" and "medium". "highest" on
-            CUDA is at least as accurate as float32 sums, and needs compute capability 9.0: large
-            products run on tensor cores in 16-bit parts, of which the GPU itself chooses the kind,
-            small ones in float64. Memory for the parts, 1.5 times that of the operands, is taken
-            for the time of the call; tcgemm.prepare makes those of a weight once.
-            For float8 operands "promoted" (default: sums of 128 products are added in float32) or
-            "fast" (all in the tensor cores, about 14 bits). Other dtypes ignore the values for
-            float32.
-        out (Tensor): takes the result. It has the result's shape, dtype and device, any strides
-            that do not overlap, and shares no memory with an input. As in torch, no input may
-            need a gradient, and autocast does not apply.
-
-    Operands have one dtype: float16, bfloat16, float32, float64, float8_e4m3fn and float8_e5m2 in
-    any mix, int8 and uint8 in any mix. c, bias and residual are float16, bfloat16 or float32,
-    independently (also float64 if the operands are; int32 for an int32 result). Any strides work
-    (tcgemm.check_layout says which are fast), any size too: an empty result is empty, and with
-    K = 0 the product is zero. linear takes a tcgemm.Prepared in place of its float32 weight; mm,
-    matmul and addmm take its .t() as b. One of the operands (not of bmm and
-    baddbmm) may be a tcgemm.SparseTensor24.
-
-    Gradients of any order, forward mode, torch.func, torch.compile and torch.autocast work as with
-    torch.mm. Operands of 8 bits have no gradient (one that needs it is refused), c, bias and
-    residual beside them have. Scales and zero points are constants: a scale that needs a gradient
-    is refused. Results of another dtype than float16, bfloat16, float32 and float64 carry none, nor
-    does amax.
-
-    Raises:
-        TypeError: an operand is no tensor, or an option has a wrong type, such as a str in place
-            of a torch.dtype or a function in place of the word of an activation.
-        RuntimeError: a shape, dtype, device or option that is not supported; the message names
-            the tensor, the expected and the given value, and a remedy.
-"""
-
-
-def _documented(function):
-    """Inserts the text that all functions share between a docstring's head and its example.
-
-    `python -OO` drops docstrings.
-    """
-    if function.__doc__ is None:
-        return function
-    head, example = function.__doc__.split("\n    Example:\n")
-    function.__doc__ = f"{head}{_COMMON}\n    Example:\n{example}"
-    return function
-
-
-@_documented
+@overload
 def mm(
-    a,
-    b,
+    a: Tensor, b: Tensor | Prepared, *, amax: Literal[True], **options: Unpack[Options]
+) -> tuple[Tensor, Tensor]: ...
+@overload
+def mm(
+    a: Tensor, b: Tensor | Prepared, *, amax: Literal[False] = ..., **options: Unpack[Options]
+) -> Tensor: ...
+@documented
+def mm(
+    a: Tensor,
+    b: Tensor | Prepared,
     *,
-    bias=None,
-    activation=None,
-    residual=None,
-    alpha=1.0,
-    scale_a=None,
-    scale_b=None,
-    zero_a=None,
-    zero_b=None,
-    scale_out=None,
-    amax=False,
-    out_dtype=None,
-    acc_dtype=None,
-    precision=None,
-    out=None,
-):
+    bias: Tensor | None = None,
+    activation: Activation | None = None,
+    residual: Tensor | None = None,
+    alpha: float = 1.0,
+    scale_a: Tensor | None = None,
+    scale_b: Tensor | None = None,
+    zero_a: Tensor | None = None,
+    zero_b: Tensor | None = None,
+    scale_out: Tensor | None = None,
+    amax: bool = False,
+    out_dtype: torch.dtype | None = None,
+    acc_dtype: torch.dtype | None = None,
+    precision: Precision | None = None,
+    out: Tensor | None = None,
+) -> Tensor | tuple[Tensor, Tensor]:
     """Matrix product with a fused epilogue: a (M, K) @ b (K, N) -> (M, N).
 
     bias is (N,), (1, N) or (M, 1).
@@ -139,26 +64,34 @@ def mm(
     return dispatch.scaled_gemm(mm, MM, out, a, b, None, bias, residual, epilogue, scales, amax)
 
 
-@_documented
+@overload
 def bmm(
-    a,
-    b,
+    a: Tensor, b: Tensor, *, amax: Literal[True], **options: Unpack[Options]
+) -> tuple[Tensor, Tensor]: ...
+@overload
+def bmm(
+    a: Tensor, b: Tensor, *, amax: Literal[False] = ..., **options: Unpack[Options]
+) -> Tensor: ...
+@documented
+def bmm(
+    a: Tensor,
+    b: Tensor,
     *,
-    bias=None,
-    activation=None,
-    residual=None,
-    alpha=1.0,
-    scale_a=None,
-    scale_b=None,
-    zero_a=None,
-    zero_b=None,
-    scale_out=None,
-    amax=False,
-    out_dtype=None,
-    acc_dtype=None,
-    precision=None,
-    out=None,
-):
+    bias: Tensor | None = None,
+    activation: Activation | None = None,
+    residual: Tensor | None = None,
+    alpha: float = 1.0,
+    scale_a: Tensor | None = None,
+    scale_b: Tensor | None = None,
+    zero_a: Tensor | None = None,
+    zero_b: Tensor | None = None,
+    scale_out: Tensor | None = None,
+    amax: bool = False,
+    out_dtype: torch.dtype | None = None,
+    acc_dtype: torch.dtype | None = None,
+    precision: Precision | None = None,
+    out: Tensor | None = None,
+) -> Tensor | tuple[Tensor, Tensor]:
     """Products of equal batches of matrices: a (B, M, K) @ b (B, K, N) -> (B, M, N).
 
     bias is (N,), (1, N) or (M, 1), or has a batch dimension in front: (B, 1, N), (B, M, 1).
@@ -174,26 +107,34 @@ def bmm(
     return dispatch.scaled_gemm(bmm, BMM, out, a, b, None, bias, residual, epilogue, scales, amax)
 
 
-@_documented
+@overload
 def matmul(
-    a,
-    b,
+    a: Tensor, b: Tensor | Prepared, *, amax: Literal[True], **options: Unpack[Options]
+) -> tuple[Tensor, Tensor]: ...
+@overload
+def matmul(
+    a: Tensor, b: Tensor | Prepared, *, amax: Literal[False] = ..., **options: Unpack[Options]
+) -> Tensor: ...
+@documented
+def matmul(
+    a: Tensor,
+    b: Tensor | Prepared,
     *,
-    bias=None,
-    activation=None,
-    residual=None,
-    alpha=1.0,
-    scale_a=None,
-    scale_b=None,
-    zero_a=None,
-    zero_b=None,
-    scale_out=None,
-    amax=False,
-    out_dtype=None,
-    acc_dtype=None,
-    precision=None,
-    out=None,
-):
+    bias: Tensor | None = None,
+    activation: Activation | None = None,
+    residual: Tensor | None = None,
+    alpha: float = 1.0,
+    scale_a: Tensor | None = None,
+    scale_b: Tensor | None = None,
+    zero_a: Tensor | None = None,
+    zero_b: Tensor | None = None,
+    scale_out: Tensor | None = None,
+    amax: bool = False,
+    out_dtype: torch.dtype | None = None,
+    acc_dtype: torch.dtype | None = None,
+    precision: Precision | None = None,
+    out: Tensor | None = None,
+) -> Tensor | tuple[Tensor, Tensor]:
     """Product with torch.matmul's rules: a (..., M, K) @ b (..., K, N) -> (..., M, N).
 
     Batch dimensions broadcast. A 1-D a is a row (K,), a 1-D b a column (K,), and the result has no
@@ -212,28 +153,48 @@ def matmul(
     )
 
 
-@_documented
+@overload
 def addmm(
-    c,
-    a,
-    b,
+    c: Tensor,
+    a: Tensor,
+    b: Tensor | Prepared,
     *,
-    beta=1.0,
-    alpha=1.0,
-    bias=None,
-    activation=None,
-    residual=None,
-    scale_a=None,
-    scale_b=None,
-    zero_a=None,
-    zero_b=None,
-    scale_out=None,
-    amax=False,
-    out_dtype=None,
-    acc_dtype=None,
-    precision=None,
-    out=None,
-):
+    beta: float = ...,
+    amax: Literal[True],
+    **options: Unpack[Options],
+) -> tuple[Tensor, Tensor]: ...
+@overload
+def addmm(
+    c: Tensor,
+    a: Tensor,
+    b: Tensor | Prepared,
+    *,
+    beta: float = ...,
+    amax: Literal[False] = ...,
+    **options: Unpack[Options],
+) -> Tensor: ...
+@documented
+def addmm(
+    c: Tensor,
+    a: Tensor,
+    b: Tensor | Prepared,
+    *,
+    beta: float = 1.0,
+    alpha: float = 1.0,
+    bias: Tensor | None = None,
+    activation: Activation | None = None,
+    residual: Tensor | None = None,
+    scale_a: Tensor | None = None,
+    scale_b: Tensor | None = None,
+    zero_a: Tensor | None = None,
+    zero_b: Tensor | None = None,
+    scale_out: Tensor | None = None,
+    amax: bool = False,
+    out_dtype: torch.dtype | None = None,
+    acc_dtype: torch.dtype | None = None,
+    precision: Precision | None = None,
+    out: Tensor | None = None,
+) -> Tensor | tuple[Tensor, Tensor]:
     """Adds a matrix product to c: beta * c + alpha * (a (M, K) @ b (K, N)) -> (M, N).
 
     c broadcasts to (M, N) as in torch.addmm; with beta = 0 it is not read, so a NaN in it does not
@@ -251,28 +212,48 @@ def addmm(
     return dispatch.scaled_gemm(addmm, ADDMM, out, a, b, c, bias, residual, epilogue, scales, amax)
 
 
-@_documented
+@overload
 def baddbmm(
-    c,
-    a,
-    b,
+    c: Tensor,
+    a: Tensor,
+    b: Tensor,
     *,
-    beta=1.0,
-    alpha=1.0,
-    bias=None,
-    activation=None,
-    residual=None,
-    scale_a=None,
-    scale_b=None,
-    zero_a=None,
-    zero_b=None,
-    scale_out=None,
-    amax=False,
-    out_dtype=None,
-    acc_dtype=None,
-    precision=None,
-    out=None,
-):
+    beta: float = ...,
+    amax: Literal[True],
+    **options: Unpack[Options],
+) -> tuple[Tensor, Tensor]: ...
+@overload
+def baddbmm(
+    c: Tensor,
+    a: Tensor,
+    b: Tensor,
+    *,
+    beta: float = ...,
+    amax: Literal[False] = ...,
+    **options: Unpack[Options],
+) -> Tensor: ...
+@documented
+def baddbmm(
+    c: Tensor,
+    a: Tensor,
+    b: Tensor,
+    *,
+    beta: float = 1.0,
+    alpha: float = 1.0,
+    bias: Tensor | None = None,
+    activation: Activation | None = None,
+    residual: Tensor | None = None,
+    scale_a: Tensor | None = None,
+    scale_b: Tensor | None = None,
+    zero_a: Tensor | None = None,
+    zero_b: Tensor | None = None,
+    scale_out: Tensor | None = None,
+    amax: bool = False,
+    out_dtype: torch.dtype | None = None,
+    acc_dtype: torch.dtype | None = None,
+    precision: Precision | None = None,
+    out: Tensor | None = None,
+) -> Tensor | tuple[Tensor, Tensor]:
     """Adds a batch of products to c: beta * c + alpha * (a (B, M, K) @ b (B, K, N)) -> (B, M, N).
 
     c broadcasts to (B, M, N) as in torch.baddbmm; with beta = 0 it is not read, so a NaN in it does
@@ -292,26 +273,44 @@ def baddbmm(
     )
 
 
-@_documented
+@overload
 def linear(
-    x,
-    weight,
-    bias=None,
+    x: Tensor,
+    weight: Tensor | Prepared,
+    bias: Tensor | None = ...,
     *,
-    activation=None,
-    residual=None,
-    alpha=1.0,
-    scale_a=None,
-    scale_b=None,
-    zero_a=None,
-    zero_b=None,
-    scale_out=None,
-    amax=False,
-    out_dtype=None,
-    acc_dtype=None,
-    precision=None,
-    out=None,
-):
+    amax: Literal[True],
+    **options: Unpack[LinearOptions],
+) -> tuple[Tensor, Tensor]: ...
+@overload
+def linear(
+    x: Tensor,
+    weight: Tensor | Prepared,
+    bias: Tensor | None = ...,
+    *,
+    amax: Literal[False] = ...,
+    **options: Unpack[LinearOptions],
+) -> Tensor: ...
+@documented
+def linear(
+    x: Tensor,
+    weight: Tensor | Prepared,
+    bias: Tensor | None = None,
+    *,
+    activation: Activation | None = None,
+    residual: Tensor | None = None,
+    alpha: float = 1.0,
+    scale_a: Tensor | None = None,
+    scale_b: Tensor | None = None,
+    zero_a: Tensor | None = None,
+    zero_b: Tensor | None = None,
+    scale_out: Tensor | None = None,
+    amax: bool = False,
+    out_dtype: torch.dtype | None = None,
+    acc_dtype: torch.dtype | None = None,
+    precision: Precision | None = None,
+    out: Tensor | None = None,
+) -> Tensor | tuple[Tensor, Tensor]:
     """The layer of torch.nn.functional.linear: x (..., K) @ weight (N, K).t() -> (..., N).
 
     In the formula below a is x and b is weight.t(): scale_b and zero_b are in the layout of
@@ -338,28 +337,28 @@ def linear(
 
 
 def check_layout(
-    a,
-    b,
+    a: Tensor,
+    b: Tensor | Prepared,
     *,
-    c=None,
-    beta=1.0,
-    bias=None,
-    activation=None,
-    residual=None,
-    alpha=1.0,
-    scale_a=None,
-    scale_b=None,
-    zero_a=None,
-    zero_b=None,
-    scale_out=None,
-    amax=False,
-    out_dtype=None,
-    acc_dtype=None,
-    precision=None,
-    out=None,
-    device=None,
-    kernel=None,
-):
+    c: Tensor | None = None,
+    beta: float = 1.0,
+    bias: Tensor | None = None,
+    activation: Activation | None = None,
+    residual: Tensor | None = None,
+    alpha: float = 1.0,
+    scale_a: Tensor | None = None,
+    scale_b: Tensor | None = None,
+    zero_a: Tensor | None = None,
+    zero_b: Tensor | None = None,
+    scale_out: Tensor | None = None,
+    amax: bool = False,
+    out_dtype: torch.dtype | None = None,
+    acc_dtype: torch.dtype | None = None,
+    precision: Precision | None = None,
+    out: Tensor | None = None,
+    device: str | None = None,
+    kernel: str | None = None,
+) -> Explanation:
     """Says how the operands of matmul(a, b, ...) are stored, and what would make it faster.
 
     For each operand: which major it has, its leading dimension and alignment, whether TMA can read
@@ -395,28 +394,28 @@ def check_layout(
 
 
 def explain(
-    a,
-    b,
+    a: Tensor,
+    b: Tensor | Prepared,
     *,
-    c=None,
-    beta=1.0,
-    bias=None,
-    activation=None,
-    residual=None,
-    alpha=1.0,
-    scale_a=None,
-    scale_b=None,
-    zero_a=None,
-    zero_b=None,
-    scale_out=None,
-    amax=False,
-    out_dtype=None,
-    acc_dtype=None,
-    precision=None,
-    out=None,
-    device=None,
-    kernel=None,
-):
+    c: Tensor | None = None,
+    beta: float = 1.0,
+    bias: Tensor | None = None,
+    activation: Activation | None = None,
+    residual: Tensor | None = None,
+    alpha: float = 1.0,
+    scale_a: Tensor | None = None,
+    scale_b: Tensor | None = None,
+    zero_a: Tensor | None = None,
+    zero_b: Tensor | None = None,
+    scale_out: Tensor | None = None,
+    amax: bool = False,
+    out_dtype: torch.dtype | None = None,
+    acc_dtype: torch.dtype | None = None,
+    precision: Precision | None = None,
+    out: Tensor | None = None,
+    device: str | None = None,
+    kernel: str | None = None,
+) -> Explanation:
     """Says what matmul(a, b, ...) would run on a GPU, and why.
 
     The kernel, its tile, stages and cluster, the grid and its waves, bytes, FLOPs, arithmetic
@@ -443,19 +442,6 @@ def explain(
     )
 
 
-def _refuse_mapped(name, tensors):
-    """A batching rule returns tensors, but the question has one answer for the whole batch."""
-    for argument, tensor in tensors.items():
-        while tensor is not None and is_wrapped_by_transform(tensor):
-            if is_batched(tensor):
-                raise RuntimeError(
-                    f"tcgemm.{name}: {argument} is mapped over by torch.vmap, which runs one "
-                    "product for the whole batch; ask outside of vmap, with batches as matmul "
-                    "takes them."
-                )
-            tensor = below_transform(tensor)
-
-
 def explained(name, tensors, scales, epilogue, *, amax, device, kernel):
     """The answer of the operator `name` to the call with these arguments.
 
@@ -475,7 +461,7 @@ def explained(name, tensors, scales, epilogue, *, amax, device, kernel):
     if amax and out is not None:
         raise dispatch.amax_with_out(name)
     if transforms_active():
-        _refuse_mapped(name, {"a": a, "b": b, "c": c, "bias": bias, "residual": residual})
+        query.refuse_mapped(name, {"a": a, "b": b, "c": c, "bias": bias, "residual": residual})
     if epilogue.precision is None and a.dtype is torch.float32:  # the answer is for a GPU
         epilogue = epilogue.with_precision(torch_precision.default())
     tensors = {

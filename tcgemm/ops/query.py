@@ -9,7 +9,12 @@ from typing import Any
 
 import torch
 
-from tcgemm.ops._torch_private import below_dispatch_modes
+from tcgemm.ops._torch_private import (
+    below_dispatch_modes,
+    below_transform,
+    is_batched,
+    is_wrapped_by_transform,
+)
 
 
 def ask(name: str, *arguments: Any, **options: Any) -> Any:
@@ -28,3 +33,16 @@ def _ask(name: str, *arguments: Any, **options: Any) -> Any:
         with below_dispatch_modes():
             return json.loads(bytes(op(*arguments, **options).tolist()))
     return json.loads(bytes(op(*arguments, **options).tolist()))
+
+
+def refuse_mapped(name: str, tensors: dict[str, torch.Tensor | None]) -> None:
+    """A batching rule returns tensors, but the question has one answer for the whole batch."""
+    for argument, tensor in tensors.items():
+        while tensor is not None and is_wrapped_by_transform(tensor):
+            if is_batched(tensor):
+                raise RuntimeError(
+                    f"tcgemm.{name}: {argument} is mapped over by torch.vmap, which runs one "
+                    "product for the whole batch; ask outside of vmap, with batches as matmul "
+                    "takes them."
+                )
+            tensor = below_transform(tensor)

@@ -1,4 +1,7 @@
-"""Products of DTensors, and tensor-parallel tcgemm.nn.Linear, in two processes."""
+"""Products of DTensors, and tensor-parallel tcgemm.nn.Linear, in two processes.
+
+parallelize_module is called as the example of docs/distributed.md calls it.
+"""
 
 import itertools
 import subprocess

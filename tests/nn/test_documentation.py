@@ -2,17 +2,14 @@
 
 import re
 
+from support import pages
 from support.source_tree import ROOT
 
 
 def test_examples_run(capsys):
-    text = (ROOT / "docs" / "swap.md").read_text()
-    blocks = re.findall(r"```python\n(.*?)```", text, flags=re.S)
-    assert len(blocks) == 4
-    names = {}
-    for block in blocks:
-        exec(compile(block, "docs/swap.md", "exec"), names)
+    pages.run("docs/swap.md")
     said = capsys.readouterr().out
+    text = (ROOT / "docs/swap.md").read_text()
     head = re.search(r"^    (\d+ swapped, .*)$", text, flags=re.M).group(1)
     assert head in said and "  swapped  layers.0.self_attn\n" in said
     assert "shares its weight with embedding;" in said

@@ -15,6 +15,8 @@ REFUSED = [
     (OPS.gather24, (W[0], METADATA, "1:2"), "tcgemm.gather24: w must be a matrix"),
     (OPS.decompress24, (W, METADATA, -1, "1:2"), "tcgemm.decompress24: k is -1, but is the num"),
     (OPS.tile24, (METADATA, -1, "2:4", torch.int8), "tcgemm.tile24: k is -1, but is the number"),
+    (OPS.prepare, (W[0],), "tcgemm.prepare: w must be a matrix (N, K), as the weight of"),
+    (OPS.prepare, (W.half(),), "tcgemm.prepare: w is torch.float16, but torch.float32 alone"),
     (OPS.quantize, (W, E4M3, "rows"), 'tcgemm.quantize: granularity is "rows", but there are'),
     (OPS.quantize, (W[0], E4M3, "128x128"), 'granularity "128x128" needs a dimension for each'),
     (OPS.quantize, (W[0, 0], E4M3, "row"), 'granularity "row" needs a dimension for each'),

@@ -5,6 +5,8 @@ import inspect
 import os
 import subprocess
 import sys
+import types
+import typing
 from pathlib import Path
 
 import pytest
@@ -162,6 +164,27 @@ def test_every_function_is_documented_with_its_arguments():
         for argument in inspect.signature(function).parameters:
             assert argument in function.__doc__, f"{name} says nothing of {argument}"
         assert "Example:" in function.__doc__ and "aises" in function.__doc__
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_argument_has_a_type(name):
+    function = getattr(tcgemm, name)
+    parameters = inspect.signature(function).parameters
+    assert function.__annotations__.keys() == {*parameters, "return"}
+    where = types.SimpleNamespace(__module__="tcgemm.ops.functional", __qualname__=name)
+    overloads = typing.get_overloads(where)
+    assert len(overloads) == (0 if name in ("explain", "check_layout") else 2)
+    for overload in overloads:
+        given = dict(inspect.signature(overload).parameters)
+        options = given.pop("options").annotation.__args__[0]
+        assert {*given, *options.__annotations__} == parameters.keys()
+        assert all(
+            each.annotation == parameters[key].annotation
+            for key, each in given.items()
+            if key != "amax"
+        )
+        for key, annotation in options.__annotations__.items():
+            assert annotation == parameters[key].annotation
 
 
 def test_examples_in_the_documentation_run():

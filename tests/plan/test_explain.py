@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import tcgemm
 from tcgemm.testing import kernel_name
 
-from support import cases
+from support import cases, pages
 from support.source_tree import ROOT
 
 H200 = "H200"
@@ -435,10 +435,7 @@ def memory_kib() -> int:
 
 
 def test_the_examples_of_the_documentation_run(capsys):
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/explain.md").read_text(), re.DOTALL)
-    names = {}
-    for block in blocks:
-        exec(compile(block, "docs/explain.md", "exec"), names)
+    names = pages.run("docs/explain.md")
     said = capsys.readouterr().out.splitlines()
     assert said[-1] == str(2 * (2 * 8 * 32 * 64)) and said[-2].startswith("ab ")
     table = (ROOT / "docs/explain.md").read_text().split("| field |")[1].split("\n\n")[0]

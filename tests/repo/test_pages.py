@@ -1,0 +1,29 @@
+"""The Python blocks of docs/ run as they stand."""
+
+import pytest
+
+from support import pages
+from support.source_tree import ROOT
+
+# Pages whose blocks another test runs, because it looks at what they print or at several processes.
+ELSEWHERE = {
+    "compare.md": "tests/comparison/test_documentation.py",
+    "distributed.md": "tests/distributed/test_tensor_parallel.py",
+    "explain.md": "tests/plan/test_explain.py",
+    "swap.md": "tests/nn/test_documentation.py",
+    "use.md": "tests/override/test_docs.py",
+}
+PAGES = sorted(
+    path.name for path in (ROOT / "docs").glob("*.md") if pages.blocks(f"docs/{path.name}")
+)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in ELSEWHERE])
+def test_blocks_run(page, capsys):
+    pages.run(f"docs/{page}")
+
+
+@pytest.mark.parametrize("page", ELSEWHERE)
+def test_another_test_names_the_page(page):
+    assert page in PAGES
+    assert f"docs/{page}" in (ROOT / ELSEWHERE[page]).read_text()
