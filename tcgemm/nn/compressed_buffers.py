@@ -55,6 +55,7 @@ class CompressedBuffers(HasActivation, torch.nn.Module):
             buffers.get(f"{own}_{name}") is not tensor for name, tensor in inside.items()
         ):
             self._set(self._assembled())
+            self._checked = -1  # somebody else made these positions
         return self._sparse
 
     def _keys(self):
@@ -105,7 +106,7 @@ class CompressedBuffers(HasActivation, torch.nn.Module):
 
         It reads the metadata, and so waits for a GPU, after they were changed in place.
         """
-        metadata = self._inside["metadata"]
+        metadata = self.compressed.metadata
         version = _version(metadata)
         if version == self._checked or capturing(metadata):
             return

@@ -1,9 +1,9 @@
 """The layer with 8-bit weights: tcgemm.nn.QuantLinear.
 
     _parameters   bias, which needs no gradient
-    _buffers      weight_values: the bytes (N, K) of the values, as int8; not persistent
+    _buffers      weight: the bytes (N, K) of the values, as int8
                   weight_scale: float32, as tcgemm.quantize makes it
-    weight        a QuantizedWeight of both: a matrix of a usual dtype for those who read it
+    .weight       a QuantizedWeight of both: a matrix of a usual dtype for those who read it
 
 state_dict() has weight (float8 or int8), weight_scale and bias. Every tool takes bytes, whereas
 gloo does not send float8, and float8 has no arithmetic. The bytes are no Parameter, because
@@ -93,7 +93,7 @@ class QuantLinear(HasActivation, torch.nn.Module):
         if bias is not None:
             bias = torch.nn.Parameter(bias, requires_grad=False)
         self.register_parameter("bias", bias)
-        self.register_buffer("weight_values", values.view(_BYTES), persistent=False)
+        self._buffers["weight"] = values.view(_BYTES)
         self.register_buffer("weight_scale", scale)
 
     @classmethod
@@ -131,8 +131,17 @@ class QuantLinear(HasActivation, torch.nn.Module):
         return linear.train(self.training)
 
     def _values(self):
-        """The 8-bit values."""
-        return view_bytes(self.weight_values, self.dtype)
+        """The 8-bit values. accelerate reads `weight`, moves it, and makes it the buffer."""
+        values = self._buffers["weight"]
+        if isinstance(values, QuantizedWeight):
+            values = self._buffers["weight"] = values.values.view(_BYTES)
+        if values.dtype is not _BYTES:
+            raise RuntimeError(
+                f"{_NAME}: the buffer of the 8-bit weight was replaced by {values.dtype}, from "
+                "which no values can be read; load the weight with load_state_dict, and leave "
+                "offload_buffers of accelerate off."
+            )
+        return view_bytes(values, self.dtype)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         if not _compiling() and is_dtensor(input):
@@ -170,7 +179,7 @@ class QuantLinear(HasActivation, torch.nn.Module):
                 f"shape {shape}, with weight_scale beside them; pass such values, or quantise a "
                 "weight with load_state_dict or from_linear."
             )
-        self.weight_values = value.detach().view(_BYTES)
+        self._buffers["weight"] = value.detach().view(_BYTES)
 
     def extra_repr(self) -> str:
         activation = "" if self.activation is None else f", activation={self.activation}"
@@ -182,11 +191,12 @@ class QuantLinear(HasActivation, torch.nn.Module):
 
     def _apply(self, fn, recurse=True):
         """Moves the values and their scale, but never converts them: .half() is for the bias."""
-        values, scale = self.weight_values, self.weight_scale
+        values, scale = self._buffers["weight"], self.weight_scale
         shown = fn(torch.empty(0, dtype=self.shown_dtype, device=values.device)).dtype
         super()._apply(fn, recurse)
-        if self.weight_values.dtype is not values.dtype:
-            self.weight_values = values.to(self.weight_values.device)
+        moved = self._buffers["weight"]
+        if moved.dtype is not values.dtype:
+            self._buffers["weight"] = values.to(moved.device)
         if self.weight_scale.dtype is not scale.dtype:
             self.weight_scale = scale.to(self.weight_scale.device)
         self.shown_dtype = shown
@@ -194,7 +204,7 @@ class QuantLinear(HasActivation, torch.nn.Module):
 
     def __setstate__(self, state):
         super().__setstate__(state)
-        if "weight" in self._buffers:  # a pickle of the first version, which had buffers alone
+        if "bias" in self._buffers:  # a pickle of the first version, which had buffers alone
             values, scale = self._buffers.pop("weight"), self._buffers.pop("weight_scale")
             bias = self._buffers.pop("bias")
             shown = torch.get_default_dtype() if bias is None else bias.dtype
@@ -209,7 +219,7 @@ class QuantLinear(HasActivation, torch.nn.Module):
 
     def _load_from_state_dict(self, state_dict, prefix, metadata, strict, missing, *lists):
         """Quantises the weight if the state is that of a Linear."""
-        key, before = prefix + "weight", len(missing)
+        key = prefix + "weight"
         _unexpected, errors = lists
         weight = state_dict.pop(key, None)
         if weight is not None and not isinstance(weight, torch.Tensor):
@@ -228,25 +238,13 @@ class QuantLinear(HasActivation, torch.nn.Module):
                 "torch.float32, which is quantised."
             )
             return
+        if weight is not None:
+            assign = metadata.get("assign_to_params_buffers", False)
+            state_dict[key] = weight if assign else weight.view(_BYTES)
         super()._load_from_state_dict(state_dict, prefix, metadata, strict, missing, *lists)
-        if weight is None:
-            missing.insert(before, key)
-        elif weight.shape != self.weight_values.shape:
-            errors.append(
-                f"size mismatch for {key}: copying a param with shape {weight.shape} from "
-                f"checkpoint, the shape in current model is {self.weight_values.shape}."
-            )
-        elif metadata.get("assign_to_params_buffers", False):
-            self.weight = weight
-        else:
-            with torch.no_grad():
-                self.weight_values.copy_(weight.view(_BYTES))
 
 
-_STATE = (
-    *("_parameters", "_buffers", "_non_persistent_buffers_set"),
-    *("granularity", "activation", "dtype", "shown_dtype"),
-)
+_STATE = (*("_parameters", "_buffers", "granularity", "activation", "dtype", "shown_dtype"),)
 
 
 def _state(module, **options):

@@ -80,6 +80,10 @@ class QuantizedWeight(torch.Tensor):
         if func in (_aten.detach.default, _aten.alias.default):
             weight = args[0]
             return QuantizedWeight(weight.values, weight.scale, weight.dtype)
+        if func is _aten._to_copy.default and (kwargs or {}).get("device") is not None:
+            weight, device = args[0], kwargs["device"]
+            dtype = kwargs.get("dtype") or weight.dtype
+            return QuantizedWeight(weight.values.to(device), weight.scale.to(device), dtype)
         if is_mutable(func) and isinstance(args[0], QuantizedWeight):
             raise RuntimeError(
                 "tcgemm.nn.QuantLinear: weight is written to, but it is the dequantised view of "

@@ -86,6 +86,21 @@ def test_assigned_weights():
 
 
 @dtypes
+def test_offloaded_by_accelerate(dtype):
+    accelerate = pytest.importorskip("accelerate")
+    model, x = mlp(dtype=dtype), torch.randn(3, 64)
+    expected = model(x)
+    accelerate.cpu_offload(model, execution_device="cpu")
+    assert torch.equal(model(x), expected)
+    layer = QuantLinear.from_linear(nn.Linear(64, 32), dtype)
+    layer._buffers["weight"] = layer.weight.to_dense()
+    with pytest.raises(RuntimeError, match=r"the buffer of the 8-bit weight was replaced by"):
+        layer(x)
+    moved = QuantLinear.from_linear(nn.Linear(64, 32), dtype).weight.to("meta")
+    assert moved.values.is_meta and moved.values.dtype is dtype and moved.dtype is F32
+
+
+@dtypes
 @pytest.mark.parametrize("bias", [False, True])
 def test_parameters(bias, dtype):
     model = mlp(bias, dtype)

@@ -231,6 +231,15 @@ def test_an_average_of_positions_is_refused():
 
 
 @learning
+def test_buffers_that_hold_no_positions_are_refused(learns):
+    """transformers gives buffers that are not persistent memory that nobody wrote."""
+    layer, own = layer_of(learns).eval(), "kept" if learns else "weight"
+    setattr(layer, f"{own}_metadata", torch.zeros_like(getattr(layer, f"{own}_metadata")))
+    with torch.no_grad(), pytest.raises(RuntimeError, match=r"positions of the kept elements"):
+        layer(rows())
+
+
+@learning
 def test_shared_memory(learns):
     layer, x = layer_of(learns), rows()
     expected = layer(x)
