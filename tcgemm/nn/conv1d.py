@@ -101,5 +101,6 @@ exchange.register(
         why_not=lambda module: exchange.LAYERS[QuantLinear].why_not(module),
         source=CONV1D_OR_OURS,
         to=QuantLinear,
+        without_parameters=QuantLinear.add_placeholder,
     )
 )

@@ -45,6 +45,8 @@ class Exchange(NamedTuple):
     to: type[torch.nn.Module] | None = None  # the value of swap_linear's `to`; None: the layer
     # (module, is it the out_proj of an attention) -> its new class, where that is not the layer
     becomes: Callable[[torch.nn.Module, bool], type] | None = None
+    # Called with the first layer of a swap that leaves the model without a Parameter.
+    without_parameters: Callable[[torch.nn.Module], None] | None = None
 
 
 EXCHANGES: dict[type[torch.nn.Module], list[Exchange]] = {}  # by the value of swap_linear's `to`

@@ -1,6 +1,6 @@
 """The layer with 8-bit weights: tcgemm.nn.QuantLinear.
 
-    _parameters   bias, which needs no gradient
+    _parameters   bias, which needs no gradient; placeholder, where swap_linear leaves no other one
     _buffers      weight: the bytes (N, K) of the values, as int8
                   weight_scale: float32, as tcgemm.quantize makes it
     .weight       a QuantizedWeight of both: a matrix of a usual dtype for those who read it
@@ -116,6 +116,14 @@ class QuantLinear(HasActivation, torch.nn.Module):
         layer._become(values, scale, bias, weight.dtype, granularity, activation)
         layer.training = linear.training
         return layer
+
+    def add_placeholder(self) -> None:
+        """Gives the layer an empty Parameter, which is in no state_dict. swap_linear does so in a
+        model that has no other Parameter, since people ask next(model.parameters()) for the device
+        and the dtype."""
+        like = {"dtype": self.shown_dtype, "device": self.weight_scale.device}
+        empty = torch.nn.Parameter(torch.empty(0, **like), requires_grad=False)
+        self.register_parameter("placeholder", empty)
 
     def to_linear(self, dtype: torch.dtype | None = None) -> torch.nn.Linear:
         """A tcgemm.nn.Linear with the dequantised weight, in the bias's dtype if none is given
@@ -242,6 +250,9 @@ class QuantLinear(HasActivation, torch.nn.Module):
             assign = metadata.get("assign_to_params_buffers", False)
             state_dict[key] = weight if assign else weight.view(_BYTES)
         super()._load_from_state_dict(state_dict, prefix, metadata, strict, missing, *lists)
+        if prefix + "placeholder" in missing:
+            missing.remove(prefix + "placeholder")
+            self.add_placeholder()  # on the device of what was loaded
 
 
 _STATE = (*("_parameters", "_buffers", "granularity", "activation", "dtype", "shown_dtype"),)
@@ -259,5 +270,6 @@ exchange.register(
         names=_STATE,
         state=_state,
         why_not=lambda module: exchange.why_not_converted(module, SOURCES, "quantised"),
+        without_parameters=QuantLinear.add_placeholder,
     )
 )

@@ -98,6 +98,10 @@ def swap_linear(
                 report.swapped.append(name)
             else:
                 report.skipped[name] = why_not
+        if report.swapped and next(model.parameters(), None) is None:
+            first = modules[min(order[name] for name in report.swapped)][1]
+            if add := LAYERS[layer_of(first)].without_parameters:
+                add(first)
         fast_path.update(model)
     except BaseException:
         report.undo()

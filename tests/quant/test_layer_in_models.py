@@ -104,9 +104,10 @@ def test_offloaded_by_accelerate(dtype):
 @pytest.mark.parametrize("bias", [False, True])
 def test_parameters(bias, dtype):
     model = mlp(bias, dtype)
-    if bias:
-        first = next(model.parameters())
-        assert first.device.type == "cpu" and first.dtype is F32
+    first = next(model.parameters())  # without a bias: the empty one of the first layer
+    assert first.device.type == "cpu" and first.dtype is F32
+    assert next(model.half().parameters()).dtype is torch.float16
+    model.float()
     assert sum(each.numel() for each in model.parameters()) == 40 * bias
     assert not any(each.requires_grad for each in model.parameters())
     before = {name: each.clone() for name, each in model.state_dict().items()}
@@ -118,6 +119,9 @@ def test_parameters(bias, dtype):
     model(x).sum().backward()
     optimizer.step()
     after = model.state_dict()
+    copied = mlp(bias, dtype)
+    assert not any(copied.load_state_dict(after))  # neither missing nor unexpected keys
+    assert next(copied.parameters()).device.type == "cpu"
     assert all(torch.equal(after[name].float(), each.float()) for name, each in before.items())
 
 
