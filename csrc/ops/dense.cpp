@@ -1,19 +1,28 @@
 // The part of every dense operator that does not depend on the backend.
 #include "ops/dense.h"
 
+#include "plan/planner.h"
+
 namespace tcgemm::ops {
+namespace {
+
+// Sets operand `out` to a new contiguous tensor.
+TensorHandle allocate_out(Op op, CheckedGemm& checked) {
+  TensorHandle tensor = allocate("the result", checked.shape(), scalar_type_of(checked.out_dtype),
+                                 checked[Slot::a].view);
+  CheckedOperand& out = checked[Slot::out];
+  out.view = view_of(name(op), "out", tensor, true);
+  bind_matrix_dims(out, checked.shows_rows, checked.shows_cols);
+  return tensor;
+}
+
+}  // namespace
 
 GemmResults gemm(Op op, const Arguments& arguments, Target target, GemmBackend backend) {
   CheckedGemm checked;
   check(op, arguments, target, checked);
   GemmResults results;
-  if (!arguments[Slot::out]) {
-    results.out = allocate("the result", checked.shape(), scalar_type_of(checked.out_dtype),
-                           checked[Slot::a].view);
-    CheckedOperand& out = checked[Slot::out];
-    out.view = view_of(name(op), "out", results.out, true);
-    bind_matrix_dims(out, checked.shows_rows, checked.shows_cols);
-  }
+  if (!arguments[Slot::out]) results.out = allocate_out(op, checked);
   if (op == Op::scaled_mm_amax)
     results.amax =
         allocate("amax", {nullptr, 0}, scalar_type_of(DType::f32), checked[Slot::a].view);
@@ -23,12 +32,20 @@ GemmResults gemm(Op op, const Arguments& arguments, Target target, GemmBackend b
   }
   BatchedProblem batched;
   collapse(checked, arguments.alpha, arguments.beta, batched);
+  TensorHandle copied;
+  if (target == Target::cuda && arguments[Slot::out] && !arguments.kernel &&
+      plan::copies_result(batched.problem)) {
+    copied = allocate_out(op, checked);
+    batched = {};
+    collapse(checked, arguments.alpha, arguments.beta, batched);
+  }
   bind_prepacked(op, checked, batched.problem);
   bind_sparse(checked, batched.problem);
   if (results.amax)
     batched.problem.set(Slot::amax,
                         Matrix{reinterpret_cast<std::uintptr_t>(data(results.amax)), DType::f32});
   backend(batched, checked, arguments);
+  if (copied) copy(arguments[Slot::out], copied);
   return results;
 }
 

@@ -37,8 +37,13 @@ void bind_unallocated_out(CheckedGemm& checked, std::int64_t* strides) {
 
 // The lines that the planner cannot write: how batch dimensions merge, and what a CPU call does.
 std::string batch_and_device_lines(const CheckedGemm& checked, const BatchedProblem& batched,
-                                   const Device& device) {
+                                   const Device& device, bool copied) {
   std::string text;
+  if (copied)
+    text +=
+        "\n  copied        out is column-major: a row-major result is computed and copied, since "
+        "its "
+        "transpose would have other bits";
   if (batched.problem.m != checked.m)
     text += join("\n  batch         b serves every batch: the batch dimensions and the ", checked.m,
                  " rows of a are one dimension of ", batched.problem.m, " rows");
@@ -100,6 +105,13 @@ std::string describe(Op op, const Arguments& arguments, DeviceOf device_of) {
                   {}, 0);
   BatchedProblem batched;
   collapse(checked, arguments.alpha, arguments.beta, batched);
+  const bool copied =
+      arguments[Slot::out] && !arguments.kernel && plan::copies_result(batched.problem);
+  if (copied) {
+    bind_unallocated_out(checked, strides);
+    batched = {};
+    collapse(checked, arguments.alpha, arguments.beta, batched);
+  }
   bind_prepacked(op, checked, batched.problem);
   bind_sparse(checked, batched.problem);
   if (arguments.amax) batched.problem.set(Slot::amax, Matrix{0, DType::f32});
@@ -109,7 +121,7 @@ std::string describe(Op op, const Arguments& arguments, DeviceOf device_of) {
   std::string text = op == Op::check_layout ? plan::check_layout(problem, plan, device)
                                             : plan::explain(problem, plan, device);
   while (!text.empty() && text.back() == '\n') text.pop_back();
-  return answer(text + batch_and_device_lines(checked, batched, device),
+  return answer(text + batch_and_device_lines(checked, batched, device, copied),
                 plan::facts(problem, plan, device), batched.count());
 }
 

@@ -218,6 +218,10 @@ std::uint8_t first_byte(const TensorHandle& tensor) {
   return byte;
 }
 
+void copy(const TensorHandle& to, const TensorHandle& from) {
+  check_torch(aoti_torch_copy_(to.get(), from.get(), 0), "copy_");
+}
+
 void zero(const TensorHandle& tensor) { check_torch(aoti_torch_zero_(tensor.get()), "zero_"); }
 
 }  // namespace tcgemm::ops

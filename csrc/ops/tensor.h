@@ -70,6 +70,8 @@ TensorHandle contiguous_copy(const char* what, const TensorHandle& tensor, const
 TensorHandle first_bytes(const TensorHandle& tensor, std::int64_t bytes);
 // The first byte of a u8 tensor. Synchronizes with the GPU that the tensor is on.
 std::uint8_t first_byte(const TensorHandle& tensor);
+// Copies the values of a tensor of the same shape and dtype, on the current stream.
+void copy(const TensorHandle& to, const TensorHandle& from);
 // Fills a tensor with zeros, on the current stream if it is on a GPU.
 void zero(const TensorHandle& tensor);
 

@@ -106,15 +106,19 @@ bool swap_ab_changes_bits(const Problem& problem) {
          1;
 }
 
+// A column-major result is a row-major result of the problem with A and B swapped.
+bool is_column_major(const Problem& problem) {
+  const Matrix& out = problem[Slot::out];
+  return out.stride_col != 1 && out.stride_row == 1 && problem.n > 1;
+}
+
 Plan search(const Problem& original, const Device& device, std::string_view filter) {
-  // A column-major result is a row-major result of the problem with A and B swapped.
   const bool is_sparse = original.is_sparse();
-  const bool column_major =
-      original[Slot::out].stride_col != 1 && original[Slot::out].stride_row == 1 && original.n > 1;
   // The kernel's a must be the 2:4 operand; such kernels store both majors. A filter asks for one
   // kernel, which then computes the result as it lies.
   const bool may_swap = !filter.empty() || !swap_ab_changes_bits(original);
-  const bool swap_ab = is_sparse ? original.has(Slot::sparse_b) : column_major && may_swap;
+  const bool swap_ab =
+      is_sparse ? original.has(Slot::sparse_b) : is_column_major(original) && may_swap;
   const double least_bytes = traffic(original);
   if (original.empty()) {
     Plan empty;
@@ -161,6 +165,10 @@ Plan search(const Problem& original, const Device& device, std::string_view filt
 }
 
 }  // namespace
+
+bool copies_result(const Problem& problem) {
+  return !problem.is_sparse() && is_column_major(problem) && swap_ab_changes_bits(problem);
+}
 
 Plan make_plan(const Problem& problem, const Device& device, std::string_view filter) {
   if (!filter.empty()) return search(problem, device, filter);

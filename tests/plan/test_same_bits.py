@@ -5,6 +5,9 @@ its orientation, and for f32 the terms. tests/gpu/test_same_bits.py compares the
 import itertools
 
 import pytest
+import torch
+
+import tcgemm
 
 from support.plan_cases import plan
 
@@ -89,3 +92,18 @@ def test_a_call_without_parts_takes_the_cheaper_way():
     """precision=None counts the passes of both operands."""
     assert plan(62, 2048, 1024, **F32)["split"] is None
     assert plan(62, 2048, 1024, precision="prepared", **F32)["split"] is not None
+
+
+@pytest.mark.parametrize("scales", [1, 2])
+def test_explain_tells_of_the_copy(scales):
+    a = torch.empty(256, 128, device="meta").to(torch.float8_e4m3fn)
+    b = torch.empty(512, 128, device="meta").to(torch.float8_e4m3fn).t()
+    options = {"scale_a": torch.empty(256, 1, device="meta")}
+    if scales == 2:
+        options["scale_b"] = torch.empty(1, 512, device="meta")
+    out = torch.empty(512, 256, device="meta", dtype=torch.bfloat16).t()
+    told = tcgemm.explain(a, b, **options, out=out, device="H200")
+    plain = tcgemm.explain(a, b, **options, device="H200")
+    assert ("\n  copied        out is column-major: " in told) is (scales == 2)
+    assert told.transposed is (scales == 1) and not plain.transposed
+    assert (told.kernel, told.store_path) == (plain.kernel, plain.store_path) or scales == 1
