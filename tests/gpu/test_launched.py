@@ -44,8 +44,12 @@ ROW = re.compile(r"\(row (\d+) of the catalog\)")
 
 
 def check_launched(names, text, products=1, sums=0):
-    """Its kernel, one launch for its copies, its sums for zero points, and nothing else."""
+    """Its kernel, one launch for its copies, its sums for zero points, and nothing else. torch
+    copies a result that is computed in the other major."""
     assert names, "the profiler saw no kernel"
+    if "\n  copied        out " in text:
+        assert "tcgemm" not in names[-1], names
+        names = names[:-1]
     assert all("tcgemm" in name for name in names), names
     found = [match for match in map(PRODUCT.search, names) if match]
     rows = [int(match.group(1) or match.group(2)) for match in found]
