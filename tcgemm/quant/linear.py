@@ -223,29 +223,21 @@ def quantized_linear(
     tensors = (x, weight, weight_scale, bias, residual)
     traced = torch.compiler.is_compiling()
     overridden = has_torch_function_variadic(*tensors)
-    if (traced or overridden) and nested.is_jagged(x):
-        return nested.linear(
-            *(quantized_linear, OPERATOR.name, x, weight, bias),
-            rows=("residual",),
-            weight_scale=weight_scale,
-            dtype=dtype,
-            granularity=granularity,
-            activation=activation,
-            residual=residual,
-            out_dtype=out_dtype,
-            precision=precision,
-        )
-    if overridden:
-        return handle_torch_function(
-            *(quantized_linear, tensors, x, weight, bias),
-            weight_scale=weight_scale,
-            dtype=dtype,
-            granularity=granularity,
-            activation=activation,
-            residual=residual,
-            out_dtype=out_dtype,
-            precision=precision,
-        )
+    if traced or overridden:
+        options = {
+            "weight_scale": weight_scale,
+            "dtype": dtype,
+            "granularity": granularity,
+            "activation": activation,
+            "residual": residual,
+            "out_dtype": out_dtype,
+            "precision": precision,
+        }
+        if nested.is_jagged(x):
+            operands = (OPERATOR.name, x, weight, bias)
+            return nested.linear(quantized_linear, *operands, rows=("residual",), **options)
+        if overridden:
+            return handle_torch_function(quantized_linear, tensors, x, weight, bias, **options)
     if not dispatch.all_tensors(OPERATOR, *tensors):
         names = ("x", "weight", "weight_scale", "bias", "residual")
         raise dispatch.no_tensor(OPERATOR.name, dict(zip(names, tensors, strict=True)))
