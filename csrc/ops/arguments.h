@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "core/operands.h"
 #include "ops/schema.h"
@@ -23,6 +24,7 @@ struct Arguments {
   double beta = 1.0;
   bool amax = false;  // explain and check_layout; scaled_mm_amax has it in its name
 
+  std::string_view filter() const { return kernel ? std::string_view(*kernel) : ""; }
   TensorHandle& operator[](Slot slot) { return tensors[slot]; }
   const TensorHandle& operator[](Slot slot) const { return tensors[slot]; }
 };

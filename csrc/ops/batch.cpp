@@ -129,4 +129,11 @@ void collapse(const CheckedGemm& checked, double alpha, double beta, BatchedProb
   p.beta = beta;
 }
 
+void make_problems(Op op, const CheckedGemm& checked, const Arguments& arguments,
+                   BatchedProblem& batched) {
+  collapse(checked, arguments.alpha, arguments.beta, batched);
+  bind_prepacked(op, checked, batched.problem);
+  bind_sparse(checked, batched.problem);
+}
+
 }  // namespace tcgemm::ops

@@ -27,8 +27,13 @@ struct BatchedProblem {
   }
 };
 
-// Fills a new `batched`. The result must not be empty, and checked[Slot::out] must be set.
+// Fills a new `batched` with the strided tensors. The result must not be empty, and
+// checked[Slot::out] must be set.
 void collapse(const CheckedGemm& checked, double alpha, double beta, BatchedProblem& batched);
+
+// collapse(), and the prepacked terms and the metadata of the operands: all but amax.
+void make_problems(Op op, const CheckedGemm& checked, const Arguments& arguments,
+                   BatchedProblem& batched);
 
 // Calls function(problem) for every problem of the batch.
 template <class Function>

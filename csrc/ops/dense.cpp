@@ -31,16 +31,14 @@ GemmResults gemm(Op op, const Arguments& arguments, Target target, GemmBackend b
     return results;
   }
   BatchedProblem batched;
-  collapse(checked, arguments.alpha, arguments.beta, batched);
+  make_problems(op, checked, arguments, batched);
   TensorHandle copied;
-  if (target == Target::cuda && arguments[Slot::out] && !arguments.kernel &&
-      plan::copies_result(batched.problem)) {
+  if (target == Target::cuda && arguments[Slot::out] &&
+      plan::copies_result(batched.problem, arguments.filter())) {
     copied = allocate_out(op, checked);
     batched = {};
-    collapse(checked, arguments.alpha, arguments.beta, batched);
+    make_problems(op, checked, arguments, batched);
   }
-  bind_prepacked(op, checked, batched.problem);
-  bind_sparse(checked, batched.problem);
   if (results.amax)
     batched.problem.set(Slot::amax,
                         Matrix{reinterpret_cast<std::uintptr_t>(data(results.amax)), DType::f32});

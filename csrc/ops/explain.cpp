@@ -104,20 +104,17 @@ std::string describe(Op op, const Arguments& arguments, DeviceOf device_of) {
                        "; nothing is launched."),
                   {}, 0);
   BatchedProblem batched;
-  collapse(checked, arguments.alpha, arguments.beta, batched);
+  make_problems(op, checked, arguments, batched);
   const bool copied =
-      arguments[Slot::out] && !arguments.kernel && plan::copies_result(batched.problem);
+      arguments[Slot::out] && plan::copies_result(batched.problem, arguments.filter());
   if (copied) {
     bind_unallocated_out(checked, strides);
     batched = {};
-    collapse(checked, arguments.alpha, arguments.beta, batched);
+    make_problems(op, checked, arguments, batched);
   }
-  bind_prepacked(op, checked, batched.problem);
-  bind_sparse(checked, batched.problem);
   if (arguments.amax) batched.problem.set(Slot::amax, Matrix{0, DType::f32});
-  const std::string_view filter = arguments.kernel ? std::string_view(*arguments.kernel) : "";
   const Problem& problem = batched.problem;
-  const Plan plan = plan::make_plan(problem, device, filter);
+  const Plan plan = plan::make_plan(problem, device, arguments.filter());
   std::string text = op == Op::check_layout ? plan::check_layout(problem, plan, device)
                                             : plan::explain(problem, plan, device);
   while (!text.empty() && text.back() == '\n') text.pop_back();

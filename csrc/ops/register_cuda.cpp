@@ -66,11 +66,10 @@ void run_gemm(const BatchedProblem& batched, const CheckedGemm& checked,
               const Arguments& arguments) {
   const View& a = checked[Slot::a].view;
   const Device& device = launch::device(a.device_index);
-  const std::string_view filter = arguments.kernel ? std::string_view(*arguments.kernel) : "";
   const DeviceGuard guard(a.device_index);
   void* const stream = current_stream(a.device_index);
   for_each_problem(batched, [&](const Problem& problem) {
-    const Plan plan = plan::make_plan(problem, device, filter);
+    const Plan plan = plan::make_plan(problem, device, arguments.filter());
     const Workspace workspace(plan.workspace, a);
     launch::launch(problem, plan, workspace.address(), a.device_index, stream);
   });

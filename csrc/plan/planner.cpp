@@ -112,13 +112,16 @@ bool is_column_major(const Problem& problem) {
   return out.stride_col != 1 && out.stride_row == 1 && problem.n > 1;
 }
 
+// A filter asks for one kernel, which then computes the result as it lies.
+bool may_swap_ab(const Problem& problem, std::string_view filter) {
+  return !filter.empty() || !swap_ab_changes_bits(problem);
+}
+
 Plan search(const Problem& original, const Device& device, std::string_view filter) {
   const bool is_sparse = original.is_sparse();
-  // The kernel's a must be the 2:4 operand; such kernels store both majors. A filter asks for one
-  // kernel, which then computes the result as it lies.
-  const bool may_swap = !filter.empty() || !swap_ab_changes_bits(original);
-  const bool swap_ab =
-      is_sparse ? original.has(Slot::sparse_b) : is_column_major(original) && may_swap;
+  // The kernel's a must be the 2:4 operand; such kernels store both majors.
+  const bool swap_ab = is_sparse ? original.has(Slot::sparse_b)
+                                 : is_column_major(original) && may_swap_ab(original, filter);
   const double least_bytes = traffic(original);
   if (original.empty()) {
     Plan empty;
@@ -166,8 +169,8 @@ Plan search(const Problem& original, const Device& device, std::string_view filt
 
 }  // namespace
 
-bool copies_result(const Problem& problem) {
-  return !problem.is_sparse() && is_column_major(problem) && swap_ab_changes_bits(problem);
+bool copies_result(const Problem& problem, std::string_view kernel) {
+  return !problem.is_sparse() && is_column_major(problem) && !may_swap_ab(problem, kernel);
 }
 
 Plan make_plan(const Problem& problem, const Device& device, std::string_view filter) {

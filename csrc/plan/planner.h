@@ -17,9 +17,10 @@ namespace tcgemm::plan {
 Plan make_plan(const Problem& problem, const Device& device, std::string_view kernel = {});
 
 // Is the result column-major, and would its bits change if the kernel computed its transpose? Then
-// a call without a filter computes a row-major result and copies it. Stores of single elements took
-// 3.5 times as long as row-major ones, the copy makes it 2.1.
-bool copies_result(const Problem& problem);
+// the call computes a row-major result and copies it. Stores of single elements took 3.5 times as
+// long as row-major ones, the copy makes it 2.1. `kernel` is that of make_plan: a call with a
+// filter never copies.
+bool copies_result(const Problem& problem, std::string_view kernel);
 
 // Microseconds of the plan's arithmetic at the sustained rate of the tensor cores.
 double compute_time(const Problem& problem, const Plan& plan, const Device& device);

@@ -107,3 +107,12 @@ def test_explain_tells_of_the_copy(scales):
     assert ("\n  copied        out is column-major: " in told) is (scales == 2)
     assert told.transposed is (scales == 1) and not plain.transposed
     assert (told.kernel, told.store_path) == (plain.kernel, plain.store_path) or scales == 1
+
+
+def test_nothing_is_copied_beside_a_sparse_operand():
+    """Its kernels store both majors, and the operand decides which of A and B it is."""
+    w = tcgemm.compress24(torch.randn(512, 256).half(), prune=True)
+    out = torch.empty(512, 128, dtype=torch.float16).t()
+    scales = {"alpha": 0.3, "scale_b": torch.rand(1, 512)}
+    told = tcgemm.explain(torch.randn(128, 256).half(), w.t(), **scales, out=out, device="H200")
+    assert "\n  copied        out " not in told and told.transposed
