@@ -1,17 +1,4 @@
 // A Problem describes one batched GEMM with its epilogue, and every operand's layout in memory.
-//
-//   value = activation(alpha * scale_a * scale_b * ((a - zero_a) @ (b - zero_b)) + beta * c + bias)
-//           + residual
-//   out = value * scale_out, rounded once;  amax = max |value|
-//
-//        k            n            n
-//     +-----+      +-----+      +-----+
-//   m |  a  |    k |  b  |    m | out |     c, bias, residual: m x n; a stride of 0 broadcasts
-//     +-----+      +-----+      +-----+
-//
-// The epilogue computes in the accumulator's type and rounds once, at the end. There are two
-// exceptions: with f16 accumulators it computes in f32; with s32 accumulators it computes in f32,
-// unless `out` is s32, and then in s32 modulo 2^32.
 #pragma once
 
 #include <cstdint>
@@ -119,6 +106,20 @@ struct Prepacked {
   bool operator==(const Prepacked&) const = default;
 };
 
+// The operation:
+//
+//   value = activation(alpha * scale_a * scale_b * ((a - zero_a) @ (b - zero_b)) + beta * c + bias)
+//           + residual
+//   out = value * scale_out, rounded once;  amax = max |value|
+//
+//        k            n            n
+//     +-----+      +-----+      +-----+
+//   m |  a  |    k |  b  |    m | out |     c, bias, residual: m x n; a stride of 0 broadcasts
+//     +-----+      +-----+      +-----+
+//
+// The epilogue computes in the accumulator's type and rounds once, at the end. There are two
+// exceptions: with f16 accumulators it computes in f32; with s32 accumulators it computes in f32,
+// unless `out` is s32, and then in s32 modulo 2^32.
 struct Problem {
   std::int64_t batch = 1;
   std::int64_t m = 0;

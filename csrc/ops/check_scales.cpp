@@ -1,4 +1,13 @@
 // The checks of the shapes of scales and zero points. They follow the shape of their operand.
+#include <utility>
+
+#include "core/integer.h"
+#include "ops/check.h"
+
+namespace tcgemm::ops {
+namespace {
+
+// The shapes that are allowed:
 //
 //             one value    a row (column)    blocks of 1x128       blocks of 128x128
 //   scale_a   any shape    (M, 1)            (M, ceil(K/128))      (ceil(M/128), ceil(K/128))
@@ -7,13 +16,6 @@
 //   zero_b                 (1, N)
 //
 // Batch dimensions precede these dimensions, and broadcast to those of the result.
-#include <utility>
-
-#include "core/integer.h"
-#include "ops/check.h"
-
-namespace tcgemm::ops {
-namespace {
 
 std::int64_t blocks(std::int64_t extent) { return ceil_div(extent, kScaleBlock); }
 

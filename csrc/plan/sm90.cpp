@@ -1,10 +1,5 @@
-// Cost model of the TMA + wgmma kernels on Hopper.
-//
-// A thread block spends per k-block the larger of two times: that of the tensor cores, and that of
-// loading the operands from L2. Each tile adds a fill and an epilogue, and the last wave decides
-// when the grid ends. The constants were fitted to the times of every tile with both cluster sizes
-// on 25 shapes of bf16 TN on an H200. The tile that the model picks is within 5 % of the fastest
-// one on each shape, and is the fastest one on most.
+// Cost model of the TMA + wgmma kernels on Hopper. docs/dev/kernels/cost-models.md says how its
+// constants were fitted, and how good it is.
 #include <algorithm>
 #include <cmath>
 
@@ -12,6 +7,10 @@
 
 namespace tcgemm::plan {
 namespace {
+
+// A thread block spends per k-block the larger of two times: that of the tensor cores, and that of
+// loading the operands from L2. Each tile adds a fill and an epilogue, and the last wave decides
+// when the grid ends.
 
 constexpr double kMisalignedLines = 2.2;  // L2 lines for 128 bytes that are not aligned
 constexpr double kLaunch = 1.35;          // microseconds: launch and barriers
