@@ -91,7 +91,7 @@ constexpr Code code_on(int compute_capability, std::string_view arches = kArches
   return best.code;
 }
 
-// Whether the build contains code for kernels of `arch`, for any GPU.
+// True if the build contains code for kernels of `arch`, for any GPU.
 constexpr bool compiled(Arch arch, std::string_view arches = kArches) {
   bool found = false;
   code::for_each(arches, [&](const code::Entry& entry) { found |= holds(entry.code, arch); });

@@ -11,7 +11,7 @@
 
 namespace tcgemm {
 
-// Where wgmma reads A: from shared memory (SS), or from registers (RS), as CUTLASS calls them.
+// wgmma reads A from shared memory (SS) or from registers (RS). The names are those of CUTLASS.
 enum class OperandSource : std::uint8_t { SS, RS };
 
 // Operands lie in shared memory in blocks of 64 rows of 128 bytes, the widest swizzle: 64 elements

@@ -167,7 +167,7 @@ struct SplitFp32Plan {
   std::size_t recompute_mask_bytes = 0;
 };
 
-// What runs before the kernel, or with it.
+// The passes that run before the kernel.
 struct Passes {
   std::optional<RepackPass> repack_a;
   std::optional<RepackPass> repack_b;

@@ -45,7 +45,7 @@ constexpr bool whole_vectors(std::int64_t elements, DType type) {
   return elements * bytes(type) % kVectorBytes == 0;
 }
 
-// Whether rows x cols of the matrix can be read and written in vectors of 16 bytes along rows.
+// True if rows x cols of the matrix can be read and written in vectors of 16 bytes along rows.
 constexpr bool is_vectorizable(const Matrix& matrix, std::int64_t rows, std::int64_t cols,
                                std::int64_t batch) {
   return (matrix.stride_col == 1 || cols == 1) && matrix.address % kVectorBytes == 0 &&
@@ -67,7 +67,7 @@ constexpr Operand transposed(const Operand& operand) {
   return {transposed(static_cast<const Matrix&>(operand)), operand.shift_col, operand.shift_row};
 }
 
-// The tensors of a problem, by slot. Those that are not given have no meaning.
+// The tensors of a problem, by slot. A tensor that is not given has no meaning.
 class Operands {
  public:
   constexpr Operand& operator[](Slot slot) { return operands_[slot]; }
@@ -164,7 +164,7 @@ struct Problem {
     return has(slot) ? Prepacked{operands[slot].address, prepacked_terms} : Prepacked{};
   }
   bool empty() const { return batch == 0 || m == 0 || n == 0; }
-  // Whether there is more than alpha and scales between the accumulator and the rounding.
+  // True if there is more than alpha and scales between the accumulator and the rounding.
   bool has_epilogue_terms() const {
     return has_any(kEpilogueTerms) || activation != Activation::none;
   }

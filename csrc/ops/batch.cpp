@@ -74,7 +74,7 @@ Operand operand_of(const CheckedGemm& checked, Slot slot, const StridedDim& rows
 // The tensors that collapse() sets. Opaque bytes and amax are set by others.
 constexpr SlotSet kStrided =
     kAllSlots - slots_with(DTypeRule::bytes) - slots_with(DTypeRule::statistic);
-// Of these, the tensors that the planner analyzes: a, b and out.
+// The tensors among them that the planner analyzes: a, b and out.
 constexpr SlotSet kMatrices = slots_with(DTypeRule::operand) | slots_with(DTypeRule::result);
 
 }  // namespace

@@ -46,7 +46,7 @@ struct CheckedGemm {
 // The name of the operator in its errors: "tcgemm.mm".
 const char* name(Op op);
 
-// A call that passes check() can fail only for lack of memory; a kernel never sees bad input. Every
+// A call that passes check() can fail only for lack of memory; no kernel gets bad input. Every
 // operator becomes one form; core/problem.h has its whole formula:
 //
 //   out[batch..., m, n] = activation(alpha * (a[batch..., m, k] @ b[batch..., k, n]) + ...) + ...

@@ -46,7 +46,7 @@ void check_batch(Op op, const CheckedGemm& checked, const CheckedOperand& operan
        "; each of its dimensions before the last two must be 1 or that of the result.");
 }
 
-// Whether the view has the shape of a transposed scale: of one value a row, or of blocks.
+// True if the view has the shape of a transposed scale: of one value a row, or of blocks.
 bool is_transposed(const View& view, std::int64_t size_mn, std::int64_t k, bool of_a) {
   if (view.dims < 2) return false;
   std::int64_t rows = view.sizes[view.dims - 1], cols = view.sizes[view.dims - 2];

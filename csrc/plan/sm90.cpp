@@ -22,9 +22,9 @@ constexpr double kStore32 = 0.05;       // the same for 32-bit results, which ar
 constexpr double kScaleStore = 0.01;    // added for alpha and scales
 constexpr double kEpilogueStore = 0.1;  // the total with epilogue terms
 constexpr double kTraffic = 0.02;       // loads cost power even if their time is hidden
-// Near the power cap, multiprocessors that idle in the last wave leave their power to the others,
-// so this share of the wave counts only as far as it is full. Problems of fewer FLOP, scaled to
-// f16's rate, do not reach the cap.
+// Near the power cap, the multiprocessors that idle in the last wave save power, and the others run
+// faster. So this share of the wave counts only as far as the wave is full. Problems of fewer FLOP,
+// scaled to f16's rate, do not reach the cap.
 constexpr double kPowerBoundFlops = 1.1e10;
 constexpr double kPartialWave = 0.26;
 
@@ -36,7 +36,8 @@ double wave_time(double waves, double flops) {
 // Relative cost of issuing a tile's wgmma; 1.0 is the best dense tile. Three warpgroups are limited
 // to 128 registers a thread. Two m64 blocks a warpgroup read b twice. Promotion adds FADDs, and in
 // clusters the waits between thread blocks disturb the ping-pong of the warpgroups. The RS mainloop
-// pays for the transpose. Split-FP32 issues 3 or 6 GEMMs, in ping-pong if there are two warpgroups.
+// adds the time of the transpose. Split-FP32 issues 3 or 6 GEMMs, in ping-pong if there are two
+// warpgroups.
 double issue_cost(const GemmConfig& config, int cluster) {
   // wgmma.sp has twice the rate, as far as shared memory delivers b.
   if (config.sparse)

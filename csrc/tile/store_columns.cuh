@@ -31,7 +31,7 @@ __device__ inline auto column_pair(T low, T high) {
     return pack_8bit_pair<kOut>(low, high);
 }
 
-// Whether the result is column-major, aligned for stores of pairs, and has all of 16 rows x
+// True if the result is column-major, aligned for stores of pairs, and has all of 16 rows x
 // `columns` inside the matrix.
 __device__ inline bool all_columns_inside(const Epilogue& epilogue, const Window& window,
                                           int columns) {

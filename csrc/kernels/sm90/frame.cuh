@@ -39,8 +39,8 @@ struct Frame {
     ptx::wait_for_prerequisites();
   }
 
-  // All threads of a warpgroup call one of these first (setmaxnreg): the producer gives registers
-  // away, the consumers wait for them.
+  // All threads of a warpgroup call one of these first (setmaxnreg): the producer frees registers,
+  // and the consumers wait until they are free.
   __device__ static void begin_producer() {
     if constexpr (kBudget.load > 0) ptx::registers_decrease<kBudget.load>();
   }

@@ -18,8 +18,9 @@ namespace tcgemm::sparse {
 //   8 bits    four groups, four subwords;  32 bits: not transposed, one subword
 //
 // SIMD within a register: a predicate is the MSB of a subword, and its lower bits are don't-care.
-// For numbers with clear MSBs, x >= y is (x | MSB) - y, and no subword borrows from the next. Of
-// four strictly ordered elements, equal ones by position, those before two others are kept.
+// For numbers with clear MSBs, x >= y is (x | MSB) - y, and no subword borrows from the next. Four
+// elements have a strict order, equal ones by position; an element that is before two others is
+// kept.
 
 using passes::kVectorBytes;
 

@@ -1,5 +1,5 @@
 // Keeps two elements in each row and each column of 4 x 4 blocks, so that the transpose is 2:4 as
-// well. Of the 90 choices the one with the largest sum is kept.
+// well. It takes the choice with the largest sum out of 90.
 #pragma once
 
 #include <cstdint>

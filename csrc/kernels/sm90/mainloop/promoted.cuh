@@ -169,7 +169,7 @@ struct PromotedMainloop {
     }
   }
 
-  // Computes one k-block, chunk by chunk; `more` says that another follows. A warpgroup arrives for
+  // Computes one k-block, chunk by chunk; `more`: another one follows. A warpgroup arrives for
   // the other one when the first half of a chunk has completed.
   template <ScaleKind kScaleKind>
   __device__ static void ping_pong_chunks(Context<kScaleKind>& context, PipelineState& state,

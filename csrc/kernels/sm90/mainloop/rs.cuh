@@ -97,7 +97,7 @@ struct FragmentTranspose<32> {
 //
 //   stage:  a: boxes of kBoxMn of m, a row of 128 bytes is one k | b: as in dense.cuh
 //
-// Of each 16 rows of a warp, WGMMA rows g and g + 8 hold rows 2 g and 2 g + 1 of the tile: a
+// In each group of 16 rows, WGMMA rows g and g + 8 hold rows 2 g and 2 g + 1 of the tile, because a
 // transposed load returns two adjacent m. The epilogue handles this order
 // (tile::RowOrder::interleaved).
 template <GemmConfig kConfig>
