@@ -109,7 +109,7 @@ def test_tests_can_build_the_site():
 
 
 def documented() -> list[object]:
-    """What the pages of docs/api show."""
+    """The objects that the pages of docs/api show."""
     text = "".join(path.read_text() for path in (ROOT / "docs/api").glob("*.md"))
     return [pkgutil.resolve_name(name) for name in re.findall(r"^::: (\S+)$", text, re.MULTILINE)]
 

@@ -62,7 +62,7 @@ def file_has_a_head(path: str, text: str) -> list[str]:
 def head_of_csrc_is_short(path: str, text: str) -> list[str]:
     """The comment before the first code, without a licence line: what the file is.
 
-    What was tried and measured stands in docs/dev/kernels; the layout of data stands with the code.
+    Measurements of variants stand in docs/dev/kernels; the layout of data stands with the code.
     """
     if not path.startswith("csrc/"):
         return []
