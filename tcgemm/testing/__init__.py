@@ -13,7 +13,7 @@ numerics.py checks float64 with numpy; nothing else here needs it.
 
 from typing import NamedTuple
 
-from tcgemm.ops.functional import explain
+from tcgemm.ops.explanation import explain
 
 
 class Plan(NamedTuple):
