@@ -5,14 +5,13 @@ is looked at again here. A call that it accepts pays nothing.
 """
 
 import numbers
-from typing import get_args
 
 import torch
 
 from tcgemm.ops.epilogue import Epilogue
-from tcgemm.ops.options import Activation
+from tcgemm.typing import Activation, words
 
-ACTIVATIONS = get_args(Activation)
+ACTIVATIONS = words(Activation)
 _RESULTS = (
     *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
     *(torch.float8_e4m3fn, torch.float8_e5m2, torch.int8, torch.int32),
@@ -34,8 +33,8 @@ def _check_activation(function, value):
     word = given.lower()
     if word == "gelu" and getattr(value, "approximate", "none") == "tanh":
         word = "gelu_tanh"
-    words = ", ".join(f'"{each}"' for each in ACTIVATIONS)
-    start = f"tcgemm.{function}: activation is {given}, but it must be one of the words {words}"
+    known = ", ".join(f'"{each}"' for each in ACTIVATIONS)
+    start = f"tcgemm.{function}: activation is {given}, but it must be one of the words {known}"
     mend = f'pass "{word}"' if word in ACTIVATIONS else "pass one of these, or None"
     raise TypeError(f"{start}; {mend}.")
 
@@ -44,10 +43,10 @@ def _check_dtype(function, name, value):
     if value is None or value in _RESULTS:
         return
     if isinstance(value, torch.dtype):
-        words = ", ".join(map(str, _RESULTS))
+        known = ", ".join(map(str, _RESULTS))
         raise RuntimeError(
             f"tcgemm.{function}: {name} is {value}, but results and accumulators have one of "
-            f"{words}; pass one of these, or None."
+            f"{known}; pass one of these, or None."
         )
     mend = "pass one of torch's, such as torch.bfloat16, or None"
     if isinstance(value, str):

@@ -16,8 +16,8 @@ from tcgemm.ops.documentation import documented
 from tcgemm.ops.epilogue import Scales, epilogue_of
 from tcgemm.ops.explanation import Explanation
 from tcgemm.ops.operators import ADDMM, BADDBMM, BMM, LINEAR, MATMUL, MM
-from tcgemm.ops.options import Activation, LinearOptions, Options, Precision
 from tcgemm.ops.prepack import Prepared
+from tcgemm.typing import Activation, LinearOptions, Options, Precision
 
 
 @overload

@@ -150,7 +150,7 @@ def test_wheel_holds_the_library_and_no_sources(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     assert "tcgemm/libtcgemm.so" in names
-    assert "tcgemm/__main__.py" in names
+    assert {"tcgemm/__main__.py", "tcgemm/py.typed"} <= set(names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert not [name for name in names if name.startswith(("csrc", "tests", "benchmarks", "setup"))]
 
