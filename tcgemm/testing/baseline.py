@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from tcgemm.ops.options import Activation
+    from tcgemm.typing import Activation
 
 ACTIVATIONS: dict[str | None, Callable[[Tensor], Tensor]] = {
     None: lambda x: x,

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from tcgemm.ops.options import Activation
+    from tcgemm.typing import Activation
 
 
 # Half the distance from 1 to the next larger number, for each dtype that rounds.

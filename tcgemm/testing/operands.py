@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import torch
 
 import tcgemm
 from tcgemm import dtypes
+from tcgemm.typing import Layout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,23 +33,25 @@ if TYPE_CHECKING:
 
     from tcgemm.sparse.tensor import SparseTensor24
 
-LAYOUTS = ("TN", "NN", "TT", "NT")
+LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 # tf32 is no dtype of a tensor. It names a GEMM that rounds its float32 operands to tf32.
-DTYPES = {row.name: row.torch for row in dtypes.TABLE} | {"tf32": torch.float32}
+DTYPES: dict[str, torch.dtype] = {row.name: row.torch for row in dtypes.TABLE} | {
+    "tf32": torch.float32
+}
 ALIGNMENT = 512  # bytes, as from torch's CUDA allocator
 CHUNK = 1 << 27  # 8-bit elements that are filled at a time; each takes four bytes of float32 then
 SPREAD = 20  # spread data is multiplied by 2^-SPREAD to 2^SPREAD
 MAX_SETS = 4096  # a CUDA graph has a node for each set: the capture of more takes longer than a run
 
 
-def is_transposed(layout: str) -> tuple[bool, bool]:
+def is_transposed(layout: Layout) -> tuple[bool, bool]:
     """(a, b): is each operand a transposed view of a row-major matrix?"""
     if layout not in LAYOUTS:
         raise ValueError(f"layout {layout!r} is none of {', '.join(LAYOUTS)}.")
     return layout[1] == "T", layout[0] == "T"
 
 
-def in_layout(layout: str, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+def in_layout(layout: Layout, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """Copies of a and b with the strides of the layout, or a and b if they have them already."""
     pairs = zip((a, b), is_transposed(layout), strict=True)
     a, b = (x.mT.contiguous().mT if flip else x.contiguous() for x, flip in pairs)
@@ -155,7 +158,7 @@ class Operands:
     @classmethod
     def build(
         cls,
-        layout: str,
+        layout: Layout,
         m: int,
         n: int,
         k: int,
