@@ -172,6 +172,7 @@ def test_source_distribution_is_whole(unpacked):
     files = [p for p in files if p.suffix != ".so" and "__pycache__" not in p.parts]
     files += [ROOT / name for name in ("Makefile", "README.md", "CHANGELOG.md", "LICENSE")]
     files += [ROOT / name for name in ("setup.py", "setup_toolchain.py", "pyproject.toml")]
+    files += [ROOT / name for name in ("CITATION.cff", "CONTRIBUTING.md", "mkdocs.yml")]
     names = [path.relative_to(ROOT) for path in files]
     assert not [str(name) for name in names if not (unpacked / name).is_file()]
 
