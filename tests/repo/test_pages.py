@@ -12,17 +12,14 @@ from support.source_tree import CPP, ROOT, tree
 
 # Pages whose blocks another test runs, because it looks at what they print or at several processes.
 ELSEWHERE = {
-    "compare.md": "tests/comparison/test_documentation.py",
+    "guides/compare.md": "tests/comparison/test_documentation.py",
     "distributed.md": "tests/distributed/test_tensor_parallel.py",
-    "explain.md": "tests/plan/test_explain.py",
-    "swap.md": "tests/nn/test_documentation.py",
-    "use.md": "tests/override/test_docs.py",
+    "guides/explain.md": "tests/plan/test_explain.py",
+    "guides/layers.md": "tests/nn/test_documentation.py",
+    "guides/use.md": "tests/override/test_docs.py",
 }
-PAGES = sorted(
-    str(path.relative_to(ROOT / "docs"))
-    for path in (ROOT / "docs").rglob("*.md")
-    if pages.blocks(str(path.relative_to(ROOT)))
-)
+FILES = (path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md"))
+PAGES = sorted(name for name in FILES if pages.blocks(f"docs/{name}"))
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in ELSEWHERE])
