@@ -14,8 +14,8 @@ import re
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
-from xml.sax.saxutils import escape
 
+from benchmarks.report.svg import GREEN, GRID, INK, RED, SOFT, Drawing
 from tcgemm.bench.case import PASSES
 
 ALIGNED = 8  # 16-bit operands whose sizes are multiples of this are what cuBLAS is fast at
@@ -77,8 +77,10 @@ GROUPS = (
     ),
     Group("fp8 (e4m3)", "torch._scaled_mm", lambda row: _is_dense(row, "e4m3")),
     Group("int8", "torch._int_mm", lambda row: _is_dense(row, "s8")),
-    Group("2:4 sparse", "cuSPARSELt", lambda row: _is_sparse(row, tf32=False)),
-    Group("tf32 1:2 sparse", "torch.mm, dense", lambda row: _is_sparse(row, tf32=True)),
+    Group("2:4 sparse, beside cuSPARSELt", "cuSPARSELt", lambda row: _is_sparse(row, tf32=False)),
+    Group(
+        "tf32 1:2 sparse, beside dense", "torch.mm, dense", lambda row: _is_sparse(row, tf32=True)
+    ),
 )
 
 
@@ -171,22 +173,8 @@ def lines(results):
 
 # The picture.
 
-LEFT, RIGHT, TOP, ROW, BOTTOM = 250, 70, 58, 30, 46
-WIDTH = 860
+LEFT, RIGHT, TOP, ROW, BOTTOM, WIDTH = 262, 70, 66, 30, 50, 860
 LOWEST, HIGHEST = 1 / 16, 16
-STYLE = """
-text { font: 14px -apple-system, "Segoe UI", Helvetica, Arial, sans-serif; fill: #1f2328; }
-.small { font-size: 12px; fill: #59636e; }
-.title { font-size: 16px; font-weight: 600; }
-.line { stroke: #d1d9e0; } .one { stroke: #59636e; stroke-width: 1.5; }
-.faster { fill: #1a7f37; fill-opacity: .45; } .slower { fill: #cf222e; fill-opacity: .5; }
-.mean { stroke: #1f2328; stroke-width: 3; }
-@media (prefers-color-scheme: dark) {
-  text { fill: #f0f6fc; } .small { fill: #9198a1; } .line { stroke: #3d444d; }
-  .one { stroke: #9198a1; } .mean { stroke: #f0f6fc; }
-  .faster { fill: #3fb950; } .slower { fill: #f85149; }
-}
-"""
 
 
 def _x(ratio):
@@ -195,45 +183,35 @@ def _x(ratio):
     return LEFT + min(max(share, 0), 1) * (WIDTH - LEFT - RIGHT)
 
 
-def _text(x, y, words, kind="", anchor="middle"):
-    name = f' class="{kind}"' if kind else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{name}>{escape(words)}</text>'
-
-
-def _group_parts(group, ratios, y):
-    yield _text(LEFT - 16, y + 5, group.name, anchor="end")
-    for ratio in ratios:
-        kind = "faster" if ratio >= 1 else "slower"
-        yield f'<circle cx="{_x(ratio):.1f}" cy="{y}" r="5" class="{kind}"/>'
-    x = _x(mean(ratios))
-    yield f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{y - 11}" y2="{y + 11}" class="mean"/>'
-    yield _text(WIDTH - 12, y + 5, f"{mean(ratios):.2f}", anchor="end")
+def _draw_axis(drawing, floor):
+    for power in range(-4, 5):
+        x, words = _x(2.0**power), f"{2**power}" if power >= 0 else f"1/{2**-power}"
+        drawing.line(x, TOP - 4, x, floor, GRID if power else SOFT)
+        drawing.text(x, floor + 16, words, size=12, fill=SOFT, anchor="middle")
+    words = "x torch's speed, on a logarithmic axis"
+    drawing.text(_x(1), floor + 36, words, size=12, fill=SOFT, anchor="middle")
+    drawing.text(_x(1) - 10, TOP - 12, "torch is faster", size=12, fill=SOFT, anchor="end")
+    drawing.text(_x(1) + 10, TOP - 12, "tcgemm is faster", size=12, fill=SOFT)
+    drawing.text(WIDTH - 16, TOP - 12, "mean", size=12, fill=SOFT, anchor="end")
 
 
 def picture(results):
-    """The text of an SVG for light and dark pages; None where nothing was measured."""
+    """The text of an SVG; None where nothing was measured."""
     groups = measured_groups(results)
     if not groups:
         return None
     floor = TOP + ROW * len(groups)
-    gpu = results["header"].get("gpu", "?")
-    title = f"tcgemm beside torch on {gpu}: a dot is a measured product"
-    parts = [_text(12, 24, title, "title", "start"), _text(WIDTH - 12, 46, "mean", "small", "end")]
-    for power in range(-4, 5):
-        x, words = _x(2.0**power), f"{2**power}" if power >= 0 else f"1/{2**-power}"
-        kind = "line" if power else "one"
-        parts.append(
-            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{TOP - 4}" y2="{floor}" class="{kind}"/>'
-        )
-        parts.append(_text(x, floor + 16, words, "small"))
-    parts.append(_text(_x(1), floor + 36, "x torch's speed, logarithmic", "small"))
-    parts.append(_text(_x(1) - 10, 46, "torch is faster", "small", "end"))
-    parts.append(_text(_x(1) + 10, 46, "tcgemm is faster", "small", "start"))
+    title = f"tcgemm beside torch on {results['header'].get('gpu', '?')}"
+    means = "; ".join(f"{group.name}: {mean(ratios):.2f}" for group, ratios in groups)
+    drawing = Drawing(WIDTH, floor + BOTTOM, title, f"Geometric means, x torch's speed: {means}")
+    drawing.text(16, 30, f"{title}: each dot is a measured product", size=16, bold=True)
+    _draw_axis(drawing, floor)
     for index, (group, ratios) in enumerate(groups):
-        parts += _group_parts(group, ratios, TOP + ROW * index + ROW // 2)
-    body = "\n".join(parts)
-    size = f'width="{WIDTH}" height="{floor + BOTTOM}" viewBox="0 0 {WIDTH} {floor + BOTTOM}"'
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{escape(title)}">\n'
-        f"<style>{STYLE}</style>\n{body}\n</svg>\n"
-    )
+        y = TOP + ROW * index + ROW / 2
+        drawing.text(LEFT - 16, y + 5, group.name, size=14, anchor="end")
+        for ratio in ratios:
+            drawing.circle(_x(ratio), y, 5, GREEN if ratio >= 1 else RED, 0.45)
+        x = _x(mean(ratios))
+        drawing.line(x, y - 11, x, y + 11, INK, 3)
+        drawing.text(WIDTH - 16, y + 5, f"{mean(ratios):.2f}", size=14, anchor="end")
+    return drawing.svg()

@@ -7,7 +7,7 @@ import pytest
 from benchmarks import RESULTS, report
 from benchmarks.fp32_errors import measure as fp32_measure
 from benchmarks.fp32_errors import table as fp32_table
-from benchmarks.report import overview, tables
+from benchmarks.report import overview, svg, tables
 from tcgemm.bench import results_file, run
 from tcgemm.bench.case import Case
 from tcgemm.bench.cases import cases as cases_of
@@ -53,7 +53,7 @@ def test_readme_says_when_to_use_it(folder):
     assert picture.count("<circle") == sum(
         map(overview.is_product, results_file.load(folder.folder / "h200.json")["rows"])
     )
-    assert 'class="slower"' in picture and 'class="faster"' in picture
+    assert f'fill="{svg.RED}"' in picture and f'fill="{svg.GREEN}"' in picture
 
 
 def test_pages_are_those_of_the_results():
