@@ -1,10 +1,13 @@
 """The pages of docs/: their Python blocks run, and their tables are those of the code."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
+import setup_toolchain as toolchain
+import tcgemm
 from tcgemm import info
 
 from support import pages
@@ -67,3 +70,18 @@ def test_environment_variables_stand_on_their_page():
     assert {"TCGEMM_LIBRARY", "CXX", "MAX_JOBS"} <= read
     assert read - others == listed - {"ONEDNN_MAX_CPU_ISA"}
     assert "ONEDNN_MAX_CPU_ISA" in listed
+
+
+def test_install_page_has_the_facts_of_the_build():
+    text = " ".join((ROOT / "docs/install.md").read_text().split())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    kinds = " ".join(project["project"]["classifiers"])
+    versions = re.findall(r"Python :: (3\.\d+)", kinds)
+    oldest_torch = re.search(r"torch>=(\d+\.\d+)", project["project"]["dependencies"][0])[1]
+    default_torch = re.search(r"^TORCH \?= (\S+)", (ROOT / "Makefile").read_text(), re.MULTILINE)[1]
+    assert f"Python {versions[0]} to {versions[-1]} and torch {oldest_torch} or later" in text
+    assert f"the default is {default_torch}" in text
+    assert f"`{toolchain.DEFAULT_ARCHES}`" in text and toolchain.PIP_TOOLKIT in text
+    assert f"spills more than {toolchain.SPILL_LIMIT} bytes" in text
+    assert project["build-system"]["requires"][0] in text
+    assert f"{tcgemm.__version__}+cpu" in text
