@@ -7,6 +7,7 @@ calibrate  the noise of the timer and the ceilings of this machine
 rates      the rates of a GPU that the planner uses
 swap       the speed and the memory of a model before and after swap_linear
 pictures   draw the pictures of the documentation
+figures    write the measured figures of the guides
 """
 
 import importlib
@@ -22,6 +23,7 @@ COMMANDS = {
     "rates": "benchmarks.device_rates",
     "swap": "benchmarks.swap.measure",
     "pictures": "benchmarks.report.pictures",
+    "figures": "benchmarks.report.figures",
 }
 
 
