@@ -142,7 +142,10 @@ def test_links_on_pypi_are_absolute(wheel):
     text = facts.get_payload()
     links = re.findall(r"\]\(([^)\s]+)\)|(?:src|href)=\"([^\"]+)\"", text)
     links = [first or second for first, second in links]
-    assert any(link.endswith("/raw/main/benchmarks/results/h200.png") for link in links)
+    assert any(
+        link.endswith("/raw/main/benchmarks/results/h200-ratios.svg?sanitize=true")
+        for link in links
+    )
     assert not [link for link in links if not link.startswith(("https://", "#"))]
 
 
