@@ -2,13 +2,17 @@
 
 import importlib.util
 import os
+import pkgutil
 import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+
+import tcgemm
 
 from support.source_tree import ROOT
 
@@ -99,3 +103,40 @@ def test_tests_can_build_the_site():
     ]
     assert extras["docs"]
     assert set(extras["docs"]) <= set(extras["test"])
+
+
+# API pages.
+
+
+def documented() -> list[object]:
+    """What the pages of docs/api show."""
+    text = "".join(path.read_text() for path in (ROOT / "docs/api").glob("*.md"))
+    return [pkgutil.resolve_name(name) for name in re.findall(r"^::: (\S+)$", text, re.MULTILINE)]
+
+
+def public() -> dict[str, object]:
+    """Path -> object of each name in the __all__ of tcgemm and of its public modules."""
+    modules = [tcgemm, tcgemm.override, tcgemm.sparse, importlib.import_module("tcgemm.testing")]
+    modules += [
+        found for name in dir(tcgemm) if isinstance(found := getattr(tcgemm, name), ModuleType)
+    ]
+    assert tcgemm.nn in modules and tcgemm.comparison in modules
+    return {
+        f"{module.__name__}.{name}": getattr(module, name)
+        for module in modules
+        for name in getattr(module, "__all__", ())
+    }
+
+
+def test_api_pages_have_every_public_name():
+    shown = documented()
+    texts = (str, ModuleType)  # named in a sentence, or a page of its own
+    missing = [
+        path
+        for path, found in public().items()
+        if not isinstance(found, texts) and not any(found is each for each in shown)
+    ]
+    assert not missing
+    index = (ROOT / "docs/api/index.md").read_text()
+    for name in tcgemm.__all__:
+        assert re.search(rf"`(tcgemm\.)?{name}`", index), name
