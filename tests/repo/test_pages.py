@@ -7,15 +7,14 @@ from support.source_tree import ROOT
 
 # Pages whose blocks another test runs, because it looks at what they print or at several processes.
 ELSEWHERE = {
-    "compare.md": "tests/comparison/test_documentation.py",
+    "guides/compare.md": "tests/comparison/test_documentation.py",
     "distributed.md": "tests/distributed/test_tensor_parallel.py",
-    "explain.md": "tests/plan/test_explain.py",
-    "swap.md": "tests/nn/test_documentation.py",
-    "use.md": "tests/override/test_docs.py",
+    "guides/explain.md": "tests/plan/test_explain.py",
+    "guides/layers.md": "tests/nn/test_documentation.py",
+    "guides/use.md": "tests/override/test_docs.py",
 }
-PAGES = sorted(
-    path.name for path in (ROOT / "docs").glob("*.md") if pages.blocks(f"docs/{path.name}")
-)
+FILES = (path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md"))
+PAGES = sorted(name for name in FILES if pages.blocks(f"docs/{name}"))
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in ELSEWHERE])
