@@ -1,6 +1,6 @@
 // The table of kernels: one row (core/gemm_config.h) per compiled kernel. Kernels are instantiated
-// from it, the planner chooses from it, and the README's support table, `tcgemm.info` and the tests
-// read it. To add a kernel, add a row.
+// from it, the planner chooses from it, and docs/support.md, `tcgemm.info` and the tests read it.
+// To add a kernel, add a row.
 #pragma once
 
 #include <array>

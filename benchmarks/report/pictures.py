@@ -2,6 +2,7 @@
 
     python -m benchmarks pictures
 
+    call.svg          the steps of a call, from Python to the kernel
     sparse24.svg      the 2:4 format
     swap_<gpu>.svg    a model after swap_linear, of benchmarks/results/swap/<gpu>.json
 
@@ -14,14 +15,17 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import RESULTS
-from benchmarks.report import sparse_format, swap_picture
+from benchmarks.report import call_picture, sparse_format, swap_picture
 
 FOLDER = RESULTS.parents[1] / "docs" / "pictures"
 
 
 def pictures(results: Path = RESULTS) -> dict[str, Callable[[], str]]:
     """File name -> what returns its text."""
-    found: dict[str, Callable[[], str]] = {"sparse24.svg": sparse_format.draw}
+    found: dict[str, Callable[[], str]] = {
+        "call.svg": call_picture.draw,
+        "sparse24.svg": sparse_format.draw,
+    }
     for path in sorted((results / "swap").glob("*.json")):
         draw = partial(swap_picture.draw, swap_picture.load(path))
         found[f"swap_{path.stem}.svg"] = draw

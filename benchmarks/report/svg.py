@@ -47,6 +47,10 @@ class Drawing:
         ends = f'x1="{number(x1)}" y1="{number(y1)}" x2="{number(x2)}" y2="{number(y2)}"'
         self.lines.append(f'<line {ends} stroke="{stroke}" stroke-width="{number(width)}"/>')
 
+    def circle(self, x: float, y: float, radius: float, fill: str, opacity: float = 1) -> None:
+        place = f'cx="{number(x)}" cy="{number(y)}" r="{number(radius)}"'
+        self.lines.append(f'<circle {place} fill="{fill}" fill-opacity="{number(opacity)}"/>')
+
     def arrow(self, x1: float, y1: float, x2: float, y2: float, stroke: str = SOFT) -> None:
         """An arrow that points down or to the right."""
         self.line(x1, y1, x2, y2, stroke, 1.5)

@@ -1,4 +1,4 @@
-// Structured sparsity along k. The format is the same on every device; the README documents it.
+// Structured sparsity along k. The format is the same on every device; docs/guides documents it.
 //
 // A group is 4 consecutive elements along k in pattern "2:4", of which at most 2 are not zero, and
 // 2 elements in pattern "1:2", of which at most 1 is not zero.

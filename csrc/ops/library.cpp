@@ -1,4 +1,4 @@
-// The schema of every operator, in the order of the README. An `.out` overload returns nothing,
+// The schema of every operator, in the order of docs/api. An `.out` overload returns nothing,
 // since an operator must not return what it mutates; the Python function returns `out`. Tensors
 // precede the `*`, since torch.library supports no autograd and no vmap for a keyword-only tensor.
 #include <torch/csrc/stable/library.h>
