@@ -21,7 +21,7 @@ PACKAGE = Path(tcgemm.__file__).resolve().parent
 # A module imports from its own layer and from those below it.
 LAYERS = (
     ("version",),
-    ("_library", "dtypes"),
+    ("_library", "dtypes", "typing"),
     ("ops",),
     ("info",),
     ("quant", "sparse", "sparse_cutlass", "override"),
@@ -211,13 +211,13 @@ PUBLIC = (
 def test_public_names():
     assert tuple(tcgemm.__all__) == PUBLIC
     shown = {name for name in dir(tcgemm) if not re.fullmatch(r"__\w+__", name)}
-    assert shown == {*PUBLIC, "comparison", "sparse_cutlass"} - {"__version__"}
+    assert shown == {*PUBLIC, "comparison", "sparse_cutlass", "typing"} - {"__version__"}
     assert "__version__" in dir(tcgemm)
     assert set(tcgemm.nn.__all__) == {
         *("Conv1D", "Linear", "MultiheadAttention", "QuantConv1D", "QuantLinear"),
         *("SparseLinear24", "SwapReport", "swap_linear"),
     }
-    for name in (*PUBLIC, "sparse_cutlass"):
+    for name in (*PUBLIC, "sparse_cutlass", "typing"):
         assert getattr(tcgemm, name) is not None
     assert callable(sys.modules["tcgemm.sparse_cutlass"].to_cutlass)
 
