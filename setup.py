@@ -6,7 +6,7 @@ Why not torch's CUDAExtension: it has no flags per file (wgmma code exists for s
 sm_89 and later, all else also for sm_80), it links Python, and it wants a GPU or an architecture
 list. The ninja file follows headers (-MD) and flags, so that only what changed is compiled again.
 
-README.md, "Build options", lists the environment variables that are read here.
+docs/environment.md lists the environment variables that are read here.
 """
 
 from __future__ import annotations
@@ -316,10 +316,13 @@ def has_cuda() -> bool:
 
 
 def long_description() -> str:
-    """README.md with links that work on PyPI, where no other file of the checkout is."""
+    """README.md with links that work on PyPI, where no other file of the checkout is.
+
+    GitHub serves an SVG as a picture when it is asked to sanitise it.
+    """
     text = (ROOT / "README.md").read_text()
     relative = r"\]\((?!\w+:|#)([^)\s]+)\)"
-    text = re.sub("(!\\[[^]]*)" + relative, rf"\1]({HOME}/raw/main/\2)", text)
+    text = re.sub("(!\\[[^]]*)" + relative, rf"\1]({HOME}/raw/main/\2?sanitize=true)", text)
     return re.sub(relative, rf"]({HOME}/blob/main/\1)", text)
 
 

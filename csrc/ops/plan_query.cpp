@@ -23,7 +23,7 @@ namespace {
 
 using Strides = std::array<std::int64_t, 3>;  // batch, row, column; elements
 
-// What the operator is asked, in the order of its schema.
+// The arguments of the operator, in the order of its schema.
 struct Question {
   std::string device, dtype;
   std::int64_t m = 0, n = 0, k = 0, batch = 1;
