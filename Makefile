@@ -1,9 +1,10 @@
-# Two commands do everything on a fresh machine: `make demo` and `make test`. Each makes .venv with
-# torch and a CUDA compiler from pip, builds the library and runs.
+# `make demo` and `make test` do everything on a fresh machine: each makes .venv with torch and a CUDA
+# compiler from pip, builds the library and runs. `make help` lists the targets.
 #
 #   make test TORCH=2.15.0      another torch in .venv
 #   make test PYTHON=python3    that interpreter's packages and the library that is there;
 #                               installs nothing (a GPU machine without network)
+#   make build DEBUG=1          a debug build in its own folder; `make build` brings back the release
 TORCH ?= 2.11.0
 PYTHON ?=
 PYTEST_FLAGS ?=
@@ -17,64 +18,101 @@ python := $(PYTHON)
 ready :=
 library := existing
 endif
+ifeq ($(DEBUG),1)
+build: export TCGEMM_BUILD_TYPE := debug
+endif
 
 CXX_FILES = $(filter %.h %.cuh %.cpp %.cu, $(shell git ls-files -co --exclude-standard csrc))
+clang_format = $(dir $(shell command -v $(python)))clang-format
 
-.PHONY: demo test build existing info format docs wheel test-wheel asan clean tools
+.PHONY: help demo test build existing info lint format typecheck test-gpu sanitize sanitize-host \
+  coverage bench docs wheel test-wheel clean tools
 
-demo: $(library)
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+demo: $(library) ## a few products and trained networks, each checked
 	$(python) -m tcgemm demo
 
-test: $(library)
+test: $(library) ## all tests on all cores; GPU tests are skipped where there is no GPU
 	$(python) -m pytest $(PYTEST_FLAGS)
 
-build: $(ready)
+build: $(ready) ## tcgemm/libtcgemm.so, compile_commands.json; DEBUG=1: symbols, assertions
 	$(python) setup.py -q build_ext --inplace
 
 # The library that is there is good for every Python and torch.
 existing:
 	@test -f tcgemm/libtcgemm.so || $(python) setup.py -q build_ext --inplace
 
-info: $(library)
+info: $(library) ## versions, GPUs, and the code that they run
 	$(python) -m tcgemm
 
-format: $(ready)
+lint: $(ready) ## ruff, clang-format and bash -n; they change nothing
+	$(python) -m ruff check
+	$(python) -m ruff format --check
+	@$(clang_format) --dry-run --Werror $(CXX_FILES)
+	bash -n .ci/run
+
+format: $(ready) ## ruff and clang-format, which change the files
 	$(python) -m ruff check --fix
 	$(python) -m ruff format
-	$(dir $(python))clang-format -i $(CXX_FILES)
+	$(clang_format) -i $(CXX_FILES)
 
-# The site of docs/, into build/site. Nothing is downloaded. API pages import the package.
-docs: $(library)
+typecheck: $(library) ## pyright: the public types are complete, and a strict program can use them
+	$(python) -m pytest -q tests/repo/test_types.py
+
+test-gpu: $(library) ## the GPU tests, in at most 8 processes; a missing GPU fails
+	TCGEMM_REQUIRE_GPU=1 $(python) -m pytest -m "gpu or sm89 or sm90" $(PYTEST_FLAGS)
+
+# FAMILIES= takes every kernel family.
+FAMILIES ?= prepare quantize passes24 sums e4m3 s8
+sanitize: $(library) ## compute-sanitizer on a GPU, memcheck and racecheck; FAMILIES="e4m3 s8"
+	$(python) tests/support/compute_sanitizer.py $(FAMILIES)
+
+# The operators of the CPU build, planner and CPU kernels. The tests leave out what starts compilers
+# and other libraries. CASES counts the random calls of each kind.
+CASES ?= 200
+SEED ?= 0
+SANITIZE_TESTS ?= tests/plan \
+  $(addprefix tests/cpu/test_,dense.py integers.py numbers.py quantize.py scales.py) \
+  $(addprefix tests/ops/test_,dense.py epilogue.py errors.py out.py strides.py storage.py) \
+  $(addprefix tests/ops/test_,prepared.py baddbmm.py) \
+  $(addprefix tests/sparse/test_,format.py mm.py operands.py views.py errors.py)
+sanitize-host: $(ready) ## AddressSanitizer and UndefinedBehaviorSanitizer; CASES=20000 SEED=7
+	CXX=g++ TCGEMM_CUDA=0 TCGEMM_SANITIZE=address,undefined \
+	  $(python) setup.py -q build_ext --build-lib build/asan
+	$(python) tests/support/sanitize_host.py --cases $(CASES) --seed $(SEED) $(SANITIZE_TESTS)
+
+COVERAGE_TESTS ?= tests
+coverage: $(ready) ## lines of Python and C++ that the tests run; COVERAGE_TESTS=tests/plan
+	CXX=g++ TCGEMM_CUDA=0 TCGEMM_BUILD_TYPE=coverage \
+	  $(python) setup.py -q build_ext --build-lib build/coverage/lib
+	$(python) tests/support/measure_coverage.py $(COVERAGE_TESTS)
+
+SET ?= dense
+bench: $(library) ## measure beside torch; SET=llm, or BENCH_FLAGS=--dry-run without a GPU
+	$(python) -m benchmarks run --set $(SET) $(BENCH_FLAGS)
+
+# Nothing is downloaded. API pages import the package.
+docs: $(library) ## the site of docs/, into build/site
 	NO_MKDOCS_2_WARNING=1 $(python) -m mkdocs build --strict
 
-# A wheel that PyPI takes: auditwheel checks what the library needs and names the tag for it.
-wheel: $(ready)
+# auditwheel checks what the library needs and names the tag for it.
+wheel: $(ready) ## dist/tcgemm-*.whl, which PyPI takes
 	rm -rf build/wheel
 	$(python) -m pip wheel --no-build-isolation --no-deps -w build/wheel .
 	$(python) setup.py -q manylinux_wheel --wheel build/wheel/tcgemm-*.whl --dist-dir dist
 
-# The wheel of `make wheel` in an environment of its own with the torch that is named: gigabytes are
-# downloaded. docs/dev/releasing.md says when.
-test-wheel:
+# Gigabytes are downloaded. docs/dev/releasing.md says when.
+test-wheel: ## that wheel in an environment of its own, with the torch of TORCH=
 	@ls dist/tcgemm-*.whl
 	rm -rf build/test-wheel
 	python3 -m venv build/test-wheel
 	build/test-wheel/bin/python -m pip install torch==$(TORCH) dist/tcgemm-*.whl
 	cd build/test-wheel && bin/python ../../tests/support/check_installed.py
 
-# The CPU operators with AddressSanitizer and UndefinedBehaviorSanitizer under random calls. The real
-# __cxa_throw has to be loaded before the sanitizer asks for it.
-CASES ?= 2000
-SEED ?= 0
-asan: $(ready)
-	TCGEMM_CUDA=0 TCGEMM_SANITIZE=address,undefined $(python) setup.py -q build_ext --build-lib build/asan
-	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
-	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 \
-	  TCGEMM_LIBRARY=$(CURDIR)/build/asan/tcgemm/libtcgemm.so \
-	  $(python) tests/support/fuzz.py --cases $(CASES) --seed $(SEED)
-
-clean:
-	rm -rf build dist *.egg-info tcgemm/*.so
+clean: ## removes what was built, but not .venv
+	rm -rf build dist *.egg-info tcgemm/*.so compile_commands.json
 
 tools:
 	@missing=""; \

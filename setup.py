@@ -203,6 +203,9 @@ def link_command(config: Config) -> tuple[list[str], list[str]]:
     before = [*shlex.split(config.cxx), "-shared"]
     if config.sanitize:
         before.append(f"-fsanitize={config.sanitize}")
+        if "undefined" in config.sanitize:
+            # Beside a shared libasan, a shared libubsan would not write to its log_path.
+            before.append("-static-libubsan")
     elif config.build_type == "release":
         before.append("-s")  # only the others need the names of functions and lines
     if config.build_type == "coverage":

@@ -1,4 +1,4 @@
-"""A short run of tests/support/fuzz.py with the ordinary library; `make asan` is the long one."""
+"""Some cases of tests/support/fuzz.py with the ordinary library. `make sanitize-host` is longer."""
 
 import subprocess
 import sys

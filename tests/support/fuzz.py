@@ -3,8 +3,8 @@
     python tests/support/fuzz.py --cases 300                  a short run of every kind
     python tests/support/fuzz.py --kind files --case 17       one case again
 
-`make asan CASES=20000 SEED=7` runs it with a library that sees every read and write outside of a
-tensor.
+`make sanitize-host CASES=20000 SEED=7` runs it with a library that sees every read and write beside
+a tensor.
 
 A case depends on the kind, the seed and its number alone. The last line of a run that died names
 the case. An exception of another type than SENTENCES is reported as a failure, as is an empty text.

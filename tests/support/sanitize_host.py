@@ -1,0 +1,126 @@
+"""The host code under AddressSanitizer and UndefinedBehaviorSanitizer: random calls, then tests.
+
+    make sanitize-host                                  build/asan, then this file
+    make sanitize-host CASES=20000 SEED=7               more random calls
+    make sanitize-host SANITIZE_TESTS="tests/sparse"    other tests; CASES=0 leaves out the calls
+
+The library is the CPU build: planner, operators and CPU kernels. A report ends the process that
+made it. Reports are collected in build/asan/log, and one is enough to fail the run, also where a
+test expected an error.
+
+Leaks are looked for in a process of their own, which calls every operator. torch and Python leave
+thousands of blocks to the operating system, and naming them takes minutes. So LeakSanitizer is off
+while they are imported, it names no functions, and only a block that libtcgemm.so asked for counts.
+`addr2line -Cfe build/asan/tcgemm/libtcgemm.so ADDRESS` names the lines of a leak.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+LIBRARY = ROOT / "build/asan/tcgemm/libtcgemm.so"
+LOG = ROOT / "build/asan/log"
+REPORT = r"ERROR: AddressSanitizer|runtime error:|AddressSanitizer:DEADLYSIGNAL"
+NO_LEAKS = "LeakSanitizer has encountered a fatal error"
+# It measures the memory of the process, which grows while AddressSanitizer keeps freed blocks.
+NOT_HERE = "tests/plan/test_explain.py::test_explain_leaks_no_memory"
+# Both functions belong to the sanitizer, which is loaded first of all.
+LEAKS = """
+import ctypes, sys
+process = ctypes.CDLL(None)
+process.__lsan_disable()
+sys.path[:0] = ["tests", "."]
+from support import fuzz
+process.__lsan_enable()
+sys.argv[1:] = ["--kind", "operators", "--cases", sys.argv[1], "--seed", sys.argv[2]]
+sys.exit(fuzz.main())
+"""
+
+
+def runtime(name: str) -> str:
+    """A library of g++ that stands before all others in the process."""
+    command = ["g++", f"-print-file-name={name}"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def environment(library: Path, log: Path, leaks: bool) -> dict[str, str]:
+    """The real __cxa_throw has to be loaded before the sanitizer asks for it: libstdc++."""
+    options = f"halt_on_error=1:log_path={log}/report"
+    return {
+        **os.environ,
+        "LD_PRELOAD": f"{runtime('libasan.so')} {runtime('libstdc++.so')}",
+        "ASAN_OPTIONS": f"{options}:detect_leaks={int(leaks)}:allocator_may_return_null=1"
+        f":symbolize={int(not leaks)}",
+        "UBSAN_OPTIONS": f"{options}:print_stacktrace=1",
+        # The exit status of every report: 0 where torch's leaks would fail each run.
+        "LSAN_OPTIONS": f"exitcode={0 if leaks else 1}",
+        "TCGEMM_LIBRARY": str(library),
+    }
+
+
+def can_find_leaks(log: Path) -> bool:
+    """LeakSanitizer attaches to its own process, which a container or a debugger can forbid."""
+    program = [sys.executable, "-c", "pass"]
+    done = subprocess.run(program, env=environment(LIBRARY, log, True), capture_output=True)
+    said = done.stderr.decode() + "".join(path.read_text() for path in log.glob("report.*"))
+    for path in log.glob("report.*"):
+        path.unlink()
+    return done.returncode == 0 and NO_LEAKS not in said
+
+
+def leaks_of_ours(text: str) -> list[str]:
+    """The leaks whose stack goes through libtcgemm.so."""
+    leaks = re.findall(r"^\w+ leak of .*\n(?: +#.*\n)+", text, flags=re.MULTILINE)
+    return [leak for leak in leaks if "libtcgemm.so" in leak]
+
+
+def reports(log: Path) -> list[str]:
+    """The texts in the folder that say something about libtcgemm.so."""
+    found = []
+    for path in sorted(log.glob("report.*")):
+        text = path.read_text(errors="replace")
+        if re.search(REPORT, text):
+            found.append(text)
+        found += leaks_of_ours(text)
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--cases", default="300", help="random calls of each kind")
+    parser.add_argument("--seed", default="0")
+    parser.add_argument("tests", nargs="*", help="files and folders of tests")
+    given = parser.parse_args()
+    shutil.rmtree(LOG, ignore_errors=True)
+    LOG.mkdir(parents=True)
+    leaks = can_find_leaks(LOG)
+    if not leaks:
+        print("This machine does not let LeakSanitizer run: leaks are not looked for.")
+    runs = []  # (command, whether leaks are looked for)
+    if given.cases != "0":
+        chosen = ("--cases", given.cases, "--seed", given.seed)
+        runs.append(([sys.executable, "tests/support/fuzz.py", *chosen], False))
+        if leaks:
+            runs.append(([sys.executable, "-c", LEAKS, given.cases, given.seed], True))
+    if given.tests:
+        pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        chosen = ("-m", "not gpu and not slow", "--deselect", NOT_HERE, *given.tests)
+        runs.append(([*pytest, *chosen], False))
+    failed = False
+    for command, with_leaks in runs:
+        done = subprocess.run(command, cwd=ROOT, env=environment(LIBRARY, LOG, with_leaks))
+        failed |= done.returncode != 0
+    found = reports(LOG)
+    for text in found:
+        print(text)
+    print(f"{len(found)} reports of sanitizers in {LOG.relative_to(ROOT)}")
+    return int(failed or bool(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
