@@ -1,6 +1,6 @@
 """Products with a SparseTensor24.
 
-    torch's functions, @ --> tcgemm's --> autograd._Gemm --> an operator --> __torch_dispatch__
+    torch's functions, @ --> tcgemm's --> autograd.Gemm --> an operator --> __torch_dispatch__
 
     operand of the product       its groups lie along                computed by
     w.t() on the right           the summed dimension                scaled_mm(sparse_b=)
