@@ -89,8 +89,8 @@ class SparseTensor24(torch.Tensor):
         torch.Size([10, 48])
 
     Attributes:
-        values (Tensor): (N, V), the kept elements in their order. V is K/2, where the last group
-            counts as filled up with zeros.
+        values (Tensor): (N, V), the kept elements in their order. V is K/2, rounded up to whole
+            groups: zeros fill up the last group.
         metadata (Tensor): uint8 (N, ceil(V/4)). Two bits for each value are its position in the
             group. A byte holds four positions, the first one in the lowest bits. The format is the
             same on every device.
