@@ -189,8 +189,8 @@ def _exchanges(model: object, to: object, options: dict[str, Any]) -> list[Excha
     """The exchanges of `to`. Raises RuntimeError if an argument has the wrong type."""
     if not isinstance(model, torch.nn.Module):
         raise RuntimeError(
-            f"tcgemm.swap_linear: model is a {type(model).__name__}, but a torch.nn.Module is "
-            "expected; pass the module that holds the layers, or torch.nn.ModuleList(layers)."
+            f"tcgemm.swap_linear: model is a {type(model).__name__}, but it must be a "
+            "torch.nn.Module; pass the module that has the layers, or torch.nn.ModuleList(layers)."
         )
     found = EXCHANGES.get(to, []) if isinstance(to, type) else []
     if not found or not options.keys() <= set(found[0].options):
@@ -200,7 +200,7 @@ def _exchanges(model: object, to: object, options: dict[str, Any]) -> list[Excha
         )
         raise RuntimeError(
             f"tcgemm.swap_linear: to is {_name(to) if isinstance(to, type) else repr(to)} with "
-            f"options {sorted(options)}, but there are {'; '.join(there)}."
+            f"options {sorted(options)}, but there are {'; '.join(there)}; pass one of these."
         )
     return found
 

@@ -102,7 +102,7 @@ def _by_mask(w, mask, pattern):
     if mask.dtype is not torch.bool or mask.shape != w.shape or mask.device != w.device:
         raise RuntimeError(
             f"tcgemm.prune24: mask is {mask.dtype} of shape {tuple(mask.shape)} on {mask.device}, "
-            f"but w of shape {tuple(w.shape)} on {w.device} needs torch.bool there; convert it."
+            f"but it must be torch.bool of w's shape {tuple(w.shape)} on {w.device}; convert it."
         )
     counted = mask.to(torch.float32 if pattern == "1:2" else torch.uint8)
     excess = autograd.without_grad(_OPS.compress24.default, counted, pattern)[2]
