@@ -209,7 +209,7 @@ def test_torchs_attention_reads_its_projection():
     [
         ({"attn_mask": torch.zeros(1, S)}, r"attn_mask has the shape \(1, 7\), but \(7, 7\) or"),
         ({"key_padding_mask": torch.zeros(B)}, r"key_padding_mask has .* but \(3, 7\) is expected"),
-        ({"attn_mask": torch.zeros(S, S).int()}, "attn_mask is torch.int32, but masks are"),
+        ({"attn_mask": torch.zeros(S, S).int()}, "attn_mask is torch.int32, but a mask is"),
         ({"is_causal": True}, "is_causal is True without attn_mask"),
     ],
 )

@@ -75,7 +75,7 @@ def test_the_model_itself_has_an_empty_name():
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"filter_fn": 3}, "filter_fn is 3, but it is a function of .module, name., a name or"),
+        ({"filter_fn": 3}, "filter_fn is 3, but it must be a function of .module, name., a name,"),
         ({"filter_fn": ["lm_head", 3]}, r"filter_fn is \['lm_head', 3\], but"),
         ({"filter_fn": tcgemm.nn.QuantLinear}, "or to=QuantLinear if layers of that class"),
         ({"filter_fn": nn.Linear(1, 1)}, "filter_fn is Linear"),

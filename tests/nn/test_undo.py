@@ -138,7 +138,7 @@ def test_way_back_names_its_dtype_and_what_stays():
     tcgemm.swap_linear(net, "0", to=tcgemm.nn.QuantLinear)
     report = tcgemm.swap_linear(net, to=nn.Linear, dtype=torch.bfloat16)
     assert net[0].weight.dtype is torch.bfloat16
-    assert report.skipped == {"1": "has the fused activation 'relu', which torch.nn.Linear has not"}
+    assert report.skipped == {"1": "has the fused activation 'relu', but torch.nn.Linear has none"}
 
 
 def test_way_back_of_attention_goes_with_its_projection():

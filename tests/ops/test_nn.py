@@ -118,7 +118,7 @@ def test_swap_there_and_back():
     assert report.skipped == {
         "normed": "is parametrized",
         "inner.2": "filter_fn said no",
-        "complex": "has weights of torch.complex64 on cpu; there are torch.float16, "
+        "complex": "has weights of torch.complex64; layers of tcgemm have torch.float16, "
         "torch.bfloat16, torch.float32, torch.float64",
         "patched": "has a forward of its own",
         "ours": "is a tcgemm.nn.Linear already",
