@@ -113,13 +113,16 @@ def test_every_public_symbol_has_a_type():
 def test_a_strict_consumer_has_no_error_and_every_mistake_is_reported():
     answer = pyright.run("--project", str(CONSUMER.parent))
     assert answer["summary"]["filesAnalyzed"] == 2
-    errors = [
-        (Path(each["file"]).name, each["range"]["start"]["line"] + 1)
+    found = {
+        f"{Path(each['file']).name}:{each['range']['start']['line'] + 1}": each["message"]
         for each in answer["generalDiagnostics"]
-    ]
+    }
     lines = enumerate(MISTAKES.read_text().splitlines(), 1)
-    expected = [(MISTAKES.name, number) for number, line in lines if line.endswith("# wrong")]
-    assert sorted(set(errors)) == expected, answer["generalDiagnostics"]
+    wrong = {f"{MISTAKES.name}:{number}" for number, line in lines if line.endswith("# wrong")}
+    assert len(wrong) > 35
+    assert not {place: text for place, text in found.items() if place not in wrong}
+    missed = sorted(wrong - found.keys())
+    assert not missed, "pyright does not report these lines"
 
 
 def test_the_consumer_runs():
