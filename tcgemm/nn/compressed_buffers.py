@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from tcgemm.typing import Activation, PruneMethod, SparseGradient, SparsePattern
+    from tcgemm.typing import PruneMethod, SparseGradient, SparsePattern
 
 _compiling = torch.compiler.is_compiling
 _STORED = ("values", "metadata", "tiles")
@@ -40,7 +40,6 @@ class CompressedBuffers(HasActivation, torch.nn.Module):
 
     in_features: int
     out_features: int
-    activation: Activation | None
     learns: bool
     method: PruneMethod
     gradient: SparseGradient

@@ -1,6 +1,6 @@
-"""Each layer tells swap_linear its options, which modules it can replace, and what it changes.
+"""The exchanges of swap_linear: the options of each layer, and the modules that it can replace.
 
-The module that defines a layer registers one Exchange for it; swap.py reads nothing else.
+The module that defines a layer registers its Exchange here. swap.py uses nothing else of a layer.
 """
 
 from __future__ import annotations

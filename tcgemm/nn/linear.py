@@ -85,7 +85,7 @@ class Linear(HasActivation, torch.nn.Linear):
 
     `prepare=False`, as an argument or an attribute, switches this off. Use it if graphs are
     replayed with new weights, or if weights are written through `weight.data` in eval mode. The
-    layer does not notice such writes; train() and eval() after them help as well.
+    layer does not notice such writes, unless train() and eval() are called after them.
     """
 
     # Class attributes are for modules that swap_linear or pickle made without __init__.

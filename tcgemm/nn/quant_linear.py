@@ -77,8 +77,8 @@ class QuantLinear(HasActivation, torch.nn.Module):
 
     in_features: int
     out_features: int
-    dtype: torch.dtype  # of the 8-bit values
-    shown_dtype: torch.dtype  # of `weight`
+    dtype: torch.dtype  # the dtype of the 8-bit values
+    shown_dtype: torch.dtype  # the dtype of `weight`
     granularity: WeightGranularity
     activation: Activation | None
     weight: QuantizedWeight

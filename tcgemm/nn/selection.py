@@ -11,8 +11,8 @@ import torch
 Selection = Callable[[torch.nn.Module, str], bool] | str | Iterable[str]
 
 _REASONS = {  # the reasons of a function, and of patterns
-    "filter_fn": ("filter_fn said no", "filter_fn does not name it"),
-    "skip": ("skip said yes", "skip names it"),
+    "filter_fn": ("filter_fn is false for it", "filter_fn does not name it"),
+    "skip": ("skip is true for it", "skip names it"),
 }
 
 
@@ -60,7 +60,7 @@ class Selector:
                 f"tcgemm.swap_linear: {self.argument} failed for {name!r}, a "
                 f"{type(module).__name__}: {error}. It is called for attention modules and "
                 "transformers' Conv1D as well as for linear layers; write "
-                'getattr(module, "out_features", 0), or ask for their class or name first.'
+                'getattr(module, "out_features", 0), or check the class or the name first.'
             ) from error
 
 

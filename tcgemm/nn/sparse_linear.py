@@ -64,10 +64,10 @@ class _Ready(NamedTuple):
     """The prepared arguments of a call without gradients."""
 
     weight: SparseTensor24
-    names: tuple[str, str]  # of the buffers of values and metadata
-    guard: TensorVersionGuard | None  # of the dense weight that `weight` was compressed from
+    names: tuple[str, str]  # the names of the buffers of values and metadata
+    guard: TensorVersionGuard | None  # guards the dense weight that `weight` was compressed from
     operands: Operands
-    call: Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]  # of x and the bias
+    call: Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]  # takes x and the bias
 
     def holds(self, buffers: dict[str, Any]) -> bool:
         """Are the tensors inside and the buffers still those of the operands?"""
@@ -124,11 +124,17 @@ class SparseLinear24(SparseState):
     weight: SparseTensor24 | torch.nn.Parameter
     kept: SparseTensor24
     bias: torch.nn.Parameter | None
+    in_features: int
+    out_features: int
+    activation: Activation | None
+    method: PruneMethod
+    learns: bool
     refresh_every: int
+    gradient: SparseGradient
     # Class attributes are for modules that an older version pickled.
     _stepped: bool = False  # an optimizer has changed the weight since the last training forward
     _seen: int | None  # the weight's version in the last training forward
-    _changes: int  # of the weight
+    _changes: int  # the number of changes of the weight
 
     def __init__(
         self,

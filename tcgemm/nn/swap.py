@@ -140,7 +140,7 @@ def swap_linear(
     holders = _Holders(model)
     report = SwapReport(_after_undo=lambda: fast_path.update(model))
     try:
-        # An output projection goes back before the attention that calls it.
+        # On the way back, an output projection comes before the attention that calls it.
         for name, module in reversed(modules) if to is torch.nn.Linear else modules:
             found, why_not = _exchange_of(module, to, exchanges, holders)
             for selector in selectors:
@@ -237,12 +237,13 @@ def _exchange_of(
     if "forward" in vars(module):
         return None, "has a forward of its own"
     if "_parameters" in found.names and id(module) in holders.sharding:
-        return None, f"is sharded, in a {holders.sharding[id(module)]}; swap before that is made"
+        return None, f"is sharded in a {holders.sharding[id(module)]}; swap before it is sharded"
     if to is torch.nn.Linear:
         return found, found.why_not(module)
     name, holder = holders.attention.get(id(module), ("", None))
     if holder is not None and not layer_of(holder):
-        return None, f"is read, not called, by {name or 'the model'}, a {type(holder).__name__}"
+        owner = f"{name or 'the model'}, a {type(holder).__name__}"
+        return None, f"is not called by {owner}, which reads its weight"
     return found, _why_not_tensors(module, found) or found.why_not(module)
 
 

@@ -28,9 +28,12 @@ from tcgemm.quant.quantize import dequantize
 from tcgemm.typing import WeightGranularity, words
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from torch import Tensor
 
     from tcgemm.ops.epilogue import Epilogue
+    from tcgemm.ops.operators import Operands
     from tcgemm.typing import Activation, Precision
 
 # The granularity of the weight -> the granularity of x.
@@ -56,9 +59,9 @@ class QuantizedLinear(Operator):
     default = torch.ops.tcgemm.quantized_linear.default
     weight = True
     batched = False
-    operand_names = ("x", "weight")
-    positional = ("a", "b", "weight_scale", "bias", "residual")
-    constant_names = ("weight_scale",)
+    operand_names: tuple[str, str] = ("x", "weight")
+    positional: tuple[str, ...] = ("a", "b", "weight_scale", "bias", "residual")
+    constant_names: tuple[str, ...] = ("weight_scale",)
 
     def __init__(
         self,
@@ -67,13 +70,18 @@ class QuantizedLinear(Operator):
         granularity: str | None = None,
         work: torch.dtype = torch.bfloat16,
     ) -> None:
-        self.constants = (weight_scale,)
+        self.constants: tuple[Tensor | None, ...] = (weight_scale,)
         self.dtype = dtype
         self.granularity = granularity
         self.work = work
 
     def tensors(
-        self, a: Tensor, b: Tensor, c: None, bias: Tensor | None, residual: Tensor | None
+        self,
+        a: Tensor,
+        b: Tensor,
+        c: Tensor | None,
+        bias: Tensor | None,
+        residual: Tensor | None,
     ) -> tuple[Tensor | None, ...]:
         return a, b, *self.constants, bias, residual
 
@@ -98,21 +106,24 @@ class QuantizedLinear(Operator):
         self,
         a: Tensor,
         b: Tensor,
-        c: None,
+        c: Tensor | None,
         bias: Tensor | None,
         residual: Tensor | None,
         epilogue: Epilogue,
     ) -> Tensor:
         return self.default(*self.tensors(a, b, c, bias, residual), **self.keywords(*epilogue))
 
-    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[QuantizedLinear, Any]:
+    def bind(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[QuantizedLinear, Operands]:
         given = self.given(args, kwargs)
         work = _work(given["a"], given["b"])
         scale, dtype, granularity = map(given.get, ("weight_scale", "dtype", "granularity"))
         return QuantizedLinear(scale, dtype, granularity, work), self.operands(given)
 
-    def with_constants(self, constants: tuple[Tensor | None]) -> QuantizedLinear:
-        return QuantizedLinear(*constants, self.dtype, self.granularity, self.work)
+    def with_constants(self, constants: Sequence[Tensor | None]) -> QuantizedLinear:
+        (scale,) = constants
+        return QuantizedLinear(scale, self.dtype, self.granularity, self.work)
 
     def grad_operands(
         self, a: Tensor | None, b: Tensor | None, precision: str | None

@@ -106,7 +106,7 @@ def dequantize(values: Tensor, scale: Tensor, dtype: torch.dtype = torch.float32
         values (Tensor): 8-bit values (..., M, K).
         scale (Tensor): float32; one element, (..., M, 1), (..., M, ceil(K/128)) or
             (..., ceil(M/128), ceil(K/128)).
-        dtype (torch.dtype): of the result; it is rounded once, from float32.
+        dtype (torch.dtype): the dtype of the result, which is rounded once, from float32.
 
     Raises:
         TypeError: values or scale is no tensor, or dtype is no torch.dtype.
@@ -139,7 +139,7 @@ def dequantize(values: Tensor, scale: Tensor, dtype: torch.dtype = torch.float32
     return (values.float() * scale).to(dtype)
 
 
-_LEAST_DIMS = {"tensor": 1, "row": 1, "1x128": 1, "128x128": 2}  # of x
+_LEAST_DIMS = {"tensor": 1, "row": 1, "1x128": 1, "128x128": 2}  # the dimensions that x needs
 
 
 def _fake(x, dtype, granularity="tensor"):

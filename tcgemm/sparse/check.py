@@ -102,8 +102,8 @@ def _check_shapes(op, a, b, bias):
     if not fits:
         raise RuntimeError(
             f"tcgemm.{op.name}: operands of shapes {tuple(a.shape)} and {tuple(b.shape)}, one of "
-            "them a SparseTensor24, do not have the dimensions or the K that it takes; pass a "
-            "dense operand that fits, to matmul if it is a vector or has a batch."
+            "them a SparseTensor24, do not fit each other or the function; pass a dense operand "
+            "with the same K, to matmul if it is a vector or has a batch."
         )
     if bias is None:
         return
@@ -134,7 +134,7 @@ def check_float32(name: str, w: SparseTensor24, precision: str | None) -> None:
     if w.pattern == "2:4":
         raise RuntimeError(
             f"tcgemm.{name}: a float32 SparseTensor24 of pattern '2:4' cannot be multiplied as "
-            'tf32, which takes one of two; pass precision="medium" to multiply it as bfloat16, '
+            'tf32, which needs pattern 1:2; pass precision="medium" to multiply it as bfloat16, '
             "compress24(w.to_dense(), pattern='1:2', prune=True), or w.to_dense()."
         )
     if precision == "highest":

@@ -36,7 +36,7 @@ def check_kinds(
             raise _wrong(f"{name} must have two dimensions", f"shape {tuple(tensor.shape)}")
         if _reaches_past_storage(tensor):
             raise _wrong(
-                f"{name} must lie in their storage", "a tensor whose storage was freed or cut"
+                f"{name} must be inside their storage", "a tensor whose storage was freed or cut"
             )
         if tensor.requires_grad:
             raise RuntimeError(
@@ -111,7 +111,7 @@ def check_parts(values: Tensor, metadata: Tensor, k: int, pattern: str) -> None:
         names = ", ".join(str(each) for each in DTYPES)
         raise RuntimeError(
             f"tcgemm.SparseTensor24: values are {values.dtype} of pattern {pattern!r}, but there "
-            f"are {names}, and '1:2' of torch.float32 alone; convert them."
+            f"are {names}, and '1:2' is only for torch.float32; convert them."
         )
     columns = value_columns(k, pattern)
     shape = (values.shape[0], columns), (values.shape[0], metadata_columns(columns))
@@ -126,7 +126,7 @@ def check_parts(values: Tensor, metadata: Tensor, k: int, pattern: str) -> None:
 
 
 def check_positions(metadata: Tensor, columns: int, pattern: str) -> None:
-    """Raises RuntimeError for metadata that are no positions.
+    """Raises RuntimeError for metadata that are not valid.
 
     The two positions of a group of "2:4" rise, positions of "1:2" are 0 or 1, and the bits after
     the last value are 0.
@@ -148,8 +148,9 @@ def check_positions(metadata: Tensor, columns: int, pattern: str) -> None:
     if count:
         row, column = divmod(int(wrong.flatten().int().argmax()), metadata.shape[1])
         raise RuntimeError(
-            f"tcgemm.SparseTensor24: {count} bytes of metadata are no positions of pattern "
-            f"{pattern!r}, the first in row {row}, byte {column}; pass what compress24 made."
+            f"tcgemm.SparseTensor24: {count} bytes of metadata are not valid for pattern "
+            f"{pattern!r}, the first in row {row}, byte {column}; pass metadata that "
+            "tcgemm.compress24 made."
         )
 
 

@@ -188,9 +188,9 @@ def _check_excess(function, name, excess, tensor, pattern, mend):
     row, column = divmod(first, tensor.shape[1])
     group = GROUPS[pattern]
     raise RuntimeError(
-        f"tcgemm.{function}: {name} does not have the pattern {pattern}: of {group} neighbours at "
-        f"most {group // 2} may be other than zero, but {count} groups have more, the first at row "
-        f"{row}, column {column}; {mend}."
+        f"tcgemm.{function}: {name} does not have the pattern {pattern}: at most {group // 2} of "
+        f"{group} adjacent elements may be other than zero, but {count} groups have more, the "
+        f"first at row {row}, column {column}; {mend}."
     )
 
 

@@ -10,7 +10,7 @@ table of functions of the tensors inside. t() exchanges rows and columns and sto
 matmul.py adds the products to the table. torch's functions that multiply call tcgemm's before
 autograd sees them, so that they have tcgemm's gradients.
 
-Autograd knows two more operators: to_dense24, and mask24, which takes the elements of a dense
+Autograd has two more operators: to_dense24, and mask24, which takes the elements of a dense
 matrix at the positions of a SparseTensor24. Each is the derivative of the other. The gradient of a
 SparseTensor24 has the same positions, and so the same size.
 """
@@ -137,7 +137,7 @@ class SparseTensor24(torch.Tensor):
     version_lead: int | None  # changes of the values that the transposed values do not have
     fast_operands: Operands | None = None  # a cache of fast_path.py
 
-    if TYPE_CHECKING:  # torch's methods return the class, but torch says Tensor
+    if TYPE_CHECKING:  # torch annotates these methods with Tensor, but they keep the class
 
         def t(self) -> SparseTensor24: ...
         def to(self, *args: Any, **kwargs: Any) -> SparseTensor24: ...
@@ -219,7 +219,7 @@ class SparseTensor24(torch.Tensor):
         """
         if self.transposed_values is None:
             return
-        self.version_lead = self._lead()  # gather_values asks for it
+        self.version_lead = self._lead()  # gather_values compares it
         dense = decompress(self)
         kept = [gather_values(dense, self, transpose) for transpose in (False, True)]
         self.values.copy_(kept[0])

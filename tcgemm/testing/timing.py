@@ -139,7 +139,7 @@ def _runners(
     kind: type[_GraphRunner] | type[_HostRunner],
     candidates: Mapping[str, Call],
     sets: int,
-    refusals: dict[str, str | None] | None,
+    refusals: dict[str, str] | None,
 ) -> dict[str, _GraphRunner | _HostRunner]:
     """{name: runner}. `refusals` gets the reason of a candidate that no CUDA graph captures."""
     found: dict[str, _GraphRunner | _HostRunner] = {}
@@ -169,7 +169,7 @@ def measure(
     device: torch.device | str,
     min_ms: float = 300.0,
     sampler: Sampler | None = None,
-    refusals: dict[str, str | None] | None = None,
+    refusals: dict[str, str] | None = None,
 ) -> dict[str, Timing]:
     """Measures the time of each candidate: {name: call} -> {name: Timing}.
 

@@ -48,9 +48,9 @@ def test_names_patterns_and_functions(arguments, swapped):
 def test_reasons():
     yes, no = (lambda module, name: True), (lambda module, name: False)
     for arguments, why in (
-        ({"filter_fn": no}, "filter_fn said no"),
+        ({"filter_fn": no}, "filter_fn is false for it"),
         ({"filter_fn": "layers.1"}, "filter_fn does not name it"),
-        ({"skip": yes}, "skip said yes"),
+        ({"skip": yes}, "skip is true for it"),
         ({"skip": "layers.0"}, "skip names it"),
     ):
         assert tcgemm.swap_linear(model(), **arguments).skipped["layers.0.attn"] == why

@@ -76,7 +76,7 @@ def test_sharded_before_the_swap(one_process):
     quantised = tcgemm.swap_linear(net, to=tcgemm.nn.QuantLinear)
     assert not quantised.swapped and quantised.skipped == {
         "0": "is sharded, as a FSDPLinear; swap before fully_shard",
-        "2": "is sharded, in a FSDPSequential; swap before that is made",
+        "2": "is sharded in a FSDPSequential; swap before it is sharded",
     }
     assert tcgemm.swap_linear(net).swapped == ["2"]  # its Parameters stay
     torch.testing.assert_close(net(X), expected)

@@ -192,8 +192,11 @@ def test_as_an_operator():
     ("options", "sentence"),
     [
         ({"dtype": torch.uint8}, "quantized_linear: dtype is torch.uint8, but values are quant"),
-        ({"granularity": "1x128"}, "quantized_linear: granularity is '1x128', but there are"),
-        ({"granularity": "128x128", "dtype": S8}, "dtype is torch.int8, .* the two of float8"),
+        ({"granularity": "1x128"}, "quantized_linear: granularity is '1x128', but weights have"),
+        (
+            {"granularity": "128x128", "dtype": S8},
+            "dtype is torch.int8, .*with granularity 128x128 only float8",
+        ),
         ({"weight_scale": torch.ones(8, 1)}, "weight is torch.float32 and has a weight_scale"),
         ({"weight": torch.ones(8, 64).double()}, "weight is torch.float64, but it must be"),
         ({"weight": torch.ones(8, 64).to(S8)}, "weight is torch.int8, but it must be"),
@@ -379,9 +382,9 @@ def test_swap_there_and_back():
     )
     assert report.swapped == ["0", "2"]
     assert report.skipped == {
-        "3": "filter_fn said no",
-        "4": "has weights of torch.float64; those of torch.float16, torch.bfloat16, torch.float32 "
-        "are quantised",
+        "3": "filter_fn is false for it",
+        "4": "has weights of torch.float64; only weights of torch.float16, "
+        "torch.bfloat16, torch.float32 are quantised",
     }
     assert type(model[0]) is type(model[5]) is type(model[2]) is QuantLinear
     assert model[0].weight.values.dtype is S8 and model[0].weight_scale.shape == ()

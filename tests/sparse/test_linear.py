@@ -448,9 +448,9 @@ def test_swap_there_and_back(learns):
     report = tcgemm.swap_linear(model, lambda module, name: name != "3", **options)
     assert report.swapped == ["0", "2"]
     assert report.skipped == {
-        "3": "filter_fn said no",
-        "4": "has weights of torch.float64; those of torch.float16, torch.bfloat16, torch.float32 "
-        "are pruned",
+        "3": "filter_fn is false for it",
+        "4": "has weights of torch.float64; only weights of torch.float16, "
+        "torch.bfloat16, torch.float32 are pruned",
     }
     assert type(model[0]) is type(model[5]) is type(model[2]) is SparseLinear24
     assert model[0].bias is parameters["0.bias"] and model[2].activation == "gelu"

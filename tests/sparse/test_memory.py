@@ -102,7 +102,7 @@ def test_parts_that_are_no_parts():
             lambda: make(values, metadata, 16, turned=(values[:, :4], metadata[:, :1])),
             ["the transpose of a matrix of k = 16", "has 16 rows", "of shape (8, 4)"],
         ),
-        (lambda: make(freed, metadata, 16), ["values must lie in their storage", "was freed"]),
+        (lambda: make(freed, metadata, 16), ["values must be inside their storage", "was freed"]),
         (lambda: make(values.clone().requires_grad_(), metadata, 16), ["must not need a gradient"]),
     ):
         assert_error_message(call, pieces)

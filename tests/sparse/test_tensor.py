@@ -189,7 +189,7 @@ def test_parts_that_do_not_belong_together_are_refused():
         (lambda: make(sparse(8, 36).values, beside, 36), ["1 bytes", "row 7, byte 4"]),
         (
             lambda: make(halves.values, halves.metadata + 2, 10),
-            ["16 bytes of metadata are no positions of pattern '1:2'"],
+            ["16 bytes of metadata are not valid for pattern '1:2'"],
         ),
         (lambda: make(s.values, s.metadata, 36), ["k = 36", "(8, 18)", "came (8, 16)"]),
         (lambda: make(s.values, s.metadata.int(), 32), ["metadata of uint8", "torch.int32"]),
