@@ -78,15 +78,15 @@ def _tile(values: Tensor, metadata: Tensor, k: int, pattern: str) -> Tensor | No
 class SparseTensor24(torch.Tensor):
     """A matrix with structured sparsity along its rows; tcgemm.compress24 makes it.
 
-    Of each group of four elements it stores two (pattern "2:4"), or of each group of two it stores
-    one ("1:2", the pattern of float32, which is multiplied as tf32).
-
     Example:
         >>> w = tcgemm.compress24(torch.randn(48, 64).bfloat16(), prune=True)
         >>> w.shape, w.values.shape, w.metadata.shape
         (torch.Size([48, 64]), torch.Size([48, 32]), torch.Size([48, 8]))
         >>> torch.nn.functional.linear(torch.randn(10, 64).bfloat16(), w).shape
         torch.Size([10, 48])
+
+    Of each group of four elements it stores two (pattern "2:4"), or of each group of two it stores
+    one ("1:2", the pattern of float32, which is multiplied as tf32).
 
     Attributes:
         values (Tensor): (N, V), the kept elements in their order. V is K/2, rounded up to whole
