@@ -411,7 +411,7 @@ class SparseTensor24(torch.Tensor):
         result = func.decompose(*args, **(kwargs or {}))
         if result is NotImplemented:
             raise NotImplementedError(
-                f"tcgemm.SparseTensor24: 2:4 sparse tensors do not support {func}; "
+                f"tcgemm.SparseTensor24: {func} is not supported for 2:4 sparse tensors; "
                 f"{_mend(func.name())}."
             )
         return result

@@ -110,5 +110,7 @@ def test_sentences(arguments, sentence):
 
 @pytest.mark.parametrize("thing", [None, torch.zeros(2), [nn.Linear(1, 1)], nn.Linear, "model"])
 def test_what_is_no_model(thing):
-    with pytest.raises(RuntimeError, match=r"^tcgemm\.swap_linear: model is a \w+, but a torch.nn"):
+    with pytest.raises(
+        RuntimeError, match=r"^tcgemm\.swap_linear: model is a \w+, but it must be a torch.nn"
+    ):
         tcgemm.swap_linear(thing)
