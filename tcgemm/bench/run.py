@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from tcgemm.bench.results_file import Results, Row
     from tcgemm.testing.telemetry import Reader
 
-    Detail = dict[str, Any]  # of one row: spread, samples, date; the error of a case that failed
+    Detail = dict[str, Any]  # spread, samples and date of a row, or the error of its case
 
 
 class Target(Protocol):
@@ -69,7 +69,7 @@ METHOD = (
     "normal data, operand sets past twice the L2, CUDA graphs, candidates in alternating turns of "
     "one process, medians; graph false: host time of a call (CPU: wall clock)"
 )
-DIFFERENT = 0.02  # relative Frobenius norm: more than rounding to 8 bits explains
+DIFFERENT = 0.02  # a relative Frobenius norm; rounding to 8 bits causes less
 COLUMNS = (("case", -46), ("kernel", -45), ("us", 9), ("TFLOPS", 7), ("GB/s", 6))
 COLUMNS += (("x torch", 7), ("error", 5))
 
@@ -274,10 +274,10 @@ class Run:
     results: Results
     known: dict[str, tuple[Row, Detail]]
     session: Results  # the cases of this call, measured now or before
-    done: int  # cases
-    bad: int  # cases that failed or were wrong
-    met: int  # targets
-    targets: int  # cases that have one
+    done: int  # the number of cases
+    bad: int  # those that failed or were wrong
+    targets: int  # those that have a target
+    met: int  # those that meet it
 
     def __init__(self, options: argparse.Namespace, folder: Path | None) -> None:
         self.options = options

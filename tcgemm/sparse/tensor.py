@@ -213,9 +213,10 @@ class SparseTensor24(torch.Tensor):
         return self.values._version - transposed._version
 
     def update_transpose(self) -> None:
-        """Copies the values of the matrix into its transpose, after only the former were changed.
+        """Copies the values of the matrix into the stored transpose.
 
-        An element without a position in the transpose becomes zero in both.
+        It is called after a change of only the former. An element without a position in the
+        transpose becomes zero in both.
         """
         if self.transposed_values is None:
             return
