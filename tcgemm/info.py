@@ -341,7 +341,7 @@ def support() -> list[Support]:
     capability = torch.cuda.get_device_capability() if torch.cuda.is_available() else None
     found = []
     for row in dtypes.TABLE:
-        for accumulator in map(dtypes.NAMES.get, row.accumulators):
+        for accumulator in map(dtypes.NAMES.__getitem__, row.accumulators):
             found.append(Support(row.name, accumulator, "CPU", "cpu" in row.devices, ""))
             for family in FAMILIES:
                 why = _why_not(family, row, accumulator, capability)
@@ -386,7 +386,7 @@ def support_table() -> str:
         kind = kinds.setdefault(key, {"layouts": [], "tiles": []})
         kind["layouts"].append(kernel["layout"] + (" (RS)" if kernel["registers"] else ""))
         kind["tiles"].append("x".join(str(size) for size in kernel["tile"]))
-    shapes = {
+    shapes: dict[tuple[str, ...], str] = {
         (
             *(row[i] for i in ("arch", "input", "input_b", "accumulator")),
             row["family"].partition(".sp")[1].removeprefix("."),

@@ -20,7 +20,7 @@ class Entry(NamedTuple):
     """What is remembered of one kind of call. `form` is one of the five above."""
 
     form: int
-    count: Count
+    count: Count  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 class Choices:

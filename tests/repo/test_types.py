@@ -96,6 +96,16 @@ def test_every_public_symbol_has_a_type():
 
 
 @pyright.needs_pyright
+def test_the_package_has_no_type_error():
+    answer = pyright.run(str(ROOT / "tcgemm"))
+    assert answer["summary"]["filesAnalyzed"] > 80
+    assert not [
+        f"{each['file']}:{each['range']['start']['line'] + 1} {each['message']}"
+        for each in answer["generalDiagnostics"]
+    ]
+
+
+@pyright.needs_pyright
 def test_a_strict_consumer_has_no_error_and_every_mistake_is_reported():
     answer = pyright.run("--project", str(CONSUMER.parent))
     assert answer["summary"]["filesAnalyzed"] == 2
