@@ -126,10 +126,10 @@ class Options(LinearOptions, total=False):
             gelu by tanh), "silu", or None.
         residual (Tensor): is added after the activation. It broadcasts to the shape of the result.
         alpha (float): multiplies the product.
-        scale_a (Tensor): float32 factors of the elements of a, as tcgemm.quantize returns them. Its
-            shape is that of one element, or (M, 1) for a factor of each row. For float8 operands
-            it may also be (M, ceil(K/128)), for blocks of 1 x 128 elements, or (ceil(M/128),
-            ceil(K/128)), for blocks of 128 x 128. Batch dimensions in front broadcast.
+        scale_a (Tensor): float32 factors of the elements of a, as tcgemm.quantize returns them: one
+            element, or (M, 1) with a factor for each row. For float8 operands also (M,
+            ceil(K/128)), with a factor for each block of 1 x 128 elements, or (ceil(M/128),
+            ceil(K/128)), for each block of 128 x 128. Batch dimensions in front broadcast.
         scale_b (Tensor): float32 factors of the elements of b: one element, or (1, N); for float8
             operands also (ceil(K/128), N) or (ceil(K/128), ceil(N/128)). If b is the transpose of
             a quantised tensor, pass the transpose of its scale.
@@ -137,7 +137,7 @@ class Options(LinearOptions, total=False):
             for a and (1, N) for b.
         scale_out (Tensor): one float32 element that multiplies the result.
         amax (bool): True returns the pair (out, amax). amax is the largest magnitude of `value`, a
-            float32 scalar; it is NaN if an element is NaN. There is no out= then.
+            float32 scalar; it is NaN if an element is NaN. It cannot be combined with out=.
         out_dtype (torch.dtype): the dtype of the result. The table shows the default and the other
             possible dtypes. Results of 8 bits saturate::
 
@@ -156,9 +156,9 @@ class Options(LinearOptions, total=False):
             how products are summed: "promoted" (sums of 128 products are added in float32; the
             default) or "fast" (all inside the tensor cores, which keep about 14 bits). Operands of
             other dtypes ignore the words for float32.
-        out (Tensor): receives the result. It has the result's shape, dtype and device, and any
-            strides that do not overlap, and shares no memory with an input. As in torch, no input
-            may require a gradient, and autocast has no effect.
+        out (Tensor): receives the result. It must have the shape, the dtype and the device of the
+            result, and share no memory with an input. Its elements may have any strides that do not
+            overlap. As in torch, no input may require a gradient, and autocast has no effect.
 
     Default of precision for float32: the CPU uses "highest". CUDA uses what torch would use, which
     is torch.backends.cuda.matmul.fp32_precision: "ieee" means "highest", "tf32" means "high". If it

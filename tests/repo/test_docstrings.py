@@ -6,7 +6,6 @@ import doctest
 import importlib
 import inspect
 import pkgutil
-from types import ModuleType
 
 import pytest
 import torch
@@ -28,7 +27,7 @@ def public() -> dict[str, object]:
         ]
         for name in names:
             value = getattr(module, name)
-            if callable(value) and not isinstance(value, ModuleType):
+            if inspect.isroutine(value) or inspect.isclass(value):
                 found[f"{module.__name__}.{name}"] = value
     return found
 

@@ -107,7 +107,7 @@ def test_the_package_has_no_type_error():
 
 @pyright.needs_pyright
 def test_a_strict_consumer_has_no_error_and_every_mistake_is_reported():
-    answer = pyright.run("--project", str(CONSUMER.parent))
+    answer = pyright.run("--project", ".", folder=CONSUMER.parent)
     assert answer["summary"]["filesAnalyzed"] == 2
     found = {
         f"{Path(each['file']).name}:{each['range']['start']['line'] + 1}": each["message"]

@@ -13,15 +13,13 @@ import torch
 from torch import Tensor
 
 import tcgemm
-from tcgemm.comparison import Comparison, load
+from tcgemm.comparison import Comparison
 from tcgemm.ops.explanation import Explanation
 from tcgemm.override import Use, UseReport
-from tcgemm.sparse_cutlass import from_cutlass, to_cutlass
 from tcgemm.typing import (
     Activation,
     Granularity,
     Layout,
-    LinearOptions,
     Options,
     Precision,
     WeightGranularity,
@@ -34,7 +32,7 @@ def project(x: Tensor, w: Tensor, **options: Unpack[Options]) -> Tensor:
     return tcgemm.mm(x, w, **options)
 
 
-def layer(x: Tensor, w: Tensor, **options: Unpack[LinearOptions]) -> Tensor:
+def layer(x: Tensor, w: Tensor, **options: Unpack[tcgemm.typing.LinearOptions]) -> Tensor:
     return tcgemm.linear(x, w, torch.zeros(len(w)), **options)
 
 
@@ -102,8 +100,8 @@ def sparse(x: Tensor, w: Tensor) -> None:
     assert_type(again.to(torch.bfloat16), tcgemm.SparseTensor24)
     assert_type(tcgemm.linear(x, s), Tensor)
     assert_type(tcgemm.mm(x, s.t(), bias=torch.zeros(len(w))), Tensor)
-    packed, meta = to_cutlass(s)
-    assert_type(from_cutlass(packed, meta), tcgemm.SparseTensor24)
+    packed, meta = tcgemm.sparse_cutlass.to_cutlass(s)
+    assert_type(tcgemm.sparse_cutlass.from_cutlass(packed, meta), tcgemm.SparseTensor24)
 
 
 def layers(x: Tensor, activation: Activation) -> None:
@@ -195,7 +193,7 @@ def comparisons(model: torch.nn.Module, x: Tensor, folder: Path) -> None:
     assert_type(result, Comparison)
     assert_type(result.rows, list[dict[str, Any]])
     result.save(folder / "rows.json")
-    assert_type(load(folder / "rows.json"), Comparison)
+    assert_type(tcgemm.comparison.load(folder / "rows.json"), Comparison)
     tcgemm.use(table=result).end()
     lines: list[str] = []
     of_model = tcgemm.compare(

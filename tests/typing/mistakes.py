@@ -9,6 +9,8 @@ import tcgemm
 
 
 def products(a: Tensor, b: Tensor) -> None:
+    tcgemm.gemm(a, b)  # wrong
+    print(tcgemm.saved_names)  # wrong
     tcgemm.mm(a, b, activation="geluu")  # wrong
     tcgemm.mm(a, b, activation=torch.relu)  # wrong
     tcgemm.mm(a, b, out_dtype="bfloat16")  # wrong
