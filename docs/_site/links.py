@@ -1,9 +1,9 @@
-"""MkDocs hook: links from a page to files of the checkout outside docs/.
+"""MkDocs hook: links from a page to files of the checkout that the site does not have.
 
 A page of docs/ is read in two places. On GitHub, a relative link such as ../benchmarks/targets.py
-works as it is. The site has the files of docs/ alone, so here the same link becomes an address in
-the repository, and a picture is copied into the site. A link to a file that does not exist is a
-warning, which a strict build refuses.
+works as it is. The site has the pages of docs/ alone, so here the same link becomes an address in
+the repository, and a picture is copied into the site. GitHub shows notebooks too. A link to a file
+that does not exist is a warning, which a strict build refuses.
 """
 
 import logging
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mkdocs.structure.files import File
 
-LINK = re.compile(r"(!?\[[^]]*\]\()(\.\./[^)\s#]+)")
+LINK = re.compile(r"(!?\[[^]]*\]\()((?!\w+:)[^)\s#]+)")
 log = logging.getLogger("mkdocs.hooks.links")
 
 
@@ -23,7 +23,7 @@ def on_page_markdown(markdown, page, config, files):
 
     def replaced(match):
         path = posixpath.normpath(posixpath.join("docs", folder, match[2]))
-        if path.startswith("docs/"):
+        if path.startswith("docs/") and not path.endswith(".ipynb"):
             return match[0]
         source = docs.parent / path
         if not source.exists():

@@ -1,10 +1,13 @@
 """The pages of docs/: their Python blocks run, and their tables are those of the code."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
+import setup_toolchain as toolchain
+import tcgemm
 from tcgemm import info
 
 from support import pages
@@ -13,10 +16,17 @@ from support.source_tree import CPP, ROOT, tree
 # Pages whose blocks another test runs, because it looks at what they print or at several processes.
 ELSEWHERE = {
     "guides/compare.md": "tests/comparison/test_documentation.py",
-    "distributed.md": "tests/distributed/test_tensor_parallel.py",
     "guides/explain.md": "tests/plan/test_explain.py",
     "guides/layers.md": "tests/nn/test_documentation.py",
     "guides/use.md": "tests/override/test_docs.py",
+    "recipes/aotinductor.md": "tests/integration/test_recipes.py",
+    "recipes/ddp.md": "tests/distributed/test_recipes.py",
+    "recipes/fsdp2.md": "tests/distributed/test_recipes.py",
+    "recipes/lora.md": "tests/integration/test_recipes.py",
+    "recipes/onnx.md": "tests/integration/test_recipes.py",
+    "recipes/tensor-parallel.md": "tests/distributed/test_recipes.py",
+    "recipes/transformers.md": "tests/integration/test_recipes.py",
+    "coming-from/torchao.md": "tests/integration/test_coming_from.py",
 }
 FILES = (path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md"))
 PAGES = sorted(name for name in FILES if pages.blocks(f"docs/{name}"))
@@ -67,3 +77,18 @@ def test_environment_variables_stand_on_their_page():
     assert {"TCGEMM_LIBRARY", "CXX", "MAX_JOBS"} <= read
     assert read - others == listed - {"ONEDNN_MAX_CPU_ISA"}
     assert "ONEDNN_MAX_CPU_ISA" in listed
+
+
+def test_install_page_has_the_facts_of_the_build():
+    text = " ".join((ROOT / "docs/install.md").read_text().split())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    kinds = " ".join(project["project"]["classifiers"])
+    versions = re.findall(r"Python :: (3\.\d+)", kinds)
+    oldest_torch = re.search(r"torch>=(\d+\.\d+)", project["project"]["dependencies"][0])[1]
+    default_torch = re.search(r"^TORCH \?= (\S+)", (ROOT / "Makefile").read_text(), re.MULTILINE)[1]
+    assert f"Python {versions[0]} to {versions[-1]} and torch {oldest_torch} or later" in text
+    assert f"the default is {default_torch}" in text
+    assert f"`{toolchain.DEFAULT_ARCHES}`" in text and toolchain.PIP_TOOLKIT in text
+    assert f"spills more than {toolchain.SPILL_LIMIT} bytes" in text
+    assert project["build-system"]["requires"][0] in text
+    assert f"{tcgemm.__version__}+cpu" in text

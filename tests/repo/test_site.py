@@ -1,6 +1,7 @@
 """The site of docs/ builds strictly, without network, and its navigation has every page."""
 
 import importlib.util
+import inspect
 import os
 import pkgutil
 import re
@@ -87,6 +88,8 @@ def test_a_link_that_leads_nowhere_fails_the_build(tmp_path):
 def test_navigation_has_every_page():
     named = re.findall(r"(\S+\.md)$", NAVIGATION, re.MULTILINE)
     assert sorted(named) == PAGES
+    notebooks = [path.name for path in (ROOT / "docs/notebooks").glob("*.ipynb")]
+    assert notebooks == [path.rsplit("/", 1)[1] for path in re.findall(r"\S+\.ipynb", NAVIGATION)]
 
 
 def test_navigation_has_every_section():
@@ -108,10 +111,27 @@ def test_tests_can_build_the_site():
 # API pages.
 
 
-def documented() -> list[object]:
-    """What the pages of docs/api show."""
-    text = "".join(path.read_text() for path in (ROOT / "docs/api").glob("*.md"))
-    return [pkgutil.resolve_name(name) for name in re.findall(r"^::: (\S+)$", text, re.MULTILINE)]
+def documented() -> dict[str, str]:
+    """Path -> page of what the pages of docs/api show."""
+    pages = {path.stem: path.read_text() for path in (ROOT / "docs/api").glob("*.md")}
+    return {
+        name: page
+        for page, text in pages.items()
+        for name in re.findall(r"^::: (\S+)$", text, re.MULTILINE)
+    }
+
+
+def test_api_pages_show_docstrings(site):
+    pages = {page: (site / "api" / page).with_suffix(".html") for page in documented().values()}
+    shown = {page: path.read_text() for page, path in pages.items()}
+    for name, page in documented().items():
+        assert f'id="{name}"' in shown[page], name
+    products = (tcgemm.mm, tcgemm.bmm, tcgemm.matmul, tcgemm.addmm, tcgemm.baddbmm, tcgemm.linear)
+    lines = set.intersection(*({*inspect.getdoc(each).splitlines()} for each in products))
+    shared = [line.strip() for line in lines if re.fullmatch(r" *[A-Za-z ,.]{40,}", line)]
+    assert shared
+    assert all(shown["products"].count(line) == len(products) for line in shared)
+    assert "```" not in "".join(shown.values())
 
 
 def public() -> dict[str, object]:
@@ -129,7 +149,7 @@ def public() -> dict[str, object]:
 
 
 def test_api_pages_have_every_public_name():
-    shown = documented()
+    shown = [pkgutil.resolve_name(name) for name in documented()]
     texts = (str, ModuleType)  # named in a sentence, or a page of its own
     missing = [
         path
