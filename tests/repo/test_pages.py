@@ -16,10 +16,17 @@ from support.source_tree import CPP, ROOT, tree
 # Pages whose blocks another test runs, because it looks at what they print or at several processes.
 ELSEWHERE = {
     "guides/compare.md": "tests/comparison/test_documentation.py",
-    "distributed.md": "tests/distributed/test_tensor_parallel.py",
     "guides/explain.md": "tests/plan/test_explain.py",
     "guides/layers.md": "tests/nn/test_documentation.py",
     "guides/use.md": "tests/override/test_docs.py",
+    "recipes/aotinductor.md": "tests/integration/test_recipes.py",
+    "recipes/ddp.md": "tests/distributed/test_recipes.py",
+    "recipes/fsdp2.md": "tests/distributed/test_recipes.py",
+    "recipes/lora.md": "tests/integration/test_recipes.py",
+    "recipes/onnx.md": "tests/integration/test_recipes.py",
+    "recipes/tensor-parallel.md": "tests/distributed/test_recipes.py",
+    "recipes/transformers.md": "tests/integration/test_recipes.py",
+    "coming-from/torchao.md": "tests/integration/test_coming_from.py",
 }
 FILES = (path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md"))
 PAGES = sorted(name for name in FILES if pages.blocks(f"docs/{name}"))
