@@ -58,6 +58,27 @@ def test_from_pretrained_knows_no_layer_of_tcgemm(tmp_path):
         assert not torch.allclose(other.eval()(ids).logits, model(ids).logits, atol=0.1)
 
 
+@need("transformers")
+def test_ties_are_refused():
+    transformers = importlib.import_module("transformers")
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "vocab_size": 64}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    config = transformers.LlamaConfig(**sizes, **heads, tie_word_embeddings=True)
+    for to in (QuantLinear, SparseLinear24):
+        model = transformers.LlamaForCausalLM(config)
+        tcgemm.swap_linear(model, to=to, shared=True)
+        with pytest.raises(RuntimeError, match=f"{to.__name__}: weight is assigned"):
+            model.tie_weights()
+
+
+@need("accelerate")
+def test_offloaded_buffers():
+    accelerate = importlib.import_module("accelerate")
+    model = accelerate.cpu_offload(model_of(QuantLinear), "cpu", offload_buffers=True)
+    with pytest.raises(RuntimeError, match="leave offload_buffers of accelerate off"):
+        model(torch.ones(2, 16))
+
+
 @need("peft")
 def test_lora():
     names = pages.run("docs/recipes/lora.md")
