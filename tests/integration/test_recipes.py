@@ -163,3 +163,27 @@ def test_limits_of_traces():
     for to in (tcgemm.nn.Linear, QuantLinear, SparseLinear24):
         with pytest.raises((RuntimeError, torch.jit.frontend.NotSupportedError)):
             torch.jit.script(model_of(to))
+
+
+def compiled(model, x, folder):
+    program = torch.export.export(model, (x,))
+    path = torch._inductor.aoti_compile_and_package(program, package_path=f"{folder}/model.pt2")
+    return torch._inductor.aoti_load_package(path)
+
+
+@pytest.mark.slow
+def test_aot_inductor_takes_sparse_layers(tmp_path):
+    model, x = model_of(SparseLinear24), torch.randn(2, 16)
+    torch.testing.assert_close(compiled(model, x, tmp_path)(x), model(x))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not torch.__version__.startswith("2.11."), reason="a fault of torch 2.11")
+def test_aot_inductor_of_torch_2_11_passes_another_dtype(tmp_path, capfd):
+    class Half(torch.nn.Linear):
+        def forward(self, x):
+            return tcgemm.linear(x, self.weight, self.bias, out_dtype=torch.bfloat16)
+
+    x = torch.randn(2, 16)
+    assert compiled(Half(16, 8), x, tmp_path)(x) is None
+    assert "Not yet supported ScalarType QUInt8" in capfd.readouterr().err
