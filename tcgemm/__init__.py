@@ -8,6 +8,7 @@ tcgemm.prune24, compress24                      2:4 sparsity; products take a Sp
 tcgemm.nn.Linear, nn.QuantLinear                layers; tcgemm.swap_linear puts them into a model
 tcgemm.compare                                  products, or a model's layers, beside torch's
 tcgemm.use                                      torch's own products run through tcgemm
+tcgemm.typing                                   the words of arguments, for annotations
 tcgemm.check_layout, explain                    how operands are stored, which kernel runs, and why
 python -m tcgemm                                what is installed and what runs here
 """
@@ -19,18 +20,10 @@ from tcgemm import _library
 
 _library.load()
 
-from tcgemm import info, nn, saved_names, sparse_cutlass  # noqa: E402, F401
+from tcgemm import info, nn, saved_names, sparse_cutlass, typing  # noqa: E402, F401
 from tcgemm.nn import swap_linear  # noqa: E402
-from tcgemm.ops.functional import (  # noqa: E402
-    addmm,
-    baddbmm,
-    bmm,
-    check_layout,
-    explain,
-    linear,
-    matmul,
-    mm,
-)
+from tcgemm.ops.explanation import check_layout, explain  # noqa: E402
+from tcgemm.ops.functional import addmm, baddbmm, bmm, linear, matmul, mm  # noqa: E402
 from tcgemm.ops.prepack import Prepared, prepare  # noqa: E402
 from tcgemm.override import use  # noqa: E402
 from tcgemm.quant.linear import quantized_linear  # noqa: E402
@@ -77,7 +70,8 @@ def __getattr__(name: str) -> Any:
     return package if name == "comparison" else package.compare
 
 
-def __dir__():
+def __dir__() -> list[str]:
     """The public names, and those that every module has; not the packages behind them."""
     special = [name for name in globals() if name.startswith("__")]
-    return sorted({*__all__, *special, "comparison", "sparse_cutlass"} - {"__dir__", "__getattr__"})
+    packages = ("comparison", "sparse_cutlass", "typing")
+    return sorted({*__all__, *special, *packages} - {"__dir__", "__getattr__"})

@@ -2,9 +2,10 @@
 
 case.py           Case: operation, dtype, layout, size, epilogue
 cases.py          the sets
-workloads.py      a case made runnable: operands, calls, checks
-training.py       the same for forward and backward of a layer
-sparse_passes.py  the same for passes over a weight
+work.py           a case made runnable: what the three kinds have in common
+workloads.py      the GEMMs: operands, calls, checks
+training.py       forward and backward of a layer
+sparse_passes.py  passes over a weight
 run.py            check -> time -> row
 results_file.py   <gpu>.json: rows, details, merging
 """

@@ -3,63 +3,76 @@
     op            mm  bmm  linear          m x n x k: a is (M, K), b is (K, N)
                   train                    forward and backward of a linear layer; m tokens
                   compress  prune          passes over a weight (M, K); n is 1
-    layout        TN  NN  TT  NT           the letters of tcgemm/testing/operands.py
+    layout        TN  NN  TT  NT           tcgemm/testing/operands.py explains the letters
     dtype         bf16 f16 f64 e4m3 e5m2 s8 u8; for float32 operands tf32 (precision "high") and
                   f32 (precision "highest")
     accumulation  f32  f16  f64  s32; for float8 fast and promoted
-    epilogue      terms joined by "+": the granularity of the operands' scales; spread (f32: the
-                  exponents in a row differ by up to 40); prepared (linear with tcgemm.prepare);
-                  sparse (b is 2:4 sparse); layer (linear as a module); to-bf16 (s8 operands, bf16
-                  result); bias, an activation, residual; the option of a pass
+    epilogue      terms joined by "+":
+                      the granularity of the operands' scales
+                      spread     f32 operands whose exponents in a row differ by up to 40
+                      prepared   linear with tcgemm.prepare
+                      sparse     b is 2:4 sparse
+                      layer      linear as a module
+                      to-bf16    s8 operands with a bf16 result
+                      bias, an activation, residual, or the option of a pass
 
 The baseline of a case is torch. `self_baseline` names a second baseline, another GEMM of tcgemm.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
+from typing import Literal
+
+from tcgemm.typing import Layout
+
+Operation = Literal["mm", "bmm", "linear", "train", "compress", "prune"]
 
 FLOAT8 = ("e4m3", "e5m2")
 ACCUMULATION = {"f64": "f64", "s8": "s32", "u8": "s32", "e4m3": "promoted", "e5m2": "promoted"}
-# The granularity of b's scales. a has the same, but for 128x128 of b it has 1x128.
+# The granularity of b's scales. The scales of a have the same, but beside 128x128 of b 1x128.
 SCALES = ("tensor-scales", "row-scales", "128x128-scales", "1x128-scales")
 OPERAND_TERMS = (*SCALES, "spread", "prepared", "sparse")  # terms that describe a and b
 PASSES = ("compress", "prune")
-ALIGNED = 8  # elements; `limited` keeps what a size is beyond a multiple of it
+ALIGNED = 8  # elements; `limited` keeps the remainder of a size by it
 
 
 @dataclass(frozen=True)
 class Case:
     """One line of a table. `kernel` forces kernels whose name contains this text."""
 
-    op: str
-    dtype: str
-    layout: str
+    op: Operation
+    dtype: str  # a word of tcgemm.typing.MeasuredDType, or the name of a dtype without products
+    layout: Layout
     m: int
     n: int
     k: int
     batch: int = 1
     accumulation: str = ""  # "": the default of the dtype
     epilogue: str = "none"
-    graph: bool = True  # False: measures the host time of a call, without a CUDA graph
+    graph: bool = True  # False: the host time of a call is measured, without a CUDA graph
     set: str = ""
     kernel: str = ""
     target: float = 0.0  # the target of the ratio to the baseline; 0: the case has none
     baseline: bool = True  # measure torch too?
     self_baseline: str = ""  # "TN" (that layout), "tensor-scales", "unprepared", "dense"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not self.accumulation:
             object.__setattr__(self, "accumulation", ACCUMULATION.get(self.dtype, "f32"))
 
     @property
-    def terms(self):
+    def terms(self) -> tuple[str, ...]:
+        """The terms of the epilogue."""
         return () if self.epilogue == "none" else tuple(self.epilogue.split("+"))
 
     @property
-    def scales(self):
+    def scales(self) -> str | None:
+        """The term for the granularity of the scales; None without scales."""
         return next((term for term in self.terms if term in SCALES), None)
 
     @property
-    def flops(self):
+    def flops(self) -> float:
         """Floating-point operations. A sparse GEMM counts as many as the dense one."""
         if self.op in PASSES:
             return 0.0
@@ -67,17 +80,15 @@ class Case:
         return 2.0 * gemms * self.batch * self.m * self.n * self.k
 
     @property
-    def size(self):
-        """The shape as text, as the tables show it."""
+    def size(self) -> str:
+        """The shape as the tables show it, such as "4096^3"."""
         if self.op in PASSES:
             return f"{self.m}x{self.k}"
         cube = self.m == self.n == self.k
         size = f"{self.m}^3" if cube else f"{self.m}x{self.n}x{self.k}"
         return size if self.batch == 1 else f"{self.batch} x {size}"
 
-    def limited(self, limit):
-        """The case with sizes of about `limit` at most, which are as ragged as before."""
-        sizes = {
-            name: min(getattr(self, name), limit + getattr(self, name) % ALIGNED) for name in "mnk"
-        }
-        return replace(self, batch=min(self.batch, 2), **sizes)
+    def limited(self, limit: int) -> Case:
+        """The case with smaller sizes: `limit` at most, plus the remainder by ALIGNED."""
+        m, n, k = (min(size, limit + size % ALIGNED) for size in (self.m, self.n, self.k))
+        return replace(self, batch=min(self.batch, 2), m=m, n=n, k=k)

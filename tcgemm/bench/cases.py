@@ -20,14 +20,26 @@ A set is a function (dtypes, layouts) -> cases. The arguments replace the defaul
 keeps them.
 """
 
+from __future__ import annotations
+
 import random
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tcgemm.bench.case import FLOAT8, SCALES, Case
+from tcgemm.testing.operands import LAYOUTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tcgemm.bench.case import Operation
+    from tcgemm.typing import Layout, MeasuredDType
+
+    Dtypes = Sequence[MeasuredDType] | None
+    Layouts = Sequence[Layout] | None
 
 FLOATS = ("bf16", "f16")
 FORWARD = ("TN", "NN")  # the layouts of a forward pass
-LAYOUTS = ("TN", "NN", "TT", "NT")
 SQUARES = (512, 1024, 1536, 2048, 2560, 3072, 4096, 5120, 6144, 8192, 16384)
 RAGGED_SQUARES = (511, 1000, 1023, 2047, 3001, 4095, 4098, 4100, 4104, 8191)
 LLM = (  # tokens x out x in of 8B and 70B dense models and of a mixture of experts
@@ -92,7 +104,8 @@ def _cubes(sizes):
 
 
 def _beside_4096(dtypes, layouts):
-    """Sizes beside 4096. With one size changed, torch is not measured: its times are known."""
+    """Sizes close to 4096. torch is measured only where M, N and K are all changed: the cases that
+    change one of them compare tcgemm with itself at 4096."""
     single = [
         tuple(size if index == dim else 4096 for index in range(3))
         for dim in range(3)
@@ -103,7 +116,7 @@ def _beside_4096(dtypes, layouts):
 
 
 def _against_tn(dtypes, layouts):
-    """The layouts that tensor cores cannot read; the second baseline is TN of tcgemm."""
+    """The layouts that tensor cores cannot read. The second baseline is tcgemm with TN."""
     chosen = [layout for layout in layouts or LAYOUTS if layout != "TN"]
     return _gemms(_cubes((4096,)), dtypes, chosen, self_baseline="TN")
 
@@ -121,7 +134,8 @@ def _squares(dtypes, layouts):
 
 
 def _square_target(case):
-    """The target on an H200, relative to torch: 0.93 at even sizes and 3 at odd ones; 0: none."""
+    """The target of the ratio to torch on an H200: 0.93 at even sizes, 3 at odd ones, 0 if the case
+    has none."""
     if case.dtype not in FLOATS or case.layout not in FORWARD:
         return 0.0
     if case.m in (4095, 8191) and (case.dtype, case.layout) == ("bf16", "TN"):
@@ -145,7 +159,7 @@ def _epilogue(dtypes):
 
 
 def _train(dtypes):
-    """The forward alone is a linear; forward and backward together are a train."""
+    """The forward alone is a case of "linear"; forward and backward together are one of "train"."""
     floats = [dtype for dtype in dtypes or ("bf16",) if dtype in FLOATS]
     forward = _gemms(TRAIN, floats, ("TN",), op="linear", epilogue="bias")
     return forward + _gemms(TRAIN, floats, ("TN",), op="train", epilogue="bias")
@@ -222,7 +236,7 @@ def _highest(dtypes, layouts):
     ]
 
 
-def _sparse(sizes, dtypes, op="mm", **extra):
+def _sparse(sizes, dtypes, op: Operation = "mm", **extra):
     """2:4 sparse weights; for tf32 the pattern is 1:2. Sums of float8 are not promoted."""
     extra = {"epilogue": "sparse", "self_baseline": "dense", **extra}
     return [
@@ -276,9 +290,9 @@ def _random(dtypes, layouts):
     found = _gemms(IRREGULAR, dtypes or FLOATS, layouts or FORWARD)
     for _ in range(RANDOM_CASES):
         step = source.choice((1, 8))
-        sizes = [max(step, int(2 ** source.uniform(4, 13)) // step * step) for _ in range(3)]
+        m, n, k = (max(step, int(2 ** source.uniform(4, 13)) // step * step) for _ in range(3))
         dtype, layout = source.choice(dtypes or FLOATS), source.choice(layouts or LAYOUTS)
-        found.append(Case("mm", dtype, layout, *sizes))
+        found.append(Case("mm", dtype, layout, m, n, k))
     return found
 
 
@@ -314,7 +328,7 @@ def _simple(sizes, default_dtypes, default_layouts):
     return build
 
 
-SETS = {
+SETS: dict[str, Callable[[Dtypes, Layouts], list[Case]]] = {
     "squares": _squares,
     "llm": _simple(LLM, ("bf16",), ("TN",)),
     "epilogue": _rows_only(_epilogue),
@@ -336,7 +350,7 @@ SETS = {
 }
 _names = tuple(name for name in SETS if not name.startswith("smoke"))
 _dtypes = ("fp8", "scales", "int8", "tf32", "f64", "highest")
-GROUPS = {
+GROUPS: dict[str, tuple[str, ...]] = {
     "dense": tuple(name for name in _names if name not in (*_dtypes, "sparse-mm")),
     "dtypes": _dtypes,
     "sparse": ("sparse-mm",),
@@ -344,24 +358,39 @@ GROUPS = {
 }
 
 
-def _identity(case):
-    """What tells two cases of a set apart."""
+def _identity(case: Case) -> Case:
+    """The case without the fields in which two cases of a set may differ and still be the same."""
     return replace(case, target=0.0, baseline=True, self_baseline="")
 
 
-def cases(name, dtypes=None, layouts=None, kernel=""):
-    """The cases of the set `name`, each once; `kernel` forces kernels of that name for all.
+def cases(
+    name: str, dtypes: Dtypes = None, layouts: Layouts = None, kernel: str = ""
+) -> list[Case]:
+    """The cases of a set, each once.
 
-    Cases with a forced kernel belong to a set of their own, "squares:sm80": they do not measure
-    what the planner chooses.
+    Example:
+        >>> from tcgemm.bench import cases
+        >>> [case.size for case in cases.cases("smoke", ("bf16",), ("TN",))]
+        ['64^3', '65x33x17', '1x40x96']
+
+    Arguments:
+        name (str): a key of SETS.
+        dtypes, layouts: replace the defaults of the set; None keeps them.
+        kernel (str): forces kernels whose name contains this text. Cases with a forced kernel do
+            not measure what the planner chooses, so they get a set of their own, "squares:sm80".
+
+    Raises ValueError for an unknown name.
     """
     if name not in SETS:
-        raise ValueError(f"{name!r} is no set of cases; there are {', '.join(SETS)}.")
+        raise ValueError(
+            f"tcgemm.bench.cases: name is {name!r}, but there are {', '.join(SETS)}; pass one of "
+            "these."
+        )
     found = SETS[name](dtypes, layouts)
     if kernel:
         found = [replace(case, kernel=kernel, target=0.0) for case in found if not case.kernel]
     named = [replace(c, set=f"{name}:{c.kernel}" if c.kernel else name) for c in found]
-    unique = {}
+    unique: dict[Case, Case] = {}
     for case in named:
         unique.setdefault(_identity(case), case)
     return list(unique.values())

@@ -4,20 +4,38 @@
      "rows":   [{op, dtype, ..., power_w}]      one row per case; its keys are KEYS and no others
      "details": {key: {...}}}                   spread, samples, date; why a case failed
 
-In a row, `rival`, `rival_us` and `ratio` are the baseline's name, its time, and that time over
-tcgemm's. In the details, `own`, `own_us` and `own_ratio` are the same for the second baseline,
-another GEMM of tcgemm, and `dense` for torch's dense GEMM beside a sparse one.
+In a row, `rival`, `rival_us` and `ratio` are the baseline's name, its time, and that time divided
+by tcgemm's. In the details, `own`, `own_us` and `own_ratio` are the same for the second baseline,
+another GEMM of tcgemm. The fields that begin with `dense` are those of torch's dense GEMM, which is
+timed beside a sparse one.
 
 A benchmark runs in several calls, on machines that keep nothing. So each row is written as soon as
-it is measured, and two files merge by the key of the case.
+it is measured, and two files are merged by the key of the case.
 """
+
+from __future__ import annotations
 
 import json
 import os
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from tcgemm.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    Row = dict[str, Any]  # the fields KEYS
+
+
+class Results(TypedDict):
+    """The contents of a file of results, as the head of this module shows them."""
+
+    header: dict[str, Any]
+    rows: list[Row]
+    details: dict[str, dict[str, Any]]
+
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 CASE = (
@@ -30,32 +48,36 @@ KEYS = (
     *("gpu", "commit", "clock_mhz", "power_w"),
 )
 
-# The field names of candidates, which stored results have: rival_us, own_iqr_us.
+# The names of candidates in the fields of stored results, such as rival_us and own_iqr_us.
 FIELDS = {"baseline": "rival", "self_baseline": "own"}
 
 
-def field(candidate):
+def field(candidate: str) -> str:
     """The name of a candidate in the fields of a row and its details."""
     return FIELDS.get(candidate, candidate)
 
 
-def key(row):
+def key(row: Row) -> str:
     """The identity of a row's case: 'mm/bf16/TN/4096/4096/4096/1/f32/...'."""
     return "/".join(str(row[name]) for name in CASE)
 
 
-def file_name(gpu):
-    """'NVIDIA H200' -> 'h200.json'."""
+def file_name(gpu: str) -> str:
+    """The name of the file for a GPU: 'NVIDIA H200' -> 'h200.json'."""
     words = [word for word in gpu.lower().split() if word != "nvidia"]
     return "-".join(words) + ".json"
 
 
-def empty():
+def empty() -> Results:
+    """Results without rows."""
     return {"header": {}, "rows": [], "details": {}}
 
 
-def load(path):
-    """The results of a file, or empty results if there is no such file."""
+def load(path: Path | str) -> Results:
+    """The results of a file, or empty results if there is no such file.
+
+    Raises ValueError if a row has other fields than KEYS.
+    """
     path = Path(path)
     if not path.exists():
         return empty()
@@ -63,13 +85,13 @@ def load(path):
     for row in results["rows"]:
         if tuple(row) != KEYS:
             raise ValueError(
-                f"{path}: the row {row} has not the keys of a result ({', '.join(KEYS)}); "
+                f"{path}: the row {row} does not have the keys of a result ({', '.join(KEYS)}); "
                 "measure it again with python -m tcgemm bench."
             )
     return results
 
 
-def put(results, row, detail):
+def put(results: Results, row: Row, detail: dict[str, Any]) -> None:
     """Adds a row, or replaces the row of the same case."""
     assert tuple(row) == KEYS, f"keys of a row: {tuple(row)}"
     name = key(row)
@@ -79,21 +101,21 @@ def put(results, row, detail):
     results["details"][name] = detail
 
 
-def merge(into, new):
-    """Puts every row of `new`, and its header, into `into`."""
+def merge(into: Results, new: Results) -> Results:
+    """Puts every row of `new`, and its header, into `into`; returns `into`."""
     for row in new["rows"]:
         put(into, row, new["details"].get(key(row), {}))
     into["header"] = new["header"] or into["header"]
     return into
 
 
-def _order(row):
+def _order(row: Row) -> tuple[str, str, str, str, int, str]:
     size = row["batch"] * row["m"] * row["n"] * row["k"]
     return row["set"], row["op"], row["dtype"], row["layout"], size, key(row)
 
 
-def save(results, path):
-    """Writes one row per line, so that git shows what changed; the whole file or nothing."""
+def save(results: Results, path: Path | str) -> None:
+    """Writes a file with one row per line, so that git shows the rows that changed."""
     path = Path(path)
     rows = sorted(results["rows"], key=_order)
     names = [key(row) for row in rows]
@@ -108,19 +130,19 @@ def save(results, path):
     write(path, lines)
 
 
-def write(path, lines):
-    """Writes all lines or nothing. A run that is killed leaves the old file."""
+def write(path: Path, lines: Iterable[str]) -> None:
+    """Writes all lines or nothing. If the run is killed meanwhile, the old file stays."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
     partial.write_text("\n".join(lines) + "\n")
     os.replace(partial, path)
 
 
-def commit():
+def commit() -> str:
     """The last commit that changed the measured code, with a '+' if files differ from it.
 
-    Of an installed package it is the version, and in a copy of the sources without git 'unknown'.
-    Commits of results or of documentation do not count, so that a run can resume after them.
+    In an installed package this is the version, and in a copy of the sources without git it is
+    'unknown'. Commits of results or of documentation do not count, so a run can resume after them.
     """
     if not (CHECKOUT / "csrc").is_dir():
         return __version__
@@ -133,7 +155,8 @@ def commit():
     return f"{last}{'+' if changed else ''}" if last else "unknown"
 
 
-def _git(*arguments):
-    command = ["git", *arguments]
-    options = {"cwd": CHECKOUT, "capture_output": True, "text": True, "timeout": 20}
-    return subprocess.run(command, check=True, **options).stdout.strip()
+def _git(*arguments: str) -> str:
+    done = subprocess.run(
+        ["git", *arguments], check=True, cwd=CHECKOUT, capture_output=True, text=True, timeout=20
+    )
+    return done.stdout.strip()

@@ -2,7 +2,7 @@
 
     --set squares,llm --dtype f16 --layout TN,NN
     --set squares --kernel sm80                   only kernels of that name
-    --set all --out results --minutes 8 --resume  eight minutes of what is missing
+    --set all --out results --minutes 8 --resume  missing cases, for eight minutes
     --set llm --dry-run                           the plans on an H200; needs no GPU
     --set all --max-size 64                       small cases, for the CPU
 
@@ -13,16 +13,19 @@ sets.
 does the same with benchmarks/results as the default, and counts the targets that are met.
 
 Each row is written as soon as it is measured, so a run that is killed loses one case. --resume
-skips what was measured at this commit. If a case fails, its row has the error, and the next case
-runs, unless the GPU itself is lost.
+skips cases that were measured at this commit. If a case fails, its row has the error, and the next
+case runs, unless the GPU itself is lost.
 
     case -> operands past the cache -> check against float64 -> time, candidates alternating -> row
 """
+
+from __future__ import annotations
 
 import argparse
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -30,8 +33,37 @@ from tcgemm.bench import cases, results_file
 from tcgemm.bench.case import PASSES
 from tcgemm.bench.sparse_passes import Pass
 from tcgemm.bench.training import Training
-from tcgemm.bench.workloads import Workload, as_row
+from tcgemm.bench.work import Work, as_row
+from tcgemm.bench.workloads import Workload
 from tcgemm.testing import baseline, machine, operands, telemetry, timing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from tcgemm.bench.case import Case
+    from tcgemm.bench.results_file import Results, Row
+    from tcgemm.testing.telemetry import Reader
+
+    Detail = dict[str, Any]  # of one row: spread, samples, date; the error of a case that failed
+
+
+class Target(Protocol):
+    """A target for a whole set of cases."""
+
+    def is_about(self, row: Mapping[str, Any]) -> bool:
+        """Does the target apply to a case with these fields?"""
+        ...
+
+
+class Targets(Protocol):
+    """The module that knows the targets of whole sets: benchmarks/targets.py."""
+
+    TARGETS: Iterable[Target]
+
+    def summary_lines(self, results: Results) -> tuple[Sequence[str], int, int]:
+        """(lines to print, targets that are met, targets that were measured)."""
+        ...
+
 
 METHOD = (
     "normal data, operand sets past twice the L2, CUDA graphs, candidates in alternating turns of "
@@ -42,17 +74,18 @@ COLUMNS = (("case", -46), ("kernel", -45), ("us", 9), ("TFLOPS", 7), ("GB/s", 6)
 COLUMNS += (("x torch", 7), ("error", 5))
 
 
-def columns(values):
+def columns(values: Iterable[str]) -> str:
     """One line of the output; a negative width aligns to the left."""
     pairs = zip(values, COLUMNS, strict=True)
     return " | ".join(f"{v:{'<' if width < 0 else '>'}{abs(width)}}" for v, (_, width) in pairs)
 
 
-def parse(argv, prog="python -m tcgemm bench"):
+def parse(argv: Sequence[str] | None, prog: str = "python -m tcgemm bench") -> argparse.Namespace:
+    """The options of a command line; argv None is that of the process."""
     text = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog=prog, description=__doc__, formatter_class=text)
 
-    def comma(value):
+    def comma(value: str) -> tuple[str, ...]:
         return tuple(value.split(","))
 
     known = (*cases.GROUPS, *cases.SETS)
@@ -72,7 +105,7 @@ def parse(argv, prog="python -m tcgemm bench"):
     parser.add_argument("--max-size", type=int, help="limit M, N and K; results go to --out only")
     parser.add_argument("--dry-run", action="store_true", help="print the plans, measure nothing")
     parser.add_argument("--gpu", default="H200", help="the GPU of --dry-run (H200)")
-    parser.add_argument("--commit", help="the measured commit, if git does not know it")
+    parser.add_argument("--commit", help="the measured commit, where there is no git")
     options = parser.parse_args(argv)
     options.device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     for given, names, what in (
@@ -92,13 +125,14 @@ def parse(argv, prog="python -m tcgemm bench"):
     return options
 
 
-def chosen_sets(options):
+def chosen_sets(options: argparse.Namespace) -> list[str]:
+    """The names of the sets that --set gives, with groups expanded."""
     names = [name for given in options.set for name in cases.GROUPS.get(given, (given,))]
     return list(dict.fromkeys(names))
 
 
-def chosen_cases(options, targets=None):
-    """The cases of the options. targets: the module that knows targets of whole sets, or None."""
+def chosen_cases(options: argparse.Namespace, targets: Targets | None = None) -> list[Case]:
+    """The cases of the options."""
     found = [
         case
         for name in chosen_sets(options)
@@ -110,20 +144,24 @@ def chosen_cases(options, targets=None):
     return found
 
 
-def has_target(case, targets):
+def has_target(case: Case, targets: Targets | None) -> bool:
+    """Has the case a target, of its own or of its set?"""
     fields = asdict(case)
     known = targets.TARGETS if targets else ()
     return bool(case.target) or any(target.is_about(fields) for target in known)
 
 
-def workload(case, device):
+def workload(case: Case, device: torch.device | str) -> Work:
     """The runnable form of a case."""
-    kind = {"train": Training, **dict.fromkeys(PASSES, Pass)}.get(case.op, Workload)
-    return kind(case, device)
+    if case.op in PASSES:
+        return Pass(case, device)
+    return Training(case, device) if case.op == "train" else Workload(case, device)
 
 
-def measure_case(case, options, gpu, commit, reader):
-    """-> (row, detail) of one case."""
+def measure_case(
+    case: Case, options: argparse.Namespace, gpu: str, commit: str, reader: Reader | None
+) -> tuple[Row, Detail]:
+    """Checks and measures one case: (row, detail)."""
     if options.no_baseline:
         case = replace(case, baseline=False, self_baseline="")
     work = workload(case, options.device)
@@ -156,15 +194,18 @@ def measure_case(case, options, gpu, commit, reader):
     return row, detail
 
 
-def name_of(case):
-    """The case in one column: set, op, dtype, layout, size, and what is not the default."""
+def name_of(case: Case) -> str:
+    """The case in one column: set, op, dtype, layout, size, and other options."""
     name = f"{case.set} {case.op} {case.dtype} {case.layout} {case.size}"
     name += f" {case.accumulation}" if case.accumulation in ("f16", "fast") else ""
     return name + ("" if case.epilogue == "none" else f" {case.epilogue}")
 
 
-def line(case, row, detail):
-    """`us | TFLOPS | GB/s | x torch` of one case: the last is tcgemm's speed relative to torch."""
+def line(case: Case, row: Row, detail: Detail) -> str:
+    """The line of one case: its name and `kernel | us | TFLOPS | GB/s | x torch | error`.
+
+    "x torch" is tcgemm's speed divided by torch's.
+    """
     if row["us"] is None:
         return f"{name_of(case):46} | {detail['error']}"
     rate, traffic = "host", ""
@@ -185,31 +226,33 @@ def line(case, row, detail):
     if "kept" in detail:
         text += f"  keeps {detail['kept']:.5f} of |w|, torch {detail.get('rival_kept', '-')}"
     if detail.get("rival_apart", 0.0) > DIFFERENT:
-        text += f"  torch's result is another one ({detail['rival_apart']:.2g} apart)"
+        text += f"  torch's result differs (norm of the difference: {detail['rival_apart']:.2g})"
     if "refused" in detail:
         text += f"  torch refuses: {detail['refused'][:80]}"
     return text + outcome(case, row)
 
 
-def outcome(case, row):
+def outcome(case: Case, row: Row) -> str:
+    """PASS or MISS, and the target, for a case that has one."""
     if not case.target or row["ratio"] is None:
         return ""
     return f"  {'PASS' if row['ratio'] >= case.target else 'MISS'} ({case.target:g})"
 
 
-def is_wrong(row):
+def is_wrong(row: Row) -> bool:
+    """Did the case fail, or one of its checks?"""
     error = row["max_error_ratio"]
     return row["us"] is None or error is None or error > 1 or row["exact"] is False
 
 
-def failed(case, gpu, commit, error):
-    """-> (row, detail) of a case that raised."""
+def failed(case: Case, gpu: str, commit: str, error: BaseException) -> tuple[Row, Detail]:
+    """(row, detail) of a case that raised an error."""
     detail = {"date": machine.now(), "error": f"{type(error).__name__}: {error}".split("\n")[0]}
     return as_row(case, gpu, {"commit": commit}), detail
 
 
-def gpu_is_lost(device):
-    """After an illegal access, every later call fails too and measures nothing."""
+def gpu_is_lost(device: str) -> bool:
+    """Does the GPU answer no more? After an illegal access, every later call fails too."""
     if device != "cuda":
         return False
     try:
@@ -221,27 +264,34 @@ def gpu_is_lost(device):
 
 
 class Run:
-    """One run: the results so far, and the counts of its last line."""
+    """One run: the results so far, and the counts of its last line.
 
-    def __init__(self, options, folder):
+    `folder` has the stored results that --resume reads, and gets the new ones if --out is missing.
+    """
+
+    path: Path | None
+    results: Results
+    known: dict[str, tuple[Row, Detail]]
+    session: Results  # the cases of this call, measured now or before
+
+    def __init__(self, options: argparse.Namespace, folder: Path | None) -> None:
         self.options = options
         self.gpu = machine.gpu_name(options.device)
         self.commit = options.commit or results_file.commit()
         # Cases of --max-size are no results of their sets, so only --out stores them.
-        self.path = self._file(options.out or (None if options.max_size else folder))
+        out: Path | None = options.out or (None if options.max_size else folder)
+        self.path = None if out is None else self._file(out)
         self.results = results_file.load(self.path) if self.path else results_file.empty()
         self.known = self._measured(folder) if options.resume else {}
         self.results["header"] = machine.facts(options.device) | {"method": METHOD}
         self.reader = telemetry.open_reader(options.device)
         self.done = self.bad = self.met = self.targets = 0
-        self.session = results_file.empty()  # the cases of this call, measured now or before
+        self.session = results_file.empty()
 
-    def _file(self, path):
-        if path is None or path.suffix == ".json":
-            return path
-        return path / results_file.file_name(self.gpu)
+    def _file(self, path: Path) -> Path:
+        return path if path.suffix == ".json" else path / results_file.file_name(self.gpu)
 
-    def _measured(self, folder):
+    def _measured(self, folder: Path | None) -> dict[str, tuple[Row, Detail]]:
         """{key: (row, detail)} of this commit, in the folder or in the file of this run."""
         stored = results_file.load(self._file(folder)) if folder else results_file.empty()
         return {
@@ -251,12 +301,11 @@ class Run:
             if row["commit"] == self.commit and row["us"]
         }
 
-    def case(self, case):
+    def case(self, case: Case) -> None:
         """Measures one case, or takes the row that --resume found, and counts it."""
-        name = results_file.key(as_row(case, self.gpu, {}))
-        row, detail = self.known.get(name, (None, None))
-        if row is None:
-            row, detail = self._measure(case)
+        found = self.known.get(results_file.key(as_row(case, self.gpu, {})))
+        row, detail = found or self._measure(case)
+        if found is None:
             results_file.put(self.results, row, detail)
             if self.path:
                 results_file.save(self.results, self.path)
@@ -270,30 +319,41 @@ class Run:
             self.targets += 1
             self.met += row["ratio"] is not None and row["ratio"] >= case.target
 
-    def is_known(self, case):
+    def is_known(self, case: Case) -> bool:
+        """Did --resume find a row of this case?"""
         return results_file.key(as_row(case, self.gpu, {})) in self.known
 
-    def _measure(self, case):
+    def _measure(self, case: Case) -> tuple[Row, Detail]:
         try:
             return measure_case(case, self.options, self.gpu, self.commit, self.reader)
-        except Exception as error:  # one case must not take the others with it
+        except Exception as error:  # the other cases are measured nevertheless
             return failed(case, self.gpu, self.commit, error)
 
 
-def print_plans(cases, options):
-    """The kernel that each case would run on the GPU that the options name."""
+def print_plans(cases: Iterable[Case], options: argparse.Namespace) -> int:
+    """Prints the kernel that each case would run on the GPU that the options name."""
     for case in cases:
-        if case.op in PASSES:
-            kernel = f"{case.op}24"
-        else:
-            kernel = workload(case, "meta").plan_on(options.gpu).kernel
+        kernel = workload(case, "meta").plan_on(options.gpu).kernel
         print(f"{name_of(case):60} {kernel}")
     return 0
 
 
-def main(argv=None, *, folder=None, targets=None, **parsing):
-    """Measures what argv says. folder: of the results without --out; None stores nothing."""
-    options = parse(argv, **parsing)
+def main(
+    argv: Sequence[str] | None = None,
+    *,
+    folder: Path | None = None,
+    targets: Targets | None = None,
+    prog: str = "python -m tcgemm bench",
+) -> int:
+    """Measures the cases of a command line; returns 1 if a case failed or was wrong, else 0.
+
+    Arguments:
+        argv: the arguments; None: those of the process.
+        folder (Path): gets the results where --out is missing; None stores nothing.
+        targets: the module that knows the targets of whole sets, or None.
+        prog (str): the name of the command in its help.
+    """
+    options = parse(argv, prog)
     chosen = chosen_cases(options, targets)
     if options.dry_run:
         return print_plans(chosen, options)

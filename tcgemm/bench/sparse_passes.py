@@ -5,33 +5,46 @@
     prune      prune24(transposable) -> pruned weight    torch: a greedy choice, which is compressed
                                                          in both directions
 
-The checks are in plain torch: which elements are kept, and that their bits did not change. For
+The checks are in plain torch: the right elements are kept, and their bits did not change. For
 transposable pruning, the share of |w| that is kept is measured too, for tcgemm and for torch.
 """
 
+from __future__ import annotations
+
 import itertools
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tcgemm.bench.workloads import Workload
-from tcgemm.sparse.tensor import GROUPS, default_pattern
+from tcgemm.bench.work import Work
+from tcgemm.sparse.shapes import GROUPS, default_pattern
 from tcgemm.testing import Plan, baseline, operands
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+    from tcgemm.bench.case import Case
+    from tcgemm.testing.timing import Call, Timing
+    from tcgemm.typing import SparsePattern
 
 _OPS = torch.ops.tcgemm
 BLOCK = 4  # transposable pruning works on blocks of 4 x 4
 CHUNK = 1 << 18  # blocks that are checked at a time
 
 
-def bits(tensor):
-    """The bytes, for comparisons that tell -0 from +0 and find NaN equal to itself."""
+def bits(tensor: Tensor) -> Tensor:
+    """The bytes, for comparisons in which -0 differs from +0 and NaN equals itself."""
     return tensor.contiguous().view(torch.uint8)
 
 
-def magnitudes(w):
+def magnitudes(w: Tensor) -> Tensor:
+    """|w| in float32."""
     return w.float().abs()
 
 
-def largest(w, pattern):
+def largest(w: Tensor, pattern: SparsePattern) -> Tensor:
     """The mask of the elements to keep: the largest of each group, the first of equal ones."""
     group = GROUPS[pattern]
     size = magnitudes(w).view(-1, group)
@@ -39,21 +52,21 @@ def largest(w, pattern):
     return torch.zeros_like(size, dtype=torch.bool).scatter_(1, order, True).view(w.shape)
 
 
-def transposable_masks(device):
+def transposable_masks(device: torch.device) -> Tensor:
     """The 90 masks of a block with two elements in each row and column, (90, 16)."""
     rows = [row for row in itertools.product((0.0, 1.0), repeat=BLOCK) if sum(row) == 2]
     every = torch.tensor(list(itertools.product(rows, repeat=BLOCK)), dtype=torch.float64)
     return every[(every.sum(1) == 2).all(1)].flatten(1).to(device)
 
 
-def blocks(matrix):
-    """(M, K) -> (blocks, 16)."""
+def blocks(matrix: Tensor) -> Tensor:
+    """The 4 x 4 blocks of a matrix: (M, K) -> (blocks, 16)."""
     m, k = matrix.shape
     return matrix.view(m // BLOCK, BLOCK, k // BLOCK, BLOCK).transpose(1, 2).reshape(-1, BLOCK**2)
 
 
-def is_best(w, pruned):
-    """Does each block of `pruned` use a valid mask, and none that keeps less than another?"""
+def is_best(w: Tensor, pruned: Tensor) -> bool:
+    """Does each block of `pruned` have one of the 90 masks, and one that keeps the most of |w|?"""
     every, size = transposable_masks(w.device), blocks(magnitudes(w)).double()
     kept = blocks((pruned != 0).double())
     for one, mask in zip(size.split(CHUNK), kept.split(CHUNK), strict=True):
@@ -64,59 +77,54 @@ def is_best(w, pruned):
     return torch.equal(bits(pruned), bits(torch.where(pruned != 0, w, torch.zeros_like(w))))
 
 
-class Pass(Workload):
+class Pass(Work):
     """Weights on `device` and the calls of one case. `index` selects a weight."""
 
-    def __init__(self, case, device, seed=0):
+    def __init__(self, case: Case, device: torch.device | str, seed: int = 0) -> None:
         self.case, self.device = case, torch.device(device)
         self.dtype = operands.DTYPES[case.dtype]
-        self.pattern = default_pattern(self.dtype)
+        self.pattern: SparsePattern = default_pattern(self.dtype)
         shape = case.m, case.k
         read = case.m * case.k * self.dtype.itemsize
         self.pool = operands.Pool(operands.sets_past_cache(read, device), shape, self.dtype, device)
-        generator = torch.Generator(self.device).manual_seed(seed)
-        operands.fill_normal(self.pool.memory, generator)
-        self.pruned = None  # the weights for torch's compression
+        operands.fill_normal(self.pool.memory, self._generator(seed))
+        self.pruned: list[Tensor] | None = None  # the weights for torch's compression
 
     @property
-    def sets(self):
+    def sets(self) -> int:
         return len(self.pool)
 
     @property
-    def bytes(self):
+    def bytes(self) -> int:
         result = self.call_tcgemm(0)
         written = result if isinstance(result, tuple) else (result,)
         return self.pool[0].nbytes + sum(tensor.nbytes for tensor in written)
 
-    @property
-    def plan(self):
-        return Plan(f"{self.case.op}24" if self.device.type == "cuda" else "cpu", "")
+    def plan_on(self, device: str | None = None) -> Plan:
+        """The name of the operator: a pass has one kernel."""
+        return Plan(f"{self.case.op}24", "")
 
-    def call_tcgemm(self, index):
+    def call_tcgemm(self, index: int) -> Any:
+        """The tensors of compress24, or the pruned weight of prune24."""
         if self.case.op == "prune":
             return _OPS.prune24(self.pool[index], self.pattern, True)
         return _OPS.compress24(self.pool[index], self.pattern, True)
 
-    def call_baseline(self, index):
+    def call_baseline(self, index: int) -> Any:
+        """The tensors of torch's pass."""
         if self.case.op == "prune":
             return baseline.prune_transposable(self.pool[index])
         if self.pruned is None:
             self.pruned = [_OPS.prune24(w, self.pattern) for w in self.pool.views]
         return baseline.compress(self.pruned[index])
 
-    def candidates(self):
-        """The calls to time. Each result is kept until the next call of its index."""
-        calls = {"tcgemm": self.call_tcgemm} | (
-            {"baseline": self.call_baseline} if self.case.baseline else {}
-        )
+    def candidates(self) -> dict[str, Call]:
+        calls = {"tcgemm": self.call_tcgemm}
+        if self.case.baseline:
+            calls["baseline"] = self.call_baseline
+        return self._keeping(calls)
 
-        def keeping(call):
-            results = [None] * self.sets
-            return lambda index: results.__setitem__(index, call(index))
-
-        return {name: keeping(call) for name, call in calls.items()}
-
-    def check(self):
+    def check(self) -> tuple[float, bool]:
         """(0, exact): a pass rounds nothing."""
         w, result = self.pool[0], self.call_tcgemm(0)
         if self.case.op == "prune":
@@ -126,7 +134,7 @@ class Pass(Workload):
         expected = torch.where(largest(w, self.pattern), w, torch.zeros_like(w))
         return 0.0, torch.equal(bits(dense), bits(expected)) and excess.tolist() == [0, -1]
 
-    def detail(self, timings):
+    def detail(self, timings: Mapping[str, Timing]) -> dict[str, Any]:
         """The share of |w| that transposable pruning keeps."""
         if self.case.op != "prune":
             return {}
@@ -137,6 +145,6 @@ class Pass(Workload):
         return found
 
     @staticmethod
-    def _share(pruned, w):
+    def _share(pruned: Tensor, w: Tensor) -> float:
         kept, size = (magnitudes(tensor).sum(dtype=torch.float64) for tensor in (pruned, w))
         return round(float(kept / size), 5)

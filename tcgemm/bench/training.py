@@ -1,20 +1,31 @@
 """Forward and backward of a linear layer, made runnable: y = x w^T + bias, dx, dw, dbias.
 
 The baseline is torch.nn.Linear with the same parameters. torch.autograd.grad computes the
-gradients, so that nothing is accumulated into `.grad` and each call does the same work.
+gradients. It accumulates nothing into `.grad`, so each call does the same work.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import torch
 
 import tcgemm
-from tcgemm.bench.workloads import BUDGET, Workload
-from tcgemm.testing import baseline, numerics, operands, plan
+from tcgemm.bench.work import Work
+from tcgemm.bench.workloads import BUDGET
+from tcgemm.testing import Plan, baseline, numerics, operands, plan
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tcgemm.bench.case import Case
+    from tcgemm.testing.timing import Call
 
 
-class Training(Workload):
+class Training(Work):
     """Layers on `device` and the calls of one case. `index` selects x, weight and gradient."""
 
-    def __init__(self, case, device, seed=0):
+    def __init__(self, case: Case, device: torch.device | str, seed: int = 0) -> None:
         self.case, self.device = case, torch.device(device)
         self.dtype = operands.DTYPES[case.dtype]
         self.generator = self._generator(seed)
@@ -33,14 +44,14 @@ class Training(Workload):
             "baseline": [self._layer(torch.nn.Linear, w) for w in self.weight.views],
         }
 
-    def _layer(self, kind, weight):
+    def _layer(self, kind: type[torch.nn.Linear], weight: Tensor) -> torch.nn.Linear:
         layer = kind(self.case.k, self.case.n, device="meta", dtype=self.dtype)
         layer.weight = torch.nn.Parameter(weight.detach())
         layer.bias = torch.nn.Parameter(self.bias.detach())
         return layer
 
-    def refill(self, largest=None):
-        """New normal data in all tensors, or integers of at most `largest`."""
+    def refill(self, largest: int | None = None) -> None:
+        """Fills all tensors with new normal data, or with integers of at most `largest`."""
         for memory in (self.x.memory, self.weight.memory, self.grad.memory, self.bias[None]):
             if largest is None:
                 operands.fill_normal(memory, self.generator)
@@ -48,54 +59,56 @@ class Training(Workload):
                 operands.fill_integers(memory, largest, self.generator)
 
     @property
-    def sets(self):
+    def sets(self) -> int:
         return len(self.x)
 
     @property
-    def bytes(self):
-        """The least memory traffic: x, weight and gradient are read twice, their like written."""
+    def bytes(self) -> int:
+        """The least memory traffic: x, weight and gradient are read twice, and y, dx and dw, which
+        have the same sizes, are written once."""
         sizes = [pool[0].nbytes for pool in (self.x, self.weight, self.grad)]
         return 3 * sum(sizes) + 3 * self.bias.nbytes
 
-    def _step(self, layer, index):
+    def _step(self, layer: torch.nn.Linear, index: int) -> tuple[Tensor, ...]:
         """(y, dx, dw, dbias) of one set."""
         x = self.inputs[index]
         y = layer(x)
         leaves = (x, layer.weight, layer.bias)
         return y.detach(), *torch.autograd.grad(y, leaves, self.grad[index])
 
-    def call_tcgemm(self, index):
+    def call_tcgemm(self, index: int) -> tuple[Tensor, ...]:
+        """(y, dx, dw, dbias) of set `index` by tcgemm."""
         return self._step(self.layers["tcgemm"][index], index)
 
-    def call_baseline(self, index):
+    def call_baseline(self, index: int) -> tuple[Tensor, ...]:
+        """The same by torch."""
         with baseline.tf32_allowed(False):
             return self._step(self.layers["baseline"][index], index)
 
-    def candidates(self):
-        """The calls to time. Each result is kept until the next call of its index."""
+    def candidates(self) -> dict[str, Call]:
         calls = {"tcgemm": self.call_tcgemm}
         if self.case.baseline:
             calls["baseline"] = self.call_baseline
+        return self._keeping(calls)
 
-        def keeping(call):
-            results = [None] * self.sets
-            return lambda index: results.__setitem__(index, call(index))
-
-        return {name: keeping(call) for name, call in calls.items()}
-
-    def gemms(self):
+    def gemms(self) -> tuple[tuple[Tensor, Tensor, Tensor | None], ...]:
         """(a, b, bias) of y, dx, dw and dbias of set 0, in the order of `_step`."""
         x, w, grad = self.x[0], self.weight[0], self.grad[0]
         ones = torch.ones((1, self.case.m), dtype=self.dtype, device=self.device)
         return ((x, w.t(), self.bias), (grad, w, None), (grad.t(), x, None), (ones, grad, None))
 
-    def check(self):
+    def check(self) -> tuple[float, bool]:
         """(max_error_ratio, exact) of y and of all gradients, on new data."""
         budget = BUDGET[self.device.type] / 3
         self.refill()
-        common = {"accumulation": self.case.accumulation, "dtype": self.case.dtype}
         ratios = [
-            numerics.error_ratio(torch.atleast_2d(out), a, b, bias=bias, budget=budget, **common)
+            numerics.error_ratio(
+                *(torch.atleast_2d(out), a, b),
+                accumulation=self.case.accumulation,
+                dtype=self.case.dtype,
+                bias=bias,
+                budget=budget,
+            )
             for out, (a, b, bias) in zip(self.call_tcgemm(0), self.gemms(), strict=True)
         ]
         self.refill(numerics.largest_exact_integer(self.case.accumulation))
@@ -108,15 +121,12 @@ class Training(Workload):
         return worst, exact
 
     @staticmethod
-    def _is_exact(out, a, b, bias, budget):
-        def finish(result, rows):
+    def _is_exact(out: Tensor, a: Tensor, b: Tensor, bias: Tensor | None, budget: float) -> bool:
+        def finish(result: Tensor, rows: Tensor) -> Tensor:
             return result if bias is None else result + bias.double()
 
         return numerics.is_exact(out, a, b, budget=budget, finish=finish)
 
-    def plan_on(self, device=None):
+    def plan_on(self, device: str | None = None) -> Plan:
         """The plan of the forward pass."""
         return plan(self.x[0], self.weight[0].t(), bias=self.bias, device=device)
-
-    def detail(self, timings):
-        return {}

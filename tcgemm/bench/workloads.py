@@ -2,27 +2,53 @@
 
     Workload(case, device)
         candidates()   {name: call on operand set i}: tcgemm, baseline, self_baseline, dense
-        check()        (max_error_ratio, exact) on fresh data, with outputs that held NaN
+        check()        (max_error_ratio, exact) on new data, with outputs that held NaN
 
-The baseline is what a user of torch writes for the same result; an epilogue that tcgemm fuses is
-one torch call after another. The baseline of a sparse GEMM is cuSPARSELt, with torch's dense GEMM
-as `dense` beside it; for tf32, which cuSPARSELt does not support in torch, it is torch's dense
-GEMM. Dense GEMMs multiply the pruned weight with its zeros.
+The baseline is the code that a user of torch writes for the same result: where tcgemm fuses an
+epilogue, it is one torch call after another. The baseline of a sparse GEMM is cuSPARSELt, and
+torch's dense GEMM is timed beside it as `dense`. torch has no tf32 GEMM of cuSPARSELt, so the
+baseline is the dense GEMM there. Dense GEMMs multiply the pruned weight with its zeros.
 """
+
+from __future__ import annotations
 
 import functools
 import math
-from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.nn.functional as F
 
 import tcgemm
 from tcgemm.bench import results_file
-from tcgemm.bench.case import FLOAT8, PASSES
+from tcgemm.bench.work import Work, as_row, baseline_name, dense_baseline_name, sparse_baseline
+from tcgemm.sparse.tensor import SparseTensor24
 from tcgemm.testing import Plan, baseline, numerics, operands, plan
+from tcgemm.testing.operands import Operands
 
-# The floating-point operations of a float64 check: below a second on either device.
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from torch import Tensor
+
+    from tcgemm.bench.case import Case
+    from tcgemm.ops.prepack import Prepared
+    from tcgemm.testing.timing import Call, Timing
+    from tcgemm.typing import Activation
+
+__all__ = [
+    "BUDGET",
+    "FP8_PRECISIONS",
+    "PRECISIONS",
+    "SELF_BASELINES",
+    "Workload",
+    "as_row",
+    "baseline_name",
+    "dense_baseline_name",
+    "sparse_baseline",
+]
+
+# The largest number of floating-point operations of a float64 check: it takes less than a second.
 BUDGET = {"cuda": 3e13, "cpu": 2e10}
 FP8_PRECISIONS = ("fast", "promoted")  # accumulations that are values of `precision`
 PRECISIONS = {"tf32": "high", "f32": "highest"}
@@ -32,78 +58,55 @@ SELF_BASELINES = {
     "unprepared": "tcgemm, the weight not prepared",
     "dense": "tcgemm dense",
 }
-PASS_BASELINES = {"compress": "torch._cslt_compress", "prune": "torch._sparse_semi_structured_tile"}
 
 
-def as_row(case, gpu, found):
-    """A row of the case, in the order of results_file.KEYS; fields that `found` lacks are None."""
-    fields = asdict(case)
-    known = {**fields, **found, "gpu": gpu, "graph": case.graph and gpu != "cpu"}
-    return {name: known.get(name) for name in results_file.KEYS}
+class Workload(Work):
+    """The operand sets and the calls of a GEMM.
 
+    Example:
+        >>> from tcgemm.bench.case import Case
+        >>> from tcgemm.bench.workloads import Workload
+        >>> work = Workload(Case("mm", "bf16", "TN", 64, 48, 32), "cpu")
+        >>> sorted(work.candidates()), work.check()[1]
+        (['baseline', 'tcgemm'], True)
+    """
 
-def baseline_name(case):
-    """The name of the baseline of this case: 'torch.mm', 'torch linear + gelu'."""
-    if case.op in PASSES:
-        return PASS_BASELINES[case.op]
-    sparse = sparse_baseline(case)
-    if sparse is not None:
-        return sparse.name
-    if case.op == "train":
-        return "torch linear, forward and backward"
-    if case.op != "linear":
-        return baseline.name(case.dtype, case.op, fast=case.accumulation == "fast")
-    activation = next((part for part in case.terms if part in numerics.ACTIVATIONS), None)
-    first = "torch linear"
-    if case.dtype in FLOAT8:
-        first = dense_baseline_name(case)
-    parts = [first, activation, "add" if "residual" in case.terms else None]
-    return " + ".join(part for part in parts if part)
+    operands: Operands
+    weights: Sequence[Tensor | Prepared]  # b.mT of each set, prepared or compressed if need be
+    b: Sequence[Tensor]  # the second operand of each set, as tcgemm takes it
+    linears: list[Callable[[Tensor], Tensor]] | None  # the layers or functions of a sparse linear
+    activation: Activation | None
+    sparse_call: baseline.CusparseltGemm | baseline.SemiStructuredLinear | None
 
-
-def sparse_baseline(case):
-    """The class of tcgemm.testing.baseline for a sparse case, or None."""
-    if "sparse" not in case.terms or case.dtype == "tf32":
-        return None
-    return baseline.CusparseltGemm if case.graph else baseline.SemiStructuredLinear
-
-
-def dense_baseline_name(case):
-    """The name of torch's dense GEMM that is timed beside its sparse one."""
-    return baseline.name(case.dtype, case.op, fast=case.accumulation == "fast")
-
-
-class Workload:
-    """Operand sets on `device` and the calls of one case."""
-
-    def __init__(self, case, device, seed=0):
+    def __init__(self, case: Case, device: torch.device | str, seed: int = 0) -> None:
         self.case, self.device = case, torch.device(device)
         self.dtype = operands.DTYPES[case.dtype]
         self.generator = self._generator(seed)
-        sizes = (case.layout, case.m, case.n, case.k)
-        common = {"dtype": self.dtype, "device": self.device, "batch": case.batch}
-        common["sets"] = self._wanted_sets()
-        self.asked = {"out_dtype": torch.bfloat16} if "to-bf16" in case.terms else {}
-        common["result"] = self.asked.get("out_dtype")
-        self.operands = operands.Operands.build(*sizes, **common)
-        self.linears = None  # the layers or functions of a sparse linear
+        self.asked: dict[str, torch.dtype] = {}
+        if "to-bf16" in case.terms:
+            self.asked["out_dtype"] = torch.bfloat16
+        self.operands = Operands.build(
+            *(case.layout, case.m, case.n, case.k),
+            dtype=self.dtype,
+            device=self.device,
+            batch=case.batch,
+            sets=self._wanted_sets(),
+            result=self.asked.get("out_dtype"),
+        )
+        self.linears, self.sparse_call = None, None
         self.refill()
         self.out_dtype = self.operands.out[0].dtype
-        self.activation = next((p for p in case.terms if p in numerics.ACTIVATIONS), None)
+        word = next((term for term in case.terms if term in numerics.ACTIVATIONS), None)
+        self.activation = cast("Activation | None", word)
         self.bias = self._extra((case.n,)) if "bias" in case.terms else None
         self.residual = self._extra((case.m, case.n)) if "residual" in case.terms else None
         self.one = torch.ones((), device=self.device)
         self.scale_a, self.scale_b = self._scales()
         self.options = self._options()
 
-    def _generator(self, seed):
-        """The source of random data; "meta" tensors have none, which are enough for a plan."""
-        if self.device.type == "meta":
-            return None
-        return torch.Generator(self.device).manual_seed(seed)
-
-    def _wanted_sets(self):
-        """For a sparse weight, half of which is read. None: Operands.build counts the bytes."""
+    def _wanted_sets(self) -> int | None:
+        """The number of sets for a sparse weight, of which a GEMM reads half, and for "meta". None
+        means that Operands.build counts the bytes."""
         if self.device.type == "meta":
             return 1
         if "sparse" not in self.case.terms:
@@ -111,10 +114,10 @@ class Workload:
         read = self.case.k * (self.case.m + self.case.n // 2)
         return operands.sets_past_cache(read * self.dtype.itemsize, self.device)
 
-    def refill(self, largest=None):
-        """New data in all operands, or integers of at most `largest`.
+    def refill(self, largest: int | None = None) -> Operands:
+        """Fills all operands with new data, or with integers of at most `largest`.
 
-        The prepared or compressed weights are made again, of the new data.
+        The prepared or compressed weights are made again from the new data.
         """
         spread = "spread" in self.case.terms
         if largest is not None:
@@ -123,33 +126,34 @@ class Workload:
             (self.operands.spread if spread else self.operands.normal)(self.generator)
         self.weights = [b.mT for b in self.operands.b.views]
         if "prepared" in self.case.terms and self.device.type != "meta":
-            self.weights = [tcgemm.prepare(weight) for weight in self.weights]
-        self.b = self.operands.b.views  # as tcgemm takes them
+            self.weights = [tcgemm.prepare(b.mT) for b in self.operands.b.views]
+        self.b = self.operands.b.views
         if "sparse" in self.case.terms:
             self._prune()
         return self.operands
 
-    def _prune(self):
-        self.weights = self.operands.prune()
-        self.b = [weight.t() for weight in self.weights]
+    def _prune(self) -> None:
+        weights = self.operands.prune()
+        self.weights = weights
+        self.b = [weight.t() for weight in weights]
         self.sparse_call = None  # the first call makes it, so that `refusal` sees its errors
         if self.case.op == "linear":
-            self.linears = [self._linear(weight) for weight in self.weights]
+            self.linears = [self._sparse_linear(weight) for weight in weights]
 
-    def _linear(self, weight):
-        """A callable of x: the layer, or torch's function with the sparse weight."""
+    def _sparse_linear(self, weight: SparseTensor24) -> Callable[[Tensor], Tensor]:
+        """A function of x: the layer, or torch's function with the sparse weight."""
         if "layer" not in self.case.terms:
             return functools.partial(F.linear, weight=weight)
         linear = torch.nn.Linear(self.case.k, self.case.n, bias=False, device="meta")
         linear.weight = torch.nn.Parameter(weight.to_dense(), requires_grad=False)
-        return tcgemm.nn.SparseLinear24.from_dense(linear).eval()
+        return tcgemm.nn.SparseLinear24.from_linear(linear).eval()
 
-    def _extra(self, shape):
+    def _extra(self, shape: tuple[int, ...]) -> Tensor:
         extra = torch.empty(shape, dtype=self.out_dtype, device=self.device)
         return extra.normal_(generator=self.generator)
 
-    def _scales(self):
-        """(scale_a, scale_b) in the strides that torch requires. tcgemm reads them fastest too."""
+    def _scales(self) -> tuple[Tensor | None, Tensor | None]:
+        """(scale_a, scale_b) with the strides that torch requires. tcgemm reads these fastest."""
         case = self.case
         if case.scales is None:
             return None, None
@@ -163,26 +167,27 @@ class Workload:
             return scale_a, self._positive(blocks_k, case.n)
         return scale_a, self._positive(blocks_n, blocks_k).t()
 
-    def _positive(self, *shape):
+    def _positive(self, *shape: int) -> Tensor:
         scale = torch.rand(shape, generator=self.generator, device=self.device)
         return scale.add_(0.5)
 
     @property
-    def sets(self):
+    def sets(self) -> int:
         return self.operands.sets
 
     @property
-    def bytes(self):
+    def bytes(self) -> int | None:
         """The least memory traffic: every operand is read once, the result is written once."""
         tensors = [self.operands.a[0], self.operands.b[0], self.operands.out[0]]
-        if "sparse" in self.case.terms:
-            values, metadata, tiles = self.weights[0].stored()
+        weight = self.weights[0]
+        if isinstance(weight, SparseTensor24):
+            values, metadata, tiles = weight.stored()
             tensors[1:2] = [values, metadata if tiles is None else tiles]
         extra = (self.bias, self.residual, self.scale_a, self.scale_b)
         tensors += [tensor for tensor in extra if tensor is not None]
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
-    def _options(self):
+    def _options(self) -> dict[str, Any]:
         """The options that are not the default. An option that is passed costs host time."""
         case, precision = self.case, None
         if case.accumulation in FP8_PRECISIONS:
@@ -200,16 +205,16 @@ class Workload:
         }
         return {name: value for name, value in options.items() if value is not None} | self.asked
 
-    def call_tcgemm(self, index, keep=True):
-        """tcgemm on set `index`, into operands.out[index] (`keep`) or into a new tensor."""
+    def call_tcgemm(self, index: int, keep: bool = True) -> object:
+        """Runs tcgemm on set `index`, into operands.out[index], or else into a new tensor."""
         a, b = self.operands.a[index], self.b[index]
         if self.linears is not None:
             result = self.linears[index](a)
             if keep:
                 self.operands.out[index].copy_(result)
-            return
+            return None
         options = dict(self.options)
-        out = {"out": self.operands.out[index]} if keep else {}
+        out: dict[str, Any] = {"out": self.operands.out[index]} if keep else {}
         if self.case.kernel:
             bias, residual = options.pop("bias", None), options.pop("residual", None)
             scaled = torch.ops.tcgemm.scaled_mm
@@ -221,8 +226,9 @@ class Workload:
             tcgemm.linear(a, self.weights[index], bias, **options, **out)
         else:
             getattr(tcgemm, self.case.op)(a, b, **options, **out)
+        return None
 
-    def self_baseline(self):
+    def self_baseline(self) -> Call:
         """The call of the second baseline, another GEMM of tcgemm, on the same data."""
         case, pools = self.case, self.operands
         options = dict(self.options)
@@ -237,7 +243,7 @@ class Workload:
             options |= {"scale_a": self.one, "scale_b": self.one}
         return lambda index: tcgemm.mm(a[index], b[index], **options, out=pools.out[index])
 
-    def _in_other_layout(self, pool, *, transposed):
+    def _in_other_layout(self, pool: operands.Pool, *, transposed: bool) -> operands.Pool:
         """Copies of the matrices in the other layout."""
         copies = operands.Pool(
             *(self.sets, pool[0].shape, self.dtype, self.device), transposed=transposed
@@ -246,40 +252,40 @@ class Workload:
             copies[index].copy_(pool[index])
         return copies
 
-    def plan_on(self, device=None):
-        """The plan on a GPU: the operands' GPU, or the one that `device` names ("H200")."""
+    def plan_on(self, device: str | None = None) -> Plan:
         a, b = self.operands.a[0], self.b[0]
         forced = {"kernel": self.case.kernel} if self.case.kernel else {}
         return plan(a, b, **self.options, **forced, device=device)
 
-    @property
-    def plan(self):
-        if self.device.type == "cuda":
-            return self.plan_on()
-        return Plan("cpu", "")
-
-    def call_baseline(self, index, keep=True):
-        """The baseline on set `index`."""
+    def call_baseline(self, index: int, keep: bool = True) -> object:
+        """Runs the baseline on set `index`; `keep` as in `call_tcgemm`."""
         case, pools = self.case, self.operands
-        if sparse_baseline(case) is not None:
+        library = sparse_baseline(case)
+        if library is not None:
             if self.sparse_call is None:
                 weights = [b.t() for b in pools.b.views]
-                self.sparse_call = sparse_baseline(case)(weights, pools.a[0], **self.asked)
+                self.sparse_call = library(weights, pools.a[0], **self.asked)
             self.sparse_call(pools.a[index], index)
         elif case.op != "linear":
             self.call_dense_baseline(index, keep)
         else:
             self.call_product(baseline.product, index)
+        return None
 
-    def call_dense_baseline(self, index, keep=True):
+    def call_dense_baseline(self, index: int, keep: bool = True) -> None:
+        """Runs torch's dense GEMM on set `index`; `keep` as in `call_tcgemm`."""
         case, pools = self.case, self.operands
         a, b, out = pools.a[index], pools.b[index], pools.out[index] if keep else None
-        scales = (self.scale_a, self.scale_b) if case.scales else (self.one, self.one)
         fast, tf32 = case.accumulation == "fast", case.dtype == "tf32"
-        baseline.gemm(a, b, out, op=case.op, tf32=tf32, scales=scales, fast=fast)
+        baseline.gemm(a, b, out, op=case.op, tf32=tf32, scales=self._both_scales(), fast=fast)
 
-    def call_product(self, function, index):
-        """baseline.product, or the same compiled, on set `index`. The result is not kept."""
+    def _both_scales(self) -> tuple[Tensor, Tensor]:
+        if self.scale_a is None or self.scale_b is None:
+            return self.one, self.one
+        return self.scale_a, self.scale_b
+
+    def call_product(self, function: Callable[..., Tensor], index: int) -> Tensor:
+        """Runs baseline.product, or the same compiled, on set `index`."""
         a, b = self.operands.a[index], self.operands.b[index]
         with baseline.tf32_as_asked(a, self.case.dtype == "tf32"):
             return function(
@@ -288,14 +294,14 @@ class Workload:
                 bias=self.bias,
                 activation=self.activation,
                 residual=self.residual,
-                scales=(self.scale_a, self.scale_b) if self.case.scales else (self.one, self.one),
+                scales=self._both_scales(),
                 fast=self.case.accumulation == "fast",
             )
 
-    def candidates(self):
+    def candidates(self) -> dict[str, Call]:
         """The calls to time. For host time, a call allocates its result, as a user's call does."""
         keep = self.case.graph
-        found = {"tcgemm": lambda index: self.call_tcgemm(index, keep)}
+        found: dict[str, Call] = {"tcgemm": lambda index: self.call_tcgemm(index, keep)}
         if self.case.baseline:
             found["baseline"] = lambda index: self.call_baseline(index, keep)
         if self.case.self_baseline:
@@ -305,9 +311,8 @@ class Workload:
             found["dense"] = self.call_dense_baseline
         return found
 
-    def detail(self, timings):
-        """Fields of the details, beside the row."""
-        found = {}
+    def detail(self, timings: Mapping[str, Timing]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
         others = {
             "self_baseline": SELF_BASELINES.get(self.case.self_baseline),
             "dense": dense_baseline_name(self.case),
@@ -318,21 +323,21 @@ class Workload:
                 found[field] = text
                 found[f"{field}_us"] = round(timings[name].us, 3)
                 found[f"{field}_ratio"] = round(timings[name].us / timings["tcgemm"].us, 4)
-        if "baseline" in timings and sparse_baseline(self.case) is not None:
+        if "baseline" in timings and self.sparse_call is not None:
             self.call_tcgemm(0)
             result = self.operands.out[0].float()
             other = self.sparse_call(self.operands.a[0], 0).float()
             found["rival_apart"] = round(float((other - result).norm() / result.norm()), 6)
         return found
 
-    def multiplied(self):
+    def multiplied(self) -> tuple[Tensor, Tensor]:
         """(a, b) of set 0 in float64 as they are multiplied: rounded to tf32, or scaled."""
         a, b = self.operands.a[0], self.operands.b[0]
         if self.case.dtype == "tf32":
             a, b = numerics.round_to_tf32(a), numerics.round_to_tf32(b)
         return numerics.apply_scale(a, self.scale_a), numerics.apply_scale(b, self.scale_b)
 
-    def check(self):
+    def check(self) -> tuple[float | None, bool | None]:
         """(max_error_ratio, exact) on new data. exact is None if the activation is not exact."""
         budget = BUDGET[self.device.type]
         data = self.refill().poison()
@@ -350,8 +355,8 @@ class Workload:
         self.refill()
         return ratio, exact
 
-    def _exact(self, budget):
-        """On integers, with powers of two as scales, every sum is exact."""
+    def _exact(self, budget: float) -> bool:
+        """Is the result exact on integers? With powers of two as scales, every sum is exact."""
         largest = numerics.largest_exact_integer(self.case.accumulation)
         data = self.refill(largest).poison()
         kept = {}
@@ -365,7 +370,7 @@ class Workload:
             else:
                 tensor.random_(-largest, largest + 1, generator=self.generator)
 
-        def finish(result, rows):
+        def finish(result: Tensor, rows: Tensor) -> Tensor:
             if self.bias is not None:
                 result = result + self.bias.double()
             result = numerics.ACTIVATIONS[self.activation](result)
@@ -376,22 +381,3 @@ class Workload:
         for name, values in kept.items():
             getattr(self, name).copy_(values)
         return exact
-
-    def row(self, timings, checks, *, gpu, commit, sampler):
-        """The row of this case, in the order of results_file.KEYS."""
-        case, own, other = self.case, timings["tcgemm"], timings.get("baseline")
-        error, exact = checks
-        found = {
-            "kernel": self.plan.kernel,
-            "us": round(own.us, 3),
-            "tflops": round(case.flops / own.us / 1e6, 3) if case.graph and case.flops else None,
-            "rival": baseline_name(case) if case.baseline else None,
-            "rival_us": round(other.us, 3) if other else None,
-            "ratio": round(other.us / own.us, 4) if other else None,
-            "max_error_ratio": round(error, 4) if math.isfinite(error) else None,
-            "exact": exact,
-            "commit": commit,
-            "clock_mhz": sampler.clock_mhz,
-            "power_w": sampler.power_w,
-        }
-        return as_row(case, gpu, found)

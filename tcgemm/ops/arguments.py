@@ -5,14 +5,14 @@ is looked at again here. A call that it accepts pays nothing.
 """
 
 import numbers
-from typing import get_args
+from typing import Any
 
 import torch
 
 from tcgemm.ops.epilogue import Epilogue
-from tcgemm.ops.options import Activation
+from tcgemm.typing import Activation, words
 
-ACTIVATIONS = get_args(Activation)
+ACTIVATIONS = words(Activation)
 _RESULTS = (
     *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
     *(torch.float8_e4m3fn, torch.float8_e5m2, torch.int8, torch.int32),
@@ -27,27 +27,27 @@ def wrong_type(function: str, name: str, value: object) -> TypeError:
     return TypeError(f"{start}; convert it with torch.as_tensor.")
 
 
-def _check_activation(function, value):
+def _check_activation(function: str, value: Any) -> None:
     if value is None or isinstance(value, str):
         return
     given = getattr(value, "__name__", type(value).__name__)
     word = given.lower()
     if word == "gelu" and getattr(value, "approximate", "none") == "tanh":
         word = "gelu_tanh"
-    words = ", ".join(f'"{each}"' for each in ACTIVATIONS)
-    start = f"tcgemm.{function}: activation is {given}, but it must be one of the words {words}"
+    known = ", ".join(f'"{each}"' for each in ACTIVATIONS)
+    start = f"tcgemm.{function}: activation is {given}, but it must be one of the words {known}"
     mend = f'pass "{word}"' if word in ACTIVATIONS else "pass one of these, or None"
     raise TypeError(f"{start}; {mend}.")
 
 
-def _check_dtype(function, name, value):
+def _check_dtype(function: str, name: str, value: object) -> None:
     if value is None or value in _RESULTS:
         return
     if isinstance(value, torch.dtype):
-        words = ", ".join(map(str, _RESULTS))
+        known = ", ".join(map(str, _RESULTS))
         raise RuntimeError(
             f"tcgemm.{function}: {name} is {value}, but results and accumulators have one of "
-            f"{words}; pass one of these, or None."
+            f"{known}; pass one of these, or None."
         )
     mend = "pass one of torch's, such as torch.bfloat16, or None"
     if isinstance(value, str):
@@ -58,14 +58,14 @@ def _check_dtype(function, name, value):
     )
 
 
-def _check_word(function, name, value, mend):
+def _check_word(function: str, name: str, value: object, mend: str) -> None:
     if value is not None and not isinstance(value, str):
         raise TypeError(
             f"tcgemm.{function}: {name} is {value!r}, but it must be a str or None; {mend}."
         )
 
 
-def _check_number(function, name, value):
+def _check_number(function: str, name: str, value: object) -> None:
     if not isinstance(value, numbers.Real | torch.Tensor | torch.SymFloat | torch.SymInt):
         raise TypeError(
             f"tcgemm.{function}: {name} is {value!r}, but it must be a number; pass a float."
@@ -80,7 +80,9 @@ def check_words(function: str, epilogue: Epilogue) -> None:
     _check_word(function, "precision", epilogue.precision, 'pass a word such as "highest"')
 
 
-def check_options(function: str, epilogue: Epilogue, device=None, kernel=None) -> None:
+def check_options(
+    function: str, epilogue: Epilogue, device: object = None, kernel: object = None
+) -> None:
     """Raises TypeError for the first option of a wrong type, if there is one."""
     check_words(function, epilogue)
     _check_number(function, "alpha", epilogue.alpha)
@@ -90,13 +92,15 @@ def check_options(function: str, epilogue: Epilogue, device=None, kernel=None) -
     _check_word(function, "kernel", kernel, "pass a part of a kernel's name")
 
 
-def check_amax(function: str, amax: bool) -> None:
+def check_amax(function: str, amax: object) -> None:
     """Raises TypeError unless amax is True or False."""
     if not (isinstance(amax, int) and amax in (0, 1)):
         raise TypeError(f"tcgemm.{function}: amax is {amax!r}, but it must be True or False.")
 
 
-def refusal(function: str, error: RuntimeError, epilogue: Epilogue, **others) -> Exception | None:
+def refusal(
+    function: str, error: RuntimeError, epilogue: Epilogue, **others: object
+) -> Exception | None:
     """The error to raise in place of `error`, with which the operator refused a call, or None.
 
     The general operators name no function or themselves, and the dispatcher names its own types.

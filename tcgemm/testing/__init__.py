@@ -11,24 +11,38 @@ amx.py        keeps torch from AMX instructions that a virtual machine forbids
 numerics.py checks float64 with numpy; nothing else here needs it.
 """
 
-from typing import NamedTuple
+from __future__ import annotations
 
-from tcgemm.ops.functional import explain
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tcgemm.ops.explanation import explain
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tcgemm.ops.prepack import Prepared
 
 
 class Plan(NamedTuple):
-    """The kernel that a product runs on a GPU, or "cpu" if it launches none, and why this one."""
+    """The kernel that a product runs on a GPU, and why it is this one."""
 
-    kernel: str
+    kernel: str  # "cpu" if the product launches no kernel
     why: str
 
 
-def plan(a, b, **options) -> Plan:
-    """The plan of matmul(a, b, ...) on a GPU. The arguments are those of tcgemm.explain."""
+def plan(a: Tensor, b: Tensor | Prepared, **options: Any) -> Plan:
+    """Returns the plan of matmul(a, b, ...) on a GPU. The options are those of tcgemm.explain.
+
+    Example:
+        >>> from tcgemm import testing
+        >>> a = torch.empty(4096, 4096, dtype=torch.bfloat16, device="meta")
+        >>> testing.plan(a, a.t(), device="H200").kernel.startswith("sm90")
+        True
+    """
     found = explain(a, b, **options)
     return Plan(found.kernel or "cpu", found.why or "")
 
 
-def kernel_name(a, b, **options) -> str:
-    """The kernel of plan(a, b, ...)."""
+def kernel_name(a: Tensor, b: Tensor | Prepared, **options: Any) -> str:
+    """Returns the name of the kernel that plan(a, b, ...) chooses."""
     return plan(a, b, **options).kernel

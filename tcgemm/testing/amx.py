@@ -1,4 +1,4 @@
-"""Keeps torch's own CPU products alive on machines that advertise AMX but forbid it.
+"""Keeps torch's CPU products from AMX on machines that advertise it but forbid it.
 
 Some virtual machines list AMX among the features of the CPU and refuse its instructions. oneDNN,
 which computes torch's bf16 linear on the CPU, trusts the list, and the process ends with SIGILL.
@@ -20,7 +20,7 @@ from pathlib import Path
 VARIABLE = "ONEDNN_MAX_CPU_ISA"
 WITHOUT_AMX = "AVX512_CORE_BF16"  # every CPU with AMX has these instructions
 CPUINFO = Path("/proc/cpuinfo")
-SECONDS = 120  # that the child may take; torch's import is most of its time
+SECONDS = 120  # the limit of the child process; it spends most of its time in torch's import
 LINEAR = """
 import torch
 for size in (64, 512):  # oneDNN chooses its code by size
@@ -34,7 +34,7 @@ SENTENCE = (
 
 
 def advertises_amx() -> bool:
-    """True if Linux lists the features with which oneDNN takes its bf16 code for AMX."""
+    """Does Linux list the features for which oneDNN chooses its bf16 code with AMX?"""
     if not CPUINFO.is_file():
         return False
     flags = set(CPUINFO.read_text().split())
@@ -43,7 +43,7 @@ def advertises_amx() -> bool:
 
 @functools.cache
 def linear_ends_with_sigill(command: tuple[str, ...]) -> bool:
-    """Runs torch's bf16 linear in a child process, once a process."""
+    """Does torch's bf16 linear end a child process with SIGILL? The answer is kept."""
     try:
         child = subprocess.run(command, capture_output=True, timeout=SECONDS)
     except subprocess.TimeoutExpired:
@@ -54,8 +54,8 @@ def linear_ends_with_sigill(command: tuple[str, ...]) -> bool:
 def avoid_forbidden_amx() -> str:
     """Sets ONEDNN_MAX_CPU_ISA where AMX ends a process; returns a sentence about it, or "".
 
-    The user's own value stands, and a CPU that does not advertise AMX costs no child process.
-    Children inherit the variable.
+    A value that the user has set stays. On a CPU that does not advertise AMX no child process is
+    started. Child processes inherit the variable.
     """
     if VARIABLE in os.environ or not advertises_amx():
         return ""

@@ -8,14 +8,19 @@
     2:4 sparse     torch._cslt_sparse_mm (cuSPARSELt), for all of these but f64, f32 and tf32
     passes         torch._cslt_compress, torch._sparse_semi_structured_tile
 
-torch raises if it does not support a case: sizes that are not multiples of 16, few rows, another
-layout. `refusal` returns the text of that error, which goes into the results.
+torch raises an error for cases that it does not support, such as sizes that are not multiples of
+16, few rows, or another layout. `refusal` returns the text of that error for the results.
 """
+
+# pyright: reportPrivateImportUsage=false
+# The names of torch that begin with an underscore are the ones that users call today.
+from __future__ import annotations
 
 import contextlib
 import functools
 import types
 import warnings
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -24,24 +29,31 @@ from tcgemm import dtypes
 from tcgemm.dtypes import FP8, INT8
 from tcgemm.testing import timing
 
-ACTIVATIONS = {
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from torch import Tensor
+
+    from tcgemm.typing import Activation
+
+ACTIVATIONS: dict[str | None, Callable[[Tensor], Tensor]] = {
     None: lambda x: x,
     "relu": F.relu,
     "gelu": F.gelu,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
     "silu": F.silu,
 }
-# For these dtypes we try so many of cuSPARSELt's algorithms ourselves, because its own search runs
-# an algorithm that ends the process. On an H200 (cuSPARSELt 0.8.0, driver 580), f16 algorithms from
-# 36 on are an illegal instruction, and at 512^3 one of the first 36 does not terminate; 21 is what
-# bf16 has. The algorithm that the search finds for bf16 has half the rate of the best one for f16.
-# One f16 call takes a third of a second of host time.
+# How many of cuSPARSELt's algorithms are timed here, for dtypes with which its own search ends the
+# process. On an H200 (cuSPARSELt 0.8.0, driver 580), the f16 algorithms from number 36 on end with
+# an illegal instruction, and at 512^3 one of the first 36 does not terminate. bf16 has 21
+# algorithms. The algorithm that the search finds for bf16 has half the rate of the best one for
+# f16. One f16 call takes a third of a second of host time.
 SAFE_ALGORITHMS = {torch.float16: 21}
 
 
 @contextlib.contextmanager
-def tf32_allowed(allowed=True):
-    """Allows or forbids TF32 in torch for one call, and restores torch's settings."""
+def tf32_allowed(allowed: bool = True) -> Iterator[None]:
+    """Allows or forbids TF32 in torch within a block, and then restores torch's settings."""
     matmul = torch.backends.cuda.matmul
     before, matmul.allow_tf32 = matmul.fp32_precision, allowed
     try:
@@ -51,18 +63,22 @@ def tf32_allowed(allowed=True):
         matmul.fp32_precision = before
 
 
-def reads_tf32(a):
+def reads_tf32(a: Tensor) -> bool:
     """Does a product of the operand a depend on the setting of TF32?"""
     return a.is_cuda and a.dtype is torch.float32
 
 
-def tf32_as_asked(a, allowed):
-    """The setting for a call with the operand a; to set it takes microseconds of host time."""
+def tf32_as_asked(a: Tensor, allowed: bool) -> contextlib.AbstractContextManager[None]:
+    """The block for a call with the operand a. It changes the setting only if a depends on it,
+    because a change takes microseconds of host time."""
     return tf32_allowed(allowed) if reads_tf32(a) else contextlib.nullcontext()
 
 
-def name(dtype, op="mm", *, fast=False):
-    """The name of torch's call: 'torch._scaled_mm(use_fast_accum=True)'. dtype: operands.DTYPES."""
+def name(dtype: str, op: str = "mm", *, fast: bool = False) -> str:
+    """The name of torch's call, such as 'torch._scaled_mm(use_fast_accum=True)'.
+
+    `dtype` is a name of operands.DTYPES.
+    """
     if dtype in ("s8", "u8"):
         return "torch._int_mm"
     if dtype in ("e4m3", "e5m2"):
@@ -70,31 +86,53 @@ def name(dtype, op="mm", *, fast=False):
     return f"torch.{op}" + (" allow_tf32" if dtype == "tf32" else "")
 
 
-def gemm(a, b, out=None, *, op="mm", tf32=False, scales=None, fast=False):
-    """a @ b by torch, into `out` or into a new tensor.
+def gemm(
+    a: Tensor,
+    b: Tensor,
+    out: Tensor | None = None,
+    *,
+    op: str = "mm",
+    tf32: bool = False,
+    scales: Sequence[Tensor] = (),
+    fast: bool = False,
+) -> None:
+    """Computes a @ b by torch, into `out` or into a new tensor that is dropped.
 
-    float8 needs two scales, in shapes that torch._scaled_mm takes.
+    float8 needs two scales, in shapes that torch._scaled_mm takes. `op` is "mm" or "bmm".
     """
-    into = {} if out is None else {"out": out}
+    into: dict[str, Any] = {} if out is None else {"out": out}
     if a.dtype in INT8:
         torch._int_mm(a, b, **into)
     elif a.dtype in FP8:
-        torch._scaled_mm(a, b, *scales, out_dtype=torch.bfloat16, use_fast_accum=fast, **into)
+        scale_a, scale_b = scales
+        into |= {"out_dtype": torch.bfloat16, "use_fast_accum": fast}
+        torch._scaled_mm(a, b, scale_a, scale_b, **into)
     else:
         with tf32_as_asked(a, tf32):
             getattr(torch, op)(a, b, **into)
 
 
-def product(a, b, *, op="mm", bias=None, activation=None, residual=None, scales=None, fast=False):
+def product(
+    a: Tensor,
+    b: Tensor,
+    *,
+    op: str = "mm",
+    bias: Tensor | None = None,
+    activation: Activation | None = None,
+    residual: Tensor | None = None,
+    scales: Sequence[Tensor] = (),
+    fast: bool = False,
+) -> Tensor:
     """act(a @ b + bias) + residual as a user of torch writes it: one call after another.
 
-    op: "mm", "bmm" or "linear", which alone has a bias. float8 needs two scales.
+    `op` is "mm", "bmm" or "linear"; only "linear" has a bias. float8 needs two scales.
     """
     if a.dtype in INT8:
         result = torch._int_mm(a, b)
     elif a.dtype in FP8:
+        scale_a, scale_b = scales
         result = torch._scaled_mm(
-            a, b, *scales, bias=bias, out_dtype=torch.bfloat16, use_fast_accum=fast
+            a, b, scale_a, scale_b, bias=bias, out_dtype=torch.bfloat16, use_fast_accum=fast
         )
     elif op == "linear":
         result = F.linear(a, b.mT, bias)
@@ -104,11 +142,11 @@ def product(a, b, *, op="mm", bias=None, activation=None, residual=None, scales=
     return result if residual is None else result + residual
 
 
-def compiled_product():
-    """`product` under torch.compile, to be called with operands of one shape.
+def compiled_product() -> Callable[..., Tensor]:
+    """`product` under torch.compile, for calls with operands of one shape.
 
-    torch counts the compilations of a code object and gives up after eight, without a word. So each
-    shape has a code object of its own.
+    torch counts the compilations of a code object. After eight it stops compiling and reports
+    nothing. So this function makes a new code object for each shape.
     """
     code = product.__code__.replace()
     copy = types.FunctionType(code, product.__globals__, product.__name__, product.__defaults__)
@@ -116,8 +154,8 @@ def compiled_product():
     return torch.compile(copy, dynamic=False, fullgraph=True)
 
 
-def replayed_us(call):
-    """Microseconds of a call in a CUDA graph: the best of five replays."""
+def replayed_us(call: Callable[[], object]) -> float:
+    """Microseconds of a call in a CUDA graph: the shortest of five replays."""
     call()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.stream(torch.cuda.Stream()):  # torch.cuda.graph would collect garbage each time
@@ -131,14 +169,19 @@ def replayed_us(call):
 class CusparseltGemm:
     """cuSPARSELt's x @ w.t() with 2:4 weights (N, K). Call it with x and the index of a weight.
 
-    The algorithm is the one that cuSPARSELt's search finds for x, or our own search for the dtypes
-    of SAFE_ALGORITHMS. cuSPARSELt allocates its results; each is kept until the next call of its
-    index, so that the results leave the cache like those of tcgemm.
+    The algorithm is the one that cuSPARSELt's search finds for x. For the dtypes of SAFE_ALGORITHMS
+    this class searches itself. cuSPARSELt allocates its results. The object keeps each result until
+    the next call with its index, so that the results leave the cache as those of tcgemm do.
     """
 
     name = "torch._cslt_sparse_mm"
+    packed: list[Tensor]
+    results: list[Tensor | None]
+    options: dict[str, Any]
 
-    def __init__(self, weights, x, out_dtype=None):
+    def __init__(
+        self, weights: Sequence[Tensor], x: Tensor, out_dtype: torch.dtype | None = None
+    ) -> None:
         self.packed = [torch._cslt_compress(w) for w in weights]
         self.results = [None] * len(self.packed)
         self.options = {"transpose_result": True}  # a row-major (M, N), as tcgemm returns
@@ -150,9 +193,9 @@ class CusparseltGemm:
             found = torch._cslt_sparse_mm_search(self.packed[0], x.t(), **self.options)
             self.options["alg_id"] = found
 
-    def _search(self, x, limit):
+    def _search(self, x: Tensor, limit: int) -> int:
         """The fastest of at most `limit` algorithms."""
-        found = {}
+        found: dict[int, float] = {}
         for algorithm in range(limit):
             call = functools.partial(
                 torch._cslt_sparse_mm, self.packed[0], x.t(), **self.options, alg_id=algorithm
@@ -161,9 +204,9 @@ class CusparseltGemm:
                 found[algorithm] = replayed_us(call)
             except RuntimeError:  # there are fewer algorithms
                 break
-        return min(found, key=found.get)
+        return min(found, key=found.__getitem__)
 
-    def __call__(self, x, index):
+    def __call__(self, x: Tensor, index: int) -> Tensor:
         found = torch._cslt_sparse_mm(self.packed[index], x.t(), **self.options)
         self.results[index] = found
         return found
@@ -173,31 +216,32 @@ class SemiStructuredLinear:
     """torch.nn.functional.linear with weights from torch.sparse.to_sparse_semi_structured."""
 
     name = "torch linear, to_sparse_semi_structured"
+    weights: list[Tensor]
 
-    def __init__(self, weights, x):
+    def __init__(self, weights: Sequence[Tensor], x: Tensor) -> None:
         with warnings.catch_warnings():  # torch warns that this is a prototype
             warnings.simplefilter("ignore")
             self.weights = [torch.sparse.to_sparse_semi_structured(w) for w in weights]
 
-    def __call__(self, x, index):
+    def __call__(self, x: Tensor, index: int) -> Tensor:
         return torch.nn.functional.linear(x, self.weights[index])
 
 
-def compress(weight):
+def compress(weight: Tensor) -> Tensor:
     """cuSPARSELt's compression of a weight that is pruned already."""
     return torch._cslt_compress(weight)
 
 
-def prune_transposable(weight):
+def prune_transposable(weight: Tensor) -> tuple[Tensor, ...]:
     """torch's pruning that fits both directions: the pruned weight first, then its parts.
 
-    The greedy choice: torch's default keeps the largest signed values.
+    The algorithm is the greedy one for magnitudes: torch's default keeps the largest signed values.
     """
     return torch._sparse_semi_structured_tile(weight, algorithm="largest_abs_values_greedy")
 
 
-def refusal(call):
-    """The first line of the error if `call(0)` raises, else None."""
+def refusal(call: Callable[[int], object]) -> str | None:
+    """The first line of the error if `call(0)` raises one, else None."""
     try:
         call(0)
     except Exception as error:  # its text goes into the results
@@ -205,7 +249,7 @@ def refusal(call):
     return None
 
 
-def reason(error):
-    """The first line of an error's text; torch.compile wraps the errors of the call."""
-    error = getattr(error, "inner_exception", error)
+def reason(error: BaseException) -> str:
+    """The first line of an error's text, at most 200 characters."""
+    error = getattr(error, "inner_exception", error)  # torch.compile wraps the errors of the call
     return next(iter(str(error).strip().splitlines()), type(error).__name__)[:200]

@@ -24,20 +24,21 @@ def gpu_name(device: torch.device | str) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
 
 
-def current(device: torch.device) -> contextlib.AbstractContextManager:
-    """A block in which the device is torch's current one."""
+def current(device: torch.device) -> contextlib.AbstractContextManager[object]:
+    """A block in which this device is torch's current one."""
     return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
 def now() -> str:
+    """The time in UTC, to the second: "2026-05-04T03:02:01+00:00"."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def facts(device: torch.device | str) -> dict[str, Any]:
-    """The conditions that all rows of a run share.
+    """The conditions that all rows of a run share, such as GPU, driver, versions and date.
 
-    driver and clocks (the largest ones in MHz, and the power limit in W) are None on the CPU and
-    where nvidia-smi does not answer.
+    `clocks` has the largest clocks in MHz and the power limit in W. `driver` and `clocks` are None
+    on the CPU and where nvidia-smi does not answer.
     """
     driver, clocks = _driver(device) if torch.device(device).type == "cuda" else (None, None)
     return {
@@ -53,7 +54,7 @@ def facts(device: torch.device | str) -> dict[str, Any]:
     }
 
 
-def _driver(device) -> tuple[str | None, dict[str, float] | None]:
+def _driver(device: torch.device | str) -> tuple[str | None, dict[str, float] | None]:
     """(the driver's version, the clocks) of a GPU, from nvidia-smi."""
     uuid = str(getattr(torch.cuda.get_device_properties(device), "uuid", ""))
     chosen = [f"--id=GPU-{uuid}"] if uuid else []

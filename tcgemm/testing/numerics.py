@@ -1,14 +1,15 @@
-"""The error of a GEMM against float64, relative to a bound that rounding alone explains.
+"""The error of a GEMM against float64, relative to the error that rounding can cause.
 
 The bound assumes operands from a normal distribution. With L products per rounding of the
-accumulator, it is elementwise
+accumulator, it is for each element
 
     |C - C64|  <=  (K/L + 2) u_acc * 4 sqrt((A*A) @ (B*B))  +  u_out |C64|
 
-Correct results reach 0.04 to 0.21 of the right side. A zeroed tile reaches 6 or more, and one
-skipped k-step is above 1. The classic bound (K + 2) u |A| @ |B| is too wide: on normal data, wrong
-results stay below it. `error_ratio` returns the largest quotient of the two sides, and NaN if an
-element was not written. `is_exact` is the second check: on small integers it compares every bit.
+Correct results reach 0.04 to 0.21 of the right side. A result with a tile of zeros reaches 6 or
+more, and one without a step along k is above 1. The classic bound (K + 2) u |A| @ |B| is too wide:
+on normal data, wrong results stay below it. `error_ratio` returns the largest quotient of the two
+sides, and NaN if an element was not written. `is_exact` is the second check: on small integers it
+compares every bit.
 
 An f32 GEMM that keeps all bits of its operands (precision="highest") has a tighter bound, which
 holds for any data:
@@ -21,16 +22,27 @@ holds for any data:
     promoted       float8: the same within each 128 of k; the sums of 128 are added in f32
     s32            none; the bound is zero
 
-If operands are rounded to tf32 or multiplied by scales, callers pass `round_to_tf32` or
-`apply_scale` of them.
+For operands that are rounded to tf32 or multiplied by scales, callers pass the results of
+`round_to_tf32` or `apply_scale`.
 """
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 
 import torch
 
 from tcgemm.testing import operands
 from tcgemm.testing.baseline import ACTIVATIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+    from tcgemm.typing import Activation
+
 
 # Half the distance from 1 to the next larger number, for each dtype that rounds.
 UNIT_ROUNDOFF = {
@@ -42,18 +54,26 @@ UNIT_ROUNDOFF = {
     torch.float64: 2.0**-53,
 }
 # The largest slope of each activation: it multiplies the error of its argument.
-MAX_SLOPE = {None: 1.0, "relu": 1.0, "gelu": 1.13, "gelu_tanh": 1.13, "silu": 1.1}
-BLOCK = 128  # elements along K (and N) that share a scale; float8 sums are promoted after as many
+MAX_SLOPE: dict[str | None, float] = {
+    None: 1.0,
+    "relu": 1.0,
+    "gelu": 1.13,
+    "gelu_tanh": 1.13,
+    "silu": 1.1,
+}
+BLOCK = 128  # elements along K (and N) that share a scale; float8 sums are promoted every 128 of k
 FP8_SUM_ROUNDOFF = 2.0**-13  # tensor cores keep 14 bits of a float8 sum and of its addends
-# Rows and columns of the f64 check: numpy multiplies longdouble without BLAS, so it takes a sample.
+# Rows and columns that the f64 check samples, because numpy multiplies longdouble without BLAS.
 LONG_DOUBLE_SAMPLE = (32, 256)
 
 
-def products_per_rounding(device, accumulation, dtype="bf16"):
+def products_per_rounding(
+    device: torch.device | str, accumulation: str, dtype: str = "bf16"
+) -> int:
     """How many products are added before the accumulator is rounded once.
 
-    The CPU rounds after each product (after 16 in f16). A tensor core adds 16 at once, before
-    Hopper 8; half as many of tf32 and twice as many of float8.
+    The CPU rounds after each product (in f16 after 16). A tensor core adds 16 at once on Hopper,
+    and 8 on older GPUs: half as many of tf32, and twice as many of float8.
     """
     if torch.device(device).type == "cpu":
         return 16 if accumulation == "f16" else 1
@@ -65,11 +85,11 @@ def products_per_rounding(device, accumulation, dtype="bf16"):
     return products // 2 if dtype == "tf32" else products
 
 
-def accumulator_roundoff(device, accumulation):
+def accumulator_roundoff(device: torch.device | str, accumulation: str) -> float:
     """The relative error of one rounding of the accumulator.
 
-    A tensor core truncates what an f32 accumulator does not hold, which is twice the error of
-    rounding to nearest. It rounds an f16 accumulator to nearest.
+    A tensor core truncates the sum to an f32 accumulator, which has twice the error of rounding to
+    nearest. It rounds an f16 accumulator to nearest.
     """
     on_cpu = torch.device(device).type == "cpu"
     if accumulation in ("fast", "promoted"):
@@ -78,21 +98,23 @@ def accumulator_roundoff(device, accumulation):
     return unit if on_cpu or accumulation != "f32" else 2 * unit
 
 
-def accumulation_error(device, accumulation, k, *, dtype="bf16"):
+def accumulation_error(
+    device: torch.device | str, accumulation: str, k: int, *, dtype: str = "bf16"
+) -> float:
     """(K/L + 2) u_acc: the factor of sqrt((A*A) @ (B*B)) in the bound, without the 4."""
     if accumulation == "s32":
         return 0.0
     unit = accumulator_roundoff(device, accumulation)
     products = products_per_rounding(device, accumulation, dtype)
     if accumulation == "promoted" and torch.device(device).type != "cpu":
-        # The errors of the blocks are independent, so they add up like the blocks themselves do.
+        # The errors of the blocks are independent, so they add up as the blocks do.
         blocks = math.ceil(k / BLOCK)
         inner = (math.ceil(min(k, BLOCK) / products) + 2) * unit
         return inner + accumulation_error("cpu", "f32", blocks)
     return (math.ceil(k / products) + 2) * unit
 
 
-def f32_tolerance(device, k):
+def f32_tolerance(device: torch.device | str, k: int) -> float:
     """The largest |C - C64| of a correct f32 GEMM, in units of 2^-24 |A| @ |B|.
 
     The CPU rounds after every product: the error is a random walk, 1.1 sqrt(k) if all products have
@@ -104,30 +126,34 @@ def f32_tolerance(device, k):
     return 8.0 + 2.0 * math.sqrt(k / 32)
 
 
-def round_to_tf32(x):
+def round_to_tf32(x: Tensor) -> Tensor:
     """float32 rounded to the 10 fraction bits of tf32, to nearest even. Inf and NaN stay."""
     bits = x.contiguous().view(torch.int32)
     rounded = (bits + 0xFFF + ((bits >> 13) & 1)) & ~0x1FFF
     return torch.where(x.isfinite(), rounded.view(torch.float32), x)
 
 
-def apply_scale(values, scale=None):
+def apply_scale(values: Tensor, scale: Tensor | None = None) -> Tensor:
     """values * scale in float64, for a matrix and a scale of any shape that tcgemm.mm takes."""
     if scale is None:
         return values.double()
     return values.double() * expand_scale(scale, *values.shape[-2:])
 
 
-def expand_scale(scale, rows, columns):
-    """A scale of blocks with one value for each row and column, or 1 where all are equal."""
+def expand_scale(scale: Tensor, rows: int, columns: int) -> Tensor:
+    """A scale of blocks, expanded to a value for each row and column.
+
+    A dimension of size 1, along which all elements share a scale, keeps this size.
+    """
     for dim, size in ((-2, rows), (-1, columns)):
         if scale.dim() >= 2 and scale.shape[dim] not in (1, size):
             scale = scale.repeat_interleave(BLOCK, dim).narrow(dim, 0, size)
     return scale.double()
 
 
-def sample_rows(m, flops, budget):
-    """All rows of a result, or an even sample of at least 256 if `flops` exceed the budget."""
+def sample_rows(m: int, flops: float, budget: float) -> Tensor:
+    """The numbers of all m rows of a result, or an even sample of at least 256 rows if `flops`
+    exceed the budget."""
     count = m if flops <= budget else max(256, int(m * budget / flops))
     if count >= m:
         return torch.arange(m)
@@ -135,22 +161,34 @@ def sample_rows(m, flops, budget):
 
 
 def error_ratio(
-    out,
-    a,
-    b,
+    out: Tensor,
+    a: Tensor,
+    b: Tensor,
     *,
-    accumulation,
-    dtype="bf16",
-    budget=None,
-    bias=None,
-    activation=None,
-    residual=None,
-):
-    """The largest |out - reference| over its bound. Above 1 or NaN, the result is wrong.
+    accumulation: str,
+    dtype: str = "bf16",
+    budget: float | None = None,
+    bias: Tensor | None = None,
+    activation: Activation | None = None,
+    residual: Tensor | None = None,
+) -> float:
+    """The largest |out - reference| over its bound. A result with more than 1, or NaN, is wrong.
 
-    out: act(a @ b + bias) + residual, (M, N) or (batch, M, N), on the device that computed it; the
-    device and `dtype`, the name of the operands' dtype, select the rounding rule. `budget` limits
-    the floating-point operations of the float64 reference by an even sample of the rows of a.
+    Example:
+        >>> from tcgemm.testing import numerics
+        >>> a, b = torch.randn(64, 96).bfloat16(), torch.randn(96, 48).bfloat16()
+        >>> numerics.error_ratio(tcgemm.mm(a, b), a, b, accumulation="f32") < 1
+        True
+
+    Arguments:
+        out (Tensor): act(a @ b + bias) + residual, (M, N) or (batch, M, N), on the device that
+            computed it. The device selects the rounding rule.
+        a, b (Tensor): the operands as they were multiplied, (..., M, K) and (..., K, N).
+        accumulation (str): "f32", "f16", "f64", "fast", "promoted" or "s32".
+        dtype (str): the name of the operands' dtype, as in operands.DTYPES.
+        budget (float): the limit of the floating-point operations of the float64 reference. An even
+            sample of the rows of a keeps it. Default: no limit.
+        bias, activation, residual: those of the call.
     """
     m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
     if 0 in (*out.shape, k):
@@ -172,7 +210,7 @@ def error_ratio(
     else:
         bound = accumulation_error(out.device, accumulation, k, dtype=dtype) * 4.0
         bound = bound * torch.matmul(a * a, b * b).sqrt_()
-    unit = 2 * UNIT_ROUNDOFF[torch.float32]  # of the epilogue, which runs in f32
+    unit = 2 * UNIT_ROUNDOFF[torch.float32]  # the epilogue runs in f32
     if accumulation == "s32":
         bound = bound + 4.0 * unit * reference.abs()
     if accumulation == "f64":
@@ -191,13 +229,13 @@ def error_ratio(
     return _largest(difference, bound)
 
 
-def _largest(difference, bound):
+def _largest(difference: Tensor, bound: Tensor) -> float:
     """max(difference / bound), with 0 / 0 = 0. A NaN in either gives NaN."""
     ratio = torch.where(difference == 0, torch.zeros_like(bound), difference / bound)
     return float("nan") if bool(ratio.isnan().any()) else float(ratio.max())
 
 
-def _long_double_difference(out, a, b):
+def _long_double_difference(out: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """|out - a @ b| of float64 operands. A float64 reference would err as much as the result."""
     import numpy
 
@@ -206,19 +244,36 @@ def _long_double_difference(out, a, b):
     return torch.from_numpy(difference).to(out.device)
 
 
-def largest_exact_integer(accumulation):
-    """The largest operand whose sums stay exact up to K = 2^16: below 2^24 in f32, 2^11 in f16.
+def largest_exact_integer(accumulation: str) -> int:
+    """The largest integer in operands whose products have exact sums up to K = 2^16.
 
-    Sums of "fast" have 14 bits. Sums of that many ones reach a few thousand, which fits.
+    Sums are exact below 2^24 in f32 and below 2^11 in f16. Sums of "fast" have 14 bits. With
+    operands of at most 1, sums of 2^16 products reach a few thousand, which 14 bits can hold.
     """
     return 1 if accumulation in ("f16", "fast") else 4
 
 
-def is_exact(out, a, b, *, budget=None, finish=None):
-    """Is every bit that of the rounded exact result? Only for integers (Operands.integers).
+def is_exact(
+    out: Tensor,
+    a: Tensor,
+    b: Tensor,
+    *,
+    budget: float | None = None,
+    finish: Callable[[Tensor, Tensor], Tensor] | None = None,
+) -> bool:
+    """Is every bit of `out` that of the exact result, rounded once? Only for integer operands.
 
-    finish: (float64 result, its rows) -> the result after the epilogue, if that is exact as well
-    (a bias, relu).
+    Example:
+        >>> from tcgemm.testing import numerics
+        >>> a, b = (torch.randint(-4, 5, (32, 32)).bfloat16() for _ in range(2))
+        >>> numerics.is_exact(tcgemm.mm(a, b), a, b)
+        True
+
+    Arguments:
+        out, a, b (Tensor): (M, N), (M, K) and (K, N), or batches of them.
+        budget (float): as for `error_ratio`.
+        finish: an epilogue that is exact as well, such as a bias or relu. It is a function of the
+            float64 product and the numbers of its rows.
     """
     m, n, k = a.shape[-2], b.shape[-1], a.shape[-1]
     flops = 2.0 * m * n * k * math.prod(a.shape[:-2])

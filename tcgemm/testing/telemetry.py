@@ -5,11 +5,14 @@ readings come from NVML if its Python module (nvidia-ml-py) is installed, else f
 Without both, and on the CPU, they are None. This module never changes a setting.
 """
 
+from __future__ import annotations
+
 import contextlib
 import shutil
 import statistics
 import subprocess
 import threading
+from typing import Protocol
 
 import torch
 
@@ -17,11 +20,19 @@ PERIOD = 0.02  # seconds between two samples
 QUERY = "--query-gpu=clocks.sm,power.draw"
 
 
+class Reader(Protocol):
+    """An object that reads clock and power of one GPU."""
+
+    def read(self) -> tuple[float, float]:
+        """The SM clock in MHz and the power in W."""
+        ...
+
+
 class _Nvml:
     """Reads (MHz, W) of one GPU through NVML."""
 
-    def __init__(self, device):
-        import pynvml
+    def __init__(self, device: torch.device | str) -> None:
+        import pynvml  # pyright: ignore[reportMissingImports]
 
         pynvml.nvmlInit()
         self.nvml = pynvml
@@ -33,12 +44,12 @@ class _Nvml:
             self.handle = pynvml.nvmlDeviceGetHandleByIndex(torch.device(device).index or 0)
         self.read()  # if the driver refuses, it does so here and not in the thread
 
-    def read(self):
+    def read(self) -> tuple[float, float]:
         clock = self.nvml.nvmlDeviceGetClockInfo(self.handle, self.nvml.NVML_CLOCK_SM)
         return float(clock), self._power()
 
-    def _power(self):
-        # On Hopper, the plain reading is an average over a second: longer than a measurement.
+    def _power(self) -> float:
+        # On Hopper, the plain reading is an average over a second, longer than a measurement.
         field = getattr(self.nvml, "NVML_FI_DEV_POWER_INSTANT", None)
         if field is not None:
             with contextlib.suppress(Exception):
@@ -49,9 +60,9 @@ class _Nvml:
 
 
 class _Smi:
-    """Reads (MHz, W) by running nvidia-smi for each sample. Slow, but every driver has it."""
+    """Reads (MHz, W) by running nvidia-smi for each sample: slow, but part of every driver."""
 
-    def __init__(self, device):
+    def __init__(self, device: torch.device | str) -> None:
         if not shutil.which("nvidia-smi"):
             raise FileNotFoundError("nvidia-smi")
         uuid = str(getattr(torch.cuda.get_device_properties(device), "uuid", ""))
@@ -59,7 +70,7 @@ class _Smi:
         self.command = ["nvidia-smi", *chosen, QUERY, "--format=csv,noheader,nounits"]
         self.read()
 
-    def read(self):
+    def read(self) -> tuple[float, float]:
         answer = subprocess.run(
             self.command, capture_output=True, text=True, timeout=10, check=True
         ).stdout
@@ -67,53 +78,70 @@ class _Smi:
         return float(clock), float(power)
 
 
-def open_reader(device):
-    """The first reader that works, or None."""
+def open_reader(device: torch.device | str) -> Reader | None:
+    """The first reader that works for this device, or None."""
     if torch.device(device).type != "cuda":
         return None
     for reader in (_Nvml, _Smi):
-        # A benchmark must not fail because clock and power cannot be read.
+        # A benchmark must not fail because a reading does.
         with contextlib.suppress(Exception):
             return reader(device)
     return None
 
 
 class Sampler:
-    """After `with Sampler(reader) as sampler:`, clock_mhz and power_w are the medians."""
+    """Samples clock and power within a `with` block; clock_mhz and power_w are the medians.
 
-    def __init__(self, reader, period=PERIOD):
+    Example:
+        >>> from tcgemm.testing import telemetry
+        >>> with telemetry.Sampler(telemetry.open_reader("cpu")) as sampler:
+        ...     sum(range(1000))
+        499500
+        >>> print(sampler.clock_mhz)
+        None
+
+    A reader of None samples nothing. `period` is the time between two samples in seconds.
+    """
+
+    reader: Reader | None
+    period: float
+    samples: list[tuple[float, float]]
+
+    def __init__(self, reader: Reader | None, period: float = PERIOD) -> None:
         self.reader = reader
         self.period = period
         self.samples = []
         self._stop = threading.Event()
-        self._thread = None
+        self._thread: threading.Thread | None = None
 
-    def __enter__(self):
+    def __enter__(self) -> Sampler:
         if self.reader is not None:
             self._thread = threading.Thread(target=self._run, daemon=True)
             self._thread.start()
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         if self._thread is not None:
             self._stop.set()
             self._thread.join()
 
-    def _run(self):
-        while not self._stop.wait(self.period):
+    def _run(self) -> None:
+        while self.reader is not None and not self._stop.wait(self.period):
             try:
                 self.samples.append(self.reader.read())
-            except Exception:  # as in open_reader
+            except Exception:  # a benchmark must not fail because a reading does
                 return
 
-    def _median(self, column):
+    def _median(self, column: int) -> float | None:
         values = [sample[column] for sample in self.samples]
         return round(statistics.median(values), 1) if values else None
 
     @property
-    def clock_mhz(self):
+    def clock_mhz(self) -> float | None:
+        """The median of the SM clock in MHz; None without samples."""
         return self._median(0)
 
     @property
-    def power_w(self):
+    def power_w(self) -> float | None:
+        """The median of the power in W; None without samples."""
         return self._median(1)

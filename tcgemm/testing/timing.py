@@ -6,9 +6,11 @@
 A graph leaves out the host's 10 us per call. The candidates alternate within one process, and the
 order alternates too, because clock and temperature drift by more than the differences that are
 measured. A slice lasts about 100 ms, because power and clock follow a change of load within that
-time, and each candidate is timed for at least 300 ms. On the CPU, the same functions use the wall
+time. Each candidate is timed for at least 300 ms. On the CPU, the same functions use the wall
 clock.
 """
+
+from __future__ import annotations
 
 import contextlib
 import itertools
@@ -16,12 +18,21 @@ import math
 import statistics
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tcgemm.testing.telemetry import Sampler
+
+    # A call takes the index of the operand set that it works on. Its result is ignored.
+    Call = Callable[[int], object]
+
 SLICE_MS = 100.0  # one candidate's slice of a round
-GRAPH_US = 20000.0  # of kernel time in one graph, so that the gap between replays vanishes
-MAX_CALLS = 4096
+GRAPH_US = 20000.0  # kernel time in one graph: the gap between two replays is small beside it
+MAX_CALLS = 4096  # calls in one graph
 
 
 @dataclass(frozen=True)
@@ -34,23 +45,25 @@ class Timing:
     total_ms: float
 
     @classmethod
-    def of(cls, samples, total_ms):
+    def of(cls, samples: Sequence[float], total_ms: float) -> Timing:
+        """The timing of these samples in microseconds, which took total_ms in all."""
         low, middle, high = _quartiles(samples)
         return cls(middle, high - low, len(samples), total_ms)
 
 
-def _quartiles(samples):
+def _quartiles(samples: Sequence[float]) -> tuple[float, float, float]:
     if len(samples) < 2:
         return samples[0], samples[0], samples[0]
-    return tuple(statistics.quantiles(samples, n=4, method="inclusive"))
+    low, middle, high = statistics.quantiles(samples, n=4, method="inclusive")
+    return low, middle, high
 
 
 class _GraphRunner:
     """One candidate on a GPU: a graph of `calls` calls, each on the next operand set."""
 
-    def __init__(self, call, sets):
-        # The first call creates library handles and workspaces and sets kernel attributes, which
-        # a capture forbids. torch requires a side stream for the warm-up before a capture.
+    def __init__(self, call: Call, sets: int) -> None:
+        # The first call creates library handles and workspaces and sets kernel attributes. These
+        # are forbidden in a capture. torch requires a side stream for the warm-up before a capture.
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -68,8 +81,9 @@ class _GraphRunner:
                 call(index % sets)
         self.replay_us = events_us(self.graph.replay)
 
-    def time_slice(self, ms):
-        """Samples in us per call, from replays that run back to back for about `ms`."""
+    def time_slice(self, ms: float) -> tuple[list[float], float]:
+        """Samples in us per call, from replays that run back to back for about `ms`, and the time
+        of all in ms."""
         replays = max(1, math.ceil(ms * 1e3 / self.replay_us))
         events = [torch.cuda.Event(enable_timing=True) for _ in range(replays + 1)]
         events[0].record()
@@ -81,11 +95,11 @@ class _GraphRunner:
         samples = [first.elapsed_time(last) * 1e3 / self.calls for first, last in pairs]
         return samples, sum(samples) * self.calls / 1e3
 
-    def close(self):
+    def close(self) -> None:
         self.graph.reset()
 
 
-def events_us(function):
+def events_us(function: Callable[[], object]) -> float:
     """Microseconds between two CUDA events around the function, at least 1."""
     first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     first.record()
@@ -96,9 +110,9 @@ def events_us(function):
 
 
 class _HostRunner:
-    """One candidate on the CPU. A sample is as many calls as take a millisecond."""
+    """One candidate on the CPU. A sample has as many calls as run in a millisecond."""
 
-    def __init__(self, call, sets):
+    def __init__(self, call: Call, sets: int) -> None:
         self.call, self.sets, self.next = call, sets, 0
         call(0)
         start = time.perf_counter()
@@ -106,8 +120,9 @@ class _HostRunner:
         us = max(0.1, (time.perf_counter() - start) * 1e6)
         self.calls = max(1, math.ceil(1e3 / us))
 
-    def time_slice(self, ms):
-        samples, begin = [], time.perf_counter()
+    def time_slice(self, ms: float) -> tuple[list[float], float]:
+        samples: list[float] = []
+        begin = time.perf_counter()
         while not samples or (time.perf_counter() - begin) * 1e3 < ms:
             start = time.perf_counter()
             for _ in range(self.calls):
@@ -116,13 +131,18 @@ class _HostRunner:
             samples.append((time.perf_counter() - start) * 1e6 / self.calls)
         return samples, (time.perf_counter() - begin) * 1e3
 
-    def close(self):
+    def close(self) -> None:
         pass
 
 
-def _runners(kind, candidates, sets, refusals):
-    """{name: runner}. `refusals` takes the reason of a candidate that no CUDA graph captures."""
-    found = {}
+def _runners(
+    kind: type[_GraphRunner] | type[_HostRunner],
+    candidates: Mapping[str, Call],
+    sets: int,
+    refusals: dict[str, str | None] | None,
+) -> dict[str, _GraphRunner | _HostRunner]:
+    """{name: runner}. `refusals` gets the reason of a candidate that no CUDA graph captures."""
+    found: dict[str, _GraphRunner | _HostRunner] = {}
     try:
         for name, call in candidates.items():
             try:
@@ -137,25 +157,47 @@ def _runners(kind, candidates, sets, refusals):
     return found
 
 
-def _close(runners):
+def _close(runners: Mapping[str, _GraphRunner | _HostRunner]) -> None:
     for runner in runners.values():
         runner.close()
 
 
-def measure(candidates, sets, *, device, min_ms=300.0, sampler=None, refusals=None):
-    """{name: call} -> {name: Timing}. call(i) works on operand set i, 0 <= i < sets.
+def measure(
+    candidates: Mapping[str, Call],
+    sets: int,
+    *,
+    device: torch.device | str,
+    min_ms: float = 300.0,
+    sampler: Sampler | None = None,
+    refusals: dict[str, str | None] | None = None,
+) -> dict[str, Timing]:
+    """Measures the time of each candidate: {name: call} -> {name: Timing}.
 
-    Every candidate is timed for `min_ms` in all, in slices of about SLICE_MS. One slice each before
-    that is not counted: it brings the clock from idle to what the load allows. `sampler`, a
-    telemetry.Sampler that is not yet entered, runs during the rounds that count. `refusals`, a
-    dictionary, takes the reason of each candidate after the first that no CUDA graph can capture;
-    without it such a candidate raises.
+    Example:
+        >>> from tcgemm.testing import timing
+        >>> a = [torch.randn(64, 64) for _ in range(2)]
+        >>> calls = {"mm": lambda i: tcgemm.mm(a[i], a[i]), "add": lambda i: a[i] + a[i]}
+        >>> found = timing.measure(calls, 2, device="cpu", min_ms=20.0)
+        >>> found["mm"].us > 0
+        True
+
+    Arguments:
+        candidates (dict): calls by name. call(i) works on operand set i, 0 <= i < sets.
+        sets (int): the number of operand sets.
+        device: "cuda" captures the calls in CUDA graphs; "cpu" uses the wall clock.
+        min_ms (float): the time of one candidate in milliseconds, in slices of about SLICE_MS. One
+            more slice before that does not count: during it the clock rises from idle to the value
+            that the load allows.
+        sampler (telemetry.Sampler): samples clock and power during the slices that count.
+        refusals (dict): gets the reason of each candidate after the first that no CUDA graph can
+            capture. If it is None, such a candidate raises RuntimeError.
     """
     kind = _GraphRunner if torch.device(device).type == "cuda" else _HostRunner
     rounds = max(2, math.ceil(min_ms / SLICE_MS))
     slice_ms = min_ms / rounds
     runners = _runners(kind, candidates, sets, refusals)
-    samples, totals = {name: [] for name in runners}, dict.fromkeys(runners, 0.0)
+    samples: dict[str, list[float]] = {name: [] for name in runners}
+    totals = dict.fromkeys(runners, 0.0)
     try:
         for runner in runners.values():
             runner.time_slice(slice_ms)
@@ -170,17 +212,25 @@ def measure(candidates, sets, *, device, min_ms=300.0, sampler=None, refusals=No
     return {name: Timing.of(samples[name], totals[name]) for name in runners}
 
 
-def host_time(candidates, sets, *, device, calls=50, batches=20):
-    """{name: call} -> {name: Timing}: host time of one call, without a graph and without waiting.
+def host_time(
+    candidates: Mapping[str, Call],
+    sets: int,
+    *,
+    device: torch.device | str,
+    calls: int = 50,
+    batches: int = 20,
+) -> dict[str, Timing]:
+    """Measures the host time of one call of each candidate: {name: call} -> {name: Timing}.
 
-    The GPU is synchronised between batches, outside the timed region. 50 calls fit into the launch
-    queue, so no call of a batch waits for a kernel. On the CPU there is no queue, and this is the
-    time of the call. As many calls run untimed before each batch, because another candidate's calls
-    evict ours from the caches: after calls of half a millisecond, ours take 2 to 4 us longer.
+    There is no CUDA graph, and no call waits for a kernel: 50 calls fit into the launch queue, and
+    the GPU is synchronised between batches, outside the timed region. On the CPU there is no queue,
+    so this is the time of the call. As many calls run untimed before each batch, because the calls
+    of another candidate evict code and data from the caches: after calls of half a millisecond, a
+    call of tcgemm takes 2 to 4 us longer.
     """
     cuda = torch.device(device).type == "cuda"
 
-    def seconds(call):
+    def seconds(call: Call) -> float:
         if cuda:
             torch.cuda.synchronize(device)
         start = time.perf_counter()
@@ -188,7 +238,7 @@ def host_time(candidates, sets, *, device, calls=50, batches=20):
             call(index % sets)
         return time.perf_counter() - start
 
-    samples = {name: [] for name in candidates}
+    samples: dict[str, list[float]] = {name: [] for name in candidates}
     for _ in range(batches):
         for name, call in candidates.items():
             seconds(call)

@@ -39,7 +39,7 @@ def test_rows_have_the_public_keys(tmp_path):
     bad = copy.deepcopy(results)
     bad["rows"][0]["speed"] = 1
     path.write_text(json.dumps(bad))
-    with pytest.raises(ValueError, match="has not the keys"):
+    with pytest.raises(ValueError, match="does not have the keys"):
         results_file.load(path)
 
 

@@ -15,13 +15,13 @@ import pytest
 
 import tcgemm
 
-from support.source_tree import cycle
+from support.source_tree import ROOT, cycle
 
 PACKAGE = Path(tcgemm.__file__).resolve().parent
 # A module imports from its own layer and from those below it.
 LAYERS = (
     ("version",),
-    ("_library", "dtypes"),
+    ("_library", "dtypes", "typing"),
     ("ops",),
     ("info",),
     ("quant", "sparse", "sparse_cutlass", "override"),
@@ -211,13 +211,13 @@ PUBLIC = (
 def test_public_names():
     assert tuple(tcgemm.__all__) == PUBLIC
     shown = {name for name in dir(tcgemm) if not re.fullmatch(r"__\w+__", name)}
-    assert shown == {*PUBLIC, "comparison", "sparse_cutlass"} - {"__version__"}
+    assert shown == {*PUBLIC, "comparison", "sparse_cutlass", "typing"} - {"__version__"}
     assert "__version__" in dir(tcgemm)
     assert set(tcgemm.nn.__all__) == {
         *("Conv1D", "Linear", "MultiheadAttention", "QuantConv1D", "QuantLinear"),
         *("SparseLinear24", "SwapReport", "swap_linear"),
     }
-    for name in (*PUBLIC, "sparse_cutlass"):
+    for name in (*PUBLIC, "sparse_cutlass", "typing"):
         assert getattr(tcgemm, name) is not None
     assert callable(sys.modules["tcgemm.sparse_cutlass"].to_cutlass)
 
@@ -227,3 +227,11 @@ def test_public_functions_and_classes_are_called_by_their_public_name(name):
     value = getattr(tcgemm, name)
     if callable(value):
         assert (value.__module__, value.__qualname__) == ("tcgemm", name)
+
+
+def test_the_architecture_page_has_this_order():
+    """From the top down; two modules that only load saved files and names are left out."""
+    hidden = {"saved_names", "", "__main__", "sparse_cutlass"}
+    layers = [[top for top in tops if top not in hidden] for tops in reversed(LAYERS)]
+    order = " -> ".join(", ".join(tops) for tops in layers if tops)
+    assert f"    {order}\n" in (ROOT / "docs/dev/architecture.md").read_text()

@@ -153,7 +153,7 @@ def test_wheel_holds_the_library_and_no_sources(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     assert "tcgemm/libtcgemm.so" in names
-    assert "tcgemm/__main__.py" in names
+    assert {"tcgemm/__main__.py", "tcgemm/py.typed"} <= set(names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert not [name for name in names if name.startswith(("csrc", "tests", "benchmarks", "setup"))]
 
@@ -174,9 +174,8 @@ def test_source_distribution_is_whole(unpacked):
     files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
     files = [p for p in files if p.suffix != ".so" and "__pycache__" not in p.parts]
     files += [ROOT / name for name in ("Makefile", "README.md", "CHANGELOG.md", "LICENSE")]
-    files += [
-        ROOT / name for name in ("setup.py", "setup_toolchain.py", "pyproject.toml", "mkdocs.yml")
-    ]
+    files += [ROOT / name for name in ("setup.py", "setup_toolchain.py", "pyproject.toml")]
+    files += [ROOT / name for name in ("CITATION.cff", "CONTRIBUTING.md", "mkdocs.yml")]
     names = [path.relative_to(ROOT) for path in files]
     assert not [str(name) for name in names if not (unpacked / name).is_file()]
 

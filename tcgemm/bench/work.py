@@ -1,0 +1,151 @@
+"""What the runnable forms of all cases have in common: Work, and the row of its results.
+
+Workload has the GEMMs, Training has forward and backward of a layer, Pass has passes over a weight.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tcgemm.bench import results_file
+from tcgemm.bench.case import FLOAT8, PASSES
+from tcgemm.testing import Plan, baseline, numerics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tcgemm.bench.case import Case
+    from tcgemm.bench.results_file import Row
+    from tcgemm.testing.telemetry import Sampler
+    from tcgemm.testing.timing import Call, Timing
+
+PASS_BASELINES = {"compress": "torch._cslt_compress", "prune": "torch._sparse_semi_structured_tile"}
+
+
+def as_row(case: Case, gpu: str, found: Mapping[str, Any]) -> Row:
+    """A row of the case, in the order of results_file.KEYS; fields that `found` lacks are None."""
+    fields = asdict(case)
+    known = {**fields, **found, "gpu": gpu, "graph": case.graph and gpu != "cpu"}
+    return {name: known.get(name) for name in results_file.KEYS}
+
+
+def baseline_name(case: Case) -> str:
+    """The name of the baseline of this case, such as 'torch.mm' or 'torch linear + gelu'."""
+    if case.op in PASSES:
+        return PASS_BASELINES[case.op]
+    sparse = sparse_baseline(case)
+    if sparse is not None:
+        return sparse.name
+    if case.op == "train":
+        return "torch linear, forward and backward"
+    if case.op != "linear":
+        return baseline.name(case.dtype, case.op, fast=case.accumulation == "fast")
+    activation = next((part for part in case.terms if part in numerics.ACTIVATIONS), None)
+    first = "torch linear"
+    if case.dtype in FLOAT8:
+        first = dense_baseline_name(case)
+    parts = [first, activation, "add" if "residual" in case.terms else None]
+    return " + ".join(part for part in parts if part)
+
+
+def sparse_baseline(
+    case: Case,
+) -> type[baseline.CusparseltGemm] | type[baseline.SemiStructuredLinear] | None:
+    """The class of tcgemm.testing.baseline for a sparse case, or None."""
+    if "sparse" not in case.terms or case.dtype == "tf32":
+        return None
+    return baseline.CusparseltGemm if case.graph else baseline.SemiStructuredLinear
+
+
+def dense_baseline_name(case: Case) -> str:
+    """The name of torch's dense GEMM that is timed beside its sparse one."""
+    return baseline.name(case.dtype, case.op, fast=case.accumulation == "fast")
+
+
+class Work(ABC):
+    """A case made runnable: its operands, the calls to time, and two checks of the result."""
+
+    case: Case
+    device: torch.device
+    dtype: torch.dtype
+
+    @property
+    @abstractmethod
+    def sets(self) -> int:
+        """The number of operand sets."""
+
+    @property
+    @abstractmethod
+    def bytes(self) -> int | None:
+        """The memory traffic of one call in bytes; None if it is not known."""
+
+    @abstractmethod
+    def plan_on(self, device: str | None = None) -> Plan:
+        """The plan on a GPU: the operands' GPU, or the one that `device` names ("H200")."""
+
+    @abstractmethod
+    def candidates(self) -> dict[str, Call]:
+        """The calls to time. call(i) works on operand set i."""
+
+    @abstractmethod
+    def check(self) -> tuple[float | None, bool | None]:
+        """(max_error_ratio, exact) on new data; None where a check does not apply."""
+
+    def detail(self, timings: Mapping[str, Timing]) -> dict[str, Any]:
+        """Fields of the details, beside the row."""
+        return {}
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the call that `candidates` names "tcgemm"."""
+        return self.plan_on() if self.device.type == "cuda" else Plan("cpu", "")
+
+    def row(
+        self,
+        timings: Mapping[str, Timing],
+        checks: tuple[float | None, bool | None],
+        *,
+        gpu: str,
+        commit: str,
+        sampler: Sampler,
+    ) -> Row:
+        """The row of this case, in the order of results_file.KEYS."""
+        case, own, other = self.case, timings["tcgemm"], timings.get("baseline")
+        error, exact = checks
+        if error is not None and not math.isfinite(error):
+            error = None
+        found = {
+            "kernel": self.plan.kernel,
+            "us": round(own.us, 3),
+            "tflops": round(case.flops / own.us / 1e6, 3) if case.graph and case.flops else None,
+            "rival": baseline_name(case) if case.baseline else None,
+            "rival_us": round(other.us, 3) if other else None,
+            "ratio": round(other.us / own.us, 4) if other else None,
+            "max_error_ratio": None if error is None else round(error, 4),
+            "exact": exact,
+            "commit": commit,
+            "clock_mhz": sampler.clock_mhz,
+            "power_w": sampler.power_w,
+        }
+        return as_row(case, gpu, found)
+
+    def _generator(self, seed: int) -> torch.Generator | None:
+        """The source of random data. Tensors on "meta", which are enough for a plan, have none."""
+        if self.device.type == "meta":
+            return None
+        return torch.Generator(self.device).manual_seed(seed)
+
+    def _keeping(self, calls: Mapping[str, Callable[[int], Any]]) -> dict[str, Call]:
+        """The calls, where each result is kept until the next call of its index, so that the
+        results of different sets are in different memory."""
+
+        def keeping(call: Callable[[int], Any]) -> Call:
+            results: list[Any] = [None] * self.sets
+            return lambda index: results.__setitem__(index, call(index))
+
+        return {name: keeping(call) for name, call in calls.items()}

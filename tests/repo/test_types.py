@@ -1,0 +1,128 @@
+"""Types: the words of arguments, and what the type checker pyright finds in the package."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+import torch
+
+import tcgemm
+from tcgemm import dtypes, typing
+from tcgemm.typing import words
+
+from support import pyright
+from support.source_tree import ROOT
+
+A = torch.ones(8, 8)
+FLOAT8 = A.to(torch.float8_e4m3fn)
+CONSUMER, MISTAKES = (ROOT / "tests/typing" / name for name in ("consumer.py", "mistakes.py"))
+# Folders and modules of tcgemm that are not typed completely yet.
+UNFINISHED = (
+    "bench",
+    "comparison",
+    "demo",
+    "dtypes",
+    "nn",
+    "override",
+    "quant",
+    "sparse",
+    "sparse_cutlass",
+    "testing",
+)
+
+
+def measured(**options) -> object:
+    return tcgemm.compare((8, 8, 8), progress=False, **options)
+
+
+# The words of a type, and a call with another word, whose error names them all.
+REFUSED = {
+    "activation": (typing.Activation, lambda: tcgemm.mm(A, A, activation="x")),
+    "float32": (typing.Float32Precision, lambda: tcgemm.mm(A, A, precision="x")),
+    "float8": (typing.Float8Precision, lambda: tcgemm.mm(FLOAT8, FLOAT8, precision="x")),
+    "granularity": (typing.Granularity, lambda: tcgemm.quantize(A, torch.int8, "x")),
+    "weight": (typing.WeightGranularity, lambda: tcgemm.quantized_linear(A, A, granularity="x")),
+    "method": (typing.PruneMethod, lambda: tcgemm.prune24(A, method="x")),
+    "pattern": (typing.SparsePattern, lambda: tcgemm.prune24(A, pattern="x")),
+    "gradient": (
+        typing.SparseGradient,
+        lambda: tcgemm.nn.SparseLinear24(8, 8, method="mask", gradient="x"),
+    ),
+    "layout": (typing.Layout, lambda: measured(layouts="x")),
+    "dtype": (typing.MeasuredDType, lambda: measured(dtypes="x")),
+    "baseline": (typing.TorchBaseline, lambda: measured(against="x")),
+    "scales": (typing.Granularity, lambda: measured(dtypes="e4m3", scales="x")),
+    "fp8": (typing.Float8Precision, lambda: measured(dtypes="e4m3", precision="x")),
+}
+
+
+@pytest.mark.parametrize(("literal", "call"), REFUSED.values(), ids=REFUSED)
+def test_an_unknown_word_is_refused_with_the_words_of_the_type(literal, call):
+    with pytest.raises(RuntimeError) as error:
+        call()
+    said = re.split(r", but |there are ", str(error.value), maxsplit=1)[1]
+    # The error leaves "prepared" out, which tcgemm.nn.Linear passes.
+    expected = set(words(literal)) - {"prepared"}
+    assert expected <= set(re.findall(r"[\w.:]*\w", said))
+    quoted = set(re.findall(r"[\"']([\w.:]*\w)[\"']", said)) - {"x"}
+    assert quoted <= expected
+
+
+@pytest.mark.parametrize("word", words(typing.Precision))
+def test_every_precision_is_accepted(word):
+    operand = FLOAT8 if word in words(typing.Float8Precision) else A
+    assert tcgemm.mm(operand, operand, precision=word).shape == (8, 8)
+
+
+@pytest.mark.parametrize("word", words(typing.Activation))
+def test_every_activation_is_accepted(word):
+    assert tcgemm.mm(A, A, activation=word).shape == (8, 8)
+
+
+def test_names_of_dtypes_are_those_of_the_table():
+    assert words(typing.DTypeName) == tuple(row.name for row in dtypes.TABLE)
+
+
+def test_the_package_says_that_it_has_types():
+    assert (Path(tcgemm.__file__).parent / "py.typed").is_file()
+
+
+def incomplete(symbol: dict) -> bool:
+    known = symbol["isTypeKnown"] and not symbol["isTypeAmbiguous"]
+    return symbol["isExported"] and not known
+
+
+def text_of(symbol: dict) -> str:
+    found = [line.strip() for each in symbol["diagnostics"] for line in [each["message"]]]
+    return f"{symbol['name']}: {' '.join(found)}"
+
+
+@pyright.needs_pyright
+def test_every_public_symbol_has_a_type():
+    answer = pyright.run("--verifytypes", "tcgemm", "--ignoreexternal")["typeCompleteness"]
+    assert answer["packageRootDirectory"] == str(ROOT / "tcgemm")
+    assert len(answer["symbols"]) > 1000
+    unfinished = tuple(f"tcgemm.{name}" for name in UNFINISHED)
+    exported = tuple(f"tcgemm.{name}" for name in tcgemm.__all__)
+    found = [symbol for symbol in answer["symbols"] if incomplete(symbol)]
+    assert not [text_of(s) for s in found if not s["name"].startswith((*unfinished, *exported))]
+
+
+@pyright.needs_pyright
+def test_a_strict_consumer_has_no_error_and_every_mistake_is_reported():
+    answer = pyright.run("--project", str(CONSUMER.parent))
+    assert answer["summary"]["filesAnalyzed"] == 2
+    errors = [
+        (Path(each["file"]).name, each["range"]["start"]["line"] + 1)
+        for each in answer["generalDiagnostics"]
+    ]
+    lines = enumerate(MISTAKES.read_text().splitlines(), 1)
+    expected = [(MISTAKES.name, number) for number, line in lines if line.endswith("# wrong")]
+    assert sorted(set(errors)) == expected, answer["generalDiagnostics"]
+
+
+def test_the_consumer_runs():
+    runpy.run_path(str(CONSUMER), run_name="__main__")
