@@ -1,11 +1,10 @@
 """Facts about the installation: the build, and which products run on this machine.
 
-    catalog() instructions() devices() plan(...)    the C++ tables and the planner
-    known_device(...) device_rates(...)             what a GPU is planned with
-    build()                                         what went into the library that is loaded
-    support() support_table() report()              the same for people
-
-All of it comes from the operator library, on every Python.
+build()                                 what the loaded library was built from
+catalog(), instructions(), devices()    its kernels, their instructions, the GPUs that it knows
+plan(...)                               the plan of one product on one of these GPUs
+known_device(...), device_rates(...)    the rates that the planner uses for a GPU
+support(), support_table(), report()    which products run where, as rows and as texts
 """
 
 import functools
@@ -38,15 +37,14 @@ def build() -> dict[str, Any]:
         >>> tcgemm.info.build()["version"] == tcgemm.__version__
         True
 
-    Returns:
-        A dict with these keys:
+    The dict has these keys:
 
-        - version, compiler, torch_target (the oldest version of torch that it runs with).
-        - cuda: the version of CUDA, or None for a CPU build.
-        - arches: the architectures that it has code for.
-        - code: compute capability of a GPU -> the architecture whose code it runs.
-        - kernels: the names of the kernels.
-        - configs: for each kernel its row of catalog() and the types that it multiplies.
+    - version, compiler, torch_target (the oldest version of torch that it runs with).
+    - cuda: the version of CUDA, or None for a CPU build.
+    - arches: the architectures that it has code for.
+    - code: compute capability of a GPU -> the architecture whose code it runs.
+    - kernels: the names of the kernels.
+    - configs: for each kernel its row of catalog() and the types that it multiplies.
     """
     return query.ask("build_info")
 
@@ -66,19 +64,19 @@ def catalog() -> list[dict[str, Any]]:
         ['NN', 'NT', 'TN', 'TT']
         >>> pandas.DataFrame(rows)  # doctest: +SKIP
 
-    Returns:
-        A list with a dict for each kernel, which has these keys:
+    The dict of a kernel has these keys:
 
-        - name, arch, layout.
-        - input, input_b: the types of a and b that the kernel multiplies; accumulator: the type
-          of the sums.
-        - promoted: whether the sums of 128 products are added in float32; block_scaled: whether
-          the kernel takes the scales of blocks.
-        - registers: whether the kernel transposes a in registers.
-        - parts: the number of terms of a float32 operand, each of the type `input`; else 1.
-        - sparse: the pattern of a, "2:4" or "1:2"; "" if a is dense.
-        - tile: (m, n, k); stages; threads; shared_bytes, the bytes of shared memory.
-        - built: whether the loaded library has the kernel.
+    - name, arch, layout.
+    - input, input_b: the types of a and b that the kernel multiplies.
+    - accumulator: the type of the sums.
+    - promoted: whether the sums of 128 products are added in float32.
+    - block_scaled: whether the kernel takes the scales of blocks.
+    - registers: whether the kernel transposes a in registers.
+    - parts: the number of terms of a float32 operand, each of the type `input`; else 1.
+    - sparse: the pattern of a, "2:4" or "1:2"; "" if a is dense.
+    - tile: (m, n, k).
+    - stages, threads, shared_bytes (the bytes of shared memory).
+    - built: whether the loaded library has the kernel.
     """
     kernels = set(build()["kernels"])
     return [
@@ -139,8 +137,8 @@ def device_rates(
         memory_bus_bits (int): the width of the memory bus in bits.
 
     Returns:
-        A dict like a row of devices(): the rates of a known GPU, or estimates from the clocks and
-        the memory bus.
+        A dict like a row of devices(). It has the rates of a known GPU, or estimates from the
+        clocks and the memory bus.
     """
     return query.ask(
         "_device_rates",
@@ -262,7 +260,8 @@ class Support(NamedTuple):
     """Says whether products of one dtype and accumulator run in one place of this machine.
 
     Attributes:
-        dtype, accumulator (str): short names of dtypes, such as "bf16" and "f32".
+        dtype (str): the short name of the operands' dtype, such as "bf16".
+        accumulator (str): the short name of the sums' dtype, such as "f32".
         place (str): "CPU", or an instruction of GPUs: "mma.sync", "mma.sp", "wgmma" or "wgmma.sp".
         runs (bool): whether they run there.
         why (str): why they do not run there; empty if they do.

@@ -34,11 +34,11 @@ Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
 """The activations. gelu_tanh is the approximation of gelu by tanh."""
 
 Float32Precision = Literal["highest", "high", "medium", "prepared"]
-"""How many bits of float32 operands are multiplied: all, those of tf32, or those of bfloat16.
-"prepared" is "highest" with the kernel of a product with a tcgemm.Prepared."""
+"""The bits of float32 operands that are multiplied: all, those of tf32, or those of bfloat16.
+"prepared" multiplies all bits, by the kernel that a product with a tcgemm.Prepared has."""
 
 Float8Precision = Literal["promoted", "fast"]
-"""How float8 products are summed: in float32 every 128 products, or in the tensor cores alone."""
+"""The sums of float8 products: in float32 after every 128, or in the tensor cores alone."""
 
 Precision = Literal[Float32Precision, Float8Precision]
 """The words of the argument precision."""
@@ -62,29 +62,29 @@ TorchDTypeName = Literal[
 """The names that torch has for the dtypes of operands."""
 
 Layout = Literal["TN", "NN", "TT", "NT"]
-"""How b and a are stored, in this order. T: as the transpose of a row-major matrix."""
+"""The storage of b and of a, in this order. T is the transpose of a row-major matrix."""
 
 Granularity = Literal["tensor", "row", "1x128", "128x128"]
-"""Which elements of a quantised tensor share a scale."""
+"""The elements of a quantised tensor that share a scale: all, a row, or a block."""
 
 WeightGranularity = Literal["tensor", "row", "128x128"]
-"""Which elements of the weight of a layer in 8 bits share a scale."""
+"""The elements of the weight of a layer in 8 bits that share a scale."""
 
 SparsePattern = Literal["2:4", "1:2"]
-"""How many elements of a group are stored: two of four, or one of two."""
+"""The elements of a group that are stored: two of four, or one of two."""
 
 PruneMethod = Literal["magnitude", "transposable", "mask"]
-"""How tcgemm.prune24 chooses the elements that it keeps."""
+"""The ways in which tcgemm.prune24 chooses the elements that it keeps."""
 
 SparseGradient = Literal["masked", "straight_through"]
 """The gradient of the dense weight of a SparseLinear24 that learns."""
 
 TorchBaseline = Literal["torch", "torch.compile"]
-"""What tcgemm.compare measures tcgemm against, apart from functions of your own."""
+"""The baselines of tcgemm.compare that are functions of torch."""
 
 
 def words(literal: Any) -> tuple[Any, ...]:
-    """The words of one of these types, in their order.
+    """Returns the words of one of these types, in their order.
 
     Example:
         >>> tcgemm.typing.words(tcgemm.typing.Float8Precision)

@@ -57,7 +57,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def measured(options: argparse.Namespace) -> Comparison:
-    """What tcgemm.compare measures with these options."""
+    """Measures with these options."""
     return tcgemm.compare(
         options.shapes,
         dtypes=options.dtypes,

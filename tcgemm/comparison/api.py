@@ -115,7 +115,8 @@ def compare(
         layouts: "TN", "NN", "TT", "NT", or a list of these. The first letter is about b, the second
             about a. T means that the operand is the transpose of a row-major matrix. Default: "TN",
             the layout of a linear layer.
-        bias, residual (bool), activation (str): the epilogue, as in tcgemm.linear.
+        bias, residual (bool): whether the layer has them, as in tcgemm.linear.
+        activation (str): the activation of the layer, as in tcgemm.linear.
         scales (str): scales of float8 operands: "tensor", "row", "1x128" or "128x128".
         precision (str): the sums of float8 products: "promoted" or "fast".
         sparse (bool): b is 2:4 sparse. "torch" then means cuSPARSELt, and "torch dense" is measured

@@ -84,7 +84,7 @@ def _slow(row: Row) -> bool:
 
 @dataclass(repr=False)
 class Comparison:
-    """What tcgemm.compare measured. It prints as a table.
+    """The measurements of tcgemm.compare. They print as a table.
 
     Attributes:
         rows (list[dict]): one dict for each case, with these keys:
@@ -92,9 +92,9 @@ class Comparison:
             - function: "mm", "bmm" or "linear"; for a layer of a model also "QuantLinear" or
               "SparseLinear24", the class that it was swapped to.
             - dtype, layout, batch, m, n, k, epilogue: the case.
-            - kernel: the name of tcgemm's kernel; why: why it was chosen.
+            - kernel, why: the name of tcgemm's kernel, and the reason for it.
             - us, iqr_us: the median time of a call and its interquartile range, in microseconds.
-              us is None if tcgemm could not run the case, and `why` then says the reason.
+              us is None if tcgemm could not run the case; `why` is then the reason.
             - tflops, gbps: 1e12 operations and 1e9 bytes of memory traffic per second.
             - ratios: {name of a baseline: its time divided by tcgemm's}, "x times torch's speed".
             - baselines: {name: {"name", "us", "iqr_us"}}; refused: {name: why it did not run}.

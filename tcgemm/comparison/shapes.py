@@ -23,7 +23,7 @@ def show(line: str) -> None:
 
 
 def progress_of(given: Any) -> Callable[[str], None]:
-    """What takes the lines of progress."""
+    """The function that takes the lines of progress."""
     if given is True:
         return show
     if given is False:

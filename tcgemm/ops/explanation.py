@@ -39,8 +39,10 @@ class Explanation(Text):
         transposed (bool): True if the kernel computes out^T = b^T a^T.
         copies (str): the operands that are copied before the kernel runs: "", "a", "b" or "ab".
         tile (tuple[int, int, int]): (m, n, k) of the tile that a block computes at a time.
-        stages, threads, cluster, grid (int): stages of the pipeline, threads of a block, blocks of
-            a cluster, blocks of the grid.
+        stages (int): the stages of the pipeline.
+        threads (int): the threads of a block.
+        cluster (int): the blocks of a cluster.
+        grid (int): the blocks of the grid.
         waves (float): tiles divided by the number of blocks that run at the same time.
         epilogue (str): what happens to the sums before they are stored.
         store_path (str): the way in which the result is stored.
@@ -151,20 +153,20 @@ def check_layout(
     first. The operators decide by the same code.
 
     Arguments:
-        a (Tensor): (..., M, K), b (Tensor): (..., K, N). Nothing is computed, so they may be on the
-            CPU or on the device "meta". One of them may be a tcgemm.SparseTensor24, and b may be
-            the .t() of a tcgemm.Prepared.
-        c, beta: those of tcgemm.addmm.
-        bias, activation, residual, alpha, scale_a, scale_b, zero_a, zero_b, scale_out, amax,
-            out_dtype, acc_dtype, precision, out: those of tcgemm.matmul.
+        a (Tensor): (..., M, K). Nothing is computed, so operands may be on the CPU or on the device
+            "meta". One of a and b may be a tcgemm.SparseTensor24.
+        b (Tensor): (..., K, N), or the .t() of a tcgemm.Prepared.
+        c, beta: as for tcgemm.addmm.
+        bias, activation, residual, alpha: as for tcgemm.matmul.
+        scale_a, scale_b, zero_a, zero_b, scale_out, amax: as for tcgemm.matmul.
+        out_dtype, acc_dtype, precision, out: as for tcgemm.matmul.
         device (str): the GPU that the answer is for, such as "H200". Default: the GPU of the
             tensors, or "H200".
         kernel (str): considers only kernels whose name contains this text.
 
     Returns:
-        A str with attributes: kernel, tile, grid, microseconds, bytes, bound, why and others.
-        `fields` is a dict of all of them, and help(tcgemm.ops.explanation.Explanation) describes
-        them.
+        A tcgemm.ops.explanation.Explanation. It is a str with attributes such as kernel, tile,
+        grid, microseconds, bytes, bound and why. Its attribute `fields` is a dict of them all.
 
     Raises:
         TypeError, RuntimeError: what tcgemm.matmul raises for these arguments.
@@ -218,12 +220,12 @@ def explain(
     the time, and why this kernel was chosen.
 
     Arguments:
-        a, b, c, beta, bias, activation, residual, alpha, scale_a, scale_b, zero_a, zero_b,
-            scale_out, amax, out_dtype, acc_dtype, precision, out, device, kernel: those of
-            tcgemm.check_layout.
+        a, b, c, beta, bias, activation, residual, alpha: as for tcgemm.check_layout.
+        scale_a, scale_b, zero_a, zero_b, scale_out, amax: as for tcgemm.check_layout.
+        out_dtype, acc_dtype, precision, out, device, kernel: as for tcgemm.check_layout.
 
     Returns:
-        A str with attributes, as tcgemm.check_layout returns it.
+        A tcgemm.ops.explanation.Explanation, as from tcgemm.check_layout.
 
     Raises:
         TypeError, RuntimeError: what tcgemm.matmul raises for these arguments.

@@ -17,7 +17,7 @@ TORCH, PLAIN, BIASED, ADDED, GENERAL = range(5)
 
 
 class Entry(NamedTuple):
-    """What is remembered of one kind of call. `form` is one of the five above."""
+    """The remembered choice for one kind of call. `form` is one of the five above."""
 
     form: int
     count: Count  # pyright: ignore[reportIncompatibleMethodOverride]

@@ -1,4 +1,4 @@
-"""Which products tcgemm.use takes: by dtype, by size, by a table of measurements."""
+"""The choice of the products that tcgemm.use takes: by dtype, by size, by measurements."""
 
 import json
 import math
@@ -19,7 +19,7 @@ _OTHER_TERMS = {"sparse", "prepared", "128x128-scales", "1x128-scales"}
 
 
 class HasRows(Protocol):
-    """What tcgemm.compare returns: an object with rows."""
+    """An object with rows, such as the result of tcgemm.compare."""
 
     @property
     def rows(self) -> Sequence[Mapping[str, Any]]:
@@ -27,7 +27,7 @@ class HasRows(Protocol):
         ...
 
 
-# What tcgemm.compare returned, the path of its file, the content of that file, or rows.
+# The result of tcgemm.compare, the path of its file, the content of that file, or rows.
 Measurements = HasRows | str | PathLike[str] | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 

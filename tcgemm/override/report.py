@@ -1,4 +1,4 @@
-"""What tcgemm.use took, what not, and why."""
+"""The report of tcgemm.use: the calls that tcgemm computed, those of torch, and the reasons."""
 
 import html
 from collections.abc import Iterable

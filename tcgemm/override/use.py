@@ -26,7 +26,7 @@ _active: list["Use"] = []
 
 
 def _renew_lock() -> None:
-    """In a forked child the lock may be held by a thread that the child does not have."""
+    """Makes a new lock in a forked child: a thread that the child lacks may hold the old one."""
     global _lock
     _lock = threading.RLock()
 
@@ -72,7 +72,7 @@ def _remove() -> None:
 
 
 class Use:
-    """What tcgemm.use returns. It is active until its `with` block or end() ends it."""
+    """A use that tcgemm.use began. It is active until its `with` block or end() ends it."""
 
     choices: Choices
 

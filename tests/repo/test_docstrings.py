@@ -6,6 +6,7 @@ import doctest
 import importlib
 import inspect
 import pkgutil
+import re
 
 import pytest
 import torch
@@ -71,6 +72,18 @@ def complaints(text: str) -> list[str]:
     later = [part for part in paragraphs[2:] if part.lstrip().startswith("Example:")]
     if later:
         found.append("the example is not the second paragraph")
+    section = ""
+    for line in inspect.cleandoc(text).splitlines():
+        if line[:1].strip():
+            section = line.rstrip(":") if re.fullmatch(r"[A-Z]\w+( arguments)?:", line) else ""
+            first_of_section = True
+        elif re.match(r"    \S", line) and section:
+            name, colon, _ = line.partition(":")
+            if "rguments" in section and not colon:
+                found.append(f"names of {section} take more than a line: {name.strip()}")
+            if section == "Returns" and first_of_section and re.search(r":( |$)", line):
+                found.append("mkdocstrings takes what stands before a colon for a type")
+            first_of_section = False
     return found
 
 
@@ -85,3 +98,5 @@ def test_the_rule_can_fail():
     assert complaints(good.replace("this.", "this"))
     assert complaints("Does this.\n\nArguments:\n    x: a number.\n\nExample:\n    >>> 1")
     assert complaints("Does " + 30 * "this and " + "that.")
+    assert complaints("Does this.\n\nArguments:\n    a, b,\n        c: numbers.")
+    assert complaints("Does this.\n\nReturns:\n    A dict: numbers.")
