@@ -1,6 +1,7 @@
 """python -m benchmarks COMMAND [options]; each command has --help.
 
 run        measure sets of cases against torch
+merge      put files of results into one
 report     write tables and pictures of the results
 errors     the error of f32 GEMMs beside torch's
 calibrate  the noise of the timer and the ceilings of this machine
@@ -14,6 +15,7 @@ from tcgemm.testing.amx import avoid_forbidden_amx
 
 COMMANDS = {
     "run": "benchmarks.run",
+    "merge": "benchmarks.merge",
     "report": "benchmarks.report",
     "errors": "benchmarks.fp32_errors.measure",
     "calibrate": "benchmarks.calibrate",

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 
 from benchmarks import targets
 from benchmarks.fp32_errors import table as error_table
-from tcgemm.bench import results_file
+from tcgemm.bench import cases, protocol, results_file
 from tcgemm.bench.case import OPERAND_TERMS, PASSES
 from tcgemm.bench.cases import CLIFF
 
 PLAIN_SQUARES = 512  # squares of multiples of this are one table, all others another
+DRAWN = tuple(name for name in cases.GROUPS["drawn"] if name != "drawn-squares")
 CLIFF_DTYPES = ("bf16", "e4m3", "s8", "tf32", "f64")
 
 
@@ -31,8 +32,13 @@ def _of_cliff(row):
     return row["dtype"] in CLIFF_DTYPES and targets.cliff_axis(row) is not None
 
 
+def _of_a_model(row):
+    """Shapes of language models that are no cubes."""
+    return (row["m"], row["n"], row["k"]) in cases.LLM_GRID and not is_cube(row)
+
+
 def _of_8_bits(row):
-    aligned = targets.cliff_axis(row) in (None, "")
+    aligned = targets.cliff_axis(row) in (None, "") and not _of_a_model(row)
     return aligned and not _against_tn(row) and (row["dtype"], row["epilogue"]) != ("e4m3", "none")
 
 
@@ -60,12 +66,10 @@ class Section:
     in_readme: bool = False
 
     def rows(self, rows):
+        """The rows that this table shows."""
         host = self.name == "host"
-        return [
-            row
-            for row in rows
-            if (host or row["set"] in self.sets) and is_host_time(row) == host and self.has(row)
-        ]
+        mine = [row for row in rows if host or results_file.set_of(row) in self.sets]
+        return [row for row in mine if is_host_time(row) == host and self.has(row)]
 
 
 SECTIONS = (
@@ -80,7 +84,14 @@ SECTIONS = (
         "scales",
         "e4m3 with scales (of rows, third: x our own speed with a scale a tensor)",
         ("scales",),
+        lambda row: not _of_a_model(row),
         in_readme=True,
+    ),
+    Section(
+        "e4m3 of models",
+        "e4m3 of language models (M x N x K), promoted or fast, with scales",
+        ("fp8", "scales"),
+        _of_a_model,
     ),
     Section("tf32, f64", "tf32 and f64", ("tf32", "f64"), _other, in_readme=True),
     Section(
@@ -123,6 +134,12 @@ SECTIONS = (
     Section("batch", "Batched", ("batch",)),
     Section("random", "Irregular and random shapes", ("random",)),
     Section(
+        "drawn squares",
+        "Squares, each size in two pairs of layout and dtype that a seed draws",
+        ("drawn-squares",),
+    ),
+    Section("drawn", "Shapes that a seed draws for each family of cases", DRAWN),
+    Section(
         "sparse-mm",
         "2:4 sparse weights, tf32 1:2: rates of the dense GEMM; x the speed of cuSPARSELt (tf32: "
         "of torch's dense GEMM), of our own dense GEMM, and of torch's",
@@ -140,7 +157,8 @@ SECTIONS = (
     ),
     Section(
         "epilogue",
-        "Linear with a fused epilogue, against torch calls one after another",
+        "Linear with a fused epilogue, against torch's one call for it or one call after another "
+        "(gelu_tanh: against both)",
         ("epilogue",),
     ),
     Section("train", "Forward, and forward with backward, of a linear layer", ("train",)),
@@ -184,8 +202,19 @@ def column_of(row):
     return ", ".join([f"{row['dtype']} {row['layout']}", *accumulation, *special])
 
 
+def _range(row, detail):
+    """ " (0.97-0.99)": the lowest and the highest ratio of several repetitions."""
+    if len(protocol.repetitions(row, detail)) < 2:
+        return ""
+    low, high = protocol.span(row, detail)
+    return f" ({low:.2f}-{high:.2f})"
+
+
 def cell(row, detail):
-    """'712 TFLOPS, **0.98**', or microseconds for a small GEMM; the speed relative to torch."""
+    """'712 TFLOPS, **0.98** (0.97-0.99)', or microseconds for a small GEMM.
+
+    The speed relative to torch is the median of the repetitions, with their range.
+    """
     if row is None or row["us"] is None:
         return "-"
     is_rate = row["tflops"] is not None and row["tflops"] >= 100 and row["m"] > 512
@@ -194,10 +223,10 @@ def cell(row, detail):
     if row["us"] >= LONG_US and not is_rate:
         text = f"{row['us'] / 1000:.3g} ms"
     if row["ratio"] is not None:
-        text += f", **{row['ratio']:.2f}**"
+        text += f", **{row['ratio']:.2f}**{_range(row, detail)}"
     elif "refused" in detail:
         text += ", refused"
-    for name in ("own_ratio", "dense_ratio"):
+    for name in ("own_ratio", "dense_ratio", "fused_ratio"):
         text += f", {detail[name]:.2f}" if name in detail else ""
     if "kept" in detail:
         text += f", {100 * detail['kept']:.2f} % of the sum of magnitudes"
@@ -225,15 +254,26 @@ def pivot(rows, details):
     return "\n".join(text)
 
 
+# The words of an outcome in a table. "so far" is added where repetitions are missing.
+WORDS = {"PASS": "met", "MISS": "missed", "UNCLEAR": "not clear"}
+
+
+def _mean_range(outcome):
+    """The range of the mean, where there are several repetitions."""
+    low, high = outcome.span
+    return f" ({low:.3f}-{high:.3f})" if max(map(len, outcome.repetitions)) > 1 else ""
+
+
 def target_table(results):
     """The targets of whole sets: geometric mean, lowest shape, largest error."""
     text = ["| x | target | reached | lowest | error | |", "|---|---|---|---|---|---|"]
     for outcome in targets.outcomes(results):
         reached = ["-", "-"]
         if outcome.ratios:
-            reached = [f"**{outcome.mean:.2f}**", f"{outcome.lowest:.2f}"]
+            reached = [f"**{outcome.mean:.3f}**{_mean_range(outcome)}", f"{outcome.lowest:.3f}"]
         error = f"{max(outcome.errors):.2f}" if outcome.errors else "-"
-        word = {"PASS": "met", "MISS": "missed"}.get(outcome.word, outcome.word)
+        word, *rest = outcome.word.split(" ", 1)
+        word = " ".join([WORDS.get(word, word), *rest])
         cells = (outcome.name, f"{outcome.least:.2f}", *reached, error, word)
         text.append(f"| {' | '.join(cells)} |")
     return "\n".join(text) if len(text) > 2 else None
@@ -267,12 +307,16 @@ def summary(results):
     """The conditions of the measurement, and the result on the whole."""
     head, rows = results["header"], results["rows"]
     measured = [row for row in rows if row["ratio"]]
-    ahead = sum(row["ratio"] >= 1 for row in measured)
+    details = results["details"]
+    spans = [protocol.span(row, details.get(results_file.key(row), {})) for row in measured]
+    words = [protocol.claim(span, 1.0) for span in spans]
     commits = sorted({row["commit"] for row in rows})
     text = (
         f"{head.get('gpu')}, driver {head.get('driver')}, torch {head.get('torch')}, "
-        f"CUDA {head.get('cuda')}, commit {', '.join(commits)}. Bold: times torch's speed. "
-        f"Of {len(measured)} cases tcgemm is at least as fast in {ahead}."
+        f"CUDA {head.get('cuda')}, commit {', '.join(commits)}. Bold: times torch's speed, "
+        "the median of up to three repetitions; in brackets their range. "
+        f"Of {len(measured)} cases tcgemm is at least as fast in {words.count('PASS')} and slower "
+        f"in {words.count('MISS')}, each in every repetition."
     )
     clocks = [row["clock_mhz"] for row in rows if row["clock_mhz"]]
     powers = [row["power_w"] for row in rows if row["power_w"]]
@@ -315,8 +359,8 @@ def markdown(results, found, images, *, page=None):
     table = target_table(results)
     if table:
         title = (
-            "**Targets: geometric means over cubes (f32: each cube; 2:4 of 16 bits and 1:2: all "
-            "shapes); the largest error over its bound**"
+            "**Targets: geometric means over the shapes of a set, in brackets their range over the "
+            "repetitions; the lowest shape; the largest error over its bound**"
         )
         parts += [title, table]
     table = cliff_table(results)

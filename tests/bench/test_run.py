@@ -35,7 +35,8 @@ def test_a_run_measures_resumes_and_records(tmp_path, capsys, monkeypatch):
     status, out = run_small(capsys, *elsewhere)
     assert "12 of 12 cases done" in out and not (tmp_path / "shard").exists()
     status, out = run_small(capsys, *arguments, "--minutes", "0")
-    assert "0 of 12 cases done" in out and "--resume measures the other cases" in out
+    assert "0 of 12 cases done" in out and "--resume goes on" in out
+    assert "At most 36 repetitions are missing." in out
 
 
 def test_a_run_goes_on_after_a_failing_case(tmp_path, capsys, monkeypatch):
@@ -76,9 +77,10 @@ def test_a_run_measures_every_dtype(tmp_path, capsys):
 
 
 def test_a_run_prints_targets(tmp_path, capsys, monkeypatch):
-    def measure(case, options, gpu, commit, reader):
+    def measure(case, options, gpu, commit, reader, aims, checks=None):
         index = results_file.key(workloads.as_row(case, "NVIDIA H200", {}))
-        return {**found[index], "gpu": "cpu", "graph": False}, results["details"][index]
+        detail = {**results["details"][index], "repetitions": None}
+        return {**found[index], "gpu": "cpu", "graph": False}, detail
 
     results = measured()
     found = {results_file.key(r): r for r in results["rows"]}
@@ -120,4 +122,7 @@ def test_cases_limited_in_size_are_no_results(tmp_path, capsys, monkeypatch):
 def test_unknown_names_are_refused(capsys):
     with pytest.raises(SystemExit):
         run.parse(["--set", "circles"])
-    assert "--set circles: there are dense, dtypes, sparse, all, squares" in capsys.readouterr().err
+    assert (
+        "--set circles: there are dense, dtypes, sparse, all, drawn, squares"
+        in capsys.readouterr().err
+    )
