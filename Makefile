@@ -20,7 +20,7 @@ endif
 
 CXX_FILES = $(filter %.h %.cuh %.cpp %.cu, $(shell git ls-files -co --exclude-standard csrc))
 
-.PHONY: demo test build existing info format wheel test-wheel asan clean tools
+.PHONY: demo test build existing info format docs wheel test-wheel asan clean tools
 
 demo: $(library)
 	$(python) -m tcgemm demo
@@ -42,6 +42,10 @@ format: $(ready)
 	$(python) -m ruff check --fix
 	$(python) -m ruff format
 	$(dir $(python))clang-format -i $(CXX_FILES)
+
+# The site of docs/, into build/site. Nothing is downloaded. API pages import the package.
+docs: $(library)
+	NO_MKDOCS_2_WARNING=1 $(python) -m mkdocs build --strict
 
 # A wheel that PyPI takes: auditwheel checks what the library needs and names the tag for it.
 wheel: $(ready)

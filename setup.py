@@ -6,13 +6,14 @@ Why not torch's CUDAExtension: it has no flags per file (wgmma code exists for s
 sm_89 and later, all else also for sm_80), it links Python, and it wants a GPU or an architecture
 list. The ninja file follows headers (-MD) and flags, so that only what changed is compiled again.
 
-README.md, "Build options", lists the environment variables that are read here.
+docs/environment.md lists the environment variables that are read here.
 """
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 import re
 import shlex
@@ -41,7 +42,17 @@ TORCHS_LIBRARIES = ("libtorch*", "libc10*", "libshm*", "libcuda*", "libgomp*")
 TORCH_TARGET = "0x020b000000000000"  # LibTorch stable ABI of 2.11: one file for every later torch
 EXPORTS = "csrc/exports.map"
 CXX_FLAGS = "-std=c++20 -O2 -fPIC -fvisibility=hidden -Wall -Wextra -ffp-contract=off".split()
-SANITIZER_FLAGS = "-O1 -g -fno-omit-frame-pointer -fno-sanitize-recover=undefined".split()
+# What a build type adds to g++'s flags; of several -O the last one counts. _GLIBCXX_ASSERTIONS
+# checks the indices of containers. nvcc keeps -O3 and gets no -G in a debug build: in code that is
+# not optimised ptxas ignores setmaxnreg and serialises wgmma, and the build refuses such a kernel.
+BUILD_TYPES = {
+    "release": [],
+    "debug": "-Og -g -D_GLIBCXX_ASSERTIONS".split(),
+    "coverage": "-Og -g --coverage -fprofile-update=atomic".split(),
+}
+SANITIZER_FLAGS = (
+    "-O1 -g -D_GLIBCXX_ASSERTIONS -fno-omit-frame-pointer -fno-sanitize-recover=undefined"
+).split()
 NVCC_FLAGS = (
     "-std=c++20 -O3 --expt-relaxed-constexpr -Xptxas=-v -Xfatbin=-compress-all "
     "-Xcompiler=-fPIC,-fvisibility=hidden,-Wall"
@@ -60,6 +71,7 @@ class Config:
     kernels: str
     cxx: str
     sanitize: str  # sanitizers of g++, as -fsanitize takes them: "address,undefined"
+    build_type: str = "release"
 
     @property
     def folder(self) -> Path:
@@ -69,6 +81,10 @@ class Config:
         if self.cuda and (self.arches != default or self.kernels):
             text = ";".join((*self.arches, self.kernels))
             name += "-" + hashlib.sha256(text.encode()).hexdigest()[:8]
+        if (compiler := Path(shlex.split(self.cxx)[0]).name) != "g++":
+            name += "-" + compiler
+        if self.build_type != "release":
+            name += "-" + self.build_type
         if self.sanitize:
             name += "-" + self.sanitize.replace(",", "-")
         if "pip-build-env" in str(self.torch.folder):
@@ -95,7 +111,16 @@ def find_config() -> Config:
         kernels=os.environ.get("TCGEMM_KERNELS", ""),
         cxx=toolchain.find_tool("CXX", "g++", "sudo apt-get install g++"),
         sanitize=os.environ.get("TCGEMM_SANITIZE", ""),
+        build_type=find_build_type(os.environ.get("TCGEMM_BUILD_TYPE", "")),
     )
+
+
+def find_build_type(text: str) -> str:
+    if text and text not in BUILD_TYPES:
+        raise RuntimeError(
+            f"TCGEMM_BUILD_TYPE is {text!r}; expected one of {', '.join(BUILD_TYPES)}."
+        )
+    return text or "release"
 
 
 def sources(*folders: str) -> list[str]:
@@ -126,9 +151,10 @@ def macros(config: Config) -> list[str]:
 def cxx_command(config: Config, source: str) -> list[str]:
     """g++ for one file. Only ops/ sees torch's headers, so the layering holds by construction."""
     command = [*shlex.split(config.cxx), *CXX_FLAGS, *macros(config), "-Icsrc"]
+    command += BUILD_TYPES[config.build_type]
     if config.sanitize:
         command += [f"-fsanitize={config.sanitize}", *SANITIZER_FLAGS]
-    elif source.startswith("csrc/cpu/"):
+    elif config.build_type == "release" and source.startswith("csrc/cpu/"):
         command.append("-O3")
     if source.startswith("csrc/ops/"):
         include = config.torch.folder / "include"
@@ -146,15 +172,41 @@ def nvcc_command(config: Config, source: str) -> list[str]:
     command += ["-ccbin", shlex.split(config.cxx)[0], *macros(config), "-Icsrc"]
     if tuple(int(part) for part in toolkit.version.split(".")[:2]) >= (12, 8):
         command.append("-compress-mode=size")
+    if config.build_type == "debug":
+        command += ["-g", "-lineinfo"]  # of host code, and the lines of device code
     arches = toolchain.file_arches(source, config.arches)
     return command + [toolchain.gencode(arch) for arch in arches]
+
+
+def clang_command(config: Config, source: str) -> list[str]:
+    """What clangd reads for a file of nvcc, whose own flags clang does not know."""
+    command = ["clang++", "-x", "cuda", "-std=c++20", f"--cuda-path={config.toolkit.home}"]
+    arch = toolchain.file_arches(source, config.arches)[0].split("+")[0].split("@")[0]
+    command += [f"--cuda-gpu-arch=sm_{arch.replace('.', '')}", "-nocudalib"]
+    return [*command, *macros(config), "-Icsrc"]
+
+
+def write_compile_commands(config: Config) -> None:
+    """compile_commands.json, from which clangd and clang-tidy learn each file's flags."""
+    entries = []
+    for source in library_sources(config):
+        command = clang_command if source.endswith(".cu") else cxx_command
+        arguments = [*command(config, source), "-c", source]
+        entries.append({"directory": str(ROOT), "file": source, "arguments": arguments})
+    fresh = ROOT / config.folder / "compile_commands.json"
+    fresh.write_text(json.dumps(entries, indent=1) + "\n")
+    os.replace(fresh, ROOT / "compile_commands.json")
 
 
 def link_command(config: Config) -> tuple[list[str], list[str]]:
     """What stands before and after the objects."""
     before = [*shlex.split(config.cxx), "-shared"]
-    # Reports of a sanitizer name functions and lines.
-    before.append(f"-fsanitize={config.sanitize}" if config.sanitize else "-s")
+    if config.sanitize:
+        before.append(f"-fsanitize={config.sanitize}")
+    elif config.build_type == "release":
+        before.append("-s")  # only the others need the names of functions and lines
+    if config.build_type == "coverage":
+        before.append("--coverage")
     # Nothing is exported: registration runs when the file is loaded, and cudart and the templates
     # of libstdc++ must not meet another copy. libstdc++ stands before torch, since libtorch_cpu
     # exports templates of it that a later torch need not have.
@@ -212,6 +264,8 @@ def run_ninja(config: Config) -> Path:
     with open(ROOT / config.folder / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         (ROOT / script).write_text(ninja_text(config))
+        if not config.sanitize and config.build_type != "coverage":
+            write_compile_commands(config)
         command = [toolchain.find_ninja(), "-f", str(script), "-j", jobs, str(config.product)]
         done = subprocess.run(command, cwd=ROOT)
     if done.returncode:
@@ -231,6 +285,8 @@ def build_library(config: Config) -> Path:
             print("tcgemm: 9.0a is not in TORCH_CUDA_ARCH_LIST, so no wgmma kernel is built")
     if config.kernels:
         print(f"tcgemm: only the kernels that match {config.kernels!r}")
+    if config.build_type == "debug":
+        print("tcgemm: debug build; `make build` without DEBUG=1 brings the release build back")
     library = run_ninja(config)
     for source in library_sources(config):
         report = ROOT / f"{object_file(config, source)}.ptxas"
@@ -257,10 +313,13 @@ def has_cuda() -> bool:
 
 
 def long_description() -> str:
-    """README.md with links that work on PyPI, where no other file of the checkout is."""
+    """README.md with links that work on PyPI, where no other file of the checkout is.
+
+    GitHub serves an SVG as a picture when it is asked to sanitise it.
+    """
     text = (ROOT / "README.md").read_text()
     relative = r"\]\((?!\w+:|#)([^)\s]+)\)"
-    text = re.sub("(!\\[[^]]*)" + relative, rf"\1]({HOME}/raw/main/\2)", text)
+    text = re.sub("(!\\[[^]]*)" + relative, rf"\1]({HOME}/raw/main/\2?sanitize=true)", text)
     return re.sub(relative, rf"]({HOME}/blob/main/\1)", text)
 
 

@@ -6,6 +6,9 @@ report     write tables and pictures of the results
 errors     the error of f32 GEMMs beside torch's
 calibrate  the noise of the timer and the ceilings of this machine
 rates      the rates of a GPU that the planner uses
+swap       the speed and the memory of a model before and after swap_linear
+pictures   draw the pictures of the documentation
+figures    write the measured figures of the guides
 """
 
 import importlib
@@ -20,6 +23,9 @@ COMMANDS = {
     "errors": "benchmarks.fp32_errors.measure",
     "calibrate": "benchmarks.calibrate",
     "rates": "benchmarks.device_rates",
+    "swap": "benchmarks.swap.measure",
+    "pictures": "benchmarks.report.pictures",
+    "figures": "benchmarks.report.figures",
 }
 
 

@@ -1,6 +1,5 @@
-// The table of kernels: one row (core/gemm_config.h) per compiled kernel. Kernels are instantiated
-// from it, the planner chooses from it, and the README's support table, `tcgemm.info` and the tests
-// read it. To add a kernel, add a row.
+// The table of kernels: one row (core/gemm_config.h) per compiled kernel. The instances of kernels,
+// the planner, the support table, `tcgemm.info` and the tests read it. To add a kernel, add a row.
 #pragma once
 
 #include <array>
@@ -100,7 +99,7 @@ constexpr ConfigFamily rs_family(DType input, DType accumulator, const TileShape
   return rows;
 }
 
-// f32 operands in parts of a 16-bit type: core/split_fp32.h.
+// f32 operands as terms of a 16-bit type: core/split_fp32.h.
 template <int kCount>
 constexpr ConfigFamily split_fp32_family(DType input, int terms, const TileShape (&tiles)[kCount]) {
   ConfigFamily rows = family(Arch::sm90a, input, input, DType::f32, tiles, true, 1);

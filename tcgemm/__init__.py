@@ -22,16 +22,8 @@ _library.load()
 
 from tcgemm import info, nn, saved_names, sparse_cutlass, typing  # noqa: E402, F401
 from tcgemm.nn import swap_linear  # noqa: E402
-from tcgemm.ops.functional import (  # noqa: E402
-    addmm,
-    baddbmm,
-    bmm,
-    check_layout,
-    explain,
-    linear,
-    matmul,
-    mm,
-)
+from tcgemm.ops.explanation import check_layout, explain  # noqa: E402
+from tcgemm.ops.functional import addmm, baddbmm, bmm, linear, matmul, mm  # noqa: E402
 from tcgemm.ops.prepack import Prepared, prepare  # noqa: E402
 from tcgemm.override import use  # noqa: E402
 from tcgemm.quant.linear import quantized_linear  # noqa: E402

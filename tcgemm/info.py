@@ -236,7 +236,7 @@ def _multiplied(kernel: dict[str, Any]) -> tuple[str, ...]:
 
 
 def support_table() -> str:
-    """The README's table: the catalog, by types and architecture."""
+    """The table of docs/support.md: the catalog, by types and architecture."""
     kinds: dict[tuple[str, ...], dict[str, list[str]]] = {}
     for kernel in catalog():
         sums = "scales of blocks" if kernel["block_scaled"] else "promoted"

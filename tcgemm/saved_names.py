@@ -12,23 +12,33 @@ whichever module defines them.
 
 import sys
 import types
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from tcgemm import nn
-from tcgemm.ops import functional, prepack
+from tcgemm.ops import explanation, functional, prepack
 from tcgemm.override import use
 from tcgemm.quant.linear import quantized_linear
 from tcgemm.quant.quantize import dequantize, quantize
 from tcgemm.sparse import SparseTensor24, compress24, prune24
 from tcgemm.sparse import tensor as sparse_tensor
 
-restored_sparse_tensor24 = sparse_tensor.restored
-restored_prepared = prepack.restored
+restored_sparse_tensor24: Callable[..., SparseTensor24] = sparse_tensor.restored
+restored_prepared: Callable[..., prepack.Prepared] = prepack.restored
 WRITTEN = ("restored_sparse_tensor24", "restored_prepared")
-_FUNCTIONS = ("mm", "bmm", "matmul", "addmm", "linear", "check_layout", "explain")
-PUBLIC = {
-    **{name: getattr(functional, name) for name in _FUNCTIONS},
+_DENSE: dict[str, Any] = {
+    "mm": functional.mm,
+    "bmm": functional.bmm,
+    "matmul": functional.matmul,
+    "addmm": functional.addmm,
+    "linear": functional.linear,
+    "check_layout": explanation.check_layout,
+    "explain": explanation.explain,
+}
+PUBLIC: dict[str, Any] = {
+    **_DENSE,
     "baddbmm": functional.baddbmm,
     "Prepared": prepack.Prepared,
     "prepare": prepack.prepare,
@@ -41,8 +51,8 @@ PUBLIC = {
     "swap_linear": nn.swap_linear,
     "use": use,
 }
-MOVED = {
-    "tcgemm.dense": {name: PUBLIC[name] for name in _FUNCTIONS},
+MOVED: dict[str, dict[str, Any]] = {
+    "tcgemm.dense": _DENSE,
     "tcgemm.prepared": {
         "Prepared": prepack.Prepared,
         "_restored": prepack.restored,
@@ -62,7 +72,7 @@ MOVED = {
 }
 # torch.load(weights_only=True) calls this and nothing else: it checks what the file holds. Files
 # contain no SparseTensor24 besides, and the class itself takes any tensors.
-SAFE = (sparse_tensor.restored,)
+SAFE: tuple[Callable[..., Any], ...] = (sparse_tensor.restored,)
 
 
 def register() -> None:

@@ -40,7 +40,8 @@ def words(literal: Any) -> tuple[str, ...]:
 
 
 class LinearOptions(TypedDict, total=False):
-    """The keyword arguments of tcgemm.linear, whose bias is positional; without amax."""
+    """The keyword arguments of tcgemm.linear without amax: those of Options without bias, which
+    linear takes as its third argument."""
 
     activation: Activation | None
     residual: torch.Tensor | None
@@ -57,6 +58,86 @@ class LinearOptions(TypedDict, total=False):
 
 
 class Options(LinearOptions, total=False):
-    """The keyword arguments of mm, bmm, matmul, addmm and baddbmm; without amax and beta."""
+    """The keyword arguments that mm, bmm, matmul, addmm and baddbmm share, without amax.
+
+    Order of operations: everything is computed in the accumulator's dtype and rounded once, at the
+    end::
+
+        value = act(alpha * scale_a * scale_b * ((a - zero_a) @ (b - zero_b)) + beta * c + bias)
+                + residual
+        out = value * scale_out
+
+    Keyword arguments:
+        activation (str): the function act above: "relu", "gelu", "gelu_tanh" (the approximation of
+            gelu by tanh), "silu", or None.
+        residual (Tensor): is added after the activation. It broadcasts to the shape of the result.
+        alpha (float): multiplies the product.
+        scale_a (Tensor): float32 factors of the elements of a, as tcgemm.quantize returns them. Its
+            shape is that of one element, or (M, 1) for a factor of each row. For float8 operands
+            it may also be (M, ceil(K/128)), for blocks of 1 x 128 elements, or (ceil(M/128),
+            ceil(K/128)), for blocks of 128 x 128. Batch dimensions in front broadcast.
+        scale_b (Tensor): float32 factors of the elements of b: one element, or (1, N); for float8
+            operands also (ceil(K/128), N) or (ceil(K/128), ceil(N/128)). If b is the transpose of
+            a quantised tensor, pass the transpose of its scale.
+        zero_a, zero_b (Tensor): int32 zero points of int8 or uint8 operands: one element, or (M, 1)
+            for a and (1, N) for b.
+        scale_out (Tensor): one float32 element that multiplies the result.
+        amax (bool): True returns the pair (out, amax). amax is the largest magnitude of `value`, a
+            float32 scalar; it is NaN if an element is NaN. There is no out= then.
+        out_dtype (torch.dtype): the dtype of the result. The table shows the default and the other
+            possible dtypes. Results of 8 bits saturate::
+
+                operands                    default         others
+                float16, bfloat16, float32  the operands'   these three, the two of float8
+                float64                     float64         none
+                float8_e4m3fn, float8_e5m2  bfloat16        float16, float32, the two of float8
+                int8, uint8                 int32           float16, bfloat16, float32, int8
+
+            An int32 result is exact modulo 2**32 and takes no scales.
+        acc_dtype (torch.dtype): the dtype in which products are summed. Default: float64 for
+            float64, int32 for integers, and float32 for all others. float16 operands may have
+            float16 instead; their gradients use float32.
+        precision (str): for float32 operands, how many of their bits are multiplied: "highest"
+            (all), "high" (rounded to tf32) or "medium" (rounded to bfloat16). For float8 operands,
+            how products are summed: "promoted" (sums of 128 products are added in float32; the
+            default) or "fast" (all inside the tensor cores, which keep about 14 bits). Operands of
+            other dtypes ignore the words for float32.
+        out (Tensor): receives the result. It has the result's shape, dtype and device, and any
+            strides that do not overlap, and shares no memory with an input. As in torch, no input
+            may require a gradient, and autocast has no effect.
+
+    Default of precision for float32: the CPU uses "highest". CUDA uses what torch would use, which
+    is torch.backends.cuda.matmul.fp32_precision: "ieee" means "highest", "tf32" means "high". If it
+    is "none", torch.backends.fp32_precision decides, whose "bf16" means "medium".
+    torch.set_float32_matmul_precision changes the same setting. Each call reads it, and the
+    backward uses the precision of its forward. A compiled graph contains it as a constant:
+    torch.compile compiles again when TF32 becomes allowed or forbidden, but not when "high" becomes
+    "medium".
+
+    "highest" on CUDA is at least as accurate as sums in float32, and needs compute capability 9.0.
+    Large products split their operands into 16-bit terms and multiply these on tensor cores; small
+    ones run in float64. The GPU chooses between terms of float16 and of bfloat16 by the values.
+    During the call the terms take 1.5 times the memory of the operands. tcgemm.prepare splits a
+    weight once for many calls.
+
+    Operands have one dtype: float16, bfloat16, float32 or float64. The two float8 dtypes may be
+    mixed with each other, and so may int8 and uint8. c, bias and residual may each be float16,
+    bfloat16 or float32; they may also be float64 if the operands are float64, and they are int32 if
+    the result is int32. All strides and all sizes work; tcgemm.check_layout says which strides are
+    fast. With K = 0 the product is zero. One operand of mm, matmul, addmm or linear may be a
+    tcgemm.SparseTensor24.
+
+    Gradients work as with torch.mm: of any order, in forward mode, in torch.func, torch.compile and
+    torch.autocast. Operands of 8 bits have no gradient, and one that requires it is refused; c,
+    bias and residual beside them have gradients. Scales and zero points are constants, and a scale
+    that requires a gradient is refused. amax carries no gradient, nor does a result of 8 bits or
+    of int32.
+
+    Raises:
+        TypeError: an operand is no tensor, or an option has a wrong type, such as a str in place
+            of a torch.dtype, or a function in place of the name of an activation.
+        RuntimeError: a shape, dtype, device or option is not supported. The message names the
+            tensor, what was expected, what came, and a remedy.
+    """
 
     bias: torch.Tensor | None

@@ -1,4 +1,4 @@
-"""What every test file shares: GPU marks, devices, seeds, hypothesis' profile.
+"""What every test file shares: GPU marks, devices, seeds, processes, hypothesis' profile.
 
 A test that needs a GPU is marked `gpu` and is skipped where there is none. On a machine that must
 have one, TCGEMM_REQUIRE_GPU=1 makes that skip a failure, so that a broken driver or a CPU
@@ -18,8 +18,9 @@ from hypothesis import HealthCheck, settings
 import tcgemm  # noqa: F401  (registers torch.ops.tcgemm)
 from tcgemm.testing.amx import avoid_forbidden_amx
 
-from support import cases
+from support import cases, workers
 from support.gpu import missing, older
+from support.workers import pytest_cmdline_main, pytest_xdist_auto_num_workers  # noqa: F401
 
 settings.register_profile(
     "tcgemm",
@@ -37,6 +38,7 @@ def pytest_configure(config):
     """Before the first product of torch; the workers of xdist inherit the variable."""
     if not hasattr(config, "workerinput") and (sentence := avoid_forbidden_amx()):
         config.get_terminal_writer().line(sentence)
+    workers.limit_threads(config)
 
 
 def pytest_runtest_setup(item):

@@ -18,7 +18,7 @@ from benchmarks import RESULTS
 from tcgemm.bench import results_file
 
 DEPTHS = tuple(2**i for i in range(14))
-SHOWN = (1, 8, 64, 512, 4096, 8192)  # in the README
+SHOWN = (1, 8, 64, 512, 4096, 8192)  # on docs/performance.md
 TITLES = {
     "normal": "normal",
     "uniform": "uniform in [0, 1)",
@@ -140,18 +140,19 @@ def page_parts(found, image, depths):
         return []
     head, rows = found["header"], found["rows"]
     chosen = compared(rows)
-    title = (
-        '**The error of f32 GEMMs with precision="highest": max / rms of |C - C64| / (|A||B|) '
-        "in units of 2^-24, in brackets torch's in the same run**"
+    title = "### Errors of float32 with all its bits"
+    unit = (
+        'precision="highest": max / rms of |C - C64| / (|A||B|) in units of 2^-24, and in brackets '
+        "torch's in the same run. C64 is the float64 result."
     )
     sizes = " and ".join(str(size) for size in sorted({row["m"] for row in rows}))
     layouts = " and ".join(dict.fromkeys(row["layout"] for row in rows))
     said = (
         f"Of {len(chosen)} results (M = N = {sizes}, {layouts}, K = 1, 2, 4 ... {max(depths)}) "
         f"{len(good(chosen))} are right and err at most as torch's, max and rms. "
-        f"{' and '.join(TITLES[kind].capitalize() for kind in NOT_COMPARED)} are shown, but not "
+        f"{' and '.join(TITLES[kind] for kind in NOT_COMPARED).capitalize()} are shown, but not "
         "counted: their sums have few terms. "
         f"The cells are of TN and M = N = {min(row['m'] for row in rows)}; commit {head['commit']}."
     )
     picture = [f"![Errors by K, and rates by size, {head['gpu']}]({image})"] if image else []
-    return [title, said, *picture, markdown(rows, depths)]
+    return [title, unit, said, *picture, markdown(rows, depths)]

@@ -1,13 +1,16 @@
-"""Writes the results into the README and the pages of results/, and draws them.
+"""Writes the results into README.md, docs/performance.md and the pages of results/, and draws them.
 
-python -m benchmarks report                      results/*.json -> README tables, results/*.png
+python -m benchmarks report                      results/*.json -> pages and pictures
 python -m benchmarks report --merge shard.json   first merges another run's rows into results/
 python -m benchmarks report --errors table.json  and an error table of `errors`
 
-results/<gpu>.json --tables--> README.md, between two HTML comments: targets and some sections
-                   |---------> results/<gpu>.md: every section
-                   |--plots--> results/<gpu>.png: speed relative to torch by size
-results/errors/<gpu>.json ---> the same two pages, results/<gpu>-f32.png: errors by K, rates
+results/<gpu>.json --overview--> results/<gpu>-ratios.svg; the H200's: README.md, when to use it
+                   |---tables--> docs/performance.md: some sections
+                   |-----------> results/<gpu>.md: every section, targets
+                   |----plots--> results/<gpu>.png: speed relative to torch by size
+results/errors/<gpu>.json -----> the same two pages, results/<gpu>-f32.png: errors by K, rates
+
+In README.md and docs/performance.md the text between two HTML comments is replaced.
 """
 
 import argparse
@@ -15,32 +18,69 @@ from pathlib import Path
 
 from benchmarks import RESULTS
 from benchmarks.fp32_errors import table as error_table
-from benchmarks.report.tables import markdown
+from benchmarks.report import overview, tables
 from tcgemm.bench import protocol, results_file
 
 BEGIN = "<!-- benchmarks: begin, written by python -m benchmarks report -->"
 END = "<!-- benchmarks: end -->"
-README = RESULTS.parents[1] / "README.md"
+ROOT = RESULTS.parents[1]
+README = "README.md"
+PAGE = "docs/performance.md"
+README_GPU = "h200"  # the file whose numbers README.md has
+NOTHING = "Nothing was measured yet."
 
 
-def draw(path, results, found):
-    """The file names of both pictures; None if there is nothing to draw."""
-    from benchmarks.fp32_errors import plot  # needs matplotlib, which tables do not
+def draw(folder):
+    """Writes the pictures that need matplotlib."""
+    from benchmarks.fp32_errors import plot
     from benchmarks.report import plots
 
-    drawn = plots.draw(results, path.with_suffix(".png"))
-    curves = plot.draw(found, results, path.with_name(f"{path.stem}-f32.png"))
-    return tuple(picture and picture.name for picture in (drawn, curves))
+    for path in folder.glob("*.json"):
+        results = results_file.load(path)
+        found = error_table.load(error_table.path_of(results["header"]["gpu"], folder))
+        plots.draw(results, path.with_suffix(".png"))
+        plot.draw(found, results, path.with_name(f"{path.stem}-f32.png"))
 
 
-def write_readme(readme, text):
-    """Replaces the text between the markers."""
-    old = readme.read_text()
+def replaced(path, text):
+    """The text of a page with what stands between the markers replaced."""
+    old = path.read_text()
     if BEGIN not in old or END not in old:
-        raise ValueError(f"{readme} lacks the lines {BEGIN!r} and {END!r}; put both back.")
+        raise ValueError(f"{path} lacks the lines {BEGIN!r} and {END!r}; put both back.")
     before, rest = old.split(BEGIN, 1)
-    after = rest.split(END, 1)[1]
-    readme.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
+    return f"{before}{BEGIN}\n\n{text}\n\n{END}{rest.split(END, 1)[1]}"
+
+
+def readme_text(results, picture):
+    """README's part: when to use tcgemm, and the picture."""
+    gpu = results["header"].get("gpu", "?")
+    image = f"![x torch's speed by kind of product, {gpu}](benchmarks/results/{picture})"
+    return f"{overview.lines(results)}\n\n{image}"
+
+
+def pages(root, folder):
+    """{path: text} of every page and SVG of the results in a folder, as they should be.
+
+    They show the pictures of `draw` that exist.
+    """
+    readme, parts, texts = NOTHING, [], {}
+    for path in sorted(folder.glob("*.json")):
+        results = results_file.load(path)
+        found = error_table.load(error_table.path_of(results["header"]["gpu"], folder))
+        overall = path.with_name(f"{path.stem}-ratios.svg")
+        if picture := overview.picture(results):
+            texts[overall] = picture
+        by_size, errors = path.with_suffix(".png"), path.with_name(f"{path.stem}-f32.png")
+        there = (picture is not None, by_size.exists(), errors.exists())
+        names = (overall.name, by_size.name, errors.name)
+        images = [name if one else None for name, one in zip(names, there, strict=True)]
+        texts[path.with_suffix(".md")] = tables.markdown(results, found, images) + "\n"
+        parts.append(tables.page(results, found, images))
+        if path.stem == README_GPU and picture:
+            readme = readme_text(results, overall.name)
+    texts[root / README] = replaced(root / README, readme)
+    texts[root / PAGE] = replaced(root / PAGE, "\n\n".join(parts) or NOTHING)
+    return texts
 
 
 def parse(argv):
@@ -51,8 +91,8 @@ def parse(argv):
     parser.add_argument("--merge", type=Path, nargs="+", default=[], help="result files of runs")
     parser.add_argument("--errors", type=Path, nargs="+", default=[], help="error tables of runs")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of results")
-    parser.add_argument("--readme", type=Path, default=README)
-    parser.add_argument("--no-plot", action="store_true", help="tables only")
+    parser.add_argument("--root", type=Path, default=ROOT, help="folder of README.md and docs")
+    parser.add_argument("--no-plot", action="store_true", help="nothing that needs matplotlib")
     return parser.parse_args(argv)
 
 
@@ -65,14 +105,9 @@ def main(argv=None):
     for path in options.errors:
         new = error_table.load(path)
         error_table.save(error_table.path_of(new["header"]["gpu"], options.results), **new)
-    parts = []
-    for path in sorted(options.results.glob("*.json")):
-        results = results_file.load(path)
-        found = error_table.load(error_table.path_of(results["header"]["gpu"], options.results))
-        images = (None, None) if options.no_plot else draw(path, results, found)
-        page = path.with_suffix(".md")
-        page.write_text(markdown(results, found, images) + "\n")
-        parts.append(markdown(results, found, images, page=page.name))
-    write_readme(options.readme, "\n\n".join(parts) or "Nothing was measured yet.")
-    print(f"{len(parts)} result files -> {options.readme}")
+    if not options.no_plot:
+        draw(options.results)
+    for path, text in pages(options.root, options.results).items():
+        path.write_text(text)
+        print(path)
     return 0

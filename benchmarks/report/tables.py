@@ -1,4 +1,4 @@
-"""Markdown tables of a results file, for the README and for results/<gpu>.md.
+"""Markdown tables of a results file, for docs/performance.md and for results/<gpu>.md.
 
 A table shows the rows of some sets; SECTIONS lists them in the order of the pages. Losses are shown
 like gains. A case without a result is a dash. If only a part of the sets was measured, its part of
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from benchmarks import targets
 from benchmarks.fp32_errors import table as error_table
+from benchmarks.report import overview
 from tcgemm.bench import cases, protocol, results_file
 from tcgemm.bench.case import OPERAND_TERMS, PASSES
 from tcgemm.bench.cases import CLIFF
@@ -54,16 +55,18 @@ def _other(row):
 
 @dataclass(frozen=True)
 class Section:
-    """A table: its title, the sets whose rows it shows, and which of these rows.
+    """A table: its title, the sets whose rows it shows, which of these rows, and a note.
 
-    A cell has a rate or a time, the speed relative to torch, and relative to the second baseline.
+    A cell has a rate or a time, the speed relative to torch, and relative to the second baseline,
+    which the note names.
     """
 
     name: str
     title: str
     sets: tuple
     has: Callable = lambda row: True
-    in_readme: bool = False
+    note: str = ""
+    on_page: bool = False  # of docs/performance.md
 
     def rows(self, rows):
         """The rows that this table shows."""
@@ -75,52 +78,61 @@ class Section:
 SECTIONS = (
     Section(
         "8 bits",
-        "8 bits, e4m3 promoted or fast (s8 NN, third: x the speed of our own TN)",
+        "8 bits",
         ("int8", "fp8"),
         _of_8_bits,
-        in_readme=True,
+        "fp8 (e4m3) with promoted sums, or with the fast accumulator, beside torch._scaled_mm, and "
+        "int8 (s8) beside torch._int_mm. The third number of s8 NN: x the speed of tcgemm's TN.",
+        on_page=True,
     ),
     Section(
         "scales",
-        "e4m3 with scales (of rows, third: x our own speed with a scale a tensor)",
+        "fp8 with scales",
         ("scales",),
         lambda row: not _of_a_model(row),
-        in_readme=True,
+        "e4m3 beside torch._scaled_mm with the same scales. The third number of row scales: x "
+        "tcgemm's speed with one scale for the tensor.",
+        on_page=True,
     ),
     Section(
         "e4m3 of models",
-        "e4m3 of language models (M x N x K), promoted or fast, with scales",
+        "fp8 of language models (M x N x K)",
         ("fp8", "scales"),
         _of_a_model,
+        "e4m3 with promoted sums, or with the fast accumulator, beside torch._scaled_mm.",
     ),
-    Section("tf32, f64", "tf32 and f64", ("tf32", "f64"), _other, in_readme=True),
+    Section("tf32, f64", "tf32 and float64", ("tf32", "f64"), _other, on_page=True),
     Section(
         "highest",
-        "f32 with all its bits (spread: elements of a row differ by up to 2^40; prepared: a weight "
-        "of tcgemm.prepare, third: x the speed without it)",
+        "float32 with all its bits",
         ("highest",),
-        in_readme=True,
+        note='precision="highest" beside torch.mm with TF32 forbidden. Spread: elements of a row '
+        "differ by up to 2^40. Prepared: the weight is one of tcgemm.prepare, and the third number "
+        "is x the speed without it.",
+        on_page=True,
     ),
     Section(
         "other layouts",
-        "Layouts that tensor cores do not read (third: x the speed of our own TN)",
+        "Layouts that tensor cores do not read",
         ("int8", "fp8", "tf32"),
         _against_tn,
-        in_readme=True,
+        "Tensor cores read 8-bit and tf32 operands along K alone, which is TN. The third number: x "
+        "the speed of tcgemm's TN.",
+        on_page=True,
     ),
     Section(
         "squares",
         "Squares",
         ("squares",),
         lambda row: is_cube(row) and row["m"] % PLAIN_SQUARES == 0,
-        in_readme=True,
+        on_page=True,
     ),
     Section(
         "ragged squares",
         "Squares that are not multiples of 512",
         ("squares",),
         lambda row: is_cube(row) and row["m"] % PLAIN_SQUARES != 0,
-        in_readme=True,
+        on_page=True,
     ),
     Section(
         "cliff",
@@ -129,8 +141,8 @@ SECTIONS = (
         _of_cliff,
     ),
     Section("llm", "GEMMs of language models (M x N x K)", ("llm",)),
-    Section("small-m", "Few rows", ("small-m",), in_readme=True),
-    Section("long-k", "Small results with a long K", ("long-k",), in_readme=True),
+    Section("small-m", "Few rows", ("small-m",), on_page=True),
+    Section("long-k", "Small results with a long K", ("long-k",), on_page=True),
     Section("batch", "Batched", ("batch",)),
     Section("random", "Irregular and random shapes", ("random",)),
     Section(
@@ -141,33 +153,37 @@ SECTIONS = (
     Section("drawn", "Shapes that a seed draws for each family of cases", DRAWN),
     Section(
         "sparse-mm",
-        "2:4 sparse weights, tf32 1:2: rates of the dense GEMM; x the speed of cuSPARSELt (tf32: "
-        "of torch's dense GEMM), of our own dense GEMM, and of torch's",
+        "2:4 sparse weights, tf32 1:2",
         ("sparse-mm",),
         lambda row: row["op"] not in PASSES,
-        in_readme=True,
+        "Rates count the operations of the dense product. After the rate: x the speed of "
+        "cuSPARSELt (tf32: of torch's dense product), of tcgemm's dense product, and of torch's.",
+        on_page=True,
     ),
     Section(
         "sparse passes",
-        "Pruning and compressing, against torch._cslt_compress of a pruned weight and "
-        "torch._sparse_semi_structured_tile",
+        "Pruning and compressing",
         ("sparse-mm",),
         lambda row: row["op"] in PASSES,
-        in_readme=True,
+        "Beside torch._cslt_compress of a pruned weight and torch._sparse_semi_structured_tile.",
+        on_page=True,
     ),
     Section(
         "epilogue",
-        "Linear with a fused epilogue, against torch's one call for it or one call after another "
-        "(gelu_tanh: against both)",
+        "Linear with a fused epilogue",
         ("epilogue",),
+        note="Beside torch's calls one after another. bias+relu is beside torch._addmm_activation, "
+        "residual beside torch.addmm, and the third number of bias+gelu_tanh is x the speed of "
+        "torch._addmm_activation.",
     ),
     Section("train", "Forward, and forward with backward, of a linear layer", ("train",)),
     Section(
         "host",
-        "Host time of one call (sparse: against a weight of to_sparse_semi_structured; third: x "
-        "the speed of our own dense linear)",
+        "Host time of one call",
         (),
-        in_readme=True,
+        note="2:4 sparse: beside a weight of to_sparse_semi_structured. The third number: x the "
+        "speed of tcgemm's dense linear.",
+        on_page=True,
     ),
 )
 LONG_US = 1000.0  # from here on, a time is shown in milliseconds
@@ -313,10 +329,9 @@ def summary(results):
     commits = sorted({row["commit"] for row in rows})
     text = (
         f"{head.get('gpu')}, driver {head.get('driver')}, torch {head.get('torch')}, "
-        f"CUDA {head.get('cuda')}, commit {', '.join(commits)}. Bold: times torch's speed, "
-        "the median of up to three repetitions; in brackets their range. "
-        f"Of {len(measured)} cases tcgemm is at least as fast in {words.count('PASS')} and slower "
-        f"in {words.count('MISS')}, each in every repetition."
+        f"CUDA {head.get('cuda')}, commit {', '.join(commits)}. "
+        f"Of {len(measured)} cases tcgemm is at least as fast as torch in {words.count('PASS')} "
+        f"and slower in {words.count('MISS')}, each in every repetition."
     )
     clocks = [row["clock_mhz"] for row in rows if row["clock_mhz"]]
     powers = [row["power_w"] for row in rows if row["power_w"]]
@@ -334,48 +349,65 @@ def summary(results):
     return text
 
 
-def _section_tables(results, readme):
-    """Titles and tables of the sections: all of them, or those of the README."""
-    text = []
+def _section_parts(results, *, every):
+    """Titles, notes and tables of the sections: all of them, or those of docs/performance.md."""
+    parts = []
     for section in SECTIONS:
         chosen = section.rows(results["rows"])
-        if chosen and (section.in_readme or not readme):
-            text += [f"**{section.title}**", pivot(chosen, results["details"])]
-    return text
+        if chosen and (section.on_page or every):
+            parts += [f"### {section.title}", *filter(None, [section.note])]
+            parts.append(pivot(chosen, results["details"]))
+    return parts
 
 
-def markdown(results, found, images, *, page=None):
-    """The Markdown of one results file and of the error table `found` of the same GPU.
+def _cliff_parts(results):
+    if not (text := cliff_table(results)):
+        return []
+    sizes = ", ".join(map(str, CLIFF))
+    note = f"The slowest of 4096 and {sizes} in M, N, K or all three, over the fastest: 1 is ideal."
+    return ["### Even times beside 4096", note, text]
 
-    page: the file with all tables; if given, the text is that for the README, with a link to it.
-    images: the file names of the pictures of ratios and of errors, or None for either.
-    """
+
+def page(results, found, images):
+    """docs/performance.md's part about one GPU. found: the error table; images: see markdown."""
     gpu = results["header"].get("gpu", "?")
-    folder = "benchmarks/results/" if page else ""
-    ratios, curves = (image and folder + image for image in images)
-    parts = [f"### {gpu}", summary(results)]
+    folder = "../benchmarks/results/"
+    overall, ratios, curves = (image and folder + image for image in images)
+    parts = [f"## {gpu}", summary(results)]
+    if overall:
+        parts += [f"![x torch's speed by kind of product, {gpu}]({overall})"]
+    parts.append(overview.table(results))
     if ratios:
         parts.append(f"![Speed relative to torch by size, {gpu}]({ratios})")
-    table = target_table(results)
-    if table:
-        title = (
-            "**Targets: geometric means over the shapes of a set, in brackets their range over the "
-            "repetitions; the lowest shape; the largest error over its bound**"
+    parts += _cliff_parts(results)
+    parts += error_table.page_parts(found, curves, error_table.SHOWN)
+    parts += _section_parts(results, every=False)
+    name = results_file.file_name(gpu).replace(".json", ".md")
+    parts.append(f"All tables: [benchmarks/results/{name}]({folder}{name}).")
+    return "\n\n".join(parts)
+
+
+def markdown(results, found, images):
+    """Every table of one results file, and of the error table `found` of the same GPU.
+
+    images: the file names of the pictures of groups, of ratios and of errors, or None for each.
+    """
+    gpu = results["header"].get("gpu", "?")
+    _, ratios, curves = images
+    parts = [f"# {gpu}", summary(results)]
+    if ratios:
+        parts.append(f"![Speed relative to torch by size, {gpu}]({ratios})")
+    if text := target_table(results):
+        note = (
+            "Geometric means over cubes (f32: each cube; 2:4 of 16 bits and 1:2: all shapes), and "
+            "the largest error over its bound."
         )
-        parts += [title, table]
-    table = cliff_table(results)
-    if table:
-        sizes = ", ".join(map(str, CLIFF))
-        title = f"**No cliff: slowest over fastest of 4096 and {sizes} in M, N, K or all three**"
-        parts += [title, table]
-    depths = error_table.SHOWN if page else error_table.DEPTHS
-    parts += error_table.page_parts(found, curves, depths)
-    parts += _section_tables(results, bool(page))
-    if page:
-        parts.append(f"All tables: [{folder}{page}]({folder}{page}).")
-    else:
-        forced = [row for row in results["rows"] if ":" in row["set"]]
-        for name in sorted({row["set"].split(":")[1] for row in forced}):
-            rows = [row for row in forced if row["set"].split(":")[1] == name]
-            parts += [f"**The {name} kernels alone**", pivot(rows, results["details"])]
+        parts += ["### Targets", note, text]
+    parts += _cliff_parts(results)
+    parts += error_table.page_parts(found, curves, error_table.DEPTHS)
+    parts += _section_parts(results, every=True)
+    forced = [row for row in results["rows"] if ":" in row["set"]]
+    for name in sorted({row["set"].split(":")[1] for row in forced}):
+        rows = [row for row in forced if row["set"].split(":")[1] == name]
+        parts += [f"### The {name} kernels alone", pivot(rows, results["details"])]
     return "\n\n".join(parts)

@@ -1,17 +1,16 @@
 // The code of a fat binary that the CUDA loader picks for a GPU.
-//
-// TCGEMM_ARCHES lists the architectures of a build, separated by commas:
-//
-//   8.0       machine code for 8.0; it also runs on 8.6 and 8.9: same major, same or newer minor
-//   8.0+PTX   PTX; the driver compiles it for every GPU that no machine code in the list serves
-//   9.0a      machine code for 9.0 only, with arch-specific instructions (wgmma)
-//   8.0@9.0   code for 8.0 compiled to machine code for 9.0: tests older kernels on a newer GPU
 #pragma once
 
 #include <string_view>
 
 #include "core/arch.h"
 
+// TCGEMM_ARCHES lists the architectures of a build, separated by commas:
+//
+//   8.0       machine code for 8.0; it also runs on 8.6 and 8.9: same major, same or newer minor
+//   8.0+PTX   PTX; the driver compiles it for every GPU that no machine code in the list serves
+//   9.0a      machine code for 9.0 only, with arch-specific instructions (wgmma)
+//   8.0@9.0   code for 8.0 compiled to machine code for 9.0: tests older kernels on a newer GPU
 #ifndef TCGEMM_ARCHES
 #define TCGEMM_ARCHES ""
 #endif
@@ -92,7 +91,7 @@ constexpr Code code_on(int compute_capability, std::string_view arches = kArches
   return best.code;
 }
 
-// Whether the build contains code for kernels of `arch`, for any GPU.
+// True if the build contains code for kernels of `arch`, for any GPU.
 constexpr bool compiled(Arch arch, std::string_view arches = kArches) {
   bool found = false;
   code::for_each(arches, [&](const code::Entry& entry) { found |= holds(entry.code, arch); });

@@ -56,8 +56,8 @@ struct KnownDevice {
   std::string_view words;
 };
 
-// The H200's rates are fitted to the measured times of its GEMMs. Those of the H100 80GB HBM3 are
-// the H200's times the ratios of what was measured on both (docs/dev/devices.md). The rates of the
+// The rates of the H200 are fitted to the measured times of its GEMMs. For the H100 80GB HBM3 they
+// are multiplied by ratios that were measured on both GPUs (docs/dev/devices.md). The rates of the
 // others are those of NVIDIA's datasheets less 10 %, which no kernel reaches. Sizes of shared
 // memory and L2 come from the CUDA programming guide's table of compute capabilities and from the
 // datasheets.

@@ -1,13 +1,4 @@
 // One compiled kernel: types, layout, tile, mainloop features, and the sizes that follow from them.
-//
-// GemmConfig is a C++20 structural value and the template argument of its kernel. A tile is
-// tile_m x tile_n of the result and tile_k of depth in one stage:
-//
-//   sm90a  warpgroups * m64_blocks * 64 rows: each warpgroup owns m64_blocks wgmma rows, n wide
-//   sm80   the same block of threads as warps of mma.sync: see kernels/sm80/kernel.cuh
-//
-// The fields after `stages` select mainloop features. Each mainloop static_asserts the combinations
-// that it supports.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +11,7 @@
 
 namespace tcgemm {
 
-// Where wgmma reads A: from shared memory (SS), or from registers (RS), as CUTLASS calls them.
+// wgmma reads A from shared memory (SS) or from registers (RS). The names are those of CUTLASS.
 enum class OperandSource : std::uint8_t { SS, RS };
 
 // Operands lie in shared memory in blocks of 64 rows of 128 bytes, the widest swizzle: 64 elements
@@ -37,6 +28,14 @@ inline constexpr int kStagingBytes = kBoxRows * 128;
 // Column-major output is stored by TMA in 64 x 32 boxes; two fill a warpgroup's staging buffers.
 inline constexpr int kStoreColumns = 2 * kStagingBytes / 128;
 
+// GemmConfig is a C++20 structural value and the template argument of its kernel. A tile is
+// tile_m x tile_n of the result and tile_k of depth in one stage:
+//
+//   sm90a  warpgroups * m64_blocks * 64 rows: each warpgroup owns m64_blocks wgmma rows, n wide
+//   sm80   the same block of threads as warps of mma.sync: see kernels/sm80/kernel.cuh
+//
+// The fields after `stages` select mainloop features. Each mainloop static_asserts the combinations
+// that it supports.
 struct GemmConfig {
   Arch arch = Arch::sm90a;
   DType input = DType::bf16;    // of a

@@ -1,20 +1,18 @@
 // The memory layout of operands: which dimension is contiguous.
-//
-//              contiguous dimension   example for a     example for b
-//   K-major    k of a, k of b         (M,K) row-major   w(N,K).t()
-//   MN-major   m of a, n of b         x(K,M).t()        (K,N) row-major
-//
-// Layouts are named by the letters of the BLAS call that torch makes, which has b first:
-//   TN: a K-major, b K-major    NN: a K-major, b MN-major
-//   TT: a MN-major, b K-major   NT: a MN-major, b MN-major
 #pragma once
 
 #include <cstdint>
 
 namespace tcgemm {
 
+//              contiguous dimension   example for a     example for b
+//   K-major    k of a, k of b         (M,K) row-major   w(N,K).t()
+//   MN-major   m of a, n of b         x(K,M).t()        (K,N) row-major
 enum class Major : std::uint8_t { K, MN };
 
+// The letters are those of the BLAS call that torch makes, which has b first:
+//   TN: a K-major, b K-major    NN: a K-major, b MN-major
+//   TT: a MN-major, b K-major   NT: a MN-major, b MN-major
 enum class Layout : std::uint8_t { TN, NN, TT, NT };
 
 inline constexpr int kLayouts = 4;

@@ -1,10 +1,5 @@
 // A Plan is the planner's decision for a Problem: the passes before the GEMM, the kernel of the
 // catalog, its grid and the workspace.
-//
-//   Problem --make_plan--> Plan --launch--> [repack a, b] [sums of a] [sums of b] GEMM kernel
-//
-//   split FP32 (core/split_fp32.h), on the same stream:
-//     [repack a, b]  first split pass  second split pass  f16x2 kernel  bf16x3 kernel  recompute
 #pragma once
 
 #include <cstddef>
@@ -172,7 +167,7 @@ struct SplitFp32Plan {
   std::size_t recompute_mask_bytes = 0;
 };
 
-// What runs before the kernel, or with it.
+// The passes that run before the kernel.
 struct Passes {
   std::optional<RepackPass> repack_a;
   std::optional<RepackPass> repack_b;
@@ -187,6 +182,12 @@ struct Estimate {
   Bound bound = Bound::launch;
 };
 
+// The order of the launches:
+//
+//   Problem --make_plan--> Plan --launch--> [repack a, b] [sums of a] [sums of b] GEMM kernel
+//
+//   split FP32 (core/split_fp32.h), on the same stream:
+//     [repack a, b]  first split pass  second split pass  f16x2 kernel  bf16x3 kernel  recompute
 struct Plan {
   LaunchConfig main;
   bool swap_ab = false;  // the kernel computes out^T = b^T a^T

@@ -1,17 +1,4 @@
 // A Problem describes one batched GEMM with its epilogue, and every operand's layout in memory.
-//
-//   value = activation(alpha * scale_a * scale_b * ((a - zero_a) @ (b - zero_b)) + beta * c + bias)
-//           + residual
-//   out = value * scale_out, rounded once;  amax = max |value|
-//
-//        k            n            n
-//     +-----+      +-----+      +-----+
-//   m |  a  |    k |  b  |    m | out |     c, bias, residual: m x n; a stride of 0 broadcasts
-//     +-----+      +-----+      +-----+
-//
-// The epilogue computes in the accumulator's type and rounds once, at the end. There are two
-// exceptions: with f16 accumulators it computes in f32; with s32 accumulators it computes in f32,
-// unless `out` is s32, and then in s32 modulo 2^32.
 #pragma once
 
 #include <cstdint>
@@ -58,7 +45,7 @@ constexpr bool whole_vectors(std::int64_t elements, DType type) {
   return elements * bytes(type) % kVectorBytes == 0;
 }
 
-// Whether rows x cols of the matrix can be read and written in vectors of 16 bytes along rows.
+// True if rows x cols of the matrix can be read and written in vectors of 16 bytes along rows.
 constexpr bool is_vectorizable(const Matrix& matrix, std::int64_t rows, std::int64_t cols,
                                std::int64_t batch) {
   return (matrix.stride_col == 1 || cols == 1) && matrix.address % kVectorBytes == 0 &&
@@ -80,7 +67,7 @@ constexpr Operand transposed(const Operand& operand) {
   return {transposed(static_cast<const Matrix&>(operand)), operand.shift_col, operand.shift_row};
 }
 
-// The tensors of a problem, by slot. Those that are not given have no meaning.
+// The tensors of a problem, by slot. A tensor that is not given has no meaning.
 class Operands {
  public:
   constexpr Operand& operator[](Slot slot) { return operands_[slot]; }
@@ -119,6 +106,20 @@ struct Prepacked {
   bool operator==(const Prepacked&) const = default;
 };
 
+// The operation:
+//
+//   value = activation(alpha * scale_a * scale_b * ((a - zero_a) @ (b - zero_b)) + beta * c + bias)
+//           + residual
+//   out = value * scale_out, rounded once;  amax = max |value|
+//
+//        k            n            n
+//     +-----+      +-----+      +-----+
+//   m |  a  |    k |  b  |    m | out |     c, bias, residual: m x n; a stride of 0 broadcasts
+//     +-----+      +-----+      +-----+
+//
+// The epilogue computes in the accumulator's type and rounds once, at the end. There are two
+// exceptions: with f16 accumulators it computes in f32; with s32 accumulators it computes in f32,
+// unless `out` is s32, and then in s32 modulo 2^32.
 struct Problem {
   std::int64_t batch = 1;
   std::int64_t m = 0;
@@ -163,7 +164,7 @@ struct Problem {
     return has(slot) ? Prepacked{operands[slot].address, prepacked_terms} : Prepacked{};
   }
   bool empty() const { return batch == 0 || m == 0 || n == 0; }
-  // Whether there is more than alpha and scales between the accumulator and the rounding.
+  // True if there is more than alpha and scales between the accumulator and the rounding.
   bool has_epilogue_terms() const {
     return has_any(kEpilogueTerms) || activation != Activation::none;
   }

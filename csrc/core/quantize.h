@@ -1,5 +1,15 @@
 // Arguments and arithmetic of quantize: x ~ values * scale, with one scale for each group of
 // elements.
+#pragma once
+
+#include <cstdint>
+
+#include "core/dtype.h"
+#include "core/problem.h"
+
+namespace tcgemm {
+
+// The shape of the scales, and the arithmetic of a group:
 //
 //   granularity    tensor   row          1x128                 128x128
 //   scale shape    ()       (.., M, 1)   (.., M, ceil(K/128))  (.., ceil(M/128), ceil(K/128))
@@ -10,14 +20,6 @@
 //
 // Both divisions are IEEE divisions in f32. NaN stays NaN in fp8 and becomes 0 in s8. Inf becomes
 // the limit with its sign; for s8 this is 127 or -127, never -128.
-#pragma once
-
-#include <cstdint>
-
-#include "core/dtype.h"
-#include "core/problem.h"
-
-namespace tcgemm {
 
 enum class Granularity : std::uint8_t { tensor, row, block_1x128, block_128x128 };
 

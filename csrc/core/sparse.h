@@ -1,5 +1,14 @@
-// Structured sparsity along k. The format is the same on every device; the README documents it.
-//
+// Structured sparsity along k: the format of values and metadata, compression and pruning. All
+// devices have the same format.
+#pragma once
+
+#include <cstdint>
+
+#include "core/dtype.h"
+#include "core/problem.h"
+
+namespace tcgemm {
+
 // A group is 4 consecutive elements along k in pattern "2:4", of which at most 2 are not zero, and
 // 2 elements in pattern "1:2", of which at most 1 is not zero.
 //
@@ -23,29 +32,6 @@
 // 01 02 03 12 13 23, and the first row has the highest digit. Magnitudes are f32 and at most 2^124;
 // NaN counts as 2^124. The sums s of the four rows are added as (s0 + s1) + (s2 + s3); each sum is
 // rounded once.
-//
-// mma.sp and wgmma.sp read metadata in 32-bit words, 4 bits for the two ascending positions of a
-// group. A position p of "1:2" (f32 operands, multiplied as tf32) becomes the pair 2 p, 2 p + 1 of
-// 16-bit halves. Metadata tiles are the metadata of w in the order in which the lanes of a warp,
-// lane = 4 g + t, read these words:
-//
-//   tiles: [k block][64 rows][16 rows][lane][word]       a k block is 128 bytes of a row of w
-//
-//     16- and 32-bit elements: one word a lane. A k block has two k-steps (index t / 2), and a
-//         k-step two halves (index t % 2) of four groups. The low 16 bits of a word are for row
-//         2 g, the high 16 bits for row 2 g + 1.
-//     8-bit elements: two words a lane, one for each k-step. A k-step has two halves (index t / 2)
-//         of eight groups. A word is for row 2 g + t % 2.
-//
-// Rows g and g + 8 of the instruction are rows 2 g and 2 g + 1 of w: tile::RowOrder::interleaved.
-#pragma once
-
-#include <cstdint>
-
-#include "core/dtype.h"
-#include "core/problem.h"
-
-namespace tcgemm {
 
 enum class Pattern : std::uint8_t { two_of_four, one_of_two };
 
@@ -80,6 +66,21 @@ constexpr unsigned half_code(int position) { return position == 0 ? 0x4u : 0xeu;
 // Metadata past the end of w. The hardware needs two different positions; the values there are 0.
 inline constexpr std::uint32_t kNoGroups = 0x44444444u;
 
+// mma.sp and wgmma.sp read metadata in 32-bit words, 4 bits for the two ascending positions of a
+// group. A position p of "1:2" (f32 operands, multiplied as tf32) becomes the pair 2 p, 2 p + 1 of
+// 16-bit halves. Metadata tiles are the metadata of w in the order in which the lanes of a warp,
+// lane = 4 g + t, read these words:
+//
+//   tiles: [k block][64 rows][16 rows][lane][word]       a k block is 128 bytes of a row of w
+//
+//     16- and 32-bit elements: one word a lane. A k block has two k-steps (index t / 2), and a
+//         k-step two halves (index t % 2) of four groups. The low 16 bits of a word are for row
+//         2 g, the high 16 bits for row 2 g + 1.
+//     8-bit elements: two words a lane, one for each k-step. A k-step has two halves (index t / 2)
+//         of eight groups. A word is for row 2 g + t % 2.
+//
+// Rows g and g + 8 of the instruction are rows 2 g and 2 g + 1 of w: tile::RowOrder::interleaved.
+//
 // The shape of the metadata tiles of a sparse operand: rows x k elements of `bits` bits.
 struct MetadataTiles {
   static constexpr int kRows = 64, kLanes = 128;

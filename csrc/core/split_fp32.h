@@ -1,6 +1,11 @@
 // Split FP32: an f32 operand becomes a sum of 16-bit terms, and tensor-core GEMMs of the terms add
 // up to an f32-accurate GEMM. f16x2 has two f16 terms, bf16x3 has three bf16 terms.
-//
+#pragma once
+
+#include <cstdint>
+
+namespace tcgemm {
+
 // Both operands are seen as rows x k. Each row is scaled by a power of two, which is exact, and
 // then its elements are split:
 //
@@ -23,11 +28,6 @@
 //
 // So with either kind of terms every result is either f32-accurate or computed again. The recompute
 // mask has one byte for each 64 x 64 tile of the result.
-#pragma once
-
-#include <cstdint>
-
-namespace tcgemm {
 
 inline constexpr int kF16Terms = 2, kBf16Terms = 3;
 constexpr int split_product_count(int terms) { return terms == kF16Terms ? 3 : 6; }

@@ -14,7 +14,11 @@
 #include "cpu/convert.h"
 #include "cpu/kernels.h"
 
+#ifdef __clang__
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
+#else
 #pragma GCC target("avx2,fma,f16c")
+#endif
 
 #include "cpu/f16c.h"
 #include "cpu/microkernel.h"
@@ -51,3 +55,7 @@ constinit const KernelSet kAvx2Kernels = {kernels<F16Conversion, F32, 4, 3>(),
                                           kernels<F16Conversion, F64, 4, 3>()};
 
 }  // namespace tcgemm::cpu
+
+#ifdef __clang__
+#pragma clang attribute pop
+#endif

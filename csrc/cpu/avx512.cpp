@@ -14,7 +14,13 @@
 #include "cpu/convert.h"
 #include "cpu/kernels.h"
 
+#ifdef __clang__
+#pragma clang attribute push(                                                    \
+    __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c"))), \
+    apply_to = function)
+#else
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")
+#endif
 
 #include "cpu/f16c.h"
 #include "cpu/microkernel.h"
@@ -53,3 +59,7 @@ constinit const KernelSet kAvx512Kernels = {kernels<F16Conversion, F32, 12, 2>()
                                             kernels<F16Conversion, F64, 12, 2>()};
 
 }  // namespace tcgemm::cpu
+
+#ifdef __clang__
+#pragma clang attribute pop
+#endif

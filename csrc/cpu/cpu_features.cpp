@@ -1,4 +1,6 @@
 // Chooses the instruction set of the CPU code once, at run time.
+#include <cpuid.h>
+
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
@@ -27,9 +29,14 @@ CpuFeatures requested_cpu_features() {
 }  // namespace
 
 CpuFeatures best_cpu_features() {
-  const auto has_avx2 = [] {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-           __builtin_cpu_supports("f16c");
+  // __builtin_cpu_supports of older clang does not know "f16c". Support of AVX2 by the operating
+  // system, which the builtin asks for, covers F16C.
+  const auto has_f16c = [] {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+  };
+  const auto has_avx2 = [&] {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
   };
   const auto has_avx512 = [] {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&

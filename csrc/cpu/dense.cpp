@@ -1,12 +1,5 @@
 // The dense GEMM. Threads compute tiles of the result, and a tile walks its k blocks in ascending
 // order.
-//
-//   tile of out, m x n:   for each k block:   pack a (m x depth) and b (depth x n)    in L2
-//                                             sums += a b                             in registers
-//                         epilogue, rounding, out
-//
-// Tiles are independent, so any number of threads gives the same bits. `totals` holds the
-// accumulators between k blocks, so the depth of a block does not change the bits.
 #include "cpu/dense.h"
 
 #include <algorithm>
@@ -33,6 +26,14 @@ constexpr std::int64_t kTileRows = 256;
 constexpr std::int64_t kTileRowBytes = 2048;
 constexpr std::int64_t kCacheLine = 64;
 
+// The walk over one tile:
+//
+//   tile of out, m x n:   for each k block:   pack a (m x depth) and b (depth x n)    in L2
+//                                             sums += a b                             in registers
+//                         epilogue, rounding, out
+//
+// Tiles are independent, so any number of threads gives the same bits. `totals` holds the
+// accumulators between k blocks, so the depth of a block does not change the bits.
 template <class Sums>
 class TiledGemm {
   using T = typename Sums::Operand;

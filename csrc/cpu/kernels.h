@@ -1,10 +1,4 @@
 // The inner loops of the dense GEMM: one table of functions per instruction set.
-//
-// The loops read packed panels. A panel has `panel_rows` consecutive rows of a (or `panel_columns`
-// columns of b) for every k, converted to the accumulator's type:
-//
-//   a, m x depth:  panel 0: a(0,0) a(1,0) .. a(rows-1,0)  a(0,1) ..  a(rows-1,depth-1)
-//                  panel 1: ...
 #pragma once
 
 #include <cstdint>
@@ -14,6 +8,12 @@
 
 namespace tcgemm::cpu {
 
+// The loops read packed panels. A panel has `panel_rows` consecutive rows of a (or `panel_columns`
+// columns of b) for every k, converted to the accumulator's type:
+//
+//   a, m x depth:  panel 0: a(0,0) a(1,0) .. a(rows-1,0)  a(0,1) ..  a(rows-1,depth-1)
+//                  panel 1: ...
+//
 // Packs rows x depth elements of `dtype` at `data` into panels of `width` rows. Strides are in
 // elements. f32 is rounded if `input` is tf32 or bf16. The last panel is padded with zeros.
 template <class T>

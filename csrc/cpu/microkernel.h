@@ -1,10 +1,5 @@
 // The inner loop, which multiplies packed panels. Like rows.h, it is compiled once per instruction
 // set.
-//
-//              b(k, 0 .. columns-1)    one step of k: kRows broadcasts of a,
-//              [ vector ][ vector ]    kVectors loads of b,
-//   a(0, k)    [  sum   ][  sum   ]    kRows * kVectors independent multiply-adds
-//   a(1, k)    [  sum   ][  sum   ]
 #pragma once
 
 #include <array>
@@ -19,6 +14,13 @@ namespace {
 
 inline constexpr std::int64_t kStepsPerRounding = 16;
 
+// One step over k:
+//
+//              b(k, 0 .. columns-1)    kRows broadcasts of a,
+//              [ vector ][ vector ]    kVectors loads of b,
+//   a(0, k)    [  sum   ][  sum   ]    kRows * kVectors independent multiply-adds
+//   a(1, k)    [  sum   ][  sum   ]
+//
 // Simd has Scalar, Vector, kWidth, load, store, broadcast, fma and, for f32, round_f16. kPanelRows
 // and kPanelVectors are the size of a full panel, kRows and kVectors that of a panel at an edge.
 template <class Simd, int kPanelRows, int kPanelVectors>

@@ -1,9 +1,5 @@
 // Converts rows of any dtype and stride to and from the accumulator's type, and packs them into
 // panels.
-//
-// This file is compiled once per instruction set: baseline.cpp, avx2.cpp and avx512.cpp include it
-// after their target pragma, and pass F16Conversion, which differs between them. The anonymous
-// namespace keeps the copies apart; otherwise the linker could give the baseline the AVX-512 copy.
 #pragma once
 
 #include <bit>
@@ -16,6 +12,10 @@
 
 namespace tcgemm::cpu {
 namespace {
+
+// This file is compiled once per instruction set: baseline.cpp, avx2.cpp and avx512.cpp include it
+// after their target pragma, and pass F16Conversion, which differs between them. The anonymous
+// namespace keeps the copies apart; otherwise the linker could give the baseline the AVX-512 copy.
 
 template <class T>
 struct QuadOf {

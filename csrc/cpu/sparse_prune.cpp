@@ -1,10 +1,4 @@
-// prune: by groups, or by blocks of 4 x 4. A block tries all 90 choices:
-//
-//   four rows of a box     one sum of magnitudes for each row and pair         4 x  6 sums
-//                          their sums for rows 0 and 1, and for rows 2 and 3   2 x 36 sums
-//                          one more addition for each choice of four pairs     90 sums
-//
-// Adjacent blocks are SIMD lanes: the innermost loops run over them.
+// prune: by groups, or by blocks of 4 x 4.
 #include <array>
 #include <bit>
 #include <limits>
@@ -52,6 +46,14 @@ static_assert(kChoices.back().mask != 0);
 
 using Lanes = float[kLanes];
 
+// A block tries all 90 choices:
+//
+//   four rows of a box     one sum of magnitudes for each row and pair         4 x  6 sums
+//                          their sums for rows 0 and 1, and for rows 2 and 3   2 x 36 sums
+//                          one more addition for each choice of four pairs     90 sums
+//
+// Adjacent blocks are SIMD lanes: the innermost loops run over them.
+//
 // The best choice of each block, from the magnitudes in four rows of kLanes blocks.
 void choose_masks(const float (&magnitude)[kBlockDim][kStripColumns],
                   std::int32_t (&chosen)[kLanes]) {

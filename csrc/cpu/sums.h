@@ -1,10 +1,4 @@
 // The accumulation of a tile over the k blocks of its operands.
-//
-//   FmaChain          the chain continues from block to block: f16, bf16, f32 and fp8 in f32, f64
-//   BlockScaledSums   each block's sum is multiplied by its scales and added: fp8
-//   IntegerSums       each block's sum is exact in f32 and added in s32: s8, u8
-//
-// All of them use the same inner loop. Like the epilogue, they are compiled for plain x86-64.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +22,14 @@ struct Panels {
   const T* b;
 };
 
+// The three ways to add up the blocks along k:
+//
+//   FmaChain          the chain continues from block to block: f16, bf16, f32 and fp8 in f32, f64
+//   BlockScaledSums   each block's sum is multiplied by its scales and added: fp8
+//   IntegerSums       each block's sum is exact in f32 and added in s32: s8, u8
+//
+// All of them use the same inner loop. Like the epilogue, they are compiled for plain x86-64.
+//
 // kSeparateTotals: the sums of a block start from zero, and `add` adds them to the totals. `values`
 // is row i for the epilogue, in the totals or in the sums.
 template <class T>

@@ -1,4 +1,4 @@
-// Run -> Params -> kernel.
+// LaunchConfig -> Params -> kernel.
 #include "launch/gemm.h"
 
 #include <cuda_runtime.h>

@@ -1,10 +1,4 @@
 // Merges batch dimensions as far as every operand's strides allow.
-//
-//   dimensions, innermost first:   rows | batch -1 | batch -2 | ...
-//
-// Two adjacent dimensions merge if outer stride == inner size * inner stride for every operand.
-// Batch dimensions that b, its scales and its zero points lack merge into the rows: (..., M, K) @
-// (K, N) is one tall GEMM.
 #include "ops/batch.h"
 
 #include <algorithm>
@@ -21,6 +15,14 @@ std::int64_t batch_stride(const CheckedOperand& operand, std::int64_t d, std::in
   return operand.view.strides[own];
 }
 
+// The order of the merges:
+//
+//   dimensions, innermost first:   rows | batch -1 | batch -2 | ...
+//
+// Two adjacent dimensions merge if outer stride == inner size * inner stride for every operand.
+// Batch dimensions that b, its scales and its zero points lack merge into the rows: (..., M, K) @
+// (K, N) is one tall GEMM.
+//
 // One value of scale_a serves 1 << shift elements of `inner`.
 bool merge(StridedDim& inner, const StridedDim& outer, int shift = 0) {
   // The kernels hold extents and counts in 32 bits.
@@ -72,7 +74,7 @@ Operand operand_of(const CheckedGemm& checked, Slot slot, const StridedDim& rows
 // The tensors that collapse() sets. Opaque bytes and amax are set by others.
 constexpr SlotSet kStrided =
     kAllSlots - slots_with(DTypeRule::bytes) - slots_with(DTypeRule::statistic);
-// Of these, the tensors that the planner analyzes: a, b and out.
+// The tensors among them that the planner analyzes: a, b and out.
 constexpr SlotSet kMatrices = slots_with(DTypeRule::operand) | slots_with(DTypeRule::result);
 
 }  // namespace

@@ -38,7 +38,7 @@ JsonArray kernels() {
   return list;
 }
 
-// What each kernel of this build multiplies, by its row of the catalog.
+// The types of each kernel of this build, with the index of its row in the catalog.
 JsonArray configs() {
   JsonArray rows;
   for (std::size_t row = 0; row < kCatalog.size(); ++row) {

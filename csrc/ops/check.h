@@ -1,11 +1,4 @@
 // Arguments -> CheckedGemm: the checks of a GEMM call, and the shape of its result.
-//
-// A call that passes check() can fail only for lack of memory; a kernel never sees bad input. Every
-// operator becomes one form; core/problem.h has its whole formula:
-//
-//   out[batch..., m, n] = activation(alpha * (a[batch..., m, k] @ b[batch..., k, n]) + ...) + ...
-//
-// A 1-D operand of matmul or linear gets a dimension of size 1, which the result does not show.
 #pragma once
 
 #include <algorithm>
@@ -53,6 +46,13 @@ struct CheckedGemm {
 // The name of the operator in its errors: "tcgemm.mm".
 const char* name(Op op);
 
+// A call that passes check() can fail only for lack of memory; no kernel gets bad input. Every
+// operator becomes one form; core/problem.h has its whole formula:
+//
+//   out[batch..., m, n] = activation(alpha * (a[batch..., m, k] @ b[batch..., k, n]) + ...) + ...
+//
+// A 1-D operand of matmul or linear gets a dimension of size 1, which the result does not show.
+//
 // Throws std::runtime_error. Its sentence names the tensor, what was expected, what was passed, and
 // what to do instead.
 void check(Op op, const Arguments& arguments, Target target, CheckedGemm& checked);

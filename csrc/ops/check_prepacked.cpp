@@ -1,9 +1,4 @@
 // The checks of prepared_b: the byte vector that tcgemm.prepare returned for this b.
-//
-//   prepare(w) --> decision | statistics | ranges | terms     b = w.t(): the terms of its columns
-//
-// The length follows from b's shape and strides, and tells two f16 terms from three bf16 terms. An
-// empty vector means that GEMMs read b itself.
 #include "core/split_fp32.h"
 #include "ops/check.h"
 #include "plan/split_fp32.h"
@@ -17,6 +12,12 @@ bool is_empty(const View& view) { return view.elements() == 0; }
 
 }  // namespace
 
+// The content of the vector:
+//
+//   prepare(w) --> decision | statistics | ranges | terms     b = w.t(): the terms of its columns
+//
+// The length follows from b's shape and strides, and tells two f16 terms from three bf16 terms. An
+// empty vector means that GEMMs read b itself.
 void check_prepacked(Op op, const CheckedGemm& checked) {
   const View& view = checked[Slot::prepacked_b].view;
   if (!view) return;

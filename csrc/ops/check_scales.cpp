@@ -1,4 +1,13 @@
 // The checks of the shapes of scales and zero points. They follow the shape of their operand.
+#include <utility>
+
+#include "core/integer.h"
+#include "ops/check.h"
+
+namespace tcgemm::ops {
+namespace {
+
+// The shapes that are allowed:
 //
 //             one value    a row (column)    blocks of 1x128       blocks of 128x128
 //   scale_a   any shape    (M, 1)            (M, ceil(K/128))      (ceil(M/128), ceil(K/128))
@@ -7,13 +16,6 @@
 //   zero_b                 (1, N)
 //
 // Batch dimensions precede these dimensions, and broadcast to those of the result.
-#include <utility>
-
-#include "core/integer.h"
-#include "ops/check.h"
-
-namespace tcgemm::ops {
-namespace {
 
 std::int64_t blocks(std::int64_t extent) { return ceil_div(extent, kScaleBlock); }
 
@@ -44,7 +46,7 @@ void check_batch(Op op, const CheckedGemm& checked, const CheckedOperand& operan
        "; each of its dimensions before the last two must be 1 or that of the result.");
 }
 
-// Whether the view has the shape of a transposed scale: of one value a row, or of blocks.
+// True if the view has the shape of a transposed scale: of one value a row, or of blocks.
 bool is_transposed(const View& view, std::int64_t size_mn, std::int64_t k, bool of_a) {
   if (view.dims < 2) return false;
   std::int64_t rows = view.sizes[view.dims - 1], cols = view.sizes[view.dims - 2];

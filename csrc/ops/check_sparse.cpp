@@ -1,11 +1,5 @@
 // The checks of sparse_a and sparse_b: the 2:4 metadata of operand a or b, whose tensor has the
 // values that compress24 keeps.
-//
-//   w (N, K) --compress24--> values, metadata --tile24--> tiles
-//
-//   b = values.t(): the GEMM sees K rows, and value_columns(K) rows are stored
-//
-// The CPU reads the 2-D metadata of compress24, a GPU the 1-D tiles of tile24.
 #include "core/sparse.h"
 #include "ops/check.h"
 
@@ -14,6 +8,13 @@ namespace {
 
 constexpr std::uintptr_t kTilesAlignment = 16;
 
+// The tensors of a sparse b = w.t():
+//
+//   w (N, K) --compress24--> values, metadata --tile24--> tiles
+//
+//   b = values.t(): the GEMM sees K rows, and value_columns(K) rows are stored
+//
+// The CPU reads the 2-D metadata of compress24, a GPU the 1-D tiles of tile24.
 Slot operand_of(Slot slot) { return slot == Slot::sparse_a ? Slot::a : Slot::b; }
 
 void check_sparse_types(Op op, const Arguments& arguments, const CheckedGemm& checked, Slot slot) {

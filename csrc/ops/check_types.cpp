@@ -61,7 +61,7 @@ void check_precision(Op op, const Arguments& arguments, CheckedGemm& checked) {
          "\"fast\"; pass one of these, or None for \"promoted\".");
   }
   if (precision == "highest") return;
-  // Not in the sentence below: tcgemm.nn.Linear passes it where its weight has no parts.
+  // tcgemm.nn.Linear passes "prepared" if its weight has no terms. No error names this word.
   if (precision == "prepared") {
     checked.as_prepacked = f32;
     return;

@@ -1,4 +1,4 @@
-// The schema of every operator, in the order of the README. An `.out` overload returns nothing,
+// The schema of every operator: products, passes, questions. An `.out` overload returns nothing,
 // since an operator must not return what it mutates; the Python function returns `out`. Tensors
 // precede the `*`, since torch.library supports no autograd and no vmap for a keyword-only tensor.
 #include <torch/csrc/stable/library.h>
@@ -97,7 +97,7 @@ STABLE_TORCH_LIBRARY(tcgemm, m) {
   m.def("prune24(Tensor w, str pattern, bool transposable=False) -> Tensor");
   m.def("tile24(Tensor metadata, int k, str pattern, ScalarType dtype) -> Tensor");
 
-  // These answer with JSON in a uint8 tensor: see json.h.
+  // These operators return JSON in a uint8 tensor: see json.h.
   m.def(("check_layout(" + schema(parameters(Op::check_layout)) + ") -> Tensor").c_str());
   m.def(("explain(" + schema(parameters(Op::explain)) + ") -> Tensor").c_str());
   m.def("build_info() -> Tensor");

@@ -23,7 +23,7 @@ namespace {
 
 using Strides = std::array<std::int64_t, 3>;  // batch, row, column; elements
 
-// What the operator is asked, in the order of its schema.
+// The arguments of the operator, in the order of its schema.
 struct Question {
   std::string device, dtype;
   std::int64_t m = 0, n = 0, k = 0, batch = 1;
@@ -184,7 +184,7 @@ constexpr std::int64_t kMostElements = std::int64_t(1) << 48;
 
 void check_sizes(const Question& question) {
   const auto [m, n, k, batch] = std::array{question.m, question.n, question.k, question.batch};
-  const auto too_large = [&](std::int64_t rows, std::int64_t cols) {
+  const auto too_large = [batch = batch](std::int64_t rows, std::int64_t cols) {
     return double(batch) * double(rows) * double(cols) > double(kMostElements);
   };
   bool wrong = too_large(m, n) || too_large(m, k) || too_large(n, k);

@@ -1,10 +1,4 @@
 // The checks of the 2:4 operators, and the tensors that they allocate.
-//
-//   compress24     w (M, K)                             -> values, metadata, excess (2,)
-//   decompress24   values, metadata                     -> w
-//   gather24       w, metadata                          -> values
-//   prune24        w                                    -> w
-//   tile24         metadata (M, metadata_columns(K))    -> tiles, 1-D
 #include "ops/sparse.h"
 
 #include <torch/csrc/stable/c/shim.h>
@@ -13,6 +7,14 @@
 
 namespace tcgemm::ops {
 namespace {
+
+// The operands of each operator, and its results:
+//
+//   compress24     w (M, K)                             -> values, metadata, excess (2,)
+//   decompress24   values, metadata                     -> w
+//   gather24       w, metadata                          -> values
+//   prune24        w                                    -> w
+//   tile24         metadata (M, metadata_columns(K))    -> tiles, 1-D
 
 Pattern parse_pattern(const char* op, const std::string& text) {
   for (int i = 0; i < kPatterns; ++i)

@@ -1,4 +1,4 @@
-// What a plan decides and estimates: as text for people, and as fields for programs.
+// The decisions and estimates of a plan: as text for people, and as fields for programs.
 #pragma once
 
 #include <array>

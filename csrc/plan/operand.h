@@ -1,10 +1,5 @@
 // Operand analysis: the major of an operand, whether TMA can read it, and the repack pass where it
 // cannot. The planner, check_layout and explain share it.
-//
-// Both operands have k as their columns: a is m x k, b is n x k ("rows" are m or n). An operand is
-//   K-major   if elements that are adjacent along k are adjacent in memory,
-//   MN-major  if elements that are adjacent along m (n) are adjacent in memory,
-//   strided   if neither holds: a slice with a step, or an expanded dimension.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +14,10 @@ namespace tcgemm::plan {
 // operands while they load them, and f64 operands are loaded one element at a time.
 constexpr bool k_major_only(DType input) { return bits(input) == 8 || input == DType::tf32; }
 
+// Both operands have k as their columns: a is m x k, b is n x k ("rows" are m or n). An operand is
+//   K-major   if elements that are adjacent along k are adjacent in memory,
+//   MN-major  if elements that are adjacent along m (n) are adjacent in memory,
+//   strided   if neither holds: a slice with a step, or an expanded dimension.
 struct GemmOperand {
   char label = 'a';
   Matrix matrix;             // stride_row: along m or n, stride_col: along k

@@ -112,7 +112,7 @@ bool is_column_major(const Problem& problem) {
   return out.stride_col != 1 && out.stride_row == 1 && problem.n > 1;
 }
 
-// A filter asks for one kernel, which then computes the result as it lies.
+// A filter restricts the choice to some kernels, so then A and B may be swapped in any case.
 bool may_swap_ab(const Problem& problem, std::string_view filter) {
   return !filter.empty() || !swap_ab_changes_bits(problem);
 }

@@ -10,7 +10,7 @@
 namespace tcgemm::plan {
 namespace {
 
-// What a config computes, without its layout and tile, as one number.
+// The operation of a config, without its layout and tile, as one number.
 constexpr std::uint32_t signature(DType a, DType b, DType accumulator, bool block_scaled,
                                   bool promotes, int terms, bool sparse) {
   return std::uint32_t(a) | std::uint32_t(b) << 8 | std::uint32_t(accumulator) << 16 |

@@ -13,7 +13,7 @@ constexpr double kFill = 1.0;    // microseconds until the first mma of a tile
 constexpr double kElementwise = 6.0;
 
 // The share of the device's tensor rate that mma.sync reaches. On Hopper that rate is wgmma's, and
-// there is no fp8 mma.sync: the compiler needs_conversion to f16.
+// there is no fp8 mma.sync: the compiler converts to f16.
 double share(const Device& device, DType input) {
   if (device.compute_capability != 90) return 1.0;
   return is_fp8(input) ? 0.15 : 0.6;

@@ -1,10 +1,5 @@
-// Cost model of the TMA + wgmma kernels on Hopper.
-//
-// A thread block spends per k-block the larger of two times: that of the tensor cores, and that of
-// loading the operands from L2. Each tile adds a fill and an epilogue, and the last wave decides
-// when the grid ends. The constants were fitted to the times of every tile with both cluster sizes
-// on 25 shapes of bf16 TN on an H200. The tile that the model picks is within 5 % of the fastest
-// one on each shape, and is the fastest one on most.
+// Cost model of the TMA + wgmma kernels on Hopper. docs/dev/kernels/cost-models.md says how its
+// constants were fitted, and how good it is.
 #include <algorithm>
 #include <cmath>
 
@@ -12,6 +7,10 @@
 
 namespace tcgemm::plan {
 namespace {
+
+// A thread block spends per k-block the larger of two times: that of the tensor cores, and that of
+// loading the operands from L2. Each tile adds a fill and an epilogue, and the last wave decides
+// when the grid ends.
 
 constexpr double kMisalignedLines = 2.2;  // L2 lines for 128 bytes that are not aligned
 constexpr double kLaunch = 1.35;          // microseconds: launch and barriers
@@ -23,9 +22,9 @@ constexpr double kStore32 = 0.05;       // the same for 32-bit results, which ar
 constexpr double kScaleStore = 0.01;    // added for alpha and scales
 constexpr double kEpilogueStore = 0.1;  // the total with epilogue terms
 constexpr double kTraffic = 0.02;       // loads cost power even if their time is hidden
-// Near the power cap, multiprocessors that idle in the last wave leave their power to the others,
-// so this share of the wave counts only as far as it is full. Problems of fewer FLOP, scaled to
-// f16's rate, do not reach the cap.
+// Near the power cap, the multiprocessors that idle in the last wave save power, and the others run
+// faster. So this share of the wave counts only as far as the wave is full. Problems of fewer FLOP,
+// scaled to f16's rate, do not reach the cap.
 constexpr double kPowerBoundFlops = 1.1e10;
 constexpr double kPartialWave = 0.26;
 
@@ -37,7 +36,8 @@ double wave_time(double waves, double flops) {
 // Relative cost of issuing a tile's wgmma; 1.0 is the best dense tile. Three warpgroups are limited
 // to 128 registers a thread. Two m64 blocks a warpgroup read b twice. Promotion adds FADDs, and in
 // clusters the waits between thread blocks disturb the ping-pong of the warpgroups. The RS mainloop
-// pays for the transpose. Split-FP32 issues 3 or 6 GEMMs, in ping-pong if there are two warpgroups.
+// adds the time of the transpose. Split-FP32 issues 3 or 6 GEMMs, in ping-pong if there are two
+// warpgroups.
 double issue_cost(const GemmConfig& config, int cluster) {
   // wgmma.sp has twice the rate, as far as shared memory delivers b.
   if (config.sparse)

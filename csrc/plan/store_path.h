@@ -7,10 +7,10 @@
 
 namespace tcgemm::plan {
 
-// `problem` is oriented as the kernel sees it.
+// `problem` has the orientation of the kernel.
 StorePath store_path(const GemmConfig& config, const Problem& problem);
 
-// What the kernel computes before it stores by `path`.
+// The arithmetic of the kernel before it stores by `path`.
 EpiloguePath epilogue_path(const GemmConfig& config, const Problem& problem, StorePath path);
 
 }  // namespace tcgemm::plan

@@ -1,13 +1,13 @@
 // mma.sync.m16n8k16 on f64, sm_90 and newer (PTX ISA 9.7.14.5.14). This shape reaches 128
 // multiplications per clock and multiprocessor; m8n8k4, the shape of sm_80, reaches half of that.
-//
-// lane = 4 * g + t, j = 0..3; an element is a pair of registers:
-//   a[2j] row g, k t + 4j    a[2j + 1] row g + 8, k t + 4j    b[j] k t + 4j, column g
-//   d: see tile/fragment.cuh
 #pragma once
 
 namespace tcgemm::ptx {
 
+// lane = 4 * g + t, j = 0..3; an element is a pair of registers:
+//   a[2j] row g, k t + 4j    a[2j + 1] row g + 8, k t + 4j    b[j] k t + 4j, column g
+//   d: see tile/fragment.cuh
+//
 // d += a * b. It only reads and writes registers, so it is not volatile, and the compiler may move
 // it between loads.
 __device__ inline void mma_f64(double* d, const double* a, const double* b) {

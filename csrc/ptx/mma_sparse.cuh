@@ -1,11 +1,5 @@
 // mma.sp.m16n8, one warp, all operands in registers (PTX ISA 9.7.14.6). a is sparse along k
 // (core/sparse.h). Positions in the metadata are ascending, as sp::ordered_metadata requires.
-//
-// a has the values, in the registers of mma_sync.cuh. b has twice as many registers, those of two
-// dense k-steps. A register holds e = 32 / bits consecutive elements along k; an instruction has
-// k = 16 e; lane = 4 * g + t:
-//   b_low[0] column g, k = e t              b_high[0] column g, k = e t + 8 e
-//   b_low[1] column g, k = e t + 4 e        b_high[1] column g, k = e t + 12 e
 #pragma once
 
 #include <cstdint>
@@ -13,6 +7,12 @@
 #include "core/dtype.h"
 
 namespace tcgemm::ptx {
+
+// a has the values, in the registers of mma_sync.cuh. b has twice as many registers, those of two
+// dense k-steps. A register holds e = 32 / bits consecutive elements along k; an instruction has
+// k = 16 e; lane = 4 * g + t:
+//   b_low[0] column g, k = e t              b_high[0] column g, k = e t + 8 e
+//   b_low[1] column g, k = e t + 4 e        b_high[1] column g, k = e t + 12 e
 
 #define TCGEMM_MMA(letter, name, selector)                                                        \
   asm("mma.sp::ordered_metadata.sync.aligned." name                                               \

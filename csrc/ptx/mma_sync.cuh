@@ -1,10 +1,4 @@
 // mma.sync.m16n8, one warp, all operands in registers (PTX ISA 9.7.14.5.7 to 14).
-//
-// The fragment layout is the same for all types: a 32-bit register holds e = 32 / bits consecutive
-// elements along k, and k is 8 e. lane = 4 * g + t:
-//   a[0] row g,     k = e t       a[2] row g,     k = e t + 4 e
-//   a[1] row g + 8, k = e t       a[3] row g + 8, k = e t + 4 e
-//   b[0] column g,  k = e t       b[1] column g,  k = e t + 4 e       d: see tile/fragment.cuh
 #pragma once
 
 #include <cstdint>
@@ -12,6 +6,12 @@
 #include "core/dtype.h"
 
 namespace tcgemm::ptx {
+
+// The fragment layout is the same for all types: a 32-bit register holds e = 32 / bits consecutive
+// elements along k, and k is 8 e. lane = 4 * g + t:
+//   a[0] row g,     k = e t       a[2] row g,     k = e t + 4 e
+//   a[1] row g + 8, k = e t       a[3] row g + 8, k = e t + 4 e
+//   b[0] column g,  k = e t       b[1] column g,  k = e t + 4 e       d: see tile/fragment.cuh
 
 #define TCGEMM_MMA(letter, name)                                                                  \
   asm("mma.sync.aligned." name " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \

@@ -1,9 +1,5 @@
 // wgmma, the MMA of a warpgroup (PTX ISA 9.7.15.5). b is in shared memory; a is in shared memory
 // (SS) or in registers (RS).
-//
-// The accumulators of one m64nN block are N/2 registers a thread for f32 and s32, and N/4 registers
-// of packed pairs for f16. Element i of a thread is row 16 * warp + lane / 4 + 8 * ((i >> 1) & 1),
-// column 8 * (i >> 2) + 2 * (lane % 4) + (i & 1).
 #pragma once
 
 #include <cstddef>
@@ -15,6 +11,10 @@
 #include "core/layout.h"
 
 namespace tcgemm::ptx {
+
+// The accumulators of one m64nN block are N/2 registers a thread for f32 and s32, and N/4 registers
+// of packed pairs for f16. Element i of a thread is row 16 * warp + lane / 4 + 8 * ((i >> 1) & 1),
+// column 8 * (i >> 2) + 2 * (lane % 4) + (i & 1).
 
 // Must precede the first wgmma after other instructions have accessed the accumulators, or the
 // registers of a.

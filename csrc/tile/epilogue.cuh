@@ -1,14 +1,5 @@
 // The epilogue's arithmetic between the accumulators and the rounding: see Epilogue in
-// core/params.h.
-//
-// A warp processes a unit of 16 rows x kUnit columns at a time, in fragment registers
-// (fragment.cuh). v[4 j + 2 half + i] is row lane_rows[half] of the lane, column 8 j + 2 (lane % 4)
-// + i of the unit. Window has the rows of a lane: lane / 4 and lane / 4 + 8 in most kernels.
-//
-// Activations, types and strides are run-time parameters, and each kernel compiles this code once.
-// Eight warps do not hide the latency of memory or of instruction fetches. So a unit loads all of
-// an operand before it uses any of it, its values are independent dependency chains, and the code
-// stays small: versions that inlined every case spent most of their time on instruction fetches.
+// core/params.h. docs/dev/kernels/epilogue.md says why its code is small.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +11,14 @@
 #include "ptx/prefetch.cuh"
 
 namespace tcgemm::tile {
+
+// A warp processes a unit of 16 rows x kUnit columns at a time, in fragment registers
+// (fragment.cuh). v[4 j + 2 half + i] is row lane_rows[half] of the lane, column 8 j + 2 (lane % 4)
+// + i of the unit. Window has the rows of a lane: lane / 4 and lane / 4 + 8 in most kernels.
+//
+// Activations, types and strides are run-time parameters, and each kernel compiles this code once.
+// A unit loads all of an operand before it uses any of it, and its values are independent
+// dependency chains: eight warps do not hide the latency of memory.
 
 // The two of a warp's 16 rows that a lane of group g = lane / 4 holds. native: rows g and g + 8,
 // the fragment layout of the MMA instructions. interleaved: the adjacent rows 2 g and 2 g + 1,

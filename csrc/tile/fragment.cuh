@@ -1,11 +1,5 @@
 // The accumulator fragment of one warp: 16 rows x n columns. wgmma's m64nN and mma.sync's m16n8
-// have the same layout, so one epilogue serves both:
-//
-//   lane = 4 * g + t; block j of 8 columns:   row g     : columns 8j + 2t, 8j + 2t + 1     (half 0)
-//                                             row g + 8 : the same columns                 (half 1)
-//
-// f32 and s32 accumulators use one register for each element, f16 ones one for each pair. The
-// epilogue computes with values of type float, or std::int32_t if the accumulator is s32.
+// have the same layout, so one epilogue serves both.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +9,14 @@
 #include "ptx/convert.cuh"
 
 namespace tcgemm::tile {
+
+// The place of a register in the fragment:
+//
+//   lane = 4 * g + t; block j of 8 columns:   row g     : columns 8j + 2t, 8j + 2t + 1     (half 0)
+//                                             row g + 8 : the same columns                 (half 1)
+//
+// f32 and s32 accumulators use one register for each element, f16 ones one for each pair. The
+// epilogue computes with values of type float, or std::int32_t if the accumulator is s32.
 
 template <DType kAccumulator>
 using Value = std::conditional_t<kAccumulator == DType::s32, std::int32_t, float>;

@@ -1,11 +1,4 @@
 // Stores a warp's fragment to the result in global memory, 16 rows x kUnit columns at a time.
-//
-// f32 and s32 results can be stored directly from registers: the four lanes of a row fill a sector
-// of 32 bytes. Narrower results are rearranged in the warp's staging buffer smem_d, 2 KB of shared
-// memory for 16 rows x 64 columns, so that a store writes a whole row of it:
-//
-//   registers --stmatrix--> smem_d --TMA--> out                              sm90a; TMA clips edges
-//   registers --st.shared--> smem_d --16-byte or element stores--> out
 #pragma once
 
 #include <cuda_bf16.h>
@@ -27,6 +20,13 @@
 #include "tile/swizzle.cuh"
 
 namespace tcgemm::tile {
+
+// f32 and s32 results can be stored directly from registers: the four lanes of a row fill a sector
+// of 32 bytes. Narrower results are rearranged in the warp's staging buffer smem_d, 2 KB of shared
+// memory for 16 rows x 64 columns, so that a store writes a whole row of it:
+//
+//   registers --stmatrix--> smem_d --TMA--> out                              sm90a; TMA clips edges
+//   registers --st.shared--> smem_d --16-byte or element stores--> out
 
 // Stores a unit of f32, s32 or f64 directly from registers. Any strides and edges are allowed.
 template <class T, int kCount>

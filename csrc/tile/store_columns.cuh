@@ -1,10 +1,4 @@
 // Stores of column-major results directly from registers, for fragments with RowOrder::interleaved.
-// A lane holds adjacent elements of a column, and each store writes a pair of them. The eight
-// groups of a warp write 16 rows of four columns at a time: 64 contiguous bytes of an f32 or s32
-// column, 32 of a 16-bit one. These are whole sectors, and four warps with adjacent rows fill whole
-// cache lines.
-//
-//   v[4 j + i], v[4 j + 2 + i]: rows 2 g and 2 g + 1 of column 8 j + 2 t + i        lane = 4 g + t
 #pragma once
 
 #include <cstdint>
@@ -16,6 +10,13 @@
 #include "tile/scale.cuh"
 
 namespace tcgemm::tile {
+
+// A lane holds adjacent elements of a column, and each store writes a pair of them. The eight
+// groups of a warp write 16 rows of four columns at a time: 64 contiguous bytes of an f32 or s32
+// column, 32 of a 16-bit one. These are whole sectors, and four warps with adjacent rows fill whole
+// cache lines.
+//
+//   v[4 j + i], v[4 j + 2 + i]: rows 2 g and 2 g + 1 of column 8 j + 2 t + i        lane = 4 g + t
 
 // Two adjacent elements of a column as one integer, low element first. A struct of two words would
 // become two stores.
@@ -30,7 +31,7 @@ __device__ inline auto column_pair(T low, T high) {
     return pack_8bit_pair<kOut>(low, high);
 }
 
-// Whether the result is column-major, aligned for stores of pairs, and has all of 16 rows x
+// True if the result is column-major, aligned for stores of pairs, and has all of 16 rows x
 // `columns` inside the matrix.
 __device__ inline bool all_columns_inside(const Epilogue& epilogue, const Window& window,
                                           int columns) {

@@ -1,17 +1,5 @@
-// Stores of column-major 16-bit results by TMA, for fragments with RowOrder::interleaved. The 64
-// rows of a warpgroup are transposed in the staging buffers of its four warps. Together these are
-// two buffers of 64 rows x 32 columns: the warpgroup packs one while TMA reads the other. A store
-// warp, which computes nothing, issues TMA and waits for it, since that takes longer than packing.
-//
-//   warpgroup    pack 0 | pack 1 |       | pack 2 |       | pack 3 | ..     buffers alternate
-//   store warp          | store 0, wait  | store 1, wait  | store 2 | ..
-//
-//   buffer:  32 columns of the result, each in a row of 128 bytes: 64 elements of 16 bits
-//
-// A lane writes pairs of adjacent rows. There are no bank conflicts: lanes with the same g write
-// different columns, and the swizzle puts these into different banks.
-//
-// docs/dev/kernels/column_stores.md has what was tried.
+// Stores of column-major 16-bit results by TMA, for fragments with RowOrder::interleaved.
+// docs/dev/kernels/column_stores.md says what was tried.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +17,19 @@
 #include "tile/swizzle.cuh"
 
 namespace tcgemm::tile {
+
+// The 64 rows of a warpgroup are transposed in the staging buffers of its four warps. Together
+// these are two buffers of 64 rows x 32 columns: the warpgroup packs one while TMA reads the other.
+// A store warp, which computes nothing, issues TMA and waits for it, since that takes longer than
+// packing.
+//
+//   warpgroup    pack 0 | pack 1 |       | pack 2 |       | pack 3 | ..     buffers alternate
+//   store warp          | store 0, wait  | store 1, wait  | store 2 | ..
+//
+//   buffer:  32 columns of the result, each in a row of 128 bytes: 64 elements of 16 bits
+//
+// A lane writes pairs of adjacent rows. There are no bank conflicts: lanes with the same g write
+// different columns, and the swizzle puts these into different banks.
 
 inline constexpr int kWarpgroupThreads = 128;
 inline constexpr int kBufferBytes = 2 * kStagingBytes;

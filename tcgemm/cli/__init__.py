@@ -26,7 +26,9 @@ def main(arguments: list[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"tcgemm {__version__}")
-    parser.add_argument("--support-table", action="store_true", help="print the README's table")
+    parser.add_argument(
+        "--support-table", action="store_true", help="print the table of docs/support.md"
+    )
     parser.add_argument("command", nargs="?", choices=COMMANDS)
     if arguments and arguments[0] in COMMANDS:
         command = importlib.import_module(f"{__name__}.{arguments[0]}")

@@ -5,7 +5,7 @@ import torch
 from tcgemm import dtypes
 from tcgemm.nn import exchange
 from tcgemm.nn.activation import HasActivation, check_activation
-from tcgemm.ops import functional, precision
+from tcgemm.ops import explanation, functional, precision
 from tcgemm.ops._torch_private import transforms_active
 from tcgemm.ops.dtensor import is_dtensor
 from tcgemm.ops.prepack import capturing
@@ -174,7 +174,7 @@ def _why_not_multiplied(weight: torch.Tensor) -> str | None:
     if torch.is_autocast_enabled("cuda"):
         return None
     try:
-        functional.check_layout(weight, weight.t())
+        explanation.check_layout(weight, weight.t())
     except RuntimeError as error:
         return str(error)
     return None

@@ -5,6 +5,7 @@ is looked at again here. A call that it accepts pays nothing.
 """
 
 import numbers
+from typing import Any
 
 import torch
 
@@ -26,7 +27,7 @@ def wrong_type(function: str, name: str, value: object) -> TypeError:
     return TypeError(f"{start}; convert it with torch.as_tensor.")
 
 
-def _check_activation(function, value):
+def _check_activation(function: str, value: Any) -> None:
     if value is None or isinstance(value, str):
         return
     given = getattr(value, "__name__", type(value).__name__)
@@ -39,7 +40,7 @@ def _check_activation(function, value):
     raise TypeError(f"{start}; {mend}.")
 
 
-def _check_dtype(function, name, value):
+def _check_dtype(function: str, name: str, value: object) -> None:
     if value is None or value in _RESULTS:
         return
     if isinstance(value, torch.dtype):
@@ -57,14 +58,14 @@ def _check_dtype(function, name, value):
     )
 
 
-def _check_word(function, name, value, mend):
+def _check_word(function: str, name: str, value: object, mend: str) -> None:
     if value is not None and not isinstance(value, str):
         raise TypeError(
             f"tcgemm.{function}: {name} is {value!r}, but it must be a str or None; {mend}."
         )
 
 
-def _check_number(function, name, value):
+def _check_number(function: str, name: str, value: object) -> None:
     if not isinstance(value, numbers.Real | torch.Tensor | torch.SymFloat | torch.SymInt):
         raise TypeError(
             f"tcgemm.{function}: {name} is {value!r}, but it must be a number; pass a float."
@@ -79,7 +80,9 @@ def check_words(function: str, epilogue: Epilogue) -> None:
     _check_word(function, "precision", epilogue.precision, 'pass a word such as "highest"')
 
 
-def check_options(function: str, epilogue: Epilogue, device=None, kernel=None) -> None:
+def check_options(
+    function: str, epilogue: Epilogue, device: object = None, kernel: object = None
+) -> None:
     """Raises TypeError for the first option of a wrong type, if there is one."""
     check_words(function, epilogue)
     _check_number(function, "alpha", epilogue.alpha)
@@ -89,13 +92,15 @@ def check_options(function: str, epilogue: Epilogue, device=None, kernel=None) -
     _check_word(function, "kernel", kernel, "pass a part of a kernel's name")
 
 
-def check_amax(function: str, amax: bool) -> None:
+def check_amax(function: str, amax: object) -> None:
     """Raises TypeError unless amax is True or False."""
     if not (isinstance(amax, int) and amax in (0, 1)):
         raise TypeError(f"tcgemm.{function}: amax is {amax!r}, but it must be True or False.")
 
 
-def refusal(function: str, error: RuntimeError, epilogue: Epilogue, **others) -> Exception | None:
+def refusal(
+    function: str, error: RuntimeError, epilogue: Epilogue, **others: object
+) -> Exception | None:
     """The error to raise in place of `error`, with which the operator refused a call, or None.
 
     The general operators name no function or themselves, and the dispatcher names its own types.

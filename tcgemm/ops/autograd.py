@@ -23,7 +23,11 @@ The Function below is reached in two ways:
   silently returns a zero tangent in forward mode, and raises under torch.func.grad.
 """
 
+from __future__ import annotations
+
 import math
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -40,8 +44,8 @@ from tcgemm.ops._torch_private import (
     unpack_dual,
 )
 from tcgemm.ops.dtensor import joins_rows
-from tcgemm.ops.epilogue import epilogue_of
-from tcgemm.ops.operators import ALL, MATMUL
+from tcgemm.ops.epilogue import Epilogue, epilogue_of
+from tcgemm.ops.operators import ALL, MATMUL, Operator
 
 _aten = torch.ops.aten
 _DENSE = (torch.Tensor, torch.nn.Parameter)
@@ -49,7 +53,15 @@ _compiling = torch.compiler.is_compiling
 _grad_enabled = torch.is_grad_enabled
 
 
-def call(op, a, b, c, bias, residual, epilogue):
+def call(
+    op: Operator,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    residual: torch.Tensor | None,
+    epilogue: Epilogue,
+) -> Any:
     """Runs an operator, outside torch.compile, with the least host time that this call allows."""
     if transforms_active():
         return op.run(a, b, c, bias, residual, epilogue)  # its Autograd kernel differentiates
@@ -59,14 +71,14 @@ def call(op, a, b, c, bias, residual, epilogue):
         return op.run(a, b, c, bias, residual, epilogue)
 
 
-def call_checked(op, *operands):
+def call_checked(op: Operator, *operands: Any) -> Any:
     """call for an operator with constants, which must not need a gradient."""
     if not transforms_active():  # under a transform the Autograd kernel checks them
         check_constants(op)
     return call(op, *operands)
 
 
-def without_grad(op, *arguments):
+def without_grad(op: Callable[..., Any], *arguments: Any) -> Any:
     """Calls an operator whose results carry no derivatives."""
     if _compiling() or transforms_active():
         return op(*arguments)
@@ -74,13 +86,19 @@ def without_grad(op, *arguments):
         return op(*arguments)
 
 
-def gemm(a, b, alpha, out_dtype, precision):
+def gemm(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    alpha: float,
+    out_dtype: torch.dtype | None,
+    precision: str | None,
+) -> torch.Tensor:
     """alpha * (a @ b), differentiable: the product that the formulas use."""
     epilogue = epilogue_of(None, alpha, 1.0, out_dtype, None, precision)
     return _run(MATMUL, a, b, None, None, None, epilogue)
 
 
-def _run(op, *operands):
+def _run(op: Operator, *operands: Any) -> Any:
     return op.run(*operands) if _compiling() else call(op, *operands)
 
 
@@ -193,7 +211,7 @@ def _inner_tensors(*operands):
     return tuple(inner for each in operands for inner in getattr(each, "versioned", ()))
 
 
-def needs_masked_grad(tensor):
+def needs_masked_grad(tensor: object) -> bool:
     """Is this a SparseTensor24 whose gradient has its positions only?"""
     return getattr(tensor, "dense_gradient", True) is False
 
@@ -211,7 +229,7 @@ def _has_tangent(tensor):
         return unpack_dual(tensor, level=0)[1] is not None
 
 
-def check_constants(op):
+def check_constants(op: Operator) -> None:
     """Refuses a scale whose gradient would be lost."""
     for name, tensor in zip(op.constant_names, op.constants, strict=False):
         if tensor is None:
@@ -220,7 +238,7 @@ def check_constants(op):
             _refuse(op, name, "scales are constants of a product")
 
 
-def _check_operand(op, which, tensor):
+def _check_operand(op: Operator, which: int, tensor: torch.Tensor) -> None:
     if tensor.dtype not in DIFFERENTIABLE:
         _refuse(
             op,
@@ -230,7 +248,7 @@ def _check_operand(op, which, tensor):
         )
 
 
-class Gemm(SingleLevelFunction):
+class _Gemm(SingleLevelFunction):
     """One operator call with its derivatives.
 
     SingleLevelFunction is torch.autograd.Function without its handling of functorch: every level
@@ -238,7 +256,17 @@ class Gemm(SingleLevelFunction):
     """
 
     @staticmethod
-    def forward(ctx, op, a, b, c, bias, residual, epilogue):
+    def forward(
+        ctx: Any,
+        op: Operator,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        c: torch.Tensor | None,
+        bias: torch.Tensor | None,
+        residual: torch.Tensor | None,
+        epilogue: Epilogue,
+    ) -> Any:
+        """The result of the operator; ctx gets what the derivatives need."""
         levels = under_transform()
         if levels and transforms_active():
             # apply() switched gradients off, but the next functorch level needs them.
@@ -291,8 +319,9 @@ class Gemm(SingleLevelFunction):
         return result
 
     @staticmethod
-    def backward(ctx, g, *_):
-        gradients = [None] * 7  # of forward's arguments after ctx
+    def backward(ctx: Any, g: torch.Tensor | None, *_: Any) -> tuple[torch.Tensor | None, ...]:
+        """The gradients of forward's arguments after ctx."""
+        gradients: list[torch.Tensor | None] = [None] * 7
         if g is None:
             return tuple(gradients)
         a, b, c, bias, output, *constants = ctx.saved_tensors
@@ -327,7 +356,17 @@ class Gemm(SingleLevelFunction):
         return tuple(gradients)
 
     @staticmethod
-    def jvp(ctx, _op, ta, tb, tc, tbias, tresidual, _epilogue):
+    def jvp(
+        ctx: Any,
+        _op: None,
+        ta: torch.Tensor | None,
+        tb: torch.Tensor | None,
+        tc: torch.Tensor | None,
+        tbias: torch.Tensor | None,
+        tresidual: torch.Tensor | None,
+        _epilogue: None,
+    ) -> Any:
+        """The tangent of the result from those of the operands."""
         if not ctx.differentiable:
             return (None, None) if ctx.amax else None
         # apply() hides all tangents, but those of outer functorch levels belong to the result. The
@@ -371,8 +410,8 @@ def _tangent(ctx, op, a, b, c, bias, ta, tb, tc, tbias, tresidual):
     return op.apply_scale_out(tangent).to(dtype)
 
 
-def _autograd_kernel(op):
-    def kernel(*args, **kwargs):
+def _autograd_kernel(op: Operator) -> Callable[..., Any]:
+    def kernel(*args: Any, **kwargs: Any) -> Any:
         if under_transform() or (_grad_enabled() and any_requires_grad(*args)):
             call, operands = op.bind(args, kwargs)
             check_constants(call)
@@ -384,24 +423,26 @@ def _autograd_kernel(op):
     return kernel
 
 
-nodes = {}  # name of an operator -> its Function
+nodes: dict[str, Any] = {}  # name of an operator -> its Function
 _registrations = torch.library.Library("tcgemm", "FRAGMENT")  # owns the registrations
 
 
-def _node(name):
+def _node(name: str) -> type:
     """A Function for one operator. torch calls its node TcgemmAddmmBackward, for example, which is
     what grad_fn, the profiler and anomaly mode show."""
     words = name.split("_")
-    return type("Tcgemm" + "".join(map(str.capitalize, words)), (Gemm,), {"__doc__": Gemm.__doc__})
+    return type(
+        "Tcgemm" + "".join(map(str.capitalize, words)), (_Gemm,), {"__doc__": _Gemm.__doc__}
+    )
 
 
-def register(op):
+def register(op: Operator) -> None:
     """Makes the Function above the Autograd kernel of an operator."""
     nodes[op.name] = _node(op.name)
     _registrations.impl(op.name, _autograd_kernel(op), "Autograd")
 
 
-def register_constant(name):
+def register_constant(name: str) -> None:
     """Gives the operator of this name an Autograd kernel that records no derivative."""
     op = getattr(torch.ops.tcgemm, name).default
 

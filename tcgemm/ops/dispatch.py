@@ -7,6 +7,11 @@
 operators check shapes, dtypes and devices (csrc/ops/check*.cpp); only types are checked here.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
 import torch
 from torch.autograd import forward_ad
 from torch.overrides import handle_torch_function, has_torch_function_variadic
@@ -14,8 +19,8 @@ from torch.overrides import handle_torch_function, has_torch_function_variadic
 from tcgemm.ops import autograd, nested, precision
 from tcgemm.ops._torch_private import any_autocast_enabled, in_dual_level, is_batched
 from tcgemm.ops.arguments import check_amax, check_words, refusal, wrong_type
-from tcgemm.ops.epilogue import NO_SCALES
-from tcgemm.ops.operators import LINEAR, MATMUL, Scaled
+from tcgemm.ops.epilogue import NO_SCALES, Epilogue, Scales
+from tcgemm.ops.operators import LINEAR, MATMUL, Operator, Scaled
 from tcgemm.ops.prepack import Prepared
 
 _CAST = (torch.float16, torch.bfloat16, torch.float32)  # the dtypes that torch's autocast casts
@@ -25,10 +30,20 @@ _tensor = torch.Tensor
 _compiling = torch.compiler.is_compiling
 _grad_enabled = torch.is_grad_enabled
 # Called before __torch_function__: returns a result, or None. tcgemm.sparse.fast_path sets it.
-fast_path = None
+fast_path: Callable[..., Any] | None = None
 
 
-def gemm(function, op, out, a, b, c, bias, residual, epilogue):
+def gemm(
+    function: Callable[..., Any],
+    op: Operator,
+    out: torch.Tensor | None,
+    a: Any,
+    b: Any,
+    c: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    residual: torch.Tensor | None,
+    epilogue: Epilogue,
+) -> Any:
     """Calls `op` with operands in the common form of operators.py."""
     if has_torch_function_variadic(a, b, c, bias, residual, out):
         if out is None:
@@ -95,7 +110,19 @@ def _with_parts(function, op, out, a, b, c, bias, residual, epilogue):
         raise refused from None
 
 
-def scaled_gemm(function, op, out, a, b, c, bias, residual, epilogue, scales, amax):
+def scaled_gemm(
+    function: Callable[..., Any],
+    op: Operator,
+    out: torch.Tensor | None,
+    a: Any,
+    b: Any,
+    c: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    residual: torch.Tensor | None,
+    epilogue: Epilogue,
+    scales: Scales,
+    amax: bool,
+) -> Any:
     """gemm with scales, zero points, or amax as a second result."""
     if amax is not False:
         check_amax(op.name, amax)
@@ -162,7 +189,7 @@ def _as_matrices(op, out, a, b, c, bias, residual, epilogue, scales, amax, parts
     return op.lower(result, *dims)
 
 
-def resolved(a, epilogue):
+def resolved(a: torch.Tensor, epilogue: Epilogue) -> Epilogue:
     """The epilogue with the precision in force where the call gives none.
 
     The operators read None as "highest", and a call with fewer keywords takes less host time.
@@ -175,12 +202,14 @@ def resolved(a, epilogue):
     return epilogue.with_precision(None if chosen == "highest" else chosen)
 
 
-def fitting(parts, a, b, chosen):
+def fitting(
+    parts: torch.Tensor | None, a: torch.Tensor, b: torch.Tensor, chosen: str | None
+) -> torch.Tensor | None:
     """The parts of b if this product multiplies parts: float32 with precision "highest"."""
     return parts if chosen in (None, "highest", "prepared") and a.dtype is b.dtype is _f32 else None
 
 
-def autocast(*tensors):
+def autocast(*tensors: Any) -> Any:
     """Casts as torch.autocast does for torch.mm and torch.addmm."""
     device = tensors[0].device.type
     if device not in ("cpu", "cuda") or not torch.is_autocast_enabled(device):
@@ -257,7 +286,7 @@ def _named(op, a, b, c, bias, residual, out):
     return {first: a, second: b, "c": c, "bias": bias, "residual": residual, "out": out}
 
 
-def all_tensors(op, a, b, c, *others):
+def all_tensors(op: Operator, a: object, b: object, c: object, *others: object) -> bool:
     """Is each a tensor, or None where the operator can do without?"""
     if a is None or b is None or (c is None and op.adds_c):
         return False
@@ -265,7 +294,7 @@ def all_tensors(op, a, b, c, *others):
     return kinds <= _USUAL or all(issubclass(kind, (_tensor, type(None))) for kind in kinds)
 
 
-def no_tensor(function, tensors):
+def no_tensor(function: str, tensors: Mapping[str, Any]) -> TypeError:
     """The error for the first argument that is no tensor. The first two are required."""
     required = (*tuple(tensors)[:2], *(("c",) if function in ("addmm", "baddbmm") else ()))
     for name, value in tensors.items():
@@ -279,7 +308,7 @@ def no_tensor(function, tensors):
     raise AssertionError("every operand is a tensor")
 
 
-def amax_with_out(function):
+def amax_with_out(function: str) -> RuntimeError:
     """The error for amax=True together with out=."""
     return RuntimeError(
         f"tcgemm.{function}: with amax=True two tensors are returned, so there is no out=; "

@@ -6,6 +6,9 @@ torch.distributed.tensor: without it there is no DTensor.
 
 import importlib
 import sys
+from typing import Any
+
+import torch
 
 from tcgemm.ops.after_import import after_import
 
@@ -13,12 +16,13 @@ _NAME = "torch.distributed.tensor"
 _RULES = "tcgemm.ops.sharding"
 
 
-def is_dtensor(value) -> bool:
+def is_dtensor(value: object) -> bool:
+    """Is this a DTensor? There is none while its module is not imported."""
     module = sys.modules.get(_NAME)
     return module is not None and isinstance(value, module.DTensor)
 
 
-def joins_rows(tensor) -> bool:
+def joins_rows(tensor: Any) -> bool:
     """Can the dimensions before the last one be viewed as one? Those of a DTensor that is sharded
     along the second or a later one of them cannot."""
     if not is_dtensor(tensor):
@@ -26,12 +30,12 @@ def joins_rows(tensor) -> bool:
     return not any(0 < getattr(each, "dim", 0) < tensor.dim() - 1 for each in tensor.placements)
 
 
-def full_tensor(tensor):
+def full_tensor(tensor: Any) -> torch.Tensor:
     """The whole of a DTensor, which every rank has to ask for; other tensors as they are."""
     return tensor.full_tensor() if is_dtensor(tensor) else tensor
 
 
-def _register(_module):
+def _register(_module: object) -> None:
     importlib.import_module(_RULES)
 
 

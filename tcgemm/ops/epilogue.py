@@ -11,7 +11,9 @@ Its terms are in three groups, and every list of them is derived from these tabl
     Epilogue    options that are no tensors
 """
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import torch
 
@@ -39,11 +41,11 @@ class Epilogue(NamedTuple):
     acc_dtype: torch.dtype | None = None
     precision: str | None = None
 
-    def with_precision(self, precision):
+    def with_precision(self, precision: str | None) -> Epilogue:
         """The same options with another precision."""
         return self if self.precision is precision else _new(Epilogue, (*self[:-1], precision))
 
-    def given(self):
+    def given(self) -> dict[str, Any]:
         """The options that differ from their defaults, by name: every keyword costs host time."""
         return {
             name: value
@@ -57,7 +59,14 @@ NO_SCALES = Scales()
 _new = tuple.__new__  # Epilogue(...) calls Python code, which takes 0.2 us
 
 
-def epilogue_of(activation, alpha, beta, out_dtype, acc_dtype, precision):
+def epilogue_of(
+    activation: str | None,
+    alpha: float,
+    beta: float,
+    out_dtype: torch.dtype | None,
+    acc_dtype: torch.dtype | None,
+    precision: str | None,
+) -> Epilogue:
     """The Epilogue with these options. All calls with the default options share one object."""
     if activation is out_dtype is acc_dtype is precision is None and alpha == beta == 1.0:
         return DEFAULT

@@ -1,7 +1,20 @@
-"""The answers of explain, check_layout and info.report: text that notebooks show as it prints."""
+"""tcgemm.explain and check_layout, and their answers: text that notebooks show as it prints."""
 
 import html
-from typing import Any
+from typing import Any, Self
+
+import torch
+
+from tcgemm.ops import dispatch, query
+from tcgemm.ops import precision as torch_precision
+from tcgemm.ops._torch_private import transforms_active
+from tcgemm.ops.arguments import check_amax, refusal
+from tcgemm.ops.epilogue import Epilogue, Scales, epilogue_of
+from tcgemm.ops.operators import MATMUL
+from tcgemm.ops.prepack import Prepared
+from tcgemm.typing import Activation, Precision
+
+Tensor = torch.Tensor
 
 
 class Text(str):
@@ -15,24 +28,32 @@ class Text(str):
 
 
 class Explanation(Text):
-    """The text of explain or check_layout, and what it says as attributes.
+    """The text of tcgemm.explain or check_layout; its attributes hold the same facts.
 
-    All attributes but text's own are None where nothing is launched, as for an empty result.
+    If nothing is launched, as for an empty result, every attribute is None.
 
     Attributes:
         device (str): the GPU that the answer is for.
-        kernel (str), config_index (int): the kernel's name, and its row of info.catalog().
+        kernel (str): the name of the kernel.
+        config_index (int): the row of the kernel in tcgemm.info.catalog().
         layout (str): how a and b are stored, such as "TN (a K-major, b K-major)".
-        transposed (bool): the kernel computes out^T = b^T a^T.
+        transposed (bool): True if the kernel computes out^T = b^T a^T.
         copies (str): the operands that are copied before the kernel runs: "", "a", "b" or "ab".
-        tile (tuple): (m, n, k) of a tile. stages, threads, cluster, grid (int), waves (float).
-        epilogue, store_path (str): what happens to the accumulators, and how they are stored.
-        workspace (int): bytes of device memory that the call takes while it runs.
-        flops, bytes (float): the work, and the device memory that it reads and writes.
-        compute_microseconds, memory_microseconds, microseconds (float): estimates of the
-            arithmetic, of the memory traffic and of the whole; of one product.
-        products (int): how many products run one after another, 1 where the batch is one launch.
-        bound (str): "compute", "memory" or "launch". why (str): the reason for the kernel.
+        tile (tuple[int, int, int]): (m, n, k) of the tile that a block computes at a time.
+        stages, threads, cluster, grid (int): stages of the pipeline, threads of a block, blocks of
+            a cluster, blocks of the grid.
+        waves (float): tiles divided by the number of blocks that run at the same time.
+        epilogue (str): what happens to the sums before they are stored.
+        store_path (str): the way in which the result is stored.
+        workspace (int): bytes of device memory that the call needs while it runs.
+        flops (float): floating-point (or integer) operations.
+        bytes (float): bytes of device memory that are read and written.
+        compute_microseconds (float): the estimated time of the arithmetic of one product.
+        memory_microseconds (float): the estimated time of its memory traffic.
+        microseconds (float): the estimated time of the whole product.
+        products (int): how many products run one after another; 1 if one launch does the batch.
+        bound (str): what bounds the time: "compute", "memory" or "launch".
+        why (str): why this kernel was chosen.
     """
 
     device: str | None
@@ -59,7 +80,7 @@ class Explanation(Text):
     bound: str | None
     why: str | None
 
-    def __new__(cls, text: str, fields: dict[str, Any] | None = None):
+    def __new__(cls, text: str, fields: dict[str, Any] | None = None) -> Self:
         self = super().__new__(cls, text)
         given = fields or {}
         for name in cls.__annotations__:
@@ -69,7 +90,7 @@ class Explanation(Text):
 
     @property
     def fields(self) -> dict[str, Any]:
-        """All attributes by name: a row of a table."""
+        """All attributes by name, which can be a row of a table."""
         return {name: getattr(self, name) for name in type(self).__annotations__}
 
     def _repr_html_(self) -> str:
@@ -94,3 +115,176 @@ class Explanation(Text):
             f"<p><b>{first}</b></p><table>{rows}</table>"
             f"<details><summary>all of it</summary>{super()._repr_html_()}</details>"
         )
+
+
+def check_layout(
+    a: Tensor,
+    b: Tensor | Prepared,
+    *,
+    c: Tensor | None = None,
+    beta: float = 1.0,
+    bias: Tensor | None = None,
+    activation: Activation | None = None,
+    residual: Tensor | None = None,
+    alpha: float = 1.0,
+    scale_a: Tensor | None = None,
+    scale_b: Tensor | None = None,
+    zero_a: Tensor | None = None,
+    zero_b: Tensor | None = None,
+    scale_out: Tensor | None = None,
+    amax: bool = False,
+    out_dtype: torch.dtype | None = None,
+    acc_dtype: torch.dtype | None = None,
+    precision: Precision | None = None,
+    out: Tensor | None = None,
+    device: str | None = None,
+    kernel: str | None = None,
+) -> Explanation:
+    """Says how the operands of matmul(a, b, ...) are stored in memory, and what would be faster.
+
+    Example:
+        >>> a = torch.empty(4096, 4095, dtype=torch.bfloat16, device="meta")
+        >>> tcgemm.check_layout(a, a.t()).copies  # rows of 8190 bytes: TMA needs a multiple of 16
+        'ab'
+
+    For each operand the text says which dimension is contiguous, its leading dimension and
+    alignment, whether TMA can read it, which kernels can run, and whether the operand is copied
+    first. The operators decide by the same code.
+
+    Arguments:
+        a (Tensor): (..., M, K), b (Tensor): (..., K, N). Nothing is computed, so they may be on the
+            CPU or on the device "meta". One of them may be a tcgemm.SparseTensor24, and b may be
+            the .t() of a tcgemm.Prepared.
+        c, beta: those of tcgemm.addmm.
+        bias, activation, residual, alpha, scale_a, scale_b, zero_a, zero_b, scale_out, amax,
+            out_dtype, acc_dtype, precision, out: those of tcgemm.matmul.
+        device (str): the GPU that the answer is for, such as "H200". Default: the GPU of the
+            tensors, or "H200".
+        kernel (str): considers only kernels whose name contains this text.
+
+    Returns:
+        A str with attributes: kernel, tile, grid, microseconds, bytes, bound, why and others.
+        `fields` is a dict of all of them, and help(tcgemm.ops.explanation.Explanation) describes
+        them.
+
+    Raises:
+        TypeError, RuntimeError: what tcgemm.matmul raises for these arguments.
+    """
+    return explained(
+        "check_layout",
+        (a, b, c, bias, residual, out),
+        Scales(scale_a, scale_b, zero_a, zero_b, scale_out),
+        epilogue_of(activation, alpha, beta, out_dtype, acc_dtype, precision),
+        amax=amax,
+        device=device,
+        kernel=kernel,
+    )
+
+
+def explain(
+    a: Tensor,
+    b: Tensor | Prepared,
+    *,
+    c: Tensor | None = None,
+    beta: float = 1.0,
+    bias: Tensor | None = None,
+    activation: Activation | None = None,
+    residual: Tensor | None = None,
+    alpha: float = 1.0,
+    scale_a: Tensor | None = None,
+    scale_b: Tensor | None = None,
+    zero_a: Tensor | None = None,
+    zero_b: Tensor | None = None,
+    scale_out: Tensor | None = None,
+    amax: bool = False,
+    out_dtype: torch.dtype | None = None,
+    acc_dtype: torch.dtype | None = None,
+    precision: Precision | None = None,
+    out: Tensor | None = None,
+    device: str | None = None,
+    kernel: str | None = None,
+) -> Explanation:
+    """Says which kernel matmul(a, b, ...) runs on a GPU, and why. It needs no GPU.
+
+    Example:
+        >>> a = torch.empty(8192, 8192, dtype=torch.float16, device="meta")
+        >>> plan = tcgemm.explain(a, a, device="H200")
+        >>> print(plan)  # doctest: +ELLIPSIS
+        tcgemm: out 8192 x 8192 = a 8192 x 8192 @ b 8192 x 8192, ...
+        >>> plan.bound
+        'compute'
+
+    The text names the kernel with its tile, stages and cluster, the grid and its waves, the bytes,
+    the FLOPs and the arithmetic intensity. It says whether arithmetic, memory or the launch bounds
+    the time, and why this kernel was chosen.
+
+    Arguments:
+        a, b, c, beta, bias, activation, residual, alpha, scale_a, scale_b, zero_a, zero_b,
+            scale_out, amax, out_dtype, acc_dtype, precision, out, device, kernel: those of
+            tcgemm.check_layout.
+
+    Returns:
+        A str with attributes, as tcgemm.check_layout returns it.
+
+    Raises:
+        TypeError, RuntimeError: what tcgemm.matmul raises for these arguments.
+    """
+    return explained(
+        "explain",
+        (a, b, c, bias, residual, out),
+        Scales(scale_a, scale_b, zero_a, zero_b, scale_out),
+        epilogue_of(activation, alpha, beta, out_dtype, acc_dtype, precision),
+        amax=amax,
+        device=device,
+        kernel=kernel,
+    )
+
+
+def explained(
+    name: str,
+    tensors: tuple[Any, ...],
+    scales: Scales,
+    epilogue: Epilogue,
+    *,
+    amax: bool,
+    device: str | None,
+    kernel: str | None,
+) -> Explanation:
+    """The answer of the operator `name` to the call with these arguments.
+
+    A compiled function is interrupted for it.
+    """
+    if torch.compiler.is_compiling():
+        ask = torch.compiler.disable(explained)
+        return ask(name, tensors, scales, epilogue, amax=amax, device=device, kernel=kernel)
+    a, b, c, bias, residual, out = tensors
+    parts = None
+    if type(b) is Prepared:
+        b, parts = b.operand(name, "b", True)
+    if not dispatch.all_tensors(MATMUL, a, b, c, bias, residual, out, *scales):
+        named = {"a": a, "b": b, "c": c, "bias": bias, "residual": residual, "out": out}
+        raise dispatch.no_tensor(name, named | scales._asdict())
+    check_amax(name, amax)
+    if amax and out is not None:
+        raise dispatch.amax_with_out(name)
+    if transforms_active():
+        query.refuse_mapped(name, {"a": a, "b": b, "c": c, "bias": bias, "residual": residual})
+    if epilogue.precision is None and a.dtype is torch.float32:  # the answer is for a GPU
+        epilogue = epilogue.with_precision(torch_precision.default())
+    tensors = {
+        "c": c,
+        "bias": bias,
+        "residual": residual,
+        "out": out,
+        "prepared_b": dispatch.fitting(parts, a, b, epilogue.precision),
+        **scales._asdict(),
+    }
+    options = {"amax": bool(amax), "device": device, "kernel": kernel, **epilogue._asdict()}
+    try:
+        answer = query.ask(name, a, b, **tensors, **options)
+    except RuntimeError as error:
+        refused = refusal(name, error, epilogue, device=device, kernel=kernel)
+        if refused is None:
+            raise
+        raise refused from None
+    return Explanation(answer["text"], answer)

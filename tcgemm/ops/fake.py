@@ -6,6 +6,11 @@ of such a call, so check_devices refuses it. csrc/ops/check* has all other rules
 messages; the opcheck tests compare both.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
 import torch
 
 from tcgemm import dtypes
@@ -38,7 +43,7 @@ def _result_shape(op, a, b, sparse):
     return (*torch.broadcast_shapes(a.shape[:-2], batch_b), *rows, *columns)
 
 
-def check_devices(function, tensors):
+def check_devices(function: str, tensors: Mapping[str, torch.Tensor]) -> None:
     """Checks that every tensor is on the device of the first, as csrc/ops/check_types.cpp does.
 
     function: its name in errors, as "tcgemm.mm". tensors: by the names of the arguments.
@@ -68,10 +73,10 @@ def _check_call(op, given):
     check_devices(function, operands | tensors)
 
 
-def gemm(op):
+def gemm(op: Operator) -> Callable[..., Any]:
     """The fake implementation of an operator that multiplies."""
 
-    def fake(*args, out_dtype=None, **kwargs):
+    def fake(*args: Any, out_dtype: torch.dtype | None = None, **kwargs: Any) -> Any:
         given = op.given(args, kwargs)
         _check_call(op, given)
         a, b = given["a"], given["b"]

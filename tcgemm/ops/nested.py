@@ -3,12 +3,15 @@
 x (B, j, K)  its values (rows, K) --> linear --> values (rows, N) --> (B, j, N)
 """
 
+from collections.abc import Callable, Iterable
+from typing import Any
+
 import torch
 
 from tcgemm.ops._torch_private import known_lengths, no_torch_function, ragged_dim
 
 
-def is_jagged(tensor: torch.Tensor) -> bool:
+def is_jagged(tensor: object) -> bool:
     """Is this a NestedTensor of the layout for sequences of different lengths?"""
     if torch.compiler.is_compiling():
         return _is_jagged(tensor)
@@ -16,7 +19,7 @@ def is_jagged(tensor: torch.Tensor) -> bool:
         return _is_jagged(tensor)
 
 
-def _is_jagged(tensor):
+def _is_jagged(tensor: object) -> bool:
     return isinstance(tensor, torch.Tensor) and tensor.is_nested and tensor.layout is torch.jagged
 
 
@@ -37,7 +40,16 @@ def _rows_of(name, argument, tensor, x):
     return tensor
 
 
-def linear(function, name, x, weight, bias, *, rows=(), **options):
+def linear(
+    function: Callable[..., Any],
+    name: str,
+    x: torch.Tensor,
+    weight: Any,
+    bias: torch.Tensor | None,
+    *,
+    rows: Iterable[str] = (),
+    **options: Any,
+) -> Any:
     """function(x.values(), weight, bias, **options) for a jagged x, as a NestedTensor.
 
     rows: those of the options that vary along the rows of x.

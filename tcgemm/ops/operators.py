@@ -10,6 +10,11 @@ derivative (scales, zero points, parts of b) belong to the operator: `bind` retu
 one call, which holds them.
 """
 
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import torch
 
 from tcgemm.ops.epilogue import (
@@ -22,6 +27,9 @@ from tcgemm.ops.epilogue import (
     epilogue_of,
 )
 
+# a, b, c, bias, residual and the epilogue of a call
+Operands = tuple[Any, ...]
+
 
 class Operator:
     """mm, bmm, matmul and linear: no c.
@@ -29,14 +37,20 @@ class Operator:
     weight: b is stored transposed, as linear's (N, K). batched: a and b are batches of one size.
     """
 
-    positional = ("a", "b", "bias", "residual")
-    constants = ()  # tensors of one call that have no derivative
-    constant_names = ()
-    adds_c = False  # c is an argument, and required
-    amax = False  # the result is (out, amax)
-    prepared_b = None  # the parts of a Prepared b
-    kernel_name = None  # the planner considers only kernels whose name contains this
-    keeps_sign = True  # the result has the sign of relu's result
+    name: str
+    default: Any  # the overload of torch.ops, and that with out=
+    out: Any
+    weight: bool
+    batched: bool
+    operand_names: tuple[str, str]
+    positional: tuple[str, ...] = ("a", "b", "bias", "residual")
+    constants: tuple[torch.Tensor | None, ...] = ()  # tensors of one call without a derivative
+    constant_names: tuple[str, ...] = ()
+    adds_c: bool = False  # c is an argument, and required
+    amax: bool = False  # the result is (out, amax)
+    prepared_b: torch.Tensor | None = None  # the parts of a Prepared b
+    kernel_name: str | None = None  # only kernels whose name contains this are considered
+    keeps_sign: bool = True  # the result has the sign of relu's result
 
     def __init__(self, name: str, *, weight: bool = False, batched: bool = False):
         packet = getattr(torch.ops.tcgemm, name)
@@ -47,13 +61,28 @@ class Operator:
         self.batched = batched
         self.operand_names = ("x", "weight") if weight else ("a", "b")
 
-    @staticmethod
-    def tensors(a, b, c, bias, residual):
+    def tensors(
+        self,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        c: torch.Tensor | None,
+        bias: torch.Tensor | None,
+        residual: torch.Tensor | None,
+    ) -> tuple[torch.Tensor | None, ...]:
+        """The tensors of a call in the order of the operator's arguments."""
         return a, b, bias, residual
 
-    @staticmethod
-    def keywords(activation, alpha, beta, out_dtype, acc_dtype, precision):
-        keywords = {
+    def keywords(
+        self,
+        activation: str | None,
+        alpha: float,
+        beta: float,
+        out_dtype: torch.dtype | None,
+        acc_dtype: torch.dtype | None,
+        precision: str | None,
+    ) -> dict[str, Any]:
+        """The operator's keyword arguments."""
+        keywords: dict[str, Any] = {
             "activation": activation,
             "alpha": alpha,
             "out_dtype": out_dtype,
@@ -63,67 +92,87 @@ class Operator:
             keywords["precision"] = precision
         return keywords
 
-    def run(self, a, b, c, bias, residual, epilogue):
+    def run(
+        self,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        c: torch.Tensor | None,
+        bias: torch.Tensor | None,
+        residual: torch.Tensor | None,
+        epilogue: Epilogue,
+    ) -> Any:
         """Calls the operator; the commonest calls pass no keywords."""
         if residual is None and epilogue is DEFAULT:
             return self.default(a, b) if bias is None else self.default(a, b, bias)
         return self.default(*self.tensors(a, b, c, bias, residual), **self.keywords(*epilogue))
 
-    def run_out(self, out, a, b, c, bias, residual, epilogue):
+    def run_out(
+        self,
+        out: torch.Tensor,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        c: torch.Tensor | None,
+        bias: torch.Tensor | None,
+        residual: torch.Tensor | None,
+        epilogue: Epilogue,
+    ) -> None:
         """Calls the overload that writes into `out`."""
         self.out(*self.tensors(a, b, c, bias, residual), **self.keywords(*epilogue), out=out)
 
-    def bind(self, args, kwargs):
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Operator, Operands]:
         """(the Operator of this call, the common operands) from the arguments of the schema."""
         return self, self.operands(self.given(args, kwargs))
 
     @staticmethod
-    def operands(given):
+    def operands(given: Mapping[str, Any]) -> Operands:
+        """The common operands from the arguments by name."""
         epilogue = epilogue_of(*map(given.get, Epilogue._fields, DEFAULT))
         return *map(given.get, TENSORS), epilogue
 
-    def given(self, args, kwargs):
+    def given(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Arguments by name. The dispatcher drops those that have their default."""
         return dict(zip(self.positional, args, strict=False), **kwargs)
 
-    def with_constants(self, constants):
+    def with_constants(self, constants: Sequence[torch.Tensor | None]) -> Operator:
         """The same operator with these constants, which autograd saved for the backward."""
         return self
 
-    def before_activation(self):
+    def before_activation(self) -> Operator:
         """The operator that computes the activation's argument: without residual and scale_out."""
         return self
 
-    def grad_operands(self, a, b, precision):
+    def grad_operands(
+        self, a: Any, b: Any, precision: str | None
+    ) -> tuple[torch.Tensor | None, torch.Tensor | None, str | None]:
         """(a, b, precision) for the products of the derivatives; an operand may be None. Their
         operands are never prepared."""
         return a, b, None if precision == "prepared" else precision
 
-    def apply_scales(self, gradient):
+    def apply_scales(self, gradient: torch.Tensor) -> torch.Tensor:
         """The gradient of a @ b from that of the product with its scales."""
         return gradient
 
-    def apply_scale_out(self, gradient):
+    def apply_scale_out(self, gradient: torch.Tensor) -> torch.Tensor:
         """The gradient before scale_out from that of the result."""
         return gradient
 
-    def matrix_a(self, a, dims):
+    def matrix_a(self, a: torch.Tensor, dims: int) -> torch.Tensor:
         """a as matrices; `dims` are those of the call, without what vmap put in front."""
         return a.unsqueeze(-2) if dims == 1 else a
 
-    def matrix_b(self, b, dims):
+    def matrix_b(self, b: torch.Tensor, dims: int) -> torch.Tensor:
         """b as matrices (K, N)."""
         if self.weight:
             return b.mT
         return b.unsqueeze(-1) if dims == 1 else b
 
-    def lift(self, result, a_dims, b_dims):
+    def lift(self, result: torch.Tensor, a_dims: int, b_dims: int) -> torch.Tensor:
         """A tensor of the result's shape, with the row and the column of the matrix product."""
         if b_dims == 1:
             result = result.unsqueeze(-1)
         return result.unsqueeze(-2) if a_dims == 1 else result
 
-    def lower(self, result, a_dims, b_dims):
+    def lower(self, result: torch.Tensor, a_dims: int, b_dims: int) -> torch.Tensor:
         """The inverse of lift."""
         if a_dims == 1:
             result = result.squeeze(-2)
@@ -134,21 +183,43 @@ class Addmm(Operator):
     """addmm and baddbmm: c comes first, and beta scales it."""
 
     adds_c = True
-    positional = ("c", "a", "b", "bias", "residual")
+    positional: tuple[str, ...] = ("c", "a", "b", "bias", "residual")
 
-    @staticmethod
-    def tensors(a, b, c, bias, residual):
+    def tensors(
+        self,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        c: torch.Tensor | None,
+        bias: torch.Tensor | None,
+        residual: torch.Tensor | None,
+    ) -> tuple[torch.Tensor | None, ...]:
         return c, a, b, bias, residual
 
-    @staticmethod
-    def keywords(activation, alpha, beta, *types):
-        return {"beta": beta, **Operator.keywords(activation, alpha, beta, *types)}
+    def keywords(
+        self,
+        activation: str | None,
+        alpha: float,
+        beta: float,
+        out_dtype: torch.dtype | None,
+        acc_dtype: torch.dtype | None,
+        precision: str | None,
+    ) -> dict[str, Any]:
+        others = super().keywords(activation, alpha, beta, out_dtype, acc_dtype, precision)
+        return {"beta": beta, **others}
 
-    def run(self, a, b, c, bias, residual, epilogue):
+    def run(
+        self,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        c: torch.Tensor | None,
+        bias: torch.Tensor | None,
+        residual: torch.Tensor | None,
+        epilogue: Epilogue,
+    ) -> Any:
         return self.default(*self.tensors(a, b, c, bias, residual), **self.keywords(*epilogue))
 
 
-_SCALED = {  # the key is the argument amax
+_SCALED: dict[bool, tuple[str, Any, Any]] = {  # the key is the argument amax
     False: ("scaled_mm", torch.ops.tcgemm.scaled_mm.default, torch.ops.tcgemm.scaled_mm.out),
     True: ("scaled_mm_amax", torch.ops.tcgemm.scaled_mm_amax.default, None),
 }
@@ -163,23 +234,30 @@ class Scaled(Operator):
     tcgemm.SparseTensor24 has the derivatives.
     """
 
-    positional = (
+    positional: tuple[str, ...] = (
         *("a", "b", *Scales._fields[:2], *ADDENDS, *Scales._fields[2:]),
         *("prepared_b", "sparse_a", "sparse_b"),
     )
     weight = batched = False
-    operand_names = ("a", "b")
-    constant_names = Scales._fields
+    operand_names: tuple[str, str] = ("a", "b")
+    constant_names: tuple[str, ...] = Scales._fields
+    name: str
+    default: Any
+    out: Any
+    keeps_sign: bool
+    constants: Scales
+    sparse_a: torch.Tensor | None
+    sparse_b: torch.Tensor | None
 
     def __init__(
         self,
-        scales=NO_SCALES,
+        scales: Scales = NO_SCALES,
         *,
-        amax=False,
-        prepared_b=None,
-        sparse_a=None,
-        sparse_b=None,
-        kernel_name=None,
+        amax: bool = False,
+        prepared_b: torch.Tensor | None = None,
+        sparse_a: torch.Tensor | None = None,
+        sparse_b: torch.Tensor | None = None,
+        kernel_name: str | None = None,
     ):
         self.name, self.default, self.out = _SCALED[amax]
         self.constants = scales
@@ -189,7 +267,14 @@ class Scaled(Operator):
         self.sparse_a, self.sparse_b = sparse_a, sparse_b
         self.kernel_name = kernel_name
 
-    def tensors(self, a, b, c, bias, residual):
+    def tensors(
+        self,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        c: torch.Tensor | None,
+        bias: torch.Tensor | None,
+        residual: torch.Tensor | None,
+    ) -> tuple[torch.Tensor | None, ...]:
         scale_a, scale_b, *others = self.constants
         tensors = (a, b, scale_a, scale_b, c, bias, residual, *others)
         if self.sparse:
@@ -197,36 +282,47 @@ class Scaled(Operator):
         return tensors if self.prepared_b is None else (*tensors, self.prepared_b)
 
     @property
-    def sparse(self):
+    def sparse(self) -> bool:
+        """Are the values of a or of b those of a sparse operand?"""
         return self.sparse_a is not None or self.sparse_b is not None
 
-    def keywords(self, *epilogue):
+    def keywords(self, *epilogue: Any) -> dict[str, Any]:
         keywords = Epilogue(*epilogue).given()
         if self.kernel_name is not None:
             keywords["kernel_name"] = self.kernel_name
         return keywords
 
-    def run(self, a, b, c, bias, residual, epilogue):
+    def run(
+        self,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        c: torch.Tensor | None,
+        bias: torch.Tensor | None,
+        residual: torch.Tensor | None,
+        epilogue: Epilogue,
+    ) -> Any:
         tensors = self.tensors(a, b, c, bias, residual)
         if epilogue == DEFAULT and self.kernel_name is None:
             return self.default(*tensors)
         return self.default(*tensors, **self.keywords(*epilogue))
 
-    def bind(self, args, kwargs):
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Scaled, Operands]:
         given = self.given(args, kwargs)
         scales = Scales(*map(given.get, Scales._fields))
         names = ("prepared_b", "sparse_a", "sparse_b", "kernel_name")
         others = {name: given.get(name) for name in names}
         return Scaled(scales, amax=self.amax, **others), self.operands(given)
 
-    def with_constants(self, constants):
+    def with_constants(self, constants: Sequence[torch.Tensor | None]) -> Scaled:
         forms = {name: getattr(self, name) for name in ("prepared_b", "sparse_a", "sparse_b")}
         return Scaled(Scales(*constants), **forms)
 
-    def before_activation(self):
+    def before_activation(self) -> Scaled:
         return Scaled(self.constants._replace(scale_out=None), prepared_b=self.prepared_b)
 
-    def grad_operands(self, a, b, precision):
+    def grad_operands(
+        self, a: Any, b: Any, precision: str | None
+    ) -> tuple[torch.Tensor | None, torch.Tensor | None, str | None]:
         if self.sparse:
             raise RuntimeError(
                 "tcgemm.scaled_mm: an operand is given by the values of a sparse matrix, whose "
@@ -234,16 +330,16 @@ class Scaled(Operator):
             )
         return super().grad_operands(a, b, precision)
 
-    def apply_scales(self, gradient):
+    def apply_scales(self, gradient: torch.Tensor) -> torch.Tensor:
         for scale in (self.constants.scale_a, self.constants.scale_b):
             gradient = _times(gradient, scale)
         return gradient
 
-    def apply_scale_out(self, gradient):
+    def apply_scale_out(self, gradient: torch.Tensor) -> torch.Tensor:
         return _times(gradient, self.constants.scale_out)
 
 
-def _times(gradient, scale):
+def _times(gradient: torch.Tensor, scale: torch.Tensor | None) -> torch.Tensor:
     """Block scales do not come here: they belong to 8-bit operands, which have no gradient."""
     if scale is None:
         return gradient

@@ -1,15 +1,19 @@
 """Prepacked weights: tcgemm.prepare splits a float32 weight for precision "highest" once.
 
-    w (N, K) --prepare--> Prepared: w itself, and its 16-bit parts as a tensor of bytes
+    w (N, K) --prepare--> Prepared: w itself, and its 16-bit terms as a tensor of bytes
                           linear(x, p)    mm(x, p.t())    matmul(x, p.t())    addmm(c, x, p.t())
 
 A Prepared whose w has changed since is refused. Products with float32 operands and precision
-"highest" on a GPU use the parts. All others use w itself: other precisions, autocast, the CPU, and
+"highest" on a GPU use the terms. All others use w itself: other precisions, autocast, the CPU, and
 every backward.
 """
 
+from __future__ import annotations
+
 import copy
 import operator
+from collections.abc import Callable
+from typing import Any, Literal
 
 import torch
 from torch.overrides import handle_torch_function, has_torch_function_unary
@@ -30,84 +34,123 @@ class TensorVersionGuard:
     other tensor gets the address. Writes through w.data and to inference tensors go unnoticed.
     """
 
-    def __init__(self, tensor):
+    tensor: torch.Tensor
+    memory: torch.UntypedStorage
+    recorded: tuple[int | None, int, tuple[int, ...]]  # version, address, strides
+
+    def __init__(self, tensor: torch.Tensor):
         self.tensor = tensor
         self.memory = tensor.untyped_storage()
         self.recorded = self._state()
 
-    def _state(self):
+    def _state(self) -> tuple[int | None, int, tuple[int, ...]]:
         tensor = self.tensor
         version = None if tensor.is_inference() else tensor._version
         return version, tensor.data_ptr(), tensor.stride()
 
-    def __bool__(self):
+    def __bool__(self) -> bool:
         return self.recorded == self._state()
 
     # The getter is a C function: torch.compile guards on its result and does not trace it.
-    unchanged = property(operator.truth)
+    unchanged: property = property(operator.truth)
 
 
 class Prepared:
-    """A float32 weight with the parts that precision "highest" multiplies; tcgemm.prepare makes it.
+    """A float32 weight together with the 16-bit terms of its elements; tcgemm.prepare makes it.
 
-    It replaces the weight in tcgemm.linear, and its .t() in tcgemm.mm, matmul and addmm, and in
-    explain and check_layout. Copies (copy.deepcopy, pickle, torch.save) hold a copy of the weight
-    and are prepared anew where they land; `to` does the same.
+    Example:
+        >>> x, w = torch.randn(10, 32), torch.randn(48, 32)
+        >>> p = tcgemm.prepare(w)
+        >>> tcgemm.linear(x, p).shape, tcgemm.mm(x, p.t()).shape
+        (torch.Size([10, 48]), torch.Size([10, 48]))
+
+    A Prepared takes the place of the weight in tcgemm.linear. Its .t() takes the place of b in
+    tcgemm.mm, matmul, addmm, explain and check_layout.
+
+    A copy (copy.deepcopy, pickle, torch.save) stores a copy of the weight. The copy is prepared
+    again when it is loaded, on the device where it is then. `to` prepares the weight again as well.
 
     Attributes:
-        weight (Tensor): what was prepared, (N, K); the same object, so it gets its gradients.
-        parts (str): "f16" or "bf16", as the values require; None where there are no parts.
-        nbytes (int): the size of the parts: about that of the weight for f16, 1.5 times for bf16.
-        shape, dtype, device: those of the operand that it replaces.
-        fresh (bool): False when the weight has changed since, and prepare is to be called again.
+        weight (Tensor): the weight (N, K) itself, not a copy: gradients arrive in weight.grad.
+        parts (str): the kind of the terms, "f16" or "bf16"; the values of the weight decide. None
+            where there are no terms, as on the CPU.
+        nbytes (int): the size of the terms in bytes: about that of the weight for f16, and 1.5
+            times that for bf16.
+        shape, dtype, device: those of the operand whose place it takes.
+        fresh (bool): False once the weight has changed; then call prepare again.
     """
 
-    def __init__(self, weight, packed, parts, guard, transposed=False):
+    weight: torch.Tensor
+    packed: torch.Tensor  # the terms, as bytes
+    parts: Literal["f16", "bf16"] | None
+    guard: TensorVersionGuard
+    transposed: bool
+
+    def __init__(
+        self,
+        weight: torch.Tensor,
+        packed: torch.Tensor,
+        parts: Literal["f16", "bf16"] | None,
+        guard: TensorVersionGuard,
+        transposed: bool = False,
+    ):
         self.weight = weight
         self.packed = packed
         self.parts = parts
         self.guard = guard
         self.transposed = transposed
 
-    def t(self):
-        """The transpose, (K, N), with the same parts."""
+    def t(self) -> Prepared:
+        """The transpose (K, N). It shares the weight and the terms."""
         return Prepared(self.weight, self.packed, self.parts, self.guard, not self.transposed)
 
     @property
-    def T(self):
+    def T(self) -> Prepared:
+        """The same as t()."""
         return self.t()
 
     @property
-    def mT(self):
+    def mT(self) -> Prepared:
+        """The same as t()."""
         return self.t()
 
     @property
-    def shape(self):
+    def shape(self) -> torch.Size:
+        """The shape of the weight: (N, K), or (K, N) of the transpose."""
         return torch.Size(reversed(self.weight.shape)) if self.transposed else self.weight.shape
 
     @property
-    def dtype(self):
+    def dtype(self) -> torch.dtype:
+        """The dtype of the weight, float32."""
         return self.weight.dtype
 
     @property
-    def device(self):
+    def device(self) -> torch.device:
+        """The device of the weight and of its terms."""
         return self.weight.device
 
     @property
-    def nbytes(self):
+    def nbytes(self) -> int:
+        """The size of the terms in bytes."""
         return self.packed.nbytes
 
     @property
-    def fresh(self):
+    def fresh(self) -> bool:
+        """Is the weight the same as when it was prepared?"""
         return self.guard.unchanged
 
-    def to(self, device):
-        """The weight on another device, prepared there; this object if it is there already."""
+    def to(self, device: torch.device | str | int) -> Prepared:
+        """Moves the weight to another device and prepares it there.
+
+        Returns this object if the weight is there already.
+        """
         weight = self.weight.to(device)
         return self if weight is self.weight else restored(weight, self.transposed)
 
-    def operand(self, function, name, transposed):
-        """(the weight as this operand, its parts), if it has the expected orientation."""
+    def operand(
+        self, function: str, name: str, transposed: bool
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """(the weight as this operand, its terms), if it has the expected orientation."""
         if self.transposed is not transposed:
             raise RuntimeError(
                 f"tcgemm.{function}: {name} is a Prepared of shape {tuple(self.shape)}, whose "
@@ -122,54 +165,27 @@ class Prepared:
             )
         return (self.weight.t() if transposed else self.weight), self.packed
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return (
             f"Prepared(shape={tuple(self.shape)}, device='{self.device}', parts={self.parts}, "
             f"nbytes={self.nbytes})"
         )
 
-    def __deepcopy__(self, memo):
+    def __deepcopy__(self, memo: dict[int, Any]) -> Prepared:
         return restored(copy.deepcopy(self.weight, memo), self.transposed)
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Callable[..., Prepared], tuple[torch.Tensor, bool]]:
         return restored, (self.weight, self.transposed)
 
 
-def restored(weight, transposed):
+def restored(weight: torch.Tensor, transposed: bool) -> Prepared:
+    """The Prepared that a saved file stands for: the weight is prepared again."""
     prepared = prepare(weight)
     return prepared.t() if transposed else prepared
 
 
-def prepare(w):
-    """Splits a weight once into the parts that products with precision "highest" multiply.
-
-    On a GPU such a product splits both operands into 16-bit parts before it multiplies them
-    (tcgemm.explain shows it). For a weight that serves many calls the parts can be kept, and each
-    call splits only the activations. The result has the same bits, if the product multiplies parts
-    with and without a Prepared: small products without one may be cheaper in float64, and
-    precision="prepared" makes a product without parts choose as one with them. Short K, the CPU,
-    other precisions and autocast multiply w itself, and so do gradients, which need other parts.
-
-    Arguments:
-        w (Tensor): (N, K) of float32, as the weight of tcgemm.linear; any strides. For a weight
-            that is stored as (K, N), prepare its transpose and use .t() of the result.
-
-    Returns a tcgemm.Prepared, for tcgemm.linear(x, p), tcgemm.mm(x, p.t()), matmul, addmm, explain
-    and check_layout, with all that they take besides, with gradients and in torch.compile. It keeps
-    w and, on a GPU, beside it as many bytes again (f16 parts) or 1.5 times as many (bf16 parts,
-    where rows span more than about 2**28); while it is made, up to 2.5 times. tcgemm.nn.Linear in
-    eval mode does all this by itself.
-
-    The call waits for the GPU once. Products with a Prepared do not, and CUDA graphs hold them; a
-    graph that was captured goes on with the parts of then. When w has changed since, by an in-place
-    operation or another memory behind it, a Prepared is refused; what is written through w.data, or
-    to an inference tensor, is not noticed.
-
-    Raises:
-        TypeError: w is no tensor.
-        RuntimeError: w is no matrix or not float32; the GPU has no kernel for float32 products
-            (compute capability 9.0 has); memory is short; the call stands inside torch.compile,
-            torch.func or the capture of a CUDA graph. The sentence says what to do.
+def prepare(w: torch.Tensor) -> Prepared:
+    """Splits a float32 weight once, for many products with precision "highest" on a GPU.
 
     Example:
         >>> w = torch.randn(48, 32)
@@ -179,6 +195,42 @@ def prepare(w):
         True
         >>> tcgemm.mm(x, p.t()).shape, p.shape
         (torch.Size([10, 48]), torch.Size([48, 32]))
+
+    On a GPU, a product of float32 operands with precision "highest" first splits both operands
+    into 16-bit terms (tcgemm.explain shows this). With a Prepared, each call splits only the
+    activations. tcgemm.nn.Linear prepares its weight by itself in eval mode.
+
+    Arguments:
+        w (Tensor): (N, K) of float32, as the weight of tcgemm.linear; any strides. If yours is
+            stored as (K, N), prepare its transpose and use .t() of the result.
+
+    Returns:
+        A tcgemm.Prepared. Pass it as the weight of tcgemm.linear, and its .t() as b of mm, matmul,
+        addmm, explain and check_layout. Their other arguments, gradients and torch.compile work
+        as before.
+
+    Which products use the terms: those of float32 operands with precision "highest" on a GPU, if K
+    is not short. All others multiply w itself, and so do the gradients.
+
+    Bits of the result: they are those of a product without prepare that multiplies terms, too. A
+    small product without prepare may run in float64, because that is faster there. Pass
+    precision="prepared" to such a product if it must have the bits of one with a Prepared.
+
+    Memory: on a GPU the terms take as many bytes as w (f16), or 1.5 times as many (bf16, where the
+    largest magnitude of a row is more than about 2**28 times the smallest). While prepare runs, it
+    takes up to 2.5 times as many.
+
+    Time: prepare waits for the GPU once. Products with a Prepared do not wait. A CUDA graph may
+    contain them; it keeps the terms that it was captured with.
+
+    Changes of w: an in-place operation on w, or new memory behind it, makes the Prepared stale, and
+    the next product refuses it. A write through w.data, or to an inference tensor, is not noticed.
+
+    Raises:
+        TypeError: w is no tensor.
+        RuntimeError: w is no matrix, or not float32; the GPU has no kernel for float32 products
+            (it needs compute capability 9.0); there is not enough memory; or the call stands inside
+            torch.compile, torch.func or the capture of a CUDA graph. The message says what to do.
     """
     if has_torch_function_unary(w):
         return handle_torch_function(prepare, (w,), w)
@@ -195,12 +247,12 @@ def prepare(w):
     return Prepared(w, packed, parts, TensorVersionGuard(w))
 
 
-def capturing(tensor):
+def capturing(tensor: torch.Tensor) -> bool:
     """Are operations on the tensor captured in a CUDA graph now?"""
     return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
-def _refuse_inside(w):
+def _refuse_inside(w: torch.Tensor) -> None:
     """prepare reads from the GPU, and its result outlives the call, so some callers are refused."""
     place = None
     if torch.compiler.is_compiling():

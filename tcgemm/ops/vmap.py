@@ -7,6 +7,11 @@ with amax, with a vmapped scale_out or with a sparse operand run as a loop over 
 parts of a Prepared b serve all examples; they are not used where b differs between examples.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
 import torch
 
 from tcgemm.ops.epilogue import ADDENDS, Scales
@@ -80,7 +85,13 @@ def _batching_rule(op):
     return rule
 
 
-def loop_over_examples(function, info, in_dims, args, kwargs):
+def loop_over_examples(
+    function: Callable[..., Any],
+    info: Any,
+    in_dims: Sequence[int | None],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> tuple[Any, Any]:
     """Calls the function once for each example and stacks the results."""
     results = [
         function(
@@ -98,7 +109,7 @@ def loop_over_examples(function, info, in_dims, args, kwargs):
     return torch.stack(results), 0
 
 
-def register_one_by_one(name):
+def register_one_by_one(name: str) -> None:
     """Gives the operator of this name a batching rule that is a loop over the examples."""
     op = getattr(torch.ops.tcgemm, name).default
 

@@ -1,4 +1,4 @@
-"""tcgemm.use: torch's own products run through tcgemm. docs/use.md tells how it works."""
+"""tcgemm.use: torch's own products run through tcgemm. docs/guides/use.md tells how it works."""
 
 from tcgemm.override.report import UseReport, UseRow
 from tcgemm.override.use import Use, is_active, use

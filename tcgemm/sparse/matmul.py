@@ -1,6 +1,6 @@
 """Products with a SparseTensor24.
 
-    torch's functions, @ --> tcgemm's --> autograd.Gemm --> an operator --> __torch_dispatch__
+    torch's functions, @ --> tcgemm's --> autograd._Gemm --> an operator --> __torch_dispatch__
 
     operand of the product       stored (N, K) as                        what multiplies
     w.t() on the right           values along k                          scaled_mm(sparse_b=)

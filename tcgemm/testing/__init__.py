@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tcgemm.ops.functional import explain
+from tcgemm.ops.explanation import explain
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -2,9 +2,12 @@
 
 Some virtual machines list AMX among the features of the CPU and refuse its instructions. oneDNN,
 which computes torch's bf16 linear on the CPU, trusts the list, and the process ends with SIGILL.
-ONEDNN_MAX_CPU_ISA=AVX512_CORE keeps oneDNN from AMX. oneDNN reads the variable at its first use and
-not when torch is imported, so `avoid_forbidden_amx` must run before the first product of torch.
-tcgemm's own CPU kernels have no AMX code and need none of this.
+ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 keeps oneDNN from AMX. oneDNN reads the variable at its first
+use and not when torch is imported, so `avoid_forbidden_amx` must run before the first product of
+torch. tcgemm's own CPU kernels have no AMX code and need none of this.
+
+A lower value, such as AVX512_CORE, also keeps oneDNN from VNNI. torch asks the CPU for VNNI and not
+oneDNN, so it goes on calling oneDNN for int8 products, and their 16-bit intermediate sums saturate.
 """
 
 import functools
@@ -15,7 +18,7 @@ import sys
 from pathlib import Path
 
 VARIABLE = "ONEDNN_MAX_CPU_ISA"
-WITHOUT_AMX = "AVX512_CORE"
+WITHOUT_AMX = "AVX512_CORE_BF16"  # every CPU with AMX has these instructions
 CPUINFO = Path("/proc/cpuinfo")
 SECONDS = 120  # the limit of the child process; it spends most of its time in torch's import
 LINEAR = """

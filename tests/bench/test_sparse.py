@@ -8,7 +8,7 @@ import torch
 from torch.sparse import _semi_structured_conversions as conversions
 
 import tcgemm
-from benchmarks import report, targets
+from benchmarks import targets
 from tcgemm.bench import results_file, run, sparse_passes, workloads
 from tcgemm.bench.case import PASSES, Case
 from tcgemm.bench.cases import GROUPS, LLM
@@ -17,7 +17,7 @@ from tcgemm.ops import operators
 from tcgemm.testing import baseline, timing
 from tcgemm.testing import operands as pools
 
-from support.bench_fixtures import repeated, row
+from support.bench_fixtures import repeated, report_pages, row
 
 ONE = timing.Timing(1.0, 0.0, 1, 1.0)
 SMOKE = cases_of("smoke-sparse")
@@ -404,26 +404,21 @@ def test_targets_are_met_or_missed():
 
 
 def test_pages_have_the_sparse_sets(tmp_path):
-    readme = tmp_path / "README.md"
-    readme.write_text(report.BEGIN + report.END)
+    written = report_pages(tmp_path)
     results = measured()
     for found in results["rows"]:
         if found["op"] == "mm" and found["dtype"] == "bf16":
             results["details"][results_file.key(found)]["dense_ratio"] = 1.38
-    results_file.save(results, tmp_path / "h200.json")
-    report.main(["--results", str(tmp_path), "--readme", str(readme), "--no-plot"])
-    for text in (readme.read_text(), (tmp_path / "h200.md").read_text()):
-        assert (
-            "| bf16 2:4 x cuSPARSELt | 1.03 | **1.050** (1.050-1.050) | 1.050 | 0.90 | met |"
-            in text
-        )
-        assert "| 200 us / transposable prune bf16 | 1.00 | **1.010** (1.010-1.010) |" in text
+    results_file.save(results, written.folder / "h200.json")
+    written.write()
+    every = (written.folder / "h200.md").read_text()
+    assert "| bf16 2:4 x cuSPARSELt | 1.03 | **1.050** (1.050-1.050) | " in every
+    assert "| 200 us / transposable prune bf16 | 1.00 | **1.010** (1.010-1.010) |" in every
+    for text in (written.page.read_text(), every):
         assert "TFLOPS, **1.05** (1.05-1.05), 1.45, 1.38 |" in text
         assert "| tf32 TN, sparse |" in text and "| 16 x 28672 x 4096 | " in text
-        assert (
-            "| prune 8192 x 8192, transposable | 198 us, **20.00** (20.00-20.00), 71.23 % of "
-            in text
-        )
+        passes = "| prune 8192 x 8192, transposable | 198 us, **20.00** (20.00-20.00), 71.23 % of "
+        assert passes in text
         assert "(torch 70.12 %) |" in text and "| compress 8192 x 8192, prune | " in text
         assert "| linear 512^3, layer | 14.9 us, **20.00** (20.00-20.00), 1.45 |" in text
 

@@ -64,7 +64,7 @@ def test_there_is_a_quickstart():
 
 def test_the_examples_of_the_page_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    pages.run("docs/compare.md")
+    pages.run("docs/guides/compare.md")
     said = capsys.readouterr()
     assert "x product_in_halves" in said.out
     assert "the swap to tcgemm.nn.QuantLinear" in said.out and "12 of 12: " in said.err

@@ -1,7 +1,4 @@
-"""Products of DTensors, and tensor-parallel tcgemm.nn.Linear, in two processes.
-
-parallelize_module is called as the example of docs/distributed.md calls it.
-"""
+"""Products of DTensors, and tensor-parallel tcgemm.nn.Linear, in two processes."""
 
 import itertools
 import subprocess

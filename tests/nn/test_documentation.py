@@ -1,4 +1,4 @@
-"""The examples of docs/swap.md run as they stand, one after the other."""
+"""The examples of docs/guides/layers.md run as they stand, one after the other."""
 
 import re
 
@@ -7,9 +7,9 @@ from support.source_tree import ROOT
 
 
 def test_examples_run(capsys):
-    pages.run("docs/swap.md")
+    pages.run("docs/guides/layers.md")
     said = capsys.readouterr().out
-    text = (ROOT / "docs/swap.md").read_text()
+    text = (ROOT / "docs/guides/layers.md").read_text()
     head = re.search(r"^    (\d+ swapped, .*)$", text, flags=re.M).group(1)
     assert head in said and "  swapped  layers.0.self_attn\n" in said
     assert "shares its weight with embedding;" in said

@@ -63,7 +63,7 @@ def test_the_epilogue(capsys):
 
 def test_every_argument_of_explain_has_an_option():
     helped = " ".join(explain.parser().format_help().split())
-    given = tcgemm.ops.functional.explain.__kwdefaults__
+    given = tcgemm.ops.explanation.explain.__kwdefaults__
     for name in given.keys() - {"out"}:
         assert f"--{name.replace('_', '-')}" in helped, name
     for size in ("rows of a", "columns of b", "which the product sums over"):

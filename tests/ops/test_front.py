@@ -3,6 +3,7 @@
 import doctest
 import inspect
 import os
+import pydoc
 import subprocess
 import sys
 import types
@@ -174,7 +175,14 @@ def test_every_argument_has_a_type(name):
     where = types.SimpleNamespace(__module__="tcgemm.ops.functional", __qualname__=name)
     overloads = typing.get_overloads(where)
     assert len(overloads) == (0 if name in ("explain", "check_layout") else 2)
-    for overload in overloads:
+    # The first overload, which an editor shows, spells the arguments and their defaults.
+    for overload in overloads[:1]:
+        given = inspect.signature(overload)
+        assert given.return_annotation is torch.Tensor
+        assert given.parameters["amax"].annotation == typing.Literal[False]
+        shown = [each for each in given.parameters.values() if each.name != "amax"]
+        assert shown == [each for each in parameters.values() if each.name != "amax"]
+    for overload in overloads[1:]:
         given = dict(inspect.signature(overload).parameters)
         options = given.pop("options").annotation.__args__[0]
         assert {*given, *options.__annotations__} == parameters.keys()
@@ -185,6 +193,21 @@ def test_every_argument_has_a_type(name):
         )
         for key, annotation in options.__annotations__.items():
             assert annotation == parameters[key].annotation
+
+
+@pytest.mark.parametrize("name", FUNCTIONS[:6])
+def test_the_documentation_begins_with_a_sentence_and_an_example(name):
+    first, second, *_ = inspect.getdoc(getattr(tcgemm, name)).split("\n\n")
+    assert len(first) < 200 and first.endswith(".")
+    assert second.startswith("Example:\n    >>> ")
+
+
+def test_help_shows_the_signature_and_the_shared_arguments():
+    text = pydoc.plain(pydoc.render_doc(tcgemm.mm))
+    assert "mm(a: torch.Tensor, b: torch.Tensor | tcgemm.Prepared, *, bias:" in text
+    assert "activation: Optional[Literal['relu', 'gelu', 'gelu_tanh', 'silu']] = None" in text
+    assert "alpha: float = 1.0" in text
+    assert "Order of operations:" in text
 
 
 def test_examples_in_the_documentation_run():

@@ -1,10 +1,10 @@
-"""The examples of docs/use.md run as they stand, one after another."""
+"""The examples of docs/guides/use.md run as they stand, one after another."""
 
 from support import pages
 
 
 def test_examples_run(capsys):
-    pages.run("docs/use.md")
+    pages.run("docs/guides/use.md")
     said = capsys.readouterr().out
     assert "5 products taken (100.0% of the FLOPs), 0 left to torch" in said
     assert "{'torch.float32 is not among dtypes': 2}" in said

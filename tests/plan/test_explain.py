@@ -435,10 +435,10 @@ def memory_kib() -> int:
 
 
 def test_the_examples_of_the_documentation_run(capsys):
-    names = pages.run("docs/explain.md")
+    names = pages.run("docs/guides/explain.md")
     said = capsys.readouterr().out.splitlines()
     assert said[-1] == str(2 * (2 * 8 * 32 * 64)) and said[-2].startswith("ab ")
-    table = (ROOT / "docs/explain.md").read_text().split("| field |")[1].split("\n\n")[0]
+    table = (ROOT / "docs/guides/explain.md").read_text().split("| field |")[1].split("\n\n")[0]
     listed = {
         name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1])
     }

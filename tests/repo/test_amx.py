@@ -46,7 +46,7 @@ def test_forbidden_amx_is_avoided(machine):
     sentence = amx.avoid_forbidden_amx()
     assert "advertises AMX but forbids it" in sentence
     assert f"ONEDNN_MAX_CPU_ISA={os.environ['ONEDNN_MAX_CPU_ISA']}" in sentence
-    assert os.environ["ONEDNN_MAX_CPU_ISA"] == "AVX512_CORE"
+    assert os.environ["ONEDNN_MAX_CPU_ISA"] == "AVX512_CORE_BF16"
     assert amx.avoid_forbidden_amx() == ""  # the variable is set now
     assert len(starts) == 1
 
@@ -81,16 +81,33 @@ def test_a_hanging_child_is_ended(machine, monkeypatch):
     assert amx.avoid_forbidden_amx() == ""
 
 
-def test_onednn_reads_the_variable_after_torch_is_imported():
-    """The guard sets it in a process that has torch already."""
-    code = f"import torch, os; os.environ['{amx.VARIABLE}'] = '{amx.WITHOUT_AMX}'\n"
-    environ = {name: value for name, value in os.environ.items() if name != amx.VARIABLE}
-    environ["ONEDNN_VERBOSE"] = "all"
-    command = [sys.executable, "-c", code + amx.LINEAR]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True)
+def run_without_the_variable(code, **environ):
+    others = {name: value for name, value in os.environ.items() if name != amx.VARIABLE}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env={**others, **environ}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_onednn_reads_the_variable_after_torch_is_imported():
+    """The guard sets it in a process that has torch already. Here it has a value that is lower than
+    the guard's, so that a CPU without AMX shows it, too."""
+    code = f"import torch, os; os.environ['{amx.VARIABLE}'] = 'AVX512_CORE'\n"
+    done = run_without_the_variable(code + amx.LINEAR, ONEDNN_VERBOSE="all")
     isa = [line for line in done.stdout.splitlines() if "info,cpu,isa:" in line]
     if not isa:
         pytest.skip("torch's bf16 linear does not use oneDNN here")
     # With later instruction sets the text ends in "Intel DL Boost" or names AMX.
     assert isa[0].endswith("AVX-512 with AVX512BW, AVX512VL, and AVX512DQ extensions"), isa
+
+
+def test_int8_products_of_torch_stay_exact_with_the_variable():
+    """Without VNNI oneDNN adds pairs of int8 products in 16 bits, which saturate."""
+    code = f"""
+import os
+os.environ[{amx.VARIABLE!r}] = {amx.WITHOUT_AMX!r}
+import torch
+a = torch.full((32, 64), 127, dtype=torch.int8)
+print(torch._int_mm(a, a.t()).unique().tolist())
+"""
+    assert run_without_the_variable(code).stdout.split() == [f"[{64 * 127 * 127}]"]

@@ -11,7 +11,7 @@ import re
 
 import pytest
 
-from support.source_tree import CPP, cycle, tree, without_comments
+from support.source_tree import CPP, ROOT, cycle, tree, without_comments
 
 # Data flows left to right; a folder includes only folders to its right.
 DIRECTION = ("ops", "plan", "launch", "kernels", "tile", "ptx", "catalog.h", "isa", "core")
@@ -141,3 +141,9 @@ def test_includes_have_no_circle_and_exist():
     assert not [name for names in graph.values() for name in names if name not in files]
     assert not cycle(graph)
     assert cycle({"a": ["b"], "b": ["c"], "c": ["b"]}) == ["b", "c"]
+
+
+def test_the_architecture_page_has_this_order():
+    page = (ROOT / "docs/dev/architecture.md").read_text()
+    assert f"    {' -> '.join(DIRECTION)}\n" in page
+    assert all(re.search(rf"^    {folder} ", page, re.MULTILINE) for folder in SIDE_FOLDERS)

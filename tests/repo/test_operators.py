@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 
 import pytest
 import torch
 
 import tcgemm
+from tcgemm.ops import epilogue
 
 from support.source_tree import ROOT, tree
 
@@ -70,3 +72,18 @@ def test_operator_has_a_docstring(name):
 def test_operator_is_in_the_opcheck_test(name):
     text = "".join(text for text in tree(".py").values() if "opcheck(" in text)
     assert re.search(rf'"{name}"|tcgemm\.{name}\b', text)
+
+
+@pytest.mark.parametrize("name", ["mm", "bmm", "matmul", "addmm", "baddbmm", "linear"])
+def test_product_takes_and_documents_every_term(name):
+    function = getattr(tcgemm, name)
+    terms = {*epilogue.Scales._fields, *epilogue.ADDENDS[1:], *epilogue.Epilogue._fields}
+    terms -= {"beta"} if "add" not in name else set()
+    assert terms <= set(inspect.signature(function).parameters)
+    assert not {term for term in terms if not re.search(rf"\b{term}\b", function.__doc__)}
+
+
+@pytest.mark.parametrize("name", ["scaled_mm", "scaled_mm_amax", "explain", "check_layout"])
+def test_operator_takes_every_tensor(name):
+    arguments = {each.name for each in getattr(torch.ops.tcgemm, name).default._schema.arguments}
+    assert {*epilogue.ADDENDS, *epilogue.Scales._fields} <= arguments

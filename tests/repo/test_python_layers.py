@@ -15,7 +15,7 @@ import pytest
 
 import tcgemm
 
-from support.source_tree import cycle
+from support.source_tree import ROOT, cycle
 
 PACKAGE = Path(tcgemm.__file__).resolve().parent
 # A module imports from its own layer and from those below it.
@@ -227,3 +227,11 @@ def test_public_functions_and_classes_are_called_by_their_public_name(name):
     value = getattr(tcgemm, name)
     if callable(value):
         assert (value.__module__, value.__qualname__) == ("tcgemm", name)
+
+
+def test_the_architecture_page_has_this_order():
+    """From the top down; two modules that only load saved files and names are left out."""
+    hidden = {"saved_names", "", "__main__", "sparse_cutlass"}
+    layers = [[top for top in tops if top not in hidden] for tops in reversed(LAYERS)]
+    order = " -> ".join(", ".join(tops) for tops in layers if tops)
+    assert f"    {order}\n" in (ROOT / "docs/dev/architecture.md").read_text()

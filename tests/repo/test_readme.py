@@ -1,39 +1,40 @@
-"""The README's Python runs as it stands, and its tables are those of the code."""
+"""README.md: short, true, and its Python runs as it stands."""
 
 import re
-from pathlib import Path
 
-from tcgemm import info
-
-from support.source_tree import CPP, ROOT, tree
+from support import pages
+from support.source_tree import ROOT
 
 README = (ROOT / "README.md").read_text()
+MAX_LINES = 150
+MAX_TABLE = 20
+MAX_EXAMPLE = 8
 
 
-def test_examples_run(capsys):
-    text = README
-    blocks = re.findall(r"```python\n(.*?)```", text, flags=re.S)
-    assert blocks
-    for block in blocks:
-        exec(compile(block, "README.md", "exec"), {})
+def test_readme_is_short():
+    assert README.count("\n") <= MAX_LINES
+    tables = re.findall(r"(?:^\|.*\n)+", README, re.MULTILINE)
+    assert tables and all(table.count("\n") <= MAX_TABLE for table in tables)
+    assert len(re.findall(r"^!\[", README, re.MULTILINE)) == 1, "one picture"
+
+
+def test_example_runs(capsys):
+    (block,) = pages.blocks("README.md")
+    assert len([line for line in block.splitlines() if line]) <= MAX_EXAMPLE
+    pages.run("README.md")
     said = capsys.readouterr().out
-    assert "TMA can read it" in said
-    assert "sm90a_bf16_f32" in said
-    assert "filter_fn said no" in said
-    shown = re.findall(r"^ +((?:layout|swap A/B|RS operand|repack) {3,}.*)$", text, flags=re.M)
-    assert len(shown) == 4 and all(line in said for line in shown)
+    assert "1 swapped, 0 skipped" in said and "sm90a_bf16_f32" in said and "x torch" in said
 
 
-def test_support_table_is_the_catalog():
-    table = re.search(r"<!-- support -->\n(.*?)\n<!-- /support -->", README, re.DOTALL).group(1)
-    assert table.strip() == info.support_table().strip(), "run: python -m tcgemm --support-table"
+def test_links_lead_somewhere():
+    links = re.findall(r"\]\((?!\w+:)([^)#]+)\)", README)
+    assert "docs/install.md" in links
+    assert not [link for link in links if not (ROOT / link).exists()]
 
 
-def test_environment_variables_stand_in_the_readme():
-    read = set()
-    for path, text in {**tree(*CPP, ".py"), "Makefile": (ROOT / "Makefile").read_text()}.items():
-        if not Path(path).name.startswith("test_"):
-            read |= set(re.findall(r"(?:environ|getenv)\b[^\n]*?\b(TCGEMM_[A-Z_]+)", text))
-    listed = set(re.findall(r"^\| `(TCGEMM_[A-Z_]+)", README, re.MULTILINE))
-    assert read
-    assert read == listed
+def test_two_commands_set_up_everything():
+    """`make demo` and `make test`; the second is what the continuous integration runs."""
+    assert re.search(r"^    make demo\b", README, re.MULTILINE)
+    (command,) = re.findall(r"^exec (.+)$", (ROOT / ".ci/run").read_text(), re.MULTILINE)
+    assert command == "make test"
+    assert re.search(rf"^    {command}\b", README, re.MULTILINE)

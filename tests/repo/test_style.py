@@ -6,6 +6,7 @@ the tree. Paths are relative to the checkout.
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
 import statistics
@@ -19,6 +20,7 @@ from support.source_tree import CPP, ROOT, tree
 
 MAX_LINES = 500
 MAX_COLUMNS = 100
+MAX_HEAD_LINES = 5
 
 
 def file_is_short(path: str, text: str) -> list[str]:
@@ -57,12 +59,28 @@ def file_has_a_head(path: str, text: str) -> list[str]:
     return [] if first.startswith(start) else [f"{path} does not say what it is in its first line"]
 
 
+def head_of_csrc_is_short(path: str, text: str) -> list[str]:
+    """The comment before the first code, without a licence line: what the file is.
+
+    What was tried and measured stands in docs/dev/kernels; the layout of data stands with the code.
+    """
+    if not path.startswith("csrc/"):
+        return []
+    lines = text.splitlines()
+    head = list(itertools.takewhile(lambda line: not line or line.startswith("//"), lines))
+    head = [line for line in head if line and "SPDX-License-Identifier" not in line]
+    bad = [f"{path} has a head of {len(head)} lines"] if len(head) > MAX_HEAD_LINES else []
+    pages = re.findall(r"docs/[\w/.-]+\.md", " ".join(head))
+    return bad + [f"{path} names {page}" for page in pages if not (ROOT / page).is_file()]
+
+
 RULES = (
     file_is_short,
     lines_are_short,
     todo_is_a_sentence,
     no_commented_out_code,
     file_has_a_head,
+    head_of_csrc_is_short,
 )
 
 
@@ -84,6 +102,9 @@ def test_every_file_keeps(rule):
         (no_commented_out_code, "a.cpp", "  // x = y + 1;", "  // x = y + 1 holds here"),
         (no_commented_out_code, "a.py", "    # import os", "    # imports nothing"),
         (file_has_a_head, "a.cpp", "#pragma once", "// What it is.\n#pragma once"),
+        (head_of_csrc_is_short, "csrc/a.h", "// x\n" * 6 + "int x;", "// x\n" * 5 + "int x;"),
+        (head_of_csrc_is_short, "csrc/a.h", "// x\n\n" * 6 + "int x;", "int x;\n" + "// x\n" * 6),
+        (head_of_csrc_is_short, "csrc/a.h", "// docs/none.md", "// docs/dev/glossary.md"),
     ],
 )
 def test_rule_can_fail(rule, path, bad, good):

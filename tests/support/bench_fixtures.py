@@ -1,8 +1,9 @@
 """Results like those of an H200, without one."""
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
-from benchmarks import targets
+from benchmarks import report, targets
 from tcgemm.bench import protocol, results_file, workloads
 from tcgemm.bench.cases import GROUPS
 from tcgemm.bench.cases import cases as cases_of
@@ -82,3 +83,36 @@ def highest(factor=1.0):
         times = {"rival_us": us * least * factor, "ratio": least * factor}
         results_file.put(results, *repeated(row(case, us, **times), detail))
     return results
+
+
+@dataclass(frozen=True)
+class ReportPages:
+    """The pages that `python -m benchmarks report` writes, in a folder of their own."""
+
+    root: Path
+
+    @property
+    def folder(self):
+        """Of the results."""
+        return self.root / "benchmarks/results"
+
+    @property
+    def readme(self):
+        return self.root / report.README
+
+    @property
+    def page(self):
+        return self.root / report.PAGE
+
+    def write(self, *arguments):
+        where = ["--results", str(self.folder), "--root", str(self.root), "--no-plot"]
+        assert report.main([*arguments, *where]) == 0
+
+
+def report_pages(folder, text=report.BEGIN + report.END):
+    found = ReportPages(folder)
+    found.folder.mkdir(parents=True)
+    found.page.parent.mkdir()
+    for page in (found.readme, found.page):
+        page.write_text(text)
+    return found

@@ -1,9 +1,4 @@
 // Quantization with one scale per row, or one per tensor (core/quantize.h).
-//
-//   row     One warp or one CTA quantizes a row. Shared memory caches the row between amax and
-//           division; a row that is too long for it is read twice.
-//   tensor  Two kernels. The first finds amax, with one atomicMax per CTA. The second divides and
-//           walks the tensor backwards: it starts with what is still in L2.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +7,13 @@
 #include "ptx/dependent.cuh"
 
 namespace tcgemm::passes {
+
+// The work of the two granularities:
+//
+//   row     One warp or one CTA quantizes a row. Shared memory caches the row between amax and
+//           division; a row that is too long for it is read twice.
+//   tensor  Two kernels. The first finds amax, with one atomicMax per CTA. The second divides and
+//           walks the tensor backwards: it starts with what is still in L2.
 
 inline constexpr int kCachedRounds = 2;  // rounds of four vectors per thread, of "row"
 inline constexpr int kTileVectors = 8;   // vectors per thread, of "tensor"

@@ -1,14 +1,5 @@
 // Repack: copies an operand of any strides to K-major with a pitch of whole 16-byte vectors, which
 // TMA and cp.async can read. It converts f32 to bf16 if asked.
-//
-// The major of the source is that of its smaller stride. The source is cut into tiles of 16 KB, and
-// a thread reads one 16-byte vector of each of four adjacent leading-dimension rows:
-//
-//   K-major   64 rows x 256 bytes; a vector is contiguous in the copy as well
-//   MN-major  128 columns x 128 bytes; transposed in registers, then in shared memory
-//
-// Loads, stores and shared memory accesses of both are 16 bytes wide at any alignment. All loads of
-// a tile are in flight before the first one is used.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +11,15 @@
 #include "ptx/dependent.cuh"
 
 namespace tcgemm::passes {
+
+// The major of the source is that of its smaller stride. The source is cut into tiles of 16 KB, and
+// a thread reads one 16-byte vector of each of four adjacent leading-dimension rows:
+//
+//   K-major   64 rows x 256 bytes; a vector is contiguous in the copy as well
+//   MN-major  128 columns x 128 bytes; transposed in registers, then in shared memory
+//
+// Loads, stores and shared memory accesses of both are 16 bytes wide at any alignment. All loads of
+// a tile are in flight before the first one is used.
 
 inline constexpr int kKMajorRows = 64, kKMajorRowBytes = 256;  // the tile of a K-major source
 // The tile of an MN-major source: 128 bytes of rows for each of 128 elements of k.

@@ -1,17 +1,5 @@
 // The first split pass finds ranges and statistics and writes f16 terms, with one read of the
-// operand.
-//
-//   load -> extremes of a thread -> extremes of its row or columns -> ranges -> terms
-//
-// A thread holds eight vectors in registers and eight more in shared memory. A row or strip that is
-// longer than that is read a second time, from L2, starting with the vectors that were read last.
-// The threads of a row reduce within a CTA. Strips of columns reduce within each CTA, and then each
-// CTA of the cluster stores its extremes to all others.
-//
-// On an H200 the pass takes as long as a copy of the same bytes: 2048 x 2048 twice, from cold
-// memory, 19 us; 8192 x 8192 280 us, and 355 us with strips of columns. Tried without success:
-// terms in 16-byte stores, by a shuffle among lanes, are 10 % slower; three CTAs per SM with more
-// registers take the same time; evict_first loads of the operands are 5 % slower at 8192.
+// operand. docs/dev/kernels/passes.md says what was tried.
 #pragma once
 
 #include <cstdint>
@@ -43,6 +31,14 @@ struct FirstPassStorage {
   std::uint32_t statistics;  // of the units so far
 };
 
+// The steps of the pass:
+//
+//   load -> extremes of a thread -> extremes of its row or columns -> ranges -> terms
+//
+// A thread holds eight vectors in registers and eight more in shared memory. A row or strip that is
+// longer than that is read a second time, from L2, starting with the vectors that were read last.
+// The threads of a row reduce within a CTA. Strips of columns reduce within each CTA, and then each
+// CTA of the cluster stores its extremes to all others.
 class FirstPass {
  public:
   __device__ FirstPass(const SplitFp32PassParams& params, FirstPassStorage& shared)

@@ -1,5 +1,15 @@
 // How the split passes partition an f32 operand; host and device code share it.
-//
+#pragma once
+
+#include <cstdint>
+
+#include "core/params.h"
+#include "core/split_fp32.h"
+#include "kernels/kernels.h"
+#include "kernels/passes/row.cuh"
+
+namespace tcgemm::passes {
+
 // A thread holds eight 16-byte vectors. The threads that hold one range reduce its extremes.
 //
 //   K-major    8 to 256 threads process a row; a unit is the rows of a CTA
@@ -14,16 +24,6 @@
 //
 // A CTA or cluster writes one statistics word for all of its units. The shape alone decides the
 // partition, so that it is the same on every GPU.
-#pragma once
-
-#include <cstdint>
-
-#include "core/params.h"
-#include "core/split_fp32.h"
-#include "kernels/kernels.h"
-#include "kernels/passes/row.cuh"
-
-namespace tcgemm::passes {
 
 using kernels::kSplitThreads;
 inline constexpr int kVectorElements = 4;  // 16 bytes of the operand, 8 bytes of a term

@@ -1,10 +1,4 @@
 // Sums of 8-bit integers along k, modulo 2^32. The zero points of the other operand multiply them.
-//
-//   K-major   One warp sums a row with 16-byte loads; a dp4a adds four elements.
-//   MN-major  One CTA sums 32 rows. A thread loads 16 rows of four elements of k and transposes
-//             them (transpose.cuh), so that dp4a adds them as well. The threads reduce at the end.
-//
-// With any other strides the smaller one decides the major, and a load reads one element.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +10,14 @@
 #include "ptx/dependent.cuh"
 
 namespace tcgemm::passes {
+
+// The work for each major:
+//
+//   K-major   One warp sums a row with 16-byte loads; a dp4a adds four elements.
+//   MN-major  One CTA sums 32 rows. A thread loads 16 rows of four elements of k and transposes
+//             them (transpose.cuh), so that dp4a adds them as well. The threads reduce at the end.
+//
+// With any other strides the smaller one decides the major, and a load reads one element.
 
 using kernels::kSumThreads;
 inline constexpr int kSumWarps = kSumThreads / 32;  // rows of a CTA, K-major

@@ -1,13 +1,5 @@
 // Transposes four vectors of consecutive leading-dimension rows into columns of four elements,
-// which are converted on the way:
-//
-//     row 0   a a a a ..        column 0   a b c d
-//     row 1   b b b b ..   ->   column 1   a b c d
-//     row 2   c c c c ..        column 2   a b c d
-//     row 3   d d d d ..        ..
-//
-// TransposeBuffer does the rest in shared memory: threads write these columns and read 16-byte
-// vectors of the rows of the copy.
+// which are converted on the way.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +24,16 @@ __device__ inline void transpose_bytes(std::uint32_t (&words)[4]) {
   words[3] = __byte_perm(ab_high, cd_high, 0x7632);
 }
 
+// The four vectors before and after:
+//
+//     row 0   a a a a ..        column 0   a b c d
+//     row 1   b b b b ..   ->   column 1   a b c d
+//     row 2   c c c c ..        column 2   a b c d
+//     row 3   d d d d ..        ..
+//
+// TransposeBuffer does the rest in shared memory: threads write these columns and read 16-byte
+// vectors of the rows of the copy.
+//
 // kIn and kOut are the bytes of an element before and after; 4 and 2 are f32 and bf16.
 template <int kIn, int kOut>
 __device__ inline void transpose(const uint4 (&vectors)[4],

@@ -1,15 +1,4 @@
 // Reads 16-byte vectors of a strided operand.
-//
-// A leading-dimension row (ld_row) is a row of a K-major operand or a column of an MN-major one.
-// Its elements are contiguous unless neither stride is 1. A contiguous row may start at any byte:
-//
-//              vector 0        vector 1        vector 2
-//            |---------------|---------------|---------------|   `start` is where vector 0 begins
-//                 begin >xxxxxxxxxxxxxxxxxxxxxxxxxxx< end        bytes that exist
-//      |               |               |               |         16-byte aligned memory
-//
-// One or two aligned loads cover a vector. A vector whose aligned loads leave the row is gathered
-// element by element, so that no byte outside of the operand is read.
 #pragma once
 
 #include <cstdint>
@@ -41,6 +30,16 @@ struct UnsignedOfSize<8> {
   using Type = std::uint64_t;
 };
 
+// A leading-dimension row (ld_row) is a row of a K-major operand or a column of an MN-major one.
+// Its elements are contiguous unless neither stride is 1. A contiguous row may start at any byte:
+//
+//              vector 0        vector 1        vector 2
+//            |---------------|---------------|---------------|   `start` is where vector 0 begins
+//                 begin >xxxxxxxxxxxxxxxxxxxxxxxxxxx< end        bytes that exist
+//      |               |               |               |         16-byte aligned memory
+//
+// One or two aligned loads cover a vector. A vector whose aligned loads leave the row is gathered
+// element by element, so that no byte outside of the operand is read.
 struct LdRow {
   const char* start;
   int begin, end;

@@ -1,9 +1,4 @@
 // Loads the fragments of mma.sync from shared memory: a warp's part of one operand of a stage.
-//
-// ldmatrix loads 8 x 8 matrices of 16 bits. A matrix row is a chunk of 16 bytes, of which a lane
-// gets four adjacent bytes: two 16-bit values, four of 8 bits or one of tf32. That is the fragment
-// of a K-major operand of any of these types (ptx/mma_sync.cuh), and of the values of a 2:4
-// operand, whose rows producer.cuh stores in fragment order.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +10,11 @@
 #include "tile/swizzle.cuh"
 
 namespace tcgemm::sm80 {
+
+// ldmatrix loads 8 x 8 matrices of 16 bits. A matrix row is a chunk of 16 bytes, of which a lane
+// gets four adjacent bytes: two 16-bit values, four of 8 bits or one of tf32. That is the fragment
+// of a K-major operand of any of these types (ptx/mma_sync.cuh), and of the values of a 2:4
+// operand, whose rows producer.cuh stores in fragment order.
 
 // The half of a patch (16 of mn x 32 bytes of k) that each of the four matrices of an ldmatrix.x4
 // holds. This follows the order of the mma.sync registers: a has mn first, two n8 fragments of b

@@ -1,10 +1,5 @@
 // Scheduler + mainloop + epilogue for sm_80 and later: mma.sync and mma.sp fed by cp.async.
-//
-// A CTA computes one tile, number blockIdx.x of the raster order. The hardware starts CTAs as
-// others end; where two fit an SM, the epilogue of one overlaps the mainloop of the other. A
-// persistent loop spills: the values that it hoists take registers from the mainloop.
-//
-//   shared memory:  pipeline stages, 1024-byte aligned; smem_d of the epilogue reuses them
+// docs/dev/kernels/sm80.md says why no CTA is persistent.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +11,10 @@
 
 namespace tcgemm::sm80 {
 
+// A CTA computes one tile, number blockIdx.x of the raster order. The hardware starts CTAs as
+// others end; where two fit an SM, the epilogue of one overlaps the mainloop of the other.
+//
+//   shared memory:  pipeline stages, 1024-byte aligned; smem_d of the epilogue reuses them
 template <GemmConfig kConfig, template <GemmConfig> class MainloopOf>
 struct Gemm {
   using Mainloop = MainloopOf<kConfig>;

@@ -1,23 +1,5 @@
 // The cp.async producer: copies one operand from global memory into a stage, for any size,
 // alignment and strides.
-//
-// A stage holds an operand in blocks of 128-byte rows with the 128-byte swizzle, as for WGMMA:
-//
-//   K-major : 1 block, a row is one m (or n) with 128 bytes of k          major: k, minor: mn
-//   MN-major: tile / 64 blocks of 64 rows, a row is one k with 64 of mn   major: mn, minor: k
-//
-// Only 16-bit elements can be MN-major, because ldmatrix.trans transposes 16-bit elements. For
-// other types a K-major producer gathers an MN-major operand element by element, which transposes
-// it.
-//
-// For a 2:4 operand (core/sparse.h) a row is 64 bytes of values. Every 16 rows have the order of
-// mma.sp and its metadata: rows 0, 2, .. 14 and then 1, 3, .. 15 (tile::RowOrder::interleaved). So
-// ldmatrix reads contiguous rows.
-//
-// A thread copies chunks of 16 bytes, and adjacent threads share a row. The threads of a CTA cover
-// threads / 8 rows (of 128 bytes) in a pass. A thread copies pass by pass and, within a pass, block
-// by block. Elements outside of the operand become zero without a read, so tails and stages past
-// the end are no special cases.
 #pragma once
 
 #include <cstdint>
@@ -38,6 +20,23 @@ using Element =
     std::conditional_t<bits(kType) == 8, std::uint8_t,
                        std::conditional_t<bits(kType) == 16, std::uint16_t, std::uint32_t>>;
 
+// A stage holds an operand in blocks of 128-byte rows with the 128-byte swizzle, as for WGMMA:
+//
+//   K-major : 1 block, a row is one m (or n) with 128 bytes of k          major: k, minor: mn
+//   MN-major: tile / 64 blocks of 64 rows, a row is one k with 64 of mn   major: mn, minor: k
+//
+// Only 16-bit elements can be MN-major, because ldmatrix.trans transposes 16-bit elements. For
+// other types a K-major producer gathers an MN-major operand element by element, which transposes
+// it.
+//
+// For a 2:4 operand (core/sparse.h) a row is 64 bytes of values. Every 16 rows have the order of
+// mma.sp and its metadata: rows 0, 2, .. 14 and then 1, 3, .. 15 (tile::RowOrder::interleaved). So
+// ldmatrix reads contiguous rows.
+//
+// A thread copies chunks of 16 bytes, and adjacent threads share a row. The threads of a CTA cover
+// threads / 8 rows (of 128 bytes) in a pass. A thread copies pass by pass and, within a pass, block
+// by block. Elements outside of the operand become zero without a read, so tails and stages past
+// the end are no special cases.
 template <DType kType, Major kMajor, int kTile, int kThreads, bool kSparse = false>
 struct CpAsyncProducer {
   using Element = sm80::Element<kType>;

@@ -1,9 +1,5 @@
 // The frame of the GEMM kernels of sm_90a, for TMA and for cp.async: the prologue, the registers of
-// producer and consumer warpgroups, and the walk over the tiles. A CTA is persistent: the producer
-// runs ahead into the next tile while the epilogue of the current one stores.
-//
-//   warpgroup 0: producer      warpgroup 1, 2, ..: consumers
-//
+// producer and consumer warpgroups, and the walk over the tiles.
 // docs/dev/kernels/frame.md says what the kernels do not share, and why.
 #pragma once
 
@@ -19,6 +15,10 @@
 
 namespace tcgemm::sm90 {
 
+// A CTA is persistent: the producer runs ahead into the next tile while the epilogue of the current
+// one stores.
+//
+//   warpgroup 0: producer      warpgroup 1, 2, ..: consumers
 template <GemmConfig kConfig>
 struct Frame {
   static constexpr RegisterBudget kBudget = register_budget(kConfig);
@@ -39,8 +39,8 @@ struct Frame {
     ptx::wait_for_prerequisites();
   }
 
-  // All threads of a warpgroup call one of these first (setmaxnreg): the producer gives registers
-  // away, the consumers wait for them.
+  // All threads of a warpgroup call one of these first (setmaxnreg): the producer frees registers,
+  // and the consumers wait until they are free.
   __device__ static void begin_producer() {
     if constexpr (kBudget.load > 0) ptx::registers_decrease<kBudget.load>();
   }

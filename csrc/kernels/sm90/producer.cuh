@@ -1,5 +1,18 @@
-// The TMA producer: it loads the operands of one k-block into a stage. A stage holds 128 bytes of k
-// (tile_k elements, the widest swizzle; 64 bytes for three split-FP32 terms) of every row:
+// The TMA producer: it loads the operands of one k-block into a stage.
+#pragma once
+
+#include <cstdint>
+
+#include "catalog.h"
+#include "core/params.h"
+#include "kernels/sm90/shared_storage.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/tma.cuh"
+
+namespace tcgemm::sm90 {
+
+// A stage holds 128 bytes of k (tile_k elements, the widest swizzle; 64 bytes for three split-FP32
+// terms) of every row:
 //
 //   K-major : 1 box, a row is one m (or n)                     rows = tile_m (tile_n)
 //   MN-major: boxes of kBoxMn of m (n), a row is one k         rows = tile_k
@@ -14,18 +27,6 @@
 // In a cluster of two, the CTAs have adjacent rows of a and the same columns of b. Each CTA
 // multicasts half of b to both: half of the rows of a K-major tile, or half of the k of an MN-major
 // one.
-#pragma once
-
-#include <cstdint>
-
-#include "catalog.h"
-#include "core/params.h"
-#include "kernels/sm90/shared_storage.cuh"
-#include "ptx/mbarrier.cuh"
-#include "ptx/tma.cuh"
-
-namespace tcgemm::sm90 {
-
 template <GemmConfig kConfig>
 struct TmaProducer {
   static constexpr int kRowBytes = kConfig.row_bytes();

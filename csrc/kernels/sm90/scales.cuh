@@ -1,13 +1,5 @@
 // The scales of block-scaled GEMMs, one for 128 of k: from global memory to the registers that
-// multiply the partial sums.
-//
-// Most operands share one scale between 128 columns. Then a thread needs the scales of its two rows
-// and of its groups of columns, and reads them one k-block ahead (RowScales). If every column of b
-// has its own scale, warps of the producer warpgroup copy the scales into separate pipeline stages
-// by cp.async (ColumnScales). The copies arrive on the full barrier of their stage, so these warps
-// run ahead. Each consumer warp releases a stage by itself.
-//
-// docs/dev/kernels/sm90-promoted.md has the alternatives that were measured.
+// multiply the partial sums. docs/dev/kernels/sm90-promoted.md says what was tried.
 #pragma once
 
 #include <cstdint>
@@ -37,6 +29,12 @@ __device__ inline bool scales_columns(const TmaParams& params) {
   return params.scale_b.shift == 0 && params.scale_b.stride != 0;
 }
 
+// Most operands share one scale between 128 columns. Then a thread needs the scales of its two rows
+// and of its groups of columns, and reads them one k-block ahead (RowScales). If every column of b
+// has its own scale, warps of the producer warpgroup copy the scales into separate pipeline stages
+// by cp.async (ColumnScales). The copies arrive on the full barrier of their stage, so these warps
+// run ahead. Each consumer warp releases a stage by itself.
+//
 // Reads the scales of a thread: those of its two rows, times those of kGroups groups of columns.
 // kGroups is 0 where every column has its own scale. Few registers are free beside accumulators and
 // partial sums: a spilled prefetch stalls the warp.

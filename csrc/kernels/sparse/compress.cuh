@@ -1,10 +1,4 @@
-// Compresses w to values and metadata, as core/sparse.h defines them. A thread processes one
-// 16-byte vector of each of four rows; sixteen vectors of a row are adjacent. Per vector it writes
-//
-//   values     8 bytes
-//   metadata   2, 1 or 1/2 byte for elements of 8, 16 or 32 bits; two lanes combine their halves
-//
-// Full tiles store unpredicated; edge tiles predicate each element.
+// Compresses w to values and metadata, as core/sparse.h defines them.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +9,14 @@
 #include "ptx/dependent.cuh"
 
 namespace tcgemm::sparse {
+
+// A thread processes one 16-byte vector of each of four rows. Sixteen threads read adjacent vectors
+// of a row. For each vector a thread writes
+//
+//   values     8 bytes
+//   metadata   2, 1 or 1/2 byte for elements of 8, 16 or 32 bits; two lanes combine their halves
+//
+// Full tiles store unpredicated; edge tiles predicate each element.
 
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 

@@ -1,11 +1,6 @@
 // Reads any matrix as 16-byte vectors of four adjacent rows. The tiles and the loads are those of
 // the repack pass (kernels/passes/repack.cuh); tiles of an MN-major matrix are transposed in shared
 // memory.
-//
-//   thread      ..           thread + 1
-//   row 4 g     ################|################|..      elements outside of the matrix are zero
-//   row 4 g + 1 ################|################|..
-//   ..
 #pragma once
 
 #include <cstdint>
@@ -27,6 +22,13 @@ struct VectorCoord {
   int row, column;  // columns count vectors
 };
 
+// The vectors of adjacent threads:
+//
+//   thread      ..           thread + 1
+//   row 4 g     ################|################|..      elements outside of the matrix are zero
+//   row 4 g + 1 ################|################|..
+//   ..
+//
 // Calls f(tile, coord, vectors) for the tiles of this CTA, in all of its threads.
 template <int kSize, class Function>
 __device__ inline void for_each_four_rows(const CopyParams& matrix, SharedBuffer<kSize>& shared,

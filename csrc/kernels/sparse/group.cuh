@@ -1,12 +1,4 @@
-// Decides which elements of their groups are kept, for all groups of a vector at once:
-//
-//   16 bits   vector     a0 a1 | a2 a3 | b0 b1 | b2 b3      a, b: groups of four, two subwords
-//             transposed a0 b0 | a1 b1 | a2 b2 | a3 b3
-//   8 bits    four groups, four subwords;  32 bits: not transposed, one subword
-//
-// SIMD within a register: a predicate is the MSB of a subword, and its lower bits are don't-care.
-// For numbers with clear MSBs, x >= y is (x | MSB) - y, and no subword borrows from the next. Of
-// four strictly ordered elements, equal ones by position, those before two others are kept.
+// Decides which elements of their groups are kept, for all groups of a vector at once.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +10,17 @@
 #include "ptx/permute.cuh"
 
 namespace tcgemm::sparse {
+
+// The subwords of a vector:
+//
+//   16 bits   vector     a0 a1 | a2 a3 | b0 b1 | b2 b3      a, b: groups of four, two subwords
+//             transposed a0 b0 | a1 b1 | a2 b2 | a3 b3
+//   8 bits    four groups, four subwords;  32 bits: not transposed, one subword
+//
+// SIMD within a register: a predicate is the MSB of a subword, and its lower bits are don't-care.
+// For numbers with clear MSBs, x >= y is (x | MSB) - y, and no subword borrows from the next. Four
+// elements have a strict order, equal ones by position; an element that is before two others is
+// kept.
 
 using passes::kVectorBytes;
 

@@ -1,12 +1,5 @@
 // Keeps two elements in each row and each column of 4 x 4 blocks, so that the transpose is 2:4 as
-// well. Of the 90 choices the one with the largest sum is kept.
-//
-//   row 0   pair of 6 \  36 sums
-//   row 1   pair of 6 /          \  90 of 36 x 36, in the order of core/sparse.h;
-//   row 2   pair of 6 \          /  a larger sum replaces those before
-//   row 3   pair of 6 /  36 sums
-//
-// Each of the 90 costs an addition, a comparison and two selections.
+// well. It takes the choice with the largest sum out of 90.
 #pragma once
 
 #include <cstdint>
@@ -116,6 +109,15 @@ struct Best {
   }
 };
 
+// The search adds the sums of pairs of rows:
+//
+//   row 0   pair of 6 \  36 sums
+//   row 1   pair of 6 /          \  90 of 36 x 36, in the order of core/sparse.h;
+//   row 2   pair of 6 \          /  a larger sum replaces those before
+//   row 3   pair of 6 /  36 sums
+//
+// Each of the 90 costs an addition, a comparison and two selections.
+//
 // Returns the kept elements of a block, one bit each, four per row.
 __device__ inline unsigned best_mask(const float (&x)[4][4]) {
   float sums[4][kRowPairs];

@@ -1,15 +1,5 @@
 // The mainloop of sm_80 and sm_89, for dense, promoted and 2:4 configs: all threads fill the
 // pipeline stages with cp.async, all warps issue mma.sync or mma.sp.
-//
-//   stage:  a: tile_m rows | b: tile_n rows; 128 bytes of k, 128-byte swizzle (producer.cuh)
-//   tile:   2 rows of warps; each warp owns tile_m / 2 x 2 * tile_n / warps of the result
-//
-// With a 2:4 operand (core/sparse.h) a stage holds the values of a, half as many, and the metadata
-// (sparse.cuh). A step of mma.sp reads as many bytes of a as a dense one, and twice as many of b.
-//
-// While stage s is multiplied, stages s + 1 .. s + stages - 1 are in flight. The last of them
-// replaces the stage that was read before s. One barrier a k-block shows that the next stage has
-// arrived and that the previous one is free.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +19,17 @@
 
 namespace tcgemm::sm80 {
 
+// The content of a stage, and the part of each warp:
+//
+//   stage:  a: tile_m rows | b: tile_n rows; 128 bytes of k, 128-byte swizzle (producer.cuh)
+//   tile:   2 rows of warps; each warp owns tile_m / 2 x 2 * tile_n / warps of the result
+//
+// With a 2:4 operand (core/sparse.h) a stage holds the values of a, half as many, and the metadata
+// (sparse.cuh). A step of mma.sp reads as many bytes of a as a dense one, and twice as many of b.
+//
+// While stage s is multiplied, stages s + 1 .. s + stages - 1 are in flight. The last of them
+// replaces the stage that was read before s. One barrier a k-block shows that the next stage has
+// arrived and that the previous one is free.
 template <GemmConfig kConfig>
 struct CpAsyncMainloop {
   static_assert(kConfig.terms == 1 && kConfig.operand_source == OperandSource::SS,

@@ -1,15 +1,6 @@
 // The metadata of a 2:4 operand (core/sparse.h): from its tiles in global memory, through the
-// pipeline stages, to the registers of mma.sp.
-//
-//   stage:  a: tile_m rows of 64 bytes of values | b: as dense | metadata: [16 rows][lane][word]
-//
-// cp.async copies the metadata with the values, so the pipeline hides its latency as well. A warp
-// that read it from global memory would hold that of a later k-block in registers, and the four
-// warps that share rows would load the same words. The CTA has as many threads as a k-block of its
-// tile has lanes of metadata: each thread copies the words of one lane, 4 bytes, or 8 for 8-bit
-// types. So no thread idles, and the loop has no branch.
-//
-// A k-block of the metadata is one stage, and a stage is two steps.
+// pipeline stages, to the registers of mma.sp. docs/dev/kernels/sm80.md says why it is not read
+// from global memory.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +13,14 @@
 
 namespace tcgemm::sm80 {
 
+// The content of a stage, which is two steps of k:
+//
+//   stage:  a: tile_m rows of 64 bytes of values | b: as dense | metadata: [16 rows][lane][word]
+//
+// cp.async copies the metadata with the values, so the pipeline hides its latency as well. The CTA
+// has as many threads as a k-block of its tile has lanes of metadata: each thread copies the words
+// of one lane, 4 bytes, or 8 for 8-bit types. So no thread idles, and the loop has no branch.
+//
 // Empty for a dense a. kFragments counts the 16-row fragments of a warp.
 template <GemmConfig kConfig, int kFragments>
 struct SparseMetadata {

@@ -1,12 +1,5 @@
 // Producer + mainloop + epilogue for the kernels of sm_90a that accumulate in f64: operands by
 // cp.async, products by mma.sync. frame.cuh has the split into warpgroups.
-//
-//   warpgroup 0: 128 threads of cp.async      warpgroup 1, 2: mma.sync (mainloop.cuh)
-//
-// f64 operands have an f64 epilogue. With f32 operands each sum is rounded to f32, once, and the
-// epilogue is that of f32 accumulators. Such a kernel can also recompute tiles of a result.
-//
-//   shared memory:  smem_d if results are f32 | pipeline stages | mbarriers
 #pragma once
 
 #include <cstdint>
@@ -22,6 +15,14 @@
 
 namespace tcgemm::sm90 {
 
+// The roles of the warpgroups:
+//
+//   warpgroup 0: 128 threads of cp.async      warpgroup 1, 2: mma.sync (mainloop.cuh)
+//
+// f64 operands have an f64 epilogue. With f32 operands each sum is rounded to f32, once, and the
+// epilogue is that of f32 accumulators. Such a kernel can also recompute tiles of a result.
+//
+//   shared memory:  smem_d if results are f32 | pipeline stages | mbarriers
 template <GemmConfig kConfig, template <GemmConfig> class MainloopOf>
 struct Fp64Gemm {
   static constexpr bool kRoundsToF32 = kConfig.input == DType::f32;

@@ -1,15 +1,6 @@
 // The mainloop that accumulates in f64: a producer warpgroup fills the pipeline stages with
-// cp.async, the consumer warpgroups issue mma.sync.
-//
-//   stage:  a: tile_m x 128 bytes of k | b: tile_n x 128 bytes of k             (producer.cuh)
-//   tile:   a warp owns 32 rows, or 16; warps that share rows split the columns
-//
-// A stage is one mma deep for f64 and two for f32. Consumers convert f32 to f64 between shared
-// memory and registers: a conversion is exact and takes 8 clocks of a scheduler. An mma takes 64
-// clocks, so issue slots are plentiful, and the latency of fragments is the limit. Fragments of b
-// are loaded one block of 8 columns ahead, those of a one step of k ahead. No barrier stops all
-// warps: each waits for the stage that it reads next, and releases a stage by itself. So the two
-// warps of a scheduler drift apart and fill each other's gaps.
+// cp.async, the consumer warpgroups issue mma.sync. docs/dev/kernels/sm90-fp64.md says what limits
+// it.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +17,15 @@
 
 namespace tcgemm::sm90 {
 
+// The content of a stage, and the part of each warp:
+//
+//   stage:  a: tile_m x 128 bytes of k | b: tile_n x 128 bytes of k             (producer.cuh)
+//   tile:   a warp owns 32 rows, or 16; warps that share rows split the columns
+//
+// A stage is one mma deep for f64 and two for f32. Consumers convert f32 to f64, which is exact,
+// between shared memory and registers. Fragments of b are loaded one block of 8 columns ahead,
+// those of a one step of k ahead. No barrier stops all warps: each waits for the stage that it
+// reads next, and releases a stage by itself.
 template <GemmConfig kConfig>
 struct Fp64Mainloop {
   static_assert(kConfig.is_dense_ss() && kConfig.accumulator == DType::f64);

@@ -1,18 +1,5 @@
 // One operand in a stage, f64 or f32: its layout in shared memory, and the cp.async producer that
 // reads any strides and alignment. A stage is 128 bytes of k deep: 16 of f64, 32 of f32.
-//
-//   K-major : a row is one m (or n) with the k of the stage      pitch depth + 4 elements
-//   MN-major: a row is one k with the m (or n) of the tile       pitch tile + 4 (f64), + 8 (f32)
-//
-// The padding prevents bank conflicts. f64: tiles are multiples of 16, so both pitches are 4 modulo
-// 16. The 16 elements that a half-warp reads together, 4 of k by 4 of m (n), lie in 16 different
-// pairs of banks. f32: pitches of 4, and of 8 or 24, modulo 32 do the same for the 4 of k by 8 of m
-// (n) of a whole warp. No swizzle serves both majors with rows in their natural order, in which the
-// columns of the result then are as well.
-//
-// A warpgroup copies patches of 16 of m (n) x the depth, one after the other along m (n). A thread
-// copies 16 bytes where the operand is aligned and contiguous; otherwise one element at a time, in
-// passes. Elements outside of the operand become zero without a read.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +14,20 @@ namespace tcgemm::sm90 {
 
 inline constexpr int kPatch = 16;
 
+// The layout of a stage:
+//
+//   K-major : a row is one m (or n) with the k of the stage      pitch depth + 4 elements
+//   MN-major: a row is one k with the m (or n) of the tile       pitch tile + 4 (f64), + 8 (f32)
+//
+// The padding prevents bank conflicts. f64: tiles are multiples of 16, so both pitches are 4 modulo
+// 16. The 16 elements that a half-warp reads together, 4 of k by 4 of m (n), lie in 16 different
+// pairs of banks. f32: pitches of 4, and of 8 or 24, modulo 32 do the same for the 4 of k by 8 of m
+// (n) of a whole warp. No swizzle avoids conflicts for both majors while the rows keep their
+// natural order, and with it the columns of the result.
+//
+// A warpgroup copies patches of 16 of m (n) x the depth, one after the other along m (n). A thread
+// copies 16 bytes where the operand is aligned and contiguous; otherwise one element at a time, in
+// passes. Elements outside of the operand become zero without a read.
 template <DType kInput, Major kMajor, int kTile>
 struct Fp64SmemLayout {
   static_assert(kTile % kPatch == 0);

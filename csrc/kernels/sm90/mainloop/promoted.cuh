@@ -1,22 +1,6 @@
 // The sm_90a mainloop of promoted FP8 GEMMs. Tensor cores keep about 14 bits of an FP8 sum. So the
 // partial sums of a k-block (128 of k) are promoted: added to f32 accumulators, after scaling where
-// the operands are block-scaled.
-//
-//   chunk 0: wgmma -> partial[0]
-//   chunk 1: wgmma -> partial[1]      meanwhile: accumulators of chunk 0 += partial[0]
-//   chunk 2: wgmma -> partial[0]      meanwhile: accumulators of chunk 1 += partial[1]
-//   ...
-//
-// A chunk is kChunk columns of a k-block. ptxas requires that WGMMA groups in flight stay inside
-// one iteration of the loop (kDepth k-blocks), so a warpgroup has no group in flight while it
-// promotes the last chunk. Two warpgroups ping-pong (pingpong.cuh): one begins an iteration when
-// the first chunks of the other have completed.
-//
-// With scales there are no registers for a second set of partial sums: accumulators would spill.
-// Such kernels have one set, the widest chunk that fits, and ping-pong chunk by chunk: one
-// warpgroup promotes while the other multiplies.
-//
-// docs/dev/kernels/sm90-promoted.md has the alternatives that were measured.
+// the operands are block-scaled. docs/dev/kernels/sm90-promoted.md says what was tried.
 #pragma once
 
 #include <cstdint>
@@ -37,6 +21,21 @@ namespace tcgemm::sm90 {
 // column.
 enum class ScaleKind { none, column_groups, columns };
 
+// The order of the work in a warpgroup:
+//
+//   chunk 0: wgmma -> partial[0]
+//   chunk 1: wgmma -> partial[1]      meanwhile: accumulators of chunk 0 += partial[0]
+//   chunk 2: wgmma -> partial[0]      meanwhile: accumulators of chunk 1 += partial[1]
+//   ...
+//
+// A chunk is kChunk columns of a k-block. ptxas requires that WGMMA groups in flight stay inside
+// one iteration of the loop (kDepth k-blocks), so a warpgroup has no group in flight while it
+// promotes the last chunk. Two warpgroups ping-pong (pingpong.cuh): one begins an iteration when
+// the first chunks of the other have completed.
+//
+// With scales there are no registers for a second set of partial sums: accumulators would spill.
+// Such kernels have one set, the widest chunk that fits, and ping-pong chunk by chunk: one
+// warpgroup promotes while the other multiplies.
 template <GemmConfig kConfig>
 struct PromotedMainloop {
   static_assert(kConfig.promote == 1 && kConfig.m64_blocks == 1 && kConfig.tile_k() == 128);
@@ -170,7 +169,7 @@ struct PromotedMainloop {
     }
   }
 
-  // Computes one k-block, chunk by chunk; `more` says that another follows. A warpgroup arrives for
+  // Computes one k-block, chunk by chunk; `more`: another one follows. A warpgroup arrives for
   // the other one when the first half of a chunk has completed.
   template <ScaleKind kScaleKind>
   __device__ static void ping_pong_chunks(Context<kScaleKind>& context, PipelineState& state,

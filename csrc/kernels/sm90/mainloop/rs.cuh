@@ -2,12 +2,6 @@
 // and 32 bits must be K-major (PTX ISA, wgmma.mma_async). Here a is MN-major in the stage and is
 // transposed into fragments. Mostly these are NN problems after swap-AB: the register operand is b
 // of the problem, transposed, and `out` is column-major.
-//
-//   stage:  a: boxes of kBoxMn of m, a row of 128 bytes is one k | b: as in dense.cuh
-//
-// Of each 16 rows of a warp, WGMMA rows g and g + 8 hold rows 2 g and 2 g + 1 of the tile: a
-// transposed load returns two adjacent m. The epilogue handles this order
-// (tile::RowOrder::interleaved).
 #pragma once
 
 #include <cstdint>
@@ -99,6 +93,13 @@ struct FragmentTranspose<32> {
   }
 };
 
+// The content of a stage:
+//
+//   stage:  a: boxes of kBoxMn of m, a row of 128 bytes is one k | b: as in dense.cuh
+//
+// In each group of 16 rows, WGMMA rows g and g + 8 hold rows 2 g and 2 g + 1 of the tile, because a
+// transposed load returns two adjacent m. The epilogue handles this order
+// (tile::RowOrder::interleaved).
 template <GemmConfig kConfig>
 struct RsMainloop {
   static_assert(kConfig.operand_source == OperandSource::RS && kConfig.layout == Layout::TT &&

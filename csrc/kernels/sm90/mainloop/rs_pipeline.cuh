@@ -1,9 +1,6 @@
 // The pipeline of mainloops that load an operand, or metadata, into registers. Registers are double
 // buffered: the WGMMA group in flight reads one buffer while the next k-block is loaded into the
-// other. While a group runs, the previous one has completed: its stage is released and its buffer
-// refilled.
-//
-//   wgmma even 0 | wait for odd -1, load odd 1 | wgmma odd 1 | wait for even 0, load even 2 | ..
+// other.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +12,11 @@
 
 namespace tcgemm::sm90 {
 
+// While a group runs, the previous one has completed: its stage is released and its buffer
+// refilled.
+//
+//   wgmma even 0 | wait for odd -1, load odd 1 | wgmma odd 1 | wait for even 0, load even 2 | ..
+//
 // load(stage, buffer) fills a buffer from a stage in shared memory. issue(stage, buffer,
 // accumulate) issues the WGMMAs of one k-block.
 template <GemmConfig kConfig, class Buffer, class PipelineState, class Accumulators, class Load,

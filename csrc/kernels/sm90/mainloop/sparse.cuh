@@ -1,12 +1,6 @@
 // The sm_90a mainloop of 2:4 GEMMs (core/sparse.h): wgmma.sp reads the values of a and b from
-// shared memory, and the metadata from registers.
-//
-//   stage:  a: tile_m rows of 64 bytes of values | b: as in producer.cuh | metadata
-//           one step: 32 bytes of values, 64 bytes of k of b
-//
-// A stage is two steps. Of the 650 clocks of a 128x256 k-block on an H200, the tensor cores need
-// 512 and the reads of b, at 128 bytes a clock, need 562.
-// docs/dev/kernels/sm90-sparse.md has the alternatives that were measured.
+// shared memory, and the metadata from registers. docs/dev/kernels/sm90-sparse.md says what limits
+// it and what was tried.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +17,10 @@
 
 namespace tcgemm::sm90 {
 
+// The content of a stage, which is two steps:
+//
+//   stage:  a: tile_m rows of 64 bytes of values | b: as in producer.cuh | metadata
+//           one step: 32 bytes of values, 64 bytes of k of b
 template <GemmConfig kConfig>
 struct SparseMainloop {
   static_assert(kConfig.sparse && kConfig.terms == 1 && !kConfig.promotes() &&

@@ -1,14 +1,5 @@
 // The sm_90a mainloop of split-FP32 GEMMs: f32 operands as 16-bit terms (core/split_fp32.h).
-// Products of terms, small ones first, accumulate in the tensor cores over 32 or 64 of k. From
-// there they are promoted to f32 registers, rounded to nearest: tensor cores truncate, and over a
-// long k truncation costs more than the terms hold.
-//
-//   f16   64 of k:  p1 p0, p0 p1  -> sum * 2^-11        p0 p0 -> sum    (small tiles: of 16, 32)
-//   bf16  32 of k:  p2 p0, p1 p1, p0 p2, p1 p0, p0 p1, p0 p0 -> sum
-//
-// A chain is the sequence of WGMMAs that accumulate one such sum. It is kChunk columns wide,
-// because registers hold one sum beside the accumulators. Two warpgroups ping-pong chain by chain
-// (pingpong.cuh). docs/dev/kernels/sm90-split-fp32.md has the alternatives that were measured.
+// docs/dev/kernels/sm90-split-fp32.md says what was tried.
 #pragma once
 
 #include <algorithm>
@@ -47,6 +38,16 @@ constexpr int chains(int terms, int main_steps) {
   return terms == kF16Terms ? 1 + 4 / main_steps : 1;
 }
 
+// Products of terms, small ones first, accumulate in the tensor cores over 32 or 64 of k. From
+// there they are promoted to f32 registers, rounded to nearest: tensor cores truncate, and over a
+// long k truncation costs more than the terms hold.
+//
+//   f16   64 of k:  p1 p0, p0 p1  -> sum * 2^-11        p0 p0 -> sum    (small tiles: of 16, 32)
+//   bf16  32 of k:  p2 p0, p1 p1, p0 p2, p1 p0, p0 p1, p0 p0 -> sum
+//
+// A chain is the sequence of WGMMAs that accumulate one such sum. It is kChunk columns wide,
+// because registers hold one sum beside the accumulators. Two warpgroups ping-pong chain by chain
+// (pingpong.cuh).
 template <GemmConfig kConfig>
 struct SplitFp32Mainloop {
   static_assert(kConfig.promote == 1 && kConfig.m64_blocks == 1 && !kConfig.sparse &&

@@ -1,0 +1,162 @@
+"""Writes the measured figures of the guides and of docs/numerics.md.
+
+    python -m benchmarks figures
+
+A table between <!-- figures: NAME --> and <!-- /figures --> is written from the results of an H200:
+
+    ragged       sizes beside 4096, results/h200.json
+    f32-errors   errors of f32 products, results/errors/h200.json
+    others       the cases of TABLES[NAME], results/h200.json
+
+A test compares the pages with the results.
+"""
+
+import argparse
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from benchmarks import RESULTS
+from benchmarks.fp32_errors import table as error_table
+from tcgemm.bench import results_file
+
+DOCS = RESULTS.parents[1] / "docs"
+GPU = "NVIDIA H200"
+BETWEEN = re.compile(r"(<!-- figures: (\S+) -->\n).*?(<!-- /figures -->)", re.DOTALL)
+
+# Name of the table -> {key of a case without the GPU: its text in front of the size}.
+TABLES: dict[str, dict[str, str]] = {
+    "dense": {
+        "mm/bf16/TN/4096/4096/4096/1/f32/none/True/squares": "bf16",
+        "mm/bf16/TN/8192/8192/8192/1/f32/none/True/squares": "bf16",
+        "mm/bf16/TN/4095/4095/4095/1/f32/none/True/squares": "bf16",
+        "mm/bf16/TN/16/4096/4096/1/f32/none/True/small-m": "bf16, few rows",
+        "mm/bf16/TN/64/64/65536/1/f32/none/True/long-k": "bf16, long K",
+        "linear/bf16/TN/4096/4096/4096/1/f32/bias+relu/True/epilogue": "bf16, bias, relu",
+        "linear/bf16/TN/4096/4096/4096/1/f32/bias+residual/True/epilogue": "bf16, bias, residual",
+        "mm/f64/TN/4096/4096/4096/1/f64/none/True/f64": "f64",
+    },
+    "eight-bits": {
+        "mm/e4m3/TN/4096/4096/4096/1/promoted/tensor-scales/True/fp8": "e4m3, `tensor` scales",
+        "mm/e4m3/TN/4096/4096/4096/1/fast/tensor-scales/True/fp8": 'the same, `"fast"`',
+        "mm/e4m3/TN/4096/4096/4096/1/promoted/row-scales/True/scales": "e4m3, `row` scales",
+        "mm/e4m3/TN/4096/4096/4096/1/promoted/1x128-scales/True/scales": "e4m3, `1x128` scales",
+        "mm/e4m3/TN/4096/4096/4096/1/promoted/128x128-scales/True/scales": "e4m3, `128x128` scales",
+        "mm/e4m3/TN/16/4096/4096/1/promoted/tensor-scales/True/fp8": "e4m3, few rows",
+        "mm/s8/TN/4096/4096/4096/1/s32/none/True/int8": "int8, TN",
+        "mm/s8/NN/4096/4096/4096/1/s32/none/True/int8": "int8, NN",
+    },
+    "sparse": {
+        "mm/bf16/TN/8192/8192/8192/1/f32/sparse/True/sparse-mm": "bf16",
+        "mm/bf16/TN/16/28672/4096/1/f32/sparse/True/sparse-mm": "bf16, few rows",
+        "mm/e4m3/TN/8192/8192/8192/1/fast/sparse/True/sparse-mm": "e4m3",
+        "mm/s8/TN/8192/8192/8192/1/s32/sparse/True/sparse-mm": "int8",
+        "mm/tf32/TN/8192/8192/8192/1/f32/sparse/True/sparse-mm": "float32 as tf32 (1:2)",
+    },
+    "float32": {
+        "mm/f32/TN/1024/1024/1024/1/f32/none/True/highest": "`highest`",
+        "mm/f32/TN/4096/4096/4096/1/f32/none/True/highest": "`highest`",
+        "mm/f32/TN/4096/4096/4096/1/f32/spread/True/highest": "`highest`, rows span 2^40",
+        "linear/f32/TN/4096/4096/4096/1/f32/prepared/True/highest": "`highest`, prepared weight",
+        "linear/f32/TN/16/4096/4096/1/f32/prepared/True/highest": "the same, few rows",
+        "mm/f32/TN/128/128/32768/1/f32/none/True/highest": "`highest`, long K",
+        "mm/tf32/TN/4096/4096/4096/1/f32/none/True/tf32": "`high`",
+        "mm/tf32/TN/16/4096/4096/1/f32/none/True/tf32": "`high`, few rows",
+    },
+}
+# Times of sizes beside 4096, relative to 4096 x 4096 x 4096: dtype -> the rest of the key.
+RAGGED = {
+    "bf16": "f32/none/True/squares",
+    "tf32": "f32/none/True/tf32",
+    "e4m3": "promoted/none/True/fp8",
+    "s8": "s32/none/True/int8",
+    "f64": "f64/none/True/f64",
+}
+RAGGED_SIZES = ((4095, 4096, 4096), (4096, 4095, 4096), (4096, 4097, 4096), (4096, 4096, 4095))
+FULL = (4096, 4096, 4096)
+ERROR_DEPTHS = (1, 64, 512, 4096)
+Rows = dict[str, dict[str, Any]]
+
+
+def rows_of(results: dict[str, Any]) -> Rows:
+    """{key of a case without the GPU: its row and its details}."""
+    gpu = f"/{GPU}"
+    return {
+        results_file.key(row).removesuffix(gpu): {
+            **results["details"].get(results_file.key(row), {}),
+            **row,
+        }
+        for row in results["rows"]
+        if results_file.key(row).endswith(gpu)
+    }
+
+
+def microseconds(us: float) -> str:
+    return f"{us / 1e3:.3g} ms" if us >= 1e3 else f"{us:.3g} us"
+
+
+def ratios(rows: Rows, name: str) -> list[str]:
+    """The table of times, and how many times torch's speed they are."""
+    dense = name == "sparse"
+    heads = [f"on an {GPU}", "m x n x k", "time", "x torch's speed", "torch's call"]
+    heads += ["x torch's dense speed"] if dense else []
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for key, text in TABLES[name].items():
+        row = rows[key]
+        cells = [text, f"{row['m']} x {row['n']} x {row['k']}", microseconds(row["us"])]
+        cells += [f"{row['ratio']:.2f}", row["rival"]]
+        cells += [f"{row.get('dense_us', row['rival_us']) / row['us']:.2f}"] * dense
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def ragged(rows: Rows) -> list[str]:
+    """The table of sizes whose rows are no multiple of 16 bytes."""
+    heads = ["time (4096 x 4096 x 4096: 1)", *(f"{m} x {n} x {k}" for m, n, k in RAGGED_SIZES)]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for dtype, rest in RAGGED.items():
+        us = {
+            (m, n, k): rows[f"mm/{dtype}/TN/{m}/{n}/{k}/1/{rest}"]["us"]
+            for m, n, k in (FULL, *RAGGED_SIZES)
+        }
+        relative = (f"{us[size] / us[FULL]:.2f}" for size in RAGGED_SIZES)
+        lines.append(f"| {dtype} | {' | '.join(relative)} |")
+    return lines
+
+
+def f32_errors(rows: list[dict[str, Any]]) -> list[str]:
+    """The table of errors by pattern and K: "tcgemm's max / rms (torch's)"."""
+    return error_table.markdown(rows, ERROR_DEPTHS).splitlines()
+
+
+def tables(results: Path = RESULTS) -> dict[str, list[str]]:
+    """Name of a table -> its lines."""
+    name = results_file.file_name(GPU)
+    rows = rows_of(results_file.load(results / name))
+    errors = json.loads((results / "errors" / name).read_text())["rows"]
+    found = {each: ratios(rows, each) for each in TABLES}
+    return found | {"ragged": ragged(rows), "f32-errors": f32_errors(errors)}
+
+
+def pages(docs: Path = DOCS) -> list[Path]:
+    return [*sorted((docs / "guides").glob("*.md")), docs / "numerics.md"]
+
+
+def written(text: str, lines_of: dict[str, list[str]]) -> str:
+    """The text of a page with these tables."""
+    return BETWEEN.sub(lambda match: match[1] + "\n".join([*lines_of[match[2]], match[3]]), text)
+
+
+def main(argv: list[str] | None = None) -> int:
+    text = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks figures", description=__doc__, formatter_class=text
+    )
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of results")
+    parser.add_argument("--docs", type=Path, default=DOCS, help="folder of pages")
+    options = parser.parse_args(argv)
+    lines_of = tables(options.results)
+    for page in pages(options.docs):
+        page.write_text(written(page.read_text(), lines_of))
+    return 0

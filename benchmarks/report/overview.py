@@ -1,0 +1,217 @@
+"""The results by kind of product, in a few lines: for README.md and docs/performance.md.
+
+    Group      products that belong together, and the torch function that they are compared with
+    table      one line a group: geometric mean, lowest and highest ratio
+    lines      when to use tcgemm and when not, with the measured numbers
+    picture    an SVG: one dot for each measured product, one row for each group
+
+A ratio is torch's time over tcgemm's: "x times torch's speed". Host times and the passes that prune
+and compress have tables of their own.
+"""
+
+import math
+import re
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from benchmarks.report.svg import GREEN, GRID, INK, RED, SOFT, Drawing
+from tcgemm.bench.case import PASSES
+
+ALIGNED = 8  # 16-bit operands whose sizes are multiples of this are what cuBLAS is fast at
+SIXTEEN = ("f16", "bf16")
+SHORT_SIDE = 128  # a product with no more rows than this is bound by reading the weight
+
+
+@dataclass(frozen=True)
+class Group:
+    """Measured products of one kind. `has` says whether a row belongs to it."""
+
+    name: str
+    baseline: str
+    has: Callable
+
+    def ratios(self, rows):
+        return sorted(row["ratio"] for row in rows if is_product(row) and self.has(row))
+
+
+def is_product(row):
+    """A product on a GPU that torch runs too, by the kernel that the planner chose."""
+    return row["ratio"] and row["graph"] and row["op"] not in PASSES and ":" not in row["set"]
+
+
+def _is_dense(row, *dtypes):
+    return row["set"] != "sparse-mm" and row["dtype"] in dtypes
+
+
+def is_aligned(row):
+    return all(row[size] % ALIGNED == 0 for size in "mnk")
+
+
+def is_short(row):
+    """Few rows or columns, so that the product reads more than it computes."""
+    return min(row["m"], row["n"]) <= SHORT_SIDE
+
+
+def _is_16_bits(row, *, aligned):
+    return _is_dense(row, *SIXTEEN) and is_aligned(row) == aligned
+
+
+def _is_sparse(row, *, tf32):
+    return row["set"] == "sparse-mm" and (row["dtype"] == "tf32") == tf32
+
+
+GROUPS = (
+    Group("float32, all bits", "torch.mm without TF32", lambda row: _is_dense(row, "f32")),
+    Group("tf32", "torch.mm with TF32", lambda row: _is_dense(row, "tf32")),
+    Group("float64", "torch.mm", lambda row: _is_dense(row, "f64")),
+    Group(
+        "f16, bf16: sizes in multiples of 8",
+        "torch.mm, bmm, linear",
+        lambda row: _is_16_bits(row, aligned=True),
+    ),
+    Group(
+        "f16, bf16: other sizes",
+        "torch.mm, bmm, linear",
+        lambda row: _is_16_bits(row, aligned=False),
+    ),
+    Group("fp8 (e4m3)", "torch._scaled_mm", lambda row: _is_dense(row, "e4m3")),
+    Group("int8", "torch._int_mm", lambda row: _is_dense(row, "s8")),
+    Group("2:4 sparse, beside cuSPARSELt", "cuSPARSELt", lambda row: _is_sparse(row, tf32=False)),
+    Group(
+        "tf32 1:2 sparse, beside dense", "torch.mm, dense", lambda row: _is_sparse(row, tf32=True)
+    ),
+)
+
+
+def mean(ratios):
+    """The geometric mean."""
+    return math.exp(sum(map(math.log, ratios)) / len(ratios))
+
+
+def measured_groups(results):
+    """[(group, its ratios)] of the groups that were measured."""
+    found = [(group, group.ratios(results["rows"])) for group in GROUPS]
+    return [(group, ratios) for group, ratios in found if ratios]
+
+
+def table(results):
+    """The Markdown table of all groups."""
+    text = [
+        "| operands | compared with | products | x torch's speed, mean | lowest | highest |",
+        "|---|---|---|---|---|---|",
+    ]
+    for group, ratios in measured_groups(results):
+        numbers = f"**{mean(ratios):.2f}** | {ratios[0]:.2f} | {ratios[-1]:.2f}"
+        text.append(f"| {group.name} | {group.baseline} | {len(ratios)} | {numbers} |")
+    return "\n".join(text)
+
+
+# When to use it, and when not.
+
+
+def _span(ratios):
+    """ "1.40 to 1.73", or one number."""
+    low, high = f"{ratios[0]:.2f}", f"{ratios[-1]:.2f}"
+    return low if low == high else f"{low} to {high}"
+
+
+def _large_cubes(rows, dtype):
+    """Dense products with M = N = K from 2048 on."""
+    return [
+        row
+        for row in rows
+        if row["dtype"] == dtype and row["m"] == row["n"] == row["k"] >= 2048
+        if row["op"] == "mm" and is_product(row)
+        if row["set"] != "sparse-mm"
+    ]
+
+
+def spans(results):
+    """The ratios that the lines name, by a word; an empty list where nothing was measured."""
+    rows = [row for row in results["rows"] if is_product(row)]
+    s8 = _large_cubes(rows, "s8")
+    sixteen = [row for row in rows if _is_dense(row, *SIXTEEN)]
+    aligned = [row for row in sixteen if is_aligned(row)]
+    chosen = {
+        "f32": _large_cubes(rows, "f32"),
+        "int8_tn": [row for row in s8 if row["layout"] == "TN"],
+        "int8_other": [row for row in s8 if row["layout"] != "TN"],
+        "odd": [row for row in sixteen if row["m"] % 2 and row["m"] >= 2047],
+        "sparse": [row for row in rows if _is_sparse(row, tf32=False)],
+        "aligned": [row for row in aligned if not is_short(row) and row["set"] != "long-k"],
+        "fp8": [row for row in rows if _is_dense(row, "e4m3")],
+        "few_rows": [row for row in aligned if row["set"] == "small-m"],
+        "long_k": [row for row in aligned if row["set"] == "long-k"],
+    }
+    return {name: sorted(row["ratio"] for row in some) for name, some in chosen.items()}
+
+
+LINES = (
+    "- **Use it for float32 with all its bits** on Hopper: {f32} times torch's speed for squares "
+    "from 2048 on.",
+    "- **Use it for int8 and for odd sizes.** int8 has {int8_tn} times torch's speed with the "
+    "weight of a linear layer, {int8_other} times in other layouts. f16 and bf16 of odd sizes from "
+    "2047 on have {odd} times.",
+    "- **Use it for 2:4 sparse weights**: {sparse} times the speed of cuSPARSELt, for any shape, "
+    "with gradients and a fused epilogue.",
+    "- **Expect no gain, and often a loss,** from f16 and bf16 in multiples of 8 ({aligned} times "
+    "torch's speed) and from fp8 ({fp8} times).",
+    "- **Keep torch** for few rows ({few_rows} times torch's speed), for small results with a long "
+    "K ({long_k} times), and on GPUs newer than Hopper, which run the kernels of Ampere here.",
+)
+
+
+def lines(results):
+    """Markdown items with the measured numbers: where tcgemm is faster, and where torch is."""
+    shown = {name: _span(ratios) for name, ratios in spans(results).items() if ratios}
+    names = {line: re.findall(r"{(\w+)}", line) for line in LINES}
+    chosen = [line for line in LINES if shown.keys() >= set(names[line])]
+    indent = {"width": 100, "subsequent_indent": "  ", "break_long_words": False}
+    return "\n".join(textwrap.fill(line.format(**shown), **indent) for line in chosen)
+
+
+# The picture.
+
+LEFT, RIGHT, TOP, ROW, BOTTOM, WIDTH = 262, 70, 66, 30, 50, 860
+LOWEST, HIGHEST = 1 / 16, 16
+
+
+def _x(ratio):
+    """The place of a ratio on a logarithmic axis."""
+    share = math.log(ratio / LOWEST) / math.log(HIGHEST / LOWEST)
+    return LEFT + min(max(share, 0), 1) * (WIDTH - LEFT - RIGHT)
+
+
+def _draw_axis(drawing, floor):
+    for power in range(-4, 5):
+        x, words = _x(2.0**power), f"{2**power}" if power >= 0 else f"1/{2**-power}"
+        drawing.line(x, TOP - 4, x, floor, GRID if power else SOFT)
+        drawing.text(x, floor + 16, words, size=12, fill=SOFT, anchor="middle")
+    words = "x torch's speed, on a logarithmic axis"
+    drawing.text(_x(1), floor + 36, words, size=12, fill=SOFT, anchor="middle")
+    drawing.text(_x(1) - 10, TOP - 12, "torch is faster", size=12, fill=SOFT, anchor="end")
+    drawing.text(_x(1) + 10, TOP - 12, "tcgemm is faster", size=12, fill=SOFT)
+    drawing.text(WIDTH - 16, TOP - 12, "mean", size=12, fill=SOFT, anchor="end")
+
+
+def picture(results):
+    """The text of an SVG; None where nothing was measured."""
+    groups = measured_groups(results)
+    if not groups:
+        return None
+    floor = TOP + ROW * len(groups)
+    title = f"tcgemm beside torch on {results['header'].get('gpu', '?')}"
+    means = "; ".join(f"{group.name}: {mean(ratios):.2f}" for group, ratios in groups)
+    drawing = Drawing(WIDTH, floor + BOTTOM, title, f"Geometric means, x torch's speed: {means}")
+    drawing.text(16, 30, f"{title}: each dot is a measured product", size=16, bold=True)
+    _draw_axis(drawing, floor)
+    for index, (group, ratios) in enumerate(groups):
+        y = TOP + ROW * index + ROW / 2
+        drawing.text(LEFT - 16, y + 5, group.name, size=14, anchor="end")
+        for ratio in ratios:
+            drawing.circle(_x(ratio), y, 5, GREEN if ratio >= 1 else RED, 0.45)
+        x = _x(mean(ratios))
+        drawing.line(x, y - 11, x, y + 11, INK, 3)
+        drawing.text(WIDTH - 16, y + 5, f"{mean(ratios):.2f}", size=14, anchor="end")
+    return drawing.svg()

@@ -1,0 +1,46 @@
+"""Draws the pictures of docs/pictures/.
+
+    python -m benchmarks pictures
+
+    call.svg          the steps of a call, from Python to the kernel
+    sparse24.svg      the 2:4 format
+    swap_<gpu>.svg    a model after swap_linear, of benchmarks/results/swap/<gpu>.json
+
+A test compares the files with what this script draws.
+"""
+
+import argparse
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from benchmarks import RESULTS
+from benchmarks.report import call_picture, sparse_format, swap_picture
+
+FOLDER = RESULTS.parents[1] / "docs" / "pictures"
+
+
+def pictures(results: Path = RESULTS) -> dict[str, Callable[[], str]]:
+    """File name -> what returns its text."""
+    found: dict[str, Callable[[], str]] = {
+        "call.svg": call_picture.draw,
+        "sparse24.svg": sparse_format.draw,
+    }
+    for path in sorted((results / "swap").glob("*.json")):
+        draw = partial(swap_picture.draw, swap_picture.load(path))
+        found[f"swap_{path.stem}.svg"] = draw
+    return found
+
+
+def main(argv: list[str] | None = None) -> int:
+    text = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks pictures", description=__doc__, formatter_class=text
+    )
+    parser.add_argument("--out", type=Path, default=FOLDER, help="folder of the pictures")
+    options = parser.parse_args(argv)
+    options.out.mkdir(parents=True, exist_ok=True)
+    for name, draw in pictures().items():
+        (options.out / name).write_text(draw())
+        print(options.out / name)
+    return 0

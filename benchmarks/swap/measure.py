@@ -1,0 +1,236 @@
+"""The speed and the memory of a Llama-like model before and after tcgemm.swap_linear.
+
+    python -m benchmarks swap --out benchmarks/results/swap/h200.json
+
+    torch              torch.nn.Linear, bf16
+    Linear             tcgemm.nn.Linear, bf16
+    QuantLinear e4m3   8-bit weights, a scale for each row; the head stays torch's
+    QuantLinear int8
+    SparseLinear24     2:4 sparse bf16 weights; the head stays torch's
+
+One forward of 1, 16 and 2048 tokens without a cache, in two modes:
+
+    graph    in a CUDA graph: the time of the GPU
+    eager    called from Python, with a synchronisation after each forward: host time included
+
+The models alternate in slices of one process after a warm-up slice. A row has the median and the
+interquartile range. `weight_bytes` is the memory that a model holds, `peak_bytes` what a forward of
+the longest input takes besides. `python -m benchmarks pictures` draws the file.
+"""
+
+import argparse
+import copy
+import dataclasses
+import functools
+import gc
+import json
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import tcgemm
+from benchmarks.swap.model import HEAD, Decoder, Sizes, build
+from tcgemm.bench import results_file
+from tcgemm.testing import machine, telemetry, timing
+
+DTYPE = torch.bfloat16
+TOKENS = (1, 16, 2048)
+BASELINE = "torch"
+# Name -> options of swap_linear; None: nothing is swapped.
+VARIANTS: dict[str, dict[str, Any] | None] = {
+    BASELINE: None,
+    "Linear": {"to": tcgemm.nn.Linear},
+    "QuantLinear e4m3": {
+        "to": tcgemm.nn.QuantLinear,
+        "dtype": torch.float8_e4m3fn,
+        "skip": HEAD,
+    },
+    "QuantLinear int8": {"to": tcgemm.nn.QuantLinear, "dtype": torch.int8, "skip": HEAD},
+    "SparseLinear24": {"to": tcgemm.nn.SparseLinear24, "skip": HEAD},
+}
+METHOD = (
+    "one forward without a cache, random weights and tokens; models in alternating slices after a "
+    "warm-up slice, medians with interquartile ranges"
+)
+Calls = dict[str, Callable[[int], Any]]
+
+
+def swapped(base: Decoder, options: dict[str, Any] | None) -> Decoder:
+    """A copy of the model with its layers swapped."""
+    model = copy.deepcopy(base)
+    if options is not None:
+        tcgemm.swap_linear(model, **options)  # the report holds the old weights: it is dropped
+    return model
+
+
+def held_bytes(model: torch.nn.Module) -> int:
+    """The bytes of the parameters and buffers of a model on the CPU."""
+    tensors = [*model.parameters(), *model.buffers()]
+    return sum(tensor.nbytes for tensor in tensors)
+
+
+def models(sizes: Sizes, device: torch.device) -> tuple[dict[str, Decoder], dict[str, int]]:
+    """({variant: model}, {variant: bytes that it holds})."""
+    base = build(sizes, device, DTYPE)
+    found, held = {}, {}
+    for name, options in VARIANTS.items():
+        before = _allocated(device)
+        found[name] = swapped(base, options)
+        after = _allocated(device)
+        held[name] = held_bytes(found[name]) if after is None else after - before
+    return found, held
+
+
+def _allocated(device: torch.device) -> int | None:
+    gc.collect()
+    return torch.cuda.memory_allocated(device) if device.type == "cuda" else None
+
+
+def peak_bytes(model: Decoder, ids: torch.Tensor) -> int | None:
+    """The most memory that a forward takes beside the weights; None on the CPU."""
+    if not ids.is_cuda:
+        return None
+    model(ids)  # libraries allocate their workspaces in the first call
+    before = torch.cuda.memory_allocated(ids.device)
+    torch.cuda.reset_peak_memory_stats(ids.device)
+    model(ids)
+    return torch.cuda.max_memory_allocated(ids.device) - before
+
+
+def difference(one: torch.Tensor, other: torch.Tensor) -> float:
+    """|other - one| over |one|, in the Frobenius norm."""
+    one, other = one.float(), other.float()
+    return float(f"{float((other - one).norm() / one.norm()):.3g}")
+
+
+def eager(
+    calls: Calls, device: torch.device, ms: float, sampler: telemetry.Sampler
+) -> dict[str, timing.Timing]:
+    """{name: Timing} of calls that are waited for, in alternating slices."""
+
+    def timed(call: Callable[[int], Any]) -> float:
+        start = time.perf_counter()
+        call(0)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return (time.perf_counter() - start) * 1e6
+
+    def time_slice(call: Callable[[int], Any], slice_ms: float) -> list[float]:
+        taken, begin = [], time.perf_counter()
+        while not taken or (time.perf_counter() - begin) * 1e3 < slice_ms:
+            taken.append(timed(call))
+        return taken
+
+    rounds = max(2, math.ceil(ms / timing.SLICE_MS))
+    samples: dict[str, list[float]] = {name: [] for name in calls}
+    for call in calls.values():
+        time_slice(call, ms / rounds)
+    with sampler:
+        for index in range(rounds):
+            for name in list(calls)[:: -1 if index % 2 else 1]:
+                samples[name] += time_slice(calls[name], ms / rounds)
+    return {name: timing.Timing.of(us, sum(us) / 1e3) for name, us in samples.items()}
+
+
+def rows_of(
+    found: dict[str, Decoder], ids: torch.Tensor, mode: str, ms: float
+) -> list[dict[str, Any]]:
+    """One row for each variant: the forward of these tokens."""
+    sampler = telemetry.Sampler(telemetry.open_reader(ids.device))
+    calls: Calls = {
+        name: functools.partial(lambda model, _: model(ids), model) for name, model in found.items()
+    }
+    if mode == "graph":
+        timings = timing.measure(calls, 1, device=ids.device, min_ms=ms, sampler=sampler)
+    else:
+        timings = eager(calls, ids.device, ms, sampler)
+    return [
+        {
+            "variant": name,
+            "tokens": ids.shape[1],
+            "mode": mode,
+            "us": round(taken.us, 2),
+            "iqr_us": round(taken.iqr_us, 2),
+            "samples": taken.samples,
+            "ratio": float(f"{timings[BASELINE].us / taken.us:.4g}"),
+            "clock_mhz": sampler.clock_mhz,
+            "power_w": sampler.power_w,
+        }
+        for name, taken in timings.items()
+    ]
+
+
+def measure(
+    sizes: Sizes, tokens: tuple[int, ...], device: torch.device, ms: float
+) -> dict[str, Any]:
+    """The content of the file of results."""
+    modes = ("graph", "eager") if device.type == "cuda" else ("eager",)
+    with machine.current(device), torch.no_grad():
+        found, held = models(sizes, device)
+        inputs = [torch.randint(sizes.vocabulary, (1, count), device=device) for count in tokens]
+        expected = found[BASELINE](inputs[-1])
+        variants = [
+            {
+                "variant": name,
+                "weight_bytes": held[name],
+                "peak_bytes": peak_bytes(model, inputs[-1]),
+                "difference": difference(expected, model(inputs[-1])),
+            }
+            for name, model in found.items()
+        ]
+        rows = [row for mode in modes for ids in inputs for row in rows_of(found, ids, mode, ms)]
+    weights = sum(parameter.numel() for parameter in found[BASELINE].parameters())
+    header = machine.facts(device) | {
+        "method": METHOD,
+        "dtype": str(DTYPE).removeprefix("torch."),
+        "model": dataclasses.asdict(sizes) | {"weights": weights},
+    }
+    return {"header": header, "variants": variants, "rows": rows}
+
+
+def save(results: dict[str, Any], path: Path) -> None:
+    """One row per line, so that git shows what changed."""
+    lines = ['{"header": ' + json.dumps(results["header"], indent=1) + ","]
+    lines.append('"variants": [\n' + ",\n".join(map(json.dumps, results["variants"])) + "\n],")
+    lines.append('"rows": [\n' + ",\n".join(map(json.dumps, results["rows"])) + "\n]}")
+    results_file.write(path, lines)
+
+
+def parse(argv: list[str] | None) -> argparse.Namespace:
+    text = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks swap", description=__doc__, formatter_class=text
+    )
+    parser.add_argument("--out", type=Path, help="the file of results; without it only a table")
+    parser.add_argument("--device", help="cuda or cpu (cuda where there is one)")
+    parser.add_argument("--commit", help="the measured commit, if git does not know it")
+    parser.add_argument("--ms", type=float, default=500.0, help="time per model and row (500)")
+    parser.add_argument("--tokens", default=",".join(map(str, TOKENS)), help="lengths of the input")
+    for field in dataclasses.fields(Sizes):
+        parser.add_argument(f"--{field.name}", type=int, default=field.default)
+    options = parser.parse_args(argv)
+    options.device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    options.tokens = tuple(sorted(int(count) for count in options.tokens.split(",")))
+    if options.tokens[-1] > options.positions:
+        parser.error(f"--tokens {options.tokens[-1]}: --positions is {options.positions}.")
+    return options
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = parse(argv)
+    sizes = Sizes(**{each.name: getattr(options, each.name) for each in dataclasses.fields(Sizes)})
+    results = measure(sizes, options.tokens, torch.device(options.device), options.ms)
+    results["header"]["commit"] = options.commit or results_file.commit()
+    for variant in results["variants"]:
+        size, far = variant["weight_bytes"] / 1e9, variant["difference"]
+        print(f"{variant['variant']:18} {size:7.3f} GB, output differs by {far:g}")
+    for row in results["rows"]:
+        shown = f"{row['us']:10.1f} us +- {row['iqr_us']:.1f}, {row['ratio']:.2f} x torch's speed"
+        print(f"{row['variant']:18} {row['mode']:6} {row['tokens']:5} tokens {shown}")
+    if options.out:
+        save(results, options.out)
+    return 0

@@ -1,0 +1,46 @@
+"""The figures and the sample output in the guides."""
+
+import re
+import shutil
+
+import pytest
+
+from benchmarks.report import figures
+
+from support import pages
+from support.source_tree import ROOT
+
+TABLES = figures.tables()
+
+
+@pytest.mark.parametrize("path", figures.pages(), ids=lambda path: path.stem)
+def test_figures_are_those_of_the_results(path):
+    text = path.read_text()
+    assert figures.written(text, TABLES) == text, "run: python -m benchmarks figures"
+    assert text.count("<!-- figures:") == text.count("<!-- /figures -->")
+    assert text.count("<!-- figures:") == len(figures.BETWEEN.findall(text))
+
+
+def test_every_table_is_on_one_page():
+    texts = "".join(path.read_text() for path in figures.pages())
+    assert sorted(re.findall(r"<!-- figures: (\S+) -->", texts)) == sorted(TABLES)
+
+
+def test_the_command_writes_the_pages(tmp_path):
+    shutil.copytree(figures.DOCS / "guides", tmp_path / "guides")
+    page = tmp_path / "numerics.md"
+    page.write_text("before\n<!-- figures: ragged -->\nold\n<!-- /figures -->\nafter\n")
+    assert figures.main(["--docs", str(tmp_path)]) == 0
+    lines = ["before", "<!-- figures: ragged -->", *TABLES["ragged"], "<!-- /figures -->", "after"]
+    assert page.read_text().splitlines() == lines
+    for path in (figures.DOCS / "guides").glob("*.md"):
+        assert (tmp_path / "guides" / path.name).read_text() == path.read_text()
+
+
+def test_the_sample_output_of_explain_is_what_it_prints(capsys):
+    pages.run("docs/guides/eight-bits.md")
+    printed = capsys.readouterr().out.splitlines()
+    text = (ROOT / "docs/guides/eight-bits.md").read_text()
+    shown = re.findall(r"^ {4}((?:layout|swap A/B|RS operand|repack) .*)$", text, re.MULTILINE)
+    assert len(shown) == 4
+    assert [line for line in shown if f"  {line}" not in printed] == []

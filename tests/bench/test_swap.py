@@ -1,0 +1,110 @@
+"""The measurement of a model before and after swap_linear, and its picture."""
+
+import pytest
+import torch
+
+from benchmarks import RESULTS, __main__
+from benchmarks.report import swap_picture
+from benchmarks.swap import measure
+from benchmarks.swap.model import HEAD, Sizes, build
+from tcgemm.testing import telemetry
+
+SMALL = {
+    "blocks": 1,
+    "hidden": 64,
+    "intermediate": 128,
+    "heads": 4,
+    "kv_heads": 2,
+    "vocabulary": 100,
+    "positions": 32,
+}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    path = tmp_path_factory.mktemp("swap") / "cpu.json"
+    sizes = [text for name, size in SMALL.items() for text in (f"--{name}", str(size))]
+    arguments = ["--device", "cpu", "--tokens", "8,1", "--ms", "2", "--out", str(path)]
+    assert __main__.main(["swap", *arguments, *sizes]) == 0
+    return swap_picture.load(path)
+
+
+def test_rows_hold_every_variant_and_length(results):
+    rows = {(row["variant"], row["tokens"], row["mode"]): row for row in results["rows"]}
+    assert set(rows) == {(name, count, "eager") for name in measure.VARIANTS for count in (1, 8)}
+    for row in results["rows"]:
+        baseline = rows["torch", row["tokens"], "eager"]
+        assert row["us"] > 0 and row["iqr_us"] >= 0 and row["samples"] > 0
+        assert row["ratio"] == pytest.approx(baseline["us"] / row["us"], rel=1e-2)
+    assert results["header"]["model"] == SMALL | {"weights": 49856}
+    assert results["header"]["commit"] and results["header"]["gpu"] == "cpu"
+
+
+def test_memory_and_outputs(results):
+    found = {each["variant"]: each for each in results["variants"]}
+    held = {name: each["weight_bytes"] for name, each in found.items()}
+    linear = 4 * 64 * 64 - 2 * 64 * 32 + 3 * 64 * 128  # weights of the layers, the head aside
+    assert held["Linear"] == held["torch"]
+    assert held["torch"] - held["QuantLinear int8"] == linear - 4 * (3 * 64 + 2 * 32 + 2 * 128)
+    assert held["torch"] - held["SparseLinear24"] == linear - linear // 8
+    assert found["Linear"]["difference"] < found["QuantLinear int8"]["difference"] < 0.05
+    assert found["SparseLinear24"]["difference"] < 0.5
+
+
+def test_the_model_is_causal_and_repeatable():
+    one, other = (build(Sizes(**SMALL), "cpu", torch.float32) for _ in range(2))
+    ids = torch.randint(100, (1, 8))
+    assert torch.equal(one(ids), other(ids)) and one(ids).shape == (1, 100)
+    assert isinstance(one.get_submodule(HEAD), torch.nn.Linear)
+    short = one(ids[:, :5])
+    ids[:, 5:] = 0
+    assert not torch.equal(one(ids), short)
+    assert torch.equal(one(ids[:, :5]), short)
+
+
+def test_models_alternate():
+    order = []
+    calls = {name: lambda _, name=name: order.append(name) for name in ("a", "b")}
+    found = measure.eager(calls, torch.device("cpu"), 2.0, telemetry.Sampler(None))
+    assert set(found) == {"a", "b"} and min(each.samples for each in found.values()) > 0
+    runs = [name for index, name in enumerate(order) if index == 0 or order[index - 1] != name]
+    assert runs == ["a", "b", "a", "b", "a"]
+
+
+def test_too_many_tokens_are_refused(capsys):
+    with pytest.raises(SystemExit):
+        measure.parse(["--tokens", "4096"])
+    assert "--positions is 2048" in capsys.readouterr().err
+
+
+def test_the_picture_shows_ratios_and_memory(results):
+    text = swap_picture.draw(results)
+    assert text == swap_picture.draw(results)
+    assert ">Speed, called from Python<" in text and ">Speed in a CUDA graph<" not in text
+    assert ">1 token<" in text and ">8 tokens<" in text and ">tcgemm SparseLinear24<" in text
+    for row in results["rows"]:
+        assert row["variant"] == "torch" or f">{row['ratio']:.1f}<" in text
+    for each in results["variants"]:
+        assert f">{each['weight_bytes'] / 1e9:.2f}<" in text
+
+
+def test_stored_results_are_whole():
+    modes = ("graph", "eager")
+    wanted = {(v, n, mode) for v in measure.VARIANTS for n in measure.TOKENS for mode in modes}
+    for path in (RESULTS / "swap").glob("*.json"):
+        stored = swap_picture.load(path)
+        assert [each["variant"] for each in stored["variants"]] == list(measure.VARIANTS)
+        assert {(row["variant"], row["tokens"], row["mode"]) for row in stored["rows"]} == wanted
+        assert stored["header"]["driver"] and stored["header"]["commit"] != "unknown"
+
+
+@pytest.mark.gpu
+def test_a_gpu_measures_both_modes():
+    sizes = Sizes(**SMALL | {"hidden": 512, "intermediate": 1024, "vocabulary": 1000})
+    found = measure.measure(sizes, (1, 8), torch.device("cuda", 0), 5.0)
+    assert {row["mode"] for row in found["rows"]} == {"graph", "eager"}
+    assert len(found["rows"]) == 2 * 2 * len(measure.VARIANTS)
+    held = {each["variant"]: each["weight_bytes"] for each in found["variants"]}
+    assert held["QuantLinear e4m3"] < 0.8 * held["torch"]
+    assert held["SparseLinear24"] < 0.9 * held["torch"]
+    assert all(each["peak_bytes"] > 0 for each in found["variants"])

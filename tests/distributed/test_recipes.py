@@ -1,0 +1,128 @@
+"""The recipes for several processes, and their limits, in two processes.
+
+The pages are docs/recipes/ddp.md, docs/recipes/fsdp2.md and docs/recipes/tensor-parallel.md.
+"""
+
+from unittest import mock
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.checkpoint.state_dict import get_model_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Replicate, distribute_tensor
+from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+from torch.nn.parallel import DistributedDataParallel
+
+import tcgemm
+from tcgemm.nn import QuantLinear, SparseLinear24
+
+from support import pages, processes
+
+
+def run_page(rank, page):
+    """The processes of the tests have a group already; torchrun's have none."""
+    with (
+        mock.patch.object(dist, "init_process_group") as begin,
+        mock.patch.object(dist, "destroy_process_group") as end,
+    ):
+        names = pages.run(f"docs/recipes/{page}")
+    assert begin.call_count == end.call_count == 1
+    return names.get("losses")
+
+
+def test_ddp():
+    for losses in processes.run(run_page, "ddp.md"):
+        assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("page", ["fsdp2.md", "tensor-parallel.md"])
+def test_page(page):
+    processes.run(run_page, page)
+
+
+def model_of(to=tcgemm.nn.Linear, **options):
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(16, 36), nn.Linear(36, 20))
+    tcgemm.swap_linear(model, to=to, **options)
+    return model
+
+
+def sharded(model):
+    for layer in (*model, model):
+        fully_shard(layer)
+    return model
+
+
+def swap_after_ddp(rank):
+    model = DistributedDataParallel(nn.Sequential(nn.Linear(16, 36), nn.Linear(36, 20)))
+    assert len(tcgemm.swap_linear(model).swapped) == 2
+    model(torch.ones(3, 16)).sum().backward()
+    assert all(each.grad is not None for each in model.parameters())
+    model = DistributedDataParallel(nn.Sequential(nn.Linear(16, 36), nn.Linear(36, 20)))
+    tcgemm.swap_linear(model, "module.1", to=QuantLinear)
+    model(torch.ones(3, 16)).sum().backward()
+    with pytest.raises(RuntimeError, match="Expected to have finished reduction"):
+        model(torch.ones(3, 16)).sum().backward()
+
+
+def test_a_swap_after_ddp():
+    processes.run(swap_after_ddp)
+
+
+def state_dicts_of_sharded_models(rank):
+    for to in (tcgemm.nn.Linear, QuantLinear):
+        model = sharded(model_of(to))
+        assert get_model_state_dict(model).keys() == model.state_dict().keys()
+    for options, name in (({"learns": True}, "metadata"), ({}, "format")):
+        model = sharded(model_of(SparseLinear24, **options))
+        assert "0.weight.metadata" in model.state_dict()
+        with pytest.raises(AttributeError, match=f"has no attribute '{name}'"):
+            get_model_state_dict(model)
+
+
+def test_get_model_state_dict_does_not_take_sparse_layers():
+    processes.run(state_dicts_of_sharded_models)
+
+
+def swaps_of_sharded_models(rank):
+    reason = "is sharded, as a FSDPLinear; swap before fully_shard"
+    model = sharded(nn.Sequential(nn.Linear(16, 36), nn.Linear(36, 20)))
+    assert tcgemm.swap_linear(model).skipped == {"0": reason, "1": reason}
+    model = nn.Sequential(nn.Linear(16, 36), nn.Linear(36, 20))
+    report = tcgemm.swap_linear(model)
+    sharded(model)
+    with pytest.raises(RuntimeError, match=r"nothing is undone.*fully_shard after undo"):
+        report.undo()
+
+
+def test_swaps_of_sharded_models():
+    processes.run(swaps_of_sharded_models)
+
+
+def limits_of_tensor_parallelism(rank):
+    mesh = init_device_mesh("cpu", (2,))
+    for to in (QuantLinear, SparseLinear24):
+        with pytest.raises(NotImplementedError, match="ColwiseParallel currently only support"):
+            parallelize_module(model_of(to), mesh, {"0": ColwiseParallel()})
+        model = nn.Sequential(nn.Linear(16, 36))
+        parallelize_module(model, mesh, {"0": ColwiseParallel()})
+        reason = "has weights of DTensor; swap before fully_shard or parallelize_module"
+        assert tcgemm.swap_linear(model, to=to).skipped == {"0": reason}
+    x = distribute_tensor(torch.ones(4, 16), mesh, [Replicate()])
+    one = distribute_tensor(torch.ones(1), mesh, [Replicate()])
+    calls = {
+        "scaled_mm": lambda: tcgemm.mm(x, x.t(), scale_a=one),
+        "quantize": lambda: tcgemm.quantize(x, torch.int8),
+        "quantized_linear": lambda: tcgemm.quantized_linear(x, x),
+    }
+    for name, call in calls.items():
+        sentence = f"Operator tcgemm.{name}.default does not have a sharding strategy registered"
+        with pytest.raises(NotImplementedError, match=sentence):
+            call()
+
+
+def test_limits_of_tensor_parallelism():
+    processes.run(limits_of_tensor_parallelism)

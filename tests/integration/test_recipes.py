@@ -1,0 +1,144 @@
+"""The recipes that need other libraries, and the limits that they name.
+
+The pages are docs/recipes/transformers.md, docs/recipes/lora.md, docs/recipes/aotinductor.md and
+docs/recipes/onnx.md.
+"""
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import tcgemm
+from tcgemm import _library
+from tcgemm.nn import QuantLinear, SparseLinear24
+
+from support import pages
+
+
+def need(*names):
+    """A decorator: skip the test where a package is missing."""
+    missing = [name for name in names if importlib.util.find_spec(name) is None]
+    return pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}")
+
+
+def model_of(to=tcgemm.nn.Linear, **options):
+    model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Linear(32, 4)).eval()
+    tcgemm.swap_linear(model, to=to, **options)
+    return model
+
+
+@need("transformers")
+def test_transformers():
+    names = pages.run("docs/recipes/transformers.md")
+    report = names["report"]
+    assert len(report.swapped) == 15 and report.reached == report.weights
+    assert names["tokens"].shape == (1, 16)
+
+
+@need("transformers")
+def test_from_pretrained_knows_no_layer_of_tcgemm(tmp_path):
+    transformers = importlib.import_module("transformers")
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "vocab_size": 64}
+    config = transformers.LlamaConfig(**sizes, num_attention_heads=4, num_key_value_heads=2)
+    ids = torch.arange(12).reshape(1, 12)
+    for to in (QuantLinear, SparseLinear24):
+        model = transformers.LlamaForCausalLM(config).eval()
+        tcgemm.swap_linear(model, to=to, skip="lm_head")
+        model.save_pretrained(tmp_path / to.__name__)
+        other, said = transformers.LlamaForCausalLM.from_pretrained(
+            tmp_path / to.__name__, output_loading_info=True
+        )
+        unexpected = "weight_scale" if to is QuantLinear else "weight.values"
+        assert any(name.endswith(unexpected) for name in said["unexpected_keys"])
+        lost = [name for name in said["missing_keys"] if name.endswith("q_proj.weight")]
+        assert len(lost) == (to is SparseLinear24)
+        assert not torch.allclose(other.eval()(ids).logits, model(ids).logits, atol=0.1)
+
+
+@need("peft")
+def test_lora():
+    names = pages.run("docs/recipes/lora.md")
+    assert names["report"].swapped == ["base_model.model.0.base_layer"]
+    assert type(names["merged"][0]) is torch.nn.Linear
+
+
+@need("peft")
+def test_limits_of_peft():
+    peft = importlib.import_module("peft")
+    config = peft.LoraConfig(r=4, target_modules=["0"])
+    for to in (QuantLinear, SparseLinear24):
+        with pytest.raises(ValueError, match=rf"Target module {to.__name__}\(.*not supported"):
+            peft.get_peft_model(model_of(to), config)
+    model = peft.get_peft_model(torch.nn.Sequential(torch.nn.Linear(16, 16)), config)
+    tcgemm.swap_linear(model, "*.base_layer", to=QuantLinear)
+    with pytest.raises(RuntimeError, match="weight is written to, but it is the dequantised view"):
+        model.merge_and_unload()
+
+
+@need("onnxscript")
+def test_onnx():
+    names = pages.run("docs/recipes/onnx.md")
+    assert "Gemm" in [node.op_type for node in names["program"].model.graph]
+
+
+@need("onnxscript")
+def test_limits_of_onnx():
+    model, x = model_of(), torch.randn(2, 16)
+    name = r"No ONNX function found for <OpOverload\(op='tcgemm.linear', overload='default'\)>"
+    with pytest.raises(torch.onnx.OnnxExporterError, match=name):
+        torch.onnx.export(model, (x,), dynamo=True, verbose=False)
+    model = model_of(QuantLinear, dtype=torch.int8)
+    rounded = [each.weight.detach().clone() for each in model]
+    tcgemm.swap_linear(model, to=torch.nn.Linear, dtype=torch.float32)
+    for layer, weight in zip(model, rounded, strict=True):
+        assert type(layer) is torch.nn.Linear and torch.equal(layer.weight, weight)
+
+
+LOAD = """
+import sys, torch
+file, library, kind = sys.argv[1:]
+load = torch._inductor.aoti_load_package if kind == "package" else torch.jit.load
+try:
+    print(load(file)(torch.ones(2, 16)))
+except RuntimeError as error:
+    print(error)
+torch.ops.load_library(library)
+print(tuple(load(file)(torch.ones(2, 16)).shape), "tcgemm" in sys.modules)
+"""
+
+
+def loaded_without_tcgemm(file, kind):
+    """What a process prints that loads the file without the operators, then with the library."""
+    command = [sys.executable, "-c", LOAD, str(file), str(_library.path().resolve()), kind]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_aot_inductor():
+    names = pages.run("docs/recipes/aotinductor.md")
+    said = loaded_without_tcgemm(names["package"], "package")
+    assert said.startswith("Could not find schema for tcgemm::linear.")
+    assert said.endswith("(2, 4) False\n")
+
+
+def test_a_trace_needs_the_operators_and_nothing_else(tmp_path):
+    with torch.no_grad():
+        torch.jit.trace(model_of(), torch.ones(2, 16)).save(tmp_path / "traced.pt")
+    said = loaded_without_tcgemm(tmp_path / "traced.pt", "trace")
+    assert "Unknown builtin op: tcgemm::linear" in said and said.endswith("(2, 4) False\n")
+
+
+def test_limits_of_traces():
+    x = torch.ones(2, 16)
+    with pytest.raises(torch.jit.TracingCheckError, match="Tracing failed sanity checks!"):
+        torch.jit.trace(model_of(), x)
+    with torch.no_grad(), pytest.raises(RuntimeError, match="aten::view"):
+        torch.jit.trace(model_of(QuantLinear), x)
+    for to in (tcgemm.nn.Linear, QuantLinear, SparseLinear24):
+        with pytest.raises((RuntimeError, torch.jit.frontend.NotSupportedError)):
+            torch.jit.script(model_of(to))

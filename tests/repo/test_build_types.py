@@ -1,0 +1,114 @@
+"""Build types, sanitizers and compilers: what each adds, and that none evicts another's objects."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.source_tree import ROOT
+
+sys.path.insert(0, str(ROOT))
+import setup
+import setup_toolchain as toolchain
+
+CPU = setup.Config(
+    cuda=False,
+    why="",
+    torch=toolchain.Torch(Path("/torch"), "2.11.0", None),
+    toolkit=None,
+    arches=(),
+    kernels="",
+    cxx="g++",
+    sanitize="",
+)
+CUDA = dataclasses.replace(
+    CPU,
+    cuda=True,
+    toolkit=toolchain.Toolkit(Path("/cuda"), "13.0.88", "PATH"),
+    arches=("8.0", "8.0+PTX", "8.9", "9.0a"),
+)
+DENSE = "csrc/cpu/dense.cpp"
+HOPPER = "csrc/kernels/sm90/instances/bf16.cu"
+
+
+def variants() -> dict[str, setup.Config]:
+    return {
+        "plain": CPU,
+        "debug": dataclasses.replace(CPU, build_type="debug"),
+        "coverage": dataclasses.replace(CPU, build_type="coverage"),
+        "sanitizers": dataclasses.replace(CPU, sanitize="address,undefined"),
+        "clang": dataclasses.replace(CPU, cxx="clang++ -Werror"),
+        "cuda": CUDA,
+        "cuda debug": dataclasses.replace(CUDA, build_type="debug"),
+    }
+
+
+def test_each_variant_has_a_folder_of_its_own():
+    folders = {name: config.folder for name, config in variants().items()}
+    assert len(set(folders.values())) == len(folders), folders
+    assert folders["plain"] == Path("build/cpu")
+
+
+def test_release_build_is_optimised_and_stripped():
+    command = setup.cxx_command(CPU, DENSE)
+    assert [flag for flag in command if flag.startswith("-O")] == ["-O2", "-O3"]
+    assert "-g" not in command
+    assert "-s" in setup.link_command(CPU)[0]
+
+
+def test_debug_build_keeps_symbols_and_the_code_of_kernels():
+    config = variants()["cuda debug"]
+    command = setup.cxx_command(config, DENSE)
+    assert [flag for flag in command if flag.startswith("-O")][-1] == "-Og"
+    assert {"-g", "-D_GLIBCXX_ASSERTIONS"} <= set(command)
+    assert "-s" not in setup.link_command(variants()["debug"])[0]
+    release, debug = (setup.nvcc_command(c, HOPPER) for c in (CUDA, config))
+    assert set(debug) - set(release) == {"-g", "-lineinfo"}
+    assert "-G" not in debug  # wgmma would be serialised
+
+
+def test_coverage_build_counts_lines():
+    config = variants()["coverage"]
+    assert {"--coverage", "-fprofile-update=atomic"} <= set(setup.cxx_command(config, DENSE))
+    assert "--coverage" in setup.link_command(config)[0]
+
+
+def test_unknown_build_type_is_named():
+    assert setup.find_build_type("") == "release"
+    with pytest.raises(RuntimeError, match="'fast'; expected one of release, debug, coverage"):
+        setup.find_build_type("fast")
+
+
+def test_compile_commands_name_every_file(tmp_path, monkeypatch):
+    """clangd reads them: nvcc's own flags, which clang refuses, are left out."""
+    monkeypatch.setattr(setup, "ROOT", tmp_path)
+    monkeypatch.setattr(setup, "library_sources", lambda config: [DENSE, HOPPER])
+    (tmp_path / CUDA.folder).mkdir(parents=True)
+    setup.write_compile_commands(CUDA)
+    entries = json.loads((tmp_path / "compile_commands.json").read_text())
+    assert [entry["file"] for entry in entries] == [DENSE, HOPPER]
+    assert {entry["directory"] for entry in entries} == {str(tmp_path)}
+    assert entries[0]["arguments"][0] == "g++"
+    hopper = entries[1]["arguments"]
+    assert {"--cuda-path=/cuda", "--cuda-gpu-arch=sm_90a", "-std=c++20", "-Icsrc"} <= set(hopper)
+    assert not [flag for flag in hopper if flag.startswith(("-Xptxas", "-gencode", "-ccbin"))]
+
+
+# What g++ accepts and clang refused, or would ignore: target pragmas, a lambda's captures.
+FOR_CLANG = ("csrc/cpu/avx2.cpp", "csrc/cpu/avx512.cpp", "csrc/cpu/cpu_features.cpp")
+
+
+@pytest.mark.parametrize("source", FOR_CLANG)
+def test_clang_compiles_the_instruction_sets(source, tmp_path):
+    if shutil.which("clang++") is None:
+        pytest.skip("clang++ is not installed (sudo apt-get install clang)")
+    command = setup.cxx_command(variants()["clang"], source)
+    command += ["-O0", "-c", source, "-o", str(tmp_path / "object.o")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,162 @@
+"""The site of docs/ builds strictly, without network, and its navigation has every page."""
+
+import importlib.util
+import inspect
+import os
+import pkgutil
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import tcgemm
+
+from support.source_tree import ROOT
+
+NAVIGATION = (ROOT / "mkdocs.yml").read_text().split("\nnav:\n")[1]
+PAGES = sorted(str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md"))
+SECTIONS = (
+    "Home Install Guides Recipes Coming-from Numerics Support Performance API "
+    "Environment-variables Security Troubleshooting Developers"
+)
+
+
+def need_mkdocs() -> None:
+    """The environment of the Makefile has mkdocs. Another interpreter need not have it."""
+    if all(importlib.util.find_spec(name) for name in ("mkdocs", "material", "mkdocstrings")):
+        return
+    reason = "the site needs the packages of the extra `docs` in pyproject.toml"
+    if Path(sys.prefix).resolve() == (ROOT / ".venv").resolve():
+        pytest.fail(f"{reason}; make installs them into .venv")
+    pytest.skip(reason)
+
+
+def build(folder: Path, *options: str) -> subprocess.CompletedProcess:
+    """The strict build, in an environment whose proxies lead nowhere: it needs no network."""
+    nowhere = dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), "http://127.0.0.1:9")
+    environ = {**os.environ, **nowhere, "NO_MKDOCS_2_WARNING": "1"}
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    return subprocess.run(
+        [*command, *options], cwd=ROOT, env=environ, capture_output=True, text=True
+    )
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    need_mkdocs()
+    folder = tmp_path_factory.mktemp("site")
+    done = build(folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_every_page_is_built(site):
+    for page in PAGES:
+        assert (site / page).with_suffix(".html").is_file(), page
+
+
+def test_a_reader_downloads_nothing_from_elsewhere(site):
+    """Fonts, scripts and styles come with the site."""
+    for path in site.rglob("*.html"):
+        loaded = re.findall(r"<(?:script|img)[^>]*\bsrc=\"?([^\"\s>]+)", path.read_text())
+        loaded += re.findall(
+            r"<link[^>]*rel=\"?stylesheet\"?[^>]*href=\"?([^\"\s>]+)", path.read_text()
+        )
+        assert loaded
+        assert not [name for name in loaded if "//" in name], path.name
+
+
+def test_a_link_that_leads_nowhere_fails_the_build(tmp_path):
+    need_mkdocs()
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "index.md").write_text("# A\n\n[gone](../benchmarks/gone.md), [here](../LICENSE)\n")
+    (tmp_path / "LICENSE").write_text("")
+    text = (ROOT / "mkdocs.yml").read_text().split("\nnav:\n")[0]
+    text = text.replace("docs/_site/", f"{ROOT}/docs/_site/")
+    (tmp_path / "mkdocs.yml").write_text(text)
+    done = build(tmp_path / "site", "--config-file", str(tmp_path / "mkdocs.yml"))
+    assert done.returncode
+    assert "benchmarks/gone.md, which does not exist" in done.stderr
+    assert "LICENSE" not in done.stderr
+
+
+def test_navigation_has_every_page():
+    named = re.findall(r"(\S+\.md)$", NAVIGATION, re.MULTILINE)
+    assert sorted(named) == PAGES
+    notebooks = [path.name for path in (ROOT / "docs/notebooks").glob("*.ipynb")]
+    assert notebooks == [path.rsplit("/", 1)[1] for path in re.findall(r"\S+\.ipynb", NAVIGATION)]
+
+
+def test_navigation_has_every_section():
+    sections = re.findall(r"^  - ([\w ]+):", NAVIGATION, re.MULTILINE)
+    expected = [name.replace("-", " ") for name in SECTIONS.split()]
+    assert [name for name in sections if name in expected] == sections
+    assert sections == [name for name in expected if name in sections]
+
+
+def test_tests_can_build_the_site():
+    """The extra `test` has the packages of the extra `docs`."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    assert extras["docs"]
+    assert set(extras["docs"]) <= set(extras["test"])
+
+
+# API pages.
+
+
+def documented() -> dict[str, str]:
+    """Path -> page of what the pages of docs/api show."""
+    pages = {path.stem: path.read_text() for path in (ROOT / "docs/api").glob("*.md")}
+    return {
+        name: page
+        for page, text in pages.items()
+        for name in re.findall(r"^::: (\S+)$", text, re.MULTILINE)
+    }
+
+
+def test_api_pages_show_docstrings(site):
+    pages = {page: (site / "api" / page).with_suffix(".html") for page in documented().values()}
+    shown = {page: path.read_text() for page, path in pages.items()}
+    for name, page in documented().items():
+        assert f'id="{name}"' in shown[page], name
+    products = (tcgemm.mm, tcgemm.bmm, tcgemm.matmul, tcgemm.addmm, tcgemm.baddbmm, tcgemm.linear)
+    lines = set.intersection(*({*inspect.getdoc(each).splitlines()} for each in products))
+    shared = [line.strip() for line in lines if re.fullmatch(r" *[A-Za-z ,.]{40,}", line)]
+    assert shared
+    assert all(shown["products"].count(line) == len(products) for line in shared)
+    assert "```" not in "".join(shown.values())
+
+
+def public() -> dict[str, object]:
+    """Path -> object of each name in the __all__ of tcgemm and of its public modules."""
+    modules = [tcgemm, tcgemm.override, tcgemm.sparse, importlib.import_module("tcgemm.testing")]
+    modules += [
+        found for name in dir(tcgemm) if isinstance(found := getattr(tcgemm, name), ModuleType)
+    ]
+    assert tcgemm.nn in modules and tcgemm.comparison in modules
+    return {
+        f"{module.__name__}.{name}": getattr(module, name)
+        for module in modules
+        for name in getattr(module, "__all__", ())
+    }
+
+
+def test_api_pages_have_every_public_name():
+    shown = [pkgutil.resolve_name(name) for name in documented()]
+    texts = (str, ModuleType)  # named in a sentence, or a page of its own
+    missing = [
+        path
+        for path, found in public().items()
+        if not isinstance(found, texts) and not any(found is each for each in shown)
+    ]
+    assert not missing
+    index = (ROOT / "docs/api/index.md").read_text()
+    for name in tcgemm.__all__:
+        assert re.search(rf"`(tcgemm\.)?{name}`", index), name
