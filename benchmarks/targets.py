@@ -21,6 +21,7 @@ from typing import Any
 from tcgemm.bench import drawn, protocol, results_file
 from tcgemm.bench.case import Case
 from tcgemm.bench.cases import CLIFF, EVEN, LLM_GRID, cases
+from tcgemm.bench.work import IN_ONE_CALL
 
 LOWEST = 0.95  # no shape may be below this, unless the target itself is lower or has a limit
 MAX_CLIFF = 1.15
@@ -49,6 +50,7 @@ class Target:
     fields: dict = field(hash=False)
     limit: float | None = None  # of the lowest shape; None: LOWEST
     against: str = ""  # "own", "fused": the candidate of the details; "": the baseline
+    baseline: str = ""  # the name that a row's baseline must have; "": any
     sizes: tuple = ()  # of the cubes; (): any
     cubes: bool = True  # only M = N = K, and `shapes`
     shapes: tuple = ()  # (m, n, k)
@@ -60,7 +62,8 @@ class Target:
     def is_about(self, row):
         large = row["m"] * row["n"] * row["k"] >= self.volume
         rows = (row["m"] < FEW_ROWS) == self.few_rows or row["batch"] > 1
-        return large and rows and self._has_shape(row) and self._has_fields(row)
+        named = not self.baseline or row.get("rival", self.baseline) == self.baseline
+        return large and rows and named and self._has_shape(row) and self._has_fields(row)
 
     def _has_shape(self, row):
         shape = row["m"], row["n"], row["k"]
@@ -159,7 +162,8 @@ def _float_targets():
     linear = {"set": "epilogue", "op": "linear", "dtype": "bf16"}
     for name, least, limit, epilogue, against in LINEAR:
         fields = {**linear, "epilogue": epilogue}
-        yield Target(name, least, fields, limit, against, **grid)
+        target = Target(name, least, fields, limit, against, **grid)
+        yield replace(target, baseline=IN_ONE_CALL.get(epilogue, ""))
     train = {"set": "train", "op": "train", "dtype": "bf16"}
     step = {**train, "epilogue": "bias"}
     yield Target("step of nn.Linear x torch.nn.Linear", 1.01, step, ANY, **grid)

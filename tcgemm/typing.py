@@ -19,6 +19,16 @@ Precision = Literal[Float32Precision, Float8Precision]
 # dtypes by their short names; "tf32" is float32 operands that are rounded to tf32
 DTypeName = Literal["f16", "bf16", "f32", "f64", "e4m3", "e5m2", "s8", "u8"]
 MeasuredDType = Literal[DTypeName, "tf32"]
+TorchDTypeName = Literal[
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "int8",
+    "uint8",
+]
 # how b and a lie in memory, in this order; T: as the transpose of a row-major matrix
 Layout = Literal["TN", "NN", "TT", "NT"]
 # which elements share a scale: of a tensor, and of the weight of a layer in 8 bits
@@ -34,8 +44,8 @@ SparseGradient = Literal["masked", "straight_through"]
 TorchBaseline = Literal["torch", "torch.compile"]
 
 
-def words(literal: Any) -> tuple[str, ...]:
-    """The words of one of the types above, in their order."""
+def words(literal: Any) -> tuple[Any, ...]:
+    """The words of one of the types above, in their order: ("relu", "gelu", ...)."""
     return get_args(literal)
 
 

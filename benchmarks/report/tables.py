@@ -331,7 +331,7 @@ def summary(results):
         f"{head.get('gpu')}, driver {head.get('driver')}, torch {head.get('torch')}, "
         f"CUDA {head.get('cuda')}, commit {', '.join(commits)}. "
         f"Of {len(measured)} cases tcgemm is at least as fast as torch in {words.count('PASS')} "
-        f"and slower in {words.count('MISS')}, each in every repetition."
+        f"and slower in {words.count('MISS')}, in all of their repetitions."
     )
     clocks = [row["clock_mhz"] for row in rows if row["clock_mhz"]]
     powers = [row["power_w"] for row in rows if row["power_w"]]

@@ -3,7 +3,7 @@
 case.py           Case: operation, dtype, layout, size, epilogue
 cases.py          the sets
 drawn.py          sets of cases that a seed draws
-work.py           a case made runnable: what the three kinds have in common
+work.py           a case made runnable: the base class of the next three
 workloads.py      the GEMMs: operands, calls, checks
 training.py       forward and backward of a layer
 sparse_passes.py  passes over a weight

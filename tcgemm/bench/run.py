@@ -214,13 +214,11 @@ def measure_case(
     work = workload(case, options.device)
     checks = checks or work.check()
     candidates = work.candidates()
-    refusals = {
-        name: baseline.refusal(candidates[name])
-        for name in ("baseline", "dense", "fused")
-        if name in candidates
-    }
-    for name in filter(refusals.get, refusals):
-        del candidates[name]
+    refusals: dict[str, str] = {}
+    for name in ("baseline", "dense", "fused"):
+        if name in candidates and (reason := baseline.refusal(candidates[name])):
+            refusals[name] = reason
+            del candidates[name]
     sampler = telemetry.Sampler(reader)
     if case.graph:
 
@@ -235,7 +233,7 @@ def measure_case(
             timings = timing.host_time(candidates, work.sets, device=options.device)
     row = work.row(timings, checks, gpu=gpu, commit=commit, sampler=sampler)
     detail = {"date": machine.now(), "sets": work.sets, "bytes": work.bytes} | work.detail(timings)
-    if refusals.get("baseline"):
+    if "baseline" in refusals:
         detail["refused"] = refusals["baseline"]
     for name, found in timings.items():
         field = results_file.field(name)
@@ -328,6 +326,9 @@ class Run:
     `folder` has the stored results that --resume reads, and gets the new ones if --out is missing.
     """
 
+    gpu: str
+    commit: str
+    reader: Reader | None
     path: Path | None
     results: Results
     known: dict[str, tuple[Row, Detail]]  # the cases of this commit, measured now or before

@@ -33,9 +33,16 @@ DISTANCE = 0.02
 class Training(Work):
     """Layers on `device` and the calls of one case. `index` selects x, weight and gradient."""
 
+    generator: torch.Generator | None
+    x: operands.Pool
+    weight: operands.Pool
+    grad: operands.Pool
+    bias: Tensor
+    inputs: list[Tensor]
+    layers: dict[str, list[torch.nn.Linear]]
+
     def __init__(self, case: Case, device: torch.device | str, seed: int = 0) -> None:
-        self.case, self.device = case, torch.device(device)
-        self.dtype = operands.DTYPES[case.dtype]
+        super().__init__(case, device)
         self.generator = self._generator(seed)
         elements = case.m * case.k + case.n * case.k + case.m * case.n
         read = elements * self.dtype.itemsize

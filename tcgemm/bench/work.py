@@ -1,4 +1,4 @@
-"""What the runnable forms of all cases have in common: Work, and the row of its results.
+"""The base class of all runnable cases, Work, and the row of their results.
 
 Workload has the GEMMs, Training has forward and backward of a layer, Pass has passes over a weight.
 """
@@ -14,7 +14,7 @@ import torch
 
 from tcgemm.bench import results_file
 from tcgemm.bench.case import FLOAT8, PASSES
-from tcgemm.testing import Plan, baseline, numerics
+from tcgemm.testing import Plan, baseline, numerics, operands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -86,6 +86,10 @@ class Work(ABC):
     device: torch.device
     dtype: torch.dtype
 
+    def __init__(self, case: Case, device: torch.device | str) -> None:
+        self.case, self.device = case, torch.device(device)
+        self.dtype = operands.DTYPES[case.dtype]
+
     @property
     @abstractmethod
     def sets(self) -> int:
@@ -109,7 +113,7 @@ class Work(ABC):
         """(max_error_ratio, exact) on new data; None where a check does not apply."""
 
     def detail(self, timings: Mapping[str, Timing]) -> dict[str, Any]:
-        """Fields of the details, beside the row."""
+        """Fields for the details of the row."""
         return {}
 
     @property

@@ -82,16 +82,23 @@ class Workload(Work):
         (['baseline', 'tcgemm'], True)
     """
 
+    generator: torch.Generator | None
     operands: Operands
+    out_dtype: torch.dtype
+    activation: Activation | None
+    bias: Tensor | None
+    residual: Tensor | None
+    one: Tensor
+    scale_a: Tensor | None
+    scale_b: Tensor | None
+    options: dict[str, Any]  # keyword arguments of the call
     weights: Sequence[Tensor | Prepared]  # b.mT of each set, prepared or compressed if need be
     b: Sequence[Tensor]  # the second operand of each set, as tcgemm takes it
     linears: list[Callable[[Tensor], Tensor]] | None  # the layers or functions of a sparse linear
-    activation: Activation | None
     sparse_call: baseline.CusparseltGemm | baseline.SemiStructuredLinear | None
 
     def __init__(self, case: Case, device: torch.device | str, seed: int = 0) -> None:
-        self.case, self.device = case, torch.device(device)
-        self.dtype = operands.DTYPES[case.dtype]
+        super().__init__(case, device)
         self.generator = self._generator(seed)
         self.asked: dict[str, torch.dtype] = {}
         if "to-bf16" in case.terms:

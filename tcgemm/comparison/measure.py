@@ -117,7 +117,9 @@ def measure(
     }
 
 
-def _candidates(work: Work, functions: Functions):
+def _candidates(
+    work: Work, functions: Functions
+) -> tuple[dict[str, Callable[[int], Any]], dict[str, str], dict[str, str]]:
     """({name: call}, {name: what it calls}, {name: why it is not called})."""
     own = work.candidates()
     calls, names, refused = {}, {}, {}

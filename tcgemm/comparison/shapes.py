@@ -12,11 +12,13 @@ from tcgemm.comparison import measure, request
 from tcgemm.comparison.result import Comparison, Row, size
 from tcgemm.testing import machine, telemetry
 from tcgemm.testing.amx import avoid_forbidden_amx
+from tcgemm.typing import Activation, Float8Precision, Granularity
 
 Job = tuple[Callable[[], Any], Row]
 
 
 def show(line: str) -> None:
+    """Prints a line of progress on stderr."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -72,10 +74,10 @@ def compare_shapes(
     layouts: Any,
     against: Any,
     bias: bool,
-    activation: str | None,
+    activation: Activation | None,
     residual: bool,
-    scales: str | None,
-    precision: str | None,
+    scales: Granularity | None,
+    precision: Float8Precision | None,
     sparse: bool,
     seconds: float | None,
     device: Any,

@@ -4,6 +4,7 @@ import html
 from typing import Any, Self
 
 import torch
+from torch import Tensor
 
 from tcgemm.ops import dispatch, query
 from tcgemm.ops import precision as torch_precision
@@ -13,8 +14,6 @@ from tcgemm.ops.epilogue import Epilogue, Scales, epilogue_of
 from tcgemm.ops.operators import MATMUL
 from tcgemm.ops.prepack import Prepared
 from tcgemm.typing import Activation, Precision
-
-Tensor = torch.Tensor
 
 
 class Text(str):

@@ -26,6 +26,8 @@ class Entry(NamedTuple):
 class Choices:
     """The choices and counts of one tcgemm.use."""
 
+    policy: Policy
+
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
         self.entries: dict[tuple[Any, ...], Entry] = {}

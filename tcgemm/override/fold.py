@@ -97,6 +97,12 @@ def _same_shape(x: Any, y: Any) -> bool:
 class Fold:
     """One product, and what is folded into it so far."""
 
+    node: Node
+    last: Node
+    a: Any
+    b: Any
+    shape: torch.Size
+
     def __init__(self, node: Node) -> None:
         first = _PRODUCTS[node.target]
         self.node, self.last = node, node
@@ -171,6 +177,7 @@ class Fold:
         return "residual" if self.tensors["residual"] is None else None
 
     def replace(self) -> None:
+        """Puts one call of the operator in the place of the folded nodes."""
         graph = self.node.graph
         with graph.inserting_before(self.last):
             for name, sizes in self.reshaped.items():

@@ -140,7 +140,7 @@ def _runners(
     kind: type[_GraphRunner] | type[_HostRunner],
     candidates: Mapping[str, Call],
     sets: int,
-    refusals: dict[str, str | None] | None,
+    refusals: dict[str, str] | None,
 ) -> dict[str, _GraphRunner | _HostRunner]:
     """{name: runner}. `refusals` gets the reason of a candidate that no CUDA graph captures."""
     found: dict[str, _GraphRunner | _HostRunner] = {}
@@ -170,7 +170,7 @@ def measure(
     device: torch.device | str,
     min_ms: float = 300.0,
     sampler: Sampler | None = None,
-    refusals: dict[str, str | None] | None = None,
+    refusals: dict[str, str] | None = None,
     enough: Callable[[Mapping[str, Timing]], bool] | None = None,
     first_ms: float = FIRST_MS,
 ) -> dict[str, Timing]:

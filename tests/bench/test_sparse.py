@@ -98,7 +98,7 @@ def test_rotation_counts_what_is_read(monkeypatch):
     monkeypatch.setattr(pools, "cache_bytes", lambda device: 1 << 20)
     case = Case("mm", "bf16", "TN", 16, 512, 512, epilogue="sparse")
     work = workloads.Workload(case, "cpu")
-    read = sum(each.nbytes for each in work.weights[0].inner().values())
+    read = sum(each.nbytes for each in work.weights[0].tensors().values())
     assert work.sets * read > 2 << 20
 
 

@@ -26,6 +26,8 @@ def run(*arguments: str, folder: Path = ROOT) -> dict:
         "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1",  # it would ask the network for a newer version
         "PYRIGHT_PYTHON_GLOBAL_NODE": "0",
         "PYTHONPATH": str(ROOT),
+        # --verifytypes takes the packages of the first python, and ignores --pythonpath.
+        "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", ""))),
     }
     command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--outputjson"]
     done = subprocess.run(
