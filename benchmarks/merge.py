@@ -1,4 +1,4 @@
-"""Merges files of results of one GPU.
+"""Merges files of one GPU: results of `run`, or recordings of `rows`.
 
     python -m benchmarks merge a.json b.json --out c.json
 
@@ -8,8 +8,10 @@ results.
 """
 
 import argparse
+import json
 from pathlib import Path
 
+from benchmarks import recording
 from tcgemm.bench import protocol, results_file
 
 
@@ -25,12 +27,16 @@ def main(argv=None):
     for path in options.files:
         if not path.exists():
             parser.error(f"{path}: there is no such file.")
-    files = [results_file.load(path) for path in options.files]
+    kinds = {"problems" in json.loads(path.read_text()) for path in options.files}
+    if len(kinds) > 1:
+        parser.error("some files are results of `run` and some recordings of `rows`.")
+    kind, merge = (recording, recording.merge) if kinds.pop() else (results_file, protocol.merge)
+    files = [kind.load(path) for path in options.files]
     if len({file["header"].get("gpu") for file in files}) > 1:
         parser.error("the files are of different GPUs.")
     into = files[0]
     for new in files[1:]:
-        into = protocol.merge(into, new)
-    results_file.save(into, options.out)
+        into = merge(into, new)
+    kind.save(into, options.out)
     print(f"{len(files)} files -> {options.out}")
     return 0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks import merge
+from benchmarks import merge, recording
 from tcgemm.bench import protocol, results_file, run
 from tcgemm.bench.case import Case
 from tcgemm.testing import timing
@@ -185,6 +185,8 @@ def test_merging_keeps_the_repetitions_of_one_commit(tmp_path):
     assert (results["rows"][0]["commit"], results["rows"][0]["ratio"]) == ("def", 1.02)
     results["header"] = {"gpu": "NVIDIA H100"}
     results_file.save(results, files[0])
-    for wrong in (files[0], tmp_path / "missing.json"):
+    rows = tmp_path / "rows.json"
+    recording.save(recording.empty(), rows)
+    for wrong in (files[0], rows, tmp_path / "missing.json"):
         with pytest.raises(SystemExit):
             merge.main([str(files[1]), str(wrong), "--out", str(out)])
