@@ -41,6 +41,7 @@ def parse(argv=None):
     parser.add_argument("--minutes", type=float, default=8.0, help="stop after so many (8)")
     parser.add_argument("--resume", action="store_true", help="measure what the file lacks")
     parser.add_argument("--out", type=Path, help="the file; without it results/rows/<gpu>.json")
+    parser.add_argument("--commit", help="the measured commit, where there is no git")
     parser.add_argument("--dry-run", action="store_true", help="measure nothing")
     parser.add_argument("--gpu", default="H200", help="the GPU of --dry-run (%(default)s)")
     return parser.parse_args(argv)
@@ -117,7 +118,7 @@ def is_done(device: str, problem: Problem) -> bool:
 def line(device: str, problem: Problem) -> str:
     """The problem, its fastest row, and the loss of the planner's choice."""
     known, chosen = recording.times(problem), recording.choice(device, problem)
-    best = min(known, key=known.get)
+    best = min(known, key=known.__getitem__)
     loss = recording.loss(problem, chosen)
     text = f"{recording.name_of(problem):50} {known[best]:9.2f} us {best.kernel} c{best.cluster}"
     if chosen != best:
@@ -156,7 +157,8 @@ def main(argv=None):
         return 0
     device = known_gpu()
     path = options.out or recording.path_of(device)
-    stored, commit = open_recording(path, options), results_file.commit()
+    stored = open_recording(path, options)
+    commit = options.commit or results_file.commit()
     header = {**machine.facts("cuda"), "device": device, "seed": options.seed}
     problems = {problem["index"]: problem for problem in stored["problems"]}
     chosen = stored["problems"][part - 1 :: parts]
