@@ -99,17 +99,25 @@ def choice(device: str, problem: Problem) -> Row:
     return row_of(made)
 
 
+def plans(device: str, problem: Problem) -> dict[str, dict[str, Any]]:
+    """{name of a kernel: the plan that asks for it} of the kernels for operands of this dtype."""
+    names = [row["name"] for row in info.catalog() if row["input"] == problem["dtype"]]
+    made = {name: plan(device, problem, name) for name in names}
+    return {name: found for name, found in made.items() if found is not None}
+
+
+def hidden(device: str, problem: Problem) -> list[str]:
+    """Kernels that cannot be asked for, because a longer name with theirs in it is preferred."""
+    return [name for name, made in plans(device, problem).items() if made["kernel"] != name]
+
+
 def runnable(device: str, problem: Problem) -> dict[Row, float]:
     """{row: the planner's estimate in us} of the rows that compute the problem without copies."""
-    found = {}
-    for row in info.catalog():
-        if row["input"] != problem["dtype"]:
-            continue
-        made = plan(device, problem, row["name"])
-        # A filter matches parts of names, so the plan may be of a kernel with a longer name.
-        if made and made["kernel"] == row["name"] and not made["copies"] and not made["split"]:
-            found[row_of(made)] = made["microseconds"]
-    return found
+    return {
+        row_of(made): made["microseconds"]
+        for name, made in plans(device, problem).items()
+        if made["kernel"] == name and not made["copies"] and not made["split"]
+    }
 
 
 def rows_of(problem: Problem) -> dict[Row, dict[str, Any]]:

@@ -15,9 +15,10 @@ measurements of one run.
 A case keeps its repetitions in its details:
 
     "repetitions": [{"date": ..., "us": {"tcgemm": ..., "own": ...}, "ratio": ..., "own_ratio": ...,
-                     "clock_mhz": ..., "power_w": ...}]
+                     "clock_mhz": ..., "power_w": ..., "ms": ...}]
 
-A row that was stored without them counts as one repetition.
+"ms" is the time that one candidate was measured for. A row that was stored without repetitions
+counts as one.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ def repetition(row: Row, detail: Detail) -> Repetition:
     }
     ratios = {f"{name}_ratio": detail.get(f"{name}_ratio") for name in OTHERS}
     found |= {name: ratio for name, ratio in ratios.items() if ratio is not None}
-    return found | {"clock_mhz": row["clock_mhz"], "power_w": row["power_w"]}
+    found |= {"clock_mhz": row["clock_mhz"], "power_w": row["power_w"]}
+    return found | ({"ms": detail["ms"]} if "ms" in detail else {})
 
 
 def repetitions(row: Row, detail: Detail) -> list[Repetition]:

@@ -235,6 +235,7 @@ def measure_case(
     detail = {"date": machine.now(), "sets": work.sets, "bytes": work.bytes} | work.detail(timings)
     if "baseline" in refusals:
         detail["refused"] = refusals["baseline"]
+    detail["ms"] = round(timings["tcgemm"].total_ms)
     for name, found in timings.items():
         field = results_file.field(name)
         detail[f"{field}_iqr_us"] = round(found.iqr_us, 3)

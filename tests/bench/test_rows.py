@@ -6,8 +6,11 @@ The times are the planner's estimates, changed on purpose; nothing is measured.
 import collections
 
 import pytest
+import torch
 
+import tcgemm
 from benchmarks import fit, merge, recording, rows
+from tcgemm import info
 from tcgemm.bench import results_file
 from tcgemm.bench.workloads import Workload
 
@@ -60,8 +63,13 @@ def test_every_choice_is_a_row_that_is_measured(device):
         assert recording.choice(device, problem) in recording.runnable(device, problem), problem
 
 
+def test_no_kernel_is_hidden_by_a_longer_name():
+    for problem in recording.draw():
+        assert not recording.hidden(DEVICE, problem), problem
+
+
 def test_a_problem_is_a_case_with_the_same_plan():
-    for problem in recording.draw()[:12]:
+    for problem in recording.draw()[:6]:
         planned = Workload(recording.case_of(problem), "meta").plan_on(DEVICE)
         assert planned.kernel == recording.choice(DEVICE, problem).kernel, problem
 
@@ -168,3 +176,29 @@ def test_a_search_lowers_the_score():
     assert fit.constant(found, "kFill") == pytest.approx(best["kFill"], rel=0.03)
     assert fit.constant(found, "kStore") == fit.constant(source, "kStore")
     assert score < 0.03 and len(found.splitlines()) == len(source.splitlines())
+
+
+@pytest.mark.gpu
+@pytest.mark.sm90
+@pytest.mark.parametrize(("dtype", "epilogue"), [("bf16", "bias+gelu_tanh"), ("e4m3", "bias")])
+def test_rows_on_a_gpu(monkeypatch, dtype, epilogue):
+    facts = torch.cuda.get_device_properties(0)
+    known = info.known_device(
+        facts.name, 10 * facts.major + facts.minor, facts.multi_processor_count
+    )
+    if known is None:
+        pytest.skip(f"the planner does not know {facts.name}")
+    monkeypatch.setattr(rows, "ROUGH_MS", 10.0)
+    monkeypatch.setattr(rows, "FINE_MS", 20.0)
+    sizes = {"m": 1024, "n": 768, "k": 512}
+    problem = {"index": 0, "dtype": dtype, "layout": "TN", **sizes, "epilogue": epilogue}
+    found = rows.measure(rows.known_gpu(), {**problem, "commits": [], "rows": []}, "abc")
+    assert recording.rows_of(found).keys() == recording.runnable(known["name"], problem).keys()
+    assert all(row["rough_us"] > 1 for row in found["rows"])
+    assert rows.is_done(known["name"], found)
+    work = Workload(recording.case_of(problem), "cuda")
+    for row in recording.rows_of(found):
+        made = tcgemm.explain(
+            work.operands.a[0], work.operands.b[0], **work.options, kernel=row.kernel
+        )
+        assert recording.Row(made.kernel, made.cluster) == row

@@ -1,6 +1,7 @@
 """The command that measures: what it stores, resumes, prints and refuses."""
 
 import importlib
+from dataclasses import replace
 
 import pytest
 
@@ -8,6 +9,8 @@ import benchmarks
 from benchmarks import __main__ as benchmarks_main
 from benchmarks import run as checkout_run
 from tcgemm.bench import results_file, run, workloads
+from tcgemm.bench.case import Case
+from tcgemm.bench.cases import EPILOGUES
 from tcgemm.cli import bench
 
 from support.bench_fixtures import measured
@@ -126,3 +129,16 @@ def test_unknown_names_are_refused(capsys):
         "--set circles: there are dense, dtypes, sparse, all, drawn, squares"
         in capsys.readouterr().err
     )
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("epilogue", EPILOGUES)
+def test_epilogues_and_steps_on_a_gpu(epilogue):
+    options = run.parse(["--set", "epilogue", "--device", "cuda", "--ms", "20"])
+    case = Case("linear", "bf16", "TN", 512, 768, 256, epilogue=epilogue)
+    row, detail = run.measure_case(case, options, "GPU", "abc", None, {})
+    assert not run.is_wrong(row) and row["ratio"] > 0, (row, detail)
+    assert ("fused_ratio" in detail) == (epilogue == "bias+gelu_tanh")
+    if epilogue in ("bias", "bias+gelu"):
+        row, detail = run.measure_case(replace(case, op="train"), options, "GPU", "abc", None, {})
+        assert not run.is_wrong(row) and row["ratio"] > 0, (row, detail)
