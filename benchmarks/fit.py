@@ -12,7 +12,8 @@ choice: above 1, the planner prefers these rows too much.
 --search changes one constant of csrc/plan/sm90.cpp after another, rebuilds the library with
 --build, and keeps the values that lower the score of the fitted half. It prints them, puts the file
 back and builds again. The build is one for the CPU, so run it in a checkout of its own. The other
-half is not looked at: test_choice.py tests it.
+half is not looked at: test_choice.py tests it. A kernel that is chosen with a cluster size that was
+not measured counts with the time of its other one; measure it afterwards with `rows --resume`.
 """
 
 import argparse
@@ -31,7 +32,7 @@ from benchmarks.recording import Problem, Recording, Row
 from tcgemm.bench.results_file import CHECKOUT
 
 CLOSE, WITHIN, SHARE = 0.03, 0.08, 0.9  # the choice: CLOSE on this share, WITHIN always
-NOT_MEASURED = 0.10  # the loss that a choice without a time counts with in a search
+NOT_MEASURED = 0.10  # the loss in a search of a choice whose kernel has no time
 NEAR = 1.3  # rows whose time is this many times the best one decide the choice
 SOURCE = CHECKOUT / "csrc/plan/sm90.cpp"
 CONSTANT = r"(constexpr double {} = )([0-9.e+-]+)(;)"
@@ -79,8 +80,15 @@ def quality(chosen: list[Choice]) -> str:
 
 def score(chosen: list[Choice]) -> float:
     """What a search lowers: the mean loss, and a tenth of the largest one."""
-    losses = [NOT_MEASURED if choice.loss is None else choice.loss for choice in chosen]
+    losses = [estimated_loss(choice) if choice.loss is None else choice.loss for choice in chosen]
     return statistics.fmean(losses) + max(losses) / 10
+
+
+def estimated_loss(choice: Choice) -> float:
+    """The loss of the same kernel with another number of thread blocks in a cluster."""
+    known = recording.times(choice.problem)
+    others = [us for row, us in known.items() if row.kernel == choice.row.kernel]
+    return min(others) / min(known.values()) - 1 if others else NOT_MEASURED
 
 
 def worst(chosen: list[Choice], count: int) -> list[str]:

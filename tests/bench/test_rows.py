@@ -159,6 +159,10 @@ def test_a_choice_without_a_time_is_named(tmp_path, gpu):
     assert found[0].loss is None and fit.quality(found) == "nothing measured"
     assert fit.score(found) == pytest.approx(1.1 * fit.NOT_MEASURED)
     assert "not measured" in fit.worst(found, 1)[0]
+    other = chosen._replace(cluster=3 - chosen.cluster)
+    problem["rows"].append({**other._asdict(), "rough_us": 1.0, "fine_us": None})
+    assert fit.choices(DEVICE, [problem])[0].loss is None
+    assert fit.score(fit.choices(DEVICE, [problem])) == 0
 
 
 def test_a_search_lowers_the_score():
