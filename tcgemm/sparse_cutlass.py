@@ -65,7 +65,8 @@ def to_cutlass(w: SparseTensor24) -> tuple[torch.Tensor, torch.Tensor]:
             f"{'the .t() of one' if isinstance(w, SparseTensor24) else type(w).__name__}; pass "
             "what tcgemm.compress24 makes."
         )
-    integer, _elements = _check("w", w.dtype, *w.shape)
+    rows, columns = w.shape
+    integer, _elements = _check("w", w.dtype, rows, columns)
     metadata = w.metadata
     if w.dtype is torch.float32:
         if w.pattern != "1:2":
@@ -76,7 +77,8 @@ def to_cutlass(w: SparseTensor24) -> tuple[torch.Tensor, torch.Tensor]:
         metadata = _halves(metadata)
     integers = metadata.view(integer)
     meta = torch.empty_like(integers).view(-1)
-    meta[_places(*integers.shape, integer, integers.device)] = integers.reshape(-1)
+    rows, count = integers.shape
+    meta[_places(rows, count, integer, integers.device)] = integers.reshape(-1)
     return w.values, meta.view(integers.shape)
 
 

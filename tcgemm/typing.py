@@ -3,22 +3,52 @@
     def layer(x: Tensor, activation: tcgemm.typing.Activation | None = None) -> Tensor: ...
     def project(x: Tensor, w: Tensor, **options: Unpack[tcgemm.typing.Options]) -> Tensor: ...
 
-Each type is the one list of its words: code that checks an argument takes them from it, by words().
+Each Literal is the one list of its words: checks of arguments take them from it, by words().
 """
 
 from typing import Any, Literal, TypedDict, get_args
 
 import torch
 
-Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
-# precision of products of float32 operands, and of float8 operands
-Float32Precision = Literal["highest", "high", "medium", "prepared"]
-Float8Precision = Literal["promoted", "fast"]
-Precision = Literal[Float32Precision, Float8Precision]
+__all__ = [
+    "Activation",
+    "DTypeName",
+    "Float8Precision",
+    "Float32Precision",
+    "Granularity",
+    "Layout",
+    "LinearOptions",
+    "MeasuredDType",
+    "Options",
+    "Precision",
+    "PruneMethod",
+    "SparseGradient",
+    "SparsePattern",
+    "TorchBaseline",
+    "TorchDTypeName",
+    "WeightGranularity",
+    "words",
+]
 
-# dtypes by their short names; "tf32" is float32 operands that are rounded to tf32
+Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
+"""The activations. gelu_tanh is the approximation of gelu by tanh."""
+
+Float32Precision = Literal["highest", "high", "medium", "prepared"]
+"""How many bits of float32 operands are multiplied: all, those of tf32, or those of bfloat16.
+"prepared" is "highest" with the kernel of a product with a tcgemm.Prepared."""
+
+Float8Precision = Literal["promoted", "fast"]
+"""How float8 products are summed: in float32 every 128 products, or in the tensor cores alone."""
+
+Precision = Literal[Float32Precision, Float8Precision]
+"""The words of the argument precision."""
+
 DTypeName = Literal["f16", "bf16", "f32", "f64", "e4m3", "e5m2", "s8", "u8"]
+"""The short names of the dtypes of operands."""
+
 MeasuredDType = Literal[DTypeName, "tf32"]
+"""The dtypes of tcgemm.compare. "tf32" is float32 operands, rounded to tf32."""
+
 TorchDTypeName = Literal[
     "float16",
     "bfloat16",
@@ -29,23 +59,37 @@ TorchDTypeName = Literal[
     "int8",
     "uint8",
 ]
-# how b and a lie in memory, in this order; T: as the transpose of a row-major matrix
+"""The names that torch has for the dtypes of operands."""
+
 Layout = Literal["TN", "NN", "TT", "NT"]
-# which elements share a scale: of a tensor, and of the weight of a layer in 8 bits
+"""How b and a are stored, in this order. T: as the transpose of a row-major matrix."""
+
 Granularity = Literal["tensor", "row", "1x128", "128x128"]
+"""Which elements of a quantised tensor share a scale."""
+
 WeightGranularity = Literal["tensor", "row", "128x128"]
+"""Which elements of the weight of a layer in 8 bits share a scale."""
 
-# semi-structured sparsity: how many elements of a group are kept, and how they are chosen
 SparsePattern = Literal["2:4", "1:2"]
-PruneMethod = Literal["magnitude", "transposable", "mask"]
-SparseGradient = Literal["masked", "straight_through"]
+"""How many elements of a group are stored: two of four, or one of two."""
 
-# functions of torch that tcgemm.compare measures beside tcgemm
+PruneMethod = Literal["magnitude", "transposable", "mask"]
+"""How tcgemm.prune24 chooses the elements that it keeps."""
+
+SparseGradient = Literal["masked", "straight_through"]
+"""The gradient of the dense weight of a SparseLinear24 that learns."""
+
 TorchBaseline = Literal["torch", "torch.compile"]
+"""What tcgemm.compare measures tcgemm against, apart from functions of your own."""
 
 
 def words(literal: Any) -> tuple[Any, ...]:
-    """The words of one of the types above, in their order: ("relu", "gelu", ...)."""
+    """The words of one of these types, in their order.
+
+    Example:
+        >>> tcgemm.typing.words(tcgemm.typing.Float8Precision)
+        ('promoted', 'fast')
+    """
     return get_args(literal)
 
 

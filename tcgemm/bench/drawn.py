@@ -19,12 +19,16 @@ from tcgemm.testing.operands import LAYOUTS
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from tcgemm.typing import Layout
+
 SEED = 1  # of sets for which no other seed is given
 STEPS = {"e4m3": 16}  # elements: every drawn size is a multiple
 STEP = 8  # the same for the other dtypes
 SHAPES = 40
 SQUARES = (*range(1536, 4097, 256), *range(5120, 16385, 1024))
-PAIRS = tuple((layout, dtype) for layout in LAYOUTS for dtype in FLOATS)
+PAIRS: tuple[tuple[Layout, str], ...] = tuple(
+    (layout, dtype) for layout in LAYOUTS for dtype in FLOATS
+)
 SMALLEST, LARGEST = 512, 16384  # M, N and K; few rows and small results have sets of their own
 BATCHED = (64, 2048)  # the same of a batch
 BATCHES = (8, 512)

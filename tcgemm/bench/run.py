@@ -83,7 +83,7 @@ METHOD = (
     "one process, up to three repetitions spread over the run, medians; graph false: host time of "
     "a call (CPU: wall clock)"
 )
-DIFFERENT = 0.02  # relative Frobenius norm: more than rounding to 8 bits explains
+DIFFERENT = 0.02  # a relative Frobenius norm; rounding to 8 bits causes less
 COLUMNS = (("case", -46), ("kernel", -45), ("us", 9), ("TFLOPS", 7), ("GB/s", 6))
 COLUMNS += (("x torch", 7), ("error", 5))
 
@@ -327,6 +327,8 @@ class Run:
     `folder` has the stored results that --resume reads, and gets the new ones if --out is missing.
     """
 
+    options: argparse.Namespace
+    targets: Targets | None
     gpu: str
     commit: str
     reader: Reader | None

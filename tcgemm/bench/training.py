@@ -7,7 +7,7 @@ the same work.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import torch
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tcgemm.testing.timing import Call
     from tcgemm.typing import Activation
 
+L = TypeVar("L", bound=torch.nn.Linear)
 # Relative Frobenius norm of the difference of two gradients: each rounds the gradient before the
 # activation to 16 bits, by up to 0.4 % an element.
 DISTANCE = 0.02
@@ -32,6 +33,8 @@ DISTANCE = 0.02
 
 class Training(Work):
     """Layers on `device` and the calls of one case. `index` selects x, weight and gradient."""
+
+    activation: Activation | None
 
     generator: torch.Generator | None
     x: operands.Pool
@@ -61,13 +64,13 @@ class Training(Work):
             "baseline": [self._layer(torch.nn.Linear, w) for w in self.weight.views],
         }
 
-    def _layer(self, kind: type[torch.nn.Linear], weight: Tensor) -> torch.nn.Linear:
+    def _layer(self, kind: type[L], weight: Tensor) -> L:
         layer = kind(self.case.k, self.case.n, device="meta", dtype=self.dtype)
         layer.weight = torch.nn.Parameter(weight.detach())
         layer.bias = torch.nn.Parameter(self.bias.detach())
         return layer
 
-    def _fused_layer(self, weight: Tensor) -> torch.nn.Linear:
+    def _fused_layer(self, weight: Tensor) -> tcgemm.nn.Linear:
         layer = self._layer(tcgemm.nn.Linear, weight)
         layer.activation = self.activation
         return layer

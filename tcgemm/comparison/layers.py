@@ -1,6 +1,6 @@
 """The linear layers of a model: how a forward calls them, and one of them on random data."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from tcgemm.bench.workloads import BUDGET, Workload
 from tcgemm.comparison import measure
 from tcgemm.nn import Linear
 from tcgemm.testing import Plan, numerics
+from tcgemm.typing import Layout
 
 NAMES: dict[torch.dtype, str] = {row.torch: row.name for row in dtypes.TABLE}
 
@@ -39,13 +40,14 @@ class LayerWork(Workload):
 
     rounds_as_torch: bool
     swapped: torch.nn.ModuleList
-    b: list[Any]
+    b: Sequence[torch.Tensor]
 
     def __init__(self, layer: Layer, to: type[torch.nn.Module], options: dict[str, Any]):
         super().__init__(layer.case, layer.device)
         self.rounds_as_torch = to is Linear  # 8-bit and 2:4 weights are others
         self.swapped = torch.nn.ModuleList(self._linear(weight) for weight in self.weights).eval()
-        report = tcgemm.swap_linear(self.swapped, to=to, shared=True, **options)  # share the bias
+        swap: Any = tcgemm.swap_linear  # the options of any `to`
+        report = swap(self.swapped, to=to, shared=True, **options)  # share the bias
         for why in report.skipped.values():
             raise RuntimeError(why)
         for index in range(self.sets):  # the first call prepares a weight, but not in a capture
@@ -54,7 +56,7 @@ class LayerWork(Workload):
         if prepared is not None:  # plan_on asks for it
             self.b = [prepared.t()]
 
-    def _linear(self, weight: torch.Tensor) -> torch.nn.Linear:
+    def _linear(self, weight: Any) -> torch.nn.Linear:
         linear = torch.nn.Linear(self.case.k, self.case.n, self.bias is not None, device="meta")
         linear.weight = torch.nn.Parameter(weight, requires_grad=False)
         if self.bias is not None:
@@ -67,7 +69,7 @@ class LayerWork(Workload):
         return super().plan if self.rounds_as_torch else Plan("", "")
 
     @property
-    def bytes(self) -> float | None:
+    def bytes(self) -> int | None:
         """Bytes of memory traffic; None for a layer of another kind than torch's."""
         return super().bytes if self.rounds_as_torch else None
 
@@ -95,7 +97,7 @@ class Product(NamedTuple):
     x: torch.Tensor
     n: int
     bias: bool
-    layout: str = "TN"
+    layout: Layout = "TN"
     part: str = ""  # of the layer's name
 
 

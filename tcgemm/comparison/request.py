@@ -14,6 +14,7 @@ from tcgemm.testing.baseline import ACTIVATIONS
 from tcgemm.typing import (
     Float8Precision,
     Granularity,
+    Layout,
     MeasuredDType,
     TorchBaseline,
     TorchDTypeName,
@@ -92,7 +93,7 @@ def dtype_name(given: Any) -> str:
     )
 
 
-def layouts_of(given: Any) -> list[str]:
+def layouts_of(given: Any) -> list[Layout]:
     """The layouts of the argument, checked."""
     found = listed(given, single=(str,))
     for layout in found:
@@ -169,11 +170,11 @@ def epilogue_of(bias: bool, activation: str | None, residual: bool) -> list[str]
 def cases_of(
     shapes: list[tuple[int, int, int, int]],
     dtypes: list[str],
-    layouts: list[str],
+    layouts: list[Layout],
     *,
     epilogue: list[str],
-    scales: str | None,
-    precision: str | None,
+    scales: Granularity | None,
+    precision: Float8Precision | None,
     sparse: bool,
 ) -> list[Case]:
     """Every combination of shapes, dtypes and layouts, with what the other arguments ask for."""
@@ -226,7 +227,7 @@ def _check_float8(name: str, value: str | None, known: Iterable[str], dtypes: li
 def _check_sparse(
     shapes: list[tuple[int, int, int, int]],
     dtypes: list[str],
-    layouts: list[str],
+    layouts: list[Layout],
     epilogue: list[str] | str | None,
     precision: str | None,
 ) -> None:

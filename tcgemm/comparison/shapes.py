@@ -28,12 +28,13 @@ def progress_of(given: Any) -> Callable[[str], None]:
         return show
     if given is False:
         return lambda line: None
+    taker: Any = given
     if not callable(given):
         raise request.refuse(
             f"progress is {given!r}, but is True (lines on stderr), False, or a function that "
             "takes each line; pass one of these."
         )
-    return given
+    return taker
 
 
 def line(row: Row) -> str:

@@ -119,7 +119,7 @@ def train(
     networks: Sequence[nn.Module], data: Data, epochs: int, seed: int, device: str
 ) -> list[float]:
     """Trains every network on the same batches in the same order; returns the accuracies in %."""
-    train_x, train_y, test_x, test_y = data
+    train_x, train_y, _, _ = data
     steps = math.ceil(len(train_x) / BATCH)
     trainers = []
     for network in networks:
@@ -143,19 +143,18 @@ def train(
                     schedule.step()
                 if bar is not None:
                     bar.update()
-    return [evaluate(network, test_x, test_y, device) for network in networks]
+    return [evaluate(network, data, device) for network in networks]
 
 
-def evaluate(network: nn.Module, pixels: torch.Tensor, labels: torch.Tensor, device: str) -> float:
+def evaluate(network: nn.Module, data: Data, device: str) -> float:
     """The accuracy in %."""
+    _, _, pixels, labels = data
     with torch.no_grad(), precision(device):
         right = network(pixels).argmax(1) == labels
     return 100.0 * right.double().mean().item()
 
 
-def quantised(
-    network: nn.Module, pixels: torch.Tensor, labels: torch.Tensor, device: str
-) -> dict[str, float]:
+def quantised(network: nn.Module, data: Data, device: str) -> dict[str, float]:
     """The accuracies in % of the network with its weights in 8 bits, in the dtypes that the device
     multiplies; it is as before afterwards."""
     found = {}
@@ -163,7 +162,7 @@ def quantised(
         if missing(device, dtype):
             continue
         report = tcgemm.swap_linear(network, to=tcgemm.nn.QuantLinear, dtype=dtype)
-        found[f"tcgemm.nn.QuantLinear, {name}"] = evaluate(network, pixels, labels, device)
+        found[f"tcgemm.nn.QuantLinear, {name}"] = evaluate(network, data, device)
         report.undo()
     return found
 
@@ -187,13 +186,13 @@ def sparse(
     data = [part.bfloat16() if part.is_floating_point() else part for part in data]
     dense = state_bytes(network)
     tcgemm.swap_linear(network, to=tcgemm.nn.SparseLinear24, learns=True)
-    found = {f"{SPARSE}, pruned": evaluate(network, *data[2:], device)}
+    found = {f"{SPARSE}, pruned": evaluate(network, data, device)}
     (found[f"{SPARSE}, trained on"],) = train([network], data, epochs, seed, device)
     for name, layer in list(network.named_children()):
         if isinstance(layer, tcgemm.nn.SparseLinear24):
             frozen = tcgemm.nn.SparseLinear24.from_dense(layer.to_dense())
             setattr(network, name, frozen)
-    found[f"{SPARSE}, compressed"] = evaluate(network, *data[2:], device)
+    found[f"{SPARSE}, compressed"] = evaluate(network, data, device)
     return found, (
         f"is the first in bf16 with half of its weights zero, then {epochs} epochs more: "
         f"{dense} bytes dense, {state_bytes(network)} compressed"
@@ -236,7 +235,7 @@ def digits(device: str, epochs: int, seed: int) -> str | None:
     with one_thread():
         found = dict(zip(names, train(networks, data, epochs, seed, device), strict=True))
         seconds = time.perf_counter() - start
-        found |= quantised(networks[0], *data[2:], device)
+        found |= quantised(networks[0], data, device)
         halved, summary = sparse(networks[0], data, max(1, epochs // 2), seed, device)
     for name, value in (found | halved).items():
         print(f"  {name:38}{value:6.2f} % of the test digits recognised")

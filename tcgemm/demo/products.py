@@ -14,9 +14,10 @@ import torch
 
 import tcgemm
 from tcgemm.testing import baseline, kernel_name, numerics, operands, timing
+from tcgemm.typing import Layout
 
 # (layouts, m, n, k): on a GPU sizes that fill it, on the CPU what two cores do in milliseconds.
-Shapes = tuple[tuple[Sequence[str], int, int, int], ...]
+Shapes = tuple[tuple[Sequence[Layout], int, int, int], ...]
 SHAPES: dict[str, Shapes] = {
     "cuda": (
         (operands.LAYOUTS, 4096, 4096, 4096),
@@ -99,7 +100,7 @@ def products(device: str, seed: int) -> str | None:
 
 
 def product(
-    device: str, name: str, layout: str, shape: Sequence[int], seed: int
+    device: str, name: str, layout: Layout, shape: Sequence[int], seed: int
 ) -> tuple[str, float]:
     """-> (the table's line, the error over its bound) of one product."""
     dtype, _, pattern = name.partition(" ")
@@ -109,7 +110,7 @@ def product(
     data.normal(generator).poison()
     right = [weight.t() for weight in data.prune()] if pattern else data.b.views
     a = data.a[0]
-    options = {"precision": "high"} if dtype == "tf32" else {}
+    options: dict[str, Any] = {"precision": "high"} if dtype == "tf32" else {}
     tcgemm.mm(a, right[0], out=data.out[0], **options)
     b = data.b[0]
     rounded = (numerics.round_to_tf32(a), numerics.round_to_tf32(b)) if dtype == "tf32" else (a, b)
@@ -119,7 +120,9 @@ def product(
         dtype=dtype,
         budget=CHECK_BUDGET[device],
     )
-    candidates = {"tcgemm": lambda i: tcgemm.mm(data.a[i], right[i], out=data.out[i], **options)}
+    candidates: dict[str, Callable[[int], Any]] = {
+        "tcgemm": lambda i: tcgemm.mm(data.a[i], right[i], out=data.out[i], **options)
+    }
     call = torch_product(data, dtype, pattern)
     refused = device == "cuda" and baseline.refusal(call)
     if device == "cuda" and not refused:

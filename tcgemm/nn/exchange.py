@@ -65,7 +65,7 @@ def register(exchange: Exchange) -> None:
 
 
 def layer_of(module: torch.nn.Module) -> type[torch.nn.Module] | None:
-    """The layer of tcgemm that a module is, or whose subclass it is; None for other modules."""
+    """The layer of tcgemm that is the class of the module, or a base of it; else None."""
     return next((base for base in type(module).__mro__ if base in LAYERS), None)
 
 

@@ -65,10 +65,12 @@ class QuantLinear(HasActivation, torch.nn.Module):
     Arguments:
         in_features, out_features, bias, device: as for torch.nn.Linear.
         dtype (torch.dtype): the dtype of the 8-bit values: float8_e4m3fn, float8_e5m2 or int8.
-        granularity (str): the elements of the weight that share a scale.
-            "row"       each row of the weight and of x has a scale
-            "tensor"    the weight and x have one scale each
-            "128x128"   blocks of 128 x 128 of the weight, and of 1 x 128 of x; float8 only
+        granularity (str): the elements that share a scale.
+
+            - "row": each row of the weight and of x
+            - "tensor": all elements of the weight, and all of x
+            - "128x128": blocks of 128 x 128 of the weight, and of 1 x 128 of x; float8 only
+
         activation (str): "relu", "gelu", "gelu_tanh", "silu" or None.
         bias_dtype (torch.dtype): default: torch.get_default_dtype().
 

@@ -416,8 +416,8 @@ def _check(weight: Tensor, method: str, gradient: str, learns: bool, refresh_eve
         )
     if method not in METHODS or gradient not in GRADIENTS:
         raise RuntimeError(
-            f"{_NAME}: method is {method!r} and gradient {gradient!r}, but there are "
-            f"{', '.join(METHODS)}, and {', '.join(GRADIENTS)}; pass one of each."
+            f"{_NAME}: method is {method!r} and gradient is {gradient!r}, but the methods are "
+            f"{', '.join(METHODS)}, and the gradients are {', '.join(GRADIENTS)}; pass one of each."
         )
     if refresh_every and (not learns or method == "mask" or refresh_every < 0):
         raise RuntimeError(

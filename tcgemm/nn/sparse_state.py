@@ -86,7 +86,7 @@ class SparseState(CompressedBuffers):
             if compressed is not None and compressed.shape != shape:
                 raise RuntimeError(
                     f"{_NAME}: the weight of the state has shape {tuple(compressed.shape)}, but "
-                    f"this layer's has {shape}; load it into a layer of that size."
+                    f"this layer has {shape}; load it into a layer of the shape of the state."
                 )
         except RuntimeError as error:
             error_msgs.append(f"{key}: {error}")

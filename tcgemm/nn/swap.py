@@ -104,18 +104,20 @@ def swap_linear(
             stands for all layers in it. Default: every layer.
         skip: the layers to leave as they are, in the same forms, such as skip="lm_head".
         to: the class of the new layers.
-            tcgemm.nn.Linear: Parameters stay the same objects, so that an optimizer still has them.
-            Conv1D of transformers becomes tcgemm.nn.Conv1D, and torch.nn.MultiheadAttention becomes
-            tcgemm.nn.MultiheadAttention. Option: prepare, as of tcgemm.nn.Linear.
-            tcgemm.nn.QuantLinear: weights become 8-bit buffers. Layers of tcgemm.nn.Linear are
-            swapped too, and Conv1D becomes tcgemm.nn.QuantConv1D. Options: dtype and granularity,
-            as of QuantLinear.from_linear.
-            tcgemm.nn.SparseLinear24: biases stay the same Parameters, and with learns=True weights
-            as well. Layers of tcgemm.nn.Linear are swapped too. Options: method, learns,
-            refresh_every and gradient, as of SparseLinear24.from_linear.
-            torch.nn.Linear: all layers of tcgemm go back, without a report of their swap. 8-bit
-            weights are dequantised to the option dtype (default: the dtype of the bias), and sparse
-            weights become dense.
+
+            - tcgemm.nn.Linear: Parameters stay the same objects, so an optimizer still has them.
+              Conv1D of transformers becomes tcgemm.nn.Conv1D, and torch.nn.MultiheadAttention
+              becomes tcgemm.nn.MultiheadAttention. Option: prepare, as of tcgemm.nn.Linear.
+            - tcgemm.nn.QuantLinear: weights become 8-bit buffers. Layers of tcgemm.nn.Linear are
+              swapped too, and Conv1D becomes tcgemm.nn.QuantConv1D. Options: dtype and granularity,
+              as of QuantLinear.from_linear.
+            - tcgemm.nn.SparseLinear24: biases stay the same Parameters, and with learns=True the
+              weights too. Layers of tcgemm.nn.Linear are swapped too. Options: method, learns,
+              refresh_every and gradient, as of SparseLinear24.from_linear.
+            - torch.nn.Linear: all layers of tcgemm go back, without a report of their swap. 8-bit
+              weights are dequantised to the option dtype (default: the dtype of the bias), and
+              sparse weights become dense.
+
         shared (bool): True also swaps layers that share a Parameter with other modules, such as a
             tied embedding, and would lose it. By default such a layer is skipped.
 
@@ -187,8 +189,8 @@ def _exchanges(model: object, to: object, options: dict[str, Any]) -> list[Excha
     """The exchanges of `to`. Raises RuntimeError if an argument has the wrong type."""
     if not isinstance(model, torch.nn.Module):
         raise RuntimeError(
-            f"tcgemm.swap_linear: model is a {type(model).__name__}, but a torch.nn.Module is "
-            "expected; pass the module that holds the layers, or torch.nn.ModuleList(layers)."
+            f"tcgemm.swap_linear: model is a {type(model).__name__}, but it must be a "
+            "torch.nn.Module; pass the module that has the layers, or torch.nn.ModuleList(layers)."
         )
     found = EXCHANGES.get(to, []) if isinstance(to, type) else []
     if not found or not options.keys() <= set(found[0].options):
@@ -198,7 +200,7 @@ def _exchanges(model: object, to: object, options: dict[str, Any]) -> list[Excha
         )
         raise RuntimeError(
             f"tcgemm.swap_linear: to is {_name(to) if isinstance(to, type) else repr(to)} with "
-            f"options {sorted(options)}, but there are {'; '.join(there)}."
+            f"options {sorted(options)}, but there are {'; '.join(there)}; pass one of these."
         )
     return found
 

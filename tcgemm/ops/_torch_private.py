@@ -5,6 +5,8 @@ Private attributes of tensors stay where they are read: Tensor._version, which c
 changes, and Tensor._is_param, which makes a subclass an nn.Parameter.
 """
 
+# pyright: reportAttributeAccessIssue=false, reportPrivateImportUsage=false
+
 import importlib
 
 import torch

@@ -319,7 +319,9 @@ class Gemm(SingleLevelFunction):
         return result
 
     @staticmethod
-    def backward(ctx: Any, g: torch.Tensor | None, *_: Any) -> tuple[torch.Tensor | None, ...]:
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, g: torch.Tensor | None, *_: Any
+    ) -> tuple[torch.Tensor | None, ...]:
         """The gradients of forward's arguments after ctx."""
         gradients: list[torch.Tensor | None] = [None] * 7
         if g is None:
@@ -356,7 +358,7 @@ class Gemm(SingleLevelFunction):
         return tuple(gradients)
 
     @staticmethod
-    def jvp(
+    def jvp(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any,
         _op: None,
         ta: torch.Tensor | None,

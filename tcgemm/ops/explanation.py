@@ -94,7 +94,7 @@ class Explanation(Text):
 
     def _repr_html_(self) -> str:
         first = html.escape(self.splitlines()[0])
-        if self.kernel is None:
+        if self.kernel is None or self.tile is None:
             return super()._repr_html_()
         shown = {
             "kernel": self.kernel,
@@ -254,7 +254,7 @@ def explained(
     A compiled function is interrupted for it.
     """
     if torch.compiler.is_compiling():
-        ask = torch.compiler.disable(explained)
+        ask: Any = torch.compiler.disable(explained)
         return ask(name, tensors, scales, epilogue, amax=amax, device=device, kernel=kernel)
     a, b, c, bias, residual, out = tensors
     parts = None
@@ -270,7 +270,7 @@ def explained(
         query.refuse_mapped(name, {"a": a, "b": b, "c": c, "bias": bias, "residual": residual})
     if epilogue.precision is None and a.dtype is torch.float32:  # the answer is for a GPU
         epilogue = epilogue.with_precision(torch_precision.default())
-    tensors = {
+    given = {
         "c": c,
         "bias": bias,
         "residual": residual,
@@ -280,7 +280,7 @@ def explained(
     }
     options = {"amax": bool(amax), "device": device, "kernel": kernel, **epilogue._asdict()}
     try:
-        answer = query.ask(name, a, b, **tensors, **options)
+        answer = query.ask(name, a, b, **given, **options)
     except RuntimeError as error:
         refused = refusal(name, error, epilogue, device=device, kernel=kernel)
         if refused is None:

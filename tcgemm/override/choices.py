@@ -20,7 +20,7 @@ class Entry(NamedTuple):
     """What is remembered of one kind of call. `form` is one of the five above."""
 
     form: int
-    count: Count
+    count: Count  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 class Choices:
@@ -34,9 +34,11 @@ class Choices:
         self._counts: dict[tuple[Any, ...], Count] = {}
 
     def counts(self) -> list[Count]:
+        """The counts of all calls."""
         return list(self._counts.values())
 
     def reset(self) -> None:
+        """Forgets the choices and the counts."""
         self.entries.clear()
         self._counts.clear()
 

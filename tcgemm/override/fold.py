@@ -31,7 +31,7 @@ from tcgemm.override.product import Product
 
 _aten = torch.ops.aten
 _FLOATS = frozenset(dtypes.DIFFERENTIABLE)
-_PRODUCTS = {  # the position of the first operand
+_PRODUCTS: dict[Any, int] = {  # the position of the first operand
     _aten.mm.default: 0,
     _aten.bmm.default: 0,
     _aten.addmm.default: 1,
@@ -113,9 +113,10 @@ class Fold:
         self.sizes: Any = None  # the sizes that a reshape gives the result, as in the graph
         self.shape = _value(node).shape
         if first:
-            self._take_addend(node.args[0], **node.kwargs)
+            options: dict[str, Any] = dict(node.kwargs)
+            self._take_addend(node.args[0], **options)
 
-    def _take_addend(self, addend: Node, beta: float = 1.0, alpha: float = 1.0) -> None:
+    def _take_addend(self, addend: Any, beta: float = 1.0, alpha: float = 1.0) -> None:
         row = _value(addend).dim() == 1 and _same_shape(_value(addend).shape, self.shape[-1:])
         self.tensors["bias" if row and beta == 1 else "c"] = addend
         options = {"alpha": float(alpha), "beta": float(beta)}

@@ -146,8 +146,8 @@ class Kernel:
     cuda: bool
     torchs: Callable[..., Any]
     counts_torchs: bool
-    quick: Callable[..., Any] | None
-    added: Callable[..., Any] | None
+    quick: Any  # the operators of calls without options, or None
+    added: Any
 
     def __init__(
         self, aten: Aten, key: str, torchs: Callable[..., Any], counts_torchs: bool = True

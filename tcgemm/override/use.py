@@ -51,7 +51,7 @@ def _change(begins: "Use | None", ends: "list[Use]") -> None:
 
 
 def is_active() -> bool:
-    """Is a use active, so that torch's own products may run through tcgemm?"""
+    """Says whether a use is active, so that torch's own products may run through tcgemm."""
     return bool(_active)
 
 

@@ -262,10 +262,12 @@ def quantized_linear(
             returned it. The weight then has an 8-bit dtype and gets no gradient.
         dtype (torch.dtype): float8_e4m3fn, float8_e5m2 or int8. Default: the dtype of a weight with
             a weight_scale, else float8_e4m3fn.
-        granularity (str): the elements of the weight that share a scale.
-            "row"       each row of x and of weight has a scale
-            "tensor"    x and weight have one scale each
-            "128x128"   blocks of 128 x 128 of weight, and of 1 x 128 of x; float8 only
+        granularity (str): the elements that share a scale.
+
+            - "row": each row of x and of weight
+            - "tensor": all elements of x, and all of weight
+            - "128x128": blocks of 128 x 128 of weight, and of 1 x 128 of x; float8 only
+
         activation, residual: as in tcgemm.linear.
         out_dtype (torch.dtype): the dtype of the result; default: x's dtype.
         precision (str): "promoted" or "fast" for float8, as in tcgemm.linear.

@@ -49,16 +49,16 @@ def quantize(
         x (Tensor): (..., M, K) of float16, bfloat16 or float32, any strides. One dimension is
             enough except for "128x128".
         dtype (torch.dtype): float8_e4m3fn, float8_e5m2 or int8.
-        granularity (str): the elements that share a scale, and the shape of the scales:
-            "tensor"    all elements                 ()
-            "row"       a row along K                (..., M, 1)
-            "1x128"     128 elements along K         (..., M, ceil(K/128))
-            "128x128"   blocks of 128 x 128          (..., ceil(M/128), ceil(K/128))
+        granularity (str): the elements that share a scale, and the shape of the scales.
 
-    Returns:
-        (values, scale). values has the shape of x and is contiguous; scale is float32, as scale_a
-        of tcgemm.mm takes it. For the operand b, quantise b.mT and pass the transposes of both.
-        Neither has derivatives: tcgemm.quantized_linear is for layers that learn.
+            - "tensor": all elements; ()
+            - "row": a row along K; (..., M, 1)
+            - "1x128": 128 elements along K; (..., M, ceil(K/128))
+            - "128x128": blocks of 128 x 128; (..., ceil(M/128), ceil(K/128))
+
+    Returns (values, scale). values has the shape of x and is contiguous. scale is float32, as
+    scale_a of tcgemm.mm takes it. For the operand b, quantise b.mT and pass the transposes of both.
+    Neither has derivatives: tcgemm.quantized_linear is for layers that learn.
 
     Raises:
         TypeError: x is no tensor.

@@ -63,7 +63,7 @@ class QuantizedWeight(torch.Tensor):
         dtype (torch.dtype): the dtype that operators see; values.dtype is the 8-bit one.
     """
 
-    values: torch.Tensor  # torch.Tensor.values() is for sparse tensors of torch
+    values: torch.Tensor  # hides torch.Tensor.values(), which only torch's sparse layouts have
     scale: torch.Tensor
 
     @staticmethod

@@ -23,8 +23,7 @@ _aten = torch.ops.aten
 
 
 def _view(w, **changes):
-    """A view of w. A view of a normal tensor is no inference tensor, also in inference mode, as
-    torch has it."""
+    """A view of w. As in torch, it is an inference tensor only if w is one."""
     if torch.is_inference_mode_enabled() and not w.is_inference():
         with torch.inference_mode(False):
             return w.like(w.tensors(), **changes)

@@ -96,7 +96,7 @@ def check_transpose(values: Tensor, k: int, turned: tuple[Tensor, Tensor]) -> No
         raise RuntimeError(
             f"tcgemm.SparseTensor24: the transpose of a matrix of k = {k} with values of "
             f"{values.dtype} on {values.device} has {k} rows, but came {other.dtype} of shape "
-            f"{tuple(other.shape)} on {other.device}; pass those that belong together."
+            f"{tuple(other.shape)} on {other.device}; pass the parts of the transpose."
         )
 
 
@@ -121,7 +121,7 @@ def check_parts(values: Tensor, metadata: Tensor, k: int, pattern: str) -> None:
             f"tcgemm.SparseTensor24: a matrix of k = {k} and pattern {pattern!r} has values of "
             f"shape {shape[0]} and metadata of uint8 and shape {shape[1]} on one device, but came "
             f"{came[0]} on {values.device}, and {metadata.dtype} and {came[1]} on "
-            f"{metadata.device}; pass those that belong together."
+            f"{metadata.device}; pass the values and the metadata of one tensor."
         )
 
 

@@ -46,19 +46,20 @@ def prune24(
         w (Tensor): (N, K) of float16, bfloat16, float32, int8, uint8, float8_e4m3fn, float8_e5m2;
             any strides. If K is not a multiple of the group, the last group counts as filled up
             with zeros.
-        method (str): how the kept elements are chosen.
-            "magnitude"     the largest ones; the first of equal ones; NaN is larger than Inf
-            "transposable"  two in each row and each column of blocks of 4 x 4, so that the
-                            transpose has the pattern too: of all 90 such choices the one with the
-                            largest sum of magnitudes (pattern "2:4")
-            "mask"          the elements where `mask` is true
+        method (str): the elements that are kept.
+
+            - "magnitude": the largest ones; the first of equal ones; NaN is larger than Inf
+            - "transposable": two in each row and each column of blocks of 4 x 4, so that the
+              transpose has the pattern too. Of all 90 such choices it is the one with the largest
+              sum of magnitudes. Only for pattern "2:4".
+            - "mask": those where `mask` is true
+
         mask (Tensor): bool, of w's shape. It keeps at most half of each group.
         pattern (str): "2:4" keeps two of four elements, "1:2" one of two. "1:2" is for float32
             only, and its default, because tensor cores multiply float32 with that pattern.
 
-    Returns:
-        A contiguous tensor with w's shape and dtype. The CPU and a GPU give the same bits. The
-        gradient for w is that of the kept elements, and zero elsewhere.
+    Returns a contiguous tensor with w's shape and dtype. The CPU and a GPU give the same bits. The
+    gradient for w is that of the kept elements, and zero elsewhere.
 
     Raises:
         TypeError: w or mask is no tensor.
@@ -101,7 +102,7 @@ def _by_mask(w, mask, pattern):
     if mask.dtype is not torch.bool or mask.shape != w.shape or mask.device != w.device:
         raise RuntimeError(
             f"tcgemm.prune24: mask is {mask.dtype} of shape {tuple(mask.shape)} on {mask.device}, "
-            f"but w of shape {tuple(w.shape)} on {w.device} needs torch.bool there; convert it."
+            f"but it must be torch.bool of w's shape {tuple(w.shape)} on {w.device}; convert it."
         )
     counted = mask.to(torch.float32 if pattern == "1:2" else torch.uint8)
     excess = autograd.without_grad(_OPS.compress24.default, counted, pattern)[2]
@@ -136,9 +137,8 @@ def compress24(
             for products with it, such as those of gradients. This takes twice the memory.
         dense_gradient (bool): True makes gradients of the result dense instead of masked.
 
-    Returns:
-        A tcgemm.SparseTensor24. Its to_dense() has the bits of w at the kept elements, also of -0
-        and NaN. Gradients reach w.
+    Returns a tcgemm.SparseTensor24. Its to_dense() has the bits of w at the kept elements, also of
+    -0 and NaN. Gradients reach w.
 
     Raises:
         TypeError: w is no tensor.

@@ -29,6 +29,6 @@ def metadata_columns(columns: int) -> int:
 
 
 def tiles_size(rows: int, k: int, dtype: torch.dtype) -> int:
-    """The size of the reordered metadata in bytes, as MetadataTiles of csrc/core/sparse.h has."""
+    """The size of the reordered metadata in bytes (MetadataTiles in csrc/core/sparse.h)."""
     block_bytes, depth = (1024, 128) if dtype.itemsize == 1 else (512, 128 // dtype.itemsize)
     return ((rows + 63) // 64 * ((k + depth - 1) // depth) + 8) * block_bytes

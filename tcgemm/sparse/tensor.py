@@ -78,9 +78,6 @@ def _tile(values: Tensor, metadata: Tensor, k: int, pattern: str) -> Tensor | No
 class SparseTensor24(torch.Tensor):
     """A matrix with structured sparsity along its rows; tcgemm.compress24 makes it.
 
-    Of each group of four elements it stores two (pattern "2:4"), or of each group of two it stores
-    one ("1:2", the pattern of float32, which is multiplied as tf32).
-
     Example:
         >>> w = tcgemm.compress24(torch.randn(48, 64).bfloat16(), prune=True)
         >>> w.shape, w.values.shape, w.metadata.shape
@@ -88,9 +85,12 @@ class SparseTensor24(torch.Tensor):
         >>> torch.nn.functional.linear(torch.randn(10, 64).bfloat16(), w).shape
         torch.Size([10, 48])
 
+    Of each group of four elements it stores two (pattern "2:4"), or of each group of two it stores
+    one ("1:2", the pattern of float32, which is multiplied as tf32).
+
     Attributes:
-        values (Tensor): (N, V), the kept elements in their order. V is K/2, where the last group
-            counts as filled up with zeros.
+        values (Tensor): (N, V), the kept elements in their order. V is K/2, rounded up to whole
+            groups: zeros fill up the last group.
         metadata (Tensor): uint8 (N, ceil(V/4)). Two bits for each value are its position in the
             group. A byte holds four positions, the first one in the lowest bits. The format is the
             same on every device.
@@ -213,9 +213,10 @@ class SparseTensor24(torch.Tensor):
         return self.values._version - transposed._version
 
     def update_transpose(self) -> None:
-        """Copies the values of the matrix into its transpose, after only the former were changed.
+        """Copies the values of the matrix into the stored transpose.
 
-        An element without a position in the transpose becomes zero in both.
+        It is called after a change of only the former. An element without a position in the
+        transpose becomes zero in both.
         """
         if self.transposed_values is None:
             return
@@ -411,7 +412,7 @@ class SparseTensor24(torch.Tensor):
         result = func.decompose(*args, **(kwargs or {}))
         if result is NotImplemented:
             raise NotImplementedError(
-                f"tcgemm.SparseTensor24: 2:4 sparse tensors do not support {func}; "
+                f"tcgemm.SparseTensor24: {func} is not supported for 2:4 sparse tensors; "
                 f"{_mend(func.name())}."
             )
         return result

@@ -13,7 +13,7 @@ torch raises an error for cases that it does not support, such as sizes that are
 """
 
 # pyright: reportPrivateImportUsage=false
-# The names of torch that begin with an underscore are the ones that users call today.
+# torch has no public names for the functions below that begin with an underscore.
 from __future__ import annotations
 
 import contextlib

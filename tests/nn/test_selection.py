@@ -92,7 +92,7 @@ def test_the_model_itself_has_an_empty_name():
             {"to": nn.Conv2d},
             "to is torch.nn.Conv2d with options .., but there are tcgemm.nn.Linear with prepare; "
             "tcgemm.nn.QuantLinear with dtype, granularity; tcgemm.nn.SparseLinear24 with method, "
-            "learns, refresh_every, gradient; torch.nn.Linear with dtype.$",
+            "learns, refresh_every, gradient; torch.nn.Linear with dtype; pass one of these.$",
         ),
         ({"to": "QuantLinear"}, "to is 'QuantLinear' with options"),
         ({"to": []}, r"to is \[\] with options"),
@@ -110,5 +110,7 @@ def test_sentences(arguments, sentence):
 
 @pytest.mark.parametrize("thing", [None, torch.zeros(2), [nn.Linear(1, 1)], nn.Linear, "model"])
 def test_what_is_no_model(thing):
-    with pytest.raises(RuntimeError, match=r"^tcgemm\.swap_linear: model is a \w+, but a torch.nn"):
+    with pytest.raises(
+        RuntimeError, match=r"^tcgemm\.swap_linear: model is a \w+, but it must be a torch.nn"
+    ):
         tcgemm.swap_linear(thing)

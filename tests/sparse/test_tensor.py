@@ -176,6 +176,12 @@ def test_what_it_says_of_itself():
     assert s.dim() == 2 and s.numel() == 48 * 64 and not s.is_sparse and s.layout is torch.strided
 
 
+def test_no_method_hides_one_of_torch():
+    own = {name for name in vars(SparseTensor24) if not name.startswith("_")}
+    assert {"from_parts", "mask", "stored", "tensors"} <= own
+    assert not own & set(dir(torch.Tensor))
+
+
 def test_parts_that_do_not_belong_together_are_refused():
     s = sparse(8, 32)
     make = SparseTensor24.from_parts
