@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from tcgemm.testing.telemetry import Sampler
     from tcgemm.testing.timing import Call, Timing
 
+# Epilogues of a linear for which torch has one call, and that call.
+IN_ONE_CALL = {"bias+relu": "torch._addmm_activation", "residual": "torch.addmm"}
+# The epilogue for which torch has one call beside the two that most users write: both are measured.
+ALSO_FUSED = "bias+gelu_tanh"
 PASS_BASELINES = {"compress": "torch._cslt_compress", "prune": "torch._sparse_semi_structured_tile"}
 
 
@@ -42,7 +46,10 @@ def baseline_name(case: Case) -> str:
     if sparse is not None:
         return sparse.name
     if case.op == "train":
-        return "torch linear, forward and backward"
+        activation = next((f" + {part}" for part in case.terms if part in numerics.ACTIVATIONS), "")
+        return f"torch linear{activation}, forward and backward"
+    if in_one_call(case):
+        return IN_ONE_CALL[case.epilogue]
     if case.op != "linear":
         return baseline.name(case.dtype, case.op, fast=case.accumulation == "fast")
     activation = next((part for part in case.terms if part in numerics.ACTIVATIONS), None)
@@ -51,6 +58,11 @@ def baseline_name(case: Case) -> str:
         first = dense_baseline_name(case)
     parts = [first, activation, "add" if "residual" in case.terms else None]
     return " + ".join(part for part in parts if part)
+
+
+def in_one_call(case: Case) -> bool:
+    """Is the baseline one call of torch, although the epilogue has several terms?"""
+    return case.op == "linear" and case.epilogue in IN_ONE_CALL and case.dtype not in FLOAT8
 
 
 def sparse_baseline(

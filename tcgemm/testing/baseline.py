@@ -142,6 +142,14 @@ def product(
     return result if residual is None else result + residual
 
 
+def addmm_activation(
+    x: Tensor, weight: Tensor, bias: Tensor, *, gelu: bool, out: Tensor | None = None
+) -> Tensor:
+    """relu(x @ weight.t() + bias), or gelu_tanh, in one call of torch: cuBLASLt fuses both."""
+    into: dict[str, Any] = {} if out is None else {"out": out}
+    return torch._addmm_activation(bias, x, weight.t(), use_gelu=gelu, **into)
+
+
 def compiled_product() -> Callable[..., Tensor]:
     """`product` under torch.compile, for calls with operands of one shape.
 
