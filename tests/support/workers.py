@@ -45,7 +45,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     if chosen(config) and processes() > 1:
         config.option.numprocesses = "auto"
         if config.option.dist == "no":
-            config.option.dist = "worksteal"  # neighbours share the fixtures of their module
+            config.option.dist = "worksteal"  # tests of one module mostly share a process
 
 
 @pytest.hookimpl(optionalhook=True)
