@@ -1,5 +1,6 @@
 """The site of docs/ builds strictly, without network, and its navigation has every page."""
 
+import html
 import importlib.util
 import inspect
 import os
@@ -68,6 +69,18 @@ def test_a_reader_downloads_nothing_from_elsewhere(site):
         )
         assert loaded
         assert not [name for name in loaded if "//" in name], path.name
+
+
+def test_pages_have_no_markup_left_over(site):
+    """A list needs an empty line before it here, though not on GitHub."""
+    for path in site.rglob("*.html"):
+        article = re.search(r"<article.*?</article>", path.read_text(), re.DOTALL)
+        text = re.sub(
+            r"<(pre|code|script)\b.*?</\1>", "", article[0] if article else "", flags=re.S
+        )
+        text = html.unescape(re.sub(r"<[^>]+>", "", text))
+        found = re.findall(r"^.*(?:(?<!\d)\*\*|\]\(|`|^ *[-*|] ).*$", text, re.MULTILINE)
+        assert not found, f"{path.relative_to(site)}: {found}"
 
 
 def test_a_link_that_leads_nowhere_fails_the_build(tmp_path):
