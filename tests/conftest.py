@@ -1,4 +1,4 @@
-"""What every test file shares: GPU marks, devices, seeds, processes, hypothesis' profile.
+"""Shared by every test file: GPU marks, devices, seeds, processes, hypothesis' profile.
 
 A test that needs a GPU is marked `gpu` and is skipped where there is none. On a machine that must
 have one, TCGEMM_REQUIRE_GPU=1 makes that skip a failure, so that a broken driver or a CPU

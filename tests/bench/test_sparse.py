@@ -196,7 +196,7 @@ class Library:
         return 7
 
     def replayed_us(self, call):
-        """Of f16, whose algorithms are tried one by one; of 15 of them number 7 is the fastest."""
+        """The time of an f16 call: 15 algorithms are tried one by one; number 7 is the fastest."""
         *operands, algorithm = *call.args, call.keywords["alg_id"]
         if algorithm == 0:
             self.searched.append((*operands, {}))

@@ -1,4 +1,4 @@
-"""What is measured for a case: the call, its check, the baselines and their settings."""
+"""The workload of a case: the call, its check, the baselines and their settings."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The commands that measure, as a user of the installed package meets them."""
+"""The commands that measure, as the installed package has them."""
 
 import pytest
 

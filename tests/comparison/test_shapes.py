@@ -125,7 +125,7 @@ def test_a_case_that_fails_has_its_reason_and_the_others_go_on(monkeypatch):
 
 
 class Settings:
-    """What a caller would miss if a comparison changed it."""
+    """Settings of the caller that a comparison must not change."""
 
     def __init__(self):
         self.random = torch.get_rng_state()

@@ -139,7 +139,7 @@ def test_special_values():
     assert one(65519.996, out_dtype=F16) == 65504 and one(65520.0, out_dtype=F16) == inf
     tie = 2.0**127 * (2 - 2.0**-8)
     assert one(tie - 2.0**104, out_dtype=BF16) < inf and one(tie, out_dtype=BF16) == inf
-    # The accumulator leaves f16's range, and comes back from Inf no more.
+    # The accumulator exceeds f16's range and stays Inf.
     a, b = torch.full((1, 32), 255.0, dtype=F16), torch.full((32, 1), 255.0, dtype=F16)
     a[0, 16:] = -255
     assert gemm(a, b).item() == 0 and gemm(a, b, acc_dtype=F16).item() == inf

@@ -1,4 +1,4 @@
-"""What must change no bit on the CPU: strides, batches, instruction set, number of threads."""
+"""The bits of the CPU do not depend on strides, batches, instruction set or number of threads."""
 
 import math
 
@@ -93,7 +93,7 @@ def test_neither_strides_nor_batches_of_scales_change_a_bit(types):
 
 
 def wide_results():
-    """Of f16, bf16, f32 and f64, and f32 at the ends of its range."""
+    """Results in f16, bf16, f32 and f64, and of f32 at the ends of its range."""
     torch.manual_seed(7)
     for types in TYPES:
         for index, (m, n, k) in enumerate(cases.FEW_SHAPES + cases.RAGGED_SHAPES):
@@ -123,7 +123,7 @@ def wide_results():
 
 
 def narrow_results():
-    """Of 8 bits and with scales."""
+    """Results of 8-bit operands, and results with scales."""
     torch.manual_seed(7)
     for types in (*FP8_PAIRS, *INT8_PAIRS, (F32, F32), (F16, F16)):
         for index, (m, n, k) in enumerate((*cases.FEW_SHAPES, (1, 70, 300), (33, 1, 129))):

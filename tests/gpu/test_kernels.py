@@ -4,7 +4,7 @@ The planner would show most of them one shape or none; here each gets whole, rag
 batched and fused problems in its own layout. Operands lie in storage that is poison elsewhere,
 results in a buffer of poison, so that a read or a write beside them, or an element left out, shows.
 
-What a kernel must not do, and where it shows:
+Faults of a kernel, and the tests that find them:
 
     leaves a tile at zero, or unwritten    every exact test: one element is enough
     drops or repeats a step of k           the exact tests; the bound on normal data, far above 1
@@ -174,7 +174,7 @@ def test_row_with_an_activation(row):
 
 @EVERY_ROW
 def test_row_with_scales(row):
-    """Of operands, of the result, zero points, amax: with every way to store, bit by bit."""
+    """Scales of operands and of the result, zero points, amax: every store path, bit by bit."""
 
     def check(out_strides, step, out_dtype):
         m, n, k = row.tile[0] + 37, row.tile[1] + 8 * step + 3, 2 * row.tile[2] + 131
@@ -215,7 +215,7 @@ def test_row_with_scales(row):
     each(((s, step, outs[(i + step) % len(outs)]) for (i, s), step in given), check)
 
 
-# What single families can do.
+# Features of single families.
 
 
 def assert_exact_from_any_strides(row, a, b):

@@ -13,7 +13,7 @@ from support.cases import BF16, E4M3, F16, F32, F64, S8, S32
 
 pytestmark = pytest.mark.gpu
 
-# Of the dtypes whose operands are not always read as they are.
+# The dtypes whose operands are not always read as they are.
 TYPES = pytest.mark.parametrize(
     "types",
     [
@@ -65,8 +65,8 @@ def check_launched(names, text, products=1, sums=0):
 
 
 def check_chain(names, rows, row, text, products):
-    """Of f32 operands in parts: both passes, the kernel, what takes its place for other data, and
-    the recompute pass; all are launched, whatever the data."""
+    """f32 operands in parts launch both passes, the kernel, its alternative and the recompute
+    kernel, whatever the data."""
     split = sum("split_in_" in name for name in names)
     kernels = 2 + ("\n  alternative " in text)
     assert split == 2 * products, (names, text)

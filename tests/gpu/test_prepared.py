@@ -154,7 +154,7 @@ def test_gradients_are_those_without_it():
             assert_same(mine, theirs)
 
 
-# What it costs.
+# Time.
 
 
 @pytest.mark.parametrize(("kind", "least"), [("normal", 1.0), ("elements", 1.5)])

@@ -11,7 +11,7 @@ import pytest
 from support import bit_problems, recorded_bits
 
 PROBLEMS = bit_problems.problems()
-# What the record was made of. A change of either makes it worthless.
+# Digests of the problems and of the data of the record. A change of either makes it worthless.
 DIGEST = "90e62f440324f6d9"
 POOL = "9ecb527521dfeeba"
 

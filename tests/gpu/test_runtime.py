@@ -1,4 +1,4 @@
-"""What only a GPU shows: streams, graphs, dependent launches, memory.
+"""Behaviour that only a GPU has: streams, graphs, dependent launches, memory.
 
 Results of single products are in the files that run on both devices, single kernels are in
 test_kernels.py, which kernel runs is in test_launched.py, and tensors of more than 2^31 elements

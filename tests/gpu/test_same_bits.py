@@ -151,7 +151,7 @@ def layer_and_input(rows, k, n, activation=None):
 
 
 def captured(layer, x):
-    """What a CUDA graph of the layer computes."""
+    """The result of a CUDA graph of the layer."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     graph = torch.cuda.CUDAGraph()

@@ -17,8 +17,8 @@ from support.catalog_rows import CLUSTERS, KINDS, Kind, rows
 from support.sparse_operands import SIDES, compressed, dense_sides, made, multiply, options_of
 
 EVERY_ROW = rows(sparse=True)
-# Of column-major results (side b) that leave by TMA: more tiles than one wave has, edges of whole
-# words inside 16 rows and inside a tile, a batch.
+# Column-major results (side b) that TMA stores: more tiles than one wave has, edges of whole
+# vectors inside 16 rows and inside a tile, a batch.
 COLUMNS = (
     Kind("in_waves", lambda m, n, k, s: (13 * m - 8, 13 * n - 8, 2 * k), "contiguous"),
     Kind("in_padding", lambda m, n, k, s: (m + 24, n + 40, 3 * k)),

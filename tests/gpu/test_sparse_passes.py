@@ -1,5 +1,6 @@
-"""The passes of 2:4 sparsity on a GPU: what the operators make there is what they make on the CPU,
-bit by bit. Of the CPU's, sparse/test_format.py says that they are right.
+"""The passes of 2:4 sparsity on a GPU: the results are those of the CPU, bit by bit.
+
+sparse/test_format.py tests the results of the CPU.
 """
 
 import pytest

@@ -18,7 +18,7 @@ from tcgemm.nn import QuantLinear, SparseLinear24
 from support import pages
 
 E4M3 = torch.float8_e4m3fn
-# What the pages say of torch itself is measured with this version; a later one may differ.
+# The pages describe torch itself as of this version; a later one may differ.
 of_torch_2_11 = pytest.mark.skipif(
     not torch.__version__.startswith("2.11."), reason="the pages describe torch 2.11"
 )

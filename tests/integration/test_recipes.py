@@ -111,7 +111,7 @@ print(tuple(load(file)(torch.ones(2, 16)).shape), "tcgemm" in sys.modules)
 
 
 def loaded_without_tcgemm(file, kind):
-    """What a process prints that loads the file without the operators, then with the library."""
+    """The output of a process that loads the file without the operators, then with the library."""
     command = [sys.executable, "-c", LOAD, str(file), str(_library.path().resolve()), kind]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -63,7 +63,7 @@ def test_error_is_far_below_the_bound(device, types):
         a, b = types.operands("TN", 300, 200, k, device=device)
         out = tcgemm.mm(a, b, out_dtype=types.widest, **types.options)
         ratios.append(reference.assert_close(out, a, b, limit=limit, **types.options))
-    # Of fp8 the CPU, whose sums are f32's, loses next to nothing.
+    # The CPU adds fp8 products in f32 and loses next to nothing.
     assert max(ratios) > (1e-6 if types.fp8 else 1e-4)
 
 
@@ -335,8 +335,8 @@ def test_nan_and_inf_spread_as_in_torch(device, types):
 
 @NARROW_FLOATS
 def test_every_number_of_8_bits_and_small_ones_of_f32(device, types):
-    """Subnormal ones too. What lies 2^13 below the largest product of a sum would be cut off from
-    fp8 sums, but here there is one product."""
+    """Subnormal ones too. fp8 sums lose addends that are 2^13 below the largest one; here a sum
+    has one product."""
     for layout in (None, "transposed"):  # of a, of b
         dtype, other = (types.a, types.b) if layout is None else (types.b, types.a)
         if types.fp8:

@@ -1,8 +1,8 @@
 """Every sentence that a caller of the operators can get, and that there is a test for each of them.
 
 A row is: a call, and pieces of the sentence in their order - the tensor's name, what was expected,
-what came, and how to mend it. Those of scales, integers, precision and quantize are in
-scaled_errors.py, those of structured sparsity in sparse_errors.py.
+what came, and how to mend it. The rows of scales, integers, precision and quantize are
+in scaled_errors.py, those of structured sparsity in sparse_errors.py.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""What a kernel refuses before it computes a shape, its fake refuses in the same words."""
+"""A fake refuses in the same words whatever its kernel refuses before it computes a shape."""
 
 import pytest
 import torch

@@ -47,7 +47,7 @@ def as_before():
 
 
 class Words(TorchDispatchMode):
-    """The precision that each product was handed."""
+    """The precision that each product got."""
 
     def __init__(self):
         super().__init__()
@@ -204,7 +204,7 @@ def test_derivatives_are_rounded_as_the_product_is(word):
 
 
 def as_torch_says(a, b):
-    """What the front does with float32 operands on CUDA, where there is a CPU alone."""
+    """The precision of float32 operands on CUDA, for a machine with a CPU alone."""
     return tcgemm.mm(a, b, precision=precision.default())
 
 

@@ -1,8 +1,8 @@
 """tcgemm.prepare: a Prepared in the place of its weight, in every function, transform and copy.
 
 On the CPU nothing is made, but the calls go the same way as on a GPU, with an empty tensor in the
-place of the parts. What only a GPU shows is in gpu/test_prepared.py, and what Linear does by itself
-in test_prepared_linear.py.
+place of the parts. gpu/test_prepared.py tests the parts of a GPU, and test_prepared_linear.py the
+Linear that prepares its weight by itself.
 """
 
 import copy
@@ -28,7 +28,7 @@ PARTS = 10  # the place of prepared_b among the arguments of scaled_mm
 
 
 class Calls(TorchDispatchMode):
-    """Each product's operator, and the parts that it was handed."""
+    """Each product's operator, and the parts that it got."""
 
     def __init__(self):
         super().__init__()
@@ -114,7 +114,7 @@ def test_out():
         tcgemm.linear(X, tcgemm.prepare(w), out=out)
 
 
-# What it is.
+# The object.
 
 
 def test_what_it_says_of_itself():
@@ -172,7 +172,7 @@ def test_of_a_module():
         layer(X)
 
 
-# What is refused.
+# Refusals.
 
 
 def exchanged(w):
@@ -217,7 +217,7 @@ def test_a_weight_that_changed_is_refused(change):
 
 
 def test_memory_that_comes_back_is_not_taken_for_the_weight():
-    """Torch hands freed memory out again, at the same address."""
+    """torch uses freed memory again, at the same address."""
     w = W.clone()
     p = tcgemm.prepare(w)
     for _ in range(20):

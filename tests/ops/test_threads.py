@@ -158,7 +158,7 @@ assert right == [True] * 8, right
 
 @pytest.mark.parametrize("device", cases.DEVICES)
 def test_first_calls_of_a_process_come_at_once(device):
-    """What is set up once, such as a kernel's shared memory, is set up by whoever is first."""
+    """The first thread sets up what is set up once, such as the shared memory of a kernel."""
     command = [sys.executable, "-c", FIRST_CALLS.format(device=device)]
     folder = Path(tcgemm.__file__).parents[1]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)

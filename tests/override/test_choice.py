@@ -1,4 +1,4 @@
-"""What a tcgemm.use takes: by dtype, by size, by a table; what it reports, and its errors."""
+"""The calls that a tcgemm.use takes, by dtype, by size, by a table; its report and errors."""
 
 import json
 from types import SimpleNamespace

@@ -262,7 +262,7 @@ def test_other_layouts_are_torchs():
             assert torch.equal(torch.mm(a.to_sparse_csr(), b), a @ b)
             nested = torch.nested.nested_tensor([a, a[:2]])
             assert torch.equal(F.linear(nested, b.t()).unbind()[1], a[:2] @ b)
-            # torch hands no named tensor to a kernel in Python: an error, and never other names.
+            # torch passes no named tensor to a kernel in Python: an error, and never other names.
             with pytest.raises(RuntimeError, match="Named tensors are currently unsupported"):
                 torch.mm(a.rename("rows", "k"), b.rename("k", "columns"))
 

@@ -99,7 +99,7 @@ def test_explain_says_where_rates_come_from(device):
 
 
 class Gpu:
-    """What torch reports of a GPU."""
+    """The facts that torch reports of a GPU."""
 
     def __init__(self, name, capability, count):
         self.name, self.multi_processor_count = name, count

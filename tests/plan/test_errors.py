@@ -1,4 +1,4 @@
-"""What tcgemm.info.plan refuses."""
+"""Arguments that tcgemm.info.plan refuses."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What explain and check_layout say, on meta tensors and for named GPUs: no GPU is needed."""
+"""The text of explain and check_layout, for meta tensors and for named GPUs: it needs no GPU."""
 
 import functools
 import inspect

@@ -1,6 +1,6 @@
 """The plans of every product that the benchmarks measure are the recorded ones.
 
-What changes one on purpose writes the record anew (support/plans.py), and has a measurement.
+Who changes one on purpose writes the record anew (support/plans.py), and measures both plans.
 """
 
 import copy

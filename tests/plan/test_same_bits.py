@@ -19,7 +19,7 @@ ONCE_DIFFERENT = [(40, 1920, 1093), (255, 755, 576), (62, 2048, 1024), (1, 4096,
 
 
 def decides(made):
-    """What of a plan decides bits."""
+    """The parts of a plan that decide bits."""
     split = made["split"]
     kernels = split and (split["bf16"], split["other"] and split["other"]["kernel"])
     return made["kernel"], made["transposed"], kernels

@@ -84,7 +84,7 @@ def test_any_rows_are_read_in_words(rows):
 @pytest.mark.parametrize("device", (A100, H200))
 @pytest.mark.parametrize("dtype", ("bf16", "tf32"))
 def test_values_of_any_strides(device, dtype):
-    """Those that lie along m are copied, or gathered where that costs less."""
+    """Values along m are copied, or gathered where that costs less."""
     along_m = {"dtype": dtype, "device": device, "sparse": "a"}
     made = plan(4096, 4096, 4096, a=(0, 1, 4096), **along_m)
     assert made["prepare_a"] is not None
@@ -104,8 +104,8 @@ def test_rows_of_the_other_operand_may_be_ragged():
 
 
 def test_tma_stores_columns():
-    """b^T a^T is computed: rows of the result are columns there. Of other types, and with an
-    epilogue, they leave in pairs."""
+    """b^T a^T is computed: rows of the result are columns there. Other types, and
+    results with an epilogue, are stored in pairs."""
     columns, pairs = "by TMA, column-major", "in pairs along columns"
     for options, how in (
         ({}, columns),

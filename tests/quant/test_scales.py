@@ -37,7 +37,7 @@ BLOCK_SHAPES = (
     *((130, 257, 300), (1, 129, 128), (257, 1, 129), (65, 300, 513), (300, 65, 127)),
     *((128, 256, 384), (400, 80, 1040), (2, 3, 1025), (129, 500, 64), (384, 144, 256)),
 )
-# Outer-dimension-major is how other libraries want scales of 1x128.
+# Outer-dimension-major is the order of 1x128 scales in other libraries.
 SCALE_STRIDES = ("contiguous", "transposed", "padded", "step_both", "offset", "transposed_padded")
 # Batches of a and b: one matrix, equal, rows that go on, rows that cannot, loops around products.
 BATCHES = [
@@ -98,7 +98,7 @@ def test_blocks_on_normal_data_with_all_that_follows(device, types):
 
 @BLOCKS
 def test_block_scales_of_batches(device, types):
-    """Those of one matrix, of every matrix, and of none but the other operand."""
+    """Scales of one matrix, of every matrix, and of the other operand alone."""
     options = {"device": device, "powers": True}
     for index, (of_a, of_b) in enumerate((("1x128", "128x128"), ("128x128", "row"), ("", "1x128"))):
         for own_a, own_b in (((3,), ()), ((), (3,)), ((3,), (3,))):
@@ -168,7 +168,7 @@ def test_blocks_are_not_fast(device, types):
 
 @INTEGERS
 def test_zero_points(device, types):
-    """Of one value, of rows and of columns; exact in s32, and with scales in every other result."""
+    """One value, rows and columns; exact in s32, and with scales in every other result."""
     shapes = ((65, 130, 40), (129, 33, 100), (1, 70, 16), (144, 1, 9), (300, 200, 1025))
     for index, (m, n, k) in enumerate(shapes):
         a, b = types.operands(LAYOUTS[index % 4], m, n, k, device=device)

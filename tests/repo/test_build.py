@@ -58,7 +58,7 @@ def dynamic_symbols() -> list[tuple[str, str]]:
     return [tuple(line.split()[-2:]) for line in text.splitlines()]
 
 
-# What the library is.
+# The library.
 
 
 def test_undefined_symbols_are_torchs_stable_interface():
@@ -252,7 +252,7 @@ def test_a_file_is_compiled_for_what_has_its_instructions(text, sm80, fp8, prepa
     assert of("sm90/instances/fp8.cu") == of("sm90/instances/fp64.cu") == ("9.0a",)
 
 
-# What ptxas said.
+# The report of ptxas.
 
 
 def test_clean_report_passes():

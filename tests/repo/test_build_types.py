@@ -100,7 +100,7 @@ def test_compile_commands_name_every_file(tmp_path, monkeypatch):
     assert not [flag for flag in hopper if flag.startswith(("-Xptxas", "-gencode", "-ccbin"))]
 
 
-# What g++ accepts and clang refused, or would ignore: target pragmas, a lambda's captures.
+# g++ accepts these files, clang refused or misread them: target pragmas, captures of lambdas.
 FOR_CLANG = ("csrc/cpu/avx2.cpp", "csrc/cpu/avx512.cpp", "csrc/cpu/cpu_features.cpp")
 
 

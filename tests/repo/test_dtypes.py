@@ -4,6 +4,7 @@ docs/dev/add-a-dtype.md says which of these tests fails if a step is forgotten.
 """
 
 import re
+import typing
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ import tcgemm
 from tcgemm import dtypes
 from tcgemm.ops import arguments
 from tcgemm.testing import numerics
+from tcgemm.typing import DTypeName
 
 from support import cases, reference
 from support.dtype_matrix import gemm_types
@@ -53,6 +55,7 @@ def test_python_and_the_tests_know_every_enumerator():
     names = {name.strip() for name in enumerators()}
     assert {*dtypes.NAMES.values(), "tf32"} == names
     assert dtypes.NAMES == cases.NAMES
+    assert set(typing.get_args(DTypeName)) == {row.name for row in dtypes.TABLE}
     for device in dtypes.DEVICES:
         covered = {types.a for types in gemm_types(device)}
         assert covered == set(dtypes.supported(device))

@@ -65,7 +65,7 @@ def function_macros_die_in_ptx(path: str, text: str) -> list[str]:
 
 
 def no_test_imports_a_test(path: str, text: str) -> list[str]:
-    """What two test files share is in tests/support."""
+    """Code that two test files share is in tests/support."""
     modules = []
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):

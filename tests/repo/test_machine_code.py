@@ -36,7 +36,7 @@ def cubin(
     constant=704,
     release="release 13.0",
 ):
-    """What ptxas makes of one kernel, as far as the table reads it."""
+    """The output of ptxas for one kernel, as far as the table reads it."""
     record = struct.Struct("<BBHII")
     note = b"\0".join([b"NVIDIA Corp", b"ptxas", release.encode(), b"Build 7", b"-v -arch sm_90a "])
     return elf(

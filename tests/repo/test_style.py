@@ -6,6 +6,7 @@ the tree. Paths are relative to the checkout.
 
 from __future__ import annotations
 
+import ast
 import itertools
 import re
 import shutil
@@ -62,7 +63,7 @@ def file_has_a_head(path: str, text: str) -> list[str]:
 def head_of_csrc_is_short(path: str, text: str) -> list[str]:
     """The comment before the first code, without a licence line: what the file is.
 
-    What was tried and measured stands in docs/dev/kernels; the layout of data stands with the code.
+    Measurements of variants stand in docs/dev/kernels; the layout of data stands with the code.
     """
     if not path.startswith("csrc/"):
         return []
@@ -74,6 +75,15 @@ def head_of_csrc_is_short(path: str, text: str) -> list[str]:
     return bad + [f"{path} names {page}" for page in pages if not (ROOT / page).is_file()]
 
 
+def head_of_python_has_few_measurements(path: str, text: str) -> list[str]:
+    """A docstring says what a module is; a table of measurements is a page of docs/dev."""
+    if not path.endswith(".py"):
+        return []
+    lines = (ast.get_docstring(ast.parse(text)) or "").splitlines()
+    measured = [line for line in lines if re.search(r"\d ?(us|ms|s|%|times|clocks|[GMT]B)\b", line)]
+    return [f"{path}: {line}" for line in measured] if len(measured) > MAX_HEAD_LINES else []
+
+
 RULES = (
     file_is_short,
     lines_are_short,
@@ -81,6 +91,7 @@ RULES = (
     no_commented_out_code,
     file_has_a_head,
     head_of_csrc_is_short,
+    head_of_python_has_few_measurements,
 )
 
 
@@ -105,6 +116,12 @@ def test_every_file_keeps(rule):
         (head_of_csrc_is_short, "csrc/a.h", "// x\n" * 6 + "int x;", "// x\n" * 5 + "int x;"),
         (head_of_csrc_is_short, "csrc/a.h", "// x\n\n" * 6 + "int x;", "int x;\n" + "// x\n" * 6),
         (head_of_csrc_is_short, "csrc/a.h", "// docs/none.md", "// docs/dev/glossary.md"),
+        (
+            head_of_python_has_few_measurements,
+            "a.py",
+            '"""Times.\n\n' + "It takes 3 us.\n" * 6 + '"""',
+            '"""Times.\n\n' + "It takes 3 us.\n" * 5 + '"""',
+        ),
     ],
 )
 def test_rule_can_fail(rule, path, bad, good):

@@ -1,10 +1,11 @@
-"""Words of this project's past that the field has a standard term for: they must not come back.
+"""Words of this project's past that the field has a standard term for, and fragments of sentences.
 
-Looked at are identifiers, comments and docstrings; in documentation, the whole text. Other texts
-are data: fields of stored results and names of public functions stay as they are.
+The rules read identifiers, comments and docstrings; of a page of documentation the whole text.
+Other texts are data: fields of stored results and names of public functions stay as they are.
 """
 
 import ast
+import functools
 import io
 import itertools
 import re
@@ -36,6 +37,9 @@ STANDARD = {
     "recall": "plan cache",
     "repair": "recompute",
     "teeth": "a check that can fail",
+    "ring": "pipeline (of stages)",
+    "weigh": "apply_scales",
+    "promises": "targets",
 }
 FORMS = {
     "turn": ("turns", "turned", "turning"),
@@ -49,8 +53,9 @@ FORMS = {
     "repair": ("repairs", "repaired"),
 }
 WORDS = {form: word for word in STANDARD for form in (word, *FORMS.get(word, ()))}
-# Folders and files whose words are all standard. What is read of them: identifiers and comments.
-ENFORCED = ("csrc/", "tcgemm/", "tests/", "benchmarks/", "docs/", "README.md", "setup")
+# Folders and files whose words are all standard. The rule reads identifiers and comments.
+ENFORCED = ("csrc/", "tcgemm/", "tests/", "benchmarks/", "docs/", "README.md", "CONTRIBUTING.md")
+ENFORCED += ("setup",)
 # The table itself.
 EXCEPT = ("tests/repo/test_vocabulary.py",)
 # Names that stay: fields of stored results, attributes and arguments that are public, old names of
@@ -71,6 +76,7 @@ def words_of(text: str) -> set[str]:
     return found
 
 
+@functools.cache
 def read_python(text: str) -> list[tuple[int, str]]:
     """(line, text) of identifiers, comments and docstrings."""
     found = [
@@ -110,7 +116,7 @@ def coined_words(path: str, text: str) -> list[str]:
 
 
 def sources() -> dict[str, str]:
-    documents = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    documents = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
     return tree(*CPP, ".py") | {str(p.relative_to(ROOT)): p.read_text() for p in documents}
 
 
@@ -139,3 +145,68 @@ def test_words_are_standard():
 def test_rule_can_fail(path, bad, good):
     assert coined_words(path, bad)
     assert not coined_words(path, good)
+
+
+# Sentences. A fragment such as "What a row holds." has no subject, and a kernel is no person that
+# wants something and hands it over.
+
+FRAGMENT = re.compile(r"(?:^|[.?!:] )((?:What|Of|Those|Whether) [^.?!]*[.?!:]?)")
+PERSON = re.compile(r"\b(hands?|handed|meets?|told|wants?|teach|teaches)\b")
+PROSE = ("csrc/", "tests/")
+
+
+def paragraphs(path: str, text: str) -> list[tuple[int, str]]:
+    """(line, text) of each comment and of each paragraph of a docstring, without drawings."""
+    if path.endswith(CPP):
+        lines = [
+            (number, found.group(1))
+            for number, line in enumerate(text.splitlines(), 1)
+            if (found := re.search(r"(?:^|\s)// ?(.*)$", line))
+        ]
+    else:
+        lines = [(n, piece) for n, piece in read_python(text) if not piece.isidentifier()]
+        lines = [(n, piece.removeprefix("#").removeprefix(" ")) for n, piece in sorted(lines)]
+    found: list[tuple[int, str]] = []
+    last = -1
+    for number, line in lines:
+        if line and not line.startswith("  "):
+            if number == last + 1:
+                found[-1] = (found[-1][0], f"{found[-1][1]} {line.strip()}")
+            else:
+                found.append((number, line.strip()))
+            last = number
+    return found
+
+
+def broken_sentences(path: str, text: str) -> list[str]:
+    return [
+        f"{path}:{number} {found}"
+        for number, paragraph in paragraphs(path, text)
+        for found in (*FRAGMENT.findall(paragraph), *PERSON.findall(paragraph))
+    ]
+
+
+def test_comments_are_sentences():
+    files = {p: text for p, text in tree(*CPP, ".py").items() if p.startswith(PROSE)}
+    bad = [c for p, text in files.items() if p not in EXCEPT for c in broken_sentences(p, text)]
+    assert not bad, "\n".join(bad)
+
+
+@pytest.mark.parametrize(
+    ("path", "bad", "good"),
+    [
+        (
+            "a.h",
+            "// What a row holds.\nint x;",
+            "// The content of a row, and what it is for.\nint x;",
+        ),
+        ("a.h", "int x;  // of a row. Those of b\n", "int x;  // of a row\n"),
+        ("a.h", "// It is 1. Of two, the\n// first.\nint x;", "//  Of: a drawing\nint x;"),
+        ("a.h", "// The kernel hands it on.", "// The kernel passes it on."),
+        ("a.py", '"""Whether it runs."""', '"""True if it runs. Which one does?"""'),
+        ("a.py", "# What it is.", 'x = "What it is."'),
+    ],
+)
+def test_sentences_can_fail(path, bad, good):
+    assert broken_sentences(path, bad)
+    assert not broken_sentences(path, good)

@@ -123,7 +123,7 @@ def test_every_group_of_a_few_numbers(dtype, pattern, prune):
 
 
 def test_words_about_groups():
-    """What the definition says of single groups, in numbers."""
+    """The definition for single groups, in numbers."""
     nan, inf = float("nan"), float("inf")
 
     def pruned(*group):

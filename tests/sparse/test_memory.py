@@ -1,4 +1,4 @@
-"""What reaches for the memory of a SparseTensor24: shared memory, dlpack, data, its parts."""
+"""Access to the memory of a SparseTensor24: shared memory, dlpack, data, its parts."""
 
 import io
 import multiprocessing

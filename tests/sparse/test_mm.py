@@ -159,8 +159,8 @@ def test_nothing_to_add_up(device, types, side):
 
 @pytest.mark.parametrize("device", ["cpu", cases.gpu("cuda", mark="sm90")])
 def test_not_finite_ones(device):
-    """They reach the sums that they belong to. Of a NaN in x that w leaves out, tensor cores know
-    nothing, and the CPU, which multiplies it by zero, makes NaN."""
+    """They reach the sums that they belong to. Tensor cores do not read a NaN of x at a position
+    that w leaves out; the CPU multiplies it by zero, and the result is NaN."""
     w = made(64, 64, BF16, device=device, largest=3)
     x = cases.make("contiguous", 16, 64, dtype=BF16, device=device, largest=3)
     w[3, 8], w[3, 9:12] = float("inf"), 0

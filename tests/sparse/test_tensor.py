@@ -282,7 +282,9 @@ def test_conversions(k, device):
         codes = other.metadata.reshape(5, -1, 1) >> torch.tensor([0, 2, 4, 6], device=device) & 3
         codes = codes.reshape(5, -1)
         assert (codes[:, columns:] == 0).all()
-        assert (codes[:, :columns:2] < codes[:, 1:columns:2]).all()  # as tensor cores want them
+        assert (
+            codes[:, :columns:2] < codes[:, 1:columns:2]
+        ).all()  # in the order of the tensor cores
         back = other.float()
         assert back.pattern == "2:4" and same(back.to_dense(), s.to_dense().to(dtype).float())
     assert s.to(F32) is s and s.to(BF16).half().pattern == "2:4"

@@ -21,7 +21,7 @@ def sparse(shape):
 
 
 def assert_refused_or_right(view, w):
-    """The view of w is that of the dense matrix. What the dense matrix refuses is refused."""
+    """A view of w is that of the dense matrix. Views that the dense matrix refuses are refused."""
     try:
         expected = view(w.to_dense())
     except (RuntimeError, IndexError):

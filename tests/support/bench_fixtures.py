@@ -87,7 +87,7 @@ class ReportPages:
 
     @property
     def folder(self):
-        """Of the results."""
+        """The folder of the results."""
         return self.root / "benchmarks/results"
 
     @property

@@ -216,7 +216,7 @@ def of_sparse(row, made, step, draw):
     return made
 
 
-# What goes through the public functions.
+# Problems that go through the public functions.
 
 KINDS = (("f16", None, None), ("f16", "f16", None), ("bf16", None, None), ("f64", None, None))
 KINDS += tuple(("f32", None, word) for word in ("highest", "high", "medium"))
@@ -328,7 +328,7 @@ OTHERS = (
 
 
 def order():
-    """What makes each problem: (function, its first argument, step), one a number."""
+    """The makers of the problems: (function, its first argument, step), one for each number."""
     rows = [parse(name) for name in recorded_rows()]
     found = [(make, None, step) for make, count in OTHERS for step in range(count)]
     found += [(of_row, row, step) for row in rows for step in STEPS[row["arch"]]]

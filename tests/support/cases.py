@@ -1,8 +1,8 @@
 """Shapes, layouts and strides that products are tried on, and the tensors of them.
 
 Every tensor that is a view lies in storage that is poison everywhere else (NaN, or a large integer
-among small ones), so that a kernel that reads beside an operand spoils its result. What is
-multiplied with what, and into what, is in dtype_matrix.py.
+among small ones), so that a kernel that reads beside an operand spoils its result. dtype_matrix.py
+has the combinations of dtypes.
 """
 
 import copy
@@ -25,7 +25,7 @@ FP8, INT8 = (E4M3, E5M2), (S8, U8)
 # As in csrc/core/dtype.h.
 NAMES = {F16: "f16", BF16: "bf16", F32: "f32", F64: "f64"}
 NAMES |= {E4M3: "e4m3", E5M2: "e5m2", S8: "s8", U8: "u8", S32: "s32"}
-# What lies where nothing should be read or written.
+# The values of storage that nothing should read or write.
 POISON = {S8: -77, U8: 179, S32: -0x5A5A5A5B}
 
 
@@ -157,7 +157,7 @@ BATCH_STRIDES = {
     "batch_innermost": _batch_innermost,
     "batch_reversed": _batch_reversed,
 }
-# What no element of an output overlaps in.
+# The strides in which no two elements of an output overlap.
 OUT_STRIDES = tuple(name for name in STRIDES if "expanded" not in name)
 
 
@@ -278,7 +278,7 @@ def copies(module):
 
 
 def assert_undone(reports, model, before, parameters):
-    """What swap_linear did can be taken back, twice as well, and leaves all as it was."""
+    """undo() restores the model, also when it is called twice."""
     for _ in range(2):
         for report in reports:
             report.undo()

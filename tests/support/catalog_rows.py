@@ -16,7 +16,7 @@ from support.cases import F32, FP8, INT8
 from support.dtype_matrix import GemmTypes, scale_a, scale_b
 
 TYPES = {name: dtype for dtype, name in cases.NAMES.items()} | {"tf32": F32}
-# What a layout is called for out^T = b^T a^T.
+# The name of a layout in out^T = b^T a^T.
 MIRRORED = {"TN": "TN", "NT": "NT", "NN": "TT", "TT": "NN"}
 NAME = re.compile(
     r"(?P<arch>sm80|sm89|sm90a)_(?P<a>[a-z]+\d+(?:m3|m2)?)(?:x(?P<b>[a-z]+\d+(?:m3|m2)?))?"
@@ -26,7 +26,7 @@ NAME = re.compile(
 
 
 class Row(NamedTuple):
-    """What the name of a kernel says."""
+    """The facts in the name of a kernel."""
 
     name: str
     arch: str
@@ -59,7 +59,7 @@ class Row(NamedTuple):
 
     @property
     def layouts(self):
-        """Those of the operands that this kernel reads as they are."""
+        """The layouts of operands that this kernel reads as they are."""
         return ("TT", "NN") if self.rs else (self.layout,)
 
 
@@ -106,7 +106,7 @@ def rows(wanted=lambda row: True, sparse=False):
 
 
 class Kind(NamedTuple):
-    """One problem, from the sizes of a tile and the depth of the ring."""
+    """One problem, from the sizes of a tile and the number of stages."""
 
     name: str
     sizes: object  # (tile_m, tile_n, tile_k, stages) -> m, n, k
@@ -159,8 +159,8 @@ def kind_sizes(kind, row):
 def asked(row, out_strides, step=0):
     """(row, layout) of operands that this kernel reads as they are for a result of these strides.
 
-    Of a column-major one it computes the transposed product, where a and b change places; those
-    that transpose an operand take either side.
+    For a column-major result a kernel computes the transposed product, in which a and b change
+    places. A kernel that transposes an operand takes either side.
     """
     layout = row.layouts[step % len(row.layouts)]
     if not out_strides.startswith("transposed") or row.rs:

@@ -1,4 +1,4 @@
-"""An installed tcgemm as its user meets it: products, sentences, tables, saved layers.
+"""An installed tcgemm as its user gets it: products, sentences, tables, saved layers.
 
     python check_installed.py        with the Python of an environment that has a wheel of tcgemm
 

@@ -81,7 +81,7 @@ def narrowed(x, dtype):
 
 
 def digest(results):
-    """Of the bits of all of them."""
+    """The digest of the bits of all results."""
     total = hashlib.sha256()
     for result in results:
         total.update(result.reshape(-1).view(torch.uint8).numpy().tobytes())
@@ -112,7 +112,7 @@ def assert_same_digest(isa, path, results):
 
 
 def seconds_of(ours, theirs):
-    """Of two functions that alternate: the best of each, until ours is at most three of theirs."""
+    """The best times of two functions that alternate, until ours is at most three times theirs."""
 
     def seconds(function):
         start = time.perf_counter()

@@ -1,8 +1,7 @@
-"""What tensor cores multiply with what: dtypes of both operands, accumulator, precision, results.
+"""The combinations of dtypes: both operands, accumulator, precision, results.
 
-The tests of every dtype walk this table, on the CPU and on a GPU. Of each kind of sum there is what
-the operators can be asked for; which kernel serves it is the planner's choice (gpu/test_kernels.py
-walks the kernels).
+The tests of every dtype walk this table, on the CPU and on a GPU. It has every kind of sum that the
+operators compute; the planner chooses the kernel (gpu/test_kernels.py walks the kernels).
 """
 
 import itertools
@@ -167,7 +166,7 @@ def blocks(extent):
 
 
 def scale_shape(kind, extent, k):
-    """Of scale_a; that of scale_b is the same of its transpose."""
+    """The shape of scale_a; scale_b has it as its transpose."""
     shapes = {"tensor": (1, 1), "row": (extent, 1), "1x128": (extent, blocks(k))}
     return shapes.get(kind, (blocks(extent), blocks(k)))
 

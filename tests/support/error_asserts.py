@@ -1,4 +1,4 @@
-"""What the tests of refusals share: small operands, and what makes a text a sentence."""
+"""Shared by the tests of refusals: small operands, and the rules of an error sentence."""
 
 import re
 

@@ -29,7 +29,7 @@ def repeat_k_step(out, a, b):
 
 
 def stale_k_block(out, a, b):
-    """A stage of the ring that is read before it is loaded: the block before it again."""
+    """A pipeline stage that is read before it is loaded: the block before it again."""
     wrong = (a[:64, :64] - a[:64, 64:128]).double() @ b[64:128, :64].double()
     out[:64, :64] = (out[:64, :64].double() + wrong).to(out.dtype)
 

@@ -350,7 +350,7 @@ def fuzz_state_dicts(fuzz: Fuzzer, number: int) -> None:
 
 
 def fuzz_parts(fuzz: Fuzzer, number: int) -> None:
-    """What pickle calls to restore a tensor, with arguments that nobody saved."""
+    """Calls the function that pickle uses to restore a tensor, with arguments that nobody saved."""
     if fuzz.rarely(4):
         prepared = tcgemm.prepare(torch.randn(5, 9))
         function, given = prepared.__reduce__()

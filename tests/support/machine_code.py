@@ -100,7 +100,7 @@ def read_cubin(image: bytes) -> tuple[str, str, str, dict[str, dict]]:
     """(architecture, compiler, its flags, {mangled function: entry}) of a cubin."""
     parts = sections(image)
     data = {name: content for name, content, _ in parts}
-    # Of the strings of the note the last three are the compiler, its build and its flags.
+    # The last three strings of the note are the compiler, its build and its flags.
     note = [text.decode() for text in data[".note.nv.tkinfo"].split(b"\0") if len(text) > 5]
     release, build, flags = note[-3:]
     arch = re.search(r"-arch (\w+)", flags).group(1)
@@ -215,7 +215,7 @@ def rename(kernels: dict[str, dict], names: dict) -> tuple[dict[str, dict], list
 
 
 def compare(recorded: dict, current: dict, names: dict, partial: bool = False) -> list[str]:
-    """What is not the same, a line each; kernels of the table may be absent where `partial`."""
+    """The differences, a line each; with `partial`, kernels of the table may be absent."""
     old, complaints = rename(recorded["kernels"], names)
     new = current["kernels"]
     if not partial:

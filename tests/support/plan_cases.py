@@ -1,5 +1,5 @@
-"""What the tests of plans share: every kind of operands, plan() on a GPU by name, and what has to
-hold of whatever it answers.
+"""Shared by the tests of plans: every kind of operands, plan() for a GPU by name, and the rules
+that every plan keeps.
 
 A module that imports this is skipped where the build is for other GPUs.
 """
@@ -75,7 +75,7 @@ SCALES = (
     ("fast", "tensor", "tensor"),
     ("promoted", "1x128", "128x128"),
 )
-# What f32 operands become for the tensor cores.
+# The type of f32 operands in the tensor cores, by precision.
 CONVERTED = {"high": "tf32", "medium": "bf16"}
 
 
@@ -173,7 +173,7 @@ def served_by(types, inputs, row):
 
 
 def check_plan(made, device, m, n, k, batch, types, layout):
-    """What has to hold for every plan."""
+    """The rules that every plan keeps."""
     row = rows_by_name()[made["kernel"]]
     inputs = types.inputs
     if made["transposed"]:
@@ -226,7 +226,7 @@ def check_plan(made, device, m, n, k, batch, types, layout):
 
 
 def types_of(row):
-    """What has to be asked for so that a row of the catalog can serve."""
+    """The operands and options that a row of the catalog computes."""
     if row["parts"] > 1 or row["input"] == "f32":
         return Types("f32", "f32", "f32", (), "highest")
     fp8, blocks = row["input"] in FP8, row["block_scaled"]

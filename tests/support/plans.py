@@ -23,7 +23,7 @@ DATA = ROOT / "tests" / "data"
 RECORD = DATA / "plans_h200.json"
 DEVICES = ("H200", "H100", "A100")
 
-# What the record calls the planner's epilogue and store paths.
+# The names of the planner's epilogue and store paths in the record.
 EPILOGUES = {"direct": "straight", "unrolled": "unrolled", "rolled": "rolled"}
 STORES = {
     "tma_rows": "TMA rows",
@@ -35,7 +35,7 @@ STORES = {
 
 
 def passes(plan):
-    """What runs before the product, and for f32 in parts beside it, in order."""
+    """The passes before the product, and the other kernels of f32 in parts, in order."""
     found = []
     for kind in ("prepare", "sums"):
         for operand in "ab":

@@ -4,8 +4,8 @@
     python tests/support/recorded_bits.py compare --recorded bits_h200.json --out found.json
 
 Problems are those of bit_problems.py. Their data come from a counter that is hashed on the CPU with
-integers alone, so they are the same with every torch. Of each result the record has the first 16
-digits of its SHA-256, or the sentence of the error, and the kernels that explain names.
+integers alone, so they are the same with every torch. For each result the record has the
+first 16 digits of its SHA-256, or the sentence of the error, and the kernels that explain names.
 
 A kernel that was renamed since is looked up in data/row_names.json, {"old": "new"}.
 `--device cpu --count 50` runs the smallest problems without a GPU and without kernels.
@@ -192,7 +192,7 @@ def spread(one, x, line):
 
 
 def result_of(one, shape, device):
-    """What the result is written to; None: the operator makes it."""
+    """The tensor that the result is written to; None: the operator makes it."""
     kind = one.get("stored")
     if kind is None:
         return None

@@ -8,9 +8,10 @@ is an allocation of its own and exactly as large as it looks, so that memcheck s
 written beside it; operands are made and results compared on the CPU, so that no kernel of torch
 stands between those that are looked at.
 
-racecheck does not see that __syncwarp orders a warp's reads before the arrival of one of its lanes:
-"split" makes the f32 kernel's ring wrap (csrc/kernels/sm90/fp64/mainloop.cuh), and hazards are
-reported there. With an arrival of every lane, the same order said otherwise, there were none.
+racecheck does not know that __syncwarp orders the reads of a warp before the arrival of one of its
+lanes. So it reports hazards for "split", where the stages of the f32 kernel wrap around
+(csrc/kernels/sm90/fp64/mainloop.cuh). With an arrival of every lane, which gives the same order,
+there were none.
 """
 
 import os

@@ -25,7 +25,7 @@ DTYPES = (
 SIZES = (1, 2, 3, 4, 7, 8, 9, 16, 33)
 ODD_NUMBERS = (None, True, False, -1, -7, 0, 1, 3, 15, 17, 2**31, 2**40, 2**63 - 1, 1.5, "16", b"8")
 ODD_WORDS = (None, "", "1:2", "2:4", "4:8", "2:4 ", 24, ["2:4"], b"2:4")
-# What torch's own unpickler raises for a damaged file.
+# The errors of torch's own unpickler for a damaged file.
 OF_TORCH = (
     *(RuntimeError, pickle.UnpicklingError, EOFError, UnicodeDecodeError, OverflowError),
     *(ValueError, TypeError, KeyError, IndexError, AttributeError, AssertionError),

@@ -67,7 +67,7 @@ def multiply(side, w, x, *, op=scaled_mm, out=None, given=None, **options):
 
 
 def options_of(types):
-    """Of the operators: precision "promoted" is none of a sparse operand's."""
+    """The options of the operators: a sparse operand has no precision "promoted"."""
     precision = "fast" if types.a in FP8 else types.precision
     return {"acc_dtype": types.accumulator, "precision": precision}
 

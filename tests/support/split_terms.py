@@ -7,7 +7,7 @@ The sums are those of float64, so that what is seen is the parts' own error. For
 
 import torch
 
-# Of each kind of parts: the dtype, the scaled exponent of the largest element, the shift of each
+# For each kind of parts: the dtype, the scaled exponent of the largest element, the shift of each
 # part after the first, and the products that are made, small ones first.
 KINDS = {
     "f16": (torch.float16, 14, 11, ((1, 0), (0, 1), (0, 0))),

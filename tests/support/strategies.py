@@ -1,4 +1,4 @@
-"""What hypothesis draws for every product: sizes, batches, and tensors of any strides."""
+"""The strategies of hypothesis for products: sizes, batches, and tensors of any strides."""
 
 import torch
 from hypothesis import strategies as st

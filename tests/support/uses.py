@@ -1,4 +1,4 @@
-"""What the tests of tcgemm.use share: operands that are exact, and torch without any use."""
+"""Shared by the tests of tcgemm.use: operands that are exact, and torch without any use."""
 
 import torch
 
@@ -22,6 +22,6 @@ def integers(*shape, dtype=torch.float32, device="cpu", largest=4):
 
 
 def by_torch(function, *args, **options):
-    """What torch's own kernels give."""
+    """The result of torch's own kernels."""
     with tcgemm.use(dtypes=()):
         return function(*args, **options)

@@ -29,7 +29,7 @@ def processes() -> int:
 
 
 def chosen(config: pytest.Config) -> bool:
-    """Whether the command line leaves the number of processes to this file."""
+    """True if the command line does not set the number of processes."""
     if "PYTEST_XDIST_WORKER" in os.environ:  # xdist calls pytest_cmdline_main in its processes, too
         return False
     option = config.option
@@ -45,7 +45,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     if chosen(config) and processes() > 1:
         config.option.numprocesses = "auto"
         if config.option.dist == "no":
-            config.option.dist = "worksteal"  # tests of one module mostly share a process
+            config.option.dist = "worksteal"  # adjacent tests share the fixtures of their module
 
 
 @pytest.hookimpl(optionalhook=True)

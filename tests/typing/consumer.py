@@ -12,7 +12,7 @@ from tcgemm.typing import Activation, Options
 
 
 def project(x: Tensor, w: Tensor, **options: Unpack[Options]) -> Tensor:
-    """A wrapper that hands on the keyword arguments."""
+    """A wrapper that passes on the keyword arguments."""
     return tcgemm.mm(x, w, **options)
 
 
