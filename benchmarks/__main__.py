@@ -1,10 +1,13 @@
 """python -m benchmarks COMMAND [options]; each command has --help.
 
 run        measure sets of cases against torch
+merge      put files of results, or of rows, into one
 report     write tables and pictures of the results
 errors     the error of f32 GEMMs beside torch's
 calibrate  the noise of the timer and the ceilings of this machine
 rates      the rates of a GPU that the planner uses
+rows       the time of every kernel on drawn problems
+fit        the planner's estimates and choices beside these times
 swap       the speed and the memory of a model before and after swap_linear
 pictures   draw the pictures of the documentation
 figures    write the measured figures of the guides
@@ -17,10 +20,13 @@ from tcgemm.testing.amx import avoid_forbidden_amx
 
 COMMANDS = {
     "run": "benchmarks.run",
+    "merge": "benchmarks.merge",
     "report": "benchmarks.report",
     "errors": "benchmarks.fp32_errors.measure",
     "calibrate": "benchmarks.calibrate",
     "rates": "benchmarks.device_rates",
+    "rows": "benchmarks.rows",
+    "fit": "benchmarks.fit",
     "swap": "benchmarks.swap.measure",
     "pictures": "benchmarks.report.pictures",
     "figures": "benchmarks.report.figures",

@@ -6,101 +6,206 @@
 
 Both read the rows and details of results_file.py, so that a run and the report judge alike. The
 targets of single cases are `Case.target`.
+
+A mean has a value for each repetition of its cases, and the range of these values. A target is met
+if the whole range of its mean and of each shape clears the limits (tcgemm/bench/protocol.py).
 """
 
+import functools
 import math
-from dataclasses import asdict, dataclass, field
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
-from tcgemm.bench import results_file
-from tcgemm.bench.cases import CLIFF, EVEN, cases
+from tcgemm.bench import drawn, protocol, results_file
+from tcgemm.bench.case import Case
+from tcgemm.bench.cases import CLIFF, EVEN, LLM_GRID, cases
+from tcgemm.bench.work import IN_ONE_CALL
 
-LOWEST = 0.95  # no shape may be below this, unless the target itself is lower
+LOWEST = 0.95  # no shape may be below this, unless the target itself is lower or has a limit
 MAX_CLIFF = 1.15
 CLIFF_AXES = ("M", "N", "K", "all")
 EDGE = 4096  # the aligned size of a cliff
 FEW_ROWS = 128  # shapes with fewer rows have targets of their own
+ANY = 0.0  # the limit of the lowest shape where there is none
+
+
+@functools.cache
+def _cases_of(name: str) -> list[tuple[Case, dict[str, Any]]]:
+    """The cases of a set, each with its fields."""
+    return [(case, asdict(case)) for case in cases(name)]
 
 
 @dataclass(frozen=True)
 class Target:
-    """A target of the ratio to torch, or to the second baseline (`self_baseline`), or of a time.
+    """A target of the ratio to torch, or to another candidate (`against`), or of a time.
 
-    It is about the rows whose fields have these values; a tuple lists the values that fit.
+    It is about the rows whose fields have these values; a tuple lists the values that fit. A shape
+    fits if it is one of `shapes`, or a cube of one of `sizes`.
     """
 
     name: str
     least: float
     fields: dict = field(hash=False)
-    self_baseline: bool = False
+    limit: float | None = None  # of the lowest shape; None: LOWEST
+    against: str = ""  # "own", "fused": the candidate of the details; "": the baseline
+    baseline: str = ""  # the name that a row's baseline must have; "": any
     sizes: tuple = ()  # of the cubes; (): any
-    cubes: bool = True  # only M = N = K
+    cubes: bool = True  # only M = N = K, and `shapes`
+    shapes: tuple = ()  # (m, n, k)
     volume: int = 0  # the least m n k
     few_rows: bool = False
     within: float = 0.0  # us
     each: bool = False  # a target for each shape instead of their mean
 
     def is_about(self, row):
-        cube = row["m"] == row["n"] == row["k"] and (not self.sizes or row["m"] in self.sizes)
         large = row["m"] * row["n"] * row["k"] >= self.volume
-        rows = (row["m"] < FEW_ROWS) == self.few_rows
-        return large and rows and (cube or not self.cubes) and self._has_fields(row)
+        rows = (row["m"] < FEW_ROWS) == self.few_rows or row["batch"] > 1
+        named = not self.baseline or row.get("rival", self.baseline) == self.baseline
+        return large and rows and named and self._has_shape(row) and self._has_fields(row)
+
+    def _has_shape(self, row):
+        shape = row["m"], row["n"], row["k"]
+        cube = len(set(shape)) == 1 and (not self.sizes or row["m"] in self.sizes)
+        return shape in self.shapes or (cube if self.cubes else not self.shapes)
 
     def _has_fields(self, row):
+        found = {**row, "set": results_file.set_of(row)}
         return all(
-            row[name] in value if isinstance(value, tuple) else row[name] == value
+            found[name] in value if isinstance(value, tuple) else found[name] == value
             for name, value in self.fields.items()
         )
 
     @property
     def lowest(self):
         """The limit of the lowest shape."""
-        return self.least if self.each else min(LOWEST, self.least)
+        if self.each:
+            return self.least
+        return min(LOWEST, self.least) if self.limit is None else self.limit
 
-    def expected(self):
-        """The number of shapes it is about."""
-        return sum(self.is_about(asdict(case)) for case in cases(self.fields["set"]))
+    @property
+    def field(self):
+        """The field of the ratio, as protocol.ratios names it."""
+        return f"{self.against}_ratio" if self.against else "ratio"
 
-    def ratio(self, row, results):
+    def cases(self):
+        """The cases that it is about; of drawn sets those of the default seed."""
+        return [case for case, row in _cases_of(self.fields["set"]) if self.is_about(row)]
+
+    def ratio(self, row, detail):
+        """The ratio of a row: the median of its repetitions."""
         if self.within:
             return row["us"] and self.within / row["us"]
-        detail = results["details"].get(results_file.key(row), {})
-        return detail.get("own_ratio") if self.self_baseline else row["ratio"]
+        return protocol.ratios(row, detail).get(self.field)
+
+    def repetitions(self, row, detail):
+        """The same ratio in each repetition."""
+        found = protocol.repetitions(row, detail)
+        if self.within:
+            return [self.within / each["us"]["tcgemm"] for each in found]
+        return [each[self.field] for each in found if each.get(self.field)]
 
 
-def _fp8(accumulation, epilogue):
-    name = "fp8" if epilogue == "tensor-scales" else "scales"
-    return {"set": name, "dtype": "e4m3", "accumulation": accumulation, "epilogue": epilogue}
+# The kinds of scales of e4m3: name, least geometric mean, set, accumulation, epilogue.
+FLOAT8 = (
+    ("e4m3 fast", 1.02, "fp8", "fast", "tensor-scales"),
+    ("e4m3 promoted", 0.99, "fp8", "promoted", "tensor-scales"),
+    ("e4m3 fast, row scales", 1.02, "scales", "fast", "row-scales"),
+    ("e4m3 promoted, row scales", 0.99, "scales", "promoted", "row-scales"),
+    ("e4m3 1x128 by 128x128", 0.99, "scales", "promoted", "128x128-scales"),
+    ("e4m3 1x128 by 1x128", 1.02, "scales", "promoted", "1x128-scales"),
+)
+ACTIVATIONS = ("bias+gelu", "bias+gelu_tanh", "bias+silu")
+# Linear layers: name, least geometric mean, limit of the lowest, epilogue, candidate.
+LINEAR = (
+    ("linear + bias x torch's linear", 1.00, 0.97, "bias", ""),
+    ("+ relu x torch._addmm_activation", 1.01, 0.97, "bias+relu", ""),
+    ("+ gelu, gelu_tanh, silu x two calls of torch", 1.04, 0.99, ACTIVATIONS, ""),
+    ("+ gelu_tanh x torch._addmm_activation", 1.00, 0.97, "bias+gelu_tanh", "fused"),
+    ("linear + residual x torch.addmm", 1.01, ANY, "residual", ""),
+    ("+ bias, gelu, residual x three calls of torch", 1.10, ANY, "bias+gelu+residual", ""),
+)
+# A drawn family may have a mean and a lowest shape so much below those of its set.
+DRAWN_MEAN, DRAWN_LOWEST = 0.02, 0.04
+# Families: the least geometric mean of the set, and the limit of its lowest shape.
+DRAWN = {
+    "mm": (1.01, 0.96),
+    "bias": (1.00, 0.97),
+    "relu": (1.01, 0.97),
+    "activations": (1.04, 0.99),
+    "residual": (1.01, ANY),
+    "gelu-residual": (1.10, ANY),
+    "train": (1.01, ANY),
+    "train-gelu": (1.03, ANY),
+    "fast": (1.02, ANY),
+    "promoted": (0.99, ANY),
+    "fast-rows": (1.02, ANY),
+    "promoted-rows": (0.99, ANY),
+    "128x128": (0.99, ANY),
+    "1x128": (1.02, ANY),
+    "s8": (1.6, ANY),
+    "tf32": (1.05, ANY),
+    "f64": (1.02, ANY),
+    "f32": (4.0, ANY),
+    "batch": (1.06, 0.97),
+}
+
+
+def _float_targets():
+    every = {"cubes": False}
+    grid = {"cubes": False, "shapes": LLM_GRID}
+    squares = {"set": "drawn-squares"}
+    yield Target("bf16, f16 squares x torch.mm", 1.01, squares, 0.96)
+    llm = {"set": "llm", "dtype": "bf16"}
+    yield Target("bf16 of language models x torch.mm", 1.01, llm, 0.96, **grid)
+    linear = {"set": "epilogue", "op": "linear", "dtype": "bf16"}
+    for name, least, limit, epilogue, against in LINEAR:
+        fields = {**linear, "epilogue": epilogue}
+        target = Target(name, least, fields, limit, against, **grid)
+        yield replace(target, baseline=IN_ONE_CALL.get(epilogue, ""))
+    train = {"set": "train", "op": "train", "dtype": "bf16"}
+    step = {**train, "epilogue": "bias"}
+    yield Target("step of nn.Linear x torch.nn.Linear", 1.01, step, ANY, **grid)
+    step = {**train, "epilogue": "bias+gelu"}
+    yield Target("step with gelu x Linear and GELU", 1.03, step, ANY, **grid)
+    batch = {"set": "batch", "op": "bmm", "dtype": "bf16"}
+    yield Target("batches x torch.bmm", 1.06, batch, 0.97, **every)
+
+
+def _drawn_targets():
+    for name in drawn.FAMILIES:
+        least, lowest = DRAWN[name]
+        limit = lowest - DRAWN_LOWEST if lowest else ANY
+        fields = {"set": f"drawn-{name}"}
+        target = Target(f"drawn {name}", round(least - DRAWN_MEAN, 4), fields, round(limit, 4))
+        yield replace(target, cubes=False)
 
 
 def _targets():
     even = {"sizes": EVEN}
-    yield Target(
-        "s8 TN x torch._int_mm", 1.6, {"set": "int8", "dtype": "s8", "layout": "TN"}, **even
-    )
+    s8_tn = {"set": "int8", "dtype": "s8", "layout": "TN"}
+    yield Target("s8 TN x torch._int_mm", 1.6, s8_tn, ANY, **even)
     s8_nn = {"set": "int8", "dtype": "s8", "layout": "NN"}
-    yield Target("s8 NN x our own TN", 0.93, s8_nn, self_baseline=True, **even)
-    for mode in ("fast", "promoted"):
-        fields = _fp8(mode, "tensor-scales")
-        yield Target(f"e4m3 {mode} x torch._scaled_mm", 1.02, fields, **even)
-    for mode in ("fast", "promoted"):
-        rows = _fp8(mode, "row-scales")
-        name = f"e4m3 {mode}, row scales x"
-        yield Target(f"{name} a scale a tensor", 0.98, rows, self_baseline=True)
-        yield Target(f"{name} torch._scaled_mm", 1.03, rows)
-    blocks = _fp8("promoted", "128x128-scales")
-    yield Target("e4m3 1x128 by 128x128 x torch._scaled_mm", 1.12, blocks)
-    for dtype, least, sizes in (("tf32", 1.08, EVEN[:3]), ("f64", 1.04, (1024, *EVEN[:3]))):
-        fields = {"set": dtype, "dtype": dtype, "layout": ("TN", "NN")}
-        yield Target(f"{dtype} TN and NN x torch.mm", least, fields, sizes=sizes)
+    yield Target("s8 NN x our own TN", 0.93, s8_nn, against="own", **even)
+    for name, least, chosen, accumulation, epilogue in FLOAT8:
+        fields = {"set": chosen, "dtype": "e4m3", "layout": "TN"}
+        fields |= {"accumulation": accumulation, "epilogue": epilogue}
+        both = {"sizes": EVEN, "shapes": LLM_GRID}
+        yield Target(f"{name} x torch._scaled_mm", least, fields, ANY, **both)
+        if epilogue == "row-scales":
+            yield Target(f"{name} x a scale a tensor", 0.98, fields, against="own", **even)
+    tf32 = {"set": "tf32", "dtype": "tf32", "layout": ("TN", "NN")}
+    yield Target("tf32 TN and NN x torch.mm", 1.05, tf32, ANY, sizes=EVEN[:3])
+    f64 = {"set": "f64", "dtype": "f64", "layout": ("TN", "NN")}
+    yield Target("f64 TN and NN x torch.mm", 1.02, f64, ANY, sizes=(512, 1024, *EVEN[:3]))
     f32 = {"set": "highest", "op": "mm", "dtype": "f32", "epilogue": "none"}
-    for sizes, name, least in (
-        ((2048, 3072, 4096, 6144, 8192), "2048 to 8192", 4.0),
-        ((1024,), "1024", 2.0),
-        ((512,), "512", 1.2),
-    ):
-        yield Target(f"each f32 {name} x torch.mm", least, f32, sizes=sizes, each=True)
+    large = (2048, 3072, 4096, 6144, 8192)
+    yield Target("f32 2048 to 8192 x torch.mm", 4.0, f32, ANY, sizes=large)
+    for size, least in ((1024, 2.0), (512, 1.2)):
+        yield Target(f"each f32 {size} x torch.mm", least, f32, sizes=(size,), each=True)
     spread = {**f32, "epilogue": "spread"}
-    yield Target("each f32 spread, 2048 to 8192 x torch.mm", 2.2, spread, each=True)
+    yield Target("f32 spread, 2048 to 8192 x torch.mm", 2.2, spread, ANY)
 
 
 def _sparse_targets():
@@ -108,7 +213,7 @@ def _sparse_targets():
     for dtype in ("f16", "bf16"):
         fields = {**sparse, "dtype": dtype}
         yield Target(f"{dtype} 2:4 x cuSPARSELt", 1.03, fields, **every)
-        large = {**every, "volume": 4096**3, "self_baseline": True}
+        large = {**every, "volume": 4096**3, "against": "own"}
         yield Target(f"{dtype} 2:4 from 4096^3 x our own dense", 1.4, fields, **large)
     for dtype, epilogue, name in (
         ("s8", "sparse", "s8 2:4"),
@@ -117,7 +222,7 @@ def _sparse_targets():
     ):
         yield Target(f"{name} x cuSPARSELt", 1.03, {**sparse, "dtype": dtype, "epilogue": epilogue})
     yield Target("tf32 1:2 x torch.mm, dense", 1.6, {**sparse, "dtype": "tf32"}, **every)
-    few = {**every, "few_rows": True, "self_baseline": True}
+    few = {**every, "few_rows": True, "against": "own"}
     yield Target("bf16 2:4, few rows x our own dense", 1.4, {**sparse, "dtype": "bf16"}, **few)
     for fields, name, us in (
         ({"op": "compress", "dtype": "bf16"}, "prune and compress bf16", 70.0),
@@ -129,21 +234,27 @@ def _sparse_targets():
         yield Target(f"{us:.0f} us / {name}", 1.0, {**sparse, **fields}, **timed)
 
 
-TARGETS = (*_targets(), *_sparse_targets())
+TARGETS = (*_float_targets(), *_targets(), *_sparse_targets(), *_drawn_targets())
+
+
+def geometric_mean(ratios: Sequence[float]) -> float:
+    """The geometric mean of at least one ratio."""
+    return math.exp(statistics.fmean(map(math.log, ratios)))
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A target with the ratios and errors of the shapes that were measured."""
+    """A target with the ratios and errors of the shapes that were measured.
+
+    `expected` counts the shapes that torch computes; `missing` the repetitions that are missing.
+    """
 
     target: Target
+    name: str
     expected: int
-    ratios: list
-    errors: list  # in units of the bound
-
-    @property
-    def name(self):
-        return self.target.name
+    repetitions: list[list[float]]  # the ratios of each shape
+    errors: list[float]  # in units of the bound
+    missing: int = 0
 
     @property
     def least(self):
@@ -151,40 +262,96 @@ class Outcome:
 
     @property
     def measured(self):
-        return len(self.ratios)
+        return len(self.repetitions)
+
+    @property
+    def ratios(self):
+        """The median of each shape."""
+        return [statistics.median(each) for each in self.repetitions]
 
     @property
     def mean(self):
-        return math.exp(sum(map(math.log, self.ratios)) / self.measured) if self.ratios else None
+        return geometric_mean(self.ratios) if self.repetitions else None
+
+    @property
+    def span(self):
+        """(lowest, highest) mean of one repetition of all shapes; None where nothing is measured.
+
+        A shape with fewer repetitions has its median in place of the others.
+        """
+        most = max(map(len, self.repetitions), default=0)
+        means = [
+            geometric_mean([r[i] if i < len(r) else statistics.median(r) for r in self.repetitions])
+            for i in range(most)
+        ]
+        return (min(means), max(means)) if means else None
 
     @property
     def lowest(self):
+        """The median of the shape that has the lowest one."""
         return min(self.ratios, default=None)
 
     @property
-    def met(self):
-        if self.measured < self.expected:
-            return False
-        return self.mean >= self.least and self.lowest >= self.target.lowest
+    def word(self):
+        """ "PASS", "MISS", "UNCLEAR" if a range contains its limit, or how much is measured."""
+        if self.measured < self.expected or not self.measured:
+            return f"{self.measured} of {self.expected} shapes"
+        words = [protocol.claim(self.span, self.least)]
+        words += [protocol.claim((min(r), max(r)), self.target.lowest) for r in self.repetitions]
+        word = next((word for word in ("MISS", "UNCLEAR") if word in words), "PASS")
+        return f"{word} so far" if self.missing else word
 
     @property
-    def word(self):
-        if self.measured < self.expected:
-            return f"{self.measured} of {self.expected} shapes"
-        return "PASS" if self.met else "MISS"
+    def met(self):
+        return self.word == "PASS"
 
 
 def outcomes(results):
-    """An Outcome for each target that some row is about."""
+    """An Outcome for each target that some row is about, and for each seed of a drawn set."""
     found = []
     for target in TARGETS:
         rows = list(filter(target.is_about, results["rows"]))
-        ratios = [target.ratio(row, results) for row in rows]
-        errors = [row["max_error_ratio"] for row in rows]
-        known = [[value for value in values if value is not None] for values in (ratios, errors)]
-        if rows:
-            found.append(Outcome(target, target.expected(), *known))
+        for name in dict.fromkeys(row["set"] for row in rows):
+            seed = name.partition("@")[2]
+            mine = [row for row in rows if row["set"] == name]
+            label = f"{target.name}, seed {seed}" if seed else target.name
+            found.append(_outcome(target, label, mine, results["details"]))
     return found
+
+
+def _outcome(target, name, rows, details):
+    both = [(row, details.get(results_file.key(row), {})) for row in rows]
+    measured = [each for each in both if target.ratio(*each) is not None]
+    refused = sum("refused" in detail for _, detail in both if not target.within)
+    return Outcome(
+        target,
+        name,
+        len(target.cases()) - (0 if target.against == "own" else refused),
+        [target.repetitions(*each) for each in measured],
+        [row["max_error_ratio"] for row in rows if row["max_error_ratio"] is not None],
+        sum(protocol.missing(*each, aims(each[0])) for each in measured),
+    )
+
+
+def aims(row: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
+    """The targets of each ratio of a row or of the fields of a case, and their lowest limits."""
+    found: dict[str, tuple[float, ...]] = {}
+    for target in TARGETS:
+        if not target.within and target.is_about(row):
+            limits = tuple(limit for limit in (target.least, target.lowest) if limit)
+            found[target.field] = found.get(target.field, ()) + limits
+    return found
+
+
+def listing(sets: Sequence[str]) -> list[str]:
+    """A line for each target of these sets."""
+    text = []
+    for target in TARGETS:
+        if target.fields["set"] in sets:
+            lowest = f", lowest {target.lowest:.2f}" if target.lowest else ""
+            limits = f"{'each' if target.each else 'mean'} {target.least:.2f}{lowest}"
+            text.append(f"target: {target.name:50} {limits:24} {len(target.cases())} shapes")
+    return text
 
 
 def cliff_axis(row):
@@ -223,13 +390,16 @@ def summary_lines(results):
     text, met = [], 0
     found, edges = outcomes(results), cliffs(results)
     for outcome in found:
-        span = "" if outcome.mean is None else f"{outcome.mean:6.3f}, lowest {outcome.lowest:5.3f}"
-        text.append(f"  {outcome.name:46} {span:22} >= {outcome.least:.2f}  {outcome.word}")
+        span = ""
+        if outcome.mean is not None:
+            low, high = outcome.span
+            span = f"{outcome.mean:6.3f} ({low:.3f}..{high:.3f}), lowest {outcome.lowest:5.3f}"
+        text.append(f"  {outcome.name:50} {span:38} >= {outcome.least:.2f}  {outcome.word}")
         met += outcome.met
     for dtype, spreads in edges.items():
         good = max(spreads.values()) <= MAX_CLIFF
         span = ", ".join(f"{axis} {spread:.2f}" for axis, spread in spreads.items())
         name = f"cliff {dtype}: {span}"
-        text.append(f"  {name:69} <= {MAX_CLIFF:.2f}  {'PASS' if good else 'MISS'}")
+        text.append(f"  {name:89} <= {MAX_CLIFF:.2f}  {'PASS' if good else 'MISS'}")
         met += good
     return text, met, len(found) + len(edges)

@@ -1,9 +1,9 @@
 """tcgemm: hand-written Tensor Core matrix products as PyTorch operators.
 
 tcgemm.mm, bmm, matmul, addmm, baddbmm, linear  products with a fused epilogue
-tcgemm.prepare                                  a float32 weight, split for many products at once
+tcgemm.prepare                                  splits a float32 weight once for many products
 tcgemm.quantize, dequantize                     8-bit values and their scales
-tcgemm.quantized_linear                         a layer that multiplies in 8 bits and learns in 16
+tcgemm.quantized_linear                         multiplies in 8 bits; its gradients have 16 bits
 tcgemm.prune24, compress24                      2:4 sparsity; products take a SparseTensor24
 tcgemm.nn.Linear, nn.QuantLinear                layers; tcgemm.swap_linear puts them into a model
 tcgemm.compare                                  products, or a model's layers, beside torch's
@@ -20,7 +20,11 @@ from tcgemm import _library
 
 _library.load()
 
-from tcgemm import info, nn, saved_names, sparse_cutlass, typing  # noqa: E402, F401
+from tcgemm import info, nn, saved_names  # noqa: E402
+
+# "as" tells type checkers that these names are public, too.
+from tcgemm import sparse_cutlass as sparse_cutlass  # noqa: E402
+from tcgemm import typing as typing  # noqa: E402
 from tcgemm.nn import swap_linear  # noqa: E402
 from tcgemm.ops.explanation import check_layout, explain  # noqa: E402
 from tcgemm.ops.functional import addmm, baddbmm, bmm, linear, matmul, mm  # noqa: E402
@@ -32,6 +36,7 @@ from tcgemm.sparse import SparseTensor24, compress24, prune24  # noqa: E402
 from tcgemm.version import __version__  # noqa: E402
 
 if TYPE_CHECKING:
+    from tcgemm import comparison as comparison
     from tcgemm.comparison import compare
 
 saved_names.register()
@@ -62,12 +67,14 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Imports compare and its package at the first use, since they cost `import tcgemm` time."""
-    if name not in ("compare", "comparison"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    package = importlib.import_module("tcgemm.comparison")
-    return package if name == "comparison" else package.compare
+if not TYPE_CHECKING:  # a checker would take every name for one of the module
+
+    def __getattr__(name: str) -> Any:
+        """Imports compare and its package at the first use: `import tcgemm` has to be cheap."""
+        if name not in ("compare", "comparison"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        package = importlib.import_module("tcgemm.comparison")
+        return package if name == "comparison" else package.compare
 
 
 def __dir__() -> list[str]:

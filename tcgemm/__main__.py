@@ -6,7 +6,7 @@ from tcgemm import cli
 
 
 def main() -> int:
-    """Runs the command line; an error is one sentence, and the exit status 1."""
+    """Runs the command line. An error prints one sentence, and the exit status is 1."""
     try:
         return cli.main(sys.argv[1:])
     except RuntimeError as error:

@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import torch
 
+_DTypes = tuple[torch.dtype, ...]  # in the class, torch is a field
+
 
 class DType(NamedTuple):
     """One row: an operand dtype of a product."""
@@ -15,14 +17,15 @@ class DType(NamedTuple):
     name: str  # as in csrc/core/dtype.h and in benchmarks/results
     torch: torch.dtype
     devices: tuple[str, ...]
-    accumulators: tuple[torch.dtype, ...]  # the first is the default
-    outputs: tuple[torch.dtype, ...]
+    accumulators: _DTypes  # the first is the default
+    outputs: _DTypes
 
 
-E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
-FP8 = (E4M3, E5M2)
-INT8 = (torch.int8, torch.uint8)
-DEVICES = ("cpu", "cuda")
+E4M3: torch.dtype = torch.float8_e4m3fn
+E5M2: torch.dtype = torch.float8_e5m2
+FP8: tuple[torch.dtype, ...] = (E4M3, E5M2)
+INT8: tuple[torch.dtype, ...] = (torch.int8, torch.uint8)
+DEVICES: tuple[str, ...] = ("cpu", "cuda")
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 _FROM_FLOATS = (*_FLOATS, *FP8)

@@ -1,26 +1,27 @@
 """Facts about the installation: the build, and which products run on this machine.
 
-    catalog() instructions() devices() plan(...)    the C++ tables and the planner
-    known_device(...) device_rates(...)             what a GPU is planned with
-    build()                                         what went into the library that is loaded
-    support() support_table() report()              the same for people
-
-All of it comes from the operator library, on every Python.
+build()                                 what the loaded library was built from
+catalog(), instructions(), devices()    its kernels, their instructions, the GPUs that it knows
+plan(...)                               the plan of one product on one of these GPUs
+known_device(...), device_rates(...)    the rates that the planner uses for a GPU
+support(), support_table(), report()    which products run where, as rows and as texts
 """
 
 import functools
 import platform
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
 
 import torch
 
 from tcgemm import _library, dtypes
 from tcgemm.ops import query
 from tcgemm.ops.explanation import Text
+from tcgemm.typing import Granularity, Layout, Precision
 from tcgemm.version import __version__
 
 # Architecture of a kernel -> the GPUs that run it.
-GPUS = {"sm80": "8.0 and later", "sm89": "8.9 and later", "sm90a": "9.0"}
+GPUS: dict[str, str] = {"sm80": "8.0 and later", "sm89": "8.9 and later", "sm90a": "9.0"}
 # Instructions that kernels are written around -> the one for dense operands.
 FAMILIES = {"mma.sync": "mma.sync", "mma.sp": "mma.sync", "wgmma": "wgmma", "wgmma.sp": "wgmma"}
 # The input type of float32 products with precision "high". "medium" uses the kernels of bf16, and
@@ -30,9 +31,21 @@ F32_INPUT = "tf32"
 
 @functools.cache
 def build() -> dict[str, Any]:
-    """Facts that the library was built with: version, cuda, arches, code (compute capability of a
-    GPU -> the architecture whose code it runs), kernels (names), configs (for each kernel its row
-    of the catalog and the types that it multiplies), torch_target, compiler."""
+    """Says what the library was built from and what it contains.
+
+    Example:
+        >>> tcgemm.info.build()["version"] == tcgemm.__version__
+        True
+
+    The dict has these keys:
+
+    - version, compiler, torch_target (the oldest version of torch that it runs with).
+    - cuda: the version of CUDA, or None for a CPU build.
+    - arches: the architectures that it has code for.
+    - code: compute capability of a GPU -> the architecture whose code it runs.
+    - kernels: the names of the kernels.
+    - configs: for each kernel its row of catalog() and the types that it multiplies.
+    """
     return query.ask("build_info")
 
 
@@ -43,10 +56,27 @@ def _tables() -> dict[str, list[dict[str, Any]]]:
 
 
 def catalog() -> list[dict[str, Any]]:
-    """Every kernel there is: name, arch, input (of a), input_b, accumulator, promoted,
-    block_scaled, layout, registers (the kernel transposes a in registers), parts (of an f32
-    operand, of type input; else 1), sparse (the pattern of a, "2:4" or "1:2", or ""), tile
-    (m, n, k), stages, threads, shared_bytes, and `built`: whether the loaded library has it.
+    """Lists every kernel of tcgemm, with those that the loaded library does not have.
+
+    Example:
+        >>> rows = tcgemm.info.catalog()
+        >>> sorted({row["layout"] for row in rows if row["arch"] == "sm90a"})
+        ['NN', 'NT', 'TN', 'TT']
+        >>> pandas.DataFrame(rows)  # doctest: +SKIP
+
+    The dict of a kernel has these keys:
+
+    - name, arch, layout.
+    - input, input_b: the types of a and b that the kernel multiplies.
+    - accumulator: the type of the sums.
+    - promoted: whether the sums of 128 products are added in float32.
+    - block_scaled: whether the kernel takes the scales of blocks.
+    - registers: whether the kernel transposes a in registers.
+    - parts: the number of terms of a float32 operand, each of the type `input`; else 1.
+    - sparse: the pattern of a, "2:4" or "1:2"; "" if a is dense.
+    - tile: (m, n, k).
+    - stages, threads, shared_bytes (the bytes of shared memory).
+    - built: whether the loaded library has the kernel.
     """
     kernels = set(build()["kernels"])
     return [
@@ -56,24 +86,37 @@ def catalog() -> list[dict[str, Any]]:
 
 
 def instructions() -> list[dict[str, Any]]:
-    """Every tensor-core instruction in use: family, arch, input, input_b, accumulator, shape."""
+    """Lists the tensor-core instructions of the kernels, as dicts with the keys family, arch,
+    input, input_b, accumulator and shape (m, n, k)."""
     return [{**row, "shape": tuple(row["shape"])} for row in _tables()["instructions"]]
 
 
 def devices() -> list[dict[str, Any]]:
-    """Every GPU that `explain` and `plan` know by name, with what the planner knows about it.
+    """Lists the GPUs that tcgemm.explain and plan know by name.
 
-    memory_rate (bytes a second), tensor_rate and f64_rate (FLOP a second) are sustained rates.
-    rates_from says where they come from: "measured", "datasheet" or "driver".
+    Example:
+        >>> "H200" in [device["name"] for device in tcgemm.info.devices()]
+        True
+
+    Returns:
+        A list with a dict for each GPU. memory_rate (bytes per second), tensor_rate and f64_rate
+        (FLOP per second) are sustained rates. rates_from says where they come from: "measured",
+        "datasheet" or "driver".
     """
     return [dict(row) for row in _tables()["devices"]]
 
 
 def known_device(name: str, capability: int, multiprocessors: int) -> dict[str, Any] | None:
-    """The row of devices() for a GPU as the driver reports it, or None: it is not known.
+    """Finds the row of devices() for a GPU as the driver reports it.
 
-    name is the driver's; words of it, the compute capability (10 * major + minor) and the number of
-    multiprocessors must all agree.
+    Arguments:
+        name (str): the driver's name of the GPU.
+        capability (int): its compute capability, 10 * major + minor.
+        multiprocessors (int): the number of its multiprocessors.
+
+    Returns:
+        The row of devices() that agrees in words of the name, in the compute capability and in the
+        number of multiprocessors. None if there is no such row.
     """
     return query.ask("_known_device", name, capability, multiprocessors)
 
@@ -86,9 +129,16 @@ def device_rates(
     memory_clock_khz: float,
     memory_bus_bits: int,
 ) -> dict[str, Any]:
-    """What a GPU of this machine would be planned with.
+    """Says which rates the planner uses for a GPU that the driver reports like this.
 
-    These are the rates of a known GPU, or estimates from the clocks and the memory bus.
+    Arguments:
+        name, capability, multiprocessors: as for known_device.
+        clock_khz, memory_clock_khz (float): clocks in kHz.
+        memory_bus_bits (int): the width of the memory bus in bits.
+
+    Returns:
+        A dict like a row of devices(). It has the rates of a known GPU, or estimates from the
+        clocks and the memory bus.
     """
     return query.ask(
         "_device_rates",
@@ -102,46 +152,128 @@ def device_rates(
 
 
 def code(capability: int, arches: str = "") -> str:
-    """The architecture whose code of a build a GPU runs ("8.0", or "none").
+    """Says which architecture's code a GPU runs.
 
-    capability: 10 * major + minor. arches: those of the build, as build() has them, joined by
-    commas; by default those of the loaded library.
+    Example:
+        >>> tcgemm.info.code(90, "8.0,9.0a"), tcgemm.info.code(86, "8.0,9.0a")
+        ('9.0a', '8.0')
+
+    Arguments:
+        capability (int): the compute capability of the GPU, 10 * major + minor.
+        arches (str): the architectures of a build, as build() has them, joined by commas. Default:
+            those of the loaded library.
+
+    Returns:
+        An architecture such as "8.0" or "9.0a", or "none" if the build has no code for the GPU.
     """
     return query.ask("_code", capability, arches)
 
 
 def plan(
-    device: str, dtype: str | torch.dtype, m: int, n: int, k: int, **options: Any
+    device: str,
+    dtype: str | torch.dtype,
+    m: int,
+    n: int,
+    k: int,
+    *,
+    batch: int = 1,
+    layout: Layout = "TN",
+    dtype_b: str | torch.dtype | None = None,
+    precision: Precision | None = None,
+    accumulator: str | torch.dtype | None = None,
+    out_dtype: str | torch.dtype | None = None,
+    a: Sequence[int] | None = None,
+    b: Sequence[int] | None = None,
+    out: Sequence[int] | None = None,
+    a_address: int = 0,
+    b_address: int = 0,
+    out_address: int = 0,
+    alpha: float = 1.0,
+    scale_a: Granularity | None = None,
+    scale_b: Granularity | None = None,
+    epilogue: Sequence[str] = (),
+    prepared_b: int = 0,
+    sparse: Literal["a", "b"] | None = None,
+    kernel: str = "",
 ) -> dict[str, Any]:
-    """The plan for one product on a named GPU, without tensors and without that GPU.
+    """Plans one product on a named GPU, without tensors and without that GPU.
 
-    options: batch, layout ("TN", "NN", "TT", "NT"), dtype_b, precision ("high", "medium", "fast"),
-    accumulator, out_dtype, strides `a`, `b`, `out` as (batch, row, column) in elements, a_address,
-    b_address, out_address in bytes (for alignment), alpha, scale_a, scale_b ("tensor", "row",
-    "1x128", "128x128"), epilogue (a list of "c", "bias", "residual", "zero_a", "zero_b", "amax",
-    "scale_out" and activations), sparse ("a" or "b"), kernel (a part of a name). A dtype is a torch
-    dtype, its name ("bfloat16") or the name of info.support() ("bf16").
+    Example:
+        >>> plan = tcgemm.info.plan("H200", "bf16", 4096, 4096, 4096, epilogue=["bias", "relu"])
+        >>> plan["tile"], plan["bound"]
+        ((128, 256, 64), 'compute')
 
-    The dict has the fields of tcgemm.explain's answer, the passes, and both texts. Raises
-    RuntimeError with a sentence where nothing fits.
+    Arguments:
+        device (str): the name of a GPU in devices(), such as "H200".
+        dtype, dtype_b, accumulator, out_dtype: dtypes of a, of b if it is another, of the sums and
+            of the result. A dtype is a torch.dtype, its name ("bfloat16") or its short name
+            ("bf16").
+        m, n, k, batch (int): the sizes of the product, and the number of products.
+        layout (str): "TN", "NN", "TT" or "NT". The first letter is about b, the second about a. T
+            means that the operand is the transpose of a row-major matrix.
+        precision (str): of float32 operands "highest", "high", "medium" or "prepared"; of float8
+            operands "promoted" or "fast".
+        a, b, out: the strides (batch, row, column) of an operand in elements, if they are not those
+            of the layout.
+        a_address, b_address, out_address (int): addresses in bytes, which give the alignment.
+        alpha (float): multiplies the product.
+        scale_a, scale_b (str): scales of an operand: "tensor", "row", "1x128" or "128x128".
+        epilogue: a list of "c", "bias", "residual", "zero_a", "zero_b", "amax", "scale_out" and
+            activations.
+        prepared_b (int): the number of 16-bit terms of each element of a tcgemm.Prepared b, 2 or 3.
+            0 if b is no Prepared.
+        sparse (str): the operand that is 2:4 sparse, "a" or "b".
+        kernel (str): considers only kernels whose name contains this text.
+
+    Returns:
+        A dict with the attributes of tcgemm.explain's answer, the passes that run before the
+        kernel, and the texts of explain and check_layout.
+
+    Raises:
+        RuntimeError: no kernel fits, or an argument is none of these. The message says why.
     """
-    options["epilogue"] = ",".join(options.get("epilogue", ()))
-    for option in ("dtype_b", "accumulator", "out_dtype"):
-        if option in options:
-            options[option] = dtypes.short_name(options[option])
+    options: dict[str, Any] = {
+        "batch": batch,
+        "layout": layout,
+        "precision": precision or "",
+        "a": a,
+        "b": b,
+        "out": out,
+        "a_address": a_address,
+        "b_address": b_address,
+        "out_address": out_address,
+        "alpha": alpha,
+        "scale_a": scale_a or "",
+        "scale_b": scale_b or "",
+        "epilogue": ",".join(epilogue),
+        "prepared_b": prepared_b,
+        "sparse": sparse or "",
+        "kernel": kernel,
+    }
+    given = {"dtype_b": dtype_b, "accumulator": accumulator, "out_dtype": out_dtype}
+    options |= {name: dtypes.short_name(value) for name, value in given.items() if value}
     made = query.ask("_plan", device, dtypes.short_name(dtype), m, n, k, **options)
     return {**made, "tile": tuple(made["tile"])}
 
 
 class Support(NamedTuple):
-    """Says whether one pair of types runs in one place here; `why` is the reason if not."""
+    """Says whether products of one dtype and accumulator run in one place of this machine.
+
+    Attributes:
+        dtype (str): the short name of the operands' dtype, such as "bf16".
+        accumulator (str): the short name of the sums' dtype, such as "f32".
+        place (str): "CPU", or an instruction of GPUs: "mma.sync", "mma.sp", "wgmma" or "wgmma.sp".
+        runs (bool): whether they run there.
+        why (str): why they do not run there; empty if they do.
+        kernels (str): parts of the names of the kernels of this place, joined by commas.
+    """
 
     dtype: str
     accumulator: str
-    place: str  # "CPU" or one of FAMILIES
+    place: str
     runs: bool
     why: str
-    kernels: str = ""  # a filter of kernels that leaves those of the place
+    kernels: str = ""
 
 
 def _family(arch: str, dtype: str) -> str:
@@ -196,11 +328,19 @@ def _why_not(
 
 
 def support() -> list[Support]:
-    """One row for each dtype, accumulator and place, for the first GPU of this machine."""
+    """Says for each dtype, accumulator and place whether such products run on this machine.
+
+    Example:
+        >>> next(row.runs for row in tcgemm.info.support() if row.place == "CPU")
+        True
+
+    Returns:
+        A list of Support. Rows about GPUs are about the first GPU of this machine.
+    """
     capability = torch.cuda.get_device_capability() if torch.cuda.is_available() else None
     found = []
     for row in dtypes.TABLE:
-        for accumulator in map(dtypes.NAMES.get, row.accumulators):
+        for accumulator in map(dtypes.NAMES.__getitem__, row.accumulators):
             found.append(Support(row.name, accumulator, "CPU", "cpu" in row.devices, ""))
             for family in FAMILIES:
                 why = _why_not(family, row, accumulator, capability)
@@ -236,7 +376,8 @@ def _multiplied(kernel: dict[str, Any]) -> tuple[str, ...]:
 
 
 def support_table() -> str:
-    """The table of docs/support.md: the catalog, by types and architecture."""
+    """Makes the table of docs/support.md from the catalog: operands, accumulators, instructions,
+    layouts and tiles."""
     kinds: dict[tuple[str, ...], dict[str, list[str]]] = {}
     for kernel in catalog():
         sums = "scales of blocks" if kernel["block_scaled"] else "promoted"
@@ -244,7 +385,7 @@ def support_table() -> str:
         kind = kinds.setdefault(key, {"layouts": [], "tiles": []})
         kind["layouts"].append(kernel["layout"] + (" (RS)" if kernel["registers"] else ""))
         kind["tiles"].append("x".join(str(size) for size in kernel["tile"]))
-    shapes = {
+    shapes: dict[tuple[str, ...], str] = {
         (
             *(row[i] for i in ("arch", "input", "input_b", "accumulator")),
             row["family"].partition(".sp")[1].removeprefix("."),
@@ -327,7 +468,12 @@ def _support_lines() -> list[str]:
 
 
 def report() -> Text:
-    """The text that `python -m tcgemm` prints. A notebook shows it as print does."""
+    """Says what is installed and what runs on this machine: the text of `python -m tcgemm`.
+
+    Example:
+        >>> print(tcgemm.info.report())  # doctest: +ELLIPSIS
+        tcgemm ...
+    """
     facts = build()
     kind = f"CUDA {facts['cuda']} build" if facts["cuda"] else "CPU build"
     architectures = ", ".join(facts["arches"]) or "none"

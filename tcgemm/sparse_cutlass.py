@@ -17,6 +17,8 @@ Groups with fewer than two elements that are not zero have different codes: torc
 keeps the first of the zeros. Both are valid, and a conversion keeps them.
 """
 
+from __future__ import annotations
+
 import torch
 
 from tcgemm.ops.arguments import wrong_type
@@ -31,12 +33,8 @@ _INTEGERS = {
 }
 
 
-def to_cutlass(w):
-    """(packed, meta) of a SparseTensor24 (M, K) of float16, bfloat16, float32 (1:2) or int8.
-
-    packed (M, K/2) shares memory with w.values; meta is int16 (M, K/16), of float32 (M, K/8), of
-    int8 int32 (M, K/32). M is a multiple of 32 (int8: 16), K of 32 (float32: 16, int8: 64). Raises
-    RuntimeError for anything else.
+def to_cutlass(w: SparseTensor24) -> tuple[torch.Tensor, torch.Tensor]:
+    """Converts a SparseTensor24 (M, K) to the tensors (packed, meta) of torch's CUTLASS format.
 
     Example:
         >>> from tcgemm.sparse_cutlass import from_cutlass, to_cutlass
@@ -44,6 +42,22 @@ def to_cutlass(w):
         >>> packed, meta = to_cutlass(w)
         >>> torch.equal(from_cutlass(packed, meta).to_dense(), w.to_dense())
         True
+
+    Arguments:
+        w (SparseTensor24): no transpose. The table has the dtypes, of what M and K must be
+            multiples, and the result::
+
+                w               M     K     meta
+                float16         32    32    int16 (M, K/16)
+                bfloat16        32    32    int16 (M, K/16)
+                float32, 1:2    32    16    int16 (M, K/8)
+                int8            16    64    int32 (M, K/32)
+
+    Returns:
+        (packed, meta). packed (M, K/2) shares the memory of w.values.
+
+    Raises:
+        RuntimeError: w is something else, or its sizes are not such multiples.
     """
     if not isinstance(w, SparseTensor24) or w.transposed:
         raise RuntimeError(
@@ -51,7 +65,8 @@ def to_cutlass(w):
             f"{'the .t() of one' if isinstance(w, SparseTensor24) else type(w).__name__}; pass "
             "what tcgemm.compress24 makes."
         )
-    integer, _elements = _check("w", w.dtype, *w.shape)
+    rows, columns = w.shape
+    integer, _elements = _check("w", w.dtype, rows, columns)
     metadata = w.metadata
     if w.dtype is torch.float32:
         if w.pattern != "1:2":
@@ -62,15 +77,28 @@ def to_cutlass(w):
         metadata = _halves(metadata)
     integers = metadata.view(integer)
     meta = torch.empty_like(integers).view(-1)
-    meta[_places(*integers.shape, integer, integers.device)] = integers.reshape(-1)
+    rows, count = integers.shape
+    meta[_places(rows, count, integer, integers.device)] = integers.reshape(-1)
     return w.values, meta.view(integers.shape)
 
 
-def from_cutlass(packed, meta):
-    """The SparseTensor24 (M, K) of packed (M, K/2) and meta, as to_cutlass returns them.
+def from_cutlass(packed: torch.Tensor, meta: torch.Tensor) -> SparseTensor24:
+    """Converts the tensors (packed, meta) of torch's CUTLASS format to a SparseTensor24 (M, K).
 
-    meta may have any shape; the order in memory counts. Raises TypeError if one is no tensor,
-    RuntimeError if the dtypes or sizes do not belong together.
+    Example:
+        >>> from tcgemm.sparse_cutlass import from_cutlass, to_cutlass
+        >>> w = tcgemm.compress24(torch.randn(64, 128).half(), prune=True)
+        >>> from_cutlass(*to_cutlass(w)).shape
+        torch.Size([64, 128])
+
+    Arguments:
+        packed (Tensor): (M, K/2), the kept values.
+        meta (Tensor): the codes of their positions. It may have any shape, since only the order in
+            memory counts.
+
+    Raises:
+        TypeError: packed or meta is no tensor.
+        RuntimeError: their dtypes or sizes do not belong together.
     """
     for name, tensor in (("packed", packed), ("meta", meta)):
         if not isinstance(tensor, torch.Tensor):
@@ -96,7 +124,7 @@ def from_cutlass(packed, meta):
     return SparseTensor24.from_parts(packed, metadata, columns)
 
 
-def _check(name, dtype, rows, columns):
+def _check(name: str, dtype: torch.dtype, rows: int, columns: int) -> tuple[torch.dtype, int]:
     if dtype not in _INTEGERS:
         names = ", ".join(str(each) for each in _INTEGERS)
         raise RuntimeError(
@@ -113,11 +141,11 @@ def _check(name, dtype, rows, columns):
     return integer, elements
 
 
-def _tile(integer):
+def _tile(integer: torch.dtype) -> int:
     return 64 // integer.itemsize
 
 
-def _places(rows, columns, integer, device):
+def _places(rows: int, columns: int, integer: torch.dtype, device: torch.device) -> torch.Tensor:
     """The place in memory of the integer of each row and column."""
     row = torch.arange(rows, device=device)[:, None]
     column = torch.arange(columns, device=device)
@@ -127,14 +155,14 @@ def _places(rows, columns, integer, device):
     return (column // 2 * 2 * rows + 2 * lane + q % 2).reshape(-1)
 
 
-def _halves(metadata):
+def _halves(metadata: torch.Tensor) -> torch.Tensor:
     """Two bits a position of one of two -> four bits of its two halves."""
     codes = torch.stack([(metadata >> shift) & 1 for shift in (0, 2, 4, 6)], -1)
     nibbles = 0x4 + codes * 0xA
     return (nibbles[..., 0::2] | nibbles[..., 1::2] << 4).flatten(1).to(torch.uint8)
 
 
-def _positions(halves):
+def _positions(halves: torch.Tensor) -> torch.Tensor:
     """The inverse of _halves: the second bit of four is the position."""
     codes = torch.stack([(halves >> 1) & 1, (halves >> 5) & 1], -1).flatten(1)
     codes = codes.view(codes.shape[0], -1, 4)

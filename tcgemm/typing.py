@@ -3,39 +3,93 @@
     def layer(x: Tensor, activation: tcgemm.typing.Activation | None = None) -> Tensor: ...
     def project(x: Tensor, w: Tensor, **options: Unpack[tcgemm.typing.Options]) -> Tensor: ...
 
-Each type is the one list of its words: code that checks an argument takes them from it, by words().
+Each Literal is the one list of its words: checks of arguments take them from it, by words().
 """
 
 from typing import Any, Literal, TypedDict, get_args
 
 import torch
 
+__all__ = [
+    "Activation",
+    "DTypeName",
+    "Float8Precision",
+    "Float32Precision",
+    "Granularity",
+    "Layout",
+    "LinearOptions",
+    "MeasuredDType",
+    "Options",
+    "Precision",
+    "PruneMethod",
+    "SparseGradient",
+    "SparsePattern",
+    "TorchBaseline",
+    "TorchDTypeName",
+    "WeightGranularity",
+    "words",
+]
+
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
-# precision of products of float32 operands, and of float8 operands
+"""The activations. gelu_tanh is the approximation of gelu by tanh."""
+
 Float32Precision = Literal["highest", "high", "medium", "prepared"]
+"""The bits of float32 operands that are multiplied: all, those of tf32, or those of bfloat16.
+"prepared" multiplies all bits, by the kernel that a product with a tcgemm.Prepared has."""
+
 Float8Precision = Literal["promoted", "fast"]
+"""The sums of float8 products: in float32 after every 128, or in the tensor cores alone."""
+
 Precision = Literal[Float32Precision, Float8Precision]
+"""The words of the argument precision."""
 
-# dtypes by their short names; "tf32" is float32 operands that are rounded to tf32
 DTypeName = Literal["f16", "bf16", "f32", "f64", "e4m3", "e5m2", "s8", "u8"]
+"""The short names of the dtypes of operands."""
+
 MeasuredDType = Literal[DTypeName, "tf32"]
-# how b and a lie in memory, in this order; T: as the transpose of a row-major matrix
+"""The dtypes of tcgemm.compare. "tf32" is float32 operands, rounded to tf32."""
+
+TorchDTypeName = Literal[
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "int8",
+    "uint8",
+]
+"""The names that torch has for the dtypes of operands."""
+
 Layout = Literal["TN", "NN", "TT", "NT"]
-# which elements share a scale: of a tensor, and of the weight of a layer in 8 bits
+"""The storage of b and of a, in this order. T is the transpose of a row-major matrix."""
+
 Granularity = Literal["tensor", "row", "1x128", "128x128"]
+"""The elements of a quantised tensor that share a scale: all, a row, or a block."""
+
 WeightGranularity = Literal["tensor", "row", "128x128"]
+"""The elements of the weight of a layer in 8 bits that share a scale."""
 
-# semi-structured sparsity: how many elements of a group are kept, and how they are chosen
 SparsePattern = Literal["2:4", "1:2"]
+"""The elements of a group that are stored: two of four, or one of two."""
+
 PruneMethod = Literal["magnitude", "transposable", "mask"]
+"""The ways in which tcgemm.prune24 chooses the elements that it keeps."""
+
 SparseGradient = Literal["masked", "straight_through"]
+"""The gradient of the dense weight of a SparseLinear24 that learns."""
 
-# functions of torch that tcgemm.compare measures beside tcgemm
 TorchBaseline = Literal["torch", "torch.compile"]
+"""The baselines of tcgemm.compare that are functions of torch."""
 
 
-def words(literal: Any) -> tuple[str, ...]:
-    """The words of one of the types above, in their order."""
+def words(literal: Any) -> tuple[Any, ...]:
+    """Returns the words of one of these types, in their order.
+
+    Example:
+        >>> tcgemm.typing.words(tcgemm.typing.Float8Precision)
+        ('promoted', 'fast')
+    """
     return get_args(literal)
 
 
@@ -72,10 +126,10 @@ class Options(LinearOptions, total=False):
             gelu by tanh), "silu", or None.
         residual (Tensor): is added after the activation. It broadcasts to the shape of the result.
         alpha (float): multiplies the product.
-        scale_a (Tensor): float32 factors of the elements of a, as tcgemm.quantize returns them. Its
-            shape is that of one element, or (M, 1) for a factor of each row. For float8 operands
-            it may also be (M, ceil(K/128)), for blocks of 1 x 128 elements, or (ceil(M/128),
-            ceil(K/128)), for blocks of 128 x 128. Batch dimensions in front broadcast.
+        scale_a (Tensor): float32 factors of the elements of a, as tcgemm.quantize returns them: one
+            element, or (M, 1) with a factor for each row. For float8 operands also (M,
+            ceil(K/128)), with a factor for each block of 1 x 128 elements, or (ceil(M/128),
+            ceil(K/128)), for each block of 128 x 128. Batch dimensions in front broadcast.
         scale_b (Tensor): float32 factors of the elements of b: one element, or (1, N); for float8
             operands also (ceil(K/128), N) or (ceil(K/128), ceil(N/128)). If b is the transpose of
             a quantised tensor, pass the transpose of its scale.
@@ -83,7 +137,7 @@ class Options(LinearOptions, total=False):
             for a and (1, N) for b.
         scale_out (Tensor): one float32 element that multiplies the result.
         amax (bool): True returns the pair (out, amax). amax is the largest magnitude of `value`, a
-            float32 scalar; it is NaN if an element is NaN. There is no out= then.
+            float32 scalar; it is NaN if an element is NaN. It cannot be combined with out=.
         out_dtype (torch.dtype): the dtype of the result. The table shows the default and the other
             possible dtypes. Results of 8 bits saturate::
 
@@ -102,9 +156,9 @@ class Options(LinearOptions, total=False):
             how products are summed: "promoted" (sums of 128 products are added in float32; the
             default) or "fast" (all inside the tensor cores, which keep about 14 bits). Operands of
             other dtypes ignore the words for float32.
-        out (Tensor): receives the result. It has the result's shape, dtype and device, and any
-            strides that do not overlap, and shares no memory with an input. As in torch, no input
-            may require a gradient, and autocast has no effect.
+        out (Tensor): receives the result. It must have the shape, the dtype and the device of the
+            result, and share no memory with an input. Its elements may have any strides that do not
+            overlap. As in torch, no input may require a gradient, and autocast has no effect.
 
     Default of precision for float32: the CPU uses "highest". CUDA uses what torch would use, which
     is torch.backends.cuda.matmul.fp32_precision: "ieee" means "highest", "tf32" means "high". If it

@@ -19,7 +19,7 @@ from pathlib import Path
 from benchmarks import RESULTS
 from benchmarks.fp32_errors import table as error_table
 from benchmarks.report import overview, tables
-from tcgemm.bench import results_file
+from tcgemm.bench import protocol, results_file
 
 BEGIN = "<!-- benchmarks: begin, written by python -m benchmarks report -->"
 END = "<!-- benchmarks: end -->"
@@ -107,7 +107,7 @@ def main(argv=None):
     for path in options.merge:
         new = results_file.load(path)
         target = options.results / results_file.file_name(new["header"]["gpu"])
-        results_file.save(results_file.merge(results_file.load(target), new), target)
+        results_file.save(protocol.merge(results_file.load(target), new), target)
     for path in options.errors:
         new = error_table.load(path)
         error_table.save(error_table.path_of(new["header"]["gpu"], options.results), **new)

@@ -6,6 +6,7 @@ A table between <!-- figures: NAME --> and <!-- /figures --> is written from the
 
     ragged       sizes beside 4096, results/h200.json
     f32-errors   errors of f32 products, results/errors/h200.json
+    swap         the picture and the times of a model after a swap, results/swap/h200.json
     others       the cases of TABLES[NAME], results/h200.json
 
 A test compares the pages with the results.
@@ -19,6 +20,7 @@ from typing import Any
 
 from benchmarks import RESULTS
 from benchmarks.fp32_errors import table as error_table
+from benchmarks.report import swap_picture
 from tcgemm.bench import results_file
 
 DOCS = RESULTS.parents[1] / "docs"
@@ -130,13 +132,40 @@ def f32_errors(rows: list[dict[str, Any]]) -> list[str]:
     return error_table.markdown(rows, ERROR_DEPTHS).splitlines()
 
 
+def swap(found: dict[str, Any] | None) -> list[str]:
+    """The picture of a model after a swap, and its times; nothing without results."""
+    if found is None:
+        return []
+    variants = found["variants"]
+    names = [each["variant"] for each in variants]
+    us = {(row["variant"], row["tokens"], row["mode"]): row["us"] for row in found["rows"]}
+    lines = [
+        f"![Speed and memory of a model after swap_linear, {GPU}](../pictures/swap_h200.svg)",
+        "",
+        f"| one forward on an {GPU} | {' | '.join(names)} |",
+        "|---" * (len(names) + 1) + "|",
+    ]
+    for mode, called in (("graph", "in a CUDA graph"), ("eager", "called from Python")):
+        for count in sorted({count for _, count, _ in us}):
+            times = [microseconds(us[name, count, mode]) for name in names]
+            text = f"{count} token{'s' * (count > 1)}, {called}"
+            lines.append(f"| {text} | {' | '.join(times)} |")
+    held = [f"{each['weight_bytes'] / 1e9:.2f} GB" for each in variants]
+    apart = [f"{100 * each['difference']:.2g} %" for each in variants]
+    lines.append(f"| memory of the model | {' | '.join(held)} |")
+    lines.append(f"| outputs differ from torch's by | {' | '.join(apart)} |")
+    return lines
+
+
 def tables(results: Path = RESULTS) -> dict[str, list[str]]:
     """Name of a table -> its lines."""
     name = results_file.file_name(GPU)
     rows = rows_of(results_file.load(results / name))
     errors = json.loads((results / "errors" / name).read_text())["rows"]
     found = {each: ratios(rows, each) for each in TABLES}
-    return found | {"ragged": ragged(rows), "f32-errors": f32_errors(errors)}
+    path = results / "swap" / name
+    after = swap_picture.load(path) if path.exists() else None
+    return found | {"ragged": ragged(rows), "f32-errors": f32_errors(errors), "swap": swap(after)}
 
 
 def pages(docs: Path = DOCS) -> list[Path]:

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from benchmarks import targets
 from benchmarks.fp32_errors import table as error_table
 from benchmarks.report import overview
-from tcgemm.bench import results_file
+from tcgemm.bench import cases, protocol, results_file
 from tcgemm.bench.case import OPERAND_TERMS, PASSES
 from tcgemm.bench.cases import CLIFF
 
 PLAIN_SQUARES = 512  # squares of multiples of this are one table, all others another
+DRAWN = tuple(name for name in cases.GROUPS["drawn"] if name != "drawn-squares")
 CLIFF_DTYPES = ("bf16", "e4m3", "s8", "tf32", "f64")
 
 
@@ -32,8 +33,13 @@ def _of_cliff(row):
     return row["dtype"] in CLIFF_DTYPES and targets.cliff_axis(row) is not None
 
 
+def _of_a_model(row):
+    """Shapes of language models that are no cubes."""
+    return (row["m"], row["n"], row["k"]) in cases.LLM_GRID and not is_cube(row)
+
+
 def _of_8_bits(row):
-    aligned = targets.cliff_axis(row) in (None, "")
+    aligned = targets.cliff_axis(row) in (None, "") and not _of_a_model(row)
     return aligned and not _against_tn(row) and (row["dtype"], row["epilogue"]) != ("e4m3", "none")
 
 
@@ -63,12 +69,10 @@ class Section:
     on_page: bool = False  # of docs/performance.md
 
     def rows(self, rows):
+        """The rows that this table shows."""
         host = self.name == "host"
-        return [
-            row
-            for row in rows
-            if (host or row["set"] in self.sets) and is_host_time(row) == host and self.has(row)
-        ]
+        mine = [row for row in rows if host or results_file.set_of(row) in self.sets]
+        return [row for row in mine if is_host_time(row) == host and self.has(row)]
 
 
 SECTIONS = (
@@ -85,9 +89,17 @@ SECTIONS = (
         "scales",
         "fp8 with scales",
         ("scales",),
-        note="e4m3 beside torch._scaled_mm with the same scales. The third number of row scales: x "
+        lambda row: not _of_a_model(row),
+        "e4m3 beside torch._scaled_mm with the same scales. The third number of row scales: x "
         "tcgemm's speed with one scale for the tensor.",
         on_page=True,
+    ),
+    Section(
+        "e4m3 of models",
+        "fp8 of language models (M x N x K)",
+        ("fp8", "scales"),
+        _of_a_model,
+        "e4m3 with promoted sums, or with the fast accumulator, beside torch._scaled_mm.",
     ),
     Section("tf32, f64", "tf32 and float64", ("tf32", "f64"), _other, on_page=True),
     Section(
@@ -134,6 +146,12 @@ SECTIONS = (
     Section("batch", "Batched", ("batch",)),
     Section("random", "Irregular and random shapes", ("random",)),
     Section(
+        "drawn squares",
+        "Squares, each size in two pairs of layout and dtype that a seed draws",
+        ("drawn-squares",),
+    ),
+    Section("drawn", "Shapes that a seed draws for each family of cases", DRAWN),
+    Section(
         "sparse-mm",
         "2:4 sparse weights, tf32 1:2",
         ("sparse-mm",),
@@ -154,7 +172,9 @@ SECTIONS = (
         "epilogue",
         "Linear with a fused epilogue",
         ("epilogue",),
-        note="Beside torch's calls one after another.",
+        note="Beside torch's calls one after another. bias+relu is beside torch._addmm_activation, "
+        "residual beside torch.addmm, and the third number of bias+gelu_tanh is x the speed of "
+        "torch._addmm_activation.",
     ),
     Section("train", "Forward, and forward with backward, of a linear layer", ("train",)),
     Section(
@@ -198,8 +218,19 @@ def column_of(row):
     return ", ".join([f"{row['dtype']} {row['layout']}", *accumulation, *special])
 
 
+def _range(row, detail):
+    """ " (0.97-0.99)": the lowest and the highest ratio of several repetitions."""
+    if len(protocol.repetitions(row, detail)) < 2:
+        return ""
+    low, high = protocol.span(row, detail)
+    return f" ({low:.2f}-{high:.2f})"
+
+
 def cell(row, detail):
-    """'712 TFLOPS, **0.98**', or microseconds for a small GEMM; the speed relative to torch."""
+    """'712 TFLOPS, **0.98** (0.97-0.99)', or microseconds for a small GEMM.
+
+    The speed relative to torch is the median of the repetitions, with their range.
+    """
     if row is None or row["us"] is None:
         return "-"
     is_rate = row["tflops"] is not None and row["tflops"] >= 100 and row["m"] > 512
@@ -208,10 +239,10 @@ def cell(row, detail):
     if row["us"] >= LONG_US and not is_rate:
         text = f"{row['us'] / 1000:.3g} ms"
     if row["ratio"] is not None:
-        text += f", **{row['ratio']:.2f}**"
+        text += f", **{row['ratio']:.2f}**{_range(row, detail)}"
     elif "refused" in detail:
         text += ", refused"
-    for name in ("own_ratio", "dense_ratio"):
+    for name in ("own_ratio", "dense_ratio", "fused_ratio"):
         text += f", {detail[name]:.2f}" if name in detail else ""
     if "kept" in detail:
         text += f", {100 * detail['kept']:.2f} % of the sum of magnitudes"
@@ -239,15 +270,26 @@ def pivot(rows, details):
     return "\n".join(text)
 
 
+# The words of an outcome in a table. "so far" is added where repetitions are missing.
+WORDS = {"PASS": "met", "MISS": "missed", "UNCLEAR": "not clear"}
+
+
+def _mean_range(outcome):
+    """The range of the mean, where there are several repetitions."""
+    low, high = outcome.span
+    return f" ({low:.3f}-{high:.3f})" if max(map(len, outcome.repetitions)) > 1 else ""
+
+
 def target_table(results):
     """The targets of whole sets: geometric mean, lowest shape, largest error."""
     text = ["| x | target | reached | lowest | error | |", "|---|---|---|---|---|---|"]
     for outcome in targets.outcomes(results):
         reached = ["-", "-"]
         if outcome.ratios:
-            reached = [f"**{outcome.mean:.2f}**", f"{outcome.lowest:.2f}"]
+            reached = [f"**{outcome.mean:.3f}**{_mean_range(outcome)}", f"{outcome.lowest:.3f}"]
         error = f"{max(outcome.errors):.2f}" if outcome.errors else "-"
-        word = {"PASS": "met", "MISS": "missed"}.get(outcome.word, outcome.word)
+        word, *rest = outcome.word.split(" ", 1)
+        word = " ".join([WORDS.get(word, word), *rest])
         cells = (outcome.name, f"{outcome.least:.2f}", *reached, error, word)
         text.append(f"| {' | '.join(cells)} |")
     return "\n".join(text) if len(text) > 2 else None
@@ -281,12 +323,15 @@ def summary(results):
     """The conditions of the measurement, and the result on the whole."""
     head, rows = results["header"], results["rows"]
     measured = [row for row in rows if row["ratio"]]
-    ahead = sum(row["ratio"] >= 1 for row in measured)
+    details = results["details"]
+    spans = [protocol.span(row, details.get(results_file.key(row), {})) for row in measured]
+    words = [protocol.claim(span, 1.0) for span in spans]
     commits = sorted({row["commit"] for row in rows})
     text = (
         f"{head.get('gpu')}, driver {head.get('driver')}, torch {head.get('torch')}, "
         f"CUDA {head.get('cuda')}, commit {', '.join(commits)}. "
-        f"Of {len(measured)} cases tcgemm is at least as fast as torch in {ahead}."
+        f"Of {len(measured)} cases tcgemm is at least as fast as torch in {words.count('PASS')} "
+        f"and slower in {words.count('MISS')}, in all of their repetitions."
     )
     clocks = [row["clock_mhz"] for row in rows if row["clock_mhz"]]
     powers = [row["power_w"] for row in rows if row["power_w"]]

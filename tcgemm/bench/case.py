@@ -28,9 +28,11 @@ from tcgemm.typing import Layout
 
 Operation = Literal["mm", "bmm", "linear", "train", "compress", "prune"]
 
+FLOATS = ("bf16", "f16")
 FLOAT8 = ("e4m3", "e5m2")
+FORWARD = ("TN", "NN")  # the layouts of a forward pass
 ACCUMULATION = {"f64": "f64", "s8": "s32", "u8": "s32", "e4m3": "promoted", "e5m2": "promoted"}
-# The granularity of b's scales. The scales of a have the same, but beside 128x128 of b 1x128.
+# The granularity of b's scales. a's scales have the same, or 1x128 if b's have 128x128.
 SCALES = ("tensor-scales", "row-scales", "128x128-scales", "1x128-scales")
 OPERAND_TERMS = (*SCALES, "spread", "prepared", "sparse")  # terms that describe a and b
 PASSES = ("compress", "prune")

@@ -14,10 +14,11 @@
     sparse-mm  2:4 sparse weights; the passes that prune and compress
     random     seeded random shapes, layouts and dtypes
 
-The sets smoke, smoke-dtypes and smoke-sparse have small cases that a CPU runs in seconds.
+Sets whose name begins with "drawn-" are drawn by a seed: drawn.py has them. The sets smoke,
+smoke-dtypes and smoke-sparse have small cases that a CPU runs in seconds.
 
 A set is a function (dtypes, layouts) -> cases. The arguments replace the defaults of the set; None
-keeps them.
+keeps them. Of a drawn set they choose cases.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ import random
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tcgemm.bench.case import FLOAT8, SCALES, Case
+from tcgemm.bench import drawn
+from tcgemm.bench.case import FLOAT8, FLOATS, FORWARD, SCALES, Case
 from tcgemm.testing.operands import LAYOUTS
 
 if TYPE_CHECKING:
@@ -38,8 +40,6 @@ if TYPE_CHECKING:
     Dtypes = Sequence[MeasuredDType] | None
     Layouts = Sequence[Layout] | None
 
-FLOATS = ("bf16", "f16")
-FORWARD = ("TN", "NN")  # the layouts of a forward pass
 SQUARES = (512, 1024, 1536, 2048, 2560, 3072, 4096, 5120, 6144, 8192, 16384)
 RAGGED_SQUARES = (511, 1000, 1023, 2047, 3001, 4095, 4098, 4100, 4104, 8191)
 LLM = (  # tokens x out x in of 8B and 70B dense models and of a mixture of experts
@@ -53,6 +53,14 @@ LLM = (  # tokens x out x in of 8B and 70B dense models and of a mixture of expe
     (2048, 8192, 28672),
     (2048, 2112, 7168),
     (2048, 24576, 1536),
+)
+# The layers of these models for 512 to 8192 tokens, for dense and for fused operations. A part of
+# 512 x 2112 x 7168 is a wave of few tiles, which the sets of small results measure.
+LLM_LAYERS = ((4096, 4096), (6144, 4096), (28672, 4096))
+LLM_LAYERS += ((4096, 14336), (2112, 7168), (128256, 4096))
+LLM_TOKENS = (512, 2048, 4096, 8192)
+LLM_GRID = tuple(
+    (m, n, k) for m in LLM_TOKENS for n, k in LLM_LAYERS if (m, n, k) != (512, 2112, 7168)
 )
 SMALL_M = (
     *((m, 4096, 4096) for m in (1, 4, 16, 64, 256)),
@@ -74,8 +82,8 @@ BATCH = (  # batch, M = N = K
     (32, 1024),
     (16, 2048),
 )
-EPILOGUES = ("bias", "bias+relu", "bias+gelu", "bias+gelu_tanh", "bias+silu", "bias+residual")
-EPILOGUE_SIZES = ((512, 4096, 4096), (4096, 4096, 4096), (4096, 28672, 4096), (4096, 4096, 14336))
+EPILOGUES = ("bias", "bias+relu", "bias+gelu", "bias+gelu_tanh", "bias+silu")
+EPILOGUES += ("residual", "bias+gelu+residual")
 TRAIN = ((512, 4096, 4096), (4096, 4096, 4096), (4096, 14336, 4096), (4096, 4096, 14336))
 TRAIN += ((2048, 8192, 8192),)
 HOST = ((64, 64, 64), (512, 512, 512), (511, 511, 511))
@@ -83,7 +91,7 @@ SPARSE = ("bf16", "f16", "s8", "e4m3", "tf32")
 EVEN = (2048, 4096, 8192, 16384)
 HIGHEST = (512, 1024, 2048, 3072, 4096, 6144, 8192)
 PREPARED = [(m, n, 4096) for n in (4096, 14336) for m in (16, 256, 4096)]
-CLIFF = (4088, 4095, 4097, 4101, 4104)  # sizes beside 4096, in M, in N, in K and in all three
+CLIFF = (4088, 4095, 4097, 4101, 4104)  # sizes close to 4096, of M, of N, of K and of all three
 IRREGULAR = ((5000, 333, 777), (333, 5001, 2049), (100, 1000, 10000))
 RANDOM_SEED, RANDOM_CASES = 24, 32
 SMOKE = ((64, 64, 64), (65, 33, 17), (1, 40, 96))
@@ -153,7 +161,7 @@ def _epilogue(dtypes):
     found = [
         case
         for epilogue in EPILOGUES
-        for case in _gemms(EPILOGUE_SIZES, dtypes or ("bf16",), epilogue=epilogue, **linear)
+        for case in _gemms(LLM_GRID, dtypes or ("bf16",), epilogue=epilogue, **linear)
     ]
     return found + _gemms(HOST[:1], dtypes or ("bf16",), graph=False, epilogue="bias", **linear)
 
@@ -162,7 +170,8 @@ def _train(dtypes):
     """The forward alone is a case of "linear"; forward and backward together are one of "train"."""
     floats = [dtype for dtype in dtypes or ("bf16",) if dtype in FLOATS]
     forward = _gemms(TRAIN, floats, ("TN",), op="linear", epilogue="bias")
-    return forward + _gemms(TRAIN, floats, ("TN",), op="train", epilogue="bias")
+    both = _gemms((*TRAIN, *LLM_GRID), floats, ("TN",), op="train", epilogue="bias")
+    return forward + both + _gemms(LLM_GRID, floats, ("TN",), op="train", epilogue="bias+gelu")
 
 
 def _batch(dtypes, layouts):
@@ -176,7 +185,7 @@ def _batch(dtypes, layouts):
 
 
 def _fp8(dtypes, layouts):
-    float8, sizes = dtypes or ("e4m3",), [*_cubes(EVEN), *FEW_ROWS]
+    float8, sizes = dtypes or ("e4m3",), [*_cubes(EVEN), *LLM_GRID, *FEW_ROWS]
     scaled = {"epilogue": "tensor-scales"}
     found = [
         case
@@ -190,16 +199,14 @@ def _fp8(dtypes, layouts):
 def _scales(dtypes, layouts):
     granularities = (("fast", "row-scales"), ("promoted", "row-scales"))
     granularities += (("promoted", "128x128-scales"), ("promoted", "1x128-scales"))
-    return [
-        case
-        for accumulation, epilogue in granularities
-        for case in _gemms(
-            *(_cubes(EVEN), dtypes or ("e4m3",), layouts or ("TN",)),
-            accumulation=accumulation,
-            epilogue=epilogue,
-            self_baseline="tensor-scales" if epilogue == "row-scales" else "",
-        )
-    ]
+    chosen = dtypes or ("e4m3",), layouts or ("TN",)
+    found = []
+    for accumulation, epilogue in granularities:
+        kind = {"accumulation": accumulation, "epilogue": epilogue}
+        beside = "tensor-scales" if epilogue == "row-scales" else ""
+        found += _gemms(_cubes(EVEN), *chosen, **kind, self_baseline=beside)
+        found += _gemms(LLM_GRID, *chosen, **kind)
+    return found
 
 
 def _int8(dtypes, layouts):
@@ -218,7 +225,7 @@ def _tf32(dtypes, layouts):
 
 def _f64(dtypes, layouts):
     dtypes = dtypes or ("f64",)
-    found = _gemms(_cubes((1024, *EVEN[:3])), dtypes, layouts or FORWARD)
+    found = _gemms(_cubes((512, 1024, *EVEN[:3])), dtypes, layouts or FORWARD)
     return found + _gemms(FEW_ROWS, dtypes, ("TN",)) + _beside_4096(dtypes, layouts)
 
 
@@ -330,7 +337,7 @@ def _simple(sizes, default_dtypes, default_layouts):
 
 SETS: dict[str, Callable[[Dtypes, Layouts], list[Case]]] = {
     "squares": _squares,
-    "llm": _simple(LLM, ("bf16",), ("TN",)),
+    "llm": _simple((*LLM_GRID, *LLM), ("bf16",), ("TN",)),
     "epilogue": _rows_only(_epilogue),
     "train": _rows_only(_train),
     "fp8": _fp8,
@@ -355,7 +362,9 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "dtypes": _dtypes,
     "sparse": ("sparse-mm",),
     "all": _names,
+    "drawn": tuple(drawn.SETS),
 }
+NAMES = (*SETS, *drawn.SETS)
 
 
 def _identity(case: Case) -> Case:
@@ -364,7 +373,11 @@ def _identity(case: Case) -> Case:
 
 
 def cases(
-    name: str, dtypes: Dtypes = None, layouts: Layouts = None, kernel: str = ""
+    name: str,
+    dtypes: Dtypes = None,
+    layouts: Layouts = None,
+    kernel: str = "",
+    seed: int = drawn.SEED,
 ) -> list[Case]:
     """The cases of a set, each once.
 
@@ -374,19 +387,25 @@ def cases(
         ['64^3', '65x33x17', '1x40x96']
 
     Arguments:
-        name (str): a key of SETS.
-        dtypes, layouts: replace the defaults of the set; None keeps them.
+        name (str): one of NAMES.
+        dtypes, layouts: replace the defaults of the set, or choose cases of a drawn set; None keeps
+            them all.
         kernel (str): forces kernels whose name contains this text. Cases with a forced kernel do
             not measure what the planner chooses, so they get a set of their own, "squares:sm80".
+        seed (int): draws the cases of a drawn set, whose name in the results is "drawn-mm@1".
 
     Raises ValueError for an unknown name.
     """
-    if name not in SETS:
+    if name not in NAMES:
         raise ValueError(
-            f"tcgemm.bench.cases: name is {name!r}, but there are {', '.join(SETS)}; pass one of "
+            f"tcgemm.bench.cases: name is {name!r}, but there are {', '.join(NAMES)}; pass one of "
             "these."
         )
-    found = SETS[name](dtypes, layouts)
+    if name in SETS:
+        found = SETS[name](dtypes, layouts)
+    else:
+        found = drawn.cases(name, seed, dtypes, layouts)
+        name = f"{name}@{seed}"
     if kernel:
         found = [replace(case, kernel=kernel, target=0.0) for case in found if not case.kernel]
     named = [replace(c, set=f"{name}:{c.kernel}" if c.kernel else name) for c in found]

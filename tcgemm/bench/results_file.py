@@ -2,7 +2,8 @@
 
     {"header": {gpu, driver, torch, ...}        of the run that wrote last
      "rows":   [{op, dtype, ..., power_w}]      one row per case; its keys are KEYS and no others
-     "details": {key: {...}}}                   spread, samples, date; why a case failed
+     "details": {key: {...}}}                   spread, samples, date, repetitions (protocol.py);
+                                                the error of a case that failed
 
 In a row, `rival`, `rival_us` and `ratio` are the baseline's name, its time, and that time divided
 by tcgemm's. In the details, `own`, `own_us` and `own_ratio` are the same for the second baseline,
@@ -62,6 +63,11 @@ def key(row: Row) -> str:
     return "/".join(str(row[name]) for name in CASE)
 
 
+def set_of(row: Row) -> str:
+    """The set of a row without the seed that drew it: 'drawn-mm@1' -> 'drawn-mm'."""
+    return row["set"].split("@")[0]
+
+
 def file_name(gpu: str) -> str:
     """The name of the file for a GPU: 'NVIDIA H200' -> 'h200.json'."""
     words = [word for word in gpu.lower().split() if word != "nvidia"]
@@ -99,14 +105,6 @@ def put(results: Results, row: Row, detail: dict[str, Any]) -> None:
     rows[name] = row
     results["rows"] = list(rows.values())
     results["details"][name] = detail
-
-
-def merge(into: Results, new: Results) -> Results:
-    """Puts every row of `new`, and its header, into `into`; returns `into`."""
-    for row in new["rows"]:
-        put(into, row, new["details"].get(key(row), {}))
-    into["header"] = new["header"] or into["header"]
-    return into
 
 
 def _order(row: Row) -> tuple[str, str, str, str, int, str]:

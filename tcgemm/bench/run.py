@@ -2,19 +2,22 @@
 
     --set squares,llm --dtype f16 --layout TN,NN
     --set squares --kernel sm80                   only kernels of that name
-    --set all --out results --minutes 8 --resume  missing cases, for eight minutes
+    --set all --out results --minutes 8 --resume  what is missing, for eight minutes
+    --set all --shard 2/5 --out two.json          the second of five parts of the cases
+    --set drawn --seed 77                         cases that the seed 77 draws
     --set llm --dry-run                           the plans on an H200; needs no GPU
     --set all --max-size 64                       small cases, for the CPU
 
-The groups are dense (16-bit dtypes), dtypes (other dtypes), sparse, and all. cases.py describes the
-sets.
+The groups are dense (16-bit dtypes), dtypes (other dtypes), sparse, all (these three) and drawn.
+cases.py and drawn.py describe the sets, protocol.py how often and how long a case is measured.
 
 `python -m tcgemm bench` stores what it measures in --out. In a checkout, `python -m benchmarks run`
 does the same with benchmarks/results as the default, and counts the targets that are met.
 
-Each row is written as soon as it is measured, so a run that is killed loses one case. --resume
-skips cases that were measured at this commit. If a case fails, its row has the error, and the next
-case runs, unless the GPU itself is lost.
+All cases have their first repetition before any has its second. Each repetition is written as soon
+as it is measured, so a run that is killed loses one repetition of one case. --resume continues with
+those that this commit lacks. If a case fails, its row has the error, and the next case runs, unless
+the GPU itself is lost.
 
     case -> operands past the cache -> check against float64 -> time, candidates alternating -> row
 """
@@ -29,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from tcgemm.bench import cases, results_file
+from tcgemm.bench import cases, drawn, protocol, results_file
 from tcgemm.bench.case import PASSES
 from tcgemm.bench.sparse_passes import Pass
 from tcgemm.bench.training import Training
@@ -41,10 +44,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from tcgemm.bench.case import Case
+    from tcgemm.bench.protocol import Aims, Detail
     from tcgemm.bench.results_file import Results, Row
     from tcgemm.testing.telemetry import Reader
+    from tcgemm.testing.timing import Timing
 
-    Detail = dict[str, Any]  # of one row: spread, samples, date; the error of a case that failed
+    Checks = tuple[float | None, bool | None]  # max_error_ratio, exact
 
 
 class Target(Protocol):
@@ -60,6 +65,14 @@ class Targets(Protocol):
 
     TARGETS: Iterable[Target]
 
+    def aims(self, row: Mapping[str, Any]) -> Aims:
+        """The targets of each ratio of a case with these fields."""
+        ...
+
+    def listing(self, sets: Sequence[str]) -> Sequence[str]:
+        """A line for each target of these sets."""
+        ...
+
     def summary_lines(self, results: Results) -> tuple[Sequence[str], int, int]:
         """(lines to print, targets that are met, targets that were measured)."""
         ...
@@ -67,9 +80,10 @@ class Targets(Protocol):
 
 METHOD = (
     "normal data, operand sets past twice the L2, CUDA graphs, candidates in alternating turns of "
-    "one process, medians; graph false: host time of a call (CPU: wall clock)"
+    "one process, up to three repetitions spread over the run, medians; graph false: host time of "
+    "a call (CPU: wall clock)"
 )
-DIFFERENT = 0.02  # relative Frobenius norm: more than rounding to 8 bits explains
+DIFFERENT = 0.02  # a relative Frobenius norm; rounding to 8 bits causes less
 COLUMNS = (("case", -46), ("kernel", -45), ("us", 9), ("TFLOPS", 7), ("GB/s", 6))
 COLUMNS += (("x torch", 7), ("error", 5))
 
@@ -80,6 +94,14 @@ def columns(values: Iterable[str]) -> str:
     return " | ".join(f"{v:{'<' if width < 0 else '>'}{abs(width)}}" for v, (_, width) in pairs)
 
 
+def shard(text: str) -> tuple[int, int]:
+    """ "2/5" -> (2, 5)."""
+    part, _, parts = text.partition("/")
+    if not (part.isdigit() and parts.isdigit() and 1 <= int(part) <= int(parts)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no part of a whole such as 2/5")
+    return int(part), int(parts)
+
+
 def parse(argv: Sequence[str] | None, prog: str = "python -m tcgemm bench") -> argparse.Namespace:
     """The options of a command line; argv None is that of the process."""
     text = argparse.RawDescriptionHelpFormatter
@@ -88,7 +110,7 @@ def parse(argv: Sequence[str] | None, prog: str = "python -m tcgemm bench") -> a
     def comma(value: str) -> tuple[str, ...]:
         return tuple(value.split(","))
 
-    known = (*cases.GROUPS, *cases.SETS)
+    known = (*cases.GROUPS, *cases.NAMES)
     parser.add_argument("--set", type=comma, required=True, help=", ".join(known))
     parser.add_argument("--dtype", type=comma, help=f"of {', '.join(operands.DTYPES)}")
     parser.add_argument("--layout", type=comma, help=f"of {', '.join(operands.LAYOUTS)}")
@@ -98,7 +120,12 @@ def parse(argv: Sequence[str] | None, prog: str = "python -m tcgemm bench") -> a
         "--resume", action="store_true", help="skip what was measured at this commit"
     )
     parser.add_argument("--out", type=Path, help="file, or folder for <gpu>.json")
-    parser.add_argument("--ms", type=float, default=400.0, help="time per candidate (400)")
+    seconds = f"time of a candidate where its ratio is close ({protocol.MS:g})"
+    parser.add_argument("--ms", type=float, default=protocol.MS, help=seconds)
+    often = f"of a case whose ratio is close ({protocol.REPETITIONS})"
+    parser.add_argument("--repetitions", type=int, default=protocol.REPETITIONS, help=often)
+    parser.add_argument("--seed", type=int, default=drawn.SEED, help="of drawn sets (%(default)s)")
+    parser.add_argument("--shard", type=shard, default=(1, 1), help="2/5: the second of five parts")
     parser.add_argument("--device", help="cuda or cpu (cuda where there is one)")
     parser.add_argument("--no-baseline", action="store_true", help="time tcgemm alone")
     parser.add_argument("--targets", action="store_true", help="only cases that have a target")
@@ -136,12 +163,15 @@ def chosen_cases(options: argparse.Namespace, targets: Targets | None = None) ->
     found = [
         case
         for name in chosen_sets(options)
-        for case in cases.cases(name, options.dtype, options.layout, options.kernel)
+        for case in cases.cases(
+            name, options.dtype, options.layout, options.kernel, seed=options.seed
+        )
         if not options.targets or has_target(case, targets)
     ]
     if options.max_size:
         found = list(dict.fromkeys(case.limited(options.max_size) for case in found))
-    return found
+    part, parts = options.shard
+    return found[part - 1 :: parts]
 
 
 def has_target(case: Case, targets: Targets | None) -> bool:
@@ -158,33 +188,54 @@ def workload(case: Case, device: torch.device | str) -> Work:
     return Training(case, device) if case.op == "train" else Workload(case, device)
 
 
+def aims_of(case: Case, targets: Targets | None) -> Aims:
+    """The targets of each ratio of a case: its own, and those of its set."""
+    found = (
+        {name: list(aims) for name, aims in targets.aims(asdict(case)).items()} if targets else {}
+    )
+    if case.target:
+        found.setdefault("ratio", []).append(case.target)
+    return found
+
+
 def measure_case(
-    case: Case, options: argparse.Namespace, gpu: str, commit: str, reader: Reader | None
+    case: Case,
+    options: argparse.Namespace,
+    gpu: str,
+    commit: str,
+    reader: Reader | None,
+    aims: Aims,
+    checks: Checks | None = None,
 ) -> tuple[Row, Detail]:
-    """Checks and measures one case: (row, detail)."""
+    """Measures one case: (row, detail). It is checked first, unless `checks` has what an earlier
+    repetition found. `aims` are the targets near which a short look is not enough."""
     if options.no_baseline:
         case = replace(case, baseline=False, self_baseline="")
     work = workload(case, options.device)
-    checks = work.check()
+    checks = checks or work.check()
     candidates = work.candidates()
-    refusals = {
-        name: baseline.refusal(candidates[name])
-        for name in ("baseline", "dense")
-        if name in candidates
-    }
-    for name in filter(refusals.get, refusals):
-        del candidates[name]
+    refusals: dict[str, str] = {}
+    for name in ("baseline", "dense", "fused"):
+        if name in candidates and (reason := baseline.refusal(candidates[name])):
+            refusals[name] = reason
+            del candidates[name]
     sampler = telemetry.Sampler(reader)
     if case.graph:
+
+        def is_clear(found: Mapping[str, Timing]) -> bool:
+            return protocol.is_clear(protocol.ratios_of(found), aims)
+
         common = {"device": options.device, "min_ms": options.ms, "sampler": sampler}
-        timings = timing.measure(candidates, work.sets, refusals=refusals, **common)
+        common |= {"refusals": refusals, "enough": is_clear}
+        timings = timing.measure(candidates, work.sets, **common)
     else:
         with sampler:
             timings = timing.host_time(candidates, work.sets, device=options.device)
     row = work.row(timings, checks, gpu=gpu, commit=commit, sampler=sampler)
     detail = {"date": machine.now(), "sets": work.sets, "bytes": work.bytes} | work.detail(timings)
-    if refusals.get("baseline"):
+    if "baseline" in refusals:
         detail["refused"] = refusals["baseline"]
+    detail["ms"] = round(timings["tcgemm"].total_ms)
     for name, found in timings.items():
         field = results_file.field(name)
         detail[f"{field}_iqr_us"] = round(found.iqr_us, 3)
@@ -220,7 +271,7 @@ def line(case: Case, row: Row, detail: Detail) -> str:
     text += f"  +-{spread:.1f} %" + ("" if row["exact"] in (True, None) else "  NOT EXACT")
     if row["clock_mhz"]:
         text += f"  {row['clock_mhz']:.0f} MHz {row['power_w']:.0f} W"
-    for name in ("own", "dense"):
+    for name in protocol.OTHERS:
         if name in detail:
             text += f"  {detail[f'{name}_ratio']:.3f} x {detail[name]}"
     if "kept" in detail:
@@ -229,14 +280,21 @@ def line(case: Case, row: Row, detail: Detail) -> str:
         text += f"  torch's result differs (norm of the difference: {detail['rival_apart']:.2g})"
     if "refused" in detail:
         text += f"  torch refuses: {detail['refused'][:80]}"
-    return text + outcome(case, row)
+    return text + spread_of(row, detail) + outcome(case, row, detail)
 
 
-def outcome(case: Case, row: Row) -> str:
-    """PASS or MISS, and the target, for a case that has one."""
-    if not case.target or row["ratio"] is None:
-        return ""
-    return f"  {'PASS' if row['ratio'] >= case.target else 'MISS'} ({case.target:g})"
+def spread_of(row: Row, detail: Detail) -> str:
+    """The range of the ratio, where there are several repetitions."""
+    span, count = protocol.span(row, detail), len(protocol.repetitions(row, detail))
+    return f"  {span[0]:.3f}..{span[1]:.3f} in {count}" if span and count > 1 else ""
+
+
+def outcome(case: Case, row: Row, detail: Detail) -> str:
+    """PASS, MISS or UNCLEAR, and the target, for a case that has one."""
+    span = protocol.span(row, detail)
+    return (
+        f"  {protocol.claim(span, case.target)} ({case.target:g})" if case.target and span else ""
+    )
 
 
 def is_wrong(row: Row) -> bool:
@@ -269,13 +327,19 @@ class Run:
     `folder` has the stored results that --resume reads, and gets the new ones if --out is missing.
     """
 
+    options: argparse.Namespace
+    targets: Targets | None
+    gpu: str
+    commit: str
+    reader: Reader | None
     path: Path | None
     results: Results
-    known: dict[str, tuple[Row, Detail]]
-    session: Results  # the cases of this call, measured now or before
+    known: dict[str, tuple[Row, Detail]]  # the cases of this commit, measured now or before
 
-    def __init__(self, options: argparse.Namespace, folder: Path | None) -> None:
-        self.options = options
+    def __init__(
+        self, options: argparse.Namespace, folder: Path | None, targets: Targets | None = None
+    ) -> None:
+        self.options, self.targets = options, targets
         self.gpu = machine.gpu_name(options.device)
         self.commit = options.commit or results_file.commit()
         # Cases of --max-size are no results of their sets, so only --out stores them.
@@ -285,8 +349,6 @@ class Run:
         self.known = self._measured(folder) if options.resume else {}
         self.results["header"] = machine.facts(options.device) | {"method": METHOD}
         self.reader = telemetry.open_reader(options.device)
-        self.done = self.bad = self.met = self.targets = 0
-        self.session = results_file.empty()
 
     def _file(self, path: Path) -> Path:
         return path if path.suffix == ".json" else path / results_file.file_name(self.gpu)
@@ -294,48 +356,102 @@ class Run:
     def _measured(self, folder: Path | None) -> dict[str, tuple[Row, Detail]]:
         """{key: (row, detail)} of this commit, in the folder or in the file of this run."""
         stored = results_file.load(self._file(folder)) if folder else results_file.empty()
-        return {
-            results_file.key(row): (row, results["details"][results_file.key(row)])
-            for results in (stored, self.results)
-            for row in results["rows"]
-            if row["commit"] == self.commit and row["us"]
-        }
+        found: dict[str, tuple[Row, Detail]] = {}
+        for results in (stored, self.results):
+            for row in results["rows"]:
+                name = results_file.key(row)
+                if row["commit"] == self.commit and row["us"]:
+                    both = row, results["details"].get(name, {})
+                    found[name] = protocol.merged(found.get(name), both)
+        return found
+
+    def found(self, case: Case) -> tuple[Row, Detail] | None:
+        """(row, detail) of a case, if --resume found it or this run has measured it."""
+        return self.known.get(results_file.key(as_row(case, self.gpu, {})))
+
+    def missing(self, case: Case) -> int:
+        """How many repetitions a case still needs. A case that failed in this run needs none."""
+        found = self.found(case)
+        if found is None:
+            return self.options.repetitions
+        if found[0]["us"] is None:
+            return 0
+        return protocol.missing(*found, aims_of(case, self.targets), self.options.repetitions)
+
+    def count(self, case: Case) -> int:
+        """How many repetitions a case has."""
+        found = self.found(case)
+        return 0 if found is None else len(protocol.repetitions(*found))
 
     def case(self, case: Case) -> None:
-        """Measures one case, or takes the row that --resume found, and counts it."""
-        found = self.known.get(results_file.key(as_row(case, self.gpu, {})))
-        row, detail = found or self._measure(case)
-        if found is None:
+        """Measures one repetition of a case, and stores the case with the earlier ones."""
+        row, detail = self._measure(case)
+        earlier = self.found(case)
+        if row["us"] is not None:
+            before = protocol.repetitions(*earlier) if earlier else []
+            row, detail = protocol.combined(
+                row, detail, [*before, protocol.repetition(row, detail)]
+            )
+        name = results_file.key(row)
+        self.known[name] = row, detail
+        if row["us"] is not None or earlier is None:
             results_file.put(self.results, row, detail)
             if self.path:
                 results_file.save(self.results, self.path)
-            print(line(case, row, detail), flush=True)
-        elif case.target:
-            print(line(case, row, detail))
-        results_file.put(self.session, row, detail)
-        self.done += 1
-        self.bad += is_wrong(row)
-        if case.target:
-            self.targets += 1
-            self.met += row["ratio"] is not None and row["ratio"] >= case.target
-
-    def is_known(self, case: Case) -> bool:
-        """Did --resume find a row of this case?"""
-        return results_file.key(as_row(case, self.gpu, {})) in self.known
+        print(line(case, row, detail), flush=True)
 
     def _measure(self, case: Case) -> tuple[Row, Detail]:
+        earlier = self.found(case)
+        checks = (earlier[0]["max_error_ratio"], earlier[0]["exact"]) if earlier else None
+        aims = aims_of(case, self.targets)
+        common = (self.options, self.gpu, self.commit, self.reader)
         try:
-            return measure_case(case, self.options, self.gpu, self.commit, self.reader)
+            return measure_case(case, *common, aims, checks)
         except Exception as error:  # the other cases are measured nevertheless
             return failed(case, self.gpu, self.commit, error)
 
+    def all(self, chosen: Sequence[Case]) -> None:
+        """Measures what is missing of the cases, until the minutes are over."""
+        stop = time.monotonic() + 60 * self.options.minutes
+        for repetition in range(self.options.repetitions):
+            for case in chosen:
+                if self.count(case) > repetition or not self.missing(case):
+                    continue
+                if time.monotonic() > stop:
+                    print(f"{self.options.minutes:g} minutes are over; --resume goes on.")
+                    return
+                self.case(case)
+                if gpu_is_lost(self.options.device):
+                    print("The GPU no longer answers (see the error above): nothing more can be")
+                    print("measured.")
+                    return
 
-def print_plans(cases: Iterable[Case], options: argparse.Namespace) -> int:
+    def summary(self, chosen: Sequence[Case]) -> tuple[list[str], int]:
+        """(the last lines, how many cases failed or are wrong)."""
+        found = [(case, self.found(case)) for case in chosen]
+        measured = [(case, *each) for case, each in found if each is not None]
+        bad = sum(is_wrong(row) for _, row, _ in measured)
+        left = [self.missing(case) for case in chosen]
+        text = [f"{left.count(0)} of {len(chosen)} cases done, {bad} failed or wrong."]
+        if sum(left):
+            text.append(f"At most {sum(left)} repetitions are missing.")
+        own = [(case, row, detail) for case, row, detail in measured if case.target]
+        words = [outcome(*each) for each in own]
+        met, count, lines = sum("PASS" in word for word in words), len(own), []
+        if self.targets:
+            session = results_file.empty()
+            for _, row, detail in measured:
+                results_file.put(session, row, detail)
+            lines, more, others = self.targets.summary_lines(session)
+            met, count = met + more, count + others
+        return text + ([f"targets: {met} of {count} met.", *lines] if count else []), bad
+
+
+def print_plans(cases: Iterable[Case], options: argparse.Namespace) -> None:
     """Prints the kernel that each case would run on the GPU that the options name."""
     for case in cases:
         kernel = workload(case, "meta").plan_on(options.gpu).kernel
         print(f"{name_of(case):60} {kernel}")
-    return 0
 
 
 def main(
@@ -356,23 +472,16 @@ def main(
     options = parse(argv, prog)
     chosen = chosen_cases(options, targets)
     if options.dry_run:
-        return print_plans(chosen, options)
-    run = Run(options, folder)
-    stop = time.monotonic() + 60 * options.minutes
+        print_plans(chosen, options)
+        if options.targets and targets:
+            print("\n".join(targets.listing(chosen_sets(options))))
+        return 0
+    run = Run(options, folder, targets)
     print(
         f"{run.gpu}, torch {torch.__version__}, commit {run.commit} -> {run.path or 'not stored'}"
     )
     print(columns(name for name, _ in COLUMNS))
-    for case in chosen:
-        if time.monotonic() > stop and not run.is_known(case):
-            print(f"{options.minutes:g} minutes are over; --resume measures the other cases.")
-            break
-        run.case(case)
-        if gpu_is_lost(options.device):
-            print("The GPU no longer answers (see the error above): nothing more can be measured.")
-            break
-    print(f"{run.done} of {len(chosen)} cases done, {run.bad} failed or wrong.")
-    text, met, count = targets.summary_lines(run.session) if targets else ((), 0, 0)
-    if run.targets + count:
-        print("\n".join([f"targets: {run.met + met} of {run.targets + count} met.", *text]))
-    return 1 if run.bad else 0
+    run.all(chosen)
+    text, bad = run.summary(chosen)
+    print("\n".join(text))
+    return 1 if bad else 0

@@ -80,9 +80,10 @@ def is_best(w: Tensor, pruned: Tensor) -> bool:
 class Pass(Work):
     """Weights on `device` and the calls of one case. `index` selects a weight."""
 
+    pool: operands.Pool
+
     def __init__(self, case: Case, device: torch.device | str, seed: int = 0) -> None:
-        self.case, self.device = case, torch.device(device)
-        self.dtype = operands.DTYPES[case.dtype]
+        super().__init__(case, device)
         self.pattern: SparsePattern = default_pattern(self.dtype)
         shape = case.m, case.k
         read = case.m * case.k * self.dtype.itemsize

@@ -1,12 +1,13 @@
-"""Forward and backward of a linear layer, made runnable: y = x w^T + bias, dx, dw, dbias.
+"""Forward and backward of a linear layer, made runnable: y = act(x w^T + bias), dx, dw, dbias.
 
-The baseline is torch.nn.Linear with the same parameters. torch.autograd.grad computes the
-gradients. It accumulates nothing into `.grad`, so each call does the same work.
+The baseline is torch.nn.Linear with the same parameters, and torch's activation after it.
+torch.autograd.grad computes the gradients. It accumulates nothing into `.grad`, so each call does
+the same work.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import torch
 
@@ -16,18 +17,35 @@ from tcgemm.bench.workloads import BUDGET
 from tcgemm.testing import Plan, baseline, numerics, operands, plan
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
     from tcgemm.bench.case import Case
     from tcgemm.testing.timing import Call
+    from tcgemm.typing import Activation
+
+L = TypeVar("L", bound=torch.nn.Linear)
+# Relative Frobenius norm of the difference of two gradients: each rounds the gradient before the
+# activation to 16 bits, by up to 0.4 % an element.
+DISTANCE = 0.02
 
 
 class Training(Work):
     """Layers on `device` and the calls of one case. `index` selects x, weight and gradient."""
 
+    activation: Activation | None
+
+    generator: torch.Generator | None
+    x: operands.Pool
+    weight: operands.Pool
+    grad: operands.Pool
+    bias: Tensor
+    inputs: list[Tensor]
+    layers: dict[str, list[torch.nn.Linear]]
+
     def __init__(self, case: Case, device: torch.device | str, seed: int = 0) -> None:
-        self.case, self.device = case, torch.device(device)
-        self.dtype = operands.DTYPES[case.dtype]
+        super().__init__(case, device)
         self.generator = self._generator(seed)
         elements = case.m * case.k + case.n * case.k + case.m * case.n
         read = elements * self.dtype.itemsize
@@ -37,17 +55,24 @@ class Training(Work):
             for shape in ((case.m, case.k), (case.n, case.k), (case.m, case.n))
         )
         self.bias = torch.empty(case.n, dtype=self.dtype, device=device)
+        word = next((term for term in case.terms if term in numerics.ACTIVATIONS), None)
+        self.activation = cast("Activation | None", word)
         self.refill()
         self.inputs = [x.detach().requires_grad_() for x in self.x.views]
         self.layers = {
-            "tcgemm": [self._layer(tcgemm.nn.Linear, w) for w in self.weight.views],
+            "tcgemm": [self._fused_layer(w) for w in self.weight.views],
             "baseline": [self._layer(torch.nn.Linear, w) for w in self.weight.views],
         }
 
-    def _layer(self, kind: type[torch.nn.Linear], weight: Tensor) -> torch.nn.Linear:
+    def _layer(self, kind: type[L], weight: Tensor) -> L:
         layer = kind(self.case.k, self.case.n, device="meta", dtype=self.dtype)
         layer.weight = torch.nn.Parameter(weight.detach())
         layer.bias = torch.nn.Parameter(self.bias.detach())
+        return layer
+
+    def _fused_layer(self, weight: Tensor) -> tcgemm.nn.Linear:
+        layer = self._layer(tcgemm.nn.Linear, weight)
+        layer.activation = self.activation
         return layer
 
     def refill(self, largest: int | None = None) -> None:
@@ -69,10 +94,15 @@ class Training(Work):
         sizes = [pool[0].nbytes for pool in (self.x, self.weight, self.grad)]
         return 3 * sum(sizes) + 3 * self.bias.nbytes
 
-    def _step(self, layer: torch.nn.Linear, index: int) -> tuple[Tensor, ...]:
-        """(y, dx, dw, dbias) of one set."""
+    def _step(
+        self,
+        layer: torch.nn.Linear,
+        index: int,
+        activation: Callable[[Tensor], Tensor] = baseline.ACTIVATIONS[None],
+    ) -> tuple[Tensor, ...]:
+        """(y, dx, dw, dbias) of one set; `activation` comes after the layer."""
         x = self.inputs[index]
-        y = layer(x)
+        y = activation(layer(x))
         leaves = (x, layer.weight, layer.bias)
         return y.detach(), *torch.autograd.grad(y, leaves, self.grad[index])
 
@@ -83,7 +113,8 @@ class Training(Work):
     def call_baseline(self, index: int) -> tuple[Tensor, ...]:
         """The same by torch."""
         with baseline.tf32_allowed(False):
-            return self._step(self.layers["baseline"][index], index)
+            after = baseline.ACTIVATIONS[self.activation]
+            return self._step(self.layers["baseline"][index], index, after)
 
     def candidates(self) -> dict[str, Call]:
         calls = {"tcgemm": self.call_tcgemm}
@@ -97,10 +128,15 @@ class Training(Work):
         ones = torch.ones((1, self.case.m), dtype=self.dtype, device=self.device)
         return ((x, w.t(), self.bias), (grad, w, None), (grad.t(), x, None), (ones, grad, None))
 
-    def check(self) -> tuple[float, bool]:
-        """(max_error_ratio, exact) of y and of all gradients, on new data."""
+    def check(self) -> tuple[float, bool | None]:
+        """(max_error_ratio, exact) of y and of all gradients, on new data.
+
+        With an activation, gradients are compared with torch's, and exact is None.
+        """
         budget = BUDGET[self.device.type] / 3
         self.refill()
+        if self.activation is not None:
+            return self._check_activation(budget), None
         ratios = [
             numerics.error_ratio(
                 *(torch.atleast_2d(out), a, b),
@@ -120,6 +156,25 @@ class Training(Work):
         worst = float("nan") if any(ratio != ratio for ratio in ratios) else max(ratios)
         return worst, exact
 
+    def _check_activation(self, budget: float) -> float:
+        """The error of y over its bound, or the distance of a gradient from torch's over DISTANCE:
+        the larger of them."""
+        (y, *gradients), (_, *others) = self.call_tcgemm(0), self.call_baseline(0)
+        ratios = [
+            numerics.error_ratio(
+                *(y, self.x[0], self.weight[0].t()),
+                accumulation=self.case.accumulation,
+                dtype=self.case.dtype,
+                bias=self.bias,
+                activation=self.activation,
+                budget=budget,
+            )
+        ]
+        for one, other in zip(gradients, others, strict=True):
+            apart = (one.float() - other.float()).norm() / other.float().norm()
+            ratios.append(float(apart) / DISTANCE)
+        return float("nan") if any(ratio != ratio for ratio in ratios) else max(ratios)
+
     @staticmethod
     def _is_exact(out: Tensor, a: Tensor, b: Tensor, bias: Tensor | None, budget: float) -> bool:
         def finish(result: Tensor, rows: Tensor) -> Tensor:
@@ -129,4 +184,5 @@ class Training(Work):
 
     def plan_on(self, device: str | None = None) -> Plan:
         """The plan of the forward pass."""
-        return plan(self.x[0], self.weight[0].t(), bias=self.bias, device=device)
+        epilogue = {"bias": self.bias, "activation": self.activation}
+        return plan(self.x[0], self.weight[0].t(), **epilogue, device=device)

@@ -1,4 +1,4 @@
-"""What the runnable forms of all cases have in common: Work, and the row of its results.
+"""The base class of all runnable cases, Work, and the row of their results.
 
 Workload has the GEMMs, Training has forward and backward of a layer, Pass has passes over a weight.
 """
@@ -14,7 +14,7 @@ import torch
 
 from tcgemm.bench import results_file
 from tcgemm.bench.case import FLOAT8, PASSES
-from tcgemm.testing import Plan, baseline, numerics
+from tcgemm.testing import Plan, baseline, numerics, operands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from tcgemm.testing.telemetry import Sampler
     from tcgemm.testing.timing import Call, Timing
 
+# Epilogues of a linear for which torch has one call, and that call.
+IN_ONE_CALL = {"bias+relu": "torch._addmm_activation", "residual": "torch.addmm"}
+# The epilogue for which torch has one call beside the two that most users write: both are measured.
+ALSO_FUSED = "bias+gelu_tanh"
 PASS_BASELINES = {"compress": "torch._cslt_compress", "prune": "torch._sparse_semi_structured_tile"}
 
 
@@ -42,7 +46,10 @@ def baseline_name(case: Case) -> str:
     if sparse is not None:
         return sparse.name
     if case.op == "train":
-        return "torch linear, forward and backward"
+        activation = next((f" + {part}" for part in case.terms if part in numerics.ACTIVATIONS), "")
+        return f"torch linear{activation}, forward and backward"
+    if in_one_call(case):
+        return IN_ONE_CALL[case.epilogue]
     if case.op != "linear":
         return baseline.name(case.dtype, case.op, fast=case.accumulation == "fast")
     activation = next((part for part in case.terms if part in numerics.ACTIVATIONS), None)
@@ -51,6 +58,11 @@ def baseline_name(case: Case) -> str:
         first = dense_baseline_name(case)
     parts = [first, activation, "add" if "residual" in case.terms else None]
     return " + ".join(part for part in parts if part)
+
+
+def in_one_call(case: Case) -> bool:
+    """Is the baseline one call of torch, although the epilogue has several terms?"""
+    return case.op == "linear" and case.epilogue in IN_ONE_CALL and case.dtype not in FLOAT8
 
 
 def sparse_baseline(
@@ -73,6 +85,10 @@ class Work(ABC):
     case: Case
     device: torch.device
     dtype: torch.dtype
+
+    def __init__(self, case: Case, device: torch.device | str) -> None:
+        self.case, self.device = case, torch.device(device)
+        self.dtype = operands.DTYPES[case.dtype]
 
     @property
     @abstractmethod
@@ -97,7 +113,7 @@ class Work(ABC):
         """(max_error_ratio, exact) on new data; None where a check does not apply."""
 
     def detail(self, timings: Mapping[str, Timing]) -> dict[str, Any]:
-        """Fields of the details, beside the row."""
+        """Fields for the details of the row."""
         return {}
 
     @property

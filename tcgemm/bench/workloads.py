@@ -1,13 +1,15 @@
 """A case made runnable: its operands, the calls that are timed, and two checks of the result.
 
     Workload(case, device)
-        candidates()   {name: call on operand set i}: tcgemm, baseline, self_baseline, dense
+        candidates()   {name: call on operand set i}: tcgemm, baseline, self_baseline, dense, fused
         check()        (max_error_ratio, exact) on new data, with outputs that held NaN
 
-The baseline is the code that a user of torch writes for the same result: where tcgemm fuses an
-epilogue, it is one torch call after another. The baseline of a sparse GEMM is cuSPARSELt, and
-torch's dense GEMM is timed beside it as `dense`. torch has no tf32 GEMM of cuSPARSELt, so the
-baseline is the dense GEMM there. Dense GEMMs multiply the pruned weight with its zeros.
+The baseline is the code that a user of torch writes for the same result. Where tcgemm fuses an
+epilogue, it is torch's one call for it, or else one torch call after another. For gelu_tanh torch
+has both, and the one call is timed beside the baseline as `fused`. The baseline of a sparse GEMM is
+cuSPARSELt, and torch's dense GEMM is timed beside it as `dense`. torch has no tf32 GEMM of
+cuSPARSELt, so the baseline is the dense GEMM there. Dense GEMMs multiply the pruned weight with its
+zeros.
 """
 
 from __future__ import annotations
@@ -21,7 +23,16 @@ import torch.nn.functional as F
 
 import tcgemm
 from tcgemm.bench import results_file
-from tcgemm.bench.work import Work, as_row, baseline_name, dense_baseline_name, sparse_baseline
+from tcgemm.bench.case import FLOATS
+from tcgemm.bench.work import (
+    ALSO_FUSED,
+    Work,
+    as_row,
+    baseline_name,
+    dense_baseline_name,
+    in_one_call,
+    sparse_baseline,
+)
 from tcgemm.sparse.tensor import SparseTensor24
 from tcgemm.testing import Plan, baseline, numerics, operands, plan
 from tcgemm.testing.operands import Operands
@@ -71,16 +82,23 @@ class Workload(Work):
         (['baseline', 'tcgemm'], True)
     """
 
+    generator: torch.Generator | None
     operands: Operands
+    out_dtype: torch.dtype
+    activation: Activation | None
+    bias: Tensor | None
+    residual: Tensor | None
+    one: Tensor
+    scale_a: Tensor | None
+    scale_b: Tensor | None
+    options: dict[str, Any]  # keyword arguments of the call
     weights: Sequence[Tensor | Prepared]  # b.mT of each set, prepared or compressed if need be
     b: Sequence[Tensor]  # the second operand of each set, as tcgemm takes it
     linears: list[Callable[[Tensor], Tensor]] | None  # the layers or functions of a sparse linear
-    activation: Activation | None
     sparse_call: baseline.CusparseltGemm | baseline.SemiStructuredLinear | None
 
     def __init__(self, case: Case, device: torch.device | str, seed: int = 0) -> None:
-        self.case, self.device = case, torch.device(device)
-        self.dtype = operands.DTYPES[case.dtype]
+        super().__init__(case, device)
         self.generator = self._generator(seed)
         self.asked: dict[str, torch.dtype] = {}
         if "to-bf16" in case.terms:
@@ -216,17 +234,22 @@ class Workload(Work):
         options = dict(self.options)
         out: dict[str, Any] = {"out": self.operands.out[index]} if keep else {}
         if self.case.kernel:
-            bias, residual = options.pop("bias", None), options.pop("residual", None)
-            scaled = torch.ops.tcgemm.scaled_mm
-            forced = {**options, **out, "kernel_name": self.case.kernel}
-            forced |= {"bias": bias, "residual": residual}
-            (scaled.out if keep else scaled)(a, b, **forced)
+            self.call_kernel(self.case.kernel, index, keep)
         elif self.case.op == "linear":
             bias = options.pop("bias", None)
             tcgemm.linear(a, self.weights[index], bias, **options, **out)
         else:
             getattr(tcgemm, self.case.op)(a, b, **options, **out)
         return None
+
+    def call_kernel(self, name: str, index: int, keep: bool = True) -> None:
+        """Runs a kernel by name on set `index`; `keep` as in `call_tcgemm`."""
+        options = {"bias": None, "residual": None, **self.options, "kernel_name": name}
+        a, b = self.operands.a[index], self.b[index]
+        if keep:
+            torch.ops.tcgemm.scaled_mm.out(a, b, **options, out=self.operands.out[index])
+        else:
+            torch.ops.tcgemm.scaled_mm(a, b, **options)
 
     def self_baseline(self) -> Call:
         """The call of the second baseline, another GEMM of tcgemm, on the same data."""
@@ -268,9 +291,21 @@ class Workload(Work):
             self.sparse_call(pools.a[index], index)
         elif case.op != "linear":
             self.call_dense_baseline(index, keep)
+        elif in_one_call(case):
+            self.call_in_one(index, keep)
         else:
             self.call_product(baseline.product, index)
         return None
+
+    def call_in_one(self, index: int, keep: bool = True) -> Tensor:
+        """Runs torch's one call for the epilogue on set `index`; `keep` as in `call_tcgemm`."""
+        a, b = self.operands.a[index], self.operands.b[index]
+        out = self.operands.out[index] if keep else None
+        if self.residual is not None:
+            return torch.addmm(self.residual, a, b, out=out)
+        assert self.bias is not None
+        gelu = self.activation != "relu"
+        return baseline.addmm_activation(a, b.mT, self.bias, gelu=gelu, out=out)
 
     def call_dense_baseline(self, index: int, keep: bool = True) -> None:
         """Runs torch's dense GEMM on set `index`; `keep` as in `call_tcgemm`."""
@@ -309,13 +344,21 @@ class Workload(Work):
         sparse = self.case.baseline and self.case.graph and sparse_baseline(self.case) is not None
         if sparse and not self.asked:  # torch's GEMM of integers has no bf16 result
             found["dense"] = self.call_dense_baseline
+        if self.case.baseline and self._is_also_fused:
+            found["fused"] = lambda index: self.call_in_one(index, keep)
         return found
+
+    @property
+    def _is_also_fused(self) -> bool:
+        is_float = self.case.dtype in (*FLOATS, "f32")
+        return self.case.op == "linear" and self.case.epilogue == ALSO_FUSED and is_float
 
     def detail(self, timings: Mapping[str, Timing]) -> dict[str, Any]:
         found: dict[str, Any] = {}
         others = {
             "self_baseline": SELF_BASELINES.get(self.case.self_baseline),
             "dense": dense_baseline_name(self.case),
+            "fused": "torch._addmm_activation",
         }
         for name, text in others.items():
             if name in timings:

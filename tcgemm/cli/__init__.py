@@ -1,10 +1,12 @@
-"""The command line, `python -m tcgemm`: what is installed, and one module for each command.
+"""The command line of tcgemm.
 
-python -m tcgemm                                    what is installed and what runs here
-python -m tcgemm demo                               the main job on real input
-python -m tcgemm compare --shapes 4096x4096x4096    shapes of your own, beside torch's
-python -m tcgemm bench --set squares                sets of cases, measured against torch
-python -m tcgemm explain 4096 4096 4096 --layout NN the plan for one product, no GPU needed
+python -m tcgemm                                    says what is installed and what runs here
+python -m tcgemm demo                               trains a small network and times products
+python -m tcgemm compare --shapes 4096x4096x4096    measures shapes of your own beside torch
+python -m tcgemm bench --set squares                measures sets of cases beside torch
+python -m tcgemm explain 4096 4096 4096 --layout NN shows the plan for one product; needs no GPU
+
+`python -m tcgemm <command> --help` lists the options of a command.
 """
 
 import argparse

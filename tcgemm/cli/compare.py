@@ -8,7 +8,8 @@ from tcgemm.comparison import Comparison, load
 from tcgemm.comparison.request import BASELINES, SCALES
 from tcgemm.comparison.result import is_wrong
 from tcgemm.testing.baseline import ACTIVATIONS
-from tcgemm.testing.operands import DTYPES, LAYOUTS
+from tcgemm.testing.operands import DTYPES
+from tcgemm.typing import Float8Precision, Layout, words
 
 EXAMPLES = """
 examples:
@@ -20,6 +21,7 @@ examples:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
+    """The options that the arguments give."""
     parser = argparse.ArgumentParser(
         prog="python -m tcgemm compare",
         description=__doc__,
@@ -34,13 +36,17 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     what.add_argument("--shapes", type=comma, help="MxNxK or BATCHxMxNxK, several with commas")
     what.add_argument("--load", type=Path, help="a saved file: print it and measure nothing")
     parser.add_argument("--dtypes", type=comma, default="bf16", help=f"of {', '.join(DTYPES)}")
-    parser.add_argument("--layouts", type=comma, default="TN", help=f"of {', '.join(LAYOUTS)}")
+    parser.add_argument(
+        "--layouts", type=comma, default="TN", help=f"of {', '.join(words(Layout))}"
+    )
     parser.add_argument("--against", type=comma, default=BASELINES, help=" and ".join(BASELINES))
     parser.add_argument("--bias", action="store_true", help="add a bias")
     parser.add_argument("--activation", choices=[name for name in ACTIVATIONS if name])
     parser.add_argument("--residual", action="store_true", help="add a residual")
     parser.add_argument("--scales", choices=SCALES, help="scales of float8 operands")
-    parser.add_argument("--precision", choices=("promoted", "fast"), help="sums of float8 products")
+    parser.add_argument(
+        "--precision", choices=words(Float8Precision), help="sums of float8 products"
+    )
     parser.add_argument("--sparse", action="store_true", help="b is 2:4 sparse")
     parser.add_argument("--seconds", type=float, help="time of a candidate (0.3; on the CPU 0.1)")
     parser.add_argument("--device", help="cuda or cpu (cuda where there is one)")
@@ -51,6 +57,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def measured(options: argparse.Namespace) -> Comparison:
+    """Measures with these options."""
     return tcgemm.compare(
         options.shapes,
         dtypes=options.dtypes,

@@ -1,7 +1,8 @@
-"""python -m tcgemm demo"""
+"""python -m tcgemm demo: trains a small network, and checks and times products."""
 
 from tcgemm.demo import main
 
 
 def run(arguments: list[str]) -> int:
+    """Runs the demo, whose --help lists the options."""
     return main.main(arguments)

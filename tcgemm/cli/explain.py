@@ -9,9 +9,11 @@ import tcgemm
 from tcgemm import dtypes
 from tcgemm.ops.arguments import ACTIVATIONS
 from tcgemm.quant.shapes import scale_shape
-from tcgemm.testing.operands import LAYOUTS, is_transposed
+from tcgemm.testing.operands import is_transposed
+from tcgemm.typing import Granularity, Layout, Precision, words
 
-GRANULARITIES = ("tensor", "row", "1x128", "128x128")
+GRANULARITIES: tuple[Granularity, ...] = words(Granularity)
+ZERO_POINTS: tuple[Granularity, ...] = ("tensor", "row")
 _ADDENDS = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int32)
 
 
@@ -25,6 +27,7 @@ def dtype_of(word: str) -> torch.dtype:
 
 
 def parser() -> argparse.ArgumentParser:
+    """The parser of the command's arguments."""
     made = argparse.ArgumentParser(prog="python -m tcgemm explain", description=__doc__)
     made.add_argument("m", type=int, help="rows of a and of the result")
     made.add_argument("n", type=int, help="columns of b and of the result")
@@ -34,13 +37,13 @@ def parser() -> argparse.ArgumentParser:
         "--dtype",
         type=dtype_of,
         default=torch.bfloat16,
-        help="of a and b, as torch or tcgemm names it: bfloat16, bf16, float8_e4m3fn, e4m3, ...",
+        help="of a and b, by a name of torch or of tcgemm: bfloat16, bf16, e4m3, ...",
     )
     operands.add_argument("--dtype-b", type=dtype_of, help="of b, if it is another")
     operands.add_argument(
         "--layout",
         default="TN",
-        choices=LAYOUTS,
+        choices=words(Layout),
         help="first letter T: b is stored as (N, K); second letter T: a is stored as (K, M)",
     )
     operands.add_argument("--batch", type=int, default=1, help="number of products")
@@ -54,7 +57,7 @@ def parser() -> argparse.ArgumentParser:
             help=f"scales of {name}: one, one a {axis} (row), or of blocks",
         )
         operands.add_argument(
-            f"--zero-{name}", choices=GRANULARITIES[:2], help=f"zero points of {name}, for int8"
+            f"--zero-{name}", choices=ZERO_POINTS, help=f"zero points of {name}, for int8"
         )
     epilogue = made.add_argument_group("epilogue")
     epilogue.add_argument("--alpha", type=float, default=1.0, help="multiplies the product")
@@ -68,7 +71,11 @@ def parser() -> argparse.ArgumentParser:
     epilogue.add_argument("--out-dtype", type=dtype_of, help="of the result")
     sums = made.add_argument_group("sums and the GPU")
     sums.add_argument("--acc-dtype", type=dtype_of, help="of the accumulator")
-    sums.add_argument("--precision", help="f32: highest, high, medium; float8: promoted, fast")
+    sums.add_argument(
+        "--precision",
+        choices=words(Precision),
+        help="f32: highest, high, medium, prepared; float8: promoted, fast",
+    )
     sums.add_argument("--device", help="a GPU by name, such as H200 or A100; default H200")
     sums.add_argument("--kernel", help="only kernels whose name contains this")
     return made
@@ -78,7 +85,9 @@ def operands(options: argparse.Namespace) -> tuple[torch.Tensor, torch.Tensor]:
     """a (M, K) and b (K, N) on the meta device, in the memory order that the layout names."""
     batch = (options.batch,) if options.batch > 1 else ()
 
-    def operand(name, rows, columns, transposed, dtype):
+    def operand(
+        name: str, rows: int, columns: int, transposed: bool, dtype: torch.dtype
+    ) -> torch.Tensor:
         if options.sparse == name:  # its pattern lies along K, whatever the layout
             along_k = (rows, columns) if name == "a" else (columns, rows)
             w = tcgemm.compress24(torch.empty(along_k, dtype=dtype, device="meta"), prune=True)
@@ -102,13 +111,16 @@ def epilogue(options: argparse.Namespace) -> dict[str, Any]:
     result = options.out_dtype or dtypes.result(options.dtype)
     addend = result if result in _ADDENDS else torch.float32
 
-    def tensor(wanted, *shape, dtype):
+    def tensor(wanted: bool, *shape: int, dtype: torch.dtype) -> torch.Tensor | None:
         return torch.empty(shape, dtype=dtype, device="meta") if wanted else None
 
-    def constant(granularity, rows, transposed, dtype):
+    def constant(
+        granularity: Granularity | None, rows: int, transposed: bool, dtype: torch.dtype
+    ) -> torch.Tensor | None:
         if granularity is None:
             return None
-        made = tensor(True, *scale_shape((*batch, rows, k), granularity), dtype=dtype)
+        shape = scale_shape((*batch, rows, k), granularity)
+        made = torch.empty(shape, dtype=dtype, device="meta")
         return made.mT if transposed and made.dim() > 1 else made
 
     return {
@@ -131,6 +143,7 @@ def epilogue(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def run(arguments: list[str]) -> int:
+    """Prints the plan and the layouts of the operands."""
     options = parser().parse_args(arguments)
     a, b = operands(options)
     for question in (tcgemm.explain, tcgemm.check_layout):

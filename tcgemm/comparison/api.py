@@ -12,6 +12,7 @@ from tcgemm.comparison.shapes import compare_shapes
 from tcgemm.nn import Linear
 from tcgemm.nn.selection import Selection
 from tcgemm.override import is_active
+from tcgemm.typing import Activation, Float8Precision, Granularity, Layout
 
 # Arguments of compare(shapes), with their defaults.
 OF_SHAPES: dict[str, Any] = {
@@ -33,13 +34,13 @@ def compare(
     /,
     *,
     dtypes: DType | Sequence[DType] = "bf16",
-    layouts: str | Sequence[str] = "TN",
+    layouts: Layout | Sequence[Layout] = "TN",
     against: Baseline | Sequence[Baseline] = BASELINES,
     bias: bool = False,
-    activation: str | None = None,
+    activation: Activation | None = None,
     residual: bool = False,
-    scales: str | None = None,
-    precision: str | None = None,
+    scales: Granularity | None = None,
+    precision: Float8Precision | None = None,
     sparse: bool = False,
     seconds: float | None = None,
     device: torch.device | str | None = None,
@@ -65,58 +66,17 @@ def compare(
 
 
 def compare(
-    shapes_or_model,
-    example_input=None,
+    shapes_or_model: Any,
+    example_input: Any = None,
     /,
     *,
-    against=None,
-    seconds=None,
-    progress=True,
-    to=None,
-    **options,
-):
-    """Measures tcgemm beside torch: products of these shapes, or every linear layer of a model.
-
-    compare(shapes) has a row for each shape, dtype and layout. compare(model, example_input) has a
-    row for each distinct linear layer that a forward of the model calls, with the number of its
-    calls, and the forward's time before and after tcgemm.swap_linear; the model is measured in eval
-    mode without gradients, and is as before afterwards.
-
-    Operands are random normal data, in so many copies that no call finds its own in the cache. On a
-    GPU the time is that of the kernels, from CUDA graphs; on the CPU it is wall-clock time. tcgemm
-    and the baselines alternate in slices; the row has medians and interquartile ranges. The error
-    is measured against float64, relative to a bound that rounding explains.
-
-    Arguments of both:
-        against: baselines: "torch" (the calls that a user of torch writes), "torch.compile" (the
-            same compiled), and functions of (a, b) with the keywords bias, activation, residual,
-            scale_a and scale_b where the case has them. Default: both for shapes, "torch" for a
-            model. A baseline that cannot run a case has the reason in the table.
-        seconds (float): the time of each candidate in a row. Default: 0.3, on the CPU 0.1.
-        progress: True prints a line for each row on stderr; False is silent; a function takes the
-            lines.
-
-    Arguments of compare(shapes):
-        shapes: (m, n, k), (batch, m, n, k), texts such as "4096x4096x4096", or a list of these.
-        dtypes: "bf16", "f16", "f32" (all bits), "tf32", "f64", "e4m3", "e5m2", "s8", "u8", or
-            torch's dtypes and their names. Default: "bf16".
-        layouts: "TN", "NN", "TT", "NT": the letter of b, then that of a; T is a transposed view of
-            a row-major matrix. Default: "TN", the layout of a linear layer.
-        bias, residual (bool), activation (str): the epilogue of tcgemm.linear.
-        scales (str): of float8 operands: "tensor", "row", "1x128" or "128x128".
-        precision (str): of float8 operands: "promoted" or "fast".
-        sparse (bool): b is 2:4 sparse; "torch" is then cuSPARSELt, and "torch dense" stands beside.
-        device: default: the current GPU, or the CPU if there is none.
-
-    Arguments of compare(model, example_input):
-        example_input: a tensor, a tuple of positional or a dictionary of keyword arguments.
-        to, filter_fn, skip, shared, **options: those of tcgemm.swap_linear.
-
-    Returns a tcgemm.comparison.Comparison, which prints as a table and shows as one in a notebook;
-    it has rows, facts, to_pandas(), plot() and save(path).
-
-    Raises RuntimeError if an argument is none of these. A case that fails has its
-    reason in the row.
+    against: Any = None,
+    seconds: float | None = None,
+    progress: bool | Callable[[str], None] = True,
+    to: type[torch.nn.Module] | None = None,
+    **options: Any,
+) -> Comparison:
+    """Measures tcgemm beside torch: products of given shapes, or the linear layers of a model.
 
     Example:
         >>> shapes = [(64, 64, 64), (8, 32, 32, 32)]
@@ -124,6 +84,56 @@ def compare(
         >>> [row["function"] for row in result.rows]
         ['mm', 'bmm']
         >>> print(result)  # doctest: +SKIP
+
+    compare(shapes) makes a row for each shape, dtype and layout.
+
+    compare(model, example_input) makes a row for each distinct linear layer that a forward of the
+    model calls, with the number of its calls. It also measures the forward before and after
+    tcgemm.swap_linear, in eval mode without gradients. Afterwards the model is as it was.
+
+    Method: operands are normally distributed. There are so many copies of them that no call finds
+    its operands in the cache. On a GPU the time is that of the kernels, replayed from CUDA graphs;
+    on the CPU it is wall-clock time. tcgemm and the baselines alternate in short slices, and a row
+    has medians and interquartile ranges. The error of a result is its distance from a float64
+    result, divided by the largest distance that rounding explains.
+
+    Arguments of both:
+        against: what tcgemm is measured against: "torch" (the functions that a user of torch
+            calls), "torch.compile" (the same, compiled), and functions of your own. Such a function
+            takes (a, b), and the keywords bias, activation, residual, scale_a and scale_b if the
+            case has them. Default: both words for shapes, "torch" for a model. If a baseline cannot
+            run a case, the table says why.
+        seconds (float): the time that each candidate runs, for each row. Default: 0.3, and 0.1 on
+            the CPU.
+        progress: True prints a line on stderr for each row, False prints nothing. A function is
+            called with each line.
+
+    Arguments of compare(shapes):
+        shapes: (m, n, k) or (batch, m, n, k), a text such as "4096x4096x4096", or a list of these.
+        dtypes: "bf16", "f16", "f32" (all bits), "tf32", "f64", "e4m3", "e5m2", "s8", "u8", or a
+            dtype of torch or its name; or a list of these. Default: "bf16".
+        layouts: "TN", "NN", "TT", "NT", or a list of these. The first letter is about b, the second
+            about a. T means that the operand is the transpose of a row-major matrix. Default: "TN",
+            the layout of a linear layer.
+        bias, residual (bool): whether the layer has them, as in tcgemm.linear.
+        activation (str): the activation of the layer, as in tcgemm.linear.
+        scales (str): scales of float8 operands: "tensor", "row", "1x128" or "128x128".
+        precision (str): the sums of float8 products: "promoted" or "fast".
+        sparse (bool): b is 2:4 sparse. "torch" then means cuSPARSELt, and "torch dense" is measured
+            as well.
+        device: where to measure. Default: the current GPU, or the CPU if there is none.
+
+    Arguments of compare(model, example_input):
+        example_input: a tensor, a tuple of positional arguments, or a dict of keyword arguments.
+        to, filter_fn, skip, shared, **options: those of tcgemm.swap_linear.
+
+    Returns:
+        A tcgemm.comparison.Comparison. It prints as a table, also in a notebook, and has rows,
+        facts, to_pandas(), plot() and save(path).
+
+    Raises:
+        RuntimeError: an argument is none of these, or a tcgemm.use is active. If a case fails, its
+            row contains the reason instead.
     """
     if is_active():
         raise refuse(

@@ -1,6 +1,6 @@
 """The linear layers of a model: how a forward calls them, and one of them on random data."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -13,8 +13,9 @@ from tcgemm.bench.workloads import BUDGET, Workload
 from tcgemm.comparison import measure
 from tcgemm.nn import Linear
 from tcgemm.testing import Plan, numerics
+from tcgemm.typing import Layout
 
-NAMES = {row.torch: row.name for row in dtypes.TABLE}
+NAMES: dict[torch.dtype, str] = {row.torch: row.name for row in dtypes.TABLE}
 
 
 @dataclass
@@ -37,11 +38,16 @@ class Layer:
 class LayerWork(Workload):
     """A layer before and after the swap, on random data: torch's linear, and the layer itself."""
 
+    rounds_as_torch: bool
+    swapped: torch.nn.ModuleList
+    b: Sequence[torch.Tensor]
+
     def __init__(self, layer: Layer, to: type[torch.nn.Module], options: dict[str, Any]):
         super().__init__(layer.case, layer.device)
         self.rounds_as_torch = to is Linear  # 8-bit and 2:4 weights are others
         self.swapped = torch.nn.ModuleList(self._linear(weight) for weight in self.weights).eval()
-        report = tcgemm.swap_linear(self.swapped, to=to, shared=True, **options)  # share the bias
+        swap: Any = tcgemm.swap_linear  # the options of any `to`
+        report = swap(self.swapped, to=to, shared=True, **options)  # share the bias
         for why in report.skipped.values():
             raise RuntimeError(why)
         for index in range(self.sets):  # the first call prepares a weight, but not in a capture
@@ -50,7 +56,7 @@ class LayerWork(Workload):
         if prepared is not None:  # plan_on asks for it
             self.b = [prepared.t()]
 
-    def _linear(self, weight) -> torch.nn.Linear:
+    def _linear(self, weight: Any) -> torch.nn.Linear:
         linear = torch.nn.Linear(self.case.k, self.case.n, self.bias is not None, device="meta")
         linear.weight = torch.nn.Parameter(weight, requires_grad=False)
         if self.bias is not None:
@@ -58,17 +64,20 @@ class LayerWork(Workload):
         return linear
 
     @property
-    def plan(self):
+    def plan(self) -> Plan:
+        """The kernel and the reason for it; empty for a layer of another kind than torch's."""
         return super().plan if self.rounds_as_torch else Plan("", "")
 
     @property
-    def bytes(self):
+    def bytes(self) -> int | None:
+        """Bytes of memory traffic; None for a layer of another kind than torch's."""
         return super().bytes if self.rounds_as_torch else None
 
-    def call_tcgemm(self, index, keep=True):
+    def call_tcgemm(self, index: int, keep: bool = True) -> torch.Tensor:
+        """Calls the swapped layer with the weights and the input of one set."""
         return self.swapped[index](self.operands.a[index])
 
-    def check(self):
+    def check(self) -> tuple[float | None, bool | None]:
         """(max_error_ratio, None); None for layers whose weights are not those of the model."""
         if not self.rounds_as_torch:
             return None, None
@@ -88,11 +97,18 @@ class Product(NamedTuple):
     x: torch.Tensor
     n: int
     bias: bool
-    layout: str = "TN"
+    layout: Layout = "TN"
     part: str = ""  # of the layer's name
 
 
-def record(found: dict[Any, Layer], name: str, why_not: str, module, arguments, keywords) -> None:
+def record(
+    found: dict[Any, Layer],
+    name: str,
+    why_not: str,
+    module: Any,
+    arguments: tuple[Any, ...],
+    keywords: dict[str, Any],
+) -> None:
     """A hook before a layer's forward: counts its products by their shapes."""
     for product in _products(module, arguments, keywords):
         x, dtype = product.x, product.x.dtype
@@ -113,7 +129,9 @@ def record(found: dict[Any, Layer], name: str, why_not: str, module, arguments, 
         layer.count += 1
 
 
-def _products(module, arguments, keywords) -> Iterator[Product]:
+def _products(
+    module: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
+) -> Iterator[Product]:
     """The products of a linear layer, of transformers' Conv1D, or of attention's inputs."""
     given = [*arguments, *keywords.values()]
     if isinstance(module, torch.nn.MultiheadAttention):
@@ -127,7 +145,9 @@ def _products(module, arguments, keywords) -> Iterator[Product]:
         yield Product(given[0], module.nf, module.bias is not None, "NN")
 
 
-def _projections(module, query, key, value, **_) -> Iterator[Product]:
+def _projections(
+    module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, **_: Any
+) -> Iterator[Product]:
     """As tcgemm.nn.MultiheadAttention computes them: inputs that are one tensor in one product."""
     size, bias = module.embed_dim, module.in_proj_bias is not None
     groups = [(query, size), (key, size), (value, size)]

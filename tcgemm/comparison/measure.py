@@ -92,7 +92,7 @@ def measure(
         )
     own = timings.pop("tcgemm")
     (kernel, why), traffic = work.plan, work.bytes
-    finite = error is not None and math.isfinite(error)
+    finite = error if error is not None and math.isfinite(error) else None
     return {
         "kernel": kernel,
         "us": round(own.us, 3),
@@ -109,15 +109,17 @@ def measure(
             for name, found in timings.items()
         },
         "refused": refused,
-        "max_error_ratio": round(error, 4) if finite else None,
-        "exact": False if error is not None and not finite else exact,
+        "max_error_ratio": None if finite is None else round(finite, 4),
+        "exact": False if error is not None and finite is None else exact,
         "clock_mhz": sampler.clock_mhz,
         "power_w": sampler.power_w,
         "why": why,
     }
 
 
-def _candidates(work: Work, functions: Functions):
+def _candidates(
+    work: Work, functions: Functions
+) -> tuple[dict[str, Callable[[int], Any]], dict[str, str], dict[str, str]]:
     """({name: call}, {name: what it calls}, {name: why it is not called})."""
     own = work.candidates()
     calls, names, refused = {}, {}, {}

@@ -90,7 +90,7 @@ def _arguments(example_input: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return (example_input,), {}
 
 
-def _forward(model, positional, keywords):
+def _forward(model: torch.nn.Module, positional: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     return model(*positional, **keywords)
 
 
@@ -138,7 +138,9 @@ def _values(buffer: torch.Tensor) -> torch.Tensor | None:
     return buffer.detach().clone() if plain else None
 
 
-def _layers(model, forward, swap) -> tuple[list[Layer], Any, float]:
+def _layers(
+    model: torch.nn.Module, forward: Callable[[], Any], swap: Callable[[], Any]
+) -> tuple[list[Layer], Any, float]:
     """(the distinct layers that a forward calls, the swap's report, how far its outputs are)."""
     before = _tensors(forward())
     found: dict[Any, Layer] = {}
@@ -159,7 +161,7 @@ def _layers(model, forward, swap) -> tuple[list[Layer], Any, float]:
     return list(found.values()), report, max((_apart(*pair) for pair in pairs), default=0.0)
 
 
-def _eager():
+def _eager() -> Any:
     """A block in which functions under torch.compile run in eager mode, where hooks count calls."""
     if "torch._dynamo" in sys.modules:  # else nothing is compiled
         return torch.compiler.set_stance("force_eager")
@@ -201,7 +203,9 @@ def _forward_times(
     return before, after
 
 
-def _forward_slice(forward, gpus: set[torch.device], seconds: float) -> list[float]:
+def _forward_slice(
+    forward: Callable[[], Any], gpus: set[torch.device], seconds: float
+) -> list[float]:
     """Microseconds of forwards that follow one another for `seconds`, after one to warm up."""
 
     def timed() -> float:

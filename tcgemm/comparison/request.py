@@ -11,17 +11,29 @@ from tcgemm.bench import cases
 from tcgemm.bench.case import FLOAT8, Case
 from tcgemm.testing import operands
 from tcgemm.testing.baseline import ACTIVATIONS
+from tcgemm.typing import (
+    Float8Precision,
+    Granularity,
+    Layout,
+    MeasuredDType,
+    TorchBaseline,
+    TorchDTypeName,
+    words,
+)
 
-BASELINES = ("torch", "torch.compile")
-SCALES = {name: f"{name}-scales" for name in ("tensor", "row", "1x128", "128x128")}
-NO_EPILOGUE = ("s8", "u8", "f64")  # the float64 reference of the error has none for these
+BASELINES: tuple[TorchBaseline, ...] = words(TorchBaseline)
+SCALES: dict[Granularity, str] = {name: f"{name}-scales" for name in words(Granularity)}
+# The float64 reference of the error has no epilogue for these.
+NO_EPILOGUE: tuple[str, ...] = ("s8", "u8", "f64")
 
-DType = str | torch.dtype
+# dtypes have the names of torch as well, such as "bfloat16".
+DType = MeasuredDType | TorchDTypeName | torch.dtype
 Shape = str | Sequence[int]
-Baseline = str | Callable[..., Any]
+Baseline = TorchBaseline | Callable[..., Any]
 
 
 def refuse(text: str) -> RuntimeError:
+    """The error for a call that tcgemm.compare refuses."""
     return RuntimeError(f"tcgemm.compare: {text}")
 
 
@@ -81,7 +93,8 @@ def dtype_name(given: Any) -> str:
     )
 
 
-def layouts_of(given: Any) -> list[str]:
+def layouts_of(given: Any) -> list[Layout]:
+    """The layouts of the argument, checked."""
     found = listed(given, single=(str,))
     for layout in found:
         if layout not in operands.LAYOUTS:
@@ -142,6 +155,7 @@ def device_of(given: Any) -> torch.device:
 
 
 def epilogue_of(bias: bool, activation: str | None, residual: bool) -> list[str]:
+    """The terms of the epilogue by name."""
     if activation not in ACTIVATIONS:
         known = ", ".join(repr(name) for name in ACTIVATIONS)
         raise refuse(f"activation is {activation!r}, but there are {known}; take one of them.")
@@ -156,16 +170,16 @@ def epilogue_of(bias: bool, activation: str | None, residual: bool) -> list[str]
 def cases_of(
     shapes: list[tuple[int, int, int, int]],
     dtypes: list[str],
-    layouts: list[str],
+    layouts: list[Layout],
     *,
     epilogue: list[str],
-    scales: str | None,
-    precision: str | None,
+    scales: Granularity | None,
+    precision: Float8Precision | None,
     sparse: bool,
 ) -> list[Case]:
     """Every combination of shapes, dtypes and layouts, with what the other arguments ask for."""
     _check_float8("scales", scales, SCALES, dtypes)
-    _check_float8("precision", precision, ("promoted", "fast"), dtypes)
+    _check_float8("precision", precision, words(Float8Precision), dtypes)
     if epilogue and any(batch > 1 for batch, *_ in shapes):
         raise refuse(
             "bias, activation and residual belong to a linear layer, which has no batch, but a "
@@ -210,7 +224,13 @@ def _check_float8(name: str, value: str | None, known: Iterable[str], dtypes: li
         )
 
 
-def _check_sparse(shapes, dtypes, layouts, epilogue, precision) -> None:
+def _check_sparse(
+    shapes: list[tuple[int, int, int, int]],
+    dtypes: list[str],
+    layouts: list[Layout],
+    epilogue: list[str] | str | None,
+    precision: str | None,
+) -> None:
     for dtype in dtypes:
         if dtype not in cases.SPARSE:
             raise refuse(

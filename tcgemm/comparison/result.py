@@ -84,19 +84,26 @@ def _slow(row: Row) -> bool:
 
 @dataclass(repr=False)
 class Comparison:
-    """What tcgemm.compare measured.
+    """The measurements of tcgemm.compare. They print as a table.
 
-    rows: one dictionary for each case: function ("mm", "bmm", "linear", or "QuantLinear" and
-    "SparseLinear24" for a model's layer that becomes one), dtype, layout, batch, m, n, k, epilogue,
-    kernel, us and iqr_us (median time of a call and its interquartile range, in microseconds),
-    tflops, gbps, ratios ({"torch": torch's time over tcgemm's}), baselines ({name: {"name", "us",
-    "iqr_us"}}), refused ({name: why a baseline does not run}), max_error_ratio (the largest error
-    over its bound; above 1 the result is wrong), exact, clock_mhz, power_w, why. us is None if
-    tcgemm could not run the case; `why` then says the reason. The rows of a model also have count
-    (calls in one forward) and layers (their names).
+    Attributes:
+        rows (list[dict]): one dict for each case, with these keys:
 
-    facts: gpu, driver, clocks, torch, cuda, tcgemm, python, processor, date, method; of a model
-    also `model`, its forward time before and after the swap.
+            - function: "mm", "bmm" or "linear"; for a layer of a model also "QuantLinear" or
+              "SparseLinear24", the class that it was swapped to.
+            - dtype, layout, batch, m, n, k, epilogue: the case.
+            - kernel, why: the name of tcgemm's kernel, and the reason for it.
+            - us, iqr_us: the median time of a call and its interquartile range, in microseconds.
+              us is None if tcgemm could not run the case; `why` is then the reason.
+            - tflops, gbps: 1e12 operations and 1e9 bytes of memory traffic per second.
+            - ratios: {name of a baseline: its time divided by tcgemm's}, "x times torch's speed".
+            - baselines: {name: {"name", "us", "iqr_us"}}; refused: {name: why it did not run}.
+            - max_error_ratio: the largest error divided by its bound. Above 1 the result is wrong.
+            - exact: whether an integer result is exact.
+            - clock_mhz, power_w: the GPU's clock and power during the measurement.
+            - count, layers: for a model, the calls in one forward, and the names of the layers.
+        facts (dict): gpu, driver, clocks, torch, cuda, tcgemm, python, processor, date and method.
+            `model`, for a model, has the time of its forward before and after the swap.
     """
 
     rows: list[Row]
@@ -202,10 +209,12 @@ class Comparison:
         )
 
     def to_pandas(self) -> Any:
-        """A pandas.DataFrame: one row for each case.
+        """Makes a pandas.DataFrame with one row for each case.
 
-        The fields that hold dictionaries become columns: "x torch", "torch us", "torch refused".
-        Raises RuntimeError if pandas is not installed.
+        Keys whose values are dicts become columns: "x torch", "torch us", "torch refused".
+
+        Raises:
+            RuntimeError: pandas is not installed.
         """
         try:
             import pandas
@@ -214,13 +223,16 @@ class Comparison:
         return pandas.DataFrame([_flat(row) for row in self.rows])
 
     def plot(self, ax: Any = None) -> Any:
-        """Bars of TFLOP/s for tcgemm and each baseline, in a matplotlib Axes, which is returned.
-
-        ax: the Axes to draw into; by default those of a new figure. Raises RuntimeError if
-        matplotlib is not installed or no row was measured.
+        """Draws the TFLOP/s of tcgemm and of each baseline as bars, and returns the Axes.
 
         Example:
             >>> result.plot().figure.savefig("compare.png")  # doctest: +SKIP
+
+        Arguments:
+            ax: the matplotlib Axes to draw into. Default: those of a new figure.
+
+        Raises:
+            RuntimeError: matplotlib is not installed, or no row has a time.
         """
         try:
             from matplotlib import pyplot
@@ -248,9 +260,10 @@ class Comparison:
         return ax
 
     def save(self, path: str | Path) -> None:
-        """Writes a JSON file, {"version": 1, "facts": {...}, "rows": [...]}: all of it or nothing.
+        """Writes a JSON file: {"version": 1, "facts": {...}, "rows": [...]}.
 
-        tcgemm.comparison.load reads it. It holds numbers and texts, and no code.
+        tcgemm.comparison.load reads it. The file contains no code. If the file cannot be written
+        completely, an older file of this name stays as it was.
         """
         facts = json.dumps(self.facts, indent=1, allow_nan=False)
         rows = ",\n".join(json.dumps(row, allow_nan=False) for row in self.rows)
@@ -269,12 +282,14 @@ def _flat(row: Row) -> Row:
 
 
 def load(path: str | Path) -> Comparison:
-    """The Comparison that `save` wrote.
-
-    Raises RuntimeError if the file has another form, and OSError if it cannot be read.
+    """Reads the Comparison that `save` wrote.
 
     Example:
         >>> tcgemm.comparison.load("h200.json").rows  # doctest: +SKIP
+
+    Raises:
+        RuntimeError: the file has another form.
+        OSError: the file cannot be read.
     """
 
     def wrong(what: str) -> RuntimeError:

@@ -12,26 +12,29 @@ from tcgemm.comparison import measure, request
 from tcgemm.comparison.result import Comparison, Row, size
 from tcgemm.testing import machine, telemetry
 from tcgemm.testing.amx import avoid_forbidden_amx
+from tcgemm.typing import Activation, Float8Precision, Granularity
 
 Job = tuple[Callable[[], Any], Row]
 
 
 def show(line: str) -> None:
+    """Prints a line of progress on stderr."""
     print(line, file=sys.stderr, flush=True)
 
 
 def progress_of(given: Any) -> Callable[[str], None]:
-    """What takes the lines of progress."""
+    """The function that takes the lines of progress."""
     if given is True:
         return show
     if given is False:
         return lambda line: None
+    taker: Any = given
     if not callable(given):
         raise request.refuse(
             f"progress is {given!r}, but is True (lines on stderr), False, or a function that "
             "takes each line; pass one of these."
         )
-    return given
+    return taker
 
 
 def line(row: Row) -> str:
@@ -72,10 +75,10 @@ def compare_shapes(
     layouts: Any,
     against: Any,
     bias: bool,
-    activation: str | None,
+    activation: Activation | None,
     residual: bool,
-    scales: str | None,
-    precision: str | None,
+    scales: Granularity | None,
+    precision: Float8Precision | None,
     sparse: bool,
     seconds: float | None,
     device: Any,

@@ -11,12 +11,17 @@ the sparse network when it has learnt on) and every product of the table is with
 the demo is also a check of the installation.
 """
 
+from __future__ import annotations
+
 import argparse
 import contextlib
 import copy
 import math
 import sys
 import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -33,13 +38,19 @@ LEARNING_RATE = 3e-3
 LOWEST_ACCURACY = 95.0  # percent
 LARGEST_DIFFERENCE = 1.0  # percentage points
 SPARSE = "tcgemm.nn.SparseLinear24"
-QUANTISED = {"int8": torch.int8, "fp8": torch.float8_e4m3fn}
+Data = Sequence[torch.Tensor]  # train pixels, train labels, test pixels, test labels
+QUANTISED: dict[str, torch.dtype] = {"int8": torch.int8, "fp8": torch.float8_e4m3fn}
 
 
 class Digits(nn.Module):
     """64 pixels -> 256 -> 256 -> 10 classes; tcgemm's layers fuse the activation."""
 
-    def __init__(self, fused):
+    hidden1: nn.Linear
+    hidden2: nn.Linear
+    output: nn.Linear
+    activation: nn.Module
+
+    def __init__(self, fused: bool):
         super().__init__()
         if fused:
             self.hidden1 = tcgemm.nn.Linear(64, HIDDEN, activation="relu")
@@ -51,12 +62,13 @@ class Digits(nn.Module):
             self.output = nn.Linear(HIDDEN, 10)
         self.activation = nn.Identity() if fused else nn.ReLU()
 
-    def forward(self, pixels):
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        """The scores of the ten classes."""
         hidden = self.activation(self.hidden1(pixels))
         return self.output(self.activation(self.hidden2(hidden)))
 
 
-def load_data(device):
+def load_data(device: str) -> Data:
     """(train pixels, train labels, test pixels, test labels): 1347 and 450 digits of 8 x 8."""
     try:
         from sklearn.datasets import load_digits
@@ -73,7 +85,7 @@ def load_data(device):
     return train_x, train_y, test_x, test_y
 
 
-def precision(device):
+def precision(device: str) -> AbstractContextManager[Any]:
     """bf16 by autocast on a GPU, for both networks alike; float32 on the CPU."""
     if device == "cuda":
         return torch.autocast("cuda", torch.bfloat16)
@@ -81,7 +93,7 @@ def precision(device):
 
 
 @contextlib.contextmanager
-def one_thread():
+def one_thread() -> Iterator[None]:
     """Layers of this size are done before a second thread has woken up, and waiting for it on a
     busy machine takes a hundred times as long.
     """
@@ -93,7 +105,7 @@ def one_thread():
         torch.set_num_threads(before)
 
 
-def progress(total):
+def progress(total: int) -> AbstractContextManager[Any]:
     """A bar that appears if the work takes longer than three seconds."""
     try:
         from tqdm import tqdm
@@ -103,9 +115,11 @@ def progress(total):
     return tqdm(total=total, desc="  training", unit="step", delay=3, leave=False)
 
 
-def train(networks, data, epochs, seed, device):
+def train(
+    networks: Sequence[nn.Module], data: Data, epochs: int, seed: int, device: str
+) -> list[float]:
     """Trains every network on the same batches in the same order; returns the accuracies in %."""
-    train_x, train_y, test_x, test_y = data
+    train_x, train_y, _, _ = data
     steps = math.ceil(len(train_x) / BATCH)
     trainers = []
     for network in networks:
@@ -129,16 +143,18 @@ def train(networks, data, epochs, seed, device):
                     schedule.step()
                 if bar is not None:
                     bar.update()
-    return [evaluate(network, test_x, test_y, device) for network in networks]
+    return [evaluate(network, data, device) for network in networks]
 
 
-def evaluate(network, pixels, labels, device):
+def evaluate(network: nn.Module, data: Data, device: str) -> float:
+    """The accuracy in %."""
+    _, _, pixels, labels = data
     with torch.no_grad(), precision(device):
         right = network(pixels).argmax(1) == labels
     return 100.0 * right.double().mean().item()
 
 
-def quantised(network, pixels, labels, device):
+def quantised(network: nn.Module, data: Data, device: str) -> dict[str, float]:
     """The accuracies in % of the network with its weights in 8 bits, in the dtypes that the device
     multiplies; it is as before afterwards."""
     found = {}
@@ -146,17 +162,19 @@ def quantised(network, pixels, labels, device):
         if missing(device, dtype):
             continue
         report = tcgemm.swap_linear(network, to=tcgemm.nn.QuantLinear, dtype=dtype)
-        found[f"tcgemm.nn.QuantLinear, {name}"] = evaluate(network, pixels, labels, device)
+        found[f"tcgemm.nn.QuantLinear, {name}"] = evaluate(network, data, device)
         report.undo()
     return found
 
 
-def state_bytes(network):
+def state_bytes(network: nn.Module) -> int:
     """The size of the state_dict."""
     return sum(tensor.nbytes for tensor in network.state_dict().values())
 
 
-def sparse(network, data, epochs, seed, device):
+def sparse(
+    network: nn.Module, data: Data, epochs: int, seed: int, device: str
+) -> tuple[dict[str, float], str]:
     """The network in bf16, half of every weight zero (2:4), then trained on, then compressed; the
     one that came is as it was.
 
@@ -168,20 +186,20 @@ def sparse(network, data, epochs, seed, device):
     data = [part.bfloat16() if part.is_floating_point() else part for part in data]
     dense = state_bytes(network)
     tcgemm.swap_linear(network, to=tcgemm.nn.SparseLinear24, learns=True)
-    found = {f"{SPARSE}, pruned": evaluate(network, *data[2:], device)}
+    found = {f"{SPARSE}, pruned": evaluate(network, data, device)}
     (found[f"{SPARSE}, trained on"],) = train([network], data, epochs, seed, device)
     for name, layer in list(network.named_children()):
         if isinstance(layer, tcgemm.nn.SparseLinear24):
             frozen = tcgemm.nn.SparseLinear24.from_dense(layer.to_dense())
             setattr(network, name, frozen)
-    found[f"{SPARSE}, compressed"] = evaluate(network, *data[2:], device)
+    found[f"{SPARSE}, compressed"] = evaluate(network, data, device)
     return found, (
         f"is the first in bf16 with half of its weights zero, then {epochs} epochs more: "
         f"{dense} bytes dense, {state_bytes(network)} compressed"
     )
 
 
-def judge(accuracies):
+def judge(accuracies: Mapping[str, float]) -> str | None:
     """The sentence that says what is wrong with {name: accuracy in %}, or None."""
     for name, value in accuracies.items():
         if not value > LOWEST_ACCURACY:
@@ -189,7 +207,7 @@ def judge(accuracies):
                 f"The network of {name} recognises {value:.2f} % of the test digits; "
                 f"more than {LOWEST_ACCURACY:g} % was expected."
             )
-    low, high = (choose(accuracies, key=accuracies.get) for choose in (min, max))
+    low, high = (choose(accuracies, key=accuracies.__getitem__) for choose in (min, max))
     difference = accuracies[high] - accuracies[low]
     if difference > LARGEST_DIFFERENCE:
         return (
@@ -200,7 +218,7 @@ def judge(accuracies):
     return None
 
 
-def digits(device, epochs, seed):
+def digits(device: str, epochs: int, seed: int) -> str | None:
     """Part 1: trains both networks and prints all accuracies; returns a complaint or None."""
     data = load_data(device)
     networks = []
@@ -217,7 +235,7 @@ def digits(device, epochs, seed):
     with one_thread():
         found = dict(zip(names, train(networks, data, epochs, seed, device), strict=True))
         seconds = time.perf_counter() - start
-        found |= quantised(networks[0], *data[2:], device)
+        found |= quantised(networks[0], data, device)
         halved, summary = sparse(networks[0], data, max(1, epochs // 2), seed, device)
     for name, value in (found | halved).items():
         print(f"  {name:38}{value:6.2f} % of the test digits recognised")
@@ -230,7 +248,7 @@ def digits(device, epochs, seed):
     return complaint
 
 
-def default_device():
+def default_device() -> str:
     """The GPU where there is one and the library has kernels for it."""
     if not torch.cuda.is_available():
         return "cpu"
@@ -240,7 +258,7 @@ def default_device():
     return "cuda"
 
 
-def main(argv=None):
+def main(argv: Sequence[str] | None = None) -> int:
     """Runs both parts; returns the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m tcgemm demo",

@@ -4,15 +4,21 @@ operands -> tcgemm.mm -> error over its float64 bound
                       -> time, interleaved with torch's on a GPU: dense, or cuSPARSELt's
 """
 
+from __future__ import annotations
+
 import functools
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
 import tcgemm
 from tcgemm.testing import baseline, kernel_name, numerics, operands, timing
+from tcgemm.typing import Layout
 
 # (layouts, m, n, k): on a GPU sizes that fill it, on the CPU what two cores do in milliseconds.
-SHAPES = {
+Shapes = tuple[tuple[Sequence[Layout], int, int, int], ...]
+SHAPES: dict[str, Shapes] = {
     "cuda": (
         (operands.LAYOUTS, 4096, 4096, 4096),
         (("TN",), 8192, 8192, 8192),
@@ -29,7 +35,7 @@ SHAPES = {
     ),
 }
 # The shapes of the dtypes that have no table of their own.
-FEW = {
+FEW: dict[str, Shapes] = {
     "cuda": (
         (operands.LAYOUTS, 4096, 4096, 4096),
         (("TN",), 4095, 4095, 4095),
@@ -38,22 +44,25 @@ FEW = {
     "cpu": ((operands.LAYOUTS, 512, 512, 512), (("TN",), 500, 33, 777)),
 }
 # Half of b is zero and not stored.
-SPARSE = {
+SPARSE: dict[str, Shapes] = {
     "cuda": ((("TN",), 4096, 4096, 4096), (("TN",), 16, 28672, 4096)),
     "cpu": ((("TN",), 512, 512, 512),),
 }
-DTYPES = {
+DTYPES: dict[str, dict[str, dict[str, Shapes]]] = {
     "cuda": {"f16": SHAPES, "bf16": SHAPES, "tf32": FEW, "e4m3": FEW, "s8": FEW, "f64": FEW}
     | {"bf16 2:4": SPARSE, "s8 2:4": SPARSE},
     "cpu": {"f16": SHAPES, "bf16": SHAPES, "f32": SHAPES}
     | {"tf32": FEW, "e4m3": FEW, "s8": FEW, "f64": FEW, "bf16 2:4": SPARSE, "s8 2:4": SPARSE},
 }
-ACCUMULATION = {"f64": "f64", "s8": "s32", "e4m3": "promoted"}  # f32 for all others
-CHECK_BUDGET = {"cuda": 3e12, "cpu": 2e9}  # floating-point operations of one float64 reference
-TIMED_MS = {"cuda": 100.0, "cpu": 30.0}  # a candidate; python -m benchmarks run takes 400
+# f32 for all others
+ACCUMULATION: dict[str, str] = {"f64": "f64", "s8": "s32", "e4m3": "promoted"}
+# Floating-point operations of one float64 reference.
+CHECK_BUDGET: dict[str, float] = {"cuda": 3e12, "cpu": 2e9}
+# Milliseconds of a candidate; python -m benchmarks run takes 400.
+TIMED_MS: dict[str, float] = {"cuda": 100.0, "cpu": 30.0}
 
 
-def missing(device, dtype, *, sparse=False):
+def missing(device: str, dtype: torch.dtype, *, sparse: bool = False) -> str | None:
     """Why this GPU has no kernel for products of the torch dtype, or None."""
     a = torch.zeros(64, 64, device=device).to(dtype)
     try:
@@ -64,7 +73,7 @@ def missing(device, dtype, *, sparse=False):
     return None
 
 
-def products(device, seed):
+def products(device: str, seed: int) -> str | None:
     """Prints the table of products; returns a complaint or None."""
     last = "x torch" if device == "cuda" else ""
     print(
@@ -90,7 +99,9 @@ def products(device, seed):
     return None
 
 
-def product(device, name, layout, shape, seed):
+def product(
+    device: str, name: str, layout: Layout, shape: Sequence[int], seed: int
+) -> tuple[str, float]:
     """-> (the table's line, the error over its bound) of one product."""
     dtype, _, pattern = name.partition(" ")
     generator = torch.Generator(device).manual_seed(seed)
@@ -99,7 +110,7 @@ def product(device, name, layout, shape, seed):
     data.normal(generator).poison()
     right = [weight.t() for weight in data.prune()] if pattern else data.b.views
     a = data.a[0]
-    options = {"precision": "high"} if dtype == "tf32" else {}
+    options: dict[str, Any] = {"precision": "high"} if dtype == "tf32" else {}
     tcgemm.mm(a, right[0], out=data.out[0], **options)
     b = data.b[0]
     rounded = (numerics.round_to_tf32(a), numerics.round_to_tf32(b)) if dtype == "tf32" else (a, b)
@@ -109,7 +120,9 @@ def product(device, name, layout, shape, seed):
         dtype=dtype,
         budget=CHECK_BUDGET[device],
     )
-    candidates = {"tcgemm": lambda i: tcgemm.mm(data.a[i], right[i], out=data.out[i], **options)}
+    candidates: dict[str, Callable[[int], Any]] = {
+        "tcgemm": lambda i: tcgemm.mm(data.a[i], right[i], out=data.out[i], **options)
+    }
     call = torch_product(data, dtype, pattern)
     refused = device == "cuda" and baseline.refusal(call)
     if device == "cuda" and not refused:
@@ -123,7 +136,7 @@ def product(device, name, layout, shape, seed):
     return f"  {name:9}{layout:7}{size:20}{kernel:45}{error:6.2f}{us:10.1f} {ratio}", error
 
 
-def torch_product(data, dtype, pattern):
+def torch_product(data: operands.Operands, dtype: str, pattern: str) -> Callable[[int], Any]:
     """torch's call on operand set i; the first call prepares what all need."""
     if pattern:
         prepared = functools.cache(

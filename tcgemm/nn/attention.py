@@ -1,4 +1,8 @@
-"""torch.nn.MultiheadAttention with its projections on tcgemm's products."""
+"""torch.nn.MultiheadAttention with its projections computed by tcgemm."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import torch
 from torch.nn import functional as F
@@ -7,26 +11,48 @@ from tcgemm.nn import exchange
 from tcgemm.nn.linear import Linear
 from tcgemm.ops import functional
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
 _NAME = "tcgemm.nn.MultiheadAttention"
 
 
 class MultiheadAttention(torch.nn.MultiheadAttention):
     """torch.nn.MultiheadAttention whose projections of query, key, value and output are tcgemm's.
 
-    Arguments, initialisation, state_dict and results are torch's; the attention itself is torch's
-    scaled_dot_product_attention. `out_proj` is a module that is called, so that swap_linear can
-    exchange it and hooks on it run. torch's fast path for inference, which reads the weights, is
-    never taken; NestedTensors, which need it, are refused.
-
     Example:
         >>> layer = tcgemm.nn.MultiheadAttention(32, 4, batch_first=True)
         >>> x = torch.randn(2, 10, 32)
         >>> layer(x, x, x)[0].shape
         torch.Size([2, 10, 32])
+
+    Arguments, initialisation, state_dict and results are those of torch.nn.MultiheadAttention. The
+    attention itself is torch's scaled_dot_product_attention. `out_proj` is called as a module, so
+    hooks on it run, and swap_linear can exchange it. torch's fast path for inference reads the
+    weights and calls no module, so this class never takes it. NestedTensors need it and are
+    refused.
     """
 
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(
+            *(embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn),
+            *(kdim, vdim, batch_first, device, dtype),
+        )
         theirs = self.out_proj
         out_proj = Linear(self.embed_dim, self.embed_dim, theirs.bias is not None, device="meta")
         out_proj.weight, out_proj.bias = theirs.weight, theirs.bias
@@ -34,15 +60,15 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
 
     def forward(
         self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        key_padding_mask: torch.Tensor | None = None,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
         need_weights: bool = True,
-        attn_mask: torch.Tensor | None = None,
+        attn_mask: Tensor | None = None,
         average_attn_weights: bool = True,
         is_causal: bool = False,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    ) -> tuple[Tensor, Tensor | None]:
         """Returns (output, attention weights or None); see torch.nn.MultiheadAttention."""
         _check(query, key, value, attn_mask, is_causal)
         batched = query.dim() == 3
@@ -75,8 +101,8 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         output = output.permute((2, 0, 1, 3) if sequence_first else (0, 2, 1, 3)).flatten(2)
         return self.out_proj(output if batched else output.squeeze(0)), weights
 
-    def _project(self, query, key, value):
-        """The three products of the input projections, or fewer where inputs are one tensor."""
+    def _project(self, query: Tensor, key: Tensor, value: Tensor) -> Sequence[Tensor]:
+        """The projected query, key and value. Inputs that are one tensor share a product."""
         weight, bias, size = self.in_proj_weight, self.in_proj_bias, self.embed_dim
         if weight is not None and query is key and key is value:
             return functional.linear(query, weight, bias).chunk(3, dim=-1)
@@ -92,8 +118,8 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         return [functional.linear(*each) for each in zip(inputs, weights, biases, strict=True)]
 
     def _mask(self, q, k, attn_mask, key_padding_mask, is_causal, need_weights):
-        """The sum of both masks as floating-point numbers, (batch or 1, heads or 1, L or 1, S), or
-        None; and whether attention is causal without one."""
+        """(the sum of both masks, is attention causal without a mask?). The sum is in floating
+        point, (batch or 1, heads or 1, L or 1, S), or None."""
         batch, rows, columns = q.shape[0], q.shape[1], k.shape[1]
         if is_causal and key_padding_mask is None and not need_weights:
             return None, True
@@ -109,9 +135,9 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         return mask, False
 
     def _extend(self, k, v, mask):
-        """Appends what add_bias_kv and add_zero_attn add to the sequence of keys and values."""
+        """Appends the elements of add_bias_kv and add_zero_attn to the keys and values."""
         batch, heads, _, size = k.shape
-        if self.bias_k is not None:
+        if self.bias_k is not None and self.bias_v is not None:
             k = torch.cat([k, self.bias_k.view(1, heads, 1, size).expand(batch, -1, -1, -1)], 2)
             v = torch.cat([v, self.bias_v.view(1, heads, 1, size).expand(batch, -1, -1, -1)], 2)
             mask = None if mask is None else F.pad(mask, (0, 1))
@@ -125,25 +151,29 @@ def _check(query, key, value, attn_mask, is_causal):
     dims = (query.dim(), key.dim(), value.dim())
     if any(x.is_nested for x in (query, key, value)):
         raise RuntimeError(
-            f"{_NAME}: query, key or value is a NestedTensor, which torch takes on its fast path "
-            "alone; pass padded tensors with key_padding_mask, or leave this module out of "
+            f"{_NAME}: query, key or value is a NestedTensor, which torch takes only on its fast "
+            "path; pass padded tensors with key_padding_mask, or leave this module out of "
             "swap_linear."
         )
     if dims not in ((2, 2, 2), (3, 3, 3)) or key.shape[:-1] != value.shape[:-1]:
         shapes = ", ".join(str(tuple(x.shape)) for x in (query, key, value))
         raise RuntimeError(
-            f"{_NAME}: query, key and value have the shapes {shapes}, but all have 3 dimensions, "
-            "or 2 without a batch, and keys are as many as values; reshape them."
+            f"{_NAME}: query, key and value have the shapes {shapes}, but all must have 3 "
+            "dimensions, or 2 without a batch, and there must be as many keys as values; reshape "
+            "them."
         )
     if is_causal and attn_mask is None:
         raise RuntimeError(
             f"{_NAME}: is_causal is True without attn_mask, but it is a hint that attn_mask is "
-            "causal; pass torch.nn.Transformer.generate_square_subsequent_mask(length) as well."
+            "causal; pass torch.nn.Transformer.generate_square_subsequent_mask(length) as "
+            "attn_mask."
         )
 
 
-def _as_float(mask, name, shapes, dtype):
-    """A mask that is added to the scores: True becomes -inf."""
+def _as_float(
+    mask: Tensor, name: str, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype
+) -> Tensor:
+    """The mask in floating point, to be added to the scores: True becomes -inf."""
     if tuple(mask.shape) not in shapes:
         wanted = " or ".join(str(tuple(shape)) for shape in shapes)
         raise RuntimeError(
@@ -154,8 +184,8 @@ def _as_float(mask, name, shapes, dtype):
         return torch.zeros_like(mask, dtype=dtype).masked_fill_(mask, float("-inf"))
     if not mask.is_floating_point():
         raise RuntimeError(
-            f"{_NAME}: {name} is {mask.dtype}, but masks are torch.bool (True: left out) or of "
-            "floating point (added to the scores); convert it with .bool()."
+            f"{_NAME}: {name} is {mask.dtype}, but a mask is torch.bool (True: the position is "
+            "left out) or floating point (added to the scores); convert it with .bool()."
         )
     return mask
 

@@ -1,5 +1,9 @@
 """The Conv1D of transformers (GPT-2 and others), a linear layer whose weight is (in, out)."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import torch
 
 from tcgemm.nn import exchange
@@ -10,21 +14,31 @@ from tcgemm.quant.linear import SOURCES
 
 
 class Conv1D(torch.nn.Module):
-    """transformers.pytorch_utils.Conv1D on tcgemm's products: x @ weight + bias.
-
-    Arguments, initialisation, attributes and state_dict are those of transformers, which need not
-    be installed. x (..., nx) -> (..., nf); weight (nx, nf), bias (nf,). tcgemm.swap_linear makes
-    such layers of a model's own. Errors and dtypes are tcgemm.linear's.
+    """transformers.pytorch_utils.Conv1D computed by tcgemm: x @ weight + bias.
 
     Example:
         >>> layer = tcgemm.nn.Conv1D(48, 32)
         >>> layer(torch.randn(10, 32)).shape
         torch.Size([10, 48])
+
+    Arguments, initialisation, attributes and state_dict are those of transformers, which need not
+    be installed. tcgemm.swap_linear makes such layers of the Conv1D layers in a model. Dtypes and
+    errors are those of tcgemm.linear.
+
+    Arguments:
+        nf (int): the number of output features.
+        nx (int): the number of input features.
+
+    Shapes: x (..., nx) -> (..., nf); weight (nx, nf), bias (nf,).
     """
 
+    nf: int
+    nx: int
+    weight: torch.nn.Parameter
+    bias: torch.nn.Parameter
     original: type[torch.nn.Module] | None = None  # the class that swap_linear found
 
-    def __init__(self, nf: int, nx: int):
+    def __init__(self, nf: int, nx: int) -> None:
         super().__init__()
         self.nf, self.nx = nf, nx
         self.weight = torch.nn.Parameter(torch.empty(nx, nf))
@@ -39,31 +53,49 @@ class Conv1D(torch.nn.Module):
 
 
 class QuantConv1D(QuantLinear):
-    """A QuantLinear in the place of a Conv1D: its state_dict is a QuantLinear's, with weight
-    (nf, nx), and load_state_dict also takes that of the Conv1D, with weight (nx, nf).
+    """A QuantLinear in the place of a Conv1D: tcgemm.swap_linear makes it.
 
-    tcgemm.swap_linear(model, to=tcgemm.nn.QuantLinear) makes it.
+    Example:
+        >>> model = torch.nn.Sequential(tcgemm.nn.Conv1D(48, 32))
+        >>> report = tcgemm.swap_linear(model, to=tcgemm.nn.QuantLinear)
+        >>> type(model[0]).__name__, model[0](torch.randn(10, 32)).shape
+        ('QuantConv1D', torch.Size([10, 48]))
+
+    Its state_dict is that of a QuantLinear, with weight (nf, nx). load_state_dict also takes the
+    state_dict of the Conv1D, with weight (nx, nf).
     """
 
     original: type[torch.nn.Module] | None = None  # the class that swap_linear found
 
-    def _load_from_state_dict(self, state_dict, prefix, *args):
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
         key = prefix + "weight"
         weight = state_dict.get(key)
         if isinstance(weight, torch.Tensor) and weight.dtype in SOURCES and weight.dim() == 2:
             state_dict[key] = weight.t()
-        super()._load_from_state_dict(state_dict, prefix, *args)
+        super()._load_from_state_dict(
+            *(state_dict, prefix, local_metadata, strict),
+            *(missing_keys, unexpected_keys, error_msgs),
+        )
 
 
 def _is_theirs(kind: type) -> bool:
     return kind.__name__ == "Conv1D" and kind.__module__.startswith("transformers.")
 
 
-def _original(module):
+def _original(module: Any) -> dict[str, Any]:
     return {"original": type(module) if _is_theirs(type(module)) else module.original}
 
 
-def _quantised(module, **options):
+def _quantised(module: Any, **options: Any) -> dict[str, Any]:
     nx, nf = module.weight.shape
     linear = Linear(nx, nf, device="meta")
     linear.weight, linear.bias = torch.nn.Parameter(module.weight.detach().t()), module.bias

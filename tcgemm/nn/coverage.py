@@ -1,7 +1,10 @@
-"""How many of a model's weights tcgemm's layers multiply, and which modules hold the others."""
+"""How many of a model's weights tcgemm's layers multiply, and which modules have the others."""
+
+from __future__ import annotations
 
 from collections import defaultdict
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import torch
 
@@ -11,9 +14,9 @@ from tcgemm.nn import exchange
 class NotReached(NamedTuple):
     """Modules of one class whose weights no layer of tcgemm multiplies."""
 
-    kind: str  # name of the class
-    modules: int
-    parameters: tuple[str, ...]
+    kind: str  # the name of the class
+    modules: int  # the number of modules
+    parameters: tuple[str, ...]  # names of their Parameters
     weights: int  # elements of these Parameters
 
     def __str__(self) -> str:
@@ -26,10 +29,10 @@ class _Matrix(NamedTuple):
 
 
 class Coverage:
-    """The matrices of a model, found before a swap and looked at after it.
+    """The matrices of a model. It is made before a swap, and counts after it.
 
     A matrix is a Parameter with two or more dimensions above 1, or the weight of a linear layer.
-    Tables of embeddings and weights of norms, which nothing multiplies as a matrix, do not count,
+    Tables of embeddings and weights of norms are not multiplied as matrices, so they do not count,
     unless a linear layer shares them. A shared Parameter counts once.
     """
 
@@ -41,7 +44,8 @@ class Coverage:
                 matrix.owners.append((module, attribute))
 
     def count(self) -> tuple[int, int, list[NotReached]]:
-        """Weights that are reached, all weights, and where the others are, most first."""
+        """(weights that are reached, all weights, the modules that have the other weights). The
+        classes with the most weights come first."""
         reached, missed = 0, defaultdict(list)
         for matrix in self._matrices.values():
             if any(exchange.layer_of(module) for module, _ in matrix.owners):
@@ -62,7 +66,7 @@ class Coverage:
         return reached, total, sorted(kinds, key=lambda each: -each.weights)
 
 
-def _matrices_of(module):
+def _matrices_of(module: Any) -> Iterator[tuple[str, object, int]]:
     """(attribute, key, elements) of the matrices that a module owns itself."""
     name = type(module).__name__
     if isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag)):
@@ -82,7 +86,7 @@ def _matrices_of(module):
 
 
 def percentage(part: int, whole: int) -> str:
-    """ "6 %"; 100 % only where nothing is missing, 0 % only where nothing is there."""
+    """The share as text, such as "6 %". "100 %" and "0 %" are exact, not rounded."""
     percent = 100 * part / whole
     if part == whole or not part:
         return f"{percent:.0f} %"
@@ -90,7 +94,7 @@ def percentage(part: int, whole: int) -> str:
 
 
 def quantity(number: int) -> str:
-    """ "1.3 M"."""
+    """The number as text, such as "1.3 M"."""
     for size, unit in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
         if number >= size:
             return f"{number / size:.1f} {unit}"

@@ -1,24 +1,27 @@
-"""Each layer tells swap_linear its options, which modules it can replace, and what it changes.
+"""The exchanges of swap_linear: the options of each layer, and the modules that it can replace.
 
-The module that defines a layer registers one Exchange for it; swap.py reads nothing else.
+The module that defines a layer registers its Exchange here. swap.py uses nothing else of a layer.
 """
 
-from collections.abc import Callable
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
-# torch.nn.MultiheadAttention's output projection is of a class that differs by its name alone.
+# The output projection of torch.nn.MultiheadAttention has the second class, which differs from the
+# first one only in its name.
 _LINEAR = (torch.nn.Linear, NonDynamicallyQuantizableLinear)
 
 
 class Source(NamedTuple):
-    """The modules that an Exchange takes: those of one class, of whichever library."""
+    """The modules that an Exchange takes: those of one class, of torch or of another library."""
 
     name: str
-    includes: Callable[[torch.nn.Module], bool]  # the class or a subclass of it
-    exactly: Callable[[torch.nn.Module], bool]  # the class itself
+    includes: Callable[[torch.nn.Module], bool]  # Is it of the class, or of a subclass?
+    exactly: Callable[[torch.nn.Module], bool]  # Is it of the class itself?
 
 
 LINEAR = Source(
@@ -29,24 +32,25 @@ LINEAR = Source(
 
 
 class Exchange(NamedTuple):
-    """How a torch.nn.Linear, or a module of another Source, becomes a layer in place: same object,
-    other class."""
+    """How a torch.nn.Linear, or a module of another Source, becomes a layer in place.
+
+    The object stays the same and gets another class.
+    """
 
     layer: type[torch.nn.Module]
-    options: tuple[str, ...]  # of swap_linear, for this layer
-    names: tuple[
-        str, ...
-    ]  # attributes that the layer has, and torch.nn.Linear has not or otherwise
+    options: tuple[str, ...]  # the options of swap_linear for this layer
+    # Attributes of the layer that a torch.nn.Linear does not have, or has with other values.
+    names: tuple[str, ...]
     state: Callable[..., dict[str, Any]]  # (module, **options) -> values for `names`
-    why_not: Callable[[torch.nn.Module], str | None]  # why the layer cannot replace this module
-    caches: tuple[str, ...] = ()  # those of `names` that are dropped when the layer is replaced
-    replaceable: bool = False  # other layers take a module of this class as well
+    why_not: Callable[[Any], str | None]  # the reason why the layer cannot replace a module
+    caches: tuple[str, ...] = ()  # the `names` that are dropped when the layer is replaced
+    replaceable: bool = False  # other layers can replace a module of this class as well
     source: Source = LINEAR
     to: type[torch.nn.Module] | None = None  # the value of swap_linear's `to`; None: the layer
-    # (module, is it the out_proj of an attention) -> its new class, where that is not the layer
-    becomes: Callable[[torch.nn.Module, bool], type] | None = None
-    # Called with the first layer of a swap that leaves the model without a Parameter.
-    without_parameters: Callable[[torch.nn.Module], None] | None = None
+    # (module, is it the out_proj of an attention?) -> its new class; None: the layer
+    becomes: Callable[[Any, bool], type] | None = None
+    # Is called with the first layer of a swap after which the model has no Parameter.
+    without_parameters: Callable[[Any], None] | None = None
 
 
 EXCHANGES: dict[type[torch.nn.Module], list[Exchange]] = {}  # by the value of swap_linear's `to`
@@ -54,18 +58,19 @@ LAYERS: dict[type[torch.nn.Module], Exchange] = {}  # by the layer
 
 
 def register(exchange: Exchange) -> None:
+    """Makes an Exchange known to swap_linear."""
     EXCHANGES.setdefault(exchange.to or exchange.layer, []).append(exchange)
     if exchange.layer.__module__.startswith("tcgemm."):
         LAYERS[exchange.layer] = exchange
 
 
 def layer_of(module: torch.nn.Module) -> type[torch.nn.Module] | None:
-    """The class of tcgemm that a module is of, or derives from."""
+    """The layer of tcgemm that is the class of the module, or a base of it; else None."""
     return next((base for base in type(module).__mro__ if base in LAYERS), None)
 
 
-def check_linear(layer: str, linear) -> None:
-    """Raises TypeError where a layer is to be made of something else than a torch.nn.Linear."""
+def check_linear(layer: str, linear: object) -> None:
+    """Raises TypeError unless the argument of from_linear is a torch.nn.Linear."""
     if not isinstance(linear, torch.nn.Linear):
         raise TypeError(
             f"{layer}.from_linear: linear must be a torch.nn.Linear, but is "
@@ -73,18 +78,24 @@ def check_linear(layer: str, linear) -> None:
         )
 
 
-def state_of(layer: torch.nn.Module, module: torch.nn.Module, names: tuple[str, ...]) -> dict:
-    """The attributes of a new layer, with the module's own Parameters, so that optimizers go on."""
+def state_of(
+    layer: torch.nn.Module, module: torch.nn.Module, names: tuple[str, ...]
+) -> dict[str, Any]:
+    """The attributes of a new layer, but with the Parameters of the module, because an optimizer
+    may have them."""
     state = {name: vars(layer)[name] for name in names}
     state["_parameters"] |= {name: module._parameters[name] for name in state["_parameters"]}
     return state
 
 
-def why_not_converted(module: torch.nn.Module, dtypes, done: str) -> str | None:
-    """The reason for layers that store the weight in another form, which is `done` to dtypes."""
+def why_not_converted(module: Any, dtypes: Sequence[torch.dtype], done: str) -> str | None:
+    """The reason why a module cannot become a layer that stores its weight in another form.
+
+    `done` is the word for the conversion, and `dtypes` are the dtypes of weights that have one.
+    """
     if module.weight.dtype not in dtypes:
         names = ", ".join(str(each) for each in dtypes)
-        return f"has weights of {module.weight.dtype}; those of {names} are {done}"
+        return f"has weights of {module.weight.dtype}; only weights of {names} are {done}"
     if "weight" not in module._parameters:
-        return "has a weight that is computed from others, as pruning does"
+        return "has a weight that is computed from other tensors, as by torch.nn.utils.prune"
     return None

@@ -1,24 +1,27 @@
 """The inference fast path of torch.nn.TransformerEncoder and its layers.
 
 In eval mode without gradients they pass the weights of their children to one operator of torch and
-call no child: a swapped child would not run, or its 8-bit weight would fail there. The path is off
-while a child is tcgemm's. torch.nn.MultiheadAttention has a fast path too; tcgemm's has none.
+call no child. A swapped child would not run, and an 8-bit weight would raise an error. So the path
+is off while a child is tcgemm's. torch.nn.MultiheadAttention has a fast path too; the class of
+tcgemm has none.
 """
+
+from __future__ import annotations
 
 import torch
 
 from tcgemm.nn import exchange
 
-# The attribute that each class asks first, and its value that means no.
+# The attribute that each class reads first, and the value that switches the path off.
 _SWITCHES = (
     (torch.nn.TransformerEncoderLayer, "activation_relu_or_gelu", 0),
     (torch.nn.TransformerEncoder, "use_nested_tensor", False),
 )
-_KEPT = "_tcgemm_fast_path"  # in a module: the attribute's own value
+_KEPT = "_tcgemm_fast_path"  # the attribute of a module that has the original value
 
 
 def update(model: torch.nn.Module) -> None:
-    """Switches the path off in modules with a child of tcgemm's, and back in those without."""
+    """Switches the path off in modules with a layer of tcgemm, and on again in the others."""
     for module in model.modules():
         for kind, attribute, off in _SWITCHES:
             if not isinstance(module, kind) or not hasattr(module, attribute):

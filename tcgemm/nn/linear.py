@@ -1,4 +1,8 @@
-"""torch.nn.Linear on tcgemm's products."""
+"""torch.nn.Linear computed by tcgemm."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -11,21 +15,30 @@ from tcgemm.ops.dtensor import is_dtensor
 from tcgemm.ops.prepack import capturing
 from tcgemm.ops.prepack import prepare as prepare_weight
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Self
+
+    from torch import Tensor
+
+    from tcgemm.ops.prepack import Prepared
+    from tcgemm.typing import Activation, Precision
+
 _compiling = torch.compiler.is_compiling
 
 
-def _exporting():
+def _exporting() -> bool:
     """Does torch.export trace this call? is_exporting() is also true under torch.compile."""
     return torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()
 
 
-def _on_gpu(weight):
+def _on_gpu(weight: Tensor) -> bool:
     return weight.is_cuda
 
 
-def _multiplies_parts(input, weight):
-    """Can this call use parts of the weight? Only a Parameter outlives the call: DataParallel,
-    parametrizations and DTensor pass other tensors in its place."""
+def _multiplies_parts(input: Tensor, weight: Tensor) -> bool:
+    """Can this call use a prepared weight? Only a Parameter exists longer than the call:
+    DataParallel, parametrizations and DTensor pass other tensors in its place."""
     return (
         type(weight) is torch.nn.Parameter
         and _on_gpu(weight)
@@ -41,40 +54,47 @@ def _multiplies_parts(input, weight):
 class Linear(HasActivation, torch.nn.Linear):
     """torch.nn.Linear with an optional fused activation: act(x @ weight.t() + bias).
 
-    Arguments, initialisation and state_dict are torch.nn.Linear's; `activation` is "relu", "gelu",
-    "gelu_tanh", "silu" or None. x (..., in_features) -> (..., out_features). Errors and dtypes are
-    tcgemm.linear's.
-
-    In eval mode the first call with precision "highest" prepares a float32 weight on a GPU
-    (tcgemm.prepare) and keeps the parts for later calls. This takes 1 to 1.5 times the memory of
-    the weight beside it (up to 2.5 times during the call), and one wait for the GPU. `prepared` is
-    the tcgemm.Prepared that is kept, or None. train(), moves, conversions, in-place changes and
-    another weight drop it. A weight that changed is prepared again when two calls have seen it
-    unchanged. No state_dict, copy or pickle contains it. Results have the same bits with and
-    without parts, also in train mode, and so have gradients.
-
-    Under autocast, torch.func, torch.export and other precisions parts are neither prepared nor
-    used. A layer that fully_shard (FSDP2) has sharded prepares nothing, for each forward gathers
-    its weight into other memory. The capture of a CUDA graph and torch.compile prepare nothing, but
-    use parts that exist: call the layer once before. A compiled function notices a change of the
-    weight; a captured graph does not, so capture it again. `prepare=False`, as an argument or an
-    attribute, switches all this off. Use it where graphs are replayed with new weights, and where
-    weights are written in eval mode through `weight.data`, which goes unnoticed (or call train()
-    and eval() after that).
-
     Example:
         >>> layer = tcgemm.nn.Linear(32, 48, activation="gelu")
         >>> layer(torch.randn(10, 32)).shape
         torch.Size([10, 48])
+
+    Initialisation and state_dict are those of torch.nn.Linear. Dtypes and errors are those of
+    tcgemm.linear.
+
+    Arguments:
+        in_features, out_features, bias, device, dtype: as for torch.nn.Linear.
+        activation (str): "relu", "gelu", "gelu_tanh", "silu" or None.
+        prepare (bool): whether float32 weights are prepared in eval mode; see below.
+
+    Shapes: x (..., in_features) -> (..., out_features).
+
+    Prepared weights: in eval mode the first call with precision "highest" prepares a float32 weight
+    on a GPU (tcgemm.prepare) and keeps the result for later calls. It takes 1 to 1.5 times the
+    memory of the weight in addition (up to 2.5 times during the call), and one wait for the GPU.
+    `prepared` is the kept tcgemm.Prepared, or None. train(), moves, conversions, changes in place
+    and a new weight drop it. A weight that changed is prepared again after two calls found it
+    unchanged. No state_dict, copy or pickle contains it. Results and gradients have the same bits
+    with and without it, also in train mode.
+
+    Under autocast, torch.func, torch.export and other precisions no weight is prepared, and none is
+    used. A layer that fully_shard (FSDP2) has sharded prepares nothing, because each forward
+    gathers the weight into other memory. The capture of a CUDA graph and torch.compile prepare
+    nothing, but use a weight that is prepared already: call the layer once before. A compiled
+    function notices a change of the weight. A captured graph does not: capture it again.
+
+    `prepare=False`, as an argument or an attribute, switches this off. Use it if graphs are
+    replayed with new weights, or if weights are written through `weight.data` in eval mode. The
+    layer does not notice such writes, unless train() and eval() are called after them.
     """
 
-    # Class attributes serve modules that swap_linear or pickle created, without __init__.
-    activation: str | None = None
+    # Class attributes are for modules that swap_linear or pickle made without __init__.
+    activation: Activation | None = None
     prepare: bool = True
-    _prepared = None
-    _changed = None  # the weight's version when a call found it changed
-    _captured = None  # parts that a captured CUDA graph reads; kept when the weight changes
-    _sharded = False  # FSDP2 gives the weight new memory for each forward
+    _prepared: Prepared | None = None
+    _changed: int | None = None  # the weight's version when a call found it changed
+    _captured: Prepared | None = None  # is read by a captured CUDA graph, so it is not freed
+    _sharded: bool = False  # FSDP2 gives the weight new memory for each forward
     _LAYER = "Linear"
     _OWN = ("_prepared", "_changed", "_captured")
 
@@ -83,12 +103,12 @@ class Linear(HasActivation, torch.nn.Linear):
         in_features: int,
         out_features: int,
         bias: bool = True,
-        device=None,
-        dtype=None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
         *,
-        activation: str | None = None,
+        activation: Activation | None = None,
         prepare: bool = True,
-    ):
+    ) -> None:
         check_activation("tcgemm.nn.Linear", activation)
         super().__init__(in_features, out_features, bias, device, dtype)
         self.activation = activation
@@ -96,23 +116,25 @@ class Linear(HasActivation, torch.nn.Linear):
         self._drop()
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        weight, precision_used = self.weight, None
+        """act(x @ weight.t() + bias), by tcgemm.linear."""
+        weight: Tensor | Prepared = self.weight
+        precision_used: Precision | None = None
         if self.prepare and _multiplies_parts(input, weight):
             keeps = not (self.training or self._sharded)
             kept = self._prepared_weight(weight) if keeps else None
-            # A call without parts is computed as one with parts, so that both have the same bits.
+            # With "prepared", a call without a prepared weight has the bits of one with it.
             weight, precision_used = (weight, "prepared") if kept is None else (kept, "highest")
         return functional.linear(
             input, weight, self.bias, activation=self.activation, precision=precision_used
         )
 
     @property
-    def prepared(self):
+    def prepared(self) -> Prepared | None:
         """The tcgemm.Prepared that eval mode keeps, or None."""
         return self._prepared
 
-    def _prepared_weight(self, weight):
-        """The Prepared weight, kept or new; None where neither is possible."""
+    def _prepared_weight(self, weight: Tensor) -> Prepared | None:
+        """The Prepared weight, kept or new; None if neither is possible."""
         if _exporting():
             return None
         prepared = self._prepared
@@ -129,28 +151,28 @@ class Linear(HasActivation, torch.nn.Linear):
         self._prepared, self._changed = prepare_weight(weight), None
         return self._prepared
 
-    def _drop(self, names=_OWN):
-        """Sets the attributes of the module, not of the class, so that compiled functions guard on
-        them."""
+    def _drop(self, names: tuple[str, ...] = _OWN) -> None:
+        """Sets the attributes of the module, not of the class, because compiled functions guard
+        only on these."""
         for name in names:
             vars(self)[name] = None
 
-    def __setattr__(self, name, value):
+    def __setattr__(self, name: str, value: Any) -> None:
         if name == "weight" and is_dtensor(value):  # FSDP2 does so before and after each forward
             self._sharded = True
             self._drop()
         super().__setattr__(name, value)
 
-    def train(self, mode: bool = True):
+    def train(self, mode: bool = True) -> Self:
         if mode:
             self._drop(self._OWN[:2])
         return super().train(mode)
 
-    def _apply(self, fn, recurse=True):
+    def _apply(self, fn: Callable[[Tensor], Any], recurse: bool = True) -> Any:
         self._drop()
         return super()._apply(fn, recurse)
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict[str, Any]:
         return vars(self) | dict.fromkeys(self._OWN)
 
     def extra_repr(self) -> str:
@@ -158,17 +180,17 @@ class Linear(HasActivation, torch.nn.Linear):
         return super().extra_repr() + activation + ("" if self.prepare else ", prepare=False")
 
 
-def _why_not(module):
+def _why_not(module: Any) -> str | None:
     dtype = module.weight.dtype
     if dtype not in dtypes.DIFFERENTIABLE:
         names = ", ".join(str(each) for each in dtypes.DIFFERENTIABLE)
-        return f"has weights of {dtype} on {module.weight.device.type}; there are {names}"
+        return f"has weights of {dtype}; layers of tcgemm have {names}"
     return _why_not_multiplied(module.weight)
 
 
 def _why_not_multiplied(weight: torch.Tensor) -> str | None:
-    """The planner's sentence where this GPU has no kernel for the weight's dtype and the precision
-    in force; autocast would cast it first."""
+    """The planner's error if this GPU has no kernel for the weight's dtype and the present
+    precision. Under autocast the weight is cast first, so nothing is checked."""
     if type(weight) is not torch.nn.Parameter or not _on_gpu(weight):
         return None
     if torch.is_autocast_enabled("cuda"):

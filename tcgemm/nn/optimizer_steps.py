@@ -1,26 +1,29 @@
-"""Says layers that an optimizer has changed their weight.
+"""Tells layers that an optimizer has changed their weight.
 
-The version counter of the weight does not say it under fully_shard (FSDP2): the optimizer changes
-the sharded Parameter, and the layer multiplies with another tensor, whose counter stands still.
+Under fully_shard (FSDP2) the version counter of the weight does not show it: the optimizer changes
+the sharded Parameter, and the layer multiplies with another tensor, whose counter stays the same.
 """
 
+from __future__ import annotations
+
 import weakref
+from typing import Any
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-_followed = weakref.WeakSet()
-_hooks = []
+_followed: weakref.WeakSet[Any] = weakref.WeakSet()
+_hooks: list[object] = []
 
 
 def follow(layer: torch.nn.Module) -> None:
-    """From now on `layer._stepped` becomes True when an optimizer steps that has its weight."""
+    """From now on, a step of an optimizer that has the layer's weight sets `layer._stepped`."""
     if not _hooks:
         _hooks.append(register_optimizer_step_post_hook(_after_step))
     _followed.add(layer)
 
 
-def _after_step(optimizer, args, kwargs):
+def _after_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
     if torch.compiler.is_compiling() or not _followed:
         return
     stepped = {id(each) for group in optimizer.param_groups for each in group["params"]}

@@ -1,14 +1,18 @@
 """The layer with 8-bit weights: tcgemm.nn.QuantLinear.
 
-    _parameters   bias, which needs no gradient; placeholder, where swap_linear leaves no other one
+    _parameters   bias, which needs no gradient; placeholder, if swap_linear leaves no other one
     _buffers      weight: the bytes (N, K) of the values, as int8
                   weight_scale: float32, as tcgemm.quantize makes it
-    .weight       a QuantizedWeight of both: a matrix of a usual dtype for those who read it
+    .weight       a QuantizedWeight of both: a matrix of a usual dtype, for code that reads it
 
-state_dict() has weight (float8 or int8), weight_scale and bias. Every tool takes bytes, whereas
-gloo does not send float8, and float8 has no arithmetic. The bytes are no Parameter, because
-fully_shard of torch 2.11 raises an error for integer ones.
+state_dict() has weight (float8 or int8), weight_scale and bias. The buffer has dtype int8 because
+gloo does not send float8, and float8 has no arithmetic. It is no Parameter because fully_shard of
+torch 2.11 raises an error for Parameters of integers.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -22,34 +26,21 @@ from tcgemm.quant.quantize import dequantize, quantize
 from tcgemm.quant.shapes import scale_shape
 from tcgemm.quant.weight import QuantizedWeight, view_bytes
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Self
+
+    from torch import Tensor
+
+    from tcgemm.typing import Activation, WeightGranularity
+
 _NAME = "tcgemm.nn.QuantLinear"
 _BYTES = torch.int8
 _compiling = torch.compiler.is_compiling
 
 
 class QuantLinear(HasActivation, torch.nn.Module):
-    """A linear layer whose weight is stored in 8 bits and multiplied with quantised activations.
-
-    x (..., in_features) of float16, bfloat16 or float32 is quantised in every call;
-    act(x @ weight.t() + bias) comes in x's dtype (under torch.autocast in autocast's). A gradient
-    goes through to x, by a 16-bit product with the dequantised weight; the weight itself does not
-    learn (tcgemm.quantized_linear has a master weight that does).
-
-    `weight` shows a matrix of a usual dtype, float32 or that of the Linear, since models cast
-    activations to weight.dtype; its `values` are the 8-bit ones. The bias is a Parameter that needs
-    no gradient, so that a model of such layers has a device and a dtype; the weight is a buffer.
-
-    Arguments:
-        in_features, out_features, bias, device: as of torch.nn.Linear.
-        dtype (torch.dtype): of the weight: float8_e4m3fn, float8_e5m2 or int8.
-        granularity: "row" (a scale for each row of weight and of x), "tensor", or, for float8,
-            "128x128" (weight in blocks of 128 x 128, x in blocks of 1 x 128).
-        activation: "relu", "gelu", "gelu_tanh", "silu" or None, fused.
-        bias_dtype (torch.dtype): default: torch.get_default_dtype().
-
-    A new layer has a weight of zeros: `from_linear` makes one of a torch.nn.Linear, and
-    load_state_dict takes a QuantLinear's state_dict as well as a Linear's, which it quantises.
-    .half() and .to(dtype) convert the bias and the dtype that `weight` shows.
+    """A linear layer with 8-bit weights, which quantises its input in every call.
 
     Example:
         >>> linear = torch.nn.Linear(64, 32)
@@ -58,8 +49,43 @@ class QuantLinear(HasActivation, torch.nn.Module):
         torch.Size([10, 32])
         >>> layer.to_linear().weight.dtype
         torch.float32
+
+    The result is act(x @ weight.t() + bias) in x's dtype, or in autocast's under torch.autocast.
+    The gradient for x is a 16-bit product with the dequantised weight. The weight itself does not
+    learn: tcgemm.quantized_linear can multiply a master weight that does.
+
+    A new layer has a weight of zeros. `from_linear` makes a layer from a torch.nn.Linear.
+    load_state_dict takes the state_dict of a QuantLinear, or that of a Linear, which it quantises.
+
+    `weight` is a matrix of a usual dtype, because models cast activations to weight.dtype: float32,
+    or the dtype of the Linear. weight.values has the 8-bit values. The weight is a buffer. The bias
+    is a Parameter that needs no gradient, so that next(model.parameters()) has a device and a
+    dtype. half() and to(dtype) convert the bias and the dtype of `weight`, never the 8-bit values.
+
+    Arguments:
+        in_features, out_features, bias, device: as for torch.nn.Linear.
+        dtype (torch.dtype): the dtype of the 8-bit values: float8_e4m3fn, float8_e5m2 or int8.
+        granularity (str): the elements that share a scale.
+
+            - "row": each row of the weight and of x
+            - "tensor": all elements of the weight, and all of x
+            - "128x128": blocks of 128 x 128 of the weight, and of 1 x 128 of x; float8 only
+
+        activation (str): "relu", "gelu", "gelu_tanh", "silu" or None.
+        bias_dtype (torch.dtype): default: torch.get_default_dtype().
+
+    Shapes: x (..., in_features), of float16, bfloat16 or float32 -> (..., out_features).
     """
 
+    in_features: int
+    out_features: int
+    dtype: torch.dtype  # the dtype of the 8-bit values
+    shown_dtype: torch.dtype  # the dtype of `weight`
+    granularity: WeightGranularity
+    activation: Activation | None
+    weight: QuantizedWeight
+    weight_scale: Tensor
+    bias: torch.nn.Parameter | None
     _LAYER = "QuantLinear"
 
     def __init__(
@@ -67,24 +93,32 @@ class QuantLinear(HasActivation, torch.nn.Module):
         in_features: int,
         out_features: int,
         bias: bool = True,
-        device=None,
+        device: torch.device | str | None = None,
         *,
         dtype: torch.dtype = E4M3,
-        granularity: str = "row",
-        activation: str | None = None,
+        granularity: WeightGranularity = "row",
+        activation: Activation | None = None,
         bias_dtype: torch.dtype | None = None,
-    ):
+    ) -> None:
         super().__init__()
         check_options(_NAME, dtype, granularity)
         check_activation(_NAME, activation)
         shape = (out_features, in_features)
         values = torch.zeros(shape, device=device, dtype=dtype)
         scale = torch.ones(scale_shape(shape, granularity), device=device, dtype=torch.float32)
-        bias = torch.zeros(out_features, device=device, dtype=bias_dtype) if bias else None
+        zeros = torch.zeros(out_features, device=device, dtype=bias_dtype) if bias else None
         shown = bias_dtype or torch.get_default_dtype()
-        self._become(values, scale, bias, shown, granularity, activation)
+        self._become(values, scale, zeros, shown, granularity, activation)
 
-    def _become(self, values, scale, bias, shown, granularity, activation):
+    def _become(
+        self,
+        values: Tensor,
+        scale: Tensor,
+        bias: Tensor | None,
+        shown: torch.dtype,
+        granularity: WeightGranularity,
+        activation: Activation | None,
+    ) -> None:
         self.out_features, self.in_features = values.shape
         self.dtype = values.dtype
         self.shown_dtype = shown
@@ -99,11 +133,16 @@ class QuantLinear(HasActivation, torch.nn.Module):
     @classmethod
     @torch.no_grad()
     def from_linear(
-        cls, linear: torch.nn.Linear, dtype: torch.dtype = E4M3, granularity: str = "row"
-    ) -> "QuantLinear":
-        """The layer with the quantised weight and a copy of the bias of a torch.nn.Linear.
+        cls,
+        linear: torch.nn.Linear,
+        dtype: torch.dtype = E4M3,
+        granularity: WeightGranularity = "row",
+    ) -> Self:
+        """Makes a layer with the quantised weight and a copy of the bias of a torch.nn.Linear.
 
-        The weight is float16, bfloat16 or float32. The activation of a tcgemm.nn.Linear is kept.
+        The weight must be float16, bfloat16 or float32. The layer has the activation of a
+        tcgemm.nn.Linear. Raises TypeError if `linear` is no torch.nn.Linear, and RuntimeError if
+        a dtype or the granularity is not supported.
         """
         exchange.check_linear(_NAME, linear)
         check_options(_NAME, dtype, granularity)
@@ -118,43 +157,50 @@ class QuantLinear(HasActivation, torch.nn.Module):
         return layer
 
     def add_placeholder(self) -> None:
-        """Gives the layer an empty Parameter, which is in no state_dict. swap_linear does so in a
-        model that has no other Parameter, since people ask next(model.parameters()) for the device
-        and the dtype."""
-        like = {"dtype": self.shown_dtype, "device": self.weight_scale.device}
-        empty = torch.nn.Parameter(torch.empty(0, **like), requires_grad=False)
-        self.register_parameter("placeholder", empty)
+        """Gives the layer an empty Parameter, which no state_dict contains.
+
+        swap_linear calls it in a model without other Parameters, because programs read the device
+        and the dtype from next(model.parameters()).
+        """
+        empty = torch.empty(0, dtype=self.shown_dtype, device=self.weight_scale.device)
+        placeholder = torch.nn.Parameter(empty, requires_grad=False)
+        self.register_parameter("placeholder", placeholder)
 
     def to_linear(self, dtype: torch.dtype | None = None) -> torch.nn.Linear:
-        """A tcgemm.nn.Linear with the dequantised weight, in the bias's dtype if none is given
-        (without a bias: torch.get_default_dtype())."""
+        """A tcgemm.nn.Linear with the dequantised weight and a copy of the bias.
+
+        The default of dtype is that of the bias; without a bias it is torch.get_default_dtype().
+        """
         if dtype is None:
             dtype = torch.get_default_dtype() if self.bias is None else self.bias.dtype
-        options = {"device": "meta", "dtype": dtype, "activation": self.activation}
-        linear = Linear(self.in_features, self.out_features, self.bias is not None, **options)
+        linear = Linear(
+            *(self.in_features, self.out_features, self.bias is not None, "meta", dtype),
+            activation=self.activation,
+        )
         weight = dequantize(self._values(), self.weight_scale, dtype)
         linear.weight = torch.nn.Parameter(weight)
         if self.bias is not None:
             linear.bias = torch.nn.Parameter(self.bias.detach().to(dtype, copy=True))
         return linear.train(self.training)
 
-    def _values(self):
+    def _values(self) -> Tensor:
         """The 8-bit values. accelerate reads `weight`, moves it, and makes it the buffer."""
-        values = self._buffers["weight"]
+        values: Any = self._buffers["weight"]
         if isinstance(values, QuantizedWeight):
             values = self._buffers["weight"] = values.values.view(_BYTES)
         if values.dtype is not _BYTES:
             raise RuntimeError(
-                f"{_NAME}: the buffer of the 8-bit weight was replaced by {values.dtype}, from "
-                "which no values can be read; load the weight with load_state_dict, and leave "
-                "offload_buffers of accelerate off."
+                f"{_NAME}: the buffer of the 8-bit weight was replaced by {values.dtype}, but it "
+                f"must be {_BYTES}; load the weight with load_state_dict, and do not set "
+                "offload_buffers of accelerate."
             )
         return view_bytes(values, self.dtype)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """act(x @ weight.t() + bias), by tcgemm.quantized_linear."""
         if not _compiling() and is_dtensor(input):
             raise RuntimeError(
-                f"{_NAME}: x is a DTensor, but products of 8 bits have no sharding rules; pass "
+                f"{_NAME}: x is a DTensor, but 8-bit products have no sharding rules; pass "
                 "x.full_tensor(), or x.to_local() if it is sharded by rows."
             )
         return quantized_linear(
@@ -166,14 +212,14 @@ class QuantLinear(HasActivation, torch.nn.Module):
             activation=self.activation,
         )
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         if name == "weight":
             if _compiling():
                 return dequantize(self._values(), self.weight_scale, self.shown_dtype)
             return QuantizedWeight(self._values().detach(), self.weight_scale, self.shown_dtype)
         return super().__getattr__(name)
 
-    def __setattr__(self, name, value):
+    def __setattr__(self, name: str, value: Any) -> None:
         if name != "weight":
             super().__setattr__(name, value)
             return
@@ -183,9 +229,9 @@ class QuantLinear(HasActivation, torch.nn.Module):
             if isinstance(value, torch.Tensor):
                 came = f"{value.dtype} of shape {tuple(value.shape)}"
             raise RuntimeError(
-                f"{_NAME}: weight is assigned {came}, but it has 8-bit values of {self.dtype} and "
-                f"shape {shape}, with weight_scale beside them; pass such values, or quantise a "
-                "weight with load_state_dict or from_linear."
+                f"{_NAME}: weight is assigned {came}, but it must be 8-bit values of {self.dtype} "
+                f"and shape {shape} that fit weight_scale; pass such values, or quantise a weight "
+                "with load_state_dict or from_linear."
             )
         self._buffers["weight"] = value.detach().view(_BYTES)
 
@@ -197,12 +243,13 @@ class QuantLinear(HasActivation, torch.nn.Module):
             f"granularity={self.granularity}{activation}"
         )
 
-    def _apply(self, fn, recurse=True):
-        """Moves the values and their scale, but never converts them: .half() is for the bias."""
-        values, scale = self._buffers["weight"], self.weight_scale
+    def _apply(self, fn: Callable[[Tensor], Any], recurse: bool = True) -> Any:
+        """Moves the values and their scale, but never converts them: half() is for the bias."""
+        values: Any = self._buffers["weight"]
+        scale = self.weight_scale
         shown = fn(torch.empty(0, dtype=self.shown_dtype, device=values.device)).dtype
         super()._apply(fn, recurse)
-        moved = self._buffers["weight"]
+        moved: Any = self._buffers["weight"]
         if moved.dtype is not values.dtype:
             self._buffers["weight"] = values.to(moved.device)
         if self.weight_scale.dtype is not scale.dtype:
@@ -210,29 +257,40 @@ class QuantLinear(HasActivation, torch.nn.Module):
         self.shown_dtype = shown
         return self
 
-    def __setstate__(self, state):
+    def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        if "bias" in self._buffers:  # a pickle of the first version, which had buffers alone
-            values, scale = self._buffers.pop("weight"), self._buffers.pop("weight_scale")
-            bias = self._buffers.pop("bias")
+        if "bias" in self._buffers:  # a pickle of the first version, where the bias was a buffer
+            buffers: dict[str, Any] = self._buffers
+            values, scale = buffers.pop("weight"), buffers.pop("weight_scale")
+            bias = buffers.pop("bias")
             shown = torch.get_default_dtype() if bias is None else bias.dtype
             self._become(values, scale, bias, shown, self.granularity, vars(self)["activation"])
 
-    def _save_to_state_dict(self, destination, prefix, keep_vars):
+    def _save_to_state_dict(
+        self, destination: dict[str, Any], prefix: str, keep_vars: bool
+    ) -> None:
         bias, values = self.bias, self._values()
         tensors = {"weight": values, "weight_scale": self.weight_scale, "bias": bias}
         for name, tensor in tensors.items():
             if tensor is not None:
                 destination[prefix + name] = tensor if keep_vars else tensor.detach()
 
-    def _load_from_state_dict(self, state_dict, prefix, metadata, strict, missing, *lists):
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
         """Quantises the weight if the state is that of a Linear."""
         key = prefix + "weight"
-        _unexpected, errors = lists
         weight = state_dict.pop(key, None)
         if weight is not None and not isinstance(weight, torch.Tensor):
-            errors.append(
-                f"{key} is a {type(weight).__name__}, but it must be a torch.Tensor: load a state "
+            error_msgs.append(
+                f"{key} is a {type(weight).__name__}, but it must be a torch.Tensor; load a state "
                 "that state_dict() made."
             )
             return
@@ -240,25 +298,28 @@ class QuantLinear(HasActivation, torch.nn.Module):
             weight, scale = quantize(weight.detach(), self.dtype, self.granularity)
             state_dict[prefix + "weight_scale"] = scale
         if weight is not None and weight.dtype is not self.dtype:
-            errors.append(
-                f"{key} is {weight.dtype}, but this QuantLinear holds {self.dtype}: make it with "
+            error_msgs.append(
+                f"{key} is {weight.dtype}, but this QuantLinear has {self.dtype}; make it with "
                 f"dtype={weight.dtype}, or load a weight of torch.float16, torch.bfloat16 or "
                 "torch.float32, which is quantised."
             )
             return
         if weight is not None:
-            assign = metadata.get("assign_to_params_buffers", False)
+            assign = local_metadata.get("assign_to_params_buffers", False)
             state_dict[key] = weight if assign else weight.view(_BYTES)
-        super()._load_from_state_dict(state_dict, prefix, metadata, strict, missing, *lists)
-        if prefix + "placeholder" in missing:
-            missing.remove(prefix + "placeholder")
-            self.add_placeholder()  # on the device of what was loaded
+        super()._load_from_state_dict(
+            *(state_dict, prefix, local_metadata, strict),
+            *(missing_keys, unexpected_keys, error_msgs),
+        )
+        if prefix + "placeholder" in missing_keys:
+            missing_keys.remove(prefix + "placeholder")
+            self.add_placeholder()  # on the device of the loaded scale
 
 
 _STATE = (*("_parameters", "_buffers", "granularity", "activation", "dtype", "shown_dtype"),)
 
 
-def _state(module, **options):
+def _state(module: torch.nn.Linear, **options: Any) -> dict[str, Any]:
     layer = QuantLinear.from_linear(module, **options)
     return {name: vars(layer)[name] for name in _STATE}
 

@@ -1,4 +1,6 @@
-"""What swap_linear did: SwapReport, which prints, shows as HTML and takes everything back."""
+"""The report of swap_linear: SwapReport prints, shows as HTML, and takes the swap back."""
+
+from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,19 +12,19 @@ import torch
 from tcgemm.nn.coverage import NotReached, percentage, quantity
 from tcgemm.nn.exchange import layer_of
 
-_SHOWN = 8  # kinds of modules that are not reached
+_SHOWN = 8  # the report names so many classes that are not reached
 
 
 class Step(NamedTuple):
-    """The way back of one module."""
+    """The swap of one module, and how to take it back."""
 
     name: str
     module: torch.nn.Module
     after: type[torch.nn.Module]  # the class that swap_linear gave it
     undo: Callable[[], None]
 
-    def why_not(self, steps: list["Step"]) -> str | None:
-        """Why the module cannot go back now, together with those of `steps`."""
+    def why_not(self, steps: list[Step]) -> str | None:
+        """The reason why the module cannot go back now, together with the modules of `steps`."""
         if type(self.module) is not self.after:
             return f"is a {type(self.module).__name__} now"
         if isinstance(self.module, torch.nn.MultiheadAttention):
@@ -34,19 +36,32 @@ class Step(NamedTuple):
 
 @dataclass(repr=False)
 class SwapReport:
-    """The result of swap_linear, by names of modules in the model; "" is the model itself.
+    """The result of tcgemm.swap_linear. It prints as text, and a notebook shows it as a table.
 
-    It prints as text, shows as a table in a notebook, and has these fields:
+    Example:
+        >>> model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 8))
+        >>> report = tcgemm.swap_linear(model, skip="1")
+        >>> report.swapped, report.skipped
+        (['0'], {'1': 'skip names it'})
+        >>> report.coverage()
+        'reaches 88 % of 4.6 k weights in matrices; not reached: 1 Linear (weight)'
+        >>> report.undo()
+        >>> type(model[0])
+        <class 'torch.nn.modules.linear.Linear'>
 
-    swapped (list): names of the modules that are tcgemm's now.
-    skipped (dict): name -> the reason, of linear layers and their like that stayed.
-    reached, weights (int): elements of matrices that tcgemm's layers multiply, and of all matrices
-        of the model. Tables of embeddings do not count, unless a linear layer shares them.
-    not_reached (list): (kind, modules, parameters, weights) of the modules that hold the others,
-        by class, most weights first.
+    Modules are named as in model.named_modules(); "" is the model itself.
 
-    After a swap to QuantLinear or SparseLinear24 the report holds the weights that undo() puts
-    back: the memory is free when the report is gone.
+    Attributes:
+        swapped (list): the names of the modules that are tcgemm's now.
+        skipped (dict): name -> reason, for linear layers and similar modules that stayed.
+        reached (int): the number of elements in matrices that tcgemm's layers multiply.
+        weights (int): the number of elements in all matrices of the model. Tables of embeddings do
+            not count, unless a linear layer shares them.
+        not_reached (list): (kind, modules, parameters, weights) for each class of modules that has
+            the other matrices, the class with most weights first.
+
+    After a swap to QuantLinear or SparseLinear24 the report has the weights that undo() puts back.
+    Their memory is freed with the report.
     """
 
     swapped: list[str] = field(default_factory=list)
@@ -58,10 +73,10 @@ class SwapReport:
     _after_undo: Callable[[], None] | None = field(default=None, compare=False)
 
     def undo(self) -> None:
-        """Makes every swapped module what it was before; a second time does nothing.
+        """Makes every swapped module what it was before. A second call does nothing.
 
-        Raises RuntimeError, and changes nothing, if a module is not what swap_linear made of it: a
-        later swap exchanged it again (undo that first), or FSDP2 gave it a class of its own.
+        Raises RuntimeError, and changes nothing, if a module has another class than swap_linear
+        gave it: a later swap exchanged it again (undo that swap first), or FSDP2 gave it a class.
         """
         reasons = [(step.name, step.why_not(self._steps)) for step in self._steps]
         reasons = [(name, why) for name, why in reasons if why]
@@ -71,8 +86,8 @@ class SwapReport:
             raise RuntimeError(
                 f"tcgemm.SwapReport.undo: nothing is undone, because {len(reasons)} of "
                 f"{len(self._steps)} modules cannot go back: {some}{more}. Undo later swaps first, "
-                "and fully_shard after undo(); tcgemm.swap_linear(model, to=torch.nn.Linear) takes "
-                "back the others."
+                "and call fully_shard after undo(); tcgemm.swap_linear(model, to=torch.nn.Linear) "
+                "takes the other modules back."
             )
         for step in reversed(self._steps):
             step.undo()
@@ -81,7 +96,7 @@ class SwapReport:
             self._after_undo()
 
     def coverage(self) -> str:
-        """ "reaches 6 % of 1.3 M weights in matrices; not reached: 2 MixtralExperts (...)"."""
+        """A text such as "reaches 6 % of 1.3 M weights in matrices; not reached: 2 Experts (w)"."""
         if not self.weights:
             return "the model has no weights in matrices"
         text = f"reaches {percentage(self.reached, self.weights)} of {quantity(self.weights)}"

@@ -1,5 +1,9 @@
 """The way back without a report: swap_linear(model, to=torch.nn.Linear)."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import torch
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
@@ -10,50 +14,51 @@ from tcgemm.nn.linear import Linear
 from tcgemm.nn.quant_linear import QuantLinear
 from tcgemm.nn.sparse_linear import SparseLinear24
 
-# Attributes of torch.nn.Linear that the layers have otherwise, and `activation`, which it has not.
+# The attributes whose values differ between torch.nn.Linear and the layers, and `activation`, which
+# torch.nn.Linear does not have.
 _STATE = ("_parameters", "_buffers", "_non_persistent_buffers_set")
 _NAMES = (*_STATE, "activation")
 
 
-def _state_of(linear):
+def _state_of(linear: torch.nn.Module) -> dict[str, Any]:
     return {name: vars(linear)[name] for name in _STATE}
 
 
-def _dense(module):
+def _dense(module: SparseLinear24) -> dict[str, Any]:
     """The weight of a sparse layer is a new Parameter; its bias stays the same."""
     linear = module.to_linear()
-    linear.bias = module.bias
+    linear.register_parameter("bias", module.bias)
     return _state_of(linear)
 
 
-def _conv1d(module, dtype=None):
+def _conv1d(module: QuantConv1D, dtype: torch.dtype | None = None) -> dict[str, Any]:
     """The state of transformers' Conv1D, whose weight is the transpose."""
     linear = module.to_linear(dtype)
     linear.weight = torch.nn.Parameter(linear.weight.detach().t().contiguous())
     return _state_of(linear)
 
 
-def _why_activated(module):
+def _why_activated(module: Any) -> str | None:
     if module.activation is None:
         return None
-    return f"has the fused activation {module.activation!r}, which torch.nn.Linear has not"
+    return f"has the fused activation {module.activation!r}, but torch.nn.Linear has none"
 
 
-def _why_not_attention(module):
+def _why_not_attention(module: MultiheadAttention) -> str | None:
     if exchange.layer_of(module.out_proj) is None:
         return None
     kind = type(module.out_proj).__name__
     return f"has an out_proj that stays a {kind}, which torch.nn.MultiheadAttention would not call"
 
 
-def _why_not_conv1d(module):
+def _why_not_conv1d(module: Conv1D | QuantConv1D) -> str | None:
     if module.original is not None:
         return None
     kind = type(module).__name__
     return f"was made as a tcgemm.nn.{kind}, so there is no class of transformers to go back to"
 
 
-def _register(layer, state, why_not, becomes, names=()):
+def _register(layer: type, state: Any, why_not: Any, becomes: Any, names: Any = ()) -> None:
     exchange.register(
         exchange.Exchange(
             layer=torch.nn.Linear,
@@ -79,8 +84,8 @@ _LINEAR_STATES = {
 }
 
 
-def _torch_linear(module, is_projection):
-    """torch.nn.MultiheadAttention has output projections of another class."""
+def _torch_linear(module: torch.nn.Module, is_projection: bool) -> type[torch.nn.Linear]:
+    """The class of the module: output projections of torch.nn.MultiheadAttention have another."""
     return NonDynamicallyQuantizableLinear if is_projection else torch.nn.Linear
 
 

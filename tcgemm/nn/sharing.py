@@ -1,4 +1,8 @@
-"""Parameters that several modules of a model share, as tied embeddings and heads do."""
+"""Parameters that several modules of a model share, such as tied embeddings and heads."""
+
+from __future__ import annotations
+
+from typing import Any
 
 import torch
 
@@ -6,7 +10,7 @@ _Owners = dict[object, list[tuple[str, str]]]
 
 
 def _key(parameter: torch.Tensor) -> object:
-    """Equal for Parameters that are one object or lie in the same memory."""
+    """A key that is equal for Parameters that are one object or have the same memory."""
     if type(parameter) is not torch.nn.Parameter or parameter.is_meta or not parameter.numel():
         return id(parameter)
     if parameter.layout is not torch.strided or not parameter.data_ptr():
@@ -24,8 +28,10 @@ def owners(model: torch.nn.Module) -> _Owners:
     return found
 
 
-def why_cut(module: torch.nn.Module, name: str, state: dict, found: _Owners) -> str | None:
-    """The reason where a module that gets `state` loses a Parameter that others go on with."""
+def why_cut(
+    module: torch.nn.Module, name: str, state: dict[str, Any], found: _Owners
+) -> str | None:
+    """The reason if a module that gets `state` would lose a Parameter that other modules have."""
     kept = state.get("_parameters", module._parameters)
     for attribute, parameter in module._parameters.items():
         if parameter is None or kept.get(attribute) is parameter:

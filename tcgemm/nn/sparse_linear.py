@@ -2,14 +2,17 @@
 
     frozen     weight: a SparseTensor24
     learning   weight: dense (a Parameter), kept: a SparseTensor24 of the kept positions
-               forward: linear(x, kept.mask(weight), bias); every n steps kept is chosen again
+               forward: linear(x, kept.mask(weight), bias)
+               every n steps the kept positions are chosen again
 
-compressed_buffers.py makes buffers of the tensors inside of the SparseTensor24, sparse_state.py has
+compressed_buffers.py makes the tensors inside the SparseTensor24 buffers. sparse_state.py has
 state_dict().
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 
@@ -36,11 +39,21 @@ from tcgemm.sparse.fast_path import (
     metadata_argument,
     operands_of,
 )
+from tcgemm.sparse.positions import gather
 from tcgemm.sparse.prune import METHODS, prune24
-from tcgemm.sparse.tensor import SparseTensor24, default_pattern, gather
+from tcgemm.sparse.shapes import default_pattern
+from tcgemm.sparse.tensor import SparseTensor24
+from tcgemm.typing import SparseGradient, words
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from torch import Tensor
+
+    from tcgemm.typing import Activation, PruneMethod
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-GRADIENTS = ("masked", "straight_through")
+GRADIENTS = words(SparseGradient)
 _NAME = "tcgemm.nn.SparseLinear24"
 _tensor = torch.Tensor
 _compiling = torch.compiler.is_compiling
@@ -51,12 +64,12 @@ class _Ready(NamedTuple):
     """The prepared arguments of a call without gradients."""
 
     weight: SparseTensor24
-    names: tuple[str, str]  # of the buffers of values and metadata
-    guard: TensorVersionGuard | None  # of the dense weight that `weight` was compressed from
+    names: tuple[str, str]  # the names of the buffers of values and metadata
+    guard: TensorVersionGuard | None  # guards the dense weight that `weight` was compressed from
     operands: Operands
-    call: Callable  # of x and the bias
+    call: Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]  # takes x and the bias
 
-    def holds(self, buffers):
+    def holds(self, buffers: dict[str, Any]) -> bool:
         """Are the tensors inside and the buffers still those of the operands?"""
         values, metadata = self.names
         return (
@@ -69,35 +82,6 @@ class _Ready(NamedTuple):
 class SparseLinear24(SparseState):
     """A linear layer that multiplies with 2:4 sparse weights: act(x @ weight.t() + bias).
 
-    x (..., in_features) of the weight's dtype, float16, bfloat16 or float32 (pattern 1:2,
-    multiplied as tf32).
-
-    A layer is frozen (`learns=False`): `weight` is a tcgemm.SparseTensor24, a buffer. Gradients go
-    through to x and the bias. Or it learns: `weight` is a dense Parameter, and each forward
-    compresses what it has at the kept positions, `kept`, which are chosen anew by refresh().
-
-    Arguments:
-        in_features, out_features, bias, device, dtype: as of torch.nn.Linear.
-        activation: "relu", "gelu", "gelu_tanh", "silu" or None, fused.
-        method (str): how tcgemm.prune24 chooses: "magnitude", or "transposable", with which the
-            gradient of x is a sparse product too (otherwise its backward takes weight.to_dense(),
-            and a dense product). from_linear takes "mask" as well.
-        learns (bool): see above.
-        refresh_every (int): of a layer that learns: refresh() comes by itself in the first forward
-            after so many changes of the weight (steps of an optimizer); 0: never. Inside
-            torch.compile it does not: call refresh() between steps there.
-        gradient (str): the dense weight's: "masked" (zero where nothing is kept), or
-            "straight_through" (dense, as if nothing had been pruned, so that what was pruned
-            learns too and may come back).
-
-    A new layer has torch.nn.Linear's initialisation, pruned. from_linear makes one of a
-    torch.nn.Linear, to_linear goes back (from_dense and to_dense are their older names), and
-    tcgemm.swap_linear exchanges those of a model.
-
-    state_dict() holds plain tensors: weight.values, weight.metadata, weight.format (version, group,
-    K), the bias, and weight if the layer learns. load_state_dict takes these, or a dense weight,
-    which is pruned.
-
     Example:
         >>> layer = tcgemm.nn.SparseLinear24.from_linear(torch.nn.Linear(64, 32), learns=True)
         >>> layer(torch.randn(10, 64)).sum().backward()
@@ -105,74 +89,143 @@ class SparseLinear24(SparseState):
         0.5
         >>> layer.to_linear().weight.shape
         torch.Size([32, 64])
+
+    A frozen layer (`learns=False`) has a tcgemm.SparseTensor24 as `weight`, which is a buffer.
+    Gradients go to x and the bias.
+
+    A layer that learns (`learns=True`) has a dense Parameter as `weight`. Each forward compresses
+    its elements at the kept positions (`kept`). refresh() chooses the positions again.
+
+    A new layer has the initialisation of torch.nn.Linear, pruned. from_linear makes a layer from a
+    torch.nn.Linear, and to_linear goes back. tcgemm.swap_linear exchanges the layers of a model.
+
+    Arguments:
+        in_features, out_features, bias, device, dtype: as for torch.nn.Linear.
+        activation (str): "relu", "gelu", "gelu_tanh", "silu" or None.
+        method (str): how tcgemm.prune24 chooses the kept elements: "magnitude" or "transposable".
+            With "transposable" the gradient of x is a sparse product too. Otherwise it is a dense
+            product with weight.to_dense(). from_linear also takes "mask".
+        learns (bool): see above.
+        refresh_every (int): for a layer that learns: the first forward after so many changes of the
+            weight (steps of an optimizer) calls refresh(). 0: never. Inside torch.compile it is not
+            called: call refresh() between the steps.
+        gradient (str): the gradient of the dense weight: "masked" is zero at the pruned elements.
+            "straight_through" is the gradient of a dense layer: pruned elements learn too, and
+            refresh() may choose them again.
+
+    Shapes: x (..., in_features) of the weight's dtype -> (..., out_features). The dtype is float16,
+    bfloat16 or float32 (pattern 1:2, multiplied as tf32).
+
+    state_dict() has plain tensors: weight.values, weight.metadata, weight.format (version, group,
+    K), the bias, and weight if the layer learns. load_state_dict takes these, or a dense weight,
+    which it prunes. from_dense and to_dense are older names of from_linear and to_linear.
     """
 
-    # Class attributes serve modules that an older version pickled.
-    _stepped = False  # an optimizer has changed the weight since the last training forward
+    weight: SparseTensor24 | torch.nn.Parameter
+    kept: SparseTensor24
+    bias: torch.nn.Parameter | None
+    in_features: int
+    out_features: int
+    activation: Activation | None
+    method: PruneMethod
+    learns: bool
+    refresh_every: int
+    gradient: SparseGradient
+    # Class attributes are for modules that an older version pickled.
+    _stepped: bool = False  # an optimizer has changed the weight since the last training forward
+    _seen: int | None  # the weight's version in the last training forward
+    _changes: int  # the number of changes of the weight
 
     def __init__(
         self,
         in_features: int,
         out_features: int,
         bias: bool = True,
-        device=None,
-        dtype=None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
         *,
-        activation: str | None = None,
-        method: str = "magnitude",
+        activation: Activation | None = None,
+        method: Literal["magnitude", "transposable"] = "magnitude",
         learns: bool = False,
         refresh_every: int = 0,
-        gradient: str = "masked",
-    ):
+        gradient: SparseGradient = "masked",
+    ) -> None:
         check_activation(_NAME, activation)
         linear = torch.nn.Linear(in_features, out_features, bias, device, dtype)
-        linear.activation = activation
         super().__init__()
-        options = {"learns": learns, "refresh_every": refresh_every, "gradient": gradient}
-        self._become(linear, method, None, **options)
+        self.activation = activation
+        self._become(
+            *(linear, method, None),
+            learns=learns,
+            refresh_every=refresh_every,
+            gradient=gradient,
+        )
 
     @classmethod
     def from_linear(
         cls,
         linear: torch.nn.Linear,
         *,
-        method: str = "magnitude",
+        method: PruneMethod = "magnitude",
         mask: torch.Tensor | None = None,
         learns: bool = False,
         refresh_every: int = 0,
-        gradient: str = "masked",
-    ) -> "SparseLinear24":
-        """The layer with the pruned weight, and a copy of the bias, of a torch.nn.Linear.
+        gradient: SparseGradient = "masked",
+    ) -> Self:
+        """Makes a layer with the pruned weight and a copy of the bias of a torch.nn.Linear.
 
-        method "mask" keeps where `mask` is true, and, where that is less than the pattern takes,
-        the first others as zeros, which may learn. The layer has the activation of a
-        tcgemm.nn.Linear. A layer that learns starts with a copy of the weight; with a mask, zero
-        outside of it.
+        Example:
+            >>> linear = torch.nn.Linear(64, 32).half()
+            >>> layer = tcgemm.nn.SparseLinear24.from_linear(linear, method="transposable")
+            >>> layer.weight.pattern, layer.weight.transposable
+            ('2:4', True)
+
+        The layer has the activation of a tcgemm.nn.Linear. A layer that learns starts with a copy
+        of the weight. The method "mask" keeps the elements where `mask` (bool, of the weight's
+        shape) is true, and sets the others to zero. If the mask keeps fewer elements of a group
+        than the pattern has, the first other elements of the group are stored too: they are zero
+        and may learn. The other arguments are those of the class.
+
+        Raises TypeError if `linear` is no torch.nn.Linear, and RuntimeError if a dtype, a mask or
+        an option is not supported.
         """
         exchange.check_linear(_NAME, linear)
         layer = cls.__new__(cls)
         torch.nn.Module.__init__(layer)
-        options = {"learns": learns, "refresh_every": refresh_every, "gradient": gradient}
-        layer._become(linear, method, mask, **options)
+        layer.activation = getattr(linear, "activation", None)
+        layer._become(
+            *(linear, method, mask),
+            learns=learns,
+            refresh_every=refresh_every,
+            gradient=gradient,
+        )
         return layer
 
     from_dense = from_linear  # the method's first name
 
     @torch.no_grad()
-    def _become(self, linear, method, mask, *, learns, refresh_every, gradient):
+    def _become(
+        self,
+        linear: torch.nn.Linear,
+        method: PruneMethod,
+        mask: Tensor | None,
+        *,
+        learns: bool,
+        refresh_every: int,
+        gradient: SparseGradient,
+    ) -> None:
         weight = linear.weight.detach()
         _check(weight, method, gradient, learns, refresh_every)
         self.in_features, self.out_features = linear.in_features, linear.out_features
-        self.activation = getattr(linear, "activation", None)
-        self.method = method
-        self.learns, self.gradient = learns, gradient
+        self.method, self.learns, self.gradient = method, learns, gradient
         self.refresh_every = refresh_every
         self._seen, self._changes, self._stepped = None, 0, False
-        if mask is not None or method == "mask":
-            weight = prune24(weight, method=method, mask=mask)
-            compressed = self._compress(mask.to(weight.dtype)).mask(weight)
-        else:
+        if mask is None and method != "mask":
             compressed = self._compress(weight)
+        else:
+            positions: Any = mask
+            weight = prune24(weight, method=method, mask=mask)  # raises if one of both is missing
+            compressed = self._compress(positions.to(weight.dtype)).mask(weight)
         if learns:
             self.register_parameter("weight", torch.nn.Parameter(weight.clone()))
         self._set(compressed)
@@ -182,15 +235,20 @@ class SparseLinear24(SparseState):
         self.train(linear.training)
 
     def refresh(self) -> None:
-        """Chooses the kept positions again, by the present dense weight."""
+        """Chooses the kept positions again from the present dense weight.
+
+        Raises RuntimeError for a frozen layer and for one with the method "mask".
+        """
         if not self.learns or self.method == "mask":
             raise RuntimeError(
-                f"{_NAME}: this layer {'keeps a given mask' if self.learns else 'is frozen'}, so "
-                "there is nothing to refresh; make it by from_linear with learns=True and a method."
+                f"{_NAME}.refresh: this layer "
+                f"{'keeps a given mask' if self.learns else 'is frozen'}, so there is nothing to "
+                "refresh; make it by from_linear with learns=True and another method than a mask."
             )
         self._set(self._compress(full_tensor(self.weight)))
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """act(x @ weight.t() + bias), by tcgemm.linear."""
         ready = self._ready
         if (
             ready is not None
@@ -212,10 +270,11 @@ class SparseLinear24(SparseState):
                 return ready.call(input, bias)
         return self._multiply(input)
 
-    def _unchanged(self, guard):
+    def _unchanged(self, guard: TensorVersionGuard) -> bool:
         return guard.tensor is self._parameters.get("weight") and guard.unchanged
 
-    def _multiply(self, input):
+    def _multiply(self, input: Any) -> Tensor:
+        weight: Any
         kept = not (self.training or _compiling())
         if not _compiling() and is_dtensor(input):
             raise RuntimeError(
@@ -229,7 +288,7 @@ class SparseLinear24(SparseState):
         if self.learns:
             if not _compiling():
                 self._check_weight()
-            if isinstance(input, torch.fx.Proxy):  # fx.symbolic_trace
+            if isinstance(input, torch.fx.Proxy):  # in fx.symbolic_trace
                 weight = torch.ops.tcgemm.mask24.default(self.weight, self.compressed)
                 kept = False
             elif kept and not (_grad_enabled() and self.weight.requires_grad):
@@ -244,26 +303,27 @@ class SparseLinear24(SparseState):
             weight = self.compressed
         if kept:
             self._prepare(weight)
-        return functional.linear(input, weight, self.bias, activation=self.activation)
+        x: Any = input
+        return functional.linear(x, weight, self.bias, activation=self.activation)
 
-    def _check_weight(self):
-        """Refuses dense weights that mask24 cannot take."""
+    def _check_weight(self) -> None:
+        """Raises RuntimeError for dense weights that mask24 does not support."""
         weight = self.weight
         if transforms_active() and is_wrapped_by_transform(weight):
             raise RuntimeError(
-                f"{_NAME}: torch.func transforms the dense weight of a layer that learns, but "
-                "there are no derivatives per sample and no batches of it; transform to_linear(), "
-                "or use backward()."
+                f"{_NAME}: torch.func transforms the dense weight of a layer that learns, but it "
+                "has no derivatives per sample and no batches; transform to_linear(), or use "
+                "backward()."
             )
         if is_dtensor(weight):
             raise RuntimeError(
-                f"{_NAME}: the weight is a DTensor, but a forward multiplies with the whole "
-                "weight; call the module that fully_shard was applied to, or leave this layer out "
-                "of the plan of parallelize_module."
+                f"{_NAME}: the weight is a DTensor, but a forward needs the whole weight; call "
+                "the module that fully_shard was applied to, or leave this layer out of the plan "
+                "of parallelize_module."
             )
 
-    def _exported(self, input):
-        """The product for torch.export and torch.jit.trace, in operators of plain tensors. It has
+    def _exported(self, input: Tensor) -> Tensor:
+        """The product for torch.export and torch.jit.trace, by operators of plain tensors. It has
         no derivatives."""
         (values, *positions), _ = self.inner_buffers()
         if self.learns:
@@ -276,8 +336,8 @@ class SparseLinear24(SparseState):
         result = call.run(rows, values.t(), None, self.bias, None, epilogue)
         return result.squeeze(0) if input.dim() == 1 else result
 
-    def _count(self):
-        """Counts the changes of the weight that forwards in training find, and refreshes."""
+    def _count(self) -> None:
+        """Counts the changes of the weight between training forwards, and calls refresh()."""
         if self.refresh_every:
             follow(self)
         version = self.weight._version
@@ -287,14 +347,16 @@ class SparseLinear24(SparseState):
                 self.refresh()
         self._seen, self._stepped = version, False
 
-    def _prepare(self, weight):
+    def _prepare(self, weight: SparseTensor24) -> None:
         """Prepares the fast path of later calls. It multiplies float32 as tf32."""
         if self.learns and self.weight.is_inference():
-            return  # its changes would go unnoticed
+            return  # changes of an inference tensor are not counted
         operands = operands_of(weight) if is_plain_eager() else None
         if operands is None or weight.pattern != default_pattern(weight.dtype):
             return
-        keywords = {} if self.activation is None else {"activation": self.activation}
+        keywords: dict[str, str] = {}
+        if self.activation is not None:
+            keywords["activation"] = self.activation
         if weight.dtype is torch.float32:
             keywords["precision"] = "high"
         guard = TensorVersionGuard(self.weight) if self.learns else None
@@ -306,8 +368,10 @@ class SparseLinear24(SparseState):
         with torch.no_grad():
             weight = self.kept.mask(self.weight) if self.learns else self.weight
             weight = weight.to_dense()
-        options = {"device": "meta", "dtype": weight.dtype, "activation": self.activation}
-        linear = Linear(self.in_features, self.out_features, self.bias is not None, **options)
+        linear = Linear(
+            *(self.in_features, self.out_features, self.bias is not None, "meta", weight.dtype),
+            activation=self.activation,
+        )
         linear.weight = torch.nn.Parameter(weight)
         if self.bias is not None:
             linear.bias = torch.nn.Parameter(self.bias.detach().clone())
@@ -327,11 +391,11 @@ class SparseLinear24(SparseState):
             f"method={self.method}{activation}{learns}"
         )
 
-    def train(self, mode: bool = True):
+    def train(self, mode: bool = True) -> Self:
         self._ready = None
         return super().train(mode)
 
-    def _apply(self, fn, recurse=True):
+    def _apply(self, fn: Callable[[Tensor], Any], recurse: bool = True) -> Any:
         self._seen = None
         super()._apply(fn, recurse)
         other = self.compressed.pattern != default_pattern(self.compressed.dtype)
@@ -339,11 +403,11 @@ class SparseLinear24(SparseState):
             self._set(self._compress(self.kept.mask(self.weight).to_dense()))
         return self
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"_seen": None}
 
 
-def _check(weight, method, gradient, learns, refresh_every):
+def _check(weight: Tensor, method: str, gradient: str, learns: bool, refresh_every: int) -> None:
     if weight.dtype not in DTYPES:
         names = ", ".join(str(each) for each in DTYPES)
         raise RuntimeError(
@@ -352,20 +416,19 @@ def _check(weight, method, gradient, learns, refresh_every):
         )
     if method not in METHODS or gradient not in GRADIENTS:
         raise RuntimeError(
-            f"{_NAME}: method is {method!r} and gradient {gradient!r}, but there are "
-            f"{', '.join(METHODS)}, and {', '.join(GRADIENTS)}; pass one of each."
+            f"{_NAME}: method is {method!r} and gradient is {gradient!r}, but the methods are "
+            f"{', '.join(METHODS)}, and the gradients are {', '.join(GRADIENTS)}; pass one of each."
         )
     if refresh_every and (not learns or method == "mask" or refresh_every < 0):
         raise RuntimeError(
             f"{_NAME}: refresh_every is {refresh_every} with learns={learns} and method "
-            f"{method!r}, but only a layer that learns, by another method than a mask, chooses "
-            "anew; leave it away, or pass learns=True."
+            f"{method!r}, but it must be positive, and only a layer with learns=True and another "
+            "method than a mask chooses positions again; leave it out, or pass learns=True."
         )
     if method == "transposable" and weight.dtype is torch.float32:
         raise RuntimeError(
-            f"{_NAME}: method is 'transposable', which is of pattern 2:4, but a torch.float32 "
-            "weight is multiplied in pattern 1:2; convert the layer to torch.bfloat16 or "
-            "torch.float16."
+            f"{_NAME}: method is 'transposable', which has pattern 2:4, but a torch.float32 weight "
+            "is multiplied with pattern 1:2; convert the layer to torch.bfloat16 or torch.float16."
         )
 
 
@@ -376,7 +439,7 @@ _NAMES = (
 )
 
 
-def _state(module, **options):
+def _state(module: torch.nn.Linear, **options: Any) -> dict[str, Any]:
     return exchange.state_of(SparseLinear24.from_linear(module, **options), module, _NAMES)
 
 

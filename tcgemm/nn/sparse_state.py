@@ -1,26 +1,35 @@
 """The state_dict of SparseLinear24: plain tensors, and DTensors under fully_shard (FSDP2).
 
 weight.values, weight.metadata, weight.format (version, group, K), bias
-weight                                                          of a layer that learns
+weight                                                      only if the layer learns
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from tcgemm.nn.compressed_buffers import CompressedBuffers
 from tcgemm.ops.dtensor import full_tensor, is_dtensor
 from tcgemm.sparse.parts import FORMAT_VERSION, check_version
+from tcgemm.sparse.positions import gather
 from tcgemm.sparse.prune import compress24
 from tcgemm.sparse.shapes import GROUPS, default_pattern
-from tcgemm.sparse.tensor import SparseTensor24, gather
+from tcgemm.sparse.tensor import SparseTensor24
+
+if TYPE_CHECKING:
+    import torch.distributed.tensor
+    from torch import Tensor
 
 _PARTS = ("values", "metadata", "format")
 _NAME = "tcgemm.nn.SparseLinear24"
 
 
 class SparseState(CompressedBuffers):
-    """How the layer is saved and loaded. The subclass has the attribute `method`."""
+    """Saves and loads the layer."""
 
-    def _compress(self, weight):
+    def _compress(self, weight: Tensor) -> SparseTensor24:
         return compress24(
             weight.detach(),
             prune=True,
@@ -28,13 +37,15 @@ class SparseState(CompressedBuffers):
             dense_gradient=self.gradient == "straight_through",
         )
 
-    def _pruned(self, weight):
+    def _pruned(self, weight: Tensor) -> SparseTensor24:
         if self.method != "mask":
             return self._compress(weight)
         mine = self.compressed
         return mine.mask(weight.to(mine.device, mine.dtype))
 
-    def _save_to_state_dict(self, destination, prefix, keep_vars):
+    def _save_to_state_dict(
+        self, destination: dict[str, Any], prefix: str, keep_vars: bool
+    ) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
         weight = self.compressed
         values, metadata, _tiles = weight.stored()
@@ -47,7 +58,16 @@ class SparseState(CompressedBuffers):
         for name, tensor in zip(_PARTS, parts, strict=True):
             destination[f"{prefix}weight.{name}"] = tensor
 
-    def _load_from_state_dict(self, state_dict, prefix, metadata, strict, missing, *lists):
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
         key = prefix + "weight"
         parts = [state_dict.pop(f"{key}.{name}", None) for name in _PARTS]
         given = state_dict.get(key)
@@ -61,31 +81,35 @@ class SparseState(CompressedBuffers):
             elif given is not None:
                 compressed = self._pruned(full_tensor(given.detach()))
             else:
-                missing.extend(f"{key}.{name}" for name in _PARTS)
+                missing_keys.extend(f"{key}.{name}" for name in _PARTS)
             shape = (self.out_features, self.in_features)
             if compressed is not None and compressed.shape != shape:
                 raise RuntimeError(
                     f"{_NAME}: the weight of the state has shape {tuple(compressed.shape)}, but "
-                    f"this layer's has {shape}; load it into a layer of that size."
+                    f"this layer has {shape}; load it into a layer of the shape of the state."
                 )
         except RuntimeError as error:
-            lists[1].append(f"{key}: {error}")
+            error_msgs.append(f"{key}: {error}")
             return
         if self.learns and given is None and compressed is not None:
             state_dict |= self._dense_state(key, compressed)
-        super()._load_from_state_dict(state_dict, prefix, metadata, strict, missing, *lists)
+        super()._load_from_state_dict(
+            *(state_dict, prefix, local_metadata, strict),
+            *(missing_keys, unexpected_keys, error_msgs),
+        )
         if compressed is not None:
-            self._take(compressed, metadata.get("assign_to_params_buffers", False))
+            self._take(compressed, local_metadata.get("assign_to_params_buffers", False))
 
     @torch.no_grad()
-    def _dense_state(self, key, compressed):
-        """The entry of the dense weight for a state that has the compressed one alone.
+    def _dense_state(self, key: str, compressed: SparseTensor24) -> dict[str, Tensor]:
+        """The entry of the dense weight for a state that has only the compressed one.
 
-        So is the state of a frozen layer, and that of a tied weight, which safetensors saves under
-        the name of the embedding. The embedding is loaded by then, so the kept positions are equal:
-        the Parameter stays as it is, and its name is reported as missing.
+        The state of a frozen layer is such a state. Another one is that of a tied weight, which
+        safetensors saves under the name of the embedding. The embedding is already loaded then, so
+        the elements at the kept positions are equal: the Parameter stays as it is, and its name is
+        reported as missing.
         """
-        weight = self.weight
+        weight: Any = self.weight
         dense = compressed.to_dense()
         if not weight.is_meta:
             mine = full_tensor(weight)
@@ -95,31 +119,33 @@ class SparseState(CompressedBuffers):
                 return {}
         return {key: _distributed_as(dense, weight) if is_dtensor(weight) else dense}
 
-    def _restored(self, values, metadata, numbers):
-        """The SparseTensor24 of a state, with the compressed transpose where this layer has one."""
+    def _restored(self, values: Tensor, metadata: Tensor, numbers: Tensor) -> SparseTensor24:
+        """The SparseTensor24 of a state, with a compressed transpose if this layer has one."""
         if numbers.shape != (3,) or numbers.is_floating_point():
             raise RuntimeError(
                 f"{_NAME}: weight.format of the state is {numbers.dtype} of shape "
-                f"{tuple(numbers.shape)}, but it is three integers: version, group and K; load a "
-                "state that state_dict() made."
+                f"{tuple(numbers.shape)}, but it must be three integers: version, group and K; "
+                "load a state that state_dict() made."
             )
         version, group, k = numbers.tolist()
         check_version(version)
-        pattern = {size: name for name, size in GROUPS.items()}.get(group, f"of groups of {group}")
-        options = {"dense_gradient": self.gradient == "straight_through"}
-        restored = SparseTensor24.from_parts(values, metadata, k, pattern, **options)
+        patterns: Any = {size: name for name, size in GROUPS.items()}
+        pattern = patterns.get(group, f"of groups of {group}")
+        straight = self.gradient == "straight_through"
+        restored = SparseTensor24.from_parts(values, metadata, k, pattern, dense_gradient=straight)
         restored = restored.to(self.compressed.dtype)
         if restored.pattern != default_pattern(restored.dtype):
             raise RuntimeError(
-                f"{_NAME}: the weight of the state has the pattern {restored.pattern}, which "
-                f"{restored.dtype} is not multiplied with; convert the layer to torch.bfloat16."
+                f"{_NAME}: the weight of the state has the pattern {restored.pattern}, but there "
+                f"are no products of {restored.dtype} with that pattern; convert the layer to "
+                "torch.bfloat16."
             )
         if self.method == "transposable":
-            return compress24(restored.to_dense(), transposable=True, **options)
+            return compress24(restored.to_dense(), transposable=True, dense_gradient=straight)
         return restored
 
     @torch.no_grad()
-    def _take(self, compressed, assign):
+    def _take(self, compressed: SparseTensor24, assign: bool) -> None:
         """Copies in place if possible, so that captured CUDA graphs use the new weight."""
         mine = self.compressed
         self._ready, self._seen = None, None
@@ -131,7 +157,7 @@ class SparseState(CompressedBuffers):
             mine.copy_(compressed)
 
 
-def _check_tensors(key, parts, given):
+def _check_tensors(key: str, parts: dict[str, object], given: object) -> None:
     for name, value in (parts | {"weight": given}).items():
         if value is not None and not isinstance(value, torch.Tensor):
             place = key if name == "weight" else f"{key}.{name}"
@@ -141,17 +167,17 @@ def _check_tensors(key, parts, given):
             )
 
 
-def _masked_shards(kept: SparseTensor24, weight) -> tuple[torch.Tensor, torch.Tensor]:
-    """(values, metadata) of kept.mask(weight) for a DTensor, without communication where each rank
-    has whole rows; otherwise every rank has to call it."""
-    distributed = torch.distributed.tensor  # the maker of the DTensor has imported it
+def _masked_shards(kept: SparseTensor24, weight: Any) -> tuple[Tensor, Tensor]:
+    """(values, metadata) of kept.mask(weight) for a DTensor. If the ranks have whole rows, they do
+    not communicate; otherwise every rank must call it."""
+    distributed = torch.distributed.tensor  # is imported already, because there is a DTensor
     whole_rows = all(
         type(each) is distributed.Replicate or (type(each) is distributed.Shard and each.dim == 0)
         for each in weight.placements
     )
     if not whole_rows:
         return kept.mask(full_tensor(weight), turned=False).stored()[:2]
-    metadata = _distributed_as(kept.metadata, weight)
+    metadata: Any = _distributed_as(kept.metadata, weight)
     values = gather(weight.to_local(), metadata.to_local(), kept.pattern)
     shape, stride = kept.values.shape, kept.values.stride()
     mesh, placements = weight.device_mesh, weight.placements
@@ -159,7 +185,7 @@ def _masked_shards(kept: SparseTensor24, weight) -> tuple[torch.Tensor, torch.Te
     return values, metadata
 
 
-def _distributed_as(tensor: torch.Tensor, like) -> torch.Tensor:
+def _distributed_as(tensor: Tensor, like: Any) -> Tensor:
     """A tensor that every rank has, sharded as the DTensor `like`, without communication."""
     return torch.distributed.tensor.distribute_tensor(
         tensor, like.device_mesh, like.placements, src_data_rank=None

@@ -1,7 +1,9 @@
-"""The exchange of a model's linear layers for tcgemm's."""
+"""The exchange of a model's linear layers for layers of tcgemm."""
+
+from __future__ import annotations
 
 import itertools
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import torch
 
@@ -13,11 +15,62 @@ from tcgemm.nn.linear import Linear
 from tcgemm.nn.report import Step, SwapReport
 from tcgemm.nn.selection import Selection, Selector
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tcgemm.nn.quant_linear import QuantLinear
+    from tcgemm.nn.sparse_linear import SparseLinear24
+    from tcgemm.typing import SparseGradient, WeightGranularity
+
 __all__ = ["SwapReport", "swap_linear"]
 
 _FSDP = {"FSDPModule", "FullyShardedDataParallel"}
 
 
+@overload
+def swap_linear(
+    model: torch.nn.Module,
+    filter_fn: Selection | None = ...,
+    *,
+    skip: Selection | None = ...,
+    to: type[Linear] = ...,
+    shared: bool = ...,
+    prepare: bool = ...,
+) -> SwapReport: ...
+@overload
+def swap_linear(
+    model: torch.nn.Module,
+    filter_fn: Selection | None = ...,
+    *,
+    skip: Selection | None = ...,
+    to: type[QuantLinear],
+    shared: bool = ...,
+    dtype: torch.dtype = ...,
+    granularity: WeightGranularity = ...,
+) -> SwapReport: ...
+@overload
+def swap_linear(
+    model: torch.nn.Module,
+    filter_fn: Selection | None = ...,
+    *,
+    skip: Selection | None = ...,
+    to: type[SparseLinear24],
+    shared: bool = ...,
+    method: Literal["magnitude", "transposable"] = ...,
+    learns: bool = ...,
+    refresh_every: int = ...,
+    gradient: SparseGradient = ...,
+) -> SwapReport: ...
+@overload
+def swap_linear(
+    model: torch.nn.Module,
+    filter_fn: Selection | None = ...,
+    *,
+    skip: Selection | None = ...,
+    to: type[torch.nn.Linear],
+    shared: bool = ...,
+    dtype: torch.dtype | None = ...,
+) -> SwapReport: ...
 def swap_linear(
     model: torch.nn.Module,
     filter_fn: Selection | None = None,
@@ -27,57 +80,61 @@ def swap_linear(
     shared: bool = False,
     **options: Any,
 ) -> SwapReport:
-    """Makes every torch.nn.Linear in `model` a tcgemm layer, and says which and why not.
-
-    The modules stay the same objects with another class: hooks, training flags and references from
-    elsewhere are untouched, and `model` itself may be a Linear. The report's `undo()` takes
-    everything back. Only exact torch.nn.Linear modules are swapped: a subclass has a forward, or a
-    meaning, of its own.
-
-    Arguments:
-        model (torch.nn.Module): swapped in place.
-        filter_fn: what is to be swapped: a function of (module, name) that returns a bool, a name,
-            a glob pattern such as "*.mlp.*", or a list of names and patterns. The name of a module
-            stands for all layers in it. Default: every layer.
-        skip: what is to stay, in the same forms, such as skip="lm_head".
-        to: the class of the new layers.
-            tcgemm.nn.Linear: Parameters stay the same, so that optimizers go on. It also takes
-            transformers' Conv1D (tcgemm.nn.Conv1D) and the projections of
-            torch.nn.MultiheadAttention (tcgemm.nn.MultiheadAttention). Option: prepare (its parts
-            of float32 weights in eval mode).
-            tcgemm.nn.QuantLinear: weights become buffers of 8 bits. Options: those of
-            QuantLinear.from_linear, dtype and granularity.
-            tcgemm.nn.SparseLinear24: biases, and with learns=True weights, stay the same
-            Parameters. Options: those of SparseLinear24.from_linear, method, learns, refresh_every
-            and gradient.
-            The last two also take tcgemm.nn.Linear layers, and QuantLinear takes Conv1D
-            (tcgemm.nn.QuantConv1D).
-            torch.nn.Linear: the way back for all of tcgemm's layers, without a report. Weights of
-            8 bits are dequantised to the option dtype (default: the bias's), sparse ones become
-            dense.
-        shared (bool): True swaps a layer also where that separates its weight from modules that
-            share it, such as a tied embedding. By default such a layer is skipped.
-
-    In torch.nn.TransformerEncoder with a swapped layer torch's fast path for inference is switched
-    off, because it calls no layer; undo() switches it on again.
-
-    Raises RuntimeError if `model` is no module, if `to` or an option is none of these, and if a
-    name or pattern matches no layer. An error leaves the model as it was.
+    """Makes every torch.nn.Linear in `model` a layer of tcgemm, and reports what it did.
 
     Example:
-        >>> report = tcgemm.swap_linear(model, skip=lambda module, name: name == "head")
-        >>> print(report)  # doctest: +SKIP
+        >>> model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 8))
+        >>> report = tcgemm.swap_linear(model, skip="1")
+        >>> report.swapped, report.skipped
+        (['0'], {'1': 'skip names it'})
         >>> report.undo()
         >>> int8 = tcgemm.swap_linear(model, to=tcgemm.nn.QuantLinear, dtype=torch.int8)
+        >>> type(model[0]).__name__
+        'QuantLinear'
         >>> int8.undo()
+
+    The modules stay the same objects and get another class: hooks, training flags and references
+    to the modules stay valid, and `model` itself may be a Linear. undo() of the report takes the
+    swap back. A subclass of torch.nn.Linear is not swapped, because its forward may differ.
+
+    Arguments:
+        model (torch.nn.Module): is changed in place.
+        filter_fn: the layers to swap: a function of (module, name) that returns a bool, a name, a
+            glob pattern such as "*.mlp.*", or a list of names and patterns. The name of a module
+            stands for all layers in it. Default: every layer.
+        skip: the layers to leave as they are, in the same forms, such as skip="lm_head".
+        to: the class of the new layers.
+
+            - tcgemm.nn.Linear: Parameters stay the same objects, so an optimizer still has them.
+              Conv1D of transformers becomes tcgemm.nn.Conv1D, and torch.nn.MultiheadAttention
+              becomes tcgemm.nn.MultiheadAttention. Option: prepare, as of tcgemm.nn.Linear.
+            - tcgemm.nn.QuantLinear: weights become 8-bit buffers. Layers of tcgemm.nn.Linear are
+              swapped too, and Conv1D becomes tcgemm.nn.QuantConv1D. Options: dtype and granularity,
+              as of QuantLinear.from_linear.
+            - tcgemm.nn.SparseLinear24: biases stay the same Parameters, and with learns=True the
+              weights too. Layers of tcgemm.nn.Linear are swapped too. Options: method, learns,
+              refresh_every and gradient, as of SparseLinear24.from_linear.
+            - torch.nn.Linear: all layers of tcgemm go back, without a report of their swap. 8-bit
+              weights are dequantised to the option dtype (default: the dtype of the bias), and
+              sparse weights become dense.
+
+        shared (bool): True also swaps layers that share a Parameter with other modules, such as a
+            tied embedding, and would lose it. By default such a layer is skipped.
+
+    torch.nn.TransformerEncoder and its layers have a fast path for inference, which calls no layer.
+    It is switched off where a layer was swapped. undo() switches it on again.
+
+    Raises RuntimeError if `model` is no module, if `to` or an option is none of these, or if a name
+    or pattern matches no layer. The model is unchanged after an error.
     """
     exchanges = _exchanges(model, to, options)
     modules = _layers(model, to, exchanges)
     order = {name: index for index, (name, _) in enumerate(modules)}
     names = [name for name, _ in _layers(model, None, list(itertools.chain(*EXCHANGES.values())))]
+    arguments: Any = {"filter_fn": filter_fn, "skip": skip}
     selectors = [
         Selector(argument, given, names)
-        for argument, given in (("filter_fn", filter_fn), ("skip", skip))
+        for argument, given in arguments.items()
         if given is not None
     ]
     owners = {} if shared else sharing.owners(model)
@@ -85,11 +142,12 @@ def swap_linear(
     holders = _Holders(model)
     report = SwapReport(_after_undo=lambda: fast_path.update(model))
     try:
-        # An output projection goes back before the attention that calls it.
+        # On the way back, an output projection comes before the attention that calls it.
         for name, module in reversed(modules) if to is torch.nn.Linear else modules:
             found, why_not = _exchange_of(module, to, exchanges, holders)
             for selector in selectors:
                 why_not = why_not or selector.why_not(module, name)
+            state: dict[str, Any] = {}
             if why_not is None:
                 state = found.state(module, **options)
                 why_not = None if shared else sharing.why_cut(module, name, state, owners)
@@ -100,24 +158,25 @@ def swap_linear(
                 report.skipped[name] = why_not
         if report.swapped and next(model.parameters(), None) is None:
             first = modules[min(order[name] for name in report.swapped)][1]
-            if add := LAYERS[layer_of(first)].without_parameters:
+            layer = layer_of(first)
+            if layer and (add := LAYERS[layer].without_parameters):
                 add(first)
         fast_path.update(model)
     except BaseException:
         report.undo()
         raise
-    report.swapped.sort(key=order.get)
+    report.swapped.sort(key=order.__getitem__)
     report.skipped = dict(sorted(report.skipped.items(), key=lambda item: order[item[0]]))
     report.reached, report.weights, report.not_reached = coverage.count()
     return report
 
 
 class _Holders:
-    """The modules around others that decide whether these can be swapped."""
+    """The modules that contain other modules and decide whether these can be swapped."""
 
-    def __init__(self, model: torch.nn.Module):
-        self.attention: dict[int, tuple[str, torch.nn.Module]] = {}  # by id of its out_proj
-        self.sharding: dict[int, str] = {}  # class of FSDP, by id of all modules in it
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.attention: dict[int, tuple[str, torch.nn.Module]] = {}  # by the id of its out_proj
+        self.sharding: dict[int, str] = {}  # the class of FSDP, by the id of each module in it
         for name, module in model.named_modules():
             if isinstance(module, torch.nn.MultiheadAttention):
                 self.attention[id(module.out_proj)] = (name, module)
@@ -126,12 +185,12 @@ class _Holders:
                 self.sharding |= dict.fromkeys((id(each) for each in module.modules()), kind)
 
 
-def _exchanges(model, to, options) -> list[Exchange]:
-    """Those of `to`; raises where an argument is of the wrong kind."""
+def _exchanges(model: object, to: object, options: dict[str, Any]) -> list[Exchange]:
+    """The exchanges of `to`. Raises RuntimeError if an argument has the wrong type."""
     if not isinstance(model, torch.nn.Module):
         raise RuntimeError(
-            f"tcgemm.swap_linear: model is a {type(model).__name__}, but a torch.nn.Module is "
-            "expected; pass the module that holds the layers, or torch.nn.ModuleList(layers)."
+            f"tcgemm.swap_linear: model is a {type(model).__name__}, but it must be a "
+            "torch.nn.Module; pass the module that has the layers, or torch.nn.ModuleList(layers)."
         )
     found = EXCHANGES.get(to, []) if isinstance(to, type) else []
     if not found or not options.keys() <= set(found[0].options):
@@ -141,13 +200,15 @@ def _exchanges(model, to, options) -> list[Exchange]:
         )
         raise RuntimeError(
             f"tcgemm.swap_linear: to is {_name(to) if isinstance(to, type) else repr(to)} with "
-            f"options {sorted(options)}, but there are {'; '.join(there)}."
+            f"options {sorted(options)}, but there are {'; '.join(there)}; pass one of these."
         )
     return found
 
 
-def _layers(model, to, exchanges) -> list[tuple[str, torch.nn.Module]]:
-    """(name, module) of all modules that the exchanges take, and of all layers of tcgemm's."""
+def _layers(
+    model: torch.nn.Module, to: type[torch.nn.Module] | None, exchanges: Sequence[Exchange]
+) -> list[tuple[str, torch.nn.Module]]:
+    """(name, module) of all modules that the exchanges take, and of all layers of tcgemm."""
     return [
         (name, module)
         for name, module in model.named_modules()
@@ -156,8 +217,10 @@ def _layers(model, to, exchanges) -> list[tuple[str, torch.nn.Module]]:
     ]
 
 
-def _exchange_of(module, to, exchanges, holders) -> tuple[Exchange | None, str | None]:
-    """The exchange that takes this module, or why there is none."""
+def _exchange_of(
+    module: Any, to: type, exchanges: Sequence[Exchange], holders: _Holders
+) -> tuple[Any, str | None]:
+    """(the exchange that takes this module or None, the reason why it stays or None)."""
     kind, layer = type(module), layer_of(module)
     if layer and (layer is to or LAYERS[layer].to is to):
         return None, f"is a {_name(layer)} already"
@@ -166,27 +229,28 @@ def _exchange_of(module, to, exchanges, holders) -> tuple[Exchange | None, str |
     if kind.__name__.startswith("FSDP") and id(module) in holders.sharding:
         return None, f"is sharded, as a {kind.__name__}; swap before fully_shard"
     found = next((each for each in exchanges if each.source.exactly(module)), None)
-    if found is None and kind is layer and LAYERS[layer].replaceable:
+    if found is None and layer and kind is layer and LAYERS[layer].replaceable:
         found = exchanges[0]
     if found is None:
         source = next((each.source for each in exchanges if each.source.includes(module)), None)
         if source is None:
-            return None, f"is a {_name(layer)}, which {_name(to)} does not replace"
+            return None, f"is a {_name(layer or kind)}, which {_name(to)} does not replace"
         return None, f"is a subclass of {source.name} ({kind.__name__})"
     if "forward" in vars(module):
         return None, "has a forward of its own"
     if "_parameters" in found.names and id(module) in holders.sharding:
-        return None, f"is sharded, in a {holders.sharding[id(module)]}; swap before that is made"
+        return None, f"is sharded in a {holders.sharding[id(module)]}; swap before it is sharded"
     if to is torch.nn.Linear:
         return found, found.why_not(module)
     name, holder = holders.attention.get(id(module), ("", None))
     if holder is not None and not layer_of(holder):
-        return None, f"is read, not called, by {name or 'the model'}, a {type(holder).__name__}"
+        owner = f"{name or 'the model'}, a {type(holder).__name__}"
+        return None, f"is not called by {owner}, which reads its weight"
     return found, _why_not_tensors(module, found) or found.why_not(module)
 
 
-def _why_not_tensors(module, found) -> str | None:
-    """The reason where the weights are of a kind that no layer of tcgemm takes."""
+def _why_not_tensors(module: Any, found: Exchange) -> str | None:
+    """The reason if the weights are tensors that no layer of tcgemm takes."""
     tensors = [each for each in module._parameters.values() if each is not None]
     if isinstance(getattr(module, "weight", None), torch.Tensor):
         tensors.append(module.weight)
@@ -204,18 +268,20 @@ def _why_not_tensors(module, found) -> str | None:
             return f"has weights of {kind.__name__}, a tensor subclass of {library}"
         if tensor.device.type not in (*dtypes.DEVICES, "meta"):
             devices = " and ".join(dtypes.DEVICES)
-            return f"is on {tensor.device.type}; there are products on {devices}"
+            return f"is on {tensor.device.type}; tcgemm computes on {devices}"
     return None
 
 
 def _behaves_as_plain(kind: type[torch.Tensor]) -> bool:
-    """Does no class between this one and torch's own define what operators do with it?"""
+    """Is there no class between this one and torch's own that changes what operators do?"""
     own = set(kind.__mro__) - set(torch.nn.Parameter.__mro__)
     hooks = {"__torch_dispatch__", "__torch_function__"}
     return kind.__name__ == "FakeTensor" or not any(hooks & vars(base).keys() for base in own)
 
 
-def _replace(name, module, found, state, holders) -> Step:
+def _replace(
+    name: str, module: Any, found: Exchange, state: dict[str, Any], holders: _Holders
+) -> Step:
     """Changes a module's class and attributes; returns the step that changes them back."""
     before = type(module)
     after = found.layer
@@ -229,7 +295,7 @@ def _replace(name, module, found, state, holders) -> Step:
     vars(module).update(state)
     module.__class__ = after
 
-    def undo():
+    def undo() -> None:
         tensors = (*module.parameters(), *module.buffers())
         _forget(module, (*names, *found.names))
         vars(module).update(kept)
@@ -241,7 +307,7 @@ def _replace(name, module, found, state, holders) -> Step:
     return Step(name, module, after, undo)
 
 
-def _forget(module, names):
+def _forget(module: torch.nn.Module, names: tuple[str, ...]) -> None:
     for name in names:
         vars(module).pop(name, None)
 

@@ -5,6 +5,8 @@ Private attributes of tensors stay where they are read: Tensor._version, which c
 changes, and Tensor._is_param, which makes a subclass an nn.Parameter.
 """
 
+# pyright: reportAttributeAccessIssue=false, reportPrivateImportUsage=false
+
 import importlib
 
 import torch
@@ -162,7 +164,7 @@ def graph_pass_class():
 
 
 def inductor_decompositions():
-    """What inductor makes of an operator before its own passes: functions by operator."""
+    """The decompositions that inductor applies before its own passes: functions by operator."""
     return importlib.import_module("torch._inductor.decomposition").select_decomp_table()
 
 

@@ -7,20 +7,23 @@ imports triton, which takes 60 ms, torch.distributed.tensor takes 0.9 s, inducto
 
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 
 class _Finder(MetaPathFinder):
     """Finds a module by the other finders, and calls functions once it has been executed."""
 
-    def __init__(self, module):
+    def __init__(self, module: str) -> None:
         self.module = module
-        self.functions = []
+        self.functions: list[Callable[[ModuleType], None]] = []
         self.asking = False  # the other finders
 
-    def find_spec(self, name, path=None, target=None):
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         if name != self.module or self.asking:
             return None
         self.asking = True
@@ -28,10 +31,10 @@ class _Finder(MetaPathFinder):
             spec = importlib.util.find_spec(name)
         finally:
             self.asking = False
-        if spec is not None:
+        if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
-            def exec_module(module):
+            def exec_module(module: ModuleType) -> None:
                 execute(module)
                 if self in sys.meta_path:
                     sys.meta_path.remove(self)
@@ -42,7 +45,7 @@ class _Finder(MetaPathFinder):
         return spec
 
 
-def _waiting(name):
+def _waiting(name: str) -> _Finder | None:
     """The finder that waits for this module, or None."""
     finders = (each for each in sys.meta_path if isinstance(each, _Finder))
     return next((each for each in finders if each.module == name), None)

@@ -248,7 +248,7 @@ def _check_operand(op: Operator, which: int, tensor: torch.Tensor) -> None:
         )
 
 
-class _Gemm(SingleLevelFunction):
+class Gemm(SingleLevelFunction):
     """One operator call with its derivatives.
 
     SingleLevelFunction is torch.autograd.Function without its handling of functorch: every level
@@ -319,7 +319,9 @@ class _Gemm(SingleLevelFunction):
         return result
 
     @staticmethod
-    def backward(ctx: Any, g: torch.Tensor | None, *_: Any) -> tuple[torch.Tensor | None, ...]:
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, g: torch.Tensor | None, *_: Any
+    ) -> tuple[torch.Tensor | None, ...]:
         """The gradients of forward's arguments after ctx."""
         gradients: list[torch.Tensor | None] = [None] * 7
         if g is None:
@@ -356,7 +358,7 @@ class _Gemm(SingleLevelFunction):
         return tuple(gradients)
 
     @staticmethod
-    def jvp(
+    def jvp(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any,
         _op: None,
         ta: torch.Tensor | None,
@@ -431,9 +433,7 @@ def _node(name: str) -> type:
     """A Function for one operator. torch calls its node TcgemmAddmmBackward, for example, which is
     what grad_fn, the profiler and anomaly mode show."""
     words = name.split("_")
-    return type(
-        "Tcgemm" + "".join(map(str.capitalize, words)), (_Gemm,), {"__doc__": _Gemm.__doc__}
-    )
+    return type("Tcgemm" + "".join(map(str.capitalize, words)), (Gemm,), {"__doc__": Gemm.__doc__})
 
 
 def register(op: Operator) -> None:

@@ -245,11 +245,21 @@ def _lifted_scales(dims, scales):
     return scales
 
 
-def _into(op, call, out, view, *operands):
+def _into(
+    op: Operator,
+    call: Operator,
+    out: torch.Tensor,
+    view: torch.Tensor,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    residual: torch.Tensor | None,
+    epilogue: Epilogue,
+) -> torch.Tensor:
     """Calls the operator that writes into out. It has no derivative, so gradients are refused."""
-    tensors = _named(op, *operands[:5], out) | dict(
-        zip(call.constant_names, call.constants, strict=True)
-    )
+    tensors = _named(op, a, b, c, bias, residual, out)
+    tensors |= dict(zip(call.constant_names, call.constants, strict=True))
     for name, tensor in tensors.items():
         if tensor is None:
             continue
@@ -264,7 +274,7 @@ def _into(op, call, out, view, *operands):
                 f"tcgemm.{op.name}: out= does not work under torch.vmap, but {name} is mapped "
                 "over; leave out= away."
             )
-    call.run_out(view, *operands)
+    call.run_out(view, a, b, c, bias, residual, epilogue)
     if not (_compiling() or out.is_inference()):
         # A backward that saved `out` has to notice; torch counts only writes of its own operators.
         torch.autograd.graph.increment_version(out)
@@ -281,7 +291,9 @@ def _overridden(function, op, keywords, out, a, b, c, bias, residual, epilogue):
     return handle_torch_function(function, tensors, *first, **keywords)
 
 
-def _named(op, a, b, c, bias, residual, out):
+def _named(
+    op: Operator, a: Any, b: Any, c: Any, bias: Any, residual: Any, out: Any
+) -> dict[str, Any]:
     first, second = op.operand_names
     return {first: a, second: b, "c": c, "bias": bias, "residual": residual, "out": out}
 

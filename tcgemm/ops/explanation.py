@@ -4,6 +4,7 @@ import html
 from typing import Any, Self
 
 import torch
+from torch import Tensor
 
 from tcgemm.ops import dispatch, query
 from tcgemm.ops import precision as torch_precision
@@ -13,8 +14,6 @@ from tcgemm.ops.epilogue import Epilogue, Scales, epilogue_of
 from tcgemm.ops.operators import MATMUL
 from tcgemm.ops.prepack import Prepared
 from tcgemm.typing import Activation, Precision
-
-Tensor = torch.Tensor
 
 
 class Text(str):
@@ -40,8 +39,10 @@ class Explanation(Text):
         transposed (bool): True if the kernel computes out^T = b^T a^T.
         copies (str): the operands that are copied before the kernel runs: "", "a", "b" or "ab".
         tile (tuple[int, int, int]): (m, n, k) of the tile that a block computes at a time.
-        stages, threads, cluster, grid (int): stages of the pipeline, threads of a block, blocks of
-            a cluster, blocks of the grid.
+        stages (int): the stages of the pipeline.
+        threads (int): the threads of a block.
+        cluster (int): the blocks of a cluster.
+        grid (int): the blocks of the grid.
         waves (float): tiles divided by the number of blocks that run at the same time.
         epilogue (str): what happens to the sums before they are stored.
         store_path (str): the way in which the result is stored.
@@ -95,7 +96,7 @@ class Explanation(Text):
 
     def _repr_html_(self) -> str:
         first = html.escape(self.splitlines()[0])
-        if self.kernel is None:
+        if self.kernel is None or self.tile is None:
             return super()._repr_html_()
         shown = {
             "kernel": self.kernel,
@@ -152,20 +153,20 @@ def check_layout(
     first. The operators decide by the same code.
 
     Arguments:
-        a (Tensor): (..., M, K), b (Tensor): (..., K, N). Nothing is computed, so they may be on the
-            CPU or on the device "meta". One of them may be a tcgemm.SparseTensor24, and b may be
-            the .t() of a tcgemm.Prepared.
-        c, beta: those of tcgemm.addmm.
-        bias, activation, residual, alpha, scale_a, scale_b, zero_a, zero_b, scale_out, amax,
-            out_dtype, acc_dtype, precision, out: those of tcgemm.matmul.
+        a (Tensor): (..., M, K). Nothing is computed, so operands may be on the CPU or on the device
+            "meta". One of a and b may be a tcgemm.SparseTensor24.
+        b (Tensor): (..., K, N), or the .t() of a tcgemm.Prepared.
+        c, beta: as for tcgemm.addmm.
+        bias, activation, residual, alpha: as for tcgemm.matmul.
+        scale_a, scale_b, zero_a, zero_b, scale_out, amax: as for tcgemm.matmul.
+        out_dtype, acc_dtype, precision, out: as for tcgemm.matmul.
         device (str): the GPU that the answer is for, such as "H200". Default: the GPU of the
             tensors, or "H200".
         kernel (str): considers only kernels whose name contains this text.
 
     Returns:
-        A str with attributes: kernel, tile, grid, microseconds, bytes, bound, why and others.
-        `fields` is a dict of all of them, and help(tcgemm.ops.explanation.Explanation) describes
-        them.
+        A tcgemm.ops.explanation.Explanation. It is a str with attributes such as kernel, tile,
+        grid, microseconds, bytes, bound and why. Its attribute `fields` is a dict of them all.
 
     Raises:
         TypeError, RuntimeError: what tcgemm.matmul raises for these arguments.
@@ -219,12 +220,12 @@ def explain(
     the time, and why this kernel was chosen.
 
     Arguments:
-        a, b, c, beta, bias, activation, residual, alpha, scale_a, scale_b, zero_a, zero_b,
-            scale_out, amax, out_dtype, acc_dtype, precision, out, device, kernel: those of
-            tcgemm.check_layout.
+        a, b, c, beta, bias, activation, residual, alpha: as for tcgemm.check_layout.
+        scale_a, scale_b, zero_a, zero_b, scale_out, amax: as for tcgemm.check_layout.
+        out_dtype, acc_dtype, precision, out, device, kernel: as for tcgemm.check_layout.
 
     Returns:
-        A str with attributes, as tcgemm.check_layout returns it.
+        A tcgemm.ops.explanation.Explanation, as from tcgemm.check_layout.
 
     Raises:
         TypeError, RuntimeError: what tcgemm.matmul raises for these arguments.
@@ -255,7 +256,7 @@ def explained(
     A compiled function is interrupted for it.
     """
     if torch.compiler.is_compiling():
-        ask = torch.compiler.disable(explained)
+        ask: Any = torch.compiler.disable(explained)
         return ask(name, tensors, scales, epilogue, amax=amax, device=device, kernel=kernel)
     a, b, c, bias, residual, out = tensors
     parts = None
@@ -271,7 +272,7 @@ def explained(
         query.refuse_mapped(name, {"a": a, "b": b, "c": c, "bias": bias, "residual": residual})
     if epilogue.precision is None and a.dtype is torch.float32:  # the answer is for a GPU
         epilogue = epilogue.with_precision(torch_precision.default())
-    tensors = {
+    given = {
         "c": c,
         "bias": bias,
         "residual": residual,
@@ -281,7 +282,7 @@ def explained(
     }
     options = {"amax": bool(amax), "device": device, "kernel": kernel, **epilogue._asdict()}
     try:
-        answer = query.ask(name, a, b, **tensors, **options)
+        answer = query.ask(name, a, b, **given, **options)
     except RuntimeError as error:
         refused = refusal(name, error, epilogue, device=device, kernel=kernel)
         if refused is None:

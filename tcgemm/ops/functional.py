@@ -7,6 +7,7 @@ has two overloads for type checkers: amax=True returns a pair.
 from typing import Literal, Unpack, overload
 
 import torch
+from torch import Tensor
 
 from tcgemm.ops import dispatch
 from tcgemm.ops.documentation import documented
@@ -14,8 +15,6 @@ from tcgemm.ops.epilogue import Scales, epilogue_of
 from tcgemm.ops.operators import ADDMM, BADDBMM, BMM, LINEAR, MATMUL, MM
 from tcgemm.ops.prepack import Prepared
 from tcgemm.typing import Activation, LinearOptions, Options, Precision
-
-Tensor = torch.Tensor  # pyright does not know the type that "from torch import Tensor" imports
 
 
 @overload

@@ -260,7 +260,7 @@ class Scaled(Operator):
         kernel_name: str | None = None,
     ):
         self.name, self.default, self.out = _SCALED[amax]
-        self.constants = scales
+        self.constants = scales  # pyright: ignore[reportIncompatibleVariableOverride]
         self.keeps_sign = scales.scale_out is None
         self.amax = amax
         self.prepared_b = prepared_b
@@ -286,8 +286,17 @@ class Scaled(Operator):
         """Are the values of a or of b those of a sparse operand?"""
         return self.sparse_a is not None or self.sparse_b is not None
 
-    def keywords(self, *epilogue: Any) -> dict[str, Any]:
-        keywords = Epilogue(*epilogue).given()
+    def keywords(
+        self,
+        activation: str | None,
+        alpha: float,
+        beta: float,
+        out_dtype: torch.dtype | None,
+        acc_dtype: torch.dtype | None,
+        precision: str | None,
+    ) -> dict[str, Any]:
+        epilogue = Epilogue(activation, alpha, beta, out_dtype, acc_dtype, precision)
+        keywords = epilogue.given()
         if self.kernel_name is not None:
             keywords["kernel_name"] = self.kernel_name
         return keywords

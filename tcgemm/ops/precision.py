@@ -10,11 +10,14 @@ torch's own products obey the second; the first writes into it. The first is rea
 "medium", which cuBLAS treats as "high". Its getter raises if both were set and disagree.
 """
 
+from typing import Any
+
 import torch
 
 from tcgemm.ops._torch_private import assume_constant_result
 
-MODES = {"ieee": "highest", "tf32": "high", "bf16": "medium", "none": "highest"}
+_backends: Any = torch.backends
+MODES: dict[str, str] = {"ieee": "highest", "tf32": "high", "bf16": "medium", "none": "highest"}
 
 
 @assume_constant_result
@@ -24,9 +27,9 @@ def default() -> str:
     A constant of a compiled graph: torch.compile compiles anew when TF32 becomes allowed or
     forbidden (that is one of its own guards), but not between "high" and "medium".
     """
-    mode = torch.backends.cuda.matmul.fp32_precision
+    mode = _backends.cuda.matmul.fp32_precision
     if mode == "none":
-        mode = torch.backends.fp32_precision
+        mode = _backends.fp32_precision
     if mode != "tf32":
         return MODES[mode]
     try:

@@ -67,8 +67,8 @@ class Prepared:
     A Prepared takes the place of the weight in tcgemm.linear. Its .t() takes the place of b in
     tcgemm.mm, matmul, addmm, explain and check_layout.
 
-    A copy (copy.deepcopy, pickle, torch.save) stores a copy of the weight. The copy is prepared
-    again when it is loaded, on the device where it is then. `to` prepares the weight again as well.
+    A copy of a Prepared (copy.deepcopy, pickle, torch.save) holds a copy of the weight, which is
+    prepared again when the copy is made or loaded.
 
     Attributes:
         weight (Tensor): the weight (N, K) itself, not a copy: gradients arrive in weight.grad.
@@ -76,7 +76,9 @@ class Prepared:
             where there are no terms, as on the CPU.
         nbytes (int): the size of the terms in bytes: about that of the weight for f16, and 1.5
             times that for bf16.
-        shape, dtype, device: those of the operand whose place it takes.
+        shape (torch.Size): the shape of the operand whose place it takes.
+        dtype (torch.dtype): float32.
+        device (torch.device): where the weight and its terms are.
         fresh (bool): False once the weight has changed; then call prepare again.
     """
 
@@ -209,22 +211,20 @@ def prepare(w: torch.Tensor) -> Prepared:
         addmm, explain and check_layout. Their other arguments, gradients and torch.compile work
         as before.
 
-    Which products use the terms: those of float32 operands with precision "highest" on a GPU, if K
-    is not short. All others multiply w itself, and so do the gradients.
+    The terms serve products of float32 operands with precision "highest" on a GPU, unless K is
+    short. All other products multiply w itself, and so do the gradients.
 
-    Bits of the result: they are those of a product without prepare that multiplies terms, too. A
-    small product without prepare may run in float64, because that is faster there. Pass
-    precision="prepared" to such a product if it must have the bits of one with a Prepared.
+    The result has the same bits as without prepare if both products multiply terms. A small product
+    without prepare may run in float64 instead, because that is faster. Pass precision="prepared" to
+    it if it must have the bits of a product with a Prepared.
 
-    Memory: on a GPU the terms take as many bytes as w (f16), or 1.5 times as many (bf16, where the
-    largest magnitude of a row is more than about 2**28 times the smallest). While prepare runs, it
-    takes up to 2.5 times as many.
+    On a GPU the terms take as many bytes as w (f16), or 1.5 times as many (bf16, if the largest
+    magnitude of a row is more than about 2**28 times the smallest). While prepare runs, it takes up
+    to 2.5 times as many. It waits for the GPU once; products with a Prepared do not wait. A CUDA
+    graph may contain such products, and keeps the terms that it was captured with.
 
-    Time: prepare waits for the GPU once. Products with a Prepared do not wait. A CUDA graph may
-    contain them; it keeps the terms that it was captured with.
-
-    Changes of w: an in-place operation on w, or new memory behind it, makes the Prepared stale, and
-    the next product refuses it. A write through w.data, or to an inference tensor, is not noticed.
+    If w changes in place, or gets other memory, the next product refuses the Prepared. A write
+    through w.data, or to an inference tensor, is not noticed.
 
     Raises:
         TypeError: w is no tensor.

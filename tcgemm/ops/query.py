@@ -20,7 +20,8 @@ from tcgemm.ops._torch_private import (
 def ask(name: str, *arguments: Any, **options: Any) -> Any:
     """The answer of torch.ops.tcgemm.<name>. A compiled function is interrupted for it."""
     if torch.compiler.is_compiling():
-        return torch.compiler.disable(_ask)(name, *arguments, **options)
+        interrupting: Any = torch.compiler.disable(_ask)
+        return interrupting(name, *arguments, **options)
     return _ask(name, *arguments, **options)
 
 

@@ -12,6 +12,7 @@ this module when torch.distributed.tensor is imported.
 """
 
 import functools
+from typing import Any
 
 import torch
 from torch.distributed.tensor import Partial, Replicate, Shard
@@ -74,7 +75,7 @@ def _rule(op, *args, **kwargs):
     def sharded(dim):
         return Replicate() if dim is None else Shard(dim)
 
-    rules = [placements(Replicate(), Replicate(), Replicate(), lambda _: Replicate())]
+    rules: list[Any] = [placements(Replicate(), Replicate(), Replicate(), lambda _: Replicate())]
     for dim, (of_a, of_b) in enumerate(dims):
         rules.append(
             placements(

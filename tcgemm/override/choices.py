@@ -17,14 +17,16 @@ TORCH, PLAIN, BIASED, ADDED, GENERAL = range(5)
 
 
 class Entry(NamedTuple):
-    """What is remembered of one kind of call. `form` is one of the five above."""
+    """The remembered choice for one kind of call. `form` is one of the five above."""
 
     form: int
-    count: Count
+    count: Count  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 class Choices:
     """The choices and counts of one tcgemm.use."""
+
+    policy: Policy
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -32,9 +34,11 @@ class Choices:
         self._counts: dict[tuple[Any, ...], Count] = {}
 
     def counts(self) -> list[Count]:
+        """The counts of all calls."""
         return list(self._counts.values())
 
     def reset(self) -> None:
+        """Forgets the choices and the counts."""
         self.entries.clear()
         self._counts.clear()
 

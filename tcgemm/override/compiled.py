@@ -6,6 +6,7 @@ active when it runs.
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ import torch.nn.functional as F
 
 from tcgemm.override.kernels import Aten, Kernel
 from tcgemm.override.product import Product, multiplies
+from tcgemm.typing import Activation
 
 _SCHEMA = (
     "product(Tensor a, Tensor b, Tensor? c=None, Tensor? bias=None, Tensor? residual=None, *, "
@@ -24,7 +26,12 @@ def _gelu_tanh(x: torch.Tensor) -> torch.Tensor:
     return F.gelu(x, approximate="tanh")
 
 
-ACTIVATIONS = {"relu": torch.relu, "gelu": F.gelu, "gelu_tanh": _gelu_tanh, "silu": F.silu}
+ACTIVATIONS: dict[Activation, Callable[[torch.Tensor], torch.Tensor]] = {
+    "relu": torch.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": _gelu_tanh,
+    "silu": F.silu,
+}
 
 
 @functools.cache
@@ -33,7 +40,17 @@ def _label(dims: int, *terms: str | None) -> str:
     return " + ".join((f"compiled {product}", *filter(None, terms)))
 
 
-def _bind(a, b, c=None, bias=None, residual=None, *, alpha=1.0, beta=1.0, activation=None):
+def _bind(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    residual: torch.Tensor | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    activation: Activation | None = None,
+) -> Product | str:
     function = _label(
         a.dim(),
         None if c is None else "c",
@@ -47,8 +64,17 @@ def _bind(a, b, c=None, bias=None, residual=None, *, alpha=1.0, beta=1.0, activa
 
 
 def _by_torch(
-    _keys: Any, a, b, c=None, bias=None, residual=None, *, alpha=1.0, beta=1.0, activation=None
-):
+    _keys: Any,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    residual: torch.Tensor | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    activation: Activation | None = None,
+) -> torch.Tensor:
     """The same by torch's functions, which count as their own calls."""
     add, multiply = (torch.addmm, torch.mm) if a.dim() == 2 else (torch.baddbmm, torch.bmm)
     if c is not None:
@@ -63,7 +89,7 @@ def _by_torch(
     return result if residual is None else result + residual
 
 
-def _fake(a, b, *_addends, **_options):
+def _fake(a: torch.Tensor, b: torch.Tensor, *_addends: Any, **_options: Any) -> torch.Tensor:
     return a.new_empty((*a.shape[:-1], b.shape[-1]))
 
 
@@ -73,4 +99,4 @@ for _key in ("CPU", "CUDA"):
     _aten = Aten("product", _bind, 0)
     _library.impl("product", Kernel(_aten, _key, _by_torch, counts_torchs=False).call, _key)
 torch.library.register_fake("tcgemm_use::product", _fake, lib=_library)
-product = torch.ops.tcgemm_use.product.default
+product: Callable[..., torch.Tensor] = torch.ops.tcgemm_use.product.default

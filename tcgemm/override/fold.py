@@ -31,7 +31,7 @@ from tcgemm.override.product import Product
 
 _aten = torch.ops.aten
 _FLOATS = frozenset(dtypes.DIFFERENTIABLE)
-_PRODUCTS = {  # the position of the first operand
+_PRODUCTS: dict[Any, int] = {  # the position of the first operand
     _aten.mm.default: 0,
     _aten.bmm.default: 0,
     _aten.addmm.default: 1,
@@ -97,6 +97,12 @@ def _same_shape(x: Any, y: Any) -> bool:
 class Fold:
     """One product, and what is folded into it so far."""
 
+    node: Node
+    last: Node
+    a: Any
+    b: Any
+    shape: torch.Size
+
     def __init__(self, node: Node) -> None:
         first = _PRODUCTS[node.target]
         self.node, self.last = node, node
@@ -107,9 +113,10 @@ class Fold:
         self.sizes: Any = None  # the sizes that a reshape gives the result, as in the graph
         self.shape = _value(node).shape
         if first:
-            self._take_addend(node.args[0], **node.kwargs)
+            options: dict[str, Any] = dict(node.kwargs)
+            self._take_addend(node.args[0], **options)
 
-    def _take_addend(self, addend: Node, beta: float = 1.0, alpha: float = 1.0) -> None:
+    def _take_addend(self, addend: Any, beta: float = 1.0, alpha: float = 1.0) -> None:
         row = _value(addend).dim() == 1 and _same_shape(_value(addend).shape, self.shape[-1:])
         self.tensors["bias" if row and beta == 1 else "c"] = addend
         options = {"alpha": float(alpha), "beta": float(beta)}
@@ -171,6 +178,7 @@ class Fold:
         return "residual" if self.tensors["residual"] is None else None
 
     def replace(self) -> None:
+        """Puts one call of the operator in the place of the folded nodes."""
         graph = self.node.graph
         with graph.inserting_before(self.last):
             for name, sizes in self.reshaped.items():

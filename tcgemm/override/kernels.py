@@ -37,7 +37,7 @@ class State:
     choices: Choices | None = None
 
 
-state = State()
+state: State = State()
 
 
 class Aten(NamedTuple):
@@ -78,8 +78,14 @@ def _overloads() -> tuple[tuple[Aten, ...], tuple[Aten, ...]]:
 _mm, _bmm = redispatch(_ops.mm.default), redispatch(_ops.bmm.default)
 _scaled, _scaled_out = redispatch(_ops.scaled_mm.default), redispatch(_ops.scaled_mm.out)
 # The operators of calls without options, which take less host time than scaled_mm.
-_QUICK = {"mm": _mm, "_int_mm": _mm, "addmm": _mm, "bmm": _bmm, "baddbmm": _bmm}
-_ADDED = {"addmm": redispatch(_ops.addmm.default), "baddbmm": redispatch(_ops.baddbmm.default)}
+_QUICK: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(("mm", "_int_mm", "addmm"), _mm),
+    **dict.fromkeys(("bmm", "baddbmm"), _bmm),
+}
+_ADDED: dict[str, Callable[..., Any]] = {
+    "addmm": redispatch(_ops.addmm.default),
+    "baddbmm": redispatch(_ops.baddbmm.default),
+}
 
 
 def run(keys: Any, product: Product, out: torch.Tensor | None = None) -> torch.Tensor:
@@ -134,12 +140,20 @@ class Kernel:
     calls are counted here unless it counts them itself."""
 
     __slots__ = ("added", "aten", "counts_torchs", "cuda", "function", "keys", "quick", "torchs")
+    aten: Aten
+    function: str  # without the overload
+    keys: Any
+    cuda: bool
+    torchs: Callable[..., Any]
+    counts_torchs: bool
+    quick: Any  # the operators of calls without options, or None
+    added: Any
 
     def __init__(
         self, aten: Aten, key: str, torchs: Callable[..., Any], counts_torchs: bool = True
     ) -> None:
         self.aten = aten
-        self.function = aten.name.split(".")[0]  # without the overload
+        self.function = aten.name.split(".")[0]
         self.keys = dispatch_keys(key)
         self.cuda = key == "CUDA"
         self.torchs = torchs

@@ -1,10 +1,10 @@
-"""Which products tcgemm.use takes: by dtype, by size, by a table of measurements."""
+"""The choice of the products that tcgemm.use takes: by dtype, by size, by measurements."""
 
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -16,6 +16,19 @@ _FIELDS = ("dtype", "layout", "m", "n", "k", "ratios")
 _FUNCTIONS = ("mm", "addmm", "bmm", "baddbmm", "matmul", "linear")
 # Terms of a row that torch's own functions have no counterpart of.
 _OTHER_TERMS = {"sparse", "prepared", "128x128-scales", "1x128-scales"}
+
+
+class HasRows(Protocol):
+    """An object with rows, such as the result of tcgemm.compare."""
+
+    @property
+    def rows(self) -> Sequence[Mapping[str, Any]]:
+        """One row for each measured product."""
+        ...
+
+
+# The result of tcgemm.compare, the path of its file, the content of that file, or rows.
+Measurements = HasRows | str | PathLike[str] | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 
 class Measured(NamedTuple):
@@ -54,6 +67,7 @@ def read_dtypes(given: Iterable[torch.dtype | str] | None) -> frozenset[torch.dt
 
 
 def read_count(name: str, value: Any) -> float:
+    """The value of an argument that is a limit."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
         raise ValueError(
             f"tcgemm.use: {name} must be a number that is not negative, but is {value!r}; pass 0 "
@@ -101,6 +115,7 @@ class Table:
             self.rows.setdefault((row["dtype"] + fast, row["layout"]), []).append(measured)
 
     def why_not(self, product: Product) -> str | None:
+        """Why the nearest row leaves the product to torch, or None."""
         name = dtype_name(product.a.dtype, product.precision)
         layout = product.layout()
         rows = self.rows.get((name, layout))
@@ -128,7 +143,7 @@ def size_text(sizes: Sequence[int]) -> str:
 
 
 def read_table(table: Any) -> Table | None:
-    """The table of a path, of an object with rows, or of a list of rows."""
+    """The table that the argument gives."""
     if table is None:
         return None
     if isinstance(table, str | PathLike):
@@ -146,7 +161,18 @@ def read_table(table: Any) -> Table | None:
 class Policy:
     """The choice of one tcgemm.use."""
 
-    def __init__(self, dtypes: Any, min_size: Any, min_flops: Any, table: Any) -> None:
+    dtypes: frozenset[torch.dtype] | None
+    min_size: float
+    min_flops: float
+    table: Table | None
+
+    def __init__(
+        self,
+        dtypes: Iterable[torch.dtype | str] | None,
+        min_size: float,
+        min_flops: float,
+        table: Measurements | None,
+    ) -> None:
         self.dtypes = read_dtypes(dtypes)
         self.min_size = read_count("min_size", min_size)
         self.min_flops = read_count("min_flops", min_flops)
@@ -159,6 +185,7 @@ class Policy:
         return repr((chosen, self.min_size, self.min_flops, rows))
 
     def why_not_dtype(self, dtype: torch.dtype) -> str | None:
+        """Why products of this dtype are left to torch, or None."""
         if self.dtypes is not None and dtype not in self.dtypes:
             return f"{dtype} is not among dtypes"
         return None

@@ -5,6 +5,7 @@ returns a Product, or the sentence why tcgemm does not take such a call. Operand
 are left to torch, so that its errors stay as they are.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -80,7 +81,17 @@ def _broadcasts(c: torch.Tensor, product: Product) -> bool:
     )
 
 
-def _add(function, c, a, b, dims, alpha, beta, out_dtype=None, activation=None) -> Product | str:
+def _add(
+    function: str,
+    c: torch.Tensor,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    dims: int,
+    alpha: complex,
+    beta: complex,
+    out_dtype: torch.dtype | None = None,
+    activation: str | None = None,
+) -> Product | str:
     """addmm and baddbmm. A c that is one row is a bias, which has the faster epilogue."""
     why = multiplies(a, b, dims)
     if why is not None:
@@ -97,19 +108,23 @@ def _add(function, c, a, b, dims, alpha, beta, out_dtype=None, activation=None) 
     return product._replace(c=c, beta=float(beta))
 
 
-def bind_mm(a, b):
+def bind_mm(a: torch.Tensor, b: torch.Tensor) -> Product | str:
+    """mm."""
     return multiplies(a, b, 2) or Product("mm", a, b)
 
 
-def bind_mm_dtype(a, b, out_dtype):
+def bind_mm_dtype(a: torch.Tensor, b: torch.Tensor, out_dtype: torch.dtype) -> Product | str:
+    """mm whose result has another dtype."""
     return multiplies(a, b, 2) or _wider(Product("mm", a, b, out_dtype=out_dtype))
 
 
-def bind_bmm(a, b):
+def bind_bmm(a: torch.Tensor, b: torch.Tensor) -> Product | str:
+    """bmm."""
     return multiplies(a, b, 3) or Product("bmm", a, b)
 
 
-def bind_bmm_dtype(a, b, out_dtype):
+def bind_bmm_dtype(a: torch.Tensor, b: torch.Tensor, out_dtype: torch.dtype) -> Product | str:
+    """bmm whose result has another dtype."""
     return multiplies(a, b, 3) or _wider(Product("bmm", a, b, out_dtype=out_dtype))
 
 
@@ -120,19 +135,43 @@ def _wider(product: Product | str) -> Product | str:
     return NOT_TORCHS
 
 
-def bind_addmm(c, a, b, *, beta=1, alpha=1):
+def bind_addmm(
+    c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: complex = 1, alpha: complex = 1
+) -> Product | str:
+    """addmm."""
     return _add("addmm", c, a, b, 2, alpha, beta)
 
 
-def bind_addmm_dtype(c, a, b, out_dtype, *, beta=1, alpha=1):
+def bind_addmm_dtype(
+    c: torch.Tensor,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    out_dtype: torch.dtype,
+    *,
+    beta: complex = 1,
+    alpha: complex = 1,
+) -> Product | str:
+    """addmm whose result has another dtype."""
     return _wider(_add("addmm", c, a, b, 2, alpha, beta, out_dtype))
 
 
-def bind_baddbmm(c, a, b, *, beta=1, alpha=1):
+def bind_baddbmm(
+    c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: complex = 1, alpha: complex = 1
+) -> Product | str:
+    """baddbmm."""
     return _add("baddbmm", c, a, b, 3, alpha, beta)
 
 
-def bind_baddbmm_dtype(c, a, b, out_dtype, *, beta=1, alpha=1):
+def bind_baddbmm_dtype(
+    c: torch.Tensor,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    out_dtype: torch.dtype,
+    *,
+    beta: complex = 1,
+    alpha: complex = 1,
+) -> Product | str:
+    """baddbmm whose result has another dtype."""
     return _wider(_add("baddbmm", c, a, b, 3, alpha, beta, out_dtype))
 
 
@@ -141,22 +180,39 @@ def bind_in_place(*_arguments: Any, **_options: Any) -> str:
     return IN_PLACE
 
 
-def bind_addmm_activation(c, a, b, *, beta=1, alpha=1, use_gelu=False):
-    """On CUDA torch computes gelu in its tanh form, on the CPU the exact one."""
+def bind_addmm_activation(
+    c: torch.Tensor,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    *,
+    beta: complex = 1,
+    alpha: complex = 1,
+    use_gelu: bool = False,
+) -> Product | str:
+    """_addmm_activation. Its gelu is the approximation by tanh on CUDA, and exact on the CPU."""
     gelu = "gelu_tanh" if a.is_cuda else "gelu"
     activation = gelu if use_gelu else "relu"
     return _add("_addmm_activation", c, a, b, 2, alpha, beta, activation=activation)
 
 
-def bind_int_mm(a, b):
+def bind_int_mm(a: torch.Tensor, b: torch.Tensor) -> Product | str:
+    """_int_mm."""
     if a.dtype is not torch.int8 or b.dtype is not torch.int8 or a.dim() != 2 or b.dim() != 2:
         return NOT_TORCHS
     return _shapes(a.shape, b.shape) or Product("_int_mm", a, b)
 
 
 def bind_scaled_mm(
-    a, b, scale_a, scale_b, bias=None, scale_result=None, out_dtype=None, use_fast_accum=False
-):
+    a: torch.Tensor,
+    b: torch.Tensor,
+    scale_a: torch.Tensor,
+    scale_b: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    scale_result: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    use_fast_accum: bool = False,
+) -> Product | str:
+    """_scaled_mm."""
     if a.dtype not in _FP8 or b.dtype not in _FP8:
         return f"tcgemm has no product of {a.dtype} and {b.dtype} in this function"
     if a.dim() != 2 or b.dim() != 2:
@@ -179,7 +235,7 @@ def bind_scaled_mm(
     )
 
 
-def left_to_torch(name: str):
+def left_to_torch(name: str) -> Callable[..., str]:
     """The bind function of an aten function that tcgemm has no kernel for; its calls count."""
 
     def bind(*_arguments: Any, **_options: Any) -> str:

@@ -1,4 +1,4 @@
-"""What tcgemm.use took, what not, and why."""
+"""The report of tcgemm.use: the calls that tcgemm computed, those of torch, and the reasons."""
 
 import html
 from collections.abc import Iterable
@@ -14,6 +14,11 @@ class Count:
     """The calls of one kind. `reason` is None if tcgemm takes them."""
 
     __slots__ = ("calls", "dtype", "function", "reason", "sizes")
+    function: str
+    dtype: str
+    sizes: tuple[int, int, int, int] | None
+    reason: str | None
+    calls: int
 
     def __init__(self, function: str, dtype: str, sizes: Any, reason: str | None) -> None:
         self.function = function
@@ -25,9 +30,16 @@ class Count:
 
 @dataclass(frozen=True)
 class UseRow:
-    """Calls of one function, dtype and size. `sizes` is (batch, m, n, k), or None where they are
-    not those of a product or where the report joins many sizes. `reason` is None if tcgemm took
-    the calls."""
+    """The calls of one function with one dtype and one size.
+
+    Attributes:
+        function (str): the function of torch, such as "addmm".
+        dtype (str): the dtype of the operands, such as "bf16".
+        sizes (tuple[int, int, int, int]): (batch, m, n, k). None if the call is no product, or if
+            the row stands for many sizes.
+        calls (int): the number of calls.
+        reason (str): why torch computed them. None if tcgemm did.
+    """
 
     function: str
     dtype: str
@@ -45,15 +57,24 @@ class UseRow:
 
 
 class UseReport:
-    """The products of torch that a tcgemm.use has seen.
+    """The products of torch that a tcgemm.use has seen. It prints as a table.
 
-    Fields:
-        rows (list[UseRow]): one for each function, dtype, size and reason; most FLOPs first.
-        taken (int): calls that ran in tcgemm.
-        left (int): calls that torch ran.
-        flops_taken, flops_left (int): their floating-point operations.
-        reasons (dict[str, int]): the calls that torch ran, by reason.
+    Attributes:
+        rows (list[UseRow]): one row for each function, dtype, size and reason; the row with the
+            most FLOPs comes first.
+        taken (int): calls that tcgemm computed.
+        left (int): calls that torch computed.
+        flops_taken (int): floating-point operations of the calls that tcgemm computed.
+        flops_left (int): floating-point operations of the calls that torch computed.
+        reasons (dict[str, int]): the number of calls that torch computed, by reason.
     """
+
+    rows: list[UseRow]
+    taken: int
+    left: int
+    flops_taken: int
+    flops_left: int
+    reasons: dict[str, int]
 
     def __init__(self, counts: Iterable[Count]) -> None:
         rows = [
@@ -66,7 +87,7 @@ class UseReport:
         self.left = sum(row.calls for row in rows if row.reason is not None)
         self.flops_taken = sum(row.flops for row in rows if row.reason is None)
         self.flops_left = sum(row.flops for row in rows if row.reason is not None)
-        self.reasons: dict[str, int] = {}
+        self.reasons = {}
         for row in rows:
             if row.reason is not None:
                 self.reasons[row.reason] = self.reasons.get(row.reason, 0) + row.calls

@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import torch
 
@@ -18,7 +18,7 @@ from tcgemm.ops._torch_private import runs_as_it_is
 from tcgemm.override import compiled, inductor, kernels  # noqa: F401  (registers an operator)
 from tcgemm.override.choices import Choices
 from tcgemm.override.kernels import state
-from tcgemm.override.policy import Policy
+from tcgemm.override.policy import Measurements, Policy
 from tcgemm.override.report import UseReport
 
 _lock = threading.RLock()
@@ -26,7 +26,7 @@ _active: list["Use"] = []
 
 
 def _renew_lock() -> None:
-    """In a forked child the lock may be held by a thread that the child does not have."""
+    """Makes a new lock in a forked child: a thread that the child lacks may hold the old one."""
     global _lock
     _lock = threading.RLock()
 
@@ -51,7 +51,7 @@ def _change(begins: "Use | None", ends: "list[Use]") -> None:
 
 
 def is_active() -> bool:
-    """Is a use active, so that torch's own products may run through tcgemm?"""
+    """Says whether a use is active, so that torch's own products may run through tcgemm."""
     return bool(_active)
 
 
@@ -72,7 +72,9 @@ def _remove() -> None:
 
 
 class Use:
-    """What tcgemm.use returns. It is active until its `with` block or end() ends it."""
+    """A use that tcgemm.use began. It is active until its `with` block or end() ends it."""
+
+    choices: Choices
 
     @runs_as_it_is
     def __init__(self, policy: Policy) -> None:
@@ -102,18 +104,18 @@ class Use:
 
     @runs_as_it_is
     def end(self) -> None:
-        """Ends this use, also where blocks of it are open. A second call changes nothing."""
+        """Ends this use, even inside a `with` block of it. A second call changes nothing."""
         with _lock:
             _change(None, [use for use in _active if use is self])
             self._waits_for_with = False
 
     @property
     def active(self) -> bool:
-        """Has it begun and not ended? Another use that began later may decide nevertheless."""
+        """True until the use ends. If another use began later, that one decides and counts."""
         return self in _active
 
     def report(self) -> UseReport:
-        """The products that were seen until now: which ran in tcgemm, which in torch, and why."""
+        """The products seen so far: which of them tcgemm computed, which torch, and why."""
         return UseReport(self.choices.counts())
 
     def reset(self) -> None:
@@ -134,49 +136,53 @@ def use(
     dtypes: Iterable[torch.dtype | str] | None = None,
     min_size: int = 0,
     min_flops: float = 0,
-    table: Any = None,
+    table: Measurements | None = None,
 ) -> Use:
-    """Runs torch's own matrix products through tcgemm, where it has a kernel for them.
-
-    Taken are torch.mm, addmm, bmm, baddbmm, _scaled_mm, _int_mm and _addmm_activation, also with
-    out=, and so all that torch computes by them: linear, matmul, einsum, attention that is written
-    as products, experts, and the backward. Autograd, autocast, torch.func
-    and dispatch modes stay torch's. Results have the error bounds of tcgemm's products; they are
-    not the bits of torch's. float32 follows torch's settings of the precision.
-
-    The call begins the use, for all threads of the process. A `with` block ends it, or `end()`; of
-    several uses the one that began last decides and counts. When none is active, torch's own
-    kernels are back in their places.
-
-    Keyword arguments:
-        dtypes: the operand dtypes that are taken, such as (torch.bfloat16,) or ("bf16", "f16").
-            Default: all. With dtypes=() nothing is taken.
-        min_size (int): products with m, n or k below it are left to torch.
-        min_flops (float): so are products with 2 * batch * m * n * k below it.
-        table: what tcgemm.compare returned, the path of a file that it saved, or its rows. A
-            product is taken if tcgemm was at least as fast as torch at the nearest measured size of
-            the same dtype and layout, and left to torch if the table has no such row. Nearest is
-            the row with the smallest sum of |log2(size / row's size)| over batch, m, n and k.
-
-    Returns a Use, with report(), reset(), end() and active.
-
-    What is left to torch is counted with the reason: another dtype, an empty result, no kernel for
-    this GPU (in the words of tcgemm.check_layout). Errors of torch's functions stay torch's.
-
-    Under torch.compile a pass of inductor replaces the products and folds bias, activation and
-    residual into their epilogue. The compiled code asks at each call whether a use is active, so
-    code that was compiled inside a use runs torch's kernels after its end.
-
-    Raises:
-        ValueError: an unknown dtype, a negative limit, or a table without the fields it needs.
-        TypeError: table is something else.
-        RuntimeError: the call stands inside a function that torch.compile compiles.
+    """Runs torch's own matrix products through tcgemm, in a `with` block or until end() is called.
 
     Example:
         >>> with tcgemm.use() as u:
         ...     y = torch.nn.functional.linear(torch.randn(4, 8), torch.randn(5, 8))
         >>> u.report().taken
         1
+
+    tcgemm computes the calls of torch.mm, addmm, bmm, baddbmm, _scaled_mm, _int_mm and
+    _addmm_activation, with out= as well. torch computes linear, matmul, einsum, attention that is
+    written as products, experts and the backward by these functions, so tcgemm computes them, too.
+    It takes the calls for which it has a kernel; torch computes the others, and report() says why.
+    Autograd, autocast, torch.func, dispatch modes and error messages remain those of torch.
+
+    Results have the error bounds of tcgemm's products, so their bits can differ from torch's.
+    The precision of float32 products follows torch's settings.
+
+    Arguments:
+        dtypes: the operand dtypes that tcgemm takes, such as (torch.bfloat16,) or ("bf16", "f16").
+            Default: all of them. With dtypes=() it takes nothing.
+        min_size (int): torch computes products with m, n or k below this number.
+        min_flops (float): torch computes products with 2 * batch * m * n * k below this number.
+        table: measurements: what tcgemm.compare returned, the path of a file that it saved, or its
+            rows. tcgemm takes a product if it was at least as fast as torch at the nearest size in
+            the table with the same dtype and layout. torch computes it if there is no such row. The
+            nearest size has the smallest sum of |log2(size / size in the row)| over batch, m, n
+            and k.
+
+    Returns:
+        A Use. report() counts the products, reset() sets the counts to zero, end() ends the use,
+        and `active` says whether it has ended.
+
+    Scope: the use begins with the call and holds for all threads of the process. If several uses
+    are active, the one that began last decides and counts. After the last one has ended, torch's
+    own kernels are registered again.
+
+    torch.compile: a pass of inductor replaces the products, and folds bias, activation and
+    residual into them. Compiled code asks in each call whether a use is active. So code that was
+    compiled inside a use runs torch's kernels after the end of the use.
+
+    Raises:
+        ValueError: a dtype is unknown, a limit is negative, or a row of the table has not all
+            fields.
+        TypeError: table is something else.
+        RuntimeError: the call stands inside a function that torch.compile compiles.
     """
     if torch.compiler.is_compiling():
         raise RuntimeError(

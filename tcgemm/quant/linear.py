@@ -4,12 +4,16 @@
                                        +--> scaled_mm --> act((x8 @ w8.t()) * sx * sw + bias)
     weight (N, K) --quantize--> w8, sw-+                  + residual
 
-Gradients are those of linear(x, weight, bias), straight through the rounding. Only the argument
-of the activation's derivative is the quantised product.
+Gradients are those of linear(x, weight, bias): the derivative of the rounding counts as one. Only
+the derivative of the activation is taken at the quantised product.
 
 The layer is an operator of its own, torch.ops.tcgemm.quantized_linear, so that torch.compile,
-torch.func and autograd find its derivatives as they find those of the others.
+torch.func and autograd find its derivatives as they find those of the other operators.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.overrides import handle_torch_function, has_torch_function_variadic
@@ -21,9 +25,20 @@ from tcgemm.ops.arguments import check_words, refusal
 from tcgemm.ops.epilogue import Scales, epilogue_of
 from tcgemm.ops.operators import Operator, Scaled
 from tcgemm.quant.quantize import dequantize
+from tcgemm.typing import WeightGranularity, words
 
-# granularity of the weight -> granularity of x
-GRANULARITIES = {"tensor": "tensor", "row": "row", "128x128": "1x128"}
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from torch import Tensor
+
+    from tcgemm.ops.epilogue import Epilogue
+    from tcgemm.ops.operators import Operands
+    from tcgemm.typing import Activation, Precision
+
+# The granularity of the weight -> the granularity of x.
+GRANULARITIES: dict[str, str] = {name: name for name in words(WeightGranularity)}
+GRANULARITIES["128x128"] = "1x128"
 _NAME = "tcgemm.quantized_linear"
 _SIXTEEN = (torch.float16, torch.bfloat16)
 SOURCES = (*_SIXTEEN, torch.float32)
@@ -38,26 +53,47 @@ _library.define(
 
 
 class QuantizedLinear(Operator):
-    """The operator of one call; weight_scale belongs to a weight that is quantised already."""
+    """The operator of one call. weight_scale belongs to a weight that is quantised already."""
 
     name = "quantized_linear"
     default = torch.ops.tcgemm.quantized_linear.default
     weight = True
     batched = False
-    operand_names = ("x", "weight")
-    positional = ("a", "b", "weight_scale", "bias", "residual")
-    constant_names = ("weight_scale",)
+    operand_names: tuple[str, str] = ("x", "weight")
+    positional: tuple[str, ...] = ("a", "b", "weight_scale", "bias", "residual")
+    constant_names: tuple[str, ...] = ("weight_scale",)
 
-    def __init__(self, weight_scale=None, dtype=None, granularity=None, work=None):
-        self.constants = (weight_scale,)
+    def __init__(
+        self,
+        weight_scale: Tensor | None = None,
+        dtype: torch.dtype | None = None,
+        granularity: str | None = None,
+        work: torch.dtype = torch.bfloat16,
+    ) -> None:
+        self.constants: tuple[Tensor | None, ...] = (weight_scale,)
         self.dtype = dtype
         self.granularity = granularity
         self.work = work
 
-    def tensors(self, a, b, c, bias, residual):
+    def tensors(
+        self,
+        a: Tensor,
+        b: Tensor,
+        c: Tensor | None,
+        bias: Tensor | None,
+        residual: Tensor | None,
+    ) -> tuple[Tensor | None, ...]:
         return a, b, *self.constants, bias, residual
 
-    def keywords(self, activation, alpha, beta, out_dtype, acc_dtype, precision):
+    def keywords(
+        self,
+        activation: str | None,
+        alpha: float,
+        beta: float,
+        out_dtype: torch.dtype | None,
+        acc_dtype: torch.dtype | None,
+        precision: str | None,
+    ) -> dict[str, Any]:
         return {
             "dtype": self.dtype,
             "granularity": self.granularity,
@@ -66,40 +102,54 @@ class QuantizedLinear(Operator):
             "precision": precision,
         }
 
-    def run(self, a, b, c, bias, residual, epilogue):
+    def run(
+        self,
+        a: Tensor,
+        b: Tensor,
+        c: Tensor | None,
+        bias: Tensor | None,
+        residual: Tensor | None,
+        epilogue: Epilogue,
+    ) -> Tensor:
         return self.default(*self.tensors(a, b, c, bias, residual), **self.keywords(*epilogue))
 
-    def bind(self, args, kwargs):
+    def bind(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[QuantizedLinear, Operands]:
         given = self.given(args, kwargs)
         work = _work(given["a"], given["b"])
         scale, dtype, granularity = map(given.get, ("weight_scale", "dtype", "granularity"))
         return QuantizedLinear(scale, dtype, granularity, work), self.operands(given)
 
-    def with_constants(self, constants):
-        return QuantizedLinear(*constants, self.dtype, self.granularity, self.work)
+    def with_constants(self, constants: Sequence[Tensor | None]) -> QuantizedLinear:
+        (scale,) = constants
+        return QuantizedLinear(scale, self.dtype, self.granularity, self.work)
 
-    def grad_operands(self, a, b, precision):
+    def grad_operands(
+        self, a: Tensor | None, b: Tensor | None, precision: str | None
+    ) -> tuple[Tensor | None, Tensor | None, None]:
         """x and the weight in 16 bits."""
         if b is not None and self.constants[0] is not None:
             b = dequantize(b, self.constants[0], self.work)
-        return (*(each if each is None else each.to(self.work) for each in (a, b)), None)
+        a, b = (each if each is None else each.to(self.work) for each in (a, b))
+        return a, b, None
 
 
-def _work(x, weight):
-    """The dtype that the gradients are multiplied in: x's, else the weight's, else bfloat16."""
+def _work(x: Tensor, weight: Tensor) -> torch.dtype:
+    """The dtype of the products for the gradients: x's, else the weight's, else bfloat16."""
     dtypes = [tensor.dtype for tensor in (x, weight) if tensor.dtype in _SIXTEEN]
     return dtypes[0] if dtypes else torch.bfloat16
 
 
-def check_options(name, dtype, granularity):
-    """Checks the options of the layer and the function; quantize has other granularities."""
+def check_options(name: str, dtype: object, granularity: object) -> None:
+    """Raises RuntimeError for a dtype or a granularity that the weight of `name` cannot have."""
     if granularity not in GRANULARITIES:
         raise RuntimeError(
-            f"{name}: granularity is {granularity!r}, but there are "
-            '"tensor", "row" and "128x128" (of the weight); pass one of these.'
+            f"{name}: granularity is {granularity!r}, but weights have "
+            '"tensor", "row" or "128x128"; pass one of these.'
         )
     if dtype not in QUANTIZED or (granularity == "128x128" and dtype not in FP8):
-        also = " (128x128: the two of float8)" if granularity == "128x128" else ""
+        also = " (with granularity 128x128 only float8)" if granularity == "128x128" else ""
         raise RuntimeError(
             f"{name}: dtype is {dtype}, but values are quantised to "
             f"{', '.join(str(each) for each in QUANTIZED)}{also}; pass one of these."
@@ -114,12 +164,13 @@ def _checked_dtype(weight, weight_scale, dtype, granularity):
     if weight_scale is None and weight.dtype not in SOURCES:
         raise RuntimeError(
             f"{_NAME}: weight is {weight.dtype}, but it must be torch.float16, torch.bfloat16 or "
-            "torch.float32, or have a weight_scale; convert it with .to(...)."
+            "torch.float32; convert it with .to(...), or pass weight_scale as well if it is "
+            "quantised already."
         )
     if weight_scale is not None and weight.dtype is not dtype:
         raise RuntimeError(
             f"{_NAME}: weight is {weight.dtype} and has a weight_scale, but dtype is {dtype}; "
-            "pass the dtype that it was quantised to, or none."
+            "pass the dtype that it was quantised to, or leave dtype out."
         )
     return dtype
 
@@ -158,7 +209,8 @@ def _fake(x, weight, weight_scale=None, *addends, dtype=None, granularity, out_d
 
 
 def _vmap(info, in_dims, *args, **kwargs):
-    """Rows have scales of their own, so a batch of x alone is one call."""
+    """The batching rule. If only x is mapped over and each row has its own scale, the batch is one
+    call; else each example is."""
     batch_x, *others = in_dims
     alone = batch_x is not None and all(dim is None for dim in others)
     if not alone or kwargs["granularity"] == "tensor":
@@ -176,49 +228,56 @@ flops.count(OPERATOR)
 
 
 def quantized_linear(
-    x,
-    weight,
-    bias=None,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
     *,
-    weight_scale=None,
-    dtype=None,
-    granularity="row",
-    activation=None,
-    residual=None,
-    out_dtype=None,
-    precision=None,
-):
+    weight_scale: Tensor | None = None,
+    dtype: torch.dtype | None = None,
+    granularity: WeightGranularity = "row",
+    activation: Activation | None = None,
+    residual: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    precision: Precision | None = None,
+) -> Tensor:
     """A linear layer whose product runs in 8 bits: x (..., K), weight (N, K) -> (..., N).
-
-    x and weight are quantised in every call (tcgemm.quantize), multiplied by tcgemm.linear with
-    their scales, and what comes after is linear's: act(x @ weight.t() + bias) + residual, rounded
-    once to out_dtype, by default x's dtype.
-
-    Gradients go straight through the rounding: x, weight, bias and residual get those of
-    linear(x, weight, bias), computed by products of 16 bits (in x's dtype, or the weight's, or
-    bfloat16 if both are float32), so that a master weight of any dtype learns.
-
-    Arguments:
-        x, weight (Tensor): float16, bfloat16 or float32, also different ones. bias (N,).
-        weight_scale (Tensor): of a weight that is quantised already, as tcgemm.quantize returned
-            it; weight then has this dtype and no gradient.
-        dtype (torch.dtype): float8_e4m3fn, float8_e5m2 or int8. Default: that of a weight with a
-            weight_scale, else float8_e4m3fn.
-        granularity: "row" (each row of x and of weight has a scale), "tensor", or, for float8,
-            "128x128" (weight in blocks of 128 x 128, x in blocks of 1 x 128).
-        activation, residual, out_dtype, precision: as in tcgemm.linear; precision is "promoted" or
-            "fast" for float8.
-
-    Under torch.autocast x, bias and residual are cast, and the result has autocast's dtype.
-    torch.compile, torch.func and forward mode work.
-
-    Raises TypeError if an operand is no tensor, RuntimeError with a sentence for everything else.
 
     Example:
         >>> x, weight = torch.randn(8, 64).bfloat16(), torch.randn(32, 64, requires_grad=True)
         >>> tcgemm.quantized_linear(x, weight, activation="gelu").sum().backward()
         >>> weight.grad.dtype
         torch.float32
+
+    Every call quantises x and weight (tcgemm.quantize) and multiplies them by tcgemm.linear with
+    their scales. The result is act(x @ weight.t() + bias) + residual, rounded once to out_dtype.
+
+    The derivative of the rounding counts as one: x, weight, bias and residual get the gradients of
+    linear(x, weight, bias). These are computed by products of 16 bits, in x's dtype, or else the
+    weight's, or bfloat16 if both are float32. So a master weight of any dtype learns.
+
+    Arguments:
+        x, weight (Tensor): float16, bfloat16 or float32. Their dtypes may differ.
+        bias (Tensor): (N,).
+        weight_scale (Tensor): the scale of a weight that is quantised already, as tcgemm.quantize
+            returned it. The weight then has an 8-bit dtype and gets no gradient.
+        dtype (torch.dtype): float8_e4m3fn, float8_e5m2 or int8. Default: the dtype of a weight with
+            a weight_scale, else float8_e4m3fn.
+        granularity (str): the elements that share a scale.
+
+            - "row": each row of x and of weight
+            - "tensor": all elements of x, and all of weight
+            - "128x128": blocks of 128 x 128 of weight, and of 1 x 128 of x; float8 only
+
+        activation, residual: as in tcgemm.linear.
+        out_dtype (torch.dtype): the dtype of the result; default: x's dtype.
+        precision (str): "promoted" or "fast" for float8, as in tcgemm.linear.
+
+    Under torch.autocast x, bias and residual are cast, and the result has autocast's dtype.
+    torch.compile, torch.func and forward mode work.
+
+    Raises:
+        TypeError: an operand is no tensor.
+        RuntimeError: a shape, dtype, device or option that is not supported.
     """
     tensors = (x, weight, weight_scale, bias, residual)
     traced = torch.compiler.is_compiling()
@@ -258,8 +317,10 @@ def quantized_linear(
         raise refused from None
 
 
-def _refusal(error, dtype, granularity, epilogue):
-    """The error to raise for one that the operator raised; None: that one."""
+def _refusal(
+    error: RuntimeError, dtype: object, granularity: object, epilogue: Epilogue
+) -> Exception | None:
+    """The error to raise in place of an error of the operator; None: the operator's own."""
     if not isinstance(dtype, torch.dtype | None) or not isinstance(granularity, str):
         shown = dtype if isinstance(dtype, torch.dtype) else repr(dtype)
         try:

@@ -1,5 +1,9 @@
 """Conversion to 8-bit values with scales, and back."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import torch
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
@@ -8,37 +12,57 @@ from tcgemm.ops import autograd, dispatch
 from tcgemm.ops.arguments import wrong_type
 from tcgemm.quant.shapes import BLOCK, scale_shape
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tcgemm.typing import Granularity
+
 _quantize = torch.ops.tcgemm.quantize.default
 
 
-def quantize(x, dtype, granularity="tensor"):
+def quantize(
+    x: Tensor, dtype: torch.dtype, granularity: Granularity = "tensor"
+) -> tuple[Tensor, Tensor]:
     """Rounds a tensor to 8 bits, with float32 scales: x is about values * scale.
 
-    For each group of elements, scale = max(amax / limit, 2**-126), where amax is the largest finite
-    magnitude of the group and limit the largest value of dtype (448, 57344, 127), and scale = 1 for
-    a group of zeros; values = x / scale, rounded to nearest even and saturated. Infinities
-    saturate, NaN stays NaN in float8 and becomes 0 in int8. The CPU and a GPU give the same bits.
+    Example:
+        >>> x, w = torch.randn(4, 256), torch.randn(48, 256)
+        >>> values, scale = tcgemm.quantize(x, torch.int8, "row")
+        >>> values.dtype, scale.shape
+        (torch.int8, torch.Size([4, 1]))
+        >>> w_values, w_scale = tcgemm.quantize(w, torch.int8, "row")
+        >>> options = {"scale_a": scale, "scale_b": w_scale.t(), "out_dtype": torch.float32}
+        >>> tcgemm.mm(values, w_values.t(), **options).shape
+        torch.Size([4, 48])
+
+    The elements of a group share a scale:
+
+        scale = max(amax / limit, 2**-126), but 1 for a group of zeros
+        values = x / scale, rounded to nearest even and saturated
+
+    amax is the largest finite magnitude of the group. limit is the largest value of dtype: 448 for
+    float8_e4m3fn, 57344 for float8_e5m2 (OCP 8-bit floating point, revision 1.0), 127 for int8.
+    Infinities saturate. NaN stays NaN in float8 and becomes 0 in int8. The CPU and a GPU give the
+    same bits.
 
     Arguments:
         x (Tensor): (..., M, K) of float16, bfloat16 or float32, any strides. One dimension is
             enough except for "128x128".
         dtype (torch.dtype): float8_e4m3fn, float8_e5m2 or int8.
-        granularity: which elements share a scale, and the scale's shape:
-            "tensor"    all                          ()
-            "row"       a row along K                (..., M, 1)
-            "1x128"     128 elements along K        (..., M, ceil(K/128))
-            "128x128"   blocks of 128 x 128          (..., ceil(M/128), ceil(K/128))
+        granularity (str): the elements that share a scale, and the shape of the scales.
 
-    Returns (values, scale): values as x, contiguous, and what scale_a of tcgemm.mm takes; for b
-    quantise b.mT and pass the transposes of both. Neither has derivatives: for a layer that learns
-    there is tcgemm.quantized_linear.
+            - "tensor": all elements; ()
+            - "row": a row along K; (..., M, 1)
+            - "1x128": 128 elements along K; (..., M, ceil(K/128))
+            - "128x128": blocks of 128 x 128; (..., ceil(M/128), ceil(K/128))
 
-    Raises TypeError if x is no tensor, RuntimeError with a sentence for everything else.
+    Returns (values, scale). values has the shape of x and is contiguous. scale is float32, as
+    scale_a of tcgemm.mm takes it. For the operand b, quantise b.mT and pass the transposes of both.
+    Neither has derivatives: tcgemm.quantized_linear is for layers that learn.
 
-    Example:
-        >>> values, scale = tcgemm.quantize(torch.randn(4, 256), torch.int8, "row")
-        >>> values.dtype, scale.shape
-        (torch.int8, torch.Size([4, 1]))
+    Raises:
+        TypeError: x is no tensor.
+        RuntimeError: a dtype, granularity or shape is none of these.
     """
     if has_torch_function_unary(x):
         return handle_torch_function(quantize, (x,), x, dtype, granularity)
@@ -52,8 +76,8 @@ def quantize(x, dtype, granularity="tensor"):
         raise _refusal(error, dtype, granularity) from None
 
 
-def _refusal(error, dtype, granularity):
-    """The error to raise for one that the operator raised: the dispatcher names its own types."""
+def _refusal(error: RuntimeError, dtype: object, granularity: object) -> RuntimeError:
+    """The error to raise for one of the operator. The dispatcher's errors name its own types."""
     if str(error).startswith("tcgemm."):
         return error
     if dtype not in QUANTIZED:
@@ -69,19 +93,24 @@ def _refusal(error, dtype, granularity):
     return error
 
 
-def dequantize(values, scale, dtype=torch.float32):
-    """values * scale, for the values and the scale of tcgemm.quantize in any of its granularities.
-
-    values (..., M, K); scale of one element, (..., M, 1), (..., M, ceil(K/128)) or
-    (..., ceil(M/128), ceil(K/128)). Returns a tensor like values of this dtype. Raises TypeError if
-    values or scale is no tensor, or dtype none of torch's, and RuntimeError if the shapes are not
-    these.
+def dequantize(values: Tensor, scale: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Returns values * scale, for the results of tcgemm.quantize in any of its granularities.
 
     Example:
         >>> x = torch.randn(4, 256)
         >>> error = tcgemm.dequantize(*tcgemm.quantize(x, torch.int8, "row")) - x
         >>> bool((error.abs().amax(1) <= x.abs().amax(1) / 253).all())
         True
+
+    Arguments:
+        values (Tensor): 8-bit values (..., M, K).
+        scale (Tensor): float32; one element, (..., M, 1), (..., M, ceil(K/128)) or
+            (..., ceil(M/128), ceil(K/128)).
+        dtype (torch.dtype): the dtype of the result, which is rounded once, from float32.
+
+    Raises:
+        TypeError: values or scale is no tensor, or dtype is no torch.dtype.
+        RuntimeError: the shapes do not fit each other.
     """
     for name, tensor in (("values", values), ("scale", scale)):
         if not isinstance(tensor, torch.Tensor):
@@ -98,7 +127,8 @@ def dequantize(values, scale, dtype=torch.float32):
         else:
             raise RuntimeError(
                 f"tcgemm.dequantize: scale has shape {tuple(scale.shape)}, but values of shape "
-                f"{tuple(values.shape)} have scales of one element, or one for each row or block."
+                f"{tuple(values.shape)} have a scale of one element, or one element for each row "
+                "or block; pass the scale that tcgemm.quantize returned with these values."
             )
         if granularity == "128x128":
             scale = scale.repeat_interleave(BLOCK, -2)[..., : values.shape[-2], :]
@@ -109,7 +139,7 @@ def dequantize(values, scale, dtype=torch.float32):
     return (values.float() * scale).to(dtype)
 
 
-_LEAST_DIMS = {"tensor": 1, "row": 1, "1x128": 1, "128x128": 2}  # of x
+_LEAST_DIMS = {"tensor": 1, "row": 1, "1x128": 1, "128x128": 2}  # the dimensions that x needs
 
 
 def _fake(x, dtype, granularity="tensor"):

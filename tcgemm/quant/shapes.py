@@ -1,13 +1,17 @@
 """The shapes of the scales of quantised tensors."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+
 BLOCK = 128  # elements along each side of a block that shares a scale
 
 
-def _blocks(extent):
+def _blocks(extent: int) -> int:
     return (extent + BLOCK - 1) // BLOCK
 
 
-def scale_shape(shape, granularity):
+def scale_shape(shape: Sequence[int], granularity: str) -> tuple[int, ...]:
     """The shape of the scales that quantize returns for a tensor of this shape."""
     if granularity == "tensor":
         return ()

@@ -1,8 +1,14 @@
 """QuantizedWeight: an 8-bit weight as other modules see it, a matrix of a usual dtype.
 
-Models read `layer.weight.dtype` and cast activations to it, and torch's own modules multiply with
-`layer.weight`. An 8-bit tensor would make the first lose nearly everything, and the second wrong.
+Models read `layer.weight.dtype` and cast activations to it: a cast to 8 bits would lose nearly all
+digits. torch's own modules multiply with `layer.weight`: 8-bit values without their scale would
+give wrong results.
 """
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -21,20 +27,21 @@ class _View(torch.autograd.Function):
     """bytes.view(dtype) under torch.func, whose vmap has no rule for it."""
 
     @staticmethod
-    def forward(values, dtype):
+    def forward(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         return values.view(dtype)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         pass
 
     @staticmethod
-    def vmap(info, in_dims, values, dtype):
+    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+        values, dtype = args
         return values.view(dtype), in_dims[0]
 
 
-def view_bytes(values, dtype):
-    """8-bit values of a dtype as those of another one, with the same bytes."""
+def view_bytes(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The bytes of 8-bit values as a tensor of another 8-bit dtype."""
     if values.dtype is dtype:
         return values
     if not torch.compiler.is_compiling() and transforms_active():
@@ -45,50 +52,65 @@ def view_bytes(values, dtype):
 class QuantizedWeight(torch.Tensor):
     """The weight of a tcgemm.nn.QuantLinear: read-only, and dequantised by each operator.
 
-    Attributes:
-        values (Tensor): the 8-bit values, (N, K).
-        scale (Tensor): float32, as tcgemm.quantize returned it.
-        dtype: the dtype that operators see; values.dtype is the 8-bit one.
-
     Example:
         >>> layer = tcgemm.nn.QuantLinear.from_linear(torch.nn.Linear(64, 32))
         >>> layer.weight.dtype, layer.weight.values.dtype
         (torch.float32, torch.float8_e4m3fn)
+
+    Attributes:
+        values (Tensor): the 8-bit values, (N, K).
+        scale (Tensor): float32, as tcgemm.quantize returned it.
+        dtype (torch.dtype): the dtype that operators see; values.dtype is the 8-bit one.
     """
 
+    values: torch.Tensor  # hides torch.Tensor.values(), which only torch's sparse layouts have
+    scale: torch.Tensor
+
     @staticmethod
-    def __new__(cls, values, scale, dtype):
+    def __new__(
+        cls: type[QuantizedWeight], values: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype
+    ) -> QuantizedWeight:
         shape = values.shape
         strides = (max(shape[1], 1), 1)
         return wrapper_subclass(cls, shape, strides=strides, dtype=dtype, device=values.device)
 
-    def __init__(self, values, scale, dtype):
-        self.values, self.scale = values, scale
+    def __init__(self, values: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype) -> None:
+        self.values = values  # pyright: ignore[reportIncompatibleMethodOverride]
+        self.scale = scale
 
-    def to_dense(self) -> torch.Tensor:
-        """values * scale, as a plain tensor of this dtype."""
-        return dequantize(self.values, self.scale, self.dtype)
+    def to_dense(
+        self, dtype: torch.dtype | None = None, *, masked_grad: bool | None = None
+    ) -> torch.Tensor:
+        """values * scale, as a plain tensor of this dtype; the arguments are torch's."""
+        return dequantize(self.values, self.scale, dtype or self.dtype)
 
-    def __repr__(self):
+    def __repr__(self, *, tensor_contents: object = None) -> str:
         return (
             f"QuantizedWeight(shape={tuple(self.shape)}, dtype={self.dtype}, "
             f"values={self.values.dtype}, device='{self.device}')"
         )
 
     @classmethod
-    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(
+        cls,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
         if func in (_aten.detach.default, _aten.alias.default):
             weight = args[0]
             return QuantizedWeight(weight.values, weight.scale, weight.dtype)
-        if func is _aten._to_copy.default and (kwargs or {}).get("device") is not None:
+        if func is _aten._to_copy.default and kwargs.get("device") is not None:
             weight, device = args[0], kwargs["device"]
             dtype = kwargs.get("dtype") or weight.dtype
             return QuantizedWeight(weight.values.to(device), weight.scale.to(device), dtype)
         if is_mutable(func) and isinstance(args[0], QuantizedWeight):
             raise RuntimeError(
-                "tcgemm.nn.QuantLinear: weight is written to, but it is the dequantised view of "
-                "8-bit values; load a weight with load_state_dict, or make another layer with "
-                "from_linear."
+                "tcgemm.nn.QuantLinear: an operator writes into weight, which is the dequantised "
+                "form of the 8-bit values and read-only; load a weight with load_state_dict, or "
+                "make another layer with from_linear."
             )
-        args, kwargs = tree_map_only(cls, cls.to_dense, (args, kwargs or {}))
-        return func(*args, **kwargs)
+        dense_args, dense_kwargs = tree_map_only(cls, cls.to_dense, (args, kwargs))
+        return func(*dense_args, **dense_kwargs)

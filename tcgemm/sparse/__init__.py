@@ -1,7 +1,8 @@
-"""2:4 sparsity: the tensor, what makes it, and what torch's operators do with it."""
+"""2:4 sparsity: the tensor, the functions that make it, and torch's operators for it."""
 
 from tcgemm.sparse import (  # noqa: F401  (they register with torch)
     arithmetic,
+    derivatives,
     in_place,
     matmul,
     memory,

@@ -1,61 +1,33 @@
 """torch's operators for a SparseTensor24: copies, moves, views, arithmetic with a new result.
 
-Each function implements the operators above it, with their arguments; matmul.py has the products,
-in_place.py what changes a tensor.
+Each function implements the operators above it, with their arguments. matmul.py has the products,
+and in_place.py has the operators that change a tensor.
 Views share the tensors inside. New tensors have their own metadata, because copy_ writes into them.
 Only gradients share the metadata of their tensor.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 import torch
 
+from tcgemm.sparse.positions import decompress, gather_values
 from tcgemm.sparse.prune import compress24
-from tcgemm.sparse.tensor import FUNCTIONS, SparseTensor24, decompress, gather_values, implements
+from tcgemm.sparse.tensor import SparseTensor24, implements
 
-_OPS = torch.ops.tcgemm
 _aten = torch.ops.aten
-
-
-@implements(_OPS.to_dense24.default)
-def _to_dense(w):
-    return decompress(w)
-
-
-@implements(_OPS.mask24.default)
-def _mask(dense, w, turned=True):
-    if dense.shape != w.shape:
-        raise RuntimeError(
-            f"tcgemm.SparseTensor24: a tensor of shape {tuple(dense.shape)} cannot be masked by "
-            f"one of shape {tuple(w.shape)}; the shapes have to be the same."
-        )
-    if isinstance(dense, SparseTensor24):
-        dense = decompress(dense)
-    if dense.dtype is not w.dtype:
-        w = _converted(w, dense.dtype)
-    inner = w.inner(transpose=turned)
-    inner["values"] = gather_values(dense, w, False)
-    if "transposed_values" in inner:
-        inner["transposed_values"] = gather_values(dense, w, True)
-    return w.like(inner)
-
-
-def to_dense(w, dtype=None, *, masked_grad=None):
-    """torch.Tensor.to_dense."""
-    dense = _OPS.to_dense24.default(w)
-    return dense if dtype is None else dense.to(dtype)
-
-
-implements(torch.Tensor.to_dense, table=FUNCTIONS)(to_dense)
 
 
 # Views and copies.
 
 
 def _view(w, **changes):
-    """A view. In inference mode torch makes views of normal tensors normal, and so does this."""
+    """A view of w. As in torch, it is an inference tensor only if w is one."""
     if torch.is_inference_mode_enabled() and not w.is_inference():
         with torch.inference_mode(False):
-            return w.like(w.inner(), **changes)
-    return w.like(w.inner(), **changes)
+            return w.like(w.tensors(), **changes)
+    return w.like(w.tensors(), **changes)
 
 
 @implements(_aten.detach.default, _aten.alias.default)
@@ -71,8 +43,8 @@ def _t(w):
 def _dim(dim):
     if not -2 <= dim <= 1:
         raise IndexError(
-            f"tcgemm.SparseTensor24: dimension {dim} is out of range, for the tensor is a matrix; "
-            "pass one from -2 to 1."
+            f"tcgemm.SparseTensor24: dimension {dim} is out of range, because the tensor is a "
+            "matrix; pass one from -2 to 1."
         )
     return dim % 2
 
@@ -94,7 +66,7 @@ def _permute(w, dims):
 
 @implements(_aten.view.default, _aten._unsafe_view.default)
 def _view_as(w, size):
-    """Compiled graphs call view with the same shape; no other shape is possible."""
+    """Compiled graphs call view with the tensor's own shape. No other shape is possible."""
     unknown = [each for each in size if each == -1]
     return _expand(w, size) if len(unknown) < 2 else _no_view(w, size)
 
@@ -110,18 +82,18 @@ def _expand(w, size, *, implicit=False):
 def _no_view(w, size):
     raise NotImplementedError(
         f"tcgemm.SparseTensor24: a tensor of shape {tuple(w.shape)} has no view of shape "
-        f"{tuple(size)}, for its groups lie along rows; call it with to_dense() of the tensor."
+        f"{tuple(size)}, because its groups lie along rows; call it with to_dense() of the tensor."
     )
 
 
 @implements(_aten.clone.default)
 def _clone(w, *, memory_format=None):
-    return w.like(w.inner(torch.clone))
+    return w.like(w.tensors(torch.clone))
 
 
 @implements(_aten._to_copy.default)
 def _to_copy(w, *, dtype=None, device=None, non_blocking=False, **options):
-    """Moves, then converts. The new device reorders the metadata."""
+    """Moves, then converts. The metadata are reordered on the new device."""
     moved = w
     if device is not None and torch.device(device) != w.device:
         how = {"device": device, "non_blocking": non_blocking, "copy": True}
@@ -129,19 +101,20 @@ def _to_copy(w, *, dtype=None, device=None, non_blocking=False, **options):
         transpose = [each.to(**how) for each in w.stored(True)[:2]] if w.transposable else None
         moved = _assembled(w, parts, transpose, w.pattern)
     if dtype not in (None, w.dtype):
-        return _converted(moved, dtype)
+        return converted(moved, dtype)
     return moved if moved is not w else _clone(w)
 
 
 def _assembled(w, parts, transpose, pattern):
-    shape = w.stored_shape
+    values, metadata = parts
     options = {"turned": transpose, "dense_gradient": w.dense_gradient, "trusted": True}
-    result = SparseTensor24.from_parts(*parts, shape[1], pattern, **options)
+    result = SparseTensor24.from_parts(values, metadata, w.stored_shape[1], pattern, **options)
     return _t(result) if w.transposed else result
 
 
-def _converted(w, dtype):
-    """Converts the values. "1:2" becomes "2:4" in other dtypes: two groups make one of four."""
+def converted(w: SparseTensor24, dtype: torch.dtype) -> SparseTensor24:
+    """The tensor with values of this dtype. "1:2" becomes "2:4" in other dtypes than float32,
+    because two groups of two are a group of four."""
     paired = w.pattern == "1:2" and dtype is not torch.float32
 
     def convert(values, metadata, _tiles):
@@ -153,7 +126,8 @@ def _converted(w, dtype):
 
 
 def _two_of_four(values, metadata):
-    """Positions count from the first of the two groups, so those of the second grow by two."""
+    """Makes groups of four from pairs of groups of two. Positions count from the start of a group,
+    so those in the second group of a pair grow by two."""
     metadata = metadata | 0x88
     columns = values.shape[1] + values.shape[1] % 2
     if columns % 4 == 2 and metadata.shape[1] > 0:
@@ -169,7 +143,8 @@ def _same_positions(first, second):
         and first.transposed_metadata is second.transposed_metadata
     ):
         return True
-    known = type(first.metadata) is type(second.metadata) is torch.Tensor  # else they are traced
+    # Metadata of another type have no values, because the call is traced.
+    known = type(first.metadata) is type(second.metadata) is torch.Tensor
     return known and first.shape == second.shape and torch.equal(first.metadata, second.metadata)
 
 
@@ -181,14 +156,14 @@ def _copy(w, source, non_blocking=False):
     if source.shape != w.shape:
         raise RuntimeError(
             f"tcgemm.SparseTensor24: a tensor of shape {tuple(source.shape)} cannot be copied into "
-            f"one of shape {tuple(w.shape)}; the shapes have to be the same."
+            f"one of shape {tuple(w.shape)}; pass a tensor of that shape."
         )
     same = isinstance(source, SparseTensor24) and source.transposed is w.transposed
     if same and source.transposable >= w.transposable:
         source = source.to(w.device, w.dtype)
     if not same or source.pattern != w.pattern or source.transposable < w.transposable:
         source = _recompressed(source.to(w.device, w.dtype), w)
-    for name, tensor in w.inner().items():
+    for name, tensor in w.tensors().items():
         tensor.copy_(getattr(source, name), non_blocking)
     return w
 
@@ -205,8 +180,8 @@ def _recompressed(source, w):
 
 
 def _values(w, function):
-    """Applies the function to the values; the positions are copied."""
-    inner = w.inner()
+    """Applies the function to the values, and copies the positions."""
+    inner = w.tensors()
     for name, tensor in inner.items():
         inner[name] = function(tensor) if name.endswith("values") else tensor.clone()
     return w.like(inner)
@@ -227,12 +202,12 @@ for _operator in (
 
 
 def _like(operator):
-    """The new tensor has the positions of w, and the number, if there is one, at these."""
+    """A new tensor with the positions of w. full_like fills only the kept elements."""
 
     def new(w, *number, dtype=None, device=None, **options):
         if w.is_meta and device is not None and torch.device(device).type != "meta":
             zeros = torch.zeros(w.shape, dtype=dtype or w.dtype, device=device)
-            w = _recompressed(zeros, w)  # its metadata are valid for tensor cores
+            w = _recompressed(zeros, w)  # tensor cores need valid metadata
             return _values(w, lambda values: operator(values, *number))
         if dtype is not None or device is not None:
             w = _to_copy(w, dtype=dtype, device=device)
@@ -264,7 +239,7 @@ def _new_empty_strided(w, size, stride, **options):
     return torch.empty_strided(size, stride, **options)
 
 
-def operand_at(w, other, transpose):
+def operand_at(w: SparseTensor24, other: Any, transpose: bool) -> Any:
     """The elements of `other` at w's positions; numbers and single elements stay as they are."""
     if not isinstance(other, torch.Tensor) or other.dim() == 0:
         return other
@@ -281,7 +256,7 @@ def _scaled(operator, commutes):
             if not commutes:
                 return operator(first, decompress(second), **options)
             first, second = second, first
-        inner = first.inner(torch.clone)
+        inner = first.tensors(torch.clone)
         inner["values"] = operator(first.values, operand_at(first, second, False), **options)
         if first.transposable:
             transpose = operand_at(first, second, True)
@@ -299,10 +274,10 @@ def _sum(operator):
     def total(first, second, **options):
         both = isinstance(first, SparseTensor24) and isinstance(second, SparseTensor24)
         if both and _same_positions(first, second):
-            alike = first.transposable and second.transposable
-            inner = first.inner(transpose=alike)
+            transposable = first.transposable and second.transposable
+            inner = first.tensors(transpose=transposable)
             inner["values"] = operator(first.values, second.values, **options)
-            if alike:
+            if transposable:
                 values = first.transposed_values, second.transposed_values
                 inner["transposed_values"] = operator(*values, **options)
             return first.like(inner)

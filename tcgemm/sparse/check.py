@@ -4,6 +4,11 @@ The operators see the values of a SparseTensor24, which have another shape, so t
 these checks. Each error names the operands as the called function names them.
 """
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
 import torch
 
 from tcgemm import dtypes
@@ -11,12 +16,26 @@ from tcgemm.ops import fake
 from tcgemm.ops.operators import ADDMM, LINEAR, MM
 from tcgemm.sparse.tensor import SparseTensor24
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tcgemm.ops.operators import Operator
+
 _MATRICES = (MM, ADDMM)  # neither operand has a batch
-_MIXED = (dtypes.FP8, dtypes.INT8)  # the dtypes that may be mixed
+_MIXED = (dtypes.FP8, dtypes.INT8)  # the dtypes of a group may be mixed
 _PRECISIONS = (None, "high", "medium")
 
 
-def check_operands(op, a, b, c, bias, residual, out, constants):
+def check_operands(
+    op: Operator,
+    a: Any,
+    b: Any,
+    c: Tensor | None,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    out: Tensor | None,
+    constants: Mapping[str, Tensor | None],
+) -> None:
     """Raises RuntimeError unless the tensors fit each other and the function.
 
     `constants` are the scales and zero points by name.
@@ -58,8 +77,8 @@ def _check_layout(op, name, tensor):
         )
 
 
-def check_dense(name, tensors):
-    """Refuses a SparseTensor24 as any tensor but an operand of the product."""
+def check_dense(name: str, tensors: Mapping[str, object]) -> None:
+    """Raises RuntimeError if one of these arguments, which must be dense, is a SparseTensor24."""
     for argument, tensor in tensors.items():
         if not isinstance(tensor, SparseTensor24):
             continue
@@ -83,8 +102,8 @@ def _check_shapes(op, a, b, bias):
     if not fits:
         raise RuntimeError(
             f"tcgemm.{op.name}: operands of shapes {tuple(a.shape)} and {tuple(b.shape)}, one of "
-            "them a SparseTensor24, do not have the dimensions or the K that it takes; pass a "
-            "dense operand that fits, to matmul if it is a vector or has a batch."
+            "them a SparseTensor24, do not fit each other or the function; pass a dense operand "
+            "with the same K, to matmul if it is a vector or has a batch."
         )
     if bias is None:
         return
@@ -102,8 +121,8 @@ def _check_shapes(op, a, b, bias):
         )
 
 
-def check_float32(name, w, precision):
-    """Refuses the precisions that a float32 SparseTensor24 cannot be multiplied with."""
+def check_float32(name: str, w: SparseTensor24, precision: str | None) -> None:
+    """Raises RuntimeError if no kernel multiplies a float32 SparseTensor24 with this precision."""
     if precision not in (*_PRECISIONS, "highest"):
         raise RuntimeError(
             f'tcgemm.{name}: precision is "{precision}", but for a torch.float32 SparseTensor24 '
@@ -115,7 +134,7 @@ def check_float32(name, w, precision):
     if w.pattern == "2:4":
         raise RuntimeError(
             f"tcgemm.{name}: a float32 SparseTensor24 of pattern '2:4' cannot be multiplied as "
-            'tf32, which takes one of two; pass precision="medium" to multiply it as bfloat16, '
+            'tf32, which needs pattern 1:2; pass precision="medium" to multiply it as bfloat16, '
             "compress24(w.to_dense(), pattern='1:2', prune=True), or w.to_dense()."
         )
     if precision == "highest":

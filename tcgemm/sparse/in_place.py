@@ -1,14 +1,15 @@
 """Operators that change a SparseTensor24 in place: arithmetic at the kept positions.
 
-An operand is taken at the positions that the tensor keeps; elements elsewhere stay zero, also where
-a number is added. So the operators of an optimizer do what they do with a dense weight whose
-gradient is masked: the states of Adam, AdamW and others are SparseTensor24 of the same positions.
+An operator uses the elements of its operands at the kept positions. All other elements stay zero,
+also if a number is added. So an optimizer does the same as with a dense weight whose gradient is
+masked. The states of Adam, AdamW and others are SparseTensor24 of the same positions.
 """
 
 import torch
 
 from tcgemm.sparse.arithmetic import operand_at
-from tcgemm.sparse.tensor import SparseTensor24, decompress, implements
+from tcgemm.sparse.positions import decompress
+from tcgemm.sparse.tensor import SparseTensor24, implements
 
 _aten = torch.ops.aten
 
@@ -57,7 +58,7 @@ def _maximum_out(first, second, *, out):
 
 @implements(_aten._amp_foreach_non_finite_check_and_unscale_.default)
 def _rescale(tensors, found_inf, inverse_scale):
-    """What torch.amp.GradScaler does with gradients."""
+    """torch.amp.GradScaler calls this operator with all gradients."""
     inside = [each.values if _is_sparse(each) else each for each in tensors]
     _aten._amp_foreach_non_finite_check_and_unscale_.default(inside, found_inf, inverse_scale)
     for each in filter(_is_sparse, tensors):

@@ -1,22 +1,23 @@
 """Products with a SparseTensor24.
 
-    torch's functions, @ --> tcgemm's --> autograd._Gemm --> an operator --> __torch_dispatch__
+    torch's functions, @ --> tcgemm's --> autograd.Gemm --> an operator --> __torch_dispatch__
 
-    operand of the product       stored (N, K) as                        what multiplies
-    w.t() on the right           values along k                          scaled_mm(sparse_b=)
-    w on the left                values along k                          scaled_mm(sparse_a=)
-    w on the right, w.t() left   the transpose's values, if there are    the same with them
-                                 values along the other dimension        to_dense(), a dense product
+    operand of the product       its groups lie along                computed by
+    w.t() on the right           the summed dimension                scaled_mm(sparse_b=)
+    w on the left                the summed dimension                scaled_mm(sparse_a=)
+    w on the right, w.t() left   the other one; w is transposable    the same, with the transpose
+                                 the other one                       to_dense(), dense scaled_mm
 
 So all options of the products work (bias, activation, scales, out, gradients of any order). For
 autograd a SparseTensor24 is an operand like others, except that it masks its gradient. The gradient
-of the other operand multiplies the transpose: the last line of this table, or the third if the
-tensor is transposable.
+of the other operand multiplies the transpose: that is the third case if the tensor is transposable,
+else the last one.
 
 float32 is multiplied as tf32 ("high") where the pattern is 1:2, and converted to bf16 by "medium".
 """
 
 import functools
+from typing import Any
 
 import torch
 
@@ -27,7 +28,8 @@ from tcgemm.ops.operators import ADDMM, ALL, LINEAR, MATMUL, MM, Scaled
 from tcgemm.sparse import fast_path
 from tcgemm.sparse.check import check_dense, check_float32, check_operands
 from tcgemm.sparse.fast_path import metadata_argument
-from tcgemm.sparse.tensor import FUNCTIONS, SparseTensor24, decompress, implements
+from tcgemm.sparse.positions import decompress
+from tcgemm.sparse.tensor import FUNCTIONS, SparseTensor24, implements
 
 _aten = torch.ops.aten
 _f32 = torch.float32
@@ -52,7 +54,8 @@ def _precise(name, a, b, epilogue):
 
 
 def _compressed(w, along_rows):
-    """The stored tensors whose pattern lies along the rows of w (or its columns), or None."""
+    """The stored tensors whose groups lie along the rows of w, or along its columns; None if they
+    are not stored."""
     if w.transposed is not along_rows:
         return w.stored()
     return w.stored(True) if w.transposable else None
@@ -81,7 +84,7 @@ def _as_stored(a, b):
 
 
 def _scaled_gemm(name, call, out, a, b, c, bias, residual, epilogue):
-    """scaled_mm of matrices one of which is a SparseTensor24; `name` is what was called."""
+    """scaled_mm of matrices, one of which is a SparseTensor24. `name` is the called function."""
     a, b, epilogue = _precise(name, *_one_sparse(a, b), epilogue)
     a, b, sparse_a, sparse_b = _as_stored(a, b)
     forms = {"sparse_a": sparse_a, "sparse_b": sparse_b, "kernel_name": call.kernel_name}
@@ -91,7 +94,7 @@ def _scaled_gemm(name, call, out, a, b, c, bias, residual, epilogue):
             return call.run_out(out, a, b, c, bias, residual, epilogue)
         return call.run(a, b, c, bias, residual, epilogue)
     except RuntimeError as error:
-        if str(error).startswith("tcgemm: "):  # scaled_mm does not know what was called
+        if str(error).startswith("tcgemm: "):  # scaled_mm does not know the called function
             raise RuntimeError(f"tcgemm.{name}{str(error).removeprefix('tcgemm')}") from None
         raise
 
@@ -107,7 +110,7 @@ def _gemm(op, *args, out=None, **kwargs):
     call = call if isinstance(call, Scaled) else Scaled()
     if out is not None:
         return _scaled_gemm(op.name, call, op.lift(out, *dims), a, b, c, bias, residual, epilogue)
-    result = _scaled_gemm(op.name, call, None, a, b, c, bias, residual, epilogue)
+    result: Any = _scaled_gemm(op.name, call, None, a, b, c, bias, residual, epilogue)
     return (op.lower(result[0], *dims), result[1]) if call.amax else op.lower(result, *dims)
 
 
@@ -117,12 +120,12 @@ for _op in ALL:
         implements(_op.out)(functools.partial(_gemm, _op))
 
 
-# The tensors of explain and check_layout behind a and b, in the order of their schema.
+# The tensors of explain and check_layout after a and b, in the order of their schema.
 _DESCRIBED = ("bias", "residual", "scale_a", "scale_b", "c", "zero_a", "zero_b", "scale_out")
 
 
 def _describe(name, a, b, *others, out_dtype=None, precision=None, **options):
-    """Answers for the product that is computed: float32 runs as tf32 except with "medium"."""
+    """explain or check_layout for the product that runs: float32 as tf32 except with "medium"."""
     check_dense(name, dict(zip(_DESCRIBED, others, strict=False)) | options)
     precision = "high" if precision == "highest" else precision
     epilogue = epilogue_of(None, 1.0, 1.0, out_dtype, None, precision)
@@ -137,7 +140,7 @@ for _name in ("explain", "check_layout"):
     implements(getattr(torch.ops.tcgemm, _name).default)(functools.partial(_describe, _name))
 
 
-# torch's operators: they arrive here below __torch_function__ and in inference mode.
+# torch's operators are called here by code without __torch_function__, and in inference mode.
 
 
 implements(_aten.mm.default)(functools.partial(_gemm, MM))
@@ -154,7 +157,7 @@ def _aten_addmm(c, a, b, *, beta=1, alpha=1):
     return _gemm(ADDMM, c, a, b, alpha=float(alpha), beta=float(beta))
 
 
-# Functions.
+# Functions of tcgemm and of torch.
 
 
 def _ours(function):
@@ -200,8 +203,8 @@ def _torch_matmul(input, other, *, out=None):
 def _torch_mv(input, vec, *, out=None):
     if (input.dim(), vec.dim()) != (2, 1):
         raise RuntimeError(
-            f"tcgemm.matmul: torch.mv multiplies a matrix with a vector, but came shapes "
-            f"{tuple(input.shape)} and {tuple(vec.shape)}; call torch.matmul."
+            f"tcgemm.matmul: torch.mv multiplies a matrix with a vector, but the operands have the "
+            f"shapes {tuple(input.shape)} and {tuple(vec.shape)}; call torch.matmul."
         )
     return functional.matmul(input, vec, out=out)
 

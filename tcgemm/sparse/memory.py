@@ -1,5 +1,7 @@
-"""Functions of torch that reach for a tensor's memory. A SparseTensor24 has none of its own: they
-act on the tensors inside, or are refused, where torch would read from a null address.
+"""Functions of torch that use a tensor's memory.
+
+A SparseTensor24 has no memory of its own, and torch would read from a null address. So these
+functions work with the tensors inside, or are refused.
 """
 
 import torch
@@ -12,14 +14,14 @@ _Tensor = torch.Tensor
 
 @implements(_Tensor.share_memory_, table=FUNCTIONS)
 def _share_memory(w):
-    for tensor in w.inner().values():
+    for tensor in w.tensors().values():
         tensor.share_memory_()
     return w
 
 
 @implements(_Tensor.is_shared, table=FUNCTIONS)
 def _is_shared(w):
-    return all(tensor.is_shared() for tensor in w.inner().values())
+    return all(tensor.is_shared() for tensor in w.tensors().values())
 
 
 @implements(_Tensor.data_ptr, table=FUNCTIONS)
@@ -28,12 +30,12 @@ def _data_ptr(w):
     return w.values.data_ptr()
 
 
-@implements(_Tensor.data.__set__, table=FUNCTIONS)
+@implements(_Tensor.data.__set__, table=FUNCTIONS)  # pyright: ignore[reportAttributeAccessIssue]
 def _set_data(w, other):
-    """`w.data = other` takes the tensors inside of the other one too."""
+    """`w.data = other` also takes the tensors inside of `other`."""
     if not isinstance(other, SparseTensor24):
         raise RuntimeError(
-            "tcgemm.SparseTensor24: data can only be a SparseTensor24, but came "
+            "tcgemm.SparseTensor24: data must be a SparseTensor24, but is a "
             f"{type(other).__name__}; pass tcgemm.compress24 of it, or call copy_()."
         )
     with no_torch_function():

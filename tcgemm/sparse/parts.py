@@ -1,15 +1,24 @@
-"""The parts of a SparseTensor24, values and metadata: which ones belong together."""
+"""The parts of a SparseTensor24, values and metadata, and the checks that they belong together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import torch
 
 from tcgemm import dtypes
 from tcgemm.sparse.shapes import GROUPS, metadata_columns, value_columns
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 FORMAT_VERSION = 1  # the version of saved tensors
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, *dtypes.INT8, *dtypes.FP8)
 
 
-def check_kinds(values, metadata, k, pattern, turned):
+def check_kinds(
+    values: object, metadata: object, k: object, pattern: object, turned: object
+) -> None:
     """Raises RuntimeError unless the arguments have the types that the other checks rely on."""
     tensors = {"values": values, "metadata": metadata}
     if turned is not None:
@@ -27,12 +36,12 @@ def check_kinds(values, metadata, k, pattern, turned):
             raise _wrong(f"{name} must have two dimensions", f"shape {tuple(tensor.shape)}")
         if _reaches_past_storage(tensor):
             raise _wrong(
-                f"{name} must lie in their storage", "a tensor whose storage was freed or cut"
+                f"{name} must be inside their storage", "a tensor whose storage was freed or cut"
             )
         if tensor.requires_grad:
             raise RuntimeError(
                 f"tcgemm.SparseTensor24: {name} must not need a gradient, which would be lost; "
-                "pass .detach() of it, and requires_grad=True for the tensor that is made."
+                "pass .detach() of it, and requires_grad=True for the new tensor."
             )
     if isinstance(k, bool) or not isinstance(k, int | torch.SymInt) or k < 0:
         raise _wrong("k must be the number of columns of the matrix", shown(k))
@@ -40,12 +49,13 @@ def check_kinds(values, metadata, k, pattern, turned):
         raise _wrong("pattern must be '2:4', '1:2' or None", shown(pattern))
 
 
-def shown(value):
-    """A text for an error. torch reads freed memory in the repr of a tensor without storage."""
+def shown(value: object) -> str:
+    """The value as an error shows it. The repr of a tensor without storage reads freed memory, so a
+    tensor is shown by its class."""
     return type(value).__name__ if isinstance(value, torch.Tensor) else repr(value)
 
 
-def _reaches_past_storage(tensor):
+def _reaches_past_storage(tensor: Tensor) -> bool:
     if type(tensor) is not torch.Tensor or tensor.numel() == 0 or tensor._is_zerotensor():
         return False
     steps = zip(tensor.shape, tensor.stride(), strict=True)
@@ -53,24 +63,44 @@ def _reaches_past_storage(tensor):
     return (last + 1) * tensor.element_size() > tensor.untyped_storage().nbytes()
 
 
-def _wrong(expected, came):
+def _wrong(expected: str, came: object) -> RuntimeError:
     return RuntimeError(
         f"tcgemm.SparseTensor24: {expected}, but came {came}; pass the parts of a SparseTensor24."
     )
 
 
-def check_transpose(values, k, turned):
+def check_new_values(mine: Tensor, values: object) -> None:
+    """Raises RuntimeError unless `values` can replace `mine`, the values of a SparseTensor24."""
+    if (
+        isinstance(values, torch.Tensor)
+        and (values.shape, values.dtype, values.device) == (mine.shape, mine.dtype, mine.device)
+        and values.layout is torch.strided
+        and not values.requires_grad
+    ):
+        return
+    came = type(values).__name__
+    if isinstance(values, torch.Tensor):
+        needs = " that needs a gradient" if values.requires_grad else ""
+        came = f"{values.dtype} of shape {tuple(values.shape)} on {values.device}{needs}"
+    raise RuntimeError(
+        f"tcgemm.SparseTensor24: values are {mine.dtype} of shape {tuple(mine.shape)} on "
+        f"{mine.device}, without a gradient, but came {came}; pass such a tensor, or make "
+        "a new one with tcgemm.compress24."
+    )
+
+
+def check_transpose(values: Tensor, k: int, turned: tuple[Tensor, Tensor]) -> None:
     """Raises RuntimeError unless the transpose's values are of the same dtype, device and shape."""
     other = turned[0]
     if (other.shape[0], other.dtype, other.device) != (k, values.dtype, values.device):
         raise RuntimeError(
             f"tcgemm.SparseTensor24: the transpose of a matrix of k = {k} with values of "
             f"{values.dtype} on {values.device} has {k} rows, but came {other.dtype} of shape "
-            f"{tuple(other.shape)} on {other.device}; pass those that belong together."
+            f"{tuple(other.shape)} on {other.device}; pass the parts of the transpose."
         )
 
 
-def check_parts(values, metadata, k, pattern):
+def check_parts(values: Tensor, metadata: Tensor, k: int, pattern: str) -> None:
     """Raises RuntimeError unless dtypes, shapes and devices belong to a matrix with k columns."""
     if pattern not in GROUPS:
         raise RuntimeError(
@@ -81,7 +111,7 @@ def check_parts(values, metadata, k, pattern):
         names = ", ".join(str(each) for each in DTYPES)
         raise RuntimeError(
             f"tcgemm.SparseTensor24: values are {values.dtype} of pattern {pattern!r}, but there "
-            f"are {names}, and '1:2' of torch.float32 alone; convert them."
+            f"are {names}, and '1:2' is only for torch.float32; convert them."
         )
     columns = value_columns(k, pattern)
     shape = (values.shape[0], columns), (values.shape[0], metadata_columns(columns))
@@ -91,12 +121,16 @@ def check_parts(values, metadata, k, pattern):
             f"tcgemm.SparseTensor24: a matrix of k = {k} and pattern {pattern!r} has values of "
             f"shape {shape[0]} and metadata of uint8 and shape {shape[1]} on one device, but came "
             f"{came[0]} on {values.device}, and {metadata.dtype} and {came[1]} on "
-            f"{metadata.device}; pass those that belong together."
+            f"{metadata.device}; pass the values and the metadata of one tensor."
         )
 
 
-def check_positions(metadata, columns, pattern):
-    """Pairs of "2:4" rise, positions of "1:2" are 0 or 1, bits after the last value are 0."""
+def check_positions(metadata: Tensor, columns: int, pattern: str) -> None:
+    """Raises RuntimeError for metadata that are not valid.
+
+    The two positions of a group of "2:4" rise, positions of "1:2" are 0 or 1, and the bits after
+    the last value are 0.
+    """
     if metadata.is_meta or metadata.numel() == 0:
         return
     if pattern == "1:2":
@@ -114,14 +148,16 @@ def check_positions(metadata, columns, pattern):
     if count:
         row, column = divmod(int(wrong.flatten().int().argmax()), metadata.shape[1])
         raise RuntimeError(
-            f"tcgemm.SparseTensor24: {count} bytes of metadata are no positions of pattern "
-            f"{pattern!r}, the first in row {row}, byte {column}; pass what compress24 made."
+            f"tcgemm.SparseTensor24: {count} bytes of metadata are not valid for pattern "
+            f"{pattern!r}, the first in row {row}, byte {column}; pass metadata that "
+            "tcgemm.compress24 made."
         )
 
 
-def check_version(version):
+def check_version(version: object) -> None:
+    """Raises RuntimeError unless this is the version of the format of saved tensors."""
     if not isinstance(version, int) or version != FORMAT_VERSION:
         raise RuntimeError(
-            f"tcgemm.SparseTensor24: what was saved has version {shown(version)} of the format, "
-            f"but this tcgemm reads version {FORMAT_VERSION}; install the one that saved it."
+            f"tcgemm.SparseTensor24: the saved tensor has version {shown(version)} of the format, "
+            f"but this tcgemm reads version {FORMAT_VERSION}; install the tcgemm that saved it."
         )

@@ -4,6 +4,11 @@ Each operator gets a fake implementation for tracing, an Autograd kernel that re
 and a batching rule that runs the examples of torch.vmap one after another.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
 import torch
 
 from tcgemm import dtypes
@@ -12,7 +17,7 @@ from tcgemm.sparse.shapes import GROUPS, metadata_columns, tiles_size, value_col
 
 
 def _check(name, pattern, **matrices):
-    """What shapes are computed from; the kernels check the rest."""
+    """Checks the arguments that decide the shapes of results; the kernels check the others."""
     if pattern not in GROUPS:
         raise RuntimeError(
             f'tcgemm.{name}: pattern is "{pattern}", but there are "2:4" and, for torch.float32, '
@@ -71,7 +76,7 @@ def _linear24(weight, metadata, x, bias=None):
     return x.new_empty((*x.shape[:-1], weight.shape[0]), dtype=dtypes.result(x.dtype))
 
 
-FAKES = {
+FAKES: dict[str, Callable[..., Any]] = {
     "compress24": _compress24,
     "decompress24": _decompress24,
     "gather24": _gather24,

@@ -7,35 +7,42 @@
 
 It is a wrapper subclass: torch sees the shape, and __torch_dispatch__ looks every operator up in a
 table of functions of the tensors inside. t() exchanges rows and columns and stores nothing.
-matmul.py adds the products to the table. It sends torch's functions that multiply to tcgemm's
-before autograd sees them, so that they have tcgemm's gradients.
+matmul.py adds the products to the table. torch's functions that multiply call tcgemm's before
+autograd sees them, so that they have tcgemm's gradients.
 
-Autograd knows two more operators: to_dense24, and mask24, which takes the elements of a dense
+Autograd has two more operators: to_dense24, and mask24, which takes the elements of a dense
 matrix at the positions of a SparseTensor24. Each is the derivative of the other. The gradient of a
 SparseTensor24 has the same positions, and so the same size.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, overload
+
 import torch
 
-from tcgemm.ops._torch_private import (
-    SingleLevelFunction,
-    below_autograd,
-    enable_single_level_autograd_function,
-    no_torch_function,
-    wrapper_subclass,
-)
+from tcgemm.ops._torch_private import no_torch_function, wrapper_subclass
 from tcgemm.ops.arguments import wrong_type
 from tcgemm.sparse.parts import (
-    DTYPES,
     FORMAT_VERSION,
     check_kinds,
+    check_new_values,
     check_parts,
     check_positions,
     check_transpose,
     check_version,
     shown,
 )
-from tcgemm.sparse.shapes import GROUPS, default_pattern, value_columns
+from tcgemm.sparse.positions import decompress, gather_values
+from tcgemm.sparse.shapes import default_pattern, value_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch import Tensor
+
+    from tcgemm.sparse.fast_path import Operands
+    from tcgemm.typing import SparsePattern
 
 _OPS = torch.ops.tcgemm
 _aten = torch.ops.aten
@@ -43,21 +50,25 @@ _STORED = ("values", "metadata", "tiles")
 _TRANSPOSED = ("transposed_values", "transposed_metadata", "transposed_tiles")
 _FIXED = {*_STORED, *_TRANSPOSED, "pattern", "transposed", "k"} - {"values"}
 
-TABLE = {}  # for __torch_dispatch__: operator -> function of the same arguments
-FUNCTIONS = {}  # for __torch_function__: function -> function of the same arguments
+# An operator, for __torch_dispatch__ -> a function of the same arguments.
+TABLE: dict[Any, Callable[..., Any]] = {}
+# A function of torch or tcgemm, for __torch_function__ -> a function of the same arguments.
+FUNCTIONS: dict[Any, Callable[..., Any]] = {}
 
 
-def implements(*operators, table=TABLE):
+def implements(
+    *operators: Any, table: dict[Any, Callable[..., Any]] = TABLE
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Registers the decorated function for these operators."""
 
-    def register(function):
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
         table.update(dict.fromkeys(operators, function))
         return function
 
     return register
 
 
-def _tile(values, metadata, k, pattern):
+def _tile(values: Tensor, metadata: Tensor, k: int, pattern: str) -> Tensor | None:
     """The reordered metadata; None on the CPU and for patterns that no tensor core multiplies."""
     if values.device.type != "cuda" or pattern != default_pattern(values.dtype):
         return None
@@ -67,57 +78,83 @@ def _tile(values, metadata, k, pattern):
 class SparseTensor24(torch.Tensor):
     """A matrix with structured sparsity along its rows; tcgemm.compress24 makes it.
 
-    Of each group of four elements two are stored (pattern "2:4"), or one of two ("1:2", the
-    pattern of float32, which is multiplied as tf32).
-
-    Attributes:
-        values (Tensor): the kept elements in their order, (N, V): V = K/2, of the last group filled
-            up with zeros.
-        metadata (Tensor): uint8 (N, ceil(V/4)); two bits for each value, its position in the group,
-            four of them in a byte, the first in the lowest bits. The same on every device.
-        tiles (Tensor): on CUDA the metadata in the order of the tensor cores, else None. Made when
-            the tensor is made or moved, and never saved.
-        pattern (str): "2:4" or "1:2".
-        transposable (bool): whether the transpose is stored compressed as well. Products with it,
-            as the gradient of a layer's input is one, are sparse then; otherwise they are computed
-            with to_dense(), which takes the memory of the dense matrix for the time of the call.
-        dense_gradient (bool): whether gradients of it are dense (straight through) instead of
-            masked, which is a SparseTensor24 of the same positions.
-        transposed (bool): whether this is the .t() of what is stored; values and metadata are those
-            of the stored matrix.
-
-    mm, matmul, addmm and linear, of torch and of tcgemm, and @ take it on either side of a dense
-    operand, with gradients for both; there is no product of two. It moves and converts by to(),
-    is copied by clone(), copy_() (from a dense tensor too, which has to have the pattern),
-    copy.deepcopy and pickle, and saved by torch.save, loaded with weights_only=True. What is
-    stored is values and metadata, so it can be loaded on another architecture.
-
-    to(dtype) converts the kept values. float32 of "1:2" becomes "2:4" in another dtype, since one
-    of two in pairs is two of four; "2:4" stays "2:4", also in float32, where products with it are
-    refused unless precision is "medium": tensor cores take one of two there.
-
-    Arithmetic that keeps zeros (scaling, sums with the same positions) stays compressed. What is
-    added in place, a number too, is taken at the kept positions only. So SGD, Adam, AdamW, NAdam,
-    Adamax, RMSprop and Adagrad of torch.optim train it as a dense weight with masked gradients
-    (foreach and fused stay None or False). Other operators are refused: call to_dense().
-
-    `w.values = other` replaces the values by others of the same shape and dtype. Products, their
-    gradients and the stored transpose see this, and writes into values, as any other change.
-
     Example:
         >>> w = tcgemm.compress24(torch.randn(48, 64).bfloat16(), prune=True)
         >>> w.shape, w.values.shape, w.metadata.shape
         (torch.Size([48, 64]), torch.Size([48, 32]), torch.Size([48, 8]))
         >>> torch.nn.functional.linear(torch.randn(10, 64).bfloat16(), w).shape
         torch.Size([10, 48])
+
+    Of each group of four elements it stores two (pattern "2:4"), or of each group of two it stores
+    one ("1:2", the pattern of float32, which is multiplied as tf32).
+
+    Attributes:
+        values (Tensor): (N, V), the kept elements in their order. V is K/2, rounded up to whole
+            groups: zeros fill up the last group.
+        metadata (Tensor): uint8 (N, ceil(V/4)). Two bits for each value are its position in the
+            group. A byte holds four positions, the first one in the lowest bits. The format is the
+            same on every device.
+        tiles (Tensor): on CUDA the metadata in the order of the tensor cores, else None. They are
+            made when the tensor is made or moved, and are never saved.
+        pattern (str): "2:4" or "1:2".
+        transposable (bool): whether the compressed transpose is stored as well. Products with the
+            transpose, such as the gradient of a layer's input, are sparse then. Otherwise they are
+            computed with to_dense(), which takes the memory of the dense matrix during the call.
+        dense_gradient (bool): whether its gradients are dense ("straight through") instead of
+            masked. A masked gradient is a SparseTensor24 of the same positions.
+        transposed (bool): whether this is the .t() of the stored matrix. values and metadata are
+            always those of the stored matrix.
+
+    mm, matmul, addmm and linear, of torch and of tcgemm, and @ take it on either side of a dense
+    operand, with gradients for both. There is no product of two SparseTensor24. It is moved and
+    converted by to(), and copied by clone(), copy.deepcopy, pickle and copy_(), which also takes a
+    dense tensor that has the pattern. torch.save saves values and metadata, and torch.load reads
+    them with weights_only=True, on any architecture.
+
+    to(dtype) converts the kept values. float32 of "1:2" becomes "2:4" in another dtype, because one
+    of two elements in each pair is two of four. "2:4" stays "2:4", also in float32: products with
+    that need precision="medium", because tensor cores take one of two float32 elements.
+
+    Arithmetic that keeps zeros (scaling, sums with the same positions) stays compressed. Operators
+    that add in place, a number too, change the kept elements only. So SGD, Adam, AdamW, NAdam,
+    Adamax, RMSprop and Adagrad of torch.optim train it as a dense weight with masked gradients
+    (leave foreach and fused None or False). Other operators are refused: call to_dense() first.
+
+    `w.values = other` replaces the values by others of the same shape and dtype. Products, their
+    gradients and the stored transpose use the new values, as after any other change in place.
     """
 
-    fast_operands = None  # a cache of fast_path.py
+    values: Tensor  # pyright: ignore[reportIncompatibleMethodOverride]
+    metadata: Tensor
+    tiles: Tensor | None
+    transposed_values: Tensor | None
+    transposed_metadata: Tensor | None
+    transposed_tiles: Tensor | None
+    pattern: SparsePattern
+    transposed: bool
+    dense_gradient: bool
+    k: int  # columns of the stored matrix
+    version_lead: int | None  # changes of the values that the transposed values do not have
+    fast_operands: Operands | None = None  # a cache of fast_path.py
+
+    if TYPE_CHECKING:  # torch annotates these methods with Tensor, but they keep the class
+
+        def t(self) -> SparseTensor24: ...
+        def to(self, *args: Any, **kwargs: Any) -> SparseTensor24: ...
+        def clone(self, *, memory_format: torch.memory_format | None = ...) -> SparseTensor24: ...
+        def detach(self) -> SparseTensor24: ...
 
     @staticmethod
     def __new__(
-        cls, inner, shape, pattern, *, transposed=False, dense_gradient=False, requires_grad=False
-    ):
+        cls: type[SparseTensor24],
+        inner: dict[str, Tensor],
+        shape: Sequence[int],
+        pattern: SparsePattern,
+        *,
+        transposed: bool = False,
+        dense_gradient: bool = False,
+        requires_grad: bool = False,
+    ) -> SparseTensor24:
         """`inner` has the tensors inside by name. from_parts checks them."""
         values = inner["values"]
         return wrapper_subclass(
@@ -130,52 +167,44 @@ class SparseTensor24(torch.Tensor):
         )
 
     def __init__(
-        self, inner, shape, pattern, *, transposed=False, dense_gradient=False, requires_grad=False
-    ):
+        self,
+        inner: dict[str, Tensor],
+        shape: Sequence[int],
+        pattern: SparsePattern,
+        *,
+        transposed: bool = False,
+        dense_gradient: bool = False,
+        requires_grad: bool = False,
+    ) -> None:
         vars(self).update(
             {name: inner.get(name) for name in _STORED + _TRANSPOSED},
             pattern=pattern,
             transposed=transposed,
             dense_gradient=dense_gradient,
-            k=shape[0] if transposed else shape[1],  # columns of the stored matrix
+            k=shape[0] if transposed else shape[1],
         )
         self.version_lead = self._lead()
 
-    def __setattr__(self, name, value):
+    def __setattr__(self, name: str, value: Any) -> None:
         if name == "values":
             self._replace_values(value)
         elif name in _FIXED:
             raise RuntimeError(
-                f"tcgemm.SparseTensor24: {name} cannot be replaced, since values, metadata and "
+                f"tcgemm.SparseTensor24: {name} cannot be replaced, because values, metadata and "
                 "shape belong together; make a new tensor with SparseTensor24.from_parts."
             )
         else:
             super().__setattr__(name, value)
 
-    def _replace_values(self, values):
+    def _replace_values(self, values: Tensor) -> None:
         """Autograd and the fast path notice the new values, and the transpose gets them too."""
-        mine = self.values
-        if (
-            not isinstance(values, torch.Tensor)
-            or (values.shape, values.dtype, values.device) != (mine.shape, mine.dtype, mine.device)
-            or values.layout is not torch.strided
-            or values.requires_grad
-        ):
-            came = type(values).__name__
-            if isinstance(values, torch.Tensor):
-                needs = " that needs a gradient" if values.requires_grad else ""
-                came = f"{values.dtype} of shape {tuple(values.shape)} on {values.device}{needs}"
-            raise RuntimeError(
-                f"tcgemm.SparseTensor24: values are {mine.dtype} of shape {tuple(mine.shape)} on "
-                f"{mine.device}, without a gradient, but came {came}; pass such a tensor, or make "
-                "a new one with tcgemm.compress24."
-            )
+        check_new_values(self.values, values)
         vars(self).update(values=_in_memory(values), fast_operands=None, version_lead=None)
         self.update_transpose()
         if not self.is_inference():
             torch.autograd.graph.increment_version(self)
 
-    def _lead(self):
+    def _lead(self) -> int | None:
         """The number of changes of the values that the transposed values do not have. Operators
         change both, so a new number means that only the values were changed. None: not counted."""
         transposed = self.transposed_values
@@ -183,14 +212,15 @@ class SparseTensor24(torch.Tensor):
             return None
         return self.values._version - transposed._version
 
-    def update_transpose(self):
-        """Gives the transpose the values of the matrix, after these were changed alone.
+    def update_transpose(self) -> None:
+        """Copies the values of the matrix into the stored transpose.
 
-        An element that the transpose has no position for becomes zero in both.
+        It is called after a change of only the former. An element without a position in the
+        transpose becomes zero in both.
         """
-        if not self.transposable:
+        if self.transposed_values is None:
             return
-        self.version_lead = self._lead()  # gather_values asks for it
+        self.version_lead = self._lead()  # gather_values compares it
         dense = decompress(self)
         kept = [gather_values(dense, self, transpose) for transpose in (False, True)]
         self.values.copy_(kept[0])
@@ -198,21 +228,43 @@ class SparseTensor24(torch.Tensor):
         self.version_lead = self._lead()
 
     @property
-    def versioned(self):
-        """The values, whose changes autograd counts. It counts none of traced tensors."""
+    def versioned(self) -> tuple[Tensor, ...]:
+        """The values, whose changes autograd counts; empty for traced tensors, which have none."""
         values, transposed = self.values, self.stored(True)[0]
         if type(values) is not torch.Tensor:
             return ()
         return (values,) if transposed is None else (values, transposed)
 
     @staticmethod
-    def from_parts(values, metadata, k, pattern=None, *, turned=None, trusted=False, **options):
-        """The tensor with these values and metadata of a matrix (N, k).
+    def from_parts(
+        values: Tensor,
+        metadata: Tensor,
+        k: int,
+        pattern: SparsePattern | None = None,
+        *,
+        turned: tuple[Tensor, Tensor] | None = None,
+        trusted: bool = False,
+        dense_gradient: bool = False,
+        requires_grad: bool = False,
+    ) -> SparseTensor24:
+        """Makes the tensor from the values and metadata of a matrix (N, k).
 
-        Keyword arguments: turned, the values and metadata of the transpose; dense_gradient;
-        requires_grad; trusted=True skips the check of the metadata, which waits for a GPU. Raises
-        RuntimeError if dtypes or shapes do not belong together, or if the metadata are invalid:
-        the results of tensor cores are undefined for positions that do not rise.
+        Example:
+            >>> w = tcgemm.compress24(torch.randn(4, 8).half(), prune=True)
+            >>> again = tcgemm.SparseTensor24.from_parts(w.values, w.metadata, 8)
+            >>> torch.equal(again.to_dense(), w.to_dense())
+            True
+
+        Arguments:
+            values, metadata (Tensor): see the attributes of the class.
+            k (int): the number of columns of the matrix.
+            pattern (str): "2:4" or "1:2"; default: the pattern of the values' dtype.
+            `turned`: the values and metadata of the compressed transpose, or None.
+            trusted (bool): True skips the check of the metadata, which waits for a GPU.
+            dense_gradient, requires_grad (bool): attributes of the new tensor.
+
+        Raises RuntimeError if dtypes or shapes do not belong together, or if the metadata are
+        invalid: tensor cores have undefined results if the positions in a group do not rise.
         """
         if not trusted:
             check_kinds(values, metadata, k, pattern, turned)
@@ -226,37 +278,51 @@ class SparseTensor24(torch.Tensor):
             check_transpose(values, k, turned)
         if not trusted:
             values, metadata = _in_memory(values), _in_memory(metadata)
-            turned = None if turned is None else tuple(map(_in_memory, turned))
+            turned = None if turned is None else (_in_memory(turned[0]), _in_memory(turned[1]))
         inner = _side(values, metadata, k, pattern, _STORED)
         if turned is not None:
             inner |= _side(*turned, values.shape[0], pattern, _TRANSPOSED)
+        options = {"dense_gradient": dense_gradient, "requires_grad": requires_grad}
         return SparseTensor24(inner, (values.shape[0], k), pattern, **options)
 
     @property
-    def transposable(self):
+    def transposable(self) -> bool:
+        """Is the compressed transpose stored as well?"""
         return self.transposed_values is not None
 
-    def mask(self, dense, turned=True):
+    def mask(self, dense: Tensor, turned: bool = True) -> SparseTensor24:
         """The elements of a dense tensor at the kept positions, as a SparseTensor24.
 
-        Differentiable: a gradient comes back with zeros elsewhere, or, where dense_gradient is set
-        here, as it is. `turned=False` leaves out the compressed transpose.
+        The gradient for `dense` has zeros at the other positions, unless dense_gradient is true for
+        this tensor. `turned=False` leaves out the compressed transpose.
         """
-        if not hasattr(dense, "__torch_function__"):  # what traces a call stands for a tensor
+        if not hasattr(dense, "__torch_function__"):  # objects that trace a call have it too
             raise wrong_type("SparseTensor24.mask", "dense", dense)
         return _OPS.mask24.default(dense, self, turned)
 
-    def stored(self, transpose=False):
-        """(values, metadata, tiles) of the stored matrix, or of its transpose."""
+    @overload
+    def stored(self, transpose: Literal[False] = False) -> tuple[Tensor, Tensor, Tensor | None]: ...
+    @overload
+    def stored(self, transpose: bool) -> tuple[Any, Any, Tensor | None]: ...
+    def stored(self, transpose: bool = False) -> tuple[Any, Any, Tensor | None]:
+        """(values, metadata, tiles) of the stored matrix, or of its compressed transpose.
+
+        All three are None if there is no compressed transpose.
+        """
         if transpose and self.version_lead != self._lead():
             self.update_transpose()
-        return tuple(getattr(self, name) for name in (_TRANSPOSED if transpose else _STORED))
+        if transpose:
+            return self.transposed_values, self.transposed_metadata, self.transposed_tiles
+        return self.values, self.metadata, self.tiles
 
     @property
-    def stored_shape(self):
+    def stored_shape(self) -> tuple[int, ...]:
+        """The shape of the stored matrix: that of .t() if `transposed`."""
         return tuple(reversed(self.shape)) if self.transposed else tuple(self.shape)
 
-    def inner(self, function=None, *, transpose=True):
+    def tensors(
+        self, function: Callable[[Tensor], Tensor] | None = None, *, transpose: bool = True
+    ) -> dict[str, Tensor]:
         """The tensors inside, by name, with the function applied to each."""
         if transpose and self.version_lead != self._lead():
             self.update_transpose()
@@ -268,42 +334,54 @@ class SparseTensor24(torch.Tensor):
             if tensor is not None
         }
 
-    def like(self, inner, shape=None, **changes):
+    def like(
+        self,
+        inner: dict[str, Tensor],
+        shape: Sequence[int] | None = None,
+        *,
+        transposed: bool | None = None,
+    ) -> SparseTensor24:
         """A SparseTensor24 with these tensors inside and the other attributes of this one."""
-        options = {"transposed": self.transposed, "dense_gradient": self.dense_gradient}
-        pattern = changes.pop("pattern", self.pattern)
-        return SparseTensor24(inner, shape or self.shape, pattern, **(options | changes))
+        transposed = self.transposed if transposed is None else transposed
+        options = {"transposed": transposed, "dense_gradient": self.dense_gradient}
+        return SparseTensor24(inner, shape or self.shape, self.pattern, **options)
 
-    def __repr__(self):
+    def __repr__(self, *, tensor_contents: object = None) -> str:
         gradient = ""
         if self.requires_grad:
-            gradient = (
-                ", requires_grad=True" if self.is_leaf else f", grad_fn={self.grad_fn.name()}"
-            )
+            made_by = None if self.is_leaf else self.grad_fn
+            gradient = f", grad_fn={made_by.name()}" if made_by else ", requires_grad=True"
         text = (
             f"shape={tuple(self.shape)}, pattern='{self.pattern}', dtype={self.dtype}, "
             f"device='{self.device}', transposable={self.transposable}"
         )
-        size = sum(each.nbytes for each in self.inner().values())
+        size = sum(each.nbytes for each in self.tensors().values())
         transpose = ", transposed=True" if self.transposed else ""
         return f"SparseTensor24({text}{transpose}, nbytes={size}{gradient})"
 
-    def __tensor_flatten__(self):
-        return list(self.inner()), (self.pattern, self.transposed, self.dense_gradient)
+    def __tensor_flatten__(self) -> tuple[list[str], tuple[SparsePattern, bool, bool]]:
+        """For torch.compile: the names of the tensors inside, and the attributes."""
+        return list(self.tensors()), (self.pattern, self.transposed, self.dense_gradient)
 
     @staticmethod
-    def __tensor_unflatten__(inner, context, outer_size, outer_stride):
+    def __tensor_unflatten__(
+        inner: dict[str, Tensor],
+        context: tuple[SparsePattern, bool, bool],
+        outer_size: Sequence[int],
+        outer_stride: Sequence[int],
+    ) -> SparseTensor24:
+        """The inverse of __tensor_flatten__."""
         pattern, transposed, dense_gradient = context
         options = {"transposed": transposed, "dense_gradient": dense_gradient}
         return SparseTensor24(inner, outer_size, pattern, **options)
 
-    def __deepcopy__(self, memo):
+    def __deepcopy__(self, memo: dict[int, Any]) -> SparseTensor24:
         if id(self) not in memo:
             copied = self.detach().clone().requires_grad_(self.requires_grad)
             memo[id(self)] = _as_parameter(copied, getattr(self, "_is_param", False))
         return memo[id(self)]
 
-    def __reduce_ex__(self, protocol):
+    def __reduce_ex__(self, protocol: object) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         transpose = self.stored(True)[:2] if self.transposable else None
         options = (self.transposed, bool(self.dense_gradient), self.requires_grad)
         parts = (*self.stored()[:2], self.stored_shape[1], self.pattern, transpose)
@@ -311,7 +389,13 @@ class SparseTensor24(torch.Tensor):
         return restored, (FORMAT_VERSION, *parts, *options, parameter)
 
     @classmethod
-    def __torch_function__(cls, func, types, args=(), kwargs=None):
+    def __torch_function__(
+        cls,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
         function = FUNCTIONS.get(func)
         if function is not None:
             return function(*args, **(kwargs or {}))
@@ -319,168 +403,79 @@ class SparseTensor24(torch.Tensor):
             return func(*args, **(kwargs or {}))
 
     @classmethod
-    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(
+        cls, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
         function = TABLE.get(func)
         if function is not None:
             return function(*args, **(kwargs or {}))
         result = func.decompose(*args, **(kwargs or {}))
         if result is NotImplemented:
             raise NotImplementedError(
-                f"tcgemm.SparseTensor24: {func} is not there for 2:4 sparse tensors; "
+                f"tcgemm.SparseTensor24: {func} is not supported for 2:4 sparse tensors; "
                 f"{_mend(func.name())}."
             )
         return result
 
 
-def _mend(operator):
-    """The way out for an operator that is not there, by its name."""
+def _mend(operator: str) -> str:
+    """The advice for an operator that is not supported, by its name."""
     for kind in ("fused", "foreach"):
         if operator.startswith(f"aten::_{kind}_"):
             return f"pass {kind}=False to the optimizer or function that calls it"
     return "call it with to_dense() of the tensor"
 
 
-def _as_parameter(tensor, is_parameter):
+def _as_parameter(tensor: Tensor, is_parameter: bool) -> Any:
     if is_parameter:
         tensor._is_param = True
     return tensor
 
 
-def _in_memory(tensor):
+def _in_memory(tensor: Tensor) -> Tensor:
     """The tensor with its elements in memory, row by row: no negative bit, no ZeroTensor."""
     tensor = tensor.clone() if tensor._is_zerotensor() else tensor
     return tensor.contiguous().resolve_neg()
 
 
-def _side(values, metadata, k, pattern, names):
+def _side(
+    values: Tensor, metadata: Tensor, k: int, pattern: str, names: tuple[str, ...]
+) -> dict[str, Any]:
     values, metadata = values.contiguous(), metadata.contiguous()
     tiles = _tile(values, metadata, k, pattern)
     return dict(zip(names, (values, metadata, tiles), strict=True))
 
 
 def restored(
-    version, values, metadata, k, pattern, transpose, transposed, dense_gradient, leaf, parameter
-):
-    """The inverse of __reduce_ex__, for pickle and torch.load. A file may hold anything."""
+    version: int,
+    values: Tensor,
+    metadata: Tensor,
+    k: int,
+    pattern: SparsePattern,
+    transpose: tuple[Tensor, Tensor] | None,
+    transposed: bool,
+    dense_gradient: bool,
+    leaf: bool,
+    parameter: bool,
+) -> SparseTensor24:
+    """The inverse of __reduce_ex__, for pickle and torch.load.
+
+    Files may be damaged or forged, so every argument is checked.
+    """
     check_version(version)
     flags = (transposed, dense_gradient, leaf, parameter)
     if not all(isinstance(each, bool) for each in flags):
         raise RuntimeError(
-            f"tcgemm.SparseTensor24: what was saved is damaged: the flags "
+            f"tcgemm.SparseTensor24: the saved tensor is damaged: the flags "
             f"{', '.join(map(shown, flags))} are not all True or False; load another copy of the "
             "file."
         )
-    options = {"turned": transpose, "dense_gradient": dense_gradient}
-    tensor = SparseTensor24.from_parts(values, metadata, k, pattern, **options)
+    options: dict[str, Any] = {"turned": transpose, "dense_gradient": dense_gradient}
+    tensor: Tensor = SparseTensor24.from_parts(values, metadata, k, pattern, **options)
     tensor = tensor.t() if transposed else tensor
     if leaf and not tensor.is_floating_point():
         raise RuntimeError(
-            f"tcgemm.SparseTensor24: what was saved is damaged: {tensor.dtype} needs a gradient, "
-            "which only floating point numbers have; load another copy of the file."
+            f"tcgemm.SparseTensor24: the saved tensor is damaged: {tensor.dtype} needs a gradient, "
+            "but only floating-point tensors have one; load another copy of the file."
         )
     return _as_parameter(tensor.detach().requires_grad_(leaf), parameter)
-
-
-def decompress(w):
-    """The dense matrix, without autograd."""
-    values, metadata, _tiles = w.stored()
-    dense = _OPS.decompress24.default(values, metadata, w.stored_shape[1], w.pattern)
-    return dense.t() if w.transposed else dense
-
-
-def _bits(tensor):
-    """8-bit types as integers: torch has few operators of float8."""
-    return tensor.view(torch.uint8) if tensor.element_size() == 1 else tensor
-
-
-def keep(mask, dense):
-    """The dense tensor where the mask is true, zero elsewhere, NaN or not."""
-    bits = _bits(dense)
-    kept = torch.where(mask, bits, bits.new_zeros(()))
-    return kept if bits is dense else kept.view(dense.dtype)  # view(dtype) has no gradient
-
-
-def gather(dense, metadata, pattern):
-    """The elements of a dense matrix at the positions in the metadata."""
-    if dense.dtype in DTYPES and pattern in ("2:4", default_pattern(dense.dtype)):
-        return _OPS.gather24.default(dense, metadata, pattern)
-    # The operator has no kernel for this dtype, which arithmetic may use.
-    group = GROUPS[pattern]
-    k = dense.shape[1]
-    columns = value_columns(k, pattern)
-    codes = torch.stack([(metadata >> shift) & 3 for shift in (0, 2, 4, 6)], -1).flatten(1)
-    first = torch.arange(columns, device=dense.device) // (group // 2) * group
-    index = codes[:, :columns] + first
-    bits = torch.nn.functional.pad(_bits(dense), (0, -k % group))
-    return bits.gather(1, index).view(dense.dtype)
-
-
-def gather_values(dense, w, transpose):
-    """The values that a dense matrix of w's shape gives to w, or to its compressed transpose.
-
-    Groups with few elements may be padded with different zeros in the tensor and its transpose.
-    These zeros stay zero, so that both store the same matrix.
-    """
-    dense = dense.t() if w.transposed is not transpose else dense
-    sides = w.stored(transpose), w.stored(not transpose)
-    if w.transposable:
-        values, metadata, _tiles = sides[1]
-        ones = torch.ones_like(values, dtype=torch.uint8)
-        other = _OPS.decompress24.default(ones, metadata, dense.shape[0], w.pattern).t()
-        dense = keep(other != 0, dense)
-    return gather(dense, sides[0][1], w.pattern)
-
-
-_library = torch.library.Library("tcgemm", "FRAGMENT")  # owns the registrations
-_library.define("to_dense24(Tensor w) -> Tensor")
-_library.define("mask24(Tensor dense, Tensor w, bool turned=True) -> Tensor")
-
-
-class _ToDense(SingleLevelFunction):
-    @staticmethod
-    def forward(ctx, w):
-        ctx.save_for_backward(w)
-        with below_autograd():
-            return _OPS.to_dense24.default(w)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        (w,) = ctx.saved_tensors
-        return gradient if w.dense_gradient else _OPS.mask24.default(gradient, w, False)
-
-
-class _Mask(SingleLevelFunction):
-    @staticmethod
-    def forward(ctx, dense, w, transpose=True):
-        ctx.save_for_backward(w)
-        with below_autograd():
-            return _OPS.mask24.default(dense, w, transpose)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        (w,) = ctx.saved_tensors
-        if not isinstance(gradient, SparseTensor24):
-            if w.dense_gradient:
-                return gradient, None, None
-            gradient = _OPS.mask24.default(gradient, w, False)
-        return _OPS.to_dense24.default(gradient), None, None
-
-
-def _autograd_kernel(function):
-    def kernel(*arguments):
-        with enable_single_level_autograd_function():
-            return function.apply(*arguments)
-
-    return kernel
-
-
-def _refuse(*arguments):
-    raise RuntimeError(
-        "tcgemm.SparseTensor24: mask24 and to_dense24 take a SparseTensor24, but came "
-        f"{type(arguments[-1]).__name__}; make one with tcgemm.compress24."
-    )
-
-
-for _name, _function in (("to_dense24", _ToDense), ("mask24", _Mask)):
-    _library.impl(_name, _refuse, "CompositeExplicitAutograd")
-    _library.impl(_name, _autograd_kernel(_function), "Autograd")

@@ -13,7 +13,7 @@ torch raises an error for cases that it does not support, such as sizes that are
 """
 
 # pyright: reportPrivateImportUsage=false
-# The names of torch that begin with an underscore are the ones that users call today.
+# torch has no public names for the functions below that begin with an underscore.
 from __future__ import annotations
 
 import contextlib
@@ -140,6 +140,14 @@ def product(
         result = getattr(torch, op)(a, b)
     result = ACTIVATIONS[activation](result)
     return result if residual is None else result + residual
+
+
+def addmm_activation(
+    x: Tensor, weight: Tensor, bias: Tensor, *, gelu: bool, out: Tensor | None = None
+) -> Tensor:
+    """relu(x @ weight.t() + bias), or gelu_tanh, in one call of torch: cuBLASLt fuses both."""
+    into: dict[str, Any] = {} if out is None else {"out": out}
+    return torch._addmm_activation(bias, x, weight.t(), use_gelu=gelu, **into)
 
 
 def compiled_product() -> Callable[..., Tensor]:

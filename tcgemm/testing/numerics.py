@@ -236,7 +236,7 @@ def _largest(difference: Tensor, bound: Tensor) -> float:
 
 
 def _long_double_difference(out: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """|out - a @ b| of float64 operands. A float64 reference would err as much as the result."""
+    """|out - a @ b| in longdouble: a float64 reference would have an error as large as out's."""
     import numpy
 
     wide = [t.detach().cpu().numpy().astype(numpy.longdouble) for t in (out, a, b)]

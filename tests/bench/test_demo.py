@@ -52,8 +52,7 @@ def test_a_quantised_network_is_put_back():
     torch.manual_seed(0)
     network = demo.Digits(True)
     before = [*network.parameters()]
-    _, _, pixels, labels = demo.load_data("cpu")
-    found = demo.quantised(network, pixels, labels, "cpu")
+    found = demo.quantised(network, demo.load_data("cpu"), "cpu")
     assert list(found) == ["tcgemm.nn.QuantLinear, int8", "tcgemm.nn.QuantLinear, fp8"]
     assert all(one is two for one, two in zip(before, network.parameters(), strict=True))
 

@@ -44,3 +44,21 @@ def test_the_sample_output_of_explain_is_what_it_prints(capsys):
     shown = re.findall(r"^ {4}((?:layout|swap A/B|RS operand|repack) .*)$", text, re.MULTILINE)
     assert len(shown) == 4
     assert [line for line in shown if f"  {line}" not in printed] == []
+
+
+def test_a_swap_s_times_and_picture_are_shown():
+    names = ["torch", "Linear"]
+    found = {
+        "variants": [{"variant": n, "weight_bytes": 3e9, "difference": 0.004} for n in names],
+        "rows": [
+            {"variant": name, "tokens": tokens, "mode": mode, "us": us}
+            for name, us in zip(names, (500.0, 2000.0), strict=True)
+            for tokens in (1, 16)
+            for mode in ("graph", "eager")
+        ],
+    }
+    lines = figures.swap(found)
+    assert "(../pictures/swap_h200.svg)" in lines[0]
+    assert "| 16 tokens, called from Python | 500 us | 2 ms |" in lines
+    assert "| memory of the model | 3.00 GB | 3.00 GB |" in lines and len(lines) == 10
+    assert figures.swap(None) == []

@@ -8,7 +8,7 @@ from benchmarks import RESULTS, report
 from benchmarks.fp32_errors import measure as fp32_measure
 from benchmarks.fp32_errors import table as fp32_table
 from benchmarks.report import overview, svg, tables
-from tcgemm.bench import results_file, run
+from tcgemm.bench import protocol, results_file, run
 from tcgemm.bench.case import Case
 from tcgemm.bench.cases import cases as cases_of
 
@@ -88,7 +88,7 @@ def test_report_merges_shards_and_shows_failures(folder):
     shard = results_file.empty()
     shard["header"] = {"gpu": "NVIDIA H200", "torch": "2"}
     case = cases_of("squares")[0]
-    row, detail = run.failed(case, "NVIDIA H200", "abc", RuntimeError("No kernel fits.\nmore"))
+    row, detail = run.failed(case, "NVIDIA H200", "def", RuntimeError("No kernel fits.\nmore"))
     assert detail["error"] == "RuntimeError: No kernel fits."
     results_file.put(shard, row, detail)
     results_file.save(shard, folder.folder / "elsewhere.txt")
@@ -115,7 +115,7 @@ def test_every_stored_row_has_a_table():
 def pages(tmp_path):
     """The text of docs/performance.md and of results/h200.md that the report writes of all sets."""
     found = report_pages(tmp_path)
-    results = results_file.merge(synthetic(), measured())
+    results = protocol.merge(synthetic(), measured())
     case = Case("mm", "e4m3", "NN", 4096, 4096, 4096, set="fp8", self_baseline="TN")
     refused = {"refused": "mat2 must be col_major", "own_ratio": 0.8}
     results_file.put(results, row(case, 150.0), refused)
@@ -125,11 +125,11 @@ def pages(tmp_path):
 
 
 def test_report_has_the_dtypes(pages):
-    target = "| s8 TN x torch._int_mm | 1.60 | **1.70** | 1.70 | 0.90 | met |"
+    target = "| s8 TN x torch._int_mm | 1.60 | **1.700** (1.700-1.700) | 1.700 | 0.90 | met |"
     assert target in pages[1] and target not in pages[0]
     for text in pages:
         assert "| e4m3 TN | e4m3 TN, fast acc | s8 TN | s8 NN |" in text
-        assert "| e4m3 TN, 128x128 scales |" in text and "TOPS, **1.06**, 0.99 |" in text
+        assert "| e4m3 TN, 128x128 scales |" in text and "S, **1.06** (1.06-1.06), 0.99 |" in text
         assert "refused, 0.80 |" in text
         assert "| | M | N | K | all |" in text and "| e4m3 | 1.0" in text
     assert "Batched" in pages[1] and "Batched" not in pages[0]
@@ -160,11 +160,11 @@ def test_pages_have_errors_and_rates(tmp_path, found):
     written.write("--errors", str(shard))
     assert fp32_table.load(written.folder / "errors" / "h200.json") == found
     every = written.folder / "h200.md"
-    met = "| each f32 2048 to 8192 x torch.mm | 4.00 | **4.00** | 4.00 | 0.90 | met |"
+    met = "| f32 2048 to 8192 x torch.mm | 4.00 | **4.000** (4.000-4.000) | 4.000 | 0.90 | met |"
     assert met in every.read_text()
     for text in (written.page.read_text(), every.read_text()):
         assert "| f32 TN | f32 TN, prepared | f32 TN, spread | f32 NN | f32 NN, spread |" in text
-        assert "us, **4.00**, 1.10 |" in text
+        assert "us, **4.00** (4.00-4.00), 1.10 |" in text
         compared = 12 * (len(fp32_table.TITLES) - len(fp32_table.NOT_COMPARED))
         assert f"Of {compared} results (M = N = 16, TN and NN" in text
         assert f"{compared} are right and err at most as torch's, max and rms." in text

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import tcgemm
-from tcgemm.bench import results_file
+from tcgemm.bench import protocol, results_file
 from tcgemm.testing import kernel_name
 
 from support.bench_fixtures import synthetic
@@ -49,7 +49,7 @@ def test_merge_keeps_the_latest_row_of_a_case():
     results_file.put(new, row, {"date": "tomorrow"})
     new["header"] = {"gpu": "NVIDIA H200", "torch": "3"}
     count = len(old["rows"])
-    results_file.merge(old, new)
+    protocol.merge(old, new)
     assert len(old["rows"]) == count and old["rows"][0] == row
     assert old["header"]["torch"] == "3"
     assert old["details"][results_file.key(row)] == {"date": "tomorrow"}

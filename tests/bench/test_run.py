@@ -1,6 +1,7 @@
 """The command that measures: what it stores, resumes, prints and refuses."""
 
 import importlib
+from dataclasses import replace
 
 import pytest
 
@@ -8,6 +9,8 @@ import benchmarks
 from benchmarks import __main__ as benchmarks_main
 from benchmarks import run as checkout_run
 from tcgemm.bench import results_file, run, workloads
+from tcgemm.bench.case import Case
+from tcgemm.bench.cases import EPILOGUES
 from tcgemm.cli import bench
 
 from support.bench_fixtures import measured
@@ -35,7 +38,8 @@ def test_a_run_measures_resumes_and_records(tmp_path, capsys, monkeypatch):
     status, out = run_small(capsys, *elsewhere)
     assert "12 of 12 cases done" in out and not (tmp_path / "shard").exists()
     status, out = run_small(capsys, *arguments, "--minutes", "0")
-    assert "0 of 12 cases done" in out and "--resume measures the other cases" in out
+    assert "0 of 12 cases done" in out and "--resume goes on" in out
+    assert "At most 36 repetitions are missing." in out
 
 
 def test_a_run_goes_on_after_a_failing_case(tmp_path, capsys, monkeypatch):
@@ -76,9 +80,10 @@ def test_a_run_measures_every_dtype(tmp_path, capsys):
 
 
 def test_a_run_prints_targets(tmp_path, capsys, monkeypatch):
-    def measure(case, options, gpu, commit, reader):
+    def measure(case, options, gpu, commit, reader, aims, checks=None):
         index = results_file.key(workloads.as_row(case, "NVIDIA H200", {}))
-        return {**found[index], "gpu": "cpu", "graph": False}, results["details"][index]
+        detail = {**results["details"][index], "repetitions": None}
+        return {**found[index], "gpu": "cpu", "graph": False}, detail
 
     results = measured()
     found = {results_file.key(r): r for r in results["rows"]}
@@ -120,4 +125,20 @@ def test_cases_limited_in_size_are_no_results(tmp_path, capsys, monkeypatch):
 def test_unknown_names_are_refused(capsys):
     with pytest.raises(SystemExit):
         run.parse(["--set", "circles"])
-    assert "--set circles: there are dense, dtypes, sparse, all, squares" in capsys.readouterr().err
+    assert (
+        "--set circles: there are dense, dtypes, sparse, all, drawn, squares"
+        in capsys.readouterr().err
+    )
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("epilogue", EPILOGUES)
+def test_epilogues_and_steps_on_a_gpu(epilogue):
+    options = run.parse(["--set", "epilogue", "--device", "cuda", "--ms", "20"])
+    case = Case("linear", "bf16", "TN", 512, 768, 256, epilogue=epilogue)
+    row, detail = run.measure_case(case, options, "GPU", "abc", None, {})
+    assert not run.is_wrong(row) and row["ratio"] > 0, (row, detail)
+    assert ("fused_ratio" in detail) == (epilogue == "bias+gelu_tanh")
+    if epilogue in ("bias", "bias+gelu"):
+        row, detail = run.measure_case(replace(case, op="train"), options, "GPU", "abc", None, {})
+        assert not run.is_wrong(row) and row["ratio"] > 0, (row, detail)

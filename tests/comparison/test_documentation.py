@@ -1,12 +1,9 @@
 """The notebooks of docs/ and the page about tcgemm.compare run as they stand."""
 
 import ast
-import doctest
 import json
 
 import pytest
-
-import tcgemm
 
 from support import pages
 from support.source_tree import ROOT
@@ -49,13 +46,6 @@ def test_nothing_is_stored_that_a_run_writes(path):
     for cell in cells(path):
         if cell["cell_type"] == "code":
             assert cell["outputs"] == [] and cell["execution_count"] is None
-
-
-def test_the_example_of_the_docstring_runs():
-    names = {"tcgemm": tcgemm, "__name__": "__main__"}
-    (test,) = doctest.DocTestFinder(recurse=False).find(tcgemm.compare, globs=names)
-    result = doctest.DocTestRunner().run(test)
-    assert result.attempted == 3 and result.failed == 0
 
 
 def test_there_is_a_quickstart():

@@ -115,8 +115,8 @@ def test_layers_that_stay_have_the_reason():
     )
     row = result.rows[-1]
     assert row["layers"] == ["head"] and row["us"] is None
-    assert row["why"] == "not swapped: filter_fn said no"
-    assert result.facts["model"]["skipped"] == {"head": "filter_fn said no"}
+    assert row["why"] == "not swapped: filter_fn is false for it"
+    assert result.facts["model"]["skipped"] == {"head": "filter_fn is false for it"}
     assert all(row["us"] for row in result.rows[:-1])
 
 

@@ -58,6 +58,27 @@ def test_from_pretrained_knows_no_layer_of_tcgemm(tmp_path):
         assert not torch.allclose(other.eval()(ids).logits, model(ids).logits, atol=0.1)
 
 
+@need("transformers")
+def test_ties_are_refused():
+    transformers = importlib.import_module("transformers")
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "vocab_size": 64}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    config = transformers.LlamaConfig(**sizes, **heads, tie_word_embeddings=True)
+    for to in (QuantLinear, SparseLinear24):
+        model = transformers.LlamaForCausalLM(config)
+        tcgemm.swap_linear(model, to=to, shared=True)
+        with pytest.raises(RuntimeError, match=f"{to.__name__}: weight is assigned"):
+            model.tie_weights()
+
+
+@need("accelerate")
+def test_offloaded_buffers():
+    accelerate = importlib.import_module("accelerate")
+    model = accelerate.cpu_offload(model_of(QuantLinear), "cpu", offload_buffers=True)
+    with pytest.raises(RuntimeError, match="leave offload_buffers of accelerate off"):
+        model(torch.ones(2, 16))
+
+
 @need("peft")
 def test_lora():
     names = pages.run("docs/recipes/lora.md")
@@ -142,3 +163,27 @@ def test_limits_of_traces():
     for to in (tcgemm.nn.Linear, QuantLinear, SparseLinear24):
         with pytest.raises((RuntimeError, torch.jit.frontend.NotSupportedError)):
             torch.jit.script(model_of(to))
+
+
+def compiled(model, x, folder):
+    program = torch.export.export(model, (x,))
+    path = torch._inductor.aoti_compile_and_package(program, package_path=f"{folder}/model.pt2")
+    return torch._inductor.aoti_load_package(path)
+
+
+@pytest.mark.slow
+def test_aot_inductor_takes_sparse_layers(tmp_path):
+    model, x = model_of(SparseLinear24), torch.randn(2, 16)
+    torch.testing.assert_close(compiled(model, x, tmp_path)(x), model(x))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not torch.__version__.startswith("2.11."), reason="a fault of torch 2.11")
+def test_aot_inductor_of_torch_2_11_passes_another_dtype(tmp_path, capfd):
+    class Half(torch.nn.Linear):
+        def forward(self, x):
+            return tcgemm.linear(x, self.weight, self.bias, out_dtype=torch.bfloat16)
+
+    x = torch.randn(2, 16)
+    assert compiled(Half(16, 8), x, tmp_path)(x) is None
+    assert "Not yet supported ScalarType QUInt8" in capfd.readouterr().err

@@ -192,7 +192,9 @@ def test_torchs_attention_reads_its_projection():
     """It passes out_proj.weight on and calls no module, so an exchange would be without effect."""
     layer = nn.MultiheadAttention(E, H)
     report = tcgemm.swap_linear(layer, to=tcgemm.nn.QuantLinear)
-    assert report.skipped == {"out_proj": "is read, not called, by the model, a MultiheadAttention"}
+    assert report.skipped == {
+        "out_proj": "is not called by the model, a MultiheadAttention, which reads its weight"
+    }
     assert report.not_reached[0].parameters == ("in_proj_weight", "weight") or report.reached == 0
 
     class Own(nn.MultiheadAttention):
@@ -200,7 +202,7 @@ def test_torchs_attention_reads_its_projection():
 
     assert tcgemm.swap_linear(nn.Sequential(Own(E, H))).skipped == {
         "0": "is a subclass of torch.nn.MultiheadAttention (Own)",
-        "0.out_proj": "is read, not called, by 0, a Own",
+        "0.out_proj": "is not called by 0, a Own, which reads its weight",
     }
 
 
@@ -209,7 +211,7 @@ def test_torchs_attention_reads_its_projection():
     [
         ({"attn_mask": torch.zeros(1, S)}, r"attn_mask has the shape \(1, 7\), but \(7, 7\) or"),
         ({"key_padding_mask": torch.zeros(B)}, r"key_padding_mask has .* but \(3, 7\) is expected"),
-        ({"attn_mask": torch.zeros(S, S).int()}, "attn_mask is torch.int32, but masks are"),
+        ({"attn_mask": torch.zeros(S, S).int()}, "attn_mask is torch.int32, but a mask is"),
         ({"is_causal": True}, "is_causal is True without attn_mask"),
     ],
 )

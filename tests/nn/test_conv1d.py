@@ -74,7 +74,7 @@ def test_what_is_not_swapped():
     model = nn.Sequential(Own(4, 4), Theirs(4, 4).to(torch.complex64), nn.Conv1d(4, 4, 1))
     assert tcgemm.swap_linear(model).skipped == {
         "0": "is a subclass of transformers' Conv1D (Own)",
-        "1": "has weights of torch.complex64 on cpu; there are torch.float16, torch.bfloat16, "
+        "1": "has weights of torch.complex64; layers of tcgemm have torch.float16, torch.bfloat16, "
         "torch.float32, torch.float64",
     }
     ours = nn.Sequential(tcgemm.nn.Conv1D(4, 4))

@@ -48,9 +48,9 @@ def test_names_patterns_and_functions(arguments, swapped):
 def test_reasons():
     yes, no = (lambda module, name: True), (lambda module, name: False)
     for arguments, why in (
-        ({"filter_fn": no}, "filter_fn said no"),
+        ({"filter_fn": no}, "filter_fn is false for it"),
         ({"filter_fn": "layers.1"}, "filter_fn does not name it"),
-        ({"skip": yes}, "skip said yes"),
+        ({"skip": yes}, "skip is true for it"),
         ({"skip": "layers.0"}, "skip names it"),
     ):
         assert tcgemm.swap_linear(model(), **arguments).skipped["layers.0.attn"] == why
@@ -75,7 +75,7 @@ def test_the_model_itself_has_an_empty_name():
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"filter_fn": 3}, "filter_fn is 3, but it is a function of .module, name., a name or"),
+        ({"filter_fn": 3}, "filter_fn is 3, but it must be a function of .module, name., a name,"),
         ({"filter_fn": ["lm_head", 3]}, r"filter_fn is \['lm_head', 3\], but"),
         ({"filter_fn": tcgemm.nn.QuantLinear}, "or to=QuantLinear if layers of that class"),
         ({"filter_fn": nn.Linear(1, 1)}, "filter_fn is Linear"),
@@ -92,7 +92,7 @@ def test_the_model_itself_has_an_empty_name():
             {"to": nn.Conv2d},
             "to is torch.nn.Conv2d with options .., but there are tcgemm.nn.Linear with prepare; "
             "tcgemm.nn.QuantLinear with dtype, granularity; tcgemm.nn.SparseLinear24 with method, "
-            "learns, refresh_every, gradient; torch.nn.Linear with dtype.$",
+            "learns, refresh_every, gradient; torch.nn.Linear with dtype; pass one of these.$",
         ),
         ({"to": "QuantLinear"}, "to is 'QuantLinear' with options"),
         ({"to": []}, r"to is \[\] with options"),
@@ -110,5 +110,7 @@ def test_sentences(arguments, sentence):
 
 @pytest.mark.parametrize("thing", [None, torch.zeros(2), [nn.Linear(1, 1)], nn.Linear, "model"])
 def test_what_is_no_model(thing):
-    with pytest.raises(RuntimeError, match=r"^tcgemm\.swap_linear: model is a \w+, but a torch.nn"):
+    with pytest.raises(
+        RuntimeError, match=r"^tcgemm\.swap_linear: model is a \w+, but it must be a torch.nn"
+    ):
         tcgemm.swap_linear(thing)

@@ -76,7 +76,7 @@ def test_sharded_before_the_swap(one_process):
     quantised = tcgemm.swap_linear(net, to=tcgemm.nn.QuantLinear)
     assert not quantised.swapped and quantised.skipped == {
         "0": "is sharded, as a FSDPLinear; swap before fully_shard",
-        "2": "is sharded, in a FSDPSequential; swap before that is made",
+        "2": "is sharded in a FSDPSequential; swap before it is sharded",
     }
     assert tcgemm.swap_linear(net).swapped == ["2"]  # its Parameters stay
     torch.testing.assert_close(net(X), expected)
@@ -138,7 +138,7 @@ def test_way_back_names_its_dtype_and_what_stays():
     tcgemm.swap_linear(net, "0", to=tcgemm.nn.QuantLinear)
     report = tcgemm.swap_linear(net, to=nn.Linear, dtype=torch.bfloat16)
     assert net[0].weight.dtype is torch.bfloat16
-    assert report.skipped == {"1": "has the fused activation 'relu', which torch.nn.Linear has not"}
+    assert report.skipped == {"1": "has the fused activation 'relu', but torch.nn.Linear has none"}
 
 
 def test_way_back_of_attention_goes_with_its_projection():

@@ -117,14 +117,16 @@ def test_swap_there_and_back():
     assert type(model.first) is type(model.shared) is tcgemm.nn.Linear
     assert report.skipped == {
         "normed": "is parametrized",
-        "inner.2": "filter_fn said no",
-        "complex": "has weights of torch.complex64 on cpu; there are torch.float16, "
+        "inner.2": "filter_fn is false for it",
+        "complex": "has weights of torch.complex64; layers of tcgemm have torch.float16, "
         "torch.bfloat16, torch.float32, torch.float64",
         "patched": "has a forward of its own",
         "ours": "is a tcgemm.nn.Linear already",
     }
     text = str(report)
-    assert "4 swapped, 5 skipped" in text and "  skipped  inner.2: filter_fn said no" in text
+    assert (
+        "4 swapped, 5 skipped" in text and "  skipped  inner.2: filter_fn is false for it" in text
+    )
     torch.testing.assert_close(model(x), expected)
     assert calls == ["hook", "hook"]
     assert all(parameters[name] is p for name, p in model.named_parameters())

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import tcgemm
 from tcgemm.nn import Linear, linear
-from tcgemm.ops import functional
+from tcgemm.ops import explanation
 
 from support import cases
 
@@ -285,7 +285,7 @@ def test_exported_programs_hold_no_parts(layer):
 
 
 def test_swapped_layers_prepare_and_are_taken_back(monkeypatch):
-    monkeypatch.setattr(functional, "check_layout", lambda a, b: "")
+    monkeypatch.setattr(explanation, "check_layout", lambda a, b: "")
     model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 5)).eval()
     before = [vars(module).copy() for module in model]
     expected = model(X)
@@ -315,7 +315,7 @@ def test_what_no_kernel_multiplies_is_not_swapped(monkeypatch):
     def refused(a, b):
         raise RuntimeError("tcgemm: no kernel here; cast the operands.")
 
-    monkeypatch.setattr(functional, "check_layout", refused)
+    monkeypatch.setattr(explanation, "check_layout", refused)
     model = nn.Sequential(nn.Linear(8, 8))
     assert tcgemm.swap_linear(model).skipped == {"0": "tcgemm: no kernel here; cast the operands."}
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: device == "cuda")

@@ -192,8 +192,11 @@ def test_as_an_operator():
     ("options", "sentence"),
     [
         ({"dtype": torch.uint8}, "quantized_linear: dtype is torch.uint8, but values are quant"),
-        ({"granularity": "1x128"}, "quantized_linear: granularity is '1x128', but there are"),
-        ({"granularity": "128x128", "dtype": S8}, "dtype is torch.int8, .* the two of float8"),
+        ({"granularity": "1x128"}, "quantized_linear: granularity is '1x128', but weights have"),
+        (
+            {"granularity": "128x128", "dtype": S8},
+            "dtype is torch.int8, .*with granularity 128x128 only float8",
+        ),
         ({"weight_scale": torch.ones(8, 1)}, "weight is torch.float32 and has a weight_scale"),
         ({"weight": torch.ones(8, 64).double()}, "weight is torch.float64, but it must be"),
         ({"weight": torch.ones(8, 64).to(S8)}, "weight is torch.int8, but it must be"),
@@ -282,7 +285,7 @@ def test_state_dicts(dtype, granularity):
     meta.load_state_dict(loaded, assign=True)
     assert torch.equal(meta(x), expected)
     other = QuantLinear(140, 30, dtype=S8 if dtype is not S8 else E4M3)
-    with pytest.raises(RuntimeError, match=f"weight is {dtype}, but this QuantLinear holds"):
+    with pytest.raises(RuntimeError, match=f"weight is {dtype}, but this QuantLinear has"):
         other.load_state_dict(loaded)
     with pytest.raises(RuntimeError, match="size mismatch for weight"):
         QuantLinear(141, 30, **options).load_state_dict(loaded)
@@ -379,9 +382,9 @@ def test_swap_there_and_back():
     )
     assert report.swapped == ["0", "2"]
     assert report.skipped == {
-        "3": "filter_fn said no",
-        "4": "has weights of torch.float64; those of torch.float16, torch.bfloat16, torch.float32 "
-        "are quantised",
+        "3": "filter_fn is false for it",
+        "4": "has weights of torch.float64; only weights of torch.float16, "
+        "torch.bfloat16, torch.float32 are quantised",
     }
     assert type(model[0]) is type(model[5]) is type(model[2]) is QuantLinear
     assert model[0].weight.values.dtype is S8 and model[0].weight_scale.shape == ()
@@ -405,7 +408,10 @@ def test_swapping_the_model_itself_and_what_cannot_be():
     assert type(layer) is nn.Linear and layer.weight.dtype is F32
     prune.l1_unstructured(layer, "weight", 0.5)
     report = tcgemm.swap_linear(layer, to=QuantLinear)
-    assert report.skipped[""] == "has a weight that is computed from others, as pruning does"
+    assert (
+        report.skipped[""]
+        == "has a weight that is computed from other tensors, as by torch.nn.utils.prune"
+    )
     for options in ({"dtype": S8}, {"to": nn.Conv2d}):
         with pytest.raises(RuntimeError, match=r"tcgemm.swap_linear: to is .* but there are"):
             tcgemm.swap_linear(layer, **options)

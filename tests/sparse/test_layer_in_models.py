@@ -194,7 +194,7 @@ def test_buffers_are_plain_and_share_the_memory(method, learns):
     for other in (layer, copy.deepcopy(layer), copy.deepcopy(layer).half(), layer.to("cpu")):
         buffers = list(other.buffers())
         assert all(type(each) is torch.Tensor for each in buffers)
-        inside = other.compressed.inner().values()
+        inside = other.compressed.tensors().values()
         assert {each.data_ptr() for each in buffers} == {each.data_ptr() for each in inside}
     x, other = rows(), layer_of(learns, method=method)
     with torch.no_grad():

@@ -309,10 +309,10 @@ def test_state(taker, method, learns, device, tmp_path):
     ):
         other = copy.deepcopy(model)
         other[0] = SparseLinear24(IN, OUT, learns=taker, **options)
-        buffers = [each.data_ptr() for each in other[0].compressed.inner().values()]
+        buffers = [each.data_ptr() for each in other[0].compressed.tensors().values()]
         assert str(other.load_state_dict(loaded)) == "<All keys matched successfully>"
         assert torch.equal(other(x), model(x))
-        assert [each.data_ptr() for each in other[0].compressed.inner().values()] == buffers
+        assert [each.data_ptr() for each in other[0].compressed.tensors().values()] == buffers
         assert other[0].compressed.transposable is (method == "transposable")
         if taker:
             expected = layer.weight if learns else layer.weight.to_dense()
@@ -364,7 +364,7 @@ def test_states_that_do_not_fit():
         with pytest.raises(RuntimeError) as caught:
             layer.load_state_dict(bad)
         assert text in str(caught.value)
-    with pytest.raises(RuntimeError, match=r"which torch\.float32 is not multiplied with"):
+    with pytest.raises(RuntimeError, match=r"no products of torch\.float32 with that pattern"):
         SparseLinear24(IN, OUT).load_state_dict(state)
 
 
@@ -448,9 +448,9 @@ def test_swap_there_and_back(learns):
     report = tcgemm.swap_linear(model, lambda module, name: name != "3", **options)
     assert report.swapped == ["0", "2"]
     assert report.skipped == {
-        "3": "filter_fn said no",
-        "4": "has weights of torch.float64; those of torch.float16, torch.bfloat16, torch.float32 "
-        "are pruned",
+        "3": "filter_fn is false for it",
+        "4": "has weights of torch.float64; only weights of torch.float16, "
+        "torch.bfloat16, torch.float32 are pruned",
     }
     assert type(model[0]) is type(model[5]) is type(model[2]) is SparseLinear24
     assert model[0].bias is parameters["0.bias"] and model[2].activation == "gelu"

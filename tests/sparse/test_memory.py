@@ -26,7 +26,7 @@ def test_shared_memory(options):
     w = sparse(**options)
     assert not w.is_shared()
     assert w.share_memory_() is w and w.is_shared()
-    assert all(tensor.is_shared() for tensor in w.inner().values())
+    assert all(tensor.is_shared() for tensor in w.tensors().values())
     before = w.to_dense()
     process = multiprocessing.get_context("fork").Process(target=double, args=(w,))
     process.start()
@@ -77,7 +77,7 @@ def test_data():
     assert isinstance(w, torch.nn.Parameter) and w.requires_grad and w.shape == (4, 32)
     assert w.pattern == other.pattern and torch.equal(w.to_dense(), other.to_dense())
     assert torch.equal(w.t().to_dense(), other.to_dense().t())
-    assert_error_message(lambda: setattr(w, "data", torch.randn(4, 32)), ["but came Tensor"])
+    assert_error_message(lambda: setattr(w, "data", torch.randn(4, 32)), ["but is a Tensor"])
 
 
 def test_parts_that_are_no_parts():
@@ -102,7 +102,7 @@ def test_parts_that_are_no_parts():
             lambda: make(values, metadata, 16, turned=(values[:, :4], metadata[:, :1])),
             ["the transpose of a matrix of k = 16", "has 16 rows", "of shape (8, 4)"],
         ),
-        (lambda: make(freed, metadata, 16), ["values must lie in their storage", "was freed"]),
+        (lambda: make(freed, metadata, 16), ["values must be inside their storage", "was freed"]),
         (lambda: make(values.clone().requires_grad_(), metadata, 16), ["must not need a gradient"]),
     ):
         assert_error_message(call, pieces)

@@ -35,10 +35,10 @@ def sparse(*shape, dtype=BF16, device="cpu", **options):
 def same(first, second):
     """Are two tensors, of any kind, equal in every bit?"""
     if isinstance(first, SparseTensor24):
-        assert first.inner().keys() == second.inner().keys()
+        assert first.tensors().keys() == second.tensors().keys()
         assert first.pattern == second.pattern and first.transposed is second.transposed
         assert first.dense_gradient is second.dense_gradient and first.shape == second.shape
-        return all(same(tensor, getattr(second, name)) for name, tensor in first.inner().items())
+        return all(same(tensor, getattr(second, name)) for name, tensor in first.tensors().items())
     assert first.dtype is second.dtype and first.device == second.device
     return torch.equal(first.contiguous().view(torch.uint8), second.contiguous().view(torch.uint8))
 
@@ -176,6 +176,12 @@ def test_what_it_says_of_itself():
     assert s.dim() == 2 and s.numel() == 48 * 64 and not s.is_sparse and s.layout is torch.strided
 
 
+def test_no_method_hides_one_of_torch():
+    own = {name for name in vars(SparseTensor24) if not name.startswith("_")}
+    assert {"from_parts", "mask", "stored", "tensors"} <= own
+    assert not own & set(dir(torch.Tensor))
+
+
 def test_parts_that_do_not_belong_together_are_refused():
     s = sparse(8, 32)
     make = SparseTensor24.from_parts
@@ -189,7 +195,7 @@ def test_parts_that_do_not_belong_together_are_refused():
         (lambda: make(sparse(8, 36).values, beside, 36), ["1 bytes", "row 7, byte 4"]),
         (
             lambda: make(halves.values, halves.metadata + 2, 10),
-            ["16 bytes of metadata are no positions of pattern '1:2'"],
+            ["16 bytes of metadata are not valid for pattern '1:2'"],
         ),
         (lambda: make(s.values, s.metadata, 36), ["k = 36", "(8, 18)", "came (8, 16)"]),
         (lambda: make(s.values, s.metadata.int(), 32), ["metadata of uint8", "torch.int32"]),
@@ -303,9 +309,9 @@ def test_conversions_that_are_not_there():
 def test_copying_into(device):
     for s in variants(device):
         other = s.detach() * 3
-        before = {name: tensor.data_ptr() for name, tensor in s.inner().items()}
+        before = {name: tensor.data_ptr() for name, tensor in s.tensors().items()}
         assert s.copy_(other) is s and same(s, other)
-        assert {name: tensor.data_ptr() for name, tensor in s.inner().items()} == before
+        assert {name: tensor.data_ptr() for name, tensor in s.tensors().items()} == before
         s.copy_((other * 2).to_dense())
         assert torch.equal(s.to_dense(), other.to_dense() * 2)
     s = sparse(12, 20, device=device)

@@ -20,12 +20,15 @@ needs_pyright = pytest.mark.skipif(
 
 
 def run(*arguments: str, folder: Path = ROOT) -> dict:
-    """The answer of pyright as JSON, for the package of this checkout."""
+    """The answer of pyright as JSON. Outside of `folder` the package counts as an installed one, of
+    which only the names are public that it exports."""
     environ = {k: v for k, v in os.environ.items() if not k.startswith("PYRIGHT_PYTHON_")}
     environ |= {
         "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1",  # it would ask the network for a newer version
         "PYRIGHT_PYTHON_GLOBAL_NODE": "0",
         "PYTHONPATH": str(ROOT),
+        # --verifytypes takes the packages of the first python, and ignores --pythonpath.
+        "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", ""))),
     }
     command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--outputjson"]
     done = subprocess.run(

@@ -1,0 +1,259 @@
+"""The planner's estimates and choices beside the recorded time of every kernel. Needs no GPU.
+
+    python -m benchmarks fit                        the recordings in results/rows
+    python -m benchmarks fit rows.json --worst 20   more of the problems with the worst choices
+    python -m benchmarks fit --search kFill,kStore  proposes values of these constants
+
+The first table says how much longer than the fastest row the planner's choice takes. The others
+compare the measured times of rows with their estimates. "all" is the mean of measured over
+estimated; "of the problem" is the same relative to the mean of the problem, which alone decides the
+choice: above 1, the planner prefers these rows too much.
+
+--search changes one constant of csrc/plan/sm90.cpp after another, rebuilds the library with
+--build, and keeps the values that lower the score of the fitted half. It prints them, puts the file
+back and builds again. The build is one for the CPU, so run it in a checkout of its own. The other
+half is not looked at: test_choice.py tests it. A kernel that is chosen with a cluster size that was
+not measured counts with the time of its other one; measure it afterwards with `rows --resume`.
+"""
+
+import argparse
+import json
+import math
+import re
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks import recording
+from benchmarks.recording import Problem, Recording, Row
+from tcgemm.bench.results_file import CHECKOUT
+
+CLOSE, WITHIN, SHARE = 0.03, 0.08, 0.9  # the choice: CLOSE on this share, WITHIN always
+NOT_MEASURED = 0.10  # the loss in a search of a choice whose kernel has no time
+NEAR = 1.3  # rows whose time is this many times the best one decide the choice
+SOURCE = CHECKOUT / "csrc/plan/sm90.cpp"
+CONSTANT = r"(constexpr double {} = )([0-9.e+-]+)(;)"
+STEPS = (0.15, 0.05)
+BUILD = f"TCGEMM_CUDA=0 {sys.executable} setup.py -q build_ext --inplace"
+
+
+class Choice(NamedTuple):
+    """The planner's choice for a problem; loss is None if its time was not measured."""
+
+    problem: Problem
+    row: Row
+    loss: float | None
+
+
+def choices(device: str, problems: Iterable[Problem]) -> list[Choice]:
+    """The planner's choices now, beside the recorded times."""
+    found = []
+    for problem in problems:
+        row = recording.choice(device, problem)
+        found.append(Choice(problem, row, recording.loss(problem, row)))
+    return found
+
+
+def halves(found: Recording) -> dict[str, list[Problem]]:
+    """The problems that constants are fitted to, and the others."""
+    parts: dict[str, list[Problem]] = {"fitted": [], "held out": []}
+    for problem in found["problems"]:
+        parts["held out" if recording.is_held_out(problem) else "fitted"].append(problem)
+    return parts
+
+
+def quality(chosen: list[Choice]) -> str:
+    """How good choices are, in one line."""
+    losses = [choice.loss for choice in chosen if choice.loss is not None]
+    if not losses:
+        return "nothing measured"
+    close = sum(loss <= CLOSE for loss in losses)
+    return (
+        f"{len(chosen)} problems: within {100 * CLOSE:.0f} % of the fastest on {close} "
+        f"({100 * close / len(chosen):.0f} %), at most {100 * max(losses):.1f} %, mean "
+        f"{100 * statistics.fmean(losses):.2f} %, {len(chosen) - len(losses)} not measured"
+    )
+
+
+def score(chosen: list[Choice]) -> float:
+    """What a search lowers: the mean loss, and a tenth of the largest one."""
+    losses = [estimated_loss(choice) if choice.loss is None else choice.loss for choice in chosen]
+    return statistics.fmean(losses) + max(losses) / 10
+
+
+def estimated_loss(choice: Choice) -> float:
+    """The loss of the same kernel with another number of thread blocks in a cluster."""
+    known = recording.times(choice.problem)
+    others = [us for row, us in known.items() if row.kernel == choice.row.kernel]
+    return min(others) / min(known.values()) - 1 if others else NOT_MEASURED
+
+
+def worst(chosen: list[Choice], count: int) -> list[str]:
+    """The worst choices, those without a time first."""
+    order = sorted(chosen, key=lambda choice: -math.inf if choice.loss is None else -choice.loss)
+    text = []
+    for problem, row, loss in order[:count]:
+        known = recording.times(problem)
+        best = min(known, key=known.__getitem__)
+        words = "not measured" if loss is None else f"+{100 * loss:.1f} %"
+        text.append(f"  {recording.name_of(problem):48} {words:>12}  {row.kernel} c{row.cluster}")
+        text.append(f"  {'':48} {known[best]:9.2f} us  {best.kernel} c{best.cluster}")
+    return text
+
+
+class Residual(NamedTuple):
+    """Measured over estimated time of one row of one problem, and relative to its problem."""
+
+    problem: Problem
+    row: Row
+    ratio: float
+    relative: float
+
+
+def residuals(device: str, problems: Iterable[Problem]) -> list[Residual]:
+    """Of the rows that come near the fastest one of their problem."""
+    found = []
+    for problem in problems:
+        known, estimates = recording.times(problem), recording.runnable(device, problem)
+        near = [r for r in known if r in estimates and known[r] <= NEAR * min(known.values())]
+        ratios = {row: known[row] / estimates[row] for row in near}
+        mean = _mean(ratios.values()) if ratios else 1.0
+        found += [Residual(problem, row, ratio, ratio / mean) for row, ratio in ratios.items()]
+    return found
+
+
+def _mean(values: Iterable[float]) -> float:
+    return math.exp(statistics.fmean(map(math.log, values)))
+
+
+def _octave(size: int) -> str:
+    power = int(math.log2(size))
+    return f"{2**power:5}..{2 ** (power + 1)}"
+
+
+# How residuals are grouped: the part of the model that each points to.
+FIELDS = ("ratio", "relative")
+GROUPINGS: dict[str, Callable[[Residual], str]] = {
+    "kernel and cluster": lambda r: f"{_without_layout(r.row.kernel)} c{r.row.cluster}",
+    "layout": lambda r: f"{r.problem['dtype']} {r.problem['layout']}",
+    "epilogue": lambda r: f"{r.problem['dtype']} {r.problem['epilogue'] or 'none'}",
+    "K": lambda r: _octave(r.problem["k"]),
+    "size of the result": lambda r: _octave(math.isqrt(r.problem["m"] * r.problem["n"])),
+}
+
+
+def _without_layout(kernel: str) -> str:
+    return re.sub(r"_(tn|nn|tt|nt)(?=_|$)", "", kernel)
+
+
+def tables(found: list[Residual]) -> list[str]:
+    """A table for each grouping."""
+    text = []
+    for name, key in GROUPINGS.items():
+        groups: dict[str, list[Residual]] = {}
+        for each in found:
+            groups.setdefault(key(each), []).append(each)
+        text += ["", f"  {name:52} rows    all  of the problem"]
+        for group, members in sorted(groups.items()):
+            every, relative = (_mean(getattr(r, field) for r in members) for field in FIELDS)
+            text.append(f"  {group:52} {len(members):4}  {every:5.3f}  {relative:5.3f}")
+    return text
+
+
+def constant(text: str, name: str) -> float:
+    """The value of a constant in the planner's source."""
+    found = re.search(CONSTANT.format(re.escape(name)), text)
+    if not found:
+        raise SystemExit(f"{SOURCE} has no line 'constexpr double {name} = ...;'.")
+    return float(found[2])
+
+
+def with_constant(text: str, name: str, value: float) -> str:
+    """The source with another value of a constant."""
+    return re.sub(CONSTANT.format(re.escape(name)), rf"\g<1>{value:.4g}\g<3>", text, count=1)
+
+
+def search(names: list[str], score_of: Callable[[str], float], text: str) -> tuple[str, float]:
+    """(the source with better constants, its score).
+
+    score_of: the score of a source. One constant after another is multiplied by a step, as long as
+    the score falls.
+    """
+    best = score_of(text)
+    print(f"score {best:.5f}")
+    for step in STEPS:
+        for name in names:
+            for factor in (1 + step, 1 / (1 + step)):
+                while True:
+                    tried = with_constant(text, name, constant(text, name) * factor)
+                    found = score_of(tried)
+                    print(
+                        f"  {name} = {constant(tried, name):<10.4g} score {found:.5f}", flush=True
+                    )
+                    if not found < best:
+                        break
+                    text, best = tried, found
+    return text, best
+
+
+def built_score(build: str, paths: list[Path]) -> Callable[[str], float]:
+    """A function that builds the library with a source and asks another process for the score."""
+    command = [sys.executable, "-m", "benchmarks", "fit", *map(str, paths), "--score"]
+
+    def score_of(text: str) -> float:
+        SOURCE.write_text(text)
+        subprocess.run(build, shell=True, check=True, cwd=CHECKOUT, stdout=subprocess.DEVNULL)
+        done = subprocess.run(command, check=True, cwd=CHECKOUT, capture_output=True, text=True)
+        return float(json.loads(done.stdout))
+
+    return score_of
+
+
+def propose(names: list[str], build: str, paths: list[Path]) -> None:
+    """Searches, prints the proposed constants, and puts the source and the library back."""
+    original, score_of = SOURCE.read_text(), built_score(build, paths)
+    try:
+        found, _ = search(names, score_of, original)
+        for name in names:
+            print(f"{name}: {constant(original, name):g} -> {constant(found, name):g}")
+    finally:
+        score_of(original)
+
+
+def report(found: Recording, count: int) -> list[str]:
+    """The text about one recording."""
+    device = found["header"]["device"]
+    text = [f"{device}, seed {found['header']['seed']}"]
+    for name, problems in halves(found).items():
+        chosen = choices(device, problems)
+        text += [f"{name}: {quality(chosen)}", *worst(chosen, count)]
+    return text + tables(residuals(device, halves(found)["fitted"]))
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks fit",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("files", type=Path, nargs="*", help="recordings")
+    parser.add_argument("--worst", type=int, default=5, help="problems to list (%(default)s)")
+    parser.add_argument("--search", help="names of constants, with commas between them")
+    parser.add_argument("--build", default=BUILD, help="rebuilds the library (%(default)s)")
+    parser.add_argument("--score", action="store_true", help="print the score alone")
+    options = parser.parse_args(argv)
+    paths = options.files or sorted(recording.FOLDER.glob("*.json"))
+    found = [recording.load(path) for path in paths]
+    if not any(each["problems"] for each in found):
+        parser.error("there is no recording; measure one with python -m benchmarks rows.")
+    if options.search:
+        propose(options.search.split(","), options.build, [path.resolve() for path in paths])
+    elif options.score:
+        scores = [score(choices(r["header"]["device"], halves(r)["fitted"])) for r in found]
+        print(json.dumps(statistics.fmean(scores)))
+    else:
+        print("\n".join(line for each in found for line in report(each, options.worst)))
+    return 0

@@ -1,0 +1,193 @@
+"""Recordings of the planner's problems: the time of every kernel on drawn problems.
+
+    {"header":   {"gpu": ..., "device": "H200", "seed": 1, ...}
+     "problems": [{"index": 0, "dtype": "bf16", "layout": "TN", "m": ..., "n": ..., "k": ...,
+                   "epilogue": "bias", "commits": [...], "rows": [
+                      {"kernel": ..., "cluster": 2, "rough_us": 41.2, "fine_us": 40.9}]}]}
+
+`python -m benchmarks rows` writes results/rows/<device>.json. A row is a kernel with a number of
+thread blocks in a cluster, because a plan has both. rough_us is from a tenth of a second of each
+row, fine_us from a second of the fastest rows and of the planner's choice, in alternating order.
+
+Problems with an even index are for fitting the planner's constants. The others test its choices,
+without a GPU (tests/plan/test_choice.py).
+"""
+
+import json
+import random
+import statistics
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks import RESULTS
+from tcgemm import info
+from tcgemm.bench import drawn, results_file
+from tcgemm.bench.case import Case
+from tcgemm.testing.operands import LAYOUTS
+
+FOLDER = RESULTS / "rows"
+SEED, PROBLEMS = 1, 120
+SMALLEST, LARGEST = 64, 16384
+DTYPES = ("bf16", "bf16", "f16", "e4m3")  # each is drawn as often as it is here
+EPILOGUES = ("", "", "bias", "bias+gelu_tanh")
+FINE = 3  # so many of the fastest rows are measured again
+
+Problem = dict[str, Any]
+Recording = dict[str, Any]
+
+
+class Row(NamedTuple):
+    """A kernel and the number of thread blocks in its clusters."""
+
+    kernel: str
+    cluster: int
+
+
+def draw(seed: int = SEED, count: int = PROBLEMS) -> list[Problem]:
+    """The problems of a seed, without rows."""
+    source = random.Random(f"rows {seed}")
+    found: list[Problem] = []
+    while len(found) < count:
+        dtype, epilogue = source.choice(DTYPES), source.choice(EPILOGUES)
+        layout = "TN" if dtype == "e4m3" else source.choice(LAYOUTS)
+        m, n, k = drawn.shape(source, SMALLEST, LARGEST, drawn.STEPS.get(dtype, drawn.STEP))
+        sizes = {"m": m, "n": n, "k": k, "epilogue": epilogue}
+        problem = {"index": len(found), "dtype": dtype, "layout": layout, **sizes}
+        found.append({**problem, "commits": [], "rows": []})
+    return found
+
+
+def case_of(problem: Problem) -> Case:
+    """The problem as a case of the benchmarks; e4m3 has fast sums and a scale a tensor."""
+    terms = [problem["epilogue"]] if problem["epilogue"] else []
+    accumulation = ""
+    if problem["dtype"] == "e4m3":
+        terms, accumulation = ["tensor-scales", *terms], "fast"
+    fields = {name: problem[name] for name in ("dtype", "layout", "m", "n", "k")}
+    epilogue = "+".join(terms) or "none"
+    return Case("mm", **fields, accumulation=accumulation, epilogue=epilogue, set="rows")
+
+
+def name_of(problem: Problem) -> str:
+    """The problem in one line."""
+    size = "x".join(str(problem[name]) for name in "mnk")
+    words = (str(problem["index"]), problem["dtype"], problem["layout"], size, problem["epilogue"])
+    return " ".join(words).rstrip()
+
+
+def plan(device: str, problem: Problem, kernel: str = "") -> dict[str, Any] | None:
+    """The plan of the problem on a GPU by name, of all kernels or of one; None if it cannot run."""
+    options: dict[str, Any] = {"layout": problem["layout"], "kernel": kernel}
+    options["epilogue"] = [term for term in problem["epilogue"].split("+") if term]
+    if problem["dtype"] == "e4m3":
+        options |= {"precision": "fast", "scale_a": "tensor", "scale_b": "tensor"}
+    try:
+        return info.plan(device, *(problem[name] for name in ("dtype", "m", "n", "k")), **options)
+    except RuntimeError:
+        return None
+
+
+def row_of(made: dict[str, Any]) -> Row:
+    """The row of a plan."""
+    return Row(made["kernel"], made["cluster"])
+
+
+def choice(device: str, problem: Problem) -> Row:
+    """The row that the planner chooses."""
+    made = plan(device, problem)
+    assert made is not None, f"no kernel computes {name_of(problem)} on {device}"
+    return row_of(made)
+
+
+def plans(device: str, problem: Problem) -> dict[str, dict[str, Any]]:
+    """{name of a kernel: the plan that asks for it} of the kernels for operands of this dtype."""
+    names = [row["name"] for row in info.catalog() if row["input"] == problem["dtype"]]
+    made = {name: plan(device, problem, name) for name in names}
+    return {name: found for name, found in made.items() if found is not None}
+
+
+def hidden(device: str, problem: Problem) -> list[str]:
+    """Kernels that cannot be asked for, because a longer name with theirs in it is preferred."""
+    return [name for name, made in plans(device, problem).items() if made["kernel"] != name]
+
+
+def runnable(device: str, problem: Problem) -> dict[Row, float]:
+    """{row: the planner's estimate in us} of the rows that compute the problem without copies."""
+    return {
+        row_of(made): made["microseconds"]
+        for name, made in plans(device, problem).items()
+        if made["kernel"] == name and not made["copies"] and not made["split"]
+    }
+
+
+def rows_of(problem: Problem) -> dict[Row, dict[str, Any]]:
+    """{row: what was measured}."""
+    return {Row(row["kernel"], row["cluster"]): row for row in problem["rows"]}
+
+
+def fastest(problem: Problem, count: int = FINE) -> list[Row]:
+    """The fastest rows by their rough times."""
+    rows = rows_of(problem)
+    return sorted(rows, key=lambda row: rows[row]["rough_us"])[:count]
+
+
+def times(problem: Problem) -> dict[Row, float]:
+    """The best known time of each row in us: the fine one, or else the rough one.
+
+    Rough times are scaled by what the fine ones of this problem are above theirs.
+    """
+    rows = rows_of(problem)
+    fine = [row["fine_us"] / row["rough_us"] for row in rows.values() if row["fine_us"]]
+    scale = statistics.median(fine) if fine else 1.0
+    return {name: row["fine_us"] or scale * row["rough_us"] for name, row in rows.items()}
+
+
+def loss(problem: Problem, chosen: Row) -> float | None:
+    """The time of a row divided by that of the best one, less 1; None if it was not measured."""
+    known = times(problem)
+    return known[chosen] / min(known.values()) - 1 if chosen in known else None
+
+
+def is_held_out(problem: Problem) -> bool:
+    """Is the problem one of the half that the constants are not fitted to?"""
+    return problem["index"] % 2 == 1
+
+
+def path_of(device: str) -> Path:
+    """The file of a GPU."""
+    return FOLDER / f"{device.lower()}.json"
+
+
+def empty() -> Recording:
+    """A recording without problems."""
+    return {"header": {}, "problems": []}
+
+
+def load(path: Path | str) -> Recording:
+    """The recording of a file, or an empty one if there is no such file."""
+    path = Path(path)
+    return json.loads(path.read_text()) if path.exists() else empty()
+
+
+def save(recording: Recording, path: Path | str) -> None:
+    """Writes a file with one problem per line."""
+    problems = sorted(recording["problems"], key=lambda problem: problem["index"])
+    lines = [
+        '{"header": ' + json.dumps(recording["header"], indent=1) + ",",
+        '"problems": [',
+        ",\n".join(map(json.dumps, problems)) + "\n]}",
+    ]
+    results_file.write(Path(path), lines)
+
+
+def merge(into: Recording, new: Recording) -> Recording:
+    """Puts the problems of `new` into `into`; a problem of both is that of `new`, if measured."""
+    seeds = {each["header"].get("seed") for each in (into, new) if each["problems"]}
+    if len(seeds) > 1:
+        raise ValueError("the recordings have problems of different seeds; measure one of them.")
+    problems = {problem["index"]: problem for problem in into["problems"]}
+    for problem in new["problems"]:
+        old = problems.get(problem["index"])
+        if old is None or len(problem["rows"]) >= len(old["rows"]):
+            problems[problem["index"]] = problem
+    return {"header": new["header"] or into["header"], "problems": list(problems.values())}

@@ -1,0 +1,181 @@
+"""Measures every kernel on problems that a seed draws, for the planner's constants and tests.
+
+    python -m benchmarks rows --minutes 8 --resume      what is missing, for eight minutes
+    python -m benchmarks rows --shard 1/3 --out a.json  the first of three parts of the problems
+    python -m benchmarks rows --dry-run --gpu H100      problems, rows and choices; needs no GPU
+
+Each row that computes the problem without copies is measured for 0.1 s. Then the three fastest and
+the planner's choice are measured for 1 s, in alternating order. recording.py has the format.
+
+The file is written after each problem, so a run that is killed loses one. --resume measures what
+the file lacks, whatever commit it was measured at: new problems, new kernels, another number of
+thread blocks in a cluster, another choice. Without it a problem is measured anew.
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+import torch
+
+from benchmarks import recording
+from benchmarks.recording import Problem, Recording, Row
+from tcgemm import info
+from tcgemm.bench import results_file
+from tcgemm.bench.run import shard
+from tcgemm.bench.workloads import Workload
+from tcgemm.testing import machine, timing
+
+ROUGH_MS, FINE_MS = 100.0, 1000.0  # of one candidate
+
+
+def parse(argv=None):
+    """The options of a command line."""
+    text = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks rows", description=__doc__, formatter_class=text
+    )
+    parser.add_argument("--seed", type=int, default=recording.SEED, help="(%(default)s)")
+    parser.add_argument("--problems", type=int, default=recording.PROBLEMS, help="(%(default)s)")
+    parser.add_argument("--shard", type=shard, default=(1, 1), help="2/5: the second of five parts")
+    parser.add_argument("--minutes", type=float, default=8.0, help="stop after so many (8)")
+    parser.add_argument("--resume", action="store_true", help="measure what the file lacks")
+    parser.add_argument("--out", type=Path, help="the file; without it results/rows/<gpu>.json")
+    parser.add_argument("--commit", help="the measured commit, where there is no git")
+    parser.add_argument("--dry-run", action="store_true", help="measure nothing")
+    parser.add_argument("--gpu", default="H200", help="the GPU of --dry-run (%(default)s)")
+    return parser.parse_args(argv)
+
+
+def known_gpu() -> str:
+    """The name by which the planner knows the GPU of this machine."""
+    facts = torch.cuda.get_device_properties(0)
+    capability = 10 * facts.major + facts.minor
+    known = info.known_device(facts.name, capability, facts.multi_processor_count)
+    if known is None:
+        raise SystemExit(f"The planner does not know this GPU ({facts.name}): docs/dev/devices.md.")
+    return known["name"]
+
+
+def time_rows(problem: Problem, rows: list[Row], ms: float) -> dict[Row, float]:
+    """{row: microseconds}. A kernel that raises is left out and named."""
+    work = Workload(recording.case_of(problem), "cuda")
+    calls = {}
+    for row in rows:
+
+        def call(index: int, kernel: str = row.kernel) -> None:
+            work.call_kernel(kernel, index)
+
+        try:
+            call(0)
+        except RuntimeError as error:
+            print(f"  {row.kernel}: {error}".split("\n")[0])
+        else:
+            calls[row] = call
+    named = {f"{row.kernel} {row.cluster}": row for row in calls}
+    found = timing.measure(
+        {name: calls[row] for name, row in named.items()}, work.sets, device="cuda", min_ms=ms
+    )
+    return {named[name]: round(each.us, 3) for name, each in found.items()}
+
+
+def missing_rows(device: str, problem: Problem) -> list[Row]:
+    """The rows that were not measured yet."""
+    known = recording.rows_of(problem)
+    return [row for row in recording.runnable(device, problem) if row not in known]
+
+
+def wanted_fine(device: str, problem: Problem) -> list[Row]:
+    """The fastest rows and the planner's choice, if one of them lacks its fine time."""
+    rows = recording.rows_of(problem)
+    wanted = dict.fromkeys([*recording.fastest(problem), recording.choice(device, problem)])
+    chosen = [row for row in wanted if row in rows]
+    return [] if all(rows[row]["fine_us"] for row in chosen) else chosen
+
+
+def measure(device: str, problem: Problem, commit: str) -> Problem:
+    """The problem with the rows and fine times that it lacked."""
+    found = {row: dict(fields) for row, fields in recording.rows_of(problem).items()}
+    if new := missing_rows(device, problem):
+        for row, us in time_rows(problem, new, ROUGH_MS).items():
+            found[row] = {**row._asdict(), "rough_us": us, "fine_us": None}
+    problem = {**problem, "rows": list(found.values())}
+    if fine := wanted_fine(device, problem):
+        # Times of another day are not comparable within 1 %, so they are dropped.
+        for row in found:
+            found[row] = {**found[row], "fine_us": None}
+        for row, us in time_rows(problem, fine, FINE_MS).items():
+            found[row] = {**found[row], "fine_us": us}
+    commits = list(dict.fromkeys([*problem["commits"], commit]))
+    return {**problem, "commits": commits, "rows": list(found.values())}
+
+
+def is_done(device: str, problem: Problem) -> bool:
+    """Has the problem all rows and fine times?"""
+    return not missing_rows(device, problem) and not wanted_fine(device, problem)
+
+
+def line(device: str, problem: Problem) -> str:
+    """The problem, its fastest row, and the loss of the planner's choice."""
+    known, chosen = recording.times(problem), recording.choice(device, problem)
+    best = min(known, key=known.__getitem__)
+    loss = recording.loss(problem, chosen)
+    text = f"{recording.name_of(problem):50} {known[best]:9.2f} us {best.kernel} c{best.cluster}"
+    if chosen != best:
+        share = "not measured" if loss is None else f"+{100 * loss:.1f} %"
+        text += f"; choice {share}: {chosen.kernel} c{chosen.cluster}"
+    return text
+
+
+def print_plans(device: str, problems: list[Problem]) -> None:
+    """The number of rows of each problem, and the planner's choice."""
+    for problem in problems:
+        rows, chosen = recording.runnable(device, problem), recording.choice(device, problem)
+        words = f"{len(rows):3} rows, choice {chosen.kernel} c{chosen.cluster}"
+        print(f"{recording.name_of(problem):50} {words}")
+
+
+def open_recording(path: Path, options: argparse.Namespace) -> Recording:
+    """The recording of a file with all drawn problems, measured or not."""
+    stored = recording.load(path)
+    seed = stored["header"].get("seed", options.seed)
+    if seed != options.seed:
+        raise SystemExit(f"{path} has the problems of seed {seed}; pass --seed {seed}, or --out.")
+    found = {problem["index"]: problem for problem in stored["problems"]}
+    drawn = recording.draw(options.seed, options.problems)
+    problems = [found.get(problem["index"], problem) for problem in drawn]
+    return {"header": stored["header"], "problems": problems}
+
+
+def main(argv=None):
+    options = parse(argv)
+    part, parts = options.shard
+    print(f"seed {options.seed}, {options.problems} problems, part {part} of {parts}")
+    if options.dry_run:
+        chosen = recording.draw(options.seed, options.problems)[part - 1 :: parts]
+        print_plans(options.gpu, chosen)
+        return 0
+    device = known_gpu()
+    path = options.out or recording.path_of(device)
+    stored = open_recording(path, options)
+    commit = options.commit or results_file.commit()
+    header = {**machine.facts("cuda"), "device": device, "seed": options.seed}
+    problems = {problem["index"]: problem for problem in stored["problems"]}
+    chosen = stored["problems"][part - 1 :: parts]
+    if options.resume:
+        chosen = [problem for problem in chosen if not is_done(device, problem)]
+        chosen.sort(key=lambda problem: bool(problem["rows"]))
+    else:
+        chosen = [{**problem, "rows": [], "commits": []} for problem in chosen]
+    stop, done = time.monotonic() + 60 * options.minutes, 0
+    for problem in chosen:
+        if time.monotonic() > stop:
+            print(f"{options.minutes:g} minutes are over; --resume goes on.")
+            break
+        problems[problem["index"]] = found = measure(device, problem, commit)
+        measured = [problem for problem in problems.values() if problem["rows"]]
+        recording.save({"header": header, "problems": measured}, path)
+        print(line(device, found), flush=True)
+        done += 1
+    print(f"{done} of {len(chosen)} problems measured -> {path}")
+    return 0

@@ -1,0 +1,168 @@
+"""The measurement protocol: how often and how long a case is measured, and what its ratios say.
+
+    repetition    one measurement of a case: the candidates in alternating order in one process
+    case          up to REPETITIONS of them, spread over the run: all cases have the first one
+                  before any case has the second
+    row           the medians of the repetitions; the ratio is the median of their ratios
+    range         the lowest and the highest ratio of the repetitions
+    claim         "faster", or a target that is met: the whole range is above the limit
+
+A ratio that is more than CLOSE away from 1 and from each target of the case is clear: its first
+repetition ends after timing.FIRST_MS a candidate, and there is no other. Every other case takes MS
+a candidate and all repetitions, because the same kernel and shape differ by up to 5 % between two
+measurements of one run.
+
+A case keeps its repetitions in its details:
+
+    "repetitions": [{"date": ..., "us": {"tcgemm": ..., "own": ...}, "ratio": ..., "own_ratio": ...,
+                     "clock_mhz": ..., "power_w": ..., "ms": ...}]
+
+"ms" is the time that one candidate was measured for. A row that was stored without repetitions
+counts as one.
+"""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING, Any
+
+from tcgemm.bench import results_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from tcgemm.bench.results_file import Results, Row
+    from tcgemm.testing.timing import Timing
+
+    Detail = dict[str, Any]
+    Repetition = dict[str, Any]
+    Aims = Mapping[str, Sequence[float]]  # "ratio", "own_ratio" ... -> the targets of this ratio
+
+REPETITIONS = 3
+MS = 1000.0  # milliseconds of one candidate, for a ratio that is not clear
+CLOSE = 0.10  # relative: a ratio this near to a limit is not clear after a short look
+OTHERS = ("own", "dense", "fused")  # candidates beside the baseline, as the details name them
+
+
+def ratio_name(candidate: str) -> str:
+    """The field of a candidate's ratio: "ratio" for the baseline, else "own_ratio" and so on."""
+    return "ratio" if candidate == "baseline" else f"{results_file.field(candidate)}_ratio"
+
+
+def ratios_of(timings: Mapping[str, Timing]) -> dict[str, float]:
+    """{field: the time of a candidate divided by tcgemm's} of one measurement."""
+    us = timings["tcgemm"].us
+    return {ratio_name(name): t.us / us for name, t in timings.items() if name != "tcgemm"}
+
+
+def is_clear(ratios: Mapping[str, float], aims: Aims) -> bool:
+    """Is each ratio more than CLOSE away from 1 and from each of its targets?"""
+    return all(
+        abs(ratio / aim - 1) > CLOSE
+        for name, ratio in ratios.items()
+        for aim in (1.0, *aims.get(name, ()))
+    )
+
+
+def repetition(row: Row, detail: Detail) -> Repetition:
+    """The repetition that a row of one measurement is."""
+    names = {"tcgemm": row["us"], "rival": row["rival_us"]}
+    names |= {name: detail.get(f"{name}_us") for name in OTHERS}
+    found = {
+        "date": detail.get("date"),
+        "us": {name: us for name, us in names.items() if us is not None},
+        "ratio": row["ratio"],
+    }
+    ratios = {f"{name}_ratio": detail.get(f"{name}_ratio") for name in OTHERS}
+    found |= {name: ratio for name, ratio in ratios.items() if ratio is not None}
+    found |= {"clock_mhz": row["clock_mhz"], "power_w": row["power_w"]}
+    return found | ({"ms": detail["ms"]} if "ms" in detail else {})
+
+
+def repetitions(row: Row, detail: Detail) -> list[Repetition]:
+    """The repetitions of a row; none if the case failed."""
+    if row["us"] is None:
+        return []
+    return detail.get("repetitions") or [repetition(row, detail)]
+
+
+def combined(row: Row, detail: Detail, found: Iterable[Repetition]) -> tuple[Row, Detail]:
+    """(row, detail) with the medians of these repetitions. Other fields stay as they are."""
+    kept = sorted(found, key=lambda each: str(each["date"]))
+    row, detail = dict(row), dict(detail) | {"repetitions": kept}
+
+    def median(values: Iterable[float | None], digits: int) -> float | None:
+        known = [value for value in values if value is not None]
+        return round(statistics.median(known), digits) if known else None
+
+    def us_of(name: str) -> float | None:
+        return median((each["us"].get(name) for each in kept), 3)
+
+    measured = row["us"]
+    row |= {"us": us_of("tcgemm"), "rival_us": us_of("rival")}
+    row["ratio"] = median((each["ratio"] for each in kept), 4)
+    if row["tflops"] is not None:
+        row["tflops"] = round(row["tflops"] * measured / row["us"], 3)
+    for name in ("clock_mhz", "power_w"):
+        row[name] = median((each[name] for each in kept), 1)
+    for name in OTHERS:
+        if name in detail:
+            detail[f"{name}_us"] = us_of(name)
+            detail[f"{name}_ratio"] = median((each.get(f"{name}_ratio") for each in kept), 4)
+    return row, detail
+
+
+def claim(found: tuple[float, float], least: float) -> str:
+    """ "PASS": the whole range is at least `least`. "MISS": all of it is below. Else "UNCLEAR"."""
+    low, high = found
+    return "PASS" if low >= least else "MISS" if high < least else "UNCLEAR"
+
+
+def span(row: Row, detail: Detail, name: str = "ratio") -> tuple[float, float] | None:
+    """(lowest, highest) of a ratio over the repetitions; None if it was not measured.
+
+    Arguments:
+        name (str): "ratio", or the ratio to another candidate, such as "own_ratio".
+    """
+    found = [each.get(name) for each in repetitions(row, detail)]
+    known = [ratio for ratio in found if ratio is not None]
+    return (min(known), max(known)) if known else None
+
+
+def ratios(row: Row, detail: Detail) -> dict[str, float]:
+    """The ratios of a row by their fields: medians of the repetitions."""
+    found = {"ratio": row["ratio"]} | {f"{n}_ratio": detail.get(f"{n}_ratio") for n in OTHERS}
+    return {name: ratio for name, ratio in found.items() if ratio is not None}
+
+
+def missing(row: Row, detail: Detail, aims: Aims, wanted: int = REPETITIONS) -> int:
+    """How many repetitions the case still needs; `wanted` is the number where no ratio is clear."""
+    found = repetitions(row, detail)
+    if not found:
+        return wanted
+    first = {name: found[0].get(name) for name in ratios(row, detail)}
+    known = {name: ratio for name, ratio in first.items() if ratio is not None}
+    return 0 if is_clear(known, aims) else max(0, wanted - len(found))
+
+
+def merged(old: tuple[Row, Detail] | None, new: tuple[Row, Detail]) -> tuple[Row, Detail]:
+    """One case of two files: all repetitions of both if the commit is the same, else `new`."""
+    row, detail = new
+    if old is None or old[0]["commit"] != row["commit"] or row["commit"] == "unknown":
+        return new
+    if row["us"] is None:
+        return old
+    earlier, later = repetitions(*old), repetitions(row, detail)
+    added = [each for each in earlier if each not in later]
+    return combined(row, detail, [*added, *later]) if added else new
+
+
+def merge(into: Results, new: Results) -> Results:
+    """Puts every row of `new`, and its header, into `into`; returns `into`."""
+    known = {results_file.key(row): row for row in into["rows"]}
+    for row in new["rows"]:
+        name = results_file.key(row)
+        old = (known[name], into["details"].get(name, {})) if name in known else None
+        results_file.put(into, *merged(old, (row, new["details"].get(name, {}))))
+    into["header"] = new["header"] or into["header"]
+    return into

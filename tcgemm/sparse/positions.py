@@ -1,0 +1,67 @@
+"""The elements of dense matrices at the kept positions of a SparseTensor24, without autograd."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from tcgemm.sparse.parts import DTYPES
+from tcgemm.sparse.shapes import GROUPS, default_pattern, value_columns
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tcgemm.sparse.tensor import SparseTensor24
+
+_OPS = torch.ops.tcgemm
+
+
+def decompress(w: SparseTensor24) -> Tensor:
+    """The dense matrix."""
+    values, metadata, _tiles = w.stored()
+    dense = _OPS.decompress24.default(values, metadata, w.stored_shape[1], w.pattern)
+    return dense.t() if w.transposed else dense
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    """8-bit types as integers, because torch has few operators of float8."""
+    return tensor.view(torch.uint8) if tensor.element_size() == 1 else tensor
+
+
+def keep(mask: Tensor, dense: Tensor) -> Tensor:
+    """The dense tensor where the mask is true. All other elements become zero, NaN as well."""
+    bits = _bits(dense)
+    kept = torch.where(mask, bits, bits.new_zeros(()))
+    return kept if bits is dense else kept.view(dense.dtype)  # view(dtype) has no gradient
+
+
+def gather(dense: Tensor, metadata: Tensor, pattern: str) -> Tensor:
+    """The elements of a dense matrix at the positions in the metadata."""
+    if dense.dtype in DTYPES and pattern in ("2:4", default_pattern(dense.dtype)):
+        return _OPS.gather24.default(dense, metadata, pattern)
+    # The operator has no kernel for this dtype, which arithmetic may use.
+    group = GROUPS[pattern]
+    k = dense.shape[1]
+    columns = value_columns(k, pattern)
+    codes = torch.stack([(metadata >> shift) & 3 for shift in (0, 2, 4, 6)], -1).flatten(1)
+    first = torch.arange(columns, device=dense.device) // (group // 2) * group
+    index = codes[:, :columns] + first
+    bits = torch.nn.functional.pad(_bits(dense), (0, -k % group))
+    return bits.gather(1, index).view(dense.dtype)
+
+
+def gather_values(dense: Tensor, w: SparseTensor24, transpose: bool) -> Tensor:
+    """The values that a dense matrix of w's shape gives to w, or to its compressed transpose.
+
+    In groups with few elements, w and its compressed transpose may store different zeros. These
+    zeros stay zero, so that both store the same matrix.
+    """
+    dense = dense.t() if w.transposed is not transpose else dense
+    metadata = w.stored(transpose)[1]
+    if w.transposable:
+        values, other_metadata, _tiles = w.stored(not transpose)
+        ones = torch.ones_like(values, dtype=torch.uint8)
+        other = _OPS.decompress24.default(ones, other_metadata, dense.shape[0], w.pattern).t()
+        dense = keep(other != 0, dense)
+    return gather(dense, metadata, w.pattern)

@@ -1,0 +1,50 @@
+"""The sets that a seed draws."""
+
+import collections
+
+import pytest
+
+from tcgemm.bench import drawn, run
+from tcgemm.bench.cases import GROUPS
+from tcgemm.bench.cases import cases as cases_of
+
+
+def test_squares_have_two_pairs_each():
+    found = cases_of("drawn-squares", seed=5)
+    sizes = collections.Counter(case.m for case in found)
+    assert sorted(sizes) == [*range(1536, 4097, 256), *range(5120, 16385, 1024)]
+    assert set(sizes.values()) == {2}
+    assert len({(case.m, case.layout, case.dtype) for case in found}) == len(found) == 46
+    assert {case.set for case in found} == {"drawn-squares@5"}
+
+
+@pytest.mark.parametrize("name", drawn.FAMILIES)
+def test_shapes_of_a_family(name):
+    found = cases_of(f"drawn-{name}", seed=5)
+    assert len(set(found)) == len(found) == drawn.SHAPES
+    for case in found:
+        sizes = case.m, case.n, case.k
+        step = 16 if case.dtype == "e4m3" else 8
+        assert all(size % step == 0 for size in sizes), case
+        least, most = (64, 2048) if case.op == "bmm" else (512, 16384)
+        assert all(least <= size <= most for size in sizes), case
+        assert 2 * case.batch * case.m * case.n * case.k <= drawn.MOST_FLOPS
+    assert found == cases_of(f"drawn-{name}", seed=5) != cases_of(f"drawn-{name}", seed=6)
+
+
+def test_dtypes_and_layouts_choose_cases():
+    found = cases_of("drawn-mm", ("f16",), ("NN", "TT"), seed=5)
+    assert found == [
+        case
+        for case in cases_of("drawn-mm", seed=5)
+        if case.dtype == "f16" and case.layout in ("NN", "TT")
+    ]
+    assert {case.dtype for case in found} == {"f16"}
+
+
+def test_the_seed_is_an_option(capsys):
+    arguments = ["--set", "drawn-fast", "--seed", "77", "--dry-run", "--device", "cpu"]
+    assert run.main(arguments) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 40 and all(line.startswith("drawn-fast@77 mm e4m3") for line in lines)
+    assert len(GROUPS["drawn"]) == 1 + len(drawn.FAMILIES)

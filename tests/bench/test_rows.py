@@ -1,0 +1,208 @@
+"""Recordings of every kernel's time: what is drawn, measured and resumed, and what fit says of it.
+
+The times are the planner's estimates, changed on purpose; nothing is measured.
+"""
+
+import collections
+
+import pytest
+import torch
+
+import tcgemm
+from benchmarks import fit, merge, recording, rows
+from tcgemm import info
+from tcgemm.bench import results_file
+from tcgemm.bench.workloads import Workload
+
+from support import plan_cases  # noqa: F401 (skips where the build is for other GPUs)
+
+DEVICE, COUNT = "H200", 6
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """A GPU whose rows take their estimates times a factor: {kernel: factor}, and the calls."""
+    found = collections.namedtuple("Gpu", "factors calls")({}, [])
+
+    def time_rows(problem, wanted, ms):
+        found.calls.append((problem["index"], len(wanted), ms))
+        estimates = recording.runnable(DEVICE, problem)
+        scale = 1.0 if ms == rows.FINE_MS else 1.02
+        return {row: estimates[row] * scale * found.factors.get(row.kernel, 1) for row in wanted}
+
+    monkeypatch.setattr(rows, "known_gpu", lambda: DEVICE)
+    monkeypatch.setattr(rows, "time_rows", time_rows)
+    monkeypatch.setattr(rows.machine, "facts", lambda device: {"gpu": "NVIDIA H200"})
+    monkeypatch.setattr(results_file, "commit", lambda: "abc")
+    return found
+
+
+def record(path, *more):
+    assert rows.main(["--problems", str(COUNT), "--out", str(path), *more]) == 0
+    return recording.load(path)
+
+
+def test_problems_of_a_seed():
+    found = recording.draw()
+    assert len(found) == 120 and found == recording.draw() != recording.draw(2)
+    for problem in found:
+        sizes = [problem[name] for name in "mnk"]
+        step = 16 if problem["dtype"] == "e4m3" else 8
+        assert all(64 <= size <= 16384 and size % step == 0 for size in sizes)
+        assert 2.0 * sizes[0] * sizes[1] * sizes[2] <= 1.5e12
+        assert problem["layout"] == "TN" or problem["dtype"] != "e4m3"
+    assert {problem["dtype"] for problem in found} == {"bf16", "f16", "e4m3"}
+    assert {problem["layout"] for problem in found} == {"TN", "NN", "TT", "NT"}
+    assert {problem["epilogue"] for problem in found} == {"", "bias", "bias+gelu_tanh"}
+    assert 50 <= sum(map(recording.is_held_out, found)) <= 70
+
+
+@pytest.mark.parametrize("device", ["H200", "H100"])
+def test_every_choice_is_a_row_that_is_measured(device):
+    for problem in recording.draw():
+        assert recording.choice(device, problem) in recording.runnable(device, problem), problem
+
+
+def test_no_kernel_is_hidden_by_a_longer_name():
+    for problem in recording.draw():
+        assert not recording.hidden(DEVICE, problem), problem
+
+
+def test_a_problem_is_a_case_with_the_same_plan():
+    for problem in recording.draw()[:6]:
+        planned = Workload(recording.case_of(problem), "meta").plan_on(DEVICE)
+        assert planned.kernel == recording.choice(DEVICE, problem).kernel, problem
+
+
+def test_a_recording_has_rough_and_fine_times(tmp_path, gpu, capsys):
+    found = record(tmp_path / "h200.json")
+    assert found["header"] == {"gpu": "NVIDIA H200", "device": DEVICE, "seed": 1}
+    assert len(found["problems"]) == COUNT
+    for problem in found["problems"]:
+        measured = recording.rows_of(problem)
+        assert measured.keys() == recording.runnable(DEVICE, problem).keys()
+        fine = [row for row, fields in measured.items() if fields["fine_us"]]
+        assert set(fine) == {*recording.fastest(problem), recording.choice(DEVICE, problem)}
+        assert recording.loss(problem, recording.choice(DEVICE, problem)) == pytest.approx(0)
+        assert problem["commits"] == ["abc"]
+        # A rough time is 2 % above the fine one here, and `times` takes that off again.
+        slowest = max(measured, key=lambda row: measured[row]["rough_us"])
+        estimate = recording.runnable(DEVICE, problem)[slowest]
+        assert recording.times(problem)[slowest] == pytest.approx(estimate)
+    assert [ms for _, _, ms in gpu.calls] == [rows.ROUGH_MS, rows.FINE_MS] * COUNT
+    assert "seed 1" in capsys.readouterr().out
+
+
+def test_a_recording_resumes_with_what_is_missing(tmp_path, gpu, capsys):
+    path = tmp_path / "h200.json"
+    record(path, "--minutes", "0")
+    assert not path.exists() and "--resume goes on" in capsys.readouterr().out
+    found = record(path)
+    gpu.calls.clear()
+    record(path, "--resume")
+    assert gpu.calls == []
+    lost = found["problems"][2]["rows"].pop(0)  # a kernel that is new since
+    recording.save(found, path)
+    again = record(path, "--resume")
+    assert gpu.calls[0] == (2, 1, rows.ROUGH_MS) and {index for index, _, _ in gpu.calls} == {2}
+    assert recording.Row(lost["kernel"], lost["cluster"]) in recording.rows_of(again["problems"][2])
+    with pytest.raises(SystemExit, match="seed 1"):
+        record(path, "--resume", "--seed", "2")
+
+
+def test_shards_merge(tmp_path, gpu):
+    files = [tmp_path / f"{part}.json" for part in (1, 2)]
+    for part, path in enumerate(files, 1):
+        record(path, "--shard", f"{part}/2")
+    out = tmp_path / "h200.json"
+    assert merge.main([*map(str, files), "--out", str(out)]) == 0
+    assert [problem["index"] for problem in recording.load(out)["problems"]] == [*range(COUNT)]
+    gpu.calls.clear()
+    record(out, "--resume")
+    assert gpu.calls == []
+
+
+def test_a_dry_run_needs_no_gpu(capsys):
+    assert rows.main(["--problems", "5", "--dry-run", "--gpu", "H100"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("rows, choice sm") == 5 and "seed 1, 5 problems" in out
+
+
+def test_fit_shows_losses_and_residuals(tmp_path, gpu, capsys):
+    path = tmp_path / "h200.json"
+    slow = recording.choice(DEVICE, recording.draw()[0]).kernel
+    gpu.factors[slow] = 1.25
+    found = record(path)
+    chosen = fit.choices(DEVICE, found["problems"])
+    assert max(choice.loss for choice in chosen) > 0.01
+    assert fit.score(chosen) > fit.score(chosen[-1:]) >= 0
+    capsys.readouterr()
+    assert fit.main([str(path), "--worst", "2"]) == 0
+    out = capsys.readouterr().out
+    assert "fitted: 3 problems: within 3 % of the fastest" in out and slow in out
+    residuals = fit.residuals(DEVICE, found["problems"])
+    ratios = {each.ratio for each in residuals if each.row.kernel == slow}
+    assert ratios and all(ratio == pytest.approx(1.25) for ratio in ratios)
+    assert max(each.relative for each in residuals if each.row.kernel == slow) > 1
+    assert fit.main([str(path), "--score"]) == 0
+    assert float(capsys.readouterr().out) > 0
+    with pytest.raises(SystemExit):
+        fit.main([str(tmp_path / "nothing.json")])
+
+
+def test_a_choice_without_a_time_is_named(tmp_path, gpu):
+    found = record(tmp_path / "h200.json")
+    problem = found["problems"][0]
+    chosen = recording.choice(DEVICE, problem)
+    problem["rows"] = [row for row in problem["rows"] if row["kernel"] != chosen.kernel]
+    found = fit.choices(DEVICE, [problem])
+    assert found[0].loss is None and fit.quality(found) == "nothing measured"
+    assert fit.score(found) == pytest.approx(1.1 * fit.NOT_MEASURED)
+    assert "not measured" in fit.worst(found, 1)[0]
+    other = chosen._replace(cluster=3 - chosen.cluster)
+    problem["rows"].append({**other._asdict(), "rough_us": 1.0, "fine_us": None})
+    assert fit.choices(DEVICE, [problem])[0].loss is None
+    assert fit.score(fit.choices(DEVICE, [problem])) == 0
+
+
+def test_a_search_lowers_the_score():
+    source = fit.SOURCE.read_text()
+    names = ["kFill", "kStore"]
+    assert all(fit.constant(source, name) > 0 for name in names)
+    with pytest.raises(SystemExit, match="kNone"):
+        fit.constant(source, "kNone")
+    best = {"kFill": 1.3 * fit.constant(source, "kFill"), "kStore": fit.constant(source, "kStore")}
+
+    def score_of(text):
+        return sum(abs(fit.constant(text, name) / best[name] - 1) for name in names)
+
+    found, score = fit.search(names, score_of, source)
+    assert fit.constant(found, "kFill") == pytest.approx(best["kFill"], rel=0.03)
+    assert fit.constant(found, "kStore") == fit.constant(source, "kStore")
+    assert score < 0.03 and len(found.splitlines()) == len(source.splitlines())
+
+
+@pytest.mark.gpu
+@pytest.mark.sm90
+@pytest.mark.parametrize(("dtype", "epilogue"), [("bf16", "bias+gelu_tanh"), ("e4m3", "bias")])
+def test_rows_on_a_gpu(monkeypatch, dtype, epilogue):
+    facts = torch.cuda.get_device_properties(0)
+    known = info.known_device(
+        facts.name, 10 * facts.major + facts.minor, facts.multi_processor_count
+    )
+    if known is None:
+        pytest.skip(f"the planner does not know {facts.name}")
+    monkeypatch.setattr(rows, "ROUGH_MS", 10.0)
+    monkeypatch.setattr(rows, "FINE_MS", 20.0)
+    sizes = {"m": 1024, "n": 768, "k": 512}
+    problem = {"index": 0, "dtype": dtype, "layout": "TN", **sizes, "epilogue": epilogue}
+    found = rows.measure(rows.known_gpu(), {**problem, "commits": [], "rows": []}, "abc")
+    assert recording.rows_of(found).keys() == recording.runnable(known["name"], problem).keys()
+    assert all(row["rough_us"] > 1 for row in found["rows"])
+    assert rows.is_done(known["name"], found)
+    work = Workload(recording.case_of(problem), "cuda")
+    for row in recording.rows_of(found):
+        made = tcgemm.explain(
+            work.operands.a[0], work.operands.b[0], **work.options, kernel=row.kernel
+        )
+        assert recording.Row(made.kernel, made.cluster) == row

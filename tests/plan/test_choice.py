@@ -1,0 +1,43 @@
+"""The planner's choices beside the recorded time of every kernel, on an H200 and an H100.
+
+`python -m benchmarks rows` records the times on a GPU; these tests need none. Constants of the
+planner are fitted to one half of the problems, and the other half is tested.
+"""
+
+import pytest
+
+from benchmarks import fit, recording
+
+from support import plan_cases  # noqa: F401 (skips where the build is for other GPUs)
+
+DEVICES = ("H200", "H100")
+
+
+def stored(device):
+    """The recording of a GPU; the test is skipped where there is none."""
+    path = recording.path_of(device)
+    if not path.exists():
+        pytest.skip(f"no times are recorded for an {device}: run python -m benchmarks rows on one")
+    return recording.load(path)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_recording_has_every_problem(device):
+    found = stored(device)
+    assert found["header"]["device"] == device
+    wanted = recording.draw(found["header"]["seed"])
+    fields = ("index", "dtype", "layout", "m", "n", "k", "epilogue")
+    assert [[p[name] for name in fields] for p in found["problems"]] == [
+        [p[name] for name in fields] for p in wanted
+    ]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_choices_are_near_the_fastest_row(device):
+    chosen = fit.choices(device, fit.halves(stored(device))["held out"])
+    print("\n".join([fit.quality(chosen), *fit.worst(chosen, 10)]))
+    unknown = [recording.name_of(choice.problem) for choice in chosen if choice.loss is None]
+    assert not unknown, f"run python -m benchmarks rows --resume on an {device}: {unknown}"
+    losses = [choice.loss for choice in chosen]
+    assert max(losses) <= fit.WITHIN
+    assert sum(loss <= fit.CLOSE for loss in losses) >= fit.SHARE * len(losses)
