@@ -63,7 +63,7 @@ def test_every_example_runs(monkeypatch, tmp_path):
 
 
 def complaints(text: str) -> list[str]:
-    """What is wrong with a public docstring."""
+    """Returns the faults of a public docstring."""
     paragraphs = inspect.cleandoc(text).split("\n\n")
     first = paragraphs[0]
     found = []
