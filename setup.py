@@ -179,10 +179,15 @@ def nvcc_command(config: Config, source: str) -> list[str]:
 
 
 def clang_command(config: Config, source: str) -> list[str]:
-    """What clangd reads for a file of nvcc, whose own flags clang does not know."""
+    """What clangd reads for a file of nvcc, whose own flags clang does not know.
+
+    clangd 22 reads the headers of CUDA 13, and 19 does not. It marks the asm constraint "C" of
+    ptx/wgmma.cuh, which only nvcc knows.
+    """
     command = ["clang++", "-x", "cuda", "-std=c++20", f"--cuda-path={config.toolkit.home}"]
     arch = toolchain.file_arches(source, config.arches)[0].split("+")[0].split("@")[0]
     command += [f"--cuda-gpu-arch=sm_{arch.replace('.', '')}", "-nocudalib"]
+    command.append("-Wno-unknown-cuda-version")
     return [*command, *macros(config), "-Icsrc"]
 
 

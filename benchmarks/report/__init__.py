@@ -28,6 +28,10 @@ README = "README.md"
 PAGE = "docs/performance.md"
 README_GPU = "h200"  # the file whose numbers README.md has
 NOTHING = "Nothing was measured yet."
+WITHOUT_H100 = """## NVIDIA H100
+
+No products were measured beside torch's on an H100. The planner uses measured rates of its memory,
+its L2 and its tensor cores ([GPUs that the planner knows](dev/devices.md))."""
 
 
 def draw(folder):
@@ -78,6 +82,8 @@ def pages(root, folder):
         parts.append(tables.page(results, found, images))
         if path.stem == README_GPU and picture:
             readme = readme_text(results, overall.name)
+    if parts and not any(path.stem.startswith("h100") for path in texts):
+        parts.append(WITHOUT_H100)
     texts[root / README] = replaced(root / README, readme)
     texts[root / PAGE] = replaced(root / PAGE, "\n\n".join(parts) or NOTHING)
     return texts

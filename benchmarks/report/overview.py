@@ -151,8 +151,8 @@ LINES = (
     "- **Use it for float32 with all its bits** on Hopper: {f32} times torch's speed for squares "
     "from 2048 on.",
     "- **Use it for int8 and for odd sizes.** int8 has {int8_tn} times torch's speed with the "
-    "weight of a linear layer, {int8_other} times in other layouts. f16 and bf16 of odd sizes from "
-    "2047 on have {odd} times.",
+    "weight of a linear layer, and {int8_other} times in other layouts. f16 and bf16 of odd sizes "
+    "from 2047 on have {odd} times torch's speed.",
     "- **Use it for 2:4 sparse weights**: {sparse} times the speed of cuSPARSELt, for any shape, "
     "with gradients and a fused epilogue.",
     "- **Expect no gain, and often a loss,** from f16 and bf16 in multiples of 8 ({aligned} times "

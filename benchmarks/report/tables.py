@@ -364,7 +364,11 @@ def _cliff_parts(results):
     if not (text := cliff_table(results)):
         return []
     sizes = ", ".join(map(str, CLIFF))
-    note = f"The slowest of 4096 and {sizes} in M, N, K or all three, over the fastest: 1 is ideal."
+    note = (
+        f"The slowest of 4096 and {sizes} in M, N, K or all three, over the fastest: 1 is ideal. "
+        "TMA reads rows whose length is a multiple of 16 bytes. Where K is none, operands are "
+        "copied first."
+    )
     return ["### Even times beside 4096", note, text]
 
 

@@ -14,10 +14,30 @@ REPLACED = (
     (re.compile(r"^( *)Example:$", re.MULTILINE), r"\1Examples:"),
     (re.compile(r"^( *)(Arguments of .*):$", re.MULTILINE), r"\1Keyword Args: \2"),
     (re.compile(r"::$", re.MULTILINE), ":"),
-    # Aligned columns stay aligned.
-    (re.compile(r"((?:^\S+(?: \S+)* {2,}\S.*\n){2,})", re.MULTILINE), "```text\n\\1```\n"),
     (re.compile(r'("[^"\n ]*\*[^"\n ]*")'), r"`\1`"),
 )
+COLUMNS = re.compile(r"^( *)\S+(?: \S+)* {2,}\S")
+
+
+def with_columns(text):
+    """Aligned columns, as literal blocks. Examples are such blocks already, and so are indented
+    lines after an empty one."""
+    lines, rows, examples = [], [], None
+    for line in [*text.splitlines(), ""]:
+        indent = len(line) - len(line.lstrip())
+        if examples is not None and line and indent <= examples:
+            examples = None
+        if line.strip() == "Examples:":
+            examples = indent
+        if examples is None and COLUMNS.match(line):
+            rows.append(line)
+            continue
+        margin = COLUMNS.match(rows[0])[1] if rows else ""
+        if len(rows) > 1 and not (margin and not lines[-1]):
+            rows = [f"{margin}```text", *rows, f"{margin}```"]
+        lines += [*rows, line]
+        rows = []
+    return "\n".join(lines[:-1])
 
 
 class Docstrings(Extension):
@@ -31,3 +51,4 @@ class Docstrings(Extension):
         if obj.docstring:
             for pattern, text in REPLACED:
                 obj.docstring.value = pattern.sub(text, obj.docstring.value)
+            obj.docstring.value = with_columns(obj.docstring.value)

@@ -62,6 +62,17 @@ def test_pages_are_those_of_the_results():
         assert path.read_text() == text, f"{path} is old: run python -m benchmarks report"
 
 
+def test_page_tells_of_the_h100_once(folder):
+    folder.write()
+    assert "No products were measured beside torch's on an H100" in folder.page.read_text()
+    results = synthetic()
+    results["header"]["gpu"] = "NVIDIA H100 80GB HBM3"
+    results_file.save(results, folder.folder / results_file.file_name(results["header"]["gpu"]))
+    folder.write()
+    text = folder.page.read_text()
+    assert "## NVIDIA H100 80GB HBM3" in text and "No products were measured" not in text
+
+
 def test_words_of_the_readme_hold():
     """It says where tcgemm is faster and where it is not; a new measurement may change that."""
     spans = overview.spans(results_file.load(RESULTS / "h200.json"))

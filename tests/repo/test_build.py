@@ -93,6 +93,8 @@ def test_library_exports_nothing():
 
 
 def test_library_is_small():
+    if b".debug_info" in LIBRARY.read_bytes():
+        pytest.skip("the library has debug information: make build DEBUG=1")
     assert LIBRARY.stat().st_size <= LIMIT
 
 

@@ -97,6 +97,8 @@ def test_cpu_workflow_covers_versions_and_compilers():
     assert len(matrix["torch"]) >= 2
     compilers = [*matrix["cxx"], *(entry["cxx"] for entry in matrix["include"])]
     assert {word.split()[0] for word in compilers} == {"g++", "clang++"}
+    with_compiler = [step for step in jobs["test"]["steps"] if "CXX" in step.get("env", ())]
+    assert [step["run"].split()[:2] for step in with_compiler] == [["make", "build"]]
     called = " ".join(commands(WORKFLOWS["cpu.yml"]))
     for target in ("lint", "typecheck", "docs", "test", "sanitize-host", "wheel"):
         assert re.search(rf"\bmake [^\n]*\b{target}\b", called), target
