@@ -19,7 +19,9 @@ from pathlib import Path
 
 DEFAULT_ARCHES = "8.0+PTX;8.9;9.0a"
 PIP_TOOLKIT = '"cuda-toolkit[nvcc,crt,nvvm,cccl,cudart]"'
-SPILL_LIMIT = 128  # bytes a kernel; the most is in the set-up of a tile, or its ragged edges
+# Bytes a kernel. Most are stored in the set-up of a tile. Each unit of the epilogue is code of its own,
+# and loads again what the set-up has stored.
+SPILL_LIMITS = {"stored": 128, "loaded": 1280}
 # ptxas's "Potential Performance Loss": setmaxnreg ignored (7504, 7505, 7508), wgmma serialised.
 FATAL_CODES = (7504, 7505, 7508, *range(7510, 7517), 7520)
 
@@ -244,8 +246,9 @@ def check_ptxas(log: str) -> tuple[list[str], list[str]]:
             if stores or loads:
                 where = f"{demangle(kernel)} ({arch})"
                 what = f"spills registers: {stores} bytes stored, {loads} bytes loaded"
-                if max(stores, loads) > SPILL_LIMIT:
-                    failures.append(f"{where} {what}; the limit is {SPILL_LIMIT} bytes a kernel.")
+                if stores > SPILL_LIMITS["stored"] or loads > SPILL_LIMITS["loaded"]:
+                    limits = f"{SPILL_LIMITS['stored']} and {SPILL_LIMITS['loaded']}"
+                    failures.append(f"{where} {what}; the limits are {limits} bytes a kernel.")
                 else:
                     notes.append(f"{where} {what}.")
         elif found := re.search(r"\(C(75\d\d)\) (.*)", line):

@@ -16,14 +16,16 @@ namespace catalog {
 
 struct TileShape {
   int warpgroups, m64_blocks, n, stages;
+  bool pingpong = false;
 };
 
 // sm90a: 128x256 is the fastest per FLOP, 192x192 fits the waves of 3072 and 6144, and the smaller
 // tiles fill 132 SMs if the result is small. 256x192 loads fewer bytes per FLOP but was never the
 // fastest: 192 accumulators per thread leave three stages and spill in the epilogue.
-inline constexpr TileShape kSm90[] = {{2, 1, 256, 4}, {2, 2, 128, 4}, {3, 1, 192, 4},
-                                      {2, 1, 192, 5}, {2, 1, 128, 6}, {1, 1, 256, 5},
-                                      {1, 1, 128, 8}, {1, 1, 64, 12}};
+inline constexpr TileShape kSm90[] = {
+    {2, 1, 256, 4}, {2, 2, 128, 4}, {3, 1, 192, 4},      {2, 1, 192, 5}, {2, 1, 128, 6},
+    {1, 1, 256, 5}, {1, 1, 128, 8}, {1, 1, 64, 12},      {2, 1, 320, 3}, {2, 1, 224, 4},
+    {2, 1, 208, 4}, {2, 1, 144, 6}, {2, 2, 128, 6, true}};
 // An FP16 accumulator is not faster on Hopper, so it has only the tiles that cover every size.
 inline constexpr TileShape kSm90F16[] = {
     {2, 1, 256, 4}, {2, 1, 128, 6}, {1, 1, 256, 5}, {1, 1, 128, 8}, {1, 1, 64, 12}};
@@ -186,9 +188,9 @@ inline constexpr ConfigFamily kFamilies[] = {
 };
 
 constexpr bool has(const ConfigFamily& family, const TileShape& tile, Layout layout) {
-  // Columns of MN-major b come in blocks of 64.
-  const bool blocks = family.arch != Arch::sm90a || bits(family.input) != 16 ||
-                      tile.n % kBlock == 0 || major_b(layout) == Major::K;
+  // Columns of MN-major b come in boxes of 64.
+  const bool blocks = family.arch != Arch::sm90a || bits(family.input) != 16 || tile.n >= kBlock ||
+                      major_b(layout) == Major::K;
   return blocks && (family.layouts & only(layout)) != 0;
 }
 
@@ -218,6 +220,7 @@ constexpr auto rows() {
         config.m64_blocks = family.tiles[tile].m64_blocks;
         config.n = family.tiles[tile].n;
         config.stages = family.tiles[tile].stages;
+        config.pingpong = family.tiles[tile].pingpong;
         config.promote = family.promote;
         config.block_scaled = family.block_scaled;
         config.operand_source = family.operand_source;
@@ -371,6 +374,7 @@ constexpr ConfigName name(const GemmConfig& config) {
     result.add("_promoted");
   if (config.operand_source == OperandSource::RS) result.add("_rs");
   if (config.sparse) result.add("_sparse");
+  if (config.pingpong) result.add("_pingpong");
   return result;
 }
 

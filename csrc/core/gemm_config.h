@@ -25,13 +25,16 @@ inline constexpr int kPadBytes = 32;
 inline constexpr int kBoxRows = 16;
 inline constexpr int kBoxColumns = 64;
 inline constexpr int kStagingBytes = kBoxRows * 128;
+// The shared memory of a CTA on sm_90.
+inline constexpr int kHopperSharedBytes = 232448;
 // Column-major output is stored by TMA in 64 x 32 boxes; two fill a warpgroup's staging buffers.
 inline constexpr int kStoreColumns = 2 * kStagingBytes / 128;
 
 // GemmConfig is a C++20 structural value and the template argument of its kernel. A tile is
 // tile_m x tile_n of the result and tile_k of depth in one stage:
 //
-//   sm90a  warpgroups * m64_blocks * 64 rows: each warpgroup owns m64_blocks wgmma rows, n wide
+//   sm90a  warpgroups * m64_blocks * 64 rows: each warpgroup owns m64_blocks wgmma rows, n wide;
+//          pingpong: m64_blocks * 64 rows, each warpgroup owns every second tile of its CTA
 //   sm80   the same block of threads as warps of mma.sync: see kernels/sm80/kernel.cuh
 //
 // The fields after `stages` select mainloop features. Each mainloop static_asserts the combinations
@@ -51,6 +54,8 @@ struct GemmConfig {
   bool sparse = false;  // A has 2:4 sparsity along k: core/sparse.h
   bool block_scaled = false;
   OperandSource operand_source = OperandSource::SS;
+  // The warpgroups compute different tiles: one multiplies while the other is in its epilogue.
+  bool pingpong = false;
 
   constexpr bool is_dense_ss() const {
     return terms == 1 && promote == 0 && !sparse && !block_scaled &&
@@ -58,6 +63,15 @@ struct GemmConfig {
   }
   // A lane holds two adjacent rows of a column: tile::RowOrder::interleaved.
   constexpr bool interleaved_rows() const { return operand_source == OperandSource::RS || sparse; }
+  // The kernel lacks the rolled epilogue (EpiloguePath): it has no registers for it, or its tile is
+  // no whole number of boxes.
+  constexpr bool unrolled_only() const {
+    return pingpong || n > 256 || (n > kBoxColumns && n % kBoxColumns != 0);
+  }
+  // The unrolled epilogue has the variants of activations, and the one that adds c or the residual.
+  // The other mainloops lack the registers, and three warpgroups those for addends.
+  constexpr bool unrolls_activations() const { return is_dense_ss(); }
+  constexpr bool unrolls_addends() const { return is_dense_ss() && warpgroups < 3; }
   // Column-major results of this type alone are stored by TMA: tile/tma_store_columns.cuh.
   constexpr DType column_store_dtype() const { return bits(input) == 16 ? input : DType::bf16; }
   constexpr bool tma_stores_columns() const {
@@ -68,7 +82,9 @@ struct GemmConfig {
   constexpr bool uses_tma() const { return arch == Arch::sm90a && accumulator != DType::f64; }
   // The sums of a k-block are added, scaled or not, to a second set of accumulators.
   constexpr bool promotes() const { return promote != 0 || block_scaled; }
-  constexpr int tile_m() const { return warpgroups * m64_blocks * 64; }
+  constexpr int tile_m() const { return (pingpong ? 1 : warpgroups) * m64_blocks * 64; }
+  // Consumer warpgroups that read a stage.
+  constexpr int stage_readers() const { return pingpong ? 1 : warpgroups; }
   constexpr int tile_n() const { return n; }
   // A stage holds 128 bytes of k per row: the widest swizzle, and the widest TMA box. Three terms
   // leave space for 64.
@@ -81,6 +97,15 @@ struct GemmConfig {
   }
   // Elements of m or n in a box of an MN-major operand: 128 bytes.
   constexpr int box_mn() const { return 1024 / bits(input); }
+  // Columns of b in a stage. An MN-major b is loaded in whole boxes.
+  constexpr int loaded_n() const {
+    const int box = uses_tma() && major_b(layout) == Major::MN ? box_mn() : 1;
+    return (n + box - 1) / box * box;
+  }
+  // Rows of b in a box of a K-major b. A box has at most 256 rows.
+  constexpr int box_rows_b(int cluster) const {
+    return cluster == 1 && n > 256 ? n / 2 : n / cluster;
+  }
   // sm90a has a producer warpgroup.
   constexpr int threads() const { return 128 * (warpgroups + (arch == Arch::sm90a ? 1 : 0)); }
   constexpr int pad() const { return accumulator == DType::f64 ? kPadBytes / bytes(input) : 0; }
@@ -88,13 +113,21 @@ struct GemmConfig {
   // require.
   constexpr int loaded_bytes() const {
     const int padding = pad() * bytes(input);
-    return terms * (tile_m() * (row_bytes_a() + padding) + tile_n() * (row_bytes() + padding)) +
+    return terms * (tile_m() * (row_bytes_a() + padding) + loaded_n() * (row_bytes() + padding)) +
            metadata_bytes();
   }
   constexpr int stage_bytes() const {
     return uses_tma() ? (loaded_bytes() + 1023) / 1024 * 1024 : loaded_bytes();
   }
-  constexpr int staging_bytes() const { return warpgroups * 4 * kStagingBytes; }
+  // One set of staging buffers has one buffer for each warp. With two sets a warp fills a buffer
+  // while TMA reads the other.
+  constexpr int staging_set_bytes() const { return warpgroups * 4 * kStagingBytes; }
+  constexpr int staging_sets() const {
+    return uses_tma() && pipeline_bytes() + 2 * staging_set_bytes() <= kHopperSharedBytes ? 2 : 1;
+  }
+  constexpr int staging_bytes() const { return staging_sets() * staging_set_bytes(); }
+  // The bias of a tile in f32, once for each consumer warpgroup.
+  constexpr int bias_bytes() const { return uses_tma() ? warpgroups * n * 4 : 0; }
   // The column scales of a tile for one k-block.
   constexpr int scale_bytes() const { return block_scaled ? tile_n() * 4 : 0; }
   // Scales have more stages: they are small, and arrive later than the operands.
@@ -103,10 +136,14 @@ struct GemmConfig {
   // scales, and two barriers per stage. sm80 stages its output in the pipeline stages, so that
   // three of them fit on GPUs with 99 KB per CTA.
   constexpr int shared_bytes() const {
-    const int pipeline = stages * stage_bytes();
-    if (arch != Arch::sm90a) return pipeline;
-    const int staging = input == DType::f64 ? 0 : staging_bytes();
-    return pipeline + staging + 16 * stages + scale_stages() * (scale_bytes() + 16);
+    if (arch != Arch::sm90a) return pipeline_bytes();
+    return pipeline_bytes() + (input == DType::f64 ? 0 : staging_bytes());
+  }
+  // The same without the staging buffers.
+  constexpr int pipeline_bytes() const {
+    const int operands = stages * stage_bytes();
+    if (arch != Arch::sm90a) return operands;
+    return operands + bias_bytes() + 16 * stages + scale_stages() * (scale_bytes() + 16);
   }
 };
 

@@ -77,9 +77,8 @@ struct Epilogue {
   bool out_column_vectors = false;  // columns of `out` allow vector stores of up to 16 bytes
   // There is more than alpha and scales between the accumulator and the rounding.
   bool has_terms = false;
-  // There is at most a bias and relu: unrolled_epilogue (tile/store.cuh) serves it.
-  bool unrolled = false;
-  bool scaled = false;  // alpha is not 1, or there is a scale_a or scale_b
+  bool unrolled = false;  // EpiloguePath::unrolled
+  bool scaled = false;    // alpha is not 1, or there is a scale_a or scale_b
   bool zero_points = false;
 };
 

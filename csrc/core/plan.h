@@ -73,8 +73,8 @@ constexpr const char* name(StorePath path) {
 // How much arithmetic stands between the accumulators and the store.
 enum class EpiloguePath : std::uint8_t {
   direct,    // none: the accumulators are the result
-  unrolled,  // at most a bias, scales and relu, a fragment at a time in registers
-  rolled,    // every term, 16 rows x some columns at a time
+  unrolled,  // scales, one addend, a bias and an activation: tile/unrolled.cuh
+  rolled,    // every term, 16 rows x some columns at a time: tile/store.cuh
 };
 
 inline constexpr int kEpiloguePaths = 3;

@@ -109,7 +109,7 @@ void launch_tma(const LaunchContext& call) {
                                          batch_a, config.tile_m(), config.tile_k(), l2_promotion);
   params.b =
       operand_map(config, b, major_b(config.layout), problem.n, problem.k, batch_b,
-                  config.tile_n() / run.cluster, config.tile_k() / run.cluster, l2_promotion);
+                  config.box_rows_b(run.cluster), config.tile_k() / run.cluster, l2_promotion);
   params.epilogue = epilogue(problem, plan, run, workspace);
   params.extent = extent(problem);
   params.tiling = tiling(problem, run);

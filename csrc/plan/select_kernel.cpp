@@ -106,6 +106,9 @@ Search::Search(const Device& device, std::string_view filter, double least_bytes
       filter_(filter),
       least_bytes_(least_bytes),
       config_filter_(config_filter) {
+  if (!filter_.empty())
+    for (const GemmConfig& config : kCatalog)
+      names_one_row_ |= std::string_view(name(config)) == filter_;
   best.launch.microseconds = HUGE_VAL;
 }
 
@@ -117,10 +120,16 @@ void Search::try_orientation(OrientedProblem oriented, bool rs_only) {
     if (!holds(code_, config.arch)) continue;
     if (rs_only && config.operand_source != OperandSource::RS) continue;
     if (config_filter_ != nullptr && !config_filter_(config)) continue;
-    if (!filter_.empty() && !matches(name(config), filter_)) continue;
+    if (!filter_.empty() && !is_wanted(config)) continue;
     for (int choice = 0; choice < 4; ++choice)
       if (oriented.choose(choice)) try_kernel(oriented, int(row));
   }
+}
+
+// The name of a row can be a part of another one's: ..._tn and ..._tn_pingpong.
+bool Search::is_wanted(const GemmConfig& config) const {
+  const ConfigName row = name(config);
+  return names_one_row_ ? std::string_view(row) == filter_ : matches(row, filter_);
 }
 
 void Search::try_kernel(const OrientedProblem& oriented, int config_index) {
@@ -129,6 +138,9 @@ void Search::try_kernel(const OrientedProblem& oriented, int config_index) {
   const auto fit = config.uses_tma() ? fit_sm90 : config.arch == Arch::sm90a ? fit_fp64 : fit_sm80;
   std::optional<LaunchConfig> launch = fit(config, oriented.problem, device_, operands);
   if (!launch) return;
+  launch->store_path = store_path(config, oriented.problem);
+  launch->epilogue_path = epilogue_path(config, oriented.problem, launch->store_path);
+  if (config.unrolled_only() && launch->epilogue_path == EpiloguePath::rolled) return;
   launch->microseconds = with_memory(launch->microseconds, least_bytes_, device_);
   if (operands.a.repacked || operands.b.repacked) launch->microseconds += kPassLaunch;
   const auto repack = [&](const GemmOperand& operand, const CandidateOperand& input) {
@@ -143,8 +155,6 @@ void Search::try_kernel(const OrientedProblem& oriented, int config_index) {
   const std::optional<RepackPass> repack_b = repack(oriented.b, operands.b);
   if (!(launch->microseconds < best.launch.microseconds)) return;
   launch->config_index = config_index;
-  launch->store_path = store_path(config, oriented.problem);
-  launch->epilogue_path = epilogue_path(config, oriented.problem, launch->store_path);
   best = {*launch, oriented.swap_ab, repack_a, repack_b};
 }
 

@@ -58,8 +58,9 @@ struct Candidate {
 // Finds the cheapest candidate.
 class Search {
  public:
-  // Only configs that `config_filter` accepts and whose name contains `filter` are tried. A choice
-  // that every call makes uses `config_filter`, because comparing names takes microseconds.
+  // Only configs that `config_filter` accepts and whose name contains `filter` are tried, or the
+  // one whose name it is. A choice that every call makes uses `config_filter`, because comparing
+  // names takes microseconds.
   // `least_bytes` is the memory traffic that no plan can avoid.
   using ConfigFilter = bool (*)(const GemmConfig&);
   Search(const Device& device, std::string_view filter, double least_bytes,
@@ -74,6 +75,7 @@ class Search {
   Candidate best;
 
  private:
+  bool is_wanted(const GemmConfig& config) const;
   void try_kernel(const OrientedProblem& oriented, int config_index);
 
   const Device& device_;
@@ -81,6 +83,7 @@ class Search {
   const std::string_view filter_;
   const double least_bytes_;
   const ConfigFilter config_filter_;
+  bool names_one_row_ = false;  // the filter is the whole name of a row
 };
 
 // Is there an RS kernel, which transposes A in registers, for this input type?

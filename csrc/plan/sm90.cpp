@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "plan/candidate.h"
+#include "plan/store_path.h"
 
 namespace tcgemm::plan {
 namespace {
@@ -20,7 +21,7 @@ constexpr double kBlockOverhead = 156;  // clocks a k-block: barrier, issue, and
 constexpr double kStore = 0.03;         // clocks to convert and store an element of the tile
 constexpr double kStore32 = 0.05;       // the same for 32-bit results, which are not stored by TMA
 constexpr double kScaleStore = 0.01;    // added for alpha and scales
-constexpr double kEpilogueStore = 0.1;  // the total with epilogue terms
+constexpr double kRolledStore = 0.1;    // the total with epilogue terms that are not unrolled
 constexpr double kTraffic = 0.02;       // loads cost power even if their time is hidden
 // Near the power cap, the multiprocessors that idle in the last wave save power, and the others run
 // faster. So this share of the wave counts only as far as the wave is full. Problems of fewer FLOP,
@@ -35,8 +36,8 @@ double wave_time(double waves, double flops) {
 
 // Relative cost of issuing a tile's wgmma; 1.0 is the best dense tile. Three warpgroups are limited
 // to 128 registers a thread. Two m64 blocks a warpgroup read b twice. Promotion adds FADDs, and in
-// clusters the waits between thread blocks disturb the ping-pong of the warpgroups. The RS mainloop
-// adds the time of the transpose. Split-FP32 issues 3 or 6 GEMMs, in ping-pong if there are two
+// clusters the waits between thread blocks disturb the order of the warpgroups. The RS mainloop
+// adds the time of the transpose. Split-FP32 issues 3 or 6 GEMMs, in alternation if there are two
 // warpgroups.
 double issue_cost(const GemmConfig& config, int cluster) {
   // wgmma.sp has twice the rate, as far as shared memory delivers b.
@@ -57,9 +58,13 @@ double issue_cost(const GemmConfig& config, int cluster) {
   return factor;
 }
 
-double store_clocks(const Problem& problem) {
+// Clocks to store an element of the tile.
+double store_clocks(const GemmConfig& config, const Problem& problem) {
   const bool scales = problem.has_any(kOperandScales);
-  if (problem.has_epilogue_terms() || (problem.alpha != 1.0 && !scales)) return kEpilogueStore;
+  const EpiloguePath path = epilogue_path(config, problem, store_path(config, problem));
+  if (path == EpiloguePath::rolled &&
+      (problem.has_epilogue_terms() || (problem.alpha != 1.0 && !scales)))
+    return kRolledStore;
   // The constants fitted for f16 and bf16 operands include f32 results.
   const bool is_32bit = bits(problem[Slot::out].dtype) == 32 && bits(problem.input_a) != 16;
   return (is_32bit ? kStore32 : kStore) + (scales ? kScaleStore : 0.0);
@@ -88,10 +93,14 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
       config.terms * (l2_lines_a * config.row_bytes_a() + l2_lines_b * config.row_bytes()) +
       config.metadata_bytes();
   const double load = bytes_in / device.hopper.l2_bytes_per_clock;
-  const double store = area * store_clocks(problem);
+  const double store = area * store_clocks(config, problem);
+  const double mainloop = depth * (std::max(math, load) + kBlockOverhead + kTraffic * load);
+  // pingpong: one warpgroup multiplies while the other is outside of its mainloop.
+  const double outside = kFill + store;
   const double tile =
-      depth * (std::max(math, load) + kBlockOverhead + kTraffic * load) + kFill + store;
-  const double start = kLaunch + (launch.cluster > 1 ? kCluster : 0.0);
+      config.pingpong ? std::max(mainloop, (mainloop + outside) / 2) : mainloop + outside;
+  const double start = kLaunch + (launch.cluster > 1 ? kCluster : 0.0) +
+                       (config.pingpong ? outside / device.hopper.clock : 0.0);
   const double gemms = config.terms > 1 ? split_product_count(config.terms) : 1;
   const double mma_share = config.sparse ? 0.5 : 1.0;
   const double flops = gemms * mma_share * problem.flops() * bits(config.input) / 16;

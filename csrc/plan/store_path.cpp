@@ -6,8 +6,8 @@
 namespace tcgemm::plan {
 namespace {
 
-// The tensors that the unrolled epilogue cannot handle.
-constexpr SlotSet kNotUnrolled = kEpilogueTerms - SlotSet{Slot::bias};
+// The matrices of which the unrolled epilogue adds one.
+constexpr SlotSet kMatrixAddends = {Slot::c, Slot::residual};
 
 bool is_row_major(const Problem& problem) {
   return is_vectorizable(problem[Slot::out], problem.m, problem.n, problem.batch);
@@ -21,7 +21,8 @@ bool is_column_major(const Problem& problem) {
 // vector would lose elements. A tile that is narrower than a box is not stored by TMA.
 bool stores_rows_by_tma(const GemmConfig& config, const Problem& problem) {
   const DType type = problem[Slot::out].dtype;
-  return bits(type) >= 16 && config.tile_n() % (1024 / bits(type)) == 0 &&
+  const bool whole_boxes = config.tile_n() % (1024 / bits(type)) == 0;
+  return bits(type) >= 16 && (whole_boxes || config.unrolled_only()) &&
          whole_vectors(problem.n, type) && is_row_major(problem);
 }
 
@@ -41,21 +42,38 @@ bool can_load_pairs(const Operand& scale, std::int64_t batch) {
 
 bool can_unroll_bias(const GemmConfig& config, const Problem& problem) {
   const Matrix& bias = problem[Slot::bias];
-  const bool along_row = bias.stride_row == 0 && bias.stride_col == 1 &&
-                         is_vectorizable(bias, problem.m, problem.n, problem.batch);
+  const bool along_row = bias.stride_row == 0 && bias.stride_col == 1;
   return along_row || (bias.stride_col == 0 && config.interleaved_rows());
 }
 
-// Do the terms fit the unrolled epilogue (unrolled_epilogue in tile/store.cuh)?
-bool can_unroll(const GemmConfig& config, const Problem& problem) {
-  if (problem.has_any(kNotUnrolled)) return false;
+bool is_addend_in_vectors(const Problem& problem, Slot slot) {
+  const Matrix& addend = problem[slot];
+  return bits(addend.dtype) == 16 && addend.stride_col == 1 &&
+         is_vectorizable(addend, problem.m, problem.n, problem.batch);
+}
+
+// Do the terms fit the unrolled epilogue (tile/unrolled.cuh)?
+bool can_unroll(const GemmConfig& config, const Problem& problem, StorePath path) {
+  if (problem.has_any(kEpilogueTerms - kAddends)) return false;
   if (problem[Slot::out].dtype == DType::s32) return problem.has_default_epilogue();
   if (problem.has(Slot::bias) && !can_unroll_bias(config, problem)) return false;
+  if (problem.activation != Activation::none && problem.activation != Activation::relu &&
+      !config.unrolls_activations())
+    return false;
+  // Its gelu is an approximation for results of 16 bits.
+  if (problem.activation == Activation::gelu && bits(problem[Slot::out].dtype) > 16) return false;
+  const SlotSet addends = problem.operands.given() & kMatrixAddends;
+  if (addends == kMatrixAddends) return false;
+  // The general variant of the unrolled epilogue (tile/unrolled.cuh).
+  const bool scaled = problem.alpha != 1.0 || problem.has_any(kOperandScales);
+  const bool general = !addends.empty() || (scaled && bits(config.input) != 8);
+  if (general && !config.unrolls_addends()) return false;
+  for (const Slot slot : addends)
+    if (path != StorePath::tma_rows || !is_addend_in_vectors(problem, slot)) return false;
   // Scales of blocks belong to the mainloop.
   const bool column_scales = problem.has(Slot::scale_b) && !problem.block_scaled() &&
                              problem[Slot::scale_b].stride_col != 0;
-  if (column_scales && !can_load_pairs(problem[Slot::scale_b], problem.batch)) return false;
-  return problem.activation == Activation::none || problem.activation == Activation::relu;
+  return !column_scales || can_load_pairs(problem[Slot::scale_b], problem.batch);
 }
 
 }  // namespace
@@ -73,12 +91,12 @@ EpiloguePath epilogue_path(const GemmConfig& config, const Problem& problem, Sto
   const DType type = problem[Slot::out].dtype;
   if (path == StorePath::column_pairs) {
     if (type == config.accumulator && problem.has_default_epilogue()) return EpiloguePath::direct;
-    return can_unroll(config, problem) && bits(type) == 16 ? EpiloguePath::unrolled
-                                                           : EpiloguePath::rolled;
+    return bits(type) == 16 && can_unroll(config, problem, path) ? EpiloguePath::unrolled
+                                                                 : EpiloguePath::rolled;
   }
   const DType wide = config.accumulator == DType::s32 ? DType::s32 : DType::f32;
   const bool has_store = bits(type) == 16 || (type == wide && !config.interleaved_rows());
-  return path == StorePath::tma_rows && has_store && can_unroll(config, problem)
+  return path == StorePath::tma_rows && has_store && can_unroll(config, problem, path)
              ? EpiloguePath::unrolled
              : EpiloguePath::rolled;
 }

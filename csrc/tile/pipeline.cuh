@@ -23,6 +23,12 @@ struct PipelineState {
       parity ^= 1;
     }
   }
+  // Skips `count` stages, which another warpgroup reads.
+  __device__ void advance(int count) {
+    const int next = stage + count;
+    stage = next % kStages;
+    parity ^= next / kStages & 1;
+  }
 };
 
 template <int kStages>

@@ -29,53 +29,58 @@ __device__ inline void prefetch_scales(const Epilogue& epilogue, const Window& w
                      ((window.col + col) >> scale_b.shift));
 }
 
-// v *= alpha * scale_a * scale_b. Rows and columns outside the matrix use the scale of the last
-// one, so no load is out of bounds. kWhole: scale_b has one value a column and loads read two of
-// them. A block of 8 columns that begins inside the matrix is read as a whole, also past its last
-// column.
-template <bool kWhole, class T, int kCount>
-__device__ inline void scale(const Epilogue& epilogue, const Window& window, T (&v)[kCount]) {
-  const ScaleVector& scale_a = epilogue.scale_a;
-  const ScaleVector& scale_b = epilogue.scale_b;
-  T alpha = epilogue.alpha;
-  if constexpr (std::is_same_v<T, double>) alpha = epilogue.alpha_f64;
-  T rows[2] = {alpha, alpha};
-  if (scale_a.data != nullptr) {
+// Does scale_b have a value for each column?
+__device__ inline bool scales_columns(const Epilogue& epilogue) {
+  return epilogue.scale_b.data != nullptr && epilogue.scale_b.stride != 0;
+}
+
+// The scales of a lane's two rows, and scale_b where one value serves all columns. Rows outside the
+// matrix use the scale of the last one, so no load is out of bounds.
+struct RowScales {
+  float a[2] = {1.0f, 1.0f};
+  float b = 1.0f;
+};
+
+__device__ inline RowScales load_row_scales(const Epilogue& epilogue, const Window& window) {
+  RowScales scales;
+  if (epilogue.scale_a.data != nullptr) {
 #pragma unroll
     for (int half = 0; half < 2; ++half)
-      rows[half] *= scale_value(scale_a, window.batch,
-                                window.row + min(window.lane_rows[half], window.rows - 1));
+      scales.a[half] = scale_value(epilogue.scale_a, window.batch,
+                                   window.row + min(window.lane_rows[half], window.rows - 1));
   }
-  if (scale_b.data != nullptr && scale_b.stride == 0) {
-    const float factor = scale_value(scale_b, window.batch, 0);
-    rows[0] *= factor;
-    rows[1] *= factor;
-  }
+  if (epilogue.scale_b.data != nullptr && epilogue.scale_b.stride == 0)
+    scales.b = scale_value(epilogue.scale_b, window.batch, 0);
+  return scales;
+}
+
+// v *= alpha * scale_a * (scale_b, where it has one value).
+template <class T, int kCount>
+__device__ inline void multiply_rows(const Epilogue& epilogue, const RowScales& scales,
+                                     T (&v)[kCount]) {
+  T alpha = epilogue.alpha;
+  if constexpr (std::is_same_v<T, double>) alpha = epilogue.alpha_f64;
+  const T rows[2] = {alpha * scales.a[0] * scales.b, alpha * scales.a[1] * scales.b};
 #pragma unroll
   for (int i = 0; i < kCount; ++i) v[i] *= rows[i / 2 % 2];
-  if (scale_b.data == nullptr || scale_b.stride == 0) return;
+}
 
+// v *= alpha * scale_a * scale_b. Columns outside the matrix use the scale of the last one.
+template <class T, int kCount>
+__device__ inline void scale(const Epilogue& epilogue, const Window& window, T (&v)[kCount]) {
+  multiply_rows(epilogue, load_row_scales(epilogue, window), v);
+  if (!scales_columns(epilogue)) return;
   const int col = threadIdx.x % 4 * 2;
-  if constexpr (kWhole) {
-    const float* first = scale_b.data + window.batch * scale_b.stride_batch + window.col + col;
-    float2 pairs[kCount / 4] = {};
-#pragma unroll
-    for (int j = 0; j < kCount / 4; ++j)
-      if (8 * j < window.cols) pairs[j] = *reinterpret_cast<const float2*>(first + 8 * j);
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) v[i] *= i % 2 == 0 ? pairs[i / 4].x : pairs[i / 4].y;
-  } else {
 #pragma unroll 1
-    for (int j = 0; j < kCount / 4; ++j) {
+  for (int j = 0; j < kCount / 4; ++j) {
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const std::int64_t index = window.col + min(8 * j + col + i, window.cols - 1);
-        const float factor = scale_value(scale_b, window.batch, index);
-        v[i] *= factor;
-        v[i + 2] *= factor;
-      }
-      rotate<4>(v);
+    for (int i = 0; i < 2; ++i) {
+      const std::int64_t index = window.col + min(8 * j + col + i, window.cols - 1);
+      const float factor = scale_value(epilogue.scale_b, window.batch, index);
+      v[i] *= factor;
+      v[i + 2] *= factor;
     }
+    rotate<4>(v);
   }
 }
 
@@ -120,10 +125,10 @@ __device__ inline void subtract_zero_points(const ZeroPoints& zeros, const Windo
   }
 }
 
-// Reduces the largest |value| inside the matrix into *amax. The bits of magnitudes are compared as
-// integers, so NaN is the largest.
+// The bits of the largest |value| of a lane inside the matrix. Magnitudes are compared as integers,
+// so NaN is the largest.
 template <class T, int kCount>
-__device__ inline void update_amax(float* amax, const Window& window, const T (&v)[kCount]) {
+__device__ inline std::uint32_t largest_magnitude(const Window& window, const T (&v)[kCount]) {
   const int col = threadIdx.x % 4 * 2;
   std::uint32_t largest = 0;
 #pragma unroll
@@ -131,6 +136,11 @@ __device__ inline void update_amax(float* amax, const Window& window, const T (&
     const bool inside = window.holds(i / 2 % 2) && i / 4 * 8 + col + i % 2 < window.cols;
     largest = max(largest, inside ? __float_as_uint(float(v[i])) & 0x7fffffffu : 0u);
   }
+  return largest;
+}
+
+// Reduces the largest magnitude of a warp into *amax.
+__device__ inline void reduce_amax(float* amax, std::uint32_t largest) {
   largest = __reduce_max_sync(0xffffffffu, largest);
   if (threadIdx.x % 32 == 0) atomicMax(reinterpret_cast<unsigned*>(amax), largest);
 }
@@ -147,7 +157,7 @@ __device__ inline std::uint16_t pack_8bit_pair(float low, float high) {
 // The last step of the epilogue: amax of the values, then scale_out.
 template <class T, int kCount>
 __device__ inline void requantise(const Epilogue& epilogue, const Window& window, T (&v)[kCount]) {
-  if (epilogue.amax != nullptr) update_amax(epilogue.amax, window, v);
+  if (epilogue.amax != nullptr) reduce_amax(epilogue.amax, largest_magnitude(window, v));
   if (epilogue.scale_out == nullptr) return;
   const float factor = *epilogue.scale_out;
 #pragma unroll

@@ -195,9 +195,11 @@ __device__ inline void tma_store_box(const TensorMap* map, const char* smem_d, i
   if (threadIdx.x % 32 == 0) ptx::tma_store(map, ptx::shared_address(smem_d), col, row, batch);
 }
 
-// Waits until TMA has read smem_d, which may then be overwritten.
+// Waits until TMA has read all but the last kPending boxes of this warp, whose buffers may then be
+// overwritten.
+template <int kPending = 0>
 __device__ inline void wait_box_read() {
-  if (threadIdx.x % 32 == 0) ptx::tma_store_wait_read<0>();
+  if (threadIdx.x % 32 == 0) ptx::tma_store_wait_read<kPending>();
   __syncwarp();
 }
 
@@ -215,12 +217,12 @@ __device__ inline void tma_store_32bit(const TensorMap* map, char* smem_d, int r
   }
 }
 
-// Copies unit kUnit of a fragment.
-template <int kUnit, class Fragment, class T, int kCount>
-__device__ inline void copy_unit(const Fragment* fragment, T (&v)[kCount]) {
+// Copies the values of a fragment from column kFirst on.
+template <int kFirst, class Fragment, class T, int kCount>
+__device__ inline void copy_columns(const Fragment* fragment, T (&v)[kCount]) {
 #pragma unroll
   for (int j = 0; j < kCount / 2; ++j) {
-    const auto x = pair(fragment, kUnit * (kCount / 4) + j / 2, j % 2);
+    const auto x = pair(fragment, kFirst / 8 + j / 2, j % 2);
     v[2 * j] = x.x;
     v[2 * j + 1] = x.y;
   }
@@ -230,82 +232,9 @@ __device__ inline void copy_unit(const Fragment* fragment, T (&v)[kCount]) {
 // dynamic index, so this is a chain of selections.
 template <int kUnits, class Fragment, class T, int kCount, int kUnit = 0>
 __device__ inline void select_unit(const Fragment* fragment, int unit, T (&v)[kCount]) {
-  if (kUnit == unit) copy_unit<kUnit>(fragment, v);
+  if (kUnit == unit) copy_columns<kUnit * kCount * 2>(fragment, v);
   if constexpr (kUnit + 1 < kUnits)
     select_unit<kUnits, Fragment, T, kCount, kUnit + 1>(fragment, unit, v);
-}
-
-// v += bias for a row vector, one value for each column. A block of 8 columns that begins inside
-// the matrix is read as a whole, also past its last column.
-template <DType kType, int kCount>
-__device__ inline void add_row_vector(const TensorRef& bias, const Window& window,
-                                      float (&v)[kCount]) {
-  const int col = threadIdx.x % 4 * 2;
-  const std::int64_t offset = window.batch * bias.stride_batch + window.col + col;
-  float2 pairs[kCount / 4] = {};
-#pragma unroll
-  for (int j = 0; j < kCount / 4; ++j)
-    if (8 * j < window.cols) pairs[j] = load_pair<kType>(bias.data, offset + 8 * j);
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) v[i] += i % 2 == 0 ? pairs[i / 4].x : pairs[i / 4].y;
-}
-
-// The epilogue of store_unrolled: scales, a bias and relu. The bias is a row vector, or, in kernels
-// with interleaved rows, a row or column vector.
-template <RowOrder kRowOrder, int kCount>
-__device__ inline void unrolled_epilogue(const Epilogue& epilogue, const Window& window,
-                                         float (&v)[kCount]) {
-  if (epilogue.scaled) scale<true>(epilogue, window, v);
-  const TensorRef& bias = epilogue.sources[kBias];
-  if (kRowOrder == RowOrder::interleaved && bias.data != nullptr && bias.stride_col == 0) {
-    const std::int64_t offset = window.batch * bias.stride_batch + window.row * bias.stride_row;
-    add_column_vector(bias, 1.0f, offset, window, v);
-  } else if (bias.data != nullptr) {
-    if (bias.dtype == DType::f32)
-      add_row_vector<DType::f32>(bias, window, v);
-    else if (bias.dtype == DType::f16)
-      add_row_vector<DType::f16>(bias, window, v);
-    else
-      add_row_vector<DType::bf16>(bias, window, v);
-  }
-  if (epilogue.activation == Activation::relu) {
-#pragma unroll
-    for (float& x : v) x = activate<Activation::relu>(x);
-  }
-}
-
-// The unrolled epilogue (Epilogue::unrolled): a compile-time loop over the fragment, which needs no
-// selections. Without a map, all columns are inside the matrix (all_columns_inside). s32 results
-// are the accumulators.
-template <int kColumns, int kUnit, DType kOut, RowOrder kRowOrder, int kIndex = 0, class Fragment>
-__device__ inline void store_unrolled(const Epilogue& epilogue, const Extent& extent,
-                                      const TensorMap* map, char* smem_d, const Fragment* fragment,
-                                      int row, int col, int batch) {
-  // A box has 128 bytes in a row.
-  constexpr int kBox = 1024 / bits(kOut), kStep = kUnit < kBox ? kUnit : kBox;
-  constexpr int kFirst = kIndex * kStep, kBoxColumn = kFirst % kBox;
-  Value<std::is_same_v<Fragment, std::int32_t> ? DType::s32 : DType::f32> accumulators[kStep / 2];
-  copy_unit<kIndex>(fragment, accumulators);
-  Value<kOut> v[kStep / 2];
-#pragma unroll
-  for (int i = 0; i < kStep / 2; ++i) v[i] = accumulators[i];
-  const Window window = tile::window<kRowOrder>(extent, row, col + kFirst, batch);
-  if constexpr (kOut != DType::s32) unrolled_epilogue<kRowOrder>(epilogue, window, v);
-  if (kRowOrder == RowOrder::interleaved && map == nullptr) {
-    if constexpr (bits(kOut) == 16) store_columns_as<kOut, true>(epilogue, window, v);
-  } else {
-    if constexpr (bits(kOut) == 32) {
-      tma_store_32bit<kRowOrder>(map, smem_d, row, col + kFirst, batch, kBoxColumn, v);
-    } else {
-      if constexpr (kBoxColumn == 0) wait_box_read();
-      pack_16bit<kOut, true, kRowOrder>(smem_d, kBoxColumn / 8, v);
-      if constexpr (kBoxColumn + kStep == kBox)
-        tma_store_box(map, smem_d, row, col + kFirst - kBoxColumn, batch);
-    }
-  }
-  if constexpr (kFirst + kStep < kColumns)
-    store_unrolled<kColumns, kUnit, kOut, kRowOrder, kIndex + 1>(epilogue, extent, map, smem_d,
-                                                                 fragment, row, col, batch);
 }
 
 // Writes a unit of 16-bit or 8-bit results to smem_d.
@@ -328,7 +257,7 @@ __device__ inline void pack(DType type, char* smem_d, int chunk, const float (&v
 template <int kCount, class Store>
 __device__ inline void finish_unit(const Epilogue& epilogue, const Window& window,
                                    float (&v)[kCount], const Store& store) {
-  if (epilogue.scaled) scale<false>(epilogue, window, v);
+  if (epilogue.scaled) scale(epilogue, window, v);
   if (epilogue.has_terms) {
     finish(epilogue, window, v);
     requantise(epilogue, window, v);

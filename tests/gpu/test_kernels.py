@@ -32,6 +32,7 @@ from support.catalog_rows import (
     asked,
     block_scales,
     every_row,
+    kind_of,
     kind_sizes,
     launch,
     operands,
@@ -42,6 +43,8 @@ from support.dtype_matrix import positive, scale_a, scale_b, zero_points
 
 EVERY_ROW = rows()
 ANY_ALIGNMENT = rows(lambda row: not row.tma)
+ANY_EPILOGUE = rows(lambda row: not row.unrolled_only)
+UNROLLED = rows(lambda row: row.tma and not row.split_fp32 and row.layout in ("TN", "NN"))
 OUT_STRIDES = ("padded", "odd_pitch", "step_both", "transposed_padded", "transposed_odd")
 
 
@@ -59,11 +62,12 @@ def test_this_build_has_kernels_for_this_gpu():
 def test_this_build_has_kernels_for_hopper():
     kernels = [row for row in every_row() if row.arch == "sm90a"]
     assert {row.types.a for row in kernels} == {*cases.REAL, *cases.FP8, *INT8}
-    beyond = {"promoted", "block_scaled", "rs", "f16x2", "bf16x3"}
+    beyond = {"promoted", "block_scaled", "rs", "f16x2", "bf16x3", "pingpong"}
     assert {row.more for row in kernels} == {"", *beyond}
 
 
 def check_exact(row, kind, step):
+    kind = kind_of(kind, row)
     m, n, k = kind_sizes(kind, row)
     asks, layout = asked(row, kind.out, step)
     shapes = {"batch": kind.batch, "shared": kind.shared}
@@ -99,6 +103,7 @@ def test_row_in_clusters(row):
 @rows(lambda row: not row.types.integer)
 def test_row_on_normal_data(row):
     def check(kind, step, out_dtype):
+        kind = kind_of(kind, row)
         m, n, k = kind_sizes(kind, row)
         a, b = operands(*asked(row, kind.out, step), m, n, k)
         scales = block_scales(row, m, n, k, step=m, powers=False)
@@ -117,7 +122,48 @@ def test_row_on_normal_data(row):
     each(itertools.product(KINDS[:4], range(len(row.layouts)), outs), check)
 
 
-@EVERY_ROW
+@UNROLLED
+def test_row_with_terms_of_the_unrolled_epilogue(row):
+    """A bias of each dtype, c or the residual, each activation: in more than one wave of tiles, so
+    that an epilogue runs beside the loads and products of the next tile."""
+    addends = [(None, None), ("c", BF16), ("residual", F16), ("residual", BF16)]
+    biases = (None, F32, BF16, F16)
+    outs = [out for out in (BF16, F16, F32) if out in row.types.outs]
+
+    def check(activation, step):
+        (name, addend_dtype), bias_dtype = addends[step % 4], biases[step // 2 % 4]
+        out_dtype = outs[step % len(outs)]
+        m, n = (row.tile[0] + 8, row.tile[1] + 24) if step % 3 else (12 * row.tile[0], 2048)
+        k = 2 * row.tile[2] + 128 * row.blocks
+        exact = activation in (None, "relu")
+        a, b = operands(*asked(row, "padded"), m, n, k, whole=exact)
+        options = {"activation": activation} | block_scales(row, m, n, k, step=step, powers=exact)
+        given = {"device": "cuda", "largest": 9 if exact else None}
+        if row.types.integer:
+            options["alpha"] = 2.0**-12
+        if bias_dtype:
+            options["bias"] = cases.make("contiguous", 1, n, dtype=bias_dtype, **given)[0]
+        if name:
+            options[name] = cases.make("padded", m, n, dtype=addend_dtype, **given)
+            options |= {"beta": -0.5} if name == "c" else {}
+        guarded = cases.Guarded("padded", (m, n), dtype=out_dtype, device="cuda")
+        launch(row, a, b, out=guarded.view, **options)
+        options |= row.types.options | {"out_dtype": out_dtype}
+        if exact and not row.types.integer:
+            reference.assert_exact(guarded.view, reference.exact(a, b, **options))
+        else:
+            reference.assert_close(guarded.view, a, b, **options)
+        assert guarded.untouched()
+
+    activations = (None, "relu", "gelu", "gelu_tanh", "silu")
+    # The unrolled epilogue has no gelu for results of 32 bits.
+    given = itertools.product(activations, range(8))
+    if row.unrolled_only:
+        given = [(a, step) for a, step in given if a != "gelu" or outs[step % len(outs)] != F32]
+    each(given, check)
+
+
+@ANY_EPILOGUE
 def test_row_with_every_option(row):
     """Every way to store every result, and addends of each type: read in words, one by one, or
     broadcast."""
@@ -155,7 +201,7 @@ def test_row_with_every_option(row):
     )
 
 
-@EVERY_ROW
+@ANY_EPILOGUE
 def test_row_with_an_activation(row):
     def check(activation, out_strides):
         m, n, k = row.tile[0] + 5, row.tile[1] + 3, 80 + 128 * row.blocks
@@ -172,7 +218,7 @@ def test_row_with_an_activation(row):
     each(zip(cases.ACTIVATIONS, OUT_STRIDES, strict=False), check)
 
 
-@EVERY_ROW
+@ANY_EPILOGUE
 def test_row_with_scales(row):
     """Scales of operands and of the result, zero points, amax: every store path, bit by bit."""
 
@@ -247,7 +293,7 @@ def test_row_at_any_alignment(row):
     each(itertools.product(awkward[plain[0]], awkward[plain[1]]), check)
 
 
-@rows(lambda row: row.k_major_only and not row.rs)
+@rows(lambda row: row.k_major_only and not row.rs and not row.unrolled_only)
 def test_row_that_reads_k_major_alone_serves_every_layout(row):
     """After a copy; small operands are gathered by the older kernels."""
 
@@ -292,4 +338,8 @@ def test_names_of_kernels_can_be_read():
     assert str(row.types) == "f32-high"
     assert row.layouts == ("TT", "NN")
     assert str(parse("sm90a_e5m2_f32_64x64x128_w1_s12_tn").types) == "e5m2-fast"
+    row = parse("sm90a_e4m3_f32_128x128x128_w2_s6_tn_pingpong")
+    assert row.unrolled_only
+    assert str(row.types) == "e4m3-fast"
+    assert not parse("sm90a_bf16_f32_128x192x64_w2_s5_tn").unrolled_only
     assert all(row.types.outs for row in every_row())

@@ -21,7 +21,8 @@ MIRRORED = {"TN": "TN", "NT": "NT", "NN": "TT", "TT": "NN"}
 NAME = re.compile(
     r"(?P<arch>sm80|sm89|sm90a)_(?P<a>[a-z]+\d+(?:m3|m2)?)(?:x(?P<b>[a-z]+\d+(?:m3|m2)?))?"
     r"_(?P<accumulator>f16|f32|f64|s32)_(?P<tile>\d+x\d+x\d+)_w\d_s(?P<stages>\d+)"
-    r"_(?P<layout>[tn]{2})(?P<more>_promoted|_block_scaled|_rs|_f16x2|_bf16x3|_sparse)?"
+    r"_(?P<layout>[tn]{2})"
+    r"(?P<more>_promoted|_block_scaled|_rs|_f16x2|_bf16x3|_sparse|_pingpong)?"
 )
 
 
@@ -35,7 +36,7 @@ class Row(NamedTuple):
     tile: tuple[int, int, int]
     stages: int
     layout: str
-    more: str  # "", "promoted", "block_scaled", "rs", "f16x2", "bf16x3" or "sparse"
+    more: str  # "", "promoted", "block_scaled", "rs", "f16x2", "bf16x3", "sparse" or "pingpong"
 
     @property
     def blocks(self):
@@ -52,6 +53,12 @@ class Row(NamedTuple):
     @property
     def tma(self):
         return self.arch == "sm90a" and self.input not in ("f32", "f64")
+
+    @property
+    def unrolled_only(self):
+        """Its only epilogue is the one for rows that are vectors: the width is not one of boxes."""
+        wide = self.tile[1] > 256 or (self.tile[1] > 64 and self.tile[1] % 64 != 0)
+        return self.tma and (wide or self.more == "pingpong")
 
     @property
     def k_major_only(self):
@@ -72,7 +79,7 @@ def parse(name):
         types = GemmTypes(F32, F32, F32, "highest")
     else:
         precision = "high" if a == "tf32" else None
-        if TYPES[a] in FP8 and more in ("", "sparse"):
+        if TYPES[a] in FP8 and more in ("", "sparse", "pingpong"):
             precision = "fast"
         types = GemmTypes(TYPES[a], TYPES[b], TYPES[found["accumulator"]], precision)
     return Row(
@@ -148,8 +155,17 @@ CLUSTERS = (
 )
 
 
+def kind_of(kind, row):
+    """The kind, with a result whose rows are vectors where the kernel stores no other."""
+    if not row.unrolled_only or kind.out in ("contiguous", "padded"):
+        return kind
+    return kind._replace(out="contiguous" if kind.out == "transposed" else "padded")
+
+
 def kind_sizes(kind, row):
     m, n, k = kind.sizes(*row.tile, row.stages)
+    if row.unrolled_only:
+        n = -(-n // 8) * 8
     if row.split_fp32 and row.tile[1] > 128:  # several products: as much work with less depth
         k = min(k, 60 * row.tile[2] + k % row.tile[2])
     # A scale of one block alone is one of rows, which other kernels serve.

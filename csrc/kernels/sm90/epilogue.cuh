@@ -5,11 +5,14 @@
 
 #include "catalog.h"
 #include "core/params.h"
+#include "ptx/convert.cuh"
+#include "ptx/named_barrier.cuh"
 #include "ptx/tma.cuh"
 #include "tile/fragment.cuh"
 #include "tile/store.cuh"
 #include "tile/store_columns.cuh"
 #include "tile/tma_store_columns.cuh"
+#include "tile/unrolled.cuh"
 
 namespace tcgemm::sm90 {
 
@@ -31,10 +34,64 @@ struct FragmentEpilogue {
   static constexpr tile::RowOrder kRowOrder =
       kConfig.interleaved_rows() ? tile::RowOrder::interleaved : tile::RowOrder::native;
   static constexpr int kUnit = epilogue_columns(kConfig);
-  static constexpr int kUnrolledUnit =
-      kConfig.interleaved_rows() && kConfig.warpgroups < 3 ? 32 : kUnit;
-  // The 32-bit result that store_unrolled can write.
-  static constexpr DType kOut32 = kConfig.accumulator == DType::s32 ? DType::s32 : DType::f32;
+  static constexpr tile::UnrolledTraits kUnrolled = {
+      .columns = kConfig.n,
+      .unit = kConfig.warpgroups == 3 ? 16 : 32,
+      .row_order = kRowOrder,
+      .staging_sets = kConfig.staging_sets(),
+      .staging_set_bytes = kConfig.staging_set_bytes(),
+      .activations = kConfig.unrolls_activations(),
+      .addends = kConfig.unrolls_addends(),
+      .prefetches = !kConfig.pingpong,
+      .column_scales = bits(kConfig.input) == 8};
+  using Unrolled = tile::UnrolledEpilogue<kUnrolled, Register>;
+  __device__ static const TensorMap* result_map(const TmaParams& params) {
+    return params.tma_store == TmaStore::rows ? &params.out : nullptr;
+  }
+
+  // The bias of the tile's columns: a value for each thread of the warpgroup and 128 columns.
+  // load() precedes the mainloop, which hides its latency. publish() follows it: no warp of the
+  // warpgroup is past the mainloop before all have left the epilogue of the tile before.
+  class Bias {
+   public:
+    __device__ void load(const TmaParams& params, int col, int batch) {
+      const TensorRef& bias = params.epilogue.sources[kBias];
+      if (!is_row_vector(params)) return;
+#pragma unroll
+      for (int i = 0; i < kValues; ++i) {
+        const int column = i * 128 + threadIdx.x % 128;
+        if (column >= kConfig.n || col + column >= params.extent.n) continue;
+        const std::int64_t offset = batch * bias.stride_batch + col + column;
+        words_[i] = bias.dtype == DType::f32 ? static_cast<const std::uint32_t*>(bias.data)[offset]
+                                             : static_cast<const std::uint16_t*>(bias.data)[offset];
+      }
+    }
+
+    __device__ void publish(const TmaParams& params, float* shared, int warpgroup) const {
+      if (!is_row_vector(params)) return;
+      const DType type = params.epilogue.sources[kBias].dtype;
+#pragma unroll
+      for (int i = 0; i < kValues; ++i) {
+        const int column = i * 128 + threadIdx.x % 128;
+        if (column < kConfig.n)
+          shared[column] = type == DType::f32   ? __uint_as_float(words_[i])
+                           : type == DType::f16 ? ptx::unpack_f16(words_[i]).x
+                                                : ptx::unpack_bf16(words_[i]).x;
+      }
+      ptx::named_barrier_sync(kBiasBarrier + warpgroup, 128);
+    }
+
+   private:
+    static constexpr int kValues = (kConfig.n + 127) / 128;
+    static constexpr int kBiasBarrier = 12;  // after those of tile/tma_store_columns.cuh
+
+    __device__ static bool is_row_vector(const TmaParams& params) {
+      const TensorRef& bias = params.epilogue.sources[kBias];
+      return params.epilogue.unrolled && bias.data != nullptr && bias.stride_col != 0;
+    }
+
+    std::uint32_t words_[kValues] = {};
+  };
 
   // Prefetches the operands of the epilogue. `row` and `col` are the warp's first ones in the tile.
   __device__ static void prefetch(const TmaParams& params, int row, int col, int batch) {
@@ -48,10 +105,12 @@ struct FragmentEpilogue {
                             kConfig.n);
   }
 
-  // Stores 16 rows of the tile. smem_d is the staging buffer of this warp.
-  __device__ static void store(const TmaParams& params, char* smem_d, int warpgroup,
-                               const Register (&fragment)[kRegisters], int row, int col,
-                               int batch) {
+  // Stores 16 rows of the tile. smem_d is the warp's first staging buffer; `bias` is what
+  // publish() has written.
+  __device__ __forceinline__ static void store(const TmaParams& params, char* smem_d,
+                                               const float* bias, int warpgroup,
+                                               const Register (&fragment)[kRegisters], int row,
+                                               int col, int batch) {
     const Epilogue& epilogue = params.epilogue;
     if constexpr (kConfig.tma_stores_columns()) {
       char* warpgroup_smem_d = smem_d - threadIdx.x / 32 % 4 * kStagingBytes;  // of the warpgroup
@@ -59,7 +118,7 @@ struct FragmentEpilogue {
         return tile::stage_columns<kConfig.column_store_dtype(), kConfig.n>(warpgroup_smem_d,
                                                                             warpgroup, fragment);
     }
-    const TensorMap* map = params.tma_store == TmaStore::rows ? &params.out : nullptr;
+    const TensorMap* map = result_map(params);
     bool unrolled = epilogue.unrolled && map != nullptr;
     if constexpr (kRowOrder == tile::RowOrder::interleaved) {
       const tile::Window window = tile::window<kRowOrder>(params.extent, row, col, batch);
@@ -68,21 +127,16 @@ struct FragmentEpilogue {
         unrolled = epilogue.unrolled && bits(epilogue.out_dtype) == 16;
       }
     }
-    if (unrolled && epilogue.out_dtype == DType::bf16)
-      tile::store_unrolled<kConfig.n, kUnrolledUnit, DType::bf16, kRowOrder>(
-          epilogue, params.extent, map, smem_d, fragment, row, col, batch);
-    else if (unrolled && epilogue.out_dtype == DType::f16)
-      tile::store_unrolled<kConfig.n, kUnrolledUnit, DType::f16, kRowOrder>(
-          epilogue, params.extent, map, smem_d, fragment, row, col, batch);
-    else if (kRowOrder == tile::RowOrder::native && unrolled && epilogue.out_dtype == kOut32)
-      tile::store_unrolled<kConfig.n, kUnrolledUnit, kOut32, kRowOrder>(
-          epilogue, params.extent, map, smem_d, fragment, row, col, batch);
-    else
-      tile::store_fragment<kConfig.n, kUnit, true, Value, kRowOrder>(
-          epilogue, params.extent, map, smem_d, row, col, batch,
-          [&](int unit, Value(&v)[kUnit / 2]) {
-            tile::select_unit<kConfig.n / kUnit>(fragment, unit, v);
-          });
+    if (kConfig.unrolled_only() || unrolled) {
+      Unrolled(epilogue, params.extent, map, smem_d, bias, row, col, batch).store(fragment);
+    } else {
+      if constexpr (!kConfig.unrolled_only())
+        tile::store_fragment<kConfig.n, kUnit, true, Value, kRowOrder>(
+            epilogue, params.extent, map, smem_d, row, col, batch,
+            [&](int unit, Value(&v)[kUnit / 2]) {
+              tile::select_unit<kConfig.n / kUnit>(fragment, unit, v);
+            });
+    }
   }
 
   // Called after the last tile: shared memory must outlive the last stores that read it.

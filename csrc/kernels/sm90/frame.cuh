@@ -57,7 +57,8 @@ struct Frame {
   // Calls visit(row, column, batch, k-blocks) for each tile of this CTA: a cluster processes every
   // (number of clusters)-th tile.
   template <class Params, class Cluster, class Visit>
-  __device__ static void for_each_tile(const Params& params, Cluster cluster, Visit visit) {
+  __device__ __forceinline__ static void for_each_tile(const Params& params, Cluster cluster,
+                                                       Visit visit) {
     const int count = k_blocks(params);
     for (std::int64_t index = cluster.index(); index < params.tiling.total;
          index += cluster.count()) {

@@ -9,6 +9,7 @@
 #include "core/params.h"
 #include "kernels/sm90/epilogue.cuh"
 #include "kernels/sm90/frame.cuh"
+#include "kernels/sm90/order_barrier.cuh"
 #include "kernels/sm90/producer.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/elect.cuh"
@@ -22,15 +23,18 @@ struct Gemm {
   using Frame = sm90::Frame<kConfig>;
   using Mainloop = MainloopOf<kConfig>;
   using WarpEpilogue = FragmentEpilogue<kConfig>;
+  // The other mainloops have no registers for the bias.
+  static constexpr bool kLoadsBiasAhead = kConfig.is_dense_ss();
 
-  __device__ static void run(const TmaParams& params, char* memory) {
+  // Inlined, however long: a call would put the accumulators into memory.
+  __device__ __forceinline__ static void run(const TmaParams& params, char* memory) {
     const SharedStorage<kConfig> shared(memory);
     const Cluster cluster{ptx::cluster_size(), ptx::cluster_rank()};
     Frame::prologue(cluster, [&] {
       ptx::tma_prefetch(&params.a);
       ptx::tma_prefetch(&params.b);
       if (params.tma_store != TmaStore::none) ptx::tma_prefetch(&params.out);
-      shared.barriers.initialise(1, kConfig.warpgroups * cluster.size);
+      shared.barriers.initialise(1, kConfig.stage_readers() * cluster.size);
       if constexpr (kConfig.block_scaled) Mainloop::initialise_scale_barriers(shared);
     });
     if constexpr (kConfig.terms > 1)
@@ -102,15 +106,25 @@ struct Gemm {
     store_warp.end();
   }
 
-  __device__ static void consume(const TmaParams& params, const SharedStorage<kConfig>& shared,
-                                 Cluster cluster, int warpgroup) {
+  __device__ __forceinline__ static void consume(const TmaParams& params,
+                                                 const SharedStorage<kConfig>& shared,
+                                                 Cluster cluster, int warpgroup) {
     typename Mainloop::PipelineState state;
     const int warp = threadIdx.x / 32 % 4;
     char* smem_d = shared.smem_d + (warpgroup * 4 + warp) * kStagingBytes;
-    if constexpr (kConfig.promotes()) Mainloop::PingPong::begin(warpgroup);
-    Frame::for_each_tile(params, cluster, [&](int tile_row, int col, int batch, int k_blocks) {
-      const int row = tile_row + warpgroup * kConfig.m64_blocks * 64 + warp * 16;
+    if constexpr (kConfig.promotes() || kConfig.pingpong) OrderBarrier<kConfig>::begin(warpgroup);
+    // The warpgroup's rows of a tile; pingpong: the whole tile, which is every second one.
+    const int rows_before = kConfig.pingpong ? 0 : warpgroup * kConfig.m64_blocks * 64;
+    int tile_index = 0;
+    const auto compute_tile = [&](int tile_row, int col, int batch,
+                                  int k_blocks) __attribute__((always_inline)) {
+      if constexpr (kConfig.pingpong) {
+        if (tile_index++ % 2 != warpgroup) return state.advance(k_blocks);
+      }
+      const int row = tile_row + rows_before + warp * 16;
       WarpEpilogue::prefetch(params, row, col, batch);
+      typename WarpEpilogue::Bias bias;
+      if constexpr (kLoadsBiasAhead) bias.load(params, col, batch);
       // New accumulators for each tile: the first WGMMA overwrites them, so the compiler need not
       // keep what the epilogue of the previous tile has used up.
       typename Mainloop::Accumulators accumulators;
@@ -121,10 +135,15 @@ struct Gemm {
         Mainloop::multiply(shared, state, k_blocks, warpgroup, cluster, accumulators);
       if constexpr (kConfig.terms > 1)
         typename Mainloop::Rescale(params, row, col, batch).run(accumulators[0]);
+      if constexpr (!kLoadsBiasAhead) bias.load(params, col, batch);
+      float* tile_bias = shared.bias_of(warpgroup);
+      bias.publish(params, tile_bias, warpgroup);
 #pragma unroll
       for (int i = 0; i < kConfig.m64_blocks; ++i)
-        WarpEpilogue::store(params, smem_d, warpgroup, accumulators[i], row + i * 64, col, batch);
-    });
+        WarpEpilogue::store(params, smem_d, tile_bias, warpgroup, accumulators[i], row + i * 64,
+                            col, batch);
+    };
+    Frame::for_each_tile(params, cluster, compute_tile);
     WarpEpilogue::finish(params, warpgroup);
   }
 };

@@ -31,13 +31,12 @@ template <GemmConfig kConfig>
 struct TmaProducer {
   static constexpr int kRowBytes = kConfig.row_bytes();
   static constexpr int kTermBytesA = kConfig.tile_m() * kConfig.row_bytes_a();
-  static constexpr int kTermBytesB = kConfig.tile_n() * kRowBytes;
+  static constexpr int kTermBytesB = kConfig.loaded_n() * kRowBytes;
   static constexpr int kBytesA = kConfig.terms * kTermBytesA;
   static constexpr int kMetadataOffset = kBytesA + kConfig.terms * kTermBytesB;
   static constexpr int kBoxMn = kConfig.box_mn(), kBoxBytes = kConfig.tile_k() * 128;  // MN-major
   static_assert(kBytesA % 1024 == 0 && kConfig.stage_bytes() % 1024 == 0,
                 "swizzled tiles begin at multiples of 1024 bytes");
-  static_assert(kConfig.n % kBoxMn == 0 || major_b(kConfig.layout) == Major::K);
 
   // Loads both operands of k-block `k_block`, for rows from `row` and columns from `col` on.
   __device__ static void load(const TmaParams& params, std::uint32_t stage, std::uint32_t full,
@@ -88,10 +87,15 @@ struct TmaProducer {
     if constexpr (major_b(kConfig.layout) == Major::K) {
       const int rows = cluster.slice(kConfig.n), first = cluster.rank * rows;
       load_box(params, shared + first * kRowBytes, full, k, col + first, batch, cluster);
+      if constexpr (kConfig.n > 256) {
+        constexpr int kHalf = kConfig.box_rows_b(1);
+        if (cluster.size == 1)
+          load_box(params, shared + kHalf * kRowBytes, full, k, col + kHalf, batch, cluster);
+      }
     } else {
       const int rows = cluster.slice(kConfig.tile_k()), first = cluster.rank * rows;
 #pragma unroll
-      for (int i = 0; i < kConfig.n / kBoxMn; ++i)
+      for (int i = 0; i < kConfig.loaded_n() / kBoxMn; ++i)
         load_box(params, shared + i * kBoxBytes + first * 128, full, col + i * kBoxMn, k + first,
                  batch, cluster);
     }

@@ -75,7 +75,7 @@ __device__ inline void store_f64(const Epilogue& epilogue, const Extent& extent,
   for (int i = 0; i < kFragments && row < extent.m; ++i, row += 16) {
     double (&v)[kCount] = accumulators[0];
     const tile::Window window = tile::window(extent, row, col, batch);
-    if (epilogue.scaled) tile::scale<false>(epilogue, window, v);
+    if (epilogue.scaled) tile::scale(epilogue, window, v);
     if (epilogue.has_terms) {
       finish_f64(epilogue, window, v);
       tile::requantise(epilogue, window, v);

@@ -8,6 +8,7 @@
 
 #include "catalog.h"
 #include "isa/mma_instructions.h"
+#include "kernels/sm90/order_barrier.cuh"
 #include "kernels/sm90/producer.cuh"
 #include "ptx/wgmma.cuh"
 #include "tile/fragment.cuh"
@@ -32,7 +33,8 @@ template <GemmConfig kConfig>
 struct DenseMainloop {
   static_assert(kConfig.is_dense_ss(),
                 "DenseMainloop serves dense GEMMs with both operands in shared memory");
-  static constexpr ptx::WgmmaType kType = wgmma_type<kConfig>(kConfig.n);
+  // An instruction has at most 256 columns. A wider tile has two, side by side.
+  static constexpr int kPiece = kConfig.n > 256 ? 192 : kConfig.n;
   static constexpr int kBlockBytes = 64 * 128;
   static constexpr int kSteps = 4;  // steps of 32 bytes of k in a stage
 
@@ -47,8 +49,10 @@ struct DenseMainloop {
   __device__ static void multiply(const SharedStorage<kConfig>& shared, PipelineState& state,
                                   int k_blocks, int warpgroup, Cluster cluster,
                                   Accumulators& accumulators) {
-    const std::uint32_t offset_a = warpgroup * kConfig.m64_blocks * kBlockBytes;
+    const std::uint32_t offset_a =
+        kConfig.pingpong ? 0 : warpgroup * kConfig.m64_blocks * kBlockBytes;
     int previous = 0;
+    if constexpr (kConfig.pingpong) OrderBarrier<kConfig>::wait(warpgroup);
 #pragma unroll 1
     for (int k_block = 0; k_block < k_blocks; ++k_block) {
       shared.barriers.consumer_wait(state);
@@ -60,7 +64,7 @@ struct DenseMainloop {
       for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
         for (int i = 0; i < kConfig.m64_blocks; ++i)
-          ptx::wgmma<kType>(
+          multiply_step(
               accumulators[i],
               a + step * ptx::kDescriptorStep<major_a(kConfig.layout)> + i * (kBlockBytes >> 4),
               b + step * ptx::kDescriptorStep<major_b(kConfig.layout)>, k_block + step != 0);
@@ -71,8 +75,29 @@ struct DenseMainloop {
       previous = state.stage;
       state.advance();
     }
+    if constexpr (kConfig.pingpong) OrderBarrier<kConfig>::arrive(warpgroup);
     ptx::wgmma_wait<0>();
     consumer_release<kConfig>(shared, previous, cluster);
+  }
+
+ private:
+  __device__ __forceinline__ static void multiply_step(Register (&accumulators)[kRegisters],
+                                                       std::uint64_t a, std::uint64_t b,
+                                                       bool accumulate) {
+    if constexpr (kPiece == kConfig.n) {
+      ptx::wgmma<wgmma_type<kConfig>(kPiece)>(accumulators, a, b, accumulate);
+    } else {
+      constexpr int kRest = kConfig.n - kPiece;
+      constexpr int kFirst = tile::registers<kConfig.accumulator>(kPiece);
+      constexpr int kSecond = kRegisters - kFirst;
+      // 64 columns of b are a block of 64 * 128 bytes, in either major.
+      static_assert(kPiece % 64 == 0);
+      ptx::wgmma<wgmma_type<kConfig>(kPiece)>(
+          reinterpret_cast<Register(&)[kFirst]>(accumulators[0]), a, b, accumulate);
+      ptx::wgmma<wgmma_type<kConfig>(kRest)>(
+          reinterpret_cast<Register(&)[kSecond]>(accumulators[kFirst]), a,
+          b + kPiece / 64 * (kBlockBytes >> 4), accumulate);
+    }
   }
 };
 

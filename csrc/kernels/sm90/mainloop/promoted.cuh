@@ -8,7 +8,7 @@
 
 #include "catalog.h"
 #include "kernels/sm90/mainloop/dense.cuh"
-#include "kernels/sm90/pingpong.cuh"
+#include "kernels/sm90/order_barrier.cuh"
 #include "kernels/sm90/producer.cuh"
 #include "kernels/sm90/scales.cuh"
 #include "ptx/wgmma.cuh"
@@ -30,18 +30,19 @@ enum class ScaleKind { none, column_groups, columns };
 //
 // A chunk is kChunk columns of a k-block. ptxas requires that WGMMA groups in flight stay inside
 // one iteration of the loop (kDepth k-blocks), so a warpgroup has no group in flight while it
-// promotes the last chunk. Two warpgroups ping-pong (pingpong.cuh): one begins an iteration when
-// the first chunks of the other have completed.
+// promotes the last chunk. Two warpgroups alternate (order_barrier.cuh): one begins an iteration
+// when the first chunks of the other have completed.
 //
 // With scales there are no registers for a second set of partial sums: accumulators would spill.
-// Such kernels have one set, the widest chunk that fits, and ping-pong chunk by chunk: one
+// Such kernels have one set, the widest chunk that fits, and alternate chunk by chunk: one
 // warpgroup promotes while the other multiplies.
 template <GemmConfig kConfig>
 struct PromotedMainloop {
   static_assert(kConfig.promote == 1 && kConfig.m64_blocks == 1 && kConfig.tile_k() == 128);
   static_assert(kConfig.accumulator == DType::f32 && !kConfig.sparse && kConfig.terms == 1 &&
                 kConfig.operand_source == OperandSource::SS);
-  // True: one set of partial sums, ping-pong by chunks. False: two sets, ping-pong by iterations.
+  // True: one set of partial sums, and warpgroups alternate by chunks. False: two sets, and they
+  // alternate by iterations.
   static constexpr bool kOnePartial = kConfig.block_scaled && kConfig.warpgroups == 2;
   // The widest chunk that fits in the registers.
   static constexpr bool kRegisterLimited = kConfig.n == 256 || kConfig.block_scaled;
@@ -64,7 +65,7 @@ struct PromotedMainloop {
   using Accumulators = float[1][kRegisters];
   using Partial = float[kChunk / 2];
 
-  using PingPong = sm90::PingPong<kConfig>;
+  using OrderBarrier = sm90::OrderBarrier<kConfig>;
 
   __device__ static void initialise_scale_barriers(const SharedStorage<kConfig>& shared) {
     shared.scale_barriers.initialise(ColumnScales::kWriters, ColumnScales::kReaders);
@@ -141,7 +142,7 @@ struct PromotedMainloop {
       // A tile has at least one k-block.
 #pragma unroll 1
       do {
-        ping_pong_chunks(context, state, ++k_block < k_blocks, accumulators);
+        alternate_chunks(context, state, ++k_block < k_blocks, accumulators);
       } while (k_block < k_blocks);
     } else {
 #pragma unroll 1
@@ -172,21 +173,21 @@ struct PromotedMainloop {
   // Computes one k-block, chunk by chunk; `more`: another one follows. A warpgroup arrives for
   // the other one when the first half of a chunk has completed.
   template <ScaleKind kScaleKind>
-  __device__ static void ping_pong_chunks(Context<kScaleKind>& context, PipelineState& state,
+  __device__ static void alternate_chunks(Context<kScaleKind>& context, PipelineState& state,
                                           bool more, float (&accumulators)[kRegisters]) {
     Partial partial;
     BlockScales<kScaleKind> scales;
     const int stage = state.stage;
 #pragma unroll
     for (int chunk = 0; chunk < kChunks; ++chunk) {
-      PingPong::wait(context.warpgroup);
+      OrderBarrier::wait(context.warpgroup);
       if (chunk == 0) {
         ptx::mbarrier_wait(context.shared.barriers.full(stage), state.parity);
         state.advance();
       }
       multiply_chunk<2>(context, stage, chunk, partial);
       ptx::wgmma_wait<1>();
-      PingPong::arrive(context.warpgroup);
+      OrderBarrier::arrive(context.warpgroup);
       if (chunk == 0) scales = read_scales(context, more, state.scales);
       ptx::wgmma_wait<0>();
       ptx::wgmma_results(partial);
@@ -219,7 +220,7 @@ struct PromotedMainloop {
 #pragma unroll
     for (int item = 0; item < kItems; ++item) {
       const int k_block = item / kChunks, chunk = item % kChunks;
-      if (item == 0) PingPong::wait(context.warpgroup);
+      if (item == 0) OrderBarrier::wait(context.warpgroup);
       if (chunk == 0) {
         stages[k_block] = state.stage;
         context.shared.barriers.consumer_wait(state);
@@ -230,10 +231,10 @@ struct PromotedMainloop {
         scales[k_block] = read_scales(context, k_block + 1 < remaining, state.scales);
       if (item == 0) continue;
       ptx::wgmma_wait<1>();
-      if (item == kArriveItem) PingPong::arrive(context.warpgroup);
+      if (item == kArriveItem) OrderBarrier::arrive(context.warpgroup);
       promote_item(item - 1, stages[(item - 1) / kChunks]);
     }
-    if constexpr (kItems == 1) PingPong::arrive(context.warpgroup);
+    if constexpr (kItems == 1) OrderBarrier::arrive(context.warpgroup);
     ptx::wgmma_wait<0>();
     promote_item(kItems - 1, stages[kCount - 1]);
   }

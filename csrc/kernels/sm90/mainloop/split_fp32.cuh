@@ -9,7 +9,7 @@
 #include "catalog.h"
 #include "core/split_fp32.h"
 #include "kernels/sm90/mainloop/dense.cuh"
-#include "kernels/sm90/pingpong.cuh"
+#include "kernels/sm90/order_barrier.cuh"
 #include "kernels/sm90/producer.cuh"
 #include "kernels/sm90/rescale.cuh"
 #include "ptx/wgmma.cuh"
@@ -46,8 +46,8 @@ constexpr int chains(int terms, int main_steps) {
 //   bf16  32 of k:  p2 p0, p1 p1, p0 p2, p1 p0, p0 p1, p0 p0 -> sum
 //
 // A chain is the sequence of WGMMAs that accumulate one such sum. It is kChunk columns wide,
-// because registers hold one sum beside the accumulators. Two warpgroups ping-pong chain by chain
-// (pingpong.cuh).
+// because registers hold one sum beside the accumulators. Two warpgroups alternate chain by chain
+// (order_barrier.cuh).
 template <GemmConfig kConfig>
 struct SplitFp32Mainloop {
   static_assert(kConfig.promote == 1 && kConfig.m64_blocks == 1 && !kConfig.sparse &&
@@ -70,7 +70,7 @@ struct SplitFp32Mainloop {
   static constexpr std::uint64_t kChunkStep = kChunk * kRowBytes >> 4;
 
   using PipelineState = tile::PipelineState<kConfig.stages>;
-  using PingPong = sm90::PingPong<kConfig>;
+  using OrderBarrier = sm90::OrderBarrier<kConfig>;
   using Rescale = sm90::Rescale<kConfig.n>;  // runs before the epilogue
   using Register = float;
   static constexpr int kRegisters = kConfig.n / 2;
@@ -139,14 +139,14 @@ struct SplitFp32Mainloop {
                                        int stage, int warpgroup, Cluster cluster,
                                        float (&accumulators)[kRegisters]) {
     Partial<kItem> partial;
-    PingPong::wait(warpgroup);
+    OrderBarrier::wait(warpgroup);
     if constexpr (kItem == 0) {
       ptx::mbarrier_wait(shared.barriers.full(stage), state.parity);
       state.advance();
     }
     multiply_chain<kItem>(shared.stage(stage), warpgroup, partial);
     ptx::wgmma_wait<1>();
-    PingPong::arrive(warpgroup);
+    OrderBarrier::arrive(warpgroup);
     ptx::wgmma_wait<0>();
     if constexpr (kItem == kItems - 1) consumer_release<kConfig>(shared, stage, cluster);
     promote<kItem>(partial, accumulators);
@@ -175,7 +175,7 @@ struct SplitFp32Mainloop {
       sums[i] = kFactor == 1 ? sums[i] + partial[i] : __fmaf_rn(partial[i], kFactor, sums[i]);
   }
 
-  // Issues the WGMMAs of a chain, as two groups where warpgroups ping-pong.
+  // Issues the WGMMAs of a chain, as two groups where warpgroups alternate.
   template <int kItem>
   __device__ static void multiply_chain(std::uint32_t stage, int warpgroup,
                                         Partial<kItem>& partial) {

@@ -1,6 +1,4 @@
-// Ping-pong: both consumer warpgroups wait on the same full barriers. Without an order they promote
-// at the same time, and the tensor cores idle. Two named barriers let one warpgroup issue WGMMA
-// while the other promotes.
+// The order of two consumer warpgroups: one waits until the other has arrived.
 #pragma once
 
 #include "catalog.h"
@@ -8,8 +6,14 @@
 
 namespace tcgemm::sm90 {
 
+//   promoted sums, split FP32   One warpgroup issues WGMMA while the other adds. Without an order
+//                               both add at the same time, and the tensor cores idle.
+//   pingpong                    One warpgroup is in its mainloop, the other in its epilogue. A
+//                               warpgroup must not wait for a stage before the other has seen the
+//                               last stages of its tile: the parity of an mbarrier tells two
+//                               adjacent phases apart, and no more.
 template <GemmConfig kConfig>
-struct PingPong {
+struct OrderBarrier {
   static_assert(kConfig.warpgroups <= 2);
 
   // Called once, before the first tile: lets warpgroup 0 go first.

@@ -1,0 +1,377 @@
+// The epilogue of results whose rows are vectors (EpiloguePath::unrolled), in units of 16 rows x 32
+// columns. docs/dev/kernels/epilogue.md says what was tried.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include "core/params.h"
+#include "ptx/tma.cuh"
+#include "tile/epilogue.cuh"
+#include "tile/fragment.cuh"
+#include "tile/scale.cuh"
+#include "tile/store.cuh"
+#include "tile/store_columns.cuh"
+
+namespace tcgemm::tile {
+
+// What the unrolled epilogue of a kernel is compiled for.
+struct UnrolledTraits {
+  int columns;  // of the fragment
+  int unit;     // columns of a unit; the last one may be narrower
+  RowOrder row_order;
+  int staging_sets;  // see GemmConfig::staging_sets
+  int staging_set_bytes;
+  bool activations;    // there are variants with gelu, gelu_tanh and silu
+  bool addends;        // there is a general variant
+  bool prefetches;     // there are registers for the addend of a second unit
+  bool column_scales;  // the operands have 8 bits, so scales are common
+};
+
+// The addend of one unit that a lane has loaded: pairs of 16 bits in a word, as in memory.
+template <UnrolledTraits kTraits>
+struct UnitAddend {
+  std::uint32_t words[2][kTraits.unit / 8];
+};
+
+// Warps that fetch instructions do not multiply, so the code that runs for one tile must be short
+// and contiguous. There are variants of it, and a fragment runs one of them:
+//
+//   plain    scales of 8-bit operands, a bias and relu. The units are unrolled.
+//   gelu, gelu_tanh, silu    the same with that activation. The units are a loop.
+//   general  scales, c or the residual of 16 bits, a bias and any activation. The units are a loop,
+//            and the addend of the next unit is loaded while this unit is computed.
+//
+// All of it is inlined: a call would put the accumulators into memory.
+template <UnrolledTraits kTraits, class Register>
+class UnrolledEpilogue {
+ public:
+  // For the 16 rows of a warp from (row, col) of matrix `batch` on. map: that of the result, or
+  // nullptr if columns are stored from registers. smem_d: the warp's first staging buffer. bias:
+  // that of the columns from `col` on in f32, if the bias is a row vector.
+  __device__ __forceinline__ UnrolledEpilogue(const Epilogue& epilogue, const Extent& extent,
+                                              const TensorMap* map, char* smem_d, const float* bias,
+                                              int row, int col, int batch)
+      : epilogue_(epilogue),
+        extent_(extent),
+        map_(map),
+        smem_d_(smem_d),
+        bias_(bias),
+        row_(row),
+        col_(col),
+        batch_(batch) {}
+
+  __device__ __forceinline__ void store(const Register* fragment) {
+    if (epilogue_.scaled) rows_ = load_row_scales(epilogue_, window_of(0));
+    const bool is_general = epilogue_.sources[addend_index()].data != nullptr ||
+                            (epilogue_.scaled && !kTraits.column_scales);
+    if (kTraits.addends && is_general) {
+      if constexpr (kTraits.addends) store_in_loop<Variant::general>(fragment);
+    } else if (kTraits.activations && epilogue_.activation == Activation::gelu) {
+      if constexpr (kTraits.activations) store_in_loop<Variant::gelu>(fragment);
+    } else if (kTraits.activations && epilogue_.activation == Activation::gelu_tanh) {
+      if constexpr (kTraits.activations) store_in_loop<Variant::gelu_tanh>(fragment);
+    } else if (kTraits.activations && epilogue_.activation == Activation::silu) {
+      if constexpr (kTraits.activations) store_in_loop<Variant::silu>(fragment);
+    } else {
+      with_out_dtype([&]<DType kOut>() { store_unrolled<kOut>(Index<0>(), fragment); });
+    }
+  }
+
+ private:
+  enum class Variant { plain, gelu, gelu_tanh, silu, general };
+
+  using UnitAddend = tile::UnitAddend<kTraits>;
+  static constexpr int kUnit = kTraits.unit;
+  static constexpr int kLoops = kTraits.columns / kUnit;
+  static constexpr int kTail = kTraits.columns % kUnit;  // columns of a narrower last unit
+  static constexpr RowOrder kRowOrder = kTraits.row_order;
+  static constexpr bool kIntegers = std::is_same_v<Register, std::int32_t>;
+  using Accumulator = std::conditional_t<kIntegers, std::int32_t, float>;
+
+  template <int kIndex>
+  using Index = std::integral_constant<int, kIndex>;
+
+  __device__ __forceinline__ Window window_of(int unit) const {
+    return tile::window<kRowOrder>(extent_, row_, col_ + unit * kUnit, batch_);
+  }
+  __device__ __forceinline__ static int lane_column() { return threadIdx.x % 4 * 2; }
+
+  // There is at most one of c and the residual.
+  __device__ __forceinline__ int addend_index() const {
+    return epilogue_.sources[kC].data != nullptr ? kC : kResidual;
+  }
+  __device__ __forceinline__ bool is_row_vector_bias() const {
+    const TensorRef& bias = epilogue_.sources[kBias];
+    return bias.data != nullptr && (kRowOrder == RowOrder::native || bias.stride_col != 0);
+  }
+
+  // Calls use.operator()<kOut>() for the dtype of the result.
+  template <class Use>
+  __device__ __forceinline__ void with_out_dtype(const Use& use) const {
+    if constexpr (kIntegers) {
+      if (epilogue_.out_dtype == DType::s32) return use.template operator()<DType::s32>();
+    }
+    if (epilogue_.out_dtype == DType::bf16)
+      use.template operator()<DType::bf16>();
+    else if (epilogue_.out_dtype == DType::f16)
+      use.template operator()<DType::f16>();
+    else if constexpr (kRowOrder == RowOrder::native)
+      use.template operator()<DType::f32>();
+  }
+
+  // Loads the addend of a unit. A block of 8 columns that begins inside the matrix is read as a
+  // whole.
+  __device__ __forceinline__ UnitAddend load_addend(int unit) const {
+    UnitAddend addend = {};
+    const TensorRef& source = epilogue_.sources[addend_index()];
+    if (source.data == nullptr) return addend;
+    const Window window = window_of(unit);
+    const int columns = min(window.cols, kTraits.columns - unit * kUnit);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const auto* first =
+          static_cast<const std::uint16_t*>(source.data) + window.batch * source.stride_batch +
+          (window.row + window.lane_rows[half]) * source.stride_row + window.col + lane_column();
+#pragma unroll
+      for (int j = 0; j < kUnit / 8; ++j)
+        if (window.holds(half) && 8 * j < columns)
+          addend.words[half][j] = *reinterpret_cast<const std::uint32_t*>(first + 8 * j);
+    }
+    return addend;
+  }
+
+  template <int kCount>
+  __device__ __forceinline__ void load_scales(const Window& window,
+                                              float2 (&scales)[kCount]) const {
+    const ScaleVector& scale_b = epilogue_.scale_b;
+    const float* first =
+        scale_b.data + window.batch * scale_b.stride_batch + window.col + lane_column();
+#pragma unroll
+    for (int j = 0; j < kCount; ++j)
+      if (8 * j < window.cols) scales[j] = *reinterpret_cast<const float2*>(first + 8 * j);
+  }
+
+  template <DType kOut, int kIndex>
+  __device__ __forceinline__ void store_unrolled(Index<kIndex> unit, const Register* fragment) {
+    constexpr int kFirst = kIndex * kUnit;
+    constexpr int kWidth = std::min(kUnit, kTraits.columns - kFirst);
+    Accumulator accumulators[kWidth / 2];
+    copy_columns<kFirst>(fragment, accumulators);
+    Value<kOut> v[kWidth / 2];
+#pragma unroll
+    for (int i = 0; i < kWidth / 2; ++i) v[i] = accumulators[i];
+    if constexpr (kOut != DType::s32) {
+      if constexpr (kTraits.column_scales)
+        if (epilogue_.scaled) multiply_scales(window_of(unit), v);
+      if (epilogue_.sources[kBias].data != nullptr) add_bias(unit, v);
+      if (epilogue_.activation == Activation::relu) activate_each<Activation::relu>(v);
+    }
+    write<kOut>(unit, v);
+    if constexpr (kFirst + kWidth < kTraits.columns)
+      store_unrolled<kOut>(Index<kIndex + 1>(), fragment);
+  }
+
+  template <Variant kVariant>
+  __device__ __forceinline__ void store_in_loop(const Register* fragment) {
+    constexpr bool kHasAddend = kVariant == Variant::general;
+    UnitAddend addend = {};
+    if constexpr (kHasAddend) addend = load_addend(0);
+#pragma unroll 1
+    for (int unit = 0; unit < kLoops; ++unit) {
+      UnitAddend next = {};
+      if constexpr (kHasAddend && kTraits.prefetches)
+        if (unit + 1 < kLoops) next = load_addend(unit + 1);
+      Accumulator accumulators[kUnit / 2];
+      copy_unit(fragment, unit, accumulators);
+      finish<kVariant>(unit, addend, accumulators);
+      if constexpr (kHasAddend && !kTraits.prefetches)
+        if (unit + 1 < kLoops) next = load_addend(unit + 1);
+      addend = next;
+    }
+    if constexpr (kTail > 0) {
+      if constexpr (kHasAddend) addend = load_addend(kLoops);
+      Accumulator accumulators[kTail / 2];
+      copy_columns<kLoops * kUnit>(fragment, accumulators);
+      finish<kVariant>(Index<kLoops>(), addend, accumulators);
+    }
+  }
+
+  // The accumulators of a unit. Registers have no dynamic index.
+  __device__ __forceinline__ static void copy_unit(const Register* fragment, int unit,
+                                                   Accumulator (&v)[kUnit / 2]) {
+    const auto copy = [&]<int kIndex>() {
+      if constexpr (kIndex < kLoops) copy_columns<kIndex * kUnit>(fragment, v);
+    };
+    static_assert(kLoops <= 16);
+    switch (unit) {
+#define TCGEMM_CASE(i) \
+  case i:              \
+    return copy.template operator()<i>()
+      TCGEMM_CASE(0);
+      TCGEMM_CASE(1);
+      TCGEMM_CASE(2);
+      TCGEMM_CASE(3);
+      TCGEMM_CASE(4);
+      TCGEMM_CASE(5);
+      TCGEMM_CASE(6);
+      TCGEMM_CASE(7);
+      TCGEMM_CASE(8);
+      TCGEMM_CASE(9);
+      TCGEMM_CASE(10);
+      TCGEMM_CASE(11);
+      TCGEMM_CASE(12);
+      TCGEMM_CASE(13);
+      TCGEMM_CASE(14);
+#undef TCGEMM_CASE
+      default:
+        return copy.template operator()<15>();
+    }
+  }
+
+  // Everything between the accumulators and the result, in the order of Epilogue.
+  template <Variant kVariant, class Unit, int kCount>
+  __device__ __forceinline__ void finish(Unit unit, const UnitAddend& addend,
+                                         const Accumulator (&accumulators)[kCount]) {
+    float v[kCount];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) v[i] = accumulators[i];
+    constexpr bool kGeneral = kVariant == Variant::general;
+    if (kGeneral || kTraits.column_scales)
+      if (epilogue_.scaled) multiply_scales(window_of(unit), v);
+    const bool has_c = addend_index() == kC;
+    if (kGeneral && has_c) add_matrix(epilogue_.sources[kC].dtype, epilogue_.beta, addend, v);
+    if (epilogue_.sources[kBias].data != nullptr) add_bias(unit, v);
+    activate<kVariant>(v);
+    if (kGeneral && !has_c && epilogue_.sources[kResidual].data != nullptr)
+      add_matrix(epilogue_.sources[kResidual].dtype, 1.0f, addend, v);
+    with_out_dtype([&]<DType kOut>() {
+      if constexpr (kOut != DType::s32) write<kOut>(unit, v);
+    });
+  }
+
+  template <Variant kVariant, int kCount>
+  __device__ __forceinline__ void activate(float (&v)[kCount]) const {
+    const auto is = [&](Variant variant, Activation activation) {
+      return kVariant == variant ||
+             (kVariant == Variant::general && epilogue_.activation == activation);
+    };
+    if (is(Variant::gelu, Activation::gelu))
+      activate_each<Activation::gelu>(v);
+    else if (is(Variant::gelu_tanh, Activation::gelu_tanh))
+      activate_each<Activation::gelu_tanh>(v);
+    else if (is(Variant::silu, Activation::silu))
+      activate_each<Activation::silu>(v);
+    else if (epilogue_.activation == Activation::relu)
+      activate_each<Activation::relu>(v);
+  }
+
+  template <int kCount>
+  __device__ __forceinline__ void multiply_scales(const Window& window, float (&v)[kCount]) const {
+    multiply_rows(epilogue_, rows_, v);
+    if (!scales_columns(epilogue_)) return;
+    float2 scales[kCount / 4] = {};
+    load_scales(window, scales);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) v[i] *= i % 2 == 0 ? scales[i / 4].x : scales[i / 4].y;
+  }
+
+  template <class Unit, int kCount>
+  __device__ __forceinline__ void add_bias(Unit unit, float (&v)[kCount]) const {
+    if (!is_row_vector_bias()) {
+      const TensorRef& bias = epilogue_.sources[kBias];
+      const Window window = window_of(unit);
+      const std::int64_t offset = window.batch * bias.stride_batch + window.row * bias.stride_row;
+      return add_column_vector(bias, 1.0f, offset, window, v);
+    }
+    const float* first = bias_ + unit * kUnit + lane_column();
+#pragma unroll
+    for (int j = 0; j < kCount / 4; ++j) {
+      const float2 pair = *reinterpret_cast<const float2*>(first + 8 * j);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) v[4 * j + i] += i % 2 == 0 ? pair.x : pair.y;
+    }
+  }
+
+  // v += factor * addend, where the addend is c or the residual.
+  template <int kCount>
+  __device__ __forceinline__ static void add_matrix(DType type, float factor,
+                                                    const UnitAddend& addend, float (&v)[kCount]) {
+#pragma unroll
+    for (int i = 0; i < kCount; i += 2) {
+      const std::uint32_t word = addend.words[i / 2 % 2][i / 4];
+      const float2 pair = type == DType::f16 ? ptx::unpack_f16(word) : ptx::unpack_bf16(word);
+      v[i] += factor * pair.x;
+      v[i + 1] += factor * pair.y;
+    }
+  }
+
+  // Writes a unit to the result, or to a staging buffer that TMA stores when it is full.
+  template <DType kOut, class Unit, class T, int kCount>
+  __device__ __forceinline__ void write(Unit unit, const T (&v)[kCount]) const {
+    if constexpr (kRowOrder == RowOrder::interleaved) {
+      if (map_ == nullptr) {
+        if constexpr (bits(kOut) == 16) store_columns_as<kOut, true>(epilogue_, window_of(unit), v);
+        return;
+      }
+    }
+    if constexpr (bits(kOut) == 16)
+      write_16bit<kOut>(unit, v);
+    else
+      write_32bit(unit, v);
+  }
+
+  template <DType kOut, class Unit, int kCount>
+  __device__ __forceinline__ void write_16bit(Unit unit, const float (&v)[kCount]) const {
+    constexpr int kBox = 64, kNarrow = kTraits.columns % kBox;
+    const int column = unit * kUnit % kBox, box = unit * kUnit / kBox;
+    if (column == 0) wait_for_buffer<kBox>(box);
+    char* smem_d = buffer(box);
+    pack_16bit<kOut, true, kRowOrder>(smem_d, column / 8, v);
+    if (column + 2 * kCount == kBox) {
+      tma_store_box(map_, smem_d, row_, col_ + box * kBox, batch_);
+    } else if (kNarrow > 0 && unit * kUnit + 2 * kCount == kTraits.columns) {
+      // TMA does not store a box that is narrower than those of its map.
+      __syncwarp();
+      store_staged<kNarrow == 0 ? kBox : kNarrow, std::uint16_t>(
+          epilogue_, move_left(window_of(unit), column), smem_d);
+    }
+  }
+
+  template <class Unit, class T, int kCount>
+  __device__ __forceinline__ void write_32bit(Unit unit, const T (&v)[kCount]) const {
+    constexpr int kBox = 32;
+    const int column = unit * kUnit % kBox, box = unit * kUnit / kBox;
+    if (2 * kCount < kUnit) return store_direct(epilogue_, window_of(unit), v);
+    if (column == 0) wait_for_buffer<kBox>(box);
+    char* smem_d = buffer(box);
+    pack_32bit<kRowOrder, kCount>(smem_d, column / 4, v);
+    if (column + 2 * kCount == kBox) tma_store_box(map_, smem_d, row_, col_ + box * kBox, batch_);
+  }
+
+  __device__ __forceinline__ char* buffer(int box) const {
+    return smem_d_ + (kTraits.staging_sets == 2 ? box % 2 * kTraits.staging_set_bytes : 0);
+  }
+
+  // With two buffers the last box may still be read. The first box of a tile follows the last one
+  // of the tile before, which has the other buffer if the number of boxes is even.
+  template <int kBox>
+  __device__ __forceinline__ static void wait_for_buffer(int box) {
+    constexpr bool kEven = kTraits.columns % (2 * kBox) == 0;
+    if (kTraits.staging_sets == 2 && (kEven || box > 0))
+      wait_box_read<1>();
+    else
+      wait_box_read<0>();
+  }
+
+  const Epilogue& epilogue_;
+  const Extent& extent_;
+  const TensorMap* map_;
+  char* smem_d_;
+  const float* bias_;
+  int row_, col_, batch_;
+  RowScales rows_;
+};
+
+}  // namespace tcgemm::tile
