@@ -25,7 +25,7 @@ struct TileShape {
 inline constexpr TileShape kSm90[] = {
     {2, 1, 256, 4}, {2, 2, 128, 4}, {3, 1, 192, 4},      {2, 1, 192, 5}, {2, 1, 128, 6},
     {1, 1, 256, 5}, {1, 1, 128, 8}, {1, 1, 64, 12},      {2, 1, 320, 3}, {2, 1, 224, 4},
-    {2, 1, 208, 4}, {2, 1, 144, 6}, {2, 2, 128, 6, true}};
+    {2, 1, 208, 4}, {2, 1, 144, 5}, {2, 2, 128, 6, true}};
 // An FP16 accumulator is not faster on Hopper, so it has only the tiles that cover every size.
 inline constexpr TileShape kSm90F16[] = {
     {2, 1, 256, 4}, {2, 1, 128, 6}, {1, 1, 256, 5}, {1, 1, 128, 8}, {1, 1, 64, 12}};

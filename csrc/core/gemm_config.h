@@ -66,7 +66,7 @@ struct GemmConfig {
   // The kernel lacks the rolled epilogue (EpiloguePath): it has no registers for it, or its tile is
   // no whole number of boxes.
   constexpr bool unrolled_only() const {
-    return pingpong || n > 256 || (n > kBoxColumns && n % kBoxColumns != 0);
+    return uses_tma() && (pingpong || n > 256 || (n > kBoxColumns && n % kBoxColumns != 0));
   }
   // The unrolled epilogue has the variants of activations, and the one that adds c or the residual.
   // The other mainloops lack the registers, and three warpgroups those for addends.
@@ -126,8 +126,12 @@ struct GemmConfig {
     return uses_tma() && pipeline_bytes() + 2 * staging_set_bytes() <= kHopperSharedBytes ? 2 : 1;
   }
   constexpr int staging_bytes() const { return staging_sets() * staging_set_bytes(); }
-  // The bias of a tile in f32, once for each consumer warpgroup.
-  constexpr int bias_bytes() const { return uses_tma() ? warpgroups * n * 4 : 0; }
+  // The bias of a tile in f32, once for each consumer warpgroup; 0 where there is no space for it.
+  constexpr int bias_bytes() const {
+    const int bytes = warpgroups * n * 4;
+    const bool fits = operand_bytes() + staging_set_bytes() + bytes <= kHopperSharedBytes;
+    return uses_tma() && fits ? bytes : 0;
+  }
   // The column scales of a tile for one k-block.
   constexpr int scale_bytes() const { return block_scaled ? tile_n() * 4 : 0; }
   // Scales have more stages: they are small, and arrive later than the operands.
@@ -140,10 +144,12 @@ struct GemmConfig {
     return pipeline_bytes() + (input == DType::f64 ? 0 : staging_bytes());
   }
   // The same without the staging buffers.
-  constexpr int pipeline_bytes() const {
+  constexpr int pipeline_bytes() const { return operand_bytes() + bias_bytes(); }
+  // The same without the bias.
+  constexpr int operand_bytes() const {
     const int operands = stages * stage_bytes();
     if (arch != Arch::sm90a) return operands;
-    return operands + bias_bytes() + 16 * stages + scale_stages() * (scale_bytes() + 16);
+    return operands + 16 * stages + scale_stages() * (scale_bytes() + 16);
   }
 };
 

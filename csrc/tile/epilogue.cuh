@@ -61,10 +61,15 @@ __device__ inline std::int64_t out_offset(const Epilogue& epilogue, const Window
          (window.col + col) * epilogue.out_stride_col;
 }
 
+// x * y, rounded by itself. The compiler contracts a product and the sum that follows into one FMA
+// where both are in one block of code, so two epilogues would round differently.
+__device__ inline float product(float x, float y) { return __fmul_rn(x, y); }
+__device__ inline double product(double x, double y) { return __dmul_rn(x, y); }
+
 // x / (1 + 2^y), within 4 ulp. Where 2^y overflows, the reciprocal is 0, which is
 // the correct limit.
 __device__ inline float times_logistic(float x, float y) {
-  return x * ptx::reciprocal(1.0f + ptx::exp2(y));
+  return product(x, ptx::reciprocal(1.0f + ptx::exp2(y)));
 }
 
 // GELU for results of 16 bits: x * Phi(x) = x / (1 + 2^(-x p(x^2))), where x p(x^2) approximates
@@ -132,14 +137,14 @@ __device__ inline void rotate(T (&v)[kCount]) {
   for (int i = 0; i < kStep; ++i) v[kCount - kStep + i] = first[i];
 }
 
-template <Activation kActivation, int kCount>
-__device__ __forceinline__ void activate_all(float (&v)[kCount]) {
+template <class Activate, int kCount>
+__device__ inline void activate_all(const Activate& activate, float (&v)[kCount]) {
   constexpr int kChains = 8;
   static_assert(kCount % kChains == 0);
 #pragma unroll 1
   for (int i = 0; i < kCount; i += kChains) {
 #pragma unroll
-    for (int j = 0; j < kChains; ++j) v[j] = activate<kActivation>(v[j]);
+    for (int j = 0; j < kChains; ++j) v[j] = activate(v[j]);
     rotate<kChains>(v);
   }
 }
@@ -156,26 +161,28 @@ __device__ inline void activate_each(float (&v)[kCount]) {
   }
 }
 
-// The switch is outside the loops: inside, every value would have its own branch.
+// The switch is outside the loops: inside, every value would have its own branch. `narrow`: the
+// result has at most 16 bits.
 template <int kCount>
-__device__ inline void activate_all(Activation activation, float (&v)[kCount]) {
+__device__ inline void activate_all(Activation activation, bool narrow, float (&v)[kCount]) {
   switch (activation) {
     case Activation::none:
       return;
     case Activation::relu:
-      return activate_all<Activation::relu>(v);
+      return activate_all([](float x) { return activate<Activation::relu>(x); }, v);
     case Activation::gelu:
-      return activate_all<Activation::gelu>(v);
+      if (narrow) return activate_all([](float x) { return gelu_16bit(x); }, v);
+      return activate_all([](float x) { return activate<Activation::gelu>(x); }, v);
     case Activation::gelu_tanh:
-      return activate_all<Activation::gelu_tanh>(v);
+      return activate_all([](float x) { return activate<Activation::gelu_tanh>(x); }, v);
     case Activation::silu:
-      return activate_all<Activation::silu>(v);
+      return activate_all([](float x) { return activate<Activation::silu>(x); }, v);
   }
 }
 
 // s32 results support relu only.
 template <int kCount>
-__device__ inline void activate_all(Activation activation, std::int32_t (&v)[kCount]) {
+__device__ inline void activate_all(Activation activation, bool, std::int32_t (&v)[kCount]) {
   if (activation == Activation::none) return;
 #pragma unroll
   for (std::int32_t& x : v) x = max(x, 0);
@@ -355,7 +362,7 @@ __device__ inline void finish(const Epilogue& epilogue, const Window& window, T 
   if constexpr (std::is_same_v<T, std::int32_t>) beta = epilogue.beta_s32;
 #pragma unroll 1
   for (int i = 0; i < kSources; ++i) {
-    if (i == kResidual) activate_all(epilogue.activation, v);
+    if (i == kResidual) activate_all(epilogue.activation, bits(epilogue.out_dtype) <= 16, v);
     if (epilogue.sources[i].data != nullptr)
       add_source(epilogue.sources[i], i == kC ? beta : T(1), window, v);
   }

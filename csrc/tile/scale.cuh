@@ -62,7 +62,7 @@ __device__ inline void multiply_rows(const Epilogue& epilogue, const RowScales& 
   if constexpr (std::is_same_v<T, double>) alpha = epilogue.alpha_f64;
   const T rows[2] = {alpha * scales.a[0] * scales.b, alpha * scales.a[1] * scales.b};
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) v[i] *= rows[i / 2 % 2];
+  for (int i = 0; i < kCount; ++i) v[i] = product(v[i], rows[i / 2 % 2]);
 }
 
 // v *= alpha * scale_a * scale_b. Columns outside the matrix use the scale of the last one.
@@ -77,8 +77,8 @@ __device__ inline void scale(const Epilogue& epilogue, const Window& window, T (
     for (int i = 0; i < 2; ++i) {
       const std::int64_t index = window.col + min(8 * j + col + i, window.cols - 1);
       const float factor = scale_value(epilogue.scale_b, window.batch, index);
-      v[i] *= factor;
-      v[i + 2] *= factor;
+      v[i] = product(v[i], T(factor));
+      v[i + 2] = product(v[i + 2], T(factor));
     }
     rotate<4>(v);
   }

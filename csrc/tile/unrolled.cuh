@@ -274,7 +274,8 @@ class UnrolledEpilogue {
     float2 scales[kCount / 4] = {};
     load_scales(window, scales);
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) v[i] *= i % 2 == 0 ? scales[i / 4].x : scales[i / 4].y;
+    for (int i = 0; i < kCount; ++i)
+      v[i] = product(v[i], i % 2 == 0 ? scales[i / 4].x : scales[i / 4].y);
   }
 
   template <class Unit, int kCount>

@@ -129,6 +129,8 @@ def test_row_with_terms_of_the_unrolled_epilogue(row):
     addends = [(None, None), ("c", BF16), ("residual", F16), ("residual", BF16)]
     biases = (None, F32, BF16, F16)
     outs = [out for out in (BF16, F16, F32) if out in row.types.outs]
+    if row.unrolled_only and row.types.integer:  # f32 results of s32 sums are stored in pairs
+        outs.remove(F32)
 
     def check(activation, step):
         (name, addend_dtype), bias_dtype = addends[step % 4], biases[step // 2 % 4]

@@ -121,6 +121,36 @@ def test_addends(shape, types):
             assert_one_result(partial(tcgemm.addmm, c, a, b, beta=beta, **more, **options))
 
 
+@pytest.mark.parametrize("activation", [None, "relu", "gelu", "gelu_tanh", "silu"])
+@pytest.mark.parametrize("types", ["bf16", "f16", "e4m3", "s8"])
+def test_epilogues(types, activation):
+    """Rows that are vectors have another epilogue than the rest: it must round as the rest does."""
+    dtype, options = TYPES[types]
+    if not supported(dtype, options):
+        pytest.skip("this GPU has no kernel for it")
+    a, b = operand(M, 512, dtype, True), operand(N, 512, dtype, True).t()
+    narrow = torch.float16 if dtype is F16 else BF16
+    scale = 0.3 if dtype is not S8 else 1e-4
+    terms = {
+        "bias": vector(N).to(narrow),
+        "residual": torch.randn(M, N, device="cuda").to(narrow),
+        "scale_a": scale * vector(M, 1),
+        "scale_b": vector(1, N),
+        "alpha": scale,
+    }
+    given = [
+        ("bias",),
+        ("residual",),
+        ("bias", "residual"),
+        ("alpha", "bias"),
+        ("alpha", "residual"),
+    ]
+    given += [("scale_a", "scale_b", "bias"), ("scale_a", "scale_b", "bias", "residual")]
+    for names in given:
+        call = partial(tcgemm.mm, activation=activation, **{name: terms[name] for name in names})
+        assert_one_result(partial(call, a, b, **options))
+
+
 def test_block_scales():
     if not supported(E4M3, {}):
         pytest.skip("this GPU has no fp8")
