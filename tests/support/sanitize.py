@@ -44,12 +44,12 @@ def on_gpu(given):
     }
 
 
-def check(a, b, kernel, out=None, **given):
+def check(a, b, kernel, out=None, amax=True, **given):
     """On the GPU, bit by bit."""
     kept = {name: value for name, value in given.items() if value is not None}
     result = scaled_mm(a.cuda(), b.cuda(), **on_gpu(kept), kernel_name=kernel)
     reference.assert_exact(result.cpu(), reference.exact(a, b, **kept))
-    if kept.get("out_dtype") in (None, S32) or re.search("f16x2|bf16x3", kernel or ""):
+    if not amax or kept.get("out_dtype") in (None, S32) or re.search("f16x2|bf16x3", kernel or ""):
         return
     result, amax = scaled_mm_amax(a.cuda(), b.cuda(), **on_gpu(kept), kernel_name=kernel)
     kept.pop("out_dtype")
@@ -60,6 +60,8 @@ def check(a, b, kernel, out=None, **given):
 def family(row):
     """A kernel by itself: whole words first, then what comes one by one."""
     types = row.types
+    if row.unrolled_only:
+        return unrolled(row)
     for layout in row.layouts:
         for odd in (0, 1):
             m, n, k = (size + 16 + odd for size in row.tile)
@@ -86,6 +88,21 @@ def family(row):
                 given["scale_out"] = torch.full((), 0.5)
                 options = {"activation": "relu", "out_dtype": out, **types.options}
                 check(a, b, row.name, **given, **options)
+
+
+def unrolled(row):
+    """A kernel that stores rows of vectors alone: every variant of its epilogue."""
+    m, n, k = row.tile[0] + 16, row.tile[1] + 24, 3 * row.tile[2]
+    a, b = row.types.operands(row.layout, m, n, k, whole=True)
+    given = {"scale_a": scale_a("row", m, k, powers=True)}
+    given["scale_b"] = scale_b("row", n, k, powers=True)
+    if row.types.integer:
+        given["alpha"] = 2.0**-8
+    for step, out in enumerate(out for out in row.types.outs if out in cases.HALVES):
+        given["bias"] = row.types.addend(n, out=out, step=step)
+        for residual in (None, cases.make("contiguous", m, n, dtype=out, largest=9)):
+            options = {"activation": "relu", "residual": residual, "out_dtype": out}
+            check(a, b, row.name, amax=False, **given, **options, **row.types.options)
 
 
 def prepare(types, kernel):
