@@ -16,7 +16,7 @@
 
 namespace tcgemm::tile {
 
-// What the unrolled epilogue of a kernel is compiled for.
+// The properties of a kernel for which its unrolled epilogue is compiled.
 struct UnrolledTraits {
   int columns;  // of the fragment
   int unit;     // columns of a unit; the last one may be narrower
@@ -206,25 +206,36 @@ class UnrolledEpilogue {
     };
     static_assert(kLoops <= 16);
     switch (unit) {
-#define TCGEMM_CASE(i) \
-  case i:              \
-    return copy.template operator()<i>()
-      TCGEMM_CASE(0);
-      TCGEMM_CASE(1);
-      TCGEMM_CASE(2);
-      TCGEMM_CASE(3);
-      TCGEMM_CASE(4);
-      TCGEMM_CASE(5);
-      TCGEMM_CASE(6);
-      TCGEMM_CASE(7);
-      TCGEMM_CASE(8);
-      TCGEMM_CASE(9);
-      TCGEMM_CASE(10);
-      TCGEMM_CASE(11);
-      TCGEMM_CASE(12);
-      TCGEMM_CASE(13);
-      TCGEMM_CASE(14);
-#undef TCGEMM_CASE
+      case 0:
+        return copy.template operator()<0>();
+      case 1:
+        return copy.template operator()<1>();
+      case 2:
+        return copy.template operator()<2>();
+      case 3:
+        return copy.template operator()<3>();
+      case 4:
+        return copy.template operator()<4>();
+      case 5:
+        return copy.template operator()<5>();
+      case 6:
+        return copy.template operator()<6>();
+      case 7:
+        return copy.template operator()<7>();
+      case 8:
+        return copy.template operator()<8>();
+      case 9:
+        return copy.template operator()<9>();
+      case 10:
+        return copy.template operator()<10>();
+      case 11:
+        return copy.template operator()<11>();
+      case 12:
+        return copy.template operator()<12>();
+      case 13:
+        return copy.template operator()<13>();
+      case 14:
+        return copy.template operator()<14>();
       default:
         return copy.template operator()<15>();
     }

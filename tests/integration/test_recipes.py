@@ -75,7 +75,7 @@ def test_ties_are_refused():
 def test_offloaded_buffers():
     accelerate = importlib.import_module("accelerate")
     model = accelerate.cpu_offload(model_of(QuantLinear), "cpu", offload_buffers=True)
-    with pytest.raises(RuntimeError, match="leave offload_buffers of accelerate off"):
+    with pytest.raises(RuntimeError, match="do not set offload_buffers of accelerate"):
         model(torch.ones(2, 16))
 
 
@@ -95,7 +95,7 @@ def test_limits_of_peft():
             peft.get_peft_model(model_of(to), config)
     model = peft.get_peft_model(torch.nn.Sequential(torch.nn.Linear(16, 16)), config)
     tcgemm.swap_linear(model, "*.base_layer", to=QuantLinear)
-    with pytest.raises(RuntimeError, match="weight is written to, but it is the dequantised view"):
+    with pytest.raises(RuntimeError, match="an operator writes into weight"):
         model.merge_and_unload()
 
 
@@ -161,7 +161,7 @@ def test_limits_of_traces():
     with torch.no_grad(), pytest.raises(RuntimeError, match="aten::view"):
         torch.jit.trace(model_of(QuantLinear), x)
     for to in (tcgemm.nn.Linear, QuantLinear, SparseLinear24):
-        with pytest.raises((RuntimeError, torch.jit.frontend.NotSupportedError)):
+        with pytest.raises((RuntimeError, ValueError, torch.jit.frontend.NotSupportedError)):
             torch.jit.script(model_of(to))
 
 

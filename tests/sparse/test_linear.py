@@ -396,7 +396,7 @@ def test_copies_and_conversions(method, learns):
 def test_refusals():
     for make, text in (
         (lambda: SparseLinear24(8, 8, method="best"), "method is 'best'"),
-        (lambda: SparseLinear24(8, 8, gradient="none"), "gradient 'none'"),
+        (lambda: SparseLinear24(8, 8, gradient="none"), "gradient is 'none'"),
         (lambda: SparseLinear24(8, 8, refresh_every=3), "refresh_every is 3 with learns=False"),
         (lambda: SparseLinear24(8, 8, method="transposable"), "method is 'transposable'"),
         (lambda: SparseLinear24(8, 8, dtype=torch.float64), "the weight is torch.float64"),
