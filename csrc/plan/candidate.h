@@ -39,7 +39,8 @@ struct CandidateOperands {
 };
 
 // Each returns grid, cluster, tiles, waves and the estimated time of one kernel, without passes
-// before it; nothing if the kernel cannot run the problem.
+// before it; nothing if the kernel cannot run the problem. fit_sm90 returns the store path
+// and the epilogue path as well, because its time depends on them.
 std::optional<LaunchConfig> fit_sm80(const GemmConfig& config, const Problem& problem,
                                      const Device& device, const CandidateOperands& operands);
 std::optional<LaunchConfig> fit_sm90(const GemmConfig& config, const Problem& problem,

@@ -138,9 +138,6 @@ void Search::try_kernel(const OrientedProblem& oriented, int config_index) {
   const auto fit = config.uses_tma() ? fit_sm90 : config.arch == Arch::sm90a ? fit_fp64 : fit_sm80;
   std::optional<LaunchConfig> launch = fit(config, oriented.problem, device_, operands);
   if (!launch) return;
-  launch->store_path = store_path(config, oriented.problem);
-  launch->epilogue_path = epilogue_path(config, oriented.problem, launch->store_path);
-  if (config.unrolled_only() && launch->epilogue_path == EpiloguePath::rolled) return;
   launch->microseconds = with_memory(launch->microseconds, least_bytes_, device_);
   if (operands.a.repacked || operands.b.repacked) launch->microseconds += kPassLaunch;
   const auto repack = [&](const GemmOperand& operand, const CandidateOperand& input) {
@@ -155,6 +152,8 @@ void Search::try_kernel(const OrientedProblem& oriented, int config_index) {
   const std::optional<RepackPass> repack_b = repack(oriented.b, operands.b);
   if (!(launch->microseconds < best.launch.microseconds)) return;
   launch->config_index = config_index;
+  // fit_sm90 has chosen both paths; the other kernels have the rolled epilogue alone.
+  if (!config.uses_tma()) launch->store_path = store_path(config, oriented.problem);
   best = {*launch, oriented.swap_ab, repack_a, repack_b};
 }
 

@@ -59,9 +59,8 @@ double issue_cost(const GemmConfig& config, int cluster) {
 }
 
 // Clocks to store an element of the tile.
-double store_clocks(const GemmConfig& config, const Problem& problem) {
+double store_clocks(const Problem& problem, EpiloguePath path) {
   const bool scales = problem.has_any(kOperandScales);
-  const EpiloguePath path = epilogue_path(config, problem, store_path(config, problem));
   if (path == EpiloguePath::rolled &&
       (problem.has_epilogue_terms() || (problem.alpha != 1.0 && !scales)))
     return kRolledStore;
@@ -93,7 +92,7 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
       config.terms * (l2_lines_a * config.row_bytes_a() + l2_lines_b * config.row_bytes()) +
       config.metadata_bytes();
   const double load = bytes_in / device.hopper.l2_bytes_per_clock;
-  const double store = area * store_clocks(config, problem);
+  const double store = area * store_clocks(problem, launch.epilogue_path);
   const double mainloop = depth * (std::max(math, load) + kBlockOverhead + kTraffic * load);
   // pingpong: one warpgroup multiplies while the other is outside of its mainloop.
   const double outside = kFill + store;
@@ -115,6 +114,9 @@ std::optional<LaunchConfig> fit_sm90(const GemmConfig& config, const Problem& pr
     return std::nullopt;
   if (!operands.can_load(config.layout)) return std::nullopt;
   if (config.shared_bytes() > device.shared_bytes) return std::nullopt;
+  const StorePath store = store_path(config, problem);
+  const EpiloguePath epilogue = epilogue_path(config, problem, store);
+  if (config.unrolled_only() && epilogue == EpiloguePath::rolled) return std::nullopt;
 
   const std::int64_t rows = ceil_div(problem.m, config.tile_m());
   const std::int64_t columns = ceil_div(problem.n, config.tile_n());
@@ -124,6 +126,8 @@ std::optional<LaunchConfig> fit_sm90(const GemmConfig& config, const Problem& pr
     if (cluster > rows) break;
     LaunchConfig launch;
     launch.cluster = cluster;
+    launch.store_path = store;
+    launch.epilogue_path = epilogue;
     launch.tiles_m = ceil_div(rows, cluster);
     launch.tiles_n = columns;
     const double clusters = double(launch.tiles_m) * double(columns) * double(problem.batch);

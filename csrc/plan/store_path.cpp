@@ -86,7 +86,6 @@ StorePath store_path(const GemmConfig& config, const Problem& problem) {
 }
 
 EpiloguePath epilogue_path(const GemmConfig& config, const Problem& problem, StorePath path) {
-  if (!config.uses_tma()) return EpiloguePath::rolled;
   if (path == StorePath::tma_columns) return EpiloguePath::unrolled;
   const DType type = problem[Slot::out].dtype;
   if (path == StorePath::column_pairs) {

@@ -10,7 +10,8 @@ namespace tcgemm::plan {
 // `problem` has the orientation of the kernel.
 StorePath store_path(const GemmConfig& config, const Problem& problem);
 
-// The arithmetic of the kernel before it stores by `path`.
+// The arithmetic of a kernel that loads by TMA before it stores by `path`. The others have the
+// rolled epilogue alone.
 EpiloguePath epilogue_path(const GemmConfig& config, const Problem& problem, StorePath path);
 
 }  // namespace tcgemm::plan
