@@ -126,8 +126,9 @@ struct GemmConfig {
     return uses_tma() && pipeline_bytes() + 2 * staging_set_bytes() <= kHopperSharedBytes ? 2 : 1;
   }
   constexpr int staging_bytes() const { return staging_sets() * staging_set_bytes(); }
-  // The bias of a tile in f32, once for each consumer warpgroup; 0 where there is no space for it.
-  constexpr int bias_bytes() const {
+  // A value for each column of a tile in f32, once for each consumer warpgroup; 0 where there is no
+  // space for it. Epilogue::shared_vector says what it has.
+  constexpr int vector_bytes() const {
     const int bytes = warpgroups * n * 4;
     const bool fits = operand_bytes() + staging_set_bytes() + bytes <= kHopperSharedBytes;
     return uses_tma() && fits ? bytes : 0;
@@ -144,8 +145,8 @@ struct GemmConfig {
     return pipeline_bytes() + (input == DType::f64 ? 0 : staging_bytes());
   }
   // The same without the staging buffers.
-  constexpr int pipeline_bytes() const { return operand_bytes() + bias_bytes(); }
-  // The same without the bias.
+  constexpr int pipeline_bytes() const { return operand_bytes() + vector_bytes(); }
+  // The same without the vector.
   constexpr int operand_bytes() const {
     const int operands = stages * stage_bytes();
     if (arch != Arch::sm90a) return operands;

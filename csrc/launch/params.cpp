@@ -57,6 +57,19 @@ static_assert([] {
   return slots == kAddends;
 }());
 
+// Sets shared_vector of an unrolled epilogue.
+void share_vector(const GemmConfig& config, Epilogue& epilogue) {
+  const TensorRef& bias = epilogue.sources[kBias];
+  if (config.vector_bytes() == 0) return;
+  if (bias.data != nullptr) {
+    if (bias.stride_col != 0) epilogue.shared_vector = bias;
+  } else if (const ScaleVector& scale = epilogue.scale_b; scale.stride != 0) {
+    epilogue.shared_vector.data = scale.data;
+    epilogue.shared_vector.stride_batch = scale.stride_batch;
+    epilogue.shares_scales = true;
+  }
+}
+
 }  // namespace
 
 TensorRef tensor_ref(const Matrix& matrix, std::int64_t rows, std::int64_t cols,
@@ -119,6 +132,7 @@ Epilogue epilogue(const Problem& problem, const Plan& plan, const LaunchConfig& 
   result.has_terms = problem.has_epilogue_terms();
   result.scaled = problem.alpha != 1.0 || result.scale_a.data || result.scale_b.data;
   result.unrolled = config.epilogue_path == EpiloguePath::unrolled;
+  if (result.unrolled) share_vector(kCatalog[config.config_index], result);
   return result;
 }
 

@@ -42,7 +42,7 @@ bool can_load_pairs(const Operand& scale, std::int64_t batch) {
 
 bool can_unroll_bias(const GemmConfig& config, const Problem& problem) {
   const Matrix& bias = problem[Slot::bias];
-  const bool along_row = bias.stride_row == 0 && bias.stride_col == 1 && config.bias_bytes() > 0;
+  const bool along_row = bias.stride_row == 0 && bias.stride_col == 1 && config.vector_bytes() > 0;
   return along_row || (bias.stride_col == 0 && config.interleaved_rows());
 }
 

@@ -25,14 +25,45 @@ struct UnrolledTraits {
   int staging_set_bytes;
   bool activations;    // there are variants with gelu, gelu_tanh and silu
   bool addends;        // there is a general variant
-  bool prefetches;     // there are registers for the addend of a second unit
+  int addends_ahead;   // units whose addends are loaded ahead of their use
   bool column_scales;  // the operands have 8 bits, so scales are common
 };
 
-// The addend of one unit that a lane has loaded: pairs of 16 bits in a word, as in memory.
+// The addend of one unit. A unit is 2 * kUnit / 8 pieces of 8 columns, those of the rows 0-7 first.
+// Lane q of the four lanes of a row loads every fourth piece as a vector of 16 bytes; exchange()
+// then gives each lane its pair of columns of all pieces. Loads of single pairs are four times as
+// many, and each reads half of a sector.
 template <UnrolledTraits kTraits>
 struct UnitAddend {
-  std::uint32_t words[2][kTraits.unit / 8];
+  static constexpr int kPieces = kTraits.unit / 8;  // of a row
+  static constexpr int kVectors = 2 * kPieces / 4;  // of a lane
+
+  std::uint32_t words[kVectors][4];
+
+  // Word i of lane q becomes word q of lane i.
+  __device__ __forceinline__ void exchange() {
+#pragma unroll
+    for (int distance = 1; distance < 4; distance *= 2) {
+      const bool upper = (threadIdx.x & distance) != 0;
+#pragma unroll
+      for (int vector = 0; vector < kVectors; ++vector)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          if (i & distance) continue;
+          std::uint32_t& low = words[vector][i];
+          std::uint32_t& high = words[vector][i + distance];
+          const std::uint32_t taken = __shfl_xor_sync(0xffffffffu, upper ? low : high, distance);
+          low = upper ? taken : low;
+          high = upper ? high : taken;
+        }
+    }
+  }
+
+  // The pair of columns of this lane in piece `j` of a row, after exchange().
+  __device__ __forceinline__ std::uint32_t pair(int half, int j) const {
+    const int piece = half * kPieces + j;
+    return words[piece / 4][piece % 4];
+  }
 };
 
 // Warps that fetch instructions do not multiply, so the code that runs for one tile must be short
@@ -41,23 +72,23 @@ struct UnitAddend {
 //   plain    scales of 8-bit operands, a bias and relu. The units are unrolled.
 //   gelu, gelu_tanh, silu    the same with that activation. The units are a loop.
 //   general  scales, c or the residual of 16 bits, a bias and any activation. The units are a loop,
-//            and the addend of the next unit is loaded while this unit is computed.
+//            and the addends of the next units are loaded while this unit is computed.
 //
 // All of it is inlined: a call would put the accumulators into memory.
 template <UnrolledTraits kTraits, class Register>
 class UnrolledEpilogue {
  public:
   // For the 16 rows of a warp from (row, col) of matrix `batch` on. map: that of the result, or
-  // nullptr if columns are stored from registers. smem_d: the warp's first staging buffer. bias:
-  // that of the columns from `col` on in f32, if the bias is a row vector.
+  // nullptr if columns are stored from registers. smem_d: the warp's first staging buffer. vector:
+  // Epilogue::shared_vector for the columns from `col` on, in f32.
   __device__ __forceinline__ UnrolledEpilogue(const Epilogue& epilogue, const Extent& extent,
-                                              const TensorMap* map, char* smem_d, const float* bias,
-                                              int row, int col, int batch)
+                                              const TensorMap* map, char* smem_d,
+                                              const float* vector, int row, int col, int batch)
       : epilogue_(epilogue),
         extent_(extent),
         map_(map),
         smem_d_(smem_d),
-        bias_(bias),
+        vector_(vector),
         row_(row),
         col_(col),
         batch_(batch) {}
@@ -121,36 +152,45 @@ class UnrolledEpilogue {
       use.template operator()<DType::f32>();
   }
 
-  // Loads the addend of a unit. A block of 8 columns that begins inside the matrix is read as a
-  // whole.
+  // Loads the addend of a unit. A piece of 8 columns that begins inside the matrix is read as a
+  // whole: its rows are vectors of 16 bytes.
   __device__ __forceinline__ UnitAddend load_addend(int unit) const {
     UnitAddend addend = {};
     const TensorRef& source = epilogue_.sources[addend_index()];
     if (source.data == nullptr) return addend;
     const Window window = window_of(unit);
     const int columns = min(window.cols, kTraits.columns - unit * kUnit);
+    const auto* matrix = static_cast<const std::uint16_t*>(source.data) +
+                         window.batch * source.stride_batch + window.col;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const auto* first =
-          static_cast<const std::uint16_t*>(source.data) + window.batch * source.stride_batch +
-          (window.row + window.lane_rows[half]) * source.stride_row + window.col + lane_column();
-#pragma unroll
-      for (int j = 0; j < kUnit / 8; ++j)
-        if (window.holds(half) && 8 * j < columns)
-          addend.words[half][j] = *reinterpret_cast<const std::uint32_t*>(first + 8 * j);
+    for (int i = 0; i < UnitAddend::kVectors; ++i) {
+      const int piece = 4 * i + threadIdx.x % 4;
+      const bool second_half = piece >= UnitAddend::kPieces;
+      const int column = 8 * (piece % UnitAddend::kPieces);
+      const int lane_row = second_half ? window.lane_rows[1] : window.lane_rows[0];
+      if (!(second_half ? window.holds(1) : window.holds(0)) || column >= columns) continue;
+      const uint4 vector = *reinterpret_cast<const uint4*>(
+          matrix + (window.row + lane_row) * source.stride_row + column);
+      addend.words[i][0] = vector.x;
+      addend.words[i][1] = vector.y;
+      addend.words[i][2] = vector.z;
+      addend.words[i][3] = vector.w;
     }
     return addend;
   }
 
-  template <int kCount>
-  __device__ __forceinline__ void load_scales(const Window& window,
-                                              float2 (&scales)[kCount]) const {
+  // The scales of the lane's columns, from shared memory or from global memory.
+  template <class Unit, int kCount>
+  __device__ __forceinline__ void load_scales(Unit unit, float2 (&scales)[kCount]) const {
+    const Window window = window_of(unit);
     const ScaleVector& scale_b = epilogue_.scale_b;
-    const float* first =
-        scale_b.data + window.batch * scale_b.stride_batch + window.col + lane_column();
+    const float* first = epilogue_.shares_scales
+                             ? vector_ + unit * kUnit
+                             : scale_b.data + window.batch * scale_b.stride_batch + window.col;
 #pragma unroll
     for (int j = 0; j < kCount; ++j)
-      if (8 * j < window.cols) scales[j] = *reinterpret_cast<const float2*>(first + 8 * j);
+      if (8 * j < window.cols)
+        scales[j] = *reinterpret_cast<const float2*>(first + lane_column() + 8 * j);
   }
 
   template <DType kOut, int kIndex>
@@ -164,7 +204,7 @@ class UnrolledEpilogue {
     for (int i = 0; i < kWidth / 2; ++i) v[i] = accumulators[i];
     if constexpr (kOut != DType::s32) {
       if constexpr (kTraits.column_scales)
-        if (epilogue_.scaled) multiply_scales(window_of(unit), v);
+        if (epilogue_.scaled) multiply_scales(unit, v);
       if (epilogue_.sources[kBias].data != nullptr) add_bias(unit, v);
       if (epilogue_.activation == Activation::relu) activate_each<Activation::relu>(v);
     }
@@ -175,26 +215,25 @@ class UnrolledEpilogue {
 
   template <Variant kVariant>
   __device__ __forceinline__ void store_in_loop(const Register* fragment) {
-    constexpr bool kHasAddend = kVariant == Variant::general;
-    UnitAddend addend = {};
-    if constexpr (kHasAddend) addend = load_addend(0);
+    // The addends of this unit and of the next ones.
+    constexpr int kAddends = kVariant != Variant::general ? 0 : kTraits.addends_ahead + 1;
+    UnitAddend addends[kAddends + 1];
+#pragma unroll
+    for (int i = 0; i < kAddends - 1; ++i) addends[i] = load_addend(i);
 #pragma unroll 1
     for (int unit = 0; unit < kLoops; ++unit) {
-      UnitAddend next = {};
-      if constexpr (kHasAddend && kTraits.prefetches)
-        if (unit + 1 < kLoops) next = load_addend(unit + 1);
+      if constexpr (kAddends > 0) addends[kAddends - 1] = load_addend(unit + kAddends - 1);
       Accumulator accumulators[kUnit / 2];
       copy_unit(fragment, unit, accumulators);
-      finish<kVariant>(unit, addend, accumulators);
-      if constexpr (kHasAddend && !kTraits.prefetches)
-        if (unit + 1 < kLoops) next = load_addend(unit + 1);
-      addend = next;
+      finish<kVariant>(unit, addends[0], accumulators);
+#pragma unroll
+      for (int i = 0; i < kAddends - 1; ++i) addends[i] = addends[i + 1];
     }
     if constexpr (kTail > 0) {
-      if constexpr (kHasAddend) addend = load_addend(kLoops);
+      if constexpr (kAddends == 1) addends[0] = load_addend(kLoops);
       Accumulator accumulators[kTail / 2];
       copy_columns<kLoops * kUnit>(fragment, accumulators);
-      finish<kVariant>(Index<kLoops>(), addend, accumulators);
+      finish<kVariant>(Index<kLoops>(), addends[0], accumulators);
     }
   }
 
@@ -243,14 +282,15 @@ class UnrolledEpilogue {
 
   // Everything between the accumulators and the result, in the order of Epilogue.
   template <Variant kVariant, class Unit, int kCount>
-  __device__ __forceinline__ void finish(Unit unit, const UnitAddend& addend,
+  __device__ __forceinline__ void finish(Unit unit, UnitAddend& addend,
                                          const Accumulator (&accumulators)[kCount]) {
     float v[kCount];
 #pragma unroll
     for (int i = 0; i < kCount; ++i) v[i] = accumulators[i];
     constexpr bool kGeneral = kVariant == Variant::general;
+    if constexpr (kGeneral) addend.exchange();
     if (kGeneral || kTraits.column_scales)
-      if (epilogue_.scaled) multiply_scales(window_of(unit), v);
+      if (epilogue_.scaled) multiply_scales(unit, v);
     const bool has_c = addend_index() == kC;
     if (kGeneral && has_c) add_matrix(epilogue_.sources[kC].dtype, epilogue_.beta, addend, v);
     if (epilogue_.sources[kBias].data != nullptr) add_bias(unit, v);
@@ -278,12 +318,12 @@ class UnrolledEpilogue {
       activate_each<Activation::relu>(v);
   }
 
-  template <int kCount>
-  __device__ __forceinline__ void multiply_scales(const Window& window, float (&v)[kCount]) const {
+  template <class Unit, int kCount>
+  __device__ __forceinline__ void multiply_scales(Unit unit, float (&v)[kCount]) const {
     multiply_rows(epilogue_, rows_, v);
     if (!scales_columns(epilogue_)) return;
     float2 scales[kCount / 4] = {};
-    load_scales(window, scales);
+    load_scales(unit, scales);
 #pragma unroll
     for (int i = 0; i < kCount; ++i)
       v[i] = product(v[i], i % 2 == 0 ? scales[i / 4].x : scales[i / 4].y);
@@ -297,7 +337,7 @@ class UnrolledEpilogue {
       const std::int64_t offset = window.batch * bias.stride_batch + window.row * bias.stride_row;
       return add_column_vector(bias, 1.0f, offset, window, v);
     }
-    const float* first = bias_ + unit * kUnit + lane_column();
+    const float* first = vector_ + unit * kUnit + lane_column();
 #pragma unroll
     for (int j = 0; j < kCount / 4; ++j) {
       const float2 pair = *reinterpret_cast<const float2*>(first + 8 * j);
@@ -312,7 +352,7 @@ class UnrolledEpilogue {
                                                     const UnitAddend& addend, float (&v)[kCount]) {
 #pragma unroll
     for (int i = 0; i < kCount; i += 2) {
-      const std::uint32_t word = addend.words[i / 2 % 2][i / 4];
+      const std::uint32_t word = addend.pair(i / 2 % 2, i / 4);
       const float2 pair = type == DType::f16 ? ptx::unpack_f16(word) : ptx::unpack_bf16(word);
       v[i] += factor * pair.x;
       v[i + 1] += factor * pair.y;
@@ -355,7 +395,8 @@ class UnrolledEpilogue {
   __device__ __forceinline__ void write_32bit(Unit unit, const T (&v)[kCount]) const {
     constexpr int kBox = 32;
     const int column = unit * kUnit % kBox, box = unit * kUnit / kBox;
-    if (2 * kCount < kUnit) return store_direct(epilogue_, window_of(unit), v);
+    // The columns beyond the last whole box.
+    if ((box + 1) * kBox > kTraits.columns) return store_direct(epilogue_, window_of(unit), v);
     if (column == 0) wait_for_buffer<kBox>(box);
     char* smem_d = buffer(box);
     pack_32bit<kRowOrder, kCount>(smem_d, column / 4, v);
@@ -381,7 +422,7 @@ class UnrolledEpilogue {
   const Extent& extent_;
   const TensorMap* map_;
   char* smem_d_;
-  const float* bias_;
+  const float* vector_;
   int row_, col_, batch_;
   RowScales rows_;
 };

@@ -42,53 +42,50 @@ struct FragmentEpilogue {
       .staging_set_bytes = kConfig.staging_set_bytes(),
       .activations = kConfig.unrolls_activations(),
       .addends = kConfig.unrolls_addends(),
-      .prefetches = !kConfig.pingpong,
+      .addends_ahead = kConfig.pingpong ? 0 : 1,
       .column_scales = bits(kConfig.input) == 8};
   using Unrolled = tile::UnrolledEpilogue<kUnrolled, Register>;
   __device__ static const TensorMap* result_map(const TmaParams& params) {
     return params.tma_store == TmaStore::rows ? &params.out : nullptr;
   }
 
-  // The bias of the tile's columns: a value for each thread of the warpgroup and 128 columns.
-  // load() precedes the mainloop, which hides its latency. publish() follows it: no warp of the
-  // warpgroup is past the mainloop before all have left the epilogue of the tile before.
-  class Bias {
+  // Epilogue::shared_vector for the columns of the tile: a value for each thread of the warpgroup
+  // and 128 columns. load() precedes the mainloop, which hides its latency. publish() follows it:
+  // no warp of the warpgroup is past the mainloop before all have left the epilogue of the tile
+  // before.
+  class SharedVector {
    public:
     __device__ void load(const TmaParams& params, int col, int batch) {
-      const TensorRef& bias = params.epilogue.sources[kBias];
-      if (!is_row_vector(params)) return;
+      const TensorRef& source = params.epilogue.shared_vector;
+      if (source.data == nullptr) return;
 #pragma unroll
       for (int i = 0; i < kValues; ++i) {
         const int column = i * 128 + threadIdx.x % 128;
         if (column >= kConfig.n || col + column >= params.extent.n) continue;
-        const std::int64_t offset = batch * bias.stride_batch + col + column;
-        words_[i] = bias.dtype == DType::f32 ? static_cast<const std::uint32_t*>(bias.data)[offset]
-                                             : static_cast<const std::uint16_t*>(bias.data)[offset];
+        const std::int64_t offset = batch * source.stride_batch + col + column;
+        words_[i] = source.dtype == DType::f32
+                        ? static_cast<const std::uint32_t*>(source.data)[offset]
+                        : static_cast<const std::uint16_t*>(source.data)[offset];
       }
     }
 
     __device__ void publish(const TmaParams& params, float* shared, int warpgroup) const {
-      if (!is_row_vector(params)) return;
-      const DType type = params.epilogue.sources[kBias].dtype;
+      const TensorRef& source = params.epilogue.shared_vector;
+      if (source.data == nullptr) return;
 #pragma unroll
       for (int i = 0; i < kValues; ++i) {
         const int column = i * 128 + threadIdx.x % 128;
         if (column < kConfig.n)
-          shared[column] = type == DType::f32   ? __uint_as_float(words_[i])
-                           : type == DType::f16 ? ptx::unpack_f16(words_[i]).x
-                                                : ptx::unpack_bf16(words_[i]).x;
+          shared[column] = source.dtype == DType::f32   ? __uint_as_float(words_[i])
+                           : source.dtype == DType::f16 ? ptx::unpack_f16(words_[i]).x
+                                                        : ptx::unpack_bf16(words_[i]).x;
       }
-      ptx::named_barrier_sync(kBiasBarrier + warpgroup, 128);
+      ptx::named_barrier_sync(kVectorBarrier + warpgroup, 128);
     }
 
    private:
     static constexpr int kValues = (kConfig.n + 127) / 128;
-    static constexpr int kBiasBarrier = 12;  // after those of tile/tma_store_columns.cuh
-
-    __device__ static bool is_row_vector(const TmaParams& params) {
-      const TensorRef& bias = params.epilogue.sources[kBias];
-      return params.epilogue.unrolled && bias.data != nullptr && bias.stride_col != 0;
-    }
+    static constexpr int kVectorBarrier = 12;  // after those of tile/tma_store_columns.cuh
 
     std::uint32_t words_[kValues] = {};
   };
@@ -105,10 +102,10 @@ struct FragmentEpilogue {
                             kConfig.n);
   }
 
-  // Stores 16 rows of the tile. smem_d is the warp's first staging buffer; `bias` is what
+  // Stores 16 rows of the tile. smem_d is the warp's first staging buffer; `vector` is what
   // publish() has written.
   __device__ __forceinline__ static void store(const TmaParams& params, char* smem_d,
-                                               const float* bias, int warpgroup,
+                                               const float* vector, int warpgroup,
                                                const Register (&fragment)[kRegisters], int row,
                                                int col, int batch) {
     const Epilogue& epilogue = params.epilogue;
@@ -128,7 +125,7 @@ struct FragmentEpilogue {
       }
     }
     if (kConfig.unrolled_only() || unrolled) {
-      Unrolled(epilogue, params.extent, map, smem_d, bias, row, col, batch).store(fragment);
+      Unrolled(epilogue, params.extent, map, smem_d, vector, row, col, batch).store(fragment);
     } else {
       if constexpr (!kConfig.unrolled_only())
         tile::store_fragment<kConfig.n, kUnit, true, Value, kRowOrder>(

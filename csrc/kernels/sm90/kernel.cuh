@@ -23,8 +23,8 @@ struct Gemm {
   using Frame = sm90::Frame<kConfig>;
   using Mainloop = MainloopOf<kConfig>;
   using WarpEpilogue = FragmentEpilogue<kConfig>;
-  // The other mainloops have no registers for the bias.
-  static constexpr bool kLoadsBiasAhead = kConfig.is_dense_ss();
+  // The other mainloops have no registers for the vector.
+  static constexpr bool kLoadsVectorAhead = kConfig.is_dense_ss();
 
   // Inlined, however long: a call would put the accumulators into memory.
   __device__ __forceinline__ static void run(const TmaParams& params, char* memory) {
@@ -123,8 +123,8 @@ struct Gemm {
       }
       const int row = tile_row + rows_before + warp * 16;
       WarpEpilogue::prefetch(params, row, col, batch);
-      typename WarpEpilogue::Bias bias;
-      if constexpr (kLoadsBiasAhead) bias.load(params, col, batch);
+      typename WarpEpilogue::SharedVector vector;
+      if constexpr (kLoadsVectorAhead) vector.load(params, col, batch);
       // New accumulators for each tile: the first WGMMA overwrites them, so the compiler need not
       // keep what the epilogue of the previous tile has used up.
       typename Mainloop::Accumulators accumulators;
@@ -135,12 +135,12 @@ struct Gemm {
         Mainloop::multiply(shared, state, k_blocks, warpgroup, cluster, accumulators);
       if constexpr (kConfig.terms > 1)
         typename Mainloop::Rescale(params, row, col, batch).run(accumulators[0]);
-      if constexpr (!kLoadsBiasAhead) bias.load(params, col, batch);
-      float* tile_bias = shared.bias_of(warpgroup);
-      bias.publish(params, tile_bias, warpgroup);
+      if constexpr (!kLoadsVectorAhead) vector.load(params, col, batch);
+      float* tile_vector = shared.vector_of(warpgroup);
+      vector.publish(params, tile_vector, warpgroup);
 #pragma unroll
       for (int i = 0; i < kConfig.m64_blocks; ++i)
-        WarpEpilogue::store(params, smem_d, tile_bias, warpgroup, accumulators[i], row + i * 64,
+        WarpEpilogue::store(params, smem_d, tile_vector, warpgroup, accumulators[i], row + i * 64,
                             col, batch);
     };
     Frame::for_each_tile(params, cluster, compute_tile);

@@ -1,6 +1,6 @@
 // The shared memory of a CTA that loads by TMA.
 //
-//   pipeline stages | smem_d | stages of scales | bias | mbarriers | mbarriers of scales
+//   pipeline stages | smem_d | stages of scales | vectors | mbarriers | mbarriers of scales
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct SharedStorage {
   std::uint32_t stages;
   char* smem_d;
   float* scales;
-  float* bias;
+  float* vectors;
   tile::PipelineBarriers<kConfig.stages> barriers;
   tile::PipelineBarriers<kConfig.scale_stages()> scale_barriers;
 
@@ -26,14 +26,14 @@ struct SharedStorage {
     constexpr int kStagesBytes = kConfig.stages * kConfig.stage_bytes();
     smem_d = shared + kStagesBytes;
     scales = reinterpret_cast<float*>(smem_d + kConfig.staging_bytes());
-    bias = scales + kConfig.scale_stages() * kConfig.scale_bytes() / int(sizeof(float));
+    vectors = scales + kConfig.scale_stages() * kConfig.scale_bytes() / int(sizeof(float));
     barriers.base = stages + kStagesBytes + kConfig.staging_bytes() +
-                    kConfig.scale_stages() * kConfig.scale_bytes() + kConfig.bias_bytes();
+                    kConfig.scale_stages() * kConfig.scale_bytes() + kConfig.vector_bytes();
     scale_barriers.base = barriers.base + 16 * kConfig.stages;
   }
 
-  // The bias of the warpgroup's tile.
-  __device__ float* bias_of(int warpgroup) const { return bias + warpgroup * kConfig.n; }
+  // Epilogue::shared_vector for the columns of the warpgroup's tile.
+  __device__ float* vector_of(int warpgroup) const { return vectors + warpgroup * kConfig.n; }
   __device__ std::uint32_t stage(int index) const { return stages + index * kConfig.stage_bytes(); }
   // The tile_n scales of the columns of b.
   __device__ float* scales_of(int stage) const {
