@@ -13,21 +13,40 @@ namespace {
 // loading the operands from L2. Each tile adds a fill and an epilogue, and the last wave decides
 // when the grid ends.
 
-constexpr double kMisalignedLines = 2.2;  // L2 lines for 128 bytes that are not aligned
+constexpr double kMisalignedLines = 2.4;  // L2 lines for 128 bytes that are not aligned
 constexpr double kLaunch = 1.35;          // microseconds: launch and barriers
 constexpr double kCluster = 0.15;         // microseconds: start of a cluster
 constexpr double kFill = 1770;            // clocks a tile: from the first load to the first wgmma
 constexpr double kBlockOverhead = 156;  // clocks a k-block: barrier, issue, and what is not hidden
-constexpr double kStore = 0.03;         // clocks to convert and store an element of the tile
-constexpr double kStore32 = 0.05;       // the same for 32-bit results, which are not stored by TMA
-constexpr double kScaleStore = 0.01;    // added for alpha and scales
-constexpr double kRolledStore = 0.1;    // the total with epilogue terms that are not unrolled
-constexpr double kTraffic = 0.02;       // loads cost power even if their time is hidden
+constexpr double kPingpongOverhead = 120;  // the same with pingpong
+constexpr double kStore = 0.03;            // clocks to convert and store an element of the tile
+constexpr double kStore32 = 0.05;     // the same for 32-bit results, which are not stored by TMA
+constexpr double kScaleStore = 0.01;  // added for alpha and scales
+constexpr double kRolledStore = 0.1;  // the total with epilogue terms that are not unrolled
+constexpr double kActivationStore = 0.11;   // added for gelu, gelu_tanh and silu
+constexpr double kRolledActivation = 0.25;  // the same in the rolled epilogue
+constexpr double kAddendStore = 0.28;       // added for c or the residual
+constexpr double kPingpongStore = 3.5;      // factor where one warpgroup stores and one multiplies
+constexpr double kTraffic = 0.02;           // loads cost power even if their time is hidden
 // Near the power cap, the multiprocessors that idle in the last wave save power, and the others run
 // faster. So this share of the wave counts only as far as the wave is full. Problems of fewer FLOP,
 // scaled to f16's rate, do not reach the cap.
 constexpr double kPowerBoundFlops = 1.1e10;
 constexpr double kPartialWave = 0.26;
+
+// The clock falls as far as the tensor cores are busy, because power has a cap: Device has the clock
+// of large problems. Problems that keep less than kFastShare of the tensor cores busy run at a
+// clock that is kFastClock times as high, those above kSlowShare at Device's.
+constexpr double kFastClock = 1.3;
+constexpr double kFastShare = 0.3;
+constexpr double kSlowShare = 0.7;
+
+// Clocks in a microsecond while `flops` FLOP, scaled to f16's rate, take `clocks` clocks.
+double clock_rate(const Device& device, double flops, double clocks) {
+  const double share = flops / (2 * kHopperFmaPerClock * device.multiprocessors * clocks);
+  const double slow = std::clamp((share - kFastShare) / (kSlowShare - kFastShare), 0.0, 1.0);
+  return device.hopper.clock * (slow + (1 - slow) * kFastClock);
+}
 
 double wave_time(double waves, double flops) {
   const double share = flops < kPowerBoundFlops ? 0.0 : kPartialWave;
@@ -59,24 +78,28 @@ double issue_cost(const GemmConfig& config, int cluster) {
 }
 
 // Clocks to store an element of the tile.
-double store_clocks(const Problem& problem, EpiloguePath path) {
-  const bool scales = problem.has_any(kOperandScales);
-  if (path == EpiloguePath::rolled &&
-      (problem.has_epilogue_terms() || (problem.alpha != 1.0 && !scales)))
-    return kRolledStore;
+double store_clocks(const GemmConfig& config, const Problem& problem, EpiloguePath path) {
+  const bool scales = problem.has_any(kOperandScales), rolled = path == EpiloguePath::rolled;
   // The constants fitted for f16 and bf16 operands include f32 results.
   const bool is_32bit = bits(problem[Slot::out].dtype) == 32 && bits(problem.input_a) != 16;
-  return (is_32bit ? kStore32 : kStore) + (scales ? kScaleStore : 0.0);
+  double clocks = (is_32bit ? kStore32 : kStore) + (scales ? kScaleStore : 0.0);
+  if (rolled && (problem.has_epilogue_terms() || (problem.alpha != 1.0 && !scales)))
+    clocks = kRolledStore;
+  if (problem.activation != Activation::none && problem.activation != Activation::relu)
+    clocks += rolled ? kRolledActivation : kActivationStore;
+  if (problem.has(Slot::c) || problem.has(Slot::residual)) clocks += kAddendStore;
+  return clocks * (config.pingpong ? kPingpongStore : 1.0);
 }
 
 // L2 lines that a row of a stage costs. s8 4096^3 in tiles of 128x256 with a pitch of 4112 bytes
-// took 1.35 times as long without clusters, and 1.02 times in clusters of two, which share b.
-double l2_lines_per_row(const CandidateOperand& input, DType type) {
+// took 1.35 times as long without clusters, and 1.02 times in clusters of two, which share b. All
+// multiprocessors share the lines of L2: where few are busy, rows that are not aligned cost less.
+double l2_lines_per_row(const CandidateOperand& input, DType type, double busy) {
   constexpr int kLine = 128;  // bytes
   const OperandLayout& layout = input.layout;
   const bool is_aligned =
       input.repacked || (layout.alignment >= kLine && layout.pitch * bytes(type) % kLine == 0);
-  return is_aligned ? 1.0 : kMisalignedLines;
+  return is_aligned ? 1.0 : 1.0 + (kMisalignedLines - 1.0) * std::sqrt(busy);
 }
 
 double kernel_time(const GemmConfig& config, const Problem& problem, const Device& device,
@@ -85,25 +108,30 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
   const double area = double(config.tile_m()) * config.tile_n();
   const double fma = kHopperFmaPerClock * 16 / bits(config.input);
   const double math = issue_cost(config, launch.cluster) * area * config.tile_k() / fma;
-  const double l2_lines_a = config.tile_m() * l2_lines_per_row(operands.a, config.input);
+  const double busy = std::min(1.0, launch.waves);  // of the multiprocessors
+  const double l2_lines_a = config.tile_m() * l2_lines_per_row(operands.a, config.input, busy);
+  // Columns of MN-major b come in boxes of 64.
+  const int columns_b =
+      major_b(config.layout) == Major::K ? config.tile_n() : round_up(config.tile_n(), kBlock);
   const double l2_lines_b =
-      config.tile_n() * l2_lines_per_row(operands.b, config.input_b) / launch.cluster;
+      columns_b * l2_lines_per_row(operands.b, config.input_b, busy) / launch.cluster;
   const double bytes_in =
       config.terms * (l2_lines_a * config.row_bytes_a() + l2_lines_b * config.row_bytes()) +
       config.metadata_bytes();
   const double load = bytes_in / device.hopper.l2_bytes_per_clock;
-  const double store = area * store_clocks(problem, launch.epilogue_path);
-  const double mainloop = depth * (std::max(math, load) + kBlockOverhead + kTraffic * load);
+  const double store = area * store_clocks(config, problem, launch.epilogue_path);
+  const double overhead = config.pingpong ? kPingpongOverhead : kBlockOverhead;
+  const double mainloop = depth * (std::max(math, load) + overhead + kTraffic * load);
   // pingpong: one warpgroup multiplies while the other is outside of its mainloop.
   const double outside = kFill + store;
   const double tile =
       config.pingpong ? std::max(mainloop, (mainloop + outside) / 2) : mainloop + outside;
-  const double start = kLaunch + (launch.cluster > 1 ? kCluster : 0.0) +
-                       (config.pingpong ? outside / device.hopper.clock : 0.0);
   const double gemms = config.terms > 1 ? split_product_count(config.terms) : 1;
   const double mma_share = config.sparse ? 0.5 : 1.0;
   const double flops = gemms * mma_share * problem.flops() * bits(config.input) / 16;
-  return start + wave_time(launch.waves, flops) * tile / device.hopper.clock;
+  const double clocks = wave_time(launch.waves, flops) * tile + (config.pingpong ? outside : 0.0);
+  const double start = kLaunch + (launch.cluster > 1 ? kCluster : 0.0);
+  return start + clocks / clock_rate(device, flops, clocks);
 }
 
 }  // namespace
