@@ -17,6 +17,7 @@ namespace catalog {
 struct TileShape {
   int warpgroups, m64_blocks, n, stages;
   bool pingpong = false;
+  bool split_n = false;
 };
 
 // sm90a: 128x256 is the fastest per FLOP, 192x192 fits the waves of 3072 and 6144, and the smaller
@@ -51,10 +52,19 @@ inline constexpr TileShape kSm90SparseFp8[] = {{2, 1, 256, 5}, {3, 1, 192, 5}, {
 inline constexpr TileShape kSm90SparseInt8[] = {
     {2, 1, 256, 5}, {2, 1, 192, 6}, {2, 1, 128, 8}, {2, 1, 64, 11}, {2, 1, 32, 14}};
 inline constexpr TileShape kSm90SparseFew[] = {{2, 1, 256, 5}, {2, 1, 64, 10}};
-// FP64: 128x128 is for large GEMMs. 128x112 fits the waves of 4096 and 8192 on 132 SMs, 128x64 and
-// 64x128 those of 1024.
-inline constexpr TileShape kSm90F64[] = {
-    {2, 1, 128, 5}, {2, 1, 112, 5}, {2, 1, 64, 7}, {1, 1, 128, 7}, {1, 1, 64, 8}};
+// FP64: 128x128 is for large GEMMs, the others fit the waves of smaller ones on 132 SMs: 128x112
+// those of 4096 and 8192, 128x64 those of 1024. Eight warps multiply, because four leave the tensor
+// cores idle for a third of the time. 64x16 has four: it is for results of fewer than 132 tiles.
+inline constexpr TileShape kSm90F64[] = {{2, 1, 128, 5},
+                                         {2, 1, 112, 6},
+                                         {2, 1, 96, 6},
+                                         {2, 1, 80, 6},
+                                         {2, 1, 64, 7},
+                                         {2, 1, 48, 8},
+                                         {2, 1, 80, 9, false, true},
+                                         {2, 1, 64, 11, false, true},
+                                         {2, 1, 32, 15, false, true},
+                                         {1, 1, 16, 16}};
 // FP32 accumulated as FP64: 64x64 is also the tile of the recompute mask, and 64x32 fills the GPU
 // at 512 x 512.
 inline constexpr TileShape kSm90F32[] = {
@@ -221,6 +231,7 @@ constexpr auto rows() {
         config.n = family.tiles[tile].n;
         config.stages = family.tiles[tile].stages;
         config.pingpong = family.tiles[tile].pingpong;
+        config.split_n = family.tiles[tile].split_n;
         config.promote = family.promote;
         config.block_scaled = family.block_scaled;
         config.operand_source = family.operand_source;
@@ -233,6 +244,14 @@ constexpr auto rows() {
 }  // namespace catalog
 
 inline constexpr auto kCatalog = catalog::rows();
+
+static_assert(
+    [] {
+      for (const GemmConfig& config : kCatalog)
+        if (config.split_n && config.uses_tma()) return false;
+      return true;
+    }(),
+    "only the kernels that accumulate in f64 split the columns of a tile");
 
 // The compilation unit of a row: a file of that name in kernels/{sm80,sm90}/instances/.
 enum class Unit : std::uint8_t {

@@ -19,7 +19,7 @@ constexpr const char* name(RateSource source) {
 }
 
 // The cost models of the sm90a kernels count clocks. `clock` is the effective SM clock of 16-bit
-// GEMMs, between the boost clock and the clock at the power cap. FP64 GEMMs stay below the cap.
+// GEMMs, between the boost clock and the clock at the power cap. FP64: before the cap lowers it.
 struct HopperRates {
   double clock = 0;               // MHz, that is clocks a microsecond
   double l2_bytes_per_clock = 0;  // from L2 to one multiprocessor

@@ -35,6 +35,7 @@ inline constexpr int kStoreColumns = 2 * kStagingBytes / 128;
 //
 //   sm90a  warpgroups * m64_blocks * 64 rows: each warpgroup owns m64_blocks wgmma rows, n wide;
 //          pingpong: m64_blocks * 64 rows, each warpgroup owns every second tile of its CTA
+//          split_n: m64_blocks * 64 rows, n / warpgroups columns for each warpgroup
 //   sm80   the same block of threads as warps of mma.sync: see kernels/sm80/kernel.cuh
 //
 // The fields after `stages` select mainloop features. Each mainloop static_asserts the combinations
@@ -56,6 +57,8 @@ struct GemmConfig {
   OperandSource operand_source = OperandSource::SS;
   // The warpgroups compute different tiles: one multiplies while the other is in its epilogue.
   bool pingpong = false;
+  // The warpgroups own the same rows and split the columns: tiles of m64_blocks * 64 rows.
+  bool split_n = false;
 
   constexpr bool is_dense_ss() const {
     return terms == 1 && promote == 0 && !sparse && !block_scaled &&
@@ -82,7 +85,7 @@ struct GemmConfig {
   constexpr bool uses_tma() const { return arch == Arch::sm90a && accumulator != DType::f64; }
   // The sums of a k-block are added, scaled or not, to a second set of accumulators.
   constexpr bool promotes() const { return promote != 0 || block_scaled; }
-  constexpr int tile_m() const { return (pingpong ? 1 : warpgroups) * m64_blocks * 64; }
+  constexpr int tile_m() const { return (pingpong || split_n ? 1 : warpgroups) * m64_blocks * 64; }
   // Consumer warpgroups that read a stage.
   constexpr int stage_readers() const { return pingpong ? 1 : warpgroups; }
   constexpr int tile_n() const { return n; }

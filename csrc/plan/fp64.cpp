@@ -17,10 +17,8 @@ constexpr double kBlockOverhead =
 constexpr double kStore = 0.15;    // clocks to store an element of the tile
 constexpr double kEpilogue = 0.4;  // the same if there are epilogue terms or scales
 constexpr double kElementwise = 1.02;  // factor if operands are not loaded in 16-byte vectors
-// Factors for one warpgroup: a scheduler has one warp, and no other warp hides its stalls. f32 is
-// converted in addition.
-constexpr double kOneWarpgroup = 1.39;
-constexpr double kOneWarpgroupF32 = 1.65;
+// Factor for one warpgroup: a scheduler has one warp, and no other warp hides its stalls.
+constexpr double kOneWarpgroup = 1.65;
 
 }  // namespace
 
@@ -39,9 +37,7 @@ std::optional<LaunchConfig> fit_fp64(const GemmConfig& config, const Problem& pr
   launch.raster_group = raster_group(config, device);
 
   const double area = double(config.tile_m()) * config.tile_n();
-  const double stalls = config.warpgroups > 1        ? 1.0
-                        : config.input == DType::f32 ? kOneWarpgroupF32
-                                                     : kOneWarpgroup;
+  const double stalls = config.warpgroups > 1 ? 1.0 : kOneWarpgroup;
   const double math = stalls * area * config.tile_k() / kHopperF64FmaPerClock + kBlockOverhead;
   const double slow = launch.vector_a && launch.vector_b ? 1.0 : kElementwise;
   const double tile = double(ceil_div(problem.k, config.tile_k())) * math * slow + kFill +

@@ -26,7 +26,7 @@ struct TileCoord {
 __device__ inline TileCoord tile_at(const Tiling& tiling, std::int64_t index) {
   const std::int64_t matrix = std::int64_t(tiling.tiles_m) * tiling.tiles_n;
   const std::int32_t batch = static_cast<std::int32_t>(index / matrix);
-  // A matrix has fewer than 2^31 tiles: its extents fit 32 bits, and a tile is at least 64 x 32.
+  // A matrix has fewer than 2^31 tiles: its extents fit 32 bits, and a tile is at least 64 x 16.
   const std::uint32_t rest = static_cast<std::uint32_t>(index - batch * matrix);
   const std::uint32_t group_tiles = std::uint32_t(tiling.raster_group) * tiling.tiles_n;
   const std::uint32_t first = rest / group_tiles * tiling.raster_group;

@@ -37,14 +37,21 @@ struct Fp64Mainloop {
   static_assert(kSteps * kStepDepth == kConfig.tile_k() && kSteps <= 2);
 
   static constexpr int kWarps = 4 * kConfig.warpgroups;
-  // ptxas converts the fragments of a between the last mma of a step and the first of the next one.
-  // With 16 rows this gap is half as long. Otherwise a second warpgroup has to fill it.
-  static constexpr int kWarpM = kConfig.input == DType::f32 && kConfig.warpgroups == 1 ? 16 : 32;
+  // Per product a warp reads (rows + columns) / (rows * columns) elements from shared memory: 32
+  // rows, unless fewer than 24 columns remain. Among f32 operands ptxas converts the fragments of a
+  // between the last mma of a step and the first of the next one. With 16 rows this gap is half as
+  // long. Otherwise a second warpgroup has to fill it.
+  static constexpr int warp_rows() {
+    const int columns = kConfig.tile_m() * kConfig.tile_n() / kWarps / 32;
+    const bool few_warps = kConfig.input == DType::f32 && kConfig.warpgroups == 1;
+    return few_warps || columns < 24 || columns % 8 != 0 ? 16 : 32;
+  }
+  static constexpr int kWarpM = warp_rows();
   static constexpr int kWarpsM = kConfig.tile_m() / kWarpM, kWarpsN = kWarps / kWarpsM;
   static constexpr int kWarpN = kConfig.tile_n() / kWarpsN;
   static_assert(kWarpsM * kWarpsN == kWarps && kWarpN * kWarpsN == kConfig.tile_n());
   static constexpr int kFragments = kWarpM / 16, kBlocks = kWarpN / 8;
-  static_assert(kWarpN % 8 == 0 && kBlocks >= 4);
+  static_assert(kWarpN % 8 == 0 && kBlocks > kFragments);
 
   static constexpr Major kMajorA = major_a(kConfig.layout), kMajorB = major_b(kConfig.layout);
   using LayoutA = Fp64SmemLayout<kConfig.input, kMajorA, kConfig.tile_m()>;

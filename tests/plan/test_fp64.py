@@ -1,0 +1,42 @@
+"""The planner's choice among the tiles of f64, beside what was measured on an H200."""
+
+import pytest
+
+from support.plan_cases import H200, plan, rows_by_name
+
+# The tiles within 4 % of the fastest of all tiles of the catalog.
+FASTEST = {
+    (80, 440, 72): "64x16",
+    (128, 128, 128): "64x16",
+    (152, 696, 2376): "64x16",
+    (256, 256, 256): "64x16",
+    (384, 384, 384): "64x32",
+    (512, 512, 512): "64x32",
+    (576, 288, 2648): "64x32",
+    (640, 640, 640): "64x64",
+    (1800, 208, 904): "64x64",
+    (568, 472, 1800): "64x64",
+    (768, 768, 768): "64x80",
+    (1320, 920, 160): "64x80 128x80",
+    (1024, 1024, 1024): "128x64",
+    (1576, 2344, 392): "128x80 64x80",
+    (1000, 3000, 512): "128x96 128x64",
+    (1280, 1280, 1280): "128x112",
+    (3000, 3000, 3000): "128x112 128x80",
+    (2048, 2048, 2048): "128x128",
+    (4096, 4096, 4096): "128x112 128x128",
+    (8192, 8192, 8192): "128x112 128x128",
+}
+
+
+@pytest.mark.parametrize("sizes", FASTEST, ids=lambda sizes: "x".join(map(str, sizes)))
+def test_the_tile_is_among_the_fastest(sizes):
+    tile = plan(*sizes, dtype="f64", device=H200)["tile"]
+    assert "x".join(map(str, tile[:2])) in FASTEST[sizes].split()
+
+
+def test_eight_warps_multiply_in_all_tiles_but_the_smallest():
+    """Four warps leave the tensor cores idle while they wait for fragments."""
+    rows = [row for row in rows_by_name().values() if row["input"] == "f64"]
+    few = {tuple(row["tile"][:2]) for row in rows if row["threads"] < 384}
+    assert few == {(64, 16)}
