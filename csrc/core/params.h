@@ -233,3 +233,20 @@ struct QuantizeParams {
 };
 
 }  // namespace tcgemm
+// See core/activation_backward.h. Rows are those of all matrices.
+struct ActivationBackwardParams {
+  TensorRef g, z;
+  void* gz;
+  DType gz_dtype;
+  bool gz_vectors;  // every row of gz starts at a multiple of 16 bytes
+  void* sums;
+  DType sum_dtype;
+  float* partial_sums;  // splits x cols; nullptr if there is one split
+  std::int64_t rows, cols;
+  std::int64_t rows_per_matrix;
+  // The partition: a CTA reads 2^log_lanes vectors of each row of one split.
+  std::int64_t rows_per_split;
+  int splits;
+  int log_lanes;
+};
+

@@ -102,6 +102,14 @@ STABLE_TORCH_LIBRARY(tcgemm, m) {
   m.def(("explain(" + schema(parameters(Op::explain)) + ") -> Tensor").c_str());
   m.def("build_info() -> Tensor");
   m.def("_catalog() -> Tensor");
+  // The backward of an activation and of a bias; core/activation_backward.h has the formulas. They
+  // are private, and differentiable no further: autograd.py calls them where nobody asks for a
+  // second derivative. _sum_rows sums over all dimensions but the last. The second result of
+  // _activation_backward is that sum of the first, or empty without `sum_dtype`.
+  m.def("_sum_rows(Tensor g, ScalarType dtype) -> Tensor");
+  m.def(
+      "_activation_backward(Tensor g, Tensor z, str activation, ScalarType dtype, "
+      "ScalarType? sum_dtype=None) -> (Tensor, Tensor)");
   m.def("_known_device(str name, int capability, int multiprocessors) -> Tensor");
   m.def(
       "_device_rates(str name, int capability, int multiprocessors, float clock_khz, "

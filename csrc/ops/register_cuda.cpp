@@ -1,9 +1,11 @@
 // The operators for CUDA tensors: they plan, allocate a workspace, and launch. CPU builds leave
 // this file out.
+#include "launch/activation_backward.h"
 #include "launch/launch.h"
 #include "launch/quantize.h"
 #include "launch/sparse.h"
 #include "launch/split_fp32.h"
+#include "ops/activation_backward.h"
 #include "ops/dense.h"
 #include "ops/explain.h"
 #include "ops/prepack.h"
@@ -93,6 +95,13 @@ void run_prepack(const Problem& problem, const TensorHandle& prepacked, const Vi
   static_cast<void>(plan::make_plan(problem, launch::device(w.device_index)));
   const DeviceGuard guard(w.device_index);
   const SplitFp32Pass pass = plan::split_fp32_pass(plan::operand_b(problem), {});
+void run_activation_backward(const ActivationBackward& task, const View& g) {
+  const DeviceGuard guard(g.device_index);
+  const Workspace workspace(launch::activation_backward_workspace(task, g.device_index), g);
+  launch::activation_backward(task, workspace.address(), g.device_index,
+                              current_stream(g.device_index));
+}
+
   launch::prepack(pass, data(prepacked), w.device_index, current_stream(w.device_index));
 }
 
@@ -118,3 +127,4 @@ STABLE_TORCH_LIBRARY_IMPL(tcgemm, CUDA, m) {
   register_sparse<Target::cuda, kSparse>(m);
   register_describe<device_of>(m);
 }
+  register_activation_backward<Target::cuda, run_activation_backward>(m);

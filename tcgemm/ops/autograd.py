@@ -456,3 +456,5 @@ def register_constant(name: str) -> None:
 for _op in ALL:
     register(_op)
 register_constant("prepare")
+register_constant("_sum_rows")
+register_constant("_activation_backward")

@@ -115,9 +115,21 @@ def _writes_out(op):
 
 _GENERAL = Operator("_gemm")
 _GENERAL.positional = ("a", "b", *ADDENDS)
+def _sum_rows(g, dtype):
+    return g.new_empty(g.shape[-1:], dtype=dtype)
+
+
+def _activation_backward(g, z, activation, dtype, sum_dtype=None):
+    columns = () if sum_dtype is None else g.shape[-1:]
+    sums = g.new_empty(columns or (0,), dtype=sum_dtype or g.dtype)
+    return g.new_empty(g.shape, dtype=dtype), sums
+
+
 WITH_OUT = [op for op in (*ALL, _GENERAL) if op.out is not None]
 for _op in (*ALL, _GENERAL):
     torch.library.register_fake(f"tcgemm::{_op.name}", gemm(_op))
 for _op in WITH_OUT:
     torch.library.register_fake(f"tcgemm::{_op.name}.out", _writes_out(_op))
 torch.library.register_fake("tcgemm::prepare", _prepare)
+torch.library.register_fake("tcgemm::_sum_rows", _sum_rows)
+torch.library.register_fake("tcgemm::_activation_backward", _activation_backward)

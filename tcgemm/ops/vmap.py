@@ -122,3 +122,5 @@ def register_one_by_one(name: str) -> None:
 for _op in (*PLAIN, SCALED, SCALED_AMAX):
     torch.library.register_vmap(f"tcgemm::{_op.name}", _batching_rule(_op))
 register_one_by_one("prepare")
+register_one_by_one("_sum_rows")
+register_one_by_one("_activation_backward")
