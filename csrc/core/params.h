@@ -80,6 +80,11 @@ struct Epilogue {
   bool unrolled = false;  // EpiloguePath::unrolled
   bool scaled = false;    // alpha is not 1, or there is a scale_a or scale_b
   bool zero_points = false;
+  // The argument of the activation, in out_dtype; nullptr: nobody needs it. Its rows are contiguous
+  // vectors.
+  void* z = nullptr;
+  std::int64_t z_stride_row = 0;
+  std::int64_t z_stride_batch = 0;
 };
 
 struct Extent {
@@ -232,7 +237,6 @@ struct QuantizeParams {
   DType to;
 };
 
-}  // namespace tcgemm
 // See core/activation_backward.h. Rows are those of all matrices.
 struct ActivationBackwardParams {
   TensorRef g, z;
@@ -250,3 +254,4 @@ struct ActivationBackwardParams {
   int log_lanes;
 };
 
+}  // namespace tcgemm

@@ -70,10 +70,15 @@ void run_gemm(const BatchedProblem& batched, const CheckedGemm& checked,
   const Device& device = launch::device(a.device_index);
   const DeviceGuard guard(a.device_index);
   void* const stream = current_stream(a.device_index);
-  for_each_problem(batched, [&](const Problem& problem) {
-    const Plan plan = plan::make_plan(problem, device, arguments.filter());
+  const auto run = [&](const Problem& problem, const Plan& plan) {
     const Workspace workspace(plan.workspace, a);
     launch::launch(problem, plan, workspace.address(), a.device_index, stream);
+  };
+  for_each_problem(batched, [&](const Problem& problem) {
+    const Plan plan = plan::make_plan(problem, device, arguments.filter());
+    if (!problem.has(Slot::z) || plan.stores_z()) return run(problem, plan);
+    for (const Problem& part : {without_z(problem), only_z(problem)})
+      run(part, plan::make_plan(part, device, arguments.filter()));
   });
 }
 
@@ -90,11 +95,6 @@ void run_quantize(const Quantization& quantization, const View& x) {
                    current_stream(x.device_index));
 }
 
-void run_prepack(const Problem& problem, const TensorHandle& prepacked, const View& w) {
-  // Throws if this GPU has no kernel for a GEMM with w.
-  static_cast<void>(plan::make_plan(problem, launch::device(w.device_index)));
-  const DeviceGuard guard(w.device_index);
-  const SplitFp32Pass pass = plan::split_fp32_pass(plan::operand_b(problem), {});
 void run_activation_backward(const ActivationBackward& task, const View& g) {
   const DeviceGuard guard(g.device_index);
   const Workspace workspace(launch::activation_backward_workspace(task, g.device_index), g);
@@ -102,6 +102,11 @@ void run_activation_backward(const ActivationBackward& task, const View& g) {
                               current_stream(g.device_index));
 }
 
+void run_prepack(const Problem& problem, const TensorHandle& prepacked, const View& w) {
+  // Throws if this GPU has no kernel for a GEMM with w.
+  static_cast<void>(plan::make_plan(problem, launch::device(w.device_index)));
+  const DeviceGuard guard(w.device_index);
+  const SplitFp32Pass pass = plan::split_fp32_pass(plan::operand_b(problem), {});
   launch::prepack(pass, data(prepacked), w.device_index, current_stream(w.device_index));
 }
 
@@ -123,8 +128,8 @@ STABLE_TORCH_LIBRARY_IMPL(tcgemm, CUDA, m) {
   using namespace tcgemm::ops;
   register_gemm<Target::cuda, run_gemm>(m);
   register_quantize<Target::cuda, run_quantize>(m);
+  register_activation_backward<Target::cuda, run_activation_backward>(m);
   register_prepack<Target::cuda, run_prepack>(m);
   register_sparse<Target::cuda, kSparse>(m);
   register_describe<device_of>(m);
 }
-  register_activation_backward<Target::cuda, run_activation_backward>(m);
