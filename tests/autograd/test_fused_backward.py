@@ -1,8 +1,13 @@
-"""The passes of the backward: sums over the rows, and derivatives of activations."""
+"""The passes of the backward: sums over the rows, and derivatives of activations. The forward that
+keeps the argument of its activation."""
+
+import contextlib
 
 import pytest
 import torch
 from torch.library import opcheck
+
+import tcgemm
 
 from support.torch_reference import ACTIVATIONS
 
@@ -172,3 +177,128 @@ def test_opcheck_of_the_passes():
     backward = torch.ops.tcgemm._activation_backward.default
     opcheck(backward, (g, z, "gelu", torch.bfloat16, torch.float32))
     opcheck(backward, (g, z, "relu", torch.float32))
+
+
+def products(device, dtype, shape=(40, 48, 32)):
+    m, n, k = shape
+    a, b = torch.randn(m, k).to(device, dtype), torch.randn(k, n).to(device, dtype)
+    bias, rest = torch.randn(n).to(a), torch.randn(m, n).to(a)
+    return {
+        "mm": (OPS.mm, (a, b, bias, rest)),
+        "bmm": (OPS.bmm, (a.expand(2, m, k), b.expand(2, k, n), bias)),
+        "matmul": (OPS.matmul, (a[0], b)),
+        "addmm": (OPS.addmm, (rest, a, b, bias)),
+        "baddbmm": (OPS.baddbmm, (rest[None], a[None], b[None])),
+        "linear": (OPS.linear, (a.expand(3, m, k), b.t(), bias)),
+        "scaled_mm": (OPS.scaled_mm, (a, b, torch.tensor(0.5, device=device))),
+    }
+
+
+@pytest.mark.parametrize("name", products("cpu", torch.float32))
+@pytest.mark.parametrize("dtype", [*DTYPES, torch.float64], ids=str)
+@pytest.mark.parametrize("shape", [(40, 48, 32), (5, 13, 9), (300, 520, 130)], ids=str)
+def test_the_result_beside_z_has_the_bits_of_the_result(name, dtype, shape, device):
+    packet, tensors = products(device, dtype, shape)[name]
+    for activation in NAMES:
+        out, z = packet.with_z(*tensors, activation=activation)
+        assert torch.equal(out, packet.default(*tensors, activation=activation))
+    if name != "mm":  # its residual comes after the activation
+        assert torch.equal(z, packet.default(*tensors))
+    else:
+        assert torch.equal(z, packet.default(*tensors[:3]))
+    if name != "scaled_mm":
+        opcheck(packet.with_z, tensors, {"activation": "silu"}, test_utils="test_faketensor")
+
+
+def test_z_needs_an_activation_and_a_float_result():
+    a = torch.randn(4, 4)
+    with pytest.raises(RuntimeError, match="there is no activation"):
+        OPS.mm.with_z(a, a)
+    with pytest.raises(RuntimeError, match="which has no gradient"):
+        OPS.mm.with_z(a.half(), a.half(), activation="gelu", out_dtype=torch.float8_e4m3fn)
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, torch.float64], ids=str)
+@pytest.mark.parametrize("activation", NAMES)
+@pytest.mark.parametrize("shape", [(64, 256, 128), (33, 31, 17)], ids=str)
+def test_a_layer_has_the_same_bits_with_and_without_gradients(shape, activation, dtype, device):
+    m, n, k = shape
+    layer = tcgemm.nn.Linear(k, n, activation=activation, device=device, dtype=dtype)
+    x = torch.randn(m, k).to(device, dtype)
+    with torch.no_grad():
+        expected = layer(x)
+    out = layer(x)
+    assert out.requires_grad and torch.equal(out, expected)
+    assert torch.equal(layer(x.requires_grad_()), expected)
+
+
+@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize("activation", [None, *NAMES])
+@pytest.mark.parametrize("dtype", DTYPES[:2], ids=str)
+def test_16_bit_gradients(dtype, activation, residual, device):
+    m, n, k = 192, 264, 136
+    x, w = torch.randn(2, m, k).to(device, dtype), torch.randn(n, k).to(device, dtype) / k**0.5
+    bias, rest = torch.randn(n).to(x), torch.randn(2, m, n).to(x)
+    leaves = [each.detach().requires_grad_() for each in (x, w, bias, *([rest] * residual))]
+    keywords = {"residual": leaves[3]} if residual else {}
+    out = tcgemm.linear(*leaves[:3], activation=activation, **keywords)
+    g = torch.randn(out.shape).to(out)
+    got = torch.autograd.grad(out, leaves, g)
+    z = torch.nn.functional.linear(x.double(), w.double(), bias.double())
+    gz = g.double() * (1 if activation is None else derivative(z, activation))
+    flat = gz.reshape(-1, n)
+    expected = [gz @ w.double(), flat.t() @ x.double().reshape(-1, k), flat.sum(0)]
+    for one, other, leaf in zip(got, [*expected, g.double()], leaves, strict=False):
+        assert one.dtype is leaf.dtype and one.shape == leaf.shape
+        assert float((one.double() - other).norm() / other.norm()) < 4e-3 * (
+            8 if dtype is torch.bfloat16 else 1
+        )
+
+
+@contextlib.contextmanager
+def saved_shapes():
+    """The shapes of what autograd saves."""
+    shapes = []
+
+    def pack(tensor):
+        shapes.append(tuple(tensor.shape))
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        yield shapes
+
+
+def test_a_frozen_weight_keeps_no_input():
+    """The argument of the activation serves the backward, so x is not needed."""
+    x, w = torch.randn(4, 3, requires_grad=True), torch.randn(5, 3)
+    shapes = []
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda t: shapes.append(t.shape) or t, lambda t: t
+    ):
+        tcgemm.linear(x, w, activation="gelu")
+    assert sorted(map(tuple, shapes)) == [(4, 5), (5, 3)]
+
+
+def test_checkpoint_keeps_no_argument_of_an_activation():
+    layer = tcgemm.nn.Linear(8, 16, activation="gelu")
+    x = torch.randn(4, 8, requires_grad=True)
+    shapes = []
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda t: shapes.append(t.shape) or t, lambda t: t
+    ):
+        out = torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False)
+    assert (4, 16) not in shapes
+    (got,) = torch.autograd.grad(out.sum(), x)
+    torch.testing.assert_close(got, torch.autograd.grad(layer(x).sum(), x)[0])
+
+
+@pytest.mark.parametrize("activation", [None, "gelu", "relu"])
+def test_batched_gradients(activation):
+    x, w, bias = (torch.randn(s, requires_grad=True) for s in ((4, 3), (5, 3), (5,)))
+    out = tcgemm.linear(x, w, bias, activation=activation)
+    g = torch.randn(2, 4, 5)
+    got = torch.autograd.grad(out, (x, w, bias), g, is_grads_batched=True, retain_graph=True)
+    for i in range(2):
+        one = torch.autograd.grad(out, (x, w, bias), g[i], retain_graph=True)
+        for each, other in zip(got, one, strict=True):
+            torch.testing.assert_close(each[i], other)
