@@ -24,6 +24,8 @@ OPERATORS = (
     "scaled_mm_amax",
     "prepare",
     "quantize",
+    "_sum_rows",
+    "_activation_backward",
     "compress24",
     "decompress24",
     "gather24",

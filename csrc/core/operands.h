@@ -27,10 +27,11 @@ enum class Slot : std::uint8_t {
   sparse_a,  // metadata of a 2:4 operand a, whose own tensor has the values
   sparse_b,
   amax,
+  z,  // the argument of the activation, rounded to the dtype of the result
   out,
 };
 
-inline constexpr int kSlots = 16;
+inline constexpr int kSlots = 17;
 
 // The dimension of the GEMM that the rows or columns of a tensor follow. `one`: there is one row
 // (column), or the tensor is a vector of opaque bytes.
@@ -44,6 +45,7 @@ enum class DTypeRule : std::uint8_t {
   zero_point,  // s32, subtracted from 8-bit integers
   bytes,       // u8
   statistic,   // f32, computed from the result
+  saved,       // that of the result, written for the backward
   result
 };
 
@@ -86,6 +88,7 @@ inline constexpr OperandRow kOperands[kSlots] = {
      false},
     {Slot::amax, "amax", Axis::one, Axis::one, DTypeRule::statistic, Side::both, Slot::amax, false,
      true},
+    {Slot::z, "z", Axis::m, Axis::n, DTypeRule::saved, Side::both, Slot::z, true, true},
     {Slot::out, "out", Axis::m, Axis::n, DTypeRule::result, Side::both, Slot::out, true, true},
 };
 

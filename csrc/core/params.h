@@ -84,6 +84,11 @@ struct Epilogue {
   bool shares_scales = false;  // shared_vector has the scales of b
   bool scaled = false;         // alpha is not 1, or there is a scale_a or scale_b
   bool zero_points = false;
+  // The argument of the activation, in out_dtype; nullptr: nobody needs it. Its rows are contiguous
+  // vectors.
+  void* z = nullptr;
+  std::int64_t z_stride_row = 0;
+  std::int64_t z_stride_batch = 0;
 };
 
 struct Extent {
@@ -234,6 +239,23 @@ struct QuantizeParams {
   std::uint32_t* amax;
   std::int64_t rows, cols, batch;
   DType to;
+};
+
+// See core/activation_backward.h. Rows are those of all matrices.
+struct ActivationBackwardParams {
+  TensorRef g, z;
+  void* gz;
+  DType gz_dtype;
+  bool gz_vectors;  // every row of gz starts at a multiple of 16 bytes
+  void* sums;
+  DType sum_dtype;
+  float* partial_sums;  // splits x cols; nullptr if there is one split
+  std::int64_t rows, cols;
+  std::int64_t rows_per_matrix;
+  // The partition: a CTA reads 2^log_lanes vectors of each row of one split.
+  std::int64_t rows_per_split;
+  int splits;
+  int log_lanes;
 };
 
 }  // namespace tcgemm

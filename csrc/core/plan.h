@@ -194,6 +194,9 @@ struct Plan {
   Passes passes;
   std::size_t workspace = 0;  // bytes
   Estimate estimate;
+
+  // Does the kernel store the argument of the activation beside the result, where both are wanted?
+  bool stores_z() const { return !passes.split && main.epilogue_path == EpiloguePath::unrolled; }
 };
 
 }  // namespace tcgemm

@@ -108,9 +108,9 @@ struct Prepacked {
 
 // The operation:
 //
-//   value = activation(alpha * scale_a * scale_b * ((a - zero_a) @ (b - zero_b)) + beta * c + bias)
-//           + residual
-//   out = value * scale_out, rounded once;  amax = max |value|
+//   z     = alpha * scale_a * scale_b * ((a - zero_a) @ (b - zero_b)) + beta * c + bias
+//   value = activation(z) + residual
+//   out   = value * scale_out, rounded once;  amax = max |value|;  z is rounded once as well
 //
 //        k            n            n
 //     +-----+      +-----+      +-----+
@@ -178,6 +178,20 @@ struct Problem {
   }
   double flops() const { return 2.0 * double(batch) * double(m) * double(n) * double(k); }
 };
+
+// The two problems that write `out` and `z` of a problem that has both.
+inline Problem without_z(Problem problem) {
+  problem.reset(Slot::z);
+  return problem;
+}
+
+inline Problem only_z(Problem problem) {
+  problem.set(Slot::out, problem[Slot::z]);
+  for (const Slot slot : {Slot::z, Slot::residual, Slot::scale_out, Slot::amax})
+    problem.reset(slot);
+  problem.activation = Activation::none;
+  return problem;
+}
 
 // The transposed problem, out^T = b^T a^T: its a is b^T, and its b is a^T (swap AB).
 inline Problem transposed(const Problem& problem) {

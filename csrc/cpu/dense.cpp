@@ -169,7 +169,7 @@ class TiledGemm {
     }
     T* const values = accumulation.values(tile, i, totals, sums);
     if (!p_.has_default_epilogue()) {
-      apply_epilogue(oriented_, kernels_.load, segment, values, scratch, amax_bits);
+      apply_epilogue(oriented_, kernels_, segment, values, scratch, amax_bits);
     }
     kernels_.store(out.dtype, values, tile.n, element(out, tile.batch, segment.row, tile.column),
                    out.stride_col);

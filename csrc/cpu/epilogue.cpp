@@ -50,13 +50,14 @@ void apply_scales(const OrientedProblem& oriented, const Segment& s, T* values) 
 }  // namespace
 
 template <class T>
-void apply_epilogue(const OrientedProblem& oriented, Load<T> load, const Segment& s, T* values,
-                    T* scratch, MagnitudeBits<T>& amax_bits) {
+void apply_epilogue(const OrientedProblem& oriented, const Kernels<T>& kernels, const Segment& s,
+                    T* values, T* scratch, MagnitudeBits<T>& amax_bits) {
   const Problem& p = oriented.problem;
   const auto load_term = [&](Slot slot) {
     if (!p.has(slot)) return false;
     const Matrix& matrix = p[slot];
-    load(matrix.dtype, element(matrix, s.batch, s.row, s.column), matrix.stride_col, s.n, scratch);
+    kernels.load(matrix.dtype, element(matrix, s.batch, s.row, s.column), matrix.stride_col, s.n,
+                 scratch);
     return true;
   };
   const T alpha = static_cast<T>(p.alpha);
@@ -71,6 +72,10 @@ void apply_epilogue(const OrientedProblem& oriented, Load<T> load, const Segment
   }
   if (load_term(Slot::bias)) {
     for (std::int64_t j = 0; j < s.n; ++j) values[j] += scratch[j];
+  }
+  if (p.has(Slot::z)) {
+    const Matrix& z = p[Slot::z];
+    kernels.store(z.dtype, values, s.n, element(z, s.batch, s.row, s.column), z.stride_col);
   }
   if (p.activation != Activation::none) {
     for (std::int64_t j = 0; j < s.n; ++j) values[j] = activate(p.activation, values[j]);
@@ -89,10 +94,10 @@ void apply_epilogue(const OrientedProblem& oriented, Load<T> load, const Segment
   }
 }
 
-template void apply_epilogue<float>(const OrientedProblem&, Load<float>, const Segment&, float*,
-                                    float*, std::int32_t&);
-template void apply_epilogue<double>(const OrientedProblem&, Load<double>, const Segment&, double*,
-                                     double*, std::int64_t&);
+template void apply_epilogue<float>(const OrientedProblem&, const Kernels<float>&, const Segment&,
+                                    float*, float*, std::int32_t&);
+template void apply_epilogue<double>(const OrientedProblem&, const Kernels<double>&, const Segment&,
+                                     double*, double*, std::int64_t&);
 
 void store_integers(const Problem& p, const Segment& s, std::uint32_t* values) {
   const auto add = [&](Slot slot, std::uint32_t factor) {

@@ -30,8 +30,8 @@ constexpr MagnitudeBits<T> magnitude_bits(T x) {
 // Works in place. `scratch` has room for n values. `amax_bits` is updated if the problem has amax.
 // Block scales are already part of the sums.
 template <class T>
-void apply_epilogue(const OrientedProblem& oriented, Load<T> load, const Segment& segment,
-                    T* values, T* scratch, MagnitudeBits<T>& amax_bits);
+void apply_epilogue(const OrientedProblem& oriented, const Kernels<T>& kernels,
+                    const Segment& segment, T* values, T* scratch, MagnitudeBits<T>& amax_bits);
 
 // Applies the epilogue of an s32 result modulo 2^32, and stores it.
 void store_integers(const Problem& problem, const Segment& segment, std::uint32_t* values);

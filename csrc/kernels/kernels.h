@@ -64,6 +64,17 @@ inline constexpr int kQuantizeThreads = 256;
 int quantize_amax_blocks(const QuantizeParams& params);
 int quantize_blocks(const QuantizeParams& params, Granularity granularity);
 
+// The backward of an activation and of a bias (ActivationBackwardParams). With more than one split,
+// add_partial_sums must follow. partition_activation_backward fills in the partition.
+const void* activation_backward(const ActivationBackwardParams& params, Activation activation);
+const void* add_partial_sums();
+
+inline constexpr int kActivationBackwardThreads = 256;
+
+void partition_activation_backward(ActivationBackwardParams& params, int multiprocessors);
+int activation_backward_blocks(const ActivationBackwardParams& params);
+int add_partial_sums_blocks(const ActivationBackwardParams& params);
+
 // 2:4 sparsity (core/sparse.h). Without `prune`, the caller initialises the excess of compress to
 // -1, -1.
 const void* compress(const CompressParams& params, Pattern pattern, bool prune);

@@ -129,6 +129,12 @@ Epilogue epilogue(const Problem& problem, const Plan& plan, const LaunchConfig& 
   result.out_stride_batch = out.stride_batch;
   result.out_row_vectors = is_vectorizable(out, problem.m, problem.n, problem.batch);
   result.out_column_vectors = is_vectorizable(transposed(out), problem.n, problem.m, problem.batch);
+  if (problem.has(Slot::z)) {
+    const Matrix& z = problem[Slot::z];
+    result.z = pointer(z.address);
+    result.z_stride_row = z.stride_row;
+    result.z_stride_batch = z.stride_batch;
+  }
   result.has_terms = problem.has_epilogue_terms();
   result.scaled = problem.alpha != 1.0 || result.scale_a.data || result.scale_b.data;
   result.unrolled = config.epilogue_path == EpiloguePath::unrolled;

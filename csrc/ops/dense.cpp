@@ -6,23 +6,34 @@
 namespace tcgemm::ops {
 namespace {
 
-// Sets operand `out` to a new contiguous tensor.
-TensorHandle allocate_out(Op op, CheckedGemm& checked) {
-  TensorHandle tensor = allocate("the result", checked.shape(), scalar_type_of(checked.out_dtype),
-                                 checked[Slot::a].view);
-  CheckedOperand& out = checked[Slot::out];
-  out.view = view_of(name(op), "out", tensor, true);
-  bind_matrix_dims(out, checked.shows_rows, checked.shows_cols);
+// Sets operand `slot`, `out` or `z`, to a new contiguous tensor.
+TensorHandle allocate_result(Op op, Slot slot, CheckedGemm& checked) {
+  const char* const what = slot == Slot::z ? "the argument of the activation" : "the result";
+  TensorHandle tensor =
+      allocate(what, checked.shape(), scalar_type_of(checked.out_dtype), checked[Slot::a].view);
+  CheckedOperand& result = checked[slot];
+  result.view = view_of(name(op), name(slot), tensor, true);
+  bind_matrix_dims(result, checked.shows_rows, checked.shows_cols);
   return tensor;
 }
 
 }  // namespace
 
-GemmResults gemm(Op op, const Arguments& arguments, Target target, GemmBackend backend) {
+GemmResults gemm(Op op, const Arguments& arguments, Target target, GemmBackend backend,
+                 bool with_z) {
   CheckedGemm checked;
   check(op, arguments, target, checked);
+  const DType type = checked.out_dtype;
+  if (with_z && type != DType::f16 && type != DType::bf16 && type != DType::f32 &&
+      type != DType::f64)
+    fail(name(op), ": the result is ", type_name(type),
+         ", which has no gradient, so nobody needs the argument of its activation; leave with_z "
+         "away.");
+  if (with_z && checked.activation == Activation::none)
+    fail(name(op), ": there is no activation, so its argument is the result; pass an activation.");
   GemmResults results;
-  if (!arguments[Slot::out]) results.out = allocate_out(op, checked);
+  if (!arguments[Slot::out]) results.out = allocate_result(op, Slot::out, checked);
+  if (with_z) results.z = allocate_result(op, Slot::z, checked);
   if (op == Op::scaled_mm_amax)
     results.amax =
         allocate("amax", {nullptr, 0}, scalar_type_of(DType::f32), checked[Slot::a].view);
@@ -35,7 +46,7 @@ GemmResults gemm(Op op, const Arguments& arguments, Target target, GemmBackend b
   TensorHandle copied;
   if (target == Target::cuda && arguments[Slot::out] &&
       plan::copies_result(batched.problem, arguments.filter())) {
-    copied = allocate_out(op, checked);
+    copied = allocate_result(op, Slot::out, checked);
     batched = {};
     make_problems(op, checked, arguments, batched);
   }

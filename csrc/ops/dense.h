@@ -18,11 +18,14 @@ using GemmBackend = void (*)(const BatchedProblem& batched, const CheckedGemm& c
 
 struct GemmResults {
   TensorHandle out;   // null if the caller gave one
+  TensorHandle z;     // the argument of the activation; of calls with_z only
   TensorHandle amax;  // scaled_mm_amax only: f32, zero dimensions
 };
 
-// Target::none throws before it calls `backend`, which may then be null.
-GemmResults gemm(Op op, const Arguments& arguments, Target target, GemmBackend backend);
+// Target::none throws before it calls `backend`, which may then be null. with_z: the call has an
+// activation, and the result includes its argument.
+GemmResults gemm(Op op, const Arguments& arguments, Target target, GemmBackend backend,
+                 bool with_z = false);
 
 // A kernel in the dispatcher's calling convention.
 template <Op op, bool out, Target target, GemmBackend backend>
@@ -31,6 +34,14 @@ void gemm_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
   if constexpr (!out) stack[0] = reinterpret_cast<std::uint64_t>(results.out.release());
   if constexpr (op == Op::scaled_mm_amax)
     stack[1] = reinterpret_cast<std::uint64_t>(results.amax.release());
+}
+
+// The kernel of an .with_z overload, which has the arguments of the operator.
+template <Op op, Target target, GemmBackend backend>
+void gemm_with_z_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
+  GemmResults results = gemm(op, unbox(parameters(op), false, stack), target, backend, true);
+  stack[0] = reinterpret_cast<std::uint64_t>(results.out.release());
+  stack[1] = reinterpret_cast<std::uint64_t>(results.z.release());
 }
 
 template <Target target, GemmBackend backend>
@@ -43,21 +54,28 @@ template <Target target, GemmBackend backend>
 void register_gemm(torch::stable::detail::StableLibrary& library) {
   library.impl("mm", gemm_kernel<Op::mm, false, target, backend>);
   library.impl("mm.out", gemm_kernel<Op::mm, true, target, backend>);
+  library.impl("mm.with_z", gemm_with_z_kernel<Op::mm, target, backend>);
   library.impl("bmm", gemm_kernel<Op::bmm, false, target, backend>);
   library.impl("bmm.out", gemm_kernel<Op::bmm, true, target, backend>);
+  library.impl("bmm.with_z", gemm_with_z_kernel<Op::bmm, target, backend>);
   library.impl("matmul", gemm_kernel<Op::matmul, false, target, backend>);
   library.impl("matmul.out", gemm_kernel<Op::matmul, true, target, backend>);
+  library.impl("matmul.with_z", gemm_with_z_kernel<Op::matmul, target, backend>);
   library.impl("addmm", gemm_kernel<Op::addmm, false, target, backend>);
   library.impl("addmm.out", gemm_kernel<Op::addmm, true, target, backend>);
+  library.impl("addmm.with_z", gemm_with_z_kernel<Op::addmm, target, backend>);
   library.impl("baddbmm", gemm_kernel<Op::baddbmm, false, target, backend>);
   library.impl("baddbmm.out", gemm_kernel<Op::baddbmm, true, target, backend>);
+  library.impl("baddbmm.with_z", gemm_with_z_kernel<Op::baddbmm, target, backend>);
   library.impl("linear", gemm_kernel<Op::linear, false, target, backend>);
   library.impl("linear.out", gemm_kernel<Op::linear, true, target, backend>);
+  library.impl("linear.with_z", gemm_with_z_kernel<Op::linear, target, backend>);
   library.impl("_gemm", gemm_kernel<Op::gemm, false, target, backend>);
   library.impl("_gemm.out", gemm_kernel<Op::gemm, true, target, backend>);
   library.impl("_linear24", linear24_kernel<target, backend>);
   library.impl("scaled_mm", gemm_kernel<Op::scaled_mm, false, target, backend>);
   library.impl("scaled_mm.out", gemm_kernel<Op::scaled_mm, true, target, backend>);
+  library.impl("scaled_mm.with_z", gemm_with_z_kernel<Op::scaled_mm, target, backend>);
   library.impl("scaled_mm_amax", gemm_kernel<Op::scaled_mm_amax, false, target, backend>);
 }
 

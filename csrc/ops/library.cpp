@@ -47,6 +47,13 @@ void define(StableLibrary& library, const std::string& name, const ParameterList
   library.def((name + ".out(" + arguments + ", Tensor(a!) out) -> ()").c_str());
 }
 
+// The overload whose second result is the argument of the activation. The forward of a call with a
+// gradient uses it.
+void define_with_z(StableLibrary& library, const std::string& name,
+                   const ParameterList& parameters) {
+  library.def((name + ".with_z(" + schema(parameters) + ") -> (Tensor, Tensor)").c_str());
+}
+
 }  // namespace
 
 static_assert([] {
@@ -67,11 +74,17 @@ std::string schema(const ParameterList& parameters) {
 STABLE_TORCH_LIBRARY(tcgemm, m) {
   using namespace tcgemm::ops;
   define(m, "mm", parameters(Op::mm));
+  define_with_z(m, "mm", parameters(Op::mm));
   define(m, "bmm", parameters(Op::bmm));
+  define_with_z(m, "bmm", parameters(Op::bmm));
   define(m, "matmul", parameters(Op::matmul));
+  define_with_z(m, "matmul", parameters(Op::matmul));
   define(m, "addmm", parameters(Op::addmm));
+  define_with_z(m, "addmm", parameters(Op::addmm));
   define(m, "baddbmm", parameters(Op::baddbmm));
+  define_with_z(m, "baddbmm", parameters(Op::baddbmm));
   define(m, "linear", parameters(Op::linear));
+  define_with_z(m, "linear", parameters(Op::linear));
   // The general GEMM that the others reduce to. It is private and has no autograd formula: calls
   // that need no gradient use it. The planner considers only configs whose name contains `kernel`.
   define(m, "_gemm", parameters(Op::gemm));
@@ -82,12 +95,21 @@ STABLE_TORCH_LIBRARY(tcgemm, m) {
   // them. scaled_mm_amax also returns amax, the largest magnitude before scale_out. `kernel_name`
   // filters configs.
   define(m, "scaled_mm", parameters(Op::scaled_mm));
+  define_with_z(m, "scaled_mm", parameters(Op::scaled_mm));
   m.def(("scaled_mm_amax(" + schema(parameters(Op::scaled_mm_amax)) + ") -> (Tensor, Tensor)")
             .c_str());
   // prepare(w) returns prepared_b of GEMMs with b = w.t(): the split-FP32 terms that precision
   // "highest" multiplies on CUDA. It returns an empty tensor if the GEMM reads b itself.
   m.def("prepare(Tensor w) -> Tensor");
   m.def("quantize(Tensor x, ScalarType dtype, str granularity=\"tensor\") -> (Tensor, Tensor)");
+  // The backward of an activation and of a bias; core/activation_backward.h has the formulas. They
+  // are private, and differentiable no further: autograd.py calls them where nobody asks for a
+  // second derivative. _sum_rows sums over all dimensions but the last. The second result of
+  // _activation_backward is that sum of the first, or empty without `sum_dtype`.
+  m.def("_sum_rows(Tensor g, ScalarType dtype) -> Tensor");
+  m.def(
+      "_activation_backward(Tensor g, Tensor z, str activation, ScalarType dtype, "
+      "ScalarType? sum_dtype=None) -> (Tensor, Tensor)");
   // 2:4 sparsity along k; core/sparse.h has the format. The third result of compress24 counts the
   // groups with too many nonzeros and has the index of the first of them. tile24 reorders metadata
   // for GEMMs on CUDA.

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "ops/merged_dim.h"
+
 namespace tcgemm::ops {
 namespace {
 
@@ -34,20 +36,6 @@ void check(const View& x, std::int32_t dtype, Quantization& q) {
          "\" needs a dimension for each of rows and columns that it divides: at least ", least,
          "; reshape it.");
 }
-
-// Adjacent dimensions merged into one.
-struct MergedDim {
-  std::int64_t size = 1;
-  std::int64_t stride = 0;
-
-  // False if the outer dimension does not continue this one.
-  bool merge(std::int64_t outer_size, std::int64_t outer_stride) {
-    if (size != 1 && outer_stride != size * stride) return false;
-    if (size == 1) stride = outer_stride;
-    size *= outer_size;
-    return true;
-  }
-};
 
 // False if the strides of x fit no batch of matrices.
 bool bind_matrices(const View& x, Quantization& q) {

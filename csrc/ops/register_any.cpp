@@ -1,5 +1,6 @@
 // The kernels for every device: the operators that describe, and those that compute where no
 // backend does, which throw the reason.
+#include "ops/activation_backward.h"
 #include "ops/build_info.h"
 #include "ops/catalog_query.h"
 #include "ops/dense.h"
@@ -29,6 +30,7 @@ STABLE_TORCH_LIBRARY_IMPL(tcgemm, CompositeExplicitAutograd, m) {
   using namespace tcgemm::ops;
   register_gemm<Target::none, nullptr>(m);
   register_quantize<Target::none, nullptr>(m);
+  register_activation_backward<Target::none, nullptr>(m);
   register_prepack<Target::none, nullptr>(m);
   register_sparse<Target::none, kNoSparseBackend>(m);
   register_describe<no_device>(m);

@@ -1,9 +1,11 @@
 // The operators for CPU tensors. csrc/cpu computes them on torch's threads.
 #include <torch/csrc/stable/c/shim.h>
 
+#include "cpu/activation_backward.h"
 #include "cpu/dense.h"
 #include "cpu/quantize.h"
 #include "cpu/sparse.h"
+#include "ops/activation_backward.h"
 #include "ops/dense.h"
 #include "ops/prepack.h"
 #include "ops/quantize.h"
@@ -72,6 +74,10 @@ void run_quantize(const Quantization& quantization, const View&) {
   cpu::quantize(quantization, torch_threads());
 }
 
+void run_activation_backward(const ActivationBackward& task, const View&) {
+  cpu::activation_backward(task, torch_threads());
+}
+
 template <class Task, void (*pass)(const Task&, const cpu::Parallel&)>
 void run_sparse(const Task& task, const View&) {
   pass(task, torch_threads());
@@ -89,6 +95,7 @@ STABLE_TORCH_LIBRARY_IMPL(tcgemm, CPU, m) {
   using namespace tcgemm::ops;
   register_gemm<Target::cpu, run_gemm>(m);
   register_quantize<Target::cpu, run_quantize>(m);
+  register_activation_backward<Target::cpu, run_activation_backward>(m);
   register_prepack<Target::cpu, nullptr>(m);  // the CPU multiplies f32 operands as they are
   register_sparse<Target::cpu, kSparse>(m);
 }

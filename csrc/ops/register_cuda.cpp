@@ -1,9 +1,11 @@
 // The operators for CUDA tensors: they plan, allocate a workspace, and launch. CPU builds leave
 // this file out.
+#include "launch/activation_backward.h"
 #include "launch/launch.h"
 #include "launch/quantize.h"
 #include "launch/sparse.h"
 #include "launch/split_fp32.h"
+#include "ops/activation_backward.h"
 #include "ops/dense.h"
 #include "ops/explain.h"
 #include "ops/prepack.h"
@@ -68,10 +70,15 @@ void run_gemm(const BatchedProblem& batched, const CheckedGemm& checked,
   const Device& device = launch::device(a.device_index);
   const DeviceGuard guard(a.device_index);
   void* const stream = current_stream(a.device_index);
-  for_each_problem(batched, [&](const Problem& problem) {
-    const Plan plan = plan::make_plan(problem, device, arguments.filter());
+  const auto run = [&](const Problem& problem, const Plan& plan) {
     const Workspace workspace(plan.workspace, a);
     launch::launch(problem, plan, workspace.address(), a.device_index, stream);
+  };
+  for_each_problem(batched, [&](const Problem& problem) {
+    const Plan plan = plan::make_plan(problem, device, arguments.filter());
+    if (!problem.has(Slot::z) || plan.stores_z()) return run(problem, plan);
+    for (const Problem& part : {without_z(problem), only_z(problem)})
+      run(part, plan::make_plan(part, device, arguments.filter()));
   });
 }
 
@@ -86,6 +93,13 @@ void run_quantize(const Quantization& quantization, const View& x) {
   const Workspace workspace(launch::quantize_workspace(quantization), x);
   launch::quantize(quantization, workspace.address(), x.device_index,
                    current_stream(x.device_index));
+}
+
+void run_activation_backward(const ActivationBackward& task, const View& g) {
+  const DeviceGuard guard(g.device_index);
+  const Workspace workspace(launch::activation_backward_workspace(task, g.device_index), g);
+  launch::activation_backward(task, workspace.address(), g.device_index,
+                              current_stream(g.device_index));
 }
 
 void run_prepack(const Problem& problem, const TensorHandle& prepacked, const View& w) {
@@ -114,6 +128,7 @@ STABLE_TORCH_LIBRARY_IMPL(tcgemm, CUDA, m) {
   using namespace tcgemm::ops;
   register_gemm<Target::cuda, run_gemm>(m);
   register_quantize<Target::cuda, run_quantize>(m);
+  register_activation_backward<Target::cuda, run_activation_backward>(m);
   register_prepack<Target::cuda, run_prepack>(m);
   register_sparse<Target::cuda, kSparse>(m);
   register_describe<device_of>(m);

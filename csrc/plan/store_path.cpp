@@ -68,6 +68,15 @@ bool can_unroll(const GemmConfig& config, const Problem& problem, StorePath path
   const bool scaled = problem.alpha != 1.0 || problem.has_any(kOperandScales);
   const bool general = !addends.empty() || (scaled && bits(config.input) != 8);
   if (general && !config.unrolls_addends()) return false;
+  if (problem.has(Slot::z)) {
+    // The plain variant stores no second matrix, and the others store it in vectors of 16 bits.
+    const Operand& z = problem[Slot::z];
+    const bool stores_z = (general || problem.activation > Activation::relu) &&
+                          path == StorePath::tma_rows && !config.interleaved_rows() &&
+                          bits(z.dtype) == 16 &&
+                          is_vectorizable(z, problem.m, problem.n, problem.batch);
+    if (!stores_z) return false;
+  }
   for (const Slot slot : addends)
     if (path != StorePath::tma_rows || !is_addend_in_vectors(problem, slot)) return false;
   // Scales of blocks belong to the mainloop.

@@ -13,6 +13,7 @@
 #include "tile/scale.cuh"
 #include "tile/store.cuh"
 #include "tile/store_columns.cuh"
+#include "tile/store_z.cuh"
 
 namespace tcgemm::tile {
 
@@ -294,6 +295,8 @@ class UnrolledEpilogue {
     const bool has_c = addend_index() == kC;
     if (kGeneral && has_c) add_matrix(epilogue_.sources[kC].dtype, epilogue_.beta, addend, v);
     if (epilogue_.sources[kBias].data != nullptr) add_bias(unit, v);
+    if constexpr (kRowOrder == RowOrder::native)
+      if (epilogue_.z != nullptr) store_z(epilogue_, window_of(unit), v);
     activate<kVariant>(v);
     if (kGeneral && !has_c && epilogue_.sources[kResidual].data != nullptr)
       add_matrix(epilogue_.sources[kResidual].dtype, 1.0f, addend, v);

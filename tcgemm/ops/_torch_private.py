@@ -40,6 +40,7 @@ __all__ = [
     "is_profiled",
     "is_tracing",
     "is_wrapped_by_transform",
+    "is_wrapper",
     "known_lengths",
     "mark_static_address",
     "no_torch_function",
@@ -69,6 +70,7 @@ is_batched = torch._C._functorch.is_batchedtensor
 is_profiled = torch.autograd._profiler_enabled
 is_tracing = torch._C._is_tracing  # inside torch.jit.trace
 is_wrapped_by_transform = torch._C._functorch.is_functorch_wrapped_tensor
+is_wrapper = torch.utils._python_dispatch.is_traceable_wrapper_subclass  # a DTensor, for example
 no_torch_function = torch._C.DisableTorchFunctionSubclass
 transforms_active = torch._C._are_functorch_transforms_active
 unpack_dual = torch._VF._unpack_dual

@@ -11,10 +11,11 @@
 8-bit operands have no gradient. amax has none, and neither has a result of a dtype other than
 float16, bfloat16, float32 and float64. Scales are constants: one that needs a gradient is refused.
 
-The backward computes z again instead of saving it: one more product, and no second result in
-memory. relu without a residual needs only the sign of the result. The products are tcgemm's own, so
-higher derivatives follow. They accumulate in f32 (f64 for f64), also where the forward had an f16
-accumulator, and use the forward's precision.
+The forward keeps z, in the dtype of the result; it is a second result of the Function, so that
+second derivatives follow. relu without a residual needs only the sign of the result. Under
+torch.func, and where no kernel stores z beside the result, one more product computes z again.
+The products are tcgemm's own, so higher derivatives follow. They accumulate in f32 (f64 for f64),
+also where the forward had an f16 accumulator, and use the forward's precision.
 
 The Function below is reached in two ways:
 - the public functions apply it directly (`call`), which takes the least host time in eager mode;
@@ -32,6 +33,7 @@ from typing import Any
 import torch
 
 from tcgemm.dtypes import DIFFERENTIABLE, accumulator
+from tcgemm.ops import fused_backward
 from tcgemm.ops._torch_private import (
     SingleLevelFunction,
     any_requires_grad,
@@ -45,9 +47,8 @@ from tcgemm.ops._torch_private import (
 )
 from tcgemm.ops.dtensor import joins_rows
 from tcgemm.ops.epilogue import Epilogue, epilogue_of
-from tcgemm.ops.operators import ALL, MATMUL, Operator
+from tcgemm.ops.operators import ALL, MATMUL, PLAIN, Operator
 
-_aten = torch.ops.aten
 _DENSE = (torch.Tensor, torch.nn.Parameter)
 _compiling = torch.compiler.is_compiling
 _grad_enabled = torch.is_grad_enabled
@@ -66,7 +67,7 @@ def call(
     if transforms_active():
         return op.run(a, b, c, bias, residual, epilogue)  # its Autograd kernel differentiates
     if in_dual_level() or _requires_grad(a, b, c, bias, residual):
-        return nodes[op.name].apply(op, a, b, c, bias, residual, epilogue)
+        return _result(op, nodes[op.name].apply(op, a, b, c, bias, residual, epilogue))
     with below_autograd():
         return op.run(a, b, c, bias, residual, epilogue)
 
@@ -102,6 +103,11 @@ def _run(op: Operator, *operands: Any) -> Any:
     return op.run(*operands) if _compiling() else call(op, *operands)
 
 
+def _result(op, results):
+    """The operator's result, without the z that the Function may return beside it."""
+    return results[0] if type(results) is tuple and not op.amax else results
+
+
 def _rows(batch):
     """A batch of matrices (..., M, K) as one matrix with all rows."""
     return batch.reshape(math.prod(batch.shape[:-1]), batch.shape[-1])
@@ -118,19 +124,6 @@ def _requires_grad(a, b, c, bias, residual):
     )
 
 
-def _activation_backward(g, z, activation):
-    """g * act'(z), differentiable in g and z any number of times."""
-    g = g.to(z.dtype)
-    if activation == "relu":
-        return _aten.threshold_backward(g, z, 0)
-    if activation == "silu":
-        if not (_grad_enabled() or under_transform()):
-            return _aten.silu_backward(g, z)  # one pass over memory, but no derivative
-        sigmoid = z.sigmoid()
-        return g * sigmoid * (1 + z * (1 - sigmoid))
-    return _aten.gelu_backward(g, z, approximate="tanh" if activation == "gelu_tanh" else "none")
-
-
 class _GradSpec:
     """Shape, dtype and memory order of a gradient. It does not keep the input alive."""
 
@@ -141,6 +134,12 @@ class _GradSpec:
         self.dtype = tensor.dtype
         strides = tensor.stride()  # symbols in a traced call, hence bool() below
         self.column_major = len(strides) > 1 and bool(strides[-2] == 1 and strides[-1] != 1)
+
+    def row_sum_dtype(self, gradient):
+        """The dtype, if fused_backward writes it and all dimensions but the last are summed."""
+        rows = self.shape[-1:] == gradient.shape[-1:] and math.prod(self.shape[:-1]) == 1
+        taken = rows and gradient.dim() > 1 and self.dtype in fused_backward.DTYPES
+        return self.dtype if taken else None
 
     def reduce(self, gradient, factor=1.0):
         """factor * the gradient summed over broadcast dimensions, in the input's dtype.
@@ -268,16 +267,29 @@ class Gemm(SingleLevelFunction):
     ) -> Any:
         """The result of the operator; ctx gets what the derivatives need."""
         levels = under_transform()
+        _, need_a, need_b, need_c, need_bias, need_residual, _ = ctx.needs_input_grad
+        activation = epilogue.activation
+        need_gz = need_a or need_b or need_c or need_bias
+        ctx.sign_of_output = activation == "relu" and residual is None and op.keeps_sign
+        need_z = need_gz and activation is not None and not ctx.sign_of_output
+        ctx.keeps_z = (
+            need_z
+            and not levels
+            and fused_backward.keeps_z(op, a, (b, c, bias, residual), epilogue.out_dtype)
+        )
+        z = None
         if levels and transforms_active():
             # apply() switched gradients off, but the next functorch level needs them.
             with torch.enable_grad(), forward_gradients(True), below_autograd():
                 result = op.run(a, b, c, bias, residual, epilogue)
+        elif ctx.keeps_z:
+            with below_autograd():
+                result, z = op.run_with_z(a, b, c, bias, residual, epilogue)
         else:
             with below_autograd():
                 result = op.run(a, b, c, bias, residual, epilogue)
         output = result[0] if op.amax else result
 
-        _, need_a, need_b, need_c, need_bias, need_residual, _ = ctx.needs_input_grad
         if need_a:
             _check_operand(op, 0, a)
         if need_b:
@@ -298,16 +310,13 @@ class Gemm(SingleLevelFunction):
             _GradSpec(bias) if need_bias else None,
             _GradSpec(residual) if need_residual else None,
         )
-        activation = epilogue.activation
-        need_gz = need_a or need_b or need_c or need_bias
-        ctx.sign_of_output = activation == "relu" and residual is None and op.keeps_sign
-        need_z = levels or (need_gz and activation is not None and not ctx.sign_of_output)
+        need_z = levels or (need_z and not ctx.keeps_z)  # by a product of its own
         saved = (
             a if need_b or need_z or (need_a and needs_masked_grad(a)) else None,
             b if need_a or need_z or (need_b and needs_masked_grad(b)) else None,
             c if need_z else None,
             bias if need_z else None,
-            output if need_gz and ctx.sign_of_output else None,
+            z if ctx.keeps_z else output if need_gz and ctx.sign_of_output else None,
             *op.constants,
         )
         if not (type(a) in _DENSE and type(b) in _DENSE):
@@ -316,34 +325,44 @@ class Gemm(SingleLevelFunction):
         if levels:
             ctx.output = (output.shape, output.dtype)
             ctx.save_for_forward(*saved)
-        return result
+        return (result, z) if ctx.keeps_z else result
 
     @staticmethod
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any, g: torch.Tensor | None, *_: Any
+        ctx: Any, g: torch.Tensor | None, *others: Any
     ) -> tuple[torch.Tensor | None, ...]:
         """The gradients of forward's arguments after ctx."""
         gradients: list[torch.Tensor | None] = [None] * 7
-        if g is None:
+        gz = others[0] if ctx.keeps_z else None  # of z itself, in a second derivative
+        if g is None and gz is None:
             return tuple(gradients)
-        a, b, c, bias, output, *constants = ctx.saved_tensors
+        a, b, c, bias, z, *constants = ctx.saved_tensors
         op = ctx.op.with_constants(constants[: len(ctx.op.constants)])
         spec_a, spec_b, spec_c, spec_bias, spec_residual = ctx.specs
         activation, alpha, beta, _out_dtype, _acc_dtype, precision = ctx.epilogue
-        g = op.apply_scale_out(g)
-        if spec_residual is not None:
-            gradients[5] = spec_residual.reduce(g)
+        if g is not None:
+            g = op.apply_scale_out(g)
+            if spec_residual is not None:
+                gradients[5] = spec_residual.reduce(g)
         if spec_a is spec_b is spec_c is spec_bias is None:
             return tuple(gradients)
 
-        if activation is not None:
-            z = output if ctx.sign_of_output else _pre_activation(op, ctx.epilogue, a, b, c, bias)
-            g = _activation_backward(g, z, activation)
-        gz = op.lift(g, *ctx.dims)
+        sums = None
+        if g is not None:
+            if z is None and activation is not None:
+                z = _pre_activation(op, ctx.epilogue, a, b, c, bias)
+            # The products round gz to the dtype of their operands; c and the scales do not.
+            wide = spec_c is not None or any(each is not None for each in op.constants)
+            spec = spec_a or spec_b
+            dtype = torch.float32 if wide else g.dtype if spec is None else spec.dtype
+            sum_dtype = None if gz is not None or spec_bias is None else spec_bias.row_sum_dtype(g)
+            before, sums = fused_backward.run(g, z, activation, dtype, sum_dtype)
+            gz = before if gz is None else before + gz
+        gz = op.lift(gz, *ctx.dims)
         if spec_c is not None:
             gradients[3] = spec_c.reduce(gz, beta)
         if spec_bias is not None:
-            gradients[4] = spec_bias.reduce(gz)
+            gradients[4] = spec_bias.reduce(gz) if sums is None else sums.view(spec_bias.shape)
         if spec_a is spec_b is None:
             return tuple(gradients)
 
@@ -406,7 +425,7 @@ def _tangent(ctx, op, a, b, c, bias, ta, tb, tc, tbias, tresidual):
     tangent = op.lower(tz, *dims)
     if activation is not None:
         z = _pre_activation(op, ctx.epilogue, a, b, c, bias)
-        tangent = _activation_backward(tangent, z, activation)
+        tangent = fused_backward.composed(tangent, z, activation)
     if tresidual is not None:
         tangent = tangent + tresidual.to(wide)
     return op.apply_scale_out(tangent).to(dtype)
@@ -418,7 +437,7 @@ def _autograd_kernel(op: Operator) -> Callable[..., Any]:
             call, operands = op.bind(args, kwargs)
             check_constants(call)
             with enable_single_level_autograd_function():
-                return nodes[op.name].apply(call, *operands)
+                return _result(op, nodes[op.name].apply(call, *operands))
         with below_autograd():
             return op.default(*args, **kwargs)
 
@@ -442,9 +461,10 @@ def register(op: Operator) -> None:
     _registrations.impl(op.name, _autograd_kernel(op), "Autograd")
 
 
-def register_constant(name: str) -> None:
-    """Gives the operator of this name an Autograd kernel that records no derivative."""
-    op = getattr(torch.ops.tcgemm, name).default
+def register_constant(name: str, overload: str = "default") -> None:
+    """Gives an operator an Autograd kernel that records no derivative."""
+    op = getattr(getattr(torch.ops.tcgemm, name), overload)
+    name = name if overload == "default" else f"{name}.{overload}"
 
     def kernel(*args, **kwargs):
         with below_autograd():
@@ -456,3 +476,8 @@ def register_constant(name: str) -> None:
 for _op in ALL:
     register(_op)
 register_constant("prepare")
+for _op in PLAIN:
+    register_constant(_op.name, "with_z")
+register_constant("scaled_mm", "with_z")
+register_constant("_sum_rows")
+register_constant("_activation_backward")

@@ -88,6 +88,17 @@ def gemm(op: Operator) -> Callable[..., Any]:
     return fake
 
 
+def _with_z(op):
+    """The fake of an overload that also returns the argument of the activation."""
+    fake = gemm(op)
+
+    def both(*args, **kwargs):
+        out = fake(*args, **kwargs)
+        return out, torch.empty_like(out)
+
+    return both
+
+
 def _prepare(w):
     """On a GPU the number of bytes depends on the values: they decide the number of parts."""
     if w.dtype is not torch.float32:
@@ -102,6 +113,16 @@ def _prepare(w):
         )
     size = torch.library.get_ctx().new_dynamic_size() if w.device.type == "cuda" else 0
     return w.new_empty(size, dtype=torch.uint8)
+
+
+def _sum_rows(g, dtype):
+    return g.new_empty(g.shape[-1:], dtype=dtype)
+
+
+def _activation_backward(g, z, activation, dtype, sum_dtype=None):
+    columns = () if sum_dtype is None else g.shape[-1:]
+    sums = g.new_empty(columns or (0,), dtype=sum_dtype or g.dtype)
+    return g.new_empty(g.shape, dtype=dtype), sums
 
 
 def _writes_out(op):
@@ -120,4 +141,9 @@ for _op in (*ALL, _GENERAL):
     torch.library.register_fake(f"tcgemm::{_op.name}", gemm(_op))
 for _op in WITH_OUT:
     torch.library.register_fake(f"tcgemm::{_op.name}.out", _writes_out(_op))
+for _op in ALL:
+    if _op.with_z is not None:
+        torch.library.register_fake(f"tcgemm::{_op.name}.with_z", _with_z(_op))
 torch.library.register_fake("tcgemm::prepare", _prepare)
+torch.library.register_fake("tcgemm::_sum_rows", _sum_rows)
+torch.library.register_fake("tcgemm::_activation_backward", _activation_backward)

@@ -40,6 +40,7 @@ class Operator:
     name: str
     default: Any  # the overload of torch.ops, and that with out=
     out: Any
+    with_z: Any = None  # the overload that also returns the argument of the activation
     weight: bool
     batched: bool
     operand_names: tuple[str, str]
@@ -57,6 +58,7 @@ class Operator:
         self.name = name
         self.default = packet.default
         self.out = getattr(packet, "out", None)
+        self.with_z = getattr(packet, "with_z", None)
         self.weight = weight
         self.batched = batched
         self.operand_names = ("x", "weight") if weight else ("a", "b")
@@ -105,6 +107,18 @@ class Operator:
         if residual is None and epilogue is DEFAULT:
             return self.default(a, b) if bias is None else self.default(a, b, bias)
         return self.default(*self.tensors(a, b, c, bias, residual), **self.keywords(*epilogue))
+
+    def run_with_z(
+        self,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        c: torch.Tensor | None,
+        bias: torch.Tensor | None,
+        residual: torch.Tensor | None,
+        epilogue: Epilogue,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """(the result, the argument of its activation in the result's dtype)."""
+        return self.with_z(*self.tensors(a, b, c, bias, residual), **self.keywords(*epilogue))
 
     def run_out(
         self,
@@ -244,6 +258,7 @@ class Scaled(Operator):
     name: str
     default: Any
     out: Any
+    with_z: Any
     keeps_sign: bool
     constants: Scales
     sparse_a: torch.Tensor | None
@@ -263,6 +278,7 @@ class Scaled(Operator):
         self.constants = scales  # pyright: ignore[reportIncompatibleVariableOverride]
         self.keeps_sign = scales.scale_out is None
         self.amax = amax
+        self.with_z = None if amax else torch.ops.tcgemm.scaled_mm.with_z
         self.prepared_b = prepared_b
         self.sparse_a, self.sparse_b = sparse_a, sparse_b
         self.kernel_name = kernel_name

@@ -109,9 +109,9 @@ def loop_over_examples(
     return torch.stack(results), 0
 
 
-def register_one_by_one(name: str) -> None:
-    """Gives the operator of this name a batching rule that is a loop over the examples."""
-    op = getattr(torch.ops.tcgemm, name).default
+def register_one_by_one(name: str, overload: str = "default") -> None:
+    """Gives an operator a batching rule that is a loop over the examples."""
+    op = getattr(getattr(torch.ops.tcgemm, name), overload)
 
     def rule(info, in_dims, *args, **kwargs):
         return loop_over_examples(op, info, in_dims, args, kwargs)
@@ -122,3 +122,7 @@ def register_one_by_one(name: str) -> None:
 for _op in (*PLAIN, SCALED, SCALED_AMAX):
     torch.library.register_vmap(f"tcgemm::{_op.name}", _batching_rule(_op))
 register_one_by_one("prepare")
+for _op in (*PLAIN, SCALED):
+    register_one_by_one(_op.name, "with_z")
+register_one_by_one("_sum_rows")
+register_one_by_one("_activation_backward")

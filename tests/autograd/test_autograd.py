@@ -164,9 +164,8 @@ def test_the_sum_of_a_large_gradient_copies_nothing():
     grad = torch.ones_like(out)
     with Recorder() as recorder:
         torch.autograd.grad(out, bias, grad)
-    assert [name for name in recorder.names if "aten" in name and "view" not in name] == [
-        "aten.sum.dim_IntList"
-    ]
+    assert not [name for name in recorder.names if "aten" in name and "view" not in name]
+    assert recorder.names.count("tcgemm._sum_rows.default") == 1
 
 
 def test_the_float32_sum_has_second_derivatives():
@@ -184,7 +183,7 @@ def test_the_float32_sum_has_second_derivatives():
     expected = gradients_of_bias(*wide, lambda a, b, bias: torch.nn.functional.silu(a @ b + bias))
     assert [each.dtype for each in got] == [torch.float32, torch.bfloat16, torch.float32]
     for g, e in zip(got, expected, strict=True):
-        torch.testing.assert_close(g.double(), e, rtol=3e-2, atol=3e-1)
+        assert float((g.double() - e).detach().norm() / e.detach().norm()) < 1e-2
 
 
 def test_a_small_factor_of_a_sum_that_overflows_float16():
@@ -233,9 +232,9 @@ def test_only_what_backward_needs_is_saved():
     assert saved(lambda: tcgemm.mm(leaf[0], b)) == [(4, 5)]
     assert saved(lambda: tcgemm.mm(a, b, bias=leaf[2])) == []
     assert saved(lambda: tcgemm.mm(a, b, residual=torch.ones(5, requires_grad=True))) == []
-    # The sign of the result serves relu; other activations keep what z is computed from.
+    # The sign of the result serves relu; other activations keep their argument.
     assert saved(lambda: tcgemm.mm(a, b, bias=leaf[2], activation="relu")) == [(3, 5)]
-    assert saved(lambda: tcgemm.mm(a, b, bias=leaf[2], activation="gelu")) == [(3, 4), (4, 5), (5,)]
+    assert saved(lambda: tcgemm.mm(a, b, bias=leaf[2], activation="gelu")) == [(3, 5)]
 
 
 def test_weight_gradient_is_laid_out_as_the_weight():

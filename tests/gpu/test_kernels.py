@@ -165,6 +165,26 @@ def test_row_with_terms_of_the_unrolled_epilogue(row):
     each(given, check)
 
 
+@rows(lambda row: row.tma and row.types.a in cases.HALVES)
+def test_row_with_the_argument_of_its_activation(row):
+    """Both results have the bits of calls that return one of them."""
+
+    def check(activation, dtype, ragged):
+        m, n = (row.tile[0] + 8, row.tile[1] + 24) if ragged else (12 * row.tile[0], 2048)
+        a, b = operands(*asked(row, "padded"), m, n, 2 * row.tile[2])
+        options = row.types.options | {"out_dtype": dtype, "kernel_name": row.name}
+        options["bias"] = cases.make("contiguous", 1, n, dtype=dtype, device="cuda")[0]
+        # relu needs its argument where a residual follows.
+        addend = cases.make("padded", m, n, dtype=dtype, device="cuda")
+        others = {"residual": addend} if activation == "relu" else {}
+        others["activation"] = activation
+        out, z = torch.ops.tcgemm.scaled_mm.with_z(a, b, **options, **others)
+        assert torch.equal(out, torch.ops.tcgemm.scaled_mm(a, b, **options, **others))
+        assert torch.equal(z, torch.ops.tcgemm.scaled_mm(a, b, **options))
+
+    each(itertools.product(("relu", "gelu", "gelu_tanh", "silu"), (BF16, F16), (0, 1)), check)
+
+
 @ANY_EPILOGUE
 def test_row_with_every_option(row):
     """Every way to store every result, and addends of each type: read in words, one by one, or

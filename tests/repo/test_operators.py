@@ -23,6 +23,7 @@ def schemas() -> list[str]:
 TABLES = ("_catalog", "_known_device", "_device_rates", "_code", "_plan")  # tcgemm.info asks them
 COMPOSITE = ("check_layout", "explain", "build_info", *TABLES)
 SCALED = ("scaled_mm", "scaled_mm_amax")  # what the public products call when scales are given
+BACKWARD = ("_sum_rows", "_activation_backward")
 SPARSE = ("compress24", "decompress24", "gather24", "prune24", "tile24")
 FORMAT = ("decompress24", "gather24", "tile24")  # what SparseTensor24 makes of values and metadata
 
@@ -42,6 +43,7 @@ def test_every_operator_has_a_schema_here():
         *SCALED,
         "prepare",
         "quantize",
+        *BACKWARD,
         *SPARSE,
         *COMPOSITE,
     ]
@@ -60,7 +62,7 @@ def test_operator_has_a_kernel_and_a_fake(name):
             assert entry.fake_impl.kernel is not None or has(qualified, "Meta"), qualified
 
 
-PRIVATE = ("_gemm", "_linear24", *SCALED, *FORMAT, "build_info", *TABLES)
+PRIVATE = ("_gemm", "_linear24", *SCALED, *BACKWARD, *FORMAT, "build_info", *TABLES)
 
 
 @pytest.mark.parametrize("name", [name for name in schemas() if name not in PRIVATE])

@@ -58,6 +58,12 @@ def jagged():
     return torch.nested.nested_tensor([torch.zeros(3, 2), torch.zeros(5, 2)], layout=torch.jagged)
 
 
+def is_wrapper():
+    nested = torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)], layout=torch.jagged)
+    assert private.is_wrapper(nested) and not private.is_wrapper(torch.zeros(2))
+    assert not private.is_wrapper(torch.nn.Parameter(torch.zeros(2)))
+
+
 def known_lengths():
     assert private.known_lengths(jagged()) == (3, 5)
     values, offsets = jagged().values(), jagged().offsets()
@@ -326,6 +332,7 @@ USES = (
     is_profiled,
     is_tracing,
     is_wrapped_by_transform,
+    is_wrapper,
     known_lengths,
     mark_static_address,
     no_torch_function,

@@ -1,0 +1,85 @@
+"""The passes of the backward that tcgemm computes itself: g * act'(z), and the sum over the rows.
+
+Each reads its operands once; torch takes one kernel for the derivative and another for the sum.
+They have no derivatives: where a second one may follow, autograd.py uses torch's operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from tcgemm.dtypes import DIFFERENTIABLE, accumulator
+from tcgemm.ops._torch_private import is_wrapper, under_transform
+from tcgemm.ops.operators import Operator
+
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+
+_aten = torch.ops.aten
+_sum_rows = torch.ops.tcgemm._sum_rows.default
+_activation_backward = torch.ops.tcgemm._activation_backward.default
+
+
+def keeps_z(
+    op: Operator,
+    a: torch.Tensor,
+    others: Sequence[torch.Tensor | None],
+    out_dtype: torch.dtype | None,
+) -> bool:
+    """Does the forward keep the argument of the activation, instead of computing it again?
+
+    On a GPU the kernels of 16-bit operands store it beside a 16-bit result; others would need a
+    product of its own.
+    """
+    dtype = out_dtype or a.dtype
+    if op.with_z is None or dtype not in DIFFERENTIABLE or a.dtype not in DIFFERENTIABLE:
+        return False
+    if a.is_cuda and not a.dtype.itemsize == dtype.itemsize == 2:
+        return False
+    return not any(tensor is not None and is_wrapper(tensor) for tensor in (a, *others))
+
+
+def run(
+    g: torch.Tensor,
+    z: torch.Tensor | None,
+    activation: str | None,
+    dtype: torch.dtype,
+    sum_dtype: torch.dtype | None,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """(g * act'(z), its sum over all dimensions but the last).
+
+    The product has this dtype if a pass computes it. The sum is that of f32 values, rounded once;
+    it is None if sum_dtype is, or if no pass computes it.
+    """
+    if activation is None or z is None:
+        # torch sums columns that are not contiguous without a copy.
+        if sum_dtype is None or not _takes(g) or g.stride(-1) != 1:
+            return g, None
+        return g, _sum_rows(g, sum_dtype)
+    if not _takes(g) or z.dtype is not g.dtype:
+        if activation != "relu":  # torch's expressions would round each of their steps to 16 bits
+            z = z.to(accumulator(z.dtype))
+        return composed(g, z, activation), None
+    gz, sums = _activation_backward(g, z, activation, dtype, sum_dtype)
+    return gz, None if sum_dtype is None else sums
+
+
+def _takes(g):
+    """Can the passes read this gradient? A DTensor takes torch's operators, which know its
+    placement, and so do other wrappers."""
+    no_derivative = not (torch.is_grad_enabled() or under_transform())
+    return no_derivative and g.dtype in DTYPES and g.dim() > 0 and not is_wrapper(g)
+
+
+def composed(g: torch.Tensor, z: torch.Tensor, activation: str | None) -> torch.Tensor:
+    """g * act'(z) by torch's operators, differentiable in g and z any number of times."""
+    g = g.to(z.dtype)
+    if activation == "relu":
+        return _aten.threshold_backward(g, z, 0)
+    if activation == "silu":
+        if not (torch.is_grad_enabled() or under_transform()):
+            return _aten.silu_backward(g, z)  # one pass over memory, but no derivative
+        sigmoid = z.sigmoid()
+        return g * sigmoid * (1 + z * (1 - sigmoid))
+    return _aten.gelu_backward(g, z, approximate="tanh" if activation == "gelu_tanh" else "none")
