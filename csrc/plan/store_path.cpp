@@ -73,7 +73,7 @@ bool can_unroll(const GemmConfig& config, const Problem& problem, StorePath path
     const Operand& z = problem[Slot::z];
     const bool stores_z = (general || problem.activation > Activation::relu) &&
                           path == StorePath::tma_rows && !config.interleaved_rows() &&
-                          bits(z.dtype) == 16 &&
+                          bits(z.dtype) == 16 && bits(config.input) != 8 &&
                           is_vectorizable(z, problem.m, problem.n, problem.batch);
     if (!stores_z) return false;
   }

@@ -10,7 +10,7 @@
 
 namespace tcgemm::tile {
 
-// Transposes 4 x 4 words among the four lanes of a row: lane i gets word i of each of them.
+// Transposes 4 x 4 words among the four lanes of a row: word i of lane q becomes word q of lane i.
 __device__ inline void transpose_among_four(std::uint32_t (&words)[4]) {
 #pragma unroll
   for (int distance = 1; distance < 4; distance *= 2) {

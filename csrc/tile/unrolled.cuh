@@ -41,23 +41,9 @@ struct UnitAddend {
 
   std::uint32_t words[kVectors][4];
 
-  // Word i of lane q becomes word q of lane i.
   __device__ __forceinline__ void exchange() {
 #pragma unroll
-    for (int distance = 1; distance < 4; distance *= 2) {
-      const bool upper = (threadIdx.x & distance) != 0;
-#pragma unroll
-      for (int vector = 0; vector < kVectors; ++vector)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          if (i & distance) continue;
-          std::uint32_t& low = words[vector][i];
-          std::uint32_t& high = words[vector][i + distance];
-          const std::uint32_t taken = __shfl_xor_sync(0xffffffffu, upper ? low : high, distance);
-          low = upper ? taken : low;
-          high = upper ? high : taken;
-        }
-    }
+    for (auto& vector : words) transpose_among_four(vector);
   }
 
   // The pair of columns of this lane in piece `j` of a row, after exchange().
@@ -295,7 +281,7 @@ class UnrolledEpilogue {
     const bool has_c = addend_index() == kC;
     if (kGeneral && has_c) add_matrix(epilogue_.sources[kC].dtype, epilogue_.beta, addend, v);
     if (epilogue_.sources[kBias].data != nullptr) add_bias(unit, v);
-    if constexpr (kRowOrder == RowOrder::native)
+    if constexpr (kRowOrder == RowOrder::native && !kTraits.column_scales)
       if (epilogue_.z != nullptr) store_z(epilogue_, window_of(unit), v);
     activate<kVariant>(v);
     if (kGeneral && !has_c && epilogue_.sources[kResidual].data != nullptr)
