@@ -32,9 +32,10 @@ inline constexpr TileShape kSm90F16[] = {
     {2, 1, 256, 4}, {2, 1, 128, 6}, {1, 1, 256, 5}, {1, 1, 128, 8}, {1, 1, 64, 12}};
 // Mixed 8-bit operands: one large, one medium and one small tile.
 inline constexpr TileShape kSm90Few[] = {{2, 1, 256, 4}, {2, 1, 128, 6}, {1, 1, 64, 12}};
-// Promoted kernels have two sets of accumulators.
-inline constexpr TileShape kSm90Promoted[] = {
-    {2, 1, 256, 4}, {2, 1, 128, 6}, {1, 1, 128, 8}, {1, 1, 64, 12}};
+// Promoted kernels have partial sums beside the accumulators. 128x192 fits the waves of 8192, and
+// 128x144 those of 2112 columns.
+inline constexpr TileShape kSm90Promoted[] = {{2, 1, 256, 4}, {2, 1, 192, 5}, {2, 1, 144, 5},
+                                              {2, 1, 128, 6}, {1, 1, 128, 8}, {1, 1, 64, 12}};
 inline constexpr TileShape kSm90PromotedFew[] = {{2, 1, 128, 6}};
 // Split FP32: a stage holds all terms.
 inline constexpr TileShape kSm90F16x2[] = {

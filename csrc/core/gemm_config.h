@@ -64,17 +64,27 @@ struct GemmConfig {
     return terms == 1 && promote == 0 && !sparse && !block_scaled &&
            operand_source == OperandSource::SS;
   }
+  // Promoted FP8 sums of a tile that leaves few registers.
+  constexpr bool wide_fp8_promotes() const { return promotes() && bits(input) == 8 && n > 128; }
+  // The consumer warpgroups multiply one after the other: kernels/sm90/order_barrier.cuh.
+  constexpr bool orders_warpgroups() const {
+    return pingpong || terms > 1 || (block_scaled && warpgroups == 2 && n % 128 == 0);
+  }
   // A lane holds two adjacent rows of a column: tile::RowOrder::interleaved.
   constexpr bool interleaved_rows() const { return operand_source == OperandSource::RS || sparse; }
-  // The kernel lacks the rolled epilogue (EpiloguePath): it has no registers for it, or its tile is
-  // no whole number of boxes.
+  // The kernel lacks the rolled epilogue (EpiloguePath): it has no registers for it, its tile is
+  // no whole number of boxes, or the FP8 mainloop beside it becomes slower.
   constexpr bool unrolled_only() const {
-    return uses_tma() && (pingpong || n > 256 || (n > kBoxColumns && n % kBoxColumns != 0));
+    return uses_tma() && (pingpong || n > 256 || (n > kBoxColumns && n % kBoxColumns != 0) ||
+                          wide_fp8_promotes());
   }
   // The unrolled epilogue has the variants of activations, and the one that adds c or the residual.
-  // The other mainloops lack the registers, and three warpgroups those for addends.
-  constexpr bool unrolls_activations() const { return is_dense_ss(); }
-  constexpr bool unrolls_addends() const { return is_dense_ss() && warpgroups < 3; }
+  // The other kernels lack the registers, and three warpgroups those for addends. Block-scaled
+  // 128x256 became 6 % slower beside these variants.
+  constexpr bool unrolls_activations() const {
+    return is_dense_ss() || (wide_fp8_promotes() && !block_scaled && n % kBoxColumns == 0);
+  }
+  constexpr bool unrolls_addends() const { return unrolls_activations() && warpgroups < 3; }
   // Column-major results of this type alone are stored by TMA: tile/tma_store_columns.cuh.
   constexpr DType column_store_dtype() const { return bits(input) == 16 ? input : DType::bf16; }
   constexpr bool tma_stores_columns() const {
@@ -136,10 +146,11 @@ struct GemmConfig {
     const bool fits = operand_bytes() + staging_set_bytes() + bytes <= kHopperSharedBytes;
     return uses_tma() && fits ? bytes : 0;
   }
-  // The column scales of a tile for one k-block.
-  constexpr int scale_bytes() const { return block_scaled ? tile_n() * 4 : 0; }
-  // Scales have more stages: they are small, and arrive later than the operands.
-  constexpr int scale_stages() const { return block_scaled ? 2 * stages : 0; }
+  // The scales of a tile's rows and columns for one k-block.
+  constexpr int scale_bytes() const { return block_scaled ? (tile_m() + tile_n()) * 4 : 0; }
+  // A stage of the operands is released before all warps have read its scales, so there are two
+  // more stages of scales: the warps of a warpgroup are at most one WGMMA group apart.
+  constexpr int scale_stages() const { return block_scaled ? stages + 2 : 0; }
   // Dynamic shared memory: the stages. sm90a adds the staging buffers (not for FP64 results), the
   // scales, and two barriers per stage. sm80 stages its output in the pipeline stages, so that
   // three of them fit on GPUs with 99 KB per CTA.
@@ -153,7 +164,7 @@ struct GemmConfig {
   constexpr int operand_bytes() const {
     const int operands = stages * stage_bytes();
     if (arch != Arch::sm90a) return operands;
-    return operands + 16 * stages + scale_stages() * (scale_bytes() + 16);
+    return operands + 16 * stages + scale_stages() * scale_bytes();
   }
 };
 

@@ -127,6 +127,8 @@ def test_row_with_terms_of_the_unrolled_epilogue(row):
     """A bias of each dtype, c or the residual, each activation: in more than one wave of tiles, so
     that an epilogue runs beside the loads and products of the next tile."""
     addends = [(None, None), ("c", BF16), ("residual", F16), ("residual", BF16)]
+    if row.bias_only:
+        addends = [(None, None)] * 4
     biases = (None, F32, BF16, F16)
     outs = [out for out in (BF16, F16, F32) if out in row.types.outs]
     if row.unrolled_only and row.types.integer:  # f32 results of s32 sums are stored in pairs
@@ -157,7 +159,7 @@ def test_row_with_terms_of_the_unrolled_epilogue(row):
             reference.assert_close(guarded.view, a, b, **options)
         assert guarded.untouched()
 
-    activations = (None, "relu", "gelu", "gelu_tanh", "silu")
+    activations = (None, "relu") if row.bias_only else (None, "relu", "gelu", "gelu_tanh", "silu")
     # The unrolled epilogue has no gelu for results of 32 bits.
     given = itertools.product(activations, range(8))
     if row.unrolled_only:
@@ -364,4 +366,9 @@ def test_names_of_kernels_can_be_read():
     assert row.unrolled_only
     assert str(row.types) == "e4m3-fast"
     assert not parse("sm90a_bf16_f32_128x192x64_w2_s5_tn").unrolled_only
+    row = parse("sm90a_e4m3_f32_128x192x128_w2_s5_tn_promoted")
+    assert row.unrolled_only
+    assert not row.bias_only
+    assert parse("sm90a_e4m3_f32_128x144x128_w2_s5_tn_block_scaled").bias_only
+    assert not parse("sm90a_e4m3_f32_128x128x128_w2_s6_tn_promoted").unrolled_only
     assert all(row.types.outs for row in every_row())

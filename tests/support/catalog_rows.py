@@ -56,9 +56,21 @@ class Row(NamedTuple):
 
     @property
     def unrolled_only(self):
-        """Its only epilogue is the one for rows that are vectors: the width is not one of boxes."""
+        """Its only epilogue is the one for rows that are vectors: the width is not one of boxes, or
+        an FP8 mainloop leaves no registers."""
         wide = self.tile[1] > 256 or (self.tile[1] > 64 and self.tile[1] % 64 != 0)
-        return self.tma and (wide or self.more == "pingpong")
+        fp8 = self.fp8_promotes and self.tile[1] > 128
+        return self.tma and (wide or fp8 or self.more == "pingpong")
+
+    @property
+    def bias_only(self):
+        """Its epilogue has a bias and relu, but no other activation, c or residual."""
+        boxes = self.tile[1] % 64 == 0
+        return self.unrolled_only and self.fp8_promotes and (self.blocks or not boxes)
+
+    @property
+    def fp8_promotes(self):
+        return self.tma and self.types.a in FP8 and self.more in ("promoted", "block_scaled")
 
     @property
     def k_major_only(self):

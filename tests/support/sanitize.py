@@ -94,13 +94,15 @@ def unrolled(row):
     """A kernel that stores rows of vectors alone: every variant of its epilogue."""
     m, n, k = row.tile[0] + 16, row.tile[1] + 24, 3 * row.tile[2]
     a, b = row.types.operands(row.layout, m, n, k, whole=True)
-    given = {"scale_a": scale_a("row", m, k, powers=True)}
-    given["scale_b"] = scale_b("row", n, k, powers=True)
+    kind_a, kind_b = ("1x128", "128x128") if row.blocks else ("row", "row")
+    given = {"scale_a": scale_a(kind_a, m, k, powers=True)}
+    given["scale_b"] = scale_b(kind_b, n, k, powers=True)
     if row.types.integer:
         given["alpha"] = 2.0**-8
     for step, out in enumerate(out for out in row.types.outs if out in cases.HALVES):
         given["bias"] = row.types.addend(n, out=out, step=step)
-        for residual in (None, cases.make("contiguous", m, n, dtype=out, largest=9)):
+        residuals = [None, cases.make("contiguous", m, n, dtype=out, largest=9)]
+        for residual in residuals[:1] if row.bias_only else residuals:
             options = {"activation": "relu", "residual": residual, "out_dtype": out}
             check(a, b, row.name, amax=False, **given, **options, **row.types.options)
 

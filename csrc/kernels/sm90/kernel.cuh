@@ -11,6 +11,7 @@
 #include "kernels/sm90/frame.cuh"
 #include "kernels/sm90/order_barrier.cuh"
 #include "kernels/sm90/producer.cuh"
+#include "kernels/sm90/scales.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/elect.cuh"
 #include "ptx/tma.cuh"
@@ -34,8 +35,8 @@ struct Gemm {
       ptx::tma_prefetch(&params.a);
       ptx::tma_prefetch(&params.b);
       if (params.tma_store != TmaStore::none) ptx::tma_prefetch(&params.out);
-      shared.barriers.initialise(1, kConfig.stage_readers() * cluster.size);
-      if constexpr (kConfig.block_scaled) Mainloop::initialise_scale_barriers(shared);
+      shared.barriers.initialise(kConfig.block_scaled ? 1 + ScaleProducer<kConfig>::kWriters : 1,
+                                 kConfig.stage_readers() * cluster.size);
     });
     if constexpr (kConfig.terms > 1)
       if (!Mainloop::decided(params)) return;
@@ -54,8 +55,7 @@ struct Gemm {
                                  Cluster cluster) {
     if (threadIdx.x / 32 == 0) load(params, shared, cluster);
     if constexpr (kConfig.block_scaled)
-      if (const int warp = threadIdx.x / 32 - 1;
-          Mainloop::scales_columns(params) && warp >= 0 && warp < Mainloop::ColumnScales::kWarps)
+      if (const int warp = threadIdx.x / 32 - 1; warp >= 0)
         load_scales(params, shared, cluster, warp);
     if constexpr (kConfig.tma_stores_columns())
       if (const int warp = threadIdx.x / 32 - 1;
@@ -87,9 +87,9 @@ struct Gemm {
 
   __device__ static void load_scales(const TmaParams& params, const SharedStorage<kConfig>& shared,
                                      Cluster cluster, int warp) {
-    typename Mainloop::ScalePipelineState state;
-    Frame::for_each_tile(params, cluster, [&](int, int col, int batch, int k_blocks) {
-      Mainloop::load_column_scales(params, shared, state, col, batch, k_blocks, warp);
+    typename ScaleProducer<kConfig>::State state;
+    Frame::for_each_tile(params, cluster, [&](int row, int col, int batch, int k_blocks) {
+      ScaleProducer<kConfig>::load(params, shared, state, row, col, batch, k_blocks, warp);
     });
   }
 
@@ -112,7 +112,7 @@ struct Gemm {
     typename Mainloop::PipelineState state;
     const int warp = threadIdx.x / 32 % 4;
     char* smem_d = shared.smem_d + (warpgroup * 4 + warp) * kStagingBytes;
-    if constexpr (kConfig.promotes() || kConfig.pingpong) OrderBarrier<kConfig>::begin(warpgroup);
+    if constexpr (kConfig.orders_warpgroups()) OrderBarrier<kConfig>::begin(warpgroup);
     // The warpgroup's rows of a tile; pingpong: the whole tile, which is every second one.
     const int rows_before = kConfig.pingpong ? 0 : warpgroup * kConfig.m64_blocks * 64;
     int tile_index = 0;
@@ -129,8 +129,8 @@ struct Gemm {
       // keep what the epilogue of the previous tile has used up.
       typename Mainloop::Accumulators accumulators;
       if constexpr (kConfig.block_scaled)
-        Mainloop::multiply_scaled(params, shared, state, row, col, batch, k_blocks, warpgroup,
-                                  cluster, accumulators);
+        Mainloop::multiply_scaled(params, shared, state, k_blocks, warpgroup, cluster,
+                                  accumulators);
       else
         Mainloop::multiply(shared, state, k_blocks, warpgroup, cluster, accumulators);
       if constexpr (kConfig.terms > 1)

@@ -1,6 +1,6 @@
 // The shared memory of a CTA that loads by TMA.
 //
-//   pipeline stages | smem_d | stages of scales | vectors | mbarriers | mbarriers of scales
+//   pipeline stages | smem_d | scales | vectors | mbarriers
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,6 @@ struct SharedStorage {
   float* scales;
   float* vectors;
   tile::PipelineBarriers<kConfig.stages> barriers;
-  tile::PipelineBarriers<kConfig.scale_stages()> scale_barriers;
 
   __device__ explicit SharedStorage(char* shared) : stages(ptx::shared_address(shared)) {
     constexpr int kStagesBytes = kConfig.stages * kConfig.stage_bytes();
@@ -29,13 +28,12 @@ struct SharedStorage {
     vectors = scales + kConfig.scale_stages() * kConfig.scale_bytes() / int(sizeof(float));
     barriers.base = stages + kStagesBytes + kConfig.staging_bytes() +
                     kConfig.scale_stages() * kConfig.scale_bytes() + kConfig.vector_bytes();
-    scale_barriers.base = barriers.base + 16 * kConfig.stages;
   }
 
   // Epilogue::shared_vector for the columns of the warpgroup's tile.
   __device__ float* vector_of(int warpgroup) const { return vectors + warpgroup * kConfig.n; }
   __device__ std::uint32_t stage(int index) const { return stages + index * kConfig.stage_bytes(); }
-  // The tile_n scales of the columns of b.
+  // The scales of a k-block.
   __device__ float* scales_of(int stage) const {
     return scales + stage * (kConfig.scale_bytes() / int(sizeof(float)));
   }
