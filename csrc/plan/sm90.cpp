@@ -64,7 +64,7 @@ double promotion_cost(const GemmConfig& config, const Problem& problem) {
   if (!config.block_scaled) return by_tile(1.03, 0.975, 0.915, 0.93);
   const bool column_scales = problem.has(Slot::scale_b) && problem[Slot::scale_b].stride_col != 0 &&
                              problem[Slot::scale_b].shift_col == 0;
-  return column_scales ? by_tile(1.61, 1.55, 1.45, 1.73) : by_tile(1.27, 1.16, 1.22, 1.35);
+  return column_scales ? by_tile(1.61, 1.55, 1.45, 1.73) : by_tile(1.27, 1.16, 1.22, 1.14);
 }
 
 // Relative cost of issuing a tile's wgmma; 1.0 is the best dense tile. Three warpgroups are limited

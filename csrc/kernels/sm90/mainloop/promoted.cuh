@@ -32,20 +32,22 @@ enum class ScaleKind { none, column_segments, columns };
 // loop ptxas keeps it in flight if the iteration has two k-blocks: with one it serialises WGMMA
 // (C7514).
 //
-// Block-scaled tiles of 128 and 256 columns have registers for one set of partial sums, of 128
-// columns. Two warpgroups alternate (order_barrier.cuh): one multiplies a chunk while the other
-// promotes.
+// Block-scaled tiles of 256 columns, and with scales of single columns those of 128, have registers
+// for one set of partial sums, of 128 columns. Two warpgroups alternate (order_barrier.cuh): one
+// multiplies a chunk while the other promotes.
 template <GemmConfig kConfig>
 struct PromotedMainloop {
   static_assert(kConfig.promote == 1 && kConfig.m64_blocks == 1 && kConfig.tile_k() == 128);
   static_assert(kConfig.accumulator == DType::f32 && !kConfig.sparse && kConfig.terms == 1 &&
                 kConfig.operand_source == OperandSource::SS);
-  static constexpr bool kAlternates = kConfig.orders_warpgroups();
+  template <ScaleKind kScaleKind>
+  static constexpr bool kAlternates =
+      kConfig.orders_warpgroups() && (kConfig.n == 256 || kScaleKind == ScaleKind::columns);
   // The widest chunk that fits in the registers, beside the accumulators of all columns.
-  static constexpr int kChunk = kAlternates        ? 128
-                                : kConfig.n == 256 ? 64
-                                : kConfig.n == 192 ? 96
-                                                   : kConfig.n;
+  static constexpr int kChunk = kAlternates<ScaleKind::columns> ? 128
+                                : kConfig.n == 256              ? 64
+                                : kConfig.n == 192              ? 96
+                                                                : kConfig.n;
   static constexpr int kChunks = kConfig.n / kChunk;
   static_assert(kChunks * kChunk == kConfig.n);
   static constexpr int kSegment = ScaleProducer<kConfig>::kSegment;
@@ -107,7 +109,7 @@ struct PromotedMainloop {
                                       float (&accumulators)[kRegisters]) {
 #pragma unroll
     for (float& x : accumulators) x = 0;
-    if constexpr (kAlternates) {
+    if constexpr (kAlternates<kScaleKind>) {
 #pragma unroll 1
       do {
         alternate_chunks<kScaleKind>(context, state, accumulators);
