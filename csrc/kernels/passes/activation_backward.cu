@@ -2,13 +2,12 @@
 #include "kernels/passes/activation_backward.cuh"
 
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/kernels.h"
 
 namespace tcgemm::kernels {
 namespace {
-
-constexpr int kBlocksPerMultiprocessor = 8;  // two waves: the end of the last one is short
 
 template <DType kType>
 const void* select_kernel(Activation activation) {
@@ -25,6 +24,16 @@ const void* select_kernel(Activation activation) {
     default:
       return pointer(&passes::activation_backward<kType, Activation::silu>);
   }
+}
+
+// Microseconds on an H200. The CTAs of a wave share the rate of the memory, which 80 % of a wave
+// reaches. In a short last wave each CTA gets up to four times as much of the rate.
+double estimate(double waves, std::int64_t rows_per_split, bool activates, bool adds_splits) {
+  constexpr double kRow = 0.067, kWave = 1.5, kAddition = 2.0;  // kRow: of a CTA that reads g
+  const double whole = std::floor(waves), rest = waves - whole;
+  const double share = whole + (rest > 0 ? std::max(rest, whole > 0 ? 0.25 : 0.8) : 0);
+  return share * double(rows_per_split) * kRow * (activates ? 3 : 1) + std::ceil(waves) * kWave +
+         (adds_splits ? kAddition : 0);
 }
 
 int clamp_grid(std::int64_t blocks) { return int(std::min<std::int64_t>(blocks, 2147483647)); }
@@ -49,15 +58,25 @@ void partition_activation_backward(ActivationBackwardParams& params, int multipr
       ceil_div(params.cols * bytes(params.g.dtype), std::int64_t(kVectorBytes));
   params.log_lanes = 0;
   while (params.log_lanes < 5 && 1 << params.log_lanes < vectors) ++params.log_lanes;
+  const bool activates = params.gz != nullptr;
+  // Rows of a part of a round are read one by one.
   const std::int64_t groups = kActivationBackwardThreads >> params.log_lanes;
+  const std::int64_t round = passes::rows_at_once(activates) * groups;
+  const std::int64_t rows = std::max<std::int64_t>(params.rows, 1);
   const std::int64_t blocks = std::max<std::int64_t>(passes::column_blocks(params), 1);
-  // Every thread has four rows or more.
-  const std::int64_t most = ceil_div(params.rows, 4 * groups);
-  const std::int64_t wanted = ceil_div(kBlocksPerMultiprocessor * multiprocessors, blocks);
-  const std::int64_t splits = std::max<std::int64_t>(std::min(most, wanted), 1);
-  params.rows_per_split =
-      std::max<std::int64_t>(round_up(ceil_div(params.rows, splits), groups), 1);
-  params.splits = std::max(int(ceil_div(params.rows, params.rows_per_split)), 1);
+  const std::int64_t slots = passes::kBlocksPerMultiprocessor * multiprocessors;
+  const std::int64_t most = std::min(ceil_div(rows, round), 4 * slots / blocks + 1);
+  double best = 0;
+  for (std::int64_t splits = 1; splits <= most; ++splits) {
+    const std::int64_t rows_per_split = round_up(ceil_div(rows, splits), round);
+    const std::int64_t count = ceil_div(rows, rows_per_split);
+    const double time =
+        estimate(double(blocks * count) / double(slots), rows_per_split, activates, count > 1);
+    if (splits > 1 && time >= best) continue;
+    best = time;
+    params.rows_per_split = rows_per_split;
+    params.splits = int(count);
+  }
 }
 
 int activation_backward_blocks(const ActivationBackwardParams& params) {

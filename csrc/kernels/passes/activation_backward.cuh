@@ -29,7 +29,11 @@ namespace tcgemm::passes {
 // order of every sum is fixed, so the bits do not depend on the order in which CTAs run.
 
 using kernels::kActivationBackwardThreads;
+inline constexpr int kBlocksPerMultiprocessor = 4;
 inline constexpr int kReducedColumns = 32;  // of a CTA of add_partial_sums
+
+// Rows that a thread reads at once.
+constexpr int rows_at_once(bool activates) { return activates ? 2 : 8; }
 
 constexpr std::int64_t column_blocks(const ActivationBackwardParams& params) {
   return ceil_div(params.cols * bytes(params.g.dtype), std::int64_t(kVectorBytes)
@@ -121,7 +125,7 @@ template <DType kType, Activation kActivation>
 struct ColumnVector {
   static constexpr int kElements = kVectorBytes / bytes(kType);
   static constexpr bool kActivates = kActivation != Activation::none;
-  static constexpr int kRows = kActivates ? 2 : 8;  // that a thread reads at once
+  static constexpr int kRows = rows_at_once(kActivates);
 
   const ActivationBackwardParams& params;
   std::int64_t column;
@@ -213,7 +217,7 @@ struct ColumnVector {
 };
 
 template <DType kType, Activation kActivation>
-__global__ void __launch_bounds__(kActivationBackwardThreads, 4)
+__global__ void __launch_bounds__(kActivationBackwardThreads, kBlocksPerMultiprocessor)
     activation_backward(const __grid_constant__ ActivationBackwardParams params) {
   constexpr int kElements = kVectorBytes / bytes(kType);
   __shared__ float shared[kActivationBackwardThreads * kElements];
