@@ -34,9 +34,9 @@ constexpr double kTraffic = 0.02;           // loads cost power even if their ti
 constexpr double kPowerBoundFlops = 1.1e10;
 constexpr double kPartialWave = 0.26;
 
-// The clock falls as far as the tensor cores are busy, because power has a cap: Device has the clock
-// of large problems. Problems that keep less than kFastShare of the tensor cores busy run at a
-// clock that is kFastClock times as high, those above kSlowShare at Device's.
+// Power has a cap, so the clock falls as far as the tensor cores are busy. Device has the clock of
+// large problems, which keep more than kSlowShare of them busy. Below kFastShare the clock is
+// kFastClock times as high.
 constexpr double kFastClock = 1.3;
 constexpr double kFastShare = 0.3;
 constexpr double kSlowShare = 0.7;
