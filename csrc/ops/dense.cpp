@@ -27,10 +27,9 @@ GemmResults gemm(Op op, const Arguments& arguments, Target target, GemmBackend b
   if (with_z && type != DType::f16 && type != DType::bf16 && type != DType::f32 &&
       type != DType::f64)
     fail(name(op), ": the result is ", type_name(type),
-         ", which has no gradient, so nobody needs the argument of its activation; leave with_z "
-         "away.");
+         ", which has no gradient, so its backward needs no z; call the overload without z.");
   if (with_z && checked.activation == Activation::none)
-    fail(name(op), ": there is no activation, so its argument is the result; pass an activation.");
+    fail(name(op), ": z is the argument of the activation, but there is no activation; pass one.");
   GemmResults results;
   if (!arguments[Slot::out]) results.out = allocate_result(op, Slot::out, checked);
   if (with_z) results.z = allocate_result(op, Slot::z, checked);

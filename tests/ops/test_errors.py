@@ -15,7 +15,7 @@ import torch
 
 from tcgemm import _library
 
-from support import plan_errors, scaled_errors, sparse_errors
+from support import backward_errors, plan_errors, scaled_errors, sparse_errors
 from support.cases import BF16, F16, F32, F64
 from support.error_asserts import assert_error_message, error_message, quantised, t
 
@@ -386,6 +386,10 @@ def test_meta_tensors_need_the_python_package(call, name):
             ["prepared_b has 8 bytes, but those of b of shape (4, 5)", "prepare this b"],
         ),
         (lambda a, b: OPS.mm(a, b, out_dtype=F64), ["out_dtype is torch.float64"]),
+        (
+            lambda a, b: OPS._activation_backward(a, a.cpu(), "gelu", F16),
+            ["z is on cpu, but g is on cuda:0; both must be on one device"],
+        ),
         (lambda a, b: OPS._gemm(a, b, kernel="abacus"), ["abacus"]),
     ],
 )
@@ -405,6 +409,7 @@ UNREACHABLE = {
     "gave no stream of cuda:": "torch's own call fails",
     "was built without CUDA": "needs a GPU and a CPU build",
     "computed on cuda and cpu; move": "needs a third kind of device",
+    "both must be on one device: move z": "needs a GPU",
     "only the Python package knows": "the fakes are registered here; a test of its own",
 }
 
@@ -412,6 +417,7 @@ UNREACHABLE = {
 def test_every_error_message_has_a_test():
     """Every longer literal of every fail(...) in csrc/ops stands in a sentence of the table."""
     others = (*scaled_errors.TABLE, *sparse_errors.TABLE, *plan_errors.TABLE)
+    others += tuple(backward_errors.TABLE)
     said = [error_message(param.values[0]) for param in (*TABLE, *others)]
     calls = 0
     for path in sorted(SOURCES.glob("*.cpp")):

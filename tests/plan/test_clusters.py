@@ -20,7 +20,7 @@ ROWS = [
 
 
 def strides(name, shape, dtype):
-    """Of a batch, a row and a column."""
+    """The strides of a batch, a row and a column."""
     found = cases.empty(name, shape, dtype=dtype, device="meta").stride()
     return (*[0] * (3 - len(shape)), *found)
 
