@@ -9,9 +9,8 @@
 #include "launch/params.h"
 
 namespace tcgemm::launch {
-namespace {
 
-ActivationBackwardParams params_of(const ActivationBackward& task, int device) {
+ActivationBackwardParams activation_backward_params(const ActivationBackward& task, int device) {
   ActivationBackwardParams params{};
   params.g = tensor_ref(task.g, task.rows, task.cols, task.batch);
   if (task.activation != Activation::none)
@@ -28,20 +27,16 @@ ActivationBackwardParams params_of(const ActivationBackward& task, int device) {
   return params;
 }
 
-}  // namespace
-
-std::size_t activation_backward_workspace(const ActivationBackward& task, int device) {
-  const ActivationBackwardParams params = params_of(task, device);
-  if (task.sums == nullptr || params.splits == 1) return 0;
+std::size_t activation_backward_workspace(const ActivationBackwardParams& params) {
+  if (params.sums == nullptr || params.splits == 1) return 0;
   return params.splits * std::size_t(params.cols) * sizeof(float);
 }
 
-void activation_backward(const ActivationBackward& task, void* workspace, int device,
-                         void* stream) {
+void activation_backward(ActivationBackwardParams params, Activation activation, void* workspace,
+                         int device, void* stream) {
   const LaunchLabel label{-1, "the backward of an activation"};
   check(cudaSetDevice(device), "choosing the device for", label);
-  if (task.cols == 0) return;
-  ActivationBackwardParams params = params_of(task, device);
+  if (params.cols == 0) return;
   params.partial_sums = static_cast<float*>(workspace);
   const auto launch_pass = [&](const void* pointer, int blocks) {
     launch_kernel(
@@ -49,7 +44,7 @@ void activation_backward(const ActivationBackward& task, void* workspace, int de
         {blocks, kernels::kActivationBackwardThreads, 0, 1, supports_dependent_launch(device)},
         stream, label);
   };
-  launch_pass(kernels::activation_backward(params, task.activation),
+  launch_pass(kernels::activation_backward(params, activation),
               kernels::activation_backward_blocks(params));
   if (workspace != nullptr)
     launch_pass(kernels::add_partial_sums(), kernels::add_partial_sums_blocks(params));

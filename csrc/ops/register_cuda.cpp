@@ -97,8 +97,9 @@ void run_quantize(const Quantization& quantization, const View& x) {
 
 void run_activation_backward(const ActivationBackward& task, const View& g) {
   const DeviceGuard guard(g.device_index);
-  const Workspace workspace(launch::activation_backward_workspace(task, g.device_index), g);
-  launch::activation_backward(task, workspace.address(), g.device_index,
+  const ActivationBackwardParams params = launch::activation_backward_params(task, g.device_index);
+  const Workspace workspace(launch::activation_backward_workspace(params), g);
+  launch::activation_backward(params, task.activation, workspace.address(), g.device_index,
                               current_stream(g.device_index));
 }
 
