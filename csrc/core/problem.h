@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <utility>
 
 #include "core/dtype.h"
@@ -18,6 +19,19 @@ constexpr const char* name(Activation activation) {
   constexpr const char* names[kActivations] = {"none", "relu", "gelu", "gelu_tanh", "silu"};
   return names[static_cast<int>(activation)];
 }
+
+// Sets the activation of this name, "none" excluded. False if there is none.
+constexpr bool set_activation(std::string_view text, Activation& activation) {
+  for (int i = 1; i < kActivations; ++i) {
+    if (text != name(static_cast<Activation>(i))) continue;
+    activation = static_cast<Activation>(i);
+    return true;
+  }
+  return false;
+}
+
+// Is it a smooth function, which takes exponentials?
+constexpr bool is_smooth(Activation activation) { return activation > Activation::relu; }
 
 // A batch of matrices. Strides are in elements; a stride of 0 broadcasts. A meta tensor has no
 // memory: there `address` is the byte offset in its storage, so that alignment checks still work.

@@ -16,8 +16,8 @@ bool is_float(DType type) {
 }
 
 Activation activation_of(const std::string& text) {
-  for (int i = 1; i < kActivations; ++i)
-    if (text == name(static_cast<Activation>(i))) return static_cast<Activation>(i);
+  Activation activation;
+  if (set_activation(text, activation)) return activation;
   fail(kName, ": activation is \"", text,
        "\", but there are \"relu\", \"gelu\", \"gelu_tanh\" and \"silu\"; pass one of these.");
 }
@@ -62,15 +62,11 @@ bool is_contiguous(const View& view) {
 
 // False if the columns of a row are not contiguous, or if the strides fit no batch of matrices.
 bool bind_matrices(const View& g, ActivationBackward& task) {
-  std::int64_t d = g.dims - 1;
+  const std::int64_t d = g.dims - 1;
   task.cols = g.sizes[d];
   if (task.cols > 1 && g.strides[d] != 1) return false;
   MergedDim rows, batch;
-  while (--d >= 0) {
-    const std::int64_t size = g.sizes[d], stride = g.strides[d];
-    if (size == 1 || (batch.size == 1 && rows.merge(size, stride))) continue;
-    if (!batch.merge(size, stride)) return false;
-  }
+  if (!merge_matrices(g, d, rows, batch)) return false;
   task.g = {g.address, g.dtype, rows.stride, 1, batch.stride};
   task.batch = batch.size;
   task.rows = rows.size;

@@ -125,10 +125,7 @@ void check_addend_types(Op op, const CheckedGemm& checked) {
 void check_activation(Op op, const Arguments& arguments, CheckedGemm& checked) {
   checked.activation = Activation::none;
   if (!arguments.activation) return;
-  for (int i = 1; i < kActivations; ++i) {
-    checked.activation = static_cast<Activation>(i);
-    if (*arguments.activation == name(checked.activation)) return;
-  }
+  if (set_activation(*arguments.activation, checked.activation)) return;
   fail(name(op), ": activation is \"", *arguments.activation,
        "\", but there are \"relu\", \"gelu\", \"gelu_tanh\" and \"silu\"; pass one of these, or "
        "None.");
@@ -173,7 +170,7 @@ void check_integers(Op op, const Arguments& arguments, const CheckedGemm& checke
   if (checked[Slot::c].view && !is_int32(arguments.beta))
     fail(name(op), ": beta is ", to_string(arguments.beta), kWhy, "pass a whole number, or ",
          kRemedy);
-  if (checked.activation != Activation::none && checked.activation != Activation::relu)
+  if (is_smooth(checked.activation))
     fail(name(op), ": activation is \"", name(checked.activation), "\"", kWhy,
          "there is \"relu\" for it, or ", kRemedy);
   for (const Slot slot : kScales)

@@ -1,7 +1,9 @@
-// Adjacent dimensions of a tensor merged into one.
+// Adjacent dimensions of a tensor merged into one, and a tensor as one batch of matrices.
 #pragma once
 
 #include <cstdint>
+
+#include "ops/tensor.h"
 
 namespace tcgemm::ops {
 
@@ -17,5 +19,18 @@ struct MergedDim {
     return true;
   }
 };
+
+// Merges the first `dims` dimensions into `rows`, as far as their strides allow, and the others
+// into `batch`; all into `batch` unless `extends_rows`. False if the strides fit no such batch.
+inline bool merge_matrices(const View& view, std::int64_t dims, MergedDim& rows, MergedDim& batch,
+                           bool extends_rows = true) {
+  while (--dims >= 0) {
+    const std::int64_t size = view.sizes[dims], stride = view.strides[dims];
+    if (size == 1) continue;
+    if (extends_rows && batch.size == 1 && rows.merge(size, stride)) continue;
+    if (!batch.merge(size, stride)) return false;
+  }
+  return true;
+}
 
 }  // namespace tcgemm::ops

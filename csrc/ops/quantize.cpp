@@ -47,12 +47,7 @@ bool bind_matrices(const View& x, Quantization& q) {
     --d;
     rows = {x.sizes[d], x.strides[d]};
   }
-  while (--d >= 0) {
-    const std::int64_t size = x.sizes[d], stride = x.strides[d];
-    if (size == 1) continue;
-    if (!blocks && batch.size == 1 && rows.merge(size, stride)) continue;
-    if (!batch.merge(size, stride)) return false;
-  }
+  if (!merge_matrices(x, d, rows, batch, !blocks)) return false;
   q.x = {x.address, x.dtype, rows.stride, cols.size == 1 ? 1 : cols.stride, batch.stride};
   q.batch = batch.size;
   q.rows = rows.size;

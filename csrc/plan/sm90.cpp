@@ -98,8 +98,7 @@ double store_clocks(const GemmConfig& config, const Problem& problem, EpiloguePa
   double clocks = (is_32bit ? kStore32 : kStore) + (scales ? kScaleStore : 0.0);
   if (rolled && (problem.has_epilogue_terms() || (problem.alpha != 1.0 && !scales)))
     clocks = kRolledStore;
-  if (problem.activation != Activation::none && problem.activation != Activation::relu)
-    clocks += rolled ? kRolledActivation : kActivationStore;
+  if (is_smooth(problem.activation)) clocks += rolled ? kRolledActivation : kActivationStore;
   if (problem.has(Slot::c) || problem.has(Slot::residual)) clocks += kAddendStore;
   return clocks * (config.pingpong ? kPingpongStore : 1.0);
 }
@@ -123,11 +122,8 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
   const double math = issue_cost(config, problem) * area * config.tile_k() / fma;
   const double busy = std::min(1.0, launch.waves);  // of the multiprocessors
   const double l2_lines_a = config.tile_m() * l2_lines_per_row(operands.a, config.input, busy);
-  // Columns of MN-major b come in boxes of 64.
-  const int columns_b =
-      major_b(config.layout) == Major::K ? config.tile_n() : round_up(config.tile_n(), kBlock);
   const double l2_lines_b =
-      columns_b * l2_lines_per_row(operands.b, config.input_b, busy) / launch.cluster;
+      config.loaded_n() * l2_lines_per_row(operands.b, config.input_b, busy) / launch.cluster;
   const double bytes_in =
       config.terms * (l2_lines_a * config.row_bytes_a() + l2_lines_b * config.row_bytes()) +
       config.metadata_bytes();

@@ -57,9 +57,7 @@ bool can_unroll(const GemmConfig& config, const Problem& problem, StorePath path
   if (problem.has_any(kEpilogueTerms - kAddends)) return false;
   if (problem[Slot::out].dtype == DType::s32) return problem.has_default_epilogue();
   if (problem.has(Slot::bias) && !can_unroll_bias(config, problem)) return false;
-  if (problem.activation != Activation::none && problem.activation != Activation::relu &&
-      !config.unrolls_activations())
-    return false;
+  if (is_smooth(problem.activation) && !config.unrolls_activations()) return false;
   // Its gelu is an approximation for results of 16 bits.
   if (problem.activation == Activation::gelu && bits(problem[Slot::out].dtype) > 16) return false;
   const SlotSet addends = problem.operands.given() & kMatrixAddends;
@@ -71,7 +69,7 @@ bool can_unroll(const GemmConfig& config, const Problem& problem, StorePath path
   if (problem.has(Slot::z)) {
     // The plain variant stores no second matrix, and the others store it in vectors of 16 bits.
     const Operand& z = problem[Slot::z];
-    const bool stores_z = (general || problem.activation > Activation::relu) &&
+    const bool stores_z = (general || is_smooth(problem.activation)) &&
                           path == StorePath::tma_rows && !config.interleaved_rows() &&
                           bits(z.dtype) == 16 && bits(config.input) != 8 &&
                           is_vectorizable(z, problem.m, problem.n, problem.batch);

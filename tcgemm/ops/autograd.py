@@ -47,7 +47,7 @@ from tcgemm.ops._torch_private import (
 )
 from tcgemm.ops.dtensor import joins_rows
 from tcgemm.ops.epilogue import Epilogue, epilogue_of
-from tcgemm.ops.operators import ALL, MATMUL, PLAIN, Operator
+from tcgemm.ops.operators import ALL, MATMUL, WITH_Z, Operator
 
 _DENSE = (torch.Tensor, torch.nn.Parameter)
 _compiling = torch.compiler.is_compiling
@@ -476,8 +476,7 @@ def register_constant(name: str, overload: str = "default") -> None:
 for _op in ALL:
     register(_op)
 register_constant("prepare")
-for _op in PLAIN:
+for _op in WITH_Z:
     register_constant(_op.name, "with_z")
-register_constant("scaled_mm", "with_z")
 register_constant("_sum_rows")
 register_constant("_activation_backward")

@@ -16,7 +16,7 @@ import torch
 from tcgemm import dtypes
 from tcgemm.ops._torch_private import check
 from tcgemm.ops.epilogue import ADDENDS
-from tcgemm.ops.operators import ALL, Operator
+from tcgemm.ops.operators import ALL, WITH_Z, Operator
 
 # Every function can call these, so their errors name none of them: csrc/ops/check.cpp.
 _UNNAMED = ("_gemm", "scaled_mm", "scaled_mm_amax")
@@ -141,9 +141,8 @@ for _op in (*ALL, _GENERAL):
     torch.library.register_fake(f"tcgemm::{_op.name}", gemm(_op))
 for _op in WITH_OUT:
     torch.library.register_fake(f"tcgemm::{_op.name}.out", _writes_out(_op))
-for _op in ALL:
-    if _op.with_z is not None:
-        torch.library.register_fake(f"tcgemm::{_op.name}.with_z", _with_z(_op))
+for _op in WITH_Z:
+    torch.library.register_fake(f"tcgemm::{_op.name}.with_z", _with_z(_op))
 torch.library.register_fake("tcgemm::prepare", _prepare)
 torch.library.register_fake("tcgemm::_sum_rows", _sum_rows)
 torch.library.register_fake("tcgemm::_activation_backward", _activation_backward)

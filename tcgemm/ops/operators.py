@@ -383,3 +383,4 @@ SCALED_AMAX = Scaled(amax=True)
 
 PLAIN = (MM, BMM, MATMUL, ADDMM, BADDBMM, LINEAR)
 ALL = (*PLAIN, SCALED, SCALED_AMAX)
+WITH_Z = tuple(op for op in ALL if op.with_z is not None)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from tcgemm.ops.epilogue import ADDENDS, Scales
-from tcgemm.ops.operators import MATMUL, PLAIN, SCALED, SCALED_AMAX, Scaled
+from tcgemm.ops.operators import MATMUL, PLAIN, SCALED, SCALED_AMAX, WITH_Z, Scaled
 
 
 def _batch_first(tensor, dim):
@@ -122,7 +122,7 @@ def register_one_by_one(name: str, overload: str = "default") -> None:
 for _op in (*PLAIN, SCALED, SCALED_AMAX):
     torch.library.register_vmap(f"tcgemm::{_op.name}", _batching_rule(_op))
 register_one_by_one("prepare")
-for _op in (*PLAIN, SCALED):
+for _op in WITH_Z:
     register_one_by_one(_op.name, "with_z")
 register_one_by_one("_sum_rows")
 register_one_by_one("_activation_backward")
