@@ -51,12 +51,16 @@ struct DenseMainloop {
                                   Accumulators& accumulators) {
     const std::uint32_t offset_a =
         kConfig.pingpong ? 0 : warpgroup * kConfig.m64_blocks * kBlockBytes;
-    int previous = 0;
+    // Copies that live no longer than this loop. The state of the caller is live in the epilogue
+    // too, where registers are scarce: it would be in local memory, and in the loop with it.
+    PipelineState current = state;
+    state.advance(k_blocks);
+    int previous = kNone;
     if constexpr (kConfig.pingpong) OrderBarrier<kConfig>::wait(warpgroup);
 #pragma unroll 1
-    for (int k_block = 0; k_block < k_blocks; ++k_block) {
-      shared.barriers.consumer_wait(state);
-      const std::uint32_t stage = shared.stage(state.stage);
+    for (int rest = k_blocks; rest > 0; --rest) {
+      shared.barriers.consumer_wait(current);
+      const std::uint32_t stage = shared.stage(current.stage);
       const std::uint64_t a = ptx::wgmma_descriptor(stage + offset_a);
       const std::uint64_t b = ptx::wgmma_descriptor(stage + TmaProducer<kConfig>::kBytesA);
       ptx::wgmma_fence();
@@ -67,13 +71,14 @@ struct DenseMainloop {
           multiply_step(
               accumulators[i],
               a + step * ptx::kDescriptorStep<major_a(kConfig.layout)> + i * (kBlockBytes >> 4),
-              b + step * ptx::kDescriptorStep<major_b(kConfig.layout)>, k_block + step != 0);
+              b + step * ptx::kDescriptorStep<major_b(kConfig.layout)>,
+              step != 0 || previous != kNone);
       }
       ptx::wgmma_commit();
       ptx::wgmma_wait<1>();
-      if (k_block != 0) consumer_release<kConfig>(shared, previous, cluster);
-      previous = state.stage;
-      state.advance();
+      if (previous != kNone) consumer_release<kConfig>(shared, previous, cluster);
+      previous = current.stage;
+      current.advance();
     }
     if constexpr (kConfig.pingpong) OrderBarrier<kConfig>::arrive(warpgroup);
     ptx::wgmma_wait<0>();
@@ -81,6 +86,8 @@ struct DenseMainloop {
   }
 
  private:
+  static constexpr int kNone = -1;  // no stage
+
   __device__ __forceinline__ static void multiply_step(Register (&accumulators)[kRegisters],
                                                        std::uint64_t a, std::uint64_t b,
                                                        bool accumulate) {
