@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "core/dtype.h"
+#include "core/integer.h"
 #include "core/problem.h"
 
 namespace tcgemm {
@@ -97,8 +98,12 @@ struct Extent {
 
 // The order in which the scheduler visits tiles (tile/scheduler.cuh). tiles_m counts clusters.
 struct Tiling {
-  std::int32_t tiles_m, tiles_n, raster_group;
-  std::int64_t total;  // tiles_m * tiles_n * batch
+  std::int64_t total;       // tiles_m * tiles_n * batch
+  Divisor matrix;           // tiles_m * tiles_n
+  Divisor group;            // raster_group * tiles_n
+  Divisor rows;             // raster_group
+  Divisor last_rows;        // those of the last group, where it has fewer
+  std::int32_t last_first;  // the first row of the last group
 };
 
 // Parameters of kernels that multiply 16-bit terms of f32 operands: see core/split_fp32.h.

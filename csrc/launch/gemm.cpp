@@ -142,7 +142,7 @@ void launch_cp_async(const LaunchContext& call) {
   params.b = tensor_ref(transposed(b), problem.k, problem.n, problem.batch);
   params.epilogue = epilogue(problem, plan, run, workspace);
   params.extent = extent(problem);
-  params.tiling = tiling(problem, run);
+  params.tiling = tiling(problem, run, filter.recompute_mask != nullptr);
   params.a_vector = run.vector_a;
   params.b_vector = run.vector_b;
   params.filter = filter;

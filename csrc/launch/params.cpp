@@ -147,9 +147,15 @@ Extent extent(const Problem& problem) {
           std::int32_t(problem.batch)};
 }
 
-Tiling tiling(const Problem& problem, const LaunchConfig& run) {
-  return {std::int32_t(run.tiles_m), std::int32_t(run.tiles_n), run.raster_group,
-          run.tiles_m * run.tiles_n * problem.batch};
+Tiling tiling(const Problem& problem, const LaunchConfig& run, bool row_major) {
+  const std::int64_t rows = row_major ? 1 : std::min<std::int64_t>(run.raster_group, run.tiles_m);
+  const std::int64_t last_first = (run.tiles_m - 1) / rows * rows;
+  return {run.tiles_m * run.tiles_n * problem.batch,
+          divisor(run.tiles_m * run.tiles_n),
+          divisor(rows * run.tiles_n),
+          divisor(rows),
+          divisor(run.tiles_m - last_first),
+          std::int32_t(last_first)};
 }
 
 }  // namespace tcgemm::launch

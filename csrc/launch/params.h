@@ -21,6 +21,7 @@ Epilogue epilogue(const Problem& problem, const Plan& plan, const LaunchConfig& 
                   void* workspace);
 
 Extent extent(const Problem& problem);
-Tiling tiling(const Problem& problem, const LaunchConfig& run);
+// row_major: the index of a tile is its position in row-major order, as TileFilter wants it.
+Tiling tiling(const Problem& problem, const LaunchConfig& run, bool row_major = false);
 
 }  // namespace tcgemm::launch

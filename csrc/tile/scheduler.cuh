@@ -24,16 +24,19 @@ struct TileCoord {
 //      --------+
 //      9 ...
 __device__ inline TileCoord tile_at(const Tiling& tiling, std::int64_t index) {
-  const std::int64_t matrix = std::int64_t(tiling.tiles_m) * tiling.tiles_n;
-  const std::int32_t batch = static_cast<std::int32_t>(index / matrix);
+  const std::int32_t batch =
+      index < Divisor::kLimit
+          ? tiling.matrix.quotient(static_cast<std::uint32_t>(index))
+          : static_cast<std::int32_t>(index / tiling.matrix.value);
   // A matrix has fewer than 2^31 tiles: its extents fit 32 bits, and a tile is at least 64 x 16.
-  const std::uint32_t rest = static_cast<std::uint32_t>(index - batch * matrix);
-  const std::uint32_t group_tiles = std::uint32_t(tiling.raster_group) * tiling.tiles_n;
-  const std::uint32_t first = rest / group_tiles * tiling.raster_group;
-  const std::uint32_t rows = min(std::uint32_t(tiling.raster_group), tiling.tiles_m - first);
-  const std::uint32_t index_in_group = rest % group_tiles;
-  return {static_cast<std::int32_t>(first + index_in_group % rows),
-          static_cast<std::int32_t>(index_in_group / rows), batch};
+  const auto rest = static_cast<std::uint32_t>(index - std::int64_t(batch) * tiling.matrix.value);
+  const std::uint32_t group = tiling.group.quotient(rest);
+  const std::uint32_t index_in_group = rest - group * tiling.group.value;
+  const std::int32_t first = group * tiling.rows.value;
+  const Divisor& rows = first < tiling.last_first ? tiling.rows : tiling.last_rows;
+  const std::uint32_t column = rows.quotient(index_in_group);
+  return {static_cast<std::int32_t>(first + index_in_group - column * rows.value),
+          static_cast<std::int32_t>(column), batch};
 }
 
 }  // namespace tcgemm::tile

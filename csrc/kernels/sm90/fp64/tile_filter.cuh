@@ -16,9 +16,10 @@ __device__ inline bool has_work(const TileFilter& filter) {
   return (*filter.decision & (filter.recompute_mask == nullptr ? kUseBf16 : kNeedsChecks)) != 0;
 }
 
-// The mask has a byte for each tile, in row-major order: a raster order by rows makes the index of
-// a tile the index of its byte. Most masks select no tile, so a warp reads the bytes of kAtOnce *
-// 32 tiles of the CTA at a time. Every warp does so by itself and finds the same tiles.
+// The mask has a byte for each tile, in row-major order. The host sets a raster order by rows, so
+// the index of a tile is the index of its byte. Most masks select no tile, so a warp reads the
+// bytes of kAtOnce * 32 tiles of the CTA at a time. Every warp does so by itself and finds the same
+// tiles.
 //
 //   tiles   0 1 2 3 4 5 ..    CTA 1 of 3 reads bytes 1 4 7 10 ..
 //
@@ -49,13 +50,11 @@ template <class Visit>
 __device__ inline void for_each_selected_tile(const TileFilter& filter, const Tiling& tiling,
                                               Visit visit) {
   const bool all = filter.recompute_mask == nullptr;
-  const Tiling order = {tiling.tiles_m, tiling.tiles_n, all ? tiling.raster_group : 1,
-                        tiling.total};
   std::int64_t index = blockIdx.x;
   while (true) {
-    if (!all) index = next_selected_tile(filter, index, order.total);
-    if (index >= order.total) return;
-    visit(tile::tile_at(order, index));
+    if (!all) index = next_selected_tile(filter, index, tiling.total);
+    if (index >= tiling.total) return;
+    visit(tile::tile_at(tiling, index));
     index += gridDim.x;
   }
 }
