@@ -99,6 +99,9 @@ struct Extent {
 // The order in which the scheduler visits tiles (tile/scheduler.cuh). tiles_m counts clusters.
 struct Tiling {
   std::int64_t total;       // tiles_m * tiles_n * batch
+  std::int32_t batch;       // matrices
+  std::int32_t step_batch;  // the quotient and
+  std::uint32_t step_rest;  // the rest of (clusters of the grid) / matrix
   Divisor matrix;           // tiles_m * tiles_n
   Divisor group;            // raster_group * tiles_n
   Divisor rows;             // raster_group

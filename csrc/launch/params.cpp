@@ -150,8 +150,12 @@ Extent extent(const Problem& problem) {
 Tiling tiling(const Problem& problem, const LaunchConfig& run, bool row_major) {
   const std::int64_t rows = row_major ? 1 : std::min<std::int64_t>(run.raster_group, run.tiles_m);
   const std::int64_t last_first = (run.tiles_m - 1) / rows * rows;
-  return {run.tiles_m * run.tiles_n * problem.batch,
-          divisor(run.tiles_m * run.tiles_n),
+  const std::int64_t matrix = run.tiles_m * run.tiles_n, clusters = run.grid / run.cluster;
+  return {matrix * problem.batch,
+          std::int32_t(problem.batch),
+          std::int32_t(clusters / matrix),
+          std::uint32_t(clusters % matrix),
+          divisor(matrix),
           divisor(rows * run.tiles_n),
           divisor(rows),
           divisor(run.tiles_m - last_first),

@@ -23,20 +23,54 @@ struct TileCoord {
 //   v  2  5  8 |
 //      --------+
 //      9 ...
-__device__ inline TileCoord tile_at(const Tiling& tiling, std::int64_t index) {
-  const std::int32_t batch =
-      index < Divisor::kLimit
-          ? tiling.matrix.quotient(static_cast<std::uint32_t>(index))
-          : static_cast<std::int32_t>(index / tiling.matrix.value);
-  // A matrix has fewer than 2^31 tiles: its extents fit 32 bits, and a tile is at least 64 x 16.
-  const auto rest = static_cast<std::uint32_t>(index - std::int64_t(batch) * tiling.matrix.value);
-  const std::uint32_t group = tiling.group.quotient(rest);
-  const std::uint32_t index_in_group = rest - group * tiling.group.value;
+__device__ inline TileCoord tile_of_matrix(const Tiling& tiling, std::uint32_t index,
+                                          std::int32_t batch) {
+  const std::uint32_t group = tiling.group.quotient(index);
+  const std::uint32_t index_in_group = index - group * tiling.group.value;
   const std::int32_t first = group * tiling.rows.value;
   const Divisor& rows = first < tiling.last_first ? tiling.rows : tiling.last_rows;
   const std::uint32_t column = rows.quotient(index_in_group);
   return {static_cast<std::int32_t>(first + index_in_group - column * rows.value),
           static_cast<std::int32_t>(column), batch};
 }
+
+// Tile `index` of the batch. A matrix has fewer than 2^31 tiles: its extents fit 32 bits, and a
+// tile is at least 64 x 16. A batch may have more.
+__device__ inline TileCoord tile_at(const Tiling& tiling, std::int64_t index) {
+  const std::int32_t batch =
+      index < Divisor::kLimit ? tiling.matrix.quotient(static_cast<std::uint32_t>(index))
+                              : static_cast<std::int32_t>(index / tiling.matrix.value);
+  const std::int64_t first = std::int64_t(batch) * tiling.matrix.value;
+  return tile_of_matrix(tiling, static_cast<std::uint32_t>(index - first), batch);
+}
+
+// The tiles of a persistent CTA or cluster: from tile `first` on, every (clusters of the grid)-th.
+class TileWalk {
+ public:
+  __device__ TileWalk(const Tiling& tiling, std::uint32_t first)
+      : tiling_(tiling), batch_(tiling.matrix.quotient(first)) {
+    index_ = first - batch_ * tiling.matrix.value;
+    tile_ = tile_of_matrix(tiling_, index_, batch_);
+  }
+
+  __device__ bool done() const { return batch_ >= tiling_.batch; }
+  __device__ TileCoord tile() const { return tile_; }
+  // Without a division, nor a call: WGMMA may be in flight.
+  __device__ void advance() {
+    index_ += tiling_.step_rest;
+    batch_ += tiling_.step_batch;
+    if (index_ >= tiling_.matrix.value) {
+      index_ -= tiling_.matrix.value;
+      ++batch_;
+    }
+    tile_ = tile_of_matrix(tiling_, index_, batch_);
+  }
+
+ private:
+  const Tiling& tiling_;
+  std::uint32_t index_;  // in its matrix
+  std::int32_t batch_;
+  TileCoord tile_;
+};
 
 }  // namespace tcgemm::tile

@@ -9,6 +9,7 @@
 
 #include "core/params.h"
 #include "ptx/convert.cuh"
+#include "ptx/elect.cuh"
 #include "ptx/fence.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "ptx/shared.cuh"
@@ -192,14 +193,14 @@ __device__ inline void tma_store_box(const TensorMap* map, const char* smem_d, i
                                      int batch) {
   ptx::fence_proxy_async();
   __syncwarp();
-  if (threadIdx.x % 32 == 0) ptx::tma_store(map, ptx::shared_address(smem_d), col, row, batch);
+  if (ptx::elect()) ptx::tma_store(map, ptx::shared_address(smem_d), col, row, batch);
 }
 
 // Waits until TMA has read all but the last kPending boxes of this warp, whose buffers may then be
-// overwritten.
+// overwritten. For the lanes that have not stored a box there is nothing to wait for.
 template <int kPending = 0>
 __device__ inline void wait_box_read() {
-  if (threadIdx.x % 32 == 0) ptx::tma_store_wait_read<kPending>();
+  ptx::tma_store_wait_read<kPending>();
   __syncwarp();
 }
 

@@ -10,7 +10,6 @@ struct Cluster {
   std::uint32_t size, rank;  // size: 1 or 2
 
   __device__ unsigned index() const { return blockIdx.x / size; }  // of this cluster in the grid
-  __device__ unsigned count() const { return gridDim.x / size; }   // clusters of the grid
   // The rows of a shared tile that this CTA loads. A division would cost 200 clocks a k-block.
   __device__ int slice(int rows) const { return size == 1 ? rows : rows / 2; }
 };
@@ -20,7 +19,6 @@ struct SingleCta {
   static constexpr int size = 1, rank = 0;
 
   __device__ unsigned index() const { return blockIdx.x; }
-  __device__ unsigned count() const { return gridDim.x; }
 };
 
 }  // namespace tcgemm::sm90

@@ -54,17 +54,17 @@ struct Frame {
     return (params.extent.k + kConfig.tile_k() - 1) / kConfig.tile_k();
   }
 
-  // Calls visit(row, column, batch, k-blocks) for each tile of this CTA: a cluster processes every
-  // (number of clusters)-th tile.
+  // Calls visit(row, column, batch, k-blocks, advance) for each tile of this CTA. It calls advance()
+  // once, which finds the next tile: a consumer does so while WGMMA is in flight.
   template <class Params, class Cluster, class Visit>
   __device__ __forceinline__ static void for_each_tile(const Params& params, Cluster cluster,
                                                        Visit visit) {
     const int count = k_blocks(params);
-    for (std::int64_t index = cluster.index(); index < params.tiling.total;
-         index += cluster.count()) {
-      const tile::TileCoord tile = tile::tile_at(params.tiling, index);
+    tile::TileWalk walk(params.tiling, cluster.index());
+    while (!walk.done()) {
+      const tile::TileCoord tile = walk.tile();
       visit((tile.m * cluster.size + cluster.rank) * kConfig.tile_m(), tile.n * kConfig.tile_n(),
-            tile.batch, count);
+            tile.batch, count, [&] { walk.advance(); });
     }
   }
 };

@@ -66,7 +66,7 @@ struct Gemm {
   __device__ static void load(const TmaParams& params, const SharedStorage<kConfig>& shared,
                               Cluster cluster) {
     tile::PipelineState<kConfig.stages> state;
-    Frame::for_each_tile(params, cluster, [&](int row, int col, int batch, int k_blocks) {
+    const auto load_tile = [&](int row, int col, int batch, int k_blocks, const auto& advance) {
       for (int k_block = 0; k_block < k_blocks; ++k_block) {
         shared.barriers.producer_acquire(state);
         if (ptx::elect())
@@ -75,7 +75,9 @@ struct Gemm {
                                      cluster);
         state.advance();
       }
-    });
+      advance();
+    };
+    Frame::for_each_tile(params, cluster, load_tile);
     // A CTA must outlive its peer's arrivals on its barriers: wait until every stage is empty.
     if (cluster.size > 1) {
       for (int stage = 0; stage < kConfig.stages; ++stage) {
@@ -88,9 +90,11 @@ struct Gemm {
   __device__ static void load_scales(const TmaParams& params, const SharedStorage<kConfig>& shared,
                                      Cluster cluster, int warp) {
     typename ScaleProducer<kConfig>::State state;
-    Frame::for_each_tile(params, cluster, [&](int row, int col, int batch, int k_blocks) {
+    const auto load_tile = [&](int row, int col, int batch, int k_blocks, const auto& advance) {
       ScaleProducer<kConfig>::load(params, shared, state, row, col, batch, k_blocks, warp);
-    });
+      advance();
+    };
+    Frame::for_each_tile(params, cluster, load_tile);
   }
 
   __device__ static void run_store_warp(const TmaParams& params,
@@ -100,9 +104,11 @@ struct Gemm {
     const tile::StoreWarp store_warp(&params.out, shared.smem_d + warpgroup * 4 * kStagingBytes,
                                      warpgroup);
     store_warp.begin();
-    Frame::for_each_tile(params, cluster, [&](int row, int col, int batch, int) {
+    const auto store_tile = [&](int row, int col, int batch, int, const auto& advance) {
       store_warp.store(kConfig.n, row + warpgroup * 64, col, batch);
-    });
+      advance();
+    };
+    Frame::for_each_tile(params, cluster, store_tile);
     store_warp.end();
   }
 
@@ -116,23 +122,29 @@ struct Gemm {
     // The warpgroup's rows of a tile; pingpong: the whole tile, which is every second one.
     const int rows_before = kConfig.pingpong ? 0 : warpgroup * kConfig.m64_blocks * 64;
     int tile_index = 0;
-    const auto compute_tile = [&](int tile_row, int col, int batch,
-                                  int k_blocks) __attribute__((always_inline)) {
+    const auto compute_tile = [&](int tile_row, int col, int batch, int k_blocks,
+                                  const auto& advance) __attribute__((always_inline)) {
       if constexpr (kConfig.pingpong) {
-        if (tile_index++ % 2 != warpgroup) return state.advance(k_blocks);
+        if (tile_index++ % 2 != warpgroup) {
+          state.advance(k_blocks);
+          return advance();
+        }
       }
       const int row = tile_row + rows_before + warp * 16;
-      WarpEpilogue::prefetch(params, row, col, batch);
       typename WarpEpilogue::SharedVector vector;
-      if constexpr (kLoadsVectorAhead) vector.load(params, col, batch);
+      const auto meanwhile = [&] {
+        advance();
+        WarpEpilogue::prefetch(params, row, col, batch);
+        if constexpr (kLoadsVectorAhead) vector.load(params, col, batch);
+      };
       // New accumulators for each tile: the first WGMMA overwrites them, so the compiler need not
       // keep what the epilogue of the previous tile has used up.
       typename Mainloop::Accumulators accumulators;
       if constexpr (kConfig.block_scaled)
-        Mainloop::multiply_scaled(params, shared, state, k_blocks, warpgroup, cluster,
-                                  accumulators);
+        Mainloop::multiply_scaled(params, shared, state, k_blocks, warpgroup, cluster, accumulators,
+                                  meanwhile);
       else
-        Mainloop::multiply(shared, state, k_blocks, warpgroup, cluster, accumulators);
+        Mainloop::multiply(shared, state, k_blocks, warpgroup, cluster, accumulators, meanwhile);
       if constexpr (kConfig.terms > 1)
         typename Mainloop::Rescale(params, row, col, batch).run(accumulators[0]);
       if constexpr (!kLoadsVectorAhead) vector.load(params, col, batch);

@@ -51,13 +51,13 @@ struct Fp64Gemm {
   }
 
  private:
-  // Calls visit(row, column, batch, k-blocks) for each tile of this CTA that is to be computed.
+  // Calls visit(row, column, batch, k-blocks, advance) for each tile of this CTA that is to be computed.
   template <class Visit>
   __device__ static void for_each_tile(const CpAsyncParams& params, Visit visit) {
     if constexpr (kRoundsToF32) {
       const int k_blocks = Frame::k_blocks(params);
       const auto visit_tile = [&](const tile::TileCoord& tile) {
-        visit(tile.m * kConfig.tile_m(), tile.n * kConfig.tile_n(), tile.batch, k_blocks);
+        visit(tile.m * kConfig.tile_m(), tile.n * kConfig.tile_n(), tile.batch, k_blocks, [] {});
       };
       for_each_selected_tile(params.filter, params.tiling, visit_tile);
     } else {
@@ -67,7 +67,7 @@ struct Fp64Gemm {
 
   __device__ static void produce(const CpAsyncParams& params, const SharedStorage& shared) {
     typename Mainloop::PipelineState state;
-    for_each_tile(params, [&](int row, int col, int batch, int k_blocks) {
+    for_each_tile(params, [&](int row, int col, int batch, int k_blocks, const auto& advance) {
       typename Mainloop::ProducerA a(params.a, params.a.stride_row, params.a.stride_col,
                                      params.a_vector, row, params.extent.m, params.extent.k, batch);
       typename Mainloop::ProducerB b(params.b, params.b.stride_col, params.b.stride_row,
@@ -81,6 +81,7 @@ struct Fp64Gemm {
         ptx::cp_async_arrive(shared.barriers.full(state.stage));
         state.advance();
       }
+      advance();
     });
     ptx::cp_async_wait<0>();
   }
@@ -92,7 +93,7 @@ struct Fp64Gemm {
     shared.lane_a = Mainloop::LayoutA::offset(Mainloop::warp_row(warp) + group, inside);
     shared.lane_b = Mainloop::LayoutA::kBytes +
                     Mainloop::LayoutB::offset(Mainloop::warp_col(warp) + group, inside);
-    for_each_tile(params, [&](int row, int col, int batch, int k_blocks) {
+    for_each_tile(params, [&](int row, int col, int batch, int k_blocks, const auto& advance) {
       row += Mainloop::warp_row(warp);
       col += Mainloop::warp_col(warp);
       if (params.epilogue.has_terms) {
@@ -105,6 +106,7 @@ struct Fp64Gemm {
         store_rounded(params, smem_d(shared, warp), row, col, batch, accumulators);
       else
         store_f64(params.epilogue, params.extent, row, col, batch, accumulators);
+      advance();
     });
   }
 

@@ -43,40 +43,29 @@ struct DenseMainloop {
   static constexpr int kRegisters = tile::registers<kConfig.accumulator>(kConfig.n);
   using Accumulators = Register[kConfig.m64_blocks][kRegisters];
 
-  // Computes all k-blocks of a tile. The first WGMMA overwrites `accumulators`. One WGMMA group is
-  // in flight while the next is issued; a stage is released when the group that reads it has
-  // completed.
+  // Computes all k-blocks of a tile, of which there is at least one. The first WGMMA overwrites
+  // `accumulators`. One WGMMA group is in flight while the next is issued; a stage is released when
+  // the group that reads it has completed. meanwhile() is called once, while a group is in flight.
+  template <class Meanwhile>
   __device__ static void multiply(const SharedStorage<kConfig>& shared, PipelineState& state,
                                   int k_blocks, int warpgroup, Cluster cluster,
-                                  Accumulators& accumulators) {
+                                  Accumulators& accumulators, const Meanwhile& meanwhile) {
     const std::uint32_t offset_a =
         kConfig.pingpong ? 0 : warpgroup * kConfig.m64_blocks * kBlockBytes;
-    // Copies that live no longer than this loop. The state of the caller is live in the epilogue
-    // too, where registers are scarce: it would be in local memory, and in the loop with it.
+    // A copy that lives no longer than this loop. The state of the caller is live in the epilogue
+    // too, where registers are scarce: it is in local memory, and the loop would keep it there.
     PipelineState current = state;
     state.advance(k_blocks);
-    int previous = kNone;
     if constexpr (kConfig.pingpong) OrderBarrier<kConfig>::wait(warpgroup);
+    multiply_stage<false>(shared, current, offset_a, accumulators);
+    meanwhile();
+    int previous = current.stage;
+    current.advance();
 #pragma unroll 1
-    for (int rest = k_blocks; rest > 0; --rest) {
-      shared.barriers.consumer_wait(current);
-      const std::uint32_t stage = shared.stage(current.stage);
-      const std::uint64_t a = ptx::wgmma_descriptor(stage + offset_a);
-      const std::uint64_t b = ptx::wgmma_descriptor(stage + TmaProducer<kConfig>::kBytesA);
-      ptx::wgmma_fence();
-#pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-#pragma unroll
-        for (int i = 0; i < kConfig.m64_blocks; ++i)
-          multiply_step(
-              accumulators[i],
-              a + step * ptx::kDescriptorStep<major_a(kConfig.layout)> + i * (kBlockBytes >> 4),
-              b + step * ptx::kDescriptorStep<major_b(kConfig.layout)>,
-              step != 0 || previous != kNone);
-      }
-      ptx::wgmma_commit();
+    while (--k_blocks > 0) {
+      multiply_stage<true>(shared, current, offset_a, accumulators);
       ptx::wgmma_wait<1>();
-      if (previous != kNone) consumer_release<kConfig>(shared, previous, cluster);
+      consumer_release<kConfig>(shared, previous, cluster);
       previous = current.stage;
       current.advance();
     }
@@ -86,7 +75,28 @@ struct DenseMainloop {
   }
 
  private:
-  static constexpr int kNone = -1;  // no stage
+  // Issues the WGMMA group of a stage.
+  template <bool kAccumulate>
+  __device__ __forceinline__ static void multiply_stage(const SharedStorage<kConfig>& shared,
+                                                        const PipelineState& state,
+                                                        std::uint32_t offset_a,
+                                                        Accumulators& accumulators) {
+    shared.barriers.consumer_wait(state);
+    const std::uint32_t stage = shared.stage(state.stage);
+    const std::uint64_t a = ptx::wgmma_descriptor(stage + offset_a);
+    const std::uint64_t b = ptx::wgmma_descriptor(stage + TmaProducer<kConfig>::kBytesA);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+      for (int i = 0; i < kConfig.m64_blocks; ++i)
+        multiply_step(
+            accumulators[i],
+            a + step * ptx::kDescriptorStep<major_a(kConfig.layout)> + i * (kBlockBytes >> 4),
+            b + step * ptx::kDescriptorStep<major_b(kConfig.layout)>, kAccumulate || step != 0);
+    }
+    ptx::wgmma_commit();
+  }
 
   __device__ __forceinline__ static void multiply_step(Register (&accumulators)[kRegisters],
                                                        std::uint64_t a, std::uint64_t b,

@@ -66,22 +66,27 @@ struct PromotedMainloop {
 
   using OrderBarrier = sm90::OrderBarrier<kConfig>;
 
+  // meanwhile() is called once, while WGMMA is in flight.
+  template <class Meanwhile>
   __device__ static void multiply(const SharedStorage<kConfig>& shared, PipelineState& state,
                                   int k_blocks, int warpgroup, Cluster cluster,
-                                  Accumulators& accumulators) {
-    run_k_blocks<ScaleKind::none>({shared, cluster, warpgroup}, state, k_blocks, accumulators[0]);
+                                  Accumulators& accumulators, const Meanwhile& meanwhile) {
+    run_k_blocks<ScaleKind::none>({shared, cluster, warpgroup}, state, k_blocks, accumulators[0],
+                                  meanwhile);
   }
 
   // The same with block scales.
+  template <class Meanwhile>
   __device__ static void multiply_scaled(const TmaParams& params,
                                          const SharedStorage<kConfig>& shared, PipelineState& state,
                                          int k_blocks, int warpgroup, Cluster cluster,
-                                         Accumulators& accumulators) {
+                                         Accumulators& accumulators, const Meanwhile& meanwhile) {
     const Context context{shared, cluster, warpgroup};
     if (scales_columns(params))
-      run_k_blocks<ScaleKind::columns>(context, state, k_blocks, accumulators[0]);
+      run_k_blocks<ScaleKind::columns>(context, state, k_blocks, accumulators[0], meanwhile);
     else
-      run_k_blocks<ScaleKind::column_segments>(context, state, k_blocks, accumulators[0]);
+      run_k_blocks<ScaleKind::column_segments>(context, state, k_blocks, accumulators[0],
+                                               meanwhile);
   }
 
  private:
@@ -104,18 +109,20 @@ struct PromotedMainloop {
     const float* columns;
   };
 
-  template <ScaleKind kScaleKind>
+  template <ScaleKind kScaleKind, class Meanwhile>
   __device__ static void run_k_blocks(const Context& context, PipelineState& state, int k_blocks,
-                                      float (&accumulators)[kRegisters]) {
+                                      float (&accumulators)[kRegisters],
+                                      const Meanwhile& meanwhile) {
 #pragma unroll
     for (float& x : accumulators) x = 0;
     if constexpr (kAlternates<kScaleKind>) {
+      meanwhile();
 #pragma unroll 1
       do {
         alternate_chunks<kScaleKind>(context, state, accumulators);
       } while (--k_blocks > 0);
     } else {
-      overlap_chunks<kScaleKind>(context, state, k_blocks, accumulators);
+      overlap_chunks<kScaleKind>(context, state, k_blocks, accumulators, meanwhile);
     }
   }
 
@@ -145,12 +152,14 @@ struct PromotedMainloop {
   }
 
   // Computes all k-blocks of a tile, of which there is at least one.
-  template <ScaleKind kScaleKind>
+  template <ScaleKind kScaleKind, class Meanwhile>
   __device__ static void overlap_chunks(const Context& context, PipelineState& state, int k_blocks,
-                                        float (&accumulators)[kRegisters]) {
+                                        float (&accumulators)[kRegisters],
+                                        const Meanwhile& meanwhile) {
     Partial partial[2];
     PipelineState current = take_stage(context, state);
     multiply_chunk<1>(context, current.stage, 0, partial[0]);
+    meanwhile();
 #pragma unroll 1
     for (; k_blocks > 2; k_blocks -= 2)
       overlap_k_blocks<2, true, kScaleKind>(context, state, current, partial, accumulators);

@@ -118,9 +118,11 @@ struct RsMainloop {
   using Fragments = std::uint32_t[kSteps][4];
 
   // Computes all k-blocks of a tile. The first WGMMA overwrites `accumulators`.
+  template <class Meanwhile>
   __device__ static void multiply(const SharedStorage<kConfig>& shared, PipelineState& state,
                                   int k_blocks, int warpgroup, Cluster cluster,
-                                  Accumulators& accumulators) {
+                                  Accumulators& accumulators, const Meanwhile& meanwhile) {
+    meanwhile();
     const FragmentTranspose<bits(kConfig.input)> transpose(warpgroup * 64 +
                                                            threadIdx.x / 32 % 4 * 16);
     const auto load = [&](std::uint32_t stage, Fragments& a) {

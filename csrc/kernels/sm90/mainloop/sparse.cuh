@@ -42,9 +42,11 @@ struct SparseMainloop {
   using Metadata = std::uint32_t[kMetadataWords];
 
   // Computes all k-blocks of a tile. The first WGMMA overwrites `accumulators`.
+  template <class Meanwhile>
   __device__ static void multiply(const SharedStorage<kConfig>& shared, PipelineState& state,
                                   int k_blocks, int warpgroup, Cluster cluster,
-                                  Accumulators& accumulators) {
+                                  Accumulators& accumulators, const Meanwhile& meanwhile) {
+    meanwhile();
     const std::uint32_t offset_a = warpgroup * kBlockBytes;
     const std::uint32_t offset_metadata =
         TmaProducer<kConfig>::kMetadataOffset + warpgroup * kMetadataBytes +

@@ -90,9 +90,11 @@ struct SplitFp32Mainloop {
     return ((*params.split.decision & kUseBf16) != 0) == (kConfig.terms == kBf16Terms);
   }
 
+  template <class Meanwhile>
   __device__ static void multiply(const SharedStorage<kConfig>& shared, PipelineState& state,
                                   int k_blocks, int warpgroup, Cluster cluster,
-                                  Accumulators& accumulators) {
+                                  Accumulators& accumulators, const Meanwhile& meanwhile) {
+    meanwhile();
     // A range-for would make the compiler clear, and keep, the accumulators in local memory.
 #pragma unroll
     for (int i = 0; i < kRegisters; ++i) accumulators[0][i] = 0;
