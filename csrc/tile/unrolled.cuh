@@ -92,8 +92,11 @@ class UnrolledEpilogue {
       if constexpr (kTraits.activations) store_in_loop<Variant::gelu_tanh>(fragment);
     } else if (kTraits.activations && epilogue_.activation == Activation::silu) {
       if constexpr (kTraits.activations) store_in_loop<Variant::silu>(fragment);
+    } else if (kTraits.column_scales && !epilogue_.has_terms && !scales_columns(epilogue_)) {
+      if constexpr (kTraits.column_scales)
+        with_out_dtype([&]<DType kOut>() { store_unrolled<kOut, false>(Index<0>(), fragment); });
     } else {
-      with_out_dtype([&]<DType kOut>() { store_unrolled<kOut>(Index<0>(), fragment); });
+      with_out_dtype([&]<DType kOut>() { store_unrolled<kOut, true>(Index<0>(), fragment); });
     }
   }
 
@@ -180,7 +183,8 @@ class UnrolledEpilogue {
         scales[j] = *reinterpret_cast<const float2*>(first + lane_column() + 8 * j);
   }
 
-  template <DType kOut, int kIndex>
+  // kTerms: there may be a bias, relu or scales of columns.
+  template <DType kOut, bool kTerms, int kIndex>
   __device__ __forceinline__ void store_unrolled(Index<kIndex> unit, const Register* fragment) {
     constexpr int kFirst = kIndex * kUnit;
     constexpr int kWidth = std::min(kUnit, kTraits.columns - kFirst);
@@ -189,7 +193,9 @@ class UnrolledEpilogue {
     Value<kOut> v[kWidth / 2];
 #pragma unroll
     for (int i = 0; i < kWidth / 2; ++i) v[i] = accumulators[i];
-    if constexpr (kOut != DType::s32) {
+    if constexpr (kOut != DType::s32 && !kTerms) {
+      if (epilogue_.scaled) multiply_rows(epilogue_, rows_, v);
+    } else if constexpr (kOut != DType::s32) {
       if constexpr (kTraits.column_scales)
         if (epilogue_.scaled) multiply_scales(unit, v);
       if (epilogue_.sources[kBias].data != nullptr) add_bias(unit, v);
@@ -197,7 +203,7 @@ class UnrolledEpilogue {
     }
     write<kOut>(unit, v);
     if constexpr (kFirst + kWidth < kTraits.columns)
-      store_unrolled<kOut>(Index<kIndex + 1>(), fragment);
+      store_unrolled<kOut, kTerms>(Index<kIndex + 1>(), fragment);
   }
 
   template <Variant kVariant>
