@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "ptx/mbarrier.cuh"
+#include "ptx/uniform.cuh"
 
 namespace tcgemm::tile {
 
@@ -22,6 +23,10 @@ struct PipelineState {
       stage = 0;
       parity ^= 1;
     }
+  }
+  // The same state, of which the compiler knows that it is the same in all lanes.
+  __device__ PipelineState uniform() const {
+    return {ptx::uniform(stage), static_cast<std::uint32_t>(ptx::uniform(parity))};
   }
   // Skips `count` stages, which another warpgroup reads.
   __device__ void advance(int count) {

@@ -48,6 +48,13 @@ struct ScaleProducer {
       tile::PipelineState<kConfig.stages>::advance();
       scales.advance();
     }
+    __device__ void advance(int count) {
+      tile::PipelineState<kConfig.stages>::advance(count);
+      scales.advance(count);
+    }
+    __device__ State uniform() const {
+      return {tile::PipelineState<kConfig.stages>::uniform(), scales.uniform()};
+    }
   };
 
   // Copies the scales of all k-blocks of one tile. `warp` counts the warps that copy scales: the

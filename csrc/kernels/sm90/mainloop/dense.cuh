@@ -10,6 +10,7 @@
 #include "isa/mma_instructions.h"
 #include "kernels/sm90/order_barrier.cuh"
 #include "kernels/sm90/producer.cuh"
+#include "ptx/uniform.cuh"
 #include "ptx/wgmma.cuh"
 #include "tile/fragment.cuh"
 #include "tile/pipeline.cuh"
@@ -51,10 +52,10 @@ struct DenseMainloop {
                                   int k_blocks, int warpgroup, Cluster cluster,
                                   Accumulators& accumulators, const Meanwhile& meanwhile) {
     const std::uint32_t offset_a =
-        kConfig.pingpong ? 0 : warpgroup * kConfig.m64_blocks * kBlockBytes;
+        kConfig.pingpong ? 0 : ptx::uniform(warpgroup * kConfig.m64_blocks * kBlockBytes);
     // A copy that lives no longer than this loop. The state of the caller is live in the epilogue
     // too, where registers are scarce: it is in local memory, and the loop would keep it there.
-    PipelineState current = state;
+    PipelineState current = state.uniform();
     state.advance(k_blocks);
     if constexpr (kConfig.pingpong) OrderBarrier<kConfig>::wait(warpgroup);
     multiply_stage<false>(shared, current, offset_a, accumulators);

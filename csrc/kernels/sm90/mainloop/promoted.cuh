@@ -11,6 +11,7 @@
 #include "kernels/sm90/order_barrier.cuh"
 #include "kernels/sm90/producer.cuh"
 #include "kernels/sm90/scales.cuh"
+#include "ptx/uniform.cuh"
 #include "ptx/wgmma.cuh"
 #include "tile/fragment.cuh"
 #include "tile/pipeline.cuh"
@@ -71,7 +72,7 @@ struct PromotedMainloop {
   __device__ static void multiply(const SharedStorage<kConfig>& shared, PipelineState& state,
                                   int k_blocks, int warpgroup, Cluster cluster,
                                   Accumulators& accumulators, const Meanwhile& meanwhile) {
-    run_k_blocks<ScaleKind::none>({shared, cluster, warpgroup}, state, k_blocks, accumulators[0],
+    run_k_blocks<ScaleKind::none>({shared, cluster, ptx::uniform(warpgroup)}, state, k_blocks, accumulators[0],
                                   meanwhile);
   }
 
@@ -81,7 +82,7 @@ struct PromotedMainloop {
                                          const SharedStorage<kConfig>& shared, PipelineState& state,
                                          int k_blocks, int warpgroup, Cluster cluster,
                                          Accumulators& accumulators, const Meanwhile& meanwhile) {
-    const Context context{shared, cluster, warpgroup};
+    const Context context{shared, cluster, ptx::uniform(warpgroup)};
     if (scales_columns(params))
       run_k_blocks<ScaleKind::columns>(context, state, k_blocks, accumulators[0], meanwhile);
     else
@@ -115,14 +116,16 @@ struct PromotedMainloop {
                                       const Meanwhile& meanwhile) {
 #pragma unroll
     for (float& x : accumulators) x = 0;
+    PipelineState current = state.uniform();
+    state.advance(k_blocks);
     if constexpr (kAlternates<kScaleKind>) {
       meanwhile();
 #pragma unroll 1
       do {
-        alternate_chunks<kScaleKind>(context, state, accumulators);
+        alternate_chunks<kScaleKind>(context, current, accumulators);
       } while (--k_blocks > 0);
     } else {
-      overlap_chunks<kScaleKind>(context, state, k_blocks, accumulators, meanwhile);
+      overlap_chunks<kScaleKind>(context, current, k_blocks, accumulators, meanwhile);
     }
   }
 

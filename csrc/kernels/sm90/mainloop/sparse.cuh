@@ -11,6 +11,7 @@
 #include "kernels/sm90/mainloop/rs_pipeline.cuh"
 #include "kernels/sm90/producer.cuh"
 #include "ptx/shared.cuh"
+#include "ptx/uniform.cuh"
 #include "ptx/wgmma.cuh"
 #include "tile/fragment.cuh"
 #include "tile/pipeline.cuh"
@@ -47,7 +48,7 @@ struct SparseMainloop {
                                   int k_blocks, int warpgroup, Cluster cluster,
                                   Accumulators& accumulators, const Meanwhile& meanwhile) {
     meanwhile();
-    const std::uint32_t offset_a = warpgroup * kBlockBytes;
+    const std::uint32_t offset_a = ptx::uniform(warpgroup * kBlockBytes);
     const std::uint32_t offset_metadata =
         TmaProducer<kConfig>::kMetadataOffset + warpgroup * kMetadataBytes +
         threadIdx.x % MetadataTiles::kLanes * (kMetadataWords * 4);

@@ -12,6 +12,7 @@
 #include "kernels/sm90/order_barrier.cuh"
 #include "kernels/sm90/producer.cuh"
 #include "kernels/sm90/rescale.cuh"
+#include "ptx/uniform.cuh"
 #include "ptx/wgmma.cuh"
 #include "tile/pipeline.cuh"
 
@@ -101,21 +102,24 @@ struct SplitFp32Mainloop {
     float totals[kTwoLevelSum ? kRegisters : 1] = {};
     const int k_blocks_per_sum = k_blocks > 48 ? 8 : 4;  // about sqrt(k_blocks), a power of two
     int k_block = 0;
+    warpgroup = ptx::uniform(warpgroup);
+    PipelineState current = state.uniform();
+    state.advance(k_blocks);
     // A tile has at least one k-block.
 #pragma unroll 1
     do {
-      const int stage = state.stage;
+      const int stage = current.stage;
       [&]<int... kItem>(std::integer_sequence<int, kItem...>) {
         if constexpr (kOverlaps) {
           Partial<0> partial[2];
-          ptx::mbarrier_wait(shared.barriers.full(stage), state.parity);
+          ptx::mbarrier_wait(shared.barriers.full(stage), current.parity);
           (overlap_item<kItem>(shared.stage(stage), warpgroup, partial, accumulators[0]), ...);
           ptx::wgmma_wait<0>();
           consumer_release<kConfig>(shared, stage, cluster);
           promote<kItems - 1>(partial[(kItems - 1) % 2], accumulators[0]);
-          state.advance();
+          current.advance();
         } else {
-          (multiply_item<kItem>(shared, state, stage, warpgroup, cluster, accumulators[0]), ...);
+          (multiply_item<kItem>(shared, current, stage, warpgroup, cluster, accumulators[0]), ...);
         }
       }(std::make_integer_sequence<int, kItems>{});
       if constexpr (kTwoLevelSum) {
