@@ -5,6 +5,7 @@
 
 #include "core/arch.h"
 #include "core/dtype.h"
+#include "core/epilogue_path.h"
 #include "core/layout.h"
 #include "core/sparse.h"
 #include "core/split_fp32.h"
@@ -72,19 +73,25 @@ struct GemmConfig {
   }
   // A lane holds two adjacent rows of a column: tile::RowOrder::interleaved.
   constexpr bool interleaved_rows() const { return operand_source == OperandSource::RS || sparse; }
-  // The kernel lacks the rolled epilogue (EpiloguePath): it has no registers for it, its tile is
+  // There is no kernel with EpiloguePath::rolled: it would have no registers for it, the tile is
   // no whole number of boxes, or the FP8 mainloop beside it becomes slower.
   constexpr bool unrolled_only() const {
     return uses_tma() && (pingpong || n > 256 || (n > kBoxColumns && n % kBoxColumns != 0) ||
                           wide_fp8_promotes());
   }
-  // The unrolled epilogue has the variants of activations, and the one that adds c or the residual.
-  // The other kernels lack the registers, and three warpgroups those for addends. Block-scaled
-  // 128x256 became 6 % slower beside these variants.
-  constexpr bool unrolls_activations() const {
-    return is_dense_ss() || (wide_fp8_promotes() && !block_scaled && n % kBoxColumns == 0);
+  // There is a kernel with EpiloguePath::fused. Block-scaled kernels lack the registers for columns
+  // that fill no box, and three warpgroups those for addends.
+  constexpr bool fuses_activations() const {
+    if (block_scaled && n % kBoxColumns != 0) return false;
+    return uses_tma() && (is_dense_ss() || (promotes() && bits(input) == 8));
   }
-  constexpr bool unrolls_addends() const { return unrolls_activations() && warpgroups < 3; }
+  constexpr bool fuses_addends() const { return fuses_activations() && warpgroups < 3; }
+  constexpr bool has_kernel(EpiloguePath path) const {
+    return path == EpiloguePath::plain    ? uses_tma()
+           : path == EpiloguePath::fused  ? fuses_activations()
+           : path == EpiloguePath::rolled ? !unrolled_only()
+                                          : false;
+  }
   // Column-major results of this type alone are stored by TMA: tile/tma_store_columns.cuh.
   constexpr DType column_store_dtype() const { return bits(input) == 16 ? input : DType::bf16; }
   constexpr bool tma_stores_columns() const {

@@ -78,9 +78,8 @@ struct Epilogue {
   bool out_column_vectors = false;  // columns of `out` allow vector stores of up to 16 bytes
   // There is more than alpha and scales between the accumulator and the rounding.
   bool has_terms = false;
-  bool unrolled = false;  // EpiloguePath::unrolled
-  // One value for each column, which the unrolled epilogue reads from shared memory in f32: the
-  // bias, or without a bias the scales of b.
+  // One value for each column, which the plain and the fused epilogue read from shared memory in
+  // f32: the bias, or without a bias the scales of b.
   TensorRef shared_vector;
   bool shares_scales = false;  // shared_vector has the scales of b
   bool scaled = false;         // alpha is not 1, or there is a scale_a or scale_b

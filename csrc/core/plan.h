@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "core/epilogue_path.h"
 #include "core/problem.h"
 #include "core/split_fp32.h"
 
@@ -67,20 +68,6 @@ inline constexpr int kStorePaths = 5;
 constexpr const char* name(StorePath path) {
   constexpr const char* names[kStorePaths] = {"elements", "vectors", "column_pairs", "tma_rows",
                                               "tma_columns"};
-  return names[static_cast<int>(path)];
-}
-
-// How much arithmetic stands between the accumulators and the store.
-enum class EpiloguePath : std::uint8_t {
-  direct,    // none: the accumulators are the result
-  unrolled,  // scales, one addend, a bias and an activation: tile/unrolled.cuh
-  rolled,    // every term, 16 rows x some columns at a time: tile/store.cuh
-};
-
-inline constexpr int kEpiloguePaths = 3;
-
-constexpr const char* name(EpiloguePath path) {
-  constexpr const char* names[kEpiloguePaths] = {"direct", "unrolled", "rolled"};
   return names[static_cast<int>(path)];
 }
 
@@ -196,7 +183,7 @@ struct Plan {
   Estimate estimate;
 
   // Does the kernel store the argument of the activation beside the result, where both are wanted?
-  bool stores_z() const { return !passes.split && main.epilogue_path == EpiloguePath::unrolled; }
+  bool stores_z() const { return !passes.split && main.epilogue_path == EpiloguePath::fused; }
 };
 
 }  // namespace tcgemm

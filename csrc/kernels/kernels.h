@@ -9,9 +9,10 @@
 namespace tcgemm::kernels {
 
 // The __global__ function of a row that Unit kUnit compiles, for cudaLaunchKernelExC, or nullptr if
-// the row is not built. Each file of instances/ specialises it for its unit.
+// the row is not built or has no kernel with this path. Each file of instances/ specialises it for
+// its unit.
 template <Unit kUnit>
-const void* find(int config_index);
+const void* find(int config_index, EpiloguePath path);
 
 // The passes before and around GEMMs. Params are kernel arguments, grids are one-dimensional, and
 // no pass uses dynamic shared memory. Each pass has a grid-stride loop, so any number of CTAs is

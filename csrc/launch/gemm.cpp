@@ -19,22 +19,25 @@
 namespace tcgemm::launch {
 namespace {
 
-using Find = const void* (*)(int config_index);
+using Find = const void* (*)(int config_index, EpiloguePath path);
 
 // The finder of each compilation unit, by Unit. Unit::none has none.
 constexpr auto kFinders = []<int... kUnit>(std::integer_sequence<int, kUnit...>) {
   return std::array<Find, kUnits>{nullptr, &kernels::find<Unit(kUnit + 1)>...};
 }(std::make_integer_sequence<int, kUnits - 1>{});
 
-// The function of a row. The first call for a row and device allows its shared memory; later calls
-// only read, so a CUDA graph can be captured if the GEMM ran before.
-const void* kernel_function(int row, int device) {
-  static std::array<std::atomic<const void*>, kCatalog.size()> functions;
-  static std::array<std::atomic<std::uint64_t>, kCatalog.size()> allowed;
+// The kernel of a row and an epilogue. The first call for it and a device allows its shared memory;
+// later calls only read, so a CUDA graph can be captured if the GEMM ran before.
+const void* kernel_function(int row, EpiloguePath epilogue_path, int device) {
+  constexpr std::size_t kKernels = kCatalog.size() * kEpiloguePaths;
+  static std::array<std::atomic<const void*>, kKernels> functions;
+  static std::array<std::atomic<std::uint64_t>, kKernels> allowed;
+  const EpiloguePath path = kernel_path(epilogue_path);
+  const int index = row * kEpiloguePaths + static_cast<int>(path);
   const std::uint64_t bit = std::uint64_t(1) << device;
-  if (allowed[row].load(std::memory_order_acquire) & bit)
-    return functions[row].load(std::memory_order_relaxed);
-  const void* pointer = kFinders[int(unit(kCatalog[row]))](row);
+  if (allowed[index].load(std::memory_order_acquire) & bit)
+    return functions[index].load(std::memory_order_relaxed);
+  const void* pointer = kFinders[int(unit(kCatalog[row]))](row, path);
   if (pointer == nullptr)
     throw std::runtime_error("tcgemm: kernel " + std::string(name(kCatalog[row]).text) +
                              " is not in this build; rebuild without "
@@ -42,8 +45,8 @@ const void* kernel_function(int row, int device) {
   check(cudaFuncSetAttribute(pointer, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              kCatalog[row].shared_bytes()),
         "reserving shared memory for", {row});
-  functions[row].store(pointer, std::memory_order_relaxed);
-  allowed[row].fetch_or(bit, std::memory_order_release);
+  functions[index].store(pointer, std::memory_order_relaxed);
+  allowed[index].fetch_or(bit, std::memory_order_release);
   return pointer;
 }
 
@@ -129,7 +132,7 @@ void launch_tma(const LaunchContext& call) {
     params.out = result_map(transposed(problem[Slot::out]), problem.n, problem.m, problem.batch,
                             kStoreColumns);
   }
-  launch_kernel(kernel_function(run.config_index, device), &params,
+  launch_kernel(kernel_function(run.config_index, run.epilogue_path, device), &params,
                 {run.grid, config.threads(), config.shared_bytes(), run.cluster, true}, stream,
                 {run.config_index});
 }
@@ -151,7 +154,7 @@ void launch_cp_async(const LaunchContext& call) {
     params.scale_a = scale_of_a(problem);
     params.scale_b = scale_of_b(problem);
   }
-  launch_kernel(kernel_function(run.config_index, device), &params,
+  launch_kernel(kernel_function(run.config_index, run.epilogue_path, device), &params,
                 {run.grid, config.threads(), config.shared_bytes(), 1, config.arch == Arch::sm90a},
                 stream, {run.config_index});
 }

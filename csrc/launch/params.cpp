@@ -57,7 +57,7 @@ static_assert([] {
   return slots == kAddends;
 }());
 
-// Sets shared_vector of an unrolled epilogue.
+// Sets shared_vector of a plain or a fused epilogue.
 void share_vector(const GemmConfig& config, Epilogue& epilogue) {
   const TensorRef& bias = epilogue.sources[kBias];
   if (config.vector_bytes() == 0) return;
@@ -137,8 +137,8 @@ Epilogue epilogue(const Problem& problem, const Plan& plan, const LaunchConfig& 
   }
   result.has_terms = problem.has_epilogue_terms();
   result.scaled = problem.alpha != 1.0 || result.scale_a.data || result.scale_b.data;
-  result.unrolled = config.epilogue_path == EpiloguePath::unrolled;
-  if (result.unrolled) share_vector(kCatalog[config.config_index], result);
+  if (config.epilogue_path == EpiloguePath::plain || config.epilogue_path == EpiloguePath::fused)
+    share_vector(kCatalog[config.config_index], result);
   return result;
 }
 

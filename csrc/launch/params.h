@@ -21,7 +21,7 @@ Epilogue epilogue(const Problem& problem, const Plan& plan, const LaunchConfig& 
                   void* workspace);
 
 Extent extent(const Problem& problem);
-// row_major: the index of a tile is its position in row-major order, as TileFilter wants it.
+// With `row_major` the index of a tile is its position in row-major order. TileFilter needs that.
 Tiling tiling(const Problem& problem, const LaunchConfig& run, bool row_major = false);
 
 }  // namespace tcgemm::launch

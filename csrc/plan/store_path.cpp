@@ -6,7 +6,7 @@
 namespace tcgemm::plan {
 namespace {
 
-// The matrices of which the unrolled epilogue adds one.
+// The matrices of which the fused epilogue adds one.
 constexpr SlotSet kMatrixAddends = {Slot::c, Slot::residual};
 
 bool is_row_major(const Problem& problem) {
@@ -52,35 +52,41 @@ bool is_addend_in_vectors(const Problem& problem, Slot slot) {
          is_vectorizable(addend, problem.m, problem.n, problem.batch);
 }
 
-// Do the terms fit the unrolled epilogue (tile/unrolled.cuh)?
-bool can_unroll(const GemmConfig& config, const Problem& problem, StorePath path) {
-  if (problem.has_any(kEpilogueTerms - kAddends)) return false;
-  if (problem[Slot::out].dtype == DType::s32) return problem.has_default_epilogue();
-  if (problem.has(Slot::bias) && !can_unroll_bias(config, problem)) return false;
-  if (is_smooth(problem.activation) && !config.unrolls_activations()) return false;
+// The epilogue of tile/unrolled.cuh that has the terms: fused or plain, or rolled if neither has.
+EpiloguePath vector_path(const GemmConfig& config, const Problem& problem, StorePath path) {
+  constexpr EpiloguePath kNeither = EpiloguePath::rolled;
+  const bool has_plain = config.has_kernel(EpiloguePath::plain);
+  if (!has_plain || problem.has_any(kEpilogueTerms - kAddends)) return kNeither;
+  if (problem[Slot::out].dtype == DType::s32)
+    return problem.has_default_epilogue() ? EpiloguePath::plain : kNeither;
+  if (problem.has(Slot::bias) && !can_unroll_bias(config, problem)) return kNeither;
   // Its gelu is an approximation for results of 16 bits.
-  if (problem.activation == Activation::gelu && bits(problem[Slot::out].dtype) > 16) return false;
+  if (problem.activation == Activation::gelu && bits(problem[Slot::out].dtype) > 16)
+    return kNeither;
   const SlotSet addends = problem.operands.given() & kMatrixAddends;
-  if (addends == kMatrixAddends) return false;
-  // The general variant of the unrolled epilogue (tile/unrolled.cuh).
-  const bool scaled = problem.alpha != 1.0 || problem.has_any(kOperandScales);
-  const bool general = !addends.empty() || (scaled && bits(config.input) != 8);
-  if (general && !config.unrolls_addends()) return false;
-  if (problem.has(Slot::z)) {
-    // The plain variant stores no second matrix, and the others store it in vectors of 16 bits.
-    const Operand& z = problem[Slot::z];
-    const bool stores_z = (general || is_smooth(problem.activation)) &&
-                          path == StorePath::tma_rows && !config.interleaved_rows() &&
-                          bits(z.dtype) == 16 && bits(config.input) != 8 &&
-                          is_vectorizable(z, problem.m, problem.n, problem.batch);
-    if (!stores_z) return false;
-  }
+  if (addends == kMatrixAddends) return kNeither;
   for (const Slot slot : addends)
-    if (path != StorePath::tma_rows || !is_addend_in_vectors(problem, slot)) return false;
+    if (path != StorePath::tma_rows || !is_addend_in_vectors(problem, slot)) return kNeither;
   // Scales of blocks belong to the mainloop.
   const bool column_scales = problem.has(Slot::scale_b) && !problem.block_scaled() &&
                              problem[Slot::scale_b].stride_col != 0;
-  return !column_scales || can_load_pairs(problem[Slot::scale_b], problem.batch);
+  if (column_scales && !can_load_pairs(problem[Slot::scale_b], problem.batch)) return kNeither;
+  // The general variant of tile/unrolled.cuh.
+  const bool scaled = problem.alpha != 1.0 || problem.has_any(kOperandScales);
+  const bool general = !addends.empty() || (scaled && bits(config.input) != 8);
+  const bool fused = general || is_smooth(problem.activation);
+  if (problem.has(Slot::z)) {
+    // The plain epilogue stores no second matrix. The fused one stores it in vectors of 16 bits.
+    const Operand& z = problem[Slot::z];
+    const bool stores_z = fused && path == StorePath::tma_rows && !config.interleaved_rows() &&
+                          bits(z.dtype) == 16 && bits(config.input) != 8 &&
+                          is_vectorizable(z, problem.m, problem.n, problem.batch);
+    if (!stores_z) return kNeither;
+  }
+  if (!fused) return EpiloguePath::plain;
+  const bool has_fused =
+      config.has_kernel(EpiloguePath::fused) && (!general || config.fuses_addends());
+  return has_fused ? EpiloguePath::fused : kNeither;
 }
 
 }  // namespace
@@ -93,18 +99,16 @@ StorePath store_path(const GemmConfig& config, const Problem& problem) {
 }
 
 EpiloguePath epilogue_path(const GemmConfig& config, const Problem& problem, StorePath path) {
-  if (path == StorePath::tma_columns) return EpiloguePath::unrolled;
+  if (path == StorePath::tma_columns) return EpiloguePath::plain;
   const DType type = problem[Slot::out].dtype;
   if (path == StorePath::column_pairs) {
     if (type == config.accumulator && problem.has_default_epilogue()) return EpiloguePath::direct;
-    return bits(type) == 16 && can_unroll(config, problem, path) ? EpiloguePath::unrolled
-                                                                 : EpiloguePath::rolled;
+    return bits(type) == 16 ? vector_path(config, problem, path) : EpiloguePath::rolled;
   }
   const DType wide = config.accumulator == DType::s32 ? DType::s32 : DType::f32;
   const bool has_store = bits(type) == 16 || (type == wide && !config.interleaved_rows());
-  return path == StorePath::tma_rows && has_store && can_unroll(config, problem, path)
-             ? EpiloguePath::unrolled
-             : EpiloguePath::rolled;
+  return path == StorePath::tma_rows && has_store ? vector_path(config, problem, path)
+                                                  : EpiloguePath::rolled;
 }
 
 }  // namespace tcgemm::plan

@@ -24,7 +24,7 @@ struct TileCoord {
 //      --------+
 //      9 ...
 __device__ inline TileCoord tile_of_matrix(const Tiling& tiling, std::uint32_t index,
-                                          std::int32_t batch) {
+                                           std::int32_t batch) {
   const std::uint32_t group = tiling.group.quotient(index);
   const std::uint32_t index_in_group = index - group * tiling.group.value;
   const std::int32_t first = group * tiling.rows.value;
@@ -37,9 +37,9 @@ __device__ inline TileCoord tile_of_matrix(const Tiling& tiling, std::uint32_t i
 // Tile `index` of the batch. A matrix has fewer than 2^31 tiles: its extents fit 32 bits, and a
 // tile is at least 64 x 16. A batch may have more.
 __device__ inline TileCoord tile_at(const Tiling& tiling, std::int64_t index) {
-  const std::int32_t batch =
-      index < Divisor::kLimit ? tiling.matrix.quotient(static_cast<std::uint32_t>(index))
-                              : static_cast<std::int32_t>(index / tiling.matrix.value);
+  const std::int32_t batch = index < Divisor::kLimit
+                                 ? tiling.matrix.quotient(static_cast<std::uint32_t>(index))
+                                 : static_cast<std::int32_t>(index / tiling.matrix.value);
   const std::int64_t first = std::int64_t(batch) * tiling.matrix.value;
   return tile_of_matrix(tiling, static_cast<std::uint32_t>(index - first), batch);
 }

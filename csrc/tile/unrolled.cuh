@@ -1,5 +1,5 @@
-// The epilogue of results whose rows are vectors (EpiloguePath::unrolled), in units of 16 rows x 32
-// columns. docs/dev/kernels/epilogue.md says what was tried.
+// The epilogue of EpiloguePath::plain and EpiloguePath::fused: results whose rows are vectors, in
+// units of 16 rows x 32 columns. docs/dev/kernels/epilogue.md says what was tried.
 #pragma once
 
 #include <algorithm>
@@ -24,8 +24,8 @@ struct UnrolledTraits {
   RowOrder row_order;
   int staging_sets;  // see GemmConfig::staging_sets
   int staging_set_bytes;
-  bool activations;    // there are variants with gelu, gelu_tanh and silu
-  bool addends;        // there is a general variant
+  bool fused;          // EpiloguePath::fused, not EpiloguePath::plain
+  bool addends;        // fused has the general variant
   int addends_ahead;   // units whose addends are loaded ahead of their use
   bool column_scales;  // the operands have 8 bits, so scales are common
 };
@@ -54,7 +54,8 @@ struct UnitAddend {
 };
 
 // Warps that fetch instructions do not multiply, so the code that runs for one tile must be short
-// and contiguous. There are variants of it, and a fragment runs one of them:
+// and contiguous. EpiloguePath::plain has one variant. EpiloguePath::fused has four, and a fragment
+// runs one of them:
 //
 //   plain    scales of 8-bit operands, a bias and relu. The units are unrolled.
 //   gelu, gelu_tanh, silu    the same with that activation. The units are a loop.
@@ -82,16 +83,18 @@ class UnrolledEpilogue {
 
   __device__ __forceinline__ void store(const Register* fragment) {
     if (epilogue_.scaled) rows_ = load_row_scales(epilogue_, window_of(0));
-    const bool is_general = epilogue_.sources[addend_index()].data != nullptr ||
-                            (epilogue_.scaled && !kTraits.column_scales);
-    if (kTraits.addends && is_general) {
-      if constexpr (kTraits.addends) store_in_loop<Variant::general>(fragment);
-    } else if (kTraits.activations && epilogue_.activation == Activation::gelu) {
-      if constexpr (kTraits.activations) store_in_loop<Variant::gelu>(fragment);
-    } else if (kTraits.activations && epilogue_.activation == Activation::gelu_tanh) {
-      if constexpr (kTraits.activations) store_in_loop<Variant::gelu_tanh>(fragment);
-    } else if (kTraits.activations && epilogue_.activation == Activation::silu) {
-      if constexpr (kTraits.activations) store_in_loop<Variant::silu>(fragment);
+    if constexpr (kTraits.fused) {
+      const bool is_general = epilogue_.sources[addend_index()].data != nullptr ||
+                              (epilogue_.scaled && !kTraits.column_scales);
+      if (kTraits.addends && is_general) {
+        if constexpr (kTraits.addends) store_in_loop<Variant::general>(fragment);
+      } else if (epilogue_.activation == Activation::gelu) {
+        store_in_loop<Variant::gelu>(fragment);
+      } else if (epilogue_.activation == Activation::gelu_tanh) {
+        store_in_loop<Variant::gelu_tanh>(fragment);
+      } else {
+        store_in_loop<Variant::silu>(fragment);
+      }
     } else if (kTraits.column_scales && !epilogue_.has_terms && !scales_columns(epilogue_)) {
       if constexpr (kTraits.column_scales)
         with_out_dtype([&]<DType kOut>() { store_unrolled<kOut, false>(Index<0>(), fragment); });
@@ -101,7 +104,7 @@ class UnrolledEpilogue {
   }
 
  private:
-  enum class Variant { plain, gelu, gelu_tanh, silu, general };
+  enum class Variant { gelu, gelu_tanh, silu, general };
 
   using UnitAddend = tile::UnitAddend<kTraits>;
   static constexpr int kUnit = kTraits.unit;

@@ -44,7 +44,7 @@ from support.dtype_matrix import positive, scale_a, scale_b, zero_points
 EVERY_ROW = rows()
 ANY_ALIGNMENT = rows(lambda row: not row.tma)
 ANY_EPILOGUE = rows(lambda row: not row.unrolled_only)
-UNROLLED = rows(lambda row: row.tma and not row.split_fp32 and row.layout in ("TN", "NN"))
+VECTORS = rows(lambda row: row.tma and not row.split_fp32 and row.layout in ("TN", "NN"))
 OUT_STRIDES = ("padded", "odd_pitch", "step_both", "transposed_padded", "transposed_odd")
 
 
@@ -122,8 +122,8 @@ def test_row_on_normal_data(row):
     each(itertools.product(KINDS[:4], range(len(row.layouts)), outs), check)
 
 
-@UNROLLED
-def test_row_with_terms_of_the_unrolled_epilogue(row):
+@VECTORS
+def test_row_with_terms_of_the_plain_and_fused_epilogues(row):
     """A bias of each dtype, c or the residual, each activation: in more than one wave of tiles, so
     that an epilogue runs beside the loads and products of the next tile."""
     addends = [(None, None), ("c", BF16), ("residual", F16), ("residual", BF16)]
@@ -160,7 +160,7 @@ def test_row_with_terms_of_the_unrolled_epilogue(row):
         assert guarded.untouched()
 
     activations = (None, "relu") if row.bias_only else (None, "relu", "gelu", "gelu_tanh", "silu")
-    # The unrolled epilogue has no gelu for results of 32 bits.
+    # The fused epilogue has no gelu for results of 32 bits.
     given = itertools.product(activations, range(8))
     if row.unrolled_only:
         given = [(a, step) for a, step in given if a != "gelu" or outs[step % len(outs)] != F32]

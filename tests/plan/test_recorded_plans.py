@@ -34,13 +34,14 @@ def test_new_names_are_those_of_kernels():
 def test_the_record_has_every_store_path_and_pass():
     found = [plan for plan in RECORD["plans"] if "refused" not in plan]  # fp8 on an A100
     assert {plan["store"] for plan in found} == {
-        "straight, columns",
-        "unrolled, TMA rows",
-        "unrolled, TMA columns",
-        "unrolled, columns",
-        "rolled, TMA rows",
-        "rolled, columns",
-        "rolled, words",
+        "direct, column_pairs",
+        "plain, tma_rows",
+        "plain, tma_columns",
+        "plain, column_pairs",
+        "fused, tma_rows",
+        "rolled, tma_rows",
+        "rolled, column_pairs",
+        "rolled, vectors",
         "rolled, elements",
     }
     assert {each["pass"] for plan in found for each in plan["passes"]} == {"prepare", "split"}

@@ -64,9 +64,8 @@ class Row(NamedTuple):
 
     @property
     def bias_only(self):
-        """Its epilogue has a bias and relu, but no other activation, c or residual."""
-        boxes = self.tile[1] % 64 == 0
-        return self.unrolled_only and self.fp8_promotes and (self.blocks or not boxes)
+        """Its only epilogue has a bias and relu, but no other activation, c or residual."""
+        return self.unrolled_only and self.blocks and self.tile[1] % 64 != 0
 
     @property
     def fp8_promotes(self):

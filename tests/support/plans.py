@@ -23,16 +23,6 @@ DATA = ROOT / "tests" / "data"
 RECORD = DATA / "plans_h200.json"
 DEVICES = ("H200", "H100", "A100")
 
-# The names of the planner's epilogue and store paths in the record.
-EPILOGUES = {"direct": "straight", "unrolled": "unrolled", "rolled": "rolled"}
-STORES = {
-    "tma_rows": "TMA rows",
-    "tma_columns": "TMA columns",
-    "column_pairs": "columns",
-    "vectors": "words",
-    "elements": "elements",
-}
-
 
 def passes(plan):
     """The passes before the product, and the other kernels of f32 in parts, in order."""
@@ -62,7 +52,7 @@ def planned(device, problem):
         "group": plan["group"],
         "swap": plan["transposed"],
         "vectors": [plan["vector_a"], plan["vector_b"]],
-        "store": f"{EPILOGUES[plan['epilogue_path']]}, {STORES[plan['store_path']]}",
+        "store": f"{plan['epilogue_path']}, {plan['store_path']}",
         "passes": passes(plan),
         "workspace": plan["workspace"],
     }

@@ -15,7 +15,7 @@ namespace tcgemm::sm80 {
 // others end; where two fit an SM, the epilogue of one overlaps the mainloop of the other.
 //
 //   shared memory:  pipeline stages, 1024-byte aligned; smem_d of the epilogue reuses them
-template <GemmConfig kConfig, template <GemmConfig> class MainloopOf>
+template <GemmConfig kConfig, EpiloguePath kPath, template <GemmConfig> class MainloopOf>
 struct Gemm {
   using Mainloop = MainloopOf<kConfig>;
   static_assert(Mainloop::kWarps * kStagingBytes <= Mainloop::kStagesBytes);

@@ -26,7 +26,7 @@ constexpr int epilogue_columns(const GemmConfig& config) {
              : 64;
 }
 
-template <GemmConfig kConfig>
+template <GemmConfig kConfig, EpiloguePath kPath>
 struct FragmentEpilogue {
   using Value = tile::Value<kConfig.accumulator>;
   using Register = tile::Register<kConfig.accumulator>;
@@ -40,8 +40,8 @@ struct FragmentEpilogue {
       .row_order = kRowOrder,
       .staging_sets = kConfig.staging_sets(),
       .staging_set_bytes = kConfig.staging_set_bytes(),
-      .activations = kConfig.unrolls_activations(),
-      .addends = kConfig.unrolls_addends(),
+      .fused = kPath == EpiloguePath::fused,
+      .addends = kConfig.fuses_addends(),
       .addends_ahead = kConfig.pingpong ? 0 : 1,
       .column_scales = bits(kConfig.input) == 8};
   using Unrolled = tile::UnrolledEpilogue<kUnrolled, Register>;
@@ -92,7 +92,7 @@ struct FragmentEpilogue {
 
   // Prefetches the operands of the epilogue. `row` and `col` are the warp's first ones in the tile.
   __device__ static void prefetch(const TmaParams& params, int row, int col, int batch) {
-    if (params.epilogue.has_terms) {
+    if (kPath != EpiloguePath::plain && params.epilogue.has_terms) {
       for (int i = 0; i < kConfig.m64_blocks; ++i)
         tile::prefetch(params.epilogue, tile::window(params.extent, row + i * 64, col, batch),
                        kConfig.n);
@@ -109,30 +109,27 @@ struct FragmentEpilogue {
                                                const Register (&fragment)[kRegisters], int row,
                                                int col, int batch) {
     const Epilogue& epilogue = params.epilogue;
-    if constexpr (kConfig.tma_stores_columns()) {
+    const TensorMap* map = result_map(params);
+    if constexpr (kPath == EpiloguePath::plain && kConfig.tma_stores_columns()) {
       char* warpgroup_smem_d = smem_d - threadIdx.x / 32 % 4 * kStagingBytes;  // of the warpgroup
       if (params.tma_store == TmaStore::columns)
         return tile::stage_columns<kConfig.column_store_dtype(), kConfig.n>(warpgroup_smem_d,
                                                                             warpgroup, fragment);
     }
-    const TensorMap* map = result_map(params);
-    bool unrolled = epilogue.unrolled && map != nullptr;
-    if constexpr (kRowOrder == tile::RowOrder::interleaved) {
-      const tile::Window window = tile::window<kRowOrder>(params.extent, row, col, batch);
-      if (tile::all_columns_inside(epilogue, window, kConfig.n)) {
-        if (tile::store_accumulators<kConfig.accumulator>(epilogue, window, fragment)) return;
-        unrolled = epilogue.unrolled && bits(epilogue.out_dtype) == 16;
+    if constexpr (kPath == EpiloguePath::rolled) {
+      if constexpr (kRowOrder == tile::RowOrder::interleaved) {
+        const tile::Window window = tile::window<kRowOrder>(params.extent, row, col, batch);
+        if (tile::all_columns_inside(epilogue, window, kConfig.n) &&
+            tile::store_accumulators<kConfig.accumulator>(epilogue, window, fragment))
+          return;
       }
-    }
-    if (kConfig.unrolled_only() || unrolled) {
-      Unrolled(epilogue, params.extent, map, smem_d, vector, row, col, batch).store(fragment);
+      tile::store_fragment<kConfig.n, kUnit, true, Value, kRowOrder>(
+          epilogue, params.extent, map, smem_d, row, col, batch,
+          [&](int unit, Value(&v)[kUnit / 2]) {
+            tile::select_unit<kConfig.n / kUnit>(fragment, unit, v);
+          });
     } else {
-      if constexpr (!kConfig.unrolled_only())
-        tile::store_fragment<kConfig.n, kUnit, true, Value, kRowOrder>(
-            epilogue, params.extent, map, smem_d, row, col, batch,
-            [&](int unit, Value(&v)[kUnit / 2]) {
-              tile::select_unit<kConfig.n / kUnit>(fragment, unit, v);
-            });
+      Unrolled(epilogue, params.extent, map, smem_d, vector, row, col, batch).store(fragment);
     }
   }
 

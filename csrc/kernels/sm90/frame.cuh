@@ -54,8 +54,8 @@ struct Frame {
     return (params.extent.k + kConfig.tile_k() - 1) / kConfig.tile_k();
   }
 
-  // Calls visit(row, column, batch, k-blocks, advance) for each tile of this CTA. It calls advance()
-  // once, which finds the next tile: a consumer does so while WGMMA is in flight.
+  // Calls visit(row, column, batch, k-blocks, advance) for each tile of this CTA. `visit` calls
+  // advance() once, which finds the next tile: a consumer does so while WGMMA is in flight.
   template <class Params, class Cluster, class Visit>
   __device__ __forceinline__ static void for_each_tile(const Params& params, Cluster cluster,
                                                        Visit visit) {

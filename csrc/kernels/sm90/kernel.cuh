@@ -19,13 +19,14 @@
 
 namespace tcgemm::sm90 {
 
-template <GemmConfig kConfig, template <GemmConfig> class MainloopOf>
+template <GemmConfig kConfig, EpiloguePath kPath, template <GemmConfig> class MainloopOf>
 struct Gemm {
   using Frame = sm90::Frame<kConfig>;
   using Mainloop = MainloopOf<kConfig>;
-  using WarpEpilogue = FragmentEpilogue<kConfig>;
+  using WarpEpilogue = FragmentEpilogue<kConfig, kPath>;
+  static constexpr bool kSharesVector = kPath != EpiloguePath::rolled;
   // The other mainloops have no registers for the vector.
-  static constexpr bool kLoadsVectorAhead = kConfig.is_dense_ss();
+  static constexpr bool kLoadsVectorAhead = kConfig.is_dense_ss() || kConfig.promotes();
 
   // Inlined, however long: a call would put the accumulators into memory.
   __device__ __forceinline__ static void run(const TmaParams& params, char* memory) {
@@ -57,7 +58,7 @@ struct Gemm {
     if constexpr (kConfig.block_scaled)
       if (const int warp = threadIdx.x / 32 - 1; warp >= 0)
         load_scales(params, shared, cluster, warp);
-    if constexpr (kConfig.tma_stores_columns())
+    if constexpr (kConfig.tma_stores_columns() && kPath == EpiloguePath::plain)
       if (const int warp = threadIdx.x / 32 - 1;
           params.tma_store == TmaStore::columns && warp >= 0 && warp < kConfig.warpgroups)
         run_store_warp(params, shared, cluster, warp);
@@ -131,11 +132,11 @@ struct Gemm {
         }
       }
       const int row = tile_row + rows_before + warp * 16;
-      typename WarpEpilogue::SharedVector vector;
+      [[maybe_unused]] typename WarpEpilogue::SharedVector vector;
       const auto meanwhile = [&] {
         advance();
         WarpEpilogue::prefetch(params, row, col, batch);
-        if constexpr (kLoadsVectorAhead) vector.load(params, col, batch);
+        if constexpr (kSharesVector && kLoadsVectorAhead) vector.load(params, col, batch);
       };
       // New accumulators for each tile: the first WGMMA overwrites them, so the compiler need not
       // keep what the epilogue of the previous tile has used up.
@@ -147,9 +148,9 @@ struct Gemm {
         Mainloop::multiply(shared, state, k_blocks, warpgroup, cluster, accumulators, meanwhile);
       if constexpr (kConfig.terms > 1)
         typename Mainloop::Rescale(params, row, col, batch).run(accumulators[0]);
-      if constexpr (!kLoadsVectorAhead) vector.load(params, col, batch);
+      if constexpr (kSharesVector && !kLoadsVectorAhead) vector.load(params, col, batch);
       float* tile_vector = shared.vector_of(warpgroup);
-      vector.publish(params, tile_vector, warpgroup);
+      if constexpr (kSharesVector) vector.publish(params, tile_vector, warpgroup);
 #pragma unroll
       for (int i = 0; i < kConfig.m64_blocks; ++i)
         WarpEpilogue::store(params, smem_d, tile_vector, warpgroup, accumulators[i], row + i * 64,

@@ -6,8 +6,9 @@
 namespace tcgemm::kernels {
 
 template <>
-const void* find<Unit::sm80_fp8>(int config_index) {
-  return find_in<Unit::sm80_fp8, sm80::Gemm, sm80::CpAsyncMainloop, CpAsyncParams>(config_index);
+const void* find<Unit::sm80_fp8>(int config_index, EpiloguePath path) {
+  return find_in<Unit::sm80_fp8, sm80::Gemm, sm80::CpAsyncMainloop, CpAsyncParams>(config_index,
+                                                                                   path);
 }
 
 }  // namespace tcgemm::kernels

@@ -6,9 +6,9 @@
 namespace tcgemm::kernels {
 
 template <>
-const void* find<Unit::sm80_int8_sparse>(int config_index) {
+const void* find<Unit::sm80_int8_sparse>(int config_index, EpiloguePath path) {
   return find_in<Unit::sm80_int8_sparse, sm80::Gemm, sm80::CpAsyncMainloop, CpAsyncParams>(
-      config_index);
+      config_index, path);
 }
 
 }  // namespace tcgemm::kernels

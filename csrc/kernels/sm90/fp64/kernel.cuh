@@ -23,7 +23,7 @@ namespace tcgemm::sm90 {
 // epilogue is that of f32 accumulators. Such a kernel can also recompute tiles of a result.
 //
 //   shared memory:  smem_d if results are f32 | pipeline stages | mbarriers
-template <GemmConfig kConfig, template <GemmConfig> class MainloopOf>
+template <GemmConfig kConfig, EpiloguePath kPath, template <GemmConfig> class MainloopOf>
 struct Fp64Gemm {
   static constexpr bool kRoundsToF32 = kConfig.input == DType::f32;
   using Frame = sm90::Frame<kConfig>;
@@ -51,7 +51,7 @@ struct Fp64Gemm {
   }
 
  private:
-  // Calls visit(row, column, batch, k-blocks, advance) for each tile of this CTA that is to be computed.
+  // Calls visit(row, column, batch, k-blocks, advance) for each tile that this CTA is to compute.
   template <class Visit>
   __device__ static void for_each_tile(const CpAsyncParams& params, Visit visit) {
     if constexpr (kRoundsToF32) {

@@ -6,8 +6,8 @@
 namespace tcgemm::kernels {
 
 template <>
-const void* find<Unit::sm90_f16>(int config_index) {
-  return find_in<Unit::sm90_f16, sm90::Gemm, sm90::DenseMainloop, TmaParams>(config_index);
+const void* find<Unit::sm90_f16>(int config_index, EpiloguePath path) {
+  return find_in<Unit::sm90_f16, sm90::Gemm, sm90::DenseMainloop, TmaParams>(config_index, path);
 }
 
 }  // namespace tcgemm::kernels

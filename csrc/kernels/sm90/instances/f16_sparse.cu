@@ -6,8 +6,9 @@
 namespace tcgemm::kernels {
 
 template <>
-const void* find<Unit::sm90_f16_sparse>(int config_index) {
-  return find_in<Unit::sm90_f16_sparse, sm90::Gemm, sm90::SparseMainloop, TmaParams>(config_index);
+const void* find<Unit::sm90_f16_sparse>(int config_index, EpiloguePath path) {
+  return find_in<Unit::sm90_f16_sparse, sm90::Gemm, sm90::SparseMainloop, TmaParams>(config_index,
+                                                                                     path);
 }
 
 }  // namespace tcgemm::kernels

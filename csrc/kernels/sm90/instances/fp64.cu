@@ -6,8 +6,9 @@
 namespace tcgemm::kernels {
 
 template <>
-const void* find<Unit::sm90_fp64>(int config_index) {
-  return find_in<Unit::sm90_fp64, sm90::Fp64Gemm, sm90::Fp64Mainloop, CpAsyncParams>(config_index);
+const void* find<Unit::sm90_fp64>(int config_index, EpiloguePath path) {
+  return find_in<Unit::sm90_fp64, sm90::Fp64Gemm, sm90::Fp64Mainloop, CpAsyncParams>(config_index,
+                                                                                     path);
 }
 
 }  // namespace tcgemm::kernels

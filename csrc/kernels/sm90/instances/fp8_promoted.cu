@@ -6,9 +6,9 @@
 namespace tcgemm::kernels {
 
 template <>
-const void* find<Unit::sm90_fp8_promoted>(int config_index) {
+const void* find<Unit::sm90_fp8_promoted>(int config_index, EpiloguePath path) {
   return find_in<Unit::sm90_fp8_promoted, sm90::Gemm, sm90::PromotedMainloop, TmaParams>(
-      config_index);
+      config_index, path);
 }
 
 }  // namespace tcgemm::kernels

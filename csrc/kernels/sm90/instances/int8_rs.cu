@@ -6,8 +6,8 @@
 namespace tcgemm::kernels {
 
 template <>
-const void* find<Unit::sm90_int8_rs>(int config_index) {
-  return find_in<Unit::sm90_int8_rs, sm90::Gemm, sm90::RsMainloop, TmaParams>(config_index);
+const void* find<Unit::sm90_int8_rs>(int config_index, EpiloguePath path) {
+  return find_in<Unit::sm90_int8_rs, sm90::Gemm, sm90::RsMainloop, TmaParams>(config_index, path);
 }
 
 }  // namespace tcgemm::kernels

@@ -6,9 +6,9 @@
 namespace tcgemm::kernels {
 
 template <>
-const void* find<Unit::sm90_split_fp32_bf16>(int config_index) {
+const void* find<Unit::sm90_split_fp32_bf16>(int config_index, EpiloguePath path) {
   return find_in<Unit::sm90_split_fp32_bf16, sm90::Gemm, sm90::SplitFp32Mainloop, TmaParams>(
-      config_index);
+      config_index, path);
 }
 
 }  // namespace tcgemm::kernels

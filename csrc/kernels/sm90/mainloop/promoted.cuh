@@ -72,8 +72,8 @@ struct PromotedMainloop {
   __device__ static void multiply(const SharedStorage<kConfig>& shared, PipelineState& state,
                                   int k_blocks, int warpgroup, Cluster cluster,
                                   Accumulators& accumulators, const Meanwhile& meanwhile) {
-    run_k_blocks<ScaleKind::none>({shared, cluster, ptx::uniform(warpgroup)}, state, k_blocks, accumulators[0],
-                                  meanwhile);
+    run_k_blocks<ScaleKind::none>({shared, cluster, ptx::uniform(warpgroup)}, state, k_blocks,
+                                  accumulators[0], meanwhile);
   }
 
   // The same with block scales.
