@@ -57,6 +57,18 @@ static_assert([] {
   return slots == kAddends;
 }());
 
+static_assert([] {
+  constexpr std::int64_t kLargest = Divisor::kLimit - 1;
+  for (const std::int64_t value : {1, 2, 3, 5, 7, 12, 66, 132, 641, 4095, 4096, 65537, 1 << 30}) {
+    for (const std::int64_t near : {value, kLargest / value * value, kLargest}) {
+      for (std::int64_t dividend = near - 1; dividend <= near + 1; ++dividend)
+        if (dividend <= kLargest && divisor(value).quotient(dividend) != dividend / value)
+          return false;
+    }
+  }
+  return divisor(kLargest).quotient(kLargest - 1) == 0 && divisor(kLargest).quotient(kLargest) == 1;
+}());
+
 // Sets shared_vector of a plain or a fused epilogue.
 void share_vector(const GemmConfig& config, Epilogue& epilogue) {
   const TensorRef& bias = epilogue.sources[kBias];

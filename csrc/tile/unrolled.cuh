@@ -26,7 +26,7 @@ struct UnrolledTraits {
   int staging_set_bytes;
   bool fused;          // EpiloguePath::fused, not EpiloguePath::plain
   bool addends;        // fused has the general variant
-  int addends_ahead;   // units whose addends are loaded ahead of their use
+  int early_addends;   // units whose addends are loaded during the mainloop
   bool column_scales;  // the operands have 8 bits, so scales are common
 };
 
@@ -40,6 +40,14 @@ struct UnitAddend {
   static constexpr int kVectors = 2 * kPieces / 4;  // of a lane
 
   std::uint32_t words[kVectors][4];
+
+  __device__ __forceinline__ void load(int i, const std::uint16_t* from) {
+    const uint4 vector = *reinterpret_cast<const uint4*>(from);
+    words[i][0] = vector.x;
+    words[i][1] = vector.y;
+    words[i][2] = vector.z;
+    words[i][3] = vector.w;
+  }
 
   __device__ __forceinline__ void exchange() {
 #pragma unroll
@@ -59,8 +67,9 @@ struct UnitAddend {
 //
 //   plain    scales of 8-bit operands, a bias and relu. The units are unrolled.
 //   gelu, gelu_tanh, silu    the same with that activation. The units are a loop.
-//   general  scales, c or the residual of 16 bits, a bias and any activation. The units are a loop,
-//            and the addends of the next units are loaded while this unit is computed.
+//   general  scales, c or the residual of 16 bits, a bias and any activation. The units are a loop.
+//            The addends of the first units are loaded during the mainloop, the others one unit
+//            ahead of their use.
 //
 // All of it is inlined: a call would put the accumulators into memory.
 template <UnrolledTraits kTraits, class Register>
@@ -81,19 +90,43 @@ class UnrolledEpilogue {
         col_(col),
         batch_(batch) {}
 
-  __device__ __forceinline__ void store(const Register* fragment) {
+  // The addends of the first units of a fragment.
+  static constexpr int kEarly = kTraits.early_addends;
+  using Addends = UnitAddend<kTraits>[kEarly > 0 ? kEarly : 1];
+
+  // Loads these addends while the mainloop runs. Nothing waits for the loads before store(). The
+  // loads of a lane differ in the offset of the unit alone, so two addresses serve all of them.
+  __device__ __forceinline__ void load_addends(Addends& addends) const {
+    static_assert(UnitAddend::kVectors == 2, "a lane loads one vector of each of its two rows");
+    const TensorRef& source = epilogue_.sources[addend_index()];
+    if (source.data == nullptr) return;
+    const Window window = window_of(0);
+    const int first = 8 * (threadIdx.x % 4), columns = min(window.cols, kTraits.columns) - first;
+    const auto* matrix = static_cast<const std::uint16_t*>(source.data) +
+                         window.batch * source.stride_batch + window.col + first;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const auto* row = matrix + (window.row + window.lane_rows[half]) * source.stride_row;
+      const int inside = window.holds(half) ? columns : 0;
+#pragma unroll
+      for (int unit = 0; unit < kEarly; ++unit)
+        if (unit * kUnit < inside) addends[unit].load(half, row + unit * kUnit);
+    }
+  }
+
+  __device__ __forceinline__ void store(const Register* fragment, const Addends& addends) {
     if (epilogue_.scaled) rows_ = load_row_scales(epilogue_, window_of(0));
     if constexpr (kTraits.fused) {
       const bool is_general = epilogue_.sources[addend_index()].data != nullptr ||
                               (epilogue_.scaled && !kTraits.column_scales);
       if (kTraits.addends && is_general) {
-        if constexpr (kTraits.addends) store_in_loop<Variant::general>(fragment);
+        if constexpr (kTraits.addends) store_in_loop<Variant::general>(fragment, addends);
       } else if (epilogue_.activation == Activation::gelu) {
-        store_in_loop<Variant::gelu>(fragment);
+        store_in_loop<Variant::gelu>(fragment, addends);
       } else if (epilogue_.activation == Activation::gelu_tanh) {
-        store_in_loop<Variant::gelu_tanh>(fragment);
+        store_in_loop<Variant::gelu_tanh>(fragment, addends);
       } else {
-        store_in_loop<Variant::silu>(fragment);
+        store_in_loop<Variant::silu>(fragment, addends);
       }
     } else if (kTraits.column_scales && !epilogue_.has_terms && !scales_columns(epilogue_)) {
       if constexpr (kTraits.column_scales)
@@ -162,12 +195,7 @@ class UnrolledEpilogue {
       const int column = 8 * (piece % UnitAddend::kPieces);
       const int lane_row = second_half ? window.lane_rows[1] : window.lane_rows[0];
       if (!(second_half ? window.holds(1) : window.holds(0)) || column >= columns) continue;
-      const uint4 vector = *reinterpret_cast<const uint4*>(
-          matrix + (window.row + lane_row) * source.stride_row + column);
-      addend.words[i][0] = vector.x;
-      addend.words[i][1] = vector.y;
-      addend.words[i][2] = vector.z;
-      addend.words[i][3] = vector.w;
+      addend.load(i, matrix + (window.row + lane_row) * source.stride_row + column);
     }
     return addend;
   }
@@ -210,34 +238,36 @@ class UnrolledEpilogue {
   }
 
   template <Variant kVariant>
-  __device__ __forceinline__ void store_in_loop(const Register* fragment) {
-    // The addends of this unit and of the next ones.
-    constexpr int kAddends = kVariant != Variant::general ? 0 : kTraits.addends_ahead + 1;
-    UnitAddend addends[kAddends + 1];
-#pragma unroll
-    for (int i = 0; i < kAddends - 1; ++i) addends[i] = load_addend(i);
+  __device__ __forceinline__ void store_in_loop(const Register* fragment, const Addends& early) {
+    constexpr bool kGeneral = kVariant == Variant::general;
+    UnitAddend late = {};
+    if constexpr (kGeneral && kEarly == 0) late = load_addend(0);
 #pragma unroll 1
     for (int unit = 0; unit < kLoops; ++unit) {
-      if constexpr (kAddends > 0) addends[kAddends - 1] = load_addend(unit + kAddends - 1);
+      UnitAddend addend = late;
       Accumulator accumulators[kUnit / 2];
-      copy_unit(fragment, unit, accumulators);
-      finish<kVariant>(unit, addends[0], accumulators);
-#pragma unroll
-      for (int i = 0; i < kAddends - 1; ++i) addends[i] = addends[i + 1];
+      copy_unit<kGeneral>(fragment, early, unit, accumulators, addend);
+      if (kGeneral && unit + 1 >= kEarly) late = load_addend(unit + 1);
+      finish<kVariant>(unit, addend, accumulators);
     }
     if constexpr (kTail > 0) {
-      if constexpr (kAddends == 1) addends[0] = load_addend(kLoops);
       Accumulator accumulators[kTail / 2];
       copy_columns<kLoops * kUnit>(fragment, accumulators);
-      finish<kVariant>(Index<kLoops>(), addends[0], accumulators);
+      finish<kVariant>(Index<kLoops>(), late, accumulators);
     }
   }
 
-  // The accumulators of a unit. Registers have no dynamic index.
-  __device__ __forceinline__ static void copy_unit(const Register* fragment, int unit,
-                                                   Accumulator (&v)[kUnit / 2]) {
+  // The accumulators of a unit, and its addend if that is an early one. Registers have no dynamic
+  // index.
+  template <bool kGeneral>
+  __device__ __forceinline__ static void copy_unit(const Register* fragment, const Addends& early,
+                                                   int unit, Accumulator (&v)[kUnit / 2],
+                                                   UnitAddend& addend) {
     const auto copy = [&]<int kIndex>() {
-      if constexpr (kIndex < kLoops) copy_columns<kIndex * kUnit>(fragment, v);
+      if constexpr (kIndex < kLoops) {
+        copy_columns<kIndex * kUnit>(fragment, v);
+        if constexpr (kGeneral && kIndex < kEarly) addend = early[kIndex];
+      }
     };
     static_assert(kLoops <= 16);
     switch (unit) {

@@ -9,8 +9,8 @@ from tcgemm import info
 
 from support import machine_code
 
-NO_NAMES = {"row_kernel": r"::gemm<(\d+),", "rows": [], "functions": []}
-REPACK, GEMM = "_ZN6tcgemm6repackILi2EEEvi", "_ZN6tcgemm4gemmILi1EiEEvi"
+NO_NAMES = {"row_kernel": r"::gemm<(\d+), (\d),", "rows": [], "functions": []}
+REPACK, GEMM = "_ZN6tcgemm6repackILi2EEEvi", "_ZN6tcgemm4gemmILi1ELi3EiEEvi"
 
 
 def elf(parts):
@@ -78,12 +78,12 @@ def test_entries_of_a_cubin(tool, tmp_path):
     assert table["compiler"] == ["release 13.0 Build 7"]
     assert table["flags"] == ["-v -arch sm_90a"]
     assert "-O3" in table["nvcc_flags"]
-    assert list(table["kernels"]) == ["row_one sm_90a", "tcgemm::repack<2> sm_90a"]
+    assert list(table["kernels"]) == ["row_one rolled sm_90a", "tcgemm::repack<2> sm_90a"]
     entry = table["kernels"]["tcgemm::repack<2> sm_90a"]
     numbers = {"registers": 48, "stack": 0, "shared": 32, "constant": "0:704"}
     assert entry == {"text": entry["text"], **numbers}
     assert len(entry["text"]) == 64
-    assert table["kernels"]["row_one sm_90a"]["registers"] == 168
+    assert table["kernels"]["row_one rolled sm_90a"]["registers"] == 168
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_kernel_more_or_less_is_reported(tool, capsys):
     assert tool("compare", cubin(GEMM)) == 1
     said = capsys.readouterr().out
     assert "tcgemm::repack<2> sm_90a is only in the table" in said
-    assert "row_one sm_90a is not in the table" in said
+    assert "row_one rolled sm_90a is not in the table" in said
 
 
 def test_partial_allows_less_but_not_more(tool):
@@ -188,5 +188,9 @@ def test_the_table_has_every_row_of_the_catalog():
     names = json.loads(machine_code.NAMES.read_text())
     renamed, complaints = machine_code.rename(recorded["kernels"], names)
     assert not complaints
-    rows = {key.rsplit(" ", 1)[0] for key in renamed if "::" not in key}
+    rows = {key.split(" ")[0] for key in renamed if "::" not in key}
     assert rows == {row["name"] for row in info.catalog()}
+    paths = {
+        tuple(key.split(" ")[1:]) for key in renamed if key.startswith("sm90a_bf16_f32_128x256")
+    }
+    assert paths == {(path, "sm_90a") for path in ("plain", "fused", "rolled")}

@@ -8,11 +8,13 @@
     tests/data/machine_code.json --names--> {kernel, architecture: entry}            equal?
 
 An entry has the SHA-256 of the kernel's .text section, its registers, stack and static shared
-memory, and the size of each of its constant banks. A kernel of the catalog stands under the name of
-its row, whatever its index; a pass under the name of its function with its template arguments.
+memory, and the size of each of its constant banks. A kernel of the catalog stands under the names
+of its row and its epilogue path, whatever the index; a pass under the name of its function with its
+template arguments.
 tests/data/machine_code_names.json maps the names of the table to today's:
 
-    row_kernel   a regular expression that finds the index of a row in the name of its function
+    row_kernel   a regular expression that finds the index of a row, and the number of its
+                 EpiloguePath, in the name of its function
     rows         [[pattern, replacement], ...] for re.sub, one after another, on names of rows
     functions    the same on names of functions
 
@@ -43,6 +45,7 @@ NAMES = ROOT / "tests" / "data" / "machine_code_names.json"
 LIBRARY = ROOT / "tcgemm" / "libtcgemm.so"
 # Kinds of records in a cubin's .nv.info: (symbol, value) of every function.
 REGISTERS, FRAME = 0x2F, 0x11
+EPILOGUE_PATHS = ("direct", "plain", "fused", "rolled")  # csrc/core/epilogue_path.h
 ANONYMOUS = re.compile(r"_GLOBAL__N__\w+")  # has the file's name in it
 
 
@@ -190,7 +193,7 @@ def read(files: list[Path], rows: list[str], row_kernel: str) -> dict:
         for symbol, entry in entries.items():
             name = names[symbol]
             if found := re.search(row_kernel, name):
-                name = rows[int(found.group(1))]
+                name = f"{rows[int(found.group(1))]} {EPILOGUE_PATHS[int(found.group(2))]}"
             put(kernels, f"{name} {arch}", entry)
     return {
         "compiler": sorted(compilers),

@@ -34,6 +34,12 @@ struct FragmentEpilogue {
   static constexpr tile::RowOrder kRowOrder =
       kConfig.interleaved_rows() ? tile::RowOrder::interleaved : tile::RowOrder::native;
   static constexpr int kUnit = epilogue_columns(kConfig);
+  // The units whose addends have registers during the mainloop. Another warpgroup's mainloop hides
+  // the epilogue of pingpong, so that needs none.
+  static constexpr bool kHasEarlyAddends = kPath == EpiloguePath::fused && kConfig.is_dense_ss() &&
+                                           kConfig.fuses_addends() && kConfig.m64_blocks == 1 &&
+                                           kConfig.n > 64 && kConfig.n <= 256;
+  static constexpr int kEarlyAddends = kHasEarlyAddends ? (kConfig.n - 64) / 32 : 0;
   static constexpr tile::UnrolledTraits kUnrolled = {
       .columns = kConfig.n,
       .unit = kConfig.warpgroups == 3 ? 16 : 32,
@@ -42,7 +48,7 @@ struct FragmentEpilogue {
       .staging_set_bytes = kConfig.staging_set_bytes(),
       .fused = kPath == EpiloguePath::fused,
       .addends = kConfig.fuses_addends(),
-      .addends_ahead = kConfig.pingpong ? 0 : 1,
+      .early_addends = kEarlyAddends,
       .column_scales = bits(kConfig.input) == 8};
   using Unrolled = tile::UnrolledEpilogue<kUnrolled, Register>;
   __device__ static const TensorMap* result_map(const TmaParams& params) {
@@ -90,8 +96,16 @@ struct FragmentEpilogue {
     std::uint32_t words_[kValues] = {};
   };
 
-  // Prefetches the operands of the epilogue. `row` and `col` are the warp's first ones in the tile.
-  __device__ static void prefetch(const TmaParams& params, int row, int col, int batch) {
+  // The addends of the warp's rows of a tile.
+  using Addends = typename Unrolled::Addends[kConfig.m64_blocks];
+
+  // Loads or prefetches the operands of the epilogue. `row` and `col` are the warp's first ones in
+  // the tile.
+  __device__ __forceinline__ static void load(const TmaParams& params, int row, int col, int batch,
+                                              Addends& addends) {
+    if constexpr (kHasEarlyAddends)
+      Unrolled(params.epilogue, params.extent, nullptr, nullptr, nullptr, row, col, batch)
+          .load_addends(addends[0]);
     if (kPath != EpiloguePath::plain && params.epilogue.has_terms) {
       for (int i = 0; i < kConfig.m64_blocks; ++i)
         tile::prefetch(params.epilogue, tile::window(params.extent, row + i * 64, col, batch),
@@ -106,7 +120,8 @@ struct FragmentEpilogue {
   // publish() has written.
   __device__ __forceinline__ static void store(const TmaParams& params, char* smem_d,
                                                const float* vector, int warpgroup,
-                                               const Register (&fragment)[kRegisters], int row,
+                                               const Register (&fragment)[kRegisters],
+                                               const typename Unrolled::Addends& addends, int row,
                                                int col, int batch) {
     const Epilogue& epilogue = params.epilogue;
     const TensorMap* map = result_map(params);
@@ -129,7 +144,8 @@ struct FragmentEpilogue {
             tile::select_unit<kConfig.n / kUnit>(fragment, unit, v);
           });
     } else {
-      Unrolled(epilogue, params.extent, map, smem_d, vector, row, col, batch).store(fragment);
+      Unrolled(epilogue, params.extent, map, smem_d, vector, row, col, batch)
+          .store(fragment, addends);
     }
   }
 

@@ -133,9 +133,10 @@ struct Gemm {
       }
       const int row = tile_row + rows_before + warp * 16;
       [[maybe_unused]] typename WarpEpilogue::SharedVector vector;
+      typename WarpEpilogue::Addends addends;
       const auto meanwhile = [&] {
         advance();
-        WarpEpilogue::prefetch(params, row, col, batch);
+        WarpEpilogue::load(params, row, col, batch, addends);
         if constexpr (kSharesVector && kLoadsVectorAhead) vector.load(params, col, batch);
       };
       // New accumulators for each tile: the first WGMMA overwrites them, so the compiler need not
@@ -153,8 +154,8 @@ struct Gemm {
       if constexpr (kSharesVector) vector.publish(params, tile_vector, warpgroup);
 #pragma unroll
       for (int i = 0; i < kConfig.m64_blocks; ++i)
-        WarpEpilogue::store(params, smem_d, tile_vector, warpgroup, accumulators[i], row + i * 64,
-                            col, batch);
+        WarpEpilogue::store(params, smem_d, tile_vector, warpgroup, accumulators[i], addends[i],
+                            row + i * 64, col, batch);
     };
     Frame::for_each_tile(params, cluster, compute_tile);
     WarpEpilogue::finish(params, warpgroup);

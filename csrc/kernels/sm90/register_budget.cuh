@@ -17,8 +17,7 @@ constexpr RegisterBudget register_budget(const GemmConfig& config) {
   // The FP32 producer copies single elements and needs more registers. Narrow tiles have them.
   if (config.warpgroups == 2 && config.input == DType::f32 && config.n < 128) return {168, 56, 224};
   if (config.warpgroups == 2)
-    return config.promotes() || config.unrolled_only() ? RegisterBudget{168, 24, 240}
-                                                       : RegisterBudget{168, 40, 232};
+    return config.uses_tma() ? RegisterBudget{168, 24, 240} : RegisterBudget{168, 40, 232};
   return {0, 0, 0};  // 256 threads have 255 registers each at entry
 }
 
