@@ -131,22 +131,28 @@ struct FragmentEpilogue {
         return tile::stage_columns<kConfig.column_store_dtype(), kConfig.n>(warpgroup_smem_d,
                                                                             warpgroup, fragment);
     }
-    if constexpr (kPath == EpiloguePath::rolled) {
-      if constexpr (kRowOrder == tile::RowOrder::interleaved) {
-        const tile::Window window = tile::window<kRowOrder>(params.extent, row, col, batch);
-        if (tile::all_columns_inside(epilogue, window, kConfig.n) &&
-            tile::store_accumulators<kConfig.accumulator>(epilogue, window, fragment))
-          return;
-      }
+    const auto store_rolled = [&] {
       tile::store_fragment<kConfig.n, kUnit, true, Value, kRowOrder>(
           epilogue, params.extent, map, smem_d, row, col, batch,
           [&](int unit, Value(&v)[kUnit / 2]) {
             tile::select_unit<kConfig.n / kUnit>(fragment, unit, v);
           });
-    } else {
+    };
+    if constexpr (kRowOrder == tile::RowOrder::interleaved) {
+      const tile::Window window = tile::window<kRowOrder>(params.extent, row, col, batch);
+      const bool whole = tile::all_columns_inside(epilogue, window, kConfig.n);
+      if constexpr (kPath == EpiloguePath::rolled) {
+        if (whole && tile::store_accumulators<kConfig.accumulator>(epilogue, window, fragment))
+          return;
+      } else if (map == nullptr && !whole) {
+        return store_rolled();  // Pairs along columns are stored without a check of each column.
+      }
+    }
+    if constexpr (kPath == EpiloguePath::rolled)
+      store_rolled();
+    else
       Unrolled(epilogue, params.extent, map, smem_d, vector, row, col, batch)
           .store(fragment, addends);
-    }
   }
 
   // Called after the last tile: shared memory must outlive the last stores that read it.
