@@ -17,7 +17,7 @@ constexpr double kMisalignedLines = 2.4;  // L2 lines for 128 bytes that are not
 constexpr double kLaunch = 1.35;          // microseconds: launch and barriers
 constexpr double kCluster = 0.15;         // microseconds: start of a cluster
 constexpr double kFill = 2500;            // clocks a tile: from the first load to the first wgmma
-constexpr double kBlockOverhead = 156;  // clocks a k-block: barrier, issue, and what is not hidden
+constexpr double kBlockOverhead = 136;  // clocks a k-block: barrier, issue, and what is not hidden
 constexpr double kPingpongOverhead = 120;  // the same with pingpong
 constexpr double kStore = 0.03;            // clocks to convert and store an element of the tile
 constexpr double kStore32 = 0.05;     // the same for 32-bit results, which are not stored by TMA
@@ -27,6 +27,7 @@ constexpr double kActivationStore = 0.11;   // added for gelu, gelu_tanh and sil
 constexpr double kRolledActivation = 0.25;  // the same in the rolled epilogue
 constexpr double kAddendStore = 0.28;       // added for c or the residual
 constexpr double kPingpongStore = 3.5;      // factor where one warpgroup stores and one multiplies
+constexpr double kThreeStages = 1.05;       // factor where a tile leaves space for three stages
 constexpr double kTraffic = 0.02;           // loads cost power even if their time is hidden
 // Near the power cap, the multiprocessors that idle in the last wave save power, and the others run
 // faster. So this share of the wave counts only as far as the wave is full. Problems of fewer FLOP,
@@ -85,6 +86,7 @@ double issue_cost(const GemmConfig& config, const Problem& problem) {
                                                 : config.n == 256      ? 1.26
                                                                        : 1.3);
   double factor = config.warpgroups == 3 ? 1.036 : config.m64_blocks > 1 ? 1.01 : 1.0;
+  if (config.n > 256) factor *= kThreeStages;
   if (config.promotes()) factor *= promotion_cost(config, problem);
   if (config.operand_source == OperandSource::RS) factor *= 1 + kTransposeShare;
   return factor;
