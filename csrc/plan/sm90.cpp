@@ -13,10 +13,13 @@ namespace {
 // loading the operands from L2. Each tile adds a fill and an epilogue, and the last wave decides
 // when the grid ends.
 
-constexpr double kMisalignedLines = 2.4;  // L2 lines for 128 bytes that are not aligned
-constexpr double kLaunch = 1.35;          // microseconds: launch and barriers
-constexpr double kCluster = 0.15;         // microseconds: start of a cluster
-constexpr double kFill = 2500;            // clocks a tile: from the first load to the first wgmma
+// L2 lines for 128 bytes that are not aligned, where each block has the two multiprocessors of a
+// TPC for itself, and where it has not.
+constexpr double kMisalignedAlone = 2.0;
+constexpr double kMisalignedLines = 2.6;
+constexpr double kLaunch = 1.35;        // microseconds: launch and barriers
+constexpr double kCluster = 0.15;       // microseconds: start of a cluster
+constexpr double kFill = 2500;          // clocks a tile: from the first load to the first wgmma
 constexpr double kBlockOverhead = 136;  // clocks a k-block: barrier, issue, and what is not hidden
 constexpr double kPingpongOverhead = 120;  // the same with pingpong
 constexpr double kStore = 0.03;            // clocks to convert and store an element of the tile
@@ -106,14 +109,13 @@ double store_clocks(const GemmConfig& config, const Problem& problem, EpiloguePa
 }
 
 // L2 lines that a row of a stage costs. s8 4096^3 in tiles of 128x256 with a pitch of 4112 bytes
-// took 1.35 times as long without clusters, and 1.02 times in clusters of two, which share b. All
-// multiprocessors share the lines of L2: where few are busy, rows that are not aligned cost less.
+// took 1.35 times as long without clusters, and 1.02 times in clusters of two, which share b.
 double l2_lines_per_row(const CandidateOperand& input, DType type, double busy) {
   constexpr int kLine = 128;  // bytes
   const OperandLayout& layout = input.layout;
   const bool is_aligned =
       input.repacked || (layout.alignment >= kLine && layout.pitch * bytes(type) % kLine == 0);
-  return is_aligned ? 1.0 : 1.0 + (kMisalignedLines - 1.0) * std::sqrt(busy);
+  return is_aligned ? 1.0 : busy <= 0.5 ? kMisalignedAlone : kMisalignedLines;
 }
 
 double kernel_time(const GemmConfig& config, const Problem& problem, const Device& device,
