@@ -20,7 +20,7 @@ from pathlib import Path
 DEFAULT_ARCHES = "8.0+PTX;8.9;9.0a"
 PIP_TOOLKIT = '"cuda-toolkit[nvcc,crt,nvvm,cccl,cudart]"'
 # Bytes a kernel. Most are stored in the set-up of a tile and loaded in its epilogue.
-SPILL_LIMITS = {"stored": 96, "loaded": 144}
+SPILL_LIMITS = {"stored": 128, "loaded": 256}
 # ptxas's "Potential Performance Loss": setmaxnreg ignored (7504, 7505, 7508), wgmma serialised.
 FATAL_CODES = (7504, 7505, 7508, *range(7510, 7517), 7520)
 
