@@ -34,15 +34,18 @@ struct FragmentEpilogue {
   static constexpr tile::RowOrder kRowOrder =
       kConfig.interleaved_rows() ? tile::RowOrder::interleaved : tile::RowOrder::native;
   static constexpr int kUnit = epilogue_columns(kConfig);
+  static constexpr int kUnrolledUnit = kConfig.warpgroups == 3 ? 16 : 32;
+  // The rolled epilogue reads the bias and the scales from global memory.
+  static constexpr bool kSharesVector = kPath != EpiloguePath::rolled;
   // The units whose addends have registers during the mainloop. Another warpgroup's mainloop hides
   // the epilogue of pingpong, so that needs none.
   static constexpr bool kHasEarlyAddends = kPath == EpiloguePath::fused && kConfig.is_dense_ss() &&
                                            kConfig.fuses_addends() && kConfig.m64_blocks == 1 &&
                                            kConfig.n > 64 && kConfig.n <= 256;
-  static constexpr int kEarlyAddends = kHasEarlyAddends ? (kConfig.n - 64) / 32 : 0;
+  static constexpr int kEarlyAddends = kHasEarlyAddends ? kConfig.n / kUnrolledUnit - 2 : 0;
   static constexpr tile::UnrolledTraits kUnrolled = {
       .columns = kConfig.n,
-      .unit = kConfig.warpgroups == 3 ? 16 : 32,
+      .unit = kUnrolledUnit,
       .row_order = kRowOrder,
       .staging_sets = kConfig.staging_sets(),
       .staging_set_bytes = kConfig.staging_set_bytes(),
@@ -63,7 +66,7 @@ struct FragmentEpilogue {
    public:
     __device__ void load(const TmaParams& params, int col, int batch) {
       const TensorRef& source = params.epilogue.shared_vector;
-      if (source.data == nullptr) return;
+      if (!kSharesVector || source.data == nullptr) return;
 #pragma unroll
       for (int i = 0; i < kValues; ++i) {
         const int column = i * 128 + threadIdx.x % 128;
@@ -77,7 +80,7 @@ struct FragmentEpilogue {
 
     __device__ void publish(const TmaParams& params, float* shared, int warpgroup) const {
       const TensorRef& source = params.epilogue.shared_vector;
-      if (source.data == nullptr) return;
+      if (!kSharesVector || source.data == nullptr) return;
 #pragma unroll
       for (int i = 0; i < kValues; ++i) {
         const int column = i * 128 + threadIdx.x % 128;

@@ -24,7 +24,6 @@ struct Gemm {
   using Frame = sm90::Frame<kConfig>;
   using Mainloop = MainloopOf<kConfig>;
   using WarpEpilogue = FragmentEpilogue<kConfig, kPath>;
-  static constexpr bool kSharesVector = kPath != EpiloguePath::rolled;
   // The other mainloops have no registers for the vector.
   static constexpr bool kLoadsVectorAhead = kConfig.is_dense_ss() || kConfig.promotes();
 
@@ -132,12 +131,12 @@ struct Gemm {
         }
       }
       const int row = tile_row + rows_before + warp * 16;
-      [[maybe_unused]] typename WarpEpilogue::SharedVector vector;
+      typename WarpEpilogue::SharedVector vector;
       typename WarpEpilogue::Addends addends;
       const auto meanwhile = [&] {
         advance();
         WarpEpilogue::load(params, row, col, batch, addends);
-        if constexpr (kSharesVector && kLoadsVectorAhead) vector.load(params, col, batch);
+        if constexpr (kLoadsVectorAhead) vector.load(params, col, batch);
       };
       // New accumulators for each tile: the first WGMMA overwrites them, so the compiler need not
       // keep what the epilogue of the previous tile has used up.
@@ -149,9 +148,9 @@ struct Gemm {
         Mainloop::multiply(shared, state, k_blocks, warpgroup, cluster, accumulators, meanwhile);
       if constexpr (kConfig.terms > 1)
         typename Mainloop::Rescale(params, row, col, batch).run(accumulators[0]);
-      if constexpr (kSharesVector && !kLoadsVectorAhead) vector.load(params, col, batch);
+      if constexpr (!kLoadsVectorAhead) vector.load(params, col, batch);
       float* tile_vector = shared.vector_of(warpgroup);
-      if constexpr (kSharesVector) vector.publish(params, tile_vector, warpgroup);
+      vector.publish(params, tile_vector, warpgroup);
 #pragma unroll
       for (int i = 0; i < kConfig.m64_blocks; ++i)
         WarpEpilogue::store(params, smem_d, tile_vector, warpgroup, accumulators[i], addends[i],
