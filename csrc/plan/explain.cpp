@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "catalog.h"
+#include "core/epilogue_path.h"
 #include "core/split_fp32.h"
 #include "plan/explain_text.h"
 #include "plan/planner.h"
@@ -256,8 +257,8 @@ std::string explain(const Problem& original, const Plan& plan, const Device& dev
   const Facts known = facts(original, plan, device);
   const GemmConfig& config = kCatalog[plan.main.config_index];
   const ExplainedOperands operands(original, plan);
-  lines += text("  kernel        %s (row %d of the catalog)\n", known.kernel->c_str(),
-                known.config_index);
+  lines += text("  kernel        %s (row %d of the catalog, %s epilogue)\n", known.kernel->c_str(),
+                known.config_index, name(kernel_path(plan.main.epilogue_path)));
   lines += "  layout        " + known.layout + "\n";
   lines += swap_ab_line(original, plan) + sparse_line(original) + precision_line(original, plan) +
            load_lines(operands);

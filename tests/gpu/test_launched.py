@@ -39,8 +39,20 @@ def launched(call, folder):
 
 
 # Demangled, or mangled where the demangler does not know the template argument.
-PRODUCT = re.compile(r"tcgemm::kernels::gemm<(?:\(int\))?(\d+)|6tcgemm7kernelsL?4gemmILi(\d+)E")
-ROW = re.compile(r"\(row (\d+) of the catalog\)")
+PRODUCT = re.compile(
+    r"tcgemm::kernels::gemm<(?:\(int\))?(\d+), \(tcgemm::EpiloguePath\)(\d)"
+    r"|6tcgemm7kernelsL?4gemmILi(\d+)ELNS\w*?12EpiloguePathE(\d)E"
+)
+PATHS = ("direct", "plain", "fused", "rolled")  # csrc/core/epilogue_path.h
+KERNEL = re.compile(r"\(row (\d+) of the catalog, (\w+) epilogue\)")
+
+
+def products_of(names):
+    """(row, epilogue path) of each name that is a product's."""
+    found = [match.groups() for match in map(PRODUCT.search, names) if match]
+    return [
+        (int(row or other), PATHS[int(path or and_path)]) for row, path, other, and_path in found
+    ]
 
 
 def check_launched(names, text, products=1, sums=0):
@@ -51,28 +63,27 @@ def check_launched(names, text, products=1, sums=0):
         assert "tcgemm" not in names[-1], names
         names = names[:-1]
     assert all("tcgemm" in name for name in names), names
-    found = [match for match in map(PRODUCT.search, names) if match]
-    rows = [int(match.group(1) or match.group(2)) for match in found]
-    row = int(ROW.search(text).group(1))
+    kernels = products_of(names)
+    row, path = KERNEL.search(text).groups()
     if "\n  split-FP32 a " in text:
-        check_chain(names, rows, row, text, products)
+        check_chain(names, kernels, (int(row), path), text, products)
         return
-    assert rows == [row] * products, (names, text)
+    assert kernels == [(int(row), path)] * products, (names, text)
     copies = int(re.search(r"^  repack [ab] ", text, re.MULTILINE) is not None)
     assert sum("repack" in name for name in names) == copies * products, (names, text)
     assert sum("sum_along_k" in name for name in names) == sums * products, (names, text)
     assert len(names) == (1 + copies + sums) * products, (names, text)
 
 
-def check_chain(names, rows, row, text, products):
+def check_chain(names, found, kernel, text, products):
     """f32 operands in parts launch both passes, the kernel, its alternative and the recompute
     kernel, whatever the data."""
     split = sum("split_in_" in name for name in names)
     kernels = 2 + ("\n  alternative " in text)
     assert split == 2 * products, (names, text)
-    assert len(rows) == kernels * products, (names, text)
-    assert rows.count(row) == products, (names, text)
-    assert len(names) == split + len(rows), (names, text)
+    assert len(found) == kernels * products, (names, text)
+    assert found.count(kernel) == products, (names, text)
+    assert len(names) == split + len(found), (names, text)
 
 
 def calls(types):
@@ -96,6 +107,8 @@ def calls(types):
     bias = types.addend(640, device="cuda")
     wide = F64 if types.a == F64 else F32
     yield product("an epilogue", a, b, bias=bias, activation="gelu", out_dtype=wide)
+    if types.outs[0].itemsize == 2:
+        yield product("an epilogue to 16 bits", a, b, bias=bias, activation="gelu")
     for out_dtype in types.outs:
         yield product(f"to {out_dtype}", a, b, out_dtype=out_dtype)
     residual = types.addend(512, 640, out=types.outs[0], device="cuda")

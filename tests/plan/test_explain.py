@@ -27,7 +27,7 @@ def meta(strides, *shape, dtype=BF16):
 
 NUMBER = r"[\d.]+(e[+-]?\d+)?"
 EXPLAINED = {
-    "kernel": r"\n  kernel +sm\w+ \(row \d+ of the catalog\)",
+    "kernel": r"\n  kernel +sm\w+ \(row \d+ of the catalog, (plain|fused|rolled) epilogue\)",
     "layout": r"\n  layout +\S",
     "repack": r"\n  repack",
     "tile": r"\n  tile +\d+ x \d+ x \d+",
