@@ -219,7 +219,8 @@ def plan(
         alpha (float): multiplies the product.
         scale_a, scale_b (str): scales of an operand: "tensor", "row", "1x128" or "128x128".
         epilogue: a list of "c", "bias", "residual", "zero_a", "zero_b", "amax", "scale_out" and
-            activations.
+            activations. c, bias and residual have the dtype of the result, or float32 beside a
+            result of 8 bits.
         prepared_b (int): the number of 16-bit terms of each element of a tcgemm.Prepared b, 2 or 3.
             0 if b is no Prepared.
         sparse (str): the operand that is 2:4 sparse, "a" or "b".

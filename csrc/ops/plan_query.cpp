@@ -125,15 +125,17 @@ std::optional<Operand> parse_scale(const std::string& text, std::int64_t rows, s
        rows, " rows.");
 }
 
-// A contiguous tensor of the epilogue. A bias has one row, and zero points are vectors.
+// A contiguous tensor of the epilogue. A bias has one row, and zero points are vectors. c, bias and
+// residual have the dtype of the result, or f32 beside a result of 8 bits.
 Matrix epilogue_matrix(const Problem& problem, Slot slot) {
   const OperandRow& row = operand_row(slot);
   if (row.dtypes == DTypeRule::zero_point)
     return {0, DType::s32, row.rows == Axis::m ? 1 : 0, row.cols == Axis::n ? 1 : 0, 0};
   if (row.dtypes != DTypeRule::addend) return {0, DType::f32, 0, 0, 0};
-  const DType type = problem.accumulator == DType::f64        ? DType::f64
-                     : problem[Slot::out].dtype == DType::s32 ? DType::s32
-                                                              : DType::f32;
+  const DType result = problem[Slot::out].dtype;
+  const DType type = problem.accumulator == DType::f64 ? DType::f64
+                     : bits(result) == 8               ? DType::f32
+                                                       : result;
   if (slot == Slot::bias) return {0, type, 0, 1, 0};
   return {0, type, problem.n, 1, problem.m * problem.n};
 }

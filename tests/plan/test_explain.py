@@ -12,6 +12,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import tcgemm
+from tcgemm import info
 from tcgemm.testing import kernel_name
 
 from support import cases, pages
@@ -474,3 +475,15 @@ def test_explain_interrupts_a_compiled_function():
         warnings.simplefilter("error")
         out, text = torch.compile(product, backend="eager")(a)
     assert torch.equal(out, tcgemm.mm(a, a)) and text == tcgemm.explain(a, a)
+
+
+@pytest.mark.parametrize("term", ("bias", "residual"))
+def test_an_addend_without_a_tensor_has_the_dtype_of_the_result(term):
+    a, b = meta("contiguous", 4096, 4096), meta("transposed", 4096, 6144)
+    shape = (6144,) if term == "bias" else (4096, 6144)
+    for out_dtype, addends in ((None, BF16), (torch.float32, torch.float32)):
+        made = info.plan(H200, "bf16", 4096, 6144, 4096, epilogue=[term], out_dtype=out_dtype)
+        addend = meta("contiguous", *shape, dtype=addends)
+        called = tcgemm.explain(a, b, device=H200, out_dtype=out_dtype, **{term: addend})
+        assert (made["kernel"], made["bytes"]) == (called.kernel, called.bytes)
+        assert made["explain"].rstrip() == called
