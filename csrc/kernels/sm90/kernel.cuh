@@ -24,8 +24,11 @@ struct Gemm {
   using Frame = sm90::Frame<kConfig>;
   using Mainloop = MainloopOf<kConfig>;
   using WarpEpilogue = FragmentEpilogue<kConfig, kPath>;
+  // The rolled epilogue reads the bias and the scales from global memory.
+  static constexpr bool kSharesVector = kPath != EpiloguePath::rolled;
   // The other mainloops have no registers for the vector.
-  static constexpr bool kLoadsVectorAhead = kConfig.is_dense_ss() || kConfig.promotes();
+  static constexpr bool kLoadsVectorAhead =
+      kSharesVector && (kConfig.is_dense_ss() || kConfig.promotes());
 
   // Inlined, however long: a call would put the accumulators into memory.
   __device__ __forceinline__ static void run(const TmaParams& params, char* memory) {
@@ -124,14 +127,14 @@ struct Gemm {
     int tile_index = 0;
     const auto compute_tile = [&](int tile_row, int col, int batch, int k_blocks,
                                   const auto& advance) __attribute__((always_inline)) {
-      if constexpr (kConfig.pingpong) {
-        if (tile_index++ % 2 != warpgroup) {
-          state.advance(k_blocks);
-          return advance();
-        }
-      }
+      // The mainloop has a copy that lives no longer than it. `state` is live in the epilogue too,
+      // where registers are scarce: it is in local memory, and the loop would keep it there.
+      const typename Mainloop::PipelineState first = state;
+      state.advance(k_blocks);
+      if constexpr (kConfig.pingpong)
+        if (tile_index++ % 2 != warpgroup) return advance();
       const int row = tile_row + rows_before + warp * 16;
-      typename WarpEpilogue::SharedVector vector;
+      [[maybe_unused]] typename WarpEpilogue::SharedVector vector;
       typename WarpEpilogue::Addends addends;
       const auto meanwhile = [&] {
         advance();
@@ -142,15 +145,16 @@ struct Gemm {
       // keep what the epilogue of the previous tile has used up.
       typename Mainloop::Accumulators accumulators;
       if constexpr (kConfig.block_scaled)
-        Mainloop::multiply_scaled(params, shared, state, k_blocks, warpgroup, cluster, accumulators,
-                                  meanwhile);
+        Mainloop::multiply_scaled(params, shared, first.uniform(), k_blocks, warpgroup, cluster,
+                                  accumulators, meanwhile);
       else
-        Mainloop::multiply(shared, state, k_blocks, warpgroup, cluster, accumulators, meanwhile);
+        Mainloop::multiply(shared, first.uniform(), k_blocks, warpgroup, cluster, accumulators,
+                           meanwhile);
       if constexpr (kConfig.terms > 1)
         typename Mainloop::Rescale(params, row, col, batch).run(accumulators[0]);
-      if constexpr (!kLoadsVectorAhead) vector.load(params, col, batch);
+      if constexpr (kSharesVector && !kLoadsVectorAhead) vector.load(params, col, batch);
       float* tile_vector = shared.vector_of(warpgroup);
-      vector.publish(params, tile_vector, warpgroup);
+      if constexpr (kSharesVector) vector.publish(params, tile_vector, warpgroup);
 #pragma unroll
       for (int i = 0; i < kConfig.m64_blocks; ++i)
         WarpEpilogue::store(params, smem_d, tile_vector, warpgroup, accumulators[i], addends[i],

@@ -48,27 +48,23 @@ struct DenseMainloop {
   // `accumulators`. One WGMMA group is in flight while the next is issued; a stage is released when
   // the group that reads it has completed. meanwhile() is called once, while a group is in flight.
   template <class Meanwhile>
-  __device__ static void multiply(const SharedStorage<kConfig>& shared, PipelineState& state,
+  __device__ static void multiply(const SharedStorage<kConfig>& shared, PipelineState state,
                                   int k_blocks, int warpgroup, Cluster cluster,
                                   Accumulators& accumulators, const Meanwhile& meanwhile) {
     const std::uint32_t offset_a =
         kConfig.pingpong ? 0 : ptx::uniform(warpgroup * kConfig.m64_blocks * kBlockBytes);
-    // A copy that lives no longer than this loop. The state of the caller is live in the epilogue
-    // too, where registers are scarce: it is in local memory, and the loop would keep it there.
-    PipelineState current = state.uniform();
-    state.advance(k_blocks);
     if constexpr (kConfig.pingpong) OrderBarrier<kConfig>::wait(warpgroup);
-    multiply_stage<false>(shared, current, offset_a, accumulators);
+    multiply_stage<false>(shared, state, offset_a, accumulators);
     meanwhile();
-    int previous = current.stage;
-    current.advance();
+    int previous = state.stage;
+    state.advance();
 #pragma unroll 1
     while (--k_blocks > 0) {
-      multiply_stage<true>(shared, current, offset_a, accumulators);
+      multiply_stage<true>(shared, state, offset_a, accumulators);
       ptx::wgmma_wait<1>();
       consumer_release<kConfig>(shared, previous, cluster);
-      previous = current.stage;
-      current.advance();
+      previous = state.stage;
+      state.advance();
     }
     if constexpr (kConfig.pingpong) OrderBarrier<kConfig>::arrive(warpgroup);
     ptx::wgmma_wait<0>();

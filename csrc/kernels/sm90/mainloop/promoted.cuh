@@ -69,7 +69,7 @@ struct PromotedMainloop {
 
   // meanwhile() is called once, while WGMMA is in flight.
   template <class Meanwhile>
-  __device__ static void multiply(const SharedStorage<kConfig>& shared, PipelineState& state,
+  __device__ static void multiply(const SharedStorage<kConfig>& shared, PipelineState state,
                                   int k_blocks, int warpgroup, Cluster cluster,
                                   Accumulators& accumulators, const Meanwhile& meanwhile) {
     run_k_blocks<ScaleKind::none>({shared, cluster, ptx::uniform(warpgroup)}, state, k_blocks,
@@ -79,7 +79,7 @@ struct PromotedMainloop {
   // The same with block scales.
   template <class Meanwhile>
   __device__ static void multiply_scaled(const TmaParams& params,
-                                         const SharedStorage<kConfig>& shared, PipelineState& state,
+                                         const SharedStorage<kConfig>& shared, PipelineState state,
                                          int k_blocks, int warpgroup, Cluster cluster,
                                          Accumulators& accumulators, const Meanwhile& meanwhile) {
     const Context context{shared, cluster, ptx::uniform(warpgroup)};
@@ -111,21 +111,19 @@ struct PromotedMainloop {
   };
 
   template <ScaleKind kScaleKind, class Meanwhile>
-  __device__ static void run_k_blocks(const Context& context, PipelineState& state, int k_blocks,
+  __device__ static void run_k_blocks(const Context& context, PipelineState state, int k_blocks,
                                       float (&accumulators)[kRegisters],
                                       const Meanwhile& meanwhile) {
 #pragma unroll
     for (float& x : accumulators) x = 0;
-    PipelineState current = state.uniform();
-    state.advance(k_blocks);
     if constexpr (kAlternates<kScaleKind>) {
       meanwhile();
 #pragma unroll 1
       do {
-        alternate_chunks<kScaleKind>(context, current, accumulators);
+        alternate_chunks<kScaleKind>(context, state, accumulators);
       } while (--k_blocks > 0);
     } else {
-      overlap_chunks<kScaleKind>(context, current, k_blocks, accumulators, meanwhile);
+      overlap_chunks<kScaleKind>(context, state, k_blocks, accumulators, meanwhile);
     }
   }
 

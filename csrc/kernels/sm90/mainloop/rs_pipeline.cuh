@@ -21,14 +21,12 @@ namespace tcgemm::sm90 {
 // accumulate) issues the WGMMAs of one k-block.
 template <GemmConfig kConfig, class Buffer, class PipelineState, class Accumulators, class Load,
           class Issue>
-__device__ inline void rs_pipeline(const SharedStorage<kConfig>& shared, PipelineState& state,
+__device__ inline void rs_pipeline(const SharedStorage<kConfig>& shared, PipelineState state,
                                    int k_blocks, Cluster cluster, Accumulators& accumulators,
                                    const Load& load, const Issue& issue) {
-  PipelineState current_state = state.uniform();
-  state.advance(k_blocks);
   const auto fill = [&](Buffer& buffer) {
-    shared.barriers.consumer_wait(current_state);
-    load(shared.stage(current_state.stage), buffer);
+    shared.barriers.consumer_wait(state);
+    load(shared.stage(state.stage), buffer);
   };
 
   // Multiplies `current`, and fills `next` meanwhile. Returns false after the last k-block. That
@@ -36,12 +34,12 @@ __device__ inline void rs_pipeline(const SharedStorage<kConfig>& shared, Pipelin
   int k_block = 0, previous = 0;
   const auto multiply_k_block = [&](Buffer& current, Buffer& next) {
     ptx::wgmma_fence();
-    issue(shared.stage(current_state.stage), current, k_block != 0);
+    issue(shared.stage(state.stage), current, k_block != 0);
     ptx::wgmma_commit();
     ptx::wgmma_wait<1>();
     if (k_block != 0) consumer_release<kConfig>(shared, previous, cluster);
-    previous = current_state.stage;
-    current_state.advance();
+    previous = state.stage;
+    state.advance();
     if (++k_block < k_blocks) {
       fill(next);
       return true;

@@ -44,7 +44,7 @@ struct SparseMainloop {
 
   // Computes all k-blocks of a tile. The first WGMMA overwrites `accumulators`.
   template <class Meanwhile>
-  __device__ static void multiply(const SharedStorage<kConfig>& shared, PipelineState& state,
+  __device__ static void multiply(const SharedStorage<kConfig>& shared, PipelineState state,
                                   int k_blocks, int warpgroup, Cluster cluster,
                                   Accumulators& accumulators, const Meanwhile& meanwhile) {
     meanwhile();

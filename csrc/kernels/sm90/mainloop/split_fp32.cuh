@@ -92,7 +92,7 @@ struct SplitFp32Mainloop {
   }
 
   template <class Meanwhile>
-  __device__ static void multiply(const SharedStorage<kConfig>& shared, PipelineState& state,
+  __device__ static void multiply(const SharedStorage<kConfig>& shared, PipelineState state,
                                   int k_blocks, int warpgroup, Cluster cluster,
                                   Accumulators& accumulators, const Meanwhile& meanwhile) {
     meanwhile();
@@ -103,23 +103,21 @@ struct SplitFp32Mainloop {
     const int k_blocks_per_sum = k_blocks > 48 ? 8 : 4;  // about sqrt(k_blocks), a power of two
     int k_block = 0;
     warpgroup = ptx::uniform(warpgroup);
-    PipelineState current = state.uniform();
-    state.advance(k_blocks);
     // A tile has at least one k-block.
 #pragma unroll 1
     do {
-      const int stage = current.stage;
+      const int stage = state.stage;
       [&]<int... kItem>(std::integer_sequence<int, kItem...>) {
         if constexpr (kOverlaps) {
           Partial<0> partial[2];
-          ptx::mbarrier_wait(shared.barriers.full(stage), current.parity);
+          ptx::mbarrier_wait(shared.barriers.full(stage), state.parity);
           (overlap_item<kItem>(shared.stage(stage), warpgroup, partial, accumulators[0]), ...);
           ptx::wgmma_wait<0>();
           consumer_release<kConfig>(shared, stage, cluster);
           promote<kItems - 1>(partial[(kItems - 1) % 2], accumulators[0]);
-          current.advance();
+          state.advance();
         } else {
-          (multiply_item<kItem>(shared, current, stage, warpgroup, cluster, accumulators[0]), ...);
+          (multiply_item<kItem>(shared, state, stage, warpgroup, cluster, accumulators[0]), ...);
         }
       }(std::make_integer_sequence<int, kItems>{});
       if constexpr (kTwoLevelSum) {
