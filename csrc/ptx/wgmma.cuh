@@ -132,6 +132,7 @@ using WgmmaText = WgmmaLetters<kType, std::make_index_sequence<WgmmaSpelling<kTy
 #define TCGEMM_P6 "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111"
 #define TCGEMM_P7 "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
 #define TCGEMM_P4_HALF "%64,%65,%66,%67,%68,%69,%70,%71"
+#define TCGEMM_P5_HALF "%80,%81,%82,%83,%84,%85,%86,%87"
 #define TCGEMM_P6_HALF "%96,%97,%98,%99,%100,%101,%102,%103"
 #define TCGEMM_D4(C, i) C(d[i]), C(d[i + 1]), C(d[i + 2]), C(d[i + 3])
 #define TCGEMM_D16(C, i) \
@@ -162,6 +163,11 @@ using WgmmaText = WgmmaLetters<kType, std::make_index_sequence<WgmmaSpelling<kTy
 #define TCGEMM_WGMMA_72(C)                                                                        \
   TCGEMM_WGMMA("", TCGEMM_P0 "," TCGEMM_P1 "," TCGEMM_P2 "," TCGEMM_P3 "," TCGEMM_P4_HALF, "%72", \
                TCGEMM_SHARED, "73", "74", "75", "76", TCGEMM_D64(C, 0), TCGEMM_D8(C, 64))
+#define TCGEMM_WGMMA_88(C)                                                                      \
+  TCGEMM_WGMMA(                                                                                 \
+      "", TCGEMM_P0 "," TCGEMM_P1 "," TCGEMM_P2 "," TCGEMM_P3 "," TCGEMM_P4 "," TCGEMM_P5_HALF, \
+      "%88", TCGEMM_SHARED, "89", "90", "91", "92", TCGEMM_D64(C, 0), TCGEMM_D16(C, 64),        \
+      TCGEMM_D8(C, 80))
 #define TCGEMM_WGMMA_96(C)                                                                         \
   TCGEMM_WGMMA("",                                                                                 \
                TCGEMM_P0 "," TCGEMM_P1 "," TCGEMM_P2 "," TCGEMM_P3 "," TCGEMM_P4 "," TCGEMM_P5,    \
@@ -227,7 +233,7 @@ __device__ inline void wgmma(Register (&d)[kRegisters], std::uint64_t a, std::ui
   using Text = WgmmaText<kType>;
   static_assert(kRegisters == kType.n * bytes(kType.accumulator) / 8);
   static_assert(kRegisters == 16 || kRegisters == 32 || kRegisters == 48 || kRegisters == 64 ||
-                    kRegisters == 72 || kRegisters == 96 || kRegisters == 104 ||
+                    kRegisters == 72 || kRegisters == 88 || kRegisters == 96 || kRegisters == 104 ||
                     kRegisters == 112 || kRegisters == 128,
                 "wgmma.cuh has no register list of this length");
   if constexpr (kType.accumulator == DType::f32) {
@@ -241,6 +247,8 @@ __device__ inline void wgmma(Register (&d)[kRegisters], std::uint64_t a, std::ui
       TCGEMM_WGMMA_64("+f");
     else if constexpr (kRegisters == 72)
       TCGEMM_WGMMA_72("+f");
+    else if constexpr (kRegisters == 88)
+      TCGEMM_WGMMA_88("+f");
     else if constexpr (kRegisters == 96)
       TCGEMM_WGMMA_96("+f");
     else if constexpr (kRegisters == 104)
@@ -258,6 +266,8 @@ __device__ inline void wgmma(Register (&d)[kRegisters], std::uint64_t a, std::ui
       TCGEMM_WGMMA_64("+r");
     else if constexpr (kRegisters == 72)
       TCGEMM_WGMMA_72("+r");
+    else if constexpr (kRegisters == 88)
+      TCGEMM_WGMMA_88("+r");
     else if constexpr (kRegisters == 96)
       TCGEMM_WGMMA_96("+r");
     else if constexpr (kRegisters == 104)
@@ -351,6 +361,7 @@ __device__ inline void wgmma_sparse(Register (&d)[kRegisters], std::uint64_t a,
 #undef TCGEMM_WGMMA_48
 #undef TCGEMM_WGMMA_64
 #undef TCGEMM_WGMMA_72
+#undef TCGEMM_WGMMA_88
 #undef TCGEMM_WGMMA_96
 #undef TCGEMM_WGMMA_104
 #undef TCGEMM_WGMMA_112
@@ -364,6 +375,7 @@ __device__ inline void wgmma_sparse(Register (&d)[kRegisters], std::uint64_t a,
 #undef TCGEMM_P6
 #undef TCGEMM_P7
 #undef TCGEMM_P4_HALF
+#undef TCGEMM_P5_HALF
 #undef TCGEMM_P6_HALF
 #undef TCGEMM_D4
 #undef TCGEMM_D8
