@@ -153,11 +153,11 @@ __device__ inline void activate_all(const Activate& activate, float (&v)[kCount]
 template <Activation kActivation, int kCount>
 __device__ inline void activate_each(float (&v)[kCount]) {
 #pragma unroll
-  for (float& x : v) {
+  for (int i = 0; i < kCount; ++i) {
     if constexpr (kActivation == Activation::gelu)
-      x = gelu_16bit(x);
+      v[i] = gelu_16bit(v[i]);
     else
-      x = activate<kActivation>(x);
+      v[i] = activate<kActivation>(v[i]);
   }
 }
 

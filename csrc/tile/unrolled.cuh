@@ -14,6 +14,7 @@
 #include "tile/store.cuh"
 #include "tile/store_columns.cuh"
 #include "tile/store_z.cuh"
+#include "tile/unit_addend.cuh"
 
 namespace tcgemm::tile {
 
@@ -24,54 +25,25 @@ struct UnrolledTraits {
   RowOrder row_order;
   int staging_sets;  // see GemmConfig::staging_sets
   int staging_set_bytes;
-  bool fused;          // EpiloguePath::fused, not EpiloguePath::plain
-  bool addends;        // fused has the general variant
-  int early_addends;   // units whose addends are loaded during the mainloop
-  bool column_scales;  // the operands have 8 bits, so scales are common
+  bool fused;           // EpiloguePath::fused, not EpiloguePath::plain
+  bool addends;         // fused has variants with an addend
+  int early_addends;    // units whose addends are loaded during the mainloop
+  bool unrolled_terms;  // the variants of fused are unrolled
+  bool column_scales;   // the operands have 8 bits, so scales are common
 };
 
-// The addend of one unit. A unit is 2 * kUnit / 8 pieces of 8 columns, those of the rows 0-7 first.
-// Lane q of the four lanes of a row loads every fourth piece as a vector of 16 bytes; exchange()
-// then gives each lane its pair of columns of all pieces. Loads of single pairs are four times as
-// many, and each reads half of a sector.
-template <UnrolledTraits kTraits>
-struct UnitAddend {
-  static constexpr int kPieces = kTraits.unit / 8;  // of a row
-  static constexpr int kVectors = 2 * kPieces / 4;  // of a lane
-
-  std::uint32_t words[kVectors][4];
-
-  __device__ __forceinline__ void load(int i, const std::uint16_t* from) {
-    const uint4 vector = *reinterpret_cast<const uint4*>(from);
-    words[i][0] = vector.x;
-    words[i][1] = vector.y;
-    words[i][2] = vector.z;
-    words[i][3] = vector.w;
-  }
-
-  __device__ __forceinline__ void exchange() {
-#pragma unroll
-    for (auto& vector : words) transpose_among_four(vector);
-  }
-
-  // The pair of columns of this lane in piece `j` of a row, after exchange().
-  __device__ __forceinline__ std::uint32_t pair(int half, int j) const {
-    const int piece = half * kPieces + j;
-    return words[piece / 4][piece % 4];
-  }
-};
-
-// Warps that fetch instructions do not multiply, so the code that runs for one tile must be short
-// and contiguous. EpiloguePath::plain has one variant. EpiloguePath::fused has four, and a fragment
-// runs one of them:
+// Warps that fetch instructions do not multiply, so the code that runs for one tile must be
+// contiguous. Terms are compiled in, and a fragment runs one variant:
 //
-//   plain    scales of 8-bit operands, a bias and relu. The units are unrolled.
-//   gelu, gelu_tanh, silu    the same with that activation. The units are a loop.
-//   general  scales, c or the residual of 16 bits, a bias and any activation. The units are a loop.
-//            The addends of the first units are loaded during the mainloop, the others one unit
-//            ahead of their use.
+//   EpiloguePath::plain    scales of 8-bit operands, a bias and relu
+//   EpiloguePath::fused    the same with gelu, gelu_tanh or silu; with an addend, which is c or the
+//                          residual, and one of the three or none; or the general variant, which
+//                          has all of these and scales
 //
-// All of it is inlined: a call would put the accumulators into memory.
+// The general variant is a loop over the units. The others are unrolled, those of fused only if the
+// kernel has `unrolled_terms`: a loop copies accumulators and computes addresses, which is a third
+// of its instructions. The addends of the first units are loaded during the mainloop, the others
+// one unit ahead of their use. All is inlined: a call would put the accumulators into memory.
 template <UnrolledTraits kTraits, class Register>
 class UnrolledEpilogue {
  public:
@@ -92,7 +64,7 @@ class UnrolledEpilogue {
 
   // The addends of the first units of a fragment.
   static constexpr int kEarly = kTraits.early_addends;
-  using Addends = UnitAddend<kTraits>[kEarly > 0 ? kEarly : 1];
+  using Addends = UnitAddend<kTraits.unit>[kEarly > 0 ? kEarly : 1];
 
   // Loads these addends while the mainloop runs. Nothing waits for the loads before store(). The
   // loads of a lane differ in the offset of the unit alone, so two addresses serve all of them.
@@ -117,17 +89,7 @@ class UnrolledEpilogue {
   __device__ __forceinline__ void store(const Register* fragment, const Addends& addends) {
     if (epilogue_.scaled) rows_ = load_row_scales(epilogue_, window_of(0));
     if constexpr (kTraits.fused) {
-      const bool is_general = epilogue_.sources[addend_index()].data != nullptr ||
-                              (epilogue_.scaled && !kTraits.column_scales);
-      if (kTraits.addends && is_general) {
-        if constexpr (kTraits.addends) store_in_loop<Variant::general>(fragment, addends);
-      } else if (epilogue_.activation == Activation::gelu) {
-        store_in_loop<Variant::gelu>(fragment, addends);
-      } else if (epilogue_.activation == Activation::gelu_tanh) {
-        store_in_loop<Variant::gelu_tanh>(fragment, addends);
-      } else {
-        store_in_loop<Variant::silu>(fragment, addends);
-      }
+      if (!store_variant(fragment, addends)) store_in_loop<kGeneral>(fragment, addends);
     } else if (kTraits.column_scales && !epilogue_.has_terms && !scales_columns(epilogue_)) {
       if constexpr (kTraits.column_scales)
         with_out_dtype([&]<DType kOut>() { store_unrolled<kOut, false>(Index<0>(), fragment); });
@@ -137,9 +99,15 @@ class UnrolledEpilogue {
   }
 
  private:
-  enum class Variant { gelu, gelu_tanh, silu, general };
+  // The terms of a variant of EpiloguePath::fused, beside a bias and the scales of 8-bit operands.
+  struct Terms {
+    Activation activation;
+    bool addend;
+    bool general = false;  // scales, and the activation of the call
+  };
+  static constexpr Terms kGeneral = {Activation::none, kTraits.addends, true};
 
-  using UnitAddend = tile::UnitAddend<kTraits>;
+  using UnitAddend = tile::UnitAddend<kTraits.unit>;
   static constexpr int kUnit = kTraits.unit;
   static constexpr int kLoops = kTraits.columns / kUnit;
   static constexpr int kTail = kTraits.columns % kUnit;  // columns of a narrower last unit
@@ -160,8 +128,8 @@ class UnrolledEpilogue {
     return epilogue_.sources[kC].data != nullptr ? kC : kResidual;
   }
   __device__ __forceinline__ bool is_row_vector_bias() const {
-    const TensorRef& bias = epilogue_.sources[kBias];
-    return bias.data != nullptr && (kRowOrder == RowOrder::native || bias.stride_col != 0);
+    if constexpr (kRowOrder == RowOrder::native) return true;
+    return epilogue_.sources[kBias].stride_col != 0;
   }
 
   // Calls use.operator()<kOut>() for the dtype of the result.
@@ -237,36 +205,94 @@ class UnrolledEpilogue {
       store_unrolled<kOut, kTerms>(Index<kIndex + 1>(), fragment);
   }
 
-  template <Variant kVariant>
+  // Stores the fragment with the variant of the call's terms. Returns false if there is none.
+  __device__ __forceinline__ bool store_variant(const Register* fragment, const Addends& addends) {
+    const bool has_addend = epilogue_.sources[addend_index()].data != nullptr;
+    if (bits(epilogue_.out_dtype) != 16 || (epilogue_.scaled && !kTraits.column_scales) ||
+        (has_addend && epilogue_.z != nullptr))
+      return false;
+    if (!has_addend) return store_activated<false>(fragment, addends);
+    if constexpr (kTraits.addends && kTraits.unrolled_terms)
+      return store_activated<true>(fragment, addends);
+    return false;
+  }
+
+  template <bool kAddend>
+  __device__ __forceinline__ bool store_activated(const Register* fragment,
+                                                  const Addends& addends) {
+    const auto store = [&]<Activation kActivation>() {
+      constexpr Terms kTerms = {kActivation, kAddend};
+      if constexpr (kTraits.unrolled_terms)
+        store_units<kTerms>(Index<0>(), fragment, addends);
+      else
+        store_in_loop<kTerms>(fragment, addends);
+      return true;
+    };
+    switch (epilogue_.activation) {
+      case Activation::gelu:
+        return store.template operator()<Activation::gelu>();
+      case Activation::gelu_tanh:
+        return store.template operator()<Activation::gelu_tanh>();
+      case Activation::silu:
+        return store.template operator()<Activation::silu>();
+      case Activation::none:
+        if constexpr (kAddend) return store.template operator()<Activation::none>();
+      default:
+        return false;
+    }
+  }
+
+  // Stores the units from `unit` on. `late` is its addend, if that is not an early one.
+  template <Terms kTerms, int kIndex>
+  __device__ __forceinline__ void store_units(Index<kIndex> unit, const Register* fragment,
+                                              const Addends& early, UnitAddend late = {}) {
+    constexpr int kFirst = kIndex * kUnit;
+    constexpr int kWidth = std::min(kUnit, kTraits.columns - kFirst);
+    constexpr bool kLast = kFirst + kWidth == kTraits.columns;
+    Accumulator accumulators[kWidth / 2];
+    copy_columns<kFirst>(fragment, accumulators);
+    if constexpr (kTerms.addend) {
+      if constexpr (kIndex < kEarly)
+        late = early[kIndex];
+      else if constexpr (kIndex == 0)
+        late = load_addend(0);
+    }
+    UnitAddend next = {};
+    if constexpr (kTerms.addend && !kLast && kIndex + 1 >= kEarly) next = load_addend(kIndex + 1);
+    finish<kTerms>(unit, late, accumulators);
+    if constexpr (!kLast) store_units<kTerms>(Index<kIndex + 1>(), fragment, early, next);
+  }
+
+  // The same for all units, as a loop.
+  template <Terms kTerms>
   __device__ __forceinline__ void store_in_loop(const Register* fragment, const Addends& early) {
-    constexpr bool kGeneral = kVariant == Variant::general;
     UnitAddend late = {};
-    if constexpr (kGeneral && kEarly == 0) late = load_addend(0);
+    if constexpr (kTerms.addend && kEarly == 0) late = load_addend(0);
 #pragma unroll 1
     for (int unit = 0; unit < kLoops; ++unit) {
       UnitAddend addend = late;
       Accumulator accumulators[kUnit / 2];
-      copy_unit<kGeneral>(fragment, early, unit, accumulators, addend);
-      if (kGeneral && unit + 1 >= kEarly) late = load_addend(unit + 1);
-      finish<kVariant>(unit, addend, accumulators);
+      copy_unit<kTerms.addend>(fragment, early, unit, accumulators, addend);
+      if (kTerms.addend && unit + 1 >= kEarly) late = load_addend(unit + 1);
+      finish<kTerms>(unit, addend, accumulators);
     }
     if constexpr (kTail > 0) {
       Accumulator accumulators[kTail / 2];
       copy_columns<kLoops * kUnit>(fragment, accumulators);
-      finish<kVariant>(Index<kLoops>(), late, accumulators);
+      finish<kTerms>(Index<kLoops>(), late, accumulators);
     }
   }
 
   // The accumulators of a unit, and its addend if that is an early one. Registers have no dynamic
   // index.
-  template <bool kGeneral>
+  template <bool kAddend>
   __device__ __forceinline__ static void copy_unit(const Register* fragment, const Addends& early,
                                                    int unit, Accumulator (&v)[kUnit / 2],
                                                    UnitAddend& addend) {
     const auto copy = [&]<int kIndex>() {
       if constexpr (kIndex < kLoops) {
         copy_columns<kIndex * kUnit>(fragment, v);
-        if constexpr (kGeneral && kIndex < kEarly) addend = early[kIndex];
+        if constexpr (kAddend && kIndex < kEarly) addend = early[kIndex];
       }
     };
     static_assert(kLoops <= 16);
@@ -307,42 +333,42 @@ class UnrolledEpilogue {
   }
 
   // Everything between the accumulators and the result, in the order of Epilogue.
-  template <Variant kVariant, class Unit, int kCount>
+  template <Terms kTerms, class Unit, int kCount>
   __device__ __forceinline__ void finish(Unit unit, UnitAddend& addend,
                                          const Accumulator (&accumulators)[kCount]) {
     float v[kCount];
 #pragma unroll
     for (int i = 0; i < kCount; ++i) v[i] = accumulators[i];
-    constexpr bool kGeneral = kVariant == Variant::general;
-    if constexpr (kGeneral) addend.exchange();
-    if (kGeneral || kTraits.column_scales)
+    if constexpr (kTerms.addend) addend.exchange();
+    if (kTerms.general || kTraits.column_scales)
       if (epilogue_.scaled) multiply_scales(unit, v);
     const bool has_c = addend_index() == kC;
-    if (kGeneral && has_c) add_matrix(epilogue_.sources[kC].dtype, epilogue_.beta, addend, v);
+    if (kTerms.addend && has_c) add_matrix(epilogue_.sources[kC].dtype, epilogue_.beta, addend, v);
     if (epilogue_.sources[kBias].data != nullptr) add_bias(unit, v);
-    if constexpr (kRowOrder == RowOrder::native && !kTraits.column_scales)
+    if constexpr ((kTerms.general || !kTerms.addend) && kRowOrder == RowOrder::native &&
+                  !kTraits.column_scales)
       if (epilogue_.z != nullptr) store_z(epilogue_, window_of(unit), v);
-    activate<kVariant>(v);
-    if (kGeneral && !has_c && epilogue_.sources[kResidual].data != nullptr)
+    if constexpr (kTerms.general)
+      activate_as(epilogue_.activation, v);
+    else if constexpr (kTerms.activation != Activation::none)
+      activate_each<kTerms.activation>(v);
+    if (kTerms.addend && !has_c && epilogue_.sources[kResidual].data != nullptr)
       add_matrix(epilogue_.sources[kResidual].dtype, 1.0f, addend, v);
     with_out_dtype([&]<DType kOut>() {
-      if constexpr (kOut != DType::s32) write<kOut>(unit, v);
+      if constexpr (kOut != DType::s32 && (kTerms.general || bits(kOut) == 16))
+        write<kOut>(unit, v);
     });
   }
 
-  template <Variant kVariant, int kCount>
-  __device__ __forceinline__ void activate(float (&v)[kCount]) const {
-    const auto is = [&](Variant variant, Activation activation) {
-      return kVariant == variant ||
-             (kVariant == Variant::general && epilogue_.activation == activation);
-    };
-    if (is(Variant::gelu, Activation::gelu))
+  template <int kCount>
+  __device__ __forceinline__ static void activate_as(Activation activation, float (&v)[kCount]) {
+    if (activation == Activation::gelu)
       activate_each<Activation::gelu>(v);
-    else if (is(Variant::gelu_tanh, Activation::gelu_tanh))
+    else if (activation == Activation::gelu_tanh)
       activate_each<Activation::gelu_tanh>(v);
-    else if (is(Variant::silu, Activation::silu))
+    else if (activation == Activation::silu)
       activate_each<Activation::silu>(v);
-    else if (epilogue_.activation == Activation::relu)
+    else if (activation == Activation::relu)
       activate_each<Activation::relu>(v);
   }
 

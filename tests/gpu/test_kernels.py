@@ -178,7 +178,7 @@ def test_row_with_the_argument_of_its_activation(row):
         options["bias"] = cases.make("contiguous", 1, n, dtype=dtype, device="cuda")[0]
         # relu needs its argument where a residual follows.
         addend = cases.make("padded", m, n, dtype=dtype, device="cuda")
-        others = {"residual": addend} if activation == "relu" else {}
+        others = {"residual": addend} if ragged or activation == "relu" else {}
         others["activation"] = activation
         out, z = torch.ops.tcgemm.scaled_mm.with_z(a, b, **options, **others)
         assert torch.equal(out, torch.ops.tcgemm.scaled_mm(a, b, **options, **others))

@@ -35,14 +35,17 @@ struct FragmentEpilogue {
       kConfig.interleaved_rows() ? tile::RowOrder::interleaved : tile::RowOrder::native;
   static constexpr int kUnit = epilogue_columns(kConfig);
   static constexpr int kUnrolledUnit = kConfig.warpgroups == 3 ? 16 : 32;
-  // The rolled epilogue reads the bias and the scales from global memory.
-  static constexpr bool kSharesVector = kPath != EpiloguePath::rolled;
-  // The units whose addends have registers during the mainloop. Another warpgroup's mainloop hides
-  // the epilogue of pingpong, so that needs none.
+  // The units whose addends have registers during the mainloop: with one more, 128x256 spills.
+  // Another warpgroup's mainloop hides the epilogue of pingpong, so that needs none.
   static constexpr bool kHasEarlyAddends = kPath == EpiloguePath::fused && kConfig.is_dense_ss() &&
                                            kConfig.fuses_addends() && kConfig.m64_blocks == 1 &&
                                            kConfig.n > 64 && kConfig.n <= 256;
-  static constexpr int kEarlyAddends = kHasEarlyAddends ? kConfig.n / kUnrolledUnit - 2 : 0;
+  static constexpr int kEarlyAddends = kHasEarlyAddends ? kConfig.n / kUnrolledUnit - 3 : 0;
+  // Layers multiply in TN, 16-bit and FP8. The other kernels have loops, which compile in a third
+  // of the time.
+  static constexpr bool kUnrollsTerms = kConfig.layout == Layout::TN && kConfig.n >= 128 &&
+                                        bits(kConfig.input) <= 16 && !kConfig.block_scaled &&
+                                        kConfig.accumulator == DType::f32;
   static constexpr tile::UnrolledTraits kUnrolled = {
       .columns = kConfig.n,
       .unit = kUnrolledUnit,
@@ -52,6 +55,7 @@ struct FragmentEpilogue {
       .fused = kPath == EpiloguePath::fused,
       .addends = kConfig.fuses_addends(),
       .early_addends = kEarlyAddends,
+      .unrolled_terms = kUnrollsTerms,
       .column_scales = bits(kConfig.input) == 8};
   using Unrolled = tile::UnrolledEpilogue<kUnrolled, Register>;
   __device__ static const TensorMap* result_map(const TmaParams& params) {
@@ -66,7 +70,7 @@ struct FragmentEpilogue {
    public:
     __device__ void load(const TmaParams& params, int col, int batch) {
       const TensorRef& source = params.epilogue.shared_vector;
-      if (!kSharesVector || source.data == nullptr) return;
+      if (source.data == nullptr) return;
 #pragma unroll
       for (int i = 0; i < kValues; ++i) {
         const int column = i * 128 + threadIdx.x % 128;
@@ -80,7 +84,7 @@ struct FragmentEpilogue {
 
     __device__ void publish(const TmaParams& params, float* shared, int warpgroup) const {
       const TensorRef& source = params.epilogue.shared_vector;
-      if (!kSharesVector || source.data == nullptr) return;
+      if (source.data == nullptr) return;
 #pragma unroll
       for (int i = 0; i < kValues; ++i) {
         const int column = i * 128 + threadIdx.x % 128;
