@@ -62,7 +62,7 @@ struct KnownDevice {
 // memory and L2 come from the CUDA programming guide's table of compute capabilities and from the
 // datasheets.
 inline constexpr HopperRates kH200Rates{.clock = 1587, .l2_bytes_per_clock = 80, .f64_clock = 1900};
-inline constexpr HopperRates kH100Rates{.clock = 1600, .l2_bytes_per_clock = 70, .f64_clock = 1900};
+inline constexpr HopperRates kH100Rates{.clock = 1600, .l2_bytes_per_clock = 74, .f64_clock = 1900};
 inline constexpr auto kMeasured = RateSource::measured, kDatasheet = RateSource::datasheet;
 inline constexpr KnownDevice kKnownDevices[] = {
     {{"H200", 90, 132, 60ll << 20, 232448, 4.2e12, 800e12, 60e12, kMeasured, kH200Rates}, "H200"},
