@@ -57,10 +57,10 @@ struct KnownDevice {
 };
 
 // The rates of the H200 are fitted to the measured times of its GEMMs. For the H100 80GB HBM3 they
-// are multiplied by ratios that were measured on both GPUs (docs/dev/devices.md). The rates of the
-// others are those of NVIDIA's datasheets less 10 %, which no kernel reaches. Sizes of shared
-// memory and L2 come from the CUDA programming guide's table of compute capabilities and from the
-// datasheets.
+// are multiplied by ratios that were measured on both GPUs, but its rate of L2 is fitted as well
+// (docs/dev/devices.md). The rates of the others are those of NVIDIA's datasheets less 10 %, which
+// no kernel reaches. Sizes of shared memory and L2 come from the CUDA programming guide's table of
+// compute capabilities and from the datasheets.
 inline constexpr HopperRates kH200Rates{.clock = 1587, .l2_bytes_per_clock = 80, .f64_clock = 1900};
 inline constexpr HopperRates kH100Rates{.clock = 1600, .l2_bytes_per_clock = 74, .f64_clock = 1900};
 inline constexpr auto kMeasured = RateSource::measured, kDatasheet = RateSource::datasheet;

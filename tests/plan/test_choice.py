@@ -11,9 +11,9 @@ from benchmarks import fit, recording
 from support import plan_cases  # noqa: F401 (skips where the build is for other GPUs)
 
 DEVICES = ("H200", "H100")
-# The largest loss. On an H100 two choices of tiles with 64 rows lose 8 to 12 %: the model of rows
-# that are not aligned was fitted on an H200 (docs/dev/kernels/cost-models.md).
-WITHIN = {"H200": fit.WITHIN, "H100": 0.125}
+# Problems whose choice loses more than fit.WITHIN, and the limit of each: the model of rows that
+# are not aligned was fitted on an H200 (docs/dev/kernels/cost-models.md).
+KNOWN = {"H200": {}, "H100": {55: 0.09, 57: 0.125}}
 
 
 def stored(device):
@@ -42,5 +42,6 @@ def test_choices_are_near_the_fastest_row(device):
     unknown = [recording.name_of(choice.problem) for choice in chosen if choice.loss is None]
     assert not unknown, f"run python -m benchmarks rows --resume on an {device}: {unknown}"
     losses = [choice.loss for choice in chosen]
-    assert max(losses) <= WITHIN[device]
+    limits = [KNOWN[device].get(choice.problem["index"], fit.WITHIN) for choice in chosen]
+    assert all(loss <= limit for loss, limit in zip(losses, limits, strict=True))
     assert sum(loss <= fit.CLOSE for loss in losses) >= fit.SHARE * len(losses)
