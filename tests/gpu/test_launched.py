@@ -10,6 +10,7 @@ import tcgemm
 
 from support import cases, dtype_matrix, reference
 from support.cases import BF16, E4M3, F16, F32, F64, S8, S32
+from support.machine_code import EPILOGUE_PATHS
 
 pytestmark = pytest.mark.gpu
 
@@ -43,7 +44,6 @@ PRODUCT = re.compile(
     r"tcgemm::kernels::gemm<(?:\(int\))?(\d+), \(tcgemm::EpiloguePath\)(\d)"
     r"|6tcgemm7kernelsL?4gemmILi(\d+)ELNS\w*?12EpiloguePathE(\d)E"
 )
-PATHS = ("direct", "plain", "fused", "rolled")  # csrc/core/epilogue_path.h
 KERNEL = re.compile(r"\(row (\d+) of the catalog, (\w+) epilogue\)")
 
 
@@ -51,7 +51,8 @@ def products_of(names):
     """(row, epilogue path) of each name that is a product's."""
     found = [match.groups() for match in map(PRODUCT.search, names) if match]
     return [
-        (int(row or other), PATHS[int(path or and_path)]) for row, path, other, and_path in found
+        (int(row or other), EPILOGUE_PATHS[int(path or and_path)])
+        for row, path, other, and_path in found
     ]
 
 
