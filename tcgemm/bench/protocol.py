@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     Aims = Mapping[str, Sequence[float]]  # "ratio", "own_ratio" ... -> the targets of this ratio
 
 REPETITIONS = 3
-MS = 1000.0  # milliseconds of one candidate, for a ratio that is not clear
+MS = 400.0  # milliseconds of one candidate in a repetition, for a ratio that is not clear
 CLOSE = 0.10  # relative: a ratio this near to a limit is not clear after a short look
 OTHERS = ("own", "dense", "fused")  # candidates beside the baseline, as the details name them
 
