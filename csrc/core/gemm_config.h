@@ -80,12 +80,11 @@ struct GemmConfig {
                           wide_fp8_promotes());
   }
   // There is a kernel with EpiloguePath::fused. Block-scaled kernels lack the registers for columns
-  // that fill no box, and three warpgroups those for addends.
+  // that fill no box.
   constexpr bool fuses_activations() const {
     if (block_scaled && n % kBoxColumns != 0) return false;
     return uses_tma() && (is_dense_ss() || (promotes() && bits(input) == 8));
   }
-  constexpr bool fuses_addends() const { return fuses_activations() && warpgroups < 3; }
   constexpr bool has_kernel(EpiloguePath path) const {
     return path == EpiloguePath::plain    ? uses_tma()
            : path == EpiloguePath::fused  ? fuses_activations()

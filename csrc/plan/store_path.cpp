@@ -84,9 +84,7 @@ EpiloguePath vector_path(const GemmConfig& config, const Problem& problem, Store
     if (!stores_z) return kNeither;
   }
   if (!fused) return EpiloguePath::plain;
-  const bool has_fused =
-      config.has_kernel(EpiloguePath::fused) && (!general || config.fuses_addends());
-  return has_fused ? EpiloguePath::fused : kNeither;
+  return config.has_kernel(EpiloguePath::fused) ? EpiloguePath::fused : kNeither;
 }
 
 }  // namespace

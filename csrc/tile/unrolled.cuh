@@ -25,11 +25,11 @@ struct UnrolledTraits {
   RowOrder row_order;
   int staging_sets;  // see GemmConfig::staging_sets
   int staging_set_bytes;
-  bool fused;           // EpiloguePath::fused, not EpiloguePath::plain
-  bool addends;         // fused has variants with an addend
-  int early_addends;    // units whose addends are loaded during the mainloop
-  bool unrolled_terms;  // the variants of fused are unrolled
-  bool column_scales;   // the operands have 8 bits, so scales are common
+  bool fused;              // EpiloguePath::fused, not EpiloguePath::plain
+  int early_addends;       // units whose addends are loaded during the mainloop
+  bool unrolled_terms;     // the variants of fused are unrolled
+  bool activated_addends;  // there is a variant for each activation with an addend
+  bool column_scales;      // the operands have 8 bits, so scales are common
 };
 
 // Warps that fetch instructions do not multiply, so the code that runs for one tile must be
@@ -37,8 +37,8 @@ struct UnrolledTraits {
 //
 //   EpiloguePath::plain    scales of 8-bit operands, a bias and relu
 //   EpiloguePath::fused    the same with gelu, gelu_tanh or silu; with an addend, which is c or the
-//                          residual, and one of the three or none; or the general variant, which
-//                          has all of these and scales
+//                          residual; with both, if the kernel has `activated_addends`; or the
+//                          general variant, which has all of these and scales
 //
 // The general variant is a loop over the units. The others are unrolled, those of fused only if the
 // kernel has `unrolled_terms`: a loop copies accumulators and computes addresses, which is a third
@@ -105,7 +105,7 @@ class UnrolledEpilogue {
     bool addend;
     bool general = false;  // scales, and the activation of the call
   };
-  static constexpr Terms kGeneral = {Activation::none, kTraits.addends, true};
+  static constexpr Terms kGeneral = {Activation::none, true, true};
 
   using UnitAddend = tile::UnitAddend<kTraits.unit>;
   static constexpr int kUnit = kTraits.unit;
@@ -212,8 +212,7 @@ class UnrolledEpilogue {
         (has_addend && epilogue_.z != nullptr))
       return false;
     if (!has_addend) return store_activated<false>(fragment, addends);
-    if constexpr (kTraits.addends && kTraits.unrolled_terms)
-      return store_activated<true>(fragment, addends);
+    if constexpr (kTraits.unrolled_terms) return store_activated<true>(fragment, addends);
     return false;
   }
 
@@ -222,7 +221,9 @@ class UnrolledEpilogue {
                                                   const Addends& addends) {
     const auto store = [&]<Activation kActivation>() {
       constexpr Terms kTerms = {kActivation, kAddend};
-      if constexpr (kTraits.unrolled_terms)
+      if constexpr (kAddend && kActivation != Activation::none && !kTraits.activated_addends)
+        return false;
+      else if constexpr (kTraits.unrolled_terms)
         store_units<kTerms>(Index<0>(), fragment, addends);
       else
         store_in_loop<kTerms>(fragment, addends);

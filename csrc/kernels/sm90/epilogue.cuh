@@ -36,10 +36,11 @@ struct FragmentEpilogue {
   static constexpr int kUnit = epilogue_columns(kConfig);
   static constexpr int kUnrolledUnit = kConfig.warpgroups == 3 ? 16 : 32;
   // The units whose addends have registers during the mainloop: with one more, 128x256 spills.
-  // Another warpgroup's mainloop hides the epilogue of pingpong, so that needs none.
-  static constexpr bool kHasEarlyAddends = kPath == EpiloguePath::fused && kConfig.is_dense_ss() &&
-                                           kConfig.fuses_addends() && kConfig.m64_blocks == 1 &&
-                                           kConfig.n > 64 && kConfig.n <= 256;
+  // Another warpgroup's mainloop hides the epilogue of pingpong, so that needs none. Three
+  // warpgroups lack the registers.
+  static constexpr bool kHasEarlyAddends =
+      kPath == EpiloguePath::fused && kConfig.is_dense_ss() && kConfig.fuses_activations() &&
+      kConfig.m64_blocks == 1 && kConfig.warpgroups < 3 && kConfig.n > 64 && kConfig.n <= 256;
   static constexpr int kEarlyAddends = kHasEarlyAddends ? kConfig.n / kUnrolledUnit - 3 : 0;
   // Layers multiply in TN, 16-bit and FP8. The other kernels have loops, which compile in a third
   // of the time.
@@ -53,9 +54,9 @@ struct FragmentEpilogue {
       .staging_sets = kConfig.staging_sets(),
       .staging_set_bytes = kConfig.staging_set_bytes(),
       .fused = kPath == EpiloguePath::fused,
-      .addends = kConfig.fuses_addends(),
       .early_addends = kEarlyAddends,
       .unrolled_terms = kUnrollsTerms,
+      .activated_addends = kConfig.warpgroups < 3,
       .column_scales = bits(kConfig.input) == 8};
   using Unrolled = tile::UnrolledEpilogue<kUnrolled, Register>;
   __device__ static const TensorMap* result_map(const TmaParams& params) {
