@@ -59,12 +59,18 @@ struct AcceptedSignatures {
 };
 
 // The larger of the arithmetic's time and the bytes' time. A share of the smaller one is added, so
-// that among memory-bound kernels the one with less arithmetic wins.
-double with_memory(double microseconds, double bytes, const Device& device) {
+// that among memory-bound kernels the one with less arithmetic wins. The share is up to twice as
+// large where there are few waves of few k-blocks: the first wave loads its stages before it
+// multiplies, and the last one stores afterwards.
+double with_memory(const LaunchConfig& launch, const GemmConfig& config, std::int64_t k,
+                   double bytes, const Device& device) {
   constexpr double kLaunch = 2.0;
-  constexpr double kHidden = 0.05;
+  constexpr double kExposed = 0.05;
+  constexpr double kStagedBlocks = 4;  // k-blocks
   const double floor = kLaunch + bytes / device.memory_rate * 1e6;
-  return std::max(microseconds, floor) + kHidden * std::min(microseconds, floor);
+  const double staged = std::min(1.0, kStagedBlocks * config.tile_k() / std::max(1.0, double(k)));
+  const double share = kExposed * (1 + staged / std::max(1.0, launch.waves));
+  return std::max(launch.microseconds, floor) + share * std::min(launch.microseconds, floor);
 }
 
 }  // namespace
@@ -138,7 +144,7 @@ void Search::try_kernel(const OrientedProblem& oriented, int config_index) {
   const auto fit = config.uses_tma() ? fit_sm90 : config.arch == Arch::sm90a ? fit_fp64 : fit_sm80;
   std::optional<LaunchConfig> launch = fit(config, oriented.problem, device_, operands);
   if (!launch) return;
-  launch->microseconds = with_memory(launch->microseconds, least_bytes_, device_);
+  launch->microseconds = with_memory(*launch, config, oriented.problem.k, least_bytes_, device_);
   if (operands.a.repacked || operands.b.repacked) launch->microseconds += kPassLaunch;
   const auto repack = [&](const GemmOperand& operand, const CandidateOperand& input) {
     std::optional<RepackPass> pass;
