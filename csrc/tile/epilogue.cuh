@@ -72,23 +72,6 @@ __device__ inline float times_logistic(float x, float y) {
   return product(x, ptx::reciprocal(1.0f + ptx::exp2(y)));
 }
 
-// GELU for results of 16 bits: x * Phi(x) = x / (1 + 2^(-x p(x^2))), where x p(x^2) approximates
-// log2(Phi(x) / Phi(-x)) for |x| <= 5.5. It has half the instructions of the one with erfc_approx.
-// Its error is at most 3.4e-7 |x|, and 2.2e-4 of the result for x >= -5.5; below, the result is at
-// most 1.1e-7. The coefficients are a weighted least-squares fit, iterated towards the minimax.
-__device__ inline float gelu_16bit(float x) {
-  const float t = fminf(x * x, 30.25f);
-  float p = -6.688129217e-11f;
-  p = p * t + 8.355808490e-09f;
-  p = p * t - 4.300916885e-07f;
-  p = p * t + 1.158151917e-05f;
-  p = p * t - 1.578811644e-04f;
-  p = p * t - 1.048579579e-04f;
-  p = p * t + 1.048523560e-01f;
-  p = p * t + 2.302203178e+00f;
-  return times_logistic(x, -x * p);
-}
-
 // erfc with a relative error of 1.2e-7 everywhere: the Chebyshev fit of W. H. Press et al.,
 // Numerical Recipes, 6.2. It has a third of the instructions of erfcf, which would dominate the
 // epilogue's time.
@@ -124,6 +107,42 @@ __device__ inline float activate(float x) {
     return times_logistic(x, -1.44269504088896341f * x);
 }
 
+// x / (1 + e^(-2 u)) = x (1 + tanh(u)) / 2 for results of at most 16 bits. With tanh its error is
+// at most 4e-6 |x|, which is less than what the rounding of a bf16 or f16 result adds for
+// x (1 + tanh(u)) > 0.001 |x|.
+__device__ inline float times_logistic_16bit(float x, float u) {
+  if constexpr (ptx::kAccurateTanh) {
+    const float half = 0.5f * x;
+    return __fmaf_rn(half, ptx::tanh(u), half);
+  }
+  return times_logistic(x, -2.88539008177792681f * u);
+}
+
+// The activation of a result of at most 16 bits: one special function instead of two. u of gelu is
+// x p(x^2), which approximates log(Phi(x) / Phi(-x)) / 2; it changes the result by at most
+// 4.9e-8 |x|. The coefficients are a weighted least-squares fit for |x| <= 5, iterated towards the
+// minimax. The last one is positive, so that u has the sign of x beyond.
+template <Activation kActivation>
+__device__ inline float activate_16bit(float x) {
+  if constexpr (kActivation == Activation::gelu) {
+    const float t = x * x;
+    float p = 1.756174095e-09f;
+    p = p * t - 1.322634660e-07f;
+    p = p * t + 3.964746156e-06f;
+    p = p * t - 5.530620183e-05f;
+    p = p * t - 3.259495861e-05f;
+    p = p * t + 3.633308411e-02f;
+    p = p * t + 7.978849411e-01f;
+    return times_logistic_16bit(x, x * p);
+  } else if constexpr (kActivation == Activation::gelu_tanh) {
+    return times_logistic_16bit(x, x * (0.0356774081f * (x * x) + 0.797884561f));
+  } else if constexpr (kActivation == Activation::silu) {
+    return times_logistic_16bit(x, 0.5f * x);
+  } else {
+    return activate<kActivation>(x);
+  }
+}
+
 // Moves the first kStep values to the end. Registers have no dynamic index, which would put the
 // array in local memory; so a rolled loop processes the first values and rotates the array.
 template <int kStep, class T, int kCount>
@@ -149,34 +168,35 @@ __device__ inline void activate_all(const Activate& activate, float (&v)[kCount]
   }
 }
 
-// The same without a loop, for results of at most 16 bits if the activation is gelu.
-template <Activation kActivation, int kCount>
+// The same without a loop. `kNarrow`: the results have at most 16 bits.
+template <Activation kActivation, bool kNarrow, int kCount>
 __device__ inline void activate_each(float (&v)[kCount]) {
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    if constexpr (kActivation == Activation::gelu)
-      v[i] = gelu_16bit(v[i]);
-    else
-      v[i] = activate<kActivation>(v[i]);
-  }
+  for (int i = 0; i < kCount; ++i)
+    v[i] = kNarrow ? activate_16bit<kActivation>(v[i]) : activate<kActivation>(v[i]);
 }
 
 // The switch is outside the loops: inside, every value would have its own branch. `narrow`: the
-// result has at most 16 bits.
+// results have at most 16 bits.
 template <int kCount>
 __device__ inline void activate_all(Activation activation, bool narrow, float (&v)[kCount]) {
+  const auto with = [&]<Activation kActivation>() {
+    if (narrow)
+      activate_all([](float x) { return activate_16bit<kActivation>(x); }, v);
+    else
+      activate_all([](float x) { return activate<kActivation>(x); }, v);
+  };
   switch (activation) {
     case Activation::none:
       return;
     case Activation::relu:
       return activate_all([](float x) { return activate<Activation::relu>(x); }, v);
     case Activation::gelu:
-      if (narrow) return activate_all([](float x) { return gelu_16bit(x); }, v);
-      return activate_all([](float x) { return activate<Activation::gelu>(x); }, v);
+      return with.template operator()<Activation::gelu>();
     case Activation::gelu_tanh:
-      return activate_all([](float x) { return activate<Activation::gelu_tanh>(x); }, v);
+      return with.template operator()<Activation::gelu_tanh>();
     case Activation::silu:
-      return activate_all([](float x) { return activate<Activation::silu>(x); }, v);
+      return with.template operator()<Activation::silu>();
   }
 }
 

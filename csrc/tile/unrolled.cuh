@@ -198,7 +198,7 @@ class UnrolledEpilogue {
       if constexpr (kTraits.column_scales)
         if (epilogue_.scaled) multiply_scales(unit, v);
       if (epilogue_.sources[kBias].data != nullptr) add_bias(unit, v);
-      if (epilogue_.activation == Activation::relu) activate_each<Activation::relu>(v);
+      if (epilogue_.activation == Activation::relu) activate_each<Activation::relu, true>(v);
     }
     write<kOut>(unit, v);
     if constexpr (kFirst + kWidth < kTraits.columns)
@@ -352,7 +352,7 @@ class UnrolledEpilogue {
     if constexpr (kTerms.general)
       activate_as(epilogue_.activation, v);
     else if constexpr (kTerms.activation != Activation::none)
-      activate_each<kTerms.activation>(v);
+      activate_each<kTerms.activation, true>(v);
     if (kTerms.addend && !has_c && epilogue_.sources[kResidual].data != nullptr)
       add_matrix(epilogue_.sources[kResidual].dtype, 1.0f, addend, v);
     with_out_dtype([&]<DType kOut>() {
@@ -361,16 +361,22 @@ class UnrolledEpilogue {
     });
   }
 
+  // gelu has results of 16 bits alone: vector_path in plan/store_path.cpp.
   template <int kCount>
-  __device__ __forceinline__ static void activate_as(Activation activation, float (&v)[kCount]) {
-    if (activation == Activation::gelu)
-      activate_each<Activation::gelu>(v);
+  __device__ __forceinline__ void activate_as(Activation activation, float (&v)[kCount]) const {
+    const bool narrow = bits(epilogue_.out_dtype) == 16;
+    if (activation == Activation::relu)
+      activate_each<Activation::relu, true>(v);
+    else if (activation == Activation::gelu)
+      activate_each<Activation::gelu, true>(v);
+    else if (activation == Activation::gelu_tanh && narrow)
+      activate_each<Activation::gelu_tanh, true>(v);
     else if (activation == Activation::gelu_tanh)
-      activate_each<Activation::gelu_tanh>(v);
+      activate_each<Activation::gelu_tanh, false>(v);
+    else if (activation == Activation::silu && narrow)
+      activate_each<Activation::silu, true>(v);
     else if (activation == Activation::silu)
-      activate_each<Activation::silu>(v);
-    else if (activation == Activation::relu)
-      activate_each<Activation::relu>(v);
+      activate_each<Activation::silu, false>(v);
   }
 
   template <class Unit, int kCount>
