@@ -133,9 +133,9 @@ def before_scale_out(
     precision=None,
     classic=False,
     whole=False,
-    narrow_out=True,
+    out_dtype=None,
 ):
-    """(value, bound), whose largest is amax. narrow_out: the result has at most 16 bits."""
+    """(value, bound), whose largest is amax."""
     value, bound = product(
         *(a, b, scale_a, scale_b, zero_a, zero_b),
         acc_dtype=acc_dtype,
@@ -154,8 +154,9 @@ def before_scale_out(
     if alpha != 1.0 or a.dtype in INT8 or any(term is not None for term in terms):
         bound = bound + 6 * u_epi * size
     if activation is not None:
-        narrow_on_gpu = narrow_out and a.is_cuda and activation != "relu"
-        unit = NARROW_ACTIVATION if narrow_on_gpu else 8 * u_epi
+        narrow = (out_dtype or default_out(a.dtype)).itemsize <= 2
+        approximate = narrow and a.is_cuda and activation != "relu"
+        unit = NARROW_ACTIVATION if approximate else 8 * u_epi
         bound = MAX_SLOPE[activation] * bound + unit * value.abs()
         value = ACTIVATIONS[activation](value)
     if residual is not None:
@@ -174,8 +175,7 @@ def evaluate(a, b, c=None, bias=None, residual=None, *, scale_out=None, out_dtyp
     a and b are what torch.matmul takes; c, bias and residual broadcast to its result.
     """
     out_dtype = out_dtype or default_out(a.dtype)
-    narrow_out = out_dtype.itemsize <= 2
-    value, bound = before_scale_out(a, b, c, bias, residual, narrow_out=narrow_out, **options)
+    value, bound = before_scale_out(a, b, c, bias, residual, out_dtype=out_dtype, **options)
     if out_dtype == S32:
         return value, torch.zeros_like(value)
     if scale_out is not None:
