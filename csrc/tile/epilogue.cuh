@@ -108,8 +108,8 @@ __device__ inline float activate(float x) {
 }
 
 // x / (1 + e^(-2 u)) = x (1 + tanh(u)) / 2 for results of at most 16 bits. With tanh its error is
-// at most 4e-6 |x|, which is less than what the rounding of a bf16 or f16 result adds for
-// x (1 + tanh(u)) > 0.001 |x|.
+// at most 4e-6 |x|. The rounding of a bf16 or f16 result may add more, except where the result is
+// below 0.0006 |x|.
 __device__ inline float times_logistic_16bit(float x, float u) {
   if constexpr (ptx::kAccurateTanh) {
     const float half = 0.5f * x;

@@ -38,9 +38,9 @@ struct FragmentEpilogue {
   // The units whose addends have registers during the mainloop: with one more, 128x256 spills.
   // Another warpgroup's mainloop hides the epilogue of pingpong, so that needs none. Three
   // warpgroups lack the registers.
-  static constexpr bool kHasEarlyAddends =
-      kPath == EpiloguePath::fused && kConfig.is_dense_ss() && kConfig.fuses_activations() &&
-      kConfig.m64_blocks == 1 && kConfig.warpgroups < 3 && kConfig.n > 64 && kConfig.n <= 256;
+  static constexpr bool kHasEarlyAddends = kPath == EpiloguePath::fused && kConfig.is_dense_ss() &&
+                                           kConfig.m64_blocks == 1 && kConfig.warpgroups < 3 &&
+                                           kConfig.n > 64 && kConfig.n <= 256;
   static constexpr int kEarlyAddends = kHasEarlyAddends ? kConfig.n / kUnrolledUnit - 3 : 0;
   // Layers multiply in TN, 16-bit and FP8. The other kernels have loops, which compile in a third
   // of the time.
