@@ -135,11 +135,10 @@ struct PromotedMainloop {
     return taken;
   }
 
-  // Issues the WGMMAs of a chunk, as kCommits groups.
+  // Issues the WGMMAs of a chunk of the stage at `address`, as kCommits groups.
   template <int kCommits>
-  __device__ static void multiply_chunk(const Context& context, int stage, int chunk,
+  __device__ static void multiply_chunk(const Context& context, std::uint32_t address, int chunk,
                                         Partial& partial) {
-    const std::uint32_t address = context.shared.stage(stage);
     const std::uint64_t a = ptx::wgmma_descriptor(address + context.warpgroup * kBlockBytes);
     const std::uint64_t b = ptx::wgmma_descriptor(address + TmaProducer<kConfig>::kBytesA) +
                             chunk * (kChunk * 128 >> 4);
@@ -159,7 +158,7 @@ struct PromotedMainloop {
                                         const Meanwhile& meanwhile) {
     Partial partial[2];
     PipelineState current = take_stage(context, state);
-    multiply_chunk<1>(context, current.stage, 0, partial[0]);
+    multiply_chunk<1>(context, context.shared.stage(current.stage), 0, partial[0]);
     meanwhile();
 #pragma unroll 1
     for (; k_blocks > 2; k_blocks -= 2)
@@ -185,7 +184,8 @@ struct PromotedMainloop {
       const PipelineState promoted = current;
       if (more) {
         if (next == 0) current = take_stage(context, state);
-        multiply_chunk<1>(context, current.stage, next, partial[(item + 1) % 2]);
+        multiply_chunk<1>(context, context.shared.stage(current.stage), next,
+                          partial[(item + 1) % 2]);
       }
       if (chunk == 0) scales = read_scales<kScaleKind>(context, promoted);
       more ? ptx::wgmma_wait<1>() : ptx::wgmma_wait<0>();
@@ -203,10 +203,12 @@ struct PromotedMainloop {
     Partial partial;
     BlockScales<kScaleKind> scales;
     const PipelineState current = take_stage(context, state);
+    // In this loop the compiler does not see that all lanes have the same stage.
+    const std::uint32_t address = ptx::uniform(context.shared.stage(current.stage));
 #pragma unroll
     for (int chunk = 0; chunk < kChunks; ++chunk) {
       OrderBarrier::wait(context.warpgroup);
-      multiply_chunk<2>(context, current.stage, chunk, partial);
+      multiply_chunk<2>(context, address, chunk, partial);
       ptx::wgmma_wait<1>();
       OrderBarrier::arrive(context.warpgroup);
       if (chunk == 0) scales = read_scales<kScaleKind>(context, current);

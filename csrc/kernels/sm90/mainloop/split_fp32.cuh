@@ -107,17 +107,20 @@ struct SplitFp32Mainloop {
 #pragma unroll 1
     do {
       const int stage = state.stage;
+      // In this loop the compiler does not see that all lanes have the same stage.
+      const std::uint32_t address = ptx::uniform(shared.stage(stage));
       [&]<int... kItem>(std::integer_sequence<int, kItem...>) {
         if constexpr (kOverlaps) {
           Partial<0> partial[2];
           ptx::mbarrier_wait(shared.barriers.full(stage), state.parity);
-          (overlap_item<kItem>(shared.stage(stage), warpgroup, partial, accumulators[0]), ...);
+          (overlap_item<kItem>(address, warpgroup, partial, accumulators[0]), ...);
           ptx::wgmma_wait<0>();
           consumer_release<kConfig>(shared, stage, cluster);
           promote<kItems - 1>(partial[(kItems - 1) % 2], accumulators[0]);
           state.advance();
         } else {
-          (multiply_item<kItem>(shared, state, stage, warpgroup, cluster, accumulators[0]), ...);
+          (multiply_item<kItem>(shared, state, stage, address, warpgroup, cluster, accumulators[0]),
+           ...);
         }
       }(std::make_integer_sequence<int, kItems>{});
       if constexpr (kTwoLevelSum) {
@@ -140,15 +143,15 @@ struct SplitFp32Mainloop {
   // Computes one chain of one chunk of a stage, between wait() and the next wait().
   template <int kItem>
   __device__ static void multiply_item(const SharedStorage<kConfig>& shared, PipelineState& state,
-                                       int stage, int warpgroup, Cluster cluster,
-                                       float (&accumulators)[kRegisters]) {
+                                       int stage, std::uint32_t address, int warpgroup,
+                                       Cluster cluster, float (&accumulators)[kRegisters]) {
     Partial<kItem> partial;
     OrderBarrier::wait(warpgroup);
     if constexpr (kItem == 0) {
       ptx::mbarrier_wait(shared.barriers.full(stage), state.parity);
       state.advance();
     }
-    multiply_chain<kItem>(shared.stage(stage), warpgroup, partial);
+    multiply_chain<kItem>(address, warpgroup, partial);
     ptx::wgmma_wait<1>();
     OrderBarrier::arrive(warpgroup);
     ptx::wgmma_wait<0>();
