@@ -29,6 +29,18 @@ __device__ inline std::uint32_t pack(float low, float high) {
   }
 }
 
+// The same with relu: NaN stays NaN.
+template <DType kType>
+__device__ inline std::uint32_t pack_relu(float low, float high) {
+  static_assert(kType == DType::f16 || kType == DType::bf16);
+  std::uint32_t pair;
+  if constexpr (kType == DType::bf16)
+    asm("cvt.rn.relu.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  else
+    asm("cvt.rn.relu.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
 __device__ inline float2 unpack_f16(std::uint32_t pair) {
   return __half22float2(reinterpret_cast<const __half2&>(pair));
 }

@@ -57,26 +57,32 @@ __device__ inline void store_direct(const Epilogue& epilogue, const Window& wind
 
 // Writes a unit of 16-bit results to smem_d, from chunk `chunk` on; a chunk has 8 columns.
 template <DType kOut, bool kHopper, RowOrder kRowOrder, int kCount>
-__device__ inline void pack_16bit(char* smem_d, int chunk, const float (&v)[kCount]) {
+__device__ inline void pack_16bit(char* smem_d, int chunk, const float (&v)[kCount],
+                                  bool relu = false) {
+  std::uint32_t words[kCount / 2];
+  if (relu) {
+#pragma unroll
+    for (int i = 0; i < kCount / 2; ++i) words[i] = ptx::pack_relu<kOut>(v[2 * i], v[2 * i + 1]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kCount / 2; ++i) words[i] = ptx::pack<kOut>(v[2 * i], v[2 * i + 1]);
+  }
   const int lane = threadIdx.x % 32;
   if constexpr (kHopper) {
     // The matrices of one stmatrix: rows 0-7 and 8-15 of 8 columns, then those of the next 8
     // columns.
     const std::uint32_t address = ptx::shared_address(smem_d);
 #pragma unroll
-    for (int i = 0; i < kCount / 8; ++i) {
-      const float* x = v + 8 * i;
+    for (int i = 0; i < kCount / 8; ++i)
       ptx::stmatrix_x4(
           address + swizzle128(row_of<kRowOrder>(lane % 16), chunk + 2 * i + lane / 16),
-          ptx::pack<kOut>(x[0], x[1]), ptx::pack<kOut>(x[2], x[3]), ptx::pack<kOut>(x[4], x[5]),
-          ptx::pack<kOut>(x[6], x[7]));
-    }
+          words[4 * i], words[4 * i + 1], words[4 * i + 2], words[4 * i + 3]);
   } else {
 #pragma unroll
     for (int i = 0; i < kCount / 2; ++i) {
       const int row = row_of<kRowOrder>(lane / 4 + i % 2 * 8);
       *reinterpret_cast<std::uint32_t*>(smem_d + swizzle128(row, chunk + i / 2) + lane % 4 * 4) =
-          ptx::pack<kOut>(v[2 * i], v[2 * i + 1]);
+          words[i];
     }
   }
 }

@@ -8,6 +8,7 @@
 
 #include "core/params.h"
 #include "ptx/tma.cuh"
+#include "tile/column_pairs.cuh"
 #include "tile/epilogue.cuh"
 #include "tile/fragment.cuh"
 #include "tile/scale.cuh"
@@ -90,11 +91,8 @@ class UnrolledEpilogue {
     if (epilogue_.scaled) rows_ = load_row_scales(epilogue_, window_of(0));
     if constexpr (kTraits.fused) {
       if (!store_variant(fragment, addends)) store_in_loop<kGeneral>(fragment, addends);
-    } else if (kTraits.column_scales && !epilogue_.has_terms && !scales_columns(epilogue_)) {
-      if constexpr (kTraits.column_scales)
-        with_out_dtype([&]<DType kOut>() { store_unrolled<kOut, false>(Index<0>(), fragment); });
     } else {
-      with_out_dtype([&]<DType kOut>() { store_unrolled<kOut, true>(Index<0>(), fragment); });
+      with_out_dtype([&]<DType kOut>() { store_plain<kOut>(fragment); });
     }
   }
 
@@ -107,7 +105,12 @@ class UnrolledEpilogue {
   };
   static constexpr Terms kGeneral = {Activation::none, true, true};
 
+  // The terms of a variant of EpiloguePath::plain: alpha and scales of rows; these and scales of
+  // columns from shared memory; these from any memory, a bias and relu.
+  enum class PlainTerms { row_scales, scales, all };
+
   using UnitAddend = tile::UnitAddend<kTraits.unit>;
+  using ColumnPairs = tile::ColumnPairs<kTraits.unit>;
   static constexpr int kUnit = kTraits.unit;
   static constexpr int kLoops = kTraits.columns / kUnit;
   static constexpr int kTail = kTraits.columns % kUnit;  // columns of a narrower last unit
@@ -121,7 +124,6 @@ class UnrolledEpilogue {
   __device__ __forceinline__ Window window_of(int unit) const {
     return tile::window<kRowOrder>(extent_, row_, col_ + unit * kUnit, batch_);
   }
-  __device__ __forceinline__ static int lane_column() { return threadIdx.x % 4 * 2; }
 
   // There is at most one of c and the residual.
   __device__ __forceinline__ int addend_index() const {
@@ -168,41 +170,60 @@ class UnrolledEpilogue {
     return addend;
   }
 
-  // The scales of the lane's columns, from shared memory or from global memory.
-  template <class Unit, int kCount>
-  __device__ __forceinline__ void load_scales(Unit unit, float2 (&scales)[kCount]) const {
-    const Window window = window_of(unit);
-    const ScaleVector& scale_b = epilogue_.scale_b;
-    const float* first = epilogue_.shares_scales
-                             ? vector_ + unit * kUnit
-                             : scale_b.data + window.batch * scale_b.stride_batch + window.col;
-#pragma unroll
-    for (int j = 0; j < kCount; ++j)
-      if (8 * j < window.cols)
-        scales[j] = *reinterpret_cast<const float2*>(first + lane_column() + 8 * j);
+  template <DType kOut>
+  __device__ __forceinline__ void store_plain(const Register* fragment) {
+    constexpr Index<0> kFirst;
+    constexpr int kCount = std::min(kUnit, kTraits.columns) / 2;
+    if constexpr (kTraits.column_scales) {
+      if (!epilogue_.has_terms && !scales_columns(epilogue_))
+        return store_unrolled<kOut, PlainTerms::row_scales>(kFirst, fragment);
+      if constexpr (bits(kOut) == 16) {
+        if (!epilogue_.has_terms && epilogue_.shares_scales)
+          return store_unrolled<kOut, PlainTerms::scales>(kFirst, fragment,
+                                                          shared_pairs<kCount>(kFirst));
+      }
+    }
+    if constexpr (kOut != DType::s32) store_unrolled<kOut, PlainTerms::all>(kFirst, fragment);
   }
 
-  // kTerms: there may be a bias, relu or scales of columns.
-  template <DType kOut, bool kTerms, int kIndex>
-  __device__ __forceinline__ void store_unrolled(Index<kIndex> unit, const Register* fragment) {
+  // The scales or the bias of a unit's columns, from shared memory. kCount: the values of a lane.
+  template <int kCount, class Unit>
+  __device__ __forceinline__ ColumnPairs shared_pairs(Unit unit) const {
+    ColumnPairs pairs = {};
+    pairs.template load<kCount>(vector_ + unit * kUnit);
+    return pairs;
+  }
+
+  // `scales`: those of PlainTerms::scales. The next unit's are loaded before this one is written.
+  template <DType kOut, PlainTerms kTerms, int kIndex>
+  __device__ __forceinline__ void store_unrolled(Index<kIndex> unit, const Register* fragment,
+                                                 const ColumnPairs& scales = {}) {
     constexpr int kFirst = kIndex * kUnit;
     constexpr int kWidth = std::min(kUnit, kTraits.columns - kFirst);
+    constexpr bool kLast = kFirst + kWidth == kTraits.columns;
+    constexpr bool kPacksRelu = bits(kOut) == 16 && kRowOrder == RowOrder::native;
     Accumulator accumulators[kWidth / 2];
     copy_columns<kFirst>(fragment, accumulators);
     Value<kOut> v[kWidth / 2];
 #pragma unroll
     for (int i = 0; i < kWidth / 2; ++i) v[i] = accumulators[i];
-    if constexpr (kOut != DType::s32 && !kTerms) {
-      if (epilogue_.scaled) multiply_rows(epilogue_, rows_, v);
-    } else if constexpr (kOut != DType::s32) {
-      if constexpr (kTraits.column_scales)
-        if (epilogue_.scaled) multiply_scales(unit, v);
-      if (epilogue_.sources[kBias].data != nullptr) add_bias(unit, v);
-      if (epilogue_.activation == Activation::relu) activate_each<Activation::relu, true>(v);
+    const bool relu = kTerms == PlainTerms::all && epilogue_.activation == Activation::relu;
+    if constexpr (kOut != DType::s32) {
+      if constexpr (kTerms == PlainTerms::all) {
+        if constexpr (kTraits.column_scales)
+          if (epilogue_.scaled) multiply_scales(unit, v);
+        if (epilogue_.sources[kBias].data != nullptr) add_bias(unit, v);
+        if (relu && !kPacksRelu) activate_each<Activation::relu, true>(v);
+      } else if (epilogue_.scaled) {
+        multiply_rows(epilogue_, rows_, v);
+        if constexpr (kTerms == PlainTerms::scales) scales.multiply(v);
+      }
     }
-    write<kOut>(unit, v);
-    if constexpr (kFirst + kWidth < kTraits.columns)
-      store_unrolled<kOut, kTerms>(Index<kIndex + 1>(), fragment);
+    ColumnPairs next = {};
+    constexpr int kNext = std::min(kUnit, kTraits.columns - kFirst - kWidth) / 2;
+    if constexpr (kTerms == PlainTerms::scales) next = shared_pairs<kNext>(Index<kIndex + 1>());
+    write<kOut>(unit, v, relu && kPacksRelu);
+    if constexpr (!kLast) store_unrolled<kOut, kTerms>(Index<kIndex + 1>(), fragment, next);
   }
 
   // Stores the fragment with the variant of the call's terms. Returns false if there is none.
@@ -286,51 +307,14 @@ class UnrolledEpilogue {
 
   // The accumulators of a unit, and its addend if that is an early one. Registers have no dynamic
   // index.
-  template <bool kAddend>
+  template <bool kAddend, int kIndex = 0>
   __device__ __forceinline__ static void copy_unit(const Register* fragment, const Addends& early,
                                                    int unit, Accumulator (&v)[kUnit / 2],
                                                    UnitAddend& addend) {
-    const auto copy = [&]<int kIndex>() {
-      if constexpr (kIndex < kLoops) {
-        copy_columns<kIndex * kUnit>(fragment, v);
-        if constexpr (kAddend && kIndex < kEarly) addend = early[kIndex];
-      }
-    };
-    static_assert(kLoops <= 16);
-    switch (unit) {
-      case 0:
-        return copy.template operator()<0>();
-      case 1:
-        return copy.template operator()<1>();
-      case 2:
-        return copy.template operator()<2>();
-      case 3:
-        return copy.template operator()<3>();
-      case 4:
-        return copy.template operator()<4>();
-      case 5:
-        return copy.template operator()<5>();
-      case 6:
-        return copy.template operator()<6>();
-      case 7:
-        return copy.template operator()<7>();
-      case 8:
-        return copy.template operator()<8>();
-      case 9:
-        return copy.template operator()<9>();
-      case 10:
-        return copy.template operator()<10>();
-      case 11:
-        return copy.template operator()<11>();
-      case 12:
-        return copy.template operator()<12>();
-      case 13:
-        return copy.template operator()<13>();
-      case 14:
-        return copy.template operator()<14>();
-      default:
-        return copy.template operator()<15>();
-    }
+    if constexpr (kIndex + 1 < kLoops)
+      if (unit != kIndex) return copy_unit<kAddend, kIndex + 1>(fragment, early, unit, v, addend);
+    copy_columns<kIndex * kUnit>(fragment, v);
+    if constexpr (kAddend && kIndex < kEarly) addend = early[kIndex];
   }
 
   // Everything between the accumulators and the result, in the order of Epilogue.
@@ -364,47 +348,43 @@ class UnrolledEpilogue {
   // gelu has results of 16 bits alone: vector_path in plan/store_path.cpp.
   template <int kCount>
   __device__ __forceinline__ void activate_as(Activation activation, float (&v)[kCount]) const {
-    const bool narrow = bits(epilogue_.out_dtype) == 16;
+    const auto use = [&]<Activation kActivation>() {
+      if (bits(epilogue_.out_dtype) == 16)
+        activate_each<kActivation, true>(v);
+      else
+        activate_each<kActivation, false>(v);
+    };
     if (activation == Activation::relu)
       activate_each<Activation::relu, true>(v);
     else if (activation == Activation::gelu)
       activate_each<Activation::gelu, true>(v);
-    else if (activation == Activation::gelu_tanh && narrow)
-      activate_each<Activation::gelu_tanh, true>(v);
     else if (activation == Activation::gelu_tanh)
-      activate_each<Activation::gelu_tanh, false>(v);
-    else if (activation == Activation::silu && narrow)
-      activate_each<Activation::silu, true>(v);
+      use.template operator()<Activation::gelu_tanh>();
     else if (activation == Activation::silu)
-      activate_each<Activation::silu, false>(v);
+      use.template operator()<Activation::silu>();
   }
 
   template <class Unit, int kCount>
   __device__ __forceinline__ void multiply_scales(Unit unit, float (&v)[kCount]) const {
     multiply_rows(epilogue_, rows_, v);
     if (!scales_columns(epilogue_)) return;
-    float2 scales[kCount / 4] = {};
-    load_scales(unit, scales);
-#pragma unroll
-    for (int i = 0; i < kCount; ++i)
-      v[i] = product(v[i], i % 2 == 0 ? scales[i / 4].x : scales[i / 4].y);
+    const Window window = window_of(unit);
+    const ScaleVector& scale_b = epilogue_.scale_b;
+    const float* first = epilogue_.shares_scales
+                             ? vector_ + unit * kUnit
+                             : scale_b.data + window.batch * scale_b.stride_batch + window.col;
+    ColumnPairs scales = {};
+    scales.template load<kCount>(first, window.cols);
+    scales.multiply(v);
   }
 
   template <class Unit, int kCount>
   __device__ __forceinline__ void add_bias(Unit unit, float (&v)[kCount]) const {
-    if (!is_row_vector_bias()) {
-      const TensorRef& bias = epilogue_.sources[kBias];
-      const Window window = window_of(unit);
-      const std::int64_t offset = window.batch * bias.stride_batch + window.row * bias.stride_row;
-      return add_column_vector(bias, 1.0f, offset, window, v);
-    }
-    const float* first = vector_ + unit * kUnit + lane_column();
-#pragma unroll
-    for (int j = 0; j < kCount / 4; ++j) {
-      const float2 pair = *reinterpret_cast<const float2*>(first + 8 * j);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) v[4 * j + i] += i % 2 == 0 ? pair.x : pair.y;
-    }
+    if (is_row_vector_bias()) return shared_pairs<kCount>(unit).add_to(v);
+    const TensorRef& bias = epilogue_.sources[kBias];
+    const Window window = window_of(unit);
+    const std::int64_t offset = window.batch * bias.stride_batch + window.row * bias.stride_row;
+    add_column_vector(bias, 1.0f, offset, window, v);
   }
 
   // v += factor * addend, where the addend is c or the residual.
@@ -420,9 +400,10 @@ class UnrolledEpilogue {
     }
   }
 
-  // Writes a unit to the result, or to a staging buffer that TMA stores when it is full.
+  // Writes a unit to the result, or to a staging buffer that TMA stores when it is full. `relu`
+  // belongs to the rounding to 16 bits, where it costs no instruction.
   template <DType kOut, class Unit, class T, int kCount>
-  __device__ __forceinline__ void write(Unit unit, const T (&v)[kCount]) const {
+  __device__ __forceinline__ void write(Unit unit, const T (&v)[kCount], bool relu = false) const {
     if constexpr (kRowOrder == RowOrder::interleaved) {
       if (map_ == nullptr) {
         if constexpr (bits(kOut) == 16) store_columns_as<kOut, true>(epilogue_, window_of(unit), v);
@@ -430,18 +411,19 @@ class UnrolledEpilogue {
       }
     }
     if constexpr (bits(kOut) == 16)
-      write_16bit<kOut>(unit, v);
+      write_16bit<kOut>(unit, v, relu);
     else
       write_32bit(unit, v);
   }
 
   template <DType kOut, class Unit, int kCount>
-  __device__ __forceinline__ void write_16bit(Unit unit, const float (&v)[kCount]) const {
+  __device__ __forceinline__ void write_16bit(Unit unit, const float (&v)[kCount],
+                                              bool relu) const {
     constexpr int kBox = 64, kNarrow = kTraits.columns % kBox;
     const int column = unit * kUnit % kBox, box = unit * kUnit / kBox;
     if (column == 0) wait_for_buffer<kBox>(box);
     char* smem_d = buffer(box);
-    pack_16bit<kOut, true, kRowOrder>(smem_d, column / 8, v);
+    pack_16bit<kOut, true, kRowOrder>(smem_d, column / 8, v, relu);
     if (column + 2 * kCount == kBox) {
       tma_store_box(map_, smem_d, row_, col_ + box * kBox, batch_);
     } else if (kNarrow > 0 && unit * kUnit + 2 * kCount == kTraits.columns) {

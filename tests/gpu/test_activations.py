@@ -1,4 +1,4 @@
-"""gelu, gelu_tanh and silu of 16-bit results over their whole range, on each path of the epilogue.
+"""Activations of 16-bit results over their whole range, on each path of the epilogue.
 
 One column of a holds the arguments and one row of b powers of two, so each sum is exact and the
 error is that of the activation and of the last rounding alone.
@@ -59,11 +59,12 @@ def test_row_over_the_range_of_an_activation(row):
         assert out.untouched()
 
     outs = [out for out in (BF16, F16) if out in row.types.outs]
+    # relu belongs to the rounding in one variant alone.
+    given = [(name, variant) for name in SMOOTH for variant in VARIANTS] + [("relu", "activation")]
     each(
         (
             (name, variant, outs[(i + step) % len(outs)], step)
-            for i, name in enumerate(SMOOTH)
-            for variant in VARIANTS
+            for i, (name, variant) in enumerate(given)
             for step in (0, 1)
         ),
         check,
@@ -81,3 +82,11 @@ def test_the_check_finds_a_coarse_tanh_and_a_lost_sign(name, dtype):
     assert largest_ratio(name, coarse.to(dtype), x) > 1
     assert largest_ratio(name, (x.double() * (1 - logistic)).to(dtype), x) > 1
     assert largest_ratio(name, value.to(dtype).nan_to_num(), x) > 1
+
+
+@pytest.mark.parametrize("dtype", cases.HALVES)
+def test_the_check_finds_a_missing_relu(dtype):
+    x = arguments(4096, dtype)
+    assert largest_ratio("relu", x.relu(), x) <= 1
+    assert largest_ratio("relu", x, x) > 1
+    assert largest_ratio("relu", x.relu().nan_to_num(), x) > 1
