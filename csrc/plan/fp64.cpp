@@ -17,6 +17,12 @@ constexpr double kBlockOverhead =
 constexpr double kStore = 0.15;    // clocks to store an element of the tile
 constexpr double kEpilogue = 0.4;  // the same if there are epilogue terms or scales
 constexpr double kElementwise = 1.02;  // factor if operands are not loaded in 16-byte vectors
+// Near the power cap the multiprocessors that idle in the last wave save power, so this share of
+// the wave counts only as far as the wave is full; and a tile that reads more for each product than
+// 128x128 costs more. Products of fewer FLOP were fitted without these.
+constexpr double kPowerBoundFlops = 1e11;
+constexpr double kPartialWave = 0.26;
+constexpr double kTraffic = 10;  // times the reciprocal of a tile's rows, and of its columns
 // Factor for one warpgroup: a scheduler has one warp, and no other warp hides its stalls.
 constexpr double kOneWarpgroup = 1.65;
 
@@ -42,7 +48,12 @@ std::optional<LaunchConfig> fit_fp64(const GemmConfig& config, const Problem& pr
   const double slow = launch.vector_a && launch.vector_b ? 1.0 : kElementwise;
   const double tile = double(ceil_div(problem.k, config.tile_k())) * math * slow + kFill +
                       area * (problem.has_default_epilogue() ? kStore : kEpilogue);
-  launch.microseconds = kLaunch + std::ceil(launch.waves) * tile / device.hopper.f64_clock;
+  double waves = std::ceil(launch.waves), traffic = 1;
+  if (problem.flops() > kPowerBoundFlops) {
+    waves = (1 - kPartialWave) * waves + kPartialWave * launch.waves;
+    traffic += kTraffic * (1.0 / config.tile_m() + 1.0 / config.tile_n() - 2.0 / 128);
+  }
+  launch.microseconds = kLaunch + waves * tile * traffic / device.hopper.f64_clock;
   return launch;
 }
 

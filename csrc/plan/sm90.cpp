@@ -2,6 +2,7 @@
 // constants were fitted, and how good it is.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "plan/candidate.h"
 #include "plan/store_path.h"
@@ -31,7 +32,7 @@ constexpr double kRolledActivation = 0.25;  // the same in the rolled epilogue
 constexpr double kAddendStore = 0.21;       // added for c or the residual
 constexpr double kPingpongStore = 3.0;      // factor where one warpgroup stores and one multiplies
 constexpr double kThreeStages = 1.05;       // factor where a tile leaves space for three stages
-constexpr double kTraffic = 0.02;           // loads cost power even if their time is hidden
+constexpr double kTraffic = 0.025;          // loads cost power even if their time is hidden
 // Near the power cap, the multiprocessors that idle in the last wave save power, and the others run
 // faster. So this share of the wave counts only as far as the wave is full. Problems of fewer FLOP,
 // scaled to f16's rate, do not reach the cap.
@@ -108,14 +109,24 @@ double store_clocks(const GemmConfig& config, const Problem& problem, EpiloguePa
   return clocks * (config.pingpong ? kPingpongStore : 1.0);
 }
 
+constexpr int kLine = 128;  // bytes of a line of L2
+
+// The share of the tiles whose rows begin with a line. Tiles of an MN-major operand lie side by
+// side in its rows.
+double aligned_tiles(Major major, int tile_mn, std::int64_t mn, DType type) {
+  if (major == Major::K || mn <= tile_mn) return 1.0;
+  return double(std::gcd(tile_mn * bytes(type), kLine)) / kLine;
+}
+
 // L2 lines that a row of a stage costs. s8 4096^3 in tiles of 128x256 with a pitch of 4112 bytes
 // took 1.35 times as long without clusters, and 1.02 times in clusters of two, which share b.
-double l2_lines_per_row(const CandidateOperand& input, DType type, double busy) {
-  constexpr int kLine = 128;  // bytes
+double l2_lines_per_row(const CandidateOperand& input, DType type, double busy,
+                        double aligned_tiles) {
   const OperandLayout& layout = input.layout;
   const bool is_aligned =
       input.repacked || (layout.alignment >= kLine && layout.pitch * bytes(type) % kLine == 0);
-  return is_aligned ? 1.0 : busy <= 0.5 ? kMisalignedAlone : kMisalignedLines;
+  const double lines = busy <= 0.5 ? kMisalignedAlone : kMisalignedLines;
+  return is_aligned ? lines + (1 - lines) * aligned_tiles : lines;
 }
 
 double kernel_time(const GemmConfig& config, const Problem& problem, const Device& device,
@@ -125,9 +136,15 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
   const double fma = kHopperFmaPerClock * 16 / bits(config.input);
   const double math = issue_cost(config, problem) * area * config.tile_k() / fma;
   const double busy = std::min(1.0, launch.waves);  // of the multiprocessors
-  const double l2_lines_a = config.tile_m() * l2_lines_per_row(operands.a, config.input, busy);
-  const double l2_lines_b =
-      config.loaded_n() * l2_lines_per_row(operands.b, config.input_b, busy) / launch.cluster;
+  const double aligned_a =
+      aligned_tiles(major_a(config.layout), config.tile_m(), problem.m, config.input);
+  const double aligned_b =
+      aligned_tiles(major_b(config.layout), config.tile_n(), problem.n, config.input_b);
+  const double l2_lines_a =
+      config.tile_m() * l2_lines_per_row(operands.a, config.input, busy, aligned_a);
+  const double l2_lines_b = config.loaded_n() *
+                            l2_lines_per_row(operands.b, config.input_b, busy, aligned_b) /
+                            launch.cluster;
   const double bytes_in =
       config.terms * (l2_lines_a * config.row_bytes_a() + l2_lines_b * config.row_bytes()) +
       config.metadata_bytes();
