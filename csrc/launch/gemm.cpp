@@ -55,34 +55,40 @@ DType tma_dtype(const GemmConfig& config, const Matrix& matrix) {
   return config.input == DType::tf32 ? DType::tf32 : matrix.dtype;
 }
 
-// Is L2 promotion of 256 bytes used? It raises the traffic between the L2 partitions 1.5 times. On
-// an H200 it slows large 2:4 GEMMs (bf16 4096^3 148 us, without it 141; 8192^3 1111, 1085; e4m3
-// 4096^3 82.6, 77.2) and speeds up dense ones (s8 4096^3 104 us, without it 114; bf16 the same). A
+// The bytes of L2 promotion. With 256 the traffic between the L2 partitions is 1.5 times as large.
+// On an H200 it slows large 2:4 GEMMs (bf16 4096^3 148 us, with 64 141; 8192^3 1111, 1085; e4m3
+// 4096^3 82.6, 77.2) and speeds up dense ones (s8 4096^3 104 us, with 64 114; bf16 the same). A
 // weight with one tile column is read once, from memory: 16 x 28672 x 4096 takes 43 us with it and
-// 48 without.
-bool promotes_l2(const LaunchConfig& run) {
-  return !kCatalog[run.config_index].sparse || run.tiles_n == 1;
+// 48 without. Rows that begin inside a line of L2 are slower with it (e4m3 2480x2080x6640 68.0 us,
+// with 128 62.9; bf16 NT 1432x3560x3336 68.8, 65.3).
+int l2_promotion(const LaunchConfig& run, const Matrix& matrix, std::int64_t pitch) {
+  constexpr int kLine = 128;
+  if (kCatalog[run.config_index].sparse && run.tiles_n != 1) return 64;
+  return matrix.address % kLine == 0 && pitch * bytes(matrix.dtype) % kLine == 0 ? 256 : 128;
 }
 
 // The map of an operand in the boxes of kernels/sm90/producer.cuh: one box of `rows` rows if it is
 // K-major, boxes of `depth` k if it is MN-major.
-TensorMap operand_map(const GemmConfig& config, const Matrix& matrix, Major major,
+TensorMap operand_map(const LaunchConfig& run, const Matrix& matrix, Major major,
                       std::int64_t extent_mn, std::int64_t k, std::int64_t batch, int rows,
-                      int depth, bool l2_promotion) {
+                      int depth) {
+  const GemmConfig& config = kCatalog[run.config_index];
   const DType type = tma_dtype(config, matrix);
   if (major == Major::K)
     return tensor_map({matrix.address, type, k, extent_mn, batch, matrix.stride_row,
-                       matrix.stride_batch, config.tile_k(), rows, l2_promotion});
+                       matrix.stride_batch, config.tile_k(), rows,
+                       l2_promotion(run, matrix, matrix.stride_row)});
   return tensor_map({matrix.address, type, extent_mn, k, batch, matrix.stride_col,
-                     matrix.stride_batch, config.box_mn(), depth, l2_promotion});
+                     matrix.stride_batch, config.box_mn(), depth,
+                     l2_promotion(run, matrix, matrix.stride_col)});
 }
 
 // The map of the values of a 2:4 operand. A box is half of the tile's k wide.
-TensorMap values_map(const GemmConfig& config, const Matrix& values, const Problem& problem,
-                     bool l2_promotion) {
+TensorMap values_map(const LaunchConfig& run, const Matrix& values, const Problem& problem) {
+  const GemmConfig& config = kCatalog[run.config_index];
   return interleaved_map({values.address, tma_dtype(config, values), problem.stored_k_a(),
                           problem.m, 1, values.stride_row, 0, config.tile_k() / 2, config.tile_m(),
-                          l2_promotion});
+                          l2_promotion(run, values, values.stride_row)});
 }
 
 // The map of the result in boxes of `rows` x 128 bytes.
@@ -106,13 +112,11 @@ void launch_tma(const LaunchContext& call) {
   const bool is_split = config.terms > 1;
   const std::int64_t batch_a = is_split ? config.terms * split.copies_a : problem.batch;
   const std::int64_t batch_b = is_split ? config.terms * split.copies_b : problem.batch;
-  const bool l2_promotion = promotes_l2(run);
-  params.a = config.sparse ? values_map(config, a, problem, l2_promotion)
-                           : operand_map(config, a, major_a(config.layout), problem.m, problem.k,
-                                         batch_a, config.tile_m(), config.tile_k(), l2_promotion);
-  params.b =
-      operand_map(config, b, major_b(config.layout), problem.n, problem.k, batch_b,
-                  config.box_rows_b(run.cluster), config.tile_k() / run.cluster, l2_promotion);
+  params.a = config.sparse ? values_map(run, a, problem)
+                           : operand_map(run, a, major_a(config.layout), problem.m, problem.k,
+                                         batch_a, config.tile_m(), config.tile_k());
+  params.b = operand_map(run, b, major_b(config.layout), problem.n, problem.k, batch_b,
+                         config.box_rows_b(run.cluster), config.tile_k() / run.cluster);
   params.epilogue = epilogue(problem, plan, run, workspace);
   params.extent = extent(problem);
   params.tiling = tiling(problem, run);

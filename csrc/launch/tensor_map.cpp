@@ -52,6 +52,12 @@ CUtensorMapDataType map_type(DType type) {
   }
 }
 
+CUtensorMapL2promotion l2_promotion(int size) {
+  return size == 256   ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B
+         : size == 128 ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B
+                       : CU_TENSOR_MAP_L2_PROMOTION_L2_64B;
+}
+
 // With outer == 1 TMA does not use the pitch, but the driver requires a multiple of 16 bytes.
 std::uint64_t pitch_of(const TensorMapDesc& desc) {
   const std::uint64_t size = bytes(desc.dtype);
@@ -64,13 +70,12 @@ TensorMap encode(const TensorMapDesc& desc, const cuuint64_t (&extent)[kRank],
   cuuint32_t steps[kRank];
   std::fill_n(steps, kRank, 1u);
   CUtensorMap map;
-  const CUresult status = encoder()(
-      &map, map_type(desc.dtype), kRank, reinterpret_cast<void*>(desc.address), extent, strides,
-      box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-      desc.box_inner * bytes(desc.dtype) == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
-                                               : CU_TENSOR_MAP_SWIZZLE_128B,
-      desc.l2_promotion ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B : CU_TENSOR_MAP_L2_PROMOTION_L2_64B,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult status =
+      encoder()(&map, map_type(desc.dtype), kRank, reinterpret_cast<void*>(desc.address), extent,
+                strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                desc.box_inner * bytes(desc.dtype) == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
+                                                         : CU_TENSOR_MAP_SWIZZLE_128B,
+                l2_promotion(desc.l2_promotion), CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (status != CUDA_SUCCESS)
     throw std::runtime_error(
         "tcgemm: the driver refused a tensor map (error " + std::to_string(int(status)) + ") of " +

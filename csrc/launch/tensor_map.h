@@ -16,7 +16,7 @@ struct TensorMapDesc {
   std::int64_t inner, outer, batch;  // contiguous elements, rows, matrices
   std::int64_t pitch, batch_pitch;   // elements; batch_pitch 0: the matrix is broadcast
   int box_inner, box_outer;
-  bool l2_promotion = true;  // L2 promotion to 256 bytes; otherwise 64
+  int l2_promotion = 256;  // bytes: 64, 128 or 256
 };
 
 // Throws std::runtime_error if the driver rejects the map.
