@@ -131,4 +131,11 @@ constexpr void set_rates(Device& device, const DriverRates& reported) {
   if (capability == 90) device.hopper = {hertz / 1e6, 70, 0.96 * 1e-3 * reported.clock_khz};
 }
 
+inline constexpr int kL2Line = 128;  // bytes
+
+// Does each row begin with a line of L2? address: or its alignment, a power of two.
+constexpr bool begins_l2_lines(std::uintptr_t address, std::int64_t pitch_bytes) {
+  return address % kL2Line == 0 && pitch_bytes % kL2Line == 0;
+}
+
 }  // namespace tcgemm

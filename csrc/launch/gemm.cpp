@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "catalog.h"
+#include "core/device.h"
 #include "kernels/kernels.h"
 #include "launch/launch_kernel.h"
 #include "launch/params.h"
@@ -62,9 +63,8 @@ DType tma_dtype(const GemmConfig& config, const Matrix& matrix) {
 // 48 without. Rows that begin inside a line of L2 are slower with it (e4m3 2480x2080x6640 68.0 us,
 // with 128 62.9; bf16 NT 1432x3560x3336 68.8, 65.3).
 int l2_promotion(const LaunchConfig& run, const Matrix& matrix, std::int64_t pitch) {
-  constexpr int kLine = 128;
   if (kCatalog[run.config_index].sparse && run.tiles_n != 1) return 64;
-  return matrix.address % kLine == 0 && pitch * bytes(matrix.dtype) % kLine == 0 ? 256 : 128;
+  return begins_l2_lines(matrix.address, pitch * bytes(matrix.dtype)) ? 256 : 128;
 }
 
 // The map of an operand in the boxes of kernels/sm90/producer.cuh: one box of `rows` rows if it is

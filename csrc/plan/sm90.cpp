@@ -109,13 +109,11 @@ double store_clocks(const GemmConfig& config, const Problem& problem, EpiloguePa
   return clocks * (config.pingpong ? kPingpongStore : 1.0);
 }
 
-constexpr int kLine = 128;  // bytes of a line of L2
-
 // The share of the tiles whose rows begin with a line. Tiles of an MN-major operand lie side by
 // side in its rows.
 double aligned_tiles(Major major, int tile_mn, std::int64_t mn, DType type) {
   if (major == Major::K || mn <= tile_mn) return 1.0;
-  return double(std::gcd(tile_mn * bytes(type), kLine)) / kLine;
+  return double(std::gcd(tile_mn * bytes(type), kL2Line)) / kL2Line;
 }
 
 // L2 lines that a row of a stage costs. s8 4096^3 in tiles of 128x256 with a pitch of 4112 bytes
@@ -124,7 +122,7 @@ double l2_lines_per_row(const CandidateOperand& input, DType type, double busy,
                         double aligned_tiles) {
   const OperandLayout& layout = input.layout;
   const bool is_aligned =
-      input.repacked || (layout.alignment >= kLine && layout.pitch * bytes(type) % kLine == 0);
+      input.repacked || begins_l2_lines(layout.alignment, layout.pitch * bytes(type));
   const double lines = busy <= 0.5 ? kMisalignedAlone : kMisalignedLines;
   return is_aligned ? lines + (1 - lines) * aligned_tiles : lines;
 }
