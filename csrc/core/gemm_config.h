@@ -125,6 +125,16 @@ struct GemmConfig {
   constexpr int box_rows_b(int cluster) const {
     return cluster == 1 && n > 256 ? n / 2 : n / cluster;
   }
+  // What TMA loads of the last tile along m, and along n, where that tile is partly outside of the
+  // matrix: TMA takes longer for a row outside than for one inside. A box of a K-major operand has
+  // multiples of 8 rows; an MN-major operand is loaded in whole boxes. Split FP32 compares sums of
+  // rows outside too, and needs their zeros.
+  constexpr int edge_rows_a(std::int64_t m) const {
+    return terms > 1 || sparse ? tile_m() : edge_rows(m, tile_m(), tile_m(), major_a(layout));
+  }
+  constexpr int edge_rows_b(std::int64_t n_extent) const {
+    return terms > 1 || n > 256 ? loaded_n() : edge_rows(n_extent, n, loaded_n(), major_b(layout));
+  }
   // sm90a has a producer warpgroup.
   constexpr int threads() const { return 128 * (warpgroups + (arch == Arch::sm90a ? 1 : 0)); }
   constexpr int pad() const { return accumulator == DType::f64 ? kPadBytes / bytes(input) : 0; }
@@ -171,6 +181,10 @@ struct GemmConfig {
     const int operands = stages * stage_bytes();
     if (arch != Arch::sm90a) return operands;
     return operands + 16 * stages + scale_stages() * scale_bytes();
+  }
+  constexpr int edge_rows(std::int64_t extent, int tile, int loaded, Major major) const {
+    const int rest = int(extent % tile), box = major == Major::K ? 8 : box_mn();
+    return rest == 0 ? loaded : (rest + box - 1) / box * box;
   }
 };
 

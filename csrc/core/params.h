@@ -136,6 +136,8 @@ enum class TmaStore : std::uint8_t { none, rows, columns };
 struct TmaParams {
   TensorMap a;
   TensorMap b;
+  TensorMap edge_a;  // of K-major operands: boxes of edge_rows_a, edge_rows_b
+  TensorMap edge_b;
   TensorMap out;  // read where tma_store is not `none`
   Epilogue epilogue;
   Extent extent;
@@ -144,6 +146,8 @@ struct TmaParams {
   ScaleVector scale_b;
   SplitFp32Params split;
   SparseParams sparse;
+  std::int32_t edge_rows_a;  // GemmConfig::edge_rows_a
+  std::int32_t edge_rows_b;
   bool a_batched;  // false: one matrix serves every batch
   bool b_batched;
   TmaStore tma_store;

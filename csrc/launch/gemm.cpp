@@ -98,6 +98,29 @@ TensorMap result_map(const Matrix& out, std::int64_t m, std::int64_t n, std::int
                      1024 / bits(out.dtype), rows});
 }
 
+// The maps of both operands, and those of the edge tiles, which K-major operands alone need.
+void operand_maps(const LaunchContext& call, std::int64_t batch_a, std::int64_t batch_b,
+                  TmaParams& params) {
+  const auto& [problem, plan, run, a, b, split, filter, workspace, device, stream] = call;
+  const GemmConfig& config = kCatalog[run.config_index];
+  const auto map_a = [&](int rows) {
+    return operand_map(run, a, major_a(config.layout), problem.m, problem.k, batch_a, rows,
+                       config.tile_k());
+  };
+  const auto map_b = [&](int rows) {
+    return operand_map(run, b, major_b(config.layout), problem.n, problem.k, batch_b, rows,
+                       config.tile_k() / run.cluster);
+  };
+  params.a = config.sparse ? values_map(run, a, problem) : map_a(config.tile_m());
+  params.b = map_b(config.box_rows_b(run.cluster));
+  params.edge_rows_a = config.edge_rows_a(problem.m);
+  params.edge_rows_b = config.edge_rows_b(problem.n);
+  const bool edge_a = major_a(config.layout) == Major::K && params.edge_rows_a != config.tile_m();
+  const bool edge_b = major_b(config.layout) == Major::K && params.edge_rows_b != config.loaded_n();
+  params.edge_a = edge_a ? map_a(params.edge_rows_a) : params.a;
+  params.edge_b = edge_b ? map_b(params.edge_rows_b / run.cluster) : params.b;
+}
+
 SparseParams metadata(const GemmConfig& config, const Problem& problem) {
   const MetadataTiles tiles{problem.m, problem.k, bits(config.input)};
   return {reinterpret_cast<const std::uint32_t*>(problem[Slot::sparse_a].address),
@@ -112,11 +135,7 @@ void launch_tma(const LaunchContext& call) {
   const bool is_split = config.terms > 1;
   const std::int64_t batch_a = is_split ? config.terms * split.copies_a : problem.batch;
   const std::int64_t batch_b = is_split ? config.terms * split.copies_b : problem.batch;
-  params.a = config.sparse ? values_map(run, a, problem)
-                           : operand_map(run, a, major_a(config.layout), problem.m, problem.k,
-                                         batch_a, config.tile_m(), config.tile_k());
-  params.b = operand_map(run, b, major_b(config.layout), problem.n, problem.k, batch_b,
-                         config.box_rows_b(run.cluster), config.tile_k() / run.cluster);
+  operand_maps(call, batch_a, batch_b, params);
   params.epilogue = epilogue(problem, plan, run, workspace);
   params.extent = extent(problem);
   params.tiling = tiling(problem, run);

@@ -7,11 +7,13 @@
 namespace tcgemm::sm90 {
 
 struct Cluster {
-  std::uint32_t size, rank;  // size: 1 or 2
+  std::uint32_t size, rank;  // size: 1, 2 or 4
 
   __device__ unsigned index() const { return blockIdx.x / size; }  // of this cluster in the grid
   // The rows of a shared tile that this CTA loads. A division would cost 200 clocks a k-block.
-  __device__ int slice(int rows) const { return size == 1 ? rows : rows / 2; }
+  __device__ int slice(int rows) const { return rows >> (size >> 1); }
+  // One bit for each CTA.
+  __device__ std::uint16_t mask() const { return (1u << size) - 1; }
 };
 
 // A kernel without clusters: constants, so that the arithmetic of for_each_tile folds away.

@@ -70,10 +70,11 @@ struct Gemm {
                               Cluster cluster) {
     tile::PipelineState<kConfig.stages> state;
     const auto load_tile = [&](int row, int col, int batch, int k_blocks, const auto& advance) {
+      const auto loaded = TmaProducer<kConfig>::loaded(params, row, col);
       for (int k_block = 0; k_block < k_blocks; ++k_block) {
         shared.barriers.producer_acquire(state);
         if (ptx::elect())
-          TmaProducer<kConfig>::load(params, shared.stage(state.stage),
+          TmaProducer<kConfig>::load(params, loaded, shared.stage(state.stage),
                                      shared.barriers.full(state.stage), row, col, batch, k_block,
                                      cluster);
         state.advance();

@@ -24,9 +24,11 @@ namespace tcgemm::sm90 {
 // (core/sparse.h) holds rows of 64 bytes with the values of a, then b, then the metadata. Within 16
 // rows the values have the order of tile::RowOrder::interleaved.
 //
-// In a cluster of two, the CTAs have adjacent rows of a and the same columns of b. Each CTA
-// multicasts half of b to both: half of the rows of a K-major tile, or half of the k of an MN-major
-// one.
+// In a cluster the CTAs have adjacent rows of a and the same columns of b. Each CTA multicasts its
+// slice of b to all: as many rows of a K-major tile, or as much k of an MN-major one.
+//
+// Rows of a tile that are outside of the matrix are not loaded, but for the last few of a box. The
+// stage then has old data there, and nothing is stored of their products.
 template <GemmConfig kConfig>
 struct TmaProducer {
   static constexpr int kRowBytes = kConfig.row_bytes();
@@ -38,37 +40,63 @@ struct TmaProducer {
   static_assert(kBytesA % 1024 == 0 && kConfig.stage_bytes() % 1024 == 0,
                 "swizzled tiles begin at multiples of 1024 bytes");
 
+  // The rows of a and the columns of b that are loaded of a tile, and the maps of K-major operands.
+  struct Loaded {
+    const TensorMap *map_a, *map_b;
+    int rows_a, rows_b;  // rows_b counts for the whole cluster
+  };
+  __device__ static Loaded loaded(const TmaParams& params, int row, int col) {
+    const bool edge_a = kHasEdgeA && row + kConfig.tile_m() > params.extent.m;
+    const bool edge_b = kHasEdgeB && col + kConfig.tile_n() > params.extent.n;
+    // The last CTAs of a cluster may have no row inside.
+    const int rows_a = row < params.extent.m ? params.edge_rows_a : 0;
+    return {edge_a ? &params.edge_a : &params.a, edge_b ? &params.edge_b : &params.b,
+            edge_a ? rows_a : kConfig.tile_m(), edge_b ? params.edge_rows_b : kConfig.loaded_n()};
+  }
+
   // Loads both operands of k-block `k_block`, for rows from `row` and columns from `col` on.
-  __device__ static void load(const TmaParams& params, std::uint32_t stage, std::uint32_t full,
-                              int row, int col, int batch, int k_block, Cluster cluster) {
+  __device__ static void load(const TmaParams& params, const Loaded& loaded, std::uint32_t stage,
+                              std::uint32_t full, int row, int col, int batch, int k_block,
+                              Cluster cluster) {
     const int k = k_block * kConfig.tile_k();
     int batch_a = params.a_batched ? batch : 0;
     int batch_b = params.b_batched ? batch : 0;
-    ptx::mbarrier_arrive_expect(full, kConfig.loaded_bytes());
+    ptx::mbarrier_arrive_expect(full, bytes(loaded));
 #pragma unroll
     for (int term = 0; term < kConfig.terms; ++term, stage += kTermBytesA) {
-      load_a(params, stage, full, row, k, batch_a);
+      load_a(loaded, stage, full, row, k, batch_a);
       if constexpr (kConfig.terms > 1) batch_a += params.split.copies_a;
     }
 #pragma unroll
     for (int term = 0; term < kConfig.terms; ++term, stage += kTermBytesB) {
-      load_b(params, stage, full, col, k, batch_b, cluster);
+      load_b(loaded, stage, full, col, k, batch_b, cluster);
       if constexpr (kConfig.terms > 1) batch_b += params.split.copies_b;
     }
     if constexpr (kConfig.sparse) load_metadata(params, stage, full, row, k_block);
   }
 
  private:
-  __device__ static void load_a(const TmaParams& params, std::uint32_t shared, std::uint32_t full,
+  static constexpr bool kHasEdgeA = kConfig.edge_rows_a(1) != kConfig.tile_m();
+  static constexpr bool kHasEdgeB = kConfig.edge_rows_b(1) != kConfig.loaded_n();
+
+  __device__ static int bytes(const Loaded& loaded) {
+    if constexpr (kHasEdgeA || kHasEdgeB)
+      return kConfig.terms * (loaded.rows_a * kConfig.row_bytes_a() + loaded.rows_b * kRowBytes) +
+             kConfig.metadata_bytes();
+    return kConfig.loaded_bytes();
+  }
+
+  __device__ static void load_a(const Loaded& loaded, std::uint32_t shared, std::uint32_t full,
                                 int row, int k, int batch) {
     if constexpr (kConfig.sparse) {
-      ptx::tma_load_interleaved(shared, &params.a, full, k / 2, row / 16);
+      ptx::tma_load_interleaved(shared, loaded.map_a, full, k / 2, row / 16);
     } else if constexpr (major_a(kConfig.layout) == Major::K) {
-      ptx::tma_load(shared, &params.a, full, k, row, batch);
+      if (loaded.rows_a != 0) ptx::tma_load(shared, loaded.map_a, full, k, row, batch);
     } else {
 #pragma unroll
       for (int i = 0; i < kConfig.tile_m() / kBoxMn; ++i)
-        ptx::tma_load(shared + i * kBoxBytes, &params.a, full, row + i * kBoxMn, k, batch);
+        if (i * kBoxMn < loaded.rows_a)
+          ptx::tma_load(shared + i * kBoxBytes, loaded.map_a, full, row + i * kBoxMn, k, batch);
     }
   }
 
@@ -82,31 +110,32 @@ struct TmaProducer {
                    full, kConfig.metadata_bytes());
   }
 
-  __device__ static void load_b(const TmaParams& params, std::uint32_t shared, std::uint32_t full,
+  __device__ static void load_b(const Loaded& loaded, std::uint32_t shared, std::uint32_t full,
                                 int col, int k, int batch, Cluster cluster) {
     if constexpr (major_b(kConfig.layout) == Major::K) {
-      const int rows = cluster.slice(kConfig.n), first = cluster.rank * rows;
-      load_box(params, shared + first * kRowBytes, full, k, col + first, batch, cluster);
+      const int rows = cluster.slice(loaded.rows_b), first = cluster.rank * rows;
+      load_box(loaded, shared + first * kRowBytes, full, k, col + first, batch, cluster);
       if constexpr (kConfig.n > 256) {
         constexpr int kHalf = kConfig.box_rows_b(1);
         if (cluster.size == 1)
-          load_box(params, shared + kHalf * kRowBytes, full, k, col + kHalf, batch, cluster);
+          load_box(loaded, shared + kHalf * kRowBytes, full, k, col + kHalf, batch, cluster);
       }
     } else {
       const int rows = cluster.slice(kConfig.tile_k()), first = cluster.rank * rows;
 #pragma unroll
       for (int i = 0; i < kConfig.loaded_n() / kBoxMn; ++i)
-        load_box(params, shared + i * kBoxBytes + first * 128, full, col + i * kBoxMn, k + first,
-                 batch, cluster);
+        if (i * kBoxMn < loaded.rows_b)
+          load_box(loaded, shared + i * kBoxBytes + first * 128, full, col + i * kBoxMn, k + first,
+                   batch, cluster);
     }
   }
 
-  __device__ static void load_box(const TmaParams& params, std::uint32_t shared, std::uint32_t full,
+  __device__ static void load_box(const Loaded& loaded, std::uint32_t shared, std::uint32_t full,
                                   int inner, int outer, int batch, Cluster cluster) {
     if (cluster.size == 1)
-      ptx::tma_load(shared, &params.b, full, inner, outer, batch);
+      ptx::tma_load(shared, loaded.map_b, full, inner, outer, batch);
     else
-      ptx::tma_load_multicast(shared, &params.b, full, inner, outer, batch, 3);
+      ptx::tma_load_multicast(shared, loaded.map_b, full, inner, outer, batch, cluster.mask());
   }
 };
 
