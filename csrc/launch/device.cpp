@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "launch/gemm.h"
 #include "launch/launch.h"
 
 namespace tcgemm::launch {
@@ -43,6 +44,11 @@ void fill(Entry& entry, int index) {
   set_rates(device, {double(attribute(cudaDevAttrClockRate, index)),
                      double(attribute(cudaDevAttrMemoryClockRate, index)),
                      attribute(cudaDevAttrGlobalMemoryBusWidth, index)});
+  // The GPCs of two GPUs with the same name may have different multiprocessors. A grid that is
+  // larger than what runs at one time takes twice as long.
+  if (device.compute_capability == 90)
+    if (const int clusters = active_clusters(4, index); clusters > 0)
+      device.hopper.clusters_of_four = clusters;
 }
 
 }  // namespace

@@ -184,6 +184,34 @@ void launch_cp_async(const LaunchContext& call) {
 
 }  // namespace
 
+int active_clusters(int size, int device) {
+  int previous = 0, clusters = 0;
+  if (cudaGetDevice(&previous) != cudaSuccess) return 0;
+  for (int row = 0; row < int(kCatalog.size()); ++row) {
+    const GemmConfig& kernel = kCatalog[row];
+    if (!kernel.uses_tma()) continue;
+    const void* pointer = kFinders[int(unit(kernel))](row, EpiloguePath::plain);
+    if (pointer == nullptr) continue;
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {unsigned(size), 1, 1};
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(size);
+    config.blockDim = dim3(kernel.threads());
+    config.dynamicSmemBytes = kernel.shared_bytes();
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    if (cudaSetDevice(device) == cudaSuccess &&
+        cudaFuncSetAttribute(pointer, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             kernel.shared_bytes()) == cudaSuccess)
+      cudaOccupancyMaxActiveClusters(&clusters, pointer, &config);
+    break;
+  }
+  cudaGetLastError();  // clears an error of these questions
+  cudaSetDevice(previous);
+  return clusters;
+}
+
 void launch_gemm(const LaunchContext& call) {
   kCatalog[call.run.config_index].uses_tma() ? launch_tma(call) : launch_cp_async(call);
 }

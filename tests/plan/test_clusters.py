@@ -1,4 +1,6 @@
-"""The products of test_row_in_clusters in tests/gpu/test_kernels.py run in clusters of two."""
+"""The products of test_row_in_clusters in tests/gpu/test_kernels.py run in clusters."""
+
+import re
 
 import pytest
 import torch
@@ -56,18 +58,27 @@ def options_of(row, kind, step):
     return {"m": m, "n": n, "k": k} | options | scales
 
 
+def clusters(kind):
+    """{kernel and layout: blocks in a cluster}"""
+    found = {}
+    for row in ROWS:
+        for step, layout in enumerate(row.layouts):
+            options = options_of(row, kind_of(kind, row), step)
+            plan = info.plan("H200", kernel=row.name, **options)
+            found[f"{row.name} {layout}"] = plan["cluster"]
+    return found
+
+
 @pytest.mark.parametrize("kind", CLUSTERS, ids=lambda kind: kind.name)
-def test_two_blocks_share_their_loads(kind):
-    alone = [
-        f"{row.name} {row.layouts[step]}"
-        for row in ROWS
-        for step in range(len(row.layouts))
-        if info.plan("H200", kernel=row.name, **options_of(row, kind_of(kind, row), step))[
-            "cluster"
-        ]
-        != 2
-    ]
-    assert not alone
+def test_blocks_share_their_loads(kind):
+    assert {row: size for row, size in clusters(kind).items() if size not in (2, 4)} == {}
+
+
+def test_four_blocks_share_their_loads():
+    """But for kernels that change the places of m and n, or whose loads are hidden."""
+    ragged = next(kind for kind in CLUSTERS if kind.name == "cluster_ragged")
+    others = [row for row, size in clusters(ragged).items() if size != 4]
+    assert all(re.search("_(rs|f16x2|bf16x3) ", row) for row in others)
 
 
 @pytest.mark.parametrize("problem", MEASURED, ids=lambda problem: "x".join(map(str, problem)))

@@ -33,7 +33,7 @@ EXPLAINED = {
     "repack": r"\n  repack",
     "tile": r"\n  tile +\d+ x \d+ x \d+",
     "stages": r"\d+ stages of ",
-    "cluster": r"\n  cluster +[12]\n",
+    "cluster": r"\n  cluster +[124]\n",
     "grid": r"\n  grid +\d+ blocks on \d+ multiprocessors",
     "waves": rf"{NUMBER} waves",
     "epilogue": r"\n  epilogue +\S",

@@ -157,11 +157,12 @@ KINDS = (
     Kind("batch_of_one_a", lambda m, n, k, s: (m + 2, n + 8, k + 8), "padded", (4,), "a"),
     Kind("batch_of_one_b", lambda m, n, k, s: (m // 2, n + 8, k + 8), "padded", (4,), "b"),
 )
-# Deep enough for the planner to let two blocks share what they load of b: of three and four tiles
-# down, and of a batch.
+# Deep enough for the planner to let two blocks share what they load of b, or four where rows begin
+# inside a line of L2: of three, four and six tiles down, and of a batch.
 CLUSTERS = (
     Kind("cluster", lambda m, n, k, s: (3 * m - 16, 2 * n + 16, 200 * k), "contiguous"),
     Kind("cluster_ragged", lambda m, n, k, s: (3 * m + 5, 2 * n + 13, 200 * k + 9), "odd_pitch"),
+    Kind("cluster_six", lambda m, n, k, s: (5 * m + 5, 2 * n + 13, 200 * k + 9), "odd_pitch"),
     Kind("cluster_batch", lambda m, n, k, s: (m + 1, 2 * n + 8, 200 * k), "padded", (3,)),
 )
 

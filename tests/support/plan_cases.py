@@ -198,9 +198,12 @@ def check_plan(made, device, m, n, k, batch, types, layout):
     assert made["grid"] % cluster == 0
     tma = row["arch"] == "sm90a" and row["accumulator"] != "f64"
     if row["arch"] == "sm90a":
-        assert cluster in ((1, 2) if tma else (1,))
-        assert made["grid"] == blocks or made["grid"] > device["multiprocessors"] - cluster
-        assert made["grid"] <= device["multiprocessors"]
+        assert cluster in ((1, 2, 4) if tma else (1,))
+        resident = device["multiprocessors"]
+        if cluster == 4:
+            resident = 4 * device["clusters_of_four"]
+        assert made["grid"] == blocks or made["grid"] > resident - cluster
+        assert made["grid"] <= resident
         assert k > 0 or not tma
     else:
         assert cluster == 1
