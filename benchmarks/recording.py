@@ -31,6 +31,7 @@ SMALLEST, LARGEST = 64, 16384
 DTYPES = ("bf16", "bf16", "f16", "e4m3")  # each is drawn as often as it is here
 EPILOGUES = ("", "", "bias", "bias+gelu_tanh")
 FINE = 3  # so many of the fastest rows are measured again
+CLUSTERS = (1, 2, 4)  # thread blocks
 
 Problem = dict[str, Any]
 Recording = dict[str, Any]
@@ -118,6 +119,16 @@ def runnable(device: str, problem: Problem) -> dict[Row, float]:
         for name, made in plans(device, problem).items()
         if made["kernel"] == name and not made["copies"] and not made["split"]
     }
+
+
+def clusters(device: str, problem: Problem, kernel: str) -> list[Row]:
+    """The rows of a kernel with every cluster that has no more blocks than rows of tiles."""
+    alone = plan(device, problem, f"{kernel}@1")
+    if alone is None:
+        return []
+    sizes = [size for size in CLUSTERS if size <= alone["tiles_m"]]
+    made = [plan(device, problem, f"{kernel}@{size}") for size in sizes]
+    return [row_of(each) for each in made if each is not None]
 
 
 def rows_of(problem: Problem) -> dict[Row, dict[str, Any]]:

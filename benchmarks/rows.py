@@ -4,8 +4,9 @@
     python -m benchmarks rows --shard 1/3 --out a.json  the first of three parts of the problems
     python -m benchmarks rows --dry-run --gpu H100      problems, rows and choices; needs no GPU
 
-Each row that computes the problem without copies is measured for 0.1 s. Then the three fastest and
-the planner's choice are measured for 1 s, in alternating order. recording.py has the format.
+Each row that computes the problem without copies is measured for 0.1 s, with the cluster that the
+planner takes; the fastest four kernels also with the other clusters. Then the three fastest rows
+and the planner's choice are measured for 1 s, in alternating order. recording.py has the format.
 
 The file is written after each problem, so a run that is killed loses one. --resume measures what
 the file lacks, whatever commit it was measured at: new problems, new kernels, another number of
@@ -27,6 +28,7 @@ from tcgemm.bench.workloads import Workload
 from tcgemm.testing import machine, timing
 
 ROUGH_MS, FINE_MS = 100.0, 1000.0  # of one candidate
+KERNELS = 4  # that are measured with every cluster
 
 
 def parse(argv=None):
@@ -59,11 +61,13 @@ def known_gpu() -> str:
 
 def time_rows(problem: Problem, rows: list[Row], ms: float) -> dict[Row, float]:
     """{row: microseconds}. A kernel that raises is left out and named."""
+    if not rows:
+        return {}
     work = Workload(recording.case_of(problem), "cuda")
     calls = {}
     for row in rows:
 
-        def call(index: int, kernel: str = row.kernel) -> None:
+        def call(index: int, kernel: str = f"{row.kernel}@{row.cluster}") -> None:
             work.call_kernel(kernel, index)
 
         try:
@@ -85,6 +89,15 @@ def missing_rows(device: str, problem: Problem) -> list[Row]:
     return [row for row in recording.runnable(device, problem) if row not in known]
 
 
+def missing_clusters(device: str, problem: Problem) -> list[Row]:
+    """The rows of the fastest kernels with clusters that were not measured yet."""
+    known = recording.rows_of(problem)
+    order = recording.fastest(problem, len(known))
+    kernels = list(dict.fromkeys(row.kernel for row in order))[:KERNELS]
+    rows = [row for kernel in kernels for row in recording.clusters(device, problem, kernel)]
+    return [row for row in rows if row not in known]
+
+
 def wanted_fine(device: str, problem: Problem) -> list[Row]:
     """The fastest rows and the planner's choice, if one of them lacks its fine time."""
     rows = recording.rows_of(problem)
@@ -96,10 +109,10 @@ def wanted_fine(device: str, problem: Problem) -> list[Row]:
 def measure(device: str, problem: Problem, commit: str) -> Problem:
     """The problem with the rows and fine times that it lacked."""
     found = {row: dict(fields) for row, fields in recording.rows_of(problem).items()}
-    if new := missing_rows(device, problem):
-        for row, us in time_rows(problem, new, ROUGH_MS).items():
+    for missing in (missing_rows, missing_clusters):
+        for row, us in time_rows(problem, missing(device, problem), ROUGH_MS).items():
             found[row] = {**row._asdict(), "rough_us": us, "fine_us": None}
-    problem = {**problem, "rows": list(found.values())}
+        problem = {**problem, "rows": list(found.values())}
     if fine := wanted_fine(device, problem):
         # Times of another day are not comparable within 1 %, so they are dropped.
         for row in found:
@@ -112,7 +125,8 @@ def measure(device: str, problem: Problem, commit: str) -> Problem:
 
 def is_done(device: str, problem: Problem) -> bool:
     """Has the problem all rows and fine times?"""
-    return not missing_rows(device, problem) and not wanted_fine(device, problem)
+    parts = (missing_rows, missing_clusters, wanted_fine)
+    return not any(part(device, problem) for part in parts)
 
 
 def line(device: str, problem: Problem) -> str:

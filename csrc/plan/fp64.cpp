@@ -29,8 +29,10 @@ constexpr double kOneWarpgroup = 1.65;
 }  // namespace
 
 std::optional<LaunchConfig> fit_fp64(const GemmConfig& config, const Problem& problem,
-                                     const Device& device, const CandidateOperands& operands) {
-  if (!operands.can_load(config.layout) || config.shared_bytes() > device.shared_bytes)
+                                     const Device& device, const CandidateOperands& operands,
+                                     int cluster) {
+  if (!operands.can_load(config.layout) || config.shared_bytes() > device.shared_bytes ||
+      cluster > 1)
     return std::nullopt;
   LaunchConfig launch;
   launch.vector_a = operands.a.tma_readable();

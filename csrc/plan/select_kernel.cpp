@@ -112,6 +112,13 @@ Search::Search(const Device& device, std::string_view filter, double least_bytes
       filter_(filter),
       least_bytes_(least_bytes),
       config_filter_(config_filter) {
+  for (const int size : {1, 2, 4}) {
+    const char suffix[] = {'@', char('0' + size), '\0'};
+    if (!filter_.ends_with(suffix)) continue;
+    filter_.remove_suffix(2);
+    cluster_ = size;
+    break;
+  }
   if (!filter_.empty())
     for (const GemmConfig& config : kCatalog)
       names_one_row_ |= std::string_view(name(config)) == filter_;
@@ -142,7 +149,7 @@ void Search::try_kernel(const OrientedProblem& oriented, int config_index) {
   const GemmConfig& config = kCatalog[config_index];
   const CandidateOperands& operands = oriented.operands;
   const auto fit = config.uses_tma() ? fit_sm90 : config.arch == Arch::sm90a ? fit_fp64 : fit_sm80;
-  std::optional<LaunchConfig> launch = fit(config, oriented.problem, device_, operands);
+  std::optional<LaunchConfig> launch = fit(config, oriented.problem, device_, operands, cluster_);
   if (!launch) return;
   launch->microseconds = with_memory(*launch, config, oriented.problem.k, least_bytes_, device_);
   if (operands.a.repacked || operands.b.repacked) launch->microseconds += kPassLaunch;

@@ -40,14 +40,15 @@ bool can_read(const CandidateOperand& input, Major major, bool gathers, bool& ve
 }  // namespace
 
 std::optional<LaunchConfig> fit_sm80(const GemmConfig& config, const Problem& problem,
-                                     const Device& device, const CandidateOperands& operands) {
+                                     const Device& device, const CandidateOperands& operands,
+                                     int cluster) {
   LaunchConfig launch;
   const bool gathers_b = k_major_only(config.input), gathers_a = gathers_b || config.sparse;
   if (!can_read(operands.a, major_a(config.layout), gathers_a, launch.vector_a))
     return std::nullopt;
   if (!can_read(operands.b, major_b(config.layout), gathers_b, launch.vector_b))
     return std::nullopt;
-  if (config.shared_bytes() > device.shared_bytes) return std::nullopt;
+  if (config.shared_bytes() > device.shared_bytes || cluster > 1) return std::nullopt;
   launch.tiles_m = ceil_div(problem.m, config.tile_m());
   launch.tiles_n = ceil_div(problem.n, config.tile_n());
   const double tiles = double(launch.tiles_m) * double(launch.tiles_n) * double(problem.batch);

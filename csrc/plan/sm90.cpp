@@ -14,10 +14,13 @@ namespace {
 // loading the operands from L2. Each tile adds a fill and an epilogue, and the last wave decides
 // when the grid ends.
 
-// L2 lines for 128 bytes that are not aligned, where each block has the two multiprocessors of a
-// TPC for itself, and where it has not.
+// L2 lines for 128 bytes that are not aligned, where a block has the two multiprocessors of a TPC
+// for itself, and where it has not.
 constexpr double kMisalignedAlone = 2.0;
 constexpr double kMisalignedLines = 2.6;
+constexpr double kReceived = 0.15;      // share of such lines of b that a cluster does not save
+constexpr double kFourBlocks = 1.05;    // factor of clusters of four: the slowest block decides
+constexpr double kFewClusters = 0.4;    // waves of clusters of four that are limited by latency
 constexpr double kLaunch = 1.35;        // microseconds: launch and barriers
 constexpr double kCluster = 0.15;       // microseconds: start of a cluster of two; of four twice
 constexpr double kFill = 2500;          // clocks a tile: from the first load to the first wgmma
@@ -118,12 +121,12 @@ double aligned_tiles(Major major, int tile_mn, std::int64_t mn, DType type) {
 
 // L2 lines that a row of a stage costs. s8 4096^3 in tiles of 128x256 with a pitch of 4112 bytes
 // took 1.35 times as long without clusters, and 1.02 times in clusters of two, which share b.
-double l2_lines_per_row(const CandidateOperand& input, DType type, double busy,
+double l2_lines_per_row(const CandidateOperand& input, DType type, bool alone,
                         double aligned_tiles) {
   const OperandLayout& layout = input.layout;
   const bool is_aligned =
       input.repacked || begins_l2_lines(layout.alignment, layout.pitch * bytes(type));
-  const double lines = busy <= 0.5 ? kMisalignedAlone : kMisalignedLines;
+  const double lines = alone ? kMisalignedAlone : kMisalignedLines;
   return is_aligned ? lines + (1 - lines) * aligned_tiles : lines;
 }
 
@@ -133,23 +136,32 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
   const double area = double(config.tile_m()) * config.tile_n();
   const double fma = kHopperFmaPerClock * 16 / bits(config.input);
   const double math = issue_cost(config, problem) * area * config.tile_k() / fma;
-  const double busy = std::min(1.0, launch.waves);  // of the multiprocessors
+  // A cluster of two has both multiprocessors of a TPC.
+  const bool alone = launch.waves <= 0.5 && launch.cluster == 1;
   const double aligned_a =
       aligned_tiles(major_a(config.layout), config.tile_m(), problem.m, config.input);
   const double aligned_b =
       aligned_tiles(major_b(config.layout), config.tile_n(), problem.n, config.input_b);
-  const double l2_lines_a =
-      config.tile_m() * l2_lines_per_row(operands.a, config.input, busy, aligned_a);
-  const double l2_lines_b = config.loaded_n() *
-                            l2_lines_per_row(operands.b, config.input_b, busy, aligned_b) /
-                            launch.cluster;
+  // Of a single tile, what is inside of the matrix.
+  const int rows_a = problem.m < config.tile_m() ? config.edge_rows_a(problem.m) : config.tile_m();
+  const int rows_b =
+      problem.n < config.tile_n() ? config.edge_rows_b(problem.n) : config.loaded_n();
+  const double lines_a = l2_lines_per_row(operands.a, config.input, alone, aligned_a);
+  const double lines_b = l2_lines_per_row(operands.b, config.input_b, alone, aligned_b);
+  const double received = lines_b > 1 ? kReceived : 0.0;
+  const double l2_lines_a = rows_a * lines_a;
+  const double l2_lines_b = rows_b * lines_b * (received + (1 - received) / launch.cluster);
   const double bytes_in =
       config.terms * (l2_lines_a * config.row_bytes_a() + l2_lines_b * config.row_bytes()) +
       config.metadata_bytes();
   const double load = bytes_in / device.hopper.l2_bytes_per_clock;
   const double store = area * store_clocks(config, problem, launch.epilogue_path);
   const double overhead = config.pingpong ? kPingpongOverhead : kBlockOverhead;
-  const double mainloop = depth * (std::max(math, load) + overhead + kTraffic * load);
+  // Two lines a row take so long that they hide the overhead.
+  const double exposed = lines_a > 1 || lines_b > 1 ? std::max(math + overhead, load)
+                                                    : std::max(math, load) + overhead;
+  const double waiting = launch.cluster == 4 ? kFourBlocks : 1.0;
+  const double mainloop = depth * (waiting * exposed + kTraffic * load);
   // pingpong: one warpgroup multiplies while the other is outside of its mainloop.
   const double outside = kFill + store;
   const double tile =
@@ -172,7 +184,8 @@ std::int64_t resident_clusters(const Device& device, int cluster) {
 }  // namespace
 
 std::optional<LaunchConfig> fit_sm90(const GemmConfig& config, const Problem& problem,
-                                     const Device& device, const CandidateOperands& operands) {
+                                     const Device& device, const CandidateOperands& operands,
+                                     int cluster) {
   if (!operands.a.tma_readable() || !operands.b.tma_readable() || problem.k == 0)
     return std::nullopt;
   if (!operands.can_load(config.layout)) return std::nullopt;
@@ -186,18 +199,20 @@ std::optional<LaunchConfig> fit_sm90(const GemmConfig& config, const Problem& pr
   LaunchConfig best;
   best.microseconds = HUGE_VAL;
   // Clusters of four took 1.4 times as long with 2:4 operands (docs/dev/kernels/sm90-sparse.md).
-  const int largest = config.sparse ? 2 : 4;
-  for (int cluster = 1; cluster <= std::min<std::int64_t>(rows, largest); cluster *= 2) {
+  const std::int64_t largest = std::min<std::int64_t>(rows, config.sparse ? 2 : 4);
+  for (const int size : {1, 2, 4}) {
+    if (cluster == 0 ? size > largest : size != cluster) continue;
     LaunchConfig launch;
-    launch.cluster = cluster;
+    launch.cluster = size;
     launch.store_path = store;
     launch.epilogue_path = epilogue;
-    launch.tiles_m = ceil_div(rows, cluster);
+    launch.tiles_m = ceil_div(rows, size);
     launch.tiles_n = columns;
     const double clusters = double(launch.tiles_m) * double(columns) * double(problem.batch);
-    const std::int64_t resident = resident_clusters(device, cluster);
+    const std::int64_t resident = resident_clusters(device, size);
     launch.waves = clusters / double(resident);
-    launch.grid = int(std::min(clusters, double(resident))) * cluster;
+    if (cluster == 0 && size == 4 && launch.waves < kFewClusters) continue;
+    launch.grid = int(std::min(clusters, double(resident))) * size;
     launch.microseconds = kernel_time(config, problem, device, operands, launch);
     if (launch.microseconds < best.microseconds) best = launch;
   }

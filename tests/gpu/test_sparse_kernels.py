@@ -39,27 +39,33 @@ def problem(row, kind, side, largest):
     return w, x, (*batch, across, down)
 
 
-def asked(row):
-    return {**options_of(row.types), "kernel_name": row.name}
+def name_of(row, cluster=0):
+    """The kernel, with the number of blocks of a cluster if it is not the planner's choice."""
+    return f"{row.name}@{cluster}" if cluster else row.name
 
 
-def check_exact(row, kind, side):
+def asked(row, cluster=0):
+    return {**options_of(row.types), "kernel_name": name_of(row, cluster)}
+
+
+def check_exact(row, kind, side, cluster=0):
     # As in rows.operands: sums of some thousand random whole numbers are exact.
     w, x, shape = problem(row, kind, side, None if row.types.integer else 4)
     guarded = cases.Guarded(kind.out, shape, dtype=row.types.outs[0], device="cuda")
     given = compressed(w)
-    multiply(side, w, x, given=given, out=guarded.view, **asked(row))
+    multiply(side, w, x, given=given, out=guarded.view, **asked(row, cluster))
     a, b = dense_sides(side, w, x)
     reference.assert_exact(guarded.view, reference.exact(a, b, **options_of(row.types)))
     assert guarded.untouched()
-    return explained(row, side, given, x, guarded.view)
+    return explained(row, side, given, x, guarded.view, cluster=cluster)
 
 
-def explained(row, side, given, x, out, **more):
+def explained(row, side, given, x, out, cluster=0, **more):
     values, form = given
     a, b = dense_sides(side, values, x)
     options = {"sparse_" + side: form, "precision": options_of(row.types)["precision"]}
-    return query.ask("explain", a, b, **options, **more, out=out, kernel=row.name)["text"]
+    kernel = name_of(row, cluster)
+    return query.ask("explain", a, b, **options, **more, out=out, kernel=kernel)["text"]
 
 
 @EVERY_ROW
@@ -67,14 +73,16 @@ def test_row_is_exact(row):
     each(itertools.product(KINDS, SIDES), lambda kind, side: check_exact(row, kind, side))
 
 
+@pytest.mark.parametrize("cluster", (2, 4))
 @rows(lambda row: row.tma, sparse=True)
-def test_row_in_clusters(row):
+def test_row_in_clusters(row, cluster):
     def check(kind, side):
-        text = check_exact(row, kind, side)
-        assert re.search(r"\n  cluster +[24]\n", text), "no blocks share their loads"
+        text = check_exact(row, kind, side, cluster)
+        assert f"\n  cluster       {cluster}\n" in text, "the blocks do not share their loads"
         assert re.search(rf"\n  sparse +{side}: ", text)
 
-    each(itertools.product(CLUSTERS[:3], SIDES), check)
+    kinds = [kind for kind in CLUSTERS if not kind.batch]
+    each(itertools.product(kinds, SIDES), check)
 
 
 @rows(lambda row: not row.tma, sparse=True)

@@ -157,13 +157,14 @@ KINDS = (
     Kind("batch_of_one_a", lambda m, n, k, s: (m + 2, n + 8, k + 8), "padded", (4,), "a"),
     Kind("batch_of_one_b", lambda m, n, k, s: (m // 2, n + 8, k + 8), "padded", (4,), "b"),
 )
-# Deep enough for the planner to let two blocks share what they load of b, or four where rows begin
-# inside a line of L2: of three, four and six tiles down, and of a batch.
+# The blocks of a cluster share what they load of b. Three and five tiles down leave the last blocks
+# of clusters of two and four without rows.
 CLUSTERS = (
-    Kind("cluster", lambda m, n, k, s: (3 * m - 16, 2 * n + 16, 200 * k), "contiguous"),
-    Kind("cluster_ragged", lambda m, n, k, s: (3 * m + 5, 2 * n + 13, 200 * k + 9), "odd_pitch"),
-    Kind("cluster_six", lambda m, n, k, s: (5 * m + 5, 2 * n + 13, 200 * k + 9), "odd_pitch"),
-    Kind("cluster_batch", lambda m, n, k, s: (m + 1, 2 * n + 8, 200 * k), "padded", (3,)),
+    Kind("cluster", lambda m, n, k, s: (3 * m - 16, 2 * n + 16, (s + 2) * k), "contiguous"),
+    Kind("cluster_ragged", lambda m, n, k, s: (4 * m + 5, 2 * n + 13, 2 * k + 9), "odd_pitch"),
+    Kind("cluster_batch", lambda m, n, k, s: (m + 1, 2 * n + 8, 2 * k), "padded", (3,)),
+    # 5 x 14 clusters of four are more than the 30 that run at one time.
+    Kind("cluster_waves", lambda m, n, k, s: (18 * m - 5, 14 * n - 8, 2 * k), "contiguous"),
 )
 
 
@@ -223,18 +224,21 @@ def block_scales(row, m, n, k, *, step=0, powers=True, strides="contiguous"):
     return {name: scale for name, scale in scales.items() if scale is not None}
 
 
-def launch(row, a, b, *addends, out, direct=True, **options):
+def launch(row, a, b, *addends, out, direct=True, cluster=0, **options):
     """Runs the row, and makes sure that it is this kernel alone, on the operands as they are.
 
-    Returns what explain says.
+    `cluster` is the number of blocks of a cluster; 0: the planner's choice. Returns what explain
+    says.
     """
+    kernel = f"{row.name}@{cluster}" if cluster else row.name
     keywords = row.types.options | {"out_dtype": out.dtype}
     scales = {name: options[name] for name in ("scale_a", "scale_b") if name in options}
-    answer = query.ask("explain", a, b, out=out, **keywords, **scales, kernel=row.name)
+    answer = query.ask("explain", a, b, out=out, **keywords, **scales, kernel=kernel)
     text = answer["text"]
     assert answer["kernel"] == row.name
+    assert cluster in (0, answer["cluster"])
     assert not direct or ("\n  split-FP32 b " if row.split_fp32 else "nothing is copied") in text
     names = ("c", "bias", "residual")
     given = options | keywords | dict(zip(names, addends, strict=False))
-    torch.ops.tcgemm.scaled_mm.out(a, b, **given, kernel_name=row.name, out=out)
+    torch.ops.tcgemm.scaled_mm.out(a, b, **given, kernel_name=kernel, out=out)
     return text
