@@ -14,15 +14,13 @@ namespace {
 // loading the operands from L2. Each tile adds a fill and an epilogue, and the last wave decides
 // when the grid ends.
 
-// L2 lines for 128 bytes that are not aligned, where a block has the two multiprocessors of a TPC
-// for itself, and where it has not.
-constexpr double kMisalignedAlone = 2.0;
-constexpr double kMisalignedLines = 2.6;
-constexpr double kReceived = 0.15;      // share of such lines of b that a cluster does not save
-constexpr double kFourBlocks = 1.05;    // factor of clusters of four: the slowest block decides
-constexpr double kFewClusters = 0.4;    // waves of clusters of four that are limited by latency
+constexpr double kMisalignedLines = 2.1;  // L2 lines for 128 bytes that begin inside a line
+constexpr double kReceived = 0.2;         // share of such lines of b that a cluster does not save
+// Factors of a k-block in clusters of two and four, where the slowest block decides.
+constexpr double kTwoBlocks = 1.0025;
+constexpr double kFourBlocks = 1.03;
 constexpr double kLaunch = 1.35;        // microseconds: launch and barriers
-constexpr double kCluster = 0.15;       // microseconds: start of a cluster of two; of four twice
+constexpr double kCluster = 0.05;       // microseconds: start of a cluster of two; of four twice
 constexpr double kFill = 2500;          // clocks a tile: from the first load to the first wgmma
 constexpr double kBlockOverhead = 136;  // clocks a k-block: barrier, issue, and what is not hidden
 constexpr double kPingpongOverhead = 180;  // the same with pingpong
@@ -33,9 +31,11 @@ constexpr double kRolledStore = 0.1;  // the total of the rolled epilogue with t
 constexpr double kActivationStore = 0.08;   // added for gelu, gelu_tanh and silu
 constexpr double kRolledActivation = 0.25;  // the same in the rolled epilogue
 constexpr double kAddendStore = 0.21;       // added for c or the residual
-constexpr double kPingpongStore = 3.0;      // factor where one warpgroup stores and one multiplies
-constexpr double kThreeStages = 1.05;       // factor where a tile leaves space for three stages
-constexpr double kTraffic = 0.025;          // loads cost power even if their time is hidden
+constexpr double kOneStore = 2.0;           // factor where one warpgroup stores alone
+constexpr double kOneWide = 1.08;       // factor of a k-block of 64x256: one warpgroup issues it
+constexpr double kPingpongStore = 3.0;  // factor where one warpgroup stores and one multiplies
+constexpr double kThreeStages = 1.05;   // factor where a tile leaves space for three stages
+constexpr double kTraffic = 0.025;      // loads cost power even if their time is hidden
 // Near the power cap, the multiprocessors that idle in the last wave save power, and the others run
 // faster. So this share of the wave counts only as far as the wave is full. Problems of fewer FLOP,
 // scaled to f16's rate, do not reach the cap.
@@ -109,6 +109,7 @@ double store_clocks(const GemmConfig& config, const Problem& problem, EpiloguePa
     clocks = kRolledStore;
   if (is_smooth(problem.activation)) clocks += rolled ? kRolledActivation : kActivationStore;
   if (problem.has(Slot::c) || problem.has(Slot::residual)) clocks += kAddendStore;
+  if (config.warpgroups == 1) clocks *= kOneStore;
   return clocks * (config.pingpong ? kPingpongStore : 1.0);
 }
 
@@ -121,13 +122,12 @@ double aligned_tiles(Major major, int tile_mn, std::int64_t mn, DType type) {
 
 // L2 lines that a row of a stage costs. s8 4096^3 in tiles of 128x256 with a pitch of 4112 bytes
 // took 1.35 times as long without clusters, and 1.02 times in clusters of two, which share b.
-double l2_lines_per_row(const CandidateOperand& input, DType type, bool alone,
-                        double aligned_tiles) {
+double l2_lines_per_row(const CandidateOperand& input, DType type, double aligned_tiles) {
   const OperandLayout& layout = input.layout;
   const bool is_aligned =
       input.repacked || begins_l2_lines(layout.alignment, layout.pitch * bytes(type));
-  const double lines = alone ? kMisalignedAlone : kMisalignedLines;
-  return is_aligned ? lines + (1 - lines) * aligned_tiles : lines;
+  const double aligned = is_aligned ? aligned_tiles : 0.0;
+  return aligned + (1 - aligned) * kMisalignedLines;
 }
 
 double kernel_time(const GemmConfig& config, const Problem& problem, const Device& device,
@@ -136,8 +136,6 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
   const double area = double(config.tile_m()) * config.tile_n();
   const double fma = kHopperFmaPerClock * 16 / bits(config.input);
   const double math = issue_cost(config, problem) * area * config.tile_k() / fma;
-  // A cluster of two has both multiprocessors of a TPC.
-  const bool alone = launch.waves <= 0.5 && launch.cluster == 1;
   const double aligned_a =
       aligned_tiles(major_a(config.layout), config.tile_m(), problem.m, config.input);
   const double aligned_b =
@@ -146,8 +144,8 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
   const int rows_a = problem.m < config.tile_m() ? config.edge_rows_a(problem.m) : config.tile_m();
   const int rows_b =
       problem.n < config.tile_n() ? config.edge_rows_b(problem.n) : config.loaded_n();
-  const double lines_a = l2_lines_per_row(operands.a, config.input, alone, aligned_a);
-  const double lines_b = l2_lines_per_row(operands.b, config.input_b, alone, aligned_b);
+  const double lines_a = l2_lines_per_row(operands.a, config.input, aligned_a);
+  const double lines_b = l2_lines_per_row(operands.b, config.input_b, aligned_b);
   const double received = lines_b > 1 ? kReceived : 0.0;
   const double l2_lines_a = rows_a * lines_a;
   const double l2_lines_b = rows_b * lines_b * (received + (1 - received) / launch.cluster);
@@ -157,11 +155,9 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
   const double load = bytes_in / device.hopper.l2_bytes_per_clock;
   const double store = area * store_clocks(config, problem, launch.epilogue_path);
   const double overhead = config.pingpong ? kPingpongOverhead : kBlockOverhead;
-  // Two lines a row take so long that they hide the overhead.
-  const double exposed = lines_a > 1 || lines_b > 1 ? std::max(math + overhead, load)
-                                                    : std::max(math, load) + overhead;
-  const double waiting = launch.cluster == 4 ? kFourBlocks : 1.0;
-  const double mainloop = depth * (waiting * exposed + kTraffic * load);
+  double waiting = launch.cluster == 4 ? kFourBlocks : launch.cluster == 2 ? kTwoBlocks : 1.0;
+  if (config.warpgroups == 1 && config.n == 256) waiting *= kOneWide;
+  const double mainloop = depth * (waiting * (std::max(math, load) + overhead) + kTraffic * load);
   // pingpong: one warpgroup multiplies while the other is outside of its mainloop.
   const double outside = kFill + store;
   const double tile =
@@ -211,7 +207,6 @@ std::optional<LaunchConfig> fit_sm90(const GemmConfig& config, const Problem& pr
     const double clusters = double(launch.tiles_m) * double(columns) * double(problem.batch);
     const std::int64_t resident = resident_clusters(device, size);
     launch.waves = clusters / double(resident);
-    if (cluster == 0 && size == 4 && launch.waves < kFewClusters) continue;
     launch.grid = int(std::min(clusters, double(resident))) * size;
     launch.microseconds = kernel_time(config, problem, device, operands, launch);
     if (launch.microseconds < best.microseconds) best = launch;
