@@ -2,12 +2,14 @@
 
 Some virtual machines list AMX among the features of the CPU and refuse its instructions. oneDNN,
 which computes torch's bf16 linear on the CPU, trusts the list, and the process ends with SIGILL.
-ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 keeps oneDNN from AMX. oneDNN reads the variable at its first
-use and not when torch is imported, so `avoid_forbidden_amx` must run before the first product of
-torch. tcgemm's own CPU kernels have no AMX code and need none of this.
+ONEDNN_MAX_CPU_ISA keeps oneDNN from AMX. oneDNN reads the variable at its first use and not when
+torch is imported, so `avoid_forbidden_amx` must run before the first product of torch. tcgemm's own
+CPU kernels have no AMX code and need none of this.
 
-A lower value, such as AVX512_CORE, also keeps oneDNN from VNNI. torch asks the CPU for VNNI and not
-oneDNN, so it goes on calling oneDNN for int8 products, and their 16-bit intermediate sums saturate.
+The value is the highest one below AMX that the CPU has, because torch asks the CPU and not oneDNN
+what it may call. AVX512_CORE_BF16 keeps oneDNN from AVX512-FP16, without which it has no fp8
+products, and torch._scaled_mm fails. AVX512_CORE also keeps it from VNNI, and the 16-bit sums of
+torch's int8 products saturate.
 """
 
 import functools
@@ -18,7 +20,7 @@ import sys
 from pathlib import Path
 
 VARIABLE = "ONEDNN_MAX_CPU_ISA"
-WITHOUT_AMX = "AVX512_CORE_BF16"  # every CPU with AMX has these instructions
+FP16, BF16 = "AVX512_CORE_FP16", "AVX512_CORE_BF16"  # every CPU with AMX has those of BF16
 CPUINFO = Path("/proc/cpuinfo")
 SECONDS = 120  # the limit of the child process; it spends most of its time in torch's import
 LINEAR = """
@@ -28,17 +30,24 @@ for size in (64, 512):  # oneDNN chooses its code by size
     torch.nn.functional.linear(ones, ones)
 """
 SENTENCE = (
-    f"This machine advertises AMX but forbids it: {VARIABLE}={WITHOUT_AMX} is set, so that torch's "
-    "bf16 products on the CPU do not end with SIGILL."
+    "This machine advertises AMX but forbids it: {setting} is set, so that torch's bf16 products "
+    "on the CPU do not end with SIGILL."
 )
+
+
+def features() -> set[str]:
+    """The words of /proc/cpuinfo, the features of the CPU among them."""
+    return set(CPUINFO.read_text().split()) if CPUINFO.is_file() else set()
+
+
+def without_amx() -> str:
+    """The value of ONEDNN_MAX_CPU_ISA that takes nothing but AMX from oneDNN."""
+    return FP16 if "avx512_fp16" in features() else BF16
 
 
 def advertises_amx() -> bool:
     """Does Linux list the features for which oneDNN chooses its bf16 code with AMX?"""
-    if not CPUINFO.is_file():
-        return False
-    flags = set(CPUINFO.read_text().split())
-    return {"amx_tile", "amx_bf16"} <= flags
+    return {"amx_tile", "amx_bf16"} <= features()
 
 
 @functools.cache
@@ -61,5 +70,5 @@ def avoid_forbidden_amx() -> str:
         return ""
     if not linear_ends_with_sigill((sys.executable, "-c", LINEAR)):
         return ""
-    os.environ[VARIABLE] = WITHOUT_AMX
-    return SENTENCE
+    os.environ[VARIABLE] = without_amx()
+    return SENTENCE.format(setting=f"{VARIABLE}={os.environ[VARIABLE]}")

@@ -41,12 +41,15 @@ def machine(monkeypatch, tmp_path):
     amx.linear_ends_with_sigill.cache_clear()
 
 
-def test_forbidden_amx_is_avoided(machine):
-    starts = machine(WITH_AMX, DIES)
+@pytest.mark.parametrize(
+    ("more", "value"), [("", "AVX512_CORE_BF16"), ("avx512_fp16\n", "AVX512_CORE_FP16")]
+)
+def test_forbidden_amx_is_avoided(machine, more, value):
+    starts = machine(WITH_AMX + more, DIES)
     sentence = amx.avoid_forbidden_amx()
     assert "advertises AMX but forbids it" in sentence
-    assert f"ONEDNN_MAX_CPU_ISA={os.environ['ONEDNN_MAX_CPU_ISA']}" in sentence
-    assert os.environ["ONEDNN_MAX_CPU_ISA"] == "AVX512_CORE_BF16"
+    assert f"ONEDNN_MAX_CPU_ISA={value} is set" in sentence
+    assert os.environ["ONEDNN_MAX_CPU_ISA"] == value
     assert amx.avoid_forbidden_amx() == ""  # the variable is set now
     assert len(starts) == 1
 
@@ -105,9 +108,21 @@ def test_int8_products_of_torch_stay_exact_with_the_variable():
     """Without VNNI oneDNN adds pairs of int8 products in 16 bits, which saturate."""
     code = f"""
 import os
-os.environ[{amx.VARIABLE!r}] = {amx.WITHOUT_AMX!r}
+os.environ[{amx.VARIABLE!r}] = {amx.without_amx()!r}
 import torch
 a = torch.full((32, 64), 127, dtype=torch.int8)
 print(torch._int_mm(a, a.t()).unique().tolist())
 """
     assert run_without_the_variable(code).stdout.split() == [f"[{64 * 127 * 127}]"]
+
+
+def test_fp8_products_of_torch_work_with_the_variable():
+    """torch calls oneDNN for them where the CPU has AVX512-FP16, whatever the variable says."""
+    code = f"""
+import os
+os.environ[{amx.VARIABLE!r}] = {amx.without_amx()!r}
+import torch
+one, a = torch.ones(()), torch.ones(32, 64).to(torch.float8_e4m3fn)
+print(torch._scaled_mm(a, a.t(), one, one, out_dtype=torch.float32).unique().tolist())
+"""
+    assert run_without_the_variable(code).stdout.split() == ["[64.0]"]
