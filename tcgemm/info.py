@@ -224,7 +224,8 @@ def plan(
         prepared_b (int): the number of 16-bit terms of each element of a tcgemm.Prepared b, 2 or 3.
             0 if b is no Prepared.
         sparse (str): the operand that is 2:4 sparse, "a" or "b".
-        kernel (str): considers only kernels whose name contains this text.
+        kernel (str): considers only kernels whose name contains this text. "@1", "@2" or "@4" at
+            its end asks for so many thread blocks in a cluster.
 
     Returns:
         A dict with the attributes of tcgemm.explain's answer, the passes that run before the

@@ -66,7 +66,7 @@ struct KnownDevice {
 inline constexpr HopperRates kH200Rates{
     .clock = 1587, .l2_bytes_per_clock = 80, .f64_clock = 1900, .clusters_of_four = 30};
 inline constexpr HopperRates kH100Rates{
-    .clock = 1600, .l2_bytes_per_clock = 74, .f64_clock = 1900, .clusters_of_four = 30};
+    .clock = 1600, .l2_bytes_per_clock = 76, .f64_clock = 1900, .clusters_of_four = 30};
 inline constexpr auto kMeasured = RateSource::measured, kDatasheet = RateSource::datasheet;
 inline constexpr KnownDevice kKnownDevices[] = {
     {{"H200", 90, 132, 60ll << 20, 232448, 4.2e12, 800e12, 60e12, kMeasured, kH200Rates}, "H200"},

@@ -125,10 +125,10 @@ struct GemmConfig {
   constexpr int box_rows_b(int cluster) const {
     return cluster == 1 && n > 256 ? n / 2 : n / cluster;
   }
-  // What TMA loads of the last tile along m, and along n, where that tile is partly outside of the
-  // matrix: TMA takes longer for a row outside than for one inside. A box of a K-major operand has
-  // multiples of 8 rows; an MN-major operand is loaded in whole boxes. Split FP32 compares sums of
-  // rows outside too, and needs their zeros.
+  // The rows that TMA loads of the last tile along m, or along n, where that tile is partly outside
+  // of the matrix: a row outside takes longer than one inside. A K-major operand is loaded in
+  // multiples of 8 rows, an MN-major one in whole boxes. Split FP32 compares sums of rows outside
+  // too, and needs their zeros.
   constexpr int edge_rows_a(std::int64_t m) const {
     return terms > 1 || sparse ? tile_m() : edge_rows(m, tile_m(), tile_m(), major_a(layout));
   }

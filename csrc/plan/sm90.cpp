@@ -16,11 +16,11 @@ namespace {
 
 constexpr double kMisalignedLines = 2.1;  // L2 lines for 128 bytes that begin inside a line
 constexpr double kReceived = 0.2;         // share of such lines of b that a cluster does not save
-// Factors of a k-block in clusters of two and four, where the slowest block decides.
-constexpr double kTwoBlocks = 1.0025;
-constexpr double kFourBlocks = 1.03;
+// Clocks a k-block in clusters of two and four, where the slowest block decides.
+constexpr double kTwoBlocks = 2.3;
+constexpr double kFourBlocks = 15;
 constexpr double kLaunch = 1.35;        // microseconds: launch and barriers
-constexpr double kCluster = 0.05;       // microseconds: start of a cluster of two; of four twice
+constexpr double kCluster = 0.06;       // microseconds: start of a cluster of two; of four twice
 constexpr double kFill = 2500;          // clocks a tile: from the first load to the first wgmma
 constexpr double kBlockOverhead = 136;  // clocks a k-block: barrier, issue, and what is not hidden
 constexpr double kPingpongOverhead = 180;  // the same with pingpong
@@ -31,8 +31,8 @@ constexpr double kRolledStore = 0.1;  // the total of the rolled epilogue with t
 constexpr double kActivationStore = 0.08;   // added for gelu, gelu_tanh and silu
 constexpr double kRolledActivation = 0.25;  // the same in the rolled epilogue
 constexpr double kAddendStore = 0.21;       // added for c or the residual
-constexpr double kOneStore = 2.0;           // factor where one warpgroup stores alone
-constexpr double kOneWide = 1.08;       // factor of a k-block of 64x256: one warpgroup issues it
+constexpr double kOneStore = 2.0;  // factor where one warpgroup stores alone; not of split FP32
+constexpr double kOneWide = 1.08;  // factor of a k-block of 64x256: one warpgroup issues it
 constexpr double kPingpongStore = 3.0;  // factor where one warpgroup stores and one multiplies
 constexpr double kThreeStages = 1.05;   // factor where a tile leaves space for three stages
 constexpr double kTraffic = 0.025;      // loads cost power even if their time is hidden
@@ -68,7 +68,7 @@ double promotion_cost(const GemmConfig& config, const Problem& problem) {
   const auto by_tile = [&](double n256, double n192, double n144, double n128) {
     return config.n == 256 ? n256 : config.n == 192 ? n192 : config.n == 144 ? n144 : n128;
   };
-  if (!config.block_scaled) return config.warpgroups == 1 ? 1.22 : by_tile(1.055, 1.0, 1.0, 1.035);
+  if (!config.block_scaled) return config.warpgroups == 1 ? 1.22 : by_tile(1.06, 1.0, 1.0, 1.035);
   const bool column_scales = problem.has(Slot::scale_b) && problem[Slot::scale_b].stride_col != 0 &&
                              problem[Slot::scale_b].shift_col == 0;
   if (config.warpgroups == 1) return column_scales ? 1.43 : 1.3;
@@ -109,7 +109,7 @@ double store_clocks(const GemmConfig& config, const Problem& problem, EpiloguePa
     clocks = kRolledStore;
   if (is_smooth(problem.activation)) clocks += rolled ? kRolledActivation : kActivationStore;
   if (problem.has(Slot::c) || problem.has(Slot::residual)) clocks += kAddendStore;
-  if (config.warpgroups == 1) clocks *= kOneStore;
+  if (config.warpgroups == 1 && config.terms == 1) clocks *= kOneStore;
   return clocks * (config.pingpong ? kPingpongStore : 1.0);
 }
 
@@ -140,7 +140,7 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
       aligned_tiles(major_a(config.layout), config.tile_m(), problem.m, config.input);
   const double aligned_b =
       aligned_tiles(major_b(config.layout), config.tile_n(), problem.n, config.input_b);
-  // Of a single tile, what is inside of the matrix.
+  // A single tile is loaded as far as it is inside of the matrix.
   const int rows_a = problem.m < config.tile_m() ? config.edge_rows_a(problem.m) : config.tile_m();
   const int rows_b =
       problem.n < config.tile_n() ? config.edge_rows_b(problem.n) : config.loaded_n();
@@ -155,9 +155,10 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
   const double load = bytes_in / device.hopper.l2_bytes_per_clock;
   const double store = area * store_clocks(config, problem, launch.epilogue_path);
   const double overhead = config.pingpong ? kPingpongOverhead : kBlockOverhead;
-  double waiting = launch.cluster == 4 ? kFourBlocks : launch.cluster == 2 ? kTwoBlocks : 1.0;
-  if (config.warpgroups == 1 && config.n == 256) waiting *= kOneWide;
-  const double mainloop = depth * (waiting * (std::max(math, load) + overhead) + kTraffic * load);
+  const double waiting = launch.cluster == 4 ? kFourBlocks : launch.cluster == 2 ? kTwoBlocks : 0;
+  const double issue = config.warpgroups == 1 && config.n == 256 ? kOneWide : 1.0;
+  const double mainloop =
+      depth * (issue * (std::max(math, load) + overhead) + waiting + kTraffic * load);
   // pingpong: one warpgroup multiplies while the other is outside of its mainloop.
   const double outside = kFill + store;
   const double tile =

@@ -77,7 +77,9 @@ def parser() -> argparse.ArgumentParser:
         help="f32: highest, high, medium, prepared; float8: promoted, fast",
     )
     sums.add_argument("--device", help="a GPU by name, such as H200 or A100; default H200")
-    sums.add_argument("--kernel", help="only kernels whose name contains this")
+    sums.add_argument(
+        "--kernel", help="only kernels whose name contains this; @4: in clusters of four"
+    )
     return made
 
 

@@ -162,7 +162,8 @@ def check_layout(
         out_dtype, acc_dtype, precision, out: as for tcgemm.matmul.
         device (str): the GPU that the answer is for, such as "H200". Default: the GPU of the
             tensors, or "H200".
-        kernel (str): considers only kernels whose name contains this text.
+        kernel (str): considers only kernels whose name contains this text. "@1", "@2" or "@4" at
+            its end asks for so many thread blocks in a cluster.
 
     Returns:
         A tcgemm.ops.explanation.Explanation. It is a str with attributes such as kernel, tile,

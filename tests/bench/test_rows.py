@@ -211,12 +211,11 @@ def test_rows_on_a_gpu(monkeypatch, dtype, epilogue):
     sizes = {"m": 1024, "n": 768, "k": 512}
     problem = {"index": 0, "dtype": dtype, "layout": "TN", **sizes, "epilogue": epilogue}
     found = rows.measure(rows.known_gpu(), {**problem, "commits": [], "rows": []}, "abc")
-    assert recording.rows_of(found).keys() == recording.runnable(known["name"], problem).keys()
+    assert recording.rows_of(found).keys() >= recording.runnable(known["name"], problem).keys()
     assert all(row["rough_us"] > 1 for row in found["rows"])
     assert rows.is_done(known["name"], found)
     work = Workload(recording.case_of(problem), "cuda")
     for row in recording.rows_of(found):
-        made = tcgemm.explain(
-            work.operands.a[0], work.operands.b[0], **work.options, kernel=row.kernel
-        )
+        kernel = f"{row.kernel}@{row.cluster}"
+        made = tcgemm.explain(work.operands.a[0], work.operands.b[0], **work.options, kernel=kernel)
         assert recording.Row(made.kernel, made.cluster) == row

@@ -59,6 +59,8 @@ def check(a, b, kernel, out=None, amax=True, **given):
 def family(row):
     """A kernel by itself: whole words first, then what comes one by one."""
     types = row.types
+    if row.tma:
+        clusters(row)
     if row.unrolled_only:
         return unrolled(row)
     for layout in row.layouts:
@@ -87,6 +89,18 @@ def family(row):
                 given["scale_out"] = torch.full((), 0.5)
                 options = {"activation": "relu", "out_dtype": out, **types.options}
                 check(a, b, row.name, **given, **options)
+
+
+def clusters(row):
+    """Two and four blocks that load for each other; the last one has no rows."""
+    m, n, k = 2 * row.tile[0] + 16, row.tile[1] + 24, 3 * row.tile[2] + (128 if row.blocks else 0)
+    a, b = row.types.operands(row.layouts[0], m, n, k, whole=True)
+    scales = {}
+    if row.blocks:
+        scales["scale_a"] = scale_a("1x128", m, k, powers=True)
+        scales["scale_b"] = scale_b("128x128", n, k, powers=True)
+    for size in (2, 4):
+        check(a, b, f"{row.name}@{size}", amax=False, **scales, **row.types.options)
 
 
 def unrolled(row):
