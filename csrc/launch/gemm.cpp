@@ -201,14 +201,15 @@ int active_clusters(int size, int device) {
     config.dynamicSmemBytes = kernel.shared_bytes();
     config.attrs = &attribute;
     config.numAttrs = 1;
-    if (cudaSetDevice(device) == cudaSuccess &&
+    // To set a device also creates its context, so the current one is not set again.
+    if ((previous == device || cudaSetDevice(device) == cudaSuccess) &&
         cudaFuncSetAttribute(pointer, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              kernel.shared_bytes()) == cudaSuccess)
       cudaOccupancyMaxActiveClusters(&clusters, pointer, &config);
     break;
   }
   cudaGetLastError();  // clears an error of these questions
-  cudaSetDevice(previous);
+  if (previous != device) cudaSetDevice(previous);
   return clusters;
 }
 
