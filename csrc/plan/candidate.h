@@ -38,6 +38,8 @@ struct CandidateOperands {
   }
 };
 
+inline constexpr int kClusterSizes[] = {1, 2, 4};  // thread blocks
+
 // Each returns grid, cluster, tiles, waves and the estimated time of one kernel, without passes
 // before it; nothing if the kernel cannot run the problem. fit_sm90 returns the store path
 // and the epilogue path as well, because its time depends on them. `cluster` is the number of

@@ -112,7 +112,7 @@ Search::Search(const Device& device, std::string_view filter, double least_bytes
       filter_(filter),
       least_bytes_(least_bytes),
       config_filter_(config_filter) {
-  for (const int size : {1, 2, 4}) {
+  for (const int size : kClusterSizes) {
     const char suffix[] = {'@', char('0' + size), '\0'};
     if (!filter_.ends_with(suffix)) continue;
     filter_.remove_suffix(2);

@@ -197,7 +197,7 @@ std::optional<LaunchConfig> fit_sm90(const GemmConfig& config, const Problem& pr
   best.microseconds = HUGE_VAL;
   // Clusters of four took 1.4 times as long with 2:4 operands (docs/dev/kernels/sm90-sparse.md).
   const std::int64_t largest = std::min<std::int64_t>(rows, config.sparse ? 2 : 4);
-  for (const int size : {1, 2, 4}) {
+  for (const int size : kClusterSizes) {
     if (cluster == 0 ? size > largest : size != cluster) continue;
     LaunchConfig launch;
     launch.cluster = size;

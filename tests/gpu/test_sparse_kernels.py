@@ -13,7 +13,7 @@ from tcgemm.ops import query
 
 from support import cases, reference
 from support.cases import F32, S32, each
-from support.catalog_rows import CLUSTERS, KINDS, Kind, rows
+from support.catalog_rows import CLUSTERS, KINDS, Kind, kernel_name, rows
 from support.sparse_operands import SIDES, compressed, dense_sides, made, multiply, options_of
 
 EVERY_ROW = rows(sparse=True)
@@ -39,13 +39,8 @@ def problem(row, kind, side, largest):
     return w, x, (*batch, across, down)
 
 
-def name_of(row, cluster=0):
-    """The kernel, with the number of blocks of a cluster if it is not the planner's choice."""
-    return f"{row.name}@{cluster}" if cluster else row.name
-
-
 def asked(row, cluster=0):
-    return {**options_of(row.types), "kernel_name": name_of(row, cluster)}
+    return {**options_of(row.types), "kernel_name": kernel_name(row, cluster)}
 
 
 def check_exact(row, kind, side, cluster=0):
@@ -64,7 +59,7 @@ def explained(row, side, given, x, out, cluster=0, **more):
     values, form = given
     a, b = dense_sides(side, values, x)
     options = {"sparse_" + side: form, "precision": options_of(row.types)["precision"]}
-    kernel = name_of(row, cluster)
+    kernel = kernel_name(row, cluster)
     return query.ask("explain", a, b, **options, **more, out=out, kernel=kernel)["text"]
 
 

@@ -224,13 +224,18 @@ def block_scales(row, m, n, k, *, step=0, powers=True, strides="contiguous"):
     return {name: scale for name, scale in scales.items() if scale is not None}
 
 
+def kernel_name(row, cluster=0):
+    """The row's kernel; `cluster` asks for so many blocks of a cluster, 0 for no number."""
+    return f"{row.name}@{cluster}" if cluster else row.name
+
+
 def launch(row, a, b, *addends, out, direct=True, cluster=0, **options):
     """Runs the row, and makes sure that it is this kernel alone, on the operands as they are.
 
     `cluster` is the number of blocks of a cluster; 0: the planner's choice. Returns what explain
     says.
     """
-    kernel = f"{row.name}@{cluster}" if cluster else row.name
+    kernel = kernel_name(row, cluster)
     keywords = row.types.options | {"out_dtype": out.dtype}
     scales = {name: options[name] for name in ("scale_a", "scale_b") if name in options}
     answer = query.ask("explain", a, b, out=out, **keywords, **scales, kernel=kernel)

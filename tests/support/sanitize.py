@@ -30,7 +30,7 @@ import torch  # noqa: E402
 
 from support import cases, dtype_matrix, reference, sparse_operands  # noqa: E402
 from support.cases import BF16, E4M3, E5M2, F16, F32, S8, S32, U8  # noqa: E402
-from support.catalog_rows import every_row  # noqa: E402
+from support.catalog_rows import every_row, kernel_name  # noqa: E402
 from support.dtype_matrix import GemmTypes, scale_a, scale_b, zero_points  # noqa: E402
 
 scaled_mm = torch.ops.tcgemm.scaled_mm
@@ -100,7 +100,7 @@ def clusters(row):
         scales["scale_a"] = scale_a("1x128", m, k, powers=True)
         scales["scale_b"] = scale_b("128x128", n, k, powers=True)
     for size in (2, 4):
-        check(a, b, f"{row.name}@{size}", amax=False, **scales, **row.types.options)
+        check(a, b, kernel_name(row, size), amax=False, **scales, **row.types.options)
 
 
 def unrolled(row):
