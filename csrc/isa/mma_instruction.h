@@ -38,6 +38,11 @@ struct Instruction {
   int n_step;
   // Operands may be MN-major: in shared memory (wgmma), or by ldmatrix.trans (mma).
   bool mn_major;
+  // The kernels use it. The others are for csrc/emulate/.
+  bool in_kernels = true;
+  // The compute capabilities, times 10, that have it: 0 is that of `arch`, and no limit.
+  int oldest = 0;
+  int newest = 0;
 };
 
 }  // namespace tcgemm::isa

@@ -40,7 +40,8 @@ JsonArray catalog_rows() {
 
 JsonArray instruction_rows() {
   JsonArray rows;
-  for (const isa::Instruction& instruction : isa::kInstructions)
+  for (const isa::Instruction& instruction : isa::kInstructions) {
+    if (!instruction.in_kernels) continue;
     rows.add(JsonObject()
                  .add("family", name(instruction.kind))
                  .add("arch", name(instruction.arch))
@@ -50,6 +51,7 @@ JsonArray instruction_rows() {
                  .add("shape", JsonArray().add(instruction.m).add(instruction.n).add(instruction.k))
                  .add("n_step", instruction.n_step)
                  .add("mn_major", instruction.mn_major));
+  }
   return rows;
 }
 
