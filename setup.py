@@ -1,6 +1,7 @@
 """Builds the operator library by a ninja file of its own.
 
     csrc/{ops,plan,cpu,launch,kernels}/  --ninja-->  tcgemm/libtcgemm.so      no Python, any torch
+    csrc/emulate/                        --ninja-->  tcgemm/libtcgemm_lab.so  no torch either
 
 Why not torch's CUDAExtension: it has no flags per file (wgmma code exists for sm_90a alone, fp8 for
 sm_89 and later, all else also for sm_80), it links Python, and it wants a GPU or an architecture
@@ -35,12 +36,15 @@ import setup_toolchain as toolchain  # noqa: E402
 
 VERSION = re.search(r'"(.+)"', (ROOT / "tcgemm/version.py").read_text().split("=")[1]).group(1)
 LIBRARY = "tcgemm.libtcgemm"
+LAB = "tcgemm.libtcgemm_lab"  # loaded on first use; TCGEMM_BUILD_LAB=0 leaves it out
+LAB_FOLDER = "csrc/emulate/"
 HOME = "https://github.com/tcgemm/tcgemm"
 PLATFORM = "manylinux_2_34_x86_64"
 # The user's torch brings these; the library must use that copy.
 TORCHS_LIBRARIES = ("libtorch*", "libc10*", "libshm*", "libcuda*", "libgomp*")
 TORCH_TARGET = "0x020b000000000000"  # LibTorch stable ABI of 2.11: one file for every later torch
 EXPORTS = "csrc/exports.map"
+LAB_EXPORTS = "csrc/emulate/exports.map"
 CXX_FLAGS = "-std=c++20 -O2 -fPIC -fvisibility=hidden -Wall -Wextra -ffp-contract=off".split()
 # What a build type adds to g++'s flags; of several -O the last one counts. _GLIBCXX_ASSERTIONS
 # checks the indices of containers. nvcc keeps -O3 and gets no -G in a debug build: in code that is
@@ -95,6 +99,10 @@ class Config:
     def product(self) -> Path:
         return self.folder / "libtcgemm.so"
 
+    @property
+    def lab(self) -> Path:
+        return self.folder / "libtcgemm_lab.so"
+
 
 def find_config() -> Config:
     torch = toolchain.find_torch()
@@ -130,9 +138,17 @@ def sources(*folders: str) -> list[str]:
 
 
 def library_sources(config: Config) -> list[str]:
-    """All of csrc; a CPU build leaves out what needs CUDA."""
+    """All of csrc but the lab; a CPU build leaves out what needs CUDA."""
     cuda = () if config.cuda else ("csrc/kernels/", "csrc/launch/", "csrc/ops/register_cuda")
-    return [name for name in sources("csrc") if not name.startswith(cuda)]
+    return [name for name in sources("csrc") if not name.startswith((LAB_FOLDER, *cuda))]
+
+
+def lab_sources() -> list[str]:
+    return sources(LAB_FOLDER) if builds_lab() else []
+
+
+def builds_lab() -> bool:
+    return os.environ.get("TCGEMM_BUILD_LAB", "1") != "0"
 
 
 def macros(config: Config) -> list[str]:
@@ -154,7 +170,7 @@ def cxx_command(config: Config, source: str) -> list[str]:
     command += BUILD_TYPES[config.build_type]
     if config.sanitize:
         command += [f"-fsanitize={config.sanitize}", *SANITIZER_FLAGS]
-    elif config.build_type == "release" and source.startswith("csrc/cpu/"):
+    elif config.build_type == "release" and source.startswith(("csrc/cpu/", LAB_FOLDER)):
         command.append("-O3")
     if source.startswith("csrc/ops/"):
         include = config.torch.folder / "include"
@@ -194,7 +210,7 @@ def clang_command(config: Config, source: str) -> list[str]:
 def write_compile_commands(config: Config) -> None:
     """compile_commands.json, from which clangd and clang-tidy learn each file's flags."""
     entries = []
-    for source in library_sources(config):
+    for source in library_sources(config) + lab_sources():
         command = clang_command if source.endswith(".cu") else cxx_command
         arguments = [*command(config, source), "-c", source]
         entries.append({"directory": str(ROOT), "file": source, "arguments": arguments})
@@ -204,7 +220,20 @@ def write_compile_commands(config: Config) -> None:
 
 
 def link_command(config: Config) -> tuple[list[str], list[str]]:
-    """What stands before and after the objects."""
+    """What stands before and after the objects of the operators' library."""
+    before = link_start(config)
+    # Nothing is exported: registration runs when the file is loaded, and cudart and the templates
+    # of libstdc++ must not meet another copy. libstdc++ stands before torch, since libtorch_cpu
+    # exports templates of it that a later torch need not have.
+    after = [f"-Wl,--version-script={EXPORTS}", "-Wl,--no-undefined", "-lstdc++"]
+    after += [f"-L{config.torch.folder / 'lib'}", "-Wl,--no-as-needed"]
+    after += ["-ltorch", "-ltorch_cpu", "-lc10", "-Wl,--as-needed"]
+    if config.toolkit:
+        after += [f"-L{config.toolkit.library_dir}", "-lcudart_static", "-lrt", "-ldl"]
+    return before, [*after, "-lpthread"]
+
+
+def link_start(config: Config) -> list[str]:
     before = [*shlex.split(config.cxx), "-shared"]
     if config.sanitize:
         before.append(f"-fsanitize={config.sanitize}")
@@ -215,15 +244,7 @@ def link_command(config: Config) -> tuple[list[str], list[str]]:
         before.append("-s")  # only the others need the names of functions and lines
     if config.build_type == "coverage":
         before.append("--coverage")
-    # Nothing is exported: registration runs when the file is loaded, and cudart and the templates
-    # of libstdc++ must not meet another copy. libstdc++ stands before torch, since libtorch_cpu
-    # exports templates of it that a later torch need not have.
-    after = [f"-Wl,--version-script={EXPORTS}", "-Wl,--no-undefined", "-lstdc++"]
-    after += [f"-L{config.torch.folder / 'lib'}", "-Wl,--no-as-needed"]
-    after += ["-ltorch", "-ltorch_cpu", "-lc10", "-Wl,--as-needed"]
-    if config.toolkit:
-        after += [f"-L{config.toolkit.library_dir}", "-lcudart_static", "-lrt", "-ldl"]
-    return before, [*after, "-lpthread"]
+    return before
 
 
 def escape(path: Path | str) -> str:
@@ -251,7 +272,7 @@ def ninja_text(config: Config) -> str:
         *("rule link", "  command = $before $in -o $out $after", "  description = $out"),
     ]
     files = library_sources(config)
-    for source in files:
+    for source in files + lab_sources():
         rule = source.rsplit(".", 1)[1]
         command = nvcc_command if rule == "cu" else cxx_command
         lines.append(f"build {escape(object_file(config, source))}: {rule} {escape(source)}")
@@ -261,6 +282,12 @@ def ninja_text(config: Config) -> str:
     lines.append(f"build {escape(config.product)}: link {objects} | {EXPORTS}")
     lines.append(f"  before = {shell(before)}")
     lines.append(f"  after = {shell(after)}")
+    if builds_lab():
+        objects = " ".join(escape(object_file(config, source)) for source in lab_sources())
+        lines.append(f"build {escape(config.lab)}: link {objects} | {LAB_EXPORTS}")
+        lines.append(f"  before = {shell(link_start(config))}")
+        after = [f"-Wl,--version-script={LAB_EXPORTS}", "-Wl,--no-undefined", "-lpthread"]
+        lines.append(f"  after = {shell(after)}")
     return "\n".join(lines) + "\n"
 
 
@@ -274,7 +301,8 @@ def run_ninja(config: Config) -> Path:
         (ROOT / script).write_text(ninja_text(config))
         if not config.sanitize and config.build_type != "coverage":
             write_compile_commands(config)
-        command = [toolchain.find_ninja(), "-f", str(script), "-j", jobs, str(config.product)]
+        products = [config.product, config.lab] if builds_lab() else [config.product]
+        command = [toolchain.find_ninja(), "-f", str(script), "-j", jobs, *map(str, products)]
         done = subprocess.run(command, cwd=ROOT)
     if done.returncode:
         raise RuntimeError(f"{config.product} was not built: the compiler's messages stand above.")
@@ -303,6 +331,16 @@ def build_library(config: Config) -> Path:
                 print(f"tcgemm: {line}")
     print(f"tcgemm: {config.product}, {library.stat().st_size / 1e6:.1f} MB")
     return library
+
+
+def lab_beside(product: Path) -> Path:
+    """The lab's library in the folder of the operators' one."""
+    lab = product.with_name("libtcgemm_lab.so")
+    if not lab.is_file():
+        raise RuntimeError(
+            f"{lab} is not there; TCGEMM_BUILD_LAB=0 packs {product.name} without it."
+        )
+    return lab
 
 
 def install(product: Path, target: Path) -> None:
@@ -353,8 +391,12 @@ class BuildExt(build_ext):
         except RuntimeError as error:
             raise SystemExit(f"tcgemm: {error}") from None
 
-    def build_extension(self, ext: Extension) -> None:
-        install(build_library(self.config), Path(self.get_ext_fullpath(ext.name)))
+    def build_extensions(self) -> None:
+        """One run of ninja for both libraries."""
+        product = build_library(self.config)
+        for extension in self.extensions:
+            file = Path(self.get_ext_fullpath(extension.name))
+            install(product if extension.name == LIBRARY else lab_beside(product), file)
 
 
 class EggInfo(egg_info):
@@ -402,7 +444,7 @@ class ManylinuxWheel(Command):
 if __name__ == "__main__":
     sys.stdout.reconfigure(line_buffering=True)  # in order with ninja's lines, in a pipe too
     setup(
-        ext_modules=[Extension(LIBRARY, [])],
+        ext_modules=[Extension(name, []) for name in (LIBRARY, LAB)[: 1 + builds_lab()]],
         long_description=long_description(),
         long_description_content_type="text/markdown",
         cmdclass={

@@ -8,6 +8,7 @@ tcgemm.prune24, compress24                      2:4 sparsity; products take a Sp
 tcgemm.nn.Linear, nn.QuantLinear                layers; tcgemm.swap_linear puts them into a model
 tcgemm.compare                                  products, or a model's layers, beside torch's
 tcgemm.use                                      torch's own products run through tcgemm
+tcgemm.emulate                                  the bits that tensor cores compute, on a CPU
 tcgemm.typing                                   the words of arguments, for annotations
 tcgemm.check_layout, explain                    how operands are stored, which kernel runs, and why
 python -m tcgemm                                what is installed and what runs here
@@ -37,6 +38,7 @@ from tcgemm.version import __version__  # noqa: E402
 
 if TYPE_CHECKING:
     from tcgemm import comparison as comparison
+    from tcgemm import emulate as emulate
     from tcgemm.comparison import compare
 
 saved_names.register()
@@ -70,15 +72,16 @@ __all__ = [
 if not TYPE_CHECKING:  # a checker would take every name for one of the module
 
     def __getattr__(name: str) -> Any:
-        """Imports compare and its package at the first use: `import tcgemm` has to be cheap."""
-        if name not in ("compare", "comparison"):
+        """Imports a package at its first use: `import tcgemm` has to be cheap."""
+        if name not in ("compare", "comparison", "emulate"):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        package = importlib.import_module("tcgemm.comparison")
-        return package if name == "comparison" else package.compare
+        home = "comparison" if name == "compare" else name
+        package = importlib.import_module(f"tcgemm.{home}")
+        return package.compare if name == "compare" else package
 
 
 def __dir__() -> list[str]:
     """The public names, and those that every module has; not the packages behind them."""
     special = [name for name in globals() if name.startswith("__")]
-    packages = ("comparison", "sparse_cutlass", "typing")
+    packages = ("comparison", "emulate", "sparse_cutlass", "typing")
     return sorted({*__all__, *special, *packages} - {"__dir__", "__getattr__"})

@@ -13,7 +13,11 @@ import torch
 
 import tcgemm
 
-MODULES = ("", "comparison", "info", "nn", "override", "sparse_cutlass", "testing", "typing")
+LIBRARIES = {"tcgemm.libtcgemm", "tcgemm.libtcgemm_lab"}  # they are no Python modules
+MODULES = (
+    *("", "comparison", "emulate", "info", "nn", "override"),
+    *("sparse_cutlass", "testing", "typing"),
+)
 
 
 def public() -> dict[str, object]:
@@ -40,7 +44,7 @@ def examples() -> dict[str, doctest.DocTest]:
     """Every docstring of the package that has an example."""
     finder = doctest.DocTestFinder(exclude_empty=True)
     names = [found.name for found in pkgutil.walk_packages(tcgemm.__path__, "tcgemm.")]
-    modules = [tcgemm, *map(importlib.import_module, set(names) - {"tcgemm.libtcgemm"})]
+    modules = [tcgemm, *map(importlib.import_module, set(names) - LIBRARIES)]
     found = [test for each in modules for test in finder.find(each)]
     found += [test for name, value in PUBLIC.items() for test in finder.find(value, name)]
     return {test.name: test for test in found if test.examples}

@@ -22,9 +22,10 @@ PACKAGE = Path(tcgemm.__file__).resolve().parent
 LAYERS = (
     ("version",),
     ("_library", "dtypes", "typing"),
+    ("_lab",),
     ("ops",),
     ("info",),
-    ("quant", "sparse", "sparse_cutlass", "override"),
+    ("quant", "sparse", "sparse_cutlass", "override", "emulate"),
     ("nn",),
     ("saved_names",),
     ("",),  # tcgemm/__init__.py
@@ -211,7 +212,7 @@ PUBLIC = (
 def test_public_names():
     assert tuple(tcgemm.__all__) == PUBLIC
     shown = {name for name in dir(tcgemm) if not re.fullmatch(r"__\w+__", name)}
-    assert shown == {*PUBLIC, "comparison", "sparse_cutlass", "typing"} - {"__version__"}
+    assert shown == {*PUBLIC, "comparison", "emulate", "sparse_cutlass", "typing"} - {"__version__"}
     assert "__version__" in dir(tcgemm)
     assert set(tcgemm.nn.__all__) == {
         *("Conv1D", "Linear", "MultiheadAttention", "QuantConv1D", "QuantLinear"),

@@ -1,0 +1,86 @@
+// The C functions that tcgemm/emulate/ calls. They check nothing: Python has done it.
+#include <iterator>
+
+#include "emulate/mma.h"
+#include "isa/mma_instructions.h"
+
+namespace {
+
+using namespace tcgemm;
+
+// The group of types that a model's `input` stands for.
+constexpr DType input_group(DType type) {
+  return type == DType::bf16   ? DType::f16
+         : type == DType::e5m2 ? DType::e4m3
+         : type == DType::u8   ? DType::s8
+                               : type;
+}
+
+constexpr bool is_sparse(isa::InstructionKind kind) {
+  return kind == isa::InstructionKind::mma_sparse || kind == isa::InstructionKind::wgmma_sparse;
+}
+
+constexpr isa::InstructionKind dense(isa::InstructionKind kind) {
+  return kind == isa::InstructionKind::mma_sparse     ? isa::InstructionKind::mma
+         : kind == isa::InstructionKind::wgmma_sparse ? isa::InstructionKind::wgmma
+                                                      : kind;
+}
+
+const emulate::Model* find_model(emulate::Gpu gpu, const isa::Instruction& instruction) {
+  for (const emulate::Model& model : emulate::kModels)
+    if (model.gpu == gpu && model.kind == dense(instruction.kind) &&
+        model.input == input_group(instruction.input) &&
+        model.accumulator == instruction.accumulator)
+      return &model;
+  return nullptr;
+}
+
+// A row of isa::kInstructions on one GPU. Texts are names; types are indices of DType.
+struct InstructionRow {
+  const char* gpu;
+  const char* family;
+  const char* input;
+  const char* input_b;
+  const char* accumulator;
+  const char* evidence;
+  std::int32_t m, n, k;
+  std::int32_t sparse;
+  std::int32_t type_a, type_b, type_c;
+  emulate::Arithmetic arithmetic;
+};
+
+}  // namespace
+
+#define TCGEMM_EXPORT extern "C" __attribute__((visibility("default")))
+
+// Fills `row` with the instruction `index` on the GPU `gpu`. 1: there is such a pair, 0: the GPU
+// lacks the instruction, -1: the table or the list of GPUs has ended.
+TCGEMM_EXPORT int tcgemm_lab_instruction(int index, int gpu, InstructionRow* row) {
+  if (index >= int(std::size(isa::kInstructions)) || gpu > int(emulate::Gpu::hopper)) return -1;
+  const isa::Instruction& instruction = isa::kInstructions[index];
+  const auto of_gpu = emulate::Gpu(gpu);
+  const emulate::Model* model = find_model(of_gpu, instruction);
+  if (!model || !emulate::has(of_gpu, instruction)) return 0;
+  const bool sparse = is_sparse(instruction.kind);
+  emulate::Arithmetic arithmetic = model->arithmetic;
+  const int stored = sparse ? instruction.k / 2 : instruction.k;
+  const int of_block = arithmetic.method == emulate::Method::two_halves ? stored / 2 : stored;
+  if (arithmetic.products > of_block) arithmetic.products = of_block;
+  *row = {emulate::name(of_gpu),
+          isa::name(instruction.kind),
+          name(instruction.input),
+          name(instruction.input_b),
+          name(instruction.accumulator),
+          emulate::name(sparse ? model->sparse : model->dense),
+          instruction.m,
+          instruction.n,
+          instruction.k,
+          sparse,
+          int(instruction.input),
+          int(instruction.input_b),
+          int(instruction.accumulator),
+          arithmetic};
+  return 1;
+}
+
+TCGEMM_EXPORT void tcgemm_lab_mma(const emulate::Mma* mma) { emulate::multiply(*mma); }

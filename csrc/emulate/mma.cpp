@@ -1,0 +1,161 @@
+// The chain of instructions of each element of the result.
+#include "emulate/mma.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "emulate/block.h"
+
+namespace tcgemm::emulate {
+namespace {
+
+// Element `index` of an array of 8, 16 or 32 bits.
+std::uint32_t word(const void* data, std::int64_t index, int bits) {
+  if (bits == 8) return static_cast<const std::uint8_t*>(data)[index];
+  if (bits == 16) return static_cast<const std::uint16_t*>(data)[index];
+  return static_cast<const std::uint32_t*>(data)[index];
+}
+
+std::vector<Number> decode_row(const Mma& mma, const void* data, std::int64_t row,
+                               std::int64_t length, DType type) {
+  std::vector<Number> numbers(static_cast<std::size_t>(length));
+  const bool widens = mma.arithmetic.method == Method::two_halves;
+  for (std::int64_t i = 0; i < length; ++i) {
+    const Number number = decode(word(data, row * length + i, bits(type)), format(type));
+    numbers[std::size_t(i)] = widens ? widen(number, format(type).fraction_bits) : number;
+  }
+  return numbers;
+}
+
+// The FP8 instruction that ptxas makes of two FP16 ones: the products with k % 4 of 0 and 1, then
+// those with 2 and 3, without the accumulator, which is added last.
+std::uint32_t two_halves(const Block& block, std::uint32_t c, const Number* a, const Number* b,
+                         int count) {
+  std::vector<Number> half_a, half_b;
+  std::uint32_t sum = 0;
+  for (const int half : {0, 2}) {
+    half_a.clear();
+    half_b.clear();
+    for (int i = 0; i < count; ++i) {
+      if ((i & 2) != half) continue;
+      half_a.push_back(a[i]);
+      half_b.push_back(b[i]);
+    }
+    sum = block.add(sum, half_a.data(), half_b.data(), count / 2);
+  }
+  const bool is_f16 = block.arithmetic.rounding == Rounding::nearest_f16;
+  return is_f16 ? add_f16(c, sum) : add_f32(c, sum);
+}
+
+class Floats {
+ public:
+  explicit Floats(const Mma& mma)
+      : mma_(mma), block_(mma.arithmetic, mma.input_a, mma.input_b, mma.accumulator) {}
+
+  void row(std::int64_t batch, std::int64_t row, const std::vector<Number>& b) const {
+    const std::int64_t index = batch * mma_.m + row;
+    const std::vector<Number> a = decode_row(mma_, mma_.a, index, mma_.k, mma_.input_a);
+    std::vector<Number> gathered(a.size());
+    const int width = bits(mma_.accumulator);
+    for (std::int64_t col = 0; col < mma_.n; ++col) {
+      const Number* column = b.data() + col * mma_.k_b;
+      if (mma_.columns) {
+        for (std::int64_t i = 0; i < mma_.k; ++i)
+          gathered[std::size_t(i)] = column[mma_.columns[index * mma_.k + i]];
+        column = gathered.data();
+      }
+      const std::int64_t at = index * mma_.n + col;
+      const std::uint32_t sum = chain(mma_.c ? word(mma_.c, at, width) : 0, a.data(), column);
+      std::memcpy(static_cast<char*>(mma_.d) + at * width / 8, &sum, std::size_t(width / 8));
+    }
+  }
+
+ private:
+  std::uint32_t chain(std::uint32_t sum, const Number* a, const Number* b) const {
+    for (std::int64_t first = 0; first < mma_.k; first += mma_.step) {
+      if (mma_.arithmetic.method == Method::two_halves) {
+        sum = two_halves(block_, sum, a + first, b + first, mma_.step);
+        continue;
+      }
+      for (int i = 0; i < mma_.step; i += mma_.arithmetic.products)
+        sum = block_.add(sum, a + first + i, b + first + i,
+                         std::min(mma_.arithmetic.products, mma_.step - i));
+    }
+    return sum;
+  }
+
+  const Mma& mma_;
+  Block block_;
+};
+
+// a and b as f64; the sums are those of correctly rounded FMAs in ascending k.
+void fma_row(const Mma& mma, std::int64_t batch, std::int64_t row) {
+  const std::int64_t index = batch * mma.m + row;
+  const double* a = static_cast<const double*>(mma.a) + index * mma.k;
+  for (std::int64_t col = 0; col < mma.n; ++col) {
+    const double* b = static_cast<const double*>(mma.b) + (batch * mma.n + col) * mma.k_b;
+    const std::int64_t at = index * mma.n + col;
+    double sum = mma.c ? static_cast<const double*>(mma.c)[at] : 0.0;
+    for (std::int64_t i = 0; i < mma.k; ++i) sum = std::fma(a[i], b[i], sum);
+    static_cast<double*>(mma.d)[at] = sum;
+  }
+}
+
+int integer(const void* data, std::int64_t index, DType type) {
+  return type == DType::s8 ? static_cast<const std::int8_t*>(data)[index]
+                           : static_cast<const std::uint8_t*>(data)[index];
+}
+
+void integer_row(const Mma& mma, std::int64_t batch, std::int64_t row) {
+  const std::int64_t index = batch * mma.m + row;
+  for (std::int64_t col = 0; col < mma.n; ++col) {
+    const std::int64_t at = index * mma.n + col, base = (batch * mma.n + col) * mma.k_b;
+    std::int64_t sum = mma.c ? static_cast<const std::int32_t*>(mma.c)[at] : 0;
+    for (std::int64_t i = 0; i < mma.k; ++i) {
+      const std::int64_t k = mma.columns ? mma.columns[index * mma.k + i] : i;
+      sum += integer(mma.a, index * mma.k + i, mma.input_a) * integer(mma.b, base + k, mma.input_b);
+      if ((i + 1) % mma.step != 0) continue;
+      sum = mma.saturates ? std::clamp<std::int64_t>(sum, INT32_MIN, INT32_MAX)
+                          : std::int32_t(std::uint32_t(sum));
+    }
+    static_cast<std::int32_t*>(mma.d)[at] = std::int32_t(sum);
+  }
+}
+
+// Calls work(row) for the rows 0 .. rows - 1, in several threads.
+template <class Work>
+void for_rows(std::int64_t rows, std::int64_t threads, const Work& work) {
+  threads = std::clamp<std::int64_t>(threads, 1, std::max<std::int64_t>(rows, 1));
+  std::vector<std::thread> others;
+  const auto part = [&](std::int64_t index) {
+    for (std::int64_t row = index; row < rows; row += threads) work(row);
+  };
+  for (std::int64_t index = 1; index < threads; ++index) others.emplace_back(part, index);
+  part(0);
+  for (std::thread& other : others) other.join();
+}
+
+}  // namespace
+
+void multiply(const Mma& mma) {
+  const Floats floats(mma);
+  for (std::int64_t batch = 0; batch < mma.batch; ++batch) {
+    std::vector<Number> b;
+    const bool is_float =
+        mma.arithmetic.method == Method::blocks || mma.arithmetic.method == Method::two_halves;
+    if (is_float) b = decode_row(mma, mma.b, batch, mma.n * mma.k_b, mma.input_b);
+    for_rows(mma.m, mma.threads, [&](std::int64_t row) {
+      if (is_float)
+        floats.row(batch, row, b);
+      else if (mma.arithmetic.method == Method::fma_chain)
+        fma_row(mma, batch, row);
+      else
+        integer_row(mma, batch, row);
+    });
+  }
+}
+
+}  // namespace tcgemm::emulate

@@ -1,0 +1,30 @@
+// Products of matrices by a chain of one tensor-core instruction along k.
+#pragma once
+
+#include <cstdint>
+
+#include "emulate/models.h"
+
+namespace tcgemm::emulate {
+
+// All matrices are contiguous. `a` holds the stored elements; with `columns`, which is as large as
+// a, element i of a row is multiplied by row columns[i] of b. Bits of tf32 are those of f32.
+struct Mma {
+  Arithmetic arithmetic;
+  DType input_a, input_b, accumulator;
+  std::int32_t step;       // stored elements of a along k in one instruction
+  std::int32_t saturates;  // s32: each instruction clamps its result
+  std::int32_t threads;
+  std::int64_t batch, m, n;
+  std::int64_t k;    // columns of a
+  std::int64_t k_b;  // columns of b: k, unless there is `columns`
+  const void* a;     // batch x m x k
+  const void* b;     // batch x n x k_b
+  const void* c;     // batch x m x n; null: zeros
+  void* d;           // batch x m x n
+  const std::int32_t* columns;
+};
+
+void multiply(const Mma& mma);
+
+}  // namespace tcgemm::emulate

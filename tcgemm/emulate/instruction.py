@@ -1,0 +1,206 @@
+"""The bits of one tensor-core instruction, or of a chain of them along k."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING
+
+import torch
+
+from tcgemm import _lab, dtypes
+from tcgemm.emulate import table
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tcgemm.emulate.table import Instruction
+
+# tf32 operands are float32 tensors, whose low 13 bits the tensor cores do not read.
+TORCH = {name: dtype for dtype, name in dtypes.NAMES.items()} | {"tf32": torch.float32}
+
+
+class _Mma(ctypes.Structure):
+    """tcgemm::emulate::Mma of csrc/emulate/mma.h."""
+
+    _fields_ = [
+        ("arithmetic", table.Arithmetic),
+        *((name, ctypes.c_uint8) for name in ("input_a", "input_b", "accumulator")),
+        *((name, ctypes.c_int32) for name in ("step", "saturates", "threads")),
+        *((name, ctypes.c_int64) for name in ("batch", "m", "n", "k", "k_b")),
+        *((name, ctypes.c_void_p) for name in ("a", "b", "c", "d", "columns")),
+    ]
+
+
+def mma(
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
+    *,
+    instruction: str,
+    arch: str = "Hopper",
+    metadata: Tensor | None = None,
+    satfinite: bool = False,
+) -> Tensor:
+    """Computes a @ b + c with the bits of a tensor-core instruction.
+
+    Example:
+        >>> a = torch.tensor([[1.0, 2.0**-24] + 14 * [0.0]], dtype=torch.float16)
+        >>> b = torch.ones(16, 1, dtype=torch.float16)
+        >>> row = "mma.m16n8k16.f32.f16.f16"
+        >>> (tcgemm.emulate.mma(a, b, instruction=row) - 1).item()  # the sum is cut to 24 bits
+        0.0
+
+    Each element of the result is a sum along k in the instruction's order. If K is a multiple of
+    the instruction's k, the sum is that of a chain of instructions in ascending k, each of which
+    takes the result of the one before as its accumulator. M and N may have any size, because an
+    element of a result does not depend on the others.
+
+    Arguments:
+        a: (..., M, K), of the instruction's type. Of a sparse instruction, the stored elements
+            (..., M, K / 2). float32 stands for tf32.
+        b: (..., K, N), with the leading sizes of a.
+        c: The accumulator (..., M, N): float32, float16, float64 or int32. None is zero.
+        instruction: The name of a row of `instructions()`: "wgmma.m64nNk16.f32.f16.f16".
+        arch: The generation of GPUs whose bits these are.
+        metadata: Of a sparse instruction: uint8 (..., M, K / 8), two bits for each stored element,
+            its position in the group of 4, or of 2 for tf32; the first in the lowest bits
+            (as in SparseTensor24.metadata).
+        satfinite: Integers: each instruction clamps its result to int32 instead of wrapping.
+
+    Returns:
+        (..., M, N) of the accumulator's dtype, on the device of a. The computation is on the CPU.
+
+    Raises:
+        ValueError: The architecture lacks the instruction, or a shape or the metadata do not fit.
+        TypeError: A dtype does not fit.
+        ImportError: The library of the emulator is not there.
+
+    Note:
+        NaN results have the bits 0x7FFFFFFF (float16: 0x7FFF), as on the GPUs. Those of float64
+        have the CPU's bits.
+    """
+    known, row = _row(instruction, arch)
+    a, b, c = _operands(known, a, b, c, satfinite)
+    return multiply(known, row.arithmetic, a, b, c, metadata, satfinite)
+
+
+def _row(name: str, arch: str) -> tuple[Instruction, table._Row]:
+    arch = table.check_arch(arch)
+    rows = table.rows()
+    if (arch, name) in rows:
+        return rows[arch, name]
+    others = [gpu for gpu, known in rows if known == name]
+    if others:
+        raise ValueError(f"{arch} has no instruction {name}; these have it: {', '.join(others)}.")
+    names = sorted(known for gpu, known in rows if gpu == arch)
+    raise ValueError(f"instruction is {name!r}; expected one of {arch}'s: {', '.join(names)}.")
+
+
+def _check_dtype(name: str, tensor: Tensor, expected: str, known: Instruction) -> None:
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{name} is a {type(tensor).__name__}, but it must be a tensor.")
+    if tensor.dtype is not TORCH[expected]:
+        raise TypeError(
+            f"{name} has dtype {tensor.dtype}, but {known.name} takes {TORCH[expected]}; convert "
+            f"it with {name}.to({TORCH[expected]})."
+        )
+
+
+def _operands(
+    known: Instruction, a: Tensor, b: Tensor, c: Tensor | None, satfinite: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    _check_dtype("a", a, known.input, known)
+    _check_dtype("b", b, known.input_b, known)
+    for name, operand in (("a", a), ("b", b)):
+        if operand.dim() < 2:
+            raise ValueError(
+                f"{name} has the shape {tuple(operand.shape)}, but it must have at least two "
+                "dimensions: (..., M, K) for a, (..., K, N) for b."
+            )
+    k = a.shape[-1] * (2 if known.is_sparse else 1)
+    if k % known.shape[2] != 0:
+        raise ValueError(
+            f"a has {a.shape[-1]} columns, but {known.name} reads {known.stored} at a time: fill a "
+            "with zero columns, and b with zero rows."
+        )
+    if b.shape != (*a.shape[:-2], k, b.shape[-1]):
+        raise ValueError(
+            f"b has the shape {tuple(b.shape)}, but a of shape {tuple(a.shape)} needs "
+            f"({', '.join(map(str, (*a.shape[:-2], k)))}, N)."
+        )
+    if c is not None:
+        _check_dtype("c", c, known.accumulator, known)
+        shape = (*a.shape[:-1], b.shape[-1])
+        if c.shape != shape:
+            raise ValueError(f"c has the shape {tuple(c.shape)}, but the result has {shape}.")
+    if satfinite and known.accumulator != "s32":
+        raise ValueError(f"satfinite is for integers; {known.name} has no such form.")
+    return a, b, c
+
+
+def _columns(known: Instruction, a: Tensor, metadata: Tensor | None) -> Tensor | None:
+    """The row of b that each stored element is multiplied by: int32, as large as a."""
+    if not known.is_sparse:
+        if metadata is not None:
+            raise ValueError(f"metadata is for sparse instructions, but {known.name} is dense.")
+        return None
+    stored, group = a.shape[-1], 2 if known.input == "tf32" else 4
+    shape = (*a.shape[:-1], (stored + 3) // 4)
+    if metadata is None or metadata.dtype is not torch.uint8 or metadata.shape != shape:
+        came = "None" if metadata is None else f"{metadata.dtype} {tuple(metadata.shape)}"
+        raise ValueError(
+            f"metadata is {came}, but {known.name} needs torch.uint8 {shape}: two bits for each "
+            "stored element of a."
+        )
+    words = metadata.cpu().unsqueeze(-1)
+    positions = (words >> torch.tensor([0, 2, 4, 6], dtype=torch.uint8) & 3).flatten(-2)
+    positions = positions[..., :stored].int()
+    kept = group // 2
+    by_group = positions.unflatten(-1, (-1, kept))
+    if bool((positions >= group).any()) or bool((by_group.diff(dim=-1) <= 0).any()):
+        raise ValueError(
+            f"metadata has positions that are not ascending within a group of {group}: tensor "
+            "cores do not define the result of such an operand."
+        )
+    index = torch.arange(stored, dtype=torch.int32)
+    return (index // kept * group + positions).contiguous()
+
+
+def multiply(
+    known: Instruction,
+    arithmetic: table.Arithmetic,
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None,
+    metadata: Tensor | None = None,
+    satfinite: bool = False,
+) -> Tensor:
+    """The product of checked operands by the library, with any arithmetic."""
+    columns = _columns(known, a, metadata)
+    shape, dtype = (*a.shape[:-1], b.shape[-1]), TORCH[known.accumulator]
+    stored = a.detach().cpu().contiguous()
+    by_column = b.detach().cpu().transpose(-1, -2).contiguous()
+    start = None if c is None else c.detach().cpu().contiguous()
+    result = torch.empty(shape, dtype=dtype)
+    row = table.rows()[known.arch, known.name][1]
+    call = _Mma(
+        arithmetic=arithmetic,
+        input_a=row.type_a,
+        input_b=row.type_b,
+        accumulator=row.type_c,
+        step=known.stored,
+        saturates=satfinite,
+        threads=torch.get_num_threads(),
+        batch=a.shape[:-2].numel(),
+        m=shape[-2],
+        n=shape[-1],
+        k=a.shape[-1],
+        k_b=b.shape[-2],
+        a=stored.data_ptr(),
+        b=by_column.data_ptr(),
+        c=None if start is None else start.data_ptr(),
+        d=result.data_ptr(),
+        columns=None if columns is None else columns.data_ptr(),
+    )
+    _lab.library().tcgemm_lab_mma(ctypes.byref(call))
+    return result.to(a.device)

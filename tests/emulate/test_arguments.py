@@ -1,0 +1,156 @@
+"""Calls of emulate.mma that cannot be answered get a sentence; unusual ones an answer."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import tcgemm
+from tcgemm import emulate
+
+ROW = "mma.m16n8k16.f32.f16.f16"
+SPARSE = "mma.sp.m16n8k32.f32.f16.f16"
+
+
+def half(*shape):
+    return torch.randn(shape).half()
+
+
+def call(a=(16, 16), b=(16, 8), **options):
+    a, b = (half(*x) if isinstance(x, tuple) else x for x in (a, b))
+    return emulate.mma(a, b, **{"instruction": ROW, **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"instruction": "mma.k16"}, ValueError, r"expected one of Hopper's: mma\.m16n8k16"),
+        ({"arch": "Pascal"}, ValueError, "arch is 'Pascal'; expected one of Volta, Turing"),
+        ({"arch": None}, ValueError, "arch is None; expected one of"),
+        ({"arch": "Volta"}, ValueError, "Volta has no instruction mma.m16n8k16.f32.f16.f16; these"),
+        ({"a": [1.0]}, TypeError, "a is a list, but it must be a tensor"),
+        ({"a": torch.ones(16, 16)}, TypeError, r"takes torch.float16; convert it with a\.to"),
+        ({"b": torch.ones(16, 8).bfloat16()}, TypeError, "b has dtype torch.bfloat16"),
+        ({"c": half(16, 8)}, TypeError, "c has dtype torch.float16"),
+        ({"a": (16,)}, ValueError, "at least two dimensions"),
+        ({"a": (16, 24)}, ValueError, "24 columns, but .* reads 16 at a time"),
+        ({"b": (8, 8)}, ValueError, r"needs \(16, N\)"),
+        ({"a": (3, 16, 16)}, ValueError, r"needs \(3, 16, N\)"),
+        ({"c": torch.zeros(8, 16)}, ValueError, r"the result has \(16, 8\)"),
+        ({"satfinite": True}, ValueError, "satfinite is for integers"),
+        ({"metadata": torch.zeros(16, 4)}, ValueError, "is dense"),
+        ({"instruction": SPARSE, "b": (32, 8)}, ValueError, r"None, but .* torch.uint8 \(16, 4\)"),
+    ],
+)
+def test_a_sentence_for(options, error, words):
+    with pytest.raises(error, match=words):
+        call(**options)
+
+
+def test_positions_have_to_ascend():
+    equal = torch.zeros(16, 4, dtype=torch.uint8)
+    with pytest.raises(ValueError, match="not ascending within a group of 4"):
+        call(b=(32, 8), instruction=SPARSE, metadata=equal)
+    two = torch.full((16, 2), 0b10101010, dtype=torch.uint8)
+    with pytest.raises(ValueError, match="not ascending within a group of 2"):
+        emulate.mma(
+            torch.ones(16, 8),
+            torch.ones(16, 8),
+            instruction="mma.sp.m16n8k16.f32.tf32.tf32",
+            metadata=two,
+        )
+
+
+def test_the_format_of_a_compressed_tensor():
+    w = tcgemm.prune24(half(24, 64))
+    sparse = tcgemm.compress24(w)
+    b = half(64, 5)
+    row = "wgmma.sp.m64nNk32.f32.f16.f16"
+    found = emulate.mma(sparse.values, b, instruction=row, metadata=sparse.metadata)
+    # A block of the sparse instruction has the products of two dense ones.
+    torch.testing.assert_close(found, (w.double() @ b.double()).float(), rtol=1e-5, atol=1e-5)
+    w = tcgemm.prune24(torch.randn(24, 64), pattern="1:2")
+    sparse = tcgemm.compress24(w, pattern="1:2")
+    b = torch.randn(64, 5)
+    row = "wgmma.sp.m64nNk16.f32.tf32.tf32"
+    found = emulate.mma(sparse.values, b, instruction=row, metadata=sparse.metadata)
+    torch.testing.assert_close(found, w @ b, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(0, 8, 16), (16, 0, 16), (16, 8, 0), (1, 1, 16)])
+def test_sizes(m, n, k):
+    c = torch.randn(m, n)
+    found = call((m, k), (k, n), c=c)
+    assert found.shape == (m, n) and (k or torch.equal(found, c))
+
+
+def test_batches_and_strides():
+    a, b = half(2, 3, 32, 5).mT, half(2, 3, 7, 32).mT
+    c = torch.randn(3, 2, 7, 5).permute(1, 0, 3, 2)
+    found = emulate.mma(a, b, c, instruction=ROW)
+    assert found.shape == (2, 3, 5, 7)
+    one = emulate.mma(
+        a[1, 2].contiguous(), b[1, 2].contiguous(), c[1, 2].contiguous(), instruction=ROW
+    )
+    assert torch.equal(found[1, 2], one)
+
+
+def test_threads_do_not_matter():
+    a, b = half(33, 64), half(64, 9)
+    first = emulate.mma(a, b, instruction=ROW)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1 if threads > 1 else 4)
+        assert torch.equal(emulate.mma(a, b, instruction=ROW), first)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_instructions_are_listed():
+    rows = emulate.instructions("hopper")
+    assert {row.arch for row in rows} == {"Hopper"}
+    assert {row.family for row in rows} == {"mma", "mma.sp", "wgmma", "wgmma.sp"}
+    assert len({(row.arch, row.name) for row in emulate.instructions()}) == len(
+        emulate.instructions()
+    )
+    assert {row.arch for row in emulate.instructions()} == set(emulate.table.GPUS)
+    with pytest.raises(ValueError, match="expected one of Volta"):
+        emulate.instructions("Blackwell")
+
+
+@pytest.mark.gpu
+def test_result_is_on_the_device_of_a():
+    a, b = half(16, 16), half(16, 8)
+    found = call(a.cuda(), b.cuda())
+    assert found.is_cuda and torch.equal(found.cpu(), call(a, b))
+
+
+def run(script, **variables):
+    """(the exit status, the last line of stderr) of a script."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(tcgemm.__file__).parents[1]), **variables}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True
+    )
+    return done.returncode, (done.stderr.strip().splitlines() or [""])[-1]
+
+
+def test_the_library_is_loaded_on_first_use(tmp_path):
+    missing = str(tmp_path / "libtcgemm_lab.so")
+    code, line = run("import tcgemm; tcgemm.emulate", TCGEMM_LAB_LIBRARY=missing)
+    assert code == 0, line
+    code, line = run("import tcgemm; tcgemm.emulate.instructions()", TCGEMM_LAB_LIBRARY=missing)
+    assert code == 1 and f"{missing} (from TCGEMM_LAB_LIBRARY), which is not there" in line
+    assert "TCGEMM_BUILD_LAB=0" in line
+
+
+@pytest.mark.parametrize(("text", "words"), [(True, "could not be loaded"), (False, "no function")])
+def test_another_library_is_refused(tmp_path, text, words):
+    file = Path(torch.__file__).parent / "lib" / "libc10.so"
+    if text:
+        file = tmp_path / "libtext.so"
+        file.write_text("no library")
+    code, line = run("import tcgemm; tcgemm.emulate.instructions()", TCGEMM_LAB_LIBRARY=str(file))
+    assert code == 1 and words in line and "setup.py" in line

@@ -1,0 +1,183 @@
+"""The emulator equals the rule in exact fractions, on random small cases of every instruction.
+
+The reference here shares nothing with csrc/emulate/: it works on values, not on bits.
+"""
+
+import math
+from fractions import Fraction
+
+import pytest
+import torch
+
+from tcgemm import emulate
+
+from support.recordings import bits
+
+TORCH = emulate.instruction.TORCH
+LOWEST = {"f16": -14, "bf16": -126, "tf32": -126, "e4m3": -6, "e5m2": -14, "f32": -126}
+ROWS = emulate.instructions()
+
+
+def exponent(value, lowest):
+    """The exponent of a number in its format: that of a subnormal one is the lowest."""
+    return max(math.frexp(value)[1] - 1, lowest)
+
+
+def cut(value, unit):
+    """The multiple of `unit` next to the value, toward zero."""
+    return Fraction(math.trunc(value / unit)) * unit
+
+
+def converted(value, known):
+    """A block's sum as the accumulator holds it."""
+    if value == 0:
+        return Fraction(0)
+    top = math.floor(math.log2(abs(value)))
+    top += (abs(value) >= Fraction(2) ** (top + 1)) - (abs(value) < Fraction(2) ** top)
+    if known.rounding == "FP16, to nearest even":
+        unit = Fraction(2) ** (max(top, -14) - 10)
+        return Fraction(round(value / unit)) * unit  # Python rounds halves to even
+    kept = 13 if known.rounding == "14 bits, toward zero" else 23
+    return cut(value, Fraction(2) ** (max(top, -126) - kept))
+
+
+def block(c, products, known, lowest_c):
+    """c plus products, each a pair of numbers with their exponents."""
+    found = [(Fraction(x) * Fraction(y), ex + ey) for (x, ex), (y, ey) in products]
+    if c != 0:
+        found.append((Fraction(c), exponent(float(c), lowest_c)))
+    found = [(value, e) for value, e in found if value != 0]
+    if not found:
+        return Fraction(0)
+    largest = max(e for _, e in found)
+    if known.lowest_exponent is not None:
+        largest = max(largest, known.lowest_exponent)
+    unit = Fraction(2) ** (largest - known.fraction_bits)
+    return converted(sum(cut(value, unit) for value, _ in found), known)
+
+
+def nearest(value, dtype):
+    """The float of a dtype that is nearest to a fraction of at most 53 bits."""
+    assert Fraction(float(value)) == value
+    return Fraction(torch.tensor(float(value), dtype=torch.float64).to(dtype).item())
+
+
+def expected(known, a, b, c):
+    """One element of the result: a and b are lists of the stored operands, as floats."""
+    widened = known.method == "two halves"
+    lowest_a, lowest_b = (
+        LOWEST["f16" if widened else name] for name in (known.input, known.input_b)
+    )
+    numbers = [
+        ((x, exponent(x, lowest_a)), (y, exponent(y, lowest_b))) for x, y in zip(a, b, strict=True)
+    ]
+    lowest_c = LOWEST[known.accumulator]
+    total = Fraction(c)
+    for first in range(0, len(a), known.stored):
+        step = numbers[first : first + known.stored]
+        if widened:
+            halves = [[p for i, p in enumerate(step) if i & 2 == half] for half in (0, 2)]
+            added = Fraction(0)
+            for half in halves:
+                added = block(added, half, known, lowest_c)
+            total = nearest(total + added, TORCH[known.accumulator])
+            continue
+        for i in range(0, len(step), known.products):
+            total = block(total, step[i : i + known.products], known, lowest_c)
+    return total
+
+
+def drawn(shape, dtype, spread):
+    x = torch.randn(shape, dtype=torch.float64) * 2.0 ** torch.randint(-spread, spread + 1, shape)
+    return x.to(dtype)
+
+
+def operands(known, spread):
+    """Two rows, three columns and two instructions along k, with zeros among the elements."""
+    m, n, k = 2, 3, 2 * known.shape[2]
+    stored = 2 * known.stored
+    a = drawn((m, stored), TORCH[known.input], spread)
+    b = drawn((k, n), TORCH[known.input_b], spread)
+    a[0, ::5] = 0
+    c = drawn((m, n), TORCH[known.accumulator], spread)
+    if "tf32" in (known.input, known.input_b):
+        a, b = (x.view(torch.int32).bitwise_and(~0x1FFF).view(torch.float32) for x in (a, b))
+    return a, b, c
+
+
+def pick_metadata(known, a):
+    """Positions 1 and 3 of each group of four, or position 1 of each group of two."""
+    if not known.is_sparse:
+        return None, range(a.shape[1])
+    tf32 = known.input == "tf32"
+    byte = 0b01010101 if tf32 else 0b11011101
+    metadata = torch.full((a.shape[0], a.shape[1] // 4), byte, dtype=torch.uint8)
+    columns = range(1, 2 * a.shape[1], 2)
+    return metadata, columns
+
+
+FLOATS = [row for row in ROWS if row.method in ("blocks", "two halves")]
+
+
+@pytest.mark.parametrize("known", FLOATS, ids=lambda row: f"{row.arch}-{row.name}")
+@pytest.mark.parametrize("spread", [0, 6])
+def test_equals_the_rule_in_fractions(known, spread):
+    a, b, c = operands(known, spread)
+    metadata, columns = pick_metadata(known, a)
+    found = emulate.mma(a, b, c, instruction=known.name, arch=known.arch, metadata=metadata)
+    values_a, values_b, values_c = a.double().tolist(), b.double().tolist(), c.double().tolist()
+    for row in range(a.shape[0]):
+        for col in range(b.shape[1]):
+            column = [values_b[k][col] for k in columns]
+            exact = expected(known, values_a[row], column, values_c[row][col])
+            assert Fraction(found[row, col].item()) == exact, (row, col)
+
+
+@pytest.mark.parametrize("known", [row for row in ROWS if row.method == "integer"], ids=str)
+def test_integers_are_exact(known):
+    low, high = (0, 256) if known.input == "u8" else (-128, 128)
+    low_b, high_b = (0, 256) if known.input_b == "u8" else (-128, 128)
+    k = 3 * known.shape[2]
+    a = torch.randint(low, high, (4, k // (1 + known.is_sparse))).to(TORCH[known.input])
+    b = torch.randint(low_b, high_b, (k, 5)).to(TORCH[known.input_b])
+    c = torch.randint(-(2**31), 2**31, (4, 5)).int()
+    metadata, columns = pick_metadata(known, a)
+    found = emulate.mma(a, b, c, instruction=known.name, arch=known.arch, metadata=metadata)
+    exact = a.long() @ b.long()[list(columns)] + c.long()
+    assert torch.equal(found, exact.int())  # a conversion to int32 wraps
+    saturated = emulate.mma(
+        a[:, : known.stored],
+        b[: known.shape[2]],
+        c,
+        instruction=known.name,
+        arch=known.arch,
+        metadata=None if metadata is None else metadata[:, : known.stored // 4],
+        satfinite=True,
+    )
+    once = [k for k in columns if k < known.shape[2]]
+    exact = a[:, : known.stored].long() @ b.long()[once] + c.long()
+    assert torch.equal(saturated, exact.clamp(-(2**31), 2**31 - 1).int())
+
+
+@pytest.mark.parametrize("known", [row for row in ROWS if row.method == "FMA chain"], ids=str)
+def test_float64_is_a_chain_of_fmas(known):
+    a, b = torch.randn(2, 16, dtype=torch.float64), torch.randn(16, 3, dtype=torch.float64)
+    c = torch.randn(2, 3, dtype=torch.float64)
+    found = emulate.mma(a, b, c, instruction=known.name, arch=known.arch)
+    for row in range(2):
+        for col in range(3):
+            total = Fraction(c[row, col].item())
+            for k in range(16):
+                total += Fraction(a[row, k].item()) * Fraction(b[k, col].item())
+                total = Fraction(float(total))  # Python rounds a fraction to nearest even
+            assert Fraction(found[row, col].item()) == total
+
+
+def test_order_of_k_matters_between_instructions_only():
+    row = "wgmma.m64nNk16.f32.f16.f16"
+    a, b = torch.randn(8, 64).half(), torch.randn(64, 8).half()
+    first = emulate.mma(a, b, instruction=row)
+    within = torch.cat([torch.randperm(16) + start for start in range(0, 64, 16)])
+    assert torch.equal(bits(emulate.mma(a[:, within], b[within], instruction=row)), bits(first))
+    other = torch.randperm(64)
+    assert not torch.equal(bits(emulate.mma(a[:, other], b[other], instruction=row)), bits(first))
