@@ -12,7 +12,7 @@ from pathlib import Path
 from tcgemm import _library
 
 FILE = "libtcgemm_lab.so"
-_FUNCTIONS = ("tcgemm_lab_instruction", "tcgemm_lab_mma")
+_FUNCTIONS = ("tcgemm_lab_instruction", "tcgemm_lab_mma", "tcgemm_lab_epilogue")
 
 
 def path() -> Path:

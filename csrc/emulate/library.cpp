@@ -1,6 +1,7 @@
 // The C functions that tcgemm/emulate/ calls. They check nothing: Python has done it.
 #include <iterator>
 
+#include "emulate/epilogue.h"
 #include "emulate/mma.h"
 #include "isa/mma_instructions.h"
 
@@ -44,7 +45,7 @@ struct InstructionRow {
   const char* accumulator;
   const char* evidence;
   std::int32_t m, n, k;
-  std::int32_t sparse;
+  std::int32_t sparse, in_kernels;
   std::int32_t type_a, type_b, type_c;
   emulate::Arithmetic arithmetic;
 };
@@ -76,6 +77,7 @@ TCGEMM_EXPORT int tcgemm_lab_instruction(int index, int gpu, InstructionRow* row
           instruction.n,
           instruction.k,
           sparse,
+          instruction.in_kernels,
           int(instruction.input),
           int(instruction.input_b),
           int(instruction.accumulator),
@@ -84,3 +86,7 @@ TCGEMM_EXPORT int tcgemm_lab_instruction(int index, int gpu, InstructionRow* row
 }
 
 TCGEMM_EXPORT void tcgemm_lab_mma(const emulate::Mma* mma) { emulate::multiply(*mma); }
+
+TCGEMM_EXPORT void tcgemm_lab_epilogue(const emulate::Epilogue* epilogue) {
+  emulate::apply(*epilogue);
+}

@@ -2,6 +2,7 @@
 #include "emulate/mma.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <thread>
@@ -68,14 +69,33 @@ class Floats {
         column = gathered.data();
       }
       const std::int64_t at = index * mma_.n + col;
-      const std::uint32_t sum = chain(mma_.c ? word(mma_.c, at, width) : 0, a.data(), column);
+      const std::uint32_t sum =
+          mma_.promoted ? promoted(index, batch * mma_.n + col, a.data(), column)
+                        : chain(mma_.c ? word(mma_.c, at, width) : 0, a.data(), column, mma_.k);
       std::memcpy(static_cast<char*>(mma_.d) + at * width / 8, &sum, std::size_t(width / 8));
     }
   }
 
  private:
-  std::uint32_t chain(std::uint32_t sum, const Number* a, const Number* b) const {
-    for (std::int64_t first = 0; first < mma_.k; first += mma_.step) {
+  // The FP32 sum of row `row` of all batches and column `col` of all batches.
+  std::uint32_t promoted(std::int64_t row, std::int64_t col, const Number* a,
+                         const Number* b) const {
+    const std::int64_t chains = (mma_.k + mma_.promoted - 1) / mma_.promoted;
+    float total = 0;
+    for (std::int64_t i = 0; i < chains; ++i) {
+      const std::int64_t first = i * mma_.promoted;
+      const std::int64_t length = std::min(mma_.promoted, mma_.k - first);
+      const auto sum = std::bit_cast<float>(chain(0, a + first, b + first, length));
+      const float factor_a = mma_.factors_a ? mma_.factors_a[row * chains + i] : 1.0f;
+      const float factor_b = mma_.factors_b ? mma_.factors_b[col * chains + i] : 1.0f;
+      total = std::fma(sum, factor_a * factor_b, total);
+    }
+    return std::isnan(total) ? kNanF32 : std::bit_cast<std::uint32_t>(total);
+  }
+
+  std::uint32_t chain(std::uint32_t sum, const Number* a, const Number* b,
+                      std::int64_t length) const {
+    for (std::int64_t first = 0; first < length; first += mma_.step) {
       if (mma_.arithmetic.method == Method::two_halves) {
         sum = two_halves(block_, sum, a + first, b + first, mma_.step);
         continue;

@@ -1,4 +1,4 @@
-// Products of matrices by a chain of one tensor-core instruction along k.
+// Products of matrices by chains of one tensor-core instruction along k.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +23,13 @@ struct Mma {
   const void* c;     // batch x m x n; null: zeros
   void* d;           // batch x m x n
   const std::int32_t* columns;
+  // Floats: chains of so many stored elements begin with zero, and FP32 additions outside of the
+  // tensor cores promote their sums. 0: one chain.
+  std::int64_t promoted;
+  // A value for each row (column) and promoted chain, or null. A sum is multiplied by the product
+  // of both in the FMA that adds it.
+  const float* factors_a;  // batch x m x chains
+  const float* factors_b;  // batch x n x chains
 };
 
 void multiply(const Mma& mma);

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
@@ -15,8 +15,18 @@ if TYPE_CHECKING:
 
     from tcgemm.emulate.table import Instruction
 
+SHIFTS = torch.tensor([0, 2, 4, 6], dtype=torch.uint8)  # of the four positions in a byte
 # tf32 operands are float32 tensors, whose low 13 bits the tensor cores do not read.
 TORCH = {name: dtype for dtype, name in dtypes.NAMES.items()} | {"tf32": torch.float32}
+
+
+class Promotion(NamedTuple):
+    """Chains of `stored` elements of a, whose sums FP32 additions promote."""
+
+    stored: int
+    # float32 (..., M, chains) and (..., N, chains): a sum is multiplied by the product of both.
+    factors_a: Tensor | None = None
+    factors_b: Tensor | None = None
 
 
 class _Mma(ctypes.Structure):
@@ -28,6 +38,8 @@ class _Mma(ctypes.Structure):
         *((name, ctypes.c_int32) for name in ("step", "saturates", "threads")),
         *((name, ctypes.c_int64) for name in ("batch", "m", "n", "k", "k_b")),
         *((name, ctypes.c_void_p) for name in ("a", "b", "c", "d", "columns")),
+        ("promoted", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ("factors_a", "factors_b")),
     ]
 
 
@@ -138,13 +150,18 @@ def _operands(
     return a, b, c
 
 
+def positions(metadata: Tensor, stored: int) -> Tensor:
+    """The positions in their groups of `stored` elements of each row: uint8 (..., stored)."""
+    return (metadata.cpu().unsqueeze(-1) >> SHIFTS & 3).flatten(-2)[..., :stored]
+
+
 def _columns(known: Instruction, a: Tensor, metadata: Tensor | None) -> Tensor | None:
     """The row of b that each stored element is multiplied by: int32, as large as a."""
     if not known.is_sparse:
         if metadata is not None:
             raise ValueError(f"metadata is for sparse instructions, but {known.name} is dense.")
         return None
-    stored, group = a.shape[-1], 2 if known.input == "tf32" else 4
+    stored, group = a.shape[-1], known.group
     shape = (*a.shape[:-1], (stored + 3) // 4)
     if metadata is None or metadata.dtype is not torch.uint8 or metadata.shape != shape:
         came = "None" if metadata is None else f"{metadata.dtype} {tuple(metadata.shape)}"
@@ -152,18 +169,16 @@ def _columns(known: Instruction, a: Tensor, metadata: Tensor | None) -> Tensor |
             f"metadata is {came}, but {known.name} needs torch.uint8 {shape}: two bits for each "
             "stored element of a."
         )
-    words = metadata.cpu().unsqueeze(-1)
-    positions = (words >> torch.tensor([0, 2, 4, 6], dtype=torch.uint8) & 3).flatten(-2)
-    positions = positions[..., :stored].int()
+    found = positions(metadata, stored).int()
     kept = group // 2
-    by_group = positions.unflatten(-1, (-1, kept))
-    if bool((positions >= group).any()) or bool((by_group.diff(dim=-1) <= 0).any()):
+    by_group = found.unflatten(-1, (-1, kept))
+    if bool((found >= group).any()) or bool((by_group.diff(dim=-1) <= 0).any()):
         raise ValueError(
             f"metadata has positions that are not ascending within a group of {group}: tensor "
             "cores do not define the result of such an operand."
         )
     index = torch.arange(stored, dtype=torch.int32)
-    return (index // kept * group + positions).contiguous()
+    return (index // kept * group + found).contiguous()
 
 
 def multiply(
@@ -174,6 +189,7 @@ def multiply(
     c: Tensor | None,
     metadata: Tensor | None = None,
     satfinite: bool = False,
+    promotion: Promotion | None = None,
 ) -> Tensor:
     """The product of checked operands by the library, with any arithmetic."""
     columns = _columns(known, a, metadata)
@@ -202,5 +218,10 @@ def multiply(
         d=result.data_ptr(),
         columns=None if columns is None else columns.data_ptr(),
     )
+    if promotion is not None:
+        call.promoted = promotion.stored
+        call.factors_a, call.factors_b = (
+            None if factors is None else factors.data_ptr() for factors in promotion[1:]
+        )
     _lab.library().tcgemm_lab_mma(ctypes.byref(call))
     return result.to(a.device)

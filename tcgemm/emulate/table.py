@@ -31,7 +31,7 @@ class _Row(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_char_p) for name in ("gpu", "family", "input", "input_b")),
         *((name, ctypes.c_char_p) for name in ("accumulator", "evidence")),
-        *((name, ctypes.c_int32) for name in ("m", "n", "k", "sparse")),
+        *((name, ctypes.c_int32) for name in ("m", "n", "k", "sparse", "in_kernels")),
         *((name, ctypes.c_int32) for name in ("type_a", "type_b", "type_c")),
         ("arithmetic", Arithmetic),
     ]
@@ -58,12 +58,18 @@ class Instruction:
     fraction_bits: int
     lowest_exponent: int | None  # the largest exponent counts at least as this
     rounding: str | None  # of the sum: one of ROUNDINGS
+    in_kernels: bool  # tcgemm's kernels use it
     evidence: str  # "recorded" (of an H200, in the tests), "published" or "assumed"
 
     @property
     def stored(self) -> int:
         """Elements of a along k that one instruction reads; half of k where a is sparse."""
         return self.shape[2] // 2 if self.is_sparse else self.shape[2]
+
+    @property
+    def group(self) -> int:
+        """Elements of a sparse a in a group, of which half are stored."""
+        return 2 if self.input == "tf32" else 4
 
     @property
     def is_sparse(self) -> bool:
@@ -92,6 +98,7 @@ def _instruction(row: _Row) -> Instruction:
         fraction_bits=sums.fraction_bits,
         lowest_exponent=sums.lowest_exponent if sums.lowest_exponent > _NO_LOWEST else None,
         rounding=ROUNDINGS[sums.rounding] if has_blocks else None,
+        in_kernels=bool(row.in_kernels),
         evidence=row.evidence.decode(),
     )
 

@@ -237,8 +237,8 @@ def called(one, a, b, given, out, kernel, **forms):
     return (out,)
 
 
-def multiply_sparse(data, one, kernel):
-    """Batched is the dense operand alone; on side b the kernel's a is b's transpose."""
+def sparse_operands(data, one):
+    """The sparse w (rows, K) and the dense x (columns, K). Batched is x alone."""
     side, k = one["sparse"], one["k"]
     types = one["a"], one["b"]
     extent = one["m"] if side == "a" else one["n"]
@@ -246,7 +246,13 @@ def multiply_sparse(data, one, kernel):
     across = one["n"] if side == "a" else one["m"]
     major = one["layout"][0] == "N"  # x is MN-major
     shape = (*batch_of(one), across, k)
-    x = data.matrix(shape, types[1], mn_major=major, padded=one["padded"])
+    return s, data.matrix(shape, types[1], mn_major=major, padded=one["padded"])
+
+
+def multiply_sparse(data, one, kernel):
+    """On side b the kernel's a is b's transpose."""
+    side = one["sparse"]
+    s, x = sparse_operands(data, one)
     a, b = (s.values, x.mT) if side == "a" else (x, s.values.t())
     tiles = s.tiles if s.values.is_cuda else s.metadata
     given = options_of(data, one)

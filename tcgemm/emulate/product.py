@@ -1,0 +1,153 @@
+"""The bits of tcgemm.mm on a GPU: the plan, the sums of its kernel, and its epilogue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from tcgemm import dtypes, info
+from tcgemm.emulate import rounding, sums
+from tcgemm.emulate.terms import Terms
+from tcgemm.ops.explanation import explain
+from tcgemm.sparse import SparseTensor24
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tcgemm.typing import Activation, Precision
+
+GPU_OF = {80: "Ampere", 86: "Ampere", 89: "Ada", 90: "Hopper"}
+
+
+def mm(
+    a: Tensor,
+    b: Tensor,
+    *,
+    c: Tensor | None = None,
+    beta: float = 1.0,
+    bias: Tensor | None = None,
+    activation: Activation | None = None,
+    residual: Tensor | None = None,
+    alpha: float = 1.0,
+    scale_a: Tensor | None = None,
+    scale_b: Tensor | None = None,
+    zero_a: Tensor | None = None,
+    zero_b: Tensor | None = None,
+    scale_out: Tensor | None = None,
+    amax: bool = False,
+    out_dtype: torch.dtype | None = None,
+    acc_dtype: torch.dtype | None = None,
+    precision: Precision | None = None,
+    out: Tensor | None = None,
+    kernel: str | None = None,
+    device: str = "H200",
+    before_activation: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Computes the bits of tcgemm.mm(a, b, ...) on a GPU, on the CPU.
+
+    Example:
+        >>> a, b = torch.randn(64, 256).half(), torch.randn(256, 32).half()
+        >>> result = tcgemm.emulate.mm(a, b, out_dtype=torch.float32, device="H200")
+        >>> (result - a.double() @ b.double()).abs().max() < 1e-3
+        tensor(True)
+
+    The plan is that of `tcgemm.explain` for the same arguments, or that of a named kernel. The
+    sums have the order of this kernel: its instructions in ascending k, promoted where it promotes.
+
+    Arguments:
+        a: (M, K), or (B, M, K). A SparseTensor24 is multiplied as the sparse kernels do.
+        b: (K, N), or (B, K, N).
+        c, beta, bias, residual, alpha: as for tcgemm.addmm.
+        scale_a, scale_b, zero_a, zero_b, scale_out, amax: as for tcgemm.addmm.
+        out_dtype, acc_dtype, precision: as for tcgemm.addmm.
+        activation: None or "relu". The others are not reproducible on a CPU.
+        out: The tensor that the result is copied to. Its strides may change the plan.
+        kernel: a part of a kernel's name: "sm90a_bf16_f32_128x256", as for tcgemm.explain.
+        device: a GPU of tcgemm.info.devices(): "H200".
+        before_activation: True returns the argument of the activation, in the accumulator's dtype.
+
+    Returns:
+        (M, N) or (B, M, N), of out_dtype, on the CPU; with amax=True the pair (out, amax). NaN has
+            the bits 0x7FFFFFFF, 0x7FFF or 0x7F; that of float64 has the CPU's bits.
+
+    Raises:
+        NotImplementedError: The kernel splits float32 into 16-bit terms, the activation needs the
+            GPU's own functions, or the arithmetic of the GPU is not known.
+        ValueError: a or b has more than three dimensions, or only one.
+        TypeError, RuntimeError: what tcgemm.matmul raises for these arguments.
+        ImportError: The library of the emulator is not there.
+    """
+    given = {"c": c, "beta": beta, "bias": bias, "activation": activation, "alpha": alpha}
+    given |= {"residual": residual, "scale_a": scale_a, "scale_b": scale_b}
+    given |= {"zero_a": zero_a, "zero_b": zero_b, "scale_out": scale_out, "amax": amax}
+    given |= {"out_dtype": out_dtype, "acc_dtype": acc_dtype}
+    plan = explain(a, b, **given, precision=precision, out=out, device=device, kernel=kernel)
+    _check(a, b, activation, before_activation)
+    a, b = (x.detach().cpu() for x in (a, b))
+    if precision == "medium" and any(isinstance(x, SparseTensor24) for x in (a, b)):
+        a, b, out_dtype = a.to(torch.bfloat16), b.to(torch.bfloat16), out_dtype or torch.float32
+    out_dtype = out_dtype or dtypes.result(a.dtype)
+    shape = (*torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
+    if plan.config_index is None:  # nothing is launched
+        empty = _stored(torch.empty(shape, dtype=out_dtype), out)
+        return (empty, torch.zeros(())) if amax else empty
+    used = sums.Kernel(info.catalog()[plan.config_index], _gpu(device), bool(plan.transposed))
+    if used.row["parts"] > 1:
+        raise _no_terms(used.row["name"])
+    by_blocks = used.row["block_scaled"]
+    if used.row["accumulator"] == "s32":
+        values = sums.of_integers(a, b, zero_a, zero_b)
+    else:
+        scales = (scale_a, scale_b) if by_blocks else (None, None)
+        values = sums.of_floats(used, a, b, *scales)
+    terms = Terms(
+        *((None, None) if by_blocks else (scale_a, scale_b)),
+        **{name: given[name] for name in ("c", "beta", "bias", "residual", "alpha")},
+        relu=activation == "relu",
+    )
+    if before_activation:
+        terms = terms.before_activation()
+    if out_dtype is torch.int32:
+        return _stored(terms.of_integers(values), out)
+    values = terms.of_floats(rounding.from_sums(values), used.swap_ab)
+    if before_activation:
+        return _stored(values, out)
+    largest = rounding.to(values, torch.float32).abs().max() if amax else None
+    if scale_out is not None:
+        values = values * scale_out.cpu()
+    result = _stored(rounding.to(values, out_dtype), out)
+    return result if largest is None else (result, largest)
+
+
+def _check(a: Tensor, b: Tensor, activation: Activation | None, before_activation: bool) -> None:
+    """What explain accepts and mm does not."""
+    for name, operand in (("a", a), ("b", b)):
+        if not isinstance(operand, torch.Tensor):  # a Prepared
+            raise _no_terms("The kernel of a prepared weight")
+        if operand.dim() not in (2, 3):
+            raise ValueError(
+                f"{name} has the shape {tuple(operand.shape)}, but emulate.mm multiplies matrices "
+                f"or equal batches of them; pass {name}.reshape(...) of two or three dimensions."
+            )
+    if activation not in (None, "relu") and not before_activation:
+        raise NotImplementedError(
+            f"{activation} is computed by functions of the GPU (tanh.approx, ex2.approx) that a "
+            "CPU does not reproduce; before_activation=True gives its argument."
+        )
+
+
+def _no_terms(kernel: str) -> NotImplementedError:
+    return NotImplementedError(
+        f"{kernel} splits float32 operands into 16-bit terms, which emulate.mm does not follow; "
+        'precision="high" multiplies in tf32.'
+    )
+
+
+def _stored(result: Tensor, out: Tensor | None) -> Tensor:
+    return result if out is None else out.copy_(result)
+
+
+def _gpu(device: str) -> str:
+    known = next(row for row in info.devices() if row["name"].lower() == device.lower())
+    return GPU_OF[known["compute_capability"]]

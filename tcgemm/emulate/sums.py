@@ -1,0 +1,149 @@
+"""The sums that a kernel of a plan computes: its instructions in ascending k, promoted or not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from tcgemm.emulate import instruction, rounding, table
+from tcgemm.sparse import SparseTensor24
+from tcgemm.sparse.positions import decompress
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+BLOCK = 128  # elements of k in a promoted chain, and in a block of scales
+FMA_CHAIN = "mma.m8n8k4.f64.f64.f64"  # all kernels with float64 sums compute as this one
+
+
+class Kernel(NamedTuple):
+    """What of a plan decides the sums."""
+
+    row: dict[str, Any]  # of tcgemm.info.catalog()
+    gpu: str  # "Hopper": the generation whose tensor cores add
+    swap_ab: bool  # it computes the transpose
+
+    def instruction(self) -> table.Instruction:
+        """The instruction that the kernel issues, with the types of a and b of the call."""
+        row = self.row
+        family = ("wgmma" if row["arch"] == "sm90a" else "mma") + (".sp" if row["sparse"] else "")
+        operands = (row["input"], row["input_b"])
+        types = (*(reversed(operands) if self.swap_ab else operands), row["accumulator"])
+        for known, _ in table.rows().values():
+            if (known.arch, known.family, known.in_kernels) != (self.gpu, family, True):
+                continue
+            if types == (known.input, known.input_b, known.accumulator):
+                return known
+        raise NotImplementedError(f"The arithmetic of {row['name']} on {self.gpu} is not known.")
+
+
+class Stored(NamedTuple):
+    """An operand (..., M, K) as its kernel reads it: a sparse one has metadata."""
+
+    values: Tensor
+    metadata: Tensor | None = None
+
+    def turned(self) -> Stored:
+        """The dense operand, transposed."""
+        return Stored(self.values.mT)
+
+
+def of_integers(a: Tensor, b: Tensor, zero_a: Tensor | None, zero_b: Tensor | None) -> Tensor:
+    """The sums of (a - zero_a) * (b - zero_b) modulo 2^64, in int64."""
+    a, b = (decompress(x) if isinstance(x, SparseTensor24) else x for x in (a, b))
+    a, b = a.double(), b.double()  # sums of products of 16 bits are exact
+    sums = (a @ b).long()
+    if zero_a is not None:
+        sums = sums - zero_a.cpu().long() * b.sum(-2, keepdim=True).long()
+    if zero_b is not None:
+        sums = sums - zero_b.cpu().long() * a.sum(-1, keepdim=True).long()
+        if zero_a is not None:
+            sums = sums + a.shape[-1] * zero_a.cpu().long() * zero_b.cpu().long()
+    return sums
+
+
+def of_floats(
+    kernel: Kernel, a: Tensor, b: Tensor, scale_a: Tensor | None, scale_b: Tensor | None
+) -> Tensor:
+    """The accumulators of the kernel after its mainloop, (..., M, N). The scales are of blocks."""
+    row = kernel.row
+    if row["accumulator"] == "f64":
+        sums = _chain(table.rows()[kernel.gpu, FMA_CHAIN], Stored(a.double()), b.double(), None)
+        return sums.to(a.dtype)
+    if not row["sparse"]:
+        a, b = (decompress(x) if isinstance(x, SparseTensor24) else x for x in (a, b))
+    elif not isinstance(a, SparseTensor24):  # the kernel's a is the sparse operand
+        turned = kernel._replace(swap_ab=not kernel.swap_ab)
+        scales = (None if scale is None else scale.mT for scale in (scale_b, scale_a))
+        return of_floats(turned, b.t(), a.mT, *scales).mT
+    found = kernel.instruction()
+    promotion = None
+    if row["promoted"]:
+        stored = BLOCK // 2 if found.is_sparse else BLOCK
+        blocks = -(-b.shape[-2] // BLOCK)
+        batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        factors = (
+            _factors(scale_a, (*batch, a.shape[-2]), blocks),
+            _factors(None if scale_b is None else scale_b.mT, (*batch, b.shape[-1]), blocks),
+        )
+        promotion = instruction.Promotion(stored, *factors)
+    operand = _stored(a)
+    values = rounding.operand(operand.values, found.input)
+    operand = operand._replace(values=values)
+    known = table.rows()[found.arch, found.name]
+    return _chain(known, operand, rounding.operand(b, found.input_b), promotion)
+
+
+def _stored(a: Tensor) -> Stored:
+    """The kept elements of a SparseTensor24 whose groups lie along its rows."""
+    if not isinstance(a, SparseTensor24):
+        return Stored(a)
+    values, metadata, _ = a.stored(a.transposed)
+    return Stored(values, metadata)
+
+
+def _factors(scale: Tensor | None, shape: tuple[int, ...], blocks: int) -> Tensor | None:
+    """The scale of each row and block of k, float32 (..., rows, blocks)."""
+    if scale is None:
+        return None
+    scale, rows = scale.cpu().float(), shape[-1]
+    if scale.dim() < 2:
+        scale = scale.reshape(1, 1)
+    if scale.shape[-2] not in (1, rows):
+        scale = scale.repeat_interleave(BLOCK, dim=-2)[..., :rows, :]
+    return scale.expand(*shape, blocks).contiguous()
+
+
+def _chain(
+    known: tuple[table.Instruction, Any],
+    a: Stored,
+    b: Tensor,
+    promotion: instruction.Promotion | None,
+) -> Tensor:
+    """The sums of a chain of instructions. Zeros fill k, as TMA and cp.async do."""
+    found, row = known
+    batch = torch.broadcast_shapes(a.values.shape[:-2], b.shape[:-2])
+    steps = -(-b.shape[-2] // found.shape[2])
+    stored, filled = a.values.shape[-1], steps * found.stored
+    values = a.values.expand(*batch, *a.values.shape[-2:])
+    values = torch.nn.functional.pad(values, (0, filled - stored))
+    b = b.expand(*batch, *b.shape[-2:])
+    b = torch.nn.functional.pad(b, (0, 0, 0, steps * found.shape[2] - b.shape[-2]))
+    metadata = None
+    if a.metadata is not None:
+        metadata = _fill_metadata(a.metadata, stored, filled, found.group)
+        metadata = metadata.expand(*batch, *metadata.shape[-2:])
+    options = {"metadata": metadata, "promotion": promotion}
+    return instruction.multiply(found, row.arithmetic, values, b, None, **options)
+
+
+def _fill_metadata(metadata: Tensor, stored: int, filled: int, group: int) -> Tensor:
+    """The metadata of more columns: the first positions of each group, whose values are zero."""
+    positions = instruction.positions(metadata, stored)
+    first = torch.arange(group // 2, dtype=torch.uint8)
+    more = first.repeat((filled - stored) // first.numel())
+    positions = torch.cat([positions, more.expand(*positions.shape[:-1], -1)], dim=-1)
+    positions = torch.nn.functional.pad(positions, (0, -filled % 4))
+    bits = positions.unflatten(-1, (-1, 4)) << instruction.SHIFTS
+    return bits.sum(-1, dtype=torch.uint8)

@@ -1,0 +1,103 @@
+"""The terms of an epilogue, and the values after them."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from tcgemm import _lab
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class _Epilogue(ctypes.Structure):
+    """tcgemm::emulate::Epilogue of csrc/emulate/epilogue.h."""
+
+    _fields_ = [
+        *((name, ctypes.c_int32) for name in ("is_f64", "swap_ab", "c_rounds", "relu")),
+        *((name, ctypes.c_double) for name in ("alpha", "beta")),
+        *((name, ctypes.c_int64) for name in ("batch", "m", "n")),
+        *((name, ctypes.c_void_p) for name in ("values", "scale_a", "scale_b")),
+        *((name, ctypes.c_int32) for name in ("one_scale_a", "one_scale_b")),
+        *((name, ctypes.c_void_p) for name in ("c", "bias", "residual")),
+    ]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """relu(alpha * scale_a * scale_b * sum + beta * c + bias) + residual."""
+
+    scale_a: Tensor | None
+    scale_b: Tensor | None
+    c: Tensor | None
+    beta: float
+    bias: Tensor | None
+    residual: Tensor | None
+    alpha: float
+    relu: bool
+
+    def before_activation(self) -> Terms:
+        """Those of the argument of the activation."""
+        return replace(self, residual=None, relu=False)
+
+    def of_integers(self, sums: Tensor) -> Tensor:
+        """The int32 result, modulo 2^32."""
+        values = sums * int(self.alpha)
+        if self.c is not None:
+            values = values + int(self.beta) * self.c.cpu().long()
+        if self.bias is not None:
+            values = values + self.bias.cpu().long()
+        if self.relu:
+            values = values.to(torch.int32).clamp(min=0).long()
+        if self.residual is not None:
+            values = values + self.residual.cpu().long()
+        return values.to(torch.int32)
+
+    def of_floats(self, sums: Tensor, swap_ab: bool) -> Tensor:
+        """The values of the accumulator's dtype. `swap_ab`: the kernel computed the transpose."""
+        values = sums.contiguous().clone()
+        shape, dtype = values.shape, values.dtype
+        wide = [
+            None if x is None else x.cpu().to(dtype).expand(shape).contiguous()
+            for x in (self.c if self.beta != 0 else None, self.bias, self.residual)
+        ]
+        scales = [
+            None if x is None else _scale(x, (*shape[:-2], extent), dim)
+            for x, extent, dim in ((self.scale_a, shape[-2], -2), (self.scale_b, shape[-1], -1))
+        ]
+        along = -2 if swap_ab else -1  # the columns of the kernel's result
+        column = self.c is not None and (self.c.dim() < -along or self.c.shape[along] == 1)
+        pointers = [None if x is None else x.data_ptr() for x in wide]
+        call = _Epilogue(
+            is_f64=dtype is torch.float64,
+            swap_ab=swap_ab,
+            c_rounds=column,
+            relu=self.relu,
+            alpha=self.alpha,
+            beta=self.beta,
+            batch=shape[:-2].numel(),
+            m=shape[-2],
+            n=shape[-1],
+            values=values.data_ptr(),
+            scale_a=None if scales[0] is None else scales[0].data_ptr(),
+            scale_b=None if scales[1] is None else scales[1].data_ptr(),
+            one_scale_a=self.scale_a is not None and self.scale_a.numel() == 1,
+            one_scale_b=self.scale_b is not None and self.scale_b.numel() == 1,
+            c=pointers[0],
+            bias=pointers[1],
+            residual=pointers[2],
+        )
+        _lab.library().tcgemm_lab_epilogue(ctypes.byref(call))
+        return values
+
+
+def _scale(scale: Tensor, shape: tuple[int, ...], dim: int) -> Tensor:
+    """A value for each row (dim -2) or column (dim -1): (..., rows)."""
+    scale = scale.cpu().float()
+    if scale.dim() >= 2:
+        scale = scale.squeeze(-1 if dim == -2 else -2)
+    return scale.expand(shape).contiguous()

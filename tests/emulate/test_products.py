@@ -1,0 +1,244 @@
+"""emulate.mm has the bits of results that were recorded on a GPU, and follows the plan."""
+
+import functools
+import json
+import time
+
+import pytest
+import torch
+
+import tcgemm
+from tcgemm import emulate, info
+from tcgemm.emulate import rounding, sums
+
+from support import bit_problems, recorded_bits
+from support.recordings import bits
+
+RECORD = json.loads((bit_problems.DATA / "bits_h200.json").read_text())["results"]
+NAMES = json.loads((bit_problems.DATA / "row_names.json").read_text())
+CALLS = {"scaled_mm", "mm", "addmm", "linear", "matmul", "bmm", "linear24", "mm24"}
+MOST_WORK = 2e7  # multiplications of a problem: all of them take a minute more
+PARTS = 8
+
+
+def kernel_of(one):
+    return NAMES.get(one.get("row"), one.get("row"))
+
+
+def has_bits(one):
+    """The record has a result that emulate.mm computes."""
+    if one["call"] not in CALLS or recorded_bits.work(one) > MOST_WORK:
+        return False
+    if "bits" not in RECORD[str(one["id"])] or one.get("activation") not in (None, "relu"):
+        return False
+    kernel = kernel_of(one)
+    return kernel is None or any(kernel in row["name"] for row in info.catalog())
+
+
+PROBLEMS = [one for one in bit_problems.problems() if has_bits(one)]
+
+
+@functools.cache
+def data():
+    return recorded_bits.Data("cpu")
+
+
+def operands(one):
+    """a, b and the epilogue, as emulate.mm takes them."""
+    if one.get("sparse"):
+        s, x = recorded_bits.sparse_operands(data(), one)
+        a, b = (s, x.mT) if one["sparse"] == "a" else (x, s.t())
+        return a, b, recorded_bits.options_of(data(), one)
+    a, b = recorded_bits.operands_of(data(), one)
+    if one["call"] == "mm24":
+        a = tcgemm.compress24(a, prune=True)
+    elif one["call"] == "linear24":
+        b = tcgemm.compress24(b.t(), prune=True).t()
+    given = recorded_bits.options_of(data(), one)
+    if one["call"] == "linear24":
+        given.pop("c", None)
+        given.pop("beta", None)
+    return a, b, given
+
+
+def emulated(one):
+    """The digest of the result; None where no kernel is emulated."""
+    data().seed(one["id"])
+    a, b, given = operands(one)
+    shape = (*recorded_bits.batch_of(one), one["m"], one["n"])
+    given["out"] = recorded_bits.result_of(one, shape, "cpu")
+    try:
+        found = emulate.mm(a, b, **given, kernel=kernel_of(one), amax=bool(one.get("amax")))
+    except (NotImplementedError, RuntimeError) as error:
+        # Some kernels that were recorded serve fewer problems now.
+        assert "splits float32" in str(error) or "no kernel of this build" in str(error)
+        return None
+    return recorded_bits.digest(*(found if isinstance(found, tuple) else (found,)))
+
+
+def differing(problems):
+    """(the problems with other bits, how many were computed)."""
+    found = {one["id"]: emulated(one) for one in problems}
+    found = {number: digest for number, digest in found.items() if digest is not None}
+    wrong = [n for n, digest in found.items() if digest != RECORD[str(n)]["bits"]]
+    return wrong, len(found)
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_bits_of_a_gpu(part):
+    wrong, count = differing(PROBLEMS[part::PARTS])
+    assert count >= 90
+    assert wrong == []
+
+
+def some(word, count=6):
+    return [one for one in PROBLEMS if word in (kernel_of(one) or "")][:count]
+
+
+def test_every_family_is_among_the_problems():
+    for arch in ("sm80", "sm89", "sm90a"):
+        rows = {row["name"] for row in info.catalog() if row["arch"] == arch and row["parts"] < 2}
+        assert rows
+        types = {name.split("_")[1] for name in rows}
+        served = {(kernel_of(one) or "").split("_")[1] for one in some(f"{arch}_", 10**6)}
+        assert types <= served, arch
+
+
+def test_another_length_of_chains_is_refused(monkeypatch):
+    problems = [one for one in some("promoted", 20) if one["k"] > 200 and one["out"] != "e5m2"]
+    assert len(problems) > 4
+    assert differing(problems)[0] == []
+    monkeypatch.setattr(sums, "BLOCK", 256)
+    assert len(differing(problems)[0]) > len(problems) // 2
+
+
+def test_another_generation_is_refused(monkeypatch):
+    monkeypatch.setattr(emulate.product, "_gpu", lambda _device: "Ampere")
+    wrong, count = differing(some("sm80_f16_f32"))
+    assert count > 3 and len(wrong) > count // 2
+
+
+def test_another_rounding_of_tf32_is_refused(monkeypatch):
+    monkeypatch.setattr(rounding, "operand", lambda x, _type: x)  # the hardware drops bits
+    wrong, count = differing(some("tf32"))
+    assert count > 3 and len(wrong) > count // 2
+
+
+def half(*shape):
+    return torch.randn(shape).half()
+
+
+@pytest.mark.parametrize(("device", "arch"), [("A100", "Ampere"), ("H200", "Hopper")])
+def test_the_chain_of_the_plan(device, arch):
+    a, b = half(40, 100), half(100, 24)
+    found = emulate.mm(a, b, out_dtype=torch.float32, device=device, kernel="sm80")
+    row = "mma.m16n8k16.f32.f16.f16"
+    filled = (torch.nn.functional.pad(a, (0, 12)), torch.nn.functional.pad(b, (0, 0, 0, 12)))
+    assert torch.equal(found, emulate.mma(*filled, instruction=row, arch=arch))
+
+
+def test_tiles_and_batches_have_the_same_bits():
+    a, b = half(3, 70, 96), half(96, 130)
+    whole = emulate.mm(a, b)
+    for kernel in ("sm90a_f16_f32_64x64", "sm90a_f16_f32_128x256", "sm80_f16_f32_64x64"):
+        assert torch.equal(bits(emulate.mm(a[1], b, kernel=kernel)), bits(whole[1]))
+    assert torch.equal(bits(emulate.mm(a[2, 5:6], b)), bits(whole[2, 5:6]))
+
+
+def test_fast_float8_loses_bits():
+    a, b = torch.rand(8, 4096), torch.rand(4096, 8)
+    a, b = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn)
+    exact = a.double() @ b.double()
+    errors = [
+        (emulate.mm(a, b, out_dtype=torch.float32, precision=word) - exact).abs().max()
+        for word in ("fast", "promoted")
+    ]
+    assert errors[0] > 4 * errors[1]
+
+
+def test_the_argument_of_an_activation():
+    x, w, bias = half(16, 64), half(64, 8), half(8)
+    found = emulate.mm(x, w, bias=bias, activation="gelu", before_activation=True)
+    assert found.dtype is torch.float32
+    assert torch.equal(found.half(), emulate.mm(x, w, bias=bias))
+    with pytest.raises(NotImplementedError, match=r"tanh\.approx.*before_activation=True"):
+        emulate.mm(x, w, activation="gelu")
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(0, 4, 8), (4, 0, 8), (4, 8, 0), (1, 1, 1)])
+def test_sizes(m, n, k):
+    a, b, bias = half(m, k), half(k, n), half(n)
+    found = emulate.mm(a, b, bias=bias)
+    assert found.shape == (m, n)
+    torch.testing.assert_close(found, tcgemm.mm(a, b, bias=bias))
+    found, amax = emulate.mm(a, b, amax=True, out_dtype=torch.float32)
+    assert amax == (found.abs().max() if found.numel() else 0)
+
+
+def test_the_strides_of_the_result_count():
+    a, b, scale = half(16, 48), half(48, 24), torch.rand(2)
+    out = torch.empty(24, 16, dtype=torch.float16).t()
+    given = {"scale_a": scale[:1], "scale_b": scale[1:], "alpha": 0.3}
+    assert emulate.mm(a, b, **given, out=out) is out
+    torch.testing.assert_close(out, emulate.mm(a, b, **given))
+
+
+@pytest.mark.parametrize("pattern", ["2:4", "1:2"])
+def test_sparse_operands(pattern):
+    w = torch.randn(40, 70)
+    w = w if pattern == "1:2" else w.half()
+    s = tcgemm.compress24(tcgemm.prune24(w, pattern=pattern), pattern=pattern)
+    x = torch.randn(9, 70).to(w.dtype)
+    precision = {"precision": "high"} if pattern == "1:2" else {}
+    for a, b in ((x, s.t()), (s, x.t())):
+        exact = (a if a is x else a.to_dense()).double() @ (b.to_dense() if a is x else b).double()
+        found = emulate.mm(a, b, **precision)
+        torch.testing.assert_close(found.double(), exact, rtol=1e-2, atol=3e-2)
+    turned = emulate.mm(x.new_ones(3, 40), s, **precision)  # the groups lie along the columns
+    expected = emulate.mm(x.new_ones(3, 40), s.to_dense(), **precision)
+    assert torch.equal(turned, expected)
+
+
+def test_results_need_no_gradients():
+    a = half(4, 16).requires_grad_()
+    assert not emulate.mm(a, half(16, 4)).requires_grad
+
+
+SIZES = {"a": (8, 16), "b": (16, 8)}
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"device": "B200"}, RuntimeError, "B200"),
+        ({"kernel": "sm99"}, RuntimeError, "sm99"),
+        ({"b": (8, 8)}, RuntimeError, "a has 16 columns"),
+        ({"a": (16,)}, ValueError, r"a has the shape \(16,\), .* two or three dimensions"),
+        ({"a": (2, 2, 8, 16)}, ValueError, "emulate.mm multiplies matrices"),
+        ({"activation": "tanh"}, RuntimeError, "tanh"),
+        (
+            {"dtype": torch.float32, "a": (1024, 1024), "b": (1024, 1024)},
+            NotImplementedError,
+            "terms",
+        ),
+    ],
+)
+def test_a_sentence_for(options, error, words):
+    dtype = options.pop("dtype", torch.float16)
+    a, b = (torch.ones(options.pop(name, size), dtype=dtype) for name, size in SIZES.items())
+    with pytest.raises(error, match=words):
+        emulate.mm(a, b, **options)
+
+
+def test_a_prepared_weight_gets_a_sentence():
+    w = tcgemm.prepare(torch.randn(64, 64))
+    with pytest.raises(NotImplementedError, match="prepared weight splits float32"):
+        emulate.mm(torch.randn(64, 64), w.t())
+
+
+def test_speed():
+    """512^3 in seconds: a slow inner loop would make the emulator useless for whole products."""
+    a, b = half(512, 512), half(512, 512)
+    start = time.perf_counter()
+    emulate.mm(a, b)
+    assert time.perf_counter() - start < 20  # 0.6 s on two free cores
