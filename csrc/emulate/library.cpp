@@ -1,5 +1,6 @@
 // The C functions that tcgemm/emulate/ calls. They check nothing: Python has done it.
 #include <iterator>
+#include <new>
 
 #include "emulate/epilogue.h"
 #include "emulate/mma.h"
@@ -85,7 +86,15 @@ TCGEMM_EXPORT int tcgemm_lab_instruction(int index, int gpu, InstructionRow* row
   return 1;
 }
 
-TCGEMM_EXPORT void tcgemm_lab_mma(const emulate::Mma* mma) { emulate::multiply(*mma); }
+// 0, or 1 if there is not enough memory.
+TCGEMM_EXPORT int tcgemm_lab_mma(const emulate::Mma* mma) {
+  try {
+    emulate::multiply(*mma);
+    return 0;
+  } catch (const std::bad_alloc&) {
+    return 1;
+  }
+}
 
 TCGEMM_EXPORT void tcgemm_lab_epilogue(const emulate::Epilogue* epilogue) {
   emulate::apply(*epilogue);

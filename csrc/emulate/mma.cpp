@@ -20,12 +20,16 @@ std::uint32_t word(const void* data, std::int64_t index, int bits) {
   return static_cast<const std::uint32_t*>(data)[index];
 }
 
-std::vector<Number> decode_row(const Mma& mma, const void* data, std::int64_t row,
+// At most so many elements of b are decoded at a time: 50 MB.
+constexpr std::int64_t kDecoded = std::int64_t{1} << 22;
+
+// `length` elements from `first` on.
+std::vector<Number> decode_all(const Mma& mma, const void* data, std::int64_t first,
                                std::int64_t length, DType type) {
   std::vector<Number> numbers(static_cast<std::size_t>(length));
   const bool widens = mma.arithmetic.method == Method::two_halves;
   for (std::int64_t i = 0; i < length; ++i) {
-    const Number number = decode(word(data, row * length + i, bits(type)), format(type));
+    const Number number = decode(word(data, first + i, bits(type)), format(type));
     numbers[std::size_t(i)] = widens ? widen(number, format(type).fraction_bits) : number;
   }
   return numbers;
@@ -56,13 +60,15 @@ class Floats {
   explicit Floats(const Mma& mma)
       : mma_(mma), block_(mma.arithmetic, mma.input_a, mma.input_b, mma.accumulator) {}
 
-  void row(std::int64_t batch, std::int64_t row, const std::vector<Number>& b) const {
+  // The columns first_col .. last_col - 1 of a row; b has the elements of these columns.
+  void row(std::int64_t batch, std::int64_t row, std::int64_t first_col, std::int64_t last_col,
+           const std::vector<Number>& b) const {
     const std::int64_t index = batch * mma_.m + row;
-    const std::vector<Number> a = decode_row(mma_, mma_.a, index, mma_.k, mma_.input_a);
+    const std::vector<Number> a = decode_all(mma_, mma_.a, index * mma_.k, mma_.k, mma_.input_a);
     std::vector<Number> gathered(a.size());
     const int width = bits(mma_.accumulator);
-    for (std::int64_t col = 0; col < mma_.n; ++col) {
-      const Number* column = b.data() + col * mma_.k_b;
+    for (std::int64_t col = first_col; col < last_col; ++col) {
+      const Number* column = b.data() + (col - first_col) * mma_.k_b;
       if (mma_.columns) {
         for (std::int64_t i = 0; i < mma_.k; ++i)
           gathered[std::size_t(i)] = column[mma_.columns[index * mma_.k + i]];
@@ -158,23 +164,28 @@ void for_rows(std::int64_t rows, std::int64_t threads, const Work& work) {
   for (std::thread& other : others) other.join();
 }
 
+void multiply_floats(const Mma& mma, std::int64_t batch) {
+  const Floats floats(mma);
+  const std::int64_t columns =
+      std::max<std::int64_t>(kDecoded / std::max(mma.k_b, std::int64_t{1}), 1);
+  for (std::int64_t col = 0; col < mma.n; col += columns) {
+    const std::int64_t last = std::min(col + columns, mma.n);
+    const std::vector<Number> b = decode_all(mma, mma.b, (batch * mma.n + col) * mma.k_b,
+                                             (last - col) * mma.k_b, mma.input_b);
+    for_rows(mma.m, mma.threads, [&](std::int64_t row) { floats.row(batch, row, col, last, b); });
+  }
+}
+
 }  // namespace
 
 void multiply(const Mma& mma) {
-  const Floats floats(mma);
   for (std::int64_t batch = 0; batch < mma.batch; ++batch) {
-    std::vector<Number> b;
-    const bool is_float =
-        mma.arithmetic.method == Method::blocks || mma.arithmetic.method == Method::two_halves;
-    if (is_float) b = decode_row(mma, mma.b, batch, mma.n * mma.k_b, mma.input_b);
-    for_rows(mma.m, mma.threads, [&](std::int64_t row) {
-      if (is_float)
-        floats.row(batch, row, b);
-      else if (mma.arithmetic.method == Method::fma_chain)
-        fma_row(mma, batch, row);
-      else
-        integer_row(mma, batch, row);
-    });
+    if (mma.arithmetic.method == Method::fma_chain)
+      for_rows(mma.m, mma.threads, [&](std::int64_t row) { fma_row(mma, batch, row); });
+    else if (mma.arithmetic.method == Method::integer)
+      for_rows(mma.m, mma.threads, [&](std::int64_t row) { integer_row(mma, batch, row); });
+    else
+      multiply_floats(mma, batch);
   }
 }
 

@@ -223,5 +223,9 @@ def multiply(
         call.factors_a, call.factors_b = (
             None if factors is None else factors.data_ptr() for factors in promotion[1:]
         )
-    _lab.library().tcgemm_lab_mma(ctypes.byref(call))
+    if _lab.library().tcgemm_lab_mma(ctypes.byref(call)):
+        raise MemoryError(
+            f"The emulator has no memory for operands of shapes {tuple(a.shape)} and "
+            f"{tuple(b.shape)}; emulate some rows of a and columns of b: their bits are the same."
+        )
     return result.to(a.device)

@@ -76,8 +76,11 @@ def mm(
             GPU's own functions, or the arithmetic of the GPU is not known.
         ValueError: a or b has more than three dimensions, or only one.
         TypeError, RuntimeError: what tcgemm.matmul raises for these arguments.
+        MemoryError: Copies of the operands do not fit.
         ImportError: The library of the emulator is not there.
     """
+    if not isinstance(device, str):
+        raise TypeError(f'device is {device!r}, but emulate.mm needs the name of a GPU: "H200".')
     given = {"c": c, "beta": beta, "bias": bias, "activation": activation, "alpha": alpha}
     given |= {"residual": residual, "scale_a": scale_a, "scale_b": scale_b}
     given |= {"zero_a": zero_a, "zero_b": zero_b, "scale_out": scale_out, "amax": amax}

@@ -98,6 +98,14 @@ def test_batches_and_strides():
     assert torch.equal(found[1, 2], one)
 
 
+def test_columns_that_are_decoded_in_parts():
+    """The library decodes 2^22 elements of b at a time."""
+    a, b = half(2, 2**20), half(2**20, 9)
+    found = emulate.mma(a, b, instruction=ROW)
+    assert torch.equal(found[:, 8:], emulate.mma(a, b[:, 8:], instruction=ROW))
+    assert torch.equal(found[:, 3:5], emulate.mma(a, b[:, 3:5], instruction=ROW))
+
+
 def test_threads_do_not_matter():
     a, b = half(33, 64), half(64, 9)
     first = emulate.mma(a, b, instruction=ROW)

@@ -211,6 +211,7 @@ SIZES = {"a": (8, 16), "b": (16, 8)}
     ("options", "error", "words"),
     [
         ({"device": "B200"}, RuntimeError, "B200"),
+        ({"device": None}, TypeError, "needs the name of a GPU"),
         ({"kernel": "sm99"}, RuntimeError, "sm99"),
         ({"b": (8, 8)}, RuntimeError, "a has 16 columns"),
         ({"a": (16,)}, ValueError, r"a has the shape \(16,\), .* two or three dimensions"),
