@@ -72,8 +72,8 @@ def mm(
             the bits 0x7FFFFFFF, 0x7FFF or 0x7F; that of float64 has the CPU's bits.
 
     Raises:
-        NotImplementedError: The kernel splits float32 into 16-bit terms, the activation needs the
-            GPU's own functions, or the arithmetic of the GPU is not known.
+        NotImplementedError: The activation needs the GPU's own functions, b is a prepared weight,
+            or float32 operands with all their bits hold Inf, NaN or rows with a wide range.
         ValueError: a or b has more than three dimensions, or only one.
         TypeError, RuntimeError: what tcgemm.matmul raises for these arguments.
         MemoryError: Copies of the operands do not fit.
@@ -96,8 +96,6 @@ def mm(
         empty = _stored(torch.empty(shape, dtype=out_dtype), out)
         return (empty, torch.zeros(())) if amax else empty
     used = sums.Kernel(info.catalog()[plan.config_index], _gpu(device), bool(plan.transposed))
-    if used.row["parts"] > 1:
-        raise _no_terms(used.row["name"])
     by_blocks = used.row["block_scaled"]
     if used.row["accumulator"] == "s32":
         values = sums.of_integers(a, b, zero_a, zero_b)
@@ -127,7 +125,10 @@ def _check(a: Tensor, b: Tensor, activation: Activation | None, before_activatio
     """What explain accepts and mm does not."""
     for name, operand in (("a", a), ("b", b)):
         if not isinstance(operand, torch.Tensor):  # a Prepared
-            raise _no_terms("The kernel of a prepared weight")
+            raise NotImplementedError(
+                f"{name} is a prepared weight, which emulate.mm does not read; pass the weight "
+                "itself, whose plan may be another one."
+            )
         if operand.dim() not in (2, 3):
             raise ValueError(
                 f"{name} has the shape {tuple(operand.shape)}, but emulate.mm multiplies matrices "
@@ -138,13 +139,6 @@ def _check(a: Tensor, b: Tensor, activation: Activation | None, before_activatio
             f"{activation} is computed by functions of the GPU (tanh.approx, ex2.approx) that a "
             "CPU does not reproduce; before_activation=True gives its argument."
         )
-
-
-def _no_terms(kernel: str) -> NotImplementedError:
-    return NotImplementedError(
-        f"{kernel} splits float32 operands into 16-bit terms, which emulate.mm does not follow; "
-        'precision="high" multiplies in tf32.'
-    )
 
 
 def _stored(result: Tensor, out: Tensor | None) -> Tensor:

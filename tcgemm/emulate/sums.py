@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from tcgemm.emulate import instruction, rounding, table
+from tcgemm.emulate import instruction, rounding, split_fp32, table
 from tcgemm.sparse import SparseTensor24
 from tcgemm.sparse.positions import decompress
 
@@ -68,6 +68,9 @@ def of_floats(
 ) -> Tensor:
     """The accumulators of the kernel after its mainloop, (..., M, N). The scales are of blocks."""
     row = kernel.row
+    if row["parts"] > 1:
+        found = split_fp32.sums(row, *((b.mT, a.mT) if kernel.swap_ab else (a, b)))
+        return found.mT if kernel.swap_ab else found
     if row["accumulator"] == "f64":
         sums = _chain(table.rows()[kernel.gpu, FMA_CHAIN], Stored(a.double()), b.double(), None)
         return sums.to(a.dtype)
