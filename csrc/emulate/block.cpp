@@ -10,8 +10,10 @@ namespace {
 
 constexpr int kNoExponent = -10000;
 
-// The addend truncated toward zero, in units of 2^(largest - fraction_bits).
+// The addend truncated toward zero, in units of 2^(largest - fraction_bits). A zero may have an
+// exponent above the largest, so it is not shifted.
 std::int64_t align(std::int64_t significand, int shift) {
+  if (significand == 0) return 0;
   const std::int64_t magnitude = significand < 0 ? -significand : significand;
   const std::int64_t aligned = shift >= 0 ? magnitude << shift : magnitude >> std::min(-shift, 63);
   return significand < 0 ? -aligned : aligned;

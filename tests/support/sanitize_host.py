@@ -4,7 +4,7 @@
     make sanitize-host CASES=20000 SEED=7               more random calls
     make sanitize-host SANITIZE_TESTS="tests/sparse"    other tests; CASES=0 leaves out the calls
 
-The library is the CPU build: planner, operators and CPU kernels. A report ends the process that
+The libraries are the CPU build: planner, operators, CPU kernels and the emulator. A report ends the process that
 made it. Reports are collected in build/asan/log, and one is enough to fail the run, also where a
 test expected an error.
 
@@ -60,6 +60,7 @@ def environment(library: Path, log: Path, leaks: bool) -> dict[str, str]:
         # The exit status of every report: 0 where torch's leaks would fail each run.
         "LSAN_OPTIONS": f"exitcode={0 if leaks else 1}",
         "TCGEMM_LIBRARY": str(library),
+        "TCGEMM_LAB_LIBRARY": str(library.with_name("libtcgemm_lab.so")),
     }
 
 
