@@ -4,9 +4,9 @@
     make sanitize-host CASES=20000 SEED=7               more random calls
     make sanitize-host SANITIZE_TESTS="tests/sparse"    other tests; CASES=0 leaves out the calls
 
-The libraries are the CPU build: planner, operators, CPU kernels and the emulator. A report ends the process that
-made it. Reports are collected in build/asan/log, and one is enough to fail the run, also where a
-test expected an error.
+The libraries are the CPU build: planner, operators, CPU kernels and the emulator. A report ends the
+process that made it. Reports are collected in build/asan/log, and one is enough to fail the run,
+also where a test expected an error.
 
 Leaks are looked for in a process of their own, which calls every operator. torch and Python leave
 thousands of blocks to the operating system, and naming them takes minutes. So LeakSanitizer is off
