@@ -22,6 +22,7 @@ from __future__ import annotations
 import torch
 
 from tcgemm.ops.arguments import wrong_type
+from tcgemm.sparse.positions import pack_positions
 from tcgemm.sparse.tensor import SparseTensor24
 
 # dtype -> (integer type of meta, elements of a row of w in one integer)
@@ -164,7 +165,4 @@ def _halves(metadata: torch.Tensor) -> torch.Tensor:
 
 def _positions(halves: torch.Tensor) -> torch.Tensor:
     """The inverse of _halves: the second bit of four is the position."""
-    codes = torch.stack([(halves >> 1) & 1, (halves >> 5) & 1], -1).flatten(1)
-    codes = codes.view(codes.shape[0], -1, 4)
-    shifts = torch.tensor([0, 2, 4, 6], dtype=torch.uint8, device=codes.device)
-    return (codes << shifts).sum(-1).to(torch.uint8)
+    return pack_positions(torch.stack([(halves >> 1) & 1, (halves >> 5) & 1], -1).flatten(1))

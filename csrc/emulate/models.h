@@ -38,23 +38,12 @@ enum class Method : std::int32_t {
   integer,     // exact, modulo 2^32
 };
 
-constexpr const char* name(Method method) {
-  constexpr const char* names[] = {"blocks", "two halves", "FMA chain", "integer"};
-  return names[int(method)];
-}
-
 // The conversion of a block's sum to the accumulator.
 enum class Rounding : std::int32_t {
   truncate_24,  // to 24 significant bits: FP32, toward zero
   truncate_14,  // to 14 significant bits, stored as FP32, toward zero
   nearest_f16,  // FP16, to nearest even
 };
-
-constexpr const char* name(Rounding rounding) {
-  constexpr const char* names[] = {"FP32, toward zero", "14 bits, toward zero",
-                                   "FP16, to nearest even"};
-  return names[int(rounding)];
-}
 
 // Where the numbers of a row come from.
 enum class Evidence : std::uint8_t {

@@ -1,7 +1,6 @@
 // Operands and accumulators as integers: a value is significand * 2^(exponent - fraction_bits).
 #pragma once
 
-#include <bit>
 #include <cstdint>
 
 #include "core/dtype.h"

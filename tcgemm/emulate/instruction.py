@@ -9,13 +9,14 @@ import torch
 
 from tcgemm import _lab, dtypes
 from tcgemm.emulate import table
+from tcgemm.sparse.positions import unpack_positions
+from tcgemm.sparse.shapes import metadata_columns
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from tcgemm.emulate.table import Instruction
 
-SHIFTS = torch.tensor([0, 2, 4, 6], dtype=torch.uint8)  # of the four positions in a byte
 # tf32 operands are float32 tensors, whose low 13 bits the tensor cores do not read.
 TORCH = {name: dtype for dtype, name in dtypes.NAMES.items()} | {"tf32": torch.float32}
 
@@ -85,6 +86,7 @@ def mma(
     Raises:
         ValueError: The architecture lacks the instruction, or a shape or the metadata do not fit.
         TypeError: A dtype does not fit.
+        MemoryError: Copies of the operands do not fit.
         ImportError: The library of the emulator is not there.
 
     Note:
@@ -92,7 +94,7 @@ def mma(
         have the CPU's bits.
     """
     known, row = _row(instruction, arch)
-    a, b, c = _operands(known, a, b, c, satfinite)
+    _check_operands(known, a, b, c, satfinite)
     return multiply(known, row.arithmetic, a, b, c, metadata, satfinite)
 
 
@@ -118,9 +120,9 @@ def _check_dtype(name: str, tensor: Tensor, expected: str, known: Instruction) -
         )
 
 
-def _operands(
+def _check_operands(
     known: Instruction, a: Tensor, b: Tensor, c: Tensor | None, satfinite: bool
-) -> tuple[Tensor, Tensor, Tensor | None]:
+) -> None:
     _check_dtype("a", a, known.input, known)
     _check_dtype("b", b, known.input_b, known)
     for name, operand in (("a", a), ("b", b)):
@@ -147,12 +149,6 @@ def _operands(
             raise ValueError(f"c has the shape {tuple(c.shape)}, but the result has {shape}.")
     if satfinite and known.accumulator != "s32":
         raise ValueError(f"satfinite is for integers; {known.name} has no such form.")
-    return a, b, c
-
-
-def positions(metadata: Tensor, stored: int) -> Tensor:
-    """The positions in their groups of `stored` elements of each row: uint8 (..., stored)."""
-    return (metadata.cpu().unsqueeze(-1) >> SHIFTS & 3).flatten(-2)[..., :stored]
 
 
 def _columns(known: Instruction, a: Tensor, metadata: Tensor | None) -> Tensor | None:
@@ -162,14 +158,14 @@ def _columns(known: Instruction, a: Tensor, metadata: Tensor | None) -> Tensor |
             raise ValueError(f"metadata is for sparse instructions, but {known.name} is dense.")
         return None
     stored, group = a.shape[-1], known.group
-    shape = (*a.shape[:-1], (stored + 3) // 4)
+    shape = (*a.shape[:-1], metadata_columns(stored))
     if metadata is None or metadata.dtype is not torch.uint8 or metadata.shape != shape:
         came = "None" if metadata is None else f"{metadata.dtype} {tuple(metadata.shape)}"
         raise ValueError(
             f"metadata is {came}, but {known.name} needs torch.uint8 {shape}: two bits for each "
             "stored element of a."
         )
-    found = positions(metadata, stored).int()
+    found = unpack_positions(metadata.cpu(), stored).int()
     kept = group // 2
     by_group = found.unflatten(-1, (-1, kept))
     if bool((found >= group).any()) or bool((by_group.diff(dim=-1) <= 0).any()):

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from tcgemm.testing.numerics import round_to_tf32
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -21,11 +23,7 @@ def operand(x: Tensor, input_type: str) -> Tensor:
     """The operand as the tensor cores read it: float32 is rounded to tf32 or bfloat16."""
     if x.dtype is not torch.float32:
         return x
-    if input_type != "tf32":
-        return to(x, torch.bfloat16)
-    words = x.contiguous().view(torch.int32)
-    rounded = (words + (0xFFF + (words >> 13 & 1))) & ~0x1FFF  # to nearest even
-    return torch.where(x.isfinite(), rounded, words).view(torch.float32)
+    return round_to_tf32(x) if input_type == "tf32" else to(x, torch.bfloat16)
 
 
 def from_sums(sums: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 
 from tcgemm.emulate import instruction, rounding, split_fp32, table
 from tcgemm.sparse import SparseTensor24
-from tcgemm.sparse.positions import decompress
+from tcgemm.sparse.positions import decompress, pack_positions, unpack_positions
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,10 +43,6 @@ class Stored(NamedTuple):
 
     values: Tensor
     metadata: Tensor | None = None
-
-    def turned(self) -> Stored:
-        """The dense operand, transposed."""
-        return Stored(self.values.mT)
 
 
 def of_integers(a: Tensor, b: Tensor, zero_a: Tensor | None, zero_b: Tensor | None) -> Tensor:
@@ -91,11 +87,10 @@ def of_floats(
             _factors(None if scale_b is None else scale_b.mT, (*batch, b.shape[-1]), blocks),
         )
         promotion = instruction.Promotion(stored, *factors)
-    operand = _stored(a)
-    values = rounding.operand(operand.values, found.input)
-    operand = operand._replace(values=values)
+    values, metadata = _stored(a)
+    left = Stored(rounding.operand(values, found.input), metadata)
     known = table.rows()[found.arch, found.name]
-    return _chain(known, operand, rounding.operand(b, found.input_b), promotion)
+    return _chain(known, left, rounding.operand(b, found.input_b), promotion)
 
 
 def _stored(a: Tensor) -> Stored:
@@ -143,10 +138,7 @@ def _chain(
 
 def _fill_metadata(metadata: Tensor, stored: int, filled: int, group: int) -> Tensor:
     """The metadata of more columns: the first positions of each group, whose values are zero."""
-    positions = instruction.positions(metadata, stored)
+    positions = unpack_positions(metadata.cpu(), stored)
     first = torch.arange(group // 2, dtype=torch.uint8)
     more = first.repeat((filled - stored) // first.numel())
-    positions = torch.cat([positions, more.expand(*positions.shape[:-1], -1)], dim=-1)
-    positions = torch.nn.functional.pad(positions, (0, -filled % 4))
-    bits = positions.unflatten(-1, (-1, 4)) << instruction.SHIFTS
-    return bits.sum(-1, dtype=torch.uint8)
+    return pack_positions(torch.cat([positions, more.expand(*positions.shape[:-1], -1)], dim=-1))

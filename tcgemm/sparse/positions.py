@@ -36,6 +36,19 @@ def keep(mask: Tensor, dense: Tensor) -> Tensor:
     return kept if bits is dense else kept.view(dense.dtype)  # view(dtype) has no gradient
 
 
+def unpack_positions(metadata: Tensor, columns: int) -> Tensor:
+    """The positions in their groups of the `columns` values of each row, (..., columns)."""
+    codes = torch.stack([(metadata >> shift) & 3 for shift in (0, 2, 4, 6)], -1)
+    return codes.flatten(-2)[..., :columns]
+
+
+def pack_positions(positions: Tensor) -> Tensor:
+    """The metadata of uint8 positions (..., columns); zero bits fill the last byte."""
+    filled = torch.nn.functional.pad(positions, (0, -positions.shape[-1] % 4))
+    shifts = torch.tensor([0, 2, 4, 6], dtype=torch.uint8, device=positions.device)
+    return (filled.unflatten(-1, (-1, 4)) << shifts).sum(-1).to(torch.uint8)
+
+
 def gather(dense: Tensor, metadata: Tensor, pattern: str) -> Tensor:
     """The elements of a dense matrix at the positions in the metadata."""
     if dense.dtype in DTYPES and pattern in ("2:4", default_pattern(dense.dtype)):
@@ -44,9 +57,8 @@ def gather(dense: Tensor, metadata: Tensor, pattern: str) -> Tensor:
     group = GROUPS[pattern]
     k = dense.shape[1]
     columns = value_columns(k, pattern)
-    codes = torch.stack([(metadata >> shift) & 3 for shift in (0, 2, 4, 6)], -1).flatten(1)
     first = torch.arange(columns, device=dense.device) // (group // 2) * group
-    index = codes[:, :columns] + first
+    index = unpack_positions(metadata, columns) + first
     bits = torch.nn.functional.pad(_bits(dense), (0, -k % group))
     return bits.gather(1, index).view(dense.dtype)
 

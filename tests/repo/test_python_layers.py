@@ -25,11 +25,12 @@ LAYERS = (
     ("_lab",),
     ("ops",),
     ("info",),
-    ("quant", "sparse", "sparse_cutlass", "override", "emulate"),
+    ("quant", "sparse", "sparse_cutlass", "override"),
     ("nn",),
     ("saved_names",),
     ("",),  # tcgemm/__init__.py
     ("testing",),
+    ("emulate",),
     ("bench",),
     ("comparison",),
     ("demo",),

@@ -316,12 +316,18 @@ def decompress24(data, one, _kernel):
     return (tcgemm.compress24(source(data, one), prune=True).to_dense(),), []
 
 
-def linear24(data, one, _kernel):
+def linear24_operands(data, one):
+    """x, the sparse w of linear(x, w), and the epilogue that linear takes."""
     x, w = operands_of(data, one)
     s = tcgemm.compress24(w.t(), prune=True)
     given = options_of(data, one)
     given.pop("c", None)
     given.pop("beta", None)
+    return x, s, given
+
+
+def linear24(data, one, _kernel):
+    x, s, given = linear24_operands(data, one)
     # linear takes no bias for each row of the result; mm runs the same kernel.
     rows = given.get("bias") is not None and given["bias"].dim() == 2
     result = tcgemm.mm(x, s.t(), **given) if rows else tcgemm.linear(x, s, **given)
