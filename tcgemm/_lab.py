@@ -7,12 +7,12 @@ a build with TCGEMM_BUILD_LAB=0 has none.
 import ctypes
 import functools
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from tcgemm import _library
 
 FILE = "libtcgemm_lab.so"
-_FUNCTIONS = ("tcgemm_lab_instruction", "tcgemm_lab_mma", "tcgemm_lab_epilogue")
 
 
 def path() -> Path:
@@ -21,26 +21,38 @@ def path() -> Path:
 
 
 @functools.cache
-def library() -> ctypes.CDLL:
+def _library_file() -> ctypes.CDLL:
     """The loaded library; ImportError names the file and a remedy."""
-    file = path()
-    chosen = " (from TCGEMM_LAB_LIBRARY)" if os.environ.get("TCGEMM_LAB_LIBRARY") else ""
+    file, chosen = path(), _chosen()
     if not file.is_file():
         raise ImportError(
             f"tcgemm's emulator needs the library {file}{chosen}, which is not there; build it "
             f"without TCGEMM_BUILD_LAB=0: {_library.rebuild()}"
         )
     try:
-        loaded = ctypes.CDLL(str(file))
+        return ctypes.CDLL(str(file))
     except OSError as error:
         raise ImportError(
             f"tcgemm's library {file}{chosen} could not be loaded: {error}; build it again with: "
             f"{_library.rebuild()}"
         ) from error
-    missing = [name for name in _FUNCTIONS if not hasattr(loaded, name)]
-    if missing:
+
+
+def _chosen() -> str:
+    return " (from TCGEMM_LAB_LIBRARY)" if os.environ.get("TCGEMM_LAB_LIBRARY") else ""
+
+
+@functools.cache
+def function(name: str, argument: type[ctypes.Structure]) -> Callable[..., int]:
+    """A function of the library, whose last argument points to such a structure.
+
+    ImportError: the library is not there, or is of a version with another structure.
+    """
+    loaded = _library_file()
+    size = getattr(loaded, "tcgemm_lab_size", None)
+    if size is None or size(name.encode()) != ctypes.sizeof(argument):
         raise ImportError(
-            f"tcgemm's library {file}{chosen} has no function {missing[0]}, so it is of another "
-            f"version; build it again with: {_library.rebuild()}"
+            f"tcgemm's library {path()}{_chosen()} is of another version than this package; build "
+            f"it again with: {_library.rebuild()}"
         )
-    return loaded
+    return loaded[f"tcgemm_lab_{name}"]

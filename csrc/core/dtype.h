@@ -8,9 +8,11 @@
 
 namespace tcgemm {
 
-enum class DType : std::uint8_t { f16, bf16, f32, f64, tf32, e4m3, e5m2, s8, u8, s32 };
+enum class DType : std::uint8_t { f16, bf16, f32, f64, tf32, e4m3, e5m2, s8, u8, s32, s4, u4, b1 };
 
-inline constexpr int kDTypes = 10;
+inline constexpr int kDTypes = 13;
+// The first ones are those of tensors and kernels. The others are operands of instructions alone.
+inline constexpr int kTensorDTypes = 10;
 
 constexpr int bits(DType type) {
   switch (type) {
@@ -28,10 +30,16 @@ constexpr int bits(DType type) {
     case DType::s8:
     case DType::u8:
       break;
+    case DType::s4:
+    case DType::u4:
+      return 4;
+    case DType::b1:
+      return 1;
   }
   return 8;
 }
 
+// s4, u4 and b1 have no whole byte.
 constexpr int bytes(DType type) { return bits(type) / 8; }
 
 constexpr bool is_fp8(DType type) { return type == DType::e4m3 || type == DType::e5m2; }
@@ -39,8 +47,8 @@ constexpr bool is_int8(DType type) { return type == DType::s8 || type == DType::
 constexpr bool is_integer(DType type) { return is_int8(type) || type == DType::s32; }
 
 constexpr const char* name(DType type) {
-  constexpr const char* names[kDTypes] = {"f16",  "bf16", "f32", "f64", "tf32",
-                                          "e4m3", "e5m2", "s8",  "u8",  "s32"};
+  constexpr const char* names[kDTypes] = {"f16", "bf16", "f32", "f64", "tf32", "e4m3", "e5m2",
+                                          "s8",  "u8",   "s32", "s4",  "u4",   "b1"};
   return names[static_cast<int>(type)];
 }
 

@@ -1,6 +1,7 @@
 // The C functions that tcgemm/emulate/ calls. They check nothing: Python has done it.
 #include <iterator>
 #include <new>
+#include <string_view>
 
 #include "emulate/epilogue.h"
 #include "emulate/mma.h"
@@ -12,10 +13,19 @@ using namespace tcgemm;
 
 // The group of types that a model's `input` stands for.
 constexpr DType input_group(DType type) {
-  return type == DType::bf16   ? DType::f16
-         : type == DType::e5m2 ? DType::e4m3
-         : type == DType::u8   ? DType::s8
-                               : type;
+  switch (type) {
+    case DType::bf16:
+      return DType::f16;
+    case DType::e5m2:
+      return DType::e4m3;
+    case DType::u8:
+    case DType::s4:
+    case DType::u4:
+    case DType::b1:
+      return DType::s8;
+    default:
+      return type;
+  }
 }
 
 constexpr bool is_sparse(isa::InstructionKind kind) {
@@ -28,13 +38,27 @@ constexpr isa::InstructionKind dense(isa::InstructionKind kind) {
                                                       : kind;
 }
 
-const emulate::Model* find_model(emulate::Gpu gpu, const isa::Instruction& instruction) {
+const emulate::Model* find_model(emulate::Gpu gpu, isa::InstructionKind kind,
+                                 const isa::Instruction& instruction) {
   for (const emulate::Model& model : emulate::kModels)
-    if (model.gpu == gpu && model.kind == dense(instruction.kind) &&
-        model.input == input_group(instruction.input) &&
+    if (model.gpu == gpu && model.kind == kind && model.input == input_group(instruction.input) &&
         model.accumulator == instruction.accumulator)
       return &model;
   return nullptr;
+}
+
+const emulate::Model* find_model(emulate::Gpu gpu, const isa::Instruction& instruction) {
+  const isa::InstructionKind kind = dense(instruction.kind);
+  const emulate::Model* own = find_model(gpu, kind, instruction);
+  if (own || kind != isa::InstructionKind::wmma) return own;
+  return find_model(gpu, isa::InstructionKind::mma, instruction);
+}
+
+// The tests have results of the instruction, or others have published them.
+emulate::Evidence evidence(const emulate::Model& model, const isa::Instruction& instruction) {
+  if (instruction.kind == isa::InstructionKind::wmma || bits(instruction.input) < 8)
+    return emulate::Evidence::assumed;
+  return is_sparse(instruction.kind) ? model.sparse : model.dense;
 }
 
 // A row of isa::kInstructions on one GPU. Texts are names; types are indices of DType.
@@ -45,6 +69,7 @@ struct InstructionRow {
   const char* input_b;
   const char* accumulator;
   const char* evidence;
+  const char* bit_operation;
   std::int32_t m, n, k;
   std::int32_t sparse, in_kernels;
   std::int32_t type_a, type_b, type_c;
@@ -68,12 +93,15 @@ TCGEMM_EXPORT int tcgemm_lab_instruction(int index, int gpu, InstructionRow* row
   const int stored = sparse ? instruction.k / 2 : instruction.k;
   const int of_block = arithmetic.method == emulate::Method::two_halves ? stored / 2 : stored;
   if (arithmetic.products > of_block) arithmetic.products = of_block;
+  if (instruction.bit_operation == isa::BitOperation::xor_popc)
+    arithmetic.method = emulate::Method::xor_popc;
   *row = {emulate::name(of_gpu),
           isa::name(instruction.kind),
           name(instruction.input),
           name(instruction.input_b),
           name(instruction.accumulator),
-          emulate::name(sparse ? model->sparse : model->dense),
+          emulate::name(evidence(*model, instruction)),
+          isa::name(instruction.bit_operation),
           instruction.m,
           instruction.n,
           instruction.k,
@@ -84,6 +112,15 @@ TCGEMM_EXPORT int tcgemm_lab_instruction(int index, int gpu, InstructionRow* row
           int(instruction.accumulator),
           arithmetic};
   return 1;
+}
+
+// The size of what a function's last argument points to, so that a caller of another version stops.
+TCGEMM_EXPORT int tcgemm_lab_size(const char* function) {
+  const std::string_view name = function;
+  return name == "instruction" ? int(sizeof(InstructionRow))
+         : name == "mma"       ? int(sizeof(emulate::Mma))
+         : name == "epilogue"  ? int(sizeof(emulate::Epilogue))
+                               : 0;
 }
 
 // 0, or 1 if there is not enough memory.

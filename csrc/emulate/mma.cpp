@@ -130,19 +130,23 @@ void fma_row(const Mma& mma, std::int64_t batch, std::int64_t row) {
   }
 }
 
+// Each element of 8, 4 and 1 bits has a byte.
 int integer(const void* data, std::int64_t index, DType type) {
-  return type == DType::s8 ? static_cast<const std::int8_t*>(data)[index]
-                           : static_cast<const std::uint8_t*>(data)[index];
+  return type == DType::s8 || type == DType::s4 ? static_cast<const std::int8_t*>(data)[index]
+                                                : static_cast<const std::uint8_t*>(data)[index];
 }
 
 void integer_row(const Mma& mma, std::int64_t batch, std::int64_t row) {
+  const bool differ = mma.arithmetic.method == Method::xor_popc;
   const std::int64_t index = batch * mma.m + row;
   for (std::int64_t col = 0; col < mma.n; ++col) {
     const std::int64_t at = index * mma.n + col, base = (batch * mma.n + col) * mma.k_b;
     std::int64_t sum = mma.c ? static_cast<const std::int32_t*>(mma.c)[at] : 0;
     for (std::int64_t i = 0; i < mma.k; ++i) {
       const std::int64_t k = mma.columns ? mma.columns[index * mma.k + i] : i;
-      sum += integer(mma.a, index * mma.k + i, mma.input_a) * integer(mma.b, base + k, mma.input_b);
+      const int x = integer(mma.a, index * mma.k + i, mma.input_a);
+      const int y = integer(mma.b, base + k, mma.input_b);
+      sum += differ ? x ^ y : x * y;
       if ((i + 1) % mma.step != 0) continue;
       sum = mma.saturates ? std::clamp<std::int64_t>(sum, INT32_MIN, INT32_MAX)
                           : std::int32_t(std::uint32_t(sum));
@@ -182,7 +186,7 @@ void multiply(const Mma& mma) {
   for (std::int64_t batch = 0; batch < mma.batch; ++batch) {
     if (mma.arithmetic.method == Method::fma_chain)
       for_rows(mma.m, mma.threads, [&](std::int64_t row) { fma_row(mma, batch, row); });
-    else if (mma.arithmetic.method == Method::integer)
+    else if (mma.arithmetic.method == Method::integer || mma.arithmetic.method == Method::xor_popc)
       for_rows(mma.m, mma.threads, [&](std::int64_t row) { integer_row(mma, batch, row); });
     else
       multiply_floats(mma, batch);

@@ -36,6 +36,7 @@ enum class Method : std::int32_t {
   two_halves,  // FP8 that ptxas widens to FP16: two sums of half of the products, then an addition
   fma_chain,   // correctly rounded FMAs in ascending k
   integer,     // exact, modulo 2^32
+  xor_popc,    // one-bit operands: how many pairs of bits differ; exact, modulo 2^32
 };
 
 // The conversion of a block's sum to the accumulator.
@@ -68,11 +69,12 @@ struct Arithmetic {
   Rounding rounding = Rounding::truncate_24;
 };
 
-// `input` stands for a group of types: f16 (with bf16), tf32, e4m3 (all FP8), f64, s8 (with u8).
-// The sparse kinds compute as the dense ones with the products of the stored elements.
+// `input` stands for a group of types: f16 (with bf16), tf32, e4m3 (all FP8), f64, s8 (with u8, s4,
+// u4 and b1). The sparse kinds compute as the dense ones with the products of the stored elements,
+// and wmma without a row of its own as mma: ptxas makes the same instructions of both.
 struct Model {
   Gpu gpu;
-  isa::InstructionKind kind;  // mma or wgmma
+  isa::InstructionKind kind;  // mma, wgmma or wmma
   DType input;
   DType accumulator;
   Arithmetic arithmetic;
@@ -111,6 +113,8 @@ inline constexpr Model kModels[] = {
     {Gpu::hopper, mma, e4m3, f16, {two_halves, 16, 25, -21, nearest_f16}, recorded, assumed},
     {Gpu::hopper, mma, f64, f64, {fma_chain}, recorded, assumed},
     {Gpu::hopper, mma, s8, s32, {integer}, recorded, assumed},
+    // ptxas makes two m16n8k4 of an m16n16k8.
+    {Gpu::hopper, wmma, tf32, f32, {blocks, 4, 25, -133}, assumed, assumed},
     {Gpu::hopper, wgmma, f16, f32, {blocks, 16, 25, -133}, recorded, recorded},
     {Gpu::hopper, wgmma, f16, f16, {blocks, 16, 25, -21, nearest_f16}, recorded, assumed},
     {Gpu::hopper, wgmma, tf32, f32, {blocks, 8, 25, -133}, recorded, recorded},

@@ -9,7 +9,15 @@
 namespace tcgemm::isa {
 
 // The operand a of the sparse kinds is sparse along k (core/sparse.h).
-enum class InstructionKind : std::uint8_t { mma, mma_sparse, wgmma, wgmma_sparse };
+enum class InstructionKind : std::uint8_t { mma, mma_sparse, wgmma, wgmma_sparse, wmma };
+
+// Instructions of one-bit operands count ones: of a & b, or of a ^ b.
+enum class BitOperation : std::uint8_t { none, and_popc, xor_popc };
+
+constexpr const char* name(BitOperation operation) {
+  constexpr const char* names[] = {"", "and.popc", "xor.popc"};
+  return names[int(operation)];
+}
 
 constexpr const char* name(InstructionKind kind) {
   switch (kind) {
@@ -19,12 +27,14 @@ constexpr const char* name(InstructionKind kind) {
       return "mma.sp";
     case InstructionKind::wgmma:
       return "wgmma";
-    default:
+    case InstructionKind::wgmma_sparse:
       return "wgmma.sp";
+    default:
+      return "wmma";
   }
 }
 
-// m x n x k is the shape of one instruction, which a warp (mma) or a warpgroup of four warps
+// m x n x k is the shape of one instruction, which a warp (mma, wmma) or a warpgroup of four warps
 // (wgmma) issues. For wgmma, n is the largest one; all smaller multiples of n_step exist too.
 struct Instruction {
   InstructionKind kind;
@@ -43,6 +53,7 @@ struct Instruction {
   // The compute capabilities, times 10, that have it: 0 is that of `arch`, and no limit.
   int oldest = 0;
   int newest = 0;
+  BitOperation bit_operation = BitOperation::none;
 };
 
 }  // namespace tcgemm::isa

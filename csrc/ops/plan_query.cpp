@@ -71,7 +71,7 @@ Question read(std::uint64_t* stack) {
 
 DType parse_dtype(const std::string& text) {
   std::string names;
-  for (int i = 0; i < kDTypes; ++i) {
+  for (int i = 0; i < kTensorDTypes; ++i) {
     if (text == name(DType(i))) return DType(i);
     names += (names.empty() ? "" : ", ") + std::string(name(DType(i)));
   }

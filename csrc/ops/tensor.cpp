@@ -15,7 +15,7 @@ struct NamedScalarType {
 };
 
 const struct {
-  NamedScalarType known[kDTypes] = {
+  NamedScalarType known[kTensorDTypes] = {
       {aoti_torch_dtype_float16(), "torch.float16"},
       {aoti_torch_dtype_bfloat16(), "torch.bfloat16"},
       {aoti_torch_dtype_float32(), "torch.float32"},
@@ -44,7 +44,7 @@ const struct {
 
 // The rows of `known` are in the order of the enumerators of DType.
 static_assert(int(DType::f16) == 0 && int(DType::f64) == 3 && int(DType::e4m3) == 5 &&
-              int(DType::s8) == 7 && int(DType::s32) == kDTypes - 1);
+              int(DType::s8) == 7 && int(DType::s32) == kTensorDTypes - 1);
 
 void check_torch(AOTITorchError error, const char* call) {
   if (error != 0) fail("tcgemm: torch's ", call, " failed; its message stands on stderr.");
@@ -143,7 +143,7 @@ bool is_meta(const View& view) { return view.device_type == kTorch.meta; }
 std::int32_t scalar_type_of(DType dtype) { return kTorch.known[static_cast<int>(dtype)].number; }
 
 bool dtype_of(std::int32_t scalar_type, DType& dtype) {
-  for (int i = 0; i < kDTypes; ++i) {
+  for (int i = 0; i < kTensorDTypes; ++i) {
     if (kTorch.known[i].number != scalar_type) continue;
     dtype = static_cast<DType>(i);
     return true;

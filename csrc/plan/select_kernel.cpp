@@ -97,7 +97,7 @@ std::string supported_products(const Code& code, bool sparse) {
 
 bool has_rs_kernel(DType input) {
   static constexpr auto kHasRs = [] {
-    std::array<bool, kDTypes> flags{};
+    std::array<bool, kTensorDTypes> flags{};
     for (const GemmConfig& config : kCatalog)
       if (config.operand_source == OperandSource::RS) flags[int(config.input)] = true;
     return flags;

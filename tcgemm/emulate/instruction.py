@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import difflib
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -17,8 +18,10 @@ if TYPE_CHECKING:
 
     from tcgemm.emulate.table import Instruction
 
-# tf32 operands are float32 tensors, whose low 13 bits the tensor cores do not read.
+# tf32 operands are float32 tensors, whose low 13 bits the tensor cores do not read. Elements of 4
+# bits and 1 bit have a byte each.
 TORCH = {name: dtype for dtype, name in dtypes.NAMES.items()} | {"tf32": torch.float32}
+TORCH |= {"s4": torch.int8, "u4": torch.uint8, "b1": torch.bool}
 
 
 class Promotion(NamedTuple):
@@ -70,21 +73,24 @@ def mma(
 
     Arguments:
         a: (..., M, K), of the instruction's type. Of a sparse instruction, the stored elements
-            (..., M, K / 2). float32 stands for tf32.
+            (..., M, K / 2). float32 stands for tf32, int8 from -8 to 7 for s4, uint8 up to 15 for
+            u4, bool for b1.
         b: (..., K, N), with the leading sizes of a.
         c: The accumulator (..., M, N): float32, float16, float64 or int32. None is zero.
         instruction: The name of a row of `instructions()`: "wgmma.m64nNk16.f32.f16.f16".
         arch: The generation of GPUs whose bits these are.
         metadata: Of a sparse instruction: uint8 (..., M, K / 8), two bits for each stored element,
             its position in the group of 4, or of 2 for tf32; the first in the lowest bits
-            (as in SparseTensor24.metadata).
+            (as in SparseTensor24.metadata). Of s4 and u4, (..., M, K / 16) and two bits for each
+            stored pair of elements, its position in the group of four pairs.
         satfinite: Integers: each instruction clamps its result to int32 instead of wrapping.
 
     Returns:
         (..., M, N) of the accumulator's dtype, on the device of a. The computation is on the CPU.
 
     Raises:
-        ValueError: The architecture lacks the instruction, or a shape or the metadata do not fit.
+        ValueError: The architecture lacks the instruction, or a shape, the metadata or a value of 4
+            bits does not fit.
         TypeError: A dtype does not fit.
         MemoryError: Copies of the operands do not fit.
         ImportError: The library of the emulator is not there.
@@ -106,8 +112,12 @@ def _row(name: str, arch: str) -> tuple[Instruction, table._Row]:
     others = [gpu for gpu, known in rows if known == name]
     if others:
         raise ValueError(f"{arch} has no instruction {name}; these have it: {', '.join(others)}.")
-    names = sorted(known for gpu, known in rows if gpu == arch)
-    raise ValueError(f"instruction is {name!r}; expected one of {arch}'s: {', '.join(names)}.")
+    names = [known for gpu, known in rows if gpu == arch]
+    close = difflib.get_close_matches(str(name), names, n=3, cutoff=0.0)
+    raise ValueError(
+        f"instruction is {name!r}, but {arch} has none of that name; close ones are "
+        f"{', '.join(close)}, and tcgemm.emulate.instructions({arch!r}) lists all."
+    )
 
 
 def _check_dtype(name: str, tensor: Tensor, expected: str, known: Instruction) -> None:
@@ -117,6 +127,14 @@ def _check_dtype(name: str, tensor: Tensor, expected: str, known: Instruction) -
         raise TypeError(
             f"{name} has dtype {tensor.dtype}, but {known.name} takes {TORCH[expected]}; convert "
             f"it with {name}.to({TORCH[expected]})."
+        )
+    if expected not in table.RANGES:
+        return
+    low, high = table.RANGES[expected]
+    if bool(((tensor < low) | (tensor > high)).any()):
+        raise ValueError(
+            f"{name} has values from {int(tensor.min())} to {int(tensor.max())}, but {expected} "
+            f"has {low} to {high}; clamp it with {name}.clamp({low}, {high})."
         )
 
 
@@ -147,7 +165,7 @@ def _check_operands(
         shape = (*a.shape[:-1], b.shape[-1])
         if c.shape != shape:
             raise ValueError(f"c has the shape {tuple(c.shape)}, but the result has {shape}.")
-    if satfinite and known.accumulator != "s32":
+    if satfinite and (known.accumulator != "s32" or known.input == "b1"):
         raise ValueError(f"satfinite is for integers; {known.name} has no such form.")
 
 
@@ -157,15 +175,15 @@ def _columns(known: Instruction, a: Tensor, metadata: Tensor | None) -> Tensor |
         if metadata is not None:
             raise ValueError(f"metadata is for sparse instructions, but {known.name} is dense.")
         return None
-    stored, group = a.shape[-1], known.group
-    shape = (*a.shape[:-1], metadata_columns(stored))
+    stored, group, pair = a.shape[-1], known.group, known.pair
+    shape = (*a.shape[:-1], metadata_columns(stored // pair))
     if metadata is None or metadata.dtype is not torch.uint8 or metadata.shape != shape:
         came = "None" if metadata is None else f"{metadata.dtype} {tuple(metadata.shape)}"
         raise ValueError(
             f"metadata is {came}, but {known.name} needs torch.uint8 {shape}: two bits for each "
-            "stored element of a."
+            f"stored {'element' if pair == 1 else 'pair of elements'} of a."
         )
-    found = unpack_positions(metadata.cpu(), stored).int()
+    found = unpack_positions(metadata.cpu(), stored // pair).int()
     kept = group // 2
     by_group = found.unflatten(-1, (-1, kept))
     if bool((found >= group).any()) or bool((by_group.diff(dim=-1) <= 0).any()):
@@ -173,8 +191,9 @@ def _columns(known: Instruction, a: Tensor, metadata: Tensor | None) -> Tensor |
             f"metadata has positions that are not ascending within a group of {group}: tensor "
             "cores do not define the result of such an operand."
         )
-    index = torch.arange(stored, dtype=torch.int32)
-    return (index // kept * group + found).contiguous()
+    index = torch.arange(stored // pair, dtype=torch.int32) // kept * group + found
+    within = torch.arange(pair, dtype=torch.int32)
+    return (pair * index.unsqueeze(-1) + within).flatten(-2).contiguous()
 
 
 def multiply(
@@ -219,7 +238,7 @@ def multiply(
         call.factors_a, call.factors_b = (
             None if factors is None else factors.data_ptr() for factors in promotion[1:]
         )
-    if _lab.library().tcgemm_lab_mma(ctypes.byref(call)):
+    if _lab.function("mma", _Mma)(ctypes.byref(call)):
         raise MemoryError(
             f"The emulator has no memory for operands of shapes {tuple(a.shape)} and "
             f"{tuple(b.shape)}; emulate some rows of a and columns of b: their bits are the same."

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from tcgemm import _lab
 
 GPUS = ("Volta", "Turing", "Ampere", "Ada", "Hopper")
-METHODS = ("blocks", "two halves", "FMA chain", "integer")
+METHODS = ("blocks", "two halves", "FMA chain", "integer", "XOR and count")
 ROUNDINGS = ("FP32, toward zero", "14 bits, toward zero", "FP16, to nearest even")
+# The values of 4-bit elements, which have a byte each.
+RANGES = {"s4": (-8, 7), "u4": (0, 15)}
 
 
 class Arithmetic(ctypes.Structure):
@@ -30,7 +32,7 @@ class _Row(ctypes.Structure):
 
     _fields_ = [
         *((name, ctypes.c_char_p) for name in ("gpu", "family", "input", "input_b")),
-        *((name, ctypes.c_char_p) for name in ("accumulator", "evidence")),
+        *((name, ctypes.c_char_p) for name in ("accumulator", "evidence", "bit_operation")),
         *((name, ctypes.c_int32) for name in ("m", "n", "k", "sparse", "in_kernels")),
         *((name, ctypes.c_int32) for name in ("type_a", "type_b", "type_c")),
         ("arithmetic", Arithmetic),
@@ -41,19 +43,19 @@ class _Row(ctypes.Structure):
 class Instruction:
     """A tensor-core instruction on one generation of GPUs, and how that adds its products.
 
-    The accumulator and `products` products are added at once, as docs/guides/numerics.md describes:
+    The accumulator and `products` products are added at once, as docs/guides/emulate.md describes:
     each addend is cut toward zero to `fraction_bits` bits below the largest exponent, and the exact
     sum is converted (`rounding`). An instruction with more products makes several such sums.
     """
 
     name: str  # "wgmma.m64nNk16.f32.f16.f16": family, shape, types of the result, a and b
     arch: str  # "Volta", "Turing", "Ampere", "Ada" or "Hopper"
-    family: str  # "mma", "mma.sp", "wgmma" or "wgmma.sp"
+    family: str  # "mma", "mma.sp", "wgmma", "wgmma.sp" or "wmma"
     shape: tuple[int, int, int]  # m, n, k; n is the largest one of WGMMA
-    input: str  # the type of a: "f16"
+    input: str  # the type of a: "f16", "s4", "b1"
     input_b: str
     accumulator: str
-    method: str  # "blocks", "two halves" (FP8 widened to FP16), "FMA chain" or "integer"
+    method: str  # one of METHODS; "two halves" is FP8 that was widened to FP16
     products: int  # that are added at once; 0 for an FMA chain and for integers
     fraction_bits: int
     lowest_exponent: int | None  # the largest exponent counts at least as this
@@ -68,8 +70,13 @@ class Instruction:
 
     @property
     def group(self) -> int:
-        """Elements of a sparse a in a group, of which half are stored."""
+        """Positions of a sparse a in a group, of which half are stored."""
         return 2 if self.input == "tf32" else 4
+
+    @property
+    def pair(self) -> int:
+        """Stored elements of a sparse a that have one position: two of 4 bits, else one."""
+        return 2 if self.input in RANGES else 1
 
     @property
     def is_sparse(self) -> bool:
@@ -83,10 +90,12 @@ def _instruction(row: _Row) -> Instruction:
     family = row.family.decode().replace("mma.sync", "mma")
     a, b, accumulator = row.input.decode(), row.input_b.decode(), row.accumulator.decode()
     n = "N" if family.startswith("wgmma") else row.n
+    operation = row.bit_operation.decode()
+    suffix = f".{operation}" if operation else ""
     sums = row.arithmetic
     has_blocks = METHODS[sums.method] in ("blocks", "two halves")
     return Instruction(
-        name=f"{family}.m{row.m}n{n}k{row.k}.{accumulator}.{a}.{b}",
+        name=f"{family}.m{row.m}n{n}k{row.k}.{accumulator}.{a}.{b}{suffix}",
         arch=row.gpu.decode(),
         family=family,
         shape=(row.m, row.n, row.k),
@@ -106,13 +115,13 @@ def _instruction(row: _Row) -> Instruction:
 @functools.cache
 def rows() -> dict[tuple[str, str], tuple[Instruction, _Row]]:
     """(architecture, name of the instruction) -> the instruction, and the library's row."""
-    lab = _lab.library()
+    find = _lab.function("instruction", _Row)
     found = {}
     for gpu in range(len(GPUS)):
         index, answer = 0, 0
         while answer >= 0:
             row = _Row()
-            answer = lab.tcgemm_lab_instruction(index, gpu, ctypes.byref(row))
+            answer = find(index, gpu, ctypes.byref(row))
             if answer > 0:
                 instruction = _instruction(row)
                 found[instruction.arch, instruction.name] = instruction, row

@@ -91,7 +91,7 @@ class Terms:
             bias=pointers[1],
             residual=pointers[2],
         )
-        _lab.library().tcgemm_lab_epilogue(ctypes.byref(call))
+        _lab.function("epilogue", _Epilogue)(ctypes.byref(call))
         return values
 
 

@@ -1,5 +1,6 @@
 """Calls of emulate.mma that cannot be answered get a sentence; unusual ones an answer."""
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -9,10 +10,13 @@ import pytest
 import torch
 
 import tcgemm
-from tcgemm import emulate
+from tcgemm import _lab, emulate
 
 ROW = "mma.m16n8k16.f32.f16.f16"
 SPARSE = "mma.sp.m16n8k32.f32.f16.f16"
+S4, B1 = "mma.m16n8k64.s32.s4.s4", "mma.m16n8k256.s32.b1.b1.xor.popc"
+INTS = torch.arange(256).reshape(1, 256).remainder(9).to(torch.int8)
+ONES = torch.ones(1, 256, dtype=torch.bool)
 
 
 def half(*shape):
@@ -27,7 +31,9 @@ def call(a=(16, 16), b=(16, 8), **options):
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"instruction": "mma.k16"}, ValueError, r"expected one of Hopper's: mma\.m16n8k16"),
+        ({"instruction": "mma.k16"}, ValueError, "Hopper has none of that name; close ones are"),
+        ({"instruction": ROW[:-4]}, ValueError, r"close ones are mma\.m16n8k16\.f32\.f16\.f16, "),
+        ({"instruction": None}, ValueError, r"emulate\.instructions\('Hopper'\) lists all"),
         ({"arch": "Pascal"}, ValueError, "arch is 'Pascal'; expected one of Volta, Turing"),
         ({"arch": None}, ValueError, "arch is None; expected one of"),
         ({"arch": "Volta"}, ValueError, "Volta has no instruction mma.m16n8k16.f32.f16.f16; these"),
@@ -42,12 +48,43 @@ def call(a=(16, 16), b=(16, 8), **options):
         ({"c": torch.zeros(8, 16)}, ValueError, r"the result has \(16, 8\)"),
         ({"satfinite": True}, ValueError, "satfinite is for integers"),
         ({"metadata": torch.zeros(16, 4)}, ValueError, "is dense"),
+        (
+            {"instruction": S4, "a": INTS, "b": INTS.t()},
+            ValueError,
+            "from 0 to 8, but s4 has -8 to 7",
+        ),
+        ({"instruction": B1, "a": INTS, "b": INTS.t()}, TypeError, "takes torch.bool"),
+        (
+            {"instruction": B1, "a": ONES, "b": ONES.t(), "satfinite": True},
+            ValueError,
+            "no such form",
+        ),
         ({"instruction": SPARSE, "b": (32, 8)}, ValueError, r"None, but .* torch.uint8 \(16, 4\)"),
     ],
 )
 def test_a_sentence_for(options, error, words):
     with pytest.raises(error, match=words):
         call(**options)
+
+
+def test_wmma_of_tf32_is_two_instructions():
+    """ptxas makes two m16n8k4 of it on every GPU, but one instruction of mma.m16n8k8 on Hopper."""
+    a, b = torch.randn(16, 64).half().float(), torch.randn(64, 8).half().float()
+    row = "wmma.m16n16k8.f32.tf32.tf32"
+    found = emulate.mma(a, b, instruction=row)
+    assert torch.equal(found, emulate.mma(a, b, instruction="mma.m16n8k4.f32.tf32.tf32"))
+    assert not torch.equal(found, emulate.mma(a, b, instruction="mma.m16n8k8.f32.tf32.tf32"))
+
+
+def test_pairs_of_four_bits_share_a_position():
+    a = torch.arange(-8, 8, dtype=torch.int8).repeat(2).reshape(1, 32)
+    b = torch.zeros(64, 1, dtype=torch.int8)
+    b[2:4] = torch.tensor([[1], [3]], dtype=torch.int8)  # the second pair of the first group
+    row = "mma.sp.m16n8k64.s32.s4.s4"
+    metadata = torch.full((1, 4), 0b11011101, dtype=torch.uint8)  # positions 1 and 3
+    assert emulate.mma(a, b, instruction=row, metadata=metadata) == -8 * 1 + -7 * 3
+    metadata = torch.full((1, 4), 0b11101110, dtype=torch.uint8)  # positions 2 and 3
+    assert emulate.mma(a, b, instruction=row, metadata=metadata) == 0
 
 
 def test_positions_have_to_ascend():
@@ -120,7 +157,7 @@ def test_threads_do_not_matter():
 def test_instructions_are_listed():
     rows = emulate.instructions("hopper")
     assert {row.arch for row in rows} == {"Hopper"}
-    assert {row.family for row in rows} == {"mma", "mma.sp", "wgmma", "wgmma.sp"}
+    assert {row.family for row in rows} == {"mma", "mma.sp", "wgmma", "wgmma.sp", "wmma"}
     assert len({(row.arch, row.name) for row in emulate.instructions()}) == len(
         emulate.instructions()
     )
@@ -154,7 +191,9 @@ def test_the_library_is_loaded_on_first_use(tmp_path):
     assert "TCGEMM_BUILD_LAB=0" in line
 
 
-@pytest.mark.parametrize(("text", "words"), [(True, "could not be loaded"), (False, "no function")])
+@pytest.mark.parametrize(
+    ("text", "words"), [(True, "could not be loaded"), (False, "of another version")]
+)
 def test_another_library_is_refused(tmp_path, text, words):
     file = Path(torch.__file__).parent / "lib" / "libc10.so"
     if text:
@@ -162,3 +201,13 @@ def test_another_library_is_refused(tmp_path, text, words):
         file.write_text("no library")
     code, line = run("import tcgemm; tcgemm.emulate.instructions()", TCGEMM_LAB_LIBRARY=str(file))
     assert code == 1 and words in line and "setup.py" in line
+
+
+def test_another_layout_of_a_structure_is_refused():
+    class Shorter(ctypes.Structure):
+        _fields_ = [("k", ctypes.c_int64)]
+
+    with pytest.raises(ImportError, match="of another version than this package"):
+        _lab.function("mma", Shorter)
+    with pytest.raises(ImportError, match="of another version than this package"):
+        _lab.function("mmma", Shorter)

@@ -109,11 +109,10 @@ def pick_metadata(known, a):
     """Positions 1 and 3 of each group of four, or position 1 of each group of two."""
     if not known.is_sparse:
         return None, range(a.shape[1])
-    tf32 = known.input == "tf32"
-    byte = 0b01010101 if tf32 else 0b11011101
-    metadata = torch.full((a.shape[0], a.shape[1] // 4), byte, dtype=torch.uint8)
-    columns = range(1, 2 * a.shape[1], 2)
-    return metadata, columns
+    byte = 0b01010101 if known.input == "tf32" else 0b11011101
+    metadata = torch.full((a.shape[0], a.shape[1] // known.pair // 4), byte, dtype=torch.uint8)
+    pairs = range(known.pair, 2 * a.shape[1], 2 * known.pair)  # where a pair or an element begins
+    return metadata, [first + i for first in pairs for i in range(known.pair)]
 
 
 FLOATS = [row for row in ROWS if row.method in ("blocks", "two halves")]
@@ -133,29 +132,39 @@ def test_equals_the_rule_in_fractions(known, spread):
             assert Fraction(found[row, col].item()) == exact, (row, col)
 
 
-@pytest.mark.parametrize("known", [row for row in ROWS if row.method == "integer"], ids=str)
+INTEGERS = [row for row in ROWS if row.accumulator == "s32"]
+RANGES = {"s8": (-128, 127), "u8": (0, 255), "s4": (-8, 7), "u4": (0, 15), "b1": (0, 1)}
+
+
+def integers(shape, input_type):
+    low, high = RANGES[input_type]
+    return torch.randint(low, high + 1, shape).to(TORCH[input_type])
+
+
+@pytest.mark.parametrize("known", INTEGERS, ids=lambda row: f"{row.arch}-{row.name}")
 def test_integers_are_exact(known):
-    low, high = (0, 256) if known.input == "u8" else (-128, 128)
-    low_b, high_b = (0, 256) if known.input_b == "u8" else (-128, 128)
     k = 3 * known.shape[2]
-    a = torch.randint(low, high, (4, k // (1 + known.is_sparse))).to(TORCH[known.input])
-    b = torch.randint(low_b, high_b, (k, 5)).to(TORCH[known.input_b])
+    a = integers((4, 3 * known.stored), known.input)
+    b = integers((k, 5), known.input_b)
     c = torch.randint(-(2**31), 2**31, (4, 5)).int()
     metadata, columns = pick_metadata(known, a)
     found = emulate.mma(a, b, c, instruction=known.name, arch=known.arch, metadata=metadata)
-    exact = a.long() @ b.long()[list(columns)] + c.long()
+    left, right = a.long().unsqueeze(-1), b.long()[list(columns)]
+    terms = left ^ right if known.name.endswith("xor.popc") else left * right
+    exact = terms.sum(1) + c.long()
     assert torch.equal(found, exact.int())  # a conversion to int32 wraps
+    if known.input == "b1":
+        return
     saturated = emulate.mma(
         a[:, : known.stored],
         b[: known.shape[2]],
         c,
         instruction=known.name,
         arch=known.arch,
-        metadata=None if metadata is None else metadata[:, : known.stored // 4],
+        metadata=None if metadata is None else metadata[:, : metadata.shape[1] // 3],
         satfinite=True,
     )
-    once = [k for k in columns if k < known.shape[2]]
-    exact = a[:, : known.stored].long() @ b.long()[once] + c.long()
+    exact = terms[:, : known.stored].sum(1) + c.long()
     assert torch.equal(saturated, exact.clamp(-(2**31), 2**31 - 1).int())
 
 
