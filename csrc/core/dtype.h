@@ -14,6 +14,7 @@ inline constexpr int kDTypes = 13;
 // The first ones are those of tensors and kernels. The others are operands of instructions alone.
 inline constexpr int kTensorDTypes = 10;
 
+// The size in memory. No kernel reads s4, u4 and b1; the emulator has a byte for each of them.
 constexpr int bits(DType type) {
   switch (type) {
     case DType::f64:
@@ -29,17 +30,14 @@ constexpr int bits(DType type) {
     case DType::e5m2:
     case DType::s8:
     case DType::u8:
-      break;
     case DType::s4:
     case DType::u4:
-      return 4;
     case DType::b1:
-      return 1;
+      break;
   }
   return 8;
 }
 
-// s4, u4 and b1 have no whole byte.
 constexpr int bytes(DType type) { return bits(type) / 8; }
 
 constexpr bool is_fp8(DType type) { return type == DType::e4m3 || type == DType::e5m2; }

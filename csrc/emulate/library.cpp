@@ -1,6 +1,7 @@
 // The C functions that tcgemm/emulate/ calls. They check nothing: Python has done it.
 #include <iterator>
 #include <new>
+#include <random>
 #include <string_view>
 
 #include "emulate/epilogue.h"
@@ -26,6 +27,10 @@ constexpr DType input_group(DType type) {
     default:
       return type;
   }
+}
+
+constexpr bool is_below_8_bits(DType type) {
+  return type == DType::s4 || type == DType::u4 || type == DType::b1;
 }
 
 constexpr bool is_sparse(isa::InstructionKind kind) {
@@ -56,7 +61,7 @@ const emulate::Model* find_model(emulate::Gpu gpu, const isa::Instruction& instr
 
 // The tests have results of the instruction, or others have published them.
 emulate::Evidence evidence(const emulate::Model& model, const isa::Instruction& instruction) {
-  if (instruction.kind == isa::InstructionKind::wmma || bits(instruction.input) < 8)
+  if (instruction.kind == isa::InstructionKind::wmma || is_below_8_bits(instruction.input))
     return emulate::Evidence::assumed;
   return is_sparse(instruction.kind) ? model.sparse : model.dense;
 }
@@ -74,6 +79,13 @@ struct InstructionRow {
   std::int32_t sparse, in_kernels;
   std::int32_t type_a, type_b, type_c;
   emulate::Arithmetic arithmetic;
+};
+
+// The normal numbers of a C++ program, on which published experiments were run.
+struct NormalStream {
+  std::int64_t count;
+  std::uint32_t seed;
+  float* out;
 };
 
 }  // namespace
@@ -120,6 +132,7 @@ TCGEMM_EXPORT int tcgemm_lab_size(const char* function) {
   return name == "instruction" ? int(sizeof(InstructionRow))
          : name == "mma"       ? int(sizeof(emulate::Mma))
          : name == "epilogue"  ? int(sizeof(emulate::Epilogue))
+         : name == "normal"    ? int(sizeof(NormalStream))
                                : 0;
 }
 
@@ -135,4 +148,10 @@ TCGEMM_EXPORT int tcgemm_lab_mma(const emulate::Mma* mma) {
 
 TCGEMM_EXPORT void tcgemm_lab_epilogue(const emulate::Epilogue* epilogue) {
   emulate::apply(*epilogue);
+}
+
+TCGEMM_EXPORT void tcgemm_lab_normal(const NormalStream* stream) {
+  std::mt19937 engine(stream->seed);
+  std::normal_distribution<float> normal;
+  for (std::int64_t i = 0; i < stream->count; ++i) stream->out[i] = normal(engine);
 }

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <exception>
 #include <thread>
 #include <vector>
 
@@ -155,17 +156,24 @@ void integer_row(const Mma& mma, std::int64_t batch, std::int64_t row) {
   }
 }
 
-// Calls work(row) for the rows 0 .. rows - 1, in several threads.
+// Calls work(i) for i = 0 .. count - 1, in several threads. An exception is thrown at the end.
 template <class Work>
-void for_rows(std::int64_t rows, std::int64_t threads, const Work& work) {
-  threads = std::clamp<std::int64_t>(threads, 1, std::max<std::int64_t>(rows, 1));
+void for_each(std::int64_t count, std::int64_t threads, const Work& work) {
+  threads = std::clamp<std::int64_t>(threads, 1, std::max<std::int64_t>(count, 1));
   std::vector<std::thread> others;
+  std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(threads));
   const auto part = [&](std::int64_t index) {
-    for (std::int64_t row = index; row < rows; row += threads) work(row);
+    try {
+      for (std::int64_t i = index; i < count; i += threads) work(i);
+    } catch (...) {
+      thrown[std::size_t(index)] = std::current_exception();
+    }
   };
   for (std::int64_t index = 1; index < threads; ++index) others.emplace_back(part, index);
   part(0);
   for (std::thread& other : others) other.join();
+  for (const std::exception_ptr& exception : thrown)
+    if (exception) std::rethrow_exception(exception);
 }
 
 void multiply_floats(const Mma& mma, std::int64_t batch) {
@@ -176,21 +184,27 @@ void multiply_floats(const Mma& mma, std::int64_t batch) {
     const std::int64_t last = std::min(col + columns, mma.n);
     const std::vector<Number> b = decode_all(mma, mma.b, (batch * mma.n + col) * mma.k_b,
                                              (last - col) * mma.k_b, mma.input_b);
-    for_rows(mma.m, mma.threads, [&](std::int64_t row) { floats.row(batch, row, col, last, b); });
+    for_each(mma.m, mma.threads, [&](std::int64_t row) { floats.row(batch, row, col, last, b); });
   }
+}
+
+void multiply_one(const Mma& mma, std::int64_t batch) {
+  if (mma.arithmetic.method == Method::fma_chain)
+    for_each(mma.m, mma.threads, [&](std::int64_t row) { fma_row(mma, batch, row); });
+  else if (mma.arithmetic.method == Method::integer || mma.arithmetic.method == Method::xor_popc)
+    for_each(mma.m, mma.threads, [&](std::int64_t row) { integer_row(mma, batch, row); });
+  else
+    multiply_floats(mma, batch);
 }
 
 }  // namespace
 
 void multiply(const Mma& mma) {
-  for (std::int64_t batch = 0; batch < mma.batch; ++batch) {
-    if (mma.arithmetic.method == Method::fma_chain)
-      for_rows(mma.m, mma.threads, [&](std::int64_t row) { fma_row(mma, batch, row); });
-    else if (mma.arithmetic.method == Method::integer || mma.arithmetic.method == Method::xor_popc)
-      for_rows(mma.m, mma.threads, [&](std::int64_t row) { integer_row(mma, batch, row); });
-    else
-      multiply_floats(mma, batch);
-  }
+  Mma of_thread = mma;  // many small products: the threads share the batch, else the rows
+  const bool many = mma.batch > mma.m;
+  if (many) of_thread.threads = 1;
+  for_each(mma.batch, many ? mma.threads : 1,
+           [&](std::int64_t batch) { multiply_one(of_thread, batch); });
 }
 
 }  // namespace tcgemm::emulate
