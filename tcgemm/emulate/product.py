@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, Unpack, overload
 
 import torch
 
@@ -11,6 +11,7 @@ from tcgemm.emulate import rounding, sums
 from tcgemm.emulate.terms import Terms
 from tcgemm.ops.explanation import explain
 from tcgemm.sparse import SparseTensor24
+from tcgemm.typing import Options
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,6 +21,24 @@ if TYPE_CHECKING:
 GPU_OF = {80: "Ampere", 86: "Ampere", 89: "Ada", 90: "Hopper"}
 
 
+class MmOptions(Options, total=False):
+    """The keyword arguments of mm without amax, for type checkers."""
+
+    c: Tensor | None
+    beta: float
+    kernel: str | None
+    device: str
+    before_activation: bool
+
+
+@overload
+def mm(
+    a: Tensor, b: Tensor, *, amax: Literal[False] = False, **options: Unpack[MmOptions]
+) -> Tensor: ...
+@overload
+def mm(
+    a: Tensor, b: Tensor, *, amax: Literal[True], **options: Unpack[MmOptions]
+) -> tuple[Tensor, Tensor]: ...
 def mm(
     a: Tensor,
     b: Tensor,
