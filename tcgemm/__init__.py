@@ -9,6 +9,7 @@ tcgemm.nn.Linear, nn.QuantLinear                layers; tcgemm.swap_linear puts 
 tcgemm.compare                                  products, or a model's layers, beside torch's
 tcgemm.use                                      torch's own products run through tcgemm
 tcgemm.emulate                                  the bits that tensor cores compute, on a CPU
+tcgemm.numerics                                 what they lose, for a product and in experiments
 tcgemm.typing                                   the words of arguments, for annotations
 tcgemm.check_layout, explain                    how operands are stored, which kernel runs, and why
 python -m tcgemm                                what is installed and what runs here
@@ -39,6 +40,7 @@ from tcgemm.version import __version__  # noqa: E402
 if TYPE_CHECKING:
     from tcgemm import comparison as comparison
     from tcgemm import emulate as emulate
+    from tcgemm import numerics as numerics
     from tcgemm.comparison import compare
 
 saved_names.register()
@@ -73,7 +75,7 @@ if not TYPE_CHECKING:  # a checker would take every name for one of the module
 
     def __getattr__(name: str) -> Any:
         """Imports a package at its first use: `import tcgemm` has to be cheap."""
-        if name not in ("compare", "comparison", "emulate"):
+        if name not in ("compare", "comparison", "emulate", "numerics"):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         home = "comparison" if name == "compare" else name
         package = importlib.import_module(f"tcgemm.{home}")
@@ -83,5 +85,5 @@ if not TYPE_CHECKING:  # a checker would take every name for one of the module
 def __dir__() -> list[str]:
     """The public names, and those that every module has; not the packages behind them."""
     special = [name for name in globals() if name.startswith("__")]
-    packages = ("comparison", "emulate", "sparse_cutlass", "typing")
+    packages = ("comparison", "emulate", "numerics", "sparse_cutlass", "typing")
     return sorted({*__all__, *special, *packages} - {"__dir__", "__getattr__"})

@@ -5,6 +5,7 @@ python -m tcgemm demo                               trains a small network and t
 python -m tcgemm compare --shapes 4096x4096x4096    measures shapes of your own beside torch
 python -m tcgemm bench --set squares                measures sets of cases beside torch
 python -m tcgemm explain 4096 4096 4096 --layout NN shows the plan for one product; needs no GPU
+python -m tcgemm numerics all                       shows what tensor cores lose; needs no GPU
 
 `python -m tcgemm <command> --help` lists the options of a command.
 """
@@ -17,7 +18,7 @@ from tcgemm.version import __version__
 
 # The module tcgemm.cli.<command> has run(arguments), which returns the exit status. It is imported
 # when its command is called: the demo needs packages that the other commands do not.
-COMMANDS = ("demo", "bench", "compare", "explain")
+COMMANDS = ("demo", "bench", "compare", "explain", "numerics")
 
 
 def main(arguments: list[str]) -> int:

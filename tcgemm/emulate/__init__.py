@@ -5,7 +5,7 @@ mma(a, b, c, ...)      the bits of an instruction, or of a chain of them along k
 mm(a, b, ...)          the bits of tcgemm.mm on a GPU
 
 The arithmetic is a table of numbers for each generation of GPUs (csrc/emulate/models.h);
-docs/guides/numerics.md explains it.
+docs/numerics/tensor-cores.md explains it.
 """
 
 from tcgemm.emulate.instruction import mma

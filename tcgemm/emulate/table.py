@@ -43,9 +43,9 @@ class _Row(ctypes.Structure):
 class Instruction:
     """A tensor-core instruction on one generation of GPUs, and how that adds its products.
 
-    The accumulator and `products` products are added at once, as docs/guides/emulate.md describes:
-    each addend is cut toward zero to `fraction_bits` bits below the largest exponent, and the exact
-    sum is converted (`rounding`). An instruction with more products makes several such sums.
+    The accumulator and `products` products are added at once: each addend is cut toward zero to
+    `fraction_bits` bits below the largest exponent, and the exact sum is converted (`rounding`).
+    An instruction with more products makes several such sums (docs/numerics/tensor-cores.md).
     """
 
     name: str  # "wgmma.m64nNk16.f32.f16.f16": family, shape, types of the result, a and b

@@ -214,7 +214,7 @@ def error_ratio(
     if accumulation == "s32":
         bound = bound + 4.0 * unit * reference.abs()
     if accumulation == "f64":
-        difference = _long_double_difference(out, a, b)
+        difference = long_double_difference(out, a, b)
     else:
         if bias is not None:
             reference = reference + bias.double()
@@ -235,8 +235,12 @@ def _largest(difference: Tensor, bound: Tensor) -> float:
     return float("nan") if bool(ratio.isnan().any()) else float(ratio.max())
 
 
-def _long_double_difference(out: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """|out - a @ b| in longdouble: a float64 reference would have an error as large as out's."""
+def long_double_difference(out: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """|out - a @ b| for float64 (M, N), (M, K) and (K, N), as float64 on the device of `out`.
+
+    The product is computed in numpy's longdouble: a float64 reference would have an error as large
+    as that of `out`.
+    """
     import numpy
 
     wide = [t.detach().cpu().numpy().astype(numpy.longdouble) for t in (out, a, b)]

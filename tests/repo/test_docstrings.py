@@ -15,7 +15,7 @@ import tcgemm
 
 LIBRARIES = {"tcgemm.libtcgemm", "tcgemm.libtcgemm_lab"}  # they are no Python modules
 MODULES = (
-    *("", "comparison", "emulate", "info", "nn", "override"),
+    *("", "comparison", "emulate", "info", "nn", "numerics", "override"),
     *("sparse_cutlass", "testing", "typing"),
 )
 

@@ -31,7 +31,7 @@ LAYERS = (
     ("",),  # tcgemm/__init__.py
     ("testing",),
     ("emulate",),
-    ("bench",),
+    ("bench", "numerics"),
     ("comparison",),
     ("demo",),
     ("cli",),
@@ -212,8 +212,9 @@ PUBLIC = (
 
 def test_public_names():
     assert tuple(tcgemm.__all__) == PUBLIC
+    packages = ("comparison", "emulate", "numerics", "sparse_cutlass", "typing")
     shown = {name for name in dir(tcgemm) if not re.fullmatch(r"__\w+__", name)}
-    assert shown == {*PUBLIC, "comparison", "emulate", "sparse_cutlass", "typing"} - {"__version__"}
+    assert shown == {*PUBLIC, *packages} - {"__version__"}
     assert "__version__" in dir(tcgemm)
     assert set(tcgemm.nn.__all__) == {
         *("Conv1D", "Linear", "MultiheadAttention", "QuantConv1D", "QuantLinear"),

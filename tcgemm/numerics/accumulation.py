@@ -1,0 +1,148 @@
+"""What accumulators lose: partial sums that are added outside of the tensor cores, and long sums.
+
+The error is |C - C64|, in units of 2^-24 |A||B|: one rounding of a float32 sum whose products all
+have one sign is at most one unit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from tcgemm import emulate, explain
+from tcgemm.numerics.data import draw
+from tcgemm.numerics.table import Curve, Table
+from tcgemm.testing.numerics import long_double_difference
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+    from tcgemm.numerics.machine import Machine
+    from tcgemm.typing import Precision
+
+SIDE, LONG = 32, 4096
+LARGE = 4096  # rows and columns of the product whose kernel the sums of any length have
+DATA = ("normal", "uniform")
+PARTIAL = (None, 64, 32, 16)  # products in a partial sum; None: one sum
+LENGTHS = tuple(2**power for power in range(5, 17))
+SHOWN = (64, 512, 4096, 65536)
+
+
+class Way(NamedTuple):
+    """A way to add products that tcgemm has."""
+
+    name: str
+    dtype: torch.dtype
+    precision: Precision | None = None
+    acc_dtype: torch.dtype | None = None
+
+
+WAYS = (
+    Way("float16", torch.float16),
+    Way("float16, float16 sums", torch.float16, acc_dtype=torch.float16),
+    Way("bfloat16", torch.bfloat16),
+    Way("float32, high (tf32)", torch.float32, "high"),
+    Way("float32, highest", torch.float32, "highest"),
+    Way("float8_e4m3fn, fast", torch.float8_e4m3fn, "fast"),
+    Way("float8_e4m3fn, promoted", torch.float8_e4m3fn, "promoted"),
+    Way("float64", torch.float64),
+)
+
+
+def operands(k: int, distribution: str, dtype: torch.dtype, side: int) -> tuple[Tensor, Tensor]:
+    """a (side, k) and b (k, side)."""
+    generator = torch.Generator().manual_seed(k)
+    a, b = (draw((side, k), distribution, dtype, generator) for _ in range(2))
+    return a, b.t()
+
+
+def error(found: Tensor, a: Tensor, b: Tensor) -> tuple[float, float]:
+    """The largest error and the root mean square, in units of 2^-24 |A||B|."""
+    a, b = a.double(), b.double()
+    if found.dtype is torch.float64:
+        difference = long_double_difference(found, a, b)
+    else:
+        difference = (found.double() - a @ b).abs()
+    units = difference / (a.abs() @ b.abs()) * 2.0**24
+    return units.max().item(), units.square().mean().sqrt().item()
+
+
+def in_parts(machine: Machine, name: str, a: Tensor, b: Tensor, length: int | None) -> Tensor:
+    """The product whose partial sums of `length` products float32 additions join."""
+    if length is None:
+        return machine.multiply(name, a, b, None)
+    parts = machine.multiply(
+        name,
+        a.unflatten(1, (-1, length)).transpose(0, 1).contiguous(),
+        b.unflatten(0, (-1, length)).contiguous(),
+        None,
+    )
+    total = torch.zeros(parts.shape[1:])
+    for part in parts:
+        total = total + part.float()
+    return total
+
+
+def outside(machines: Sequence[Machine]) -> Table:
+    """Partial sums of 16 to 64 products that are added in float32 outside of the tensor cores."""
+    rows = []
+    for accumulator in ("f32", "f16"):
+        name = f"mma.m16n8k16.{accumulator}.f16.f16"
+        for data in DATA:
+            a, b = operands(LONG, data, torch.float16, SIDE)
+            if accumulator == "f16" and data != "normal":
+                b = b / 8  # a float16 sum ends at 65504
+            for machine in machines:
+                row = {"sums": accumulator, "data": data, "on": machine.name}
+                for length in PARTIAL:
+                    largest, mean = error(in_parts(machine, name, a, b, length), a, b)
+                    row["inside" if length is None else f"parts of {length}"] = (
+                        f"{largest:.3g} / {mean:.3g}"
+                    )
+                rows.append(row)
+    title = f"float16 products, K = {LONG}: largest / root mean square error in 2^-24 |A||B|"
+    notes = [
+        "Tensor cores cut a sum toward zero at each instruction, so sums of one sign drift with K. "
+        "Parts that begin with zero and are added outside, to nearest, drift within themselves.",
+    ]
+    return Table(title, rows, notes)
+
+
+def planned_kernel(way: Way, k: int, device: str) -> str:
+    """The kernel of a large product of these operands."""
+    a = torch.empty(LARGE, k, dtype=way.dtype, device="meta")
+    b = torch.empty(LARGE, k, dtype=way.dtype, device="meta").t()
+    return str(
+        explain(a, b, precision=way.precision, acc_dtype=way.acc_dtype, device=device).kernel
+    )
+
+
+def long_sums(device: str = "H200") -> Table:
+    """The error over K of every way of tcgemm to add on a GPU, with its curves."""
+    rows, curves = [], []
+    for way in WAYS:
+        for data in DATA:
+            points = {}
+            for k in LENGTHS:
+                a, b = operands(k, data, way.dtype, side=8)
+                sums = emulate.mm(
+                    a,
+                    b,
+                    precision=way.precision,
+                    acc_dtype=way.acc_dtype,
+                    kernel=planned_kernel(way, k, device),
+                    device=device,
+                    before_activation=True,
+                )
+                points[k] = error(sums, a, b)[1]
+            curves.append(Curve(f"{way.name}, {data}", way.name, data != DATA[0], points))
+            rows.append({"way": way.name, "data": data} | {f"K = {k}": points[k] for k in SHOWN})
+    title = f"Root mean square error of the sums on an {device} in 2^-24 |A||B|"
+    notes = [
+        '"uniform" is uniform in [0, 1): all products have one sign.',
+        '"high" rounds the operands to tf32; that is most of its error in short sums.',
+    ]
+    return Table(title, rows, notes, curves, ("K", "2^-24 |A||B|"))

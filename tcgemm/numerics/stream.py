@@ -1,0 +1,28 @@
+"""The random numbers of the published experiments: those of a C++ program.
+
+Sun et al. (published.py) draw from `std::normal_distribution<float>` over `std::mt19937` with the
+seed 123456. csrc/emulate/library.cpp does the same with the library of the compiler.
+"""
+
+import ctypes
+
+import torch
+from torch import Tensor
+
+from tcgemm import _lab
+
+SEED = 123456
+
+
+class _NormalStream(ctypes.Structure):
+    """NormalStream of csrc/emulate/library.cpp."""
+
+    _fields_ = [("count", ctypes.c_int64), ("seed", ctypes.c_uint32), ("out", ctypes.c_void_p)]
+
+
+def normal_stream(count: int, seed: int = SEED) -> Tensor:
+    """The first `count` numbers of the stream, float32."""
+    numbers = torch.empty(count)
+    call = _NormalStream(count, seed, numbers.data_ptr())
+    _lab.function("normal", _NormalStream)(ctypes.byref(call))
+    return numbers

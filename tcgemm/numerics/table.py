@@ -1,0 +1,109 @@
+"""The result of an experiment: rows that print as a table, and curves."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+COLOURS = ("#1f5fa8", "#d1602b", "#3d8c50", "#7b4fa3", "#b8860b", "#c2334d", "#e58aa0", "#555555")
+
+
+class Curve(NamedTuple):
+    """A line of a plot."""
+
+    label: str
+    group: str  # lines of a group have one colour
+    is_dashed: bool
+    points: dict[int, float]
+
+
+def text(value: Any) -> str:
+    """A cell: three digits of a number, "-" for nothing."""
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.3g}" if math.isfinite(value) else "overflow"
+    return str(value)
+
+
+def _plain(value: Any) -> Any:
+    """The value for JSON, which has no Inf and no NaN."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+@dataclass
+class Table:
+    """Rows of an experiment.
+
+    Attributes:
+        title (str): what was computed.
+        rows (list[dict]): one dict for each line, with the same keys: the columns.
+        notes (list[str]): sentences that are printed below.
+        curves (list[Curve]): the same for more points, if there is something to draw.
+        axes (tuple[str, str]): the names of the axes of the curves.
+    """
+
+    title: str
+    rows: list[dict[str, Any]]
+    notes: list[str]
+    curves: list[Curve] = field(default_factory=list)
+    axes: tuple[str, str] = ("", "")
+
+    def __str__(self) -> str:
+        heads = list(self.rows[0])
+        cells = [heads, *([text(row[head]) for head in heads] for row in self.rows)]
+        widths = [max(len(line[i]) for line in cells) for i in range(len(heads))]
+        words = [all(isinstance(row[head], str) for row in self.rows) for head in heads]
+        lines = [
+            "  ".join(
+                cell.ljust(width) if is_word else cell.rjust(width)
+                for cell, width, is_word in zip(line, widths, words, strict=True)
+            ).rstrip()
+            for line in cells
+        ]
+        return "\n".join([self.title, "", *lines, "", *self.notes]).rstrip()
+
+    def facts(self) -> dict[str, Any]:
+        """The table for a JSON file. Numbers that are not finite become null."""
+        return {
+            "title": self.title,
+            "rows": [{key: _plain(value) for key, value in row.items()} for row in self.rows],
+            "notes": self.notes,
+            "curves": {
+                curve.label: {str(x): _plain(y) for x, y in curve.points.items()}
+                for curve in self.curves
+            },
+        }
+
+    def draw(self, path: Path) -> None:
+        """Draws the curves into a picture, by matplotlib."""
+        import matplotlib
+
+        matplotlib.use("Agg")
+        from matplotlib import pyplot
+
+        figure, axes = pyplot.subplots(figsize=(7.6, 4.6), dpi=110, layout="constrained")
+        groups = list(dict.fromkeys(curve.group for curve in self.curves))
+        for curve in self.curves:
+            axes.plot(
+                list(curve.points),
+                list(curve.points.values()),
+                color=COLOURS[groups.index(curve.group) % len(COLOURS)],
+                linestyle="--" if curve.is_dashed else "-",
+                linewidth=1.4,
+                label=curve.label,
+            )
+        axes.set_yscale("log")
+        if max(max(curve.points) for curve in self.curves) > 100:
+            axes.set_xscale("log", base=2)
+        axes.set(xlabel=self.axes[0], ylabel=self.axes[1])
+        axes.set_title(self.title, fontsize=9)
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(fontsize=7, frameon=False, ncols=2)
+        figure.savefig(path, metadata={"Software": None})
+        pyplot.close(figure)

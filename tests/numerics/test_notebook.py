@@ -1,0 +1,31 @@
+"""The notebook of docs/numerics prints what is stored in it."""
+
+import json
+
+import pytest
+
+from support.source_tree import ROOT
+
+PATH = ROOT / "docs" / "notebooks" / "drifting-sums.ipynb"
+CELLS = [cell for cell in json.loads(PATH.read_text())["cells"] if cell["cell_type"] == "code"]
+
+
+def printed(cell):
+    """The text that is stored below a cell."""
+    streams = [each["text"] for each in cell["outputs"] if each["output_type"] == "stream"]
+    return "".join("".join(text) for text in streams)
+
+
+def test_the_cells_print_what_is_stored(capsys):
+    pytest.importorskip("matplotlib").use("Agg")
+    namespace = {}
+    for cell in CELLS:
+        exec(compile("".join(cell["source"]), "cell", "exec"), namespace)
+        assert capsys.readouterr().out == printed(cell)
+    namespace["pyplot"].close("all")
+
+
+def test_every_cell_was_executed():
+    assert [cell["execution_count"] for cell in CELLS] == list(range(1, len(CELLS) + 1))
+    pictures = [each for cell in CELLS for each in cell["outputs"] if "image/png" in str(each)]
+    assert len(pictures) == 1 and PATH.stat().st_size < 150_000
