@@ -1,4 +1,4 @@
-"""Writes the measured figures of the guides and of docs/numerics.md.
+"""Writes the measured figures of the guides and of docs/numerics/.
 
     python -m benchmarks figures
 
@@ -7,6 +7,7 @@ A table between <!-- figures: NAME --> and <!-- /figures --> is written from the
     ragged       sizes beside 4096, results/h200.json
     f32-errors   errors of f32 products, results/errors/h200.json
     swap         the picture and the times of a model after a swap, results/swap/h200.json
+    *-sums       what accumulators lose: sums_tables.py
     others       the cases of TABLES[NAME], results/h200.json
 
 A test compares the pages with the results.
@@ -20,7 +21,7 @@ from typing import Any
 
 from benchmarks import RESULTS
 from benchmarks.fp32_errors import table as error_table
-from benchmarks.report import swap_picture
+from benchmarks.report import sums_tables, swap_picture
 from tcgemm.bench import results_file
 
 DOCS = RESULTS.parents[1] / "docs"
@@ -165,11 +166,12 @@ def tables(results: Path = RESULTS) -> dict[str, list[str]]:
     found = {each: ratios(rows, each) for each in TABLES}
     path = results / "swap" / name
     after = swap_picture.load(path) if path.exists() else None
-    return found | {"ragged": ragged(rows), "f32-errors": f32_errors(errors), "swap": swap(after)}
+    found |= {"ragged": ragged(rows), "f32-errors": f32_errors(errors), "swap": swap(after)}
+    return found | sums_tables.tables()
 
 
 def pages(docs: Path = DOCS) -> list[Path]:
-    return [*sorted((docs / "guides").glob("*.md")), docs / "numerics.md"]
+    return [path for name in ("guides", "numerics") for path in sorted((docs / name).glob("*.md"))]
 
 
 def written(text: str, lines_of: dict[str, list[str]]) -> str:

@@ -4,6 +4,9 @@
 
     call.svg          the steps of a call, from Python to the kernel
     sparse24.svg      the 2:4 format
+    step.svg          one step of a tensor core
+    sums.svg          errors of long sums, of benchmarks/results/numerics/emulated.json
+    chain.svg         errors of a chain of products, of the same file
     swap_<gpu>.svg    a model after swap_linear, of benchmarks/results/swap/<gpu>.json
 
 A test compares the files with what this script draws.
@@ -15,7 +18,13 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import RESULTS
-from benchmarks.report import call_picture, sparse_format, swap_picture
+from benchmarks.report import (
+    call_picture,
+    error_picture,
+    sparse_format,
+    step_picture,
+    swap_picture,
+)
 
 FOLDER = RESULTS.parents[1] / "docs" / "pictures"
 
@@ -25,6 +34,9 @@ def pictures(results: Path = RESULTS) -> dict[str, Callable[[], str]]:
     found: dict[str, Callable[[], str]] = {
         "call.svg": call_picture.draw,
         "sparse24.svg": sparse_format.draw,
+        "step.svg": step_picture.draw,
+        "sums.svg": error_picture.draw_sums,
+        "chain.svg": error_picture.draw_chain,
     }
     for path in sorted((results / "swap").glob("*.json")):
         draw = partial(swap_picture.draw, swap_picture.load(path))

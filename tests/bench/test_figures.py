@@ -4,8 +4,11 @@ import re
 import shutil
 
 import pytest
+import torch
 
-from benchmarks.report import figures
+from benchmarks.report import error_picture, figures
+from tcgemm import emulate
+from tcgemm.numerics import accumulation, formats, low_precision, machine
 
 from support import pages
 from support.source_tree import ROOT
@@ -28,7 +31,8 @@ def test_every_table_is_on_one_page():
 
 def test_the_command_writes_the_pages(tmp_path):
     shutil.copytree(figures.DOCS / "guides", tmp_path / "guides")
-    page = tmp_path / "numerics.md"
+    page = tmp_path / "numerics" / "index.md"
+    page.parent.mkdir()
     page.write_text("before\n<!-- figures: ragged -->\nold\n<!-- /figures -->\nafter\n")
     assert figures.main(["--docs", str(tmp_path)]) == 0
     lines = ["before", "<!-- figures: ragged -->", *TABLES["ragged"], "<!-- /figures -->", "after"]
@@ -62,3 +66,16 @@ def test_a_swap_s_times_and_picture_are_shown():
     assert "| 16 tokens, called from Python | 500 us | 2 ms |" in lines
     assert "| memory of the model | 3.00 GB | 3.00 GB |" in lines and len(lines) == 10
     assert figures.swap(None) == []
+
+
+def test_the_stored_sums_are_those_of_the_emulator():
+    """A part of benchmarks/results/numerics/emulated.json, computed again."""
+    stored = error_picture.load()
+    machines = [machine.emulated(name) for name in ("A100", "H200")]
+    assert stored["tables"] == [low_precision.run(machines).facts()]
+    assert stored["formats"] == [formats.run().facts()]
+    a, b = accumulation.operands(512, "uniform", torch.float8_e4m3fn, 8)
+    sums = emulate.mm(a, b, precision="fast", before_activation=True)
+    rms = accumulation.error(sums, a, b)[1]
+    found = stored["outside"][1]["curves"]["float8_e4m3fn, fast, uniform"]["512"]
+    assert found == pytest.approx(rms, rel=1e-9)

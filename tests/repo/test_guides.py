@@ -22,7 +22,7 @@ def test_a_guide_has_its_parts_in_order(path):
 
 
 @pytest.mark.parametrize(
-    "path", [*GUIDES, ROOT / "docs" / "numerics.md"], ids=lambda path: path.stem
+    "path", [*GUIDES, ROOT / "docs" / "numerics" / "index.md"], ids=lambda path: path.stem
 )
 def test_layout_letters_are_explained(path):
     """By the table in dense.md, or by a link to it before or at the first use."""

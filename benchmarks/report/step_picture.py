@@ -1,0 +1,90 @@
+"""The picture of one step of a tensor core: how addends are aligned, cut and added.
+
+The numbers are those of a Hopper GPU's FP8 step. tcgemm.emulate computes the result that it shows.
+"""
+
+from fractions import Fraction
+
+import torch
+
+from benchmarks.report.svg import BLUE, GRID, INK, ORANGE, RED, SOFT, Drawing
+from tcgemm import emulate
+
+INSTRUCTION = "wgmma.m64nNk32.f32.e4m3.e4m3"
+# Products of e4m3 numbers, and the accumulator.
+PRODUCTS = ((1.875, 0.875), (0.203125, 1.625), (0.0546875, 0.40625), (0.015625, 0.01171875))
+ACCUMULATOR = Fraction(5) + Fraction(0b10110111010111, 2**14)
+HIGHEST, LOWEST = 2, -17  # exponents of the first and the last column
+CELL, LEFT, TOP, ROW = 27, 212, 74, 34
+TITLE = "One FP8 step of a Hopper tensor core: align, cut, add, cut"
+
+
+def addends() -> list[tuple[str, Fraction]]:
+    """(text, value): the accumulator and the products."""
+    found = [(f"c = {float(ACCUMULATOR):.6f}", ACCUMULATOR)]
+    found += [(f"{x:g} x {y:g}", Fraction(x) * Fraction(y)) for x, y in PRODUCTS]
+    return found
+
+
+def unit() -> Fraction:
+    """What addends are cut to: 2^(E - F), where E is the exponent of the accumulator."""
+    row = next(row for row in emulate.instructions("Hopper") if row.name == INSTRUCTION)
+    return Fraction(2) ** (HIGHEST - row.fraction_bits)
+
+
+def result() -> Fraction:
+    """The step's result, by the emulator."""
+    a, b = torch.zeros(1, 32), torch.zeros(32, 1)
+    for k, (x, y) in enumerate(PRODUCTS):
+        a[0, k], b[k, 0] = x, y
+    c = torch.tensor([[float(ACCUMULATOR)]])
+    narrow = (x.to(torch.float8_e4m3fn) for x in (a, b))
+    return Fraction(emulate.mma(*narrow, c, instruction=INSTRUCTION).item())
+
+
+def bit(value: Fraction, exponent: int) -> int:
+    """The bit of 2^exponent."""
+    return int(value / Fraction(2) ** exponent) & 1
+
+
+def _row(drawing: Drawing, y: float, name: str, value: Fraction, kept: Fraction) -> None:
+    """The bits of a value; those below `kept` are lost."""
+    drawing.text(20, y + 19, name, mono=True, size=12.5)
+    for column, exponent in enumerate(range(HIGHEST, LOWEST - 1, -1)):
+        weight = Fraction(2) ** exponent
+        if value < weight and exponent >= 0:
+            continue
+        lost = weight < kept
+        x, one = LEFT + column * CELL, bit(value, exponent)
+        colour = (RED if lost else BLUE) if one else "#f6f8fa"
+        drawing.rect(x, y, CELL - 2, CELL - 1, colour, stroke=GRID, radius=3)
+        fill = "#ffffff" if one else SOFT
+        place = (x + CELL / 2 - 1, y + CELL / 2 + 5)
+        drawing.text(*place, str(one), size=13, fill=fill, anchor="middle", mono=True)
+
+
+def draw() -> str:
+    kept, total = unit(), result()
+    cut = sum((value // kept * kept for _, value in addends()), Fraction(0))
+    assert total == cut  # the sum has 14 bits here, so that its own cut loses nothing
+    exact = sum((value for _, value in addends()), Fraction(0))
+    drawing = Drawing(
+        780, 352, TITLE, f"The exact sum is {float(exact)}, the result {float(total)}."
+    )
+    drawing.text(20, 32, TITLE, size=16, bold=True)
+    for column, exponent in enumerate(range(HIGHEST, LOWEST - 1, -1)):
+        x = LEFT + column * CELL + CELL / 2 - 1
+        drawing.text(x, TOP - 10, str(exponent), size=11, fill=SOFT, anchor="middle")
+    drawing.text(20, TOP - 10, "bit of 2 to the power", size=11, fill=SOFT)
+    for index, (name, value) in enumerate(addends()):
+        _row(drawing, TOP + index * ROW, name, value, kept)
+    below = TOP + len(PRODUCTS) * ROW + ROW + 8
+    drawing.line(20, below - 6, LEFT + (HIGHEST - LOWEST + 1) * CELL, below - 6, INK)
+    _row(drawing, below, f"result {float(total):.6f}", total, kept)
+    _row(drawing, below + ROW, f"exact  {float(exact):.6f}", exact, kept)
+    edge = LEFT + (HIGHEST - (kept.denominator.bit_length() - 1) * -1 + 1) * CELL - 2
+    drawing.line(edge, TOP - 4, edge, below + 2 * ROW - 4, ORANGE, 2)
+    drawing.text(edge + 6, below + 2 * ROW + 12, "red bits are lost", size=12, fill=RED)
+    text = "E = 2 is the largest exponent; bits below 2^(E - 13) do not enter the sum"
+    drawing.text(20, below + 2 * ROW + 12, text, size=12, fill=SOFT)
+    return drawing.svg()
