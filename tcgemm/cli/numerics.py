@@ -8,7 +8,8 @@ formats    the number formats: their table XI
 all        all of these
 kernel     the error of one product: 4096 4096 16384 --dtype e4m3 --data uniform
 
-GPUs are emulated, bit for bit, so none is needed.
+GPUs are emulated, bit for bit, so none is needed. If there is one, it has a column of its own, and
+each of its results is compared with the emulator's.
 """
 
 import argparse
@@ -22,6 +23,7 @@ import torch
 from tcgemm.cli.explain import dtype_of
 from tcgemm.numerics import accumulation, chain, error_report, formats, integers, low_precision
 from tcgemm.numerics.data import DISTRIBUTIONS
+from tcgemm.numerics.device import Checked, device
 from tcgemm.numerics.machine import Machine, emulated
 from tcgemm.numerics.table import Table
 from tcgemm.typing import Layout, Precision, words
@@ -32,7 +34,9 @@ EXPERIMENTS: dict[str, Callable[[Sequence[Machine]], list[Table]]] = {
     "integers": lambda machines: [integers.run(machines)],
     "outside": lambda machines: [
         accumulation.outside(machines),
-        *(accumulation.long_sums(machine.name) for machine in machines[-1:]),
+        accumulation.long_sums(
+            [each.name for each in machines if not isinstance(each, Checked)][-1]
+        ),
     ],
     "formats": lambda machines: [formats.run()],
 }
@@ -53,6 +57,9 @@ def parser() -> argparse.ArgumentParser:
             default="A100,H200",
             type=lambda text: text.split(","),
             help="emulated GPUs by name, with commas (A100,H200); long sums are those of the last",
+        )
+        command.add_argument(
+            "--emulated-only", action="store_true", help="leave out the GPU of this machine"
         )
         command.add_argument("--json", type=Path, help="write the tables and curves to this file")
         command.add_argument("--plot", type=Path, help="draw the curves into this folder, as PNG")
@@ -100,7 +107,9 @@ def run(arguments: list[str]) -> int:
         if options.command == "kernel":
             _run_kernel(options)
             return 0
-        machines = [emulated(name) for name in options.gpus]
+        machines: list[Machine] = [emulated(name) for name in options.gpus]
+        if torch.cuda.is_available() and not options.emulated_only:
+            machines.append(device())
     except (ValueError, TypeError, RuntimeError, ImportError) as error:
         parser().error(str(error))
     names = EXPERIMENTS if options.command == "all" else [options.command]
@@ -112,5 +121,8 @@ def run(arguments: list[str]) -> int:
             if options.plot and table.curves:
                 options.plot.mkdir(parents=True, exist_ok=True)
                 table.draw(options.plot / f"{name}{number or ''}.png")
-    _save(options.json, found)
-    return 0
+    checked = [machine for machine in machines if isinstance(machine, Checked)]
+    for machine in checked:
+        print(machine.sentence())
+    _save(options.json, found | {machine.name: machine.counts for machine in checked})
+    return 1 if any(machine.counts[1] for machine in checked) else 0

@@ -8,56 +8,36 @@ from pathlib import Path
 import pytest
 
 from tcgemm import emulate
+from tcgemm.emulate import ptx
 
-BITS = {"f16": 16, "bf16": 16, "tf32": 32, "f32": 32, "f64": 64, "e4m3": 8, "e5m2": 8, "s32": 32}
-BITS |= {"s8": 8, "u8": 8, "s4": 4, "u4": 4, "b1": 1}
-KINDS = {"f32": "f", "f64": "d"}  # other types are in registers %r of 32 bits
 PTXAS = shutil.which("ptxas") or "/usr/local/cuda/bin/ptxas"
 ARCHITECTURES = {"Turing": "sm_75", "Ampere": "sm_80", "Ada": "sm_89", "Hopper": "sm_90a"}
 
 pytestmark = pytest.mark.skipif(not Path(PTXAS).is_file(), reason="needs ptxas")
 
 
-def registers(elements, element_type):
-    """The registers of one of 32 lanes: `elements` is the size of the matrix."""
-    kind = KINDS.get(element_type, "r")
-    count = elements * BITS[element_type] // 32 // (64 if kind == "d" else 32)
-    return "{" + ", ".join(f"%{kind}{i}" for i in range(count)) + "}"
-
-
 def text(known):
     """The instruction in PTX."""
-    m, n, k = known.shape
-    result, types = known.accumulator, f"{known.input}.{known.input_b}"
-    operation = "".join(re.findall(r"\.(?:and|xor)\.popc", known.name))
+    result = known.accumulator
     if known.family.startswith("wgmma"):
-        sums = registers(16 * 8, result)  # of one warp and n = 8
+        sums = ptx.registers(ptx.kind_of(result), ptx.count(16 * 8, result))  # a warp's, n = 8
+        types = f"{known.input}.{known.input_b}{ptx.operation_of(known)}"
         form = known.family.replace("wgmma", "wgmma.mma_async")
-        line = f"{form}.sync.aligned.m64n8k{k}.{result}.{types}{operation} {sums}, %rd0, %rd1"
-        line += ", %r0, 0x0" if known.is_sparse else ""
-        scales = "" if result == "s32" else ", 1, 1" + ", 0, 0" * (BITS[known.input] == 16)
+        line = f"{form}.sync.aligned.m64n8k{known.shape[2]}.{result}.{types} {sums}, %rd0, %rd1"
+        line += ", %meta, 0x0" if known.is_sparse else ""
+        scales = "" if result == "s32" else ", 1, 1" + ", 0, 0" * (ptx.BITS[known.input] == 16)
         return f"{line}, p{scales};"
-    sums = registers(m * n, result)
-    if known.family == "wmma":
-        a, b = registers(m * k, known.input), registers(n * k, known.input_b)
-        if known.input == "f16":  # these fragments have each element twice or more often
-            a = b = registers(16 * 32, "f16")
-            types = f"{result}.{result}"
-        else:
-            types = f"{result}.{types}.{result}"
-        form = f"wmma.mma{operation}.sync.aligned.row.col.m{m}n{n}k{k}.{types}"
-        return f"{form} {sums}, {a}, {b}, {sums};"
-    a, b = registers(m * known.stored, known.input), registers(n * k, known.input_b)
-    form = "mma.sp::ordered_metadata" if known.is_sparse else "mma"
-    line = f"{form}.sync.aligned.m{m}n{n}k{k}.row.col.{result}.{types}.{result}{operation}"
-    return f"{line} {sums}, {a}, {b}, {sums}{', %r0, 0x0' if known.is_sparse else ''};"
+    kinds = (known.input, known.input_b, result)
+    lists = zip(map(ptx.kind_of, kinds), ptx.counts(known), strict=True)
+    a, b, sums = (ptx.registers(kind, number) for kind, number in lists)
+    return ptx.instruction(known, a, b, sums, sums)
 
 
 def errors(lines, target, folder):
     """The lines that ptxas refuses, each with its message."""
     head = [".version 9.0", f".target {target}", ".address_size 64", ".visible .entry k() {"]
     head += [f".reg .{kind} %{name}<33>;" for kind, name in (("b32", "r"), ("f32", "f"))]
-    head += [".reg .f64 %d<33>;", ".reg .b64 %rd<2>;", ".reg .pred p;"]
+    head += [".reg .f64 %d<33>;", ".reg .b64 %rd<2>;", ".reg .pred p;", ".reg .b32 %meta;"]
     source = folder / "instructions.ptx"
     source.write_text("\n".join([*head, *lines, "ret;", "}"]))
     command = [PTXAS, f"-arch={target}", str(source), "-o", str(folder / "instructions.cubin")]

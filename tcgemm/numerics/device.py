@@ -1,0 +1,235 @@
+"""Runs mma.sync instructions on the GPU of this machine, from PTX that the driver compiles.
+
+A warp multiplies one pair of tiles. torch arranges the elements in the order of the lanes and their
+registers (tcgemm/emulate/ptx.py), so that the kernel only loads, multiplies and stores:
+
+    a (.., M, K) -> tiles (P, m, k) -> registers (P, count, 32 lanes) -> mma.sync -> the way back
+
+Every result is compared with the emulator's, bit for bit, and differences are counted.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from tcgemm import emulate
+from tcgemm.emulate import ptx
+from tcgemm.emulate.instruction import TORCH
+from tcgemm.emulate.product import GPU_OF
+from tcgemm.numerics.machine import Machine
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tcgemm.emulate import Instruction
+
+VERSION = "8.7"  # of PTX: that of CUDA 12.8
+WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+LANES = 32
+DEVICE = "cuda"
+
+
+def kernel(known: Instruction, target: str) -> str:
+    """A PTX module whose entry `run` multiplies the tiles of block x: d = a * b + d."""
+    a, b, d = ptx.counts(known)
+    operand, result = (ptx.kind_of(name) for name in (known.input, known.accumulator))
+    suffix = {"r": "b32", "f": "f32", "d": "f64"}
+    lists = [ptx.registers(letter, number) for letter, number in (("a", a), ("b", b), ("d", d))]
+    lines = [
+        f".version {VERSION}",
+        f".target {target}",
+        ".address_size 64",
+        ".visible .entry run(.param .u64 pa, .param .u64 pb, .param .u64 pd) {",
+        f".reg .{suffix[operand]} %a<{a}>, %b<{b}>;",
+        f".reg .{suffix[result]} %d<{d}>;",
+        ".reg .b32 %tile, %lane;",
+        ".reg .b64 %at_a, %at_b, %at_d, %byte;",
+        "mov.u32 %tile, %ctaid.x;",
+        "mov.u32 %lane, %tid.x;",
+    ]
+    for name, count, kind in (("a", a, operand), ("b", b, operand), ("d", d, result)):
+        size = 8 if kind == "d" else 4
+        lines += [
+            f"ld.param.u64 %at_{name}, [p{name}];",
+            f"mul.wide.u32 %byte, %tile, {count * LANES * size};",
+            f"add.u64 %at_{name}, %at_{name}, %byte;",
+            f"mul.wide.u32 %byte, %lane, {size};",
+            f"add.u64 %at_{name}, %at_{name}, %byte;",
+        ]
+        lines += [
+            f"ld.global.{suffix[kind]} %{name}{i}, [%at_{name} + {i * LANES * size}];"
+            for i in range(count)
+        ]
+    lines.append(ptx.instruction(known, lists[0], lists[1], lists[2], lists[2]))
+    size = 8 if result == "d" else 4
+    lines += [f"st.global.{suffix[result]} [%at_d + {i * LANES * size}], %d{i};" for i in range(d)]
+    return "\n".join([*lines, "ret;", "}", ""])
+
+
+def places(known: Instruction, operand: str) -> tuple[Tensor, Tensor]:
+    """(rows, columns) of a tile, each (registers, 32 lanes, elements of a register).
+
+    Of b the columns are k, as it is stored by columns.
+    """
+    element = known.accumulator if operand == "d" else known.input
+    counts = dict(zip("abd", ptx.counts(known), strict=True))
+    width = max(1, 32 // ptx.BITS[element])  # elements of a register
+    register, lane, index = torch.meshgrid(
+        torch.arange(counts[operand]), torch.arange(LANES), torch.arange(width), indexing="ij"
+    )
+    group, thread = lane // 4, lane % 4
+    if operand == "a":
+        halves = 2 if known.shape[0] == 16 else 1
+        row = group + 8 * (register % halves)
+        return row, width * thread + 4 * width * (register // halves) + index
+    if operand == "b":
+        return group, width * thread + 4 * width * register + index
+    if width == 2:  # float16 in pairs
+        return group + 8 * register, 2 * thread + index
+    return group + 8 * (register // 2), 2 * thread + register % 2
+
+
+def pack(elements: Tensor, element_type: str) -> Tensor:
+    """(.., elements of a register) -> (..) words of 32 bits, of float64 64; the first is low."""
+    bits = ptx.BITS[element_type]
+    if bits >= 8:
+        return elements.contiguous().view(WORDS[max(bits, 32) // 8]).squeeze(-1)
+    shifts = torch.arange(0, 32, bits, device=elements.device)
+    fields = (elements.to(torch.int64) & ((1 << bits) - 1)) << shifts
+    return fields.sum(-1).to(torch.int32)
+
+
+def tiles(x: Tensor, rows: int, columns: int) -> Tensor:
+    """Integers (B, R, C) -> (B, R / rows, C / columns, rows, columns); zeros fill R and C."""
+    down, across = -x.shape[1] % rows, -x.shape[2] % columns
+    wide = x.new_zeros(x.shape[0], x.shape[1] + down, x.shape[2] + across)
+    wide[:, : x.shape[1], : x.shape[2]] = x
+    return wide.unflatten(1, (-1, rows)).unflatten(3, (-1, columns)).transpose(2, 3)
+
+
+@functools.cache
+def _driver() -> ctypes.CDLL:
+    return ctypes.CDLL("libcuda.so.1")
+
+
+def _call(name: str, *arguments: object) -> None:
+    status = getattr(_driver(), name)(*arguments)
+    if status:
+        text = ctypes.c_char_p()
+        _driver().cuGetErrorString(status, ctypes.byref(text))
+        said = (text.value or b"unknown").decode()
+        raise RuntimeError(f"{name} of the CUDA driver failed: {said} ({status}).")
+
+
+@functools.cache
+def _loaded(known: Instruction, target: str) -> ctypes.c_void_p:
+    """The kernel of an instruction, in the context that torch has made current."""
+    torch.zeros(1, device="cuda")
+    module, function = ctypes.c_void_p(), ctypes.c_void_p()
+    _call("cuModuleLoadData", ctypes.byref(module), kernel(known, target).encode())
+    _call("cuModuleGetFunction", ctypes.byref(function), module, b"run")
+    return function
+
+
+def _launch(function: ctypes.c_void_p, count: int, tensors: tuple[Tensor, ...]) -> None:
+    addresses = [ctypes.c_uint64(x.data_ptr()) for x in tensors]
+    arguments = (ctypes.c_void_p * len(addresses))(
+        *(ctypes.cast(ctypes.byref(address), ctypes.c_void_p) for address in addresses)
+    )
+    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+    shape = (count, 1, 1, LANES, 1, 1)
+    _call("cuLaunchKernel", function, *shape, 0, stream, arguments, None)
+
+
+def multiply(known: Instruction, target: str, a: Tensor, b: Tensor, c: Tensor | None) -> Tensor:
+    """a @ b + c on the GPU, by a chain of instructions along k; the arguments are those of mma.
+
+    Operands are on the CPU, and so is the result.
+    """
+    m, n, k = known.shape
+    batch, rows, columns = a.shape[:-2], a.shape[-2], b.shape[-1]
+    dtype = TORCH[known.accumulator]
+    if c is None:
+        c = torch.zeros(*batch, rows, columns, dtype=dtype)
+    of_a, of_b, of_d = (
+        tiles(_bits(x.reshape(-1, *x.shape[-2:])).to(DEVICE), *shape)
+        for x, shape in ((a, (m, k)), (b.mT, (n, k)), (c, (m, n)))
+    )
+    down, across, steps = of_a.shape[1], of_b.shape[1], of_a.shape[2]
+    place = {name: places(known, name) for name in "abd"}
+    d = pack(of_d[..., *place["d"]], known.accumulator).contiguous()
+    function = _loaded(known, target)
+    for step in range(steps):
+        left = pack(of_a[:, :, None, step][..., *place["a"]], known.input)
+        right = pack(of_b[:, None, :, step][..., *place["b"]], known.input_b)
+        pairs = (x.expand(*d.shape[:3], *x.shape[3:]).contiguous() for x in (left, right))
+        _launch(function, d.shape[:3].numel(), (*pairs, d))
+    found = torch.empty_like(of_d)
+    found[..., *place["d"]] = d.unsqueeze(-1).view(of_d.dtype)
+    whole = found.transpose(2, 3).reshape(-1, down * m, across * n)[:, :rows, :columns]
+    return whole.reshape(*batch, rows, columns).cpu().view(dtype)
+
+
+@dataclass(frozen=True)
+class Checked(Machine):
+    """A machine whose results are compared with the emulator's.
+
+    Attributes:
+        counts (list[int]): how many results were compared, and how many have other bits.
+    """
+
+    counts: list[int]
+
+    def sentence(self) -> str:
+        """What the comparison found."""
+        return (
+            f"{self.name}: {self.counts[0]:,} results of instructions, {self.counts[1]:,} of which "
+            "have other bits than those of the emulator."
+        )
+
+
+def _bits(x: Tensor) -> Tensor:
+    return x.contiguous().view(WORDS[x.element_size()])
+
+
+def differing(found: Tensor, expected: Tensor) -> int:
+    """How many elements have other bits; NaN of float64 equals NaN."""
+    wrong = _bits(found) != _bits(expected)
+    if found.dtype is torch.float64:
+        wrong &= ~(found.isnan() & expected.isnan())
+    return int(wrong.sum())
+
+
+def device() -> Checked:
+    """The GPU of this machine.
+
+    ValueError: there is none, or its arithmetic is not in the table. RuntimeError: the driver does
+    not compile the kernels.
+    """
+    if not torch.cuda.is_available():
+        raise ValueError("torch finds no CUDA GPU.")
+    major, minor = torch.cuda.get_device_capability()
+    architecture = GPU_OF.get(10 * major + minor)
+    name = torch.cuda.get_device_name()
+    if architecture is None:
+        raise ValueError(f"The arithmetic of {name} (sm_{major}{minor}) is not known.")
+    target = f"sm_{major}{minor}{'a' if (major, minor) == (9, 0) else ''}"
+    rows = {row.name: row for row in emulate.instructions(architecture)}
+    _loaded(next(row for row in rows.values() if row.family == "mma"), target)
+    counts = [0, 0]
+
+    def run(instruction: str, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
+        expected = emulate.mma(a, b, c, instruction=instruction, arch=architecture)
+        if rows[instruction].family != "mma":
+            raise ValueError(f"{instruction} is no mma.sync instruction of dense operands.")
+        found = multiply(rows[instruction], target, a, b, c)
+        counts[0] += found.numel()
+        counts[1] += differing(found, expected)
+        return found
+
+    return Checked(name, architecture, run, counts)

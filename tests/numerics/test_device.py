@@ -1,0 +1,239 @@
+"""Instructions on the GPU: their kernels assemble, the layouts are PTX's, and bits are compared."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+from tcgemm import cli, emulate
+from tcgemm.emulate import ptx
+from tcgemm.emulate.instruction import TORCH
+from tcgemm.numerics import device
+from tcgemm.numerics.machine import Machine
+
+PTXAS = shutil.which("ptxas") or "/usr/local/cuda/bin/ptxas"
+TARGETS = {"Turing": "sm_75", "Ampere": "sm_80", "Ada": "sm_89", "Hopper": "sm_90a"}
+DENSE = [row for row in emulate.instructions("Hopper") if row.family == "mma"]
+RANGES = {"s8": (-128, 127), "u8": (0, 255), "s4": (-8, 7), "u4": (0, 15), "b1": (0, 1)}
+
+
+def named(name):
+    return next(row for row in DENSE if row.name == name)
+
+
+@pytest.mark.skipif(not Path(PTXAS).is_file(), reason="needs ptxas")
+@pytest.mark.parametrize("arch", TARGETS)
+def test_the_kernels_assemble(arch, tmp_path):
+    source, target = tmp_path / "run.ptx", TARGETS[arch]
+    for known in emulate.instructions(arch):
+        if known.family != "mma":
+            continue
+        source.write_text(device.kernel(known, target))
+        command = [PTXAS, f"-arch={target}", str(source), "-o", str(tmp_path / "run.cubin")]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, (known.name, done.stderr)
+
+
+def elements(known, operand):
+    """[(row, column)] of each lane, in the order of the registers and of the elements in them."""
+    rows, columns = device.places(known, operand)
+    pairs = torch.stack([rows, columns], dim=-1).transpose(0, 1).flatten(1, 2)
+    return [[tuple(pair) for pair in lane] for lane in pairs.tolist()]
+
+
+# PTX ISA 9.7.14.5: row and column of element i in lane 4 g + t.
+PTX_ISA = {
+    "mma.m16n8k8.f32.f16.f16": (
+        lambda g, t, i: (g if i < 2 else g + 8, 2 * t + (i & 1)),
+        lambda g, t, i: (2 * t + i, g),
+        lambda g, t, i: (g if i < 2 else g + 8, 2 * t + (i & 1)),
+    ),
+    "mma.m16n8k16.f16.f16.f16": (
+        lambda g, t, i: (
+            g if i < 2 or 4 <= i < 6 else g + 8,
+            2 * t + (i & 1) + (0 if i < 4 else 8),
+        ),
+        lambda g, t, i: (2 * t + (i & 1) + (0 if i < 2 else 8), g),
+        lambda g, t, i: (g if i < 2 else g + 8, 2 * t + (i & 1)),
+    ),
+    "mma.m16n8k8.f32.tf32.tf32": (
+        lambda g, t, i: (g if i in (0, 2) else g + 8, t if i in (0, 1) else t + 4),
+        lambda g, t, i: (t if i == 0 else t + 4, g),
+        lambda g, t, i: (g if i < 2 else g + 8, 2 * t + (i & 1)),
+    ),
+    "mma.m16n8k32.s32.s8.u8": (
+        lambda g, t, i: (
+            g if i < 4 or 8 <= i < 12 else g + 8,
+            4 * t + (i & 3) + (0 if i < 8 else 16),
+        ),
+        lambda g, t, i: (4 * t + (i & 3) + (0 if i < 4 else 16), g),
+        lambda g, t, i: (g if i < 2 else g + 8, 2 * t + (i & 1)),
+    ),
+    "mma.m16n8k64.s32.s4.s4": (
+        lambda g, t, i: (
+            g if i < 8 or 16 <= i < 24 else g + 8,
+            8 * t + (i & 7) + (0 if i < 16 else 32),
+        ),
+        lambda g, t, i: (8 * t + (i & 7) + (0 if i < 8 else 32), g),
+        lambda g, t, i: (g if i < 2 else g + 8, 2 * t + (i & 1)),
+    ),
+    "mma.m16n8k16.f64.f64.f64": (
+        lambda g, t, i: (g if i % 2 == 0 else g + 8, 4 * (i // 2) + t),
+        lambda g, t, i: (t + 4 * i, g),
+        lambda g, t, i: (g if i < 2 else g + 8, 2 * t + (i & 1)),
+    ),
+    "mma.m8n8k4.f64.f64.f64": (
+        lambda g, t, i: (g, t),
+        lambda g, t, i: (t, g),
+        lambda g, t, i: (g, 2 * t + i),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PTX_ISA)
+def test_the_layouts_of_ptx(name):
+    known = named(name)
+    for operand, place in zip("abd", PTX_ISA[name], strict=True):
+        found = elements(known, operand)
+        for lane in range(32):
+            expected = [place(lane // 4, lane % 4, i) for i in range(len(found[lane]))]
+            if operand == "b":  # stored by columns
+                expected = [pair[::-1] for pair in expected]
+            assert found[lane] == expected
+
+
+@pytest.mark.parametrize("known", DENSE, ids=lambda row: row.name)
+def test_every_element_has_one_place(known):
+    m, n, k = known.shape
+    for operand, shape in (("a", (m, k)), ("b", (n, k)), ("d", (m, n))):
+        found = [pair for lane in elements(known, operand) for pair in lane]
+        assert sorted(found) == [(row, col) for row in range(shape[0]) for col in range(shape[1])]
+
+
+def drawn(shape, name):
+    if name in RANGES:
+        low, high = RANGES[name]
+        return torch.randint(low, high + 1, shape).to(TORCH[name])
+    x = torch.randn(shape).to(TORCH[name])
+    return x.view(torch.int32).bitwise_and(~0x1FFF).view(torch.float32) if name == "tf32" else x
+
+
+def unpacked(words, element_type, dtype):
+    """The elements of registers, decoded by other means than pack()."""
+    bits = ptx.BITS[element_type]
+    if bits >= 8:
+        return words.unsqueeze(-1).contiguous().view(dtype)
+    fields = [(words >> shift) & ((1 << bits) - 1) for shift in range(0, 32, bits)]
+    values = torch.stack(fields, dim=-1)
+    return (values - 16 * (values > 7) if element_type == "s4" else values).to(dtype)
+
+
+def fake_warps(known):
+    """A launch on the CPU: it reads registers as PTX lays them out, and the emulator multiplies."""
+
+    def launch(_function, count, tensors):
+        m, n, k = known.shape
+        types = (known.input, known.input_b, known.accumulator)
+        matrices = []
+        for words, operand, name, shape in zip(
+            tensors, "abd", types, ((m, k), (n, k), (m, n)), strict=True
+        ):
+            dtype = TORCH[name]
+            values = unpacked(words.flatten(0, -3), name, dtype)
+            matrix = torch.zeros(count, *shape, dtype=torch.float64)
+            matrix[:, *device.places(known, operand)] = values.double()
+            matrices.append(matrix.to(dtype))
+        a, b, c = matrices
+        found = emulate.mma(a, b.mT, c, instruction=known.name)
+        placed = found.view(device.WORDS[found.element_size()])
+        placed = placed[:, *device.places(known, "d")]
+        tensors[2].copy_(device.pack(placed, known.accumulator).view_as(tensors[2]))
+
+    return launch
+
+
+@pytest.mark.parametrize("known", DENSE, ids=lambda row: row.name)
+def test_tiles_go_to_the_lanes_and_back(known, monkeypatch):
+    monkeypatch.setattr(device, "DEVICE", "cpu")
+    monkeypatch.setattr(device, "_loaded", lambda *_: None)
+    monkeypatch.setattr(device, "_launch", fake_warps(known))
+    k = 2 * known.shape[2]
+    a, b = drawn((2, 19, k), known.input), drawn((2, k, 11), known.input_b)
+    c = drawn((2, 19, 11), known.accumulator) if known.accumulator != "s32" else None
+    found = device.multiply(known, "sm_90a", a, b, c)
+    assert device.differing(found, emulate.mma(a, b, c, instruction=known.name)) == 0
+
+
+def test_differences_are_counted():
+    one = torch.tensor([1.0, float("nan"), 0.0])
+    assert device.differing(one, one.clone()) == 0
+    assert device.differing(one, torch.tensor([1.0, float("nan"), -0.0])) == 1
+    wide = torch.tensor([float("nan")], dtype=torch.float64)
+    assert device.differing(wide, -wide) == 0
+
+
+def test_the_command_says_what_differs(monkeypatch, capsys):
+    """With a GPU whose instructions have one bit less than the emulator."""
+    counts = [0, 0]
+
+    def multiply(name, a, b, c=None):
+        expected = emulate.mma(a, b, c, instruction=name, arch="Ampere")
+        found = emulate.mma(a, b, c, instruction=name, arch="Hopper")
+        counts[0] += found.numel()
+        counts[1] += device.differing(found, expected)
+        return found
+
+    made = device.Checked("a GPU", "Ampere", multiply, counts)
+    assert isinstance(made, Machine)
+    monkeypatch.setattr("tcgemm.cli.numerics.device", lambda: made)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    assert cli.main(["numerics", "tables"]) == 1
+    printed = capsys.readouterr().out
+    assert f"a GPU: {counts[0]:,} results" in printed and counts[1] > 100
+    assert cli.main(["numerics", "tables", "--emulated-only"]) == 0
+    assert "a GPU" not in capsys.readouterr().out
+
+
+def test_no_gpu(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(ValueError, match="torch finds no CUDA GPU"):
+        device.device()
+
+
+def specials(x):
+    """x with zeros, infinities, NaN, subnormal and large numbers among its elements."""
+    if not x.is_floating_point():
+        return x
+    limits = torch.finfo(x.dtype)
+    values = [0.0, -0.0, limits.tiny, limits.tiny / 4, limits.max, float("nan"), float("inf")]
+    picked = torch.tensor(values)[torch.randint(0, len(values), x.shape)].to(x.dtype)
+    return torch.where(torch.rand(x.shape) < 0.1, picked.double(), x.double()).to(x.dtype)
+
+
+@pytest.mark.gpu
+@pytest.mark.sm90
+@pytest.mark.parametrize("known", DENSE, ids=lambda row: row.name)
+def test_instructions_of_a_gpu(known):
+    """Each dense mma.sync of the table has the emulator's bits, on four kinds of data."""
+    gpu = device.device()
+    k = 3 * known.shape[2]
+    for kind in ("normal", "wide", "subnormal", "specials"):
+        a, b = drawn((6, 100, k), known.input), drawn((6, k, 50), known.input_b)
+        c = drawn((6, 100, 50), known.accumulator) if known.accumulator != "s32" else None
+        if a.is_floating_point() and kind != "normal":
+            most = min(40, 2 ** (3 if known.input in ("f16", "e4m3") else 5))
+            if kind == "wide":
+                a = (a.double() * 2.0 ** torch.randint(-most, most + 1, a.shape)).to(a.dtype)
+            elif kind == "subnormal":
+                a = (a.double() * torch.finfo(a.dtype).tiny).to(a.dtype)
+            else:
+                a, b = specials(a), specials(b)
+            if known.input == "tf32":
+                a, b = (
+                    x.view(torch.int32).bitwise_and(~0x1FFF).view(torch.float32) for x in (a, b)
+                )
+        gpu.multiply(known.name, a, b, c)
+        assert gpu.counts[1] == 0, kind
+    assert gpu.counts[0] == 4 * 6 * 100 * 50
