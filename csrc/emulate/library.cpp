@@ -59,10 +59,18 @@ const emulate::Model* find_model(emulate::Gpu gpu, const isa::Instruction& instr
   return find_model(gpu, isa::InstructionKind::mma, instruction);
 }
 
-// The tests have results of the instruction, or others have published them.
+// Others have published results of the WMMA instruction: those of floats with m16n16, which are made
+// of published mma.sync instructions.
+bool is_published_wmma(const emulate::Model& model, const isa::Instruction& instruction) {
+  return instruction.m == 16 && instruction.n == 16 && !is_integer(instruction.accumulator) &&
+         model.dense != emulate::Evidence::assumed;
+}
+
 emulate::Evidence evidence(const emulate::Model& model, const isa::Instruction& instruction) {
-  if (instruction.kind == isa::InstructionKind::wmma || is_below_8_bits(instruction.input))
-    return emulate::Evidence::assumed;
+  if (instruction.kind == isa::InstructionKind::wmma)
+    return is_published_wmma(model, instruction) ? emulate::Evidence::published
+                                                 : emulate::Evidence::assumed;
+  if (is_below_8_bits(instruction.input)) return emulate::Evidence::assumed;
   return is_sparse(instruction.kind) ? model.sparse : model.dense;
 }
 

@@ -114,7 +114,7 @@ inline constexpr Model kModels[] = {
     {Gpu::hopper, mma, f64, f64, {fma_chain}, recorded, assumed},
     {Gpu::hopper, mma, s8, s32, {integer}, recorded, assumed},
     // ptxas makes two m16n8k4 of an m16n16k8.
-    {Gpu::hopper, wmma, tf32, f32, {blocks, 4, 25, -133}, assumed, assumed},
+    {Gpu::hopper, wmma, tf32, f32, {blocks, 4, 25, -133}, published, assumed},
     {Gpu::hopper, wgmma, f16, f32, {blocks, 16, 25, -133}, recorded, recorded},
     {Gpu::hopper, wgmma, f16, f16, {blocks, 16, 25, -21, nearest_f16}, recorded, assumed},
     {Gpu::hopper, wgmma, tf32, f32, {blocks, 8, 25, -133}, recorded, recorded},
