@@ -59,8 +59,8 @@ const emulate::Model* find_model(emulate::Gpu gpu, const isa::Instruction& instr
   return find_model(gpu, isa::InstructionKind::mma, instruction);
 }
 
-// Others have published results of the WMMA instruction: those of floats with m16n16, which are made
-// of published mma.sync instructions.
+// Others have published results of the WMMA instruction: of floats with m16n16, made of mma.sync
+// instructions whose results are known.
 bool is_published_wmma(const emulate::Model& model, const isa::Instruction& instruction) {
   return instruction.m == 16 && instruction.n == 16 && !is_integer(instruction.accumulator) &&
          model.dense != emulate::Evidence::assumed;
