@@ -6,6 +6,7 @@ python -m tcgemm compare --shapes 4096x4096x4096    measures shapes of your own 
 python -m tcgemm bench --set squares                measures sets of cases beside torch
 python -m tcgemm explain 4096 4096 4096 --layout NN shows the plan for one product; needs no GPU
 python -m tcgemm numerics all                       shows what tensor cores lose; needs no GPU
+python -m tcgemm model blocking --gpu T4            shows what bounds a tile, by a model
 
 `python -m tcgemm <command> --help` lists the options of a command.
 """
@@ -18,7 +19,7 @@ from tcgemm.version import __version__
 
 # The module tcgemm.cli.<command> has run(arguments), which returns the exit status. It is imported
 # when its command is called: the demo needs packages that the other commands do not.
-COMMANDS = ("demo", "bench", "compare", "explain", "numerics")
+COMMANDS = ("demo", "bench", "compare", "explain", "numerics", "model")
 
 
 def main(arguments: list[str]) -> int:

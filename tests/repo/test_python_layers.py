@@ -31,7 +31,7 @@ LAYERS = (
     ("",),  # tcgemm/__init__.py
     ("testing",),
     ("emulate",),
-    ("bench", "numerics"),
+    ("bench", "model", "numerics"),
     ("comparison",),
     ("demo",),
     ("cli",),

@@ -1,0 +1,115 @@
+"""python -m tcgemm model: what bounds a tile on a GPU, by models with measured costs.
+
+blocking     cycles of the tensor cores and of memory in a step of k, for tiles of a block
+roofline     what device memory and L2 allow tiles of several sizes
+interleave   how far two shared stores of a warp have to lie apart
+banks        the conflicts of layouts of shared memory
+example      a file of costs, to fill in for another GPU: --gpu FILE
+"""
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from tcgemm.model import banks, blocking, gpus, roofline
+from tcgemm.numerics.table import Table
+
+
+def _blocking(costs: gpus.Costs) -> Table:
+    rows = []
+    for tile in (*blocking.TILES, blocking.CUBLAS):
+        padding = 0 if tile is blocking.CUBLAS else blocking.PADDING
+        found = blocking.bound(tile, costs, padding)
+        rows.append(
+            {
+                "block": f"{tile.m}x{tile.n}x{tile.k}",
+                "warp": f"{tile.wm}x{tile.wn}x{tile.wk}",
+                "tensor": int(found.tensor),
+                "memory": int(found.memory),
+                "ratio": found.tensor / found.memory,
+                "bound by": found.bound_by,
+                "shared KB": found.shared_bytes // 1024,
+                "registers KB": found.register_bytes // 1024,
+                "blocks an SM": found.blocks,
+            }
+        )
+    notes = [
+        f"The six first tiles are those of table VI ({gpus.HGEMM}), the last is cuBLAS 10.1's."
+    ]
+    return Table(f"Cycles of a step of k on {costs.name} ({costs.source})", rows, notes)
+
+
+def _roofline(costs: gpus.Costs) -> Table:
+    rows = roofline.rows(costs)
+    for row in rows:
+        for name in ("memory", "L2"):
+            row[name] = None if row[name] is None else row[name] / 1e12
+    notes = [
+        f"A tile needs {roofline.ridge(costs.memory, costs.tensor):.0f} operations a byte of "
+        "device memory to feed the tensor cores"
+    ]
+    if costs.l2 is not None:
+        notes[0] += f", {roofline.ridge(costs.l2, costs.tensor):.0f} a byte of L2"
+    notes[0] += "."
+    peak = costs.tensor / 1e12
+    return Table(f"TFLOP/s of tiles on {costs.name}, peak {peak:.3g} ({costs.source})", rows, notes)
+
+
+def _interleave(costs: gpus.Costs) -> Table:
+    row = {"HMMA between two STS.128": blocking.store_distance(costs), "cuBLAS 10.1": 2}
+    title = f"Distance of shared stores on {costs.name} ({costs.source})"
+    return Table(title, [row], ["n * CPI(HMMA) >= 4 * CPI(STS.128): four parts share one pipe."])
+
+
+LAYOUTS: dict[str, tuple[banks.Layout, int]] = {
+    "rows of 64 bytes": (banks.row_major(64), 64),
+    "rows of 64 bytes, 16 more after every second": (banks.padded_pairs(64, 16), 64),
+    "rows of 64 bytes, swizzled": (banks.swizzled64, 64),
+    "rows of 128 bytes": (banks.row_major(128), 128),
+    "rows of 128 bytes, 16 more after each": (banks.row_major(144), 128),
+    "rows of 128 bytes, swizzled": (banks.swizzled128, 128),
+}
+
+
+def _banks(_costs: gpus.Costs) -> Table:
+    rows = [
+        {
+            "layout": name,
+            "ldmatrix": banks.ldmatrix(layout),
+            "LDS.32 of a fragment": banks.fragment(layout),
+            "STS.128 of rows": banks.store_rows(layout, length),
+        }
+        for name, (layout, length) in LAYOUTS.items()
+    ]
+    notes = ["Cycles of the slowest phase; 1 has no conflict. tcgemm's kernels use the swizzles."]
+    return Table("Bank conflicts of shared memory", rows, notes)
+
+
+MODELS: dict[str, Callable[[gpus.Costs], Table]] = {
+    "blocking": _blocking,
+    "roofline": _roofline,
+    "interleave": _interleave,
+    "banks": _banks,
+}
+
+
+def run(arguments: list[str]) -> int:
+    """Prints the table of a model."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tcgemm model",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("model", choices=(*MODELS, "example"))
+    parser.add_argument(
+        "--gpu", default="RTX 2070", help="a GPU by name, or a JSON file (RTX 2070)"
+    )
+    options: Any = parser.parse_args(arguments)
+    if options.model == "example":
+        print(gpus.example())
+        return 0
+    try:
+        print(MODELS[options.model](gpus.costs(options.gpu)))
+    except (ValueError, OSError) as error:
+        parser.error(str(error))
+    return 0

@@ -1,0 +1,150 @@
+"""The models have the figures of the published tables, and count conflicts as the hardware does."""
+
+import dataclasses
+import itertools
+import json
+
+import pytest
+
+from tcgemm import cli
+from tcgemm.model import banks, blocking, gpus, roofline
+
+RTX_2070, T4 = gpus.costs("RTX 2070"), gpus.costs("t4")
+# Table VI of Yan, Wang and Chu: cycles of the tensor cores and of memory.
+TABLE = ((1031, 1370), (1031, 1235), (2063, 2325), (2063, 2055), (4126, 3821), (4126, 3281))
+
+
+@pytest.mark.parametrize(("tile", "cycles"), zip(blocking.TILES, TABLE, strict=True))
+def test_table_six_to_the_digit(tile, cycles):
+    found = blocking.bound(tile, RTX_2070)
+    assert (int(found.tensor), int(found.memory)) == cycles
+    assert found.bound_by == ("memory" if cycles[1] > cycles[0] else "tensor cores")
+
+
+def test_tables_six_and_seven_have_these_resources():
+    ours = blocking.bound(blocking.Tile(256, 256, 32, 128, 64, 8), T4)
+    assert (ours.shared_bytes, ours.blocks, ours.tile.warps) == (36 * 1024, 1, 8)
+    cublas = blocking.bound(blocking.CUBLAS, T4, padding=0)
+    assert cublas.shared_bytes == 32 * 1024 and cublas.blocks == 2
+
+
+def test_other_costs_have_other_cycles():
+    slower = dataclasses.replace(RTX_2070, load_shared=2 * RTX_2070.load_shared)
+    tile = blocking.TILES[0]
+    first, second = blocking.bound(tile, RTX_2070), blocking.bound(tile, slower)
+    assert second.memory - first.memory == pytest.approx(256 * 2.11)
+
+
+def test_stores_lie_five_products_apart():
+    assert blocking.store_distance(RTX_2070) == 5
+    assert blocking.store_distance(dataclasses.replace(RTX_2070, store_shared=8.06)) == 4
+    assert blocking.prefetch_cycles(blocking.TILES[-1], RTX_2070) == 64 * 8.06
+
+
+def test_the_ridges_of_the_roofline():
+    assert round(roofline.ridge(RTX_2070.memory, RTX_2070.tensor)) == 157
+    assert round(roofline.ridge(RTX_2070.l2, RTX_2070.tensor)) == 80
+    assert round(roofline.ridge(T4.memory, T4.tensor)) == 273
+    assert round(roofline.ridge(T4.l2, T4.tensor)) == 71
+    rows = {row["block"]: row for row in roofline.rows(RTX_2070)}
+    assert rows["256x256"]["operations a byte"] == 128
+    # 128x128 is enough for the float16 units, and too small for the tensor cores.
+    assert rows["128x128"]["memory"] > RTX_2070.simt and rows["128x128"]["of the peak"] < 0.5
+    assert rows["256x256"]["L2"] == RTX_2070.tensor
+
+
+def counted(addresses, width):
+    """The ways of an access, counted word by word in another manner."""
+    lanes = 128 // width
+    worst = 0
+    for first in range(0, len(addresses), lanes):
+        words = [[] for _ in range(32)]
+        for address in addresses[first : first + lanes]:
+            for byte in range(address, address + width, 4):
+                word = byte // 4
+                if word not in words[word % 32]:
+                    words[word % 32].append(word)
+        worst = max(worst, *map(len, words))
+    return worst
+
+
+@pytest.mark.parametrize("width", [4, 8, 16])
+@pytest.mark.parametrize("stride", [1, 2, 3, 4, 8, 16, 32, 33])
+def test_ways_of_strides(width, stride):
+    addresses = [lane * stride * width for lane in range(32)]
+    found = banks.ways(addresses, width)
+    assert found == counted(addresses, width)
+    if width == 4:
+        assert found == {1: 1, 2: 2, 3: 1, 4: 4, 8: 8, 16: 16, 32: 32, 33: 1}[stride]
+
+
+def test_lanes_that_read_one_word_do_not_collide():
+    assert banks.ways([0] * 32, 4) == 1
+    assert banks.ways([4096 * (lane % 2) for lane in range(32)], 4) == 2
+
+
+def test_the_layouts():
+    assert banks.fragment(banks.row_major(64)) == banks.ldmatrix(banks.row_major(64)) == 4
+    assert banks.ldmatrix(banks.row_major(128)) == 8
+    padded = banks.padded_pairs(64, 16)
+    assert banks.fragment(padded) == banks.ldmatrix(padded) == banks.store_rows(padded, 64) == 1
+    # The formula as it is printed in the paper maps two elements to one place.
+    printed = {}
+    for row, column in itertools.product(range(8), range(32)):
+        printed.setdefault(row * 32 + row % 2 * 8 + column, []).append((row, column))
+    assert [(1, 24), (2, 0)] in printed.values()
+    for row, byte in itertools.product((0, 8, 56), range(0, 128, 16)):
+        assert banks.ldmatrix(banks.swizzled128, row, byte) == 1
+        if byte < 64:
+            assert banks.ldmatrix(banks.swizzled64, row, byte) == 1
+
+
+@pytest.mark.parametrize(
+    ("layout", "length"), [(banks.swizzled128, 128), (banks.swizzled64, 64)], ids=["128", "64"]
+)
+def test_a_swizzle_keeps_every_byte(layout, length):
+    places = [layout(row, byte) for row in range(16) for byte in range(length)]
+    assert sorted(places) == list(range(16 * length))
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: banks.ways([0], 2), "4, 8 or 16 bytes"),
+        (lambda: banks.ways([2], 4), "address 2 is no multiple of 4"),
+        (lambda: blocking.check(blocking.Tile(128, 128, 32, 96, 64, 8)), "does not divide"),
+        (lambda: blocking.bound(blocking.TILES[0], gpus.costs("h200")), "no measured cycles"),
+        (lambda: blocking.store_distance(gpus.costs("h200")), "no measured cycles"),
+        (lambda: roofline.intensity(0, 8), "no elements"),
+        (
+            lambda: gpus.costs("gpu.json"),
+            "is no GPU and no file; expected a JSON file, or one of R",
+        ),
+    ],
+)
+def test_a_sentence_for(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
+
+
+def test_a_file_of_costs(tmp_path, capsys):
+    assert cli.main(["model", "example"]) == 0
+    given = json.loads(capsys.readouterr().out) | {"name": "mine", "mma": 4.0}
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(given))
+    assert gpus.costs(str(path)).mma == 4.0
+    assert cli.main(["model", "blocking", "--gpu", str(path)]) == 0
+    assert "on mine" in capsys.readouterr().out
+    path.write_text(json.dumps({key: given[key] for key in ("name", "mma")}))
+    with pytest.raises(ValueError, match="wrong or missing: l2, load_global"):
+        gpus.costs(str(path))
+
+
+@pytest.mark.parametrize("model", ["blocking", "roofline", "interleave", "banks"])
+def test_the_command(model, capsys):
+    assert cli.main(["model", model, "--gpu", "T4"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) > 4
+    if model in ("blocking", "interleave"):
+        with pytest.raises(SystemExit):
+            cli.main(["model", model, "--gpu", "H200"])
+        assert "H200 has no measured cycles" in capsys.readouterr().err
