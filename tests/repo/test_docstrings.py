@@ -15,7 +15,16 @@ import tcgemm
 
 LIBRARIES = {"tcgemm.libtcgemm", "tcgemm.libtcgemm_lab"}  # they are no Python modules
 MODULES = (
-    *("", "comparison", "emulate", "info", "nn", "numerics", "override"),
+    *(
+        "",
+        "comparison",
+        "emulate",
+        "info",
+        "integrations.transformers",
+        "nn",
+        "numerics",
+        "override",
+    ),
     *("sparse_cutlass", "testing", "typing"),
 )
 

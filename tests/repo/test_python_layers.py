@@ -29,7 +29,7 @@ LAYERS = (
     ("nn",),
     ("saved_names",),
     ("",),  # tcgemm/__init__.py
-    ("testing",),
+    ("integrations", "testing"),
     ("emulate",),
     ("bench", "model", "numerics"),
     ("comparison",),

@@ -1,0 +1,188 @@
+"""from_pretrained with a TcgemmConfig: quantise while loading, save, load again, bit for bit."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import tcgemm
+
+from support.source_tree import ROOT
+from support.transformer_models import (
+    bert,
+    gpt2,
+    llama,
+    made,
+    mixtral,
+    t5,
+    tied_llama,
+    transformers,
+    vit,
+)
+
+integration = pytest.importorskip("tcgemm.integrations.transformers")
+TcgemmConfig = integration.TcgemmConfig
+MODELS = (llama, tied_llama, bert, gpt2, vit, t5, mixtral)
+CONFIGS = {
+    "e4m3": {},
+    "int8": {"dtype": torch.int8, "granularity": "tensor"},
+    "e5m2": {"dtype": "float8_e5m2"},
+    "blocks": {"granularity": "128x128"},
+    "sparse": {"layer": "SparseLinear24"},
+}
+every_model = pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
+every_config = pytest.mark.parametrize("name", CONFIGS)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """(the folder of a dense model, its class, the inputs of a call) for a maker."""
+
+    def save(make):
+        model, inputs = made(make)
+        folder = tmp_path / "dense"
+        model.save_pretrained(folder)
+        return folder, type(model), inputs
+
+    return save
+
+
+def logits(model, inputs):
+    with torch.no_grad():
+        return model.eval()(**inputs).logits
+
+
+def layers(model):
+    """The names of tcgemm's layers."""
+    kinds = (tcgemm.nn.QuantLinear, tcgemm.nn.QuantConv1D, tcgemm.nn.SparseLinear24)
+    return [name for name, module in model.named_modules() if isinstance(module, kinds)]
+
+
+def test_a_model_without_such_layers_is_refused(saved):
+    folder, kind, _ = saved(gpt2)  # its layers are Conv1D, its head shares a weight
+    with pytest.raises(ValueError, match="GPT2LMHeadModel has no layer that can become a Sparse"):
+        kind.from_pretrained(folder, quantization_config=TcgemmConfig(layer="SparseLinear24"))
+
+
+@every_model
+@every_config
+def test_a_model_is_saved_and_loaded_with_the_same_bits(make, name, saved, tmp_path):
+    if (make, name) == (gpt2, "sparse"):
+        pytest.skip("GPT-2 has no layer that can be sparse")
+    folder, kind, inputs = saved(make)
+    model = kind.from_pretrained(folder, quantization_config=TcgemmConfig(**CONFIGS[name]))
+    expected = logits(model, inputs)
+    dense = logits(kind.from_pretrained(folder), inputs)
+    assert layers(model) and not torch.equal(expected, dense)
+    if name != "sparse":  # pruning changes a random model beyond recognition
+        assert (expected - dense).abs().max() < 0.2 * dense.abs().max()
+    model.save_pretrained(tmp_path / "quantised")
+    again = kind.from_pretrained(tmp_path / "quantised")
+    assert layers(again) == layers(model)
+    assert torch.equal(logits(again, inputs), expected)
+
+
+@every_model
+def test_what_is_not_converted(make, saved):
+    folder, kind, _ = saved(make)
+    model = kind.from_pretrained(folder, quantization_config=TcgemmConfig(dtype="int8"))
+    assert not any(name.endswith("lm_head") for name in layers(model))
+    report = model.hf_quantizer.report
+    assert sorted(report.swapped) == sorted(layers(model))
+
+
+def test_names_and_patterns(saved):
+    folder, kind, _ = saved(llama)
+    config = TcgemmConfig(modules_to_not_convert=["lm_head", "down_proj", "model.layers.1.*"])
+    found = layers(kind.from_pretrained(folder, quantization_config=config))
+    assert found and all("layers.0." in name and "down_proj" not in name for name in found)
+    config = TcgemmConfig(modules_to_not_convert=["no_such_layer"])
+    with pytest.raises(RuntimeError, match="no_such_layer"):
+        kind.from_pretrained(folder, quantization_config=config)
+
+
+@pytest.mark.parametrize("name", ["e4m3", "sparse"])
+@pytest.mark.parametrize(
+    "options",
+    [{"device_map": "cpu"}, {"device_map": "auto"}, {"dtype": torch.bfloat16}],
+    ids=["cpu", "auto", "bfloat16"],
+)
+def test_options_of_from_pretrained(name, options, saved, tmp_path):
+    folder, kind, inputs = saved(llama)
+    config = TcgemmConfig(**CONFIGS[name])
+    model = kind.from_pretrained(folder, quantization_config=config, **options)
+    model.save_pretrained(tmp_path / "quantised")
+    again = kind.from_pretrained(tmp_path / "quantised", **options)
+    assert torch.equal(logits(again, inputs), logits(model, inputs))
+
+
+def test_a_model_of_swap_linear_is_loaded_with_its_config(saved, tmp_path):
+    """Its config may be set before it is saved, so that it can be loaded."""
+    folder, kind, inputs = saved(llama)
+    model = kind.from_pretrained(folder)
+    config = TcgemmConfig(dtype="int8")
+    tcgemm.swap_linear(model, skip="lm_head", **config.options())
+    model.config.quantization_config = config
+    model.save_pretrained(tmp_path / "by_hand")
+    again = kind.from_pretrained(tmp_path / "by_hand")
+    assert torch.equal(logits(again, inputs), logits(model, inputs))
+
+
+def test_the_saved_config(saved, tmp_path):
+    folder, kind, _ = saved(llama)
+    config = TcgemmConfig(dtype=torch.float8_e5m2, granularity="tensor")
+    kind.from_pretrained(folder, quantization_config=config).save_pretrained(tmp_path / "q")
+    found = json.loads((tmp_path / "q" / "config.json").read_text())["quantization_config"]
+    assert found == {
+        "quant_method": "tcgemm",
+        "layer": "QuantLinear",
+        "dtype": "float8_e5m2",
+        "granularity": "tensor",
+        "method": "magnitude",
+        "modules_to_not_convert": ["lm_head"],
+    }
+
+
+def test_without_the_import_transformers_names_the_method(saved, tmp_path):
+    folder, kind, _ = saved(llama)
+    config = TcgemmConfig(dtype="int8")
+    kind.from_pretrained(folder, quantization_config=config).save_pretrained(tmp_path / "q")
+    script = (
+        "from transformers import LlamaForCausalLM\n"
+        f"LlamaForCausalLM.from_pretrained({str(tmp_path / 'q')!r})"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
+    assert "Unknown quantization type, got tcgemm" in done.stderr
+
+
+def test_generate_is_the_same_after_loading(saved, tmp_path):
+    folder, kind, inputs = saved(llama)
+    model = kind.from_pretrained(folder, quantization_config=TcgemmConfig(dtype="int8"))
+    model.save_pretrained(tmp_path / "q")
+    again = kind.from_pretrained(tmp_path / "q")
+    options = {"max_new_tokens": 6, "do_sample": False, "pad_token_id": 0}
+    tokens = [each.eval().generate(**inputs, **options) for each in (model, again)]
+    assert torch.equal(*tokens)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"dtype": "float4"}, "dtype is 'float4'; expected one of float8_e4m3fn"),
+        ({"dtype": torch.float16}, "dtype is 'float16'"),
+        ({"granularity": "column"}, "granularity is 'column'; expected one of"),
+        ({"layer": "Linear"}, "layer is 'Linear'; expected one of QuantLinear, SparseLinear24"),
+        ({"method": "random"}, "method is 'random'; expected one of magnitude, transposable"),
+    ],
+)
+def test_a_sentence_for(options, words):
+    with pytest.raises(ValueError, match=words):
+        TcgemmConfig(**options)
+
+
+def test_transformers_knows_the_method():
+    from_dict = transformers.quantizers.AutoQuantizationConfig.from_dict
+    config = from_dict({"quant_method": "tcgemm", "dtype": "int8"})
+    assert isinstance(config, TcgemmConfig) and config.dtype == "int8"
