@@ -82,8 +82,7 @@ def of_tensors(a: Tensor, b: Tensor, scale_a: Tensor | None, scale_b: Tensor | N
                 "matrix with numbers: (M, K) for a, (K, N) for b."
             )
     row, column = _evenly(a.shape[0]), _evenly(b.shape[1])
-    rows = a.detach().index_select(0, row.to(a.device)).cpu()
-    columns = b.detach().index_select(1, column.to(b.device)).cpu()
+    rows, columns = _selected(a, 0, row), _selected(b, 1, column)
     for name, x in (("a", rows), ("b", columns)):
         if not x.double().isfinite().all():
             raise ValueError(
@@ -92,6 +91,13 @@ def of_tensors(a: Tensor, b: Tensor, scale_a: Tensor | None, scale_b: Tensor | N
             )
     rows, columns = in_layout(_layout(a, b), rows, columns)
     return Problem(a, b, scale_a, scale_b, row, column, rows, columns)
+
+
+def _selected(x: Tensor, dim: int, index: Tensor) -> Tensor:
+    """Some rows or columns on the CPU; of bytes, because torch selects no float8 on a GPU."""
+    is_byte = x.element_size() == 1
+    words = x.detach().view(torch.uint8) if is_byte else x.detach()
+    return words.index_select(dim, index.to(x.device)).cpu().view(x.dtype)
 
 
 def _layout(a: Tensor, b: Tensor) -> Layout:
