@@ -77,7 +77,7 @@ SANITIZE_TESTS ?= tests/plan \
   $(addprefix tests/cpu/test_,dense.py integers.py numbers.py quantize.py scales.py) \
   $(addprefix tests/ops/test_,dense.py epilogue.py errors.py out.py strides.py storage.py) \
   $(addprefix tests/ops/test_,prepared.py baddbmm.py) \
-  $(addprefix tests/emulate/test_,recordings.py exact.py) \
+  $(addprefix tests/emulate/test_,recordings.py exact.py published.py) \
   $(addprefix tests/sparse/test_,format.py mm.py operands.py views.py errors.py)
 sanitize-host: $(ready) ## AddressSanitizer and UndefinedBehaviorSanitizer; CASES=20000 SEED=7
 	CXX=g++ TCGEMM_CUDA=0 TCGEMM_SANITIZE=address,undefined \
