@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, Unpack, overload
 import torch
 
 from tcgemm import dtypes, info
-from tcgemm.emulate import rounding, sums
+from tcgemm.emulate import rounding, split_product, sums
 from tcgemm.emulate.terms import Terms
 from tcgemm.ops.explanation import explain
 from tcgemm.sparse import SparseTensor24
@@ -91,8 +91,8 @@ def mm(
             the bits 0x7FFFFFFF, 0x7FFF or 0x7F; that of float64 has the CPU's bits.
 
     Raises:
-        NotImplementedError: The activation needs the GPU's own functions, b is a prepared weight,
-            or float32 operands with all their bits hold Inf, NaN or rows with a wide range.
+        NotImplementedError: The activation needs the GPU's own functions, or b is a prepared
+            weight.
         ValueError: a or b has more than three dimensions, or only one.
         TypeError, RuntimeError: what tcgemm.matmul raises for these arguments.
         MemoryError: Copies of the operands do not fit.
@@ -106,6 +106,7 @@ def mm(
     given |= {"out_dtype": out_dtype, "acc_dtype": acc_dtype}
     plan = explain(a, b, **given, precision=precision, out=out, device=device, kernel=kernel)
     _check(a, b, activation, before_activation)
+    given_a, given_b = a, b
     a, b = (x.detach().cpu() for x in (a, b))
     if precision == "medium" and any(isinstance(x, SparseTensor24) for x in (a, b)):
         a, b, out_dtype = a.to(torch.bfloat16), b.to(torch.bfloat16), out_dtype or torch.float32
@@ -118,6 +119,9 @@ def mm(
     by_blocks = used.row["block_scaled"]
     if used.row["accumulator"] == "s32":
         values = sums.of_integers(a, b, zero_a, zero_b)
+    elif used.row["parts"] > 1:
+        passes = split_product.passes_of(plan, given_a, given_b)
+        values = split_product.of_terms(used, passes, a, b)
     else:
         scales = (scale_a, scale_b) if by_blocks else (None, None)
         values = sums.of_floats(used, a, b, *scales)

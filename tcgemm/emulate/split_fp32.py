@@ -1,8 +1,7 @@
 """The sums of float32 operands that a kernel splits into terms of 16 bits.
 
-csrc/core/split_fp32.h describes the terms, csrc/kernels/sm90/mainloop/split_fp32.cuh the chains.
-Rows whose elements lie too far apart, or hold Inf or NaN, are multiplied in other ways; they are
-refused.
+csrc/core/split_fp32.h describes the terms, csrc/kernels/sm90/mainloop/split_fp32.cuh the chains,
+csrc/kernels/sm90/rescale.cuh the factors of the sums and the results that are computed again.
 """
 
 from __future__ import annotations
@@ -11,13 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from tcgemm.emulate import instruction, table
+from tcgemm.emulate import instruction, split_ranges, table
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from tcgemm.emulate.split_ranges import Ranges
+
 STEP = 16  # elements of k in a WGMMA
-MOST_EXPONENT = 40  # kMaxInRangeExponent
 
 
 class Kind(NamedTuple):
@@ -28,49 +28,64 @@ class Kind(NamedTuple):
     shift: int  # the second float16 term is scaled by 2^11
     block: int  # elements of k in a stage
     top: int  # the scaled exponent of the largest element of a row
-    most_spread: int  # exponents that a row may span
+    most_spread: int  # exponents that a row may span before some of its results need a check
+    threshold: int  # of such a row or column, the least accurate accumulator is K times 2^this
     instruction: str
 
 
 def kind_of(terms: int, k: int) -> Kind:
     """The kind of a kernel with so many terms, for this K."""
     if terms == 2:
-        return Kind(torch.float16, 2, 11, 64, 14, 28, "wgmma.m64nNk16.f32.f16.f16")
+        spread = split_ranges.F16_SPREAD
+        return Kind(torch.float16, 2, 11, 64, 14, spread, 3, "wgmma.m64nNk16.f32.f16.f16")
     top = (125 - (k - 1).bit_length()) // 2
-    return Kind(torch.bfloat16, 3, 0, 32, top, 62 + top, "wgmma.m64nNk16.f32.bf16.bf16")
+    instruction = "wgmma.m64nNk16.f32.bf16.bf16"
+    return Kind(torch.bfloat16, 3, 0, 32, top, 62 + top, top - 109, instruction)
 
 
 class Rows(NamedTuple):
-    """The terms of rows (..., M, K), and the exponent of each row's largest element."""
+    """Rows (..., M, K) of float32, and their ranges."""
 
-    terms: list[Tensor]
-    high: Tensor
-
-    def block(self, start: int, length: int) -> list[Tensor]:
-        return [term[..., start : start + length] for term in self.terms]
+    values: Tensor
+    ranges: Ranges
 
 
-def sums(row: dict[str, Any], a: Tensor, b: Tensor) -> Tensor:
-    """The accumulators before the epilogue, (..., M, N); `row` is that of the catalog."""
-    kind = kind_of(row["parts"], b.shape[-2])
-    left, right = split(a, "a", kind), split(b.mT, "b", kind)
+def sums(row: dict[str, Any], a: Rows, b: Rows) -> Tensor:
+    """The accumulators before they are rescaled, (..., M, N); b has columns as rows.
+
+    `row` is that of the catalog.
+    """
+    kind = kind_of(row["parts"], b.values.shape[-1])
+    left, right = split(a, kind), split(b, kind)
     warpgroups = row["threads"] // 128 - 1  # that multiply; one more loads
     columns = row["tile"][1]
     steps = 4 if warpgroups == 2 else 1 if columns == 64 else 2  # of a chain of the first terms
     by_levels = columns <= (64 if warpgroups == 1 else 128)
-    blocks = range(0, left.terms[0].shape[-1], kind.block)
+    blocks = range(0, left[0].shape[-1], kind.block)
     per_sum = 8 if len(blocks) > 48 else 4
     total = added = torch.zeros(())
     for index, start in enumerate(blocks):
-        of_a, of_b = (rows.block(start, kind.block) for rows in (left, right))
+        part = slice(start, start + kind.block)
+        of_a, of_b = ([term[..., part] for term in terms] for terms in (left, right))
         for value in chains(kind, steps * STEP, of_a, of_b):
             added = added + value
         if by_levels and index % per_sum == per_sum - 1:
             total, added = total + added, torch.zeros(())
-    if by_levels:
-        added = added + total
-    exponents = left.high[..., :, None] + right.high[..., None, :] - 2 * kind.top
-    return torch.ldexp(added, exponents)
+    return added + total if by_levels else added
+
+
+def rescaled(kind: Kind, sums: Tensor, a: Ranges, b: Ranges) -> Tensor:
+    """The accumulators times the powers of two of their rows and columns, rounded once."""
+    return scaled(sums, a.high[..., :, None] + b.high[..., None, :] - 2 * kind.top)
+
+
+def inaccurate(kind: Kind, k: int, sums: Tensor, a: Ranges, b: Ranges) -> Tensor:
+    """The accumulators whose results must be computed again: bool (..., M, N)."""
+    limit = torch.tensor(float(k)) * 2.0**kind.threshold
+    of_a, of_b = (
+        (one.wide(kind.most_spread) * limit).where(one.finite, torch.inf) for one in (a, b)
+    )
+    return ~(sums.abs() >= of_a[..., :, None] + of_b[..., None, :])
 
 
 def chains(kind: Kind, length: int, a: list[Tensor], b: list[Tensor]) -> list[Tensor]:
@@ -86,30 +101,21 @@ def chains(kind: Kind, length: int, a: list[Tensor], b: list[Tensor]) -> list[Te
     return found
 
 
-def split(x: Tensor, name: str, kind: Kind) -> Rows:
-    """The terms of rows; zeros fill k. `name` is that of the operand in an error."""
-    x = torch.nn.functional.pad(x, (0, -x.shape[-1] % kind.block))
-    magnitude = x.abs()
-    largest = _exponent(magnitude.amax(-1))
-    smallest = _exponent(magnitude.where(x != 0, torch.inf).amin(-1))
-    is_zero = (x == 0).all(-1)
-    wide = (largest - smallest > kind.most_spread) | (largest.abs() > MOST_EXPONENT)
-    if bool(((wide & ~is_zero) | ~x.isfinite().all(-1)).any()):
-        raise NotImplementedError(
-            f"A row of {name} holds Inf or NaN, spans more than 2^{kind.most_spread} or has an "
-            f"exponent beyond {MOST_EXPONENT}: the kernel that splits float32 treats it in other "
-            'ways, which emulate.mm does not follow; precision="high" multiplies in tf32.'
-        )
-    high = largest.where(~is_zero, 0)
-    rest, terms = torch.ldexp(x, (kind.top - high)[..., None]), []
+def split(x: Rows, kind: Kind) -> list[Tensor]:
+    """The terms of rows; zeros fill k. Those of a row with Inf or NaN are zero."""
+    values = x.values.where(x.ranges.finite[..., None], 0.0)
+    values = torch.nn.functional.pad(values, (0, -values.shape[-1] % kind.block))
+    rest, terms = scaled(values, (kind.top - x.ranges.high)[..., None]), []
     for _ in range(kind.terms):
         terms.append(rest.to(kind.dtype))
         rest = (rest - terms[-1].float()) * 2.0**kind.shift
-    return Rows(terms, high)
+    return terms
 
 
-def _exponent(x: Tensor) -> Tensor:
-    return torch.frexp(x).exponent - 1
+def scaled(x: Tensor, exponent: Tensor) -> Tensor:
+    """x * 2^exponent in float32, rounded once."""
+    powers = (exponent.long() + 1023 << 52).view(torch.float64)  # of two, by their bits
+    return (x.double() * powers).float()
 
 
 def _chain(kind: Kind, a: list[Tensor], b: list[Tensor]) -> Tensor:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from tcgemm.emulate import instruction, rounding, split_fp32, table
+from tcgemm.emulate import instruction, rounding, table
 from tcgemm.sparse import SparseTensor24
 from tcgemm.sparse.positions import decompress, pack_positions, unpack_positions
 
@@ -64,12 +64,8 @@ def of_floats(
 ) -> Tensor:
     """The accumulators of the kernel after its mainloop, (..., M, N). The scales are of blocks."""
     row = kernel.row
-    if row["parts"] > 1:
-        found = split_fp32.sums(row, *((b.mT, a.mT) if kernel.swap_ab else (a, b)))
-        return found.mT if kernel.swap_ab else found
     if row["accumulator"] == "f64":
-        sums = _chain(table.rows()[kernel.gpu, FMA_CHAIN], Stored(a.double()), b.double(), None)
-        return sums.to(a.dtype)
+        return in_float64(kernel.gpu, a, b)
     if not row["sparse"]:
         a, b = (decompress(x) if isinstance(x, SparseTensor24) else x for x in (a, b))
     elif not isinstance(a, SparseTensor24):  # the kernel's a is the sparse operand
@@ -91,6 +87,12 @@ def of_floats(
     left = Stored(rounding.operand(values, found.input), metadata)
     known = table.rows()[found.arch, found.name]
     return _chain(known, left, rounding.operand(b, found.input_b), promotion)
+
+
+def in_float64(gpu: str, a: Tensor, b: Tensor) -> Tensor:
+    """The sums in float64, rounded once to the dtype of the operands."""
+    sums = _chain(table.rows()[gpu, FMA_CHAIN], Stored(a.double()), b.double(), None)
+    return sums.to(a.dtype)
 
 
 def _stored(a: Tensor) -> Stored:

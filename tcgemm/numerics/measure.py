@@ -97,7 +97,6 @@ def error_report(
     Raises:
         ValueError: a shape, a distribution or a GPU is not known.
         TypeError, RuntimeError: what tcgemm.mm raises for these arguments.
-        NotImplementedError: float32 operands hold Inf, NaN or rows with a wide range.
         ImportError: The library of the emulator is not there.
     """
     if isinstance(a, torch.Tensor):

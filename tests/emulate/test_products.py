@@ -67,9 +67,9 @@ def emulated(one):
     given["out"] = recorded_bits.result_of(one, shape, "cpu")
     try:
         found = emulate.mm(a, b, **given, kernel=kernel_of(one), amax=bool(one.get("amax")))
-    except (NotImplementedError, RuntimeError) as error:
+    except RuntimeError as error:
         # Some kernels that were recorded serve fewer problems now.
-        assert "that splits float32" in str(error) or "no kernel of this build" in str(error)
+        assert "no kernel of this build" in str(error)
         return None
     return recorded_bits.digest(*(found if isinstance(found, tuple) else (found,)))
 
@@ -245,19 +245,6 @@ def test_a_prepared_weight_gets_a_sentence():
         NotImplementedError, match=r"b is a prepared weight.*pass the weight itself"
     ):
         emulate.mm(torch.randn(64, 64), w.t())
-
-
-@pytest.mark.parametrize("value", [float("inf"), float("nan"), 2.0**-60, 2.0**60])
-def test_data_that_split_float32_multiplies_in_other_ways(value):
-    a, b = torch.ones(32, 1024), torch.ones(1024, 32)
-    kernel = {"kernel": "sm90a_f16_f32_128x128x64_w2_s3_tn_f16x2", "precision": "highest"}
-    b = b.t().contiguous().t()
-    b[3, 5] = value
-    with pytest.raises(NotImplementedError, match="A row of b holds Inf or NaN, spans more than"):
-        emulate.mm(a, b, **kernel)
-    b[3, 5] = 0
-    b[:, 7] = 0  # zeros are no small numbers
-    assert torch.equal(emulate.mm(a, b, **kernel), a @ b)
 
 
 def test_speed():
