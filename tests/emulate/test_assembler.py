@@ -35,7 +35,7 @@ def text(known):
 
 def errors(lines, target, folder):
     """The lines that ptxas refuses, each with its message."""
-    head = [".version 9.0", f".target {target}", ".address_size 64", ".visible .entry k() {"]
+    head = [".version 8.7", f".target {target}", ".address_size 64", ".visible .entry k() {"]
     head += [f".reg .{kind} %{name}<33>;" for kind, name in (("b32", "r"), ("f32", "f"))]
     head += [".reg .f64 %d<33>;", ".reg .b64 %rd<2>;", ".reg .pred p;", ".reg .b32 %meta;"]
     source = folder / "instructions.ptx"
