@@ -32,9 +32,18 @@ def curves(table: dict[str, Any]) -> Curves:
     }
 
 
-def _plot(
-    drawing: Drawing, found: Curves, dashed: str, *, log_x: bool, axes: tuple[str, str]
-) -> None:
+def _picture(
+    found: Curves,
+    dashed: str,
+    title: str,
+    description: str,
+    *,
+    log_x: bool,
+    axes: tuple[str, str],
+) -> str:
+    """The picture of curves on a logarithmic y axis; labels with `dashed` are thin, with dots."""
+    drawing = Drawing(780, 452, title, description)
+    drawing.text(20, 26, title, size=16, bold=True)
     xs = sorted({x for points in found.values() for x in points})
     ys = [math.log10(y) for points in found.values() for y in points.values()]
     low, high = math.floor(min(ys)), math.ceil(max(ys))
@@ -69,6 +78,7 @@ def _plot(
         y = TOP + 14 + index * 22
         drawing.line(LEFT + WIDTH + 22, y - 4, LEFT + WIDTH + 46, y - 4, COLOURS[index], 2)
         drawing.text(LEFT + WIDTH + 54, y, group, size=12)
+    return drawing.svg()
 
 
 def draw_sums() -> str:
@@ -79,11 +89,9 @@ def draw_sums() -> str:
         if not label.startswith("float64")
     }
     title = "Errors of long sums on an H200"
-    drawing = Drawing(780, 452, title, "Root mean square error over K, on logarithmic axes.")
-    drawing.text(20, 26, title, size=16, bold=True)
+    description = "Root mean square error over K, on logarithmic axes."
     axes = ("K (lines: normal data; dots: uniform in [0, 1))", "rms error, 2^-24 |A||B|")
-    _plot(drawing, found, ", uniform", log_x=True, axes=axes)
-    return drawing.svg()
+    return _picture(found, ", uniform", title, description, log_x=True, axes=axes)
 
 
 def draw_chain() -> str:
@@ -95,8 +103,6 @@ def draw_chain() -> str:
     }
     found = {label.strip(): points for label, points in found.items()}
     title = "A chain of N products by mma.m16n8k8 on an A100"
-    drawing = Drawing(780, 452, title, "Mean error relative to the result, over N.")
-    drawing.text(20, 26, title, size=16, bold=True)
+    description = "Mean error relative to the result, over N."
     axes = ("N (lines: rounded before both chains; dots: on the GPU alone)", "error / result")
-    _plot(drawing, found, ", FP32", log_x=False, axes=axes)
-    return drawing.svg()
+    return _picture(found, ", FP32", title, description, log_x=False, axes=axes)

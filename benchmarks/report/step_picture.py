@@ -26,10 +26,10 @@ def addends() -> list[tuple[str, Fraction]]:
     return found
 
 
-def unit() -> Fraction:
-    """What addends are cut to: 2^(E - F), where E is the exponent of the accumulator."""
-    row = next(row for row in emulate.instructions("Hopper") if row.name == INSTRUCTION)
-    return Fraction(2) ** (HIGHEST - row.fraction_bits)
+def fraction_bits() -> int:
+    """F: addends are cut to 2^(E - F), where E is the exponent of the accumulator."""
+    rows = emulate.instructions("Hopper")
+    return next(row.fraction_bits for row in rows if row.name == INSTRUCTION)
 
 
 def result() -> Fraction:
@@ -64,7 +64,7 @@ def _row(drawing: Drawing, y: float, name: str, value: Fraction, kept: Fraction)
 
 
 def draw() -> str:
-    kept, total = unit(), result()
+    kept, total = Fraction(2) ** (HIGHEST - fraction_bits()), result()
     cut = sum((value // kept * kept for _, value in addends()), Fraction(0))
     assert total == cut  # the sum has 14 bits here, so that its own cut loses nothing
     exact = sum((value for _, value in addends()), Fraction(0))
@@ -82,7 +82,7 @@ def draw() -> str:
     drawing.line(20, below - 6, LEFT + (HIGHEST - LOWEST + 1) * CELL, below - 6, INK)
     _row(drawing, below, f"result {float(total):.6f}", total, kept)
     _row(drawing, below + ROW, f"exact  {float(exact):.6f}", exact, kept)
-    edge = LEFT + (HIGHEST - (kept.denominator.bit_length() - 1) * -1 + 1) * CELL - 2
+    edge = LEFT + (fraction_bits() + 1) * CELL - 2
     drawing.line(edge, TOP - 4, edge, below + 2 * ROW - 4, ORANGE, 2)
     drawing.text(edge + 6, below + 2 * ROW + 12, "red bits are lost", size=12, fill=RED)
     text = "E = 2 is the largest exponent; bits below 2^(E - 13) do not enter the sum"

@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.report import error_picture
 from tcgemm import info
-from tcgemm.emulate.product import GPU_OF
+from tcgemm.emulate.product import architecture
 from tcgemm.emulate.sums import BLOCK, Kernel
 from tcgemm.numerics.table import text
 
@@ -41,8 +41,7 @@ def _sums(row: dict[str, Any], gpu: str) -> list[str]:
         return ["any", "all", "exact modulo 2^32", "-"]
     if row["accumulator"] == "f64":
         return ["1", "all", "53 bits, to nearest", "-"]
-    capability = next(each["compute_capability"] for each in info.devices() if each["name"] == gpu)
-    found = Kernel(row, GPU_OF[capability], False).instruction()
+    found = Kernel(row, architecture(gpu), False).instruction()
     partial = "-"
     if row["parts"] > 1:
         partial = f"every {'16 to 64' if row['parts'] == 2 else 32} of k, in float32"

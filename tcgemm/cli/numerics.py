@@ -102,7 +102,8 @@ def _run_kernel(options: argparse.Namespace) -> None:
 
 def run(arguments: list[str]) -> int:
     """Prints the tables of the experiments, or the report of a product."""
-    options = parser().parse_args(arguments)
+    made = parser()
+    options = made.parse_args(arguments)
     try:
         if options.command == "kernel":
             _run_kernel(options)
@@ -111,7 +112,7 @@ def run(arguments: list[str]) -> int:
         if torch.cuda.is_available() and not options.emulated_only:
             machines.append(device())
     except (ValueError, TypeError, RuntimeError, ImportError) as error:
-        parser().error(str(error))
+        made.error(str(error))
     names = EXPERIMENTS if options.command == "all" else [options.command]
     found: dict[str, list[dict[str, Any]]] = {}
     for name in names:

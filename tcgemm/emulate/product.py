@@ -115,7 +115,9 @@ def mm(
     if plan.config_index is None:  # nothing is launched
         empty = _stored(torch.empty(shape, dtype=out_dtype), out)
         return (empty, torch.zeros(())) if amax else empty
-    used = sums.Kernel(info.catalog()[plan.config_index], _gpu(device), bool(plan.transposed))
+    used = sums.Kernel(
+        info.catalog()[plan.config_index], architecture(device), bool(plan.transposed)
+    )
     by_blocks = used.row["block_scaled"]
     if used.row["accumulator"] == "s32":
         values = sums.of_integers(a, b, zero_a, zero_b)
@@ -168,6 +170,7 @@ def _stored(result: Tensor, out: Tensor | None) -> Tensor:
     return result if out is None else out.copy_(result)
 
 
-def _gpu(device: str) -> str:
+def architecture(device: str) -> str:
+    """The generation of a GPU of tcgemm.info.devices(): "Hopper" of the H200."""
     known = next(row for row in info.devices() if row["name"].lower() == device.lower())
     return GPU_OF[known["compute_capability"]]

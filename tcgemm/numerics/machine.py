@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tcgemm import emulate, info
-from tcgemm.emulate.product import GPU_OF
+from tcgemm.emulate.product import architecture
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,21 +28,16 @@ class Machine:
     architecture: str
     multiply: Callable[[str, Tensor, Tensor, Tensor | None], Tensor]
 
-    def has(self, instruction: str) -> bool:
-        """Is the instruction one of this GPU?"""
-        return any(row.name == instruction for row in emulate.instructions(self.architecture))
-
 
 def emulated(gpu: str) -> Machine:
     """The tensor cores of a GPU of tcgemm.info.devices(), computed on this CPU."""
-    known = {row["name"].lower(): row for row in info.devices()}
+    known = {row["name"].lower(): row["name"] for row in info.devices()}
     if gpu.lower() not in known:
-        names = ", ".join(row["name"] for row in known.values())
+        names = ", ".join(known.values())
         raise ValueError(f"{gpu!r} is no GPU that is known here; expected one of {names}.")
-    row = known[gpu.lower()]
-    architecture = GPU_OF[row["compute_capability"]]
+    arch = architecture(gpu)
 
     def multiply(instruction: str, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
-        return emulate.mma(a, b, c, instruction=instruction, arch=architecture)
+        return emulate.mma(a, b, c, instruction=instruction, arch=arch)
 
-    return Machine(row["name"], architecture, multiply)
+    return Machine(known[gpu.lower()], arch, multiply)

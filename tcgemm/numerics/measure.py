@@ -8,7 +8,7 @@ import torch
 
 from tcgemm import dtypes, emulate, explain, info
 from tcgemm.emulate import rounding
-from tcgemm.emulate.product import GPU_OF
+from tcgemm.emulate.product import architecture
 from tcgemm.emulate.sums import BLOCK, Kernel
 from tcgemm.numerics import bounds, problem
 from tcgemm.numerics.formats import FORMATS
@@ -160,10 +160,9 @@ def _ways(asked: Problem, given: Words, out_dtype: torch.dtype | None, gpu: str)
 def _sums(kernel: str, gpu: str, operand: torch.dtype) -> bounds.Sums:
     """How a kernel of the catalog adds products of operands of a dtype on a GPU."""
     row = next(row for row in info.catalog() if row["name"] == kernel)
-    capability = next(known for known in info.devices() if known["name"] == gpu)
     found = None
     if row["parts"] == 1 and row["accumulator"] in ("f32", "f16"):
-        found = Kernel(row, GPU_OF[capability["compute_capability"]], False).instruction()
+        found = Kernel(row, architecture(gpu), False).instruction()
     promoted = BLOCK if row["promoted"] else 0
     unit = 0.0
     if operand is torch.float32 and row["parts"] == 1:

@@ -127,7 +127,7 @@ def test_another_order_of_terms_is_refused(monkeypatch):
 
 
 def test_another_generation_is_refused(monkeypatch):
-    monkeypatch.setattr(emulate.product, "_gpu", lambda _device: "Ampere")
+    monkeypatch.setattr(emulate.product, "architecture", lambda _device: "Ampere")
     wrong, count = differing(some("sm80_f16_f32"))
     assert count > 3 and len(wrong) > count // 2
 

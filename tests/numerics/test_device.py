@@ -11,6 +11,7 @@ from tcgemm import cli, emulate
 from tcgemm.emulate import ptx
 from tcgemm.emulate.instruction import TORCH
 from tcgemm.numerics import device
+from tcgemm.numerics.low_precision import truncate_tf32
 from tcgemm.numerics.machine import Machine
 
 PTXAS = shutil.which("ptxas") or "/usr/local/cuda/bin/ptxas"
@@ -117,7 +118,7 @@ def drawn(shape, name):
         low, high = RANGES[name]
         return torch.randint(low, high + 1, shape).to(TORCH[name])
     x = torch.randn(shape).to(TORCH[name])
-    return x.view(torch.int32).bitwise_and(~0x1FFF).view(torch.float32) if name == "tf32" else x
+    return truncate_tf32(x) if name == "tf32" else x
 
 
 def unpacked(words, element_type, dtype):
@@ -231,9 +232,7 @@ def test_instructions_of_a_gpu(known):
             else:
                 a, b = specials(a), specials(b)
             if known.input == "tf32":
-                a, b = (
-                    x.view(torch.int32).bitwise_and(~0x1FFF).view(torch.float32) for x in (a, b)
-                )
+                a, b = truncate_tf32(a), truncate_tf32(b)
         gpu.multiply(known.name, a, b, c)
         assert gpu.counts[1] == 0, kind
     assert gpu.counts[0] == 4 * 6 * 100 * 50

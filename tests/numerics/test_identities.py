@@ -9,6 +9,8 @@ import torch
 import tcgemm
 from tcgemm import emulate, info
 
+from support.reference import same_bits
+
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64, E4M3, E5M2, torch.int8)
 BLOCK = {torch.float16: 16, torch.bfloat16: 16, torch.float32: 8, E4M3: 32, E5M2: 32}
@@ -28,11 +30,6 @@ def on_h200(a, b, **options):
     if a.dtype in FLOATS:
         options.setdefault("out_dtype", torch.float32)
     return emulate.mm(a, b, **options)
-
-
-def same(x, y):
-    size = {2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()]
-    return torch.equal(x.contiguous().view(size), y.contiguous().view(size))
 
 
 def kernels(dtype, k):
@@ -65,26 +62,26 @@ def test_tiles_and_kernels(dtype):
     assert len(results) >= 3
     for arch in ("sm90a", "sm80"):
         mine = [result for name, result in results.items() if name.startswith(arch)]
-        assert all(same(result, mine[0]) for result in mine)
+        assert all(same_bits(result, mine[0]) for result in mine)
     firsts = {name.split("_")[0]: result for name, result in results.items()}
     if dtype not in (E4M3, E5M2, torch.float64):  # these have no such kernels for an H200
-        assert same(firsts["sm90a"], firsts["sm80"])
+        assert same_bits(firsts["sm90a"], firsts["sm80"])
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_other_rows_do_not_matter(dtype):
     a, b = drawn((130, 512), dtype), drawn((64, 512), dtype).t()
     whole = on_h200(a, b)
-    assert same(on_h200(a[:1], b), whole[:1])
-    assert same(on_h200(a[17:90], b[:, :24]), whole[17:90, :24])
+    assert same_bits(on_h200(a[:1], b), whole[:1])
+    assert same_bits(on_h200(a[17:90], b[:, :24]), whole[17:90, :24])
     batch = on_h200(a.unflatten(0, (2, 65)), b.expand(2, *b.shape).contiguous())
-    assert same(batch.flatten(0, 1), whole)
+    assert same_bits(batch.flatten(0, 1), whole)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_the_transpose(dtype):
     a, b = drawn((48, 512), dtype), drawn((64, 512), dtype).t()
-    assert same(on_h200(b.t(), a.t()).t(), on_h200(a, b))
+    assert same_bits(on_h200(b.t(), a.t()).t(), on_h200(a, b))
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -94,9 +91,9 @@ def test_the_order_of_k(dtype):
     step = BLOCK[dtype]
     within = torch.cat([torch.randperm(step) + start for start in range(0, 256, step)])
     first = on_h200(a, b.t())
-    assert same(on_h200(a[:, within], b[:, within].t()), first)
+    assert same_bits(on_h200(a[:, within], b[:, within].t()), first)
     steps = torch.arange(256).unflatten(0, (-1, step)).flip(0).flatten()
-    assert not same(on_h200(a[:, steps], b[:, steps].t()), first)
+    assert not same_bits(on_h200(a[:, steps], b[:, steps].t()), first)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -110,10 +107,10 @@ def test_zeros_after_and_before_k(dtype):
 
     for before, after in ((0, 128), (step, 0), (5 * step, step)):
         wider = on_h200(padded(a, before, after), padded(b, before, after).t())
-        assert same(wider, first)
+        assert same_bits(wider, first)
     if dtype is not E5M2:  # 32 products of two bits of fraction: nothing is cut
         moved = on_h200(padded(a, 3, 5), padded(b, 3, 5).t())
-        assert not same(moved, first)  # a shift by less than a step makes other steps
+        assert not same_bits(moved, first)  # a shift by less than a step makes other steps
 
 
 @pytest.mark.parametrize("dtype", (*FLOATS, torch.float64), ids=str)
@@ -121,9 +118,9 @@ def test_signs_and_powers_of_two(dtype):
     a, b = drawn((32, 256), dtype), drawn((32, 256), dtype).t()
     first = on_h200(a, b)
     assert (first != 0).all()
-    assert same(-on_h200((-a.double()).to(dtype), b), first)
+    assert same_bits(-on_h200((-a.double()).to(dtype), b), first)
     if dtype in (torch.float32, torch.bfloat16, torch.float64):  # the range is wide enough
-        assert same(on_h200(a * 2**20, b) * 2.0**-20, first)
+        assert same_bits(on_h200(a * 2**20, b) * 2.0**-20, first)
 
 
 @pytest.mark.parametrize("dtype", [E4M3, E5M2], ids=str)
@@ -131,36 +128,36 @@ def test_promoted_sums_of_at_most_128_products(dtype):
     for k, equal in ((128, True), (256, False)):
         a, b = drawn((64, k), dtype), drawn((64, k), dtype).t()
         fast, promoted = (on_h200(a, b, precision=word) for word in ("fast", "promoted"))
-        assert same(fast, promoted) == equal
+        assert same_bits(fast, promoted) == equal
 
 
 def test_a_c_is_not_the_start_of_the_sum():
     """Two halves of K, the second with the first as c, are not the whole."""
     a, b = drawn((64, 512), torch.float16), drawn((64, 512), torch.float16).t()
     first = on_h200(a[:, :256], b[:256])
-    assert not same(on_h200(a[:, 256:], b[256:], c=first), on_h200(a, b))
+    assert not same_bits(on_h200(a[:, 256:], b[256:], c=first), on_h200(a, b))
 
 
 def test_float8_of_mma_sync():
     """It is widened to float16 on Hopper, and keeps more bits than wgmma."""
     a, b = drawn((16, 64), E4M3), drawn((64, 8), E4M3)
     names = ("mma.m16n8k32.f32.e4m3.e4m3", "wgmma.m64nNk32.f32.e4m3.e4m3")
-    assert not same(*(emulate.mma(a, b, instruction=name) for name in names))
+    assert not same_bits(*(emulate.mma(a, b, instruction=name) for name in names))
 
 
 def test_sparse_and_dense():
     w = tcgemm.prune24(drawn((64, 512), torch.float16))
     b = drawn((32, 512), torch.float16).t()
-    assert not same(on_h200(tcgemm.compress24(w), b), on_h200(w, b))
+    assert not same_bits(on_h200(tcgemm.compress24(w), b), on_h200(w, b))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
 def test_generations(dtype):
     a, b = drawn((64, 512), dtype), drawn((64, 512), dtype).t()
     ampere, hopper = on_h200(a, b, device="A100"), on_h200(a, b)
-    assert not same(ampere, hopper)
-    assert same(ampere, on_h200(a, b, device="L40S"))
-    assert same(hopper, on_h200(a, b, device="H100"))
+    assert not same_bits(ampere, hopper)
+    assert same_bits(ampere, on_h200(a, b, device="L40S"))
+    assert same_bits(hopper, on_h200(a, b, device="H100"))
 
 
 @pytest.mark.parametrize("shape", [(48, 40, 512), (7, 9, 333), (1, 1, 1), (65, 3, 16)])
@@ -168,12 +165,12 @@ def test_float64_and_integers_are_those_of_the_cpu(shape):
     m, n, k = shape
     for dtype in (torch.float64, torch.int8):
         a, b = drawn((m, k), dtype), drawn((n, k), dtype).t()
-        assert same(on_h200(a, b), tcgemm.mm(a, b))
+        assert same_bits(on_h200(a, b), tcgemm.mm(a, b))
     for dtype in (torch.float16, E4M3):
         if k < 100:
             continue
         a, b = drawn((m, k), dtype), drawn((n, k), dtype).t()
-        assert not same(on_h200(a, b), tcgemm.mm(a, b, out_dtype=torch.float32))
+        assert not same_bits(on_h200(a, b), tcgemm.mm(a, b, out_dtype=torch.float32))
 
 
 @pytest.mark.gpu
@@ -186,10 +183,10 @@ def test_on_a_gpu(dtype):
         words["out_dtype"] = torch.float32
     a, b = drawn((300, 1024), dtype).cuda(), drawn((160, 1024), dtype).cuda().t()
     whole = tcgemm.mm(a, b, **words)
-    assert same(tcgemm.mm(a[:16], b, **words), whole[:16])
-    assert same(tcgemm.mm(a[100:228], b[:, :32], **words), whole[100:228, :32])
-    assert same(tcgemm.mm(b.t(), a.t(), **words).t(), whole)
+    assert same_bits(tcgemm.mm(a[:16], b, **words), whole[:16])
+    assert same_bits(tcgemm.mm(a[100:228], b[:, :32], **words), whole[100:228, :32])
+    assert same_bits(tcgemm.mm(b.t(), a.t(), **words).t(), whole)
     if dtype in (torch.float64, torch.int8):
-        assert same(whole.cpu(), tcgemm.mm(a.cpu(), b.cpu()))
+        assert same_bits(whole.cpu(), tcgemm.mm(a.cpu(), b.cpu()))
     name = next(row["name"] for row in info.devices() if row["code"] == "9.0a")
-    assert same(whole.cpu(), on_h200(a.cpu(), b.cpu(), device=name))
+    assert same_bits(whole.cpu(), on_h200(a.cpu(), b.cpu(), device=name))
