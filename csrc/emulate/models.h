@@ -49,12 +49,13 @@ enum class Rounding : std::int32_t {
 // Where the numbers of a row come from.
 enum class Evidence : std::uint8_t {
   recorded,   // recordings of an H200 in the tests
+  compared,   // a test compares on a GPU
   published,  // recordings that others have published
   assumed,    // a description or an analogy; nobody compared bits
 };
 
 constexpr const char* name(Evidence evidence) {
-  constexpr const char* names[] = {"recorded", "published", "assumed"};
+  constexpr const char* names[] = {"recorded", "compared", "published", "assumed"};
   return names[int(evidence)];
 }
 
@@ -112,7 +113,7 @@ inline constexpr Model kModels[] = {
     {Gpu::hopper, mma, e4m3, f32, {two_halves, 16, 25, -133}, recorded, recorded},
     {Gpu::hopper, mma, e4m3, f16, {two_halves, 16, 25, -21, nearest_f16}, recorded, assumed},
     {Gpu::hopper, mma, f64, f64, {fma_chain}, recorded, assumed},
-    {Gpu::hopper, mma, s8, s32, {integer}, recorded, assumed},
+    {Gpu::hopper, mma, s8, s32, {integer}, recorded, compared},
     // ptxas makes two m16n8k4 of an m16n16k8.
     {Gpu::hopper, wmma, tf32, f32, {blocks, 4, 25, -133}, published, assumed},
     {Gpu::hopper, wgmma, f16, f32, {blocks, 16, 25, -133}, recorded, recorded},
@@ -120,7 +121,7 @@ inline constexpr Model kModels[] = {
     {Gpu::hopper, wgmma, tf32, f32, {blocks, 8, 25, -133}, recorded, recorded},
     {Gpu::hopper, wgmma, e4m3, f32, {blocks, 32, 13, -133, truncate_14}, recorded, recorded},
     {Gpu::hopper, wgmma, e4m3, f16, {blocks, 32, 13, -21, nearest_f16}, recorded, assumed},
-    {Gpu::hopper, wgmma, s8, s32, {integer}, recorded, assumed},
+    {Gpu::hopper, wgmma, s8, s32, {integer}, recorded, compared},
 };
 
 }  // namespace tcgemm::emulate

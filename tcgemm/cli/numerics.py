@@ -20,12 +20,14 @@ from typing import Any
 
 import torch
 
+from tcgemm.bench import results_file
 from tcgemm.cli.explain import dtype_of
 from tcgemm.numerics import accumulation, chain, error_report, formats, integers, low_precision
 from tcgemm.numerics.data import DISTRIBUTIONS
 from tcgemm.numerics.device import Checked, device
 from tcgemm.numerics.machine import Machine, emulated
 from tcgemm.numerics.table import Table
+from tcgemm.testing.machine import facts
 from tcgemm.typing import Layout, Precision, words
 
 EXPERIMENTS: dict[str, Callable[[Sequence[Machine]], list[Table]]] = {
@@ -84,10 +86,9 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def _save(path: Path | None, facts: dict[str, Any]) -> None:
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(facts, indent=1) + "\n")
+def _save(path: Path, saved: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(saved, indent=1) + "\n")
 
 
 def _run_kernel(options: argparse.Namespace) -> None:
@@ -97,7 +98,8 @@ def _run_kernel(options: argparse.Namespace) -> None:
         **{name: getattr(options, name) for name in ("dtype", "data", "layout", "seed", "device")},
     )
     print(report)
-    _save(options.json, report.to_dict())
+    if options.json:
+        _save(options.json, report.to_dict())
 
 
 def run(arguments: list[str]) -> int:
@@ -125,5 +127,8 @@ def run(arguments: list[str]) -> int:
     checked = [machine for machine in machines if isinstance(machine, Checked)]
     for machine in checked:
         print(machine.sentence())
-    _save(options.json, found | {machine.name: machine.counts for machine in checked})
+    if options.json:
+        header = facts("cuda" if checked else "cpu") | {"commit": results_file.commit()}
+        compared = {machine.name: machine.counts for machine in checked}
+        _save(options.json, {"header": header, "compared": compared, **found})
     return 1 if any(machine.counts[1] for machine in checked) else 0

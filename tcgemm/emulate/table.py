@@ -61,7 +61,7 @@ class Instruction:
     lowest_exponent: int | None  # the largest exponent counts at least as this
     rounding: str | None  # of the sum: one of ROUNDINGS
     in_kernels: bool  # tcgemm's kernels use it
-    evidence: str  # "recorded" (of an H200, in the tests), "published" or "assumed"
+    evidence: str  # "recorded" (of an H200), "compared" (on a GPU), "published" or "assumed"
 
     @property
     def stored(self) -> int:

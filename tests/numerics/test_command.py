@@ -15,6 +15,7 @@ def test_every_experiment(monkeypatch, capsys, tmp_path):
     assert cli.main(["numerics", "all", "--json", str(saved), "--plot", str(plots)]) == 0
     printed = capsys.readouterr().out
     found = json.loads(saved.read_text())
+    assert found.pop("header")["gpu"] == "cpu" and found.pop("compared") == {}
     assert list(found) == list(command.EXPERIMENTS)
     for tables in found.values():
         for table in tables:

@@ -167,6 +167,17 @@ def test_tiles_go_to_the_lanes_and_back(known, monkeypatch):
     assert device.differing(found, emulate.mma(a, b, c, instruction=known.name)) == 0
 
 
+def test_what_a_test_compares_says_so():
+    """The dense mma.sync of Hopper in test_instructions_of_a_gpu, the kernels in tests/gpu."""
+    assert {row.evidence for row in DENSE} == {"recorded", "compared"}
+    rows = {row.name: row.evidence for row in emulate.instructions("Hopper")}
+    assert rows["mma.m16n8k64.s32.s4.u4"] == rows["mma.sp.m16n8k64.s32.s8.u8"] == "compared"
+    assert rows["mma.sp.m16n8k32.s32.s8.u8"] == "assumed"  # no kernel has it
+    assert rows["mma.sp.m16n8k128.s32.s4.s4"] == "assumed"
+    older = {row.evidence for row in emulate.instructions() if row.arch != "Hopper"}
+    assert older == {"published", "assumed"}
+
+
 def test_differences_are_counted():
     one = torch.tensor([1.0, float("nan"), 0.0])
     assert device.differing(one, one.clone()) == 0
