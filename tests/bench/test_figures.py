@@ -1,5 +1,6 @@
 """The figures and the sample output in the guides."""
 
+import json
 import re
 import shutil
 
@@ -79,3 +80,17 @@ def test_the_stored_sums_are_those_of_the_emulator():
     rms = accumulation.error(sums, a, b)[1]
     found = stored["outside"][1]["curves"]["float8_e4m3fn, fast, uniform"]["512"]
     assert found == pytest.approx(rms, rel=1e-9)
+
+
+def test_a_gpu_has_the_sums_of_the_emulator():
+    """benchmarks/results/numerics/h100.json: what an H100 multiplied, beside emulated GPUs."""
+    stored = json.loads((error_picture.FILE.parent / "h100.json").read_text())
+    gpu = stored["header"]["gpu"]
+    assert stored["compared"] == {gpu: [29_423_104, 0]}
+    assert all(row[gpu] == row["H200"] for row in stored["tables"][0]["rows"])
+    assert all(row[f"wrong on {gpu}"] == 0 for row in stored["integers"][0]["rows"])
+    for name in ("chain", "outside"):
+        found = {row["on"]: [] for row in stored[name][0]["rows"]}
+        for row in stored[name][0]["rows"]:
+            found[row["on"]].append(row | {"on": None})
+        assert found[gpu] == found["H200"] != found["A100"]
