@@ -13,6 +13,7 @@
     long-k     small results with a long K
     sparse-mm  2:4 sparse weights; the passes that prune and compress
     random     seeded random shapes, layouts and dtypes
+    doc000     sizes of a published comparison; published.py has them
 
 Sets whose name begins with "drawn-" are drawn by a seed: drawn.py has them. The sets smoke,
 smoke-dtypes and smoke-sparse have small cases that a CPU runs in seconds.
@@ -27,7 +28,7 @@ import random
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tcgemm.bench import drawn
+from tcgemm.bench import drawn, published
 from tcgemm.bench.case import FLOAT8, FLOATS, FORWARD, SCALES, Case
 from tcgemm.testing.operands import LAYOUTS
 
@@ -351,11 +352,12 @@ SETS: dict[str, Callable[[Dtypes, Layouts], list[Case]]] = {
     "long-k": _simple(LONG_K, ("bf16",), ("TN",)),
     "sparse-mm": _rows_only(_sparse_mm),
     "random": _random,
+    "doc000": published.doc000,
     "smoke": _simple(SMOKE, ("bf16", "f32"), LAYOUTS),
     "smoke-dtypes": _smoke_dtypes,
     "smoke-sparse": _rows_only(_smoke_sparse),
 }
-_names = tuple(name for name in SETS if not name.startswith("smoke"))
+_names = tuple(name for name in SETS if not name.startswith(("smoke", "doc")))
 _dtypes = ("fp8", "scales", "int8", "tf32", "f64", "highest")
 GROUPS: dict[str, tuple[str, ...]] = {
     "dense": tuple(name for name in _names if name not in (*_dtypes, "sparse-mm")),

@@ -51,7 +51,8 @@ def baseline_name(case: Case) -> str:
     if in_one_call(case):
         return IN_ONE_CALL[case.epilogue]
     if case.op != "linear":
-        return baseline.name(case.dtype, case.op, fast=case.accumulation == "fast")
+        sums = {"fast": case.accumulation == "fast", "fp16_sums": case.accumulation == "f16"}
+        return baseline.name(case.dtype, case.op, **sums)
     activation = next((part for part in case.terms if part in numerics.ACTIVATIONS), None)
     first = "torch linear"
     if case.dtype in FLOAT8:

@@ -1,7 +1,8 @@
 """A case made runnable: its operands, the calls that are timed, and two checks of the result.
 
     Workload(case, device)
-        candidates()   {name: call on operand set i}: tcgemm, baseline, self_baseline, dense, fused
+        candidates()   {name: call on operand set i}: tcgemm, baseline, self_baseline, dense, fused,
+                       f32_sums
         check()        (max_error_ratio, exact) on new data, with outputs that held NaN
 
 The baseline is the code that a user of torch writes for the same result. Where tcgemm fuses an
@@ -311,8 +312,15 @@ class Workload(Work):
         """Runs torch's dense GEMM on set `index`; `keep` as in `call_tcgemm`."""
         case, pools = self.case, self.operands
         a, b, out = pools.a[index], pools.b[index], pools.out[index] if keep else None
-        fast, tf32 = case.accumulation == "fast", case.dtype == "tf32"
-        baseline.gemm(a, b, out, op=case.op, tf32=tf32, scales=self._both_scales(), fast=fast)
+        sums = {"fast": case.accumulation == "fast", "fp16_sums": case.accumulation == "f16"}
+        tf32 = case.dtype == "tf32"
+        baseline.gemm(a, b, out, op=case.op, tf32=tf32, scales=self._both_scales(), **sums)
+
+    def call_f32_sums(self, index: int, keep: bool = True) -> None:
+        """Runs torch's GEMM with float32 sums on set `index`; `keep` as in `call_tcgemm`."""
+        pools = self.operands
+        out = pools.out[index] if keep else None
+        baseline.gemm(pools.a[index], pools.b[index], out, op=self.case.op)
 
     def _both_scales(self) -> tuple[Tensor, Tensor]:
         if self.scale_a is None or self.scale_b is None:
@@ -344,6 +352,8 @@ class Workload(Work):
         sparse = self.case.baseline and self.case.graph and sparse_baseline(self.case) is not None
         if sparse and not self.asked:  # torch's GEMM of integers has no bf16 result
             found["dense"] = self.call_dense_baseline
+        if self.case.baseline and self.case.accumulation == "f16":
+            found["f32_sums"] = lambda index: self.call_f32_sums(index, keep)
         if self.case.baseline and self._is_also_fused:
             found["fused"] = lambda index: self.call_in_one(index, keep)
         return found
@@ -359,6 +369,7 @@ class Workload(Work):
             "self_baseline": SELF_BASELINES.get(self.case.self_baseline),
             "dense": dense_baseline_name(self.case),
             "fused": "torch._addmm_activation",
+            "f32_sums": baseline.name("f16", self.case.op),
         }
         for name, text in others.items():
             if name in timings:

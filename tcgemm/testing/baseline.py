@@ -1,6 +1,6 @@
 """The calls of torch that tcgemm is compared with, for each dtype.
 
-    f16 bf16 f64   torch.mm, torch.bmm
+    f16 bf16 f64   torch.mm, torch.bmm; with allow_fp16_accumulation where tcgemm has float16 sums
     f32            the same, with TF32 forbidden
     tf32           the same, with TF32 allowed
     s8             torch._int_mm
@@ -63,6 +63,17 @@ def tf32_allowed(allowed: bool = True) -> Iterator[None]:
         matmul.fp32_precision = before
 
 
+@contextlib.contextmanager
+def fp16_sums_allowed() -> Iterator[None]:
+    """Allows float16 sums of float16 products in torch within a block."""
+    matmul = torch.backends.cuda.matmul
+    before, matmul.allow_fp16_accumulation = matmul.allow_fp16_accumulation, True
+    try:
+        yield
+    finally:
+        matmul.allow_fp16_accumulation = before
+
+
 def reads_tf32(a: Tensor) -> bool:
     """Does a product of the operand a depend on the setting of TF32?"""
     return a.is_cuda and a.dtype is torch.float32
@@ -74,7 +85,7 @@ def tf32_as_asked(a: Tensor, allowed: bool) -> contextlib.AbstractContextManager
     return tf32_allowed(allowed) if reads_tf32(a) else contextlib.nullcontext()
 
 
-def name(dtype: str, op: str = "mm", *, fast: bool = False) -> str:
+def name(dtype: str, op: str = "mm", *, fast: bool = False, fp16_sums: bool = False) -> str:
     """The name of torch's call, such as 'torch._scaled_mm(use_fast_accum=True)'.
 
     `dtype` is a name of operands.DTYPES.
@@ -83,7 +94,8 @@ def name(dtype: str, op: str = "mm", *, fast: bool = False) -> str:
         return "torch._int_mm"
     if dtype in ("e4m3", "e5m2"):
         return f"torch._scaled_mm(use_fast_accum={fast})"
-    return f"torch.{op}" + (" allow_tf32" if dtype == "tf32" else "")
+    allowed = " allow_tf32" if dtype == "tf32" else " allow_fp16_accumulation" if fp16_sums else ""
+    return f"torch.{op}{allowed}"
 
 
 def gemm(
@@ -95,6 +107,7 @@ def gemm(
     tf32: bool = False,
     scales: Sequence[Tensor] = (),
     fast: bool = False,
+    fp16_sums: bool = False,
 ) -> None:
     """Computes a @ b by torch, into `out` or into a new tensor that is dropped.
 
@@ -108,7 +121,7 @@ def gemm(
         into |= {"out_dtype": torch.bfloat16, "use_fast_accum": fast}
         torch._scaled_mm(a, b, scale_a, scale_b, **into)
     else:
-        with tf32_as_asked(a, tf32):
+        with fp16_sums_allowed() if fp16_sums else tf32_as_asked(a, tf32):
             getattr(torch, op)(a, b, **into)
 
 

@@ -141,6 +141,20 @@ def test_cases_of_the_dtypes():
     assert {("e4m3", "fast"), ("e4m3", "promoted")} <= accumulations
     assert set(GROUPS["all"]) == {*GROUPS["dense"], *names, *GROUPS["sparse"]}
     assert all("smoke" not in name and "drawn" not in name for name in GROUPS["all"])
+    assert "doc000" not in GROUPS["all"]
+
+
+def test_published_sizes():
+    cases = cases_of("doc000")
+    assert len(cases) == 61 * 7 * 2
+    assert {(case.dtype, case.layout) for case in cases} == {("f16", "TN")}
+    sizes = [(case.m, case.n, case.k) for case in cases if case.accumulation == "f16"]
+    assert sizes[0] == (1024, 1024, 1024) and sizes[60] == (16384, 16384, 16384)
+    assert {(2048, 1024, 1024), (1280, 5120, 1280), (16384, 16384, 65536)} <= set(sizes)
+    assert sorted(sizes) == sorted(
+        (case.m, case.n, case.k) for case in cases if case.accumulation == "f32"
+    )
+    assert {case.accumulation for case in cases_of("doc000", ("bf16",))} == {"f32"}
 
 
 def test_cases_have_targets_and_what_users_have():

@@ -1,14 +1,16 @@
 """The workload of a case: the call, its check, the baselines and their settings."""
 
+import dataclasses
+
 import pytest
 import torch
 
 import tcgemm
 from benchmarks.fp32_errors import measure as fp32_measure
-from tcgemm.bench import workloads
+from tcgemm.bench import run, workloads
 from tcgemm.bench.case import SCALES, Case
 from tcgemm.bench.cases import cases as cases_of
-from tcgemm.testing import baseline
+from tcgemm.testing import baseline, timing
 
 
 def checked(fault, case):
@@ -58,12 +60,38 @@ def test_checks_see_faults_in_every_dtype(case):
         ({"dtype": "e5m2", "accumulation": "fast"}, "torch._scaled_mm(use_fast_accum=True)"),
         ({"dtype": "tf32"}, "torch.mm allow_tf32"),
         ({"dtype": "f64"}, "torch.mm"),
+        ({"dtype": "f16"}, "torch.mm"),
+        ({"dtype": "f16", "accumulation": "f16"}, "torch.mm allow_fp16_accumulation"),
         ({"dtype": "bf16", "op": "linear", "epilogue": "bias+gelu"}, "torch linear + gelu"),
     ],
 )
 def test_baselines_have_names(options, name):
     case = Case(**{"op": "mm", "layout": "TN", "m": 8, "n": 8, "k": 8, **options})
     assert workloads.baseline_name(case) == name
+
+
+def test_torch_adds_in_float16_where_tcgemm_does(monkeypatch):
+    """In the baseline alone: its float32 sums are timed beside it."""
+    matmul, allowed, multiply = torch.backends.cuda.matmul, [], torch.mm
+
+    def spied(*arguments, **options):
+        allowed.append(matmul.allow_fp16_accumulation)
+        return multiply(*arguments, **options)
+
+    monkeypatch.setattr(torch, "mm", spied)
+    case = Case("mm", "f16", "TN", 8, 8, 16, accumulation="f16")
+    work = run.workload(case, "cpu")
+    assert work.check()[0] <= 1
+    calls = work.candidates()
+    assert list(calls) == ["tcgemm", "baseline", "f32_sums"]
+    for call in calls.values():
+        call(0)
+    assert allowed == [True, False] and not matmul.allow_fp16_accumulation
+    timed = timing.Timing(*[1.0] * len(dataclasses.fields(timing.Timing)))
+    found = work.detail(dict.fromkeys(calls, timed))
+    assert found["f32_sums"] == "torch.mm" and found["f32_sums_ratio"] == 1.0
+    plain = dataclasses.replace(case, accumulation="f32")
+    assert list(run.workload(plain, "cpu").candidates()) == ["tcgemm", "baseline"]
 
 
 @pytest.mark.parametrize("epilogue", SCALES)
