@@ -8,6 +8,7 @@ calibrate  the noise of the timer and the ceilings of this machine
 rates      the rates of a GPU that the planner uses
 rows       the time of every kernel on drawn problems
 fit        the planner's estimates and choices beside these times
+doc000     float16 products of published sizes, beside the paper's
 swap       the speed and the memory of a model before and after swap_linear
 pictures   draw the pictures of the documentation
 figures    write the measured figures of the guides
@@ -27,6 +28,7 @@ COMMANDS = {
     "rates": "benchmarks.device_rates",
     "rows": "benchmarks.rows",
     "fit": "benchmarks.fit",
+    "doc000": "benchmarks.published_sizes",
     "swap": "benchmarks.swap.measure",
     "pictures": "benchmarks.report.pictures",
     "figures": "benchmarks.report.figures",

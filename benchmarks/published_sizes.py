@@ -1,0 +1,188 @@
+"""Products of published sizes beside those of the paper: the set doc000.
+
+    python -m benchmarks run --set doc000         measures it
+    python -m benchmarks doc000                   the tables of the stored results
+    python -m benchmarks doc000 --plot FOLDER     and TFLOPS over the width, one picture a GPU
+
+For each shape the table has the mean of tcgemm's speed over torch's, its extremes with their width
+W, and the largest step between adjacent widths: how much of the speed is lost or won when W
+grows by 256. Published figures are those of kernels beside cuBLAS 10.1 on other GPUs.
+"""
+
+import argparse
+import itertools
+import statistics
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks import RESULTS
+from tcgemm.bench import results_file
+from tcgemm.bench.published import ACCUMULATIONS, FAMILIES, WIDTHS
+from tcgemm.numerics.table import COLOURS, Table
+
+SET = "doc000"
+SOURCE = "Yan, Wang and Chu 2020"
+
+
+class Published(NamedTuple):
+    """A speed over cuBLAS 10.1 with float16 sums."""
+
+    figure: str
+    gpu: str
+    family: str  # "rectangles": the six shapes that are no squares
+    mean: float
+    largest: float
+    width: int  # of the largest one
+
+
+PUBLISHED = (
+    Published("6", "RTX 2070", "WxWxW", 1.55, 2.7, 16128),
+    Published("7", "T4", "WxWxW", 1.53, 1.7, 13312),
+    Published("8", "RTX 2070", "rectangles", 1.77, 3.23, 14848),
+    Published("9", "T4", "rectangles", 1.45, 2.17, 15360),
+)
+
+
+def family_of(row):
+    """(name of the shape, W) of a row."""
+    width = min(row["m"], row["n"], row["k"])
+    times = tuple(row[name] // width for name in ("m", "n", "k"))
+    return next(name for name, family in FAMILIES.items() if family == times), width
+
+
+def curves(results):
+    """{(accumulation, shape): {W: row}} of the measured cases."""
+    found = {}
+    for row in results["rows"]:
+        if row["set"] == SET and row["ratio"]:
+            family, width = family_of(row)
+            found.setdefault((row["accumulation"], family), {})[width] = row
+    return {key: dict(sorted(rows.items())) for key, rows in found.items()}
+
+
+def largest_step(speeds):
+    """The largest change of the speed between two adjacent widths, -0.2 for a fifth less."""
+    pairs = [
+        (speeds[wide] / speeds[width] - 1, wide)
+        for width, wide in itertools.pairwise(speeds)
+        if wide - width == WIDTHS.step
+    ]
+    return max(pairs, key=lambda pair: abs(pair[0]), default=None)
+
+
+def _step(speeds):
+    found = largest_step(speeds)
+    return "-" if found is None else f"{100 * found[0]:+.0f} % at {found[1]}"
+
+
+def line(accumulation, family, rows):
+    """The line of a shape."""
+    ratios = {width: row["ratio"] for width, row in rows.items()}
+    low, high = min(ratios, key=ratios.__getitem__), max(ratios, key=ratios.__getitem__)
+    return {
+        "sums": accumulation,
+        "M x N x K": family,
+        "sizes": len(rows),
+        "x torch": statistics.geometric_mean(ratios.values()),
+        "lowest": f"{ratios[low]:.2f} at {low}",
+        "highest": f"{ratios[high]:.2f} at {high}",
+        "step": _step({width: row["tflops"] for width, row in rows.items()}),
+        "torch's step": _step({w: row["tflops"] / row["ratio"] for w, row in rows.items()}),
+    }
+
+
+def flag_sentence(results):
+    """What allow_fp16_accumulation changes in torch."""
+    shares = []
+    for row in results["rows"]:
+        if row["set"] == SET and row["accumulation"] == "f16" and row["ratio"]:
+            beside = results["details"][results_file.key(row)].get("f32_sums_us")
+            if beside:
+                shares.append(beside / row["rival_us"])
+    if not shares:
+        return "No products with float16 sums are measured."
+    mean = statistics.geometric_mean(shares)
+    change = "changes nothing" if abs(mean - 1) < 0.01 else f"makes torch {mean:.2f} times as fast"
+    return (
+        f"allow_fp16_accumulation {change}: its time is {1 / mean:.3f} of that with float32 sums, "
+        f"from {1 / max(shares):.3f} to {1 / min(shares):.3f}."
+    )
+
+
+def table(results):
+    """The table of a file of results, or None if it has no product of the set."""
+    found = curves(results)
+    if not found:
+        return None
+    lines = [
+        line(sums, family, found[sums, family])
+        for sums in ACCUMULATIONS
+        for family in FAMILIES
+        if (sums, family) in found
+    ]
+    gpu = results["header"]["gpu"]
+    notes = [flag_sentence(results), *map(sentence, PUBLISHED)]
+    return Table(f"{gpu}: float16 products of published sizes", lines, notes)
+
+
+def sentence(figure):
+    """A published figure in words."""
+    return (
+        f"{SOURCE}, figure {figure.figure}, {figure.gpu}, {figure.family}: {figure.mean} x cuBLAS "
+        f"10.1 in the mean, at most {figure.largest} x at W = {figure.width} (float16 sums)."
+    )
+
+
+def draw(results, path):
+    """TFLOPS over W: a panel for each shape, tcgemm solid and torch dashed."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    found = curves(results)
+    figure, panels = pyplot.subplots(2, 4, figsize=(13, 5.6), sharey=True, layout="constrained")
+    for axes, family in zip(panels.flat, FAMILIES, strict=False):
+        for colour, sums in zip(COLOURS, ACCUMULATIONS, strict=False):
+            rows = found.get((sums, family), {})
+            ours = [row["tflops"] for row in rows.values()]
+            baseline = [row["tflops"] / row["ratio"] for row in rows.values()]
+            axes.plot(list(rows), ours, color=colour, label=f"tcgemm, {sums} sums")
+            axes.plot(list(rows), baseline, color=colour, ls="--", label=f"torch, {sums} sums")
+        axes.set_title(family, fontsize=9)
+        axes.set_xticks(range(4096, WIDTHS.stop, 4096))
+        axes.grid(alpha=0.25)
+    panels.flat[-1].axis("off")
+    panels.flat[-1].legend(*panels.flat[0].get_legend_handles_labels(), frameon=False)
+    figure.supxlabel("W")
+    figure.supylabel("TFLOPS")
+    figure.savefig(path, metadata={"Software": None})
+    pyplot.close(figure)
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks doc000",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of <gpu>.json")
+    parser.add_argument("--plot", type=Path, help="draw into this folder")
+    options = parser.parse_args(argv)
+    if not options.results.is_dir():
+        parser.error(f"{options.results}: there is no such folder.")
+    count = 0
+    for path in sorted(options.results.glob("*.json")):
+        results = results_file.load(path)
+        found = table(results)
+        if found is None:
+            continue
+        count += 1
+        print(found, end="\n\n")
+        if options.plot:
+            options.plot.mkdir(parents=True, exist_ok=True)
+            draw(results, options.plot / f"{path.stem}-{SET}.png")
+    if not count:
+        print(f"{options.results} has none; run python -m benchmarks run --set {SET}.")
+        print("\n".join(map(sentence, PUBLISHED)))
+    return 0
