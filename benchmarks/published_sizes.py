@@ -60,6 +60,11 @@ def curves(results):
     return {key: dict(sorted(rows.items())) for key, rows in found.items()}
 
 
+def torch_tflops(row):
+    """The speed of torch."""
+    return row["tflops"] / row["ratio"]
+
+
 def largest_step(speeds):
     """The largest change of the speed between two adjacent widths, -0.2 for a fifth less."""
     pairs = [
@@ -87,25 +92,26 @@ def line(accumulation, family, rows):
         "lowest": f"{ratios[low]:.2f} at {low}",
         "highest": f"{ratios[high]:.2f} at {high}",
         "step": _step({width: row["tflops"] for width, row in rows.items()}),
-        "torch's step": _step({w: row["tflops"] / row["ratio"] for w, row in rows.items()}),
+        "torch's step": _step({width: torch_tflops(row) for width, row in rows.items()}),
     }
 
 
 def flag_sentence(results):
     """What allow_fp16_accumulation changes in torch."""
-    shares = []
+    times = []
     for row in results["rows"]:
         if row["set"] == SET and row["accumulation"] == "f16" and row["ratio"]:
             beside = results["details"][results_file.key(row)].get("f32_sums_us")
             if beside:
-                shares.append(beside / row["rival_us"])
-    if not shares:
+                times.append(row["rival_us"] / beside)
+    if not times:
         return "No products with float16 sums are measured."
-    mean = statistics.geometric_mean(shares)
-    change = "changes nothing" if abs(mean - 1) < 0.01 else f"makes torch {mean:.2f} times as fast"
+    mean = statistics.geometric_mean(times)
+    gain = 1 / mean
+    change = "changes nothing" if abs(gain - 1) < 0.01 else f"makes torch {gain:.2f} times as fast"
     return (
-        f"allow_fp16_accumulation {change}: its time is {1 / mean:.3f} of that with float32 sums, "
-        f"from {1 / max(shares):.3f} to {1 / min(shares):.3f}."
+        f"allow_fp16_accumulation {change}: its time is {mean:.3f} of that with float32 sums, "
+        f"from {min(times):.3f} to {max(times):.3f}."
     )
 
 
@@ -146,7 +152,7 @@ def draw(results, path):
         for colour, sums in zip(COLOURS, ACCUMULATIONS, strict=False):
             rows = found.get((sums, family), {})
             ours = [row["tflops"] for row in rows.values()]
-            baseline = [row["tflops"] / row["ratio"] for row in rows.values()]
+            baseline = [torch_tflops(row) for row in rows.values()]
             axes.plot(list(rows), ours, color=colour, label=f"tcgemm, {sums} sums")
             axes.plot(list(rows), baseline, color=colour, ls="--", label=f"torch, {sums} sums")
         axes.set_title(family, fontsize=9)

@@ -66,19 +66,17 @@ bool is_published_wmma(const emulate::Model& model, const isa::Instruction& inst
          model.dense != emulate::Evidence::assumed;
 }
 
-// Tests on a Hopper GPU run each dense mma.sync, and the sparse instructions of our kernels.
-bool is_compared(const emulate::Model& model, const isa::Instruction& instruction) {
-  if (is_sparse(instruction.kind)) return instruction.in_kernels;
-  return model.gpu == emulate::Gpu::hopper && instruction.kind == isa::InstructionKind::mma;
-}
-
 emulate::Evidence evidence(const emulate::Model& model, const isa::Instruction& instruction) {
   using enum emulate::Evidence;
   if (instruction.kind == isa::InstructionKind::wmma)
     return is_published_wmma(model, instruction) ? published : assumed;
-  const emulate::Evidence found = is_sparse(instruction.kind) ? model.sparse : model.dense;
-  if (!is_below_8_bits(instruction.input) && found != compared) return found;
-  return is_compared(model, instruction) ? compared : assumed;
+  // Tests on a Hopper GPU run the sparse instructions of our kernels, and each dense mma.sync.
+  if (is_sparse(instruction.kind))
+    return model.sparse == compared && !instruction.in_kernels ? assumed : model.sparse;
+  if (is_below_8_bits(instruction.input))
+    return model.gpu == emulate::Gpu::hopper && model.kind == isa::InstructionKind::mma ? compared
+                                                                                        : assumed;
+  return model.dense;
 }
 
 // A row of isa::kInstructions on one GPU. Texts are names; types are indices of DType.

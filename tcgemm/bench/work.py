@@ -51,8 +51,7 @@ def baseline_name(case: Case) -> str:
     if in_one_call(case):
         return IN_ONE_CALL[case.epilogue]
     if case.op != "linear":
-        sums = {"fast": case.accumulation == "fast", "fp16_sums": case.accumulation == "f16"}
-        return baseline.name(case.dtype, case.op, **sums)
+        return dense_baseline_name(case)
     activation = next((part for part in case.terms if part in numerics.ACTIVATIONS), None)
     first = "torch linear"
     if case.dtype in FLOAT8:
@@ -76,8 +75,8 @@ def sparse_baseline(
 
 
 def dense_baseline_name(case: Case) -> str:
-    """The name of torch's dense GEMM that is timed beside its sparse one."""
-    return baseline.name(case.dtype, case.op, fast=case.accumulation == "fast")
+    """The name of torch's dense GEMM of this case."""
+    return baseline.name(case.dtype, case.op, accumulation=case.accumulation)
 
 
 class Work(ABC):

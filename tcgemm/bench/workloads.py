@@ -308,19 +308,15 @@ class Workload(Work):
         gelu = self.activation != "relu"
         return baseline.addmm_activation(a, b.mT, self.bias, gelu=gelu, out=out)
 
-    def call_dense_baseline(self, index: int, keep: bool = True) -> None:
-        """Runs torch's dense GEMM on set `index`; `keep` as in `call_tcgemm`."""
+    def call_dense_baseline(self, index: int, keep: bool = True, accumulation: str = "") -> None:
+        """Runs torch's dense GEMM on set `index`; `keep` as in `call_tcgemm`.
+
+        accumulation: of torch, if it is not the case's.
+        """
         case, pools = self.case, self.operands
         a, b, out = pools.a[index], pools.b[index], pools.out[index] if keep else None
-        sums = {"fast": case.accumulation == "fast", "fp16_sums": case.accumulation == "f16"}
-        tf32 = case.dtype == "tf32"
-        baseline.gemm(a, b, out, op=case.op, tf32=tf32, scales=self._both_scales(), **sums)
-
-    def call_f32_sums(self, index: int, keep: bool = True) -> None:
-        """Runs torch's GEMM with float32 sums on set `index`; `keep` as in `call_tcgemm`."""
-        pools = self.operands
-        out = pools.out[index] if keep else None
-        baseline.gemm(pools.a[index], pools.b[index], out, op=self.case.op)
+        ways = {"tf32": case.dtype == "tf32", "accumulation": accumulation or case.accumulation}
+        baseline.gemm(a, b, out, op=case.op, scales=self._both_scales(), **ways)
 
     def _both_scales(self) -> tuple[Tensor, Tensor]:
         if self.scale_a is None or self.scale_b is None:
@@ -353,7 +349,7 @@ class Workload(Work):
         if sparse and not self.asked:  # torch's GEMM of integers has no bf16 result
             found["dense"] = self.call_dense_baseline
         if self.case.baseline and self.case.accumulation == "f16":
-            found["f32_sums"] = lambda index: self.call_f32_sums(index, keep)
+            found["f32_sums"] = lambda index: self.call_dense_baseline(index, keep, "f32")
         if self.case.baseline and self._is_also_fused:
             found["fused"] = lambda index: self.call_in_one(index, keep)
         return found

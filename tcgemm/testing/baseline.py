@@ -85,17 +85,18 @@ def tf32_as_asked(a: Tensor, allowed: bool) -> contextlib.AbstractContextManager
     return tf32_allowed(allowed) if reads_tf32(a) else contextlib.nullcontext()
 
 
-def name(dtype: str, op: str = "mm", *, fast: bool = False, fp16_sums: bool = False) -> str:
+def name(dtype: str, op: str = "mm", *, accumulation: str = "") -> str:
     """The name of torch's call, such as 'torch._scaled_mm(use_fast_accum=True)'.
 
-    `dtype` is a name of operands.DTYPES.
+    `dtype` is a name of operands.DTYPES, `accumulation` as in `gemm`.
     """
     if dtype in ("s8", "u8"):
         return "torch._int_mm"
     if dtype in ("e4m3", "e5m2"):
-        return f"torch._scaled_mm(use_fast_accum={fast})"
-    allowed = " allow_tf32" if dtype == "tf32" else " allow_fp16_accumulation" if fp16_sums else ""
-    return f"torch.{op}{allowed}"
+        return f"torch._scaled_mm(use_fast_accum={accumulation == 'fast'})"
+    if accumulation == "f16":
+        return f"torch.{op} allow_fp16_accumulation"
+    return f"torch.{op}" + (" allow_tf32" if dtype == "tf32" else "")
 
 
 def gemm(
@@ -106,22 +107,22 @@ def gemm(
     op: str = "mm",
     tf32: bool = False,
     scales: Sequence[Tensor] = (),
-    fast: bool = False,
-    fp16_sums: bool = False,
+    accumulation: str = "",
 ) -> None:
     """Computes a @ b by torch, into `out` or into a new tensor that is dropped.
 
     float8 needs two scales, in shapes that torch._scaled_mm takes. `op` is "mm" or "bmm".
+    `accumulation` is that of a case: "fast" and "f16" are what torch must be asked for.
     """
     into: dict[str, Any] = {} if out is None else {"out": out}
     if a.dtype in INT8:
         torch._int_mm(a, b, **into)
     elif a.dtype in FP8:
         scale_a, scale_b = scales
-        into |= {"out_dtype": torch.bfloat16, "use_fast_accum": fast}
+        into |= {"out_dtype": torch.bfloat16, "use_fast_accum": accumulation == "fast"}
         torch._scaled_mm(a, b, scale_a, scale_b, **into)
     else:
-        with fp16_sums_allowed() if fp16_sums else tf32_as_asked(a, tf32):
+        with fp16_sums_allowed() if accumulation == "f16" else tf32_as_asked(a, tf32):
             getattr(torch, op)(a, b, **into)
 
 

@@ -10,21 +10,10 @@ import torch
 import tcgemm
 
 from support.source_tree import ROOT
-from support.transformer_models import (
-    bert,
-    gpt2,
-    llama,
-    made,
-    mixtral,
-    t5,
-    tied_llama,
-    transformers,
-    vit,
-)
+from support.transformer_models import every_model, gpt2, llama, made, transformers
 
 integration = pytest.importorskip("tcgemm.integrations.transformers")
 TcgemmConfig = integration.TcgemmConfig
-MODELS = (llama, tied_llama, bert, gpt2, vit, t5, mixtral)
 CONFIGS = {
     "e4m3": {},
     "int8": {"dtype": torch.int8, "granularity": "tensor"},
@@ -32,7 +21,6 @@ CONFIGS = {
     "blocks": {"granularity": "128x128"},
     "sparse": {"layer": "SparseLinear24"},
 }
-every_model = pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
 every_config = pytest.mark.parametrize("name", CONFIGS)
 
 

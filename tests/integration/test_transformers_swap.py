@@ -14,6 +14,7 @@ from support.calls import Counter
 from support.transformer_models import (
     IDS,
     bert,
+    every_model,
     gpt2,
     llama,
     made,
@@ -24,7 +25,7 @@ from support.transformer_models import (
 )
 
 # How many layers are swapped, what percentage of the matrices they hold, and who holds the rest.
-MODELS = {
+COVERAGE = {
     llama: (15, 100, []),
     tied_llama: (15, 100, []),
     bert: (14, 100, []),
@@ -33,10 +34,9 @@ MODELS = {
     t5: (33, 100, []),
     mixtral: (9, 15, ["MixtralExperts", "MixtralTopKRouter"]),
 }
-model_of = pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
 
 
-@model_of
+@every_model
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 def test_logits_are_torchs_and_undo_restores_them(make, dtype):
     model, inputs = made(make, dtype)
@@ -55,11 +55,11 @@ def test_logits_are_torchs_and_undo_restores_them(make, dtype):
         assert torch.equal(got, expected)
 
 
-@model_of
+@every_model
 def test_coverage(make):
     model, _ = made(make)
     report = tcgemm.swap_linear(model)
-    swapped, percent, others = MODELS[make]
+    swapped, percent, others = COVERAGE[make]
     assert len(report.swapped) == swapped and not report.skipped
     assert 100 * report.reached // report.weights == percent
     assert [each.kind for each in report.not_reached] == others
@@ -103,7 +103,7 @@ def test_a_tied_head_learns_with_its_embedding():
     assert not torch.equal(model.lm_head.weight, before)
 
 
-@model_of
+@every_model
 def test_the_way_back_needs_no_report(make):
     model, inputs = made(make)
     kinds = [type(module) for module in model.modules()]

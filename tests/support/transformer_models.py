@@ -58,6 +58,10 @@ def mixtral():
     return transformers.MixtralForCausalLM(config), {"input_ids": IDS}
 
 
+EVERY = (llama, tied_llama, bert, gpt2, vit, t5, mixtral)
+every_model = pytest.mark.parametrize("make", EVERY, ids=lambda make: make.__name__)
+
+
 def made(make, dtype=torch.float32):
     torch.manual_seed(7)
     model, inputs = make()
