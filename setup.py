@@ -28,6 +28,7 @@ from setuptools import Command, Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build import build
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 from setuptools.command.egg_info import egg_info
 
 ROOT = Path(__file__).resolve().parent
@@ -38,6 +39,7 @@ VERSION = re.search(r'"(.+)"', (ROOT / "tcgemm/version.py").read_text().split("=
 LIBRARY = "tcgemm.libtcgemm"
 LAB = "tcgemm.libtcgemm_lab"  # loaded on first use; TCGEMM_BUILD_LAB=0 leaves it out
 LAB_FOLDER = "csrc/emulate/"
+STORED = ("probe", "ladder")  # folders of benchmarks/results that are packed
 HOME = "https://github.com/tcgemm/tcgemm"
 PLATFORM = "manylinux_2_34_x86_64"
 # The user's torch brings these; the library must use that copy.
@@ -377,6 +379,20 @@ class Build(build):
         super().run()
 
 
+class BuildPy(build_py):
+    """build_py that packs the stored results of the instruments, which tcgemm/_stored.py reads."""
+
+    def run(self) -> None:
+        super().run()
+        if self.editable_mode:
+            return
+        for file in sorted((ROOT / "benchmarks/results").glob("*/*.json")):
+            if file.parent.name in STORED:
+                target = Path(self.build_lib) / "tcgemm/results" / file.parent.name / file.name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(file, target)
+
+
 class BuildExt(build_ext):
     """build_ext whose extension, the library, comes from ninja."""
 
@@ -450,6 +466,7 @@ if __name__ == "__main__":
         cmdclass={
             "build": Build,
             "build_ext": BuildExt,
+            "build_py": BuildPy,
             "bdist_wheel": BdistWheel,
             "egg_info": EggInfo,
             "manylinux_wheel": ManylinuxWheel,

@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import RESULTS
+from tcgemm import published
 from tcgemm.bench import results_file
 from tcgemm.bench.published import ACCUMULATIONS, FAMILIES, WIDTHS
 from tcgemm.numerics.table import COLOURS, Table
 
 SET = "doc000"
-SOURCE = "Yan, Wang and Chu 2020"
+SOURCE = published.DOCUMENTS["000"].short
 
 
 class Published(NamedTuple):
@@ -35,12 +36,16 @@ class Published(NamedTuple):
     width: int  # of the largest one
 
 
-PUBLISHED = (
-    Published("6", "RTX 2070", "WxWxW", 1.55, 2.7, 16128),
-    Published("7", "T4", "WxWxW", 1.53, 1.7, 13312),
-    Published("8", "RTX 2070", "rectangles", 1.77, 3.23, 14848),
-    Published("9", "T4", "rectangles", 1.45, 2.17, 15360),
-)
+def published_figures():
+    """The figures 6 to 9 of the paper."""
+    tables = {"figures 6 and 8": ("6", "8"), "figures 7 and 9": ("7", "9")}
+    found = []
+    for table, names in tables.items():
+        (gpu,) = published.gpus("000", table)
+        rows = published.table("000", table).items()
+        for figure, (family, row) in zip(names, rows, strict=True):
+            found.append(Published(figure, gpu, family, *row.values()))
+    return found
 
 
 def family_of(row):
@@ -127,7 +132,7 @@ def table(results):
         if (sums, family) in found
     ]
     gpu = results["header"]["gpu"]
-    notes = [flag_sentence(results), *map(sentence, PUBLISHED)]
+    notes = [flag_sentence(results), *map(sentence, published_figures())]
     return Table(f"{gpu}: float16 products of published sizes", lines, notes)
 
 
@@ -190,5 +195,5 @@ def main(argv=None):
             draw(results, options.plot / f"{path.stem}-{SET}.png")
     if not count:
         print(f"{options.results} has none; run python -m benchmarks run --set {SET}.")
-        print("\n".join(map(sentence, PUBLISHED)))
+        print("\n".join(map(sentence, published_figures())))
     return 0

@@ -1,7 +1,6 @@
 """What the models need to know of a GPU: cycles of instructions, and rates.
 
-HGEMM  D. Yan, W. Wang, X. Chu: Demystifying Tensor Cores to Optimize Half-Precision Matrix
-       Multiply. IPDPS 2020. An RTX 2070 and a T4, tables I to V.
+An RTX 2070 and a T4 have the figures of Yan, Wang and Chu, tables I to V (tcgemm.published).
 """
 
 from __future__ import annotations
@@ -10,9 +9,9 @@ import json
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from tcgemm import info
+from tcgemm import info, published
 
-HGEMM = "Yan, Wang and Chu 2020"
+HGEMM = published.DOCUMENTS["000"].short
 
 
 @dataclass(frozen=True)
@@ -46,20 +45,25 @@ class Costs:
     shared: int
 
 
-_CYCLES = {"mma": 8.06, "load_global": 15.95, "store_shared": 10.0, "load_shared": 2.11}
-TURING = (
-    Costs(
-        "RTX 2070",
+def _turing(gpu: str) -> Costs:
+    """A GPU of tables I to V. The cycles are those of both GPUs."""
+    rates = published.table("000", "II", gpu)
+    return Costs(
+        gpu,
         HGEMM,
-        **_CYCLES,
-        memory=380e9,
-        l2=750e9,
-        tensor=59.7e12,
-        simt=14.9e12,
+        mma=published.table("000", "I")["f16 f16 m16n8k8"]["CPI"],
+        load_global=published.table("000", "III")["LDG L2"]["128"],
+        store_shared=published.table("000", "IV")["STS"]["128"],
+        load_shared=published.table("000", "IV")["LDS"]["32"],
+        memory=1e9 * (rates["DRAM read"]["value"] or 0),
+        l2=1e9 * (rates["L2 read"]["value"] or 0),
+        tensor=1e12 * (rates["tensor cores"]["peak"] or 0),
+        simt=1e12 * (published.table("000", "figure 3", gpu)["FP16 units"]["peak"] or 0),
         shared=65536,
-    ),
-    Costs("T4", HGEMM, **_CYCLES, memory=238e9, l2=910e9, tensor=65e12, simt=16.2e12, shared=65536),
-)
+    )
+
+
+TURING = tuple(_turing(gpu) for gpu in published.gpus("000", "II"))
 
 
 def known() -> list[Costs]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tcgemm.numerics import published
+from tcgemm import published
 from tcgemm.numerics.table import Table
 
 
@@ -63,14 +63,14 @@ FORMATS = {
 
 def run() -> Table:
     """The formats, beside table XI of Sun et al."""
-    rows = []
+    rows, known = [], published.table("003", "XI")
     for name, row in FORMATS.items():
         fields = (1, row.exponent_bits, row.fraction_bits, row.register_bits)
         rows.append(
             {
                 "format": name,
                 "sign, exponent, fraction, register": "/".join(map(str, fields)),
-                "published": "/".join(map(str, published.FORMATS[name])),
+                "published": "/".join(map(str, known[name].values())),
                 "largest": row.largest,
                 "smallest normal": row.smallest_normal,
                 "smallest subnormal": row.smallest_subnormal,
@@ -78,4 +78,4 @@ def run() -> Table:
             }
         )
     notes = ["e4m3 has no Inf: the exponent field of all ones holds numbers up to 448, and NaN."]
-    return Table(f"Number formats ({published.DISSECTING}, table XI)", rows, notes)
+    return Table(f"Number formats ({published.DOCUMENTS['003'].short}, table XI)", rows, notes)

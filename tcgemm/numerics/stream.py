@@ -1,7 +1,7 @@
 """The random numbers of the published experiments: those of a C++ program.
 
-Sun et al. (published.py) draw from `std::normal_distribution<float>` over `std::mt19937` with the
-seed 123456. csrc/emulate/library.cpp does the same with the library of the compiler.
+Sun et al. (tcgemm/published) draw from `std::normal_distribution<float>` over `std::mt19937` with
+the seed 123456. csrc/emulate/library.cpp does the same with the library of the compiler.
 """
 
 import ctypes

@@ -21,8 +21,8 @@ PACKAGE = Path(tcgemm.__file__).resolve().parent
 # A module imports from its own layer and from those below it.
 LAYERS = (
     ("version",),
-    ("_library", "dtypes", "typing"),
-    ("_lab",),
+    ("_library", "dtypes", "published", "typing"),
+    ("_lab", "_stored"),
     ("ops",),
     ("info",),
     ("quant", "sparse", "sparse_cutlass", "override"),

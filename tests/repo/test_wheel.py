@@ -155,6 +155,10 @@ def test_wheel_holds_the_library_and_no_sources(wheel):
         names = archive.namelist()
     assert "tcgemm/libtcgemm.so" in names
     assert {"tcgemm/__main__.py", "tcgemm/py.typed"} <= set(names)
+    results = (ROOT / "benchmarks/results").glob("*/*.json")
+    kept = [path for path in results if path.parent.name in ("probe", "ladder")]
+    packed = {f"tcgemm/results/{path.parent.name}/{path.name}" for path in kept}
+    assert packed | {"tcgemm/published/figures.json"} <= set(names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert not [name for name in names if name.startswith(("csrc", "tests", "benchmarks", "setup"))]
 

@@ -1,0 +1,82 @@
+"""The published figures can be found by their names, and stored results lie where they are read."""
+
+import json
+import re
+
+import pytest
+
+from tcgemm import _stored, published
+
+FILE = published.__file__.replace("__init__.py", "figures.json")
+
+
+def entries():
+    with open(FILE) as file:
+        return json.load(file)
+
+
+def test_every_table_is_complete():
+    seen = set()
+    for each in entries():
+        key = each["document"], each["table"], each["gpu"]
+        assert key not in seen, f"{key} stands twice"
+        seen.add(key)
+        assert each["document"] in published.DOCUMENTS
+        assert len(set(each["columns"])) == len(each["columns"])
+        assert all(len(values) == len(each["columns"]) for values in each["rows"].values())
+    assert {document for document, _, _ in seen} == set(published.DOCUMENTS)
+
+
+def test_rates_agree_with_latencies():
+    """A rate is warps * ILP * FMA / latency; the notes name the cells that contradict it."""
+    wrong = []
+    for each in entries():
+        if "latency 4" not in each["columns"] or "ldmatrix.x1" in each["rows"]:
+            continue
+        for row, values in each["rows"].items():
+            m, n, k = map(int, re.search(r"m(\d+)n(\d+)k(\d+)", row).groups())
+            cells = dict(zip(each["columns"], values, strict=True))
+            for warps in (4, 8):
+                work = warps * cells[f"ILP {warps}"] * m * n * k
+                ratio = cells[f"rate {warps}"] * cells[f"latency {warps}"] / work
+                if abs(ratio - 1) > 0.05:
+                    wrong.append((each["table"], row, warps))
+    assert wrong == [("VI", "f16 f32 m16n8k16", 4), ("VII", "s8 s32 m16n8k64", 4)]
+    notes = {each["table"]: each.get("note", "") for each in entries()}
+    assert all(row in notes[table] for table, row, _ in wrong)
+
+
+def test_bytes_a_clock_agree_with_cycles():
+    cycles, rates = published.table("000", "IV"), published.table("000", "V")
+    for row, cells in cycles.items():
+        for width, cpi in cells.items():
+            assert 32 * int(width) / 8 / cpi == pytest.approx(rates[row][width], abs=0.01)
+
+
+def test_an_unknown_table_is_named():
+    with pytest.raises(ValueError, match="document '000', table 'X', GPU None; expected one of"):
+        published.table("000", "X")
+    with pytest.raises(ValueError, match="GPU 'H200'"):
+        published.table("000", "I", "H200")
+
+
+def test_a_missing_figure_is_none():
+    row = {"row": "f16 f32 m16n8k16", "column": "completion"}
+    assert published.figure("003", "III", gpu="H200", **row) is None
+    assert published.figure("003", "III", row="f16", column="completion", gpu="A100") is None
+    assert published.figure("001", "3", row="32x32", column="k 96", gpu="A100-PCIE-40GB") is None
+
+
+def test_stored_results_of_a_checkout_and_of_a_wheel(tmp_path, monkeypatch):
+    for folder, gpu, value in (
+        ("benchmarks/results/probe", "H200", 1),
+        ("tcgemm/results/probe", "H100", 2),
+        ("tcgemm/results/probe", "H200", 3),
+    ):
+        file = tmp_path / folder / f"{gpu}.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps({"header": {"gpu": gpu}, "value": value}))
+    monkeypatch.setattr(_stored, "PACKAGE", tmp_path / "tcgemm")
+    found = {gpu: stored["value"] for gpu, stored in _stored.results("probe").items()}
+    assert found == {"H200": 1, "H100": 2}
+    assert _stored.results("ladder") == {}
