@@ -12,6 +12,7 @@ doc000     float16 products of published sizes, beside the paper's
 swap       the speed and the memory of a model before and after swap_linear
 pictures   draw the pictures of the documentation
 figures    write the measured figures of the guides
+notebooks  execute the notebooks and keep their outputs
 """
 
 import importlib
@@ -32,6 +33,7 @@ COMMANDS = {
     "swap": "benchmarks.swap.measure",
     "pictures": "benchmarks.report.pictures",
     "figures": "benchmarks.report.figures",
+    "notebooks": "benchmarks.run_notebooks",
 }
 
 

@@ -7,6 +7,7 @@
 #include "emulate/epilogue.h"
 #include "emulate/mma.h"
 #include "isa/mma_instructions.h"
+#include "isa/native.h"
 
 namespace {
 
@@ -79,6 +80,11 @@ emulate::Evidence evidence(const emulate::Model& model, const isa::Instruction& 
   return model.dense;
 }
 
+constexpr int capability(emulate::Gpu gpu) {
+  constexpr int kCapabilities[] = {70, 75, 80, 89, 90};
+  return kCapabilities[int(gpu)];
+}
+
 // A row of isa::kInstructions on one GPU. Texts are names; types are indices of DType.
 struct InstructionRow {
   const char* gpu;
@@ -88,6 +94,9 @@ struct InstructionRow {
   const char* accumulator;
   const char* evidence;
   const char* bit_operation;
+  const char* opcode;  // of its tensor-core instructions on this GPU, of which there are so many
+  std::int32_t opcode_count;
+  std::int32_t native, native_from, native_to;
   std::int32_t m, n, k;
   std::int32_t sparse, in_kernels;
   std::int32_t type_a, type_b, type_c;
@@ -120,6 +129,7 @@ TCGEMM_EXPORT int tcgemm_lab_instruction(int index, int gpu, InstructionRow* row
   if (arithmetic.products > of_block) arithmetic.products = of_block;
   if (instruction.bit_operation == isa::BitOperation::xor_popc)
     arithmetic.method = emulate::Method::xor_popc;
+  const isa::MachineCode code = isa::machine_code(instruction, capability(of_gpu));
   *row = {emulate::name(of_gpu),
           isa::name(instruction.kind),
           name(instruction.input),
@@ -127,6 +137,11 @@ TCGEMM_EXPORT int tcgemm_lab_instruction(int index, int gpu, InstructionRow* row
           name(instruction.accumulator),
           emulate::name(evidence(*model, instruction)),
           isa::name(instruction.bit_operation),
+          code.opcode,
+          code.count,
+          isa::is_native(instruction, capability(of_gpu)),
+          isa::native_range(instruction).from,
+          isa::native_range(instruction).to,
           instruction.m,
           instruction.n,
           instruction.k,

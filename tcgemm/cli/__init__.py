@@ -7,6 +7,7 @@ python -m tcgemm bench --set squares                measures sets of cases besid
 python -m tcgemm explain 4096 4096 4096 --layout NN shows the plan for one product; needs no GPU
 python -m tcgemm numerics all                       shows what tensor cores lose; needs no GPU
 python -m tcgemm model blocking --gpu T4            shows what bounds a tile, by a model
+python -m tcgemm probe mma --row f16                measures the instructions of this GPU
 
 `python -m tcgemm <command> --help` lists the options of a command.
 """
@@ -19,7 +20,7 @@ from tcgemm.version import __version__
 
 # The module tcgemm.cli.<command> has run(arguments), which returns the exit status. It is imported
 # when its command is called: the demo needs packages that the other commands do not.
-COMMANDS = ("demo", "bench", "compare", "explain", "numerics", "model")
+COMMANDS = ("demo", "bench", "compare", "explain", "numerics", "model", "probe")
 
 
 def main(arguments: list[str]) -> int:

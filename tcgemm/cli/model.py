@@ -61,16 +61,6 @@ def _interleave(costs: gpus.Costs) -> Table:
     return Table(title, [row], ["n * CPI(HMMA) >= 4 * CPI(STS.128): four parts share one pipe."])
 
 
-LAYOUTS: dict[str, tuple[banks.Layout, int]] = {
-    "rows of 64 bytes": (banks.row_major(64), 64),
-    "rows of 64 bytes, 16 more after every second": (banks.padded_pairs(64, 16), 64),
-    "rows of 64 bytes, swizzled": (banks.swizzled64, 64),
-    "rows of 128 bytes": (banks.row_major(128), 128),
-    "rows of 128 bytes, 16 more after each": (banks.row_major(144), 128),
-    "rows of 128 bytes, swizzled": (banks.swizzled128, 128),
-}
-
-
 def _banks(_costs: gpus.Costs) -> Table:
     rows = [
         {
@@ -79,7 +69,7 @@ def _banks(_costs: gpus.Costs) -> Table:
             "LDS.32 of a fragment": banks.fragment(layout),
             "STS.128 of rows": banks.store_rows(layout, length),
         }
-        for name, (layout, length) in LAYOUTS.items()
+        for name, (layout, length) in banks.LAYOUTS.items()
     ]
     notes = ["Cycles of the slowest phase; 1 has no conflict. tcgemm's kernels use the swizzles."]
     return Table("Bank conflicts of shared memory", rows, notes)

@@ -33,6 +33,9 @@ class _Row(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_char_p) for name in ("gpu", "family", "input", "input_b")),
         *((name, ctypes.c_char_p) for name in ("accumulator", "evidence", "bit_operation")),
+        ("opcode", ctypes.c_char_p),
+        *((name, ctypes.c_int32) for name in ("opcode_count", "native", "native_from")),
+        ("native_to", ctypes.c_int32),
         *((name, ctypes.c_int32) for name in ("m", "n", "k", "sparse", "in_kernels")),
         *((name, ctypes.c_int32) for name in ("type_a", "type_b", "type_c")),
         ("arithmetic", Arithmetic),
@@ -62,6 +65,11 @@ class Instruction:
     rounding: str | None  # of the sum: one of ROUNDINGS
     in_kernels: bool  # tcgemm's kernels use it
     evidence: str  # "recorded" (of an H200), "compared" (on a GPU), "published" or "assumed"
+    opcode: str  # of the tensor-core instructions that ptxas makes of it: "HMMA"
+    opcode_count: int  # of them
+    is_native: bool  # there are no others beside them; else ptxas emulates the instruction
+    native_from: int  # compute capability times 10 from which on it is native
+    native_to: int  # the last one; 0: there is no later one without it
 
     @property
     def stored(self) -> int:
@@ -109,6 +117,11 @@ def _instruction(row: _Row) -> Instruction:
         rounding=ROUNDINGS[sums.rounding] if has_blocks else None,
         in_kernels=bool(row.in_kernels),
         evidence=row.evidence.decode(),
+        opcode=row.opcode.decode(),
+        opcode_count=row.opcode_count,
+        is_native=bool(row.native),
+        native_from=row.native_from,
+        native_to=row.native_to,
     )
 
 

@@ -18,12 +18,25 @@ def ways(addresses: Sequence[int], width: int) -> int:
 
     ValueError: the width is not 4, 8 or 16, or an address is no multiple of it.
     """
+    return max(phases(addresses, width), default=0)
+
+
+def cycles(addresses: Sequence[int], width: int) -> int:
+    """The cycles of all phases of an access: 1 of 4 bytes a lane without conflicts, 4 of 16 bytes.
+
+    ValueError: as of `ways`.
+    """
+    return sum(phases(addresses, width))
+
+
+def phases(addresses: Sequence[int], width: int) -> list[int]:
+    """The ways of each phase of an access of `width` bytes; ValueError: as of `ways`."""
     if width not in LANES:
         raise ValueError(f"width is {width}; a lane accesses 4, 8 or 16 bytes.")
     wrong = [address for address in addresses if address % width or address < 0]
     if wrong:
         raise ValueError(f"The address {wrong[0]} is no multiple of {width}.")
-    lanes, worst = LANES[width], 0
+    lanes, found = LANES[width], []
     for first in range(0, len(addresses), lanes):
         words = {
             address // WORD + part
@@ -31,8 +44,8 @@ def ways(addresses: Sequence[int], width: int) -> int:
             for part in range(width // WORD)
         }
         banks = [word % BANKS for word in words]
-        worst = max(worst, *(banks.count(bank) for bank in set(banks)))
-    return worst
+        found.append(max(banks.count(bank) for bank in set(banks)))
+    return found
 
 
 def row_major(pitch: int) -> Layout:
@@ -57,15 +70,41 @@ def swizzled64(row: int, byte: int) -> int:
 
 def ldmatrix(layout: Layout, row: int = 0, byte: int = 0) -> int:
     """The ways of an ldmatrix of eight rows from `row` on, 16 bytes from `byte` on."""
-    return ways([layout(row + index, byte) for index in range(8)], 16)
+    return ways(ldmatrix_addresses(layout, row, byte), 16)
+
+
+def ldmatrix_addresses(layout: Layout, row: int = 0, byte: int = 0) -> list[int]:
+    """The addresses of that ldmatrix, a lane each."""
+    return [layout(row + index, byte) for index in range(8)]
 
 
 def fragment(layout: Layout, row: int = 0, byte: int = 0) -> int:
     """The ways of loading an 8x8 fragment of float16 by LDS.32: lane 4 g + t has row g, word t."""
-    return ways([layout(row + lane // 4, byte + lane % 4 * 4) for lane in range(32)], 4)
+    return ways(fragment_addresses(layout, row, byte), 4)
+
+
+def fragment_addresses(layout: Layout, row: int = 0, byte: int = 0) -> list[int]:
+    """The addresses of that load."""
+    return [layout(row + lane // 4, byte + lane % 4 * 4) for lane in range(32)]
 
 
 def store_rows(layout: Layout, length: int, row: int = 0) -> int:
     """The ways of storing rows of `length` bytes by STS.128, lane after lane."""
+    return ways(store_addresses(layout, length, row), 16)
+
+
+def store_addresses(layout: Layout, length: int, row: int = 0) -> list[int]:
+    """The addresses of that store."""
     chunks = length // 16
-    return ways([layout(row + lane // chunks, lane % chunks * 16) for lane in range(32)], 16)
+    return [layout(row + lane // chunks, lane % chunks * 16) for lane in range(32)]
+
+
+# Layouts with the bytes of their rows: those of the published HGEMM, and the swizzles of tcgemm.
+LAYOUTS: dict[str, tuple[Layout, int]] = {
+    "rows of 64 bytes": (row_major(64), 64),
+    "rows of 64 bytes, 16 more after every second": (padded_pairs(64, 16), 64),
+    "rows of 64 bytes, swizzled": (swizzled64, 64),
+    "rows of 128 bytes": (row_major(128), 128),
+    "rows of 128 bytes, 16 more after each": (row_major(144), 128),
+    "rows of 128 bytes, swizzled": (swizzled128, 128),
+}

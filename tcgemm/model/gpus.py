@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
-from tcgemm import info, published
+from tcgemm import _stored, info, published
 
+F16 = ["f16", "f16"]
 HGEMM = published.DOCUMENTS["000"].short
 
 
@@ -66,10 +68,63 @@ def _turing(gpu: str) -> Costs:
 TURING = tuple(_turing(gpu) for gpu in published.gpus("000", "II"))
 
 
+def of_probe(results: dict[str, Any], name: str | None = None) -> Costs:
+    """The costs that a result of `python -m tcgemm probe` has: tcgemm.probe.
+
+    The cycles of an instruction are 4 FMA / rate, as an SM has four parts; the rates of memories
+    are those of reads, and the tensor cores' is that of the fastest product of float16.
+
+    ValueError: a record is missing.
+    """
+    header, records = results["header"], results["records"]
+    gpu = name or header["gpu"].removeprefix("NVIDIA ")
+
+    def find(row: str, key: str, **wanted: str) -> float:
+        found = [
+            each[key]
+            for each in records
+            if each["row"] == row and all(each.get(x) == y for x, y in wanted.items())
+        ]
+        if not found:
+            raise ValueError(
+                f"The probe of {gpu} has no record {row!r}; measure all of it: "
+                "python -m tcgemm probe all --json FILE."
+            )
+        return max(found)
+
+    tensor = [
+        each["tflops"]
+        for each in records
+        if each.get("tflops") and each["row"].split()[:3] in (["wgmma", *F16], ["mma", *F16])
+    ]
+    best = find("mma f16 f16 f16 m16n8k8", "rate", mode="one")
+    if not tensor:
+        raise ValueError(f"The probe of {gpu} has no rate of float16 products of all SMs.")
+    return Costs(
+        gpu,
+        f"tcgemm probe, {header.get('date', '')[:10]}",
+        mma=4 * 1024 / best,
+        load_global=find("LDG L2 128", "cpi"),
+        store_shared=find("STS 128", "cpi"),
+        load_shared=find("LDS 32", "cpi"),
+        memory=1e9 * find("DRAM read", "rate"),
+        l2=1e9 * max(find("L2 read", "rate"), find("L2 read, one 512 KB", "rate")),
+        tensor=1e12 * max(tensor),
+        simt=None,
+        shared=header["shared_bytes"],
+    )
+
+
 def known() -> list[Costs]:
-    """The published GPUs, and those of tcgemm.info.devices(), whose cycles nobody measured yet."""
+    """The published GPUs, and those of tcgemm.info.devices().
+
+    Cycles are those of stored results of the probe; a GPU that was not measured has none.
+    """
+    probed = _stored.results("probe")
     others = [
-        Costs(
+        of_probe(found, row["name"])
+        if (found := next((probed[gpu] for gpu in probed if row["name"] in gpu.split()), None))
+        else Costs(
             row["name"],
             "tcgemm.info.devices()",
             None,
@@ -88,7 +143,10 @@ def known() -> list[Costs]:
 
 
 def costs(name: str) -> Costs:
-    """The costs of a GPU by its name, or those in a JSON file with the attributes of Costs."""
+    """The costs of a GPU by its name, or those in a JSON file.
+
+    The file has the attributes of Costs, or is a result of the probe.
+    """
     found = {each.name.lower().replace(" ", ""): each for each in known()}
     key = name.lower().replace(" ", "")
     if key in found:
@@ -100,6 +158,8 @@ def costs(name: str) -> Costs:
             f"{name!r} is no GPU and no file; expected a JSON file, or one of {names}."
         )
     given = json.loads(path.read_text())
+    if isinstance(given, dict) and {"header", "records"} <= set(given):
+        return of_probe(given)
     wanted = [field.name for field in fields(Costs)]
     wrong = sorted(set(wanted) ^ set(given)) if isinstance(given, dict) else wanted
     if wrong:

@@ -10,41 +10,43 @@ Every result is compared with the emulator's, bit for bit, and differences are c
 
 from __future__ import annotations
 
-import ctypes
 import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
-from tcgemm import emulate
+from tcgemm import _driver, emulate
 from tcgemm.emulate import ptx
 from tcgemm.emulate.instruction import TORCH
 from tcgemm.emulate.product import GPU_OF
 from tcgemm.numerics.machine import Machine
 
 if TYPE_CHECKING:
+    import ctypes
+
     from torch import Tensor
 
     from tcgemm.emulate import Instruction
 
-VERSION = "8.7"  # of PTX: that of CUDA 12.8
 WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 LANES = 32
 DEVICE = "cuda"
 
 
 def kernel(known: Instruction, target: str) -> str:
-    """A PTX module whose entry `run` multiplies the tiles of block x: d = a * b + d."""
+    """A PTX module whose entry `run` multiplies the tiles of block x: d = a * b + d.
+
+    Of a sparse instruction it has a fourth argument, a word of metadata for each tile and lane.
+    """
     a, b, d = ptx.counts(known)
     operand, result = (ptx.kind_of(name) for name in (known.input, known.accumulator))
     suffix = {"r": "b32", "f": "f32", "d": "f64"}
     lists = [ptx.registers(letter, number) for letter, number in (("a", a), ("b", b), ("d", d))]
     lines = [
-        f".version {VERSION}",
-        f".target {target}",
-        ".address_size 64",
-        ".visible .entry run(.param .u64 pa, .param .u64 pb, .param .u64 pd) {",
+        _driver.head(target),
+        ".visible .entry run(.param .u64 pa, .param .u64 pb, .param .u64 pd"
+        f"{', .param .u64 pm' if known.is_sparse else ''}) {{",
         f".reg .{suffix[operand]} %a<{a}>, %b<{b}>;",
         f".reg .{suffix[result]} %d<{d}>;",
         ".reg .b32 %tile, %lane;",
@@ -64,6 +66,14 @@ def kernel(known: Instruction, target: str) -> str:
         lines += [
             f"ld.global.{suffix[kind]} %{name}{i}, [%at_{name} + {i * LANES * size}];"
             for i in range(count)
+        ]
+    if known.is_sparse:
+        lines += [
+            ".reg .b32 %meta;",
+            "ld.param.u64 %byte, [pm];",
+            f"mad.wide.u32 %byte, %tile, {4 * LANES}, %byte;",
+            "mad.wide.u32 %byte, %lane, 4, %byte;",
+            "ld.global.b32 %meta, [%byte];",
         ]
     lines.append(ptx.instruction(known, lists[0], lists[1], lists[2], lists[2]))
     size = 8 if result == "d" else 4
@@ -113,37 +123,13 @@ def tiles(x: Tensor, rows: int, columns: int) -> Tensor:
 
 
 @functools.cache
-def _driver() -> ctypes.CDLL:
-    return ctypes.CDLL("libcuda.so.1")
-
-
-def _call(name: str, *arguments: object) -> None:
-    status = getattr(_driver(), name)(*arguments)
-    if status:
-        text = ctypes.c_char_p()
-        _driver().cuGetErrorString(status, ctypes.byref(text))
-        said = (text.value or b"unknown").decode()
-        raise RuntimeError(f"{name} of the CUDA driver failed: {said} ({status}).")
-
-
-@functools.cache
 def _loaded(known: Instruction, target: str) -> ctypes.c_void_p:
     """The kernel of an instruction, in the context that torch has made current."""
-    torch.zeros(1, device="cuda")
-    module, function = ctypes.c_void_p(), ctypes.c_void_p()
-    _call("cuModuleLoadData", ctypes.byref(module), kernel(known, target).encode())
-    _call("cuModuleGetFunction", ctypes.byref(function), module, b"run")
-    return function
+    return _driver.function(_driver.load(kernel(known, target).encode()), "run")
 
 
 def _launch(function: ctypes.c_void_p, count: int, tensors: tuple[Tensor, ...]) -> None:
-    addresses = [ctypes.c_uint64(x.data_ptr()) for x in tensors]
-    arguments = (ctypes.c_void_p * len(addresses))(
-        *(ctypes.cast(ctypes.byref(address), ctypes.c_void_p) for address in addresses)
-    )
-    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-    shape = (count, 1, 1, LANES, 1, 1)
-    _call("cuLaunchKernel", function, *shape, 0, stream, arguments, None)
+    _driver.launch(function, count, LANES, tensors)
 
 
 def multiply(known: Instruction, target: str, a: Tensor, b: Tensor, c: Tensor | None) -> Tensor:
@@ -218,7 +204,7 @@ def device() -> Checked:
     name = torch.cuda.get_device_name()
     if architecture is None:
         raise ValueError(f"The arithmetic of {name} (sm_{major}{minor}) is not known.")
-    target = f"sm_{major}{minor}{'a' if (major, minor) == (9, 0) else ''}"
+    target = _driver.target()
     rows = {row.name: row for row in emulate.instructions(architecture)}
     _loaded(next(row for row in rows.values() if row.family == "mma"), target)
     counts = [0, 0]

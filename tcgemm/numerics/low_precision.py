@@ -51,13 +51,15 @@ class Figure(NamedTuple):
 
 def figures() -> list[Figure]:
     """The published figures. A row is named by its types and its reference."""
-    return [
-        Figure(table, *types, *column.rsplit(" ", 1), reference, value)
-        for table in ("XII", "XIII", "XIV", "XV")
-        for row, cells in published.table("003", table).items()
-        for *types, reference in [row.split(" ", 2)]
-        for column, value in cells.items()
-    ]
+    found = []
+    for table in ("XII", "XIII", "XIV", "XV"):
+        for row, cells in published.table("003", table).items():
+            operand, accumulator, reference = row.split(" ", 2)
+            for column, value in cells.items():
+                operation, init = column.rsplit(" ", 1)
+                types = operand, accumulator
+                found.append(Figure(table, *types, operation, init, reference, value))
+    return found
 
 
 def truncate_tf32(x: Tensor) -> Tensor:

@@ -114,8 +114,8 @@ def test_a_swizzle_keeps_every_byte(layout, length):
         (lambda: banks.ways([0], 2), "4, 8 or 16 bytes"),
         (lambda: banks.ways([2], 4), "address 2 is no multiple of 4"),
         (lambda: blocking.check(blocking.Tile(128, 128, 32, 96, 64, 8)), "does not divide"),
-        (lambda: blocking.bound(blocking.TILES[0], gpus.costs("h200")), "no measured cycles"),
-        (lambda: blocking.store_distance(gpus.costs("h200")), "no measured cycles"),
+        (lambda: blocking.bound(blocking.TILES[0], gpus.costs("a100")), "no measured cycles"),
+        (lambda: blocking.store_distance(gpus.costs("a100")), "no measured cycles"),
         (lambda: roofline.intensity(0, 8), "no elements"),
         (
             lambda: gpus.costs("gpu.json"),
@@ -141,11 +141,53 @@ def test_a_file_of_costs(tmp_path, capsys):
         gpus.costs(str(path))
 
 
+def probed(**left_out):
+    """A made-up result of the probe."""
+    rows = {
+        "mma f16 f16 f16 m16n8k8": {"mode": "one", "rate": 1024.0, "tflops": 500.0},
+        "wgmma f16 f16 f32 m64n256k16": {"mode": "chip", "rate": 2000.0, "tflops": 800.0},
+        "wgmma.sp f16 f16 f32 m64n256k32": {"mode": "chip", "rate": 4000.0, "tflops": 1600.0},
+        "LDG L2 128": {"cpi": 9.0},
+        "STS 128": {"cpi": 5.0},
+        "LDS 32": {"cpi": 1.5},
+        "DRAM read": {"rate": 4000.0},
+        "L2 read": {"rate": 6000.0},
+        "L2 read, one 512 KB": {"rate": 7000.0},
+    }
+    records = [{"row": row} | rows[row] for row in rows if row not in left_out.get("rows", ())]
+    header = {"gpu": "NVIDIA A100-SXM4", "shared_bytes": 160 * 1024, "date": "2026-11-23T00:00"}
+    return {"header": header, "records": records}
+
+
+def test_the_costs_of_a_probe(tmp_path, capsys):
+    path = tmp_path / "probe.json"
+    path.write_text(json.dumps(probed()))
+    found = gpus.costs(str(path))
+    assert (found.name, found.source) == ("A100-SXM4", "tcgemm probe, 2026-11-23")
+    cycles = (found.mma, found.load_global, found.store_shared, found.load_shared)
+    assert cycles == (4.0, 9.0, 5.0, 1.5)
+    # The rate of 2:4 is not the peak of a dense product.
+    assert (found.memory, found.l2, found.tensor) == (4e12, 7e12, 800e12)
+    assert cli.main(["model", "blocking", "--gpu", str(path)]) == 0
+    assert "on A100-SXM4 (tcgemm probe" in capsys.readouterr().out
+    path.write_text(json.dumps(probed(rows=["STS 128"])))
+    with pytest.raises(ValueError, match="has no record 'STS 128'; measure all of it"):
+        gpus.costs(str(path))
+    path.write_text(json.dumps(probed(rows=[row["row"] for row in probed()["records"][1:3]])))
+    assert gpus.costs(str(path)).tensor == 500e12
+
+
+def test_stored_results_of_a_probe(monkeypatch):
+    stored = {"NVIDIA A100 80GB": probed()}
+    monkeypatch.setattr("tcgemm._stored.results", lambda kind: stored)
+    assert gpus.costs("a100").mma == 4.0 and gpus.costs("a10").mma is None
+
+
 @pytest.mark.parametrize("model", ["blocking", "roofline", "interleave", "banks"])
 def test_the_command(model, capsys):
     assert cli.main(["model", model, "--gpu", "T4"]) == 0
     assert len(capsys.readouterr().out.splitlines()) > 4
     if model in ("blocking", "interleave"):
         with pytest.raises(SystemExit):
-            cli.main(["model", model, "--gpu", "H200"])
-        assert "H200 has no measured cycles" in capsys.readouterr().err
+            cli.main(["model", model, "--gpu", "A100"])
+        assert "A100 has no measured cycles" in capsys.readouterr().err

@@ -6,7 +6,7 @@ import pytest
 
 from support.source_tree import ROOT
 
-PATH = ROOT / "docs" / "notebooks" / "drifting-sums.ipynb"
+PATH = ROOT / "benchmarks" / "notebooks" / "drifting_sums.ipynb"
 CELLS = [cell for cell in json.loads(PATH.read_text())["cells"] if cell["cell_type"] == "code"]
 
 

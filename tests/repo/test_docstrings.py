@@ -23,6 +23,7 @@ MODULES = (
         "integrations.transformers",
         "nn",
         "numerics",
+        "probe",
         "override",
     ),
     *("sparse_cutlass", "testing", "typing"),

@@ -22,7 +22,7 @@ PACKAGE = Path(tcgemm.__file__).resolve().parent
 LAYERS = (
     ("version",),
     ("_library", "dtypes", "published", "typing"),
-    ("_lab", "_stored"),
+    ("_driver", "_lab", "_stored"),
     ("ops",),
     ("info",),
     ("quant", "sparse", "sparse_cutlass", "override"),
@@ -31,7 +31,7 @@ LAYERS = (
     ("",),  # tcgemm/__init__.py
     ("integrations", "testing"),
     ("emulate",),
-    ("bench", "model", "numerics"),
+    ("bench", "model", "numerics", "probe"),
     ("comparison",),
     ("demo",),
     ("cli",),

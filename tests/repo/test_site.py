@@ -92,7 +92,7 @@ def test_a_link_that_leads_nowhere_fails_the_build(tmp_path):
 def test_navigation_has_every_page():
     named = re.findall(r"(\S+\.md)$", NAVIGATION, re.MULTILINE)
     assert sorted(named) == PAGES
-    notebooks = {path.name for path in (ROOT / "docs/notebooks").glob("*.ipynb")}
+    notebooks = {path.name for path in (ROOT / "benchmarks/notebooks").glob("*.ipynb")}
     assert notebooks == {path.rsplit("/", 1)[1] for path in re.findall(r"\S+\.ipynb", NAVIGATION)}
 
 

@@ -1,0 +1,124 @@
+"""Executes the notebooks of benchmarks/notebooks and keeps their outputs.
+
+    python -m benchmarks notebooks                     every notebook, in place
+    python -m benchmarks notebooks 002_ladder          one of them
+    python -m benchmarks notebooks --out FOLDER        into another folder
+    python -m benchmarks notebooks --check             only says which outputs are of other code
+
+Each notebook stores a hash of its code cells, the GPU, the versions and the date of the run that
+made its outputs. tests/bench/test_notebooks.py compares the hash with the cells.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tcgemm.bench import results_file
+from tcgemm.testing import machine
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+FOLDER = Path(__file__).parent / "notebooks"
+TIMEOUT = 600  # seconds of a cell
+FACTS = ("gpu", "driver", "torch", "cuda", "date")
+NEEDED = "The notebooks run by nbclient: pip install nbclient ipykernel"
+
+
+def names() -> list[str]:
+    """The notebooks, without their suffix."""
+    return sorted(path.stem for path in FOLDER.glob("*.ipynb"))
+
+
+def code_hash(notebook: dict[str, Any]) -> str:
+    """SHA-256 of the code cells: their texts, with a zero byte between two of them."""
+    cells = [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    texts = ["".join(source) for source in cells]
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()
+
+
+def recorded_hash(notebook: dict[str, Any]) -> str | None:
+    """The hash of the code cells that made the outputs, or None if there are no outputs."""
+    return notebook["metadata"].get("tcgemm", {}).get("code")
+
+
+def read(name: str) -> Any:
+    """The notebook, as nbformat has it."""
+    import nbformat
+
+    return nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
+
+
+def execute(notebook: Any, folder: Path) -> None:
+    """Runs every cell in the folder. CellExecutionError: a cell raised an error."""
+    from nbclient import NotebookClient
+
+    checkout = str(FOLDER.parents[1])
+    paths = [checkout, *filter(None, [os.environ.get("PYTHONPATH")])]
+    client = NotebookClient(
+        notebook,
+        timeout=TIMEOUT,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(folder)}},
+    )
+    client.execute(env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)})
+    for cell in notebook.cells:  # times of the run would change each stored file
+        cell.metadata.pop("execution", None)
+
+
+def record(notebook: Any, device: str, commit: str | None) -> None:
+    """Notes which code and which machine made the outputs."""
+    facts = machine.facts(device)
+    notebook.metadata["tcgemm"] = {
+        "code": code_hash(notebook),
+        **{name: facts[name] for name in FACTS},
+        "commit": commit or results_file.commit(),
+    }
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks notebooks",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("notebooks", nargs="*", help=f"{', '.join(names())} (all)")
+    parser.add_argument("--out", type=Path, default=FOLDER, help="the folder of the results")
+    parser.add_argument("--commit", help="the commit that runs, where there is no git")
+    parser.add_argument("--check", action="store_true", help="execute nothing")
+    options = parser.parse_args(arguments)
+    unknown = sorted(set(options.notebooks) - set(names()))
+    if unknown:
+        parser.error(f"there is no notebook {unknown[0]!r}; expected one of {', '.join(names())}.")
+    try:
+        import nbformat
+        import torch
+        from nbclient.exceptions import CellExecutionError
+    except ImportError as error:
+        parser.error(f"{error}. {NEEDED}")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    failed = False
+    for name in options.notebooks or names():
+        notebook = read(name)
+        if options.check:
+            is_stale = recorded_hash(notebook) != code_hash(notebook)
+            failed |= is_stale
+            print(f"{name}: the outputs are of {'other' if is_stale else 'this'} code")
+            continue
+        options.out.mkdir(parents=True, exist_ok=True)
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                execute(notebook, Path(folder))
+        except CellExecutionError as error:
+            print(f"{name}: {error}")
+            failed = True
+            continue
+        record(notebook, device, options.commit)
+        nbformat.write(notebook, options.out / f"{name}.ipynb")
+        print(f"{name}: executed on {notebook.metadata['tcgemm']['gpu']}", flush=True)
+    return int(failed)

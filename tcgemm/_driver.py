@@ -1,0 +1,151 @@
+"""The CUDA driver, by ctypes: it compiles PTX text, and launches the kernels of the result.
+
+A context is torch's, which a tensor on the GPU creates. Errors are those of the driver, in words.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+VERSION = "8.7"  # of the PTX text: that of CUDA 12.8
+# Of CUfunction_attribute and CUjit_option.
+_MAX_THREADS, _LOCAL_BYTES, _REGISTERS, _DYNAMIC_SHARED = 0, 3, 4, 8
+_ERROR_LOG, _ERROR_LOG_BYTES, _TARGET = 5, 6, 9
+_PTX = 1  # CU_JIT_INPUT_PTX
+_ACCELERATED = 0x10000  # CU_COMPUTE_ACCELERATED_TARGET_BASE, of the targets with an "a"
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    return ctypes.CDLL("libcuda.so.1")
+
+
+def call(name: str, *arguments: object) -> None:
+    """Calls a function of the driver; RuntimeError says what failed."""
+    status = getattr(_library(), name)(*arguments)
+    if status:
+        text = ctypes.c_char_p()
+        _library().cuGetErrorString(status, ctypes.byref(text))
+        said = (text.value or b"unknown").decode()
+        raise RuntimeError(f"{name} of the CUDA driver failed: {said} ({status}).")
+
+
+def target() -> str:
+    """The target of PTX text for the GPU of this machine: "sm_90a" of an H100."""
+    major, minor = torch.cuda.get_device_capability()
+    return f"sm_{major}{minor}{'a' if (major, minor) == (9, 0) else ''}"
+
+
+def head(of: str) -> str:
+    """The first lines of PTX text for a target."""
+    return f".version {VERSION}\n.target {of}\n.address_size 64\n"
+
+
+def load(image: bytes) -> ctypes.c_void_p:
+    """A module from PTX text or from a cubin, in the context that torch has made current."""
+    torch.zeros(1, device="cuda")
+    module = ctypes.c_void_p()
+    call("cuModuleLoadData", ctypes.byref(module), image)
+    return module
+
+
+def unload(module: ctypes.c_void_p) -> None:
+    """Frees a module."""
+    call("cuModuleUnload", module)
+
+
+def function(module: ctypes.c_void_p, name: str) -> ctypes.c_void_p:
+    """An entry of a module."""
+    found = ctypes.c_void_p()
+    call("cuModuleGetFunction", ctypes.byref(found), module, name.encode())
+    return found
+
+
+def assembled(text: str, of: str) -> bytes:
+    """The cubin that the driver makes of PTX text for a target; RuntimeError has its complaint."""
+    torch.zeros(1, device="cuda")
+    log = ctypes.create_string_buffer(8192)
+    number = int("".join(filter(str.isdigit, of))) + (_ACCELERATED if of.endswith("a") else 0)
+    names = (ctypes.c_int * 3)(_ERROR_LOG, _ERROR_LOG_BYTES, _TARGET)
+    values = (ctypes.c_void_p * 3)(ctypes.addressof(log), len(log), number)
+    state, image, size = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_size_t()
+    call("cuLinkCreate_v2", 3, names, values, ctypes.byref(state))
+    try:
+        data = text.encode() + b"\0"
+        length = ctypes.c_size_t(len(data))
+        call("cuLinkAddData_v2", state, _PTX, data, length, b"probe", 0, None, None)
+        call("cuLinkComplete", state, ctypes.byref(image), ctypes.byref(size))
+        return ctypes.string_at(image.value or 0, size.value)
+    except RuntimeError as error:
+        said = log.value.decode(errors="replace").strip()
+        raise RuntimeError(f"{error} {said}".strip()) from None
+    finally:
+        call("cuLinkDestroy", state)
+
+
+@dataclass(frozen=True)
+class Properties:
+    """The resources of an entry.
+
+    Attributes:
+        threads (int): the most threads of a block.
+        registers (int): of a thread.
+        local_bytes (int): of a thread; more than 0 where registers are spilled.
+    """
+
+    threads: int
+    registers: int
+    local_bytes: int
+
+
+def properties(entry: ctypes.c_void_p) -> Properties:
+    """The resources that an entry takes."""
+    found = []
+    for attribute in (_MAX_THREADS, _REGISTERS, _LOCAL_BYTES):
+        value = ctypes.c_int()
+        call("cuFuncGetAttribute", ctypes.byref(value), attribute, entry)
+        found.append(value.value)
+    return Properties(*found)
+
+
+def allow_shared(entry: ctypes.c_void_p, size: int) -> None:
+    """Lets an entry have so many bytes of dynamic shared memory."""
+    call("cuFuncSetAttribute", entry, _DYNAMIC_SHARED, size)
+
+
+def milliseconds(work: Callable[[], object]) -> float:
+    """The time of work on torch's stream, by CUDA events."""
+    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    first.record()
+    work()
+    last.record()
+    last.synchronize()
+    return first.elapsed_time(last)
+
+
+def launch(
+    entry: ctypes.c_void_p,
+    grid: int,
+    block: int,
+    arguments: Sequence[Tensor | int],
+    shared: int = 0,
+) -> None:
+    """Launches an entry on torch's stream; a tensor is its address, an integer has 32 bits."""
+    values = [
+        ctypes.c_uint64(x.data_ptr()) if isinstance(x, Tensor) else ctypes.c_uint32(x)
+        for x in arguments
+    ]
+    pointers = (ctypes.c_void_p * len(values))(
+        *(ctypes.cast(ctypes.byref(value), ctypes.c_void_p) for value in values)
+    )
+    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+    call("cuLaunchKernel", entry, grid, 1, 1, block, 1, 1, shared, stream, pointers, None)

@@ -1,0 +1,128 @@
+"""python -m tcgemm probe: latency and rate of each instruction of the tensor cores and memories.
+
+mma         mma.sync over warps and independent instructions, and the latency of chains
+sparse      mma.sp
+wgmma       wgmma and wgmma.sp over n, on compute capability 9.0
+wmma        wmma, and what ptxas makes of it
+ldmatrix    ldmatrix: latency, rate and bank conflicts
+shared      loads and stores of shared memory with conflicts of up to 32 ways
+global      clocks of a load or store of one warp, from L1, L2 and shared memory
+bandwidth   device memory and L2
+layout      which lane and register holds which element
+all         all of these
+
+The tables are beside those of Sun et al. 2023 and of Yan, Wang and Chu 2020. Without a GPU the
+command prints what it would measure, and results that are stored with tcgemm.
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tcgemm import _stored
+from tcgemm.probe import checks, plot, tables
+from tcgemm.probe.groups import GROUPS, ILPS, WARPS, Options
+from tcgemm.probe.kernels_mma import CHAINS
+from tcgemm.probe.measure import check_chains, check_groups, check_numbers, expand, load, plan
+from tcgemm.probe.measure import run as measure
+
+MOST = 5  # sentences of a check
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """ "1,2,4" or "1..8"."""
+    try:
+        found: list[int] = []
+        for part in text.split(","):
+            first, dots, last = part.partition("..")
+            found += range(int(first), int(last) + 1) if dots else [int(part)]
+        return tuple(found)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no list of integers; expected one such as 1,2,4 or 1..8"
+        ) from None
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of the command's arguments."""
+    made = argparse.ArgumentParser(
+        prog="python -m tcgemm probe",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("group", nargs="*", help="one or more of the above (all)")
+    made.add_argument("--row", help="a type such as f16, a shape such as m16n8k16, or a name")
+    made.add_argument("--warps", type=numbers, default=WARPS, help="of a block (1,2,4,..,32)")
+    made.add_argument(
+        "--ilp", type=numbers, default=ILPS, help="independent instructions of a warp (1..8)"
+    )
+    made.add_argument("--chain", help="c (sums), a0, a1 (the result is the next a), or several")
+    made.add_argument("--json", type=Path, help="write the records to this file, row by row")
+    made.add_argument("--resume", action="store_true", help="keep the records of --json's file")
+    made.add_argument("--plot", type=Path, help="draw the rates into this folder, as PNG")
+    made.add_argument("--stored", type=Path, help="print the records of this file, measure nothing")
+    return made
+
+
+def _show(results: dict[str, Any], groups: Sequence[str], folder: Path | None) -> bool:
+    """Prints tables and complaints; True if no limit is broken."""
+    for table in tables.of(results, groups):
+        print(table, end="\n\n", flush=True)
+    broken = checks.sentences(results, checks.LIMITS, MOST)
+    others = checks.sentences(results, checks.PATTERNS, MOST)
+    if broken:
+        print("These contradict the hardware or themselves:", *broken, sep="\n  ", end="\n\n")
+    if others:
+        print("This GPU differs from what was published:", *others, sep="\n  ", end="\n\n")
+    if folder is not None:
+        for path in plot.draw(results, groups, folder):
+            print(f"wrote {path}")
+    return not broken
+
+
+def _without_gpu(groups: Sequence[str], options: Options, folder: Path | None) -> None:
+    print("torch finds no CUDA GPU. On a GPU of compute capability 9.0 this would measure:\n")
+    wanted = plan("Hopper", groups, options)
+    for group in groups:
+        names = [name for each, name in wanted if each == group]
+        if names:
+            print(f"  {GROUPS[group].title}: {', '.join(names)}")
+    stored = _stored.results("probe")
+    if not stored:
+        print("\nNo results are stored with this tcgemm.")
+    for results in stored.values():
+        print()
+        _show(expand(results), groups, folder)
+
+
+def run(arguments: list[str]) -> int:
+    """Measures and prints; 1 if a check of the results fails."""
+    made = parser()
+    given: Any = made.parse_args(arguments)
+    try:
+        groups = check_groups(given.group)
+        chain = check_chains(given.chain.split(",") if given.chain else CHAINS)
+        warps, ilps = check_numbers("warps", given.warps, 32), check_numbers("ilp", given.ilp, 8)
+        if given.resume and given.json is None:
+            raise ValueError("--resume needs the file of the records: --json FILE.")
+        if given.stored is not None:
+            _show(load(given.stored), groups, given.plot)
+            return 0
+        if not torch.cuda.is_available():
+            _without_gpu(groups, Options(given.row, warps, ilps, chain), given.plot)
+            return 0
+        results = measure(
+            groups,
+            row=given.row,
+            warps=warps,
+            ilp=ilps,
+            chain=chain,
+            path=given.json,
+            resume=given.resume,
+        )
+        return 0 if _show(results, groups, given.plot) else 1
+    except (ValueError, RuntimeError, OSError, ImportError) as error:
+        made.error(str(error))

@@ -1,0 +1,298 @@
+"""Checks of records: each returns sentences on what contradicts itself or the hardware's limits.
+
+Those of LIMITS can only fail through a fault of a kernel or of the measurement. Those of PATTERNS
+hold on the GPUs of Sun et al. 2023; elsewhere they say what is different.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from tcgemm import published
+from tcgemm.probe import groups, rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    Record = dict[str, Any]
+    Check = Callable[[dict[str, Any], Sequence[Record]], Iterator[str]]
+
+LOOPS = ("mma", "sparse", "wmma")
+TABLES: dict[str, tuple[str, ...]] = {
+    "A100": ("III", "VI"),
+    "RTX 3070 Ti": ("IV", "VII"),
+    "RTX 2080 Ti": ("V",),
+}
+
+
+def of_row(row: str) -> int:
+    """FMA of the instruction that a record's row names."""
+    shape = re.search(r"m(\d+)n(\d+)k(\d+)", row)
+    if shape is None:
+        raise ValueError(f"The row {row!r} names no shape.")
+    m, n, k = map(int, shape.groups())
+    quads = rows.QUADS if (m, n, k) == (8, 8, 4) and " f16 " in row else 1
+    return m * n * k * quads
+
+
+def cells(records: Sequence[Record], *groups: str) -> dict[str, list[Record]]:
+    """Row -> its records of one block with the chain through the accumulator."""
+    found = [
+        each
+        for each in records
+        if each["group"] in groups and each["mode"] == "one" and each.get("chain", "c") == "c"
+    ]
+    found.sort(key=lambda each: each["row"])
+    return {row: list(part) for row, part in groupby(found, key=lambda each: each["row"])}
+
+
+def at(part: Sequence[Record], warps: int, ilp: int) -> Record | None:
+    """The record of a number of warps and independent instructions, without conflicts."""
+    for each in part:
+        is_free = each.get("factor", 1) == 1 and "layout" not in each
+        if is_free and (each["warps"], each["ilp"]) == (warps, ilp):
+            return each
+    return None
+
+
+def consistent(_header: dict[str, Any], records: Sequence[Record]) -> Iterator[str]:
+    """rate * latency is the work of a body, within 1 %."""
+    for row, part in cells(records, *LOOPS).items():
+        for each in part:
+            work = each["warps"] * each["ilp"] * of_row(row)
+            if abs(each["rate"] * each["latency"] - work) > 0.01 * work:
+                yield (
+                    f"{row}, {each['warps']} warps, ILP {each['ilp']}: rate x latency is "
+                    f"{each['rate'] * each['latency']:.0f}, and the work is {work}."
+                )
+
+
+def below_peak(_header: dict[str, Any], records: Sequence[Record]) -> Iterator[str]:
+    """No rate is above the peak of the tensor cores or of shared memory, within 1 %."""
+    for each in records:
+        peak = each.get("peak")
+        if peak and each["rate"] > 1.01 * peak:
+            yield (
+                f"{each['row']}, {each['warps']} warps, ILP {each['ilp']}: {each['rate']:.0f} "
+                f"{each['unit']} is above the peak of {peak}."
+            )
+        if each["group"] == "global" and each["rate"] > 1.01 * 128:
+            yield f"{each['row']}: {each['rate']:.0f} B/clk is above 128."
+
+
+def whole_chip(header: dict[str, Any], records: Sequence[Record]) -> Iterator[str]:
+    """On all SMs, timed by events, the clock is possible and the rate that of one SM within 5 %."""
+    most = (header.get("clocks") or {}).get("sm_max_mhz")
+    for each in records:
+        if each["mode"] != "chip" or each["group"] == "bandwidth":
+            continue
+        if most and each["clock_mhz"] > 1.02 * most:
+            mhz = each["clock_mhz"]
+            yield f"{each['row']}: the events say {mhz:.0f} MHz of at most {most:.0f}."
+        alone = [
+            one
+            for one in records
+            if one["mode"] == "one"
+            and all(
+                one.get(key) == each.get(key)
+                for key in ("group", "row", "warps", "ilp", "chain", "a")
+            )
+        ]
+        for one in alone:
+            if abs(each["rate"] - one["rate"]) > 0.05 * one["rate"]:
+                yield (
+                    f"{each['row']}: {each['rate']:.0f} {each['unit']} on all SMs and "
+                    f"{one['rate']:.0f} on one."
+                )
+
+
+def machine_code(header: dict[str, Any], records: Sequence[Record]) -> Iterator[str]:
+    """The loop has as many tensor-core instructions as csrc/isa/native.h says: none is hoisted."""
+    known = rows.by_label(header["arch"])
+    for row, part in cells(records, *LOOPS).items():
+        if row in known and part[0].get("sass") is not None:
+            count = sum(part[0]["sass"].values())
+            # The driver's compiler calls a routine for some emulated instructions.
+            is_called = count == 0 and not known[row].is_native
+            if count != known[row].opcode_count and not is_called:
+                yield (
+                    f"{row}: the loop has {count} tensor-core instructions for one, expected "
+                    f"{known[row].opcode_count}."
+                )
+
+
+def conflicts(_header: dict[str, Any], records: Sequence[Record]) -> Iterator[str]:
+    """The cycles of a load are those that the model of the banks predicts, within 6 %."""
+    yield from _cycles(records, ("ld",))
+
+
+def store_conflicts(_header: dict[str, Any], records: Sequence[Record]) -> Iterator[str]:
+    """The same of a store, which may take more."""
+    yield from _cycles(records, ("st",))
+
+
+def is_swept(record: Record) -> bool:
+    """True for a record of many warps with conflicts, or of a layout."""
+    warps, _ = groups.SATURATED
+    with_conflicts = "layout" in record or record.get("factor", 1) > 1
+    return with_conflicts and record["warps"] == warps
+
+
+def _cycles(records: Sequence[Record], kinds: tuple[str, ...]) -> Iterator[str]:
+    for row, part in cells(records, "ldmatrix", "shared").items():
+        for each in part:
+            if not row.startswith(kinds) or not is_swept(each):
+                continue
+            wanted, found = each["predicted_cycles"], each["measured_cycles"]
+            if abs(found - wanted) > 0.06 * wanted:
+                of = each.get("layout", f"stride {each.get('factor')}")
+                yield f"{row}, {of}: {found:.2f} cycles an access, the model says {wanted}."
+
+
+def affine(_header: dict[str, Any], records: Sequence[Record]) -> Iterator[str]:
+    """The latency of a load grows by the same for each cycle of a conflict (r^2 > 0.99)."""
+    for row, part in cells(records, "shared").items():
+        points = {
+            each["predicted_cycles"]: each["latency"]
+            for each in part
+            if each["warps"] == each["ilp"] == 1 and "layout" not in each
+        }
+        if row.startswith("ld") and len(points) > 2 and r_squared(points) <= 0.99:
+            yield f"{row}: the latency is not affine in the conflict: {points}."
+
+
+def r_squared(points: dict[int, float]) -> float:
+    """The share of the variance that a line explains."""
+    count = len(points)
+    x, y = sum(points) / count, sum(points.values()) / count
+    xx = sum((each - x) ** 2 for each in points)
+    yy = sum((each - y) ** 2 for each in points.values())
+    xy = sum((a - x) * (b - y) for a, b in points.items())
+    return xy * xy / (xx * yy) if xx and yy else 0.0
+
+
+def layouts(_header: dict[str, Any], records: Sequence[Record]) -> Iterator[str]:
+    """Every element has the place that the layouts of PTX say."""
+    for each in records:
+        if each["group"] != "layout":
+            continue
+        if each["wrong"]:
+            yield (
+                f"{each['row']}: {each['wrong']} of {each['elements']} elements have another "
+                f"place, the first at {each.get('first')}."
+            )
+        if each.get("metadata_wrong"):
+            yield f"{each['row']}: {each['metadata_wrong']} nibbles of metadata act elsewhere."
+
+
+def lone_warp(_header: dict[str, Any], records: Sequence[Record]) -> Iterator[str]:
+    """A warp has one of the four parts of an SM: at most a quarter of the best rate, and 3 %."""
+    for row, part in cells(records, *LOOPS).items():
+        best = max(each["rate"] for each in part)
+        lone = max((each["rate"] for each in part if each["warps"] == 1), default=0)
+        is_whole = part[0]["native"] and any(each["warps"] >= 4 for each in part)
+        if is_whole and lone > 1.03 * best / 4:
+            yield f"{row}: one warp has {lone:.0f}, more than a quarter of {best:.0f}."
+
+
+def parts(_header: dict[str, Any], records: Sequence[Record]) -> Iterator[str]:
+    """1, 2 and 4 warps have one latency within a clock, and 6 warps that of 8 within 5 %."""
+    for row, part in cells(records, *LOOPS).items():
+        if not part[0]["native"]:
+            continue
+        for ilp in {each["ilp"] for each in part}:
+            few = [each["latency"] for warps in (1, 2, 4) if (each := at(part, warps, ilp))]
+            if few and max(few) - min(few) > 1:
+                yield f"{row}, ILP {ilp}: 1, 2 and 4 warps take {min(few):.1f} to {max(few):.1f}."
+            six, eight = at(part, 6, ilp), at(part, 8, ilp)
+            if six and eight and abs(six["latency"] / eight["latency"] - 1) > 0.05:
+                yield (
+                    f"{row}, ILP {ilp}: 6 warps take {six['latency']:.1f}, 8 "
+                    f"{eight['latency']:.1f}."
+                )
+
+
+def sparse_completion(header: dict[str, Any], records: Sequence[Record]) -> Iterator[str]:
+    """On Ampere a sparse instruction takes as long as the dense one of half its k."""
+    if header["arch"] != "Ampere":
+        return
+    dense = cells(records, "mma")
+    for row, part in cells(records, "sparse").items():
+        k = int(row.rsplit("k", 1)[1])
+        half = dense.get(row.replace("mma.sp", "mma").replace(f"k{k}", f"k{k // 2}"), [])
+        one, other = at(part, 1, 1), at(half, 1, 1)
+        if one and other and abs(one["latency"] - other["latency"]) > 1:
+            yield f"{row}: {one['latency']:.1f} clocks, the dense one {other['latency']:.1f}."
+
+
+def wgmma_peak(_header: dict[str, Any], records: Sequence[Record]) -> Iterator[str]:
+    """With 256 columns and a in registers, wgmma is within 3 % of the peak."""
+    of = [each for each in records if each["group"] == "wgmma" and each["mode"] == "one"]
+    of = [each for each in of if each["n"] == 256 and each["a"] == "RS" and each["peak"]]
+    of.sort(key=lambda each: each["row"])
+    for row, part in groupby(of, key=lambda each: each["row"]):
+        best = max(part, key=lambda each: each["rate"])
+        if best["rate"] < 0.97 * best["peak"]:
+            yield f"{row}: {best['rate']:.0f} of {best['peak']} FMA/clk/SM."
+
+
+def matrices(_header: dict[str, Any], records: Sequence[Record]) -> Iterator[str]:
+    """ldmatrix.x1, x2 and x4 take as long as LDS.32 with 1, 2 and 4-way conflicts, within 1."""
+    words = cells(records, "shared").get("ld.shared.u32", [])
+    ways = {
+        each["predicted_cycles"]: each["latency"]
+        for each in words
+        if each["warps"] == each["ilp"] == 1 and "layout" not in each
+    }
+    for row, part in cells(records, "ldmatrix").items():
+        one = at(part, 1, 1)
+        if one and one["predicted_cycles"] in ways:
+            other = ways[one["predicted_cycles"]]
+            if abs(one["latency"] - other) > 1:
+                yield f"{row}: {one['latency']:.1f} clocks, LDS.32 with as many {other:.1f}."
+
+
+def memories(_header: dict[str, Any], records: Sequence[Record]) -> Iterator[str]:
+    """L2 is read at more than 1.3 times the rate of device memory."""
+    rates = {each["row"]: each["rate"] for each in records if each["group"] == "bandwidth"}
+    for row in ("L2 read", "L2 read, one 512 KB"):
+        if "DRAM read" in rates and row in rates and rates[row] <= 1.3 * rates["DRAM read"]:
+            yield f"{row}: {rates[row]:.0f} GB/s, device memory {rates['DRAM read']:.0f}."
+
+
+def documented(header: dict[str, Any], records: Sequence[Record]) -> Iterator[str]:
+    """On a GPU of the published tables, completion and rates are theirs within 5 %."""
+    for gpu, names in TABLES.items():
+        if gpu not in header["gpu"]:
+            continue
+        for row, part in cells(records, "mma", "sparse").items():
+            name = names[-1 if "mma.sp" in row else 0]
+            of = rows.published(row)
+            wanted = of and published.figure("003", name, row=of, column="completion", gpu=gpu)
+            one = at(part, 1, 1)
+            if wanted and one and abs(one["latency"] / wanted - 1) > 0.05:
+                yield f"{row}: {one['latency']:.1f} clocks, published {wanted}."
+
+
+LIMITS: tuple[Check, ...] = (
+    *(consistent, below_peak, whole_chip, machine_code, conflicts, affine, layouts),
+)
+PATTERNS: tuple[Check, ...] = (
+    *(lone_warp, parts, sparse_completion, wgmma_peak, matrices, memories, documented),
+    store_conflicts,
+)
+
+
+def sentences(
+    results: dict[str, Any], checks: Sequence[Check], most: int | None = None
+) -> list[str]:
+    """The complaints of some checks about the results of a file, at most so many of each."""
+    found = []
+    for check in checks:
+        said = list(check(results["header"], results["records"]))
+        found += [f"{check.__name__}: {each}" for each in said[:most]]
+        if most is not None and len(said) > most:
+            found.append(f"{check.__name__}: ... and {len(said) - most} more.")
+    return found

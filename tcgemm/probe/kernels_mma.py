@@ -1,0 +1,160 @@
+"""PTX text of the loops of mma, mma.sp and wmma instructions.
+
+A body has ILP independent instructions and a warp sync. Each warp reads the clock before and after
+all bodies (Sun et al. 2023). Slots of a body have operands of their own. Where ptxas emulates an
+instruction, an unknown zero is added to the operands in each body: else it would move conversions,
+and products, out of the loop.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tcgemm import _driver
+from tcgemm.emulate import ptx
+from tcgemm.probe import rows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tcgemm.emulate.table import Instruction
+
+SUFFIX = {"r": "b32", "f": "f32", "d": "f64"}
+ZERO = {"r": "0", "f": "0f00000000", "d": "0d0000000000000000"}
+THREADS = 1024
+CELL = 8 * THREADS  # bytes of one register of a block in the buffer of operands
+MOST_WORDS = 216  # of operands and results in a thread, which has 255 registers
+CHAINS = ("c", "a0", "a1")
+PARAMETERS = ".param .u64 times, .param .u64 data, .param .u64 sink, .param .u32 bodies"
+
+
+def start() -> list[str]:
+    """The block begins together, and reads the clock."""
+    return ["bar.sync 0;", "mov.u64 %t0, %clock64;"]
+
+
+def stop() -> list[str]:
+    """The clock again; a warp stores both at times[block][warp]."""
+    return [
+        "mov.u64 %t1, %clock64;",
+        "ld.param.u64 %p, [times];",
+        "mov.u32 %i, %ctaid.x;",
+        "mov.u32 %n, %ntid.x;",
+        "mad.lo.u32 %i, %i, %n, %t;",
+        "shr.u32 %i, %i, 5;",
+        "mul.wide.u32 %q, %i, 16;",
+        "add.u64 %p, %p, %q;",
+        "st.global.v2.u64 [%p], {%t0, %t1};",
+        "ld.param.u64 %p, [sink];",
+        "mul.wide.u32 %q, %t, 8;",
+        "add.u64 %p, %p, %q;",
+    ]
+
+
+def prologue(name: str) -> list[str]:
+    """The entry, the registers that all kernels have, and the address of a lane's operands."""
+    return [
+        f".visible .entry {name}({PARAMETERS}, .param .u32 zero) {{",
+        ".reg .b32 %meta, %i, %n, %z, %t;",
+        ".reg .b64 %p, %q, %t0, %t1;",
+        ".reg .pred %more;",
+        "ld.param.u64 %p, [data];",
+        "ld.param.u32 %n, [bodies];",
+        "ld.param.u32 %z, [zero];",
+        "mov.u32 %t, %tid.x;",
+        "mul.wide.u32 %q, %t, 8;",
+        "add.u64 %p, %p, %q;",
+    ]
+
+
+def loop(name: str, body: Sequence[str]) -> list[str]:
+    """The body %n times. The pragma has to stand behind the label."""
+    return [
+        *("mov.u32 %i, 0;", *start(), f"loop_{name}:", '.pragma "nounroll";'),
+        *body,
+        *("add.u32 %i, %i, 1;", "setp.lt.u32 %more, %i, %n;", f"@%more bra loop_{name};"),
+    ]
+
+
+def entry(known: Instruction, ilp: int, chain: str = "c") -> str:
+    """One kernel, whose name is `chain` with `ilp`.
+
+    With the chain "c" the result is the next accumulator; with "a0" and "a1" its first or second
+    register is the first register of the next a.
+    """
+    name, words = f"{chain}{ilp}", rows.counts(known)
+    types = (known.input, known.input_b, known.accumulator)
+    kinds = [ptx.kind_of(each) for each in types]
+    lines = prologue(name)
+    lines += [
+        f".reg .{SUFFIX[kind]} %{letter}<{count * ilp}>;"
+        for letter, count, kind in zip("abd", words, kinds, strict=True)
+    ]
+    if known.is_sparse:
+        lines.append("ld.global.b32 %meta, [%p];")
+    at = CELL
+    for letter, count, kind in zip("ab", words[:2], kinds[:2], strict=True):
+        for index in range(count * ilp):
+            lines.append(f"ld.global.{SUFFIX[kind]} %{letter}{index}, [%p + {at}];")
+            at += CELL
+    kind = kinds[2]
+    lines += [f"mov.{SUFFIX[kind]} %d{i}, {ZERO[kind]};" for i in range(words[2] * ilp)]
+    if chain != "c":
+        lines.append(f".reg .{SUFFIX[kind]} %c<{words[2]}>;")
+        lines += [f"mov.{SUFFIX[kind]} %c{i}, {ZERO[kind]};" for i in range(words[2])]
+    body = []
+    for slot in range(ilp):
+        a, b, d = (_list(each, slot, count) for each, count in zip("abd", words, strict=True))
+        if not known.is_native:
+            body += [
+                f"add.u32 %{letter}{slot * count + i}, %{letter}{slot * count + i}, %z;"
+                for letter, count in zip("ab", words[:2], strict=True)
+                for i in range(count)
+            ]
+        c = d if chain == "c" else _list("c", 0, words[2])
+        body.append(ptx.instruction(known, a, b, c, d))
+        if chain != "c":
+            move = "mov.f64" if kinds[0] == "d" else "mov.b32"
+            body.append(f"{move} %a{slot * words[0]}, %d{slot * words[2] + int(chain[1])};")
+    lines += loop(name, [*body, "bar.warp.sync 0xffffffff;"])
+    lines += stop()
+    lines += [f"st.global.{SUFFIX[kind]} [%p + {i * CELL}], %d{i};" for i in range(words[2] * ilp)]
+    return "\n".join([*lines, "ret;", "}", ""])
+
+
+def _list(letter: str, slot: int, count: int) -> str:
+    return "{" + ", ".join(f"%{letter}{slot * count + i}" for i in range(count)) + "}"
+
+
+def fits(known: Instruction, ilp: int) -> bool:
+    """True if the operands and results of so many slots fit the registers of a thread."""
+    return ilp * sum(_words(known)) <= MOST_WORDS
+
+
+def _words(known: Instruction) -> list[int]:
+    kinds = [ptx.kind_of(each) for each in (known.input, known.input_b, known.accumulator)]
+    return [
+        count * (2 if kind == "d" else 1)
+        for count, kind in zip(rows.counts(known), kinds, strict=True)
+    ]
+
+
+def chains(known: Instruction) -> tuple[str, ...]:
+    """The chains that an instruction can have."""
+    if known.family != "mma" or not known.is_native:
+        return ("c",)
+    return CHAINS if rows.counts(known)[2] > 1 else CHAINS[:2]
+
+
+def modules(known: Instruction, target: str, ilps: Sequence[int]) -> list[tuple[str, list[str]]]:
+    """(text, names of its entries): a kernel for each ILP that fits, and one for each chain.
+
+    The kernels of an emulated instruction are modules of their own: ptxas 13.0 crashes where two
+    entries call the same routine.
+    """
+    found = [(f"c{ilp}", entry(known, ilp)) for ilp in ilps if fits(known, ilp)]
+    found += [(f"{chain}1", entry(known, 1, chain)) for chain in chains(known)[1:]]
+    head = _driver.head(target)
+    if not known.is_native:
+        return [(head + text, [name]) for name, text in found]
+    return [(head + "\n".join(text for _, text in found), [name for name, _ in found])]

@@ -1,0 +1,213 @@
+"""Runs the probe on the GPU of this machine, and keeps its records in a file."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tcgemm.bench import results_file
+from tcgemm.probe import rows
+from tcgemm.probe.groups import GROUPS, ILPS, WARPS, Options
+from tcgemm.probe.kernels_mma import CHAINS
+from tcgemm.probe.session import Session
+from tcgemm.testing.machine import facts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    Results = dict[str, Any]
+
+ALL = "all"
+SHARED = ("ptx", "sass", "instructions", "native", "unit", "peak")
+
+
+def run(
+    groups: str | Sequence[str] = ALL,
+    *,
+    row: str | None = None,
+    warps: Sequence[int] = WARPS,
+    ilp: Sequence[int] = ILPS,
+    chain: Sequence[str] = CHAINS,
+    path: str | Path | None = None,
+    resume: bool = False,
+) -> Results:
+    """Measures this GPU's tensor-core and memory instructions.
+
+    Example:
+        >>> from tcgemm import probe
+        >>> probe.run("mma", row="f16")["records"][0]["sass"]  # doctest: +SKIP
+        {'HMMA.16816.F32': 1}
+
+    Arguments:
+        groups: "mma", "sparse", "wgmma", "wmma", "ldmatrix", "shared", "global", "bandwidth",
+            "layout" or several of them; "all" is everything that this GPU has.
+        row: a type of a such as "f16", a shape such as "m16n8k16" or a name of an instruction;
+            None measures all instructions whose a and b have one type.
+        warps: of a block, each from 1 to 32.
+        ilp: independent instructions of a warp, each from 1 to 8.
+        chain: "c" adds to the result; "a0" and "a1" multiply its first or second register again.
+        path: a JSON file, written after each row.
+        resume: keep the records of the file and measure the others.
+
+    Returns:
+        The header, which has the GPU, driver and versions, and the list of records.
+
+    Raises:
+        ValueError: There is no GPU, group, row or number like that, or the file is another GPU's.
+        RuntimeError: The driver does not compile a kernel.
+    """
+    chosen = check_groups(groups)
+    options = Options(row, check_numbers("warps", warps, 32), check_numbers("ilp", ilp, 8), ())
+    options = options._replace(chains=check_chains(chain))
+    if not torch.cuda.is_available():
+        raise ValueError("torch finds no CUDA GPU.")
+    session = Session()
+    wanted = plan(session.arch, chosen, options)
+    results = _start(path, resume)
+    done = {(each["group"], each.get("base", each["row"])) for each in results["records"]}
+    left = [(group, name) for group, name in wanted if (group, name) not in done]
+    with _progress(len(left)) as bar:
+        for group, name in left:
+            with torch.inference_mode():
+                results["records"] += list(GROUPS[group].measure(session, name, options))
+            if path is not None:
+                save(results, Path(path))
+            if bar is not None:
+                bar.set_postfix_str(name)
+                bar.update()
+    return results
+
+
+def check_groups(groups: str | Sequence[str]) -> list[str]:
+    """The groups in order; ValueError names one that there is not."""
+    names = [groups] if isinstance(groups, str) else list(groups)
+    for name in names:
+        if name != ALL and name not in GROUPS:
+            raise ValueError(f"group is {name!r}; expected one of {', '.join((*GROUPS, ALL))}.")
+    return list(GROUPS) if ALL in names or not names else [each for each in GROUPS if each in names]
+
+
+def check_numbers(name: str, numbers: Sequence[int], most: int) -> tuple[int, ...]:
+    """The numbers in order; ValueError names one out of range."""
+    for number in numbers:
+        if not isinstance(number, int) or not 1 <= number <= most:
+            raise ValueError(f"{name} has {number!r}; expected integers from 1 to {most}.")
+    if not numbers:
+        raise ValueError(f"{name} is empty; expected integers from 1 to {most}.")
+    return tuple(sorted(set(numbers)))
+
+
+def check_chains(chains: Sequence[str]) -> tuple[str, ...]:
+    """The chains; ValueError names one that there is not."""
+    names = (chains,) if isinstance(chains, str) else tuple(chains)
+    for name in names:
+        if name not in CHAINS:
+            raise ValueError(f"chain is {name!r}; expected one of {', '.join(CHAINS)}.")
+    return names
+
+
+def plan(arch: str, groups: Sequence[str], options: Options) -> list[tuple[str, str]]:
+    """(group, row) of what would be measured; ValueError if that is nothing."""
+    found, complaints = [], []
+    for group in groups:
+        try:
+            names = GROUPS[group].names(arch, options)
+            if options.row and group in ("global", "bandwidth", "ldmatrix", "shared"):
+                names = [name for name in names if options.row in name]
+        except ValueError as error:
+            complaints.append(str(error))
+            names = []
+        found += [(group, name) for name in names]
+    if not found:
+        raise ValueError(
+            complaints[0]
+            if complaints
+            else f"{arch} has nothing to measure in {', '.join(groups)} for row {options.row!r}."
+        )
+    return found
+
+
+def _start(path: str | Path | None, resume: bool) -> dict[str, Any]:
+    header = facts("cuda") | {"commit": results_file.commit()}
+    found = torch.cuda.get_device_properties()
+    header |= {
+        "arch": rows.arch_of((found.major, found.minor)),
+        "capability": f"{found.major}.{found.minor}",
+        "processors": found.multi_processor_count,
+        "l2_bytes": found.L2_cache_size,
+        "shared_bytes": found.shared_memory_per_multiprocessor,
+    }
+    results: dict[str, Any] = {"header": header, "records": []}
+    if resume and path is not None and Path(path).is_file():
+        old = load(Path(path))
+        if old["header"]["gpu"] != header["gpu"]:
+            raise ValueError(
+                f"{path} has records of {old['header']['gpu']}, and this GPU is {header['gpu']}; "
+                "name another file."
+            )
+        results["records"] = old["records"]
+    return results
+
+
+def load(path: Path) -> dict[str, Any]:
+    """The results of a file; ValueError if it has none."""
+    try:
+        found = json.loads(path.read_text())
+        if isinstance(found["header"]["gpu"], str) and isinstance(found["records"], list):
+            return expand(found)
+    except (ValueError, KeyError, TypeError):
+        pass
+    raise ValueError(f"{path} is no result of the probe: python -m tcgemm probe all --json FILE.")
+
+
+def expand(stored: dict[str, Any]) -> dict[str, Any]:
+    """The results of a file's object: each record gets the fields that its row has once."""
+    common = stored.get("rows", {})
+    records = [common.get(_row(each), {}) | each for each in stored["records"]]
+    return {"header": stored["header"], "records": records}
+
+
+def _row(record: dict[str, Any]) -> str:
+    return f"{record['group']}: {record['row']}"
+
+
+def save(results: dict[str, Any], path: Path) -> None:
+    """Writes a file with one record a line, or leaves the old one.
+
+    Fields that all records of a row share stand once, in "rows".
+    """
+    common: dict[str, dict[str, Any]] = {}
+    for each in results["records"]:
+        fields = {key: each[key] for key in SHARED if key in each}
+        known = common.setdefault(_row(each), fields)
+        common[_row(each)] = {k: v for k, v in known.items() if k in each and each[k] == v}
+    records = []
+    for each in results["records"]:
+        own = {k: _short(v) for k, v in each.items() if k not in common[_row(each)]}
+        records.append({k: v for k, v in own.items() if (k, v) != ("clock_mhz", None)})
+    lines = [
+        '{"header": ' + json.dumps(results["header"], indent=1) + ",",
+        '"rows": {',
+        ",\n".join(f"{json.dumps(row)}: {json.dumps(of)}" for row, of in common.items()),
+        '}, "records": [',
+        ",\n".join(map(json.dumps, records)),
+        "]}",
+    ]
+    results_file.write(path, lines)
+
+
+def _short(value: Any) -> Any:
+    return round(value, 4) if isinstance(value, float) else value
+
+
+def _progress(total: int) -> contextlib.AbstractContextManager[Any]:
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        print(f"  {total} rows (for a progress bar: pip install tqdm) ...", flush=True)
+        return contextlib.nullcontext()
+    return tqdm(total=total, desc="  probe", unit="row", delay=3, leave=False)

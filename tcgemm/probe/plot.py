@@ -1,0 +1,35 @@
+"""Pictures of the rates over warps and ILP, one for each instruction."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tcgemm.probe import tables
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+def draw(results: dict[str, Any], groups: Sequence[str], folder: Path) -> list[Path]:
+    """Writes PNG files into a folder; their paths. ValueError says what to install."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ValueError("--plot needs matplotlib: pip install matplotlib.")
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn = []
+    for table in tables.of(results, groups):
+        for group in dict.fromkeys(curve.group for curve in table.curves):
+            curves = [curve for curve in table.curves if curve.group == group]
+            # A colour for each line; the label is what differs.
+            own = [
+                curve._replace(group=curve.label, label=curve.label.removeprefix(f"{group}, "))
+                for curve in curves
+            ]
+            name = re.sub(r"[^\w.]+", "-", group)
+            path = folder / f"{name}.png"
+            replace(table, title=f"{group}: {results['header']['gpu']}", curves=own).draw(path)
+            drawn.append(path)
+    return drawn

@@ -1,0 +1,160 @@
+"""The GPU of a probe: buffers for operands and times, compiled modules, and their launches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from tcgemm import _driver
+from tcgemm.emulate.instruction import TORCH
+from tcgemm.probe import rows, sass
+from tcgemm.probe.kernels_mma import CELL
+
+if TYPE_CHECKING:
+    import ctypes
+    from collections import Counter
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+    from tcgemm.emulate.table import Instruction
+
+CELLS = 257  # registers in the buffer of operands; the first has the metadata
+METADATA = 0x44444444  # the first two of each four; of TF32 the first of each two
+MOST_WARPS = 32
+DEVICE = "cuda"
+LAUNCHES = 2  # of a cell; the first one loads the instructions
+
+
+class Timed(NamedTuple):
+    """A launch: clocks from the first warp's start to the last one's stop, and its time."""
+
+    cycles: int
+    ms: float
+
+
+class Session:
+    """The current GPU; ValueError if its instructions are not known.
+
+    Attributes:
+        arch (str): "Ampere", "Ada" or "Hopper".
+        target (str): of its PTX text.
+        processors (int): its SMs.
+        has_peaks (bool): the peaks of its architecture are its own.
+    """
+
+    def __init__(self) -> None:
+        self.arch: str = rows.arch_of(torch.cuda.get_device_capability())
+        capability = torch.cuda.get_device_capability()
+        self.has_peaks: bool = capability in ((8, 0), (9, 0))
+        self.target: str = _driver.target()
+        self.processors: int = torch.cuda.get_device_properties().multi_processor_count
+        self.data: Tensor = torch.zeros(CELLS * CELL // 4, dtype=torch.int32, device=DEVICE)
+        self.sink: Tensor = torch.zeros_like(self.data)
+        times = (64, self.processors, MOST_WARPS, 2)
+        self.times: Tensor = torch.zeros(times, dtype=torch.int64, device=DEVICE)
+
+    def fill(self, known: Instruction) -> None:
+        """Random operands of the types of an instruction, and the metadata before them."""
+        size = self.data.numel() * 4
+        dtype = {"tf32": torch.float32}.get(known.input) or TORCH.get(known.input, torch.int8)
+        generator = torch.Generator(DEVICE).manual_seed(0)
+        if dtype.is_floating_point:
+            many = torch.randn(size // dtype.itemsize, device=DEVICE, generator=generator)
+            bits = many.to(dtype).view(torch.int32)
+        else:
+            made = {"dtype": torch.int32, "device": DEVICE, "generator": generator}
+            bits = torch.randint(-(2**31), 2**31 - 1, (size // 4,), **made)
+        self.data.copy_(bits)
+        self.data[: CELL // 4] = METADATA
+
+    def write(self, words: Tensor) -> None:
+        """Puts words at the start of the buffer of operands."""
+        self.data[: words.numel()] = words.to(device=DEVICE, dtype=torch.int32)
+
+    def module(self, text: str) -> Module:
+        """Compiles a module; the driver does it, and its cubin is read by nvdisasm if it is there.
+
+        RuntimeError: the driver refuses the text.
+        """
+        cubin = None
+        try:
+            cubin = _driver.assembled(text, self.target)
+            loaded = _driver.load(cubin)
+        except RuntimeError:  # the driver's linker does not take every target; loading text does
+            cubin = None
+            loaded = _driver.load(text.encode())
+        return Module(self, loaded, cubin)
+
+
+@dataclass
+class Module:
+    """A loaded module of a session."""
+
+    session: Session
+    handle: ctypes.c_void_p
+    cubin: bytes | None
+
+    def __post_init__(self) -> None:
+        self._text: str | None = None
+
+    def loop(self, entry: str) -> Counter[str] | None:
+        """The opcodes of an entry's loop, or None where nvdisasm or the cubin does not show it."""
+        if self._text is None and self.cubin is not None:
+            self._text = sass.disassemble(self.cubin)
+        try:
+            return sass.loop(self._text, entry) if self._text else None
+        except ValueError:
+            return None
+
+    def launch(
+        self, entry: str, warps: int, bodies: int, cell: int = 0, blocks: int = 1, shared: int = 0
+    ) -> bool:
+        """Launches an entry that writes its clocks into a cell; False if the block does not fit."""
+        function = _driver.function(self.handle, entry)
+        found = _driver.properties(function)
+        if found.threads < 32 * warps or found.local_bytes:
+            return False
+        if shared > 48 * 1024:
+            _driver.allow_shared(function, shared)
+        of = self.session
+        arguments = (of.times[cell], of.data, of.sink, bodies, 0)
+        for _ in range(LAUNCHES if blocks == 1 else 1):
+            _driver.launch(function, blocks, 32 * warps, arguments, shared)
+        return True
+
+    def cycles(self, cell: int, warps: int, blocks: int = 1) -> int:
+        """Clocks of a cell: the largest of its blocks."""
+        of = self.session.times[cell].flatten()[: blocks * warps * 2].view(blocks, warps, 2).cpu()
+        return int((of[..., 1].amax(1) - of[..., 0].amin(1)).max())
+
+    def chip(self, entry: str, warps: int, bodies: int, shared: int = 0) -> Timed | None:
+        """The entry on all SMs, timed by events, after a first launch."""
+        blocks = self.session.processors
+        if not self.launch(entry, warps, bodies, blocks=blocks, shared=shared):
+            return None
+        ms = _driver.milliseconds(
+            lambda: self.launch(entry, warps, bodies, blocks=blocks, shared=shared)
+        )
+        return Timed(self.cycles(0, warps, blocks), ms)
+
+    def grid(
+        self, wanted: Sequence[tuple[str, int, int]], bodies: int, shared: int = 0
+    ) -> list[int | None]:
+        """The clocks of each (entry, warps, cell); None where the block does not fit."""
+        fits = [
+            self.launch(entry, warps, bodies, cell, shared=shared) for entry, warps, cell in wanted
+        ]
+        found = self.session.times[:, 0].cpu()
+        clocks: list[int | None] = []
+        for (_, warps, cell), fit in zip(wanted, fits, strict=True):
+            of = self.session.times.shape[2]
+            pairs = found[cell][: min(warps, of)]
+            clocks.append(int(pairs[:, 1].max() - pairs[:, 0].min()) if fit else None)
+        return clocks
+
+    def close(self) -> None:
+        """Frees the module; its launches are done, since their clocks have been read."""
+        _driver.unload(self.handle)

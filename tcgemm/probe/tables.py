@@ -1,0 +1,299 @@
+"""The tables of stored or new records, beside published figures of other GPUs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tcgemm import published
+from tcgemm.numerics.table import Curve, Table
+from tcgemm.probe import checks, rows
+from tcgemm.probe.groups import convergence
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    Record = dict[str, Any]
+
+SUN, YAN = (published.DOCUMENTS[number].short for number in ("003", "000"))
+UNIT = "Rates are FMA a clock and SM; those of sparse instructions count the zeros."
+CLOCKS = "Latencies are clocks. 4 and 8 warps: the least ILP within 3 % of the best rate."
+DASHED = 6  # ILP from which on curves are dashed
+
+
+def opcodes(record: Record) -> str:
+    """ "HMMA.16816.F32" or "2 HMMA.1688.F32 of 17: EMULATED"."""
+    of = " + ".join(
+        f"{count} {name}" if count > 1 else name for name, count in record["sass"].items() if count
+    )
+    if record["native"]:
+        return of
+    total = record.get("instructions")
+    return f"EMULATED ({of or 'no tensor cores'}{f' of {total}' if total else ''})"
+
+
+def _points(part: Sequence[Record]) -> dict[str, Any]:
+    one = checks.at(part, 1, 1)
+    found: dict[str, Any] = {"completion": one and one["latency"]}
+    for warps in (4, 8):
+        point = convergence(part, warps)
+        for name, key in (("ILP", "ilp"), ("latency", "latency"), ("rate", "rate")):
+            found[f"{name} {warps}"] = point and point[key]
+    return found
+
+
+def _loops(group: str, title: str, numbers: dict[str, str]) -> Callable[..., list[Table]]:
+    def tables(results: dict[str, Any]) -> list[Table]:
+        lines, curves = [], []
+        for row, part in checks.cells(results["records"], group).items():
+            best = max(part, key=lambda each: each["rate"])
+            peak = best["peak"] if best["native"] else None
+            name = rows.published(row)
+            line: Record = {"instruction": row.split(" ", 1)[1], "SASS": opcodes(part[0])}
+            line |= _points(part)
+            line["% of peak"] = peak and round(100 * best["rate"] / peak)
+            for gpu, number in numbers.items():
+                for column in ("completion", "rate 8"):
+                    line[f"{gpu} {column}"] = name and published.figure(
+                        "003", number, row=name, column=column, gpu=gpu
+                    )
+            lines.append(line)
+            curves += _curves(row, part)
+        if not lines:
+            return []
+        notes = [UNIT, CLOCKS, "% of peak: of the best cell; not for emulated instructions."]
+        if numbers:
+            notes.append(f"The last columns are tables {', '.join(numbers.values())} of {SUN}.")
+        gpu = results["header"]["gpu"]
+        axes = ("warps", "FMA a clock and SM")
+        return [Table(f"{title} on {gpu}", lines, notes, curves, axes)]
+
+    return tables
+
+
+def _curves(row: str, part: Sequence[Record]) -> list[Curve]:
+    found = []
+    for ilp in sorted({each["ilp"] for each in part}):
+        points = {each["warps"]: each["rate"] for each in part if each["ilp"] == ilp}
+        found.append(Curve(f"{row}, ILP {ilp}", row, ilp >= DASHED, dict(sorted(points.items()))))
+    return found
+
+
+def chains(results: dict[str, Any]) -> list[Table]:
+    """CPI and the latencies of the chains: table I of Yan, Wang and Chu."""
+    of = [each for each in results["records"] if each["group"] == "mma" and each["mode"] == "one"]
+    lines = []
+    for row, part in checks.cells(of, "mma").items():
+        if not part[0]["native"]:
+            continue
+        latencies = {
+            each["chain"]: each["latency"]
+            for each in of
+            if (each["row"], each["warps"], each["ilp"]) == (row, 1, 1)
+        }
+        if len(latencies) < 2:
+            continue
+        name = rows.published(row)
+        best = max(each["rate"] for each in part)
+        line: Record = {"instruction": row.split(" ", 1)[1], "CPI": 4 * checks.of_row(row) / best}
+        line |= {f"chain {chain}": latencies.get(chain) for chain in ("c", "a0", "a1")}
+        for column in ("CPI", "latency first half", "latency second half"):
+            line[f"RTX 2070 {column}"] = name and published.figure(
+                "000", "I", row=name, column=column, gpu="RTX 2070"
+            )
+        lines.append(line)
+    notes = [
+        "CPI: clocks of an instruction in one of the four parts of an SM, 4 FMA / best rate.",
+        "Chains: one warp, ILP 1; the result is the next accumulator (c), or its first or second "
+        "register the first of the next a. These include the MOV that ptxas puts between them.",
+        f"The last columns are table I of {YAN}: stall counts of SASS.",
+    ]
+    title = f"Clocks of an mma.sync on {results['header']['gpu']}"
+    return [Table(title, lines, notes)] if lines else []
+
+
+def wgmma(results: dict[str, Any]) -> list[Table]:
+    """The rates of wgmma over n and the number of warpgroups."""
+    part = [
+        each for each in results["records"] if each["group"] == "wgmma" and each["mode"] == "one"
+    ]
+    lines, curves = {}, {}
+    for each in part:
+        key = (each["base"], each["a"], each["n"])
+        line = lines.setdefault(
+            key,
+            {"instruction": each["row"].split(" ", 1)[1], "a": each["a"], "completion": None}
+            | {f"{groups} groups": None for groups in (1, 2, 3)}
+            | {"% of peak": None},
+        )
+        if each["ilp"] == 1 and each["warps"] == 4:
+            line["completion"] = each["latency"]
+        elif each["ilp"] > 1:
+            line[f"{each['warps'] // 4} groups"] = each["rate"]
+            if each["peak"]:
+                share = round(100 * each["rate"] / each["peak"])
+                line["% of peak"] = max(share, line["% of peak"] or 0)
+            if each["warps"] == 8:
+                label = f"{each['base']}, {each['a']}"
+                curves.setdefault((label, each["a"]), {})[each["n"]] = each["rate"]
+    if not lines:
+        return []
+    notes = [
+        UNIT,
+        "SS has a in shared memory, RS in registers. Completion is one instruction with its "
+        "commit and wait, of one warpgroup; the rates are those of 16 in a group.",
+    ]
+    drawn = [
+        Curve(label, label.split(",")[0], of == "RS", dict(sorted(points.items())))
+        for (label, of), points in curves.items()
+    ]
+    title = f"wgmma on {results['header']['gpu']}"
+    return [Table(title, list(lines.values()), notes, drawn, ("n", "FMA a clock and SM"))]
+
+
+def _shared(group: str, title: str) -> Callable[..., list[Table]]:
+    def tables(results: dict[str, Any]) -> list[Table]:
+        found = checks.cells(results["records"], group)
+        gpu = results["header"]["gpu"]
+        rates, latencies, collisions, curves = [], [], [], []
+        for row, part in found.items():
+            free = [each for each in part if each.get("factor", 1) == 1 and "layout" not in each]
+            line: Record = {"access": row} | _points(free)
+            for column in ("completion", "rate 8"):
+                line[f"A100 {column}"] = published.figure(
+                    "003", "IX", row=row, column=column, gpu="A100"
+                )
+            rates.append(line)
+            curves += _curves(row, free)
+            lone = {
+                each["predicted_cycles"]: each["latency"]
+                for each in part
+                if each["warps"] == each["ilp"] == 1 and "layout" not in each
+            }
+            document = row.removeprefix("ld.shared.")
+            latencies.append(
+                {"access": row}
+                | {str(ways): lone.get(ways) for ways in (1, 2, 4, 8, 16, 32)}
+                | {
+                    f"A100 {ways}": published.figure(
+                        "003", "X", row=document, column=str(ways), gpu="A100"
+                    )
+                    for ways in (1, 2, 4, 8)
+                }
+            )
+            collisions += [
+                {
+                    "access": row,
+                    "addresses": each.get("layout", f"{each.get('factor')} widths apart"),
+                    "predicted": each["predicted_cycles"],
+                    "measured": each["measured_cycles"],
+                }
+                for each in part
+                if checks.is_swept(each)
+            ]
+        if not rates:
+            return []
+        axes = ("warps", "bytes a clock and SM")
+        notes = ["Rates are bytes a clock and SM.", CLOCKS, f"A100: table IX of {SUN}."]
+        made = [Table(f"{title} without conflicts on {gpu}", rates, notes, curves, axes)]
+        notes = [
+            "Clocks of one access in a chain. The columns are the cycles of its phases in the "
+            f"banks. A100: table X of {SUN}."
+        ]
+        made.append(Table(f"Latency with conflicts on {gpu}", latencies, notes))
+        if collisions:
+            notes = [
+                "Cycles of an access: those of tcgemm.model.banks, and of 16 warps with 4 each."
+            ]
+            made.append(Table(f"Conflicts on {gpu}", collisions, notes))
+        return made
+
+    return tables
+
+
+def cpi(results: dict[str, Any]) -> list[Table]:
+    """Tables III to V of Yan, Wang and Chu."""
+    lines = []
+    for each in results["records"]:
+        if each["group"] != "global":
+            continue
+        space, _, width = each["row"].rpartition(" ")
+        number = "III" if space.startswith("LDG") else "IV"
+        figure = published.figure("000", number, row=space, column=width, gpu="RTX 2070")
+        lines.append(
+            {
+                "access": each["row"],
+                "CPI": each["cpi"],
+                "B/clk": each["rate"],
+                "in a row": each["ilp"],
+                "clocks": each["cycles"],
+                "with data": each["cycles_to_data"],
+                "RTX 2070": figure,
+            }
+        )
+    notes = [
+        "One warp. CPI is the difference of two numbers of accesses over the clocks between them: "
+        "until the last is issued (STS), or until its data are there.",
+        f"A thread has 255 registers, so fewer wide loads stand in a row. RTX 2070: {YAN}.",
+    ]
+    title = f"Clocks of loads and stores on {results['header']['gpu']}"
+    return [Table(title, lines, notes)] if lines else []
+
+
+def bandwidth(results: dict[str, Any]) -> list[Table]:
+    """Table II of Yan, Wang and Chu."""
+    lines = []
+    for each in results["records"]:
+        if each["group"] != "bandwidth":
+            continue
+        row = each["row"].split(",")[0]
+        line: Record = {
+            "traffic": each["row"],
+            "MB": each["bytes"] / 1e6,
+            "GB/s": round(each["rate"]),
+        }
+        for gpu in published.gpus("000", "II"):
+            line[gpu] = published.figure("000", "II", row=row, column="value", gpu=gpu)
+        lines.append(line)
+    notes = [f"A copy counts what it reads and writes. RTX 2070 and T4: table II of {YAN}."]
+    title = f"Bandwidth of {results['header']['gpu']}"
+    return [Table(title, lines, notes)] if lines else []
+
+
+def layout(results: dict[str, Any]) -> list[Table]:
+    """Where the elements are."""
+    lines = [
+        {
+            "instruction": each["row"],
+            "elements": each["elements"],
+            "elsewhere": each["wrong"],
+            "metadata in lanes t": ",".join(map(str, each.get("metadata_lanes", []))),
+        }
+        for each in results["records"]
+        if each["group"] == "layout"
+    ]
+    notes = [
+        "Elements of a that were found at another place than PTX's layouts have. Lanes are "
+        "4 g + t; the metadata are those of selector 0.",
+    ]
+    title = f"Fragment layouts on {results['header']['gpu']}"
+    return [Table(title, lines, notes)] if lines else []
+
+
+SUN_DENSE = {"A100": "III", "RTX 3070 Ti": "IV", "RTX 2080 Ti": "V"}
+SUN_SPARSE = {"A100": "VI", "RTX 3070 Ti": "VII"}
+TABLES: dict[str, tuple[Callable[..., list[Table]], ...]] = {
+    "mma": (_loops("mma", "mma.sync", SUN_DENSE), chains),
+    "sparse": (_loops("sparse", "mma.sp", SUN_SPARSE),),
+    "wgmma": (wgmma,),
+    "wmma": (_loops("wmma", "wmma", {}),),
+    "ldmatrix": (_shared("ldmatrix", "ldmatrix"),),
+    "shared": (_shared("shared", "Shared loads and stores"),),
+    "global": (cpi,),
+    "bandwidth": (bandwidth,),
+    "layout": (layout,),
+}
+
+
+def of(results: dict[str, Any], groups: Sequence[str]) -> list[Table]:
+    """The tables of some groups; those without records have none."""
+    return [table for group in groups for make in TABLES[group] for table in make(results)]

@@ -1,0 +1,187 @@
+"""The machine code of the probe's kernels: nothing leaves the loops, and nothing stands between."""
+
+import re
+
+import pytest
+
+from tcgemm import emulate
+from tcgemm.probe import kernels_memory, kernels_mma, kernels_wgmma, rows, sass
+
+TARGETS = {arch: rows.TARGETS[arch] for arch in ("Ampere", "Ada", "Hopper")}
+SOME = (
+    "mma.m16n8k8.f16.f16.f16",
+    "mma.m16n8k16.f64.f64.f64",
+    "mma.m16n8k32.f32.e4m3.e4m3",
+    "mma.m16n8k64.s32.s4.s4",
+    "mma.m8n8k32.s32.u4.u4",
+    "mma.m16n8k256.s32.b1.b1.xor.popc",
+    "mma.m8n8k4.f32.f16.f16",
+    "mma.sp.m16n8k64.f32.e4m3.e4m3",
+    "mma.sp.m16n8k32.f32.f16.f16",
+    "wmma.m16n16k16.f32.f16.f16",
+    "wmma.m16n16k8.f32.tf32.tf32",
+    "wmma.m8n8k4.f64.f64.f64",
+)
+
+pytestmark = pytest.mark.skipif(
+    not (sass.tool("ptxas") and sass.tool("nvdisasm")), reason="needs ptxas and nvdisasm"
+)
+
+
+def loops(known, target, ilps):
+    """{entry: opcodes of its loop} of all modules of an instruction; nothing is spilled."""
+    found = {}
+    for text, entries in kernels_mma.modules(known, target, ilps):
+        cubin, said = sass.assemble(text, target, verbose=True)
+        assert not re.search(r"[1-9]\d* bytes spill", said), (known.name, said)
+        machine_code = sass.disassemble(cubin)
+        found |= {entry: sass.loop(machine_code, entry) for entry in entries}
+    return found
+
+
+def check(known, target, ilps):
+    for entry, found in loops(known, target, ilps).items():
+        tensor, ilp = sass.tensor(found), int(entry[-1])
+        assert sum(tensor.values()) == ilp * known.opcode_count, (known.name, entry, tensor)
+        assert {opcode.split(".")[0] for opcode in tensor} <= {known.opcode}, (known.name, tensor)
+        if known.is_native and entry[0] == "c":  # counting, the branch, and the warp's sync
+            others = found.total() - sum(tensor.values()) - found["NOP"]
+            if known.opcode == "QMMA":  # ptxas puts one of these behind each on 8.9
+                others -= found["UIADD3"]
+            assert others <= 5, (known.name, entry, found)
+        elif not known.is_native:
+            assert found.total() > 2 * sum(tensor.values()) + 3, (known.name, entry, found)
+
+
+@pytest.mark.parametrize("arch", TARGETS)
+def test_loops_have_their_instructions(arch):
+    for known in rows.of_gpu(arch):
+        if known.name in SOME:
+            check(known, TARGETS[arch], (1, 2, 6))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", TARGETS)
+def test_loops_of_every_instruction(arch):
+    checked = [row for row in rows.of_gpu(arch) if not row.family.startswith("wgmma")]
+    for known in checked:
+        check(known, TARGETS[arch], (1, 5) if known.input == known.input_b else (1,))
+    assert len(checked) > 80
+
+
+def test_what_is_emulated():
+    """Facts of ptxas: FP8, s4 and XOR on 9.0, m8n8k4 from 8.0 on, and TF32 wmma by four m16n8k4."""
+    known = {row.name: row for row in rows.of_gpu("Hopper")}
+    emulated = {row.input for row in known.values() if not row.is_native}
+    assert emulated == {"e4m3", "e5m2", "s4", "u4", "b1", "f16"}
+    assert {name for name, row in known.items() if row.input == "f16" and not row.is_native} == {
+        "mma.m8n8k4.f32.f16.f16",
+        "mma.m8n8k4.f16.f16.f16",
+    }
+    found = loops(known["mma.m16n8k32.f32.e4m3.e4m3"], "sm_90a", (1,))["c1"]
+    assert found["HMMA.16816.F32"] == 2 and found["FADD"] == 4
+    assert found["F2FP.F16.E4M3.UNPACK_B"] == 12  # all operands, in each body
+    found = loops(known["wmma.m16n16k8.f32.tf32.tf32"], "sm_90a", (1,))["c1"]
+    assert found["HMMA.1684.F32.TF32"] == 4
+    found = loops(known["wmma.m8n8k4.f64.f64.f64"], "sm_90a", (1,))["c1"]
+    assert found["DMMA.8x8x4"] == 1
+    ranges = {
+        (row.native_from, row.native_to) for row in emulate.instructions() if row.input == "s4"
+    }
+    assert ranges == {(75, 89), (80, 89)}
+
+
+def test_operands_that_stay_would_leave_the_loop():
+    """The trap that the unknown zero avoids: without it ptxas moves conversions out."""
+    known = next(row for row in rows.of_gpu("Hopper") if row.name == "mma.m16n8k32.f32.e4m3.e4m3")
+    ((text, _),) = kernels_mma.modules(known, "sm_90a", (1,))
+    text = re.sub(r"^add\.u32 %[ab]\d+, %[ab]\d+, %z;$", "", text, flags=re.MULTILINE)
+    found = sass.loop(sass.disassemble(sass.assemble(text, "sm_90a")[0]), "c1")
+    assert found["F2FP.F16.E4M3.UNPACK_B"] == 0
+
+
+def test_wgmma_is_not_serialised():
+    for name in (
+        "wgmma.m64nNk16.f32.f16.f16",
+        "wgmma.m64nNk32.s32.s8.s8",
+        "wgmma.m64nNk8.f32.tf32.tf32",
+        "wgmma.sp.m64nNk64.f32.e4m3.e4m3",
+        "wgmma.m64nNk256.s32.b1.b1.and.popc",
+    ):
+        known = next(row for row in rows.of_gpu("Hopper") if row.name == name)
+        text, entries = kernels_wgmma.module(known, "sm_90a", (8, 256) if "f16" in name else (256,))
+        cubin, said = sass.assemble(text, "sm_90a", verbose=True)
+        assert "C75" not in said and not re.search(r"[1-9]\d* bytes spill", said), said
+        machine_code = sass.disassemble(cubin)
+        for entry in entries:
+            found = sass.loop(machine_code, entry)
+            depth = int(entry.split("_")[2])
+            assert sum(sass.tensor(found).values()) == depth, (name, entry)
+            assert {each.split(".")[0] for each in sass.tensor(found)} == {known.opcode}
+            assert found["WARPGROUP.DEPBAR.LE"] == 1 and found["WARPGROUP.ARRIVE"] == 1
+
+
+@pytest.mark.parametrize("arch", TARGETS)
+def test_shared_loops(arch):
+    ilps = (1, 3, 8)
+    cubin, _ = sass.assemble(kernels_memory.shared_module(TARGETS[arch], ilps=ilps), TARGETS[arch])
+    machine_code = sass.disassemble(cubin)
+    for name, access in kernels_memory.ACCESSES.items():
+        for ilp in ilps:
+            found = sass.loop(machine_code, kernels_memory.entry_name(name, ilp))
+            memory = {op: count for op, count in found.items() if op.startswith(("LDS", "ST"))}
+            assert list(memory.values()) == [ilp], (name, memory)
+            assert next(iter(memory)).split(".")[0] == access.sass
+            width = {1: "", 2: "2", 4: "4"}[access.registers]
+            if access.sass != "LDSM":
+                width = {1: "", 2: "64", 4: "128"}[access.registers]
+            assert next(iter(memory)).endswith(width)
+            assert found.total() - ilp - found["NOP"] <= 5
+
+
+@pytest.mark.parametrize("arch", TARGETS)
+def test_nothing_but_accesses_between_the_clocks(arch):
+    machine_code = sass.disassemble(
+        sass.assemble(kernels_memory.cpi_module(TARGETS[arch]), TARGETS[arch])[0]
+    )
+    for space in kernels_memory.SPACES:
+        for width in kernels_memory.WIDTHS:
+            count = kernels_memory.number(space, width)
+            assert count == 128 or (space != "STS" and count * width // 32 == 192)
+            name = kernels_memory.cpi_name(space, width, count)
+            found = sass.between_clocks(machine_code, name)
+            opcode = space.split()[0]
+            accesses = [each for each in found if each.split(".")[0] == opcode]
+            assert len(accesses) == count and len(found) - count <= 4, (name, found)
+            assert all((str(width) in each.split(".")) == (width > 32) for each in accesses)
+            if space == "LDG L2":
+                assert all("STRONG.GPU" in each for each in accesses)  # .cg reads past L1
+
+
+def test_bandwidth_loops():
+    machine_code = sass.disassemble(
+        sass.assemble(kernels_memory.bandwidth_module("sm_80"), "sm_80")[0]
+    )
+    for kind, loads, stores in (("read", 8, 0), ("write", 0, 8), ("copy", 8, 8)):
+        found = sass.loop(machine_code, kind)
+        count = {"LDG": 0, "STG": 0}
+        for opcode, number in found.items():
+            if ".128" in opcode:
+                count[opcode.split(".")[0]] += number
+        assert count == {"LDG": loads, "STG": stores}
+
+
+def test_sentences_without_what_is_sought(monkeypatch):
+    machine_code = '\t.section\t.text.k,"ax"\n        /*0000*/                   EXIT ;\n'
+    with pytest.raises(ValueError, match="no entry 'c1'"):
+        sass.loop(machine_code, "c1")
+    with pytest.raises(ValueError, match="'k' has no loop"):
+        sass.loop(machine_code, "k")
+    with pytest.raises(ValueError, match="reads the clock 0 times"):
+        sass.between_clocks(machine_code, "k")
+    with pytest.raises(RuntimeError, match="ptxas refuses the kernel"):
+        sass.assemble(".version 8.7\n.target sm_80\nnonsense", "sm_80")
+    monkeypatch.setattr(sass, "tool", lambda name: None)
+    assert sass.disassemble(b"") is None
+    with pytest.raises(RuntimeError, match="There is no ptxas"):
+        sass.assemble("", "sm_80")
