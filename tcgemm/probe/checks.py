@@ -114,9 +114,7 @@ def machine_code(header: dict[str, Any], records: Sequence[Record]) -> Iterator[
     for row, part in cells(records, *LOOPS).items():
         if row in known and part[0].get("sass") is not None:
             count = sum(part[0]["sass"].values())
-            # The driver's compiler calls a routine for some emulated instructions.
-            is_called = count == 0 and not known[row].is_native
-            if count != known[row].opcode_count and not is_called:
+            if count != known[row].opcode_count:
                 yield (
                     f"{row}: the loop has {count} tensor-core instructions for one, expected "
                     f"{known[row].opcode_count}."

@@ -105,13 +105,15 @@ def loop(text: str, entry: str) -> Counter[str]:
         found[opcode] += 1
         goal = _goal(operands)
         if opcode.startswith("CALL") and goal in labels:
-            found += _function(lines, labels[goal])
+            found += _function(lines[labels[goal] + 1 :])
+        elif opcode.startswith("CALL") and goal:  # the linker puts a function into its own section
+            found += _function(lines_of(text, goal))
     return found
 
 
-def _function(lines: list[Line], first: int) -> Counter[str]:
+def _function(lines: list[Line]) -> Counter[str]:
     found: Counter[str] = Counter()
-    for opcode, _ in lines[first + 1 :]:
+    for opcode, _ in lines:
         if opcode != "label":
             found[opcode] += 1
         if opcode.startswith("RET"):

@@ -171,6 +171,27 @@ def test_bandwidth_loops():
         assert count == {"LDG": loads, "STG": stores}
 
 
+def test_a_function_in_a_section_of_its_own_is_counted():
+    """Where the linker puts a function that the loop calls; ptxas leaves it behind the entry."""
+    called = (
+        '\t.section\t.text.emulated,"ax"\n'
+        "        /*0000*/                   IMMA.16816.S8.S8 R4, R4.ROW, R8.COL, R4 ;\n"
+        "        /*0010*/                   RET.ABS.NODEC R2 `(k) ;\n"
+        "        /*0020*/                   IMMA.16816.S8.S8 R4, R4.ROW, R8.COL, R4 ;\n"
+    )
+    entry = (
+        '\t.section\t.text.k,"ax"\n.L_x_0:\n'
+        "        /*0000*/                   MOV R1, R2 ;\n"
+        "        /*0010*/                   CALL.ABS.NOINC `(emulated) ;\n"
+        "        /*0020*/                   NOP ;\n"
+        "        /*0030*/                   BRA `(.L_x_0) ;\n"
+        "        /*0040*/                   EXIT ;\n"
+    )
+    assert sass.tensor(sass.loop(called + entry, "k")) == {"IMMA.16816.S8.S8": 1}
+    with pytest.raises(ValueError, match="no entry 'emulated'"):
+        sass.loop(entry, "k")
+
+
 def test_sentences_without_what_is_sought(monkeypatch):
     machine_code = '\t.section\t.text.k,"ax"\n        /*0000*/                   EXIT ;\n'
     with pytest.raises(ValueError, match="no entry 'c1'"):
