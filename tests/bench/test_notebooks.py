@@ -12,6 +12,8 @@ from benchmarks import run_notebooks
 from support.source_tree import ROOT
 
 NAMES = run_notebooks.names()
+TABLES = {"quickstart": 3}  # tables that a run shows, and words that it prints
+SAID = {"quickstart": ("swapped",)}
 LARGEST_PICTURE = 150_000  # bytes
 # Names of things, such as the documents 000 to 004, kinds of sparsity, years.
 NOT_FIGURES = re.compile(r"`[^`]*`|\]\([^)]*\)|\b00\d\b|\b[12]:[24]\b|\b20[12]\d\b|\bB\d\b")
@@ -50,6 +52,9 @@ def test_it_runs(name, tmp_path):
     run_notebooks.execute(notebook, tmp_path)
     kinds = {output.output_type for cell in notebook.cells for output in cell.get("outputs", [])}
     assert "stream" in kinds and "error" not in kinds
+    shown = "\n".join(printed(cell) for cell in notebook.cells if cell.cell_type == "code")
+    assert shown.count("<table") >= TABLES.get(name, 0)
+    assert all(word in shown for word in SAID.get(name, ()))
     assert time.monotonic() - started < 120
 
 
