@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 VERSION = "8.7"  # of the PTX text: that of CUDA 12.8
 # Of CUfunction_attribute and CUjit_option.
@@ -120,16 +120,6 @@ def properties(entry: ctypes.c_void_p) -> Properties:
 def allow_shared(entry: ctypes.c_void_p, size: int) -> None:
     """Lets an entry have so many bytes of dynamic shared memory."""
     call("cuFuncSetAttribute", entry, _DYNAMIC_SHARED, size)
-
-
-def milliseconds(work: Callable[[], object]) -> float:
-    """The time of work on torch's stream, by CUDA events."""
-    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    first.record()
-    work()
-    last.record()
-    last.synchronize()
-    return first.elapsed_time(last)
 
 
 def launch(

@@ -80,11 +80,6 @@ emulate::Evidence evidence(const emulate::Model& model, const isa::Instruction& 
   return model.dense;
 }
 
-constexpr int capability(emulate::Gpu gpu) {
-  constexpr int kCapabilities[] = {70, 75, 80, 89, 90};
-  return kCapabilities[int(gpu)];
-}
-
 // A row of isa::kInstructions on one GPU. Texts are names; types are indices of DType.
 struct InstructionRow {
   const char* gpu;
@@ -129,7 +124,8 @@ TCGEMM_EXPORT int tcgemm_lab_instruction(int index, int gpu, InstructionRow* row
   if (arithmetic.products > of_block) arithmetic.products = of_block;
   if (instruction.bit_operation == isa::BitOperation::xor_popc)
     arithmetic.method = emulate::Method::xor_popc;
-  const isa::MachineCode code = isa::machine_code(instruction, capability(of_gpu));
+  const int capability = emulate::compute_capability(of_gpu);
+  const isa::MachineCode code = isa::machine_code(instruction, capability);
   *row = {emulate::name(of_gpu),
           isa::name(instruction.kind),
           name(instruction.input),
@@ -139,7 +135,7 @@ TCGEMM_EXPORT int tcgemm_lab_instruction(int index, int gpu, InstructionRow* row
           isa::name(instruction.bit_operation),
           code.opcode,
           code.count,
-          isa::is_native(instruction, capability(of_gpu)),
+          isa::is_native(instruction, capability),
           isa::native_range(instruction).from,
           isa::native_range(instruction).to,
           instruction.m,

@@ -9,6 +9,7 @@ import torch
 
 from tcgemm import _driver
 from tcgemm.probe import kernels_memory
+from tcgemm.testing import timing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,12 +70,12 @@ def measure(session: Session, row: str, _options: object) -> Iterator[dict[str, 
     times = []
     for _ in range(REPEATED + 1):
         times.append(
-            _driver.milliseconds(
+            timing.events_us(
                 lambda: _driver.launch(entry, plan.blocks, kernels_memory.BLOCK, arguments)
             )
         )
     module.close()
-    ms = statistics.median(times[1:])
+    ms = statistics.median(times[1:]) / 1e3
     yield {
         "group": "bandwidth",
         "row": row,

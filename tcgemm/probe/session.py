@@ -11,6 +11,7 @@ from tcgemm import _driver
 from tcgemm.emulate.instruction import TORCH
 from tcgemm.probe import rows, sass
 from tcgemm.probe.kernels_mma import CELL
+from tcgemm.testing import timing
 
 if TYPE_CHECKING:
     import ctypes
@@ -135,10 +136,10 @@ class Module:
         blocks = self.session.processors
         if not self.launch(entry, warps, bodies, blocks=blocks, shared=shared):
             return None
-        ms = _driver.milliseconds(
+        us = timing.events_us(
             lambda: self.launch(entry, warps, bodies, blocks=blocks, shared=shared)
         )
-        return Timed(self.cycles(0, warps, blocks), ms)
+        return Timed(self.cycles(0, warps, blocks), us / 1e3)
 
     def grid(
         self, wanted: Sequence[tuple[str, int, int]], bodies: int, shared: int = 0

@@ -13,6 +13,7 @@ from tcgemm import _driver
 from tcgemm.model import banks
 from tcgemm.numerics import device
 from tcgemm.probe import kernels_memory, rows, sass, session
+from tcgemm.testing import timing
 
 LATENCY = 33.0  # clocks of a product
 CYCLES = 8.0  # of a product in one part of an SM
@@ -39,10 +40,10 @@ class FakeGpu:
     def properties(self, entry):
         return _driver.Properties(1024, 64, 0)
 
-    def milliseconds(self, work):
+    def events_us(self, work):
         self.chip_ms = 0.25
         work()
-        return self.chip_ms
+        return 1e3 * self.chip_ms
 
     def launch(self, entry, grid, block, arguments, shared=0):
         self.launches += 1
@@ -77,9 +78,10 @@ class FakeGpu:
 
     def install(self, monkeypatch):
         """Replaces the driver and torch.cuda by this GPU."""
-        names = ("load", "assembled", "function", "properties", "milliseconds", "launch")
+        names = ("load", "assembled", "function", "properties", "launch")
         for name in names:
             monkeypatch.setattr(_driver, name, getattr(self, name))
+        monkeypatch.setattr(timing, "events_us", self.events_us)
         monkeypatch.setattr(_driver, "unload", lambda module: None)
         monkeypatch.setattr(_driver, "allow_shared", lambda entry, size: None)
         monkeypatch.setattr(_driver, "target", lambda: rows.TARGETS[self.arch])
