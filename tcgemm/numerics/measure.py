@@ -193,10 +193,7 @@ def _way(
     if asked.a.dtype.is_floating_point:
         sums = emulated(before_activation=True)
         result = rounding.to(sums, out_dtype or dtypes.result(asked.a.dtype))
-        if asked.a.dtype is torch.float64:
-            difference = long_double_difference(sums, a, b)
-        else:
-            difference = (sums.double() - exact).abs()
+        difference = _error(asked, sums, exact, a, b)
     else:  # the sums are int32, before any scale
         sums, result = emulated(scale_a=None, scale_b=None), emulated(out_dtype=out_dtype)
         a, b = asked.rows.double(), asked.columns.double()
@@ -218,8 +215,15 @@ def _way(
         normal_data=allowed.max().item(),
         relative=_divide(difference.square().mean(), magnitude.square().mean()).sqrt().item(),
         drift=_divide((sums.double().abs() - magnitude).mean(), magnitude.mean()).item(),
-        last_place=last_places(result, exact),
+        last_place=last_places(result, exact, _error(asked, result, exact, a, b)),
     )
+
+
+def _error(asked: Problem, found: Tensor, exact: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """|found - a @ b|; of float64 operands in long double, as `exact` is rounded like found."""
+    if asked.a.dtype is torch.float64:
+        return long_double_difference(found.double(), a, b)
+    return (found.double() - exact).abs()
 
 
 def _rms(x: Tensor) -> float:
@@ -231,9 +235,10 @@ def _divide(x: Tensor, y: Tensor) -> Tensor:
     return torch.where(x == 0, torch.zeros_like(x), x / y)
 
 
-def last_places(result: Tensor, exact: Tensor) -> float:
-    """The largest |result - exact| in units of the last place of the result's dtype."""
-    difference = (result.double() - exact).abs()
+def last_places(result: Tensor, exact: Tensor, difference: Tensor | None = None) -> float:
+    """The largest |result - exact|, or `difference`, in units of the last place of the result."""
+    if difference is None:
+        difference = (result.double() - exact).abs()
     if result.is_floating_point():
         fraction, lowest = 52, -1022
         name = dtypes.short_name(result.dtype)
@@ -258,4 +263,6 @@ def _of_torch(asked: Problem, out_dtype: torch.dtype) -> float | None:
         return None
     if found.dtype is not out_dtype:
         return None
-    return last_places(asked.pick(found), asked.rows.double() @ asked.columns.double())
+    rows, columns, sample = asked.rows.double(), asked.columns.double(), asked.pick(found)
+    exact = rows @ columns
+    return last_places(sample, exact, _error(asked, sample, exact, rows, columns))
