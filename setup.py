@@ -1,7 +1,7 @@
 """Builds the operator library by a ninja file of its own.
 
     csrc/{ops,plan,cpu,launch,kernels}/  --ninja-->  tcgemm/libtcgemm.so      no Python, any torch
-    csrc/emulate/                        --ninja-->  tcgemm/libtcgemm_lab.so  no torch either
+    csrc/{emulate,ladder}/               --ninja-->  tcgemm/libtcgemm_lab.so  no torch either
 
 Why not torch's CUDAExtension: it has no flags per file (wgmma code exists for sm_90a alone, fp8 for
 sm_89 and later, all else also for sm_80), it links Python, and it wants a GPU or an architecture
@@ -38,7 +38,8 @@ import setup_toolchain as toolchain  # noqa: E402
 VERSION = re.search(r'"(.+)"', (ROOT / "tcgemm/version.py").read_text().split("=")[1]).group(1)
 LIBRARY = "tcgemm.libtcgemm"
 LAB = "tcgemm.libtcgemm_lab"  # loaded on first use; TCGEMM_BUILD_LAB=0 leaves it out
-LAB_FOLDER = "csrc/emulate/"
+LAB_FOLDERS = ("csrc/emulate/", "csrc/ladder/")  # the second one needs CUDA
+LADDER_SOURCES = "tcgemm/ladder/csrc"  # where a wheel has them for `python -m tcgemm ladder --steps`
 STORED = ("probe", "ladder")  # folders of benchmarks/results that are packed
 HOME = "https://github.com/tcgemm/tcgemm"
 PLATFORM = "manylinux_2_34_x86_64"
@@ -142,11 +143,13 @@ def sources(*folders: str) -> list[str]:
 def library_sources(config: Config) -> list[str]:
     """All of csrc but the lab; a CPU build leaves out what needs CUDA."""
     cuda = () if config.cuda else ("csrc/kernels/", "csrc/launch/", "csrc/ops/register_cuda")
-    return [name for name in sources("csrc") if not name.startswith((LAB_FOLDER, *cuda))]
+    return [name for name in sources("csrc") if not name.startswith((*LAB_FOLDERS, *cuda))]
 
 
-def lab_sources() -> list[str]:
-    return sources(LAB_FOLDER) if builds_lab() else []
+def lab_sources(config: Config) -> list[str]:
+    """The sources of the lab; in a CPU build the emulator alone."""
+    folders = LAB_FOLDERS if config.cuda else LAB_FOLDERS[:1]
+    return sources(*folders) if builds_lab() else []
 
 
 def builds_lab() -> bool:
@@ -172,7 +175,7 @@ def cxx_command(config: Config, source: str) -> list[str]:
     command += BUILD_TYPES[config.build_type]
     if config.sanitize:
         command += [f"-fsanitize={config.sanitize}", *SANITIZER_FLAGS]
-    elif config.build_type == "release" and source.startswith(("csrc/cpu/", LAB_FOLDER)):
+    elif config.build_type == "release" and source.startswith(("csrc/cpu/", *LAB_FOLDERS)):
         command.append("-O3")
     if source.startswith("csrc/ops/"):
         include = config.torch.folder / "include"
@@ -212,7 +215,7 @@ def clang_command(config: Config, source: str) -> list[str]:
 def write_compile_commands(config: Config) -> None:
     """compile_commands.json, from which clangd and clang-tidy learn each file's flags."""
     entries = []
-    for source in library_sources(config) + lab_sources():
+    for source in library_sources(config) + lab_sources(config):
         command = clang_command if source.endswith(".cu") else cxx_command
         arguments = [*command(config, source), "-c", source]
         entries.append({"directory": str(ROOT), "file": source, "arguments": arguments})
@@ -230,9 +233,13 @@ def link_command(config: Config) -> tuple[list[str], list[str]]:
     after = [f"-Wl,--version-script={EXPORTS}", "-Wl,--no-undefined", "-lstdc++"]
     after += [f"-L{config.torch.folder / 'lib'}", "-Wl,--no-as-needed"]
     after += ["-ltorch", "-ltorch_cpu", "-lc10", "-Wl,--as-needed"]
-    if config.toolkit:
-        after += [f"-L{config.toolkit.library_dir}", "-lcudart_static", "-lrt", "-ldl"]
-    return before, [*after, "-lpthread"]
+    return before, [*after, *cudart(config), "-lpthread"]
+
+
+def cudart(config: Config) -> list[str]:
+    if not config.toolkit:
+        return []
+    return [f"-L{config.toolkit.library_dir}", "-lcudart_static", "-lrt", "-ldl"]
 
 
 def link_start(config: Config) -> list[str]:
@@ -274,7 +281,7 @@ def ninja_text(config: Config) -> str:
         *("rule link", "  command = $before $in -o $out $after", "  description = $out"),
     ]
     files = library_sources(config)
-    for source in files + lab_sources():
+    for source in files + lab_sources(config):
         rule = source.rsplit(".", 1)[1]
         command = nvcc_command if rule == "cu" else cxx_command
         lines.append(f"build {escape(object_file(config, source))}: {rule} {escape(source)}")
@@ -285,10 +292,11 @@ def ninja_text(config: Config) -> str:
     lines.append(f"  before = {shell(before)}")
     lines.append(f"  after = {shell(after)}")
     if builds_lab():
-        objects = " ".join(escape(object_file(config, source)) for source in lab_sources())
+        objects = " ".join(escape(object_file(config, source)) for source in lab_sources(config))
         lines.append(f"build {escape(config.lab)}: link {objects} | {LAB_EXPORTS}")
         lines.append(f"  before = {shell(link_start(config))}")
-        after = [f"-Wl,--version-script={LAB_EXPORTS}", "-Wl,--no-undefined", "-lpthread"]
+        after = [f"-Wl,--version-script={LAB_EXPORTS}", "-Wl,--no-undefined", *cudart(config)]
+        after.append("-lpthread")
         lines.append(f"  after = {shell(after)}")
     return "\n".join(lines) + "\n"
 

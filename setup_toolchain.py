@@ -207,7 +207,7 @@ def file_arches(source: str, arches: tuple[str, ...]) -> tuple[str, ...]:
         return ("9.0a",)
     if source == "csrc/kernels/sm80/instances/fp8.cu":
         return tuple(arch for arch in arches if capability(arch) >= 89) or ("8.9",)
-    if source.startswith("csrc/kernels/sm80/") and "8.0" in arches:
+    if source.startswith(("csrc/kernels/sm80/", "csrc/ladder/")) and "8.0" in arches:
         # fp8 is all that 8.9 brings to mma.sync, and its GPUs run 8.0's code.
         return tuple(arch for arch in arches if arch != "8.9")
     return arches

@@ -15,7 +15,11 @@ from support.source_tree import CPP, ROOT, cycle, tree, without_comments
 
 # Data flows left to right; a folder includes only folders to its right.
 DIRECTION = ("ops", "plan", "launch", "kernels", "tile", "ptx", "catalog.h", "isa", "core")
-SIDE_FOLDERS = {"cpu": ("cpu", "core"), "emulate": ("emulate", "isa", "core")}
+SIDE_FOLDERS = {
+    "cpu": ("cpu", "core"),
+    "emulate": ("emulate", "isa", "core"),
+    "ladder": ("ladder", "ptx", "core"),
+}
 
 
 def folder_of(path: str) -> str:
