@@ -82,11 +82,8 @@ def of(step: str, target: str = TARGET) -> tuple[Kernel, ...] | None:
     Raises:
         ValueError: There is no such step.
     """
-    names = set(re.findall(r"\b(multiply_\w+)\(", sources.source(step)))
-    arch, every = _usage(target)
-    usage = {name: used for name, used in every.items() if _arguments(name)[0] in names}
-    code = _code(arch, list(usage))
-    return code and tuple(_kernel(name, used, code[name]) for name, used in usage.items())
+    found = _lines(step, target)
+    return found and tuple(_kernel(name, *each) for name, each in found.items())
 
 
 def store_spacing(number: int, target: str = TARGET) -> dict[int, int] | None:
@@ -104,12 +101,12 @@ def store_spacing(number: int, target: str = TARGET) -> dict[int, int] | None:
     """
     if not 0 <= number < len(TILES):
         raise ValueError(f"number is {number}; 000_hgemm has the tiles 0 to {len(TILES) - 1}.")
-    arch, every = _usage(target)
-    own = [each for each in every if _arguments(each) == ("multiply_000", tuple(TILES[number]))]
-    code = _code(arch, own)
-    if code is None:
+    arguments = tuple(TILES[number])
+    kernels = _lines("000_hgemm", target) or {}
+    own = [lines for name, (_, lines) in kernels.items() if _arguments(name)[1] == arguments]
+    if not own:
         return None
-    body = main_loop(code[own[0]])
+    body = main_loop(own[0])
     stores = [i for i, line in enumerate(body) if line.opcode == "STS.128"]
     found = Counter(
         sum(line.opcode.startswith("HMMA") for line in body[first:last])
@@ -156,6 +153,15 @@ def _arguments(function: str) -> tuple[str, tuple[int | str, ...]]:
     listed = re.match(r"I(?:NS0_9HgemmTileI)?((?:L[ib]\d+E|6__half|[fj])+)E", rest)
     found = re.findall(r"L[ib](\d+)E|(6__half|[fj])", listed[1]) if listed else []
     return name, tuple(int(number) if number else TYPES[kind] for number, kind in found)
+
+
+def _lines(step: str, target: str) -> dict[str, tuple[Usage, list[Line]]] | None:
+    """{mangled name: what a kernel needs, and its instructions} of a step."""
+    names = set(re.findall(r"\b(multiply_\w+)\(", sources.source(step)))
+    arch, every = _usage(target)
+    usage = {name: used for name, used in every.items() if _arguments(name)[0] in names}
+    code = _code(arch, list(usage))
+    return code and {name: (used, code[name]) for name, used in usage.items()}
 
 
 def _usage(target: str) -> tuple[str, dict[str, Usage]]:
