@@ -39,7 +39,9 @@ VERSION = re.search(r'"(.+)"', (ROOT / "tcgemm/version.py").read_text().split("=
 LIBRARY = "tcgemm.libtcgemm"
 LAB = "tcgemm.libtcgemm_lab"  # loaded on first use; TCGEMM_BUILD_LAB=0 leaves it out
 LAB_FOLDERS = ("csrc/emulate/", "csrc/ladder/")  # the second one needs CUDA
-LADDER_SOURCES = "tcgemm/ladder/csrc"  # where a wheel has them for `python -m tcgemm ladder --steps`
+LADDER_SOURCES = (
+    "tcgemm/ladder/csrc"  # where a wheel has them for `python -m tcgemm ladder --steps`
+)
 STORED = ("probe", "ladder")  # folders of benchmarks/results that are packed
 HOME = "https://github.com/tcgemm/tcgemm"
 PLATFORM = "manylinux_2_34_x86_64"
@@ -388,7 +390,7 @@ class Build(build):
 
 
 class BuildPy(build_py):
-    """build_py that packs the stored results of the instruments, which tcgemm/_stored.py reads."""
+    """build_py that packs stored results for tcgemm/_stored.py, and the sources of the ladders."""
 
     def run(self) -> None:
         super().run()
@@ -396,9 +398,15 @@ class BuildPy(build_py):
             return
         for file in sorted((ROOT / "benchmarks/results").glob("*/*.json")):
             if file.parent.name in STORED:
-                target = Path(self.build_lib) / "tcgemm/results" / file.parent.name / file.name
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(file, target)
+                self.pack(file, f"tcgemm/results/{file.parent.name}")
+        for file in sorted((ROOT / "csrc/ladder").iterdir()):
+            if file.suffix in (".cu", ".cuh", ".h"):
+                self.pack(file, LADDER_SOURCES)
+
+    def pack(self, file: Path, folder: str) -> None:
+        target = Path(self.build_lib) / folder / file.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(file, target)
 
 
 class BuildExt(build_ext):

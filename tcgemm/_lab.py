@@ -1,7 +1,7 @@
-"""Finds libtcgemm_lab.so and loads it on first use: the emulator of tensor cores.
+"""Finds libtcgemm_lab.so and loads it on first use: the emulator of tensor cores, and the ladders.
 
-The library has C functions and knows neither torch nor CUDA. TCGEMM_LAB_LIBRARY names another file;
-a build with TCGEMM_BUILD_LAB=0 has none.
+The library has C functions and does not know torch. The kernels of the ladders are in it if it was
+built with CUDA. TCGEMM_LAB_LIBRARY names another file; a build with TCGEMM_BUILD_LAB=0 has none.
 """
 
 import ctypes
@@ -26,7 +26,7 @@ def _library_file() -> ctypes.CDLL:
     file, chosen = path(), _chosen()
     if not file.is_file():
         raise ImportError(
-            f"tcgemm's emulator needs the library {file}{chosen}, which is not there; build it "
+            f"This part of tcgemm needs the library {file}{chosen}, which is not there; build it "
             f"without TCGEMM_BUILD_LAB=0: {_library.rebuild()}"
         )
     try:
@@ -42,6 +42,11 @@ def _chosen() -> str:
     return " (from TCGEMM_LAB_LIBRARY)" if os.environ.get("TCGEMM_LAB_LIBRARY") else ""
 
 
+def has(name: str) -> bool:
+    """Does the library have this function? A CPU build lacks those that launch kernels."""
+    return hasattr(_library_file(), f"tcgemm_lab_{name}")
+
+
 @functools.cache
 def function(name: str, argument: type[ctypes.Structure]) -> Callable[..., int]:
     """A function of the library, whose last argument points to such a structure.
@@ -49,8 +54,9 @@ def function(name: str, argument: type[ctypes.Structure]) -> Callable[..., int]:
     ImportError: the library is not there, or is of a version with another structure.
     """
     loaded = _library_file()
-    size = getattr(loaded, "tcgemm_lab_size", None)
-    if size is None or size(name.encode()) != ctypes.sizeof(argument):
+    own, every = (getattr(loaded, f"tcgemm_lab_{each}", None) for each in (f"{name}_size", "size"))
+    size = own() if own else every(name.encode()) if every else None
+    if size != ctypes.sizeof(argument):
         raise ImportError(
             f"tcgemm's library {path()}{_chosen()} is of another version than this package; build "
             f"it again with: {_library.rebuild()}"

@@ -4,18 +4,20 @@
 
 namespace tcgemm::ladder {
 
-constexpr int kBlock = 32, kRows = 8;
+constexpr int kBlock = 32, kRows = 8, kThreads = kBlock * kBlock / kRows;
 
 __global__ void multiply_002_2(const float* a, const float* b, float* c, int n, int k) {
   __shared__ float tile_a[kBlock][kBlock], tile_b[kBlock][kBlock];
   const int row = blockIdx.x * kBlock, column = blockIdx.y * kBlock;
-  const int thread = threadIdx.y * blockDim.x + threadIdx.x;
+  const int thread = threadIdx.y * (kBlock / kRows) + threadIdx.x;
+  const int line = thread / kBlock, element = thread % kBlock;  // that this thread copies first
   const int own_row = threadIdx.x * kRows, own_column = threadIdx.y;
   float sums[kRows] = {};
   for (int first = 0; first < k; first += kBlock) {
-    for (int i = thread; i < kBlock * kBlock; i += kBlock * kBlock / kRows) {
-      tile_a[i / kBlock][i % kBlock] = a[(row + i / kBlock) * k + first + i % kBlock];
-      tile_b[i / kBlock][i % kBlock] = b[(first + i / kBlock) * n + column + i % kBlock];
+#pragma unroll
+    for (int i = 0; i < kBlock; i += kThreads / kBlock) {
+      tile_a[line + i][element] = a[(row + line + i) * k + first + element];
+      tile_b[line + i][element] = b[(first + line + i) * n + column + element];
     }
     __syncthreads();
     for (int i = 0; i < kBlock; ++i) {

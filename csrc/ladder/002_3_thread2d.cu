@@ -4,19 +4,19 @@
 
 namespace tcgemm::ladder {
 
-constexpr int kBlock = 64, kTile = 8, kThreads = 64;
+constexpr int kBlock = 64, kTile = 8;
 
 __global__ void multiply_002_3(const float* a, const float* b, float* c, int n, int k) {
   __shared__ float tile_a[kBlock][kBlock], tile_b[kBlock][kBlock];
   const int row = blockIdx.x * kBlock, column = blockIdx.y * kBlock;
-  const int thread = threadIdx.y * blockDim.x + threadIdx.x;
+  const int element = threadIdx.y * (kBlock / kTile) + threadIdx.x;  // of each row, for the copies
   const int own_row = threadIdx.x * kTile, own_column = threadIdx.y * kTile;
   float sums[kTile][kTile] = {};
   for (int first = 0; first < k; first += kBlock) {
 #pragma unroll 8
-    for (int i = thread; i < kBlock * kBlock; i += kThreads) {
-      tile_a[i / kBlock][i % kBlock] = a[(row + i / kBlock) * k + first + i % kBlock];
-      tile_b[i / kBlock][i % kBlock] = b[(first + i / kBlock) * n + column + i % kBlock];
+    for (int i = 0; i < kBlock; ++i) {
+      tile_a[i][element] = a[(row + i) * k + first + element];
+      tile_b[i][element] = b[(first + i) * n + column + element];
     }
     __syncthreads();
     for (int i = 0; i < kBlock; ++i) {

@@ -18,10 +18,11 @@ static __device__ int offset(int row, int chunk) { return row * 128 + (chunk ^ r
 
 // 64 rows of 64 elements, from global to shared memory through registers.
 static __device__ void copy(char* tile, const bf16* matrix, int k) {
+  const int line = threadIdx.x / 8, chunk = threadIdx.x % 8;
 #pragma unroll
-  for (int i = threadIdx.x; i < kBlock * 8; i += kThreads)
-    *reinterpret_cast<uint4*>(tile + offset(i / 8, i % 8)) =
-        *reinterpret_cast<const uint4*>(matrix + i / 8 * k + i % 8 * 8);
+  for (int i = 0; i < kBlock; i += kThreads / 8)
+    *reinterpret_cast<uint4*>(tile + offset(line + i, chunk)) =
+        *reinterpret_cast<const uint4*>(matrix + (line + i) * k + chunk * 8);
 }
 
 // Adds the product of two tiles: fragments of 16 rows of a and of 16 columns of b, 16 of k.

@@ -25,12 +25,13 @@ __global__ void __launch_bounds__(kThreads)
   const int own_row = warp / 4 * 16 * kTilesM, own_column = warp % 4 * 8 * kTilesN;
   float sums[kTilesM][kTilesN][4] = {};
   for (int first = 0; first < k; first += kBlockK) {
+    const int line = threadIdx.x / kBlockK, element = threadIdx.x % kBlockK;
 #pragma unroll
-    for (int i = threadIdx.x; i < kBlockM * kBlockK; i += kThreads)
-      tile_a[i / kBlockK][i % kBlockK] = a[(row + i / kBlockK) * k + first + i % kBlockK];
+    for (int i = 0; i < kBlockM; i += kThreads / kBlockK)
+      tile_a[line + i][element] = a[(row + line + i) * k + first + element];
 #pragma unroll
-    for (int i = threadIdx.x; i < kBlockN * kBlockK; i += kThreads)
-      tile_b[i / kBlockK][i % kBlockK] = b[(column + i / kBlockK) * k + first + i % kBlockK];
+    for (int i = 0; i < kBlockN; i += kThreads / kBlockK)
+      tile_b[line + i][element] = b[(column + line + i) * k + first + element];
     __syncthreads();
 #pragma unroll
     for (int j = 0; j < kTilesN; ++j) {

@@ -28,6 +28,7 @@ __global__ void __launch_bounds__(kThreads)
   const int line_a = own_row + lane % 16, line_b = own_column + lane % 8 + lane / 16 * 8;
   const int line = threadIdx.x / 4, chunk = threadIdx.x % 4;  // that this thread copies
   float sums[kTilesM][kTilesN][4] = {};
+#pragma unroll 4
   for (int first = 0; first < k; first += kBlockK) {
     *reinterpret_cast<uint4*>(tile_a + offset(line, chunk)) =
         *reinterpret_cast<const uint4*>(a + (row + line) * k + first + chunk * 8);

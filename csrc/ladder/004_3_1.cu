@@ -18,13 +18,12 @@ constexpr int threads(int tiles_n) { return 2 * kBlock / (8 * tiles_n) * 32; }
 // chunks are permuted so that eight rows of one chunk lie in all 32 banks.
 static __device__ int offset(int row, int chunk) { return row * 64 + (chunk ^ row / 2 % 4) * 16; }
 
-// Starts to copy kBlock rows of 32 elements.
+// Starts to copy kBlock rows of 32 elements, from what this thread copies of the first ones.
 template <int kThreads>
-static __device__ void copy(std::uint32_t tile, const half* matrix, int k) {
+static __device__ void copy(std::uint32_t tile, const half* first, int k) {
 #pragma unroll
-  for (int i = threadIdx.x; i < kBlock * 4; i += kThreads)
-    ptx::cp_async(tile + offset(i / 4, i % 4),
-                  reinterpret_cast<const char*>(matrix + i / 4 * k + i % 4 * 8));
+  for (int i = 0; i < kBlock; i += kThreads / 4)
+    ptx::cp_async(tile + i * 64, reinterpret_cast<const char*>(first + i * k));
 }
 
 // a is row-major, b column-major, c row-major.
@@ -39,21 +38,27 @@ __global__ void __launch_bounds__(threads(kTilesN), 2)
   const int line_a = own_row + lane % 16, line_b = own_column + lane % 8 + lane / 16 * 8;
   const int row = blockIdx.y * kBlock, column = blockIdx.x * kBlock, blocks = k / kBlockK;
   float sums[kTilesM][kTilesN][4] = {};
-  const auto fill = [&](int block) {  // an empty group beyond the end, so that groups are counted
+  const int line = threadIdx.x / 4, chunk = threadIdx.x % 4;  // that this thread copies first
+  const half* next_a = a + (row + line) * k + chunk * 8;
+  const half* next_b = b + (column + line) * k + chunk * 8;
+  const auto fill = [&](int block, int stage) {  // an empty group beyond the end: groups count
     if (block < blocks) {
-      const std::uint32_t stage = shared + block % kStages * 2 * kTileBytes;
-      copy<kThreads>(stage, a + row * k + block * kBlockK, k);
-      copy<kThreads>(stage + kTileBytes, b + column * k + block * kBlockK, k);
+      const std::uint32_t tile = shared + stage * 2 * kTileBytes + offset(line, chunk);
+      copy<kThreads>(tile, next_a, k);
+      copy<kThreads>(tile + kTileBytes, next_b, k);
+      next_a += kBlockK;
+      next_b += kBlockK;
     }
     ptx::cp_async_commit();
   };
-  for (int block = 0; block < kStages - 1; ++block) fill(block);
-  for (int block = 0; block < blocks; ++block) {
+  for (int block = 0; block < kStages - 1; ++block) fill(block, block);
+  for (int block = 0, stage = 0; block < blocks; ++block) {
     ptx::cp_async_wait<kStages - 2>();
     __syncthreads();  // this block has arrived, and all warps have read the one before it
-    fill(block + kStages - 1);
-    const std::uint32_t tile_a = shared + block % kStages * 2 * kTileBytes;
+    fill(block + kStages - 1, stage == 0 ? kStages - 1 : stage - 1);
+    const std::uint32_t tile_a = shared + stage * 2 * kTileBytes;
     const std::uint32_t tile_b = tile_a + kTileBytes;
+    stage = stage == kStages - 1 ? 0 : stage + 1;
 #pragma unroll
     for (int step = 0; step < kBlockK / 16; ++step) {
       std::uint32_t fragments_a[kTilesM][4], fragments_b[kTilesN / 2][4];

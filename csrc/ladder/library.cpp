@@ -16,7 +16,10 @@ bool takes_at_most(Call& call, int m, int n, int k, int largest_m, int largest_n
   std::memcpy(call.multiples, multiples, sizeof(multiples));
   std::memcpy(call.largest, largest, sizeof(largest));
   for (int i = 0; i < 3; ++i)
-    if (sizes[i] <= 0 || sizes[i] % multiples[i] != 0 || (largest[i] && sizes[i] > largest[i]))
+    if (largest[i] && sizes[i] > largest[i])
+      std::snprintf(call.error, sizeof(call.error), "%c is %d, but %s takes at most %d", "MNK"[i],
+                    sizes[i], call.step, largest[i]);
+    else if (sizes[i] <= 0 || sizes[i] % multiples[i] != 0)
       std::snprintf(call.error, sizeof(call.error), "%c is %d, but %s takes multiples of %d",
                     "MNK"[i], sizes[i], call.step, multiples[i]);
   const std::int64_t limit = std::int64_t{1} << 31, rows = call.m, columns = call.n, depth = call.k;

@@ -8,6 +8,7 @@ python -m tcgemm explain 4096 4096 4096 --layout NN shows the plan for one produ
 python -m tcgemm numerics all                       shows what tensor cores lose; needs no GPU
 python -m tcgemm model blocking --gpu T4            shows what bounds a tile, by a model
 python -m tcgemm probe mma --row f16                measures the instructions of this GPU
+python -m tcgemm ladder 004                         runs GEMM kernels, one idea a step
 
 `python -m tcgemm <command> --help` lists the options of a command.
 """
@@ -20,7 +21,7 @@ from tcgemm.version import __version__
 
 # The module tcgemm.cli.<command> has run(arguments), which returns the exit status. It is imported
 # when its command is called: the demo needs packages that the other commands do not.
-COMMANDS = ("demo", "bench", "compare", "explain", "numerics", "model", "probe")
+COMMANDS = ("demo", "bench", "compare", "explain", "numerics", "model", "probe", "ladder")
 
 
 def main(arguments: list[str]) -> int:

@@ -99,13 +99,18 @@ def accumulator_roundoff(device: torch.device | str, accumulation: str) -> float
 
 
 def accumulation_error(
-    device: torch.device | str, accumulation: str, k: int, *, dtype: str = "bf16"
+    device: torch.device | str,
+    accumulation: str,
+    k: int,
+    *,
+    dtype: str = "bf16",
+    products: int | None = None,
 ) -> float:
     """(K/L + 2) u_acc: the factor of sqrt((A*A) @ (B*B)) in the bound, without the 4."""
     if accumulation == "s32":
         return 0.0
     unit = accumulator_roundoff(device, accumulation)
-    products = products_per_rounding(device, accumulation, dtype)
+    products = products or products_per_rounding(device, accumulation, dtype)
     if accumulation == "promoted" and torch.device(device).type != "cpu":
         # The errors of the blocks are independent, so they add up as the blocks do.
         blocks = math.ceil(k / BLOCK)
@@ -171,6 +176,7 @@ def error_ratio(
     bias: Tensor | None = None,
     activation: Activation | None = None,
     residual: Tensor | None = None,
+    products: int | None = None,
 ) -> float:
     """The largest |out - reference| over its bound. A result with more than 1, or NaN, is wrong.
 
@@ -189,6 +195,8 @@ def error_ratio(
         budget (float): the limit of the floating-point operations of the float64 reference. An even
             sample of the rows of a keeps it. Default: no limit.
         bias, activation, residual: those of the call.
+        products (int): how many products are added before the accumulator is rounded. Default:
+            what this GPU's largest instruction adds.
     """
     m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
     if 0 in (*out.shape, k):
@@ -208,7 +216,8 @@ def error_ratio(
         bound = f32_tolerance(out.device, k) * UNIT_ROUNDOFF[torch.float32]
         bound = bound * torch.matmul(a.abs(), b.abs())
     else:
-        bound = accumulation_error(out.device, accumulation, k, dtype=dtype) * 4.0
+        error = accumulation_error(out.device, accumulation, k, dtype=dtype, products=products)
+        bound = error * 4.0
         bound = bound * torch.matmul(a * a, b * b).sqrt_()
     unit = 2 * UNIT_ROUNDOFF[torch.float32]  # the epilogue runs in f32
     if accumulation == "s32":

@@ -32,7 +32,7 @@ LAYERS = (
     ("integrations", "testing"),
     ("emulate",),
     ("bench", "model", "numerics", "probe"),
-    ("comparison",),
+    ("comparison", "ladder"),
     ("demo",),
     ("cli",),
     ("__main__",),

@@ -150,7 +150,7 @@ def test_links_on_pypi_are_absolute(wheel):
     assert not [link for link in links if not link.startswith(("https://", "#"))]
 
 
-def test_wheel_holds_the_library_and_no_sources(wheel):
+def test_wheel_holds_the_library_and_no_sources_but_those_of_the_ladders(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     assert "tcgemm/libtcgemm.so" in names
@@ -161,6 +161,9 @@ def test_wheel_holds_the_library_and_no_sources(wheel):
     assert packed | {"tcgemm/published/figures.json"} <= set(names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert not [name for name in names if name.startswith(("csrc", "tests", "benchmarks", "setup"))]
+    kernels = [file for file in (ROOT / "csrc/ladder").iterdir() if file.suffix != ".cpp"]
+    sources = {name for name in names if name.endswith((".cu", ".cuh", ".h", ".cpp"))}
+    assert sources == {f"tcgemm/ladder/csrc/{file.name}" for file in kernels}
 
 
 @pytest.fixture(scope="module")
@@ -199,6 +202,13 @@ def test_installed_package_reports_itself(environment):
     assert torch.__version__ in report
     assert str(environment) in report
     assert str(ROOT) not in report
+
+
+def test_installed_package_has_the_sources_of_the_ladders(environment):
+    code = "from tcgemm.ladder import sources; print(sources.folder(), *sources.names())"
+    folder, *names = outside(environment, "python", "-c", code).split()
+    assert folder.startswith(str(environment)) and folder.endswith("/tcgemm/ladder/csrc")
+    assert names == sorted(file.stem for file in (ROOT / "csrc/ladder").glob("*.cu"))
 
 
 def test_installed_command(environment):

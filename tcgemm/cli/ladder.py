@@ -1,0 +1,113 @@
+"""python -m tcgemm ladder: GEMM kernels from the first attempt to what bounds the tensor cores.
+
+000    a float16 GEMM for Turing: large tiles, padding, stores between products
+001    float64 by WMMA: from one instruction to tiles in shared memory
+002    from a thread for each element to warp tiles of WMMA
+003    what asynchronous copies and permuted rows bring, alone and together
+004    mma.sync in seven steps
+
+Each step is one idea, a file of csrc/ladder. It is measured beside cuBLAS and the step before it.
+Without a GPU the command prints the steps, and results that are stored with tcgemm.
+"""
+
+import argparse
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tcgemm.ladder import checks, measure, plot, sources, stalls, tables
+from tcgemm.ladder.steps import steps
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of the command's arguments."""
+    made = argparse.ArgumentParser(
+        prog="python -m tcgemm ladder",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("document", nargs="*", help="one or more of the above (all)")
+    made.add_argument("--size", type=int, help="M = N = K (that of the document)")
+    made.add_argument("--json", type=Path, help="write the records to this file")
+    made.add_argument("--resume", action="store_true", help="keep the records of --json's file")
+    made.add_argument("--plot", type=Path, help="draw the speeds into this folder, as PNG")
+    made.add_argument("--stored", type=Path, help="print the records of this file, measure nothing")
+    made.add_argument("--steps", action="store_true", help="print what each step changes")
+    made.add_argument(
+        "--stalls", action="store_true", help="ask Nsight Compute what warps wait for"
+    )
+    return made
+
+
+def _print_steps(documents: Sequence[str]) -> None:
+    for document in documents:
+        names = list(dict.fromkeys(step.name for step in steps(document)))
+        print(sources.source(names[0]))
+        for before, after in itertools.pairwise(names):
+            print(sources.difference(before, after))
+
+
+def _show(results: dict[str, Any], documents: Sequence[str], folder: Path | None) -> bool:
+    """Prints tables and complaints; True if all results are right."""
+    for table in tables.of(results, documents):
+        print(table, end="\n\n", flush=True)
+    chosen = [each for each in results["records"] if each["document"] in documents]
+    only = {"header": results["header"], "records": chosen}
+    broken = checks.sentences(only, checks.LIMITS)
+    others = checks.sentences(only, checks.PATTERNS)
+    if broken:
+        print("These results are wrong:", *broken, sep="\n  ", end="\n\n")
+    if others:
+        print("This GPU differs from what the steps promise:", *others, sep="\n  ", end="\n\n")
+    if folder is not None:
+        for path in plot.draw(only, documents, folder):
+            print(f"wrote {path}")
+    return not broken
+
+
+def _without_gpu(documents: Sequence[str], folder: Path | None) -> None:
+    print("torch finds no CUDA GPU. On one this would measure:\n")
+    for document in documents:
+        print(tables.planned(document), end="\n\n")
+    found = measure.stored()
+    if not found:
+        print("No results are stored with this tcgemm.")
+    for results in found.values():
+        _show(results, documents, folder)
+
+
+def _add_stalls(results: dict[str, Any], documents: Sequence[str], size: int | None) -> None:
+    for document in documents:
+        found = stalls.measure(document, size or measure.SIZES[document])
+        for each in results["records"]:
+            each |= found.get((each["step"], each["variant"]), {})
+
+
+def run(arguments: list[str]) -> int:
+    """Measures and prints; 1 if a result is wrong."""
+    made = parser()
+    given: Any = made.parse_args(arguments)
+    try:
+        documents = measure.check_documents(given.document)
+        measure.check_size(given.size)
+        if given.resume and given.json is None:
+            raise ValueError("--resume needs the file of the records: --json FILE.")
+        if given.steps:
+            _print_steps(documents)
+            return 0
+        if given.stored is not None:
+            return 0 if _show(measure.load(given.stored), documents, given.plot) else 1
+        if not torch.cuda.is_available():
+            _without_gpu(documents, given.plot)
+            return 0
+        results = measure.run(documents, given.size, path=given.json, resume=given.resume)
+        if given.stalls:
+            _add_stalls(results, documents, given.size)
+            if given.json is not None:
+                measure.save(results, given.json)
+        return 0 if _show(results, documents, given.plot) else 1
+    except (ValueError, RuntimeError, OSError, ImportError) as error:
+        made.error(str(error))

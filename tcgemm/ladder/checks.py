@@ -1,0 +1,144 @@
+"""What the records of the ladders must show: of results, and of the ideas of the steps."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+from tcgemm import _stored
+from tcgemm.ladder.steps import PADDINGS, TILES, steps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Record = dict[str, Any]
+    Check = Callable[[dict[str, Any]], Iterator[str]]
+
+NOISE = 0.02  # two times that differ by less are equal
+PLATEAU = 0.03
+NEAR_PLATEAU = 0.6  # of the plateau, by the best tile of 001_6
+NEAR_CUBLAS = 0.55  # of cuBLAS, by the last step of 004 on Hopper
+PADDED = 1.3  # times as fast as the plain layout of 000
+
+
+def _of(results: dict[str, Any], step: str) -> list[Record]:
+    return [each for each in results["records"] if each["step"] == step and each.get("us")]
+
+
+def _best(results: dict[str, Any], step: str) -> Record | None:
+    rungs = [each for each in _of(results, step) if each["is_rung"]]
+    return min(rungs, key=lambda each: each["us"], default=None)
+
+
+def _at(results: dict[str, Any], step: str, variant: str) -> Record | None:
+    return next((each for each in _of(results, step) if each["variant"] == variant), None)
+
+
+def exact(results: dict[str, Any]) -> Iterator[str]:
+    """Whole numbers give exact results, and errors of normal data stay within their bound."""
+    for each in results["records"]:
+        name = f"{each['step']} {each['variant']}".strip()
+        if each.get("exact") is False:
+            yield f"{name} multiplies whole numbers wrongly."
+        if each.get("error") is not None and not each["error"] <= 1:
+            yield f"{name} has {each['error']:.3g} of the error that its bound allows."
+
+
+def same_bits(results: dict[str, Any]) -> Iterator[str]:
+    """The four kernels of 003 add in one order."""
+    for each in results["records"]:
+        if each["document"] == "003" and each.get("same_bits") is False:
+            yield f"{each['step']} has other bits than 003_baseline."
+
+
+def faster(results: dict[str, Any]) -> Iterator[str]:
+    """The steps of 002 and 004 are each at least as fast as the one before."""
+    for document in ("002", "004"):
+        names = list(dict.fromkeys(each.name for each in steps(document) if each.is_rung))
+        names = [name for name in names if name != "002_6_edges"]
+        for before, after in itertools.pairwise(names):
+            first, second = _best(results, before), _best(results, after)
+            slack = 1.03 if after == "004_3_0" else 1 + NOISE if document == "004" else 1
+            if first and second and second["us"] > slack * first["us"]:
+                yield (
+                    f"{after} takes {second['us']:.4g} us, and the step before it, {before}, "
+                    f"{first['us']:.4g}."
+                )
+
+
+def paddings(results: dict[str, Any]) -> Iterator[str]:
+    """The padding of 001_5 with the fewest computed conflicts is the fastest."""
+    for tile in TILES:
+        cells = [
+            each
+            for pad in PADDINGS
+            if (each := _at(results, "001_5_shared_a", f"{tile}x{tile}x4, pad {pad}"))
+        ]
+        if not cells:
+            continue
+        fewest = min(cells, key=lambda each: each["conflicts"]["LDS a"])
+        fastest = min(cells, key=lambda each: each["us"])
+        if fewest["us"] > (1 + NOISE) * fastest["us"]:
+            yield (
+                f"001_5 {fewest['variant']} has the fewest conflicts, but {fastest['variant']} is "
+                f"{fewest['us'] / fastest['us']:.3f} times as fast."
+            )
+
+
+def plateau(results: dict[str, Any]) -> Iterator[str]:
+    """001_peak levels off at the rate that the probe measured, and 001_6 comes near."""
+    peak = [each for each in _of(results, "001_peak") if each["variant"].startswith("m8n8k4")]
+    if not peak:
+        return
+    level = max(each["tflops"] for each in peak)
+    probed = [
+        each["tflops"]
+        for each in _stored.results("probe").get(results["header"]["gpu"], {}).get("records", [])
+        if each["row"] in ("wmma f64 f64 f64 m8n8k4", "mma f64 f64 f64 m8n8k4")
+        and each.get("tflops")
+    ]
+    if probed and abs(level / max(probed) - 1) > PLATEAU:
+        yield (
+            f"001_peak levels off at {level:.3g} TFLOP/s, and the probe measured {max(probed):.3g}."
+        )
+    best = _best(results, "001_6_shared_ab")
+    if best and best["tflops"] < NEAR_PLATEAU * level:
+        yield (
+            f"The best of 001_6, {best['variant']}, reaches {best['tflops'] / level:.2f} of the "
+            f"plateau; expected {NEAR_PLATEAU}."
+        )
+
+
+def ablation(results: dict[str, Any]) -> Iterator[str]:
+    """003_baseline is the slowest of the four, and 003_both the fastest."""
+    found = {name: _best(results, f"003_{name}") for name in ("baseline", "pipeline", "permuted")}
+    both = _best(results, "003_both")
+    baseline = found["baseline"]
+    for name, each in found.items():
+        if each and both and both["us"] > each["us"]:
+            yield f"003_both takes {both['us']:.4g} us, and 003_{name} {each['us']:.4g}."
+        if each and baseline and each["us"] > baseline["us"]:
+            yield f"003_{name} takes {each['us']:.4g} us, and 003_baseline {baseline['us']:.4g}."
+
+
+def ends(results: dict[str, Any]) -> Iterator[str]:
+    """The last step of 004 reaches its share of cuBLAS; padding pays in 000."""
+    last = _best(results, "004_3_1")
+    if last and last.get("x_cublas") and last["x_cublas"] < NEAR_CUBLAS:
+        yield f"004_3_1 reaches {last['x_cublas']:.3f} of cuBLAS; expected {NEAR_CUBLAS}."
+    padded = _at(results, "000_hgemm", "256x256x32 128x64")
+    plain = _at(results, "000_hgemm", "256x256x32 128x64, no padding")
+    if padded and plain and plain["us"] < PADDED * padded["us"]:
+        yield (
+            f"The padded layout of 000 is {plain['us'] / padded['us']:.3f} times as fast as the "
+            f"plain one; expected {PADDED}."
+        )
+
+
+LIMITS: tuple[Check, ...] = (exact, same_bits)
+PATTERNS: tuple[Check, ...] = (faster, paddings, plateau, ablation, ends)
+
+
+def sentences(results: dict[str, Any], checks: tuple[Check, ...]) -> list[str]:
+    """What is broken, in sentences."""
+    return [sentence for check in checks for sentence in check(results)]

@@ -1,0 +1,254 @@
+"""Measures the steps of a ladder: first their results, then their time beside cuBLAS."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tcgemm import _stored
+from tcgemm.bench import results_file
+from tcgemm.ladder import call, conflicts, problem
+from tcgemm.ladder.steps import DOCUMENTS, SIZES, steps
+from tcgemm.testing import numerics, progress, telemetry, timing
+from tcgemm.testing.machine import facts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tcgemm.ladder.problem import Problem
+    from tcgemm.ladder.steps import Step, Variant
+
+    Results = dict[str, Any]
+    Record = dict[str, Any]
+
+KIND = "ladder"
+MIN_MS = 60.0  # of a candidate
+BUDGET = 6e10  # floating-point operations of a float64 reference
+CUBLAS = "cuBLAS"
+
+
+def run(
+    documents: str | Sequence[str] = DOCUMENTS,
+    size: int | tuple[int, int, int] | None = None,
+    *,
+    path: str | Path | None = None,
+    resume: bool = False,
+    min_ms: float = MIN_MS,
+) -> Results:
+    """Measures ladders of GEMM kernels on the GPU of this machine, each step beside cuBLAS.
+
+    Each variant multiplies a small problem of whole numbers first, whose result is exact, and then
+    normal data, whose error is compared with its bound.
+
+    Example:
+        >>> from tcgemm import ladder
+        >>> ladder.run("004", 4096)["records"][0]["step"]  # doctest: +SKIP
+        '004_1_0'
+
+    Arguments:
+        documents: "000", "001", "002", "003", "004", or several of them.
+        size: M = N = K, or (M, N, K). None: the size of the document.
+        path: a JSON file, written after each group of steps.
+        resume: keep the records of the file and measure the others.
+        min_ms: milliseconds of each candidate.
+
+    Returns:
+        The header, which has the GPU, driver and versions, and the list of records.
+
+    Raises:
+        ValueError: There is no GPU, ladder or size like that, or the file is another GPU's.
+        ImportError: The library was built without CUDA.
+    """
+    chosen = check_documents(documents)
+    check_size(size)
+    if not torch.cuda.is_available():
+        raise ValueError("torch finds no CUDA GPU.")
+    results = _start(path, resume)
+    done = {(each["step"], each["variant"]) for each in results["records"]}
+    groups = [
+        (document, group)
+        for document in chosen
+        for group in problem.groups(steps(document))
+        if any((step.name, variant.label) not in done for step, variant in group)
+    ]
+    total = sum(len(group) for _, group in groups)
+    with progress.bar(total, "ladder", "kernel") as shown, torch.inference_mode():
+        for document, group in groups:
+            again = {(step.name, variant.label) for step, variant in group}
+            kept = [x for x in results["records"] if (x["step"], x["variant"]) not in again]
+            found = list(_measure(group, problem.sizes(size or SIZES[document]), min_ms))
+            results["records"] = kept + found
+            if path is not None:
+                save(results, Path(path))
+            if shown is not None:
+                shown.set_postfix_str(group[0][0].name)
+                shown.update(len(group))
+    order = {
+        (step.name, variant.label): index
+        for index, (step, variant) in enumerate(problem.every(DOCUMENTS))
+    }
+    results["records"].sort(key=lambda each: order[each["step"], each["variant"]])
+    _compare(results["records"])
+    if path is not None:
+        save(results, Path(path))
+    return results
+
+
+def check_documents(documents: str | Sequence[str]) -> list[str]:
+    """The ladders in order; ValueError names one that there is not."""
+    names = [documents] if isinstance(documents, str) else list(documents)
+    for name in names:
+        steps(name)
+    return [each for each in DOCUMENTS if each in names or not names]
+
+
+def check_size(size: int | tuple[int, int, int] | None) -> None:
+    """ValueError if a size is not positive."""
+    for each in () if size is None else problem.sizes(size):
+        if not isinstance(each, int) or each < 1:
+            raise ValueError(f"size is {size!r}; expected a positive integer, or M, N and K.")
+
+
+def _measure(
+    group: Sequence[tuple[Step, Variant]], mnk: tuple[int, int, int], min_ms: float
+) -> Iterator[Record]:
+    """The records of steps with one dtype, result and layout."""
+    records: dict[str, Record] = {}
+    candidates: dict[str, timing.Call] = {}
+    data = None
+    for step, variant in group:
+        name = f"{step.name} {variant.label}"
+        own = problem.own_size(step, variant, mnk)
+        record = problem.record(step, variant, own)
+        records[name] = record
+        try:
+            if refused := call.check(step, variant, *own):
+                raise ValueError(refused)
+            data = data if data is not None and data.mnk == own else problem.build(step, own)
+            record |= call.launch(step, variant, data.a[0], data.b[0], data.out[0])
+        except ValueError as error:
+            record["refused"] = str(error)
+            continue
+        record |= {"refused": None, "conflicts": conflicts.of(step.name, variant.parameters)}
+        record |= _check(step, variant, data)
+        candidates[name] = problem.candidate(step, variant, data)
+        if step.name in problem.ALONE:  # sizes of its own
+            found = timing.measure({name: candidates.pop(name)}, 1, device="cuda", min_ms=min_ms)
+            _time(record, found[name], data)
+            data = None
+    if candidates and data is not None:
+        step = group[0][0]
+        candidates[CUBLAS] = problem.cublas(step, data)
+        sampler = telemetry.Sampler(telemetry.open_reader("cuda"))
+        found = timing.measure(candidates, data.sets, device="cuda", min_ms=min_ms, sampler=sampler)
+        best = found.pop(CUBLAS)
+        for name, timed in found.items():
+            _time(records[name], timed, data, sampler.clock_mhz)
+            records[name] |= {"cublas_us": best.us, "x_cublas": best.us / timed.us}
+    yield from records.values()
+
+
+def _time(
+    record: Record, timed: timing.Timing, data: Problem, clock_mhz: float | None = None
+) -> None:
+    m, n, k = data.mnk
+    flops = 2.0 * m * n * k * record.pop("repeats")
+    rate = flops / timed.us / 1e6
+    ceiling = problem.ceiling(record["ceiling"])
+    clock = clock_mhz and 1e6 * clock_mhz * torch.cuda.get_device_properties().multi_processor_count
+    record |= {
+        "us": timed.us,
+        "iqr_us": timed.iqr_us,
+        "tflops": rate,
+        "clock_mhz": clock_mhz,
+        "percent": 100 * rate * 1e12 / (2 * ceiling * clock) if ceiling and clock else None,
+    }
+
+
+def _check(step: Step, variant: Variant, data: Problem) -> Record:
+    """Is a small product exact? How large is the error of a large one, and are its bits those of
+    the first step?"""
+    exact = problem.is_exact(step, variant)
+    cycles = torch.zeros(1 << 22, dtype=torch.int64, device="cuda") if step.has_cycles else None
+    out = data.out[0].fill_(float("nan"))
+    call.launch(step, variant, data.a[0], data.b[0], out, cycles)
+    found: Record = {"exact": exact, "error": None}
+    if cycles is not None:
+        found["cycles"] = int(cycles.max())
+    if step.name not in problem.ALONE:
+        read = numerics.round_to_tf32 if step.operands == "tf32" else torch.clone
+        found["error"] = numerics.error_ratio(
+            out, read(data.a[0]), read(data.b[0]),
+            accumulation=step.sums, dtype=step.operands, budget=BUDGET, products=step.products,
+        )  # fmt: skip
+        if data.first is None:
+            data.first = out.clone()
+        found["same_bits"] = torch.equal(out, data.first)
+    return found
+
+
+def _compare(records: list[Record]) -> None:
+    """Adds the speed over the first step and over the best variant of the step before."""
+    for document in DOCUMENTS:
+        before = first = None
+        for name in dict.fromkeys(step.name for step in steps(document) if step.is_rung):
+            own = [x for x in records if x["step"] == name and x["is_rung"] and x.get("us")]
+            for each in own:
+                if each["m"] * each["n"] * each["k"] < 1 << 20:  # one tile: time, and no speed
+                    continue
+                first = first or each["us"]
+                each["x_first"] = first / each["us"]
+                each["x_before"] = before and before / each["us"]
+            whole = [each["us"] for each in own if "x_first" in each]
+            before = min(whole) if whole else before
+
+
+def _start(path: str | Path | None, resume: bool) -> Results:
+    header = facts("cuda") | {"commit": results_file.commit()}
+    if resume and path is not None and Path(path).is_file():
+        old = load(Path(path))
+        if old["header"]["gpu"] != header["gpu"]:
+            raise ValueError(
+                f"{path} has records of {old['header']['gpu']}, and this GPU is {header['gpu']}; "
+                "name another file."
+            )
+        return {"header": header, "records": old["records"]}
+    return {"header": header, "records": []}
+
+
+def stored() -> dict[str, Results]:
+    """{name of the GPU: results} of the ladders that tcgemm has stored."""
+    return _stored.results(KIND)
+
+
+def load(path: Path) -> Results:
+    """The results of a file; ValueError if it has none."""
+    try:
+        found = json.loads(path.read_text())
+        if isinstance(found["header"]["gpu"], str) and found["records"][0]["step"]:
+            return found
+    except (ValueError, KeyError, TypeError, IndexError):
+        pass
+    raise ValueError(f"{path} has no ladders: python -m tcgemm ladder --json FILE writes them.")
+
+
+def save(results: Results, path: Path) -> None:
+    """Writes a file with one record a line, or leaves the old one."""
+    records = [
+        json.dumps({key: _short(value) for key, value in each.items()})
+        for each in results["records"]
+    ]
+    lines = [
+        '{"header": ' + json.dumps(results["header"], indent=1) + ",",
+        '"records": [',
+        ",\n".join(records),
+        "]}",
+    ]
+    results_file.write(path, lines)
+
+
+def _short(value: Any) -> Any:
+    return float(f"{value:.5g}") if isinstance(value, float) else value

@@ -1,0 +1,69 @@
+"""A picture for each ladder: the speed of its steps beside cuBLAS, and the curve of the plateau."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import TYPE_CHECKING, Any
+
+from tcgemm import published
+from tcgemm.ladder import tables
+from tcgemm.numerics.table import COLOURS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+def draw(results: dict[str, Any], documents: Sequence[str], folder: Path) -> list[Path]:
+    """Writes PNG files into a folder; their paths. ValueError says what to install."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ValueError("--plot needs matplotlib: pip install matplotlib.")
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn = []
+    for document in documents:
+        records = [
+            each
+            for each in results["records"]
+            if each["document"] == document and each.get("x_cublas")
+        ]
+        if records:
+            path = folder / f"ladder-{document}.png"
+            bars(
+                records, f"{published.DOCUMENTS[document].short}, {results['header']['gpu']}", path
+            )
+            drawn.append(path)
+        for table in tables.of(results, [document]):
+            if tables.PEAK in table.title:
+                path = folder / f"{tables.PEAK}.png"
+                table.draw(path)
+                drawn.append(path)
+    return drawn
+
+
+def bars(records: list[dict[str, Any]], title: str, path: Path) -> None:
+    """A bar of TFLOP/s for each record, and a mark where cuBLAS is."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    height = 1.2 + 0.24 * len(records)
+    figure, axes = pyplot.subplots(figsize=(7.6, height), dpi=110, layout="constrained")
+    names = [f"{each['step']} {each['variant']}".strip() for each in records]
+    rates = [each["tflops"] for each in records]
+    axes.barh(range(len(records)), rates, color=COLOURS[0], height=0.7)
+    axes.scatter(
+        [each["tflops"] / each["x_cublas"] for each in records],
+        range(len(records)),
+        marker="|",
+        s=120,
+        color=COLOURS[1],
+        label="cuBLAS",
+    )
+    axes.set_yticks(range(len(records)), names, fontsize=8)
+    axes.invert_yaxis()
+    axes.set(xlabel="TFLOP/s", title=title)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=8)
+    figure.savefig(path, metadata={"Software": None})
+    pyplot.close(figure)

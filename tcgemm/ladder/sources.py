@@ -1,0 +1,64 @@
+"""The sources of the kernels, one idea a file, and what a step changes.
+
+A checkout has them in csrc/ladder, a wheel in tcgemm/ladder/csrc, where setup.py puts them.
+"""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+from tcgemm._library import PACKAGE
+
+SUFFIX = ".cu"
+CONTEXT = 2  # lines around a change
+
+
+def folder() -> Path:
+    """Where the sources are; RuntimeError if this installation has none."""
+    folders = (PACKAGE.parent / "csrc" / "ladder", PACKAGE / "ladder" / "csrc")
+    for each in folders:
+        if any(each.glob(f"*{SUFFIX}")):
+            return each
+    raise RuntimeError(f"There are no sources of the ladders in {folders[0]} or {folders[1]}.")
+
+
+def names() -> list[str]:
+    """The names of the steps that have a source: "004_1_0"."""
+    return sorted(path.stem for path in folder().glob(f"*{SUFFIX}"))
+
+
+def source(step: str) -> str:
+    """The CUDA source of a step; what several steps share is in headers beside it.
+
+    ValueError: there is no such step.
+
+    Example:
+        >>> from tcgemm.ladder import sources
+        >>> "mma_sync" in sources.source("004_1_0")
+        True
+    """
+    check(step)
+    return (folder() / f"{step}{SUFFIX}").read_text()
+
+
+def check(step: str) -> None:
+    """ValueError if there is no such step."""
+    known = names()
+    if step not in known:
+        raise ValueError(f"step is {step!r}; expected one of {', '.join(known)}.")
+
+
+def difference(first: str, second: str) -> str:
+    """The unified diff from one step's source to another's; empty if they are the same.
+
+    ValueError: there is no such step.
+
+    Example:
+        >>> from tcgemm.ladder import sources
+        >>> print(sources.difference("003_baseline", "003_permuted").splitlines()[1])
+        +++ 003_permuted.cu
+    """
+    before, after = (source(each).splitlines(keepends=True) for each in (first, second))
+    headings = (f"{first}{SUFFIX}", f"{second}{SUFFIX}")
+    return "".join(difflib.unified_diff(before, after, *headings, n=CONTEXT))

@@ -1,0 +1,154 @@
+"""The tables of new or stored records, beside the documents' figures of other GPUs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tcgemm import published
+from tcgemm.ladder.steps import PADDINGS, TILES, steps
+from tcgemm.numerics.table import Curve, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    Record = dict[str, Any]
+
+A100 = "A100-PCIE-40GB"
+GRIDS = {"001_5_shared_a": ("pad", PADDINGS, "2"), "001_6_shared_ab": ("k", TILES, "3")}
+PEAK = "001_peak"
+
+
+def of(results: dict[str, Any], documents: Sequence[str]) -> list[Table]:
+    """The tables of some ladders; one without records has none."""
+    found = []
+    for document in documents:
+        records = [each for each in results["records"] if each["document"] == document]
+        if records:
+            found.append(_ladder(document, records, results["header"]["gpu"]))
+        found += [
+            _grid(step, own, results["header"]["gpu"])
+            for step in GRIDS
+            if (own := [each for each in records if each["step"] == step])
+        ]
+        if peak := [each for each in records if each["step"] == PEAK and each.get("us")]:
+            found.append(_plateau(peak, results["header"]["gpu"]))
+    return found
+
+
+def planned(document: str) -> Table:
+    """The steps of a ladder, without results."""
+    lines = [
+        {"step": step.name, "idea": step.idea, "operands": step.operands, "sums": step.sums}
+        | {"variants": len(step.variants)}
+        for step in steps(document)
+    ]
+    return Table(_title(document), lines, [])
+
+
+def _title(document: str) -> str:
+    return f"Ladder {document}: {published.DOCUMENTS[document].short}"
+
+
+def _ladder(document: str, records: list[Record], gpu: str) -> Table:
+    lines, refusals = [], []
+    first = next((each["published"] for each in records if each["published"]), None)
+    ideas = {
+        (step.name, variant.label): step.idea
+        for step in steps(document)
+        for variant in step.variants
+    }
+    for each in records:
+        if each["step"] in (PEAK, *GRIDS) and each is not _best(records, each["step"]):
+            continue
+        name = f"{each['step']} {each['variant']}".strip()
+        if each["refused"]:
+            refusals.append(f"{name}: {each['refused']}")
+            continue
+        lines.append(_line(name, each, first) | {"idea": ideas[each["step"], each["variant"]]})
+    size = max(records, key=lambda each: each["m"] * each["n"] * each["k"])
+    title = f"{_title(document)}, {size['m']}x{size['n']}x{size['k']} on {gpu}"
+    notes = [
+        "x before: over the best variant of the step before. error: over its bound. conflicts: "
+        "cycles of a phase of an access to shared memory, 1 without conflicts.",
+        "% of peak: of the rate that the probe measured of the same instruction, at the clock of "
+        "this run.",
+        *refusals,
+    ]
+    curves = [
+        Curve("tcgemm.ladder", "ladder", False, _rates(lines, "TFLOP/s")),
+        Curve("cuBLAS", "cuBLAS", True, _rates(lines, "cuBLAS TFLOP/s")),
+    ]
+    for line in lines:
+        del line["cuBLAS TFLOP/s"]
+    if not lines:
+        lines = [{"step": "none was measured"}]
+    return Table(title, lines, notes, curves, ("step", "TFLOP/s"))
+
+
+def _rates(lines: list[Record], key: str) -> dict[int, float]:
+    return {index: line[key] for index, line in enumerate(lines) if line[key]}
+
+
+def _line(name: str, each: Record, first: float | None) -> Record:
+    line: Record = {"step": name, "us": each["us"], "TFLOP/s": each["tflops"]}
+    for column, key in (("before", "x_before"), ("first", "x_first"), ("cuBLAS", "x_cublas")):
+        line[f"x {column}"] = each.get(key)
+    line["cuBLAS TFLOP/s"] = each.get("x_cublas") and each["tflops"] / each["x_cublas"]
+    line |= {"% of peak": each["percent"], "error": each["error"]}
+    if "cycles" in each:
+        line["cycles"] = each["cycles"]
+    ways = each.get("conflicts") or {}
+    line["conflicts"] = ", ".join(f"{where} {count}" for where, count in ways.items()) or "-"
+    if stalls := each.get("stalls"):
+        reason = max(stalls, key=lambda key: stalls[key])
+        line["stall"] = f"{reason} {stalls[reason]:.1f}"
+    line |= {"registers": each["registers"], "shared": each["shared_bytes"]}
+    figure = each["published"]
+    line[f"published {each['published_unit']}"] = figure
+    is_time = each["published_unit"] == "clocks"
+    line["published x first"] = figure and first and (first / figure if is_time else figure / first)
+    return line
+
+
+def _best(records: list[Record], step: str) -> Record | None:
+    own = [each for each in records if each["step"] == step and each.get("us")]
+    return max(own, key=lambda each: each["tflops"], default=None)
+
+
+def _grid(step: str, records: list[Record], gpu: str) -> Table:
+    column, values, number = GRIDS[step]
+    cells = {each["variant"]: each for each in records}
+    lines, notes = [], [f"{A100}: table {number} of {published.DOCUMENTS['001'].short}."]
+    for tile in TILES:
+        line: Record = {"tile": f"{tile}x{tile}"}
+        for value in values:
+            label = f"{tile}x{tile}x4, pad {value}" if column == "pad" else f"{tile}x{tile}x{value}"
+            cell = cells.get(label, {})
+            line[f"{column} {value}"] = cell.get("tflops")
+            if column == "pad":
+                line[f"ways {value}"] = cell.get("conflicts", {}).get("LDS a")
+            if cell.get("refused"):
+                notes.append(f"{label}: {cell['refused']}")
+        for value in values:
+            row = f"{tile}x{tile}x4" if column == "pad" else f"{tile}x{tile}"
+            line[f"A100 {value}"] = published.figure(
+                "001", number, row=row, column=f"{column} {value}", gpu=A100
+            )
+        lines.append(line)
+    return Table(f"TFLOP/s of {step} on {gpu}", lines, notes)
+
+
+def _plateau(records: list[Record], gpu: str) -> Table:
+    lines: dict[int, Record] = {}
+    curves: dict[str, dict[int, float]] = {}
+    for each in records:
+        instruction, count = each["variant"].removesuffix(" times").split(", ")
+        lines.setdefault(int(count), {"times": int(count)})[instruction] = each["tflops"]
+        curves.setdefault(instruction, {})[int(count)] = each["tflops"]
+    heads = list(curves)
+    rows = [{"times": None} | dict.fromkeys(heads) | line for line in lines.values()]
+    level = published.figure("001", "figure 1", row="001_peak many", column="TFLOP/s", gpu=A100)
+    notes = [f"The document's curve levels off at {level} TFLOP/s on an {A100}."]
+    drawn = [Curve(name, name, False, points) for name, points in curves.items()]
+    axes = ("products of one load", "TFLOP/s")
+    return Table(f"TFLOP/s of {PEAK} on {gpu}", rows, notes, drawn, axes)
