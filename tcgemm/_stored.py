@@ -5,7 +5,9 @@ A checkout has them in benchmarks/results, a wheel in tcgemm/results, where setu
 
 from __future__ import annotations
 
+import functools
 import json
+from pathlib import Path
 from typing import Any
 
 from tcgemm._library import PACKAGE
@@ -17,6 +19,11 @@ def results(kind: str) -> dict[str, dict[str, Any]]:
     found = {}
     for folder in folders:
         for path in sorted(folder.glob("*.json")):
-            stored = json.loads(path.read_text())
+            stored = _object(path, path.stat().st_mtime_ns)
             found.setdefault(stored["header"]["gpu"], stored)
     return found
+
+
+@functools.cache
+def _object(path: Path, _changed: int) -> dict[str, Any]:
+    return json.loads(path.read_text())

@@ -30,6 +30,7 @@ from torch import nn
 import tcgemm
 from tcgemm import info
 from tcgemm.demo.products import missing, products
+from tcgemm.testing import progress
 from tcgemm.testing.amx import avoid_forbidden_amx
 
 HIDDEN = 256
@@ -105,16 +106,6 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def progress(total: int) -> AbstractContextManager[Any]:
-    """A bar that appears if the work takes longer than three seconds."""
-    try:
-        from tqdm import tqdm
-    except ImportError:
-        print("  training (for a progress bar: pip install tqdm) ...", flush=True)
-        return contextlib.nullcontext()
-    return tqdm(total=total, desc="  training", unit="step", delay=3, leave=False)
-
-
 def train(
     networks: Sequence[nn.Module], data: Data, epochs: int, seed: int, device: str
 ) -> list[float]:
@@ -129,7 +120,7 @@ def train(
         )
         trainers.append((network, optimizer, schedule))
     generator = torch.Generator().manual_seed(seed)
-    with progress(epochs * steps) as bar:
+    with progress.bar(epochs * steps, "training", "step") as bar:
         for _ in range(epochs):
             order = torch.randperm(len(train_x), generator=generator).to(device)
             for chosen in order.split(BATCH):

@@ -45,10 +45,10 @@ def registers(prefix: str, number: int) -> str:
     return "{" + ", ".join(f"%{prefix}{i}" for i in range(number)) + "}"
 
 
-def instruction(known: Instruction, a: str, b: str, c: str, d: str) -> str:
+def instruction(known: Instruction, a: str, b: str, c: str, d: str, selector: int = 0) -> str:
     """The line of an mma, mma.sp or wmma instruction; a sparse one reads its metadata from %meta.
 
-    a, b, c and d are lists of registers.
+    a, b, c and d are lists of registers. The selector says which lanes have the metadata.
     """
     m, n, k = known.shape
     result, types = known.accumulator, f"{known.input}.{known.input_b}"
@@ -60,7 +60,7 @@ def instruction(known: Instruction, a: str, b: str, c: str, d: str) -> str:
         return f"{form} {d}, {a}, {b}, {c};"
     form = "mma.sp::ordered_metadata" if known.is_sparse else "mma"
     line = f"{form}.sync.aligned.m{m}n{n}k{k}.row.col.{result}.{types}.{result}{operation}"
-    return f"{line} {d}, {a}, {b}, {c}{', %meta, 0x0' if known.is_sparse else ''};"
+    return f"{line} {d}, {a}, {b}, {c}{f', %meta, {selector:#x}' if known.is_sparse else ''};"
 
 
 def group_instruction(known: Instruction, n: int, d: str, a: str, b: str) -> str:

@@ -34,10 +34,11 @@ LANES = 32
 DEVICE = "cuda"
 
 
-def kernel(known: Instruction, target: str) -> str:
+def kernel(known: Instruction, target: str, selector: int = 0) -> str:
     """A PTX module whose entry `run` multiplies the tiles of block x: d = a * b + d.
 
     Of a sparse instruction it has a fourth argument, a word of metadata for each tile and lane.
+    The selector says which lanes the instruction reads it from.
     """
     a, b, d = ptx.counts(known)
     operand, result = (ptx.kind_of(name) for name in (known.input, known.accumulator))
@@ -75,7 +76,7 @@ def kernel(known: Instruction, target: str) -> str:
             "mad.wide.u32 %byte, %lane, 4, %byte;",
             "ld.global.b32 %meta, [%byte];",
         ]
-    lines.append(ptx.instruction(known, lists[0], lists[1], lists[2], lists[2]))
+    lines.append(ptx.instruction(known, *lists, lists[2], selector))
     size = 8 if result == "d" else 4
     lines += [f"st.global.{suffix[result]} [%at_d + {i * LANES * size}], %d{i};" for i in range(d)]
     return "\n".join([*lines, "ret;", "}", ""])

@@ -12,7 +12,7 @@ from tcgemm.probe import kernels_memory
 from tcgemm.testing import timing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tcgemm.probe.session import Session
 
@@ -67,16 +67,9 @@ def measure(session: Session, row: str, _options: object) -> Iterator[dict[str, 
     module = session.module(kernels_memory.bandwidth_module(session.target))
     entry = _driver.function(module.handle, plan.kernel)
     arguments = (source, goal, plan.chunk, plan.stride, plan.passes)
-    times = []
-    for _ in range(REPEATED + 1):
-        times.append(
-            timing.events_us(
-                lambda: _driver.launch(entry, plan.blocks, kernels_memory.BLOCK, arguments)
-            )
-        )
+    ms = _ms(lambda: _driver.launch(entry, plan.blocks, kernels_memory.BLOCK, arguments))
     module.close()
-    ms = statistics.median(times[1:]) / 1e3
-    yield {
+    record = {
         "group": "bandwidth",
         "row": row,
         "mode": "chip",
@@ -86,3 +79,11 @@ def measure(session: Session, row: str, _options: object) -> Iterator[dict[str, 
         "rate": plan.moved / ms / 1e6,
         "unit": "GB/s",
     }
+    if row == "DRAM copy":
+        record["torch_rate"] = 2 * plan.bytes / _ms(lambda: goal.copy_(source)) / 1e6
+    yield record
+
+
+def _ms(call: Callable[[], object]) -> float:
+    """The median of some calls in milliseconds, after one that does not count."""
+    return statistics.median([timing.events_us(call) for _ in range(REPEATED + 1)][1:]) / 1e3

@@ -10,7 +10,7 @@ import re
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from tcgemm import published
+from tcgemm import _stored, published
 from tcgemm.probe import groups, rows
 
 if TYPE_CHECKING:
@@ -274,12 +274,33 @@ def documented(header: dict[str, Any], records: Sequence[Record]) -> Iterator[st
                 yield f"{row}: {one['latency']:.1f} clocks, published {wanted}."
 
 
+def copies(_header: dict[str, Any], records: Sequence[Record]) -> Iterator[str]:
+    """Device memory is copied at the rate of torch's copy_, within 5 %."""
+    for each in records:
+        if "torch_rate" in each and abs(each["rate"] / each["torch_rate"] - 1) > 0.05:
+            yield f"{each['row']}: {each['rate']:.0f} GB/s, by torch {each['torch_rate']:.0f}."
+
+
+def as_stored(header: dict[str, Any], records: Sequence[Record]) -> Iterator[str]:
+    """Rates in FMA a clock and SM are those of stored GPUs of this compute capability, in 3 %."""
+    for name, stored in _stored.results("probe").items():
+        if stored["header"].get("capability") != header.get("capability"):
+            continue
+        known = cells(stored["records"], *LOOPS)
+        for row, part in cells(records, *LOOPS).items():
+            of = {(each["warps"], each["ilp"]): each["rate"] for each in known.get(row, [])}
+            best = max(part, key=lambda each: each["rate"])
+            wanted = of.get((best["warps"], best["ilp"]))
+            if wanted and abs(best["rate"] / wanted - 1) > 0.03:
+                yield f"{row}: {best['rate']:.0f} FMA/clk/SM, {name} {wanted:.0f}."
+
+
 LIMITS: tuple[Check, ...] = (
-    *(consistent, below_peak, whole_chip, machine_code, conflicts, affine, layouts),
+    *(consistent, below_peak, whole_chip, machine_code, conflicts, affine, layouts, copies),
 )
 PATTERNS: tuple[Check, ...] = (
     *(lone_warp, parts, sparse_completion, wgmma_peak, matrices, memories, documented),
-    store_conflicts,
+    *(store_conflicts, as_stored),
 )
 
 

@@ -182,13 +182,12 @@ def _measure_wgmma(session: Session, row: str, options: Options) -> Iterator[Rec
     text, _ = kernels_wgmma.module(known, session.target, columns)
     module = session.module(text)
     line = ptx.group_instruction(known, 256, "d", "a", "b").split(" ")[0].replace("n256", "nN")
-    code = {}
     for rs in (False, True):
         cells, of_depth = [], {}
         for n in columns:
             for depth in kernels_wgmma.DEPTHS:
                 entry = kernels_wgmma.entry_name(n, depth, rs)
-                code = code or _code(known, module, entry, depth)
+                code = _code(known, module, entry, depth)
                 grid = [(entry, 4 * groups, groups) for groups in kernels_wgmma.GROUPS]
                 found = module.grid(grid, BODIES, kernels_wgmma.SHARED)
                 for (_, warps, groups), clocks in zip(grid, found, strict=True):

@@ -55,27 +55,35 @@ def groups(known: Instruction) -> int:
     return known.shape[2] // (known.group * known.pair)
 
 
-def metadata_places(known: Instruction) -> tuple[Tensor, Tensor, Tensor]:
+def selectors(known: Instruction) -> range:
+    """The selectors that a sparse instruction has; a dense one has 0."""
+    return range(16 // groups(known)) if known.is_sparse else range(1)
+
+
+def metadata_places(known: Instruction, selector: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     """(row, group, is it read?) of each lane and nibble of the metadata: (32 lanes, 8 nibbles).
 
     In 16 and 32-bit types the halves of a word are rows g and g + 8, in others a word has one row.
-    With selector 0 the first lanes of each four are read, as many as are needed.
+    With selector 0 the first lanes of each four are read, as many as are needed, with 1 the next.
     """
     lane, nibble = torch.meshgrid(torch.arange(32), torch.arange(8), indexing="ij")
-    g, t = lane // 4, lane % 4
-    used = t < groups(known) // 4
+    needed = groups(known) // 4
+    g, t = lane // 4, lane % 4 - selector * needed
+    used = (t >= 0) & (t < needed)
     if known.input in ("f16", "bf16", "tf32"):
         return g + 8 * (nibble // 4), 4 * t + nibble % 4, used
     return g + 8 * (t % 2), 8 * (t // 2) + nibble, used
 
 
-def draw_metadata(known: Instruction, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def draw_metadata(
+    known: Instruction, generator: torch.Generator, selector: int = 0
+) -> tuple[Tensor, Tensor]:
     """(random codes (16 rows, groups), the 32 words that have them)."""
     codes = torch.tensor((0x4, 0xE) if known.input == "tf32" else CODES)
     chosen = codes[torch.randint(len(codes), (16, groups(known)), generator=generator)]
     others = codes[torch.randint(len(codes), (32, 8), generator=generator)]
-    row, group, used = metadata_places(known)
-    group = torch.where(used, group, 0)
+    row, group, used = metadata_places(known, selector)
+    row, group = (torch.where(used, each, 0) for each in (row, group))
     return chosen, words_of(torch.where(used, chosen[row, group], others))
 
 
@@ -164,12 +172,14 @@ def acting(known: Instruction, run: Run) -> Tensor:
     return rows_of.amax(1).view(32, 8)
 
 
-def check(known: Instruction, run: Run) -> dict[str, Any]:
+def check(known: Instruction, run: Run, selector: int = 0) -> dict[str, Any]:
     """The facts of a row: how many places of a, and how many results are not as expected."""
     generator = torch.Generator().manual_seed(0)
     wrong, first, draws = 0, None, DRAWS if known.is_sparse else 1
     for _ in range(draws):
-        codes, words = draw_metadata(known, generator) if known.is_sparse else (None, None)
+        codes = words = None
+        if known.is_sparse:
+            codes, words = draw_metadata(known, generator, selector)
         wanted, got = expected(known, codes), found(known, run, words)
         differ = (wanted != got).any(1)
         wrong += int(differ.sum())
@@ -181,7 +191,7 @@ def check(known: Instruction, run: Run) -> dict[str, Any]:
         register, rest = divmod(first, shape[1] * shape[2])
         facts["first"] = f"lane {rest // shape[2]}, register {register}, element {rest % shape[2]}"
     if known.is_sparse:
-        row, _, used = metadata_places(known)
+        row, _, used = metadata_places(known, selector)
         acts = acting(known, run)
         lanes = sorted({int(lane) % 4 for lane in (acts >= 0).any(1).nonzero().flatten()})
         facts["metadata_lanes"] = lanes
@@ -189,9 +199,9 @@ def check(known: Instruction, run: Run) -> dict[str, Any]:
     return facts
 
 
-def runner(known: Instruction, target: str) -> Run:
+def runner(known: Instruction, target: str, selector: int) -> Run:
     """Runs tiles on the GPU."""
-    module = _driver.load(device.kernel(known, target).encode())
+    module = _driver.load(device.kernel(known, target, selector).encode())
     entry = _driver.function(module, "run")
 
     def run(a: Tensor, b: Tensor, words: Tensor | None) -> Tensor:
@@ -215,7 +225,9 @@ def runner(known: Instruction, target: str) -> Run:
 
 
 def measure(session: Session, row: str, options: Any) -> Iterator[dict[str, Any]]:
-    """The record of a row."""
+    """The records of a row: one for each selector."""
     known = next(x for x in instructions(session.arch, options.row) if rows.label(x) == row)
-    facts = check(known, runner(known, session.target))
-    yield {"group": "layout", "row": row, "mode": "layout", "native": known.is_native} | facts
+    for selector in selectors(known):
+        facts = check(known, runner(known, session.target, selector), selector)
+        named = {"group": "layout", "row": row, "mode": "layout", "selector": selector}
+        yield named | {"native": known.is_native} | facts

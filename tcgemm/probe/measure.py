@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from tcgemm.probe import rows
 from tcgemm.probe.groups import GROUPS, ILPS, WARPS, Options
 from tcgemm.probe.kernels_mma import CHAINS
 from tcgemm.probe.session import Session
+from tcgemm.testing import progress
 from tcgemm.testing.machine import facts
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     Results = dict[str, Any]
 
 ALL = "all"
+SAVE_SECONDS = 5.0  # the file has a megabyte, and is written as a whole
 SHARED = ("ptx", "sass", "instructions", "native", "unit", "peak")
 
 
@@ -50,7 +52,7 @@ def run(
         warps: of a block, each from 1 to 32.
         ilp: independent instructions of a warp, each from 1 to 8.
         chain: "c" adds to the result; "a0" and "a1" multiply its first or second register again.
-        path: a JSON file, written after each row.
+        path: a JSON file, written every few seconds and at the end.
         resume: keep the records of the file and measure the others.
 
     Returns:
@@ -70,15 +72,19 @@ def run(
     results = _start(path, resume)
     done = {(each["group"], each.get("base", each["row"])) for each in results["records"]}
     left = [(group, name) for group, name in wanted if (group, name) not in done]
-    with _progress(len(left)) as bar:
+    saved = time.monotonic()
+    with progress.bar(len(left), "probe", "row") as bar:
         for group, name in left:
             with torch.inference_mode():
                 results["records"] += list(GROUPS[group].measure(session, name, options))
-            if path is not None:
+            if path is not None and time.monotonic() - saved > SAVE_SECONDS:
                 save(results, Path(path))
+                saved = time.monotonic()
             if bar is not None:
                 bar.set_postfix_str(name)
                 bar.update()
+    if path is not None:
+        save(results, Path(path))
     return results
 
 
@@ -202,12 +208,3 @@ def save(results: dict[str, Any], path: Path) -> None:
 
 def _short(value: Any) -> Any:
     return round(value, 4) if isinstance(value, float) else value
-
-
-def _progress(total: int) -> contextlib.AbstractContextManager[Any]:
-    try:
-        from tqdm import tqdm
-    except ImportError:
-        print(f"  {total} rows (for a progress bar: pip install tqdm) ...", flush=True)
-        return contextlib.nullcontext()
-    return tqdm(total=total, desc="  probe", unit="row", delay=3, leave=False)

@@ -266,6 +266,7 @@ def layout(results: dict[str, Any]) -> list[Table]:
             "instruction": each["row"],
             "elements": each["elements"],
             "elsewhere": each["wrong"],
+            "selector": each.get("selector") if "metadata_lanes" in each else None,
             "metadata in lanes t": ",".join(map(str, each.get("metadata_lanes", []))),
         }
         for each in results["records"]
@@ -273,7 +274,7 @@ def layout(results: dict[str, Any]) -> list[Table]:
     ]
     notes = [
         "Elements of a that were found at another place than PTX's layouts have. Lanes are "
-        "4 g + t; the metadata are those of selector 0.",
+        "4 g + t; the selector of mma.sp says which of them have the metadata.",
     ]
     title = f"Fragment layouts on {results['header']['gpu']}"
     return [Table(title, lines, notes)] if lines else []

@@ -127,7 +127,7 @@ def test_a_wrong_product_fails_the_demo(capsys, monkeypatch):
 
 def test_without_tqdm_a_line_is_printed(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "tqdm", None)
-    with demo.progress(3) as bar:
+    with demo.progress.bar(3, "training", "step") as bar:
         assert bar is None
     assert "pip install tqdm" in capsys.readouterr().out
 

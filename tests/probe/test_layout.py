@@ -58,11 +58,14 @@ def warps(known, places=layout.metadata_places):
 
 @pytest.mark.parametrize("known", SHAPES, ids=lambda row: row.name)
 def test_the_search_finds_the_layouts(known):
-    facts = layout.check(known, warps(known))
-    assert facts["wrong"] == 0 and facts["elements"] % (known.shape[0] * known.stored) == 0
-    if known.is_sparse:
-        assert facts["metadata_wrong"] == 0
-        assert facts["metadata_lanes"] == list(range(layout.groups(known) // 4))
+    for selector in layout.selectors(known):
+        run = warps(known, lambda known, of=selector: layout.metadata_places(known, of))
+        facts = layout.check(known, run, selector)
+        assert facts["wrong"] == 0 and facts["elements"] % (known.shape[0] * known.stored) == 0
+        if known.is_sparse:
+            lanes = layout.groups(known) // 4
+            assert facts["metadata_wrong"] == 0
+            assert facts["metadata_lanes"] == list(range(selector * lanes, (selector + 1) * lanes))
 
 
 def named(name):
@@ -96,10 +99,17 @@ def test_metadata_in_other_lanes_are_found():
     assert facts["wrong"] > 0 and facts["first"].startswith("lane ")
 
 
+def test_metadata_of_another_selector_are_found():
+    known = named("mma.sp.m16n8k32.f32.f16.f16")
+    assert list(layout.selectors(known)) == [0, 1]
+    facts = layout.check(known, warps(known), 1)  # the warps read the lanes of selector 0
+    assert facts["metadata_lanes"] == [0, 1] and facts["metadata_wrong"] > 0 and facts["wrong"] > 0
+
+
 def test_metadata_have_each_group_once():
     for known in SHAPES:
-        if known.is_sparse:
-            row, group, used = layout.metadata_places(known)
+        for selector in layout.selectors(known) if known.is_sparse else ():
+            row, group, used = layout.metadata_places(known, selector)
             found = sorted(zip(row[used].tolist(), group[used].tolist(), strict=True))
             assert found == [(r, g) for r in range(16) for g in range(layout.groups(known))]
 
@@ -108,5 +118,7 @@ def test_metadata_have_each_group_once():
 @pytest.mark.parametrize("arch", ["Ampere", "Ada", "Hopper"])
 def test_the_kernels_of_sparse_instructions_assemble(arch):
     for known in layout.instructions(arch, None):
-        if known.is_sparse:
-            sass.assemble(device.kernel(known, rows.TARGETS[arch]), rows.TARGETS[arch])
+        for selector in layout.selectors(known) if known.is_sparse else ():
+            text = device.kernel(known, rows.TARGETS[arch], selector)
+            assert f"%meta, {selector:#x};" in text
+            sass.assemble(text, rows.TARGETS[arch])

@@ -81,6 +81,9 @@ def test_records(measured):
     assert emulated["instructions"] > 20
     wgmma = find(measured, base="wgmma s8 s8 s32 m64n256k32", n=256, a="RS", warps=8, ilp=16)
     assert wgmma[0]["rate"] == pytest.approx(4096)
+    for n in (64, 128, 256):
+        found = {tuple(each["sass"]) for each in find(measured, group="wgmma", n=n)}
+        assert found == {(f"IGMMA.64x{n}x32.S8.S8",)}
 
 
 @needs_ptxas
@@ -147,6 +150,7 @@ BROKEN = [
     ("wgmma_peak", {"group": "wgmma", "mode": "one"}, {"rate": 3900.0}, "3900 of 4096"),
     ("matrices", {"row": "ldmatrix.x2", "factor": 1}, {"latency": 26.0}, "26.0 clocks, LDS.32"),
     ("memories", {"row": "DRAM read"}, {"rate": 1e9}, "device memory"),
+    ("copies", {"row": "DRAM copy"}, {"rate": 100.0, "torch_rate": 106.0}, "by torch 106"),
 ]
 
 
@@ -157,6 +161,18 @@ def test_a_check_refuses_broken_records(measured, name, wanted, values, words):
     assert check in (*checks.LIMITS, *checks.PATTERNS)
     said = checks.sentences(change(measured, wanted, **values), (check,))
     assert said and any(words in sentence for sentence in said), said
+
+
+@needs_ptxas
+def test_rates_of_a_stored_gpu(measured, monkeypatch):
+    known = copy.deepcopy(measured)
+    monkeypatch.setattr(checks._stored, "results", lambda kind: {"NVIDIA Other": known})
+    assert checks.sentences(measured, (checks.as_stored,)) == []
+    slower = change(measured, DENSE, rate=100.0)
+    (said,) = checks.sentences(slower, (checks.as_stored,))
+    assert "m16n8k8: 100 FMA/clk/SM, NVIDIA Other" in said
+    known["header"]["capability"] = "8.0"
+    assert checks.sentences(slower, (checks.as_stored,)) == []
 
 
 @needs_ptxas
