@@ -39,9 +39,7 @@ VERSION = re.search(r'"(.+)"', (ROOT / "tcgemm/version.py").read_text().split("=
 LIBRARY = "tcgemm.libtcgemm"
 LAB = "tcgemm.libtcgemm_lab"  # loaded on first use; TCGEMM_BUILD_LAB=0 leaves it out
 LAB_FOLDERS = ("csrc/emulate/", "csrc/ladder/")  # the second one needs CUDA
-LADDER_SOURCES = (
-    "tcgemm/ladder/csrc"  # where a wheel has them for `python -m tcgemm ladder --steps`
-)
+LADDER_SOURCES = "tcgemm/ladder/csrc"  # where a wheel has them: tcgemm/ladder/sources.py
 STORED = ("probe", "ladder")  # folders of benchmarks/results that are packed
 HOME = "https://github.com/tcgemm/tcgemm"
 PLATFORM = "manylinux_2_34_x86_64"

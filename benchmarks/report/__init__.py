@@ -16,7 +16,7 @@ In README.md and docs/performance.md the text between two HTML comments is repla
 import argparse
 from pathlib import Path
 
-from benchmarks import RESULTS
+from benchmarks import RESULTS, published_sizes
 from benchmarks.fp32_errors import table as error_table
 from benchmarks.report import overview, tables
 from tcgemm.bench import protocol, results_file
@@ -34,13 +34,20 @@ No products were measured beside torch's on an H100. The planner uses measured r
 its L2 and its tensor cores ([GPUs that the planner knows](dev/devices.md))."""
 
 
+def load(path):
+    """The results of a file without those of published sizes, which have a command of their own."""
+    results = results_file.load(path)
+    rows = [row for row in results["rows"] if row["set"] != published_sizes.SET]
+    return {**results, "rows": rows}
+
+
 def draw(folder):
     """Writes the pictures that need matplotlib."""
     from benchmarks.fp32_errors import plot
     from benchmarks.report import plots
 
     for path in folder.glob("*.json"):
-        results = results_file.load(path)
+        results = load(path)
         found = error_table.load(error_table.path_of(results["header"]["gpu"], folder))
         plots.draw(results, path.with_suffix(".png"))
         plot.draw(found, results, path.with_name(f"{path.stem}-f32.png"))
@@ -69,7 +76,7 @@ def pages(root, folder):
     """
     readme, parts, texts = NOTHING, [], {}
     for path in sorted(folder.glob("*.json")):
-        results = results_file.load(path)
+        results = load(path)
         found = error_table.load(error_table.path_of(results["header"]["gpu"], folder))
         overall = path.with_name(f"{path.stem}-ratios.svg")
         if picture := overview.picture(results):

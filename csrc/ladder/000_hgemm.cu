@@ -50,11 +50,11 @@ __global__ void __launch_bounds__(Tile::kThreads)
   load(0);
 #pragma unroll
   for (int i = 0; i < kCopies; ++i) store(i);
+  load(min(kK, k - kK));
   __syncthreads();
   load_step(0);
 #pragma unroll 1
-  for (int first = kK; first <= k; first += kK) {
-    load(min(first, k - kK));  // after the last block that one again, which nobody uses
+  for (int first = 2 * kK; first <= k + kK; first += kK) {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       const bool last = step == kSteps - 1;
@@ -75,6 +75,7 @@ __global__ void __launch_bounds__(Tile::kThreads)
     constexpr int kStored = kSpaced ? (kTilesM * kTilesN - 1) / kEvery + 1 : kCopies;
 #pragma unroll
     for (int i = kStored; i < kCopies; ++i) store(i);  // those that found no place
+    load(min(first, k - kK));  // after the last block that one again, which nobody uses
     __syncthreads();
     load_step(0);
   }

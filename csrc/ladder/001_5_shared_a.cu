@@ -47,7 +47,7 @@ static void launch_tile(Call& call, int padding) {
          call.result<double>(), call.m, call.k, pitch);
 }
 
-// Parameters: rows of the tile; elements of padding, which WMMA wants to be a multiple of two.
+// Parameters: rows of the tile; elements of padding, a multiple of two for WMMA.
 void f64_shared_a(Call& call) {
   const int tile = call.parameters[0], padding = call.parameters[1];
   if (padding < 0 || padding > 6 || padding % 2 != 0) return no_such_variant(call);

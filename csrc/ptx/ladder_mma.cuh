@@ -1,5 +1,5 @@
-// What only csrc/ladder uses: mma.sync.m16n8k8 with float16 sums, which is Turing's HMMA.1688 (PTX
-// ISA 9.7.14.5.7), and a shared store of 16 bytes. Both keep their order in the program.
+// Instructions of csrc/ladder alone: mma.sync.m16n8k8 with float16 sums, which is HMMA.1688 of Turing
+// (PTX ISA 9.7.14.5.7), and a shared store of 16 bytes. Both keep their order in the program.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,8 @@
 namespace tcgemm::ptx {
 
 // lane = 4 * g + t; a register holds two elements:
-//   a[0] row g, k = 2t    a[1] row g + 8    b column g, k = 2t    d[i] row g + 8i, columns 2t, 2t + 1
+//   a[0] row g, k = 2t        a[1] row g + 8
+//   b    column g, k = 2t     d[i] row g + 8i, columns 2t and 2t + 1
 //
 // d += a * b. It is volatile, since the distance from one store to the next is a step's idea.
 __device__ inline void mma_f16_k8(std::uint32_t* d, const std::uint32_t* a, std::uint32_t b) {

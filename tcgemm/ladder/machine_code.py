@@ -83,7 +83,9 @@ def of(step: str, target: str = TARGET) -> tuple[Kernel, ...] | None:
         ValueError: There is no such step.
     """
     found = _lines(step, target)
-    return found and tuple(_kernel(name, *each) for name, each in found.items())
+    if found is None:
+        return None
+    return tuple(_kernel(name, *each) for name, each in found.items())
 
 
 def store_spacing(number: int, target: str = TARGET) -> dict[int, int] | None:
@@ -161,7 +163,9 @@ def _lines(step: str, target: str) -> dict[str, tuple[Usage, list[Line]]] | None
     arch, every = _usage(target)
     usage = {name: used for name, used in every.items() if _arguments(name)[0] in names}
     code = _code(arch, list(usage))
-    return code and {name: (used, code[name]) for name, used in usage.items()}
+    if code is None:
+        return None
+    return {name: (used, code[name]) for name, used in usage.items()}
 
 
 def _usage(target: str) -> tuple[str, dict[str, Usage]]:

@@ -10,7 +10,7 @@ import torch
 
 from tcgemm import _stored
 from tcgemm.bench import results_file
-from tcgemm.ladder import call, conflicts, problem
+from tcgemm.ladder import call, conflicts, machine_code, problem
 from tcgemm.ladder.steps import DOCUMENTS, SIZES, steps
 from tcgemm.testing import numerics, progress, telemetry, timing
 from tcgemm.testing.machine import facts
@@ -133,6 +133,8 @@ def _measure(
             record["refused"] = str(error)
             continue
         record |= {"refused": None, "conflicts": conflicts.of(step.name, variant.parameters)}
+        if step.name == "000_hgemm":
+            record["store_spacing"] = machine_code.store_spacing(variant.parameters[0])
         record |= _check(step, variant, data)
         candidates[name] = problem.candidate(step, variant, data)
         if step.name in problem.ALONE:  # sizes of its own

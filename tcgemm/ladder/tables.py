@@ -14,8 +14,16 @@ if TYPE_CHECKING:
     Record = dict[str, Any]
 
 A100 = "A100-PCIE-40GB"
-GRIDS = {"001_5_shared_a": ("pad", PADDINGS, "2"), "001_6_shared_ab": ("k", TILES, "3")}
+GRIDS: dict[str, tuple[str, tuple[int, ...], str]] = {
+    "001_5_shared_a": ("pad", PADDINGS, "2"),
+    "001_6_shared_ab": ("k", TILES, "3"),
+}
 PEAK = "001_peak"
+SPACING = (
+    "HMMA between stores: between two STS.128 of the machine code, and how often. Where it is not "
+    "the distance of the source, ptxas moved the stores, and figure 4 of the document is not "
+    "reproduced."
+)
 
 
 def of(results: dict[str, Any], documents: Sequence[str]) -> list[Table]:
@@ -58,7 +66,8 @@ def _ladder(document: str, records: list[Record], gpu: str) -> Table:
         for variant in step.variants
     }
     for each in records:
-        if each["step"] in (PEAK, *GRIDS) and each is not _best(records, each["step"]):
+        is_grid = each["step"] in GRIDS
+        if each["step"] == PEAK or (is_grid and each is not _best(records, each["step"])):
             continue
         name = f"{each['step']} {each['variant']}".strip()
         if each["refused"]:
@@ -74,12 +83,15 @@ def _ladder(document: str, records: list[Record], gpu: str) -> Table:
         "this run.",
         *refusals,
     ]
+    if document == "000":
+        notes.insert(2, SPACING)
     curves = [
         Curve("tcgemm.ladder", "ladder", False, _rates(lines, "TFLOP/s")),
         Curve("cuBLAS", "cuBLAS", True, _rates(lines, "cuBLAS TFLOP/s")),
     ]
-    for line in lines:
-        del line["cuBLAS TFLOP/s"]
+    heads = list(dict.fromkeys(head for line in lines for head in line))
+    heads = [head for head in heads if head not in ("cuBLAS TFLOP/s", "idea")]
+    lines = [{head: line.get(head) for head in (*heads, "idea")} for line in lines]
     if not lines:
         lines = [{"step": "none was measured"}]
     return Table(title, lines, notes, curves, ("step", "TFLOP/s"))
@@ -99,6 +111,9 @@ def _line(name: str, each: Record, first: float | None) -> Record:
         line["cycles"] = each["cycles"]
     ways = each.get("conflicts") or {}
     line["conflicts"] = ", ".join(f"{where} {count}" for where, count in ways.items()) or "-"
+    if "store_spacing" in each:
+        found = each["store_spacing"] or {}
+        line["HMMA between stores"] = " ".join(f"{n} x{count}" for n, count in found.items()) or "-"
     if stalls := each.get("stalls"):
         reason = max(stalls, key=lambda key: stalls[key])
         line["stall"] = f"{reason} {stalls[reason]:.1f}"

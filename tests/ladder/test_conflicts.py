@@ -11,6 +11,7 @@ from collections import defaultdict
 import pytest
 
 from tcgemm.ladder import conflicts, hgemm_tile, sources
+from tcgemm.ladder.steps import STEPS
 
 
 def ways(threads, address, width, first=0):
@@ -82,6 +83,14 @@ def test_every_step_has_an_answer():
         assert "__shared__" not in sources.source(step)
     for step in conflicts.STEPS:
         assert "__shared__" in sources.source(step)
+
+
+def test_every_variant_has_an_answer():
+    variants = [(step, variant) for step in STEPS for variant in step.variants]
+    assert len(variants) > 100
+    for step, variant in variants:
+        found = conflicts.of(step.name, variant.parameters)
+        assert bool(found) is (step.name in conflicts.STEPS)
 
 
 # The simulation.

@@ -22,7 +22,7 @@ NAMES = [
 
 
 def listing(kernels, counts, metrics=stalls.METRICS):
-    """What ncu writes into its log file: its own lines, a header, units, a row a launch."""
+    """The log file of ncu: its own lines, a header, units, a row a launch."""
     lines = ["==PROF== Connected to process 4711 (/usr/bin/python3.11)"]
     for index, kernel in enumerate(kernels):
         name = kernel.split("::")[-1].split("<")[0].split("(")[0]

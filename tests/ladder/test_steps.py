@@ -93,7 +93,7 @@ def test_variants_that_no_kernel_has():
         step, Variant("", (9,)), 64, 64, 32
     )
     step, _ = named("001_5_shared_a 32x32x4, pad 2")
-    assert "no variant" in call.check(step, Variant("", (32, 3)), 32, 32, 4)  # WMMA wants pairs
+    assert "no variant" in call.check(step, Variant("", (32, 3)), 32, 32, 4)
     assert "there is no step 9" in call.check(step._replace(name="9"), Variant(""), 32, 32, 4)
 
 
@@ -142,7 +142,8 @@ def test_tables():
     records = [
         record("004_1_0", 900.0, x_first=1.0),
         record("004_3_0 3 stages", 250.0, x_before=2.0, stalls={"wait": 1.0, "barrier": 3.5}),
-        record("004_1_1", None) | {"refused": "N is 9, but 004_1_1 takes multiples of 64."},
+        record("004_1_1", 1.0)
+        | {"us": None, "refused": "N is 9, but 004_1_1 takes multiples of 64."},
     ]
     (table,) = tables.of(results(*records), ["004"])
     text = str(table)
@@ -151,7 +152,7 @@ def test_tables():
     assert [line["step"] for line in table.rows] == ["004_1_0", "004_3_0 3 stages"]
     assert table.rows[1]["published x first"] == pytest.approx(137.4 / 29.4)
     assert tables.of(results(*records), ["002"]) == []
-    only = results(record("002_1_block", None) | {"refused": "M is 5."})
+    only = results(record("002_1_block", 1.0) | {"us": None, "refused": "M is 5."})
     assert "none was measured" in str(tables.of(only, ["002"])[0])
 
 
@@ -163,7 +164,8 @@ def test_tables_of_grids():
     )
     records = [record(name, us) for name, us in zip(names, (9000.0, 3000.0, 2000.0), strict=True)]
     records.append(
-        record("001_6_shared_ab 128x128x128", None) | {"refused": "it needs 270336 bytes."}
+        record("001_6_shared_ab 128x128x128", 1.0)
+        | {"us": None, "tflops": None, "refused": "it needs 270336 bytes."}
     )
     records += [record(f"001_peak m8n8k4, {count} times", 10.0 * count) for count in (1, 64)]
     whole, fives, sixes, plateau = tables.of(results(*records), ["001"])
