@@ -66,7 +66,9 @@ def execute(notebook: Any, folder: Path) -> None:
         kernel_name="python3",
         resources={"metadata": {"path": str(folder)}},
     )
-    client.execute(env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)})
+    # A progress bar would be stored with the outputs.
+    own = {"PYTHONPATH": os.pathsep.join(paths), "TQDM_DISABLE": "1"}
+    client.execute(env={**os.environ, **own})
     for cell in notebook.cells:  # times of the run would change each stored file
         cell.metadata.pop("execution", None)
 
