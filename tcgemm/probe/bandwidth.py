@@ -49,8 +49,10 @@ def traffic(row: str, l2: int, processors: int) -> Traffic:
     """The launch of a row on a GPU with so many bytes of L2 and SMs."""
     kind = row.split(",")[0].split()[1]
     if row.startswith("DRAM"):
-        blocks = max(4 * l2, LEAST) // CHUNK
-        return Traffic(kind, blocks * CHUNK, blocks, CHUNK, CHUNK, 1)
+        # Reads and writes of a copy meet in fewer pages of the memory if a block moves less.
+        chunk = kernels_memory.STEP if kind == "copy" else CHUNK
+        blocks = max(4 * l2, LEAST) // chunk
+        return Traffic(kind, blocks * chunk, blocks, chunk, chunk, 1)
     if row.endswith("512 KB"):
         return Traffic(kind, CHUNK, BLOCKS * processors, CHUNK, 0, 16)
     chunk = kernels_memory.STEP

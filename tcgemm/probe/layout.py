@@ -125,7 +125,7 @@ def found(known: Instruction, run: Run, words: Tensor | None) -> Tensor:
     one = torch.eye(count, dtype=torch.int32).view(count, *shape).to(TORCH[known.input])
     a = device.pack(one, known.input)
     of_b = torch.arange(device.places(known, "b")[0].numel())
-    base = BASES.get(known.input, 2)
+    base = BASES.get(known.input_b, 2)
     offset = int(base > 2)  # so that no element is zero, if there are more digits than 0 and 1
     total, met = torch.zeros(1, dtype=torch.int64), None
     if base == 2:
@@ -164,7 +164,7 @@ def acting(known: Instruction, run: Run) -> Tensor:
     ones = torch.ones(257, *shape, dtype=torch.int32).to(TORCH[known.input])
     b = device.places(known, "b")[0]
     generator = torch.Generator().manual_seed(0)
-    digits = torch.randint(1, min(BASES[known.input], 16), (b.numel(),), generator=generator)
+    digits = torch.randint(1, min(BASES[known.input_b], 16), (b.numel(),), generator=generator)
     result = _values(known, run(device.pack(ones, known.input), _pack_b(known, digits), words))
     row = device.places(known, "d")[0].flatten()
     changed = result[1:] != result[0]

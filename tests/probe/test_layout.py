@@ -9,6 +9,7 @@ from tcgemm.numerics import device
 from tcgemm.probe import layout, rows, sass
 
 SHAPES = [row for row in layout.instructions("Hopper", None) if row.shape[2] <= 64]
+SHAPES += [row for row in layout.instructions("Hopper", "m16n8k16") if row.input != row.input_b]
 
 
 def unpacked(words, name):

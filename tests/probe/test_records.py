@@ -417,9 +417,10 @@ def test_vectors_are_aligned():
 
 def test_traffic():
     l2, sms = 60 << 20, 132
-    dram = bandwidth.traffic("DRAM copy", l2, sms)
-    assert dram.bytes >= 4 * l2 and dram.chunk == dram.stride == 512 * 1024
-    assert dram.moved == 2 * dram.bytes
+    read, copy_ = (bandwidth.traffic(f"DRAM {kind}", l2, sms) for kind in ("read", "copy"))
+    assert read.bytes >= 4 * l2 and read.chunk == read.stride == 512 * 1024
+    assert read.moved == read.bytes == copy_.bytes and copy_.moved == 2 * copy_.bytes
+    assert copy_.chunk == copy_.stride == kernels_memory.STEP
     one = bandwidth.traffic("L2 read, one 512 KB", l2, sms)
     assert one.bytes == one.chunk == 512 * 1024 and one.stride == 0
     half = bandwidth.traffic("L2 read", l2, sms)
@@ -432,7 +433,8 @@ def test_traffic():
 def test_a_gpu_agrees_with_itself(tmp_path):
     """rate x latency is the work, a lone warp has a quarter, conflicts are those computed."""
     path = tmp_path / "probe.json"
-    results = probe.run(("mma", "sparse"), row="f16", warps=(1, 4, 8), ilp=(1, 2, 4), path=path)
+    warps, ilp = (1, 4, 8, 16), (1, 2, 4, 8)  # some of them fill the tensor cores
+    results = probe.run(("mma", "sparse"), row="f16", warps=warps, ilp=ilp, path=path)
     for group, row in (
         ("shared", "ld.shared.u32"),
         ("ldmatrix", "ldmatrix.x1"),
