@@ -76,7 +76,12 @@ def _show(results: dict[str, Any], groups: Sequence[str], folder: Path | None) -
     if broken:
         print("These contradict the hardware or themselves:", *broken, sep="\n  ", end="\n\n")
     if others:
-        print("This GPU differs from what was published:", *others, sep="\n  ", end="\n\n")
+        print(
+            "This GPU differs from others, or from what was published:",
+            *others,
+            sep="\n  ",
+            end="\n\n",
+        )
     if folder is not None:
         for path in plot.draw(results, groups, folder):
             print(f"wrote {path}")

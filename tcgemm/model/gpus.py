@@ -18,7 +18,7 @@ HGEMM = published.DOCUMENTS["000"].short
 
 @dataclass(frozen=True)
 class Costs:
-    """The costs of a GPU. Cycles are those from one warp's instruction to its next (CPI).
+    """The costs of a GPU. Cycles are those from one instruction to the next (CPI).
 
     Attributes:
         name (str): of the GPU.
@@ -71,19 +71,22 @@ TURING = tuple(_turing(gpu) for gpu in published.gpus("000", "II"))
 def of_probe(results: dict[str, Any], name: str | None = None) -> Costs:
     """The costs that a result of `python -m tcgemm probe` has: tcgemm.probe.
 
-    The cycles of an instruction are 4 FMA / rate, as an SM has four parts; the rates of memories
-    are those of reads, and the tensor cores' is that of the fastest product of float16.
+    The cycles of an instruction are 4 FMA / rate, as an SM has four parts. Those of shared memory
+    are what its pipe takes from many warps: since Ampere a lone warp does not fill it. The rates of
+    memories are those of reads, and the tensor cores' is that of the fastest product of float16.
 
     ValueError: a record is missing.
     """
     header, records = results["header"], results["records"]
     gpu = name or header["gpu"].removeprefix("NVIDIA ")
 
-    def find(row: str, key: str, **wanted: str) -> float:
+    def find(row: str, key: str, **wanted: str | int) -> float:
         found = [
             each[key]
             for each in records
-            if each["row"] == row and all(each.get(x) == y for x, y in wanted.items())
+            if each["row"] == row
+            and key in each
+            and all(each.get(x) == y for x, y in wanted.items())
         ]
         if not found:
             raise ValueError(
@@ -91,6 +94,10 @@ def of_probe(results: dict[str, Any], name: str | None = None) -> Costs:
                 "python -m tcgemm probe all --json FILE."
             )
         return max(found)
+
+    def pipe(row: str, size: int) -> float:
+        """Cycles of an access of so many bytes a warp, at the best rate without conflicts."""
+        return size / find(row, "rate", group="shared", factor=1)
 
     tensor = [
         each["tflops"]
@@ -105,8 +112,8 @@ def of_probe(results: dict[str, Any], name: str | None = None) -> Costs:
         f"tcgemm probe, {header.get('date', '')[:10]}",
         mma=4 * 1024 / best,
         load_global=find("LDG L2 128", "cpi"),
-        store_shared=find("STS 128", "cpi"),
-        load_shared=find("LDS 32", "cpi"),
+        store_shared=pipe("st.shared.u128", 512),
+        load_shared=pipe("ld.shared.u32", 128),
         memory=1e9 * find("DRAM read", "rate"),
         l2=1e9 * max(find("L2 read", "rate"), find("L2 read, one 512 KB", "rate")),
         tensor=1e12 * max(tensor),

@@ -148,8 +148,8 @@ def probed(**left_out):
         "wgmma f16 f16 f32 m64n256k16": {"mode": "chip", "rate": 2000.0, "tflops": 800.0},
         "wgmma.sp f16 f16 f32 m64n256k32": {"mode": "chip", "rate": 4000.0, "tflops": 1600.0},
         "LDG L2 128": {"cpi": 9.0},
-        "STS 128": {"cpi": 5.0},
-        "LDS 32": {"cpi": 1.5},
+        "st.shared.u128": {"group": "shared", "factor": 1, "rate": 102.4},
+        "ld.shared.u32": {"group": "shared", "factor": 1, "rate": 128.0},
         "DRAM read": {"rate": 4000.0},
         "L2 read": {"rate": 6000.0},
         "L2 read, one 512 KB": {"rate": 7000.0},
@@ -165,13 +165,13 @@ def test_the_costs_of_a_probe(tmp_path, capsys):
     found = gpus.costs(str(path))
     assert (found.name, found.source) == ("A100-SXM4", "tcgemm probe, 2026-11-23")
     cycles = (found.mma, found.load_global, found.store_shared, found.load_shared)
-    assert cycles == (4.0, 9.0, 5.0, 1.5)
+    assert cycles == (4.0, 9.0, 5.0, 1.0)
     # The rate of 2:4 is not the peak of a dense product.
     assert (found.memory, found.l2, found.tensor) == (4e12, 7e12, 800e12)
     assert cli.main(["model", "blocking", "--gpu", str(path)]) == 0
     assert "on A100-SXM4 (tcgemm probe" in capsys.readouterr().out
-    path.write_text(json.dumps(probed(rows=["STS 128"])))
-    with pytest.raises(ValueError, match="has no record 'STS 128'; measure all of it"):
+    path.write_text(json.dumps(probed(rows=["st.shared.u128"])))
+    with pytest.raises(ValueError, match=r"has no record 'st\.shared\.u128'; measure all of it"):
         gpus.costs(str(path))
     path.write_text(json.dumps(probed(rows=[row["row"] for row in probed()["records"][1:3]])))
     assert gpus.costs(str(path)).tensor == 500e12
