@@ -76,7 +76,7 @@ def kernel(known: Instruction, target: str, selector: int = 0) -> str:
             "mad.wide.u32 %byte, %lane, 4, %byte;",
             "ld.global.b32 %meta, [%byte];",
         ]
-    lines.append(ptx.instruction(known, *lists, lists[2], selector))
+    lines.append(ptx.instruction(known, lists[0], lists[1], lists[2], lists[2], selector))
     size = 8 if result == "d" else 4
     lines += [f"st.global.{suffix[result]} [%at_d + {i * LANES * size}], %d{i};" for i in range(d)]
     return "\n".join([*lines, "ret;", "}", ""])
