@@ -5,6 +5,7 @@ Importing this module registers the method "tcgemm". It needs transformers 5 or 
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,6 +15,7 @@ from transformers.quantizers.base import HfQuantizer
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from tcgemm import dtypes
+from tcgemm.integrations import checkpoints
 from tcgemm.nn import QuantLinear, SparseLinear24, SwapReport, swap_linear
 from tcgemm.quant.weight import QuantizedWeight
 from tcgemm.typing import WeightGranularity, words
@@ -57,6 +59,8 @@ class TcgemmConfig(QuantizationConfigMixin):
         method (str): how a SparseLinear24 prunes: "magnitude" or "transposable".
         modules_to_not_convert (list[str]): names of modules or patterns that stay as they are.
             Layers that share a weight with another module, as a tied head does, stay, too.
+        checkpoint (str): whose names and shapes the scales of a saved model have: "tcgemm", "fp8"
+            or "compressed-tensors". `of` sets it.
 
     Raises:
         ValueError: One of the words is not known.
@@ -68,6 +72,7 @@ class TcgemmConfig(QuantizationConfigMixin):
     granularity: str
     method: str
     modules_to_not_convert: list[str]
+    checkpoint: str
 
     def __init__(
         self,
@@ -76,6 +81,7 @@ class TcgemmConfig(QuantizationConfigMixin):
         granularity: str = "row",
         method: str = "magnitude",
         modules_to_not_convert: list[str] | tuple[str, ...] = ("lm_head",),
+        checkpoint: str = METHOD,
         **_others: Any,
     ) -> None:
         dtype = str(dtype).removeprefix("torch.")
@@ -83,12 +89,40 @@ class TcgemmConfig(QuantizationConfigMixin):
         _check("dtype", dtype, tuple(DTYPES))
         _check("granularity", granularity, words(WeightGranularity))
         _check("method", method, METHODS)
+        _check("checkpoint", checkpoint, (METHOD, *checkpoints.READERS))
         self.quant_method = METHOD
         self.layer = layer
         self.dtype = dtype
         self.granularity = granularity
         self.method = method
         self.modules_to_not_convert = list(modules_to_not_convert)
+        self.checkpoint = checkpoint
+
+    @classmethod
+    def of(cls, other: Any) -> TcgemmConfig:
+        """The config by which QuantLinear reads a checkpoint of another 8-bit method.
+
+        Example:
+            >>> other = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+            >>> TcgemmConfig.of(other).granularity
+            '128x128'
+
+        Give the model's config the dict of this config, and load the model with it:
+
+            config = AutoConfig.from_pretrained(folder)
+            other = TcgemmConfig.of(config.quantization_config)
+            config.quantization_config = other.to_dict()
+            model = AutoModelForCausalLM.from_pretrained(folder, config=config)
+
+        Arguments:
+            other: the quantization_config of the checkpoint, a dict or an object of transformers:
+                of the method "fp8" (DeepSeek's names) or "compressed-tensors" with 8-bit weights.
+
+        Raises:
+            ValueError: The checkpoint has another method, or weights that no QuantLinear has.
+        """
+        given = other if isinstance(other, dict) else other.to_dict()
+        return cls(**checkpoints.options_of(given))
 
     def options(self) -> dict[str, Any]:
         """The arguments of swap_linear."""
@@ -97,11 +131,15 @@ class TcgemmConfig(QuantizationConfigMixin):
         return {"to": QuantLinear, "dtype": DTYPES[self.dtype], "granularity": self.granularity}
 
 
-class _ReadSparse(ConversionOps):
-    """Makes the dense weight of the parts in which a sparse one is saved."""
+class _Read(ConversionOps):
+    """What a saved model is read by."""
 
     def __init__(self, quantizer: HfQuantizer) -> None:
         self.hf_quantizer = quantizer  # so that transformers leaves the dtypes of the parts alone
+
+
+class _ReadSparse(_Read):
+    """Makes the dense weight of the parts in which a sparse one is saved."""
 
     def convert(
         self,
@@ -121,8 +159,28 @@ class _ReadSparse(ConversionOps):
         return {kwargs["full_layer_name"]: [layer.weight.to_dense()]}
 
 
+class _ReadScale(_Read):
+    """Gives a scale of another method the dtype and the shape of QuantLinear's."""
+
+    def convert(
+        self,
+        input_dict: dict[str, Any],
+        source_patterns: list[str],
+        target_patterns: list[str],
+        **kwargs: Any,
+    ) -> dict[str, list[Tensor]]:
+        """The scale, in float32."""
+        (given,) = input_dict.values()
+        scale = given[0] if isinstance(given, list) else given
+        name = kwargs["full_layer_name"]
+        own = kwargs["model"].get_submodule(name.rpartition(".")[0]).weight_scale
+        return {name: [checkpoints.as_scale(scale, own, name)]}
+
+
 def _modules(name: str, names: list[str]) -> list[str]:
     """What swap_linear takes for a name: "lm_head" stands for every module of that last name."""
+    if name.startswith("re:"):  # of compressed-tensors
+        return [each for each in names if re.match(name[3:], each)]
     full = [each for each in names if each == name or each.endswith(f".{name}")]
     return full or ([] if name == "lm_head" else [name])
 
@@ -141,29 +199,54 @@ class TcgemmQuantizer(HfQuantizer):
             self.serialized_names = {
                 "weight": ["weight.values", "weight.metadata", "weight.format"]
             }
+        elif self._config.checkpoint != METHOD:
+            self.serialized_names = {"weight_scale": [checkpoints.READERS[self._config.checkpoint]]}
 
     def get_load_operations(self) -> dict[str, Any]:
         """What reads these parts."""
-        return {"deserialize": _ReadSparse}
+        sparse = self._config.layer == "SparseLinear24"
+        return {"deserialize": _ReadSparse if sparse else _ReadScale}
 
-    def _swap(self, model: torch.nn.Module) -> None:
+    def _swap(self, model: torch.nn.Module, only: list[str] | None = None) -> None:
         config = self._config
-        names = [name for name, _ in model.named_modules()]
-        skip = [full for name in config.modules_to_not_convert for full in _modules(name, names)]
-        self.report = swap_linear(model, skip=skip or None, **config.options())
+        if only is None:
+            names = [name for name, _ in model.named_modules()]
+            left = config.modules_to_not_convert
+            skip = [full for name in left for full in _modules(name, names)]
+            self.report = swap_linear(model, skip=skip or None, **config.options())
+        else:
+            chosen = [name for name, _ in model.named_modules() if checkpoints.has(only, name)]
+            self.report = swap_linear(model, lambda _, name: name in chosen, **config.options())
         if not self.report.swapped:
             raise ValueError(
                 f"TcgemmConfig: {type(model).__name__} has no layer that can become a "
                 f"{config.layer}; load it without this config.\n{self.report}"
             )
 
-    def _process_model_before_weight_loading(self, model: torch.nn.Module, **_others: Any) -> None:
-        if self._has_values():
-            self._swap(model)
+    def _process_model_before_weight_loading(
+        self, model: Any, checkpoint_files: list[str] | None = None, **_others: Any
+    ) -> None:
+        if not self._has_values():
+            return
+        if self._config.checkpoint == METHOD:
+            return self._swap(model)
+        suffix = checkpoints.READERS[self._config.checkpoint]
+        scaled = checkpoints.scaled_modules(checkpoint_files or (), suffix)
+        self._swap(model, scaled)
+        unused = getattr(model, "_keys_to_ignore_on_load_unexpected", None) or ()
+        checkpoints.check_all_read(scaled, self.report.swapped, unused)
 
     def _process_model_after_weight_loading(self, model: Any, **_others: Any) -> Any:
         if not self._has_values():
             self._swap(model)
+        # It is saved as tcgemm's own: the names and forms of another checkpoint are not made again.
+        self._config.checkpoint = METHOD
+        left = [
+            each
+            for each in getattr(model, "_weight_conversions", None) or []
+            if not any(isinstance(op, _Read) for op in getattr(each, "operations", ()))
+        ]
+        model._weight_conversions = left or None
         return model
 
     def _has_values(self) -> bool:

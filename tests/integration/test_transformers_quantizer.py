@@ -70,6 +70,9 @@ def test_a_model_is_saved_and_loaded_with_the_same_bits(make, name, saved, tmp_p
     again = kind.from_pretrained(tmp_path / "quantised")
     assert layers(again) == layers(model)
     assert torch.equal(logits(again, inputs), expected)
+    again.save_pretrained(tmp_path / "once more")  # what was read is saved in the same way
+    third = kind.from_pretrained(tmp_path / "once more")
+    assert torch.equal(logits(third, inputs), expected)
 
 
 @every_model
@@ -130,6 +133,7 @@ def test_the_saved_config(saved, tmp_path):
         "granularity": "tensor",
         "method": "magnitude",
         "modules_to_not_convert": ["lm_head"],
+        "checkpoint": "tcgemm",
     }
 
 

@@ -1,0 +1,137 @@
+"""Checkpoints of other 8-bit methods: what their configs say, and where their scales are.
+
+    method               scale of a weight          config
+    fp8                  weight_scale_inv           weight_block_size: [128, 128], or none
+    compressed-tensors   weight_scale               config_groups, each with its strategy
+
+In both a weight is its 8-bit values times the scale, as in QuantLinear.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors import safe_open
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from torch import Tensor
+
+# Method -> the last part of the name of a scale.
+READERS = {"fp8": "weight_scale_inv", "compressed-tensors": "weight_scale"}
+BLOCK = [128, 128]
+STRATEGIES = {"tensor": "tensor", "channel": "row", "block": "128x128"}
+TYPES = {("float", 8): "float8_e4m3fn", ("int", 8): "int8"}
+_NAME = "TcgemmConfig.of"
+
+
+def options_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a TcgemmConfig for the quantization_config of a checkpoint.
+
+    ValueError: no QuantLinear has such weights.
+    """
+    method = str(getattr(given.get("quant_method"), "value", given.get("quant_method")))
+    if method == "fp8":
+        found = _fp8(given)
+    elif method == "compressed-tensors":
+        found = _compressed(given)
+    else:
+        raise ValueError(
+            f"{_NAME}: quant_method is {method!r}; expected {' or '.join(map(repr, READERS))}."
+        )
+    return {"layer": "QuantLinear", "checkpoint": method} | found
+
+
+def _fp8(given: Mapping[str, Any]) -> dict[str, Any]:
+    block = given.get("weight_block_size")
+    if block is not None and list(block) != BLOCK:
+        raise ValueError(f"{_NAME}: weight_block_size is {block}; expected {BLOCK} or none.")
+    return {
+        "dtype": "float8_e4m3fn",
+        "granularity": "tensor" if block is None else "128x128",
+        "modules_to_not_convert": given.get("modules_to_not_convert") or ["lm_head"],
+    }
+
+
+def _compressed(given: Mapping[str, Any]) -> dict[str, Any]:
+    groups = list((given.get("config_groups") or {}).values())
+    found = {_group(each) for each in groups}
+    if len(found) != 1:
+        raise ValueError(
+            f"{_NAME}: config_groups has {len(found)} kinds of weights; expected one of all layers."
+        )
+    ((dtype, granularity),) = found
+    ignored = given.get("ignore") or ["lm_head"]
+    return {"dtype": dtype, "granularity": granularity, "modules_to_not_convert": ignored}
+
+
+def _group(group: Mapping[str, Any]) -> tuple[str, str]:
+    """(dtype, granularity) of the weights of a group of layers."""
+    weights: dict[str, Any] = group.get("weights") or {}
+    inputs = group.get("input_activations")
+    kind: Any = weights.get("type"), weights.get("num_bits")
+    strategy: Any = weights.get("strategy")
+    if kind not in TYPES or strategy not in STRATEGIES or not weights.get("symmetric", True):
+        raise ValueError(
+            f"{_NAME}: config_groups has weights of type {kind[0]!r}, {kind[1]} bits, strategy "
+            f"{strategy!r}, symmetric {weights.get('symmetric', True)}; expected 8 bits that are "
+            f"symmetric, of a strategy in {', '.join(STRATEGIES)}."
+        )
+    if strategy == "block" and (kind[0] == "int" or weights.get("block_structure") != BLOCK):
+        raise ValueError(
+            f"{_NAME}: config_groups has blocks of {weights.get('block_structure')} of type "
+            f"{kind[0]!r}; expected {BLOCK} of float."
+        )
+    if inputs is None:
+        raise ValueError(
+            f"{_NAME}: config_groups has no input_activations: only the weights have 8 bits. "
+            "QuantLinear multiplies in 8 bits, and quantises its input, too."
+        )
+    return TYPES[kind], STRATEGIES[strategy]
+
+
+def scaled_modules(files: Iterable[Any], suffix: str) -> list[str]:
+    """The names of the modules that have such a scale in files of safetensors."""
+    found = []
+    for file in files:
+        if not str(file).endswith(".safetensors"):
+            raise ValueError(f"{file} is no file of safetensors, so its scales are not found.")
+        with safe_open(str(file), framework="pt") as opened:
+            names = [name.rpartition(".") for name in opened.keys()]  # noqa: SIM118
+        found += [module for module, _, last in names if last == suffix]
+    return found
+
+
+def has(modules: Sequence[str], name: str) -> bool:
+    """Is a module of a model one of these of a checkpoint, which may have a prefix more or less?"""
+    return bool(name) and any(
+        each == name or each.endswith(f".{name}") or name.endswith(f".{each}") for each in modules
+    )
+
+
+def check_all_read(modules: Sequence[str], read: Sequence[str], unused: Iterable[str]) -> None:
+    """ValueError: a module of the checkpoint has a scale, and no layer takes it."""
+    patterns = [re.compile(pattern) for pattern in unused]
+    left = [
+        each
+        for each in modules
+        if not has(read, each) and not any(pattern.search(each) for pattern in patterns)
+    ]
+    if left:
+        raise ValueError(
+            f"The checkpoint has 8-bit weights of {len(left)} modules that are no linear layers of "
+            f"this model, such as {left[0]}; their scales would be lost. Load it by its own method."
+        )
+
+
+def as_scale(scale: Tensor, own: Tensor, name: str) -> Tensor:
+    """A scale with the dtype and shape of QuantLinear's; ValueError if it has other elements."""
+    if scale.numel() != own.numel():
+        raise ValueError(
+            f"{name} has shape {tuple(scale.shape)} in the checkpoint; expected the "
+            f"{own.numel()} elements of {tuple(own.shape)}."
+        )
+    return scale.to(torch.float32).reshape(own.shape)
