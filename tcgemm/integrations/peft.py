@@ -22,6 +22,8 @@ from peft.tuners.tuners_utils import BaseTunerLayer, check_adapters_to_merge
 from tcgemm.nn import QuantLinear, SparseLinear24
 
 LAYERS = (QuantLinear, SparseLinear24)
+# Other values of init_lora_weights, such as "pissa", subtract the adapter from the base weight.
+INITIAL = (True, False, "gaussian", "orthogonal")
 # What PEFT does with the layers that it knows.
 _create = LoraModel._create_new_module
 _merge, _unmerge = lora.Linear.merge, lora.Linear.unmerge
@@ -31,6 +33,12 @@ _BEFORE = "_tcgemm_before_merge"  # the base layer that a merged adapter was add
 def _create_new_module(lora_config: Any, adapter_name: str, target: Any, **options: Any) -> Any:
     base = target.get_base_layer() if isinstance(target, BaseTunerLayer) else target
     if isinstance(base, LAYERS):
+        if lora_config.init_lora_weights not in INITIAL:
+            raise ValueError(
+                f"LoRA on {type(base).__name__}: init_lora_weights is "
+                f"{lora_config.init_lora_weights!r}, which changes the base weight; expected one "
+                f"of {', '.join(map(repr, INITIAL))}, or call get_peft_model before the swap."
+            )
         return lora.Linear(target, adapter_name, config=lora_config, **options)
     return _create(lora_config, adapter_name, target, **options)
 
