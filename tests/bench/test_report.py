@@ -4,7 +4,7 @@ import importlib
 
 import pytest
 
-from benchmarks import RESULTS, report
+from benchmarks import RESULTS, published_sizes, report
 from benchmarks.fp32_errors import measure as fp32_measure
 from benchmarks.fp32_errors import table as fp32_table
 from benchmarks.report import overview, svg, tables
@@ -106,10 +106,12 @@ def test_report_of_nothing(tmp_path):
 
 
 def test_every_stored_row_has_a_table():
+    # `python -m benchmarks doc000` has the tables of its set.
     for path in RESULTS.glob("*.json"):
         rows = results_file.load(path)["rows"]
         shown = [row for section in tables.SECTIONS for row in section.rows(rows)]
         names = {results_file.key(row) for row in shown}
+        rows = [row for row in rows if row["set"] != published_sizes.SET]
         assert all(results_file.key(row) in names or ":" in row["set"] for row in rows)
 
 
