@@ -110,15 +110,31 @@ def whole_chip(header: dict[str, Any], records: Sequence[Record]) -> Iterator[st
 
 
 def machine_code(header: dict[str, Any], records: Sequence[Record]) -> Iterator[str]:
-    """The loop has as many tensor-core instructions as csrc/isa/native.h says: none is hoisted."""
+    """A loop has as many tensor-core instructions as csrc/isa/native.h says, and nothing but the
+    accesses stands between two reads of the clock (and at most 4 others): none is hoisted.
+    """
     known = rows.by_label(header["arch"])
-    for row, part in cells(records, *LOOPS).items():
-        if row in known and part[0].get("sass") is not None:
-            count = sum(part[0]["sass"].values())
-            if count != known[row].opcode_count:
+    for row, part in cells(records, *LOOPS, "wgmma").items():
+        of = known.get(part[0].get("base", row))
+        if of is None:
+            continue
+        for each in part:
+            count = sum(each["sass"].values())
+            if count != of.opcode_count:
                 yield (
-                    f"{row}: the loop has {count} tensor-core instructions for one, expected "
-                    f"{known[row].opcode_count}."
+                    f"{row}, ILP {each['ilp']}: the loop has {count} tensor-core instructions for "
+                    f"one, expected {of.opcode_count}."
+                )
+    for row, part in cells(records, "ldmatrix", "shared").items():
+        if any(sum(each["sass"].values()) != 1 for each in part):
+            yield f"{row}: the loop has another number of accesses than the PTX text."
+    for each in records:
+        if each["group"] == "global":
+            count, between = sum(each["sass"].values()), each.get("between") or each["ilp"]
+            if count != each["ilp"] or between > count + 4:
+                yield (
+                    f"{each['row']}: {between} instructions are between the clocks, {count} of "
+                    f"them accesses, expected {each['ilp']}."
                 )
 
 
