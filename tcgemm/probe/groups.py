@@ -12,7 +12,7 @@ import torch
 
 from tcgemm.emulate import ptx
 from tcgemm.model import banks
-from tcgemm.probe import bandwidth, kernels_memory, kernels_mma, kernels_wgmma, layout, rows, sass
+from tcgemm.probe import bandwidth, kernels_memory, kernels_mma, kernels_wgmma, layouts, rows, sass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -382,5 +382,5 @@ GROUPS = {
     ),
     "global": Group("cycles of loads and stores", lambda a, o: _cpi_rows(), _measure_cpi),
     "bandwidth": Group("bandwidth", lambda a, o: list(bandwidth.ROWS), bandwidth.measure),
-    "layout": Group("fragment layouts", layout.names, layout.measure),
+    "layout": Group("fragment layouts", layouts.names, layouts.measure),
 }

@@ -264,6 +264,7 @@ def layout(results: dict[str, Any]) -> list[Table]:
     lines = [
         {
             "instruction": each["row"],
+            "a": each.get("a"),
             "elements": each["elements"],
             "elsewhere": each["wrong"],
             "selector": each.get("selector") if "metadata_lanes" in each else None,
@@ -275,6 +276,7 @@ def layout(results: dict[str, Any]) -> list[Table]:
     notes = [
         "Elements of a that were found at another place than PTX's layouts have. Lanes are "
         "4 g + t; the selector of mma.sp says which of them have the metadata.",
+        "wgmma has a in registers (RS) or in shared memory (SS).",
     ]
     title = f"Fragment layouts on {results['header']['gpu']}"
     return [Table(title, lines, notes)] if lines else []
