@@ -194,9 +194,10 @@ def layouts(_header: dict[str, Any], records: Sequence[Record]) -> Iterator[str]
         if each["group"] != "layout":
             continue
         if each["wrong"]:
+            of = f", the first at {each['first']}" if "first" in each else ""
             yield (
                 f"{each['row']}: {each['wrong']} of {each['elements']} elements have another "
-                f"place, the first at {each.get('first')}."
+                f"place{of}."
             )
         if each.get("metadata_wrong"):
             yield f"{each['row']}: {each['metadata_wrong']} nibbles of metadata act elsewhere."

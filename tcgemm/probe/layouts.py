@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tcgemm.probe import layout, layout_wgmma, rows
+from tcgemm.probe import layout, layout_wgmma, layout_wmma, rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     Measure = Callable[[Session, Instruction], Iterator[dict[str, Any]]]
 
-KINDS = (layout, layout_wgmma)
+KINDS = (layout, layout_wgmma, layout_wmma)
 
 
 def found(arch: str, wanted: str | None) -> dict[str, tuple[Instruction, Measure]]:
