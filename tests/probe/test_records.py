@@ -172,6 +172,17 @@ def test_a_check_refuses_broken_records(measured, name, wanted, values, words):
     assert said and any(words in sentence for sentence in said), said
 
 
+def test_the_rate_of_doubles():
+    record = {"group": "mma", "row": "mma f64 f64 f64 m16n8k4", "mode": "one", "chain": "c"}
+    record |= {"warps": 8, "ilp": 4, "peak": 128}
+    found = {"header": {"arch": "Hopper"}, "records": [record | {"rate": 122.0}]}
+    assert checks.sentences(found, (checks.doubles,)) == []
+    found["records"] = [record | {"rate": 121.0}]
+    assert "m16n8k4: 121 of 128" in checks.sentences(found, (checks.doubles,))[0]
+    found["header"]["arch"] = "Ada"
+    assert checks.sentences(found, (checks.doubles,)) == []
+
+
 @needs_ptxas
 def test_rates_of_a_stored_gpu(measured, monkeypatch):
     known = copy.deepcopy(measured)
