@@ -60,7 +60,7 @@ def parser() -> argparse.ArgumentParser:
         "--ilp", type=numbers, default=ILPS, help="independent instructions of a warp (1..8)"
     )
     made.add_argument("--chain", help="c (sums), a0, a1 (the result is the next a), or several")
-    made.add_argument("--json", type=Path, help="write the records to this file, row by row")
+    made.add_argument("--json", type=Path, help="write the records to this file, as they come")
     made.add_argument("--resume", action="store_true", help="keep the records of --json's file")
     made.add_argument("--plot", type=Path, help="draw the rates into this folder, as PNG")
     made.add_argument("--stored", type=Path, help="print the records of this file, measure nothing")

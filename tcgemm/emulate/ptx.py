@@ -63,17 +63,18 @@ def instruction(known: Instruction, a: str, b: str, c: str, d: str, selector: in
     return f"{line} {d}, {a}, {b}, {c}{f', %meta, {selector:#x}' if known.is_sparse else ''};"
 
 
-def group_instruction(known: Instruction, n: int, d: str, a: str, b: str) -> str:
+def group_instruction(known: Instruction, n: int, d: str, a: str, b: str, selector: int = 0) -> str:
     """The line of a wgmma instruction with n columns that adds to d, where %yes is true.
 
-    a is a list of registers or a descriptor, b a descriptor; a sparse one reads %meta.
+    a is a list of registers or a descriptor, b a descriptor; a sparse one reads %meta of the lanes
+    that the selector names.
     """
     types = f"{known.accumulator}.{known.input}.{known.input_b}{operation_of(known)}"
     form = known.family.replace("wgmma", "wgmma.mma_async")
     tail = "" if known.accumulator == "s32" else ", 1, 1"  # the signs of a and b
     if BITS[known.input] == 16:  # a and b are K-major; a list of registers has no order
         tail += ", 0" if a.startswith("{") else ", 0, 0"
-    metadata = ", %meta, 0x0" if known.is_sparse else ""
+    metadata = f", %meta, {selector:#x}" if known.is_sparse else ""
     line = f"{form}.sync.aligned.m64n{n}k{known.shape[2]}.{types} {d}, {a}, {b}{metadata}, %yes"
     return f"{line}{tail};"
 

@@ -12,7 +12,7 @@ import torch
 
 from tcgemm.emulate import ptx
 from tcgemm.model import banks
-from tcgemm.probe import bandwidth, kernels_memory, kernels_mma, kernels_wgmma, layout, rows, sass
+from tcgemm.probe import bandwidth, kernels_memory, kernels_mma, kernels_wgmma, layouts, rows, sass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -98,7 +98,7 @@ def _record(
 
 
 def _code(known: Instruction, module: Module, entry: str, depth: int) -> dict[str, Any]:
-    """The opcodes of one instruction: by nvdisasm, or else those that the table has."""
+    """The opcodes of one instruction and the length of the loop: by nvdisasm, or of the table."""
     found = module.loop(entry)
     if found is None:
         return {"sass": {known.opcode: known.opcode_count}, "instructions": None}
@@ -131,12 +131,10 @@ def _measure_mma(group: str) -> Callable[[Session, str, Options], Iterator[Recor
         session.fill(known)
         work, cells = rows.fma(known), []
         line = ptx.instruction(known, "a", "b", "c", "d").split(" ")[0]
-        code: dict[str, Any] = {}
+        named = {"group": group, "row": row, "ptx": line}
         for text, entries in kernels_mma.modules(known, session.target, options.ilps):
             module = session.module(text)
-            if not code:
-                code = _code(known, module, entries[0], int(entries[0][-1]))
-            named = {"group": group, "row": row, "ptx": line} | code
+            codes = {entry: _code(known, module, entry, int(entry[-1])) for entry in entries}
             own = [entry for entry in entries if entry[0] == "c"]
             wanted = [(entry, warps) for entry in own for warps in options.warps]
             others = [
@@ -150,7 +148,7 @@ def _measure_mma(group: str) -> Callable[[Session, str, Options], Iterator[Recor
                     continue
                 ilp = int(entry[-1])
                 record = _record(session, known, clocks, warps, ilp, warps * ilp * work)
-                made.append(named | record | {"chain": entry[:-1]})
+                made.append(named | codes[entry] | record | {"chain": entry[:-1]})
             yield from made
             cells += [record for record in made if record["chain"] == "c"]
             best = max(cells, key=lambda cell: (cell["rate"], -cell["warps"]), default=None)
@@ -254,16 +252,18 @@ def _measure_shared(group: str) -> Callable[[Session, str, Options], Iterator[Re
         ilps = tuple(ilp for ilp in options.ilps if ilp <= kernels_memory.SLOTS)
         only = kernels_memory.shared_module(session.target, (row,), tuple({*ilps, 1, 4}))
         module = session.module(only)
-        named = {"group": group, "row": row, "ptx": access.ptx, "sass": {access.sass: 1}}
+        entries = {ilp: kernels_memory.entry_name(row, ilp) for ilp in (*ilps, 1, 4)}
+        codes = {
+            ilp: {name: count // ilp for name, count in _accesses(module, entry, access).items()}
+            for ilp, entry in entries.items()
+        }
+        named = {"group": group, "row": row, "ptx": access.ptx}
 
         def records(
             addresses: Sequence[int], cells: Sequence[tuple[int, int]], **more: Any
         ) -> Iterator[Record]:
             session.write(chain_words(row, addresses))
-            grid = [
-                (kernels_memory.entry_name(row, ilp), warps, i)
-                for i, (warps, ilp) in enumerate(cells)
-            ]
+            grid = [(entries[ilp], warps, i) for i, (warps, ilp) in enumerate(cells)]
             predicted = banks.cycles(addresses, access.width)
             for (warps, ilp), clocks in zip(cells, _clocks(module, grid), strict=True):
                 if clocks is None:
@@ -272,6 +272,7 @@ def _measure_shared(group: str) -> Callable[[Session, str, Options], Iterator[Re
                 yield (
                     named
                     | {
+                        "sass": codes[ilp],
                         "native": True,
                         "mode": "one",
                         "warps": warps,
@@ -301,6 +302,14 @@ def _measure_shared(group: str) -> Callable[[Session, str, Options], Iterator[Re
     return measure
 
 
+def _accesses(module: Module, entry: str, access: kernels_memory.Access) -> dict[str, int]:
+    """The opcodes of the accesses of a loop, or that of the table without nvdisasm."""
+    found = module.loop(entry)
+    if found is None:
+        return {access.sass: int(entry.rsplit("_", 1)[1])}
+    return sass.named(found, access.sass)
+
+
 def layouts_of(row: str) -> dict[str, list[int]]:
     """The addresses of this access to each layout of the models, if they have such an access."""
     found = {}
@@ -328,6 +337,8 @@ def _measure_cpi(session: Session, row: str, _options: Options) -> Iterator[Reco
     width = int(width_text)
     module = session.module(kernels_memory.cpi_module(session.target, (space,), (width,)))
     whole = kernels_memory.number(space, width)
+    found = module.between_clocks(kernels_memory.cpi_name(space, width, whole))
+    opcode = row.split()[0]
     clocks = {}
     for count in (whole, whole // 2):
         session.times.zero_()
@@ -341,7 +352,8 @@ def _measure_cpi(session: Session, row: str, _options: Options) -> Iterator[Reco
         "group": "global",
         "row": row,
         "ptx": kernels_memory.SPACES[space],
-        "sass": {row.split()[0]: whole},
+        "sass": {opcode: whole} if found is None else sass.named(found, opcode),
+        "between": found and found.total(),
         "mode": "cpi",
         "warps": 1,
         "ilp": whole,
@@ -370,5 +382,5 @@ GROUPS = {
     ),
     "global": Group("cycles of loads and stores", lambda a, o: _cpi_rows(), _measure_cpi),
     "bandwidth": Group("bandwidth", lambda a, o: list(bandwidth.ROWS), bandwidth.measure),
-    "layout": Group("fragment layouts", layout.names, layout.measure),
+    "layout": Group("fragment layouts", layouts.names, layouts.measure),
 }

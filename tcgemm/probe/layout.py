@@ -42,11 +42,6 @@ def instructions(arch: str, wanted: str | None) -> list[Instruction]:
     return [row for row in found if not rows.is_volta(row) and "xor" not in row.name]
 
 
-def names(arch: str, options: Any) -> list[str]:
-    """The names of the rows that are measured."""
-    return [rows.label(row) for row in instructions(arch, options.row)]
-
-
 # Metadata.
 
 
@@ -224,10 +219,9 @@ def runner(known: Instruction, target: str, selector: int) -> Run:
     return run
 
 
-def measure(session: Session, row: str, options: Any) -> Iterator[dict[str, Any]]:
+def measure(session: Session, known: Instruction) -> Iterator[dict[str, Any]]:
     """The records of a row: one for each selector."""
-    known = next(x for x in instructions(session.arch, options.row) if rows.label(x) == row)
     for selector in selectors(known):
         facts = check(known, runner(known, session.target, selector), selector)
-        named = {"group": "layout", "row": row, "mode": "layout", "selector": selector}
-        yield named | {"native": known.is_native} | facts
+        named = {"group": "layout", "row": rows.label(known), "mode": "layout"}
+        yield named | {"selector": selector, "native": known.is_native} | facts

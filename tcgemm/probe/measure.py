@@ -73,18 +73,20 @@ def run(
     done = {(each["group"], each.get("base", each["row"])) for each in results["records"]}
     left = [(group, name) for group, name in wanted if (group, name) not in done]
     saved = time.monotonic()
-    with progress.bar(len(left), "probe", "row") as bar:
-        for group, name in left:
-            with torch.inference_mode():
-                results["records"] += list(GROUPS[group].measure(session, name, options))
-            if path is not None and time.monotonic() - saved > SAVE_SECONDS:
-                save(results, Path(path))
-                saved = time.monotonic()
-            if bar is not None:
-                bar.set_postfix_str(name)
-                bar.update()
-    if path is not None:
-        save(results, Path(path))
+    try:
+        with progress.bar(len(left), "probe", "row") as bar:
+            for group, name in left:
+                with torch.inference_mode():
+                    results["records"] += list(GROUPS[group].measure(session, name, options))
+                if path is not None and time.monotonic() - saved > SAVE_SECONDS:
+                    save(results, Path(path))
+                    saved = time.monotonic()
+                if bar is not None:
+                    bar.set_postfix_str(name)
+                    bar.update()
+    finally:  # an interrupted run keeps all rows that it has measured
+        if path is not None:
+            save(results, Path(path))
     return results
 
 

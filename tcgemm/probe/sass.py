@@ -126,6 +126,11 @@ def tensor(found: Counter[str]) -> dict[str, int]:
     return {opcode: count for opcode, count in found.items() if TENSOR.match(opcode.split(".")[0])}
 
 
+def named(found: Counter[str], opcode: str) -> dict[str, int]:
+    """The opcodes that are one, with any modifiers: of "LDS" also "LDS.128"."""
+    return {name: count for name, count in found.items() if name.split(".")[0] == opcode}
+
+
 def between_clocks(text: str, entry: str) -> list[str]:
     """The opcodes between the first two reads of the clock of an entry."""
     lines = [line for line in lines_of(text, entry) if line[0] != "label"]

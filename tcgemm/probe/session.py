@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import torch
 
@@ -15,12 +16,13 @@ from tcgemm.testing import timing
 
 if TYPE_CHECKING:
     import ctypes
-    from collections import Counter
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor
 
     from tcgemm.emulate.table import Instruction
+
+Found = TypeVar("Found")
 
 CELLS = 257  # registers in the buffer of operands; the first has the metadata
 METADATA = 0x44444444  # the first two of each four; of TF32 the first of each two
@@ -103,10 +105,18 @@ class Module:
 
     def loop(self, entry: str) -> Counter[str] | None:
         """The opcodes of an entry's loop, or None where nvdisasm or the cubin does not show it."""
+        return self._read(sass.loop, entry)
+
+    def between_clocks(self, entry: str) -> Counter[str] | None:
+        """The opcodes between an entry's first two reads of the clock, or None."""
+        found = self._read(sass.between_clocks, entry)
+        return None if found is None else Counter(found)
+
+    def _read(self, how: Callable[[str, str], Found], entry: str) -> Found | None:
         if self._text is None and self.cubin is not None:
             self._text = sass.disassemble(self.cubin)
         try:
-            return sass.loop(self._text, entry) if self._text else None
+            return how(self._text, entry) if self._text else None
         except ValueError:
             return None
 

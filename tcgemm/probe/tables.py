@@ -264,10 +264,13 @@ def layout(results: dict[str, Any]) -> list[Table]:
     lines = [
         {
             "instruction": each["row"],
+            "a": each.get("a"),
             "elements": each["elements"],
             "elsewhere": each["wrong"],
             "selector": each.get("selector") if "metadata_lanes" in each else None,
             "metadata in lanes t": ",".join(map(str, each.get("metadata_lanes", []))),
+            "copies": ",".join(map(str, each.get("copies", {}).values())),
+            "as mma": ",".join(each.get("as_mma", [])),
         }
         for each in results["records"]
         if each["group"] == "layout"
@@ -275,6 +278,9 @@ def layout(results: dict[str, Any]) -> list[Table]:
     notes = [
         "Elements of a that were found at another place than PTX's layouts have. Lanes are "
         "4 g + t; the selector of mma.sp says which of them have the metadata.",
+        "wgmma has a in registers (RS) or in shared memory (SS).",
+        "Of wmma, copies are how often fragments a, b and c have each element; some are those of "
+        "mma.sync, 8 columns after the others.",
     ]
     title = f"Fragment layouts on {results['header']['gpu']}"
     return [Table(title, lines, notes)] if lines else []

@@ -3,10 +3,11 @@
 import pytest
 import torch
 
+from tcgemm import probe
 from tcgemm.emulate import ptx
 from tcgemm.emulate.instruction import TORCH
 from tcgemm.numerics import device
-from tcgemm.probe import layout, rows, sass
+from tcgemm.probe import checks, layout, rows, sass
 
 SHAPES = [row for row in layout.instructions("Hopper", None) if row.shape[2] <= 64]
 SHAPES += [row for row in layout.instructions("Hopper", "m16n8k16") if row.input != row.input_b]
@@ -123,3 +124,18 @@ def test_the_kernels_of_sparse_instructions_assemble(arch):
             text = device.kernel(known, rows.TARGETS[arch], selector)
             assert f"%meta, {selector:#x};" in text
             sass.assemble(text, rows.TARGETS[arch])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("row", ["mma.sp", "wmma"])
+def test_layouts_on_a_gpu(row):
+    results = probe.run("layout", row=row)
+    assert results["records"] and checks.sentences(results, (checks.layouts,)) == []
+
+
+@pytest.mark.gpu
+@pytest.mark.sm90
+def test_layouts_of_wgmma_on_a_gpu():
+    results = probe.run("layout", row="wgmma")
+    assert {each["a"] for each in results["records"]} == {"RS", "SS"}
+    assert checks.sentences(results, (checks.layouts,)) == []

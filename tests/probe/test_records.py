@@ -81,6 +81,12 @@ def test_records(measured):
     assert emulated["instructions"] > 20
     wgmma = find(measured, base="wgmma s8 s8 s32 m64n256k32", n=256, a="RS", warps=8, ilp=16)
     assert wgmma[0]["rate"] == pytest.approx(4096)
+    (wide,) = find(measured, row="ld.shared.u64", warps=8, ilp=3)
+    assert wide["sass"] == {"LDS.64": 1}
+    (turned,) = find(measured, row="ldmatrix.x4.trans", warps=1, ilp=1, factor=1)
+    assert turned["sass"] == {"LDSM.16.MT88.4": 1}
+    (cached,) = find(measured, row="LDG L2 64")
+    assert cached["sass"] == {"LDG.E.64.STRONG.GPU": 96} and 96 <= cached["between"] <= 100
     for n in (64, 128, 256):
         found = {tuple(each["sass"]) for each in find(measured, group="wgmma", n=n)}
         assert found == {(f"IGMMA.64x{n}x32.S8.S8",)}
@@ -133,6 +139,9 @@ BROKEN = [
     ("whole_chip", DENSE | {"mode": "chip"}, {"clock_mhz": 1700.0}, "1700 MHz of at most 1600"),
     ("whole_chip", DENSE | {"mode": "chip"}, {"rate": 100.0}, "on all SMs and"),
     ("machine_code", {"group": "mma", "native": False}, {"sass": {"HMMA": 1}}, "has 1 tensor-core"),
+    ("machine_code", {"base": "wgmma s8 s8 s32 m64n256k32"}, {"sass": {}}, "ILP 1: the loop has 0"),
+    ("machine_code", {"row": "ldmatrix.x2"}, {"sass": {"LDSM": 2}}, "another number of accesses"),
+    ("machine_code", {"row": "STS 64"}, {"between": 140}, "140 instructions are between the"),
     ("conflicts", {"row": "ld.shared.u32", "factor": 4}, {"measured_cycles": 5.0}, "model says 4"),
     (
         "conflicts",
@@ -161,6 +170,17 @@ def test_a_check_refuses_broken_records(measured, name, wanted, values, words):
     assert check in (*checks.LIMITS, *checks.PATTERNS)
     said = checks.sentences(change(measured, wanted, **values), (check,))
     assert said and any(words in sentence for sentence in said), said
+
+
+def test_the_rate_of_doubles():
+    record = {"group": "mma", "row": "mma f64 f64 f64 m16n8k4", "mode": "one", "chain": "c"}
+    record |= {"warps": 8, "ilp": 4, "peak": 128}
+    found = {"header": {"arch": "Hopper"}, "records": [record | {"rate": 122.0}]}
+    assert checks.sentences(found, (checks.doubles,)) == []
+    found["records"] = [record | {"rate": 121.0}]
+    assert "m16n8k4: 121 of 128" in checks.sentences(found, (checks.doubles,))[0]
+    found["header"]["arch"] = "Ada"
+    assert checks.sentences(found, (checks.doubles,)) == []
 
 
 @needs_ptxas
@@ -208,6 +228,23 @@ def test_a_run_resumes(gpu, tmp_path):
 
 
 @needs_ptxas
+def test_an_interrupted_run_keeps_its_rows(gpu, tmp_path, monkeypatch):
+    path = tmp_path / "probe.json"
+    measure = groups.GROUPS["global"].measure
+
+    def interrupted(session, row, options):
+        if row == "LDS 128":
+            raise KeyboardInterrupt
+        return measure(session, row, options)
+
+    patched = groups.GROUPS["global"]._replace(measure=interrupted)
+    monkeypatch.setitem(groups.GROUPS, "global", patched)
+    with pytest.raises(KeyboardInterrupt):
+        probe.run("global", row="LDS", path=path)
+    assert [each["row"] for each in load(path)["records"]] == ["LDS 32", "LDS 64"]
+
+
+@needs_ptxas
 def test_a_file_has_every_field(measured, tmp_path):
     path = tmp_path / "probe.json"
     save(measured, path)
@@ -252,7 +289,7 @@ def test_without_a_gpu(monkeypatch, capsys, tmp_path):
     assert "would measure" in printed and "wgmma f16 f16 f32 m64n256k16" in printed
     assert "No results are stored" in printed
     cpi = {"group": "global", "row": "LDS 32", "mode": "cpi", "cpi": 1.25, "rate": 102.4}
-    cpi |= {"ilp": 128, "cycles": 160, "cycles_to_data": 190, "warps": 1}
+    cpi |= {"ilp": 128, "cycles": 160, "cycles_to_data": 190, "warps": 1, "sass": {"LDS": 128}}
     stored = {"header": {"gpu": "NVIDIA X", "arch": "Hopper"}, "records": [cpi]}
     monkeypatch.setattr("tcgemm._stored.results", lambda kind: {"NVIDIA X": stored})
     assert cli.main(["probe", "global"]) == 0
