@@ -200,8 +200,9 @@ class QuantLinear(HasActivation, torch.nn.Module):
         """act(x @ weight.t() + bias), by tcgemm.quantized_linear."""
         if not _compiling() and is_dtensor(input):
             raise RuntimeError(
-                f"{_NAME}: x is a DTensor, but 8-bit products have no sharding rules; pass "
-                "x.full_tensor(), or x.to_local() if it is sharded by rows."
+                f"{_NAME}: x is a DTensor, but the weight is not; make the layer parallel with the "
+                "styles of tcgemm.integrations.tensor_parallel, or pass x.full_tensor(), or "
+                "x.to_local() if it is sharded by rows."
             )
         return quantized_linear(
             input,

@@ -278,8 +278,9 @@ class SparseLinear24(SparseState):
         kept = not (self.training or _compiling())
         if not _compiling() and is_dtensor(input):
             raise RuntimeError(
-                f"{_NAME}: x is a DTensor, but sparse products have no sharding rules; pass "
-                "x.full_tensor(), or x.to_local() if it is sharded by rows."
+                f"{_NAME}: x is a DTensor, but the weight is not; make a frozen layer parallel "
+                "with the styles of tcgemm.integrations.tensor_parallel, or pass x.full_tensor(), "
+                "or x.to_local() if it is sharded by rows."
             )
         if kept:
             self._check_positions()

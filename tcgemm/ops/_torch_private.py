@@ -89,14 +89,19 @@ def register_sharding(op, rule, options):
     """torch.distributed.tensor.experimental.register_sharding, where the rule reads options.
 
     torch keeps the decision for the placements of the tensors, and for integers, alone: a call with
-    another activation would get that of a call without.
+    another activation would get that of a call without. `options` are the keywords that it reads;
+    positional arguments behind the tensors always count.
     """
     experimental = importlib.import_module("torch.distributed.tensor.experimental")
     experimental.register_sharding(op)(rule)
     tensor = importlib.import_module("torch.distributed.tensor")  # still being imported
     propagator = tensor.DTensor._op_dispatcher.sharding_propagator
-    names = {argument.name for argument in op._schema.arguments}
-    propagator.op_to_schema_info[op].static_kwargkey = sorted(names & set(options))
+    arguments = op._schema.arguments
+    names = {argument.name for argument in arguments}
+    info = propagator.op_to_schema_info[op]
+    info.static_kwargkey = sorted(names & set(options))
+    plain = [i for i, argument in enumerate(arguments) if "Tensor" not in str(argument.type)]
+    info.static_argnum = min([info.static_argnum, *plain])
 
 
 def is_mutable(op):

@@ -1,7 +1,7 @@
 """DTensor, which only its users pay for: to import it takes 0.9 s.
 
-The sharding rules of the products (sharding.py) are registered when somebody imports
-torch.distributed.tensor: without it there is no DTensor.
+The sharding rules (sharding.py, sharding_scaled.py, quant/sharding.py) are registered when somebody
+imports torch.distributed.tensor: without it there is no DTensor.
 """
 
 import importlib
@@ -13,7 +13,6 @@ import torch
 from tcgemm.ops.after_import import after_import
 
 _NAME = "torch.distributed.tensor"
-_RULES = "tcgemm.ops.sharding"
 
 
 def is_dtensor(value: object) -> bool:
@@ -35,8 +34,14 @@ def full_tensor(tensor: Any) -> torch.Tensor:
     return tensor.full_tensor() if is_dtensor(tensor) else tensor
 
 
-def _register(_module: object) -> None:
-    importlib.import_module(_RULES)
+def rules_in(module: str) -> None:
+    """Imports a module of sharding rules when somebody imports torch.distributed.tensor."""
+
+    def register(_torchs: object) -> None:
+        importlib.import_module(module)
+
+    after_import(_NAME, register)
 
 
-after_import(_NAME, _register)
+rules_in("tcgemm.ops.sharding")
+rules_in("tcgemm.ops.sharding_scaled")

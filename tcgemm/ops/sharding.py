@@ -19,12 +19,14 @@ from torch.distributed.tensor import Partial, Replicate, Shard
 
 from tcgemm.ops._torch_private import register_sharding
 from tcgemm.ops.epilogue import ADDENDS, Epilogue
-from tcgemm.ops.operators import PLAIN
+from tcgemm.ops.operators import PLAIN, Operator
 
-_SUMMED = (None, torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int32)
+SUMMED = (None, torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int32)
 
 
-def _dimensions(op, a, b):
+def dimensions(
+    op: Operator, a: Any, b: Any
+) -> tuple[list[tuple[int | None, int | None]], tuple[int, int]]:
     """For each dimension of the result, the dimensions of a and of b that it comes from, or None;
     and those of k."""
     a_rows, b_columns = a.ndim > 1, b.ndim > 1
@@ -32,7 +34,7 @@ def _dimensions(op, a, b):
     if op.weight:
         return [*((i, None) for i in range(a.ndim - 1)), (None, 0)], k
     batch = max(a.ndim - 2, b.ndim - 2, 0)
-    dims = []
+    dims: list[tuple[int | None, int | None]] = []
     for i in range(batch):
         mine, its = i - batch + a.ndim - 2, i - batch + b.ndim - 2
         dims.append(
@@ -48,7 +50,7 @@ def _dimensions(op, a, b):
     return dims, k
 
 
-def _addend(tensor, dim, ndim):
+def addend(tensor: Any, dim: int, ndim: int) -> Shard | Replicate:
     """The placement of an addend where dimension `dim` of the result is sharded."""
     own = dim - ndim + tensor.ndim
     return Shard(own) if own >= 0 and tensor.shape[own] > 1 else Replicate()
@@ -58,16 +60,16 @@ def _rule(op, *args, **kwargs):
     """The placements of the result and of each argument, for one dimension of the mesh."""
     given = dict(zip(op.positional, args, strict=False))
     a, b = given["a"], given["b"]
-    dims, (a_k, b_k) = _dimensions(op, a, b)
+    dims, (a_k, b_k) = dimensions(op, a, b)
     ndim = len(dims)
 
-    def placements(out, a_placement, b_placement, addend):
+    def placements(out, a_placement, b_placement, of_addend):
         inputs = []
         for name in op.positional[: len(args)]:
             if given[name] is None:
                 inputs.append(None)
             elif name in ADDENDS:
-                inputs.append(addend(given[name]))
+                inputs.append(of_addend(given[name]))
             else:
                 inputs.append(a_placement if name == "a" else b_placement)
         return [out], [*inputs, *[None] * len(kwargs)]
@@ -82,10 +84,10 @@ def _rule(op, *args, **kwargs):
                 Shard(dim),
                 sharded(of_a),
                 sharded(of_b),
-                functools.partial(_addend, dim=dim, ndim=ndim),
+                functools.partial(addend, dim=dim, ndim=ndim),
             )
         )
-    if kwargs.get("activation") is None and kwargs.get("out_dtype") in _SUMMED:
+    if kwargs.get("activation") is None and kwargs.get("out_dtype") in SUMMED:
         rules.append(placements(Partial(), Shard(a_k), Shard(b_k), lambda _: Partial()))
     return rules
 

@@ -19,7 +19,7 @@ import torch
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from tcgemm.dtypes import E4M3, FP8, QUANTIZED
-from tcgemm.ops import autograd, dispatch, fake, flops, nested, vmap
+from tcgemm.ops import autograd, dispatch, dtensor, fake, flops, nested, vmap
 from tcgemm.ops._torch_private import any_autocast_enabled
 from tcgemm.ops.arguments import check_words, refusal
 from tcgemm.ops.epilogue import Scales, epilogue_of
@@ -225,6 +225,7 @@ torch.library.register_fake("tcgemm::quantized_linear", _fake)
 torch.library.register_vmap("tcgemm::quantized_linear", _vmap)
 autograd.register(OPERATOR)
 flops.count(OPERATOR)
+dtensor.rules_in("tcgemm.quant.sharding")
 
 
 def quantized_linear(

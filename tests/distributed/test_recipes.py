@@ -112,16 +112,11 @@ def limits_of_tensor_parallelism(rank):
         reason = "has weights of DTensor; swap before fully_shard or parallelize_module"
         assert tcgemm.swap_linear(model, to=to).skipped == {"0": reason}
     x = distribute_tensor(torch.ones(4, 16), mesh, [Replicate()])
-    one = distribute_tensor(torch.ones(1), mesh, [Replicate()])
-    calls = {
-        "scaled_mm": lambda: tcgemm.mm(x, x.t(), scale_a=one),
-        "quantize": lambda: tcgemm.quantize(x, torch.int8),
-        "quantized_linear": lambda: tcgemm.quantized_linear(x, x),
-    }
-    for name, call in calls.items():
-        sentence = f"Operator tcgemm.{name}.default does not have a sharding strategy registered"
-        with pytest.raises(NotImplementedError, match=sentence):
-            call()
+    for to in (QuantLinear, SparseLinear24):
+        with pytest.raises(RuntimeError, match=r"x is a DTensor, but the weight is not; make"):
+            model_of(to)(x)
+    with pytest.raises(RuntimeError, match=r"Float8Linear: x or the weight is a DTensor, but"):
+        model_of(tcgemm.nn.Float8Linear)(x)
 
 
 def test_limits_of_tensor_parallelism():

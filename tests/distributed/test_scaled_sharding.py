@@ -1,0 +1,246 @@
+"""Products with scales, quantize, quantized_linear and 2:4 conversions of DTensors."""
+
+import itertools
+
+import pytest
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+
+import tcgemm
+
+from support import processes
+
+R, S0, S1 = Replicate(), Shard(0), Shard(1)
+E4M3, S8 = torch.float8_e4m3fn, torch.int8
+M, N, K = 256, 130, 256
+OPS = torch.ops.tcgemm
+
+
+def mesh():
+    return init_device_mesh("cpu", (2,))
+
+
+def place(tensor, placement, devices):
+    """gloo sends no float8, so its bytes are distributed."""
+    if tensor.dtype is not E4M3:
+        return distribute_tensor(tensor, devices, [placement])
+    local = distribute_tensor(tensor.view(S8), devices, [placement]).to_local().view(E4M3)
+    return DTensor.from_local(local, devices, [placement], run_check=False)
+
+
+def full(tensor):
+    assert isinstance(tensor, DTensor)
+    if tensor.dtype is not E4M3 or tensor.placements == (R,):
+        return tensor.full_tensor()
+    local, mesh = tensor.to_local().view(S8), tensor.device_mesh
+    return DTensor.from_local(local, mesh, tensor.placements).full_tensor().view(E4M3)
+
+
+def integers(*shape):
+    return torch.randint(-3, 4, shape).float()
+
+
+def operands(dtype, granularity):
+    """(a, b, their scales), whose scaled sums are exact: small integers, and powers of two."""
+    a, b = integers(M, K).to(dtype), integers(N, K).to(dtype)
+    shapes = {
+        "tensor": ((), ()),
+        "row": ((M, 1), (N, 1)),
+        "1x128": ((M, K // 128), (N, K // 128)),
+        "128x128": ((M, K // 128), (-(-N // 128), K // 128)),
+    }[granularity]
+    scales = [2.0 ** torch.randint(-2, 3, shape).float() for shape in shapes]
+    return a, b, scales
+
+
+def products(rank, dtype, granularity):
+    devices = mesh()
+    a, b, (scale_a, scale_b) = operands(dtype, granularity)
+    if granularity == "tensor":
+        cases = [(S0, R, R, R, S0), (R, S0, R, R, S1), (S1, S1, R, R, Partial())]
+    elif granularity == "row":
+        cases = [(S0, R, S0, R, S0), (R, S0, R, S0, S1), (S1, S1, R, R, Partial())]
+    elif granularity == "1x128":
+        cases = [(S0, R, S0, R, S0), (R, S0, R, S0, S1)]
+    else:
+        cases = [(S0, R, S0, R, S0)]
+    for bias, residual in ((None, None), (integers(N), integers(M, N))):
+        options = {"out_dtype": torch.float32}
+        expected = tcgemm.mm(
+            a, b.t(), scale_a=scale_a, scale_b=scale_b.t(), bias=bias, residual=residual, **options
+        )
+        given = [None if each is None else place(each, R, devices) for each in (bias, residual)]
+        for of_a, of_b, of_scale_a, of_scale_b, out in cases:
+            result = tcgemm.mm(
+                place(a, of_a, devices),
+                place(b, of_b, devices).t(),
+                scale_a=place(scale_a, of_scale_a, devices),
+                scale_b=place(scale_b, of_scale_b, devices).t(),
+                bias=given[0],
+                residual=given[1],
+                **options,
+            )
+            assert result.placements == (out,), (of_a, of_b, result.placements)
+            assert torch.equal(full(result), expected)
+
+
+@pytest.mark.parametrize("granularity", ["tensor", "row", "1x128", "128x128"])
+@pytest.mark.parametrize("dtype", [E4M3, S8], ids=str)
+def test_products_with_scales(dtype, granularity):
+    if dtype is S8 and granularity in ("1x128", "128x128"):
+        pytest.skip("int8 has no blocks")
+    processes.run(products, dtype, granularity)
+
+
+def no_partial_sums(rank):
+    """A result that is not the sum of its parts is that of whole operands, or of other shards."""
+    devices = mesh()
+    a, b, (scale_a, scale_b) = operands(S8, "row")
+    for options in ({"activation": "relu", "out_dtype": torch.float32}, {"out_dtype": S8}):
+        scales = {"scale_a": scale_a / 2, "scale_b": scale_b.t()}
+        expected = tcgemm.mm(a, b.t(), **scales, **options)
+        scales = {name: place(each, R, devices) for name, each in scales.items()}
+        operand_a, operand_b = place(a, S1, devices), place(b, S1, devices).t()
+        result = tcgemm.mm(operand_a, operand_b, **scales, **options)
+        assert result.placements != (Partial(),)
+        assert torch.equal(full(result), expected)
+
+
+def test_rounded_results_are_no_sums():
+    processes.run(no_partial_sums)
+
+
+def with_amax(rank):
+    devices = mesh()
+    a, b = integers(M, K).half(), integers(N, K).half()
+    expected, amax = tcgemm.mm(a, b.t(), amax=True)
+    for of_a, of_b, out in ((S0, R, S0), (R, S0, S1)):
+        result, found = tcgemm.mm(place(a, of_a, devices), place(b, of_b, devices).t(), amax=True)
+        assert result.placements == (out,) and found.placements == (Partial("max"),)
+        assert torch.equal(full(result), expected) and torch.equal(full(found), amax)
+
+
+def test_amax_is_the_largest_of_all_processes():
+    processes.run(with_amax)
+
+
+def quantized(rank, granularity):
+    devices = mesh()
+    x = torch.randn(4, M, K) * torch.logspace(-2, 2, K)
+    values, scale = tcgemm.quantize(x, S8, granularity)
+    for dim in range(3):
+        ours = tcgemm.quantize(place(x, Shard(dim), devices), S8, granularity)
+        kept = granularity != "tensor" and dim < (1 if granularity == "128x128" else 2)
+        if kept:
+            assert [each.placements for each in ours] == [(Shard(dim),)] * 2
+        assert torch.equal(full(ours[0]), values) and torch.equal(full(ours[1]), scale)
+        given = tcgemm.quantize(
+            place(x, Shard(dim), devices),
+            S8,
+            granularity,
+            scale=place(scale, Shard(dim) if kept else R, devices),
+            amax=True,
+        )
+        assert torch.equal(full(given[0]), values)
+        _, _, amax = tcgemm.quantize(x, S8, granularity, scale=scale, amax=True)
+        assert torch.equal(full(given[2]), amax)
+        if granularity == "tensor":
+            assert given[0].placements == (Shard(dim),)
+
+
+@pytest.mark.parametrize("granularity", ["tensor", "row", "1x128", "128x128"])
+def test_quantize(granularity):
+    processes.run(quantized, granularity)
+
+
+def quantized_linear(rank, granularity, prepared):
+    devices = mesh()
+    x, weight = torch.randn(2, 128, K), torch.randn(N, K)
+    bias, residual = torch.randn(N), torch.randn(2, 128, N)
+    scale, options = None, {"granularity": granularity, "activation": "gelu"}
+    if prepared:
+        weight, scale = tcgemm.quantize(weight, E4M3, granularity)
+    leaves = [x, bias, residual] + ([] if prepared else [weight])
+    for placements in itertools.product((R, Shard(0), Shard(1)), (R, Shard(0))):
+        plain = [each.clone().requires_grad_() for each in leaves]
+        own = [
+            place(each, placement, devices).requires_grad_()
+            for each, placement in zip(leaves, (placements[0], R, R, placements[1]), strict=False)
+        ]
+        results = []
+        for x_, bias_, residual_, *weight_ in (plain, own):
+            distributed = isinstance(x_, DTensor)
+            scale_ = place(scale, R, devices) if distributed and prepared else scale
+            w = weight_[0] if weight_ else place(weight, R, devices) if distributed else weight
+            out = tcgemm.quantized_linear(
+                x_, w, bias_, residual=residual_, weight_scale=scale_, **options
+            )
+            g = torch.ones(out.shape)
+            g = place(g, R, devices) if distributed else g
+            results.append([out, *torch.autograd.grad(out, [x_, bias_, residual_, *weight_], g)])
+        for theirs, ours in zip(*results, strict=True):
+            # DTensors take torch's operators for the gradient of gelu, which round otherwise.
+            exact = theirs is results[0][0]
+            tolerance = {"rtol": 1e-5, "atol": 1e-4} if exact else {"rtol": 0.02, "atol": 0.02}
+            torch.testing.assert_close(full(ours), theirs.detach(), **tolerance)
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+@pytest.mark.parametrize("granularity", ["tensor", "row", "128x128"])
+def test_quantized_linear(granularity, prepared):
+    processes.run(quantized_linear, granularity, prepared)
+
+
+def two_of_four(rank):
+    devices = mesh()
+    w = torch.randn(64, 64).bfloat16()
+    pruned = OPS.prune24(w, "2:4")
+    values, metadata, count = OPS.compress24(pruned, "2:4")
+    for placement in (R, S0, S1):
+        whole = R if placement == S1 else placement
+        ours = OPS.prune24(place(w, placement, devices), "2:4")
+        assert ours.placements == (whole,) and torch.equal(full(ours), pruned)
+        square = OPS.prune24(place(w, placement, devices), "2:4", True)
+        assert torch.equal(full(square), OPS.prune24(w, "2:4", True))
+        parts = OPS.compress24(place(pruned, placement, devices), "2:4")
+        for ours, right in zip(parts, (values, metadata, count), strict=True):
+            assert torch.equal(full(ours), right)
+        where = place(metadata, whole, devices)
+        back = OPS.decompress24(place(values, whole, devices), where, 64, "2:4")
+        assert back.placements == (whole,) and torch.equal(full(back), pruned)
+        kept = OPS.gather24(place(w, placement, devices), where, "2:4")
+        assert kept.placements == (whole,) and torch.equal(full(kept), values)
+    x = integers(32, 64).bfloat16()
+    exact = OPS.prune24(integers(64, 64).bfloat16(), "2:4")
+    values, metadata, _ = OPS.compress24(exact, "2:4")
+    b = place(values, R, devices).t()
+    for placement in (R, S0, S1):
+        operand = place(x, placement, devices)
+        out = OPS.scaled_mm(operand, b, sparse_b=place(metadata, R, devices))
+        assert out.placements == (S0 if placement == S0 else R,) and torch.equal(
+            full(out), OPS.scaled_mm(x, values.t(), sparse_b=metadata)
+        )
+
+
+def test_conversions_and_products_of_2_4():
+    processes.run(two_of_four)
+
+
+def one_process_and_other_meshes(rank):
+    """A mesh of one process, and operands of two meshes."""
+    two = init_device_mesh("cpu", (2, 1), mesh_dim_names=("a", "b"))
+    alone = two["b"]
+    a, b = integers(M, K), integers(K, N)
+    out = tcgemm.mm(distribute_tensor(a, alone, [S1]), distribute_tensor(b, alone, [S0]))
+    assert torch.equal(out.full_tensor(), a @ b)
+    with pytest.raises(RuntimeError, match=r"[Mm]esh"):
+        tcgemm.mm(distribute_tensor(a, alone, [R]), distribute_tensor(b, mesh(), [R]))
+    values, _ = tcgemm.quantize(distribute_tensor(a, two, [S0, S1]), S8, "row")
+    assert torch.equal(values.full_tensor(), tcgemm.quantize(a, S8, "row")[0])
+    with pytest.raises(RuntimeError, match=r"mixed torch.Tensor and DTensor"):
+        tcgemm.mm(distribute_tensor(a, alone, [R]), b)
+
+
+def test_meshes():
+    processes.run(one_process_and_other_meshes)
