@@ -1,4 +1,4 @@
-"""A decode step of one variant: the logits of one token, with the earlier ones in a static cache."""
+"""A decode step of one variant: the logits of one token, the earlier ones in a static cache."""
 
 import contextlib
 from typing import Any

@@ -112,6 +112,8 @@ def prepare_all(
             word = f"ready after {time.perf_counter() - begin:.1f} s"
         if variant.name in failures:
             gc.collect()  # the frames of the error held the tensors
+            if conditions.device.type == "cuda":
+                torch.cuda.empty_cache()
         conditions.say(f"  {variant.name:24} {word}")
     return ready, failures
 

@@ -32,7 +32,7 @@ from tcgemm.testing import machine, telemetry
 
 SET = "models"
 METHOD = (
-    "random weights; training: a step from Python that is waited for, bf16 weights and fused AdamW, "
+    "random weights; training: a step from Python that is waited for, bf16 weights, fused AdamW, "
     f"after {WARM_UP + 1} steps that do not count; decode: the step of one token, the earlier ones "
     "in a static cache; graph: a CUDA graph of such steps, eager: called from Python and waited "
     "for; variants in alternating slices of one process, medians and quartiles"
@@ -88,7 +88,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         if value is not None and value < least:
             parser.error(f"{name} {value:g}: expected at least {least}.")
     options.device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    if torch.device(options.device).type == "cuda" and not torch.cuda.is_available():
+    kind = options.device.partition(":")[0]
+    if kind not in ("cuda", "cpu"):
+        parser.error(f"--device {options.device}: expected cuda, cuda:1 or so, or cpu.")
+    if kind == "cuda" and not torch.cuda.is_available():
         parser.error("--device cuda: torch finds no GPU; leave it out, or take --device cpu.")
     return options
 
@@ -171,7 +174,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     options.commit = options.commit or results_file.commit()
     gpu = machine.gpu_name(device)
     path = path_of(options, gpu)
-    results = record.load(path) if path else record.empty()
+    try:
+        results = record.load(path) if path else record.empty()
+    except ValueError as error:
+        print(error)
+        return 2
     if options.resume:
         chosen = [case for case in chosen if not is_done(case, results["rows"], options)]
     results["header"] = machine.facts(device) | {"method": METHOD, "seed": options.seed}
@@ -195,7 +202,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             record.save(results, path)
         failed += sum(row["us"] is None for row in rows)
         done += 1
-        if gpu_is_lost(options.device):
+        if gpu_is_lost(device.type):
             print("The GPU no longer answers (see the errors above): nothing more can be measured.")
             break
     print(f"{done} of {len(chosen)} cases done, {failed} rows failed.")

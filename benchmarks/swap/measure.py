@@ -30,16 +30,16 @@ from typing import Any
 import torch
 
 import tcgemm
-from benchmarks.models import variants, waiting
+from benchmarks.models import waiting
 from benchmarks.models.stack import Decoder, Sizes, build
+from benchmarks.models.variants import BASELINE, SWAPS, difference
 from tcgemm.bench import results_file
 from tcgemm.testing import machine, telemetry, timing
 
 DTYPE = torch.bfloat16
 TOKENS = (1, 16, 2048)
-BASELINE = variants.BASELINE
 # Name -> options of swap_linear; None: nothing is swapped.
-VARIANTS: dict[str, dict[str, Any] | None] = {BASELINE: None, **variants.SWAPS}
+VARIANTS: dict[str, dict[str, Any] | None] = {BASELINE: None, **SWAPS}
 METHOD = (
     "one forward without a cache, random weights and tokens; models in alternating slices after a "
     "warm-up slice, medians with interquartile ranges"
@@ -130,7 +130,7 @@ def measure(
                 "variant": name,
                 "weight_bytes": held[name],
                 "peak_bytes": peak_bytes(model, inputs[-1]),
-                "difference": variants.difference(expected, model(inputs[-1])),
+                "difference": difference(expected, model(inputs[-1])),
             }
             for name, model in found.items()
         ]
