@@ -14,6 +14,7 @@ __all__ = [
     "Activation",
     "DTypeName",
     "Float8Precision",
+    "Float8Scaling",
     "Float32Precision",
     "Granularity",
     "Layout",
@@ -36,6 +37,9 @@ Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
 Float32Precision = Literal["highest", "high", "medium", "prepared"]
 """The bits of float32 operands that are multiplied: all, those of tf32, or those of bfloat16.
 "prepared" multiplies all bits, by the kernel that a product with a tcgemm.Prepared has."""
+
+Float8Scaling = Literal["current", "delayed"]
+"""Where the scales of tcgemm.nn.Float8Linear come from: the tensor, or those of former steps."""
 
 Float8Precision = Literal["promoted", "fast"]
 """The sums of float8 products: in float32 after every 128, or in the tensor cores alone."""

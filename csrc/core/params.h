@@ -246,7 +246,9 @@ struct QuantizeParams {
   TensorRef x;   // rows x cols
   void* values;  // batch x rows x cols of `to`, contiguous
   float* scales;
-  // Granularity "tensor" only: the largest finite |x|, as the bits of an f32. It starts at 0.
+  bool given;  // the scales are read, and amax is a result
+  // The largest finite |x| of each group, as the bits of an f32. Without given scales only the
+  // granularity "tensor" has it. There it starts at 0.
   std::uint32_t* amax;
   std::int64_t rows, cols, batch;
   DType to;

@@ -20,6 +20,9 @@ namespace tcgemm {
 //
 // Both divisions are IEEE divisions in f32. NaN stays NaN in fp8 and becomes 0 in s8. Inf becomes
 // the limit with its sign; for s8 this is 127 or -127, never -128.
+//
+// Where the scales are given, they are used as they are, and the second result is amax, of the
+// shape of the scales. It is 0 for a group without a finite element.
 
 enum class Granularity : std::uint8_t { tensor, row, block_1x128, block_128x128 };
 
@@ -43,7 +46,10 @@ struct Quantization {
   DType dtype = DType::e4m3;  // of `values`: e4m3, e5m2 or s8
   Granularity granularity = Granularity::tensor;
   void* values = nullptr;   // batch x rows x cols, contiguous
-  float* scales = nullptr;  // contiguous, shape as in the table above
+  float* scales = nullptr;  // contiguous, shape as in the table above; read if they are given
+  float* amax = nullptr;    // a result if the scales are given, else nullptr
+
+  bool given() const { return amax != nullptr; }
 };
 
 }  // namespace tcgemm

@@ -40,7 +40,7 @@ class Quantizer {
     if (q_.granularity != Granularity::tensor)
       return for_each_box(parallel, &Quantizer::quantize_box);
     for_each_box(parallel, &Quantizer::reduce_amax);
-    *q_.scales = scale(amax_bits_.load());
+    set_scale(0, amax_bits_.load());
     for_each_box(parallel, &Quantizer::convert_all);
   }
 
@@ -65,7 +65,7 @@ class Quantizer {
 
   void quantize_box(std::int64_t index) {
     const Box box = box_at(index);
-    q_.scales[index] = scale(amax_bits(box));
+    set_scale(index, amax_bits(box));
     convert(box, q_.scales[index]);
   }
 
@@ -113,9 +113,12 @@ class Quantizer {
     return most;
   }
 
-  float scale(std::int32_t amax) const {
-    if (amax == 0) return 1.0f;
-    return std::max(std::bit_cast<float>(amax) / limit(q_.dtype), 0x1p-126f);
+  void set_scale(std::int64_t group, std::int32_t amax_bits) const {
+    const float amax = std::bit_cast<float>(amax_bits);
+    if (q_.given())
+      q_.amax[group] = amax;
+    else
+      q_.scales[group] = amax_bits == 0 ? 1.0f : std::max(amax / limit(q_.dtype), 0x1p-126f);
   }
 
   void convert(const Box& box, float scale) const {

@@ -54,9 +54,8 @@ inline constexpr int kSumThreads = 256;
 
 int sum_blocks(const SumParams& params);
 
-// Quantization: values and scales (QuantizeParams). Only granularity "tensor" needs the pass
-// quantize_amax before it; the others find their maxima themselves. Only quantize_amax and "tensor"
-// access params.amax.
+// Quantization: values and scales (QuantizeParams). Only granularity "tensor" without a given scale
+// needs the pass quantize_amax before it; the others find their maxima themselves.
 const void* quantize_amax(const QuantizeParams& params);
 const void* quantize(const QuantizeParams& params, Granularity granularity);
 

@@ -1,4 +1,4 @@
-// Quantization -> QuantizeParams -> one kernel, or two if one scale covers the whole tensor.
+// Quantization -> QuantizeParams -> one kernel, or two to find one scale for the whole tensor.
 #include "launch/quantize.h"
 
 #include <cuda_runtime.h>
@@ -12,7 +12,8 @@
 namespace tcgemm::launch {
 
 std::size_t quantize_workspace(const Quantization& quantization) {
-  return quantization.granularity == Granularity::tensor ? sizeof(float) : 0;
+  return quantization.granularity == Granularity::tensor && !quantization.given() ? sizeof(float)
+                                                                                  : 0;
 }
 
 void quantize(const Quantization& request, void* workspace, int device, void* stream) {
@@ -22,6 +23,8 @@ void quantize(const Quantization& request, void* workspace, int device, void* st
   params.x = tensor_ref(request.x, request.rows, request.cols, request.batch);
   params.values = request.values;
   params.scales = request.scales;
+  params.given = request.given();
+  params.amax = reinterpret_cast<std::uint32_t*>(request.amax);
   params.rows = request.rows;
   params.cols = request.cols;
   params.batch = request.batch;
@@ -35,11 +38,11 @@ void quantize(const Quantization& request, void* workspace, int device, void* st
         stream, label);
   };
   if (request.granularity == Granularity::tensor) {
-    params.amax = static_cast<std::uint32_t*>(workspace);
-    check(cudaMemsetAsync(workspace, 0, quantize_workspace(request),
-                          static_cast<cudaStream_t>(stream)),
-          "clearing the workspace of", label);
-    launch_pass(kernels::quantize_amax(params), kernels::quantize_amax_blocks(params));
+    if (!request.given()) params.amax = static_cast<std::uint32_t*>(workspace);
+    check(cudaMemsetAsync(params.amax, 0, sizeof(float), static_cast<cudaStream_t>(stream)),
+          "clearing amax of", label);
+    if (!request.given())
+      launch_pass(kernels::quantize_amax(params), kernels::quantize_amax_blocks(params));
   }
   launch_pass(kernels::quantize(params, request.granularity),
               kernels::quantize_blocks(params, request.granularity));

@@ -62,10 +62,11 @@ Arguments unbox(const ParameterList& parameters, bool out, std::uint64_t* stack)
   return arguments;
 }
 
-QuantizeArguments unbox_quantize(std::uint64_t* stack) {
+QuantizeArguments unbox_quantize(bool given, std::uint64_t* stack) {
   StackReader reader(stack);
   QuantizeArguments arguments;
   arguments.x = reader.tensor();
+  if (given) arguments.scale = reader.tensor();
   arguments.dtype = reader.dtype();
   arguments.granularity = reader.string();
   return arguments;

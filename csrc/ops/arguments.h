@@ -37,9 +37,10 @@ struct QuantizeArguments {
   TensorHandle x;
   std::int32_t dtype = -1;  // torch's number
   std::string granularity;
+  TensorHandle scale;  // quantize.scaled only
 };
 
-QuantizeArguments unbox_quantize(std::uint64_t* stack);
+QuantizeArguments unbox_quantize(bool given, std::uint64_t* stack);
 
 enum class SparseOp : std::uint8_t { compress, decompress, gather, prune, tile };
 

@@ -101,7 +101,11 @@ STABLE_TORCH_LIBRARY(tcgemm, m) {
   // prepare(w) returns prepared_b of GEMMs with b = w.t(): the split-FP32 terms that precision
   // "highest" multiplies on CUDA. It returns an empty tensor if the GEMM reads b itself.
   m.def("prepare(Tensor w) -> Tensor");
+  // The second result of quantize is the scale, that of quantize.scaled is amax.
   m.def("quantize(Tensor x, ScalarType dtype, str granularity=\"tensor\") -> (Tensor, Tensor)");
+  m.def(
+      "quantize.scaled(Tensor x, Tensor scale, ScalarType dtype, str granularity=\"tensor\") -> "
+      "(Tensor, Tensor)");
   // The backward of an activation and of a bias; core/activation_backward.h has the formulas. They
   // are private, and differentiable no further: autograd.py calls them where nobody asks for a
   // second derivative. _sum_rows sums over all dimensions but the last. The second result of

@@ -1,4 +1,4 @@
-// The checks of quantize, and the view of x as one batch of matrices.
+// The checks of quantize and quantize.scaled, and the view of x as one batch of matrices.
 //
 //   x (..., M, K)   tensor, row, 1x128:  rows are M and the dimensions before M that merge with it
 //                   128x128:             rows are M, since a block does not cross two matrices
@@ -66,6 +66,37 @@ std::int64_t scale_sizes(const View& x, Granularity granularity, std::int64_t* s
   return x.dims;
 }
 
+// Checks a given scale. `copy` keeps a contiguous one, if the given one is not.
+float* given_scale(const TensorHandle& scale, const View& x, Granularity granularity, Shape shape,
+                   TensorHandle& copy) {
+  const View view = view_of(kName, "scale", scale);
+  if (!view.same_device(x))
+    fail(kName, ": scale is on ", device_name(view), ", but x is on ", device_name(x),
+         "; move it with .to(x.device).");
+  if (!view.known || view.dtype != DType::f32)
+    fail(kName, ": scale is ", type_name(view.scalar_type),
+         ", but it must be torch.float32; convert it with .float().");
+  const bool one = granularity == Granularity::tensor;
+  const bool fits =
+      one ? view.elements() == 1
+          : view.dims == shape.dims && std::equal(view.sizes, view.sizes + view.dims, shape.sizes);
+  if (!fits && one)
+    fail(kName, ": scale has shape ", view.shape(),
+         ", but granularity \"tensor\" has one scale; pass a tensor of one element, or the "
+         "granularity of this scale.");
+  if (!fits)
+    fail(kName, ": scale has shape ", view.shape(), ", but x of shape ", x.shape(),
+         " with granularity \"", name(granularity), "\" has scales of shape ", shape,
+         "; pass that shape, or the granularity of this scale.");
+  std::int64_t strides[kMaxDims];
+  contiguous_strides(shape, strides);
+  if (!one && !std::equal(strides, strides + view.dims, view.strides)) {
+    copy = contiguous_copy("a contiguous copy of scale", scale, view);
+    return static_cast<float*>(data(copy));
+  }
+  return reinterpret_cast<float*>(view.address);
+}
+
 }  // namespace
 
 QuantizeResults quantize(const QuantizeArguments& arguments, Target target,
@@ -87,10 +118,14 @@ QuantizeResults quantize(const QuantizeArguments& arguments, Target target,
   }
   std::int64_t sizes[kMaxDims];
   const std::int64_t dims = scale_sizes(x, q.granularity, sizes);
+  TensorHandle scale_copy;
+  if (arguments.scale)
+    q.scales = given_scale(arguments.scale, x, q.granularity, {sizes, dims}, scale_copy);
   QuantizeResults results{allocate("the values", x.shape(), arguments.dtype, x),
-                          allocate("the scales", {sizes, dims}, scalar_type_of(DType::f32), x)};
+                          allocate(arguments.scale ? "amax" : "the scales", {sizes, dims},
+                                   scalar_type_of(DType::f32), x)};
   q.values = data(results.values);
-  q.scales = static_cast<float*>(data(results.scale));
+  (arguments.scale ? q.amax : q.scales) = static_cast<float*>(data(results.groups));
   backend(q, x);
   return results;
 }

@@ -3,6 +3,7 @@
 from tcgemm.nn import restore  # noqa: F401  (registers the way back to torch.nn.Linear)
 from tcgemm.nn.attention import MultiheadAttention
 from tcgemm.nn.conv1d import Conv1D, QuantConv1D
+from tcgemm.nn.float8_linear import Float8Linear
 from tcgemm.nn.linear import Linear
 from tcgemm.nn.quant_linear import QuantLinear
 from tcgemm.nn.sparse_linear import SparseLinear24
@@ -10,6 +11,7 @@ from tcgemm.nn.swap import SwapReport, swap_linear
 
 __all__ = [
     "Conv1D",
+    "Float8Linear",
     "Linear",
     "MultiheadAttention",
     "QuantConv1D",

@@ -17,7 +17,7 @@ _hooks: list[object] = []
 
 
 def follow(layer: torch.nn.Module) -> None:
-    """From now on, a step of an optimizer that has the layer's weight sets `layer._stepped`."""
+    """From now on, a step of an optimizer that has the layer's weight calls `layer._after_step`."""
     if not _hooks:
         _hooks.append(register_optimizer_step_post_hook(_after_step))
     _followed.add(layer)
@@ -29,4 +29,9 @@ def _after_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Non
     stepped = {id(each) for group in optimizer.param_groups for each in group["params"]}
     for layer in _followed:
         if id(layer._parameters.get("weight")) in stepped:
-            layer._stepped = True
+            # A layer that swap_linear has replaced meanwhile has no such method.
+            getattr(layer, "_after_step", _nothing)()
+
+
+def _nothing() -> None:
+    pass

@@ -10,6 +10,7 @@ from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from tcgemm.nn import exchange
 from tcgemm.nn.attention import MultiheadAttention
 from tcgemm.nn.conv1d import Conv1D, QuantConv1D
+from tcgemm.nn.float8_linear import Float8Linear
 from tcgemm.nn.linear import Linear
 from tcgemm.nn.quant_linear import QuantLinear
 from tcgemm.nn.sparse_linear import SparseLinear24
@@ -77,8 +78,16 @@ def _register(layer: type, state: Any, why_not: Any, becomes: Any, names: Any = 
     )
 
 
+def _without_scales(module: Float8Linear) -> dict[str, Any]:
+    """The buffers without those of delayed scaling."""
+    state = _state_of(module)
+    state["_buffers"] = {k: v for k, v in module._buffers.items() if k not in module._BUFFERS}
+    return state
+
+
 _LINEAR_STATES = {
     Linear: lambda module, dtype=None: _state_of(module),
+    Float8Linear: lambda module, dtype=None: _without_scales(module),
     QuantLinear: lambda module, dtype=None: _state_of(module.to_linear(dtype)),
     SparseLinear24: lambda module, dtype=None: _dense(module),
 }

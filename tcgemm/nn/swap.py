@@ -18,9 +18,10 @@ from tcgemm.nn.selection import Selection, Selector
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tcgemm.nn.float8_linear import Float8Linear
     from tcgemm.nn.quant_linear import QuantLinear
     from tcgemm.nn.sparse_linear import SparseLinear24
-    from tcgemm.typing import SparseGradient, WeightGranularity
+    from tcgemm.typing import Float8Precision, Float8Scaling, SparseGradient, WeightGranularity
 
 __all__ = ["SwapReport", "swap_linear"]
 
@@ -47,6 +48,18 @@ def swap_linear(
     shared: bool = ...,
     dtype: torch.dtype = ...,
     granularity: WeightGranularity = ...,
+) -> SwapReport: ...
+@overload
+def swap_linear(
+    model: torch.nn.Module,
+    filter_fn: Selection | None = ...,
+    *,
+    skip: Selection | None = ...,
+    to: type[Float8Linear],
+    shared: bool = ...,
+    scaling: Float8Scaling = ...,
+    history: int = ...,
+    precision: Float8Precision | None = ...,
 ) -> SwapReport: ...
 @overload
 def swap_linear(
@@ -111,6 +124,8 @@ def swap_linear(
             - tcgemm.nn.QuantLinear: weights become 8-bit buffers. Layers of tcgemm.nn.Linear are
               swapped too, and Conv1D becomes tcgemm.nn.QuantConv1D. Options: dtype and granularity,
               as of QuantLinear.from_linear.
+            - tcgemm.nn.Float8Linear: Parameters stay the same objects. Layers of tcgemm.nn.Linear
+              are swapped too. Options: scaling, history and precision, as of the layer.
             - tcgemm.nn.SparseLinear24: biases stay the same Parameters, and with learns=True the
               weights too. Layers of tcgemm.nn.Linear are swapped too. Options: method, learns,
               refresh_every and gradient, as of SparseLinear24.from_linear.

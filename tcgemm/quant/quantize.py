@@ -2,27 +2,58 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, overload
 
 import torch
-from torch.overrides import handle_torch_function, has_torch_function_unary
+from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from tcgemm.dtypes import QUANTIZED
 from tcgemm.ops import autograd, dispatch
+from tcgemm.ops._torch_private import check
 from tcgemm.ops.arguments import wrong_type
 from tcgemm.quant.shapes import BLOCK, scale_shape
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from torch import Tensor
 
     from tcgemm.typing import Granularity
 
 _quantize = torch.ops.tcgemm.quantize.default
+_quantize_scaled = torch.ops.tcgemm.quantize.scaled
+
+
+@overload
+def quantize(
+    x: Tensor,
+    dtype: torch.dtype,
+    granularity: Granularity = ...,
+    *,
+    scale: Tensor | None = ...,
+    amax: Literal[False] = ...,
+) -> tuple[Tensor, Tensor]: ...
+
+
+@overload
+def quantize(
+    x: Tensor,
+    dtype: torch.dtype,
+    granularity: Granularity = ...,
+    *,
+    scale: Tensor,
+    amax: Literal[True],
+) -> tuple[Tensor, Tensor, Tensor]: ...
 
 
 def quantize(
-    x: Tensor, dtype: torch.dtype, granularity: Granularity = "tensor"
-) -> tuple[Tensor, Tensor]:
+    x: Tensor,
+    dtype: torch.dtype,
+    granularity: Granularity = "tensor",
+    *,
+    scale: Tensor | None = None,
+    amax: bool = False,
+) -> tuple[Tensor, ...]:
     """Rounds a tensor to 8 bits, with float32 scales: x is about values * scale.
 
     Example:
@@ -45,6 +76,10 @@ def quantize(
     Infinities saturate. NaN stays NaN in float8 and becomes 0 in int8. The CPU and a GPU give the
     same bits.
 
+    With a given scale, values = x / scale with the same rounding, and what is too large saturates.
+    A scale of a former step needs no pass over x to find amax: this is delayed scaling. With
+    amax=True the third result is the amax of each group, found in the same pass.
+
     Arguments:
         x (Tensor): (..., M, K) of float16, bfloat16 or float32, any strides. One dimension is
             enough except for "128x128".
@@ -56,24 +91,49 @@ def quantize(
             - "1x128": 128 elements along K; (..., M, ceil(K/128))
             - "128x128": blocks of 128 x 128; (..., ceil(M/128), ceil(K/128))
 
-    Returns (values, scale). values has the shape of x and is contiguous. scale is float32, as
-    scale_a of tcgemm.mm takes it. For the operand b, quantise b.mT and pass the transposes of both.
-    Neither has derivatives: tcgemm.quantized_linear is for layers that learn.
+        scale (Tensor): float32 scales of the shape of the granularity, to be used as they are;
+            a positive number each. Default: those of amax.
+        amax (bool): whether to return amax, too: float32, in the shape of the scales. It is 0 for
+            a group without finite elements. It needs a given scale.
+
+    Returns (values, scale), or (values, scale, amax). values has the shape of x and is contiguous.
+    scale is float32, and fits scale_a of tcgemm.mm. For the operand b, quantise b.mT and pass the
+    transposes of both. The results have no derivatives: tcgemm.quantized_linear is for layers that
+    learn.
 
     Raises:
-        TypeError: x is no tensor.
-        RuntimeError: a dtype, granularity or shape is none of these.
+        TypeError: x or scale is no tensor.
+        RuntimeError: a dtype, granularity, shape or device is none of these, or amax is asked for
+            without a scale.
     """
-    if has_torch_function_unary(x):
-        return handle_torch_function(quantize, (x,), x, dtype, granularity)
+    if has_torch_function_variadic(x, scale):
+        options: dict[str, Any] = {} if scale is None else {"scale": scale, "amax": amax}
+        return handle_torch_function(quantize, (x, scale), x, dtype, granularity, **options)
     if not isinstance(x, torch.Tensor):
         raise dispatch.no_tensor("quantize", {"x": x})
+    if scale is not None and not isinstance(scale, torch.Tensor):
+        raise wrong_type("quantize", "scale", scale)
+    if amax and scale is None:
+        raise RuntimeError(
+            "tcgemm.quantize: amax is asked for without a scale, but only a call with a given "
+            "scale returns it; pass scale, or take scale * limit of the result."
+        )
     if torch.compiler.is_compiling():
-        return autograd.without_grad(_quantize, x, dtype, granularity)
+        return _call(x, scale, dtype, granularity, amax)
     try:
-        return autograd.without_grad(_quantize, x, dtype, granularity)
+        return _call(x, scale, dtype, granularity, amax)
     except RuntimeError as error:
         raise _refusal(error, dtype, granularity) from None
+
+
+def _call(
+    x: Tensor, scale: Tensor | None, dtype: torch.dtype, granularity: str, amax: bool
+) -> tuple[Tensor, ...]:
+    if scale is None:
+        return autograd.without_grad(_quantize, x, dtype, granularity)
+    values, found = autograd.without_grad(_quantize_scaled, x, scale, dtype, granularity)
+    scale = scale.detach()
+    return (values, scale, found) if amax else (values, scale)
 
 
 def _refusal(error: RuntimeError, dtype: object, granularity: object) -> RuntimeError:
@@ -139,6 +199,10 @@ def dequantize(values: Tensor, scale: Tensor, dtype: torch.dtype = torch.float32
     return (values.float() * scale).to(dtype)
 
 
+_ONE_SCALE = (
+    'tcgemm.quantize: scale has shape {}, but granularity "tensor" has one scale; pass a tensor of '
+    "one element, or the granularity of this scale."
+)
 _LEAST_DIMS = {"tensor": 1, "row": 1, "1x128": 1, "128x128": 2}  # the dimensions that x needs
 
 
@@ -159,6 +223,37 @@ def _fake(x, dtype, granularity="tensor"):
     return x.new_empty(x.shape, dtype=dtype), scale
 
 
+def _fake_scaled(x, scale, dtype, granularity="tensor"):
+    values, groups = _fake(x, dtype, granularity)
+    if scale.device != x.device:
+        raise RuntimeError(
+            f"tcgemm.quantize: scale is on {scale.device}, but x is on {x.device}; move it with "
+            ".to(x.device)."
+        )
+    if granularity == "tensor":
+        check(scale.numel() == 1, lambda: _ONE_SCALE.format(tuple(scale.shape)))
+    elif scale.shape != groups.shape:
+        raise RuntimeError(
+            f"tcgemm.quantize: scale has shape {tuple(scale.shape)}, but x of shape "
+            f'{tuple(x.shape)} with granularity "{granularity}" has scales of shape '
+            f"{tuple(groups.shape)}; pass that shape, or the granularity of this scale."
+        )
+    return values, groups
+
+
+def _vmap_scaled(info, in_dims, x, scale, dtype, granularity="tensor"):
+    """Each example has the scales of a group of its own."""
+    x = x.movedim(in_dims[0], 0) if in_dims[0] is not None else x.expand(info.batch_size, *x.shape)
+    if in_dims[1] is not None:
+        scale = scale.movedim(in_dims[1], 0)
+    else:
+        scale = scale.expand(info.batch_size, *scale.shape)
+    if granularity != "tensor":
+        return _quantize_scaled(x, scale, dtype, granularity), (0, 0)
+    values, amax = _quantize_scaled(x.flatten(1), scale.reshape(-1, 1), dtype, "row")
+    return (values.reshape(x.shape), amax.squeeze(-1)), (0, 0)
+
+
 def _vmap(info, in_dims, x, dtype, granularity="tensor"):
     x = x.movedim(in_dims[0], 0)
     if granularity != "tensor":
@@ -168,5 +263,8 @@ def _vmap(info, in_dims, x, dtype, granularity="tensor"):
 
 
 autograd.register_constant("quantize")
+autograd.register_constant("quantize", "scaled")
 torch.library.register_fake("tcgemm::quantize", _fake)
+torch.library.register_fake("tcgemm::quantize.scaled", _fake_scaled)
 torch.library.register_vmap("tcgemm::quantize", _vmap)
+torch.library.register_vmap("tcgemm::quantize.scaled", _vmap_scaled)

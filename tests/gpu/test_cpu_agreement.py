@@ -61,3 +61,16 @@ def test_quantize_gives_the_bits_of_the_cpu(granularity, dtype):
             expected, expected_scale = tcgemm.quantize(view, dtype, granularity)
             assert torch.equal(scale.cpu(), expected_scale)
             assert torch.equal(values.cpu().view(U8), expected.view(U8))
+            # Given scales: nearly those, and numbers of any size, sign and kind.
+            signs = torch.randint(0, 2, scale.shape) * 2 - 1
+            wild = signs * 2.0 ** torch.randint(-149, 128, scale.shape)
+            wild = torch.where(torch.rand(scale.shape) < 0.1, float("nan"), wild)
+            for given in (expected_scale * 0.3, wild, torch.zeros_like(wild)):
+                results = tcgemm.quantize(
+                    view.cuda(), dtype, granularity, scale=given.cuda(), amax=True
+                )
+                expected, _, amax = tcgemm.quantize(
+                    view, dtype, granularity, scale=given, amax=True
+                )
+                assert torch.equal(results[0].cpu().view(U8), expected.view(U8))
+                assert torch.equal(results[2].cpu(), amax)

@@ -158,6 +158,10 @@ def test_quantize_launches_one_kernel(tmp_path):
         names = launched(lambda g=granularity: tcgemm.quantize(x, E4M3, g), tmp_path)
         assert len(names) == passes, names
         assert all("tcgemm" in name for name in names), names
+        scale = tcgemm.quantize(x, E4M3, granularity)[1]
+        given = {"scale": scale, "amax": True}
+        names = launched(lambda g=granularity, o=given: tcgemm.quantize(x, E4M3, g, **o), tmp_path)
+        assert len(names) == 1 and "tcgemm" in names[0], names
 
 
 def test_amax_adds_no_kernel(tmp_path):

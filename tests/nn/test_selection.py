@@ -91,7 +91,9 @@ def test_the_model_itself_has_an_empty_name():
         (
             {"to": nn.Conv2d},
             "to is torch.nn.Conv2d with options .., but there are tcgemm.nn.Linear with prepare; "
-            "tcgemm.nn.QuantLinear with dtype, granularity; tcgemm.nn.SparseLinear24 with method, "
+            "tcgemm.nn.QuantLinear with dtype, granularity; "
+            "tcgemm.nn.Float8Linear with scaling, history, precision; "
+            "tcgemm.nn.SparseLinear24 with method, "
             "learns, refresh_every, gradient; torch.nn.Linear with dtype; pass one of these.$",
         ),
         ({"to": "QuantLinear"}, "to is 'QuantLinear' with options"),

@@ -20,6 +20,8 @@ REFUSED = [
     (OPS.quantize, (W, E4M3, "rows"), 'tcgemm.quantize: granularity is "rows", but there are'),
     (OPS.quantize, (W[0], E4M3, "128x128"), 'granularity "128x128" needs a dimension for each'),
     (OPS.quantize, (W[0, 0], E4M3, "row"), 'granularity "row" needs a dimension for each'),
+    (OPS.quantize.scaled, (W, W, E4M3), 'scale has shape (8, 16), but granularity "tensor" has'),
+    (OPS.quantize.scaled, (W, W, E4M3, "row"), 'with granularity "row" has scales of shape (8, 1)'),
 ]
 
 

@@ -32,7 +32,7 @@ def test_the_operators_that_are_expected():
     if not source.is_file():
         pytest.skip("an installed package has no sources")
     defined = re.findall(r'(?:define\(m, "|m\.def\(\s*\(?")(\w+)', source.read_text())
-    assert tuple(defined) == _library.OPERATORS
+    assert tuple(dict.fromkeys(defined)) == _library.OPERATORS  # overloads share a name
 
 
 def test_a_file_that_is_no_library(tmp_path):

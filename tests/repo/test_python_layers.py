@@ -217,7 +217,7 @@ def test_public_names():
     assert shown == {*PUBLIC, *packages} - {"__version__"}
     assert "__version__" in dir(tcgemm)
     assert set(tcgemm.nn.__all__) == {
-        *("Conv1D", "Linear", "MultiheadAttention", "QuantConv1D", "QuantLinear"),
+        *("Conv1D", "Float8Linear", "Linear", "MultiheadAttention", "QuantConv1D", "QuantLinear"),
         *("SparseLinear24", "SwapReport", "swap_linear"),
     }
     for name in (*PUBLIC, "sparse_cutlass", "typing"):

@@ -217,6 +217,8 @@ def quantize():
                     expected, expected_scale = torch.ops.tcgemm.quantize(x, dtype, granularity)
                     assert torch.equal(values.cpu().view(U8), expected.view(U8))
                     assert torch.equal(scale.cpu(), expected_scale)
+                    arguments = (dtype, granularity)
+                    torch.ops.tcgemm.quantize.scaled(x.cuda(), scale, *arguments)
 
 
 def works():

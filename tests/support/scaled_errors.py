@@ -407,6 +407,18 @@ QUANTIZE = {
         lambda: OPS.quantize(t(1, 1).expand(2**40, 2**20), S8),
         ["could not allocate the values of shape (1099511627776, 1048576)", "free memory"],
     ),
+    "a scale of rows for a tensor": (
+        lambda: OPS.quantize.scaled(t(3, 4), t(3, 1), S8),
+        ["scale has shape (3, 1)", 'granularity "tensor" has one scale', "pass", "one element"],
+    ),
+    "a scale of a tensor for rows": (
+        lambda: OPS.quantize.scaled(t(3, 4), t(), S8, "row"),
+        ["scale has shape ()", 'with granularity "row"', "scales of shape (3, 1)", "pass"],
+    ),
+    "a scale in double precision": (
+        lambda: OPS.quantize.scaled(t(3, 4), t(dtype=F64), S8),
+        ["scale is torch.float64", "must be torch.float32", "convert it"],
+    ),
     "no memory for scales": (
         lambda: OPS.quantize(t(1, 1).expand(2**50, 0), S8, "row"),
         ["could not allocate the scales of shape (1125899906842624, 1)", "torch.float32"],

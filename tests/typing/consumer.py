@@ -74,6 +74,10 @@ def prepared(x: Tensor, w: Tensor) -> None:
 
 def eight_bits(x: Tensor, w: Tensor, granularity: Granularity, rows: WeightGranularity) -> None:
     values, scale = tcgemm.quantize(x, torch.int8, granularity)
+    assert_type(tcgemm.quantize(x, torch.int8, scale=x[0, 0]), tuple[Tensor, Tensor])
+    assert_type(
+        tcgemm.quantize(x, torch.int8, scale=x[0, 0], amax=True), tuple[Tensor, Tensor, Tensor]
+    )
     assert_type(values, Tensor)
     assert_type(tcgemm.dequantize(values, scale), Tensor)
     assert_type(tcgemm.dequantize(values, scale, torch.bfloat16), Tensor)

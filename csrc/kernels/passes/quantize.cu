@@ -21,22 +21,28 @@ bool row_fits(int threads, const QuantizeParams& params) {
          threads * passes::kRowsPerThread * passes::kCachedRounds * elements;
 }
 
-template <DType kType>
+template <DType kType, bool kGiven>
 const void* select_kernel(const QuantizeParams& params, Granularity granularity) {
   switch (granularity) {
     case Granularity::tensor:
-      return pointer(&passes::quantize_tensor<kType>);
+      return pointer(&passes::quantize_tensor<kType, kGiven>);
     case Granularity::block_1x128:
-      return pointer(&passes::quantize_1x128<kType>);
+      return pointer(&passes::quantize_1x128<kType, kGiven>);
     case Granularity::block_128x128:
-      return pointer(&passes::quantize_128x128<kType>);
+      return pointer(&passes::quantize_128x128<kType, kGiven>);
     case Granularity::row:
       break;
   }
-  if (row_fits(32, params)) return pointer(&passes::quantize_rows<kType, 32, false>);
+  if (row_fits(32, params)) return pointer(&passes::quantize_rows<kType, 32, false, kGiven>);
   if (row_fits(kQuantizeThreads, params))
-    return pointer(&passes::quantize_rows<kType, kQuantizeThreads, false>);
-  return pointer(&passes::quantize_rows<kType, kQuantizeThreads, true>);
+    return pointer(&passes::quantize_rows<kType, kQuantizeThreads, false, kGiven>);
+  return pointer(&passes::quantize_rows<kType, kQuantizeThreads, true, kGiven>);
+}
+
+template <DType kType>
+const void* select_kernel(const QuantizeParams& params, Granularity granularity) {
+  return params.given ? select_kernel<kType, true>(params, granularity)
+                      : select_kernel<kType, false>(params, granularity);
 }
 
 int clamp_grid(std::int64_t blocks) { return int(std::min<std::int64_t>(blocks, 2147483647)); }

@@ -1,4 +1,5 @@
-// Quantization with one scale per 1 x 128 or 128 x 128 elements.
+// Quantization with one scale per 1 x 128 or 128 x 128 elements. With kGiven the scales are an
+// argument, and amax a result.
 //
 //   1x128    16 threads (32 for f32) quantize four groups of a row, one vector of each per thread
 //   128x128  one CTA quantizes a block and keeps it in registers between its amax and the division
@@ -32,7 +33,7 @@ __device__ inline float lanes_max(const float (&x)[4]) {
 // kThreadsPerRow threads quantize a unit, four groups of a row, with one vector of each group per
 // thread. Lane i of four computes the scale of group i: a division costs as much as everything else
 // that a lane does with a vector.
-template <DType kType>
+template <DType kType, bool kGiven>
 __global__ void __launch_bounds__(kQuantizeThreads, 4)
     quantize_1x128(const __grid_constant__ QuantizeParams params) {
   constexpr int kThreadsPerRow = kScaleBlock / QuantizeRow<kType>::kElements;
@@ -60,15 +61,18 @@ __global__ void __launch_bounds__(kQuantizeThreads, 4)
       max_abs.add(vectors[i]);
       amax[i] = max_abs.value();
     }
-    const float scale = scale_of(lanes_max<kThreadsPerRow>(amax), params.to);
-    const float inverse = passes::inverse(scale);
     const int group = unit_of_row * kRowsPerThread;
-    if (thread < kRowsPerThread && group + thread < groups)
-      params.scales[index * groups + group + thread] = scale;
+    // Lanes i, i + 4, ... have the scale of group i; a row may have fewer groups than a unit.
+    const std::int64_t group_of_lane =
+        index * groups + min(std::int64_t(group + thread % kRowsPerThread), groups - 1);
+    const float scale = group_scale<kGiven>(params, group_of_lane, lanes_max<kThreadsPerRow>(amax),
+                                            thread < kRowsPerThread && group + thread < groups);
+    const float inverse = passes::inverse(scale);
 #pragma unroll
     for (int i = 0; i < kRowsPerThread; ++i) {
-      const Divisor<kType> divisor(__shfl_sync(kAllLanes, scale, i, kThreadsPerRow),
-                                   __shfl_sync(kAllLanes, inverse, i, kThreadsPerRow));
+      const Divisor<kType, kGiven> divisor(__shfl_sync(kAllLanes, scale, i, kThreadsPerRow),
+                                           __shfl_sync(kAllLanes, inverse, i, kThreadsPerRow),
+                                           params.to);
       const int column = (group + i) * kScaleBlock + thread * row.kElements;
       const int present = min(row.cols - column, row.kElements);
       char* to = row.values + column;
@@ -82,7 +86,7 @@ __global__ void __launch_bounds__(kQuantizeThreads, 4)
   }
 }
 
-template <DType kType>
+template <DType kType, bool kGiven>
 __global__ void __launch_bounds__(kQuantizeThreads, kType == DType::f32 ? 2 : 3)
     quantize_128x128(const __grid_constant__ QuantizeParams params) {
   __shared__ float shared[2][kQuantizeWarps];
@@ -122,9 +126,9 @@ __global__ void __launch_bounds__(kQuantizeThreads, kType == DType::f32 ? 2 : 3)
 #pragma unroll
       for (int j = 0; j < kRowsPerThread; ++j) max_abs.add(vectors[i][j]);
     }
-    const float scale = scale_of(block_max(max_abs.value(), shared[buffer]), params.to);
-    if (threadIdx.x == 0) params.scales[group] = scale;
-    const Divisor<kType> divisor(scale);
+    const float scale = group_scale<kGiven>(
+        params, group, block_max(max_abs.value(), shared[buffer]), threadIdx.x == 0);
+    const Divisor<kType, kGiven> divisor(scale, params.to);
     const int present =
         static_cast<int>(min(params.cols - col - thread * kElements, std::int64_t(kElements)));
     char* values = static_cast<char*>(params.values) +

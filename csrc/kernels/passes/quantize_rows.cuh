@@ -1,4 +1,5 @@
-// Quantization with one scale per row, or one per tensor (core/quantize.h).
+// Quantization with one scale per row, or one per tensor (core/quantize.h). With kGiven the scale
+// is an argument, and amax a result.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,8 @@ namespace tcgemm::passes {
 //   row     One warp or one CTA quantizes a row. Shared memory caches the row between amax and
 //           division; a row that is too long for it is read twice.
 //   tensor  Two kernels. The first finds amax, with one atomicMax per CTA. The second divides and
-//           walks the tensor backwards: it starts with what is still in L2.
+//           walks the tensor backwards: it starts with what is still in L2. With a given scale one
+//           kernel divides and finds amax.
 
 inline constexpr int kCachedRounds = 2;  // rounds of four vectors per thread, of "row"
 inline constexpr int kTileVectors = 8;   // vectors per thread, of "tensor"
@@ -21,7 +23,7 @@ inline constexpr int kTileVectors = 8;   // vectors per thread, of "tensor"
 // kThreadsPerRow threads, 32 or the CTA, quantize a row. Shared memory caches what kCachedRounds
 // rounds have loaded: registers cannot be indexed dynamically, and unrolled rounds would spill.
 // With kTwice a row has more rounds and is loaded a second time, from L2.
-template <DType kType, int kThreadsPerRow, bool kTwice>
+template <DType kType, int kThreadsPerRow, bool kTwice, bool kGiven>
 __global__ void __launch_bounds__(kQuantizeThreads, kTwice ? 3 : 4)
     quantize_rows(const __grid_constant__ QuantizeParams params) {
   __shared__ uint4 cached[kTwice ? 1 : kCachedRounds][kRowsPerThread][kQuantizeThreads];
@@ -51,9 +53,8 @@ __global__ void __launch_bounds__(kQuantizeThreads, kTwice ? 3 : 4)
     }
     const float amax = kThreadsPerRow == 32 ? lanes_max<32>(max_abs.value())
                                             : block_max(max_abs.value(), shared[buffer]);
-    const float scale = scale_of(amax, params.to);
-    if (thread == 0) params.scales[index] = scale;
-    const Divisor<kType> divisor(scale);
+    const float scale = group_scale<kGiven>(params, index, amax, thread == 0);
+    const Divisor<kType, kGiven> divisor(scale, params.to);
 #pragma unroll 1
     for (int round = rounds - 1; round >= 0; --round) {
       if constexpr (kTwice) {
@@ -130,20 +131,30 @@ __global__ void __launch_bounds__(kQuantizeThreads, 4)
   if (threadIdx.x == 0) atomicMax(params.amax, __float_as_uint(amax));
 }
 
-template <DType kType>
-__global__ void __launch_bounds__(kQuantizeThreads, 4)
+template <DType kType, bool kGiven>
+__global__ void __launch_bounds__(kQuantizeThreads, kGiven ? 3 : 4)
     quantize_tensor(const __grid_constant__ QuantizeParams original) {
+  __shared__ float shared[kQuantizeWarps];
   const QuantizeParams params = flatten(original);
+  MaxAbs<kType> max_abs;
   ptx::launch_dependents();
   ptx::wait_for_prerequisites();
-  const float scale = scale_of(__uint_as_float(*params.amax), params.to);
-  if (blockIdx.x == 0 && threadIdx.x == 0) *params.scales = scale;
-  const Divisor<kType> divisor(scale);
+  const float scale = kGiven ? *params.scales : scale_of(__uint_as_float(*params.amax), params.to);
+  if (!kGiven && blockIdx.x == 0 && threadIdx.x == 0) *params.scales = scale;
+  const Divisor<kType, kGiven> divisor(scale, params.to);
   for_each_tensor_tile<kType>(params, true, [&](const auto& row, std::int64_t base) {
     uint4 vectors[kRowsPerThread];
     row.template load<kQuantizeThreads>(base, threadIdx.x, ptx::evict_first(), vectors);
+    if constexpr (kGiven) {
+#pragma unroll
+      for (int i = 0; i < kRowsPerThread; ++i) max_abs.add(vectors[i]);
+    }
     row.template store<kQuantizeThreads>(base, threadIdx.x, vectors, divisor, params.to);
   });
+  if constexpr (kGiven) {
+    const float amax = block_max(max_abs.value(), shared);
+    if (threadIdx.x == 0) atomicMax(params.amax, __float_as_uint(amax));
+  }
 }
 
 }  // namespace tcgemm::passes

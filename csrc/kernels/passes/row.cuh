@@ -69,9 +69,9 @@ struct QuantizeRow {
   // Quantizes and stores the vectors that `load` has loaded. Segments inside the row need no bounds
   // checks. The loop over the others is rolled and rotates `vectors`: a dynamic index would put the
   // array into local memory.
-  template <int kThreadsPerRow>
+  template <int kThreadsPerRow, bool kGiven>
   __device__ void store(Index base, int thread, uint4 (&vectors)[kRowsPerThread],
-                        const Divisor<kType>& divisor, DType type) const {
+                        const Divisor<kType, kGiven>& divisor, DType type) const {
     constexpr int kSegment = kThreadsPerRow * kElements;
     const Index first = base * kElements - head;
     const Index full = first < 0 ? 0 : (cols - first) / kSegment;
@@ -116,6 +116,21 @@ __device__ inline float block_max(float x, float (&shared)[kQuantizeWarps]) {
 #pragma unroll
   for (int i = 0; i < kQuantizeWarps; ++i) x = fmaxf(x, shared[i]);
   return x;
+}
+
+// Returns the scale of a group: the given one, or that of its amax. The thread that is `first` of
+// the group's stores the other one of the two.
+template <bool kGiven>
+__device__ inline float group_scale(const QuantizeParams& params, std::int64_t group, float amax,
+                                    bool first) {
+  const float scale = kGiven ? params.scales[group] : scale_of(amax, params.to);
+  if (first) {
+    if constexpr (kGiven)
+      params.amax[group] = __float_as_uint(amax);
+    else
+      params.scales[group] = scale;
+  }
+  return scale;
 }
 
 }  // namespace tcgemm::passes

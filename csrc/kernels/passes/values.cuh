@@ -25,20 +25,27 @@ __device__ inline float inverse(float x) { return __frcp_rn(x); }
 // Inf has no remainder, and a remainder may underflow. With a scale above kTiny it underflows only
 // for quotients that round to zero in every 8-bit type. Below kTiny, and for vectors with Inf or
 // NaN, __fdiv_rn divides.
-template <DType kType>
+//
+// With a given scale a quotient may be too large for f32, and then has no remainder either. So x is
+// first limited to twice the largest value times the scale, which saturates as well. Scales above
+// kHuge, whose reciprocal is subnormal, are left to __fdiv_rn.
+template <DType kType, bool kGiven>
 struct Divisor {
-  static constexpr float kTiny = 0x1p-80f;
+  static constexpr float kTiny = 0x1p-80f, kHuge = 0x1p100f;
 
   float scale, inverse;
+  float bound;  // of |x|, with a given scale
 
-  __device__ explicit Divisor(float scale) : Divisor(scale, passes::inverse(scale)) {}
-  __device__ Divisor(float scale, float inverse) : scale(scale), inverse(inverse) {}
+  __device__ Divisor(float scale, DType to) : Divisor(scale, passes::inverse(scale), to) {}
+  __device__ Divisor(float scale, float inverse, DType to)
+      : scale(scale), inverse(inverse), bound(2.0f * limit(to) * scale) {}
 
   template <int kCount>
   __device__ void divide(float (&x)[kCount], bool finite) const {
-    if (finite && scale >= kTiny) {
+    if (finite && scale >= kTiny && (!kGiven || scale <= kHuge)) {
 #pragma unroll
-      for (int i = 0; i < kCount; ++i) x[i] = quotient(x[i]);
+      for (int i = 0; i < kCount; ++i)
+        x[i] = quotient(kGiven ? fminf(fmaxf(x[i], -bound), bound) : x[i]);
       return;
     }
 #pragma unroll 1
@@ -101,7 +108,8 @@ struct QuantizedVector {
 
   std::uint32_t words[kElements / 4];
 
-  __device__ QuantizedVector(const uint4& vector, const Divisor<kType>& divisor, DType to) {
+  template <bool kGiven>
+  __device__ QuantizedVector(const uint4& vector, const Divisor<kType, kGiven>& divisor, DType to) {
     float x[kElements];
     unpack<kType>(vector, x);
     divisor.divide(x, all_finite<kType>(vector));

@@ -1,0 +1,247 @@
+"""The layer that trains in float8: tcgemm.nn.Float8Linear.
+
+    _parameters   weight, bias: those of the torch.nn.Linear, of 16 or 32 bits, which learn
+    _buffers      only with delayed scaling, all float32:
+                  amax (2,), gradient_amax (1,)   the largest magnitudes since the last step
+                  amax_history (3, H)             those of the last H steps, the newest first
+                  scales (3,)                     for the next step, from the history
+
+The forward lets amax grow, and the backward gradient_amax. Both are idempotent: gradient
+checkpointing may run a forward twice, and a step may have several forwards. A hook of the optimizer
+moves them into the history after each step, so that all forwards of a step have the same scales.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tcgemm.nn import exchange
+from tcgemm.nn.activation import HasActivation, check_activation
+from tcgemm.nn.optimizer_steps import follow
+from tcgemm.ops.dtensor import is_dtensor
+from tcgemm.quant.float8 import FORMATS, LIMITS, SOURCES, Delayed, float8_linear, scale_of
+from tcgemm.typing import Float8Scaling, words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+    from tcgemm.typing import Activation, Float8Precision
+
+_NAME = "tcgemm.nn.Float8Linear"
+HISTORY = 16  # steps, as in "FP8 Formats for Deep Learning" by way of NVIDIA's Transformer Engine
+_OPTIONS = ("scaling", "history", "precision")
+
+
+def _check(scaling: object, history: object, precision: object) -> None:
+    if scaling not in words(Float8Scaling):
+        raise RuntimeError(
+            f'{_NAME}: scaling is {scaling!r}, but there are "current" and "delayed"; pass one of '
+            "these."
+        )
+    if not isinstance(history, int) or isinstance(history, bool) or history < 1:
+        raise RuntimeError(
+            f"{_NAME}: history is {history!r}, but it must be a number of steps, at least 1; pass "
+            f"an int such as {HISTORY}."
+        )
+    if precision not in (None, "promoted", "fast"):
+        raise RuntimeError(
+            f'{_NAME}: precision is {precision!r}, but products in float8 have "promoted" and '
+            '"fast"; pass one of these, or None.'
+        )
+
+
+class Float8Linear(HasActivation, torch.nn.Linear):
+    """A linear layer whose forward and backward multiply in float8, for training.
+
+    Example:
+        >>> model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.Linear(128, 64))
+        >>> report = tcgemm.swap_linear(model, to=tcgemm.nn.Float8Linear)
+        >>> model(torch.randn(10, 64)).sum().backward()
+        >>> model[0].weight.grad.dtype
+        torch.float32
+
+    The forward is act(x @ weight.t() + bias) of x and the weight in float8_e4m3fn. The backward
+    multiplies the gradient in float8_e5m2 by both. Each tensor has one scale. The weight stays a
+    Parameter of 16 or 32 bits, which the optimizer changes; so does the gradient of the bias.
+    Parameters and initialisation are those of torch.nn.Linear.
+
+    Scales: with "current" scaling they are those of tcgemm.quantize. With "delayed" scaling they
+    come from the largest magnitude of the last `history` optimizer steps, and a tensor is read once
+    less. What grows beyond it saturates. Steps up to the first one after which all magnitudes are
+    known have current scaling, and so has eval mode. Delayed scaling has state: the buffers amax,
+    gradient_amax, amax_history and scales, which state_dict() contains. An optimizer from
+    torch.optim that has the layer's weight must make the steps. Each process has its own state;
+    DistributedDataParallel sends that of process 0 to all others.
+
+    torch.compile, autocast, gradient checkpointing and fully_shard (FSDP2) work. torch.func and
+    second derivatives are refused: tcgemm.quantized_linear has them.
+
+    Arguments:
+        in_features, out_features, bias, device, dtype: as for torch.nn.Linear. The weight is
+            float16, bfloat16 or float32.
+        activation (str): "relu", "gelu", "gelu_tanh", "silu" or None.
+        scaling (str): "current" or "delayed".
+        history (int): the steps that delayed scaling looks back on.
+        precision (str): "promoted" or "fast" for the forward, as in tcgemm.linear. The products of
+            the backward are promoted.
+
+    Shapes: x (..., in_features), of float16, bfloat16 or float32 -> (..., out_features).
+
+    Raises:
+        RuntimeError: an option is none of these; x or the weight has another dtype or shape.
+    """
+
+    activation: Activation | None = None
+    scaling: Float8Scaling = "current"
+    history: int = HISTORY
+    precision: Float8Precision | None = None
+    _measured: bool = False  # every magnitude of the history is known
+    _LAYER = "Float8Linear"
+    _BUFFERS = ("amax", "gradient_amax", "amax_history", "scales")
+    amax: Tensor
+    gradient_amax: Tensor
+    amax_history: Tensor
+    scales: Tensor
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        activation: Activation | None = None,
+        scaling: Float8Scaling = "current",
+        history: int = HISTORY,
+        precision: Float8Precision | None = None,
+    ) -> None:
+        check_activation(_NAME, activation)
+        _check(scaling, history, precision)
+        super().__init__(in_features, out_features, bias, device, dtype)
+        self.activation = activation
+        self.scaling, self.history, self.precision = scaling, history, precision
+        for name, buffer in _buffers(self.weight, scaling, history).items():
+            self.register_buffer(name, buffer)
+        self._measured = False
+        follow(self)
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """act(x @ weight.t() + bias), in float8."""
+        if is_dtensor(input) or is_dtensor(self.weight):
+            raise RuntimeError(
+                f"{_NAME}: x or the weight is a DTensor, but products in float8 with a gradient "
+                "have no sharding rules; use tcgemm.nn.Linear for tensor parallelism, or call the "
+                "module that fully_shard was given."
+            )
+        delayed = Delayed()
+        if self.scaling == "delayed" and self.training:
+            scales = self.scales if self._measured else None
+            delayed = Delayed(scales, self.amax, self.gradient_amax)
+        return float8_linear(
+            input, self.weight, self.bias, delayed, self.activation, self.precision
+        )
+
+    @torch.no_grad()
+    def _after_step(self) -> None:
+        """Moves the magnitudes of a step into the history, unless the step had none."""
+        if self.scaling != "delayed":
+            return
+        newest = torch.cat([self.amax, self.gradient_amax])
+        history = self.amax_history
+        moved = torch.cat([newest.unsqueeze(1), history[:, :-1]], dim=1)
+        history.copy_(torch.where(newest.unsqueeze(1) > 0, moved, history))
+        self.amax.zero_()
+        self.gradient_amax.zero_()
+        largest = history.amax(1)
+        limits = torch.tensor([LIMITS[each] for each in FORMATS], device=largest.device)
+        self.scales.copy_(scale_of(largest, limits))
+        if not self._measured:  # reads the GPU, in the first steps only
+            self._measured = bool((largest > 0).all())
+
+    def _apply(self, fn: Callable[[Tensor], Any], recurse: bool = True) -> Any:
+        """Moves the state of delayed scaling, but never converts it: half() is for the weight."""
+        before = {name: self._buffers[name] for name in self._BUFFERS if name in self._buffers}
+        super()._apply(fn, recurse)
+        for name, buffer in before.items():
+            moved = self._buffers[name]
+            if buffer is not None and moved is not None and moved.dtype is not buffer.dtype:
+                self._buffers[name] = buffer.to(moved.device)
+        return self
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        """Takes the state of a torch.nn.Linear, too: its history begins with the next step."""
+        super()._load_from_state_dict(
+            *(state_dict, prefix, local_metadata, strict),
+            *(missing_keys, unexpected_keys, error_msgs),
+        )
+        if self.scaling == "delayed":
+            absent = [prefix + name for name in self._BUFFERS]
+            if all(name in missing_keys for name in absent):
+                missing_keys[:] = [name for name in missing_keys if name not in absent]
+            if not self.amax_history.is_meta:
+                self._measured = bool((self.amax_history.amax(1) > 0).all())
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        follow(self)
+
+    def extra_repr(self) -> str:
+        activation = "" if self.activation is None else f", activation={self.activation}"
+        scaling = f", scaling={self.scaling}"
+        if self.scaling == "delayed":
+            scaling += f", history={self.history}"
+        return super().extra_repr() + activation + scaling
+
+
+def _buffers(weight: Tensor, scaling: Float8Scaling, history: int) -> dict[str, Tensor]:
+    if scaling != "delayed":
+        return {}
+    options = {"dtype": torch.float32, "device": weight.device}
+    return {
+        "amax": torch.zeros(2, **options),
+        "gradient_amax": torch.zeros(1, **options),
+        "amax_history": torch.zeros(3, history, **options),
+        "scales": torch.ones(3, **options),
+    }
+
+
+def _state(
+    module: torch.nn.Linear,
+    scaling: Float8Scaling = "current",
+    history: int = HISTORY,
+    precision: Float8Precision | None = None,
+) -> dict[str, Any]:
+    _check(scaling, history, precision)
+    follow(module)
+    return {
+        "_buffers": dict(module._buffers) | _buffers(module.weight, scaling, history),
+        "scaling": scaling,
+        "history": history,
+        "precision": precision,
+        "_measured": False,
+    }
+
+
+exchange.register(
+    exchange.Exchange(
+        layer=Float8Linear,
+        options=_OPTIONS,
+        names=("_buffers", *_OPTIONS, "_measured"),
+        state=_state,
+        why_not=lambda module: exchange.why_not_converted(module, SOURCES, "multiplied in float8"),
+    )
+)

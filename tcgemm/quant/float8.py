@@ -1,0 +1,253 @@
+"""The linear layer whose forward and backward multiply in float8.
+
+    forward    x  (M, K) -> x8 e4m3      weight (N, K) -> w8 e4m3      one scale each
+               act((x8 @ w8.t()) * sx * sw + bias)
+    backward   gz (M, N) -> g8 e5m2      gz = g * act'(z)
+               gx = (g8 @ w8) * sg * sw            gw = (g8.t() @ x8) * sg * sx
+               gbias = the sum of the rows of gz, before it is rounded to 8 bits
+
+The 8-bit formats are those of Micikevicius and others, "FP8 Formats for Deep Learning" (2022): four
+bits of exponent for x and the weight, and five for gradients, whose magnitudes differ more. The
+forward saves x8 and w8 instead of x and the weight.
+
+Current scaling: a scale comes from the tensor itself, which is read twice. Delayed scaling: a scale
+comes from the tensors of former steps, and the pass that rounds also finds amax for later ones.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from tcgemm.dtypes import E4M3, E5M2
+from tcgemm.ops import dispatch, flops, fused_backward
+from tcgemm.ops._torch_private import (
+    SingleLevelFunction,
+    any_autocast_enabled,
+    any_requires_grad,
+    below_autograd,
+    enable_single_level_autograd_function,
+    under_transform,
+)
+from tcgemm.ops.epilogue import Scales, epilogue_of
+from tcgemm.ops.operators import Operator, Scaled
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tcgemm.typing import Activation, Precision
+
+_NAME = "tcgemm.nn.Float8Linear"
+SOURCES = (torch.float16, torch.bfloat16, torch.float32)
+LIMITS = {E4M3: 448.0, E5M2: 57344.0}  # the largest values; OCP 8-bit floating point, revision 1.0
+FORMATS = (E4M3, E4M3, E5M2)  # of x, of the weight and of the gradient
+X, WEIGHT, GRADIENT = range(3)
+_quantize = torch.ops.tcgemm.quantize.default
+_quantize_scaled = torch.ops.tcgemm.quantize.scaled
+
+_library = torch.library.Library("tcgemm", "FRAGMENT")  # owns the registrations
+_library.define(
+    "_float8_linear(Tensor x, Tensor weight, Tensor? bias, Tensor? scales, Tensor(a!)? amax, "
+    "Tensor(b!)? gradient_amax, str? activation, str? precision) -> Tensor"
+)
+
+
+_ACTIVATIONS: dict[str | None, Any] = {
+    "gelu": torch.nn.functional.gelu,
+    "gelu_tanh": functools.partial(torch.nn.functional.gelu, approximate="tanh"),
+    "silu": torch.nn.functional.silu,
+}
+
+
+class Delayed(NamedTuple):
+    """The state of delayed scaling that a call reads and writes; all None with current scaling.
+
+    scales: (3,) for x, the weight and the gradient; None: not yet known, so those of the tensors.
+    amax: (2,), which grows to the largest magnitudes of x and of the weight.
+    gradient_amax: (1,), which the backward lets grow to that of the gradient.
+    """
+
+    scales: Tensor | None = None
+    amax: Tensor | None = None
+    gradient_amax: Tensor | None = None
+
+
+def scale_of(amax: Tensor, limit: float | Tensor) -> Tensor:
+    """The scale that tcgemm.quantize takes for this amax."""
+    return torch.where(amax > 0, (amax / limit).clamp(min=2.0**-126), 1.0)
+
+
+def quantize(
+    tensor: Tensor, which: int, delayed: Delayed, amax: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """(values, scale) of X, WEIGHT or GRADIENT. `amax`, of one element, grows to its amax."""
+    dtype = FORMATS[which]
+    if amax is None:
+        return _quantize(tensor, dtype, "tensor")
+    if delayed.scales is None:
+        one = torch.ones((), dtype=torch.float32, device=tensor.device)
+        _values, found = _quantize_scaled(tensor, one, dtype, "tensor")
+        scale = scale_of(found, LIMITS[dtype])
+        values, _amax = _quantize_scaled(tensor, scale, dtype, "tensor")
+    else:
+        scale = delayed.scales[which]
+        values, found = _quantize_scaled(tensor, scale, dtype, "tensor")
+    amax.copy_(torch.maximum(amax, found))
+    return values, scale.clone()  # the backward needs it, after the buffer may have changed
+
+
+def _product(a, b, scale_a, scale_b, dtype, precision, bias=None, activation=None):
+    epilogue = epilogue_of(activation, 1.0, 1.0, dtype, None, precision)
+    return Scaled(Scales(scale_a, scale_b)).run(a, b, None, bias, None, epilogue)
+
+
+class Float8(SingleLevelFunction):
+    """The product and its gradients. Neither has a second derivative."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        delayed: Delayed,
+        activation: str | None,
+        precision: str | None,
+    ) -> Tensor:
+        """act(x @ weight.t() + bias); ctx gets what the gradients need."""
+        with below_autograd():
+            rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+            amax = (None, None) if delayed.amax is None else delayed.amax.unbind()
+            x8, scale_x = quantize(rows, X, delayed, amax[X])
+            w8, scale_w = quantize(weight, WEIGHT, delayed, amax[WEIGHT])
+            # The gradient of relu needs the sign of the result. That of others needs z, which the
+            # kernels do not store beside a result of 8-bit operands.
+            keeps_z = ctx.needs_input_grad is not None and activation not in (None, "relu")
+            fused = None if keeps_z else activation
+            z = _product(x8, w8.t(), scale_x, scale_w, x.dtype, precision, bias, fused)
+            out = _ACTIVATIONS[activation](z) if keeps_z else z
+            kept = None if activation is None else z
+            ctx.save_for_backward(x8, scale_x, w8, scale_w, bias, kept)
+        ctx.delayed, ctx.activation = delayed, activation
+        ctx.shape, ctx.dtypes = x.shape, (x.dtype, weight.dtype)
+        return out.reshape(*x.shape[:-1], out.shape[-1])
+
+    @staticmethod
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, g: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        """The gradients of x, the weight and the bias, and None for the other arguments."""
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                f"{_NAME}: a second derivative is asked for (create_graph=True), but products in "
+                "float8 have none; use tcgemm.nn.Linear."
+            )
+        need_x, need_weight, need_bias = ctx.needs_input_grad[:3]
+        x8, scale_x, w8, scale_w, bias, z = ctx.saved_tensors
+        with below_autograd():
+            g = g.reshape(math.prod(g.shape[:-1]), g.shape[-1])
+            sum_dtype = bias.dtype if need_bias else None
+            gz, sums = fused_backward.run(g, z, ctx.activation, g.dtype, sum_dtype)
+            if need_bias and sums is None:
+                sums = gz.sum(0).to(bias.dtype)
+            gx = gw = None
+            if need_x or need_weight:
+                slot = ctx.delayed.gradient_amax
+                amax = None if slot is None else slot[0]
+                g8, scale_g = quantize(gz, GRADIENT, ctx.delayed, amax)
+                if gz.dtype is torch.float16:
+                    # Inf saturates, but torch.amp.GradScaler has to see it: 0 * Inf is NaN.
+                    scale_g = scale_g + 0 * gz.sum(dtype=torch.float32)
+                if need_x:
+                    gx = _product(g8, w8, scale_g, scale_w, ctx.dtypes[0], None)
+                    gx = gx.reshape(ctx.shape)
+                if need_weight:
+                    gw = _product(g8.t(), x8, scale_g, scale_x, ctx.dtypes[1], None)
+        return gx, gw, sums, None, None, None
+
+
+_apply: Any = getattr(Float8, "apply")  # noqa: B009  (its base class has no stub)
+
+
+def _check(x, weight, bias):
+    for name, tensor in (("x", x), ("weight", weight)):
+        if tensor.dtype not in SOURCES:
+            raise RuntimeError(
+                f"{_NAME}: {name} is {tensor.dtype}, but it must be torch.float16, torch.bfloat16 "
+                "or torch.float32; convert it with .to(...)."
+            )
+    if x.dim() == 0 or x.shape[-1] != weight.shape[1]:
+        raise RuntimeError(
+            f"{_NAME}: x has shape {tuple(x.shape)}, but the weight of shape "
+            f"{tuple(weight.shape)} multiplies rows of {weight.shape[1]}; reshape x."
+        )
+
+
+def _arguments(x, weight, bias, scales, amax, gradient_amax, activation, precision):
+    return x, weight, bias, Delayed(scales, amax, gradient_amax), activation, precision
+
+
+def _autograd_kernel(*arguments):
+    if under_transform():
+        raise RuntimeError(
+            f"{_NAME}: torch.func and forward mode are not supported; use "
+            "tcgemm.quantized_linear, whose derivatives they know."
+        )
+    if torch.is_grad_enabled() and any_requires_grad(*arguments):
+        with enable_single_level_autograd_function():
+            return _apply(*_arguments(*arguments))
+    with below_autograd():
+        return torch.ops.tcgemm._float8_linear.default(*arguments)
+
+
+class _NoContext:
+    """Takes what Float8.forward keeps for a backward that does not come."""
+
+    needs_input_grad = None
+
+    def save_for_backward(self, *_tensors: Any) -> None:
+        pass
+
+
+def _forward(*arguments):
+    """The kernel of the operator, on every device."""
+    _check(*arguments[:3])
+    return Float8.forward(_NoContext(), *_arguments(*arguments))
+
+
+def _fake(x, weight, bias, *_others):
+    _check(x, weight, bias)
+    return x.new_empty(*x.shape[:-1], weight.shape[0])
+
+
+_library.impl("_float8_linear", _forward, "CompositeExplicitAutograd")
+_library.impl("_float8_linear", _autograd_kernel, "Autograd")
+torch.library.register_fake("tcgemm::_float8_linear", _fake)
+
+
+class _Counted(Operator):
+    positional = ("a", "b", "bias")
+
+
+flops.count(_Counted("_float8_linear", weight=True))
+
+
+def float8_linear(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    delayed: Delayed,
+    activation: Activation | None,
+    precision: Precision | None,
+) -> Tensor:
+    """x (..., K), weight (N, K), bias (N,) -> (..., N), in x's dtype or that of autocast."""
+    if any_autocast_enabled():
+        x, bias = dispatch.autocast(x, bias)
+    _check(x, weight, bias)
+    arguments = (x, weight, bias, *delayed, activation, precision)
+    if torch.compiler.is_compiling():
+        return torch.ops.tcgemm._float8_linear.default(*arguments)
+    return _autograd_kernel(*arguments)
