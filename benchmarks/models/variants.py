@@ -23,6 +23,7 @@ SWAPS: dict[str, dict[str, Any]] = {
     "QuantLinear int8": {"to": tcgemm.nn.QuantLinear, "dtype": torch.int8, "skip": HEAD},
     "SparseLinear24": {"to": tcgemm.nn.SparseLinear24, "skip": HEAD},
 }
+FLOAT8: dict[str, Any] = {"to": tcgemm.nn.Float8Linear, "skip": HEAD}
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,8 @@ VARIANTS = (
     Variant("use", diverted=True),
     Variant("Linear", swap=SWAPS["Linear"]),
     Variant("Linear compiled", swap=SWAPS["Linear"], compiled=True, by_default=False),
+    Variant("Float8Linear", (TRAIN,), FLOAT8),
+    Variant("Float8Linear delayed", (TRAIN,), {**FLOAT8, "scaling": "delayed"}),
     Variant("QuantLinear e4m3", (DECODE,), SWAPS["QuantLinear e4m3"]),
     Variant("SparseLinear24", (DECODE,), SWAPS["SparseLinear24"]),
     Variant("SparseLinear24 learning", (TRAIN,), {**SWAPS["SparseLinear24"], "learns": True}),

@@ -12,11 +12,14 @@ from benchmarks.report.bar_panel import bars, panel_width
 from benchmarks.report.svg import BLUE, GREEN, ORANGE, PURPLE, RED, SOFT, Drawing
 
 HEIGHT, PANEL_GAP, LEFT = 404, 46, 44
+TITLE, WORD = 7.4, 7.1  # the width of a letter of a title and of the legend
 COLOURS = {
     "torch.compile": SOFT,
     "use": ORANGE,
     "Linear": BLUE,
     "Linear compiled": RED,
+    "Float8Linear": PURPLE,
+    "Float8Linear delayed": "#b493d1",
     "QuantLinear e4m3": PURPLE,
     "SparseLinear24": GREEN,
     "SparseLinear24 learning": GREEN,
@@ -62,7 +65,9 @@ def draw(results: Results) -> str:
             for row in sorted(chosen, key=lambda row: list(results["models"]).index(row["model"]))
         }
         parts.append((title, groups, colours_of(chosen), chosen))
-    width = LEFT + sum(panel_width(len(p[1]), len(p[2])) + PANEL_GAP for p in parts)
+    wide = [max(panel_width(len(p[1]), len(p[2])), round(TITLE * len(p[0]))) for p in parts]
+    legend = [30 + WORD * len(name) for name in colours_of(rows)]
+    width = max(LEFT + sum(wide) + PANEL_GAP * len(wide), round(sum(legend)) + 40)
     blocks = " or ".join(str(count) for count in sorted({row["blocks"] for row in rows}))
     commits = ", ".join(sorted({row["commit"] for row in rows}))
     title = f"Llama-like models, {header.get('gpu')}"
@@ -71,12 +76,13 @@ def draw(results: Results) -> str:
     drawing.text(20, 28, title, size=16, bold=True)
     drawing.text(20, 46, text, size=11, fill=SOFT)
     left = float(LEFT)
-    for name, groups, colours, chosen in parts:
+    for (name, groups, colours, chosen), space in zip(parts, wide, strict=True):
         ratios = {((r["model"], r["blocks"]), r["variant"]): r["ratio"] for r in chosen}
-        left = bars(drawing, left, name, groups, colours, ratios) + PANEL_GAP
+        bars(drawing, left, name, groups, colours, ratios)
+        left += space + PANEL_GAP
     x, y = 20.0, HEIGHT - 36
-    for name, colour in colours_of(rows).items():
+    for (name, colour), space in zip(colours_of(rows).items(), legend, strict=True):
         drawing.rect(x, y - 10, 12, 12, colour)
         drawing.text(x + 17, y, name, size=12)
-        x += 30 + 7.1 * len(name)
+        x += space
     return drawing.svg()

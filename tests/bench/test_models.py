@@ -15,9 +15,11 @@ from support.bench_fixtures import report_pages, synthetic
 
 SMALL = ["run", "--set", "models", "--models", "smoke", "--device", "cpu", "--ms", "2"]
 SMALL += ["--steps", "8", "--commit", "abc"]
-FAST = "use,Linear,QuantLinear e4m3,SparseLinear24,SparseLinear24 learning"  # nothing compiled
+FAST = "use,Linear,Float8Linear,Float8Linear delayed,QuantLinear e4m3,SparseLinear24"
+FAST += ",SparseLinear24 learning"  # nothing compiled
 QUICK = [*SMALL, "--variants", FAST]
-TRAINED = ["torch", "use", "Linear", "SparseLinear24 learning"]
+TRAINED = ["torch", "use", "Linear", "Float8Linear", "Float8Linear delayed"]
+TRAINED += ["SparseLinear24 learning"]
 DECODED = ["torch", "use", "Linear", "QuantLinear e4m3", "SparseLinear24"]
 
 
@@ -93,15 +95,13 @@ def test_compiled_models_have_rows(tmp_path):
 
 
 def test_variants_run_what_they_are_named():
-    with_fp8 = variants.Variant("fp8", ("train",), swap={"to": torch.nn.Linear})
-    assert with_fp8.by_default and not with_fp8.diverted
     for variant in variants.VARIANTS:
         model = measure.training.build(cases.MODELS["smoke"], "cpu", torch.bfloat16)
         variant.apply(model)
         kind = type(model.blocks[0].mlp.gate)
         wanted = (variant.swap or {}).get("to", torch.nn.Linear)
         assert kind is wanted
-        loses = kind.__name__ in ("QuantLinear", "SparseLinear24")
+        loses = kind.__name__ in ("Float8Linear", "QuantLinear", "SparseLinear24")
         assert type(model.head) is (torch.nn.Linear if loses else kind)
         with variant.session():
             assert variants.tcgemm.override.is_active() == variant.diverted
@@ -189,7 +189,7 @@ def test_without_a_gpu_it_says_what_it_would_measure(capsys, monkeypatch):
     for name in ("8B", "3B", "1B"):
         assert f"{name}, 4 blocks: train 4 x 2048, " in out
         assert f"{name}, 4 blocks: decode 16 x 1024, " in out
-    assert "torch, torch.compile, use, Linear, SparseLinear24 learning" in out
+    assert "torch, torch.compile, use, Linear, Float8Linear, Float8Linear delayed, " in out
     assert __main__.main(["run", "--set", "models", "--models", "8B", "--dry-run"]) == 0
     out = capsys.readouterr().out
     assert "need a GPU" not in out and "3B" not in out.split("stored:")[0]
