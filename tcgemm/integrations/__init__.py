@@ -1,4 +1,7 @@
 """tcgemm inside of other libraries. Each module imports its library, and registers with it.
 
-transformers   from_pretrained and save_pretrained of models with tcgemm's layers
+transformers      from_pretrained and save_pretrained of models with tcgemm's layers
+peft              LoRA on layers with 8-bit and with sparse weights
+tensor_parallel   ColwiseParallel and RowwiseParallel for these layers
+fsdp2             an all-gather of weights in float8
 """

@@ -47,6 +47,7 @@ __all__ = [
     "ragged_dim",
     "redispatch",
     "register_sharding",
+    "results_are_plain",
     "runs_as_it_is",
     "transforms_active",
     "tree_map_only",
@@ -72,6 +73,7 @@ is_tracing = torch._C._is_tracing  # inside torch.jit.trace
 is_wrapped_by_transform = torch._C._functorch.is_functorch_wrapped_tensor
 is_wrapper = torch.utils._python_dispatch.is_traceable_wrapper_subclass  # a DTensor, for example
 no_torch_function = torch._C.DisableTorchFunctionSubclass
+results_are_plain = torch._C._disabled_torch_function_impl  # a __torch_function__ that adds no type
 transforms_active = torch._C._are_functorch_transforms_active
 unpack_dual = torch._VF._unpack_dual
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from tcgemm.dtypes import E4M3, E5M2
-from tcgemm.ops import dispatch, flops, fused_backward
+from tcgemm.ops import dispatch, fused_backward
 from tcgemm.ops._torch_private import (
     SingleLevelFunction,
     any_autocast_enabled,
@@ -33,7 +33,8 @@ from tcgemm.ops._torch_private import (
     under_transform,
 )
 from tcgemm.ops.epilogue import Scales, epilogue_of
-from tcgemm.ops.operators import Operator, Scaled
+from tcgemm.ops.operators import Scaled
+from tcgemm.quant.weight import QuantizedWeight
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -122,7 +123,10 @@ class Float8(SingleLevelFunction):
             rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
             amax = (None, None) if delayed.amax is None else delayed.amax.unbind()
             x8, scale_x = quantize(rows, X, delayed, amax[X])
-            w8, scale_w = quantize(weight, WEIGHT, delayed, amax[WEIGHT])
+            if isinstance(weight, QuantizedWeight):  # FSDP2 has gathered it in 8 bits
+                w8, scale_w = weight.values, weight.scale
+            else:
+                w8, scale_w = quantize(weight, WEIGHT, delayed, amax[WEIGHT])
             # The gradient of relu needs the sign of the result. That of others needs z, which the
             # kernels do not store beside a result of 8-bit operands.
             keeps_z = ctx.needs_input_grad is not None and activation not in (None, "relu")
@@ -200,7 +204,7 @@ def _autograd_kernel(*arguments):
         with enable_single_level_autograd_function():
             return _apply(*_arguments(*arguments))
     with below_autograd():
-        return torch.ops.tcgemm._float8_linear.default(*arguments)
+        return _forward(*arguments)
 
 
 class _NoContext:
@@ -226,13 +230,6 @@ def _fake(x, weight, bias, *_others):
 _library.impl("_float8_linear", _forward, "CompositeExplicitAutograd")
 _library.impl("_float8_linear", _autograd_kernel, "Autograd")
 torch.library.register_fake("tcgemm::_float8_linear", _fake)
-
-
-class _Counted(Operator):
-    positional = ("a", "b", "bias")
-
-
-flops.count(_Counted("_float8_linear", weight=True))
 
 
 def float8_linear(

@@ -49,6 +49,13 @@ def view_bytes(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return values.view(dtype)
 
 
+def _as_it_is(
+    weight: torch.Tensor, shape: Sequence[int], strides: Sequence[int], offset: int | None = None
+) -> bool:
+    """Does as_strided with these arguments return the whole weight? fully_shard calls it so."""
+    return not offset and (*shape,) == weight.shape and (*strides,) == weight.stride()
+
+
 class QuantizedWeight(torch.Tensor):
     """The weight of a tcgemm.nn.QuantLinear: read-only, and dequantised by each operator.
 
@@ -102,6 +109,8 @@ class QuantizedWeight(torch.Tensor):
         if func in (_aten.detach.default, _aten.alias.default):
             weight = args[0]
             return QuantizedWeight(weight.values, weight.scale, weight.dtype)
+        if func is _aten.as_strided.default and _as_it_is(*args):
+            return QuantizedWeight(args[0].values, args[0].scale, args[0].dtype)
         if func is _aten._to_copy.default and kwargs.get("device") is not None:
             weight, device = args[0], kwargs["device"]
             dtype = kwargs.get("dtype") or weight.dtype

@@ -229,6 +229,13 @@ def mark_static_address():
     assert tensor._dynamo_static_input_type == "unguarded"
 
 
+def results_are_plain():
+    class Marked(torch.Tensor):
+        __torch_function__ = private.results_are_plain
+
+    assert type(torch.ones(2).as_subclass(Marked) + 1) is torch.Tensor
+
+
 def no_torch_function():
     w = tcgemm.compress24(torch.ones(4, 8).half(), prune=True)
     with private.no_torch_function():
@@ -336,6 +343,7 @@ USES = (
     known_lengths,
     mark_static_address,
     no_torch_function,
+    results_are_plain,
     ragged_dim,
     redispatch,
     register_sharding,

@@ -1,0 +1,171 @@
+"""tcgemm.nn.Float8Linear in two processes: DDP, FSDP2, and FSDP2 that gathers 8 bits."""
+
+import copy
+import functools
+import io
+
+import pytest
+import torch
+import torch.distributed.checkpoint as checkpoint
+from torch import nn
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+import tcgemm
+from tcgemm.integrations.fsdp2 import _ShardedWeight, gather_in_float8
+from tcgemm.nn import Float8Linear
+from tcgemm.quant.weight import QuantizedWeight
+
+from support import processes
+
+STEPS = 5
+
+
+def model_of(scaling="current", seed=0):
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(16, 36), nn.GELU(), nn.Linear(36, 21))  # 21 rows: uneven
+    assert len(tcgemm.swap_linear(model, to=Float8Linear, scaling=scaling).swapped) == 2
+    return model
+
+
+def sharded(model, eight=False, **options):
+    if eight:
+        assert gather_in_float8(model) == ["0", "2"]
+    for layer in (model[0], model[2], model):
+        fully_shard(layer, **options)
+    return model
+
+
+MIXED = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+WRAPPERS = {
+    "ddp": DistributedDataParallel,
+    "fsdp2": sharded,
+    "fsdp2_kept": functools.partial(sharded, reshard_after_forward=False),
+    "fsdp2_mixed": functools.partial(sharded, mp_policy=MIXED),
+    "eight": functools.partial(sharded, eight=True),
+    "eight_kept": functools.partial(sharded, eight=True, reshard_after_forward=False),
+    "eight_mixed": functools.partial(sharded, eight=True, mp_policy=MIXED),
+}
+
+
+def losses_of(model):
+    """Every process sees the same batch, so that the curves are those of one process."""
+    torch.manual_seed(1)
+    x, target = torch.randn(24, 16), torch.randn(24, 21)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
+    losses = []
+    for _ in range(STEPS):
+        loss = (model(x).float() - target).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+def train(rank, kind, scaling):
+    model = WRAPPERS[kind](model_of(scaling))
+    losses = losses_of(model)
+    with torch.no_grad():
+        result = model.eval()(torch.ones(2, 16)).float()
+    state = {}
+    if kind != "ddp" and scaling == "delayed":
+        state = {name: each.clone() for name, each in model.named_buffers()}
+    return losses, result, state
+
+
+@functools.cache
+def of_one_process(scaling):
+    return losses_of(model_of(scaling))
+
+
+@pytest.mark.parametrize("scaling", ["current", "delayed"])
+@pytest.mark.parametrize("kind", WRAPPERS)
+def test_training_is_that_of_one_process(kind, scaling):
+    (losses, result, state), (others, same, _) = processes.run(train, kind, scaling)
+    assert losses == others and torch.equal(result, same)
+    tolerance = 0.03 if "mixed" in kind else 1e-5
+    if kind.startswith("eight") and scaling == "delayed":
+        tolerance = 0.01  # the weight has current scaling
+    torch.testing.assert_close(losses, of_one_process(scaling), rtol=tolerance, atol=1e-7)
+    assert losses[-1] < losses[0]
+    if state:
+        assert (state["0.amax_history"][0, :STEPS] > 0).all()
+
+
+def bits_of_both_gathers(rank):
+    results = []
+    for eight in (False, True):
+        model = sharded(model_of(), eight)
+        losses = losses_of(model)
+        results.append((losses, [each.full_tensor() for each in model.parameters()]))
+    (losses, weights), (same, others) = results
+    assert losses == same
+    for one, other in zip(weights, others, strict=True):
+        assert torch.equal(one, torch.Tensor(other))
+
+
+def test_a_gather_in_8_bits_has_the_same_bits():
+    processes.run(bits_of_both_gathers)
+
+
+def what_is_gathered(rank):
+    model = sharded(model_of(), eight=True)
+    seen = []
+
+    def look(layer, inputs):
+        seen.append((type(layer.weight), layer.weight.values.dtype, tuple(layer.weight.shape)))
+
+    model[2].register_forward_pre_hook(look)
+    model(torch.ones(2, 16))
+    assert seen == [(QuantizedWeight, torch.float8_e4m3fn, (21, 36))]
+    assert isinstance(model[2].weight._local_tensor, _ShardedWeight)
+
+
+def test_the_gathered_weight_has_8_bits():
+    processes.run(what_is_gathered)
+
+
+def save_and_load(rank, folder):
+    model = sharded(model_of(), eight=True)
+    losses_of(model)
+    checkpoint.save({"model": model.state_dict()}, checkpoint_id=folder)
+    other = sharded(model_of(seed=5), eight=True)
+    state = other.state_dict()
+    checkpoint.load({"model": state}, checkpoint_id=folder)
+    other.load_state_dict(state)
+    x = torch.ones(3, 16)
+    assert torch.equal(other(x), model(x))
+    return {name: torch.Tensor(each.full_tensor()) for name, each in model.state_dict().items()}
+
+
+def test_a_distributed_checkpoint(tmp_path):
+    full, _ = processes.run(save_and_load, str(tmp_path))
+    assert set(full) == {"0.weight", "0.bias", "2.weight", "2.bias"}
+    assert full["2.weight"].shape == (21, 36)
+
+
+def test_without_fully_shard_the_weight_is_its_data():
+    model, expected = model_of(), model_of()
+    gather_in_float8(model)
+    same = copy.deepcopy(model)
+    assert losses_of(model) == losses_of(same) == losses_of(expected)
+    assert type(model(torch.ones(2, 16))) is torch.Tensor
+    file = io.BytesIO()
+    torch.save(model.state_dict(), file)
+    file.seek(0)
+    loaded = torch.load(file)  # with weights_only
+    assert type(loaded["0.weight"]) is torch.Tensor
+    torch.testing.assert_close(loaded, dict(expected.state_dict()), rtol=0, atol=0)
+
+
+def called_too_late(rank):
+    model = sharded(model_of())
+    with pytest.raises(ValueError, match=r"0.weight is sharded already; call it before"):
+        gather_in_float8(model)
+
+
+def test_what_is_refused():
+    with pytest.raises(ValueError, match=r"has no tcgemm.nn.Float8Linear; call tcgemm.swap_linea"):
+        gather_in_float8(nn.Linear(4, 4))
+    processes.run(called_too_late)
