@@ -1,4 +1,4 @@
-"""Merges files of one GPU: results of `run`, or recordings of `rows`.
+"""Merges files of one GPU: results of `run`, those of its set `models`, or recordings of `rows`.
 
     python -m benchmarks merge a.json b.json --out c.json
 
@@ -9,10 +9,35 @@ results.
 
 import argparse
 import json
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
 
 from benchmarks import recording
+from benchmarks.models import record
 from tcgemm.bench import protocol, results_file
+
+
+class Kind(NamedTuple):
+    """A kind of file, and what reads, merges and writes it."""
+
+    words: str
+    module: ModuleType  # has load(path) and save(results, path)
+    merge: Callable  # (into, new) -> into
+
+
+RECORDINGS = Kind("recordings of `rows`", recording, recording.merge)
+MODELS = Kind("results of the set `models`", record, record.merge)
+PRODUCTS = Kind("results of `run`", results_file, protocol.merge)
+
+
+def kind_of(path):
+    """The kind of a file."""
+    found = json.loads(path.read_text())
+    if "problems" in found:
+        return RECORDINGS
+    return MODELS if record.is_of_models(found) else PRODUCTS
 
 
 def main(argv=None):
@@ -27,16 +52,16 @@ def main(argv=None):
     for path in options.files:
         if not path.exists():
             parser.error(f"{path}: there is no such file.")
-    kinds = {"problems" in json.loads(path.read_text()) for path in options.files}
+    kinds = sorted({kind_of(path) for path in options.files}, key=lambda kind: kind.words)
     if len(kinds) > 1:
-        parser.error("some files are results of `run` and some recordings of `rows`.")
-    kind, merge = (recording, recording.merge) if kinds.pop() else (results_file, protocol.merge)
-    files = [kind.load(path) for path in options.files]
+        parser.error(f"some files are {' and some '.join(kind.words for kind in kinds)}.")
+    kind = kinds[0]
+    files = [kind.module.load(path) for path in options.files]
     if len({file["header"].get("gpu") for file in files}) > 1:
         parser.error("the files are of different GPUs.")
     into = files[0]
     for new in files[1:]:
-        into = merge(into, new)
-    kind.save(into, options.out)
+        into = kind.merge(into, new)
+    kind.module.save(into, options.out)
     print(f"{len(files)} files -> {options.out}")
     return 0

@@ -1,10 +1,32 @@
-"""python -m benchmarks run: tcgemm.bench.run with the results and the targets of this checkout."""
+"""python -m benchmarks run: tcgemm.bench.run with the results and the targets of this checkout.
+
+The set `models` is measured by benchmarks.models.run, which has options of its own.
+"""
+
+import sys
 
 import benchmarks
 from benchmarks import targets
 from tcgemm.bench import run
 
+MODELS = "models"
+
+
+def sets_of(argv):
+    """The names that --set gives in a command line."""
+    given = []
+    for word, after in zip(argv, [*argv[1:], ""], strict=True):
+        given += after.split(",") if word == "--set" else []
+        given += word.removeprefix("--set=").split(",") if word.startswith("--set=") else []
+    return given
+
 
 def main(argv=None):
+    argv = sys.argv[1:] if argv is None else argv
+    if MODELS in sets_of(argv):
+        from benchmarks.models import run as models_run
+
+        return models_run.main(argv)
     folder = benchmarks.RESULTS
-    return run.main(argv, folder=folder, targets=targets, prog="python -m benchmarks run")
+    prog = "python -m benchmarks run"
+    return run.main(argv, folder=folder, targets=targets, prog=prog, more=(MODELS,))

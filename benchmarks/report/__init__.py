@@ -8,6 +8,7 @@ results/<gpu>.json --overview--> results/<gpu>-ratios.svg; the H200's: README.md
                    |---tables--> docs/performance.md: some sections
                    |-----------> results/<gpu>.md: every section, targets
                    |----plots--> results/<gpu>.png: speed relative to torch by size
+results/models/<gpu>.json -----> the same two pages: training and decode of models
 results/errors/<gpu>.json -----> the same two pages, results/<gpu>-f32.png: errors by K, rates
 
 In README.md and docs/performance.md the text between two HTML comments is replaced.
@@ -18,8 +19,10 @@ from pathlib import Path
 
 from benchmarks import RESULTS, published_sizes
 from benchmarks.fp32_errors import table as error_table
-from benchmarks.report import overview, tables
-from tcgemm.bench import protocol, results_file
+from benchmarks.merge import MODELS, RECORDINGS, kind_of
+from benchmarks.models import record
+from benchmarks.report import models_table, overview, tables
+from tcgemm.bench import results_file
 
 BEGIN = "<!-- benchmarks: begin, written by python -m benchmarks report -->"
 END = "<!-- benchmarks: end -->"
@@ -85,8 +88,12 @@ def pages(root, folder):
         there = (picture is not None, by_size.exists(), errors.exists())
         names = (overall.name, by_size.name, errors.name)
         images = [name if one else None for name, one in zip(names, there, strict=True)]
-        texts[path.with_suffix(".md")] = tables.markdown(results, found, images) + "\n"
-        parts.append(tables.page(results, found, images))
+        models = record.load(folder / record.FOLDER / path.name)
+        drawing = f"pictures/models_{path.stem}.svg"
+        more = models_table.parts(models, f"../../docs/{drawing}")
+        text = tables.markdown(results, found, images)
+        texts[path.with_suffix(".md")] = "\n\n".join([text, *more]) + "\n"
+        parts.append(tables.page(results, found, images, models_table.parts(models, drawing)))
         if path.stem == README_GPU and picture:
             readme = readme_text(results, overall.name)
     if parts and not any(path.stem.startswith("h100") for path in texts):
@@ -112,9 +119,14 @@ def parse(argv):
 def main(argv=None):
     options = parse(argv)
     for path in options.merge:
-        new = results_file.load(path)
-        target = options.results / results_file.file_name(new["header"]["gpu"])
-        results_file.save(protocol.merge(results_file.load(target), new), target)
+        kind = kind_of(path)
+        if kind is RECORDINGS:
+            raise SystemExit(f"--merge {path}: these are {kind.words}; put them into results/rows.")
+        new = kind.module.load(path)
+        gpu = new["header"]["gpu"]
+        target = options.results / results_file.file_name(gpu)
+        target = record.path_of(gpu, options.results) if kind is MODELS else target
+        kind.module.save(kind.merge(kind.module.load(target), new), target)
     for path in options.errors:
         new = error_table.load(path)
         error_table.save(error_table.path_of(new["header"]["gpu"], options.results), **new)

@@ -8,6 +8,7 @@
     sums.svg          errors of long sums, of benchmarks/results/numerics/emulated.json
     chain.svg         errors of a chain of products, of the same file
     swap_<gpu>.svg    a model after swap_linear, of benchmarks/results/swap/<gpu>.json
+    models_<gpu>.svg  training and decode of models, of benchmarks/results/models/<gpu>.json
 
 A test compares the files with what this script draws.
 """
@@ -18,9 +19,11 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import RESULTS
+from benchmarks.models import record
 from benchmarks.report import (
     call_picture,
     error_picture,
+    models_picture,
     sparse_format,
     step_picture,
     swap_picture,
@@ -41,6 +44,8 @@ def pictures(results: Path = RESULTS) -> dict[str, Callable[[], str]]:
     for path in sorted((results / "swap").glob("*.json")):
         draw = partial(swap_picture.draw, swap_picture.load(path))
         found[f"swap_{path.stem}.svg"] = draw
+    for path in sorted((results / record.FOLDER).glob("*.json")):
+        found[f"models_{path.stem}.svg"] = partial(models_picture.draw, record.load(path))
     return found
 
 

@@ -372,8 +372,11 @@ def _cliff_parts(results):
     return ["### Even times beside 4096", note, text]
 
 
-def page(results, found, images):
-    """docs/performance.md's part about one GPU. found: the error table; images: see markdown."""
+def page(results, found, images, models=()):
+    """docs/performance.md's part about one GPU.
+
+    found: the error table; images: see markdown; models: the parts about models.
+    """
     gpu = results["header"].get("gpu", "?")
     folder = "../benchmarks/results/"
     overall, ratios, curves = (image and folder + image for image in images)
@@ -386,6 +389,7 @@ def page(results, found, images):
     parts += _cliff_parts(results)
     parts += error_table.page_parts(found, curves, error_table.SHOWN)
     parts += _section_parts(results, every=False)
+    parts += models
     name = results_file.file_name(gpu).replace(".json", ".md")
     parts.append(f"All tables: [benchmarks/results/{name}]({folder}{name}).")
     return "\n\n".join(parts)

@@ -24,39 +24,26 @@ import dataclasses
 import functools
 import gc
 import json
-import math
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import tcgemm
-from benchmarks.swap.model import HEAD, Decoder, Sizes, build
+from benchmarks.models import waiting
+from benchmarks.models.stack import Decoder, Sizes, build
+from benchmarks.models.variants import BASELINE, SWAPS, difference
 from tcgemm.bench import results_file
 from tcgemm.testing import machine, telemetry, timing
 
 DTYPE = torch.bfloat16
 TOKENS = (1, 16, 2048)
-BASELINE = "torch"
 # Name -> options of swap_linear; None: nothing is swapped.
-VARIANTS: dict[str, dict[str, Any] | None] = {
-    BASELINE: None,
-    "Linear": {"to": tcgemm.nn.Linear},
-    "QuantLinear e4m3": {
-        "to": tcgemm.nn.QuantLinear,
-        "dtype": torch.float8_e4m3fn,
-        "skip": HEAD,
-    },
-    "QuantLinear int8": {"to": tcgemm.nn.QuantLinear, "dtype": torch.int8, "skip": HEAD},
-    "SparseLinear24": {"to": tcgemm.nn.SparseLinear24, "skip": HEAD},
-}
+VARIANTS: dict[str, dict[str, Any] | None] = {BASELINE: None, **SWAPS}
 METHOD = (
     "one forward without a cache, random weights and tokens; models in alternating slices after a "
     "warm-up slice, medians with interquartile ranges"
 )
-Calls = dict[str, Callable[[int], Any]]
 
 
 def swapped(base: Decoder, options: dict[str, Any] | None) -> Decoder:
@@ -101,53 +88,18 @@ def peak_bytes(model: Decoder, ids: torch.Tensor) -> int | None:
     return torch.cuda.max_memory_allocated(ids.device) - before
 
 
-def difference(one: torch.Tensor, other: torch.Tensor) -> float:
-    """|other - one| over |one|, in the Frobenius norm."""
-    one, other = one.float(), other.float()
-    return float(f"{float((other - one).norm() / one.norm()):.3g}")
-
-
-def eager(
-    calls: Calls, device: torch.device, ms: float, sampler: telemetry.Sampler
-) -> dict[str, timing.Timing]:
-    """{name: Timing} of calls that are waited for, in alternating slices."""
-
-    def timed(call: Callable[[int], Any]) -> float:
-        start = time.perf_counter()
-        call(0)
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        return (time.perf_counter() - start) * 1e6
-
-    def time_slice(call: Callable[[int], Any], slice_ms: float) -> list[float]:
-        taken, begin = [], time.perf_counter()
-        while not taken or (time.perf_counter() - begin) * 1e3 < slice_ms:
-            taken.append(timed(call))
-        return taken
-
-    rounds = max(2, math.ceil(ms / timing.SLICE_MS))
-    samples: dict[str, list[float]] = {name: [] for name in calls}
-    for call in calls.values():
-        time_slice(call, ms / rounds)
-    with sampler:
-        for index in range(rounds):
-            for name in list(calls)[:: -1 if index % 2 else 1]:
-                samples[name] += time_slice(calls[name], ms / rounds)
-    return {name: timing.Timing.of(us, sum(us) / 1e3) for name, us in samples.items()}
-
-
 def rows_of(
     found: dict[str, Decoder], ids: torch.Tensor, mode: str, ms: float
 ) -> list[dict[str, Any]]:
     """One row for each variant: the forward of these tokens."""
     sampler = telemetry.Sampler(telemetry.open_reader(ids.device))
-    calls: Calls = {
+    calls: dict[str, waiting.Call] = {
         name: functools.partial(lambda model, _: model(ids), model) for name, model in found.items()
     }
     if mode == "graph":
         timings = timing.measure(calls, 1, device=ids.device, min_ms=ms, sampler=sampler)
     else:
-        timings = eager(calls, ids.device, ms, sampler)
+        timings = waiting.eager(calls, ids.device, ms, sampler)
     return [
         {
             "variant": name,

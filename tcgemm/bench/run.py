@@ -102,8 +102,13 @@ def shard(text: str) -> tuple[int, int]:
     return int(part), int(parts)
 
 
-def parse(argv: Sequence[str] | None, prog: str = "python -m tcgemm bench") -> argparse.Namespace:
-    """The options of a command line; argv None is that of the process."""
+def parse(
+    argv: Sequence[str] | None, prog: str = "python -m tcgemm bench", more: Sequence[str] = ()
+) -> argparse.Namespace:
+    """The options of a command line; argv None is that of the process.
+
+    `more` are sets that the caller measures itself; they are named in the help and in errors.
+    """
     text = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog=prog, description=__doc__, formatter_class=text)
 
@@ -111,7 +116,7 @@ def parse(argv: Sequence[str] | None, prog: str = "python -m tcgemm bench") -> a
         return tuple(value.split(","))
 
     known = (*cases.GROUPS, *cases.NAMES)
-    parser.add_argument("--set", type=comma, required=True, help=", ".join(known))
+    parser.add_argument("--set", type=comma, required=True, help=", ".join((*known, *more)))
     parser.add_argument("--dtype", type=comma, help=f"of {', '.join(operands.DTYPES)}")
     parser.add_argument("--layout", type=comma, help=f"of {', '.join(operands.LAYOUTS)}")
     parser.add_argument("--kernel", default="", help="only kernels whose name contains this")
@@ -142,7 +147,8 @@ def parse(argv: Sequence[str] | None, prog: str = "python -m tcgemm bench") -> a
     ):
         for name in given:
             if name not in names:
-                parser.error(f"{what} {name}: there are {', '.join(names)}.")
+                words = ", ".join((*names, *more) if what == "--set" else names)
+                parser.error(f"{what} {name}: there are {words}.")
     large = [name for name in chosen_sets(options) if name in cases.GROUPS["sparse"]]
     if large and options.device == "cpu" and not (options.max_size or options.dry_run):
         parser.error(
@@ -460,6 +466,7 @@ def main(
     folder: Path | None = None,
     targets: Targets | None = None,
     prog: str = "python -m tcgemm bench",
+    more: Sequence[str] = (),
 ) -> int:
     """Measures the cases of a command line; returns 1 if a case failed or was wrong, else 0.
 
@@ -468,8 +475,9 @@ def main(
         folder (Path): gets the results where --out is missing; None stores nothing.
         targets: the module that knows the targets of whole sets, or None.
         prog (str): the name of the command in its help.
+        more: sets that the caller measures itself.
     """
-    options = parse(argv, prog)
+    options = parse(argv, prog, more)
     chosen = chosen_cases(options, targets)
     if options.dry_run:
         print_plans(chosen, options)

@@ -38,18 +38,23 @@ MAX_CALLS = 4096  # calls in one graph
 
 @dataclass(frozen=True)
 class Timing:
-    """Microseconds per call: the median of the samples and their interquartile range."""
+    """Microseconds per call: the median of the samples and their interquartile range.
+
+    low_us and high_us are the lower and the upper quartile.
+    """
 
     us: float
     iqr_us: float
     samples: int
     total_ms: float
+    low_us: float = math.nan
+    high_us: float = math.nan
 
     @classmethod
     def of(cls, samples: Sequence[float], total_ms: float) -> Timing:
         """The timing of these samples in microseconds, which took total_ms in all."""
         low, middle, high = _quartiles(samples)
-        return cls(middle, high - low, len(samples), total_ms)
+        return cls(middle, high - low, len(samples), total_ms, low, high)
 
 
 def _quartiles(samples: Sequence[float]) -> tuple[float, float, float]:

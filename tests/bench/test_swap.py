@@ -4,10 +4,9 @@ import pytest
 import torch
 
 from benchmarks import RESULTS, __main__
+from benchmarks.models.stack import Sizes
 from benchmarks.report import swap_picture
 from benchmarks.swap import measure
-from benchmarks.swap.model import HEAD, Sizes, build
-from tcgemm.testing import telemetry
 
 SMALL = {
     "blocks": 1,
@@ -49,26 +48,6 @@ def test_memory_and_outputs(results):
     assert held["torch"] - held["SparseLinear24"] == linear - linear // 8
     assert found["Linear"]["difference"] < found["QuantLinear int8"]["difference"] < 0.05
     assert found["SparseLinear24"]["difference"] < 0.5
-
-
-def test_the_model_is_causal_and_repeatable():
-    one, other = (build(Sizes(**SMALL), "cpu", torch.float32) for _ in range(2))
-    ids = torch.randint(100, (1, 8))
-    assert torch.equal(one(ids), other(ids)) and one(ids).shape == (1, 100)
-    assert isinstance(one.get_submodule(HEAD), torch.nn.Linear)
-    short = one(ids[:, :5])
-    ids[:, 5:] = 0
-    assert not torch.equal(one(ids), short)
-    assert torch.equal(one(ids[:, :5]), short)
-
-
-def test_models_alternate():
-    order = []
-    calls = {name: lambda _, name=name: order.append(name) for name in ("a", "b")}
-    found = measure.eager(calls, torch.device("cpu"), 2.0, telemetry.Sampler(None))
-    assert set(found) == {"a", "b"} and min(each.samples for each in found.values()) > 0
-    runs = [name for index, name in enumerate(order) if index == 0 or order[index - 1] != name]
-    assert runs == ["a", "b", "a", "b", "a"]
 
 
 def test_too_many_tokens_are_refused(capsys):

@@ -1,0 +1,85 @@
+"""The tables of benchmarks/results/models/<gpu>.json for the pages of results."""
+
+from typing import Any
+
+from benchmarks.models.record import Results, Row
+from benchmarks.models.variants import DECODE, TRAIN, VARIANTS
+from benchmarks.report.models_picture import CALLS
+
+TITLES = {TRAIN: "Training steps", DECODE: "Decode"}
+NOTES = {
+    TRAIN: "A cell has tokens a second, x torch's speed in bold, the memory of model, gradients, "
+    "optimizer and step, and the loss after the measured steps, with the same weights and data.",
+    DECODE: "A cell has tokens a second, x torch's speed in bold, the memory of model, cache and "
+    "step, and the error of the logits: the norm of their difference from torch's in float32, over "
+    "the norm of these. Weights and tokens are random; a trained model has other errors.",
+}
+ABOUT = (
+    "A stack of Llama's decoder blocks with the sizes of the model that names the line, but fewer "
+    "blocks, and a vocabulary of {vocabulary}. Weights are bf16. The layers that lose bits leave "
+    "the head to torch."
+)
+
+
+def cell(row: Row | None) -> str:
+    """'61200, **1.08**, 21.4 GB, loss 8.31' of a row; 'failed' or a dash without a time."""
+    if row is None:
+        return "-"
+    if row["us"] is None:
+        return "failed"
+    parts = [f"{row['tokens_per_second']:.4g}" if row["tokens_per_second"] < 1e4 else ""]
+    parts[0] = parts[0] or f"{round(row['tokens_per_second'], -2):.0f}"
+    parts += [f"**{row['ratio']:.2f}**"] if row["ratio"] else []
+    parts += [f"{row['peak_bytes'] / 1e9:.2f} GB"] if row["peak_bytes"] else []
+    parts += [] if row["loss"] is None else [f"loss {row['loss']:.3f}"]
+    parts += [] if row["error"] is None else [f"{100 * row['error']:.2g} %"]
+    return ", ".join(parts)
+
+
+def line_of(row: Row) -> str:
+    """The label of a table's line."""
+    text = f"{row['model']}, {row['blocks']} blocks, {row['batch']} x {row['tokens']}"
+    return text if row["task"] == TRAIN else f"{text}, {CALLS[row['mode']]}"
+
+
+def table(rows: list[Row]) -> str:
+    """One line a model, number of sequences and mode; one column a variant."""
+    measured = dict.fromkeys(row["variant"] for row in rows)
+    known = [each.name for each in VARIANTS if each.name in measured]
+    names = [*known, *(name for name in measured if name not in known)]
+    found = {(line_of(row), row["variant"]): row for row in rows}
+    text = ["| | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+    for line in dict.fromkeys(line_of(row) for row in rows):
+        text.append(f"| {line} | {' | '.join(cell(found.get((line, name))) for name in names)} |")
+    return "\n".join(text)
+
+
+def failures(rows: list[Row]) -> list[str]:
+    """One line for each variant that could not be measured, with the reason."""
+    return [
+        f"- {row['variant']}, {row['task']}, {line_of(row)}: {row['failure']}"
+        for row in rows
+        if row["us"] is None
+    ]
+
+
+def parts(results: Results, picture: str | None) -> list[str]:
+    """Titles, notes and tables of a file; nothing of a file without rows.
+
+    picture: the path of the picture from the page, or None.
+    """
+    rows = results["rows"]
+    if not rows:
+        return []
+    header: dict[str, Any] = results["header"]
+    sizes = sorted({sizes["vocabulary"] for sizes in results["models"].values()})
+    commits = ", ".join(sorted({row["commit"] for row in rows}))
+    about = ABOUT.format(vocabulary=" or ".join(map(str, sizes)))
+    found = ["### Models", f"{about} torch {header.get('torch')}, commit {commits}."]
+    found += [f"![Training and decode, {header.get('gpu')}]({picture})"] if picture else []
+    for task, title in TITLES.items():
+        if chosen := [row for row in rows if row["task"] == task]:
+            found += [f"#### {title}", NOTES[task], table(chosen)]
+            if wrong := failures(chosen):
+                found.append("\n".join(wrong))
+    return found

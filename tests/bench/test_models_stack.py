@@ -1,0 +1,166 @@
+"""The stack of the benchmark of models: the same as transformers' Llama, causal, repeatable."""
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from benchmarks.models import cases, training, waiting
+from benchmarks.models.stack import EPS, HEAD, THETA, Sizes, build
+from tcgemm.testing import telemetry
+
+SIZES = Sizes(2, 64, 128, 4, 2, 100, 32)
+NAMES = {  # a module of the stack: that of transformers
+    "attention_norm": "input_layernorm",
+    "mlp_norm": "post_attention_layernorm",
+    **{f"attention.{name}": f"self_attn.{name}_proj" for name in "qkvo"},
+    **{f"mlp.{name}": f"mlp.{name}_proj" for name in ("gate", "up", "down")},
+}
+
+
+def llama(stack):
+    """LlamaForCausalLM with the weights of a stack."""
+    transformers = pytest.importorskip("transformers")
+    config = transformers.LlamaConfig(
+        vocab_size=SIZES.vocabulary,
+        hidden_size=SIZES.hidden,
+        intermediate_size=SIZES.intermediate,
+        num_hidden_layers=SIZES.blocks,
+        num_attention_heads=SIZES.heads,
+        num_key_value_heads=SIZES.kv_heads,
+        max_position_embeddings=SIZES.positions,
+        rms_norm_eps=EPS,
+        rope_parameters={"rope_type": "default", "rope_theta": THETA},
+        tie_word_embeddings=False,
+    )
+    weights = {
+        "model.embed_tokens.weight": stack.embedding.weight,
+        "model.norm.weight": stack.norm.weight,
+        "lm_head.weight": stack.head.weight,
+    }
+    for index, block in enumerate(stack.blocks):
+        for ours, theirs in NAMES.items():
+            weights[f"model.layers.{index}.{theirs}.weight"] = block.get_submodule(ours).weight
+    model = transformers.LlamaForCausalLM(config).eval()
+    model.load_state_dict(weights)
+    return model
+
+
+@pytest.fixture
+def stack():
+    model = build(SIZES, "cpu", torch.float32)
+    for parameter in model.parameters():  # weights at which a wrong block shows in the logits
+        parameter.copy_(torch.randn_like(parameter) * 0.2 + (parameter.ndim == 1))
+    return model
+
+
+def test_logits_and_loss_are_those_of_llama(stack):
+    model, ids = llama(stack), torch.randint(SIZES.vocabulary, (3, 9))
+    with torch.no_grad():
+        expected = model(ids).logits
+    torch.testing.assert_close(stack(ids), expected[:, -1])
+    loss = cross_entropy(expected[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
+    torch.testing.assert_close(stack(ids[:, :-1], labels=ids[:, 1:]), loss)
+
+
+def test_gradients_are_those_of_llama(stack):
+    model, ids = llama(stack), torch.randint(SIZES.vocabulary, (2, 9))
+    stack.requires_grad_(True)
+    stack(ids[:, :-1], labels=ids[:, 1:]).backward()
+    model(ids, labels=ids).loss.backward()
+    for index, block in enumerate(stack.blocks):
+        for ours, theirs in NAMES.items():
+            expected = model.model.layers[index].get_submodule(theirs).weight.grad
+            torch.testing.assert_close(block.get_submodule(ours).weight.grad, expected)
+
+
+def test_decode_with_a_cache_is_a_longer_prompt(stack):
+    ids = torch.randint(SIZES.vocabulary, (2, 12))
+    cache = stack.cache(2, 12)
+    assert torch.equal(stack(ids[:, :9], cache=cache), stack(ids[:, :9]))
+    for place in (9, 10, 11):
+        logits = stack(ids[:, place : place + 1], cache=cache, start=place)
+        torch.testing.assert_close(logits, stack(ids[:, : place + 1]))
+    assert torch.equal(logits, stack(ids[:, 11:], cache=cache, start=11)), "a step can be repeated"
+    cache[0][1][:, :, 3] += 1
+    assert not torch.allclose(logits, stack(ids[:, 11:], cache=cache, start=11))
+
+
+@pytest.mark.parametrize(("count", "cached"), [(2, True), (1, False)])
+def test_other_calls_with_a_start_are_refused(stack, count, cached):
+    cache = stack.cache(1, 12) if cached else None
+    with pytest.raises(ValueError, match="start: 3 needs a cache and one token a call"):
+        stack(torch.zeros(1, count, dtype=torch.long), cache=cache, start=3)
+
+
+def test_the_model_is_causal_and_repeatable():
+    one, other = (build(SIZES, "cpu", torch.float32) for _ in range(2))
+    ids = torch.randint(100, (1, 8))
+    assert torch.equal(one(ids), other(ids)) and one(ids).shape == (1, 100)
+    assert not torch.equal(one(ids), build(SIZES, "cpu", torch.float32, seed=1)(ids))
+    assert isinstance(one.get_submodule(HEAD), torch.nn.Linear)
+    short = one(ids[:, :5])
+    ids[:, 5:] = 0
+    assert not torch.equal(one(ids), short)
+    assert torch.equal(one(ids[:, :5]), short)
+
+
+@pytest.mark.parametrize("name", cases.MODELS)
+def test_the_number_of_weights_is_that_of_the_stack(name):
+    for case in cases.cases((name,), layers=3):
+        with torch.device("meta"):
+            model = build(case.sizes, "meta", torch.bfloat16)
+        matrices = [each.numel() for each in model.parameters() if each.ndim == 2]
+        assert case.weights == sum(matrices) and len(matrices) == 3 * 7 + 2
+
+
+def test_a_token_follows_from_the_one_before_half_of_the_time():
+    case = cases.Case("smoke", cases.MODELS["smoke"], "train", 8, 512)
+    ids = training.text(case, 3, seed=5)
+    assert ids.shape == (3, 8, 513) and ids.min() >= 0 and ids.max() < case.sizes.vocabulary
+    assert torch.equal(ids, training.text(case, 3, seed=5))
+    assert not torch.equal(ids, training.text(case, 3, seed=6))
+    pairs = torch.zeros(case.sizes.vocabulary, case.sizes.vocabulary)
+    before, after = ids[..., :-1].flatten(), ids[..., 1:].flatten()
+    pairs.index_put_((before, after), torch.ones(len(before)), accumulate=True)
+    share = float(pairs.max(1).values.sum() / pairs.sum())
+    assert training.FOLLOWS < share < training.FOLLOWS + 0.2
+
+
+def test_calls_alternate_in_their_sessions():
+    order, inside = [], []
+
+    class Call:
+        def __init__(self, name):
+            self.name = name
+
+        def __call__(self, _):
+            assert inside == [self.name]
+            order.append(self.name)
+
+        def session(self):
+            return self
+
+        def __enter__(self):
+            inside.append(self.name)
+
+        def __exit__(self, *_):
+            inside.pop()
+
+    calls = {name: Call(name) for name in ("a", "b")}
+    found = waiting.eager(calls, torch.device("cpu"), 2.0, telemetry.Sampler(None))
+    assert set(found) == {"a", "b"} and min(each.samples for each in found.values()) > 0
+    assert all(each.low_us <= each.us <= each.high_us for each in found.values())
+    runs = [name for index, name in enumerate(order) if index == 0 or order[index - 1] != name]
+    assert runs == ["a", "b", "a", "b", "a"]
+
+
+def test_a_call_that_fails_leaves_the_others():
+    def bad(_):
+        raise RuntimeError("\n  no compiler\nat line 3")
+
+    calls, failures = {"bad": bad, "good": lambda _: None}, {}
+    sampler = telemetry.Sampler(None)
+    found = waiting.eager(calls, torch.device("cpu"), 2.0, sampler, failures)
+    assert set(found) == {"good"} and failures == {"bad": "RuntimeError: no compiler"}
+    with pytest.raises(RuntimeError, match="no compiler"):
+        waiting.eager(calls, torch.device("cpu"), 2.0, sampler)
