@@ -65,8 +65,10 @@ class CompressedBuffers(HasActivation, torch.nn.Module):
             getattr(sparse, name) is not tensor for name, tensor in inside.items()
         ):
             self._set(sparse)  # the tensors inside were replaced
-        elif sparse is None or any(
-            buffers.get(f"{own}_{name}") is not tensor for name, tensor in inside.items()
+        elif (
+            sparse is None
+            or sparse.device != inside["values"].device  # fully_shard moves by tensor.data
+            or any(buffers.get(f"{own}_{name}") is not tensor for name, tensor in inside.items())
         ):
             sparse = self._assembled()
             self._set(sparse)

@@ -260,7 +260,8 @@ class SparseLinear24(SparseState):
             and ready.operands.beside(input)
             and is_plain(input)
         ):
-            bias = self._parameters["bias"]
+            parameters = self._parameters  # without the bias inside a forward of FSDP1
+            bias = parameters["bias"] if "bias" in parameters else self.bias
             if (bias is None or is_plain(bias)) and (
                 not _grad_enabled()
                 or not (

@@ -6,6 +6,7 @@ weight                                                      only if the layer le
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -43,6 +44,15 @@ class SparseState(CompressedBuffers):
         mine = self.compressed
         return mine.mask(weight.to(mine.device, mine.dtype))
 
+    def _fqn_modifiers(self) -> dict[str, str]:
+        """The attribute in which torch.distributed.checkpoint.state_dict looks up the names of the
+        state: its get_model_state_dict reads each name as a path of attributes."""
+        return {"weight": "_names_of_state"}
+
+    @property
+    def _names_of_state(self) -> Any:
+        return SimpleNamespace(weight=SimpleNamespace(**dict.fromkeys(_PARTS)))
+
     def _save_to_state_dict(
         self, destination: dict[str, Any], prefix: str, keep_vars: bool
     ) -> None:
@@ -76,6 +86,7 @@ class SparseState(CompressedBuffers):
         compressed = None
         try:
             _check_tensors(key, dict(zip(_PARTS, parts, strict=True)), given)
+            self._check_all_processes(key, parts)
             if all(part is not None for part in parts):
                 compressed = self._restored(*map(full_tensor, parts))
             elif given is not None:
@@ -99,6 +110,23 @@ class SparseState(CompressedBuffers):
         )
         if compressed is not None:
             self._take(compressed, local_metadata.get("assign_to_params_buffers", False))
+
+    def _check_all_processes(self, key: str, parts: list[Any]) -> None:
+        """Raises RuntimeError if only some processes have the kept positions: the others would
+        choose their own."""
+        if not (self.learns and is_dtensor(self.weight)):
+            return
+        mesh: Any = self.weight
+        mesh, missing = mesh.device_mesh, any(part is None for part in parts)
+        seen = torch.tensor([missing, not missing], dtype=torch.int32, device=mesh.device_type)
+        for group in mesh.get_all_groups():
+            torch.distributed.all_reduce(seen, torch.distributed.ReduceOp.MAX, group)
+        if seen.sum() != 1:
+            raise RuntimeError(
+                f"{_NAME}: the state of some processes has {key}.values, {key}.metadata and "
+                f"{key}.format, and that of others has not, as broadcast_from_rank0 leaves it; "
+                "pass the whole state in every process."
+            )
 
     @torch.no_grad()
     def _dense_state(self, key: str, compressed: SparseTensor24) -> dict[str, Tensor]:
@@ -134,7 +162,8 @@ class SparseState(CompressedBuffers):
         straight = self.gradient == "straight_through"
         restored = SparseTensor24.from_parts(values, metadata, k, pattern, dense_gradient=straight)
         restored = restored.to(self.compressed.dtype)
-        if restored.pattern != default_pattern(restored.dtype):
+        cast = self.learns and is_dtensor(self.weight)  # as MixedPrecisionPolicy does
+        if restored.pattern != default_pattern(restored.dtype) and not cast:
             raise RuntimeError(
                 f"{_NAME}: the weight of the state has the pattern {restored.pattern}, but there "
                 f"are no products of {restored.dtype} with that pattern; convert the layer to "

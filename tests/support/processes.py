@@ -1,25 +1,54 @@
-"""Runs functions in two processes that talk through gloo; the same two for all tests."""
+"""Runs functions in two processes, the same two for all tests of a device.
+
+    cpu     gloo; the processes see no GPU
+    cuda    NCCL for tensors on a GPU, gloo for others; each process has a GPU of its own
+
+A function asks device() where its tensors belong, and so runs on both.
+"""
 
 import functools
 import io
+import os
 import socket
 import traceback
 from datetime import timedelta
+from unittest import mock
 
+import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from torch.distributed.device_mesh import init_device_mesh
 
 WORLD_SIZE = 2
 SECONDS = 180  # a process that waits longer for the other one ends
+BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
+# Without any GPU the mark `gpu` skips the test, or fails it where TCGEMM_REQUIRE_GPU is 1.
+TWO_GPUS = (
+    pytest.mark.gpu,
+    pytest.mark.skipif(torch.cuda.device_count() == 1, reason="needs two GPUs"),
+)
+DEVICES = ("cpu", pytest.param("cuda", marks=TWO_GPUS))
+_here = torch.device("cpu")  # of a worker
 
 
-def run(function, *arguments):
+def device():
+    """The device of the process that asks."""
+    return _here
+
+
+def mesh():
+    """A mesh of both processes."""
+    return init_device_mesh(_here.type, (WORLD_SIZE,))
+
+
+def run(function, *arguments, device="cpu"):
     """The results of function(rank, *arguments), one a rank; an error of any rank is raised here.
 
-    The function stands in a module that the processes can import.
+    The function stands in a module that the processes can import. Tensors of the results come to
+    the CPU.
     """
-    workers = _workers()
+    workers = _workers(device)
     for _, pipe in workers:
         pipe.send((function, arguments))
     results = []
@@ -34,12 +63,13 @@ def run(function, *arguments):
                 other.kill()
             _workers.cache_clear()
             raise AssertionError(error)
-        results.append(torch.load(io.BytesIO(data), weights_only=False))
+        data = io.BytesIO(data)
+        results.append(torch.load(data, map_location="cpu", weights_only=False))
     return results
 
 
 @functools.cache
-def _workers():
+def _workers(device):
     """The processes and the pipes to them. They are daemons, and end with this process."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -47,16 +77,22 @@ def _workers():
     context, workers = mp.get_context("spawn"), []
     for rank in range(WORLD_SIZE):
         pipe, other = context.Pipe()
-        process = context.Process(target=_work, args=(rank, port, other), daemon=True)
-        process.start()
+        process = context.Process(target=_work, args=(rank, port, other, device), daemon=True)
+        hidden = {"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else {}  # fully_shard prefers GPUs
+        with mock.patch.dict(os.environ, hidden):
+            process.start()
         workers.append((process, pipe))
     return workers
 
 
-def _work(rank, port, pipe):
+def _work(rank, port, pipe, device):
+    global _here
     torch.set_num_threads(1)
+    if device == "cuda":
+        _here = torch.device("cuda", rank)
+        torch.cuda.set_device(_here)
     dist.init_process_group(
-        "gloo",
+        BACKENDS[device],
         init_method=f"tcp://127.0.0.1:{port}",
         rank=rank,
         world_size=WORLD_SIZE,

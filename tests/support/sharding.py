@@ -1,0 +1,172 @@
+"""Models of every layer, the tools of torch for several processes, and a training loop for both.
+
+Each process sees the same batch, so the sums over processes are exact: results have the bits of
+one process wherever the same kernels run.
+"""
+
+import copy
+import functools
+
+import torch
+from torch import nn
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FullyShardedDataParallel,
+    MixedPrecisionPolicy,
+    fully_shard,
+)
+from torch.nn.parallel import DistributedDataParallel
+
+import tcgemm
+from tcgemm.nn import Linear, QuantLinear, SparseLinear24
+
+from support import processes
+
+K, HIDDEN, N, ROWS = 32, 48, 16, 24
+STEPS = 4
+LAYERS = {
+    "linear": {"to": Linear},
+    "int8": {"to": QuantLinear, "dtype": torch.int8},
+    "e4m3": {"to": QuantLinear, "dtype": torch.float8_e4m3fn},
+    "frozen": {"to": SparseLinear24},
+    "learns": {
+        "to": SparseLinear24,
+        "learns": True,
+        "refresh_every": 2,
+        "gradient": "straight_through",
+    },
+}
+
+
+def model_of(kind, seed=0, dtype=None, **options):
+    """Five modules; the third one is the layer, between layers of torch that learn.
+
+    `dtype` is that of a frozen sparse weight.
+    """
+    torch.manual_seed(seed)
+    model = nn.Sequential(
+        nn.Linear(K, HIDDEN), nn.GELU(), nn.Linear(HIDDEN, K), nn.GELU(), nn.Linear(K, N)
+    )
+    tcgemm.swap_linear(model, "2", **LAYERS[kind] | options)
+    model.requires_grad_()  # the biases of QuantLinear, too
+    if dtype is not None:
+        model[2].weight = model[2].weight.to(dtype)
+    return model.to(processes.device())
+
+
+def batch(rank=None):
+    """x and the target, of all processes or the part of one."""
+    generator = torch.Generator().manual_seed(9)
+    both = (torch.randn(ROWS, size, generator=generator) for size in (K, N))
+    both = [each.to(processes.device()) for each in both]
+    return both if rank is None else [each.chunk(processes.WORLD_SIZE)[rank] for each in both]
+
+
+def fsdp1(model, **options):
+    return FullyShardedDataParallel(model, device_id=processes.device(), **options)
+
+
+def fsdp2(model, **options):
+    mesh = processes.mesh()
+    for each in (model[0], model[2], model[4], model):
+        fully_shard(each, mesh=mesh, **options)
+    return model
+
+
+def compiled(model, wrap):
+    torch._dynamo.reset()
+    model = wrap(model)
+    model.compile(backend="aot_eager")
+    return model
+
+
+WRAPPERS = {
+    "ddp": DistributedDataParallel,
+    "fsdp1": functools.partial(fsdp1, use_orig_params=False),
+    "fsdp1_orig": functools.partial(fsdp1, use_orig_params=True),
+    "fsdp2": fsdp2,
+    "fsdp2_kept": functools.partial(fsdp2, reshard_after_forward=False),
+    "fsdp2_mixed": functools.partial(
+        fsdp2, mp_policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32)
+    ),
+    "fsdp2_offload": functools.partial(fsdp2, offload_policy=CPUOffloadPolicy(pin_memory=False)),
+    "ddp_compiled": functools.partial(compiled, wrap=DistributedDataParallel),
+    "fsdp2_compiled": functools.partial(compiled, wrap=fsdp2),
+}
+
+
+def options_of(kind, wrapper):
+    """The options of model_of for a layer under a wrapper."""
+    if wrapper.endswith("compiled") and kind == "learns":
+        return {"refresh_every": 0}  # compiled code chooses no positions
+    if wrapper == "fsdp2_mixed" and kind == "frozen":
+        return {"dtype": torch.bfloat16}  # the policy casts Parameters, and these are buffers
+    return {}
+
+
+def losses_of(model, x, target, steps=STEPS):
+    """The losses of some steps, of two backwards each, and the results of eval mode after each."""
+    learning = [each for each in model.parameters() if each.requires_grad]
+    optimizer = torch.optim.SGD(learning, lr=0.3)
+    losses, results = [], []
+    for _ in range(steps):
+        model.train()
+        for _ in range(2):
+            loss = (model(x).float() - target).square().mean()
+            (loss / 2).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+        with torch.no_grad():
+            results += [model.eval()(x).float() for _ in range(2)]
+    return losses, results
+
+
+class InHalf(nn.Module):
+    """The mixed precision of fully_shard in one process: bfloat16 copies of float32 Parameters."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+        self.half = [copy.deepcopy(model).bfloat16()]  # in a list, it is no child
+
+    def forward(self, x):
+        half = self.half[0].train(self.training)
+        with torch.no_grad():
+            for mine, theirs in zip(half.parameters(), self.model.parameters(), strict=True):
+                if not torch.equal(mine, theirs.bfloat16()):
+                    mine.copy_(theirs)
+        return half(x.bfloat16())
+
+    def parameters(self, recurse=True):
+        return _MasterGradients(self.half[0], self.model)
+
+
+class _MasterGradients:
+    """The float32 Parameters, whose gradients come from those of the copies."""
+
+    def __init__(self, half, model):
+        for mine, theirs in zip(half.parameters(), model.parameters(), strict=True):
+            if mine.requires_grad:
+                mine.register_post_accumulate_grad_hook(functools.partial(self._pass, theirs))
+        self.model = model
+
+    def _pass(self, theirs, mine):
+        gradient = mine.grad.to(theirs.dtype)
+        theirs.grad = gradient if theirs.grad is None else theirs.grad + gradient
+        mine.grad = None
+
+    def __iter__(self):
+        return self.model.parameters()
+
+
+def reference(kind, wrapper):
+    """The model in one process that a wrapped one has to equal."""
+    model = model_of(kind, **options_of(kind, wrapper))
+    if wrapper.endswith("compiled"):
+        return compiled(model, nn.Identity().forward)
+    return InHalf(model) if wrapper == "fsdp2_mixed" else model
+
+
+def wrapped(kind, wrapper, seed=0):
+    return WRAPPERS[wrapper](model_of(kind, seed, **options_of(kind, wrapper)))
