@@ -76,14 +76,13 @@ def state_dicts_of_sharded_models(rank):
     for to in (tcgemm.nn.Linear, QuantLinear):
         model = sharded(model_of(to))
         assert get_model_state_dict(model).keys() == model.state_dict().keys()
-    for options, name in (({"learns": True}, "metadata"), ({}, "format")):
+    for options in ({"learns": True}, {}):
         model = sharded(model_of(SparseLinear24, **options))
-        assert "0.weight.metadata" in model.state_dict()
-        with pytest.raises(AttributeError, match=f"has no attribute '{name}'"):
-            get_model_state_dict(model)
+        assert "0.weight.metadata" in get_model_state_dict(model)
+        assert get_model_state_dict(model).keys() == model.state_dict().keys()
 
 
-def test_get_model_state_dict_does_not_take_sparse_layers():
+def test_get_model_state_dict_takes_every_layer():
     processes.run(state_dicts_of_sharded_models)
 
 
