@@ -261,7 +261,7 @@ class SparseLinear24(SparseState):
             and is_plain(input)
         ):
             parameters = self._parameters  # without the bias inside a forward of FSDP1
-            bias = parameters["bias"] if "bias" in parameters else self.bias
+            bias = parameters.get("bias", self.bias)
             if (bias is None or is_plain(bias)) and (
                 not _grad_enabled()
                 or not (
