@@ -107,7 +107,7 @@ def quantize(
             without a scale.
     """
     if has_torch_function_variadic(x, scale):
-        options: dict[str, Any] = {} if scale is None else {"scale": scale, "amax": amax}
+        options: dict[str, Any] = {"scale": scale, "amax": amax}
         return handle_torch_function(quantize, (x, scale), x, dtype, granularity, **options)
     if not isinstance(x, torch.Tensor):
         raise dispatch.no_tensor("quantize", {"x": x})

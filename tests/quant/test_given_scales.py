@@ -111,6 +111,18 @@ def test_what_is_refused(options, error, sentence):
         tcgemm.quantize(torch.randn(4, 6), S8, **options)
 
 
+class Tagged(torch.Tensor):
+    """A subclass with torch's default __torch_function__."""
+
+
+def test_subclasses():
+    x = torch.randn(4, 6).as_subclass(Tagged)
+    results = tcgemm.quantize(x, S8, scale=torch.ones(()), amax=True)
+    assert [type(each) for each in results] == [Tagged] * 3
+    with pytest.raises(RuntimeError, match=r"amax is asked for without a scale"):
+        tcgemm.quantize(x, S8, amax=True)
+
+
 def test_results_carry_no_derivatives():
     x, scale = (torch.rand(*shape, requires_grad=True) for shape in ((4, 6), (4, 1)))
     assert not any(
