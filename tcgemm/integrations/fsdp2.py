@@ -20,7 +20,7 @@ from tcgemm.dtypes import E4M3
 from tcgemm.nn import Float8Linear
 from tcgemm.ops._torch_private import below_dispatch_modes, results_are_plain, tree_map_only
 from tcgemm.ops.dtensor import is_dtensor
-from tcgemm.quant.float8 import LIMITS, scale_of
+from tcgemm.quant.float8 import amax_of, scale_of
 from tcgemm.quant.quantize import quantize
 from tcgemm.quant.weight import QuantizedWeight
 
@@ -82,10 +82,9 @@ class _ShardedWeight(torch.Tensor):
     ) -> tuple[tuple[Tensor, ...], tuple[Tensor, torch.Size]]:
         """The bytes of this process, and what fsdp_post_all_gather gets beside those of all."""
         shard = self._plain()
-        one = torch.ones((), dtype=torch.float32, device=shard.device)
-        amax = quantize(shard, E4M3, scale=one, amax=True)[2]
+        amax = amax_of(shard, E4M3)
         dist.all_reduce(amax, dist.ReduceOp.MAX, group=mesh.get_group())
-        scale = scale_of(amax, LIMITS[E4M3])
+        scale = scale_of(amax, E4M3)
         values, _ = quantize(shard, E4M3, scale=scale)
         rows = -(-outer_size[0] // mesh.size()) - values.shape[0]  # those of an uneven last shard
         return (pad(values.view(_BYTES), (0, 0, 0, rows)),), (scale, outer_size)

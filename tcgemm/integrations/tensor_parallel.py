@@ -21,9 +21,9 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor.parallel import style
 
 from tcgemm.nn import QuantLinear, SparseLinear24
+from tcgemm.quant.shapes import BLOCK
 
 LAYERS = (QuantLinear, SparseLinear24)
-BLOCK = 128
 LAST = Shard(-1)
 
 

@@ -21,15 +21,15 @@ from tcgemm.nn import exchange
 from tcgemm.nn.activation import HasActivation, check_activation
 from tcgemm.nn.optimizer_steps import follow
 from tcgemm.ops.dtensor import is_dtensor
-from tcgemm.quant.float8 import FORMATS, LIMITS, SOURCES, Delayed, float8_linear, scale_of
-from tcgemm.typing import Float8Scaling, words
+from tcgemm.quant.float8 import FORMATS, SOURCES, Delayed, float8_linear, scale_of
+from tcgemm.typing import Float8Precision, Float8Scaling, words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch import Tensor
 
-    from tcgemm.typing import Activation, Float8Precision
+    from tcgemm.typing import Activation
 
 _NAME = "tcgemm.nn.Float8Linear"
 HISTORY = 16  # steps, as in "FP8 Formats for Deep Learning" by way of NVIDIA's Transformer Engine
@@ -47,7 +47,7 @@ def _check(scaling: object, history: object, precision: object) -> None:
             f"{_NAME}: history is {history!r}, but it must be a number of steps, at least 1; pass "
             f"an int such as {HISTORY}."
         )
-    if precision not in (None, "promoted", "fast"):
+    if precision is not None and precision not in words(Float8Precision):
         raise RuntimeError(
             f'{_NAME}: precision is {precision!r}, but products in float8 have "promoted" and '
             '"fast"; pass one of these, or None.'
@@ -158,8 +158,7 @@ class Float8Linear(HasActivation, torch.nn.Linear):
         self.amax.zero_()
         self.gradient_amax.zero_()
         largest = history.amax(1)
-        limits = torch.tensor([LIMITS[each] for each in FORMATS], device=largest.device)
-        self.scales.copy_(scale_of(largest, limits))
+        self.scales.copy_(torch.stack([*map(scale_of, largest, FORMATS)]))
         if not self._measured:  # reads the GPU, in the first steps only
             self._measured = bool((largest > 0).all())
 

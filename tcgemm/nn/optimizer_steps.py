@@ -28,10 +28,6 @@ def _after_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Non
         return
     stepped = {id(each) for group in optimizer.param_groups for each in group["params"]}
     for layer in _followed:
-        if id(layer._parameters.get("weight")) in stepped:
-            # A layer that swap_linear has replaced meanwhile has no such method.
-            getattr(layer, "_after_step", _nothing)()
-
-
-def _nothing() -> None:
-    pass
+        # A layer that swap_linear has replaced meanwhile has no such method.
+        if id(layer._parameters.get("weight")) in stepped and hasattr(layer, "_after_step"):
+            layer._after_step()

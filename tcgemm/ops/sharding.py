@@ -7,11 +7,23 @@
     Shard(n)        Replicate @ Shard(n)
     Partial         Shard(k) @ Shard(k)         Partial: each rank has a part of the sum
 
-A sum over ranks comes before the activation, so with one there is no Partial. dtensor.py imports
-this module when torch.distributed.tensor is imported.
+A sum over ranks comes before the activation, so with one there is no Partial. With amax=True there
+is none either, and amax is Partial("max").
+
+A scale or a zero point of one element is Replicate; one of rows (columns) is sharded as the rows of
+a (columns of b). Blocks of 128 rows are not divided, and blocks of 128 along k forbid Partial. A
+sparse or prepared operand is Replicate, and the other one may be sharded along its rows or columns.
+
+What no rule allows is gathered first, as DTensor does for torch's operators. dtensor.py imports
+this module when torch.distributed.tensor is imported. quant/sharding.py and sparse/sharding.py have
+the rules of the other operators.
 """
 
+from __future__ import annotations
+
 import functools
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -19,12 +31,17 @@ from torch.distributed.tensor import Partial, Replicate, Shard
 
 from tcgemm.ops._torch_private import register_sharding
 from tcgemm.ops.epilogue import ADDENDS, Epilogue
-from tcgemm.ops.operators import PLAIN, Operator
+from tcgemm.ops.operators import ALL, Operator
 
-SUMMED = (None, torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int32)
+Rule = tuple[list[Any], list[Any]]  # the placements of the results, and of the arguments
+
+_SUMMED = (None, torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int32)
+_R = Replicate()
+_OPERAND = {"scale_a": "a", "zero_a": "a", "scale_b": "b", "zero_b": "b"}
+_FORMS = {"a": ("sparse_a",), "b": ("prepared_b", "sparse_b")}  # beside an operand, not divided
 
 
-def dimensions(
+def _dimensions(
     op: Operator, a: Any, b: Any
 ) -> tuple[list[tuple[int | None, int | None]], tuple[int, int]]:
     """For each dimension of the result, the dimensions of a and of b that it comes from, or None;
@@ -56,41 +73,68 @@ def addend(tensor: Any, dim: int, ndim: int) -> Shard | Replicate:
     return Shard(own) if own >= 0 and tensor.shape[own] > 1 else Replicate()
 
 
-def _rule(op, *args, **kwargs):
-    """The placements of the result and of each argument, for one dimension of the mesh."""
-    given = dict(zip(op.positional, args, strict=False))
-    a, b = given["a"], given["b"]
-    dims, (a_k, b_k) = dimensions(op, a, b)
-    ndim = len(dims)
+def _divided(spec: Any, operand: Any, dim: int) -> Any:
+    """The placement of a scale where dimension `dim` of its operand is sharded, or None."""
+    own = dim - operand.ndim + spec.ndim
+    if math.prod(spec.shape) == 1 or own < 0 or spec.shape[own] == 1 < operand.shape[dim]:
+        return _R
+    return Shard(own) if spec.shape[own] == operand.shape[dim] else None
 
-    def placements(out, a_placement, b_placement, of_addend):
-        inputs = []
-        for name in op.positional[: len(args)]:
-            if given[name] is None:
+
+class _Product:
+    """The rules of one call."""
+
+    def __init__(self, op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.op, self.kwargs = op, kwargs
+        self.given = dict(zip(op.positional, args, strict=False))
+
+    def rules(self) -> list[Rule]:
+        dims, (k_of_a, k_of_b) = _dimensions(self.op, self.given["a"], self.given["b"])
+        results = 1 + self.op.amax
+        rules = [self.rule([_R] * results, {}, lambda _: _R)]
+        for dim, (of_a, of_b) in enumerate(dims):
+            addends = functools.partial(addend, dim=dim, ndim=len(dims))
+            outs = [Shard(dim), Partial("max")][:results]
+            rules.append(self.rule(outs, {"a": of_a, "b": of_b}, addends))
+        if self.sums():
+            k = {"a": k_of_a, "b": k_of_b}
+            rules.append(self.rule([Partial()], k, lambda _: Partial()))
+        return [each for each in rules if each is not None]
+
+    def rule(self, outs: list[Any], dims: Mapping[str, int | None], addends: Any) -> Rule | None:
+        """The rule whose operands are sharded along `dims`, or None if one cannot be divided."""
+        inputs: list[Any] = []
+        for name, spec in self.given.items():
+            side = _OPERAND.get(name, name)
+            dim = dims.get(side)
+            if spec is None:
                 inputs.append(None)
             elif name in ADDENDS:
-                inputs.append(of_addend(given[name]))
+                inputs.append(addends(spec))
+            elif dim is None:
+                inputs.append(_R)
+            elif name in _OPERAND:
+                inputs.append(_divided(spec, self.given[side], dim))
+                if inputs[-1] is None:
+                    return None
+            elif any(self.given.get(form) is not None for form in _FORMS[name]):
+                return None
             else:
-                inputs.append(a_placement if name == "a" else b_placement)
-        return [out], [*inputs, *[None] * len(kwargs)]
+                inputs.append(Shard(dim))
+        return outs, [*inputs, *[None] * len(self.kwargs)]
 
-    def sharded(dim):
-        return Replicate() if dim is None else Shard(dim)
-
-    rules: list[Any] = [placements(Replicate(), Replicate(), Replicate(), lambda _: Replicate())]
-    for dim, (of_a, of_b) in enumerate(dims):
-        rules.append(
-            placements(
-                Shard(dim),
-                sharded(of_a),
-                sharded(of_b),
-                functools.partial(addend, dim=dim, ndim=ndim),
-            )
-        )
-    if kwargs.get("activation") is None and kwargs.get("out_dtype") in SUMMED:
-        rules.append(placements(Partial(), Shard(a_k), Shard(b_k), lambda _: Partial()))
-    return rules
+    def sums(self) -> bool:
+        """Is the result the sum of those of parts of k?"""
+        if self.op.amax or self.kwargs.get("activation") is not None:
+            return False
+        return self.kwargs.get("out_dtype") in _SUMMED
 
 
-for _op in PLAIN:
-    register_sharding(_op.default, functools.partial(_rule, _op), Epilogue._fields)
+def _rules(op: Operator, *args: Any, **kwargs: Any) -> list[Rule]:
+    return _Product(op, args, kwargs).rules()
+
+
+for _op in ALL:
+    register_sharding(_op.default, functools.partial(_rules, _op), Epilogue._fields)
+# The parts of a weight are in the order of a kernel.
+register_sharding(torch.ops.tcgemm.prepare.default, lambda w: [([_R], [_R])], ())

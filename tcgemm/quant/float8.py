@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 _NAME = "tcgemm.nn.Float8Linear"
 SOURCES = (torch.float16, torch.bfloat16, torch.float32)
-LIMITS = {E4M3: 448.0, E5M2: 57344.0}  # the largest values; OCP 8-bit floating point, revision 1.0
 FORMATS = (E4M3, E4M3, E5M2)  # of x, of the weight and of the gradient
 X, WEIGHT, GRADIENT = range(3)
 _quantize = torch.ops.tcgemm.quantize.default
@@ -76,9 +75,16 @@ class Delayed(NamedTuple):
     gradient_amax: Tensor | None = None
 
 
-def scale_of(amax: Tensor, limit: float | Tensor) -> Tensor:
+def amax_of(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """The amax of a whole tensor, as quantize(tensor, dtype) finds it."""
+    one = torch.ones((), dtype=torch.float32, device=tensor.device)
+    return _quantize_scaled(tensor, one, dtype, "tensor")[1]
+
+
+def scale_of(amax: Tensor, dtype: torch.dtype) -> Tensor:
     """The scale that tcgemm.quantize takes for this amax."""
-    return torch.where(amax > 0, (amax / limit).clamp(min=2.0**-126), 1.0)
+    scale = (amax / torch.finfo(dtype).max).clamp(min=2.0**-126)
+    return torch.where(amax > 0, scale, 1.0)
 
 
 def quantize(
@@ -89,15 +95,12 @@ def quantize(
     if amax is None:
         return _quantize(tensor, dtype, "tensor")
     if delayed.scales is None:
-        one = torch.ones((), dtype=torch.float32, device=tensor.device)
-        _values, found = _quantize_scaled(tensor, one, dtype, "tensor")
-        scale = scale_of(found, LIMITS[dtype])
-        values, _amax = _quantize_scaled(tensor, scale, dtype, "tensor")
+        scale = scale_of(amax_of(tensor, dtype), dtype)
     else:
-        scale = delayed.scales[which]
-        values, found = _quantize_scaled(tensor, scale, dtype, "tensor")
+        scale = delayed.scales[which].clone()  # the backward needs it, and the buffer may change
+    values, found = _quantize_scaled(tensor, scale, dtype, "tensor")
     amax.copy_(torch.maximum(amax, found))
-    return values, scale.clone()  # the backward needs it, after the buffer may have changed
+    return values, scale
 
 
 def _product(a, b, scale_a, scale_b, dtype, precision, bias=None, activation=None):
@@ -176,7 +179,7 @@ class Float8(SingleLevelFunction):
 _apply: Any = getattr(Float8, "apply")  # noqa: B009  (its base class has no stub)
 
 
-def _check(x, weight, bias):
+def _check(x, weight):
     for name, tensor in (("x", x), ("weight", weight)):
         if tensor.dtype not in SOURCES:
             raise RuntimeError(
@@ -195,6 +198,7 @@ def _arguments(x, weight, bias, scales, amax, gradient_amax, activation, precisi
 
 
 def _autograd_kernel(*arguments):
+    _check(*arguments[:2])
     if under_transform():
         raise RuntimeError(
             f"{_NAME}: torch.func and forward mode are not supported; use "
@@ -204,7 +208,7 @@ def _autograd_kernel(*arguments):
         with enable_single_level_autograd_function():
             return _apply(*_arguments(*arguments))
     with below_autograd():
-        return _forward(*arguments)
+        return _run(*arguments)
 
 
 class _NoContext:
@@ -216,14 +220,18 @@ class _NoContext:
         pass
 
 
-def _forward(*arguments):
-    """The kernel of the operator, on every device."""
-    _check(*arguments[:3])
+def _run(*arguments):
     return Float8.forward(_NoContext(), *_arguments(*arguments))
 
 
-def _fake(x, weight, bias, *_others):
-    _check(x, weight, bias)
+def _forward(*arguments):
+    """The kernel of the operator, on every device."""
+    _check(*arguments[:2])
+    return _run(*arguments)
+
+
+def _fake(x, weight, *_others):
+    _check(x, weight)
     return x.new_empty(*x.shape[:-1], weight.shape[0])
 
 
@@ -243,8 +251,8 @@ def float8_linear(
     """x (..., K), weight (N, K), bias (N,) -> (..., N), in x's dtype or that of autocast."""
     if any_autocast_enabled():
         x, bias = dispatch.autocast(x, bias)
-    _check(x, weight, bias)
     arguments = (x, weight, bias, *delayed, activation, precision)
     if torch.compiler.is_compiling():
+        _check(x, weight)
         return torch.ops.tcgemm._float8_linear.default(*arguments)
     return _autograd_kernel(*arguments)

@@ -1,4 +1,9 @@
-"""The sharding rules of quantized_linear for DTensor.
+"""The sharding rules of quantize and quantized_linear for DTensor.
+
+quantize: Shard(dim) of dimensions that no group of elements with one scale crosses. With one given
+scale for a whole tensor, Shard of any dimension, and amax is Partial("max").
+
+quantized_linear:
 
     out              x                     weight              weight_scale
     Replicate        Replicate             Replicate           Replicate
@@ -14,13 +19,38 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch.distributed.tensor import Replicate, Shard
+import torch
+from torch.distributed.tensor import Partial, Replicate, Shard
 
 from tcgemm.ops._torch_private import register_sharding
-from tcgemm.ops.sharding import addend
-from tcgemm.quant.linear import OPERATOR
+from tcgemm.ops.sharding import Rule, addend
 
+_OPS = torch.ops.tcgemm
 _R = Replicate()
+
+
+def _whole_dims(ndim: int, granularity: str) -> range:
+    """The dimensions of a tensor that no group of elements with one scale crosses."""
+    crossed = {"tensor": ndim, "row": 1, "1x128": 1, "128x128": 2}.get(granularity, ndim)
+    return range(ndim - crossed)
+
+
+def _quantize(x: Any, *options: Any) -> list[Rule]:
+    """quantize(x, dtype, granularity)"""
+    granularity, rest = (*options, "tensor")[1], [None] * len(options)
+    whole = [Shard(dim) for dim in _whole_dims(x.ndim, granularity)]
+    return [([each, each], [each, *rest]) for each in (_R, *whole)]
+
+
+def _quantize_given(x: Any, scale: Any, *options: Any) -> list[Rule]:
+    """quantize.scaled(x, scale, dtype, granularity)"""
+    granularity, rest = (*options, "tensor")[1], [None] * len(options)
+    whole = [Shard(dim) for dim in _whole_dims(x.ndim, granularity)]
+    rules: list[Rule] = [([each, each], [each, each, *rest]) for each in (_R, *whole)]
+    if granularity == "tensor":
+        dims = [Shard(dim) for dim in range(x.ndim)]
+        rules += [([each, Partial("max")], [each, _R, *rest]) for each in dims]
+    return rules
 
 
 def _quantized_linear(
@@ -32,11 +62,11 @@ def _quantized_linear(
     *,
     granularity: str,
     **kwargs: Any,
-) -> list[Any]:
+) -> list[Rule]:
     names = [None] * (len(kwargs) + 1)
     n = x.ndim - 1
 
-    def rule(out: Any, of_x: Any, of_weight: Any, of_scale: Any, dim: int) -> Any:
+    def rule(out: Any, of_x: Any, of_weight: Any, of_scale: Any, dim: int) -> Rule:
         addends = [
             None if each is None else _R if dim < 0 else addend(each, dim, x.ndim)
             for each in (bias, residual)
@@ -55,7 +85,9 @@ def _quantized_linear(
 
 
 register_sharding(
-    OPERATOR.default,
+    _OPS.quantized_linear.default,
     _quantized_linear,
     ("dtype", "granularity", "activation", "out_dtype", "precision"),
 )
+register_sharding(_OPS.quantize.default, _quantize, ())
+register_sharding(_OPS.quantize.scaled, _quantize_given, ())

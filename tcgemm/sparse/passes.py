@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from tcgemm import dtypes
-from tcgemm.ops import autograd, fake, vmap
+from tcgemm.ops import autograd, dtensor, fake, vmap
 from tcgemm.sparse.shapes import GROUPS, metadata_columns, tiles_size, value_columns
 
 
@@ -88,3 +88,4 @@ for _name, _fake in FAKES.items():
     autograd.register_constant(_name)
     vmap.register_one_by_one(_name)
 torch.library.register_fake("tcgemm::_linear24", _linear24)
+dtensor.rules_in("tcgemm.sparse.sharding")
