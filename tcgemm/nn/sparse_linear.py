@@ -259,9 +259,9 @@ class SparseLinear24(SparseState):
             and (ready.guard is None or self._unchanged(ready.guard))
             and ready.operands.beside(input)
             and is_plain(input)
+            and "bias" in self._parameters  # FSDP1 removes it for the time of a forward
         ):
-            parameters = self._parameters  # without the bias inside a forward of FSDP1
-            bias = parameters["bias"] if "bias" in parameters else self.bias
+            bias = self._parameters["bias"]
             if (bias is None or is_plain(bias)) and (
                 not _grad_enabled()
                 or not (

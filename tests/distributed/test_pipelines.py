@@ -1,4 +1,4 @@
-"""The tracer of torch.distributed.pipelining splits models with every layer; two processes run them."""
+"""The tracer of pipelines splits models with every layer, and two processes run the stages."""
 
 import pytest
 import torch

@@ -9,6 +9,7 @@ import torch
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 
 import tcgemm.nn.linear as module
+
 from support import processes
 from support.sharding import WRAPPERS, batch, losses_of, model_of, reference, wrapped
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.checkpoint.state_dict import get_model_state_dict
+from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Replicate, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
@@ -50,9 +50,9 @@ def model_of(to=tcgemm.nn.Linear, **options):
     return model
 
 
-def sharded(model):
+def sharded(model, **options):
     for layer in (*model, model):
-        fully_shard(layer)
+        fully_shard(layer, **options)
     return model
 
 
@@ -72,19 +72,34 @@ def test_a_swap_after_ddp():
     processes.run(swap_after_ddp)
 
 
-def state_dicts_of_sharded_models(rank):
-    for to in (tcgemm.nn.Linear, QuantLinear):
-        model = sharded(model_of(to))
-        assert get_model_state_dict(model).keys() == model.state_dict().keys()
-    for options, name in (({"learns": True}, "metadata"), ({}, "format")):
-        model = sharded(model_of(SparseLinear24, **options))
-        assert "0.weight.metadata" in model.state_dict()
-        with pytest.raises(AttributeError, match=f"has no attribute '{name}'"):
-            get_model_state_dict(model)
+def set_the_state_of_ddp(rank):
+    model = DistributedDataParallel(model_of(SparseLinear24))
+    state = get_model_state_dict(model)
+    with pytest.raises(RuntimeError, match=r'Missing key.*"module.0.weight.values"'):
+        set_model_state_dict(model, dict(state))
+    set_model_state_dict(model.module, state)
 
 
-def test_get_model_state_dict_does_not_take_sparse_layers():
-    processes.run(state_dicts_of_sharded_models)
+def test_the_state_of_sparse_layers_under_ddp():
+    processes.run(set_the_state_of_ddp)
+
+
+def mixed_precision(rank):
+    """The policy casts Parameters, and the weight of a frozen sparse layer is a buffer."""
+    model = model_of(SparseLinear24)
+    x = torch.ones(3, 16)
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
+    with pytest.raises(RuntimeError, match=r"weight is torch.float32, but x is torch.bfloat16"):
+        sharded(model, mp_policy=policy)(x)
+    model = model_of(SparseLinear24)
+    for layer in model:
+        layer.weight = layer.weight.to(torch.bfloat16)
+    out = sharded(model, mp_policy=policy)(x)
+    assert out.dtype is torch.bfloat16 and model[0].bias.dtype is torch.float32
+
+
+def test_mixed_precision_of_frozen_sparse_layers():
+    processes.run(mixed_precision)
 
 
 def swaps_of_sharded_models(rank):
