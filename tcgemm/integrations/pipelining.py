@@ -62,8 +62,8 @@ def pipeline(
         2
 
     The result is that of torch's function, and so are the arguments and the errors. Stages with a
-    SparseLinear24 compute forwards only, as exported models do: split such a model by hand to train
-    it, with torch.distributed.pipelining.PipelineStage.
+    SparseLinear24 compute forwards only, as exported models do: to train such a model, split it
+    manually, with torch.distributed.pipelining.PipelineStage.
 
     Arguments:
         module (torch.nn.Module): the model. It is unchanged afterwards.

@@ -79,5 +79,5 @@ def training_schedule(rank, kind, traced):
     [*((kind, False) for kind in LAYERS), *((kind, True) for kind in ("linear", "int8", "e4m3"))],
 )
 def test_training_of_two_processes(kind, traced, device):
-    """Exported sparse layers have no derivatives, so their stages are made by hand."""
+    """Exported sparse layers have no derivatives, so their stages are split manually."""
     processes.run(training_schedule, kind, traced, device=device)

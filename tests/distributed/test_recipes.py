@@ -9,9 +9,13 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    set_model_state_dict,
+)
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Replicate, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
@@ -82,6 +86,25 @@ def set_the_state_of_ddp(rank):
 
 def test_the_state_of_sparse_layers_under_ddp():
     processes.run(set_the_state_of_ddp)
+
+
+def limits_of_dtypes(rank):
+    """They are torch's: Parameters of integers, and float8 over gloo."""
+    integers = nn.Linear(16, 16)
+    integers.weight = nn.Parameter(torch.ones(16, 16, dtype=torch.int8), requires_grad=False)
+    with pytest.raises((RuntimeError, ValueError), match="only Tensors of floating point dtype"):
+        fully_shard(integers)
+    with pytest.raises(ValueError, match="Cannot flatten integer dtype tensors"):
+        FullyShardedDataParallel(integers, device_id=torch.device("cpu"))
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    model = sharded(model_of(QuantLinear, dtype=torch.float8_e4m3fn))
+    state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+    with pytest.raises(RuntimeError, match="Invalid scalar type"):
+        set_model_state_dict(model, state if rank == 0 else {}, options=options)
+
+
+def test_dtypes_that_torch_refuses():
+    processes.run(limits_of_dtypes)
 
 
 def mixed_precision(rank):
