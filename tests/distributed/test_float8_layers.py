@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.distributed.checkpoint as checkpoint
 from torch import nn
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import tcgemm
@@ -36,9 +36,21 @@ def sharded(model, eight=False, **options):
     return model
 
 
+def compiled(model):
+    sharded(model)
+    model.compile(backend="aot_eager")
+    return model
+
+
+def fsdp1(model):
+    return FullyShardedDataParallel(model, device_id=torch.device("cpu"), use_orig_params=True)
+
+
 MIXED = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
 WRAPPERS = {
     "ddp": DistributedDataParallel,
+    "fsdp1": fsdp1,
+    "fsdp2_compiled": compiled,
     "fsdp2": sharded,
     "fsdp2_kept": functools.partial(sharded, reshard_after_forward=False),
     "fsdp2_mixed": functools.partial(sharded, mp_policy=MIXED),
@@ -69,7 +81,7 @@ def train(rank, kind, scaling):
     with torch.no_grad():
         result = model.eval()(torch.ones(2, 16)).float()
     state = {}
-    if kind != "ddp" and scaling == "delayed":
+    if kind.startswith(("fsdp2", "eight")) and scaling == "delayed":
         state = {name: each.clone() for name, each in model.named_buffers()}
     return losses, result, state
 

@@ -125,6 +125,20 @@ def test_mixed_precision_of_frozen_sparse_layers():
     processes.run(mixed_precision)
 
 
+def state_dicts_of_sharded_models(rank):
+    for to in (tcgemm.nn.Linear, QuantLinear):
+        model = sharded(model_of(to))
+        assert get_model_state_dict(model).keys() == model.state_dict().keys()
+    for options in ({"learns": True}, {}):
+        model = sharded(model_of(SparseLinear24, **options))
+        assert "0.weight.metadata" in get_model_state_dict(model)
+        assert get_model_state_dict(model).keys() == model.state_dict().keys()
+
+
+def test_get_model_state_dict_takes_every_layer():
+    processes.run(state_dicts_of_sharded_models)
+
+
 def swaps_of_sharded_models(rank):
     reason = "is sharded, as a FSDPLinear; swap before fully_shard"
     model = sharded(nn.Sequential(nn.Linear(16, 36), nn.Linear(36, 20)))

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.library import opcheck
 from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import FlopCounterMode
 
 import tcgemm
 from tcgemm.nn import Float8Linear
@@ -180,6 +181,14 @@ def test_overflow_of_a_float16_gradient_is_seen():
         g[1, 2] = float("inf")
         layer(x).backward(g)
         assert x.grad.isnan().any() and layer.weight.grad.isnan().any()
+
+
+@pytest.mark.parametrize("activation", [None, "gelu"])
+def test_the_products_are_counted(activation):
+    layer, x = Float8Linear(16, 8, activation=activation), torch.randn(4, 16, requires_grad=True)
+    with FlopCounterMode(display=False) as counter:
+        layer(x).sum().backward()
+    assert counter.get_total_flops() == 3 * 2 * 4 * 16 * 8
 
 
 def test_swapped_and_back():

@@ -390,6 +390,10 @@ def test_meta_tensors_need_the_python_package(call, name):
             lambda a, b: OPS._activation_backward(a, a.cpu(), "gelu", F16),
             ["z is on cpu, but g is on cuda:0; both must be on one device"],
         ),
+        (
+            lambda a, b: OPS.quantize.scaled(a, t(), torch.int8),
+            ["tcgemm.quantize: scale is on cpu, but x is on cuda:0", "move it with .to(x.device)"],
+        ),
         (lambda a, b: OPS._gemm(a, b, kernel="abacus"), ["abacus"]),
     ],
 )
@@ -410,6 +414,7 @@ UNREACHABLE = {
     "was built without CUDA": "needs a GPU and a CPU build",
     "computed on cuda and cpu; move": "needs a third kind of device",
     "both must be on one device: move z": "needs a GPU",
+    ": scale is on ": "needs a GPU: the fake answers for tensors on meta",
     "only the Python package knows": "the fakes are registered here; a test of its own",
 }
 
