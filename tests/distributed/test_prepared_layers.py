@@ -40,6 +40,8 @@ def calls_of_eval_mode(rank, wrapper):
     model, alone = wrapped("linear", wrapper), reference("linear", "ddp")
     counts = []
     for _ in range(2):  # before and after two steps
+        for each in (model, alone):
+            each.train()  # drops what losses_of has prepared on a GPU
         with Calls() as calls, torch.no_grad():
             results = [model.eval()(x) for _ in range(FORWARDS)]
             expected = alone.eval()(x)
