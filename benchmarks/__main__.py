@@ -9,6 +9,7 @@ rates      the rates of a GPU that the planner uses
 rows       the time of every kernel on drawn problems
 fit        the planner's estimates and choices beside these times
 doc000     float16 products of published sizes, beside the paper's
+tensor_parallel  an MLP on two GPUs, beside torch's
 swap       the speed and the memory of a model before and after swap_linear
 pictures   draw the pictures of the documentation
 figures    write the measured figures of the guides
@@ -30,6 +31,7 @@ COMMANDS = {
     "rows": "benchmarks.rows",
     "fit": "benchmarks.fit",
     "doc000": "benchmarks.published_sizes",
+    "tensor_parallel": "benchmarks.tensor_parallel",
     "swap": "benchmarks.swap.measure",
     "pictures": "benchmarks.report.pictures",
     "figures": "benchmarks.report.figures",

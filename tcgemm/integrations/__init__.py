@@ -4,4 +4,5 @@ transformers      from_pretrained and save_pretrained of models with tcgemm's la
 peft              LoRA on layers with 8-bit and with sparse weights
 tensor_parallel   ColwiseParallel and RowwiseParallel for these layers
 fsdp2             an all-gather of weights in float8
+pipelining        the tracer of pipelines for these layers
 """

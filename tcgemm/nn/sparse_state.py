@@ -207,7 +207,9 @@ def _masked_shards(kept: SparseTensor24, weight: Any) -> tuple[Tensor, Tensor]:
     if not whole_rows:
         return kept.mask(full_tensor(weight), turned=False).stored()[:2]
     metadata: Any = _distributed_as(kept.metadata, weight)
-    values = gather(weight.to_local(), metadata.to_local(), kept.pattern)
+    positions = metadata.to_local()
+    shard = weight.to_local().to(positions.device)  # CPUOffloadPolicy keeps it on the CPU
+    values = gather(shard, positions, kept.pattern)
     shape, stride = kept.values.shape, kept.values.stride()
     mesh, placements = weight.device_mesh, weight.placements
     values = distributed.DTensor.from_local(values, mesh, placements, shape=shape, stride=stride)

@@ -30,8 +30,14 @@ def joins_rows(tensor: Any) -> bool:
 
 
 def full_tensor(tensor: Any) -> torch.Tensor:
-    """The whole of a DTensor, which every rank has to ask for; other tensors as they are."""
-    return tensor.full_tensor() if is_dtensor(tensor) else tensor
+    """The whole of a DTensor, which every rank has to ask for; other tensors as they are.
+
+    A CPU offload of FSDP2 has shards on the CPU, and the processes of its mesh may talk through
+    NCCL alone: they are moved first.
+    """
+    if not is_dtensor(tensor):
+        return tensor
+    return tensor.to(tensor.device_mesh.device_type).full_tensor()
 
 
 def rules_in(module: str) -> None:

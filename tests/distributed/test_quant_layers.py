@@ -3,7 +3,6 @@
 import pytest
 import torch
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
@@ -21,35 +20,36 @@ def model_of(seed, dtype):
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(16, 36), nn.Linear(36, 20), nn.Linear(20, 4))
     tcgemm.swap_linear(model, lambda _, name: name != "0", to=QuantLinear, dtype=dtype)
-    return model
+    return model.to(processes.device())
+
+
+def ones(columns=16):
+    return torch.ones(3, columns, device=processes.device())
 
 
 def with_ddp(rank, dtype):
-    model = DistributedDataParallel(model_of(rank, dtype))
-    x = torch.ones(3, 16)
-    model(x).sum().backward()
-    return model(x).detach(), model.module[0].weight.grad
+    model, expected = DistributedDataParallel(model_of(rank, dtype)), model_of(0, dtype)
+    model(ones()).sum().backward()
+    out = expected(ones())
+    out.sum().backward()
+    assert processes.same(model(ones()), out)
+    torch.testing.assert_close(model.module[0].weight.grad, expected[0].weight.grad)
 
 
 @dtypes
-def test_ddp_sends_the_8_bit_weights(dtype):
-    expected = model_of(0, dtype)
-    out = expected(torch.ones(3, 16))
-    out.sum().backward()
-    for got, gradient in processes.run(with_ddp, dtype):
-        assert torch.equal(got, out)
-        torch.testing.assert_close(gradient, expected[0].weight.grad)
+def test_ddp_sends_the_8_bit_weights(dtype, device):
+    processes.run(with_ddp, dtype, device=device)
 
 
 def with_fsdp(rank, dtype, mixed):
-    mesh = init_device_mesh("cpu", (2,))
+    mesh = processes.mesh()
     model, expected = model_of(0, dtype), model_of(0, dtype)
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16) if mixed else MixedPrecisionPolicy()
     for layer in (*model, model):
         fully_shard(layer, mesh=mesh, mp_policy=policy)
-    x = torch.ones(3, 16)
+    x = ones()
     reference = expected.bfloat16() if mixed else expected
-    assert torch.equal(model(x), reference(x.bfloat16() if mixed else x))
+    assert processes.same(model(x), reference(x.bfloat16() if mixed else x))
     model(x).sum().backward()
     state = model.state_dict()
     assert isinstance(state["1.bias"], DTensor)
@@ -65,16 +65,17 @@ def with_fsdp(rank, dtype, mixed):
 
 @dtypes
 @pytest.mark.parametrize("mixed", [False, True])
-def test_fully_sharded_weights(mixed, dtype):
-    processes.run(with_fsdp, dtype, mixed)
+def test_fully_sharded_weights(mixed, dtype, device):
+    processes.run(with_fsdp, dtype, mixed, device=device)
 
 
 def with_dtensor(rank):
-    x = distribute_tensor(torch.ones(3, 36), init_device_mesh("cpu", (2,)), [Replicate()])
-    for layer in (QuantLinear(36, 20), tcgemm.nn.SparseLinear24(36, 20)):
+    x = distribute_tensor(ones(36), processes.mesh(), [Replicate()])
+    here = processes.device()
+    for layer in (QuantLinear(36, 20, device=here), tcgemm.nn.SparseLinear24(36, 20, device=here)):
         with pytest.raises(RuntimeError, match=r"tcgemm\.nn\.\w*: x is a DTensor, but"):
             layer(x)
 
 
-def test_a_dtensor_as_x():
-    processes.run(with_dtensor)
+def test_a_dtensor_as_x(device):
+    processes.run(with_dtensor, device=device)

@@ -9,9 +9,13 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.checkpoint.state_dict import get_model_state_dict
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    set_model_state_dict,
+)
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Replicate, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
@@ -50,9 +54,9 @@ def model_of(to=tcgemm.nn.Linear, **options):
     return model
 
 
-def sharded(model):
+def sharded(model, **options):
     for layer in (*model, model):
-        fully_shard(layer)
+        fully_shard(layer, **options)
     return model
 
 
@@ -70,6 +74,55 @@ def swap_after_ddp(rank):
 
 def test_a_swap_after_ddp():
     processes.run(swap_after_ddp)
+
+
+def set_the_state_of_ddp(rank):
+    model = DistributedDataParallel(model_of(SparseLinear24))
+    state = get_model_state_dict(model)
+    with pytest.raises(RuntimeError, match=r'Missing key.*"module.0.weight.values"'):
+        set_model_state_dict(model, dict(state))
+    set_model_state_dict(model.module, state)
+
+
+def test_the_state_of_sparse_layers_under_ddp():
+    processes.run(set_the_state_of_ddp)
+
+
+def limits_of_dtypes(rank):
+    """They are torch's: Parameters of integers, and float8 over gloo."""
+    integers = nn.Linear(16, 16)
+    integers.weight = nn.Parameter(torch.ones(16, 16, dtype=torch.int8), requires_grad=False)
+    with pytest.raises((RuntimeError, ValueError), match="only Tensors of floating point dtype"):
+        fully_shard(integers)
+    with pytest.raises(ValueError, match="Cannot flatten integer dtype tensors"):
+        FullyShardedDataParallel(integers, device_id=torch.device("cpu"))
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    model = sharded(model_of(QuantLinear, dtype=torch.float8_e4m3fn))
+    state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+    with pytest.raises(RuntimeError, match="Invalid scalar type"):
+        set_model_state_dict(model, state if rank == 0 else {}, options=options)
+
+
+def test_dtypes_that_torch_refuses():
+    processes.run(limits_of_dtypes)
+
+
+def mixed_precision(rank):
+    """The policy casts Parameters, and the weight of a frozen sparse layer is a buffer."""
+    model = model_of(SparseLinear24)
+    x = torch.ones(3, 16)
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
+    with pytest.raises(RuntimeError, match=r"weight is torch.float32, but x is torch.bfloat16"):
+        sharded(model, mp_policy=policy)(x)
+    model = model_of(SparseLinear24)
+    for layer in model:
+        layer.weight = layer.weight.to(torch.bfloat16)
+    out = sharded(model, mp_policy=policy)(x)
+    assert out.dtype is torch.bfloat16 and model[0].bias.dtype is torch.float32
+
+
+def test_mixed_precision_of_frozen_sparse_layers():
+    processes.run(mixed_precision)
 
 
 def state_dicts_of_sharded_models(rank):

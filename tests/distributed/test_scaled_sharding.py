@@ -17,10 +17,6 @@ M, N, K = 256, 130, 256
 OPS = torch.ops.tcgemm
 
 
-def mesh():
-    return init_device_mesh("cpu", (2,))
-
-
 def place(tensor, placement, devices):
     """gloo sends no float8, so its bytes are distributed."""
     if tensor.dtype is not E4M3:
@@ -38,7 +34,11 @@ def full(tensor):
 
 
 def integers(*shape):
-    return torch.randint(-3, 4, shape).float()
+    return torch.randint(-3, 4, shape).float().to(processes.device())
+
+
+def normal(*shape):
+    return torch.randn(shape).to(processes.device())
 
 
 def operands(dtype, granularity):
@@ -50,12 +50,12 @@ def operands(dtype, granularity):
         "1x128": ((M, K // 128), (N, K // 128)),
         "128x128": ((M, K // 128), (-(-N // 128), K // 128)),
     }[granularity]
-    scales = [2.0 ** torch.randint(-2, 3, shape).float() for shape in shapes]
+    scales = [2.0 ** torch.randint(-2, 3, shape).float().to(a.device) for shape in shapes]
     return a, b, scales
 
 
 def products(rank, dtype, granularity):
-    devices = mesh()
+    devices = processes.mesh()
     a, b, (scale_a, scale_b) = operands(dtype, granularity)
     if granularity == "tensor":
         cases = [(S0, R, R, R, S0), (R, S0, R, R, S1), (S1, S1, R, R, Partial())]
@@ -87,15 +87,15 @@ def products(rank, dtype, granularity):
 
 @pytest.mark.parametrize("granularity", ["tensor", "row", "1x128", "128x128"])
 @pytest.mark.parametrize("dtype", [E4M3, S8], ids=str)
-def test_products_with_scales(dtype, granularity):
+def test_products_with_scales(dtype, granularity, device):
     if dtype is S8 and granularity in ("1x128", "128x128"):
         pytest.skip("int8 has no blocks")
-    processes.run(products, dtype, granularity)
+    processes.run(products, dtype, granularity, device=device)
 
 
 def no_partial_sums(rank):
     """A result that is not the sum of its parts is that of whole operands, or of other shards."""
-    devices = mesh()
+    devices = processes.mesh()
     a, b, (scale_a, scale_b) = operands(S8, "row")
     for options in ({"activation": "relu", "out_dtype": torch.float32}, {"out_dtype": S8}):
         scales = {"scale_a": scale_a / 2, "scale_b": scale_b.t()}
@@ -107,12 +107,12 @@ def no_partial_sums(rank):
         assert torch.equal(full(result), expected)
 
 
-def test_rounded_results_are_no_sums():
-    processes.run(no_partial_sums)
+def test_rounded_results_are_no_sums(device):
+    processes.run(no_partial_sums, device=device)
 
 
 def with_amax(rank):
-    devices = mesh()
+    devices = processes.mesh()
     a, b = integers(M, K).half(), integers(N, K).half()
     expected, amax = tcgemm.mm(a, b.t(), amax=True)
     for of_a, of_b, out in ((S0, R, S0), (R, S0, S1)):
@@ -121,13 +121,14 @@ def with_amax(rank):
         assert torch.equal(full(result), expected) and torch.equal(full(found), amax)
 
 
-def test_amax_is_the_largest_of_all_processes():
-    processes.run(with_amax)
+def test_amax_is_the_largest_of_all_processes(device):
+    processes.run(with_amax, device=device)
 
 
 def quantized(rank, granularity):
-    devices = mesh()
-    x = torch.randn(4, M, K) * torch.logspace(-2, 2, K)
+    devices = processes.mesh()
+    x = normal(4, M, K)
+    x *= torch.logspace(-2, 2, K, device=x.device)
     values, scale = tcgemm.quantize(x, S8, granularity)
     for dim in range(3):
         ours = tcgemm.quantize(place(x, Shard(dim), devices), S8, granularity)
@@ -150,14 +151,14 @@ def quantized(rank, granularity):
 
 
 @pytest.mark.parametrize("granularity", ["tensor", "row", "1x128", "128x128"])
-def test_quantize(granularity):
-    processes.run(quantized, granularity)
+def test_quantize(granularity, device):
+    processes.run(quantized, granularity, device=device)
 
 
 def quantized_linear(rank, granularity, prepared):
-    devices = mesh()
-    x, weight = torch.randn(2, 128, K), torch.randn(N, K)
-    bias, residual = torch.randn(N), torch.randn(2, 128, N)
+    devices = processes.mesh()
+    x, weight = normal(2, 128, K), normal(N, K)
+    bias, residual = normal(N), normal(2, 128, N)
     scale, options = None, {"granularity": granularity, "activation": "gelu"}
     if prepared:
         weight, scale = tcgemm.quantize(weight, E4M3, granularity)
@@ -176,7 +177,7 @@ def quantized_linear(rank, granularity, prepared):
             out = tcgemm.quantized_linear(
                 x_, w, bias_, residual=residual_, weight_scale=scale_, **options
             )
-            g = torch.ones(out.shape)
+            g = torch.ones(out.shape, device=x.device)
             g = place(g, R, devices) if distributed else g
             results.append([out, *torch.autograd.grad(out, [x_, bias_, residual_, *weight_], g)])
         for theirs, ours in zip(*results, strict=True):
@@ -188,13 +189,13 @@ def quantized_linear(rank, granularity, prepared):
 
 @pytest.mark.parametrize("prepared", [False, True])
 @pytest.mark.parametrize("granularity", ["tensor", "row", "128x128"])
-def test_quantized_linear(granularity, prepared):
-    processes.run(quantized_linear, granularity, prepared)
+def test_quantized_linear(granularity, prepared, device):
+    processes.run(quantized_linear, granularity, prepared, device=device)
 
 
 def two_of_four(rank):
-    devices = mesh()
-    w = torch.randn(64, 64).bfloat16()
+    devices = processes.mesh()
+    w = normal(64, 64).bfloat16()
     pruned = OPS.prune24(w, "2:4")
     values, metadata, count = OPS.compress24(pruned, "2:4")
     for placement in (R, S0, S1):
@@ -223,24 +224,24 @@ def two_of_four(rank):
         )
 
 
-def test_conversions_and_products_of_2_4():
-    processes.run(two_of_four)
+def test_conversions_and_products_of_2_4(device):
+    processes.run(two_of_four, device=device)
 
 
 def one_process_and_other_meshes(rank):
     """A mesh of one process, and operands of two meshes."""
-    two = init_device_mesh("cpu", (2, 1), mesh_dim_names=("a", "b"))
+    two = init_device_mesh(processes.device().type, (2, 1), mesh_dim_names=("a", "b"))
     alone = two["b"]
     a, b = integers(M, K), integers(K, N)
     out = tcgemm.mm(distribute_tensor(a, alone, [S1]), distribute_tensor(b, alone, [S0]))
     assert torch.equal(out.full_tensor(), a @ b)
     with pytest.raises(RuntimeError, match=r"[Mm]esh"):
-        tcgemm.mm(distribute_tensor(a, alone, [R]), distribute_tensor(b, mesh(), [R]))
+        tcgemm.mm(distribute_tensor(a, alone, [R]), distribute_tensor(b, processes.mesh(), [R]))
     values, _ = tcgemm.quantize(distribute_tensor(a, two, [S0, S1]), S8, "row")
     assert torch.equal(values.full_tensor(), tcgemm.quantize(a, S8, "row")[0])
     with pytest.raises(RuntimeError, match=r"mixed torch.Tensor and DTensor"):
         tcgemm.mm(distribute_tensor(a, alone, [R]), b)
 
 
-def test_meshes():
-    processes.run(one_process_and_other_meshes)
+def test_meshes(device):
+    processes.run(one_process_and_other_meshes, device=device)

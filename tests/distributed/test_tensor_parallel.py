@@ -7,7 +7,6 @@ import sys
 import pytest
 import torch
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -26,11 +25,7 @@ R = Replicate()
 
 def integers(*shape):
     """Small integers: every sum is exact, in whichever order the ranks add."""
-    return torch.randint(-3, 4, shape).float()
-
-
-def mesh():
-    return init_device_mesh("cpu", (2,))
+    return torch.randint(-3, 4, shape).float().to(processes.device())
 
 
 class Mlp(nn.Module):
@@ -41,6 +36,7 @@ class Mlp(nn.Module):
         with torch.no_grad():
             for each in self.parameters():
                 each.copy_(integers(*each.shape))
+        self.to(processes.device())
 
     def forward(self, x):
         return self.down(self.up(x))
@@ -55,7 +51,7 @@ def parallel_mlp(rank, bias, activation):
     gradients = [each.grad.clone() for each in model.parameters()]
     model.zero_grad()
     plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
-    parallelize_module(model, mesh(), plan)
+    parallelize_module(model, processes.mesh(), plan)
     out = model(inputs[1])
     assert torch.equal(out, expected)
     out.square().sum().backward()
@@ -69,24 +65,24 @@ def parallel_mlp(rank, bias, activation):
 
 
 @pytest.mark.parametrize(("bias", "activation"), [(False, None), (True, "relu")])
-def test_a_column_and_a_row_parallel_layer(bias, activation):
-    processes.run(parallel_mlp, bias, activation)
+def test_a_column_and_a_row_parallel_layer(bias, activation, device):
+    processes.run(parallel_mlp, bias, activation, device=device)
 
 
 def row_parallel_with_an_activation(rank):
     """The sum over ranks comes before the activation, also after a call without one."""
     x = integers(M, K)
     for activation in (None, "relu", None):
-        layer = tcgemm.nn.Linear(K, N, activation=activation)
+        layer = tcgemm.nn.Linear(K, N, device=processes.device(), activation=activation)
         with torch.no_grad():
             layer.weight.copy_(integers(N, K))
         expected = layer(x)
-        parallelize_module(layer, mesh(), RowwiseParallel())
+        parallelize_module(layer, processes.mesh(), RowwiseParallel())
         torch.testing.assert_close(layer(x[:, 5 * rank : 5 * rank + 5]), expected)
 
 
-def test_a_row_parallel_layer_with_an_activation():
-    processes.run(row_parallel_with_an_activation)
+def test_a_row_parallel_layer_with_an_activation(device):
+    processes.run(row_parallel_with_an_activation, device=device)
 
 
 CALLS = {
@@ -105,7 +101,7 @@ OPTIONS = (
 
 def products(rank, name):
     """Every pair of placements of two operands, with gradients."""
-    devices = mesh()
+    devices = processes.mesh()
     tensors = [integers(*shape) for shape in CALLS[name]]
     function = getattr(tcgemm, name)
     placed = [[R, *(Shard(dim) for dim in range(tensor.dim()))] for tensor in tensors]
@@ -140,12 +136,12 @@ def products(rank, name):
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_products_of_dtensors(name):
-    processes.run(products, name)
+def test_products_of_dtensors(name, device):
+    processes.run(products, name, device=device)
 
 
 def placements_of_results(rank):
-    devices = mesh()
+    devices = processes.mesh()
     a, b = integers(M, K), integers(K, N)
 
     def place(tensor, placement):
@@ -165,34 +161,36 @@ def placements_of_results(rank):
     assert eight.placements != (Partial(),)
 
 
-def test_results_stay_sharded():
-    processes.run(placements_of_results)
+def test_results_stay_sharded(device):
+    processes.run(placements_of_results, device=device)
 
 
 def sequence_parallel(rank):
     x = integers(2, M, K)
-    model = nn.Sequential(nn.LayerNorm(K), tcgemm.nn.Linear(K, N))
+    model = nn.Sequential(nn.LayerNorm(K), tcgemm.nn.Linear(K, N)).to(x.device)
     expected = model(x)
     plan = {"0": SequenceParallel(), "1": ColwiseParallel(input_layouts=Shard(1))}
-    parallelize_module(model, mesh(), plan)
+    parallelize_module(model, processes.mesh(), plan)
     out = model(x.chunk(2, 1)[rank])
     torch.testing.assert_close(out, expected.chunk(2, -1)[rank])
-    sharded = distribute_tensor(x, mesh(), [Shard(1)])
-    weight = distribute_tensor(integers(N, K), mesh(), [R]).requires_grad_()
+    sharded = distribute_tensor(x, processes.mesh(), [Shard(1)])
+    weight = distribute_tensor(integers(N, K), processes.mesh(), [R]).requires_grad_()
     tcgemm.linear(sharded, weight).sum().backward()
     right = x.flatten(0, 1).sum(0).expand(N, K)
     assert torch.equal(weight.grad.full_tensor(), right)
 
 
-def test_sequence_parallel():
-    processes.run(sequence_parallel)
+def test_sequence_parallel(device):
+    processes.run(sequence_parallel, device=device)
 
 
 def compiled(rank):
     model = Mlp(True, "relu")
     x = integers(3, M, K)
     expected = model(x)
-    parallelize_module(model, mesh(), {"up": ColwiseParallel(), "down": RowwiseParallel()})
+    parallelize_module(
+        model, processes.mesh(), {"up": ColwiseParallel(), "down": RowwiseParallel()}
+    )
     torch._dynamo.reset()
     function = torch.compile(model, backend="aot_eager")
     assert torch.equal(function(x), expected)
@@ -200,8 +198,8 @@ def compiled(rank):
     assert all(each.grad is not None for each in model.parameters())
 
 
-def test_compiled_tensor_parallel():
-    processes.run(compiled)
+def test_compiled_tensor_parallel(device):
+    processes.run(compiled, device=device)
 
 
 @pytest.mark.parametrize("first", ["torch.distributed.tensor", "tcgemm"])

@@ -6,9 +6,9 @@ import torch
 from support import processes
 from support.sharding import LAYERS, WRAPPERS, batch, losses_of, reference, wrapped
 
-# torch's gradients of a part of the batch have other roundings. A value of 8 bits may round to its
-# other side then, where a GPU has other kernels for fewer rows.
-NEAR = {"cpu": 1e-5, "cuda": 1e-4}
+# torch's gradients of a part of the batch have other roundings. Where a GPU has other kernels for
+# fewer rows, a value of 8 bits or of tf32, as sparse layers multiply, may round to its other side.
+NEAR = {"cpu": 1e-5, "cuda": 1e-3}
 NEAR_8_BITS = {"cpu": 1e-5, "cuda": 1e-2}
 
 
@@ -21,7 +21,7 @@ def same_batch(rank, kind, wrapper):
         assert ours == theirs
         assert all(map(torch.equal, results, expected))
     else:  # a Parameter in gathered memory may have other kernels
-        near = 1e-2 if wrapper == "fsdp2_mixed" or kind in ("int8", "e4m3") else 1e-4
+        near = 1e-2 if wrapper == "fsdp2_mixed" or kind in ("int8", "e4m3") else 1e-3
         torch.testing.assert_close(ours, theirs, rtol=near, atol=near)
         torch.testing.assert_close(results, expected, rtol=near, atol=near)
 

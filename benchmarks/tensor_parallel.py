@@ -1,0 +1,309 @@
+"""The time of a tensor-parallel MLP in two processes, with torch's layers and with tcgemm's.
+
+    python -m benchmarks tensor_parallel --out benchmarks/results/tensor_parallel/h100.json
+
+    torch              torch.nn.Linear
+    Linear             tcgemm.nn.Linear, by swap_linear
+    QuantLinear e4m3   8-bit weights, a scale for each row; the forward alone
+    QuantLinear int8
+
+    y = down(gelu(up(x)))    up is column-parallel, down is row-parallel; bf16
+
+Each process has a GPU and half of both weights, and all of x. A forward has one all-reduce, that of
+y; a training step is a forward, a backward with a second one, that of x.grad, and a step of SGD.
+
+The variants alternate in rounds of one run, after a round that does not count, and every other
+round has the reverse order. A round has one sample of each variant: some calls between two CUDA
+events, the slower process counts. A row has the median of the samples, the lowest and the highest,
+and the same of the ratios of each round. Without two GPUs the command shows the stored results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.parallel import parallelize_module
+
+import tcgemm
+from benchmarks import RESULTS
+from tcgemm.bench import results_file
+from tcgemm.integrations.tensor_parallel import ColwiseParallel, RowwiseParallel
+from tcgemm.testing import machine, telemetry
+
+FOLDER = RESULTS / "tensor_parallel"
+PROCESSES = 2
+DTYPE = torch.bfloat16
+BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
+BASELINE = "torch"
+# Name -> options of swap_linear; None: nothing is swapped.
+VARIANTS: dict[str, dict[str, Any] | None] = {
+    BASELINE: None,
+    "Linear": {"to": tcgemm.nn.Linear},
+    "QuantLinear e4m3": {"to": tcgemm.nn.QuantLinear, "dtype": torch.float8_e4m3fn},
+    "QuantLinear int8": {"to": tcgemm.nn.QuantLinear, "dtype": torch.int8},
+}
+TASKS = {"forward": tuple(VARIANTS), "training": (BASELINE, "Linear")}
+METHOD = (
+    "variants in alternating rounds after a warm-up round; the slower process counts; medians, "
+    "lowest and highest of the samples and of the ratios of a round"
+)
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Rows of x, and the widths of the MLP."""
+
+    tokens: int = 8192
+    hidden: int = 4096
+    intermediate: int = 14336
+
+
+class Mlp(torch.nn.Module):
+    """down(gelu(up(x)))."""
+
+    def __init__(self, sizes: Sizes, device: torch.device) -> None:
+        super().__init__()
+        options: dict[str, Any] = {"bias": False, "device": device, "dtype": DTYPE}
+        self.up = torch.nn.Linear(sizes.hidden, sizes.intermediate, **options)
+        self.down = torch.nn.Linear(sizes.intermediate, sizes.hidden, **options)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """y of the shape of x."""
+        return self.down(torch.nn.functional.gelu(self.up(x), approximate="tanh"))
+
+
+def model_of(variant: str, sizes: Sizes, mesh: Any, device: torch.device) -> Mlp:
+    """The half of a process; all variants have the weights of one seed."""
+    torch.manual_seed(0)
+    model = Mlp(sizes, device)
+    options = VARIANTS[variant]
+    if options is not None:
+        tcgemm.swap_linear(model, **options)  # the report holds the old weights: it is dropped
+    parallelize_module(model, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
+    return model
+
+
+def work(task: str, model: Mlp, x: torch.Tensor) -> Callable[[], Any]:
+    """One forward, or one training step."""
+    if task == "forward":
+
+        def forward() -> torch.Tensor:
+            with torch.no_grad():
+                return model(x)
+
+        return forward
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    x = x.clone().requires_grad_()
+    gradient = torch.ones_like(x)
+
+    def step() -> None:
+        x.grad = None
+        optimizer.zero_grad()
+        model(x).backward(gradient)
+        optimizer.step()
+
+    return step
+
+
+def seconds(call: Callable[[], Any], calls: int, device: torch.device) -> float:
+    """The time of some calls, from the first kernel to the end of the last one."""
+    if device.type == "cpu":
+        start = time.perf_counter()
+        for _ in range(calls):
+            call()
+        return time.perf_counter() - start
+    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    first.record()
+    for _ in range(calls):
+        call()
+    last.record()
+    last.synchronize()
+    return first.elapsed_time(last) / 1e3
+
+
+def slowest(value: float, device: torch.device) -> float:
+    """The largest value of all processes."""
+    tensor = torch.tensor(value, dtype=torch.float64, device=device)
+    dist.all_reduce(tensor, dist.ReduceOp.MAX)
+    return float(tensor)
+
+
+def samples(
+    works: dict[str, Callable[[], Any]], rounds: int, ms: float, device: torch.device
+) -> dict[str, list[float]]:
+    """{variant: microseconds of one call in each round}."""
+    calls = {}
+    for name, call in works.items():
+        seconds(call, 2, device)  # libraries allocate their workspaces
+        one = slowest(seconds(call, 2, device) / 2, device)
+        calls[name] = max(1, math.ceil(ms / 1e3 / one))  # the same in every process
+    found: dict[str, list[float]] = {name: [] for name in works}
+    for index in range(rounds + 1):
+        for name in list(works)[:: -1 if index % 2 else 1]:
+            dist.barrier()
+            taken = slowest(seconds(works[name], calls[name], device), device)
+            if index:
+                found[name].append(taken / calls[name] * 1e6)
+    return found
+
+
+def _three(values: list[float], digits: int) -> list[float]:
+    """The median, the lowest and the highest."""
+    shown = (statistics.median(values), min(values), max(values))
+    return [round(value, digits) for value in shown]
+
+
+def difference(one: torch.Tensor, other: torch.Tensor) -> float:
+    """|other - one| over |one|, in the Frobenius norm."""
+    one, other = one.float(), other.float()
+    return float(f"{float((other - one).norm() / one.norm()):.3g}")
+
+
+def rows_of(
+    task: str, sizes: Sizes, rounds: int, ms: float, mesh: Any, device: torch.device
+) -> list[Row]:
+    """A row for each variant of a task."""
+    torch.manual_seed(1)
+    x = torch.randn(sizes.tokens, sizes.hidden, dtype=DTYPE, device=device)
+    models = {name: model_of(name, sizes, mesh, device) for name in TASKS[task]}
+    with torch.no_grad():
+        results = {name: model(x) for name, model in models.items()}
+    far = {name: difference(results[BASELINE], result) for name, result in results.items()}
+    works = {name: work(task, model, x) for name, model in models.items()}
+    reader = telemetry.open_reader(device) if mesh.get_local_rank() == 0 else None
+    with telemetry.Sampler(reader) as sampler:
+        found = samples(works, rounds, ms, device)
+    rows = []
+    for name, taken in found.items():
+        ratios = [base / own for base, own in zip(found[BASELINE], taken, strict=True)]
+        rows.append(
+            {
+                "variant": name,
+                "task": task,
+                "us": _three(taken, 2),
+                "ratio": _three(ratios, 4),
+                "rounds": rounds,
+                "difference": far[name],
+                "clock_mhz": sampler.clock_mhz,
+                "power_w": sampler.power_w,
+            }
+        )
+    return rows
+
+
+def measure(rank: int, folder: str, kind: str, sizes: Sizes, rounds: int, ms: float) -> None:
+    """What a process does; the first one writes rows and header into the folder."""
+    device = torch.device(kind, rank) if kind == "cuda" else torch.device(kind)
+    if kind == "cuda":
+        torch.cuda.set_device(device)
+    else:
+        torch.set_num_threads(1)
+    dist.init_process_group(
+        BACKENDS[kind], init_method=f"file://{folder}/group", rank=rank, world_size=PROCESSES
+    )
+    mesh = init_device_mesh(kind, (PROCESSES,))
+    rows = [row for task in TASKS for row in rows_of(task, sizes, rounds, ms, mesh, device)]
+    if rank == 0:
+        header = machine.facts(device) | {"processes": PROCESSES, "backend": BACKENDS[kind]}
+        header |= {"method": METHOD, "dtype": str(DTYPE).removeprefix("torch."), **asdict(sizes)}
+        (Path(folder) / "results.json").write_text(json.dumps({"header": header, "rows": rows}))
+    dist.destroy_process_group()
+
+
+def save(results: dict[str, Any], path: Path) -> None:
+    """Writes a file with one row per line."""
+    header = json.dumps(results["header"], indent=1)
+    rows = ",\n".join(map(json.dumps, results["rows"]))
+    results_file.write(path, [f'{{"header": {header},', f'"rows": [\n{rows}\n]}}'])
+
+
+def lines(results: dict[str, Any]) -> list[str]:
+    """The results in words."""
+    header = results["header"]
+    found = [
+        f"{header['gpu']}, {header['processes']} processes, {header['backend']}: hidden "
+        f"{header['hidden']}, intermediate {header['intermediate']}, {header['tokens']} tokens, "
+        f"{header['dtype']}"
+    ]
+    for row in results["rows"]:
+        us, ratio = row["us"], row["ratio"]
+        found.append(
+            f"{row['variant']:18} {row['task']:8} {us[0]:10.1f} us ({us[1]:.1f}-{us[2]:.1f}), "
+            f"{ratio[0]:.2f} x torch's speed ({ratio[1]:.2f}-{ratio[2]:.2f}), "
+            f"output differs by {row['difference']:g}"
+        )
+    return found
+
+
+def show_stored(folder: Path) -> None:
+    """Prints what an earlier run has stored."""
+    paths = sorted(folder.glob("*.json"))
+    for path in paths:
+        print(f"\n{path.name}")
+        print("\n".join(lines(json.loads(path.read_text()))))
+    if not paths:
+        print(f"{folder} has no stored results.")
+
+
+def parse(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks tensor_parallel",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--out", type=Path, help="the file of results; without it only a table")
+    parser.add_argument("--device", choices=BACKENDS, default="cuda", help="cuda (default) or cpu")
+    parser.add_argument("--commit", help="the measured commit, if git does not know it")
+    parser.add_argument("--rounds", type=int, default=12, help="samples of a variant (12)")
+    parser.add_argument("--ms", type=float, default=100.0, help="time of a sample (100)")
+    parser.add_argument("--stored", type=Path, default=FOLDER, help="the folder of stored results")
+    for name, size in asdict(Sizes()).items():
+        parser.add_argument(f"--{name}", type=int, default=size)
+    options = parser.parse_args(argv)
+    for name in asdict(Sizes()):
+        if getattr(options, name) < 32 or getattr(options, name) % 32:
+            parser.error(
+                f"--{name} is {getattr(options, name)}, but it must be a positive multiple of 32, "
+                "as 8-bit products of halves need; round it up."
+            )
+    if options.rounds < 1 or options.ms <= 0:
+        parser.error(
+            f"--rounds is {options.rounds} and --ms {options.ms:g}, but both must be positive."
+        )
+    return options
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = parse(argv)
+    sizes = Sizes(**{name: getattr(options, name) for name in asdict(Sizes())})
+    count = torch.cuda.device_count()
+    if options.device == "cuda" and count < PROCESSES:
+        print(
+            f"This measures an MLP of {sizes.hidden} and {sizes.intermediate} features with "
+            f"{sizes.tokens} tokens on {PROCESSES} GPUs, and torch finds {count} here. Stored "
+            "results:"
+        )
+        show_stored(options.stored)
+        return 0
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = (folder, options.device, sizes, options.rounds, options.ms)
+        torch.multiprocessing.spawn(measure, arguments, nprocs=PROCESSES)
+        results = json.loads((Path(folder) / "results.json").read_text())
+    results["header"]["commit"] = options.commit or results_file.commit()
+    print("\n".join(lines(results)))
+    if options.out:
+        save(results, options.out)
+    return 0

@@ -1,0 +1,83 @@
+"""The tracer of pipelines splits models with every layer, and two processes run the stages."""
+
+import pytest
+import torch
+from torch.distributed.pipelining import PipelineStage, ScheduleGPipe, SplitPoint
+
+from tcgemm.integrations.pipelining import pipeline
+
+from support import processes
+from support.sharding import LAYERS, batch, model_of
+
+PARTS = 2  # microbatches
+
+
+def split(model, x):
+    pipe = pipeline(model, mb_args=(x,), split_spec={"2": SplitPoint.BEGINNING})
+    assert pipe.num_stages == processes.WORLD_SIZE
+    return pipe
+
+
+def stages(rank, kind):
+    """The traced stages, one after the other, have the bits of the model."""
+    x, _ = batch()
+    for training in (True, False):
+        model = model_of(kind).train(training)
+        pipe = split(model, x)
+        first, second = (pipe.get_stage_module(index) for index in range(2))
+        with torch.no_grad():
+            assert torch.equal(second(first(x)), model(x))
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_traced_stages(kind, device):
+    processes.run(stages, kind, device=device)
+
+
+def forward_schedule(rank, kind):
+    x, _ = batch()
+    expected = torch.cat([model_of(kind)(each) for each in x.chunk(PARTS)])
+    pipe = split(model_of(kind), x.chunk(PARTS)[0])
+    run = ScheduleGPipe(pipe.build_stage(rank, processes.device()), PARTS)
+    with torch.no_grad():
+        out = run.step(*((x,) if rank == 0 else ()))
+    if rank:
+        torch.testing.assert_close(out, expected)
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_forwards_of_two_processes(kind, device):
+    processes.run(forward_schedule, kind, device=device)
+
+
+def training_schedule(rank, kind, traced):
+    """The gradients of microbatches."""
+    x, target = batch()
+    model = model_of(kind)
+    results = [model(each) for each in x.chunk(PARTS)]
+    for result, each in zip(results, target.chunk(PARTS), strict=True):
+        ((result - each).square().mean() / PARTS).backward()
+    gradients = [each.grad for each in (model[:2], model[2:])[rank].parameters()]
+    model = model_of(kind)
+    if traced:
+        stage = split(model, x.chunk(PARTS)[0]).build_stage(rank, processes.device())
+    else:
+        half = (model[:2], model[2:])[rank]
+        stage = PipelineStage(half, rank, processes.WORLD_SIZE, processes.device())
+
+    def loss(result, each):
+        return (result - each).square().mean()
+
+    run = ScheduleGPipe(stage, PARTS, loss_fn=loss)
+    run.step(*((x,) if rank == 0 else ()), **({"target": target} if rank else {}))
+    for each, gradient in zip(stage.submod.parameters(), gradients, strict=True):
+        torch.testing.assert_close(each.grad, gradient)
+
+
+@pytest.mark.parametrize(
+    ("kind", "traced"),
+    [*((kind, False) for kind in LAYERS), *((kind, True) for kind in ("linear", "int8", "e4m3"))],
+)
+def test_training_of_two_processes(kind, traced, device):
+    """Exported sparse layers have no derivatives, so their stages are split manually."""
+    processes.run(training_schedule, kind, traced, device=device)
