@@ -132,8 +132,8 @@ def _measure_mma(group: str) -> Callable[[Session, str, Options], Iterator[Recor
         work, cells = rows.fma(known), []
         line = ptx.instruction(known, "a", "b", "c", "d").split(" ")[0]
         named = {"group": group, "row": row, "ptx": line}
-        for text, entries in kernels_mma.modules(known, session.target, options.ilps):
-            module = session.module(text)
+        texts = kernels_mma.modules(known, session.target, options.ilps)
+        for module, entries in [(session.module(text), entries) for text, entries in texts]:
             codes = {entry: _code(known, module, entry, int(entry[-1])) for entry in entries}
             own = [entry for entry in entries if entry[0] == "c"]
             wanted = [(entry, warps) for entry in own for warps in options.warps]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -17,6 +18,7 @@ from tcgemm.testing import timing
 if TYPE_CHECKING:
     import ctypes
     from collections.abc import Callable, Sequence
+    from concurrent.futures import Future
 
     from torch import Tensor
 
@@ -28,6 +30,7 @@ CELLS = 257  # registers in the buffer of operands; the first has the metadata
 METADATA = 0x44444444  # the first two of each four; of TF32 the first of each two
 MOST_WARPS = 32
 DEVICE = "cuda"
+DISASSEMBLERS = 8  # nvdisasm takes up to half a second to start
 LAUNCHES = 2  # of a cell; the first one loads the instructions
 
 
@@ -58,6 +61,7 @@ class Session:
         self.sink: Tensor = torch.zeros_like(self.data)
         times = (64, self.processors, MOST_WARPS, 2)
         self.times: Tensor = torch.zeros(times, dtype=torch.int64, device=DEVICE)
+        self.threads = ThreadPoolExecutor(DISASSEMBLERS)
 
     def fill(self, known: Instruction) -> None:
         """Random operands of the types of an instruction, and the metadata before them."""
@@ -78,7 +82,7 @@ class Session:
         self.data[: words.numel()] = words.to(device=DEVICE, dtype=torch.int32)
 
     def module(self, text: str) -> Module:
-        """Compiles a module; the driver does it, and its cubin is read by nvdisasm if it is there.
+        """Compiles a module; the driver does it, and a thread reads its cubin by nvdisasm.
 
         RuntimeError: the driver refuses the text.
         """
@@ -89,7 +93,8 @@ class Session:
         except RuntimeError:  # the driver's linker does not take every target; loading text does
             cubin = None
             loaded = _driver.load(text.encode())
-        return Module(self, loaded, cubin)
+        code = None if cubin is None else self.threads.submit(sass.disassemble, cubin)
+        return Module(self, loaded, code)
 
 
 @dataclass
@@ -98,10 +103,7 @@ class Module:
 
     session: Session
     handle: ctypes.c_void_p
-    cubin: bytes | None
-
-    def __post_init__(self) -> None:
-        self._text: str | None = None
+    machine_code: Future[str | None] | None  # None: the cubin is not known
 
     def loop(self, entry: str) -> Counter[str] | None:
         """The opcodes of an entry's loop, or None where nvdisasm or the cubin does not show it."""
@@ -113,10 +115,9 @@ class Module:
         return None if found is None else Counter(found)
 
     def _read(self, how: Callable[[str, str], Found], entry: str) -> Found | None:
-        if self._text is None and self.cubin is not None:
-            self._text = sass.disassemble(self.cubin)
+        text = None if self.machine_code is None else self.machine_code.result()
         try:
-            return how(self._text, entry) if self._text else None
+            return how(text, entry) if text else None
         except ValueError:
             return None
 
