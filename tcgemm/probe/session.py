@@ -61,7 +61,7 @@ class Session:
         self.sink: Tensor = torch.zeros_like(self.data)
         times = (64, self.processors, MOST_WARPS, 2)
         self.times: Tensor = torch.zeros(times, dtype=torch.int64, device=DEVICE)
-        self.threads = ThreadPoolExecutor(DISASSEMBLERS)
+        self.threads: ThreadPoolExecutor = ThreadPoolExecutor(DISASSEMBLERS)
 
     def fill(self, known: Instruction) -> None:
         """Random operands of the types of an instruction, and the metadata before them."""
