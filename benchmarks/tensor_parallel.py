@@ -23,6 +23,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import statistics
 import tempfile
 import time
@@ -221,6 +222,8 @@ def measure(rank: int, folder: str, kind: str, sizes: Sizes, rounds: int, ms: fl
         header |= {"method": METHOD, "dtype": str(DTYPE).removeprefix("torch."), **asdict(sizes)}
         (Path(folder) / "results.json").write_text(json.dumps({"header": header, "rows": rows}))
     dist.destroy_process_group()
+    # A thread of gloo may still hold a tensor. It aborts the process if Python ends meanwhile.
+    os._exit(0)
 
 
 def save(results: dict[str, Any], path: Path) -> None:
