@@ -21,7 +21,7 @@ from tcgemm.nn import exchange
 from tcgemm.nn.activation import HasActivation, check_activation
 from tcgemm.nn.optimizer_steps import follow
 from tcgemm.ops.dtensor import is_dtensor
-from tcgemm.quant.float8 import FORMATS, SOURCES, Delayed, float8_linear, scale_of
+from tcgemm.quant.float8 import SOURCES, Delayed, State, float8_linear, move_history
 from tcgemm.typing import Float8Precision, Float8Scaling, words
 
 if TYPE_CHECKING:
@@ -146,21 +146,21 @@ class Float8Linear(HasActivation, torch.nn.Linear):
             input, self.weight, self.bias, delayed, self.activation, self.precision
         )
 
-    @torch.no_grad()
-    def _after_step(self) -> None:
-        """Moves the magnitudes of a step into the history, unless the step had none."""
-        if self.scaling != "delayed":
-            return
-        newest = torch.cat([self.amax, self.gradient_amax])
-        history = self.amax_history
-        moved = torch.cat([newest.unsqueeze(1), history[:, :-1]], dim=1)
-        history.copy_(torch.where(newest.unsqueeze(1) > 0, moved, history))
-        self.amax.zero_()
-        self.gradient_amax.zero_()
-        largest = history.amax(1)
-        self.scales.copy_(torch.stack([*map(scale_of, largest, FORMATS)]))
-        if not self._measured:  # reads the GPU, in the first steps only
-            self._measured = bool((largest > 0).all())
+    @staticmethod
+    def _after_step(layers: list[Float8Linear]) -> None:
+        alike: dict[Any, list[Float8Linear]] = {}
+        for layer in layers:
+            if layer.scaling == "delayed":
+                alike.setdefault((layer.scales.device, layer.history), []).append(layer)
+        for group in alike.values():
+            measured = all(layer._measured for layer in group)
+            known = move_history([layer._delayed_state() for layer in group])
+            if not measured:  # reads the GPU, in the first steps only
+                for layer, is_known in zip(group, known.tolist(), strict=True):
+                    layer._measured = is_known
+
+    def _delayed_state(self) -> State:
+        return State(self.amax, self.gradient_amax, self.amax_history, self.scales)
 
     def _apply(self, fn: Callable[[Tensor], Any], recurse: bool = True) -> Any:
         """Moves the state of delayed scaling, but never converts it: half() is for the weight."""

@@ -17,7 +17,8 @@ _hooks: list[object] = []
 
 
 def follow(layer: torch.nn.Module) -> None:
-    """From now on, a step of an optimizer that has the layer's weight calls `layer._after_step`."""
+    """From now on, after a step of an optimizer that has the weights of some layers of one class,
+    `_after_step(layers)` of the class is called."""
     if not _hooks:
         _hooks.append(register_optimizer_step_post_hook(_after_step))
     _followed.add(layer)
@@ -27,7 +28,10 @@ def _after_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Non
     if torch.compiler.is_compiling() or not _followed:
         return
     stepped = {id(each) for group in optimizer.param_groups for each in group["params"]}
+    found: dict[Any, list[Any]] = {}
     for layer in _followed:
         # A layer that swap_linear has replaced meanwhile has no such method.
         if id(layer._parameters.get("weight")) in stepped and hasattr(layer, "_after_step"):
-            layer._after_step()
+            found.setdefault(type(layer)._after_step, []).append(layer)
+    for move, layers in found.items():
+        move(layers)

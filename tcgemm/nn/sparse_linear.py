@@ -338,8 +338,10 @@ class SparseLinear24(SparseState):
         result = call.run(rows, values.t(), None, self.bias, None, epilogue)
         return result.squeeze(0) if input.dim() == 1 else result
 
-    def _after_step(self) -> None:
-        self._stepped = True
+    @staticmethod
+    def _after_step(layers: list[SparseLinear24]) -> None:
+        for layer in layers:
+            layer._stepped = True
 
     def _count(self) -> None:
         """Counts the changes of the weight between training forwards, and calls refresh()."""

@@ -30,6 +30,7 @@ __all__ = [
     "dispatch_keys",
     "dispatch_modes",
     "enable_single_level_autograd_function",
+    "foreach_copy",
     "forward_gradients",
     "graph_pass_class",
     "in_dual_level",
@@ -66,6 +67,7 @@ below_dispatch_modes = torch._C._DisableTorchDispatch  # a context that skips __
 below_transform = torch._C._functorch.get_unwrapped  # the tensor that a transform wraps
 check = torch._check
 dispatch_modes = torch._C._len_torch_dispatch_stack  # their number
+foreach_copy = torch._foreach_copy_  # of lists of tensors, in one kernel
 forward_gradients = forward_ad._set_fwd_grad_enabled
 is_batched = torch._C._functorch.is_batchedtensor
 is_profiled = torch.autograd._profiler_enabled

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import functools
 import math
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -30,6 +31,7 @@ from tcgemm.ops._torch_private import (
     any_requires_grad,
     below_autograd,
     enable_single_level_autograd_function,
+    foreach_copy,
     under_transform,
 )
 from tcgemm.ops.epilogue import Scales, epilogue_of
@@ -75,6 +77,15 @@ class Delayed(NamedTuple):
     gradient_amax: Tensor | None = None
 
 
+class State(NamedTuple):
+    """The buffers of a layer with delayed scaling; history (3, steps) has the newest step first."""
+
+    amax: Tensor
+    gradient_amax: Tensor
+    history: Tensor
+    scales: Tensor
+
+
 def amax_of(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     """The amax of a whole tensor, as quantize(tensor, dtype) finds it."""
     one = torch.ones((), dtype=torch.float32, device=tensor.device)
@@ -84,7 +95,31 @@ def amax_of(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 def scale_of(amax: Tensor, dtype: torch.dtype) -> Tensor:
     """The scale that tcgemm.quantize takes for this amax."""
     scale = (amax / torch.finfo(dtype).max).clamp(min=2.0**-126)
-    return torch.where(amax > 0, scale, 1.0)
+    return scale.masked_fill(~(amax > 0), 1.0)  # torch.where with a number would wait for the GPU
+
+
+@torch.no_grad()
+def move_history(states: list[State]) -> Tensor:
+    """Moves the magnitudes of a step into the histories, and sets the scales of the next one.
+
+    The layers go together: a model has hundreds of them, and one of them needs a dozen operators.
+    A magnitude of zero is no measurement, and leaves its history as it is.
+
+    Returns bool (layers,): all magnitudes of the layer are known.
+    """
+    newest = torch.stack([torch.cat([state.amax, state.gradient_amax]) for state in states])
+    newest = newest.unsqueeze(2)
+    histories = torch.stack([state.history for state in states])  # (layers, 3, steps)
+    moved = torch.cat([newest, histories[:, :, :-1]], dim=2)
+    histories = torch.where(newest > 0, moved, histories)
+    largest = histories.amax(2)
+    found = (scale_of(largest[:, which], dtype) for which, dtype in enumerate(FORMATS))
+    scales = torch.stack([*found], dim=1)
+    zeros = torch.zeros_like(scales)
+    targets = [(state.history, state.scales, state.amax, state.gradient_amax) for state in states]
+    sources = zip(histories, scales, zeros[:, :2], zeros[:, 2:], strict=True)
+    foreach_copy([each for group in targets for each in group], [*chain.from_iterable(sources)])
+    return (largest > 0).all(1)
 
 
 def quantize(
@@ -99,7 +134,7 @@ def quantize(
     else:
         scale = delayed.scales[which].clone()  # the backward needs it, and the buffer may change
     values, found = _quantize_scaled(tensor, scale, dtype, "tensor")
-    amax.copy_(torch.maximum(amax, found))
+    torch.maximum(amax, found, out=amax)
     return values, scale
 
 

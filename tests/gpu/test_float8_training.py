@@ -38,11 +38,11 @@ class Model(nn.Module):
 
 
 def batch(table, generator):
-    """Text of a Markov chain: the next symbol depends on the last two."""
+    """Text of a Markov chain: the next symbol depends on the last one."""
     device = table.device
     text = torch.randint(SYMBOLS, (32, TOKENS + 1), device=device, generator=generator)
-    for at in range(2, TOKENS + 1):
-        weights = table[text[:, at - 2], text[:, at - 1]]
+    for at in range(1, TOKENS + 1):
+        weights = table[text[:, at - 1]]
         text[:, at] = torch.multinomial(weights, 1, generator=generator)[:, 0]
     return text[:, :-1], text[:, 1:]
 
@@ -66,7 +66,7 @@ def test_the_loss_stays_within_one_percent(scaling):
     torch.manual_seed(0)
     reference = Model().cuda()
     generator = torch.Generator("cuda").manual_seed(1)
-    table = torch.rand(SYMBOLS, SYMBOLS, SYMBOLS, device="cuda", generator=generator) ** 8
+    table = torch.rand(SYMBOLS, SYMBOLS, device="cuda", generator=generator) ** 8
     batches = [batch(table, generator) for _ in range(STEPS)]
     model = copy.deepcopy(reference)
     report = tcgemm.swap_linear(model, skip="head", to=tcgemm.nn.Float8Linear, scaling=scaling)
@@ -75,5 +75,5 @@ def test_the_loss_stays_within_one_percent(scaling):
     losses = losses_of(model, table, batches)
     smooth, right = (each.unfold(0, 20, 20).mean(1) for each in (losses, expected))
     print(f"{scaling}: {smooth.tolist()} beside bfloat16: {right.tolist()}")
-    assert right[-1] < 0.8 * right[0]
+    assert right[-1] < 0.75 * expected[0]  # it learns: the chain's entropy is about 0.69 of it
     assert ((smooth - right).abs() <= 0.01 * right).all()

@@ -57,11 +57,13 @@ def test_the_result_and_the_gradients(dtype, activation, device):
         plain = [each if each is None else each.detach() for each in (x, layer.weight, layer.bias)]
         expected = definition(*plain, g, activation)
         unit = torch.finfo(dtype).eps
+        # Tensor Cores of Hopper keep about 14 bits of a sum of 8-bit products.
+        sums = 1e-5 if device == "cpu" else 2.0**-13
         for ours, right in zip(found, expected, strict=False):
             assert ours.dtype is dtype
             difference = (ours - right).abs()
             if activation in (None, "relu"):
-                assert (difference <= (4 * unit + 1e-5) * right.abs().max()).all()
+                assert (difference <= (4 * unit + sums) * right.abs().max()).all()
             else:  # a gz that lies near the middle of two values of 8 bits may be the other one
                 assert difference.norm() <= (4 * unit + 0.05) * right.norm()
         assert tcgemm.nn.QuantLinear.from_linear(layer, granularity="tensor")(x).dtype is dtype
@@ -302,6 +304,40 @@ class TestDelayed:
         assert layer.weight.grad.abs().max() > 0
         optimizer.step()
         assert layer._measured and layer.amax_history[2, 0] == 1e-8
+
+    def test_layers_of_one_optimizer_keep_their_own_state(self):
+        torch.manual_seed(4)
+        options = [{"scaling": "delayed", "history": steps} for steps in (3, 2, 3)]
+        together = nn.ModuleList([Float8Linear(32, 16, **each) for each in options])
+        alone = copy.deepcopy(together)
+        optimizers = [torch.optim.SGD(layer.parameters(), lr=0.1) for layer in alone]
+        optimizer = torch.optim.SGD(together.parameters(), lr=0.1)
+        for _ in range(4):
+            x = torch.randn(8, 32)
+            for layers in (together, alone):
+                for factor, layer in enumerate(layers, 1):
+                    layer(x * factor).square().sum().backward()
+            optimizer.step()
+            for own in optimizers:
+                own.step()
+        for layer, expected in zip(together, alone, strict=True):
+            state, right = layer.state_dict(), expected.state_dict()
+            assert state.keys() == right.keys() >= {"weight", "scales", "amax_history"}
+            assert all(torch.equal(state[name], right[name]) for name in state)
+        assert len({layer.scales[0].item() for layer in together}) == 3
+
+    @pytest.mark.gpu
+    def test_a_step_does_not_wait_for_the_gpu(self):
+        layer = Float8Linear(32, 16, scaling="delayed", device="cuda")
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+        x = torch.randn(8, 32, device="cuda")
+        for mode in ("default", "default", "error"):
+            torch.cuda.set_sync_debug_mode(mode)
+            try:
+                layer(x).square().sum().backward()
+                optimizer.step()
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
 
     def test_old_magnitudes_are_forgotten(self):
         layer, optimizer = self.layer()

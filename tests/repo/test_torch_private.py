@@ -146,6 +146,12 @@ def enable_single_level_autograd_function():
         single_level_function()
 
 
+def foreach_copy():
+    targets = [torch.zeros(2), torch.zeros(1, 3)]
+    private.foreach_copy(targets, [torch.ones(2), torch.full((1, 3), 2.0)])
+    assert [each.sum().item() for each in targets] == [2, 6]
+
+
 def forward_gradients():
     with forward_ad.dual_level(), private.forward_gradients(False):
         dual = forward_ad.make_dual(torch.zeros(1), torch.ones(1))
@@ -328,6 +334,7 @@ USES = (
     dispatch_modes,
     single_level_function,
     enable_single_level_autograd_function,
+    foreach_copy,
     forward_gradients,
     graph_pass_class,
     in_dual_level,
