@@ -62,7 +62,9 @@ class SparseState(CompressedBuffers):
         if self.learns and is_dtensor(self.weight):
             values, metadata = _masked_shards(weight, self.weight.detach())
         elif self.learns:
-            values = weight.mask(self.weight.detach(), turned=False).values
+            # FSDP1 may have moved the weight to the CPU, but not the positions.
+            dense = self.weight.detach().to(metadata.device)
+            values = weight.mask(dense, turned=False).values
         numbers = [FORMAT_VERSION, GROUPS[weight.pattern], self.in_features]
         parts = (values, metadata, torch.tensor(numbers))
         for name, tensor in zip(_PARTS, parts, strict=True):

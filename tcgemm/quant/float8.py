@@ -94,8 +94,10 @@ def amax_of(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 def scale_of(amax: Tensor, dtype: torch.dtype) -> Tensor:
     """The scale that tcgemm.quantize takes for this amax."""
-    scale = (amax / torch.finfo(dtype).max).clamp(min=2.0**-126)
-    return scale.masked_fill(~(amax > 0), 1.0)  # torch.where with a number would wait for the GPU
+    # On a GPU torch divides by a number as it multiplies by the reciprocal, which rounds twice, and
+    # torch.where with a number waits for the GPU.
+    scale = (amax / torch.full_like(amax, torch.finfo(dtype).max)).clamp(min=2.0**-126)
+    return scale.masked_fill(~(amax > 0), 1.0)
 
 
 @torch.no_grad()

@@ -57,8 +57,9 @@ def test_the_result_and_the_gradients(dtype, activation, device):
         plain = [each if each is None else each.detach() for each in (x, layer.weight, layer.bias)]
         expected = definition(*plain, g, activation)
         unit = torch.finfo(dtype).eps
-        # Tensor Cores of Hopper keep about 14 bits of a sum of 8-bit products.
-        sums = 1e-5 if device == "cpu" else 2.0**-13
+        # Tensor cores of Hopper cut each product below 13 bits of the largest one of 32. A model of
+        # that finds up to 3.7e-4 of the largest element for these shapes.
+        sums = 1e-5 if device == "cpu" else 2.0**-10
         for ours, right in zip(found, expected, strict=False):
             assert ours.dtype is dtype
             difference = (ours - right).abs()
@@ -381,8 +382,10 @@ class TestDelayed:
         self.step(other, optimizer, 1.0)
         assert other._measured and not layer._measured
 
-    def test_scales_are_those_of_quantize(self):
+    @pytest.mark.parametrize("device", DEVICES)
+    def test_scales_are_those_of_quantize(self, device):
         for dtype in (E4M3, E5M2):
-            for x in (torch.randn(100), torch.zeros(4), torch.full((3,), 1e-40)):
+            for x in (*torch.randn(100, 100), torch.zeros(4), torch.full((3,), 1e-40)):
+                x = x.to(device)
                 found = scale_of(x.abs().max(), dtype)
                 assert torch.equal(found, tcgemm.quantize(x, dtype)[1])
