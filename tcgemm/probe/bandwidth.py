@@ -25,7 +25,7 @@ BLOCKS = 4  # of an SM: 2048 threads
 class Traffic(NamedTuple):
     """A launch: a buffer of `chunk` bytes a block, or one for all, and how often it is moved."""
 
-    kernel: str
+    kernel: str  # of kernels_memory.MOVERS
     bytes: int  # of the buffer
     blocks: int
     chunk: int
@@ -35,7 +35,12 @@ class Traffic(NamedTuple):
     @property
     def moved(self) -> int:
         """Bytes that are read and written."""
-        return self.blocks * self.chunk * self.passes * (2 if self.kernel == "copy" else 1)
+        return self.blocks * self.chunk * self.passes * (2 if self.mover.kind == "copy" else 1)
+
+    @property
+    def mover(self) -> kernels_memory.Mover:
+        """The kernel."""
+        return kernels_memory.MOVERS[self.kernel]
 
 
 ROWS = (
@@ -49,13 +54,13 @@ def traffic(row: str, l2: int, processors: int) -> Traffic:
     """The launch of a row on a GPU with so many bytes of L2 and SMs."""
     kind = row.split(",")[0].split()[1]
     if row.startswith("DRAM"):
-        # Reads and writes of a copy meet in fewer pages of the memory if a block moves less.
-        chunk = kernels_memory.STEP if kind == "copy" else CHUNK
+        kernel = "dram_copy" if kind == "copy" else kind
+        chunk = kernels_memory.MOVERS[kernel].step if kind == "copy" else CHUNK
         blocks = max(4 * l2, LEAST) // chunk
-        return Traffic(kind, blocks * chunk, blocks, chunk, chunk, 1)
+        return Traffic(kernel, blocks * chunk, blocks, chunk, chunk, 1)
     if row.endswith("512 KB"):
         return Traffic(kind, CHUNK, BLOCKS * processors, CHUNK, 0, 16)
-    chunk = kernels_memory.STEP
+    chunk = kernels_memory.MOVERS[kind].step
     half = l2 // (4 if kind == "copy" else 2)  # a copy has two buffers
     blocks = max(1, min(BLOCKS * processors, half // chunk))
     return Traffic(kind, blocks * chunk, blocks, chunk, chunk, 64)
@@ -69,7 +74,7 @@ def measure(session: Session, row: str, _options: object) -> Iterator[dict[str, 
     module = session.module(kernels_memory.bandwidth_module(session.target))
     entry = _driver.function(module.handle, plan.kernel)
     arguments = (source, goal, plan.chunk, plan.stride, plan.passes)
-    ms = _ms(lambda: _driver.launch(entry, plan.blocks, kernels_memory.BLOCK, arguments))
+    ms = _ms(lambda: _driver.launch(entry, plan.blocks, plan.mover.threads, arguments))
     module.close()
     record = {
         "group": "bandwidth",

@@ -230,18 +230,33 @@ def cpi_module(target: str, spaces: Iterable[str] = SPACES, widths: Iterable[int
 
 # Bandwidth.
 
-BLOCK = 512  # threads
-UNROLL = 8
-STEP = BLOCK * 16 * UNROLL  # bytes that a block moves in one step of its loop
 COPIES = ("read", "write", "copy")
 
 
-def bandwidth_entry(kind: str) -> str:
+class Mover(NamedTuple):
+    """A kernel: what it does, the threads of a block, and a thread's vectors of 16 bytes a step."""
+
+    kind: str
+    threads: int = 512
+    vectors: int = 8
+
+    @property
+    def step(self) -> int:
+        """Bytes that a block moves in one step of its loop."""
+        return self.threads * self.vectors * 16
+
+
+# Small blocks copy device memory best: see docs/dev/kernels/probe.md.
+MOVERS = {kind: Mover(kind) for kind in COPIES} | {"dram_copy": Mover("copy", 256, 1)}
+
+
+def bandwidth_entry(name: str) -> str:
     """Each block moves `chunk` bytes `passes` times, from `stride` bytes times its number on."""
+    kind, threads, count = mover = MOVERS[name]
     lines = [
-        f".visible .entry {kind}(.param .u64 from, .param .u64 to, .param .u32 chunk,",
+        f".visible .entry {name}(.param .u64 from, .param .u64 to, .param .u32 chunk,",
         ".param .u32 stride, .param .u32 passes) {",
-        f".reg .b32 %d<{4 * UNROLL}>, %x<4>, %t, %b, %chunk, %i, %pass, %passes;",
+        f".reg .b32 %d<{4 * count}>, %x<4>, %t, %b, %chunk, %i, %pass, %passes;",
         ".reg .b64 %from, %to, %p, %q, %r, %at, %wide;",
         ".reg .pred %more, %rare;",
         "ld.param.u64 %from, [from];",
@@ -258,35 +273,35 @@ def bandwidth_entry(kind: str) -> str:
         "add.u64 %to, %to, %p;",
         "ld.global.v4.b32 {%x0, %x1, %x2, %x3}, [%from];",
         "mov.u32 %pass, 0;",
-        f"pass_{kind}:",
+        f"pass_{name}:",
         "mov.u32 %i, 0;",
-        f"step_{kind}:",
+        f"step_{name}:",
         '.pragma "nounroll";',
         "cvt.u64.u32 %wide, %i;",
         "add.u64 %q, %from, %wide;",
         "add.u64 %r, %to, %wide;",
     ]
-    vectors = [", ".join(f"%d{4 * u + i}" for i in range(4)) for u in range(UNROLL)]
+    vectors = [", ".join(f"%d{4 * u + i}" for i in range(4)) for u in range(count)]
     if kind != "write":
         lines += [
-            f"ld.global.cg.v4.b32 {{{vector}}}, [%q + {u * BLOCK * 16}];"
+            f"ld.global.cg.v4.b32 {{{vector}}}, [%q + {u * threads * 16}];"
             for u, vector in enumerate(vectors)
         ]
     if kind == "read":
-        lines += [f"xor.b32 %x{i % 4}, %x{i % 4}, %d{i};" for i in range(4 * UNROLL)]
+        lines += [f"xor.b32 %x{i % 4}, %x{i % 4}, %d{i};" for i in range(4 * count)]
     else:
         same = ", ".join(f"%x{i}" for i in range(4))
         lines += [
-            f"st.global.v4.b32 [%r + {u * BLOCK * 16}], {{{vector if kind == 'copy' else same}}};"
+            f"st.global.v4.b32 [%r + {u * threads * 16}], {{{vector if kind == 'copy' else same}}};"
             for u, vector in enumerate(vectors)
         ]
     lines += [
-        f"add.u32 %i, %i, {STEP};",
+        f"add.u32 %i, %i, {mover.step};",
         "setp.lt.u32 %more, %i, %chunk;",
-        f"@%more bra step_{kind};",
+        f"@%more bra step_{name};",
         "add.u32 %pass, %pass, 1;",
         "setp.lt.u32 %more, %pass, %passes;",
-        f"@%more bra pass_{kind};",
+        f"@%more bra pass_{name};",
         *(f"xor.b32 %x0, %x0, %x{i};" for i in (1, 2, 3)),
         "setp.eq.u32 %rare, %x0, 0x9e3779b9;",
         "@%rare st.global.b32 [%to], %x0;",
@@ -296,5 +311,5 @@ def bandwidth_entry(kind: str) -> str:
 
 
 def bandwidth_module(target: str) -> str:
-    """A module with the kernels "read", "write" and "copy"."""
-    return _driver.head(target) + "\n".join(map(bandwidth_entry, COPIES))
+    """A module with the kernels of MOVERS."""
+    return _driver.head(target) + "\n".join(map(bandwidth_entry, MOVERS))

@@ -162,8 +162,10 @@ def test_bandwidth_loops():
     machine_code = sass.disassemble(
         sass.assemble(kernels_memory.bandwidth_module("sm_80"), "sm_80")[0]
     )
-    for kind, loads, stores in (("read", 8, 0), ("write", 0, 8), ("copy", 8, 8)):
-        found = sass.loop(machine_code, kind)
+    expected = {"read": (8, 0), "write": (0, 8), "copy": (8, 8), "dram_copy": (1, 1)}
+    assert expected.keys() == kernels_memory.MOVERS.keys()
+    for name, (loads, stores) in expected.items():
+        found = sass.loop(machine_code, name)
         count = {"LDG": 0, "STG": 0}
         for opcode, number in found.items():
             if ".128" in opcode:

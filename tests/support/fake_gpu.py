@@ -47,7 +47,7 @@ class FakeGpu:
 
     def launch(self, entry, grid, block, arguments, shared=0):
         self.launches += 1
-        if entry in kernels_memory.COPIES:
+        if entry in kernels_memory.MOVERS:
             return
         times, bodies = arguments[0], arguments[3]
         warps = block // 32
