@@ -13,7 +13,7 @@ import torch
 
 from tcgemm.nn.compressed_buffers import CompressedBuffers
 from tcgemm.ops.dtensor import full_tensor, is_dtensor
-from tcgemm.sparse.parts import FORMAT_VERSION, check_version
+from tcgemm.sparse.parts import FORMAT_VERSION, check_version, reaches_past_storage
 from tcgemm.sparse.positions import gather
 from tcgemm.sparse.prune import compress24
 from tcgemm.sparse.shapes import GROUPS, default_pattern
@@ -62,9 +62,11 @@ class SparseState(CompressedBuffers):
         if self.learns and is_dtensor(self.weight):
             values, metadata = _masked_shards(weight, self.weight.detach())
         elif self.learns:
+            dense = self.weight.detach()
+            if dense.shape != weight.shape or reaches_past_storage(dense):
+                return  # FSDP1 takes the state of another process, and has the weight there
             # FSDP1 may have moved the weight to the CPU, but not the positions.
-            dense = self.weight.detach().to(metadata.device)
-            values = weight.mask(dense, turned=False).values
+            values = weight.mask(dense.to(metadata.device), turned=False).values
         numbers = [FORMAT_VERSION, GROUPS[weight.pattern], self.in_features]
         parts = (values, metadata, torch.tensor(numbers))
         for name, tensor in zip(_PARTS, parts, strict=True):

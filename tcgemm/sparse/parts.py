@@ -34,7 +34,7 @@ def check_kinds(
             raise _wrong(f"{name} must be a dense, strided tensor", kind)
         if tensor.dim() != 2:
             raise _wrong(f"{name} must have two dimensions", f"shape {tuple(tensor.shape)}")
-        if _reaches_past_storage(tensor):
+        if reaches_past_storage(tensor):
             raise _wrong(
                 f"{name} must be inside their storage", "a tensor whose storage was freed or cut"
             )
@@ -55,7 +55,8 @@ def shown(value: object) -> str:
     return type(value).__name__ if isinstance(value, torch.Tensor) else repr(value)
 
 
-def _reaches_past_storage(tensor: Tensor) -> bool:
+def reaches_past_storage(tensor: Tensor) -> bool:
+    """Does the tensor have elements whose memory was freed or cut, as FSDP1 does?"""
     if type(tensor) is not torch.Tensor or tensor.numel() == 0 or tensor._is_zerotensor():
         return False
     steps = zip(tensor.shape, tensor.stride(), strict=True)

@@ -323,6 +323,17 @@ def test_state(taker, method, learns, device, tmp_path):
         assert torch.equal(empty.to(device)(x), layer(x))
 
 
+@pytest.mark.parametrize("cut", ["freed", "flat"])
+def test_a_weight_that_another_process_has_gives_no_values(cut):
+    """As FSDP1 leaves it where the state dict goes to another process."""
+    layer = SparseLinear24.from_dense(linear(), learns=True)
+    if cut == "flat":
+        layer.weight.data = layer.weight.data.flatten()[:0]
+    else:
+        layer.weight.data.untyped_storage().resize_(0)
+    assert layer.state_dict().keys() == {"weight", "bias"}
+
+
 def loaded_of(state, prefix):
     return {key[len(prefix) :]: each for key, each in state.items() if key.startswith(prefix)}
 
