@@ -25,6 +25,7 @@ from tcgemm.quant.shapes import BLOCK
 
 LAYERS = (QuantLinear, SparseLinear24)
 LAST = Shard(-1)
+K_OF_BYTE = 8  # input features whose four kept positions share a byte of metadata
 
 
 class Layouts(NamedTuple):
@@ -194,28 +195,43 @@ def _shard_sparse(
     layer._set(made.compressed)
     if made.bias is not None:
         layer.bias = made.bias
-    layer._register_state_dict_hook(_refuse)
-    layer.register_load_state_dict_pre_hook(_refuse)
+    shares = mesh.size() if dim else 1
+    if shares > 1 and part.shape[1] % K_OF_BYTE:
+        layer._register_state_dict_hook(_refuse)
+        layer._prepare_state = _refuse
+        return
+    names = ("weight", "weight.values", "weight.metadata")
+    placements: dict[str, Any] = dict.fromkeys(names, Shard(dim))
+    placements |= {"weight.format": Replicate(), "bias": Replicate() if dim else Shard(0)}
+    _name_state(layer, mesh, placements, shares)
 
 
 def _refuse(*_arguments: Any) -> None:
     raise RuntimeError(
-        "SparseLinear24: the parts of a tensor-parallel sparse weight are not saved or loaded; "
-        "save the model before parallelize_module, and load it before."
+        f"SparseLinear24: {K_OF_BYTE} input features have one byte of positions, which is not "
+        "divided; save and load the model before parallelize_module, or choose in_features that "
+        f"are a multiple of {K_OF_BYTE} in each process."
     )
 
 
-def _name_state(
-    layer: QuantLinear, mesh: DeviceMesh, placements: dict[str, Any], shares: int
-) -> None:
-    """state_dict() has DTensors, and load_state_dict takes them, or whole tensors."""
+def _name_state(layer: Any, mesh: DeviceMesh, placements: dict[str, Any], shares: int) -> None:
+    """state_dict() has DTensors, and load_state_dict takes them, or whole tensors.
+
+    A row-parallel layer has a share of the bias, and of the features that weight.format tells.
+    """
+
+    def factor(name: str, tensor: torch.Tensor) -> Any:
+        if shares == 1 or name not in ("bias", "weight.format"):
+            return None
+        return shares if name == "bias" else tensor.new_tensor([1, 1, shares])
 
     def save(_layer: Any, state: dict[str, Any], prefix: str, _metadata: Any) -> None:
         for name, placement in placements.items():
             tensor = state.get(prefix + name)
             if tensor is not None and not isinstance(tensor, DTensor):
-                tensor = tensor * shares if name == "bias" and shares > 1 else tensor
-                state[prefix + name] = DTensor.from_local(tensor, mesh, [placement])
+                times = factor(name, tensor)
+                tensor = tensor if times is None else tensor * times
+                state[prefix + name] = DTensor.from_local(tensor.to(device), mesh, [placement])
 
     def load(_layer: Any, state: dict[str, Any], prefix: str, *_others: Any) -> None:
         for name, placement in placements.items():
@@ -226,7 +242,14 @@ def _name_state(
                 tensor = tensor.redistribute(mesh, [placement]).to_local()
             elif isinstance(placement, Shard):
                 tensor = tensor.chunk(mesh.size(), placement.dim)[mesh.get_local_rank()]
-            state[prefix + name] = tensor / shares if name == "bias" else tensor.contiguous()
+            times = factor(name, tensor)
+            if times is not None:
+                tensor = tensor / times if name == "bias" else tensor // times
+            state[prefix + name] = tensor.contiguous()
 
+    device = mesh.device_type
     layer._register_state_dict_hook(save)
-    layer.register_load_state_dict_pre_hook(load)
+    if isinstance(layer, SparseLinear24):
+        layer._prepare_state = load
+    else:
+        layer.register_load_state_dict_pre_hook(load)

@@ -20,6 +20,8 @@ from tcgemm.sparse.shapes import GROUPS, default_pattern
 from tcgemm.sparse.tensor import SparseTensor24
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch.distributed.tensor
     from torch import Tensor
 
@@ -29,6 +31,10 @@ _NAME = "tcgemm.nn.SparseLinear24"
 
 class SparseState(CompressedBuffers):
     """Saves and loads the layer."""
+
+    # What comes before the entries of a state are read: function(layer, state_dict, prefix). The
+    # hooks of torch.nn.Module come after it.
+    _prepare_state: Callable[..., None] | None = None
 
     def _compress(self, weight: Tensor) -> SparseTensor24:
         return compress24(
@@ -82,6 +88,8 @@ class SparseState(CompressedBuffers):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
+        if self._prepare_state is not None:
+            self._prepare_state(self, state_dict, prefix)
         key = prefix + "weight"
         parts = [state_dict.pop(f"{key}.{name}", None) for name in _PARTS]
         given = state_dict.get(key)

@@ -145,7 +145,12 @@ def checkpointed(rank, kind, folder):
     expected = model(x)
     state = model.state_dict()
     assert all(isinstance(each, DTensor) for each in state.values())
-    assert state["up.weight"].shape == (512, 256) and state["down.weight"].shape == (64, 512)
+    if kind == "sparse":
+        assert state["up.weight.values"].shape == (512, 128)
+        assert state["down.weight.metadata"].shape == (64, 64)
+        assert state["down.weight.format"].full_tensor().tolist()[1:] == [2, 512]  # 1:2
+    else:
+        assert state["up.weight"].shape == (512, 256) and state["down.weight"].shape == (64, 512)
     checkpoint.save(state, checkpoint_id=folder)
     read = {key: torch.zeros_like(each) for key, each in whole.state_dict().items()}
     checkpoint.load(read, checkpoint_id=folder)
@@ -164,10 +169,25 @@ def checkpointed(rank, kind, folder):
     assert torch.equal(other(x), expected)
 
 
-@pytest.mark.parametrize("kind", ["int8", "e4m3", "tensor", "blocks"])
+@every_kind
 def test_distributed_checkpoints(kind, device):
     with tempfile.TemporaryDirectory() as folder:
         processes.run(checkpointed, kind, folder, device=device)
+
+
+def dense_state(rank):
+    """A frozen sparse layer takes a dense weight, and prunes its part."""
+    whole = swapped("sparse")
+    model = parallelize_module(swapped("sparse"), processes.mesh(), plan())
+    dense = Mlp().to(processes.device()).state_dict()
+    dense = {name: 1 - each for name, each in dense.items()}
+    for each in (whole, model):
+        each.load_state_dict(dense)
+    torch.testing.assert_close(model(inputs()), whole(inputs()))
+
+
+def test_a_dense_state_of_parallel_sparse_layers(device):
+    processes.run(dense_state, device=device)
 
 
 def refused(rank):
@@ -187,10 +207,10 @@ def refused(rank):
     assert "has the activation 'relu'" in error(active, RowwiseParallel)
     learns = SparseLinear24(64, 64, learns=True)
     assert "learns its weight, and only frozen ones" in error(learns, ColwiseParallel)
-    narrow = SparseLinear24(64, 64)
-    layer = parallelize_module(narrow, processes.mesh(), ColwiseParallel())
+    narrow = SparseLinear24(72, 64, dtype=torch.bfloat16)
+    layer = parallelize_module(narrow, processes.mesh(), RowwiseParallel())
     for call in (layer.state_dict, lambda: layer.load_state_dict({}, strict=False)):
-        with pytest.raises(RuntimeError, match="are not saved or loaded"):
+        with pytest.raises(RuntimeError, match="one byte of positions, which is not divided"):
             call()
 
 
