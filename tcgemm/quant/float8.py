@@ -94,17 +94,21 @@ def amax_of(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 def scale_of(amax: Tensor, dtype: torch.dtype) -> Tensor:
     """The scale that tcgemm.quantize takes for this amax."""
+    return _scales(amax, torch.full_like(amax, torch.finfo(dtype).max))
+
+
+def _scales(amax: Tensor, limits: Tensor) -> Tensor:
+    """Those of several; limits are the largest values of their formats."""
     # On a GPU torch divides by a number as it multiplies by the reciprocal, which rounds twice, and
     # torch.where with a number waits for the GPU.
-    scale = (amax / torch.full_like(amax, torch.finfo(dtype).max)).clamp(min=2.0**-126)
-    return scale.masked_fill(~(amax > 0), 1.0)
+    return (amax / limits).clamp(min=2.0**-126).masked_fill(~(amax > 0), 1.0)
 
 
 @torch.no_grad()
 def move_history(states: list[State]) -> Tensor:
     """Moves the magnitudes of a step into the histories, and sets the scales of the next one.
 
-    The layers go together: a model has hundreds of them, and one of them needs a dozen operators.
+    The layers go together: a model has hundreds of them, and one of them needs thirty operators.
     A magnitude of zero is no measurement, and leaves its history as it is.
 
     Returns bool (layers,): all magnitudes of the layer are known.
@@ -115,8 +119,10 @@ def move_history(states: list[State]) -> Tensor:
     moved = torch.cat([newest, histories[:, :, :-1]], dim=2)
     histories = torch.where(newest > 0, moved, histories)
     largest = histories.amax(2)
-    found = (scale_of(largest[:, which], dtype) for which, dtype in enumerate(FORMATS))
-    scales = torch.stack([*found], dim=1)
+    limits = torch.empty_like(largest)
+    for which, dtype in enumerate(FORMATS):
+        limits.select(1, which).fill_(torch.finfo(dtype).max)
+    scales = _scales(largest, limits)
     zeros = torch.zeros_like(scales)
     targets = [(state.history, state.scales, state.amax, state.gradient_amax) for state in states]
     sources = zip(histories, scales, zeros[:, :2], zeros[:, 2:], strict=True)
