@@ -219,6 +219,7 @@ def _name_state(layer: Any, mesh: DeviceMesh, placements: dict[str, Any], shares
 
     A row-parallel layer has a share of the bias, and of the features that weight.format tells.
     """
+    device = mesh.device_type
 
     def factor(name: str, tensor: torch.Tensor) -> Any:
         if shares == 1 or name not in ("bias", "weight.format"):
@@ -247,7 +248,6 @@ def _name_state(layer: Any, mesh: DeviceMesh, placements: dict[str, Any], shares
                 tensor = tensor / times if name == "bias" else tensor // times
             state[prefix + name] = tensor.contiguous()
 
-    device = mesh.device_type
     layer._register_state_dict_hook(save)
     if isinstance(layer, SparseLinear24):
         layer._prepare_state = load

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import functools
 import math
-from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -98,7 +97,7 @@ def scale_of(amax: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _scales(amax: Tensor, limits: Tensor) -> Tensor:
-    """Those of several; limits are the largest values of their formats."""
+    """The scales of these magnitudes; limits has the largest value of the format of each one."""
     # On a GPU torch divides by a number as it multiplies by the reciprocal, which rounds twice, and
     # torch.where with a number waits for the GPU.
     return (amax / limits).clamp(min=2.0**-126).masked_fill(~(amax > 0), 1.0)
@@ -113,20 +112,20 @@ def move_history(states: list[State]) -> Tensor:
 
     Returns bool (layers,): all magnitudes of the layer are known.
     """
-    newest = torch.stack([torch.cat([state.amax, state.gradient_amax]) for state in states])
-    newest = newest.unsqueeze(2)
-    histories = torch.stack([state.history for state in states])  # (layers, 3, steps)
+    amax, gradient_amax, history, scales = zip(*states, strict=True)
+    newest = torch.stack([*map(torch.cat, zip(amax, gradient_amax, strict=True))]).unsqueeze(2)
+    histories = torch.stack(history)  # (layers, 3, steps)
     moved = torch.cat([newest, histories[:, :, :-1]], dim=2)
     histories = torch.where(newest > 0, moved, histories)
     largest = histories.amax(2)
     limits = torch.empty_like(largest)
     for which, dtype in enumerate(FORMATS):
         limits.select(1, which).fill_(torch.finfo(dtype).max)
-    scales = _scales(largest, limits)
-    zeros = torch.zeros_like(scales)
-    targets = [(state.history, state.scales, state.amax, state.gradient_amax) for state in states]
-    sources = zip(histories, scales, zeros[:, :2], zeros[:, 2:], strict=True)
-    foreach_copy([each for group in targets for each in group], [*chain.from_iterable(sources)])
+    zeros = torch.zeros_like(largest)
+    foreach_copy(
+        [*history, *scales, *amax, *gradient_amax],
+        [*histories, *_scales(largest, limits), *zeros[:, :2], *zeros[:, 2:]],
+    )
     return (largest > 0).all(1)
 
 

@@ -75,5 +75,5 @@ def test_the_loss_stays_within_one_percent(scaling):
     losses = losses_of(model, table, batches)
     smooth, right = (each.unfold(0, 20, 20).mean(1) for each in (losses, expected))
     print(f"{scaling}: {smooth.tolist()} beside bfloat16: {right.tolist()}")
-    assert right[-1] < 0.75 * expected[0]  # it learns: the chain's entropy is about 0.69 of it
+    assert right[-1] < 0.75 * expected[0]  # it learns: from about log(64), 4.16, to 2.91
     assert ((smooth - right).abs() <= 0.01 * right).all()
