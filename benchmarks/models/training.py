@@ -16,7 +16,7 @@ from benchmarks.models.stack import build
 from benchmarks.models.variants import Variant
 
 DTYPE = torch.bfloat16
-RATE = 3e-4
+RATE = 1e-4
 FOLLOWS = 0.5  # the share of tokens that the token before decides
 
 
