@@ -9,9 +9,7 @@ from benchmarks.report.models_picture import CALLS
 TITLES = {TRAIN: "Training steps", DECODE: "Decode"}
 NOTES = {
     TRAIN: "A cell has tokens a second, x torch's speed in bold, the memory of model, gradients, "
-    "optimizer and step, and the loss after the measured steps, with the same weights and data. "
-    "The optimizer has no warm-up: in the first steps of wide models each rounding grows, so that "
-    "the losses of 16-bit variants differ as well. They say that a variant learns, and no more.",
+    "optimizer and step, and the loss after the measured steps, with the same weights and data.",
     DECODE: "A cell has tokens a second, x torch's speed in bold, the memory of model, cache and "
     "step, and the error of the logits: the norm of their difference from torch's in float32, over "
     "the norm of these. Weights and tokens are random; a trained model has other errors.",
