@@ -20,8 +20,9 @@ import torch
 from tcgemm.nn import exchange
 from tcgemm.nn.activation import HasActivation, check_activation
 from tcgemm.nn.optimizer_steps import follow
-from tcgemm.ops.dtensor import is_dtensor
+from tcgemm.ops.dtensor import is_dtensor, local_tensor
 from tcgemm.quant.float8 import SOURCES, Delayed, State, float8_linear, move_history
+from tcgemm.quant.float8_parallel import parallel_float8_linear
 from tcgemm.typing import Float8Precision, Float8Scaling, words
 
 if TYPE_CHECKING:
@@ -75,10 +76,12 @@ class Float8Linear(HasActivation, torch.nn.Linear):
     known have current scaling, and so has eval mode. Delayed scaling has state: the buffers amax,
     gradient_amax, amax_history and scales, which state_dict() contains. An optimizer from
     torch.optim that has the layer's weight must make the steps. Each process has its own state;
-    DistributedDataParallel sends that of process 0 to all others.
+    DistributedDataParallel sends that of process 0 to all others, and processes that share a weight
+    by tensor parallelism agree on the largest magnitudes after each step.
 
-    torch.compile, autocast, gradient checkpointing and fully_shard (FSDP2) work. torch.func and
-    second derivatives are refused: tcgemm.quantized_linear has them.
+    torch.compile, autocast, gradient checkpointing, fully_shard (FSDP2) and parallelize_module
+    (ColwiseParallel and RowwiseParallel of torch) work. torch.func and second derivatives are
+    refused: tcgemm.quantized_linear has them.
 
     Arguments:
         in_features, out_features, bias, device, dtype: as for torch.nn.Linear. The weight is
@@ -132,35 +135,35 @@ class Float8Linear(HasActivation, torch.nn.Linear):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """act(x @ weight.t() + bias), in float8."""
-        if is_dtensor(input) or is_dtensor(self.weight):
-            raise RuntimeError(
-                f"{_NAME}: x or the weight is a DTensor, but products in float8 with a gradient "
-                "have no sharding rules; use tcgemm.nn.Linear for tensor parallelism, or call the "
-                "module that fully_shard was given."
-            )
         delayed = Delayed()
         if self.scaling == "delayed" and self.training:
-            scales = self.scales if self._measured else None
-            delayed = Delayed(scales, self.amax, self.gradient_amax)
-        return float8_linear(
-            input, self.weight, self.bias, delayed, self.activation, self.precision
-        )
+            state = self._state()
+            scales = state.scales if self._measured else None
+            delayed = Delayed(scales, state.amax, state.gradient_amax)
+        parallel = is_dtensor(input) or is_dtensor(self.weight)
+        run = parallel_float8_linear if parallel else float8_linear
+        return run(input, self.weight, self.bias, delayed, self.activation, self.precision)
 
     @staticmethod
     def _after_step(layers: list[Float8Linear]) -> None:
         alike: dict[Any, list[Float8Linear]] = {}
         for layer in layers:
             if layer.scaling == "delayed":
-                alike.setdefault((layer.scales.device, layer.history), []).append(layer)
-        for group in alike.values():
+                # parallelize_module makes DTensors of the buffers, too.
+                scales: Any = layer.scales
+                mesh = scales.device_mesh if is_dtensor(scales) else None
+                alike.setdefault((scales.device, layer.history, mesh), []).append(layer)
+        for (_, _, mesh), group in alike.items():
             measured = all(layer._measured for layer in group)
-            known = move_history([layer._delayed_state() for layer in group])
+            processes = mesh.get_group() if mesh is not None else None
+            known = move_history([layer._state() for layer in group], processes)
             if not measured:  # reads the GPU, in the first steps only
                 for layer, is_known in zip(group, known.tolist(), strict=True):
                     layer._measured = is_known
 
-    def _delayed_state(self) -> State:
-        return State(self.amax, self.gradient_amax, self.amax_history, self.scales)
+    def _state(self) -> State:
+        """The buffers of delayed scaling, of this process."""
+        return State(*(local_tensor(getattr(self, name)) for name in self._BUFFERS))
 
     def _apply(self, fn: Callable[[Tensor], Any], recurse: bool = True) -> Any:
         """Moves the state of delayed scaling, but never converts it: half() is for the weight."""
@@ -192,7 +195,7 @@ class Float8Linear(HasActivation, torch.nn.Linear):
             if all(name in missing_keys for name in absent):
                 missing_keys[:] = [name for name in missing_keys if name not in absent]
             if not self.amax_history.is_meta:
-                self._measured = bool((self.amax_history.amax(1) > 0).all())
+                self._measured = bool((self._state().history.amax(1) > 0).all())
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

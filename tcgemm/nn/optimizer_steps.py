@@ -18,7 +18,10 @@ _hooks: list[object] = []
 
 def follow(layer: torch.nn.Module) -> None:
     """From now on, after a step of an optimizer that has the weights of some layers of one class,
-    `_after_step(layers)` of the class is called."""
+    `_after_step(layers)` of the class is called.
+
+    The layers have the order of their weights in the optimizer, which is that of other processes.
+    """
     if not _hooks:
         _hooks.append(register_optimizer_step_post_hook(_after_step))
     _followed.add(layer)
@@ -27,11 +30,14 @@ def follow(layer: torch.nn.Module) -> None:
 def _after_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
     if torch.compiler.is_compiling() or not _followed:
         return
-    stepped = {id(each) for group in optimizer.param_groups for each in group["params"]}
-    found: dict[Any, list[Any]] = {}
+    of_weight: dict[int, list[Any]] = {}
     for layer in _followed:
         # A layer that swap_linear has replaced meanwhile has no such method.
-        if id(layer._parameters.get("weight")) in stepped and hasattr(layer, "_after_step"):
+        if hasattr(layer, "_after_step"):
+            of_weight.setdefault(id(layer._parameters.get("weight")), []).append(layer)
+    found: dict[Any, list[Any]] = {}
+    for weight in (each for group in optimizer.param_groups for each in group["params"]):
+        for layer in of_weight.get(id(weight), ()):
             found.setdefault(type(layer)._after_step, []).append(layer)
     for move, layers in found.items():
         move(layers)

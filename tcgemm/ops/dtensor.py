@@ -29,6 +29,11 @@ def joins_rows(tensor: Any) -> bool:
     return not any(0 < getattr(each, "dim", 0) < tensor.dim() - 1 for each in tensor.placements)
 
 
+def local_tensor(tensor: Any) -> torch.Tensor:
+    """The part of a DTensor that this process has; other tensors as they are."""
+    return tensor.to_local() if is_dtensor(tensor) else tensor
+
+
 def full_tensor(tensor: Any) -> torch.Tensor:
     """The whole of a DTensor, which every rank has to ask for; other tensors as they are.
 

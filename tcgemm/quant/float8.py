@@ -104,16 +104,20 @@ def _scales(amax: Tensor, limits: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def move_history(states: list[State]) -> Tensor:
+def move_history(states: list[State], group: Any = None) -> Tensor:
     """Moves the magnitudes of a step into the histories, and sets the scales of the next one.
 
     The layers go together: a model has hundreds of them, and one of them needs thirty operators.
-    A magnitude of zero is no measurement, and leaves its history as it is.
+    A magnitude of zero is no measurement, and leaves its history as it is. The largest magnitude of
+    the processes of a group counts.
 
     Returns bool (layers,): all magnitudes of the layer are known.
     """
     amax, gradient_amax, history, scales = zip(*states, strict=True)
-    newest = torch.stack([*map(torch.cat, zip(amax, gradient_amax, strict=True))]).unsqueeze(2)
+    newest = torch.stack([*map(torch.cat, zip(amax, gradient_amax, strict=True))])
+    if group is not None:
+        torch.distributed.all_reduce(newest, torch.distributed.ReduceOp.MAX, group)
+    newest = newest.unsqueeze(2)
     histories = torch.stack(history)  # (layers, 3, steps)
     moved = torch.cat([newest, histories[:, :, :-1]], dim=2)
     histories = torch.where(newest > 0, moved, histories)

@@ -327,6 +327,16 @@ class TestDelayed:
             assert all(torch.equal(state[name], right[name]) for name in state)
         assert len({layer.scales[0].item() for layer in together}) == 3
 
+    def test_the_layers_have_the_order_of_their_weights(self, monkeypatch):
+        """The processes of a group reduce the magnitudes of all layers by one call."""
+        layers = [Float8Linear(16, 16, scaling="delayed") for _ in range(20)]
+        weights = [layer.weight for layer in layers]
+        groups = [{"params": weights[10:]}, {"params": weights[9::-1]}]
+        found = []
+        monkeypatch.setattr(Float8Linear, "_after_step", staticmethod(found.extend))
+        torch.optim.SGD(groups, lr=0.1).step()
+        assert [id(each) for each in found] == [id(each) for each in layers[10:] + layers[9::-1]]
+
     @pytest.mark.gpu
     def test_a_step_does_not_wait_for_the_gpu(self):
         layer = Float8Linear(32, 16, scaling="delayed", device="cuda")

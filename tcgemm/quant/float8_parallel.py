@@ -1,0 +1,93 @@
+"""The linear layer in float8 of DTensors: each process multiplies its part with scales of its own.
+
+    weight      x            the result   the gradient of x
+    Shard(0)    Replicate    Shard(-1)    Partial
+    Shard(1)    Shard(-1)    Partial      Shard(-1)
+    Replicate   rows, whole  as x         as x
+
+These are the placements of ColwiseParallel and RowwiseParallel of torch. Each process adds a share
+of the bias to a Partial result.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tcgemm.ops.dtensor import is_dtensor
+from tcgemm.quant.float8 import Delayed, float8_linear
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tcgemm.typing import Activation, Precision
+
+_NAME = "tcgemm.nn.Float8Linear"
+
+
+def _check(x: Any, weight: Any, bias: Any) -> None:
+    """Raises RuntimeError unless all are DTensors of one mesh with one dimension."""
+    given = {"x": x, "weight": weight} | ({} if bias is None else {"bias": bias})
+    for name, tensor in given.items():
+        if not is_dtensor(tensor):
+            raise RuntimeError(
+                f"{_NAME}: {name} is a plain tensor, but x, the weight or the bias is a DTensor; "
+                "give the layer to parallelize_module, or call the module that fully_shard was "
+                "given."
+            )
+    for name, tensor in given.items():
+        if tensor.device_mesh != weight.device_mesh or tensor.device_mesh.ndim != 1:
+            raise RuntimeError(
+                f"{_NAME}: {name} has the mesh {tensor.device_mesh} and the weight "
+                f"{weight.device_mesh}, but they must have the same one, of one dimension; pass "
+                'such a part of it as mesh["model"].'
+            )
+
+
+def parallel_float8_linear(
+    x: Any,
+    weight: Any,
+    bias: Any,
+    delayed: Delayed,
+    activation: Activation | None,
+    precision: Precision | None,
+) -> Tensor:
+    """float8_linear of DTensors, as a DTensor."""
+    _check(x, weight, bias)
+    tensors: Any = importlib.import_module("torch.distributed.tensor")
+    replicate, partial, last = tensors.Replicate(), tensors.Partial(), tensors.Shard(x.dim() - 1)
+    mesh, (held,) = weight.device_mesh, weight.placements
+    share = 1
+    if held == tensors.Shard(0):
+        rows, result, gradient, sums, at = replicate, last, partial, held, held
+    elif held == tensors.Shard(1):
+        if activation is not None:
+            raise RuntimeError(
+                f"{_NAME}: the weight is sharded by columns, and the layer has the activation "
+                f"{activation!r}, which comes after the sum over all processes; put it into the "
+                "layer before, which is column-parallel, or call it on the result."
+            )
+        rows, result, gradient, sums, at = last, partial, last, partial, replicate
+        share = mesh.size()
+    elif held == replicate:
+        (rows,) = x.placements
+        rows = rows if rows.is_shard() and rows != last else replicate
+        result = gradient = rows
+        sums, at = (replicate if rows == replicate else partial), replicate
+    else:
+        raise RuntimeError(
+            f"{_NAME}: the weight has the placement {held}, but there are Shard(0), Shard(1) and "
+            "Replicate(); redistribute it."
+        )
+    local_x = x.redistribute(mesh, [rows]).to_local(grad_placements=[gradient])
+    local_weight = weight.to_local(grad_placements=[sums if held == replicate else held])
+    if bias is not None:
+        bias = bias.redistribute(mesh, [at]).to_local(grad_placements=[sums]) / share
+    out = float8_linear(local_x, local_weight, bias, delayed, activation, precision)
+    shape = (*x.shape[:-1], weight.shape[0])
+    strides = torch.empty(shape, device="meta").stride()
+    return tensors.DTensor.from_local(
+        out, mesh, [result], run_check=False, shape=torch.Size(shape), stride=strides
+    )

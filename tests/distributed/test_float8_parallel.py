@@ -1,0 +1,212 @@
+"""Tensor parallelism of Float8Linear in two processes, with torch's styles."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
+
+from tcgemm.nn import Float8Linear
+
+from support import processes
+
+STEPS = 4
+PLAN = {"up": ColwiseParallel(), "down": RowwiseParallel()}
+both = pytest.mark.parametrize("scaling", ["current", "delayed"])
+
+
+class Mlp(nn.Module):
+    def __init__(self, bias, scaling):
+        super().__init__()
+        torch.manual_seed(5)
+        options = {"scaling": scaling, "history": STEPS, "device": processes.device()}
+        self.up = Float8Linear(64, 96, bias, activation="relu", **options)
+        self.down = Float8Linear(96, 32, bias, **options)
+
+    def forward(self, x):
+        return self.down(self.up(x))
+
+
+def inputs():
+    torch.manual_seed(6)
+    return torch.randn(2, 8, 64).to(processes.device())
+
+
+def trained(model, x):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    losses, x = [], x.clone().requires_grad_()
+    for _ in range(STEPS):
+        loss = (model(x) - 1).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return torch.tensor(losses), x.grad
+
+
+def train(rank, bias, scaling, sequence):
+    x, mesh = inputs(), processes.mesh()
+    alone = Mlp(bias, scaling)
+    model = copy.deepcopy(alone)
+    plan = PLAN
+    if sequence:
+        styles = ColwiseParallel(input_layouts=Shard(1)), RowwiseParallel(output_layouts=Shard(1))
+        plan = dict(zip(PLAN, styles, strict=True))
+    parallelize_module(model, mesh, plan)
+    if sequence:
+        mine = slice(4 * rank, 4 * rank + 4)
+        with torch.no_grad():
+            torch.testing.assert_close(model(x[:, mine]), alone(x)[:, mine], rtol=0, atol=0.2)
+        return
+    expected, right = trained(alone, x)
+    losses, found = trained(model, x)
+    torch.testing.assert_close(losses, expected, rtol=0.02, atol=0)
+    assert losses[-1] < losses[0]
+    assert (found - right).norm() < 0.1 * right.norm()
+    for (name, ours), theirs in zip(model.named_parameters(), alone.parameters(), strict=True):
+        assert isinstance(ours, DTensor), name
+        assert (ours.full_tensor() - theirs).norm() < 0.02 * theirs.norm(), name
+    if scaling == "delayed":
+        for ours, theirs in ((model.up, alone.up), (model.down, alone.down)):
+            state = ours.state_dict()
+            history = state["amax_history"].to_local()
+            torch.testing.assert_close(history, theirs.amax_history, rtol=0.1, atol=0)
+            # The oldest step had the same x and weights.
+            assert torch.equal(history[1, -1], theirs.amax_history[1, -1])
+            assert torch.equal(state["scales"].to_local(), ours._state().scales)
+            assert ours._measured and theirs._measured
+        return model.down._state().history
+
+
+@both
+@pytest.mark.parametrize("bias", [False, True])
+def test_training_is_near_that_of_one_process(bias, scaling, device):
+    one, other = processes.run(train, bias, scaling, False, device=device)
+    if scaling == "delayed":
+        assert torch.equal(one, other)
+
+
+def test_parts_of_a_sequence(device):
+    processes.run(train, True, "current", True, device=device)
+
+
+def compiled(rank, scaling):
+    model = Mlp(True, scaling)
+    parallelize_module(model, processes.mesh(), PLAN)
+    other = copy.deepcopy(model)
+    other.compile(backend="aot_eager")
+    losses, x_grad = trained(model, inputs())
+    compiled_losses, compiled_x_grad = trained(other, inputs())
+    assert torch.equal(losses, compiled_losses) and torch.equal(x_grad, compiled_x_grad)
+    assert torch.equal(*(each.up.weight.to_local() for each in (model, other)))
+
+
+@both
+def test_compiled_layers_have_the_same_bits(scaling, device):
+    processes.run(compiled, scaling, device=device)
+
+
+def sharded(rank, scaling):
+    """fully_shard of the parallel layers, over a second dimension of the mesh."""
+    mesh = init_device_mesh(processes.device().type, (1, 2), mesh_dim_names=("data", "model"))
+    model = Mlp(True, scaling)
+    parallelize_module(model, mesh["model"], PLAN)
+    other = copy.deepcopy(model)
+    for layer in (other.up, other.down, other):
+        fully_shard(layer, mesh=mesh["data"])
+    losses, x_grad = trained(model, inputs())
+    sharded_losses, sharded_x_grad = trained(other, inputs())
+    assert torch.equal(losses, sharded_losses) and torch.equal(x_grad, sharded_x_grad)
+    assert torch.equal(*(each.up.weight.full_tensor() for each in (model, other)))
+
+
+@both
+def test_fully_shard_of_parallel_layers(scaling, device):
+    processes.run(sharded, scaling, device=device)
+
+
+def parts(rank):
+    """A process has the bits of a layer with its part of the weight."""
+    mesh = processes.mesh()
+    torch.manual_seed(7)
+    layer = Float8Linear(64, 34, device=processes.device())
+    whole, x = copy.deepcopy(layer), inputs()
+    g = torch.randn(2, 8, 34).to(x.device)
+    for placement, rows in ((Shard(0), Replicate()), (Shard(1), Shard(2)), (Replicate(), Shard(1))):
+        dim = placement.dim if placement.is_shard() else None
+        given = distribute_tensor(x, mesh, [rows]).requires_grad_()
+        at = Shard(0) if dim == 0 else Replicate()
+        layer.weight = nn.Parameter(distribute_tensor(whole.weight.detach(), mesh, [placement]))
+        layer.bias = nn.Parameter(distribute_tensor(whole.bias.detach(), mesh, [at]))
+        out = layer(given)
+        out.backward(distribute_tensor(g, mesh, [Replicate()]))
+        alone = Float8Linear(*layer.weight.to_local().shape[::-1], device=x.device)
+        alone.weight = nn.Parameter(layer.weight.to_local().detach())
+        share = layer.bias.to_local().detach() / (2 if dim == 1 else 1)
+        alone.bias = nn.Parameter(share)
+        part = given.to_local().detach().requires_grad_()
+        mine = g.chunk(2, 2)[rank] if dim == 0 else g.chunk(2, 1)[rank] if dim is None else g
+        right = alone(part)
+        right.backward(mine)
+        assert out.shape == (2, 8, 34)
+        assert out.placements == ((Shard(2), Partial(), Shard(1))[2 if dim is None else dim],)
+        assert torch.equal(out.to_local(), right)
+        if rows != Replicate():  # whose gradient is a sum over the processes
+            assert torch.equal(given.grad.redistribute(mesh, [rows]).to_local(), part.grad)
+        weight_grad = layer.weight.grad
+        if dim is not None:
+            assert weight_grad.placements == (placement,)
+            assert torch.equal(weight_grad.to_local(), alone.weight.grad)
+        expected = g.flatten(0, 1).sum(0)
+        torch.testing.assert_close(layer.bias.grad.full_tensor(), expected)
+        reference = copy.deepcopy(whole)
+        z = x.clone().requires_grad_()
+        reference(z).backward(g)
+        for ours, theirs in ((given, z), (layer.weight, reference.weight)):
+            full = ours.grad.full_tensor()
+            assert (full - theirs.grad).norm() < 0.1 * theirs.grad.norm()
+        layer.zero_grad()
+
+
+def test_a_part_has_the_bits_of_its_layer(device):
+    processes.run(parts, device=device)
+
+
+def refused(rank):
+    mesh, x = processes.mesh(), inputs()
+
+    def place(tensor, *at, on=mesh):
+        return nn.Parameter(distribute_tensor(tensor.detach(), on, at))
+
+    layer = Float8Linear(64, 32, False, device=x.device)
+    weight = layer.weight
+    layer.weight = place(weight, Shard(0))
+    with pytest.raises(RuntimeError, match="x is a plain tensor, but x, the weight or the bias"):
+        layer(x)
+    given = distribute_tensor(x, mesh, [Replicate()])
+    layer.weight = weight
+    with pytest.raises(RuntimeError, match="weight is a plain tensor"):
+        layer(given)
+    layer.weight, layer.activation = place(weight, Shard(1)), "gelu"
+    with pytest.raises(RuntimeError, match="activation 'gelu', which comes after the sum"):
+        layer(given)
+    grid = init_device_mesh(x.device.type, (2, 1))
+    layer.weight = place(weight, Replicate(), Replicate(), on=grid)
+    with pytest.raises(RuntimeError, match="must have the same one, of one dimension"):
+        layer(distribute_tensor(x, grid, [Replicate(), Replicate()]))
+    halves = DTensor.from_local(weight.detach(), mesh, [Partial()])
+    layer.weight = nn.Parameter(halves)
+    with pytest.raises(RuntimeError, match="the weight has the placement"):
+        layer(given)
+
+
+def test_what_is_refused(device):
+    processes.run(refused, device=device)
