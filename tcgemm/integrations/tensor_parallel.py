@@ -1,4 +1,4 @@
-"""Tensor parallelism of layers with 8-bit and with frozen 2:4 sparse weights.
+"""Tensor parallelism of layers with 8-bit and with 2:4 sparse weights.
 
 torch's ColwiseParallel and RowwiseParallel take a torch.nn.Linear alone. Those of this module take
 a QuantLinear and a SparseLinear24, too, and give every other module to torch's:
@@ -8,19 +8,23 @@ a QuantLinear and a SparseLinear24, too, and give every other module to torch's:
     RowwiseParallel   columns of it       its features          a part of the sum over all processes
 
 A layer of a process is an ordinary layer with a part of the weight, so that it runs the same
-kernels. Its state_dict has DTensors, which distributed checkpoints save and reshard.
+kernels. What learns is a DTensor, as after torch's styles, so that the optimizer and
+clip_grad_norm_ see the whole of it. The state_dict has DTensors of everything.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
+import torch.distributed
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import style
 
 from tcgemm.nn import QuantLinear, SparseLinear24
+from tcgemm.ops.dtensor import distributed_as, full_tensor
 from tcgemm.quant.shapes import BLOCK
 
 LAYERS = (QuantLinear, SparseLinear24)
@@ -41,8 +45,81 @@ def _at(placement: Any, ndim: int) -> Any:
     return Shard(ndim - 1) if placement == LAST else placement
 
 
+@dataclass(frozen=True)
+class Parts:
+    """Which part of each tensor of a layer this process has.
+
+    Arguments:
+        mesh: of one dimension.
+        placements: by the names of the state_dict.
+        shares (int): the number of processes among which the features of a row are divided.
+        saved (bool): False if the tensors of the state cannot be divided.
+    """
+
+    mesh: DeviceMesh
+    placements: dict[str, Any]
+    shares: int = 1
+    saved: bool = True
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Parts:
+        return self
+
+    def local(self, name: str, tensor: Any) -> torch.Tensor:
+        """The part of this process, of a whole tensor or of a DTensor."""
+        placement = self.placements[name]
+        if isinstance(tensor, DTensor) and tensor.device_mesh == self.mesh:
+            if tensor.placements != (placement,):
+                tensor = tensor.redistribute(self.mesh, [placement])
+            return tensor.to_local()
+        tensor = full_tensor(tensor)  # fully_shard has divided the parts as well
+        if not isinstance(placement, Shard):
+            return tensor
+        return tensor.chunk(self.mesh.size(), placement.dim)[self.mesh.get_local_rank()]
+
+    def shared(self, name: str, local: torch.Tensor) -> DTensor:
+        """The DTensor of the parts of all processes."""
+        local = local.to(self.mesh.device_type)
+        return DTensor.from_local(local, self.mesh, [self.placements[name]])
+
+    def save(self, _layer: Any, state: dict[str, Any], prefix: str, _metadata: Any) -> None:
+        """Makes DTensors of what state_dict() has. A hook of torch.nn.Module."""
+        self._check()
+        for name in self.placements:
+            tensor = state.get(prefix + name)
+            if tensor is not None and not isinstance(tensor, DTensor):
+                state[prefix + name] = self.shared(name, self._features(name, tensor))
+
+    def prepare(self, layer: Any, state: dict[str, Any], prefix: str, *_others: Any) -> None:
+        """Makes parts of what load_state_dict got, and DTensors of what learns."""
+        self._check()
+        for name in self.placements:
+            tensor, mine = state.get(prefix + name), layer._parameters.get(name)
+            if not isinstance(tensor, torch.Tensor):
+                continue
+            if not isinstance(mine, DTensor):
+                tensor = self._features(name, self.local(name, tensor), -1).contiguous()
+            elif not isinstance(tensor, DTensor):
+                tensor = distributed_as(tensor, mine)
+            state[prefix + name] = tensor
+
+    def _features(self, name: str, tensor: torch.Tensor, sign: int = 1) -> torch.Tensor:
+        """weight.format (version, group, K) with the K of all processes, or of this one."""
+        if name != "weight.format":
+            return tensor
+        factor = tensor.new_tensor([1, 1, self.shares])
+        return tensor * factor if sign > 0 else tensor // factor
+
+    def _check(self) -> None:
+        if not self.saved:
+            raise RuntimeError(
+                f"SparseLinear24: {K_OF_BYTE} input features have one byte of positions, which is "
+                "not divided; save and load the model before parallelize_module, or choose "
+                f"in_features that are a multiple of {K_OF_BYTE} in each process."
+            )
+
+
 class ColwiseParallel(style.ColwiseParallel):
-    """torch's ColwiseParallel, which also takes a QuantLinear and a frozen SparseLinear24.
+    """torch's ColwiseParallel, which also takes a QuantLinear and a SparseLinear24.
 
     Example:
         >>> from tcgemm.integrations.tensor_parallel import ColwiseParallel, RowwiseParallel
@@ -55,32 +132,30 @@ class ColwiseParallel(style.ColwiseParallel):
         input_layouts, output_layouts, use_local_output: as for torch's class.
 
     Raises:
-        ValueError: The processes do not divide out_features, or the blocks of a scale; or the layer
-            learns its weight.
+        ValueError: The processes do not divide out_features, or the blocks of a scale.
     """
 
     def _apply(self, module: Any, device_mesh: DeviceMesh) -> Any:
         if not isinstance(module, LAYERS):
             return super()._apply(module, device_mesh)
-        _shard(module, device_mesh, 0)
+        _shard(self, module, device_mesh, 0)
         return _hook(self, module, device_mesh, Layouts(Replicate(), Partial(), LAST))
 
 
 class RowwiseParallel(style.RowwiseParallel):
-    """torch's RowwiseParallel, which also takes a QuantLinear and a frozen SparseLinear24.
+    """torch's RowwiseParallel, which also takes a QuantLinear and a SparseLinear24.
 
     Each process keeps its columns of the weight, and the results are added. A QuantLinear quantises
     the features that a process has, so a row of the input has a scale for each process: the result
-    is within the error bound of one process, with other bits. A bias is divided by the number of
-    processes, so that their sum has it once.
+    is within the error bound of one process, with other bits. A process adds a share of the bias,
+    so that the sum has it once.
 
     Arguments:
         input_layouts, output_layouts, use_local_output: as for torch's class.
 
     Raises:
         ValueError: The processes do not divide in_features, or the blocks of a scale or the groups
-            of the 2:4 pattern; the layer learns its weight, or has an activation, which would come
-            before the sum.
+            of the 2:4 pattern; or the layer has an activation, which would come before the sum.
     """
 
     desired_input_layouts: tuple[Any, ...]
@@ -95,7 +170,7 @@ class RowwiseParallel(style.RowwiseParallel):
                 "the layer before, which is column-parallel, or call it on the result."
             )
         self.desired_input_layouts = (Shard(-1),)
-        _shard(module, device_mesh, 1)
+        _shard(self, module, device_mesh, 1)
         return _hook(self, module, device_mesh, Layouts(LAST, LAST, Partial()))
 
 
@@ -117,37 +192,43 @@ def _hook(own: Any, module: Any, mesh: DeviceMesh, layouts: Layouts) -> torch.nn
     return module
 
 
-def _shard(layer: Any, mesh: DeviceMesh, dim: int) -> None:
+def _shard(own: Any, layer: Any, mesh: DeviceMesh, dim: int) -> None:
     """Leaves a process its rows (0) or columns (1) of the weight."""
     name, processes = type(layer).__name__, mesh.size()
-    if getattr(layer, "learns", False):
-        raise ValueError(
-            f"{name} learns its weight, and only frozen ones are parallel; use tcgemm.nn.Linear, "
-            "or make it with learns=False."
-        )
     length = (layer.out_features, layer.in_features)[dim]
     part, rest = divmod(length, processes)
     sizes = f"{('out_features', 'in_features')[dim]} is {length}"
     if rest:
         raise ValueError(f"{name}: {sizes}, which {processes} processes do not divide.")
+    _send(layer, mesh, own.src_data_rank)
     piece = slice(mesh.get_local_rank() * part, (mesh.get_local_rank() + 1) * part)
-    if isinstance(layer, QuantLinear):
-        _shard_quantised(layer, mesh, dim, piece, sizes)
-    else:
-        _shard_sparse(layer, mesh, dim, piece, sizes)
+    shard: Any = _shard_quantised if isinstance(layer, QuantLinear) else _shard_sparse
+    layer._parts = shard(layer, mesh, dim, piece, sizes)
+    if layer.bias is not None:
+        layer.bias = _parameter(layer.bias, mesh, Shard(0) if dim == 0 else Replicate())
+    layer._register_state_dict_hook(layer._parts.save)
 
 
-def _bias(layer: Any, mesh: DeviceMesh, dim: int, piece: slice) -> torch.Tensor | None:
-    """The part of the bias of a process: its elements, or a share of all of them."""
-    if layer.bias is None:
-        return None
-    bias = layer.bias.detach()
-    return bias[piece].clone() if dim == 0 else bias / mesh.size()
+def _send(layer: torch.nn.Module, mesh: DeviceMesh, source: int | None) -> None:
+    """All processes get the tensors of one of them, as torch's styles do it; None: of none."""
+    if source is None or mesh.size() == 1:
+        return
+    for tensor in (*layer.parameters(), *layer.buffers()):
+        if not tensor.is_meta and tensor.numel():
+            sent = tensor.detach().flatten().view(torch.uint8)  # of dtypes that gloo does not send
+            torch.distributed.broadcast(sent, group=mesh.get_group(), group_src=source)
+            tensor.detach().copy_(sent.view(tensor.dtype).view(tensor.shape))
+
+
+def _parameter(whole: torch.nn.Parameter, mesh: DeviceMesh, placement: Any) -> torch.nn.Parameter:
+    """A Parameter of which each process has its part."""
+    tensor = distribute_tensor(whole.detach(), mesh, [placement], src_data_rank=None)
+    return torch.nn.Parameter(tensor, requires_grad=whole.requires_grad)
 
 
 def _shard_quantised(
     layer: QuantLinear, mesh: DeviceMesh, dim: int, piece: slice, sizes: str
-) -> None:
+) -> Parts:
     values, scale = layer._values(), layer.weight_scale
     placements: dict[str, Any] = {"weight": Shard(dim), "weight_scale": Replicate()}
     blocks = layer.granularity == "128x128"
@@ -165,91 +246,38 @@ def _shard_quantised(
     elif layer.granularity == "row" and dim == 0:
         scale = scale[piece].clone()
         placements["weight_scale"] = Shard(0)
-    bias = _bias(layer, mesh, dim, piece)
     placements["bias"] = Shard(0) if dim == 0 else Replicate()
+    bias = layer.bias
     shown, granularity, activation = layer.shown_dtype, layer.granularity, layer.activation
-    layer._become(values, scale, bias, shown, granularity, activation)
-    _name_state(layer, mesh, placements, mesh.size() if dim else 1)
+    layer._become(values, scale, None, shown, granularity, activation)
+    layer.bias = bias
+    parts = Parts(mesh, placements)
+    layer.register_load_state_dict_pre_hook(parts.prepare)
+    return parts
 
 
+@torch.no_grad()
 def _shard_sparse(
     layer: SparseLinear24, mesh: DeviceMesh, dim: int, piece: slice, sizes: str
-) -> None:
-    dense = layer.to_linear()
-    weight = dense.weight.detach()
-    part = weight[piece] if dim == 0 else weight[:, piece]
-    local = torch.nn.Linear(part.shape[1], part.shape[0], layer.bias is not None, "meta")
-    local.weight = torch.nn.Parameter(part.contiguous(), requires_grad=False)
-    bias = _bias(layer, mesh, dim, piece)
-    if bias is not None:
-        learns = layer.bias is not None and layer.bias.requires_grad
-        local.bias = torch.nn.Parameter(bias, requires_grad=learns)
+) -> Parts:
+    compressed = layer.compressed
+    ones = torch.ones(compressed.shape, dtype=compressed.dtype, device=compressed.device)
+    kept = compressed.mask(ones).to_dense()
+    weight: Any = layer.weight if layer.learns else compressed.to_dense()
+    part, kept = ((each[piece] if dim == 0 else each[:, piece]) for each in (weight, kept))
     try:
-        made = SparseLinear24.from_linear(local)
+        made = layer._compress(kept.contiguous()).mask(part.contiguous())
     except (RuntimeError, ValueError) as error:
         raise ValueError(
             f"SparseLinear24: {sizes}, and a part of {tuple(part.shape)} for each of "
             f"{mesh.size()} processes has no 2:4 form: {error}"
         ) from error
-    layer.in_features, layer.out_features = made.in_features, made.out_features
-    layer._set(made.compressed)
-    if made.bias is not None:
-        layer.bias = made.bias
-    shares = mesh.size() if dim else 1
-    if shares > 1 and part.shape[1] % K_OF_BYTE:
-        layer._register_state_dict_hook(_refuse)
-        layer._prepare_state = _refuse
-        return
+    layer.out_features, layer.in_features = part.shape
+    layer._set(made)
+    if layer.learns:
+        layer.weight = _parameter(weight, mesh, Shard(dim))
     names = ("weight", "weight.values", "weight.metadata")
     placements: dict[str, Any] = dict.fromkeys(names, Shard(dim))
     placements |= {"weight.format": Replicate(), "bias": Replicate() if dim else Shard(0)}
-    _name_state(layer, mesh, placements, shares)
-
-
-def _refuse(*_arguments: Any) -> None:
-    raise RuntimeError(
-        f"SparseLinear24: {K_OF_BYTE} input features have one byte of positions, which is not "
-        "divided; save and load the model before parallelize_module, or choose in_features that "
-        f"are a multiple of {K_OF_BYTE} in each process."
-    )
-
-
-def _name_state(layer: Any, mesh: DeviceMesh, placements: dict[str, Any], shares: int) -> None:
-    """state_dict() has DTensors, and load_state_dict takes them, or whole tensors.
-
-    A row-parallel layer has a share of the bias, and of the features that weight.format tells.
-    """
-    device = mesh.device_type
-
-    def factor(name: str, tensor: torch.Tensor) -> Any:
-        if shares == 1 or name not in ("bias", "weight.format"):
-            return None
-        return shares if name == "bias" else tensor.new_tensor([1, 1, shares])
-
-    def save(_layer: Any, state: dict[str, Any], prefix: str, _metadata: Any) -> None:
-        for name, placement in placements.items():
-            tensor = state.get(prefix + name)
-            if tensor is not None and not isinstance(tensor, DTensor):
-                times = factor(name, tensor)
-                tensor = tensor if times is None else tensor * times
-                state[prefix + name] = DTensor.from_local(tensor.to(device), mesh, [placement])
-
-    def load(_layer: Any, state: dict[str, Any], prefix: str, *_others: Any) -> None:
-        for name, placement in placements.items():
-            tensor = state.get(prefix + name)
-            if tensor is None:
-                continue
-            if isinstance(tensor, DTensor):
-                tensor = tensor.redistribute(mesh, [placement]).to_local()
-            elif isinstance(placement, Shard):
-                tensor = tensor.chunk(mesh.size(), placement.dim)[mesh.get_local_rank()]
-            times = factor(name, tensor)
-            if times is not None:
-                tensor = tensor / times if name == "bias" else tensor // times
-            state[prefix + name] = tensor.contiguous()
-
-    layer._register_state_dict_hook(save)
-    if isinstance(layer, SparseLinear24):
-        layer._prepare_state = load
-    else:
-        layer.register_load_state_dict_pre_hook(load)
+    shares = mesh.size() if dim else 1
+    return Parts(mesh, placements, shares, shares == 1 or part.shape[1] % K_OF_BYTE == 0)

@@ -20,7 +20,7 @@ from tcgemm.dtypes import E4M3
 from tcgemm.nn import exchange
 from tcgemm.nn.activation import HasActivation, check_activation
 from tcgemm.nn.linear import Linear
-from tcgemm.ops.dtensor import is_dtensor
+from tcgemm.ops.dtensor import is_dtensor, local_bias
 from tcgemm.quant.linear import SOURCES, check_options, quantized_linear
 from tcgemm.quant.quantize import dequantize, quantize
 from tcgemm.quant.shapes import scale_shape
@@ -179,8 +179,9 @@ class QuantLinear(HasActivation, torch.nn.Module):
         )
         weight = dequantize(self._values(), self.weight_scale, dtype)
         linear.weight = torch.nn.Parameter(weight)
-        if self.bias is not None:
-            linear.bias = torch.nn.Parameter(self.bias.detach().to(dtype, copy=True))
+        bias = local_bias(self.bias)
+        if bias is not None:
+            linear.bias = torch.nn.Parameter(bias.detach().to(dtype, copy=True))
         return linear.train(self.training)
 
     def _values(self) -> Tensor:
@@ -207,7 +208,7 @@ class QuantLinear(HasActivation, torch.nn.Module):
         return quantized_linear(
             input,
             self._values(),
-            self.bias,
+            local_bias(self.bias),
             weight_scale=self.weight_scale,
             granularity=self.granularity,
             activation=self.activation,

@@ -28,7 +28,7 @@ from tcgemm.ops._torch_private import (
     is_wrapped_by_transform,
     transforms_active,
 )
-from tcgemm.ops.dtensor import full_tensor, is_dtensor
+from tcgemm.ops.dtensor import is_dtensor, local_bias
 from tcgemm.ops.epilogue import epilogue_of
 from tcgemm.ops.operators import Scaled
 from tcgemm.ops.prepack import TensorVersionGuard
@@ -245,7 +245,7 @@ class SparseLinear24(SparseState):
                 f"{'keeps a given mask' if self.learns else 'is frozen'}, so there is nothing to "
                 "refresh; make it by from_linear with learns=True and another method than a mask."
             )
-        self._set(self._compress(full_tensor(self.weight)))
+        self._set(self._compress(self._whole_or_part(self.weight)))
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """act(x @ weight.t() + bias), by tcgemm.linear."""
@@ -279,9 +279,9 @@ class SparseLinear24(SparseState):
         kept = not (self.training or _compiling())
         if not _compiling() and is_dtensor(input):
             raise RuntimeError(
-                f"{_NAME}: x is a DTensor, but the weight is not; make a frozen layer parallel "
-                "with the styles of tcgemm.integrations.tensor_parallel, or pass x.full_tensor(), "
-                "or x.to_local() if it is sharded by rows."
+                f"{_NAME}: x is a DTensor, but the weight is not; make the layer parallel with the "
+                "styles of tcgemm.integrations.tensor_parallel, or pass x.full_tensor(), or "
+                "x.to_local() if it is sharded by rows."
             )
         if kept:
             self._check_positions()
@@ -295,33 +295,33 @@ class SparseLinear24(SparseState):
                 kept = False
             elif kept and not (_grad_enabled() and self.weight.requires_grad):
                 with torch.inference_mode(False), torch.no_grad():
-                    self._set(self.kept.mask(self.weight))
+                    self._set(self.kept.mask(self._dense()))
                 weight = self.kept
             else:
                 if self.training and not _compiling():
                     self._count()
-                weight, kept = self.compressed.mask(self.weight), False
+                weight, kept = self.compressed.mask(self._dense()), False
         else:
             weight = self.compressed
         if kept:
             self._prepare(weight)
         x: Any = input
-        return functional.linear(x, weight, self.bias, activation=self.activation)
+        return functional.linear(x, weight, local_bias(self.bias), activation=self.activation)
 
     def _check_weight(self) -> None:
         """Raises RuntimeError for dense weights that mask24 does not support."""
-        weight = self.weight
+        weight: Any = self.weight
         if transforms_active() and is_wrapped_by_transform(weight):
             raise RuntimeError(
                 f"{_NAME}: torch.func transforms the dense weight of a layer that learns, but it "
                 "has no derivatives per sample and no batches; transform to_linear(), or use "
                 "backward()."
             )
-        if is_dtensor(weight):
+        if is_dtensor(weight) and not (self._parts and self._parts.mesh == weight.device_mesh):
             raise RuntimeError(
                 f"{_NAME}: the weight is a DTensor, but a forward needs the whole weight; call "
-                "the module that fully_shard was applied to, or leave this layer out of the plan "
-                "of parallelize_module."
+                "the module that fully_shard was applied to, or make the layer parallel with the "
+                "styles of tcgemm.integrations.tensor_parallel."
             )
 
     def _exported(self, input: Tensor) -> Tensor:
@@ -329,13 +329,13 @@ class SparseLinear24(SparseState):
         no derivatives."""
         (values, *positions), _ = self.inner_buffers()
         if self.learns:
-            values = gather(self.weight, positions[0], self._pattern)
+            values = gather(self._dense(), positions[0], self._pattern)
         epilogue = epilogue_of(self.activation, 1.0, 1.0, None, None, None)
         if values.dtype is torch.float32:
             epilogue = epilogue.with_precision("high")
         rows = input.unsqueeze(0) if input.dim() == 1 else input
         call = Scaled(sparse_b=metadata_argument(*positions))
-        result = call.run(rows, values.t(), None, self.bias, None, epilogue)
+        result = call.run(rows, values.t(), None, local_bias(self.bias), None, epilogue)
         return result.squeeze(0) if input.dim() == 1 else result
 
     @staticmethod
@@ -356,8 +356,8 @@ class SparseLinear24(SparseState):
 
     def _prepare(self, weight: SparseTensor24) -> None:
         """Prepares the fast path of later calls. It multiplies float32 as tf32."""
-        if self.learns and self.weight.is_inference():
-            return  # changes of an inference tensor are not counted
+        if self.learns and (self._parts is not None or self.weight.is_inference()):
+            return  # changes of an inference tensor and of the part of a DTensor are not counted
         operands = operands_of(weight) if is_plain_eager() else None
         if operands is None or weight.pattern != default_pattern(weight.dtype):
             return
@@ -373,15 +373,16 @@ class SparseLinear24(SparseState):
     def to_linear(self) -> torch.nn.Linear:
         """A tcgemm.nn.Linear with the pruned weight, zeros included, and a copy of the bias."""
         with torch.no_grad():
-            weight = self.kept.mask(self.weight) if self.learns else self.weight
+            weight = self.kept.mask(self._dense()) if self.learns else self.weight
             weight = weight.to_dense()
         linear = Linear(
             *(self.in_features, self.out_features, self.bias is not None, "meta", weight.dtype),
             activation=self.activation,
         )
         linear.weight = torch.nn.Parameter(weight)
-        if self.bias is not None:
-            linear.bias = torch.nn.Parameter(self.bias.detach().clone())
+        bias = local_bias(self.bias)
+        if bias is not None:
+            linear.bias = torch.nn.Parameter(bias.detach().clone())
         return linear.train(self.training)
 
     to_dense = to_linear  # the method's first name
@@ -407,7 +408,7 @@ class SparseLinear24(SparseState):
         super()._apply(fn, recurse)
         other = self.compressed.pattern != default_pattern(self.compressed.dtype)
         if other and self.learns and self.method != "transposable":
-            self._set(self._compress(self.kept.mask(self.weight).to_dense()))
+            self._set(self._compress(self.kept.mask(self._dense()).to_dense()))
         return self
 
     def __getstate__(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tcgemm.nn.compressed_buffers import CompressedBuffers
-from tcgemm.ops.dtensor import full_tensor, is_dtensor
+from tcgemm.ops.dtensor import distributed_as, full_tensor, is_dtensor
 from tcgemm.sparse.parts import FORMAT_VERSION, check_version, reaches_past_storage
 from tcgemm.sparse.positions import gather
 from tcgemm.sparse.prune import compress24
@@ -20,8 +20,6 @@ from tcgemm.sparse.shapes import GROUPS, default_pattern
 from tcgemm.sparse.tensor import SparseTensor24
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import torch.distributed.tensor
     from torch import Tensor
 
@@ -32,9 +30,18 @@ _NAME = "tcgemm.nn.SparseLinear24"
 class SparseState(CompressedBuffers):
     """Saves and loads the layer."""
 
-    # What comes before the entries of a state are read: function(layer, state_dict, prefix). The
-    # hooks of torch.nn.Module come after it.
-    _prepare_state: Callable[..., None] | None = None
+    # The Parts of tcgemm.integrations.tensor_parallel, if this process has a part of the weight.
+    _parts: Any = None
+
+    def _dense(self) -> Tensor:
+        """The dense weight; of a parallel layer the part of this process."""
+        weight: Any = self.weight
+        return weight if self._parts is None else self._parts.local("weight", weight)
+
+    def _whole_or_part(self, tensor: Tensor) -> Tensor:
+        """What `compressed` comes from, of a dense weight or of one in a state: under fully_shard
+        all of it, in a parallel layer the part of this process."""
+        return full_tensor(tensor) if self._parts is None else self._parts.local("weight", tensor)
 
     def _compress(self, weight: Tensor) -> SparseTensor24:
         return compress24(
@@ -65,10 +72,10 @@ class SparseState(CompressedBuffers):
         super()._save_to_state_dict(destination, prefix, keep_vars)
         weight = self.compressed
         values, metadata, _tiles = weight.stored()
-        if self.learns and is_dtensor(self.weight):
-            values, metadata = _masked_shards(weight, self.weight.detach())
-        elif self.learns:
-            dense = self.weight.detach()
+        dense = self._dense().detach() if self.learns else None
+        if is_dtensor(dense):
+            values, metadata = _masked_shards(weight, dense)
+        elif dense is not None:
             if dense.shape != weight.shape or reaches_past_storage(dense):
                 return  # FSDP1 takes the state of another process, and has the weight there
             # FSDP1 may have moved the weight to the CPU, but not the positions.
@@ -88,8 +95,8 @@ class SparseState(CompressedBuffers):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        if self._prepare_state is not None:
-            self._prepare_state(self, state_dict, prefix)
+        if self._parts is not None:  # the hooks of torch.nn.Module come later
+            self._parts.prepare(self, state_dict, prefix)
         key = prefix + "weight"
         parts = [state_dict.pop(f"{key}.{name}", None) for name in _PARTS]
         given = state_dict.get(key)
@@ -102,7 +109,10 @@ class SparseState(CompressedBuffers):
             if all(part is not None for part in parts):
                 compressed = self._restored(*map(full_tensor, parts))
             elif given is not None:
-                compressed = self._pruned(full_tensor(given.detach()))
+                dense = given.detach()
+                compressed = self._pruned(
+                    self._whole_or_part(dense) if is_dtensor(dense) else dense
+                )
             else:
                 missing_keys.extend(f"{key}.{name}" for name in _PARTS)
             shape = (self.out_features, self.in_features)
@@ -152,12 +162,14 @@ class SparseState(CompressedBuffers):
         weight: Any = self.weight
         dense = compressed.to_dense()
         if not weight.is_meta:
-            mine = full_tensor(weight)
+            mine = self._whole_or_part(weight)
             loaded = compressed.to(mine.device, mine.dtype)
             same = torch.equal(loaded.mask(mine, turned=False).values, loaded.values)
             if same and not torch.equal(loaded.to_dense(), mine):
                 return {}
-        return {key: _distributed_as(dense, weight) if is_dtensor(weight) else dense}
+        if self._parts is not None:
+            dense = self._parts.shared("weight", dense).full_tensor()
+        return {key: distributed_as(dense, weight) if is_dtensor(weight) else dense}
 
     def _restored(self, values: Tensor, metadata: Tensor, numbers: Tensor) -> SparseTensor24:
         """The SparseTensor24 of a state, with a compressed transpose if this layer has one."""
@@ -218,7 +230,7 @@ def _masked_shards(kept: SparseTensor24, weight: Any) -> tuple[Tensor, Tensor]:
     )
     if not whole_rows:
         return kept.mask(full_tensor(weight), turned=False).stored()[:2]
-    metadata: Any = _distributed_as(kept.metadata, weight)
+    metadata: Any = distributed_as(kept.metadata, weight)
     positions = metadata.to_local()
     shard = weight.to_local().to(positions.device)  # CPUOffloadPolicy keeps it on the CPU
     values = gather(shard, positions, kept.pattern)
@@ -226,10 +238,3 @@ def _masked_shards(kept: SparseTensor24, weight: Any) -> tuple[Tensor, Tensor]:
     mesh, placements = weight.device_mesh, weight.placements
     values = distributed.DTensor.from_local(values, mesh, placements, shape=shape, stride=stride)
     return values, metadata
-
-
-def _distributed_as(tensor: Tensor, like: Any) -> Tensor:
-    """A tensor that every rank has, sharded as the DTensor `like`, without communication."""
-    return torch.distributed.tensor.distribute_tensor(
-        tensor, like.device_mesh, like.placements, src_data_rank=None
-    )

@@ -34,6 +34,19 @@ def local_tensor(tensor: Any) -> torch.Tensor:
     return tensor.to_local() if is_dtensor(tensor) else tensor
 
 
+def local_bias(bias: Any) -> torch.Tensor | None:
+    """What this process adds of the bias of a layer with a part of the weight: its elements of a
+    sharded one, else a share, so that the sum over the processes has the bias once."""
+    if not is_dtensor(bias):
+        return bias
+    if bias.placements[0].is_shard():
+        return bias.to_local()
+    partial: Any = importlib.import_module(_NAME).Partial()
+    # The gradients of the shares are added in the backward of redistribute.
+    whole = bias.redistribute(placements=bias.placements)
+    return whole.to_local(grad_placements=[partial]) / bias.device_mesh.size()
+
+
 def full_tensor(tensor: Any) -> torch.Tensor:
     """The whole of a DTensor, which every rank has to ask for; other tensors as they are.
 
@@ -43,6 +56,13 @@ def full_tensor(tensor: Any) -> torch.Tensor:
     if not is_dtensor(tensor):
         return tensor
     return tensor.to(tensor.device_mesh.device_type).full_tensor()
+
+
+def distributed_as(tensor: torch.Tensor, like: Any) -> torch.Tensor:
+    """A tensor that every rank has, sharded as the DTensor `like`, without communication."""
+    return importlib.import_module(_NAME).distribute_tensor(
+        tensor, like.device_mesh, like.placements, src_data_rank=None
+    )
 
 
 def rules_in(module: str) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tcgemm.ops.dtensor import is_dtensor
+from tcgemm.ops.dtensor import is_dtensor, local_bias
 from tcgemm.quant.float8 import Delayed, float8_linear
 
 if TYPE_CHECKING:
@@ -59,9 +59,9 @@ def parallel_float8_linear(
     tensors: Any = importlib.import_module("torch.distributed.tensor")
     replicate, partial, last = tensors.Replicate(), tensors.Partial(), tensors.Shard(x.dim() - 1)
     mesh, (held,) = weight.device_mesh, weight.placements
-    share = 1
+    bias_at, sums = held, [held]
     if held == tensors.Shard(0):
-        rows, result, gradient, sums, at = replicate, last, partial, held, held
+        rows, result, gradient = replicate, last, partial
     elif held == tensors.Shard(1):
         if activation is not None:
             raise RuntimeError(
@@ -69,22 +69,23 @@ def parallel_float8_linear(
                 f"{activation!r}, which comes after the sum over all processes; put it into the "
                 "layer before, which is column-parallel, or call it on the result."
             )
-        rows, result, gradient, sums, at = last, partial, last, partial, replicate
-        share = mesh.size()
+        rows, result, gradient, bias_at = last, partial, last, replicate
     elif held == replicate:
         (rows,) = x.placements
         rows = rows if rows.is_shard() and rows != last else replicate
         result = gradient = rows
-        sums, at = (replicate if rows == replicate else partial), replicate
+        sums = [partial] if rows.is_shard() else [replicate]
     else:
         raise RuntimeError(
             f"{_NAME}: the weight has the placement {held}, but there are Shard(0), Shard(1) and "
             "Replicate(); redistribute it."
         )
     local_x = x.redistribute(mesh, [rows]).to_local(grad_placements=[gradient])
-    local_weight = weight.to_local(grad_placements=[sums if held == replicate else held])
+    # Gradients of the placements of the Parameters come back through redistribute.
+    local_weight = weight.redistribute(mesh, [held]).to_local(grad_placements=sums)
     if bias is not None:
-        bias = bias.redistribute(mesh, [at]).to_local(grad_placements=[sums]) / share
+        bias = bias.redistribute(mesh, [bias_at])
+        bias = local_bias(bias) if held.is_shard() else bias.to_local(grad_placements=sums)
     out = float8_linear(local_x, local_weight, bias, delayed, activation, precision)
     shape = (*x.shape[:-1], weight.shape[0])
     strides = torch.empty(shape, device="meta").stride()

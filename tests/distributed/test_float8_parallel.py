@@ -163,8 +163,9 @@ def parts(rank):
             assert torch.equal(given.grad.redistribute(mesh, [rows]).to_local(), part.grad)
         weight_grad = layer.weight.grad
         if dim is not None:
-            assert weight_grad.placements == (placement,)
             assert torch.equal(weight_grad.to_local(), alone.weight.grad)
+        for each in (layer.weight, layer.bias):  # as clip_grad_norm_ expects them
+            assert each.grad.placements == each.placements
         expected = g.flatten(0, 1).sum(0)
         torch.testing.assert_close(layer.bias.grad.full_tensor(), expected)
         reference = copy.deepcopy(whole)

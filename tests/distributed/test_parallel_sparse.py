@@ -1,0 +1,216 @@
+"""Column- and row-parallel SparseLinear24 that learn, in two processes."""
+
+import copy
+import tempfile
+
+import pytest
+import torch
+import torch.distributed.checkpoint as checkpoint
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor.parallel import parallelize_module
+
+import tcgemm
+from tcgemm.integrations.tensor_parallel import ColwiseParallel, RowwiseParallel
+from tcgemm.nn import SparseLinear24
+from tcgemm.ops.dtensor import full_tensor
+
+from support import processes
+
+PLAN = {"0": ColwiseParallel(), "2": RowwiseParallel()}
+OPTIONS = {
+    "masked": {"refresh_every": 0},
+    "never": {"refresh_every": 0, "gradient": "straight_through"},
+    "straight_through": {"refresh_every": 2, "gradient": "straight_through"},
+    "transposable": {"refresh_every": 2, "method": "transposable", "gradient": "straight_through"},
+}
+every_kind = pytest.mark.parametrize("kind", OPTIONS)
+STEPS = 6
+
+
+def model_of(kind, seed=3, bias=True):
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(32, 48, bias), nn.ReLU(), nn.Linear(48, 24, bias))
+    if kind == "transposable":
+        model.bfloat16()
+    tcgemm.swap_linear(model, to=SparseLinear24, learns=True, **OPTIONS[kind])
+    return model.to(processes.device())
+
+
+def parallel(kind, seed=3):
+    return parallelize_module(model_of(kind, seed), processes.mesh(), PLAN)
+
+
+def trained(model, steps=STEPS, clip=0.05):
+    dtype = model[0].weight.dtype
+    torch.manual_seed(4)
+    x, target = (torch.randn(16, size, dtype=dtype).to(processes.device()) for size in (32, 24))
+    optimizer = torch.optim.SGD(model.parameters(), lr=2.0)
+    losses = []
+    for _ in range(steps):
+        loss = (model(x) - target).square().mean()
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(model.parameters(), clip)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses += [loss.item(), float(full_tensor(norm))]
+    return torch.tensor(losses)
+
+
+def near(tensor):
+    return 0.02 if tensor.dtype is torch.bfloat16 or tensor.is_cuda else 1e-4
+
+
+def train(rank, kind):
+    """The weights, the kept positions and the clipped norm are those of one process."""
+    alone, model = model_of(kind), parallel(kind, 3 + 5 * rank)  # that of process 0 counts
+    expected, found = trained(alone), trained(model)
+    bound = near(alone[0].weight)
+    torch.testing.assert_close(found, expected, rtol=bound, atol=bound)
+    assert expected[2 * STEPS - 2] < expected[0]
+    for index in (0, 2):
+        ours, right = model[index], alone[index]
+        assert isinstance(ours.weight, DTensor) and isinstance(ours.bias, DTensor)
+        assert ours._changes == right._changes == STEPS - 1
+        for name in ("weight", "bias"):
+            full = getattr(ours, name).full_tensor()
+            torch.testing.assert_close(full, getattr(right, name), rtol=bound, atol=bound)
+        if bound < 0.01:  # roundings do not decide which elements are kept
+            piece = (slice(24 * rank, 24 * rank + 24), slice(None))[:: 1 if index == 0 else -1]
+            kept = right.kept.to_dense()[piece]
+            torch.testing.assert_close(ours.kept.to_dense(), kept, rtol=bound, atol=bound)
+            assert torch.equal(ours.kept.to_dense() == 0, kept == 0)
+
+
+@every_kind
+def test_training_is_that_of_one_process(kind, device):
+    processes.run(train, kind, device=device)
+
+
+def evaluate(rank, kind):
+    """After a step, and after a checkpoint was read into the weight, which no version shows."""
+    model, alone = (model_of(kind, bias=False) for _ in range(2))  # the prepared path has no bias
+    parallelize_module(model, processes.mesh(), PLAN)
+    x = torch.randn(4, 32, dtype=alone[0].weight.dtype, device=processes.device())
+    torch.distributed.broadcast(x, 0)
+    bound = near(x)
+    model.eval()
+    alone.eval()
+    for change in ("none", "step", "read"):
+        if change == "step":
+            trained(alone, 1)
+            trained(model, 1)
+        with torch.no_grad():
+            if change == "read":
+                alone[2].weight.mul_(2)
+                model[2].weight.to_local().mul_(2)
+            out = model(x)
+            assert torch.equal(model(x), out)
+            torch.testing.assert_close(out, alone(x), rtol=bound, atol=bound)
+        torch.testing.assert_close(model(x).detach(), out)
+    ours, right = (each.to_linear().weight for each in (model[0], alone[0]))
+    torch.testing.assert_close(ours, right[24 * rank : 24 * rank + 24], rtol=bound, atol=1e-3)
+
+
+@every_kind
+def test_results_between_steps(kind, device):
+    processes.run(evaluate, kind, device=device)
+
+
+def kept(rank):
+    """The positions are those that the layer had, whatever the dense weight has become."""
+    alone = model_of("never")
+    trained(alone, clip=10)
+    assert not torch.equal(alone[0].kept.to_dense() != 0, tcgemm.prune24(alone[0].weight) != 0)
+    model = parallelize_module(copy.deepcopy(alone), processes.mesh(), PLAN)
+    x = torch.ones(4, 32, device=processes.device())
+    bound = near(x)
+    torch.testing.assert_close(model.eval()(x), alone.eval()(x), rtol=bound, atol=bound)
+
+
+def test_the_kept_positions_stay(device):
+    processes.run(kept, device=device)
+
+
+def states(rank, folder):
+    """Saved in parts, read in one process and in parts, from parts and from a dense weight."""
+    model = parallel("straight_through")
+    trained(model, 3)
+    x = torch.ones(4, 32, device=processes.device())
+    expected = model.eval()(x).detach()
+    state = model.state_dict()
+    assert all(isinstance(each, DTensor) for each in state.values())
+    assert state["0.weight.values"].shape == (48, 16) and state["2.weight"].shape == (24, 48)
+    assert state["2.weight.format"].full_tensor().tolist()[1:] == [2, 48]
+    checkpoint.save(state, checkpoint_id=folder)
+    alone = model_of("straight_through", 5)
+    read = {key: torch.zeros_like(each) for key, each in alone.state_dict().items()}
+    checkpoint.load(read, checkpoint_id=folder)
+    alone.load_state_dict(read)
+    bound = near(x)
+    torch.testing.assert_close(alone.eval()(x).detach(), expected, rtol=bound, atol=bound)
+    for given in (read, state):
+        other = parallel("straight_through", 6)
+        other.load_state_dict(given)
+        assert torch.equal(other.eval()(x).detach(), expected)
+        for ours, theirs in zip(other.parameters(), model.parameters(), strict=True):
+            assert torch.equal(ours.to_local(), theirs.to_local())
+    frozen = {key: each for key, each in read.items() if not key.endswith(".weight")}
+    dense = {key: each for key, each in read.items() if key.endswith(("bias", ".weight"))}
+    for given in (frozen, dense):
+        other = parallel("straight_through", 7)
+        alone = model_of("straight_through", 7)
+        for each in (other, alone):
+            each.load_state_dict(given)
+        out = alone.eval()(x).detach()
+        torch.testing.assert_close(other.eval()(x).detach(), out, rtol=bound, atol=bound)
+
+
+def test_states(device):
+    with tempfile.TemporaryDirectory() as folder:
+        processes.run(states, folder, device=device)
+
+
+def sharded(rank):
+    """fully_shard of the parallel layers, over a second dimension of the mesh."""
+    names = ("data", "model")
+    mesh = init_device_mesh(processes.device().type, (1, 2), mesh_dim_names=names)
+    model = parallelize_module(model_of("straight_through"), mesh["model"], PLAN)
+    other = copy.deepcopy(model)
+    for layer in (*other, other):
+        fully_shard(layer, mesh=mesh["data"])
+    assert torch.equal(trained(model), trained(other))
+    state, right = other.state_dict(), model.state_dict()
+    assert state.keys() == right.keys()
+    for name, each in right.items():
+        assert torch.equal(state[name].full_tensor(), each.full_tensor()), name
+
+
+def test_fully_shard_of_parallel_layers(device):
+    processes.run(sharded, device=device)
+
+
+def biases(rank):
+    """A step of the optimizer changes the whole bias once, however many processes add it."""
+    torch.manual_seed(8)
+    linear = nn.Linear(32, 24, device=processes.device())
+    x, g = (torch.randn(4, size).to(processes.device()) for size in (32, 24))
+    for to in (tcgemm.nn.QuantLinear, SparseLinear24):
+        for style in (ColwiseParallel, RowwiseParallel):
+            model = nn.Sequential(copy.deepcopy(linear))
+            tcgemm.swap_linear(model, to=to)
+            plan = {"0": style(input_layouts=Replicate())}
+            parallelize_module(model, processes.mesh(), plan)
+            (bias,) = model.parameters()
+            bias.requires_grad_()
+            out = model(x)
+            out.backward(g if style is RowwiseParallel else g.chunk(2, 1)[rank])
+            assert bias.grad.placements == bias.placements
+            torch.testing.assert_close(bias.grad.full_tensor(), g.sum(0))
+            torch.testing.assert_close(bias.full_tensor(), linear.bias)
+
+
+def test_the_gradient_of_a_bias(device):
+    processes.run(biases, device=device)
