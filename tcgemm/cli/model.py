@@ -68,8 +68,14 @@ def _banks(_costs: gpus.Costs) -> Table:
             "ldmatrix": banks.ldmatrix(layout),
             "LDS.32 of a fragment": banks.fragment(layout),
             "STS.128 of rows": banks.store_rows(layout, length),
+            "another access": None,
         }
         for name, (layout, length) in banks.LAYOUTS.items()
+    ]
+    rows += [
+        dict.fromkeys(rows[0])
+        | {"layout": name, "another access": f"{pattern.opcode}: {pattern.ways}"}
+        for name, pattern in banks.PATTERNS.items()
     ]
     notes = ["Cycles of the slowest phase; 1 has no conflict. tcgemm's kernels use the swizzles."]
     return Table("Bank conflicts of shared memory", rows, notes)

@@ -6,6 +6,7 @@ phase. A phase takes as many cycles as the bank with the most different words ha
 """
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 Layout = Callable[[int, int], int]  # (row, byte within the row) -> address in bytes
 
@@ -83,9 +84,14 @@ def fragment(layout: Layout, row: int = 0, byte: int = 0) -> int:
     return ways(fragment_addresses(layout, row, byte), 4)
 
 
-def fragment_addresses(layout: Layout, row: int = 0, byte: int = 0) -> list[int]:
-    """The addresses of that load."""
-    return [layout(row + lane // 4, byte + lane % 4 * 4) for lane in range(32)]
+def fragment_addresses(layout: Layout, row: int = 0, byte: int = 0, element: int = 4) -> list[int]:
+    """The addresses of that load, or of one with other bytes a lane."""
+    return [layout(row + lane // 4, byte + lane % 4 * element) for lane in range(32)]
+
+
+def transposed_addresses(layout: Layout, element: int) -> list[int]:
+    """The same with rows of k: lane 4 g + t has row t, and element g of so many bytes."""
+    return [layout(lane % 4, lane // 4 * element) for lane in range(32)]
 
 
 def store_rows(layout: Layout, length: int, row: int = 0) -> int:
@@ -101,10 +107,59 @@ def store_addresses(layout: Layout, length: int, row: int = 0) -> list[int]:
 
 # Layouts with the bytes of their rows: those of the published HGEMM, and the swizzles of tcgemm.
 LAYOUTS: dict[str, tuple[Layout, int]] = {
+    "rows of 32 bytes": (row_major(32), 32),
     "rows of 64 bytes": (row_major(64), 64),
     "rows of 64 bytes, 16 more after every second": (padded_pairs(64, 16), 64),
     "rows of 64 bytes, swizzled": (swizzled64, 64),
     "rows of 128 bytes": (row_major(128), 128),
     "rows of 128 bytes, 16 more after each": (row_major(144), 128),
     "rows of 128 bytes, swizzled": (swizzled128, 128),
+}
+
+
+class Pattern(NamedTuple):
+    """What the lanes of a warp access at once.
+
+    Attributes:
+        opcode (str): "LDS.64".
+        width (int): bytes of a lane.
+        addresses (list[int]): of each lane.
+    """
+
+    opcode: str
+    width: int
+    addresses: list[int]
+
+    @property
+    def ways(self) -> int:
+        """The cycles of the slowest phase."""
+        return ways(self.addresses, self.width)
+
+
+def _loads(pitch: int, element: int, k_major: bool) -> Pattern:
+    """A fragment of 8 of m by 4 of k; a row has k, or m."""
+    of = fragment_addresses if k_major else transposed_addresses
+    return Pattern(f"LDS.{8 * element}", element, of(row_major(pitch), element=element))
+
+
+def _column_pairs(column: int) -> list[int]:
+    """Pairs of adjacent rows of a column, 2 bytes an element: lane 4 g + t has rows 2 g."""
+    return [swizzled128(column + lane % 4 * 2, lane // 4 * 4) for lane in range(32)]
+
+
+# Accesses of other widths and orders: of the float64 kernels for Hopper, whose rows have 128 bytes
+# of k or the tile, and padding (csrc/kernels/sm90/fp64/producer.cuh); of the results that wait in
+# shared memory (csrc/tile/tma_store_columns.cuh, csrc/tile/store.cuh); and of ladder 001.
+PATTERNS: dict[str, Pattern] = {
+    "float64, rows of 16 of k and 4 more": _loads(8 * (16 + 4), 8, k_major=True),
+    "float64, rows of 128 of m and 4 more": _loads(8 * (128 + 4), 8, k_major=False),
+    "float32, rows of 32 of k and 4 more": _loads(4 * (32 + 4), 4, k_major=True),
+    "float32, rows of 128 of m and 8 more": _loads(4 * (128 + 8), 4, k_major=False),
+    "float64, rows of 64 of m": _loads(8 * 64, 8, k_major=False),
+    "float64, rows of 64 of m and 2 more": _loads(8 * (64 + 2), 8, k_major=False),
+    "float64, rows of 64 of m and 4 more": _loads(8 * (64 + 4), 8, k_major=False),
+    "columns of 16-bit results, swizzled": Pattern("STS.32", 4, _column_pairs(0)),
+    "rows of float32 results, swizzled": Pattern(
+        "STS.64", 8, fragment_addresses(swizzled128, element=8)
+    ),
 }

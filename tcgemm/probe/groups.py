@@ -310,9 +310,20 @@ def _accesses(module: Module, entry: str, access: kernels_memory.Access) -> dict
     return sass.named(found, access.sass)
 
 
+OPCODES = {
+    f"{kind}.shared.u{width}": f"{'LDS' if kind == 'ld' else 'STS'}.{width}"
+    for kind in ("ld", "st")
+    for width in (32, 64, 128)
+}
+
+
 def layouts_of(row: str) -> dict[str, list[int]]:
     """The addresses of this access to each layout of the models, if they have such an access."""
-    found = {}
+    found = {
+        name: pattern.addresses
+        for name, pattern in banks.PATTERNS.items()
+        if pattern.opcode == OPCODES.get(row)
+    }
     for name, (of, length) in banks.LAYOUTS.items():
         if row == "ldmatrix.x1":
             found[name] = banks.ldmatrix_addresses(of)
