@@ -1,17 +1,21 @@
 """python -m tcgemm model: what bounds a tile on a GPU, by models with measured costs.
 
 blocking     cycles of the tensor cores and of memory in a step of k, for tiles of a block
-roofline     what device memory and L2 allow tiles of several sizes
+roofline     what device memory, L2 and shared memory allow tiles of several sizes
 interleave   how far two shared stores of a warp have to lie apart
 banks        the conflicts of layouts of shared memory
 example      a file of costs, to fill in for another GPU: --gpu FILE
+
+Without --gpu the costs are those of this machine's GPU if a probe of it is stored with tcgemm, and
+else those of an RTX 2070.
 """
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from tcgemm.model import banks, blocking, gpus, roofline
+from tcgemm.model import banks, blocking, gpus, plot, roofline
 from tcgemm.numerics.table import Table
 
 
@@ -42,15 +46,18 @@ def _blocking(costs: gpus.Costs) -> Table:
 def _roofline(costs: gpus.Costs) -> Table:
     rows = roofline.rows(costs)
     for row in rows:
-        for name in ("memory", "L2"):
+        for name in roofline.roofs(costs):
             row[name] = None if row[name] is None else row[name] / 1e12
-    notes = [
-        f"A tile needs {roofline.ridge(costs.memory, costs.tensor):.0f} operations a byte of "
-        "device memory to feed the tensor cores"
+    needs = [
+        f"{roofline.ridge(rate, costs.tensor):.0f} a byte of {name}"
+        for name, rate in roofline.roofs(costs).items()
+        if rate is not None
     ]
-    if costs.l2 is not None:
-        notes[0] += f", {roofline.ridge(costs.l2, costs.tensor):.0f} a byte of L2"
-    notes[0] += "."
+    notes = [
+        f"To feed the tensor cores a tile needs so many operations: {', '.join(needs)}.",
+        "Shared memory: what the warps of mma.sync read, each for its own tile. wgmma reads the "
+        "tile of b once for four warps.",
+    ]
     peak = costs.tensor / 1e12
     return Table(f"TFLOP/s of tiles on {costs.name}, peak {peak:.3g} ({costs.source})", rows, notes)
 
@@ -98,14 +105,23 @@ def run(arguments: list[str]) -> int:
     )
     parser.add_argument("model", choices=(*MODELS, "example"))
     parser.add_argument(
-        "--gpu", default="RTX 2070", help="a GPU by name, or a JSON file (RTX 2070)"
+        "--gpu", help="a GPU by name, or a JSON file (this GPU if its probe is stored, or RTX 2070)"
     )
+    parser.add_argument("--plot", type=Path, help="draw the roofline into this folder, as PNG")
     options: Any = parser.parse_args(arguments)
     if options.model == "example":
         print(gpus.example())
         return 0
     try:
-        print(MODELS[options.model](gpus.costs(options.gpu)))
+        if options.plot is not None and options.model != "roofline":
+            raise ValueError(
+                f"--plot draws the roofline, and the model is {options.model}; leave --plot, or "
+                "ask for the model roofline."
+            )
+        costs = gpus.here() if options.gpu is None else gpus.costs(options.gpu)
+        print(MODELS[options.model](costs))
+        if options.plot is not None:
+            print(f"\nwrote {plot.draw(costs, options.plot)}")
     except (ValueError, OSError) as error:
         parser.error(str(error))
     return 0

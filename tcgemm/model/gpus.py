@@ -6,14 +6,17 @@ An RTX 2070 and a T4 have the figures of Yan, Wang and Chu, tables I to V (tcgem
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from tcgemm import _stored, info, published
 
 F16 = ["f16", "f16"]
 HGEMM = published.DOCUMENTS["000"].short
+EXAMPLE = "`python -m tcgemm model example` prints a file of costs."
 
 
 @dataclass(frozen=True)
@@ -28,10 +31,11 @@ class Costs:
         store_shared (float | None): cycles of a 16-byte store a lane (STS.128).
         load_shared (float | None): cycles of a 4-byte load a lane (LDS.32).
         memory (float): bytes per second of device memory.
-        l2 (float | None): bytes per second of L2.
+        l2 (float | None): bytes per second of L2, read from a buffer of half its size.
         tensor (float): operations per second of the tensor cores; a product and a sum are two.
         simt (float | None): the same of the float16 units.
         shared (int): bytes of shared memory in an SM.
+        shared_rate (float | None): bytes per second that all SMs read from their shared memories.
     """
 
     name: str
@@ -45,23 +49,28 @@ class Costs:
     tensor: float
     simt: float | None
     shared: int
+    shared_rate: float | None = None
 
 
 def _turing(gpu: str) -> Costs:
     """A GPU of tables I to V. The cycles are those of both GPUs."""
     rates = published.table("000", "II", gpu)
+    product = published.table("000", "I")["f16 f16 m16n8k8"]
+    tensor = 1e12 * (rates["tensor cores"]["peak"] or 0)
+    clocks = tensor / (2 * 4 * 1024) * (product["CPI theory"] or 0)  # of all SMs, a second
     return Costs(
         gpu,
         HGEMM,
-        mma=published.table("000", "I")["f16 f16 m16n8k8"]["CPI"],
+        mma=product["CPI"],
         load_global=published.table("000", "III")["LDG L2"]["128"],
         store_shared=published.table("000", "IV")["STS"]["128"],
         load_shared=published.table("000", "IV")["LDS"]["32"],
         memory=1e9 * (rates["DRAM read"]["value"] or 0),
         l2=1e9 * (rates["L2 read"]["value"] or 0),
-        tensor=1e12 * (rates["tensor cores"]["peak"] or 0),
+        tensor=tensor,
         simt=1e12 * (published.table("000", "figure 3", gpu)["FP16 units"]["peak"] or 0),
         shared=65536,
+        shared_rate=clocks * (published.table("000", "V")["LDS"]["128"] or 0),
     )
 
 
@@ -74,6 +83,7 @@ def of_probe(results: dict[str, Any], name: str | None = None) -> Costs:
     The cycles of an instruction are 4 FMA / rate, as an SM has four parts. Those of shared memory
     are what its pipe takes from many warps: since Ampere a lone warp does not fill it. The rates of
     memories are those of reads, and the tensor cores' is that of the fastest product of float16.
+    Shared memory has the clock that the tensor cores had then.
 
     ValueError: a record is missing.
     """
@@ -100,13 +110,15 @@ def of_probe(results: dict[str, Any], name: str | None = None) -> Costs:
         return size / find(row, "rate", group="shared", factor=1)
 
     tensor = [
-        each["tflops"]
+        each
         for each in records
         if each.get("tflops") and each["row"].split()[:3] in (["wgmma", *F16], ["mma", *F16])
     ]
     best = find("mma f16 f16 f16 m16n8k8", "rate", mode="one")
     if not tensor:
         raise ValueError(f"The probe of {gpu} has no rate of float16 products of all SMs.")
+    fastest = max(tensor, key=lambda each: each["tflops"])
+    shared_bytes = find("ld.shared.u128", "rate", group="shared", factor=1)  # a clock and SM
     return Costs(
         gpu,
         f"tcgemm probe, {header.get('date', '')[:10]}",
@@ -115,10 +127,11 @@ def of_probe(results: dict[str, Any], name: str | None = None) -> Costs:
         store_shared=pipe("st.shared.u128", 512),
         load_shared=pipe("ld.shared.u32", 128),
         memory=1e9 * find("DRAM read", "rate"),
-        l2=1e9 * max(find("L2 read", "rate"), find("L2 read, one 512 KB", "rate")),
-        tensor=1e12 * max(tensor),
+        l2=1e9 * find("L2 read", "rate"),
+        tensor=1e12 * fastest["tflops"],
         simt=None,
         shared=header["shared_bytes"],
+        shared_rate=shared_bytes * header["processors"] * 1e6 * fastest["clock_mhz"],
     )
 
 
@@ -149,10 +162,19 @@ def known() -> list[Costs]:
     return [*TURING, *others]
 
 
+def here() -> Costs:
+    """The costs of this machine's GPU if a probe of it is stored, else those of an RTX 2070."""
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    found = _stored.results("probe").get(gpu) if gpu else None
+    return TURING[0] if found is None else of_probe(found)
+
+
 def costs(name: str) -> Costs:
     """The costs of a GPU by its name, or those in a JSON file.
 
     The file has the attributes of Costs, or is a result of the probe.
+
+    ValueError: there is no such GPU or file, or the file has no costs.
     """
     found = {each.name.lower().replace(" ", ""): each for each in known()}
     key = name.lower().replace(" ", "")
@@ -164,16 +186,53 @@ def costs(name: str) -> Costs:
         raise ValueError(
             f"{name!r} is no GPU and no file; expected a JSON file, or one of {names}."
         )
-    given = json.loads(path.read_text())
+    try:
+        given = json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"{name} is no JSON file: {error}. {EXAMPLE}") from None
     if isinstance(given, dict) and {"header", "records"} <= set(given):
-        return of_probe(given)
-    wanted = [field.name for field in fields(Costs)]
-    wrong = sorted(set(wanted) ^ set(given)) if isinstance(given, dict) else wanted
+        return _of_probe_file(given, name)
+    return _of_file(given, name)
+
+
+def _of_probe_file(given: dict[str, Any], name: str) -> Costs:
+    try:
+        return _checked(asdict(of_probe(given)), name)
+    except (KeyError, TypeError, AttributeError, ArithmeticError) as error:
+        raise ValueError(
+            f"{name} has a header and records, but not those of the probe ({error!r}); measure "
+            "them again: python -m tcgemm probe all --json FILE."
+        ) from None
+
+
+def _of_file(given: Any, name: str) -> Costs:
+    known = {field.name: field.default for field in fields(Costs)}
+    needed = {key for key, default in known.items() if default is MISSING}
+    found = set(given) if isinstance(given, dict) else set()
+    wrong = sorted((needed - found) | (found - set(known)))
     if wrong:
         raise ValueError(
-            f"{name} has to be a JSON object with {', '.join(wanted)}; wrong or missing: "
-            f"{', '.join(wrong)}. `python -m tcgemm model example` prints one."
+            f"{name} has to be a JSON object with {', '.join(known)}; wrong or missing: "
+            f"{', '.join(wrong)}. {EXAMPLE}"
         )
+    return _checked(given, name)
+
+
+def _checked(given: dict[str, Any], name: str) -> Costs:
+    """The costs of a file; ValueError names one that is no positive number."""
+    for field in fields(Costs):
+        value = given.get(field.name, field.default)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+        if field.type == "str":
+            is_right, expected = isinstance(value, str), "a text"
+        elif "None" in str(field.type):
+            is_right, expected = is_number or value is None, "a positive number or null"
+        else:
+            is_right, expected = is_number, "a positive number"
+        if not is_right:
+            raise ValueError(
+                f"{name} has {field.name} = {json.dumps(value)}; expected {expected}. {EXAMPLE}"
+            )
     return Costs(**given)
 
 

@@ -254,7 +254,11 @@ def bandwidth(results: dict[str, Any]) -> list[Table]:
         for gpu in published.gpus("000", "II"):
             line[gpu] = published.figure("000", "II", row=row, column="value", gpu=gpu)
         lines.append(line)
-    notes = [f"A copy counts what it reads and writes. RTX 2070 and T4: table II of {YAN}."]
+    notes = [
+        f"A copy counts what it reads and writes. RTX 2070 and T4: table II of {YAN}.",
+        "One 512 KB: the blocks of an SM read the same lines at about the same time, so one answer "
+        "of L2 can serve several of them. The rate of L2 is that of the larger buffer.",
+    ]
     title = f"Bandwidth of {results['header']['gpu']}"
     return [Table(title, lines, notes)] if lines else []
 

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import re
 
 import pytest
 
@@ -143,19 +144,22 @@ def test_a_file_of_costs(tmp_path, capsys):
 
 def probed(**left_out):
     """A made-up result of the probe."""
+    chip = {"mode": "chip", "clock_mhz": 1500.0}
     rows = {
-        "mma f16 f16 f16 m16n8k8": {"mode": "one", "rate": 1024.0, "tflops": 500.0},
-        "wgmma f16 f16 f32 m64n256k16": {"mode": "chip", "rate": 2000.0, "tflops": 800.0},
-        "wgmma.sp f16 f16 f32 m64n256k32": {"mode": "chip", "rate": 4000.0, "tflops": 1600.0},
+        "mma f16 f16 f16 m16n8k8": chip | {"mode": "one", "rate": 1024.0, "tflops": 500.0},
+        "wgmma f16 f16 f32 m64n256k16": chip | {"rate": 2000.0, "tflops": 800.0},
+        "wgmma.sp f16 f16 f32 m64n256k32": chip | {"rate": 4000.0, "tflops": 1600.0},
         "LDG L2 128": {"cpi": 9.0},
         "st.shared.u128": {"group": "shared", "factor": 1, "rate": 102.4},
         "ld.shared.u32": {"group": "shared", "factor": 1, "rate": 128.0},
+        "ld.shared.u128": {"group": "shared", "factor": 1, "rate": 125.0},
         "DRAM read": {"rate": 4000.0},
         "L2 read": {"rate": 6000.0},
         "L2 read, one 512 KB": {"rate": 7000.0},
     }
     records = [{"row": row} | rows[row] for row in rows if row not in left_out.get("rows", ())]
     header = {"gpu": "NVIDIA A100-SXM4", "shared_bytes": 160 * 1024, "date": "2026-11-23T00:00"}
+    header["processors"] = 108
     return {"header": header, "records": records}
 
 
@@ -166,8 +170,9 @@ def test_the_costs_of_a_probe(tmp_path, capsys):
     assert (found.name, found.source) == ("A100-SXM4", "tcgemm probe, 2026-11-23")
     cycles = (found.mma, found.load_global, found.store_shared, found.load_shared)
     assert cycles == (4.0, 9.0, 5.0, 1.0)
-    # The rate of 2:4 is not the peak of a dense product.
-    assert (found.memory, found.l2, found.tensor) == (4e12, 7e12, 800e12)
+    # The rate of 2:4 is not the peak of a dense product, and one 512 KB is not read from L2 alone.
+    assert (found.memory, found.l2, found.tensor) == (4e12, 6e12, 800e12)
+    assert found.shared_rate == 125 * 108 * 1.5e9
     assert cli.main(["model", "blocking", "--gpu", str(path)]) == 0
     assert "on A100-SXM4 (tcgemm probe" in capsys.readouterr().out
     path.write_text(json.dumps(probed(rows=["st.shared.u128"])))
@@ -181,6 +186,108 @@ def test_stored_results_of_a_probe(monkeypatch):
     stored = {"NVIDIA A100 80GB": probed()}
     monkeypatch.setattr("tcgemm._stored.results", lambda kind: stored)
     assert gpus.costs("a100").mma == 4.0 and gpus.costs("a10").mma is None
+
+
+@pytest.fixture
+def stored_gpu(monkeypatch):
+    """This machine has a GPU whose probe is stored."""
+    monkeypatch.setattr("tcgemm._stored.results", lambda kind: {"NVIDIA A100-SXM4": probed()})
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda *_: "NVIDIA A100-SXM4")
+
+
+MODELS = ["blocking", "roofline", "interleave"]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_this_gpu_is_the_default_if_its_probe_is_stored(model, stored_gpu, capsys):
+    assert cli.main(["model", model]) == 0
+    assert " on A100-SXM4" in capsys.readouterr().out.splitlines()[0]
+    assert cli.main(["model", model, "--gpu", "RTX 2070"]) == 0
+    assert " on RTX 2070" in capsys.readouterr().out.splitlines()[0]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_another_gpu_and_none_have_the_costs_of_an_rtx_2070(model, stored_gpu, monkeypatch, capsys):
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda *_: "NVIDIA A10")
+    assert cli.main(["model", model]) == 0
+    assert " on RTX 2070" in capsys.readouterr().out.splitlines()[0]
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert cli.main(["model", model]) == 0
+    assert " on RTX 2070" in capsys.readouterr().out.splitlines()[0]
+
+
+EXAMPLE = "`python -m tcgemm model example` prints a file of costs."
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"mma": 0}, f"has mma = 0; expected a positive number or null. {EXAMPLE}"),
+        ({"tensor": None}, f"has tensor = null; expected a positive number. {EXAMPLE}"),
+        ({"memory": "fast"}, f'has memory = "fast"; expected a positive number. {EXAMPLE}'),
+        ({"shared": -1}, f"has shared = -1; expected a positive number. {EXAMPLE}"),
+        ({"l2": True}, f"has l2 = true; expected a positive number or null. {EXAMPLE}"),
+        ({"name": 7}, f"has name = 7; expected a text. {EXAMPLE}"),
+    ],
+)
+def test_a_wrong_cost_is_named(change, sentence, tmp_path):
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(json.loads(gpus.example()) | change))
+    with pytest.raises(ValueError, match=re.escape(f"{path} {sentence}") + "$"):
+        gpus.costs(str(path))
+
+
+def test_a_file_without_optional_costs_is_read(tmp_path, capsys):
+    """Files of earlier versions have no rate of shared memory."""
+    given = json.loads(gpus.example()) | {"l2": None}
+    del given["shared_rate"]
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(given))
+    for model in MODELS:
+        assert cli.main(["model", model, "--gpu", str(path)]) == 0
+    assert gpus.costs(str(path)).shared_rate is None
+
+
+def test_a_file_that_is_no_json_is_named(tmp_path, capsys):
+    path = tmp_path / "mine.json"
+    path.write_text("{")
+    with pytest.raises(SystemExit):
+        cli.main(["model", "blocking", "--gpu", str(path)])
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.endswith(
+        f"error: {path} is no JSON file: Expecting property name enclosed in double quotes: line 1 "
+        f"column 2 (char 1). {EXAMPLE}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("row", "value", "reason"),
+    [
+        ("DRAM read", None, "TypeError"),
+        ("st.shared.u128", 0, "ZeroDivisionError('division by zero')"),
+    ],
+)
+def test_a_probe_with_a_wrong_rate_is_named(row, value, reason, tmp_path):
+    given = probed()
+    next(each for each in given["records"] if each["row"] == row)["rate"] = value
+    path = tmp_path / "probe.json"
+    path.write_text(json.dumps(given))
+    sentence = f"{path} has a header and records, but not those of the probe ({reason}"
+    with pytest.raises(ValueError, match=re.escape(sentence)) as error:
+        gpus.costs(str(path))
+    assert str(error.value).endswith(
+        "); measure them again: python -m tcgemm probe all --json FILE."
+    )
+
+
+def test_a_probe_without_bandwidth_is_no_roof(tmp_path):
+    given = probed()
+    next(each for each in given["records"] if each["row"] == "L2 read")["rate"] = 0
+    path = tmp_path / "probe.json"
+    path.write_text(json.dumps(given))
+    with pytest.raises(ValueError, match=r"has l2 = 0\.0; expected a positive number or null"):
+        gpus.costs(str(path))
 
 
 @pytest.mark.parametrize("model", ["blocking", "roofline", "interleave", "banks"])
