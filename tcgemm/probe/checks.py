@@ -26,6 +26,13 @@ TABLES: dict[str, tuple[str, ...]] = {
     "RTX 3070 Ti": ("IV", "VII"),
     "RTX 2080 Ti": ("V",),
 }
+# Rates that contradict the latencies beside them: table, row and warps.
+MISPRINTED = {
+    ("VI", "f16 f32 m16n8k16", 4),
+    ("VI", "tf32 f32 m16n8k16", 8),
+    ("VI", "s8 s32 m16n8k32", 8),
+}
+SLOWEST_CLOCK = 0.7  # of the largest; a launch of milliseconds is not throttled further
 
 
 def of_row(row: str) -> int:
@@ -89,9 +96,15 @@ def whole_chip(header: dict[str, Any], records: Sequence[Record]) -> Iterator[st
     for each in records:
         if each["mode"] != "chip" or each["group"] == "bandwidth":
             continue
-        if most and each["clock_mhz"] > 1.02 * most:
-            mhz = each["clock_mhz"]
+        mhz = each["clock_mhz"]
+        if most and mhz > 1.02 * most:
             yield f"{each['row']}: the events say {mhz:.0f} MHz of at most {most:.0f}."
+        if most and mhz < SLOWEST_CLOCK * most:
+            yield (
+                f"{each['row']}: the events say {mhz:.0f} MHz, less than {SLOWEST_CLOCK} of "
+                f"{most:.0f}: the clocks and the events do not measure the same launch, or "
+                "something limits the clock."
+            )
         alone = [
             one
             for one in records
@@ -295,10 +308,19 @@ def documented(header: dict[str, Any], records: Sequence[Record]) -> Iterator[st
         for row, part in cells(records, "mma", "sparse").items():
             name = names[-1 if "mma.sp" in row else 0]
             of = rows.published(row)
-            wanted = of and published.figure("003", name, row=of, column="completion", gpu=gpu)
-            one = at(part, 1, 1)
+            cell = published.table("003", name, gpu).get(of or "", {})
+            wanted, one = cell.get("completion"), at(part, 1, 1)
             if wanted and one and abs(one["latency"] / wanted - 1) > 0.05:
                 yield f"{row}: {one['latency']:.1f} clocks, published {wanted}."
+            for warps in (4, 8):
+                rate, ilp = cell.get(f"rate {warps}"), cell.get(f"ILP {warps}")
+                one = at(part, warps, int(ilp)) if ilp else None
+                is_right = (name, of, warps) not in MISPRINTED
+                if rate and one and is_right and abs(one["rate"] / rate - 1) > 0.05:
+                    yield (
+                        f"{row}, {warps} warps, ILP {ilp:.0f}: {one['rate']:.0f} FMA/clk/SM, "
+                        f"published {rate}."
+                    )
 
 
 def copies(_header: dict[str, Any], records: Sequence[Record]) -> Iterator[str]:

@@ -137,6 +137,7 @@ BROKEN = [
     ("below_peak", DENSE | {"warps": 8, "ilp": 8}, {"rate": 2100.0}, "above the peak of 2048"),
     ("below_peak", {"row": "LDS 128"}, {"rate": 140.0}, "above 128"),
     ("whole_chip", DENSE | {"mode": "chip"}, {"clock_mhz": 1700.0}, "1700 MHz of at most 1600"),
+    ("whole_chip", DENSE | {"mode": "chip"}, {"clock_mhz": 1100.0}, "1100 MHz, less than 0.7 of"),
     ("whole_chip", DENSE | {"mode": "chip"}, {"rate": 100.0}, "on all SMs and"),
     ("machine_code", {"group": "mma", "native": False}, {"sass": {"HMMA": 1}}, "has 1 tensor-core"),
     ("machine_code", {"base": "wgmma s8 s8 s32 m64n256k32"}, {"sass": {}}, "ILP 1: the loop has 0"),
