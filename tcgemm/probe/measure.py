@@ -59,7 +59,8 @@ def run(
         The header, which has the GPU, driver and versions, and the list of records.
 
     Raises:
-        ValueError: There is no GPU, group, row or number like that, or the file is another GPU's.
+        ValueError: There is no GPU, group, row or number like that, or the file to resume is
+            another GPU's or has other warps, ilp or chain.
         RuntimeError: The driver does not compile a kernel.
     """
     chosen = check_groups(groups)
@@ -69,7 +70,7 @@ def run(
         raise ValueError("torch finds no CUDA GPU.")
     session = Session()
     wanted = plan(session.arch, chosen, options)
-    results = _start(path, resume)
+    results = _start(path, resume, options)
     done = {(each["group"], each.get("base", each["row"])) for each in results["records"]}
     left = [(group, name) for group, name in wanted if (group, name) not in done]
     saved = time.monotonic()
@@ -139,7 +140,7 @@ def plan(arch: str, groups: Sequence[str], options: Options) -> list[tuple[str, 
     return found
 
 
-def _start(path: str | Path | None, resume: bool) -> dict[str, Any]:
+def _start(path: str | Path | None, resume: bool, options: Options) -> dict[str, Any]:
     header = facts("cuda") | {"commit": results_file.commit()}
     found = torch.cuda.get_device_properties()
     header |= {
@@ -149,6 +150,7 @@ def _start(path: str | Path | None, resume: bool) -> dict[str, Any]:
         "l2_bytes": found.L2_cache_size,
         "shared_bytes": found.shared_memory_per_multiprocessor,
     }
+    header["options"] = _noted(options)
     results: dict[str, Any] = {"header": header, "records": []}
     if resume and path is not None and Path(path).is_file():
         old = load(Path(path))
@@ -157,8 +159,28 @@ def _start(path: str | Path | None, resume: bool) -> dict[str, Any]:
                 f"{path} has records of {old['header']['gpu']}, and this GPU is {header['gpu']}; "
                 "name another file."
             )
+        before = old["header"].get("options", _noted(Options()))  # older files have no others
+        for name, value in header["options"].items():
+            if before[name] != value:
+                raise ValueError(
+                    f"{name} is {_listed(value)}, but {path} was measured with "
+                    f"{_listed(before[name])}; resume with these, or name another file."
+                )
         results["records"] = old["records"]
     return results
+
+
+def _noted(options: Options) -> dict[str, list[Any]]:
+    """The options on which the records of a row depend."""
+    return {
+        "warps": list(options.warps),
+        "ilp": list(options.ilps),
+        "chain": sorted(options.chains),
+    }
+
+
+def _listed(values: Sequence[Any]) -> str:
+    return ",".join(map(str, values))
 
 
 def load(path: Path) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Records, tables, checks and the command, on a GPU that tests/support/fake_gpu.py simulates."""
 
 import copy
-import json
 import re
 
 import pytest
@@ -209,40 +208,6 @@ def test_checks_of_published_gpus(measured):
     assert checks.sentences(named, (checks.sparse_completion,)) == [
         "sparse_completion: mma.sp f16 f16 f32 m16n8k32: 33.0 clocks, the dense one 30.0."
     ]
-
-
-@needs_ptxas
-def test_a_run_resumes(gpu, tmp_path):
-    path = tmp_path / "probe.json"
-    first = probe.run("global", row="LDS", path=path)
-    assert len(first["records"]) == 3
-    launches = gpu.launches
-    again = probe.run("global", row="LDS", path=path, resume=True)
-    assert gpu.launches == launches and again == load(path)
-    more = probe.run("global", path=path, resume=True)
-    assert len(more["records"]) == 12 and more["records"][:3] == again["records"]
-    other = json.loads(path.read_text())
-    other["header"]["gpu"] = "another"
-    save(other, path)
-    with pytest.raises(ValueError, match="has records of another, and this GPU is a fake Hopper"):
-        probe.run("global", path=path, resume=True)
-
-
-@needs_ptxas
-def test_an_interrupted_run_keeps_its_rows(gpu, tmp_path, monkeypatch):
-    path = tmp_path / "probe.json"
-    measure = groups.GROUPS["global"].measure
-
-    def interrupted(session, row, options):
-        if row == "LDS 128":
-            raise KeyboardInterrupt
-        return measure(session, row, options)
-
-    patched = groups.GROUPS["global"]._replace(measure=interrupted)
-    monkeypatch.setitem(groups.GROUPS, "global", patched)
-    with pytest.raises(KeyboardInterrupt):
-        probe.run("global", row="LDS", path=path)
-    assert [each["row"] for each in load(path)["records"]] == ["LDS 32", "LDS 64"]
 
 
 @needs_ptxas
