@@ -11,6 +11,7 @@ bandwidth   device memory and L2
 layout      which lane and register holds which element
 all         all of these
 
+`instructions` alone prints what ptxas makes of each instruction, by architecture. It needs no GPU.
 The tables are beside those of Sun et al. 2023 and of Yan, Wang and Chu 2020. Without a GPU the
 command prints what it would measure, and results that are stored with tcgemm.
 """
@@ -30,6 +31,7 @@ from tcgemm.probe.measure import check_chains, check_groups, check_numbers, expa
 from tcgemm.probe.measure import run as measure
 
 MOST = 5  # sentences of a check
+INSTRUCTIONS = "instructions"
 
 
 def numbers(text: str) -> tuple[int, ...]:
@@ -108,6 +110,9 @@ def run(arguments: list[str]) -> int:
     made = parser()
     given: Any = made.parse_args(arguments)
     try:
+        if given.group == [INSTRUCTIONS]:
+            print(tables.instructions())
+            return 0
         groups = check_groups(given.group)
         chain = check_chains(given.chain.split(",") if given.chain else CHAINS)
         warps, ilps = check_numbers("warps", given.warps, 32), check_numbers("ilp", given.ilp, 8)

@@ -12,6 +12,8 @@ from tcgemm.probe.groups import convergence
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from tcgemm.emulate.table import Instruction
+
     Record = dict[str, Any]
 
 SUN, YAN = (published.DOCUMENTS[number].short for number in ("003", "000"))
@@ -288,6 +290,31 @@ def layout(results: dict[str, Any]) -> list[Table]:
     ]
     title = f"Fragment layouts on {results['header']['gpu']}"
     return [Table(title, lines, notes)] if lines else []
+
+
+def instructions() -> Table:
+    """What ptxas makes of the instructions of PTX, by architecture: csrc/isa/native.h."""
+    known = {arch: rows.by_label(arch) for arch in rows.TARGETS}
+    lines = []
+    for label in dict.fromkeys(name for of_arch in known.values() for name in of_arch):
+        found = {arch: of_arch.get(label) for arch, of_arch in known.items()}
+        first = next(each for each in found.values() if each)
+        if first.input != first.input_b or first.input in rows.SAME:
+            continue
+        lines.append({"instruction": label} | {arch: _made(each) for arch, each in found.items()})
+    notes = [
+        "The tensor-core instructions of one PTX instruction. An emulation has others beside them: "
+        "conversions, shifts and additions. - is where the table of instructions has none.",
+        f"Mixed types are left out; {', '.join(rows.SAME)} are as {', '.join(rows.SAME.values())}.",
+    ]
+    return Table("What ptxas makes of tensor-core instructions", lines, notes)
+
+
+def _made(known: Instruction | None) -> str:
+    if known is None:
+        return "-"
+    many = f"{known.opcode_count} {known.opcode}" if known.opcode_count else "no tensor cores"
+    return many if known.is_native else f"{many}, emulated"
 
 
 SUN_DENSE = {"A100": "III", "RTX 3070 Ti": "IV", "RTX 2080 Ti": "V"}
