@@ -14,8 +14,7 @@ namespace tcgemm::ladder {
 constexpr int kTilesM = 4, kTilesN = 4, kBlock = 128, kBlockK = 32, kTileBytes = kBlock * 64;
 constexpr int kThreads = 256, kStages = 3;
 
-// Where a chunk of 16 bytes of a tile lies: rows of 64 bytes, two of them in a line of 128, whose
-// chunks are permuted so that eight rows of one chunk lie in all 32 banks.
+// Where a chunk of 16 bytes lies in rows of 64 bytes: permuted, so that eight rows do not collide.
 static __device__ int offset(int row, int chunk) { return row * 64 + (chunk ^ row / 2 % 4) * 16; }
 
 // Starts to copy kBlock rows of 32 elements, from what this thread copies of the first ones.
