@@ -53,12 +53,6 @@ def test_a_wrong_kernel_is_found(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "instruction"),
     [
-        *(
-            (name, "mma.m16n8k8.f16.f16.f16")
-            for name in NAMES
-            if (name.startswith("000_hgemm") and "128x128x32" in name) or "ldmatrix" in name
-        ),
-        ("000_hgemm 128x128x64 64x64", "mma.m16n8k8.f16.f16.f16"),
         ("003_both", "mma.m16n8k16.f32.bf16.bf16"),
         ("004_1_1", "mma.m16n8k16.f32.f16.f16"),
         ("004_2_1", "mma.m16n8k16.f32.f16.f16"),
@@ -70,6 +64,20 @@ def test_bits_are_those_of_the_instruction(name, instruction):
     a, b, out = product(name, (256, 256, 192))
     wanted = emulate.mma(a.cpu(), b.cpu(), instruction=instruction, arch=arch)
     assert torch.equal(out.cpu(), wanted)
+
+
+def test_every_tile_of_000_has_the_bits_of_the_instruction():
+    """All of them add 8 products of k after the other."""
+    names = [name for name in NAMES if name.startswith("000_hgemm")]
+    data = problem.build(named(names[0])[0], (256, 256, 192), sets=1)
+    arch = "Hopper" if torch.cuda.get_device_capability()[0] == 9 else "Ampere"
+    a, b = data.a[0], data.b[0]
+    wanted = emulate.mma(a.cpu(), b.cpu(), instruction="mma.m16n8k8.f16.f16.f16", arch=arch)
+    assert len(names) == 11
+    for name in names:
+        out = data.out[0].fill_(float("nan"))
+        call.launch(*named(name), a, b, out)
+        assert torch.equal(out.cpu(), wanted), name
 
 
 def test_sums_outside():

@@ -29,7 +29,8 @@ def record(name, us, **others):
     size = SIZES[step.document]
     made = problem.record(step, variant, (size, size, size))
     flops = 2.0 * size**3 * made.pop("repeats")
-    ways = {"LDS a": 4 - variant.parameters[1] % 4} if step.name == "001_5_shared_a" else {}
+    conflicts = {0: 4, 2: 2, 4: 1, 6: 2}
+    ways = {"LDS a": conflicts[variant.parameters[1]]} if step.name == "001_5_shared_a" else {}
     return (
         made
         | {"refused": None, "exact": True, "error": 0.3, "same_bits": True, "conflicts": ways}
@@ -182,11 +183,20 @@ def test_tables_of_grids():
 BAD = {
     "exact": [record("004_1_0", 9.0, exact=False)],
     "error": [record("004_1_0", 9.0, error=float("nan"))],
-    "bits": [record("003_both", 9.0, same_bits=False)],
+    "bits": [record("003_baseline", 9.0), record("003_both", 8.0, same_bits=False)],
+    "bits of a tile": [
+        record("000_hgemm 256x256x32 128x64", 10.0),
+        record("000_hgemm 256x256x32 128x64, ldmatrix", 9.0, same_bits=False),
+    ],
     "faster": [record("004_1_0", 9.0), record("004_1_1", 9.5)],
     "paddings": [
         record("001_5_shared_a 32x32x4, pad 0", 9.0),
         record("001_5_shared_a 32x32x4, pad 2", 9.5),
+    ],
+    "paddings behind the fastest": [  # with 4, 2 and 1 ways
+        record("001_5_shared_a 32x32x4, pad 0", 8.0),
+        record("001_5_shared_a 32x32x4, pad 2", 8.5),
+        record("001_5_shared_a 32x32x4, pad 4", 7.0),
     ],
     "near": [
         record("001_peak m8n8k4, 64 times", 10.0),
@@ -209,6 +219,10 @@ GOOD = [
     record("000_hgemm 256x256x32 128x64, no padding", 20.0),
     record("001_5_shared_a 32x32x4, pad 0", 9.0),
     record("001_5_shared_a 32x32x4, pad 2", 8.0),
+    record("001_5_shared_a 32x32x4, pad 4", 8.1),
+    record("001_5_shared_a 32x32x4, pad 6", 8.3),
+    # Its sums leave the tensor core: bits of its own.
+    record("004_3_2_outside f32 inside", 130.0, same_bits=False),
 ]
 
 
@@ -217,6 +231,28 @@ def test_checks_find(name, monkeypatch):
     monkeypatch.setattr(_stored, "results", lambda kind: {})
     found = checks.sentences(results(*BAD[name]), (*checks.LIMITS, *checks.PATTERNS))
     assert len(found) == 1, found
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("bits", "003_both has other bits than 003_baseline."),
+        (
+            "bits of a tile",
+            "000_hgemm 256x256x32 128x64, ldmatrix has other bits than 000_hgemm 256x256x32 "
+            "128x64.",
+        ),
+        (
+            "paddings behind the fastest",
+            "001_5 32x32x4, pad 2 has 2 ways, but 32x32x4, pad 0, which has 4, is 1.062 times as "
+            "fast.",
+        ),
+    ],
+)
+def test_a_check_names_both_variants(name, sentence, monkeypatch):
+    monkeypatch.setattr(_stored, "results", lambda kind: {})
+    found = checks.sentences(results(*BAD[name]), (*checks.LIMITS, *checks.PATTERNS))
+    assert found == [sentence]
 
 
 def test_checks_accept(monkeypatch):
