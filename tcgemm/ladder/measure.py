@@ -59,14 +59,16 @@ def run(
         The header, which has the GPU, driver and versions, and the list of records.
 
     Raises:
-        ValueError: There is no GPU, ladder or size like that, or the file is another GPU's.
+        ValueError: There is no GPU, ladder or size like that, or the file to resume is another
+            GPU's or has another size.
         ImportError: The library was built without CUDA.
     """
     chosen = check_documents(documents)
     check_size(size)
     if not torch.cuda.is_available():
         raise ValueError("torch finds no CUDA GPU.")
-    results = _start(path, resume)
+    wanted = {document: problem.sizes(size or SIZES[document]) for document in chosen}
+    results = _start(path, resume, wanted)
     done = {(each["step"], each["variant"]) for each in results["records"]}
     groups = [
         (document, group)
@@ -79,7 +81,7 @@ def run(
         for document, group in groups:
             again = {(step.name, variant.label) for step, variant in group}
             kept = [x for x in results["records"] if (x["step"], x["variant"]) not in again]
-            found = list(_measure(group, problem.sizes(size or SIZES[document]), min_ms))
+            found = list(_measure(group, wanted[document], min_ms))
             results["records"] = kept + found
             if path is not None:
                 save(results, Path(path))
@@ -159,15 +161,8 @@ def _time(
     m, n, k = data.mnk
     flops = 2.0 * m * n * k * record.pop("repeats")
     rate = flops / timed.us / 1e6
-    ceiling = problem.ceiling(record["ceiling"])
-    clock = clock_mhz and 1e6 * clock_mhz * torch.cuda.get_device_properties().multi_processor_count
-    record |= {
-        "us": timed.us,
-        "iqr_us": timed.iqr_us,
-        "tflops": rate,
-        "clock_mhz": clock_mhz,
-        "percent": 100 * rate * 1e12 / (2 * ceiling * clock) if ceiling and clock else None,
-    }
+    record |= {"us": timed.us, "iqr_us": timed.iqr_us, "tflops": rate, "clock_mhz": clock_mhz}
+    record["percent"] = problem.percent(record, problem.ceilings(torch.cuda.get_device_name()))
 
 
 def _check(step: Step, variant: Variant, data: Problem) -> Record:
@@ -208,7 +203,9 @@ def _compare(records: list[Record]) -> None:
             before = min(whole) if whole else before
 
 
-def _start(path: str | Path | None, resume: bool) -> Results:
+def _start(
+    path: str | Path | None, resume: bool, wanted: dict[str, tuple[int, int, int]]
+) -> Results:
     header = facts("cuda") | {"commit": results_file.commit()}
     if resume and path is not None and Path(path).is_file():
         old = load(Path(path))
@@ -217,13 +214,21 @@ def _start(path: str | Path | None, resume: bool) -> Results:
                 f"{path} has records of {old['header']['gpu']}, and this GPU is {header['gpu']}; "
                 "name another file."
             )
+        for each in old["records"]:
+            sizes, found = wanted.get(each["document"]), (each["m"], each["n"], each["k"])
+            if sizes not in (None, found) and each["step"] not in problem.ALONE:
+                raise ValueError(
+                    f"size is {problem.named(sizes)}, but {path} has records of ladder "
+                    f"{each['document']} at {problem.named(found)}; resume with that size, or "
+                    "name another file."
+                )
         return {"header": header, "records": old["records"]}
     return {"header": header, "records": []}
 
 
 def stored() -> dict[str, Results]:
     """{name of the GPU: results} of the ladders that tcgemm has stored."""
-    return _stored.results(KIND)
+    return {gpu: _with_percent(found) for gpu, found in _stored.results(KIND).items()}
 
 
 def load(path: Path) -> Results:
@@ -231,10 +236,20 @@ def load(path: Path) -> Results:
     try:
         found = json.loads(path.read_text())
         if isinstance(found["header"]["gpu"], str) and found["records"][0]["step"]:
-            return found
+            return _with_percent(found)
     except (ValueError, KeyError, TypeError, IndexError):
         pass
     raise ValueError(f"{path} has no ladders: python -m tcgemm ladder --json FILE writes them.")
+
+
+def _with_percent(results: Results) -> Results:
+    """The results with the share of the probe's rate where the run had no probe of its GPU."""
+    rates = problem.ceilings(results["header"]["gpu"])
+    records = [
+        each if each.get("percent") else each | {"percent": problem.percent(each, rates)}
+        for each in results["records"]
+    ]
+    return results | {"records": records}
 
 
 def save(results: Results, path: Path) -> None:

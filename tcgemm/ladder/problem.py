@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +50,11 @@ class Problem:
 def sizes(size: int | tuple[int, int, int]) -> tuple[int, int, int]:
     """(M, N, K)."""
     return (size, size, size) if isinstance(size, int) else size
+
+
+def named(mnk: tuple[int, int, int]) -> str:
+    """ "4096x4096x4096"."""
+    return "x".join(map(str, mnk))
 
 
 def every(documents: Iterable[str]) -> Iterator[Pair]:
@@ -193,9 +197,23 @@ def _published(step: Step, variant: Variant) -> dict[str, Any]:
     return found
 
 
-@functools.cache
-def ceiling(name: str | None) -> float | None:
-    """FMA a clock and SM of an instruction on this GPU, as the stored probe measured it."""
-    records = _stored.results("probe").get(torch.cuda.get_device_name(), {}).get("records", [])
-    rates = [each["rate"] for each in records if each["row"] == name and "rate" in each]
-    return max(rates, default=None)
+def percent(record: dict[str, Any], rates: dict[str, float]) -> float | None:
+    """The share of the rate of a record's instruction, at the clock of the record; None where one
+    of these is not known. `rates`: those of `ceilings`.
+    """
+    rate, clock = rates.get(record["ceiling"]), record.get("clock_mhz")
+    if not rate or not clock or not record.get("tflops"):
+        return None
+    return 100 * record["tflops"] * 1e12 / (2 * rate * 1e6 * clock)
+
+
+def ceilings(gpu: str) -> dict[str, float]:
+    """FMA a clock of all SMs, of each instruction that the stored probe of a GPU measured."""
+    found = _stored.results("probe").get(gpu)
+    if found is None:
+        return {}
+    rates: dict[str, float] = {}
+    for each in found["records"]:
+        if "rate" in each:
+            rates[each["row"]] = max(each["rate"], rates.get(each["row"], 0.0))
+    return {row: rate * found["header"]["processors"] for row, rate in rates.items()}

@@ -288,6 +288,17 @@ def test_pictures(tmp_path):
     assert all(2000 < path.stat().st_size < 150_000 for path in found)
 
 
+def test_pictures_need_matplotlib(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "x.json"
+    measure.save(results(*GOOD), path)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(SystemExit):
+        main(["ladder", "003", "--stored", str(path), "--plot", str(tmp_path)])
+    assert capsys.readouterr().err.endswith(
+        "error: --plot needs matplotlib: pip install matplotlib.\n"
+    )
+
+
 @pytest.fixture
 def no_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)

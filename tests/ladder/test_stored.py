@@ -1,0 +1,126 @@
+"""The stored results keep the limits, have their share of the probe's rate, and are shown."""
+
+import copy
+import dataclasses
+
+import pytest
+
+from tcgemm import _stored, cli, ladder
+from tcgemm.ladder import checks, problem, tables
+from tcgemm.ladder.steps import DOCUMENTS, HGEMM_TILES, MODELLED, STEPS
+from tcgemm.model import blocking, gpus
+from tcgemm.probe.measure import expand
+
+from support.source_tree import ROOT
+
+STORED = sorted(_stored.results("ladder"))
+
+
+def best(gpu, step):
+    """The shortest time of a step."""
+    records = ladder.stored()[gpu]["records"]
+    return min(each["us"] for each in records if each["step"] == step and each.get("us"))
+
+
+def test_both_gpus_are_stored():
+    assert STORED == ["NVIDIA H100 80GB HBM3", "NVIDIA H200"]
+
+
+@pytest.mark.parametrize("gpu", STORED)
+def test_stored_results_keep_the_limits(gpu):
+    results = ladder.stored()[gpu]
+    assert {each["step"] for each in results["records"]} == {step.name for step in STEPS}
+    assert checks.sentences(results, checks.LIMITS) == []
+    # The order of the paddings of 001_5 is that of the computed conflicts.
+    assert checks.sentences(results, (checks.paddings,)) == []
+
+
+@pytest.mark.parametrize("gpu", STORED)
+def test_a_broken_record_among_them_is_found(gpu):
+    results = copy.deepcopy(ladder.stored()[gpu])
+    for name in ("000_hgemm", "002_3_thread2d"):
+        next(each for each in results["records"][1:] if each["step"] == name)["same_bits"] = False
+    assert len(checks.sentences(results, checks.LIMITS)) == 2
+
+
+@pytest.mark.parametrize("gpu", STORED)
+def test_every_timed_step_has_its_share_of_the_rate(gpu):
+    """The H100's were measured before its probe was stored; they get it when they are read."""
+    records = ladder.stored()[gpu]["records"]
+    timed = [each for each in records if each.get("clock_mhz") and each["ceiling"]]
+    assert len(timed) > 40
+    assert all(0 < each["percent"] < 100 for each in timed)
+    (table,) = tables.of(ladder.stored()[gpu], ["004"])
+    assert all(line["% of peak"] for line in table.rows)
+
+
+def test_the_share_is_that_of_the_probe():
+    """4096^3 in 400 us at 1500 MHz, of 1024 FMA a clock on each of 100 SMs."""
+    (step,) = [step for step in STEPS if step.name == "004_2_1"]
+    record = problem.record(step, step.variants[0], (4096, 4096, 4096))
+    record |= {"tflops": 2 * 4096**3 / 400e-6 / 1e12, "clock_mhz": 1500.0}
+    rates = {"mma f16 f16 f32 m16n8k16": 1024 * 100.0}
+    wanted = 100 * 2 * 4096**3 / 400e-6 / (2 * 1024 * 100 * 1.5e9)
+    assert problem.percent(record, rates) == pytest.approx(wanted)
+    for missing in ({"clock_mhz": None}, {"tflops": None}, {"ceiling": None}, {"ceiling": "x"}):
+        assert problem.percent(record | missing, rates) is None
+
+
+def test_stored_shares_stay_and_missing_ones_come(monkeypatch):
+    probe = {"header": {"processors": 100}, "records": [{"row": "mma f16", "rate": 512.0}]}
+    known = {"ceiling": "mma f16", "tflops": 51.2, "clock_mhz": 1000.0}
+    records = [known | {"percent": 7.0}, known | {"percent": None}, known | {"ceiling": None}]
+    found = {"NVIDIA X": {"header": {"gpu": "NVIDIA X"}, "records": records}}
+    monkeypatch.setattr(
+        _stored, "results", lambda kind: found if kind == "ladder" else {"NVIDIA X": probe}
+    )
+    shares = [each["percent"] for each in ladder.stored()["NVIDIA X"]["records"]]
+    assert shares == [7.0, pytest.approx(50.0), None]
+    assert records[1]["percent"] is None  # the stored object is as it was
+
+
+def test_everything_is_shown_without_a_gpu(monkeypatch, capsys):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert cli.main(["ladder"]) == 0
+    said = capsys.readouterr().out
+    assert "torch finds no CUDA GPU" in said and "These results are wrong" not in said
+    for gpu in STORED:
+        assert said.count(f" on {gpu}") >= len(DOCUMENTS)
+
+
+def test_the_guide_says_what_kept_fragments_bring():
+    guide = " ".join((ROOT / "docs/guides/ladder.md").read_text().split())
+    losses = [f"{100 * (1 - best(gpu, '004_2_0') / best(gpu, '004_2_1')):.1f} %" for gpu in STORED]
+    assert f"its speed is {losses[0]} lower on an H100 and {losses[1]} lower on an H200" in guide
+
+
+def ranks(values):
+    """The place of each value in their order."""
+    return [sorted(values).index(value) for value in values]
+
+
+def rank_correlation(first, second):
+    """Spearman's, without equal values."""
+    squares = sum((a - b) ** 2 for a, b in zip(ranks(first), ranks(second), strict=True))
+    return 1 - 6 * squares / (len(first) * (len(first) ** 2 - 1))
+
+
+def test_the_guide_says_how_well_the_blocking_model_orders_the_tiles():
+    gpu = "NVIDIA H200"
+    probe = expand(_stored.results("probe")[gpu])
+    clocks = {each["row"]: each["cpi"] for each in probe["records"] if "cpi" in each}
+    pipe = gpus.of_probe(probe)
+    lone = dataclasses.replace(pipe, load_shared=clocks["LDS 32"], store_shared=clocks["STS 128"])
+    records = {each["variant"]: each for each in ladder.stored()[gpu]["records"]}
+    times = [records[label]["us"] for label in HGEMM_TILES[:MODELLED]]
+    found = []
+    for costs in (pipe, lone):
+        bounds = [blocking.bound(tile, costs) for tile in blocking.TILES]
+        rates = [
+            max(bound.tensor, bound.memory) / (bound.tile.m * bound.tile.n) for bound in bounds
+        ]
+        assert times[rates.index(min(rates))] < 1.001 * min(times)
+        found.append(f"{rank_correlation(rates, times):.2f}")
+    guide = " ".join((ROOT / "docs/guides/model.md").read_text().split())
+    assert f"rank correlation {found[0]})" in guide
+    assert f"the correlation is {found[1]} and the bounds" in guide
