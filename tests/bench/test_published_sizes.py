@@ -1,11 +1,15 @@
 """The tables and the picture of published sizes, from results that are made up."""
 
+import textwrap
+
 import pytest
 
 import benchmarks.__main__ as command
-from benchmarks import published_sizes
+from benchmarks import RESULTS, published_sizes
 from tcgemm.bench import results_file, workloads
 from tcgemm.bench.cases import cases
+
+from support.source_tree import ROOT
 
 
 def made_up(widths, ratio):
@@ -62,6 +66,22 @@ def test_the_command(tmp_path, capsys):
     assert command.main(["doc000", "--results", str(tmp_path), "--plot", str(pictures)]) == 0
     assert "WxWx4W" in capsys.readouterr().out
     assert (pictures / "h200-doc000.png").stat().st_size > 10_000
+
+
+def test_the_page_has_the_stored_table():
+    page = (ROOT / "docs/dev/published-sizes.md").read_text()
+    found = published_sizes.table(results_file.load(RESULTS / "h200.json"))
+    table = str(found).split("\n\n")[1]
+    assert textwrap.indent(table, "    ") in page and found.title in page
+    assert all(row["sizes"] == len(published_sizes.WIDTHS) for row in found.rows)
+    assert found.notes[0] in " ".join(page.split())
+    rows = [
+        f"| {each.figure} | {each.gpu} | {each.family} | {each.mean} | "
+        f"{each.largest} at {each.width} |"
+        for each in published_sizes.published_figures()
+    ]
+    assert "\n".join(rows) in page
+    assert "benchmarks/results/h200-doc000.png" in page
 
 
 def test_a_folder_that_is_not_there(tmp_path, capsys):
