@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -53,6 +54,32 @@ def test_each_variant_has_a_folder_of_its_own():
     folders = {name: config.folder for name, config in variants().items()}
     assert len(set(folders.values())) == len(folders), folders
     assert folders["plain"] == Path("build/cpu")
+
+
+def test_the_lab_of_a_cpu_build_is_the_emulator(monkeypatch):
+    """A CUDA build has the ladders, too; TCGEMM_BUILD_LAB=0 leaves out both."""
+    monkeypatch.delenv("TCGEMM_BUILD_LAB", raising=False)
+    emulator, ladders = (
+        sorted(
+            str(path.relative_to(ROOT))
+            for path in (ROOT / folder).iterdir()
+            if path.suffix in (".cpp", ".cu")
+        )
+        for folder in ("csrc/emulate", "csrc/ladder")
+    )
+    assert setup.lab_sources(CPU) == emulator and len(emulator) >= 4
+    assert sorted(setup.lab_sources(CUDA)) == sorted(emulator + ladders)
+    monkeypatch.setenv("TCGEMM_BUILD_LAB", "0")
+    assert setup.lab_sources(CPU) == setup.lab_sources(CUDA) == []
+    for config in (CPU, CUDA):  # the operators' library has none of them
+        assert not set(setup.library_sources(config)) & {*emulator, *ladders}
+
+
+def test_the_lab_of_a_cpu_build_includes_nothing_of_cuda():
+    folders = {"emulate", "core", "isa"}
+    for path in (ROOT / "csrc/emulate").iterdir():
+        found = re.findall(r'#include "([^"]+)"', path.read_text())
+        assert {each.split("/")[0] for each in found} <= folders, path.name
 
 
 def test_release_build_is_optimised_and_stripped():
