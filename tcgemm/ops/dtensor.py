@@ -15,6 +15,11 @@ from tcgemm.ops.after_import import after_import
 _NAME = "torch.distributed.tensor"
 
 
+def tensors() -> Any:
+    """torch.distributed.tensor, where there is a DTensor. torch.compile traces no import."""
+    return sys.modules[_NAME]
+
+
 def is_dtensor(value: object) -> bool:
     """Is this a DTensor? There is none while its module is not imported."""
     module = sys.modules.get(_NAME)
@@ -22,11 +27,18 @@ def is_dtensor(value: object) -> bool:
 
 
 def joins_rows(tensor: Any) -> bool:
-    """Can the dimensions before the last one be viewed as one? Those of a DTensor that is sharded
-    along the second or a later one of them cannot."""
+    """Can the dimensions before the last one be viewed as one? Those of a DTensor cannot if it is
+    sharded along the second or a later one of them, or into uneven parts along the first one."""
     if not is_dtensor(tensor):
         return True
-    return not any(0 < getattr(each, "dim", 0) < tensor.dim() - 1 for each in tensor.placements)
+    for each, parts in zip(tensor.placements, tensor.device_mesh.shape, strict=True):
+        if (
+            each.is_shard()
+            and each.dim < tensor.dim() - 1
+            and (each.dim or tensor.shape[0] % parts)
+        ):
+            return False
+    return True
 
 
 def local_tensor(tensor: Any) -> torch.Tensor:
@@ -34,17 +46,20 @@ def local_tensor(tensor: Any) -> torch.Tensor:
     return tensor.to_local() if is_dtensor(tensor) else tensor
 
 
-def local_bias(bias: Any) -> torch.Tensor | None:
-    """What this process adds of the bias of a layer with a part of the weight: its elements of a
-    sharded one, else a share, so that the sum over the processes has the bias once."""
+def local_bias(bias: Any, parts: Any = None) -> torch.Tensor | None:
+    """What this process adds of the bias of a parallel layer: its elements of a sharded one, and
+    all of it to rows of its own; else a share, so that the sum over the processes has it once.
+
+    `parts` are those of tcgemm.integrations.tensor_parallel.
+    """
     if not is_dtensor(bias):
         return bias
     if bias.placements[0].is_shard():
         return bias.to_local()
-    partial: Any = importlib.import_module(_NAME).Partial()
-    # The gradients of the shares are added in the backward of redistribute.
-    whole = bias.redistribute(placements=bias.placements)
-    return whole.to_local(grad_placements=[partial]) / bias.device_mesh.size()
+    partial = tensors().Partial()
+    # The gradients of all processes are added in the backward of redistribute.
+    local = bias.redistribute(placements=bias.placements).to_local(grad_placements=[partial])
+    return local if parts is not None and parts.whole else local / bias.device_mesh.size()
 
 
 def full_tensor(tensor: Any) -> torch.Tensor:
@@ -60,7 +75,7 @@ def full_tensor(tensor: Any) -> torch.Tensor:
 
 def distributed_as(tensor: torch.Tensor, like: Any) -> torch.Tensor:
     """A tensor that every rank has, sharded as the DTensor `like`, without communication."""
-    return importlib.import_module(_NAME).distribute_tensor(
+    return tensors().distribute_tensor(
         tensor, like.device_mesh, like.placements, src_data_rank=None
     )
 

@@ -11,11 +11,11 @@ of the bias to a Partial result.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from tcgemm.ops import dtensor
 from tcgemm.ops.dtensor import is_dtensor, local_bias
 from tcgemm.quant.float8 import Delayed, float8_linear
 
@@ -56,7 +56,7 @@ def parallel_float8_linear(
 ) -> Tensor:
     """float8_linear of DTensors, as a DTensor."""
     _check(x, weight, bias)
-    tensors: Any = importlib.import_module("torch.distributed.tensor")
+    tensors = dtensor.tensors()
     replicate, partial, last = tensors.Replicate(), tensors.Partial(), tensors.Shard(x.dim() - 1)
     mesh, (held,) = weight.device_mesh, weight.placements
     bias_at, sums = held, [held]

@@ -13,6 +13,7 @@ import torch
 
 from tcgemm import dtypes
 from tcgemm.ops import fake
+from tcgemm.ops.dtensor import is_dtensor
 from tcgemm.ops.operators import ADDMM, LINEAR, MM
 from tcgemm.sparse.tensor import SparseTensor24
 
@@ -118,6 +119,17 @@ def _check_shapes(op, a, b, bias):
             f"tcgemm.{op.name}: bias must have shape (N,), (1, N) or (M, 1), but has "
             f"{tuple(bias.shape)}; pass anything that varies along both as residual, or as c of "
             "tcgemm.addmm."
+        )
+
+
+def check_no_dtensor(name: str, tensors: tuple[Any, ...]) -> None:
+    """Raises RuntimeError if one of the tensors beside a SparseTensor24 is a DTensor."""
+    if any(map(is_dtensor, tensors)):
+        raise RuntimeError(
+            f"tcgemm.{name}: an operand is a SparseTensor24, but another tensor is a DTensor, "
+            "which is not multiplied with it; pass to_local() of a DTensor that is sharded by "
+            "rows, or make a tcgemm.nn.SparseLinear24 parallel with the styles of "
+            "tcgemm.integrations.tensor_parallel."
         )
 
 

@@ -26,7 +26,7 @@ from tcgemm.ops._torch_private import no_torch_function
 from tcgemm.ops.epilogue import ADDENDS, DEFAULT, Scales, epilogue_of
 from tcgemm.ops.operators import ADDMM, ALL, LINEAR, MATMUL, MM, Scaled
 from tcgemm.sparse import fast_path
-from tcgemm.sparse.check import check_dense, check_float32, check_operands
+from tcgemm.sparse.check import check_dense, check_float32, check_no_dtensor, check_operands
 from tcgemm.sparse.fast_path import metadata_argument
 from tcgemm.sparse.positions import decompress
 from tcgemm.sparse.tensor import FUNCTIONS, SparseTensor24, implements
@@ -166,6 +166,7 @@ def _ours(function):
     def product(*args, precision=None, **kwargs):
         if SparseTensor24 in map(type, kwargs.values()):
             check_dense(function.__name__, {name: kwargs.get(name) for name in _DENSE})
+        check_no_dtensor(function.__name__, (*args, *kwargs.values()))
         operands = [each for each in args if _is_sparse(each)]
         if operands and operands[0].dtype is _f32:
             w = operands[0]

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+import torch.distributed.checkpoint as checkpoint
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -40,16 +41,20 @@ def inputs():
     return torch.randn(2, 8, 64).to(processes.device())
 
 
-def trained(model, x):
+def trained(model, x, processes_sum=False):
+    """The losses and the gradient of x; each process may have a part of the sum of the loss."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     losses, x = [], x.clone().requires_grad_()
     for _ in range(STEPS):
-        loss = (model(x) - 1).square().mean()
+        loss = (model(x) - 1).square().mean() / (2 if processes_sum else 1)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        losses.append(loss.item())
-    return torch.tensor(losses), x.grad
+        losses.append(loss.detach())
+    losses = torch.stack(losses)
+    if processes_sum:
+        torch.distributed.all_reduce(losses)
+    return losses, x.grad
 
 
 def train(rank, bias, scaling, sequence):
@@ -61,13 +66,10 @@ def train(rank, bias, scaling, sequence):
         styles = ColwiseParallel(input_layouts=Shard(1)), RowwiseParallel(output_layouts=Shard(1))
         plan = dict(zip(PLAN, styles, strict=True))
     parallelize_module(model, mesh, plan)
-    if sequence:
-        mine = slice(4 * rank, 4 * rank + 4)
-        with torch.no_grad():
-            torch.testing.assert_close(model(x[:, mine]), alone(x)[:, mine], rtol=0, atol=0.2)
-        return
+    mine = slice(4 * rank, 4 * rank + 4) if sequence else slice(None)
     expected, right = trained(alone, x)
-    losses, found = trained(model, x)
+    losses, found = trained(model, x[:, mine], sequence)
+    right = right[:, mine]
     torch.testing.assert_close(losses, expected, rtol=0.02, atol=0)
     assert losses[-1] < losses[0]
     assert (found - right).norm() < 0.1 * right.norm()
@@ -94,15 +96,16 @@ def test_training_is_near_that_of_one_process(bias, scaling, device):
         assert torch.equal(one, other)
 
 
-def test_parts_of_a_sequence(device):
-    processes.run(train, True, "current", True, device=device)
+@both
+def test_parts_of_a_sequence(scaling, device):
+    processes.run(train, True, scaling, True, device=device)
 
 
 def compiled(rank, scaling):
     model = Mlp(True, scaling)
     parallelize_module(model, processes.mesh(), PLAN)
     other = copy.deepcopy(model)
-    other.compile(backend="aot_eager")
+    other.compile(backend="aot_eager", fullgraph=True)
     losses, x_grad = trained(model, inputs())
     compiled_losses, compiled_x_grad = trained(other, inputs())
     assert torch.equal(losses, compiled_losses) and torch.equal(x_grad, compiled_x_grad)
@@ -131,6 +134,26 @@ def sharded(rank, scaling):
 @both
 def test_fully_shard_of_parallel_layers(scaling, device):
     processes.run(sharded, scaling, device=device)
+
+
+def continued(rank, folder):
+    """The state of delayed scaling goes on where it was saved."""
+    model, other = (Mlp(True, "delayed") for _ in range(2))
+    for each in (model, other):
+        parallelize_module(each, processes.mesh(), PLAN)
+    trained(model, inputs())
+    checkpoint.save(model.state_dict(), checkpoint_id=folder)
+    expected, right = trained(model, inputs())
+    state = other.state_dict()
+    checkpoint.load(state, checkpoint_id=folder)
+    other.load_state_dict(state)
+    assert other.up._measured
+    losses, x_grad = trained(other, inputs())
+    assert torch.equal(losses, expected) and torch.equal(x_grad, right)
+
+
+def test_the_state_of_delayed_scaling(tmp_path, device):
+    processes.run(continued, str(tmp_path), device=device)
 
 
 def parts(rank):

@@ -93,6 +93,44 @@ def test_products_with_scales(dtype, granularity, device):
     processes.run(products, dtype, granularity, device=device)
 
 
+def gradients(rank, granularity):
+    """Operands of usual dtypes have gradients; the scales are constants."""
+    devices = processes.mesh()
+    a, b, bias, residual = integers(7, 9), integers(9, 5), integers(5), integers(7, 5)
+    shapes = ((7, 1), (1, 5)) if granularity == "row" else ((), ())
+    scales = [2.0 ** torch.randint(-2, 3, shape).float().to(a.device) for shape in shapes]
+    rows, columns = (S0, S1) if granularity == "row" else (R, R)
+    sums = [(S1, S0, R, R, Partial())] if granularity == "tensor" else []
+    cases = [(S0, R, rows, R, S0), (R, S1, R, columns, S1), *sums]
+    for activation in (None, "relu"):
+        leaves = [each.clone().requires_grad_() for each in (a, b, bias, residual)]
+        expected = scaled(*leaves, *scales, activation)
+        right = torch.autograd.grad(expected.square().sum(), leaves)
+        for of_a, of_b, of_scale_a, of_scale_b, out in cases:
+            at = (of_a, of_b, R, R)
+            theirs = [
+                place(*each, devices) for each in zip((a, b, bias, residual), at, strict=True)
+            ]
+            theirs = [each.requires_grad_() for each in theirs]
+            constants = map(place, scales, (of_scale_a, of_scale_b), [devices] * 2)
+            result = scaled(*theirs, *constants, activation)
+            if activation is None:
+                assert result.placements == (out,)
+            assert torch.equal(full(result), expected)
+            found = torch.autograd.grad(result.square().sum(), theirs)
+            assert all(map(torch.equal, map(full, found), right)), (of_a, of_b)
+
+
+def scaled(a, b, bias, residual, scale_a, scale_b, activation):
+    options = {"bias": bias, "residual": residual, "activation": activation}
+    return tcgemm.mm(a, b, scale_a=scale_a, scale_b=scale_b, **options)
+
+
+@pytest.mark.parametrize("granularity", ["tensor", "row"])
+def test_gradients_of_products_with_scales(granularity, device):
+    processes.run(gradients, granularity, device=device)
+
+
 def no_partial_sums(rank):
     """A result that is not the sum of its parts is that of whole operands, or of other shards."""
     devices = processes.mesh()
@@ -217,17 +255,47 @@ def two_of_four(rank):
     values, metadata, _ = OPS.compress24(exact, "2:4")
     if x.is_cuda:  # whose kernels read tiles
         metadata = OPS.tile24(metadata, 64, "2:4", values.dtype)
-    b = place(values, R, devices).t()
+    sparse, where = place(values, R, devices), place(metadata, R, devices)
+    right = OPS.scaled_mm(x, values.t(), sparse_b=metadata)
+    left = OPS.scaled_mm(values, x.t(), sparse_a=metadata)
+    assert torch.equal(left, right.t())
     for placement in (R, S0, S1):
-        operand = place(x, placement, devices)
-        out = OPS.scaled_mm(operand, b, sparse_b=place(metadata, R, devices))
-        assert out.placements == (S0 if placement == S0 else R,) and torch.equal(
-            full(out), OPS.scaled_mm(x, values.t(), sparse_b=metadata)
-        )
+        operand, kept = place(x, placement, devices), placement if placement == S0 else R
+        out = OPS.scaled_mm(operand, sparse.t(), sparse_b=where)
+        assert out.placements == (kept,) and torch.equal(full(out), right)
+        out = OPS.scaled_mm(sparse, operand.t(), sparse_a=where)
+        assert out.placements == (S1 if kept == S0 else R,) and torch.equal(full(out), left)
 
 
 def test_conversions_and_products_of_2_4(device):
     processes.run(two_of_four, device=device)
+
+
+def sparse_tensors(rank):
+    """A layer has the gradients of sparse products; neither operators nor SparseTensor24 have."""
+    devices = processes.mesh()
+    weight = tcgemm.compress24(normal(32, 64).bfloat16(), prune=True)
+    x = place(normal(8, 64).bfloat16(), S0, devices).requires_grad_()
+    with pytest.raises(RuntimeError) as found:
+        tcgemm.linear(x, weight)
+    assert str(found.value) == (
+        "tcgemm.linear: an operand is a SparseTensor24, but another tensor is a DTensor, which is "
+        "not multiplied with it; pass to_local() of a DTensor that is sharded by rows, or make a "
+        "tcgemm.nn.SparseLinear24 parallel with the styles of tcgemm.integrations.tensor_parallel."
+    )
+    values, metadata, _tiles = weight.stored()
+    where = metadata if not x.is_cuda else OPS.tile24(metadata, 64, "2:4", values.dtype)
+    out = OPS.scaled_mm(x, place(values, R, devices).t(), sparse_b=place(where, R, devices))
+    with pytest.raises(RuntimeError) as found:
+        out.sum().backward()
+    assert str(found.value) == (
+        "tcgemm.scaled_mm: an operand is given by the values of a sparse matrix, whose derivatives "
+        "the operator does not know; multiply a tcgemm.SparseTensor24."
+    )
+
+
+def test_what_sparse_products_of_dtensors_refuse(device):
+    processes.run(sparse_tensors, device=device)
 
 
 def one_process_and_other_meshes(rank):

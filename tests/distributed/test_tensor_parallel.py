@@ -7,6 +7,7 @@ import sys
 import pytest
 import torch
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -16,16 +17,30 @@ from torch.distributed.tensor.parallel import (
 )
 
 import tcgemm
+from tcgemm.ops.dtensor import full_tensor
 
 from support import processes
 
-M, N, K, BATCH = 8, 6, 10, 4
+M, N, K, BATCH = 7, 5, 9, 3  # two processes have parts of different sizes
 R = Replicate()
 
 
 def integers(*shape):
     """Small integers: every sum is exact, in whichever order the ranks add."""
     return torch.randint(-3, 4, shape).float().to(processes.device())
+
+
+def place(tensor, devices, *placements):
+    """A DTensor; the parts of a Partial one differ."""
+    if placements[0] != Partial():
+        return distribute_tensor(tensor, devices, placements)
+    part = tensor - 1 if devices.get_local_rank(0) == 0 else torch.ones_like(tensor)
+    return DTensor.from_local(part, devices, placements)
+
+
+def gradients_of(model):
+    """The whole gradients of the parameters."""
+    return [full_tensor(each.grad).clone() for each in model.parameters()]
 
 
 class Mlp(nn.Module):
@@ -48,7 +63,7 @@ def parallel_mlp(rank, bias, activation):
     inputs = [x.clone().requires_grad_() for _ in range(2)]
     expected = model(inputs[0])
     expected.square().sum().backward()
-    gradients = [each.grad.clone() for each in model.parameters()]
+    gradients = gradients_of(model)
     model.zero_grad()
     plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
     parallelize_module(model, processes.mesh(), plan)
@@ -56,8 +71,7 @@ def parallel_mlp(rank, bias, activation):
     assert torch.equal(out, expected)
     out.square().sum().backward()
     assert torch.equal(inputs[1].grad, inputs[0].grad)
-    for each, gradient in zip(model.parameters(), gradients, strict=True):
-        assert torch.equal(each.grad.full_tensor(), gradient)
+    assert all(map(torch.equal, gradients_of(model), gradients))
     assert model.up.weight.placements == (Shard(0),)
     assert model.down.weight.placements == (Shard(1),)
     with torch.no_grad():
@@ -71,11 +85,11 @@ def test_a_column_and_a_row_parallel_layer(bias, activation, device):
 
 def row_parallel_with_an_activation(rank):
     """The sum over ranks comes before the activation, also after a call without one."""
-    x = integers(M, K)
+    x = integers(M, 10)
     for activation in (None, "relu", None):
-        layer = tcgemm.nn.Linear(K, N, device=processes.device(), activation=activation)
+        layer = tcgemm.nn.Linear(10, N, device=processes.device(), activation=activation)
         with torch.no_grad():
-            layer.weight.copy_(integers(N, K))
+            layer.weight.copy_(integers(N, 10))
         expected = layer(x)
         parallelize_module(layer, processes.mesh(), RowwiseParallel())
         torch.testing.assert_close(layer(x[:, 5 * rank : 5 * rank + 5]), expected)
@@ -99,14 +113,15 @@ OPTIONS = (
 )
 
 
-def products(rank, name):
+def products(rank, name, shape):
     """Every pair of placements of two operands, with gradients."""
-    devices = processes.mesh()
+    devices = init_device_mesh(processes.device().type, shape)
     tensors = [integers(*shape) for shape in CALLS[name]]
     function = getattr(tcgemm, name)
-    placed = [[R, *(Shard(dim) for dim in range(tensor.dim()))] for tensor in tensors]
+    placed = [[R, Partial(), *map(Shard, range(tensor.dim()))] for tensor in tensors]
     if name in ("addmm", "baddbmm"):
         placed[0] = [R, Shard(0)]
+    others_at = [Shard(0)] * (len(shape) - 1)  # those of the further dimensions of the mesh
     for options in OPTIONS:
         if name == "linear" and options["bias"] != (N,):  # its bias has one dimension
             options = {**options, "bias": (N,)}
@@ -121,11 +136,12 @@ def products(rank, name):
         gradients = torch.autograd.grad(expected.square().sum(), leaves)
         for placements in itertools.product(*placed):
             theirs = [
-                distribute_tensor(tensor, devices, [placement]).requires_grad_()
+                place(tensor, devices, placement, *others_at).requires_grad_()
                 for tensor, placement in zip(tensors, placements, strict=True)
             ]
             others = [
-                distribute_tensor(each, devices, [R]).requires_grad_() for each in addends.values()
+                place(each, devices, *[R] * len(shape)).requires_grad_()
+                for each in addends.values()
             ]
             named = dict(zip(addends, others, strict=True))
             out = function(*theirs, **named, **options)
@@ -137,7 +153,12 @@ def products(rank, name):
 
 @pytest.mark.parametrize("name", CALLS)
 def test_products_of_dtensors(name, device):
-    processes.run(products, name, device=device)
+    processes.run(products, name, (2,), device=device)
+
+
+@pytest.mark.parametrize("name", ["mm", "linear"])
+def test_products_on_a_mesh_of_two_dimensions(name, device):
+    processes.run(products, name, (2, 1), device=device)
 
 
 def placements_of_results(rank):
@@ -166,13 +187,22 @@ def test_results_stay_sharded(device):
 
 
 def sequence_parallel(rank):
-    x = integers(2, M, K)
-    model = nn.Sequential(nn.LayerNorm(K), tcgemm.nn.Linear(K, N)).to(x.device)
+    """The loss is the sum of those of both processes."""
+    x = integers(2, 6, K).requires_grad_()
+    model = nn.Sequential(nn.LayerNorm(K), tcgemm.nn.Linear(K, 12)).to(x.device)
     expected = model(x)
+    expected.square().sum().backward()
+    gradients = gradients_of(model)
+    model.zero_grad()
     plan = {"0": SequenceParallel(), "1": ColwiseParallel(input_layouts=Shard(1))}
     parallelize_module(model, processes.mesh(), plan)
-    out = model(x.chunk(2, 1)[rank])
+    part = x.detach().chunk(2, 1)[rank].requires_grad_()
+    out = model(part)
     torch.testing.assert_close(out, expected.chunk(2, -1)[rank])
+    out.square().sum().backward()
+    torch.testing.assert_close(part.grad, x.grad.chunk(2, 1)[rank], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(gradients_of(model), gradients, rtol=1e-4, atol=1e-4)
+    x = integers(2, M, K)
     sharded = distribute_tensor(x, processes.mesh(), [Shard(1)])
     weight = distribute_tensor(integers(N, K), processes.mesh(), [R]).requires_grad_()
     tcgemm.linear(sharded, weight).sum().backward()
@@ -191,11 +221,14 @@ def compiled(rank):
     parallelize_module(
         model, processes.mesh(), {"up": ColwiseParallel(), "down": RowwiseParallel()}
     )
+    model(x).square().sum().backward()
+    gradients = gradients_of(model)
+    model.zero_grad()
     torch._dynamo.reset()
     function = torch.compile(model, backend="aot_eager")
     assert torch.equal(function(x), expected)
-    function(x).sum().backward()
-    assert all(each.grad is not None for each in model.parameters())
+    function(x).square().sum().backward()
+    assert all(map(torch.equal, gradients_of(model), gradients))
 
 
 def test_compiled_tensor_parallel(device):
