@@ -1,11 +1,13 @@
 """Tensor parallelism of layers with 8-bit and with 2:4 sparse weights.
 
-torch's ColwiseParallel and RowwiseParallel take a torch.nn.Linear alone. Those of this module take
-a QuantLinear and a SparseLinear24, too, and give every other module to torch's:
+torch's ColwiseParallel and RowwiseParallel take a torch.nn.Linear alone, and its SequenceParallel
+makes DTensors of the buffers. Those of this module take a QuantLinear and a SparseLinear24, too,
+and give every other module to torch's:
 
     style             a process has       of the input          its result
     ColwiseParallel   rows of the weight  all features          its columns
     RowwiseParallel   columns of it       its features          a part of the sum over all processes
+    SequenceParallel  all of it           its part of the rows  the rows of its part
 
 A layer of a process is an ordinary layer with a part of the weight, so that it runs the same
 kernels. What learns is a DTensor, as after torch's styles, so that the optimizer and
@@ -14,8 +16,9 @@ clip_grad_norm_ see the whole of it. The state_dict has DTensors of everything.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.distributed
@@ -26,10 +29,17 @@ from torch.distributed.tensor.parallel import style
 from tcgemm.nn import QuantLinear, SparseLinear24
 from tcgemm.ops.dtensor import distributed_as, full_tensor
 from tcgemm.quant.shapes import BLOCK
+from tcgemm.sparse.shapes import GROUPS
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_NAME = "tcgemm.integrations.tensor_parallel"
 LAYERS = (QuantLinear, SparseLinear24)
 LAST = Shard(-1)
 K_OF_BYTE = 8  # input features whose four kept positions share a byte of metadata
+# What the state_dict of a layer may have.
+_SAVED = ("weight", "weight_scale", "weight.values", "weight.metadata", "weight.format", "bias")
 
 
 class Layouts(NamedTuple):
@@ -41,8 +51,8 @@ class Layouts(NamedTuple):
 
 
 def _at(placement: Any, ndim: int) -> Any:
-    """The placement with the number of the last dimension, which torch wants."""
-    return Shard(ndim - 1) if placement == LAST else placement
+    """The placement with a dimension that is counted from the first one, which torch wants."""
+    return Shard(placement.dim % ndim) if isinstance(placement, Shard) else placement
 
 
 @dataclass(frozen=True)
@@ -54,12 +64,14 @@ class Parts:
         placements: by the names of the state_dict.
         shares (int): the number of processes among which the features of a row are divided.
         saved (bool): False if the tensors of the state cannot be divided.
+        whole (bool): True if each process has the whole weight, and rows of x of its own.
     """
 
     mesh: DeviceMesh
     placements: dict[str, Any]
     shares: int = 1
     saved: bool = True
+    whole: bool = False
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Parts:
         return self
@@ -68,9 +80,10 @@ class Parts:
         """The part of this process, of a whole tensor or of a DTensor."""
         placement = self.placements[name]
         if isinstance(tensor, DTensor) and tensor.device_mesh == self.mesh:
-            if tensor.placements != (placement,):
-                tensor = tensor.redistribute(self.mesh, [placement])
-            return tensor.to_local()
+            # The gradients of a whole weight are added in the backward of redistribute.
+            gradient = Partial() if self.whole else placement
+            tensor = tensor.redistribute(self.mesh, [placement])
+            return tensor.to_local(grad_placements=[gradient])
         tensor = full_tensor(tensor)  # fully_shard has divided the parts as well
         if not isinstance(placement, Shard):
             return tensor
@@ -89,7 +102,7 @@ class Parts:
             if tensor is not None and not isinstance(tensor, DTensor):
                 state[prefix + name] = self.shared(name, self._features(name, tensor))
 
-    def prepare(self, layer: Any, state: dict[str, Any], prefix: str, *_others: Any) -> None:
+    def prepare(self, layer: Any, state: dict[str, Any], prefix: str) -> None:
         """Makes parts of what load_state_dict got, and DTensors of what learns."""
         self._check()
         for name in self.placements:
@@ -112,9 +125,10 @@ class Parts:
     def _check(self) -> None:
         if not self.saved:
             raise RuntimeError(
-                f"SparseLinear24: {K_OF_BYTE} input features have one byte of positions, which is "
-                "not divided; save and load the model before parallelize_module, or choose "
-                f"in_features that are a multiple of {K_OF_BYTE} in each process."
+                f"tcgemm.nn.SparseLinear24: {K_OF_BYTE} input features have one byte of "
+                "positions, which is not divided; save and load the model before "
+                f"parallelize_module, or choose in_features that are a multiple of {K_OF_BYTE} in "
+                "each process."
             )
 
 
@@ -132,14 +146,16 @@ class ColwiseParallel(style.ColwiseParallel):
         input_layouts, output_layouts, use_local_output: as for torch's class.
 
     Raises:
-        ValueError: The processes do not divide out_features, or the blocks of a scale.
+        ValueError: The processes do not divide out_features, or the blocks of a scale; or the mesh
+            has several dimensions.
     """
 
     def _apply(self, module: Any, device_mesh: DeviceMesh) -> Any:
+        _check_mesh(self, device_mesh)
         if not isinstance(module, LAYERS):
             return super()._apply(module, device_mesh)
         _shard(self, module, device_mesh, 0)
-        return _hook(self, module, device_mesh, Layouts(Replicate(), Partial(), LAST))
+        return _hook_features(self, module, device_mesh, Layouts(Replicate(), Partial(), LAST))
 
 
 class RowwiseParallel(style.RowwiseParallel):
@@ -155,37 +171,119 @@ class RowwiseParallel(style.RowwiseParallel):
 
     Raises:
         ValueError: The processes do not divide in_features, or the blocks of a scale or the groups
-            of the 2:4 pattern; or the layer has an activation, which would come before the sum.
+            of the 2:4 pattern; or the layer has an activation, which would come before the sum; or
+            the mesh has several dimensions.
     """
 
     desired_input_layouts: tuple[Any, ...]
 
     def _apply(self, module: Any, device_mesh: DeviceMesh) -> Any:
+        _check_mesh(self, device_mesh)
         if not isinstance(module, LAYERS):
             return super()._apply(module, device_mesh)
         if module.activation is not None:
             raise ValueError(
-                f"RowwiseParallel: {type(module).__name__} has the activation "
+                f"{_NAME}.RowwiseParallel: {type(module).__name__} has the activation "
                 f"{module.activation!r}, which comes after the sum over all processes; put it into "
                 "the layer before, which is column-parallel, or call it on the result."
             )
         self.desired_input_layouts = (Shard(-1),)
         _shard(self, module, device_mesh, 1)
-        return _hook(self, module, device_mesh, Layouts(LAST, LAST, Partial()))
+        return _hook_features(self, module, device_mesh, Layouts(LAST, LAST, Partial()))
 
 
-def _hook(own: Any, module: Any, mesh: DeviceMesh, layouts: Layouts) -> torch.nn.Module:
-    """The input is redistributed and made local, and the local result is a DTensor again."""
+class SequenceParallel(style.SequenceParallel):
+    """torch's SequenceParallel, which also takes a QuantLinear and a SparseLinear24.
+
+    Example:
+        >>> from tcgemm.integrations.tensor_parallel import SequenceParallel
+        >>> plan = {"norm": SequenceParallel(), "gate": SequenceParallel(use_local_output=True)}
+
+    Each process has the whole layer, and multiplies its part of the sequence. The result is sharded
+    as the input, and has the bits of one process. The gradients of the bias, and of a weight that
+    learns, are summed over all processes.
+
+    Arguments:
+        sequence_dim, use_local_output: as for torch's class.
+
+    Raises:
+        ValueError: The mesh has several dimensions.
+        RuntimeError: In a forward, the processes do not divide the sequence, or sequence_dim is the
+            dimension of the features.
+    """
+
+    def _apply(self, module: Any, device_mesh: DeviceMesh) -> Any:
+        _check_mesh(self, device_mesh)
+        if not isinstance(module, LAYERS):
+            return super()._apply(module, device_mesh)
+        _send(module, device_mesh, self.src_data_rank)
+        placements: dict[str, Any] = dict.fromkeys(_SAVED, Replicate())
+        _set_parts(module, Parts(device_mesh, placements, whole=True))
+        finish = functools.partial(self._prepare_output_fn, self.use_local_output)
+        layouts = Layouts(*self.sequence_sharding * 3)
+        return _hook(self, module, device_mesh, layouts, self._prepare, finish)
+
+    def _prepare(self, layer: Any, inputs: tuple[Any, ...], mesh: DeviceMesh) -> DTensor:
+        shape, dim = inputs[0].shape, self.sequence_sharding[0].dim
+        if dim not in (*range(len(shape) - 1), *range(-len(shape), -1)):
+            raise RuntimeError(
+                f"{_NAME}.SequenceParallel: sequence_dim is {dim}, but x has the shape "
+                f"{tuple(shape)}, and its last dimension has the features; pass another "
+                "sequence_dim."
+            )
+        x: Any = self._prepare_input_fn(self.sequence_sharding, layer, inputs, mesh)
+        if x.shape[dim] % mesh.size():
+            raise RuntimeError(
+                f"{_NAME}.SequenceParallel: x has the shape {tuple(x.shape)}, but {mesh.size()} "
+                f"processes do not divide dimension {dim}; pad x."
+            )
+        return x
+
+
+def _check_mesh(own: Any, mesh: DeviceMesh) -> None:
+    if mesh.ndim != 1:
+        raise ValueError(
+            f"{_NAME}.{type(own).__name__}: the mesh is {mesh}, but it must have one dimension; "
+            'pass such a part of it as mesh["model"].'
+        )
+
+
+def _hook_features(own: Any, module: Any, mesh: DeviceMesh, layouts: Layouts) -> torch.nn.Module:
+    """_hook for ColwiseParallel and RowwiseParallel."""
+    prepare = functools.partial(own._prepare_input_fn, own.input_layouts, own.desired_input_layouts)
+    finish = functools.partial(own._prepare_output_fn, own.output_layouts, own.use_local_output)
+    return _hook(own, module, mesh, layouts, prepare, finish)
+
+
+def _hook(
+    own: Any,
+    module: Any,
+    mesh: DeviceMesh,
+    layouts: Layouts,
+    prepare: Callable[..., Any],
+    finish: Callable[..., Any],
+) -> torch.nn.Module:
+    """The input is redistributed and made local, and the local result is a DTensor again.
+
+    `prepare` and `finish` are what torch's style does with the input and with the result.
+    """
 
     def before(layer: Any, inputs: tuple[Any, ...]) -> Any:
-        x = own._prepare_input_fn(own.input_layouts, own.desired_input_layouts, layer, inputs, mesh)
+        x = inputs[0]
+        if isinstance(x, DTensor) and x.device_mesh != mesh:
+            raise RuntimeError(
+                f"{_NAME}.{type(own).__name__}: x has the mesh {x.device_mesh}, but "
+                f"{type(layer).__name__} has the mesh {mesh}; pass x.full_tensor(), distributed "
+                "over the mesh of the layer."
+            )
+        x = prepare(layer, inputs, mesh)
         # A DTensor of the caller may have any placement.
         x = x.redistribute(mesh, [_at(layouts.x, x.ndim)])
         return (x.to_local(grad_placements=[_at(layouts.gradient, x.ndim)]), *inputs[1:])
 
     def after(layer: Any, _inputs: Any, out: Any) -> Any:
         placed = DTensor.from_local(out, mesh, [_at(layouts.result, out.ndim)], run_check=False)
-        return own._prepare_output_fn(own.output_layouts, own.use_local_output, layer, placed, mesh)
+        return finish(layer, placed, mesh)
 
     module.register_forward_pre_hook(before)
     module.register_forward_hook(after)
@@ -194,19 +292,32 @@ def _hook(own: Any, module: Any, mesh: DeviceMesh, layouts: Layouts) -> torch.nn
 
 def _shard(own: Any, layer: Any, mesh: DeviceMesh, dim: int) -> None:
     """Leaves a process its rows (0) or columns (1) of the weight."""
-    name, processes = type(layer).__name__, mesh.size()
+    processes = mesh.size()
     length = (layer.out_features, layer.in_features)[dim]
     part, rest = divmod(length, processes)
     sizes = f"{('out_features', 'in_features')[dim]} is {length}"
     if rest:
-        raise ValueError(f"{name}: {sizes}, which {processes} processes do not divide.")
+        raise ValueError(
+            f"{_NAME}.{type(own).__name__}: {sizes}, which {processes} processes do not divide; "
+            "leave this layer out of the plan, or take another number of processes."
+        )
     _send(layer, mesh, own.src_data_rank)
     piece = slice(mesh.get_local_rank() * part, (mesh.get_local_rank() + 1) * part)
     shard: Any = _shard_quantised if isinstance(layer, QuantLinear) else _shard_sparse
-    layer._parts = shard(layer, mesh, dim, piece, sizes)
-    if layer.bias is not None:
-        layer.bias = _parameter(layer.bias, mesh, Shard(0) if dim == 0 else Replicate())
-    layer._register_state_dict_hook(layer._parts.save)
+    _set_parts(layer, shard(layer, mesh, dim, piece, sizes))
+
+
+def _set_parts(layer: Any, parts: Parts) -> None:
+    """Makes DTensors of what learns, and of what state_dict() has."""
+    layer._parts = parts
+    for name in ("weight", "bias"):
+        whole = layer._parameters.get(name)
+        if whole is not None:
+            placement = [parts.placements[name]]
+            tensor = distribute_tensor(whole.detach(), parts.mesh, placement, src_data_rank=None)
+            made = torch.nn.Parameter(tensor, requires_grad=whole.requires_grad)
+            setattr(layer, name, made)
+    layer._register_state_dict_hook(parts.save)
 
 
 def _send(layer: torch.nn.Module, mesh: DeviceMesh, source: int | None) -> None:
@@ -220,12 +331,6 @@ def _send(layer: torch.nn.Module, mesh: DeviceMesh, source: int | None) -> None:
             tensor.detach().copy_(sent.view(tensor.dtype).view(tensor.shape))
 
 
-def _parameter(whole: torch.nn.Parameter, mesh: DeviceMesh, placement: Any) -> torch.nn.Parameter:
-    """A Parameter of which each process has its part."""
-    tensor = distribute_tensor(whole.detach(), mesh, [placement], src_data_rank=None)
-    return torch.nn.Parameter(tensor, requires_grad=whole.requires_grad)
-
-
 def _shard_quantised(
     layer: QuantLinear, mesh: DeviceMesh, dim: int, piece: slice, sizes: str
 ) -> Parts:
@@ -234,7 +339,7 @@ def _shard_quantised(
     blocks = layer.granularity == "128x128"
     if blocks and mesh.size() > 1 and (piece.stop - piece.start) % BLOCK:
         raise ValueError(
-            f"QuantLinear: {sizes}, and its scales are of blocks of {BLOCK}, which "
+            f"{_NAME}: {sizes} of a QuantLinear, and its scales are of blocks of {BLOCK}, which "
             f"{mesh.size()} processes do not divide; take granularity='row'."
         )
     values = values.view(torch.int8).narrow(dim, piece.start, piece.stop - piece.start)
@@ -251,9 +356,7 @@ def _shard_quantised(
     shown, granularity, activation = layer.shown_dtype, layer.granularity, layer.activation
     layer._become(values, scale, None, shown, granularity, activation)
     layer.bias = bias
-    parts = Parts(mesh, placements)
-    layer.register_load_state_dict_pre_hook(parts.prepare)
-    return parts
+    return Parts(mesh, placements)
 
 
 @torch.no_grad()
@@ -261,21 +364,20 @@ def _shard_sparse(
     layer: SparseLinear24, mesh: DeviceMesh, dim: int, piece: slice, sizes: str
 ) -> Parts:
     compressed = layer.compressed
+    group = GROUPS[compressed.pattern]
+    if (dim == 1 or compressed.transposable) and (piece.stop - piece.start) % group:
+        raise ValueError(
+            f"{_NAME}: {sizes} of a SparseLinear24 of pattern {compressed.pattern}, whose groups "
+            f"of {group} are not divided among {mesh.size()} processes; leave this layer out of "
+            "the plan, or take another number of processes."
+        )
     ones = torch.ones(compressed.shape, dtype=compressed.dtype, device=compressed.device)
     kept = compressed.mask(ones).to_dense()
     weight: Any = layer.weight if layer.learns else compressed.to_dense()
     part, kept = ((each[piece] if dim == 0 else each[:, piece]) for each in (weight, kept))
-    try:
-        made = layer._compress(kept.contiguous()).mask(part.contiguous())
-    except (RuntimeError, ValueError) as error:
-        raise ValueError(
-            f"SparseLinear24: {sizes}, and a part of {tuple(part.shape)} for each of "
-            f"{mesh.size()} processes has no 2:4 form: {error}"
-        ) from error
+    made = layer._compress(kept.contiguous()).mask(part.contiguous())
     layer.out_features, layer.in_features = part.shape
     layer._set(made)
-    if layer.learns:
-        layer.weight = _parameter(weight, mesh, Shard(dim))
     names = ("weight", "weight.values", "weight.metadata")
     placements: dict[str, Any] = dict.fromkeys(names, Shard(dim))
     placements |= {"weight.format": Replicate(), "bias": Replicate() if dim else Shard(0)}

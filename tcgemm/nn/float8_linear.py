@@ -80,8 +80,8 @@ class Float8Linear(HasActivation, torch.nn.Linear):
     by tensor parallelism agree on the largest magnitudes after each step.
 
     torch.compile, autocast, gradient checkpointing, fully_shard (FSDP2) and parallelize_module
-    (ColwiseParallel and RowwiseParallel of torch) work. torch.func and second derivatives are
-    refused: tcgemm.quantized_linear has them.
+    (ColwiseParallel, RowwiseParallel and SequenceParallel of torch) work. torch.func and second
+    derivatives are refused: tcgemm.quantized_linear has them.
 
     Arguments:
         in_features, out_features, bias, device, dtype: as for torch.nn.Linear. The weight is

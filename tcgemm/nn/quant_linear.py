@@ -87,6 +87,8 @@ class QuantLinear(HasActivation, torch.nn.Module):
     weight_scale: Tensor
     bias: torch.nn.Parameter | None
     _LAYER = "QuantLinear"
+    # The Parts of tcgemm.integrations.tensor_parallel, if the layer is parallel.
+    _parts: Any = None
 
     def __init__(
         self,
@@ -179,7 +181,7 @@ class QuantLinear(HasActivation, torch.nn.Module):
         )
         weight = dequantize(self._values(), self.weight_scale, dtype)
         linear.weight = torch.nn.Parameter(weight)
-        bias = local_bias(self.bias)
+        bias = local_bias(self.bias, self._parts)
         if bias is not None:
             linear.bias = torch.nn.Parameter(bias.detach().to(dtype, copy=True))
         return linear.train(self.training)
@@ -208,7 +210,7 @@ class QuantLinear(HasActivation, torch.nn.Module):
         return quantized_linear(
             input,
             self._values(),
-            local_bias(self.bias),
+            local_bias(self.bias, self._parts),
             weight_scale=self.weight_scale,
             granularity=self.granularity,
             activation=self.activation,
@@ -288,6 +290,8 @@ class QuantLinear(HasActivation, torch.nn.Module):
         error_msgs: list[str],
     ) -> None:
         """Quantises the weight if the state is that of a Linear."""
+        if self._parts is not None:  # after QuantConv1D has transposed its weight
+            self._parts.prepare(self, state_dict, prefix)
         key = prefix + "weight"
         weight = state_dict.pop(key, None)
         if weight is not None and not isinstance(weight, torch.Tensor):

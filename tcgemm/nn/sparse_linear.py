@@ -306,7 +306,9 @@ class SparseLinear24(SparseState):
         if kept:
             self._prepare(weight)
         x: Any = input
-        return functional.linear(x, weight, local_bias(self.bias), activation=self.activation)
+        return functional.linear(
+            x, weight, local_bias(self.bias, self._parts), activation=self.activation
+        )
 
     def _check_weight(self) -> None:
         """Raises RuntimeError for dense weights that mask24 does not support."""
@@ -335,7 +337,9 @@ class SparseLinear24(SparseState):
             epilogue = epilogue.with_precision("high")
         rows = input.unsqueeze(0) if input.dim() == 1 else input
         call = Scaled(sparse_b=metadata_argument(*positions))
-        result = call.run(rows, values.t(), None, local_bias(self.bias), None, epilogue)
+        result = call.run(
+            rows, values.t(), None, local_bias(self.bias, self._parts), None, epilogue
+        )
         return result.squeeze(0) if input.dim() == 1 else result
 
     @staticmethod
@@ -380,7 +384,7 @@ class SparseLinear24(SparseState):
             activation=self.activation,
         )
         linear.weight = torch.nn.Parameter(weight)
-        bias = local_bias(self.bias)
+        bias = local_bias(self.bias, self._parts)
         if bias is not None:
             linear.bias = torch.nn.Parameter(bias.detach().clone())
         return linear.train(self.training)

@@ -1,5 +1,6 @@
 """Column- and row-parallel QuantLinear and SparseLinear24, in two processes."""
 
+import copy
 import tempfile
 
 import pytest
@@ -7,12 +8,14 @@ import torch
 import torch.distributed.checkpoint as checkpoint
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import parallelize_module
 
 import tcgemm
 from tcgemm.integrations.tensor_parallel import ColwiseParallel, RowwiseParallel
-from tcgemm.nn import QuantLinear, SparseLinear24
+from tcgemm.nn import Float8Linear, QuantLinear, SparseLinear24
+from tcgemm.ops.dtensor import full_tensor
 
 from support import processes
 
@@ -23,8 +26,16 @@ LAYERS = {
     "blocks": {"to": QuantLinear, "granularity": "128x128"},
     "sparse": {"to": SparseLinear24},
 }
+# Layers that learn, which other files test in two processes.
+LEARNING = {
+    "linear": {"to": tcgemm.nn.Linear},
+    "float8": {"to": Float8Linear},
+    "learns": {"to": SparseLinear24, "learns": True},
+}
+NAME = "tcgemm.integrations.tensor_parallel"
 PLAN = {"up": ColwiseParallel, "down": RowwiseParallel}
 every_kind = pytest.mark.parametrize("kind", LAYERS)
+each_class = pytest.mark.parametrize("kind", ["int8", "e4m3", "sparse", "learns"])
 
 
 class Mlp(nn.Module):
@@ -40,8 +51,8 @@ class Mlp(nn.Module):
 
 def swapped(kind, **options):
     model = Mlp(**options).to(processes.device())
-    tcgemm.swap_linear(model, **LAYERS[kind])
-    return model
+    tcgemm.swap_linear(model, **(LAYERS | LEARNING)[kind])
+    return model.requires_grad_()
 
 
 def inputs():
@@ -101,10 +112,14 @@ def test_a_column_and_a_row_parallel_layer(kind, bias, device):
 
 
 def sequence_parallel(rank, kind):
-    """The input is a part of the sequence, and so is the result."""
-    x = inputs()
+    """The input is a part of the sequence, and so is the result; the losses are added."""
+    x, z = inputs(), inputs()
     model = parallelize_module(swapped(kind), processes.mesh(), plan())
     expected = model(x)
+    g = torch.randn(expected.shape).to(x.device)
+    torch.distributed.broadcast(g, 0)
+    expected.backward(g)
+    swapped(kind)(z).backward(g)
     styles = {
         "up": ColwiseParallel(input_layouts=Shard(1)),
         "down": RowwiseParallel(output_layouts=Shard(1)),
@@ -114,8 +129,18 @@ def sequence_parallel(rank, kind):
     out = split(part)
     near = 0.08 * expected.abs().max().item() if out.is_cuda else 1e-5  # as above
     torch.testing.assert_close(out, expected[:, 4 * rank : 4 * rank + 4], rtol=1e-5, atol=near)
-    out.sum().backward()
-    assert part.grad is not None and part.grad.shape == part.shape
+    out.backward(g[:, 4 * rank : 4 * rank + 4])
+    for right, bound in (
+        (x, 0.08 if out.is_cuda else 1e-5),
+        (z, 0.02 if kind == "sparse" else 0.1),
+    ):
+        mine = right.grad[:, 4 * rank : 4 * rank + 4]
+        near = bound * mine.abs().max().item()
+        torch.testing.assert_close(part.grad, mine, rtol=1e-5, atol=near)
+    for ours, right in zip(split.parameters(), model.parameters(), strict=True):
+        near = bound * full_tensor(right.grad).abs().max().item()
+        ours, right = ours.grad.full_tensor(), right.grad.full_tensor()
+        torch.testing.assert_close(ours, right, rtol=1e-5, atol=near)
 
 
 @pytest.mark.parametrize("kind", ["e4m3", "sparse"])
@@ -190,42 +215,184 @@ def test_a_dense_state_of_parallel_sparse_layers(device):
     processes.run(dense_state, device=device)
 
 
+def conv1d(rank):
+    """The state of a Conv1D has weight (nx, nf): it is transposed before it is divided."""
+    x = inputs()
+    torch.manual_seed(13)
+    dense, other = (nn.Sequential(tcgemm.nn.Conv1D(64, 256)).to(x.device) for _ in range(2))
+
+    def quantised(model):
+        model = copy.deepcopy(model)
+        assert tcgemm.swap_linear(model, to=QuantLinear, dtype=torch.int8).swapped == ["0"]
+        return model
+
+    columns = ColwiseParallel(output_layouts=Replicate())
+    for style in (columns, RowwiseParallel(input_layouts=Replicate())):
+        model = parallelize_module(quantised(dense), processes.mesh(), {"0": style})
+        for right in (dense, other):
+            if right is other:
+                model.load_state_dict(other.state_dict())
+            out, expected = model(x), quantised(right)(x)
+            near = 0.02 * expected.abs().max().item()
+            torch.testing.assert_close(out, expected, rtol=0, atol=near)
+            assert style is not columns or processes.same(out, expected)
+
+
+def test_a_conv1d(device):
+    processes.run(conv1d, device=device)
+
+
+def compiled(rank, kind):
+    results = []
+    for compile in (False, True):
+        torch._dynamo.reset()
+        model = parallelize_module(swapped(kind), processes.mesh(), plan())
+        if compile:
+            model.compile(backend="aot_eager", fullgraph=True)
+        x = inputs()
+        out = model(x)
+        out.square().sum().backward()
+        gradients = [each.grad.full_tensor() for each in model.parameters()]
+        with torch.no_grad():
+            results.append([out, x.grad, model.eval()(x), *gradients])
+    # Compiled code multiplies the gradient of a learning sparse weight otherwise.
+    for index, (right, ours) in enumerate(zip(*results, strict=True)):
+        near = 1e-3 if kind == "learns" and index > 2 else 0
+        assert (ours - right).abs().max() <= near * right.abs().max()
+
+
+@each_class
+def test_compiled(kind, device):
+    processes.run(compiled, kind, device=device)
+
+
+def sharded(rank, kind):
+    """fully_shard of the parallel layers, over a second dimension of the mesh."""
+    names = ("data", "model")
+    mesh = init_device_mesh(processes.device().type, (1, 2), mesh_dim_names=names)
+    model = parallelize_module(swapped(kind), mesh["model"], plan())
+    other = copy.deepcopy(model)
+    for layer in (other.up, other.down, other):
+        fully_shard(layer, mesh=mesh["data"])
+    results = []
+    for each in (model, other):
+        x = inputs()
+        optimizer = torch.optim.SGD(each.parameters(), lr=0.1)
+        for _ in range(2):
+            out = each(x)
+            out.square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        results.append([out, x.grad, *map(full_tensor, each.parameters())])
+    assert all(map(torch.equal, *results))
+    saved = {name: each.clone() for name, each in other.state_dict().items()}
+    whole = {name: full_tensor(each).clone() for name, each in model.state_dict().items()}
+    assert saved.keys() == whole.keys()
+    expected = other(inputs())
+    for state in (saved, whole)[: 1 if kind == "linear" else 2]:  # torch loads DTensors alone
+        with torch.no_grad():
+            for each in (*other.parameters(), *other.buffers()):
+                each.zero_()
+        assert not torch.equal(other(inputs()), expected)
+        other.load_state_dict(state)
+        assert torch.equal(other(inputs()), expected)
+
+
+@pytest.mark.parametrize("kind", ["linear", "int8", "sparse"])
+def test_fully_shard_of_parallel_layers(kind, device):
+    processes.run(sharded, kind, device=device)
+
+
+def error_of(call):
+    with pytest.raises((ValueError, RuntimeError)) as found:
+        call()
+    return str(found.value)
+
+
 def refused(rank):
     def error(layer, style):
-        with pytest.raises((ValueError, RuntimeError)) as found:
-            parallelize_module(layer, processes.mesh(), style())
-        return str(found.value)
+        return error_of(lambda: parallelize_module(layer, processes.mesh(), style()))
 
-    odd = QuantLinear(64, 33)
-    assert "out_features is 33, which 2 processes do not divide" in error(odd, ColwiseParallel)
-    wide = QuantLinear(33, 64)
-    assert "in_features is 33, which 2 processes do not divide" in error(wide, RowwiseParallel)
-    blocks = QuantLinear(256, 128, granularity="128x128")
-    said = error(blocks, ColwiseParallel)
-    assert "out_features is 128, and its scales are of blocks of 128" in said
-    active = QuantLinear(64, 64, activation="relu")
-    assert "has the activation 'relu'" in error(active, RowwiseParallel)
+    leave = "leave this layer out of the plan, or take another number of processes."
+    assert error(QuantLinear(64, 33), ColwiseParallel) == (
+        f"{NAME}.ColwiseParallel: out_features is 33, which 2 processes do not divide; {leave}"
+    )
+    assert error(QuantLinear(33, 64), RowwiseParallel) == (
+        f"{NAME}.RowwiseParallel: in_features is 33, which 2 processes do not divide; {leave}"
+    )
+    assert error(QuantLinear(256, 128, granularity="128x128"), ColwiseParallel) == (
+        f"{NAME}: out_features is 128 of a QuantLinear, and its scales are of blocks of 128, which "
+        "2 processes do not divide; take granularity='row'."
+    )
+    assert error(QuantLinear(64, 64, activation="relu"), RowwiseParallel) == (
+        f"{NAME}.RowwiseParallel: QuantLinear has the activation 'relu', which comes after the sum "
+        "over all processes; put it into the layer before, which is column-parallel, or call it on "
+        "the result."
+    )
+    half = {"dtype": torch.bfloat16}
+    both = SparseLinear24(64, 68, method="transposable", **half)
+    for layer, style, sizes in (
+        (SparseLinear24(68, 64, **half), RowwiseParallel, "in_features is 68"),
+        (both, ColwiseParallel, "out_features is 68"),
+    ):
+        assert error(layer, style) == (
+            f"{NAME}: {sizes} of a SparseLinear24 of pattern 2:4, whose groups of 4 are not "
+            f"divided among 2 processes; {leave}"
+        )
     narrow = SparseLinear24(72, 64, dtype=torch.bfloat16)
     layer = parallelize_module(narrow, processes.mesh(), RowwiseParallel())
     for call in (layer.state_dict, lambda: layer.load_state_dict({}, strict=False)):
-        with pytest.raises(RuntimeError, match="one byte of positions, which is not divided"):
-            call()
+        assert error_of(call) == (
+            "tcgemm.nn.SparseLinear24: 8 input features have one byte of positions, which is not "
+            "divided; save and load the model before parallelize_module, or choose in_features "
+            "that are a multiple of 8 in each process."
+        )
 
 
 def test_what_is_refused(device):
     processes.run(refused, device=device)
 
 
+def other_meshes(rank):
+    mesh, here = processes.mesh(), processes.device()
+    grid = init_device_mesh(here.type, (2, 1), mesh_dim_names=("data", "model"))
+    for style in (ColwiseParallel, RowwiseParallel):
+        for layer in (QuantLinear(64, 64), SparseLinear24(64, 64), nn.Linear(64, 64)):
+            found = error_of(lambda s=style, each=layer: parallelize_module(each, grid, s()))
+            assert found == (
+                f"{NAME}.{style.__name__}: the mesh is {grid}, but it must have one dimension; "
+                'pass such a part of it as mesh["model"].'
+            )
+            assert not any(isinstance(each, DTensor) for each in layer.parameters())
+            assert not layer._forward_hooks and tuple(layer.weight.shape) == (64, 64)
+        for made in (QuantLinear(64, 64), SparseLinear24(64, 64)):
+            layer = parallelize_module(made.to(here), mesh, style())
+            x = distribute_tensor(torch.ones(4, 64, device=here), grid["data"], [Replicate()])
+            assert error_of(lambda layer=layer, x=x: layer(x)) == (
+                f"{NAME}.{style.__name__}: x has the mesh {grid['data']}, but "
+                f"{type(layer).__name__} has the mesh {mesh}; pass x.full_tensor(), distributed "
+                "over the mesh of the layer."
+            )
+
+
+def test_other_meshes(device):
+    processes.run(other_meshes, device=device)
+
+
 def alone(rank):
     """A mesh of one process changes no bit."""
-    x = inputs()
-    single = init_device_mesh(processes.device().type, (2, 1), mesh_dim_names=("data", "model"))[
-        "model"
-    ]
+    names = ("data", "model")
+    single = init_device_mesh(processes.device().type, (2, 1), mesh_dim_names=names)["model"]
     assert single.size() == 1
-    for kind in LAYERS:
-        model = parallelize_module(swapped(kind), single, plan())
-        assert torch.equal(model(x), swapped(kind)(x))
+    for kind in LAYERS | LEARNING:
+        results = []
+        for model in (swapped(kind), parallelize_module(swapped(kind), single, plan())):
+            x = inputs()
+            out = model(x)
+            out.square().sum().backward()
+            gradients = [full_tensor(each.grad) for each in model.parameters()]
+            results.append([out, x.grad, *gradients])
+        assert all(map(torch.equal, *results)), kind
 
 
 def test_a_mesh_of_one(device):

@@ -17,10 +17,15 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Replicate, distribute_tensor
-from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
 from torch.nn.parallel import DistributedDataParallel
 
 import tcgemm
+from tcgemm.integrations.tensor_parallel import ColwiseParallel as OurColwise
 from tcgemm.nn import QuantLinear, SparseLinear24
 
 from support import pages, processes
@@ -159,10 +164,16 @@ def limits_of_tensor_parallelism(rank):
     for to in (QuantLinear, SparseLinear24):
         with pytest.raises(NotImplementedError, match="ColwiseParallel currently only support"):
             parallelize_module(model_of(to), mesh, {"0": ColwiseParallel()})
+        model = parallelize_module(model_of(to), mesh, {"0": SequenceParallel()})
+        with pytest.raises(RuntimeError, match=r"x is a DTensor, but the weight is not; make the"):
+            model(torch.ones(1, 4, 16))
         model = nn.Sequential(nn.Linear(16, 36))
         parallelize_module(model, mesh, {"0": ColwiseParallel()})
         reason = "has weights of DTensor; swap before fully_shard or parallelize_module"
         assert tcgemm.swap_linear(model, to=to).skipped == {"0": reason}
+    for layer in (tcgemm.nn.Conv1D(16, 16), tcgemm.nn.MultiheadAttention(16, 2)):
+        with pytest.raises(NotImplementedError, match="ColwiseParallel currently only support"):
+            parallelize_module(layer, mesh, OurColwise())
     x = distribute_tensor(torch.ones(4, 16), mesh, [Replicate()])
     for to in (QuantLinear, SparseLinear24):
         with pytest.raises(RuntimeError, match=r"x is a DTensor, but the weight is not; make"):

@@ -1,0 +1,212 @@
+"""SequenceParallel of every layer: two processes have the whole layer, and a part of the rows."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import parallelize_module
+
+import tcgemm
+from tcgemm.integrations.tensor_parallel import ColwiseParallel, SequenceParallel
+from tcgemm.nn import QuantLinear, SparseLinear24
+from tcgemm.ops.dtensor import full_tensor
+
+from support import processes
+from support.sharding import LAYERS
+
+OURS = [kind for kind, options in LAYERS.items() if options["to"] in (QuantLinear, SparseLinear24)]
+TOKENS, K, N = 6, 64, 48
+NAME = "tcgemm.integrations.tensor_parallel.SequenceParallel"
+every_kind = pytest.mark.parametrize("kind", LAYERS)
+each_of_ours = pytest.mark.parametrize("kind", OURS)
+
+
+def layer_of(kind, seed=3, bias=True):
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(K, N, bias))
+    tcgemm.swap_linear(model, **LAYERS[kind])
+    return model.requires_grad_().to(processes.device())
+
+
+def batch():
+    torch.manual_seed(4)
+    return [torch.randn(2, TOKENS, size).to(processes.device()) for size in (K, N)]
+
+
+def parallel(model, **options):
+    return parallelize_module(model, processes.mesh(), {"0": SequenceParallel(**options)})
+
+
+def assert_near(kind, ours, right):
+    """A part of x has a scale of its own in Float8Linear, and other sums elsewhere."""
+    bound = 0.1 if kind == "float8" else 1e-2 if ours.is_cuda else 1e-5
+    assert (ours - right).norm() <= bound * right.norm()
+
+
+def gradients(rank, kind, bias):
+    alone = layer_of(kind, bias=bias)
+    model = parallel(copy.deepcopy(alone))
+    x, g = batch()
+    mine = slice(3 * rank, 3 * rank + 3)
+    part = x[:, mine].clone().requires_grad_()
+    x.requires_grad_()
+    expected = alone(x)
+    expected.backward(g)
+    out = model(part)
+    assert out.placements == (Shard(1),) and out.shape == expected.shape
+    out.backward(distribute_tensor(g, processes.mesh(), [Shard(1)]))
+    if kind != "float8":
+        assert processes.same(out.to_local(), expected[:, mine])
+        assert processes.same(part.grad, x.grad[:, mine])
+    assert_near(kind, out.full_tensor(), expected)
+    assert_near(kind, part.grad, x.grad[:, mine])
+    for ours, right in zip(model.parameters(), alone.parameters(), strict=True):
+        if not right.numel():
+            continue  # the placeholder of a QuantLinear without a bias
+        assert isinstance(ours, DTensor)
+        assert_near(kind, ours.grad.full_tensor(), right.grad)
+        if kind in (*OURS, "float8"):  # as clip_grad_norm_ expects them
+            assert ours.grad.placements == (Replicate(),)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@every_kind
+def test_results_and_gradients_are_those_of_one_process(kind, bias, device):
+    processes.run(gradients, kind, bias, device=device)
+
+
+def trained(model, x, target, steps=4):
+    """The losses, which are means over all processes, and the clipped norms."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    losses = []
+    for _ in range(steps):
+        loss = (model(x) - target).square().mean()
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 0.05)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses += [float(full_tensor(each)) for each in (loss, norm)]
+    return losses
+
+
+def train(rank, kind):
+    """The tensors of process 0 count, and the clipped steps are those of one process."""
+    alone, model = layer_of(kind), parallel(layer_of(kind, 3 + rank))
+    x, target = batch()
+    placed = [distribute_tensor(each, processes.mesh(), [Shard(1)]) for each in (x, target)]
+    expected, losses = trained(alone, x, target), trained(model, *placed)
+    assert expected[-2] < expected[0]
+    near = 1e-2 if x.is_cuda else 1e-4
+    torch.testing.assert_close(losses, expected, rtol=near, atol=0)
+    out = model.eval()(placed[0])
+    torch.testing.assert_close(out.full_tensor(), alone.eval()(x), rtol=near, atol=near)
+    state = model.state_dict()
+    for name, right in alone.state_dict().items():
+        assert state[name].placements == (Replicate(),)
+        ours, right = state[name].to_local().float(), right.float()
+        torch.testing.assert_close(ours, right, rtol=near, atol=near)
+    other = parallel(layer_of(kind, 9)).eval()
+    other.load_state_dict(alone.state_dict())
+    assert processes.same(other(placed[0]).full_tensor(), alone(x))
+    other.load_state_dict(state)
+    assert torch.equal(other(placed[0]).full_tensor(), out.full_tensor())
+
+
+@each_of_ours
+def test_training_and_the_state(kind, device):
+    processes.run(train, kind, device=device)
+
+
+def placements(rank, kind):
+    """x may be a DTensor of any placement, and the sequence any dimension but the last one."""
+    alone, (x, _) = layer_of(kind), batch()
+    expected = alone(x)
+    mesh = processes.mesh()
+    for dim, other in ((0, Shard(2)), (-2, Replicate())):
+        model = parallel(copy.deepcopy(alone), sequence_dim=dim, use_local_output=True)
+        out = model(distribute_tensor(x, mesh, [other]))
+        assert type(out) is torch.Tensor and processes.same(out, expected.chunk(2, dim)[rank])
+    model = parallel(copy.deepcopy(alone), sequence_dim=0)
+    out = model(x.flatten(0, 1)[TOKENS * rank : TOKENS * rank + TOKENS])
+    assert processes.same(out.full_tensor(), expected.flatten(0, 1))
+
+
+@each_of_ours
+def test_placements_of_the_input(kind, device):
+    processes.run(placements, kind, device=device)
+
+
+def compiled(rank, kind):
+    x = batch()[0].chunk(2, 1)[rank]
+    results = []
+    for compile in (False, True):
+        torch._dynamo.reset()
+        model = parallel(layer_of(kind), use_local_output=True)
+        if compile:
+            model.compile(backend="aot_eager", fullgraph=True)
+        part = x.clone().requires_grad_()
+        out = model(part)
+        out.square().sum().backward()
+        found = [each.grad.full_tensor() for each in model.parameters()]
+        results.append([out, part.grad, *found])
+    for index, (right, ours) in enumerate(zip(*results, strict=True)):
+        # Compiled code multiplies the gradient of a learning sparse weight otherwise.
+        near = 1e-3 if kind == "learns" and index > 1 else 0
+        assert (ours - right).abs().max() <= near * right.abs().max()
+
+
+@every_kind
+def test_compiled(kind, device):
+    processes.run(compiled, kind, device=device)
+
+
+def before_a_column_parallel_layer(rank):
+    """The plan of a block: its first layer has parts of the sequence, the second one all of it."""
+    x, _ = batch()
+    torch.manual_seed(6)
+    model = nn.Sequential(nn.Linear(K, K), nn.Linear(K, N)).to(x.device)
+    tcgemm.swap_linear(model, to=QuantLinear, dtype=torch.int8)
+    expected = model(x)
+    plan = {"0": SequenceParallel(), "1": ColwiseParallel(input_layouts=Shard(1))}
+    parallelize_module(model, processes.mesh(), plan)
+    out = model(x.chunk(2, 1)[rank])
+    assert processes.same(out, expected.chunk(2, 2)[rank])
+
+
+def test_before_a_column_parallel_layer(device):
+    processes.run(before_a_column_parallel_layer, device=device)
+
+
+def refused(rank):
+    x, _ = batch()
+    mesh = processes.mesh()
+
+    def error(call):
+        with pytest.raises((ValueError, RuntimeError)) as found:
+            call()
+        return str(found.value)
+
+    grid = init_device_mesh(mesh.device_type, (2, 1))
+    for layer in (QuantLinear(K, N), nn.LayerNorm(K)):
+        found = error(lambda layer=layer: parallelize_module(layer, grid, SequenceParallel()))
+        assert found == (
+            f"{NAME}: the mesh is {grid}, but it must have one dimension; pass such a part of it "
+            'as mesh["model"].'
+        )
+        assert not isinstance(next(layer.parameters()), DTensor)
+    model = parallel(layer_of("int8"))
+    assert error(lambda: model(x[0])) == (
+        f"{NAME}: sequence_dim is 1, but x has the shape (6, 64), and its last dimension has the "
+        "features; pass another sequence_dim."
+    )
+    odd = distribute_tensor(x[:, :5], mesh, [Shard(1)])
+    assert error(lambda: model(odd)) == (
+        f"{NAME}: x has the shape (2, 5, 64), but 2 processes do not divide dimension 1; pad x."
+    )
+
+
+def test_what_is_refused(device):
+    processes.run(refused, device=device)
