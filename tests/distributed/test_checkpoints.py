@@ -6,11 +6,22 @@ import torch.distributed.checkpoint as checkpoint
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
+    get_optimizer_state_dict,
     set_model_state_dict,
+    set_optimizer_state_dict,
 )
 
 from support import processes
-from support.sharding import LAYERS, WRAPPERS, batch, losses_of, model_of, options_of, wrapped
+from support.sharding import (
+    LAYERS,
+    WRAPPERS,
+    batch,
+    losses_of,
+    model_of,
+    options_of,
+    reshard,
+    wrapped,
+)
 
 TOOLS = [name for name in WRAPPERS if "compiled" not in name]
 OTHERS = {"ddp": "fsdp2", "fsdp1": "ddp"}  # every other one is read under FSDP1
@@ -121,6 +132,38 @@ def continued(rank, kind, wrapper, folder):
     return losses_of(model, *batch(), steps=2)[0]
 
 
+def optimizers(rank, kind, wrapper, folder):
+    """The states of AdamW go on where they were saved."""
+
+    def made(seed):
+        # A count of steps until the next positions is no part of a state.
+        options = {"refresh_every": 0} if kind == "learns" else {}
+        model = WRAPPERS[wrapper](model_of(kind, seed, **options))
+        return model, torch.optim.AdamW(model.parameters(), lr=0.02)
+
+    def state_of(model, optimizer):
+        reshard(model)
+        optimizer = get_optimizer_state_dict(model, optimizer)
+        return {"model": get_model_state_dict(inner(model)), "optimizer": optimizer}
+
+    model, optimizer = made(0)
+    losses_of(model, *batch(), steps=2, optimizer=optimizer)
+    checkpoint.save(state_of(model, optimizer), checkpoint_id=folder)
+    expected, _ = losses_of(model, *batch(), optimizer=optimizer)
+    other, others = made(1)
+    state = state_of(other, others)
+    checkpoint.load(state, checkpoint_id=folder)
+    set_model_state_dict(inner(other), state["model"])
+    set_optimizer_state_dict(other, others, state["optimizer"])
+    assert losses_of(other, *batch(), optimizer=others)[0] == expected
+
+
+@every_tool
+@pytest.mark.parametrize("kind", ["linear", "float8", "learns"])
+def test_the_state_of_an_optimizer(kind, wrapper, device, tmp_path):
+    processes.run(optimizers, kind, wrapper, str(tmp_path), device=device)
+
+
 def saved_by_one(rank, kind, wrapper, folder):
     """One process writes a model without any tool, and two read it."""
     model = model_of(kind)
@@ -154,7 +197,7 @@ def broadcast(rank, kind):
     assert torch.equal(result_of(other), expected)
 
 
-@pytest.mark.parametrize("kind", ["linear", "int8"])
+@pytest.mark.parametrize("kind", ["linear", "float8", "int8"])
 def test_a_state_that_is_broadcast(kind, device):
     processes.run(broadcast, kind, device=device)
 

@@ -8,7 +8,12 @@ import pytest
 import torch
 import torch.distributed.checkpoint as checkpoint
 from torch import nn
-from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FullyShardedDataParallel,
+    MixedPrecisionPolicy,
+    fully_shard,
+)
 from torch.nn.parallel import DistributedDataParallel
 
 import tcgemm
@@ -51,6 +56,7 @@ def fsdp1(model):
 
 
 MIXED = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+OFFLOAD = CPUOffloadPolicy(pin_memory=False)
 WRAPPERS = {
     "ddp": DistributedDataParallel,
     "fsdp1": fsdp1,
@@ -58,9 +64,11 @@ WRAPPERS = {
     "fsdp2": sharded,
     "fsdp2_kept": functools.partial(sharded, reshard_after_forward=False),
     "fsdp2_mixed": functools.partial(sharded, mp_policy=MIXED),
+    "fsdp2_offload": functools.partial(sharded, offload_policy=OFFLOAD),
     "eight": functools.partial(sharded, eight=True),
     "eight_kept": functools.partial(sharded, eight=True, reshard_after_forward=False),
     "eight_mixed": functools.partial(sharded, eight=True, mp_policy=MIXED),
+    "eight_offload": functools.partial(sharded, eight=True, offload_policy=OFFLOAD),
 }
 
 
@@ -157,6 +165,26 @@ def test_a_distributed_checkpoint(tmp_path, device):
     full, _ = processes.run(save_and_load, str(tmp_path), device=device)
     assert set(full) == {"0.weight", "0.bias", "2.weight", "2.bias"}
     assert full["2.weight"].shape == (21, 36)
+
+
+def continued(rank, kind, folder):
+    """The state of delayed scaling goes on where it was saved."""
+    model = WRAPPERS[kind](model_of("delayed"))
+    losses_of(model)
+    checkpoint.save(model.state_dict(), checkpoint_id=folder)
+    expected = losses_of(model)
+    other = WRAPPERS[kind](model_of("delayed", seed=5))
+    state = other.state_dict()
+    assert "0.amax_history" in state
+    checkpoint.load(state, checkpoint_id=folder)
+    other.load_state_dict(state)
+    assert losses_of(other) == expected
+    assert torch.equal(other[0].amax_history, model[0].amax_history)
+
+
+@pytest.mark.parametrize("kind", ["fsdp2", "eight"])
+def test_the_state_of_delayed_scaling(kind, tmp_path, device):
+    processes.run(continued, kind, str(tmp_path), device=device)
 
 
 def test_without_fully_shard_the_weight_is_its_data():

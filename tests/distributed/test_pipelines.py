@@ -76,7 +76,10 @@ def training_schedule(rank, kind, traced):
 
 @pytest.mark.parametrize(
     ("kind", "traced"),
-    [*((kind, False) for kind in LAYERS), *((kind, True) for kind in ("linear", "int8", "e4m3"))],
+    [
+        *((kind, False) for kind in LAYERS),
+        *((kind, True) for kind in ("linear", "int8", "e4m3", "float8")),
+    ],
 )
 def test_training_of_two_processes(kind, traced, device):
     """Exported sparse layers have no derivatives, so their stages are split manually."""

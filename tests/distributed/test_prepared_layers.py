@@ -6,12 +6,14 @@ there, but it is called.
 
 import pytest
 import torch
-from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.tensor import Replicate
+from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 
 import tcgemm.nn.linear as module
 
 from support import processes
-from support.sharding import WRAPPERS, batch, losses_of, model_of, reference, wrapped
+from support.sharding import WRAPPERS, batch, losses_of, model_of, reference, reshard, wrapped
 
 FORWARDS = 4
 prepare = module.prepare_weight
@@ -51,9 +53,7 @@ def calls_of_eval_mode(rank, wrapper):
         if "mixed" not in wrapper:
             torch.testing.assert_close(results[0], expected, rtol=1e-5, atol=1e-5)
         if wrapper == "fsdp2_kept":  # before the optimizer takes the Parameters
-            for each in model.modules():
-                if isinstance(each, FSDPModule):
-                    each.reshard()
+            reshard(model)
         losses_of(model, x, target, steps=2)
         losses_of(alone, x, target, steps=2)
     return counts
@@ -64,6 +64,22 @@ def test_a_sharded_weight_is_not_prepared_again_and_again(wrapper, device):
     # One call is that of the layer in one process.
     expected = [2, 2] if wrapper == "ddp" else [1, 1]
     assert processes.run(calls_of_eval_mode, wrapper, device=device) == [expected] * 2
+
+
+def calls_of_parallel_layers(rank):
+    """Each process has a part of the weight, as a DTensor."""
+    x, _ = batch()
+    model, expected = model_of("linear"), model_of("linear").eval()(x)
+    gathered = ColwiseParallel(output_layouts=Replicate())
+    parallelize_module(model, processes.mesh(), {"2": gathered})
+    with Calls() as calls, torch.no_grad():
+        for _ in range(FORWARDS):
+            torch.testing.assert_close(model.eval()(x), expected)
+    return calls.count
+
+
+def test_a_weight_of_tensor_parallelism_is_not_prepared(device):
+    assert processes.run(calls_of_parallel_layers, device=device) == [0, 0]
 
 
 def calls_while_gathered(rank):

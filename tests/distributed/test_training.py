@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from support import processes
-from support.sharding import LAYERS, WRAPPERS, batch, losses_of, reference, wrapped
+from support.sharding import EIGHT_BITS, LAYERS, WRAPPERS, batch, losses_of, reference, wrapped
 
 # torch's gradients of a part of the batch have other roundings. Where a GPU has other kernels for
 # fewer rows, a value of 8 bits or of tf32, as sparse layers multiply, may round to its other side.
@@ -21,7 +21,7 @@ def same_batch(rank, kind, wrapper):
         assert ours == theirs
         assert all(map(torch.equal, results, expected))
     else:  # a Parameter in gathered memory may have other kernels
-        near = 1e-2 if wrapper == "fsdp2_mixed" or kind in ("int8", "e4m3") else 1e-3
+        near = 1e-2 if wrapper == "fsdp2_mixed" or kind in EIGHT_BITS else 1e-3
         torch.testing.assert_close(ours, theirs, rtol=near, atol=near)
         torch.testing.assert_close(results, expected, rtol=near, atol=near)
 
@@ -37,11 +37,11 @@ def parts_of_a_batch(rank, kind, wrapper):
     theirs, _ = losses_of(reference(kind, wrapper), *batch(), steps=3)
     mean = torch.tensor(ours, device=processes.device())
     torch.distributed.all_reduce(mean)
-    near = NEAR_8_BITS if kind in ("int8", "e4m3") else NEAR
+    near = (NEAR_8_BITS if kind in EIGHT_BITS else NEAR)[mean.device.type]
+    if kind == "float8":
+        near = 1e-2  # a part of the batch has a scale of its own
     expected = torch.tensor(theirs, device=mean.device)
-    torch.testing.assert_close(
-        mean / processes.WORLD_SIZE, expected, rtol=near[mean.device.type], atol=0
-    )
+    torch.testing.assert_close(mean / processes.WORLD_SIZE, expected, rtol=near, atol=0)
 
 
 @pytest.mark.parametrize("wrapper", ["ddp", "fsdp1", "fsdp2"])

@@ -1,4 +1,4 @@
-"""Runs functions in two processes, the same two for all tests of a device.
+"""Runs functions in two processes, the same two for all tests of a device, or in one.
 
     cpu     gloo; the processes see no GPU
     cuda    NCCL for tensors on a GPU, gloo for others; each process has a GPU of its own
@@ -39,8 +39,8 @@ def device():
 
 
 def mesh():
-    """A mesh of both processes."""
-    return init_device_mesh(_here.type, (WORLD_SIZE,))
+    """A mesh of all processes."""
+    return init_device_mesh(_here.type, (dist.get_world_size(),))
 
 
 def same(result, expected):
@@ -52,13 +52,13 @@ def same(result, expected):
     return torch.allclose(result, expected, rtol=0, atol=near)
 
 
-def run(function, *arguments, device="cpu"):
+def run(function, *arguments, device="cpu", world=WORLD_SIZE):
     """The results of function(rank, *arguments), one a rank; an error of any rank is raised here.
 
     The function stands in a module that the processes can import. Tensors of the results come to
     the CPU.
     """
-    workers = _workers(device)
+    workers = _workers(device, world)
     for _, pipe in workers:
         pipe.send((function, arguments))
     results, waiting = {}, {pipe: rank for rank, (_, pipe) in enumerate(workers)}
@@ -79,19 +79,20 @@ def run(function, *arguments, device="cpu"):
                 process.kill()
             _workers.cache_clear()
             raise AssertionError(error)
-    return [results[rank] for rank in range(WORLD_SIZE)]
+    return [results[rank] for rank in range(world)]
 
 
 @functools.cache
-def _workers(device):
+def _workers(device, world):
     """The processes and the pipes to them. They are daemons, and end with this process."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     context, workers = mp.get_context("spawn"), []
-    for rank in range(WORLD_SIZE):
+    for rank in range(world):
         pipe, other = context.Pipe()
-        process = context.Process(target=_work, args=(rank, port, other, device), daemon=True)
+        arguments = (rank, port, other, device, world)
+        process = context.Process(target=_work, args=arguments, daemon=True)
         hidden = {"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else {}  # fully_shard prefers GPUs
         with mock.patch.dict(os.environ, hidden):
             process.start()
@@ -99,7 +100,7 @@ def _workers(device):
     return workers
 
 
-def _work(rank, port, pipe, device):
+def _work(rank, port, pipe, device, world):
     global _here
     torch.set_num_threads(1)
     if device == "cuda":
@@ -109,7 +110,7 @@ def _work(rank, port, pipe, device):
         BACKENDS[device],
         init_method=f"tcp://127.0.0.1:{port}",
         rank=rank,
-        world_size=WORLD_SIZE,
+        world_size=world,
         timeout=timedelta(seconds=SECONDS),
     )
     while True:

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.distributed.fsdp import (
     CPUOffloadPolicy,
+    FSDPModule,
     FullyShardedDataParallel,
     MixedPrecisionPolicy,
     fully_shard,
@@ -18,16 +19,18 @@ from torch.distributed.fsdp import (
 from torch.nn.parallel import DistributedDataParallel
 
 import tcgemm
-from tcgemm.nn import Linear, QuantLinear, SparseLinear24
+from tcgemm.nn import Float8Linear, Linear, QuantLinear, SparseLinear24
 
 from support import processes
 
 K, HIDDEN, N, ROWS = 32, 48, 16, 24
 STEPS = 4
+EIGHT_BITS = ("int8", "e4m3", "float8")  # a value may round to its other side
 LAYERS = {
     "linear": {"to": Linear},
     "int8": {"to": QuantLinear, "dtype": torch.int8},
     "e4m3": {"to": QuantLinear, "dtype": torch.float8_e4m3fn},
+    "float8": {"to": Float8Linear},
     "frozen": {"to": SparseLinear24},
     "learns": {
         "to": SparseLinear24,
@@ -73,6 +76,13 @@ def fsdp2(model, **options):
     return model
 
 
+def reshard(model):
+    """The Parameters are those of the optimizer again, with reshard_after_forward=False, too."""
+    for each in model.modules():
+        if isinstance(each, FSDPModule):
+            each.reshard()
+
+
 def compiled(model, wrap):
     torch._dynamo.reset()
     model = wrap(model)
@@ -104,10 +114,11 @@ def options_of(kind, wrapper):
     return {}
 
 
-def losses_of(model, x, target, steps=STEPS):
+def losses_of(model, x, target, steps=STEPS, optimizer=None):
     """The losses of some steps, of two backwards each, and the results of eval mode after each."""
-    learning = [each for each in model.parameters() if each.requires_grad]
-    optimizer = torch.optim.SGD(learning, lr=0.3)
+    if optimizer is None:
+        learning = [each for each in model.parameters() if each.requires_grad]
+        optimizer = torch.optim.SGD(learning, lr=0.3)
     losses, results = [], []
     for _ in range(steps):
         model.train()
