@@ -14,6 +14,7 @@ from tcgemm.nn import Float8Linear
 from tcgemm.quant.float8 import scale_of
 
 from support.cases import DEVICES, FLOATS
+from support.inductor import inductor
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 ACTIVATIONS = {
@@ -114,6 +115,7 @@ def model_of(**options):
 def train(model, call=None, steps=6, parts=1):
     torch.manual_seed(1)
     x, optimizer = torch.randn(64, 64), torch.optim.SGD(model.parameters(), lr=0.5)
+    x = x.to(model[0].weight.device)
     target, losses = torch.tanh(x[:, :32]), []
     for _ in range(steps):
         total = 0.0
@@ -151,17 +153,21 @@ def test_gradient_checkpointing_changes_no_bit(scaling):
         assert train(model, call) == expected
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=inductor)])
 @BOTH
-def test_compiled(scaling):
-    expected = train(model_of(scaling=scaling))
+def test_compiled(scaling, backend, device):
+    eager, model = (model_of(scaling=scaling).to(device) for _ in range(2))
+    expected = train(eager)
     torch._dynamo.reset()
-    model = model_of(scaling=scaling)
-    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
-    assert train(model, compiled) == expected
-    eager = model_of(scaling=scaling)
-    train(eager)
+    losses = train(model, torch.compile(model, fullgraph=True, backend=backend))
+    # The gelu of inductor has other roundings, and a value of 8 bits may round to its other side.
+    near = 0 if backend == "aot_eager" else 1e-3
+    torch.testing.assert_close(losses, expected, rtol=near, atol=0)
+    state = model.state_dict()
     for name, each in eager.state_dict().items():
-        assert torch.equal(model.state_dict()[name], each), name
+        difference = (state[name] - each).norm()
+        assert difference <= (0.02 if near else 0) * each.norm(), name
 
 
 @BOTH

@@ -3,28 +3,17 @@
 Most run on aot_eager, which traces forward and backward as inductor does but generates no code.
 """
 
-import os
-import shutil
-import sysconfig
-from pathlib import Path
-
 import pytest
 import torch
 from torch.func import grad, hessian, jvp, vmap
 
 import tcgemm
 
+from support.inductor import inductor
 from support.torch_reference import CASES, Case
 
 FULL = Case(
     "addmm", (3, 4), (4, 5), c=(3, 1), bias=(5,), residual=(3, 5), activation="gelu", beta=0.5
-)
-
-# Inductor compiles C++ that includes Python's headers.
-inductor = pytest.mark.skipif(
-    shutil.which(os.environ.get("CXX", "g++")) is None
-    or not Path(sysconfig.get_path("include"), "Python.h").is_file(),
-    reason="inductor needs a C++ compiler and Python.h (g++, python3-dev)",
 )
 
 
