@@ -10,6 +10,7 @@ rows       the time of every kernel on drawn problems
 fit        the planner's estimates and choices beside these times
 doc000     float16 products of published sizes, beside the paper's
 tensor_parallel  an MLP on two GPUs, beside torch's
+float8     a training step with float8 products, beside bf16
 swap       the speed and the memory of a model before and after swap_linear
 pictures   draw the pictures of the documentation
 figures    write the measured figures of the guides
@@ -32,6 +33,7 @@ COMMANDS = {
     "fit": "benchmarks.fit",
     "doc000": "benchmarks.published_sizes",
     "tensor_parallel": "benchmarks.tensor_parallel",
+    "float8": "benchmarks.float8_training",
     "swap": "benchmarks.swap.measure",
     "pictures": "benchmarks.report.pictures",
     "figures": "benchmarks.report.figures",

@@ -24,7 +24,6 @@ import argparse
 import json
 import math
 import os
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -39,7 +38,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.parallel import parallelize_module
 
 import tcgemm
-from benchmarks import RESULTS
+from benchmarks import RESULTS, medians
 from tcgemm.bench import results_file
 from tcgemm.integrations.tensor_parallel import ColwiseParallel, RowwiseParallel
 from tcgemm.testing import machine, telemetry
@@ -164,12 +163,6 @@ def samples(
     return found
 
 
-def _three(values: list[float], digits: int) -> list[float]:
-    """The median, the lowest and the highest."""
-    shown = (statistics.median(values), min(values), max(values))
-    return [round(value, digits) for value in shown]
-
-
 def difference(one: torch.Tensor, other: torch.Tensor) -> float:
     """|other - one| over |one|, in the Frobenius norm."""
     one, other = one.float(), other.float()
@@ -196,8 +189,8 @@ def rows_of(
             {
                 "variant": name,
                 "task": task,
-                "us": _three(taken, 2),
-                "ratio": _three(ratios, 4),
+                "us": medians.three(taken, 2),
+                "ratio": medians.three(ratios, 4),
                 "rounds": rounds,
                 "difference": far[name],
                 "clock_mhz": sampler.clock_mhz,
@@ -228,13 +221,6 @@ def measure(rank: int, folder: str, kind: str, sizes: Sizes, rounds: int, ms: fl
     os._exit(0)
 
 
-def save(results: dict[str, Any], path: Path) -> None:
-    """Writes a file with one row per line."""
-    header = json.dumps(results["header"], indent=1)
-    rows = ",\n".join(map(json.dumps, results["rows"]))
-    results_file.write(path, [f'{{"header": {header},', f'"rows": [\n{rows}\n]}}'])
-
-
 def lines(results: dict[str, Any]) -> list[str]:
     """The results in words."""
     header = results["header"]
@@ -244,23 +230,8 @@ def lines(results: dict[str, Any]) -> list[str]:
         f"{header['dtype']}"
     ]
     for row in results["rows"]:
-        us, ratio = row["us"], row["ratio"]
-        found.append(
-            f"{row['variant']:18} {row['task']:8} {us[0]:10.1f} us ({us[1]:.1f}-{us[2]:.1f}), "
-            f"{ratio[0]:.2f} x torch's speed ({ratio[1]:.2f}-{ratio[2]:.2f}), "
-            f"output differs by {row['difference']:g}"
-        )
+        found.append(f"{row['variant']:18} {row['task']:8} {medians.text(row, BASELINE)}")
     return found
-
-
-def show_stored(folder: Path) -> None:
-    """Prints what an earlier run has stored."""
-    paths = sorted(folder.glob("*.json"))
-    for path in paths:
-        print(f"\n{path.name}")
-        print("\n".join(lines(json.loads(path.read_text()))))
-    if not paths:
-        print(f"{folder} has no stored results.")
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
@@ -301,7 +272,7 @@ def main(argv: list[str] | None = None) -> int:
             f"{sizes.tokens} tokens on {PROCESSES} GPUs, and torch finds {count} here. Stored "
             "results:"
         )
-        show_stored(options.stored)
+        medians.show_stored(options.stored, lines)
         return 0
     with tempfile.TemporaryDirectory() as folder:
         arguments = (folder, options.device, sizes, options.rounds, options.ms)
@@ -310,5 +281,5 @@ def main(argv: list[str] | None = None) -> int:
     results["header"]["commit"] = options.commit or results_file.commit()
     print("\n".join(lines(results)))
     if options.out:
-        save(results, options.out)
+        medians.save(results, options.out)
     return 0

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from benchmarks import RESULTS, __main__, tensor_parallel
+from benchmarks import RESULTS, __main__, medians, tensor_parallel
 
 SMALL = {"tokens": 32, "hidden": 64, "intermediate": 128}
 KEYS = {"variant", "task", "us", "ratio", "rounds", "difference", "clock_mhz", "power_w"}
@@ -62,7 +62,7 @@ def test_rounds_alternate_and_the_first_one_does_not_count(monkeypatch):
 
 def test_without_two_gpus_stored_results_are_shown(results, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    tensor_parallel.save(results, tmp_path / "stored.json")
+    medians.save(results, tmp_path / "stored.json")
     assert __main__.main(["tensor_parallel", "--stored", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert "on 2 GPUs, and torch finds 1 here. Stored results:" in said

@@ -28,7 +28,9 @@ STARTS = ("", "csrc", "csrc/kernels", "csrc/kernels/sm90", "tcgemm", "tcgemm/nn"
 STARTS += ("tests", "tests/support", "docs/dev", "docs/dev/kernels", "docs")
 # Files that a build, a reader of a page or a measurement adds.
 MADE = {"tcgemm/libtcgemm.so", "csrc/kernels/sm100/", "csrc/plan/sm100.cpp"}
-MADE |= {f"benchmarks/results/{name}" for name in ("models", "swap", "rows", "tensor_parallel")}
+MADE |= {
+    f"benchmarks/results/{name}" for name in ("models", "swap", "rows", "tensor_parallel", "float8")
+}
 
 
 def missing_paths(text: str) -> list[str]:
