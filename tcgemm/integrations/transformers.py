@@ -237,7 +237,9 @@ class TcgemmQuantizer(HfQuantizer):
         checkpoints.check_all_read(scaled, self.report.swapped, unused)
 
     def _process_model_after_weight_loading(self, model: Any, **_others: Any) -> Any:
-        if not self._has_values():
+        if hasattr(model, "_hf_hook"):  # of accelerate, for a model on several devices
+            self._swap_dispatched(model)
+        elif not self._has_values():
             self._swap(model)
         # It is saved as tcgemm's own: the names and forms of another checkpoint are not made again.
         self._config.checkpoint = METHOD
@@ -248,6 +250,14 @@ class TcgemmQuantizer(HfQuantizer):
         ]
         model._weight_conversions = left or None
         return model
+
+    def _swap_dispatched(self, model: Any) -> None:
+        from tcgemm.integrations import transformers_dispatch  # needs accelerate
+
+        if not self._has_values():
+            with transformers_dispatch.without_hooks(model, self):
+                self._swap(model)
+        transformers_dispatch.check_offloaded(model)
 
     def _has_values(self) -> bool:
         """The saved tensors are those of the layers, value by value."""

@@ -91,6 +91,10 @@ class QuantizedWeight(torch.Tensor):
         """values * scale, as a plain tensor of this dtype; the arguments are torch's."""
         return dequantize(self.values, self.scale, dtype or self.dtype)
 
+    def data_ptr(self) -> int:
+        """0, as for other tensors without memory. accelerate looks for it among tied weights."""
+        return 0
+
     def __repr__(self, *, tensor_contents: object = None) -> str:
         return (
             f"QuantizedWeight(shape={tuple(self.shape)}, dtype={self.dtype}, "

@@ -9,8 +9,9 @@ import torch
 
 import tcgemm
 
+from support import transformer_models
 from support.source_tree import ROOT
-from support.transformer_models import every_model, gpt2, llama, made, transformers
+from support.transformer_models import every_model, gpt2, layers, llama, logits, transformers
 
 integration = pytest.importorskip("tcgemm.integrations.transformers")
 TcgemmConfig = integration.TcgemmConfig
@@ -29,23 +30,9 @@ def saved(tmp_path):
     """(the folder of a dense model, its class, the inputs of a call) for a maker."""
 
     def save(make):
-        model, inputs = made(make)
-        folder = tmp_path / "dense"
-        model.save_pretrained(folder)
-        return folder, type(model), inputs
+        return tmp_path / "dense", *transformer_models.saved(make, tmp_path / "dense")
 
     return save
-
-
-def logits(model, inputs):
-    with torch.no_grad():
-        return model.eval()(**inputs).logits
-
-
-def layers(model):
-    """The names of tcgemm's layers."""
-    kinds = (tcgemm.nn.QuantLinear, tcgemm.nn.QuantConv1D, tcgemm.nn.SparseLinear24)
-    return [name for name, module in model.named_modules() if isinstance(module, kinds)]
 
 
 def test_a_model_without_such_layers_is_refused(saved):

@@ -6,6 +6,8 @@ Each function returns (model, the inputs of a call).
 import pytest
 import torch
 
+import tcgemm
+
 transformers = pytest.importorskip("transformers")
 
 SMALL = {"vocab_size": 96, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
@@ -69,3 +71,21 @@ def made(make, dtype=torch.float32):
         name: each.to(dtype) if each.is_floating_point() else each for name, each in inputs.items()
     }
     return model.to(dtype).eval(), inputs
+
+
+def saved(make, folder, dtype=torch.float32):
+    """(the model's class, the inputs of a call) of a model that is saved in this folder."""
+    model, inputs = made(make, dtype)
+    model.save_pretrained(folder)
+    return type(model), inputs
+
+
+def logits(model, inputs):
+    with torch.no_grad():
+        return model.eval()(**inputs).logits
+
+
+def layers(model):
+    """The names of tcgemm's layers."""
+    kinds = (tcgemm.nn.QuantLinear, tcgemm.nn.QuantConv1D, tcgemm.nn.SparseLinear24)
+    return [name for name, module in model.named_modules() if isinstance(module, kinds)]

@@ -1,0 +1,120 @@
+"""from_pretrained with a TcgemmConfig on a GPU, on several devices, with offloaded weights."""
+
+import pytest
+import torch
+
+import tcgemm
+
+from support.transformer_models import layers, llama, logits, made, saved, tied_llama
+
+integration = pytest.importorskip("tcgemm.integrations.transformers")
+accelerate = pytest.importorskip("accelerate")
+TcgemmConfig = integration.TcgemmConfig
+CONFIGS = {
+    "e4m3": {},
+    "int8": {"dtype": "int8"},
+    "sparse": {"layer": "SparseLinear24"},
+}
+every_config = pytest.mark.parametrize("name", CONFIGS)
+
+
+def spread(first, second):
+    """A device_map for the two layers of a Llama, with the head on the second device."""
+    ahead = ("model.embed_tokens", "model.rotary_emb", "model.layers.0")
+    behind = ("model.layers.1", "model.norm", "lm_head")
+    return dict.fromkeys(ahead, first) | dict.fromkeys(behind, second)
+
+
+def weights(model):
+    """The tensors of tcgemm's layers by name, on the CPU."""
+    found = {}
+    for name in layers(model):
+        state = model.get_submodule(name).state_dict()
+        found |= {f"{name}.{key}": each.cpu() for key, each in state.items()}
+    return found
+
+
+def assert_same(got, expected):
+    assert got.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert torch.equal(got[name], tensor), name
+
+
+@pytest.mark.parametrize(
+    ("name", "offload_buffers"),
+    [("e4m3", False), ("int8", False), ("sparse", False), ("sparse", True)],
+)
+def test_offloaded_weights_are_swapped_and_saved(name, offload_buffers, tmp_path):
+    kind, inputs = saved(llama, tmp_path / "dense")
+    config = TcgemmConfig(**CONFIGS[name])
+    expected = kind.from_pretrained(tmp_path / "dense", quantization_config=config)
+    options = {
+        "device_map": spread("cpu", "disk"),
+        "offload_folder": tmp_path / "offloaded",
+        "offload_buffers": offload_buffers,
+    }
+    model = kind.from_pretrained(tmp_path / "dense", quantization_config=config, **options)
+    assert model.hf_device_map == options["device_map"]
+    for _ in range(2):
+        assert torch.equal(logits(model, inputs), logits(expected, inputs))
+    assert_same(weights(model), weights(expected))
+    assert [name for name, each in model.named_parameters() if each.is_meta] == [
+        "model.layers.1.input_layernorm.weight",
+        "model.layers.1.post_attention_layernorm.weight",
+        "model.norm.weight",
+        "lm_head.weight",
+    ]
+    model.save_pretrained(tmp_path / "swapped")
+    for loaded in (
+        kind.from_pretrained(tmp_path / "swapped", **options),
+        kind.from_pretrained(tmp_path / "swapped"),
+    ):
+        assert torch.equal(logits(loaded, inputs), logits(expected, inputs))
+        assert_same(weights(loaded), weights(expected))
+
+
+def test_8_bit_values_are_not_offloaded(tmp_path):
+    kind, _ = saved(llama, tmp_path / "dense")
+    config = TcgemmConfig()
+    model = kind.from_pretrained(tmp_path / "dense", quantization_config=config)
+    model.save_pretrained(tmp_path / "swapped")
+    options = {
+        "device_map": spread("cpu", "disk"),
+        "offload_folder": tmp_path / "offloaded",
+        "offload_buffers": True,
+    }
+    for folder, given in ("dense", {"quantization_config": config}), ("swapped", {}):
+        with pytest.raises(ValueError) as error:
+            kind.from_pretrained(tmp_path / folder, **options, **given)
+        assert str(error.value) == (
+            "TcgemmConfig: offload_buffers is True and device_map offloads "
+            "model.layers.1.self_attn.q_proj, a QuantLinear, but accelerate would make its 8-bit "
+            "values float32; expected offload_buffers=False, with which they stay on the device "
+            "that multiplies."
+        )
+
+
+def test_a_tied_head_on_the_disk_stays_tied(tmp_path):
+    kind, inputs = saved(tied_llama, tmp_path / "dense")
+    config = TcgemmConfig(dtype="int8", modules_to_not_convert=[])
+    expected = kind.from_pretrained(tmp_path / "dense", quantization_config=config)
+    device_map = spread("cpu", "disk") | {"model.embed_tokens": "disk"}
+    model = kind.from_pretrained(
+        tmp_path / "dense", quantization_config=config, device_map=device_map
+    )
+    assert model.hf_quantizer.report.skipped.keys() == {"lm_head"}
+    assert torch.equal(logits(model, inputs), logits(expected, inputs))
+
+
+def test_a_forward_of_its_own_survives_the_swap():
+    from tcgemm.integrations.transformers_dispatch import without_hooks
+
+    model, inputs = made(llama)
+    projection = model.model.layers[0].mlp.up_proj
+    projection.forward = lambda x: 2 * torch.nn.functional.linear(x, projection.weight)
+    expected = logits(model, inputs)
+    accelerate.dispatch_model(model, {"": "cpu"}, force_hooks=True)
+    with without_hooks(model, None):
+        report = tcgemm.swap_linear(model)
+        assert report.skipped == {"model.layers.0.mlp.up_proj": "has a forward of its own"}
+    assert torch.equal(logits(model, inputs), expected)
