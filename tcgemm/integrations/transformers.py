@@ -269,8 +269,8 @@ class TcgemmQuantizer(HfQuantizer):
 
     @property
     def is_trainable(self) -> Any:
-        """The weights of these layers do not learn; an adapter beside them does."""
-        return False
+        """Adapters beside these layers learn. A model without adapters is refused by Trainer."""
+        return True
 
 
 # Calls and not decorators, which would hide the classes from type checkers.

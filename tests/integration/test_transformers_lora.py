@@ -1,0 +1,97 @@
+"""LoRA on a model that from_pretrained quantised: transformers' Trainer, PEFT's merge, saving."""
+
+import pytest
+import torch
+
+from support.transformer_models import IDS, layers, llama, logits, saved, transformers
+
+integration = pytest.importorskip("tcgemm.integrations.transformers")
+peft = pytest.importorskip("peft")
+pytest.importorskip("tcgemm.integrations.peft")
+CONFIGS = {
+    "int8": {"dtype": "int8"},
+    "e4m3": {},
+    "sparse": {"layer": "SparseLinear24"},
+}
+every_config = pytest.mark.parametrize("name", CONFIGS)
+TARGETS = ["q_proj", "v_proj", "down_proj"]
+
+
+class Rows(torch.utils.data.Dataset):
+    """The same rows in each step, so that the loss of a step can be compared with the next."""
+
+    def __len__(self):
+        return len(IDS)
+
+    def __getitem__(self, index):
+        return {"input_ids": IDS[index], "labels": IDS[index]}
+
+
+def load(name, folder, device="cpu"):
+    """(a quantised model, the inputs of a call)"""
+    kind, inputs = saved(llama, folder / "dense")
+    config = integration.TcgemmConfig(**CONFIGS[name])
+    model = kind.from_pretrained(
+        folder / "dense", quantization_config=config, device_map={"": device}
+    )
+    return model, {name: each.to(device) for name, each in inputs.items()}
+
+
+def with_adapters(model):
+    torch.manual_seed(6)
+    with pytest.warns(UserWarning, match="Unsupported layer type"):
+        return peft.get_peft_model(model, peft.LoraConfig(r=8, target_modules=TARGETS))
+
+
+def trainer_of(model, folder, device="cpu"):
+    arguments = transformers.TrainingArguments(
+        output_dir=str(folder / "trained"),
+        max_steps=8,
+        learning_rate=5e-2,
+        lr_scheduler_type="constant",
+        per_device_train_batch_size=len(IDS),
+        logging_steps=1,
+        use_cpu=device == "cpu",
+        report_to=[],
+        save_strategy="no",
+        disable_tqdm=True,
+    )
+    arguments._n_gpu = 1  # no torch.nn.DataParallel, where there are several
+    return transformers.Trainer(model, arguments, train_dataset=Rows())
+
+
+def copies(model):
+    return {name: each.detach().clone() for name, each in model.state_dict().items()}
+
+
+@every_config
+def test_trainer_trains_the_adapters_alone(name, device, tmp_path):
+    model, inputs = load(name, tmp_path, device)
+    before = logits(model, inputs)
+    model = with_adapters(model)
+    assert torch.equal(logits(model, inputs), before)
+    old = copies(model)
+    trainer = trainer_of(model.train(), tmp_path, device)
+    trainer.train()
+    losses = [each["loss"] for each in trainer.state.log_history if "loss" in each]
+    assert len(losses) == 8 and losses[-1] < 0.95 * losses[0]
+    new = copies(model)
+    changed = {name for name in old if not torch.equal(old[name].float(), new[name].float())}
+    assert changed == {name for name in old if ".lora_" in name}
+    expected = logits(model, inputs)
+    merged = model.merge_and_unload()
+    assert len(layers(merged)) == (8 if name == "sparse" else 14)
+    change = (expected - before).abs().max()
+    assert (logits(merged, inputs) - expected).abs().max() < 0.3 * change
+
+
+def test_trainer_refuses_a_quantised_model_without_adapters(tmp_path):
+    model, _ = load("int8", tmp_path)
+    with pytest.raises(ValueError, match="cannot perform fine-tuning on purely quantized models"):
+        trainer_of(model, tmp_path)
+
+
+def test_all_linear_finds_no_layer_of_tcgemm(tmp_path):
+    model, _ = load("int8", tmp_path)
+    with pytest.raises(ValueError, match="No `target_modules` passed"):
+        peft.get_peft_model(model, peft.LoraConfig(target_modules="all-linear"))
