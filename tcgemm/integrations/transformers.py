@@ -6,6 +6,7 @@ Importing this module registers the method "tcgemm". It needs transformers 5 or 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -185,6 +186,14 @@ def _modules(name: str, names: list[str]) -> list[str]:
     return full or ([] if name == "lm_head" else [name])
 
 
+def _refuse_undo() -> None:
+    raise RuntimeError(
+        "tcgemm.SwapReport.undo: from_pretrained does not keep the weights of before the swap; "
+        "load the model without TcgemmConfig, or call "
+        "tcgemm.swap_linear(model, to=torch.nn.Linear), which dequantises."
+    )
+
+
 class TcgemmQuantizer(HfQuantizer):
     """Swaps layers to QuantLinear before a saved model is read, and others after it was read."""
 
@@ -213,10 +222,12 @@ class TcgemmQuantizer(HfQuantizer):
             names = [name for name, _ in model.named_modules()]
             left = config.modules_to_not_convert
             skip = [full for name in left for full in _modules(name, names)]
-            self.report = swap_linear(model, skip=skip or None, **config.options())
+            report = swap_linear(model, skip=skip or None, **config.options())
         else:
             chosen = [name for name, _ in model.named_modules() if checkpoints.has(only, name)]
-            self.report = swap_linear(model, lambda _, name: name in chosen, **config.options())
+            report = swap_linear(model, lambda _, name: name in chosen, **config.options())
+        # The steps of undo() hold the weights of before.
+        self.report = replace(report, _steps=[], _after_undo=_refuse_undo)
         if not self.report.swapped:
             raise ValueError(
                 f"TcgemmConfig: {type(model).__name__} has no layer that can become a "

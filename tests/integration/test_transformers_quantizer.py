@@ -1,8 +1,10 @@
 """from_pretrained with a TcgemmConfig: quantise while loading, save, load again, bit for bit."""
 
+import gc
 import json
 import subprocess
 import sys
+import weakref
 
 import pytest
 import torch
@@ -69,6 +71,31 @@ def test_what_is_not_converted(make, saved):
     assert not any(name.endswith("lm_head") for name in layers(model))
     report = model.hf_quantizer.report
     assert sorted(report.swapped) == sorted(layers(model))
+
+
+@pytest.mark.parametrize("name", ["int8", "sparse"])
+def test_the_dense_weights_are_freed(name, saved, monkeypatch):
+    dense = []
+
+    def swap(model, **options):
+        layers = [each for each in model.modules() if isinstance(each, torch.nn.Linear)]
+        dense.extend(weakref.ref(each.weight) for each in layers)
+        return tcgemm.swap_linear(model, **options)
+
+    monkeypatch.setattr(integration, "swap_linear", swap)
+    folder, kind, _ = saved(llama)
+    config = TcgemmConfig(**CONFIGS[name])
+    model = kind.from_pretrained(folder, quantization_config=config)
+    gc.collect()
+    alive = [id(each()) for each in dense if each() is not None]
+    assert len(dense) == 15 and alive == [id(model.lm_head.weight)]
+    with pytest.raises(RuntimeError) as error:
+        model.hf_quantizer.report.undo()
+    assert str(error.value) == (
+        "tcgemm.SwapReport.undo: from_pretrained does not keep the weights of before the swap; "
+        "load the model without TcgemmConfig, or call "
+        "tcgemm.swap_linear(model, to=torch.nn.Linear), which dequantises."
+    )
 
 
 def test_names_and_patterns(saved):
