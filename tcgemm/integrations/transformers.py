@@ -5,6 +5,7 @@ Importing this module registers the method "tcgemm". It needs transformers 5 or 
 
 from __future__ import annotations
 
+import copy
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from tcgemm import dtypes
 from tcgemm.integrations import checkpoints
-from tcgemm.nn import QuantLinear, SparseLinear24, SwapReport, swap_linear
+from tcgemm.nn import QuantLinear, SparseLinear24, SwapReport, conv1d, exchange, swap_linear
 from tcgemm.quant.weight import QuantizedWeight
 from tcgemm.typing import WeightGranularity, words
 
@@ -28,6 +29,8 @@ METHOD = "tcgemm"
 # transformers initialises every weight without this mark, and a layer makes `weight` at each use.
 _WEIGHTS: Any = QuantizedWeight
 _WEIGHTS._is_hf_initialized = True
+# What a layer was before the swap, and is again after swap_linear or a merge of an adapter.
+DENSE = (exchange.LINEAR, conv1d.CONV1D_OR_OURS)
 LAYERS = ("QuantLinear", "SparseLinear24")
 DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in dtypes.QUANTIZED}
 METHODS = ("magnitude", "transposable")
@@ -269,6 +272,25 @@ class TcgemmQuantizer(HfQuantizer):
             with transformers_dispatch.without_hooks(model, self):
                 self._swap(model)
         transformers_dispatch.check_offloaded(model)
+
+    def get_state_dict_and_metadata(self, model: Any) -> tuple[None, dict[str, Any]]:
+        """transformers calls it before a model is saved. The config names layers that are dense.
+
+        PEFT makes a SparseLinear24 dense when it merges an adapter, and swap_linear any layer.
+        """
+        dense = [
+            name
+            for name, module in model.named_modules()
+            if name in self.report.swapped and any(each.includes(module) for each in DENSE)
+        ]
+        if len(dense) == len(self.report.swapped):
+            self.remove_quantization_config(model)
+        elif dense:
+            config = copy.copy(self._config)  # the user may load another model with this one
+            left = [*config.modules_to_not_convert, *dense]
+            config.modules_to_not_convert = list(dict.fromkeys(left))
+            self._config = self.quantization_config = model.config.quantization_config = config
+        return None, {}
 
     def _has_values(self) -> bool:
         """The saved tensors are those of the layers, value by value."""

@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+import tcgemm
+
 from support.transformer_models import IDS, layers, llama, logits, saved, transformers
 
 integration = pytest.importorskip("tcgemm.integrations.transformers")
@@ -15,6 +17,7 @@ CONFIGS = {
 }
 every_config = pytest.mark.parametrize("name", CONFIGS)
 TARGETS = ["q_proj", "v_proj", "down_proj"]
+EVERY = [*TARGETS, "k_proj", "o_proj", "gate_proj", "up_proj"]
 
 
 class Rows(torch.utils.data.Dataset):
@@ -95,3 +98,29 @@ def test_all_linear_finds_no_layer_of_tcgemm(tmp_path):
     model, _ = load("int8", tmp_path)
     with pytest.raises(ValueError, match="No `target_modules` passed"):
         peft.get_peft_model(model, peft.LoraConfig(target_modules="all-linear"))
+
+
+@pytest.mark.parametrize("targets", [TARGETS, EVERY], ids=["some", "all"])
+@every_config
+def test_a_merged_model_is_saved_and_loaded_with_the_same_bits(name, targets, tmp_path):
+    model, inputs = load(name, tmp_path)
+    given = model.config.quantization_config
+    config = peft.LoraConfig(target_modules=targets, init_lora_weights=False)
+    merged = peft.get_peft_model(model, config).merge_and_unload()
+    expected = logits(merged, inputs)
+    for _ in range(2):
+        merged.save_pretrained(tmp_path / "merged")
+    loaded = type(merged).from_pretrained(tmp_path / "merged")
+    assert layers(loaded) == layers(merged)
+    assert torch.equal(logits(loaded, inputs), expected)
+    assert given.modules_to_not_convert == ["lm_head"]  # may be the config of another model, too
+
+
+def test_a_dequantised_model_is_saved_without_the_config(tmp_path):
+    model, inputs = load("int8", tmp_path)
+    tcgemm.swap_linear(model, to=torch.nn.Linear)
+    expected = logits(model, inputs)
+    model.save_pretrained(tmp_path / "dense again")
+    loaded = type(model).from_pretrained(tmp_path / "dense again")
+    assert not layers(loaded) and not hasattr(loaded, "hf_quantizer")
+    assert torch.equal(logits(loaded, inputs), expected)
