@@ -25,6 +25,19 @@ def spread(first, second):
     return dict.fromkeys(ahead, first) | dict.fromkeys(behind, second)
 
 
+TWO_GPUS = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+every_map = pytest.mark.parametrize(
+    "device_map",
+    [
+        pytest.param("cuda", id="cuda"),
+        pytest.param("auto", id="auto"),
+        pytest.param(spread(0, "cpu"), id="GPU and CPU"),
+        pytest.param(spread(0, "disk"), id="GPU and disk"),
+        pytest.param(spread(0, 1), id="two GPUs", marks=TWO_GPUS),
+    ],
+)
+
+
 def weights(model):
     """The tensors of tcgemm's layers by name, on the CPU."""
     found = {}
@@ -118,3 +131,30 @@ def test_a_forward_of_its_own_survives_the_swap():
         report = tcgemm.swap_linear(model)
         assert report.skipped == {"model.layers.0.mlp.up_proj": "has a forward of its own"}
     assert torch.equal(logits(model, inputs), expected)
+
+
+@pytest.mark.gpu
+@every_config
+@every_map
+def test_a_model_on_a_gpu_is_saved_and_loaded_with_the_same_bits(name, device_map, tmp_path):
+    kind, inputs = saved(llama, tmp_path / "dense", torch.bfloat16)
+    config = TcgemmConfig(**CONFIGS[name])
+    on_cpu = kind.from_pretrained(tmp_path / "dense", quantization_config=config)
+    options = {"device_map": device_map, "offload_folder": tmp_path / "offloaded"}
+    model = kind.from_pretrained(tmp_path / "dense", quantization_config=config, **options)
+    assert_same(weights(model), weights(on_cpu))
+    inputs = {name: each.cuda() for name, each in inputs.items()}
+    expected = logits(model, inputs)
+    one_gpu = kind.from_pretrained(
+        tmp_path / "dense", quantization_config=config, device_map={"": 0}
+    )
+    assert expected.is_cuda and torch.equal(expected, logits(one_gpu, inputs))
+    written = {"max_new_tokens": 6, "do_sample": False, "pad_token_id": 0}
+    tokens = model.generate(**inputs, **written)
+
+    model.save_pretrained(tmp_path / "swapped")
+    loaded = kind.from_pretrained(tmp_path / "swapped", **options)
+    assert layers(loaded) == layers(model)
+    assert_same(weights(loaded), weights(model))
+    assert torch.equal(logits(loaded, inputs), expected)
+    assert torch.equal(loaded.generate(**inputs, **written), tokens)
