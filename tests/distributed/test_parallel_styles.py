@@ -392,7 +392,10 @@ def alone(rank):
             out.square().sum().backward()
             gradients = [full_tensor(each.grad) for each in model.parameters()]
             results.append([out, x.grad, *gradients])
-        assert all(map(torch.equal, *results)), kind
+        # On a GPU a float32 Linear multiplies as with a prepared weight, which a parallel one lacks.
+        near = 1e-4 if kind == "linear" and x.is_cuda else 0
+        for ours, right in zip(*results, strict=True):
+            torch.testing.assert_close(ours, right, rtol=near, atol=near, msg=kind)
 
 
 def test_a_mesh_of_one(device):

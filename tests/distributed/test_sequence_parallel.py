@@ -106,7 +106,7 @@ def train(rank, kind):
     state = model.state_dict()
     for name, right in alone.state_dict().items():
         assert state[name].placements == (Replicate(),)
-        ours, right = state[name].to_local().float(), right.float()
+        ours, right = state[name].to_local().cpu().float(), right.cpu().float()
         torch.testing.assert_close(ours, right, rtol=near, atol=near)
     other = parallel(layer_of(kind, 9)).eval()
     other.load_state_dict(alone.state_dict())
