@@ -17,7 +17,7 @@ from transformers.quantizers.base import HfQuantizer
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from tcgemm import dtypes
-from tcgemm.integrations import checkpoints
+from tcgemm.integrations import checkpoints, transformers_dispatch
 from tcgemm.nn import QuantLinear, SparseLinear24, SwapReport, conv1d, exchange, swap_linear
 from tcgemm.quant.weight import QuantizedWeight
 from tcgemm.typing import WeightGranularity, words
@@ -251,10 +251,10 @@ class TcgemmQuantizer(HfQuantizer):
         checkpoints.check_all_read(scaled, self.report.swapped, unused)
 
     def _process_model_after_weight_loading(self, model: Any, **_others: Any) -> Any:
-        if hasattr(model, "_hf_hook"):  # of accelerate, for a model on several devices
-            self._swap_dispatched(model)
-        elif not self._has_values():
-            self._swap(model)
+        if not self._has_values():
+            with transformers_dispatch.without_hooks(model, self):
+                self._swap(model)
+        transformers_dispatch.check_offloaded(model)
         # It is saved as tcgemm's own: the names and forms of another checkpoint are not made again.
         self._config.checkpoint = METHOD
         left = [
@@ -264,14 +264,6 @@ class TcgemmQuantizer(HfQuantizer):
         ]
         model._weight_conversions = left or None
         return model
-
-    def _swap_dispatched(self, model: Any) -> None:
-        from tcgemm.integrations import transformers_dispatch  # needs accelerate
-
-        if not self._has_values():
-            with transformers_dispatch.without_hooks(model, self):
-                self._swap(model)
-        transformers_dispatch.check_offloaded(model)
 
     def get_state_dict_and_metadata(self, model: Any) -> tuple[None, dict[str, Any]]:
         """transformers calls it before a model is saved. The config names layers that are dense.
@@ -289,7 +281,7 @@ class TcgemmQuantizer(HfQuantizer):
             config = copy.copy(self._config)  # the user may load another model with this one
             left = [*config.modules_to_not_convert, *dense]
             config.modules_to_not_convert = list(dict.fromkeys(left))
-            self._config = self.quantization_config = model.config.quantization_config = config
+            model.config.quantization_config = self._config = config
         return None, {}
 
     def _has_values(self) -> bool:

@@ -8,10 +8,9 @@ a quantizer gets the model, so it is undone for the time of the swap.
 from __future__ import annotations
 
 import contextlib
+import importlib
 from typing import TYPE_CHECKING, Any
 
-from accelerate.hooks import remove_hook_from_module
-from accelerate.utils import set_module_tensor_to_device
 from transformers.integrations.accelerate import accelerate_dispatch
 
 from tcgemm.nn import QuantLinear
@@ -26,6 +25,9 @@ if TYPE_CHECKING:
 @contextlib.contextmanager
 def without_hooks(model: Any, quantizer: HfQuantizer) -> Iterator[None]:
     """Inside, the model has no hooks, and its offloaded weights are on the CPU."""
+    if not _hooks(model):  # one device
+        yield
+        return
     offload: dict[str, Any] = dict.fromkeys(("offload_folder", "offload_index", "offload_buffers"))
     for module in model.modules():
         for hook in _hooks(module):
@@ -60,12 +62,15 @@ def _hooks(module: torch.nn.Module) -> tuple[Any, ...]:
 
 def _release(module: torch.nn.Module) -> None:
     """Removes the module's hooks, after its weights on the disk were read."""
+    # Where accelerate is not installed, no model has hooks.
+    accelerate: Any = importlib.import_module("accelerate")
     hooks = _hooks(module)
     for hook in hooks:
         for name, parameter in module.named_parameters(recurse=False):
             if hook.offload and parameter.is_meta:
-                set_module_tensor_to_device(module, name, "cpu", hook.weights_map[name])
-    remove_hook_from_module(module)
+                value = hook.weights_map[name]
+                accelerate.utils.set_module_tensor_to_device(module, name, "cpu", value)
+    accelerate.hooks.remove_hook_from_module(module)
     forward: Any = vars(module).get("forward")
     if hooks and getattr(forward, "__func__", None) is type(module).forward:
         del module.forward  # accelerate leaves the method of the class in the instance
