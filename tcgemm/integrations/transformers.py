@@ -1,6 +1,7 @@
 """A quantization method of transformers: from_pretrained makes layers of tcgemm.
 
-Importing this module registers the method "tcgemm". It needs transformers 5 or later.
+Importing this module registers the method "tcgemm". It needs transformers 5 or later, and 5.21 to
+read a saved SparseLinear24 or a checkpoint of another method.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
+import transformers
 from transformers.core_model_loading import ConversionOps
 from transformers.quantizers.auto import register_quantization_config, register_quantizer
 from transformers.quantizers.base import HfQuantizer
@@ -197,6 +199,15 @@ def _refuse_undo() -> None:
     )
 
 
+def _check_reads_parts() -> None:
+    if not hasattr(HfQuantizer, "serialized_names"):
+        raise ImportError(
+            f"TcgemmConfig: transformers {transformers.__version__} reads no weights that are "
+            "saved in parts, as those of SparseLinear24 and of other methods are; expected 5.21 "
+            "or later: pip install -U transformers."
+        )
+
+
 class TcgemmQuantizer(HfQuantizer):
     """Swaps layers to QuantLinear before a saved model is read, and others after it was read."""
 
@@ -207,6 +218,9 @@ class TcgemmQuantizer(HfQuantizer):
     def __init__(self, quantization_config: Any, **kwargs: Any) -> None:
         super().__init__(quantization_config, **kwargs)
         self._config: TcgemmConfig = quantization_config
+        in_parts = self._config.layer == "SparseLinear24" or self._config.checkpoint != METHOD
+        if self.pre_quantized and in_parts:
+            _check_reads_parts()
         if self._config.layer == "SparseLinear24":  # the parts that a weight is saved in
             self.serialized_names = {
                 "weight": ["weight.values", "weight.metadata", "weight.format"]

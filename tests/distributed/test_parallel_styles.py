@@ -392,7 +392,7 @@ def alone(rank):
             out.square().sum().backward()
             gradients = [full_tensor(each.grad) for each in model.parameters()]
             results.append([out, x.grad, *gradients])
-        # On a GPU a float32 Linear multiplies as with a prepared weight, which a parallel one lacks.
+        # On a GPU a float32 Linear multiplies as with a prepared weight; a parallel one does not.
         near = 1e-4 if kind == "linear" and x.is_cuda else 0
         for ours, right in zip(*results, strict=True):
             torch.testing.assert_close(ours, right, rtol=near, atol=near, msg=kind)

@@ -151,6 +151,8 @@ def test_a_model_on_a_gpu_is_saved_and_loaded_with_the_same_bits(name, device_ma
     assert expected.is_cuda and torch.equal(expected, logits(one_gpu, inputs))
     written = {"max_new_tokens": 6, "do_sample": False, "pad_token_id": 0}
     tokens = model.generate(**inputs, **written)
+    if name == "sparse" and not hasattr(integration.HfQuantizer, "serialized_names"):
+        pytest.skip("transformers before 5.21 reads no parts")
 
     model.save_pretrained(tmp_path / "swapped")
     loaded = kind.from_pretrained(tmp_path / "swapped", **options)

@@ -123,6 +123,22 @@ def test_options_of_from_pretrained(name, options, saved, tmp_path):
     assert torch.equal(logits(again, inputs), logits(model, inputs))
 
 
+def test_an_older_transformers_does_not_read_parts(saved, tmp_path, monkeypatch):
+    """transformers 5.17 ignored the parts of a sparse weight, and made up its values."""
+    folder, kind, _ = saved(llama)
+    model = kind.from_pretrained(folder, quantization_config=TcgemmConfig(**CONFIGS["sparse"]))
+    model.save_pretrained(tmp_path / "sparse")
+    monkeypatch.delattr(integration.HfQuantizer, "serialized_names")
+    monkeypatch.setattr(transformers, "__version__", "5.17.0")
+    with pytest.raises(ImportError) as error:
+        kind.from_pretrained(tmp_path / "sparse")
+    assert str(error.value) == (
+        "TcgemmConfig: transformers 5.17.0 reads no weights that are saved in parts, as those of "
+        "SparseLinear24 and of other methods are; expected 5.21 or later: pip install -U "
+        "transformers."
+    )
+
+
 def test_a_model_of_swap_linear_is_loaded_with_its_config(saved, tmp_path):
     """Its config may be set before it is saved, so that it can be loaded."""
     folder, kind, inputs = saved(llama)
