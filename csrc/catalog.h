@@ -18,6 +18,7 @@ struct TileShape {
   int warpgroups, m64_blocks, n, stages;
   bool pingpong = false;
   bool split_n = false;
+  bool shares_a = false;
 };
 
 // sm90a: 128x256 is the fastest per FLOP, 192x192 fits the waves of 3072 and 6144, and the smaller
@@ -27,6 +28,10 @@ inline constexpr TileShape kSm90[] = {
     {2, 1, 256, 4}, {2, 2, 128, 4}, {3, 1, 192, 4}, {2, 1, 192, 5},      {2, 1, 128, 6},
     {1, 1, 256, 5}, {1, 1, 128, 8}, {1, 1, 64, 12}, {2, 1, 320, 3},      {2, 1, 224, 4},
     {2, 1, 208, 4}, {2, 1, 176, 5}, {2, 1, 144, 5}, {2, 2, 128, 6, true}};
+// Few rows: so many columns that the tiles of 4096 and 6144 columns fill 132 SMs. The CTAs of a
+// cluster share a, which all of them read.
+inline constexpr TileShape kSm90Narrow[] = {{1, 1, 32, 18, false, false, true},
+                                            {1, 1, 48, 14, false, false, true}};
 // An FP16 accumulator is not faster on Hopper, so it has only the tiles that cover every size.
 inline constexpr TileShape kSm90F16[] = {
     {2, 1, 256, 4}, {2, 1, 128, 6}, {1, 1, 256, 5}, {1, 1, 128, 8}, {1, 1, 64, 12}};
@@ -133,11 +138,15 @@ constexpr ConfigFamily sparse_family(Arch arch, DType input, DType input_b, DTyp
 using enum DType;
 inline constexpr ConfigFamily kFamilies[] = {
     family(Arch::sm90a, bf16, bf16, f32, kSm90, true),
+    family(Arch::sm90a, bf16, bf16, f32, kSm90Narrow, false),
     family(Arch::sm90a, f16, f16, f32, kSm90, true),
+    family(Arch::sm90a, f16, f16, f32, kSm90Narrow, false),
     family(Arch::sm90a, f16, f16, f16, kSm90F16, true),
     family(Arch::sm90a, tf32, tf32, f32, kSm90, false),
+    family(Arch::sm90a, tf32, tf32, f32, kSm90Narrow, false),
     rs_family(tf32, f32, kSm90Rs),
     family(Arch::sm90a, e4m3, e4m3, f32, kSm90, false),
+    family(Arch::sm90a, e4m3, e4m3, f32, kSm90Narrow, false),
     family(Arch::sm90a, e4m3, e5m2, f32, kSm90Few, false),
     family(Arch::sm90a, e5m2, e4m3, f32, kSm90Few, false),
     family(Arch::sm90a, e5m2, e5m2, f32, kSm90Few, false),
@@ -150,6 +159,7 @@ inline constexpr ConfigFamily kFamilies[] = {
     family(Arch::sm90a, e5m2, e4m3, f32, kSm90PromotedFew, false, 1, true),
     family(Arch::sm90a, e5m2, e5m2, f32, kSm90PromotedFew, false, 1, true),
     family(Arch::sm90a, s8, s8, s32, kSm90, false),
+    family(Arch::sm90a, s8, s8, s32, kSm90Narrow, false),
     rs_family(s8, s32, kSm90Rs),
     family(Arch::sm90a, s8, u8, s32, kSm90Few, false),
     family(Arch::sm90a, u8, s8, s32, kSm90Few, false),
@@ -233,6 +243,7 @@ constexpr auto rows() {
         config.stages = family.tiles[tile].stages;
         config.pingpong = family.tiles[tile].pingpong;
         config.split_n = family.tiles[tile].split_n;
+        config.shares_a = family.tiles[tile].shares_a;
         config.promote = family.promote;
         config.block_scaled = family.block_scaled;
         config.operand_source = family.operand_source;
@@ -395,6 +406,7 @@ constexpr ConfigName name(const GemmConfig& config) {
   if (config.operand_source == OperandSource::RS) result.add("_rs");
   if (config.sparse) result.add("_sparse");
   if (config.pingpong) result.add("_pingpong");
+  if (config.shares_a) result.add("_shares_a");
   return result;
 }
 

@@ -60,6 +60,9 @@ struct GemmConfig {
   bool pingpong = false;
   // The warpgroups own the same rows and split the columns: tiles of m64_blocks * 64 rows.
   bool split_n = false;
+  // The CTAs of a cluster have the same rows of a and adjacent columns of b, and share a. In the
+  // other kernels they have adjacent rows of a and share b.
+  bool shares_a = false;
 
   constexpr bool is_dense_ss() const {
     return terms == 1 && promote == 0 && !sparse && !block_scaled &&
@@ -76,9 +79,10 @@ struct GemmConfig {
   // There is no kernel with EpiloguePath::rolled: it would have no registers for it, the tile is
   // no whole number of boxes, or the FP8 mainloop beside it becomes slower.
   constexpr bool unrolled_only() const {
-    return uses_tma() && (pingpong || n > 256 || (n > kBoxColumns && n % kBoxColumns != 0) ||
-                          wide_fp8_promotes());
+    return uses_tma() && (pingpong || n > 256 || has_narrow_box() || wide_fp8_promotes());
   }
+  // The last columns of a tile fill no box. TMA does not store them.
+  constexpr bool has_narrow_box() const { return n % kBoxColumns != 0 && !interleaved_rows(); }
   // There is a kernel with EpiloguePath::fused. Block-scaled kernels lack the registers for columns
   // that fill no box.
   constexpr bool fuses_activations() const {
@@ -99,6 +103,8 @@ struct GemmConfig {
   // TMA loads the operands (TmaParams). The other kernels, FP64-accumulating ones among them, load
   // with cp.async, any strides and alignment (CpAsyncParams).
   constexpr bool uses_tma() const { return arch == Arch::sm90a && accumulator != DType::f64; }
+  // The kernel can compute the sums of slices of k: Slices in core/params.h.
+  constexpr bool divides_k() const { return uses_tma() && terms == 1 && !sparse; }
   // The sums of a k-block are added, scaled or not, to a second set of accumulators.
   constexpr bool promotes() const { return promote != 0 || block_scaled; }
   constexpr int tile_m() const { return (pingpong || split_n ? 1 : warpgroups) * m64_blocks * 64; }
@@ -123,14 +129,17 @@ struct GemmConfig {
   }
   // Rows of b in a box of a K-major b. A box has at most 256 rows.
   constexpr int box_rows_b(int cluster) const {
+    if (shares_a) return n;
     return cluster == 1 && n > 256 ? n / 2 : n / cluster;
   }
   // The rows that TMA loads of the last tile along m, or along n, where that tile is partly outside
   // of the matrix: a row outside takes longer than one inside. A K-major operand is loaded in
   // multiples of 8 rows, an MN-major one in whole boxes. Split FP32 compares sums of rows outside
   // too, and needs their zeros.
-  constexpr int edge_rows_a(std::int64_t m) const {
-    return terms > 1 || sparse ? tile_m() : edge_rows(m, tile_m(), tile_m(), major_a(layout));
+  constexpr int edge_rows_a(std::int64_t m, int cluster = 1) const {
+    return terms > 1 || sparse
+               ? tile_m()
+               : edge_rows(m, tile_m(), tile_m(), major_a(layout), shares_a ? cluster : 1);
   }
   constexpr int edge_rows_b(std::int64_t n_extent) const {
     return terms > 1 || n > 256 ? loaded_n() : edge_rows(n_extent, n, loaded_n(), major_b(layout));
@@ -182,8 +191,9 @@ struct GemmConfig {
     if (arch != Arch::sm90a) return operands;
     return operands + 16 * stages + scale_stages() * scale_bytes();
   }
-  constexpr int edge_rows(std::int64_t extent, int tile, int loaded, Major major) const {
-    const int rest = int(extent % tile), box = major == Major::K ? 8 : box_mn();
+  constexpr int edge_rows(std::int64_t extent, int tile, int loaded, Major major,
+                          int boxes = 1) const {
+    const int rest = int(extent % tile), box = major == Major::K ? 8 * boxes : box_mn();
     return rest == 0 ? loaded : (rest + box - 1) / box * box;
   }
 };

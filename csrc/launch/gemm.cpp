@@ -111,14 +111,15 @@ void operand_maps(const LaunchContext& call, std::int64_t batch_a, std::int64_t 
     return operand_map(run, b, major_b(config.layout), problem.n, problem.k, batch_b, rows,
                        config.tile_k() / run.cluster);
   };
-  params.a = config.sparse ? values_map(run, a, problem) : map_a(config.tile_m());
+  const int sharers_a = config.shares_a ? run.cluster : 1, sharers_b = run.cluster / sharers_a;
+  params.a = config.sparse ? values_map(run, a, problem) : map_a(config.tile_m() / sharers_a);
   params.b = map_b(config.box_rows_b(run.cluster));
-  params.edge_rows_a = config.edge_rows_a(problem.m);
+  params.edge_rows_a = config.edge_rows_a(problem.m, sharers_a);
   params.edge_rows_b = config.edge_rows_b(problem.n);
   const bool edge_a = major_a(config.layout) == Major::K && params.edge_rows_a != config.tile_m();
   const bool edge_b = major_b(config.layout) == Major::K && params.edge_rows_b != config.loaded_n();
-  params.edge_a = edge_a ? map_a(params.edge_rows_a) : params.a;
-  params.edge_b = edge_b ? map_b(params.edge_rows_b / run.cluster) : params.b;
+  params.edge_a = edge_a ? map_a(params.edge_rows_a / sharers_a) : params.a;
+  params.edge_b = edge_b ? map_b(params.edge_rows_b / sharers_b) : params.b;
 }
 
 SparseParams metadata(const GemmConfig& config, const Problem& problem) {
@@ -133,8 +134,9 @@ void launch_tma(const LaunchContext& call) {
   TmaParams params{};
   // The terms of an operand form one batch: all matrices of the first term, then of the next.
   const bool is_split = config.terms > 1;
-  const std::int64_t batch_a = is_split ? config.terms * split.copies_a : problem.batch;
-  const std::int64_t batch_b = is_split ? config.terms * split.copies_b : problem.batch;
+  const std::int64_t matrices = problem.batch / run.slices;
+  const std::int64_t batch_a = is_split ? config.terms * split.copies_a : matrices;
+  const std::int64_t batch_b = is_split ? config.terms * split.copies_b : matrices;
   operand_maps(call, batch_a, batch_b, params);
   params.epilogue = epilogue(problem, plan, run, workspace);
   params.extent = extent(problem);
@@ -145,8 +147,9 @@ void launch_tma(const LaunchContext& call) {
   }
   params.split = split;
   if (config.sparse) params.sparse = metadata(config, problem);
-  params.a_batched = is_split ? split.copies_a > 1 : problem.batch > 1 && a.stride_batch != 0;
-  params.b_batched = is_split ? split.copies_b > 1 : problem.batch > 1 && b.stride_batch != 0;
+  params.a_batched = is_split ? split.copies_a > 1 : matrices > 1 && a.stride_batch != 0;
+  params.b_batched = is_split ? split.copies_b > 1 : matrices > 1 && b.stride_batch != 0;
+  params.slices = slices(problem, run.slices, config.tile_k());
   if (run.store_path == StorePath::tma_rows) {
     params.tma_store = TmaStore::rows;
     params.out = result_map(problem[Slot::out], problem.m, problem.n, problem.batch, kBoxRows);

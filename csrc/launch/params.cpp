@@ -159,6 +159,11 @@ Extent extent(const Problem& problem) {
           std::int32_t(problem.batch)};
 }
 
+Slices slices(const Problem& problem, int count, int tile_k) {
+  const std::int64_t blocks = ceil_div(problem.k, tile_k);
+  return {count, std::int32_t(blocks / count), std::int32_t(blocks % count), divisor(count)};
+}
+
 Tiling tiling(const Problem& problem, const LaunchConfig& run, bool row_major) {
   const std::int64_t rows = row_major ? 1 : std::min<std::int64_t>(run.raster_group, run.tiles_m);
   const std::int64_t last_first = (run.tiles_m - 1) / rows * rows;

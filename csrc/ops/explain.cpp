@@ -79,6 +79,7 @@ void add_facts(JsonObject& object, const plan::Facts& facts) {
       .add("stages", facts.stages)
       .add("threads", facts.threads)
       .add("cluster", facts.cluster)
+      .add("slices", facts.slices)
       .add("grid", facts.grid)
       .add("waves", facts.waves)
       .add("workspace", facts.workspace)

@@ -43,16 +43,20 @@ inline constexpr int kClusterSizes[] = {1, 2, 4};  // thread blocks
 // Each returns grid, cluster, tiles, waves and the estimated time of one kernel, without passes
 // before it; nothing if the kernel cannot run the problem. fit_sm90 returns the store path
 // and the epilogue path as well, because its time depends on them. `cluster` is the number of
-// thread blocks in a cluster; 0: the one with the shortest time.
+// thread blocks in a cluster; 0: the one with the shortest time. fit_sm90 takes the number of slices
+// of k.
 std::optional<LaunchConfig> fit_sm80(const GemmConfig& config, const Problem& problem,
                                      const Device& device, const CandidateOperands& operands,
                                      int cluster);
 std::optional<LaunchConfig> fit_sm90(const GemmConfig& config, const Problem& problem,
                                      const Device& device, const CandidateOperands& operands,
-                                     int cluster);
+                                     int cluster, int slices);
 std::optional<LaunchConfig> fit_fp64(const GemmConfig& config, const Problem& problem,
                                      const Device& device, const CandidateOperands& operands,
                                      int cluster);
+
+// Microseconds of the kernel that adds the sums of so many slices of k; 0 for one.
+double add_slices_time(const Problem& problem, const Device& device, int slices);
 
 // Height of the raster group of a persistent kernel, in clusters: the tiles that are in flight at
 // one time form a square of the result, which needs the fewest bytes from L2.

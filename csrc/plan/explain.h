@@ -20,7 +20,7 @@ struct Facts {
   std::string device, layout, copies, store_path, epilogue, bound, why;
   bool swap_ab = false;
   std::array<int, 3> tile{};  // m, n, k
-  int stages = 0, threads = 0, cluster = 0, grid = 0;
+  int stages = 0, threads = 0, cluster = 0, slices = 0, grid = 0;
   double waves = 0;
   std::size_t workspace = 0;  // bytes
   double flops = 0, bytes = 0;

@@ -24,7 +24,11 @@ constexpr double kCluster = 0.06;       // microseconds: start of a cluster of t
 constexpr double kFill = 2500;          // clocks a tile: from the first load to the first wgmma
 constexpr double kBlockOverhead = 136;  // clocks a k-block: barrier, issue, and what is not hidden
 constexpr double kPingpongOverhead = 180;  // the same with pingpong
-constexpr double kStore = 0.03;            // clocks to convert and store an element of the tile
+// The fewest clocks of a k-block, for a tile of no columns, and added for each column. The cause is
+// not known: docs/dev/kernels/few-rows.md.
+constexpr double kShortBlock = 335;
+constexpr double kShortColumn = 0.5;
+constexpr double kStore = 0.03;       // clocks to convert and store an element of the tile
 constexpr double kStore32 = 0.05;     // the same for 32-bit results, which are not stored by TMA
 constexpr double kScaleStore = 0.01;  // added for alpha and scales
 constexpr double kRolledStore = 0.1;  // the total of the rolled epilogue with terms
@@ -36,6 +40,9 @@ constexpr double kOneWide = 1.08;  // factor of a k-block of 64x256: one warpgro
 constexpr double kPingpongStore = 3.0;  // factor where one warpgroup stores and one multiplies
 constexpr double kThreeStages = 1.05;   // factor where a tile leaves space for three stages
 constexpr double kTraffic = 0.025;      // loads cost power even if their time is hidden
+constexpr double kAddSlices = 3.0;      // microseconds: the kernel that adds slices, without data
+constexpr double kAddSlice = 0.045;     // microseconds for each slice
+constexpr double kAddSlicesRate = 0.4;  // share of L2's rate at which it reads
 // Near the power cap, the multiprocessors that idle in the last wave save power, and the others run
 // faster. So this share of the wave counts only as far as the wave is full. Problems of fewer FLOP,
 // scaled to f16's rate, do not reach the cap.
@@ -132,7 +139,7 @@ double l2_lines_per_row(const CandidateOperand& input, DType type, double aligne
 
 double kernel_time(const GemmConfig& config, const Problem& problem, const Device& device,
                    const CandidateOperands& operands, const LaunchConfig& launch) {
-  const double depth = double(ceil_div(problem.k, config.tile_k()));
+  const double depth = double(ceil_div(ceil_div(problem.k, config.tile_k()), launch.slices));
   const double area = double(config.tile_m()) * config.tile_n();
   const double fma = kHopperFmaPerClock * 16 / bits(config.input);
   const double math = issue_cost(config, problem) * area * config.tile_k() / fma;
@@ -146,9 +153,13 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
       problem.n < config.tile_n() ? config.edge_rows_b(problem.n) : config.loaded_n();
   const double lines_a = l2_lines_per_row(operands.a, config.input, aligned_a);
   const double lines_b = l2_lines_per_row(operands.b, config.input_b, aligned_b);
-  const double received = lines_b > 1 ? kReceived : 0.0;
-  const double l2_lines_a = rows_a * lines_a;
-  const double l2_lines_b = rows_b * lines_b * (received + (1 - received) / launch.cluster);
+  // The lines of the operand that the CTAs of a cluster share.
+  const auto shared = [&](double lines) {
+    const double received = lines > 1 ? kReceived : 0.0;
+    return lines * (received + (1 - received) / launch.cluster);
+  };
+  const double l2_lines_a = rows_a * (config.shares_a ? shared(lines_a) : lines_a);
+  const double l2_lines_b = rows_b * (config.shares_a ? lines_b : shared(lines_b));
   const double bytes_in =
       config.terms * (l2_lines_a * config.row_bytes_a() + l2_lines_b * config.row_bytes()) +
       config.metadata_bytes();
@@ -157,20 +168,27 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
   const double overhead = config.pingpong ? kPingpongOverhead : kBlockOverhead;
   const double waiting = launch.cluster == 4 ? kFourBlocks : launch.cluster == 2 ? kTwoBlocks : 0;
   const double issue = config.warpgroups == 1 && config.n == 256 ? kOneWide : 1.0;
-  const double mainloop =
-      depth * (issue * (std::max(math, load) + overhead) + waiting + kTraffic * load);
+  const double shortest = kShortBlock + kShortColumn * config.n;
+  const double mainloop = depth * (std::max(issue * (std::max(math, load) + overhead), shortest) +
+                                   waiting + kTraffic * load);
   // pingpong: one warpgroup multiplies while the other is outside of its mainloop.
   const double outside = kFill + store;
   const double tile =
       config.pingpong ? std::max(mainloop, (mainloop + outside) / 2) : mainloop + outside;
   const double gemms = config.terms > 1 ? split_product_count(config.terms) : 1;
   const double mma_share = config.sparse ? 0.5 : 1.0;
-  const double flops = gemms * mma_share * problem.flops() * bits(config.input) / 16;
+  const double flops =
+      gemms * mma_share * problem.flops() / launch.slices * bits(config.input) / 16;
   const double clocks = wave_time(launch.waves, flops) * tile + (config.pingpong ? outside : 0.0);
   const double start = kLaunch + kCluster * (launch.cluster / 2);
   // The constants of split FP32 were fitted to the clock of large problems.
   const double rate = config.terms > 1 ? device.hopper.clock : clock_rate(device, flops, clocks);
   return start + clocks / rate;
+}
+
+// Can the kernel store the sums of so many slices?
+bool may_add_slices(const GemmConfig& config, const Problem& problem, int slices) {
+  return slices == 1 || (config.divides_k() && slices <= ceil_div(problem.k, config.tile_k()));
 }
 
 // Clusters that run at one time.
@@ -180,15 +198,26 @@ std::int64_t resident_clusters(const Device& device, int cluster) {
 
 }  // namespace
 
+double add_slices_time(const Problem& problem, const Device& device, int slices) {
+  if (slices == 1) return 0;
+  const double l2_rate =
+      device.hopper.l2_bytes_per_clock * device.multiprocessors * device.hopper.clock;
+  return kAddSlices + kAddSlice * slices +
+         double(partial_sums_bytes(problem, slices)) / (l2_rate * kAddSlicesRate);
+}
+
 std::optional<LaunchConfig> fit_sm90(const GemmConfig& config, const Problem& problem,
                                      const Device& device, const CandidateOperands& operands,
-                                     int cluster) {
+                                     int cluster, int slices) {
   if (!operands.a.tma_readable() || !operands.b.tma_readable() || problem.k == 0)
     return std::nullopt;
   if (!operands.can_load(config.layout)) return std::nullopt;
   if (config.shared_bytes() > device.shared_bytes) return std::nullopt;
-  const StorePath store = store_path(config, problem);
-  const EpiloguePath epilogue = epilogue_path(config, problem, store);
+  if (!may_add_slices(config, problem, slices)) return std::nullopt;
+  const Problem stored =
+      slices > 1 ? partial_sums(problem, slices, partial_sums_matrix(problem, 0)) : problem;
+  const StorePath store = store_path(config, stored);
+  const EpiloguePath epilogue = epilogue_path(config, stored, store);
   if (config.unrolled_only() && epilogue == EpiloguePath::rolled) return std::nullopt;
 
   const std::int64_t rows = ceil_div(problem.m, config.tile_m());
@@ -196,20 +225,22 @@ std::optional<LaunchConfig> fit_sm90(const GemmConfig& config, const Problem& pr
   LaunchConfig best;
   best.microseconds = HUGE_VAL;
   // Clusters of four took 1.4 times as long with 2:4 operands (docs/dev/kernels/sm90-sparse.md).
-  const std::int64_t largest = std::min<std::int64_t>(rows, config.sparse ? 2 : 4);
+  const std::int64_t largest =
+      std::min<std::int64_t>(config.shares_a ? columns : rows, config.sparse ? 2 : 4);
   for (const int size : kClusterSizes) {
     if (cluster == 0 ? size > largest : size != cluster) continue;
     LaunchConfig launch;
     launch.cluster = size;
+    launch.slices = slices;
     launch.store_path = store;
     launch.epilogue_path = epilogue;
-    launch.tiles_m = ceil_div(rows, size);
-    launch.tiles_n = columns;
-    const double clusters = double(launch.tiles_m) * double(columns) * double(problem.batch);
+    launch.tiles_m = config.shares_a ? rows : ceil_div(rows, size);
+    launch.tiles_n = config.shares_a ? ceil_div(columns, size) : columns;
+    const double clusters = double(launch.tiles_m) * double(launch.tiles_n) * double(stored.batch);
     const std::int64_t resident = resident_clusters(device, size);
     launch.waves = clusters / double(resident);
     launch.grid = int(std::min(clusters, double(resident))) * size;
-    launch.microseconds = kernel_time(config, problem, device, operands, launch);
+    launch.microseconds = kernel_time(config, stored, device, operands, launch);
     if (launch.microseconds < best.microseconds) best = launch;
   }
   best.raster_group = raster_group(config, device, best.cluster);

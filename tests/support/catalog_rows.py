@@ -23,6 +23,7 @@ NAME = re.compile(
     r"_(?P<accumulator>f16|f32|f64|s32)_(?P<tile>\d+x\d+x\d+)_w\d_s(?P<stages>\d+)"
     r"_(?P<layout>[tn]{2})"
     r"(?P<more>_promoted|_block_scaled|_rs|_f16x2|_bf16x3|_sparse|_pingpong)?"
+    r"(?P<shares_a>_shares_a)?"
 )
 
 
@@ -37,6 +38,7 @@ class Row(NamedTuple):
     stages: int
     layout: str
     more: str  # "", "promoted", "block_scaled", "rs", "f16x2", "bf16x3", "sparse" or "pingpong"
+    shares_a: bool  # the blocks of a cluster have the same rows, and share a
 
     @property
     def blocks(self):
@@ -58,9 +60,20 @@ class Row(NamedTuple):
     def unrolled_only(self):
         """Its only epilogue is the one for rows that are vectors: the width is not one of boxes, or
         an FP8 mainloop leaves no registers."""
-        wide = self.tile[1] > 256 or (self.tile[1] > 64 and self.tile[1] % 64 != 0)
+        no_boxes = self.tile[1] % 64 != 0 and not self.interleaved
+        wide = self.tile[1] > 256 or no_boxes
         fp8 = self.fp8_promotes and self.tile[1] > 128
         return self.tma and (wide or fp8 or self.more == "pingpong")
+
+    @property
+    def interleaved(self):
+        """A lane holds two adjacent rows of a column."""
+        return self.rs or self.more == "sparse"
+
+    @property
+    def divides_k(self):
+        """Its sums of slices of k can be added by another kernel."""
+        return self.tma and not self.split_fp32 and self.more != "sparse"
 
     @property
     def bias_only(self):
@@ -102,6 +115,7 @@ def parse(name):
         int(found["stages"]),
         found["layout"].upper(),
         more,
+        bool(found["shares_a"]),
     )
 
 
@@ -157,12 +171,14 @@ KINDS = (
     Kind("batch_of_one_a", lambda m, n, k, s: (m + 2, n + 8, k + 8), "padded", (4,), "a"),
     Kind("batch_of_one_b", lambda m, n, k, s: (m // 2, n + 8, k + 8), "padded", (4,), "b"),
 )
-# The blocks of a cluster share what they load of b. Three and five tiles down leave the last blocks
-# of clusters of two and four without rows.
+# The blocks of a cluster share what they load of b, or of a. Three and five tiles leave the last
+# blocks of clusters of two and four without rows, or without columns.
 CLUSTERS = (
     Kind("cluster", lambda m, n, k, s: (3 * m - 16, 2 * n + 16, (s + 2) * k), "contiguous"),
     Kind("cluster_ragged", lambda m, n, k, s: (4 * m + 5, 2 * n + 13, 2 * k + 9), "odd_pitch"),
     Kind("cluster_batch", lambda m, n, k, s: (m + 1, 2 * n + 8, 2 * k), "padded", (3,)),
+    Kind("cluster_across", lambda m, n, k, s: (m // 4 + 1, 3 * n - 8, (s + 2) * k), "contiguous"),
+    Kind("cluster_across_ragged", lambda m, n, k, s: (m + 9, 4 * n + 13, 2 * k + 9), "odd_pitch"),
     # 5 x 14 clusters of four are more than the 30 that run at one time.
     Kind("cluster_waves", lambda m, n, k, s: (18 * m - 5, 14 * n - 8, 2 * k), "contiguous"),
 )
@@ -224,24 +240,25 @@ def block_scales(row, m, n, k, *, step=0, powers=True, strides="contiguous"):
     return {name: scale for name, scale in scales.items() if scale is not None}
 
 
-def kernel_name(row, cluster=0):
-    """The row's kernel; `cluster` asks for so many blocks of a cluster, 0 for no number."""
-    return f"{row.name}@{cluster}" if cluster else row.name
+def kernel_name(row, cluster=0, slices=0):
+    """The row's kernel; `cluster` asks for so many blocks of a cluster, and `slices` for so many
+    slices of k; 0 for no number."""
+    return row.name + (f"@{cluster}" if cluster else "") + (f"/{slices}" if slices else "")
 
 
-def launch(row, a, b, *addends, out, direct=True, cluster=0, **options):
-    """Runs the row, and makes sure that it is this kernel alone, on the operands as they are.
+def launch(row, a, b, *addends, out, direct=True, cluster=0, slices=0, **options):
+    """Runs the row, and makes sure that it is this kernel, on the operands as they are.
 
-    `cluster` is the number of blocks of a cluster; 0: the planner's choice. Returns what explain
-    says.
+    `cluster` is the number of blocks of a cluster; 0: the planner's choice. `slices` is the number
+    of slices of k; 0: those of the kernel itself. Returns what explain says.
     """
-    kernel = kernel_name(row, cluster)
+    kernel = kernel_name(row, cluster, slices)
     keywords = row.types.options | {"out_dtype": out.dtype}
     scales = {name: options[name] for name in ("scale_a", "scale_b") if name in options}
     answer = query.ask("explain", a, b, out=out, **keywords, **scales, kernel=kernel)
     text = answer["text"]
     assert answer["kernel"] == row.name
-    assert cluster in (0, answer["cluster"])
+    assert cluster in (0, answer["cluster"]) and slices in (0, answer["slices"])
     assert not direct or ("\n  split-FP32 b " if row.split_fp32 else "nothing is copied") in text
     names = ("c", "bias", "residual")
     given = options | keywords | dict(zip(names, addends, strict=False))

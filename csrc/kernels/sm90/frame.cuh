@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "catalog.h"
+#include "core/params.h"
 #include "kernels/sm90/cluster.cuh"
 #include "kernels/sm90/register_budget.cuh"
 #include "ptx/cluster.cuh"
@@ -48,10 +49,17 @@ struct Frame {
     if constexpr (kBudget.compute > 0) ptx::registers_increase<kBudget.compute>();
   }
 
-  // The k-blocks of a tile.
+  // The k-blocks of a matrix.
   template <class Params>
   __device__ static int k_blocks(const Params& params) {
     return (params.extent.k + kConfig.tile_k() - 1) / kConfig.tile_k();
+  }
+  // Those of a tile of matrix `batch` of the result, where it has `count` without slices.
+  __device__ static int k_blocks(const CpAsyncParams&, int, int count) { return count; }
+  __device__ static int k_blocks(const TmaParams& params, int batch, int count) {
+    const Slices& slices = params.slices;
+    if (!kConfig.divides_k() || slices.count == 1) return count;
+    return slices.size(slices.slice(batch));
   }
 
   // Calls visit(row, column, batch, k-blocks, advance) for each tile of this CTA. `visit` calls
@@ -63,8 +71,12 @@ struct Frame {
     tile::TileWalk walk(params.tiling, cluster.index());
     while (!walk.done()) {
       const tile::TileCoord tile = walk.tile();
-      visit((tile.m * cluster.size + cluster.rank) * kConfig.tile_m(), tile.n * kConfig.tile_n(),
-            tile.batch, count, [&] { walk.advance(); });
+      // The CTAs of a cluster have adjacent tiles, along n where they share a, else along m.
+      constexpr bool kAlongN = kConfig.shares_a;
+      const int tile_m = kAlongN ? tile.m : tile.m * cluster.size + cluster.rank;
+      const int tile_n = kAlongN ? tile.n * cluster.size + cluster.rank : tile.n;
+      visit(tile_m * kConfig.tile_m(), tile_n * kConfig.tile_n(), tile.batch,
+            k_blocks(params, tile.batch, count), [&] { walk.advance(); });
     }
   }
 };

@@ -71,11 +71,14 @@ struct Gemm {
     tile::PipelineState<kConfig.stages> state;
     const auto load_tile = [&](int row, int col, int batch, int k_blocks, const auto& advance) {
       const auto loaded = TmaProducer<kConfig>::loaded(params, row, col);
-      for (int k_block = 0; k_block < k_blocks; ++k_block) {
+      const Slices& slices = params.slices;
+      const int matrix = kConfig.divides_k() ? slices.matrix(batch) : batch;
+      const int first = kConfig.divides_k() ? slices.first(slices.slice(batch)) : 0;
+      for (int k_block = first; k_block < first + k_blocks; ++k_block) {
         shared.barriers.producer_acquire(state);
         if (ptx::elect())
           TmaProducer<kConfig>::load(params, loaded, shared.stage(state.stage),
-                                     shared.barriers.full(state.stage), row, col, batch, k_block,
+                                     shared.barriers.full(state.stage), row, col, matrix, k_block,
                                      cluster);
         state.advance();
       }

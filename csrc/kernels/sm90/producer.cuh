@@ -50,8 +50,9 @@ struct TmaProducer {
     const bool edge_b = kHasEdgeB && col + kConfig.tile_n() > params.extent.n;
     // The last CTAs of a cluster may have no row inside.
     const int rows_a = row < params.extent.m ? params.edge_rows_a : 0;
+    const int rows_b = !kConfig.shares_a || col < params.extent.n ? params.edge_rows_b : 0;
     return {edge_a ? &params.edge_a : &params.a, edge_b ? &params.edge_b : &params.b,
-            edge_a ? rows_a : kConfig.tile_m(), edge_b ? params.edge_rows_b : kConfig.loaded_n()};
+            edge_a ? rows_a : kConfig.tile_m(), edge_b ? rows_b : kConfig.loaded_n()};
   }
 
   // Loads both operands of k-block `k_block`, for rows from `row` and columns from `col` on.
@@ -64,7 +65,7 @@ struct TmaProducer {
     ptx::mbarrier_arrive_expect(full, bytes(loaded));
 #pragma unroll
     for (int term = 0; term < kConfig.terms; ++term, stage += kTermBytesA) {
-      load_a(loaded, stage, full, row, k, batch_a);
+      load_a(loaded, stage, full, row, k, batch_a, cluster);
       if constexpr (kConfig.terms > 1) batch_a += params.split.copies_a;
     }
 #pragma unroll
@@ -87,8 +88,12 @@ struct TmaProducer {
   }
 
   __device__ static void load_a(const Loaded& loaded, std::uint32_t shared, std::uint32_t full,
-                                int row, int k, int batch) {
-    if constexpr (kConfig.sparse) {
+                                int row, int k, int batch, Cluster cluster) {
+    if constexpr (kConfig.shares_a) {
+      static_assert(major_a(kConfig.layout) == Major::K);
+      const int rows = cluster.slice(loaded.rows_a), first = cluster.rank * rows;
+      load_box(loaded.map_a, shared + first * kRowBytes, full, k, row + first, batch, cluster);
+    } else if constexpr (kConfig.sparse) {
       ptx::tma_load_interleaved(shared, loaded.map_a, full, k / 2, row / 16);
     } else if constexpr (major_a(kConfig.layout) == Major::K) {
       if (loaded.rows_a != 0) ptx::tma_load(shared, loaded.map_a, full, k, row, batch);
@@ -112,30 +117,33 @@ struct TmaProducer {
 
   __device__ static void load_b(const Loaded& loaded, std::uint32_t shared, std::uint32_t full,
                                 int col, int k, int batch, Cluster cluster) {
-    if constexpr (major_b(kConfig.layout) == Major::K) {
+    if constexpr (kConfig.shares_a) {
+      static_assert(major_b(kConfig.layout) == Major::K);
+      if (loaded.rows_b != 0) ptx::tma_load(shared, loaded.map_b, full, k, col, batch);
+    } else if constexpr (major_b(kConfig.layout) == Major::K) {
       const int rows = cluster.slice(loaded.rows_b), first = cluster.rank * rows;
-      load_box(loaded, shared + first * kRowBytes, full, k, col + first, batch, cluster);
+      load_box(loaded.map_b, shared + first * kRowBytes, full, k, col + first, batch, cluster);
       if constexpr (kConfig.n > 256) {
         constexpr int kHalf = kConfig.box_rows_b(1);
         if (cluster.size == 1)
-          load_box(loaded, shared + kHalf * kRowBytes, full, k, col + kHalf, batch, cluster);
+          load_box(loaded.map_b, shared + kHalf * kRowBytes, full, k, col + kHalf, batch, cluster);
       }
     } else {
       const int rows = cluster.slice(kConfig.tile_k()), first = cluster.rank * rows;
 #pragma unroll
       for (int i = 0; i < kConfig.loaded_n() / kBoxMn; ++i)
         if (i * kBoxMn < loaded.rows_b)
-          load_box(loaded, shared + i * kBoxBytes + first * 128, full, col + i * kBoxMn, k + first,
-                   batch, cluster);
+          load_box(loaded.map_b, shared + i * kBoxBytes + first * 128, full, col + i * kBoxMn,
+                   k + first, batch, cluster);
     }
   }
 
-  __device__ static void load_box(const Loaded& loaded, std::uint32_t shared, std::uint32_t full,
+  __device__ static void load_box(const TensorMap* map, std::uint32_t shared, std::uint32_t full,
                                   int inner, int outer, int batch, Cluster cluster) {
     if (cluster.size == 1)
-      ptx::tma_load(shared, loaded.map_b, full, inner, outer, batch);
+      ptx::tma_load(shared, map, full, inner, outer, batch);
     else
-      ptx::tma_load_multicast(shared, loaded.map_b, full, inner, outer, batch, cluster.mask());
+      ptx::tma_load_multicast(shared, map, full, inner, outer, batch, cluster.mask());
   }
 };
 

@@ -16,11 +16,12 @@ namespace tcgemm::sm90 {
 // The scale of an operand without scales.
 static __device__ const float kUnitScale = 1.0f;
 
-// The address of the scale of the first k-block. An index past the matrix gets the last scale.
+// The address of the scale of the first k-block of a slice. An index past the matrix gets the last scale.
 __device__ inline const float* first_scale(const ScaleVector& scale, int index, int extent,
-                                           int batch) {
+                                           int batch, const Slices& slices) {
   if (scale.data == nullptr) return &kUnitScale;
-  return scale.data + batch * scale.stride_batch +
+  return scale.data + slices.matrix(batch) * scale.stride_batch +
+         slices.first(slices.slice(batch)) * scale.stride_k +
          (min(index, extent - 1) >> scale.shift) * scale.stride;
 }
 
@@ -64,12 +65,12 @@ struct ScaleProducer {
     const int lane = threadIdx.x % 32;
     if (warp == 0) {
       copy<32, kConfig.tile_m()>(params.scale_a, shared, state, 0, lane, row, 1, kConfig.tile_m(),
-                                 params.extent.m, batch, k_blocks);
+                                 params.extent.m, batch, k_blocks, params.slices);
     } else {
       const bool columns = scales_columns(params);
       copy<64, kConfig.n>(params.scale_b, shared, state, kConfig.tile_m(), (warp - 1) * 32 + lane,
                           col, columns ? 1 : kSegment, columns ? kConfig.n : kSegments,
-                          params.extent.n, batch, k_blocks);
+                          params.extent.n, batch, k_blocks, params.slices);
     }
   }
 
@@ -78,12 +79,14 @@ struct ScaleProducer {
   template <int kThreads, int kMost>
   __device__ static void copy(const ScaleVector& scale, const SharedStorage<kConfig>& shared,
                               State& state, int offset, int index, int origin, int spacing,
-                              int count, int extent, int batch, int k_blocks) {
+                              int count, int extent, int batch, int k_blocks,
+                              const Slices& slices) {
     constexpr int kCopies = (kMost + kThreads - 1) / kThreads;
     const float* from[kCopies];
 #pragma unroll
     for (int i = 0; i < kCopies; ++i)
-      from[i] = first_scale(scale, origin + (index + kThreads * i) * spacing, extent, batch);
+      from[i] =
+          first_scale(scale, origin + (index + kThreads * i) * spacing, extent, batch, slices);
 #pragma unroll 1
     for (int k_block = 0; k_block < k_blocks; ++k_block) {
       shared.barriers.producer_acquire(state);
