@@ -39,6 +39,7 @@ from torch.distributed.tensor.parallel import parallelize_module
 
 import tcgemm
 from benchmarks import RESULTS, medians
+from benchmarks.models.variants import difference
 from tcgemm.bench import results_file
 from tcgemm.integrations.tensor_parallel import ColwiseParallel, RowwiseParallel
 from tcgemm.testing import machine, telemetry
@@ -161,12 +162,6 @@ def samples(
             if index:
                 found[name].append(taken / calls[name] * 1e6)
     return found
-
-
-def difference(one: torch.Tensor, other: torch.Tensor) -> float:
-    """|other - one| over |one|, in the Frobenius norm."""
-    one, other = one.float(), other.float()
-    return float(f"{float((other - one).norm() / one.norm()):.3g}")
 
 
 def rows_of(
