@@ -218,15 +218,16 @@ class TcgemmQuantizer(HfQuantizer):
     def __init__(self, quantization_config: Any, **kwargs: Any) -> None:
         super().__init__(quantization_config, **kwargs)
         self._config: TcgemmConfig = quantization_config
-        in_parts = self._config.layer == "SparseLinear24" or self._config.checkpoint != METHOD
-        if self.pre_quantized and in_parts:
-            _check_reads_parts()
         if self._config.layer == "SparseLinear24":  # the parts that a weight is saved in
             self.serialized_names = {
                 "weight": ["weight.values", "weight.metadata", "weight.format"]
             }
         elif self._config.checkpoint != METHOD:
             self.serialized_names = {"weight_scale": [checkpoints.READERS[self._config.checkpoint]]}
+        else:
+            return
+        if self.pre_quantized:
+            _check_reads_parts()
 
     def get_load_operations(self) -> dict[str, Any]:
         """What reads these parts."""
