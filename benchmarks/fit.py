@@ -99,8 +99,8 @@ def worst(chosen: list[Choice], count: int) -> list[str]:
         known = recording.times(problem)
         best = min(known, key=known.__getitem__)
         words = "not measured" if loss is None else f"+{100 * loss:.1f} %"
-        text.append(f"  {recording.name_of(problem):48} {words:>12}  {row.kernel} c{row.cluster}")
-        text.append(f"  {'':48} {known[best]:9.2f} us  {best.kernel} c{best.cluster}")
+        text.append(f"  {recording.name_of(problem):48} {words:>12}  {row}")
+        text.append(f"  {'':48} {known[best]:9.2f} us  {best}")
     return text
 
 
@@ -137,7 +137,7 @@ def _octave(size: int) -> str:
 # How residuals are grouped: the part of the model that each points to.
 FIELDS = ("ratio", "relative")
 GROUPINGS: dict[str, Callable[[Residual], str]] = {
-    "kernel and cluster": lambda r: f"{_without_layout(r.row.kernel)} c{r.row.cluster}",
+    "kernel and cluster": lambda r: _without_layout(str(r.row)),
     "layout": lambda r: f"{r.problem['dtype']} {r.problem['layout']}",
     "epilogue": lambda r: f"{r.problem['dtype']} {r.problem['epilogue'] or 'none'}",
     "K": lambda r: _octave(r.problem["k"]),
@@ -146,7 +146,7 @@ GROUPINGS: dict[str, Callable[[Residual], str]] = {
 
 
 def _without_layout(kernel: str) -> str:
-    return re.sub(r"_(tn|nn|tt|nt)(?=_|$)", "", kernel)
+    return re.sub(r"_(tn|nn|tt|nt)(?=_| |$)", "", kernel)
 
 
 def tables(found: list[Residual]) -> list[str]:

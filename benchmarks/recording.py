@@ -3,11 +3,14 @@
     {"header":   {"gpu": ..., "device": "H200", "seed": 1, ...}
      "problems": [{"index": 0, "dtype": "bf16", "layout": "TN", "m": ..., "n": ..., "k": ...,
                    "epilogue": "bias", "commits": [...], "rows": [
-                      {"kernel": ..., "cluster": 2, "rough_us": 41.2, "fine_us": 40.9}]}]}
+                      {"kernel": ..., "cluster": 2, "slices": "", "rough_us": 41.2,
+                       "fine_us": 40.9}]}]}
 
 `python -m benchmarks rows` writes results/rows/<device>.json. A row is a kernel with a number of
-thread blocks in a cluster, because a plan has both. rough_us is from a tenth of a second of each
-row, fine_us from a second of the fastest rows and of the planner's choice, in alternating order.
+thread blocks in a cluster and the slices of k, because a plan has all three: "/4" are four slices
+that another kernel adds, "/4c" four that a cluster adds. rough_us is from a tenth of a second of
+each row, fine_us from a second of the fastest rows and of the planner's choice, in alternating
+order.
 
 Problems with an even index are for fitting the planner's constants. The others test its choices,
 without a GPU (tests/plan/test_choice.py).
@@ -32,16 +35,26 @@ DTYPES = ("bf16", "bf16", "f16", "e4m3")  # each is drawn as often as it is here
 EPILOGUES = ("", "", "bias", "bias+gelu_tanh")
 FINE = 3  # so many of the fastest rows are measured again
 CLUSTERS = (1, 2, 4)  # thread blocks
+NEAR = 3.0  # rows whose estimate is more times the least one are left out
 
 Problem = dict[str, Any]
 Recording = dict[str, Any]
 
 
 class Row(NamedTuple):
-    """A kernel and the number of thread blocks in its clusters."""
+    """A kernel, the number of thread blocks in its clusters, and the slices of k."""
 
     kernel: str
     cluster: int
+    slices: str = ""
+
+    @property
+    def asked(self) -> str:
+        """The text that asks for this row."""
+        return f"{self.kernel}@{self.cluster}{self.slices}"
+
+    def __str__(self) -> str:
+        return f"{self.kernel} c{self.cluster}{self.slices}"
 
 
 def draw(seed: int = SEED, count: int = PROBLEMS) -> list[Problem]:
@@ -90,7 +103,8 @@ def plan(device: str, problem: Problem, kernel: str = "") -> dict[str, Any] | No
 
 def row_of(made: dict[str, Any]) -> Row:
     """The row of a plan."""
-    return Row(made["kernel"], made["cluster"])
+    slices = f"/{made['slices']}" + "c" * made["cluster_adds"] if made["slices"] > 1 else ""
+    return Row(made["kernel"], made["cluster"], slices)
 
 
 def choice(device: str, problem: Problem) -> Row:
@@ -113,12 +127,20 @@ def hidden(device: str, problem: Problem) -> list[str]:
 
 
 def runnable(device: str, problem: Problem) -> dict[Row, float]:
-    """{row: the planner's estimate in us} of the rows that compute the problem without copies."""
-    return {
-        row_of(made): made["microseconds"]
-        for name, made in plans(device, problem).items()
-        if made["kernel"] == name and not made["copies"] and not made["split"]
-    }
+    """{row: the planner's estimate in us} of the rows that compute the problem without copies.
+
+    Those with the planner's number of slices are among them. Rows with estimates far above the
+    least one are not.
+    """
+    found = {}
+    made = plan(device, problem)
+    slices = [f"/{made['slices']}", f"/{made['slices']}c"] if made and made["slices"] > 1 else []
+    for name, whole in plans(device, problem).items():
+        for each in [whole, *(plan(device, problem, name + division) for division in slices)]:
+            if each and each["kernel"] == name and not each["copies"] and not each["split"]:
+                found[row_of(each)] = each["microseconds"]
+    least = min(found.values(), default=0.0)
+    return {row: us for row, us in found.items() if us <= NEAR * least}
 
 
 def clusters(device: str, problem: Problem, kernel: str) -> list[Row]:
@@ -133,7 +155,9 @@ def clusters(device: str, problem: Problem, kernel: str) -> list[Row]:
 
 def rows_of(problem: Problem) -> dict[Row, dict[str, Any]]:
     """{row: what was measured}."""
-    return {Row(row["kernel"], row["cluster"]): row for row in problem["rows"]}
+    return {
+        Row(row["kernel"], row["cluster"], row.get("slices", "")): row for row in problem["rows"]
+    }
 
 
 def fastest(problem: Problem, count: int = FINE) -> list[Row]:

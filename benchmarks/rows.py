@@ -4,9 +4,10 @@
     python -m benchmarks rows --shard 1/3 --out a.json  the first of three parts of the problems
     python -m benchmarks rows --dry-run --gpu H100      problems, rows and choices; needs no GPU
 
-Each row that computes the problem without copies is measured for 0.1 s, with the cluster that the
-planner takes; the fastest four kernels also with the other clusters. Then the three fastest rows
-and the planner's choice are measured for 1 s, in alternating order. recording.py has the format.
+Each row that computes the problem without copies is measured for 0.1 s, with the cluster and the
+slices of k that the planner takes; the fastest four kernels also with the other clusters. Then the
+three fastest rows and the planner's choice are measured for 1 s, in alternating order. recording.py
+has the format.
 
 The file is written after each problem, so a run that is killed loses one. --resume measures what
 the file lacks, whatever commit it was measured at: new problems, new kernels, another number of
@@ -67,16 +68,16 @@ def time_rows(problem: Problem, rows: list[Row], ms: float) -> dict[Row, float]:
     calls = {}
     for row in rows:
 
-        def call(index: int, kernel: str = f"{row.kernel}@{row.cluster}") -> None:
+        def call(index: int, kernel: str = row.asked) -> None:
             work.call_kernel(kernel, index)
 
         try:
             call(0)
         except RuntimeError as error:
-            print(f"  {row.kernel}: {error}".split("\n")[0])
+            print(f"  {row}: {error}".split("\n")[0])
         else:
             calls[row] = call
-    named = {f"{row.kernel} {row.cluster}": row for row in calls}
+    named = {str(row): row for row in calls}
     found = timing.measure(
         {name: calls[row] for name, row in named.items()}, work.sets, device="cuda", min_ms=ms
     )
@@ -134,10 +135,10 @@ def line(device: str, problem: Problem) -> str:
     known, chosen = recording.times(problem), recording.choice(device, problem)
     best = min(known, key=known.__getitem__)
     loss = recording.loss(problem, chosen)
-    text = f"{recording.name_of(problem):50} {known[best]:9.2f} us {best.kernel} c{best.cluster}"
+    text = f"{recording.name_of(problem):50} {known[best]:9.2f} us {best}"
     if chosen != best:
         share = "not measured" if loss is None else f"+{100 * loss:.1f} %"
-        text += f"; choice {share}: {chosen.kernel} c{chosen.cluster}"
+        text += f"; choice {share}: {chosen}"
     return text
 
 
@@ -145,7 +146,7 @@ def print_plans(device: str, problems: list[Problem]) -> None:
     """The number of rows of each problem, and the planner's choice."""
     for problem in problems:
         rows, chosen = recording.runnable(device, problem), recording.choice(device, problem)
-        words = f"{len(rows):3} rows, choice {chosen.kernel} c{chosen.cluster}"
+        words = f"{len(rows):3} rows, choice {chosen}"
         print(f"{recording.name_of(problem):50} {words}")
 
 

@@ -27,6 +27,8 @@ inline constexpr TileShape kSm90[] = {
     {2, 1, 256, 4}, {2, 2, 128, 4}, {3, 1, 192, 4}, {2, 1, 192, 5},      {2, 1, 128, 6},
     {1, 1, 256, 5}, {1, 1, 128, 8}, {1, 1, 64, 12}, {2, 1, 320, 3},      {2, 1, 224, 4},
     {2, 1, 208, 4}, {2, 1, 176, 5}, {2, 1, 144, 5}, {2, 2, 128, 6, true}};
+// Few rows: so many columns that the tiles of 4096, 6144 and 28672 columns fill 132 SMs.
+inline constexpr TileShape kSm90Narrow[] = {{1, 1, 32, 18}, {1, 1, 48, 14}, {1, 1, 224, 5}};
 // An FP16 accumulator is not faster on Hopper, so it has only the tiles that cover every size.
 inline constexpr TileShape kSm90F16[] = {
     {2, 1, 256, 4}, {2, 1, 128, 6}, {1, 1, 256, 5}, {1, 1, 128, 8}, {1, 1, 64, 12}};
@@ -133,11 +135,15 @@ constexpr ConfigFamily sparse_family(Arch arch, DType input, DType input_b, DTyp
 using enum DType;
 inline constexpr ConfigFamily kFamilies[] = {
     family(Arch::sm90a, bf16, bf16, f32, kSm90, true),
+    family(Arch::sm90a, bf16, bf16, f32, kSm90Narrow, false),
     family(Arch::sm90a, f16, f16, f32, kSm90, true),
+    family(Arch::sm90a, f16, f16, f32, kSm90Narrow, false),
     family(Arch::sm90a, f16, f16, f16, kSm90F16, true),
     family(Arch::sm90a, tf32, tf32, f32, kSm90, false),
+    family(Arch::sm90a, tf32, tf32, f32, kSm90Narrow, false),
     rs_family(tf32, f32, kSm90Rs),
     family(Arch::sm90a, e4m3, e4m3, f32, kSm90, false),
+    family(Arch::sm90a, e4m3, e4m3, f32, kSm90Narrow, false),
     family(Arch::sm90a, e4m3, e5m2, f32, kSm90Few, false),
     family(Arch::sm90a, e5m2, e4m3, f32, kSm90Few, false),
     family(Arch::sm90a, e5m2, e5m2, f32, kSm90Few, false),
@@ -150,6 +156,7 @@ inline constexpr ConfigFamily kFamilies[] = {
     family(Arch::sm90a, e5m2, e4m3, f32, kSm90PromotedFew, false, 1, true),
     family(Arch::sm90a, e5m2, e5m2, f32, kSm90PromotedFew, false, 1, true),
     family(Arch::sm90a, s8, s8, s32, kSm90, false),
+    family(Arch::sm90a, s8, s8, s32, kSm90Narrow, false),
     rs_family(s8, s32, kSm90Rs),
     family(Arch::sm90a, s8, u8, s32, kSm90Few, false),
     family(Arch::sm90a, u8, s8, s32, kSm90Few, false),

@@ -7,6 +7,7 @@ tcgemm.quantized_linear                         multiplies in 8 bits; its gradie
 tcgemm.prune24, compress24                      2:4 sparsity; products take a SparseTensor24
 tcgemm.nn.Linear, nn.QuantLinear                layers; tcgemm.swap_linear puts them into a model
 tcgemm.compare                                  products, or a model's layers, beside torch's
+tcgemm.batch_invariant                          the bits of a row do not depend on other rows
 tcgemm.use                                      torch's own products run through tcgemm
 tcgemm.emulate                                  the bits that tensor cores compute, on a CPU
 tcgemm.numerics                                 what they lose, for a product and in experiments
@@ -30,6 +31,7 @@ from tcgemm import typing as typing  # noqa: E402
 from tcgemm.nn import swap_linear  # noqa: E402
 from tcgemm.ops.explanation import check_layout, explain  # noqa: E402
 from tcgemm.ops.functional import addmm, baddbmm, bmm, linear, matmul, mm  # noqa: E402
+from tcgemm.ops.invariance import batch_invariant  # noqa: E402
 from tcgemm.ops.prepack import Prepared, prepare  # noqa: E402
 from tcgemm.override import use  # noqa: E402
 from tcgemm.quant.linear import quantized_linear  # noqa: E402
@@ -51,6 +53,7 @@ __all__ = [
     "__version__",
     "addmm",
     "baddbmm",
+    "batch_invariant",
     "bmm",
     "check_layout",
     "compare",

@@ -1,6 +1,7 @@
 // One compiled kernel: types, layout, tile, mainloop features, and the sizes that follow from them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "core/arch.h"
@@ -28,6 +29,8 @@ inline constexpr int kBoxColumns = 64;
 inline constexpr int kStagingBytes = kBoxRows * 128;
 // The shared memory of a CTA on sm_90.
 inline constexpr int kHopperSharedBytes = 232448;
+// The largest portable cluster.
+inline constexpr int kMostClusterSlices = 8;
 // Column-major output is stored by TMA in 64 x 32 boxes; two fill a warpgroup's staging buffers.
 inline constexpr int kStoreColumns = 2 * kStagingBytes / 128;
 
@@ -76,9 +79,10 @@ struct GemmConfig {
   // There is no kernel with EpiloguePath::rolled: it would have no registers for it, the tile is
   // no whole number of boxes, or the FP8 mainloop beside it becomes slower.
   constexpr bool unrolled_only() const {
-    return uses_tma() && (pingpong || n > 256 || (n > kBoxColumns && n % kBoxColumns != 0) ||
-                          wide_fp8_promotes());
+    return uses_tma() && (pingpong || n > 256 || has_narrow_box() || wide_fp8_promotes());
   }
+  // The last columns of a tile fill no box. TMA does not store them.
+  constexpr bool has_narrow_box() const { return n % kBoxColumns != 0 && !interleaved_rows(); }
   // There is a kernel with EpiloguePath::fused. Block-scaled kernels lack the registers for columns
   // that fill no box.
   constexpr bool fuses_activations() const {
@@ -99,6 +103,22 @@ struct GemmConfig {
   // TMA loads the operands (TmaParams). The other kernels, FP64-accumulating ones among them, load
   // with cp.async, any strides and alignment (CpAsyncParams).
   constexpr bool uses_tma() const { return arch == Arch::sm90a && accumulator != DType::f64; }
+  // The kernel can compute the sums of slices of k: Slices in core/params.h.
+  constexpr bool divides_k() const { return uses_tma() && terms == 1 && !sparse; }
+  // A cluster can add the sums of slices: kernels/sm90/cluster_sum.cuh. Wide tiles have no registers
+  // for it, and are for large results.
+  constexpr bool sums_in_cluster() const {
+    return divides_k() && operand_source == OperandSource::SS && bits(accumulator) == 32 &&
+           !pingpong && m64_blocks == 1 && warpgroups <= 2 && n <= 192;
+  }
+  // The sums of a slice of a tile.
+  constexpr int slice_bytes() const { return tile_m() * tile_n() * 4; }
+  // The most slices that a cluster adds: the others than the first lie in the stages.
+  constexpr int most_cluster_slices() const {
+    return sums_in_cluster()
+               ? std::min(kMostClusterSlices, 1 + stages * stage_bytes() / slice_bytes())
+               : 1;
+  }
   // The sums of a k-block are added, scaled or not, to a second set of accumulators.
   constexpr bool promotes() const { return promote != 0 || block_scaled; }
   constexpr int tile_m() const { return (pingpong || split_n ? 1 : warpgroups) * m64_blocks * 64; }

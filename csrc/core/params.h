@@ -130,6 +130,32 @@ struct SparseParams {
   std::int32_t blocks_m = 0;
 };
 
+// The slices of k whose sums a kernel computes by themselves. The first `longer` of them have one
+// k-block more than the others. Unless a cluster adds them, matrix i of the result has slice
+// i % count of matrix i / count.
+struct Slices {
+  std::int32_t count = 1;
+  std::int32_t blocks = 0;
+  std::int32_t longer = 0;
+  Divisor divisor;  // count
+  // The CTAs of a cluster have the slices of a tile, and add their sums. `batch` is then a matrix of
+  // the operands.
+  bool in_cluster = false;
+
+  // The matrix of the operands, and the slice, of matrix `batch` of the result.
+  constexpr std::int32_t matrix(std::int32_t batch) const {
+    return in_cluster ? batch : divisor.quotient(batch);
+  }
+  // `rank` is that of the CTA in a cluster that adds slices.
+  constexpr std::int32_t slice(std::int32_t batch, std::int32_t rank) const {
+    return in_cluster ? rank : batch - matrix(batch) * count;
+  }
+  constexpr std::int32_t first(std::int32_t slice) const {
+    return slice * blocks + (slice < longer ? slice : longer);
+  }
+  constexpr std::int32_t size(std::int32_t slice) const { return blocks + (slice < longer); }
+};
+
 // Output path: no TMA, TMA boxes along rows, TMA boxes along columns.
 enum class TmaStore : std::uint8_t { none, rows, columns };
 
@@ -151,6 +177,10 @@ struct TmaParams {
   bool a_batched;  // false: one matrix serves every batch
   bool b_batched;
   TmaStore tma_store;
+  Slices slices;
+  // The operand that the kernel before this one does not write. Its first loads do not wait for that
+  // kernel.
+  ConstantOperand constant;
 };
 
 // Tile filter of the fallback kernels of split FP32 (core/split_fp32.h).
@@ -232,6 +262,16 @@ struct SplitFp32PassParams {
   std::uint32_t* decision;
   std::uint8_t* recompute_mask;
   std::int64_t recompute_mask_bytes;
+};
+
+// Adds partial sums: batch x slices x m x pitch of f32 or s32 -> the result.
+struct AddSlicesParams {
+  const void* sums;
+  std::int64_t pitch;  // elements, a multiple of 32
+  std::int32_t slices;
+  std::int32_t warps_per_block;  // 1, 2, 4 or 8
+  Epilogue epilogue;
+  Extent extent;
 };
 
 // Sums along k of 8-bit integers: rows x k with any strides -> sums[batch][row].

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "core/epilogue_path.h"
+#include "core/integer.h"
 #include "core/problem.h"
 #include "core/split_fp32.h"
 
@@ -81,10 +82,15 @@ struct LaunchConfig {
   std::int64_t tiles_n = 0;
   StorePath store_path = StorePath::elements;
   EpiloguePath epilogue_path = EpiloguePath::rolled;
-  bool vector_a = false;  // cp.async kernels only: the operand is read in vectors of 16 bytes
+  int slices = 1;             // of k
+  bool cluster_adds = false;  // the CTAs of a cluster add the slices; else another kernel does
+  bool vector_a = false;      // cp.async kernels only: the operand is read in vectors of 16 bytes
   bool vector_b = false;
   double waves = 0;         // tiles / multiprocessors
   double microseconds = 0;  // estimated, repack passes included
+
+  // CTAs that the hardware places together.
+  int launched_cluster() const { return cluster_adds ? slices : cluster; }
 };
 
 // An f32 operand and the split FP32 workspace that the split passes fill with its terms. A
@@ -109,6 +115,22 @@ struct SplitFp32Pass {
   std::int64_t lines() const { return mn_major ? k : rows; }
   std::int64_t term_stride() const { return batch * lines() * pitch; }  // elements between terms
 };
+
+constexpr DType partial_sums_dtype(const Problem& problem) {
+  return problem.accumulator == DType::s32 ? DType::s32 : DType::f32;
+}
+
+// The partial sums of a product: batch x slices matrices of m x n, in a workspace.
+inline Matrix partial_sums_matrix(const Problem& problem, std::uintptr_t address) {
+  constexpr std::int64_t kColumns = 32;
+  const std::int64_t pitch = round_up(problem.n, kColumns);
+  return {address, partial_sums_dtype(problem), pitch, 1, problem.m * pitch};
+}
+
+inline std::size_t partial_sums_bytes(const Problem& problem, int slices) {
+  const Matrix sums = partial_sums_matrix(problem, 0);
+  return std::size_t(problem.batch) * slices * sums.stride_batch * bytes(sums.dtype);
+}
 
 // Byte offsets in the layout above, which has space for a number of terms.
 struct SplitFp32Layout {
@@ -173,17 +195,25 @@ struct Estimate {
 //
 //   Problem --make_plan--> Plan --launch--> [repack a, b] [sums of a] [sums of b] GEMM kernel
 //
+//   slices of k: [repack a, b] [sums] GEMM kernel -> partial sums  kernel that adds them
+//   slices of k that a cluster adds: as without slices
+//
 //   split FP32 (core/split_fp32.h), on the same stream:
 //     [repack a, b]  first split pass  second split pass  f16x2 kernel  bf16x3 kernel  recompute
 struct Plan {
   LaunchConfig main;
   bool swap_ab = false;  // the kernel computes out^T = b^T a^T
   Passes passes;
-  std::size_t workspace = 0;  // bytes
+  std::size_t partial_sums = 0;  // of the slices of k: offset in the workspace
+  std::size_t workspace = 0;     // bytes
   Estimate estimate;
 
+  // Slices whose partial sums lie in the workspace.
+  int stored_slices() const { return main.cluster_adds ? 1 : main.slices; }
   // Does the kernel store the argument of the activation beside the result, where both are wanted?
-  bool stores_z() const { return !passes.split && main.epilogue_path == EpiloguePath::fused; }
+  bool stores_z() const {
+    return stored_slices() > 1 || (!passes.split && main.epilogue_path == EpiloguePath::fused);
+  }
 };
 
 }  // namespace tcgemm

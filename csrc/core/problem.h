@@ -120,6 +120,16 @@ struct Prepacked {
   bool operator==(const Prepacked&) const = default;
 };
 
+// The operand that the kernel before the product does not write: a layer's weight. The product may
+// load it while that kernel runs.
+enum class ConstantOperand : std::uint8_t { none, a, b };
+
+constexpr ConstantOperand transposed(ConstantOperand operand) {
+  return operand == ConstantOperand::a   ? ConstantOperand::b
+         : operand == ConstantOperand::b ? ConstantOperand::a
+                                         : ConstantOperand::none;
+}
+
 // The operation:
 //
 //   z     = alpha * scale_a * scale_b * ((a - zero_a) @ (b - zero_b)) + beta * c + bias
@@ -153,6 +163,9 @@ struct Problem {
   int prepacked_terms = 0;  // of the prepacked operand: kF16Terms or kBf16Terms
   // f32: planned as if b were prepacked, so that calls with and without its terms have equal bits.
   bool as_prepacked = false;
+  // k is not divided into slices, so that the bits of a row do not depend on the number of rows.
+  bool one_slice = false;
+  ConstantOperand constant = ConstantOperand::none;  // the planner ignores it
   // Extent along k of the values of the sparse operand. At most one operand is sparse, and that one
   // has no batch. Its metadata is reordered for mma.sp and wgmma.sp.
   std::int64_t sparse_k = 0;
@@ -207,11 +220,31 @@ inline Problem only_z(Problem problem) {
   return problem;
 }
 
+// The most slices of k. One block of threads adds them.
+inline constexpr int kMostSlices = 64;
+
+// The problem of the kernel that computes the sums of slices of k: its result has a matrix for each
+// slice, and it has no epilogue. a and b keep their batch.
+inline Problem partial_sums(const Problem& problem, int slices, const Matrix& sums) {
+  Problem partial = problem;
+  const SlotSet kept =
+      problem.block_scaled()
+          ? SlotSet{Slot::a, Slot::b, Slot::out, Slot::scale_a, Slot::scale_b, Slot::sparse_a}
+          : SlotSet{Slot::a, Slot::b, Slot::out, Slot::sparse_a};
+  for (const Slot slot : problem.operands.given() - kept) partial.reset(slot);
+  partial.batch = problem.batch * slices;
+  partial.set(Slot::out, sums);
+  partial.activation = Activation::none;
+  partial.alpha = partial.beta = 1;
+  return partial;
+}
+
 // The transposed problem, out^T = b^T a^T: its a is b^T, and its b is a^T (swap AB).
 inline Problem transposed(const Problem& problem) {
   Problem result = problem;
   std::swap(result.m, result.n);
   std::swap(result.input_a, result.input_b);
+  result.constant = transposed(problem.constant);
   for (const Slot slot : problem.operands.given()) result.reset(slot);
   for (const Slot slot : problem.operands.given())
     result.set(partner(slot), transposed(problem[slot]));

@@ -54,6 +54,17 @@ inline constexpr int kSumThreads = 256;
 
 int sum_blocks(const SumParams& params);
 
+// The partial sums of a product whose k is divided into slices -> its result (AddSlicesParams).
+// partition_add_slices fills in the partition.
+const void* add_slices(DType accumulator);
+
+inline constexpr int kAddSlicesThreads = 256;
+inline constexpr int kSlicesOfWarp = 8;  // that one warp adds
+inline constexpr int kSumColumns = 32;   // of the result that a warp adds at a time
+
+void partition_add_slices(AddSlicesParams& params);
+int add_slices_blocks(const AddSlicesParams& params);
+
 // Quantization: values and scales (QuantizeParams). Only granularity "tensor" without a given scale
 // needs the pass quantize_amax before it; the others find their maxima themselves.
 const void* quantize_amax(const QuantizeParams& params);

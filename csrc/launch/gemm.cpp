@@ -127,14 +127,22 @@ SparseParams metadata(const GemmConfig& config, const Problem& problem) {
           std::int32_t(tiles.blocks_m())};
 }
 
+// The operand that the kernel may load at once. A pass before it writes a copy.
+ConstantOperand constant_operand(const LaunchContext& call) {
+  const Passes& passes = call.plan.passes;
+  return passes.repack_a || passes.repack_b || passes.split ? ConstantOperand::none
+                                                            : call.problem.constant;
+}
+
 void launch_tma(const LaunchContext& call) {
   const auto& [problem, plan, run, a, b, split, filter, workspace, device, stream] = call;
   const GemmConfig& config = kCatalog[run.config_index];
   TmaParams params{};
   // The terms of an operand form one batch: all matrices of the first term, then of the next.
   const bool is_split = config.terms > 1;
-  const std::int64_t batch_a = is_split ? config.terms * split.copies_a : problem.batch;
-  const std::int64_t batch_b = is_split ? config.terms * split.copies_b : problem.batch;
+  const std::int64_t matrices = run.cluster_adds ? problem.batch : problem.batch / run.slices;
+  const std::int64_t batch_a = is_split ? config.terms * split.copies_a : matrices;
+  const std::int64_t batch_b = is_split ? config.terms * split.copies_b : matrices;
   operand_maps(call, batch_a, batch_b, params);
   params.epilogue = epilogue(problem, plan, run, workspace);
   params.extent = extent(problem);
@@ -145,8 +153,10 @@ void launch_tma(const LaunchContext& call) {
   }
   params.split = split;
   if (config.sparse) params.sparse = metadata(config, problem);
-  params.a_batched = is_split ? split.copies_a > 1 : problem.batch > 1 && a.stride_batch != 0;
-  params.b_batched = is_split ? split.copies_b > 1 : problem.batch > 1 && b.stride_batch != 0;
+  params.a_batched = is_split ? split.copies_a > 1 : matrices > 1 && a.stride_batch != 0;
+  params.b_batched = is_split ? split.copies_b > 1 : matrices > 1 && b.stride_batch != 0;
+  params.slices = slices(problem, run, config.tile_k());
+  params.constant = constant_operand(call);
   if (run.store_path == StorePath::tma_rows) {
     params.tma_store = TmaStore::rows;
     params.out = result_map(problem[Slot::out], problem.m, problem.n, problem.batch, kBoxRows);
@@ -156,8 +166,8 @@ void launch_tma(const LaunchContext& call) {
                             kStoreColumns);
   }
   launch_kernel(kernel_function(run.config_index, run.epilogue_path, device), &params,
-                {run.grid, config.threads(), config.shared_bytes(), run.cluster, true}, stream,
-                {run.config_index});
+                {run.grid, config.threads(), config.shared_bytes(), run.launched_cluster(), true},
+                stream, {run.config_index});
 }
 
 void launch_cp_async(const LaunchContext& call) {

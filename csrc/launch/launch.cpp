@@ -53,6 +53,43 @@ void sum(const std::optional<SumPass>& pass, const LaunchContext& context) {
                 context.stream, {-1, "the sums for zero points"});
 }
 
+// Adds the partial sums, which lie in the workspace, to the result of `problem`.
+void add_slices(const Problem& problem, const LaunchContext& context, const Matrix& sums) {
+  LaunchConfig rolled = context.run;
+  rolled.epilogue_path = EpiloguePath::rolled;
+  AddSlicesParams params{};
+  params.sums = reinterpret_cast<const void*>(sums.address);
+  params.pitch = sums.stride_row;
+  params.slices = context.run.slices;
+  params.epilogue = epilogue(problem, context.plan, rolled, context.workspace);
+  params.extent = extent(problem);
+  kernels::partition_add_slices(params);
+  launch_kernel(kernels::add_slices(sums.dtype), &params,
+                {kernels::add_slices_blocks(params), kernels::kAddSlicesThreads, 0, 1,
+                 supports_dependent_launch(context.device)},
+                context.stream, {-1, "the sum of the slices of k"});
+}
+
+// The kernel of the partial sums, and the one that adds them.
+void launch_slices(const LaunchContext& context) {
+  const Problem& problem = context.problem;
+  const Matrix sums = partial_sums_matrix(
+      problem, reinterpret_cast<std::uintptr_t>(context.workspace) + context.plan.partial_sums);
+  const Problem partial = partial_sums(problem, context.run.slices, sums);
+  launch_gemm({partial,
+               context.plan,
+               context.run,
+               context.a,
+               context.b,
+               {},
+               {},
+               context.workspace,
+               context.device,
+               context.stream});
+  add_slices(problem.has(Slot::z) ? without_z(problem) : problem, context, sums);
+  if (problem.has(Slot::z)) add_slices(only_z(problem), context, sums);
+}
+
 }  // namespace
 
 void launch(const Problem& original, const Plan& plan, void* workspace, int device, void* stream) {
@@ -76,7 +113,7 @@ void launch(const Problem& original, const Plan& plan, void* workspace, int devi
   repack(context);
   sum(plan.passes.sums_a, context);
   sum(plan.passes.sums_b, context);
-  launch_gemm(context);
+  plan.stored_slices() > 1 ? launch_slices(context) : launch_gemm(context);
 }
 
 }  // namespace tcgemm::launch

@@ -159,10 +159,17 @@ Extent extent(const Problem& problem) {
           std::int32_t(problem.batch)};
 }
 
+Slices slices(const Problem& problem, const LaunchConfig& run, int tile_k) {
+  const std::int64_t blocks = ceil_div(problem.k, tile_k);
+  return {run.slices, std::int32_t(blocks / run.slices), std::int32_t(blocks % run.slices),
+          divisor(run.slices), run.cluster_adds};
+}
+
 Tiling tiling(const Problem& problem, const LaunchConfig& run, bool row_major) {
   const std::int64_t rows = row_major ? 1 : std::min<std::int64_t>(run.raster_group, run.tiles_m);
   const std::int64_t last_first = (run.tiles_m - 1) / rows * rows;
-  const std::int64_t matrix = run.tiles_m * run.tiles_n, clusters = run.grid / run.cluster;
+  const std::int64_t matrix = run.tiles_m * run.tiles_n,
+                     clusters = run.grid / run.launched_cluster();
   return {matrix * problem.batch,
           std::int32_t(problem.batch),
           std::int32_t(clusters / matrix),

@@ -21,6 +21,8 @@ Epilogue epilogue(const Problem& problem, const Plan& plan, const LaunchConfig& 
                   void* workspace);
 
 Extent extent(const Problem& problem);
+// The slices of k of a kernel that reads tile_k of k at a time.
+Slices slices(const Problem& problem, const LaunchConfig& run, int tile_k);
 // With `row_major` the index of a tile is its position in row-major order. TileFilter needs that.
 Tiling tiling(const Problem& problem, const LaunchConfig& run, bool row_major = false);
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/params.h"
+#include "ops/batch_invariant.h"
 
 namespace tcgemm::ops {
 namespace {
@@ -136,6 +137,7 @@ void make_problems(Op op, const CheckedGemm& checked, const Arguments& arguments
   collapse(checked, arguments.alpha, arguments.beta, batched);
   bind_prepacked(op, checked, batched.problem);
   bind_sparse(checked, batched.problem);
+  batched.problem.one_slice = is_batch_invariant();
 }
 
 }  // namespace tcgemm::ops

@@ -79,6 +79,8 @@ void add_facts(JsonObject& object, const plan::Facts& facts) {
       .add("stages", facts.stages)
       .add("threads", facts.threads)
       .add("cluster", facts.cluster)
+      .add("slices", facts.slices)
+      .add("cluster_adds", facts.cluster_adds)
       .add("grid", facts.grid)
       .add("waves", facts.waves)
       .add("workspace", facts.workspace)

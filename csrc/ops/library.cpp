@@ -128,6 +128,7 @@ STABLE_TORCH_LIBRARY(tcgemm, m) {
   m.def(("explain(" + schema(parameters(Op::explain)) + ") -> Tensor").c_str());
   m.def("build_info() -> Tensor");
   m.def("_catalog() -> Tensor");
+  m.def("_batch_invariant(int change) -> Tensor");
   m.def("_known_device(str name, int capability, int multiprocessors) -> Tensor");
   m.def(
       "_device_rates(str name, int capability, int multiprocessors, float clock_khz, "

@@ -12,6 +12,7 @@
 #include "core/params.h"
 #include "core/plan.h"
 #include "core/problem.h"
+#include "ops/batch_invariant.h"
 #include "ops/error.h"
 #include "ops/explain.h"
 #include "ops/json.h"
@@ -232,6 +233,7 @@ Problem problem_of(const Question& question) {
   add_epilogue(problem, question.epilogue);
   if (question.prepared_b != 0) problem.set(Slot::prepacked_b, Matrix{});
   problem.prepacked_terms = question.prepared_b;
+  problem.one_slice = is_batch_invariant();
   set_sparse(problem, question.sparse,
              (question.sparse == "a" ? question.a : question.b).has_value());
   return problem;

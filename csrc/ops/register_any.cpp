@@ -1,6 +1,7 @@
 // The kernels for every device: the operators that describe, and those that compute where no
 // backend does, which throw the reason.
 #include "ops/activation_backward.h"
+#include "ops/batch_invariant.h"
 #include "ops/build_info.h"
 #include "ops/catalog_query.h"
 #include "ops/dense.h"
@@ -37,4 +38,5 @@ STABLE_TORCH_LIBRARY_IMPL(tcgemm, CompositeExplicitAutograd, m) {
   m.impl("build_info", build_info_kernel);
   register_catalog(m);
   register_plan(m);
+  register_batch_invariant(m);
 }

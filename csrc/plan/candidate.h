@@ -38,6 +38,12 @@ struct CandidateOperands {
   }
 };
 
+// How k is divided: the sums of the slices are added by the CTAs of a cluster, or by another kernel.
+struct Division {
+  int slices = 1;
+  bool cluster_adds = false;
+};
+
 inline constexpr int kClusterSizes[] = {1, 2, 4};  // thread blocks
 
 // Each returns grid, cluster, tiles, waves and the estimated time of one kernel, without passes
@@ -49,10 +55,13 @@ std::optional<LaunchConfig> fit_sm80(const GemmConfig& config, const Problem& pr
                                      int cluster);
 std::optional<LaunchConfig> fit_sm90(const GemmConfig& config, const Problem& problem,
                                      const Device& device, const CandidateOperands& operands,
-                                     int cluster);
+                                     int cluster, Division division);
 std::optional<LaunchConfig> fit_fp64(const GemmConfig& config, const Problem& problem,
                                      const Device& device, const CandidateOperands& operands,
                                      int cluster);
+
+// Microseconds of the kernel that adds the sums of slices of k; 0 where there is none.
+double add_slices_time(const Problem& problem, const Device& device, Division division);
 
 // Height of the raster group of a persistent kernel, in clusters: the tiles that are in flight at
 // one time form a square of the result, which needs the fewest bytes from L2.

@@ -231,6 +231,8 @@ Facts facts(const Problem& original, const Plan& plan, const Device& device) {
   facts.stages = config.stages;
   facts.threads = config.threads();
   facts.cluster = plan.main.cluster;
+  facts.slices = plan.main.slices;
+  facts.cluster_adds = plan.main.cluster_adds;
   facts.grid = plan.main.grid;
   facts.waves = plan.main.waves;
   facts.workspace = plan.workspace;
@@ -268,6 +270,14 @@ std::string explain(const Problem& original, const Plan& plan, const Device& dev
                 config.tile_n(), config.tile_k(), config.stages, size(config.stage_bytes()).c_str(),
                 config.threads());
   lines += text("  cluster       %d\n", plan.main.cluster);
+  if (plan.main.cluster_adds)
+    lines += text("  slices of k   %d, whose sums the blocks of a cluster add\n", plan.main.slices);
+  else if (plan.main.slices > 1)
+    lines += text("  slices of k   %d, whose sums another kernel adds: %s of partial sums\n",
+                  plan.main.slices,
+                  size(double(partial_sums_bytes(plan.swap_ab ? transposed(original) : original,
+                                                 plan.main.slices)))
+                      .c_str());
   lines += text("  grid          %d blocks on %d multiprocessors, %.2f waves of tiles\n",
                 plan.main.grid, device.multiprocessors, plan.main.waves);
   if (original.block_scaled())

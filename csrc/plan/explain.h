@@ -18,9 +18,9 @@ struct Facts {
       -1;  // row of the catalog; -1: nothing is launched, and the rest has no meaning
   std::optional<std::string> kernel;  // its name
   std::string device, layout, copies, store_path, epilogue, bound, why;
-  bool swap_ab = false;
+  bool swap_ab = false, cluster_adds = false;
   std::array<int, 3> tile{};  // m, n, k
-  int stages = 0, threads = 0, cluster = 0, grid = 0;
+  int stages = 0, threads = 0, cluster = 0, slices = 0, grid = 0;
   double waves = 0;
   std::size_t workspace = 0;  // bytes
   double flops = 0, bytes = 0;

@@ -9,6 +9,7 @@
 #include "catalog.h"
 #include "plan/plan_cache.h"
 #include "plan/select_kernel.h"
+#include "plan/slices.h"
 #include "plan/split_fp32.h"
 
 namespace tcgemm::plan {
@@ -117,11 +118,35 @@ bool may_swap_ab(const Problem& problem, std::string_view filter) {
   return !filter.empty() || !swap_ab_changes_bits(problem);
 }
 
+// Should the kernel compute the transposed problem? A kernel's a must be the 2:4 operand, and such
+// kernels store both majors.
+bool swaps_ab(const Problem& original, std::string_view filter) {
+  return original.is_sparse() ? original.has(Slot::sparse_b)
+                              : is_column_major(original) && may_swap_ab(original, filter);
+}
+
+// The cheapest kernel, in both orientations.
+Search cheapest(const Problem& original, const Device& device, std::string_view filter,
+                int slices) {
+  const bool swap_ab = swaps_ab(original, filter);
+  Search search(device, filter, traffic(original));
+  const DType other_input = swap_ab ? original.input_a : original.input_b;
+  const auto try_all = [&] {
+    search.try_orientation(OrientedProblem(original, swap_ab), false);
+    if (!original.is_sparse() && has_rs_kernel(other_input))
+      search.try_orientation(OrientedProblem(original, !swap_ab), true);
+  };
+  if (filter.empty()) search.division = {slices};
+  try_all();
+  if (filter.empty() && slices > 1 && slices <= kMostClusterSlices) {
+    search.division.cluster_adds = true;
+    try_all();
+  }
+  return search;
+}
+
 Plan search(const Problem& original, const Device& device, std::string_view filter) {
-  const bool is_sparse = original.is_sparse();
-  // The kernel's a must be the 2:4 operand; such kernels store both majors.
-  const bool swap_ab = is_sparse ? original.has(Slot::sparse_b)
-                                 : is_column_major(original) && may_swap_ab(original, filter);
+  const bool swap_ab = swaps_ab(original, filter);
   const double least_bytes = traffic(original);
   if (original.empty()) {
     Plan empty;
@@ -129,11 +154,8 @@ Plan search(const Problem& original, const Device& device, std::string_view filt
     empty.estimate.bytes = least_bytes;
     return empty;
   }
-  Search search(device, filter, least_bytes);
-  search.try_orientation(OrientedProblem(original, swap_ab), false);
-  const DType other_input = swap_ab ? original.input_a : original.input_b;
-  if (!is_sparse && has_rs_kernel(other_input))
-    search.try_orientation(OrientedProblem(original, !swap_ab), true);
+  const int slices = filter.empty() ? slices_of_k(original, device) : 1;
+  const Search search = cheapest(original, device, filter, slices);
   const Candidate& found = search.best;
   Plan plan;
   plan.main = found.launch;
@@ -163,11 +185,35 @@ Plan search(const Problem& original, const Device& device, std::string_view filt
     plan.estimate.bytes += 2.0 * double(workspace_bytes(**pass));
   }
   add_sums(problem, device, plan);
+  if (const int slices = plan.stored_slices(); slices > 1)
+    plan.partial_sums = carve_workspace(plan.workspace, partial_sums_bytes(problem, slices));
   plan.estimate.bound = bound(problem, plan, device);
   return plan;
 }
 
 }  // namespace
+
+int slices_of_k(const Problem& problem, const Device& device) {
+  // Slices must save at least this share of the time.
+  constexpr double kLeastGain = 0.1;
+  if (problem.one_slice) return 1;
+  const SliceCounts counts(problem, device);
+  if (counts.empty()) return 1;
+  const Matrix out{0, partial_sums_dtype(problem), problem.n, 1, problem.m * problem.n};
+  const Problem plain = partial_sums(problem, 1, out);
+  const auto time = [&](int slices) {
+    return cheapest(plain, device, {}, slices).best.launch.microseconds;
+  };
+  int best = 1;
+  double least = time(1) * (1 - kLeastGain);
+  for (const int count : counts) {
+    const double microseconds = time(count);
+    if (microseconds >= least) continue;
+    least = microseconds;
+    best = count;
+  }
+  return best;
+}
 
 bool copies_result(const Problem& problem, std::string_view kernel) {
   return !problem.is_sparse() && is_column_major(problem) && !may_swap_ab(problem, kernel);

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cmath>
+#include <cstdlib>
 
 #include "catalog.h"
 #include "plan/store_path.h"
@@ -112,6 +113,10 @@ Search::Search(const Device& device, std::string_view filter, double least_bytes
       filter_(filter),
       least_bytes_(least_bytes),
       config_filter_(config_filter) {
+  if (const std::size_t slash = filter_.rfind('/'); slash != std::string_view::npos) {
+    division = {std::atoi(std::string(filter_.substr(slash + 1)).c_str()), filter_.ends_with('c')};
+    filter_ = filter_.substr(0, slash);
+  }
   for (const int size : kClusterSizes) {
     const char suffix[] = {'@', char('0' + size), '\0'};
     if (!filter_.ends_with(suffix)) continue;
@@ -148,10 +153,15 @@ bool Search::is_wanted(const GemmConfig& config) const {
 void Search::try_kernel(const OrientedProblem& oriented, int config_index) {
   const GemmConfig& config = kCatalog[config_index];
   const CandidateOperands& operands = oriented.operands;
-  const auto fit = config.uses_tma() ? fit_sm90 : config.arch == Arch::sm90a ? fit_fp64 : fit_sm80;
-  std::optional<LaunchConfig> launch = fit(config, oriented.problem, device_, operands, cluster_);
+  const Problem& problem = oriented.problem;
+  if (division.slices > 1 && !config.uses_tma()) return;
+  std::optional<LaunchConfig> launch =
+      config.uses_tma() ? fit_sm90(config, problem, device_, operands, cluster_, division)
+      : config.arch == Arch::sm90a ? fit_fp64(config, problem, device_, operands, cluster_)
+                                   : fit_sm80(config, problem, device_, operands, cluster_);
   if (!launch) return;
-  launch->microseconds = with_memory(*launch, config, oriented.problem.k, least_bytes_, device_);
+  launch->microseconds = with_memory(*launch, config, problem.k, least_bytes_, device_) +
+                         add_slices_time(problem, device_, division);
   if (operands.a.repacked || operands.b.repacked) launch->microseconds += kPassLaunch;
   const auto repack = [&](const GemmOperand& operand, const CandidateOperand& input) {
     std::optional<RepackPass> pass;
@@ -166,7 +176,7 @@ void Search::try_kernel(const OrientedProblem& oriented, int config_index) {
   if (!(launch->microseconds < best.launch.microseconds)) return;
   launch->config_index = config_index;
   // fit_sm90 has chosen both paths; the other kernels have the rolled epilogue alone.
-  if (!config.uses_tma()) launch->store_path = store_path(config, oriented.problem);
+  if (!config.uses_tma()) launch->store_path = store_path(config, problem);
   best = {*launch, oriented.swap_ab, repack_a, repack_b};
 }
 

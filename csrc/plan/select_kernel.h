@@ -70,6 +70,7 @@ class Search {
   // column-major output at full speed.
   void try_orientation(OrientedProblem oriented, bool rs_only);
 
+  Division division;  // a filter that ends in "/4" asks for four slices, "/4c" for a cluster's sum
   bool found() const { return best.launch.config_index >= 0; }
 
   Candidate best;

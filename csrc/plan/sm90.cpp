@@ -36,6 +36,11 @@ constexpr double kOneWide = 1.08;  // factor of a k-block of 64x256: one warpgro
 constexpr double kPingpongStore = 3.0;  // factor where one warpgroup stores and one multiplies
 constexpr double kThreeStages = 1.05;   // factor where a tile leaves space for three stages
 constexpr double kTraffic = 0.025;      // loads cost power even if their time is hidden
+constexpr double kAddSlices = 3.0;      // microseconds: the kernel that adds slices, without data
+constexpr double kAddSlice = 0.045;     // microseconds for each slice
+constexpr double kAddSlicesRate = 0.4;  // share of L2's rate at which it reads
+constexpr double kClusterAdds = 0.5;    // microseconds: two barriers of a cluster that adds slices
+constexpr double kClusterSlice = 4.0;   // clocks for a row of 128 bytes of another slice's sums
 // Near the power cap, the multiprocessors that idle in the last wave save power, and the others run
 // faster. So this share of the wave counts only as far as the wave is full. Problems of fewer FLOP,
 // scaled to f16's rate, do not reach the cap.
@@ -132,7 +137,7 @@ double l2_lines_per_row(const CandidateOperand& input, DType type, double aligne
 
 double kernel_time(const GemmConfig& config, const Problem& problem, const Device& device,
                    const CandidateOperands& operands, const LaunchConfig& launch) {
-  const double depth = double(ceil_div(problem.k, config.tile_k()));
+  const double depth = double(ceil_div(ceil_div(problem.k, config.tile_k()), launch.slices));
   const double area = double(config.tile_m()) * config.tile_n();
   const double fma = kHopperFmaPerClock * 16 / bits(config.input);
   const double math = issue_cost(config, problem) * area * config.tile_k() / fma;
@@ -163,11 +168,16 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
   const double outside = kFill + store;
   const double tile =
       config.pingpong ? std::max(mainloop, (mainloop + outside) / 2) : mainloop + outside;
+  // The problem of partial sums has a matrix for each slice.
+  const double matrices = launch.cluster_adds ? 1 : launch.slices;
   const double gemms = config.terms > 1 ? split_product_count(config.terms) : 1;
   const double mma_share = config.sparse ? 0.5 : 1.0;
-  const double flops = gemms * mma_share * problem.flops() * bits(config.input) / 16;
-  const double clocks = wave_time(launch.waves, flops) * tile + (config.pingpong ? outside : 0.0);
-  const double start = kLaunch + kCluster * (launch.cluster / 2);
+  const double flops = gemms * mma_share * problem.flops() / matrices * bits(config.input) / 16;
+  const double others = launch.cluster_adds ? launch.slices - 1 : 0;
+  const double clocks = wave_time(launch.waves, flops) * tile + (config.pingpong ? outside : 0.0) +
+                        others * config.slice_bytes() / 128 * kClusterSlice;
+  const double start =
+      kLaunch + kCluster * (launch.cluster / 2) + (launch.cluster_adds ? kClusterAdds : 0.0);
   // The constants of split FP32 were fitted to the clock of large problems.
   const double rate = config.terms > 1 ? device.hopper.clock : clock_rate(device, flops, clocks);
   return start + clocks / rate;
@@ -175,20 +185,48 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
 
 // Clusters that run at one time.
 std::int64_t resident_clusters(const Device& device, int cluster) {
-  return cluster == 4 ? device.hopper.clusters_of_four : device.multiprocessors / cluster;
+  if (cluster <= 2) return device.multiprocessors / cluster;
+  return device.hopper.clusters_of_four / (cluster <= 4 ? 1 : 2);
+}
+
+// Can the kernel divide k so?
+bool may_divide(const GemmConfig& config, const Problem& problem, const Device& device,
+                Division division) {
+  if (division.slices == 1) return !division.cluster_adds;
+  if (!config.divides_k() || division.slices > ceil_div(problem.k, config.tile_k())) return false;
+  if (!division.cluster_adds) return true;
+  // Every cluster has one tile.
+  const std::int64_t tiles =
+      problem.batch * ceil_div(problem.m, config.tile_m()) * ceil_div(problem.n, config.tile_n());
+  return division.slices <= config.most_cluster_slices() &&
+         tiles <= resident_clusters(device, division.slices);
 }
 
 }  // namespace
 
+double add_slices_time(const Problem& problem, const Device& device, Division division) {
+  const int slices = division.slices;
+  if (slices == 1 || division.cluster_adds) return 0;
+  const double l2_rate =
+      device.hopper.l2_bytes_per_clock * device.multiprocessors * device.hopper.clock;
+  return kAddSlices + kAddSlice * slices +
+         double(partial_sums_bytes(problem, slices)) / (l2_rate * kAddSlicesRate);
+}
+
 std::optional<LaunchConfig> fit_sm90(const GemmConfig& config, const Problem& problem,
                                      const Device& device, const CandidateOperands& operands,
-                                     int cluster) {
+                                     int cluster, Division division) {
   if (!operands.a.tma_readable() || !operands.b.tma_readable() || problem.k == 0)
     return std::nullopt;
   if (!operands.can_load(config.layout)) return std::nullopt;
   if (config.shared_bytes() > device.shared_bytes) return std::nullopt;
-  const StorePath store = store_path(config, problem);
-  const EpiloguePath epilogue = epilogue_path(config, problem, store);
+  if (!may_divide(config, problem, device, division)) return std::nullopt;
+  const auto [slices, cluster_adds] = division;
+  const Problem stored = slices > 1 && !cluster_adds
+                             ? partial_sums(problem, slices, partial_sums_matrix(problem, 0))
+                             : problem;
+  const StorePath store = store_path(config, stored);
+  const EpiloguePath epilogue = epilogue_path(config, stored, store);
   if (config.unrolled_only() && epilogue == EpiloguePath::rolled) return std::nullopt;
 
   const std::int64_t rows = ceil_div(problem.m, config.tile_m());
@@ -196,20 +234,23 @@ std::optional<LaunchConfig> fit_sm90(const GemmConfig& config, const Problem& pr
   LaunchConfig best;
   best.microseconds = HUGE_VAL;
   // Clusters of four took 1.4 times as long with 2:4 operands (docs/dev/kernels/sm90-sparse.md).
-  const std::int64_t largest = std::min<std::int64_t>(rows, config.sparse ? 2 : 4);
+  const std::int64_t largest =
+      cluster_adds ? 1 : std::min<std::int64_t>(rows, config.sparse ? 2 : 4);
   for (const int size : kClusterSizes) {
     if (cluster == 0 ? size > largest : size != cluster) continue;
     LaunchConfig launch;
     launch.cluster = size;
+    launch.slices = slices;
+    launch.cluster_adds = cluster_adds;
     launch.store_path = store;
     launch.epilogue_path = epilogue;
     launch.tiles_m = ceil_div(rows, size);
     launch.tiles_n = columns;
-    const double clusters = double(launch.tiles_m) * double(columns) * double(problem.batch);
-    const std::int64_t resident = resident_clusters(device, size);
+    const double clusters = double(launch.tiles_m) * double(launch.tiles_n) * double(stored.batch);
+    const std::int64_t resident = resident_clusters(device, launch.launched_cluster());
     launch.waves = clusters / double(resident);
-    launch.grid = int(std::min(clusters, double(resident))) * size;
-    launch.microseconds = kernel_time(config, problem, device, operands, launch);
+    launch.grid = int(std::min(clusters, double(resident))) * launch.launched_cluster();
+    launch.microseconds = kernel_time(config, stored, device, operands, launch);
     if (launch.microseconds < best.microseconds) best = launch;
   }
   best.raster_group = raster_group(config, device, best.cluster);

@@ -22,7 +22,7 @@ bool is_column_major(const Problem& problem) {
 bool stores_rows_by_tma(const GemmConfig& config, const Problem& problem) {
   const DType type = problem[Slot::out].dtype;
   const bool whole_boxes = config.tile_n() % (1024 / bits(type)) == 0;
-  return bits(type) >= 16 && (whole_boxes || config.unrolled_only()) &&
+  return bits(type) >= 16 && (whole_boxes || config.has_narrow_box()) &&
          whole_vectors(problem.n, type) && is_row_major(problem);
 }
 

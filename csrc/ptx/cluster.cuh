@@ -1,5 +1,5 @@
 // Thread block clusters: rank and size, barriers (PTX ISA 9.7.13.4 barrier.cluster), and stores to
-// the shared memory of another CTA (9.7.9.12 st.async).
+// the shared memory of another CTA (9.7.9.11 st, 9.7.9.12 st.async).
 #pragma once
 
 #include <cstdint>
@@ -23,6 +23,25 @@ __device__ inline std::uint32_t cluster_size() {
 __device__ inline void cluster_sync() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// The two halves of a barrier of all threads of the cluster that have not ended. What a thread wrote
+// before its arrival, other threads see after their wait; also what it wrote to their shared memory.
+__device__ inline void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+__device__ inline void cluster_wait() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// Stores 16 bytes at address `shared` of CTA `rank`.
+__device__ inline void store_remote(std::uint32_t shared, std::uint32_t rank, const uint4& value) {
+  asm volatile(
+      "{\n.reg .b32 to;\n"
+      "mapa.shared::cluster.u32 to, %0, %1;\n"
+      "st.shared::cluster.v4.b32 [to], {%2, %3, %4, %5};\n}\n" ::"r"(shared),
+      "r"(rank), "r"(value.x), "r"(value.y), "r"(value.z), "r"(value.w)
+      : "memory");
 }
 
 // Stores 16 bytes at address `shared` of CTA `rank` and adds as many transaction bytes to `barrier`

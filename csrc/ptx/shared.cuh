@@ -37,4 +37,13 @@ __device__ inline uint2 load_shared_pair(std::uint32_t address) {
   return pair;
 }
 
+__device__ inline uint4 load_shared_vector(std::uint32_t address) {
+  uint4 vector;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(vector.x), "=r"(vector.y), "=r"(vector.z), "=r"(vector.w)
+               : "r"(address)
+               : "memory");
+  return vector;
+}
+
 }  // namespace tcgemm::ptx

@@ -131,6 +131,7 @@ using WgmmaText = WgmmaLetters<kType, std::make_index_sequence<WgmmaSpelling<kTy
 #define TCGEMM_P5 "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
 #define TCGEMM_P6 "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111"
 #define TCGEMM_P7 "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
+#define TCGEMM_P1_HALF "%16,%17,%18,%19,%20,%21,%22,%23"
 #define TCGEMM_P4_HALF "%64,%65,%66,%67,%68,%69,%70,%71"
 #define TCGEMM_P5_HALF "%80,%81,%82,%83,%84,%85,%86,%87"
 #define TCGEMM_P6_HALF "%96,%97,%98,%99,%100,%101,%102,%103"
@@ -151,6 +152,9 @@ using WgmmaText = WgmmaLetters<kType, std::make_index_sequence<WgmmaSpelling<kTy
 #define TCGEMM_REGISTERS "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])
 #define TCGEMM_WGMMA_16(C) \
   TCGEMM_WGMMA("", TCGEMM_P0, "%16", TCGEMM_SHARED, "17", "18", "19", "20", TCGEMM_D16(C, 0))
+#define TCGEMM_WGMMA_24(C)                                                                     \
+  TCGEMM_WGMMA("", TCGEMM_P0 "," TCGEMM_P1_HALF, "%24", TCGEMM_SHARED, "25", "26", "27", "28", \
+               TCGEMM_D16(C, 0), TCGEMM_D8(C, 16))
 #define TCGEMM_WGMMA_32(C)                                                                \
   TCGEMM_WGMMA("", TCGEMM_P0 "," TCGEMM_P1, "%32", TCGEMM_SHARED, "33", "34", "35", "36", \
                TCGEMM_D16(C, 0), TCGEMM_D16(C, 16))
@@ -232,13 +236,15 @@ __device__ inline void wgmma(Register (&d)[kRegisters], std::uint64_t a, std::ui
                              bool accumulate) {
   using Text = WgmmaText<kType>;
   static_assert(kRegisters == kType.n * bytes(kType.accumulator) / 8);
-  static_assert(kRegisters == 16 || kRegisters == 32 || kRegisters == 48 || kRegisters == 64 ||
-                    kRegisters == 72 || kRegisters == 88 || kRegisters == 96 || kRegisters == 104 ||
-                    kRegisters == 112 || kRegisters == 128,
+  static_assert(kRegisters == 16 || kRegisters == 24 || kRegisters == 32 || kRegisters == 48 ||
+                    kRegisters == 64 || kRegisters == 72 || kRegisters == 88 || kRegisters == 96 ||
+                    kRegisters == 104 || kRegisters == 112 || kRegisters == 128,
                 "wgmma.cuh has no register list of this length");
   if constexpr (kType.accumulator == DType::f32) {
     if constexpr (kRegisters == 16)
       TCGEMM_WGMMA_16("+f");
+    else if constexpr (kRegisters == 24)
+      TCGEMM_WGMMA_24("+f");
     else if constexpr (kRegisters == 32)
       TCGEMM_WGMMA_32("+f");
     else if constexpr (kRegisters == 48)
@@ -260,6 +266,8 @@ __device__ inline void wgmma(Register (&d)[kRegisters], std::uint64_t a, std::ui
   } else {
     if constexpr (kRegisters == 16)
       TCGEMM_WGMMA_16("+r");
+    else if constexpr (kRegisters == 24)
+      TCGEMM_WGMMA_24("+r");
     else if constexpr (kRegisters == 32)
       TCGEMM_WGMMA_32("+r");
     else if constexpr (kRegisters == 64)
@@ -374,6 +382,7 @@ __device__ inline void wgmma_sparse(Register (&d)[kRegisters], std::uint64_t a,
 #undef TCGEMM_P5
 #undef TCGEMM_P6
 #undef TCGEMM_P7
+#undef TCGEMM_P1_HALF
 #undef TCGEMM_P4_HALF
 #undef TCGEMM_P5_HALF
 #undef TCGEMM_P6_HALF

@@ -52,10 +52,11 @@ struct PipelineBarriers {
     ptx::mbarrier_wait(full(state.stage), state.parity);
   }
 
-  // One thread calls it. `full` completes after `writers` arrivals and their transaction bytes,
-  // `empty` after `readers` arrivals.
+  // The lanes of one warp call it. `full` completes after `writers` arrivals and their transaction
+  // bytes, `empty` after `readers` arrivals.
   __device__ void initialise(int writers, int readers) const {
-    for (int stage = 0; stage < kStages; ++stage) {
+    static_assert(kStages <= 32);
+    if (const int stage = threadIdx.x % 32; stage < kStages) {
       ptx::mbarrier_init(full(stage), writers);
       ptx::mbarrier_init(empty(stage), readers);
     }

@@ -72,7 +72,8 @@ def mm(
         tensor(True)
 
     The plan is that of `tcgemm.explain` for the same arguments, or that of a named kernel. The
-    sums have the order of this kernel: its instructions in ascending k, promoted where it promotes.
+    sums have the order of this kernel: its instructions in ascending k, promoted where it promotes,
+    and the sums of slices of k added where the plan has slices.
 
     Arguments:
         a: (M, K), or (B, M, K). A SparseTensor24 is multiplied as the sparse kernels do.
@@ -116,7 +117,10 @@ def mm(
         empty = _stored(torch.empty(shape, dtype=out_dtype), out)
         return (empty, torch.zeros(())) if amax else empty
     used = sums.Kernel(
-        info.catalog()[plan.config_index], architecture(device), bool(plan.transposed)
+        info.catalog()[plan.config_index],
+        architecture(device),
+        bool(plan.transposed),
+        plan.slices or 1,
     )
     by_blocks = used.row["block_scaled"]
     if used.row["accumulator"] == "s32":

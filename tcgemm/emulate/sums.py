@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 BLOCK = 128  # elements of k in a promoted chain, and in a block of scales
+GROUP = 8  # slices of k whose sums one warp adds: csrc/kernels/passes/add_slices.cuh
 FMA_CHAIN = "mma.m8n8k4.f64.f64.f64"  # all kernels with float64 sums compute as this one
 
 
@@ -23,6 +24,7 @@ class Kernel(NamedTuple):
     row: dict[str, Any]  # of tcgemm.info.catalog()
     gpu: str  # "Hopper": the generation whose tensor cores add
     swap_ab: bool  # it computes the transpose
+    slices: int = 1  # of k, summed by themselves
 
     def instruction(self) -> table.Instruction:
         """The instruction that the kernel issues, with the types of a and b of the call."""
@@ -66,6 +68,8 @@ def of_floats(
     row = kernel.row
     if row["accumulator"] == "f64":
         return in_float64(kernel.gpu, a, b)
+    if kernel.slices > 1:
+        return _of_slices(kernel, a, b, scale_a, scale_b)
     if not row["sparse"]:
         a, b = (decompress(x) if isinstance(x, SparseTensor24) else x for x in (a, b))
     elif not isinstance(a, SparseTensor24):  # the kernel's a is the sparse operand
@@ -87,6 +91,39 @@ def of_floats(
     left = Stored(rounding.operand(values, found.input), metadata)
     known = table.rows()[found.arch, found.name]
     return _chain(known, left, rounding.operand(b, found.input_b), promotion)
+
+
+def _of_slices(
+    kernel: Kernel, a: Tensor, b: Tensor, scale_a: Tensor | None, scale_b: Tensor | None
+) -> Tensor:
+    """The sums of slices of k, added in float32: each group of GROUP in the order of k, and then
+    the groups."""
+    whole = kernel._replace(slices=1)
+    depth = kernel.row["tile"][2]
+    count = kernel.slices
+    blocks, longer = divmod(-(-b.shape[-2] // depth), count)
+    groups: list[Tensor] = []
+    for index in range(count):
+        first = index * blocks + min(index, longer)
+        last = first + blocks + (index < longer)
+        k = slice(first * depth, last * depth)
+        scales = (_part(scale_a, -1, first, last), _part(scale_b, -2, first, last))
+        found = of_floats(whole, a[..., k], b[..., k, :], *scales).float()
+        if index % GROUP == 0:
+            groups.append(found)
+        else:
+            groups[-1] = groups[-1] + found
+    total = groups[0]
+    for more in groups[1:]:
+        total = total + more
+    return total
+
+
+def _part(scale: Tensor | None, dim: int, first: int, last: int) -> Tensor | None:
+    """The scales of blocks of k. Tensors with one scale for all of k are returned whole."""
+    if scale is None or scale.dim() < 2 or scale.shape[dim] == 1:
+        return scale
+    return scale.narrow(dim, first, last - first)
 
 
 def in_float64(gpu: str, a: Tensor, b: Tensor) -> Tensor:

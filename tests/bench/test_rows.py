@@ -123,7 +123,9 @@ def test_a_recording_resumes_with_what_is_missing(tmp_path, gpu, capsys):
     recording.save(found, path)
     again = record(path, "--resume")
     assert gpu.calls[0] == (2, 1, rows.ROUGH_MS) and {index for index, _, _ in gpu.calls} == {2}
-    assert recording.Row(lost["kernel"], lost["cluster"]) in recording.rows_of(again["problems"][2])
+    assert recording.Row(lost["kernel"], lost["cluster"], lost["slices"]) in recording.rows_of(
+        again["problems"][2]
+    )
     with pytest.raises(SystemExit, match="seed 1"):
         record(path, "--resume", "--seed", "2")
 
@@ -220,6 +222,6 @@ def test_rows_on_a_gpu(monkeypatch, dtype, epilogue):
     assert rows.is_done(known["name"], found)
     work = Workload(recording.case_of(problem), "cuda")
     for row in recording.rows_of(found):
-        kernel = f"{row.kernel}@{row.cluster}"
+        kernel = row.asked
         made = tcgemm.explain(work.operands.a[0], work.operands.b[0], **work.options, kernel=kernel)
         assert recording.Row(made.kernel, made.cluster) == row

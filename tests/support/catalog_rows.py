@@ -58,9 +58,27 @@ class Row(NamedTuple):
     def unrolled_only(self):
         """Its only epilogue is the one for rows that are vectors: the width is not one of boxes, or
         an FP8 mainloop leaves no registers."""
-        wide = self.tile[1] > 256 or (self.tile[1] > 64 and self.tile[1] % 64 != 0)
+        no_boxes = self.tile[1] % 64 != 0 and not self.interleaved
+        wide = self.tile[1] > 256 or no_boxes
         fp8 = self.fp8_promotes and self.tile[1] > 128
         return self.tma and (wide or fp8 or self.more == "pingpong")
+
+    @property
+    def interleaved(self):
+        """A lane holds two adjacent rows of a column."""
+        return self.rs or self.more == "sparse"
+
+    @property
+    def divides_k(self):
+        """Its sums of slices of k can be added by another kernel."""
+        return self.tma and not self.split_fp32 and self.more != "sparse"
+
+    @property
+    def sums_in_cluster(self):
+        """The blocks of a cluster can add the sums of slices of k."""
+        narrow = self.tile[0] <= 128 and self.tile[1] <= 192
+        others = self.more not in ("rs", "pingpong") and self.types.accumulator != torch.float16
+        return self.divides_k and narrow and others
 
     @property
     def bias_only(self):
@@ -224,24 +242,30 @@ def block_scales(row, m, n, k, *, step=0, powers=True, strides="contiguous"):
     return {name: scale for name, scale in scales.items() if scale is not None}
 
 
-def kernel_name(row, cluster=0):
-    """The row's kernel; `cluster` asks for so many blocks of a cluster, 0 for no number."""
-    return f"{row.name}@{cluster}" if cluster else row.name
+def kernel_name(row, cluster=0, slices=0, cluster_adds=False):
+    """The row's kernel; `cluster` asks for so many blocks of a cluster, and `slices` for so many
+    slices of k; 0 for no number. `cluster_adds`: the blocks of a cluster add the slices."""
+    division = f"/{slices}" + ("c" if cluster_adds else "") if slices else ""
+    return row.name + (f"@{cluster}" if cluster else "") + division
 
 
-def launch(row, a, b, *addends, out, direct=True, cluster=0, **options):
-    """Runs the row, and makes sure that it is this kernel alone, on the operands as they are.
+def launch(
+    row, a, b, *addends, out, direct=True, cluster=0, slices=0, cluster_adds=False, **options
+):
+    """Runs the row, and makes sure that it is this kernel, on the operands as they are.
 
-    `cluster` is the number of blocks of a cluster; 0: the planner's choice. Returns what explain
-    says.
+    `cluster` is the number of blocks of a cluster; 0: the planner's choice. `slices` is the number
+    of slices of k, which another kernel or a cluster adds; 0: those of the kernel itself. Returns
+    what explain says.
     """
-    kernel = kernel_name(row, cluster)
+    kernel = kernel_name(row, cluster, slices, cluster_adds)
     keywords = row.types.options | {"out_dtype": out.dtype}
     scales = {name: options[name] for name in ("scale_a", "scale_b") if name in options}
     answer = query.ask("explain", a, b, out=out, **keywords, **scales, kernel=kernel)
     text = answer["text"]
     assert answer["kernel"] == row.name
-    assert cluster in (0, answer["cluster"])
+    assert cluster in (0, answer["cluster"]) and slices in (0, answer["slices"])
+    assert answer["cluster_adds"] == cluster_adds
     assert not direct or ("\n  split-FP32 b " if row.split_fp32 else "nothing is copied") in text
     names = ("c", "bias", "residual")
     given = options | keywords | dict(zip(names, addends, strict=False))

@@ -3,6 +3,8 @@
 // tile/tma_store_columns.cuh.
 #pragma once
 
+#include <numeric>
+
 #include "catalog.h"
 #include "core/params.h"
 #include "ptx/convert.cuh"
@@ -33,7 +35,7 @@ struct FragmentEpilogue {
   static constexpr int kRegisters = tile::registers<kConfig.accumulator>(kConfig.n);
   static constexpr tile::RowOrder kRowOrder =
       kConfig.interleaved_rows() ? tile::RowOrder::interleaved : tile::RowOrder::native;
-  static constexpr int kUnit = epilogue_columns(kConfig);
+  static constexpr int kUnit = std::gcd(kConfig.n, epilogue_columns(kConfig));
   static constexpr int kUnrolledUnit = kConfig.warpgroups == 3 ? 16 : 32;
   // The units whose addends have registers during the mainloop: with one more, 128x256 spills.
   // Another warpgroup's mainloop hides the epilogue of pingpong, so that needs none. Three

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "catalog.h"
+#include "core/params.h"
 #include "kernels/sm90/cluster.cuh"
 #include "kernels/sm90/register_budget.cuh"
 #include "ptx/cluster.cuh"
@@ -25,18 +26,24 @@ struct Frame {
   static_assert(kBudget.load + kConfig.warpgroups * kBudget.compute <=
                 kBudget.entry * (kConfig.warpgroups + 1));
 
-  // One thread calls initialise(), which initialises the mbarriers. After the return all CTAs of
+  // Warp 0 calls initialise(), which initialises the mbarriers. After the return all CTAs of
   // the cluster see them, and the kernels before this one have completed (ptx/dependent.cuh).
-  template <class Cluster, class Initialise>
-  __device__ static void prologue(Cluster cluster, const Initialise& initialise) {
-    if (threadIdx.x == 0) {
+  // load_ahead() runs before that.
+  //
+  // The next kernel may start after that: so when it runs, the kernels before this one have
+  // completed, and it can load at once what this kernel does not write.
+  template <class Cluster, class Initialise, class LoadAhead>
+  __device__ static void prologue(Cluster cluster, const Initialise& initialise,
+                                  const LoadAhead& load_ahead) {
+    if (threadIdx.x < 32) {
       initialise();
       ptx::fence_mbarrier_init();
     }
     __syncthreads();
     if (cluster.size > 1) ptx::cluster_sync();
-    ptx::launch_dependents();
+    load_ahead();
     ptx::wait_for_prerequisites();
+    ptx::launch_dependents();
   }
 
   // All threads of a warpgroup call one of these first (setmaxnreg): the producer frees registers,
@@ -48,10 +55,21 @@ struct Frame {
     if constexpr (kBudget.compute > 0) ptx::registers_increase<kBudget.compute>();
   }
 
-  // The k-blocks of a tile.
+  // The k-blocks of a matrix.
   template <class Params>
   __device__ static int k_blocks(const Params& params) {
     return (params.extent.k + kConfig.tile_k() - 1) / kConfig.tile_k();
+  }
+  // Those of a tile of matrix `batch` of the result, where it has `count` without slices.
+  template <class Cluster>
+  __device__ static int k_blocks(const CpAsyncParams&, Cluster, int, int count) {
+    return count;
+  }
+  template <class Cluster>
+  __device__ static int k_blocks(const TmaParams& params, Cluster cluster, int batch, int count) {
+    const Slices& slices = params.slices;
+    if (!kConfig.divides_k() || slices.count == 1) return count;
+    return slices.size(slices.slice(batch, cluster.slice));
   }
 
   // Calls visit(row, column, batch, k-blocks, advance) for each tile of this CTA. `visit` calls
@@ -63,9 +81,24 @@ struct Frame {
     tile::TileWalk walk(params.tiling, cluster.index());
     while (!walk.done()) {
       const tile::TileCoord tile = walk.tile();
-      visit((tile.m * cluster.size + cluster.rank) * kConfig.tile_m(), tile.n * kConfig.tile_n(),
-            tile.batch, count, [&] { walk.advance(); });
+      visit(row(tile, cluster), tile.n * kConfig.tile_n(), tile.batch,
+            k_blocks(params, cluster, tile.batch, count), [&] { walk.advance(); });
     }
+  }
+
+  // Calls visit(row, column, batch, k-blocks) for the first tile of this CTA. Every CTA has one.
+  template <class Params, class Cluster, class Visit>
+  __device__ static void visit_first_tile(const Params& params, Cluster cluster, Visit visit) {
+    const tile::TileCoord tile = tile::TileWalk(params.tiling, cluster.index()).tile();
+    visit(row(tile, cluster), tile.n * kConfig.tile_n(), tile.batch,
+          k_blocks(params, cluster, tile.batch, k_blocks(params)));
+  }
+
+ private:
+  // The CTAs of a cluster that share b have adjacent rows.
+  template <class Cluster>
+  __device__ static int row(const tile::TileCoord& tile, Cluster cluster) {
+    return (tile.m * cluster.size + cluster.rank) * kConfig.tile_m();
   }
 };
 

@@ -7,6 +7,7 @@
 
 #include "catalog.h"
 #include "core/params.h"
+#include "kernels/sm90/cluster_sum.cuh"
 #include "kernels/sm90/epilogue.cuh"
 #include "kernels/sm90/frame.cuh"
 #include "kernels/sm90/order_barrier.cuh"
@@ -33,14 +34,17 @@ struct Gemm {
   // Inlined, however long: a call would put the accumulators into memory.
   __device__ __forceinline__ static void run(const TmaParams& params, char* memory) {
     const SharedStorage<kConfig> shared(memory);
-    const Cluster cluster{ptx::cluster_size(), ptx::cluster_rank()};
-    Frame::prologue(cluster, [&] {
-      ptx::tma_prefetch(&params.a);
-      ptx::tma_prefetch(&params.b);
-      if (params.tma_store != TmaStore::none) ptx::tma_prefetch(&params.out);
+    const Cluster cluster = position(params);
+    const auto initialise = [&] {
+      if (threadIdx.x == 0) {
+        ptx::tma_prefetch(&params.a);
+        ptx::tma_prefetch(&params.b);
+        if (params.tma_store != TmaStore::none) ptx::tma_prefetch(&params.out);
+      }
       shared.barriers.initialise(kConfig.block_scaled ? 1 + ScaleProducer<kConfig>::kWriters : 1,
                                  kConfig.stage_readers() * cluster.size);
-    });
+    };
+    Frame::prologue(cluster, initialise, [&] { load_ahead(params, shared, cluster); });
     if constexpr (kConfig.terms > 1)
       if (!Mainloop::decided(params)) return;
     const int warpgroup = threadIdx.x / 128;
@@ -54,6 +58,12 @@ struct Gemm {
   }
 
  private:
+  __device__ static Cluster position(const TmaParams& params) {
+    const std::uint32_t size = ptx::cluster_size(), rank = ptx::cluster_rank();
+    if (kConfig.sums_in_cluster() && params.slices.in_cluster) return {1, 0, size, rank};
+    return {size, rank};
+  }
+
   __device__ static void produce(const TmaParams& params, const SharedStorage<kConfig>& shared,
                                  Cluster cluster) {
     if (threadIdx.x / 32 == 0) load(params, shared, cluster);
@@ -66,17 +76,58 @@ struct Gemm {
         run_store_warp(params, shared, cluster, warp);
   }
 
+  // The matrix of the operands and the first k-block of a tile of matrix `batch` of the result.
+  struct Origin {
+    int matrix, k_block;
+  };
+  __device__ static Origin origin(const TmaParams& params, Cluster cluster, int batch) {
+    const Slices& slices = params.slices;
+    if constexpr (!kConfig.divides_k()) return {batch, 0};
+    return {slices.matrix(batch), slices.first(slices.slice(batch, cluster.slice))};
+  }
+
+  // The k-blocks of the first tile whose constant operand is loaded ahead.
+  __device__ static int blocks_ahead(const TmaParams& params, int k_blocks) {
+    if (kConfig.terms > 1 || params.constant == ConstantOperand::none) return 0;
+    return min(k_blocks, kConfig.stages);
+  }
+
+  // Warp 0 fills the first stages with the operand that the kernel before this one does not write.
+  __device__ static void load_ahead(const TmaParams& params, const SharedStorage<kConfig>& shared,
+                                    Cluster cluster) {
+    if (params.constant == ConstantOperand::none || threadIdx.x >= 32 || !ptx::elect()) return;
+    Frame::visit_first_tile(params, cluster, [&](int row, int col, int batch, int k_blocks) {
+      const auto [matrix, k_block] = origin(params, cluster, batch);
+      const TmaProducer<kConfig> producer(params, cluster, row, col, matrix);
+      const int ahead = blocks_ahead(params, k_blocks);
+      for (int i = 0; i < ahead; ++i)
+        producer.load_constant(shared.stage(i), shared.barriers.full(i), k_block + i);
+    });
+  }
+
+  // One thread loads. Its loop is short: with few rows, where a k-block is small, its instructions
+  // decide the time of the product.
   __device__ static void load(const TmaParams& params, const SharedStorage<kConfig>& shared,
                               Cluster cluster) {
+    if (!ptx::elect()) return;
     tile::PipelineState<kConfig.stages> state;
+    bool is_first_tile = true;
     const auto load_tile = [&](int row, int col, int batch, int k_blocks, const auto& advance) {
-      const auto loaded = TmaProducer<kConfig>::loaded(params, row, col);
-      for (int k_block = 0; k_block < k_blocks; ++k_block) {
+      auto [matrix, k_block] = origin(params, cluster, batch);
+      const TmaProducer<kConfig> producer(params, cluster, row, col, matrix);
+      const int end = k_block + k_blocks;
+      if (is_first_tile) {
+        for (int ahead = blocks_ahead(params, k_blocks); ahead > 0; --ahead, ++k_block) {
+          producer.load_other(shared.stage(state.stage), shared.barriers.full(state.stage),
+                              k_block);
+          state.advance();
+        }
+        is_first_tile = false;
+      }
+#pragma unroll 1
+      for (; k_block < end; ++k_block) {
         shared.barriers.producer_acquire(state);
-        if (ptx::elect())
-          TmaProducer<kConfig>::load(params, loaded, shared.stage(state.stage),
-                                     shared.barriers.full(state.stage), row, col, batch, k_block,
-                                     cluster);
+        producer.load(shared.stage(state.stage), shared.barriers.full(state.stage), k_block);
         state.advance();
       }
       advance();
@@ -95,7 +146,9 @@ struct Gemm {
                                      Cluster cluster, int warp) {
     typename ScaleProducer<kConfig>::State state;
     const auto load_tile = [&](int row, int col, int batch, int k_blocks, const auto& advance) {
-      ScaleProducer<kConfig>::load(params, shared, state, row, col, batch, k_blocks, warp);
+      const Origin first = origin(params, cluster, batch);
+      ScaleProducer<kConfig>::load(params, shared, state, row, col, first.matrix, first.k_block,
+                                   k_blocks, warp);
       advance();
     };
     Frame::for_each_tile(params, cluster, load_tile);
@@ -151,6 +204,10 @@ struct Gemm {
       else
         Mainloop::multiply(shared, first.uniform(), k_blocks, warpgroup, cluster, accumulators,
                            meanwhile);
+      if constexpr (kConfig.sums_in_cluster())
+        if (cluster.slices > 1 &&
+            !ClusterSum<kConfig>::add(shared, cluster, warpgroup, accumulators))
+          return;
       if constexpr (kConfig.terms > 1)
         typename Mainloop::Rescale(params, row, col, batch).run(accumulators[0]);
       if constexpr (kSharesVector && !kLoadsVectorAhead) vector.load(params, col, batch);

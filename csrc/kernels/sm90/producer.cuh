@@ -8,6 +8,7 @@
 #include "kernels/sm90/shared_storage.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/tma.cuh"
+#include "ptx/uniform.cuh"
 
 namespace tcgemm::sm90 {
 
@@ -40,103 +41,133 @@ struct TmaProducer {
   static_assert(kBytesA % 1024 == 0 && kConfig.stage_bytes() % 1024 == 0,
                 "swizzled tiles begin at multiples of 1024 bytes");
 
-  // The rows of a and the columns of b that are loaded of a tile, and the maps of K-major operands.
-  struct Loaded {
-    const TensorMap *map_a, *map_b;
-    int rows_a, rows_b;  // rows_b counts for the whole cluster
-  };
-  __device__ static Loaded loaded(const TmaParams& params, int row, int col) {
+  // The loads of the tile at (row, col) of matrix `matrix` of the operands.
+  __device__ TmaProducer(const TmaParams& params, Cluster cluster, int row, int col, int matrix)
+      : params_(params),
+        cluster_(cluster),
+        row_(row),
+        col_(col),
+        batch_a_(params.a_batched ? matrix : 0),
+        batch_b_(params.b_batched ? matrix : 0) {
     const bool edge_a = kHasEdgeA && row + kConfig.tile_m() > params.extent.m;
     const bool edge_b = kHasEdgeB && col + kConfig.tile_n() > params.extent.n;
     // The last CTAs of a cluster may have no row inside.
-    const int rows_a = row < params.extent.m ? params.edge_rows_a : 0;
-    return {edge_a ? &params.edge_a : &params.a, edge_b ? &params.edge_b : &params.b,
-            edge_a ? rows_a : kConfig.tile_m(), edge_b ? params.edge_rows_b : kConfig.loaded_n()};
+    const int edge_rows_a = row < params.extent.m ? params.edge_rows_a : 0;
+    map_a_ = ptx::in_register(edge_a ? &params.edge_a : &params.a);
+    map_b_ = ptx::in_register(edge_b ? &params.edge_b : &params.b);
+    rows_a_ = edge_a ? edge_rows_a : kConfig.tile_m();
+    rows_b_ = edge_b ? params.edge_rows_b : kConfig.loaded_n();
   }
 
-  // Loads both operands of k-block `k_block`, for rows from `row` and columns from `col` on.
-  __device__ static void load(const TmaParams& params, const Loaded& loaded, std::uint32_t stage,
-                              std::uint32_t full, int row, int col, int batch, int k_block,
-                              Cluster cluster) {
-    const int k = k_block * kConfig.tile_k();
-    int batch_a = params.a_batched ? batch : 0;
-    int batch_b = params.b_batched ? batch : 0;
-    ptx::mbarrier_arrive_expect(full, bytes(loaded));
-#pragma unroll
-    for (int term = 0; term < kConfig.terms; ++term, stage += kTermBytesA) {
-      load_a(loaded, stage, full, row, k, batch_a);
-      if constexpr (kConfig.terms > 1) batch_a += params.split.copies_a;
-    }
-#pragma unroll
-    for (int term = 0; term < kConfig.terms; ++term, stage += kTermBytesB) {
-      load_b(loaded, stage, full, col, k, batch_b, cluster);
-      if constexpr (kConfig.terms > 1) batch_b += params.split.copies_b;
-    }
-    if constexpr (kConfig.sparse) load_metadata(params, stage, full, row, k_block);
+  // Loads k-block `k_block` of both operands.
+  __device__ void load(std::uint32_t stage, std::uint32_t full, int k_block) const {
+    ptx::mbarrier_arrive_expect(full, bytes());
+    load_a(stage, full, k_block);
+    load_b(stage + kBytesA, full, k_block);
+  }
+
+  // Loads the constant operand, and announces the bytes of both.
+  __device__ void load_constant(std::uint32_t stage, std::uint32_t full, int k_block) const {
+    ptx::mbarrier_arrive_expect(full, bytes());
+    if (params_.constant == ConstantOperand::a)
+      load_a(stage, full, k_block);
+    else
+      load_b(stage + kBytesA, full, k_block);
+  }
+  // Loads the other operand.
+  __device__ void load_other(std::uint32_t stage, std::uint32_t full, int k_block) const {
+    if (params_.constant == ConstantOperand::a)
+      load_b(stage + kBytesA, full, k_block);
+    else
+      load_a(stage, full, k_block);
   }
 
  private:
   static constexpr bool kHasEdgeA = kConfig.edge_rows_a(1) != kConfig.tile_m();
   static constexpr bool kHasEdgeB = kConfig.edge_rows_b(1) != kConfig.loaded_n();
 
-  __device__ static int bytes(const Loaded& loaded) {
+  __device__ int bytes() const {
     if constexpr (kHasEdgeA || kHasEdgeB)
-      return kConfig.terms * (loaded.rows_a * kConfig.row_bytes_a() + loaded.rows_b * kRowBytes) +
+      return kConfig.terms * (rows_a_ * kConfig.row_bytes_a() + rows_b_ * kRowBytes) +
              kConfig.metadata_bytes();
     return kConfig.loaded_bytes();
   }
 
-  __device__ static void load_a(const Loaded& loaded, std::uint32_t shared, std::uint32_t full,
-                                int row, int k, int batch) {
+  __device__ void load_a(std::uint32_t stage, std::uint32_t full, int k_block) const {
+    const int k = k_block * kConfig.tile_k();
+    int batch = batch_a_;
+#pragma unroll
+    for (int term = 0; term < kConfig.terms; ++term) {
+      load_term_a(stage + term * kTermBytesA, full, k, batch);
+      if constexpr (kConfig.terms > 1) batch += params_.split.copies_a;
+    }
+    if constexpr (kConfig.sparse) load_metadata(stage + kMetadataOffset, full, k_block);
+  }
+
+  __device__ void load_b(std::uint32_t to, std::uint32_t full, int k_block) const {
+    const int k = k_block * kConfig.tile_k();
+    int batch = batch_b_;
+#pragma unroll
+    for (int term = 0; term < kConfig.terms; ++term) {
+      load_term_b(to + term * kTermBytesB, full, k, batch);
+      if constexpr (kConfig.terms > 1) batch += params_.split.copies_b;
+    }
+  }
+
+  __device__ void load_term_a(std::uint32_t shared, std::uint32_t full, int k, int batch) const {
     if constexpr (kConfig.sparse) {
-      ptx::tma_load_interleaved(shared, loaded.map_a, full, k / 2, row / 16);
+      ptx::tma_load_interleaved(shared, map_a_, full, k / 2, row_ / 16);
     } else if constexpr (major_a(kConfig.layout) == Major::K) {
-      if (loaded.rows_a != 0) ptx::tma_load(shared, loaded.map_a, full, k, row, batch);
+      if (rows_a_ != 0) ptx::tma_load(shared, map_a_, full, k, row_, batch);
     } else {
 #pragma unroll
       for (int i = 0; i < kConfig.tile_m() / kBoxMn; ++i)
-        if (i * kBoxMn < loaded.rows_a)
-          ptx::tma_load(shared + i * kBoxBytes, loaded.map_a, full, row + i * kBoxMn, k, batch);
+        if (i * kBoxMn < rows_a_)
+          ptx::tma_load(shared + i * kBoxBytes, map_a_, full, row_ + i * kBoxMn, k, batch);
     }
   }
 
   // The metadata of a tile is contiguous, and padded past M: one bulk copy loads it.
-  __device__ static void load_metadata(const TmaParams& params, std::uint32_t shared,
-                                       std::uint32_t full, int row, int k_block) {
+  __device__ void load_metadata(std::uint32_t shared, std::uint32_t full, int k_block) const {
     constexpr int kTileBytes = kConfig.metadata_bytes() / (kConfig.tile_m() / MetadataTiles::kRows);
     const std::int64_t index =
-        std::int64_t(k_block) * params.sparse.blocks_m + row / MetadataTiles::kRows;
-    ptx::bulk_load(shared, reinterpret_cast<const char*>(params.sparse.tiles) + index * kTileBytes,
+        std::int64_t(k_block) * params_.sparse.blocks_m + row_ / MetadataTiles::kRows;
+    ptx::bulk_load(shared, reinterpret_cast<const char*>(params_.sparse.tiles) + index * kTileBytes,
                    full, kConfig.metadata_bytes());
   }
 
-  __device__ static void load_b(const Loaded& loaded, std::uint32_t shared, std::uint32_t full,
-                                int col, int k, int batch, Cluster cluster) {
+  __device__ void load_term_b(std::uint32_t shared, std::uint32_t full, int k, int batch) const {
     if constexpr (major_b(kConfig.layout) == Major::K) {
-      const int rows = cluster.slice(loaded.rows_b), first = cluster.rank * rows;
-      load_box(loaded, shared + first * kRowBytes, full, k, col + first, batch, cluster);
+      const int rows = cluster_.part_of(rows_b_), first = cluster_.rank * rows;
+      load_box(map_b_, shared + first * kRowBytes, full, k, col_ + first, batch);
       if constexpr (kConfig.n > 256) {
         constexpr int kHalf = kConfig.box_rows_b(1);
-        if (cluster.size == 1)
-          load_box(loaded, shared + kHalf * kRowBytes, full, k, col + kHalf, batch, cluster);
+        if (cluster_.size == 1)
+          load_box(map_b_, shared + kHalf * kRowBytes, full, k, col_ + kHalf, batch);
       }
     } else {
-      const int rows = cluster.slice(kConfig.tile_k()), first = cluster.rank * rows;
+      const int rows = cluster_.part_of(kConfig.tile_k()), first = cluster_.rank * rows;
 #pragma unroll
       for (int i = 0; i < kConfig.loaded_n() / kBoxMn; ++i)
-        if (i * kBoxMn < loaded.rows_b)
-          load_box(loaded, shared + i * kBoxBytes + first * 128, full, col + i * kBoxMn, k + first,
-                   batch, cluster);
+        if (i * kBoxMn < rows_b_)
+          load_box(map_b_, shared + i * kBoxBytes + first * 128, full, col_ + i * kBoxMn, k + first,
+                   batch);
     }
   }
 
-  __device__ static void load_box(const Loaded& loaded, std::uint32_t shared, std::uint32_t full,
-                                  int inner, int outer, int batch, Cluster cluster) {
-    if (cluster.size == 1)
-      ptx::tma_load(shared, loaded.map_b, full, inner, outer, batch);
+  __device__ void load_box(const TensorMap* map, std::uint32_t shared, std::uint32_t full,
+                           int inner, int outer, int batch) const {
+    if (cluster_.size == 1)
+      ptx::tma_load(shared, map, full, inner, outer, batch);
     else
-      ptx::tma_load_multicast(shared, loaded.map_b, full, inner, outer, batch, cluster.mask());
+      ptx::tma_load_multicast(shared, map, full, inner, outer, batch, cluster_.mask());
   }
+
+  const TmaParams& params_;
+  const Cluster cluster_;
+  const int row_, col_, batch_a_, batch_b_;
+  const TensorMap *map_a_, *map_b_;
+  int rows_a_, rows_b_;  // that are loaded; rows_b_ counts for the whole cluster
 };
 
 }  // namespace tcgemm::sm90

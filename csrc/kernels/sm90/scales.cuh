@@ -16,11 +16,11 @@ namespace tcgemm::sm90 {
 // The scale of an operand without scales.
 static __device__ const float kUnitScale = 1.0f;
 
-// The address of the scale of the first k-block. An index past the matrix gets the last scale.
+// The address of the scale of k-block `k_block`. An index past the matrix gets the last scale.
 __device__ inline const float* first_scale(const ScaleVector& scale, int index, int extent,
-                                           int batch) {
+                                           int matrix, int k_block) {
   if (scale.data == nullptr) return &kUnitScale;
-  return scale.data + batch * scale.stride_batch +
+  return scale.data + matrix * scale.stride_batch + k_block * scale.stride_k +
          (min(index, extent - 1) >> scale.shift) * scale.stride;
 }
 
@@ -57,19 +57,20 @@ struct ScaleProducer {
     }
   };
 
-  // Copies the scales of all k-blocks of one tile. `warp` counts the warps that copy scales: the
-  // first copies those of rows.
+  // Copies the scales of `k_blocks` k-blocks of one tile, from `first` on. `warp` counts the warps
+  // that copy scales: the first copies those of rows.
   __device__ static void load(const TmaParams& params, const SharedStorage<kConfig>& shared,
-                              State& state, int row, int col, int batch, int k_blocks, int warp) {
+                              State& state, int row, int col, int matrix, int first, int k_blocks,
+                              int warp) {
     const int lane = threadIdx.x % 32;
     if (warp == 0) {
       copy<32, kConfig.tile_m()>(params.scale_a, shared, state, 0, lane, row, 1, kConfig.tile_m(),
-                                 params.extent.m, batch, k_blocks);
+                                 params.extent.m, matrix, first, k_blocks);
     } else {
       const bool columns = scales_columns(params);
       copy<64, kConfig.n>(params.scale_b, shared, state, kConfig.tile_m(), (warp - 1) * 32 + lane,
                           col, columns ? 1 : kSegment, columns ? kConfig.n : kSegments,
-                          params.extent.n, batch, k_blocks);
+                          params.extent.n, matrix, first, k_blocks);
     }
   }
 
@@ -78,12 +79,13 @@ struct ScaleProducer {
   template <int kThreads, int kMost>
   __device__ static void copy(const ScaleVector& scale, const SharedStorage<kConfig>& shared,
                               State& state, int offset, int index, int origin, int spacing,
-                              int count, int extent, int batch, int k_blocks) {
+                              int count, int extent, int matrix, int first, int k_blocks) {
     constexpr int kCopies = (kMost + kThreads - 1) / kThreads;
     const float* from[kCopies];
 #pragma unroll
     for (int i = 0; i < kCopies; ++i)
-      from[i] = first_scale(scale, origin + (index + kThreads * i) * spacing, extent, batch);
+      from[i] =
+          first_scale(scale, origin + (index + kThreads * i) * spacing, extent, matrix, first);
 #pragma unroll 1
     for (int k_block = 0; k_block < k_blocks; ++k_block) {
       shared.barriers.producer_acquire(state);

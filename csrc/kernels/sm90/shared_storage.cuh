@@ -45,7 +45,10 @@ template <GemmConfig kConfig>
 __device__ inline void consumer_release(const SharedStorage<kConfig>& shared, int stage,
                                         Cluster cluster) {
   const int thread = threadIdx.x % 128;
-  if (thread < cluster.size) ptx::mbarrier_arrive_remote(shared.barriers.empty(stage), thread);
+  // The CTAs of a cluster that adds slices release their own stages.
+  const int first = kConfig.sums_in_cluster() ? cluster.slice : 0;
+  if (thread < cluster.size)
+    ptx::mbarrier_arrive_remote(shared.barriers.empty(stage), first + thread);
 }
 
 }  // namespace tcgemm::sm90

@@ -1,0 +1,43 @@
+#include "plan/slices.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "core/code.h"
+#include "core/integer.h"
+#include "core/split_fp32.h"
+
+namespace tcgemm::plan {
+namespace {
+
+constexpr struct {
+  int m, n;
+} kTiles[] = {{64, 64}, {64, 128}, {128, 128}, {128, 256}};
+
+constexpr std::int64_t kBlockBytes = 128;  // of k: GemmConfig::row_bytes
+constexpr std::int64_t kLeastBlocks = 4;   // k-blocks of a slice
+
+// The kernels that divide k: TMA and WGMMA, dense operands, accumulators of 32 bits in the end.
+bool has_kernels(const Problem& problem, const Device& device) {
+  return holds(code_on(device.compute_capability), Arch::sm90a) && !problem.is_sparse() &&
+         problem.terms == 1 && problem.input_a != DType::f32 && problem.accumulator != DType::f64;
+}
+
+}  // namespace
+
+SliceCounts::SliceCounts(const Problem& problem, const Device& device) {
+  if (!has_kernels(problem, device)) return;
+  most_ = std::min<std::int64_t>(
+      kMostSlices, ceil_div(problem.k * bits(problem.input_a) / 8, kBlockBytes) / kLeastBlocks);
+  for (const auto [m, n] : kTiles)
+    add(device.multiprocessors /
+        std::max<std::int64_t>(1, problem.batch * ceil_div(problem.m, m) * ceil_div(problem.n, n)));
+}
+
+void SliceCounts::add(std::int64_t count) {
+  if (count < 2 || most_ < 2) return;
+  const int limited = static_cast<int>(std::min(count, most_));
+  if (std::find(begin(), end(), limited) == end()) counts_[size_++] = limited;
+}
+
+}  // namespace tcgemm::plan

@@ -1,0 +1,220 @@
+"""Products whose k is divided into slices: kernels that store the sums of each slice and the kernel
+that adds them, and clusters that add them.
+
+Faults, and the tests that find them:
+
+    a slice is left out, or read twice      whole numbers and ones, whose sums are exact
+    the end of k is lost                    ones over every rest of K by the tile and by the slices
+    sums are added in another order         the bits of the emulator, and of another kernel
+    the epilogue is applied to each slice   a bias, c and an activation beside whole numbers
+    another call uses the same workspace    two streams, and a graph that is replayed
+"""
+
+import itertools
+
+import pytest
+import torch
+
+import tcgemm
+from tcgemm import emulate
+
+from support import cases, reference
+from support.cases import BF16, F32, each
+from support.catalog_rows import (
+    KINDS,
+    Kind,
+    asked,
+    block_scales,
+    kind_of,
+    kind_sizes,
+    launch,
+    operands,
+    rows,
+)
+from support.reference import same_bits
+
+COUNTS = (2, 3, 8, 9, 33, 64)
+DIVIDING = rows(lambda row: row.divides_k)
+CLUSTERS = rows(lambda row: row.sums_in_cluster)
+TILES = ((64, 64), (128, 128), (128, 256))
+COMMON = rows(lambda row: row.divides_k and row.tile[:2] in TILES and row.layout in ("TN", "NN"))
+MOST = Kind("most", lambda m, n, k, s: (m // 2 + 1, n // 2 + 3, 67 * k + 5))
+
+
+def counts_of(k, row):
+    """The numbers of slices that so many k-blocks can be divided into."""
+    blocks = -(-k // row.tile[2])
+    return [count for count in COUNTS if count <= blocks]
+
+
+@DIVIDING
+def test_row_is_exact_in_slices(row):
+    def check(kind, step):
+        kind = kind_of(kind, row)
+        m, n, k = kind_sizes(kind, row)
+        counts = counts_of(k, row)
+        if not counts:
+            return
+        asks, layout = asked(row, kind.out, step)
+        shapes = {"batch": kind.batch, "shared": kind.shared}
+        a, b = operands(asks, layout, m, n, k, whole=True, **shapes)
+        scales = block_scales(row, m, n, k, step=len(kind.name) + step)
+        expected = reference.exact(a, b, **scales, **row.types.options)
+        for count in (counts[0], counts[-1]):
+            shape = (*kind.batch, m, n)
+            guarded = cases.Guarded(kind.out, shape, dtype=row.types.outs[0], device="cuda")
+            launch(row, a, b, out=guarded.view, slices=count, **scales)
+            reference.assert_exact(guarded.view, expected)
+            assert guarded.untouched()
+
+    each(itertools.product((*KINDS, MOST), range(len(row.layouts))), check)
+
+
+@CLUSTERS
+def test_row_is_exact_in_clusters_that_add(row):
+    """Every cluster has one tile, so the result is small."""
+
+    def check(m, n, batch, count, strides, step):
+        k = (5 * count + 2) * row.tile[2] // 2 + 3
+        asks, layout = asked(row, strides, step)
+        a, b = operands(asks, layout, m, n, k, whole=True, batch=batch, shared=())
+        scales = block_scales(row, m, n, k, step=step)
+        expected = reference.exact(a, b, **scales, **row.types.options)
+        guarded = cases.Guarded(strides, (*batch, m, n), dtype=row.types.outs[0], device="cuda")
+        launch(row, a, b, out=guarded.view, slices=count, cluster_adds=True, **scales)
+        reference.assert_exact(guarded.view, expected)
+        assert guarded.untouched()
+
+    m, n, _ = row.tile
+    odd = 0 if row.unrolled_only else 3
+    shapes = [(m // 2 + 1, n - odd, ()), (2 * m - 7, 3 * n + 8, ())]
+    shapes += [(m, n + 8, (3,)), (1, 5 * n, ())]
+    most = min(8, 1 + row.stages * (m + n) * 128 // (4 * m * n))
+    for (rows_, columns, batch), step in itertools.product(shapes, range(len(row.layouts))):
+        for count in {2, 3, 4, most}:
+            strides = "padded" if count % 2 or row.unrolled_only else "odd_pitch"
+            if count <= most:
+                check(rows_, columns, batch, count, strides, step)
+
+
+@CLUSTERS
+def test_clusters_have_the_bits_of_the_kernel_that_adds(row):
+    """Also with every term of the epilogue, and where the next kernel waits for the sums."""
+    m, n, _ = row.tile
+    k = 37 * row.tile[2] + 8
+    a, b = operands(*asked(row, "padded"), m + 1, n + 8, k)
+    scales = block_scales(row, m + 1, n + 8, k, step=1, powers=False)
+    bias = cases.make("contiguous", 1, n + 8, dtype=F32, device="cuda")[0]
+    given = {"dtype": row.types.widest, "device": "cuda"}
+    for count in (2, 4):
+        found = []
+        for cluster_adds in (False, True):
+            out = torch.empty(m + 1, n + 8, **given)
+            options = {"bias": bias, "activation": "gelu"}
+            options = {} if row.types.integer or row.unrolled_only else options
+            launch(row, a, b, out=out, slices=count, cluster_adds=cluster_adds, **options, **scales)
+            found.append(out)
+        assert same_bits(*found)
+
+
+@COMMON
+def test_ones_count_all_of_k(row):
+    """cuBLAS 12.8 and 13.1 lose the rest of K by 64 for some shapes and numbers of slices."""
+
+    def check(count, rest):
+        k = 3 * count * row.tile[2] // 2 + rest
+        a, b = operands(*asked(row, "contiguous"), 8, 24, k)
+        a.fill_(1), b.fill_(1)
+        out = torch.empty(8, 24, device="cuda", dtype=row.types.widest)
+        launch(row, a, b, out=out, slices=count)
+        assert (out == k).all(), (count, k, out[0, 0].item())
+
+    if row.types.accumulator == torch.float16 or row.blocks:
+        pytest.skip("its sums are not exact, or are scaled by blocks")
+    rests = (0, 1, row.tile[2] // 2, row.tile[2] - 1)
+    each(itertools.product((2, 5, 16, 61), rests), check)
+
+
+@COMMON
+def test_the_epilogue_runs_once(row):
+    """The bits of the terms on exact sums, and of each dtype of results."""
+
+    def check(out_dtype, activation, strides):
+        m, n, k = 72, 104, 9 * row.tile[2]
+        a, b = operands(*asked(row, strides), m, n, k, whole=True)
+        options = {"activation": activation, "alpha": 0.5, "beta": -0.25}
+        options |= block_scales(row, m, n, k, step=m)
+        given = {"device": "cuda", "largest": 9}
+        options["bias"] = cases.make("contiguous", 1, n, dtype=F32, **given)[0]
+        options["c"] = cases.make("padded", m, n, dtype=BF16, **given)
+        options["residual"] = cases.make("odd_pitch", m, n, dtype=BF16, **given)
+        guarded = cases.Guarded(strides, (m, n), dtype=out_dtype, device="cuda")
+        launch(row, a, b, out=guarded.view, slices=4, **options)
+        options |= row.types.options | {"out_dtype": out_dtype}
+        reference.assert_exact(guarded.view, reference.exact(a, b, **options))
+        assert guarded.untouched()
+
+    if row.types.integer:
+        pytest.skip("test_integers_in_slices has them")
+    outs = [out for out in row.types.outs if out.itemsize > 1]
+    strides = ("padded", "odd_pitch", "step_both")
+    each(itertools.product(outs, (None, "relu"), strides), check)
+
+
+@rows(lambda row: row.divides_k and row.types.integer and row.tile[:2] == (128, 128))
+def test_integers_in_slices(row):
+    """Zero points, scales and all results of 8-bit integers."""
+    m, n, k = 40, 72, 11 * row.tile[2] + 3
+    a, b = operands(*asked(row, "contiguous"), m, n, k)
+    zeros = {"zero_a": torch.tensor(3, device="cuda", dtype=torch.int32)}
+    zeros |= {"zero_b": torch.arange(n, device="cuda", dtype=torch.int32).view(1, n)}
+    for out_dtype, options in ((torch.int32, zeros), (BF16, {"scale_a": torch.tensor(2.0**-9)})):
+        options = {name: x.cuda() for name, x in options.items()}
+        out = torch.empty(m, n, device="cuda", dtype=out_dtype)
+        whole = torch.empty_like(out)
+        launch(row, a, b, out=out, slices=5, **options)
+        launch(row, a, b, out=whole, slices=1, **options)
+        assert torch.equal(out, whole)
+
+
+@COMMON
+def test_slices_have_the_bits_of_the_emulator(row):
+    def check(count):
+        k = (2 * count + 1) * row.tile[2] + row.tile[2] // 2
+        a, b = operands(*asked(row, "padded"), 24, 40, k)
+        scales = block_scales(row, 24, 40, k, step=count, powers=False)
+        out = torch.empty(24, 40, device="cuda", dtype=row.types.widest)
+        launch(row, a, b, out=out, slices=count, **scales)
+        options = {name: scale.cpu() for name, scale in scales.items()} | row.types.options
+        options |= {"out_dtype": out.dtype, "kernel": f"{row.name}/{count}", "device": "H200"}
+        assert same_bits(out.cpu(), emulate.mm(a.cpu(), b.cpu(), **options))
+
+    each(((count,) for count in (2, 9, 64)), check)
+
+
+@pytest.mark.gpu
+@pytest.mark.sm90
+def test_streams_and_graphs_do_not_share_sums():
+    """Two streams at once, and a graph that is replayed while another call runs."""
+    shapes = [(96, 136, 8192), (64, 64, 16384)]
+    sets = [
+        (torch.randn(m, k, device="cuda").bfloat16(), torch.randn(n, k, device="cuda").bfloat16())
+        for m, n, k in shapes
+    ]
+    assert all(tcgemm.explain(a, w.t()).slices > 1 for a, w in sets)
+    expected = [tcgemm.mm(a, w.t(), out_dtype=F32) for a, w in sets]
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = tcgemm.mm(sets[0][0], sets[0][1].t(), out_dtype=F32)
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    for _ in range(50):
+        captured.zero_()
+        torch.cuda.synchronize()
+        found = []
+        for stream, (a, w) in zip(streams, sets, strict=True):
+            with torch.cuda.stream(stream):
+                found.append(tcgemm.mm(a, w.t(), out_dtype=F32))
+        graph.replay()
+        torch.cuda.synchronize()
+        assert all(map(torch.equal, found, expected)) and torch.equal(captured, expected[0])
