@@ -35,6 +35,7 @@ OPERATORS = (
     "explain",
     "build_info",
     "_catalog",
+    "_batch_invariant",
     "_known_device",
     "_device_rates",
     "_code",

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from tcgemm import nn
-from tcgemm.ops import explanation, functional, prepack
+from tcgemm.ops import explanation, functional, invariance, prepack
 from tcgemm.override import use
 from tcgemm.quant.linear import quantized_linear
 from tcgemm.quant.quantize import dequantize, quantize
@@ -40,6 +40,7 @@ _DENSE: dict[str, Any] = {
 PUBLIC: dict[str, Any] = {
     **_DENSE,
     "baddbmm": functional.baddbmm,
+    "batch_invariant": invariance.batch_invariant,
     "Prepared": prepack.Prepared,
     "prepare": prepack.prepare,
     "quantize": quantize,

@@ -112,6 +112,7 @@ class LinearOptions(TypedDict, total=False):
     out_dtype: torch.dtype | None
     acc_dtype: torch.dtype | None
     precision: Precision | None
+    batch_invariant: bool
     out: torch.Tensor | None
 
 
@@ -160,6 +161,8 @@ class Options(LinearOptions, total=False):
             how products are summed: "promoted" (sums of 128 products are added in float32; the
             default) or "fast" (all inside the tensor cores, which keep about 14 bits). Operands of
             other dtypes ignore the words for float32.
+        batch_invariant (bool): True makes the bits of a row independent of M and of the other rows,
+            also in the gradients of a, c and residual: see tcgemm.batch_invariant.
         out (Tensor): receives the result. It must have the shape, the dtype and the device of the
             result, and share no memory with an input. Its elements may have any strides that do not
             overlap. As in torch, no input may require a gradient, and autocast has no effect.

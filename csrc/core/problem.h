@@ -163,8 +163,9 @@ struct Problem {
   int prepacked_terms = 0;  // of the prepacked operand: kF16Terms or kBf16Terms
   // f32: planned as if b were prepacked, so that calls with and without its terms have equal bits.
   bool as_prepacked = false;
-  // k is not divided into slices, so that the bits of a row do not depend on the number of rows.
-  bool one_slice = false;
+  // Nothing that decides the bits of a row depends on the number of rows: k has one slice, f32 is
+  // multiplied as f64, fast fp8 sums are never promoted, and the factors of a row have one order.
+  bool batch_invariant = false;
   ConstantOperand constant = ConstantOperand::none;  // the planner ignores it
   // Extent along k of the values of the sparse operand. At most one operand is sparse, and that one
   // has no batch. Its metadata is reordered for mma.sp and wgmma.sp.

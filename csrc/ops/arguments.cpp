@@ -26,6 +26,9 @@ void read_option(Option option, StackReader& reader, Arguments& arguments) {
     case Option::precision:
       arguments.precision = reader.optional_string();
       break;
+    case Option::batch_invariant:
+      arguments.batch_invariant = reader.flag();
+      break;
     case Option::amax:
       arguments.amax = reader.flag();
       break;

@@ -22,6 +22,7 @@ struct Arguments {
   std::optional<std::int32_t> out_dtype, acc_dtype;  // torch's numbers
   double alpha = 1.0;
   double beta = 1.0;
+  bool batch_invariant = false;
   bool amax = false;  // explain and check_layout; scaled_mm_amax has it in its name
 
   std::string_view filter() const { return kernel ? std::string_view(*kernel) : ""; }

@@ -137,7 +137,7 @@ void make_problems(Op op, const CheckedGemm& checked, const Arguments& arguments
   collapse(checked, arguments.alpha, arguments.beta, batched);
   bind_prepacked(op, checked, batched.problem);
   bind_sparse(checked, batched.problem);
-  batched.problem.one_slice = is_batch_invariant();
+  batched.problem.batch_invariant = arguments.batch_invariant || is_batch_invariant();
 }
 
 }  // namespace tcgemm::ops

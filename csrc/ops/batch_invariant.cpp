@@ -1,3 +1,4 @@
+// Counts those that ask for batch invariance, in all threads of the process.
 #include "ops/batch_invariant.h"
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// The switch of tcgemm.batch_invariant(), for the whole process: while it is on, no product divides k
-// into slices.
+// The switch of tcgemm.batch_invariant(), for the whole process: while it is on, every product is
+// planned as with batch_invariant=True.
 #pragma once
 
 #include <torch/csrc/stable/library.h>

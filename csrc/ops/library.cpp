@@ -21,15 +21,17 @@ struct OptionText {
   const char* value;
 };
 
-constexpr OptionText kOptionTexts[] = {{Option::activation, "str?", "activation", "None"},
-                                       {Option::alpha, "float", "alpha", "1.0"},
-                                       {Option::beta, "float", "beta", "1.0"},
-                                       {Option::out_dtype, "ScalarType?", "out_dtype", "None"},
-                                       {Option::acc_dtype, "ScalarType?", "acc_dtype", "None"},
-                                       {Option::precision, "str?", "precision", "None"},
-                                       {Option::amax, "bool", "amax", "False"},
-                                       {Option::device, "str?", "device", "None"},
-                                       {Option::kernel, "str?", "kernel", "None"}};
+constexpr OptionText kOptionTexts[] = {
+    {Option::activation, "str?", "activation", "None"},
+    {Option::alpha, "float", "alpha", "1.0"},
+    {Option::beta, "float", "beta", "1.0"},
+    {Option::out_dtype, "ScalarType?", "out_dtype", "None"},
+    {Option::acc_dtype, "ScalarType?", "acc_dtype", "None"},
+    {Option::precision, "str?", "precision", "None"},
+    {Option::batch_invariant, "bool", "batch_invariant", "False"},
+    {Option::amax, "bool", "amax", "False"},
+    {Option::device, "str?", "device", "None"},
+    {Option::kernel, "str?", "kernel", "None"}};
 
 std::string declaration(const Parameter& parameter) {
   const std::string slot = parameter.name ? parameter.name : name(parameter.slot);

@@ -233,7 +233,7 @@ Problem problem_of(const Question& question) {
   add_epilogue(problem, question.epilogue);
   if (question.prepared_b != 0) problem.set(Slot::prepacked_b, Matrix{});
   problem.prepacked_terms = question.prepared_b;
-  problem.one_slice = is_batch_invariant();
+  problem.batch_invariant = is_batch_invariant();
   set_sparse(problem, question.sparse,
              (question.sparse == "a" ? question.a : question.b).has_value());
   return problem;

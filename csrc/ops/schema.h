@@ -33,6 +33,7 @@ enum class Option : std::uint8_t {
   out_dtype,
   acc_dtype,
   precision,
+  batch_invariant,
   amax,
   device,
   kernel
@@ -71,7 +72,7 @@ class ParameterList {
   constexpr const Parameter* end() const { return parameters_ + size_; }
 
  private:
-  Parameter parameters_[24];
+  Parameter parameters_[32];
   int size_ = 0;
 };
 
@@ -85,7 +86,7 @@ inline constexpr ParameterList kOperandForms{optional(Slot::prepacked_b), option
 inline constexpr ParameterList kOptions{Parameter{}, option(Option::activation),
                                         option(Option::alpha)};
 inline constexpr ParameterList kTypes{option(Option::out_dtype), option(Option::acc_dtype),
-                                      option(Option::precision)};
+                                      option(Option::precision), option(Option::batch_invariant)};
 
 inline constexpr ParameterList kProduct = kOperandsAB + kAddendsOfAll + kOptions + kTypes;
 inline constexpr ParameterList kLinear =

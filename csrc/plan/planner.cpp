@@ -131,10 +131,11 @@ Search cheapest(const Problem& original, const Device& device, std::string_view 
   const bool swap_ab = swaps_ab(original, filter);
   Search search(device, filter, traffic(original));
   const DType other_input = swap_ab ? original.input_a : original.input_b;
+  const bool may_swap = !original.batch_invariant || may_swap_ab(original, filter);
+  const bool swaps_for_rs = !original.is_sparse() && may_swap && has_rs_kernel(other_input);
   const auto try_all = [&] {
     search.try_orientation(OrientedProblem(original, swap_ab), false);
-    if (!original.is_sparse() && has_rs_kernel(other_input))
-      search.try_orientation(OrientedProblem(original, !swap_ab), true);
+    if (swaps_for_rs) search.try_orientation(OrientedProblem(original, !swap_ab), true);
   };
   if (filter.empty()) search.division = {slices};
   try_all();
@@ -163,7 +164,7 @@ Plan search(const Problem& original, const Device& device, std::string_view filt
   plan.passes.repack_a = found.repack_a;
   plan.passes.repack_b = found.repack_b;
   plan.estimate.microseconds = found.launch.microseconds;
-  if (original.input_a == DType::f32) {
+  if (original.input_a == DType::f32 && !(original.batch_invariant && filter.empty())) {
     const Problem oriented = swap_ab ? transposed(original) : original;
     // A filter may leave only split-FP32 kernels, at any depth.
     const std::int64_t least_depth = search.found() ? kLeastDepth : 1;
@@ -196,7 +197,7 @@ Plan search(const Problem& original, const Device& device, std::string_view filt
 int slices_of_k(const Problem& problem, const Device& device) {
   // Slices must save at least this share of the time.
   constexpr double kLeastGain = 0.1;
-  if (problem.one_slice) return 1;
+  if (problem.batch_invariant) return 1;
   const SliceCounts counts(problem, device);
   if (counts.empty()) return 1;
   const Matrix out{0, partial_sums_dtype(problem), problem.n, 1, problem.m * problem.n};

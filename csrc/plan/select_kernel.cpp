@@ -52,10 +52,11 @@ struct AcceptedSignatures {
     promoted = with(true);
     if (!blocks && problem.terms == 1 && !(problem.k > 0 && problem.promote))
       unpromoted = with(false);
+    if (problem.batch_invariant && unpromoted != kNotBuilt) promoted = kNotBuilt;
   }
 
   bool contains(std::uint32_t row) const {
-    return row == promoted || (row == unpromoted && row != kNotBuilt);
+    return row != kNotBuilt && (row == promoted || row == unpromoted);
   }
 };
 

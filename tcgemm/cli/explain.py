@@ -76,6 +76,11 @@ def parser() -> argparse.ArgumentParser:
         choices=words(Precision),
         help="f32: highest, high, medium, prepared; float8: promoted, fast",
     )
+    sums.add_argument(
+        "--batch-invariant",
+        action="store_true",
+        help="the bits of a row do not depend on the number of rows",
+    )
     sums.add_argument("--device", help="a GPU by name, such as H200 or A100; default H200")
     sums.add_argument(
         "--kernel", help="only kernels whose name contains this; @4: in clusters of four"
@@ -141,6 +146,7 @@ def epilogue(options: argparse.Namespace) -> dict[str, Any]:
         "out_dtype": options.out_dtype,
         "acc_dtype": options.acc_dtype,
         "precision": options.precision,
+        "batch_invariant": options.batch_invariant,
     }
 
 

@@ -58,6 +58,7 @@ def mm(
     out_dtype: torch.dtype | None = None,
     acc_dtype: torch.dtype | None = None,
     precision: Precision | None = None,
+    batch_invariant: bool = False,
     out: Tensor | None = None,
     kernel: str | None = None,
     device: str = "H200",
@@ -80,7 +81,7 @@ def mm(
         b: (K, N), or (B, K, N).
         c, beta, bias, residual, alpha: as for tcgemm.addmm.
         scale_a, scale_b, zero_a, zero_b, scale_out, amax: as for tcgemm.addmm.
-        out_dtype, acc_dtype, precision: as for tcgemm.addmm.
+        out_dtype, acc_dtype, precision, batch_invariant: as for tcgemm.addmm.
         activation: None or "relu". The others are not reproducible on a CPU.
         out: The tensor that the result is copied to. Its strides may change the plan.
         kernel: a part of a kernel's name: "sm90a_bf16_f32_128x256", as for tcgemm.explain.
@@ -105,7 +106,8 @@ def mm(
     given |= {"residual": residual, "scale_a": scale_a, "scale_b": scale_b}
     given |= {"zero_a": zero_a, "zero_b": zero_b, "scale_out": scale_out, "amax": amax}
     given |= {"out_dtype": out_dtype, "acc_dtype": acc_dtype}
-    plan = explain(a, b, **given, precision=precision, out=out, device=device, kernel=kernel)
+    asked = {"precision": precision, "batch_invariant": batch_invariant, "out": out}
+    plan = explain(a, b, **given, **asked, device=device, kernel=kernel)
     _check(a, b, activation, before_activation)
     given_a, given_b = a, b
     a, b = (x.detach().cpu() for x in (a, b))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import functools
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn import functional as F
@@ -33,7 +34,12 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
     hooks on it run, and swap_linear can exchange it. torch's fast path for inference reads the
     weights and calls no module, so this class never takes it. NestedTensors need it and are
     refused.
+
+    `batch_invariant=True` makes a row of each projection independent of the other rows, as in
+    tcgemm.nn.Linear. The attention between them is torch's, which does not promise it.
     """
+
+    batch_invariant: bool = False
 
     def __init__(
         self,
@@ -48,13 +54,19 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         batch_first: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
+        *,
+        batch_invariant: bool = False,
     ) -> None:
         super().__init__(
             *(embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn),
             *(kdim, vdim, batch_first, device, dtype),
         )
         theirs = self.out_proj
-        out_proj = Linear(self.embed_dim, self.embed_dim, theirs.bias is not None, device="meta")
+        self.batch_invariant = batch_invariant
+        out_proj = Linear(
+            *(self.embed_dim, self.embed_dim, theirs.bias is not None, "meta"),
+            batch_invariant=batch_invariant,
+        )
         out_proj.weight, out_proj.bias = theirs.weight, theirs.bias
         self.out_proj = out_proj
 
@@ -104,18 +116,19 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
     def _project(self, query: Tensor, key: Tensor, value: Tensor) -> Sequence[Tensor]:
         """The projected query, key and value. Inputs that are one tensor share a product."""
         weight, bias, size = self.in_proj_weight, self.in_proj_bias, self.embed_dim
+        linear = functools.partial(functional.linear, batch_invariant=self.batch_invariant)
         if weight is not None and query is key and key is value:
-            return functional.linear(query, weight, bias).chunk(3, dim=-1)
+            return linear(query, weight, bias).chunk(3, dim=-1)
         biases = (None, None, None) if bias is None else bias.chunk(3)
         if weight is None:
             weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         elif key is value:
-            both = functional.linear(key, weight[size:], None if bias is None else bias[size:])
-            return functional.linear(query, weight[:size], biases[0]), *both.chunk(2, dim=-1)
+            both = linear(key, weight[size:], None if bias is None else bias[size:])
+            return linear(query, weight[:size], biases[0]), *both.chunk(2, dim=-1)
         else:
             weights = weight.chunk(3)
         inputs = (query, key, value)
-        return [functional.linear(*each) for each in zip(inputs, weights, biases, strict=True)]
+        return [linear(*each) for each in zip(inputs, weights, biases, strict=True)]
 
     def _mask(self, q, k, attn_mask, key_padding_mask, is_causal, need_weights):
         """(the sum of both masks, is attention causal without a mask?). The sum is in floating
@@ -196,12 +209,17 @@ ATTENTION = exchange.Source(
     lambda module: type(module) is torch.nn.MultiheadAttention,
 )
 
+
+def _state(module: Any, prepare: bool = True, batch_invariant: bool = False) -> dict[str, Any]:
+    return {"batch_invariant": batch_invariant}
+
+
 exchange.register(
     exchange.Exchange(
         layer=MultiheadAttention,
-        options=(),
-        names=(),
-        state=lambda module, **options: {},
+        options=exchange.LAYERS[Linear].options,
+        names=("batch_invariant",),
+        state=_state,
         why_not=lambda module: exchange.LAYERS[Linear].why_not(module.out_proj),
         source=ATTENTION,
         to=Linear,

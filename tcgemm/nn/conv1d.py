@@ -28,6 +28,7 @@ class Conv1D(torch.nn.Module):
     Arguments:
         nf (int): the number of output features.
         nx (int): the number of input features.
+        batch_invariant (bool): as for tcgemm.nn.Linear.
 
     Shapes: x (..., nx) -> (..., nf); weight (nx, nf), bias (nf,).
     """
@@ -37,19 +38,23 @@ class Conv1D(torch.nn.Module):
     weight: torch.nn.Parameter
     bias: torch.nn.Parameter
     original: type[torch.nn.Module] | None = None  # the class that swap_linear found
+    batch_invariant: bool = False
 
-    def __init__(self, nf: int, nx: int) -> None:
+    def __init__(self, nf: int, nx: int, *, batch_invariant: bool = False) -> None:
         super().__init__()
         self.nf, self.nx = nf, nx
+        self.batch_invariant = batch_invariant
         self.weight = torch.nn.Parameter(torch.empty(nx, nf))
         self.bias = torch.nn.Parameter(torch.zeros(nf))
         torch.nn.init.normal_(self.weight, std=0.02)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return functional.linear(x, self.weight.t(), self.bias)
+        return functional.linear(
+            x, self.weight.t(), self.bias, batch_invariant=self.batch_invariant
+        )
 
     def extra_repr(self) -> str:
-        return f"nf={self.nf}, nx={self.nx}"
+        return f"nf={self.nf}, nx={self.nx}{exchange.shown_invariance(self)}"
 
 
 class QuantConv1D(QuantLinear):
@@ -95,9 +100,14 @@ def _original(module: Any) -> dict[str, Any]:
     return {"original": type(module) if _is_theirs(type(module)) else module.original}
 
 
+def _state(module: Any, prepare: bool = True, batch_invariant: bool = False) -> dict[str, Any]:
+    return {**_original(module), "batch_invariant": batch_invariant}
+
+
 def _quantised(module: Any, **options: Any) -> dict[str, Any]:
     nx, nf = module.weight.shape
-    linear = Linear(nx, nf, device="meta")
+    invariant = getattr(module, "batch_invariant", False)
+    linear = Linear(nx, nf, device="meta", batch_invariant=invariant)
     linear.weight, linear.bias = torch.nn.Parameter(module.weight.detach().t()), module.bias
     state = exchange.LAYERS[QuantLinear].state(linear, **options)
     return {**state, "in_features": nx, "out_features": nf, **_original(module)}
@@ -117,8 +127,8 @@ exchange.register(
     exchange.Exchange(
         layer=Conv1D,
         options=exchange.LAYERS[Linear].options,
-        names=("original",),
-        state=lambda module, **options: _original(module),
+        names=("original", "batch_invariant"),
+        state=_state,
         why_not=lambda module: exchange.LAYERS[Linear].why_not(module),
         source=CONV1D,
         to=Linear,

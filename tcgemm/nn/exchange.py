@@ -69,6 +69,16 @@ def layer_of(module: torch.nn.Module) -> type[torch.nn.Module] | None:
     return next((base for base in type(module).__mro__ if base in LAYERS), None)
 
 
+def shown_invariance(layer: Any) -> str:
+    """What extra_repr shows of batch_invariant."""
+    return ", batch_invariant=True" if layer.batch_invariant else ""
+
+
+def inherited_invariance(linear: torch.nn.Module, given: bool) -> bool:
+    """batch_invariant of a layer that is made from a linear layer: given, or the linear layer's."""
+    return given or getattr(linear, "batch_invariant", False)
+
+
 def check_linear(layer: str, linear: object) -> None:
     """Raises TypeError unless the argument of from_linear is a torch.nn.Linear."""
     if not isinstance(linear, torch.nn.Linear):

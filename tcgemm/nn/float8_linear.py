@@ -37,7 +37,15 @@ HISTORY = 16  # steps, as in "FP8 Formats for Deep Learning" by way of NVIDIA's 
 _OPTIONS = ("scaling", "history", "precision")
 
 
-def _check(scaling: object, history: object, precision: object) -> None:
+def _check(
+    scaling: object, history: object, precision: object, batch_invariant: object = False
+) -> None:
+    if batch_invariant:
+        raise RuntimeError(
+            f"{_NAME}: batch_invariant is True, but the scale of x comes from all rows, and so do "
+            "the bits of each row; leave batch_invariant out, or use tcgemm.nn.QuantLinear with "
+            'the granularity "row".'
+        )
     if scaling not in words(Float8Scaling):
         raise RuntimeError(
             f'{_NAME}: scaling is {scaling!r}, but there are "current" and "delayed"; pass one of '
@@ -91,6 +99,8 @@ class Float8Linear(HasActivation, torch.nn.Linear):
         history (int): the steps that delayed scaling looks back on.
         precision (str): "promoted" or "fast" for the forward, as in tcgemm.linear. The products of
             the backward are promoted.
+        batch_invariant (bool): only False. True is refused, because the one scale of x comes from
+            all of its rows, and with delayed scaling from those of former steps.
 
     Shapes: x (..., in_features), of float16, bfloat16 or float32 -> (..., out_features).
 
@@ -122,9 +132,10 @@ class Float8Linear(HasActivation, torch.nn.Linear):
         scaling: Float8Scaling = "current",
         history: int = HISTORY,
         precision: Float8Precision | None = None,
+        batch_invariant: bool = False,
     ) -> None:
         check_activation(_NAME, activation)
-        _check(scaling, history, precision)
+        _check(scaling, history, precision, batch_invariant)
         super().__init__(in_features, out_features, bias, device, dtype)
         self.activation = activation
         self.scaling, self.history, self.precision = scaling, history, precision
@@ -226,8 +237,9 @@ def _state(
     scaling: Float8Scaling = "current",
     history: int = HISTORY,
     precision: Float8Precision | None = None,
+    batch_invariant: bool = False,
 ) -> dict[str, Any]:
-    _check(scaling, history, precision)
+    _check(scaling, history, precision, batch_invariant)
     follow(module)
     return {
         "_buffers": dict(module._buffers) | _buffers(module.weight, scaling, history),
@@ -238,12 +250,18 @@ def _state(
     }
 
 
+def _why_not(module: Any) -> str | None:
+    if getattr(module, "batch_invariant", False):
+        return "is batch_invariant, but in float8 the scale of x comes from all rows"
+    return exchange.why_not_converted(module, SOURCES, "multiplied in float8")
+
+
 exchange.register(
     exchange.Exchange(
         layer=Float8Linear,
-        options=_OPTIONS,
+        options=(*_OPTIONS, "batch_invariant"),
         names=("_buffers", *_OPTIONS, "_measured"),
         state=_state,
-        why_not=lambda module: exchange.why_not_converted(module, SOURCES, "multiplied in float8"),
+        why_not=_why_not,
     )
 )

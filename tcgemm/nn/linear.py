@@ -66,6 +66,8 @@ class Linear(HasActivation, torch.nn.Linear):
         in_features, out_features, bias, device, dtype: as for torch.nn.Linear.
         activation (str): "relu", "gelu", "gelu_tanh", "silu" or None.
         prepare (bool): whether float32 weights are prepared in eval mode; see below.
+        batch_invariant (bool): True makes the bits of a row independent of the number of rows and
+            of the other rows, in the forward and in the gradient of x: see tcgemm.batch_invariant.
 
     Shapes: x (..., in_features) -> (..., out_features).
 
@@ -77,11 +79,12 @@ class Linear(HasActivation, torch.nn.Linear):
     unchanged. No state_dict, copy or pickle contains it. Results and gradients have the same bits
     with and without it, also in train mode.
 
-    Under autocast, torch.func, torch.export and other precisions no weight is prepared, and none is
-    used. A layer that fully_shard (FSDP2) has sharded prepares nothing, because each forward
-    gathers the weight into other memory. The capture of a CUDA graph and torch.compile prepare
-    nothing, but use a weight that is prepared already: call the layer once before. A compiled
-    function notices a change of the weight. A captured graph does not: capture it again.
+    Under autocast, torch.func, torch.export, other precisions and with batch_invariant=True no
+    weight is prepared, and none is used. A layer that fully_shard (FSDP2) has sharded prepares
+    nothing, because each forward gathers the weight into other memory. The capture of a CUDA graph
+    and torch.compile prepare nothing, but use a weight that is prepared already: call the layer
+    once before. A compiled function notices a change of the weight. A captured graph does not:
+    capture it again.
 
     `prepare=False`, as an argument or an attribute, switches this off. Use it if graphs are
     replayed with new weights, or if weights are written through `weight.data` in eval mode. The
@@ -91,6 +94,7 @@ class Linear(HasActivation, torch.nn.Linear):
     # Class attributes are for modules that swap_linear or pickle made without __init__.
     activation: Activation | None = None
     prepare: bool = True
+    batch_invariant: bool = False
     _prepared: Prepared | None = None
     _changed: int | None = None  # the weight's version when a call found it changed
     _captured: Prepared | None = None  # is read by a captured CUDA graph, so it is not freed
@@ -108,24 +112,29 @@ class Linear(HasActivation, torch.nn.Linear):
         *,
         activation: Activation | None = None,
         prepare: bool = True,
+        batch_invariant: bool = False,
     ) -> None:
         check_activation("tcgemm.nn.Linear", activation)
         super().__init__(in_features, out_features, bias, device, dtype)
         self.activation = activation
         self.prepare = prepare
+        self.batch_invariant = batch_invariant
         self._drop()
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """act(x @ weight.t() + bias), by tcgemm.linear."""
         weight: Tensor | Prepared = self.weight
         precision_used: Precision | None = None
-        if self.prepare and _multiplies_parts(input, weight):
+        if self.prepare and not self.batch_invariant and _multiplies_parts(input, weight):
             keeps = not (self.training or self._sharded)
             kept = self._prepared_weight(weight) if keeps else None
             # With "prepared", a call without a prepared weight has the bits of one with it.
             weight, precision_used = (weight, "prepared") if kept is None else (kept, "highest")
         return functional.linear(
-            input, weight, self.bias, activation=self.activation, precision=precision_used
+            *(input, weight, self.bias),
+            activation=self.activation,
+            precision=precision_used,
+            batch_invariant=self.batch_invariant,
         )
 
     @property
@@ -177,7 +186,8 @@ class Linear(HasActivation, torch.nn.Linear):
 
     def extra_repr(self) -> str:
         activation = "" if self.activation is None else f", activation={self.activation}"
-        return super().extra_repr() + activation + ("" if self.prepare else ", prepare=False")
+        prepare = "" if self.prepare else ", prepare=False"
+        return super().extra_repr() + activation + prepare + exchange.shown_invariance(self)
 
 
 def _why_not(module: Any) -> str | None:
@@ -205,8 +215,8 @@ def _why_not_multiplied(weight: torch.Tensor) -> str | None:
 exchange.register(
     exchange.Exchange(
         layer=Linear,
-        options=("prepare",),
-        names=("prepare", *Linear._OWN),
+        options=("prepare", "batch_invariant"),
+        names=("prepare", "batch_invariant", *Linear._OWN),
         state=lambda module, **options: options | dict.fromkeys(Linear._OWN),
         why_not=_why_not,
         caches=Linear._OWN,

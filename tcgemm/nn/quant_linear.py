@@ -21,7 +21,7 @@ from tcgemm.nn import exchange
 from tcgemm.nn.activation import HasActivation, check_activation
 from tcgemm.nn.linear import Linear
 from tcgemm.ops.dtensor import is_dtensor, local_bias
-from tcgemm.quant.linear import SOURCES, check_options, quantized_linear
+from tcgemm.quant.linear import SOURCES, check_invariant, check_options, quantized_linear
 from tcgemm.quant.quantize import dequantize, quantize
 from tcgemm.quant.shapes import scale_shape
 from tcgemm.quant.weight import QuantizedWeight, view_bytes
@@ -73,6 +73,8 @@ class QuantLinear(HasActivation, torch.nn.Module):
 
         activation (str): "relu", "gelu", "gelu_tanh", "silu" or None.
         bias_dtype (torch.dtype): default: torch.get_default_dtype().
+        batch_invariant (bool): as for tcgemm.nn.Linear. With the granularity "tensor" it is
+            refused, because the scale of x comes from all rows.
 
     Shapes: x (..., in_features), of float16, bfloat16 or float32 -> (..., out_features).
     """
@@ -83,6 +85,7 @@ class QuantLinear(HasActivation, torch.nn.Module):
     shown_dtype: torch.dtype  # the dtype of `weight`
     granularity: WeightGranularity
     activation: Activation | None
+    batch_invariant: bool = False
     weight: QuantizedWeight
     weight_scale: Tensor
     bias: torch.nn.Parameter | None
@@ -101,9 +104,13 @@ class QuantLinear(HasActivation, torch.nn.Module):
         granularity: WeightGranularity = "row",
         activation: Activation | None = None,
         bias_dtype: torch.dtype | None = None,
+        batch_invariant: bool = False,
     ) -> None:
         super().__init__()
         check_options(_NAME, dtype, granularity)
+        if batch_invariant:
+            check_invariant(_NAME, granularity)
+        self.batch_invariant = batch_invariant
         check_activation(_NAME, activation)
         shape = (out_features, in_features)
         values = torch.zeros(shape, device=device, dtype=dtype)
@@ -139,15 +146,19 @@ class QuantLinear(HasActivation, torch.nn.Module):
         linear: torch.nn.Linear,
         dtype: torch.dtype = E4M3,
         granularity: WeightGranularity = "row",
+        batch_invariant: bool = False,
     ) -> Self:
         """Makes a layer with the quantised weight and a copy of the bias of a torch.nn.Linear.
 
         The weight must be float16, bfloat16 or float32. The layer has the activation of a
-        tcgemm.nn.Linear. Raises TypeError if `linear` is no torch.nn.Linear, and RuntimeError if
-        a dtype or the granularity is not supported.
+        tcgemm.nn.Linear, and is batch_invariant if that is. Raises TypeError if `linear` is no
+        torch.nn.Linear, and RuntimeError if a dtype or the granularity is not supported.
         """
         exchange.check_linear(_NAME, linear)
         check_options(_NAME, dtype, granularity)
+        invariant = exchange.inherited_invariance(linear, batch_invariant)
+        if invariant:
+            check_invariant(_NAME, granularity)
         layer = cls.__new__(cls)
         torch.nn.Module.__init__(layer)
         weight, bias = linear.weight.detach(), linear.bias
@@ -156,6 +167,7 @@ class QuantLinear(HasActivation, torch.nn.Module):
         activation = getattr(linear, "activation", None)
         layer._become(values, scale, bias, weight.dtype, granularity, activation)
         layer.training = linear.training
+        layer.batch_invariant = invariant
         return layer
 
     def add_placeholder(self) -> None:
@@ -178,6 +190,7 @@ class QuantLinear(HasActivation, torch.nn.Module):
         linear = Linear(
             *(self.in_features, self.out_features, self.bias is not None, "meta", dtype),
             activation=self.activation,
+            batch_invariant=self.batch_invariant,
         )
         weight = dequantize(self._values(), self.weight_scale, dtype)
         linear.weight = torch.nn.Parameter(weight)
@@ -214,6 +227,7 @@ class QuantLinear(HasActivation, torch.nn.Module):
             weight_scale=self.weight_scale,
             granularity=self.granularity,
             activation=self.activation,
+            batch_invariant=self.batch_invariant,
         )
 
     def __getattr__(self, name: str) -> Any:
@@ -244,7 +258,7 @@ class QuantLinear(HasActivation, torch.nn.Module):
         return (
             f"in_features={self.in_features}, out_features={self.out_features}, "
             f"bias={self.bias is not None}, dtype={self.dtype}, "
-            f"granularity={self.granularity}{activation}"
+            f"granularity={self.granularity}{activation}{exchange.shown_invariance(self)}"
         )
 
     def _apply(self, fn: Callable[[Tensor], Any], recurse: bool = True) -> Any:
@@ -322,7 +336,10 @@ class QuantLinear(HasActivation, torch.nn.Module):
             self.add_placeholder()  # on the device of the loaded scale
 
 
-_STATE = (*("_parameters", "_buffers", "granularity", "activation", "dtype", "shown_dtype"),)
+_STATE = (
+    *("_parameters", "_buffers", "granularity", "activation", "dtype", "shown_dtype"),
+    "batch_invariant",
+)
 
 
 def _state(module: torch.nn.Linear, **options: Any) -> dict[str, Any]:
@@ -333,7 +350,7 @@ def _state(module: torch.nn.Linear, **options: Any) -> dict[str, Any]:
 exchange.register(
     exchange.Exchange(
         layer=QuantLinear,
-        options=("dtype", "granularity"),
+        options=("dtype", "granularity", "batch_invariant"),
         names=_STATE,
         state=_state,
         why_not=lambda module: exchange.why_not_converted(module, SOURCES, "quantised"),

@@ -112,6 +112,7 @@ class SparseLinear24(SparseState):
         gradient (str): the gradient of the dense weight: "masked" is zero at the pruned elements.
             "straight_through" is the gradient of a dense layer: pruned elements learn too, and
             refresh() may choose them again.
+        batch_invariant (bool): as for tcgemm.nn.Linear.
 
     Shapes: x (..., in_features) of the weight's dtype -> (..., out_features). The dtype is float16,
     bfloat16 or float32 (pattern 1:2, multiplied as tf32).
@@ -131,6 +132,7 @@ class SparseLinear24(SparseState):
     learns: bool
     refresh_every: int
     gradient: SparseGradient
+    batch_invariant: bool = False
     # Class attributes are for modules that an older version pickled.
     _stepped: bool = False  # an optimizer has changed the weight since the last training forward
     _seen: int | None  # the weight's version in the last training forward
@@ -149,11 +151,12 @@ class SparseLinear24(SparseState):
         learns: bool = False,
         refresh_every: int = 0,
         gradient: SparseGradient = "masked",
+        batch_invariant: bool = False,
     ) -> None:
         check_activation(_NAME, activation)
         linear = torch.nn.Linear(in_features, out_features, bias, device, dtype)
         super().__init__()
-        self.activation = activation
+        self.activation, self.batch_invariant = activation, batch_invariant
         self._become(
             *(linear, method, None),
             learns=learns,
@@ -171,6 +174,7 @@ class SparseLinear24(SparseState):
         learns: bool = False,
         refresh_every: int = 0,
         gradient: SparseGradient = "masked",
+        batch_invariant: bool = False,
     ) -> Self:
         """Makes a layer with the pruned weight and a copy of the bias of a torch.nn.Linear.
 
@@ -180,11 +184,11 @@ class SparseLinear24(SparseState):
             >>> layer.weight.pattern, layer.weight.transposable
             ('2:4', True)
 
-        The layer has the activation of a tcgemm.nn.Linear. A layer that learns starts with a copy
-        of the weight. The method "mask" keeps the elements where `mask` (bool, of the weight's
-        shape) is true, and sets the others to zero. If the mask keeps fewer elements of a group
-        than the pattern has, the first other elements of the group are stored too: they are zero
-        and may learn. The other arguments are those of the class.
+        The layer has the activation of a tcgemm.nn.Linear, and is batch_invariant if that is. A
+        layer that learns starts with a copy of the weight. The method "mask" keeps the elements
+        where `mask` (bool, of the weight's shape) is true, and sets the others to zero. If the mask
+        keeps fewer elements of a group than the pattern has, the first other elements of the group
+        are stored too: they are zero and may learn. The other arguments are those of the class.
 
         Raises TypeError if `linear` is no torch.nn.Linear, and RuntimeError if a dtype, a mask or
         an option is not supported.
@@ -193,6 +197,7 @@ class SparseLinear24(SparseState):
         layer = cls.__new__(cls)
         torch.nn.Module.__init__(layer)
         layer.activation = getattr(linear, "activation", None)
+        layer.batch_invariant = exchange.inherited_invariance(linear, batch_invariant)
         layer._become(
             *(linear, method, mask),
             learns=learns,
@@ -306,9 +311,9 @@ class SparseLinear24(SparseState):
         if kept:
             self._prepare(weight)
         x: Any = input
-        return functional.linear(
-            x, weight, local_bias(self.bias, self._parts), activation=self.activation
-        )
+        bias, invariant = local_bias(self.bias, self._parts), self.batch_invariant
+        options: dict[str, Any] = {"activation": self.activation, "batch_invariant": invariant}
+        return functional.linear(x, weight, bias, **options)
 
     def _check_weight(self) -> None:
         """Raises RuntimeError for dense weights that mask24 does not support."""
@@ -332,7 +337,8 @@ class SparseLinear24(SparseState):
         (values, *positions), _ = self.inner_buffers()
         if self.learns:
             values = gather(self._dense(), positions[0], self._pattern)
-        epilogue = epilogue_of(self.activation, 1.0, 1.0, None, None, None)
+        options = (None, None, None, self.batch_invariant)
+        epilogue = epilogue_of(self.activation, 1.0, 1.0, *options)
         if values.dtype is torch.float32:
             epilogue = epilogue.with_precision("high")
         rows = input.unsqueeze(0) if input.dim() == 1 else input
@@ -365,7 +371,7 @@ class SparseLinear24(SparseState):
         operands = operands_of(weight) if is_plain_eager() else None
         if operands is None or weight.pattern != default_pattern(weight.dtype):
             return
-        keywords: dict[str, str] = {}
+        keywords: dict[str, Any] = {"batch_invariant": True} if self.batch_invariant else {}
         if self.activation is not None:
             keywords["activation"] = self.activation
         if weight.dtype is torch.float32:
@@ -382,6 +388,7 @@ class SparseLinear24(SparseState):
         linear = Linear(
             *(self.in_features, self.out_features, self.bias is not None, "meta", weight.dtype),
             activation=self.activation,
+            batch_invariant=self.batch_invariant,
         )
         linear.weight = torch.nn.Parameter(weight)
         bias = local_bias(self.bias, self._parts)
@@ -400,7 +407,7 @@ class SparseLinear24(SparseState):
         return (
             f"in_features={self.in_features}, out_features={self.out_features}, "
             f"bias={self.bias is not None}, dtype={weight.dtype}, pattern={weight.pattern}, "
-            f"method={self.method}{activation}{learns}"
+            f"method={self.method}{activation}{learns}{exchange.shown_invariance(self)}"
         )
 
     def train(self, mode: bool = True) -> Self:
@@ -446,7 +453,7 @@ def _check(weight: Tensor, method: str, gradient: str, learns: bool, refresh_eve
 
 _NAMES = (
     *("_parameters", "_buffers", "_non_persistent_buffers_set", "activation", "method"),
-    *("learns", "gradient", "refresh_every", "_seen", "_changes", "_stepped"),
+    *("batch_invariant", "learns", "gradient", "refresh_every", "_seen", "_changes", "_stepped"),
     *("_sparse", "_inside", "_pattern", "_checked", "_ready"),
 )
 
@@ -458,7 +465,7 @@ def _state(module: torch.nn.Linear, **options: Any) -> dict[str, Any]:
 exchange.register(
     exchange.Exchange(
         layer=SparseLinear24,
-        options=("method", "learns", "refresh_every", "gradient"),
+        options=("method", "learns", "refresh_every", "gradient", "batch_invariant"),
         names=_NAMES,
         state=_state,
         why_not=lambda module: exchange.why_not_converted(module, DTYPES, "pruned"),

@@ -37,6 +37,7 @@ def swap_linear(
     to: type[Linear] = ...,
     shared: bool = ...,
     prepare: bool = ...,
+    batch_invariant: bool = ...,
 ) -> SwapReport: ...
 @overload
 def swap_linear(
@@ -48,6 +49,7 @@ def swap_linear(
     shared: bool = ...,
     dtype: torch.dtype = ...,
     granularity: WeightGranularity = ...,
+    batch_invariant: bool = ...,
 ) -> SwapReport: ...
 @overload
 def swap_linear(
@@ -73,6 +75,7 @@ def swap_linear(
     learns: bool = ...,
     refresh_every: int = ...,
     gradient: SparseGradient = ...,
+    batch_invariant: bool = ...,
 ) -> SwapReport: ...
 @overload
 def swap_linear(
@@ -120,15 +123,16 @@ def swap_linear(
 
             - tcgemm.nn.Linear: Parameters stay the same objects, so an optimizer still has them.
               Conv1D of transformers becomes tcgemm.nn.Conv1D, and torch.nn.MultiheadAttention
-              becomes tcgemm.nn.MultiheadAttention. Option: prepare, as of tcgemm.nn.Linear.
+              becomes tcgemm.nn.MultiheadAttention. Options: prepare and batch_invariant, as of
+              tcgemm.nn.Linear.
             - tcgemm.nn.QuantLinear: weights become 8-bit buffers. Layers of tcgemm.nn.Linear are
-              swapped too, and Conv1D becomes tcgemm.nn.QuantConv1D. Options: dtype and granularity,
-              as of QuantLinear.from_linear.
+              swapped too, and Conv1D becomes tcgemm.nn.QuantConv1D. Options: dtype, granularity and
+              batch_invariant, as of QuantLinear.from_linear.
             - tcgemm.nn.Float8Linear: Parameters stay the same objects. Layers of tcgemm.nn.Linear
               are swapped too. Options: scaling, history and precision, as of the layer.
             - tcgemm.nn.SparseLinear24: biases stay the same Parameters, and with learns=True the
               weights too. Layers of tcgemm.nn.Linear are swapped too. Options: method, learns,
-              refresh_every and gradient, as of SparseLinear24.from_linear.
+              refresh_every, gradient and batch_invariant, as of SparseLinear24.from_linear.
             - torch.nn.Linear: all layers of tcgemm go back, without a report of their swap. 8-bit
               weights are dequantised to the option dtype (default: the dtype of the bias), and
               sparse weights become dense.

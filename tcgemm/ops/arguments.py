@@ -78,6 +78,7 @@ def check_words(function: str, epilogue: Epilogue) -> None:
     _check_dtype(function, "out_dtype", epilogue.out_dtype)
     _check_dtype(function, "acc_dtype", epilogue.acc_dtype)
     _check_word(function, "precision", epilogue.precision, 'pass a word such as "highest"')
+    check_flag(function, "batch_invariant", epilogue.batch_invariant)
 
 
 def check_options(
@@ -94,8 +95,13 @@ def check_options(
 
 def check_amax(function: str, amax: object) -> None:
     """Raises TypeError unless amax is True or False."""
-    if not (isinstance(amax, int) and amax in (0, 1)):
-        raise TypeError(f"tcgemm.{function}: amax is {amax!r}, but it must be True or False.")
+    check_flag(function, "amax", amax)
+
+
+def check_flag(function: str, name: str, value: object) -> None:
+    """Raises TypeError unless the argument is True or False."""
+    if not (isinstance(value, int) and value in (0, 1)):
+        raise TypeError(f"tcgemm.{function}: {name} is {value!r}, but it must be True or False.")
 
 
 def refusal(

@@ -33,7 +33,7 @@ from typing import Any
 import torch
 
 from tcgemm.dtypes import DIFFERENTIABLE, accumulator
-from tcgemm.ops import fused_backward
+from tcgemm.ops import fused_backward, invariance
 from tcgemm.ops._torch_private import (
     SingleLevelFunction,
     any_requires_grad,
@@ -88,14 +88,12 @@ def without_grad(op: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def gemm(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    alpha: float,
-    out_dtype: torch.dtype | None,
-    precision: str | None,
+    a: torch.Tensor, b: torch.Tensor, epilogue: Epilogue, out_dtype: torch.dtype | None
 ) -> torch.Tensor:
-    """alpha * (a @ b), differentiable: the product that the formulas use."""
-    epilogue = epilogue_of(None, alpha, 1.0, out_dtype, None, precision)
+    """alpha * (a @ b), differentiable: the product that the formulas use. Of the epilogue it has
+    alpha, the precision and batch_invariant."""
+    _activation, alpha, _beta, _out_dtype, _acc_dtype, precision, batch_invariant = epilogue
+    epilogue = epilogue_of(None, alpha, 1.0, out_dtype, None, precision, batch_invariant)
     return _run(MATMUL, a, b, None, None, None, epilogue)
 
 
@@ -163,28 +161,28 @@ class _GradSpec:
         return (gradient if factor == 1.0 else gradient * factor).to(self.dtype)
 
 
-def _gradient_gemm(x, y, alpha, precision, spec, column_major, shape, batch):
+def _gradient_gemm(x, y, epilogue, spec, column_major, shape, batch):
     """alpha * (x @ y), summed from `batch` to the batch of `shape`, in the input's memory order."""
     summed = batch != shape[:-2]
     out_dtype = accumulator(spec.dtype) if summed else spec.dtype
     if out_dtype is x.dtype:
         out_dtype = None
     if column_major:
-        result = gemm(y.mT, x.mT, alpha, out_dtype, precision).mT
+        result = gemm(y.mT, x.mT, epilogue, out_dtype).mT
     else:
-        result = gemm(x, y, alpha, out_dtype, precision)
+        result = gemm(x, y, epilogue, out_dtype)
     return result.sum_to_size(shape).to(spec.dtype) if summed else result
 
 
-def _gradient_a(op, gz, b, dims, spec, alpha, precision):
+def _gradient_a(op, gz, b, dims, spec, epilogue):
     vector = dims[0] == 1
     shape = (1, *spec.shape) if vector else spec.shape
     b = op.matrix_b(b, dims[1])
-    ga = _gradient_gemm(gz, b.mT, alpha, precision, spec, spec.column_major, shape, gz.shape[:-2])
+    ga = _gradient_gemm(gz, b.mT, epilogue, spec, spec.column_major, shape, gz.shape[:-2])
     return ga.squeeze(-2) if vector else ga
 
 
-def _gradient_b(op, gz, a, dims, spec, alpha, precision):
+def _gradient_b(op, gz, a, dims, spec, epilogue):
     vector = dims[1] == 1
     shape = (*spec.shape, 1) if vector else spec.shape[::-1] if op.weight else spec.shape
     a = op.matrix_a(a, dims[0])
@@ -192,7 +190,7 @@ def _gradient_b(op, gz, a, dims, spec, alpha, precision):
         # The sum over the batch belongs to the sum over k.
         a, gz = _rows(a), _rows(gz)
     column_major = spec.column_major != op.weight
-    gb = _gradient_gemm(a.mT, gz, alpha, precision, spec, column_major, shape, gz.shape[:-2])
+    gb = _gradient_gemm(a.mT, gz, epilogue, spec, column_major, shape, gz.shape[:-2])
     if op.weight:
         return gb.mT
     return gb.squeeze(-1) if vector else gb
@@ -295,7 +293,7 @@ class Gemm(SingleLevelFunction):
         if need_b:
             _check_operand(op, 1, b)
         ctx.set_materialize_grads(False)
-        ctx.op, ctx.epilogue, ctx.dims = op, epilogue, (a.dim(), b.dim())
+        ctx.op, ctx.epilogue, ctx.dims = op, invariance.kept(epilogue), (a.dim(), b.dim())
         if op.constants:  # saved with the other tensors
             ctx.op = op.with_constants((None,) * len(op.constants))
         ctx.amax, ctx.differentiable = op.amax, output.dtype in DIFFERENTIABLE
@@ -339,7 +337,8 @@ class Gemm(SingleLevelFunction):
         a, b, c, bias, z, *constants = ctx.saved_tensors
         op = ctx.op.with_constants(constants[: len(ctx.op.constants)])
         spec_a, spec_b, spec_c, spec_bias, spec_residual = ctx.specs
-        activation, alpha, beta, _out_dtype, _acc_dtype, precision = ctx.epilogue
+        epilogue = ctx.epilogue
+        activation = epilogue.activation
         if g is not None:
             g = op.apply_scale_out(g)
             if spec_residual is not None:
@@ -350,7 +349,7 @@ class Gemm(SingleLevelFunction):
         sums = None
         if g is not None:
             if z is None and activation is not None:
-                z = _pre_activation(op, ctx.epilogue, a, b, c, bias)
+                z = _pre_activation(op, epilogue, a, b, c, bias)
             # The products round gz to the dtype of their operands; c and the scales do not.
             wide = spec_c is not None or any(each is not None for each in op.constants)
             spec = spec_a or spec_b
@@ -360,19 +359,20 @@ class Gemm(SingleLevelFunction):
             gz = before if gz is None else before + gz
         gz = op.lift(gz, *ctx.dims)
         if spec_c is not None:
-            gradients[3] = spec_c.reduce(gz, beta)
+            gradients[3] = spec_c.reduce(gz, epilogue.beta)
         if spec_bias is not None:
             gradients[4] = spec_bias.reduce(gz) if sums is None else sums.view(spec_bias.shape)
         if spec_a is spec_b is None:
             return tuple(gradients)
 
         gz = op.apply_scales(gz)
-        a, b, precision = op.grad_operands(a, b, precision)
+        a, b, precision = op.grad_operands(a, b, epilogue.precision)
+        epilogue = epilogue.with_precision(precision)
         if spec_a is not None:
-            ga = _gradient_a(op, gz.to(b.dtype), b, ctx.dims, spec_a, alpha, precision)
+            ga = _gradient_a(op, gz.to(b.dtype), b, ctx.dims, spec_a, epilogue)
             gradients[1] = a.mask(ga, False) if needs_masked_grad(a) else ga
         if spec_b is not None:
-            gb = _gradient_b(op, gz.to(a.dtype), a, ctx.dims, spec_b, alpha, precision)
+            gb = _gradient_b(op, gz.to(a.dtype), a, ctx.dims, spec_b, epilogue)
             gradients[2] = b.mask(gb, False) if needs_masked_grad(b) else gb
         return tuple(gradients)
 
@@ -404,28 +404,29 @@ class Gemm(SingleLevelFunction):
 
 def _tangent(ctx, op, a, b, c, bias, ta, tb, tc, tbias, tresidual):
     dims = ctx.dims
-    activation, alpha, beta, _out_dtype, _acc_dtype, precision = ctx.epilogue
+    epilogue = ctx.epilogue
     shape, dtype = ctx.output
     wide = accumulator(a.dtype)
-    factor_a, factor_b, precision = op.grad_operands(a, b, precision)
+    factor_a, factor_b, precision = op.grad_operands(a, b, epilogue.precision)
+    factors = epilogue.with_precision(precision)
     if ta is not None:
         _check_operand(op, 0, a)
         ta, factor = op.matrix_a(ta, dims[0]), op.matrix_b(factor_b, dims[1])
-        tz = op.apply_scales(gemm(ta.to(factor.dtype), factor, alpha, wide, precision))
+        tz = op.apply_scales(gemm(ta.to(factor.dtype), factor, factors, wide))
     else:
         tz = op.lift(a.new_zeros(shape, dtype=wide), *dims)
     if tb is not None:
         _check_operand(op, 1, b)
         tb, factor = op.matrix_b(tb, dims[1]), op.matrix_a(factor_a, dims[0])
-        tz = tz + op.apply_scales(gemm(factor, tb.to(factor.dtype), alpha, wide, precision))
+        tz = tz + op.apply_scales(gemm(factor, tb.to(factor.dtype), factors, wide))
     if tc is not None:
-        tz = tz + beta * tc.to(wide)
+        tz = tz + epilogue.beta * tc.to(wide)
     if tbias is not None:
         tz = tz + tbias.to(wide)
     tangent = op.lower(tz, *dims)
-    if activation is not None:
-        z = _pre_activation(op, ctx.epilogue, a, b, c, bias)
-        tangent = fused_backward.composed(tangent, z, activation)
+    if epilogue.activation is not None:
+        z = _pre_activation(op, epilogue, a, b, c, bias)
+        tangent = fused_backward.composed(tangent, z, epilogue.activation)
     if tresidual is not None:
         tangent = tangent + tresidual.to(wide)
     return op.apply_scale_out(tangent).to(dtype)

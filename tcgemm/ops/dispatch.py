@@ -16,7 +16,7 @@ import torch
 from torch.autograd import forward_ad
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
-from tcgemm.ops import autograd, nested, precision
+from tcgemm.ops import autograd, invariance, nested, precision
 from tcgemm.ops._torch_private import any_autocast_enabled, in_dual_level, is_batched
 from tcgemm.ops.arguments import check_amax, check_words, refusal, wrong_type
 from tcgemm.ops.epilogue import NO_SCALES, Epilogue, Scales
@@ -73,6 +73,7 @@ def gemm(
         if a.is_cuda and a.dtype is _f32:
             epilogue = resolved(a, epilogue)
         if traced:  # the Autograd kernel of the operator differentiates
+            epilogue = invariance.kept(epilogue)
             check_words(op.name, epilogue)  # torch.compile would show the dispatcher's text
             if op is LINEAR and nested.is_jagged(a):  # without __torch_function__ in a trace
                 return _jagged(function, a, b, bias, residual, epilogue)
@@ -151,7 +152,7 @@ def scaled_gemm(
 
 def _jagged(function, a, b, bias, residual, epilogue, **keywords):
     """linear of a jagged NestedTensor."""
-    options = LINEAR.keywords(*epilogue) | keywords | {"residual": residual}
+    options = LINEAR.keywords(epilogue) | keywords | {"residual": residual}
     rows = [name for name in ("residual", "scale_a", "zero_a") if name in options]
     return nested.linear(function, LINEAR.name, a, b, bias, rows=rows, **options)
 
@@ -180,6 +181,7 @@ def _as_matrices(op, out, a, b, c, bias, residual, epilogue, scales, amax, parts
     if out is not None:
         return _into(op, call, out, op.lift(out, *dims), a, b, c, bias, residual, epilogue)
     if traced:
+        epilogue = invariance.kept(epilogue)
         check_words(op.name, epilogue)
         result = call.run(a, b, c, bias, residual, epilogue)
     else:
@@ -274,8 +276,10 @@ def _into(
                 f"tcgemm.{op.name}: out= does not work under torch.vmap, but {name} is mapped "
                 "over; leave out= away."
             )
+    traced = _compiling()
+    epilogue = invariance.kept(epilogue) if traced else epilogue
     call.run_out(view, a, b, c, bias, residual, epilogue)
-    if not (_compiling() or out.is_inference()):
+    if not (traced or out.is_inference()):
         # A backward that saved `out` has to notice; torch counts only writes of its own operators.
         torch.autograd.graph.increment_version(out)
     return out
@@ -285,7 +289,7 @@ def _overridden(function, op, keywords, out, a, b, c, bias, residual, epilogue):
     """Hands the call to the tensors' own __torch_function__."""
     first = (c, a, b) if op.adds_c else (a, b, bias) if op is LINEAR else (a, b)
     tensors = (a, b, c, bias, residual, out, *keywords.values())
-    keywords = keywords | op.keywords(*epilogue) | {"residual": residual, "out": out}
+    keywords = keywords | op.keywords(epilogue) | {"residual": residual, "out": out}
     if op is not LINEAR:
         keywords["bias"] = bias
     return handle_torch_function(function, tensors, *first, **keywords)

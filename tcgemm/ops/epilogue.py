@@ -40,10 +40,13 @@ class Epilogue(NamedTuple):
     out_dtype: torch.dtype | None = None
     acc_dtype: torch.dtype | None = None
     precision: str | None = None
+    batch_invariant: bool = False
 
     def with_precision(self, precision: str | None) -> Epilogue:
         """The same options with another precision."""
-        return self if self.precision is precision else _new(Epilogue, (*self[:-1], precision))
+        if self.precision is precision:
+            return self
+        return _new(Epilogue, (*self[:5], precision, self.batch_invariant))
 
     def given(self) -> dict[str, Any]:
         """The options that differ from their defaults, by name: every keyword costs host time."""
@@ -66,8 +69,14 @@ def epilogue_of(
     out_dtype: torch.dtype | None,
     acc_dtype: torch.dtype | None,
     precision: str | None,
+    batch_invariant: bool = False,
 ) -> Epilogue:
     """The Epilogue with these options. All calls with the default options share one object."""
-    if activation is out_dtype is acc_dtype is precision is None and alpha == beta == 1.0:
+    if (
+        activation is out_dtype is acc_dtype is precision is None
+        and alpha == beta == 1.0
+        and batch_invariant is False
+    ):
         return DEFAULT
-    return _new(Epilogue, (activation, alpha, beta, out_dtype, acc_dtype, precision))
+    options = (activation, alpha, beta, out_dtype, acc_dtype, precision, batch_invariant)
+    return _new(Epilogue, options)

@@ -141,6 +141,7 @@ def check_layout(
     out_dtype: torch.dtype | None = None,
     acc_dtype: torch.dtype | None = None,
     precision: Precision | None = None,
+    batch_invariant: bool = False,
     out: Tensor | None = None,
     device: str | None = None,
     kernel: str | None = None,
@@ -163,7 +164,7 @@ def check_layout(
         c, beta: as for tcgemm.addmm.
         bias, activation, residual, alpha: as for tcgemm.matmul.
         scale_a, scale_b, zero_a, zero_b, scale_out, amax: as for tcgemm.matmul.
-        out_dtype, acc_dtype, precision, out: as for tcgemm.matmul.
+        out_dtype, acc_dtype, precision, batch_invariant, out: as for tcgemm.matmul.
         device (str): the GPU that the answer is for, such as "H200". Default: the GPU of the
             tensors, or "H200".
         kernel (str): considers only kernels whose name contains this text. "@1", "@2" or "@4" at
@@ -181,7 +182,7 @@ def check_layout(
         "check_layout",
         (a, b, c, bias, residual, out),
         Scales(scale_a, scale_b, zero_a, zero_b, scale_out),
-        epilogue_of(activation, alpha, beta, out_dtype, acc_dtype, precision),
+        epilogue_of(activation, alpha, beta, out_dtype, acc_dtype, precision, batch_invariant),
         amax=amax,
         device=device,
         kernel=kernel,
@@ -207,6 +208,7 @@ def explain(
     out_dtype: torch.dtype | None = None,
     acc_dtype: torch.dtype | None = None,
     precision: Precision | None = None,
+    batch_invariant: bool = False,
     out: Tensor | None = None,
     device: str | None = None,
     kernel: str | None = None,
@@ -228,7 +230,8 @@ def explain(
     Arguments:
         a, b, c, beta, bias, activation, residual, alpha: as for tcgemm.check_layout.
         scale_a, scale_b, zero_a, zero_b, scale_out, amax: as for tcgemm.check_layout.
-        out_dtype, acc_dtype, precision, out, device, kernel: as for tcgemm.check_layout.
+        out_dtype, acc_dtype, precision, batch_invariant, out: as for tcgemm.check_layout.
+        device, kernel: as for tcgemm.check_layout.
 
     Returns:
         A tcgemm.ops.explanation.Explanation, as from tcgemm.check_layout.
@@ -240,7 +243,7 @@ def explain(
         "explain",
         (a, b, c, bias, residual, out),
         Scales(scale_a, scale_b, zero_a, zero_b, scale_out),
-        epilogue_of(activation, alpha, beta, out_dtype, acc_dtype, precision),
+        epilogue_of(activation, alpha, beta, out_dtype, acc_dtype, precision, batch_invariant),
         amax=amax,
         device=device,
         kernel=kernel,

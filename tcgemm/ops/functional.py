@@ -35,6 +35,7 @@ def mm(
     out_dtype: torch.dtype | None = None,
     acc_dtype: torch.dtype | None = None,
     precision: Precision | None = None,
+    batch_invariant: bool = False,
     out: Tensor | None = None,
 ) -> Tensor: ...
 @overload
@@ -63,6 +64,7 @@ def mm(
     out_dtype: torch.dtype | None = None,
     acc_dtype: torch.dtype | None = None,
     precision: Precision | None = None,
+    batch_invariant: bool = False,
     out: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Multiplies two matrices and applies an epilogue: act(a (M, K) @ b (K, N) + bias) + residual.
@@ -82,7 +84,7 @@ def mm(
 
     tcgemm.typing.Options describes the other arguments, the dtypes, the gradients and the errors.
     """
-    epilogue = epilogue_of(activation, alpha, 1.0, out_dtype, acc_dtype, precision)
+    epilogue = epilogue_of(activation, alpha, 1.0, out_dtype, acc_dtype, precision, batch_invariant)
     if scale_a is scale_b is zero_a is zero_b is scale_out is None and not amax:
         return dispatch.gemm(mm, MM, out, a, b, None, bias, residual, epilogue)
     scales = Scales(scale_a, scale_b, zero_a, zero_b, scale_out)
@@ -107,6 +109,7 @@ def bmm(
     out_dtype: torch.dtype | None = None,
     acc_dtype: torch.dtype | None = None,
     precision: Precision | None = None,
+    batch_invariant: bool = False,
     out: Tensor | None = None,
 ) -> Tensor: ...
 @overload
@@ -135,6 +138,7 @@ def bmm(
     out_dtype: torch.dtype | None = None,
     acc_dtype: torch.dtype | None = None,
     precision: Precision | None = None,
+    batch_invariant: bool = False,
     out: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Multiplies equal batches of matrices: act(a (B, M, K) @ b (B, K, N) + bias) + residual.
@@ -153,7 +157,7 @@ def bmm(
 
     tcgemm.typing.Options describes the other arguments, the dtypes, the gradients and the errors.
     """
-    epilogue = epilogue_of(activation, alpha, 1.0, out_dtype, acc_dtype, precision)
+    epilogue = epilogue_of(activation, alpha, 1.0, out_dtype, acc_dtype, precision, batch_invariant)
     if scale_a is scale_b is zero_a is zero_b is scale_out is None and not amax:
         return dispatch.gemm(bmm, BMM, out, a, b, None, bias, residual, epilogue)
     scales = Scales(scale_a, scale_b, zero_a, zero_b, scale_out)
@@ -178,6 +182,7 @@ def matmul(
     out_dtype: torch.dtype | None = None,
     acc_dtype: torch.dtype | None = None,
     precision: Precision | None = None,
+    batch_invariant: bool = False,
     out: Tensor | None = None,
 ) -> Tensor: ...
 @overload
@@ -206,6 +211,7 @@ def matmul(
     out_dtype: torch.dtype | None = None,
     acc_dtype: torch.dtype | None = None,
     precision: Precision | None = None,
+    batch_invariant: bool = False,
     out: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Multiplies with the shapes of torch.matmul, whose batch dimensions broadcast, and applies an
@@ -226,7 +232,7 @@ def matmul(
 
     tcgemm.typing.Options describes the other arguments, the dtypes, the gradients and the errors.
     """
-    epilogue = epilogue_of(activation, alpha, 1.0, out_dtype, acc_dtype, precision)
+    epilogue = epilogue_of(activation, alpha, 1.0, out_dtype, acc_dtype, precision, batch_invariant)
     if scale_a is scale_b is zero_a is zero_b is scale_out is None and not amax:
         return dispatch.gemm(matmul, MATMUL, out, a, b, None, bias, residual, epilogue)
     scales = Scales(scale_a, scale_b, zero_a, zero_b, scale_out)
@@ -255,6 +261,7 @@ def addmm(
     out_dtype: torch.dtype | None = None,
     acc_dtype: torch.dtype | None = None,
     precision: Precision | None = None,
+    batch_invariant: bool = False,
     out: Tensor | None = None,
 ) -> Tensor: ...
 @overload
@@ -287,6 +294,7 @@ def addmm(
     out_dtype: torch.dtype | None = None,
     acc_dtype: torch.dtype | None = None,
     precision: Precision | None = None,
+    batch_invariant: bool = False,
     out: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Multiplies two matrices and adds c: beta * c + alpha * (a (M, K) @ b (K, N)).
@@ -308,7 +316,9 @@ def addmm(
 
     tcgemm.typing.Options describes the other arguments, the dtypes, the gradients and the errors.
     """
-    epilogue = epilogue_of(activation, alpha, beta, out_dtype, acc_dtype, precision)
+    epilogue = epilogue_of(
+        activation, alpha, beta, out_dtype, acc_dtype, precision, batch_invariant
+    )
     if scale_a is scale_b is zero_a is zero_b is scale_out is None and not amax:
         return dispatch.gemm(addmm, ADDMM, out, a, b, c, bias, residual, epilogue)
     scales = Scales(scale_a, scale_b, zero_a, zero_b, scale_out)
@@ -335,6 +345,7 @@ def baddbmm(
     out_dtype: torch.dtype | None = None,
     acc_dtype: torch.dtype | None = None,
     precision: Precision | None = None,
+    batch_invariant: bool = False,
     out: Tensor | None = None,
 ) -> Tensor: ...
 @overload
@@ -367,6 +378,7 @@ def baddbmm(
     out_dtype: torch.dtype | None = None,
     acc_dtype: torch.dtype | None = None,
     precision: Precision | None = None,
+    batch_invariant: bool = False,
     out: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Multiplies equal batches of matrices and adds c: beta * c + alpha * (a @ b).
@@ -388,7 +400,9 @@ def baddbmm(
 
     tcgemm.typing.Options describes the other arguments, the dtypes, the gradients and the errors.
     """
-    epilogue = epilogue_of(activation, alpha, beta, out_dtype, acc_dtype, precision)
+    epilogue = epilogue_of(
+        activation, alpha, beta, out_dtype, acc_dtype, precision, batch_invariant
+    )
     if scale_a is scale_b is zero_a is zero_b is scale_out is None and not amax:
         return dispatch.gemm(baddbmm, BADDBMM, out, a, b, c, bias, residual, epilogue)
     scales = Scales(scale_a, scale_b, zero_a, zero_b, scale_out)
@@ -415,6 +429,7 @@ def linear(
     out_dtype: torch.dtype | None = None,
     acc_dtype: torch.dtype | None = None,
     precision: Precision | None = None,
+    batch_invariant: bool = False,
     out: Tensor | None = None,
 ) -> Tensor: ...
 @overload
@@ -444,6 +459,7 @@ def linear(
     out_dtype: torch.dtype | None = None,
     acc_dtype: torch.dtype | None = None,
     precision: Precision | None = None,
+    batch_invariant: bool = False,
     out: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Computes a linear layer: act(x (..., K) @ weight (N, K).t() + bias) + residual.
@@ -471,7 +487,7 @@ def linear(
 
     tcgemm.typing.Options describes the other arguments, the dtypes, the gradients and the errors.
     """
-    epilogue = epilogue_of(activation, alpha, 1.0, out_dtype, acc_dtype, precision)
+    epilogue = epilogue_of(activation, alpha, 1.0, out_dtype, acc_dtype, precision, batch_invariant)
     if scale_a is scale_b is zero_a is zero_b is scale_out is None and not amax:
         return dispatch.gemm(linear, LINEAR, out, x, weight, None, bias, residual, epilogue)
     scales = Scales(scale_a, scale_b, zero_a, zero_b, scale_out)

@@ -74,16 +74,9 @@ class Operator:
         """The tensors of a call in the order of the operator's arguments."""
         return a, b, bias, residual
 
-    def keywords(
-        self,
-        activation: str | None,
-        alpha: float,
-        beta: float,
-        out_dtype: torch.dtype | None,
-        acc_dtype: torch.dtype | None,
-        precision: str | None,
-    ) -> dict[str, Any]:
+    def keywords(self, epilogue: Epilogue) -> dict[str, Any]:
         """The operator's keyword arguments."""
+        activation, alpha, _beta, out_dtype, acc_dtype, precision, batch_invariant = epilogue
         keywords: dict[str, Any] = {
             "activation": activation,
             "alpha": alpha,
@@ -92,6 +85,8 @@ class Operator:
         }
         if precision is not None:  # every keyword costs time
             keywords["precision"] = precision
+        if batch_invariant is not False:
+            keywords["batch_invariant"] = batch_invariant
         return keywords
 
     def run(
@@ -106,7 +101,7 @@ class Operator:
         """Calls the operator; the commonest calls pass no keywords."""
         if residual is None and epilogue is DEFAULT:
             return self.default(a, b) if bias is None else self.default(a, b, bias)
-        return self.default(*self.tensors(a, b, c, bias, residual), **self.keywords(*epilogue))
+        return self.default(*self.tensors(a, b, c, bias, residual), **self.keywords(epilogue))
 
     def run_with_z(
         self,
@@ -118,7 +113,7 @@ class Operator:
         epilogue: Epilogue,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """(the result, the argument of its activation in the result's dtype)."""
-        return self.with_z(*self.tensors(a, b, c, bias, residual), **self.keywords(*epilogue))
+        return self.with_z(*self.tensors(a, b, c, bias, residual), **self.keywords(epilogue))
 
     def run_out(
         self,
@@ -131,7 +126,7 @@ class Operator:
         epilogue: Epilogue,
     ) -> None:
         """Calls the overload that writes into `out`."""
-        self.out(*self.tensors(a, b, c, bias, residual), **self.keywords(*epilogue), out=out)
+        self.out(*self.tensors(a, b, c, bias, residual), **self.keywords(epilogue), out=out)
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Operator, Operands]:
         """(the Operator of this call, the common operands) from the arguments of the schema."""
@@ -209,17 +204,8 @@ class Addmm(Operator):
     ) -> tuple[torch.Tensor | None, ...]:
         return c, a, b, bias, residual
 
-    def keywords(
-        self,
-        activation: str | None,
-        alpha: float,
-        beta: float,
-        out_dtype: torch.dtype | None,
-        acc_dtype: torch.dtype | None,
-        precision: str | None,
-    ) -> dict[str, Any]:
-        others = super().keywords(activation, alpha, beta, out_dtype, acc_dtype, precision)
-        return {"beta": beta, **others}
+    def keywords(self, epilogue: Epilogue) -> dict[str, Any]:
+        return {"beta": epilogue.beta, **super().keywords(epilogue)}
 
     def run(
         self,
@@ -230,7 +216,7 @@ class Addmm(Operator):
         residual: torch.Tensor | None,
         epilogue: Epilogue,
     ) -> Any:
-        return self.default(*self.tensors(a, b, c, bias, residual), **self.keywords(*epilogue))
+        return self.default(*self.tensors(a, b, c, bias, residual), **self.keywords(epilogue))
 
 
 _SCALED: dict[bool, tuple[str, Any, Any]] = {  # the key is the argument amax
@@ -302,16 +288,7 @@ class Scaled(Operator):
         """Are the values of a or of b those of a sparse operand?"""
         return self.sparse_a is not None or self.sparse_b is not None
 
-    def keywords(
-        self,
-        activation: str | None,
-        alpha: float,
-        beta: float,
-        out_dtype: torch.dtype | None,
-        acc_dtype: torch.dtype | None,
-        precision: str | None,
-    ) -> dict[str, Any]:
-        epilogue = Epilogue(activation, alpha, beta, out_dtype, acc_dtype, precision)
+    def keywords(self, epilogue: Epilogue) -> dict[str, Any]:
         keywords = epilogue.given()
         if self.kernel_name is not None:
             keywords["kernel_name"] = self.kernel_name
@@ -329,7 +306,7 @@ class Scaled(Operator):
         tensors = self.tensors(a, b, c, bias, residual)
         if epilogue == DEFAULT and self.kernel_name is None:
             return self.default(*tensors)
-        return self.default(*tensors, **self.keywords(*epilogue))
+        return self.default(*tensors, **self.keywords(epilogue))
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Scaled, Operands]:
         given = self.given(args, kwargs)

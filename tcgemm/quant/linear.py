@@ -19,7 +19,7 @@ import torch
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from tcgemm.dtypes import E4M3, FP8, QUANTIZED
-from tcgemm.ops import autograd, dispatch, dtensor, fake, flops, nested, vmap
+from tcgemm.ops import autograd, dispatch, dtensor, fake, flops, invariance, nested, vmap
 from tcgemm.ops._torch_private import any_autocast_enabled
 from tcgemm.ops.arguments import check_words, refusal
 from tcgemm.ops.epilogue import Scales, epilogue_of
@@ -48,7 +48,7 @@ _library = torch.library.Library("tcgemm", "FRAGMENT")  # owns the registrations
 _library.define(
     "quantized_linear(Tensor x, Tensor weight, Tensor? weight_scale=None, Tensor? bias=None, "
     "Tensor? residual=None, *, ScalarType? dtype=None, str granularity, str? activation=None, "
-    "ScalarType? out_dtype=None, str? precision=None) -> Tensor"
+    "ScalarType? out_dtype=None, str? precision=None, bool batch_invariant=False) -> Tensor"
 )
 
 
@@ -85,21 +85,14 @@ class QuantizedLinear(Operator):
     ) -> tuple[Tensor | None, ...]:
         return a, b, *self.constants, bias, residual
 
-    def keywords(
-        self,
-        activation: str | None,
-        alpha: float,
-        beta: float,
-        out_dtype: torch.dtype | None,
-        acc_dtype: torch.dtype | None,
-        precision: str | None,
-    ) -> dict[str, Any]:
+    def keywords(self, epilogue: Epilogue) -> dict[str, Any]:
         return {
             "dtype": self.dtype,
             "granularity": self.granularity,
-            "activation": activation,
-            "out_dtype": out_dtype,
-            "precision": precision,
+            "activation": epilogue.activation,
+            "out_dtype": epilogue.out_dtype,
+            "precision": epilogue.precision,
+            "batch_invariant": epilogue.batch_invariant,
         }
 
     def run(
@@ -111,7 +104,7 @@ class QuantizedLinear(Operator):
         residual: Tensor | None,
         epilogue: Epilogue,
     ) -> Tensor:
-        return self.default(*self.tensors(a, b, c, bias, residual), **self.keywords(*epilogue))
+        return self.default(*self.tensors(a, b, c, bias, residual), **self.keywords(epilogue))
 
     def bind(
         self, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -156,6 +149,16 @@ def check_options(name: str, dtype: object, granularity: object) -> None:
         )
 
 
+def check_invariant(name: str, granularity: object) -> None:
+    """Raises RuntimeError if the scale of x depends on other rows. `name` is batch-invariant."""
+    if granularity == "tensor":
+        raise RuntimeError(
+            f'{name}: batch_invariant is True with the granularity "tensor", but then the scale of '
+            'x comes from all rows, and so do the bits of each row; pass the granularity "row" or '
+            '"128x128", or leave batch_invariant out.'
+        )
+
+
 def _checked_dtype(weight, weight_scale, dtype, granularity):
     """The dtype of the product: the given one, or that of a weight that is quantised already."""
     if dtype is None:
@@ -187,6 +190,7 @@ def _forward(
     activation=None,
     out_dtype=None,
     precision=None,
+    batch_invariant=False,
 ):
     """The kernel of the operator, on every device."""
     dtype = _checked_dtype(weight, weight_scale, dtype, granularity)
@@ -197,7 +201,8 @@ def _forward(
     if vector:
         x8, scale = x8.unsqueeze(0), scale if scale.numel() == 1 else scale.unsqueeze(0)
     call = Scaled(Scales(scale, weight_scale.t()))
-    epilogue = epilogue_of(activation, 1.0, 1.0, out_dtype or x.dtype, None, precision)
+    options = (out_dtype or x.dtype, None, precision, batch_invariant)
+    epilogue = epilogue_of(activation, 1.0, 1.0, *options)
     out = call.run(x8, weight.t(), None, bias, residual, epilogue)
     return out.squeeze(0) if vector else out
 
@@ -240,6 +245,7 @@ def quantized_linear(
     residual: Tensor | None = None,
     out_dtype: torch.dtype | None = None,
     precision: Precision | None = None,
+    batch_invariant: bool = False,
 ) -> Tensor:
     """A linear layer whose product runs in 8 bits: x (..., K), weight (N, K) -> (..., N).
 
@@ -272,6 +278,8 @@ def quantized_linear(
         activation, residual: as in tcgemm.linear.
         out_dtype (torch.dtype): the dtype of the result; default: x's dtype.
         precision (str): "promoted" or "fast" for float8, as in tcgemm.linear.
+        batch_invariant (bool): as in tcgemm.linear. With the granularity "tensor" it is refused,
+            because the scale of x comes from all rows.
 
     Under torch.autocast x, bias and residual are cast, and the result has autocast's dtype.
     torch.compile, torch.func and forward mode work.
@@ -292,6 +300,7 @@ def quantized_linear(
             "residual": residual,
             "out_dtype": out_dtype,
             "precision": precision,
+            "batch_invariant": batch_invariant,
         }
         if nested.is_jagged(x):
             operands = (OPERATOR.name, x, weight, bias)
@@ -303,12 +312,15 @@ def quantized_linear(
         raise dispatch.no_tensor(OPERATOR.name, dict(zip(names, tensors, strict=True)))
     if traced or any_autocast_enabled():
         x, bias, residual = dispatch.autocast(x, bias, residual)
+    if batch_invariant:
+        check_invariant(_NAME, granularity)
     call = QuantizedLinear(weight_scale, dtype, granularity, _work(x, weight))
-    epilogue = epilogue_of(activation, 1.0, 1.0, out_dtype, None, precision)
+    options = (out_dtype, None, precision, batch_invariant)
+    epilogue = epilogue_of(activation, 1.0, 1.0, *options)
     operands = (x, weight, None, bias, residual, epilogue)
     if traced:
         check_words(OPERATOR.name, epilogue)
-        return call.run(*operands)
+        return call.run(*operands[:-1], invariance.kept(epilogue))
     try:
         return autograd.call_checked(call, *operands)
     except RuntimeError as error:

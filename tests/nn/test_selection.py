@@ -90,11 +90,11 @@ def test_the_model_itself_has_an_empty_name():
         ({"filter_fn": lambda module, name: module.size}, "filter_fn failed for 'layers.0.attn'"),
         (
             {"to": nn.Conv2d},
-            "to is torch.nn.Conv2d with options .., but there are tcgemm.nn.Linear with prepare; "
-            "tcgemm.nn.QuantLinear with dtype, granularity; "
-            "tcgemm.nn.Float8Linear with scaling, history, precision; "
-            "tcgemm.nn.SparseLinear24 with method, "
-            "learns, refresh_every, gradient; torch.nn.Linear with dtype; pass one of these.$",
+            "to is torch.nn.Conv2d with options .., but there are tcgemm.nn.Linear with prepare, "
+            "batch_invariant; tcgemm.nn.QuantLinear with dtype, granularity, batch_invariant; "
+            "tcgemm.nn.Float8Linear with scaling, history, precision, batch_invariant; "
+            "tcgemm.nn.SparseLinear24 with method, learns, refresh_every, gradient, "
+            "batch_invariant; torch.nn.Linear with dtype; pass one of these.$",
         ),
         ({"to": "QuantLinear"}, "to is 'QuantLinear' with options"),
         ({"to": []}, r"to is \[\] with options"),

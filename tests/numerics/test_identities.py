@@ -24,6 +24,13 @@ def drawn(shape, dtype):
     return torch.randn(shape).to(dtype)
 
 
+@pytest.fixture
+def invariant():
+    """Products of different sizes have one slice of k each."""
+    with tcgemm.batch_invariant():
+        yield
+
+
 def on_h200(a, b, **options):
     """The bits of tcgemm.mm, with results as wide as the sums."""
     options.setdefault("precision", WORDS.get(a.dtype))
@@ -68,6 +75,7 @@ def test_tiles_and_kernels(dtype):
         assert same_bits(firsts["sm90a"], firsts["sm80"])
 
 
+@pytest.mark.usefixtures("invariant")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_other_rows_do_not_matter(dtype):
     a, b = drawn((130, 512), dtype), drawn((64, 512), dtype).t()
@@ -78,6 +86,27 @@ def test_other_rows_do_not_matter(dtype):
     assert same_bits(batch.flatten(0, 1), whole)
 
 
+def test_other_rows_change_the_slices():
+    """Outside of batch_invariant() a long k has more slices beside few rows."""
+    a, b = drawn((300, 16384), torch.bfloat16), drawn((16, 16384), torch.bfloat16).t()
+    slices = [tcgemm.explain(a[:rows], b, device="H200").slices for rows in (4, 300)]
+    assert slices[0] != slices[1] and slices[0] > 1
+    few, more = (a[:4], a) if slices[0] > slices[1] else (a, a[:4])
+    assert not same_bits(on_h200(few, b)[:4], on_h200(more, b)[:4])
+    with tcgemm.batch_invariant():
+        assert same_bits(on_h200(few, b)[:4], on_h200(more, b)[:4])
+
+
+@pytest.mark.usefixtures("invariant")
+def test_float32_is_one_way():
+    """Outside, the planner takes float64 or terms by the sizes."""
+    a, b = drawn((200, 1024), torch.float32), drawn((640, 1024), torch.float32).t()
+    whole = on_h200(a, b, precision="highest")
+    assert same_bits(on_h200(a[:1], b, precision="highest"), whole[:1])
+    assert same_bits(on_h200(a[70:], b[:, :9], precision="highest"), whole[70:, :9])
+
+
+@pytest.mark.usefixtures("invariant")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_the_transpose(dtype):
     a, b = drawn((48, 512), dtype), drawn((64, 512), dtype).t()
@@ -96,6 +125,7 @@ def test_the_order_of_k(dtype):
     assert not same_bits(on_h200(a[:, steps], b[:, steps].t()), first)
 
 
+@pytest.mark.usefixtures("invariant")
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_zeros_after_and_before_k(dtype):
     a, b = drawn((32, 128), dtype), drawn((32, 128), dtype)
@@ -175,6 +205,7 @@ def test_float64_and_integers_are_those_of_the_cpu(shape):
 
 @pytest.mark.gpu
 @pytest.mark.sm90
+@pytest.mark.usefixtures("invariant")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_on_a_gpu(dtype):
     """The identities that a user relies on, of tcgemm.mm itself."""

@@ -153,6 +153,7 @@ def test_every_operator_is_checked():
     elsewhere = {"quantize", "quantized_linear", "check_layout", "explain", "build_info"}
     elsewhere |= {"_sum_rows", "_activation_backward", "_float8_linear"}
     elsewhere |= {"_catalog", "_known_device", "_device_rates", "_code", "_plan"}
+    elsewhere.add("_batch_invariant")
     # In tests of their own; to_dense24 and mask24 are of SparseTensor24, which opcheck cannot copy.
     sparse = {"compress24", "decompress24", "gather24", "prune24", "tile24", "to_dense24", "mask24"}
     sparse.add("_linear24")

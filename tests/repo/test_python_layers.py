@@ -192,7 +192,8 @@ def test_imports_have_no_circle():
 
 
 PUBLIC = (
-    *("Prepared", "SparseTensor24", "__version__", "addmm", "baddbmm", "bmm", "check_layout"),
+    *("Prepared", "SparseTensor24", "__version__", "addmm", "baddbmm", "batch_invariant"),
+    *("bmm", "check_layout"),
     "compare",
     *(
         "compress24",

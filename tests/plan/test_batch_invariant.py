@@ -1,0 +1,123 @@
+"""With batch_invariant nothing that decides the bits of a row changes with the number of rows: the
+slices of k, the way of float32, promotion, and the order of the factors.
+"""
+
+import functools
+import itertools
+
+import pytest
+import torch
+
+import tcgemm
+from tcgemm import info
+
+from support.plan_cases import plan
+
+ROWS = (*range(1, 33), 40, 63, 64, 65, 100, 127, 128, 129, 192, 200, 255, 256, 257, 384, 500, 512)
+WEIGHTS = [
+    (4096, 4096),
+    (64, 65536),
+    (1000, 10000),
+    (6144, 4096),
+    (768, 768),
+    (136, 8200),
+    (512, 33),
+]
+ROW = {"scale_a": "row", "scale_b": "row"}
+TYPES = [
+    {"dtype": "bf16"},
+    {"dtype": "bf16", "epilogue": ["bias", "gelu", "residual"]},
+    {"dtype": "f16"},
+    {"dtype": "f16", "accumulator": "f16"},
+    {"dtype": "tf32"},
+    {"dtype": "f32", "precision": "highest"},
+    {"dtype": "f32", "precision": "highest", "prepared_b": 2},
+    {"dtype": "f32", "precision": "prepared"},
+    {"dtype": "f64"},
+    {"dtype": "e4m3", **ROW},
+    {"dtype": "e4m3", "precision": "fast", **ROW},
+    {"dtype": "e5m2", "dtype_b": "e4m3", "precision": "fast"},
+    {"dtype": "e4m3", "scale_a": "1x128", "scale_b": "128x128"},
+    {"dtype": "s8", "out_dtype": "bf16", **ROW},
+    {"dtype": "bf16", "sparse": "b"},
+]
+
+
+@functools.cache
+def rows_of_catalog():
+    return {row["name"]: row for row in info.catalog()}
+
+
+def decides(made, swaps):
+    """The parts of a plan that decide the bits of a row. `swaps`: the orientation is one."""
+    row = rows_of_catalog()[made["kernel"]]
+    way = (row["accumulator"], row["parts"], row["promoted"], row["block_scaled"])
+    fp8 = row["input"] in ("e4m3", "e5m2")  # mma.sync multiplies them as f16
+    return (*way, made["slices"], row["arch"] if fp8 else "", swaps and made["transposed"])
+
+
+def found(types, layout):
+    """The deciding parts by weight: a set of one element if they are the same for all rows."""
+    swaps = "scale_a" in types or types["dtype"] == "f32"
+    return {
+        (n, k): {decides(plan(m, n, k, layout=layout, **types), swaps) for m in ROWS}
+        for n, k in WEIGHTS
+    }
+
+
+@pytest.mark.parametrize("layout", ["TN", "NN"])
+@pytest.mark.parametrize("types", TYPES, ids=str)
+def test_the_plan_of_a_row_is_one_for_all_numbers_of_rows(types, layout):
+    with tcgemm.batch_invariant():
+        plans = found(types, layout)
+    for weight, each in plans.items():
+        assert len(each) == 1, (weight, each)
+        ((accumulator, parts, *_, slices, _, _),) = each
+        assert slices == 1 and parts == 1
+        assert accumulator == "f64" or types["dtype"] not in ("f32", "f64")
+
+
+@pytest.mark.parametrize(
+    ("types", "layout"),
+    [
+        ({"dtype": "bf16"}, "TN"),
+        ({"dtype": "f32", "precision": "highest"}, "TN"),
+        ({"dtype": "f32", "precision": "highest", "prepared_b": 2}, "TN"),
+        ({"dtype": "s8", "out_dtype": "bf16", **ROW}, "NN"),
+    ],
+    ids=str,
+)
+def test_without_it_the_plan_changes(types, layout):
+    """So the test above sees each of these."""
+    ways = found(types, layout).values()
+    assert any(len(each) > 1 for each in ways) or any(way[1] > 1 for each in ways for way in each)
+
+
+@pytest.mark.parametrize("device", ["A100", "L40S"])
+def test_other_gpus_keep_their_plans(device):
+    for m, (n, k) in itertools.product((1, 16, 200), WEIGHTS):
+        outside = plan(m, n, k, device=device)
+        with tcgemm.batch_invariant():
+            assert plan(m, n, k, device=device) == outside
+
+
+def test_a_filter_still_chooses():
+    """Who names a kernel or a number of slices gets it."""
+    with tcgemm.batch_invariant():
+        assert plan(64, 64, 4096, kernel="64x64x64_w1_s12_tn/8")["slices"] == 8
+        made = plan(512, 512, 4096, dtype="f32", precision="highest", kernel="f16x2")
+        assert made["kernel"].endswith("f16x2")
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_the_argument_plans_as_the_context(dtype):
+    a, b = torch.empty(64, 65536, dtype=dtype), torch.empty(64, 65536, dtype=dtype).t()
+    outside = tcgemm.explain(a, b, precision=None, device="H200")
+    argument = tcgemm.explain(a, b, batch_invariant=True, device="H200")
+    with tcgemm.batch_invariant():
+        assert tcgemm.explain(a, b, device="H200").fields == argument.fields
+    assert argument.fields == tcgemm.explain(a, b, batch_invariant=True, device="H200").fields
+    assert argument.slices == 1
+    assert dtype is torch.float32 or outside.slices > 1
+    layout = tcgemm.check_layout(a, b, batch_invariant=True, device="H200")
+    assert layout.fields == argument.fields
