@@ -9,9 +9,11 @@ import torch
 from tcgemm import dtypes
 from tcgemm.nn import exchange
 from tcgemm.nn.activation import HasActivation, check_activation
-from tcgemm.ops import explanation, functional, precision
+from tcgemm.ops import dispatch, explanation, functional, precision
 from tcgemm.ops._torch_private import transforms_active
 from tcgemm.ops.dtensor import is_dtensor
+from tcgemm.ops.epilogue import epilogue_of
+from tcgemm.ops.operators import LINEAR
 from tcgemm.ops.prepack import capturing
 from tcgemm.ops.prepack import prepare as prepare_weight
 
@@ -130,11 +132,10 @@ class Linear(HasActivation, torch.nn.Linear):
             kept = self._prepared_weight(weight) if keeps else None
             # With "prepared", a call without a prepared weight has the bits of one with it.
             weight, precision_used = (weight, "prepared") if kept is None else (kept, "highest")
-        return functional.linear(
-            *(input, weight, self.bias),
-            activation=self.activation,
-            precision=precision_used,
-            batch_invariant=self.batch_invariant,
+        options = (None, None, precision_used, self.batch_invariant)
+        epilogue = epilogue_of(self.activation, 1.0, 1.0, *options)
+        return dispatch.gemm(
+            *(functional.linear, LINEAR, None, input, weight, None, self.bias, None, epilogue)
         )
 
     @property

@@ -18,7 +18,8 @@ The products are tcgemm's own, so higher derivatives follow. They accumulate in 
 also where the forward had an f16 accumulator, and use the forward's precision.
 
 The Function below is reached in two ways:
-- the public functions apply it directly (`call`), which takes the least host time in eager mode;
+- the public functions apply it directly (`call`), which takes the least host time in eager mode,
+  and for products with at most a bias PlainGemm, which keeps less;
 - it is the Autograd kernel of each operator, for torch.compile, for functorch's levels and for
   direct calls of torch.ops.tcgemm. torch.library.register_autograd serves reverse mode only: it
   silently returns a zero tangent in forward mode, and raises under torch.func.grad.
@@ -33,7 +34,7 @@ from typing import Any
 import torch
 
 from tcgemm.dtypes import DIFFERENTIABLE, accumulator
-from tcgemm.ops import fused_backward, invariance
+from tcgemm.ops import direct, fused_backward, invariance
 from tcgemm.ops._torch_private import (
     SingleLevelFunction,
     any_requires_grad,
@@ -46,7 +47,9 @@ from tcgemm.ops._torch_private import (
     unpack_dual,
 )
 from tcgemm.ops.dtensor import joins_rows
-from tcgemm.ops.epilogue import Epilogue, epilogue_of
+from tcgemm.ops.epilogue import DEFAULT, Epilogue, epilogue_of
+from tcgemm.ops.grad_checks import check_constants, check_operand
+from tcgemm.ops.grad_spec import GradSpec, form
 from tcgemm.ops.operators import ALL, MATMUL, WITH_Z, Operator
 
 _DENSE = (torch.Tensor, torch.nn.Parameter)
@@ -66,8 +69,21 @@ def call(
     """Runs an operator, outside torch.compile, with the least host time that this call allows."""
     if transforms_active():
         return op.run(a, b, c, bias, residual, epilogue)  # its Autograd kernel differentiates
-    if in_dual_level() or _requires_grad(a, b, c, bias, residual):
+    dual = in_dual_level()
+    if dual or _requires_grad(a, b, c, bias, residual):
+        if (
+            epilogue.activation is epilogue.out_dtype is c is residual is None
+            and not (dual or op.constant_names)
+            and type(a) in _DENSE
+            and type(b) in _DENSE
+            and a.dtype in DIFFERENTIABLE
+        ):
+            return plain_calls[op.name](op, a, b, bias, epilogue)
         return _result(op, nodes[op.name].apply(op, a, b, c, bias, residual, epilogue))
+    if epilogue is DEFAULT and c is residual is None and not op.constant_names:
+        result = direct.run(op, a, b, bias)
+        if result is not None:
+            return result
     with below_autograd():
         return op.run(a, b, c, bias, residual, epilogue)
 
@@ -122,45 +138,6 @@ def _requires_grad(a, b, c, bias, residual):
     )
 
 
-class _GradSpec:
-    """Shape, dtype and memory order of a gradient. It does not keep the input alive."""
-
-    __slots__ = ("column_major", "dtype", "shape")
-
-    def __init__(self, tensor):
-        self.shape = tensor.shape
-        self.dtype = tensor.dtype
-        strides = tensor.stride()  # symbols in a traced call, hence bool() below
-        self.column_major = len(strides) > 1 and bool(strides[-2] == 1 and strides[-1] != 1)
-
-    def row_sum_dtype(self, gradient):
-        """The dtype, if fused_backward writes it and all dimensions but the last are summed."""
-        rows = self.shape[-1:] == gradient.shape[-1:] and math.prod(self.shape[:-1]) == 1
-        taken = rows and gradient.dim() > 1 and self.dtype in fused_backward.DTYPES
-        return self.dtype if taken else None
-
-    def reduce(self, gradient, factor=1.0):
-        """factor * the gradient summed over broadcast dimensions, in the input's dtype.
-
-        The sum is rounded once: a float32 input beside a 16-bit result gets a sum in float32.
-        """
-        wide = gradient.dtype
-        if wide is not self.dtype and wide.itemsize <= self.dtype.itemsize:
-            wide = torch.float64 if self.dtype is torch.float64 else torch.float32
-        shape = gradient.shape
-        if shape == self.shape:
-            return (gradient if factor == 1.0 else gradient.to(wide) * factor).to(self.dtype)
-        if factor != 1.0 and wide is torch.float16:
-            wide = torch.float32  # the sum may be too large for float16, and factor small
-        if wide is gradient.dtype:
-            gradient = gradient.sum_to_size(self.shape)
-        else:
-            lead = len(shape) - len(self.shape)
-            dims = [d for d in range(len(shape)) if d < lead or self.shape[d - lead] == 1]
-            gradient = gradient.sum(dims, dtype=wide, keepdim=True).reshape(self.shape)
-        return (gradient if factor == 1.0 else gradient * factor).to(self.dtype)
-
-
 def _gradient_gemm(x, y, epilogue, spec, column_major, shape, batch):
     """alpha * (x @ y), summed from `batch` to the batch of `shape`, in the input's memory order."""
     summed = batch != shape[:-2]
@@ -196,6 +173,25 @@ def _gradient_b(op, gz, a, dims, spec, epilogue):
     return gb.squeeze(-1) if vector else gb
 
 
+def _operand_gradients(op, gz, a, b, dims, spec_a, spec_b, epilogue):
+    """The gradients of a and b, each None without a spec, from that of the product."""
+    ga = gb = None
+    gz = op.apply_scales(gz)
+    a, b, precision = op.grad_operands(a, b, epilogue.precision)
+    epilogue = epilogue.with_precision(precision)
+    if spec_a is not None:
+        ga = _gradient_a(op, gz.to(b.dtype), b, dims, spec_a, epilogue)
+        ga = a.mask(ga, False) if needs_masked_grad(a) else ga
+    if spec_b is not None:
+        gb = _gradient_b(op, gz.to(a.dtype), a, dims, spec_b, epilogue)
+        gb = b.mask(gb, False) if needs_masked_grad(b) else gb
+    return ga, gb
+
+
+def _specs(forms):
+    return (None if each is None else GradSpec(*each) for each in forms)
+
+
 def _pre_activation(op, epilogue, a, b, c, bias):
     """z, in the accumulator's precision."""
     epilogue = epilogue._replace(activation=None, out_dtype=accumulator(a.dtype))
@@ -211,38 +207,6 @@ def _inner_tensors(*operands):
 def needs_masked_grad(tensor: object) -> bool:
     """Is this a SparseTensor24 whose gradient has its positions only?"""
     return getattr(tensor, "dense_gradient", True) is False
-
-
-def _refuse(op, name, why):
-    raise RuntimeError(
-        f"tcgemm.{op.name}: {name} needs a gradient, but {why}; pass {name}.detach()."
-    )
-
-
-def _has_tangent(tensor):
-    if not under_transform():
-        return False
-    with forward_gradients(True):
-        return unpack_dual(tensor, level=0)[1] is not None
-
-
-def check_constants(op: Operator) -> None:
-    """Refuses a scale whose gradient would be lost."""
-    for name, tensor in zip(op.constant_names, op.constants, strict=False):
-        if tensor is None:
-            continue
-        if (_grad_enabled() and tensor.requires_grad) or _has_tangent(tensor):
-            _refuse(op, name, "scales are constants of a product")
-
-
-def _check_operand(op: Operator, which: int, tensor: torch.Tensor) -> None:
-    if tensor.dtype not in DIFFERENTIABLE:
-        _refuse(
-            op,
-            op.operand_names[which],
-            f"operands of {tensor.dtype} have none (tcgemm.quantized_linear takes what they were "
-            "quantised from, and gives it a gradient)",
-        )
 
 
 class Gemm(SingleLevelFunction):
@@ -289,9 +253,9 @@ class Gemm(SingleLevelFunction):
         output = result[0] if op.amax else result
 
         if need_a:
-            _check_operand(op, 0, a)
+            check_operand(op, 0, a)
         if need_b:
-            _check_operand(op, 1, b)
+            check_operand(op, 1, b)
         ctx.set_materialize_grads(False)
         ctx.op, ctx.epilogue, ctx.dims = op, invariance.kept(epilogue), (a.dim(), b.dim())
         if op.constants:  # saved with the other tensors
@@ -301,12 +265,12 @@ class Gemm(SingleLevelFunction):
             ctx.mark_non_differentiable(
                 *(() if ctx.differentiable else (output,)), *(result[1:] if op.amax else ())
             )
-        ctx.specs = (
-            _GradSpec(a) if need_a else None,
-            _GradSpec(b) if need_b else None,
-            _GradSpec(c) if need_c else None,
-            _GradSpec(bias) if need_bias else None,
-            _GradSpec(residual) if need_residual else None,
+        ctx.forms = (
+            form(a) if need_a else None,
+            form(b) if need_b else None,
+            form(c) if need_c else None,
+            form(bias) if need_bias else None,
+            form(residual) if need_residual else None,
         )
         need_z = levels or (need_z and not ctx.keeps_z)  # by a product of its own
         saved = (
@@ -336,7 +300,7 @@ class Gemm(SingleLevelFunction):
             return tuple(gradients)
         a, b, c, bias, z, *constants = ctx.saved_tensors
         op = ctx.op.with_constants(constants[: len(ctx.op.constants)])
-        spec_a, spec_b, spec_c, spec_bias, spec_residual = ctx.specs
+        spec_a, spec_b, spec_c, spec_bias, spec_residual = _specs(ctx.forms)
         epilogue = ctx.epilogue
         activation = epilogue.activation
         if g is not None:
@@ -365,15 +329,7 @@ class Gemm(SingleLevelFunction):
         if spec_a is spec_b is None:
             return tuple(gradients)
 
-        gz = op.apply_scales(gz)
-        a, b, precision = op.grad_operands(a, b, epilogue.precision)
-        epilogue = epilogue.with_precision(precision)
-        if spec_a is not None:
-            ga = _gradient_a(op, gz.to(b.dtype), b, ctx.dims, spec_a, epilogue)
-            gradients[1] = a.mask(ga, False) if needs_masked_grad(a) else ga
-        if spec_b is not None:
-            gb = _gradient_b(op, gz.to(a.dtype), a, ctx.dims, spec_b, epilogue)
-            gradients[2] = b.mask(gb, False) if needs_masked_grad(b) else gb
+        gradients[1:3] = _operand_gradients(op, gz, a, b, ctx.dims, spec_a, spec_b, epilogue)
         return tuple(gradients)
 
     @staticmethod
@@ -410,13 +366,13 @@ def _tangent(ctx, op, a, b, c, bias, ta, tb, tc, tbias, tresidual):
     factor_a, factor_b, precision = op.grad_operands(a, b, epilogue.precision)
     factors = epilogue.with_precision(precision)
     if ta is not None:
-        _check_operand(op, 0, a)
+        check_operand(op, 0, a)
         ta, factor = op.matrix_a(ta, dims[0]), op.matrix_b(factor_b, dims[1])
         tz = op.apply_scales(gemm(ta.to(factor.dtype), factor, factors, wide))
     else:
         tz = op.lift(a.new_zeros(shape, dtype=wide), *dims)
     if tb is not None:
-        _check_operand(op, 1, b)
+        check_operand(op, 1, b)
         tb, factor = op.matrix_b(tb, dims[1]), op.matrix_a(factor_a, dims[0])
         tz = tz + op.apply_scales(gemm(factor, tb.to(factor.dtype), factors, wide))
     if tc is not None:
@@ -445,20 +401,78 @@ def _autograd_kernel(op: Operator) -> Callable[..., Any]:
     return kernel
 
 
+class PlainGemm(Gemm):
+    """The Function of a product with at most a bias, outside of transforms and of forward mode.
+
+    It keeps what Gemm keeps, with the least host time: GradSpecs are made in the backward.
+    """
+
+    @staticmethod
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any,
+        op: Operator,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        bias: torch.Tensor | None,
+        epilogue: Epilogue,
+    ) -> torch.Tensor:
+        """The result of the operator; ctx gets what the backward needs."""
+        need_a, need_b = a.requires_grad, b.requires_grad
+        ctx.save_for_backward(a if need_b else None, b if need_a else None)
+        ctx.set_materialize_grads(False)
+        ctx.call = (
+            op,
+            invariance.kept(epilogue) if invariance.active else epilogue,
+            (a.dim(), b.dim()),
+            form(a) if need_a and not need_b else None,  # else it is saved
+            form(b) if need_b and not need_a else None,
+            form(bias) if bias is not None and bias.requires_grad else None,
+        )
+        if epilogue is DEFAULT:
+            result = direct.run(op, a, b, bias)
+            if result is not None:
+                return result
+        with below_autograd():
+            return op.run(a, b, None, bias, None, epilogue)
+
+    @staticmethod
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, g: torch.Tensor | None
+    ) -> tuple[torch.Tensor | None, ...]:
+        """The gradients of forward's arguments after ctx."""
+        if g is None:
+            return (None,) * 5
+        a, b = ctx.saved_tensors
+        op, epilogue, dims, *forms = ctx.call
+        if a is not None and b is not None:
+            forms[:2] = form(a), form(b)
+        spec_a, spec_b, spec_bias = _specs(forms)
+        sum_dtype = None if spec_bias is None else spec_bias.row_sum_dtype(g)
+        g, sums = fused_backward.run(g, None, None, g.dtype, sum_dtype)
+        gz = op.lift(g, *dims)
+        gbias = None
+        if spec_bias is not None:
+            gbias = spec_bias.reduce(gz) if sums is None else sums.view(spec_bias.shape)
+        ga, gb = _operand_gradients(op, gz, a, b, dims, spec_a, spec_b, epilogue)
+        return None, ga, gb, gbias, None
+
+
 nodes: dict[str, Any] = {}  # name of an operator -> its Function
+plain_calls: dict[str, Callable[..., Any]] = {}  # the same for plain products: Function.apply
 _registrations = torch.library.Library("tcgemm", "FRAGMENT")  # owns the registrations
 
 
-def _node(name: str) -> type:
+def _node(name: str, base: type[Gemm]) -> Any:
     """A Function for one operator. torch calls its node TcgemmAddmmBackward, for example, which is
     what grad_fn, the profiler and anomaly mode show."""
     words = name.split("_")
-    return type("Tcgemm" + "".join(map(str.capitalize, words)), (Gemm,), {"__doc__": Gemm.__doc__})
+    return type("Tcgemm" + "".join(map(str.capitalize, words)), (base,), {"__doc__": base.__doc__})
 
 
 def register(op: Operator) -> None:
     """Makes the Function above the Autograd kernel of an operator."""
-    nodes[op.name] = _node(op.name)
+    nodes[op.name], plain = _node(op.name, Gemm), _node(op.name, PlainGemm)
+    plain_calls[op.name] = plain.apply
     _registrations.impl(op.name, _autograd_kernel(op), "Autograd")
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from tcgemm.ops._torch_private import redispatch
 from tcgemm.ops.epilogue import (
     ADDENDS,
     DEFAULT,
@@ -40,6 +41,7 @@ class Operator:
     name: str
     default: Any  # the overload of torch.ops, and that with out=
     out: Any
+    kernel: Any  # calls the kernel for given dispatch keys
     with_z: Any = None  # the overload that also returns the argument of the activation
     weight: bool
     batched: bool
@@ -57,6 +59,7 @@ class Operator:
         packet = getattr(torch.ops.tcgemm, name)
         self.name = name
         self.default = packet.default
+        self.kernel = redispatch(packet.default)
         self.out = getattr(packet, "out", None)
         self.with_z = getattr(packet, "with_z", None)
         self.weight = weight

@@ -1,0 +1,61 @@
+"""The form of a gradient, and its sum over dimensions in which the input was broadcast."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from tcgemm.ops import fused_backward
+
+# The arguments of GradSpec.
+Form = tuple[torch.Size, torch.dtype, tuple[int, ...]]
+
+
+def form(tensor: Any) -> Form:
+    """The arguments of the GradSpec of this input."""
+    return tensor.shape, tensor.dtype, tensor.stride()
+
+
+class GradSpec:
+    """Shape, dtype and memory order of a gradient. It does not keep the input alive."""
+
+    __slots__ = ("column_major", "dtype", "shape")
+
+    shape: torch.Size
+    dtype: torch.dtype
+    column_major: bool
+
+    def __init__(self, shape: torch.Size, dtype: torch.dtype, strides: tuple[int, ...]):
+        self.shape = shape
+        self.dtype = dtype
+        # The strides of a traced call are symbols, hence bool().
+        self.column_major = len(strides) > 1 and bool(strides[-2] == 1 and strides[-1] != 1)
+
+    def row_sum_dtype(self, gradient: torch.Tensor) -> torch.dtype | None:
+        """The dtype, if fused_backward writes it and all dimensions but the last are summed."""
+        rows = self.shape[-1:] == gradient.shape[-1:] and math.prod(self.shape[:-1]) == 1
+        taken = rows and gradient.dim() > 1 and self.dtype in fused_backward.DTYPES
+        return self.dtype if taken else None
+
+    def reduce(self, gradient: Any, factor: float = 1.0) -> torch.Tensor:
+        """factor * the gradient summed over broadcast dimensions, in the input's dtype.
+
+        The sum is rounded once: a float32 input beside a 16-bit result gets a sum in float32.
+        """
+        wide = gradient.dtype
+        if wide is not self.dtype and wide.itemsize <= self.dtype.itemsize:
+            wide = torch.float64 if self.dtype is torch.float64 else torch.float32
+        shape = gradient.shape
+        if shape == self.shape:
+            return (gradient if factor == 1.0 else gradient.to(wide) * factor).to(self.dtype)
+        if factor != 1.0 and wide is torch.float16:
+            wide = torch.float32  # the sum may be too large for float16, and factor small
+        if wide is gradient.dtype:
+            gradient = gradient.sum_to_size(self.shape)
+        else:
+            lead = len(shape) - len(self.shape)
+            dims = [d for d in range(len(shape)) if d < lead or self.shape[d - lead] == 1]
+            gradient = gradient.sum(dims, dtype=wide, keepdim=True).reshape(self.shape)
+        return (gradient if factor == 1.0 else gradient * factor).to(self.dtype)

@@ -1,0 +1,127 @@
+"""Calls that go past torch's dispatcher, and those that must not: whoever listens to the dispatcher
+hears of the call, and tensors that a kernel cannot read get what the dispatcher gives them.
+"""
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import tcgemm
+from tcgemm.ops import direct
+from tcgemm.ops.operators import LINEAR, MM
+
+from support import cases
+
+
+@pytest.fixture
+def taken(monkeypatch):
+    """The list says of each call whether it went past the dispatcher."""
+    found = []
+    run = direct.run
+
+    def note(*arguments):
+        result = run(*arguments)
+        found.append(result is not None)
+        return result
+
+    monkeypatch.setattr(direct, "run", note)
+    return found
+
+
+def operands():
+    return torch.randn(3, 8), torch.randn(8, 5)
+
+
+@pytest.mark.parametrize("device", cases.DEVICES)
+@pytest.mark.parametrize("grad", [False, True])
+def test_plain_calls_take_it(taken, device, grad):
+    a, b = (x.to(device, torch.bfloat16).requires_grad_(grad) for x in operands())
+    bias = torch.randn(5, device=device)
+    results = [tcgemm.mm(a, b), tcgemm.linear(a, b.t(), bias), tcgemm.mm(a, b, bias=bias)]
+    assert taken == [True] * 3
+    assert all(result.requires_grad is grad for result in results)
+    expected = torch.ops.tcgemm.mm(a, b), torch.ops.tcgemm.linear(a, b.t(), bias)
+    assert torch.equal(results[0], expected[0]) and torch.equal(results[1], expected[1])
+
+
+def test_options_do_not(taken):
+    a, b = operands()
+    for options in ({"activation": "relu"}, {"alpha": 2.0}, {"batch_invariant": True}):
+        tcgemm.mm(a, b, **options)
+        tcgemm.mm(a, b.clone().requires_grad_(), **options)
+    assert not taken
+
+
+class Noted(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_modes_and_profilers_see_the_call(taken, grad):
+    a, b = operands()
+    b.requires_grad_(grad)
+    with Noted() as mode:
+        tcgemm.mm(a, b)
+    assert mode.names == ["tcgemm.mm.default"]
+    with torch.profiler.profile() as profile:
+        tcgemm.mm(a, b)
+    assert "tcgemm::mm" in {event.name for event in profile.events()}
+    with torch.autograd.profiler.profile() as profile:
+        tcgemm.mm(a, b)
+    assert "tcgemm::mm" in {event.name for event in profile.function_events}
+    assert taken == [False] * 3
+
+
+def test_the_negative_bit_is_read(taken):
+    a, b = operands()
+    for x, y in ((torch._neg_view(a), b), (a, torch._neg_view(b))):
+        assert torch.equal(tcgemm.mm(x, y), -tcgemm.mm(a, b))
+    bias = torch.randn(5)
+    expected = tcgemm.mm(a, b, bias=-bias)
+    assert torch.equal(tcgemm.mm(a, b, bias=torch._neg_view(bias)), expected)
+    assert taken == [False, True, False, True, True, False]
+
+
+def test_a_tensor_without_memory(taken):
+    a, b = operands()
+    zero = torch._efficientzerotensor(3, 8)
+    assert not tcgemm.mm(zero, b).any()
+    assert not tcgemm.mm(a, torch._efficientzerotensor(8, 5)).any()
+    for x, y in ((a.to("meta"), b.to("meta")), (a.to("meta"), b.to("meta").requires_grad_())):
+        assert tcgemm.mm(x, y).is_meta
+    for x, y in ((a.to("meta"), b), (a, b.to("meta"))):
+        with pytest.raises(RuntimeError, match="has no values on meta"):
+            tcgemm.mm(x, y)
+    with pytest.raises(RuntimeError, match="has no values on meta"):
+        tcgemm.mm(a, b, bias=torch.empty(5, device="meta"))
+    assert not any(taken)
+
+
+def test_a_wrapper_that_outlived_its_transform(taken):
+    kept = []
+
+    def keep(x):
+        kept.append(x)
+        return x.sum()
+
+    a, b = operands()
+    torch.func.grad(keep)(a)
+    assert torch.equal(tcgemm.mm(kept[0], b), tcgemm.mm(a, b))
+    assert taken == [False, True]
+
+
+def test_errors_are_those_of_the_operator(taken):
+    a, b = operands()
+    with pytest.raises(RuntimeError) as error:
+        tcgemm.mm(a, b.t())
+    with pytest.raises(RuntimeError) as other:
+        MM.default(a, b.t())
+    assert str(error.value) == str(other.value)
+    assert direct.run(LINEAR, a.to_sparse(), b.t(), None) is None
+    assert not any(taken)
