@@ -7,6 +7,7 @@ tcgemm.quantized_linear                         multiplies in 8 bits; its gradie
 tcgemm.prune24, compress24                      2:4 sparsity; products take a SparseTensor24
 tcgemm.nn.Linear, nn.QuantLinear                layers; tcgemm.swap_linear puts them into a model
 tcgemm.compare                                  products, or a model's layers, beside torch's
+tcgemm.tune                                     measures which kernels are fastest on this GPU
 tcgemm.batch_invariant                          the bits of a row do not depend on other rows
 tcgemm.use                                      torch's own products run through tcgemm
 tcgemm.emulate                                  the bits that tensor cores compute, on a CPU
@@ -33,6 +34,7 @@ from tcgemm.ops.explanation import check_layout, explain  # noqa: E402
 from tcgemm.ops.functional import addmm, baddbmm, bmm, linear, matmul, mm  # noqa: E402
 from tcgemm.ops.invariance import batch_invariant  # noqa: E402
 from tcgemm.ops.prepack import Prepared, prepare  # noqa: E402
+from tcgemm.ops.tuned import load_when_cuda_starts  # noqa: E402
 from tcgemm.override import use  # noqa: E402
 from tcgemm.quant.linear import quantized_linear  # noqa: E402
 from tcgemm.quant.quantize import dequantize, quantize  # noqa: E402
@@ -43,9 +45,12 @@ if TYPE_CHECKING:
     from tcgemm import comparison as comparison
     from tcgemm import emulate as emulate
     from tcgemm import numerics as numerics
+    from tcgemm import tuning as tuning
     from tcgemm.comparison import compare
+    from tcgemm.tuning import tune
 
 saved_names.register()
+load_when_cuda_starts()
 
 __all__ = [
     "Prepared",
@@ -70,6 +75,7 @@ __all__ = [
     "quantize",
     "quantized_linear",
     "swap_linear",
+    "tune",
     "use",
 ]
 
@@ -78,15 +84,15 @@ if not TYPE_CHECKING:  # a checker would take every name for one of the module
 
     def __getattr__(name: str) -> Any:
         """Imports a package at its first use: `import tcgemm` has to be cheap."""
-        if name not in ("compare", "comparison", "emulate", "numerics"):
+        functions = {"compare": "comparison", "tune": "tuning"}
+        if name not in (*functions, *functions.values(), "emulate", "numerics"):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        home = "comparison" if name == "compare" else name
-        package = importlib.import_module(f"tcgemm.{home}")
-        return package.compare if name == "compare" else package
+        package = importlib.import_module(f"tcgemm.{functions.get(name, name)}")
+        return getattr(package, name) if name in functions else package
 
 
 def __dir__() -> list[str]:
     """The public names, and those that every module has; not the packages behind them."""
     special = [name for name in globals() if name.startswith("__")]
-    packages = ("comparison", "emulate", "numerics", "sparse_cutlass", "typing")
+    packages = ("comparison", "emulate", "numerics", "sparse_cutlass", "tuning", "typing")
     return sorted({*__all__, *special, *packages} - {"__dir__", "__getattr__"})

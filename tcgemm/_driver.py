@@ -1,10 +1,13 @@
 """The CUDA driver, by ctypes: it compiles PTX text, and launches the kernels of the result.
 
+NVML, which comes with the driver, says what it is and which GPUs there are.
+
 A context is torch's, which a tensor on the GPU creates. Errors are those of the driver, in words.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 from dataclasses import dataclass
@@ -27,6 +30,47 @@ _ACCELERATED = 0x10000  # CU_COMPUTE_ACCELERATED_TARGET_BASE, of the targets wit
 @functools.cache
 def _library() -> ctypes.CDLL:
     return ctypes.CDLL("libcuda.so.1")
+
+
+@functools.cache
+def _management() -> ctypes.CDLL | None:
+    """NVML, initialised; None where there is none."""
+    try:
+        library = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return None
+    return library if library.nvmlInit_v2() == 0 else None
+
+
+@functools.cache
+def release() -> str:
+    """The release of the driver: "570.86.15"; without NVML the CUDA version that it supports.
+
+    "" without a driver. It does not start CUDA.
+    """
+    text, version = ctypes.create_string_buffer(96), ctypes.c_int()
+    management = _management()
+    if management is not None and management.nvmlSystemGetDriverVersion(text, len(text)) == 0:
+        return text.value.decode(errors="replace")
+    with contextlib.suppress(OSError, RuntimeError):
+        call("cuDriverGetVersion", ctypes.byref(version))
+        return f"CUDA {version.value // 1000}.{version.value % 1000 // 10}"
+    return ""
+
+
+def gpu_names() -> list[str]:
+    """The names of this machine's GPUs, by NVML, without a start of CUDA. Each stands once."""
+    management, count = _management(), ctypes.c_uint()
+    names: dict[str, None] = {}
+    if management is None or management.nvmlDeviceGetCount_v2(ctypes.byref(count)):
+        return []
+    for index in range(count.value):
+        handle, text = ctypes.c_void_p(), ctypes.create_string_buffer(96)
+        if management.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)):
+            continue
+        if management.nvmlDeviceGetName(handle, text, len(text)) == 0:
+            names[text.value.decode(errors="replace")] = None
+    return list(names)
 
 
 def call(name: str, *arguments: object) -> None:

@@ -36,6 +36,7 @@ OPERATORS = (
     "build_info",
     "_catalog",
     "_batch_invariant",
+    "_set_tuned",
     "_known_device",
     "_device_rates",
     "_code",

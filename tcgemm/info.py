@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from tcgemm import _library, dtypes
-from tcgemm.ops import query
+from tcgemm.ops import query, tuned
 from tcgemm.ops.explanation import Text
 from tcgemm.typing import Granularity, Layout, Precision
 from tcgemm.version import __version__
@@ -255,6 +255,7 @@ def plan(
     }
     given = {"dtype_b": dtype_b, "accumulator": accumulator, "out_dtype": out_dtype}
     options |= {name: dtypes.short_name(value) for name, value in given.items() if value}
+    tuned.load_for_explain()
     made = query.ask("_plan", device, dtypes.short_name(dtype), m, n, k, **options)
     return {**made, "tile": tuple(made["tile"])}
 

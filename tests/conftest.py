@@ -32,6 +32,10 @@ settings.register_profile(
 )
 settings.load_profile("tcgemm")
 
+# The user's tuned kernels change no plan here, nor in the processes that tests start.
+_CACHE = tempfile.TemporaryDirectory(prefix="tcgemm-cache-")
+os.environ["TCGEMM_CACHE_DIR"] = _CACHE.name
+
 
 @pytest.hookimpl(trylast=True)  # once there is a terminal writer
 def pytest_configure(config):

@@ -48,6 +48,10 @@ struct SumPass {
   std::size_t offset = 0;  // in the workspace, bytes
 };
 
+// A plan may take its kernel and its slices of k from tcgemm.tune. It takes the slices alone where
+// the kernel does not compute this call, because they decide the bits.
+enum class Tuned : std::uint8_t { nothing, slices, kernel };
+
 enum class Bound : std::uint8_t { compute, memory, launch };
 
 constexpr const char* name(Bound bound) {
@@ -203,6 +207,7 @@ struct Estimate {
 struct Plan {
   LaunchConfig main;
   bool swap_ab = false;  // the kernel computes out^T = b^T a^T
+  Tuned tuned = Tuned::nothing;
   Passes passes;
   std::size_t partial_sums = 0;  // of the slices of k: offset in the workspace
   std::size_t workspace = 0;     // bytes

@@ -72,6 +72,8 @@ void add_facts(JsonObject& object, const plan::Facts& facts) {
   object.add("config_index", launches ? std::optional(facts.config_index) : std::nullopt)
       .add("device", facts.device)
       .add("kernel", facts.kernel)
+      .add("tuned", facts.tuned)
+      .add("product", facts.product)
       .add("layout", facts.layout)
       .add("transposed", facts.swap_ab)
       .add("copies", facts.copies)

@@ -131,6 +131,9 @@ STABLE_TORCH_LIBRARY(tcgemm, m) {
   m.def("build_info() -> Tensor");
   m.def("_catalog() -> Tensor");
   m.def("_batch_invariant(int change) -> Tensor");
+  // The table of tcgemm.tune, plan/tuned.h. `choice`: "row@cluster/slices"; the answer says whether
+  // the row exists. An empty device clears the table.
+  m.def("_set_tuned(str device, str product, str choice) -> Tensor");
   m.def("_known_device(str name, int capability, int multiprocessors) -> Tensor");
   m.def(
       "_device_rates(str name, int capability, int multiprocessors, float clock_khz, "

@@ -11,6 +11,7 @@
 #include "ops/prepack.h"
 #include "ops/quantize.h"
 #include "ops/sparse.h"
+#include "ops/tuned.h"
 
 namespace tcgemm::ops {
 namespace {
@@ -39,4 +40,5 @@ STABLE_TORCH_LIBRARY_IMPL(tcgemm, CompositeExplicitAutograd, m) {
   register_catalog(m);
   register_plan(m);
   register_batch_invariant(m);
+  register_tuned(m);
 }

@@ -12,6 +12,7 @@
 #include "plan/explain_text.h"
 #include "plan/planner.h"
 #include "plan/split_fp32.h"
+#include "plan/tuned.h"
 
 namespace tcgemm::plan {
 namespace {
@@ -189,7 +190,20 @@ const char* store(StorePath path) {
   return "";
 }
 
+const char* tuned_line(const Plan& plan) {
+  switch (plan.tuned) {
+    case Tuned::nothing:
+      return "";
+    case Tuned::slices:
+      return "  tuned         the slices of k alone: the tuned kernel does not compute this call\n";
+    case Tuned::kernel:
+      return "  tuned         kernel, cluster and slices of k, by tcgemm.tune\n";
+  }
+  return "";
+}
+
 std::string reason(const Problem& problem, const Plan& plan, const Device& device) {
+  if (plan.tuned == Tuned::kernel) return "tcgemm.tune measured the shortest time with it";
   const GemmConfig& config = kCatalog[plan.main.config_index];
   const double tiles =
       double(plan.main.tiles_m) * double(plan.main.tiles_n) * double(problem.batch);
@@ -224,6 +238,8 @@ Facts facts(const Problem& original, const Plan& plan, const Device& device) {
   facts.kernel = std::string(std::string_view(name(config)));
   facts.layout = layout(original);
   facts.swap_ab = plan.swap_ab;
+  facts.tuned = plan.tuned == Tuned::kernel;
+  facts.product = product_name(original);
   const ExplainedOperands operands(original, plan);
   for (const ExplainedOperand& operand : {operands.a, operands.b})
     if (*operand.repack) facts.copies += operand.source.label;
@@ -261,6 +277,7 @@ std::string explain(const Problem& original, const Plan& plan, const Device& dev
   const ExplainedOperands operands(original, plan);
   lines += text("  kernel        %s (row %d of the catalog, %s epilogue)\n", known.kernel->c_str(),
                 known.config_index, name(kernel_path(plan.main.epilogue_path)));
+  lines += tuned_line(plan);
   lines += "  layout        " + known.layout + "\n";
   lines += swap_ab_line(original, plan) + sparse_line(original) + precision_line(original, plan) +
            load_lines(operands);

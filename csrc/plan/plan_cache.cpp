@@ -7,11 +7,13 @@
 #include <memory>
 
 #include "plan/operand.h"
+#include "plan/tuned.h"
 
 namespace tcgemm::plan {
 namespace {
 
 struct Entry {
+  std::uint64_t generation = 0;  // of the tuned choices
   const Device* device = nullptr;
   Problem problem;
   Plan plan;
@@ -49,9 +51,11 @@ Plan cached_plan(const Problem& problem, const Device& device, MakePlan make) {
   thread_local const auto entries = std::make_unique<std::array<Entry, kEntries>>();
   const Problem key = without_addresses(problem);
   Entry& entry = (*entries)[index_of(key)];
-  if (entry.device == &device && entry.problem == key) return entry.plan;
+  const std::uint64_t generation = tuned_generation();
+  if (entry.device == &device && entry.generation == generation && entry.problem == key)
+    return entry.plan;
   const Plan plan = make(problem, device);
-  if (!has_passes(plan)) entry = {&device, key, plan};
+  if (!has_passes(plan)) entry = {generation, &device, key, plan};
   return plan;
 }
 

@@ -11,8 +11,8 @@ namespace tcgemm::plan {
 using MakePlan = Plan (*)(const Problem& problem, const Device& device);
 
 // Returns make(problem, device), from the cache if possible. The result of `make` must depend on
-// nothing else, and on addresses only through their alignment. The key has the address of `device`.
-// Plans with passes hold operand addresses, so they are not cached.
+// nothing else but the tuned choices, and on addresses only through their alignment. The key has
+// the address of `device`. Plans with passes hold operand addresses, so they are not cached.
 Plan cached_plan(const Problem& problem, const Device& device, MakePlan make);
 
 }  // namespace tcgemm::plan

@@ -11,6 +11,7 @@
 #include "plan/select_kernel.h"
 #include "plan/slices.h"
 #include "plan/split_fp32.h"
+#include "plan/tuned.h"
 
 namespace tcgemm::plan {
 namespace {
@@ -146,6 +147,39 @@ Search cheapest(const Problem& original, const Device& device, std::string_view 
   return search;
 }
 
+// The product without its epilogue, with a row-major result of the accumulators' type. The slices
+// of k are chosen for it, so that no bit depends on the rest.
+Problem plain_product(const Problem& problem) {
+  if (problem.is_sparse()) return problem;
+  return partial_sums(problem, 1,
+                      {0, partial_sums_dtype(problem), problem.n, 1, problem.m * problem.n});
+}
+
+// The choice of tcgemm.tune for the product, if its kernel computes the product.
+std::optional<TunedChoice> fitting_choice(const Problem& problem, const Device& device) {
+  if (problem.batch_invariant) return std::nullopt;
+  std::optional<TunedChoice> choice = find_tuned(problem, device);
+  if (choice && !cheapest(plain_product(problem), device, choice->filter, 1).found())
+    choice.reset();
+  return choice;
+}
+
+// The kernel of the choice, else the cheapest one with as many slices; neither may exist.
+Candidate tuned_candidate(const Problem& original, const Device& device, const TunedChoice& choice,
+                          Tuned& tuned) {
+  // The choice was measured with a row-major result; a 2:4 kernel stores both majors alike.
+  if (original.is_sparse() || !is_column_major(original)) {
+    const Search search = cheapest(original, device, choice.filter, choice.slices);
+    if (search.found()) {
+      tuned = Tuned::kernel;
+      return search.best;
+    }
+  }
+  const Search search = cheapest(original, device, {}, choice.slices);
+  if (search.found()) tuned = Tuned::slices;
+  return search.best;
+}
+
 Plan search(const Problem& original, const Device& device, std::string_view filter) {
   const bool swap_ab = swaps_ab(original, filter);
   const double least_bytes = traffic(original);
@@ -155,10 +189,15 @@ Plan search(const Problem& original, const Device& device, std::string_view filt
     empty.estimate.bytes = least_bytes;
     return empty;
   }
-  const int slices = filter.empty() ? slices_of_k(original, device) : 1;
-  const Search search = cheapest(original, device, filter, slices);
-  const Candidate& found = search.best;
   Plan plan;
+  Candidate found;
+  if (filter.empty())
+    if (const auto choice = fitting_choice(original, device))
+      found = tuned_candidate(original, device, *choice, plan.tuned);
+  if (plan.tuned == Tuned::nothing) {
+    const int slices = filter.empty() ? slices_of_k(original, device) : 1;
+    found = cheapest(original, device, filter, slices).best;
+  }
   plan.main = found.launch;
   plan.swap_ab = found.swap_ab;
   plan.passes.repack_a = found.repack_a;
@@ -167,7 +206,7 @@ Plan search(const Problem& original, const Device& device, std::string_view filt
   if (original.input_a == DType::f32 && !(original.batch_invariant && filter.empty())) {
     const Problem oriented = swap_ab ? transposed(original) : original;
     // A filter may leave only split-FP32 kernels, at any depth.
-    const std::int64_t least_depth = search.found() ? kLeastDepth : 1;
+    const std::int64_t least_depth = found.launch.config_index >= 0 ? kLeastDepth : 1;
     const std::optional<Plan> split =
         plan_split_fp32(oriented, device, filter, least_bytes, least_depth);
     double microseconds = split ? split->estimate.microseconds : HUGE_VAL;
@@ -200,8 +239,7 @@ int slices_of_k(const Problem& problem, const Device& device) {
   if (problem.batch_invariant) return 1;
   const SliceCounts counts(problem, device);
   if (counts.empty()) return 1;
-  const Matrix out{0, partial_sums_dtype(problem), problem.n, 1, problem.m * problem.n};
-  const Problem plain = partial_sums(problem, 1, out);
+  const Problem plain = plain_product(problem);
   const auto time = [&](int slices) {
     return cheapest(plain, device, {}, slices).best.launch.microseconds;
   };

@@ -12,11 +12,12 @@
 
 namespace tcgemm::plan {
 
-// `kernel` restricts the choice to configs whose name contains it ("sm80", "128x256"); empty means
-// all. Throws std::runtime_error with a full sentence if no kernel of this build fits.
 // The number of slices into which k is divided: that of the product without its epilogue and with a
 // row-major result of the accumulators' type. So bits do not depend on these.
 int slices_of_k(const Problem& problem, const Device& device);
+// `kernel` restricts the choice to configs whose name contains it ("sm80", "128x256"); empty means
+// all, and the choice of tcgemm.tune (tuned.h) before the cheapest. Throws std::runtime_error with
+// a full sentence if no kernel of this build fits.
 Plan make_plan(const Problem& problem, const Device& device, std::string_view kernel = {});
 
 // Is the result column-major, and would its bits change if the kernel computed its transpose? Then

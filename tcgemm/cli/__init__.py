@@ -4,6 +4,7 @@ python -m tcgemm                                    says what is installed and w
 python -m tcgemm demo                               trains a small network and times products
 python -m tcgemm compare --shapes 4096x4096x4096    measures shapes of your own beside torch
 python -m tcgemm bench --set squares                measures sets of cases beside torch
+python -m tcgemm tune --shapes 16x4096x4096         measures which kernels are fastest on this GPU
 python -m tcgemm explain 4096 4096 4096 --layout NN shows the plan for one product; needs no GPU
 python -m tcgemm numerics all                       shows what tensor cores lose; needs no GPU
 python -m tcgemm model blocking --gpu T4            shows what bounds a tile, by a model
@@ -21,7 +22,7 @@ from tcgemm.version import __version__
 
 # The module tcgemm.cli.<command> has run(arguments), which returns the exit status. It is imported
 # when its command is called: the demo needs packages that the other commands do not.
-COMMANDS = ("demo", "bench", "compare", "explain", "numerics", "model", "probe", "ladder")
+COMMANDS = ("demo", "bench", "compare", "tune", "explain", "numerics", "model", "probe", "ladder")
 
 
 def main(arguments: list[str]) -> int:

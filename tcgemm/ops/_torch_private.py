@@ -21,6 +21,7 @@ __all__ = [
     "any_autocast_enabled",
     "any_requires_grad",
     "assume_constant_result",
+    "at_start_of_cuda",
     "below_autograd",
     "below_dispatch_modes",
     "below_transform",
@@ -62,6 +63,7 @@ INDUCTOR_CONFIG = "torch._inductor.config"  # a module that takes two seconds to
 
 any_autocast_enabled = torch._C._is_any_autocast_enabled
 any_requires_grad = torch._C._any_requires_grad
+at_start_of_cuda = torch.cuda._lazy_call  # calls a function once CUDA starts, or now if it has
 below_autograd = torch._C._AutoDispatchBelowAutograd  # a context that skips the Autograd keys
 below_dispatch_modes = torch._C._DisableTorchDispatch  # a context that skips __torch_dispatch__
 below_transform = torch._C._functorch.get_unwrapped  # the tensor that a transform wraps

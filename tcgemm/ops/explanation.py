@@ -6,7 +6,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from tcgemm.ops import dispatch, query
+from tcgemm.ops import dispatch, query, tuned
 from tcgemm.ops import precision as torch_precision
 from tcgemm.ops._torch_private import transforms_active
 from tcgemm.ops.arguments import check_amax, refusal
@@ -35,6 +35,8 @@ class Explanation(Text):
         device (str): the GPU that the answer is for.
         kernel (str): the name of the kernel.
         config_index (int): the row of the kernel in tcgemm.info.catalog().
+        tuned (bool): True if tcgemm.tune chose the kernel.
+        product (str): the name of the product in the file of tcgemm.tune; "" if it is not tuned.
         layout (str): how a and b are stored, such as "TN (a K-major, b K-major)".
         transposed (bool): True if the kernel computes out^T = b^T a^T.
         copies (str): the operands that are copied before the kernel runs: "", "a", "b" or "ab".
@@ -62,6 +64,8 @@ class Explanation(Text):
     device: str | None
     kernel: str | None
     config_index: int | None
+    tuned: bool | None
+    product: str | None
     layout: str | None
     transposed: bool | None
     copies: str | None
@@ -289,6 +293,7 @@ def explained(
         "prepared_b": dispatch.fitting(parts, a, b, epilogue.precision),
         **scales._asdict(),
     }
+    tuned.load_for_explain()
     options = {"amax": bool(amax), "device": device, "kernel": kernel, **epilogue._asdict()}
     try:
         answer = query.ask(name, a, b, **given, **options)

@@ -20,8 +20,9 @@ def schemas() -> list[str]:
     return list(dict.fromkeys(re.findall(r'(?:define\(m, |m\.def\(+\s*)"(\w+)', text)))
 
 
-# tcgemm.info asks them, and tcgemm.batch_invariant.
-TABLES = ("_catalog", "_batch_invariant", "_known_device", "_device_rates", "_code", "_plan")
+SETTINGS = ("_batch_invariant", "_set_tuned")  # of the planner
+TABLES = ("_known_device", "_device_rates", "_code", "_plan")  # tcgemm.info asks them
+TABLES = ("_catalog", *SETTINGS, *TABLES)
 COMPOSITE = ("check_layout", "explain", "build_info", *TABLES)
 SCALED = ("scaled_mm", "scaled_mm_amax")  # what the public products call when scales are given
 BACKWARD = ("_sum_rows", "_activation_backward")

@@ -32,7 +32,7 @@ LAYERS = (
     ("integrations", "testing"),
     ("emulate",),
     ("bench", "model", "numerics", "probe"),
-    ("comparison", "ladder"),
+    ("comparison", "ladder", "tuning"),
     ("demo",),
     ("cli",),
     ("__main__",),
@@ -192,9 +192,8 @@ def test_imports_have_no_circle():
 
 
 PUBLIC = (
-    *("Prepared", "SparseTensor24", "__version__", "addmm", "baddbmm", "batch_invariant"),
-    *("bmm", "check_layout"),
-    "compare",
+    *("Prepared", "SparseTensor24", "__version__", "addmm", "baddbmm"),
+    *("batch_invariant", "bmm", "check_layout", "compare"),
     *(
         "compress24",
         "dequantize",
@@ -207,13 +206,13 @@ PUBLIC = (
         "prepare",
         "prune24",
     ),
-    *("quantize", "quantized_linear", "swap_linear", "use"),
+    *("quantize", "quantized_linear", "swap_linear", "tune", "use"),
 )
 
 
 def test_public_names():
     assert tuple(tcgemm.__all__) == PUBLIC
-    packages = ("comparison", "emulate", "numerics", "sparse_cutlass", "typing")
+    packages = ("comparison", "emulate", "numerics", "sparse_cutlass", "tuning", "typing")
     shown = {name for name in dir(tcgemm) if not re.fullmatch(r"__\w+__", name)}
     assert shown == {*PUBLIC, *packages} - {"__version__"}
     assert "__version__" in dir(tcgemm)

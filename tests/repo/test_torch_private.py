@@ -34,6 +34,16 @@ def any_requires_grad():
     assert not private.any_requires_grad(None, plain)
 
 
+def at_start_of_cuda():
+    called = []
+    private.at_start_of_cuda(lambda: called.append(torch.cuda.device_count()))
+    if torch.cuda.is_available():
+        torch.zeros(1, device="cuda")
+        assert called
+    else:
+        assert not called
+
+
 def assume_constant_result():
     torch._dynamo.reset()
 
@@ -324,6 +334,7 @@ USES = (
     any_autocast_enabled,
     any_requires_grad,
     assume_constant_result,
+    at_start_of_cuda,
     below_autograd,
     below_dispatch_modes,
     below_transform,

@@ -16,6 +16,7 @@ import tcgemm
 from tcgemm.comparison import Comparison
 from tcgemm.ops.explanation import Explanation
 from tcgemm.override import Use, UseReport
+from tcgemm.tuning import Tuning
 from tcgemm.typing import (
     Activation,
     Granularity,
@@ -205,6 +206,13 @@ def comparisons(model: torch.nn.Module, x: Tensor, folder: Path) -> None:
     )
     assert_type(of_model, Comparison)
     assert_type(of_model.baselines, list[str])
+
+
+def tuned(model: torch.nn.Module) -> Tuning:
+    found = tcgemm.tune([(8, 8, 8), "8x16x8"], dtypes=["bf16", "e4m3"], seconds=0.1)
+    assert_type(found, Tuning)
+    assert_type(found.rows, list[dict[str, Any]])
+    return tcgemm.tune(model, rows=[1, 16], progress=False)
 
 
 def main() -> None:

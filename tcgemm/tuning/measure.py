@@ -1,0 +1,112 @@
+"""Measures the candidates of one product: checks each result, times the right ones, and chooses.
+
+check     every candidate, and the planned kernel, against float64, into memory that held NaN
+rough     ROUGH_MS of each candidate whose result is right
+fine      `seconds` of the FINALISTS fastest and of the planned kernel, in alternating slices
+choose    the fastest, if it gains more than NOISE on the planned kernel in the same measurement
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tcgemm.testing import baseline, numerics, timing
+from tcgemm.tuning.candidates import ask, candidates, name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tcgemm.bench.workloads import Workload
+
+ROUGH_MS = 30.0  # of one candidate
+FINALISTS = 3
+NOISE = 0.02  # share of the time
+BUDGET = 3e12  # floating-point operations of the float64 reference of one check
+
+Row = dict[str, Any]
+
+
+class Bench(Protocol):
+    """Checks and times kernels of one product."""
+
+    def why_wrong(self, kernel: str) -> str:
+        """The reason why the result of a kernel cannot be used; "" if it can."""
+        ...
+
+    def times(self, kernels: Sequence[str], ms: float) -> dict[str, float]:
+        """{kernel: microseconds}; those that cannot be timed are left out."""
+        ...
+
+
+class GpuBench:
+    """Runs the kernels on the GPU of the operands."""
+
+    def __init__(self, work: Workload) -> None:
+        self.work = work
+
+    def why_wrong(self, kernel: str) -> str:
+        """The reason why the result of a kernel cannot be used; "" if it can."""
+        work = self.work
+        work.operands.poison()
+        try:
+            work.call_kernel(kernel, 0)
+            ratio = numerics.error_ratio(
+                *(work.operands.out[0], *work.multiplied()),
+                accumulation=work.case.accumulation,
+                dtype=work.case.dtype,
+                budget=BUDGET,
+            )
+        except RuntimeError as error:
+            return baseline.reason(error)
+        return "" if ratio <= 1 else f"its error is {ratio:.3g} times the bound"
+
+    def times(self, kernels: Sequence[str], ms: float) -> dict[str, float]:
+        """{kernel: microseconds}; those that cannot be timed are left out."""
+
+        def call(kernel: str) -> timing.Call:
+            return lambda index: self.work.call_kernel(kernel, index)
+
+        refused: dict[str, str] = {}
+        calls = {kernel: call(kernel) for kernel in kernels}
+        found = timing.measure(
+            *(calls, self.work.sets), device=self.work.device, min_ms=ms, refusals=refused
+        )
+        return {kernel: each.us for kernel, each in found.items()}
+
+
+def measure(work: Workload, bench: Bench, *, seconds: float, device: str | None = None) -> Row:
+    """The fields of a row. device: the name of a GPU to plan for, if not that of the operands."""
+    plan = ask(work, device=device)
+    planned = name_of(plan)
+    row: Row = {
+        "product": plan.product,
+        "kernel": planned,
+        "us": None,
+        "planned": planned,
+        "planned_us": None,
+        "candidates": 1,
+        "stored": False,
+        "wrong": {},
+        "why": "",
+    }
+    if not plan.product:
+        return row | {"why": "products of this kind are not tuned"}
+    found = [each.kernel for each in candidates(work, plan, device)]
+    reasons = {kernel: bench.why_wrong(kernel) for kernel in (planned, *found)}
+    row["candidates"] = len(reasons)
+    row["wrong"] = {kernel: why for kernel, why in reasons.items() if why}
+    if why := row["wrong"].get(planned):
+        return row | {"why": f"the planned kernel cannot be used: {why}"}
+    right = [kernel for kernel, why in reasons.items() if not why]
+    rough = bench.times(right, ROUGH_MS)
+    fastest = sorted(rough, key=rough.__getitem__)[:FINALISTS]
+    fine = bench.times(list(dict.fromkeys([planned, *fastest])), 1e3 * seconds)
+    best = min(fine, key=fine.__getitem__)
+    if fine[best] > (1 - NOISE) * fine[planned]:
+        best = planned
+    return row | {
+        "kernel": best,
+        "us": round(fine[best], 3),
+        "planned_us": round(fine[planned], 3),
+        "stored": best != planned,
+    }

@@ -1,0 +1,184 @@
+"""The planner takes what tcgemm.tune has chosen, where it fits; explain and the emulator say so."""
+
+import pytest
+import torch
+
+import tcgemm
+from tcgemm import info
+from tcgemm.ops import query, tuned
+
+from support.plan_cases import H200, plan
+
+SIZE = (16, 4096, 14336)
+ROW = "sm90a_bf16_f32_64x64x64_w1_s12_tn"
+EPILOGUES = ([], ["bias"], ["c", "silu"], ["bias", "gelu", "residual"], ["amax"])
+LIKE = (  # the same product
+    {"out_dtype": "f32"},
+    {"out_dtype": "e4m3"},
+    {"alpha": 2.0},
+    {"scale_a": "row", "scale_b": "row"},
+    {"out_address": 4},
+    {"out": (0, 4097, 1)},
+)
+OTHERS = (
+    {"m": 17},
+    {"n": 4104},
+    {"k": 14344},
+    {"batch": 2},
+    {"dtype": "f16"},
+    {"layout": "NN"},
+    {"a_address": 8},
+    {"a": (0, 14337, 1)},
+    {"sparse": "b"},
+    {"device": "H100"},
+    {"device": "A100"},
+)
+
+
+@pytest.fixture(autouse=True)
+def no_choices():
+    tuned.forget()
+    yield
+    tuned.forget()
+
+
+def choose(product: str, kernel: str, device: str = H200) -> bool:
+    return query.ask("_set_tuned", device, product, kernel)
+
+
+def kernel_of(made) -> str:
+    return f"{made['kernel']}@{made['cluster']}/{made['slices']}"
+
+
+def asked(change=None, **options):
+    m, n, k = SIZE
+    return plan(**{"m": m, "n": n, "k": k, "dtype": "bf16", **(change or {}), **options})
+
+
+def test_a_choice_is_taken_and_told():
+    before = asked()
+    assert not before["tuned"] and ROW not in before["kernel"]
+    assert before["product"] == "bf16 (accumulator f32), TN, m 16 n 4096 k 14336"
+    assert choose(before["product"], f"{ROW}@1/5")
+    made = asked()
+    assert (kernel_of(made), made["tuned"]) == (f"{ROW}@1/5", True)
+    assert made["why"] == "tcgemm.tune measured the shortest time with it"
+    assert "tuned         kernel, cluster and slices of k, by tcgemm.tune" in made["explain"]
+    tuned.forget()
+    assert asked() == before  # although the tuned plan was remembered
+
+
+@pytest.mark.parametrize("epilogue", EPILOGUES, ids=str)
+def test_every_epilogue_takes_it(epilogue):
+    choose(asked()["product"], f"{ROW}@1/5")
+    assert kernel_of(asked(epilogue=epilogue)) == f"{ROW}@1/5"
+
+
+@pytest.mark.parametrize("change", LIKE, ids=str)
+def test_the_result_and_scales_do_not_matter(change):
+    choose(asked()["product"], f"{ROW}@1/5")
+    assert kernel_of(asked(change)) == f"{ROW}@1/5"
+
+
+@pytest.mark.parametrize("change", OTHERS, ids=str)
+def test_another_product_does_not_take_it(change):
+    before = asked(change)
+    choose(asked()["product"], f"{ROW}@1/5")
+    assert asked(change) == before and not before["tuned"]
+
+
+def test_a_column_major_result_has_the_slices():
+    """They decide bits, which must not depend on the strides of out."""
+    out = (0, 1, 16)
+    choose(asked()["product"], f"{ROW}@1/5")
+    made = asked(out=out)
+    assert made["slices"] == 5 and not made["tuned"] and made["transposed"]
+    assert "tuned         the slices of k alone" in made["explain"]
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        "sm90a_bf16_f32_64x64x64_w1_s12_nn@1/1",  # another layout
+        "sm90a_f16_f32_64x64x64_w1_s12_tn@1/1",  # other operands
+        "sm90a_e4m3_f32_64x64x128_w1_s12_tn_promoted@1/1",
+    ],
+)
+def test_a_choice_that_does_not_fit_is_not_taken(kernel):
+    before = asked(m=64, k=512)
+    assert choose(before["product"], kernel)
+    assert asked(m=64, k=512) == before
+
+
+def test_too_many_slices_are_not_taken():
+    before = asked(k=128)
+    choose(before["product"], f"{ROW}@1/3")  # two k-blocks
+    assert asked(k=128) == before
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        "",
+        ROW,
+        f"{ROW}@1",
+        f"{ROW}/2@1",
+        f"{ROW}@1/0",
+        f"{ROW}@1/65",
+        f"{ROW}_no_such@1/1",
+        "sm@1/1",
+    ],
+)
+def test_a_kernel_that_is_not_there_is_refused(kernel):
+    before = asked()
+    assert not choose(before["product"], kernel)
+    assert asked() == before
+
+
+def test_batch_invariant_ignores_choices():
+    with tcgemm.batch_invariant():
+        before = asked()
+    choose(asked()["product"], f"{ROW}@1/5")
+    with tcgemm.batch_invariant():
+        assert asked() == before
+    assert asked()["tuned"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"dtype": "f32"},
+        {"dtype": "f32", "precision": "medium"},
+        {"a": (0, 40000, 2)},
+        {"k": 0},
+    ],
+    ids=str,
+)
+def test_what_is_not_tuned_has_no_name(options):
+    assert asked(options)["product"] == ""
+
+
+def test_a_filter_is_stronger():
+    choose(asked()["product"], f"{ROW}@1/5")
+    made = asked(kernel="64x128x64_w1_s8_tn@1/2")
+    assert "64x128x64" in made["kernel"] and made["slices"] == 2 and not made["tuned"]
+
+
+def test_sparse_products_take_choices_of_either_major():
+    rows = [row for row in info.catalog() if row["name"].startswith("sm90a_bf16_f32_128x64x64")]
+    row = next(row["name"] for row in rows if row["sparse"] and row["layout"] == "TN")
+    before = asked(sparse="b")
+    assert before["product"].startswith("bf16 (accumulator f32), b 2:4, TN") and row not in before
+    choose(before["product"], f"{row}@2/1")
+    assert kernel_of(asked(sparse="b")) == f"{row}@2/1"
+    assert kernel_of(asked(sparse="b", out=(0, 1, 16))) == f"{row}@2/1"
+
+
+def test_explain_says_it():
+    a, b = torch.empty(16, 14336).bfloat16(), torch.empty(4096, 14336).bfloat16().t()
+    told = tcgemm.explain(a, b, device=H200)
+    assert told.tuned is False and told.product == asked()["product"]
+    choose(told.product, f"{ROW}@1/5")
+    told = tcgemm.explain(a, b, device=H200)
+    assert (told.kernel, told.slices, told.tuned) == (ROW, 5, True)
+    assert told.fields["tuned"] is True
