@@ -20,6 +20,7 @@ OPERATORS = (
     "linear",
     "_gemm",
     "_linear24",
+    "_constant_linear",
     "scaled_mm",
     "scaled_mm_amax",
     "prepare",

@@ -228,10 +228,8 @@ inline constexpr int kMostSlices = 64;
 // slice, and it has no epilogue. a and b keep their batch.
 inline Problem partial_sums(const Problem& problem, int slices, const Matrix& sums) {
   Problem partial = problem;
-  const SlotSet kept =
-      problem.block_scaled()
-          ? SlotSet{Slot::a, Slot::b, Slot::out, Slot::scale_a, Slot::scale_b, Slot::sparse_a}
-          : SlotSet{Slot::a, Slot::b, Slot::out, Slot::sparse_a};
+  SlotSet kept{Slot::a, Slot::b, Slot::out, Slot::sparse_a, Slot::sparse_b};
+  if (problem.block_scaled()) kept = kept | SlotSet{Slot::scale_a, Slot::scale_b};
   for (const Slot slot : problem.operands.given() - kept) partial.reset(slot);
   partial.batch = problem.batch * slices;
   partial.set(Slot::out, sums);

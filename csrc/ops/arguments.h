@@ -23,7 +23,8 @@ struct Arguments {
   double alpha = 1.0;
   double beta = 1.0;
   bool batch_invariant = false;
-  bool amax = false;  // explain and check_layout; scaled_mm_amax has it in its name
+  bool constant_weight = false;  // of the operator _constant_linear
+  bool amax = false;             // explain and check_layout; scaled_mm_amax has it in its name
 
   std::string_view filter() const { return kernel ? std::string_view(*kernel) : ""; }
   TensorHandle& operator[](Slot slot) { return tensors[slot]; }

@@ -96,6 +96,8 @@ inline constexpr ParameterList kLinear =
 inline constexpr ParameterList kLinear24{tensor(Slot::b, "weight"),
                                          tensor(Slot::sparse_b, "metadata"), tensor(Slot::a, "x"),
                                          optional(Slot::bias)};
+inline constexpr ParameterList kConstantLinear{tensor(Slot::a, "x"), tensor(Slot::b, "weight"),
+                                               optional(Slot::bias), option(Option::activation)};
 inline constexpr ParameterList kAddmm =
     ParameterList{tensor(Slot::c)} + kOperandsAB + kAddendsOfAll +
     ParameterList{Parameter{}, option(Option::beta), option(Option::alpha),

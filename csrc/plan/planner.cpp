@@ -150,7 +150,6 @@ Search cheapest(const Problem& original, const Device& device, std::string_view 
 // The product without its epilogue, with a row-major result of the accumulators' type. The slices
 // of k are chosen for it, so that no bit depends on the rest.
 Problem plain_product(const Problem& problem) {
-  if (problem.is_sparse()) return problem;
   return partial_sums(problem, 1,
                       {0, partial_sums_dtype(problem), problem.n, 1, problem.m * problem.n});
 }

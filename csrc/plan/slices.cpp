@@ -10,17 +10,19 @@
 namespace tcgemm::plan {
 namespace {
 
-constexpr struct {
+struct Tile {
   int m, n;
-} kTiles[] = {{64, 64}, {64, 128}, {128, 128}, {128, 256}};
+};
+constexpr Tile kTiles[] = {{64, 64}, {64, 128}, {128, 128}, {128, 256}};
+constexpr Tile kSparseTiles[] = {{128, 32}, {128, 64}};  // the 2:4 operand is the first
 
 constexpr std::int64_t kBlockBytes = 128;  // of k: GemmConfig::row_bytes
 constexpr std::int64_t kLeastBlocks = 4;   // k-blocks of a slice
 
-// The kernels that divide k: TMA and WGMMA, dense operands, accumulators of 32 bits in the end.
+// The kernels that divide k: TMA and WGMMA, accumulators of 32 bits in the end.
 bool has_kernels(const Problem& problem, const Device& device) {
-  return holds(code_on(device.compute_capability), Arch::sm90a) && !problem.is_sparse() &&
-         problem.terms == 1 && problem.input_a != DType::f32 && problem.accumulator != DType::f64;
+  return holds(code_on(device.compute_capability), Arch::sm90a) && problem.terms == 1 &&
+         problem.input_a != DType::f32 && problem.accumulator != DType::f64;
 }
 
 }  // namespace
@@ -29,9 +31,17 @@ SliceCounts::SliceCounts(const Problem& problem, const Device& device) {
   if (!has_kernels(problem, device)) return;
   most_ = std::min<std::int64_t>(
       kMostSlices, ceil_div(problem.k * bits(problem.input_a) / 8, kBlockBytes) / kLeastBlocks);
-  for (const auto [m, n] : kTiles)
-    add(device.multiprocessors /
-        std::max<std::int64_t>(1, problem.batch * ceil_div(problem.m, m) * ceil_div(problem.n, n)));
+  const auto fill = [&](const auto& tiles, std::int64_t rows, std::int64_t columns) {
+    for (const auto [m, n] : tiles)
+      add(device.multiprocessors /
+          std::max<std::int64_t>(1, problem.batch * ceil_div(rows, m) * ceil_div(columns, n)));
+  };
+  if (problem.has(Slot::sparse_b))
+    fill(kSparseTiles, problem.n, problem.m);
+  else if (problem.has(Slot::sparse_a))
+    fill(kSparseTiles, problem.m, problem.n);
+  else
+    fill(kTiles, problem.m, problem.n);
 }
 
 void SliceCounts::add(std::int64_t count) {

@@ -63,15 +63,11 @@ LLM_TOKENS = (512, 2048, 4096, 8192)
 LLM_GRID = tuple(
     (m, n, k) for m in LLM_TOKENS for n, k in LLM_LAYERS if (m, n, k) != (512, 2112, 7168)
 )
-SMALL_M = (
-    *((m, 4096, 4096) for m in (1, 4, 16, 64, 256)),
-    *((m, 14336, 4096) for m in (1, 4, 16, 64, 256)),
-    *((m, 4096, 14336) for m in (1, 4, 16, 64, 256)),
-    *((m, 28672, 4096) for m in (1, 4, 16, 64, 128, 256, 512)),
-    (16, 7168, 2048),
-)
+WEIGHTS = ((4096, 4096), (6144, 4096), (28672, 4096), (4096, 14336), (7168, 2048))
+SMALL_M = tuple((m, n, k) for n, k in WEIGHTS for m in (1, 2, 4, 8, 16, 32, 64, 128, 256))
 FEW_ROWS = [(m, 4096, 4096) for m in (1, 16, 64)]
-LONG_K = ((64, 64, 65536), (128, 128, 32768), (256, 256, 16384))
+LONG_K = ((64, 64, 65536), (128, 128, 32768), (256, 256, 16384), (512, 512, 32768))
+LONG_K += ((100, 1000, 10000), (1024, 1024, 65536), (512, 2112, 7168))
 BATCH = (  # batch, M = N = K
     (32, 64),
     (32, 128),
@@ -239,7 +235,7 @@ def _highest(dtypes, layouts):
         *_gemms(_cubes(EVEN[:3]), dtypes, layouts, epilogue="spread"),
         *_gemms(PREPARED, dtypes, ("TN",) if "TN" in layouts else (), **prepared),
         *_gemms(_cubes((4095,)), dtypes, layouts),
-        *_gemms(LONG_K[1:], dtypes, layouts[:1]),
+        *_gemms(LONG_K[1:3], dtypes, layouts[:1]),
         *_gemms(_cubes((512, 1024)), dtypes, layouts[:1], op="bmm", batch=32),
     ]
 

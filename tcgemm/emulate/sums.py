@@ -68,8 +68,6 @@ def of_floats(
     row = kernel.row
     if row["accumulator"] == "f64":
         return in_float64(kernel.gpu, a, b)
-    if kernel.slices > 1:
-        return _of_slices(kernel, a, b, scale_a, scale_b)
     if not row["sparse"]:
         a, b = (decompress(x) if isinstance(x, SparseTensor24) else x for x in (a, b))
     elif not isinstance(a, SparseTensor24):  # the kernel's a is the sparse operand
@@ -90,25 +88,30 @@ def of_floats(
     values, metadata = _stored(a)
     left = Stored(rounding.operand(values, found.input), metadata)
     known = table.rows()[found.arch, found.name]
-    return _chain(known, left, rounding.operand(b, found.input_b), promotion)
+    right = rounding.operand(b, found.input_b)
+    if kernel.slices == 1:
+        return _chain(known, left, right, promotion)
+    return _of_slices(kernel, known, left, right, promotion)
 
 
 def _of_slices(
-    kernel: Kernel, a: Tensor, b: Tensor, scale_a: Tensor | None, scale_b: Tensor | None
+    kernel: Kernel,
+    known: tuple[table.Instruction, Any],
+    a: Stored,
+    b: Tensor,
+    promotion: instruction.Promotion | None,
 ) -> Tensor:
     """The sums of slices of k, added in float32: each group of GROUP in the order of k, and then
     the groups."""
-    whole = kernel._replace(slices=1)
-    depth = kernel.row["tile"][2]
-    count = kernel.slices
+    depth, count = kernel.row["tile"][2], kernel.slices
     blocks, longer = divmod(-(-b.shape[-2] // depth), count)
     groups: list[Tensor] = []
     for index in range(count):
         first = index * blocks + min(index, longer)
         last = first + blocks + (index < longer)
         k = slice(first * depth, last * depth)
-        scales = (_part(scale_a, -1, first, last), _part(scale_b, -2, first, last))
-        found = of_floats(whole, a[..., k], b[..., k, :], *scales).float()
+        part = None if promotion is None else _part(promotion, slice(first, last))
+        found = _chain(known, _columns(a, k, b.shape[-2]), b[..., k, :], part).float()
         if index % GROUP == 0:
             groups.append(found)
         else:
@@ -119,11 +122,20 @@ def _of_slices(
     return total
 
 
-def _part(scale: Tensor | None, dim: int, first: int, last: int) -> Tensor | None:
-    """The scales of blocks of k. Tensors with one scale for all of k are returned whole."""
-    if scale is None or scale.dim() < 2 or scale.shape[dim] == 1:
-        return scale
-    return scale.narrow(dim, first, last - first)
+def _columns(a: Stored, k: slice, depth: int) -> Stored:
+    """The part of an operand whose dense columns are k. depth: its number of dense columns."""
+    if a.metadata is None:
+        return Stored(a.values[..., k])
+    stored = a.values.shape[-1]
+    kept = slice(k.start * stored // depth, k.stop * stored // depth)
+    positions = unpack_positions(a.metadata.cpu(), stored)[..., kept]
+    return Stored(a.values[..., kept], pack_positions(positions))
+
+
+def _part(promotion: instruction.Promotion, blocks: slice) -> instruction.Promotion:
+    """The promotion of some blocks of k; a block is BLOCK elements, as the tile's depth."""
+    a, b = (None if each is None else each[..., blocks] for each in promotion[1:])
+    return instruction.Promotion(promotion[0], a, b)
 
 
 def in_float64(gpu: str, a: Tensor, b: Tensor) -> Tensor:

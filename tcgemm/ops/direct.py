@@ -26,11 +26,12 @@ _CPU, _CUDA = dispatch_keys("CPU"), dispatch_keys("CUDA")
 
 
 def run(
-    op: Operator, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None
+    op: Operator, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, *options: object
 ) -> torch.Tensor | None:
-    """The result of the operator without options, or None if the call needs the dispatcher.
+    """The result of the operator, or None if the call needs the dispatcher.
 
-    The caller knows that no transform and no autocast is active.
+    The caller knows that no transform and no autocast is active. options: the arguments of the
+    operator after the bias; without them it has its defaults.
     """
     if (
         type(a) not in _DENSE
@@ -53,7 +54,7 @@ def run(
         return None
     try:
         if bias is None:
-            return op.kernel(keys, a, b)
+            return op.kernel(keys, a, b, None, *options) if options else op.kernel(keys, a, b)
         if (
             type(bias) not in _DENSE
             or bias.is_neg()
@@ -62,6 +63,6 @@ def run(
             or bias.is_meta
         ):
             return None
-        return op.kernel(keys, a, b, bias)
+        return op.kernel(keys, a, b, bias, *options)
     except RuntimeError:
         return None

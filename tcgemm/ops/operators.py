@@ -358,6 +358,8 @@ MATMUL = Operator("matmul")
 ADDMM = Addmm("addmm")
 BADDBMM = Addmm("baddbmm", batched=True)
 LINEAR = Operator("linear", weight=True)
+CONSTANT_LINEAR = Operator("_constant_linear", weight=True)  # of a weight that does not change
+CONSTANT_LINEAR.positional = ("a", "b", "bias", "activation")
 SCALED = Scaled()
 SCALED_AMAX = Scaled(amax=True)
 

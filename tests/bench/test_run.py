@@ -107,7 +107,7 @@ def test_the_timer_is_checked_against_itself(capsys):
 
 def test_the_command_line_measures(tmp_path, capsys):
     assert bench.run(["--set", "long-k", "--dry-run", "--device", "cpu"]) == 0
-    assert capsys.readouterr().out.count("long-k mm bf16 TN") == 3
+    assert capsys.readouterr().out.count("long-k mm bf16 TN") == 7
     small = ["--set", "smoke", "--dtype", "f32", "--layout", "TN", "--device", "cpu", "--ms", "2"]
     assert bench.run(small) == 0
     assert "-> not stored" in capsys.readouterr().out

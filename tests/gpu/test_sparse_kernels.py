@@ -39,27 +39,27 @@ def problem(row, kind, side, largest):
     return w, x, (*batch, across, down)
 
 
-def asked(row, cluster=0):
-    return {**options_of(row.types), "kernel_name": kernel_name(row, cluster)}
+def asked(row, cluster=0, **division):
+    return {**options_of(row.types), "kernel_name": kernel_name(row, cluster, **division)}
 
 
-def check_exact(row, kind, side, cluster=0):
+def check_exact(row, kind, side, cluster=0, **division):
     # As in rows.operands: sums of some thousand random whole numbers are exact.
     w, x, shape = problem(row, kind, side, None if row.types.integer else 4)
     guarded = cases.Guarded(kind.out, shape, dtype=row.types.outs[0], device="cuda")
     given = compressed(w)
-    multiply(side, w, x, given=given, out=guarded.view, **asked(row, cluster))
+    multiply(side, w, x, given=given, out=guarded.view, **asked(row, cluster, **division))
     a, b = dense_sides(side, w, x)
     reference.assert_exact(guarded.view, reference.exact(a, b, **options_of(row.types)))
     assert guarded.untouched()
-    return explained(row, side, given, x, guarded.view, cluster=cluster)
+    return explained(row, side, given, x, guarded.view, cluster=cluster, **division)
 
 
-def explained(row, side, given, x, out, cluster=0, **more):
+def explained(row, side, given, x, out, cluster=0, slices=0, cluster_adds=False, **more):
     values, form = given
     a, b = dense_sides(side, values, x)
     options = {"sparse_" + side: form, "precision": options_of(row.types)["precision"]}
-    kernel = kernel_name(row, cluster)
+    kernel = kernel_name(row, cluster, slices, cluster_adds)
     return query.ask("explain", a, b, **options, **more, out=out, kernel=kernel)["text"]
 
 
@@ -78,6 +78,24 @@ def test_row_in_clusters(row, cluster):
 
     kinds = [kind for kind in CLUSTERS if not kind.batch]
     each(itertools.product(kinds, SIDES), check)
+
+
+@pytest.mark.parametrize("cluster_adds", (False, True))
+@rows(lambda row: row.divides_k, sparse=True)
+def test_row_in_slices(row, cluster_adds):
+    """Whole tiles, edges on both sides and the end of k, whatever adds the slices."""
+
+    def check(kind, side, slices):
+        text = check_exact(row, kind, side, slices=slices, cluster_adds=cluster_adds)
+        adds = "the blocks of a cluster add" if cluster_adds else "another kernel adds"
+        assert f"\n  slices of k   {slices}, whose sums {adds}" in text
+
+    kinds = (
+        Kind("whole", lambda m, n, k, s: (2 * m, 2 * n, 16 * k), "contiguous"),
+        Kind("edges", lambda m, n, k, s: (m + 5, n + 3, 9 * k + 20), "odd_pitch"),
+        Kind("one", lambda m, n, k, s: (3 * m + 8, 1, 11 * k), "padded"),
+    )
+    each(itertools.product(kinds, SIDES, (2, 3, 8)), check)
 
 
 @rows(lambda row: not row.tma, sparse=True)

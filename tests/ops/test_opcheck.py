@@ -55,6 +55,12 @@ def test_out_dtype_and_views(out_dtype):
     opcheck(OPS.mm.out, (a, b), {**options, "out": out})
 
 
+def test_linear_with_a_constant_weight():
+    x, w, bias = torch.randn(6, 9), torch.randn(4, 9), torch.randn(4)
+    opcheck(OPS._constant_linear.default, (x, w, bias, "relu"))
+    assert torch.equal(OPS._constant_linear(x, w, bias, "relu"), OPS.linear(x, w, bias).relu())
+
+
 def test_general():
     a, b = torch.randn(2, 1, 3, 4), torch.randn(5, 4, 2)
     addends = (torch.randn(3, 1), torch.randn(2), torch.randn(2, 5, 3, 2))
@@ -150,11 +156,12 @@ def test_every_operator_is_checked():
         if name.startswith("tcgemm::")
     }
     tested = {case.op for case in CHECKED} | {"_gemm", "scaled_mm", "scaled_mm_amax", "prepare"}
+    tested.add("_constant_linear")
     elsewhere = {"quantize", "quantized_linear", "check_layout", "explain", "build_info"}
     elsewhere |= {"_sum_rows", "_activation_backward", "_float8_linear"}
     elsewhere |= {"_catalog", "_known_device", "_device_rates", "_code", "_plan"}
-    elsewhere.add("_batch_invariant")
+    elsewhere |= {"_batch_invariant", "_set_tuned"}
     # In tests of their own; to_dense24 and mask24 are of SparseTensor24, which opcheck cannot copy.
     sparse = {"compress24", "decompress24", "gather24", "prune24", "tile24", "to_dense24", "mask24"}
-    sparse.add("_linear24")
+    sparse |= {"_linear24"}
     assert {name.split(".")[0] for name in names} == tested | elsewhere | sparse

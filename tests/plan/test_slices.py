@@ -38,7 +38,7 @@ def test_enough_tiles_are_not_divided():
         assert plan(m, n, k)["slices"] == 1, (m, n, k)
 
 
-@pytest.mark.parametrize("options", [{"dtype": "f64"}, {"dtype": "f32"}, {"sparse": "b"}], ids=str)
+@pytest.mark.parametrize("options", [{"dtype": "f64"}, {"dtype": "f32"}], ids=str)
 def test_others_are_not_divided(options):
     assert plan(64, 64, 65536, **options)["slices"] == 1
 

@@ -42,6 +42,7 @@ def test_every_operator_has_a_schema_here():
         *public,
         "_gemm",
         "_linear24",
+        "_constant_linear",
         *SCALED,
         "prepare",
         "quantize",
@@ -64,7 +65,16 @@ def test_operator_has_a_kernel_and_a_fake(name):
             assert entry.fake_impl.kernel is not None or has(qualified, "Meta"), qualified
 
 
-PRIVATE = ("_gemm", "_linear24", *SCALED, *BACKWARD, *FORMAT, "build_info", *TABLES)
+PRIVATE = (
+    "_gemm",
+    "_linear24",
+    "_constant_linear",
+    *SCALED,
+    *BACKWARD,
+    *FORMAT,
+    "build_info",
+    *TABLES,
+)
 
 
 @pytest.mark.parametrize("name", [name for name in schemas() if name not in PRIVATE])

@@ -71,7 +71,8 @@ class Row(NamedTuple):
     @property
     def divides_k(self):
         """Its sums of slices of k can be added by another kernel."""
-        return self.tma and not self.split_fp32 and self.more != "sparse"
+        narrow = self.more != "sparse" or self.tile[1] <= 64
+        return self.tma and not self.split_fp32 and narrow
 
     @property
     def sums_in_cluster(self):

@@ -63,6 +63,7 @@ CALLS = {
         },
         {},
     ),
+    "_constant_linear": ({"x": (f32, M, K), "weight": (f32, N, K), "bias": (f32, N)}, {}),
     "quantized_linear": (QUANTIZED, {"dtype": torch.int8, "granularity": "row"}),
     "decompress24": (
         {"values": (f32, N, K // 2), "metadata": (u8, N, K // 16)},
