@@ -55,13 +55,13 @@ class Target:
     cubes: bool = True  # only M = N = K, and `shapes`
     shapes: tuple = ()  # (m, n, k)
     volume: int = 0  # the least m n k
-    few_rows: bool = False
+    few_rows: bool | None = False  # None: any number of rows
     within: float = 0.0  # us
     each: bool = False  # a target for each shape instead of their mean
 
     def is_about(self, row):
         large = row["m"] * row["n"] * row["k"] >= self.volume
-        rows = (row["m"] < FEW_ROWS) == self.few_rows or row["batch"] > 1
+        rows = self.few_rows in (row["m"] < FEW_ROWS, None) or row["batch"] > 1
         named = not self.baseline or row.get("rival", self.baseline) == self.baseline
         return large and rows and named and self._has_shape(row) and self._has_fields(row)
 
@@ -173,6 +173,20 @@ def _float_targets():
     yield Target("batches x torch.bmm", 1.06, batch, 0.97, **every)
 
 
+# Sets of few rows and of a long K, and what is drawn like them: least mean, lowest.
+THIN = {"small-m": (1.12, 0.97), "long-k": (1.2, 0.98)}
+DRAWN_THIN = {"few-rows": THIN["small-m"], "long-k": THIN["long-k"]}
+
+
+def _thin_targets():
+    shapes = {"cubes": False, "few_rows": None}
+    for name, (least, lowest) in THIN.items():
+        yield Target(f"bf16 {name} x torch.mm", least, {"set": name}, lowest, **shapes)
+    for name, (least, lowest) in DRAWN_THIN.items():
+        least, lowest = round(least - DRAWN_MEAN, 4), round(lowest - DRAWN_LOWEST, 4)
+        yield Target(f"drawn {name}", least, {"set": f"drawn-{name}"}, lowest, **shapes)
+
+
 def _drawn_targets():
     for name in drawn.FAMILIES:
         least, lowest = DRAWN[name]
@@ -234,7 +248,8 @@ def _sparse_targets():
         yield Target(f"{us:.0f} us / {name}", 1.0, {**sparse, **fields}, **timed)
 
 
-TARGETS = (*_float_targets(), *_targets(), *_sparse_targets(), *_drawn_targets())
+TARGETS = (*_float_targets(), *_targets(), *_sparse_targets())
+TARGETS += (*_thin_targets(), *_drawn_targets())
 
 
 def geometric_mean(ratios: Sequence[float]) -> float:

@@ -234,7 +234,7 @@ Plan search(const Problem& original, const Device& device, std::string_view filt
 
 int slices_of_k(const Problem& problem, const Device& device) {
   // Slices must save at least this share of the time.
-  constexpr double kLeastGain = 0.1;
+  constexpr double kLeastGain = 0.05;
   if (problem.batch_invariant) return 1;
   const SliceCounts counts(problem, device);
   if (counts.empty()) return 1;

@@ -32,15 +32,19 @@ constexpr double kActivationStore = 0.08;   // added for gelu, gelu_tanh and sil
 constexpr double kRolledActivation = 0.25;  // the same in the rolled epilogue
 constexpr double kAddendStore = 0.21;       // added for c or the residual
 constexpr double kOneStore = 2.0;  // factor where one warpgroup stores alone; not of split FP32
-constexpr double kOneWide = 1.08;  // factor of a k-block of 64x256: one warpgroup issues it
-constexpr double kPingpongStore = 3.0;  // factor where one warpgroup stores and one multiplies
-constexpr double kThreeStages = 1.05;   // factor where a tile leaves space for three stages
-constexpr double kTraffic = 0.025;      // loads cost power even if their time is hidden
-constexpr double kAddSlices = 3.0;      // microseconds: the kernel that adds slices, without data
-constexpr double kAddSlice = 0.045;     // microseconds for each slice
-constexpr double kAddSlicesRate = 0.4;  // share of L2's rate at which it reads
-constexpr double kClusterAdds = 0.5;    // microseconds: two barriers of a cluster that adds slices
-constexpr double kClusterSlice = 4.0;   // clocks for a row of 128 bytes of another slice's sums
+// The fewest clocks of a k-block of up to 64 columns: for none, and for each column.
+constexpr double kNarrowBlock = 260;
+constexpr double kNarrowColumn = 0.7;
+constexpr double kOneWide = 1.08;        // factor of a k-block of 64x256: one warpgroup issues it
+constexpr double kPingpongStore = 3.0;   // factor where one warpgroup stores and one multiplies
+constexpr double kThreeStages = 1.05;    // factor where a tile leaves space for three stages
+constexpr double kTraffic = 0.025;       // loads cost power even if their time is hidden
+constexpr double kAddSlices = 3.0;       // microseconds: the kernel that adds slices, without data
+constexpr double kAddSlice = 0.045;      // microseconds for each slice
+constexpr double kAddSlicesRate = 0.18;  // share of L2's rate at which it reads
+constexpr double kClusterAdds = 1.4;     // microseconds: two barriers of a cluster that adds slices
+constexpr double kClusterDepth = 1.06;   // factor of its mainloops, which read at several k
+constexpr double kClusterSlice = 4.0;    // clocks for a row of 128 bytes of another slice's sums
 // Near the power cap, the multiprocessors that idle in the last wave save power, and the others run
 // faster. So this share of the wave counts only as far as the wave is full. Problems of fewer FLOP,
 // scaled to f16's rate, do not reach the cap.
@@ -162,8 +166,11 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
   const double overhead = config.pingpong ? kPingpongOverhead : kBlockOverhead;
   const double waiting = launch.cluster == 4 ? kFourBlocks : launch.cluster == 2 ? kTwoBlocks : 0;
   const double issue = config.warpgroups == 1 && config.n == 256 ? kOneWide : 1.0;
-  const double mainloop =
-      depth * (issue * (std::max(math, load) + overhead) + waiting + kTraffic * load);
+  const bool is_narrow = config.n <= 64 && config.is_dense_ss();
+  const double least = is_narrow ? kNarrowBlock + kNarrowColumn * config.n : 0.0;
+  const double k_block = std::max(issue * (std::max(math, load) + overhead), least);
+  const double slower = launch.cluster_adds ? kClusterDepth : 1.0;
+  const double mainloop = depth * slower * (k_block + waiting + kTraffic * load);
   // pingpong: one warpgroup multiplies while the other is outside of its mainloop.
   const double outside = kFill + store;
   const double tile =

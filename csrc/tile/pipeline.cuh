@@ -52,11 +52,10 @@ struct PipelineBarriers {
     ptx::mbarrier_wait(full(state.stage), state.parity);
   }
 
-  // The lanes of one warp call it. `full` completes after `writers` arrivals and their transaction
-  // bytes, `empty` after `readers` arrivals.
+  // One thread calls it. `full` completes after `writers` arrivals and their transaction bytes,
+  // `empty` after `readers` arrivals. With a stage for each lane a kernel starts about 1 us later.
   __device__ void initialise(int writers, int readers) const {
-    static_assert(kStages <= 32);
-    if (const int stage = threadIdx.x % 32; stage < kStages) {
+    for (int stage = 0; stage < kStages; ++stage) {
       ptx::mbarrier_init(full(stage), writers);
       ptx::mbarrier_init(empty(stage), readers);
     }

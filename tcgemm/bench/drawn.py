@@ -3,6 +3,8 @@
     drawn-squares   M = N = K, each size in two of the eight pairs of layout and dtype
     drawn-mm ...    SHAPES shapes of each family of FAMILIES: M, N and K are log-uniform multiples
                     of 8, and of 16 for e4m3, because torch multiplies no others
+    drawn-few-rows  40 products in bf16 with M from 8 to 256
+    drawn-long-k    20 products in bf16 with M and N from 64 to 1024, and K >= 16 max(M, N)
 
 Each set has its own source of random numbers, so a set has the same cases whichever other sets are
 measured.
@@ -105,8 +107,31 @@ def _family(name: str) -> Callable[[int], list[Case]]:
     return build
 
 
+def _few_rows(source: random.Random) -> tuple[int, int, int]:
+    m, n, k = (log_uniform(source, *ends) for ends in ((8, 256), *[(SMALLEST, LARGEST)] * 2))
+    return m, n, k
+
+
+def _long_k(source: random.Random) -> tuple[int, int, int]:
+    m, n = (log_uniform(source, 64, 1024) for _ in range(2))
+    return m, n, log_uniform(source, 16 * max(m, n), 65536)
+
+
+def _thin(name: str, count: int, draw: Callable[[random.Random], tuple[int, int, int]]):
+    def build(seed: int) -> list[Case]:
+        source = random.Random(f"{name} {seed}")
+        found: dict[Case, None] = {}
+        while len(found) < count:
+            found[Case("mm", "bf16", "TN", *draw(source))] = None
+        return list(found)
+
+    return build
+
+
 SETS: dict[str, Callable[[int], list[Case]]] = {
     "drawn-squares": _squares,
+    "drawn-few-rows": _thin("few-rows", 40, _few_rows),
+    "drawn-long-k": _thin("long-k", 20, _long_k),
     **{f"drawn-{name}": _family(name) for name in FAMILIES},
 }
 

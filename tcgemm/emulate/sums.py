@@ -134,7 +134,7 @@ def _columns(a: Stored, k: slice, depth: int) -> Stored:
 
 def _part(promotion: instruction.Promotion, blocks: slice) -> instruction.Promotion:
     """The promotion of some blocks of k; a block is BLOCK elements, as the tile's depth."""
-    a, b = (None if each is None else each[..., blocks] for each in promotion[1:])
+    a, b = (None if each is None else each[..., blocks].contiguous() for each in promotion[1:])
     return instruction.Promotion(promotion[0], a, b)
 
 

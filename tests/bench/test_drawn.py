@@ -47,4 +47,12 @@ def test_the_seed_is_an_option(capsys):
     assert run.main(arguments) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 40 and all(line.startswith("drawn-fast@77 mm e4m3") for line in lines)
-    assert len(GROUPS["drawn"]) == 1 + len(drawn.FAMILIES)
+    assert len(GROUPS["drawn"]) == 3 + len(drawn.FAMILIES)
+
+
+def test_thin_products_have_few_rows_or_a_long_k():
+    rows, long = cases_of("drawn-few-rows", seed=5), cases_of("drawn-long-k", seed=5)
+    assert (len(set(rows)), len(set(long))) == (40, 20)
+    assert all(case.m <= 256 and min(case.n, case.k) >= 512 for case in rows)
+    assert all(case.k >= 16 * max(case.m, case.n) for case in long)
+    assert rows != cases_of("drawn-few-rows", seed=6)

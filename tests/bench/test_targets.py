@@ -48,7 +48,8 @@ def test_targets_of_floats_and_of_drawn_sets():
     }
     linear = [t for t in targets.TARGETS if t.fields["set"] in ("epilogue", "train")]
     assert {len(target.cases()) for target in linear} == {23, 69} and len(linear) == 8
-    assert {f"drawn-{name}" for name in targets.DRAWN} == set(drawn.SETS) - {"drawn-squares"}
+    named = {f"drawn-{name}" for name in (*targets.DRAWN, *targets.DRAWN_THIN)}
+    assert named == set(drawn.SETS) - {"drawn-squares"}
     lines = targets.listing(["llm", "batch"])
     assert len(lines) == 2 and "mean 1.01, lowest 0.96" in lines[0] and "23 shapes" in lines[0]
 
@@ -57,7 +58,7 @@ def test_aims_are_targets_and_limits():
     fused = Case("linear", "bf16", "TN", 4096, 4096, 4096, epilogue="bias+gelu_tanh")
     fused = replace(fused, set="epilogue")
     assert targets.aims(asdict(fused)) == {"ratio": (1.04, 0.99), "fused_ratio": (1.0, 0.97)}
-    assert targets.aims(asdict(replace(fused, set="small-m"))) == {}
+    assert targets.aims(asdict(replace(fused, set="drawn-mm"))) == {}
 
 
 def test_targets_are_met_missed_or_open():

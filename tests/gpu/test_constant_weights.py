@@ -82,6 +82,7 @@ def test_other_calls_do_not_load_early(early):
 def writers(layer, values):
     """{name: a function that writes values[i] into the weight}."""
     weight, identity = layer.weight, torch.eye(K, device="cuda", dtype=BF16)
+    weight.copy_(values[0])
     optimizer = torch.optim.SGD([weight.requires_grad_()], lr=1.0)
     weight.grad = torch.empty_like(weight)
 

@@ -26,7 +26,7 @@ struct Frame {
   static_assert(kBudget.load + kConfig.warpgroups * kBudget.compute <=
                 kBudget.entry * (kConfig.warpgroups + 1));
 
-  // Warp 0 calls initialise(), which initialises the mbarriers. After the return all CTAs of
+  // One thread calls initialise(), which initialises the mbarriers. After the return all CTAs of
   // the cluster see them, and the kernels before this one have completed (ptx/dependent.cuh).
   // load_ahead() runs before that.
   //
@@ -35,7 +35,7 @@ struct Frame {
   template <class Cluster, class Initialise, class LoadAhead>
   __device__ static void prologue(Cluster cluster, const Initialise& initialise,
                                   const LoadAhead& load_ahead) {
-    if (threadIdx.x < 32) {
+    if (threadIdx.x == 0) {
       initialise();
       ptx::fence_mbarrier_init();
     }

@@ -36,11 +36,9 @@ struct Gemm {
     const SharedStorage<kConfig> shared(memory);
     const Cluster cluster = position(params);
     const auto initialise = [&] {
-      if (threadIdx.x == 0) {
-        ptx::tma_prefetch(&params.a);
-        ptx::tma_prefetch(&params.b);
-        if (params.tma_store != TmaStore::none) ptx::tma_prefetch(&params.out);
-      }
+      ptx::tma_prefetch(&params.a);
+      ptx::tma_prefetch(&params.b);
+      if (params.tma_store != TmaStore::none) ptx::tma_prefetch(&params.out);
       shared.barriers.initialise(kConfig.block_scaled ? 1 + ScaleProducer<kConfig>::kWriters : 1,
                                  kConfig.stage_readers() * cluster.size);
     };
