@@ -156,10 +156,10 @@ LINES = (
     "- **Use it for 2:4 sparse weights**: {sparse} times the speed of cuSPARSELt, for any shape, "
     "with gradients and a fused epilogue.",
     "- **Expect torch's speed, with gains and losses,** from f16 and bf16 in multiples of 8 "
-    "({aligned} times torch's speed, in the mean {mean_aligned}) and from fp8 ({fp8} times, in the "
-    "mean {mean_fp8}).",
-    "- **Keep torch** for few rows ({few_rows} times torch's speed), for small results with a long "
-    "K ({long_k} times), and on GPUs newer than Hopper, which run the kernels of Ampere here.",
+    "({aligned} times torch's speed, in the mean {mean_aligned}), from few rows ({few_rows} times, "
+    "in the mean {mean_few_rows}) and from fp8 ({fp8} times, in the mean {mean_fp8}).",
+    "- **Keep torch** for small results with a long K ({long_k} times torch's speed), and on GPUs "
+    "newer than Hopper, which run the kernels of Ampere here.",
 )
 
 

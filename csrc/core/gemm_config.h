@@ -105,8 +105,8 @@ struct GemmConfig {
   constexpr bool uses_tma() const { return arch == Arch::sm90a && accumulator != DType::f64; }
   // The kernel can compute the sums of slices of k: Slices in core/params.h.
   constexpr bool divides_k() const { return uses_tma() && terms == 1 && (!sparse || n <= 64); }
-  // A cluster can add the sums of slices: kernels/sm90/cluster_sum.cuh. Wide tiles have no registers
-  // for it, and are for large results.
+  // A cluster can add the sums of slices: kernels/sm90/cluster_sum.cuh. Wide tiles have no
+  // registers for it, and are for large results.
   constexpr bool sums_in_cluster() const {
     return divides_k() && operand_source == OperandSource::SS && bits(accumulator) == 32 &&
            !pingpong && m64_blocks == 1 && warpgroups <= 2 && n <= 192;

@@ -138,8 +138,8 @@ struct Slices {
   std::int32_t blocks = 0;
   std::int32_t longer = 0;
   Divisor divisor;  // count
-  // The CTAs of a cluster have the slices of a tile, and add their sums. `batch` is then a matrix of
-  // the operands.
+  // The CTAs of a cluster have the slices of a tile, and add their sums. `batch` is then a matrix
+  // of the operands.
   bool in_cluster = false;
 
   // The matrix of the operands, and the slice, of matrix `batch` of the result.
@@ -178,8 +178,8 @@ struct TmaParams {
   bool b_batched;
   TmaStore tma_store;
   Slices slices;
-  // The operand that the kernel before this one does not write. Its first loads do not wait for that
-  // kernel.
+  // The operand that the kernel before this one does not write. Its first loads do not wait for
+  // that kernel.
   ConstantOperand constant;
 };
 

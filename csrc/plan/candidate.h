@@ -38,7 +38,7 @@ struct CandidateOperands {
   }
 };
 
-// How k is divided: the sums of the slices are added by the CTAs of a cluster, or by another kernel.
+// How k is divided: the CTAs of a cluster add the sums of the slices, or another kernel does.
 struct Division {
   int slices = 1;
   bool cluster_adds = false;

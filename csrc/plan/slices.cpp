@@ -1,3 +1,4 @@
+// The tiles that slices of k are for, and which products have kernels that divide k.
 #include "plan/slices.h"
 
 #include <algorithm>

@@ -8,8 +8,8 @@
 
 namespace tcgemm::plan {
 
-// Those with which the tiles of a common shape fill the GPU once. None where slices cannot pay: the
-// product has enough tiles, or little k.
+// With each number the tiles of a common shape fill the GPU once. There is none where slices cannot
+// pay: the product has enough tiles, or little k.
 class SliceCounts {
  public:
   SliceCounts(const Problem& problem, const Device& device);

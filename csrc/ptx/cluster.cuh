@@ -25,8 +25,8 @@ __device__ inline void cluster_sync() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-// The two halves of a barrier of all threads of the cluster that have not ended. What a thread wrote
-// before its arrival, other threads see after their wait; also what it wrote to their shared memory.
+// The two halves of a barrier of all threads of the cluster that have not ended. A thread sees
+// after its wait what the others wrote before their arrivals, in its shared memory as well.
 __device__ inline void cluster_arrive() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 }

@@ -10,8 +10,8 @@ namespace tcgemm::ptx {
 // one a lane. WGMMA descriptors and TMA coordinates are operands in uniform registers.
 __device__ inline int uniform(int value) { return __shfl_sync(0xffffffffu, value, 0); }
 
-// The same pointer, of which the compiler does not know where it comes from: it keeps it in registers
-// and does not compute it again in a loop.
+// Returns the pointer. The compiler does not know where it comes from: it keeps it in registers and
+// does not compute it again in a loop.
 template <class T>
 __device__ inline const T* in_register(const T* pointer) {
   asm volatile("" : "+l"(pointer));

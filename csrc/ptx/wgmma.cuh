@@ -365,6 +365,7 @@ __device__ inline void wgmma_sparse(Register (&d)[kRegisters], std::uint64_t a,
 #undef TCGEMM_SHARED
 #undef TCGEMM_REGISTERS
 #undef TCGEMM_WGMMA_16
+#undef TCGEMM_WGMMA_24
 #undef TCGEMM_WGMMA_32
 #undef TCGEMM_WGMMA_48
 #undef TCGEMM_WGMMA_64

@@ -79,9 +79,8 @@ def test_words_of_the_readme_hold():
     for name in ("f32", "int8_tn", "int8_other", "odd"):
         assert spans[name][0] > 1, name
     assert overview.mean(spans["sparse"]) > 1
-    for name in ("few_rows", "long_k"):
-        assert overview.mean(spans[name]) < 1, name
-    for name in ("aligned", "fp8"):
+    assert overview.mean(spans["long_k"]) < 1
+    for name in ("aligned", "fp8", "few_rows"):
         assert 0.95 < overview.mean(spans[name]) < 1.05, name
         assert spans[name][0] < 1 < spans[name][-1], name
 

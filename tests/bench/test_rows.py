@@ -98,7 +98,7 @@ def test_a_recording_has_rough_and_fine_times(tmp_path, gpu, capsys):
         others = {row for name in fastest for row in recording.clusters(DEVICE, problem, name)}
         assert measured.keys() == planned | others
         first = recording.fastest(problem)[0].kernel
-        clusters = [row.cluster for row in measured if row.kernel == first]
+        clusters = {row.cluster for row in measured if row.kernel == first}
         assert sorted(clusters) == [size for size in (1, 2, 4) if size <= row_tiles(problem, first)]
         fine = [row for row, fields in measured.items() if fields["fine_us"]]
         assert set(fine) == {*recording.fastest(problem), recording.choice(DEVICE, problem)}

@@ -58,7 +58,7 @@ def test_aims_are_targets_and_limits():
     fused = Case("linear", "bf16", "TN", 4096, 4096, 4096, epilogue="bias+gelu_tanh")
     fused = replace(fused, set="epilogue")
     assert targets.aims(asdict(fused)) == {"ratio": (1.04, 0.99), "fused_ratio": (1.0, 0.97)}
-    assert targets.aims(asdict(replace(fused, set="drawn-mm"))) == {}
+    assert targets.aims(asdict(replace(fused, set="squares"))) == {}
 
 
 def test_targets_are_met_missed_or_open():

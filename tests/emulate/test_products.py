@@ -59,14 +59,15 @@ def operands(one):
     return a, b, recorded_bits.options_of(data(), one)
 
 
-def emulated(one):
+def emulated(one, **options):
     """The digest of the result; None where no kernel is emulated."""
     data().seed(one["id"])
     a, b, given = operands(one)
     shape = (*recorded_bits.batch_of(one), one["m"], one["n"])
     given["out"] = recorded_bits.result_of(one, shape, "cpu")
     try:
-        found = emulate.mm(a, b, **given, kernel=kernel_of(one), amax=bool(one.get("amax")))
+        given |= {"kernel": kernel_of(one), "amax": bool(one.get("amax")), **options}
+        found = emulate.mm(a, b, **given)
     except RuntimeError as error:
         # Some kernels that were recorded serve fewer problems now.
         assert "no kernel of this build" in str(error)
@@ -78,8 +79,15 @@ def differing(problems):
     """(the problems with other bits, how many were computed)."""
     found = {one["id"]: emulated(one) for one in problems}
     found = {number: digest for number, digest in found.items() if digest is not None}
-    wrong = [n for n, digest in found.items() if digest != RECORD[str(n)]["bits"]]
-    return wrong, len(found)
+    wrong = {n for n, digest in found.items() if digest != RECORD[str(n)]["bits"]}
+    for one in problems:
+        # The record is older than slices of k: what the planner chose then had one slice.
+        number = one["id"]
+        if number not in wrong or kernel_of(one) is not None:
+            continue
+        if emulated(one, batch_invariant=True) == RECORD[str(number)]["bits"]:
+            wrong.remove(number)
+    return sorted(wrong), len(found)
 
 
 @pytest.mark.parametrize("part", range(PARTS))

@@ -21,9 +21,10 @@ ONCE_DIFFERENT = [(40, 1920, 1093), (255, 755, 576), (62, 2048, 1024), (1, 4096,
 
 def decides(made):
     """The parts of a plan that decide bits. Promoted kernels of FP8 add the sums of 128 of k in one
-    order, whatever their tile."""
+    order, whatever their tile, and sums of integers are exact."""
     split = made["split"]
     kernel = re.sub(r"_\d+x\d+x128_w\d_s\d+_tn_promoted", "_promoted", made["kernel"])
+    kernel = re.sub(r"(_s32)_\d+x\d+x\d+_w\d_s\d+", r"\1", kernel)
     kernels = split and (split["bf16"], split["other"] and split["other"]["kernel"])
     return kernel, made["transposed"], kernels
 

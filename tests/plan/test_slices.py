@@ -78,9 +78,10 @@ def test_batch_invariant_has_one_slice():
     assert tcgemm.explain(a, b, device="H200").slices > 1
 
 
-def test_few_rows_have_narrow_tiles():
-    """Their tiles of 4096 and 6144 columns fill the GPU, and need no slices."""
-    for n, width in ((4096, 32), (6144, 48)):
+def test_few_rows_fill_the_gpu():
+    """By tiles whose width divides the columns so, or by two slices that a cluster adds."""
+    for n, width, slices in ((4096, 64, 2), (6144, 48, 1), (28672, 224, 1)):
         for m in (1, 16, 64):
             made = plan(m, n, 4096)
-            assert made["tile"][1] == width and made["slices"] == 1 and made["grid"] == 128
+            assert (made["tile"][1], made["slices"], made["grid"]) == (width, slices, 128)
+            assert made["cluster_adds"] == (slices > 1)

@@ -55,6 +55,8 @@ WORDS = {
     "epilogue": ("", "bias", "relu,bias", "c,zero_a,zero_b", "amax,scale_out", ",", "tanh"),
     "sparse": ("", "a", "b", "c"),
     "arches": ("", "8.0", "8.0,9.0a", "9.0a,,", "x", "8.0@9.0", "+PTX", "99999999999.0"),
+    "product": ("", "bf16 (accumulator f32), TN, m 1 n 1 k 1", "\0"),
+    "choice": ("", "sm90a_bf16@1/1", "@/", "sm90a_bf16_f32_64x64x64_w1_s12_tn@1/99", "\0"),
     "name": ("", "NVIDIA H200", "NVIDIA A100-SXM4-80GB", "H200 " * 50),
 }
 for _alias, _name in (("kernel_name", "kernel"), ("dtype_b", "dtype"), ("accumulator", "dtype")):

@@ -135,7 +135,11 @@ def check_passes(made, m, n, k, batch, types):
     if split := made["split"]:
         end = check_split(split, m, n, k, batch, end)
     assert made["workspace"] >= end
-    assert (made["workspace"] == 0) == (end == 0)
+    if made["slices"] > 1 and not made["cluster_adds"]:
+        least = made["slices"] * batch * m * n * 4  # the partial sums
+        assert made["workspace"] >= end + least
+    else:
+        assert (made["workspace"] == 0) == (end == 0)
 
 
 def check_split(split, m, n, k, batch, end):
@@ -193,7 +197,9 @@ def check_plan(made, device, m, n, k, batch, types, layout):
     cluster = made["cluster"]
     assert made["tiles_m"] * cluster == math.ceil(math.ceil(m / tile_m) / cluster) * cluster
     assert made["tiles_n"] == math.ceil(n / tile_n)
-    blocks = made["tiles_m"] * made["tiles_n"] * batch * cluster
+    blocks = made["tiles_m"] * made["tiles_n"] * batch * cluster * made["slices"]
+    if made["cluster_adds"]:
+        assert made["slices"] > 1 and cluster == 1 and made["grid"] == blocks
     assert 0 < made["grid"] <= blocks
     assert made["grid"] % cluster == 0
     tma = row["arch"] == "sm90a" and row["accumulator"] != "f64"

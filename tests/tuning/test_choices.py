@@ -10,7 +10,7 @@ from tcgemm.ops import query, tuned
 from support.plan_cases import H200, plan
 
 SIZE = (16, 4096, 14336)
-ROW = "sm90a_bf16_f32_64x64x64_w1_s12_tn"
+ROW = "sm90a_bf16_f32_64x128x64_w1_s8_tn"
 EPILOGUES = ([], ["bias"], ["c", "silu"], ["bias", "gelu", "residual"], ["amax"])
 LIKE = (  # the same product
     {"out_dtype": "f32"},

@@ -60,7 +60,7 @@ struct Frame {
   __device__ static int k_blocks(const Params& params) {
     return (params.extent.k + kConfig.tile_k() - 1) / kConfig.tile_k();
   }
-  // Those of a tile of matrix `batch` of the result, where it has `count` without slices.
+  // The k-blocks of a tile of matrix `batch` of the result. It has `count` without slices.
   template <class Cluster>
   __device__ static int k_blocks(const CpAsyncParams&, Cluster, int, int count) {
     return count;

@@ -37,9 +37,9 @@ struct Fp64Gemm {
     SharedStorage shared{};
     shared.stages = ptx::shared_address(memory) + kSmemDBytes;
     shared.barriers.base = shared.stages + kStagesBytes;
-    Frame::prologue(SingleCta{},
-                    [&] { shared.barriers.initialise(Mainloop::kWriters, Mainloop::kReaders); },
-                    [] {});
+    Frame::prologue(
+        SingleCta{}, [&] { shared.barriers.initialise(Mainloop::kWriters, Mainloop::kReaders); },
+        [] {});
     if constexpr (kRoundsToF32)
       if (!has_work(params.filter)) return;
     if (threadIdx.x < 128) {
