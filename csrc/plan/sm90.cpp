@@ -166,7 +166,7 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
   const double overhead = config.pingpong ? kPingpongOverhead : kBlockOverhead;
   const double waiting = launch.cluster == 4 ? kFourBlocks : launch.cluster == 2 ? kTwoBlocks : 0;
   const double issue = config.warpgroups == 1 && config.n == 256 ? kOneWide : 1.0;
-  const bool is_narrow = config.n <= 64 && config.is_dense_ss();
+  const bool is_narrow = config.n <= 64 && config.terms == 1 && !config.sparse;
   const double least = is_narrow ? kNarrowBlock + kNarrowColumn * config.n : 0.0;
   const double k_block = std::max(issue * (std::max(math, load) + overhead), least);
   const double slower = launch.cluster_adds ? kClusterDepth : 1.0;
