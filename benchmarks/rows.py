@@ -18,11 +18,8 @@ import argparse
 import time
 from pathlib import Path
 
-import torch
-
 from benchmarks import recording
 from benchmarks.recording import Problem, Recording, Row
-from tcgemm import info
 from tcgemm.bench import results_file
 from tcgemm.bench.run import shard
 from tcgemm.bench.workloads import Workload
@@ -52,11 +49,10 @@ def parse(argv=None):
 
 def known_gpu() -> str:
     """The name by which the planner knows the GPU of this machine."""
-    facts = torch.cuda.get_device_properties(0)
-    capability = 10 * facts.major + facts.minor
-    known = info.known_device(facts.name, capability, facts.multi_processor_count)
+    known = machine.known_gpu("cuda")
     if known is None:
-        raise SystemExit(f"The planner does not know this GPU ({facts.name}): docs/dev/devices.md.")
+        gpu = machine.gpu_name("cuda")
+        raise SystemExit(f"The planner does not know this GPU ({gpu}): docs/dev/devices.md.")
     return known["name"]
 
 

@@ -182,18 +182,20 @@ def _thin_targets():
     shapes = {"cubes": False, "few_rows": None}
     for name, (least, lowest) in THIN.items():
         yield Target(f"bf16 {name} x torch.mm", least, {"set": name}, lowest, **shapes)
-    for name, (least, lowest) in DRAWN_THIN.items():
-        least, lowest = round(least - DRAWN_MEAN, 4), round(lowest - DRAWN_LOWEST, 4)
-        yield Target(f"drawn {name}", least, {"set": f"drawn-{name}"}, lowest, **shapes)
+
+
+def _drawn_target(name, least, lowest):
+    limit = lowest - DRAWN_LOWEST if lowest else ANY
+    fields = {"set": f"drawn-{name}"}
+    target = Target(f"drawn {name}", round(least - DRAWN_MEAN, 4), fields, round(limit, 4))
+    return replace(target, cubes=False)
 
 
 def _drawn_targets():
+    for name, limits in DRAWN_THIN.items():
+        yield replace(_drawn_target(name, *limits), few_rows=None)
     for name in drawn.FAMILIES:
-        least, lowest = DRAWN[name]
-        limit = lowest - DRAWN_LOWEST if lowest else ANY
-        fields = {"set": f"drawn-{name}"}
-        target = Target(f"drawn {name}", round(least - DRAWN_MEAN, 4), fields, round(limit, 4))
-        yield replace(target, cubes=False)
+        yield _drawn_target(name, *DRAWN[name])
 
 
 def _targets():

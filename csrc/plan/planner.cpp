@@ -155,26 +155,25 @@ Problem plain_product(const Problem& problem) {
 }
 
 // The choice of tcgemm.tune for the product, if its kernel computes the product.
-std::optional<TunedChoice> fitting_choice(const Problem& problem, const Device& device) {
+std::optional<std::string> fitting_choice(const Problem& problem, const Device& device) {
   if (problem.batch_invariant) return std::nullopt;
-  std::optional<TunedChoice> choice = find_tuned(problem, device);
-  if (choice && !cheapest(plain_product(problem), device, choice->filter, 1).found())
-    choice.reset();
+  std::optional<std::string> choice = find_tuned(problem, device);
+  if (choice && !cheapest(plain_product(problem), device, *choice, 1).found()) choice.reset();
   return choice;
 }
 
 // The kernel of the choice, else the cheapest one with as many slices; neither may exist.
-Candidate tuned_candidate(const Problem& original, const Device& device, const TunedChoice& choice,
+Candidate tuned_candidate(const Problem& original, const Device& device, const std::string& choice,
                           Tuned& tuned) {
   // The choice was measured with a row-major result; a 2:4 kernel stores both majors alike.
   if (original.is_sparse() || !is_column_major(original)) {
-    const Search search = cheapest(original, device, choice.filter, choice.slices);
+    const Search search = cheapest(original, device, choice, 1);
     if (search.found()) {
       tuned = Tuned::kernel;
       return search.best;
     }
   }
-  const Search search = cheapest(original, device, {}, choice.slices);
+  const Search search = cheapest(original, device, {}, division_of(choice).slices);
   if (search.found()) tuned = Tuned::slices;
   return search.best;
 }

@@ -107,17 +107,21 @@ bool has_rs_kernel(DType input) {
   return kHasRs[int(input)];
 }
 
+Division division_of(std::string_view filter) {
+  const std::size_t slash = filter.rfind('/');
+  if (slash == std::string_view::npos) return {};
+  return {std::atoi(std::string(filter.substr(slash + 1)).c_str()), filter.ends_with('c')};
+}
+
 Search::Search(const Device& device, std::string_view filter, double least_bytes,
                ConfigFilter config_filter)
-    : device_(device),
+    : division(division_of(filter)),
+      device_(device),
       code_(code_on(device.compute_capability)),
       filter_(filter),
       least_bytes_(least_bytes),
       config_filter_(config_filter) {
-  if (const std::size_t slash = filter_.rfind('/'); slash != std::string_view::npos) {
-    division = {std::atoi(std::string(filter_.substr(slash + 1)).c_str()), filter_.ends_with('c')};
-    filter_ = filter_.substr(0, slash);
-  }
+  filter_ = filter_.substr(0, filter_.rfind('/'));
   for (const int size : kClusterSizes) {
     const char suffix[] = {'@', char('0' + size), '\0'};
     if (!filter_.ends_with(suffix)) continue;

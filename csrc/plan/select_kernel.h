@@ -55,6 +55,9 @@ struct Candidate {
   std::optional<RepackPass> repack_a, repack_b;
 };
 
+// The slices of k that a filter asks for at its end: "/4", or "/4c" for a cluster that adds them.
+Division division_of(std::string_view filter);
+
 // Finds the cheapest candidate.
 class Search {
  public:
@@ -70,7 +73,7 @@ class Search {
   // column-major output at full speed.
   void try_orientation(OrientedProblem oriented, bool rs_only);
 
-  Division division;  // a filter that ends in "/4" asks for four slices, "/4c" for a cluster's sum
+  Division division;  // that of the filter; without one the caller chooses
   bool found() const { return best.launch.config_index >= 0; }
 
   Candidate best;

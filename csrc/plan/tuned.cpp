@@ -2,7 +2,6 @@
 #include "plan/tuned.h"
 
 #include <atomic>
-#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <shared_mutex>
@@ -21,7 +20,7 @@ using Key = std::pair<std::string, std::string>;  // GPU, product
 
 struct Table {
   std::shared_mutex mutex;
-  std::map<Key, TunedChoice> choices;
+  std::map<Key, std::string> choices;
   std::atomic<std::uint64_t> generation{0};
 };
 
@@ -70,10 +69,10 @@ bool set_tuned(const std::string& device, const std::string& product, const std:
   if (product.empty() || at == std::string::npos || slash == std::string::npos || slash < at ||
       !is_row(std::string_view(filter).substr(0, at)))
     return false;
-  const int slices = std::atoi(filter.c_str() + slash + 1);
+  const int slices = division_of(filter).slices;
   if (slices < 1 || slices > kMostSlices) return false;
   const std::unique_lock lock(table().mutex);
-  table().choices[{device, product}] = {filter, slices};
+  table().choices[{device, product}] = filter;
   ++table().generation;
   return true;
 }
@@ -87,7 +86,7 @@ void clear_tuned() {
 
 std::uint64_t tuned_generation() { return table().generation.load(std::memory_order_acquire); }
 
-std::optional<TunedChoice> find_tuned(const Problem& problem, const Device& device) {
+std::optional<std::string> find_tuned(const Problem& problem, const Device& device) {
   if (tuned_generation() == 0) return std::nullopt;
   const std::shared_lock lock(table().mutex);
   if (table().choices.empty()) return std::nullopt;

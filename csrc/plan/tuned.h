@@ -10,11 +10,6 @@
 
 namespace tcgemm::plan {
 
-struct TunedChoice {
-  std::string filter;  // "row@cluster/slices", as make_plan takes it
-  int slices = 1;      // of k
-};
-
 // Types, layout and sizes of the product, in words. The epilogue and `out` are no part of it, so
 // that no bit depends on them. Empty for products that are not tuned: those of float32 in other
 // types than tf32, those with a strided operand, and those without work.
@@ -32,6 +27,7 @@ void clear_tuned();
 // Changes with the table; 0 while it has never had a choice.
 std::uint64_t tuned_generation();
 
-std::optional<TunedChoice> find_tuned(const Problem& problem, const Device& device);
+// The choice: "row@cluster/slices", as make_plan takes it.
+std::optional<std::string> find_tuned(const Problem& problem, const Device& device);
 
 }  // namespace tcgemm::plan

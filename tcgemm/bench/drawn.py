@@ -12,6 +12,7 @@ measured.
 
 from __future__ import annotations
 
+import functools
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -87,52 +88,52 @@ def _squares(seed: int) -> list[Case]:
     ]
 
 
-def _family(name: str) -> Callable[[int], list[Case]]:
-    def build(seed: int) -> list[Case]:
-        source = random.Random(f"{name} {seed}")
-        found: dict[Case, None] = {}
-        while len(found) < SHAPES:
-            fields = dict(FAMILIES[name])
-            for field, value in fields.items():
-                if isinstance(value, list):
-                    fields[field] = source.choice(value)
-            batch, sizes = 1, (SMALLEST, LARGEST)
-            if fields["op"] == "bmm":
-                batch, sizes = log_uniform(source, *BATCHES), BATCHED
-            step = STEPS.get(fields["dtype"], STEP)
-            m, n, k = shape(source, *sizes, step, MOST_FLOPS / batch)
-            found[Case(m=m, n=n, k=k, batch=batch, **fields)] = None
-        return list(found)
+def _set(
+    name: str, count: int, draw: Callable[[random.Random], Case]
+) -> Callable[[int], list[Case]]:
+    """The set of so many different cases."""
 
-    return build
-
-
-def _few_rows(source: random.Random) -> tuple[int, int, int]:
-    m, n, k = (log_uniform(source, *ends) for ends in ((8, 256), *[(SMALLEST, LARGEST)] * 2))
-    return m, n, k
-
-
-def _long_k(source: random.Random) -> tuple[int, int, int]:
-    m, n = (log_uniform(source, 64, 1024) for _ in range(2))
-    return m, n, log_uniform(source, 16 * max(m, n), 65536)
-
-
-def _thin(name: str, count: int, draw: Callable[[random.Random], tuple[int, int, int]]):
     def build(seed: int) -> list[Case]:
         source = random.Random(f"{name} {seed}")
         found: dict[Case, None] = {}
         while len(found) < count:
-            found[Case("mm", "bf16", "TN", *draw(source))] = None
+            found[draw(source)] = None
         return list(found)
 
     return build
 
 
+def _of_family(source: random.Random, family: dict[str, Any]) -> Case:
+    fields = dict(family)
+    for field, value in fields.items():
+        if isinstance(value, list):
+            fields[field] = source.choice(value)
+    batch, sizes = 1, (SMALLEST, LARGEST)
+    if fields["op"] == "bmm":
+        batch, sizes = log_uniform(source, *BATCHES), BATCHED
+    step = STEPS.get(fields["dtype"], STEP)
+    m, n, k = shape(source, *sizes, step, MOST_FLOPS / batch)
+    return Case(m=m, n=n, k=k, batch=batch, **fields)
+
+
+def _few_rows(source: random.Random) -> Case:
+    m, n, k = (log_uniform(source, *ends) for ends in ((8, 256), *[(SMALLEST, LARGEST)] * 2))
+    return Case("mm", "bf16", "TN", m, n, k)
+
+
+def _long_k(source: random.Random) -> Case:
+    m, n = (log_uniform(source, 64, 1024) for _ in range(2))
+    return Case("mm", "bf16", "TN", m, n, log_uniform(source, 16 * max(m, n), 65536))
+
+
 SETS: dict[str, Callable[[int], list[Case]]] = {
     "drawn-squares": _squares,
-    "drawn-few-rows": _thin("few-rows", 40, _few_rows),
-    "drawn-long-k": _thin("long-k", 20, _long_k),
-    **{f"drawn-{name}": _family(name) for name in FAMILIES},
+    "drawn-few-rows": _set("few-rows", 40, _few_rows),
+    "drawn-long-k": _set("long-k", 20, _long_k),
+    **{
+        f"drawn-{name}": _set(name, SHAPES, functools.partial(_of_family, family=family))
+        for name, family in FAMILIES.items()
+    },
 }
 
 

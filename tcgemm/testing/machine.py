@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from tcgemm import info
 from tcgemm.version import __version__
 
 # Field -> nvidia-smi's name of it. The clocks are in MHz, the limit is in W.
@@ -22,6 +23,13 @@ def gpu_name(device: torch.device | str) -> str:
     """The driver's name of the GPU, or "cpu"."""
     device = torch.device(device)
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+
+
+def known_gpu(device: torch.device | str) -> dict[str, Any] | None:
+    """What the planner's table of GPUs has of this one; None if it is not in the table."""
+    found = torch.cuda.get_device_properties(device)
+    capability = 10 * found.major + found.minor
+    return info.known_device(found.name, capability, found.multi_processor_count)
 
 
 def current(device: torch.device) -> contextlib.AbstractContextManager[object]:

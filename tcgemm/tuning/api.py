@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tcgemm import info
 from tcgemm.bench.workloads import Workload
 from tcgemm.comparison import request
 from tcgemm.comparison.shapes import progress_of
@@ -130,10 +129,8 @@ def gpu_of(given: Any) -> torch.device:
 
 def planner_name(gpu: torch.device) -> str:
     """The name by which the planner knows a GPU."""
-    facts = torch.cuda.get_device_properties(gpu)
-    capability = 10 * facts.major + facts.minor
-    known = info.known_device(facts.name, capability, facts.multi_processor_count)
-    return facts.name if known is None else known["name"]
+    known = machine.known_gpu(gpu)
+    return machine.gpu_name(gpu) if known is None else known["name"]
 
 
 def run(

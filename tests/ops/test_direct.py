@@ -4,13 +4,13 @@ hears of the call, and tensors that a kernel cannot read get what the dispatcher
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import tcgemm
 from tcgemm.ops import direct
 from tcgemm.ops.operators import LINEAR, MM
 
 from support import cases
+from support.calls import Counter
 
 
 @pytest.fixture
@@ -52,23 +52,13 @@ def test_options_do_not(taken):
     assert not taken
 
 
-class Noted(TorchDispatchMode):
-    def __init__(self):
-        super().__init__()
-        self.names = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.names.append(str(func))
-        return func(*args, **(kwargs or {}))
-
-
 @pytest.mark.parametrize("grad", [False, True])
 def test_modes_and_profilers_see_the_call(taken, grad):
     a, b = operands()
     b.requires_grad_(grad)
-    with Noted() as mode:
+    with Counter() as mode:
         tcgemm.mm(a, b)
-    assert mode.names == ["tcgemm.mm.default"]
+    assert (mode.calls, mode.others) == ({"mm": 1}, {})
     with torch.profiler.profile() as profile:
         tcgemm.mm(a, b)
     assert "tcgemm::mm" in {event.name for event in profile.events()}
