@@ -18,6 +18,7 @@ struct TileShape {
   int warpgroups, m64_blocks, n, stages;
   bool pingpong = false;
   bool split_n = false;
+  int gemv_rows = 0;
 };
 
 // sm90a: 128x256 is the fastest per FLOP, 192x192 fits the waves of 3072 and 6144, and the smaller
@@ -27,8 +28,10 @@ inline constexpr TileShape kSm90[] = {
     {2, 1, 256, 4}, {2, 2, 128, 4}, {3, 1, 192, 4}, {2, 1, 192, 5},      {2, 1, 128, 6},
     {1, 1, 256, 5}, {1, 1, 128, 8}, {1, 1, 64, 12}, {2, 1, 320, 3},      {2, 1, 224, 4},
     {2, 1, 208, 4}, {2, 1, 176, 5}, {2, 1, 144, 5}, {2, 2, 128, 6, true}};
-// Few rows: so many columns that the tiles of 4096, 6144 and 28672 columns fill 132 SMs.
-inline constexpr TileShape kSm90Narrow[] = {{1, 1, 32, 18}, {1, 1, 48, 14}, {1, 1, 224, 5}};
+// Few rows: so many columns that the tiles of 4096, 6144 and 28672 columns fill 132 SMs, with up to
+// 64 rows or with 128 and 256.
+inline constexpr TileShape kSm90Narrow[] = {
+    {1, 1, 32, 18}, {1, 1, 48, 14}, {1, 1, 224, 5}, {2, 1, 48, 9}, {2, 1, 96, 7}};
 // An FP16 accumulator is not faster on Hopper, so it has only the tiles that cover every size.
 inline constexpr TileShape kSm90F16[] = {
     {2, 1, 256, 4}, {2, 1, 128, 6}, {1, 1, 256, 5}, {1, 1, 128, 8}, {1, 1, 64, 12}};
@@ -56,18 +59,34 @@ inline constexpr TileShape kSm90SparseInt8[] = {
     {2, 1, 256, 5}, {2, 1, 192, 6}, {2, 1, 128, 8}, {2, 1, 64, 11}, {2, 1, 32, 14}};
 inline constexpr TileShape kSm90SparseFew[] = {{2, 1, 256, 5}, {2, 1, 64, 10}};
 // FP64: 128x128 is for large GEMMs, the others fit the waves of smaller ones on 132 SMs: 128x112
-// those of 4096 and 8192, 128x64 those of 1024. Eight warps multiply, because four leave the tensor
-// cores idle for a third of the time. 64x16 has four: it is for results of fewer than 132 tiles.
+// those of 4096 and 8192, 128x64 those of 1024. 64x128 is for few rows in slices of k. Eight warps
+// multiply, because four leave the tensor cores idle for a third of the time. 64x16 has four: it is
+// for results of fewer than 132 tiles.
 inline constexpr TileShape kSm90F64[] = {{2, 1, 128, 5},
                                          {2, 1, 112, 6},
                                          {2, 1, 96, 6},
                                          {2, 1, 80, 6},
                                          {2, 1, 64, 7},
                                          {2, 1, 48, 8},
+                                         {2, 1, 128, 7, false, true},
                                          {2, 1, 80, 9, false, true},
                                          {2, 1, 64, 11, false, true},
                                          {2, 1, 32, 15, false, true},
                                          {1, 1, 16, 16}};
+// GEMV, for few rows, which the bytes of b bound. Tiles of 32, 48 and 64 columns divide 4096, 6144
+// and 7168 columns among 132 SMs. With 16 rows a cluster of two shares a tile of twice the columns,
+// so that the bytes of a stay below those of b. 32 rows pay off where the other kernels are slow.
+// The number of warps decides the order of the sums: all tiles of a type that have no cluster have
+// the same one.
+inline constexpr TileShape kSm90Gemv[] = {{2, 1, 32, 4, false, false, 8},
+                                          {2, 1, 48, 3, false, false, 8},
+                                          {2, 1, 64, 3, false, false, 8},
+                                          {2, 1, 64, 2, false, false, 16}};
+inline constexpr TileShape kSm90GemvFew[] = {{2, 1, 32, 4, false, false, 8},
+                                             {2, 1, 64, 2, false, false, 16}};
+inline constexpr TileShape kSm90GemvF64[] = {{4, 1, 32, 2, false, false, 8},
+                                             {2, 1, 64, 2, false, false, 16},
+                                             {2, 1, 64, 2, false, false, 32}};
 // FP32 accumulated as FP64: 64x64 is also the tile of the recompute mask, and 64x32 fills the GPU
 // at 512 x 512.
 inline constexpr TileShape kSm90F32[] = {
@@ -163,6 +182,19 @@ inline constexpr ConfigFamily kFamilies[] = {
     family(Arch::sm90a, u8, u8, s32, kSm90Few, false),
     family(Arch::sm90a, f64, f64, f64, kSm90F64, true),
     family(Arch::sm90a, f32, f32, f64, kSm90F32, true),
+    family(Arch::sm90a, bf16, bf16, f32, kSm90Gemv, false),
+    family(Arch::sm90a, f16, f16, f32, kSm90Gemv, false),
+    family(Arch::sm90a, tf32, tf32, f32, kSm90Gemv, false),
+    family(Arch::sm90a, e4m3, e4m3, f32, kSm90Gemv, false),
+    family(Arch::sm90a, e4m3, e5m2, f32, kSm90GemvFew, false),
+    family(Arch::sm90a, e5m2, e4m3, f32, kSm90GemvFew, false),
+    family(Arch::sm90a, e5m2, e5m2, f32, kSm90GemvFew, false),
+    family(Arch::sm90a, s8, s8, s32, kSm90Gemv, false),
+    family(Arch::sm90a, s8, u8, s32, kSm90GemvFew, false),
+    family(Arch::sm90a, u8, s8, s32, kSm90GemvFew, false),
+    family(Arch::sm90a, u8, u8, s32, kSm90GemvFew, false),
+    family(Arch::sm90a, f64, f64, f64, kSm90GemvF64, false),
+    family(Arch::sm90a, f32, f32, f64, kSm90GemvF64, false),
     split_fp32_family(f16, kF16Terms, kSm90F16x2),
     split_fp32_family(bf16, kBf16Terms, kSm90Bf16x3),
     sparse_family(Arch::sm90a, bf16, bf16, f32, kSm90Sparse),
@@ -240,6 +272,7 @@ constexpr auto rows() {
         config.stages = family.tiles[tile].stages;
         config.pingpong = family.tiles[tile].pingpong;
         config.split_n = family.tiles[tile].split_n;
+        config.gemv_rows = family.tiles[tile].gemv_rows;
         config.promote = family.promote;
         config.block_scaled = family.block_scaled;
         config.operand_source = family.operand_source;
@@ -282,6 +315,7 @@ enum class Unit : std::uint8_t {
   sm90_fp8,
   sm90_fp8_promoted,
   sm90_fp8_sparse,
+  sm90_gemv,
   sm90_int8,
   sm90_int8_rs,
   sm90_int8_sparse,
@@ -316,6 +350,7 @@ constexpr Unit unit_sm80(const GemmConfig& config) {
 
 constexpr Unit unit_sm90(const GemmConfig& config) {
   using enum Unit;
+  if (config.is_gemv()) return sm90_gemv;
   const bool rs = config.operand_source == OperandSource::RS;
   switch (config.input) {
     case DType::bf16:
@@ -355,7 +390,7 @@ static_assert(
 
 // The name of a row, for people and for filters: sm90a_bf16_f32_128x256x64_w2_s4_tn. Mixed operands
 // are e4m3xe5m2. The end names the mainloop features: _promoted, _block_scaled, _rs, _f16x2,
-// _bf16x3, _sparse.
+// _bf16x3, _sparse, _pingpong, _gemv.
 struct ConfigName {
   char text[64] = {};
   int length = 0;
@@ -402,6 +437,7 @@ constexpr ConfigName name(const GemmConfig& config) {
   if (config.operand_source == OperandSource::RS) result.add("_rs");
   if (config.sparse) result.add("_sparse");
   if (config.pingpong) result.add("_pingpong");
+  if (config.is_gemv()) result.add("_gemv");
   return result;
 }
 

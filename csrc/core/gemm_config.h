@@ -34,12 +34,16 @@ inline constexpr int kMostClusterSlices = 8;
 // Column-major output is stored by TMA in 64 x 32 boxes; two fill a warpgroup's staging buffers.
 inline constexpr int kStoreColumns = 2 * kStagingBytes / 128;
 
+// The rows of the widest tile of a GEMV kernel. For more of them it is not tried.
+inline constexpr int kMostGemvRows = 32;
+
 // GemmConfig is a C++20 structural value and the template argument of its kernel. A tile is
 // tile_m x tile_n of the result and tile_k of depth in one stage:
 //
 //   sm90a  warpgroups * m64_blocks * 64 rows: each warpgroup owns m64_blocks wgmma rows, n wide;
 //          pingpong: m64_blocks * 64 rows, each warpgroup owns every second tile of its CTA
 //          split_n: m64_blocks * 64 rows, n / warpgroups columns for each warpgroup
+//          gemv: gemv_rows rows
 //   sm80   the same block of threads as warps of mma.sync: see kernels/sm80/kernel.cuh
 //
 // The fields after `stages` select mainloop features. Each mainloop static_asserts the combinations
@@ -63,6 +67,16 @@ struct GemmConfig {
   bool pingpong = false;
   // The warpgroups own the same rows and split the columns: tiles of m64_blocks * 64 rows.
   bool split_n = false;
+  // A GEMV kernel has tiles of so few rows, 8, 16 or 32: kernels/sm90/gemv. Its warps divide k.
+  int gemv_rows = 0;
+
+  constexpr bool is_gemv() const { return gemv_rows > 0; }
+  // The CTAs of a cluster divide k as well, so that each reads less of a. 0: no GEMV kernel.
+  constexpr int gemv_cluster() const { return gemv_rows > 8 ? 2 : is_gemv() ? 1 : 0; }
+  // The sums of the columns that a CTA stores, from each CTA of its cluster. A sum has at most 8
+  // bytes, and a row is padded against bank conflicts.
+  constexpr int gemv_pitch() const { return n / gemv_cluster() + 4; }
+  constexpr int gemv_sums_bytes() const { return gemv_cluster() * gemv_rows * gemv_pitch() * 8; }
 
   constexpr bool is_dense_ss() const {
     return terms == 1 && promote == 0 && !sparse && !block_scaled &&
@@ -102,15 +116,23 @@ struct GemmConfig {
   }
   // TMA loads the operands (TmaParams). The other kernels, FP64-accumulating ones among them, load
   // with cp.async, any strides and alignment (CpAsyncParams).
-  constexpr bool uses_tma() const { return arch == Arch::sm90a && accumulator != DType::f64; }
-  // The kernel can compute the sums of slices of k: Slices in core/params.h.
-  constexpr bool divides_k() const { return uses_tma() && terms == 1 && (!sparse || n <= 64); }
+  constexpr bool uses_tma() const {
+    return arch == Arch::sm90a && accumulator != DType::f64 && !is_gemv();
+  }
+  // Another kernel can add the sums of slices of k: Slices in core/params.h. Sums of split FP32
+  // must be whole before they are rescaled.
+  constexpr bool divides_k() const {
+    if (!uses_tma()) return has_producer();  // it accumulates in f64
+    return terms == 1 && (!sparse || n <= 64);
+  }
   // A cluster can add the sums of slices: kernels/sm90/cluster_sum.cuh. Wide tiles have no
   // registers for it, and are for large results.
   constexpr bool sums_in_cluster() const {
-    return divides_k() && operand_source == OperandSource::SS && bits(accumulator) == 32 &&
-           !pingpong && m64_blocks == 1 && warpgroups <= 2 && n <= 192;
+    const bool added = uses_tma() && (divides_k() || (terms == kF16Terms && n <= 128));
+    return added && operand_source == OperandSource::SS && bits(accumulator) == 32 && !pingpong &&
+           m64_blocks == 1 && warpgroups <= 2 && n <= 192;
   }
+  constexpr bool has_slices() const { return divides_k() || sums_in_cluster(); }
   // The sums of a slice of a tile.
   constexpr int slice_bytes() const { return tile_m() * tile_n() * 4; }
   // The most slices that a cluster adds: the others than the first lie in the stages.
@@ -121,7 +143,12 @@ struct GemmConfig {
   }
   // The sums of a k-block are added, scaled or not, to a second set of accumulators.
   constexpr bool promotes() const { return promote != 0 || block_scaled; }
-  constexpr int tile_m() const { return (pingpong || split_n ? 1 : warpgroups) * m64_blocks * 64; }
+  // FP8 sums are as accurate as those of 16-bit operands. A GEMV kernel issues mma.sync, for which
+  // ptxas widens FP8 to f16.
+  constexpr bool has_accurate_fp8_sums() const { return promotes() || is_gemv(); }
+  constexpr int tile_m() const {
+    return is_gemv() ? gemv_rows : (pingpong || split_n ? 1 : warpgroups) * m64_blocks * 64;
+  }
   // Consumer warpgroups that read a stage.
   constexpr int stage_readers() const { return pingpong ? 1 : warpgroups; }
   constexpr int tile_n() const { return n; }
@@ -155,12 +182,13 @@ struct GemmConfig {
   constexpr int edge_rows_b(std::int64_t n_extent) const {
     return terms > 1 || n > 256 ? loaded_n() : edge_rows(n_extent, n, loaded_n(), major_b(layout));
   }
-  // sm90a has a producer warpgroup.
-  constexpr int threads() const { return 128 * (warpgroups + (arch == Arch::sm90a ? 1 : 0)); }
+  constexpr bool has_producer() const { return arch == Arch::sm90a && !is_gemv(); }
+  constexpr int threads() const { return 128 * (warpgroups + (has_producer() ? 1 : 0)); }
   constexpr int pad() const { return accumulator == DType::f64 ? kPadBytes / bytes(input) : 0; }
   // The bytes that a stage is filled with. A stage starts at a multiple of 1024 bytes, as swizzles
-  // require.
+  // require. A GEMV kernel has a stage of its own for each warp.
   constexpr int loaded_bytes() const {
+    if (is_gemv()) return warpgroups * 4 * (tile_m() + tile_n()) * row_bytes();
     const int padding = pad() * bytes(input);
     return terms * (tile_m() * (row_bytes_a() + padding) + loaded_n() * (row_bytes() + padding)) +
            metadata_bytes();
@@ -188,9 +216,10 @@ struct GemmConfig {
   // more stages of scales: the warps of a warpgroup are at most one WGMMA group apart.
   constexpr int scale_stages() const { return block_scaled ? stages + 2 : 0; }
   // Dynamic shared memory: the stages. sm90a adds the staging buffers (not for FP64 results), the
-  // scales, and two barriers per stage. sm80 stages its output in the pipeline stages, so that
-  // three of them fit on GPUs with 99 KB per CTA.
+  // scales, and two barriers per stage. A GEMV kernel adds the sums of its cluster. sm80 stages its
+  // output in the pipeline stages, so that three of them fit on GPUs with 99 KB per CTA.
   constexpr int shared_bytes() const {
+    if (is_gemv()) return pipeline_bytes() + gemv_sums_bytes();
     if (arch != Arch::sm90a) return pipeline_bytes();
     return pipeline_bytes() + (input == DType::f64 ? 0 : staging_bytes());
   }
@@ -199,7 +228,7 @@ struct GemmConfig {
   // The same without the vector.
   constexpr int operand_bytes() const {
     const int operands = stages * stage_bytes();
-    if (arch != Arch::sm90a) return operands;
+    if (!has_producer()) return operands;
     return operands + 16 * stages + scale_stages() * scale_bytes();
   }
   constexpr int edge_rows(std::int64_t extent, int tile, int loaded, Major major) const {

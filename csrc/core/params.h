@@ -205,6 +205,8 @@ struct CpAsyncParams {
   ScaleVector scale_b;
   TileFilter filter;  // of f32 kernels
   SparseParams sparse;
+  Slices slices;             // of kernels that accumulate in f64
+  ConstantOperand constant;  // as in TmaParams; of GEMV kernels
 };
 
 // One copy of a repack pass. It reads any strides, writes a K-major matrix whose pitch is a
@@ -264,7 +266,7 @@ struct SplitFp32PassParams {
   std::int64_t recompute_mask_bytes;
 };
 
-// Adds partial sums: batch x slices x m x pitch of f32 or s32 -> the result.
+// Adds partial sums: batch x slices x m x pitch of f32, s32 or f64 -> the result.
 struct AddSlicesParams {
   const void* sums;
   std::int64_t pitch;  // elements, a multiple of 32

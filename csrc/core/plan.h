@@ -121,6 +121,7 @@ struct SplitFp32Pass {
 };
 
 constexpr DType partial_sums_dtype(const Problem& problem) {
+  if (problem.accumulator == DType::f64 || problem.input_a == DType::f32) return DType::f64;
   return problem.accumulator == DType::s32 ? DType::s32 : DType::f32;
 }
 

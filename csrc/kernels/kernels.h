@@ -55,8 +55,9 @@ inline constexpr int kSumThreads = 256;
 int sum_blocks(const SumParams& params);
 
 // The partial sums of a product whose k is divided into slices -> its result (AddSlicesParams).
+// The result of f64 sums is f64, or they are rounded to f32 before the epilogue.
 // partition_add_slices fills in the partition.
-const void* add_slices(DType accumulator);
+const void* add_slices(DType sums, bool f64_result);
 
 inline constexpr int kAddSlicesThreads = 256;
 inline constexpr int kSlicesOfWarp = 8;  // that one warp adds

@@ -182,13 +182,16 @@ void launch_cp_async(const LaunchContext& call) {
   params.a_vector = run.vector_a;
   params.b_vector = run.vector_b;
   params.filter = filter;
+  params.slices = slices(problem, run, config.tile_k());
+  params.constant = constant_operand(call);
   if (config.sparse) params.sparse = metadata(config, problem);
   if (config.block_scaled) {
     params.scale_a = scale_of_a(problem);
     params.scale_b = scale_of_b(problem);
   }
   launch_kernel(kernel_function(run.config_index, run.epilogue_path, device), &params,
-                {run.grid, config.threads(), config.shared_bytes(), 1, config.arch == Arch::sm90a},
+                {run.grid, config.threads(), config.shared_bytes(), run.launched_cluster(),
+                 config.arch == Arch::sm90a},
                 stream, {run.config_index});
 }
 

@@ -64,7 +64,7 @@ void add_slices(const Problem& problem, const LaunchContext& context, const Matr
   params.epilogue = epilogue(problem, context.plan, rolled, context.workspace);
   params.extent = extent(problem);
   kernels::partition_add_slices(params);
-  launch_kernel(kernels::add_slices(sums.dtype), &params,
+  launch_kernel(kernels::add_slices(sums.dtype, problem.accumulator == DType::f64), &params,
                 {kernels::add_slices_blocks(params), kernels::kAddSlicesThreads, 0, 1,
                  supports_dependent_launch(context.device)},
                 context.stream, {-1, "the sum of the slices of k"});

@@ -30,6 +30,7 @@ JsonArray catalog_rows() {
             .add("block_scaled", config.block_scaled)
             .add("registers", config.operand_source == OperandSource::RS)
             .add("parts", config.terms)
+            .add("gemv", config.is_gemv())
             .add("sparse", config.sparse ? name(pattern_of(config.input)) : "")
             .add("tile", JsonArray().add(config.tile_m()).add(config.tile_n()).add(config.tile_k()))
             .add("stages", config.stages)

@@ -1,5 +1,5 @@
-// One way to compute a Problem, and its estimated time. sm80.cpp, sm90.cpp and fp64.cpp model the
-// kernels; select_kernel.cpp compares the candidates.
+// One way to compute a Problem, and its estimated time. sm80.cpp, sm90.cpp, fp64.cpp and gemv.cpp
+// model the kernels; select_kernel.cpp compares the candidates.
 #pragma once
 
 #include <algorithm>
@@ -38,10 +38,13 @@ struct CandidateOperands {
   }
 };
 
-// How k is divided: the CTAs of a cluster add the sums of the slices, or another kernel does.
+// How k is divided: the CTAs of a cluster add the sums of the slices, or another kernel does. Or
+// the warps of a GEMV kernel divide k, in a cluster of gemv_cluster CTAs; it is 0 for other
+// kernels.
 struct Division {
   int slices = 1;
   bool cluster_adds = false;
+  int gemv_cluster = 0;
 };
 
 inline constexpr int kClusterSizes[] = {1, 2, 4};  // thread blocks
@@ -57,6 +60,9 @@ std::optional<LaunchConfig> fit_sm90(const GemmConfig& config, const Problem& pr
                                      const Device& device, const CandidateOperands& operands,
                                      int cluster, Division division);
 std::optional<LaunchConfig> fit_fp64(const GemmConfig& config, const Problem& problem,
+                                     const Device& device, const CandidateOperands& operands,
+                                     int cluster, Division division);
+std::optional<LaunchConfig> fit_gemv(const GemmConfig& config, const Problem& problem,
                                      const Device& device, const CandidateOperands& operands,
                                      int cluster);
 

@@ -126,54 +126,94 @@ bool swaps_ab(const Problem& original, std::string_view filter) {
                               : is_column_major(original) && may_swap_ab(original, filter);
 }
 
+// The kernels that may gain from the other orientation. An RS kernel transposes a in registers, and
+// alone stores a column-major result at full speed. A GEMV kernel has few rows.
+bool gains_from_swap(const GemmConfig& config) {
+  return config.operand_source == OperandSource::RS || config.is_gemv();
+}
+
 // The cheapest kernel, in both orientations.
 Search cheapest(const Problem& original, const Device& device, std::string_view filter,
-                int slices) {
+                Division division) {
   const bool swap_ab = swaps_ab(original, filter);
   Search search(device, filter, traffic(original));
   const DType other_input = swap_ab ? original.input_a : original.input_b;
   const bool may_swap = !original.batch_invariant || may_swap_ab(original, filter);
-  const bool swaps_for_rs = !original.is_sparse() && may_swap && has_rs_kernel(other_input);
+  const std::int64_t other_rows = swap_ab ? original.m : original.n;
+  const bool tries_both = !original.is_sparse() && may_swap &&
+                          (has_rs_kernel(other_input) || other_rows <= kMostGemvRows);
   const auto try_all = [&] {
-    search.try_orientation(OrientedProblem(original, swap_ab), false);
-    if (swaps_for_rs) search.try_orientation(OrientedProblem(original, !swap_ab), true);
+    search.try_orientation(OrientedProblem(original, swap_ab));
+    if (tries_both) search.try_orientation(OrientedProblem(original, !swap_ab), gains_from_swap);
   };
-  if (filter.empty()) search.division = {slices};
+  if (filter.empty()) search.division = division;
   try_all();
-  if (filter.empty() && slices > 1 && slices <= kMostClusterSlices) {
+  if (filter.empty() && division.slices > 1 && division.slices <= kMostClusterSlices) {
     search.division.cluster_adds = true;
     try_all();
   }
   return search;
 }
 
-// The product without its epilogue, with a row-major result of the accumulators' type. The slices
-// of k are chosen for it, so that no bit depends on the rest.
+// The product without its epilogue, with a row-major result of the accumulators' type. The division
+// of k is chosen for it, so that no bit depends on the rest.
 Problem plain_product(const Problem& problem) {
   return partial_sums(problem, 1,
                       {0, partial_sums_dtype(problem), problem.n, 1, problem.m * problem.n});
+}
+
+// The division of k of a product, for any epilogue and layout of the result.
+Division division_of_k(const Problem& problem, const Device& device) {
+  // Slices must save at least this share of the time.
+  constexpr double kLeastGain = 0.05;
+  Division best;
+  if (problem.batch_invariant) return best;
+  const Problem plain = plain_product(problem);
+  const auto time = [&](Division division) {
+    return cheapest(plain, device, {}, division).best.launch.microseconds;
+  };
+  double least = time(best);
+  if (std::min(problem.m, problem.n) <= kMostGemvRows) {
+    for (const int cluster : {1, 2}) {
+      const Division gemv{1, false, cluster};
+      const double microseconds = time(gemv);
+      if (microseconds >= least) continue;
+      least = microseconds;
+      best = gemv;
+    }
+  }
+  least *= 1 - kLeastGain;
+  for (const int count : SliceCounts(problem, device)) {
+    const double microseconds = time({count});
+    if (microseconds >= least) continue;
+    least = microseconds;
+    best = {count};
+  }
+  return best;
 }
 
 // The choice of tcgemm.tune for the product, if its kernel computes the product.
 std::optional<std::string> fitting_choice(const Problem& problem, const Device& device) {
   if (problem.batch_invariant) return std::nullopt;
   std::optional<std::string> choice = find_tuned(problem, device);
-  if (choice && !cheapest(plain_product(problem), device, *choice, 1).found()) choice.reset();
+  if (choice && !cheapest(plain_product(problem), device, *choice, {}).found()) choice.reset();
   return choice;
 }
 
-// The kernel of the choice, else the cheapest one with as many slices; neither may exist.
+// The kernel of the choice, else the cheapest one that divides k alike; neither may exist.
 Candidate tuned_candidate(const Problem& original, const Device& device, const std::string& choice,
                           Tuned& tuned) {
   // The choice was measured with a row-major result; a 2:4 kernel stores both majors alike.
   if (original.is_sparse() || !is_column_major(original)) {
-    const Search search = cheapest(original, device, choice, 1);
+    const Search search = cheapest(original, device, choice, {});
     if (search.found()) {
       tuned = Tuned::kernel;
       return search.best;
     }
   }
-  const Search search = cheapest(original, device, {}, division_of(choice).slices);
+  Division division = division_of(choice);
+  division.cluster_adds = false;  // cheapest() tries both ways to add
+  const Search search = cheapest(original, device, {}, division);
   if (search.found()) tuned = Tuned::slices;
   return search.best;
 }
@@ -193,8 +233,8 @@ Plan search(const Problem& original, const Device& device, std::string_view filt
     if (const auto choice = fitting_choice(original, device))
       found = tuned_candidate(original, device, *choice, plan.tuned);
   if (plan.tuned == Tuned::nothing) {
-    const int slices = filter.empty() ? slices_of_k(original, device) : 1;
-    found = cheapest(original, device, filter, slices).best;
+    const Division division = filter.empty() ? division_of_k(original, device) : Division{};
+    found = cheapest(original, device, filter, division).best;
   }
   plan.main = found.launch;
   plan.swap_ab = found.swap_ab;
@@ -230,27 +270,6 @@ Plan search(const Problem& original, const Device& device, std::string_view filt
 }
 
 }  // namespace
-
-int slices_of_k(const Problem& problem, const Device& device) {
-  // Slices must save at least this share of the time.
-  constexpr double kLeastGain = 0.05;
-  if (problem.batch_invariant) return 1;
-  const SliceCounts counts(problem, device);
-  if (counts.empty()) return 1;
-  const Problem plain = plain_product(problem);
-  const auto time = [&](int slices) {
-    return cheapest(plain, device, {}, slices).best.launch.microseconds;
-  };
-  int best = 1;
-  double least = time(1) * (1 - kLeastGain);
-  for (const int count : counts) {
-    const double microseconds = time(count);
-    if (microseconds >= least) continue;
-    least = microseconds;
-    best = count;
-  }
-  return best;
-}
 
 bool copies_result(const Problem& problem, std::string_view kernel) {
   return !problem.is_sparse() && is_column_major(problem) && !may_swap_ab(problem, kernel);

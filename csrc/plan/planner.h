@@ -12,9 +12,6 @@
 
 namespace tcgemm::plan {
 
-// The number of slices into which k is divided: that of the product without its epilogue and with a
-// row-major result of the accumulators' type. So bits do not depend on these.
-int slices_of_k(const Problem& problem, const Device& device);
 // `kernel` restricts the choice to configs whose name contains it ("sm80", "128x256"); empty means
 // all, and the choice of tcgemm.tune (tuned.h) before the cheapest. Throws std::runtime_error with
 // a full sentence if no kernel of this build fits.

@@ -1,6 +1,7 @@
 // The search over the catalog, and the facts about its configs that are computed at compile time.
 #include "plan/select_kernel.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdlib>
@@ -13,9 +14,9 @@ namespace {
 
 // The operation of a config, without its layout and tile, as one number.
 constexpr std::uint32_t signature(DType a, DType b, DType accumulator, bool block_scaled,
-                                  bool promotes, int terms, bool sparse) {
+                                  bool accurate_fp8, int terms, bool sparse) {
   return std::uint32_t(a) | std::uint32_t(b) << 8 | std::uint32_t(accumulator) << 16 |
-         std::uint32_t(block_scaled) << 24 | std::uint32_t(promotes) << 25 |
+         std::uint32_t(block_scaled) << 24 | std::uint32_t(accurate_fp8) << 25 |
          std::uint32_t(terms) << 26 | std::uint32_t(sparse) << 28;
 }
 
@@ -27,8 +28,8 @@ constexpr auto kSignatures = [] {
   for (std::size_t i = 0; i < kCatalog.size(); ++i) {
     const GemmConfig& config = kCatalog[i];
     signatures[i] = built(config) ? signature(config.input, config.input_b, config.accumulator,
-                                              config.block_scaled, config.promotes(), config.terms,
-                                              config.sparse)
+                                              config.block_scaled, config.has_accurate_fp8_sums(),
+                                              config.terms, config.sparse)
                                   : kNotBuilt;
   }
   return signatures;
@@ -59,6 +60,12 @@ struct AcceptedSignatures {
     return row != kNotBuilt && (row == promoted || row == unpromoted);
   }
 };
+
+// One tile of rows, and a block of k for each warp: else other kernels are as fast.
+bool suits_gemv(const GemmConfig& config, const Problem& problem) {
+  const std::int64_t warps = config.threads() / 32 * config.gemv_cluster();
+  return problem.m <= config.tile_m() && problem.k >= warps * config.tile_k();
+}
 
 // The larger of the arithmetic's time and the bytes' time. A share of the smaller one is added, so
 // that among memory-bound kernels the one with less arithmetic wins. The share is up to twice as
@@ -108,9 +115,16 @@ bool has_rs_kernel(DType input) {
 }
 
 Division division_of(std::string_view filter) {
-  const std::size_t slash = filter.rfind('/');
-  if (slash == std::string_view::npos) return {};
-  return {std::atoi(std::string(filter.substr(slash + 1)).c_str()), filter.ends_with('c')};
+  Division division;
+  if (const std::size_t slash = filter.rfind('/'); slash != std::string_view::npos) {
+    division.slices = std::atoi(std::string(filter.substr(slash + 1)).c_str());
+    division.cluster_adds = filter.ends_with('c');
+  }
+  const std::string_view row = filter.substr(0, std::min(filter.find('@'), filter.find('/')));
+  if (row.ends_with("_gemv"))
+    for (const GemmConfig& config : kCatalog)
+      if (std::string_view(name(config)) == row) division.gemv_cluster = config.gemv_cluster();
+  return division;
 }
 
 Search::Search(const Device& device, std::string_view filter, double least_bytes,
@@ -135,15 +149,17 @@ Search::Search(const Device& device, std::string_view filter, double least_bytes
   best.launch.microseconds = HUGE_VAL;
 }
 
-void Search::try_orientation(OrientedProblem oriented, bool rs_only) {
+void Search::try_orientation(OrientedProblem oriented, ConfigFilter orientation_filter) {
   const AcceptedSignatures signatures(oriented.problem);
   for (std::size_t row = 0; row < kCatalog.size(); ++row) {
     if (!signatures.contains(kSignatures[row])) continue;
     const GemmConfig& config = kCatalog[row];
     if (!holds(code_, config.arch)) continue;
-    if (rs_only && config.operand_source != OperandSource::RS) continue;
+    if (orientation_filter != nullptr && !orientation_filter(config)) continue;
+    if (config.is_gemv() && !names_one_row_ && !suits_gemv(config, oriented.problem)) continue;
     if (config_filter_ != nullptr && !config_filter_(config)) continue;
-    if (!filter_.empty() && !is_wanted(config)) continue;
+    if (filter_.empty() ? config.gemv_cluster() != division.gemv_cluster : !is_wanted(config))
+      continue;
     for (int choice = 0; choice < 4; ++choice)
       if (oriented.choose(choice)) try_kernel(oriented, int(row));
   }
@@ -159,14 +175,17 @@ void Search::try_kernel(const OrientedProblem& oriented, int config_index) {
   const GemmConfig& config = kCatalog[config_index];
   const CandidateOperands& operands = oriented.operands;
   const Problem& problem = oriented.problem;
-  if (division.slices > 1 && !config.uses_tma()) return;
+  if (division.slices > 1 && !config.has_slices()) return;
   std::optional<LaunchConfig> launch =
-      config.uses_tma() ? fit_sm90(config, problem, device_, operands, cluster_, division)
-      : config.arch == Arch::sm90a ? fit_fp64(config, problem, device_, operands, cluster_)
-                                   : fit_sm80(config, problem, device_, operands, cluster_);
+      config.is_gemv()    ? fit_gemv(config, problem, device_, operands, cluster_)
+      : config.uses_tma() ? fit_sm90(config, problem, device_, operands, cluster_, division)
+      : config.arch == Arch::sm90a
+          ? fit_fp64(config, problem, device_, operands, cluster_, division)
+          : fit_sm80(config, problem, device_, operands, cluster_);
   if (!launch) return;
-  launch->microseconds = with_memory(*launch, config, problem.k, least_bytes_, device_) +
-                         add_slices_time(problem, device_, division);
+  if (!config.is_gemv())  // its time is that of its bytes
+    launch->microseconds = with_memory(*launch, config, problem.k, least_bytes_, device_) +
+                           add_slices_time(problem, device_, division);
   if (operands.a.repacked || operands.b.repacked) launch->microseconds += kPassLaunch;
   const auto repack = [&](const GemmOperand& operand, const CandidateOperand& input) {
     std::optional<RepackPass> pass;

@@ -55,7 +55,8 @@ struct Candidate {
   std::optional<RepackPass> repack_a, repack_b;
 };
 
-// The slices of k that a filter asks for at its end: "/4", or "/4c" for a cluster that adds them.
+// The division that a filter asks for: slices of k at its end, "/4", or "/4c" for a cluster that
+// adds them; or the whole name of a GEMV kernel.
 Division division_of(std::string_view filter);
 
 // Finds the cheapest candidate.
@@ -69,11 +70,12 @@ class Search {
   Search(const Device& device, std::string_view filter, double least_bytes,
          ConfigFilter config_filter = nullptr);
 
-  // `rs_only`: consider only RS kernels, which transpose A in registers. Only they store
-  // column-major output at full speed.
-  void try_orientation(OrientedProblem oriented, bool rs_only);
+  // Only configs that `orientation_filter` accepts as well are tried.
+  void try_orientation(OrientedProblem oriented, ConfigFilter orientation_filter = nullptr);
 
-  Division division;  // that of the filter; without one the caller chooses
+  // That of the filter. Without a filter the caller chooses, and only kernels that divide k in this
+  // way are tried.
+  Division division;
   bool found() const { return best.launch.config_index >= 0; }
 
   Candidate best;

@@ -15,15 +15,14 @@ struct Tile {
   int m, n;
 };
 constexpr Tile kTiles[] = {{64, 64}, {64, 128}, {128, 128}, {128, 256}};
+constexpr Tile kF64Tiles[] = {{64, 32}};                 // as well
 constexpr Tile kSparseTiles[] = {{128, 32}, {128, 64}};  // the 2:4 operand is the first
 
 constexpr std::int64_t kBlockBytes = 128;  // of k: GemmConfig::row_bytes
 constexpr std::int64_t kLeastBlocks = 4;   // k-blocks of a slice
 
-// The kernels that divide k: TMA and WGMMA, accumulators of 32 bits in the end.
 bool has_kernels(const Problem& problem, const Device& device) {
-  return holds(code_on(device.compute_capability), Arch::sm90a) && problem.terms == 1 &&
-         problem.input_a != DType::f32 && problem.accumulator != DType::f64;
+  return holds(code_on(device.compute_capability), Arch::sm90a) && problem.terms == 1;
 }
 
 }  // namespace
@@ -43,6 +42,8 @@ SliceCounts::SliceCounts(const Problem& problem, const Device& device) {
     fill(kSparseTiles, problem.m, problem.n);
   else
     fill(kTiles, problem.m, problem.n);
+  if (problem.input_a == DType::f32 || problem.accumulator == DType::f64)
+    fill(kF64Tiles, problem.m, problem.n);
 }
 
 void SliceCounts::add(std::int64_t count) {

@@ -14,7 +14,6 @@ class SliceCounts {
  public:
   SliceCounts(const Problem& problem, const Device& device);
 
-  bool empty() const { return size_ == 0; }
   const int* begin() const { return counts_.data(); }
   const int* end() const { return counts_.data() + size_; }
 

@@ -200,8 +200,8 @@ std::int64_t resident_clusters(const Device& device, int cluster) {
 bool may_divide(const GemmConfig& config, const Problem& problem, const Device& device,
                 Division division) {
   if (division.slices == 1) return !division.cluster_adds;
-  if (!config.divides_k() || division.slices > ceil_div(problem.k, config.tile_k())) return false;
-  if (!division.cluster_adds) return true;
+  if (division.slices > ceil_div(problem.k, config.tile_k())) return false;
+  if (!division.cluster_adds) return config.divides_k();
   // Every cluster has one tile.
   const std::int64_t tiles =
       problem.batch * ceil_div(problem.m, config.tile_m()) * ceil_div(problem.n, config.tile_n());
@@ -228,7 +228,8 @@ std::optional<LaunchConfig> fit_sm90(const GemmConfig& config, const Problem& pr
   if (!operands.can_load(config.layout)) return std::nullopt;
   if (config.shared_bytes() > device.shared_bytes) return std::nullopt;
   if (!may_divide(config, problem, device, division)) return std::nullopt;
-  const auto [slices, cluster_adds] = division;
+  const int slices = division.slices;
+  const bool cluster_adds = division.cluster_adds;
   const Problem stored = slices > 1 && !cluster_adds
                              ? partial_sums(problem, slices, partial_sums_matrix(problem, 0))
                              : problem;

@@ -2,6 +2,7 @@
 #include "plan/split_fp32.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "catalog.h"
 #include "core/split_fp32.h"
@@ -10,20 +11,52 @@
 namespace tcgemm::plan {
 namespace {
 
-// The cheapest kernel for operands of this many terms.
+// The cheapest kernel for operands of this many terms. Without a filter k is divided as `division`
+// says.
 std::optional<LaunchConfig> cheapest_kernel(const Problem& problem, const SplitFp32Plan& split,
                                             int terms, const Device& device,
                                             std::string_view filter, double least_bytes,
-                                            Search::ConfigFilter config_filter) {
+                                            Search::ConfigFilter config_filter,
+                                            Division division = {}) {
   Search search(device, filter, least_bytes, config_filter);
+  if (filter.empty()) search.division = division;
   const Matrix a = first_term(split.a, terms, 0), b = first_term(split.b, terms, 0);
-  search.try_orientation(OrientedProblem(with_terms(problem, a, b, terms), false), false);
+  search.try_orientation(OrientedProblem(with_terms(problem, a, b, terms), false));
   if (!search.found()) return std::nullopt;
   return search.best.launch;
 }
 
+// The slices of k of the kernel for f16 terms, which a cluster adds: those of the product without
+// its epilogue.
+Division division_of_f16_terms(const Problem& problem, const SplitFp32Plan& split,
+                               const Device& device, double least_bytes,
+                               Search::ConfigFilter config_filter) {
+  // Slices must save at least this share of the time.
+  constexpr double kLeastGain = 0.05;
+  Division best;
+  if (problem.batch_invariant) return best;
+  const Problem plain =
+      partial_sums(problem, 1, {0, DType::f32, problem.n, 1, problem.m * problem.n});
+  const auto time = [&](Division division) {
+    const auto found =
+        cheapest_kernel(plain, split, kF16Terms, device, {}, least_bytes, config_filter, division);
+    return found ? found->microseconds : HUGE_VAL;
+  };
+  double least = time(best) * (1 - kLeastGain);
+  for (const int slices : {2, 3, 4, kMostClusterSlices}) {
+    const Division division{slices, true};
+    const double microseconds = time(division);
+    if (microseconds >= least) continue;
+    least = microseconds;
+    best = division;
+  }
+  return best;
+}
+
 // Config filters. The split-FP32 kernels with this smallest tile have the shortest accumulation
-// chains; of the FP64 kernels it is the tile that one byte of the recompute mask covers.
+// chains; of the FP64 kernels it is the tile that one byte of the recompute mask covers. A GEMV
+// kernel has no tile filter.
+bool is_tile_kernel(const GemmConfig& config) { return !config.is_gemv(); }
 bool has_recompute_tile(const GemmConfig& config) {
   return config.tile_m() == kRecomputeTile && config.tile_n() == kRecomputeTile;
 }
@@ -38,7 +71,7 @@ std::optional<LaunchConfig> cheapest_fp64_kernel(const Problem& problem, const D
   Search search(device, "", 0, config_filter);
   OrientedProblem oriented(unsplit, false);
   oriented.may_copy_a = oriented.may_copy_b = false;
-  search.try_orientation(oriented, false);
+  search.try_orientation(oriented);
   if (!search.found()) return std::nullopt;
   return search.best.launch;
 }
@@ -85,12 +118,13 @@ std::optional<Plan> plan_split_fp32(const Problem& problem, const Device& device
   if (filter.empty() && !many_results)
     f16_filter = long_k || result_count <= kFewResults ? has_recompute_tile : has_short_chains;
   if (!split.bf16)
-    f16 = cheapest_kernel(problem, split, kF16Terms, device, filter, least_bytes, f16_filter);
+    f16 = cheapest_kernel(problem, split, kF16Terms, device, filter, least_bytes, f16_filter,
+                          division_of_f16_terms(problem, split, device, least_bytes, f16_filter));
   if ((long_k && many_results) || (!f16 && least_depth < kLeastDepth))
     alternative = cheapest_kernel(problem, split, kBf16Terms, device, f16 ? "" : filter,
                                   least_bytes, nullptr);
   else if (f16)
-    alternative = cheapest_fp64_kernel(problem, device, nullptr);
+    alternative = cheapest_fp64_kernel(problem, device, is_tile_kernel);
   const std::optional<LaunchConfig> recompute =
       cheapest_fp64_kernel(problem, device, has_recompute_tile);
   if (!alternative || !recompute) return std::nullopt;

@@ -44,6 +44,22 @@ __device__ inline void store_remote(std::uint32_t shared, std::uint32_t rank, co
       : "memory");
 }
 
+// Stores 4 or 8 bytes at address `shared` of CTA `rank`.
+template <class T>
+__device__ inline void store_remote(std::uint32_t shared, std::uint32_t rank, T value) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8);
+  std::uint32_t to;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to) : "r"(shared), "r"(rank));
+  if constexpr (sizeof(T) == 4)
+    asm volatile("st.shared::cluster.b32 [%0], %1;" ::"r"(to),
+                 "r"(__builtin_bit_cast(std::uint32_t, value))
+                 : "memory");
+  else
+    asm volatile("st.shared::cluster.b64 [%0], %1;" ::"r"(to),
+                 "l"(__builtin_bit_cast(std::uint64_t, value))
+                 : "memory");
+}
+
 // Stores 16 bytes at address `shared` of CTA `rank` and adds as many transaction bytes to `barrier`
 // of that CTA. A thread that waits on that barrier sees the bytes; no fence is needed here.
 __device__ inline void store_async(std::uint32_t shared, std::uint32_t barrier, std::uint32_t rank,

@@ -270,6 +270,8 @@ __device__ inline void wgmma(Register (&d)[kRegisters], std::uint64_t a, std::ui
       TCGEMM_WGMMA_24("+r");
     else if constexpr (kRegisters == 32)
       TCGEMM_WGMMA_32("+r");
+    else if constexpr (kRegisters == 48)
+      TCGEMM_WGMMA_48("+r");
     else if constexpr (kRegisters == 64)
       TCGEMM_WGMMA_64("+r");
     else if constexpr (kRegisters == 72)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from tcgemm.emulate import instruction, split_ranges, table
+from tcgemm.emulate.chains import slices_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -50,10 +51,10 @@ class Rows(NamedTuple):
     ranges: Ranges
 
 
-def sums(row: dict[str, Any], a: Rows, b: Rows) -> Tensor:
+def sums(row: dict[str, Any], a: Rows, b: Rows, slices: int = 1) -> Tensor:
     """The accumulators before they are rescaled, (..., M, N); b has columns as rows.
 
-    `row` is that of the catalog.
+    `row` is that of the catalog. A cluster adds the sums of slices of k.
     """
     kind = kind_of(row["parts"], b.values.shape[-1])
     left, right = split(a, kind), split(b, kind)
@@ -61,7 +62,18 @@ def sums(row: dict[str, Any], a: Rows, b: Rows) -> Tensor:
     columns = row["tile"][1]
     steps = 4 if warpgroups == 2 else 1 if columns == 64 else 2  # of a chain of the first terms
     by_levels = columns <= (64 if warpgroups == 1 else 128)
-    blocks = range(0, left[0].shape[-1], kind.block)
+    starts = range(0, left[0].shape[-1], kind.block)
+    found = torch.zeros(())
+    for first, last in slices_of(len(starts), slices):
+        blocks = starts[first:last]
+        found = found + _sums_of_blocks(kind, left, right, blocks, steps, by_levels)
+    return found
+
+
+def _sums_of_blocks(
+    kind: Kind, left: list[Tensor], right: list[Tensor], blocks: range, steps: int, by_levels: bool
+) -> Tensor:
+    """The sums of the blocks of k that begin at these elements."""
     per_sum = 8 if len(blocks) > 48 else 4
     total = added = torch.zeros(())
     for index, start in enumerate(blocks):

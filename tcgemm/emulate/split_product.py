@@ -72,15 +72,16 @@ def _is_shared(x: Tensor) -> bool:
 
 def _product(kernel: sums.Kernel, passes: Passes, a: Tensor, b: Tensor) -> Tensor:
     """As the kernels see the operands: a (M, K) or (B, M, K), b (K, N) or (B, K, N)."""
-    row, k = kernel.row, b.shape[-2]
+    row, k, slices = kernel.row, b.shape[-2], kernel.slices
     ranges = (split_ranges.ranges_of(a), split_ranges.ranges_of(b.mT))
     left, right = (split_fp32.Rows(x, of_x) for x, of_x in zip((a, b.mT), ranges, strict=True))
     if passes.alternative is not None and split_ranges.use_bf16(ranges, passes.mn_major, k):
         row = passes.alternative
         if row["parts"] == 1:  # float64 sums of all results
             return sums.in_float64(kernel.gpu, a, b)
+        slices = 1
     kind = split_fp32.kind_of(row["parts"], k)
-    found = split_fp32.sums(row, left, right)
+    found = split_fp32.sums(row, left, right, slices)
     wrong = split_fp32.inaccurate(kind, k, found, *ranges)
     found = split_fp32.rescaled(kind, found, *ranges)
     return _computed_again(kernel.gpu, found, wrong, left, right) if bool(wrong.any()) else found

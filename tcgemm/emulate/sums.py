@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from tcgemm.emulate import instruction, rounding, table
+from tcgemm.emulate import chains, gemv, instruction, rounding, table
 from tcgemm.sparse import SparseTensor24
 from tcgemm.sparse.positions import decompress, pack_positions, unpack_positions
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
 BLOCK = 128  # elements of k in a promoted chain, and in a block of scales
 GROUP = 8  # slices of k whose sums one warp adds: csrc/kernels/passes/add_slices.cuh
-FMA_CHAIN = "mma.m8n8k4.f64.f64.f64"  # all kernels with float64 sums compute as this one
 
 
 class Kernel(NamedTuple):
@@ -29,7 +29,8 @@ class Kernel(NamedTuple):
     def instruction(self) -> table.Instruction:
         """The instruction that the kernel issues, with the types of a and b of the call."""
         row = self.row
-        family = ("wgmma" if row["arch"] == "sm90a" else "mma") + (".sp" if row["sparse"] else "")
+        wgmma = row["arch"] == "sm90a" and not row["gemv"]
+        family = ("wgmma" if wgmma else "mma") + (".sp" if row["sparse"] else "")
         operands = (row["input"], row["input_b"])
         types = (*(reversed(operands) if self.swap_ab else operands), row["accumulator"])
         for known, _ in table.rows().values():
@@ -38,13 +39,6 @@ class Kernel(NamedTuple):
             if types == (known.input, known.input_b, known.accumulator):
                 return known
         raise NotImplementedError(f"The arithmetic of {row['name']} on {self.gpu} is not known.")
-
-
-class Stored(NamedTuple):
-    """An operand (..., M, K) as its kernel reads it: a sparse one has metadata."""
-
-    values: Tensor
-    metadata: Tensor | None = None
 
 
 def of_integers(a: Tensor, b: Tensor, zero_a: Tensor | None, zero_b: Tensor | None) -> Tensor:
@@ -66,11 +60,13 @@ def of_floats(
 ) -> Tensor:
     """The accumulators of the kernel after its mainloop, (..., M, N). The scales are of blocks."""
     row = kernel.row
-    if row["accumulator"] == "f64":
-        return in_float64(kernel.gpu, a, b)
     if not row["sparse"]:
         a, b = (decompress(x) if isinstance(x, SparseTensor24) else x for x in (a, b))
-    elif not isinstance(a, SparseTensor24):  # the kernel's a is the sparse operand
+    if row["gemv"]:
+        return gemv.sums(kernel, a, b)
+    if row["accumulator"] == "f64":
+        return in_float64(kernel.gpu, a, b, row["tile"][2], kernel.slices)
+    if row["sparse"] and not isinstance(a, SparseTensor24):  # the kernel's a is the sparse operand
         turned = kernel._replace(swap_ab=not kernel.swap_ab)
         scales = (None if scale is None else scale.mT for scale in (scale_b, scale_a))
         return of_floats(turned, b.t(), a.mT, *scales).mT
@@ -86,50 +82,47 @@ def of_floats(
         )
         promotion = instruction.Promotion(stored, *factors)
     values, metadata = _stored(a)
-    left = Stored(rounding.operand(values, found.input), metadata)
+    left = chains.Stored(rounding.operand(values, found.input), metadata)
     known = table.rows()[found.arch, found.name]
     right = rounding.operand(b, found.input_b)
     if kernel.slices == 1:
-        return _chain(known, left, right, promotion)
+        return chains.chain(known, left, right, promotion)
     return _of_slices(kernel, known, left, right, promotion)
 
 
 def _of_slices(
     kernel: Kernel,
     known: tuple[table.Instruction, Any],
-    a: Stored,
+    a: chains.Stored,
     b: Tensor,
     promotion: instruction.Promotion | None,
 ) -> Tensor:
     """The sums of slices of k, added in float32: each group of GROUP in the order of k, and then
     the groups."""
-    depth, count = kernel.row["tile"][2], kernel.slices
-    blocks, longer = divmod(-(-b.shape[-2] // depth), count)
-    groups: list[Tensor] = []
-    for index in range(count):
-        first = index * blocks + min(index, longer)
-        last = first + blocks + (index < longer)
+    depth = kernel.row["tile"][2]
+    found = []
+    for first, last in chains.slices_of(-(-b.shape[-2] // depth), kernel.slices):
         k = slice(first * depth, last * depth)
         part = None if promotion is None else _part(promotion, slice(first, last))
-        found = _chain(known, _columns(a, k, b.shape[-2]), b[..., k, :], part).float()
-        if index % GROUP == 0:
-            groups.append(found)
-        else:
-            groups[-1] = groups[-1] + found
-    total = groups[0]
-    for more in groups[1:]:
-        total = total + more
-    return total
+        found.append(chains.chain(known, _columns(a, k, b.shape[-2]), b[..., k, :], part).float())
+    return _added(found)
 
 
-def _columns(a: Stored, k: slice, depth: int) -> Stored:
+def _added(parts: list[Tensor]) -> Tensor:
+    """The sum of slices: in groups of GROUP, and then the sum of the groups."""
+    firsts = range(0, len(parts), GROUP)
+    groups = [functools.reduce(torch.add, parts[first : first + GROUP]) for first in firsts]
+    return functools.reduce(torch.add, groups)
+
+
+def _columns(a: chains.Stored, k: slice, depth: int) -> chains.Stored:
     """The part of an operand whose dense columns are k. depth: its number of dense columns."""
     if a.metadata is None:
-        return Stored(a.values[..., k])
+        return chains.Stored(a.values[..., k])
     stored = a.values.shape[-1]
     kept = slice(k.start * stored // depth, k.stop * stored // depth)
     positions = unpack_positions(a.metadata.cpu(), stored)[..., kept]
-    return Stored(a.values[..., kept], pack_positions(positions))
+    return chains.Stored(a.values[..., kept], pack_positions(positions))
 
 
 def _part(promotion: instruction.Promotion, blocks: slice) -> instruction.Promotion:
@@ -138,18 +131,22 @@ def _part(promotion: instruction.Promotion, blocks: slice) -> instruction.Promot
     return instruction.Promotion(promotion[0], a, b)
 
 
-def in_float64(gpu: str, a: Tensor, b: Tensor) -> Tensor:
-    """The sums in float64, rounded once to the dtype of the operands."""
-    sums = _chain(table.rows()[gpu, FMA_CHAIN], Stored(a.double()), b.double(), None)
-    return sums.to(a.dtype)
+def in_float64(gpu: str, a: Tensor, b: Tensor, depth: int = 1, slices: int = 1) -> Tensor:
+    """The sums in float64, rounded once to the dtype of the operands. A k-block has `depth`."""
+    known, left, right = table.rows()[gpu, chains.FMA], a.double(), b.double()
+    found = []
+    for first, last in chains.slices_of(-(-b.shape[-2] // depth), slices):
+        k = slice(first * depth, last * depth)
+        found.append(chains.chain(known, chains.Stored(left[..., k]), right[..., k, :], None))
+    return _added(found).to(a.dtype)
 
 
-def _stored(a: Tensor) -> Stored:
+def _stored(a: Tensor) -> chains.Stored:
     """The kept elements of a SparseTensor24 whose groups lie along its rows."""
     if not isinstance(a, SparseTensor24):
-        return Stored(a)
+        return chains.Stored(a)
     values, metadata, _ = a.stored(a.transposed)
-    return Stored(values, metadata)
+    return chains.Stored(values, metadata)
 
 
 def _factors(scale: Tensor | None, shape: tuple[int, ...], blocks: int) -> Tensor | None:
@@ -162,34 +159,3 @@ def _factors(scale: Tensor | None, shape: tuple[int, ...], blocks: int) -> Tenso
     if scale.shape[-2] not in (1, rows):
         scale = scale.repeat_interleave(BLOCK, dim=-2)[..., :rows, :]
     return scale.expand(*shape, blocks).contiguous()
-
-
-def _chain(
-    known: tuple[table.Instruction, Any],
-    a: Stored,
-    b: Tensor,
-    promotion: instruction.Promotion | None,
-) -> Tensor:
-    """The sums of a chain of instructions. Zeros fill k, as TMA and cp.async do."""
-    found, row = known
-    batch = torch.broadcast_shapes(a.values.shape[:-2], b.shape[:-2])
-    steps = -(-b.shape[-2] // found.shape[2])
-    stored, filled = a.values.shape[-1], steps * found.stored
-    values = a.values.expand(*batch, *a.values.shape[-2:])
-    values = torch.nn.functional.pad(values, (0, filled - stored))
-    b = b.expand(*batch, *b.shape[-2:])
-    b = torch.nn.functional.pad(b, (0, 0, 0, steps * found.shape[2] - b.shape[-2]))
-    metadata = None
-    if a.metadata is not None:
-        metadata = _fill_metadata(a.metadata, stored, filled, found.group)
-        metadata = metadata.expand(*batch, *metadata.shape[-2:])
-    options = {"metadata": metadata, "promotion": promotion}
-    return instruction.multiply(found, row.arithmetic, values, b, None, **options)
-
-
-def _fill_metadata(metadata: Tensor, stored: int, filled: int, group: int) -> Tensor:
-    """The metadata of more columns: the first positions of each group, whose values are zero."""
-    positions = unpack_positions(metadata.cpu(), stored)
-    first = torch.arange(group // 2, dtype=torch.uint8)
-    more = first.repeat((filled - stored) // first.numel())
-    return pack_positions(torch.cat([positions, more.expand(*positions.shape[:-1], -1)], dim=-1))

@@ -61,7 +61,7 @@ def test_this_build_has_kernels_for_this_gpu():
 def test_this_build_has_kernels_for_hopper():
     kernels = [row for row in every_row() if row.arch == "sm90a"]
     assert {row.types.a for row in kernels} == {*cases.REAL, *cases.FP8, *INT8}
-    beyond = {"promoted", "block_scaled", "rs", "f16x2", "bf16x3", "pingpong"}
+    beyond = {"promoted", "block_scaled", "rs", "f16x2", "bf16x3", "pingpong", "gemv"}
     assert {row.more for row in kernels} == {"", *beyond}
 
 
@@ -368,4 +368,7 @@ def test_names_of_kernels_can_be_read():
     assert not row.bias_only
     assert parse("sm90a_e4m3_f32_128x144x128_w2_s5_tn_block_scaled").bias_only
     assert not parse("sm90a_e4m3_f32_128x128x128_w2_s6_tn_promoted").unrolled_only
+    row = parse("sm90a_e4m3_f32_8x32x128_w4_s2_tn_gemv")
+    assert not row.tma
+    assert str(row.types) == "e4m3"
     assert all(row.types.outs for row in every_row())

@@ -36,6 +36,7 @@ from support.reference import same_bits
 COUNTS = (2, 3, 8, 9, 33, 64)
 DIVIDING = rows(lambda row: row.divides_k)
 CLUSTERS = rows(lambda row: row.sums_in_cluster)
+BOTH_WAYS = rows(lambda row: row.sums_in_cluster and row.divides_k)
 TILES = ((64, 64), (128, 128), (128, 256))
 COMMON = rows(lambda row: row.divides_k and row.tile[:2] in TILES and row.layout in ("TN", "NN"))
 MOST = Kind("most", lambda m, n, k, s: (m // 2 + 1, n // 2 + 3, 67 * k + 5))
@@ -50,7 +51,8 @@ def counts_of(k, row):
 def most_cluster_slices(row):
     """The sums of all slices but the first lie in the stages of the pipeline."""
     m, n, _ = row.tile
-    return min(8, 1 + row.stages * (m + n) * 128 // (4 * m * n))
+    terms = 2 if row.split_fp32 else 1
+    return min(8, 1 + row.stages * terms * (m + n) * 128 // (4 * m * n))
 
 
 @DIVIDING
@@ -103,7 +105,7 @@ def test_row_is_exact_in_clusters_that_add(row):
                 check(rows_, columns, batch, count, strides, step)
 
 
-@CLUSTERS
+@BOTH_WAYS
 def test_clusters_have_the_bits_of_the_kernel_that_adds(row):
     """Also with every term of the epilogue, and where the next kernel waits for the sums."""
     m, n, _ = row.tile
@@ -111,16 +113,33 @@ def test_clusters_have_the_bits_of_the_kernel_that_adds(row):
     a, b = operands(*asked(row, "padded"), m + 1, n + 8, k)
     scales = block_scales(row, m + 1, n + 8, k, step=1, powers=False)
     bias = cases.make("contiguous", 1, n + 8, dtype=F32, device="cuda")[0]
-    given = {"dtype": row.types.widest, "device": "cuda"}
+    options = {"bias": bias, "activation": "gelu"}
+    options = {} if row.types.integer or row.unrolled_only else options
     for count in {2, min(4, most_cluster_slices(row))}:
         found = []
         for cluster_adds in (False, True):
-            out = torch.empty(m + 1, n + 8, **given)
-            options = {"bias": bias, "activation": "gelu"}
-            options = {} if row.types.integer or row.unrolled_only else options
+            out = torch.empty(m + 1, n + 8, dtype=row.types.widest, device="cuda")
             launch(row, a, b, out=out, slices=count, cluster_adds=cluster_adds, **options, **scales)
             found.append(out)
         assert same_bits(*found)
+
+
+@rows(lambda row: row.sums_in_cluster and row.split_fp32)
+def test_split_float32_in_clusters_has_the_bits_of_the_emulator(row):
+    """The sums of all slices are rescaled, and those that are wrong are computed again."""
+
+    def check(count, data):
+        k = (2 * count + 1) * row.tile[2] + row.tile[2] // 2
+        a, b = operands(*asked(row, "padded"), 72, 40, k)
+        if data == "wide":
+            a.mul_(2.0 ** torch.randint(-30, 30, a.shape, device="cuda"))
+        out = torch.empty(72, 40, device="cuda")
+        launch(row, a, b, out=out, slices=count, cluster_adds=True)
+        options = {"kernel": f"{row.name}/{count}c", "device": "H200"} | row.types.options
+        assert same_bits(out.cpu(), emulate.mm(a.cpu(), b.cpu(), **options))
+
+    counts = {2, 3, most_cluster_slices(row)}
+    each(itertools.product(counts, ("normal", "wide")), check)
 
 
 @COMMON
@@ -152,8 +171,12 @@ def test_the_epilogue_runs_once(row):
         options |= block_scales(row, m, n, k, step=m)
         given = {"device": "cuda", "largest": 9}
         options["bias"] = cases.make("contiguous", 1, n, dtype=F32, **given)[0]
-        options["c"] = cases.make("padded", m, n, dtype=BF16, **given)
-        options["residual"] = cases.make("odd_pitch", m, n, dtype=BF16, **given)
+        f64 = row.types.a is torch.float64
+        dtype = torch.float64 if f64 else BF16
+        options["c"] = cases.make("padded", m, n, dtype=dtype, **given)
+        options["residual"] = cases.make("odd_pitch", m, n, dtype=dtype, **given)
+        if f64:
+            options["bias"] = options["bias"].double()
         guarded = cases.Guarded(strides, (m, n), dtype=out_dtype, device="cuda")
         launch(row, a, b, out=guarded.view, slices=4, **options)
         options |= row.types.options | {"out_dtype": out_dtype}

@@ -10,7 +10,7 @@ import tcgemm
 from support.plan_cases import plan
 
 LONG = [(64, 64, 65536), (128, 128, 32768), (100, 1000, 10000)]
-LONG += [(512, 512, 32768), (16, 4096, 14336)]
+LONG += [(512, 512, 32768), (16, 4096, 14336), (1, 4096, 4096), (4096, 2, 4096)]
 TYPES = [
     {"dtype": "bf16"},
     {"dtype": "f16", "accumulator": "f16"},
@@ -38,24 +38,45 @@ def test_enough_tiles_are_not_divided():
         assert plan(m, n, k)["slices"] == 1, (m, n, k)
 
 
-@pytest.mark.parametrize("options", [{"dtype": "f64"}, {"dtype": "f32"}], ids=str)
-def test_others_are_not_divided(options):
-    assert plan(64, 64, 65536, **options)["slices"] == 1
+@pytest.mark.parametrize("dtype", ["f64", "f32"])
+def test_float64_sums_are_divided(dtype):
+    """The partial sums of float32 operands are float64 as well."""
+    for m, n, k in LONG[:3]:
+        made = plan(m, n, k, dtype=dtype)
+        assert made["slices"] > 1 and not made["cluster_adds"], (m, n, k)
+        assert made["split"] is None
+        assert made["workspace"] >= made["slices"] * m * n * 8
+
+
+def test_clusters_add_the_slices_of_split_float32():
+    """Sums must be whole before they are rescaled."""
+    made = plan(64, 4096, 4096, dtype="f32", precision="prepared")
+    assert (made["slices"], made["cluster_adds"], made["split"]["bf16"]) == (2, True, False)
+    name = made["kernel"]
+    assert plan(64, 4096, 4096, dtype="f32", kernel=name + "/2c")["slices"] == 2
+    with pytest.raises(RuntimeError, match="no kernel of this build"):
+        plan(64, 4096, 4096, dtype="f32", kernel=name + "/2")
 
 
 def test_no_other_gpu_divides_k():
     assert plan(64, 64, 65536, device="A100")["slices"] == 1
 
 
-@pytest.mark.parametrize("types", TYPES, ids=str)
+def division(made):
+    """How the kernel divides k: into slices, or among the warps of a cluster of GEMV blocks."""
+    return made["slices"], made["kernel"].endswith("_gemv") and made["cluster"]
+
+
+@pytest.mark.parametrize("types", [*TYPES, {"dtype": "f64"}], ids=str)
 def test_the_epilogue_and_the_result_do_not_change_the_slices(types):
     """So z, out= and a fused term do not change bits."""
     for m, n, k in LONG:
-        plain = plan(m, n, k, **types)["slices"]
+        plain = division(plan(m, n, k, **types))
         integers = types["dtype"] == "s8"
         for epilogue, out in itertools.product(EPILOGUES, (None, (0, 1, m), (0, n + 1, 1))):
             given = types | ({"out_dtype": "bf16"} if integers else {})
-            assert plan(m, n, k, **given, epilogue=epilogue, out=out)["slices"] == plain, (m, n, k)
+            made = plan(m, n, k, **given, epilogue=epilogue, out=out)
+            assert division(made) == plain, (m, n, k)
 
 
 def test_a_filter_asks_for_slices():
@@ -81,7 +102,36 @@ def test_batch_invariant_has_one_slice():
 def test_few_rows_fill_the_gpu():
     """By tiles whose width divides the columns so, or by two slices that a cluster adds."""
     for n, width, slices in ((4096, 64, 2), (6144, 48, 1), (28672, 224, 1)):
-        for m in (1, 16, 64):
+        for m in (24, 64):
             made = plan(m, n, 4096)
             assert (made["tile"][1], made["slices"], made["grid"]) == (width, slices, 128)
             assert made["cluster_adds"] == (slices > 1)
+
+
+GEMV = [
+    (1, 4096, "8x32"),
+    (8, 4096, "8x32"),
+    (8, 6144, "8x48"),
+    (4, 7168, "8x64"),
+    (16, 4096, "16x64"),
+]
+
+
+@pytest.mark.parametrize(("rows", "columns", "tile"), GEMV)
+def test_gemv_kernels_serve_few_rows(rows, columns, tile):
+    made = plan(rows, columns, 4096)
+    assert made["kernel"].endswith("_gemv") and f"_{tile}x" in made["kernel"]
+    assert made["slices"] == 1 and made["cluster"] == (2 if rows == 16 else 1)
+
+
+def test_gemv_kernels_serve_few_columns():
+    """Of the transposed product."""
+    made = plan(4096, 1, 4096)
+    assert made["kernel"].endswith("_gemv") and made["transposed"]
+
+
+def test_gemv_is_not_for_batch_invariance_nor_a_short_k():
+    with tcgemm.batch_invariant():
+        assert "gemv" not in plan(1, 4096, 4096)["kernel"]
+    assert "gemv" not in plan(1, 4096, 64)["kernel"]
+    assert "gemv" not in plan(33, 4096, 4096)["kernel"]

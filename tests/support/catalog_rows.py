@@ -22,7 +22,7 @@ NAME = re.compile(
     r"(?P<arch>sm80|sm89|sm90a)_(?P<a>[a-z]+\d+(?:m3|m2)?)(?:x(?P<b>[a-z]+\d+(?:m3|m2)?))?"
     r"_(?P<accumulator>f16|f32|f64|s32)_(?P<tile>\d+x\d+x\d+)_w\d_s(?P<stages>\d+)"
     r"_(?P<layout>[tn]{2})"
-    r"(?P<more>_promoted|_block_scaled|_rs|_f16x2|_bf16x3|_sparse|_pingpong)?"
+    r"(?P<more>_promoted|_block_scaled|_rs|_f16x2|_bf16x3|_sparse|_pingpong|_gemv)?"
 )
 
 
@@ -36,7 +36,8 @@ class Row(NamedTuple):
     tile: tuple[int, int, int]
     stages: int
     layout: str
-    more: str  # "", "promoted", "block_scaled", "rs", "f16x2", "bf16x3", "sparse" or "pingpong"
+    # "", "promoted", "block_scaled", "rs", "f16x2", "bf16x3", "sparse", "pingpong" or "gemv"
+    more: str
 
     @property
     def blocks(self):
@@ -52,7 +53,7 @@ class Row(NamedTuple):
 
     @property
     def tma(self):
-        return self.arch == "sm90a" and self.input not in ("f32", "f64")
+        return self.arch == "sm90a" and self.input not in ("f32", "f64") and self.more != "gemv"
 
     @property
     def unrolled_only(self):
@@ -72,14 +73,16 @@ class Row(NamedTuple):
     def divides_k(self):
         """Its sums of slices of k can be added by another kernel."""
         narrow = self.more != "sparse" or self.tile[1] <= 64
-        return self.tma and not self.split_fp32 and narrow
+        f64 = self.arch == "sm90a" and self.input in ("f32", "f64") and self.more != "gemv"
+        return f64 or (self.tma and not self.split_fp32 and narrow)
 
     @property
     def sums_in_cluster(self):
         """The blocks of a cluster can add the sums of slices of k."""
         narrow = self.tile[0] <= 128 and self.tile[1] <= 192
         others = self.more not in ("rs", "pingpong") and self.types.accumulator != torch.float16
-        return self.divides_k and narrow and others
+        f16_terms = self.more == "f16x2" and self.tile[1] <= 128
+        return self.tma and (self.divides_k or f16_terms) and narrow and others
 
     @property
     def bias_only(self):

@@ -189,21 +189,27 @@ def check_plan(made, device, m, n, k, batch, types, layout):
     assert (row["input"], row["input_b"], row["accumulator"]) == served
     assert (made["split"] is not None) == (row["parts"] > 1)
     assert row["block_scaled"] == types.blocks
-    assert row["promoted"] or types.precision != "promoted"
+    assert row["promoted"] or row["gemv"] or types.precision != "promoted"
     assert has_code(device, row["arch"])
     assert row["shared_bytes"] <= device["shared_bytes"]
 
     tile_m, tile_n, _ = row["tile"]
     cluster = made["cluster"]
-    assert made["tiles_m"] * cluster == math.ceil(math.ceil(m / tile_m) / cluster) * cluster
+    rows_down = math.ceil(m / tile_m)
+    if not row["gemv"]:  # the blocks of its clusters share a tile
+        rows_down = math.ceil(rows_down / cluster)
+    assert made["tiles_m"] == rows_down
     assert made["tiles_n"] == math.ceil(n / tile_n)
     blocks = made["tiles_m"] * made["tiles_n"] * batch * cluster * made["slices"]
     if made["cluster_adds"]:
         assert made["slices"] > 1 and cluster == 1 and made["grid"] == blocks
     assert 0 < made["grid"] <= blocks
     assert made["grid"] % cluster == 0
-    tma = row["arch"] == "sm90a" and row["accumulator"] != "f64"
-    if row["arch"] == "sm90a":
+    tma = row["arch"] == "sm90a" and row["accumulator"] != "f64" and not row["gemv"]
+    if row["gemv"]:
+        assert cluster == (1 if tile_m == 8 else 2)
+        assert made["grid"] == blocks and k > 0
+    elif row["arch"] == "sm90a":
         assert cluster in ((1, 2, 4) if tma else (1,))
         resident = device["multiprocessors"]
         if cluster == 4:
@@ -221,7 +227,8 @@ def check_plan(made, device, m, n, k, batch, types, layout):
         "b": "T" if made["prepare_b"] else layout[0],
     }
     for name, letter in zip(("b", "a"), row["layout"], strict=True):
-        gathered = not tma and not made[f"vector_{name}"] and types.k_major_only
+        by_elements = types.k_major_only or row["gemv"]
+        gathered = not tma and not made[f"vector_{name}"] and by_elements
         # The layout of a single row is anybody's, and so are elements that are read one by one.
         assert majors[name] == letter or min(m, n, k) <= 1 or gathered
 

@@ -8,10 +8,12 @@
 
 namespace tcgemm::kernels {
 
-const void* add_slices(DType accumulator) {
-  return accumulator == DType::s32
-             ? reinterpret_cast<const void*>(&passes::add_slices<std::int32_t>)
-             : reinterpret_cast<const void*>(&passes::add_slices<float>);
+const void* add_slices(DType sums, bool f64_result) {
+  if (sums == DType::s32)
+    return reinterpret_cast<const void*>(&passes::add_slices<std::int32_t, std::int32_t>);
+  if (sums == DType::f32) return reinterpret_cast<const void*>(&passes::add_slices<float, float>);
+  return f64_result ? reinterpret_cast<const void*>(&passes::add_slices<double, double>)
+                    : reinterpret_cast<const void*>(&passes::add_slices<double, float>);
 }
 
 void partition_add_slices(AddSlicesParams& params) {

@@ -7,6 +7,7 @@
 
 #include "core/params.h"
 #include "kernels/kernels.h"
+#include "kernels/sm90/fp64/epilogue.cuh"
 #include "ptx/dependent.cuh"
 #include "tile/epilogue.cuh"
 #include "tile/fragment.cuh"
@@ -28,45 +29,68 @@ static_assert(kMostSlices <= kSlicesOfWarp * kAddSlicesWarps);
 template <class T>
 using SumFragment = T[kSumColumns / 2];
 
-// v: the sum of the slices from `first` to `last` - 1 of the block at (row, col).
+template <class T>
+using Pair = std::conditional_t<std::is_same_v<T, double>, double2,
+                                std::conditional_t<std::is_same_v<T, float>, float2, int2>>;
+
+// v: the sum of the slices from `first` to `last` - 1 of the block at (row, col). Several slices
+// are loaded at once; f64 has registers for two.
 template <class T>
 __device__ inline void add_slices_of_warp(const AddSlicesParams& params, int first, int last,
                                           std::int64_t batch, int row, int col, SumFragment<T>& v) {
-  using Pair = std::conditional_t<std::is_same_v<T, float>, float2, int2>;
   constexpr int kPairs = kSumColumns / 4;  // pairs of a lane in a slice: those of its two rows
+  constexpr int kAtOnce = sizeof(T) == 8 ? 2 : kSlicesOfWarp;
   const int lane = threadIdx.x % 32;
   const int lane_row = row + lane / 4, lane_col = col + lane % 4 * 2;
   const std::int64_t slice_elements = std::int64_t(params.extent.m) * params.pitch;
   const T* from = static_cast<const T*>(params.sums) +
                   (batch * params.slices + first) * slice_elements +
                   std::int64_t(lane_row) * params.pitch + lane_col;
-  Pair pairs[kSlicesOfWarp][kPairs] = {};
 #pragma unroll
-  for (int slice = 0; slice < kSlicesOfWarp; ++slice) {
-    if (first + slice >= last) break;
+  for (int at = 0; at < kSlicesOfWarp; at += kAtOnce) {
+    if (first + at >= last) break;
+    Pair<T> pairs[kAtOnce][kPairs] = {};
 #pragma unroll
-    for (int i = 0; i < kPairs; ++i)
-      if (lane_row + i % 2 * 8 < params.extent.m && lane_col + i / 2 * 8 < params.extent.n)
-        pairs[slice][i] = *reinterpret_cast<const Pair*>(from + slice * slice_elements +
-                                                         i % 2 * 8 * params.pitch + i / 2 * 8);
-  }
+    for (int slice = 0; slice < kAtOnce; ++slice) {
+      if (first + at + slice >= last) break;
 #pragma unroll
-  for (int i = 0; i < kPairs; ++i) {
-    v[2 * i] = pairs[0][i].x;
-    v[2 * i + 1] = pairs[0][i].y;
-  }
+      for (int i = 0; i < kPairs; ++i)
+        if (lane_row + i % 2 * 8 < params.extent.m && lane_col + i / 2 * 8 < params.extent.n)
+          pairs[slice][i] = *reinterpret_cast<const Pair<T>*>(from + (at + slice) * slice_elements +
+                                                              i % 2 * 8 * params.pitch + i / 2 * 8);
+    }
 #pragma unroll
-  for (int slice = 1; slice < kSlicesOfWarp; ++slice) {
-    if (first + slice >= last) break;
+    for (int slice = 0; slice < kAtOnce; ++slice) {
+      if (first + at + slice >= last) break;
 #pragma unroll
-    for (int i = 0; i < kPairs; ++i) {
-      v[2 * i] += pairs[slice][i].x;
-      v[2 * i + 1] += pairs[slice][i].y;
+      for (int i = 0; i < kPairs; ++i) {
+        v[2 * i] = at + slice == 0 ? pairs[slice][i].x : v[2 * i] + pairs[slice][i].x;
+        v[2 * i + 1] = at + slice == 0 ? pairs[slice][i].y : v[2 * i + 1] + pairs[slice][i].y;
+      }
     }
   }
 }
 
-template <class T>
+// Applies the epilogue to the block, whose sums are rounded to Value first.
+template <class Value, class T>
+__device__ inline void store_block(const AddSlicesParams& params, char* staging, int row, int col,
+                                   int batch, const SumFragment<T>& v) {
+  if constexpr (std::is_same_v<Value, double>) {
+    double values[1][kSumColumns / 2];
+#pragma unroll
+    for (int i = 0; i < kSumColumns / 2; ++i) values[0][i] = v[i];
+    sm90::store_f64(params.epilogue, params.extent, row, col, batch, values);
+  } else {
+    tile::store_fragment<kSumColumns, kSumColumns, false, Value>(
+        params.epilogue, params.extent, nullptr, staging, row, col, batch,
+        [&](int, SumFragment<Value>& values) {
+#pragma unroll
+          for (int i = 0; i < kSumColumns / 2; ++i) values[i] = static_cast<Value>(v[i]);
+        });
+  }
+}
+
+template <class T, class Value>
 __global__ void __launch_bounds__(kAddSlicesThreads)
     add_slices(const __grid_constant__ AddSlicesParams params) {
   __shared__ __align__(1024) char staging[kAddSlicesWarps * kStagingBytes];
@@ -104,12 +128,8 @@ __global__ void __launch_bounds__(kAddSlicesThreads)
       }
     }
     if (inside && part == 0)
-      tile::store_fragment<kSumColumns, kSumColumns, false, T>(
-          params.epilogue, params.extent, nullptr, staging + warp * kStagingBytes, row, col,
-          static_cast<int>(batch), [&](int, SumFragment<T>& values) {
-#pragma unroll
-            for (int i = 0; i < kSumColumns / 2; ++i) values[i] = v[i];
-          });
+      store_block<Value, T>(params, staging + warp * kStagingBytes, row, col,
+                            static_cast<int>(batch), v);
     if (params.warps_per_block > 1) __syncthreads();  // the next blocks overwrite `sums`
   }
 }

@@ -21,7 +21,7 @@ struct Cluster {
 
 // A kernel without clusters: constants, so that the arithmetic of for_each_tile folds away.
 struct SingleCta {
-  static constexpr int size = 1, rank = 0;
+  static constexpr int size = 1, rank = 0, slice = 0;
 
   __device__ unsigned index() const { return blockIdx.x; }
 };

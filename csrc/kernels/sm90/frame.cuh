@@ -61,14 +61,10 @@ struct Frame {
     return (params.extent.k + kConfig.tile_k() - 1) / kConfig.tile_k();
   }
   // The k-blocks of a tile of matrix `batch` of the result. It has `count` without slices.
-  template <class Cluster>
-  __device__ static int k_blocks(const CpAsyncParams&, Cluster, int, int count) {
-    return count;
-  }
-  template <class Cluster>
-  __device__ static int k_blocks(const TmaParams& params, Cluster cluster, int batch, int count) {
+  template <class Params, class Cluster>
+  __device__ static int k_blocks(const Params& params, Cluster cluster, int batch, int count) {
     const Slices& slices = params.slices;
-    if (!kConfig.divides_k() || slices.count == 1) return count;
+    if (!kConfig.has_slices() || slices.count == 1) return count;
     return slices.size(slices.slice(batch, cluster.slice));
   }
 

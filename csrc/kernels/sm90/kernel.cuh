@@ -80,7 +80,7 @@ struct Gemm {
   };
   __device__ static Origin origin(const TmaParams& params, Cluster cluster, int batch) {
     const Slices& slices = params.slices;
-    if constexpr (!kConfig.divides_k()) return {batch, 0};
+    if constexpr (!kConfig.has_slices()) return {batch, 0};
     return {slices.matrix(batch), slices.first(slices.slice(batch, cluster.slice))};
   }
 

@@ -56,9 +56,10 @@ struct Fp64Gemm {
   template <class Visit>
   __device__ static void for_each_tile(const CpAsyncParams& params, Visit visit) {
     if constexpr (kRoundsToF32) {
-      const int k_blocks = Frame::k_blocks(params);
+      const int count = Frame::k_blocks(params);
       const auto visit_tile = [&](const tile::TileCoord& tile) {
-        visit(tile.m * kConfig.tile_m(), tile.n * kConfig.tile_n(), tile.batch, k_blocks, [] {});
+        visit(tile.m * kConfig.tile_m(), tile.n * kConfig.tile_n(), tile.batch,
+              Frame::k_blocks(params, SingleCta{}, tile.batch, count), [] {});
       };
       for_each_selected_tile(params.filter, params.tiling, visit_tile);
     } else {
@@ -68,11 +69,18 @@ struct Fp64Gemm {
 
   __device__ static void produce(const CpAsyncParams& params, const SharedStorage& shared) {
     typename Mainloop::PipelineState state;
+    const Slices& slices = params.slices;
     for_each_tile(params, [&](int row, int col, int batch, int k_blocks, const auto& advance) {
+      const int matrix = slices.matrix(batch);
+      const int first = slices.first(slices.slice(batch, 0));
       typename Mainloop::ProducerA a(params.a, params.a.stride_row, params.a.stride_col,
-                                     params.a_vector, row, params.extent.m, params.extent.k, batch);
+                                     params.a_vector, row, params.extent.m, params.extent.k,
+                                     matrix);
       typename Mainloop::ProducerB b(params.b, params.b.stride_col, params.b.stride_row,
-                                     params.b_vector, col, params.extent.n, params.extent.k, batch);
+                                     params.b_vector, col, params.extent.n, params.extent.k,
+                                     matrix);
+      a.skip(first);
+      b.skip(first);
 #pragma unroll 1
       for (int k_block = 0; k_block < k_blocks; ++k_block) {
         const std::uint32_t stage = shared.stage(state.stage);
@@ -103,10 +111,12 @@ struct Fp64Gemm {
                          Mainloop::kWarpN);
       }
       Mainloop::multiply(shared, state, k_blocks, accumulators);
-      if constexpr (kRoundsToF32)
-        store_rounded(params, smem_d(shared, warp), row, col, batch, accumulators);
-      else
+      if constexpr (!kRoundsToF32)
         store_f64(params.epilogue, params.extent, row, col, batch, accumulators);
+      else if (params.slices.count > 1)
+        store_sums(params, row, col, batch, accumulators);
+      else
+        store_rounded(params, smem_d(shared, warp), row, col, batch, accumulators);
       advance();
     });
   }
@@ -114,6 +124,15 @@ struct Fp64Gemm {
   __device__ static char* smem_d(const SharedStorage& shared, int warp) {
     return static_cast<char*>(
         __cvta_shared_to_generic(shared.stages - kSmemDBytes + warp * kStagingBytes));
+  }
+
+  // Stores the sums of a slice of k as they are.
+  __device__ static void store_sums(const CpAsyncParams& params, int row, int col, int batch,
+                                    const typename Mainloop::Accumulators& sums) {
+#pragma unroll
+    for (int i = 0; i < Mainloop::kFragments; ++i)
+      tile::store_direct(params.epilogue, tile::window(params.extent, row + 16 * i, col, batch),
+                         sums[i]);
   }
 
   __device__ static void store_rounded(const CpAsyncParams& params, char* smem_d, int row, int col,

@@ -80,6 +80,11 @@ struct Fp64Producer {
     smem_offset = SmemLayout::offset(mn, k);
   }
 
+  __device__ void skip(int k_blocks) {
+    pointer += k_blocks * step_k;
+    left_k -= k_blocks * kDepth;
+  }
+
   // Copies this operand into the stage at shared address `stage`, and advances to the next stage.
   __device__ void load(std::uint32_t stage) {
     if (whole && left_k >= (kMajor == Major::K ? kVector : 1))

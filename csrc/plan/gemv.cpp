@@ -1,0 +1,67 @@
+// Cost model of the GEMV kernels on Hopper: the bytes of b from memory, and those of a, which every
+// tile reads from L2. docs/dev/kernels/few-rows.md has the measurements.
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "plan/candidate.h"
+
+namespace tcgemm::plan {
+namespace {
+
+constexpr double kStart = 1.2;         // microseconds: the launch, the first loads and the sums
+constexpr double kCluster = 0.7;       // microseconds: the sums of a cluster
+constexpr double kFp8Cluster = 2.0;    // the same where mma.sync widens 16 rows of 8 bits
+constexpr double kNextWave = 2.0;      // microseconds, if not all CTAs run at one time
+constexpr double kNextClusters = 1.3;  // microseconds for each wave of clusters after the first
+constexpr double kIdle = 0.35;         // share of the time that idle multiprocessors add
+constexpr double kL2Rate = 22e12;      // bytes a second, of what another tile has read from memory
+constexpr double kElements = 1.6;      // factor if an operand is not loaded in vectors of 16 bytes
+
+}  // namespace
+
+std::optional<LaunchConfig> fit_gemv(const GemmConfig& config, const Problem& problem,
+                                     const Device& device, const CandidateOperands& operands,
+                                     int cluster) {
+  const auto in_vectors = [](const CandidateOperand& operand) {
+    return operand.can_load(Major::K) && operand.cp_async_readable();
+  };
+  LaunchConfig launch;
+  launch.cluster = config.gemv_cluster();
+  launch.vector_a = in_vectors(operands.a);
+  launch.vector_b = in_vectors(operands.b);
+  // cp.async copies elements of 4 and 8 bytes by themselves. Those of tf32 have a K-major copy.
+  const bool copies_elements = config.accumulator == DType::f64;
+  const bool fits = copies_elements || (launch.vector_a && launch.vector_b);
+  if (!fits || problem.batch_invariant || config.shared_bytes() > device.shared_bytes ||
+      (cluster != 0 && cluster != launch.cluster))
+    return std::nullopt;
+  launch.tiles_m = ceil_div(problem.m, config.tile_m());
+  launch.tiles_n = ceil_div(problem.n, config.tile_n());
+  const double tiles = double(launch.tiles_m) * double(launch.tiles_n) * double(problem.batch);
+  // A CTA has one tile.
+  constexpr double kMostCtas = 2147483647;
+  if (tiles * launch.cluster > kMostCtas) return std::nullopt;
+  launch.grid = int(tiles) * launch.cluster;
+  launch.waves = double(launch.grid) / device.multiprocessors;
+  launch.raster_group = 1;
+
+  const double row_bytes = double(problem.k) * bytes(config.input);
+  const double matrices = double(problem.batch);
+  const double rows = double(std::min<std::int64_t>(problem.m, config.tile_m()));
+  const double columns = double(std::min<std::int64_t>(problem.n, config.tile_n()));
+  const double from_memory = matrices * double(problem.m + problem.n) * row_bytes;
+  const double again = std::max(0.0, tiles * (rows + columns) * row_bytes - from_memory);
+  const double slow = launch.vector_a && launch.vector_b ? 1.0 : kElements;
+  const double idle = std::max(0.0, 1 - launch.waves);
+  const double bytes_time = (1 + kIdle * idle) * from_memory / device.memory_rate + again / kL2Rate;
+  const double next_waves = std::ceil(launch.waves) - 1;
+  launch.microseconds = kStart + slow * bytes_time * 1e6;
+  if (next_waves > 0) launch.microseconds += kNextWave;
+  if (launch.cluster > 1)
+    launch.microseconds +=
+        (bits(config.input) == 8 ? kFp8Cluster : kCluster) + next_waves * kNextClusters;
+  return launch;
+}
+
+}  // namespace tcgemm::plan

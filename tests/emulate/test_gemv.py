@@ -1,0 +1,75 @@
+"""The sums of GEMV kernels, whose warps divide k by blocks of 128 bytes."""
+
+import pytest
+import torch
+
+from tcgemm import emulate, info
+
+ROWS = [row for row in info.catalog() if row["gemv"] and row["accumulator"] != "s32"]
+DTYPES = {
+    "bf16": torch.bfloat16,
+    "f16": torch.float16,
+    "tf32": torch.float32,
+    "f32": torch.float32,
+    "f64": torch.float64,
+    "e4m3": torch.float8_e4m3fn,
+    "e5m2": torch.float8_e5m2,
+}
+PRECISIONS = {"tf32": "high", "f32": "highest"}
+EACH_ROW = pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
+
+
+def operands(row, m, n, k):
+    a = torch.randn(m, k, dtype=torch.float64).to(DTYPES[row["input"]])
+    b = torch.randn(n, k, dtype=torch.float64).to(DTYPES[row["input_b"]])
+    return a, b.t()
+
+
+def mm(row, a, b):
+    options = {"precision": PRECISIONS.get(row["input"]), "device": "H200", "kernel": row["name"]}
+    dtype = torch.float64 if row["input"] == "f64" else torch.float32
+    return emulate.mm(a, b, out_dtype=dtype, **options)
+
+
+@EACH_ROW
+def test_the_sums_of_warps_are_added_in_order(row):
+    if row["input"] == "f32":
+        pytest.skip("its sums are rounded after the addition alone")
+    depth, warps = row["tile"][2], row["threads"] // 32
+    cluster = 1 if row["tile"][0] == 8 else 2
+    k = (3 * warps * cluster + 5) * depth - 3
+    a, b = operands(row, 5, 7, k)
+
+    def of_warp(warp):
+        """The product where the other warps have zeros."""
+        mine = torch.arange(k) // depth % (warps * cluster) == warp
+        return mm(row, a.where(mine, torch.zeros((), dtype=a.dtype)), b)
+
+    of_ctas = []
+    for rank in range(cluster):
+        total = of_warp(rank * warps)
+        for warp in range(rank * warps + 1, (rank + 1) * warps):
+            total = total + of_warp(warp)
+        of_ctas.append(total)
+    expected = of_ctas[0] if cluster == 1 else of_ctas[0] + of_ctas[1]
+    assert torch.equal(mm(row, a, b), expected)
+
+
+def test_float64_of_a_block_is_added_by_elements_of_each_lane():
+    """A lane has two elements in each half of a block; an instruction takes one of each lane."""
+    (row,) = (row for row in ROWS if row["name"].startswith("sm90a_f64_f64_8x"))
+    a, b = operands(row, 4, 4, 16)
+    order = [0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15]
+    given = {"instruction": "mma.m8n8k4.f64.f64.f64", "arch": "Hopper"}
+    assert torch.equal(mm(row, a, b), emulate.mma(a[:, order], b[order], None, **given))
+    assert not torch.equal(mm(row, a, b), emulate.mma(a, b, None, **given))
+
+
+@EACH_ROW
+def test_the_product_is_right(row):
+    a, b = operands(row, 3, 5, 700)
+    exact = a.double() @ b.double()
+    least = 2.0**-11 * 30 if row["input"] == "tf32" else 1e-4
+    assert (mm(row, a, b).double() - exact).abs().max() < (
+        least if row["input"] != "f64" else 1e-12
+    )
