@@ -21,6 +21,8 @@ OPERATORS = (
     "_gemm",
     "_linear24",
     "_constant_linear",
+    "_constant_linear24",
+    "_constant_scaled_mm",
     "scaled_mm",
     "scaled_mm_amax",
     "prepare",

@@ -23,7 +23,7 @@ struct Arguments {
   double alpha = 1.0;
   double beta = 1.0;
   bool batch_invariant = false;
-  bool constant_weight = false;  // of the operator _constant_linear
+  bool constant_weight = false;  // of the operators _constant_...
   bool amax = false;             // explain and check_layout; scaled_mm_amax has it in its name
 
   std::string_view filter() const { return kernel ? std::string_view(*kernel) : ""; }

@@ -44,12 +44,12 @@ void gemm_with_z_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
   stack[1] = reinterpret_cast<std::uint64_t>(results.z.release());
 }
 
-// A linear layer. `constant`: the kernel before it does not write the weight.
-template <const ParameterList& parameters, bool constant, Target target, GemmBackend backend>
-void linear_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
+// The product of a layer. `constant`: the kernel before it does not write the weight, which is b.
+template <Op op, const ParameterList& parameters, bool constant, Target target, GemmBackend backend>
+void layer_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
   Arguments arguments = unbox(parameters, false, stack);
   arguments.constant_weight = constant;
-  GemmResults results = gemm(Op::linear, arguments, target, backend);
+  GemmResults results = gemm(op, arguments, target, backend);
   stack[0] = reinterpret_cast<std::uint64_t>(results.out.release());
 }
 
@@ -75,8 +75,13 @@ void register_gemm(torch::stable::detail::StableLibrary& library) {
   library.impl("linear.with_z", gemm_with_z_kernel<Op::linear, target, backend>);
   library.impl("_gemm", gemm_kernel<Op::gemm, false, target, backend>);
   library.impl("_gemm.out", gemm_kernel<Op::gemm, true, target, backend>);
-  library.impl("_linear24", linear_kernel<schemas::kLinear24, false, target, backend>);
-  library.impl("_constant_linear", linear_kernel<schemas::kConstantLinear, true, target, backend>);
+  library.impl("_linear24", layer_kernel<Op::linear, schemas::kLinear24, false, target, backend>);
+  library.impl("_constant_linear",
+               layer_kernel<Op::linear, schemas::kConstantLinear, true, target, backend>);
+  library.impl("_constant_linear24",
+               layer_kernel<Op::linear, schemas::kLinear24, true, target, backend>);
+  library.impl("_constant_scaled_mm",
+               layer_kernel<Op::scaled_mm, schemas::kScaled, true, target, backend>);
   library.impl("scaled_mm", gemm_kernel<Op::scaled_mm, false, target, backend>);
   library.impl("scaled_mm.out", gemm_kernel<Op::scaled_mm, true, target, backend>);
   library.impl("scaled_mm.with_z", gemm_with_z_kernel<Op::scaled_mm, target, backend>);

@@ -93,9 +93,11 @@ STABLE_TORCH_LIBRARY(tcgemm, m) {
   // linear with a 2:4 weight and no other term, for calls that need no gradient. Each argument of
   // scaled_mm costs host time.
   m.def(("_linear24(" + schema(schemas::kLinear24) + ") -> Tensor").c_str());
-  // linear for calls that need no gradient, of a layer whose weight has not changed since its last
-  // call: the kernel loads the weight while the kernel before may still run.
+  // linear, _linear24 and scaled_mm for calls that need no gradient, of a layer whose weight b has
+  // not changed since its last call: the kernel loads it while the kernel before may still run.
   m.def(("_constant_linear(" + schema(schemas::kConstantLinear) + ") -> Tensor").c_str());
+  m.def(("_constant_linear24(" + schema(schemas::kLinear24) + ") -> Tensor").c_str());
+  m.def(("_constant_scaled_mm(" + schema(schemas::kScaled) + ") -> Tensor").c_str());
   // The general GEMM with scales and zero points; every Python function calls it if it gets one of
   // them. scaled_mm_amax also returns amax, the largest magnitude before scale_out. `kernel_name`
   // filters configs.

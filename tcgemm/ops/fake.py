@@ -16,10 +16,10 @@ import torch
 from tcgemm import dtypes
 from tcgemm.ops._torch_private import check
 from tcgemm.ops.epilogue import ADDENDS
-from tcgemm.ops.operators import ALL, CONSTANT_LINEAR, WITH_Z, Operator
+from tcgemm.ops.operators import ALL, CONSTANT, WITH_Z, Operator
 
 # Every function can call these, so their errors name none of them: csrc/ops/check.cpp.
-_UNNAMED = ("_gemm", "_constant_linear", "scaled_mm", "scaled_mm_amax")
+_UNNAMED = ("_gemm", *(op.name for op in CONSTANT), "scaled_mm", "scaled_mm_amax")
 
 
 def _result_shape(op, a, b, sparse):
@@ -137,7 +137,7 @@ def _writes_out(op):
 _GENERAL = Operator("_gemm")
 _GENERAL.positional = ("a", "b", *ADDENDS)
 WITH_OUT = [op for op in (*ALL, _GENERAL) if op.out is not None]
-for _op in (*ALL, _GENERAL, CONSTANT_LINEAR):
+for _op in (*ALL, _GENERAL, *CONSTANT):
     torch.library.register_fake(f"tcgemm::{_op.name}", gemm(_op))
 for _op in WITH_OUT:
     torch.library.register_fake(f"tcgemm::{_op.name}.out", _writes_out(_op))

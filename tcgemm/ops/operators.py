@@ -344,6 +344,21 @@ class Scaled(Operator):
         return _times(gradient, self.constants.scale_out)
 
 
+class ConstantScaled(Scaled):
+    """scaled_mm of a weight that does not change, for one call without gradients."""
+
+    name: str
+    default: Any
+    out: Any
+    with_z: Any
+
+    def __init__(self, scales: Scales = NO_SCALES):
+        super().__init__(scales)
+        packet = torch.ops.tcgemm._constant_scaled_mm
+        self.name, self.default = "_constant_scaled_mm", packet.default
+        self.out = self.with_z = None
+
+
 def _times(gradient: torch.Tensor, scale: torch.Tensor | None) -> torch.Tensor:
     """Block scales do not come here: they belong to 8-bit operands, which have no gradient."""
     if scale is None:
@@ -360,6 +375,7 @@ BADDBMM = Addmm("baddbmm", batched=True)
 LINEAR = Operator("linear", weight=True)
 CONSTANT_LINEAR = Operator("_constant_linear", weight=True)  # of a weight that does not change
 CONSTANT_LINEAR.positional = ("a", "b", "bias", "activation")
+CONSTANT = (CONSTANT_LINEAR, ConstantScaled())
 SCALED = Scaled()
 SCALED_AMAX = Scaled(amax=True)
 

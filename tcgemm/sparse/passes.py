@@ -87,5 +87,6 @@ for _name, _fake in FAKES.items():
     torch.library.register_fake(f"tcgemm::{_name}", _fake)
     autograd.register_constant(_name)
     vmap.register_one_by_one(_name)
-torch.library.register_fake("tcgemm::_linear24", _linear24)
+for _name in ("_linear24", "_constant_linear24"):
+    torch.library.register_fake(f"tcgemm::{_name}", _linear24)
 dtensor.rules_in("tcgemm.sparse.sharding")

@@ -109,6 +109,15 @@ def scaled(dtype, **options):
     return (a, b, *scales, *addends, *zeros, torch.tensor(0.5)), options
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, *EIGHT], ids=str)
+def test_scaled_with_a_constant_weight(dtype):
+    tensors, options = scaled(dtype)
+    tensors = [each if each is None else each.detach() for each in tensors]
+    opcheck_eight(OPS._constant_scaled_mm.default, tensors, options)
+    expected = OPS.scaled_mm(*tensors, **options)
+    assert torch.equal(OPS._constant_scaled_mm(*tensors, **options), expected)
+
+
 @pytest.mark.parametrize("name", ["scaled_mm", "scaled_mm_amax"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, *EIGHT], ids=str)
 def test_scaled(name, dtype):
@@ -156,12 +165,12 @@ def test_every_operator_is_checked():
         if name.startswith("tcgemm::")
     }
     tested = {case.op for case in CHECKED} | {"_gemm", "scaled_mm", "scaled_mm_amax", "prepare"}
-    tested.add("_constant_linear")
+    tested |= {"_constant_linear", "_constant_scaled_mm"}
     elsewhere = {"quantize", "quantized_linear", "check_layout", "explain", "build_info"}
     elsewhere |= {"_sum_rows", "_activation_backward", "_float8_linear"}
     elsewhere |= {"_catalog", "_known_device", "_device_rates", "_code", "_plan"}
     elsewhere |= {"_batch_invariant", "_set_tuned"}
     # In tests of their own; to_dense24 and mask24 are of SparseTensor24, which opcheck cannot copy.
     sparse = {"compress24", "decompress24", "gather24", "prune24", "tile24", "to_dense24", "mask24"}
-    sparse.add("_linear24")
+    sparse |= {"_linear24", "_constant_linear24"}
     assert {name.split(".")[0] for name in names} == tested | elsewhere | sparse

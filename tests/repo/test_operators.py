@@ -25,6 +25,7 @@ TABLES = ("_known_device", "_device_rates", "_code", "_plan")  # tcgemm.info ask
 TABLES = ("_catalog", *SETTINGS, *TABLES)
 COMPOSITE = ("check_layout", "explain", "build_info", *TABLES)
 SCALED = ("scaled_mm", "scaled_mm_amax")  # what the public products call when scales are given
+CONSTANT = ("_constant_linear", "_constant_linear24", "_constant_scaled_mm")  # of layers
 BACKWARD = ("_sum_rows", "_activation_backward")
 SPARSE = ("compress24", "decompress24", "gather24", "prune24", "tile24")
 FORMAT = ("decompress24", "gather24", "tile24")  # what SparseTensor24 makes of values and metadata
@@ -42,7 +43,7 @@ def test_every_operator_has_a_schema_here():
         *public,
         "_gemm",
         "_linear24",
-        "_constant_linear",
+        *CONSTANT,
         *SCALED,
         "prepare",
         "quantize",
@@ -66,14 +67,8 @@ def test_operator_has_a_kernel_and_a_fake(name):
 
 
 PRIVATE = (
-    "_gemm",
-    "_linear24",
-    "_constant_linear",
-    *SCALED,
-    *BACKWARD,
-    *FORMAT,
-    "build_info",
-    *TABLES,
+    *("_gemm", "_linear24", *CONSTANT, *SCALED),
+    *(*BACKWARD, *FORMAT, "build_info", *TABLES),
 )
 
 

@@ -199,8 +199,9 @@ def test_vmap():
 
 
 @EVERY
-def test_linear24_is_scaled_mm(device, types):
-    linear24 = torch.ops.tcgemm._linear24
+@pytest.mark.parametrize("name", ["_linear24", "_constant_linear24"])
+def test_linear24_is_scaled_mm(name, device, types):
+    linear24 = getattr(torch.ops.tcgemm, name)
     if types.a is F32:
         w, x = operands(types, "b", 33, 70, 100, device=device)
         with pytest.raises(RuntimeError, match='pass precision="high"'):  # which it does not take

@@ -38,6 +38,12 @@ SCALED = {
 }
 QUANTIZED = {"x": (f32, M, K), "weight": (s8, N, K), "weight_scale": (f32, N, 1), **EPILOGUE}
 SPARSE = {"a": (f32, M, K), "b": (f32, K // 2, N), "sparse_b": (u8, N, K // 16)}
+LINEAR24 = {
+    "weight": (f32, N, K // 2),
+    "metadata": (u8, N, K // 16),
+    "x": (f32, M, K),
+    "bias": (f32, N),
+}
 # operator -> (its tensors by name: the function that makes each, and its shape; its options)
 CALLS = {
     "mm": (PRODUCT, {}),
@@ -54,16 +60,10 @@ CALLS = {
         {"a": (f32, M, K), "b": (f32, K, N), "prepared_b": (u8, 0)},
         {},
     ),
-    "_linear24": (
-        {
-            "weight": (f32, N, K // 2),
-            "metadata": (u8, N, K // 16),
-            "x": (f32, M, K),
-            "bias": (f32, N),
-        },
-        {},
-    ),
+    "_linear24": (LINEAR24, {}),
     "_constant_linear": ({"x": (f32, M, K), "weight": (f32, N, K), "bias": (f32, N)}, {}),
+    "_constant_linear24": (LINEAR24, {}),
+    "_constant_scaled_mm": (SCALED, {"out_dtype": torch.float32}),
     "quantized_linear": (QUANTIZED, {"dtype": torch.int8, "granularity": "row"}),
     "decompress24": (
         {"values": (f32, N, K // 2), "metadata": (u8, N, K // 16)},
