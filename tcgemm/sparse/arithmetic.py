@@ -165,6 +165,7 @@ def _copy(w, source, non_blocking=False):
         source = _recompressed(source.to(w.device, w.dtype), w)
     for name, tensor in w.tensors().items():
         tensor.copy_(getattr(source, name), non_blocking)
+    w.count_change()
     return w
 
 

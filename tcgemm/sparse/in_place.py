@@ -22,6 +22,7 @@ def _in_place(operator):
         taken = [operand_at(w, each, False) for each in operands]
         operator(w.values, *taken, **options)
         w.update_transpose()
+        w.count_change()
         return w
 
     return change
@@ -53,6 +54,7 @@ def _maximum_out(first, second, *, out):
         return out.copy_(torch.maximum(first, second))
     _aten.maximum.out(*(operand_at(out, each, False) for each in (first, second)), out=out.values)
     out.update_transpose()
+    out.count_change()
     return out
 
 
@@ -63,3 +65,4 @@ def _rescale(tensors, found_inf, inverse_scale):
     _aten._amp_foreach_non_finite_check_and_unscale_.default(inside, found_inf, inverse_scale)
     for each in filter(_is_sparse, tensors):
         each.update_transpose()
+        each.count_change()

@@ -235,6 +235,11 @@ class SparseTensor24(torch.Tensor):
             return ()
         return (values,) if transposed is None else (values, transposed)
 
+    def count_change(self) -> None:
+        """Counts a change in place, by an operator of this tensor, for the tensors inside as well.
+        torch counts it for this tensor alone."""
+        torch.autograd.graph.increment_version(self.versioned)
+
     @staticmethod
     def from_parts(
         values: Tensor,
