@@ -8,41 +8,73 @@ has not changed since, was complete at that call: the kernel loads it before the
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tcgemm.ops import direct
-from tcgemm.ops._torch_private import any_autocast_enabled, in_dual_level, transforms_active
-from tcgemm.ops.operators import CONSTANT_LINEAR
+from tcgemm.ops._torch_private import (
+    any_autocast_enabled,
+    current_stream,
+    in_dual_level,
+    is_tracing,
+    transforms_active,
+)
 from tcgemm.ops.prepack import capturing
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from tcgemm.nn.linear import Linear
-
-State = tuple[int, int]  # the version of a weight, and its address
-_DTYPES = (torch.float16, torch.bfloat16)  # of weights that a kernel reads as they are
-_parameter, _tensor = torch.nn.Parameter, torch.Tensor
+# The stream, and the versions and addresses of the tensors that a kernel loads early.
+Seen = tuple[int, ...]
+# A weight, and what was seen of it. Each tensor has one weak reference of its own: another tensor
+# may get the memory of a freed one, and have the same version.
+State = tuple["weakref.ref[Tensor]", Seen]
+_tensor = torch.Tensor
+_DENSE = (torch.Tensor, torch.nn.Parameter)
 _compiling = torch.compiler.is_compiling
 _grad_enabled = torch.is_grad_enabled
 
 
-def state(input: Any, weight: Any) -> State | None:
+def on_gpu(weight: Tensor) -> bool:
+    """Is the weight where a kernel can start before the kernel before it has ended?"""
+    return weight.is_cuda
+
+
+def stream_of(weight: Tensor) -> int:
+    """The handle of the stream in which a product with the weight runs now."""
+    return current_stream(weight.get_device())
+
+
+def _seen(weight: Tensor) -> tuple[int, int, int]:
+    return stream_of(weight), weight._version, weight.data_ptr()
+
+
+def _is_same(read: Seen | None, found: Seen, weight: Tensor) -> bool:
+    """Is what was seen of the weight that of the last call?
+
+    In another stream the kernel before may be one that the last call waited for. A CUDA graph
+    starts when all before it has completed, whatever the stream in which it is captured.
+    """
+    if read == found:
+        return True
+    return read is not None and read[1:] == found[1:] and capturing(weight)
+
+
+def state(input: Any, weight: Tensor, dtypes: tuple[torch.dtype, ...]) -> State | None:
     """The state of the weight of a call that may load it early, else None.
 
     Such a call is eager, without gradients, autocast and transforms, on a GPU, and launches a
-    kernel that reads the weight as it is.
+    kernel. `dtypes` are those of inputs for which no other kernel converts the weight.
     """
     if (
-        _compiling()
+        not on_gpu(weight)
+        or _compiling()
         or _grad_enabled()
-        or type(weight) is not _parameter
-        or not weight.is_cuda
-        or weight.dtype not in _DTYPES
+        or is_tracing()
+        or type(weight) not in _DENSE
         or type(input) is not _tensor
-        or input.dtype is not weight.dtype
+        or input.dtype not in dtypes
         or input.numel() == 0
         or any_autocast_enabled()
         or transforms_active()
@@ -50,16 +82,17 @@ def state(input: Any, weight: Any) -> State | None:
         or weight.is_inference()  # it has no version
     ):
         return None
-    return weight._version, weight.data_ptr()
+    return weakref.ref(weight), _seen(weight)
 
 
-def run(layer: Linear, input: Tensor) -> Tensor | None:
-    """The result of the layer; None if the call needs torch's dispatcher."""
-    return direct.run(CONSTANT_LINEAR, input, layer.weight, layer.bias, layer.activation)
+def is_constant(layer: Any, weight: Tensor, found: State) -> bool:
+    """Is the state that of the layer's last call?"""
+    read = layer._read
+    return read is not None and read[0] is found[0] and _is_same(read[1], found[1], weight)
 
 
-def remember(layer: Linear, found: State) -> None:
+def remember(layer: Any, weight: Tensor, found: State) -> None:
     """Keeps the state for the next call. A call that is captured in a CUDA graph does not run now,
     so it is not the last one."""
-    if found != layer._read and not capturing(layer.weight):
+    if not capturing(weight):
         vars(layer)["_read"] = found

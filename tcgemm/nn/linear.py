@@ -9,11 +9,11 @@ import torch
 from tcgemm import dtypes
 from tcgemm.nn import constant, exchange
 from tcgemm.nn.activation import HasActivation, check_activation
-from tcgemm.ops import dispatch, explanation, functional, precision
+from tcgemm.ops import direct, dispatch, explanation, functional, precision
 from tcgemm.ops._torch_private import transforms_active
 from tcgemm.ops.dtensor import is_dtensor
 from tcgemm.ops.epilogue import epilogue_of
-from tcgemm.ops.operators import LINEAR
+from tcgemm.ops.operators import CONSTANT_LINEAR, LINEAR
 from tcgemm.ops.prepack import capturing
 from tcgemm.ops.prepack import prepare as prepare_weight
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from tcgemm.typing import Activation, Precision
 
 _compiling = torch.compiler.is_compiling
+_parameter = torch.nn.Parameter
+_SIXTEEN = (torch.float16, torch.bfloat16)
 
 
 def _exporting() -> bool:
@@ -130,9 +132,9 @@ class Linear(HasActivation, torch.nn.Linear):
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """act(x @ weight.t() + bias), by tcgemm.linear."""
         weight: Tensor | Prepared = self.weight
-        found = constant.state(input, weight) if self._may_be_constant() else None
-        if found is not None and found == self._read:
-            result = constant.run(self, input)
+        found = constant.state(input, weight, _SIXTEEN) if self._may_be_constant(weight) else None
+        if found is not None and constant.is_constant(self, weight, found):
+            result = direct.run(CONSTANT_LINEAR, input, weight, self.bias, self.activation)
             if result is not None:
                 return result
         precision_used: Precision | None = None
@@ -147,11 +149,15 @@ class Linear(HasActivation, torch.nn.Linear):
             *(functional.linear, LINEAR, None, input, weight, None, self.bias, None, epilogue)
         )
         if found is not None:
-            constant.remember(self, found)
+            constant.remember(self, self.weight, found)
         return result
 
-    def _may_be_constant(self) -> bool:
-        return self.prepare and not (self.training or self._sharded or self.batch_invariant)
+    def _may_be_constant(self, weight: Tensor) -> bool:
+        return (
+            self.prepare
+            and not (self.training or self._sharded or self.batch_invariant)
+            and type(weight) is _parameter
+        )
 
     @property
     def prepared(self) -> Prepared | None:

@@ -13,7 +13,8 @@ import pytest
 import torch
 
 import tcgemm
-from tcgemm.nn import constant
+
+from support.calls import early_calls
 
 pytestmark = [pytest.mark.gpu, pytest.mark.sm90]
 BF16 = torch.bfloat16
@@ -32,11 +33,8 @@ def whole(*shape):
 
 @pytest.fixture
 def early(monkeypatch):
-    """The number of calls that load the weight early."""
-    counted = []
-    run = constant.run
-    monkeypatch.setattr(constant, "run", lambda *given: counted.append(1) or run(*given))
-    return counted
+    """The calls that load the weight early."""
+    return early_calls(monkeypatch)
 
 
 @pytest.mark.parametrize("activation", [None, "gelu"])

@@ -4,6 +4,8 @@ import collections
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tcgemm.ops.operators import CONSTANT_LINEAR
+
 
 class Counter(TorchDispatchMode):
     """Counts the calls of tcgemm's operators by name; `others` has those of all other operators."""
@@ -21,3 +23,20 @@ class Counter(TorchDispatchMode):
     @property
     def count(self):
         return self.calls.total()
+
+
+def early_calls(monkeypatch):
+    """A list that gets the name of each operator that a layer calls with a constant weight."""
+    called = []
+
+    def count(holder, name, operator):
+        function = getattr(holder, name)
+
+        def call(*args, **kwargs):
+            called.append(operator)
+            return function(*args, **kwargs)
+
+        monkeypatch.setattr(holder, name, call)
+
+    count(CONSTANT_LINEAR, "kernel", "_constant_linear")
+    return called
