@@ -23,6 +23,8 @@ from tcgemm.ops._torch_private import (
 from tcgemm.ops.prepack import capturing
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
 # The stream, and the versions and addresses of the tensors that a kernel loads early.
@@ -96,3 +98,31 @@ def remember(layer: Any, weight: Tensor, found: State) -> None:
     so it is not the last one."""
     if not capturing(weight):
         vars(layer)["_read"] = found
+
+
+def watching(
+    run: Callable[[Tensor, Tensor | None], Tensor],
+    run_early: Callable[[Tensor, Tensor | None], Tensor],
+    weight: Tensor,
+    metadata: Tensor,
+) -> Callable[[Tensor, Tensor | None], Tensor]:
+    """`run` as a function of x and the bias, which calls `run_early` instead if neither the weight
+    nor the metadata have changed since its last call.
+
+    The calls are eager and without gradients, and the function holds both tensors.
+    """
+    if not on_gpu(weight) or weight.is_inference() or metadata.is_inference():
+        return run
+    read: Seen | None = None
+
+    def call(x: Tensor, bias: Tensor | None) -> Tensor:
+        nonlocal read
+        found = (*_seen(weight), metadata._version, metadata.data_ptr())
+        if _is_same(read, found, weight):
+            return run_early(x, bias)
+        result = run(x, bias)
+        if x.numel() != 0 and not capturing(weight):
+            read = found
+        return result
+
+    return call

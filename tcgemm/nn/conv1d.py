@@ -141,6 +141,7 @@ exchange.register(
         names=(*exchange.LAYERS[QuantLinear].names, "in_features", "out_features", "original"),
         state=_quantised,
         why_not=lambda module: exchange.LAYERS[QuantLinear].why_not(module),
+        caches=exchange.LAYERS[QuantLinear].caches,
         source=CONV1D_OR_OURS,
         to=QuantLinear,
         without_parameters=QuantLinear.add_placeholder,

@@ -4,7 +4,8 @@ import collections
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tcgemm.ops.operators import CONSTANT_LINEAR
+from tcgemm.ops.operators import CONSTANT_LINEAR, ConstantScaled
+from tcgemm.sparse import fast_path
 
 
 class Counter(TorchDispatchMode):
@@ -26,7 +27,8 @@ class Counter(TorchDispatchMode):
 
 
 def early_calls(monkeypatch):
-    """A list that gets the name of each operator that a layer calls with a constant weight."""
+    """A list that gets the name of each operator that a layer calls with a constant weight. Sparse
+    layers count if they are prepared after this."""
     called = []
 
     def count(holder, name, operator):
@@ -39,4 +41,7 @@ def early_calls(monkeypatch):
         monkeypatch.setattr(holder, name, call)
 
     count(CONSTANT_LINEAR, "kernel", "_constant_linear")
+    count(ConstantScaled, "run", "_constant_scaled_mm")
+    count(fast_path, "constant_scaled_mm", "_constant_scaled_mm")
+    count(fast_path, "constant_linear24", "_constant_linear24")
     return called
