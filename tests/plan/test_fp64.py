@@ -4,7 +4,7 @@ import pytest
 
 from support.plan_cases import H200, plan, rows_by_name
 
-# The tiles within 4 % of the fastest of all tiles of the catalog.
+# The tiles within 4 % of the fastest of all tiles of the catalog, without slices of k.
 FASTEST = {
     (80, 440, 72): "64x16",
     (128, 128, 128): "64x16",
@@ -31,7 +31,7 @@ FASTEST = {
 
 @pytest.mark.parametrize("sizes", FASTEST, ids=lambda sizes: "x".join(map(str, sizes)))
 def test_the_tile_is_among_the_fastest(sizes):
-    tile = plan(*sizes, dtype="f64", device=H200)["tile"]
+    tile = plan(*sizes, dtype="f64", device=H200, kernel="sm90a_f64_f64")["tile"]
     assert "x".join(map(str, tile[:2])) in FASTEST[sizes].split()
 
 
