@@ -223,6 +223,21 @@ def test_every_tensor_of_a_sparse_weight_counts(name, part, early):
         assert not loads_early(layer, x, early)
 
 
+@pytest.mark.parametrize("part", ["weight_scale", "bias"])
+@pytest.mark.parametrize("name", ["int8", "e4m3 gelu", "e4m3 128x128"])
+@torch.no_grad()
+def test_scales_and_the_bias_may_change(name, part, early):
+    """A kernel reads them after its wait."""
+    layer = layer_of(name)
+    x = x_of(layer)
+    settled(layer, x, early)
+    for _ in range(3):
+        before = layer(x)
+        getattr(layer, part).mul_(2)
+        assert loads_early(layer, x, early)
+        assert not torch.equal(layer(x), before)
+
+
 @pytest.mark.parametrize("name", ["Linear", "learns"])
 def test_a_step_of_an_optimizer_is_seen(name, early):
     layer = layer_of(name)
