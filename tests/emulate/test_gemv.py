@@ -69,7 +69,5 @@ def test_float64_of_a_block_is_added_by_elements_of_each_lane():
 def test_the_product_is_right(row):
     a, b = operands(row, 3, 5, 700)
     exact = a.double() @ b.double()
-    least = 2.0**-11 * 30 if row["input"] == "tf32" else 1e-4
-    assert (mm(row, a, b).double() - exact).abs().max() < (
-        least if row["input"] != "f64" else 1e-12
-    )
+    largest = {"tf32": 0.2, "f64": 1e-12}.get(row["input"], 1e-3)
+    assert (mm(row, a, b).double() - exact).abs().max() < largest

@@ -125,7 +125,7 @@ def test_gemv_kernels_serve_few_rows(rows, columns, tile):
 
 
 def test_gemv_kernels_serve_few_columns():
-    """Of the transposed product."""
+    """The kernel computes the transposed product."""
     made = plan(4096, 1, 4096)
     assert made["kernel"].endswith("_gemv") and made["transposed"]
 

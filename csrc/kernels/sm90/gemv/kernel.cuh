@@ -1,5 +1,5 @@
 // The GEMV kernels of sm_90a, for products of few rows: operands by cp.async, products by mma.sync.
-// What bounds such a product are the bytes of b, which each CTA reads once.
+// The bytes of b bound the time of such a product; each is read once.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ struct Gemv {
   static_assert(kWarps * kStageBytes == kConfig.stage_bytes());
   static constexpr int kStep = kWarps * kCluster;  // blocks from one of a warp to its next one
   using Sums = typename Multiply::Sums[kColumns / 16][kRows / 8];
-  // What the epilogue takes: sums of f32 operands are rounded once.
+  // The epilogue computes in this type. Sums of f32 operands are rounded to it once.
   using Value = std::conditional_t<kConfig.input == DType::f32, float, Sum>;
 
   // The sums of a warp: kRows rows with this pitch, in elements.
