@@ -30,7 +30,8 @@ std::optional<LaunchConfig> fit_gemv(const GemmConfig& config, const Problem& pr
   launch.cluster = config.gemv_cluster();
   launch.vector_a = in_vectors(operands.a);
   launch.vector_b = in_vectors(operands.b);
-  // cp.async copies elements of 4 and 8 bytes by themselves. Elements of tf32 are copied K-major first.
+  // cp.async copies elements of 4 and 8 bytes by themselves. tf32 operands are copied K-major
+  // before, as by the other kernels.
   const bool copies_elements = config.accumulator == DType::f64;
   const bool fits = copies_elements || (launch.vector_a && launch.vector_b);
   if (!fits || problem.batch_invariant || config.shared_bytes() > device.shared_bytes ||

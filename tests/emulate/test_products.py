@@ -109,7 +109,9 @@ def kind(name):
 
 def test_every_family_is_among_the_problems():
     for arch in ("sm80", "sm89", "sm90a"):
-        kinds = {kind(row["name"]) for row in info.catalog() if row["arch"] == arch}
+        # The record is older than GEMV kernels; test_gemv.py has them.
+        rows = [row for row in info.catalog() if row["arch"] == arch and not row["gemv"]]
+        kinds = {kind(row["name"]) for row in rows}
         served = {kind(kernel_of(one)) for one in some(f"{arch}_", 10**6)}
         assert kinds and kinds <= served, arch
 
@@ -168,7 +170,7 @@ def test_tiles_and_batches_have_the_same_bits():
 
 
 def test_fast_float8_loses_bits():
-    a, b = torch.rand(8, 4096), torch.rand(4096, 8)
+    a, b = torch.rand(40, 4096), torch.rand(4096, 40)  # GEMV kernels, for fewer rows, lose none
     a, b = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn)
     exact = a.double() @ b.double()
     errors = [

@@ -43,7 +43,9 @@ def has_recorded_bits(number):
     one = PROBLEMS[number]
     data().seed(number)
     a, b = recorded_bits.operands_of(data(), one)
-    found = emulate.mm(a, b, **recorded_bits.options_of(data(), one))
+    # The record is older than slices of k: the name of a kernel asks for one slice.
+    options = {"kernel": RECORD[str(number)]["kernels"][0]} | recorded_bits.options_of(data(), one)
+    found = emulate.mm(a, b, **options)
     times = 2 if number in RECORDED_TWICE else 1
     return recorded_bits.digest(*[found] * times) == RECORD[str(number)]["bits"]
 

@@ -49,7 +49,7 @@ def kernels(dtype, k):
         names = (row["input"], row["input_b"], row["layout"], row["sparse"], row["promoted"])
         if names != (input_type, input_type, "TN", "", False) or row["parts"] > 1:
             continue
-        if row["accumulator"] != "f16" and row["arch"] != "sm89":
+        if row["accumulator"] != "f16" and row["arch"] != "sm89" and not row["gemv"]:
             found[row["arch"], row["tile"][:2]] = row["name"]
     usable = []
     for name in found.values():
@@ -88,13 +88,20 @@ def test_other_rows_do_not_matter(dtype):
 
 def test_other_rows_change_the_slices():
     """Outside of batch_invariant() a long k has more slices beside few rows."""
-    a, b = drawn((300, 16384), torch.bfloat16), drawn((16, 16384), torch.bfloat16).t()
-    slices = [tcgemm.explain(a[:rows], b, device="H200").slices for rows in (4, 300)]
-    assert slices[0] != slices[1] and slices[0] > 1
-    few, more = (a[:4], a) if slices[0] > slices[1] else (a, a[:4])
-    assert not same_bits(on_h200(few, b)[:4], on_h200(more, b)[:4])
+    a, b = drawn((300, 16384), torch.bfloat16), drawn((40, 16384), torch.bfloat16).t()
+    slices = [tcgemm.explain(a[:rows], b, device="H200").slices for rows in (40, 300)]
+    assert slices[0] > slices[1]
+    assert not same_bits(on_h200(a[:40], b), on_h200(a, b)[:40])
     with tcgemm.batch_invariant():
-        assert same_bits(on_h200(few, b)[:4], on_h200(more, b)[:4])
+        assert same_bits(on_h200(a[:40], b), on_h200(a, b)[:40])
+
+
+def test_a_gemv_kernel_has_an_order_of_its_own():
+    a, b = drawn((64, 4096), torch.bfloat16), drawn((2048, 4096), torch.bfloat16).t()
+    assert tcgemm.explain(a[:4], b, device="H200").kernel.endswith("_gemv")
+    assert not same_bits(on_h200(a[:4], b), on_h200(a, b)[:4])
+    with tcgemm.batch_invariant():
+        assert same_bits(on_h200(a[:4], b), on_h200(a, b)[:4])
 
 
 @pytest.mark.usefixtures("invariant")
@@ -181,6 +188,7 @@ def test_sparse_and_dense():
     assert not same_bits(on_h200(tcgemm.compress24(w), b), on_h200(w, b))
 
 
+@pytest.mark.usefixtures("invariant")
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
 def test_generations(dtype):
     a, b = drawn((64, 512), dtype), drawn((64, 512), dtype).t()
@@ -190,6 +198,7 @@ def test_generations(dtype):
     assert same_bits(hopper, on_h200(a, b, device="H100"))
 
 
+@pytest.mark.usefixtures("invariant")
 @pytest.mark.parametrize("shape", [(48, 40, 512), (7, 9, 333), (1, 1, 1), (65, 3, 16)])
 def test_float64_and_integers_are_those_of_the_cpu(shape):
     m, n, k = shape
