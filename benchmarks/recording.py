@@ -130,12 +130,15 @@ def runnable(device: str, problem: Problem) -> dict[Row, float]:
     """{row: the planner's estimate in us} of the rows that compute the problem without copies.
 
     Those with the planner's number of slices are among them. Rows with estimates far above the
-    least one are not.
+    least one are not, nor GEMV kernels unless the planner takes one.
     """
     found = {}
     made = plan(device, problem)
     slices = [f"/{made['slices']}", f"/{made['slices']}c"] if made and made["slices"] > 1 else []
+    gemv = made is not None and made["kernel"].endswith("_gemv")
     for name, whole in plans(device, problem).items():
+        if name.endswith("_gemv") and not gemv:
+            continue
         for each in [whole, *(plan(device, problem, name + division) for division in slices)]:
             if each and each["kernel"] == name and not each["copies"] and not each["split"]:
                 found[row_of(each)] = each["microseconds"]
