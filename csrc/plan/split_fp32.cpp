@@ -54,9 +54,7 @@ Division division_of_f16_terms(const Problem& problem, const SplitFp32Plan& spli
 }
 
 // Config filters. The split-FP32 kernels with this smallest tile have the shortest accumulation
-// chains; of the FP64 kernels it is the tile that one byte of the recompute mask covers. A GEMV
-// kernel has no tile filter.
-bool is_tile_kernel(const GemmConfig& config) { return !config.is_gemv(); }
+// chains; of the FP64 kernels it is the tile that one byte of the recompute mask covers.
 bool has_recompute_tile(const GemmConfig& config) {
   return config.tile_m() == kRecomputeTile && config.tile_n() == kRecomputeTile;
 }
@@ -124,7 +122,7 @@ std::optional<Plan> plan_split_fp32(const Problem& problem, const Device& device
     alternative = cheapest_kernel(problem, split, kBf16Terms, device, f16 ? "" : filter,
                                   least_bytes, nullptr);
   else if (f16)
-    alternative = cheapest_fp64_kernel(problem, device, is_tile_kernel);
+    alternative = cheapest_fp64_kernel(problem, device, nullptr);
   const std::optional<LaunchConfig> recompute =
       cheapest_fp64_kernel(problem, device, has_recompute_tile);
   if (!alternative || !recompute) return std::nullopt;
