@@ -9,13 +9,14 @@
 namespace tcgemm::plan {
 namespace {
 
-constexpr double kStart = 1.2;         // microseconds: the launch, the first loads and the sums
-constexpr double kCluster = 0.7;       // microseconds: the sums of a cluster
+constexpr double kStart = 1.0;         // microseconds: the launch, the first loads and the sums
+constexpr double kCluster = 0.9;       // microseconds: the sums of a cluster
 constexpr double kFp8Cluster = 2.0;    // the same where mma.sync widens 16 rows of 8 bits
 constexpr double kNextWave = 2.0;      // microseconds, if not all CTAs run at one time
 constexpr double kNextClusters = 1.3;  // microseconds for each wave of clusters after the first
 constexpr double kIdle = 0.35;         // share of the time that idle multiprocessors add
 constexpr double kL2Rate = 22e12;      // bytes a second, of what another tile has read from memory
+constexpr double kCtaRate = 42e9;      // bytes a second that a CTA loads, however few there are
 constexpr double kElements = 1.6;      // factor if an operand is not loaded in vectors of 16 bytes
 
 }  // namespace
@@ -55,7 +56,10 @@ std::optional<LaunchConfig> fit_gemv(const GemmConfig& config, const Problem& pr
   const double again = std::max(0.0, tiles * (rows + columns) * row_bytes - from_memory);
   const double slow = launch.vector_a && launch.vector_b ? 1.0 : kElements;
   const double idle = std::max(0.0, 1 - launch.waves);
-  const double bytes_time = (1 + kIdle * idle) * from_memory / device.memory_rate + again / kL2Rate;
+  const double cta_bytes = (rows + columns) * row_bytes / launch.cluster;
+  const double bytes_time =
+      std::max((1 + kIdle * idle) * from_memory / device.memory_rate + again / kL2Rate,
+               std::ceil(launch.waves) * cta_bytes / kCtaRate);
   const double next_waves = std::ceil(launch.waves) - 1;
   launch.microseconds = kStart + slow * bytes_time * 1e6;
   if (next_waves > 0) launch.microseconds += kNextWave;

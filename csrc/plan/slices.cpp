@@ -14,9 +14,12 @@ namespace {
 struct Tile {
   int m, n;
 };
-constexpr Tile kTiles[] = {{64, 64}, {64, 128}, {128, 128}, {128, 256}};
-constexpr Tile kF64Tiles[] = {{64, 32}};                 // as well
+constexpr Tile kTiles[] = {{64, 32}, {64, 48}, {64, 64}, {64, 128}, {128, 128}, {128, 256}};
 constexpr Tile kSparseTiles[] = {{128, 32}, {128, 64}};  // the 2:4 operand is the first
+
+// Few slices, which a cluster adds, pay off even if they do not fill the GPU.
+constexpr int kClusterCounts[] = {2, 3, 4, 6};
+constexpr std::int64_t kSmallest = 64 * 64;  // elements of a tile
 
 constexpr std::int64_t kBlockBytes = 128;  // of k: GemmConfig::row_bytes
 constexpr std::int64_t kLeastBlocks = 4;   // k-blocks of a slice
@@ -31,6 +34,9 @@ SliceCounts::SliceCounts(const Problem& problem, const Device& device) {
   if (!has_kernels(problem, device)) return;
   most_ = std::min<std::int64_t>(
       kMostSlices, ceil_div(problem.k * bits(problem.input_a) / 8, kBlockBytes) / kLeastBlocks);
+  for (const int count : kClusterCounts)
+    if (problem.m * problem.n * problem.batch * count <= device.multiprocessors * kSmallest)
+      add(count);
   const auto fill = [&](const auto& tiles, std::int64_t rows, std::int64_t columns) {
     for (const auto [m, n] : tiles)
       add(device.multiprocessors /
@@ -42,8 +48,6 @@ SliceCounts::SliceCounts(const Problem& problem, const Device& device) {
     fill(kSparseTiles, problem.m, problem.n);
   else
     fill(kTiles, problem.m, problem.n);
-  if (problem.input_a == DType::f32 || problem.accumulator == DType::f64)
-    fill(kF64Tiles, problem.m, problem.n);
 }
 
 void SliceCounts::add(std::int64_t count) {

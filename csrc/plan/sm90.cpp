@@ -39,12 +39,11 @@ constexpr double kOneWide = 1.08;        // factor of a k-block of 64x256: one w
 constexpr double kPingpongStore = 3.0;   // factor where one warpgroup stores and one multiplies
 constexpr double kThreeStages = 1.05;    // factor where a tile leaves space for three stages
 constexpr double kTraffic = 0.025;       // loads cost power even if their time is hidden
-constexpr double kAddSlices = 3.0;       // microseconds: the kernel that adds slices, without data
-constexpr double kAddSlice = 0.045;      // microseconds for each slice
-constexpr double kAddSlicesRate = 0.18;  // share of L2's rate at which it reads
-constexpr double kClusterAdds = 1.4;     // microseconds: two barriers of a cluster that adds slices
-constexpr double kClusterDepth = 1.06;   // factor of its mainloops, which read at several k
-constexpr double kClusterSlice = 4.0;    // clocks for a row of 128 bytes of another slice's sums
+constexpr double kAddSlices = 3.1;       // microseconds: the kernel that adds slices, without data
+constexpr double kAddSlice = 0.05;       // microseconds for each slice
+constexpr double kAddSlicesRate = 0.13;  // share of L2's rate at which it reads
+constexpr double kClusterAdds = 1.15;    // microseconds: two barriers of a cluster that adds slices
+constexpr double kClusterSlice = 7.0;    // clocks for a row of 128 bytes of another slice's sums
 // Near the power cap, the multiprocessors that idle in the last wave save power, and the others run
 // faster. So this share of the wave counts only as far as the wave is full. Problems of fewer FLOP,
 // scaled to f16's rate, do not reach the cap.
@@ -63,6 +62,13 @@ double clock_rate(const Device& device, double flops, double clocks) {
   const double share = flops / (2 * kHopperFmaPerClock * device.multiprocessors * clocks);
   const double slow = std::clamp((share - kFastShare) / (kSlowShare - kFastShare), 0.0, 1.0);
   return device.hopper.clock * (slow + (1 - slow) * kFastClock);
+}
+
+// The factor of the mainloops of a cluster that adds slices: its CTAs read at several k, and share
+// nothing.
+double cluster_depth(const GemmConfig& config) {
+  if (config.warpgroups > 1) return 1.25;
+  return config.n <= 64 ? 0.8 : 1.55;
 }
 
 double wave_time(double waves, double flops) {
@@ -169,7 +175,7 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
   const bool is_narrow = config.n <= 64 && config.terms == 1 && !config.sparse;
   const double least = is_narrow ? kNarrowBlock + kNarrowColumn * config.n : 0.0;
   const double k_block = std::max(issue * (std::max(math, load) + overhead), least);
-  const double slower = launch.cluster_adds ? kClusterDepth : 1.0;
+  const double slower = launch.cluster_adds ? cluster_depth(config) : 1.0;
   const double mainloop = depth * slower * (k_block + waiting + kTraffic * load);
   // pingpong: one warpgroup multiplies while the other is outside of its mainloop.
   const double outside = kFill + store;
