@@ -39,9 +39,9 @@ constexpr double kOneWide = 1.08;        // factor of a k-block of 64x256: one w
 constexpr double kPingpongStore = 3.0;   // factor where one warpgroup stores and one multiplies
 constexpr double kThreeStages = 1.05;    // factor where a tile leaves space for three stages
 constexpr double kTraffic = 0.025;       // loads cost power even if their time is hidden
-constexpr double kAddSlices = 3.1;       // microseconds: the kernel that adds slices, without data
-constexpr double kAddSlice = 0.05;       // microseconds for each slice
-constexpr double kAddSlicesRate = 0.13;  // share of L2's rate at which it reads
+constexpr double kAddSlices = 3.0;       // microseconds: the kernel that adds slices, without data
+constexpr double kAddSlice = 0.045;      // microseconds for each slice
+constexpr double kAddSlicesRate = 0.18;  // share of L2's rate at which it reads
 constexpr double kClusterAdds = 1.15;    // microseconds: two barriers of a cluster that adds slices
 constexpr double kClusterSlice = 7.0;    // clocks for a row of 128 bytes of another slice's sums
 // Near the power cap, the multiprocessors that idle in the last wave save power, and the others run
