@@ -164,32 +164,23 @@ Problem plain_product(const Problem& problem) {
 
 // The division of k of a product, for any epilogue and layout of the result.
 Division division_of_k(const Problem& problem, const Device& device) {
-  // Slices must save at least this share of the time.
-  constexpr double kLeastGain = 0.05;
-  Division best;
-  if (problem.batch_invariant) return best;
+  Division whole;
+  if (problem.batch_invariant) return whole;
   const Problem plain = plain_product(problem);
   const auto time = [&](Division division) {
     return cheapest(plain, device, {}, division).best.launch.microseconds;
   };
-  double least = time(best);
+  double least = time(whole);
   if (std::min(problem.m, problem.n) <= kMostGemvRows) {
     for (const int cluster : {1, 2}) {
       const Division gemv{1, false, cluster};
       const double microseconds = time(gemv);
       if (microseconds >= least) continue;
       least = microseconds;
-      best = gemv;
+      whole = gemv;
     }
   }
-  least *= 1 - kLeastGain;
-  for (const int count : SliceCounts(problem, device)) {
-    const double microseconds = time({count});
-    if (microseconds >= least) continue;
-    least = microseconds;
-    best = {count};
-  }
-  return best;
+  return fastest_division(whole, least, SliceCounts(problem, device), false, time);
 }
 
 // The choice of tcgemm.tune for the product, if its kernel computes the product.

@@ -5,6 +5,7 @@
 
 #include "core/device.h"
 #include "core/problem.h"
+#include "plan/candidate.h"
 
 namespace tcgemm::plan {
 
@@ -24,5 +25,23 @@ class SliceCounts {
   int size_ = 0;
   std::int64_t most_ = 0;
 };
+
+// The division of k with the shortest time: `whole`, which takes `microseconds`, or one of `counts`
+// slices. Slices must save at least this share of the time.
+inline constexpr double kLeastGain = 0.05;
+template <class Counts, class Time>
+Division fastest_division(Division whole, double microseconds, const Counts& counts,
+                          bool cluster_adds, const Time& time) {
+  Division best = whole;
+  double least = (1 - kLeastGain) * microseconds;
+  for (const int slices : counts) {
+    const Division division{slices, cluster_adds};
+    const double needed = time(division);
+    if (needed >= least) continue;
+    least = needed;
+    best = division;
+  }
+  return best;
+}
 
 }  // namespace tcgemm::plan

@@ -2,11 +2,13 @@
 #include "plan/split_fp32.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "catalog.h"
 #include "core/split_fp32.h"
 #include "plan/select_kernel.h"
+#include "plan/slices.h"
 
 namespace tcgemm::plan {
 namespace {
@@ -31,10 +33,8 @@ std::optional<LaunchConfig> cheapest_kernel(const Problem& problem, const SplitF
 Division division_of_f16_terms(const Problem& problem, const SplitFp32Plan& split,
                                const Device& device, double least_bytes,
                                Search::ConfigFilter config_filter) {
-  // Slices must save at least this share of the time.
-  constexpr double kLeastGain = 0.05;
-  Division best;
-  if (problem.batch_invariant) return best;
+  const Division whole;
+  if (problem.batch_invariant) return whole;
   const Problem plain =
       partial_sums(problem, 1, {0, DType::f32, problem.n, 1, problem.m * problem.n});
   const auto time = [&](Division division) {
@@ -42,15 +42,7 @@ Division division_of_f16_terms(const Problem& problem, const SplitFp32Plan& spli
         cheapest_kernel(plain, split, kF16Terms, device, {}, least_bytes, config_filter, division);
     return found ? found->microseconds : HUGE_VAL;
   };
-  double least = time(best) * (1 - kLeastGain);
-  for (const int slices : {2, 3, 4, kMostClusterSlices}) {
-    const Division division{slices, true};
-    const double microseconds = time(division);
-    if (microseconds >= least) continue;
-    least = microseconds;
-    best = division;
-  }
-  return best;
+  return fastest_division(whole, time(whole), std::array{2, 3, 4, kMostClusterSlices}, true, time);
 }
 
 // Config filters. The split-FP32 kernels with this smallest tile have the shortest accumulation

@@ -12,6 +12,8 @@ from tcgemm.sparse import SparseTensor24
 from tcgemm.sparse.positions import decompress, pack_positions, unpack_positions
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from torch import Tensor
 
 BLOCK = 128  # elements of k in a promoted chain, and in a block of scales
@@ -99,13 +101,17 @@ def _of_slices(
 ) -> Tensor:
     """The sums of slices of k, added in float32: each group of GROUP in the order of k, and then
     the groups."""
-    depth = kernel.row["tile"][2]
     found = []
-    for first, last in chains.slices_of(-(-b.shape[-2] // depth), kernel.slices):
-        k = slice(first * depth, last * depth)
-        part = None if promotion is None else _part(promotion, slice(first, last))
+    for k, blocks in _slices(b.shape[-2], kernel.row["tile"][2], kernel.slices):
+        part = None if promotion is None else _part(promotion, blocks)
         found.append(chains.chain(known, _columns(a, k, b.shape[-2]), b[..., k, :], part).float())
     return _added(found)
+
+
+def _slices(k: int, depth: int, count: int) -> Iterator[tuple[slice, slice]]:
+    """The elements of k and the k-blocks, of `depth` elements, of each slice."""
+    for first, last in chains.slices_of(-(-k // depth), count):
+        yield slice(first * depth, last * depth), slice(first, last)
 
 
 def _added(parts: list[Tensor]) -> Tensor:
@@ -134,10 +140,10 @@ def _part(promotion: instruction.Promotion, blocks: slice) -> instruction.Promot
 def in_float64(gpu: str, a: Tensor, b: Tensor, depth: int = 1, slices: int = 1) -> Tensor:
     """The sums in float64, rounded once to the dtype of the operands. A k-block has `depth`."""
     known, left, right = table.rows()[gpu, chains.FMA], a.double(), b.double()
-    found = []
-    for first, last in chains.slices_of(-(-b.shape[-2] // depth), slices):
-        k = slice(first * depth, last * depth)
-        found.append(chains.chain(known, chains.Stored(left[..., k]), right[..., k, :], None))
+    found = [
+        chains.chain(known, chains.Stored(left[..., k]), right[..., k, :], None)
+        for k, _ in _slices(b.shape[-2], depth, slices)
+    ]
     return _added(found).to(a.dtype)
 
 
