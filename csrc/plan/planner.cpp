@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <optional>
 #include <stdexcept>
 
 #include "catalog.h"
@@ -132,6 +133,13 @@ bool gains_from_swap(const GemmConfig& config) {
   return config.operand_source == OperandSource::RS || config.is_gemv();
 }
 
+// The problem with a row-major result of the same dtype.
+Problem with_row_major_result(Problem problem) {
+  Matrix& out = problem[Slot::out];
+  out = {0, out.dtype, problem.n, 1, problem.m * problem.n};
+  return problem;
+}
+
 // The cheapest kernel, in both orientations.
 Search cheapest(const Problem& original, const Device& device, std::string_view filter,
                 Division division) {
@@ -142,9 +150,15 @@ Search cheapest(const Problem& original, const Device& device, std::string_view 
   const std::int64_t other_rows = swap_ab ? original.m : original.n;
   const bool tries_both = !original.is_sparse() && may_swap &&
                           (has_rs_kernel(other_input) || other_rows <= kMostGemvRows);
+  // Where a swap changes bits, the major of the result must not decide it.
+  std::optional<bool> decided;
+  if (tries_both && swap_ab_changes_bits(original) && is_column_major(original))
+    decided = cheapest(with_row_major_result(original), device, filter, division).best.swap_ab;
   const auto try_all = [&] {
-    search.try_orientation(OrientedProblem(original, swap_ab));
-    if (tries_both) search.try_orientation(OrientedProblem(original, !swap_ab), gains_from_swap);
+    if (decided.value_or(swap_ab) == swap_ab)
+      search.try_orientation(OrientedProblem(original, swap_ab));
+    if (tries_both && decided.value_or(!swap_ab) != swap_ab)
+      search.try_orientation(OrientedProblem(original, !swap_ab), gains_from_swap);
   };
   if (filter.empty()) search.division = division;
   try_all();

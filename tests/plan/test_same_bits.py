@@ -15,6 +15,7 @@ from support.plan_cases import plan
 F32 = {"dtype": "f32"}
 LAYOUTS = ("TN", "NN", "TT", "NT")
 SIZES = [(40, 1920, 1093), (256, 512, 1024), (4096, 4096, 4096), (130, 70, 300), (64, 4096, 512)]
+SIZES += [(256, 1024, 256), (96, 1024, 80)]  # their orientation once followed the result's major
 # m, n, k of calls of an f32 layer whose plans with and without parts of the weight once differed.
 ONCE_DIFFERENT = [(40, 1920, 1093), (255, 755, 576), (62, 2048, 1024), (1, 4096, 4096)]
 
