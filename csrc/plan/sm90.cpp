@@ -19,8 +19,10 @@ constexpr double kReceived = 0.2;         // share of such lines of b that a clu
 // Clocks a k-block in clusters of two and four, where the slowest block decides.
 constexpr double kTwoBlocks = 2.3;
 constexpr double kFourBlocks = 15;
-constexpr double kLaunch = 1.35;        // microseconds: launch and barriers
-constexpr double kCluster = 0.06;       // microseconds: start of a cluster of two; of four twice
+constexpr double kLaunch = 1.35;   // microseconds: launch and barriers
+constexpr double kCluster = 0.06;  // microseconds: start of a cluster of two; of four twice
+// The same with one warpgroup, where all rows begin with a line of L2.
+constexpr double kNarrowCluster = 0.35;
 constexpr double kFill = 2500;          // clocks a tile: from the first load to the first wgmma
 constexpr double kBlockOverhead = 136;  // clocks a k-block: barrier, issue, and what is not hidden
 constexpr double kPingpongOverhead = 180;  // the same with pingpong
@@ -189,8 +191,10 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
   const double others = launch.cluster_adds ? launch.slices - 1 : 0;
   const double clocks = wave_time(launch.waves, flops) * tile + (config.pingpong ? outside : 0.0) +
                         others * config.slice_bytes() / 128 * kClusterSlice;
+  const bool is_late = config.warpgroups == 1 && std::max(lines_a, lines_b) == 1;
+  const double cluster = is_late ? kNarrowCluster : kCluster;
   const double start =
-      kLaunch + kCluster * (launch.cluster / 2) + (launch.cluster_adds ? kClusterAdds : 0.0);
+      kLaunch + cluster * (launch.cluster / 2) + (launch.cluster_adds ? kClusterAdds : 0.0);
   // The constants of split FP32 were fitted to the clock of large problems.
   const double rate = config.terms > 1 ? device.hopper.clock : clock_rate(device, flops, clocks);
   return start + clocks / rate;
