@@ -152,7 +152,7 @@ Search cheapest(const Problem& original, const Device& device, std::string_view 
                           (has_rs_kernel(other_input) || other_rows <= kMostGemvRows);
   // Where a swap changes bits, the major of the result must not decide it.
   std::optional<bool> decided;
-  if (tries_both && swap_ab_changes_bits(original) && is_column_major(original))
+  if (tries_both && !may_swap_ab(original, filter) && is_column_major(original))
     decided = cheapest(with_row_major_result(original), device, filter, division).best.swap_ab;
   const auto try_all = [&] {
     if (decided.value_or(swap_ab) == swap_ab)

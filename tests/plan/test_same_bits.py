@@ -121,3 +121,14 @@ def test_nothing_is_copied_beside_a_sparse_operand():
     scales = {"alpha": 0.3, "scale_b": torch.rand(1, 512)}
     told = tcgemm.explain(torch.randn(128, 256).half(), w.t(), **scales, out=out, device="H200")
     assert "\n  copied        out " not in told and told.transposed
+
+
+def test_a_named_kernel_may_swap():
+    """A name restricts the choice, so a kernel computes a column-major result from both sides."""
+    scales = {"scale_a": "row", "scale_b": "row"}
+    for name, types in (
+        ("tf32_f32_64x64x32_w1_s12_tn", {"dtype": "tf32"}),
+        ("u8xs8_s32_64x64x128_w1_s12_tn", {"dtype": "s8", "dtype_b": "u8", "out_dtype": "f32"}),
+    ):
+        made = plan(64, 96, 256, kernel=f"sm90a_{name}", out=(0, 1, 64), **types, **scales)
+        assert made["transposed"]
