@@ -80,8 +80,8 @@ def test_words_of_the_readme_hold():
         assert spans[name][0] > 1, name
     assert overview.mean(spans["sparse"]) > 1
     assert overview.mean(spans["long_k"]) < 1
-    for name in ("aligned", "fp8", "few_rows"):
-        assert 0.95 < overview.mean(spans[name]) < 1.05, name
+    for name, most in (("aligned", 1.05), ("fp8", 1.05), ("few_rows", 1.1)):
+        assert 0.95 < overview.mean(spans[name]) < most, name
         assert spans[name][0] < 1 < spans[name][-1], name
 
 
