@@ -74,6 +74,7 @@ class _Ready(NamedTuple):
         values, metadata = self.names
         return (
             self.operands is self.weight.fast_operands
+            and self.operands.is_current()
             and buffers.get(values) is self.operands.values
             and buffers.get(metadata) is self.weight.metadata
         )

@@ -87,13 +87,17 @@ def metadata_argument(metadata: Tensor, tiles: Tensor | None) -> Tensor:
 
 
 class Operands(NamedTuple):
-    """The arguments of the operator for a SparseTensor24. They never change."""
+    """The arguments of the operator for a SparseTensor24."""
 
     keys: Any  # the dispatch key of its device
     cuda: bool
     values: torch.Tensor
     columns: torch.Tensor  # values.t(): to make a view takes as long as to launch a kernel
     sparse: torch.Tensor
+
+    def is_current(self) -> bool:
+        """Do both views have one memory? Assigning to values.data gives the values another one."""
+        return self.values.data_ptr() == self.columns.data_ptr()
 
     def beside(self, x: Tensor) -> bool:
         """Is a tensor on a device of the same kind?"""
@@ -120,6 +124,8 @@ def operands_of(w: SparseTensor24) -> Operands | None:
     """The operands of w for calls for which is_plain_eager() is true; None for a device without
     kernels."""
     operands = w.fast_operands
+    if operands is not None and not operands.is_current():
+        operands = w.fast_operands = None
     if operands is None and type(w.values) is _tensor and (w.values.is_cuda or w.values.is_cpu):
         cuda, sparse = w.values.is_cuda, metadata_argument(w.metadata, w.tiles)
         operands = Operands(_CUDA if cuda else _CPU, cuda, w.values, w.values.t(), sparse)

@@ -64,6 +64,26 @@ def test_products_see_the_present_values(call, change, dtype):
         assert torch.equal(w.t().to_dense(), w.to_dense().t())
 
 
+@pytest.mark.parametrize("call", [name for name in CALLS if name != "transposed"])
+def test_products_see_other_memory(call):
+    """Assigning to `data` keeps the tensor of values, and gives it other memory."""
+    w, x = sparse(), torch.randn(M, K).to(BF16)
+    CALLS[call](x, w)
+    w.values.data = w.values * 2
+    assert torch.equal(CALLS[call](x, w), CALLS[call](x, tcgemm.compress24(w.to_dense())))
+
+
+@pytest.mark.parametrize("activation", [None, "relu"])
+@torch.no_grad()
+def test_a_layer_sees_other_memory(activation):
+    layer = tcgemm.nn.SparseLinear24(K, N, activation=activation, bias=False).eval()
+    x = torch.randn(M, K)
+    before = layer(x)
+    assert torch.equal(layer(x), before)  # by the fast path
+    layer.weight.values.data = layer.weight.values * 2
+    assert torch.equal(layer(x), 2 * before)
+
+
 def test_a_layer_sees_the_present_values():
     layer = tcgemm.nn.SparseLinear24(K, N, activation="relu").eval()
     x = torch.randn(M, K)
