@@ -76,6 +76,11 @@ inline int raster_group(const GemmConfig& config, const Device& device, int clus
   return std::max(1, int(std::lround(rows / cluster)));
 }
 
+// A row-major result of the problem, which is in no memory yet.
+inline Matrix row_major_result(const Problem& problem, DType dtype) {
+  return {0, dtype, problem.n, 1, problem.m * problem.n};
+}
+
 // Reserves `bytes` in a workspace whose end is `offset`, and returns where they start.
 constexpr std::size_t carve_workspace(std::size_t& offset, std::size_t bytes) {
   const std::size_t start = offset;

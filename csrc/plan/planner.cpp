@@ -136,7 +136,7 @@ bool gains_from_swap(const GemmConfig& config) {
 // The problem with a row-major result of the same dtype.
 Problem with_row_major_result(Problem problem) {
   Matrix& out = problem[Slot::out];
-  out = {0, out.dtype, problem.n, 1, problem.m * problem.n};
+  out = row_major_result(problem, out.dtype);
   return problem;
 }
 
@@ -172,8 +172,7 @@ Search cheapest(const Problem& original, const Device& device, std::string_view 
 // The product without its epilogue, with a row-major result of the accumulators' type. The division
 // of k is chosen for it, so that no bit depends on the rest.
 Problem plain_product(const Problem& problem) {
-  return partial_sums(problem, 1,
-                      {0, partial_sums_dtype(problem), problem.n, 1, problem.m * problem.n});
+  return partial_sums(problem, 1, row_major_result(problem, partial_sums_dtype(problem)));
 }
 
 // The division of k of a product, for any epilogue and layout of the result.

@@ -191,8 +191,8 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
   const double others = launch.cluster_adds ? launch.slices - 1 : 0;
   const double clocks = wave_time(launch.waves, flops) * tile + (config.pingpong ? outside : 0.0) +
                         others * config.slice_bytes() / 128 * kClusterSlice;
-  const bool is_late = config.warpgroups == 1 && std::max(lines_a, lines_b) == 1;
-  const double cluster = is_late ? kNarrowCluster : kCluster;
+  const bool starts_late = config.warpgroups == 1 && std::max(lines_a, lines_b) == 1;
+  const double cluster = starts_late ? kNarrowCluster : kCluster;
   const double start =
       kLaunch + cluster * (launch.cluster / 2) + (launch.cluster_adds ? kClusterAdds : 0.0);
   // The constants of split FP32 were fitted to the clock of large problems.

@@ -35,8 +35,7 @@ Division division_of_f16_terms(const Problem& problem, const SplitFp32Plan& spli
                                Search::ConfigFilter config_filter) {
   const Division whole;
   if (problem.batch_invariant) return whole;
-  const Problem plain =
-      partial_sums(problem, 1, {0, DType::f32, problem.n, 1, problem.m * problem.n});
+  const Problem plain = partial_sums(problem, 1, row_major_result(problem, DType::f32));
   const auto time = [&](Division division) {
     const auto found =
         cheapest_kernel(plain, split, kF16Terms, device, {}, least_bytes, config_filter, division);

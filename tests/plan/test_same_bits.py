@@ -124,7 +124,7 @@ def test_nothing_is_copied_beside_a_sparse_operand():
 
 
 def test_a_named_kernel_may_swap():
-    """A name restricts the choice, so a kernel computes a column-major result from both sides."""
+    """A name restricts the choice, so the kernel may compute the transpose although bits change."""
     scales = {"scale_a": "row", "scale_b": "row"}
     for name, types in (
         ("tf32_f32_64x64x32_w1_s12_tn", {"dtype": "tf32"}),
