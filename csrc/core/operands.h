@@ -26,12 +26,14 @@ enum class Slot : std::uint8_t {
   prepacked_b,
   sparse_a,  // metadata of a 2:4 operand a, whose own tensor has the values
   sparse_b,
+  packed_a,  // a packed weight in the place of operand a, which has no memory then
+  packed_b,
   amax,
   z,  // the argument of the activation, rounded to the dtype of the result
   out,
 };
 
-inline constexpr int kSlots = 17;
+inline constexpr int kSlots = 19;
 
 // The dimension of the GEMM that the rows or columns of a tensor follow. `one`: there is one row
 // (column), or the tensor is a vector of opaque bytes.
@@ -85,6 +87,10 @@ inline constexpr OperandRow kOperands[kSlots] = {
     {Slot::sparse_a, "sparse_a", Axis::one, Axis::one, DTypeRule::bytes, Side::a, Slot::sparse_b,
      false},
     {Slot::sparse_b, "sparse_b", Axis::one, Axis::one, DTypeRule::bytes, Side::b, Slot::sparse_a,
+     false},
+    {Slot::packed_a, "packed_a", Axis::one, Axis::one, DTypeRule::bytes, Side::a, Slot::packed_b,
+     false},
+    {Slot::packed_b, "packed_b", Axis::one, Axis::one, DTypeRule::bytes, Side::b, Slot::packed_a,
      false},
     {Slot::amax, "amax", Axis::one, Axis::one, DTypeRule::statistic, Side::both, Slot::amax, false,
      true},

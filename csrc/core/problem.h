@@ -8,6 +8,7 @@
 #include "core/dtype.h"
 #include "core/layout.h"
 #include "core/operands.h"
+#include "core/packed_weight.h"
 
 namespace tcgemm {
 
@@ -170,6 +171,7 @@ struct Problem {
   // Extent along k of the values of the sparse operand. At most one operand is sparse, and that one
   // has no batch. Its metadata is reordered for mma.sp and wgmma.sp.
   std::int64_t sparse_k = 0;
+  PackedWeight packed;  // of packed_a or packed_b
   // amax already holds the value of other problems of the same call and must not start from 0.
   bool amax_continues = false;
 
@@ -183,6 +185,7 @@ struct Problem {
   void set(Slot slot, const Operand& operand) { operands.set(slot, operand); }
   void reset(Slot slot) { operands.reset(slot); }
 
+  bool is_packed() const { return has_any({Slot::packed_a, Slot::packed_b}); }
   bool is_sparse() const { return has_any({Slot::sparse_a, Slot::sparse_b}); }
   // Extent along k of an operand in memory: about half of k for a 2:4 operand.
   std::int64_t stored_k_a() const { return has(Slot::sparse_a) ? sparse_k : k; }
@@ -228,7 +231,8 @@ inline constexpr int kMostSlices = 64;
 // slice, and it has no epilogue. a and b keep their batch.
 inline Problem partial_sums(const Problem& problem, int slices, const Matrix& sums) {
   Problem partial = problem;
-  SlotSet kept{Slot::a, Slot::b, Slot::out, Slot::sparse_a, Slot::sparse_b};
+  SlotSet kept{Slot::a,        Slot::b,        Slot::out,     Slot::sparse_a,
+               Slot::sparse_b, Slot::packed_a, Slot::packed_b};
   if (problem.block_scaled()) kept = kept | SlotSet{Slot::scale_a, Slot::scale_b};
   for (const Slot slot : problem.operands.given() - kept) partial.reset(slot);
   partial.batch = problem.batch * slices;

@@ -38,6 +38,18 @@ void read_option(Option option, StackReader& reader, Arguments& arguments) {
     case Option::kernel:
       arguments.kernel = reader.optional_string();
       break;
+    case Option::packed_n:
+      arguments.packed_n = reader.integer();
+      break;
+    case Option::weight_format:
+      arguments.weight_format = reader.string();
+      break;
+    case Option::group_size:
+      arguments.group_size = reader.integer();
+      break;
+    case Option::weight_zeros:
+      arguments.weight_zeros = reader.string();
+      break;
   }
 }
 

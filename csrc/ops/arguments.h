@@ -26,6 +26,10 @@ struct Arguments {
   bool constant_weight = false;  // of the operators _constant_...
   bool amax = false;             // explain and check_layout; scaled_mm_amax has it in its name
 
+  // Of packed_mm.
+  std::int64_t packed_n = 0, group_size = 0;
+  std::string weight_format, weight_zeros;
+
   std::string_view filter() const { return kernel ? std::string_view(*kernel) : ""; }
   TensorHandle& operator[](Slot slot) { return tensors[slot]; }
   const TensorHandle& operator[](Slot slot) const { return tensors[slot]; }

@@ -137,6 +137,7 @@ void make_problems(Op op, const CheckedGemm& checked, const Arguments& arguments
   collapse(checked, arguments.alpha, arguments.beta, batched);
   bind_prepacked(op, checked, batched.problem);
   bind_sparse(checked, batched.problem);
+  bind_packed(checked, batched.problem);
   if (arguments.constant_weight) batched.problem.constant = ConstantOperand::b;
   batched.problem.batch_invariant = arguments.batch_invariant || is_batch_invariant();
 }

@@ -36,6 +36,8 @@ struct CheckedGemm {
   bool promote = false;
   bool as_prepacked = false;  // as in Problem
   Activation activation = Activation::none;
+  PackedWeight packed;  // of packed_b; b is then the matrix that it stands for, without memory
+  std::int64_t packed_sizes[2], packed_strides[2];
 
   CheckedOperand& operator[](Slot slot) { return operands[slot]; }
   const CheckedOperand& operator[](Slot slot) const { return operands[slot]; }
@@ -59,6 +61,8 @@ void check(Op op, const Arguments& arguments, Target target, CheckedGemm& checke
 
 // The steps of check(), in the order in which they run.
 void read_tensors(Op op, const Arguments& arguments, CheckedGemm& checked);
+// Checks packed_b, and sets b.
+void bind_packed_weight(Op op, const Arguments& arguments, CheckedGemm& checked);
 void check_types(Op op, const Arguments& arguments, CheckedGemm& checked);
 void check_operand_shapes(Op op, CheckedGemm& checked, Target target);
 void check_epilogue_shapes(Op op, CheckedGemm& checked);
@@ -75,6 +79,9 @@ void bind_prepacked(Op op, const CheckedGemm& checked, Problem& problem);
 
 // Sets the metadata of the 2:4 operand, if there is one.
 void bind_sparse(const CheckedGemm& checked, Problem& problem);
+
+// Sets the packed weight, if there is one.
+void bind_packed(const CheckedGemm& checked, Problem& problem);
 
 // The stored K of operand A or B: value_columns(k) for a 2:4 operand, else k.
 std::int64_t stored_k(const CheckedGemm& checked, Slot operand, std::int64_t k);

@@ -85,6 +85,9 @@ void register_gemm(torch::stable::detail::StableLibrary& library) {
   library.impl("scaled_mm", gemm_kernel<Op::scaled_mm, false, target, backend>);
   library.impl("scaled_mm.out", gemm_kernel<Op::scaled_mm, true, target, backend>);
   library.impl("scaled_mm.with_z", gemm_with_z_kernel<Op::scaled_mm, target, backend>);
+  library.impl("packed_mm", gemm_kernel<Op::packed_mm, false, target, backend>);
+  library.impl("packed_mm.out", gemm_kernel<Op::packed_mm, true, target, backend>);
+  library.impl("packed_mm.with_z", gemm_with_z_kernel<Op::packed_mm, target, backend>);
   library.impl("scaled_mm_amax", gemm_kernel<Op::scaled_mm_amax, false, target, backend>);
 }
 

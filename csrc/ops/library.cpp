@@ -13,7 +13,8 @@ namespace {
 
 using torch::stable::detail::StableLibrary;
 
-// The declaration of an option, up to and behind its name.
+// The declaration of an option, up to and behind its name. An option without a value has no
+// default.
 struct OptionText {
   Option option;
   const char* type;
@@ -31,7 +32,11 @@ constexpr OptionText kOptionTexts[] = {
     {Option::batch_invariant, "bool", "batch_invariant", "False"},
     {Option::amax, "bool", "amax", "False"},
     {Option::device, "str?", "device", "None"},
-    {Option::kernel, "str?", "kernel", "None"}};
+    {Option::kernel, "str?", "kernel", "None"},
+    {Option::packed_n, "int", "n", nullptr},
+    {Option::weight_format, "str", "weight_format", nullptr},
+    {Option::group_size, "int", "group_size", nullptr},
+    {Option::weight_zeros, "str", "zeros", "\"none\""}};
 
 std::string declaration(const Parameter& parameter) {
   const std::string slot = parameter.name ? parameter.name : name(parameter.slot);
@@ -39,8 +44,9 @@ std::string declaration(const Parameter& parameter) {
   if (parameter.kind == Parameter::Kind::tensor) return "Tensor " + slot;
   if (parameter.kind == Parameter::Kind::optional_tensor) return "Tensor? " + slot + "=None";
   const OptionText& text = kOptionTexts[static_cast<int>(parameter.option)];
-  return std::string(text.type) + " " + (parameter.name ? parameter.name : text.name) + "=" +
-         text.value;
+  const std::string declared =
+      std::string(text.type) + " " + (parameter.name ? parameter.name : text.name);
+  return text.value ? declared + "=" + text.value : declared;
 }
 
 void define(StableLibrary& library, const std::string& name, const ParameterList& parameters) {
@@ -105,6 +111,9 @@ STABLE_TORCH_LIBRARY(tcgemm, m) {
   define_with_z(m, "scaled_mm", parameters(Op::scaled_mm));
   m.def(("scaled_mm_amax(" + schema(parameters(Op::scaled_mm_amax)) + ") -> (Tensor, Tensor)")
             .c_str());
+  // The general GEMM whose b is a packed weight of n rows, as core/packed_weight.h has it.
+  define(m, "packed_mm", parameters(Op::packed_mm));
+  define_with_z(m, "packed_mm", parameters(Op::packed_mm));
   // prepare(w) returns prepared_b of GEMMs with b = w.t(): the split-FP32 terms that precision
   // "highest" multiplies on CUDA. It returns an empty tensor if the GEMM reads b itself.
   m.def("prepare(Tensor w) -> Tensor");

@@ -3,6 +3,7 @@
 
 #include "cpu/activation_backward.h"
 #include "cpu/dense.h"
+#include "cpu/packed_weight.h"
 #include "cpu/quantize.h"
 #include "cpu/sparse.h"
 #include "ops/activation_backward.h"
@@ -47,7 +48,22 @@ void run_dense(const BatchedProblem& batched) {
   for_each_problem(batched, [&](const Problem& problem) { cpu::gemm(problem, parallel); });
 }
 
+// The products with the matrix that a packed weight stands for, in the dtype of a.
+void run_packed(const BatchedProblem& batched, const View& a) {
+  BatchedProblem unpacked = batched;
+  Problem& p = unpacked.problem;
+  const std::int64_t sizes[] = {p.n, p.k};
+  const TensorHandle memory =
+      allocate("a packed weight as a dense one", {sizes, 2}, a.scalar_type, a);
+  cpu::unpack({{p.n, p.k, p.packed}, p[Slot::packed_b].address, a.dtype, data(memory)},
+              torch_threads());
+  p.set(Slot::b, Matrix{reinterpret_cast<std::uintptr_t>(data(memory)), a.dtype, 1, p.k});
+  p.reset(Slot::packed_b);
+  run_dense(unpacked);
+}
+
 void run_gemm(const BatchedProblem& batched, const CheckedGemm& checked, const Arguments&) {
+  if (batched.problem.is_packed()) return run_packed(batched, checked[Slot::a].view);
   if (!batched.problem.is_sparse()) return run_dense(batched);
   TensorHandle dense_a, dense_b;
   const auto dense = [](const TensorHandle& memory, DType type, std::int64_t k) {

@@ -21,6 +21,7 @@ enum class Op : std::uint8_t {
   gemm,
   scaled_mm,
   scaled_mm_amax,
+  packed_mm,
   check_layout,
   explain
 };
@@ -36,7 +37,11 @@ enum class Option : std::uint8_t {
   batch_invariant,
   amax,
   device,
-  kernel
+  kernel,
+  packed_n,
+  weight_format,
+  group_size,
+  weight_zeros
 };
 
 struct Parameter {
@@ -112,6 +117,21 @@ inline constexpr ParameterList kScaled =
     ParameterList{optional(Slot::zero_a), optional(Slot::zero_b), optional(Slot::scale_out)} +
     kOperandForms + kOptions + ParameterList{option(Option::beta)} + kTypes +
     ParameterList{option(Option::kernel, "kernel_name")};
+// b is a packed weight, of n rows. The other dimension is K of a.
+inline constexpr ParameterList kPacked =
+    ParameterList{tensor(Slot::a), tensor(Slot::packed_b), optional(Slot::c)} + kAddendsOfAll +
+    ParameterList{optional(Slot::scale_out),
+                  Parameter{},
+                  option(Option::packed_n, "n"),
+                  option(Option::weight_format),
+                  option(Option::group_size),
+                  option(Option::weight_zeros, "zeros"),
+                  option(Option::activation),
+                  option(Option::alpha),
+                  option(Option::beta),
+                  option(Option::out_dtype),
+                  option(Option::batch_invariant),
+                  option(Option::kernel, "kernel_name")};
 inline constexpr ParameterList kDescribe =
     kOperandsAB + kAddendsOfAll + kScalesOfOperands +
     ParameterList{optional(Slot::c), optional(Slot::zero_a), optional(Slot::zero_b),
@@ -138,6 +158,8 @@ constexpr const ParameterList& parameters(Op op) {
     case Op::scaled_mm:
     case Op::scaled_mm_amax:
       return schemas::kScaled;
+    case Op::packed_mm:
+      return schemas::kPacked;
     case Op::check_layout:
     case Op::explain:
       return schemas::kDescribe;
