@@ -88,8 +88,11 @@ struct GemmConfig {
   }
 
   constexpr bool is_gemv() const { return gemv_rows > 0; }
-  // The CTAs of a cluster divide k as well, so that each reads less of a. 0: no GEMV kernel.
-  constexpr int gemv_cluster() const { return gemv_rows > 8 ? 2 : is_gemv() ? 1 : 0; }
+  // The CTAs of a cluster divide k as well, so that each reads less of a; a packed weight has one
+  // CTA. 0: no GEMV kernel.
+  constexpr int gemv_cluster() const {
+    return gemv_rows > 8 && weight_bits == 0 ? 2 : is_gemv() ? 1 : 0;
+  }
   // The sums of the columns that a CTA stores, from each CTA of its cluster. A sum has at most 8
   // bytes, and a row is padded against bank conflicts.
   constexpr int gemv_pitch() const { return n / gemv_cluster() + 4; }
@@ -205,6 +208,10 @@ struct GemmConfig {
   }
   constexpr int edge_rows_b(std::int64_t n_extent) const {
     return terms > 1 || n > 256 ? loaded_n() : edge_rows(n_extent, n, loaded_n(), major_b(layout));
+  }
+  // CTAs that ptxas leaves registers for. Two hide the start and the end of one of few rows.
+  constexpr int least_ctas() const {
+    return has_packed_weight() && gemv_rows == 8 && warpgroups == 2 ? 2 : 1;
   }
   constexpr bool has_producer() const { return arch == Arch::sm90a && !is_gemv(); }
   constexpr int threads() const { return 128 * (warpgroups + (has_producer() ? 1 : 0)); }
