@@ -91,11 +91,10 @@ inline constexpr TileShape kSm90GemvF64[] = {{4, 1, 32, 2, false, false, 8},
 // 32, 64 and 128 for up to as many.
 inline constexpr TileShape kSm90Packed[] = {
     {2, 1, 256, 4}, {2, 1, 128, 6}, {2, 1, 64, 8}, {2, 1, 32, 10}};
-inline constexpr TileShape kSm90PackedGemv[] = {{4, 1, 32, 4, false, false, 8},
-                                                {2, 1, 64, 3, false, false, 8},
-                                                {2, 1, 64, 2, false, false, 8},
-                                                {4, 1, 32, 3, false, false, 16},
-                                                {2, 1, 64, 2, false, false, 16}};
+inline constexpr TileShape kSm90PackedGemv[] = {
+    {4, 1, 32, 4, false, false, 8},  {2, 1, 32, 3, false, false, 8},
+    {2, 1, 64, 2, false, false, 8},  {4, 1, 32, 3, false, false, 16},
+    {2, 1, 32, 3, false, false, 16}, {2, 1, 64, 2, false, false, 16}};
 // FP32 accumulated as FP64: 64x64 is also the tile of the recompute mask, and 64x32 fills the GPU
 // at 512 x 512.
 inline constexpr TileShape kSm90F32[] = {

@@ -209,9 +209,10 @@ struct GemmConfig {
   constexpr int edge_rows_b(std::int64_t n_extent) const {
     return terms > 1 || n > 256 ? loaded_n() : edge_rows(n_extent, n, loaded_n(), major_b(layout));
   }
-  // CTAs that ptxas leaves registers for. Two hide the start and the end of one of few rows.
+  // CTAs that ptxas leaves registers for. Several hide the start and the end of one of few rows.
   constexpr int least_ctas() const {
-    return has_packed_weight() && gemv_rows == 8 && warpgroups == 2 ? 2 : 1;
+    if (!is_gemv() || !has_packed_weight() || warpgroups > 2) return 1;
+    return std::max(1, 4 - gemv_rows * n / 256);
   }
   constexpr bool has_producer() const { return arch == Arch::sm90a && !is_gemv(); }
   constexpr int threads() const { return 128 * (warpgroups + (has_producer() ? 1 : 0)); }
