@@ -116,7 +116,8 @@ def choice(device: str, problem: Problem) -> Row:
 
 def plans(device: str, problem: Problem) -> dict[str, dict[str, Any]]:
     """{name of a kernel: the plan that asks for it} of the kernels for operands of this dtype."""
-    names = [row["name"] for row in info.catalog() if row["input"] == problem["dtype"]]
+    dense = [row for row in info.catalog() if not row["weight_bits"]]
+    names = [row["name"] for row in dense if row["input"] == problem["dtype"]]
     made = {name: plan(device, problem, name) for name in names}
     return {name: found for name, found in made.items() if found is not None}
 

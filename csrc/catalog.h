@@ -87,10 +87,10 @@ inline constexpr TileShape kSm90GemvFew[] = {{2, 1, 32, 4, false, false, 8},
 inline constexpr TileShape kSm90GemvF64[] = {{4, 1, 32, 2, false, false, 8},
                                              {2, 1, 64, 2, false, false, 16},
                                              {2, 1, 64, 2, false, false, 32}};
-// Packed weights, whose rows are those of the tile: 256 columns are for many rows of the activation,
-// 32, 64 and 128 for up to as many. Two CTAs of 32 share a multiprocessor.
-inline constexpr TileShape kSm90Packed[] = {
-    {2, 1, 256, 4}, {2, 1, 128, 6}, {2, 1, 64, 8}, {2, 1, 32, 7}};
+// Packed weights, whose rows are those of the tile. wgmma is for many rows of the activation. It waits
+// for the codes to be decoded, which more warps hide: two CTAs of mma.sync share a multiprocessor.
+inline constexpr TileShape kSm90Packed[] = {{2, 1, 256, 4}, {2, 1, 128, 6}};
+inline constexpr TileShape kSm90PackedMma[] = {{2, 1, 64, 8}, {2, 1, 32, 7}, {2, 1, 16, 8}};
 inline constexpr TileShape kSm90PackedGemv[] = {
     {4, 1, 32, 4, false, false, 8},  {2, 1, 32, 3, false, false, 8},
     {2, 1, 64, 2, false, false, 8},  {4, 1, 32, 3, false, false, 16},
@@ -124,6 +124,7 @@ struct ConfigFamily {
   int terms = 1;
   bool sparse = false;
   int weight_bits = 0;
+  bool mma_sync = false;
 };
 
 template <int kCount>
@@ -161,9 +162,11 @@ constexpr ConfigFamily sparse_family(Arch arch, DType input, DType input_b, DTyp
 }
 
 template <int kCount>
-constexpr ConfigFamily packed_family(DType input, int bits, const TileShape (&tiles)[kCount]) {
+constexpr ConfigFamily packed_family(DType input, int bits, const TileShape (&tiles)[kCount],
+                                     bool mma_sync = false) {
   ConfigFamily rows = family(Arch::sm90a, input, input, DType::f32, tiles, false);
   rows.weight_bits = bits;
+  rows.mma_sync = mma_sync;
   if (tiles[0].gemv_rows == 0) rows.operand_source = OperandSource::RS;
   return rows;
 }
@@ -256,6 +259,10 @@ inline constexpr ConfigFamily kFamilies[] = {
     packed_family(bf16, 8, kSm90Packed),
     packed_family(f16, 4, kSm90Packed),
     packed_family(f16, 8, kSm90Packed),
+    packed_family(bf16, 4, kSm90PackedMma, true),
+    packed_family(bf16, 8, kSm90PackedMma, true),
+    packed_family(f16, 4, kSm90PackedMma, true),
+    packed_family(f16, 8, kSm90PackedMma, true),
     packed_family(bf16, 4, kSm90PackedGemv),
     packed_family(bf16, 8, kSm90PackedGemv),
     packed_family(f16, 4, kSm90PackedGemv),
@@ -304,6 +311,7 @@ constexpr auto rows() {
         config.terms = family.terms;
         config.sparse = family.sparse;
         config.weight_bits = family.weight_bits;
+        config.mma_sync = family.mma_sync;
       }
   return table;
 }
@@ -353,9 +361,10 @@ enum class Unit : std::uint8_t {
   sm90_packed_bf16,
   sm90_packed_f16,
   sm90_packed_gemv,
+  sm90_packed_mma,
 };
 
-inline constexpr int kUnits = int(Unit::sm90_packed_gemv) + 1;
+inline constexpr int kUnits = int(Unit::sm90_packed_mma) + 1;
 
 constexpr Unit unit_sm80(const GemmConfig& config) {
   using enum Unit;
@@ -380,6 +389,7 @@ constexpr Unit unit_sm80(const GemmConfig& config) {
 constexpr Unit unit_sm90(const GemmConfig& config) {
   using enum Unit;
   if (config.is_gemv()) return config.has_packed_weight() ? sm90_packed_gemv : sm90_gemv;
+  if (config.mma_sync) return sm90_packed_mma;
   const bool rs = config.operand_source == OperandSource::RS;
   switch (config.input) {
     case DType::bf16:
@@ -421,7 +431,8 @@ static_assert(
 
 // The name of a row, for people and for filters: sm90a_bf16_f32_128x256x64_w2_s4_tn. Mixed operands
 // are e4m3xe5m2. The end names the mainloop features: _promoted, _block_scaled, _rs, _f16x2,
-// _bf16x3, _sparse, _pingpong, _gemv, _packed4, _packed8.
+// _bf16x3, _sparse, _pingpong, _gemv, _packed4, _packed8,
+// _mma.
 struct ConfigName {
   char text[64] = {};
   int length = 0;
@@ -471,6 +482,7 @@ constexpr ConfigName name(const GemmConfig& config) {
   if (config.has_packed_weight()) {
     result.add("_packed");
     result.add(config.weight_bits);
+    if (config.mma_sync) result.add("_mma");
   }
   if (config.is_gemv()) result.add("_gemv");
   return result;

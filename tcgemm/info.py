@@ -72,6 +72,7 @@ def catalog() -> list[dict[str, Any]]:
     - promoted: whether the sums of 128 products are added in float32.
     - block_scaled: whether the kernel takes the scales of blocks.
     - registers: whether the kernel transposes a in registers.
+    - weight_bits: 4 or 8 if the kernel decodes a packed weight; else 0.
     - parts: the number of terms of a float32 operand, each of the type `input`; else 1.
     - sparse: the pattern of a, "2:4" or "1:2"; "" if a is dense.
     - tile: (m, n, k).
@@ -367,6 +368,8 @@ def _operands(kernel: dict[str, Any]) -> str:
         return f"f32 as {kernel['parts']} {a} terms"
     if a == F32_INPUT or _multiplied(kernel)[1] != a:
         return f"f32 as {_multiplied(kernel)[1]}"
+    if kernel["weight_bits"]:
+        return f"{a} by a packed weight of {kernel['weight_bits']} bits"
     return a if a == b else f"{a} by {b}"
 
 

@@ -55,7 +55,7 @@ def kernel_sums() -> list[str]:
     runs_on = {"sm90a": GPUS[:1], "sm80": GPUS, "sm89": GPUS[2:]}
     found: dict[tuple[str, ...], dict[str, list[str]]] = {}
     for row in info.catalog():
-        if row["input"] in ("e5m2", "u8") or row["input_b"] in ("e5m2", "u8"):
+        if row["input"] in ("e5m2", "u8") or row["input_b"] in ("e5m2", "u8") or row["weight_bits"]:
             continue
         for gpu in runs_on[row["arch"]]:
             sums = ("2:4 sparse" if row["sparse"] else "dense", *_sums(row, gpu))

@@ -73,6 +73,8 @@ struct GemmConfig {
   // The bits of a packed weight, which the kernel decodes: operand b of a GEMV kernel, a of the
   // others. 0: no operand is packed.
   int weight_bits = 0;
+  // The consumers issue mma.sync, not wgmma.
+  bool mma_sync = false;
 
   constexpr bool has_packed_weight() const { return weight_bits != 0; }
   // The scales that a block of 64 k of a packed weight takes at most, of `rows` rows: those of the
@@ -172,8 +174,10 @@ struct GemmConfig {
   constexpr int tile_m() const {
     return is_gemv() ? gemv_rows : (pingpong || split_n ? 1 : warpgroups) * m64_blocks * 64;
   }
-  // Consumer warpgroups that read a stage.
-  constexpr int stage_readers() const { return pingpong ? 1 : warpgroups; }
+  // Consumer warpgroups that read a stage, or warps with mma.sync.
+  constexpr int stage_readers() const {
+    return mma_sync ? 4 * warpgroups : pingpong ? 1 : warpgroups;
+  }
   constexpr int tile_n() const { return n; }
   // A stage holds 128 bytes of k per row: the widest swizzle, and the widest TMA box. Three terms
   // leave space for 64.
@@ -215,7 +219,7 @@ struct GemmConfig {
   constexpr int least_ctas() const {
     if (!has_packed_weight() || warpgroups > 2) return 1;
     if (is_gemv()) return std::max(1, 4 - gemv_rows * n / 256);
-    return n <= 32 ? 2 : 1;
+    return mma_sync && n <= 32 ? 2 : 1;
   }
   constexpr bool has_producer() const { return arch == Arch::sm90a && !is_gemv(); }
   constexpr int threads() const { return 128 * (warpgroups + (has_producer() ? 1 : 0)); }
@@ -239,7 +243,7 @@ struct GemmConfig {
   constexpr int staging_set_bytes() const { return warpgroups * 4 * kStagingBytes; }
   constexpr int staging_sets() const {
     const int bytes = pipeline_bytes() + 2 * staging_set_bytes() + table_bytes();
-    return uses_tma() && bytes <= kHopperSharedBytes ? 2 : 1;
+    return uses_tma() && bytes <= kHopperSharedBytes && !mma_sync ? 2 : 1;
   }
   constexpr int staging_bytes() const { return staging_sets() * staging_set_bytes(); }
   // A value for each column of a tile in f32, once for each consumer warpgroup; 0 where there is no

@@ -120,8 +120,9 @@ double issue_cost(const GemmConfig& config, const Problem& problem) {
 double packed_block(const GemmConfig& config, const Device& device) {
   const double microseconds = config.n == 256   ? 0.67
                               : config.n == 128 ? 0.51
-                              : config.n == 64  ? 0.44
-                                                : 0.42;
+                              : config.n == 64  ? 0.52
+                              : config.n == 32  ? 0.33
+                                                : 0.30;
   return microseconds * device.hopper.clock * kFastClock;
 }
 

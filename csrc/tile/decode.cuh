@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "core/packed_weight.h"
+#include "core/params.h"
 #include "ptx/decode.cuh"
 #include "ptx/shared.cuh"
 
@@ -130,6 +131,20 @@ __device__ __forceinline__ void for_format(WeightFormat format, WeightZeros zero
     else
       visit.template operator()<WeightFormat::int4, WeightZeros::offsets>();
   }
+}
+
+// The same with the number of groups in a block of k, which for small groups decides how often scales
+// are read: visit.operator()<format, zeros, groups>().
+template <int kBits, class Visit>
+__device__ __forceinline__ void for_layout(const PackedParams& packed, const Visit& visit) {
+  for_format<kBits>(packed.format, packed.zeros, [&]<WeightFormat kFormat, WeightZeros kZeros>() {
+    if (packed.groups_in_block == 1)
+      visit.template operator()<kFormat, kZeros, 1>();
+    else if (packed.groups_in_block == 2)
+      visit.template operator()<kFormat, kZeros, 2>();
+    else if constexpr (kFormat == WeightFormat::table4)
+      visit.template operator()<kFormat, kZeros, 4>();
+  });
 }
 
 }  // namespace tcgemm::tile

@@ -21,7 +21,16 @@ FACTOR = 1.5  # times the best estimate: the planner's errors are smaller
 MOST = 32  # candidates of a product
 # Fields of a catalog row that decide what is computed. Float8 products also differ in their bits
 # between wgmma and mma.sync (docs/numerics/same-bits.md).
-SAME = ("input", "input_b", "accumulator", "promoted", "block_scaled", "parts", "sparse")
+SAME = (
+    "input",
+    "input_b",
+    "accumulator",
+    "promoted",
+    "block_scaled",
+    "parts",
+    "sparse",
+    "weight_bits",
+)
 
 
 class Candidate(NamedTuple):

@@ -5,7 +5,11 @@ import torch
 
 from tcgemm import emulate, info
 
-ROWS = [row for row in info.catalog() if row["gemv"] and row["accumulator"] != "s32"]
+ROWS = [
+    row
+    for row in info.catalog()
+    if row["gemv"] and row["accumulator"] != "s32" and not row["weight_bits"]
+]
 DTYPES = {
     "bf16": torch.bfloat16,
     "f16": torch.float16,

@@ -49,6 +49,8 @@ def kernels(dtype, k):
         names = (row["input"], row["input_b"], row["layout"], row["sparse"], row["promoted"])
         if names != (input_type, input_type, "TN", "", False) or row["parts"] > 1:
             continue
+        if row["weight_bits"]:
+            continue
         if row["accumulator"] != "f16" and row["arch"] != "sm89" and not row["gemv"]:
             found[row["arch"], row["tile"][:2]] = row["name"]
     usable = []

@@ -42,11 +42,11 @@ struct SharedStorage {
 };
 
 // Releases `stage` to the producers of all CTAs of the cluster. The empty barrier counts one
-// arrival a consumer warpgroup, because WGMMA reads for all four warps.
+// arrival a consumer warpgroup, because WGMMA reads for all four warps, or one a warp with mma.sync.
 template <GemmConfig kConfig>
 __device__ inline void consumer_release(const SharedStorage<kConfig>& shared, int stage,
                                         Cluster cluster) {
-  const int thread = threadIdx.x % 128;
+  const int thread = threadIdx.x % (kConfig.mma_sync ? 32 : 128);
   // The CTAs of a cluster that adds slices release their own stages.
   const int first = kConfig.sums_in_cluster() ? cluster.slice : 0;
   if (thread < cluster.size)

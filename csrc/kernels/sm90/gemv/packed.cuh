@@ -136,21 +136,12 @@ struct PackedGemvMainloop {
     if constexpr (kConfig.table_bytes() > 0)
       if (packed.format == WeightFormat::table4)
         tile::fill_code_pairs<kConfig.input>(packed.table, code_pairs);
-    const auto run = [&]<WeightFormat kFormat, WeightZeros kZeros, int kGroups>() {
-      pipeline.run([&](std::uint32_t stage) {
-        multiply_block<kFormat, kZeros, kGroups>(code_pairs, stage, sums);
-      });
-    };
-    // A loop for each number of groups in a block: at run time each step would add to the sums.
-    tile::for_format<kConfig.weight_bits>(packed.format, packed.zeros,
-                                          [&]<WeightFormat kFormat, WeightZeros kZeros>() {
-                                            if (packed.groups_in_block == 1)
-                                              run.template operator()<kFormat, kZeros, 1>();
-                                            else if (packed.groups_in_block == 2)
-                                              run.template operator()<kFormat, kZeros, 2>();
-                                            else if constexpr (kFormat == WeightFormat::table4)
-                                              run.template operator()<kFormat, kZeros, 4>();
-                                          });
+    tile::for_layout<kConfig.weight_bits>(
+        packed, [&]<WeightFormat kFormat, WeightZeros kZeros, int kGroups>() {
+          pipeline.run([&](std::uint32_t stage) {
+            multiply_block<kFormat, kZeros, kGroups>(code_pairs, stage, sums);
+          });
+        });
   }
 
  private:

@@ -1,0 +1,79 @@
+// The mainloop of sm_90a with a packed weight and few rows of the activation: mma.sync multiplies the
+// decoded weight, 16 rows a warp, by an activation that all warps share.
+#pragma once
+
+#include <cstdint>
+
+#include "catalog.h"
+#include "core/params.h"
+#include "kernels/sm90/mainloop/packed_fragments.cuh"
+#include "kernels/sm90/producer.cuh"
+#include "ptx/ldmatrix.cuh"
+#include "ptx/mma_sync.cuh"
+#include "tile/decode.cuh"
+#include "tile/fragment.cuh"
+#include "tile/pipeline.cuh"
+#include "tile/swizzle.cuh"
+
+namespace tcgemm::sm90 {
+
+template <GemmConfig kConfig>
+struct PackedMmaMainloop {
+  static_assert(kConfig.has_packed_weight() && kConfig.mma_sync && kConfig.layout == Layout::TN &&
+                kConfig.m64_blocks == 1 && kConfig.accumulator == DType::f32);
+  using PipelineState = tile::PipelineState<kConfig.stages>;
+  using Register = tile::Register<kConfig.accumulator>;
+  static constexpr int kRegisters = tile::registers<kConfig.accumulator>(kConfig.n);
+  using Accumulators = Register[kConfig.m64_blocks][kRegisters];
+  using Fragments = PackedFragments<kConfig>;
+
+  // Computes all k-blocks of a tile.
+  template <class Meanwhile>
+  __device__ __forceinline__ static void multiply_packed(const TmaParams& params,
+                                                         const SharedStorage<kConfig>& shared,
+                                                         PipelineState state, int k_blocks,
+                                                         int warpgroup, Cluster cluster,
+                                                         Accumulators& accumulators,
+                                                         const Meanwhile& meanwhile) {
+    meanwhile();
+#pragma unroll
+    for (float& sum : accumulators[0]) sum = 0;
+    const int unit = warpgroup * 4 + threadIdx.x / 32 % 4;
+    tile::for_layout<kConfig.weight_bits>(
+        params.packed, [&]<WeightFormat kFormat, WeightZeros kZeros, int kGroups>() {
+#pragma unroll 1
+          for (int block = 0; block < k_blocks; ++block) {
+            shared.barriers.consumer_wait(state);
+            const std::uint32_t stage = shared.stage(state.stage);
+            typename Fragments::Fragments a;
+            Fragments::template load<kFormat, kZeros, kGroups>(shared, stage, unit, a);
+            multiply(stage + TmaProducer<kConfig>::kBytesA, a, accumulators[0]);
+            __syncwarp();
+            consumer_release<kConfig>(shared, state.stage, cluster);
+            state.advance();
+          }
+        });
+  }
+
+ private:
+  // A row of b, a column of the tile, has 128 bytes in a stage.
+  __device__ __forceinline__ static void multiply(std::uint32_t b,
+                                                  const typename Fragments::Fragments& a,
+                                                  Register (&accumulators)[kRegisters]) {
+    const int row = threadIdx.x % 8, matrix = threadIdx.x % 32 / 8;
+#pragma unroll
+    for (int j = 0; j < kConfig.n / 8; ++j) {
+      std::uint32_t columns[2][4];
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        ptx::ldmatrix_x4<false>(columns[half],
+                                b + j * 1024 + tile::swizzle128(row, 4 * half + matrix));
+#pragma unroll
+      for (int step = 0; step < Fragments::kSteps; ++step)
+        ptx::mma_sync<kConfig.input, kConfig.input_b>(accumulators + 4 * j, a[step],
+                                                      &columns[step / 2][step % 2 * 2]);
+    }
+  }
+};
+
+}  // namespace tcgemm::sm90
