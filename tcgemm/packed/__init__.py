@@ -1,0 +1,16 @@
+"""Weights of 4 and 8 bits an element, packed beside 16-bit activations.
+
+pack.py        tcgemm.pack_weight
+weight.py      tcgemm.PackedWeight
+formats.py     the formats
+parts.py       the tensors that are saved, and their checks
+codes.py       the numbers that codes stand for
+arrange.py     the order of the bytes that kernels read
+product.py     the operator packed_mm, and the products that call it
+"""
+
+from tcgemm.packed import product  # noqa: F401  (gives the products PackedWeight as an operand)
+from tcgemm.packed.pack import pack_weight
+from tcgemm.packed.weight import PackedWeight
+
+__all__ = ["PackedWeight", "pack_weight"]
