@@ -11,6 +11,21 @@ product.py     the operator packed_mm, and the products that call it
 
 from tcgemm.packed import product  # noqa: F401  (gives the products PackedWeight as an operand)
 from tcgemm.packed.pack import pack_weight
+from tcgemm.packed.readers import (
+    from_awq,
+    from_bitsandbytes,
+    from_gptq,
+    from_mxfp4,
+    from_torchao,
+)
 from tcgemm.packed.weight import PackedWeight
 
-__all__ = ["PackedWeight", "pack_weight"]
+__all__ = [
+    "PackedWeight",
+    "from_awq",
+    "from_bitsandbytes",
+    "from_gptq",
+    "from_mxfp4",
+    "from_torchao",
+    "pack_weight",
+]
