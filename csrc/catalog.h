@@ -87,6 +87,13 @@ inline constexpr TileShape kSm90GemvFew[] = {{2, 1, 32, 4, false, false, 8},
 inline constexpr TileShape kSm90GemvF64[] = {{4, 1, 32, 2, false, false, 8},
                                              {2, 1, 64, 2, false, false, 16},
                                              {2, 1, 64, 2, false, false, 32}};
+// Packed weights, whose rows are those of the tile: 256 columns are for many rows of the activation,
+// 32, 64 and 128 for up to as many.
+inline constexpr TileShape kSm90Packed[] = {
+    {2, 1, 256, 4}, {2, 1, 128, 6}, {2, 1, 64, 8}, {2, 1, 32, 10}};
+inline constexpr TileShape kSm90PackedGemv[] = {{2, 1, 32, 4, false, false, 8},
+                                                {2, 1, 64, 3, false, false, 8},
+                                                {2, 1, 64, 2, false, false, 16}};
 // FP32 accumulated as FP64: 64x64 is also the tile of the recompute mask, and 64x32 fills the GPU
 // at 512 x 512.
 inline constexpr TileShape kSm90F32[] = {
@@ -115,6 +122,7 @@ struct ConfigFamily {
   OperandSource operand_source = OperandSource::SS;
   int terms = 1;
   bool sparse = false;
+  int weight_bits = 0;
 };
 
 template <int kCount>
@@ -148,6 +156,14 @@ constexpr ConfigFamily sparse_family(Arch arch, DType input, DType input_b, DTyp
   ConfigFamily rows = family(arch, input, input_b, accumulator, tiles, false);
   if (bits(input) == 16) rows.layouts |= only(Layout::NN);
   rows.sparse = true;
+  return rows;
+}
+
+template <int kCount>
+constexpr ConfigFamily packed_family(DType input, int bits, const TileShape (&tiles)[kCount]) {
+  ConfigFamily rows = family(Arch::sm90a, input, input, DType::f32, tiles, false);
+  rows.weight_bits = bits;
+  if (tiles[0].gemv_rows == 0) rows.operand_source = OperandSource::RS;
   return rows;
 }
 
@@ -235,6 +251,14 @@ inline constexpr ConfigFamily kFamilies[] = {
     family(Arch::sm89, e4m3, e5m2, f32, kSm80Few, false, 1, true),
     family(Arch::sm89, e5m2, e4m3, f32, kSm80Few, false, 1, true),
     family(Arch::sm89, e5m2, e5m2, f32, kSm80Few, false, 1, true),
+    packed_family(bf16, 4, kSm90Packed),
+    packed_family(bf16, 8, kSm90Packed),
+    packed_family(f16, 4, kSm90Packed),
+    packed_family(f16, 8, kSm90Packed),
+    packed_family(bf16, 4, kSm90PackedGemv),
+    packed_family(bf16, 8, kSm90PackedGemv),
+    packed_family(f16, 4, kSm90PackedGemv),
+    packed_family(f16, 8, kSm90PackedGemv),
 };
 
 constexpr bool has(const ConfigFamily& family, const TileShape& tile, Layout layout) {
@@ -278,6 +302,7 @@ constexpr auto rows() {
         config.operand_source = family.operand_source;
         config.terms = family.terms;
         config.sparse = family.sparse;
+        config.weight_bits = family.weight_bits;
       }
   return table;
 }
@@ -324,9 +349,12 @@ enum class Unit : std::uint8_t {
   sm90_tf32,
   sm90_tf32_rs,
   sm90_tf32_sparse,
+  sm90_packed_bf16,
+  sm90_packed_f16,
+  sm90_packed_gemv,
 };
 
-inline constexpr int kUnits = int(Unit::sm90_tf32_sparse) + 1;
+inline constexpr int kUnits = int(Unit::sm90_packed_gemv) + 1;
 
 constexpr Unit unit_sm80(const GemmConfig& config) {
   using enum Unit;
@@ -350,13 +378,15 @@ constexpr Unit unit_sm80(const GemmConfig& config) {
 
 constexpr Unit unit_sm90(const GemmConfig& config) {
   using enum Unit;
-  if (config.is_gemv()) return sm90_gemv;
+  if (config.is_gemv()) return config.has_packed_weight() ? sm90_packed_gemv : sm90_gemv;
   const bool rs = config.operand_source == OperandSource::RS;
   switch (config.input) {
     case DType::bf16:
+      if (config.has_packed_weight()) return sm90_packed_bf16;
       if (config.terms > 1) return sm90_split_fp32_bf16;
       return config.sparse ? sm90_bf16_sparse : sm90_bf16;
     case DType::f16:
+      if (config.has_packed_weight()) return sm90_packed_f16;
       if (config.terms > 1) return sm90_split_fp32_f16;
       return config.sparse ? sm90_f16_sparse : sm90_f16;
     case DType::tf32:
@@ -390,7 +420,7 @@ static_assert(
 
 // The name of a row, for people and for filters: sm90a_bf16_f32_128x256x64_w2_s4_tn. Mixed operands
 // are e4m3xe5m2. The end names the mainloop features: _promoted, _block_scaled, _rs, _f16x2,
-// _bf16x3, _sparse, _pingpong, _gemv.
+// _bf16x3, _sparse, _pingpong, _gemv, _packed4, _packed8.
 struct ConfigName {
   char text[64] = {};
   int length = 0;
@@ -434,9 +464,13 @@ constexpr ConfigName name(const GemmConfig& config) {
     result.add("_block_scaled");
   else if (config.promote != 0)
     result.add("_promoted");
-  if (config.operand_source == OperandSource::RS) result.add("_rs");
+  if (config.operand_source == OperandSource::RS && !config.has_packed_weight()) result.add("_rs");
   if (config.sparse) result.add("_sparse");
   if (config.pingpong) result.add("_pingpong");
+  if (config.has_packed_weight()) {
+    result.add("_packed");
+    result.add(config.weight_bits);
+  }
   if (config.is_gemv()) result.add("_gemv");
   return result;
 }

@@ -8,6 +8,7 @@
 #include "core/dtype.h"
 #include "core/epilogue_path.h"
 #include "core/layout.h"
+#include "core/packed_weight.h"
 #include "core/sparse.h"
 #include "core/split_fp32.h"
 
@@ -69,6 +70,22 @@ struct GemmConfig {
   bool split_n = false;
   // A GEMV kernel has tiles of so few rows, 8, 16 or 32: kernels/sm90/gemv. Its warps divide k.
   int gemv_rows = 0;
+  // The bits of a packed weight, which the kernel decodes: operand b of a GEMV kernel, a of the
+  // others. 0: no operand is packed.
+  int weight_bits = 0;
+
+  constexpr bool has_packed_weight() const { return weight_bits != 0; }
+  // The scales that a block of 64 k of a packed weight takes at most, of `rows` rows: those of the
+  // smallest groups, 16 of 4 bits, or of 32 with points or offsets, or 32 of 8 bits.
+  constexpr int packed_scale_bytes(int rows) const {
+    return rows * 4 * (weight_bits == 4 ? 4 : weight_bits == 8 ? 2 : 0);
+  }
+  // The table of a packed weight for each pair of codes and each lane: tile/decode.cuh. Only table4
+  // has it.
+  constexpr int table_bytes() const { return weight_bits == 4 ? 256 * 32 * 4 : 0; }
+  constexpr int packed_code_bytes(int rows) const {
+    return rows * PackedLayout::kDepth * weight_bits / 8;
+  }
 
   constexpr bool is_gemv() const { return gemv_rows > 0; }
   // The CTAs of a cluster divide k as well, so that each reads less of a. 0: no GEMV kernel.
@@ -129,8 +146,10 @@ struct GemmConfig {
   // registers for it, and are for large results.
   constexpr bool sums_in_cluster() const {
     const bool added = uses_tma() && (divides_k() || (terms == kF16Terms && n <= 128));
-    return added && operand_source == OperandSource::SS && bits(accumulator) == 32 && !pingpong &&
-           m64_blocks == 1 && warpgroups <= 2 && n <= 192;
+    const bool has_registers =
+        has_packed_weight() ? n <= 128 : operand_source == OperandSource::SS && n <= 192;
+    return added && has_registers && bits(accumulator) == 32 && !pingpong && m64_blocks == 1 &&
+           warpgroups <= 2;
   }
   constexpr bool has_slices() const { return divides_k() || sums_in_cluster(); }
   // The sums of a slice of a tile.
@@ -156,8 +175,11 @@ struct GemmConfig {
   // leave space for 64.
   constexpr int row_bytes() const { return terms == kBf16Terms ? 64 : 128; }
   constexpr int tile_k() const { return row_bytes() * 8 / bits(input); }
-  // A row of A; the values of a 2:4 operand take half, and have metadata.
-  constexpr int row_bytes_a() const { return sparse ? row_bytes() / 2 : row_bytes(); }
+  // A row of A. The values of a 2:4 operand take half, and have metadata; a packed weight has codes.
+  constexpr int row_bytes_a() const {
+    if (has_packed_weight() && !is_gemv()) return packed_code_bytes(1);
+    return sparse ? row_bytes() / 2 : row_bytes();
+  }
   constexpr int metadata_bytes() const {
     return sparse ? int(MetadataTiles{tile_m(), tile_k(), bits(input)}.tile_bytes()) : 0;
   }
@@ -177,7 +199,9 @@ struct GemmConfig {
   // multiples of 8 rows, an MN-major one in whole boxes. Split FP32 compares sums of rows outside
   // too, and needs their zeros.
   constexpr int edge_rows_a(std::int64_t m) const {
-    return terms > 1 || sparse ? tile_m() : edge_rows(m, tile_m(), tile_m(), major_a(layout));
+    return terms > 1 || sparse || has_packed_weight()
+               ? tile_m()
+               : edge_rows(m, tile_m(), tile_m(), major_a(layout));
   }
   constexpr int edge_rows_b(std::int64_t n_extent) const {
     return terms > 1 || n > 256 ? loaded_n() : edge_rows(n_extent, n, loaded_n(), major_b(layout));
@@ -188,10 +212,13 @@ struct GemmConfig {
   // The bytes that a stage is filled with. A stage starts at a multiple of 1024 bytes, as swizzles
   // require. A GEMV kernel has a stage of its own for each warp.
   constexpr int loaded_bytes() const {
+    if (is_gemv() && has_packed_weight())
+      return warpgroups * 4 *
+             (tile_m() * row_bytes() + packed_code_bytes(tile_n()) + packed_scale_bytes(tile_n()));
     if (is_gemv()) return warpgroups * 4 * (tile_m() + tile_n()) * row_bytes();
     const int padding = pad() * bytes(input);
     return terms * (tile_m() * (row_bytes_a() + padding) + loaded_n() * (row_bytes() + padding)) +
-           metadata_bytes();
+           metadata_bytes() + (has_packed_weight() ? packed_scale_bytes(tile_m()) : 0);
   }
   constexpr int stage_bytes() const {
     return uses_tma() ? (loaded_bytes() + 1023) / 1024 * 1024 : loaded_bytes();
@@ -200,14 +227,16 @@ struct GemmConfig {
   // while TMA reads the other.
   constexpr int staging_set_bytes() const { return warpgroups * 4 * kStagingBytes; }
   constexpr int staging_sets() const {
-    return uses_tma() && pipeline_bytes() + 2 * staging_set_bytes() <= kHopperSharedBytes ? 2 : 1;
+    const int bytes = pipeline_bytes() + 2 * staging_set_bytes() + table_bytes();
+    return uses_tma() && bytes <= kHopperSharedBytes ? 2 : 1;
   }
   constexpr int staging_bytes() const { return staging_sets() * staging_set_bytes(); }
   // A value for each column of a tile in f32, once for each consumer warpgroup; 0 where there is no
   // space for it. Epilogue::shared_vector says what it has.
   constexpr int vector_bytes() const {
     const int bytes = warpgroups * n * 4;
-    const bool fits = operand_bytes() + staging_set_bytes() + bytes <= kHopperSharedBytes;
+    const bool fits =
+        operand_bytes() + staging_set_bytes() + table_bytes() + bytes <= kHopperSharedBytes;
     return uses_tma() && fits ? bytes : 0;
   }
   // The scales of a tile's rows and columns for one k-block.
@@ -219,9 +248,9 @@ struct GemmConfig {
   // scales, and two barriers per stage. A GEMV kernel adds the sums of its cluster. sm80 stages its
   // output in the pipeline stages, so that three of them fit on GPUs with 99 KB per CTA.
   constexpr int shared_bytes() const {
-    if (is_gemv()) return pipeline_bytes() + gemv_sums_bytes();
+    if (is_gemv()) return pipeline_bytes() + gemv_sums_bytes() + table_bytes();
     if (arch != Arch::sm90a) return pipeline_bytes();
-    return pipeline_bytes() + (input == DType::f64 ? 0 : staging_bytes());
+    return pipeline_bytes() + (input == DType::f64 ? 0 : staging_bytes()) + table_bytes();
   }
   // The same without the staging buffers.
   constexpr int pipeline_bytes() const { return operand_bytes() + vector_bytes(); }

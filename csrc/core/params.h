@@ -7,6 +7,7 @@
 
 #include "core/dtype.h"
 #include "core/integer.h"
+#include "core/packed_weight.h"
 #include "core/problem.h"
 
 namespace tcgemm {
@@ -130,6 +131,26 @@ struct SparseParams {
   std::int32_t blocks_m = 0;
 };
 
+// A packed weight, operand b of a GEMV kernel and a of the others: see core/packed_weight.h.
+struct PackedParams {
+  const float* table = nullptr;
+  const char* codes = nullptr;
+  const float* scales = nullptr;
+  std::int32_t blocks_n = 0;  // of 128 rows
+  std::int32_t blocks_k = 0;  // of 64
+  std::int32_t groups = 0;
+  std::int32_t vectors = 1;
+  std::int32_t groups_in_block = 1;
+  Divisor blocks_in_group;
+  WeightFormat format = WeightFormat::none;
+  WeightZeros zeros = WeightZeros::none;
+
+  // The first group of a block of k.
+  constexpr std::int32_t first_group(std::int32_t block) const {
+    return groups_in_block > 1 ? block * groups_in_block : blocks_in_group.quotient(block);
+  }
+};
+
 // The slices of k whose sums a kernel computes by themselves. The first `longer` of them have one
 // k-block more than the others. Unless a cluster adds them, matrix i of the result has slice
 // i % count of matrix i / count.
@@ -181,6 +202,7 @@ struct TmaParams {
   // The operand that the kernel before this one does not write. Its first loads do not wait for
   // that kernel.
   ConstantOperand constant;
+  PackedParams packed;
 };
 
 // Tile filter of the fallback kernels of split FP32 (core/split_fp32.h).
@@ -207,6 +229,7 @@ struct CpAsyncParams {
   SparseParams sparse;
   Slices slices;             // of kernels that accumulate in f64
   ConstantOperand constant;  // as in TmaParams; of GEMV kernels
+  PackedParams packed;
 };
 
 // One copy of a repack pass. It reads any strides, writes a K-major matrix whose pitch is a

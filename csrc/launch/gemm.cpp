@@ -111,11 +111,15 @@ void operand_maps(const LaunchContext& call, std::int64_t batch_a, std::int64_t 
     return operand_map(run, b, major_b(config.layout), problem.n, problem.k, batch_b, rows,
                        config.tile_k() / run.cluster);
   };
-  params.a = config.sparse ? values_map(run, a, problem) : map_a(config.tile_m());
   params.b = map_b(config.box_rows_b(run.cluster));
+  // The producer copies a packed weight by its address.
+  params.a = config.has_packed_weight() ? params.b
+             : config.sparse            ? values_map(run, a, problem)
+                                        : map_a(config.tile_m());
   params.edge_rows_a = config.edge_rows_a(problem.m);
   params.edge_rows_b = config.edge_rows_b(problem.n);
-  const bool edge_a = major_a(config.layout) == Major::K && params.edge_rows_a != config.tile_m();
+  const bool edge_a = major_a(config.layout) == Major::K && !config.has_packed_weight() &&
+                      params.edge_rows_a != config.tile_m();
   const bool edge_b = major_b(config.layout) == Major::K && params.edge_rows_b != config.loaded_n();
   params.edge_a = edge_a ? map_a(params.edge_rows_a) : params.a;
   params.edge_b = edge_b ? map_b(params.edge_rows_b / run.cluster) : params.b;
@@ -125,6 +129,29 @@ SparseParams metadata(const GemmConfig& config, const Problem& problem) {
   const MetadataTiles tiles{problem.m, problem.k, bits(config.input)};
   return {reinterpret_cast<const std::uint32_t*>(problem[Slot::sparse_a].address),
           std::int32_t(tiles.blocks_m())};
+}
+
+PackedParams packed_weight(const Problem& problem) {
+  const bool is_a = problem.has(Slot::packed_a);
+  const PackedLayout layout{is_a ? problem.m : problem.n, problem.k, problem.packed};
+  const std::uintptr_t address = problem[is_a ? Slot::packed_a : Slot::packed_b].address;
+  return {reinterpret_cast<const float*>(address),
+          reinterpret_cast<const char*>(address + PackedLayout::kHeaderBytes),
+          reinterpret_cast<const float*>(address + layout.scales_offset()),
+          std::int32_t(layout.blocks_n()),
+          std::int32_t(layout.blocks_k()),
+          std::int32_t(layout.groups()),
+          layout.vectors(),
+          layout.groups_in_block(),
+          divisor(layout.blocks_in_group()),
+          layout.weight.format,
+          layout.weight.zeros};
+}
+
+// The shared memory of a launch. Kernels have the code pairs of a table last.
+int shared_bytes(const GemmConfig& config, const Problem& problem) {
+  const bool has_table = problem.packed.format == WeightFormat::table4;
+  return config.shared_bytes() - (has_table ? 0 : config.table_bytes());
 }
 
 // The operand that the kernel may load at once. A pass before it writes a copy.
@@ -153,6 +180,7 @@ void launch_tma(const LaunchContext& call) {
   }
   params.split = split;
   if (config.sparse) params.sparse = metadata(config, problem);
+  if (config.has_packed_weight()) params.packed = packed_weight(problem);
   params.a_batched = is_split ? split.copies_a > 1 : matrices > 1 && a.stride_batch != 0;
   params.b_batched = is_split ? split.copies_b > 1 : matrices > 1 && b.stride_batch != 0;
   params.slices = slices(problem, run, config.tile_k());
@@ -165,9 +193,10 @@ void launch_tma(const LaunchContext& call) {
     params.out = result_map(transposed(problem[Slot::out]), problem.n, problem.m, problem.batch,
                             kStoreColumns);
   }
-  launch_kernel(kernel_function(run.config_index, run.epilogue_path, device), &params,
-                {run.grid, config.threads(), config.shared_bytes(), run.launched_cluster(), true},
-                stream, {run.config_index});
+  launch_kernel(
+      kernel_function(run.config_index, run.epilogue_path, device), &params,
+      {run.grid, config.threads(), shared_bytes(config, problem), run.launched_cluster(), true},
+      stream, {run.config_index});
 }
 
 void launch_cp_async(const LaunchContext& call) {
@@ -185,12 +214,13 @@ void launch_cp_async(const LaunchContext& call) {
   params.slices = slices(problem, run, config.tile_k());
   params.constant = constant_operand(call);
   if (config.sparse) params.sparse = metadata(config, problem);
+  if (config.has_packed_weight()) params.packed = packed_weight(problem);
   if (config.block_scaled) {
     params.scale_a = scale_of_a(problem);
     params.scale_b = scale_of_b(problem);
   }
   launch_kernel(kernel_function(run.config_index, run.epilogue_path, device), &params,
-                {run.grid, config.threads(), config.shared_bytes(), run.launched_cluster(),
+                {run.grid, config.threads(), shared_bytes(config, problem), run.launched_cluster(),
                  config.arch == Arch::sm90a},
                 stream, {run.config_index});
 }

@@ -49,14 +49,20 @@ std::optional<LaunchConfig> fit_gemv(const GemmConfig& config, const Problem& pr
   launch.raster_group = 1;
 
   const double row_bytes = double(problem.k) * bytes(config.input);
+  // Of b, whose rows are columns of the result.
+  const double column_bytes =
+      problem.is_packed()
+          ? double(PackedLayout{problem.n, problem.k, problem.packed}.bytes()) / problem.n
+          : row_bytes;
   const double matrices = double(problem.batch);
   const double rows = double(std::min<std::int64_t>(problem.m, config.tile_m()));
   const double columns = double(std::min<std::int64_t>(problem.n, config.tile_n()));
-  const double from_memory = matrices * double(problem.m + problem.n) * row_bytes;
-  const double again = std::max(0.0, tiles * (rows + columns) * row_bytes - from_memory);
+  const double from_memory = matrices * (problem.m * row_bytes + problem.n * column_bytes);
+  const double tile_bytes = rows * row_bytes + columns * column_bytes;
+  const double again = std::max(0.0, tiles * tile_bytes - from_memory);
   const double slow = launch.vector_a && launch.vector_b ? 1.0 : kElements;
   const double idle = std::max(0.0, 1 - launch.waves);
-  const double cta_bytes = (rows + columns) * row_bytes / launch.cluster;
+  const double cta_bytes = tile_bytes / launch.cluster;
   const double bytes_time =
       std::max((1 + kIdle * idle) * from_memory / device.memory_rate + again / kL2Rate,
                std::ceil(launch.waves) * cta_bytes / kCtaRate);

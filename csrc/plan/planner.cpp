@@ -51,9 +51,15 @@ double traffic(const Problem& problem) {
     return extent(matrix.stride_row, rows) * extent(matrix.stride_col, cols) *
            extent(matrix.stride_batch, problem.batch) * bytes(matrix.dtype);
   };
-  double total = size(problem[Slot::a], problem.m, problem.stored_k_a()) +
-                 size(problem[Slot::b], problem.stored_k_b(), problem.n) +
-                 double(problem.batch) * problem.m * problem.n * bytes(problem[Slot::out].dtype);
+  double total = double(problem.batch) * problem.m * problem.n * bytes(problem[Slot::out].dtype);
+  if (problem.has(Slot::packed_a))
+    total += double(PackedLayout{problem.m, problem.k, problem.packed}.bytes());
+  else
+    total += size(problem[Slot::a], problem.m, problem.stored_k_a());
+  if (problem.has(Slot::packed_b))
+    total += double(PackedLayout{problem.n, problem.k, problem.packed}.bytes());
+  else
+    total += size(problem[Slot::b], problem.stored_k_b(), problem.n);
   const auto metadata = [&](std::int64_t rows, DType type) {
     return double(MetadataTiles{rows, problem.k, bits(type)}.bytes());
   };
@@ -120,9 +126,10 @@ bool may_swap_ab(const Problem& problem, std::string_view filter) {
   return !filter.empty() || !swap_ab_changes_bits(problem);
 }
 
-// Should the kernel compute the transposed problem? A kernel's a must be the 2:4 operand, and such
-// kernels store both majors.
+// Should the kernel compute the transposed problem? A kernel's a must be the 2:4 operand, or the
+// packed weight, and such kernels store both majors.
 bool swaps_ab(const Problem& original, std::string_view filter) {
+  if (original.is_packed()) return original.has(Slot::packed_b);
   return original.is_sparse() ? original.has(Slot::sparse_b)
                               : is_column_major(original) && may_swap_ab(original, filter);
 }
@@ -148,11 +155,14 @@ Search cheapest(const Problem& original, const Device& device, std::string_view 
   const DType other_input = swap_ab ? original.input_a : original.input_b;
   const bool may_swap = !original.batch_invariant || may_swap_ab(original, filter);
   const std::int64_t other_rows = swap_ab ? original.m : original.n;
-  const bool tries_both = !original.is_sparse() && may_swap &&
-                          (has_rs_kernel(other_input) || other_rows <= kMostGemvRows);
+  // The GEMV kernels have the packed weight as b.
+  const bool tries_both =
+      original.is_packed() || (!original.is_sparse() && may_swap &&
+                               (has_rs_kernel(other_input) || other_rows <= kMostGemvRows));
   // Where a swap changes bits, the major of the result must not decide it.
   std::optional<bool> decided;
-  if (tries_both && !may_swap_ab(original, filter) && is_column_major(original))
+  if (tries_both && !original.is_packed() && !may_swap_ab(original, filter) &&
+      is_column_major(original))
     decided = cheapest(with_row_major_result(original), device, filter, division).best.swap_ab;
   const auto try_all = [&] {
     if (decided.value_or(swap_ab) == swap_ab)
@@ -208,7 +218,7 @@ std::optional<std::string> fitting_choice(const Problem& problem, const Device& 
 Candidate tuned_candidate(const Problem& original, const Device& device, const std::string& choice,
                           Tuned& tuned) {
   // The choice was measured with a row-major result; a 2:4 kernel stores both majors alike.
-  if (original.is_sparse() || !is_column_major(original)) {
+  if (original.is_sparse() || original.is_packed() || !is_column_major(original)) {
     const Search search = cheapest(original, device, choice, {});
     if (search.found()) {
       tuned = Tuned::kernel;
@@ -276,7 +286,8 @@ Plan search(const Problem& original, const Device& device, std::string_view filt
 }  // namespace
 
 bool copies_result(const Problem& problem, std::string_view kernel) {
-  return !problem.is_sparse() && is_column_major(problem) && !may_swap_ab(problem, kernel);
+  return !problem.is_sparse() && !problem.is_packed() && is_column_major(problem) &&
+         !may_swap_ab(problem, kernel);
 }
 
 Plan make_plan(const Problem& problem, const Device& device, std::string_view filter) {

@@ -14,10 +14,11 @@ namespace {
 
 // The operation of a config, without its layout and tile, as one number.
 constexpr std::uint32_t signature(DType a, DType b, DType accumulator, bool block_scaled,
-                                  bool accurate_fp8, int terms, bool sparse) {
+                                  bool accurate_fp8, int terms, bool sparse, int weight_bits) {
   return std::uint32_t(a) | std::uint32_t(b) << 8 | std::uint32_t(accumulator) << 16 |
          std::uint32_t(block_scaled) << 24 | std::uint32_t(accurate_fp8) << 25 |
-         std::uint32_t(terms) << 26 | std::uint32_t(sparse) << 28;
+         std::uint32_t(terms) << 26 | std::uint32_t(sparse) << 28 |
+         std::uint32_t(weight_bits / 4) << 29;
 }
 
 // The signature of every config, or kNotBuilt if this build lacks it. Comparing names takes
@@ -29,7 +30,7 @@ constexpr auto kSignatures = [] {
     const GemmConfig& config = kCatalog[i];
     signatures[i] = built(config) ? signature(config.input, config.input_b, config.accumulator,
                                               config.block_scaled, config.has_accurate_fp8_sums(),
-                                              config.terms, config.sparse)
+                                              config.terms, config.sparse, config.weight_bits)
                                   : kNotBuilt;
   }
   return signatures;
@@ -48,7 +49,8 @@ struct AcceptedSignatures {
     const DType accumulator = problem.input_a == DType::f32 ? DType::f64 : problem.accumulator;
     const auto with = [&](bool promotes) {
       return signature(problem.input_a, problem.input_b, accumulator, blocks, promotes,
-                       problem.terms, problem.has(Slot::sparse_a));
+                       problem.terms, problem.has(Slot::sparse_a),
+                       problem.is_packed() ? bits(problem.packed.format) : 0);
     };
     promoted = with(true);
     if (!blocks && problem.terms == 1 && !(problem.k > 0 && problem.promote))
@@ -94,7 +96,7 @@ std::string supported_products(const Code& code, bool sparse) {
   for (std::size_t row = 0; row < kCatalog.size(); ++row) {
     const GemmConfig& config = kCatalog[row];
     if (kSignatures[row] == kNotBuilt || !holds(code, config.arch) || config.terms > 1 ||
-        config.sparse != sparse)
+        config.sparse != sparse || config.has_packed_weight())
       continue;
     const DType accumulator = config.input == DType::f32 ? DType::f32 : config.accumulator;
     const std::string entry = types(config.input, config.input_b, accumulator);
@@ -108,7 +110,8 @@ bool has_rs_kernel(DType input) {
   static constexpr auto kHasRs = [] {
     std::array<bool, kTensorDTypes> flags{};
     for (const GemmConfig& config : kCatalog)
-      if (config.operand_source == OperandSource::RS) flags[int(config.input)] = true;
+      if (config.operand_source == OperandSource::RS && !config.has_packed_weight())
+        flags[int(config.input)] = true;
     return flags;
   }();
   return kHasRs[int(input)];
@@ -156,6 +159,9 @@ void Search::try_orientation(OrientedProblem oriented, ConfigFilter orientation_
     const GemmConfig& config = kCatalog[row];
     if (!holds(code_, config.arch)) continue;
     if (orientation_filter != nullptr && !orientation_filter(config)) continue;
+    if (config.has_packed_weight() &&
+        !oriented.problem.has(config.is_gemv() ? Slot::packed_b : Slot::packed_a))
+      continue;
     if (config.is_gemv() && !names_one_row_ && !suits_gemv(config, oriented.problem)) continue;
     if (config_filter_ != nullptr && !config_filter_(config)) continue;
     if (filter_.empty() ? config.gemv_cluster() != division.gemv_cluster : !is_wanted(config))

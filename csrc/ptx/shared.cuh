@@ -28,6 +28,10 @@ __device__ inline std::uint32_t load_shared_b32(std::uint32_t address) {
   return word;
 }
 
+__device__ inline void store_shared_b32(std::uint32_t address, std::uint32_t word) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
+}
+
 __device__ inline uint2 load_shared_pair(std::uint32_t address) {
   uint2 pair;
   asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];"

@@ -71,6 +71,7 @@ struct WgmmaType {
   DType a, b, accumulator;
   Layout layout;
   bool sparse = false;  // a is sparse along k; the k of an instruction is 64 bytes instead of 32
+  bool a_in_registers = false;  // set for 16-bit types alone, whose text then has no major of a
 };
 
 // The PTX text of a type: `shape`, such as "m64n256k16.f32.bf16.bf16", and `tail`, the operands
@@ -103,7 +104,8 @@ struct WgmmaSpelling {
     }
     if (!is_integer(kType.a)) add(tail, tail_length, ", 1, 1");
     if (bits(kType.a) == 16) {
-      add(tail, tail_length, major_a(kType.layout) == Major::MN ? ", 1" : ", 0");
+      if (!kType.a_in_registers)
+        add(tail, tail_length, major_a(kType.layout) == Major::MN ? ", 1" : ", 0");
       add(tail, tail_length, major_b(kType.layout) == Major::MN ? ", 1" : ", 0");
     }
   }
@@ -195,6 +197,9 @@ using WgmmaText = WgmmaLetters<kType, std::make_index_sequence<WgmmaSpelling<kTy
                          "," TCGEMM_P6 "," TCGEMM_P7,                                          \
                "%128", TCGEMM_SHARED, "129", "130", "131", "132", TCGEMM_D64(C, 0),            \
                TCGEMM_D64(C, 64))
+#define TCGEMM_WGMMA_A_16(C)                                                                 \
+  TCGEMM_WGMMA("", TCGEMM_P0, "{%16,%17,%18,%19}", TCGEMM_REGISTERS, "20", "21", "22", "23", \
+               TCGEMM_D16(C, 0))
 #define TCGEMM_WGMMA_A_32(C)                                                                   \
   TCGEMM_WGMMA("", TCGEMM_P0 "," TCGEMM_P1, "{%32,%33,%34,%35}", TCGEMM_REGISTERS, "36", "37", \
                "38", "39", TCGEMM_D16(C, 0), TCGEMM_D16(C, 16))
@@ -299,11 +304,13 @@ __device__ inline void wgmma(Register (&d)[kRegisters], const std::uint32_t (&a)
                              std::uint64_t b, bool accumulate) {
   using Text = WgmmaText<kType>;
   static_assert(kRegisters == kType.n * bytes(kType.accumulator) / 8);
-  static_assert(kRegisters == 32 || kRegisters == 64 || kRegisters == 128,
+  static_assert(kRegisters == 16 || kRegisters == 32 || kRegisters == 64 || kRegisters == 128,
                 "wgmma.cuh has no register list of this length");
-  static_assert(bits(kType.a) != 16, "the tail of 16-bit types names a major of a");
+  static_assert(kType.a_in_registers == (bits(kType.a) == 16));
   if constexpr (kType.accumulator == DType::f32) {
-    if constexpr (kRegisters == 32)
+    if constexpr (kRegisters == 16)
+      TCGEMM_WGMMA_A_16("+f");
+    else if constexpr (kRegisters == 32)
       TCGEMM_WGMMA_A_32("+f");
     else if constexpr (kRegisters == 64)
       TCGEMM_WGMMA_A_64("+f");
@@ -361,6 +368,7 @@ __device__ inline void wgmma_sparse(Register (&d)[kRegisters], std::uint64_t a,
 #undef TCGEMM_WGMMA_SP_96
 #undef TCGEMM_WGMMA_SP_128
 #undef TCGEMM_SPARSE
+#undef TCGEMM_WGMMA_A_16
 #undef TCGEMM_WGMMA_A_32
 #undef TCGEMM_WGMMA_A_64
 #undef TCGEMM_WGMMA_A_128

@@ -16,6 +16,7 @@
 #include "ptx/cluster.cuh"
 #include "ptx/elect.cuh"
 #include "ptx/tma.cuh"
+#include "tile/code_pairs.cuh"
 #include "tile/pipeline.cuh"
 
 namespace tcgemm::sm90 {
@@ -45,6 +46,9 @@ struct Gemm {
     Frame::prologue(cluster, initialise, [&] { load_ahead(params, shared, cluster); });
     if constexpr (kConfig.terms > 1)
       if (!Mainloop::decided(params)) return;
+    if constexpr (kConfig.table_bytes() > 0)
+      if (params.packed.format == WeightFormat::table4)
+        tile::fill_code_pairs<kConfig.input>(params.packed.table, shared.code_pairs());
     const int warpgroup = threadIdx.x / 128;
     if (warpgroup == 0) {
       Frame::begin_producer();
@@ -196,7 +200,10 @@ struct Gemm {
       // New accumulators for each tile: the first WGMMA overwrites them, so the compiler need not
       // keep what the epilogue of the previous tile has used up.
       typename Mainloop::Accumulators accumulators;
-      if constexpr (kConfig.block_scaled)
+      if constexpr (kConfig.has_packed_weight())
+        Mainloop::multiply_packed(params, shared, first.uniform(), k_blocks, warpgroup, cluster,
+                                  accumulators, meanwhile);
+      else if constexpr (kConfig.block_scaled)
         Mainloop::multiply_scaled(params, shared, first.uniform(), k_blocks, warpgroup, cluster,
                                   accumulators, meanwhile);
       else

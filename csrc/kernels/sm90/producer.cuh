@@ -30,12 +30,15 @@ namespace tcgemm::sm90 {
 //
 // Rows of a tile that are outside of the matrix are not loaded, but for the last few of a box. The
 // stage then has old data there, and nothing is stored of their products.
+//
+// A stage with a packed weight (core/packed_weight.h) has its codes, then b, then its scales.
 template <GemmConfig kConfig>
 struct TmaProducer {
   static constexpr int kRowBytes = kConfig.row_bytes();
   static constexpr int kTermBytesA = kConfig.tile_m() * kConfig.row_bytes_a();
   static constexpr int kTermBytesB = kConfig.loaded_n() * kRowBytes;
   static constexpr int kBytesA = kConfig.terms * kTermBytesA;
+  // Of the metadata of a 2:4 operand, or of the scales of a packed weight.
   static constexpr int kMetadataOffset = kBytesA + kConfig.terms * kTermBytesB;
   static constexpr int kBoxMn = kConfig.box_mn(), kBoxBytes = kConfig.tile_k() * 128;  // MN-major
   static_assert(kBytesA % 1024 == 0 && kConfig.stage_bytes() % 1024 == 0,
@@ -87,6 +90,8 @@ struct TmaProducer {
   static constexpr bool kHasEdgeB = kConfig.edge_rows_b(1) != kConfig.loaded_n();
 
   __device__ int bytes() const {
+    if constexpr (kConfig.has_packed_weight())
+      return kBytesA + rows_b_ * kRowBytes + packed_scale_bytes();
     if constexpr (kHasEdgeA || kHasEdgeB)
       return kConfig.terms * (rows_a_ * kConfig.row_bytes_a() + rows_b_ * kRowBytes) +
              kConfig.metadata_bytes();
@@ -94,6 +99,7 @@ struct TmaProducer {
   }
 
   __device__ void load_a(std::uint32_t stage, std::uint32_t full, int k_block) const {
+    if constexpr (kConfig.has_packed_weight()) return load_packed(stage, full, k_block);
     const int k = k_block * kConfig.tile_k();
     int batch = batch_a_;
 #pragma unroll
@@ -102,6 +108,26 @@ struct TmaProducer {
       if constexpr (kConfig.terms > 1) batch += params_.split.copies_a;
     }
     if constexpr (kConfig.sparse) load_metadata(stage + kMetadataOffset, full, k_block);
+  }
+
+  __device__ int packed_scale_bytes() const {
+    const PackedParams& packed = params_.packed;
+    return packed.groups_in_block * packed.vectors * PackedLayout::kRows * 4;
+  }
+
+  // The codes of a block are contiguous, and so are the scales of its groups. The last CTAs of a
+  // cluster may have no row inside; they load the last rows.
+  __device__ void load_packed(std::uint32_t stage, std::uint32_t full, int k_block) const {
+    static_assert(kConfig.tile_m() == PackedLayout::kRows &&
+                  kConfig.tile_k() == PackedLayout::kDepth);
+    const PackedParams& packed = params_.packed;
+    const std::int64_t rows = min(row_ / PackedLayout::kRows, packed.blocks_n - 1);
+    ptx::bulk_load(stage, packed.codes + (rows * packed.blocks_k + k_block) * kBytesA, full,
+                   kBytesA);
+    const std::int64_t group = rows * packed.groups + packed.first_group(k_block);
+    ptx::bulk_load(stage + kMetadataOffset,
+                   packed.scales + group * packed.vectors * PackedLayout::kRows, full,
+                   packed_scale_bytes());
   }
 
   __device__ void load_b(std::uint32_t to, std::uint32_t full, int k_block) const {

@@ -1,6 +1,6 @@
 // The shared memory of a CTA that loads by TMA.
 //
-//   pipeline stages | smem_d | scales | vectors | mbarriers
+//   pipeline stages | smem_d | scales | vectors | mbarriers | code pairs of a packed weight
 #pragma once
 
 #include <cstdint>
@@ -33,6 +33,8 @@ struct SharedStorage {
   // Epilogue::shared_vector for the columns of the warpgroup's tile.
   __device__ float* vector_of(int warpgroup) const { return vectors + warpgroup * kConfig.n; }
   __device__ std::uint32_t stage(int index) const { return stages + index * kConfig.stage_bytes(); }
+  // tile/code_pairs.cuh
+  __device__ std::uint32_t code_pairs() const { return barriers.base + 16 * kConfig.stages; }
   // The scales of a k-block.
   __device__ float* scales_of(int stage) const {
     return scales + stage * (kConfig.scale_bytes() / int(sizeof(float)));

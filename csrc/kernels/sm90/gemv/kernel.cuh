@@ -8,12 +8,9 @@
 #include "catalog.h"
 #include "core/params.h"
 #include "kernels/sm90/fp64/epilogue.cuh"
-#include "kernels/sm90/gemv/loader.cuh"
-#include "kernels/sm90/gemv/multiply.cuh"
 #include "ptx/cluster.cuh"
-#include "ptx/cp_async.cuh"
-#include "ptx/dependent.cuh"
 #include "ptx/shared.cuh"
+#include "tile/epilogue.cuh"
 #include "tile/scheduler.cuh"
 #include "tile/store.cuh"
 #include "tile/store_element.cuh"
@@ -22,25 +19,20 @@ namespace tcgemm::sm90 {
 
 // A CTA, or a cluster of two, has one tile. The warps divide k: warp i of all warps of the cluster
 // multiplies blocks i, i + warps, i + 2 * warps, .. of 128 bytes of k. Each warp has stages of its
-// own, and no barrier but those of the sums:
+// own (mainloop.cuh), and no barrier but those of the sums:
 //
 //   shared memory:  stages of warp 0 | of warp 1 | ..   sums of the cluster
 //   afterwards:     sums of each warp | staging buffers
 //
 // The sums of the warps are added in ascending order, and then those of the CTAs. A CTA of a
 // cluster stores its share of the columns.
-template <GemmConfig kConfig, EpiloguePath kPath, template <GemmConfig> class MultiplyOf>
+template <GemmConfig kConfig, EpiloguePath kPath, template <GemmConfig> class MainloopOf>
 struct Gemv {
-  using Multiply = MultiplyOf<kConfig>;
-  using Sum = typename Multiply::Sum;
+  using Mainloop = MainloopOf<kConfig>;
+  using Sum = typename Mainloop::Sum;
+  using Sums = typename Mainloop::Sums;
   static constexpr int kWarps = kConfig.warpgroups * 4, kCluster = kConfig.gemv_cluster();
   static constexpr int kRows = kConfig.tile_m(), kColumns = kConfig.tile_n();
-  using LoaderA = GemvLoader<kConfig.input, kRows>;
-  using LoaderB = GemvLoader<kConfig.input_b, kColumns>;
-  static constexpr int kStages = kConfig.stages, kStageBytes = LoaderA::kBytes + LoaderB::kBytes;
-  static_assert(kWarps * kStageBytes == kConfig.stage_bytes());
-  static constexpr int kStep = kWarps * kCluster;  // blocks from one of a warp to its next one
-  using Sums = typename Multiply::Sums[kColumns / 16][kRows / 8];
   // The epilogue computes in this type. Sums of f32 operands are rounded to it once.
   using Value = std::conditional_t<kConfig.input == DType::f32, float, Sum>;
 
@@ -57,7 +49,7 @@ struct Gemv {
   static constexpr int kFragmentsN = (kStored + kFragmentColumns - 1) / kFragmentColumns;
   static_assert(kFragmentsM * kFragmentsN <= kWarps);
   static_assert(kStagingOffset + kFragmentsM * kFragmentsN * kStagingBytes <=
-                kStages * kConfig.stage_bytes());
+                kConfig.stages * kConfig.stage_bytes());
 
   __device__ static void run(const CpAsyncParams& params, char* memory) {
     if constexpr (kCluster > 1) ptx::cluster_arrive();
@@ -65,10 +57,11 @@ struct Gemv {
     const tile::TileCoord tile = tile::tile_at(params.tiling, blockIdx.x / kCluster);
     const int row = tile.m * kRows, col = tile.n * kColumns;
     Sums sums = {};
-    multiply(params, ptx::shared_address(memory), row, col, tile.batch, rank, sums);
+    Mainloop::multiply(params, ptx::shared_address(memory), row, col, tile.batch, rank, sums);
     __syncthreads();  // the sums overwrite the stages
     auto* const warp_sums = reinterpret_cast<Sum*>(memory);
-    auto* const cluster_sums = reinterpret_cast<Sum*>(memory + kStages * kConfig.stage_bytes());
+    auto* const cluster_sums =
+        reinterpret_cast<Sum*>(memory + kConfig.stages * kConfig.stage_bytes());
     put_warp_sums(sums, warp_sums);
     __syncthreads();
     if constexpr (kCluster > 1) ptx::cluster_wait();  // the other CTA has started
@@ -96,79 +89,19 @@ struct Gemv {
   }
 
  private:
-  __device__ static void multiply(const CpAsyncParams& params, std::uint32_t memory, int row,
-                                  int col, int batch, int rank, Sums& sums) {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const std::uint32_t stages =
-        memory + warp * kStages * kStageBytes + lane * static_cast<int>(sizeof(uint4));
-    const int blocks = params.extent.k / LoaderB::kDepth + (params.extent.k % LoaderB::kDepth != 0);
-    const LoaderA a(params.a, params.a.stride_row, params.a.stride_col, params.a_vector, row,
-                    params.extent.m, params.extent.k, batch);
-    const LoaderB b(params.b, params.b.stride_col, params.b.stride_row, params.b_vector, col,
-                    params.extent.n, params.extent.k, batch);
-    const int first = rank * kWarps + warp;
-    const bool ahead = params.constant == ConstantOperand::b;
-    const auto fill = [&](bool load_a, bool load_b) {
-#pragma unroll
-      for (int stage = 0; stage < kStages; ++stage) {
-        const int block = first + stage * kStep;
-        const std::uint32_t to = stages + stage * kStageBytes;
-        if (load_b && block < blocks) b.load(to, block);
-        if (load_a && block < blocks) a.load(to + LoaderB::kBytes, block);
-        if (load_a) ptx::cp_async_commit();
-      }
-    };
-    if (ahead) fill(false, true);
-    ptx::wait_for_prerequisites();
-    ptx::launch_dependents();
-    fill(true, !ahead);
-    std::uint32_t stage = stages;
-#pragma unroll 1
-    for (int block = first; block < blocks; block += kStep) {
-      ptx::cp_async_wait<kStages - 1>();
-      multiply_block(stage, sums);
-      if (const int next = block + kStages * kStep; next < blocks) {
-        b.load(stage, next);
-        a.load(stage + LoaderB::kBytes, next);
-      }
-      ptx::cp_async_commit();
-      stage += kStageBytes;
-      if (stage == stages + kStages * kStageBytes) stage = stages;
-    }
-    ptx::cp_async_wait<0>();
-  }
-
-  __device__ static void load_row(std::uint32_t from, uint4 (&row)[2]) {
-    row[0] = ptx::load_shared_vector(from);
-    row[1] = ptx::load_shared_vector(from + LoaderB::kVectorBytes);
-  }
-
-  __device__ static void multiply_block(std::uint32_t stage, Sums& sums) {
-    constexpr int kRowBytes = 2 * LoaderB::kVectorBytes;  // of 8 rows
-    uint4 a[kRows / 8][2];
-#pragma unroll
-    for (int i = 0; i < kRows / 8; ++i) load_row(stage + LoaderB::kBytes + i * kRowBytes, a[i]);
-#pragma unroll
-    for (int j = 0; j < kColumns / 16; ++j) {
-      uint4 low[2], high[2];
-      load_row(stage + 2 * j * kRowBytes, low);
-      load_row(stage + (2 * j + 1) * kRowBytes, high);
-#pragma unroll
-      for (int i = 0; i < kRows / 8; ++i) Multiply::run(sums[j][i], low, high, a[i]);
-    }
-  }
-
   // The rows of the instruction are columns of the result. tile/fragment.cuh has its registers.
   __device__ static void put_warp_sums(const Sums& sums, Sum* warp_sums) {
     const int lane = threadIdx.x % 32;
-    Sum* const to = warp_sums + threadIdx.x / 32 * kWarpSums + lane % 4 * 2 * kPitch + lane / 4;
+    Sum* const to = warp_sums + threadIdx.x / 32 * kWarpSums + lane % 4 * 2 * kPitch;
+    const int columns[2] = {tile::row_of<Mainloop::kColumnOrder>(lane / 4),
+                            tile::row_of<Mainloop::kColumnOrder>(lane / 4 + 8)};
 #pragma unroll
     for (int j = 0; j < kColumns / 16; ++j)
 #pragma unroll
       for (int i = 0; i < kRows / 8; ++i)
 #pragma unroll
         for (int r = 0; r < 4; ++r)
-          to[(8 * i + r % 2) * kPitch + 16 * j + r / 2 * 8] = sums[j][i][r];
+          to[(8 * i + r % 2) * kPitch + 16 * j + columns[r / 2]] = sums[j][i][r];
   }
 
   // Calls visit(row, column, sum of the warps) for the elements of the tile.

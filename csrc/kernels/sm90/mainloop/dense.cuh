@@ -27,7 +27,15 @@ constexpr ptx::WgmmaType wgmma_type(int n) {
   static_assert(kInstruction->mn_major || kConfig.layout == Layout::TN ||
                     kConfig.operand_source == OperandSource::RS,
                 "8-bit and tf32 operands in shared memory are K-major");
-  return {n, kConfig.input, kConfig.input_b, kConfig.accumulator, kConfig.layout, kConfig.sparse};
+  const bool a_in_registers =
+      kConfig.operand_source == OperandSource::RS && bits(kConfig.input) == 16;
+  return {n,
+          kConfig.input,
+          kConfig.input_b,
+          kConfig.accumulator,
+          kConfig.layout,
+          kConfig.sparse,
+          a_in_registers};
 }
 
 template <GemmConfig kConfig>

@@ -1,0 +1,14 @@
+// wgmma kernels: f16 operands, the weight packed in 4 or 8 bits.
+#include "kernels/entry.cuh"
+#include "kernels/sm90/kernel.cuh"
+#include "kernels/sm90/mainloop/packed.cuh"
+
+namespace tcgemm::kernels {
+
+template <>
+const void* find<Unit::sm90_packed_f16>(int config_index, EpiloguePath path) {
+  return find_in<Unit::sm90_packed_f16, sm90::Gemm, sm90::PackedMainloop, TmaParams>(config_index,
+                                                                                     path);
+}
+
+}  // namespace tcgemm::kernels
