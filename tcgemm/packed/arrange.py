@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from tcgemm.packed.codes import MIDDLE, float_scales, pack_nibbles, unpack_nibbles
-from tcgemm.packed.formats import ENTRIES, FORMATS, groups_of
+from tcgemm.packed.formats import ENTRIES, groups_of
 from tcgemm.packed.parts import Layout, Parts
+from tcgemm.quant.weight import view_bytes
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -140,7 +141,7 @@ def _arranged_codes(codes: Tensor, layout: Layout, order: Order) -> Tensor:
         codes = unpack_nibbles(codes, k)
         codes = codes if order.weight_format != "int4" or order.zeros != "none" else codes ^ MIDDLE
     else:
-        codes = codes.contiguous().view(torch.uint8)
+        codes = view_bytes(codes.contiguous(), torch.uint8)
     nb, kb = _blocks(n, FEATURES), _blocks(k, DEPTH)
     codes = _padded(codes, nb * FEATURES, kb * DEPTH, order.outside)
     features, depth = order.dims
@@ -150,7 +151,7 @@ def _arranged_codes(codes: Tensor, layout: Layout, order: Order) -> Tensor:
 
 
 def _arranged_scales(parts: Parts, layout: Layout, order: Order) -> Tensor:
-    terms = [float_scales(parts)]
+    terms = [float_scales(parts, layout)]
     if parts.zero_points is not None:
         terms.append(parts.zero_points.float())
     if parts.offsets is not None:
@@ -183,7 +184,8 @@ def parts_of(packed: Tensor, order: Order, k: int) -> tuple[Parts, Layout]:
         symmetric = order.weight_format == "int4" and order.zeros == "none"
         codes = pack_nibbles(codes ^ MIDDLE if symmetric else codes)
     else:
-        codes = codes.contiguous().view(FORMATS[name].codes)
+        codes = codes.contiguous()
+        codes = codes.view(torch.int8) if name == "int8" else codes
     terms = scales.view(torch.float32).view(nb, order.groups(k), order.terms, FEATURES)
     terms = terms.permute(2, 0, 3, 1).reshape(order.terms, nb * FEATURES, -1)[:, :n, :groups]
     table = None

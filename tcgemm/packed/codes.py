@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tcgemm.packed.parts import Parts
+from tcgemm.packed.parts import Parts, of_bytes
+from tcgemm.quant.weight import view_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,9 +40,9 @@ def unpack_nibbles(packed: Tensor, k: int) -> Tensor:
     return codes.flatten(-2)[..., :k]
 
 
-def float_scales(parts: Parts) -> Tensor:
+def float_scales(parts: Parts, layout: Layout) -> Tensor:
     """The scales (N, G) in float32, times the scale that all groups share."""
-    scales = parts.scales.float()
+    scales = of_bytes(parts, layout.form).scales.float()
     return scales if parts.global_scale is None else scales * parts.global_scale
 
 
@@ -49,7 +50,7 @@ def _code_values(codes: Tensor, parts: Parts, layout: Layout) -> Tensor:
     """The float32 values (n, K) of codes before zero points and scales."""
     form = layout.form
     if form.bits == 8:
-        return codes.float()
+        return view_bytes(codes, form.codes).float()
     unsigned = unpack_nibbles(codes, layout.k)
     if parts.table is not None:
         return parts.table.index_select(0, unsigned.flatten().int()).view(unsigned.shape)
@@ -82,7 +83,7 @@ def _dequantized_rows(parts: Parts, layout: Layout, dtype: torch.dtype) -> Tenso
     values = values.unflatten(-1, (layout.groups, -1))
     if parts.zero_points is not None:
         values = values - parts.zero_points.float().unsqueeze(-1)
-    values = values * float_scales(parts).unsqueeze(-1)
+    values = values * float_scales(parts, layout).unsqueeze(-1)
     if parts.offsets is not None:
         values = values + parts.offsets.float().unsqueeze(-1)
     return values.flatten(-2).to(dtype)

@@ -25,7 +25,6 @@ from tcgemm.packed.formats import (
     Format,
     check_group,
     format_of,
-    table_of,
 )
 from tcgemm.packed.parts import Layout, Parts
 from tcgemm.packed.weight import PackedWeight
@@ -196,11 +195,10 @@ def _book(form: Format, table: object, device: torch.device) -> tuple[_Book | No
         )
     if not form.indexes:
         return None, None
-    values = table_of(form, device)
-    if values is None:
-        values = torch.tensor(_listed(table), dtype=torch.float32, device=device)
+    listed = [_single(each, below=False) for each in form.table or _listed(table)]
+    values = torch.tensor(listed, dtype=torch.float32, device=device)
     first: dict[float, int] = {}
-    for code, value in enumerate(form.table or values.tolist()):
+    for code, value in enumerate(listed):
         first.setdefault(value, code)  # 0.0 and -0.0 are one
     ordered = sorted(first)
     # A tie goes to the even code, as the mantissas of e2m1 are rounded.

@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 
 class Parts(NamedTuple):
-    """The tensors that are saved. Those that a format does not have are None."""
+    """The tensors that are saved. Those that a format does not have are None.
+
+    Inside of a PackedWeight, float8 is stored as uint8: see as_bytes.
+    """
 
     codes: torch.Tensor
     scales: torch.Tensor
@@ -175,7 +178,7 @@ def _check_tensor(
 
 
 def as_bytes(parts: Parts) -> Parts:
-    """The parts with float8 as uint8: pickle, gloo and arithmetic of torch do not take float8."""
+    """The parts with float8 as uint8, because pickle, gloo and torch.where do not take float8."""
     return parts.map(lambda each: view_bytes(each, torch.uint8) if _is_float8(each.dtype) else each)
 
 

@@ -51,7 +51,7 @@ class _Kept:
     unchanged: property = property(operator.truth)
 
 
-class _Stored:
+class Stored:
     """What a PackedWeight and its transpose share."""
 
     parts: Parts
@@ -84,13 +84,14 @@ def _part(name: str, text: str) -> Any:
     """A property for one of the tensors. A tensor that replaces it is checked."""
 
     def get(self: PackedWeight) -> Tensor | None:
-        return getattr(self.stored.parts, name)
+        stored = self.stored
+        return getattr(of_bytes(stored.parts, stored.layout.form), name)
 
     def replace(self: PackedWeight, tensor: Tensor | None) -> None:
         stored = self.stored
-        parts = stored.parts._replace(**{name: tensor})
+        parts = of_bytes(stored.parts, stored.layout.form)._replace(**{name: tensor})
         check_parts(_NAME, parts, stored.layout)
-        stored.parts, stored.kept = parts, None
+        stored.parts, stored.kept = as_bytes(parts), None
 
     return property(get, replace, doc=text)
 
@@ -140,17 +141,17 @@ class PackedWeight:
     weights_only=True.
     """
 
-    stored: _Stored
+    stored: Stored
     transposed: bool
 
-    def __init__(self, stored: _Stored, transposed: bool = False) -> None:
+    def __init__(self, stored: Stored, transposed: bool = False) -> None:
         self.stored = stored
         self.transposed = transposed
 
     @staticmethod
     def of(parts: Parts, layout: Layout, dtype: torch.dtype) -> PackedWeight:
         """The weight of tensors that belong together, which are not checked."""
-        return PackedWeight(_Stored(parts, layout, dtype))
+        return PackedWeight(Stored(as_bytes(parts), layout, dtype))
 
     @staticmethod
     def from_parts(
@@ -295,9 +296,9 @@ class PackedWeight:
                 "torch.bfloat16 or torch.float32; pass one of these, or call dequantize(dtype)."
             )
         parts = self.stored.parts.map(lambda each: each.to(moved.device))
-        if moved.dtype is self.dtype and parts.codes is self.codes:
+        if moved.dtype is self.dtype and parts.codes is self.stored.parts.codes:
             return self
-        return PackedWeight(_Stored(parts, self.stored.layout, moved.dtype), self.transposed)
+        return PackedWeight(Stored(parts, self.stored.layout, moved.dtype), self.transposed)
 
     def half(self) -> PackedWeight:
         """The same as to(torch.float16)."""
@@ -325,11 +326,11 @@ class PackedWeight:
     def __deepcopy__(self, memo: dict[int, Any]) -> PackedWeight:
         stored = self.stored
         parts = stored.parts.map(lambda each: copy.deepcopy(each, memo))
-        return PackedWeight(_Stored(parts, stored.layout, stored.dtype), self.transposed)
+        return PackedWeight(Stored(parts, stored.layout, stored.dtype), self.transposed)
 
     def __reduce__(self) -> tuple[Callable[..., PackedWeight], tuple[Any, ...]]:
         stored = self.stored
-        state = (FORMAT_VERSION, tuple(as_bytes(stored.parts)), tuple(stored.layout), stored.dtype)
+        state = (FORMAT_VERSION, tuple(stored.parts), tuple(stored.layout), stored.dtype)
         return restored, (*state, self.transposed)
 
 
@@ -352,4 +353,4 @@ def restored(
     numbers = Layout(*layout)
     found = of_bytes(Parts(*parts), format_of(_NAME, numbers.format))
     check_parts(_NAME, found, numbers)
-    return PackedWeight(_Stored(found, numbers, dtype), transposed)
+    return PackedWeight(Stored(as_bytes(found), numbers, dtype), transposed)

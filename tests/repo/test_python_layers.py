@@ -221,6 +221,7 @@ def test_public_names():
     assert "__version__" in dir(tcgemm)
     assert set(tcgemm.nn.__all__) == {
         *("Conv1D", "Float8Linear", "Linear", "MultiheadAttention", "QuantConv1D", "QuantLinear"),
+        "PackedLinear",
         *("SparseLinear24", "SwapReport", "swap_linear"),
     }
     for name in (*PUBLIC, "sparse_cutlass", "typing"):
