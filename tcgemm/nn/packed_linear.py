@@ -23,7 +23,7 @@ from tcgemm.ops import functional
 from tcgemm.ops.dtensor import is_dtensor
 from tcgemm.packed.formats import E8M0, FLOATS, check_group, format_of, table_of
 from tcgemm.packed.pack import pack_weight
-from tcgemm.packed.parts import Layout, Parts, as_bytes, check_parts, of_bytes
+from tcgemm.packed.parts import Layout, Parts, bytes_of, check_parts, of_bytes
 from tcgemm.packed.view import PackedView
 from tcgemm.packed.weight import PackedWeight, Stored
 
@@ -285,6 +285,8 @@ class PackedLinear(HasActivation, torch.nn.Module):
                 "form of the codes and scales; load a weight with load_state_dict, or make another "
                 "layer with from_linear or from_packed."
             )
+        if name in _PARTS and isinstance(value, torch.Tensor):
+            value = bytes_of(value.detach())
         super().__setattr__(name, value)
 
     def extra_repr(self) -> str:
@@ -385,7 +387,7 @@ class PackedLinear(HasActivation, torch.nn.Module):
                         f"{_NAME}: table is not that of the format {self.format!r}; load the state "
                         "into a layer of its format, or of the format 'table'."
                     )
-        return {name: as_bytes(Parts(tensor, tensor)).codes for name, tensor in given.items()}
+        return {name: bytes_of(tensor) for name, tensor in given.items()}
 
 
 def _rows(part: Tensor, rows: int) -> Tensor:

@@ -177,9 +177,15 @@ def _check_tensor(
         )
 
 
+def bytes_of(tensor: Tensor) -> Tensor:
+    """A float8 tensor as uint8, because pickle, gloo and torch.where do not take float8; others as
+    they are."""
+    return view_bytes(tensor, torch.uint8) if _is_float8(tensor.dtype) else tensor
+
+
 def as_bytes(parts: Parts) -> Parts:
-    """The parts with float8 as uint8, because pickle, gloo and torch.where do not take float8."""
-    return parts.map(lambda each: view_bytes(each, torch.uint8) if _is_float8(each.dtype) else each)
+    """The parts with bytes_of each."""
+    return parts.map(bytes_of)
 
 
 def of_bytes(parts: Parts, form: Format) -> Parts:

@@ -38,15 +38,17 @@ _NO_ORDER = Order(0, "int4", 0, "none")
 class PackedProduct(Operator):
     """packed_mm for one call: the numbers of the weight and scale_out belong to it."""
 
-    name = "packed_mm"
-    default = _packet.default
-    out = _packet.out
-    with_z = _packet.with_z
-    weight = True
-    batched = False
+    name: str = "packed_mm"
+    default: Any = _packet.default
+    out: Any = _packet.out
+    with_z: Any = _packet.with_z
+    weight: bool = True
+    batched: bool = False
     operand_names: tuple[str, str] = ("a", "packed_b")
     positional: tuple[str, ...] = (*TENSORS, "scale_out")
     constant_names: tuple[str, ...] = ("scale_out",)
+    keeps_sign: bool
+    kernel_name: str | None
 
     def __init__(
         self,
@@ -154,7 +156,7 @@ def _vmap(info, in_dims, *args, **kwargs):
     return OPERATOR.default(a.movedim(batch_a, 0), *rest, **kwargs), 0
 
 
-OPERATOR = PackedProduct()
+OPERATOR: PackedProduct = PackedProduct()
 torch.library.register_fake("tcgemm::packed_mm", _fake)
 torch.library.register_fake("tcgemm::packed_mm.with_z", _fake_with_z)
 torch.library.register_fake("tcgemm::packed_mm.out", _fake_out)
