@@ -227,10 +227,16 @@ def _global_scale(w: Tensor, form: Format) -> Tensor:
     amax = torch.zeros((), dtype=torch.float32, device=w.device)
     for rows in row_chunks(w.shape[0], w.shape[1], _CHUNK):
         chunk = w[rows].float().abs()
-        chunk = torch.where(chunk < math.inf, chunk, 0.0)
+        chunk = chunk.masked_fill(~(chunk < math.inf), 0.0)
         amax = torch.maximum(amax, chunk.amax()) if chunk.numel() else amax
-    scale = amax / (form.limit * torch.finfo(E4M3).max)
-    return torch.where(scale > 0, scale, 1.0)
+    scale = _quotient(amax, form.limit * torch.finfo(E4M3).max)
+    return scale.masked_fill(scale == 0, 1.0)
+
+
+def _quotient(numbers: Tensor, divisor: float) -> Tensor:
+    """numbers / divisor, rounded once. On a GPU torch divides by a number as it multiplies by the
+    reciprocal, which rounds twice."""
+    return numbers / torch.full((), divisor, dtype=torch.float32, device=numbers.device)
 
 
 class _Packer(NamedTuple):
@@ -280,30 +286,30 @@ class _Packer(NamedTuple):
     def scaled_by(self, w: Tensor, factor: float) -> _Scaled:
         """The scales and zero points of the largest magnitudes, times a factor."""
         if not self.has_zeros:
-            return _Scaled(self.stored(w.abs().amax(-1) / self.limit * factor), None)
+            return _Scaled(self.stored(_quotient(w.abs().amax(-1), self.limit) * factor), None)
         low, high = w.amin(-1).clamp(max=0), w.amax(-1).clamp(min=0)
-        scales = self.stored((high - low) / _UNSIGNED * factor)
+        scales = self.stored(_quotient(high - low, _UNSIGNED) * factor)
         zeros = torch.round(-low * factor / self.divisor(scales)).clamp(0, _UNSIGNED)
         return _Scaled(scales, zeros.nan_to_num(0).to(torch.uint8))
 
     def stored(self, scale: Tensor) -> Tensor:
         """Scales in their dtype: NaN for what is not finite, and 1 where all elements are 0."""
-        scale = torch.where(scale == 0, 1.0, scale)
+        scale = scale.masked_fill(scale == 0, 1.0)
         if self.dtype is E8M0:
             exponent = torch.frexp(scale).exponent + 126  # of the power of two below
-            byte = torch.where(scale < math.inf, exponent.clamp(0, 254), 255)
+            byte = exponent.clamp(0, 254).masked_fill(~(scale < math.inf), 255)
             return byte.to(torch.uint8).view(E8M0)
         if self.global_scale is not None:
             scale = scale / self.global_scale
         stored = scale
         if self.dtype is E4M3:
-            stored = torch.where(scale < math.inf, scale.clamp(max=448.0), math.nan)
+            stored = scale.clamp(max=448.0).masked_fill(~(scale < math.inf), math.nan)
         stored = stored.to(self.dtype)
         least = torch.finfo(self.dtype)
         smallest = least.smallest_normal * least.eps  # positive
         wide = stored.float()
-        wide = torch.where((wide == 0) & (scale > 0), smallest, wide)
-        return torch.where(wide < math.inf, wide, math.nan).to(self.dtype)
+        wide = wide.masked_fill((wide == 0) & (scale > 0), smallest)
+        return wide.masked_fill(~(wide < math.inf), math.nan).to(self.dtype)
 
     def divisor(self, scales: Tensor) -> Tensor:
         """The scales in float32."""

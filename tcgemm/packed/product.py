@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from tcgemm.ops import autograd, dispatch, dtensor, fake, flops, invariance, vmap
-from tcgemm.ops._torch_private import any_autocast_enabled
+from tcgemm.ops._torch_private import any_autocast_enabled, redispatch
 from tcgemm.ops.arguments import check_amax, check_words, refusal
-from tcgemm.ops.epilogue import TENSORS, Scales
+from tcgemm.ops.epilogue import DEFAULT, NO_SCALES, TENSORS, Scales
 from tcgemm.ops.operators import LINEAR, MATMUL, Operator, times
 from tcgemm.packed.arrange import Order, parts_of
 from tcgemm.packed.codes import dequantized
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _SIXTEEN = (torch.float16, torch.bfloat16)
 _packet: Any = torch.ops.tcgemm.packed_mm
+_kernel: Any = redispatch(_packet.default)
 _NO_ORDER = Order(0, "int4", 0, "none")
 
 
@@ -46,7 +47,6 @@ class PackedProduct(Operator):
     batched: bool = False
     operand_names: tuple[str, str] = ("a", "packed_b")
     positional: tuple[str, ...] = (*TENSORS, "scale_out")
-    constant_names: tuple[str, ...] = ("scale_out",)
     keeps_sign: bool
     kernel_name: str | None
 
@@ -59,7 +59,10 @@ class PackedProduct(Operator):
     ) -> None:
         """`a` is its K and its dtype."""
         self.order = order
-        self.constants: tuple[Tensor | None, ...] = (scale_out,)
+        self.words = order._asdict()
+        # Without constants autograd.py takes the shortest way.
+        self.constants = () if scale_out is None else (scale_out,)
+        self.constant_names = () if scale_out is None else ("scale_out",)
         self.keeps_sign = scale_out is None
         self.kernel_name = kernel_name
         self.a = a
@@ -74,8 +77,14 @@ class PackedProduct(Operator):
     ) -> tuple[Tensor | None, ...]:
         return a, b, c, bias, residual, *self.constants
 
+    def kernel(  # pyright: ignore[reportIncompatibleVariableOverride]
+        self, keys: Any, a: Tensor, b: Tensor, bias: Tensor | None = None
+    ) -> Tensor:
+        """The product with the default epilogue, past the dispatcher: direct.py."""
+        return _kernel(keys, a, b, None, bias, **self.words)
+
     def keywords(self, epilogue: Epilogue) -> dict[str, Any]:
-        keywords = self.order._asdict() | epilogue.given()
+        keywords = self.words | epilogue.given()
         for word in ("acc_dtype", "precision"):  # they choose nothing here
             keywords.pop(word, None)
         if self.kernel_name is not None:
@@ -104,11 +113,11 @@ class PackedProduct(Operator):
         return call, self.operands(given)
 
     def with_constants(self, constants: Sequence[Tensor | None]) -> PackedProduct:
-        (scale_out,) = constants
+        scale_out = constants[0] if constants else None
         return PackedProduct(self.order, scale_out, self.kernel_name, self.a)
 
     def before_activation(self) -> PackedProduct:
-        return self.with_constants((None,))
+        return self.with_constants(())
 
     def grad_operands(
         self, a: Any, b: Any, precision: str | None
@@ -120,7 +129,7 @@ class PackedProduct(Operator):
         return a, b, None
 
     def apply_scale_out(self, gradient: Tensor) -> Tensor:
-        return times(gradient, self.constants[0])
+        return times(gradient, self.constants[0]) if self.constants else gradient
 
     def lift(self, result: Tensor, a_dims: int, b_dims: int) -> Tensor:
         return super().lift(result, a_dims, 2)
@@ -233,6 +242,16 @@ def _check_operands(op: Operator, a: Tensor, b: PackedWeight, bias: Tensor | Non
         )
 
 
+def _call(a: Tensor, b: PackedWeight) -> PackedProduct:
+    """The operator of a product without scale_out, which the weight keeps."""
+    found = b.stored.calls.get(a.dtype)
+    if found is None or torch.compiler.is_compiling():
+        found = PackedProduct(b.order, a=(a.shape[-1], a.dtype))
+        if not torch.compiler.is_compiling():
+            b.stored.calls[a.dtype] = found
+    return found
+
+
 def multiply(
     op: Operator,
     out: Tensor | None,
@@ -253,7 +272,8 @@ def multiply(
             f"{second} is a PackedWeight, which is one matrix, but {op.name} multiplies batches; "
             f"call tcgemm.matmul with it, or pass batches of {second}.dequantize().",
         )
-    _check_options(op, epilogue, scales, amax)
+    if not (epilogue is DEFAULT and scales is NO_SCALES and amax is False):
+        _check_options(op, epilogue, scales, amax)
     order, scale_out = b.arranged(), scales.scale_out
     if not dispatch.all_tensors(op, a, order, c, bias, residual, out, scale_out):
         given = {"c": c, "bias": bias, "residual": residual, "out": out, "scale_out": scale_out}
@@ -262,7 +282,7 @@ def multiply(
     if out is None and (traced or any_autocast_enabled()):
         a, c, bias, residual = dispatch.autocast(a, c, bias, residual)
     _check_operands(op, a, b, bias)
-    call = PackedProduct(b.order, scale_out, None, (a.shape[-1], a.dtype))
+    call = _call(a, b) if scale_out is None else _call(a, b).with_constants((scale_out,))
     operands = (a, order, c, bias, residual)
     try:
         if out is not None:

@@ -58,10 +58,11 @@ class Stored:
     layout: Layout
     dtype: torch.dtype
     kept: _Kept | None
+    calls: dict[torch.dtype, Any]  # of product.py, by the dtype of the other operand
 
     def __init__(self, parts: Parts, layout: Layout, dtype: torch.dtype) -> None:
         self.parts, self.layout, self.dtype = parts, layout, dtype
-        self.kept = None
+        self.kept, self.calls = None, {}
 
     def arranged(self) -> Tensor:
         kept = self.kept
@@ -76,6 +77,8 @@ class Stored:
         if plain <= {torch.Tensor, torch.nn.Parameter} and not capturing(order):
             if order.is_cuda:
                 mark_static_address(order)  # graphs of torch.compile do not copy it
+                # Later products may run in other streams, and need not wait for this one.
+                torch.cuda.current_stream(order.device).synchronize()
             self.kept = _Kept(order, self.parts)
         return order
 
@@ -91,7 +94,7 @@ def _part(name: str, text: str) -> Any:
         stored = self.stored
         parts = of_bytes(stored.parts, stored.layout.form)._replace(**{name: tensor})
         check_parts(_NAME, parts, stored.layout)
-        stored.parts, stored.kept = as_bytes(parts), None
+        stored.parts, stored.kept, stored.calls = as_bytes(parts), None, {}
 
     return property(get, replace, doc=text)
 
