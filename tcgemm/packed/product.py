@@ -49,6 +49,11 @@ class PackedProduct(Operator):
     positional: tuple[str, ...] = (*TENSORS, "scale_out")
     keeps_sign: bool
     kernel_name: str | None
+    order: Order
+    words: dict[str, Any]  # the numbers of the weight, as keywords
+    a: tuple[int, torch.dtype]  # K and the dtype of the other operand
+    constants: tuple[Tensor | None, ...]
+    constant_names: tuple[str, ...]
 
     def __init__(
         self,
@@ -57,7 +62,6 @@ class PackedProduct(Operator):
         kernel_name: str | None = None,
         a: tuple[int, torch.dtype] = (0, torch.bfloat16),
     ) -> None:
-        """`a` is its K and its dtype."""
         self.order = order
         self.words = order._asdict()
         # Without constants autograd.py takes the shortest way.
@@ -153,6 +157,7 @@ def _fake_with_z(*args, **kwargs):
 
 
 def _fake_out(*args, out, **kwargs):
+    fake.check_devices("tcgemm", {"a": args[0], "out": out})
     _fake(*args, **kwargs)
 
 
@@ -293,9 +298,14 @@ def multiply(
     except RuntimeError as error:
         tensors = {first: a, second: order, "c": c, "bias": bias, "residual": residual}
         tensors |= {"scale_out": scale_out, "out": out}
-        fake.check_devices(
-            f"tcgemm.{op.name}", {k: each for k, each in tensors.items() if each is not None}
-        )
+        given = {name: each for name, each in tensors.items() if each is not None}
+        if any(map(dtensor.is_dtensor, given.values())):
+            _refuse(
+                op,
+                f"a tensor is a DTensor, but {second} is a PackedWeight, which is none; pass "
+                "to_local() of a DTensor that is sharded by rows, or full_tensor().",
+            )
+        fake.check_devices(f"tcgemm.{op.name}", given)
         refused = refusal(op.name, error, epilogue)
         if traced or refused is None:
             raise
