@@ -24,8 +24,9 @@ from tcgemm.ops.dtensor import is_dtensor
 from tcgemm.packed.formats import E8M0, FLOATS, check_group, format_of, table_of
 from tcgemm.packed.pack import pack_weight
 from tcgemm.packed.parts import Layout, Parts, bytes_of, check_parts, of_bytes
+from tcgemm.packed.stored import Stored
 from tcgemm.packed.view import PackedView
-from tcgemm.packed.weight import PackedWeight, Stored
+from tcgemm.packed.weight import PackedWeight
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -218,15 +219,36 @@ class PackedLinear(HasActivation, torch.nn.Module):
         """The weight as a tcgemm.PackedWeight, which shares the buffers."""
         kept = self._packed
         buffers: Any = self._buffers
+        released = buffers["codes"] is None
         if kept is not None:
-            mine = kept.stored.parts
-            if all(getattr(mine, name) is buffers[name] for name in _PARTS):
+            mine = kept.stored.tensors
+            if all(getattr(mine, name) is buffers[name] for name in _PARTS[released:]):
                 return kept
+            self._restore_codes()
         parts = Parts(*(buffers[name] for name in _PARTS))
         packed = PackedWeight(Stored(parts, self._layout(), self.shown_dtype))
         if not _compiling():
             vars(self)["_packed"] = packed
         return packed
+
+    def release_codes(self) -> None:
+        """Frees the buffer of the codes, and keeps them in the order of the kernels alone.
+
+        It saves half of the memory, and forwards and state_dict() stay the same. Copies, moves and
+        load_state_dict read the codes back. Call it when the layer is on its device:
+
+            for layer in model.modules():
+                if isinstance(layer, tcgemm.nn.PackedLinear):
+                    layer.release_codes()
+        """
+        self.packed.release_codes()
+        self._buffers["codes"] = None
+
+    def _restore_codes(self) -> None:
+        """The inverse of release_codes."""
+        if self._buffers["codes"] is None and self._packed is not None:
+            self._buffers["codes"] = self._packed.stored.parts.codes
+            vars(self)["_packed"] = None
 
     def _layout(self) -> Layout:
         return Layout(self.format, self.out_features, self.in_features, self.group_size)
@@ -301,6 +323,7 @@ class PackedLinear(HasActivation, torch.nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Any], recurse: bool = True) -> Any:
         """Moves the parts, but never converts them: half() is for the bias."""
+        self._restore_codes()
         before = dict(self._buffers)
         device = self.packed.device
         shown = fn(torch.empty(0, dtype=self.shown_dtype, device=device)).dtype
@@ -314,7 +337,8 @@ class PackedLinear(HasActivation, torch.nn.Module):
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_packed": None}
+        codes = self.packed.stored.parts.codes  # also if they were released
+        return vars(self) | {"_packed": None, "_buffers": self._buffers | {"codes": codes}}
 
     def _save_to_state_dict(
         self, destination: dict[str, Any], prefix: str, keep_vars: bool
@@ -335,6 +359,7 @@ class PackedLinear(HasActivation, torch.nn.Module):
         error_msgs: list[str],
     ) -> None:
         """Packs the weight if the state is that of a Linear."""
+        self._restore_codes()
         weight = state_dict.pop(prefix + "weight", None)
         try:
             if isinstance(weight, torch.Tensor):

@@ -162,6 +162,26 @@ def _arranged_scales(parts: Parts, layout: Layout, order: Order) -> Tensor:
     return stacked.permute(1, 3, 0, 2).reshape(-1).view(torch.uint8)
 
 
+def codes_of(packed: Tensor, order: Order, k: int) -> Tensor:
+    """The codes of a weight with k columns, as they are saved, with float8 as uint8."""
+    n, nb, kb = order.n, _blocks(order.n, FEATURES), _blocks(k, DEPTH)
+    features, depth = order.dims
+    shape = (nb, *features, kb, *depth)
+    permutation = order.permutation
+    size, _ = order.sizes(k)
+    codes = packed[HEADER : HEADER + size]
+    if order.bits == 4:
+        codes = unpack_nibbles(codes, codes.numel() * 2)
+    inverse = sorted(range(len(shape)), key=permutation.__getitem__)
+    codes = codes.view([shape[dim] for dim in permutation]).permute(inverse)
+    codes = codes.reshape(nb * FEATURES, kb * DEPTH)[:n, :k]
+    if order.bits == 4:
+        symmetric = order.weight_format == "int4" and order.zeros == "none"
+        return pack_nibbles(codes ^ MIDDLE if symmetric else codes)
+    codes = codes.contiguous()
+    return codes.view(torch.int8) if order.weight_format == "int8" else codes
+
+
 def parts_of(packed: Tensor, order: Order, k: int) -> tuple[Parts, Layout]:
     """The inverse of arranged: the parts of a weight with k columns, with scales in float32.
 
@@ -169,33 +189,18 @@ def parts_of(packed: Tensor, order: Order, k: int) -> tuple[Parts, Layout]:
     """
     n, groups = order.n, groups_of(k, order.group_size or None)
     size, _ = order.sizes(k)
-    header, codes, scales = packed.split([HEADER, size, packed.numel() - HEADER - size])
-    nb, kb = _blocks(n, FEATURES), _blocks(k, DEPTH)
-    features, depth = order.dims
-    shape = (nb, *features, kb, *depth)
-    permutation = order.permutation
-    if order.bits == 4:
-        codes = unpack_nibbles(codes, codes.numel() * 2)
-    inverse = sorted(range(len(shape)), key=permutation.__getitem__)
-    codes = codes.view([shape[dim] for dim in permutation]).permute(inverse)
-    codes = codes.reshape(nb * FEATURES, kb * DEPTH)[:n, :k]
-    name = _FORMATS[order.weight_format]
-    if order.bits == 4:
-        symmetric = order.weight_format == "int4" and order.zeros == "none"
-        codes = pack_nibbles(codes ^ MIDDLE if symmetric else codes)
-    else:
-        codes = codes.contiguous()
-        codes = codes.view(torch.int8) if name == "int8" else codes
-    terms = scales.view(torch.float32).view(nb, order.groups(k), order.terms, FEATURES)
-    terms = terms.permute(2, 0, 3, 1).reshape(order.terms, nb * FEATURES, -1)[:, :n, :groups]
+    features = _blocks(n, FEATURES) * FEATURES
+    scales = packed[HEADER + size :].view(torch.float32)
+    terms = scales.view(features // FEATURES, order.groups(k), order.terms, FEATURES)
+    terms = terms.permute(2, 0, 3, 1).reshape(order.terms, features, -1)[:, :n, :groups]
     table = None
     if order.weight_format == "table4":
-        table = header[: ENTRIES * 4].view(torch.float32)
+        table = packed[: ENTRIES * 4].view(torch.float32)
     parts = Parts(
-        codes,
+        codes_of(packed, order, k),
         terms[0],
         terms[1].to(torch.uint8) if order.zeros == "points" else None,
         terms[1] if order.zeros == "offsets" else None,
         table,
     )
-    return parts, Layout(name, n, k, order.group_size or None)
+    return parts, Layout(_FORMATS[order.weight_format], n, k, order.group_size or None)

@@ -10,17 +10,15 @@ A PackedWeight is no tensor. product.py multiplies it.
 from __future__ import annotations
 
 import copy
-import operator
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tcgemm.ops._torch_private import mark_static_address
-from tcgemm.ops.prepack import TensorVersionGuard, capturing
 from tcgemm.packed import arrange
 from tcgemm.packed.codes import dequantized
 from tcgemm.packed.formats import FLOATS, format_of, table_of
 from tcgemm.packed.parts import Layout, Parts, as_bytes, check_parts, of_bytes
+from tcgemm.packed.stored import Stored
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,56 +29,6 @@ if TYPE_CHECKING:
 
 _NAME = "tcgemm.PackedWeight"
 FORMAT_VERSION = 1  # of saved objects
-_compiling = torch.compiler.is_compiling
-
-
-class _Kept:
-    """A device order, and guards that know whether the tensors that it was made of have changed."""
-
-    order: torch.Tensor
-    guards: tuple[TensorVersionGuard, ...]
-
-    def __init__(self, order: Tensor, parts: Parts) -> None:
-        self.order = order
-        self.guards = tuple(map(TensorVersionGuard, parts.given().values()))
-
-    def __bool__(self) -> bool:
-        return all(self.guards)
-
-    # The getter is a C function: torch.compile guards on its result and does not trace it.
-    unchanged: property = property(operator.truth)
-
-
-class Stored:
-    """What a PackedWeight and its transpose share."""
-
-    parts: Parts
-    layout: Layout
-    dtype: torch.dtype
-    kept: _Kept | None
-    calls: dict[torch.dtype, Any]  # of product.py, by the dtype of the other operand
-
-    def __init__(self, parts: Parts, layout: Layout, dtype: torch.dtype) -> None:
-        self.parts, self.layout, self.dtype = parts, layout, dtype
-        self.kept, self.calls = None, {}
-
-    def arranged(self) -> Tensor:
-        kept = self.kept
-        if kept is not None and kept.unchanged:
-            return kept.order
-        with torch.no_grad():
-            if _compiling():
-                return arrange.arranged(self.parts, self.layout)
-            with torch.inference_mode(False):
-                order = arrange.arranged(self.parts, self.layout)
-        plain = {type(each) for each in (order, *self.parts.given().values())}
-        if plain <= {torch.Tensor, torch.nn.Parameter} and not capturing(order):
-            if order.is_cuda:
-                mark_static_address(order)  # graphs of torch.compile do not copy it
-                # Later products may run in other streams, and need not wait for this one.
-                torch.cuda.current_stream(order.device).synchronize()
-            self.kept = _Kept(order, self.parts)
-        return order
 
 
 def _part(name: str, text: str) -> Any:
@@ -88,13 +36,14 @@ def _part(name: str, text: str) -> Any:
 
     def get(self: PackedWeight) -> Tensor | None:
         stored = self.stored
-        return getattr(of_bytes(stored.parts, stored.layout.form), name)
+        parts = stored.parts if name == "codes" else stored.tensors
+        return getattr(of_bytes(parts, stored.layout.form), name)
 
     def replace(self: PackedWeight, tensor: Tensor | None) -> None:
         stored = self.stored
         parts = of_bytes(stored.parts, stored.layout.form)._replace(**{name: tensor})
         check_parts(_NAME, parts, stored.layout)
-        stored.parts, stored.kept, stored.calls = as_bytes(parts), None, {}
+        stored.replace(as_bytes(parts))
 
     return property(get, replace, doc=text)
 
@@ -138,7 +87,8 @@ class PackedWeight:
     through `codes.data`, and of an inference tensor, is not noticed.
 
     Kernels read another order of the same bytes, which takes as much memory again. The first
-    product makes it, and it is kept until a tensor changes: see arranged.
+    product makes it, and it is kept until a tensor changes: see arranged. release_codes frees the
+    codes that are in both.
 
     copy.deepcopy, pickle and torch.save copy the tensors above, and torch.load reads them with
     weights_only=True.
@@ -240,7 +190,7 @@ class PackedWeight:
     @property
     def device(self) -> torch.device:
         """The device of its tensors."""
-        return self.stored.parts.codes.device
+        return self.stored.tensors.codes.device
 
     @property
     def nbytes(self) -> int:
@@ -281,10 +231,33 @@ class PackedWeight:
         """
         return self.stored.arranged()
 
+    def release_codes(self) -> None:
+        """Frees the codes, and keeps them in the order of the kernels alone.
+
+        Example:
+            >>> w = tcgemm.pack_weight(torch.randn(128, 128), "int4", 32)
+            >>> codes = w.codes
+            >>> w.release_codes()
+            >>> torch.equal(w.codes, codes)
+            True
+
+        It saves half of the memory. Products stay the same. `codes` is made anew at each access, so
+        changes of it in place are lost: assign another tensor. Copies, pickles and to() read the
+        codes back.
+
+        Raises RuntimeError inside torch.compile and the capture of a CUDA graph, and for fake
+        tensors, where no order is kept.
+        """
+        if not self.stored.release():
+            raise RuntimeError(
+                f"{_NAME}.release_codes: no order of the kernels is kept inside torch.compile or "
+                "the capture of a CUDA graph, nor for fake tensors; call it before."
+            )
+
     @property
     def order(self) -> arrange.Order:
         """The arguments of the operator that belong to arranged()."""
-        return arrange.order_of(self.stored.parts, self.stored.layout)
+        return arrange.order_of(self.stored.tensors, self.stored.layout)
 
     def to(self, *args: Any, **kwargs: Any) -> PackedWeight:
         """Moves the tensors to a device; a dtype is that of dequantize() from then on.
@@ -298,9 +271,9 @@ class PackedWeight:
                 f"{_NAME}.to: the dtype is {moved.dtype}, but dequantize() has torch.float16, "
                 "torch.bfloat16 or torch.float32; pass one of these, or call dequantize(dtype)."
             )
-        parts = self.stored.parts.map(lambda each: each.to(moved.device))
-        if moved.dtype is self.dtype and parts.codes is self.stored.parts.codes:
+        if (moved.dtype, moved.device) == (self.dtype, self.device):
             return self
+        parts = self.stored.parts.map(lambda each: each.to(moved.device))
         return PackedWeight(Stored(parts, self.stored.layout, moved.dtype), self.transposed)
 
     def half(self) -> PackedWeight:

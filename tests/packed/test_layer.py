@@ -255,6 +255,29 @@ def test_what_other_code_reads_of_the_weight():
     )
 
 
+@formats
+def test_released_codes(format):
+    made = layer(format)
+    expected, state = made(X), {k: v.clone() for k, v in made.state_dict().items()}
+    made.release_codes()
+    assert made.codes is None and torch.equal(made(X), expected)
+    assert same(made.state_dict(), state) and made.weight.shape == (32, 128)
+    for copied in (copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
+        assert copied.codes is not None and torch.equal(copied(X), expected)
+    assert made.codes is None and torch.equal(made.to_linear()(X), expected)
+    torch._dynamo.reset()
+    compiled = torch.compile(made, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(X), expected)
+    other = layer(format)
+    made.load_state_dict(other.state_dict())
+    assert made.codes is not None and torch.equal(made(X), other(X))
+    made.release_codes()
+    made.scales = other.scales.clone()  # a new buffer beside released codes
+    assert torch.equal(made(X), other(X))
+    made.release_codes()
+    assert made.bfloat16().codes is not None and made.bias.dtype is torch.bfloat16
+
+
 @pytest.mark.parametrize("change", ["in place", "assigned", "loaded"])
 def test_a_forward_sees_every_change(change):
     made, other = layer(), layer()

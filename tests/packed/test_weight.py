@@ -140,6 +140,43 @@ def test_an_order_made_in_inference_mode_serves_gradients():
     assert x.grad is not None
 
 
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_released_codes_are_read_from_the_order(case):
+    packed = case.pack(torch.randn(6, 256).half())
+    copied = copy.deepcopy(packed)
+    expected, nbytes = tcgemm.linear(X, packed), packed.nbytes
+    packed.release_codes()
+    packed.release_codes()
+    assert packed.stored.tensors.codes.numel() == 0 and packed.nbytes == nbytes
+    assert_same(packed, copied)
+    assert torch.equal(tcgemm.linear(X, packed), expected)
+    assert torch.equal(packed.dequantize(), copied.dequantize())
+    for found in (copy.deepcopy(packed), pickle.loads(pickle.dumps(packed)), packed.to("cpu")):
+        assert_same(found, copied)
+    assert packed.bfloat16().codes.shape == copied.codes.shape
+    x = X.clone().requires_grad_()
+    assert torch.autograd.grad(tcgemm.linear(x, packed).sum(), x)[0].isfinite().all()
+    if packed.scales.dtype is torch.float16:
+        packed.scales.mul_(2)
+        copied.scales.mul_(2)
+        assert torch.equal(tcgemm.linear(X, packed), tcgemm.linear(X, copied))
+        assert_same(packed, copied)
+    packed.codes = copied.codes
+    assert packed.stored.released is None
+    assert torch.equal(tcgemm.linear(X, packed), tcgemm.linear(X, copied))
+
+
+def test_codes_are_not_released_where_no_order_is_kept():
+    with torch._subclasses.fake_tensor.FakeTensorMode():
+        packed = tcgemm.pack_weight(torch.randn(6, 256).half(), "int4", 32)
+        with pytest.raises(RuntimeError) as caught:
+            packed.release_codes()
+    assert str(caught.value) == (
+        "tcgemm.PackedWeight.release_codes: no order of the kernels is kept inside torch.compile "
+        "or the capture of a CUDA graph, nor for fake tensors; call it before."
+    )
+
+
 @pytest.mark.gpu
 def test_a_captured_graph_keeps_no_order():
     packed = tcgemm.pack_weight(torch.randn(6, 256).half().cuda(), "int4", 32)
