@@ -1,12 +1,17 @@
 """Weights of 4 and 8 bits an element, packed beside 16-bit activations.
 
-pack.py        tcgemm.pack_weight
-weight.py      tcgemm.PackedWeight
-formats.py     the formats
-parts.py       the tensors that are saved, and their checks
-codes.py       the numbers that codes stand for
-arrange.py     the order of the bytes that kernels read
-product.py     the operator packed_mm, and the products that call it
+    pack.py        tcgemm.pack_weight
+    weight.py      tcgemm.PackedWeight
+    stored.py      its tensors, and the order of the kernels that it keeps
+    formats.py     the formats
+    parts.py       the tensors that are saved, and their checks
+    codes.py       the numbers that codes stand for
+    arrange.py     the order of the bytes that kernels read
+    product.py     the operator packed_mm, and the products that call it
+    view.py        the weight of a PackedLinear as other code sees it
+    readers        weights of other libraries
+
+The public names are below, and pack_weight and PackedWeight are names of tcgemm as well.
 """
 
 from tcgemm.packed import product  # noqa: F401  (gives the products PackedWeight as an operand)
