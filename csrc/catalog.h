@@ -88,12 +88,13 @@ inline constexpr TileShape kSm90GemvF64[] = {{4, 1, 32, 2, false, false, 8},
                                              {2, 1, 64, 2, false, false, 16},
                                              {2, 1, 64, 2, false, false, 32}};
 // Packed weights, whose rows are those of the tile: 256 columns are for many rows of the activation,
-// 32, 64 and 128 for up to as many.
+// 32, 64 and 128 for up to as many. Two CTAs of 32 share a multiprocessor.
 inline constexpr TileShape kSm90Packed[] = {
-    {2, 1, 256, 4}, {2, 1, 128, 6}, {2, 1, 64, 8}, {2, 1, 32, 10}};
-inline constexpr TileShape kSm90PackedGemv[] = {{2, 1, 32, 4, false, false, 8},
-                                                {2, 1, 64, 3, false, false, 8},
-                                                {2, 1, 64, 2, false, false, 16}};
+    {2, 1, 256, 4}, {2, 1, 128, 6}, {2, 1, 64, 8}, {2, 1, 32, 7}};
+inline constexpr TileShape kSm90PackedGemv[] = {
+    {4, 1, 32, 4, false, false, 8},  {2, 1, 32, 3, false, false, 8},
+    {2, 1, 64, 2, false, false, 8},  {4, 1, 32, 3, false, false, 16},
+    {2, 1, 32, 3, false, false, 16}, {2, 1, 64, 2, false, false, 16}};
 // FP32 accumulated as FP64: 64x64 is also the tile of the recompute mask, and 64x32 fills the GPU
 // at 512 x 512.
 inline constexpr TileShape kSm90F32[] = {

@@ -88,8 +88,11 @@ struct GemmConfig {
   }
 
   constexpr bool is_gemv() const { return gemv_rows > 0; }
-  // The CTAs of a cluster divide k as well, so that each reads less of a. 0: no GEMV kernel.
-  constexpr int gemv_cluster() const { return gemv_rows > 8 ? 2 : is_gemv() ? 1 : 0; }
+  // The CTAs of a cluster divide k as well, so that each reads less of a; a packed weight has one
+  // CTA. 0: no GEMV kernel.
+  constexpr int gemv_cluster() const {
+    return gemv_rows > 8 && weight_bits == 0 ? 2 : is_gemv() ? 1 : 0;
+  }
   // The sums of the columns that a CTA stores, from each CTA of its cluster. A sum has at most 8
   // bytes, and a row is padded against bank conflicts.
   constexpr int gemv_pitch() const { return n / gemv_cluster() + 4; }
@@ -137,15 +140,16 @@ struct GemmConfig {
     return arch == Arch::sm90a && accumulator != DType::f64 && !is_gemv();
   }
   // Another kernel can add the sums of slices of k: Slices in core/params.h. Sums of split FP32
-  // must be whole before they are rescaled.
+  // must be whole before they are rescaled. With a packed weight a cluster adds in less time.
   constexpr bool divides_k() const {
     if (!uses_tma()) return has_producer();  // it accumulates in f64
-    return terms == 1 && (!sparse || n <= 64);
+    return terms == 1 && (!sparse || n <= 64) && !has_packed_weight();
   }
   // A cluster can add the sums of slices: kernels/sm90/cluster_sum.cuh. Wide tiles have no
   // registers for it, and are for large results.
   constexpr bool sums_in_cluster() const {
-    const bool added = uses_tma() && (divides_k() || (terms == kF16Terms && n <= 128));
+    const bool added =
+        uses_tma() && (divides_k() || has_packed_weight() || (terms == kF16Terms && n <= 128));
     const bool has_registers =
         has_packed_weight() ? n <= 128 : operand_source == OperandSource::SS && n <= 192;
     return added && has_registers && bits(accumulator) == 32 && !pingpong && m64_blocks == 1 &&
@@ -205,6 +209,13 @@ struct GemmConfig {
   }
   constexpr int edge_rows_b(std::int64_t n_extent) const {
     return terms > 1 || n > 256 ? loaded_n() : edge_rows(n_extent, n, loaded_n(), major_b(layout));
+  }
+  // CTAs that ptxas leaves registers for. With a packed weight several hide the start and the end of
+  // one of few rows, and the time that the others take to decode.
+  constexpr int least_ctas() const {
+    if (!has_packed_weight() || warpgroups > 2) return 1;
+    if (is_gemv()) return std::max(1, 4 - gemv_rows * n / 256);
+    return n <= 32 ? 2 : 1;
   }
   constexpr bool has_producer() const { return arch == Arch::sm90a && !is_gemv(); }
   constexpr int threads() const { return 128 * (warpgroups + (has_producer() ? 1 : 0)); }

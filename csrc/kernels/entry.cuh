@@ -19,7 +19,8 @@ namespace tcgemm::kernels {
 template <int kConfigIndex, EpiloguePath kPath,
           template <GemmConfig, EpiloguePath, template <GemmConfig> class> class Gemm,
           template <GemmConfig> class Mainloop, class Params>
-__global__ void __launch_bounds__(kCatalog[kConfigIndex].threads(), 1)
+__global__ void __launch_bounds__(kCatalog[kConfigIndex].threads(),
+                                  kCatalog[kConfigIndex].least_ctas())
     gemm(const __grid_constant__ Params params) {
   // Swizzled tiles start at multiples of 1024 bytes. The driver places dynamic shared memory there.
   extern __shared__ __align__(1024) char shared[];

@@ -19,6 +19,39 @@ constexpr double kL2Rate = 22e12;      // bytes a second, of what another tile h
 constexpr double kCtaRate = 42e9;      // bytes a second that a CTA loads, however few there are
 constexpr double kElements = 1.6;      // factor if an operand is not loaded in vectors of 16 bytes
 
+// Packed weights. A multiprocessor has several CTAs, so the microseconds are those of one of them:
+// its start and its end, and a block of each of its warps. Measured on an H200 with int4; the
+// factors of the other formats are means.
+constexpr double kPackedStart = 0.8;      // microseconds: the launch
+constexpr double kPackedCta = 1.55;       // microseconds
+constexpr double kPackedShared = 0.76;    // share of a block's time if CTAs share a multiprocessor
+constexpr double kPackedRate = 30e9;      // bytes a second that a multiprocessor loads
+constexpr double kPackedTable = 1.25;     // factor of the lookups of a table
+constexpr double kPackedEightBits = 1.5;  // factor of 8-bit codes
+
+double packed_block(const GemmConfig& config, const Problem& problem) {
+  const bool few = config.gemv_rows == 8;
+  const double block = config.warpgroups == 4 ? (few ? 0.61 : 0.93)
+                       : config.n == 32       ? (few ? 0.405 : 0.55)
+                                              : (few ? 0.555 : 0.76);
+  return block * (problem.packed.format == WeightFormat::table4 ? kPackedTable
+                  : config.weight_bits == 8                     ? kPackedEightBits
+                                                                : 1.0);
+}
+
+double packed_time(const GemmConfig& config, const Problem& problem, const Device& device,
+                   const LaunchConfig& launch, double cta_bytes) {
+  const double ctas = std::ceil(launch.waves);  // of a multiprocessor, one after another or at once
+  const double at_once = std::min<double>(ctas, config.least_ctas());
+  const double blocks =
+      double(ceil_div(ceil_div(problem.k, config.tile_k()), config.threads() / 32));
+  const double rounds =
+      std::max(std::ceil(ctas / at_once), at_once > 1 ? kPackedShared * ctas : ctas);
+  const double bytes_time = ctas * cta_bytes / kPackedRate * 1e6;
+  return kPackedStart + ctas * kPackedCta / at_once +
+         std::max(rounds * blocks * packed_block(config, problem), bytes_time);
+}
+
 }  // namespace
 
 std::optional<LaunchConfig> fit_gemv(const GemmConfig& config, const Problem& problem,
@@ -60,9 +93,13 @@ std::optional<LaunchConfig> fit_gemv(const GemmConfig& config, const Problem& pr
   const double from_memory = matrices * (problem.m * row_bytes + problem.n * column_bytes);
   const double tile_bytes = rows * row_bytes + columns * column_bytes;
   const double again = std::max(0.0, tiles * tile_bytes - from_memory);
+  const double cta_bytes = tile_bytes / launch.cluster;
+  if (config.has_packed_weight()) {
+    launch.microseconds = packed_time(config, problem, device, launch, cta_bytes);
+    return launch;
+  }
   const double slow = launch.vector_a && launch.vector_b ? 1.0 : kElements;
   const double idle = std::max(0.0, 1 - launch.waves);
-  const double cta_bytes = tile_bytes / launch.cluster;
   const double bytes_time =
       std::max((1 + kIdle * idle) * from_memory / device.memory_rate + again / kL2Rate,
                std::ceil(launch.waves) * cta_bytes / kCtaRate);

@@ -47,6 +47,13 @@ class Pair {
   std::uint32_t bits_;
 };
 
+// x & mask | bits, as one instruction: the compiler makes two of two constants.
+__device__ inline std::uint32_t and_or(std::uint32_t x, std::uint32_t mask, std::uint32_t bits) {
+  std::uint32_t result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(x), "r"(mask), "r"(bits));
+  return result;
+}
+
 // The low two bytes of `bytes`, e4m3, which f16 and bf16 hold exactly.
 template <DType kType>
 __device__ inline std::uint32_t e4m3_pair(std::uint32_t bytes) {

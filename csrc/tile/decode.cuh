@@ -10,11 +10,24 @@
 
 namespace tcgemm::tile {
 
-// 128 + x of bf16, or 1024 + x of f16, has the bits of x < 128 in its mantissa.
+// kBase + x has the bits of x < 16 in bits 3 to 6 of its mantissa: 16 in bf16, and 128 in f16.
 template <DType kType>
-inline constexpr std::uint32_t kOffsetBits = kType == DType::bf16 ? 0x43004300u : 0x64006400u;
+inline constexpr float kBase = kType == DType::bf16 ? 16.0f : 128.0f;
 template <DType kType>
-inline constexpr float kOffset = kType == DType::bf16 ? 128.0f : 1024.0f;
+inline constexpr std::uint32_t kBaseBits = kType == DType::bf16 ? 0x41804180u : 0x58005800u;
+
+// Step `step` of the four in a vector of 4-bit codes.
+__device__ inline std::uint32_t word_of(const uint4& words, int step) {
+  return step == 0 ? words.x : step == 1 ? words.y : step == 2 ? words.z : words.w;
+}
+
+// kBase + the codes of int4, exactly.
+template <DType kType>
+__device__ inline void decode_above_base(std::uint32_t word, std::uint32_t (&a)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+    a[i] = ptx::and_or(i == 0 ? word << 3 : word >> (4 * i - 3), 0x00780078u, kBaseBits<kType>);
+}
 
 // The values of the codes without a scale, which are exact, but those of a table are rounded. The
 // codes of int4 minus 8, or minus the point of the row. A fragment's registers i have row i % 2.
@@ -24,25 +37,18 @@ struct Decoder;
 template <DType kType>
 struct Decoder<kType, WeightFormat::int4> {
   using Pair = ptx::Pair<kType>;
-  Pair zeros[2] = {Pair(kOffset<kType> + 8), Pair(kOffset<kType> + 8)};  // of rows 2 g and 2 g + 1
+  Pair zeros[2] = {Pair(kBase<kType> + 8), Pair(kBase<kType> + 8)};  // of rows 2 g and 2 g + 1
 
   __device__ explicit Decoder(std::uint32_t) {}
   __device__ void set_points(float2 points) {
-    zeros[0] = Pair(kOffset<kType> + points.x);
-    zeros[1] = Pair(kOffset<kType> + points.y);
+    zeros[0] = Pair(kBase<kType> + points.x);
+    zeros[1] = Pair(kBase<kType> + points.y);
   }
 
-  // Step `step` of the four in `words`.
   __device__ void decode(const uint4 (&words)[1], int step, std::uint32_t (&a)[4]) const {
-    const std::uint32_t word = step == 0   ? words[0].x
-                               : step == 1 ? words[0].y
-                               : step == 2 ? words[0].z
-                                           : words[0].w;
+    decode_above_base<kType>(word_of(words[0], step), a);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const Pair offset((word >> 4 * i & 0x000f000fu) | kOffsetBits<kType>);
-      a[i] = (offset - zeros[i % 2]).bits();
-    }
+    for (int i = 0; i < 4; ++i) a[i] = (Pair(a[i]) - zeros[i % 2]).bits();
   }
 };
 
@@ -54,12 +60,10 @@ struct Decoder<kType, WeightFormat::table4> {
       : pairs(code_pairs + threadIdx.x % 32 * 4) {}
 
   __device__ void decode(const uint4 (&words)[1], int step, std::uint32_t (&a)[4]) const {
-    const std::uint32_t word = step == 0   ? words[0].x
-                               : step == 1 ? words[0].y
-                               : step == 2 ? words[0].z
-                                           : words[0].w;
+    const std::uint32_t word = word_of(words[0], step);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) a[i] = ptx::load_shared_b32(pairs + (word >> 8 * i & 0xff) * 128);
+    for (int i = 0; i < 4; ++i)
+      a[i] = ptx::load_shared_b32(pairs + (__byte_perm(word, 0, 0x4440 + i) << 7));
   }
 };
 
@@ -88,8 +92,8 @@ struct Decoder<kType, WeightFormat::int8> {
         a[i] = (Pair(bytes) - Pair(1152.0f)).bits();
       } else {
         const std::uint32_t bytes = __byte_perm(two, 0, 0x4140);
-        const Pair low((bytes & 0x007f007fu) | kOffsetBits<kType>);
-        const Pair sign((bytes & 0x00800080u) | kOffsetBits<kType>);
+        const Pair low(ptx::and_or(bytes, 0x007f007fu, 0x43004300u));
+        const Pair sign(ptx::and_or(bytes, 0x00800080u, 0x43004300u));
         a[i] = (low - sign).bits();
       }
     });

@@ -25,14 +25,14 @@ struct GemvMainloop {
 
   __device__ static void multiply(const CpAsyncParams& params, std::uint32_t memory, int row,
                                   int col, int batch, int rank, Sums& sums) {
-    const LoaderA a(params.a, params.a.stride_row, params.a.stride_col, params.a_vector, row,
-                    params.extent.m, params.extent.k, batch);
-    const LoaderB b(params.b, params.b.stride_col, params.b.stride_row, params.b_vector, col,
-                    params.extent.n, params.extent.k, batch);
+    LoaderA a(params.a, params.a.stride_row, params.a.stride_col, params.a_vector, row,
+              params.extent.m, params.extent.k, batch);
+    LoaderB b(params.b, params.b.stride_col, params.b.stride_row, params.b_vector, col,
+              params.extent.n, params.extent.k, batch);
     const std::uint32_t own = threadIdx.x % 32 * sizeof(uint4);  // this lane's place in a stage
-    gemv_pipeline<kConfig, false>(
-        params, memory + own, rank, a, b, [] {},
-        [&](std::uint32_t stage, int) { multiply_block(stage, sums); });
+    const GemvPipeline<kConfig, false, LoaderA, LoaderB> pipeline(params, memory + own, rank, a, b);
+    pipeline.begin(params);
+    pipeline.run([&](std::uint32_t stage) { multiply_block(stage, sums); });
   }
 
  private:

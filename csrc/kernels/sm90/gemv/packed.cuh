@@ -1,12 +1,12 @@
 // The products of a warp of a GEMV kernel with a packed weight (core/packed_weight.h): mma.sync
 // multiplies the codes, which are exact, and each group's sums are multiplied by its scale in f32.
+// Instructions bound these kernels, so the loaders advance pointers.
 #pragma once
 
 #include <cstdint>
 
 #include "catalog.h"
 #include "core/params.h"
-#include "kernels/sm90/gemv/loader.cuh"
 #include "kernels/sm90/gemv/pipeline.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/ldmatrix.cuh"
@@ -15,192 +15,259 @@
 #include "tile/code_pairs.cuh"
 #include "tile/decode.cuh"
 #include "tile/epilogue.cuh"
+#include "tile/swizzle.cuh"
 
 namespace tcgemm::sm90 {
 
-// Copies a block, 64 of k, of kColumns rows of the weight to shared memory: codes as they are, and
-// then the scales of its groups, [group][scale; point or offset][row].
-template <int kBits, int kColumns, int kScaleBytes>
+// The bytes of a block, 64 of k, of kColumns rows of the weight: codes as they are, and then the
+// scales of its groups, [group][scale; point or offset][row]. The blocks of a warp are kStep apart.
+template <int kBits, int kColumns, int kScaleBytes, int kStep>
 struct PackedLoader {
+  static constexpr int kRows = PackedLayout::kRows;
   static constexpr int kUnitBytes = kBits * 128;  // 16 rows of codes
+  static constexpr int kBlockBytes = kRows / 16 * kUnitBytes;
   static constexpr int kCodeBytes = kColumns / 16 * kUnitBytes;
   static constexpr int kBytes = kCodeBytes + kScaleBytes;
   static constexpr int kRowVectors = kColumns * 4 / 16;  // of 16 bytes, of a scale of each row
 
   const PackedParams& packed;
-  const char* codes;    // this lane's first vector of the first block
-  const float* scales;  // those of the first group
-  int scale_vectors;    // of a block
+  const char* codes;   // this lane's first vector of the next block
+  const char* scales;  // of the first group
+  int scale_vectors;   // of a block
 
-  __device__ PackedLoader(const PackedParams& weight, int first) : packed(weight) {
-    constexpr int kRows = PackedLayout::kRows;
-    const std::int64_t block = first / kRows;
-    codes = weight.codes + block * weight.blocks_k * (kRows / 16 * kUnitBytes) +
-            first % kRows / 16 * kUnitBytes + threadIdx.x % 32 * 16;
-    scales = weight.scales + block * weight.groups * weight.vectors * kRows + first % kRows;
+  __device__ PackedLoader(const PackedParams& weight, int column, int first_block)
+      : packed(weight) {
+    const int lane = threadIdx.x % 32;
+    const std::int64_t block = column / kRows;
+    codes = weight.codes + (block * weight.blocks_k + first_block) * kBlockBytes +
+            column % kRows / 16 * kUnitBytes + lane * 16;
+    scales = reinterpret_cast<const char*>(
+        weight.scales + block * weight.groups * weight.vectors * kRows + column % kRows +
+        lane / kRowVectors * kRows + lane % kRowVectors * 4);
     scale_vectors = weight.groups_in_block * weight.vectors * kRowVectors;
   }
 
-  __device__ void load(std::uint32_t shared, int block) const {
-    constexpr int kRows = PackedLayout::kRows;
+  // Copies the next block, which is `block`.
+  __device__ void load(std::uint32_t shared, int block) {
     const int lane = threadIdx.x % 32;
-    const char* from = codes + std::int64_t(block) * (kRows / 16 * kUnitBytes);
+    const std::uint32_t own = shared + lane * 16;
 #pragma unroll
-    for (int i = 0; i < kCodeBytes / 512; ++i)
-      ptx::cp_async(shared + i * 512 + lane * 16, from + i * 512);
-    const float* const row =
-        scales + std::int64_t(packed.first_group(block)) * packed.vectors * kRows;
+    for (int i = 0; i < kCodeBytes / 512; ++i) ptx::cp_async(own + i * 512, codes + i * 512);
+    codes += kStep * kBlockBytes;
+    const char* const row =
+        scales + std::int64_t(packed.first_group(block)) * (packed.vectors * kRows * 4);
+    if (lane < scale_vectors) ptx::cp_async(own + kCodeBytes, row);
 #pragma unroll
-    for (int i = 0; i < (kScaleBytes / 16 + 31) / 32; ++i) {
-      const int vector = i * 32 + lane;
-      if (vector < scale_vectors)
-        ptx::cp_async(shared + kCodeBytes + vector * 16,
-                      reinterpret_cast<const char*>(row + vector / kRowVectors * kRows +
-                                                    vector % kRowVectors * 4));
+    for (int i = 1; i < (kScaleBytes / 16 + 31) / 32; ++i)
+      if (i * 32 + lane < scale_vectors)
+        ptx::cp_async(own + kCodeBytes + i * 512, row + i * 32 / kRowVectors * kRows * 4);
+  }
+};
+
+// The bytes of a block of kRows rows of a, in rows of 128 bytes with tile::swizzle128. Eight lanes
+// copy a row: cp.async makes one request of what is one line of L2 and of shared memory, and else a
+// request for each lane. Rows outside of a keep what the memory has: they are columns of the
+// products, which nobody stores.
+template <int kRows, int kStep>
+struct MatrixLoader {
+  static constexpr int kDepth = PackedLayout::kDepth, kRowBytes = kDepth * 2;
+  static constexpr int kBytes = kRows * kRowBytes;
+  static constexpr int kRowsAtOnce = 4;
+
+  const char* next;        // this lane's first vector of the next block
+  std::int64_t four_rows;  // bytes
+  std::int32_t left_rows, left_k;
+
+  __device__ MatrixLoader(const TensorRef& a, const Extent& extent, int row, int batch,
+                          int first_block) {
+    const int lane = threadIdx.x % 32, first = row + lane / 8;
+    const int k = first_block * kDepth + lane % 8 * 8;
+    next =
+        static_cast<const char*>(a.data) + 2 * (batch * a.stride_batch + first * a.stride_row + k);
+    four_rows = 2 * kRowsAtOnce * a.stride_row;
+    left_rows = extent.m - first;
+    left_k = extent.k - k;
+  }
+
+  __device__ void load(std::uint32_t shared, int) {
+    const int row = threadIdx.x % 32 / 8, chunk = threadIdx.x % 8;
+    const char* from = next;
+#pragma unroll
+    for (int i = 0; i < kRows / kRowsAtOnce; ++i, from += four_rows) {
+      if (left_rows <= kRowsAtOnce * i) break;
+      // Rows row and row + 4 have other chunks.
+      const std::uint32_t to = shared + tile::swizzle128(row + kRowsAtOnce * i, chunk);
+      if (left_k >= 8)
+        ptx::cp_async(to, from);
+      else
+        ptx::cp_async(to, from, 2 * max(left_k, 0));
     }
+    next += kStep * kRowBytes;
+    left_k -= kStep * kDepth;
   }
 };
 
 template <GemmConfig kConfig>
 struct PackedGemvMainloop {
-  static_assert(kConfig.is_gemv() && kConfig.layout == Layout::TN);
+  static_assert(kConfig.is_gemv() && kConfig.layout == Layout::TN && kConfig.gemv_cluster() == 1);
   static constexpr int kRows = kConfig.tile_m(), kColumns = kConfig.tile_n();
   static_assert(PackedLayout::kRows % kColumns == 0);
   static constexpr tile::RowOrder kColumnOrder = tile::RowOrder::interleaved;
-  static constexpr int kRowsAtOnce = kRows / 8;
+  static constexpr int kRowsAtOnce = kRows / 8, kStep = kConfig.warpgroups * 4;
   using Sum = float;
   using Sums = float[kColumns / 16][kRowsAtOnce][4];
-  using LoaderA = GemvLoader<kConfig.input, kRows>;
-  using LoaderB = PackedLoader<kConfig.weight_bits, kColumns, kConfig.packed_scale_bytes(kColumns)>;
+  using LoaderA = MatrixLoader<kRows, kStep>;
+  using LoaderB =
+      PackedLoader<kConfig.weight_bits, kColumns, kConfig.packed_scale_bytes(kColumns), kStep>;
   static constexpr int kSteps = 4;                          // of 16 of k in a block
   static constexpr int kVectors = kConfig.weight_bits / 4;  // of 16 bytes that a lane decodes
   static constexpr int kScaleRowBytes = kColumns * 4;
 
   __device__ static void multiply(const CpAsyncParams& params, std::uint32_t memory, int row,
-                                  int col, int batch, int rank, Sums& sums) {
-    tile::for_format<kConfig.weight_bits>(
-        params.packed.format, params.packed.zeros, [&]<WeightFormat kFormat, WeightZeros kZeros>() {
-          run<kFormat, kZeros>(params, memory, row, col, batch, rank, sums);
-        });
+                                  int col, int batch, int, Sums& sums) {
+    const PackedParams& packed = params.packed;
+    const int first = threadIdx.x / 32;
+    LoaderA a(params.a, params.extent, row, batch, first);
+    LoaderB b(packed, col, first);
+    const GemvPipeline<kConfig, true, LoaderA, LoaderB> pipeline(params, memory, 0, a, b);
+    pipeline.begin(params);
+    const std::uint32_t code_pairs =
+        memory + kConfig.stages * kConfig.stage_bytes() + kConfig.gemv_sums_bytes();
+    if constexpr (kConfig.table_bytes() > 0)
+      if (packed.format == WeightFormat::table4)
+        tile::fill_code_pairs<kConfig.input>(packed.table, code_pairs);
+    const auto run = [&]<WeightFormat kFormat, WeightZeros kZeros, int kGroups>() {
+      pipeline.run([&](std::uint32_t stage) {
+        multiply_block<kFormat, kZeros, kGroups>(code_pairs, stage, sums);
+      });
+    };
+    // A loop for each number of groups in a block: at run time each step would add to the sums.
+    tile::for_format<kConfig.weight_bits>(packed.format, packed.zeros,
+                                          [&]<WeightFormat kFormat, WeightZeros kZeros>() {
+                                            if (packed.groups_in_block == 1)
+                                              run.template operator()<kFormat, kZeros, 1>();
+                                            else if (packed.groups_in_block == 2)
+                                              run.template operator()<kFormat, kZeros, 2>();
+                                            else if constexpr (kFormat == WeightFormat::table4)
+                                              run.template operator()<kFormat, kZeros, 4>();
+                                          });
   }
 
  private:
   // The elements of a block of a that a lane has in fragments of b of mma.sync: two registers for
   // each step.
   using Activation = std::uint32_t[kRowsAtOnce][2 * kSteps];
-
-  template <WeightFormat kFormat, WeightZeros kZeros>
-  __device__ __forceinline__ static void run(const CpAsyncParams& params, std::uint32_t memory,
-                                             int row, int col, int batch, int rank, Sums& sums) {
-    LoaderA a(params.a, params.a.stride_row, params.a.stride_col, params.a_vector, row,
-              params.extent.m, params.extent.k, batch);
-    const LoaderB b(params.packed, col);
-    const std::uint32_t code_pairs =
-        memory + kConfig.stages * kConfig.stage_bytes() + kConfig.gemv_sums_bytes();
-    const tile::Decoder<kConfig.input, kFormat> decoder(code_pairs);
-    const auto begin = [&] {
-      if constexpr (kFormat == WeightFormat::table4)
-        tile::fill_code_pairs<kConfig.input>(params.packed.table, code_pairs);
-    };
-    gemv_pipeline<kConfig, true>(
-        params, memory, rank, MatrixLoader{a}, b, begin, [&](std::uint32_t stage, int) {
-          multiply_block<kFormat, kZeros>(params.packed, decoder, stage, sums);
-        });
-  }
-
-  // Copies a in the order in which ldmatrix reads it: 8 rows of 16 bytes are contiguous.
-  struct MatrixLoader {
-    static constexpr int kBytes = LoaderA::kBytes, kDepth = LoaderA::kDepth;
-    LoaderA loader;
-
-    __device__ void load(std::uint32_t shared, int block) const {
-      const int lane = threadIdx.x % 32;
-      loader.load(shared + (lane % 4 * 8 + lane / 4) * 16, block);
-    }
-  };
+  using Fragment = float[kRowsAtOnce][4];
+  // Of the two rows of a that a lane has in a fragment of the sums.
+  using Totals = float[kRowsAtOnce][2];
 
   __device__ static void load_activation(std::uint32_t shared, Activation& a) {
-    const std::uint32_t own = shared + threadIdx.x % 32 * 16;
+    const int row = threadIdx.x % 8, matrix = threadIdx.x % 32 / 8;
 #pragma unroll
     for (int i = 0; i < kRowsAtOnce; ++i)
 #pragma unroll
       for (int half = 0; half < 2; ++half)
         ptx::ldmatrix_x4<false>(reinterpret_cast<std::uint32_t (&)[4]>(a[i][4 * half]),
-                                own + (2 * i + half) * LoaderA::kVectorBytes);
+                                shared + tile::swizzle128(8 * i + row, 4 * half + matrix));
   }
 
-  template <WeightFormat kFormat, WeightZeros kZeros>
-  __device__ __forceinline__ static void multiply_block(
-      const PackedParams& packed, tile::Decoder<kConfig.input, kFormat> decoder,
-      std::uint32_t stage, Sums& sums) {
+  // The codes of int4 are multiplied above kBase, which saves a subtraction for each of them: the
+  // products of a group start at -(kBase + zero) times the sum of the row of a.
+  template <WeightFormat kFormat, WeightZeros kZeros, int kGroups>
+  __device__ __forceinline__ static void multiply_block(std::uint32_t code_pairs,
+                                                        std::uint32_t stage, Sums& sums) {
+    constexpr bool kAboveBase = kFormat == WeightFormat::int4;
+    constexpr int kGroupSteps = kSteps / kGroups;
+    constexpr int kGroupBytes = (kZeros == WeightZeros::none ? 1 : 2) * kScaleRowBytes;
     Activation a;
     load_activation(stage + LoaderB::kBytes, a);
-    [[maybe_unused]] float totals[kSteps][kRowsAtOnce][2];
-    if constexpr (kZeros == WeightZeros::offsets) add_rows(a, totals);
     const int lane = threadIdx.x % 32;
-    const int steps = kSteps / packed.groups_in_block;  // of a group in the block
-    const int group_bytes = packed.vectors * kScaleRowBytes;
+    [[maybe_unused]] Totals totals[kGroups];
+    [[maybe_unused]] Fragment begin_at_eight[kGroups];
+    if constexpr (kAboveBase) {
+#pragma unroll
+      for (int group = 0; group < kGroups; ++group) {
+        add_rows<kGroupSteps>(a, group * kGroupSteps, totals[group]);
+        if constexpr (kZeros != WeightZeros::points)
+          begin_above({8, 8}, totals[group], begin_at_eight[group]);
+      }
+    }
+    [[maybe_unused]] const tile::Decoder<kConfig.input, kFormat> decoder(code_pairs);
+    const std::uint32_t codes = stage + lane * 16;
+    const std::uint32_t scales = stage + LoaderB::kCodeBytes + lane / 4 * 8;
 #pragma unroll
     for (int unit = 0; unit < kColumns / 16; ++unit) {
       uint4 words[kVectors];
 #pragma unroll
       for (int i = 0; i < kVectors; ++i)
-        words[i] =
-            ptx::load_shared_vector(stage + unit * LoaderB::kUnitBytes + i * 512 + lane * 16);
-      std::uint32_t group = stage + LoaderB::kCodeBytes + (16 * unit + lane / 4 * 2) * 4;
-      float products[kRowsAtOnce][4] = {};
+        words[i] = ptx::load_shared_vector(codes + unit * LoaderB::kUnitBytes + i * 512);
 #pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
+      for (int group = 0; group < kGroups; ++group) {
+        const std::uint32_t of_group = scales + group * kGroupBytes + unit * 64;
+        [[maybe_unused]] float2 second;
+        if constexpr (kZeros != WeightZeros::none) second = load_pair(of_group + kScaleRowBytes);
+        Fragment products = {};
         if constexpr (kZeros == WeightZeros::points)
-          if (step % steps == 0) decoder.set_points(load_pair(group + kScaleRowBytes));
-        std::uint32_t weight[4];
-        decoder.decode(words, step, weight);
+          begin_above(second, totals[group], products);
+        else if constexpr (kAboveBase)
+          copy(begin_at_eight[group], products);
+#pragma unroll
+        for (int step = group * kGroupSteps; step < (group + 1) * kGroupSteps; ++step) {
+          std::uint32_t weight[4];
+          if constexpr (kAboveBase)
+            tile::decode_above_base<kConfig.input>(tile::word_of(words[0], step), weight);
+          else
+            decoder.decode(words, step, weight);
+#pragma unroll
+          for (int i = 0; i < kRowsAtOnce; ++i)
+            ptx::mma_sync<kConfig.input, kConfig.input>(products[i], weight, &a[i][2 * step]);
+        }
+        const float2 scale = load_pair(of_group);
 #pragma unroll
         for (int i = 0; i < kRowsAtOnce; ++i)
-          ptx::mma_sync<kConfig.input, kConfig.input>(products[i], weight, &a[i][2 * step]);
-        if constexpr (kZeros == WeightZeros::offsets)
-          add_offsets(load_pair(group + kScaleRowBytes), totals[step], sums[unit]);
-        if ((step + 1) % steps != 0) continue;
-        add_products(load_pair(group), products, sums[unit]);
-        group += group_bytes;
+#pragma unroll
+          for (int r = 0; r < 4; ++r) {
+            float& sum = sums[unit][i][r];
+            sum += (r < 2 ? scale.x : scale.y) * products[i][r];
+            if constexpr (kZeros == WeightZeros::offsets)
+              sum += (r < 2 ? second.x : second.y) * totals[group][i][r % 2];
+          }
       }
     }
   }
 
-  // sums += scale * products, and the products start again.
-  __device__ static void add_products(float2 scale, float (&products)[kRowsAtOnce][4],
-                                      float (&sums)[kRowsAtOnce][4]) {
+  __device__ static void copy(const Fragment& from, Fragment& to) {
 #pragma unroll
     for (int i = 0; i < kRowsAtOnce; ++i)
 #pragma unroll
-      for (int r = 0; r < 4; ++r) {
-        sums[i][r] += (r < 2 ? scale.x : scale.y) * products[i][r];
-        products[i][r] = 0;
-      }
+      for (int r = 0; r < 4; ++r) to[i][r] = from[i][r];
   }
 
-  // The sums of the rows of a over each step, by mma.sync with ones. The columns of the result are
-  // the rows of a.
-  __device__ static void add_rows(const Activation& a, float (&totals)[kSteps][kRowsAtOnce][2]) {
+  // `zeros` of the lane's two rows of the weight.
+  __device__ static void begin_above(float2 zeros, const Totals& totals, Fragment& products) {
+    constexpr float kBase = tile::kBase<kConfig.input>;
+#pragma unroll
+    for (int i = 0; i < kRowsAtOnce; ++i)
+#pragma unroll
+      for (int r = 0; r < 4; ++r)
+        products[i][r] = -(kBase + (r < 2 ? zeros.x : zeros.y)) * totals[i][r % 2];
+  }
+
+  // The sums of the rows of a over the steps of a group, by mma.sync with ones: rows of a are the
+  // columns of the result, whose rows are equal.
+  template <int kGroupSteps>
+  __device__ static void add_rows(const Activation& a, int first, Totals& totals) {
     constexpr std::uint32_t kOne = kConfig.input == DType::bf16 ? 0x3f803f80u : 0x3c003c00u;
     constexpr std::uint32_t kOnes[4] = {kOne, kOne, kOne, kOne};
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step)
+    for (int i = 0; i < kRowsAtOnce; ++i) {
+      float sums[4] = {};
 #pragma unroll
-      for (int i = 0; i < kRowsAtOnce; ++i) {
-        float total[4] = {};
-        ptx::mma_sync<kConfig.input, kConfig.input>(total, kOnes, &a[i][2 * step]);
-        totals[step][i][0] = total[0];
-        totals[step][i][1] = total[1];
-      }
-  }
-
-  __device__ static void add_offsets(float2 offset, const float (&totals)[kRowsAtOnce][2],
-                                     float (&sums)[kRowsAtOnce][4]) {
-#pragma unroll
-    for (int i = 0; i < kRowsAtOnce; ++i)
-#pragma unroll
-      for (int r = 0; r < 4; ++r) sums[i][r] += (r < 2 ? offset.x : offset.y) * totals[i][r % 2];
+      for (int step = 0; step < kGroupSteps; ++step)
+        ptx::mma_sync<kConfig.input, kConfig.input>(sums, kOnes, &a[i][2 * (first + step)]);
+      totals[i][0] = sums[0];
+      totals[i][1] = sums[1];
+    }
   }
 
   __device__ static float2 load_pair(std::uint32_t address) {

@@ -52,7 +52,12 @@ struct PackedMainloop {
           packed.format, packed.zeros, [&]<WeightFormat kFormat, WeightZeros kZeros>() {
             const tile::Decoder<kConfig.input, kFormat> decoder(
                 kFormat == WeightFormat::table4 ? shared.code_pairs() : 0);
-            decode<kZeros>(packed, decoder, stage, unit, a);
+            if (packed.groups_in_block == 1)
+              decode<kZeros, 1>(decoder, stage, unit, a);
+            else if (packed.groups_in_block == 2)
+              decode<kZeros, 2>(decoder, stage, unit, a);
+            else if constexpr (kFormat == WeightFormat::table4)
+              decode<kZeros, 4>(decoder, stage, unit, a);
           });
     };
     const auto issue = [&](std::uint32_t stage, const Fragments& a, bool accumulate) {
@@ -66,35 +71,45 @@ struct PackedMainloop {
   }
 
  private:
-  // The fragments of the 16 rows `unit` of a stage, times their scales.
-  template <WeightZeros kZeros, class Decoder>
-  __device__ __forceinline__ static void decode(const PackedParams& packed, Decoder decoder,
-                                                std::uint32_t stage, int unit, Fragments& a) {
+  // The fragments of the 16 rows `unit` of a stage, times their scales. A block has kGroups groups.
+  template <WeightZeros kZeros, int kGroups, class Decoder>
+  __device__ __forceinline__ static void decode(Decoder decoder, std::uint32_t stage, int unit,
+                                                Fragments& a) {
+    constexpr int kGroupBytes = (kZeros == WeightZeros::none ? 1 : 2) * kRowBytes;
     const int lane = threadIdx.x % 32;
     const std::uint32_t codes = stage + unit * kUnitBytes + lane * 16;
     const std::uint32_t scales =
         stage + TmaProducer<kConfig>::kMetadataOffset + (16 * unit + lane / 4 * 2) * 4;
-    const int group_bytes = packed.vectors * kRowBytes;
     uint4 words[kVectors];
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) words[i] = ptx::load_shared_vector(codes + i * 512);
+    std::uint32_t group = scales;
+    Pair factors[2] = {Pair(0u), Pair(0u)}, addends[2] = {Pair(0u), Pair(0u)};
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      // The groups of a block: one, two of two steps, or four.
-      const std::uint32_t group = scales + step * packed.groups_in_block / kSteps * group_bytes;
-      const float2 scale = load_pair(group);
-      if constexpr (kZeros == WeightZeros::points) decoder.set_points(load_pair(group + kRowBytes));
+      if (step % (kSteps / kGroups) == 0) {
+        const float2 scale = load_pair(group);
+        factors[0] = Pair(scale.x);
+        factors[1] = Pair(scale.y);
+        if constexpr (kZeros != WeightZeros::none) {
+          const float2 second = load_pair(group + kRowBytes);
+          if constexpr (kZeros == WeightZeros::points) {
+            decoder.set_points(second);
+          } else {
+            addends[0] = Pair(second.x);
+            addends[1] = Pair(second.y);
+          }
+        }
+        group += kGroupBytes;
+      }
       decoder.decode(words, step, a[step]);
-      const Pair factors[2] = {Pair(scale.x), Pair(scale.y)};
-      if constexpr (kZeros == WeightZeros::offsets) {
-        const float2 offset = load_pair(group + kRowBytes);
-        const Pair addends[2] = {Pair(offset.x), Pair(offset.y)};
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-          a[step][i] = Pair::fma(Pair(a[step][i]), factors[i % 2], addends[i % 2]).bits();
-      } else {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) a[step][i] = (Pair(a[step][i]) * factors[i % 2]).bits();
+      for (int i = 0; i < 4; ++i) {
+        const Pair value(a[step][i]);
+        if constexpr (kZeros == WeightZeros::offsets)
+          a[step][i] = Pair::fma(value, factors[i % 2], addends[i % 2]).bits();
+        else
+          a[step][i] = (value * factors[i % 2]).bits();
       }
     }
   }
