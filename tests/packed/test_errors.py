@@ -6,6 +6,9 @@ import torch
 import tcgemm
 from tcgemm.packed.weight import restored
 
+from support import packed_errors
+from support.error_asserts import assert_error_message
+
 W = torch.ones(6, 256)
 X = torch.ones(2, 256).half()
 PACKED = tcgemm.pack_weight(W, "int4", 32)
@@ -354,6 +357,11 @@ def test_a_product_is_refused(call, text):
     with pytest.raises((RuntimeError, TypeError)) as caught:
         call()
     assert str(caught.value) == text
+
+
+@pytest.mark.parametrize(("call", "pieces"), packed_errors.TABLE)
+def test_the_operator_refuses(call, pieces):
+    assert_error_message(call, pieces)
 
 
 def test_a_sparse_operand_is_refused():
