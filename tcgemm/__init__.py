@@ -4,6 +4,7 @@ tcgemm.mm, bmm, matmul, addmm, baddbmm, linear  products with a fused epilogue
 tcgemm.prepare                                  splits a float32 weight once for many products
 tcgemm.quantize, dequantize                     8-bit values and their scales
 tcgemm.quantized_linear                         multiplies in 8 bits; its gradients have 16 bits
+tcgemm.pack_weight                              4 or 8 bits a weight beside 16-bit activations
 tcgemm.prune24, compress24                      2:4 sparsity; products take a SparseTensor24
 tcgemm.nn.Linear, nn.QuantLinear                layers; tcgemm.swap_linear puts them into a model
 tcgemm.compare                                  products, or a model's layers, beside torch's
@@ -24,7 +25,7 @@ from tcgemm import _library
 
 _library.load()
 
-from tcgemm import info, nn, saved_names  # noqa: E402
+from tcgemm import info, nn, packed, saved_names  # noqa: E402
 
 # "as" tells type checkers that these names are public, too.
 from tcgemm import sparse_cutlass as sparse_cutlass  # noqa: E402
@@ -36,6 +37,7 @@ from tcgemm.ops.invariance import batch_invariant  # noqa: E402
 from tcgemm.ops.prepack import Prepared, prepare  # noqa: E402
 from tcgemm.ops.tuned import load_when_cuda_starts  # noqa: E402
 from tcgemm.override import use  # noqa: E402
+from tcgemm.packed import PackedWeight, pack_weight  # noqa: E402
 from tcgemm.quant.linear import quantized_linear  # noqa: E402
 from tcgemm.quant.quantize import dequantize, quantize  # noqa: E402
 from tcgemm.sparse import SparseTensor24, compress24, prune24  # noqa: E402
@@ -53,6 +55,7 @@ saved_names.register()
 load_when_cuda_starts()
 
 __all__ = [
+    "PackedWeight",
     "Prepared",
     "SparseTensor24",
     "__version__",
@@ -70,6 +73,8 @@ __all__ = [
     "matmul",
     "mm",
     "nn",
+    "pack_weight",
+    "packed",
     "prepare",
     "prune24",
     "quantize",

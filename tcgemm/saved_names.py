@@ -20,6 +20,8 @@ import torch
 from tcgemm import nn
 from tcgemm.ops import explanation, functional, invariance, prepack
 from tcgemm.override import use
+from tcgemm.packed import PackedWeight, pack_weight
+from tcgemm.packed import weight as packed_weight
 from tcgemm.quant.linear import quantized_linear
 from tcgemm.quant.quantize import dequantize, quantize
 from tcgemm.sparse import SparseTensor24, compress24, prune24
@@ -27,7 +29,8 @@ from tcgemm.sparse import tensor as sparse_tensor
 
 restored_sparse_tensor24: Callable[..., SparseTensor24] = sparse_tensor.restored
 restored_prepared: Callable[..., prepack.Prepared] = prepack.restored
-WRITTEN = ("restored_sparse_tensor24", "restored_prepared")
+restored_packed_weight: Callable[..., PackedWeight] = packed_weight.restored
+WRITTEN = ("restored_sparse_tensor24", "restored_prepared", "restored_packed_weight")
 _DENSE: dict[str, Any] = {
     "mm": functional.mm,
     "bmm": functional.bmm,
@@ -41,6 +44,8 @@ PUBLIC: dict[str, Any] = {
     **_DENSE,
     "baddbmm": functional.baddbmm,
     "batch_invariant": invariance.batch_invariant,
+    "PackedWeight": PackedWeight,
+    "pack_weight": pack_weight,
     "Prepared": prepack.Prepared,
     "prepare": prepack.prepare,
     "quantize": quantize,
@@ -73,7 +78,7 @@ MOVED: dict[str, dict[str, Any]] = {
 }
 # torch.load(weights_only=True) calls this and nothing else: it checks what the file holds. Files
 # contain no SparseTensor24 besides, and the class itself takes any tensors.
-SAFE: tuple[Callable[..., Any], ...] = (sparse_tensor.restored,)
+SAFE: tuple[Callable[..., Any], ...] = (sparse_tensor.restored, packed_weight.restored)
 
 
 def register() -> None:

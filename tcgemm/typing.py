@@ -21,6 +21,8 @@ __all__ = [
     "LinearOptions",
     "MeasuredDType",
     "Options",
+    "PackMethod",
+    "PackedFormat",
     "Precision",
     "PruneMethod",
     "SparseGradient",
@@ -73,6 +75,12 @@ Granularity = Literal["tensor", "row", "1x128", "128x128"]
 
 WeightGranularity = Literal["tensor", "row", "128x128"]
 """The elements of the weight of a layer in 8 bits that share a scale."""
+
+PackedFormat = Literal["int4", "int8", "e4m3", "nf4", "fp4", "mxfp4", "nvfp4", "table"]
+"""What a code of a tcgemm.PackedWeight is: a whole number, a float8, or an index of a table."""
+
+PackMethod = Literal["nearest", "mse"]
+"""How tcgemm.pack_weight chooses scales: by largest magnitudes, or by the least squared error."""
 
 SparsePattern = Literal["2:4", "1:2"]
 """The elements of a group that are stored: two of four, or one of two."""

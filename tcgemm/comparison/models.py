@@ -22,10 +22,10 @@ from tcgemm.comparison import measure, request
 from tcgemm.comparison.layers import Layer, LayerWork, record
 from tcgemm.comparison.result import Comparison
 from tcgemm.comparison.shapes import progress_of, run
-from tcgemm.nn import Linear, QuantLinear, SparseLinear24
+from tcgemm.nn import Linear, PackedLinear, QuantLinear, SparseLinear24
 from tcgemm.testing import machine, timing
 
-WEIGHTS_AS_BUFFERS = (QuantLinear, SparseLinear24)  # which no forward changes
+WEIGHTS_AS_BUFFERS = (QuantLinear, PackedLinear, SparseLinear24)  # which no forward changes
 OF_MODELS = ("filter_fn", "skip", "shared")  # options of swap_linear that no single layer has
 ROUNDS = 4  # of the whole forward, each with one slice before the swap and one after it
 

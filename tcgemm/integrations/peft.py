@@ -1,10 +1,12 @@
-"""LoRA of PEFT on layers with 8-bit and with 2:4 sparse weights.
+"""LoRA of PEFT on layers with 8-bit, with packed and with 2:4 sparse weights.
 
-Importing this module registers the layers with PEFT: get_peft_model then takes a QuantLinear and a
-SparseLinear24 like a torch.nn.Linear, and merge() knows what their weights can hold.
+Importing this module registers the layers with PEFT: get_peft_model then takes a QuantLinear, a
+PackedLinear and a SparseLinear24 like a torch.nn.Linear, and merge() knows what their weights can
+hold. An adapter on a PackedLinear of 4 bits is QLoRA.
 
     base layer        merged into
     QuantLinear       a QuantLinear of the same dtype: the sum is quantised again
+    PackedLinear      a tcgemm.nn.Linear, because 4 bits would lose most of the adapter
     SparseLinear24    a tcgemm.nn.Linear, because the sum has no zeros
 
 unmerge() puts the layer back that was there before, bit for bit.
@@ -19,9 +21,9 @@ from peft.tuners.lora import layer as lora
 from peft.tuners.lora.model import LoraModel
 from peft.tuners.tuners_utils import BaseTunerLayer, check_adapters_to_merge
 
-from tcgemm.nn import QuantLinear, SparseLinear24
+from tcgemm.nn import PackedLinear, QuantLinear, SparseLinear24
 
-LAYERS = (QuantLinear, SparseLinear24)
+LAYERS = (QuantLinear, PackedLinear, SparseLinear24)
 # Other values of init_lora_weights, such as "pissa", subtract the adapter from the base weight.
 INITIAL = (True, False, "gaussian", "orthogonal")
 # What PEFT does with the layers that it knows.

@@ -20,22 +20,32 @@ from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from tcgemm import dtypes
 from tcgemm.integrations import checkpoints, transformers_dispatch
-from tcgemm.nn import QuantLinear, SparseLinear24, SwapReport, conv1d, exchange, swap_linear
+from tcgemm.nn import (
+    PackedLinear,
+    QuantLinear,
+    SparseLinear24,
+    SwapReport,
+    conv1d,
+    exchange,
+    swap_linear,
+)
+from tcgemm.packed.view import PackedView
 from tcgemm.quant.weight import QuantizedWeight
-from tcgemm.typing import WeightGranularity, words
+from tcgemm.typing import PackedFormat, PackMethod, WeightGranularity, words
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 METHOD = "tcgemm"
 # transformers initialises every weight without this mark, and a layer makes `weight` at each use.
-_WEIGHTS: Any = QuantizedWeight
-_WEIGHTS._is_hf_initialized = True
+for _weights in (QuantizedWeight, PackedView):
+    _mark: Any = _weights
+    _mark._is_hf_initialized = True
 # What a layer was before the swap, and is again after swap_linear or a merge of an adapter.
 DENSE = (exchange.LINEAR, conv1d.CONV1D_OR_OURS)
-LAYERS = ("QuantLinear", "SparseLinear24")
+LAYERS = ("QuantLinear", "PackedLinear", "SparseLinear24")
 DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in dtypes.QUANTIZED}
-METHODS = ("magnitude", "transposable")
+METHODS = ("magnitude", "transposable")  # of SparseLinear24
 
 
 def _check(name: str, value: Any, allowed: tuple[str, ...]) -> None:
@@ -58,11 +68,15 @@ class TcgemmConfig(QuantizationConfigMixin):
     with it is loaded without it, if this module was imported.
 
     Arguments:
-        layer (str): "QuantLinear" for 8-bit weights, "SparseLinear24" for frozen 2:4 sparse ones.
+        layer (str): "QuantLinear" for 8-bit weights and inputs, "PackedLinear" for weights of 4 or
+            8 bits alone, "SparseLinear24" for frozen 2:4 sparse weights.
         dtype (str | torch.dtype): of the values of a QuantLinear: "float8_e4m3fn", "float8_e5m2" or
             "int8".
         granularity (str): of its scales: "row", "tensor" or "128x128".
-        method (str): how a SparseLinear24 prunes: "magnitude" or "transposable".
+        method (str): how a SparseLinear24 prunes: "magnitude" (the default) or "transposable"; how
+            a PackedLinear packs: "nearest" (the default) or "mse".
+        format (str), group_size (int), zero_points (bool): of a PackedLinear, as for
+            tcgemm.pack_weight. The format "table" has no place in a config.
         modules_to_not_convert (list[str]): names of modules or patterns that stay as they are.
             Layers that share a weight with another module, as a tied head does, stay, too.
         checkpoint (str): whose names and shapes the scales of a saved model have: "tcgemm", "fp8"
@@ -77,6 +91,10 @@ class TcgemmConfig(QuantizationConfigMixin):
     dtype: str
     granularity: str
     method: str
+    # Attributes of the object for a PackedLinear alone, so that other configs are saved without.
+    format: str = "int4"
+    group_size: int | str | None = "default"
+    zero_points: bool = False
     modules_to_not_convert: list[str]
     checkpoint: str
 
@@ -85,7 +103,10 @@ class TcgemmConfig(QuantizationConfigMixin):
         layer: str = "QuantLinear",
         dtype: str | torch.dtype = "float8_e4m3fn",
         granularity: str = "row",
-        method: str = "magnitude",
+        method: str | None = None,
+        format: str = "int4",
+        group_size: int | str | None = "default",
+        zero_points: bool = False,
         modules_to_not_convert: list[str] | tuple[str, ...] = ("lm_head",),
         checkpoint: str = METHOD,
         **_others: Any,
@@ -94,13 +115,18 @@ class TcgemmConfig(QuantizationConfigMixin):
         _check("layer", layer, LAYERS)
         _check("dtype", dtype, tuple(DTYPES))
         _check("granularity", granularity, words(WeightGranularity))
-        _check("method", method, METHODS)
+        methods = words(PackMethod) if layer == "PackedLinear" else METHODS
+        chosen: str = methods[0] if method is None else method
+        _check("method", chosen, methods)
+        _check("format", format, tuple(name for name in words(PackedFormat) if name != "table"))
         _check("checkpoint", checkpoint, (METHOD, *checkpoints.READERS))
         self.quant_method = METHOD
         self.layer = layer
         self.dtype = dtype
         self.granularity = granularity
-        self.method = method
+        self.method = chosen
+        if layer == "PackedLinear":
+            self.format, self.group_size, self.zero_points = format, group_size, zero_points
         self.modules_to_not_convert = list(modules_to_not_convert)
         self.checkpoint = checkpoint
 
@@ -134,6 +160,9 @@ class TcgemmConfig(QuantizationConfigMixin):
         """The arguments of swap_linear."""
         if self.layer == "SparseLinear24":
             return {"to": SparseLinear24, "method": self.method}
+        if self.layer == "PackedLinear":
+            names = ("format", "group_size", "method", "zero_points")
+            return {"to": PackedLinear} | {name: getattr(self, name) for name in names}
         return {"to": QuantLinear, "dtype": DTYPES[self.dtype], "granularity": self.granularity}
 
 
@@ -301,7 +330,7 @@ class TcgemmQuantizer(HfQuantizer):
 
     def _has_values(self) -> bool:
         """The saved tensors are those of the layers, value by value."""
-        return self.pre_quantized and self._config.layer == "QuantLinear"
+        return self.pre_quantized and self._config.layer != "SparseLinear24"
 
     def is_serializable(self, *_arguments: Any, **_options: Any) -> Any:
         """save_pretrained writes the layers' tensors and the config."""

@@ -5,6 +5,7 @@ from tcgemm.nn.attention import MultiheadAttention
 from tcgemm.nn.conv1d import Conv1D, QuantConv1D
 from tcgemm.nn.float8_linear import Float8Linear
 from tcgemm.nn.linear import Linear
+from tcgemm.nn.packed_linear import PackedLinear
 from tcgemm.nn.quant_linear import QuantLinear
 from tcgemm.nn.sparse_linear import SparseLinear24
 from tcgemm.nn.swap import SwapReport, swap_linear
@@ -14,6 +15,7 @@ __all__ = [
     "Float8Linear",
     "Linear",
     "MultiheadAttention",
+    "PackedLinear",
     "QuantConv1D",
     "QuantLinear",
     "SparseLinear24",

@@ -42,7 +42,7 @@ class Exchange(NamedTuple):
     # Attributes of the layer that a torch.nn.Linear does not have, or has with other values.
     names: tuple[str, ...]
     state: Callable[..., dict[str, Any]]  # (module, **options) -> values for `names`
-    why_not: Callable[[Any], str | None]  # the reason why the layer cannot replace a module
+    why_not: Callable[..., str | None]  # the reason why the layer cannot replace a module
     caches: tuple[str, ...] = ()  # the `names` that are dropped when the layer is replaced
     replaceable: bool = False  # other layers can replace a module of this class as well
     source: Source = LINEAR
@@ -51,6 +51,11 @@ class Exchange(NamedTuple):
     becomes: Callable[[Any, bool], type] | None = None
     # Is called with the first layer of a swap after which the model has no Parameter.
     without_parameters: Callable[[Any], None] | None = None
+    reads_options: bool = False  # why_not takes the options of swap_linear as well
+
+    def reason(self, module: Any, options: dict[str, Any]) -> str | None:
+        """why_not, with the options where it reads them."""
+        return self.why_not(module, **options) if self.reads_options else self.why_not(module)
 
 
 EXCHANGES: dict[type[torch.nn.Module], list[Exchange]] = {}  # by the value of swap_linear's `to`
@@ -67,6 +72,13 @@ def register(exchange: Exchange) -> None:
 def layer_of(module: torch.nn.Module) -> type[torch.nn.Module] | None:
     """The layer of tcgemm that is the class of the module, or a base of it; else None."""
     return next((base for base in type(module).__mro__ if base in LAYERS), None)
+
+
+def add_placeholder(layer: Any, dtype: torch.dtype, device: torch.device) -> None:
+    """Gives a layer whose weight is no Parameter an empty one."""
+    empty = torch.empty(0, dtype=dtype, device=device)
+    placeholder = torch.nn.Parameter(empty, requires_grad=False)
+    layer.register_parameter("placeholder", placeholder)
 
 
 def shown_invariance(layer: Any) -> str:

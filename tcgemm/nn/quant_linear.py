@@ -187,9 +187,7 @@ class QuantLinear(HasActivation, torch.nn.Module):
         swap_linear calls it in a model without other Parameters, because programs read the device
         and the dtype from next(model.parameters()).
         """
-        empty = torch.empty(0, dtype=self.shown_dtype, device=self.weight_scale.device)
-        placeholder = torch.nn.Parameter(empty, requires_grad=False)
-        self.register_parameter("placeholder", placeholder)
+        exchange.add_placeholder(self, self.shown_dtype, self.weight_scale.device)
 
     def to_linear(self, dtype: torch.dtype | None = None) -> torch.nn.Linear:
         """A tcgemm.nn.Linear with the dequantised weight and a copy of the bias.

@@ -12,6 +12,7 @@ from tcgemm.nn.attention import MultiheadAttention
 from tcgemm.nn.conv1d import Conv1D, QuantConv1D
 from tcgemm.nn.float8_linear import Float8Linear
 from tcgemm.nn.linear import Linear
+from tcgemm.nn.packed_linear import PackedLinear
 from tcgemm.nn.quant_linear import QuantLinear
 from tcgemm.nn.sparse_linear import SparseLinear24
 
@@ -89,6 +90,7 @@ _LINEAR_STATES = {
     Linear: lambda module, dtype=None: _state_of(module),
     Float8Linear: lambda module, dtype=None: _without_scales(module),
     QuantLinear: lambda module, dtype=None: _state_of(module.to_linear(dtype)),
+    PackedLinear: lambda module, dtype=None: _state_of(module.to_linear(dtype)),
     SparseLinear24: lambda module, dtype=None: _dense(module),
 }
 

@@ -19,9 +19,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tcgemm.nn.float8_linear import Float8Linear
+    from tcgemm.nn.packed_linear import PackedLinear
     from tcgemm.nn.quant_linear import QuantLinear
     from tcgemm.nn.sparse_linear import SparseLinear24
-    from tcgemm.typing import Float8Precision, Float8Scaling, SparseGradient, WeightGranularity
+    from tcgemm.typing import (
+        Float8Precision,
+        Float8Scaling,
+        PackedFormat,
+        PackMethod,
+        SparseGradient,
+        WeightGranularity,
+    )
 
 __all__ = ["SwapReport", "swap_linear"]
 
@@ -49,6 +57,22 @@ def swap_linear(
     shared: bool = ...,
     dtype: torch.dtype = ...,
     granularity: WeightGranularity = ...,
+    batch_invariant: bool = ...,
+) -> SwapReport: ...
+@overload
+def swap_linear(
+    model: torch.nn.Module,
+    filter_fn: Selection | None = ...,
+    *,
+    skip: Selection | None = ...,
+    to: type[PackedLinear],
+    shared: bool = ...,
+    format: PackedFormat = ...,
+    group_size: int | Literal["default"] | None = ...,
+    method: PackMethod = ...,
+    zero_points: bool = ...,
+    scale_dtype: torch.dtype | None = ...,
+    table: torch.Tensor | Sequence[float] | None = ...,
     batch_invariant: bool = ...,
 ) -> SwapReport: ...
 @overload
@@ -128,13 +152,17 @@ def swap_linear(
             - tcgemm.nn.QuantLinear: weights become 8-bit buffers. Layers of tcgemm.nn.Linear are
               swapped too, and Conv1D becomes tcgemm.nn.QuantConv1D. Options: dtype, granularity and
               batch_invariant, as of QuantLinear.from_linear.
+            - tcgemm.nn.PackedLinear: weights become buffers of 4 or 8 bits an element. Layers of
+              tcgemm.nn.Linear are swapped too, and layers whose inputs groups do not divide are
+              skipped. Options: format, group_size, method, zero_points, scale_dtype, table and
+              batch_invariant, as of PackedLinear.from_linear.
             - tcgemm.nn.Float8Linear: Parameters stay the same objects. Layers of tcgemm.nn.Linear
               are swapped too. Options: scaling, history and precision, as of the layer.
             - tcgemm.nn.SparseLinear24: biases stay the same Parameters, and with learns=True the
               weights too. Layers of tcgemm.nn.Linear are swapped too. Options: method, learns,
               refresh_every, gradient and batch_invariant, as of SparseLinear24.from_linear.
-            - torch.nn.Linear: all layers of tcgemm go back, without a report of their swap. 8-bit
-              weights are dequantised to the option dtype (default: the dtype of the bias), and
+            - torch.nn.Linear: all layers of tcgemm go back, without a report of their swap. Weights
+              of 8 and 4 bits are dequantised to the option dtype (default: that of the bias), and
               sparse weights become dense.
 
         shared (bool): True also swaps layers that share a Parameter with other modules, such as a
@@ -163,7 +191,7 @@ def swap_linear(
     try:
         # On the way back, an output projection comes before the attention that calls it.
         for name, module in reversed(modules) if to is torch.nn.Linear else modules:
-            found, why_not = _exchange_of(module, to, exchanges, holders)
+            found, why_not = _exchange_of(module, to, exchanges, holders, options)
             for selector in selectors:
                 why_not = why_not or selector.why_not(module, name)
             state: dict[str, Any] = {}
@@ -237,7 +265,11 @@ def _layers(
 
 
 def _exchange_of(
-    module: Any, to: type, exchanges: Sequence[Exchange], holders: _Holders
+    module: Any,
+    to: type,
+    exchanges: Sequence[Exchange],
+    holders: _Holders,
+    options: dict[str, Any],
 ) -> tuple[Any, str | None]:
     """(the exchange that takes this module or None, the reason why it stays or None)."""
     kind, layer = type(module), layer_of(module)
@@ -260,12 +292,12 @@ def _exchange_of(
     if "_parameters" in found.names and id(module) in holders.sharding:
         return None, f"is sharded in a {holders.sharding[id(module)]}; swap before it is sharded"
     if to is torch.nn.Linear:
-        return found, found.why_not(module)
+        return found, found.reason(module, options)
     name, holder = holders.attention.get(id(module), ("", None))
     if holder is not None and not layer_of(holder):
         owner = f"{name or 'the model'}, a {type(holder).__name__}"
         return None, f"is not called by {owner}, which reads its weight"
-    return found, _why_not_tensors(module, found) or found.why_not(module)
+    return found, _why_not_tensors(module, found) or found.reason(module, options)
 
 
 def _why_not_tensors(module: Any, found: Exchange) -> str | None:

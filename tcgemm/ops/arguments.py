@@ -112,7 +112,12 @@ def refusal(
     The general operators name no function or themselves, and the dispatcher names its own types.
     """
     text = str(error)
-    for operator in ("tcgemm: ", "tcgemm.scaled_mm: ", "tcgemm.scaled_mm_amax: "):
+    for operator in (
+        "tcgemm: ",
+        "tcgemm.scaled_mm: ",
+        "tcgemm.scaled_mm_amax: ",
+        "tcgemm.packed_mm: ",
+    ):
         if text.startswith(operator):
             return type(error)(f"tcgemm.{function}: {text.removeprefix(operator)}")
     try:

@@ -31,6 +31,9 @@ _compiling = torch.compiler.is_compiling
 _grad_enabled = torch.is_grad_enabled
 # Called before __torch_function__: returns a result, or None. tcgemm.sparse.fast_path sets it.
 fast_path: Callable[..., Any] | None = None
+# Classes of b that are no tensors, besides Prepared -> the function that multiplies one, of
+# (op, out, a, b, c, bias, residual, epilogue, scales, amax). tcgemm.packed has one.
+products: dict[type, Callable[..., Any]] = {}
 
 
 def gemm(
@@ -63,10 +66,14 @@ def gemm(
     ):
         if type(b) is Prepared and not op.batched:
             return _with_parts(function, op, out, a, b, c, bias, residual, epilogue)
+        multiply = products.get(type(b))
+        if multiply is not None:
+            operands = (a, b, c, bias, residual)
+            return multiply(op, out, *operands, epilogue, NO_SCALES, False)
         raise no_tensor(op.name, _named(op, a, b, c, bias, residual, out))
     try:
         if out is not None:
-            return _into(op, op, out, out, a, b, c, bias, residual, resolved(a, epilogue))
+            return into(op, op, out, out, a, b, c, bias, residual, resolved(a, epilogue))
         traced = _compiling()
         if traced or any_autocast_enabled():
             a, b, c, bias, residual = autocast(a, b, c, bias, residual)
@@ -138,6 +145,9 @@ def scaled_gemm(
     parts = None
     if type(b) is Prepared and not op.batched:
         b, parts = b.operand(op.name, op.operand_names[1], not op.weight)
+    multiply = products.get(type(b))
+    if multiply is not None:
+        return multiply(op, out, a, b, c, bias, residual, epilogue, scales, amax)
     if not all_tensors(op, a, b, c, bias, residual, out, *scales):
         named = _named(op, a, b, c, bias, residual, out)
         raise no_tensor(op.name, named | scales._asdict())
@@ -179,7 +189,7 @@ def _as_matrices(op, out, a, b, c, bias, residual, epilogue, scales, amax, parts
     if residual is not None and residual.dim() > 0:
         residual = op.lift(residual, *dims)
     if out is not None:
-        return _into(op, call, out, op.lift(out, *dims), a, b, c, bias, residual, epilogue)
+        return into(op, call, out, op.lift(out, *dims), a, b, c, bias, residual, epilogue)
     if traced:
         epilogue = invariance.kept(epilogue)
         check_words(op.name, epilogue)
@@ -247,7 +257,7 @@ def _lifted_scales(dims, scales):
     return scales
 
 
-def _into(
+def into(
     op: Operator,
     call: Operator,
     out: torch.Tensor,
@@ -318,6 +328,13 @@ def no_tensor(function: str, tensors: Mapping[str, Any]) -> TypeError:
             return TypeError(
                 f"tcgemm.{function}: {name} is a Prepared, which is the weight of tcgemm.linear, "
                 f"or the b of mm, matmul and addmm; pass its weight, {name}.weight."
+            )
+        if type(value) in products:
+            kind = type(value).__name__
+            return TypeError(
+                f"tcgemm.{function}: {name} is a {kind}, which is the weight of tcgemm.linear, and "
+                "whose .t() is the b of mm, matmul and addmm; pass a tensor, such as its "
+                "dequantize()."
             )
         if not isinstance(value, _tensor) and (value is not None or name in required):
             return wrong_type(function, name, value)

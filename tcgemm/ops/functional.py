@@ -4,7 +4,7 @@ dispatch.py has the steps that follow. The functions differ in their operator an
 has two overloads for type checkers: amax=True returns a pair.
 """
 
-from typing import Literal, Unpack, overload
+from typing import TYPE_CHECKING, Literal, Unpack, overload
 
 import torch
 from torch import Tensor
@@ -16,11 +16,14 @@ from tcgemm.ops.operators import ADDMM, BADDBMM, BMM, LINEAR, MATMUL, MM
 from tcgemm.ops.prepack import Prepared
 from tcgemm.typing import Activation, LinearOptions, Options, Precision
 
+if TYPE_CHECKING:
+    from tcgemm.packed.weight import PackedWeight
+
 
 @overload
 def mm(
     a: Tensor,
-    b: Tensor | Prepared,
+    b: "Tensor | Prepared | PackedWeight",
     *,
     bias: Tensor | None = None,
     activation: Activation | None = None,
@@ -41,7 +44,7 @@ def mm(
 @overload
 def mm(
     a: Tensor,
-    b: Tensor | Prepared,
+    b: "Tensor | Prepared | PackedWeight",
     *,
     amax: Literal[True],
     **options: Unpack[Options],
@@ -49,7 +52,7 @@ def mm(
 @documented
 def mm(
     a: Tensor,
-    b: Tensor | Prepared,
+    b: "Tensor | Prepared | PackedWeight",
     *,
     bias: Tensor | None = None,
     activation: Activation | None = None,
@@ -76,7 +79,7 @@ def mm(
 
     Arguments:
         a (Tensor): (M, K).
-        b (Tensor): (K, N), or the .t() of a tcgemm.Prepared.
+        b (Tensor): (K, N), or the .t() of a tcgemm.Prepared or tcgemm.PackedWeight.
         bias (Tensor): (N,), (1, N) or (M, 1).
 
     Returns:
@@ -167,7 +170,7 @@ def bmm(
 @overload
 def matmul(
     a: Tensor,
-    b: Tensor | Prepared,
+    b: "Tensor | Prepared | PackedWeight",
     *,
     bias: Tensor | None = None,
     activation: Activation | None = None,
@@ -188,7 +191,7 @@ def matmul(
 @overload
 def matmul(
     a: Tensor,
-    b: Tensor | Prepared,
+    b: "Tensor | Prepared | PackedWeight",
     *,
     amax: Literal[True],
     **options: Unpack[Options],
@@ -196,7 +199,7 @@ def matmul(
 @documented
 def matmul(
     a: Tensor,
-    b: Tensor | Prepared,
+    b: "Tensor | Prepared | PackedWeight",
     *,
     bias: Tensor | None = None,
     activation: Activation | None = None,
@@ -224,7 +227,7 @@ def matmul(
     Arguments:
         a (Tensor): (..., M, K), or (K,): one row, and the result has no dimension for it.
         b (Tensor): (..., K, N), or (K,): one column, and the result has no dimension for it. Or
-            the .t() of a tcgemm.Prepared.
+            the .t() of a tcgemm.Prepared or tcgemm.PackedWeight.
         bias (Tensor): (N,), (1, N) or (M, 1). It may have batch dimensions in front.
 
     Returns:
@@ -245,7 +248,7 @@ def matmul(
 def addmm(
     c: Tensor,
     a: Tensor,
-    b: Tensor | Prepared,
+    b: "Tensor | Prepared | PackedWeight",
     *,
     beta: float = 1.0,
     bias: Tensor | None = None,
@@ -268,7 +271,7 @@ def addmm(
 def addmm(
     c: Tensor,
     a: Tensor,
-    b: Tensor | Prepared,
+    b: "Tensor | Prepared | PackedWeight",
     *,
     beta: float = ...,
     amax: Literal[True],
@@ -278,7 +281,7 @@ def addmm(
 def addmm(
     c: Tensor,
     a: Tensor,
-    b: Tensor | Prepared,
+    b: "Tensor | Prepared | PackedWeight",
     *,
     beta: float = 1.0,
     bias: Tensor | None = None,
@@ -307,7 +310,7 @@ def addmm(
     Arguments:
         c (Tensor): broadcasts to (M, N), as in torch.addmm.
         a (Tensor): (M, K).
-        b (Tensor): (K, N), or the .t() of a tcgemm.Prepared.
+        b (Tensor): (K, N), or the .t() of a tcgemm.Prepared or tcgemm.PackedWeight.
         beta (float): multiplies c. With beta = 0, c is not read, so a NaN in it does not spread.
         bias (Tensor): (N,), (1, N) or (M, 1).
 
@@ -414,7 +417,7 @@ def baddbmm(
 @overload
 def linear(
     x: Tensor,
-    weight: Tensor | Prepared,
+    weight: "Tensor | Prepared | PackedWeight",
     bias: Tensor | None = None,
     *,
     activation: Activation | None = None,
@@ -435,7 +438,7 @@ def linear(
 @overload
 def linear(
     x: Tensor,
-    weight: Tensor | Prepared,
+    weight: "Tensor | Prepared | PackedWeight",
     bias: Tensor | None = ...,
     *,
     amax: Literal[True],
@@ -444,7 +447,7 @@ def linear(
 @documented
 def linear(
     x: Tensor,
-    weight: Tensor | Prepared,
+    weight: "Tensor | Prepared | PackedWeight",
     bias: Tensor | None = None,
     *,
     activation: Activation | None = None,
@@ -477,7 +480,7 @@ def linear(
         x (Tensor): (..., K). It is a of the formula below. A jagged NestedTensor (B, j, K) works
             as well: the result (B, j, N) has its lengths, and residual must have them, too, or be
             a vector.
-        weight (Tensor): (N, K), or a tcgemm.Prepared. weight.t() is b of the formula below, and
+        weight (Tensor): (N, K), or a tcgemm.Prepared or tcgemm.PackedWeight. weight.t() is b, and
             scale_b and zero_b have the layout of weight.t(): if (w8, scale) is what
             tcgemm.quantize made of the weight, pass w8 and scale_b=scale.t().
         bias (Tensor): (N,).

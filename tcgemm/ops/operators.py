@@ -337,11 +337,11 @@ class Scaled(Operator):
 
     def apply_scales(self, gradient: torch.Tensor) -> torch.Tensor:
         for scale in (self.constants.scale_a, self.constants.scale_b):
-            gradient = _times(gradient, scale)
+            gradient = times(gradient, scale)
         return gradient
 
     def apply_scale_out(self, gradient: torch.Tensor) -> torch.Tensor:
-        return _times(gradient, self.constants.scale_out)
+        return times(gradient, self.constants.scale_out)
 
 
 class ConstantScaled(Scaled):
@@ -359,8 +359,9 @@ class ConstantScaled(Scaled):
         self.out = self.with_z = None
 
 
-def _times(gradient: torch.Tensor, scale: torch.Tensor | None) -> torch.Tensor:
-    """Block scales do not come here: they belong to 8-bit operands, which have no gradient."""
+def times(gradient: torch.Tensor, scale: torch.Tensor | None) -> torch.Tensor:
+    """A gradient times a scale, in the wider dtype of both. Block scales do not come here: they
+    belong to 8-bit operands, which have no gradient."""
     if scale is None:
         return gradient
     gradient = gradient.to(torch.promote_types(gradient.dtype, scale.dtype))

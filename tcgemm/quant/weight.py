@@ -1,4 +1,7 @@
-"""QuantizedWeight: an 8-bit weight as other modules see it, a matrix of a usual dtype.
+"""Weights of 8 bits and fewer as other modules see them: matrices of a usual dtype.
+
+    DequantizedWeight    what they have in common
+    QuantizedWeight      that of a QuantLinear; tcgemm/packed/view.py has that of a PackedLinear
 
 Models read `layer.weight.dtype` and cast activations to it: a cast to 8 bits would lose nearly all
 digits. torch's own modules multiply with `layer.weight`: 8-bit values without their scale would
@@ -56,7 +59,54 @@ def _as_it_is(
     return not offset and (*shape,) == weight.shape and (*strides,) == weight.stride()
 
 
-class QuantizedWeight(torch.Tensor):
+class DequantizedWeight(torch.Tensor):
+    """A weight that is read-only, and dequantised by each operator."""
+
+    LAYER = ""  # its layer, and what that stores, for errors
+    STORED = ""
+
+    def to_dense(
+        self, dtype: torch.dtype | None = None, *, masked_grad: bool | None = None
+    ) -> torch.Tensor:
+        """A plain tensor of this dtype; the arguments are torch's."""
+        raise NotImplementedError
+
+    def like(self, dtype: torch.dtype, device: torch.device | None = None) -> DequantizedWeight:
+        """The same weight with another dtype and on another device."""
+        raise NotImplementedError
+
+    def data_ptr(self) -> int:
+        """0, as for other tensors without memory. accelerate looks for it among tied weights."""
+        return 0
+
+    @classmethod
+    def __torch_dispatch__(
+        cls,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in (_aten.detach.default, _aten.alias.default):
+            return args[0].like(args[0].dtype)
+        if func is _aten.as_strided.default and _as_it_is(*args):
+            return args[0].like(args[0].dtype)
+        if func is _aten._to_copy.default and kwargs.get("device") is not None:
+            return args[0].like(kwargs.get("dtype") or args[0].dtype, kwargs["device"])
+        if is_mutable(func) and isinstance(args[0], DequantizedWeight):
+            raise RuntimeError(
+                f"{args[0].LAYER}: an operator writes into weight, which is the dequantised "
+                f"form of the {args[0].STORED} and read-only; load a weight with load_state_dict, "
+                "or make another layer with from_linear."
+            )
+        dense_args, dense_kwargs = tree_map_only(
+            DequantizedWeight, lambda each: each.to_dense(), (args, kwargs)
+        )
+        return func(*dense_args, **dense_kwargs)
+
+
+class QuantizedWeight(DequantizedWeight):
     """The weight of a tcgemm.nn.QuantLinear: read-only, and dequantised by each operator.
 
     Example:
@@ -70,6 +120,8 @@ class QuantizedWeight(torch.Tensor):
         dtype (torch.dtype): the dtype that operators see; values.dtype is the 8-bit one.
     """
 
+    LAYER = "tcgemm.nn.QuantLinear"
+    STORED = "8-bit values"
     values: torch.Tensor  # hides torch.Tensor.values(), which only torch's sparse layouts have
     scale: torch.Tensor
 
@@ -91,39 +143,14 @@ class QuantizedWeight(torch.Tensor):
         """values * scale, as a plain tensor of this dtype; the arguments are torch's."""
         return dequantize(self.values, self.scale, dtype or self.dtype)
 
-    def data_ptr(self) -> int:
-        """0, as for other tensors without memory. accelerate looks for it among tied weights."""
-        return 0
+    def like(self, dtype: torch.dtype, device: torch.device | None = None) -> QuantizedWeight:
+        values, scale = self.values, self.scale
+        if device is not None:
+            values, scale = values.to(device), scale.to(device)
+        return QuantizedWeight(values, scale, dtype)
 
     def __repr__(self, *, tensor_contents: object = None) -> str:
         return (
             f"QuantizedWeight(shape={tuple(self.shape)}, dtype={self.dtype}, "
             f"values={self.values.dtype}, device='{self.device}')"
         )
-
-    @classmethod
-    def __torch_dispatch__(
-        cls,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        kwargs = kwargs or {}
-        if func in (_aten.detach.default, _aten.alias.default):
-            weight = args[0]
-            return QuantizedWeight(weight.values, weight.scale, weight.dtype)
-        if func is _aten.as_strided.default and _as_it_is(*args):
-            return QuantizedWeight(args[0].values, args[0].scale, args[0].dtype)
-        if func is _aten._to_copy.default and kwargs.get("device") is not None:
-            weight, device = args[0], kwargs["device"]
-            dtype = kwargs.get("dtype") or weight.dtype
-            return QuantizedWeight(weight.values.to(device), weight.scale.to(device), dtype)
-        if is_mutable(func) and isinstance(args[0], QuantizedWeight):
-            raise RuntimeError(
-                "tcgemm.nn.QuantLinear: an operator writes into weight, which is the dequantised "
-                "form of the 8-bit values and read-only; load a weight with load_state_dict, or "
-                "make another layer with from_linear."
-            )
-        dense_args, dense_kwargs = tree_map_only(cls, cls.to_dense, (args, kwargs))
-        return func(*dense_args, **dense_kwargs)

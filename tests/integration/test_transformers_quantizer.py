@@ -195,7 +195,10 @@ def test_generate_is_the_same_after_loading(saved, tmp_path):
         ({"dtype": "float4"}, "dtype is 'float4'; expected one of float8_e4m3fn"),
         ({"dtype": torch.float16}, "dtype is 'float16'"),
         ({"granularity": "column"}, "granularity is 'column'; expected one of"),
-        ({"layer": "Linear"}, "layer is 'Linear'; expected one of QuantLinear, SparseLinear24"),
+        (
+            {"layer": "Linear"},
+            "layer is 'Linear'; expected one of QuantLinear, PackedLinear, SparseLinear24",
+        ),
         ({"method": "random"}, "method is 'random'; expected one of magnitude, transposable"),
     ],
 )

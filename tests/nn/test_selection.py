@@ -93,8 +93,9 @@ def test_the_model_itself_has_an_empty_name():
             "to is torch.nn.Conv2d with options .., but there are tcgemm.nn.Linear with prepare, "
             "batch_invariant; tcgemm.nn.QuantLinear with dtype, granularity, batch_invariant; "
             "tcgemm.nn.Float8Linear with scaling, history, precision, batch_invariant; "
-            "tcgemm.nn.SparseLinear24 with method, learns, refresh_every, gradient, "
-            "batch_invariant; torch.nn.Linear with dtype; pass one of these.$",
+            "tcgemm.nn.PackedLinear with format, group_size, method, zero_points, scale_dtype, "
+            "table, batch_invariant; tcgemm.nn.SparseLinear24 with method, learns, refresh_every, "
+            "gradient, batch_invariant; torch.nn.Linear with dtype; pass one of these.$",
         ),
         ({"to": "QuantLinear"}, "to is 'QuantLinear' with options"),
         ({"to": []}, r"to is \[\] with options"),

@@ -25,6 +25,7 @@ MODULES = (
         "numerics",
         "probe",
         "override",
+        "packed",
     ),
     *("sparse_cutlass", "testing", "typing"),
 )

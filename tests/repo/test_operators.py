@@ -45,6 +45,7 @@ def test_every_operator_has_a_schema_here():
         "_linear24",
         *CONSTANT,
         *SCALED,
+        "packed_mm",
         "prepare",
         "quantize",
         *BACKWARD,
@@ -67,7 +68,7 @@ def test_operator_has_a_kernel_and_a_fake(name):
 
 
 PRIVATE = (
-    *("_gemm", "_linear24", *CONSTANT, *SCALED),
+    *("_gemm", "_linear24", *CONSTANT, *SCALED, "packed_mm"),
     *(*BACKWARD, *FORMAT, "build_info", *TABLES),
 )
 

@@ -25,7 +25,7 @@ LAYERS = (
     ("_driver", "_lab", "_stored"),
     ("ops",),
     ("info",),
-    ("quant", "sparse", "sparse_cutlass", "override"),
+    ("quant", "packed", "sparse", "sparse_cutlass", "override"),
     ("nn",),
     ("saved_names",),
     ("",),  # tcgemm/__init__.py
@@ -40,6 +40,7 @@ LAYERS = (
 # Packages of one layer that do not know each other.
 APART = (
     *(("quant", "sparse"), ("quant", "sparse_cutlass")),
+    *(("packed", "override"), ("packed", "sparse"), ("packed", "sparse_cutlass")),
     *(("override", "quant"), ("override", "sparse"), ("override", "sparse_cutlass")),
 )
 OPTIONAL = ("matplotlib", "numpy", "pandas", "pynvml", "sklearn", "tqdm")
@@ -192,7 +193,7 @@ def test_imports_have_no_circle():
 
 
 PUBLIC = (
-    *("Prepared", "SparseTensor24", "__version__", "addmm", "baddbmm"),
+    *("PackedWeight", "Prepared", "SparseTensor24", "__version__", "addmm", "baddbmm"),
     *("batch_invariant", "bmm", "check_layout", "compare"),
     *(
         "compress24",
@@ -203,6 +204,8 @@ PUBLIC = (
         "matmul",
         "mm",
         "nn",
+        "pack_weight",
+        "packed",
         "prepare",
         "prune24",
     ),
@@ -218,6 +221,7 @@ def test_public_names():
     assert "__version__" in dir(tcgemm)
     assert set(tcgemm.nn.__all__) == {
         *("Conv1D", "Float8Linear", "Linear", "MultiheadAttention", "QuantConv1D", "QuantLinear"),
+        "PackedLinear",
         *("SparseLinear24", "SwapReport", "swap_linear"),
     }
     for name in (*PUBLIC, "sparse_cutlass", "typing"):

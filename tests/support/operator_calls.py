@@ -10,6 +10,10 @@ def f32(*shape, device="cpu"):
     return torch.ones(shape, device=device)
 
 
+def f16(*shape, device="cpu"):
+    return torch.ones(shape, dtype=torch.float16, device=device)
+
+
 def s8(*shape, device="cpu"):
     return torch.ones(shape, dtype=torch.int8, device=device)
 
@@ -38,6 +42,9 @@ SCALED = {
 }
 QUANTIZED = {"x": (f32, M, K), "weight": (s8, N, K), "weight_scale": (f32, N, 1), **EPILOGUE}
 SPARSE = {"a": (f32, M, K), "b": (f32, K // 2, N), "sparse_b": (u8, N, K // 16)}
+# One block of codes of 4 bits behind the header, and the scales of its 128 rows.
+PACKED = {"a": (f16, M, K), "packed_b": (u8, 256 + 4096 + 512), **ADDENDS, "scale_out": (f32,)}
+PACKED_OPTIONS = {"n": N, "weight_format": "int4", "group_size": 0, "out_dtype": torch.float32}
 LINEAR24 = {
     "weight": (f32, N, K // 2),
     "metadata": (u8, N, K // 16),
@@ -60,6 +67,7 @@ CALLS = {
         {"a": (f32, M, K), "b": (f32, K, N), "prepared_b": (u8, 0)},
         {},
     ),
+    "packed_mm": (PACKED, PACKED_OPTIONS),
     "_linear24": (LINEAR24, {}),
     "_constant_linear": ({"x": (f32, M, K), "weight": (f32, N, K), "bias": (f32, N)}, {}),
     "_constant_linear24": (LINEAR24, {}),
@@ -71,7 +79,7 @@ CALLS = {
     ),
     "gather24": ({"w": (f32, N, K), "metadata": (u8, N, K // 16)}, {"pattern": "1:2"}),
 }
-WITH_OUT = ("mm", "bmm", "baddbmm", "matmul", "addmm", "linear", "_gemm", "scaled_mm")
+WITH_OUT = ("mm", "bmm", "baddbmm", "matmul", "addmm", "linear", "_gemm", "scaled_mm", "packed_mm")
 ROWS = [(call, name) for call, (tensors, _) in CALLS.items() for name in tensors]
 IDS = [f"{call}-{name}" for call, name in ROWS]
 

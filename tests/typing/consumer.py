@@ -22,6 +22,7 @@ from tcgemm.typing import (
     Granularity,
     Layout,
     Options,
+    PackedFormat,
     Precision,
     WeightGranularity,
     words,
@@ -92,6 +93,24 @@ def eight_bits(x: Tensor, w: Tensor, granularity: Granularity, rows: WeightGranu
     assert_type(y, Tensor)
 
 
+def packed(x: Tensor, w: Tensor, format: PackedFormat) -> None:
+    p = tcgemm.pack_weight(w, format, 64, method="mse", zero_points=False)
+    assert_type(p, tcgemm.PackedWeight)
+    assert_type(p.t(), tcgemm.PackedWeight)
+    assert_type(p.codes, Tensor)
+    assert_type(p.zero_points, Tensor | None)
+    assert_type(p.dequantize(torch.bfloat16), Tensor)
+    assert_type(tcgemm.linear(x, p, activation="gelu"), Tensor)
+    assert_type(tcgemm.mm(x, p.t()), Tensor)
+    assert_type(tcgemm.packed.from_mxfp4(w, x, dtype=torch.float16), tcgemm.PackedWeight)
+    layer = tcgemm.nn.PackedLinear.from_packed(p, activation="gelu")
+    assert_type(layer, tcgemm.nn.PackedLinear)
+    assert_type(layer.forward(x), Tensor)
+    assert_type(layer.to_linear(), torch.nn.Linear)
+    assert_type(layer.packed, tcgemm.PackedWeight)
+    tcgemm.nn.PackedLinear(64, 64, format="nf4", group_size=None)
+
+
 def sparse(x: Tensor, w: Tensor) -> None:
     assert_type(tcgemm.prune24(w, method="transposable", pattern="2:4"), Tensor)
     s = tcgemm.compress24(w, prune=True, transposable=True)
@@ -136,6 +155,7 @@ def swaps(model: torch.nn.Module) -> None:
         return name != "2" and getattr(module, "in_features", 0) > 16
 
     report = tcgemm.swap_linear(model, wide, skip=["2"])
+    tcgemm.swap_linear(model, to=tcgemm.nn.PackedLinear, format="int4", group_size=128)
     assert_type(report, tcgemm.nn.SwapReport)
     assert_type(report.swapped, list[str])
     assert_type(report.skipped, dict[str, str])

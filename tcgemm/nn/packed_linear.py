@@ -1,0 +1,459 @@
+"""The layer with weights of 4 or 8 bits and 16-bit activations: tcgemm.nn.PackedLinear.
+
+    _parameters   bias, which needs no gradient; placeholder, if swap_linear leaves no other one
+    _buffers      codes, scales, zero_points, offsets, table, global_scale: the parts of a
+                  PackedWeight, each None where the format has none; float8 as uint8
+    packed        a PackedWeight of the buffers, kept with the order of the kernels
+    .weight       a PackedView of it: a matrix of a usual dtype, for code that reads it
+
+state_dict() has the parts in their own dtypes. The buffers are no Parameters because fully_shard of
+torch 2.11 raises an error for Parameters of integers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+
+from tcgemm.nn import exchange
+from tcgemm.nn.activation import HasActivation, check_activation
+from tcgemm.nn.linear import Linear
+from tcgemm.ops import functional
+from tcgemm.ops.dtensor import is_dtensor
+from tcgemm.packed.formats import E8M0, FLOATS, check_group, format_of, table_of
+from tcgemm.packed.pack import pack_weight
+from tcgemm.packed.parts import Layout, Parts, bytes_of, check_parts, of_bytes
+from tcgemm.packed.stored import Stored
+from tcgemm.packed.view import PackedView
+from tcgemm.packed.weight import PackedWeight
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Self
+
+    from torch import Tensor
+
+    from tcgemm.typing import Activation, PackedFormat, PackMethod
+
+_NAME = "tcgemm.nn.PackedLinear"
+_PARTS = Parts._fields
+_compiling = torch.compiler.is_compiling
+
+
+class PackedLinear(HasActivation, torch.nn.Module):
+    """A linear layer with a weight of 4 or 8 bits an element and 16-bit activations.
+
+    Example:
+        >>> linear = torch.nn.Linear(128, 32).bfloat16()
+        >>> layer = tcgemm.nn.PackedLinear.from_linear(linear, "int4", 128, method="mse")
+        >>> layer(torch.randn(10, 128).bfloat16()).shape
+        torch.Size([10, 32])
+        >>> layer.to_linear().weight.dtype
+        torch.bfloat16
+
+    The result is act(x @ weight.t() + bias) in x's dtype, float16 or bfloat16, or in autocast's
+    under torch.autocast. x and the bias have gradients. The weight does not learn: adapters beside
+    it do, as in QLoRA.
+
+    A new layer has a weight of zeros. `from_linear` makes a layer from a torch.nn.Linear, and
+    `from_packed` from a tcgemm.PackedWeight, such as one of another library's checkpoint.
+    load_state_dict takes the state_dict of a PackedLinear, or that of a Linear, which it packs by
+    rounding to nearest.
+
+    `weight` is a matrix of a usual dtype, because models cast activations to weight.dtype.
+    `packed` is the tcgemm.PackedWeight. Its tensors are buffers. The bias is a Parameter that needs
+    no gradient, so that next(model.parameters()) has a device and a dtype. half() and to(dtype)
+    convert the bias and the dtype of `weight`, never the codes and scales.
+
+    Arguments:
+        in_features, out_features, bias, device: as for torch.nn.Linear.
+        format (str), group_size (int), zero_points (bool), scale_dtype (torch.dtype): as for
+            tcgemm.pack_weight. The default of scale_dtype is the dtype of the bias.
+        table (Tensor): the 16 values of the format "table".
+        activation (str): "relu", "gelu", "gelu_tanh", "silu" or None.
+        bias_dtype (torch.dtype): default: torch.get_default_dtype().
+        batch_invariant (bool): as for tcgemm.nn.Linear.
+
+    The kernels read the weight in another order, which the first forward makes, and which takes as
+    much memory again. It is made again when a buffer is replaced, moved or changed in place. No
+    state_dict, copy or pickle contains it. torch.compile and the capture of a CUDA graph use an
+    order that is there, and else make one in each run: call the layer once before.
+
+    Shapes: x (..., in_features) -> (..., out_features).
+    """
+
+    in_features: int
+    out_features: int
+    format: PackedFormat
+    group_size: int | None
+    shown_dtype: torch.dtype  # the dtype of `weight`
+    activation: Activation | None
+    batch_invariant: bool = False
+    weight: PackedView
+    bias: torch.nn.Parameter | None
+    _packed: PackedWeight | None = None
+    _LAYER = "PackedLinear"
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: torch.device | str | None = None,
+        *,
+        format: PackedFormat = "int4",
+        group_size: int | Literal["default"] | None = "default",
+        zero_points: bool = False,
+        scale_dtype: torch.dtype | None = None,
+        table: Tensor | Sequence[float] | None = None,
+        activation: Activation | None = None,
+        bias_dtype: torch.dtype | None = None,
+        batch_invariant: bool = False,
+    ) -> None:
+        super().__init__()
+        check_activation(_NAME, activation)
+        shown = bias_dtype or torch.get_default_dtype()
+        one = torch.zeros(1, in_features, dtype=shown, device=device)
+        packed = pack_weight(
+            *(one, format, group_size),
+            zero_points=zero_points,
+            scale_dtype=scale_dtype,
+            table=table,
+        )
+        stored = packed.stored
+        rows = {name: _rows(each, out_features) for name, each in stored.parts.given().items()}
+        if stored.layout.form.scales != (E8M0,):  # which have no 0
+            rows["scales"].zero_()
+        layout = stored.layout._replace(n=out_features)
+        zeros = torch.zeros(out_features, device=device, dtype=bias_dtype) if bias else None
+        self._become(Stored(stored.parts._replace(**rows), layout, shown), zeros, activation)
+        self.batch_invariant = batch_invariant
+
+    def _become(self, stored: Stored, bias: Tensor | None, activation: Activation | None) -> None:
+        self.format, self.out_features, self.in_features, self.group_size = stored.layout
+        self.shown_dtype = stored.dtype
+        self.activation = activation
+        if bias is not None:
+            bias = torch.nn.Parameter(bias, requires_grad=False)
+        self.register_parameter("bias", bias)
+        for name, tensor in stored.parts._asdict().items():
+            self.register_buffer(name, tensor)
+        vars(self)["_packed"] = None
+
+    @classmethod
+    def from_linear(
+        cls,
+        linear: torch.nn.Linear,
+        format: PackedFormat = "int4",
+        group_size: int | Literal["default"] | None = "default",
+        *,
+        method: PackMethod = "nearest",
+        zero_points: bool = False,
+        scale_dtype: torch.dtype | None = None,
+        table: Tensor | Sequence[float] | None = None,
+        batch_invariant: bool = False,
+    ) -> Self:
+        """Makes a layer with the packed weight and a copy of the bias of a torch.nn.Linear.
+
+        The arguments are those of tcgemm.pack_weight. The layer has the activation of a
+        tcgemm.nn.Linear, and is batch_invariant if that is. Raises TypeError if `linear` is no
+        torch.nn.Linear, and RuntimeError if an argument is not supported.
+        """
+        exchange.check_linear(_NAME, linear)
+        packed = pack_weight(
+            *(linear.weight.detach(), format, group_size),
+            method=method,
+            zero_points=zero_points,
+            scale_dtype=scale_dtype,
+            table=table,
+        )
+        invariant = exchange.inherited_invariance(linear, batch_invariant)
+        activation = getattr(linear, "activation", None)
+        bias = None if linear.bias is None else linear.bias.detach().clone()
+        options: dict[str, Any] = {"activation": activation, "batch_invariant": invariant}
+        return cls.from_packed(packed, bias, **options).train(linear.training)
+
+    @classmethod
+    def from_packed(
+        cls,
+        packed: PackedWeight,
+        bias: Tensor | None = None,
+        *,
+        activation: Activation | None = None,
+        batch_invariant: bool = False,
+    ) -> Self:
+        """Makes a layer of a tcgemm.PackedWeight (N, K), whose tensors are not copied.
+
+        Example:
+            >>> packed = tcgemm.pack_weight(torch.randn(32, 128).half(), "nf4")
+            >>> tcgemm.nn.PackedLinear.from_packed(packed, torch.zeros(32)).format
+            'nf4'
+
+        Raises TypeError if `packed` is none, and RuntimeError if it is a transpose or the bias does
+        not fit it.
+        """
+        if type(packed) is not PackedWeight:
+            raise TypeError(
+                f"{_NAME}.from_packed: packed must be a tcgemm.PackedWeight, but is "
+                f"{type(packed).__name__}; make one with tcgemm.pack_weight."
+            )
+        n = packed.stored.layout.n
+        if packed.transposed or (bias is not None and bias.shape != (n,)):
+            shape = None if bias is None else tuple(bias.shape)
+            raise RuntimeError(
+                f"{_NAME}.from_packed: packed has shape {tuple(packed.shape)}, and is "
+                f"{'' if packed.transposed else 'not '}a transpose, and bias has shape {shape}, "
+                f"but a layer has a weight (N, K) and a bias (N,); pass the weight of {n} rows "
+                "as it was packed."
+            )
+        check_activation(_NAME, activation)
+        layer = cls.__new__(cls)
+        torch.nn.Module.__init__(layer)
+        layer._become(packed.stored, bias, activation)
+        layer.batch_invariant = batch_invariant
+        return layer
+
+    @property
+    def packed(self) -> PackedWeight:
+        """The weight as a tcgemm.PackedWeight, which shares the buffers."""
+        kept = self._packed
+        buffers: Any = self._buffers
+        released = buffers["codes"] is None
+        if kept is not None:
+            mine = kept.stored.tensors
+            if all(getattr(mine, name) is buffers[name] for name in _PARTS[released:]):
+                return kept
+            self._restore_codes()
+        parts = Parts(*(buffers[name] for name in _PARTS))
+        packed = PackedWeight(Stored(parts, self._layout(), self.shown_dtype))
+        if not _compiling():
+            vars(self)["_packed"] = packed
+        return packed
+
+    def release_codes(self) -> None:
+        """Frees the buffer of the codes, and keeps them in the order of the kernels alone.
+
+        It saves half of the memory, and forwards and state_dict() stay the same. Copies, moves and
+        load_state_dict read the codes back. Call it when the layer is on its device:
+
+            for layer in model.modules():
+                if isinstance(layer, tcgemm.nn.PackedLinear):
+                    layer.release_codes()
+        """
+        self.packed.release_codes()
+        self._buffers["codes"] = None
+
+    def _restore_codes(self) -> None:
+        """The inverse of release_codes."""
+        if self._buffers["codes"] is None and self._packed is not None:
+            self._buffers["codes"] = self._packed.stored.parts.codes
+            vars(self)["_packed"] = None
+
+    def _layout(self) -> Layout:
+        return Layout(self.format, self.out_features, self.in_features, self.group_size)
+
+    def add_placeholder(self) -> None:
+        """Gives the layer an empty Parameter, which no state_dict contains.
+
+        swap_linear calls it in a model without other Parameters, because programs read the device
+        and the dtype from next(model.parameters()).
+        """
+        exchange.add_placeholder(self, self.shown_dtype, self.packed.device)
+
+    def to_linear(self, dtype: torch.dtype | None = None) -> torch.nn.Linear:
+        """A tcgemm.nn.Linear with the dequantised weight and a copy of the bias.
+
+        The default of dtype is that of the bias; without a bias it is that of `weight`.
+        """
+        if dtype is None:
+            dtype = self.shown_dtype if self.bias is None else self.bias.dtype
+        linear = Linear(
+            *(self.in_features, self.out_features, self.bias is not None, "meta", dtype),
+            activation=self.activation,
+            batch_invariant=self.batch_invariant,
+        )
+        linear.weight = torch.nn.Parameter(self.packed.dequantize(dtype))
+        if self.bias is not None:
+            linear.bias = torch.nn.Parameter(self.bias.detach().to(dtype, copy=True))
+        return linear.train(self.training)
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """act(x @ weight.t() + bias), by tcgemm.linear."""
+        if not _compiling() and is_dtensor(input):
+            raise RuntimeError(
+                f"{_NAME}: x is a DTensor, but the weight is not; pass x.full_tensor(), or "
+                "x.to_local() if it is sharded by rows."
+            )
+        return functional.linear(
+            input,
+            self.packed,
+            self.bias,
+            activation=self.activation,
+            batch_invariant=self.batch_invariant,
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "weight":
+            if _compiling():
+                return self.packed.dequantize()
+            return PackedView(self.packed)
+        return super().__getattr__(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "weight":
+            raise RuntimeError(
+                f"{_NAME}: weight is assigned {type(value).__name__}, but it is the dequantised "
+                "form of the codes and scales; load a weight with load_state_dict, or make another "
+                "layer with from_linear or from_packed."
+            )
+        if name in _PARTS and isinstance(value, torch.Tensor):
+            value = bytes_of(value.detach())
+        super().__setattr__(name, value)
+
+    def extra_repr(self) -> str:
+        zeros = [name for name in ("zero_points", "offsets") if self._buffers[name] is not None]
+        zeros = f", {zeros[0]}=True" if zeros else ""
+        activation = "" if self.activation is None else f", activation={self.activation}"
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features}, "
+            f"bias={self.bias is not None}, format={self.format}, "
+            f"group_size={self.group_size}{zeros}{activation}{exchange.shown_invariance(self)}"
+        )
+
+    def _apply(self, fn: Callable[[Tensor], Any], recurse: bool = True) -> Any:
+        """Moves the parts, but never converts them: half() is for the bias."""
+        self._restore_codes()
+        before = dict(self._buffers)
+        device = self.packed.device
+        shown = fn(torch.empty(0, dtype=self.shown_dtype, device=device)).dtype
+        super()._apply(fn, recurse)
+        for name in _PARTS:
+            old, new = before[name], self._buffers[name]
+            if old is not None and new is not None and new.dtype is not old.dtype:
+                self._buffers[name] = old.to(new.device)
+        self.shown_dtype = shown
+        vars(self)["_packed"] = None
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        codes = self.packed.stored.parts.codes  # also if they were released
+        return vars(self) | {"_packed": None, "_buffers": self._buffers | {"codes": codes}}
+
+    def _save_to_state_dict(
+        self, destination: dict[str, Any], prefix: str, keep_vars: bool
+    ) -> None:
+        parts = of_bytes(self.packed.stored.parts, format_of(_NAME, self.format))
+        for name, tensor in {**parts.given(), "bias": self.bias}.items():
+            if tensor is not None:
+                destination[prefix + name] = tensor if keep_vars else tensor.detach()
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        """Packs the weight if the state is that of a Linear."""
+        self._restore_codes()
+        weight = state_dict.pop(prefix + "weight", None)
+        try:
+            if isinstance(weight, torch.Tensor):
+                parts = self._pack(weight).stored.parts
+            else:
+                parts = self._checked(state_dict, prefix)
+        except (RuntimeError, TypeError) as error:
+            error_msgs.append(f"{prefix.rstrip('.') or 'the layer'}: {error}")
+            return
+        for name, tensor in parts.items() if isinstance(parts, dict) else parts.given().items():
+            state_dict[prefix + name] = tensor
+            own: Any = self._buffers[name]
+            if own.dtype is not tensor.dtype:  # scales of another dtype
+                self._buffers[name] = torch.empty_like(own, dtype=tensor.dtype)
+        super()._load_from_state_dict(
+            *(state_dict, prefix, local_metadata, strict),
+            *(missing_keys, unexpected_keys, error_msgs),
+        )
+        vars(self)["_packed"] = None
+        if prefix + "placeholder" in missing_keys:
+            missing_keys.remove(prefix + "placeholder")
+            self.add_placeholder()
+
+    def _pack(self, weight: Tensor) -> PackedWeight:
+        """A dense weight in the format of the layer."""
+        if weight.shape != (self.out_features, self.in_features):
+            raise RuntimeError(
+                f"{_NAME}: weight has shape {tuple(weight.shape)}, but the layer has "
+                f"{(self.out_features, self.in_features)}; load the weight of such a layer."
+            )
+        own = self.packed
+        return pack_weight(
+            *(weight.detach(), self.format, self.group_size),
+            zero_points=own.zero_points is not None,
+            scale_dtype=own.scales.dtype,
+            table=own.table if self.format == "table" else None,
+        )
+
+    def _checked(self, state_dict: dict[str, Any], prefix: str) -> dict[str, Tensor]:
+        """The parts of a saved layer that this layer has as well, as buffers."""
+        names = [name for name in _PARTS if self._buffers[name] is not None]
+        given = {name: state_dict[prefix + name] for name in names if prefix + name in state_dict}
+        form = format_of(_NAME, self.format)
+        if len(given) == len(names):
+            check_parts(_NAME, of_bytes(Parts(**given), form), self._layout())
+            if form.table is not None and not given["table"].is_meta:
+                own = table_of(form)
+                if not torch.equal(given["table"].cpu(), own):  # pyright: ignore
+                    raise RuntimeError(
+                        f"{_NAME}: table is not that of the format {self.format!r}; load the state "
+                        "into a layer of its format, or of the format 'table'."
+                    )
+        return {name: bytes_of(tensor) for name, tensor in given.items()}
+
+
+def _rows(part: Tensor, rows: int) -> Tensor:
+    """A part of a weight of one row for more rows; the table and the global scale stay."""
+    return part.repeat(rows, 1) if part.dim() == 2 else part
+
+
+_STATE = (
+    *("_parameters", "_buffers", "format", "group_size", "activation", "shown_dtype"),
+    "batch_invariant",
+)
+_OPTIONS = ("format", "group_size", "method", "zero_points", "scale_dtype", "table")
+
+
+def _state(module: torch.nn.Linear, **options: Any) -> dict[str, Any]:
+    layer = PackedLinear.from_linear(module, **options)
+    return {name: vars(layer)[name] for name in _STATE}
+
+
+def _why_not(
+    module: Any, format: str = "int4", group_size: Any = "default", **_: Any
+) -> str | None:
+    """The reason why a module is not packed with these options of swap_linear."""
+    form = format_of("tcgemm.swap_linear", format)
+    size = form.default_group if group_size == "default" else group_size
+    check_group("tcgemm.swap_linear", form, size, size or 0)
+    k = module.in_features
+    if size is not None and k % size:
+        return f"has {k} inputs, which groups of {size} do not divide"
+    return exchange.why_not_converted(module, FLOATS, "packed")
+
+
+exchange.register(
+    exchange.Exchange(
+        layer=PackedLinear,
+        options=(*_OPTIONS, "batch_invariant"),
+        names=(*_STATE, "_packed"),
+        state=_state,
+        why_not=_why_not,
+        caches=("_packed",),
+        without_parameters=PackedLinear.add_placeholder,
+        reads_options=True,
+    )
+)

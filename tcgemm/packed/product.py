@@ -1,0 +1,315 @@
+"""Products with a PackedWeight: the operator packed_mm with its fake, derivatives and rules.
+
+    linear, mm, matmul, addmm --> dispatch.OPERANDS --> multiply --> autograd --> packed_mm
+
+The operator takes the weight in device order, and K from its other operand. The gradient of a
+multiplies the weight that these bytes stand for, in the dtype of a. So a graph needs no other form
+of the weight.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+
+from tcgemm.ops import autograd, dispatch, dtensor, fake, flops, invariance, vmap
+from tcgemm.ops._torch_private import any_autocast_enabled, redispatch
+from tcgemm.ops.arguments import check_amax, check_words, refusal
+from tcgemm.ops.epilogue import DEFAULT, NO_SCALES, TENSORS, Scales
+from tcgemm.ops.operators import LINEAR, MATMUL, Operator, times
+from tcgemm.packed.arrange import Order, parts_of
+from tcgemm.packed.codes import dequantized
+from tcgemm.packed.weight import PackedWeight
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from torch import Tensor
+
+    from tcgemm.ops.epilogue import Epilogue
+    from tcgemm.ops.operators import Operands
+
+_SIXTEEN = (torch.float16, torch.bfloat16)
+_packet: Any = torch.ops.tcgemm.packed_mm
+_kernel: Any = redispatch(_packet.default)
+_NO_ORDER = Order(0, "int4", 0, "none")
+
+
+class PackedProduct(Operator):
+    """packed_mm for one call: the numbers of the weight and scale_out belong to it."""
+
+    name: str = "packed_mm"
+    default: Any = _packet.default
+    out: Any = _packet.out
+    with_z: Any = _packet.with_z
+    weight: bool = True
+    batched: bool = False
+    operand_names: tuple[str, str] = ("a", "packed_b")
+    positional: tuple[str, ...] = (*TENSORS, "scale_out")
+    keeps_sign: bool
+    kernel_name: str | None
+    order: Order
+    words: dict[str, Any]  # the numbers of the weight, as keywords
+    a: tuple[int, torch.dtype]  # K and the dtype of the other operand
+    constants: tuple[Tensor | None, ...]
+    constant_names: tuple[str, ...]
+
+    def __init__(
+        self,
+        order: Order = _NO_ORDER,
+        scale_out: Tensor | None = None,
+        kernel_name: str | None = None,
+        a: tuple[int, torch.dtype] = (0, torch.bfloat16),
+    ) -> None:
+        self.order = order
+        self.words = order._asdict()
+        # Without constants autograd.py takes the shortest way.
+        self.constants = () if scale_out is None else (scale_out,)
+        self.constant_names = () if scale_out is None else ("scale_out",)
+        self.keeps_sign = scale_out is None
+        self.kernel_name = kernel_name
+        self.a = a
+
+    def tensors(
+        self,
+        a: Tensor,
+        b: Tensor,
+        c: Tensor | None,
+        bias: Tensor | None,
+        residual: Tensor | None,
+    ) -> tuple[Tensor | None, ...]:
+        return a, b, c, bias, residual, *self.constants
+
+    def kernel(  # pyright: ignore[reportIncompatibleVariableOverride]
+        self, keys: Any, a: Tensor, b: Tensor, bias: Tensor | None = None
+    ) -> Tensor:
+        """The product with the default epilogue, past the dispatcher: direct.py."""
+        return _kernel(keys, a, b, None, bias, **self.words)
+
+    def keywords(self, epilogue: Epilogue) -> dict[str, Any]:
+        keywords = self.words | epilogue.given()
+        for word in ("acc_dtype", "precision"):  # they choose nothing here
+            keywords.pop(word, None)
+        if self.kernel_name is not None:
+            keywords["kernel_name"] = self.kernel_name
+        return keywords
+
+    def run(
+        self,
+        a: Tensor,
+        b: Tensor,
+        c: Tensor | None,
+        bias: Tensor | None,
+        residual: Tensor | None,
+        epilogue: Epilogue,
+    ) -> Tensor:
+        return self.default(*self.tensors(a, b, c, bias, residual), **self.keywords(epilogue))
+
+    def bind(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[PackedProduct, Operands]:
+        given = self.given(args, kwargs)
+        order = Order(*(given.get(name, each) for name, each in _NO_ORDER._asdict().items()))
+        a = given["a"]
+        form = (a.shape[-1], a.dtype) if isinstance(a, torch.Tensor) else self.a
+        call = PackedProduct(order, given.get("scale_out"), given.get("kernel_name"), form)
+        return call, self.operands(given)
+
+    def with_constants(self, constants: Sequence[Tensor | None]) -> PackedProduct:
+        scale_out = constants[0] if constants else None
+        return PackedProduct(self.order, scale_out, self.kernel_name, self.a)
+
+    def before_activation(self) -> PackedProduct:
+        return self.with_constants(())
+
+    def grad_operands(
+        self, a: Any, b: Any, precision: str | None
+    ) -> tuple[Tensor | None, Tensor | None, None]:
+        """a, and the weight (N, K) in its dtype."""
+        if b is not None:
+            k, dtype = self.a
+            b = dequantized(*parts_of(b, self.order, k), dtype)
+        return a, b, None
+
+    def apply_scale_out(self, gradient: Tensor) -> Tensor:
+        return times(gradient, self.constants[0]) if self.constants else gradient
+
+    def lift(self, result: Tensor, a_dims: int, b_dims: int) -> Tensor:
+        return super().lift(result, a_dims, 2)
+
+    def lower(self, result: Tensor, a_dims: int, b_dims: int) -> Tensor:
+        return super().lower(result, a_dims, 2)
+
+
+def _fake(
+    a, packed_b, c=None, bias=None, residual=None, scale_out=None, *, n, out_dtype=None, **_options
+):
+    addends = {"c": c, "bias": bias, "residual": residual, "scale_out": scale_out}
+    given = {name: each for name, each in addends.items() if each is not None}
+    fake.check_devices("tcgemm", {"a": a, "packed_b": packed_b, **given})
+    return a.new_empty((*a.shape[:-1], n), dtype=out_dtype or a.dtype)
+
+
+def _fake_with_z(*args, **kwargs):
+    out = _fake(*args, **kwargs)
+    return out, torch.empty_like(out)
+
+
+def _fake_out(*args, out, **kwargs):
+    fake.check_devices("tcgemm", {"a": args[0], "out": out})
+    _fake(*args, **kwargs)
+
+
+def _vmap(info, in_dims, *args, **kwargs):
+    """One product of all rows if only a is mapped over; else one for each example."""
+    batch_a, *others = in_dims
+    if batch_a is None or any(dim is not None for dim in others):
+        return vmap.loop_over_examples(OPERATOR.default, info, in_dims, args, kwargs)
+    a, *rest = args
+    return OPERATOR.default(a.movedim(batch_a, 0), *rest, **kwargs), 0
+
+
+OPERATOR: PackedProduct = PackedProduct()
+torch.library.register_fake("tcgemm::packed_mm", _fake)
+torch.library.register_fake("tcgemm::packed_mm.with_z", _fake_with_z)
+torch.library.register_fake("tcgemm::packed_mm.out", _fake_out)
+torch.library.register_vmap("tcgemm::packed_mm", _vmap)
+vmap.register_one_by_one("packed_mm", "with_z")
+autograd.register(OPERATOR)
+autograd.register_constant("packed_mm", "with_z")
+flops.count(OPERATOR)
+dtensor.rules_in("tcgemm.packed.sharding")
+
+
+def _refuse(op: Operator, text: str) -> NoReturn:
+    raise RuntimeError(f"tcgemm.{op.name}: {text}")
+
+
+def _check_options(op: Operator, epilogue: Epilogue, scales: Scales, amax: object) -> None:
+    """Raises the error for what no product with a packed weight has."""
+    check_words(op.name, epilogue)
+    check_amax(op.name, amax)
+    second = op.operand_names[1]
+    for name, scale in zip(Scales._fields[:-1], scales, strict=False):
+        if scale is not None:
+            _refuse(
+                op,
+                f"{name} is given, but {second} is a PackedWeight, which has its own scales; leave "
+                f"it out, or pass {second}.dequantize().",
+            )
+    if amax:
+        _refuse(
+            op,
+            f"amax is True, but {second} is a PackedWeight, whose kernels do not compute it; take "
+            f"the result's .abs().amax(), or pass {second}.dequantize().",
+        )
+    if epilogue.acc_dtype not in (None, torch.float32):
+        _refuse(
+            op,
+            f"acc_dtype is {epilogue.acc_dtype}, but products with a PackedWeight are summed in "
+            "torch.float32; leave it out.",
+        )
+
+
+def _check_operands(op: Operator, a: Tensor, b: PackedWeight, bias: Tensor | None) -> None:
+    """Raises the error for operands that do not fit each other or the function."""
+    first, second = op.operand_names
+    if b.transposed is op.weight:
+        _refuse(
+            op,
+            f"{second} is a PackedWeight of shape {tuple(b.shape)}, but the {op.name} function "
+            f"takes it {'as it was packed' if op.weight else 'as its transpose'}; pass "
+            f"{second}.t().",
+        )
+    if a.dtype not in _SIXTEEN:
+        _refuse(
+            op,
+            f"{first} is {a.dtype}, but a PackedWeight is multiplied by torch.float16 or "
+            f"torch.bfloat16; convert {first} with .to(torch.bfloat16), or pass "
+            f"{second}.dequantize({a.dtype}).",
+        )
+    n, k = b.stored.layout.n, b.stored.layout.k
+    dims = (2,) if op not in (LINEAR, MATMUL) else range(1, 65)
+    if a.dim() not in dims or a.shape[-1] != k:
+        rows = "(M," if dims == (2,) else "(...,"
+        _refuse(
+            op,
+            f"{first} has shape {tuple(a.shape)}, but {second} is a PackedWeight of K = {k}, so "
+            f"{first} must have shape {rows} {k}); reshape it.",
+        )
+    if bias is not None and (bias.dim() > 2 or (op is LINEAR and bias.dim() != 1)):
+        shapes = f"({n},)" if op is LINEAR else f"({n},), (1, {n}) or (M, 1)"
+        _refuse(
+            op,
+            f"bias must have shape {shapes}, but has {tuple(bias.shape)}; pass anything that "
+            "varies along other dimensions as residual.",
+        )
+
+
+def _call(a: Tensor, b: PackedWeight) -> PackedProduct:
+    """The operator of a product without scale_out, which the weight keeps."""
+    found = b.stored.calls.get(a.dtype)
+    if found is None or torch.compiler.is_compiling():
+        found = PackedProduct(b.order, a=(a.shape[-1], a.dtype))
+        if not torch.compiler.is_compiling():
+            b.stored.calls[a.dtype] = found
+    return found
+
+
+def multiply(
+    op: Operator,
+    out: Tensor | None,
+    a: Any,
+    b: PackedWeight,
+    c: Tensor | None,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    epilogue: Epilogue,
+    scales: Scales,
+    amax: object,
+) -> Tensor:
+    """The product `op` of a tensor and a PackedWeight. The arguments are those of dispatch."""
+    first, second = op.operand_names
+    if op.batched:
+        _refuse(
+            op,
+            f"{second} is a PackedWeight, which is one matrix, but {op.name} multiplies batches; "
+            f"call tcgemm.matmul with it, or pass batches of {second}.dequantize().",
+        )
+    if not (epilogue is DEFAULT and scales is NO_SCALES and amax is False):
+        _check_options(op, epilogue, scales, amax)
+    order, scale_out = b.arranged(), scales.scale_out
+    if not dispatch.all_tensors(op, a, order, c, bias, residual, out, scale_out):
+        given = {"c": c, "bias": bias, "residual": residual, "out": out, "scale_out": scale_out}
+        raise dispatch.no_tensor(op.name, {first: a, second: order, **given})
+    traced = torch.compiler.is_compiling()
+    if out is None and (traced or any_autocast_enabled()):
+        a, c, bias, residual = dispatch.autocast(a, c, bias, residual)
+    _check_operands(op, a, b, bias)
+    call = _call(a, b) if scale_out is None else _call(a, b).with_constants((scale_out,))
+    operands = (a, order, c, bias, residual)
+    try:
+        if out is not None:
+            return dispatch.into(op, call, out, out, *operands, epilogue)
+        if traced:
+            return call.run(*operands, invariance.kept(epilogue))
+        return autograd.call_checked(call, *operands, epilogue)
+    except RuntimeError as error:
+        tensors = {first: a, second: order, "c": c, "bias": bias, "residual": residual}
+        tensors |= {"scale_out": scale_out, "out": out}
+        given = {name: each for name, each in tensors.items() if each is not None}
+        if any(map(dtensor.is_dtensor, given.values())):
+            _refuse(
+                op,
+                f"a tensor is a DTensor, but {second} is a PackedWeight, which is none; pass "
+                "to_local() of a DTensor that is sharded by rows, or full_tensor().",
+            )
+        fake.check_devices(f"tcgemm.{op.name}", given)
+        refused = refusal(op.name, error, epilogue)
+        if traced or refused is None:
+            raise
+        raise refused from None
+
+
+dispatch.products[PackedWeight] = multiply

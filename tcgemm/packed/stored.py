@@ -1,0 +1,95 @@
+"""What a PackedWeight and its transpose share: the tensors, and the device order that is kept."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tcgemm.ops._torch_private import mark_static_address
+from tcgemm.ops.prepack import TensorVersionGuard, capturing
+from tcgemm.packed import arrange
+from tcgemm.packed.parts import Layout, Parts
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_compiling = torch.compiler.is_compiling
+
+
+class _Kept:
+    """A device order, and guards that know whether the tensors that it was made of have changed."""
+
+    order: torch.Tensor
+    guards: tuple[TensorVersionGuard, ...]
+
+    def __init__(self, order: Tensor, tensors: Parts) -> None:
+        self.order = order
+        self.guards = tuple(map(TensorVersionGuard, tensors.given().values()))
+
+    def __bool__(self) -> bool:
+        return all(self.guards)
+
+    # The getter is a C function: torch.compile guards on its result and does not trace it.
+    unchanged: property = property(operator.truth)
+
+
+class Stored:
+    """The tensors of a packed weight. `parts` has them all; without codes they are in `tensors`."""
+
+    tensors: Parts  # codes have no elements if they were released
+    layout: Layout
+    dtype: torch.dtype
+    kept: _Kept | None
+    released: torch.Tensor | None  # the device order that alone has the codes
+    calls: dict[torch.dtype, Any]  # of product.py, by the dtype of the other operand
+
+    def __init__(self, parts: Parts, layout: Layout, dtype: torch.dtype) -> None:
+        self.layout, self.dtype = layout, dtype
+        self.replace(parts)
+
+    def replace(self, parts: Parts) -> None:
+        """Takes other tensors, of the same layout."""
+        self.tensors, self.kept, self.released, self.calls = parts, None, None, {}
+
+    @property
+    def parts(self) -> Parts:
+        """All tensors. Codes that were released are read from the device order in each call."""
+        if self.released is None:
+            return self.tensors
+        order = arrange.order_of(self.tensors, self.layout)
+        codes = arrange.codes_of(self.released, order, self.layout.k)
+        return self.tensors._replace(codes=codes)
+
+    def arranged(self) -> Tensor:
+        """The device order, kept or new."""
+        kept = self.kept
+        if kept is not None and kept.unchanged:
+            return kept.order
+        with torch.no_grad():
+            if _compiling():
+                return arrange.arranged(self.parts, self.layout)
+            with torch.inference_mode(False):
+                order = arrange.arranged(self.parts, self.layout)
+        plain = {type(each) for each in (order, *self.tensors.given().values())}
+        if plain <= {torch.Tensor, torch.nn.Parameter} and not capturing(order):
+            if order.is_cuda:
+                mark_static_address(order)  # graphs of torch.compile do not copy it
+                # Later products may run in other streams, and need not wait for this one.
+                torch.cuda.current_stream(order.device).synchronize()
+            self.kept = _Kept(order, self.tensors)
+            if self.released is not None:
+                self.released = order
+        return order
+
+    def release(self) -> bool:
+        """Frees the codes, which the device order has as well. False if that is not kept now."""
+        order = self.arranged()
+        if self.kept is None:
+            return False
+        if self.released is None:
+            self.released = order
+            self.tensors = self.tensors._replace(codes=self.tensors.codes.new_empty(0))
+            self.kept = _Kept(order, self.tensors)
+        return True

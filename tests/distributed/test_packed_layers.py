@@ -1,0 +1,88 @@
+"""PackedLinear under DistributedDataParallel and fully_shard, and packed_mm of DTensors."""
+
+import pytest
+import torch
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
+
+import tcgemm
+from tcgemm.nn import PackedLinear
+from tcgemm.ops.dtensor import full_tensor
+
+from support import processes
+from support.packed_cases import bits
+
+R, S0, S1 = Replicate(), Shard(0), Shard(1)
+formats = pytest.mark.parametrize("format", ["int4", "e4m3", "nvfp4"])
+
+
+def model_of(seed, format):
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(16, 128), nn.Linear(128, 32), nn.Linear(32, 4)).bfloat16()
+    tcgemm.swap_linear(model, "1", to=PackedLinear, format=format)
+    return model.to(processes.device())
+
+
+def ones():
+    return torch.ones(3, 16, device=processes.device()).bfloat16()
+
+
+def with_ddp(rank, format):
+    model, expected = DistributedDataParallel(model_of(rank, format)), model_of(0, format)
+    model(ones()).sum().backward()
+    out = expected(ones())
+    out.sum().backward()
+    assert processes.same(model(ones()), out)
+    torch.testing.assert_close(model.module[0].weight.grad, expected[0].weight.grad)
+
+
+@formats
+def test_ddp_sends_the_packed_weights(format, device):
+    processes.run(with_ddp, format, device=device)
+
+
+def with_fsdp(rank, format):
+    mesh = processes.mesh()
+    model, expected = model_of(0, format), model_of(0, format)
+    for layer in (*model, model):
+        fully_shard(layer, mesh=mesh)
+    assert processes.same(model(ones()), expected(ones()))
+    model(ones()).sum().backward()
+    state = model.state_dict()
+    for name, each in expected.state_dict().items():
+        saved = full_tensor(state[name])
+        assert saved.dtype is each.dtype and torch.equal(bits(saved), bits(each))
+
+
+@formats
+def test_fully_shard_shards_the_bias_alone(format, device):
+    processes.run(with_fsdp, format, device=device)
+
+
+def of_dtensors(rank):
+    devices = processes.mesh()
+    torch.manual_seed(0)
+    packed = tcgemm.pack_weight(torch.randn(48, 128).half(), "int4", 32).to(processes.device())
+    x = torch.randint(-2, 3, (8, 128)).half().to(processes.device())
+    bias, rows = torch.ones(48).to(x.device), torch.ones(8, 1).to(x.device)
+    expected = tcgemm.linear(x, packed, bias, residual=rows)
+    order = distribute_tensor(packed.arranged(), devices, [R])
+    words = packed.order._asdict()
+    for placement, result in ((R, R), (S0, S0), (S1, R)):
+        a = distribute_tensor(x, devices, [placement])
+        addends = [distribute_tensor(each, devices, [R]) for each in (bias, rows)]
+        out = torch.ops.tcgemm.packed_mm.default(a, order, None, *addends, **words)
+        assert isinstance(out, DTensor) and out.placements == (result,)
+        assert torch.equal(out.full_tensor(), expected)
+    with pytest.raises(RuntimeError) as caught:
+        tcgemm.linear(distribute_tensor(x, devices, [S0]), packed)
+    assert str(caught.value) == (
+        "tcgemm.linear: a tensor is a DTensor, but weight is a PackedWeight, which is none; pass "
+        "to_local() of a DTensor that is sharded by rows, or full_tensor()."
+    )
+
+
+def test_rows_of_a_product_are_sharded(device):
+    processes.run(of_dtensors, device=device)

@@ -1,0 +1,66 @@
+"""The packed weights that tests walk: every format, group size and kind of zero."""
+
+from typing import NamedTuple
+
+import torch
+
+import tcgemm
+
+TABLE = [
+    -1.0,
+    -0.7,
+    -0.5,
+    -0.25,
+    -0.125,
+    0.0,
+    0.1,
+    0.2,
+    0.3,
+    0.4,
+    0.5,
+    0.625,
+    0.75,
+    0.875,
+    1.0,
+    2.0,
+]
+
+
+class Case(NamedTuple):
+    """One kind of packed weight."""
+
+    format: str
+    group_size: int | None
+    zeros: str = "none"
+
+    def pack(self, w, method="nearest", **options):
+        """w packed; offsets are made from a weight with zero points."""
+        if self.format == "table":
+            options["table"] = TABLE
+        points = self.zeros != "none"
+        packed = tcgemm.pack_weight(
+            *(w, self.format, self.group_size), method=method, zero_points=points, **options
+        )
+        if self.zeros != "offsets":
+            return packed
+        offsets = (8 - packed.zero_points.to(packed.scales.dtype)) * packed.scales
+        return tcgemm.PackedWeight.from_parts(
+            *(packed.codes, packed.scales, "int4"),
+            k=w.shape[1],
+            group_size=self.group_size,
+            offsets=offsets,
+        )
+
+
+GROUPS = (32, 64, 128, None)
+CASES = (
+    *(Case("int4", size, zeros) for size in GROUPS for zeros in ("none", "points", "offsets")),
+    *(Case(name, size) for name in ("int8", "e4m3", "nf4") for size in (64, None)),
+    *(Case("fp4", 32), Case("table", 128), Case("mxfp4", 32), Case("nvfp4", 16)),
+)
+IDS = [f"{case.format}-{case.group_size or 'row'}-{case.zeros}" for case in CASES]
+
+
+def bits(tensor):
+    """The bytes of a tensor, which compare NaN as well."""
+    return tensor.contiguous().reshape(-1).view(torch.uint8)

@@ -1,0 +1,48 @@
+"""Packed weights as the first version of their format saves them.
+
+    python tests/support/saved_packed.py write     writes tests/data/saved/packed
+
+As the files beside them, they are never written anew: every later tcgemm has to load them with the
+same values. The expected ones come from packed_order.dense, which reads the bits one by one.
+"""
+
+import pickle
+import sys
+from pathlib import Path
+
+import numpy
+import safetensors.torch
+import torch
+
+import tcgemm
+
+from support import packed_order
+from support.packed_cases import CASES, IDS
+
+FOLDER = Path(__file__).resolve().parent.parent / "data" / "saved" / "packed"
+ROWS, COLUMNS = 4, 128
+
+
+def write():
+    """Writes every file."""
+    torch.manual_seed(28)
+    FOLDER.mkdir(parents=True)
+    weights = {
+        name: case.pack(torch.randn(ROWS, COLUMNS).half())
+        for name, case in zip(IDS, CASES, strict=True)
+    }
+    expected = {name: packed_order.dense(each).float().numpy() for name, each in weights.items()}
+    numpy.savez_compressed(FOLDER / "expected.npz", **expected)
+    torch.save(weights, FOLDER / "weights.pt")
+    (FOLDER / "weights.pickle").write_bytes(pickle.dumps(weights))
+    layers = torch.nn.ModuleList(
+        tcgemm.nn.PackedLinear.from_packed(each, torch.arange(4.0)) for each in weights.values()
+    )
+    torch.save(layers, FOLDER / "layers.pt")
+    safetensors.torch.save_file(layers.state_dict(), FOLDER / "layers.safetensors")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["write"]:
+        raise SystemExit(__doc__)
+    write()
