@@ -69,6 +69,7 @@ double clock_rate(const Device& device, double flops, double clocks) {
 // The factor of the mainloops of a cluster that adds slices: its CTAs read at several k, and share
 // nothing.
 double cluster_depth(const GemmConfig& config) {
+  if (config.has_packed_weight()) return 1.0;
   if (config.warpgroups > 1) return 1.25;
   return config.n <= 64 ? 0.8 : 1.55;
 }
@@ -116,13 +117,19 @@ double issue_cost(const GemmConfig& config, const Problem& problem) {
   return factor;
 }
 
-// The fewest clocks of a k-block with a packed weight, which is decoded: measured on an H200.
-double packed_block(const GemmConfig& config, const Device& device) {
+// Does a multiprocessor have two CTAs, where it can? The CTAs of a cluster of four are close together.
+bool shares_multiprocessor(const LaunchConfig& launch, const Device& device) {
+  return launch.grid > device.multiprocessors || (launch.cluster_adds && launch.slices > 2);
+}
+
+// The fewest clocks of a k-block with a packed weight, which is decoded: measured on an H200. `shared`:
+// two CTAs share a multiprocessor.
+double packed_block(const GemmConfig& config, const Device& device, bool shared) {
   const double microseconds = config.n == 256   ? 0.67
                               : config.n == 128 ? 0.51
-                              : config.n == 64  ? 0.52
-                              : config.n == 32  ? 0.33
-                                                : 0.30;
+                              : config.n == 64  ? 0.44
+                              : config.n == 32  ? (shared ? 0.5 : 0.3)
+                                                : (shared ? 0.39 : 0.25);
   return microseconds * device.hopper.clock * kFastClock;
 }
 
@@ -185,9 +192,10 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
   const double waiting = launch.cluster == 4 ? kFourBlocks : launch.cluster == 2 ? kTwoBlocks : 0;
   const double issue = config.warpgroups == 1 && config.n == 256 ? kOneWide : 1.0;
   const bool is_narrow = config.n <= 64 && config.terms == 1 && !config.sparse;
-  const double least = config.has_packed_weight() ? packed_block(config, device)
-                       : is_narrow                ? kNarrowBlock + kNarrowColumn * config.n
-                                                  : 0.0;
+  const double least = config.has_packed_weight()
+                           ? packed_block(config, device, shares_multiprocessor(launch, device))
+                       : is_narrow ? kNarrowBlock + kNarrowColumn * config.n
+                                   : 0.0;
   const double k_block = std::max(issue * (std::max(math, load) + overhead), least);
   const double slower = launch.cluster_adds ? cluster_depth(config) : 1.0;
   const double mainloop = depth * slower * (k_block + waiting + kTraffic * load);

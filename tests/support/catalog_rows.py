@@ -128,7 +128,7 @@ def parse(name):
 
 
 def every_row(sparse=False):
-    """With dense operands, or with a sparse one. test_packed_weights.py has those of packed weights."""
+    """With dense operands, or with a sparse one. test_packed_weights.py has packed weights."""
     found = [parse(name) for name in info.build()["kernels"] if "_packed" not in name]
     return [row for row in found if (row.more == "sparse") is sparse]
 

@@ -52,6 +52,20 @@ class Case(NamedTuple):
         )
 
 
+def with_exact_elements(packed):
+    """The weight with scales that are powers of two and a table that 16 bits hold: no element is
+    rounded, so kernels that round elements, scales or nothing have equal weights."""
+    packed.scales = torch.exp2(packed.scales.float().log2().round()).to(packed.scales.dtype)
+    if packed.table is not None:
+        packed.table = packed.table.bfloat16().float()
+    if packed.global_scale is not None:
+        packed.global_scale = torch.ones_like(packed.global_scale)
+    if packed.offsets is not None:
+        steps = (packed.offsets.float() / packed.scales.float()).round()
+        packed.offsets = (steps * packed.scales.float()).to(packed.offsets.dtype)
+    return packed
+
+
 GROUPS = (32, 64, 128, None)
 CASES = (
     *(Case("int4", size, zeros) for size in GROUPS for zeros in ("none", "points", "offsets")),

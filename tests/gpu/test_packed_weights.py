@@ -1,0 +1,166 @@
+"""Every kernel with a packed weight: exact products in every format, at ragged sizes, any strides."""
+
+import re
+
+import pytest
+import torch
+
+import tcgemm
+from tcgemm import info
+
+from support import cases
+from support.packed_cases import Case, with_exact_elements
+
+NAME = re.compile(r"sm90a_(f16|bf16)_f32_(\d+)x(\d+)x64_w\d_s\d+_tn_packed([48])(_mma|_gemv)?")
+NAMES = [name for name in info.build()["kernels"] if "_packed" in name]
+KERNELS = pytest.mark.parametrize("name", [cases.gpu(n, mark="sm90", id=n) for n in NAMES])
+FOUR_BITS = (
+    Case("int4", 64),
+    Case("int4", 32, "points"),
+    Case("int4", None, "points"),
+    Case("int4", 128, "offsets"),
+    Case("int4", 32, "offsets"),
+    Case("nf4", 64),
+    Case("mxfp4", 32),
+    Case("nvfp4", 16),
+)
+EIGHT_BITS = (Case("int8", None), Case("int8", 32), Case("e4m3", 64))
+# The weight's rows, K, and the rows of x.
+SIZES = ((256, 1024, 5), (130, 640, 17), (40, 128, 70), (1, 384, 8), (1000, 2176, 33))
+
+
+def kernel(name):
+    """The dtype of x, the formats, and the most rows of x that the kernel takes."""
+    found = NAME.fullmatch(name)
+    assert found, f"{name} is not how kernels of packed weights are named"
+    dtype = {"f16": torch.float16, "bf16": torch.bfloat16}[found[1]]
+    most = int(found[2]) if found[5] == "_gemv" else 1 << 20
+    return dtype, FOUR_BITS if found[4] == "4" else EIGHT_BITS, most
+
+
+def product(x, packed, name=None, **options):
+    words = packed.order()._asdict()
+    return torch.ops.tcgemm.packed_mm(x, packed.arranged(), kernel_name=name, **words, **options)
+
+
+def make(case, rows, k, n, dtype):
+    """x of whole numbers and a weight whose products are exact in float32."""
+    packed = with_exact_elements(case.pack(torch.randn(n, k, device="cuda").to(dtype)))
+    return torch.randint(-2, 3, (rows, k), device="cuda").to(dtype), packed
+
+
+def expected(x, packed):
+    return (x.double() @ packed.dequantize(torch.float32).double().t()).float()
+
+
+def check(out, x, packed, case):
+    """float32 holds all digits of the sums, but not those of nf4 and e4m3."""
+    sums = expected(x, packed)
+    if case.format in ("nf4", "e4m3"):
+        size = x.double().abs() @ packed.dequantize(torch.float32).double().abs().t()
+        assert ((out.double() - sums.double()).abs() <= 2.0**-19 * size).all()
+    else:
+        assert torch.equal(out, sums)
+
+
+@KERNELS
+def test_every_kernel_is_exact(name):
+    dtype, formats, most = kernel(name)
+    for case in formats:
+        for n, k, rows in SIZES:
+            x, packed = make(case, min(rows, most), k, n, dtype)
+            out = product(x, packed, name, out_dtype=torch.float32)
+            check(out, x, packed, case)
+
+
+@KERNELS
+def test_strides_of_x_and_of_the_result(name):
+    dtype, formats, most = kernel(name)
+    x, packed = make(formats[0], min(24, most), 320, 136, dtype)
+    whole = expected(x, packed).to(dtype)
+    padded = torch.zeros(x.shape[0], 328, device="cuda", dtype=dtype)[:, :320]
+    odd = torch.zeros(x.shape[0], 333, device="cuda", dtype=dtype)[:, 3:323]
+    for strided in (padded, odd, torch.zeros_like(x.t().contiguous()).t()):
+        strided.copy_(x)
+        assert torch.equal(product(strided, packed, name), whole)
+    for out in (torch.empty_like(whole.t().contiguous()).t(), torch.empty_like(whole)):
+        words = packed.order()._asdict()
+        torch.ops.tcgemm.packed_mm.out(x, packed.arranged(), kernel_name=name, **words, out=out)
+        assert torch.equal(out, whole)
+
+
+@KERNELS
+def test_epilogue(name):
+    dtype, formats, most = kernel(name)
+    x, packed = make(formats[0], min(24, most), 512, 200, dtype)
+    sums = expected(x, packed)
+    bias, residual = torch.ones(200, device="cuda"), torch.full_like(sums, 2.0)
+    options = {"bias": bias, "residual": residual, "alpha": 0.5, "out_dtype": torch.float32}
+    out = product(x, packed, name, activation="relu", **options)
+    assert torch.equal(out, (0.5 * sums + 1).relu() + 2)
+    c = torch.full_like(sums, 3.0)
+    assert torch.equal(product(x, packed, name, c=c, beta=2.0, out_dtype=torch.float32), sums + 6)
+
+
+@KERNELS
+def test_a_cluster_adds_slices(name):
+    dtype, formats, _ = kernel(name)
+    if name.endswith("_gemv") or "128x256" in name:
+        pytest.skip("this kernel has no slices")
+    for case in formats[:2]:
+        x, packed = make(case, 64, 1024, 264, dtype)
+        for slices in (2, 3):
+            out = product(x, packed, f"{name}/{slices}c", out_dtype=torch.float32)
+            assert torch.equal(out, expected(x, packed))
+            assert torch.equal(
+                product(x, packed, f"{name}/{slices}c"), expected(x, packed).to(dtype)
+            )
+
+
+@pytest.mark.sm90
+@pytest.mark.parametrize("rows", [1, 8, 9, 16, 32, 64, 100, 257, 1024])
+@pytest.mark.parametrize("shape", [(4096, 4096), (1536, 8960), (131, 96)], ids=str)
+def test_the_choice_of_the_planner_is_exact(shape, rows):
+    for case in (*FOUR_BITS, *EIGHT_BITS):
+        if case.group_size and shape[1] % case.group_size:
+            continue
+        x, packed = make(case, rows, shape[1], shape[0], torch.bfloat16)
+        out = product(x, packed, out_dtype=torch.float32)
+        check(out, x, packed, case)
+
+
+@pytest.mark.sm90
+def test_random_weights_are_as_accurate_as_16_bits():
+    """The error against the exact weight is that of rounding elements, scales and a table."""
+    unit = 2.0**-9
+    for case in (*FOUR_BITS, *EIGHT_BITS):
+        for rows in (4, 16, 128, 600):
+            packed = case.pack(torch.randn(512, 2048, device="cuda"))
+            x = torch.randn(rows, 2048, device="cuda").bfloat16()
+            out = product(x, packed, out_dtype=torch.float32).double()
+            w = packed.dequantize(torch.float32).double()
+            size = x.double().abs() @ w.abs().t()
+            if case.zeros == "offsets":  # the offset is rounded by itself
+                size += x.double().abs().sum(1, keepdim=True) * packed.offsets.double().abs().max()
+            error = (out - x.double() @ w.t()).abs()
+            assert (error <= (3 * unit + 2048**0.5 * 2.0**-22) * size).all(), (case, rows)
+
+
+@pytest.mark.sm90
+def test_a_nan_in_the_activation_stays_in_its_row():
+    x, packed = make(FOUR_BITS[0], 12, 1024, 256, torch.bfloat16)
+    x[3, 17] = float("nan")
+    for rows in (8, 12):
+        out = tcgemm.linear(x[:rows], packed)
+        assert out[3].isnan().all() and not out[[i for i in range(rows) if i != 3]].isnan().any()
+
+
+@pytest.mark.sm90
+def test_a_wrong_code_is_seen():
+    """The comparison fails if one code of the weight is another one."""
+    x, packed = make(FOUR_BITS[0], 8, 1024, 256, torch.bfloat16)
+    x[0] = 1
+    before = expected(x, packed)
+    packed.codes[77, 300] ^= 1
+    assert not torch.equal(product(x, packed, out_dtype=torch.float32), before)
+    assert torch.equal(product(x, packed, out_dtype=torch.float32), expected(x, packed))
