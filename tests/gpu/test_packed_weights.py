@@ -1,4 +1,4 @@
-"""Every kernel with a packed weight: exact products in every format, at ragged sizes, any strides."""
+"""Every kernel with a packed weight: exact products in every format, of ragged sizes."""
 
 import re
 
@@ -39,7 +39,7 @@ def kernel(name):
 
 
 def product(x, packed, name=None, **options):
-    words = packed.order()._asdict()
+    words = packed.order._asdict()
     return torch.ops.tcgemm.packed_mm(x, packed.arranged(), kernel_name=name, **words, **options)
 
 
@@ -84,7 +84,7 @@ def test_strides_of_x_and_of_the_result(name):
         strided.copy_(x)
         assert torch.equal(product(strided, packed, name), whole)
     for out in (torch.empty_like(whole.t().contiguous()).t(), torch.empty_like(whole)):
-        words = packed.order()._asdict()
+        words = packed.order._asdict()
         torch.ops.tcgemm.packed_mm.out(x, packed.arranged(), kernel_name=name, **words, out=out)
         assert torch.equal(out, whole)
 

@@ -55,7 +55,8 @@ class Case(NamedTuple):
 def with_exact_elements(packed):
     """The weight with scales that are powers of two and a table that 16 bits hold: no element is
     rounded, so kernels that round elements, scales or nothing have equal weights."""
-    packed.scales = torch.exp2(packed.scales.float().log2().round()).to(packed.scales.dtype)
+    exponents = packed.scales.float().log2().round().clamp(max=8)  # 2^9 is beyond e4m3
+    packed.scales = torch.exp2(exponents).to(packed.scales.dtype)
     if packed.table is not None:
         packed.table = packed.table.bfloat16().float()
     if packed.global_scale is not None:
