@@ -11,10 +11,10 @@ namespace tcgemm {
 enum class DType : std::uint8_t { f16, bf16, f32, f64, tf32, e4m3, e5m2, s8, u8, s32, s4, u4, b1 };
 
 inline constexpr int kDTypes = 13;
-// The first ones are those of tensors and kernels. The others are operands of instructions alone.
+// The first ones are those of torch's tensors. The others are packed: see is_packed.
 inline constexpr int kTensorDTypes = 10;
 
-// The size in memory. No kernel reads s4, u4 and b1; the emulator has a byte for each of them.
+// The size in memory.
 constexpr int bits(DType type) {
   switch (type) {
     case DType::f64:
@@ -30,19 +30,33 @@ constexpr int bits(DType type) {
     case DType::e5m2:
     case DType::s8:
     case DType::u8:
+      break;
     case DType::s4:
     case DType::u4:
+      return 4;
     case DType::b1:
-      break;
+      return 1;
   }
   return 8;
 }
 
+// Several elements that follow each other along k share a byte, the first in its lowest bits.
+constexpr bool is_packed(DType type) { return bits(type) < 8; }
+
+// The size of an element, whose type must not be packed.
 constexpr int bytes(DType type) { return bits(type) / 8; }
+
+// The bytes of so many elements that follow each other. The last byte may be partly used.
+constexpr std::int64_t bytes_of(std::int64_t elements, DType type) {
+  return (elements * bits(type) + 7) / 8;
+}
 
 constexpr bool is_fp8(DType type) { return type == DType::e4m3 || type == DType::e5m2; }
 constexpr bool is_int8(DType type) { return type == DType::s8 || type == DType::u8; }
-constexpr bool is_integer(DType type) { return is_int8(type) || type == DType::s32; }
+constexpr bool is_int4(DType type) { return type == DType::s4 || type == DType::u4; }
+constexpr bool is_integer(DType type) {
+  return is_int8(type) || is_int4(type) || type == DType::b1 || type == DType::s32;
+}
 
 constexpr const char* name(DType type) {
   constexpr const char* names[kDTypes] = {"f16", "bf16", "f32", "f64", "tf32", "e4m3", "e5m2",

@@ -33,8 +33,11 @@ constexpr bool set_activation(std::string_view text, Activation& activation) {
 // Is it a smooth function, which takes exponentials?
 constexpr bool is_smooth(Activation activation) { return activation > Activation::relu; }
 
-// A batch of matrices. Strides are in elements; a stride of 0 broadcasts. A meta tensor has no
-// memory: there `address` is the byte offset in its storage, so that alignment checks still work.
+// A batch of matrices. Strides are in elements; a stride of 0 broadcasts. Elements of a packed type
+// have stride 1 along k, and the other strides are whole bytes.
+//
+// A meta tensor has no memory: there `address` is the byte offset in its storage, so that alignment
+// checks still work.
 struct Matrix {
   std::uintptr_t address = 0;
   DType dtype = DType::f32;
@@ -52,11 +55,20 @@ constexpr Matrix transposed(Matrix matrix) {
   return matrix;
 }
 
+// A packed matrix as the bytes that hold it, which is how kernels copy it; any other one as it is.
+// k elements are then bytes_of(k) bytes.
+constexpr Matrix in_bytes(const Matrix& matrix) {
+  if (!is_packed(matrix.dtype)) return matrix;
+  const auto stride = [&](std::int64_t elements) { return bytes_of(elements, matrix.dtype); };
+  return {matrix.address, DType::u8, stride(matrix.stride_row), stride(matrix.stride_col),
+          stride(matrix.stride_batch)};
+}
+
 // TMA, cp.async and vector loads need addresses that are multiples of 16 bytes.
 inline constexpr std::int64_t kVectorBytes = 16;
 
 constexpr bool whole_vectors(std::int64_t elements, DType type) {
-  return elements * bytes(type) % kVectorBytes == 0;
+  return elements * bits(type) % (8 * kVectorBytes) == 0;
 }
 
 // True if rows x cols of the matrix can be read and written in vectors of 16 bytes along rows.
@@ -66,6 +78,15 @@ constexpr bool is_vectorizable(const Matrix& matrix, std::int64_t rows, std::int
          (rows == 1 || whole_vectors(matrix.stride_row, matrix.dtype)) &&
          (batch == 1 || whole_vectors(matrix.stride_batch, matrix.dtype));
 }
+
+static_assert(bytes_of(7, DType::f16) == 14 && bytes_of(7, DType::s4) == 4);
+static_assert(bytes_of(16, DType::b1) == 2 && bytes_of(17, DType::b1) == 3);
+static_assert(whole_vectors(32, DType::u4) && !whole_vectors(16, DType::u4));
+static_assert(whole_vectors(128, DType::b1) && !whole_vectors(64, DType::b1));
+static_assert(is_vectorizable({16, DType::s4, 64, 1, 0}, 8, 33, 1));
+static_assert(!is_vectorizable({16, DType::s4, 48, 1, 0}, 8, 33, 1));
+static_assert(in_bytes({16, DType::s4, 64, 1, 640}) == Matrix{16, DType::u8, 32, 1, 320});
+static_assert(in_bytes({16, DType::b1, 1, 64, 0}) == Matrix{16, DType::u8, 1, 8, 0});
 
 // A tensor of the call. Scales have the operand's orientation: rows along m and columns along k for
 // a, rows along k and columns along n for b. One value scales 1 << shift consecutive elements; with

@@ -64,7 +64,7 @@ DType tma_dtype(const GemmConfig& config, const Matrix& matrix) {
 // with 128 62.9; bf16 NT 1432x3560x3336 68.8, 65.3).
 int l2_promotion(const LaunchConfig& run, const Matrix& matrix, std::int64_t pitch) {
   if (kCatalog[run.config_index].sparse && run.tiles_n != 1) return 64;
-  return begins_l2_lines(matrix.address, pitch * bytes(matrix.dtype)) ? 256 : 128;
+  return begins_l2_lines(matrix.address, bytes_of(pitch, matrix.dtype)) ? 256 : 128;
 }
 
 // The map of an operand in the boxes of kernels/sm90/producer.cuh: one box of `rows` rows if it is

@@ -65,7 +65,7 @@ std::string repack_lines(const ExplainedOperands& operands, const Device& device
         "  repack %c      copied K-major with a pitch of %lld elements because %s:\n"
         "                %s in, %s out, about %.1f us\n",
         operand.source.label, Long(pass.pitch), why_copied(operand.source, operand.layout).c_str(),
-        size(in * bytes(pass.source.dtype)).c_str(), size(double(workspace_bytes(pass))).c_str(),
+        size(in * bits(pass.source.dtype) / 8).c_str(), size(double(workspace_bytes(pass))).c_str(),
         estimate_us(pass, operand.layout, device));
   }
   if (copies == 0) return "  repack        nothing is copied\n";

@@ -160,7 +160,7 @@ std::string why_copied(const GemmOperand& operand, const OperandLayout& layout) 
 }
 
 std::string advice(const GemmOperand& operand, const OperandLayout& layout) {
-  const int vector = int(kVectorBytes) / bytes(operand.matrix.dtype);
+  const int vector = int(kVectorBytes) * 8 / bits(operand.matrix.dtype);
   switch (layout.obstacle) {
     case Obstacle::none:
       if (operand.converts()) return text("%c.bfloat16(), once, where it is reused", operand.label);

@@ -10,9 +10,10 @@
 
 namespace tcgemm::plan {
 
-// Tensor cores read 8-bit and tf32 operands K-major only. ldmatrix and wgmma transpose 16-bit
-// operands while they load them, and f64 operands are loaded one element at a time.
-constexpr bool k_major_only(DType input) { return bits(input) == 8 || input == DType::tf32; }
+// Tensor cores read operands of at most 8 bits, and tf32 ones, K-major only. ldmatrix and wgmma
+// transpose 16-bit operands while they load them, and f64 operands are loaded one element at a
+// time.
+constexpr bool k_major_only(DType input) { return bits(input) <= 8 || input == DType::tf32; }
 
 // Both operands have k as their columns: a is m x k, b is n x k ("rows" are m or n). An operand is
 //   K-major   if elements that are adjacent along k are adjacent in memory,

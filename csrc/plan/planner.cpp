@@ -49,7 +49,7 @@ double traffic(const Problem& problem) {
       return stride == 0 ? 1.0 : double(size);
     };
     return extent(matrix.stride_row, rows) * extent(matrix.stride_col, cols) *
-           extent(matrix.stride_batch, problem.batch) * bytes(matrix.dtype);
+           extent(matrix.stride_batch, problem.batch) * bits(matrix.dtype) / 8;
   };
   double total = size(problem[Slot::a], problem.m, problem.stored_k_a()) +
                  size(problem[Slot::b], problem.stored_k_b(), problem.n) +
@@ -84,7 +84,7 @@ void add_sums(const Problem& problem, const Device& device, Plan& plan) {
     pass = sum_pass(operand);
     plan.estimate.microseconds += kPassLaunch + estimate_us(*pass, analyze_layout(operand), device);
     plan.estimate.bytes +=
-        double(operand.k) * pass->rows * pass->batch * bytes(operand.matrix.dtype);
+        double(bytes_of(operand.k, operand.matrix.dtype)) * pass->rows * pass->batch;
     pass->offset = carve_workspace(plan.workspace, workspace_bytes(*pass));
   };
   if (problem.has(Slot::zero_b)) add(operand_a(problem), plan.passes.sums_a);
