@@ -94,6 +94,8 @@ inline constexpr TileShape kSm90F32[] = {
 // mma.sync: 128x256 and 128x128 reuse shared memory the most, 64x64 fills the GPU.
 inline constexpr TileShape kSm80[] = {{2, 1, 256, 3}, {2, 1, 128, 3}, {1, 1, 64, 4}};
 inline constexpr TileShape kSm80Few[] = {{2, 1, 128, 3}, {1, 1, 64, 4}};
+// FP64 of sm_80: three stages of 128x64 fit 99 KB.
+inline constexpr TileShape kSm80F64[] = {{2, 1, 64, 3}, {1, 1, 64, 4}};
 // mma.sp needs twice the fragments of B: 256 columns would spill.
 inline constexpr TileShape kSm80Sparse[] = {{2, 1, 128, 3}, {1, 1, 64, 4}};
 
@@ -235,6 +237,7 @@ inline constexpr ConfigFamily kFamilies[] = {
     family(Arch::sm89, e4m3, e5m2, f32, kSm80Few, false, 1, true),
     family(Arch::sm89, e5m2, e4m3, f32, kSm80Few, false, 1, true),
     family(Arch::sm89, e5m2, e5m2, f32, kSm80Few, false, 1, true),
+    family(Arch::sm80, f64, f64, f64, kSm80F64, true),
 };
 
 constexpr bool has(const ConfigFamily& family, const TileShape& tile, Layout layout) {
@@ -324,9 +327,10 @@ enum class Unit : std::uint8_t {
   sm90_tf32,
   sm90_tf32_rs,
   sm90_tf32_sparse,
+  sm80_fp64,
 };
 
-inline constexpr int kUnits = int(Unit::sm90_tf32_sparse) + 1;
+inline constexpr int kUnits = int(Unit::sm80_fp64) + 1;
 
 constexpr Unit unit_sm80(const GemmConfig& config) {
   using enum Unit;
@@ -343,6 +347,8 @@ constexpr Unit unit_sm80(const GemmConfig& config) {
     case DType::e4m3:
     case DType::e5m2:
       return config.sparse ? none : sm80_fp8;
+    case DType::f64:
+      return sm80_fp64;
     default:
       return none;
   }

@@ -127,7 +127,6 @@ def test_filter_takes_a_part_of_a_name_or_several():
 def test_types_without_a_kernel_are_refused():
     for types in (
         {"dtype": "f32", "device": "A100"},
-        {"dtype": "f64", "device": "A100"},
         {"dtype": "e4m3", "device": "A100"},
         {"dtype": "bf16", "accumulator": "f16"},
         {"dtype": "f16", "dtype_b": "bf16"},

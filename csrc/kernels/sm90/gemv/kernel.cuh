@@ -7,13 +7,13 @@
 
 #include "catalog.h"
 #include "core/params.h"
-#include "kernels/sm90/fp64/epilogue.cuh"
 #include "kernels/sm90/gemv/loader.cuh"
 #include "kernels/sm90/gemv/multiply.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/dependent.cuh"
 #include "ptx/shared.cuh"
+#include "tile/fp64_epilogue.cuh"
 #include "tile/scheduler.cuh"
 #include "tile/store.cuh"
 #include "tile/store_element.cuh"
@@ -226,7 +226,7 @@ struct Gemv {
     row += in_row;
     col += in_col;
     if constexpr (kConfig.input == DType::f64)
-      store_f64(params.epilogue, extent, row, col, batch, values);
+      tile::store_f64(params.epilogue, extent, row, col, batch, values);
     else
       tile::store_fragments<kFragmentColumns, kFragmentColumns, Value>(
           params.epilogue, extent, staging + warp * kStagingBytes, row, col, batch, values);
