@@ -35,7 +35,7 @@ inline constexpr TileShape kSm90Narrow[] = {
 // An FP16 accumulator is not faster on Hopper, so it has only the tiles that cover every size.
 inline constexpr TileShape kSm90F16[] = {
     {2, 1, 256, 4}, {2, 1, 128, 6}, {1, 1, 256, 5}, {1, 1, 128, 8}, {1, 1, 64, 12}};
-// Mixed 8-bit operands: one large, one medium and one small tile.
+// Mixed 8-bit operands, and b1: one large, one medium and one small tile.
 inline constexpr TileShape kSm90Few[] = {{2, 1, 256, 4}, {2, 1, 128, 6}, {1, 1, 64, 12}};
 // Promoted kernels have partial sums beside the accumulators. 128x192 fits the waves of 8192, and
 // 128x144 those of 2112 columns.
@@ -238,6 +238,12 @@ inline constexpr ConfigFamily kFamilies[] = {
     family(Arch::sm89, e5m2, e4m3, f32, kSm80Few, false, 1, true),
     family(Arch::sm89, e5m2, e5m2, f32, kSm80Few, false, 1, true),
     family(Arch::sm80, f64, f64, f64, kSm80F64, true),
+    family(Arch::sm80, s4, s4, s32, kSm80, false),
+    family(Arch::sm80, s4, u4, s32, kSm80Few, false),
+    family(Arch::sm80, u4, s4, s32, kSm80Few, false),
+    family(Arch::sm80, u4, u4, s32, kSm80Few, false),
+    family(Arch::sm80, b1, b1, s32, kSm80Few, false),
+    family(Arch::sm90a, b1, b1, s32, kSm90Few, false),
 };
 
 constexpr bool has(const ConfigFamily& family, const TileShape& tile, Layout layout) {
@@ -328,9 +334,12 @@ enum class Unit : std::uint8_t {
   sm90_tf32_rs,
   sm90_tf32_sparse,
   sm80_fp64,
+  sm80_int4,
+  sm80_binary,
+  sm90_binary,
 };
 
-inline constexpr int kUnits = int(Unit::sm80_fp64) + 1;
+inline constexpr int kUnits = int(Unit::sm90_binary) + 1;
 
 constexpr Unit unit_sm80(const GemmConfig& config) {
   using enum Unit;
@@ -349,6 +358,11 @@ constexpr Unit unit_sm80(const GemmConfig& config) {
       return config.sparse ? none : sm80_fp8;
     case DType::f64:
       return sm80_fp64;
+    case DType::s4:
+    case DType::u4:
+      return sm80_int4;
+    case DType::b1:
+      return sm80_binary;
     default:
       return none;
   }
@@ -377,6 +391,8 @@ constexpr Unit unit_sm90(const GemmConfig& config) {
       return sm90_fp64;
     case DType::f32:
       return sm90_fp32;
+    case DType::b1:
+      return sm90_binary;
     default:
       return none;
   }

@@ -12,6 +12,7 @@ import torch
 
 __all__ = [
     "Activation",
+    "BinaryOperation",
     "DTypeName",
     "Float8Precision",
     "Float8Scaling",
@@ -73,6 +74,9 @@ Granularity = Literal["tensor", "row", "1x128", "128x128"]
 
 WeightGranularity = Literal["tensor", "row", "128x128"]
 """The elements of the weight of a layer in 8 bits that share a scale."""
+
+BinaryOperation = Literal["and", "xor", "pm1"]
+"""What tcgemm.binary_mm counts: pairs of ones, bits that differ, or products of -1 and 1."""
 
 SparsePattern = Literal["2:4", "1:2"]
 """The elements of a group that are stored: two of four, or one of two."""

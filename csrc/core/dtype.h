@@ -51,6 +51,11 @@ constexpr std::int64_t bytes_of(std::int64_t elements, DType type) {
   return (elements * bits(type) + 7) / 8;
 }
 
+// So many elements along k in memory: elements, or bytes if the type is packed.
+constexpr std::int64_t stored_extent(std::int64_t elements, DType type) {
+  return is_packed(type) ? bytes_of(elements, type) : elements;
+}
+
 constexpr bool is_fp8(DType type) { return type == DType::e4m3 || type == DType::e5m2; }
 constexpr bool is_int8(DType type) { return type == DType::s8 || type == DType::u8; }
 constexpr bool is_int4(DType type) { return type == DType::s4 || type == DType::u4; }

@@ -56,7 +56,7 @@ constexpr Matrix transposed(Matrix matrix) {
 }
 
 // A packed matrix as the bytes that hold it, which is how kernels copy it; any other one as it is.
-// k elements are then bytes_of(k) bytes.
+// Its extent along k is stored_extent(k).
 constexpr Matrix in_bytes(const Matrix& matrix) {
   if (!is_packed(matrix.dtype)) return matrix;
   const auto stride = [&](std::int64_t elements) { return bytes_of(elements, matrix.dtype); };
@@ -151,6 +151,30 @@ constexpr ConstantOperand transposed(ConstantOperand operand) {
                                          : ConstantOperand::none;
 }
 
+// The number that a product of b1 operands counts for each row of a and column of b. pm1 reads the
+// bits 0 and 1 as -1 and 1, and adds the products. Kernels count the pairs of ones, as and_ does;
+// with pa and pb, the ones of the row and of the column, xor is pa + pb - 2 and, and pm1 is k - 2
+// xor.
+enum class BinaryOperation : std::uint8_t { and_, xor_, pm1 };
+
+inline constexpr int kBinaryOperations = 3;
+
+constexpr const char* name(BinaryOperation operation) {
+  constexpr const char* names[kBinaryOperations] = {"and", "xor", "pm1"};
+  return names[static_cast<int>(operation)];
+}
+
+// The factors in `pairs` * and + `ones` * (pa + pb) + `all` * k.
+struct BinaryFactors {
+  std::int32_t pairs, ones, all;
+};
+
+constexpr BinaryFactors factors(BinaryOperation operation) {
+  return operation == BinaryOperation::xor_  ? BinaryFactors{-2, 1, 0}
+         : operation == BinaryOperation::pm1 ? BinaryFactors{4, -2, 1}
+                                             : BinaryFactors{1, 0, 0};
+}
+
 // The operation:
 //
 //   z     = alpha * scale_a * scale_b * ((a - zero_a) @ (b - zero_b)) + beta * c + bias
@@ -193,6 +217,7 @@ struct Problem {
   std::int64_t sparse_k = 0;
   // amax already holds the value of other problems of the same call and must not start from 0.
   bool amax_continues = false;
+  BinaryOperation binary = BinaryOperation::and_;  // of b1 operands
 
   bool operator==(const Problem&) const = default;
 
@@ -213,9 +238,11 @@ struct Problem {
     return has(slot) ? Prepacked{operands[slot].address, prepacked_terms} : Prepacked{};
   }
   bool empty() const { return batch == 0 || m == 0 || n == 0; }
+  // The ones of the rows of a and of the columns of b are added to the accumulator.
+  bool adds_ones() const { return binary != BinaryOperation::and_; }
   // True if there is more than alpha and scales between the accumulator and the rounding.
   bool has_epilogue_terms() const {
-    return has_any(kEpilogueTerms) || activation != Activation::none;
+    return has_any(kEpilogueTerms) || activation != Activation::none || adds_ones();
   }
   bool has_default_epilogue() const {
     return alpha == 1.0 && !has_epilogue_terms() && !has_any(kOperandScales);
@@ -256,6 +283,7 @@ inline Problem partial_sums(const Problem& problem, int slices, const Matrix& su
   partial.set(Slot::out, sums);
   partial.activation = Activation::none;
   partial.alpha = partial.beta = 1;
+  partial.binary = BinaryOperation::and_;
   return partial;
 }
 

@@ -31,6 +31,14 @@ TensorRef sums(const SumPass& pass, bool row, void* workspace) {
                      row ? 1 : 0, row ? 0 : 1, pass.batch == 1 ? 0 : pass.rows});
 }
 
+// Adds the ones of rows and columns, which the passes have multiplied by their factors.
+void add_ones(const Problem& problem, const Plan& plan, void* workspace, Epilogue& epilogue) {
+  epilogue.alpha_s32 = factors(problem.binary).pairs;
+  epilogue.beta_s32 = 1;
+  epilogue.sources[kC] = sums(*plan.passes.sums_a, true, workspace);
+  epilogue.sources[kBias] = sums(*plan.passes.sums_b, false, workspace);
+}
+
 ZeroPoints zero_points(const Problem& problem, const Plan& plan, void* workspace) {
   ZeroPoints zeros;
   zeros.k = std::int32_t(problem.k);
@@ -149,6 +157,7 @@ Epilogue epilogue(const Problem& problem, const Plan& plan, const LaunchConfig& 
   }
   result.has_terms = problem.has_epilogue_terms();
   result.scaled = problem.alpha != 1.0 || result.scale_a.data || result.scale_b.data;
+  if (problem.adds_ones()) add_ones(problem, plan, workspace, result);
   if (config.epilogue_path == EpiloguePath::plain || config.epilogue_path == EpiloguePath::fused)
     share_vector(kCatalog[config.config_index], result);
   return result;

@@ -38,6 +38,15 @@ void read_option(Option option, StackReader& reader, Arguments& arguments) {
     case Option::kernel:
       arguments.kernel = reader.optional_string();
       break;
+    case Option::types:
+      arguments.types = reader.optional_string();
+      break;
+    case Option::k:
+      arguments.k = reader.integer();
+      break;
+    case Option::operation:
+      arguments.operation = reader.optional_string();
+      break;
   }
 }
 

@@ -128,6 +128,7 @@ void collapse(const CheckedGemm& checked, double alpha, double beta, BatchedProb
   p.promote = checked.promote;
   p.as_prepacked = checked.as_prepacked;
   p.activation = checked.activation;
+  p.binary = checked.binary;
   p.alpha = alpha;
   p.beta = beta;
 }

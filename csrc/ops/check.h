@@ -22,6 +22,11 @@ struct CheckedOperand {
   int shift_row = 0, shift_col = 0;  // scales: one value serves 1 << shift rows or columns
 };
 
+// The sizes and strides of a packed tensor in elements.
+struct PackedDims {
+  std::int64_t sizes[kMaxDims], strides[kMaxDims];
+};
+
 struct CheckedGemm {
   PerSlot<CheckedOperand> operands;  // out: empty unless the caller gave one
   std::int64_t m = 0, n = 0, k = 0;
@@ -36,6 +41,8 @@ struct CheckedGemm {
   bool promote = false;
   bool as_prepacked = false;  // as in Problem
   Activation activation = Activation::none;
+  PackedDims packed_a, packed_b;  // only those of packed operands have values
+  BinaryOperation binary = BinaryOperation::and_;
 
   CheckedOperand& operator[](Slot slot) { return operands[slot]; }
   const CheckedOperand& operator[](Slot slot) const { return operands[slot]; }
@@ -59,6 +66,8 @@ void check(Op op, const Arguments& arguments, Target target, CheckedGemm& checke
 
 // The steps of check(), in the order in which they run.
 void read_tensors(Op op, const Arguments& arguments, CheckedGemm& checked);
+// Gives the views of packed operands their types, and sizes and strides in elements.
+void bind_packed(Op op, const Arguments& arguments, CheckedGemm& checked);
 void check_types(Op op, const Arguments& arguments, CheckedGemm& checked);
 void check_operand_shapes(Op op, CheckedGemm& checked, Target target);
 void check_epilogue_shapes(Op op, CheckedGemm& checked);

@@ -22,7 +22,8 @@ enum class Op : std::uint8_t {
   scaled_mm,
   scaled_mm_amax,
   check_layout,
-  explain
+  explain,
+  binary_mm
 };
 
 // The arguments that are no tensors.
@@ -36,7 +37,10 @@ enum class Option : std::uint8_t {
   batch_invariant,
   amax,
   device,
-  kernel
+  kernel,
+  types,
+  k,
+  operation
 };
 
 struct Parameter {
@@ -112,13 +116,23 @@ inline constexpr ParameterList kScaled =
     ParameterList{optional(Slot::zero_a), optional(Slot::zero_b), optional(Slot::scale_out)} +
     kOperandForms + kOptions + ParameterList{option(Option::beta)} + kTypes +
     ParameterList{option(Option::kernel, "kernel_name")};
+// Packed operands: `types` says of what, as "s4,u4".
+inline constexpr ParameterList kInt4 =
+    kOperandsAB + kScalesOfOperands + ParameterList{optional(Slot::c)} + kAddendsOfAll +
+    ParameterList{optional(Slot::zero_a), optional(Slot::zero_b), optional(Slot::scale_out)} +
+    kOptions + ParameterList{option(Option::beta)} + kTypes +
+    ParameterList{option(Option::kernel, "kernel_name"), option(Option::types)};
+inline constexpr ParameterList kBinary =
+    kOperandsAB + ParameterList{Parameter{}, option(Option::k), option(Option::operation),
+                                option(Option::kernel, "kernel_name")};
 inline constexpr ParameterList kDescribe =
     kOperandsAB + kAddendsOfAll + kScalesOfOperands +
     ParameterList{optional(Slot::c), optional(Slot::zero_a), optional(Slot::zero_b),
                   optional(Slot::scale_out)} +
     kOperandForms + kOptions + ParameterList{option(Option::beta)} + kTypes +
-    ParameterList{option(Option::amax), optional(Slot::out), option(Option::device),
-                  option(Option::kernel)};
+    ParameterList{option(Option::amax),     optional(Slot::out),   option(Option::device),
+                  option(Option::kernel),   option(Option::types), option(Option::k),
+                  option(Option::operation)};
 
 }  // namespace schemas
 
@@ -141,6 +155,8 @@ constexpr const ParameterList& parameters(Op op) {
     case Op::check_layout:
     case Op::explain:
       return schemas::kDescribe;
+    case Op::binary_mm:
+      return schemas::kBinary;
   }
   return schemas::kProduct;
 }

@@ -28,8 +28,12 @@ struct GemmOperand {
   std::int64_t batch = 1;
   bool sparse = false;  // 2:4; the matrix has the compressed values, k in each row
 
-  // f32 in memory, bf16 for the tensor cores: kernels can read only a repacked copy.
-  bool converts() const { return matrix.dtype == DType::f32 && input == DType::bf16; }
+  // f32 in memory, bf16 for the tensor cores, or int4 and s8: kernels can read only a repacked
+  // copy.
+  bool converts() const {
+    return (matrix.dtype == DType::f32 && input == DType::bf16) ||
+           (is_int4(matrix.dtype) && input == DType::s8);
+  }
   bool k_major_only() const { return sparse || plan::k_major_only(input); }
 };
 

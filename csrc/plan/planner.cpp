@@ -78,17 +78,20 @@ bool equals_ignoring_case(std::string_view a, std::string_view b) {
   });
 }
 
-// Adds the passes for zero points, which do not depend on the kernel.
+// Adds the passes for zero points and for operations of b1, which do not depend on the kernel.
 void add_sums(const Problem& problem, const Device& device, Plan& plan) {
+  const BinaryFactors binary = factors(problem.binary);
   const auto add = [&](const GemmOperand& operand, std::optional<SumPass>& pass) {
     pass = sum_pass(operand);
+    if (problem.adds_ones()) pass->factor = binary.ones;
     plan.estimate.microseconds += kPassLaunch + estimate_us(*pass, analyze_layout(operand), device);
     plan.estimate.bytes +=
         double(bytes_of(operand.k, operand.matrix.dtype)) * pass->rows * pass->batch;
     pass->offset = carve_workspace(plan.workspace, workspace_bytes(*pass));
   };
-  if (problem.has(Slot::zero_b)) add(operand_a(problem), plan.passes.sums_a);
-  if (problem.has(Slot::zero_a)) add(operand_b(problem), plan.passes.sums_b);
+  if (problem.has(Slot::zero_b) || problem.adds_ones()) add(operand_a(problem), plan.passes.sums_a);
+  if (problem.has(Slot::zero_a) || problem.adds_ones()) add(operand_b(problem), plan.passes.sums_b);
+  if (problem.adds_ones()) plan.passes.sums_a->addend = binary.all * std::int32_t(problem.k);
 }
 
 // Would swapping A and B change bits of the result? The order of k stays, and so does all of the
@@ -140,6 +143,12 @@ Problem with_row_major_result(Problem problem) {
   return problem;
 }
 
+// int4 operands as s8, which repack passes convert them to.
+Problem with_s8_inputs(Problem problem) {
+  problem.input_a = problem.input_b = DType::s8;
+  return problem;
+}
+
 // The cheapest kernel, in both orientations.
 Search cheapest(const Problem& original, const Device& device, std::string_view filter,
                 Division division) {
@@ -154,11 +163,15 @@ Search cheapest(const Problem& original, const Device& device, std::string_view 
   std::optional<bool> decided;
   if (tries_both && !may_swap_ab(original, filter) && is_column_major(original))
     decided = cheapest(with_row_major_result(original), device, filter, division).best.swap_ab;
-  const auto try_all = [&] {
+  const auto try_inputs = [&](const Problem& problem) {
     if (decided.value_or(swap_ab) == swap_ab)
-      search.try_orientation(OrientedProblem(original, swap_ab));
+      search.try_orientation(OrientedProblem(problem, swap_ab));
     if (tries_both && decided.value_or(!swap_ab) != swap_ab)
-      search.try_orientation(OrientedProblem(original, !swap_ab), gains_from_swap);
+      search.try_orientation(OrientedProblem(problem, !swap_ab), gains_from_swap);
+  };
+  const auto try_all = [&] {
+    try_inputs(original);
+    if (is_int4(original.input_a)) try_inputs(with_s8_inputs(original));
   };
   if (filter.empty()) search.division = division;
   try_all();
@@ -286,8 +299,14 @@ Plan make_plan(const Problem& problem, const Device& device, std::string_view fi
   });
 }
 
+Problem multiplied(const Problem& problem, const Plan& plan) {
+  const bool converts = is_int4(problem.input_a) && plan.main.config_index >= 0 &&
+                        kCatalog[plan.main.config_index].input == DType::s8;
+  return converts ? with_s8_inputs(problem) : problem;
+}
+
 double compute_time(const Problem& problem, const Plan& plan, const Device& device) {
-  DType input = problem.input_a;
+  DType input = multiplied(problem, plan).input_a;
   int gemms = 1;
   if (plan.passes.split) {
     input = kCatalog[plan.main.config_index].input;

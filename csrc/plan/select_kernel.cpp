@@ -106,7 +106,7 @@ std::string supported_products(const Code& code, bool sparse) {
 
 bool has_rs_kernel(DType input) {
   static constexpr auto kHasRs = [] {
-    std::array<bool, kTensorDTypes> flags{};
+    std::array<bool, kDTypes> flags{};
     for (const GemmConfig& config : kCatalog)
       if (config.operand_source == OperandSource::RS) flags[int(config.input)] = true;
     return flags;

@@ -18,8 +18,10 @@ constexpr double kElementwiseF64 = 1.02;
 
 // The share of the device's tensor rate that mma.sync reaches. On Hopper that rate is wgmma's, and
 // there is no fp8 mma.sync: the compiler converts to f16. The f64 instruction of sm_80 has half of
-// the rate that kernels/sm90/fp64 reaches.
+// the rate that kernels/sm90/fp64 reaches. From Hopper on, the compiler unpacks s4 and u4 to s8
+// with many instructions.
 double share(const Device& device, DType input) {
+  if (is_int4(input) && device.compute_capability >= 90) return 0.03;
   if (device.compute_capability != 90) return 1.0;
   if (input == DType::f64) return 0.5;
   return is_fp8(input) ? 0.15 : 0.6;

@@ -101,6 +101,7 @@ struct WgmmaSpelling {
       add(shape, shape_length, ".");
       add(shape, shape_length, name(type));
     }
+    if (kType.a == DType::b1) add(shape, shape_length, ".and.popc");
     if (!is_integer(kType.a)) add(tail, tail_length, ", 1, 1");
     if (bits(kType.a) == 16) {
       add(tail, tail_length, major_a(kType.layout) == Major::MN ? ", 1" : ", 0");

@@ -2,7 +2,8 @@
 
 A row is: a call, and pieces of the sentence in their order - the tensor's name, what was expected,
 what came, and how to mend it. The rows of scales, integers, precision and quantize are
-in scaled_errors.py, those of structured sparsity in sparse_errors.py.
+in scaled_errors.py, those of structured sparsity in sparse_errors.py, of packed elements in
+packed_errors.py.
 """
 
 import re
@@ -15,7 +16,7 @@ import torch
 
 from tcgemm import _library
 
-from support import backward_errors, plan_errors, scaled_errors, sparse_errors
+from support import backward_errors, packed_errors, plan_errors, scaled_errors, sparse_errors
 from support.cases import BF16, F16, F32, F64
 from support.error_asserts import assert_error_message, error_message, quantised, t
 
@@ -422,7 +423,7 @@ UNREACHABLE = {
 def test_every_error_message_has_a_test():
     """Every longer literal of every fail(...) in csrc/ops stands in a sentence of the table."""
     others = (*scaled_errors.TABLE, *sparse_errors.TABLE, *plan_errors.TABLE)
-    others += tuple(backward_errors.TABLE)
+    others += (*backward_errors.TABLE, *packed_errors.TABLE)
     said = [error_message(param.values[0]) for param in (*TABLE, *others)]
     calls = 0
     for path in sorted(SOURCES.glob("*.cpp")):

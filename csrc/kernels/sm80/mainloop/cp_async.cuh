@@ -94,17 +94,18 @@ struct CpAsyncMainloop {
     const int k_blocks =
         params.extent.k / kConfig.tile_k() + (params.extent.k % kConfig.tile_k() != 0);
     if (k_blocks == 0) return;
+    const int stored_k = static_cast<int>(stored_extent(params.extent.k, kConfig.input));
     const int stored_k_a =
         kConfig.sparse ? static_cast<int>(value_columns(params.extent.k, pattern_of(kConfig.input)))
-                       : params.extent.k;
+                       : stored_k;
     ProducerA a(params.a, params.a.stride_row, params.a.stride_col, row, params.extent.m,
                 stored_k_a, batch);
-    ProducerB b(params.b, params.b.stride_col, params.b.stride_row, col, params.extent.n,
-                params.extent.k, batch);
+    ProducerB b(params.b, params.b.stride_col, params.b.stride_row, col, params.extent.n, stored_k,
+                batch);
     Promotion promotion(params, row + warp_row(), col + warp_col(), batch);
     SparseMetadata metadata(params.sparse, row, warp_row(), k_blocks);
     const int major_a = kMajorA == Major::K ? stored_k_a : params.extent.m;
-    const int major_b = kMajorB == Major::K ? params.extent.k : params.extent.n;
+    const int major_b = kMajorB == Major::K ? stored_k : params.extent.n;
     if (params.a_vector && params.b_vector && (major_a | major_b) % kChunk == 0)
       multiply_vectors(a, b, metadata, promotion, stages, k_blocks, accumulators);
     else
