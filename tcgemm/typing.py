@@ -51,8 +51,9 @@ Precision = Literal[Float32Precision, Float8Precision]
 DTypeName = Literal["f16", "bf16", "f32", "f64", "e4m3", "e5m2", "s8", "u8"]
 """The short names of the dtypes of operands."""
 
-MeasuredDType = Literal[DTypeName, "tf32"]
-"""The dtypes of tcgemm.compare. "tf32" is float32 operands, rounded to tf32."""
+MeasuredDType = Literal[DTypeName, "tf32", "s4", "u4", "b1"]
+"""The dtypes of tcgemm.compare. "tf32" is float32 operands, rounded to tf32. "s4" and "u4" are
+tcgemm.Int4Tensor, and "b1" is tcgemm.BinaryTensor with the operation "and"."""
 
 TorchDTypeName = Literal[
     "float16",
