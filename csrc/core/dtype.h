@@ -14,8 +14,9 @@ inline constexpr int kDTypes = 13;
 // The first ones are those of torch's tensors. The others are packed: see is_packed.
 inline constexpr int kTensorDTypes = 10;
 
-// The size in memory.
-constexpr int bits(DType type) {
+// The bits of an element that shares its bytes with no other. The dtypes of tensors have this size
+// in memory; so device code asks for theirs. The emulator has such elements of every type.
+constexpr int unpacked_bits(DType type) {
   switch (type) {
     case DType::f64:
       return 64;
@@ -30,14 +31,20 @@ constexpr int bits(DType type) {
     case DType::e5m2:
     case DType::s8:
     case DType::u8:
-      break;
     case DType::s4:
     case DType::u4:
-      return 4;
     case DType::b1:
-      return 1;
+      break;
   }
   return 8;
+}
+
+constexpr int unpacked_bytes(DType type) { return unpacked_bits(type) / 8; }
+
+// The size in memory.
+constexpr int bits(DType type) {
+  if (type == DType::b1) return 1;
+  return type == DType::s4 || type == DType::u4 ? 4 : unpacked_bits(type);
 }
 
 // Several elements that follow each other along k share a byte, the first in its lowest bits.

@@ -7,9 +7,6 @@
 
 namespace tcgemm::emulate {
 
-// The bits of an element in the arrays of a product. One of a packed type has a byte of its own.
-constexpr int unpacked_bits(DType type) { return is_packed(type) ? 8 : bits(type); }
-
 // The bits of a binary format. Subnormal numbers have the exponent `lowest`.
 struct Format {
   int exponent_bits;
