@@ -7,103 +7,13 @@
 #include <cstdint>
 #include <string_view>
 
+#include "catalog_tiles.h"
 #include "core/code.h"
 #include "core/gemm_config.h"
 
 namespace tcgemm {
 
 namespace catalog {
-
-struct TileShape {
-  int warpgroups, m64_blocks, n, stages;
-  bool pingpong = false;
-  bool split_n = false;
-  int gemv_rows = 0;
-};
-
-// sm90a: 128x256 is the fastest per FLOP, 192x192 fits the waves of 3072 and 6144, and the smaller
-// tiles fill 132 SMs if the result is small. 256x192 loads fewer bytes per FLOP but was never the
-// fastest: 192 accumulators per thread leave three stages and spill in the epilogue.
-inline constexpr TileShape kSm90[] = {
-    {2, 1, 256, 4}, {2, 2, 128, 4}, {3, 1, 192, 4}, {2, 1, 192, 5},      {2, 1, 128, 6},
-    {1, 1, 256, 5}, {1, 1, 128, 8}, {1, 1, 64, 12}, {2, 1, 320, 3},      {2, 1, 224, 4},
-    {2, 1, 208, 4}, {2, 1, 176, 5}, {2, 1, 144, 5}, {2, 2, 128, 6, true}};
-// Few rows: so many columns that the tiles of 4096, 6144 and 28672 columns fill 132 SMs, with up to
-// 64 rows or with 128 and 256.
-inline constexpr TileShape kSm90Narrow[] = {
-    {1, 1, 32, 18}, {1, 1, 48, 14}, {1, 1, 224, 5}, {2, 1, 48, 9}, {2, 1, 96, 7}};
-// An FP16 accumulator is not faster on Hopper, so it has only the tiles that cover every size.
-inline constexpr TileShape kSm90F16[] = {
-    {2, 1, 256, 4}, {2, 1, 128, 6}, {1, 1, 256, 5}, {1, 1, 128, 8}, {1, 1, 64, 12}};
-// Mixed 8-bit operands: one large, one medium and one small tile.
-inline constexpr TileShape kSm90Few[] = {{2, 1, 256, 4}, {2, 1, 128, 6}, {1, 1, 64, 12}};
-// Promoted kernels have partial sums beside the accumulators. 128x192 fits the waves of 8192, and
-// 128x144 those of 2112 columns.
-inline constexpr TileShape kSm90Promoted[] = {{2, 1, 256, 4}, {2, 1, 192, 5}, {2, 1, 144, 5},
-                                              {2, 1, 128, 6}, {1, 1, 128, 8}, {1, 1, 64, 12}};
-inline constexpr TileShape kSm90PromotedFew[] = {{2, 1, 128, 6}};
-// Split FP32: a stage holds all terms.
-inline constexpr TileShape kSm90F16x2[] = {
-    {2, 1, 256, 2}, {2, 1, 192, 2}, {2, 1, 128, 3}, {1, 1, 128, 4}, {1, 1, 64, 6}};
-inline constexpr TileShape kSm90Bf16x3[] = {{2, 1, 256, 2}, {2, 1, 128, 4}};
-// RS: A is loaded in boxes of 128 bytes of m, so a tile has at least 128 rows of s8.
-inline constexpr TileShape kSm90Rs[] = {{2, 1, 256, 4}, {2, 1, 128, 6}, {2, 1, 64, 8}};
-// 2:4: wgmma.sp reads the dense B at twice the usual rate, and a wide tile reads it the fewest
-// times. The narrow tiles are for few columns; 64x64 and 64x32 would fill more SMs but took longer.
-// 192x192 is 1.4 times as fast where 128x256 needs a second wave; with s32 it would spill.
-inline constexpr TileShape kSm90Sparse[] = {{2, 1, 256, 5}, {3, 1, 192, 5}, {2, 1, 192, 6},
-                                            {2, 1, 128, 8}, {2, 1, 64, 12}, {2, 1, 32, 16}};
-inline constexpr TileShape kSm90SparseFp8[] = {{2, 1, 256, 5}, {3, 1, 192, 5}, {2, 1, 192, 6},
-                                               {2, 1, 128, 8}, {2, 1, 64, 11}, {2, 1, 32, 14}};
-inline constexpr TileShape kSm90SparseInt8[] = {
-    {2, 1, 256, 5}, {2, 1, 192, 6}, {2, 1, 128, 8}, {2, 1, 64, 11}, {2, 1, 32, 14}};
-inline constexpr TileShape kSm90SparseFew[] = {{2, 1, 256, 5}, {2, 1, 64, 10}};
-// FP64: 128x128 is for large GEMMs, the others fit the waves of smaller ones on 132 SMs: 128x112
-// those of 4096 and 8192, 128x64 those of 1024. 64x128 is for few rows in slices of k. Eight warps
-// multiply, because four leave the tensor cores idle for a third of the time. 64x16 has four: it is
-// for results of fewer than 132 tiles.
-inline constexpr TileShape kSm90F64[] = {{2, 1, 128, 5},
-                                         {2, 1, 112, 6},
-                                         {2, 1, 96, 6},
-                                         {2, 1, 80, 6},
-                                         {2, 1, 64, 7},
-                                         {2, 1, 48, 8},
-                                         {2, 1, 128, 7, false, true},
-                                         {2, 1, 80, 9, false, true},
-                                         {2, 1, 64, 11, false, true},
-                                         {2, 1, 32, 15, false, true},
-                                         {1, 1, 16, 16}};
-// GEMV, for few rows, which the bytes of b bound. Tiles of 32, 48 and 64 columns divide 4096, 6144
-// and 7168 columns among 132 SMs. With 16 rows a cluster of two shares a tile of twice the columns,
-// so that the bytes of a stay below those of b. 32 rows pay off where the other kernels are slow.
-// The number of warps decides the order of the sums: all tiles of a type that have no cluster have
-// the same one.
-inline constexpr TileShape kSm90Gemv[] = {{2, 1, 32, 4, false, false, 8},
-                                          {2, 1, 48, 3, false, false, 8},
-                                          {2, 1, 64, 3, false, false, 8},
-                                          {2, 1, 64, 2, false, false, 16}};
-inline constexpr TileShape kSm90GemvFew[] = {{2, 1, 32, 4, false, false, 8},
-                                             {2, 1, 64, 2, false, false, 16}};
-inline constexpr TileShape kSm90GemvF64[] = {{4, 1, 32, 2, false, false, 8},
-                                             {2, 1, 64, 2, false, false, 16},
-                                             {2, 1, 64, 2, false, false, 32}};
-// Packed weights, whose rows are those of the tile. wgmma is for many rows of the activation. It waits
-// for the codes to be decoded, which more warps hide: two CTAs of mma.sync share a multiprocessor.
-inline constexpr TileShape kSm90Packed[] = {{2, 1, 256, 4}, {2, 1, 128, 6}};
-inline constexpr TileShape kSm90PackedMma[] = {{2, 1, 64, 8}, {2, 1, 32, 7}, {2, 1, 16, 8}};
-inline constexpr TileShape kSm90PackedGemv[] = {
-    {4, 1, 32, 4, false, false, 8},  {2, 1, 32, 3, false, false, 8},
-    {2, 1, 64, 2, false, false, 8},  {4, 1, 32, 3, false, false, 16},
-    {2, 1, 32, 3, false, false, 16}, {2, 1, 64, 2, false, false, 16}};
-// FP32 accumulated as FP64: 64x64 is also the tile of the recompute mask, and 64x32 fills the GPU
-// at 512 x 512.
-inline constexpr TileShape kSm90F32[] = {
-    {2, 1, 128, 5}, {2, 1, 64, 6}, {1, 1, 64, 8}, {1, 1, 32, 10}};
-// mma.sync: 128x256 and 128x128 reuse shared memory the most, 64x64 fills the GPU.
-inline constexpr TileShape kSm80[] = {{2, 1, 256, 3}, {2, 1, 128, 3}, {1, 1, 64, 4}};
-inline constexpr TileShape kSm80Few[] = {{2, 1, 128, 3}, {1, 1, 64, 4}};
-// mma.sp needs twice the fragments of B: 256 columns would spill.
-inline constexpr TileShape kSm80Sparse[] = {{2, 1, 128, 3}, {1, 1, 64, 4}};
 
 // A set of layouts, one bit each.
 using Layouts = unsigned;
@@ -267,6 +177,13 @@ inline constexpr ConfigFamily kFamilies[] = {
     packed_family(bf16, 8, kSm90PackedGemv),
     packed_family(f16, 4, kSm90PackedGemv),
     packed_family(f16, 8, kSm90PackedGemv),
+    family(Arch::sm80, f64, f64, f64, kSm80F64, true),
+    family(Arch::sm80, s4, s4, s32, kSm80Few, false),
+    family(Arch::sm80, s4, u4, s32, kSm80Few, false),
+    family(Arch::sm80, u4, s4, s32, kSm80Few, false),
+    family(Arch::sm80, u4, u4, s32, kSm80Few, false),
+    family(Arch::sm80, b1, b1, s32, kSm80Few, false),
+    family(Arch::sm90a, b1, b1, s32, kSm90Few, false),
 };
 
 constexpr bool has(const ConfigFamily& family, const TileShape& tile, Layout layout) {
@@ -362,9 +279,13 @@ enum class Unit : std::uint8_t {
   sm90_packed_f16,
   sm90_packed_gemv,
   sm90_packed_mma,
+  sm80_fp64,
+  sm80_int4,
+  sm80_binary,
+  sm90_binary,
 };
 
-inline constexpr int kUnits = int(Unit::sm90_packed_mma) + 1;
+inline constexpr int kUnits = int(Unit::sm90_binary) + 1;
 
 constexpr Unit unit_sm80(const GemmConfig& config) {
   using enum Unit;
@@ -381,6 +302,13 @@ constexpr Unit unit_sm80(const GemmConfig& config) {
     case DType::e4m3:
     case DType::e5m2:
       return config.sparse ? none : sm80_fp8;
+    case DType::f64:
+      return sm80_fp64;
+    case DType::s4:
+    case DType::u4:
+      return sm80_int4;
+    case DType::b1:
+      return sm80_binary;
     default:
       return none;
   }
@@ -412,6 +340,8 @@ constexpr Unit unit_sm90(const GemmConfig& config) {
       return sm90_fp64;
     case DType::f32:
       return sm90_fp32;
+    case DType::b1:
+      return sm90_binary;
     default:
       return none;
   }

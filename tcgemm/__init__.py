@@ -6,6 +6,8 @@ tcgemm.quantize, dequantize                     8-bit values and their scales
 tcgemm.quantized_linear                         multiplies in 8 bits; its gradients have 16 bits
 tcgemm.pack_weight                              4 or 8 bits a weight beside 16-bit activations
 tcgemm.prune24, compress24                      2:4 sparsity; products take a SparseTensor24
+tcgemm.Int4Tensor                               4-bit integers, for products with int32 sums
+tcgemm.BinaryTensor, binary_mm                  bits, and their products
 tcgemm.nn.Linear, nn.QuantLinear                layers; tcgemm.swap_linear puts them into a model
 tcgemm.compare                                  products, or a model's layers, beside torch's
 tcgemm.tune                                     measures which kernels are fastest on this GPU
@@ -30,6 +32,7 @@ from tcgemm import info, nn, packed, saved_names  # noqa: E402
 # "as" tells type checkers that these names are public, too.
 from tcgemm import sparse_cutlass as sparse_cutlass  # noqa: E402
 from tcgemm import typing as typing  # noqa: E402
+from tcgemm.integers import BinaryTensor, Int4Tensor, binary_mm  # noqa: E402
 from tcgemm.nn import swap_linear  # noqa: E402
 from tcgemm.ops.explanation import check_layout, explain  # noqa: E402
 from tcgemm.ops.functional import addmm, baddbmm, bmm, linear, matmul, mm  # noqa: E402
@@ -55,6 +58,8 @@ saved_names.register()
 load_when_cuda_starts()
 
 __all__ = [
+    "BinaryTensor",
+    "Int4Tensor",
     "PackedWeight",
     "Prepared",
     "SparseTensor24",
@@ -62,6 +67,7 @@ __all__ = [
     "addmm",
     "baddbmm",
     "batch_invariant",
+    "binary_mm",
     "bmm",
     "check_layout",
     "compare",

@@ -42,6 +42,25 @@ TABLE = (
     DType("s8", torch.int8, DEVICES, (torch.int32,), _FROM_INTS),
     DType("u8", torch.uint8, DEVICES, (torch.int32,), _FROM_INTS),
 )
+# Elements that share bytes; torch's dtype is that of the unpacked ones. They are operands of
+# tcgemm.Int4Tensor and BinaryTensor, and no dtype of a torch.Tensor.
+PACKED = (
+    DType("s4", torch.int8, DEVICES, (torch.int32,), _FROM_INTS),
+    DType("u4", torch.uint8, DEVICES, (torch.int32,), _FROM_INTS),
+    DType("b1", torch.bool, DEVICES, (torch.int32,), (torch.int32,)),
+)
+# (dtype, accumulator, instruction) that no GPU has, and that no kernel is written for.
+NO_INSTRUCTION: set[tuple[str, str, str]] = {
+    *(("f64", "f64", family) for family in ("mma.sp", "wgmma", "wgmma.sp")),
+    ("f16", "f16", "wgmma.sp"),
+    *((name, "s32", family) for name in ("s4", "u4") for family in ("wgmma", "wgmma.sp")),
+    *(("b1", "s32", family) for family in ("mma.sp", "wgmma.sp")),
+}
+NO_KERNEL: set[tuple[str, str, str]] = {
+    ("f16", "f16", "mma.sp"),
+    *((name, "f32", "mma.sp") for name in ("e4m3", "e5m2")),
+    *((name, "s32", "mma.sp") for name in ("s4", "u4")),
+}
 QUANTIZED = (*FP8, torch.int8)  # the dtypes that quantize converts to
 DIFFERENTIABLE = (*_FLOATS, torch.float64)  # results of another dtype carry no gradient
 

@@ -314,9 +314,9 @@ def _why_not(
     """The reason why kernels of `family` do not run these types here; empty where they do."""
     if "cuda" not in row.devices:
         return "there is no such kernel yet; it runs on the CPU"
-    if family != "mma.sync" and (row.name == "f64" or (family, accumulator) == ("wgmma.sp", "f16")):
+    if (row.name, accumulator, family) in dtypes.NO_INSTRUCTION:
         return "there is no such instruction"
-    if family == "mma.sp" and (accumulator == "f16" or row.torch in dtypes.FP8):
+    if (row.name, accumulator, family) in dtypes.NO_KERNEL:
         return "there is no such kernel"
     if build()["cuda"] is None:
         return "the library is a CPU build"
@@ -344,7 +344,7 @@ def support() -> list[Support]:
     """
     capability = torch.cuda.get_device_capability() if torch.cuda.is_available() else None
     found = []
-    for row in dtypes.TABLE:
+    for row in (*dtypes.TABLE, *dtypes.PACKED):
         for accumulator in map(dtypes.NAMES.__getitem__, row.accumulators):
             found.append(Support(row.name, accumulator, "CPU", "cpu" in row.devices, ""))
             for family in FAMILIES:
@@ -413,9 +413,10 @@ def support_table() -> str:
     for (arch, accumulator, *rest), operands in sorted(lines.items(), key=lambda item: item[0][0]):
         cells = (", ".join(operands), accumulator, GPUS[arch], *rest)
         table.append(f"| {' | '.join(cells)} |")
-    for row in dtypes.TABLE:
-        accumulators = ", ".join(dtypes.NAMES[accumulator] for accumulator in row.accumulators)
-        table.append(f"| {row.name} | {accumulators} | CPU | | any strides | |")
+    for row in (*dtypes.TABLE, *dtypes.PACKED):
+        accumulators = ", ".join(map(dtypes.NAMES.__getitem__, row.accumulators))
+        strides = "any strides" if row in dtypes.TABLE else "TN, any other strides"
+        table.append(f"| {row.name} | {accumulators} | CPU | | {strides} | |")
     return "\n".join(table)
 
 
@@ -467,9 +468,8 @@ def _support_lines() -> list[str]:
     for types, row in cells.items():
         lines.append(line(*types, *(row[place] for place in places)))
     lines += [f"  {mark} {why}" for why, mark in marks.items()]
-    lines.append(
-        '  f32 on a GPU: precision "high" multiplies as tf32, "medium" as bf16; "highest", on'
-    )
+    high = 'precision "high" multiplies as tf32, "medium" as bf16; "highest", on'
+    lines.append(f"  f32 on a GPU: {high}")
     lines.append("  compute capability 9.0, as 16-bit terms or as f64, with all bits")
     return lines
 

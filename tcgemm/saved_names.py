@@ -18,6 +18,9 @@ from typing import Any
 import torch
 
 from tcgemm import nn
+from tcgemm.integers import BinaryTensor, Int4Tensor, binary_mm
+from tcgemm.integers import binary as binary_tensor
+from tcgemm.integers import int4 as int4_tensor
 from tcgemm.ops import explanation, functional, invariance, prepack
 from tcgemm.override import use
 from tcgemm.packed import PackedWeight, pack_weight
@@ -30,7 +33,12 @@ from tcgemm.sparse import tensor as sparse_tensor
 restored_sparse_tensor24: Callable[..., SparseTensor24] = sparse_tensor.restored
 restored_prepared: Callable[..., prepack.Prepared] = prepack.restored
 restored_packed_weight: Callable[..., PackedWeight] = packed_weight.restored
-WRITTEN = ("restored_sparse_tensor24", "restored_prepared", "restored_packed_weight")
+restored_int4_tensor: Callable[..., Int4Tensor] = int4_tensor.restored_int4
+restored_binary_tensor: Callable[..., BinaryTensor] = binary_tensor.restored_binary
+WRITTEN = (
+    *("restored_sparse_tensor24", "restored_prepared", "restored_packed_weight"),
+    *("restored_int4_tensor", "restored_binary_tensor"),
+)
 _DENSE: dict[str, Any] = {
     "mm": functional.mm,
     "bmm": functional.bmm,
@@ -54,6 +62,9 @@ PUBLIC: dict[str, Any] = {
     "SparseTensor24": SparseTensor24,
     "compress24": compress24,
     "prune24": prune24,
+    "Int4Tensor": Int4Tensor,
+    "BinaryTensor": BinaryTensor,
+    "binary_mm": binary_mm,
     "swap_linear": nn.swap_linear,
     "use": use,
 }
@@ -76,9 +87,14 @@ MOVED: dict[str, dict[str, Any]] = {
         "restored": sparse_tensor.restored,
     },
 }
-# torch.load(weights_only=True) calls this and nothing else: it checks what the file holds. Files
-# contain no SparseTensor24 besides, and the class itself takes any tensors.
-SAFE: tuple[Callable[..., Any], ...] = (sparse_tensor.restored, packed_weight.restored)
+# torch.load(weights_only=True) calls these and nothing else: they check what the file holds. Files
+# contain no such tensors besides, and SparseTensor24 itself takes any tensors.
+SAFE: tuple[Callable[..., Any], ...] = (
+    sparse_tensor.restored,
+    packed_weight.restored,
+    int4_tensor.restored_int4,
+    binary_tensor.restored_binary,
+)
 
 
 def register() -> None:

@@ -12,6 +12,7 @@ import torch
 
 __all__ = [
     "Activation",
+    "BinaryOperation",
     "DTypeName",
     "Float8Precision",
     "Float8Scaling",
@@ -52,8 +53,9 @@ Precision = Literal[Float32Precision, Float8Precision]
 DTypeName = Literal["f16", "bf16", "f32", "f64", "e4m3", "e5m2", "s8", "u8"]
 """The short names of the dtypes of operands."""
 
-MeasuredDType = Literal[DTypeName, "tf32"]
-"""The dtypes of tcgemm.compare. "tf32" is float32 operands, rounded to tf32."""
+MeasuredDType = Literal[DTypeName, "tf32", "s4", "u4", "b1"]
+"""The dtypes of tcgemm.compare. "tf32" is float32 operands, rounded to tf32. "s4" and "u4" are
+tcgemm.Int4Tensor, and "b1" is tcgemm.BinaryTensor with the operation "and"."""
 
 TorchDTypeName = Literal[
     "float16",
@@ -81,6 +83,9 @@ PackedFormat = Literal["int4", "int8", "e4m3", "nf4", "fp4", "mxfp4", "nvfp4", "
 
 PackMethod = Literal["nearest", "mse"]
 """How tcgemm.pack_weight chooses scales: by largest magnitudes, or by the least squared error."""
+
+BinaryOperation = Literal["and", "xor", "pm1"]
+"""What tcgemm.binary_mm counts: pairs of ones, bits that differ, or products of -1 and 1."""
 
 SparsePattern = Literal["2:4", "1:2"]
 """The elements of a group that are stored: two of four, or one of two."""

@@ -11,11 +11,12 @@ namespace tcgemm {
 enum class DType : std::uint8_t { f16, bf16, f32, f64, tf32, e4m3, e5m2, s8, u8, s32, s4, u4, b1 };
 
 inline constexpr int kDTypes = 13;
-// The first ones are those of tensors and kernels. The others are operands of instructions alone.
+// The first ones are those of torch's tensors. The others are packed: see is_packed.
 inline constexpr int kTensorDTypes = 10;
 
-// The size in memory. No kernel reads s4, u4 and b1; the emulator has a byte for each of them.
-constexpr int bits(DType type) {
+// The bits of an element that shares its bytes with no other. The dtypes of tensors have this size
+// in memory; so device code asks for theirs. The emulator has such elements of every type.
+constexpr int unpacked_bits(DType type) {
   switch (type) {
     case DType::f64:
       return 64;
@@ -38,11 +39,36 @@ constexpr int bits(DType type) {
   return 8;
 }
 
+constexpr int unpacked_bytes(DType type) { return unpacked_bits(type) / 8; }
+
+// The size in memory.
+constexpr int bits(DType type) {
+  if (type == DType::b1) return 1;
+  return type == DType::s4 || type == DType::u4 ? 4 : unpacked_bits(type);
+}
+
+// Several elements that follow each other along k share a byte, the first in its lowest bits.
+constexpr bool is_packed(DType type) { return bits(type) < 8; }
+
+// The size of an element, whose type must not be packed.
 constexpr int bytes(DType type) { return bits(type) / 8; }
+
+// The bytes of so many elements that follow each other. The last byte may be partly used.
+constexpr std::int64_t bytes_of(std::int64_t elements, DType type) {
+  return (elements * bits(type) + 7) / 8;
+}
+
+// So many elements along k in memory: elements, or bytes if the type is packed.
+constexpr std::int64_t stored_extent(std::int64_t elements, DType type) {
+  return is_packed(type) ? bytes_of(elements, type) : elements;
+}
 
 constexpr bool is_fp8(DType type) { return type == DType::e4m3 || type == DType::e5m2; }
 constexpr bool is_int8(DType type) { return type == DType::s8 || type == DType::u8; }
-constexpr bool is_integer(DType type) { return is_int8(type) || type == DType::s32; }
+constexpr bool is_int4(DType type) { return type == DType::s4 || type == DType::u4; }
+constexpr bool is_integer(DType type) {
+  return is_int8(type) || is_int4(type) || type == DType::b1 || type == DType::s32;
+}
 
 constexpr const char* name(DType type) {
   constexpr const char* names[kDTypes] = {"f16", "bf16", "f32", "f64", "tf32", "e4m3", "e5m2",

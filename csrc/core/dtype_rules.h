@@ -11,11 +11,12 @@ namespace tcgemm {
 //   f16, bf16, f32   f32 (f16 also f16)  that of the operands, f16, bf16, f32, e4m3, e5m2
 //   f64              f64                 f64
 //   e4m3, e5m2       f32                 bf16, f16, f32, e4m3, e5m2
-//   s8, u8           s32                 s32, f16, bf16, f32, s8
+//   s8, u8, s4, u4   s32                 s32, f16, bf16, f32, s8
+//   b1               s32                 s32
 
 constexpr DType default_accumulator(DType operand) {
   if (operand == DType::f64) return DType::f64;
-  return is_int8(operand) ? DType::s32 : DType::f32;
+  return is_integer(operand) ? DType::s32 : DType::f32;
 }
 
 constexpr bool can_accumulate(DType operand, DType accumulator) {
@@ -25,13 +26,14 @@ constexpr bool can_accumulate(DType operand, DType accumulator) {
 
 constexpr DType default_result(DType operand) {
   if (is_fp8(operand)) return DType::bf16;
-  return is_int8(operand) ? DType::s32 : operand;
+  return is_integer(operand) ? DType::s32 : operand;
 }
 
 constexpr bool can_return(DType operand, DType result) {
   if (operand == DType::f64 || result == DType::f64) return operand == result;
+  if (operand == DType::b1) return result == DType::s32;
   if (result == DType::f16 || result == DType::bf16 || result == DType::f32) return true;
-  return is_int8(operand) ? result == DType::s32 || result == DType::s8 : is_fp8(result);
+  return is_integer(operand) ? result == DType::s32 || result == DType::s8 : is_fp8(result);
 }
 
 }  // namespace tcgemm

@@ -122,6 +122,7 @@ struct GemmConfig {
   // There is a kernel with EpiloguePath::fused. Block-scaled kernels lack the registers for columns
   // that fill no box.
   constexpr bool fuses_activations() const {
+    if (input == DType::b1) return false;  // its results are s32, without activations
     if (block_scaled && n % kBoxColumns != 0) return false;
     return uses_tma() && (is_dense_ss() || (promotes() && bits(input) == 8));
   }
@@ -183,6 +184,8 @@ struct GemmConfig {
   // leave space for 64.
   constexpr int row_bytes() const { return terms == kBf16Terms ? 64 : 128; }
   constexpr int tile_k() const { return row_bytes() * 8 / bits(input); }
+  // The same in elements, or in bytes if the type is packed: TMA has no packed types.
+  constexpr int box_k() const { return is_packed(input) ? row_bytes() : tile_k(); }
   // A row of A. The values of a 2:4 operand take half, and have metadata; a packed weight has codes.
   constexpr int row_bytes_a() const {
     if (has_packed_weight() && !is_gemv()) return packed_code_bytes(1);

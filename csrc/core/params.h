@@ -233,10 +233,12 @@ struct CpAsyncParams {
 };
 
 // One copy of a repack pass. It reads any strides, writes a K-major matrix whose pitch is a
-// multiple of 16 bytes, and converts elements.
+// multiple of 16 bytes, and converts elements. The strides, k and pitch of a packed source count
+// its bytes. Each of these becomes two elements of s8.
 struct CopyParams {
-  TensorRef source;  // rows x k; its dtype and `to` have equal sizes, or are f32 and bf16
-  void* copy;        // rows x k, K-major
+  // rows x k; its dtype and `to` have equal sizes, or are f32 and bf16, or s4 or u4 and s8
+  TensorRef source;
+  void* copy;  // rows x k, K-major
   DType to;
   std::int64_t rows, k, batch, pitch;
 };
@@ -299,11 +301,13 @@ struct AddSlicesParams {
   Extent extent;
 };
 
-// Sums along k of 8-bit integers: rows x k with any strides -> sums[batch][row].
+// Sums along k of integers: rows x k with any strides -> sums[batch][row]. The strides and k of a
+// packed source count bytes.
 struct SumParams {
   TensorRef source;
   std::int32_t* sums;
   std::int64_t rows, k, batch;
+  std::int32_t factor, addend;  // factor * sum + addend is written
 };
 
 // See core/quantize.h.

@@ -22,8 +22,9 @@ constexpr std::size_t aligned(std::size_t bytes) {
 // A pass that copies an operand with any strides into a K-major matrix whose pitch is a multiple of
 // 16 bytes.
 struct RepackPass {
-  Matrix source;          // rows x k; b is seen as n x k
-  DType to = DType::f32;  // dtype of the copy: that of the source, or bf16 from f32
+  Matrix source;  // rows x k; b is seen as n x k
+  // dtype of the copy: that of the source, or bf16 from f32, or s8 from s4 and u4
+  DType to = DType::f32;
   std::int64_t rows = 0;
   std::int64_t k = 0;
   std::int64_t batch = 1;
@@ -38,14 +39,16 @@ inline Matrix repacked(const RepackPass& pass, std::uintptr_t address) {
           pass.batch == 1 ? 0 : pass.rows * pass.pitch};
 }
 
-// A pass that sums an operand along k, into batch x rows of s32. The zero points of the other
-// operand need these sums.
+// A pass that sums an operand along k, into batch x rows of s32: factor * sum + addend. The zero
+// points of the other operand need these sums, and operations of b1 need the number of ones.
 struct SumPass {
   Matrix source;  // rows x k
   std::int64_t rows = 0;
   std::int64_t k = 0;
   std::int64_t batch = 1;
   std::size_t offset = 0;  // in the workspace, bytes
+  std::int32_t factor = 1;
+  std::int32_t addend = 0;
 };
 
 // A plan may take its kernel and its slices of k from tcgemm.tune. It takes the slices alone where
@@ -185,8 +188,8 @@ struct SplitFp32Plan {
 struct Passes {
   std::optional<RepackPass> repack_a;
   std::optional<RepackPass> repack_b;
-  std::optional<SumPass> sums_a;  // if there is a zero_b
-  std::optional<SumPass> sums_b;  // if there is a zero_a
+  std::optional<SumPass> sums_a;  // if there is a zero_b, or Problem::adds_ones
+  std::optional<SumPass> sums_b;  // if there is a zero_a, or Problem::adds_ones
   std::optional<SplitFp32Plan> split;
 };
 

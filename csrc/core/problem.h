@@ -34,8 +34,11 @@ constexpr bool set_activation(std::string_view text, Activation& activation) {
 // Is it a smooth function, which takes exponentials?
 constexpr bool is_smooth(Activation activation) { return activation > Activation::relu; }
 
-// A batch of matrices. Strides are in elements; a stride of 0 broadcasts. A meta tensor has no
-// memory: there `address` is the byte offset in its storage, so that alignment checks still work.
+// A batch of matrices. Strides are in elements; a stride of 0 broadcasts. Elements of a packed type
+// have stride 1 along k, and the other strides are whole bytes.
+//
+// A meta tensor has no memory: there `address` is the byte offset in its storage, so that alignment
+// checks still work.
 struct Matrix {
   std::uintptr_t address = 0;
   DType dtype = DType::f32;
@@ -53,11 +56,20 @@ constexpr Matrix transposed(Matrix matrix) {
   return matrix;
 }
 
+// A packed matrix as the bytes that hold it, which is how kernels copy it; any other one as it is.
+// Its extent along k is stored_extent(k).
+constexpr Matrix in_bytes(const Matrix& matrix) {
+  if (!is_packed(matrix.dtype)) return matrix;
+  const auto stride = [&](std::int64_t elements) { return bytes_of(elements, matrix.dtype); };
+  return {matrix.address, DType::u8, stride(matrix.stride_row), stride(matrix.stride_col),
+          stride(matrix.stride_batch)};
+}
+
 // TMA, cp.async and vector loads need addresses that are multiples of 16 bytes.
 inline constexpr std::int64_t kVectorBytes = 16;
 
 constexpr bool whole_vectors(std::int64_t elements, DType type) {
-  return elements * bytes(type) % kVectorBytes == 0;
+  return elements * bits(type) % (8 * kVectorBytes) == 0;
 }
 
 // True if rows x cols of the matrix can be read and written in vectors of 16 bytes along rows.
@@ -67,6 +79,15 @@ constexpr bool is_vectorizable(const Matrix& matrix, std::int64_t rows, std::int
          (rows == 1 || whole_vectors(matrix.stride_row, matrix.dtype)) &&
          (batch == 1 || whole_vectors(matrix.stride_batch, matrix.dtype));
 }
+
+static_assert(bytes_of(7, DType::f16) == 14 && bytes_of(7, DType::s4) == 4);
+static_assert(bytes_of(16, DType::b1) == 2 && bytes_of(17, DType::b1) == 3);
+static_assert(whole_vectors(32, DType::u4) && !whole_vectors(16, DType::u4));
+static_assert(whole_vectors(128, DType::b1) && !whole_vectors(64, DType::b1));
+static_assert(is_vectorizable({16, DType::s4, 64, 1, 0}, 8, 33, 1));
+static_assert(!is_vectorizable({16, DType::s4, 48, 1, 0}, 8, 33, 1));
+static_assert(in_bytes({16, DType::s4, 64, 1, 640}) == Matrix{16, DType::u8, 32, 1, 320});
+static_assert(in_bytes({16, DType::b1, 1, 64, 0}) == Matrix{16, DType::u8, 1, 8, 0});
 
 // A tensor of the call. Scales have the operand's orientation: rows along m and columns along k for
 // a, rows along k and columns along n for b. One value scales 1 << shift consecutive elements; with
@@ -131,6 +152,30 @@ constexpr ConstantOperand transposed(ConstantOperand operand) {
                                          : ConstantOperand::none;
 }
 
+// The number that a product of b1 operands counts for each row of a and column of b. pm1 reads the
+// bits 0 and 1 as -1 and 1, and adds the products. Kernels count the pairs of ones, as and_ does;
+// with pa and pb, the ones of the row and of the column, xor is pa + pb - 2 and, and pm1 is k - 2
+// xor.
+enum class BinaryOperation : std::uint8_t { and_, xor_, pm1 };
+
+inline constexpr int kBinaryOperations = 3;
+
+constexpr const char* name(BinaryOperation operation) {
+  constexpr const char* names[kBinaryOperations] = {"and", "xor", "pm1"};
+  return names[static_cast<int>(operation)];
+}
+
+// The factors in `pairs` * and + `ones` * (pa + pb) + `all` * k.
+struct BinaryFactors {
+  std::int32_t pairs, ones, all;
+};
+
+constexpr BinaryFactors factors(BinaryOperation operation) {
+  return operation == BinaryOperation::xor_  ? BinaryFactors{-2, 1, 0}
+         : operation == BinaryOperation::pm1 ? BinaryFactors{4, -2, 1}
+                                             : BinaryFactors{1, 0, 0};
+}
+
 // The operation:
 //
 //   z     = alpha * scale_a * scale_b * ((a - zero_a) @ (b - zero_b)) + beta * c + bias
@@ -174,6 +219,7 @@ struct Problem {
   PackedWeight packed;  // of packed_a or packed_b
   // amax already holds the value of other problems of the same call and must not start from 0.
   bool amax_continues = false;
+  BinaryOperation binary = BinaryOperation::and_;  // of b1 operands
 
   bool operator==(const Problem&) const = default;
 
@@ -185,7 +231,7 @@ struct Problem {
   void set(Slot slot, const Operand& operand) { operands.set(slot, operand); }
   void reset(Slot slot) { operands.reset(slot); }
 
-  bool is_packed() const { return has_any({Slot::packed_a, Slot::packed_b}); }
+  bool has_packed_weight() const { return has_any({Slot::packed_a, Slot::packed_b}); }
   bool is_sparse() const { return has_any({Slot::sparse_a, Slot::sparse_b}); }
   // Extent along k of an operand in memory: about half of k for a 2:4 operand.
   std::int64_t stored_k_a() const { return has(Slot::sparse_a) ? sparse_k : k; }
@@ -195,9 +241,11 @@ struct Problem {
     return has(slot) ? Prepacked{operands[slot].address, prepacked_terms} : Prepacked{};
   }
   bool empty() const { return batch == 0 || m == 0 || n == 0; }
+  // The ones of the rows of a and of the columns of b are added to the accumulator.
+  bool adds_ones() const { return binary != BinaryOperation::and_; }
   // True if there is more than alpha and scales between the accumulator and the rounding.
   bool has_epilogue_terms() const {
-    return has_any(kEpilogueTerms) || activation != Activation::none;
+    return has_any(kEpilogueTerms) || activation != Activation::none || adds_ones();
   }
   bool has_default_epilogue() const {
     return alpha == 1.0 && !has_epilogue_terms() && !has_any(kOperandScales);
@@ -239,6 +287,7 @@ inline Problem partial_sums(const Problem& problem, int slices, const Matrix& su
   partial.set(Slot::out, sums);
   partial.activation = Activation::none;
   partial.alpha = partial.beta = 1;
+  partial.binary = BinaryOperation::and_;
   return partial;
 }
 

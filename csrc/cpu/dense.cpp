@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "core/integer.h"
+#include "cpu/binary.h"
 #include "cpu/convert.h"
 #include "cpu/epilogue.h"
 #include "cpu/kernels.h"
@@ -192,11 +193,12 @@ void run(const OrientedProblem& oriented, const Kernels<T>& kernels, const Paral
 
 void gemm(const Problem& problem, const Parallel& parallel, CpuFeatures features) {
   if (problem.empty()) return;
+  if (problem.input_a == DType::b1) return binary_gemm(problem, parallel);
   const OrientedProblem oriented = orient(problem);
   const KernelSet& kernels = kernel_set(features);
   const DType type = problem[Slot::a].dtype;
   if (type == DType::f64) return run<FmaChain<double>>(oriented, kernels.f64, parallel);
-  if (is_int8(type)) return run<IntegerSums>(oriented, kernels.f32, parallel);
+  if (is_int8(type) || is_int4(type)) return run<IntegerSums>(oriented, kernels.f32, parallel);
   if (problem.block_scaled()) return run<BlockScaledSums>(oriented, kernels.f32, parallel);
   run<FmaChain<float>>(oriented, kernels.f32, parallel);
 }

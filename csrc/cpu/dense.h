@@ -45,8 +45,9 @@ CpuFeatures active_cpu_features();
 // operands are first rounded to 10 mantissa bits if the input is tf32, and to bf16 if it is bf16.
 //   Block scales: each 128 of k has a chain, and sum += (scale_a * scale_b) * chain follows it.
 // Every operation is rounded to f32, and the scales are left out of `value`.
-//   8-bit integers: the sum of (a - zero_a) * (b - zero_b) is exact modulo 2^32, and is rounded to
-// f32 for `value`. If out is s32, `value` is exact modulo 2^32 too.
+//   Integers of 8 and 4 bits: the sum of (a - zero_a) * (b - zero_b) is exact modulo 2^32, and is
+// rounded to f32 for `value`. If out is s32, `value` is exact modulo 2^32 too.
+//   b1: the operation of the bits (core/problem.h) is exact, and `out` is s32.
 //
 // The epilogue works in f32 (f64), rounds after each operation, and applies the terms in the order
 // above. It neither reads nor adds an absent term, or c if beta is 0. Every rounding is to nearest

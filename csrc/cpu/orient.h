@@ -20,7 +20,7 @@ inline void* element(const Matrix& matrix, std::int64_t batch, std::int64_t row,
                      std::int64_t column) {
   const std::int64_t offset =
       batch * matrix.stride_batch + row * matrix.stride_row + column * matrix.stride_col;
-  return reinterpret_cast<char*>(matrix.address) + offset * bytes(matrix.dtype);
+  return reinterpret_cast<char*>(matrix.address) + bytes_of(offset, matrix.dtype);
 }
 
 // The scale of element (row, column) of the operand.

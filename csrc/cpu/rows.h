@@ -203,25 +203,44 @@ void pack_panel(const S* p, std::int64_t stride_row, std::int64_t stride_k, std:
   }
 }
 
+// Packs rows of s4 or u4, which are contiguous along k, from an even k on.
+template <class T>
+void pack_int4(bool is_signed, const std::uint8_t* p, std::int64_t stride_row, std::int64_t rows,
+               std::int64_t depth, int width, T* panels) {
+  const int sign = is_signed ? 8 : 0;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const std::uint8_t* const source = p + row * stride_row / 2;
+    T* const to = panels + row / width * width * depth + row % width;
+    for (std::int64_t k = 0; k < depth; ++k) {
+      const int code = source[k / 2] >> (k % 2 * 4) & 15;
+      to[k * width] = static_cast<T>((code ^ sign) - sign);
+    }
+  }
+}
+
 // Kernels::pack, load and store (kernels.h).
 template <class Conversion, class T>
 struct RowConversion {
   static void pack(DType dtype, DType input, const void* data, std::int64_t stride_row,
                    std::int64_t stride_k, std::int64_t rows, std::int64_t depth, int width,
                    T* panels) {
-    visit_operand(dtype, input, [&](auto type) {
-      using S = decltype(type);
-      if constexpr (std::is_same_v<S, double> == std::is_same_v<T, double>) {
-        const S* p = static_cast<const S*>(data);
-        if (stride_row == 1)
-          return pack_columns<Conversion>(p, stride_k, rows, depth, width, panels);
-        for (std::int64_t row = 0; row < rows; row += width) {
-          const std::int64_t count = rows - row < width ? rows - row : width;
-          pack_panel<Conversion>(p + row * stride_row, stride_row, stride_k, count, depth, width,
-                                 panels + row * depth);
+    if (is_int4(dtype))
+      pack_int4(dtype == DType::s4, static_cast<const std::uint8_t*>(data), stride_row, rows, depth,
+                width, panels);
+    else
+      visit_operand(dtype, input, [&](auto type) {
+        using S = decltype(type);
+        if constexpr (std::is_same_v<S, double> == std::is_same_v<T, double>) {
+          const S* p = static_cast<const S*>(data);
+          if (stride_row == 1)
+            return pack_columns<Conversion>(p, stride_k, rows, depth, width, panels);
+          for (std::int64_t row = 0; row < rows; row += width) {
+            const std::int64_t count = rows - row < width ? rows - row : width;
+            pack_panel<Conversion>(p + row * stride_row, stride_row, stride_k, count, depth, width,
+                                   panels + row * depth);
+          }
         }
-      }
-    });
+      });
     const std::int64_t remainder = rows % width;
     T* const last = panels + (rows - remainder) * depth;
     for (std::int64_t k = 0; remainder != 0 && k < depth; ++k) {

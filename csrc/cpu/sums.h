@@ -26,7 +26,7 @@ struct Panels {
 //
 //   FmaChain          the chain continues from block to block: f16, bf16, f32 and fp8 in f32, f64
 //   BlockScaledSums   each block's sum is multiplied by its scales and added: fp8
-//   IntegerSums       each block's sum is exact in f32 and added in s32: s8, u8
+//   IntegerSums       each block's sum is exact in f32 and added in s32: s8, u8, s4, u4
 //
 // All of them use the same inner loop. Like the epilogue, they are compiled for plain x86-64.
 //

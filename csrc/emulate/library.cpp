@@ -30,10 +30,6 @@ constexpr DType input_group(DType type) {
   }
 }
 
-constexpr bool is_below_8_bits(DType type) {
-  return type == DType::s4 || type == DType::u4 || type == DType::b1;
-}
-
 constexpr bool is_sparse(isa::InstructionKind kind) {
   return kind == isa::InstructionKind::mma_sparse || kind == isa::InstructionKind::wgmma_sparse;
 }
@@ -74,7 +70,7 @@ emulate::Evidence evidence(const emulate::Model& model, const isa::Instruction& 
   // Tests on a Hopper GPU run the sparse instructions of our kernels, and each dense mma.sync.
   if (is_sparse(instruction.kind))
     return model.sparse == compared && !instruction.in_kernels ? assumed : model.sparse;
-  if (is_below_8_bits(instruction.input))
+  if (is_packed(instruction.input))
     return model.gpu == emulate::Gpu::hopper && model.kind == isa::InstructionKind::mma ? compared
                                                                                         : assumed;
   return model.dense;

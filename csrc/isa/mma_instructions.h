@@ -22,6 +22,13 @@ inline constexpr Instruction kInstructions[] = {
     {InstructionKind::mma, Arch::sm89, e5m2, e4m3, f32, 16, 8, 32, 8, false},
     {InstructionKind::mma, Arch::sm89, e5m2, e5m2, f32, 16, 8, 32, 8, false},
     {InstructionKind::mma, Arch::sm90a, f64, f64, f64, 16, 8, 16, 8, false},
+    {InstructionKind::mma, Arch::sm80, f64, f64, f64, 8, 8, 4, 8, false},
+    {InstructionKind::mma, Arch::sm80, s4, s4, s32, 16, 8, 64, 8, false},
+    {InstructionKind::mma, Arch::sm80, s4, u4, s32, 16, 8, 64, 8, false},
+    {InstructionKind::mma, Arch::sm80, u4, s4, s32, 16, 8, 64, 8, false},
+    {InstructionKind::mma, Arch::sm80, u4, u4, s32, 16, 8, 64, 8, false},
+    {InstructionKind::mma, Arch::sm80, b1, b1, s32, 16, 8, 256, 8, false, true, 0, 0,
+     BitOperation::and_popc},
     {InstructionKind::mma_sparse, Arch::sm80, f16, f16, f32, 16, 8, 32, 8, true},
     {InstructionKind::mma_sparse, Arch::sm80, bf16, bf16, f32, 16, 8, 32, 8, true},
     {InstructionKind::mma_sparse, Arch::sm80, tf32, tf32, f32, 16, 8, 16, 8, false},
@@ -41,6 +48,8 @@ inline constexpr Instruction kInstructions[] = {
     {InstructionKind::wgmma, Arch::sm90a, s8, u8, s32, 64, 256, 32, 16, false},
     {InstructionKind::wgmma, Arch::sm90a, u8, s8, s32, 64, 256, 32, 16, false},
     {InstructionKind::wgmma, Arch::sm90a, u8, u8, s32, 64, 256, 32, 16, false},
+    {InstructionKind::wgmma, Arch::sm90a, b1, b1, s32, 64, 256, 256, 8, false, true, 0, 0,
+     BitOperation::and_popc},
     {InstructionKind::wgmma_sparse, Arch::sm90a, f16, f16, f32, 64, 256, 32, 8, true},
     {InstructionKind::wgmma_sparse, Arch::sm90a, bf16, bf16, f32, 64, 256, 32, 8, true},
     {InstructionKind::wgmma_sparse, Arch::sm90a, tf32, tf32, f32, 64, 256, 16, 8, false},
@@ -59,7 +68,6 @@ inline constexpr Instruction kInstructions[] = {
     {InstructionKind::mma, Arch::sm80, f16, f16, f16, 16, 8, 8, 8, false, false, 75},
     {InstructionKind::mma, Arch::sm80, bf16, bf16, f32, 16, 8, 8, 8, false, false},
     {InstructionKind::mma, Arch::sm80, tf32, tf32, f32, 16, 8, 4, 8, false, false},
-    {InstructionKind::mma, Arch::sm80, f64, f64, f64, 8, 8, 4, 8, false, false},
     {InstructionKind::mma, Arch::sm90a, f64, f64, f64, 16, 8, 4, 8, false, false},
     {InstructionKind::mma, Arch::sm90a, f64, f64, f64, 16, 8, 8, 8, false, false},
     {InstructionKind::mma, Arch::sm80, s8, s8, s32, 8, 8, 16, 8, false, false, 75},
@@ -112,10 +120,6 @@ inline constexpr Instruction kInstructions[] = {
     {InstructionKind::mma, Arch::sm80, s4, u4, s32, 16, 8, 32, 8, false, false},
     {InstructionKind::mma, Arch::sm80, u4, s4, s32, 16, 8, 32, 8, false, false},
     {InstructionKind::mma, Arch::sm80, u4, u4, s32, 16, 8, 32, 8, false, false},
-    {InstructionKind::mma, Arch::sm80, s4, s4, s32, 16, 8, 64, 8, false, false},
-    {InstructionKind::mma, Arch::sm80, s4, u4, s32, 16, 8, 64, 8, false, false},
-    {InstructionKind::mma, Arch::sm80, u4, s4, s32, 16, 8, 64, 8, false, false},
-    {InstructionKind::mma, Arch::sm80, u4, u4, s32, 16, 8, 64, 8, false, false},
     {InstructionKind::mma_sparse, Arch::sm80, s4, s4, s32, 16, 8, 64, 8, false, false},
     {InstructionKind::mma_sparse, Arch::sm80, s4, u4, s32, 16, 8, 64, 8, false, false},
     {InstructionKind::mma_sparse, Arch::sm80, u4, s4, s32, 16, 8, 64, 8, false, false},
@@ -133,11 +137,7 @@ inline constexpr Instruction kInstructions[] = {
     {InstructionKind::mma, Arch::sm80, b1, b1, s32, 16, 8, 128, 8, false, false, 0, 0,
      BitOperation::xor_popc},
     {InstructionKind::mma, Arch::sm80, b1, b1, s32, 16, 8, 256, 8, false, false, 0, 0,
-     BitOperation::and_popc},
-    {InstructionKind::mma, Arch::sm80, b1, b1, s32, 16, 8, 256, 8, false, false, 0, 0,
      BitOperation::xor_popc},
-    {InstructionKind::wgmma, Arch::sm90a, b1, b1, s32, 64, 256, 256, 8, false, false, 0, 0,
-     BitOperation::and_popc},
     {InstructionKind::wmma, Arch::sm80, f16, f16, f32, 16, 16, 16, 16, false, false, 70},
     {InstructionKind::wmma, Arch::sm80, f16, f16, f32, 32, 8, 16, 8, false, false, 70},
     {InstructionKind::wmma, Arch::sm80, f16, f16, f32, 8, 32, 16, 32, false, false, 70},
@@ -163,12 +163,24 @@ inline constexpr Instruction kInstructions[] = {
      BitOperation::xor_popc},
 };
 
-// An instruction of the kernels. A null pointer means that the hardware has no such instruction.
+// An instruction of the kernels, the first one of the table. A null pointer means that the hardware
+// has no such instruction.
 constexpr const Instruction* find(InstructionKind kind, DType input, DType input_b,
                                   DType accumulator) {
   for (const Instruction& instruction : kInstructions)
     if (instruction.in_kernels && instruction.kind == kind && instruction.input == input &&
         instruction.input_b == input_b && instruction.accumulator == accumulator)
+      return &instruction;
+  return nullptr;
+}
+
+// The one of the kernels of `arch`.
+constexpr const Instruction* find(InstructionKind kind, DType input, DType input_b,
+                                  DType accumulator, Arch arch) {
+  for (const Instruction& instruction : kInstructions)
+    if (instruction.in_kernels && instruction.kind == kind && instruction.input == input &&
+        instruction.input_b == input_b && instruction.accumulator == accumulator &&
+        instruction.arch == arch)
       return &instruction;
   return nullptr;
 }

@@ -12,8 +12,6 @@ struct NativeRange {
   int to;
 };
 
-constexpr bool is_four_bit(DType type) { return type == DType::s4 || type == DType::u4; }
-
 constexpr bool is_wgmma(InstructionKind kind) {
   return kind == InstructionKind::wgmma || kind == InstructionKind::wgmma_sparse;
 }
@@ -30,7 +28,7 @@ constexpr NativeRange native_range(const Instruction& instruction) {
   const int from = instruction.oldest ? instruction.oldest : own;
   if (is_wgmma(instruction.kind)) return {90, 90};
   if (is_volta_f16(instruction)) return {70, 75};
-  if (is_fp8(instruction.input) || is_four_bit(instruction.input) ||
+  if (is_fp8(instruction.input) || is_int4(instruction.input) ||
       instruction.bit_operation == BitOperation::xor_popc)
     return {from, kAda};
   return {from, 0};

@@ -20,7 +20,8 @@ const void* find(int config_index, EpiloguePath path);
 // itself (ptx/dependent.cuh). Functions that end in _blocks return the CTAs to launch.
 
 // Repack: rows x k with any strides -> K-major with a pitch (RepackParams), converted on the way.
-// Both copies of a launch have elements of the same size, and both are converted or neither.
+// Both copies of a launch have elements of the same size, and both are converted or neither. Packed
+// elements are copied as bytes, or converted to s8.
 const void* repack(const RepackParams& params);
 
 inline constexpr int kRepackThreads = 256;
@@ -47,8 +48,8 @@ int split_statistics_count(const SplitFp32Operand& operand);
 int split_first_blocks(const SplitFp32PassParams& params);  // exactly this many CTAs
 int split_second_blocks(const SplitFp32PassParams& params);
 
-// Sums along k of s8 or u8 (SumParams).
-const void* sums();
+// Sums along k of integers of at most 8 bits (SumParams).
+const void* sums(const SumParams& params);
 
 inline constexpr int kSumThreads = 256;
 

@@ -73,11 +73,13 @@ TensorMap operand_map(const LaunchConfig& run, const Matrix& matrix, Major major
                       std::int64_t extent_mn, std::int64_t k, std::int64_t batch, int rows,
                       int depth) {
   const GemmConfig& config = kCatalog[run.config_index];
+  if (major == Major::K) {
+    const Matrix stored = in_bytes(matrix);
+    return tensor_map({stored.address, tma_dtype(config, stored), stored_extent(k, matrix.dtype),
+                       extent_mn, batch, stored.stride_row, stored.stride_batch, config.box_k(),
+                       rows, l2_promotion(run, stored, stored.stride_row)});
+  }
   const DType type = tma_dtype(config, matrix);
-  if (major == Major::K)
-    return tensor_map({matrix.address, type, k, extent_mn, batch, matrix.stride_row,
-                       matrix.stride_batch, config.tile_k(), rows,
-                       l2_promotion(run, matrix, matrix.stride_row)});
   return tensor_map({matrix.address, type, extent_mn, k, batch, matrix.stride_col,
                      matrix.stride_batch, config.box_mn(), depth,
                      l2_promotion(run, matrix, matrix.stride_col)});
@@ -203,8 +205,10 @@ void launch_cp_async(const LaunchContext& call) {
   const auto& [problem, plan, run, a, b, split, filter, workspace, device, stream] = call;
   const GemmConfig& config = kCatalog[run.config_index];
   CpAsyncParams params{};
-  params.a = tensor_ref(a, problem.m, problem.stored_k_a(), problem.batch);
-  params.b = tensor_ref(transposed(b), problem.k, problem.n, problem.batch);
+  params.a = tensor_ref(in_bytes(a), problem.m, stored_extent(problem.stored_k_a(), a.dtype),
+                        problem.batch);
+  params.b = tensor_ref(in_bytes(transposed(b)), stored_extent(problem.k, b.dtype), problem.n,
+                        problem.batch);
   params.epilogue = epilogue(problem, plan, run, workspace);
   params.extent = extent(problem);
   params.tiling = tiling(problem, run, filter.recompute_mask != nullptr);

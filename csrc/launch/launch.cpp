@@ -14,6 +14,13 @@
 namespace tcgemm::launch {
 namespace {
 
+// An operand, rows x k, whose bytes a pass reads if its type is packed.
+TensorRef packed_ref(const Matrix& matrix, std::int64_t rows, std::int64_t k, std::int64_t batch) {
+  TensorRef source = tensor_ref(in_bytes(matrix), rows, stored_extent(k, matrix.dtype), batch);
+  source.dtype = matrix.dtype;
+  return source;
+}
+
 // Launches the repack passes of both operands as one kernel. Operands without a pass are unchanged.
 void repack(LaunchContext& context) {
   RepackParams params{};
@@ -21,13 +28,13 @@ void repack(LaunchContext& context) {
     if (!pass) return;
     operand = repacked(*pass, reinterpret_cast<std::uintptr_t>(context.workspace));
     CopyParams& copy = params.copies[params.count++];
-    copy.source = tensor_ref(pass->source, pass->rows, pass->k, pass->batch);
+    copy.source = packed_ref(pass->source, pass->rows, pass->k, pass->batch);
     copy.copy = reinterpret_cast<void*>(operand.address);
     copy.to = pass->to;
     copy.rows = pass->rows;
-    copy.k = pass->k;
+    copy.k = stored_extent(pass->k, pass->source.dtype);
     copy.batch = pass->batch;
-    copy.pitch = pass->pitch;
+    copy.pitch = stored_extent(pass->pitch, pass->source.dtype);
   };
   add(context.plan.passes.repack_a, context.a);
   add(context.plan.passes.repack_b, context.b);
@@ -41,16 +48,18 @@ void repack(LaunchContext& context) {
 void sum(const std::optional<SumPass>& pass, const LaunchContext& context) {
   if (!pass) return;
   SumParams params{};
-  params.source = tensor_ref(pass->source, pass->rows, pass->k, pass->batch);
+  params.source = packed_ref(pass->source, pass->rows, pass->k, pass->batch);
   params.sums =
       reinterpret_cast<std::int32_t*>(static_cast<char*>(context.workspace) + pass->offset);
   params.rows = pass->rows;
-  params.k = pass->k;
+  params.k = stored_extent(pass->k, pass->source.dtype);
   params.batch = pass->batch;
-  launch_kernel(kernels::sums(), &params,
+  params.factor = pass->factor;
+  params.addend = pass->addend;
+  launch_kernel(kernels::sums(params), &params,
                 {kernels::sum_blocks(params), kernels::kSumThreads, 0, 1,
                  supports_dependent_launch(context.device)},
-                context.stream, {-1, "the sums for zero points"});
+                context.stream, {-1, "the sums along k"});
 }
 
 // Adds the partial sums, which lie in the workspace, to the result of `problem`.

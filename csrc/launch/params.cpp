@@ -26,9 +26,9 @@ TensorRef s32_vector(const Matrix& matrix) {
 }
 
 // The sums of an operand that a pass wrote, along m (`row`) or along n.
-TensorRef sums(const SumPass& pass, bool row, void* workspace) {
-  return s32_vector({reinterpret_cast<std::uintptr_t>(workspace) + pass.offset, DType::s32,
-                     row ? 1 : 0, row ? 0 : 1, pass.batch == 1 ? 0 : pass.rows});
+Matrix sums(const SumPass& pass, bool row, void* workspace) {
+  return {reinterpret_cast<std::uintptr_t>(workspace) + pass.offset, DType::s32, row ? 1 : 0,
+          row ? 0 : 1, pass.batch == 1 ? 0 : pass.rows};
 }
 
 ZeroPoints zero_points(const Problem& problem, const Plan& plan, void* workspace) {
@@ -36,13 +36,24 @@ ZeroPoints zero_points(const Problem& problem, const Plan& plan, void* workspace
   zeros.k = std::int32_t(problem.k);
   if (problem.has(Slot::zero_a)) {
     zeros.zero_a = s32_vector(problem[Slot::zero_a]);
-    zeros.sum_b = sums(*plan.passes.sums_b, false, workspace);
+    zeros.sum_b = s32_vector(sums(*plan.passes.sums_b, false, workspace));
   }
   if (problem.has(Slot::zero_b)) {
     zeros.zero_b = s32_vector(problem[Slot::zero_b]);
-    zeros.sum_a = sums(*plan.passes.sums_a, true, workspace);
+    zeros.sum_a = s32_vector(sums(*plan.passes.sums_a, true, workspace));
   }
   return zeros;
+}
+
+// Adds the ones of rows and columns, which the passes have multiplied by their factors.
+void add_ones(const Problem& problem, const Plan& plan, void* workspace, Epilogue& epilogue) {
+  const auto source = [&](const SumPass& pass, bool row) {
+    return tensor_ref(sums(pass, row, workspace), problem.m, problem.n, problem.batch);
+  };
+  epilogue.alpha_s32 = factors(problem.binary).pairs;
+  epilogue.beta_s32 = 1;
+  epilogue.sources[kC] = source(*plan.passes.sums_a, true);
+  epilogue.sources[kBias] = source(*plan.passes.sums_b, false);
 }
 
 // The member of Epilogue::sources that each addend becomes.
@@ -149,6 +160,7 @@ Epilogue epilogue(const Problem& problem, const Plan& plan, const LaunchConfig& 
   }
   result.has_terms = problem.has_epilogue_terms();
   result.scaled = problem.alpha != 1.0 || result.scale_a.data || result.scale_b.data;
+  if (problem.adds_ones()) add_ones(problem, plan, workspace, result);
   if (config.epilogue_path == EpiloguePath::plain || config.epilogue_path == EpiloguePath::fused)
     share_vector(kCatalog[config.config_index], result);
   return result;

@@ -49,6 +49,14 @@ void read_option(Option option, StackReader& reader, Arguments& arguments) {
       break;
     case Option::weight_zeros:
       arguments.weight_zeros = reader.string();
+    case Option::types:
+      arguments.types = reader.optional_string();
+      break;
+    case Option::k:
+      arguments.k = reader.integer();
+      break;
+    case Option::operation:
+      arguments.operation = reader.optional_string();
       break;
   }
 }

@@ -128,6 +128,7 @@ void collapse(const CheckedGemm& checked, double alpha, double beta, BatchedProb
   p.promote = checked.promote;
   p.as_prepacked = checked.as_prepacked;
   p.activation = checked.activation;
+  p.binary = checked.binary;
   p.alpha = alpha;
   p.beta = beta;
 }
@@ -137,7 +138,7 @@ void make_problems(Op op, const CheckedGemm& checked, const Arguments& arguments
   collapse(checked, arguments.alpha, arguments.beta, batched);
   bind_prepacked(op, checked, batched.problem);
   bind_sparse(checked, batched.problem);
-  bind_packed(checked, batched.problem);
+  set_packed_weight(checked, batched.problem);
   if (arguments.constant_weight) batched.problem.constant = ConstantOperand::b;
   batched.problem.batch_invariant = arguments.batch_invariant || is_batch_invariant();
 }

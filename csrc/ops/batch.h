@@ -48,7 +48,7 @@ void for_each_problem(const BatchedProblem& batched, Function function) {
       const std::int64_t step = rest % batched.loop[i].size;
       rest /= batched.loop[i].size;
       for (const Slot slot : problem.operands.given() & kBatchedSlots)
-        problem[slot].address += step * batched.loop[i].stride[slot] * bytes(problem[slot].dtype);
+        problem[slot].address += bytes_of(step * batched.loop[i].stride[slot], problem[slot].dtype);
     }
     problem.amax_continues = index > 0;
     function(problem);

@@ -1,6 +1,7 @@
 // The order of the checks, and the names of operators and tensors in their errors. The checks are
-// defined in check_types.cpp (dtypes, devices, options), check_shapes.cpp, check_scales.cpp (scales
-// and zero points), check_prepacked.cpp, check_sparse.cpp (2:4 metadata), check_packed.cpp and check_out.cpp.
+// defined in check_packed_weight.cpp, check_packed.cpp (elements of fewer than 8 bits),
+// check_types.cpp (dtypes, devices, options), check_shapes.cpp, check_scales.cpp (scales and zero
+// points), check_prepacked.cpp, check_sparse.cpp (2:4 metadata) and check_out.cpp.
 #include "ops/check.h"
 
 namespace tcgemm::ops {
@@ -26,9 +27,9 @@ const char* argument_name(Op op, Slot slot) {
 const char* name(Op op) {
   // Every public function can call the general GEMMs, so their errors name no function.
   constexpr const char* names[] = {
-      "tcgemm.mm",      "tcgemm.bmm",          "tcgemm.matmul", "tcgemm.addmm",
-      "tcgemm.baddbmm", "tcgemm.linear",       "tcgemm",        "tcgemm",
-      "tcgemm",         "tcgemm",              "tcgemm.check_layout", "tcgemm.explain"};
+      "tcgemm.mm",           "tcgemm.bmm",     "tcgemm.matmul",   "tcgemm.addmm", "tcgemm.baddbmm",
+      "tcgemm.linear",       "tcgemm",         "tcgemm",          "tcgemm",       "tcgemm",
+      "tcgemm.check_layout", "tcgemm.explain", "tcgemm.binary_mm"};
   return names[static_cast<int>(op)];
 }
 
@@ -43,6 +44,7 @@ void check(Op op, const Arguments& arguments, Target target, CheckedGemm& checke
   read_tensors(op, arguments, checked);  // rejects sparse layouts
   if (target == Target::none) refuse(op, checked);
   if (checked[Slot::packed_b].view) bind_packed_weight(op, arguments, checked);
+  if (arguments.types || op == Op::binary_mm) bind_packed(op, arguments, checked);
   check_types(op, arguments, checked);
   check_single_sparse(op, checked);
   check_operand_shapes(op, checked, target);

@@ -22,6 +22,11 @@ struct CheckedOperand {
   int shift_row = 0, shift_col = 0;  // scales: one value serves 1 << shift rows or columns
 };
 
+// The sizes and strides of a packed tensor in elements.
+struct PackedDims {
+  std::int64_t sizes[kMaxDims], strides[kMaxDims];
+};
+
 struct CheckedGemm {
   PerSlot<CheckedOperand> operands;  // out: empty unless the caller gave one
   std::int64_t m = 0, n = 0, k = 0;
@@ -36,8 +41,10 @@ struct CheckedGemm {
   bool promote = false;
   bool as_prepacked = false;  // as in Problem
   Activation activation = Activation::none;
-  PackedWeight packed;  // of packed_b; b is then the matrix that it stands for, without memory
-  std::int64_t packed_sizes[2], packed_strides[2];
+  PackedWeight weight;  // of packed_b; b is then the matrix that it stands for, without memory
+  std::int64_t weight_sizes[2], weight_strides[2];
+  PackedDims packed_a, packed_b;  // only those of packed operands have values
+  BinaryOperation binary = BinaryOperation::and_;
 
   CheckedOperand& operator[](Slot slot) { return operands[slot]; }
   const CheckedOperand& operator[](Slot slot) const { return operands[slot]; }
@@ -63,6 +70,8 @@ void check(Op op, const Arguments& arguments, Target target, CheckedGemm& checke
 void read_tensors(Op op, const Arguments& arguments, CheckedGemm& checked);
 // Checks packed_b, and sets b.
 void bind_packed_weight(Op op, const Arguments& arguments, CheckedGemm& checked);
+// Gives the views of packed operands their types, and sizes and strides in elements.
+void bind_packed(Op op, const Arguments& arguments, CheckedGemm& checked);
 void check_types(Op op, const Arguments& arguments, CheckedGemm& checked);
 void check_operand_shapes(Op op, CheckedGemm& checked, Target target);
 void check_epilogue_shapes(Op op, CheckedGemm& checked);
@@ -81,7 +90,7 @@ void bind_prepacked(Op op, const CheckedGemm& checked, Problem& problem);
 void bind_sparse(const CheckedGemm& checked, Problem& problem);
 
 // Sets the packed weight, if there is one.
-void bind_packed(const CheckedGemm& checked, Problem& problem);
+void set_packed_weight(const CheckedGemm& checked, Problem& problem);
 
 // The stored K of operand A or B: value_columns(k) for a 2:4 operand, else k.
 std::int64_t stored_k(const CheckedGemm& checked, Slot operand, std::int64_t k);

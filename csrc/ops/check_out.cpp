@@ -9,7 +9,7 @@ void check_out(Op op, CheckedGemm& checked) {
   CheckedOperand& operand = checked[Slot::out];
   const View& out = operand.view;
   if (out.scalar_type != scalar_type_of(checked.out_dtype))
-    fail(name(op), ": out is ", type_name(out.scalar_type), ", but the result is ",
+    fail(name(op), ": out is ", type_name(out), ", but the result is ",
          type_name(checked.out_dtype), "; pass an out of that dtype, or out_dtype.");
   bool same_shape = out.dims == checked.dims;
   for (std::int64_t d = 0; same_shape && d < checked.dims; ++d)

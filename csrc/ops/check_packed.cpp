@@ -1,4 +1,4 @@
-// The checks of packed_b, a weight of 4 or 8 bits: core/packed_weight.h has its order.
+// The checks of packed operands: uint8 tensors whose bytes hold several elements along K.
 #include <string_view>
 
 #include "ops/check.h"
@@ -6,87 +6,95 @@
 namespace tcgemm::ops {
 namespace {
 
-constexpr std::uintptr_t kPackedAlignment = 16;
-
-WeightFormat parse_format(Op op, std::string_view text) {
-  for (int i = 1; i < kWeightFormats; ++i)
-    if (text == name(static_cast<WeightFormat>(i))) return static_cast<WeightFormat>(i);
-  fail(name(op), ": weight_format is \"", text,
-       "\", but there are \"int4\", \"table4\", \"int8\" and \"e4m3\"; pass one of these.");
+// The types of a and b: "s4,u4".
+bool read_types(std::string_view text, DType& a, DType& b) {
+  for (const DType x : {DType::s4, DType::u4, DType::b1})
+    for (const DType y : {DType::s4, DType::u4, DType::b1}) {
+      if (text != join(name(x), ",", name(y))) continue;
+      a = x;
+      b = y;
+      return (x == DType::b1) == (y == DType::b1);
+    }
+  return false;
 }
 
-WeightZeros parse_zeros(Op op, std::string_view text, WeightFormat format) {
-  for (int i = 0; i < kWeightZeros; ++i) {
-    const auto zeros = static_cast<WeightZeros>(i);
-    if (text != name(zeros)) continue;
-    if (zeros == WeightZeros::none || format == WeightFormat::int4) return zeros;
-    fail(name(op), ": zeros is \"", text, "\", but only \"int4\" has zero points and offsets, and ",
-         "weight_format is \"", name(format), "\"; pass zeros=\"none\".");
+void read_operation(Op op, const Arguments& arguments, CheckedGemm& checked) {
+  const std::string_view text = arguments.operation ? std::string_view(*arguments.operation) : "";
+  for (int i = 0; i < kBinaryOperations; ++i) {
+    checked.binary = static_cast<BinaryOperation>(i);
+    if (text == name(checked.binary)) return;
   }
-  fail(name(op), ": zeros is \"", text,
-       "\", but there are \"none\", \"points\" and \"offsets\"; pass one of these.");
+  fail(name(op), ": operation is \"", text, "\", but binary products count by \"and\", \"xor\" or ",
+       "\"pm1\"; pass one of these.");
 }
 
-// The length of the vectors that a product sums: columns of a.
-std::int64_t depth(Op op, const View& a) {
-  if (a.dims == 0)
-    fail(name(op), ": a must be at least a vector (K,), but has shape (); multiply by a number ",
-         "with *.");
-  return a.sizes[a.dims - 1];
+// `from_last`: the dimension of K, counted from the last one. `k`: its extent; -1: all of the
+// bytes.
+void bind(Op op, View& view, DType type, int from_last, std::int64_t k, PackedDims& dims) {
+  const char* const elements = type_name(type);
+  const std::int64_t per_byte = 8 / bits(type);
+  if (!view.known || view.dtype != DType::u8)
+    fail(name(op), ": ", view.name, " is ", type_name(view), ", but ", elements,
+         " operands are torch.uint8 tensors that hold ", per_byte,
+         " elements in each byte; pass the attribute `packed` of a ",
+         type == DType::b1 ? "tcgemm.BinaryTensor." : "tcgemm.Int4Tensor.");
+  if (view.dims < 2)
+    fail(name(op), ": ", view.name, " of ", elements, " has shape ", view.shape(),
+         " in bytes, but must be at least a matrix; unsqueeze it.");
+  const std::int64_t along_k = view.dims - from_last;
+  if (view.elements() > 0 && view.sizes[along_k] > 1 && view.strides[along_k] != 1)
+    fail(name(op), ": ", view.name, " of ", elements, " has the strides ",
+         Shape{view.strides, view.dims},
+         " in bytes, but bytes that follow each other along K must ",
+         "be adjacent in memory; pass a contiguous tensor with K last",
+         from_last == 2 ? ", transposed" : "", ".");
+  const std::int64_t extent = k < 0 ? view.sizes[along_k] * per_byte : k;
+  const std::int64_t all = view.sizes[along_k] * per_byte;
+  if (extent > all || extent <= all - per_byte)
+    fail(name(op), ": k is ", k, ", but ", view.name, " has ", view.sizes[along_k],
+         " bytes along K, which hold ", all, " bits; pass a k that ends in the last byte.");
+  for (std::int64_t d = 0; d < view.dims; ++d) {
+    dims.sizes[d] = d == along_k ? extent : view.sizes[d];
+    // A dimension of size 1 has any stride, which nobody steps.
+    dims.strides[d] = d == along_k || view.sizes[d] <= 1 ? 1 : view.strides[d] * per_byte;
+  }
+  view.sizes = dims.sizes;
+  view.strides = dims.strides;
+  view.dtype = type;
 }
 
-void check_bytes(Op op, const View& packed, const PackedLayout& layout) {
-  const bool is_u8 = packed.known && packed.dtype == DType::u8;
-  if (is_u8 && packed.dims == 1 && packed.sizes[0] == layout.bytes() &&
-      (packed.sizes[0] == 1 || packed.strides[0] == 1) && packed.address % kPackedAlignment == 0)
-    return;
-  fail(name(op), ": packed_b must be contiguous torch.uint8 of shape (", layout.bytes(),
-       ",), aligned to ", kPackedAlignment, " bytes, for a weight of ", layout.n, " rows and ",
-       layout.k, " columns in \"", name(layout.weight.format), "\", but is ",
-       type_name(packed.scalar_type), " of shape ", packed.shape(),
-       "; pass what PackedWeight.arranged() returns.");
+// explain and check_layout have arguments that a binary product has not.
+void check_no_epilogue(Op op, const Arguments& arguments, const CheckedGemm& checked) {
+  constexpr SlotSet kOthers = kAllSlots - SlotSet{Slot::a, Slot::b, Slot::out};
+  for (const Slot slot : kOthers)
+    if (const View& view = checked[slot].view)
+      fail(name(op), ": ", view.name, " is given, but a binary product has no epilogue; leave ",
+           view.name, " away.");
+  if (arguments.activation || arguments.alpha != 1.0 || arguments.amax)
+    fail(name(op), ": activation, alpha or amax is given, but a binary product has no epilogue; ",
+         "leave them away.");
 }
 
 }  // namespace
 
-void bind_packed_weight(Op op, const Arguments& arguments, CheckedGemm& checked) {
-  const View& a = checked[Slot::a].view;
-  const View& packed = checked[Slot::packed_b].view;
-  PackedLayout layout{arguments.packed_n, depth(op, a), {}};
-  if (!a.known || (a.dtype != DType::f16 && a.dtype != DType::bf16))
-    fail(name(op), ": ", a.name, " is ", type_name(a.scalar_type),
-         ", but a packed weight is multiplied by torch.float16 or torch.bfloat16; convert ", a.name,
-         " with .to(...).");
-  if (layout.n < 0)
-    fail(name(op), ": n is ", layout.n, ", but is the number of rows of the weight; pass that.");
-  layout.weight.format = parse_format(op, arguments.weight_format);
-  layout.weight.zeros = parse_zeros(op, arguments.weight_zeros, layout.weight.format);
-  if (!is_group_size(arguments.group_size) || arguments.group_size > layout.k)
-    fail(name(op), ": group_size is ", arguments.group_size, ", but can be 16, 32, a multiple of ",
-         PackedLayout::kDepth, " up to K = ", layout.k,
-         ", or 0 for a whole row; pass one of these.");
-  layout.weight.group_size = std::int32_t(arguments.group_size);
-  check_bytes(op, packed, layout);
-  checked.packed = layout.weight;
-  // The matrix that the weight stands for: K-major, and nowhere in memory.
-  checked.packed_sizes[0] = layout.k;
-  checked.packed_sizes[1] = layout.n;
-  checked.packed_strides[0] = 1;
-  checked.packed_strides[1] = round_up(std::max<std::int64_t>(layout.k, 1), PackedLayout::kDepth);
-  View& b = checked[Slot::b].view;
-  b = a;
-  b.name = name(Slot::packed_b);
-  b.sizes = checked.packed_sizes;
-  b.strides = checked.packed_strides;
-  b.dims = 2;
-  b.address = 0;
-}
-
-void bind_packed(const CheckedGemm& checked, Problem& problem) {
-  const View& view = checked[Slot::packed_b].view;
-  if (!view || checked.k == 0) return;  // without k there is nothing to multiply
-  problem.set(Slot::packed_b, Matrix{view.address, DType::u8});
-  problem.packed = checked.packed;
+// A byte holds two or eight elements of K, the first one in its lowest bits:
+//
+//   a (.., M, K): bytes (.., M, bytes_of(K)), contiguous along the last dimension
+//   b (.., K, N): bytes (.., bytes_of(K), N), contiguous along the dimension before the last
+void bind_packed(Op op, const Arguments& arguments, CheckedGemm& checked) {
+  const std::string_view text = arguments.types ? std::string_view(*arguments.types) : "b1,b1";
+  DType a = DType::s4, b = DType::s4;
+  if (!read_types(text, a, b))
+    fail(name(op), ": types is \"", text,
+         "\", but packed operands are of s4 and u4 in any mix, or ",
+         "both of b1; pass two of these, as \"s4,u4\".");
+  if (a == DType::b1) {
+    read_operation(op, arguments, checked);
+    check_no_epilogue(op, arguments, checked);
+  }
+  const std::int64_t k = a == DType::b1 ? arguments.k : -1;
+  bind(op, checked[Slot::a].view, a, 1, k, checked.packed_a);
+  bind(op, checked[Slot::b].view, b, 2, k, checked.packed_b);
 }
 
 }  // namespace tcgemm::ops

@@ -26,7 +26,7 @@ void check_prepacked(Op op, const CheckedGemm& checked) {
   constexpr const char* kRemedy = "; leave prepared_b away.";
   if (a.dtype != DType::f32)
     fail(name(op), ": prepared_b is given, but only torch.float32 operands have parts, and ",
-         a.name, " is ", type_name(a.scalar_type), kRemedy);
+         a.name, " is ", type_name(a), kRemedy);
   if (checked.input_b != DType::f32)
     fail(name(op), ": prepared_b is given, but its parts are those of precision \"highest\", ",
          "and another one is asked for", kRemedy);
@@ -37,8 +37,8 @@ void check_prepacked(Op op, const CheckedGemm& checked) {
                               (is_empty(view) || view.strides[0] == 1);
   if (!is_byte_vector || (!is_empty(view) && view.address % kPrepackedAlignment != 0))
     fail(name(op), ": prepared_b must be contiguous torch.uint8 with one dimension that begins at ",
-         "a multiple of 256 bytes, as prepare returns it, but is ", type_name(view.scalar_type),
-         " of shape ", view.shape(), " with strides ", Shape{view.strides, view.dims},
+         "a multiple of 256 bytes, as prepare returns it, but is ", type_name(view), " of shape ",
+         view.shape(), " with strides ", Shape{view.strides, view.dims},
          "; pass it as it was returned.");
 }
 

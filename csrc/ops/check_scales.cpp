@@ -76,7 +76,7 @@ void fail_blocks(Op op, const CheckedGemm& checked, Slot slot, std::int64_t exte
   if (!is_fp8(a.dtype))
     fail(name(op), ": ", view.name, " of shape ", view.shape(),
          " scales blocks of 128, which is there for fp8 operands, but ", a.name, " is ",
-         type_name(a.scalar_type), "; pass one value, or ", shape_of(slot, extent, 1), " of them.");
+         type_name(a), "; pass one value, or ", shape_of(slot, extent, 1), " of them.");
   if (!checked.promote)
     fail(name(op), ": ", view.name, " of shape ", view.shape(),
          " scales blocks of 128, whose sums are added in float32, but precision is \"fast\"; ",

@@ -25,7 +25,7 @@ DimsRule dims_rule(Op op, Slot slot) {
   if (op == Op::linear && slot == Slot::a)
     return {1, kMaxDims, "at least a vector (K,)", "reshape it to (1, 1) if it is one number"};
   if (op == Op::linear) return {2, 2, "a matrix (N, K)", "that is (out_features, in_features)"};
-  if (op == Op::gemm)
+  if (op == Op::gemm || op == Op::binary_mm)
     return {2, kMaxDims, slot == Slot::a ? "at least a matrix (M, K)" : "at least a matrix (K, N)",
             "tcgemm.matmul takes vectors"};
   if (op == Op::mm || op == Op::addmm)

@@ -75,11 +75,11 @@ void check_metadata(Op op, const CheckedGemm& checked, Slot slot, Target target)
   if (tiled && target != Target::cpu) return;
   if (target == Target::cpu)
     fail(name(op), ": ", view.name, " must be torch.uint8 of shape (", rows, ", ", columns,
-         "), as compress24 makes it beside these values, but is ", type_name(view.scalar_type),
-         " of shape ", view.shape(), "; pass its metadata.");
+         "), as compress24 makes it beside these values, but is ", type_name(view), " of shape ",
+         view.shape(), "; pass its metadata.");
   fail(name(op), ": ", view.name, " must be contiguous torch.uint8 of shape (", tiles.bytes(),
-       ",), as tile24 makes it of the metadata of these values, but is ",
-       type_name(view.scalar_type), " of shape ", view.shape(), "; pass what tile24 returns.");
+       ",), as tile24 makes it of the metadata of these values, but is ", type_name(view),
+       " of shape ", view.shape(), "; pass what tile24 returns.");
 }
 
 }  // namespace

@@ -28,15 +28,15 @@ void check_operand_types(Op op, const CheckedGemm& checked) {
   const View& b = checked[Slot::b].view;
   for (const View* view : {&a, &b}) {
     if (view->known && view->dtype != DType::s32) continue;
-    fail(name(op), ": ", view->name, " is ", type_name(view->scalar_type),
+    fail(name(op), ": ", view->name, " is ", type_name(*view),
          ", but a product takes torch.float16, torch.bfloat16, torch.float32, torch.float64, "
          "torch.float8_e4m3fn, torch.float8_e5m2, torch.int8 and torch.uint8; convert both "
          "operands with .to(...).");
   }
-  const bool mix = (is_fp8(a.dtype) && is_fp8(b.dtype)) || (is_int8(a.dtype) && is_int8(b.dtype));
+  const bool mix = (is_fp8(a.dtype) && is_fp8(b.dtype)) || (is_int8(a.dtype) && is_int8(b.dtype)) ||
+                   (is_int4(a.dtype) && is_int4(b.dtype));
   if (a.dtype != b.dtype && !mix)
-    fail(name(op), ": ", b.name, " is ", type_name(b.scalar_type), ", but ", a.name, " is ",
-         type_name(a.scalar_type),
+    fail(name(op), ": ", b.name, " is ", type_name(b), ", but ", a.name, " is ", type_name(a),
          "; both must have one dtype (the two of float8 may be mixed, and so may int8 and uint8): "
          "convert one of them with .to(...).");
 }
@@ -67,14 +67,14 @@ void check_precision(Op op, const Arguments& arguments, CheckedGemm& checked) {
     return;
   }
   if (precision != "high" && precision != "medium")
-    fail(name(op), ": precision is \"", precision, "\", but for ", type_name(a.scalar_type),
+    fail(name(op), ": precision is \"", precision, "\", but for ", type_name(a),
          " there are \"highest\", \"high\" and \"medium\"; pass one of these, or None.");
   if (f32) checked.input_a = checked.input_b = precision == "high" ? DType::tf32 : DType::bf16;
 }
 
 const char* result_dtypes(DType input) {
   if (input == DType::f64) return "torch.float64";
-  if (is_int8(input))
+  if (is_integer(input))
     return "torch.int32, torch.float16, torch.bfloat16, torch.float32 or torch.int8";
   return "torch.float16, torch.bfloat16, torch.float32, torch.float8_e4m3fn or torch.float8_e5m2";
 }
@@ -115,7 +115,7 @@ void check_addend_types(Op op, const CheckedGemm& checked) {
     const bool is_float = type == DType::f16 || type == DType::bf16 || type == DType::f32;
     if (view.known && (s32 ? type == DType::s32 : is_float || (f64 && type == DType::f64)))
       continue;
-    fail(name(op), ": ", view.name, " is ", type_name(view.scalar_type), ", but it must be ",
+    fail(name(op), ": ", view.name, " is ", type_name(view), ", but it must be ",
          s32 ? "torch.int32" : "torch.float16, torch.bfloat16 or torch.float32",
          f64 ? ", or torch.float64" : "", " when the result is ", type_name(checked.out_dtype),
          "; convert it with .to(...), or pass another out_dtype.");
@@ -134,8 +134,8 @@ void check_activation(Op op, const Arguments& arguments, CheckedGemm& checked) {
 // Scales and zero points.
 void check_dtype(Op op, const View& view, DType type, const char* kind) {
   if (view.known && view.dtype == type) return;
-  fail(name(op), ": ", view.name, " is ", type_name(view.scalar_type), ", but ", kind, " are ",
-       type_name(type), "; convert it with .to(", type_name(type), ").");
+  fail(name(op), ": ", view.name, " is ", type_name(view), ", but ", kind, " are ", type_name(type),
+       "; convert it with .to(", type_name(type), ").");
 }
 
 void check_scale_types(Op op, const CheckedGemm& checked) {
@@ -145,10 +145,9 @@ void check_scale_types(Op op, const CheckedGemm& checked) {
   for (const Slot slot : kZeroPoints) {
     const View& view = checked[slot].view;
     if (!view) continue;
-    if (!is_int8(a.dtype))
+    if (!is_integer(a.dtype))
       fail(name(op), ": ", view.name, " is given, but only torch.int8 and torch.uint8 operands ",
-           "have zero points, and ", a.name, " is ", type_name(a.scalar_type), "; leave ",
-           view.name, " away.");
+           "have zero points, and ", a.name, " is ", type_name(a), "; leave ", view.name, " away.");
     check_dtype(op, view, DType::s32, "zero points");
   }
 }

@@ -36,7 +36,10 @@ constexpr OptionText kOptionTexts[] = {
     {Option::packed_n, "int", "n", nullptr},
     {Option::weight_format, "str", "weight_format", nullptr},
     {Option::group_size, "int", "group_size", nullptr},
-    {Option::weight_zeros, "str", "zeros", "\"none\""}};
+    {Option::weight_zeros, "str", "zeros", "\"none\""},
+    {Option::types, "str?", "types", "None"},
+    {Option::k, "int", "k", "-1"},
+    {Option::operation, "str?", "operation", "None"}};
 
 std::string declaration(const Parameter& parameter) {
   const std::string slot = parameter.name ? parameter.name : name(parameter.slot);
@@ -114,6 +117,13 @@ STABLE_TORCH_LIBRARY(tcgemm, m) {
   // The general GEMM whose b is a packed weight of n rows, as core/packed_weight.h has it.
   define(m, "packed_mm", parameters(Op::packed_mm));
   define_with_z(m, "packed_mm", parameters(Op::packed_mm));
+  // scaled_mm of uint8 tensors that hold two int4 in each byte, along K: the operands of
+  // tcgemm.Int4Tensor. K, and every error, counts int4.
+  define(m, "_int4_mm", schemas::kInt4);
+  m.def(("_int4_mm_amax(" + schema(schemas::kInt4) + ") -> (Tensor, Tensor)").c_str());
+  // The products of uint8 tensors that hold eight bits in each byte, along K, of which there are k:
+  // the operands of tcgemm.BinaryTensor. `operation`: "and", "xor" or "pm1".
+  define(m, "_binary_mm", parameters(Op::binary_mm));
   // prepare(w) returns prepared_b of GEMMs with b = w.t(): the split-FP32 terms that precision
   // "highest" multiplies on CUDA. It returns an empty tensor if the GEMM reads b itself.
   m.def("prepare(Tensor w) -> Tensor");

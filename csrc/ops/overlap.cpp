@@ -69,11 +69,22 @@ bool empty(const View& view) {
   return std::any_of(view.sizes, view.sizes + view.dims, [](std::int64_t size) { return !size; });
 }
 
+// The bytes between the first and the last index of a dimension. Elements of a packed type share
+// bytes along the dimension of stride 1.
+Term bytes_along(const View& view, std::int64_t d) {
+  const std::int64_t stride = view.strides[d], size = view.sizes[d];
+  if (is_packed(view.dtype) && stride == 1) return {1, bytes_of(size, view.dtype) - 1};
+  return {bytes_of(stride, view.dtype), size - 1};
+}
+
 // Bytes from the start of the first element to the end of the last.
 std::int64_t extent(const View& view) {
   std::int64_t last = 0;
-  for (std::int64_t d = 0; d < view.dims; ++d) last += view.strides[d] * (view.sizes[d] - 1);
-  return (last + 1) * bytes(view.dtype);
+  for (std::int64_t d = 0; d < view.dims; ++d) {
+    const Term term = bytes_along(view, d);
+    last += term.stride * term.last;
+  }
+  return last + bytes_of(1, view.dtype);
 }
 
 }  // namespace
@@ -105,13 +116,15 @@ bool share_memory(const View& first, const View& second) {
   if (distance >= extent(first) || -distance >= end) return false;
   // Shared byte: offset in first + byte == distance + offset in second + byte. The indices of
   // `second` count down from their last, so that every term of the sum is positive.
-  const int size_first = bytes(first.dtype);
-  const int size_second = bytes(second.dtype);
+  const std::int64_t size_first = bytes_of(1, first.dtype);
+  const std::int64_t size_second = bytes_of(1, second.dtype);
   Sum sum;
-  for (std::int64_t d = 0; d < first.dims; ++d)
-    sum.add(first.strides[d] * size_first, first.sizes[d] - 1);
-  for (std::int64_t d = 0; d < second.dims; ++d)
-    sum.add(second.strides[d] * size_second, second.sizes[d] - 1);
+  for (const View* view : {&first, &second}) {
+    for (std::int64_t d = 0; d < view->dims; ++d) {
+      const Term term = bytes_along(*view, d);
+      sum.add(term.stride, term.last);
+    }
+  }
   const std::int64_t target = distance + end - size_second;
   return sum.reaches(target - (size_first - 1), target + (size_second - 1));
 }

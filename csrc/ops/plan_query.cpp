@@ -72,7 +72,7 @@ Question read(std::uint64_t* stack) {
 
 DType parse_dtype(const std::string& text) {
   std::string names;
-  for (int i = 0; i < kTensorDTypes; ++i) {
+  for (int i = 0; i < kDTypes; ++i) {
     if (text == name(DType(i))) return DType(i);
     names += (names.empty() ? "" : ", ") + std::string(name(DType(i)));
   }
@@ -90,6 +90,11 @@ Layout parse_layout(const std::string& text) {
 Matrix matrix(DType dtype, std::int64_t rows, std::int64_t cols, bool row_major,
               const std::optional<Strides>& strides, std::uintptr_t address) {
   if (strides) return {address, dtype, (*strides)[1], (*strides)[2], (*strides)[0]};
+  if (is_packed(dtype)) {  // whole bytes along k
+    const std::int64_t pitch = round_up(row_major ? cols : rows, 8);
+    return {address, dtype, row_major ? pitch : 1, row_major ? 1 : pitch,
+            (row_major ? rows : cols) * pitch};
+  }
   return {address, dtype, row_major ? cols : 1, row_major ? 1 : rows, rows * cols};
 }
 
@@ -211,6 +216,9 @@ Problem problem_of(const Question& question) {
   check_strides("out", question.out);
   const Layout layout = parse_layout(question.layout);
   const DType input = parse_dtype(question.dtype);
+  if (is_packed(input) && layout != Layout::TN)
+    fail("tcgemm: layout is ", name(layout), ", but ", name(input),
+         " operands are packed along k; expected TN.");
   const auto [m, n, k] = std::array{question.m, question.n, question.k};
   Problem problem;
   problem.batch = question.batch;

@@ -63,7 +63,7 @@ void run_packed(const BatchedProblem& batched, const View& a) {
 }
 
 void run_gemm(const BatchedProblem& batched, const CheckedGemm& checked, const Arguments&) {
-  if (batched.problem.is_packed()) return run_packed(batched, checked[Slot::a].view);
+  if (batched.problem.has_packed_weight()) return run_packed(batched, checked[Slot::a].view);
   if (!batched.problem.is_sparse()) return run_dense(batched);
   TensorHandle dense_a, dense_b;
   const auto dense = [](const TensorHandle& memory, DType type, std::int64_t k) {

@@ -23,7 +23,8 @@ enum class Op : std::uint8_t {
   scaled_mm_amax,
   packed_mm,
   check_layout,
-  explain
+  explain,
+  binary_mm
 };
 
 // The arguments that are no tensors.
@@ -41,7 +42,10 @@ enum class Option : std::uint8_t {
   packed_n,
   weight_format,
   group_size,
-  weight_zeros
+  weight_zeros,
+  types,
+  k,
+  operation
 };
 
 struct Parameter {
@@ -132,13 +136,23 @@ inline constexpr ParameterList kPacked =
                   option(Option::out_dtype),
                   option(Option::batch_invariant),
                   option(Option::kernel, "kernel_name")};
+// Packed operands: `types` says of what, as "s4,u4".
+inline constexpr ParameterList kInt4 =
+    kOperandsAB + kScalesOfOperands + ParameterList{optional(Slot::c)} + kAddendsOfAll +
+    ParameterList{optional(Slot::zero_a), optional(Slot::zero_b), optional(Slot::scale_out)} +
+    kOptions + ParameterList{option(Option::beta)} + kTypes +
+    ParameterList{option(Option::kernel, "kernel_name"), option(Option::types)};
+inline constexpr ParameterList kBinary =
+    kOperandsAB + ParameterList{Parameter{}, option(Option::k), option(Option::operation),
+                                option(Option::kernel, "kernel_name")};
 inline constexpr ParameterList kDescribe =
     kOperandsAB + kAddendsOfAll + kScalesOfOperands +
     ParameterList{optional(Slot::c), optional(Slot::zero_a), optional(Slot::zero_b),
                   optional(Slot::scale_out)} +
     kOperandForms + kOptions + ParameterList{option(Option::beta)} + kTypes +
-    ParameterList{option(Option::amax), optional(Slot::out), option(Option::device),
-                  option(Option::kernel)};
+    ParameterList{option(Option::amax),     optional(Slot::out),   option(Option::device),
+                  option(Option::kernel),   option(Option::types), option(Option::k),
+                  option(Option::operation)};
 
 }  // namespace schemas
 
@@ -163,6 +177,8 @@ constexpr const ParameterList& parameters(Op op) {
     case Op::check_layout:
     case Op::explain:
       return schemas::kDescribe;
+    case Op::binary_mm:
+      return schemas::kBinary;
   }
   return schemas::kProduct;
 }

@@ -151,7 +151,12 @@ bool dtype_of(std::int32_t scalar_type, DType& dtype) {
   return false;
 }
 
-const char* type_name(DType dtype) { return kTorch.known[static_cast<int>(dtype)].name; }
+const char* type_name(DType dtype) {
+  if (dtype == DType::s4) return "int4";
+  if (dtype == DType::u4) return "uint4";
+  if (dtype == DType::b1) return "binary";
+  return kTorch.known[static_cast<int>(dtype)].name;
+}
 
 std::string type_name(std::int32_t scalar_type) {
   for (const NamedScalarType& known : kTorch.known)
@@ -159,6 +164,10 @@ std::string type_name(std::int32_t scalar_type) {
   for (const NamedScalarType& other : kTorch.unsupported)
     if (other.number == scalar_type) return other.name;
   return "of torch's dtype number " + std::to_string(scalar_type);
+}
+
+std::string type_name(const View& view) {
+  return view.known && is_packed(view.dtype) ? type_name(view.dtype) : type_name(view.scalar_type);
 }
 
 std::string device_name(const View& view) {

@@ -31,8 +31,8 @@ struct ExplainedOperands {
   ExplainedOperand a, b;
 
   ExplainedOperands(const Problem& original, const Plan& plan)
-      : a(explained(operand_a(original), plan, !plan.swap_ab)),
-        b(explained(operand_b(original), plan, plan.swap_ab)) {}
+      : a(explained(operand_a(multiplied(original, plan)), plan, !plan.swap_ab)),
+        b(explained(operand_b(multiplied(original, plan)), plan, plan.swap_ab)) {}
 
  private:
   // `is_kernel_a`: the operand is the kernel's a.
@@ -65,7 +65,7 @@ std::string repack_lines(const ExplainedOperands& operands, const Device& device
         "  repack %c      copied K-major with a pitch of %lld elements because %s:\n"
         "                %s in, %s out, about %.1f us\n",
         operand.source.label, Long(pass.pitch), why_copied(operand.source, operand.layout).c_str(),
-        size(in * bytes(pass.source.dtype)).c_str(), size(double(workspace_bytes(pass))).c_str(),
+        size(in * bits(pass.source.dtype) / 8).c_str(), size(double(workspace_bytes(pass))).c_str(),
         estimate_us(pass, operand.layout, device));
   }
   if (copies == 0) return "  repack        nothing is copied\n";
@@ -105,9 +105,10 @@ std::string sum_lines(const ExplainedOperands& operands, const Device& device) {
   std::string lines;
   for (const ExplainedOperand& operand : {operands.a, operands.b}) {
     if (!*operand.sums) continue;
-    lines += text(
-        "  sums          of %c along k, for the zero points of the other operand: %.1f us\n",
-        operand.source.label, kPassLaunch + estimate_us(**operand.sums, operand.layout, device));
+    lines += text("  sums          of %c along k, for %s: %.1f us\n", operand.source.label,
+                  operand.source.input == DType::b1 ? "the operation"
+                                                    : "the zero points of the other operand",
+                  kPassLaunch + estimate_us(**operand.sums, operand.layout, device));
   }
   return lines;
 }
@@ -153,6 +154,8 @@ std::string precision_line(const Problem& problem, const Plan& plan) {
     how = "f32 operands are rounded to tf32, 10 bits of fraction, when they are loaded";
   else if (problem.input_a != problem[Slot::a].dtype)
     how = "f32 operands are rounded to bf16, 7 bits of fraction, by the repack pass";
+  else if (multiplied(problem, plan).input_a != problem.input_a)
+    how = "int4 operands are multiplied as s8, which the repack pass converts them to";
   else if (problem.promote)
     how = "promoted: partial sums over 128 of k are accumulated in f32 registers";
   else if (is_fp8(problem.input_a) && !problem.block_scaled())

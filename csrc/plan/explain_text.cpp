@@ -96,6 +96,7 @@ std::string epilogue(const Problem& problem) {
     const bool in_mainloop = kOperandScales.contains(slot) && problem.block_scaled();
     if (problem.has(slot) && !in_mainloop) list.add(true, term_text(problem, slot));
   }
+  list.add(problem.adds_ones(), std::string(name(problem.binary)) + " of the pairs of ones");
   return list.text().empty() ? "only the rounding" : list.text() + ", fused";
 }
 
@@ -160,10 +161,12 @@ std::string why_copied(const GemmOperand& operand, const OperandLayout& layout) 
 }
 
 std::string advice(const GemmOperand& operand, const OperandLayout& layout) {
-  const int vector = int(kVectorBytes) / bytes(operand.matrix.dtype);
+  const int vector = int(kVectorBytes) * 8 / bits(operand.matrix.dtype);
   switch (layout.obstacle) {
     case Obstacle::none:
-      if (operand.converts()) return text("%c.bfloat16(), once, where it is reused", operand.label);
+      if (operand.converts())
+        return text("%c.%s(), once, where it is reused", operand.label,
+                    is_int4(operand.matrix.dtype) ? "to_int8" : "bfloat16");
       if (operand.k_major_only() && layout.major == Major::MN && !layout.any_major)
         return text("store it K-major (%s), where it is reused",
                     operand.label == 'a' ? "M x K row-major" : "N x K row-major, given as .t()");

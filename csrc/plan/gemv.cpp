@@ -84,7 +84,7 @@ std::optional<LaunchConfig> fit_gemv(const GemmConfig& config, const Problem& pr
   const double row_bytes = double(problem.k) * bytes(config.input);
   // Of b, whose rows are columns of the result.
   const double column_bytes =
-      problem.is_packed()
+      problem.has_packed_weight()
           ? double(PackedLayout{problem.n, problem.k, problem.packed}.bytes()) / problem.n
           : row_bytes;
   const double matrices = double(problem.batch);

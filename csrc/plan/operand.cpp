@@ -35,8 +35,9 @@ std::int64_t stored_batches(const GemmOperand& operand) {
 }
 
 double read_time(double elements, DType type, const OperandLayout& layout, const Device& device) {
-  const double size = layout.strided ? std::max<double>(bytes(type), kSector) : bytes(type);
-  return elements * size / (device.memory_rate * kMemoryShare) * 1e6;
+  const double size = bits(type) / 8.0;
+  return elements * (layout.strided ? std::max(size, kSector) : size) /
+         (device.memory_rate * kMemoryShare) * 1e6;
 }
 
 }  // namespace
@@ -94,13 +95,12 @@ RepackPass repack_pass(const GemmOperand& operand) {
 
 std::int64_t vector_pitch(std::int64_t elements, DType type) {
   constexpr std::int64_t kLineBytes = 128;
-  const std::int64_t size = bytes(type);
-  const std::int64_t unit = (elements * size >= 8 * kLineBytes ? kLineBytes : kVectorBytes) / size;
-  return round_up(elements, unit);
+  const bool is_long = bytes_of(elements, type) >= 8 * kLineBytes;
+  return round_up(elements, (is_long ? kLineBytes : kVectorBytes) * 8 / bits(type));
 }
 
 std::size_t workspace_bytes(const RepackPass& pass) {
-  return std::size_t(pass.batch * pass.rows + pass.spare) * pass.pitch * bytes(pass.to);
+  return std::size_t(bytes_of((pass.batch * pass.rows + pass.spare) * pass.pitch, pass.to));
 }
 
 double estimate_us(const RepackPass& pass, const OperandLayout& layout, const Device& device) {

@@ -10,9 +10,10 @@
 
 namespace tcgemm::plan {
 
-// Tensor cores read 8-bit and tf32 operands K-major only. ldmatrix and wgmma transpose 16-bit
-// operands while they load them, and f64 operands are loaded one element at a time.
-constexpr bool k_major_only(DType input) { return bits(input) == 8 || input == DType::tf32; }
+// Tensor cores read operands of at most 8 bits, and tf32 ones, K-major only. ldmatrix and wgmma
+// transpose 16-bit operands while they load them, and f64 operands are loaded one element at a
+// time.
+constexpr bool k_major_only(DType input) { return bits(input) <= 8 || input == DType::tf32; }
 
 // Both operands have k as their columns: a is m x k, b is n x k ("rows" are m or n). An operand is
 //   K-major   if elements that are adjacent along k are adjacent in memory,
@@ -27,8 +28,12 @@ struct GemmOperand {
   std::int64_t batch = 1;
   bool sparse = false;  // 2:4; the matrix has the compressed values, k in each row
 
-  // f32 in memory, bf16 for the tensor cores: kernels can read only a repacked copy.
-  bool converts() const { return matrix.dtype == DType::f32 && input == DType::bf16; }
+  // f32 in memory, bf16 for the tensor cores, or int4 and s8: kernels can read only a repacked
+  // copy.
+  bool converts() const {
+    return (matrix.dtype == DType::f32 && input == DType::bf16) ||
+           (is_int4(matrix.dtype) && input == DType::s8);
+  }
   bool k_major_only() const { return sparse || plan::k_major_only(input); }
 };
 

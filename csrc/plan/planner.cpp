@@ -49,7 +49,7 @@ double traffic(const Problem& problem) {
       return stride == 0 ? 1.0 : double(size);
     };
     return extent(matrix.stride_row, rows) * extent(matrix.stride_col, cols) *
-           extent(matrix.stride_batch, problem.batch) * bytes(matrix.dtype);
+           extent(matrix.stride_batch, problem.batch) * bits(matrix.dtype) / 8;
   };
   double total = double(problem.batch) * problem.m * problem.n * bytes(problem[Slot::out].dtype);
   if (problem.has(Slot::packed_a))
@@ -84,17 +84,20 @@ bool equals_ignoring_case(std::string_view a, std::string_view b) {
   });
 }
 
-// Adds the passes for zero points, which do not depend on the kernel.
+// Adds the passes for zero points and for operations of b1, which do not depend on the kernel.
 void add_sums(const Problem& problem, const Device& device, Plan& plan) {
+  const BinaryFactors binary = factors(problem.binary);
   const auto add = [&](const GemmOperand& operand, std::optional<SumPass>& pass) {
     pass = sum_pass(operand);
+    if (problem.adds_ones()) pass->factor = binary.ones;
     plan.estimate.microseconds += kPassLaunch + estimate_us(*pass, analyze_layout(operand), device);
     plan.estimate.bytes +=
-        double(operand.k) * pass->rows * pass->batch * bytes(operand.matrix.dtype);
+        double(bytes_of(operand.k, operand.matrix.dtype)) * pass->rows * pass->batch;
     pass->offset = carve_workspace(plan.workspace, workspace_bytes(*pass));
   };
-  if (problem.has(Slot::zero_b)) add(operand_a(problem), plan.passes.sums_a);
-  if (problem.has(Slot::zero_a)) add(operand_b(problem), plan.passes.sums_b);
+  if (problem.has(Slot::zero_b) || problem.adds_ones()) add(operand_a(problem), plan.passes.sums_a);
+  if (problem.has(Slot::zero_a) || problem.adds_ones()) add(operand_b(problem), plan.passes.sums_b);
+  if (problem.adds_ones()) plan.passes.sums_a->addend = binary.all * std::int32_t(problem.k);
 }
 
 // Would swapping A and B change bits of the result? The order of k stays, and so does all of the
@@ -129,7 +132,7 @@ bool may_swap_ab(const Problem& problem, std::string_view filter) {
 // Should the kernel compute the transposed problem? A kernel's a must be the 2:4 operand, or the
 // packed weight, and such kernels store both majors.
 bool swaps_ab(const Problem& original, std::string_view filter) {
-  if (original.is_packed()) return original.has(Slot::packed_b);
+  if (original.has_packed_weight()) return original.has(Slot::packed_b);
   return original.is_sparse() ? original.has(Slot::sparse_b)
                               : is_column_major(original) && may_swap_ab(original, filter);
 }
@@ -147,6 +150,12 @@ Problem with_row_major_result(Problem problem) {
   return problem;
 }
 
+// int4 operands as s8, which repack passes convert them to.
+Problem with_s8_inputs(Problem problem) {
+  problem.input_a = problem.input_b = DType::s8;
+  return problem;
+}
+
 // The cheapest kernel, in both orientations.
 Search cheapest(const Problem& original, const Device& device, std::string_view filter,
                 Division division) {
@@ -157,18 +166,22 @@ Search cheapest(const Problem& original, const Device& device, std::string_view 
   const std::int64_t other_rows = swap_ab ? original.m : original.n;
   // The GEMV kernels have the packed weight as b.
   const bool tries_both =
-      original.is_packed() || (!original.is_sparse() && may_swap &&
-                               (has_rs_kernel(other_input) || other_rows <= kMostGemvRows));
+      original.has_packed_weight() || (!original.is_sparse() && may_swap &&
+                                       (has_rs_kernel(other_input) || other_rows <= kMostGemvRows));
   // Where a swap changes bits, the major of the result must not decide it.
   std::optional<bool> decided;
-  if (tries_both && !original.is_packed() && !may_swap_ab(original, filter) &&
+  if (tries_both && !original.has_packed_weight() && !may_swap_ab(original, filter) &&
       is_column_major(original))
     decided = cheapest(with_row_major_result(original), device, filter, division).best.swap_ab;
-  const auto try_all = [&] {
+  const auto try_inputs = [&](const Problem& problem) {
     if (decided.value_or(swap_ab) == swap_ab)
-      search.try_orientation(OrientedProblem(original, swap_ab));
+      search.try_orientation(OrientedProblem(problem, swap_ab));
     if (tries_both && decided.value_or(!swap_ab) != swap_ab)
-      search.try_orientation(OrientedProblem(original, !swap_ab), gains_from_swap);
+      search.try_orientation(OrientedProblem(problem, !swap_ab), gains_from_swap);
+  };
+  const auto try_all = [&] {
+    try_inputs(original);
+    if (is_int4(original.input_a)) try_inputs(with_s8_inputs(original));
   };
   if (filter.empty()) search.division = division;
   try_all();
@@ -218,7 +231,7 @@ std::optional<std::string> fitting_choice(const Problem& problem, const Device& 
 Candidate tuned_candidate(const Problem& original, const Device& device, const std::string& choice,
                           Tuned& tuned) {
   // The choice was measured with a row-major result; a 2:4 kernel stores both majors alike.
-  if (original.is_sparse() || original.is_packed() || !is_column_major(original)) {
+  if (original.is_sparse() || original.has_packed_weight() || !is_column_major(original)) {
     const Search search = cheapest(original, device, choice, {});
     if (search.found()) {
       tuned = Tuned::kernel;
@@ -286,7 +299,7 @@ Plan search(const Problem& original, const Device& device, std::string_view filt
 }  // namespace
 
 bool copies_result(const Problem& problem, std::string_view kernel) {
-  return !problem.is_sparse() && !problem.is_packed() && is_column_major(problem) &&
+  return !problem.is_sparse() && !problem.has_packed_weight() && is_column_major(problem) &&
          !may_swap_ab(problem, kernel);
 }
 
@@ -297,8 +310,14 @@ Plan make_plan(const Problem& problem, const Device& device, std::string_view fi
   });
 }
 
+Problem multiplied(const Problem& problem, const Plan& plan) {
+  const bool converts = is_int4(problem.input_a) && plan.main.config_index >= 0 &&
+                        kCatalog[plan.main.config_index].input == DType::s8;
+  return converts ? with_s8_inputs(problem) : problem;
+}
+
 double compute_time(const Problem& problem, const Plan& plan, const Device& device) {
-  DType input = problem.input_a;
+  DType input = multiplied(problem, plan).input_a;
   int gemms = 1;
   if (plan.passes.split) {
     input = kCatalog[plan.main.config_index].input;

@@ -23,6 +23,9 @@ Plan make_plan(const Problem& problem, const Device& device, std::string_view ke
 // filter never copies.
 bool copies_result(const Problem& problem, std::string_view kernel);
 
+// The problem with the types that the plan's kernel multiplies: s8 where passes convert int4.
+Problem multiplied(const Problem& problem, const Plan& plan);
+
 // Microseconds of the plan's arithmetic at the sustained rate of the tensor cores.
 double compute_time(const Problem& problem, const Plan& plan, const Device& device);
 

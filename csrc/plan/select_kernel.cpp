@@ -50,7 +50,7 @@ struct AcceptedSignatures {
     const auto with = [&](bool promotes) {
       return signature(problem.input_a, problem.input_b, accumulator, blocks, promotes,
                        problem.terms, problem.has(Slot::sparse_a),
-                       problem.is_packed() ? bits(problem.packed.format) : 0);
+                       problem.has_packed_weight() ? bits(problem.packed.format) : 0);
     };
     promoted = with(true);
     if (!blocks && problem.terms == 1 && !(problem.k > 0 && problem.promote))
@@ -108,7 +108,7 @@ std::string supported_products(const Code& code, bool sparse) {
 
 bool has_rs_kernel(DType input) {
   static constexpr auto kHasRs = [] {
-    std::array<bool, kTensorDTypes> flags{};
+    std::array<bool, kDTypes> flags{};
     for (const GemmConfig& config : kCatalog)
       if (config.operand_source == OperandSource::RS && !config.has_packed_weight())
         flags[int(config.input)] = true;

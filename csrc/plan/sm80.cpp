@@ -11,19 +11,26 @@ constexpr double kLaunch = 2.5;  // microseconds
 constexpr double kFill = 1.0;    // microseconds until the first mma of a tile
 // Microseconds an element of the tile: gelu, gelu_tanh and silu in the rolled epilogue.
 constexpr double kActivation = 1.6e-4;
-// Factor if operands of 16 bits are loaded one element at a time.
+// Factor if operands of 16 bits are loaded one element at a time. The products of f64 take longer
+// than such loads.
 constexpr double kElementwise = 6.0;
+constexpr double kElementwiseF64 = 1.02;
 
 // The share of the device's tensor rate that mma.sync reaches. On Hopper that rate is wgmma's, and
-// there is no fp8 mma.sync: the compiler converts to f16.
+// there is no fp8 mma.sync: the compiler converts to f16. The f64 instruction of sm_80 has half of
+// the rate that kernels/sm90/fp64 reaches. From Hopper on, the compiler unpacks s4 and u4 to s8
+// with many instructions.
 double share(const Device& device, DType input) {
+  if (is_int4(input) && device.compute_capability >= 90) return 0.03;
   if (device.compute_capability != 90) return 1.0;
+  if (input == DType::f64) return 0.5;
   return is_fp8(input) ? 0.15 : 0.6;
 }
 
 // The share that a tile of this size reaches: smaller tiles reuse less of what they load. With a
 // 2:4 operand a tile does half the mma work for the same bytes of b, and shared memory limits it.
 double efficiency(const GemmConfig& config) {
+  if (config.input == DType::f64) return config.warpgroups > 1 ? 0.85 : 0.75;
   const int area = config.tile_m() * config.tile_n();
   const double share = area >= 128 * 256 ? 0.9 : area >= 128 * 128 ? 0.8 : 0.5;
   return config.sparse ? 0.8 * share : share;
@@ -61,8 +68,9 @@ std::optional<LaunchConfig> fit_sm80(const GemmConfig& config, const Problem& pr
   const double mma_share = config.sparse ? 0.5 : 1.0;
   const double work = 2.0 * mma_share * config.tile_m() * config.tile_n() *
                       double(ceil_div(problem.k, config.tile_k()) * config.tile_k());
-  const double slow =
-      launch.vector_a && launch.vector_b ? 1.0 : kElementwise * 16 / bits(config.input);
+  const double slow = launch.vector_a && launch.vector_b ? 1.0
+                      : config.input == DType::f64       ? kElementwiseF64
+                                                         : kElementwise * 16 / bits(config.input);
   const double activation =
       is_smooth(problem.activation) ? kActivation * config.tile_m() * config.tile_n() : 0.0;
   launch.microseconds =

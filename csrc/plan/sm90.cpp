@@ -151,7 +151,7 @@ double store_clocks(const GemmConfig& config, const Problem& problem, EpiloguePa
 // side in its rows.
 double aligned_tiles(Major major, int tile_mn, std::int64_t mn, DType type) {
   if (major == Major::K || mn <= tile_mn) return 1.0;
-  return double(std::gcd(tile_mn * bytes(type), kL2Line)) / kL2Line;
+  return double(std::gcd(tile_mn * bits(type) / 8, kL2Line)) / kL2Line;
 }
 
 // L2 lines that a row of a stage costs. s8 4096^3 in tiles of 128x256 with a pitch of 4112 bytes
@@ -159,7 +159,7 @@ double aligned_tiles(Major major, int tile_mn, std::int64_t mn, DType type) {
 double l2_lines_per_row(const CandidateOperand& input, DType type, double aligned_tiles) {
   const OperandLayout& layout = input.layout;
   const bool is_aligned =
-      input.repacked || begins_l2_lines(layout.alignment, layout.pitch * bytes(type));
+      input.repacked || begins_l2_lines(layout.alignment, bytes_of(layout.pitch, type));
   const double aligned = is_aligned ? aligned_tiles : 0.0;
   return aligned + (1 - aligned) * kMisalignedLines;
 }

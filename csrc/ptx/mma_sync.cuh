@@ -20,7 +20,7 @@ namespace tcgemm::ptx {
 
 // d += a * b. d is four f32 or s32 registers, or two registers of f16 pairs. The asm only reads and
 // writes registers, so it is not volatile, and the compiler may move it between loads. fp8 needs
-// sm_89; on sm_90 and newer ptxas emulates it by f16 MMA.
+// sm_89; on sm_90 and newer ptxas emulates it by f16 MMA, and s4 and u4 by s8 MMA.
 template <DType kA, DType kB>
 __device__ inline void mma_sync(float* d, const std::uint32_t* a, const std::uint32_t* b) {
   using enum DType;
@@ -45,8 +45,19 @@ __device__ inline void mma_sync(float* d, const std::uint32_t* a, const std::uin
 template <DType kA, DType kB>
 __device__ inline void mma_sync(std::int32_t* d, const std::uint32_t* a, const std::uint32_t* b) {
   using enum DType;
-  static_assert(is_int8(kA) && is_int8(kB));
-  if constexpr (kA == s8 && kB == s8)
+  static_assert((is_int8(kA) && is_int8(kB)) || (is_int4(kA) && is_int4(kB)) ||
+                (kA == b1 && kB == b1));
+  if constexpr (kA == b1)
+    TCGEMM_MMA("r", "m16n8k256.row.col.s32.b1.b1.s32.and.popc");
+  else if constexpr (kA == s4 && kB == s4)
+    TCGEMM_MMA("r", "m16n8k64.row.col.s32.s4.s4.s32");
+  else if constexpr (kA == s4)
+    TCGEMM_MMA("r", "m16n8k64.row.col.s32.s4.u4.s32");
+  else if constexpr (kA == u4 && kB == s4)
+    TCGEMM_MMA("r", "m16n8k64.row.col.s32.u4.s4.s32");
+  else if constexpr (kA == u4)
+    TCGEMM_MMA("r", "m16n8k64.row.col.s32.u4.u4.s32");
+  else if constexpr (kA == s8 && kB == s8)
     TCGEMM_MMA("r", "m16n8k32.row.col.s32.s8.s8.s32");
   else if constexpr (kA == s8)
     TCGEMM_MMA("r", "m16n8k32.row.col.s32.s8.u8.s32");

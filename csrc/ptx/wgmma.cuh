@@ -102,6 +102,7 @@ struct WgmmaSpelling {
       add(shape, shape_length, ".");
       add(shape, shape_length, name(type));
     }
+    if (kType.a == DType::b1) add(shape, shape_length, ".and.popc");
     if (!is_integer(kType.a)) add(tail, tail_length, ", 1, 1");
     if (bits(kType.a) == 16) {
       if (!kType.a_in_registers)

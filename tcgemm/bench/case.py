@@ -31,7 +31,12 @@ Operation = Literal["mm", "bmm", "linear", "train", "compress", "prune"]
 FLOATS = ("bf16", "f16")
 FLOAT8 = ("e4m3", "e5m2")
 FORWARD = ("TN", "NN")  # the layouts of a forward pass
-ACCUMULATION = {"f64": "f64", "s8": "s32", "u8": "s32", "e4m3": "promoted", "e5m2": "promoted"}
+ACCUMULATION = {
+    "f64": "f64",
+    "e4m3": "promoted",
+    "e5m2": "promoted",
+    **dict.fromkeys(("s8", "u8", "s4", "u4", "b1"), "s32"),
+}
 # The granularity of b's scales. a's scales have the same, or 1x128 if b's have 128x128.
 SCALES = ("tensor-scales", "row-scales", "128x128-scales", "1x128-scales")
 OPERAND_TERMS = (*SCALES, "spread", "prepared", "sparse")  # terms that describe a and b

@@ -111,7 +111,8 @@ def compare(
     Arguments of compare(shapes):
         shapes: (m, n, k) or (batch, m, n, k), a text such as "4096x4096x4096", or a list of these.
         dtypes: "bf16", "f16", "f32" (all bits), "tf32", "f64", "e4m3", "e5m2", "s8", "u8", or a
-            dtype of torch or its name; or a list of these. Default: "bf16".
+            dtype of torch or its name; or a list of these. Default: "bf16". "s4" and "u4" are int4
+            and "b1" is bits: torch multiplies the same integers in int8.
         layouts: "TN", "NN", "TT", "NT", or a list of these. The first letter is about b, the second
             about a. T means that the operand is the transpose of a row-major matrix. Default: "TN",
             the layout of a linear layer.

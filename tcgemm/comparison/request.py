@@ -9,6 +9,7 @@ import torch
 
 from tcgemm.bench import cases
 from tcgemm.bench.case import FLOAT8, Case
+from tcgemm.comparison import packed
 from tcgemm.testing import operands
 from tcgemm.testing.baseline import ACTIVATIONS
 from tcgemm.typing import (
@@ -24,7 +25,7 @@ from tcgemm.typing import (
 BASELINES: tuple[TorchBaseline, ...] = words(TorchBaseline)
 SCALES: dict[Granularity, str] = {name: f"{name}-scales" for name in words(Granularity)}
 # The float64 reference of the error has no epilogue for these.
-NO_EPILOGUE: tuple[str, ...] = ("s8", "u8", "f64")
+NO_EPILOGUE: tuple[str, ...] = ("s8", "u8", "f64", *packed.NAMES)
 
 # dtypes have the names of torch as well, such as "bfloat16".
 DType = MeasuredDType | TorchDTypeName | torch.dtype
@@ -81,7 +82,7 @@ def shapes_of(given: Any) -> list[tuple[int, int, int, int]]:
 def dtype_name(given: Any) -> str:
     """The name in operands.DTYPES of a torch.dtype, of its name in torch, or of our name."""
     name = given.removeprefix("torch.") if isinstance(given, str) else given
-    if isinstance(name, str) and name in operands.DTYPES:
+    if isinstance(name, str) and name in (*operands.DTYPES, *packed.NAMES):
         return name
     dtype = getattr(torch, name, None) if isinstance(name, str) else name
     for own, known in operands.DTYPES.items():
@@ -89,7 +90,8 @@ def dtype_name(given: Any) -> str:
             return own
     raise refuse(
         f"dtypes has {given!r}, but there are {', '.join(operands.DTYPES)} (tf32: float32 operands "
-        "rounded to tf32), and torch's dtypes of these; take one of them."
+        f"rounded to tf32), {', '.join(packed.NAMES)}, and torch's dtypes of the others; take one "
+        "of them."
     )
 
 
@@ -190,6 +192,12 @@ def cases_of(
             raise refuse(
                 f"bias, activation and residual are measured in floating-point dtypes up to 32 "
                 f"bits, but dtypes has {dtype}; leave it out."
+            )
+    for dtype in dtypes:
+        if dtype in packed.NAMES and set(layouts) != {"TN"}:
+            raise refuse(
+                f"{dtype} is packed along K, so it has the layout TN, but layouts has "
+                f"{', '.join(layouts)}; pass layouts='TN'."
             )
     if sparse:
         _check_sparse(shapes, dtypes, layouts, epilogue or scales, precision)

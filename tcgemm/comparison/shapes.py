@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
+from tcgemm.bench.case import Case
 from tcgemm.bench.workloads import Workload
-from tcgemm.comparison import measure, request
+from tcgemm.comparison import measure, packed, request
 from tcgemm.comparison.result import Comparison, Row, size
 from tcgemm.testing import machine, telemetry
 from tcgemm.testing.amx import avoid_forbidden_amx
@@ -68,6 +69,10 @@ def run(
     return rows
 
 
+def _work(case: Case, device: torch.device) -> measure.Work:
+    return (packed.PackedWork if case.dtype in packed.NAMES else Workload)(case, device)
+
+
 def compare_shapes(
     shapes: Any,
     *,
@@ -97,7 +102,7 @@ def compare_shapes(
     functions = request.baselines_of(against)
     device, progress = request.device_of(device), progress_of(progress)
     seconds = request.seconds_of(seconds, device)
-    jobs = [(functools.partial(Workload, case, device), measure.head(case)) for case in cases]
+    jobs = [(functools.partial(_work, case, device), measure.head(case)) for case in cases]
     with machine.current(device):
         rows = run(jobs, functions, device=device, seconds=seconds, progress=progress)
         return Comparison(rows, machine.facts(device) | {"method": measure.METHOD})

@@ -9,6 +9,7 @@ import torch
 from tcgemm import dtypes, info
 from tcgemm.emulate import rounding, split_product, sums
 from tcgemm.emulate.terms import Terms
+from tcgemm.integers import BinaryTensor, Int4Tensor
 from tcgemm.ops.explanation import explain
 from tcgemm.sparse import SparseTensor24
 from tcgemm.typing import Options
@@ -77,7 +78,8 @@ def mm(
     and the sums of slices of k added where the plan has slices.
 
     Arguments:
-        a: (M, K), or (B, M, K). A SparseTensor24 is multiplied as the sparse kernels do.
+        a: (M, K), or (B, M, K). A SparseTensor24 is multiplied as the sparse kernels do, and an
+            Int4Tensor as its elements, whose sums are exact.
         b: (K, N), or (B, K, N).
         c, beta, bias, residual, alpha: as for tcgemm.addmm.
         scale_a, scale_b, zero_a, zero_b, scale_out, amax: as for tcgemm.addmm.
@@ -110,6 +112,7 @@ def mm(
     plan = explain(a, b, **given, **asked, device=device, kernel=kernel)
     _check(a, b, activation, before_activation)
     given_a, given_b = a, b
+    a, b = (x.to_int8() if isinstance(x, Int4Tensor) else x for x in (a, b))
     a, b = (x.detach().cpu() for x in (a, b))
     if precision == "medium" and any(isinstance(x, SparseTensor24) for x in (a, b)):
         a, b, out_dtype = a.to(torch.bfloat16), b.to(torch.bfloat16), out_dtype or torch.float32
@@ -159,6 +162,11 @@ def _check(a: Tensor, b: Tensor, activation: Activation | None, before_activatio
             raise NotImplementedError(
                 f"{name} is a prepared weight, which emulate.mm does not read; pass the weight "
                 "itself, whose plan may be another one."
+            )
+        if isinstance(operand, BinaryTensor):
+            raise NotImplementedError(
+                f"{name} is a BinaryTensor, whose products count exactly on every GPU; "
+                "tcgemm.binary_mm gives them on the CPU."
             )
         if operand.dim() not in (2, 3):
             raise ValueError(

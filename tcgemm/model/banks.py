@@ -148,7 +148,7 @@ def _column_pairs(column: int) -> list[int]:
 
 
 # Accesses of other widths and orders: of the float64 kernels for Hopper, whose rows have 128 bytes
-# of k or the tile, and padding (csrc/kernels/sm90/fp64/producer.cuh); of the results that wait in
+# of k or the tile, and padding (csrc/tile/fp64_producer.cuh); of the results that wait in
 # shared memory (csrc/tile/tma_store_columns.cuh, csrc/tile/store.cuh); and of ladder 001.
 PATTERNS: dict[str, Pattern] = {
     "float64, rows of 16 of k and 4 more": _loads(8 * (16 + 4), 8, k_major=True),

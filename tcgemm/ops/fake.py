@@ -19,7 +19,10 @@ from tcgemm.ops.epilogue import ADDENDS
 from tcgemm.ops.operators import ALL, CONSTANT, WITH_Z, Operator
 
 # Every function can call these, so their errors name none of them: csrc/ops/check.cpp.
-_UNNAMED = ("_gemm", *(op.name for op in CONSTANT), "scaled_mm", "scaled_mm_amax")
+_UNNAMED = (
+    *("_gemm", *(op.name for op in CONSTANT), "scaled_mm", "scaled_mm_amax"),
+    *("_int4_mm", "_int4_mm_amax"),
+)
 
 
 def _result_shape(op, a, b, sparse):
@@ -125,10 +128,10 @@ def _activation_backward(g, z, activation, dtype, sum_dtype=None):
     return g.new_empty(g.shape, dtype=dtype), sums
 
 
-def _writes_out(op):
+def writes_out(op: Operator) -> Callable[..., None]:
     """The fake of an overload that writes into `out` and returns nothing."""
 
-    def fake(*args, **kwargs):
+    def fake(*args: Any, **kwargs: Any) -> None:
         _check_call(op, op.given(args, kwargs))
 
     return fake
@@ -140,7 +143,7 @@ WITH_OUT = [op for op in (*ALL, _GENERAL) if op.out is not None]
 for _op in (*ALL, _GENERAL, *CONSTANT):
     torch.library.register_fake(f"tcgemm::{_op.name}", gemm(_op))
 for _op in WITH_OUT:
-    torch.library.register_fake(f"tcgemm::{_op.name}.out", _writes_out(_op))
+    torch.library.register_fake(f"tcgemm::{_op.name}.out", writes_out(_op))
 for _op in WITH_Z:
     torch.library.register_fake(f"tcgemm::{_op.name}.with_z", _with_z(_op))
 torch.library.register_fake("tcgemm::prepare", _prepare)

@@ -130,11 +130,12 @@ class _Product:
         return self.kwargs.get("out_dtype") in _SUMMED
 
 
-def _rules(op: Operator, *args: Any, **kwargs: Any) -> list[Rule]:
+def rules_of(op: Operator, *args: Any, **kwargs: Any) -> list[Rule]:
+    """The rules of a call of `op` with these arguments, of which tensors have placements."""
     return _Product(op, args, kwargs).rules()
 
 
 for _op in ALL:
-    register_sharding(_op.default, functools.partial(_rules, _op), Epilogue._fields)
+    register_sharding(_op.default, functools.partial(rules_of, _op), Epilogue._fields)
 # The parts of a weight are in the order of a kernel.
 register_sharding(torch.ops.tcgemm.prepare.default, lambda w: [([_R], [_R])], ())

@@ -92,6 +92,8 @@ def name(dtype: str, op: str = "mm", *, accumulation: str = "") -> str:
     """
     if dtype in ("s8", "u8"):
         return "torch._int_mm"
+    if dtype in ("s4", "u4", "b1"):
+        return "torch._int_mm of int8"
     if dtype in ("e4m3", "e5m2"):
         return f"torch._scaled_mm(use_fast_accum={accumulation == 'fast'})"
     if accumulation == "f16":

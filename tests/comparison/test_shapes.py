@@ -67,6 +67,34 @@ def test_epilogues_scales_and_sparse_weights(options):
         assert row["ratios"] or row["refused"], row
 
 
+def test_packed_integers_are_compared_with_int8():
+    rows = compare([(32, 16, 64), (2, 8, 8, 128)], dtypes=["s4", "u4", "b1"]).rows
+    assert [(row["dtype"], row["batch"]) for row in rows] == [
+        (dtype, batch) for dtype in ("s4", "u4", "b1") for batch in (1, 2)
+    ]
+    for row in rows:
+        assert row["exact"] is True and row["accumulation"] == "s32"
+        assert row["max_error_ratio"] is None and row["us"] > 0
+        if row["batch"] == 1:
+            assert row["baselines"]["torch"]["name"] == "torch._int_mm of int8"
+        else:
+            assert row["refused"]["torch"]
+
+
+def test_packed_integers_fill_whole_bytes():
+    (row,) = compare((8, 8, 12), dtypes="b1").rows
+    assert row["why"] == (
+        "tcgemm failed: tcgemm.compare: K is 12, but b1 fills whole bytes along K; pass a multiple "
+        "of 8."
+    )
+    with pytest.raises(RuntimeError) as error:
+        compare((8, 8, 16), dtypes="s4", layouts=["TN", "NN"])
+    assert str(error.value) == (
+        "tcgemm.compare: s4 is packed along K, so it has the layout TN, but layouts has TN, NN; "
+        "pass layouts='TN'."
+    )
+
+
 def test_every_baseline_is_measured_or_its_reason_is_told(monkeypatch):
     compiled = []
 

@@ -9,8 +9,10 @@ from fractions import Fraction
 import pytest
 import torch
 
+import tcgemm
 from tcgemm import emulate
 
+from support import packed
 from support.reference import same_bits
 
 TORCH = emulate.instruction.TORCH
@@ -190,3 +192,14 @@ def test_order_of_k_matters_between_instructions_only():
     assert same_bits(emulate.mma(a[:, within], b[within], instruction=row), first)
     other = torch.randperm(64)
     assert not same_bits(emulate.mma(a[:, other], b[other], instruction=row), first)
+
+
+def test_sums_of_int4_are_those_of_the_cpu():
+    """Whichever kernel computes them: int4 itself on an A100, int8 on an H200."""
+    a, b = packed.int4(33, 130), packed.int4(20, 130, signed=False).t()
+    options = {"bias": torch.arange(20, dtype=torch.int32), "activation": "relu", "alpha": 3.0}
+    for device in ("A100", "H200"):
+        found = emulate.mm(a, b, **options, device=device)
+        assert torch.equal(found, tcgemm.mm(a, b, **options))
+    with pytest.raises(NotImplementedError, match=r"^a is a BinaryTensor, whose products count ex"):
+        emulate.mm(packed.bits(4, 8), packed.bits(4, 8).t())

@@ -46,7 +46,7 @@ def test_another_formula_is_found():
 
 def test_the_pitches_of_float64_are_those_of_the_kernels():
     """K-major rows have 128 bytes and 4 elements, others the tile and kPadBytes."""
-    text = (CSRC / "kernels/sm90/fp64/producer.cuh").read_text()
+    text = (CSRC / "tile/fp64_producer.cuh").read_text()
     depth = int(re.search(r"kDepth = (\d+) / kSize;", text)[1])
     k_major = int(re.search(r"kPad = kMajor == Major::K \? (\d+) : kPadBytes / kSize;", text)[1])
     config = (CSRC / "core/gemm_config.h").read_text()

@@ -1,8 +1,9 @@
 """Every sentence that a caller of the operators can get, and that there is a test for each of them.
 
 A row is: a call, and pieces of the sentence in their order - the tensor's name, what was expected,
-what came, and how to mend it. The rows of scales, integers, precision and quantize are in
-scaled_errors.py, those of structured sparsity in sparse_errors.py, and those of packed weights in
+what came, and how to mend it. The rows of scales, integers, precision and quantize are
+in scaled_errors.py, those of structured sparsity in sparse_errors.py, of packed weights in
+packed_weight_errors.py, of packed elements in
 packed_errors.py.
 """
 
@@ -16,7 +17,14 @@ import torch
 
 from tcgemm import _library
 
-from support import backward_errors, packed_errors, plan_errors, scaled_errors, sparse_errors
+from support import (
+    backward_errors,
+    packed_errors,
+    packed_weight_errors,
+    plan_errors,
+    scaled_errors,
+    sparse_errors,
+)
 from support.cases import BF16, F16, F32, F64
 from support.error_asserts import assert_error_message, error_message, quantised, t
 
@@ -423,7 +431,7 @@ UNREACHABLE = {
 def test_every_error_message_has_a_test():
     """Every longer literal of every fail(...) in csrc/ops stands in a sentence of the table."""
     others = (*scaled_errors.TABLE, *sparse_errors.TABLE, *plan_errors.TABLE)
-    others += (*backward_errors.TABLE, *packed_errors.TABLE)
+    others += (*backward_errors.TABLE, *packed_errors.TABLE, *packed_weight_errors.TABLE)
     said = [error_message(param.values[0]) for param in (*TABLE, *others)]
     calls = 0
     for path in sorted(SOURCES.glob("*.cpp")):

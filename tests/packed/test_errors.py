@@ -6,7 +6,7 @@ import torch
 import tcgemm
 from tcgemm.packed.weight import restored
 
-from support import packed_errors
+from support import packed_weight_errors
 from support.error_asserts import assert_error_message
 
 W = torch.ones(6, 256)
@@ -359,7 +359,7 @@ def test_a_product_is_refused(call, text):
     assert str(caught.value) == text
 
 
-@pytest.mark.parametrize(("call", "pieces"), packed_errors.TABLE)
+@pytest.mark.parametrize(("call", "pieces"), packed_weight_errors.TABLE)
 def test_the_operator_refuses(call, pieces):
     assert_error_message(call, pieces)
 

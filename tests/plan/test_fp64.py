@@ -1,7 +1,10 @@
 """The planner's choice among the tiles of f64, beside what was measured on an H200."""
 
+import itertools
+
 import pytest
 
+from support import cases
 from support.plan_cases import H200, plan, rows_by_name
 
 # The tiles within 4 % of the fastest of all tiles of the catalog, without slices of k.
@@ -37,7 +40,27 @@ def test_the_tile_is_among_the_fastest(sizes):
 
 def test_eight_warps_multiply_in_all_tiles_but_the_smallest():
     """Four warps leave the tensor cores idle while they wait for fragments."""
-    rows = [row for row in rows_by_name().values() if row["input"] == "f64"]
+    rows = [row for row in rows_by_name().values() if row["input"] == "f64" == row["accumulator"]]
+    rows = [row for row in rows if row["arch"] == "sm90a"]
     tiles = [row for row in rows if not row["gemv"]]
     few = {tuple(row["tile"][:2]) for row in tiles if row["threads"] < 384}
     assert few == {(64, 16)}
+
+
+@pytest.mark.parametrize("device", ("A100", "A10", "L40S", "RTX 4090"))
+def test_older_gpus_take_the_instruction_of_sm80(device):
+    """In every layout, from any strides, whole tiles or not, and without a copy."""
+    for sizes, layout in itertools.product(((4096,) * 3, (130, 70, 33), (1, 1, 1)), cases.LAYOUTS):
+        made = plan(*sizes, dtype="f64", device=device, layout=layout)
+        assert made["kernel"].startswith("sm80_f64_f64_")
+        assert made["kernel"].endswith(f"_{layout.lower()}") or sizes == (1, 1, 1)
+        assert made["prepare_a"] is made["prepare_b"] is None
+    made = plan(64, 64, 64, dtype="f64", device=device, a=(0, 130, 2))
+    assert made["kernel"].endswith("_tn")
+    assert not made["vector_a"]
+    assert made["vector_b"]
+
+
+def test_hopper_keeps_its_own_kernels():
+    for sizes in FASTEST:
+        assert plan(*sizes, dtype="f64", device=H200)["kernel"].startswith("sm90a_f64_")

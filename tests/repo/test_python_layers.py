@@ -25,7 +25,7 @@ LAYERS = (
     ("_driver", "_lab", "_stored"),
     ("ops",),
     ("info",),
-    ("quant", "packed", "sparse", "sparse_cutlass", "override"),
+    ("quant", "packed", "sparse", "sparse_cutlass", "override", "integers"),
     ("nn",),
     ("saved_names",),
     ("",),  # tcgemm/__init__.py
@@ -193,8 +193,9 @@ def test_imports_have_no_circle():
 
 
 PUBLIC = (
-    *("PackedWeight", "Prepared", "SparseTensor24", "__version__", "addmm", "baddbmm"),
-    *("batch_invariant", "bmm", "check_layout", "compare"),
+    *("BinaryTensor", "Int4Tensor", "PackedWeight", "Prepared", "SparseTensor24"),
+    *("__version__", "addmm", "baddbmm"),
+    *("batch_invariant", "binary_mm", "bmm", "check_layout", "compare"),
     *(
         "compress24",
         "dequantize",

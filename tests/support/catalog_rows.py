@@ -16,6 +16,8 @@ from support.cases import F32, FP8, INT8
 from support.dtype_matrix import GemmTypes, scale_a, scale_b
 
 TYPES = {name: dtype for dtype, name in cases.NAMES.items()} | {"tf32": F32}
+TYPES |= {"s4": torch.int8, "u4": torch.uint8, "b1": torch.bool}  # of the elements, unpacked
+PACKED = ("s4", "u4", "b1")
 # The name of a layout in out^T = b^T a^T.
 MIRRORED = {"TN": "TN", "NT": "NT", "NN": "TT", "TT": "NN"}
 NAME = re.compile(
@@ -127,9 +129,25 @@ def parse(name):
     )
 
 
+def is_packed(name):
+    """Are the operands of a kernel packed: int4 or bits?"""
+    return NAME.fullmatch(name)["a"] in PACKED
+
+
+def packed_rows():
+    """Parametrised over the names of this build's kernels of packed operands."""
+    marks = {"sm80": "gpu", "sm90a": "sm90"}
+    found = [n for n in info.build()["kernels"] if "_packed" not in n and is_packed(n)]
+    return pytest.mark.parametrize(
+        "name", [cases.gpu(name, mark=marks[name.split("_")[0]], id=name) for name in found]
+    )
+
+
 def every_row(sparse=False):
-    """With dense operands, or with a sparse one. test_packed_weights.py has packed weights."""
-    found = [parse(name) for name in info.build()["kernels"] if "_packed" not in name]
+    """With dense operands, or with a sparse one. Packed operands have tests of their own, and packed
+    weights too."""
+    dense = [name for name in info.build()["kernels"] if "_packed" not in name]
+    found = [parse(name) for name in dense if not is_packed(name)]
     return [row for row in found if (row.more == "sparse") is sparse]
 
 

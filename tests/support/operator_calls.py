@@ -22,6 +22,11 @@ def u8(*shape, device="cpu"):
     return torch.zeros(shape, dtype=torch.uint8, device=device)
 
 
+def u8_columns(*shape, device="cpu"):
+    """Contiguous along the columns."""
+    return torch.zeros(shape[::-1], dtype=torch.uint8, device=device).t()
+
+
 def s32(*shape, device="cpu"):
     return torch.zeros(shape, dtype=torch.int32, device=device)
 
@@ -40,6 +45,8 @@ SCALED = {
     "zero_b": (s32, 1, N),
     "scale_out": (f32,),
 }
+INT4 = SCALED | {"a": (u8, M, K // 2), "b": (u8_columns, K // 2, N)}
+BINARY = {"a": (u8, M, K // 8), "b": (u8_columns, K // 8, N)}
 QUANTIZED = {"x": (f32, M, K), "weight": (s8, N, K), "weight_scale": (f32, N, 1), **EPILOGUE}
 SPARSE = {"a": (f32, M, K), "b": (f32, K // 2, N), "sparse_b": (u8, N, K // 16)}
 # One block of codes of 4 bits behind the header, and the scales of its 128 rows.
@@ -68,6 +75,9 @@ CALLS = {
         {},
     ),
     "packed_mm": (PACKED, PACKED_OPTIONS),
+    "_int4_mm": (INT4, {"out_dtype": torch.float32, "types": "s4,u4"}),
+    "_int4_mm_amax": (INT4, {"out_dtype": torch.float32, "types": "s4,u4"}),
+    "_binary_mm": (BINARY, {"k": K, "operation": "xor"}),
     "_linear24": (LINEAR24, {}),
     "_constant_linear": ({"x": (f32, M, K), "weight": (f32, N, K), "bias": (f32, N)}, {}),
     "_constant_linear24": (LINEAR24, {}),

@@ -1,110 +1,255 @@
-"""The sentences of the operator packed_mm.
-
-A row is a call and pieces of its sentence, as in ops/test_errors.py, which also sees to it that
-there is a row for each.
-"""
+"""Calls that Int4Tensor, BinaryTensor and their products refuse, with the whole sentences."""
 
 import pytest
 import torch
 
-import tcgemm  # noqa: F401  (the fakes)
+import tcgemm
+from tcgemm import BinaryTensor, Int4Tensor
+from tcgemm.integers import binary, int4
 
-from support.cases import BF16, F16, F32, U8
-from support.error_asserts import t
+from support import packed
+from support.cases import F32, S8
 
 OPS = torch.ops.tcgemm
-N, K = 48, 64
-BYTES = 256 + 4096 + 512  # of a weight of one block, with one scale a row
-
-
-def call(a=None, packed=None, n=N, weight_format="int4", group_size=0, zeros="none"):
-    a = t(3, K, dtype=F16) if a is None else a
-    packed = t(BYTES, dtype=U8) if packed is None else packed
-    words = {"weight_format": weight_format, "group_size": group_size, "zeros": zeros}
-    return OPS.packed_mm(a, packed, n=n, **words)
-
-
-def strided():
-    return t(2 * BYTES, dtype=U8)[::2]
-
-
-def unaligned():
-    return t(BYTES + 8, dtype=U8)[8:]
-
-
-WORDS = {
-    "weight_format": (
-        lambda: call(weight_format="int3"),
-        [
-            'tcgemm: weight_format is "int3", but there are "int4", "table4", "int8" and "e4m3"; '
-            "pass one of these."
-        ],
+A, B = (packed.int4(4, 6), packed.int4(5, 6))
+INT8 = torch.zeros(6, 5, dtype=S8)
+X, Y = (packed.bits(4, 20), packed.bits(5, 20))
+ENTRIES = {
+    "dtype of x": (
+        lambda: Int4Tensor.from_int8(torch.zeros(2, 4)),
+        "tcgemm.Int4Tensor.from_int8: x is torch.float32, but must be torch.int8 or torch.uint8; "
+        "convert it with .to(torch.int8).",
     ),
-    "zeros": (
-        lambda: call(zeros="some"),
-        [
-            'tcgemm: zeros is "some", but there are "none", "points" and "offsets"; pass one of '
-            "these."
-        ],
+    "int4 again": (
+        lambda: Int4Tensor.from_int8(A),
+        "tcgemm.Int4Tensor.from_int8: x is an Int4Tensor, but must be torch.int8 or torch.uint8; "
+        "convert it with .to(torch.int8).",
     ),
-    "zeros of a table": (
-        lambda: call(weight_format="table4", zeros="points"),
-        [
-            'tcgemm: zeros is "points", but only "int4" has zero points and offsets, and '
-            'weight_format is "table4"; pass zeros="none".'
-        ],
+    "odd": (
+        lambda: Int4Tensor.from_int8(torch.zeros(4, 5, dtype=S8)),
+        "tcgemm.Int4Tensor.from_int8: x has shape (4, 5), but its last dimension must be even, "
+        "because a byte holds two elements; pad it with a zero.",
     ),
-    "n": (
-        lambda: call(n=-1),
-        ["tcgemm: n is -1, but is the number of rows of the weight; pass that."],
+    "large": (
+        lambda: Int4Tensor.from_int8(torch.tensor([-1, 9], dtype=S8)),
+        "tcgemm.Int4Tensor.from_int8: x has values from -1 to 9, but signed int4 holds -8 to 7; "
+        "clamp them, or pass signed=False where that fits.",
     ),
-    "group_size": (
-        lambda: call(group_size=48),
-        [
-            "tcgemm: group_size is 48, but can be 16, 32, a multiple of 64 up to K = 64, or 0 for "
-            "a whole row; pass one of these."
-        ],
-    ),
-    "a long group": (lambda: call(group_size=128), ["group_size is 128", "up to K = 64"]),
-}
-TENSORS = {
-    "a number": (
-        lambda: call(a=t(dtype=BF16)),
-        [
-            "tcgemm: a must be at least a vector (K,), but has shape (); multiply by a number "
-            "with *."
-        ],
-    ),
-    "float32": (
-        lambda: call(a=t(3, K, dtype=F32)),
-        [
-            "tcgemm: a is torch.float32, but a packed weight is multiplied by torch.float16 or "
-            "torch.bfloat16; convert a with .to(...)."
-        ],
+    "negative": (
+        lambda: Int4Tensor.from_int8(torch.tensor([-1, 3], dtype=S8), signed=False),
+        "tcgemm.Int4Tensor.from_int8: x has values from -1 to 3, but unsigned int4 holds 0 to 15; "
+        "clamp them, or pass signed=True where that fits.",
     ),
     "bytes": (
-        lambda: call(packed=t(BYTES - 1, dtype=U8)),
-        [
-            "tcgemm: packed_b must be contiguous torch.uint8 of shape (4864,), aligned to 16 "
-            'bytes, for a weight of 48 rows and 64 columns in "int4", but is torch.uint8 of shape '
-            "(4863,); pass what PackedWeight.arranged() returns."
-        ],
+        lambda: Int4Tensor(INT8),
+        "tcgemm.Int4Tensor: packed is torch.int8 of shape (6, 5), but must be torch.uint8 with a "
+        "dimension -1, which holds two elements in each byte; pass such bytes, or call "
+        "Int4Tensor.from_int8.",
     ),
-    "dtype of bytes": (
-        lambda: call(packed=t(BYTES, dtype=F32)),
-        ["packed_b must be contiguous torch.uint8", "but is torch.float32 of shape (4864,)"],
+    "int8 beside it": (
+        lambda: tcgemm.mm(A, INT8),
+        "tcgemm.mm: b is torch.int8, but a is an Int4Tensor, and both must be; pass "
+        "Int4Tensor.from_int8 of b, or a.to_int8().",
     ),
-    "strides of bytes": (
-        lambda: call(packed=strided()),
-        ["packed_b must be contiguous", "(4864,)"],
+    "float beside it": (
+        lambda: tcgemm.linear(torch.zeros(4, 6), B),
+        "tcgemm.linear: x is torch.float32, but weight is an Int4Tensor, and both must be; pass "
+        "Int4Tensor.from_int8 of x, or weight.to_int8().",
     ),
-    "address of bytes": (lambda: call(packed=unaligned()), ["aligned to 16 bytes", "(4864,)"]),
-    "other rows": (
-        lambda: call(n=200),
-        ["packed_b must be", "of shape (9472,)", "a weight of 200 rows and 64 columns"],
+    "packed along M": (
+        lambda: tcgemm.mm(packed.int4(6, 4).t(), B.t()),
+        "tcgemm.mm: a, as a matrix of shape (4, 6), is packed along M, but the two elements of a "
+        "byte must follow each other along K; pack the transpose: "
+        "Int4Tensor.from_int8(a.to_int8().mT.contiguous()).mT.",
+    ),
+    "packed along N": (
+        lambda: tcgemm.mm(A, packed.int4(6, 8)),
+        "tcgemm.mm: b, as a matrix of shape (6, 8), is packed along N, but the two elements of a "
+        "byte must follow each other along K; pack the transpose: "
+        "Int4Tensor.from_int8(b.to_int8().mT.contiguous()).mT.",
+    ),
+    "K": (
+        lambda: tcgemm.mm(A, packed.int4(5, 8).t()),
+        "tcgemm.mm: a of shape (4, 6) and b of shape (8, 5) cannot be multiplied: a has 6 columns "
+        "(K), but b has 8 rows; pass a b with K = 6 rows, for example b.mT if yours is stored as "
+        "(N, K).",
+    ),
+    "dimensions": (
+        lambda: tcgemm.mm(packed.int4(2, 4, 6), B.t()),
+        "tcgemm.mm: operands of shapes (2, 4, 6) and (6, 5), or the bias, do not have the "
+        "dimensions that it takes; tcgemm.matmul takes vectors and batches.",
+    ),
+    "bias": (
+        lambda: tcgemm.mm(A, B.t(), bias=packed.int4(1, 6)[:, :4]),
+        "tcgemm.mm: bias is an Int4Tensor, but only the operands of the product can be; pass "
+        "bias.to_int8() in a dtype that bias can have.",
+    ),
+    "result": (
+        lambda: tcgemm.mm(A, B.t(), out_dtype=torch.float64),
+        "tcgemm.mm: out_dtype is torch.float64, but operands of int4 give torch.int32, "
+        "torch.float16, torch.bfloat16, torch.float32 or torch.int8; ask for one of these, or "
+        "leave out_dtype away.",
+    ),
+    "sums": (
+        lambda: tcgemm.mm(A, B.t(), acc_dtype=F32),
+        "tcgemm.mm: acc_dtype is torch.float32, but products of int4 are accumulated in "
+        "torch.int32; ask for that, or leave acc_dtype away.",
+    ),
+    "scales of blocks": (
+        lambda: tcgemm.mm(
+            packed.int4(4, 256), packed.int4(5, 256).t(), scale_a=torch.ones(4, 2), out_dtype=F32
+        ),
+        "tcgemm.mm: scale_a of shape (4, 2) scales blocks of 128, which is there for fp8 operands, "
+        "but a is int4; pass one value, or (4, 1) of them.",
+    ),
+    "dtype": (
+        lambda: A.to(torch.float32),
+        "tcgemm.Int4Tensor: to(torch.float32) would change the packed elements; convert to_int8() "
+        "of the tensor.",
+    ),
+    "odd slice": (
+        lambda: A[:, 1:3],
+        "tcgemm.Int4Tensor: the slice 1:3:1 would divide a byte, because the elements along "
+        "dimension 1 are packed; call it with to_int8() of the tensor.",
+    ),
+    "select": (
+        lambda: A[:, 1],
+        "tcgemm.Int4Tensor: select(1, 1) would divide a byte, because the elements along dimension "
+        "1 are packed; call it with to_int8() of the tensor.",
+    ),
+    "view": (
+        lambda: A.view(2, 12),
+        "tcgemm.Int4Tensor: a tensor of shape (4, 6) has no view of shape (2, 12): its packed "
+        "dimension must be the last one and keep its size; call it with to_int8() of the tensor.",
+    ),
+    "other operators": (
+        lambda: A + A,
+        "tcgemm.Int4Tensor: aten.add.Tensor is not supported for packed elements; call it with "
+        "to_int8() of the tensor.",
+    ),
+    "types": (
+        lambda: OPS._int4_mm(A.packed, B.packed.t(), types="s4,s8"),
+        'tcgemm: types is "s4,s8", but packed operands are of s4 and u4 in any mix, or both of b1; '
+        'pass two of these, as "s4,u4".',
+    ),
+    "no bytes": (
+        lambda: OPS._int4_mm(INT8.t(), B.packed.t(), types="s4,s4"),
+        "tcgemm: a is torch.int8, but int4 operands are torch.uint8 tensors that hold 2 elements "
+        "in each byte; pass the attribute `packed` of a tcgemm.Int4Tensor.",
+    ),
+    "bytes apart": (
+        lambda: OPS._int4_mm(A.packed, B.packed.clone().view(3, 5), types="s4,s4"),
+        "tcgemm: b of int4 has the strides (5, 1) in bytes, but bytes that follow each other along "
+        "K must be adjacent in memory; pass a contiguous tensor with K last, transposed.",
+    ),
+    "vector of bytes": (
+        lambda: OPS._int4_mm(A.packed[0], B.packed.t(), types="s4,s4"),
+        "tcgemm: a of int4 has shape (3,) in bytes, but must be at least a matrix; unsqueeze it.",
+    ),
+    "bool beside it": (
+        lambda: tcgemm.binary_mm(X, torch.ones(20, 5, dtype=torch.bool)),
+        "tcgemm.binary_mm: b is torch.bool of shape (20, 5), but must be a BinaryTensor; pass "
+        "BinaryTensor.from_bool of its bits.",
+    ),
+    "vector of bits": (
+        lambda: tcgemm.binary_mm(X[0], Y.t()),
+        "tcgemm.binary_mm: a has shape (20,), but must be at least a matrix; unsqueeze it.",
+    ),
+    "bits along M": (
+        lambda: tcgemm.binary_mm(packed.bits(20, 4).t(), Y.t()),
+        "tcgemm.binary_mm: a of shape (4, 20) is packed along dimension -2, but the bits of a byte "
+        "must follow each other along K, dimension -1; pack the transpose: "
+        "BinaryTensor.from_bool(a.to_bool().mT).mT.",
+    ),
+    "K of bits": (
+        lambda: tcgemm.binary_mm(X, packed.bits(5, 21).t()),
+        "tcgemm.binary_mm: a of shape (4, 20) and b of shape (21, 5) cannot be multiplied: a has "
+        "20 columns (K), but b has 21 rows; pass a b with K = 20 rows, for example b.mT if yours "
+        "is stored as (N, K).",
+    ),
+    "operation": (
+        lambda: tcgemm.binary_mm(X, Y.t(), "or"),
+        'tcgemm.binary_mm: operation is \'or\', but there are "and", "xor", "pm1"; pass one of '
+        "these.",
+    ),
+    "operation of the operator": (
+        lambda: OPS._binary_mm(X.packed, Y.packed.t(), k=20, operation="or"),
+        'tcgemm.binary_mm: operation is "or", but binary products count by "and", "xor" or "pm1"; '
+        "pass one of these.",
+    ),
+    "k": (
+        lambda: OPS._binary_mm(X.packed, Y.packed.t(), k=25, operation="and"),
+        "tcgemm.binary_mm: k is 25, but a has 3 bytes along K, which hold 24 bits; pass a k that "
+        "ends in the last byte.",
+    ),
+    "no bytes of bits": (
+        lambda: OPS._binary_mm(INT8.t(), Y.packed.t(), k=20, operation="and"),
+        "tcgemm.binary_mm: a is torch.int8, but binary operands are torch.uint8 tensors that hold "
+        "8 elements in each byte; pass the attribute `packed` of a tcgemm.BinaryTensor.",
+    ),
+    "batches of bits": (
+        lambda: tcgemm.binary_mm(packed.bits(2, 4, 20), packed.bits(3, 5, 20).mT),
+        "tcgemm.binary_mm: a of shape (2, 4, 20) and b of shape (3, 20, 5) have different batches: "
+        "2 against 3, and neither is 1; use expand or reshape so that they broadcast.",
+    ),
+    "out of bits": (
+        lambda: tcgemm.binary_mm(X, Y.t(), out=torch.empty(4, 5)),
+        "tcgemm.binary_mm: out is torch.float32, but the result is torch.int32; pass an out of "
+        "that dtype, or out_dtype.",
+    ),
+    "bias of bits": (
+        lambda: tcgemm.explain(X, Y.t(), bias=torch.zeros(5)),
+        "tcgemm.explain: bias is given, but a binary product has no epilogue; leave bias away.",
+    ),
+    "alpha of bits": (
+        lambda: tcgemm.explain(X, Y.t(), alpha=2.0),
+        "tcgemm.explain: activation, alpha or amax is given, but a binary product has no epilogue; "
+        "leave them away.",
+    ),
+    "other products": (
+        lambda: tcgemm.mm(X, Y.t()),
+        "tcgemm.mm: an operand is a BinaryTensor, whose products need an operation; call "
+        "tcgemm.binary_mm.",
+    ),
+    "numbers": (
+        lambda: BinaryTensor.from_bool(torch.zeros(2, 4)),
+        "tcgemm.BinaryTensor.from_bool: x is torch.float32 of shape (2, 4), but must be torch.bool "
+        "with at least one dimension; pass x > 0, or x != 0.",
+    ),
+    "bits again": (
+        lambda: BinaryTensor.from_bool(X),
+        "tcgemm.BinaryTensor.from_bool: x is a BinaryTensor of shape (4, 20), but must be "
+        "torch.bool with at least one dimension; pass x > 0, or x != 0.",
+    ),
+    "bytes of bits": (
+        lambda: BinaryTensor(INT8),
+        "tcgemm.BinaryTensor: packed is torch.int8 of shape (6, 5), but must be torch.uint8 with "
+        "at least one dimension, which holds eight bits in each byte; pass such bytes, or call "
+        "BinaryTensor.from_bool.",
+    ),
+    "slice of bits": (
+        lambda: X[:, :12],
+        "tcgemm.BinaryTensor: the slice 0:12:1 would divide a byte, because the elements along "
+        "dimension 1 are packed; call it with to_bool() of the tensor.",
+    ),
+    "saved bits": (
+        lambda: binary.restored_binary(1, torch.full((2, 3), 255, dtype=torch.uint8), -1, 20),
+        "tcgemm.BinaryTensor: the saved tensor is damaged: bits after its last element are 1; load "
+        "another copy of the file.",
+    ),
+    "saved extent": (
+        lambda: binary.restored_binary(1, torch.zeros(2, 3, dtype=torch.uint8), -1, 30),
+        "tcgemm.BinaryTensor: the saved tensor is damaged: 30 bits along dimension -1 do not fit "
+        "bytes of shape (2, 3); load another copy of the file.",
+    ),
+    "saved version": (
+        lambda: int4.restored_int4(2, A.packed, True, -1),
+        "tcgemm.Int4Tensor: the saved tensor has the format 2, but this tcgemm reads 1; update "
+        "tcgemm.",
+    ),
+    "layout of a plan": (
+        lambda: tcgemm.info.plan("H200", "s4", 64, 64, 64, layout="NN"),
+        "tcgemm: layout is NN, but s4 operands are packed along k; expected TN.",
     ),
 }
-
-TABLE = [
-    pytest.param(call, pieces, id=name) for name, (call, pieces) in {**WORDS, **TENSORS}.items()
-]
+TABLE = [pytest.param(call, sentence, id=name) for name, (call, sentence) in ENTRIES.items()]

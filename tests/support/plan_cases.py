@@ -62,8 +62,7 @@ class Types(NamedTuple):
     def runs_on(self, device):
         if self.dtype in FP8:
             return device["compute_capability"] >= 89
-        hopper = self.dtype == "f64" or self.precision == "highest"
-        return not hopper or device["compute_capability"] == 90
+        return self.precision != "highest" or device["compute_capability"] == 90
 
 
 FLOATS = ("f16", "bf16", "f32")

@@ -7,9 +7,9 @@
 
 #include "core/params.h"
 #include "kernels/kernels.h"
-#include "kernels/sm90/fp64/epilogue.cuh"
 #include "ptx/dependent.cuh"
 #include "tile/epilogue.cuh"
+#include "tile/fp64_epilogue.cuh"
 #include "tile/fragment.cuh"
 #include "tile/store.cuh"
 
@@ -79,7 +79,7 @@ __device__ inline void store_block(const AddSlicesParams& params, char* staging,
     double values[1][kSumColumns / 2];
 #pragma unroll
     for (int i = 0; i < kSumColumns / 2; ++i) values[0][i] = v[i];
-    sm90::store_f64(params.epilogue, params.extent, row, col, batch, values);
+    tile::store_f64(params.epilogue, params.extent, row, col, batch, values);
   } else {
     tile::store_fragment<kSumColumns, kSumColumns, false, Value>(
         params.epilogue, params.extent, nullptr, staging, row, col, batch,

@@ -1,8 +1,9 @@
 // Repack: copies an operand of any strides to K-major with a pitch of whole 16-byte vectors, which
-// TMA and cp.async can read. It converts f32 to bf16 if asked.
+// TMA and cp.async can read. It converts f32 to bf16, or s4 and u4 to s8, if asked.
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "core/params.h"
 #include "kernels/kernels.h"
@@ -65,9 +66,10 @@ struct Tile {
   int row, column;     // of the corner in the source
   int rows, k;         // that exist in this tile
   bool k_major;
+  std::uint32_t fill;  // of unpack_int4
 
   __device__ Tile(const CopyParams& params, std::int64_t index)
-      : k_major(is_k_major(params.source)) {
+      : k_major(is_k_major(params.source)), fill(params.source.dtype == DType::s4 ? 0x1e : 0) {
     const TensorRef& source = params.source;
     const TileGrid grid(params, kIn, k_major);
     std::int64_t batch = 0;
@@ -103,6 +105,19 @@ struct Tile {
   }
 };
 
+// kIn and kOut of a byte with two s4 or u4, which becomes two s8. Such a source is K-major.
+template <int kIn, int kOut>
+inline constexpr bool kUnpacks = kIn == 1 && kOut == 2;
+
+// The four s8 of each half of the four bytes of `word`, the low bits of a byte first. `fill`: 0x1e
+// copies the sign of an s4 to the upper four bits, 0 leaves a u4 as it is.
+__device__ inline uint2 unpack_int4(std::uint32_t word, std::uint32_t fill) {
+  std::uint32_t low = word & 0x0f0f0f0fu, high = word >> 4 & 0x0f0f0f0fu;
+  low |= (low & 0x08080808u) * fill;
+  high |= (high & 0x08080808u) * fill;
+  return {__byte_perm(low, high, 0x5140), __byte_perm(low, high, 0x7362)};
+}
+
 // Stores vectors of a K-major source, which are contiguous in the copy.
 template <int kIn, int kOut>
 __device__ inline void store_k_major(const Tile<kIn, kOut>& tile, int first, int column,
@@ -112,9 +127,18 @@ __device__ inline void store_k_major(const Tile<kIn, kOut>& tile, int first, int
     const int row = first + i;
     if (row >= tile.rows || column * (kVectorBytes / kIn) >= tile.k) continue;
     char* to = tile.copy + row * tile.pitch + column * (kVectorBytes / kIn * kOut);
-    if constexpr (kIn == kOut)
+    if constexpr (kIn == kOut) {
       *reinterpret_cast<uint4*>(to) = vectors[i];
-    else
+    } else if constexpr (kUnpacks<kIn, kOut>) {
+      const uint2 a = unpack_int4(vectors[i].x, tile.fill),
+                  b = unpack_int4(vectors[i].y, tile.fill);
+      const uint2 c = unpack_int4(vectors[i].z, tile.fill),
+                  d = unpack_int4(vectors[i].w, tile.fill);
+      *reinterpret_cast<uint4*>(to) = {a.x, a.y, b.x, b.y};
+      // A row of the copy ends with a vector, which may be this half.
+      if (column * kVectorBytes + kVectorBytes / 2 < tile.k)
+        *reinterpret_cast<uint4*>(to + kVectorBytes) = {c.x, c.y, d.x, d.y};
+    } else
       *reinterpret_cast<uint2*>(to) = {bf16_pair(vectors[i].x, vectors[i].y),
                                        bf16_pair(vectors[i].z, vectors[i].w)};
   }
@@ -146,7 +170,10 @@ __device__ inline void store_mn_major(const Tile<kIn, kOut>& tile, int group, in
 template <int kIn, int kOut>
 __global__ void __launch_bounds__(kernels::kRepackThreads, 4)
     repack(const __grid_constant__ RepackParams params) {
-  __shared__ TransposeBuffer<kIn, kOut, kMnMajorDepth> shared;
+  // Nothing is transposed where bytes are unpacked.
+  using Shared =
+      std::conditional_t<kUnpacks<kIn, kOut>, char, TransposeBuffer<kIn, kOut, kMnMajorDepth>>;
+  __shared__ Shared shared;
   ptx::launch_dependents();
   const std::int64_t first_tiles = tile_count(params.copies[0], kIn);
   const std::int64_t all_tiles = tile_count(params, kIn);
@@ -159,9 +186,9 @@ __global__ void __launch_bounds__(kernels::kRepackThreads, 4)
     uint4 vectors[kRowsPerThread];
     ptx::wait_for_prerequisites();  // only now: finding the tile reads no global memory
     tile.reader.read(group * kRowsPerThread, column, ptx::evict_first(), vectors);
-    if (tile.k_major)
+    if (kUnpacks<kIn, kOut> || tile.k_major)
       store_k_major(tile, group * kRowsPerThread, column, vectors);
-    else
+    else if constexpr (!kUnpacks<kIn, kOut>)
       store_mn_major(tile, group, column, vectors, shared);
   }
 }

@@ -1,4 +1,4 @@
-// Selects the kernel that sums s8 and u8 along k.
+// Selects the kernel that sums integers along k.
 #include "kernels/passes/sums.cuh"
 
 #include <algorithm>
@@ -7,7 +7,13 @@
 
 namespace tcgemm::kernels {
 
-const void* sums() { return reinterpret_cast<const void*>(&passes::sum_along_k); }
+const void* sums(const SumParams& params) {
+  if (params.source.dtype == DType::b1)
+    return reinterpret_cast<const void*>(&passes::sum_along_k<passes::BitAdder>);
+  return is_int4(params.source.dtype)
+             ? reinterpret_cast<const void*>(&passes::sum_along_k<passes::Int4Adder>)
+             : reinterpret_cast<const void*>(&passes::sum_along_k<passes::ByteAdder>);
+}
 
 int sum_blocks(const SumParams& params) {
   return static_cast<int>(std::min<std::int64_t>(passes::sum_units(params), 2147483647));

@@ -1,4 +1,5 @@
-// Sums of 8-bit integers along k, modulo 2^32. The zero points of the other operand multiply them.
+// Sums of integers of at most 8 bits along k, modulo 2^32. The zero points of the other operand
+// multiply them; those of bits are the numbers of ones.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,8 @@ namespace tcgemm::passes {
 //   MN-major  One CTA sums 32 rows. A thread loads 16 rows of four elements of k and transposes
 //             them (transpose.cuh), so that dp4a adds them as well. The threads reduce at the end.
 //
-// With any other strides the smaller one decides the major, and a load reads one element.
+// With any other strides the smaller one decides the major, and a load reads one element. Packed
+// elements are K-major; a load reads the elements of a byte.
 
 using kernels::kSumThreads;
 inline constexpr int kSumWarps = kSumThreads / 32;  // rows of a CTA, K-major
@@ -25,7 +27,8 @@ inline constexpr int kSumRows = 2 * kVectorBytes;   // rows of a CTA, MN-major
 inline constexpr int kSumGroups = kSumThreads / 2;  // of four elements of k, loaded at once
 
 constexpr bool is_mn_major(const SumParams& params) {
-  return params.source.stride_col != 1 && params.source.stride_row < params.source.stride_col;
+  return !is_packed(params.source.dtype) && params.source.stride_col != 1 &&
+         params.source.stride_row < params.source.stride_col;
 }
 
 constexpr std::int64_t sum_units(const SumParams& params) {
@@ -33,9 +36,10 @@ constexpr std::int64_t sum_units(const SumParams& params) {
                              : (params.rows * params.batch + kSumWarps - 1) / kSumWarps;
 }
 
-// s8 with its sign bit inverted is u8 and 128 larger. So one unsigned dp4a adds both types, and
-// `bias` per added byte is subtracted afterwards.
+// Adds the elements of four bytes, or of one. s8 with its sign bit inverted is u8 and 128 larger.
+// So one unsigned dp4a adds both types, and `bias` per added byte is subtracted afterwards.
 struct ByteAdder {
+  static constexpr bool kPacked = false;
   std::uint32_t sign_bits, bias;
 
   __device__ explicit ByteAdder(DType type)
@@ -49,6 +53,45 @@ struct ByteAdder {
   }
 };
 
+// The same of s4 and u4: two in a byte. An s4 with its sign bit inverted is 8 larger.
+struct Int4Adder {
+  static constexpr bool kPacked = true;
+  std::uint32_t sign_bits, bias;
+
+  __device__ explicit Int4Adder(DType type)
+      : sign_bits(type == DType::s4 ? 0x88888888u : 0), bias(type == DType::s4 ? 16 : 0) {}
+
+  __device__ std::uint32_t add(std::uint32_t bytes, std::uint32_t sum) const {
+    bytes ^= sign_bits;
+    sum = __dp4a(bytes & 0x0f0f0f0fu, 0x01010101u, sum);
+    return __dp4a(bytes >> 4 & 0x0f0f0f0fu, 0x01010101u, sum);
+  }
+  __device__ std::uint32_t load(const char* address) const {
+    const std::uint32_t byte = *reinterpret_cast<const std::uint8_t*>(address) ^ (sign_bits & 255);
+    return (byte & 15) + (byte >> 4) - bias;
+  }
+};
+
+// The ones among bits.
+struct BitAdder {
+  static constexpr bool kPacked = true;
+  static constexpr std::uint32_t bias = 0;
+
+  __device__ explicit BitAdder(DType) {}
+
+  __device__ std::uint32_t add(std::uint32_t bytes, std::uint32_t sum) const {
+    return sum + __popc(bytes);
+  }
+  __device__ std::uint32_t load(const char* address) const {
+    return __popc(*reinterpret_cast<const std::uint8_t*>(address));
+  }
+};
+
+// Writes the sum of a row.
+__device__ inline void store_sum(const SumParams& params, std::int64_t index, std::uint32_t sum) {
+  params.sums[index] = static_cast<std::int32_t>(sum * params.factor + params.addend);
+}
+
 __device__ inline std::uint32_t warp_sum(std::uint32_t sum, int from, int to) {
   for (int distance = from; distance < to; distance *= 2)
     sum += __shfl_xor_sync(0xffffffffu, sum, distance);
@@ -56,8 +99,9 @@ __device__ inline std::uint32_t warp_sum(std::uint32_t sum, int from, int to) {
 }
 
 // Returns this lane's sum of a contiguous row: whole vectors, and the bytes before and after them.
+template <class Adder>
 __device__ inline std::uint32_t sum_contiguous(const char* row, std::int64_t k,
-                                               const ByteAdder& adder) {
+                                               const Adder& adder) {
   const int lane = threadIdx.x % 32;
   const std::uint64_t policy = ptx::evict_first();
   const int shift = reinterpret_cast<std::uintptr_t>(row) % kVectorBytes;
@@ -75,11 +119,12 @@ __device__ inline std::uint32_t sum_contiguous(const char* row, std::int64_t k,
   return sum;
 }
 
+template <class Adder>
 __device__ inline void sum_k_major(const SumParams& params, std::int64_t unit) {
   const TensorRef& source = params.source;
   const std::int64_t index = unit * kSumWarps + threadIdx.x / 32;
   if (index >= params.rows * params.batch) return;
-  const ByteAdder adder(source.dtype);
+  const Adder adder(source.dtype);
   const int lane = threadIdx.x % 32;
   const std::int64_t batch = index / params.rows, row = index - batch * params.rows;
   const char* from =
@@ -93,7 +138,7 @@ __device__ inline void sum_k_major(const SumParams& params, std::int64_t unit) {
       sum += adder.load(from + k * source.stride_col);
   }
   sum = warp_sum(sum, 1, 32);
-  if (lane == 0) params.sums[index] = static_cast<std::int32_t>(sum);
+  if (lane == 0) store_sum(params, index, sum);
 }
 
 __device__ inline void sum_mn_major(const SumParams& params, std::int64_t unit,
@@ -140,21 +185,25 @@ __device__ inline void sum_mn_major(const SumParams& params, std::int64_t unit,
     std::uint32_t sum = 0;
 #pragma unroll
     for (int i = 0; i < kSumWarps; ++i) sum += shared[i][threadIdx.x];
-    params.sums[batch * params.rows + row + threadIdx.x] = static_cast<std::int32_t>(sum);
+    store_sum(params, batch * params.rows + row + threadIdx.x, sum);
   }
   __syncthreads();  // the next unit overwrites `shared`
 }
 
+template <class Adder>
 __global__ void __launch_bounds__(kSumThreads, 3)
     sum_along_k(const __grid_constant__ SumParams params) {
-  __shared__ std::uint32_t shared[kSumWarps][kSumRows];
+  [[maybe_unused]] __shared__ std::uint32_t shared[kSumWarps][kSumRows];
   ptx::launch_dependents();
   ptx::wait_for_prerequisites();
   for (std::int64_t unit = blockIdx.x; unit < sum_units(params); unit += gridDim.x) {
-    if (is_mn_major(params))
-      sum_mn_major(params, unit, shared);
-    else
-      sum_k_major(params, unit);
+    if constexpr (!Adder::kPacked) {
+      if (is_mn_major(params)) {
+        sum_mn_major(params, unit, shared);
+        continue;
+      }
+    }
+    sum_k_major<Adder>(params, unit);
   }
 }
 

@@ -14,10 +14,11 @@
 
 namespace tcgemm::sm80 {
 
-// An unsigned integer with the size of an element, for the element-wise path.
+// An unsigned integer with the size of an element, for the element-wise path. Packed types are
+// copied as bytes: their strides and extents are those of bytes.
 template <DType kType>
 using Element =
-    std::conditional_t<bits(kType) == 8, std::uint8_t,
+    std::conditional_t<bits(kType) <= 8, std::uint8_t,
                        std::conditional_t<bits(kType) == 16, std::uint16_t, std::uint32_t>>;
 
 // A stage holds an operand in blocks of 128-byte rows with the 128-byte swizzle, as for WGMMA:

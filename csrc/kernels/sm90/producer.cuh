@@ -100,7 +100,7 @@ struct TmaProducer {
 
   __device__ void load_a(std::uint32_t stage, std::uint32_t full, int k_block) const {
     if constexpr (kConfig.has_packed_weight()) return load_packed(stage, full, k_block);
-    const int k = k_block * kConfig.tile_k();
+    const int k = k_block * kConfig.box_k();
     int batch = batch_a_;
 #pragma unroll
     for (int term = 0; term < kConfig.terms; ++term) {
@@ -131,7 +131,7 @@ struct TmaProducer {
   }
 
   __device__ void load_b(std::uint32_t to, std::uint32_t full, int k_block) const {
-    const int k = k_block * kConfig.tile_k();
+    const int k = k_block * kConfig.box_k();
     int batch = batch_b_;
 #pragma unroll
     for (int term = 0; term < kConfig.terms; ++term) {

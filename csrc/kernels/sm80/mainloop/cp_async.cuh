@@ -81,6 +81,14 @@ struct CpAsyncMainloop {
   __device__ static int warp_row() { return threadIdx.x / 32 % 2 * kWarpM; }
   __device__ static int warp_col() { return threadIdx.x / 64 * kWarpN; }
 
+  // k in memory: elements, or bytes of a packed type.
+  __device__ static int stored_k(const CpAsyncParams& params) {
+    if constexpr (is_packed(kConfig.input))
+      return static_cast<int>(bytes_of(params.extent.k, kConfig.input));
+    else
+      return params.extent.k;
+  }
+
   // Computes the tile at (row, col) into `accumulators`, which it clears first. `stages` is
   // 1024-byte aligned. On return the copies of this thread have completed, but other warps may
   // still read the stages.
@@ -96,15 +104,15 @@ struct CpAsyncMainloop {
     if (k_blocks == 0) return;
     const int stored_k_a =
         kConfig.sparse ? static_cast<int>(value_columns(params.extent.k, pattern_of(kConfig.input)))
-                       : params.extent.k;
+                       : stored_k(params);
     ProducerA a(params.a, params.a.stride_row, params.a.stride_col, row, params.extent.m,
                 stored_k_a, batch);
     ProducerB b(params.b, params.b.stride_col, params.b.stride_row, col, params.extent.n,
-                params.extent.k, batch);
+                stored_k(params), batch);
     Promotion promotion(params, row + warp_row(), col + warp_col(), batch);
     SparseMetadata metadata(params.sparse, row, warp_row(), k_blocks);
     const int major_a = kMajorA == Major::K ? stored_k_a : params.extent.m;
-    const int major_b = kMajorB == Major::K ? params.extent.k : params.extent.n;
+    const int major_b = kMajorB == Major::K ? stored_k(params) : params.extent.n;
     if (params.a_vector && params.b_vector && (major_a | major_b) % kChunk == 0)
       multiply_vectors(a, b, metadata, promotion, stages, k_blocks, accumulators);
     else

@@ -5,12 +5,12 @@
 #include <cstdint>
 
 #include "core/params.h"
-#include "kernels/sm90/fp64/epilogue.cuh"
 #include "kernels/sm90/fp64/mainloop.cuh"
 #include "kernels/sm90/fp64/tile_filter.cuh"
 #include "kernels/sm90/frame.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/shared.cuh"
+#include "tile/fp64_epilogue.cuh"
 #include "tile/store.cuh"
 
 namespace tcgemm::sm90 {
@@ -112,7 +112,7 @@ struct Fp64Gemm {
       }
       Mainloop::multiply(shared, state, k_blocks, accumulators);
       if constexpr (!kRoundsToF32)
-        store_f64(params.epilogue, params.extent, row, col, batch, accumulators);
+        tile::store_f64(params.epilogue, params.extent, row, col, batch, accumulators);
       else if (params.slices.count > 1)
         store_sums(params, row, col, batch, accumulators);
       else

@@ -8,11 +8,11 @@
 #include "catalog.h"
 #include "core/params.h"
 #include "isa/mma_instructions.h"
-#include "kernels/sm90/fp64/producer.cuh"
 #include "ptx/convert.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/mma_f64.cuh"
 #include "ptx/shared.cuh"
+#include "tile/fp64_producer.cuh"
 #include "tile/pipeline.cuh"
 
 namespace tcgemm::sm90 {
@@ -54,10 +54,10 @@ struct Fp64Mainloop {
   static_assert(kWarpN % 8 == 0 && kBlocks > kFragments);
 
   static constexpr Major kMajorA = major_a(kConfig.layout), kMajorB = major_b(kConfig.layout);
-  using LayoutA = Fp64SmemLayout<kConfig.input, kMajorA, kConfig.tile_m()>;
-  using LayoutB = Fp64SmemLayout<kConfig.input, kMajorB, kConfig.tile_n()>;
-  using ProducerA = Fp64Producer<kConfig.input, kMajorA, kConfig.tile_m()>;
-  using ProducerB = Fp64Producer<kConfig.input, kMajorB, kConfig.tile_n()>;
+  using LayoutA = tile::Fp64SmemLayout<kConfig.input, kMajorA, kConfig.tile_m()>;
+  using LayoutB = tile::Fp64SmemLayout<kConfig.input, kMajorB, kConfig.tile_n()>;
+  using ProducerA = tile::Fp64Producer<kConfig.input, kMajorA, kConfig.tile_m()>;
+  using ProducerB = tile::Fp64Producer<kConfig.input, kMajorB, kConfig.tile_n()>;
   static_assert(LayoutA::kDepth == kConfig.tile_k());
   static_assert(LayoutA::kBytes + LayoutB::kBytes <= kConfig.stage_bytes());
 

@@ -7,10 +7,10 @@
 
 #include "catalog.h"
 #include "core/params.h"
-#include "kernels/sm90/fp64/epilogue.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/shared.cuh"
 #include "tile/epilogue.cuh"
+#include "tile/fp64_epilogue.cuh"
 #include "tile/scheduler.cuh"
 #include "tile/store.cuh"
 #include "tile/store_element.cuh"
@@ -159,7 +159,7 @@ struct Gemv {
     row += in_row;
     col += in_col;
     if constexpr (kConfig.input == DType::f64)
-      store_f64(params.epilogue, extent, row, col, batch, values);
+      tile::store_f64(params.epilogue, extent, row, col, batch, values);
     else
       tile::store_fragments<kFragmentColumns, kFragmentColumns, Value>(
           params.epilogue, extent, staging + warp * kStagingBytes, row, col, batch, values);

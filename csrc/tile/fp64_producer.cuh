@@ -10,7 +10,7 @@
 #include "core/params.h"
 #include "ptx/cp_async.cuh"
 
-namespace tcgemm::sm90 {
+namespace tcgemm::tile {
 
 inline constexpr int kPatch = 16;
 
@@ -43,11 +43,14 @@ struct Fp64SmemLayout {
   }
 };
 
-template <DType kInput, Major kMajor, int kTile>
+//
+// `kPart` is how much of m (n) of the tile a warpgroup copies: all, unless several share the work.
+template <DType kInput, Major kMajor, int kTile, int kPart = kTile>
 struct Fp64Producer {
   using SmemLayout = Fp64SmemLayout<kInput, kMajor, kTile>;
   static constexpr int kSize = SmemLayout::kSize, kDepth = SmemLayout::kDepth;
-  static constexpr int kPatches = kTile / kPatch;
+  static constexpr int kPatches = kPart / kPatch;
+  static_assert(kPart % kPatch == 0);
   static constexpr int kVector = 16 / kSize;                                 // elements in 16 bytes
   static constexpr int kRowElements = kMajor == Major::K ? kDepth : kPatch;  // in a row of a patch
   static constexpr int kPatchRows = kPatch * kDepth / kRowElements;          // rows of a patch
@@ -58,9 +61,9 @@ struct Fp64Producer {
   std::int32_t left_mn, left_k;  // elements from `pointer` to the operand's end
   std::uint32_t smem_offset;     // of `pointer` in a stage
   bool vectorized;
-  bool whole;  // vectorized, and all of the tile's m (n) exist
+  bool whole;  // vectorized, and all of the part's m (n) exist
 
-  // Tile of `source`, seen as mn x k, that begins at row `first` of matrix `batch`.
+  // The part of `source`, seen as mn x k, that begins at row `first` of matrix `batch`.
   __device__ Fp64Producer(const TensorRef& source, std::int64_t stride_mn, std::int64_t stride_k,
                           bool vector, int first, int extent_mn, int extent_k, int batch)
       : vectorized(vector) {
@@ -76,7 +79,7 @@ struct Fp64Producer {
                        k * stride_k);
     left_mn = extent_mn - first - mn;
     left_k = extent_k - k;
-    whole = vectorized && extent_mn - first >= kTile;
+    whole = vectorized && extent_mn - first >= kPart;
     smem_offset = SmemLayout::offset(mn, k);
   }
 
@@ -85,7 +88,7 @@ struct Fp64Producer {
     left_k -= k_blocks * kDepth;
   }
 
-  // Copies this operand into the stage at shared address `stage`, and advances to the next stage.
+  // Copies the part into the stage, from shared address `stage` on, and advances to the next stage.
   __device__ void load(std::uint32_t stage) {
     if (whole && left_k >= (kMajor == Major::K ? kVector : 1))
       load_whole(stage + smem_offset);
@@ -140,4 +143,4 @@ struct Fp64Producer {
   }
 };
 
-}  // namespace tcgemm::sm90
+}  // namespace tcgemm::tile

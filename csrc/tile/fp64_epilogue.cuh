@@ -11,9 +11,9 @@
 #include "tile/epilogue.cuh"
 #include "tile/store.cuh"
 
-namespace tcgemm::sm90 {
+namespace tcgemm::tile {
 
-// tile::activate with the precision of f64.
+// activate with the precision of f64.
 template <Activation kActivation>
 __device__ inline double activate_f64(double x) {
   if constexpr (kActivation == Activation::relu)
@@ -34,7 +34,7 @@ __device__ inline void activate_each(double (&v)[kCount]) {
   for (int i = 0; i < kCount; i += kAtOnce) {
 #pragma unroll
     for (int j = 0; j < kAtOnce; ++j) v[j] = activate_f64<kActivation>(v[j]);
-    tile::rotate<kAtOnce>(v);
+    rotate<kAtOnce>(v);
   }
 }
 
@@ -55,13 +55,13 @@ __device__ inline void activate_f64(Activation activation, double (&v)[kCount]) 
 }
 
 template <int kCount>
-__device__ inline void finish_f64(const Epilogue& epilogue, const tile::Window& window,
+__device__ inline void finish_f64(const Epilogue& epilogue, const Window& window,
                                   double (&v)[kCount]) {
 #pragma unroll 1
   for (int i = 0; i < kSources; ++i) {
     if (i == kResidual) activate_f64(epilogue.activation, v);
     if (epilogue.sources[i].data != nullptr)
-      tile::add_source(epilogue.sources[i], i == kC ? epilogue.beta_f64 : 1.0, window, v);
+      add_source(epilogue.sources[i], i == kC ? epilogue.beta_f64 : 1.0, window, v);
   }
 }
 
@@ -74,13 +74,13 @@ __device__ inline void store_f64(const Epilogue& epilogue, const Extent& extent,
 #pragma unroll 1
   for (int i = 0; i < kFragments && row < extent.m; ++i, row += 16) {
     double (&v)[kCount] = accumulators[0];
-    const tile::Window window = tile::window(extent, row, col, batch);
-    if (epilogue.scaled) tile::scale(epilogue, window, v);
+    const Window window = tile::window(extent, row, col, batch);
+    if (epilogue.scaled) scale(epilogue, window, v);
     if (epilogue.has_terms) {
       finish_f64(epilogue, window, v);
-      tile::requantise(epilogue, window, v);
+      requantise(epilogue, window, v);
     }
-    tile::store_direct(epilogue, window, v);
+    store_direct(epilogue, window, v);
 #pragma unroll
     for (int fragment = 1; fragment < kFragments; ++fragment)
 #pragma unroll
@@ -88,4 +88,4 @@ __device__ inline void store_f64(const Epilogue& epilogue, const Extent& extent,
   }
 }
 
-}  // namespace tcgemm::sm90
+}  // namespace tcgemm::tile

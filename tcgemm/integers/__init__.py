@@ -1,0 +1,10 @@
+"""Integers of fewer than 8 bits: packed tensors, and their products."""
+
+from tcgemm.integers import int4_products, operators  # noqa: F401  (they register with torch)
+from tcgemm.integers.binary import BinaryTensor, binary_mm
+from tcgemm.integers.int4 import Int4Tensor
+from tcgemm.ops.dtensor import rules_in
+
+rules_in("tcgemm.integers.sharding")
+
+__all__ = ["BinaryTensor", "Int4Tensor", "binary_mm"]

@@ -1,0 +1,278 @@
+"""BinaryTensor: eight bits in each byte, and their products."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+
+from tcgemm.integers.packed import PackedTensor, from_bytes, implements, to_bytes
+from tcgemm.ops._torch_private import below_autograd
+from tcgemm.ops.arguments import wrong_type
+from tcgemm.ops.operators import ALL
+from tcgemm.typing import BinaryOperation, words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch import Tensor
+
+_OPS = torch.ops.tcgemm
+OPERATIONS = words(BinaryOperation)
+
+
+class BinaryTensor(PackedTensor):
+    """A tensor of bits, eight in each byte, for tcgemm.binary_mm.
+
+    Example:
+        >>> x = tcgemm.BinaryTensor.from_bool(torch.randn(16, 100) > 0)
+        >>> x.shape, x.packed.shape
+        (torch.Size([16, 100]), torch.Size([16, 13]))
+
+    Bit i of byte j along the last dimension is element 8 j + i: little-endian. The bits after the
+    last element, which fill its byte, are 0.
+
+    t(), mT and transpose() exchange dimensions, clone() and to(device) copy. Other dimensions than
+    the packed one can be indexed and sliced; the packed one at multiples of 8. Whatever else needs
+    the elements one by one: call it with to_bool().
+
+    Attributes:
+        packed (Tensor): uint8, the bytes. The packed dimension has an eighth of the size.
+        packed_dim (int): the dimension whose elements share bytes, counted from the last one: -1,
+            or -2 for the t() of a matrix.
+        dtype: torch.bool, the dtype of to_bool().
+
+    Arguments:
+        packed (Tensor): uint8 (..., K/8), the bytes; they are not copied.
+
+    Raises:
+        TypeError, RuntimeError: packed is no uint8 tensor with a dimension.
+    """
+
+    name = "BinaryTensor"
+    per_byte = 8
+    unpacked_call = "to_bool()"
+    TABLE: ClassVar[dict[Any, Callable[..., Any]]] = {}
+
+    def __new__(cls, packed: Tensor) -> BinaryTensor:
+        return _binary(packed, -1, None)
+
+    def __init__(self, packed: Tensor) -> None:
+        super().__init__()
+
+    @staticmethod
+    def from_bool(x: Tensor) -> BinaryTensor:
+        """Packs truth values along their last dimension.
+
+        Example:
+            >>> tcgemm.BinaryTensor.from_bool(torch.tensor([True, False, True])).packed
+            tensor([5], dtype=torch.uint8)
+
+        Arguments:
+            x (Tensor): bool (..., K), of any K. For a tensor of numbers pass x > 0, or x != 0.
+
+        Raises:
+            TypeError, RuntimeError: x is no bool tensor with a dimension.
+        """
+        if not isinstance(x, torch.Tensor):
+            raise wrong_type("BinaryTensor.from_bool", "x", x)
+        if x.dtype is not torch.bool or x.dim() == 0 or isinstance(x, PackedTensor):
+            kind = "a BinaryTensor" if isinstance(x, PackedTensor) else x.dtype
+            raise RuntimeError(
+                f"tcgemm.BinaryTensor.from_bool: x is {kind} of shape {tuple(x.shape)}, but must "
+                "be torch.bool with at least one dimension; pass x > 0, or x != 0."
+            )
+        extent = x.shape[-1]
+        whole = torch.nn.functional.pad(x.view(torch.uint8), (0, -extent % 8))
+        return _binary(to_bytes(whole, 8), -1, extent)
+
+    def to_bool(self) -> Tensor:
+        """Returns the elements one by one: bool, of the same shape.
+
+        Example:
+            >>> tcgemm.BinaryTensor.from_bool(torch.tensor([True, False, True])).to_bool()
+            tensor([ True, False,  True])
+        """
+        bits = from_bytes(self.packed.movedim(self.packed_dim, -1), 8)
+        return bits[..., : self.extent].bool().movedim(-1, self.packed_dim)
+
+    def like(
+        self, packed: Tensor, packed_dim: int | None = None, extent: int | None = None
+    ) -> BinaryTensor:
+        """A tensor of the same elements with other bytes."""
+        return _binary(
+            packed,
+            self.packed_dim if packed_dim is None else packed_dim,
+            self.extent if extent is None else extent,
+        )
+
+    def __tensor_flatten__(self) -> tuple[list[str], tuple[int, int]]:
+        """For torch.compile: the name of the tensor inside, and the attributes."""
+        return ["packed"], (self.packed_dim, self.extent)
+
+    @staticmethod
+    def __tensor_unflatten__(
+        inner: dict[str, Tensor],
+        context: tuple[int, int],
+        outer_size: Sequence[int],
+        outer_stride: Sequence[int],
+    ) -> BinaryTensor:
+        """The inverse of __tensor_flatten__."""
+        return _binary(inner["packed"], *context)
+
+    def __reduce_ex__(self, protocol: object) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return restored_binary, (1, self.packed, self.packed_dim, self.extent)
+
+
+def _binary(packed: Tensor, packed_dim: int, extent: int | None) -> BinaryTensor:
+    """The tensor of these bytes; extent None: all of their bits."""
+    if not isinstance(packed, torch.Tensor):
+        raise wrong_type("BinaryTensor", "packed", packed)
+    if packed.dtype is not torch.uint8 or not -packed.dim() <= packed_dim < 0:
+        raise RuntimeError(
+            f"tcgemm.BinaryTensor: packed is {packed.dtype} of shape {tuple(packed.shape)}, but "
+            "must be torch.uint8 with at least one dimension, which holds eight bits in each byte; "
+            "pass such bytes, or call BinaryTensor.from_bool."
+        )
+    extent = 8 * packed.shape[packed_dim] if extent is None else extent
+    return BinaryTensor.wrapped(packed, packed_dim, extent, torch.bool)
+
+
+def restored_binary(version: int, packed: Tensor, packed_dim: int, extent: int) -> BinaryTensor:
+    """The inverse of __reduce_ex__, for pickle and torch.load. Files may be damaged or forged."""
+    if version != 1:
+        raise RuntimeError(
+            f"tcgemm.BinaryTensor: the saved tensor has the format {version!r}, but this tcgemm "
+            "reads 1; update tcgemm."
+        )
+    whole = BinaryTensor(packed)
+    fits = type(packed_dim) is int and type(extent) is int and -packed.dim() <= packed_dim < 0
+    if not fits or -(-extent // 8) != packed.shape[packed_dim]:
+        raise RuntimeError(
+            f"tcgemm.BinaryTensor: the saved tensor is damaged: {extent!r} bits along dimension "
+            f"{packed_dim!r} do not fit bytes of shape {tuple(packed.shape)}; load another copy of "
+            "the file."
+        )
+    restored = whole.like(packed, packed_dim, extent)
+    last = packed.movedim(packed_dim, -1)[..., -1:]
+    if extent % 8 and bool((last >> (extent % 8)).any()):
+        raise RuntimeError(
+            "tcgemm.BinaryTensor: the saved tensor is damaged: bits after its last element are 1; "
+            "load another copy of the file."
+        )
+    return restored
+
+
+def _check(name: str, a: Any, b: Any) -> None:
+    """Raises unless both are BinaryTensors of matrices, packed along K."""
+    for argument, x in (("a", a), ("b", b)):
+        if not isinstance(x, torch.Tensor):
+            raise wrong_type(name, argument, x)
+        if not isinstance(x, BinaryTensor):
+            raise RuntimeError(
+                f"tcgemm.{name}: {argument} is {x.dtype} of shape {tuple(x.shape)}, but must be a "
+                "BinaryTensor; pass BinaryTensor.from_bool of its bits."
+            )
+        if x.dim() < 2:
+            raise RuntimeError(
+                f"tcgemm.{name}: {argument} has shape {tuple(x.shape)}, but must be at least a "
+                "matrix; unsqueeze it."
+            )
+    for argument, x, along in (("a", a, -1), ("b", b, -2)):
+        if x.packed_dim != along:
+            raise RuntimeError(
+                f"tcgemm.{name}: {argument} of shape {tuple(x.shape)} is packed along dimension "
+                f"{x.packed_dim}, but the bits of a byte must follow each other along K, dimension "
+                f"{along}; pack the transpose: BinaryTensor.from_bool({argument}.to_bool().mT).mT."
+            )
+    if a.shape[-1] != b.shape[-2]:
+        raise RuntimeError(
+            f"tcgemm.{name}: a of shape {tuple(a.shape)} and b of shape {tuple(b.shape)} cannot be "
+            f"multiplied: a has {a.shape[-1]} columns (K), but b has {b.shape[-2]} rows; pass a b "
+            f"with K = {a.shape[-1]} rows, for example b.mT if yours is stored as (N, K)."
+        )
+
+
+def binary_mm(
+    a: BinaryTensor,
+    b: BinaryTensor,
+    operation: BinaryOperation = "and",
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
+    """Multiplies two matrices of bits, or batches of them: for each row of a and column of b it
+    counts bits along K, exactly, as int32.
+
+    Example:
+        >>> x, w = torch.randn(64, 1000), torch.randn(48, 1000)
+        >>> a, b = (tcgemm.BinaryTensor.from_bool(each > 0) for each in (x, w))
+        >>> signs = tcgemm.binary_mm(a, b.t(), "pm1")
+        >>> torch.equal(signs, (x.sign() @ w.sign().t()).int())
+        True
+
+    Arguments:
+        a (BinaryTensor): (..., M, K), packed along K.
+        b (BinaryTensor): (..., K, N), packed along K: the .t() or .mT of a tensor (..., N, K).
+        operation (str): what is counted.
+
+            - "and": the k where both bits are 1. It is the product of matrices of 0 and 1.
+            - "xor": the k where the bits differ, the Hamming distance.
+            - "pm1": the product of matrices of -1 and 1, where bit 0 means -1: K - 2 * xor.
+        out (Tensor): int32 (..., M, N), takes the result.
+
+    Returns:
+        An int32 tensor (..., M, N). Batch dimensions broadcast. It has no gradient.
+
+    Raises:
+        TypeError: an operand is no tensor.
+        RuntimeError: an operand is no BinaryTensor, is packed along another dimension, or does not
+            fit the other one; operation is another word; out does not fit.
+
+    GPUs of compute capability 8.0 and later count the ones of a & b in their tensor cores. A pass
+    over each operand counts its ones for the other operations.
+    """
+    _check("binary_mm", a, b)
+    if operation not in OPERATIONS:
+        raise RuntimeError(
+            f"tcgemm.binary_mm: operation is {operation!r}, but there are "
+            f"{', '.join(f'{chr(34)}{each}{chr(34)}' for each in OPERATIONS)}; pass one of these."
+        )
+    call = {"k": a.shape[-1], "operation": operation}
+    if torch.compiler.is_compiling():
+        return _run(a.packed, b.packed, out, call)
+    with below_autograd():
+        return _run(a.packed, b.packed, out, call)
+
+
+def _run(a: Tensor, b: Tensor, out: Tensor | None, call: dict[str, Any]) -> Tensor:
+    if out is None:
+        return _OPS._binary_mm.default(a, b, **call)
+    if not isinstance(out, torch.Tensor):
+        raise wrong_type("binary_mm", "out", out)
+    _OPS._binary_mm.out(a, b, **call, out=out)
+    return out
+
+
+def _describe(name: str, a: Any, b: Any, *others: Any, **options: Any) -> Any:
+    """explain or check_layout of the product with operation "and"."""
+    _check(name, a, b)
+    keywords = {"types": "b1,b1", "k": a.shape[-1], "operation": "and"}
+    return getattr(_OPS, name).default(a.packed, b.packed, *others, **options, **keywords)
+
+
+def _no_product(name: str, *args: Any, **kwargs: Any) -> Any:
+    raise RuntimeError(
+        f"tcgemm.{name}: an operand is a BinaryTensor, whose products need an operation; call "
+        "tcgemm.binary_mm."
+    )
+
+
+for _name in ("explain", "check_layout"):
+    _describes = functools.partial(_describe, _name)
+    implements(getattr(_OPS, _name).default, table=BinaryTensor.TABLE)(_describes)
+for _op in ALL:
+    _refuses = functools.partial(_no_product, _op.name)
+    implements(_op.default, table=BinaryTensor.TABLE)(_refuses)
+    if _op.out is not None:
+        implements(_op.out, table=BinaryTensor.TABLE)(_refuses)

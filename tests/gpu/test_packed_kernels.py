@@ -1,0 +1,192 @@
+"""Every kernel of int4 and of bits by its full name, and the passes in front of them.
+
+Sums are exact, so one wrong element shows. Operands lie in storage whose other bytes are ones.
+"""
+
+import itertools
+
+import pytest
+import torch
+
+import tcgemm
+from tcgemm.integers.binary import OPERATIONS
+
+from support import cases, packed
+from support.cases import BF16, F32, S32, each
+from support.catalog_rows import NAME, packed_rows
+
+OPS = torch.ops.tcgemm
+# Rows that are whole vectors for TMA and cp.async, rows that are not, and an odd address.
+ALIGNED, PADDED, ODD = (0, 0), (16, 32), (3, 1)
+
+
+def sizes(tile, stages):
+    """m, n, k around the tile: whole, ragged, deep, small."""
+    m, n, k = tile
+    return (
+        (2 * m, 2 * n, (stages + 2) * k),
+        (13 * m - 5, 9 * n - 8, 2 * k),
+        (2 * m + 1, n + 13, 2 * k + k // 2 + 6),
+        (m + 24, n + 40, 3 * k + 8),
+        (m // 2, n // 2, (3 * stages + 1) * k + 10),
+        (m, n, k),
+        (m + 3, n + 9, 6),
+        (1, n + 7, k + 10),
+        (m + 7, 1, k + 10),
+    )
+
+
+def placed(x, layout):
+    return x if layout == ALIGNED else packed.padded(x, *layout)
+
+
+def operands(name, m, n, k, layout, batch=()):
+    row = NAME.fullmatch(name)
+    if row["a"] == "b1":
+        a, b = packed.bits(*batch, m, k), packed.bits(*batch, n, k)
+    else:
+        signs = [each != "u4" for each in (row["a"], row["b"] or row["a"])]
+        a = packed.int4(*batch, m, k, signed=signs[0])
+        b = packed.int4(*batch, n, k, signed=signs[1])
+    return placed(a.cuda(), layout), placed(b.cuda(), layout).mT
+
+
+def product(name, a, b, operation="and", **options):
+    row = NAME.fullmatch(name)
+    if row["a"] == "b1":
+        options |= {"k": a.shape[-1], "operation": operation}
+        return OPS._binary_mm(a.packed, b.packed, kernel_name=name, **options)
+    types = f"{row['a']},{row['b'] or row['a']}"
+    return OPS._int4_mm(a.packed, b.packed, types=types, kernel_name=name, **options)
+
+
+def expected(name, a, b, operation="and"):
+    if NAME.fullmatch(name)["a"] == "b1":
+        return packed.counted(a, b, operation).to(S32)
+    return packed.exact(a, b).to(S32)
+
+
+def facts(name):
+    row = NAME.fullmatch(name)
+    return tuple(map(int, row["tile"].split("x"))), int(row["stages"])
+
+
+@packed_rows()
+def test_row_is_exact(name):
+    def check(size, layout):
+        a, b = operands(name, *size, layout)
+        assert torch.equal(product(name, a, b).cpu(), expected(name, a, b))
+
+    each(itertools.product(sizes(*facts(name)), (ALIGNED, PADDED, ODD)), check)
+
+
+@packed_rows()
+def test_row_of_batches(name):
+    (m, n, k), _ = facts(name)
+    for batch, size in (((5,), (m + 1, n // 2 + 3, k + 8)), ((3,), (m, n, 2 * k))):
+        a, b = operands(name, *size, ALIGNED, batch)
+        assert torch.equal(product(name, a, b).cpu(), expected(name, a, b))
+
+
+@packed_rows()
+def test_row_of_results_of_any_strides(name):
+    (m, n, k), _ = facts(name)
+    a, b = operands(name, m + 21, n + 11, 2 * k + 16, PADDED)
+    want = expected(name, a, b)
+    row = NAME.fullmatch(name)
+    for strides in ("contiguous", "padded", "odd_pitch", "step_both", "transposed_padded"):
+        guarded = cases.Guarded(strides, (m + 21, n + 11), dtype=S32, device="cuda")
+        if row["a"] == "b1":
+            keywords = {"k": a.shape[-1], "operation": "and", "kernel_name": name}
+            OPS._binary_mm.out(a.packed, b.packed, **keywords, out=guarded.view)
+        elif not (row["b"] and strides.startswith("transposed")):  # another row would compute it
+            types = f"{row['a']},{row['b'] or row['a']}"
+            OPS._int4_mm.out(a.packed, b.packed, types=types, kernel_name=name, out=guarded.view)
+        else:
+            continue
+        assert torch.equal(guarded.view.cpu(), want)
+        assert guarded.untouched()
+
+
+@packed_rows()
+def test_row_with_its_epilogues(name):
+    """int4: zero points, an integer bias and a scaled bf16 result. Bits: every operation."""
+    (m, n, k), _ = facts(name)
+    for size in ((m + 5, n + 24, 2 * k + 24), (3 * m, 2 * n, 3 * k)):
+        a, b = operands(name, *size, ALIGNED)
+        if NAME.fullmatch(name)["a"] == "b1":
+            for operation in OPERATIONS:
+                got = product(name, a, b, operation)
+                assert torch.equal(got.cpu(), expected(name, a, b, operation))
+            continue
+        rows, columns = size[:2]
+        zero_a = torch.randint(-8, 9, (rows, 1), dtype=S32)
+        zero_b = torch.randint(-8, 9, (1, columns), dtype=S32)
+        bias = torch.randint(-99, 99, (1, columns), dtype=S32)
+        want = (packed.wide(a) - zero_a) @ (packed.wide(b) - zero_b) + bias
+        given = {"zero_a": zero_a.cuda(), "zero_b": zero_b.cuda(), "bias": bias.cuda()}
+        assert torch.equal(product(name, a, b, **given).cpu(), want.to(S32))
+        scale = 2.0 ** torch.randint(-9, -5, (1, columns))
+        got = product(name, a, b, scale_b=scale.cuda(), out_dtype=BF16, activation="relu")
+        want = (packed.exact(a, b).float() * scale).relu().to(BF16)
+        assert torch.equal(got.cpu(), want)
+
+
+# The choices of the planner, with their passes.
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("signs", packed.SIGNS, ids=str)
+def test_int4_products_of_the_planner(signs):
+    """On Hopper through int8: bytes at any address and any pitch are converted."""
+
+    def check(size, layout, out_dtype):
+        m, n, k = size
+        a = placed(packed.int4(m, k, signed=signs[0]).cuda(), layout)
+        b = placed(packed.int4(n, k, signed=signs[1]).cuda(), layout).t()
+        got = tcgemm.mm(a, b, out_dtype=out_dtype)
+        assert torch.equal(got.cpu(), packed.exact(a, b).to(S32).to(out_dtype))
+
+    shapes = ((1, 1, 2), (5, 70, 34), (129, 257, 1022), (512, 384, 4096), (16, 4096, 2050))
+    each(itertools.product(shapes, (ALIGNED, PADDED, ODD), (S32, F32)), check)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_binary_products_of_the_planner(operation):
+    def check(size, layout):
+        m, n, k = size
+        a = placed(packed.bits(m, k).cuda(), layout)
+        b = placed(packed.bits(n, k).cuda(), layout).t()
+        got = tcgemm.binary_mm(a, b, operation)
+        assert torch.equal(got.cpu(), packed.counted(a, b, operation).to(S32))
+
+    shapes = ((1, 1, 1), (5, 70, 33), (129, 257, 4095), (512, 384, 16384), (16, 2048, 70000))
+    each(itertools.product(shapes, (ALIGNED, PADDED, ODD)), check)
+
+
+@pytest.mark.gpu
+def test_a_broadcast_operand_is_converted_once():
+    a, b = packed.int4(4, 65, 514).cuda(), packed.int4(33, 514).cuda().t()
+    assert torch.equal(tcgemm.matmul(a, b).cpu(), packed.exact(a, b).to(S32))
+    a, b = packed.int4(65, 514).cuda(), packed.int4(4, 33, 514).cuda().mT
+    assert torch.equal(tcgemm.matmul(a, b).cpu(), packed.exact(a, b).to(S32))
+
+
+@pytest.mark.gpu
+def test_a_graph_repeats_the_products():
+    a, b = packed.int4(64, 512).cuda(), packed.int4(96, 512).cuda().t()
+    x, y = packed.bits(64, 2048).cuda(), packed.bits(96, 2048).cuda().t()
+
+    def run():
+        return tcgemm.mm(a, b), tcgemm.binary_mm(x, y, "pm1")
+
+    run()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        results = run()
+    for result in results:
+        result.zero_()
+    graph.replay()
+    assert torch.equal(results[0].cpu(), packed.exact(a, b).to(S32))
+    assert torch.equal(results[1].cpu(), packed.counted(x, y, "pm1").to(S32))

@@ -1,0 +1,49 @@
+"""Operands of int4 and of bits, and their exact products by torch's 64-bit integers on the CPU."""
+
+import torch
+
+from tcgemm import BinaryTensor, Int4Tensor
+
+SIGNS = ((True, True), (True, False), (False, True), (False, False))
+
+
+def values(*shape, signed=True):
+    """Every int4 is as likely as any other."""
+    return torch.randint(-8 if signed else 0, 8 if signed else 16, shape, dtype=torch.int8)
+
+
+def int4(*shape, signed=True, device="cpu"):
+    return Int4Tensor.from_int8(values(*shape, signed=signed), signed).to(device)
+
+
+def bits(*shape, device="cpu", ones=0.5):
+    return BinaryTensor.from_bool(torch.rand(shape) < ones).to(device)
+
+
+def padded(x, more, offset=0):
+    """The same tensor in wider storage: its rows have `more` bytes behind them, and the first one
+    begins at byte `offset`. What lies between is not zero."""
+    packed = x.packed.cpu()
+    *batch, rows, length = packed.shape
+    flat = torch.full((packed[..., 0].numel() * (length + more) + offset,), 255, dtype=torch.uint8)
+    flat = flat.to(x.device)
+    view = flat[offset:].view(*batch, rows, length + more)[..., :length]
+    view.copy_(packed)
+    return x.like(view)
+
+
+def wide(x):
+    """The elements as int64 on the CPU."""
+    elements = x.to_int8() if isinstance(x, Int4Tensor) else x.to_bool()
+    return elements.cpu().to(torch.int64)
+
+
+def exact(a, b):
+    return wide(a) @ wide(b)
+
+
+def counted(a, b, operation):
+    x, y = wide(a), wide(b)
+    both = x @ y
+    differ = x.sum(-1, keepdim=True) + y.sum(-2, keepdim=True) - 2 * both
+    return {"and": both, "xor": differ, "pm1": a.shape[-1] - 2 * differ}[operation]
