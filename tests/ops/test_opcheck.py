@@ -170,6 +170,7 @@ def test_every_operator_is_checked():
     elsewhere |= {"_sum_rows", "_activation_backward", "_float8_linear"}
     elsewhere |= {"_catalog", "_known_device", "_device_rates", "_code", "_plan"}
     elsewhere |= {"_batch_invariant", "_set_tuned"}
+    elsewhere |= {"_int4_mm", "_int4_mm_amax", "_binary_mm"}  # tests/integers
     # In tests of their own; to_dense24 and mask24 are of SparseTensor24, which opcheck cannot copy.
     sparse = {"compress24", "decompress24", "gather24", "prune24", "tile24", "to_dense24", "mask24"}
     sparse |= {"_linear24", "_constant_linear24"}
