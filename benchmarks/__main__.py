@@ -11,6 +11,7 @@ fit        the planner's estimates and choices beside these times
 doc000     float16 products of published sizes, beside the paper's
 tensor_parallel  an MLP on two GPUs, beside torch's
 float8     a training step with float8 products, beside bf16
+packed     products with packed weights, beside 16 bits and torch's int4
 swap       the speed and the memory of a model before and after swap_linear
 pictures   draw the pictures of the documentation
 figures    write the measured figures of the guides
@@ -34,6 +35,7 @@ COMMANDS = {
     "doc000": "benchmarks.published_sizes",
     "tensor_parallel": "benchmarks.tensor_parallel",
     "float8": "benchmarks.float8_training",
+    "packed": "benchmarks.packed_weights",
     "swap": "benchmarks.swap.measure",
     "pictures": "benchmarks.report.pictures",
     "figures": "benchmarks.report.figures",

@@ -76,8 +76,9 @@ inline constexpr TileShape kSm90GemvFew[] = {{2, 1, 32, 4, false, false, 8},
 inline constexpr TileShape kSm90GemvF64[] = {{4, 1, 32, 2, false, false, 8},
                                              {2, 1, 64, 2, false, false, 16},
                                              {2, 1, 64, 2, false, false, 32}};
-// Packed weights, whose rows are those of the tile. wgmma is for many rows of the activation. It waits
-// for the codes to be decoded, which more warps hide: two CTAs of mma.sync share a multiprocessor.
+// Packed weights, whose rows are those of the tile. wgmma is for many rows of the activation. It
+// waits for the codes to be decoded, which more warps hide: two CTAs of mma.sync share a
+// multiprocessor.
 inline constexpr TileShape kSm90Packed[] = {{2, 1, 256, 4}, {2, 1, 128, 6}};
 inline constexpr TileShape kSm90PackedMma[] = {{2, 1, 64, 8}, {2, 1, 32, 7}, {2, 1, 16, 8}};
 inline constexpr TileShape kSm90PackedGemv[] = {

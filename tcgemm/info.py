@@ -368,8 +368,8 @@ def _operands(kernel: dict[str, Any]) -> str:
         return f"f32 as {kernel['parts']} {a} terms"
     if a == F32_INPUT or _multiplied(kernel)[1] != a:
         return f"f32 as {_multiplied(kernel)[1]}"
-    if kernel["weight_bits"]:
-        return f"{a} by a packed weight of {kernel['weight_bits']} bits"
+    bits = kernel["weight_bits"]
+    b = f"a packed weight of {bits} bits" if bits else b
     return a if a == b else f"{a} by {b}"
 
 
@@ -493,10 +493,8 @@ def report() -> Text:
         f"  torch           {torch.__version__} ({torch.get_num_threads()} CPU threads)",
         f"  python          {platform.python_version()}, {platform.platform()}",
     ]
-    lines += [f"  {'GPU' if i == 0 else '':16}{text}" for i, text in enumerate(_gpu_lines())]
+    lines += [f"  {'' if i else 'GPU':16}{text}" for i, text in enumerate(_gpu_lines())]
     if facts["version"] != __version__:
-        lines.append(
-            f"  warning: the library is version {facts['version']}; rebuild it with: "
-            f"{_library.rebuild()}"
-        )
+        warning = f"the library is version {facts['version']}; rebuild it with: "
+        lines.append(f"  warning: {warning}{_library.rebuild()}")
     return Text("\n".join([*lines, "", "What runs here", *_support_lines()]))

@@ -186,7 +186,8 @@ struct GemmConfig {
   constexpr int tile_k() const { return row_bytes() * 8 / bits(input); }
   // The same in elements, or in bytes if the type is packed: TMA has no packed types.
   constexpr int box_k() const { return is_packed(input) ? row_bytes() : tile_k(); }
-  // A row of A. The values of a 2:4 operand take half, and have metadata; a packed weight has codes.
+  // A row of A. The values of a 2:4 operand take half, and have metadata. A packed weight has
+  // codes.
   constexpr int row_bytes_a() const {
     if (has_packed_weight() && !is_gemv()) return packed_code_bytes(1);
     return sparse ? row_bytes() / 2 : row_bytes();
@@ -217,8 +218,8 @@ struct GemmConfig {
   constexpr int edge_rows_b(std::int64_t n_extent) const {
     return terms > 1 || n > 256 ? loaded_n() : edge_rows(n_extent, n, loaded_n(), major_b(layout));
   }
-  // CTAs that ptxas leaves registers for. With a packed weight several hide the start and the end of
-  // one of few rows, and the time that the others take to decode.
+  // CTAs that ptxas leaves registers for. With a packed weight several hide the start and the end
+  // of one of few rows, and the time that the others take to decode.
   constexpr int least_ctas() const {
     if (!has_packed_weight() || warpgroups > 2) return 1;
     if (is_gemv()) return std::max(1, 4 - gemv_rows * n / 256);

@@ -37,7 +37,7 @@ constexpr const char* name(WeightZeros zeros) {
   return names[static_cast<int>(zeros)];
 }
 
-// What kernels know of a packed weight W (N, K). One scale serves `group_size` elements along k, or
+// A packed weight W (N, K) as kernels know it. One scale serves `group_size` elements along k, or
 // the row if it is 0.
 struct PackedWeight {
   WeightFormat format = WeightFormat::none;
@@ -72,7 +72,7 @@ struct PackedLayout {
 
   constexpr std::int64_t blocks_n() const { return ceil_div(n, kRows); }
   constexpr std::int64_t blocks_k() const { return ceil_div(k, kDepth); }
-  // Of 128 rows and 64 of k.
+  // The bytes of 128 rows and 64 of k.
   constexpr std::int64_t block_bytes() const { return kRows * kDepth * bits(weight.format) / 8; }
   constexpr std::int64_t codes_bytes() const { return blocks_n() * blocks_k() * block_bytes(); }
   // Groups that a block of k has: 1, or more if they are smaller than it.

@@ -3,12 +3,14 @@
 
 #include <algorithm>
 
+#include <algorithm>
+
 #include "cpu/convert.h"
 
 namespace tcgemm::cpu {
 namespace {
 
-constexpr std::int64_t kRowsAtOnce = 4;
+constexpr std::int64_t kElementsAtOnce = 1 << 16;  // that are worth a thread
 
 // The place of an element in a block of 128 rows and 64 of k: PackedLayout.
 struct Place {
@@ -104,8 +106,10 @@ void unpack(const Unpacking& unpacking, const Parallel& parallel) {
       unpack_rows<BFloat16>(task, first, last);
   };
   Unpacking task = unpacking;
-  if (parallel.threads == 1 || task.layout.n <= kRowsAtOnce) return body(0, task.layout.n, &task);
-  parallel.run(0, task.layout.n, kRowsAtOnce, body, &task);
+  const std::int64_t rows =
+      std::max<std::int64_t>(1, kElementsAtOnce / std::max<std::int64_t>(1, task.layout.k));
+  if (parallel.threads == 1 || task.layout.n <= rows) return body(0, task.layout.n, &task);
+  parallel.run(0, task.layout.n, rows, body, &task);
 }
 
 }  // namespace tcgemm::cpu

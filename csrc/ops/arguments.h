@@ -29,7 +29,7 @@ struct Arguments {
   bool constant_weight = false;  // of the operators _constant_...
   bool amax = false;             // explain and check_layout; scaled_mm_amax has it in its name
 
-  // Of packed_mm.
+  // The packed weight of packed_mm.
   std::int64_t packed_n = 0, group_size = 0;
   std::string weight_format, weight_zeros;
 

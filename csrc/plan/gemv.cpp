@@ -82,7 +82,7 @@ std::optional<LaunchConfig> fit_gemv(const GemmConfig& config, const Problem& pr
   launch.raster_group = 1;
 
   const double row_bytes = double(problem.k) * bytes(config.input);
-  // Of b, whose rows are columns of the result.
+  // The bytes of a row of b, which is a column of the result.
   const double column_bytes =
       problem.has_packed_weight()
           ? double(PackedLayout{problem.n, problem.k, problem.packed}.bytes()) / problem.n

@@ -117,13 +117,14 @@ double issue_cost(const GemmConfig& config, const Problem& problem) {
   return factor;
 }
 
-// Does a multiprocessor have two CTAs, where it can? The CTAs of a cluster of four are close together.
+// Does a multiprocessor have two CTAs, where it can? The CTAs of a cluster of four are close
+// together.
 bool shares_multiprocessor(const LaunchConfig& launch, const Device& device) {
   return launch.grid > device.multiprocessors || (launch.cluster_adds && launch.slices > 2);
 }
 
-// The fewest clocks of a k-block with a packed weight, which is decoded: measured on an H200. `shared`:
-// two CTAs share a multiprocessor.
+// The fewest clocks of a k-block with a packed weight, which is decoded: measured on an H200.
+// `shared`: two CTAs share a multiprocessor.
 double packed_block(const GemmConfig& config, const Device& device, bool shared) {
   const double microseconds = config.n == 256   ? 0.67
                               : config.n == 128 ? 0.51

@@ -1,5 +1,5 @@
-// The values of pairs of codes of a table of 16, in shared memory. Every lane has a copy in a bank of
-// its own, so that no lookup has a conflict.
+// The values of pairs of codes of a table of 16, in shared memory. Every lane has a copy in a bank
+// of its own, so that no lookup has a conflict.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
-// Decodes the codes of a packed weight into fragments of a (core/packed_weight.h): 16 rows and 16 of
-// k of elements of 16 bits. Rows g and g + 8 of a fragment are rows 2 g and 2 g + 1 of the weight.
+// Decodes the codes of a packed weight into fragments of a (core/packed_weight.h): 16 rows and 16
+// of k of elements of 16 bits. Rows g and g + 8 of a fragment are rows 2 g and 2 g + 1 of the
+// weight.
 #pragma once
 
 #include <cstdint>
@@ -133,8 +134,8 @@ __device__ __forceinline__ void for_format(WeightFormat format, WeightZeros zero
   }
 }
 
-// The same with the number of groups in a block of k, which for small groups decides how often scales
-// are read: visit.operator()<format, zeros, groups>().
+// The same with the number of groups in a block of k, which for small groups decides how often
+// scales are read: visit.operator()<format, zeros, groups>().
 template <int kBits, class Visit>
 __device__ __forceinline__ void for_layout(const PackedParams& packed, const Visit& visit) {
   for_format<kBits>(packed.format, packed.zeros, [&]<WeightFormat kFormat, WeightZeros kZeros>() {

@@ -3,6 +3,7 @@
     1  handwritten digits (inside scikit-learn) -> two networks of the same seed, one of
        tcgemm.nn.Linear, one of torch.nn.Linear, trained side by side -> two accuracies
        -> the first with its weights in int8 and in fp8 (tcgemm.nn.QuantLinear) -> two more
+       -> the first in bf16 with its weights in int4 (tcgemm.nn.PackedLinear) -> one more
        -> the first with half of its weights, trained on (tcgemm.nn.SparseLinear24) -> and its bytes
     2  matrix products by dtype, layout and shape -> kernel, error, time, and torch's time on a GPU
 
@@ -39,6 +40,7 @@ LEARNING_RATE = 3e-3
 LOWEST_ACCURACY = 95.0  # percent
 LARGEST_DIFFERENCE = 1.0  # percentage points
 SPARSE = "tcgemm.nn.SparseLinear24"
+PACKED = "tcgemm.nn.PackedLinear, int4"
 Data = Sequence[torch.Tensor]  # train pixels, train labels, test pixels, test labels
 QUANTISED: dict[str, torch.dtype] = {"int8": torch.int8, "fp8": torch.float8_e4m3fn}
 
@@ -158,6 +160,19 @@ def quantised(network: nn.Module, data: Data, device: str) -> dict[str, float]:
     return found
 
 
+def packed(network: nn.Module, data: Data, device: str) -> dict[str, float]:
+    """The accuracy in % of a copy in bf16 with int4 weights; none where the GPU has no kernel."""
+    network = copy.deepcopy(network).bfloat16()
+    data = [part.bfloat16() if part.is_floating_point() else part for part in data]
+    tcgemm.swap_linear(network, to=tcgemm.nn.PackedLinear, format="int4", group_size=32)
+    try:
+        return {PACKED: evaluate(network, data, device)}
+    except RuntimeError as error:
+        if "no kernel" not in str(error):
+            raise
+    return {}
+
+
 def state_bytes(network: nn.Module) -> int:
     """The size of the state_dict."""
     return sum(tensor.nbytes for tensor in network.state_dict().values())
@@ -227,12 +242,14 @@ def digits(device: str, epochs: int, seed: int) -> str | None:
         found = dict(zip(names, train(networks, data, epochs, seed, device), strict=True))
         seconds = time.perf_counter() - start
         found |= quantised(networks[0], data, device)
+        found_packed = packed(networks[0], data, device)
         halved, summary = sparse(networks[0], data, max(1, epochs // 2), seed, device)
-    for name, value in (found | halved).items():
+    for name, value in (found | found_packed | halved).items():
         print(f"  {name:38}{value:6.2f} % of the test digits recognised")
     print(f"  Linear trained in {seconds:.1f} s; QuantLinear is the first with weights in 8 bits;")
+    print("  PackedLinear is the first in bf16 with weights in 4 bits, beside inputs of 16;")
     print(f"  SparseLinear24 {summary}\n")
-    complaint = judge(found)
+    complaint = judge(found) or judge(found_packed or found)
     if complaint is None and halved:
         learnt = list(halved)[-1]
         complaint = judge({names[0]: found[names[0]], learnt: halved[learnt]})

@@ -144,8 +144,7 @@ def packed_rows():
 
 
 def every_row(sparse=False):
-    """With dense operands, or with a sparse one. Packed operands have tests of their own, and packed
-    weights too."""
+    """With dense operands, or with a sparse one. Packed operands and weights have other tests."""
     dense = [name for name in info.build()["kernels"] if "_packed" not in name]
     found = [parse(name) for name in dense if not is_packed(name)]
     return [row for row in found if (row.more == "sparse") is sparse]

@@ -38,7 +38,7 @@ struct TmaProducer {
   static constexpr int kTermBytesA = kConfig.tile_m() * kConfig.row_bytes_a();
   static constexpr int kTermBytesB = kConfig.loaded_n() * kRowBytes;
   static constexpr int kBytesA = kConfig.terms * kTermBytesA;
-  // Of the metadata of a 2:4 operand, or of the scales of a packed weight.
+  // The place of the metadata of a 2:4 operand, or of the scales of a packed weight.
   static constexpr int kMetadataOffset = kBytesA + kConfig.terms * kTermBytesB;
   static constexpr int kBoxMn = kConfig.box_mn(), kBoxBytes = kConfig.tile_k() * 128;  // MN-major
   static_assert(kBytesA % 1024 == 0 && kConfig.stage_bytes() % 1024 == 0,

@@ -6,9 +6,8 @@
 namespace tcgemm::sm90 {
 
 // Registers of a thread: at entry, in the producer and in a consumer warpgroup. The pool is what
-// the CTA is launched with: 168 a thread for 384 threads, 80 if two CTAs share a multiprocessor, and
-// 128 for 512. A request beyond the pool
-// hangs the GPU, so kernel.cuh checks the sum.
+// the CTA is launched with: 168 a thread for 384 threads, 80 if two CTAs share a multiprocessor,
+// and 128 for 512. A request beyond the pool hangs the GPU, so kernel.cuh checks the sum.
 struct RegisterBudget {
   int entry, load, compute;
 };

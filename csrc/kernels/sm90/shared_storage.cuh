@@ -42,7 +42,8 @@ struct SharedStorage {
 };
 
 // Releases `stage` to the producers of all CTAs of the cluster. The empty barrier counts one
-// arrival a consumer warpgroup, because WGMMA reads for all four warps, or one a warp with mma.sync.
+// arrival a consumer warpgroup, because WGMMA reads for all four warps. With mma.sync it counts one
+// a warp.
 template <GemmConfig kConfig>
 __device__ inline void consumer_release(const SharedStorage<kConfig>& shared, int stage,
                                         Cluster cluster) {

@@ -149,7 +149,7 @@ struct PackedGemvMainloop {
   // each step.
   using Activation = std::uint32_t[kRowsAtOnce][2 * kSteps];
   using Fragment = float[kRowsAtOnce][4];
-  // Of the two rows of a that a lane has in a fragment of the sums.
+  // Sums of the two rows of a that a lane has in a fragment.
   using Totals = float[kRowsAtOnce][2];
 
   __device__ static void load_activation(std::uint32_t shared, Activation& a) {

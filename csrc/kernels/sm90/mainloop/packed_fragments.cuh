@@ -1,4 +1,5 @@
-// The fragments of a packed weight in a stage (producer.cuh): 64 of k, decoded and times their scales.
+// The fragments of a packed weight in a stage (producer.cuh): 64 of k, decoded and times their
+// scales.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The mainloop of sm_90a with a packed weight and few rows of the activation: mma.sync multiplies the
-// decoded weight, 16 rows a warp, by an activation that all warps share.
+// The mainloop of sm_90a with a packed weight and few rows of the activation: mma.sync multiplies
+// the decoded weight, 16 rows a warp, by an activation that all warps share.
 #pragma once
 
 #include <cstdint>

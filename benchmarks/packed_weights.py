@@ -1,0 +1,133 @@
+"""Products with packed weights beside products with weights of 16 bits, and torch's int4 product.
+
+    weights in turn past L2 -> one CUDA graph a candidate -> medians and quartiles in microseconds
+
+Every shape is N x K of the weight. The candidates alternate within one process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import tcgemm
+from tcgemm.testing import machine, telemetry, timing
+
+SHAPES = ((28672, 4096), (4096, 14336), (4096, 4096))
+# {format: (group size, rows of x)}
+FORMATS: dict[str, tuple[int | None, tuple[int, ...]]] = {
+    "int4": (128, (1, 4, 16, 32, 64, 128, 512, 2048, 8192)),
+    "int8": (None, (1, 16)),
+    "e4m3": (None, (1, 16)),
+    "nf4": (64, (1, 16)),
+    "mxfp4": (32, (1, 16)),
+}
+ROTATED = 150e6  # bytes of weights, beyond the 50 MB of L2
+
+
+def weights(bytes_of_one: int) -> int:
+    """How many weights are multiplied in turn."""
+    return max(2, math.ceil(ROTATED / bytes_of_one))
+
+
+def torch_int4(n: int, k: int, group: int, count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Weights of torch's int4 product: codes, and scales with zeros."""
+    found = []
+    for _ in range(count):
+        codes = torch.randint(0, 256, (n, k // 2), device="cuda", dtype=torch.int32)
+        scales = 0.01 * torch.randn(k // group, n, 2, device="cuda", dtype=torch.bfloat16)
+        found.append((torch._convert_weight_to_int4pack(codes.to(torch.uint8), 8), scales))
+    return found
+
+
+def measure(format: str, n: int, k: int, ms: float) -> list[dict[str, Any]]:
+    """A row for each number of rows of x."""
+    group, row_counts = FORMATS[format]
+    w = torch.randn(n, k, device="cuda", dtype=torch.bfloat16)
+    packed = [tcgemm.pack_weight(w, format, group)]
+    for _ in range(weights(packed[0].arranged().nbytes) - 1):
+        packed.append(copy.deepcopy(packed[0]))
+    dense = [w.clone() for _ in range(weights(w.nbytes))]
+    theirs = torch_int4(n, k, 128, len(packed)) if format == "int4" else []
+    for each in packed:
+        each.arranged()
+    rows = []
+    for m in row_counts:
+        x = torch.randn(m, k, device="cuda", dtype=torch.bfloat16)
+        out = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
+        calls: dict[str, tuple[Any, int]] = {
+            "packed": (lambda i, x=x, out=out: tcgemm.linear(x, packed[i], out=out), len(packed)),
+            "tcgemm": (lambda i, x=x, out=out: tcgemm.linear(x, dense[i], out=out), len(dense)),
+            "torch": (lambda i, x=x, out=out: torch.mm(x, dense[i].t(), out=out), len(dense)),
+        }
+        if theirs and m <= 128:
+            calls["torch int4"] = (
+                lambda i, x=x: torch._weight_int4pack_mm(x, theirs[i][0], 128, theirs[i][1]),
+                len(theirs),
+            )
+        sets = math.lcm(*(count for _, count in calls.values()))
+        turns = {
+            name: lambda i, call=call, count=count: call(i % count)
+            for name, (call, count) in calls.items()
+        }
+        sampler = telemetry.Sampler(telemetry.open_reader("cuda"))
+        found = timing.measure(turns, min(sets, 64), device="cuda", min_ms=ms, sampler=sampler)
+        bytes_moved = packed[0].arranged().nbytes + x.nbytes + out.nbytes
+        rows.append(
+            {
+                "format": format,
+                "group_size": group,
+                "m": m,
+                "n": n,
+                "k": k,
+                "bytes": bytes_moved,
+                "us": {
+                    name: [round(taken.low_us, 2), round(taken.us, 2), round(taken.high_us, 2)]
+                    for name, taken in found.items()
+                },
+                "clock_mhz": sampler.clock_mhz,
+                "power_w": sampler.power_w,
+            }
+        )
+        print(line(rows[-1]), flush=True)
+    return rows
+
+
+def line(row: dict[str, Any]) -> str:
+    own = row["us"]["packed"][1]
+    others = (f"x {name} {taken[1] / own:.2f}" for name, taken in row["us"].items())
+    place = f"{row['format']:6}{row['m']:5} x {row['n']} x {row['k']}"
+    return f"{place:28}{own:9.2f} us  " + "  ".join(list(others)[1:])
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks packed",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--out", type=Path, help="the file of results; without it only a table")
+    parser.add_argument("--commit", help="the measured commit")
+    parser.add_argument("--ms", type=float, default=60.0, help="of a candidate (60)")
+    parser.add_argument("--formats", default=",".join(FORMATS), help="(%(default)s)")
+    options = parser.parse_args(argv)
+    if not torch.cuda.is_available():
+        print("torch finds no CUDA GPU, and packed weights are measured on one.")
+        return 1
+    torch.manual_seed(0)
+    rows = [
+        row
+        for format in options.formats.split(",")
+        for n, k in SHAPES
+        for row in measure(format, n, k, options.ms)
+    ]
+    if options.out:
+        header = {**machine.facts("cuda"), "commit": options.commit, "ms": options.ms}
+        options.out.write_text(json.dumps({"header": header, "rows": rows}, indent=1) + "\n")
+    return 0
