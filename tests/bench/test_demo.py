@@ -97,6 +97,7 @@ def test_demo_on_the_cpu(capsys):
     assert demo.main(["--device", "cpu", "--epochs", "15"]) == 0
     out = capsys.readouterr().out
     names = ("tcgemm.nn.Linear", "torch.nn.Linear", "QuantLinear, int8", "QuantLinear, fp8")
+    names += ("PackedLinear, int4",)
     sparse = [f"SparseLinear24, {word}" for word in ("pruned", "trained on", "compressed")]
     for name in (*names, *sparse):
         assert re.search(rf"{name} +9\d\.\d\d % of the test digits", out)

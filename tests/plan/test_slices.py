@@ -135,3 +135,12 @@ def test_gemv_is_not_for_batch_invariance_nor_a_short_k():
         assert "gemv" not in plan(1, 4096, 4096)["kernel"]
     assert "gemv" not in plan(1, 4096, 64)["kernel"]
     assert "gemv" not in plan(33, 4096, 4096)["kernel"]
+
+
+def test_a_cluster_that_adds_slices_stores_no_columns_by_tma():
+    """The warps that store columns by TMA do not take part in the barriers of such a cluster."""
+    kernel = "sm90a_bf16_f32_128x64x64_w2_s12_tn_sparse"
+    whole = plan(64, 4096, 4096, sparse="b", kernel=kernel)
+    divided = plan(64, 4096, 4096, sparse="b", kernel=f"{kernel}/2c")
+    assert whole["store_path"] == "tma_columns"
+    assert divided["cluster_adds"] and divided["store_path"] == "column_pairs"
