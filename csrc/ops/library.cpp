@@ -13,8 +13,7 @@ namespace {
 
 using torch::stable::detail::StableLibrary;
 
-// The declaration of an option, up to and behind its name. An option without a value has no
-// default.
+// The declaration of an option, up to and behind its name.
 struct OptionText {
   Option option;
   const char* type;
@@ -33,9 +32,9 @@ constexpr OptionText kOptionTexts[] = {
     {Option::amax, "bool", "amax", "False"},
     {Option::device, "str?", "device", "None"},
     {Option::kernel, "str?", "kernel", "None"},
-    {Option::packed_n, "int", "n", nullptr},
-    {Option::weight_format, "str", "weight_format", nullptr},
-    {Option::group_size, "int", "group_size", nullptr},
+    {Option::packed_n, "int", "n", "0"},
+    {Option::weight_format, "str", "weight_format", "\"int4\""},
+    {Option::group_size, "int", "group_size", "0"},
     {Option::weight_zeros, "str", "zeros", "\"none\""},
     {Option::types, "str?", "types", "None"},
     {Option::k, "int", "k", "-1"},
@@ -49,7 +48,7 @@ std::string declaration(const Parameter& parameter) {
   const OptionText& text = kOptionTexts[static_cast<int>(parameter.option)];
   const std::string declared =
       std::string(text.type) + " " + (parameter.name ? parameter.name : text.name);
-  return text.value ? declared + "=" + text.value : declared;
+  return declared + "=" + text.value;
 }
 
 void define(StableLibrary& library, const std::string& name, const ParameterList& parameters) {

@@ -81,7 +81,7 @@ class ParameterList {
   constexpr const Parameter* end() const { return parameters_ + size_; }
 
  private:
-  Parameter parameters_[32];
+  Parameter parameters_[48];
   int size_ = 0;
 };
 
@@ -121,16 +121,14 @@ inline constexpr ParameterList kScaled =
     ParameterList{optional(Slot::zero_a), optional(Slot::zero_b), optional(Slot::scale_out)} +
     kOperandForms + kOptions + ParameterList{option(Option::beta)} + kTypes +
     ParameterList{option(Option::kernel, "kernel_name")};
+inline constexpr ParameterList kPackedOptions{
+    option(Option::packed_n, "n"), option(Option::weight_format), option(Option::group_size),
+    option(Option::weight_zeros, "zeros")};
 // b is a packed weight, of n rows. The other dimension is K of a.
 inline constexpr ParameterList kPacked =
     ParameterList{tensor(Slot::a), tensor(Slot::packed_b), optional(Slot::c)} + kAddendsOfAll +
-    ParameterList{optional(Slot::scale_out),
-                  Parameter{},
-                  option(Option::packed_n, "n"),
-                  option(Option::weight_format),
-                  option(Option::group_size),
-                  option(Option::weight_zeros, "zeros"),
-                  option(Option::activation),
+    ParameterList{optional(Slot::scale_out), Parameter{}} + kPackedOptions +
+    ParameterList{option(Option::activation),
                   option(Option::alpha),
                   option(Option::beta),
                   option(Option::out_dtype),
@@ -149,10 +147,12 @@ inline constexpr ParameterList kDescribe =
     kOperandsAB + kAddendsOfAll + kScalesOfOperands +
     ParameterList{optional(Slot::c), optional(Slot::zero_a), optional(Slot::zero_b),
                   optional(Slot::scale_out)} +
-    kOperandForms + kOptions + ParameterList{option(Option::beta)} + kTypes +
+    kOperandForms + ParameterList{optional(Slot::packed_b)} + kOptions +
+    ParameterList{option(Option::beta)} + kTypes +
     ParameterList{option(Option::amax),     optional(Slot::out),   option(Option::device),
                   option(Option::kernel),   option(Option::types), option(Option::k),
-                  option(Option::operation)};
+                  option(Option::operation)} +
+    kPackedOptions;
 
 }  // namespace schemas
 

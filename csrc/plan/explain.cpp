@@ -115,7 +115,8 @@ std::string sum_lines(const ExplainedOperands& operands, const Device& device) {
 
 std::string swap_ab_line(const Problem& original, const Plan& plan) {
   if (!plan.swap_ab) return "";
-  const char* why = original.has(Slot::sparse_b) ? "the 2:4 operand must be the kernel's A"
+  const char* why = original.has(Slot::sparse_b)   ? "the 2:4 operand must be the kernel's A"
+                    : original.has_packed_weight() ? "the packed weight must be the kernel's A"
                     : original[Slot::out].stride_col != 1 && original[Slot::out].stride_row == 1
                         ? "out is column-major"
                         : "the operand that is transposed in registers must be the kernel's A";
@@ -175,6 +176,17 @@ std::string sparse_line(const Problem& original) {
   return text("  sparse        %c: %s along k, %s of values and metadata (dense: %s)\n",
               first ? 'a' : 'b', name(pattern_of(type)), size(bytes).c_str(),
               size(dense / 8).c_str());
+}
+
+std::string packed_line(const Problem& original) {
+  if (!original.has_packed_weight()) return "";
+  const PackedLayout layout{original.n, original.k, original.packed};
+  const std::string groups = original.packed.group_size == 0
+                                 ? std::string("a scale for a row")
+                                 : text("a scale for %d of k", int(original.packed.group_size));
+  return text("  packed        b: %s, %s, %s (in %s: %s)\n", name(original.packed.format),
+              groups.c_str(), size(double(layout.bytes())).c_str(), name(original.input_b),
+              size(double(original.n) * original.k * bits(original.input_b) / 8).c_str());
 }
 
 const char* store(StorePath path) {
@@ -282,8 +294,8 @@ std::string explain(const Problem& original, const Plan& plan, const Device& dev
                 known.config_index, name(kernel_path(plan.main.epilogue_path)));
   lines += tuned_line(plan);
   lines += "  layout        " + known.layout + "\n";
-  lines += swap_ab_line(original, plan) + sparse_line(original) + precision_line(original, plan) +
-           load_lines(operands);
+  lines += swap_ab_line(original, plan) + sparse_line(original) + packed_line(original) +
+           precision_line(original, plan) + load_lines(operands);
   lines += plan.passes.split ? split_lines(plan, device) : repack_lines(operands, device);
   lines += sum_lines(operands, device);
   lines += text("  tile          %d x %d x %d, %d stages of %s, %d threads\n", config.tile_m(),

@@ -51,6 +51,8 @@ std::string product_name(const Problem& problem) {
   if (problem.block_scaled()) words += ", scales of blocks";
   if (problem.has(Slot::sparse_a)) words += ", a 2:4";
   if (problem.has(Slot::sparse_b)) words += ", b 2:4";
+  if (problem.has_packed_weight())
+    words += text(", b packed %s %d", name(problem.packed.format), int(problem.packed.group_size));
   words += std::string(", ") + name(layout_of(read_major(of_a), read_major(of_b)));
   if (!of_a.tma_readable()) words += ", a unaligned";
   if (!of_b.tma_readable()) words += ", b unaligned";

@@ -164,7 +164,7 @@ def check_layout(
     Arguments:
         a (Tensor): (..., M, K). Nothing is computed, so operands may be on the CPU or on the device
             "meta". One of a and b may be a tcgemm.SparseTensor24.
-        b (Tensor): (..., K, N), or the .t() of a tcgemm.Prepared.
+        b (Tensor): (..., K, N), or the .t() of a tcgemm.Prepared or a tcgemm.PackedWeight.
         c, beta: as for tcgemm.addmm.
         bias, activation, residual, alpha: as for tcgemm.matmul.
         scale_a, scale_b, zero_a, zero_b, scale_out, amax: as for tcgemm.matmul.
@@ -273,8 +273,11 @@ def explained(
         return ask(name, tensors, scales, epilogue, amax=amax, device=device, kernel=kernel)
     a, b, c, bias, residual, out = tensors
     parts = None
+    words: dict[str, Any] = {}
     if type(b) is Prepared:
         b, parts = b.operand(name, "b", True)
+    elif (described := getattr(type(b), "described", None)) is not None:  # a PackedWeight
+        b, words = described(b, name)
     if not dispatch.all_tensors(MATMUL, a, b, c, bias, residual, out, *scales):
         named = {"a": a, "b": b, "c": c, "bias": bias, "residual": residual, "out": out}
         raise dispatch.no_tensor(name, named | scales._asdict())
@@ -294,7 +297,8 @@ def explained(
         **scales._asdict(),
     }
     tuned.load_for_explain()
-    options = {"amax": bool(amax), "device": device, "kernel": kernel, **epilogue._asdict()}
+    options = {"amax": bool(amax), "device": device, "kernel": kernel, **words}
+    options |= epilogue._asdict()
     try:
         answer = query.ask(name, a, b, **given, **options)
     except RuntimeError as error:

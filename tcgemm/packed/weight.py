@@ -231,6 +231,16 @@ class PackedWeight:
         """
         return self.stored.arranged()
 
+    def described(self, name: str) -> tuple[Tensor, dict[str, Any]]:
+        """What tcgemm.explain asks the operator: the operand b, and what belongs to it."""
+        if not self.transposed:
+            raise RuntimeError(
+                f"tcgemm.{name}: b is a PackedWeight of shape {tuple(self.shape)}, which is "
+                "(N, K), but b must be (K, N); pass its .t()."
+            )
+        order = self.arranged()
+        return order, {"packed_b": order, **self.order._asdict()}
+
     def release_codes(self) -> None:
         """Frees the codes, and keeps them in the order of the kernels alone.
 

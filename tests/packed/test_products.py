@@ -246,3 +246,17 @@ def test_a_jagged_input():
     out = tcgemm.linear(x, packed)
     for mine, part in zip(out.unbind(), parts, strict=True):
         assert torch.equal(mine, tcgemm.linear(part, packed))
+
+
+def test_explain_names_the_kernel_and_the_bytes():
+    packed = tcgemm.pack_weight(torch.zeros(2048, 1024).bfloat16(), "int4", 128)
+    for rows, ending in ((4, "_gemv"), (32, "_mma"), (8192, "packed4")):
+        x = torch.empty(rows, 1024, dtype=torch.bfloat16)
+        plan = tcgemm.explain(x, packed.t(), device="H200")
+        assert plan.kernel.endswith(ending) and "packed4" in plan.kernel
+        assert "packed        b: int4, a scale for 128 of k" in plan
+        assert tcgemm.check_layout(x, packed.t(), device="H200").kernel == plan.kernel
+    sentence = r"tcgemm\.explain: b is a PackedWeight of shape \(2048, 1024\), which is \(N, K\), "
+    sentence += r"but b must be \(K, N\); pass its \.t\(\)\."
+    with pytest.raises(RuntimeError, match=sentence):
+        tcgemm.explain(x, packed, device="H200")
