@@ -49,6 +49,7 @@ void read_option(Option option, StackReader& reader, Arguments& arguments) {
       break;
     case Option::weight_zeros:
       arguments.weight_zeros = reader.string();
+      break;
     case Option::types:
       arguments.types = reader.optional_string();
       break;

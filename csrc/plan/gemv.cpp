@@ -39,8 +39,8 @@ double packed_block(const GemmConfig& config, const Problem& problem) {
                                                                 : 1.0);
 }
 
-double packed_time(const GemmConfig& config, const Problem& problem, const Device& device,
-                   const LaunchConfig& launch, double cta_bytes) {
+double packed_time(const GemmConfig& config, const Problem& problem, const LaunchConfig& launch,
+                   double cta_bytes) {
   const double ctas = std::ceil(launch.waves);  // of a multiprocessor, one after another or at once
   const double at_once = std::min<double>(ctas, config.least_ctas());
   const double blocks =
@@ -95,7 +95,7 @@ std::optional<LaunchConfig> fit_gemv(const GemmConfig& config, const Problem& pr
   const double again = std::max(0.0, tiles * tile_bytes - from_memory);
   const double cta_bytes = tile_bytes / launch.cluster;
   if (config.has_packed_weight()) {
-    launch.microseconds = packed_time(config, problem, device, launch, cta_bytes);
+    launch.microseconds = packed_time(config, problem, launch, cta_bytes);
     return launch;
   }
   const double slow = launch.vector_a && launch.vector_b ? 1.0 : kElements;
