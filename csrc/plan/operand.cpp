@@ -43,15 +43,25 @@ double read_time(double elements, DType type, const OperandLayout& layout, const
 }  // namespace
 
 GemmOperand operand_a(const Problem& problem) {
-  return {
-      'a',           problem[Slot::a],           problem.input_a, problem.m, problem.stored_k_a(),
-      problem.batch, problem.has(Slot::sparse_a)};
+  return {'a',
+          problem[Slot::a],
+          problem.input_a,
+          problem.m,
+          problem.stored_k_a(),
+          problem.batch,
+          problem.has(Slot::sparse_a),
+          problem.has_packed_weight()};
 }
 
 GemmOperand operand_b(const Problem& problem) {
-  return {
-      'b',           transposed(problem[Slot::b]), problem.input_b, problem.n, problem.stored_k_b(),
-      problem.batch, problem.has(Slot::sparse_b)};
+  return {'b',
+          transposed(problem[Slot::b]),
+          problem.input_b,
+          problem.n,
+          problem.stored_k_b(),
+          problem.batch,
+          problem.has(Slot::sparse_b),
+          problem.has_packed_weight()};
 }
 
 OperandLayout analyze_layout(const GemmOperand& operand) {

@@ -27,6 +27,7 @@ struct GemmOperand {
   std::int64_t k = 0;
   std::int64_t batch = 1;
   bool sparse = false;  // 2:4; the matrix has the compressed values, k in each row
+  bool packed = false;  // it or the other operand is a packed weight, whose kernels have layout TN
 
   // f32 in memory, bf16 for the tensor cores, or int4 and s8: kernels can read only a repacked
   // copy.
@@ -34,7 +35,7 @@ struct GemmOperand {
     return (matrix.dtype == DType::f32 && input == DType::bf16) ||
            (is_int4(matrix.dtype) && input == DType::s8);
   }
-  bool k_major_only() const { return sparse || plan::k_major_only(input); }
+  bool k_major_only() const { return sparse || packed || plan::k_major_only(input); }
 };
 
 // The reason why neither TMA nor 16-byte loads can read an operand in place. `rows` prevents TMA

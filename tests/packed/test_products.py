@@ -260,3 +260,14 @@ def test_explain_names_the_kernel_and_the_bytes():
     sentence += r"but b must be \(K, N\); pass its \.t\(\)\."
     with pytest.raises(RuntimeError, match=sentence):
         tcgemm.explain(x, packed, device="H200")
+
+
+def test_a_plan_copies_inputs_that_the_kernels_cannot_read():
+    """The rows of x have to be vectors: a transposed x and one with an odd pitch are copied."""
+    packed = tcgemm.pack_weight(torch.zeros(2048, 1024).bfloat16(), "int4", 128)
+    for rows in (4, 32, 8192):
+        transposed = torch.empty(1024, rows, dtype=torch.bfloat16).t()
+        odd = torch.empty(rows, 1025, dtype=torch.bfloat16)[:, 1:]
+        for x in (transposed, odd):
+            plan = tcgemm.explain(x, packed.t(), device="H200")
+            assert "_packed4" in plan.kernel and plan.copies == "a"
