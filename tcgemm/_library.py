@@ -25,6 +25,7 @@ OPERATORS = (
     "_constant_scaled_mm",
     "scaled_mm",
     "scaled_mm_amax",
+    "packed_mm",
     "_int4_mm",
     "_int4_mm_amax",
     "_binary_mm",

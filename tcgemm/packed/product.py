@@ -112,7 +112,7 @@ class PackedProduct(Operator):
         given = self.given(args, kwargs)
         order = Order(*(given.get(name, each) for name, each in _NO_ORDER._asdict().items()))
         a = given["a"]
-        form = (a.shape[-1], a.dtype) if isinstance(a, torch.Tensor) else self.a
+        form = (a.shape[-1], a.dtype) if isinstance(a, torch.Tensor) and a.dim() else self.a
         call = PackedProduct(order, given.get("scale_out"), given.get("kernel_name"), form)
         return call, self.operands(given)
 

@@ -178,7 +178,7 @@ class Float8(SingleLevelFunction):
                 w8, scale_w = quantize(weight, WEIGHT, delayed, amax[WEIGHT])
             # The gradient of relu needs the sign of the result. That of others needs z, which the
             # kernels do not store beside a result of 8-bit operands.
-            keeps_z = ctx.needs_input_grad is not None and activation not in (None, "relu")
+            keeps_z = ctx.needs_input_grad is not None and activation in _ACTIVATIONS
             fused = None if keeps_z else activation
             z = _product(x8, w8.t(), scale_x, scale_w, x.dtype, precision, bias, fused)
             out = _ACTIVATIONS[activation](z) if keeps_z else z

@@ -235,6 +235,8 @@ def test_calls_that_are_refused():
     with pytest.raises(RuntimeError, match=r"Float8Linear: torch.func and forward mode are not"):
         torch.func.grad(lambda x: layer(x).sum())(x)
     x.requires_grad_()
+    with pytest.raises(RuntimeError, match=r'activation is "tanh"'):
+        torch.ops.tcgemm._float8_linear(x, layer.weight, *(None,) * 4, "tanh", None)
     (first,) = torch.autograd.grad(layer(x).square().sum(), x, create_graph=False)
     assert not first.requires_grad
     with pytest.raises(RuntimeError, match=r"second derivative is asked for"):

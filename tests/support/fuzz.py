@@ -30,6 +30,8 @@ import torch  # noqa: E402
 
 import tcgemm  # noqa: E402
 
+from support.fuzz_words import WORDS  # noqa: E402
+
 SENTENCES = (RuntimeError, TypeError, ValueError, NotImplementedError)
 FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
@@ -43,44 +45,6 @@ OTHERS = (
     torch.uint16,
 )
 SIZES = (0, 1, 2, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33, 64, 65, 127, 128, 129, 140)
-WORDS = {
-    "activation": (None, "relu", "gelu", "gelu_tanh", "silu", "", "tanh"),
-    "precision": (None, "highest", "high", "medium", "promoted", "fast", "no"),
-    "granularity": ("tensor", "row", "1x128", "128x128", ""),
-    "pattern": ("2:4", "1:2", "2:4", "", "4:8"),
-    "device": (None, "H200", "A100", "B9", ""),
-    "kernel": (None, "", "sm80", "sm90a_bf16", "\0"),
-    "dtype": (
-        "bf16",
-        "f16",
-        "f32",
-        "tf32",
-        "f64",
-        "e4m3",
-        "e5m2",
-        "s8",
-        "u8",
-        "s32",
-        "s4",
-        "u4",
-        "b1",
-        "",
-    ),
-    "types": (None, "s4,s4", "s4,u4", "u4,u4", "b1,b1", "s4,b1", "s4", ""),
-    "operation": (None, "and", "xor", "pm1", ""),
-    "layout": ("TN", "NN", "TT", "NT", "", "XX"),
-    "epilogue": ("", "bias", "relu,bias", "c,zero_a,zero_b", "amax,scale_out", ",", "tanh"),
-    "sparse": ("", "a", "b", "c"),
-    "arches": ("", "8.0", "8.0,9.0a", "9.0a,,", "x", "8.0@9.0", "+PTX", "99999999999.0"),
-    "product": ("", "bf16 (accumulator f32), TN, m 1 n 1 k 1", "\0"),
-    "choice": ("", "sm90a_bf16@1/1", "@/", "sm90a_bf16_f32_64x64x64_w1_s12_tn@1/99", "\0"),
-    "name": ("", "NVIDIA H200", "NVIDIA A100-SXM4-80GB", "H200 " * 50),
-}
-for _alias, _name in (
-    *(("kernel_name", "kernel"), ("scale_a", "granularity"), ("scale_b", "granularity")),
-    *((name, "dtype") for name in ("dtype_b", "accumulator", "out_dtype")),
-):
-    WORDS[_alias] = WORDS[_name]
 
 
 class Fuzzer:
@@ -228,6 +192,21 @@ class Product:
             return metadata
         return None
 
+    def packed_weight(self) -> dict:
+        """Packs a weight for packed_mm and explain: they take its bytes and its order."""
+        pick = self.fuzz.pick
+        self.a = pick((torch.bfloat16, torch.float16))
+        w = self.fuzz.values((self.n, self.k), self.a)
+        with contextlib.suppress(RuntimeError):
+            packed = tcgemm.pack_weight(
+                w,
+                pick(("int4", "nf4", "mxfp4", "int8", "e4m3")),
+                pick(("default", None, 16, 32, 64)),
+                zero_points=self.fuzz.rarely(4),
+            )
+            return packed.t().described("fuzz")[1]
+        return {}
+
 
 def argument(fuzz: Fuzzer, product: Product, spec, pattern: str):
     """A value for one argument of a schema."""
@@ -251,7 +230,7 @@ def argument(fuzz: Fuzzer, product: Product, spec, pattern: str):
         return None if fuzz.rarely(2) else [fuzz.integer() for _ in range(fuzz.pick((3, 3, 3, 2)))]
     if "Optional" in kind and fuzz.rarely(2):
         return None
-    if spec.name in ("dtype", "out_dtype", "acc_dtype"):
+    if spec.name in ("dtype", "out_dtype", "acc_dtype", "sum_dtype"):
         return fuzz.pick(FLOATS + FP8 + INT8 + OTHERS)
     return product.k if spec.name == "k" and not fuzz.rarely() else fuzz.integer()
 
@@ -276,10 +255,12 @@ def fuzz_operators(fuzz: Fuzzer, number: int) -> None:
     operator = every[number % len(every)]
     product = Product(fuzz)
     pattern = fuzz.pick(WORDS["pattern"])
-    given = {
-        spec.name: argument(fuzz, product, spec, pattern) for spec in operator._schema.arguments
-    }
-    operator(**given)
+    arguments = operator._schema.arguments
+    packed = {}
+    if any(spec.name == "packed_b" for spec in arguments) and not fuzz.rarely():
+        packed = product.packed_weight()
+    given = {spec.name: argument(fuzz, product, spec, pattern) for spec in arguments}
+    operator(**(given | packed))
 
 
 # Layers and tensors with checkpoints that are not theirs.

@@ -75,6 +75,10 @@ TENSORS = {
             "with *."
         ],
     ),
+    "a number that takes part in autograd": (
+        lambda: call(a=t(dtype=BF16).requires_grad_()),
+        ["tcgemm: a must be at least a vector (K,), but has shape ()"],
+    ),
     "float32": (
         lambda: call(a=t(3, K, dtype=F32)),
         [
