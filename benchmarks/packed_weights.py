@@ -1,6 +1,6 @@
 """Products with packed weights beside products with weights of 16 bits, and torch's int4 product.
 
-    weights in turn past L2 -> one CUDA graph a candidate -> medians and quartiles in microseconds
+    weights rotated past L2 -> one CUDA graph a candidate -> medians and quartiles in microseconds
 
 Every shape is N x K of the weight. The candidates alternate within one process.
 """
@@ -32,7 +32,7 @@ ROTATED = 150e6  # bytes of weights, beyond the 50 MB of L2
 
 
 def weights(bytes_of_one: int) -> int:
-    """How many weights are multiplied in turn."""
+    """How many weights the calls rotate over."""
     return max(2, math.ceil(ROTATED / bytes_of_one))
 
 
@@ -72,12 +72,12 @@ def measure(format: str, n: int, k: int, ms: float) -> list[dict[str, Any]]:
                 len(theirs),
             )
         sets = math.lcm(*(count for _, count in calls.values()))
-        turns = {
+        rotated = {
             name: lambda i, call=call, count=count: call(i % count)
             for name, (call, count) in calls.items()
         }
         sampler = telemetry.Sampler(telemetry.open_reader("cuda"))
-        found = timing.measure(turns, min(sets, 64), device="cuda", min_ms=ms, sampler=sampler)
+        found = timing.measure(rotated, min(sets, 64), device="cuda", min_ms=ms, sampler=sampler)
         bytes_moved = packed[0].arranged().nbytes + x.nbytes + out.nbytes
         rows.append(
             {

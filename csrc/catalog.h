@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <string_view>
 
-#include "catalog_tiles.h"
 #include "core/code.h"
 #include "core/gemm_config.h"
+#include "core/tile_shapes.h"
 
 namespace tcgemm {
 

@@ -368,8 +368,8 @@ def _operands(kernel: dict[str, Any]) -> str:
         return f"f32 as {kernel['parts']} {a} terms"
     if a == F32_INPUT or _multiplied(kernel)[1] != a:
         return f"f32 as {_multiplied(kernel)[1]}"
-    bits = kernel["weight_bits"]
-    b = f"a packed weight of {bits} bits" if bits else b
+    if bits := kernel["weight_bits"]:
+        b = f"a packed weight of {bits} bits"
     return a if a == b else f"{a} by {b}"
 
 
@@ -495,6 +495,5 @@ def report() -> Text:
     ]
     lines += [f"  {'' if i else 'GPU':16}{text}" for i, text in enumerate(_gpu_lines())]
     if facts["version"] != __version__:
-        warning = f"the library is version {facts['version']}; rebuild it with: "
-        lines.append(f"  warning: {warning}{_library.rebuild()}")
+        lines.append(f"  warning: the library is {facts['version']}; run: {_library.rebuild()}")
     return Text("\n".join([*lines, "", "What runs here", *_support_lines()]))

@@ -287,8 +287,8 @@ PRODUCTS = {
         ".t() is the b of mm, matmul and addmm; pass a tensor, such as its dequantize().",
     ),
     "explain": (
-        lambda: tcgemm.explain(X, PACKED.t()),
-        "tcgemm.explain: b is a PackedWeight, which is the weight of tcgemm.linear, and whose "
+        lambda: tcgemm.explain(PACKED, X.t()),
+        "tcgemm.explain: a is a PackedWeight, which is the weight of tcgemm.linear, and whose "
         ".t() is the b of mm, matmul and addmm; pass a tensor, such as its dequantize().",
     ),
     "x is a list": (

@@ -37,7 +37,7 @@ def test_import_is_cheap():
     runs = [cost() for _ in range(4)]  # other processes may disturb some of them
     assert not runs[0]["dynamo"], "tcgemm imports torch._dynamo, which takes a second and 100 MB"
     assert min(run["seconds"] for run in runs) <= 0.1
-    assert min(run["bytes"] for run in runs) <= 5 * 2**20, runs
+    assert min(run["bytes"] for run in runs) <= 6 * 2**20, runs
 
 
 def test_python_without_docstrings():

@@ -24,7 +24,8 @@ NAME = re.compile(
     r"(?P<arch>sm80|sm89|sm90a)_(?P<a>[a-z]+\d+(?:m3|m2)?)(?:x(?P<b>[a-z]+\d+(?:m3|m2)?))?"
     r"_(?P<accumulator>f16|f32|f64|s32)_(?P<tile>\d+x\d+x\d+)_w\d_s(?P<stages>\d+)"
     r"_(?P<layout>[tn]{2})"
-    r"(?P<more>_promoted|_block_scaled|_rs|_f16x2|_bf16x3|_sparse|_pingpong|_gemv)?"
+    r"(?P<weight>_packed[48])?"
+    r"(?P<more>_promoted|_block_scaled|_rs|_f16x2|_bf16x3|_sparse|_pingpong|_gemv|_mma)?"
 )
 
 
@@ -137,7 +138,7 @@ def is_packed(name):
 def packed_rows():
     """Parametrised over the names of this build's kernels of packed operands."""
     marks = {"sm80": "gpu", "sm90a": "sm90"}
-    found = [n for n in info.build()["kernels"] if "_packed" not in n and is_packed(n)]
+    found = [name for name in info.build()["kernels"] if is_packed(name)]
     return pytest.mark.parametrize(
         "name", [cases.gpu(name, mark=marks[name.split("_")[0]], id=name) for name in found]
     )

@@ -98,7 +98,7 @@ def plan(m, n, k, *, device=H200, dtype="bf16", **options):
 
 @functools.cache
 def rows_by_name():
-    return {row["name"]: row for row in info.catalog()}
+    return {row["name"]: row for row in info.catalog() if not row["weight_bits"]}
 
 
 def has_code(device, arch):
