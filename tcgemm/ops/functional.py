@@ -4,7 +4,7 @@ dispatch.py has the steps that follow. The functions differ in their operator an
 has two overloads for type checkers: amax=True returns a pair.
 """
 
-from typing import TYPE_CHECKING, Literal, Unpack, overload
+from typing import Literal, Unpack, overload
 
 import torch
 from torch import Tensor
@@ -14,16 +14,14 @@ from tcgemm.ops.documentation import documented
 from tcgemm.ops.epilogue import Scales, epilogue_of
 from tcgemm.ops.operators import ADDMM, BADDBMM, BMM, LINEAR, MATMUL, MM
 from tcgemm.ops.prepack import Prepared
+from tcgemm.packed.weight import PackedWeight
 from tcgemm.typing import Activation, LinearOptions, Options, Precision
-
-if TYPE_CHECKING:
-    from tcgemm.packed.weight import PackedWeight
 
 
 @overload
 def mm(
     a: Tensor,
-    b: "Tensor | Prepared | PackedWeight",
+    b: Tensor | Prepared | PackedWeight,
     *,
     bias: Tensor | None = None,
     activation: Activation | None = None,
@@ -44,7 +42,7 @@ def mm(
 @overload
 def mm(
     a: Tensor,
-    b: "Tensor | Prepared | PackedWeight",
+    b: Tensor | Prepared | PackedWeight,
     *,
     amax: Literal[True],
     **options: Unpack[Options],
@@ -52,7 +50,7 @@ def mm(
 @documented
 def mm(
     a: Tensor,
-    b: "Tensor | Prepared | PackedWeight",
+    b: Tensor | Prepared | PackedWeight,
     *,
     bias: Tensor | None = None,
     activation: Activation | None = None,
@@ -170,7 +168,7 @@ def bmm(
 @overload
 def matmul(
     a: Tensor,
-    b: "Tensor | Prepared | PackedWeight",
+    b: Tensor | Prepared | PackedWeight,
     *,
     bias: Tensor | None = None,
     activation: Activation | None = None,
@@ -191,7 +189,7 @@ def matmul(
 @overload
 def matmul(
     a: Tensor,
-    b: "Tensor | Prepared | PackedWeight",
+    b: Tensor | Prepared | PackedWeight,
     *,
     amax: Literal[True],
     **options: Unpack[Options],
@@ -199,7 +197,7 @@ def matmul(
 @documented
 def matmul(
     a: Tensor,
-    b: "Tensor | Prepared | PackedWeight",
+    b: Tensor | Prepared | PackedWeight,
     *,
     bias: Tensor | None = None,
     activation: Activation | None = None,
@@ -248,7 +246,7 @@ def matmul(
 def addmm(
     c: Tensor,
     a: Tensor,
-    b: "Tensor | Prepared | PackedWeight",
+    b: Tensor | Prepared | PackedWeight,
     *,
     beta: float = 1.0,
     bias: Tensor | None = None,
@@ -271,7 +269,7 @@ def addmm(
 def addmm(
     c: Tensor,
     a: Tensor,
-    b: "Tensor | Prepared | PackedWeight",
+    b: Tensor | Prepared | PackedWeight,
     *,
     beta: float = ...,
     amax: Literal[True],
@@ -281,7 +279,7 @@ def addmm(
 def addmm(
     c: Tensor,
     a: Tensor,
-    b: "Tensor | Prepared | PackedWeight",
+    b: Tensor | Prepared | PackedWeight,
     *,
     beta: float = 1.0,
     bias: Tensor | None = None,
@@ -417,7 +415,7 @@ def baddbmm(
 @overload
 def linear(
     x: Tensor,
-    weight: "Tensor | Prepared | PackedWeight",
+    weight: Tensor | Prepared | PackedWeight,
     bias: Tensor | None = None,
     *,
     activation: Activation | None = None,
@@ -438,7 +436,7 @@ def linear(
 @overload
 def linear(
     x: Tensor,
-    weight: "Tensor | Prepared | PackedWeight",
+    weight: Tensor | Prepared | PackedWeight,
     bias: Tensor | None = ...,
     *,
     amax: Literal[True],
@@ -447,7 +445,7 @@ def linear(
 @documented
 def linear(
     x: Tensor,
-    weight: "Tensor | Prepared | PackedWeight",
+    weight: Tensor | Prepared | PackedWeight,
     bias: Tensor | None = None,
     *,
     activation: Activation | None = None,

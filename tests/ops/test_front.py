@@ -196,7 +196,8 @@ def test_every_argument_has_a_type(name):
 
 def test_help_shows_the_signature_and_the_shared_arguments():
     text = pydoc.plain(pydoc.render_doc(tcgemm.mm))
-    assert "mm(a: torch.Tensor, b: torch.Tensor | tcgemm.Prepared, *, bias:" in text
+    operand = "torch.Tensor | tcgemm.Prepared | tcgemm.PackedWeight"
+    assert f"mm(a: torch.Tensor, b: {operand}, *, bias:" in text
     assert "activation: Optional[Literal['relu', 'gelu', 'gelu_tanh', 'silu']] = None" in text
     assert "alpha: float = 1.0" in text
     assert "Order of operations:" in text
