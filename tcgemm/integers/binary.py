@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from tcgemm.integers.packed import PackedTensor, from_bytes, implements, to_bytes
+from tcgemm.integers.packed import PackedTensor, from_bytes, to_bytes
 from tcgemm.ops._torch_private import below_autograd
 from tcgemm.ops.arguments import wrong_type
 from tcgemm.ops.operators import ALL
@@ -270,9 +270,9 @@ def _no_product(name: str, *args: Any, **kwargs: Any) -> Any:
 
 for _name in ("explain", "check_layout"):
     _describes = functools.partial(_describe, _name)
-    implements(getattr(_OPS, _name).default, table=BinaryTensor.TABLE)(_describes)
+    BinaryTensor.TABLE[getattr(_OPS, _name).default] = _describes
 for _op in ALL:
     _refuses = functools.partial(_no_product, _op.name)
-    implements(_op.default, table=BinaryTensor.TABLE)(_refuses)
+    BinaryTensor.TABLE[_op.default] = _refuses
     if _op.out is not None:
-        implements(_op.out, table=BinaryTensor.TABLE)(_refuses)
+        BinaryTensor.TABLE[_op.out] = _refuses

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 
 from tcgemm.integers.int4 import Int4Tensor
-from tcgemm.integers.packed import implements
 from tcgemm.ops.arguments import refusal
 from tcgemm.ops.epilogue import ADDENDS, NO_SCALES, Scales
 from tcgemm.ops.operators import ADDMM, ALL, LINEAR, MM, Operator, Scaled
@@ -107,9 +106,9 @@ def _gemm(op: Operator, *args: Any, out: Any = None, **kwargs: Any) -> Any:
 
 
 for _op in ALL:
-    implements(_op.default, table=Int4Tensor.TABLE)(functools.partial(_gemm, _op))
+    Int4Tensor.TABLE[_op.default] = functools.partial(_gemm, _op)
     if _op.out is not None:
-        implements(_op.out, table=Int4Tensor.TABLE)(functools.partial(_gemm, _op))
+        Int4Tensor.TABLE[_op.out] = functools.partial(_gemm, _op)
 
 
 # The tensors of explain and check_layout after a and b, in the order of their schema.
@@ -128,4 +127,4 @@ def _describe(name: str, a: Any, b: Any, *others: Any, **options: Any) -> Any:
 
 for _name in ("explain", "check_layout"):
     _describes = functools.partial(_describe, _name)
-    implements(getattr(_OPS, _name).default, table=Int4Tensor.TABLE)(_describes)
+    Int4Tensor.TABLE[getattr(_OPS, _name).default] = _describes

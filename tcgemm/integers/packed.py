@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import torch
 
 from tcgemm.ops._torch_private import no_torch_function, wrapper_subclass
+from tcgemm.ops.operator_table import Register, registers_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -111,16 +112,7 @@ class PackedTensor(torch.Tensor):
         return memo[id(self)]
 
 
-def implements(
-    *operators: Any, table: dict[Any, Callable[..., Any]] = PackedTensor.TABLE
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Registers the decorated function for these operators."""
-
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        table.update(dict.fromkeys(operators, function))
-        return function
-
-    return register
+implements: Register = registers_in(PackedTensor.TABLE)
 
 
 def _refused(x: PackedTensor, what: str) -> RuntimeError:

@@ -4,7 +4,7 @@ dispatch.py has the steps that follow. The functions differ in their operator an
 has two overloads for type checkers: amax=True returns a pair.
 """
 
-from typing import Literal, Unpack, overload
+from typing import TYPE_CHECKING, Literal, Unpack, overload
 
 import torch
 from torch import Tensor
@@ -14,14 +14,16 @@ from tcgemm.ops.documentation import documented
 from tcgemm.ops.epilogue import Scales, epilogue_of
 from tcgemm.ops.operators import ADDMM, BADDBMM, BMM, LINEAR, MATMUL, MM
 from tcgemm.ops.prepack import Prepared
-from tcgemm.packed.weight import PackedWeight
 from tcgemm.typing import Activation, LinearOptions, Options, Precision
+
+if TYPE_CHECKING:
+    from tcgemm.packed.weight import PackedWeight
 
 
 @overload
 def mm(
     a: Tensor,
-    b: Tensor | Prepared | PackedWeight,
+    b: "Tensor | Prepared | PackedWeight",
     *,
     bias: Tensor | None = None,
     activation: Activation | None = None,
@@ -42,7 +44,7 @@ def mm(
 @overload
 def mm(
     a: Tensor,
-    b: Tensor | Prepared | PackedWeight,
+    b: "Tensor | Prepared | PackedWeight",
     *,
     amax: Literal[True],
     **options: Unpack[Options],
@@ -50,7 +52,7 @@ def mm(
 @documented
 def mm(
     a: Tensor,
-    b: Tensor | Prepared | PackedWeight,
+    b: "Tensor | Prepared | PackedWeight",
     *,
     bias: Tensor | None = None,
     activation: Activation | None = None,
@@ -168,7 +170,7 @@ def bmm(
 @overload
 def matmul(
     a: Tensor,
-    b: Tensor | Prepared | PackedWeight,
+    b: "Tensor | Prepared | PackedWeight",
     *,
     bias: Tensor | None = None,
     activation: Activation | None = None,
@@ -189,7 +191,7 @@ def matmul(
 @overload
 def matmul(
     a: Tensor,
-    b: Tensor | Prepared | PackedWeight,
+    b: "Tensor | Prepared | PackedWeight",
     *,
     amax: Literal[True],
     **options: Unpack[Options],
@@ -197,7 +199,7 @@ def matmul(
 @documented
 def matmul(
     a: Tensor,
-    b: Tensor | Prepared | PackedWeight,
+    b: "Tensor | Prepared | PackedWeight",
     *,
     bias: Tensor | None = None,
     activation: Activation | None = None,
@@ -246,7 +248,7 @@ def matmul(
 def addmm(
     c: Tensor,
     a: Tensor,
-    b: Tensor | Prepared | PackedWeight,
+    b: "Tensor | Prepared | PackedWeight",
     *,
     beta: float = 1.0,
     bias: Tensor | None = None,
@@ -269,7 +271,7 @@ def addmm(
 def addmm(
     c: Tensor,
     a: Tensor,
-    b: Tensor | Prepared | PackedWeight,
+    b: "Tensor | Prepared | PackedWeight",
     *,
     beta: float = ...,
     amax: Literal[True],
@@ -279,7 +281,7 @@ def addmm(
 def addmm(
     c: Tensor,
     a: Tensor,
-    b: Tensor | Prepared | PackedWeight,
+    b: "Tensor | Prepared | PackedWeight",
     *,
     beta: float = 1.0,
     bias: Tensor | None = None,
@@ -415,7 +417,7 @@ def baddbmm(
 @overload
 def linear(
     x: Tensor,
-    weight: Tensor | Prepared | PackedWeight,
+    weight: "Tensor | Prepared | PackedWeight",
     bias: Tensor | None = None,
     *,
     activation: Activation | None = None,
@@ -436,7 +438,7 @@ def linear(
 @overload
 def linear(
     x: Tensor,
-    weight: Tensor | Prepared | PackedWeight,
+    weight: "Tensor | Prepared | PackedWeight",
     bias: Tensor | None = ...,
     *,
     amax: Literal[True],
@@ -445,7 +447,7 @@ def linear(
 @documented
 def linear(
     x: Tensor,
-    weight: Tensor | Prepared | PackedWeight,
+    weight: "Tensor | Prepared | PackedWeight",
     bias: Tensor | None = None,
     *,
     activation: Activation | None = None,

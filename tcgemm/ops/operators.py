@@ -33,7 +33,7 @@ Operands = tuple[Any, ...]
 
 
 class Operator:
-    """mm, bmm, matmul and linear: no c.
+    """What the operators share; without more it has no c.
 
     weight: b is stored transposed, as linear's (N, K). batched: a and b are batches of one size.
     """
@@ -101,9 +101,7 @@ class Operator:
         residual: torch.Tensor | None,
         epilogue: Epilogue,
     ) -> Any:
-        """Calls the operator; the commonest calls pass no keywords."""
-        if residual is None and epilogue is DEFAULT:
-            return self.default(a, b) if bias is None else self.default(a, b, bias)
+        """Calls the operator."""
         return self.default(*self.tensors(a, b, c, bias, residual), **self.keywords(epilogue))
 
     def run_with_z(
@@ -191,6 +189,24 @@ class Operator:
         return result.squeeze(-1) if b_dims == 1 else result
 
 
+class Plain(Operator):
+    """mm, bmm, matmul and linear."""
+
+    def run(
+        self,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        c: torch.Tensor | None,
+        bias: torch.Tensor | None,
+        residual: torch.Tensor | None,
+        epilogue: Epilogue,
+    ) -> Any:
+        """Calls the operator; the commonest calls pass no keywords."""
+        if residual is None and epilogue is DEFAULT:
+            return self.default(a, b) if bias is None else self.default(a, b, bias)
+        return super().run(a, b, c, bias, residual, epilogue)
+
+
 class Addmm(Operator):
     """addmm and baddbmm: c comes first, and beta scales it."""
 
@@ -209,17 +225,6 @@ class Addmm(Operator):
 
     def keywords(self, epilogue: Epilogue) -> dict[str, Any]:
         return {"beta": epilogue.beta, **super().keywords(epilogue)}
-
-    def run(
-        self,
-        a: torch.Tensor,
-        b: torch.Tensor,
-        c: torch.Tensor | None,
-        bias: torch.Tensor | None,
-        residual: torch.Tensor | None,
-        epilogue: Epilogue,
-    ) -> Any:
-        return self.default(*self.tensors(a, b, c, bias, residual), **self.keywords(epilogue))
 
 
 _SCALED: dict[bool, tuple[str, Any, Any]] = {  # the key is the argument amax
@@ -368,13 +373,13 @@ def times(gradient: torch.Tensor, scale: torch.Tensor | None) -> torch.Tensor:
     return gradient * (scale.reshape(()) if scale.numel() == 1 else scale)
 
 
-MM = Operator("mm")
-BMM = Operator("bmm", batched=True)
-MATMUL = Operator("matmul")
+MM = Plain("mm")
+BMM = Plain("bmm", batched=True)
+MATMUL = Plain("matmul")
 ADDMM = Addmm("addmm")
 BADDBMM = Addmm("baddbmm", batched=True)
-LINEAR = Operator("linear", weight=True)
-CONSTANT_LINEAR = Operator("_constant_linear", weight=True)  # of a weight that does not change
+LINEAR = Plain("linear", weight=True)
+CONSTANT_LINEAR = Plain("_constant_linear", weight=True)  # of a weight that does not change
 CONSTANT_LINEAR.positional = ("a", "b", "bias", "activation")
 CONSTANT = (CONSTANT_LINEAR, ConstantScaled())
 SCALED = Scaled()

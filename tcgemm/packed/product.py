@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-from tcgemm.ops import autograd, dispatch, dtensor, fake, flops, invariance, vmap
+from tcgemm.ops import autograd, dispatch, dtensor, fake, flops, functional, invariance, vmap
 from tcgemm.ops._torch_private import any_autocast_enabled, redispatch
 from tcgemm.ops.arguments import check_amax, check_words, refusal
 from tcgemm.ops.epilogue import DEFAULT, NO_SCALES, TENSORS, Scales
 from tcgemm.ops.operators import LINEAR, MATMUL, Operator, times
+from tcgemm.ops.prepack import Prepared
 from tcgemm.packed.arrange import Order, parts_of
 from tcgemm.packed.codes import dequantized
 from tcgemm.packed.weight import PackedWeight
@@ -94,17 +95,6 @@ class PackedProduct(Operator):
         if self.kernel_name is not None:
             keywords["kernel_name"] = self.kernel_name
         return keywords
-
-    def run(
-        self,
-        a: Tensor,
-        b: Tensor,
-        c: Tensor | None,
-        bias: Tensor | None,
-        residual: Tensor | None,
-        epilogue: Epilogue,
-    ) -> Tensor:
-        return self.default(*self.tensors(a, b, c, bias, residual), **self.keywords(epilogue))
 
     def bind(
         self, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -313,3 +303,9 @@ def multiply(
 
 
 dispatch.products[PackedWeight] = multiply
+for _function, _name in (
+    *((functional.mm, "b"), (functional.matmul, "b"), (functional.addmm, "b")),
+    (functional.linear, "weight"),
+):
+    # help() shows the type; in functional.py it is a string, for type checkers.
+    _function.__annotations__[_name] = torch.Tensor | Prepared | PackedWeight

@@ -99,17 +99,6 @@ class QuantizedLinear(Operator):
             "batch_invariant": epilogue.batch_invariant,
         }
 
-    def run(
-        self,
-        a: Tensor,
-        b: Tensor,
-        c: Tensor | None,
-        bias: Tensor | None,
-        residual: Tensor | None,
-        epilogue: Epilogue,
-    ) -> Tensor:
-        return self.default(*self.tensors(a, b, c, bias, residual), **self.keywords(epilogue))
-
     def bind(
         self, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[QuantizedLinear, Operands]:

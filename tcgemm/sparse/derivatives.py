@@ -19,7 +19,7 @@ from tcgemm.ops._torch_private import (
 )
 from tcgemm.sparse.arithmetic import converted
 from tcgemm.sparse.positions import decompress, gather_values
-from tcgemm.sparse.tensor import FUNCTIONS, SparseTensor24, implements
+from tcgemm.sparse.tensor import SparseTensor24, implements, replaces
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,7 +63,7 @@ def to_dense(
     return dense if dtype is None else dense.to(dtype)
 
 
-implements(torch.Tensor.to_dense, table=FUNCTIONS)(to_dense)
+replaces(torch.Tensor.to_dense)(to_dense)
 
 
 class _ToDense(SingleLevelFunction):

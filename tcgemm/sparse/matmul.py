@@ -29,7 +29,7 @@ from tcgemm.sparse import fast_path
 from tcgemm.sparse.check import check_dense, check_float32, check_no_dtensor, check_operands
 from tcgemm.sparse.fast_path import metadata_argument
 from tcgemm.sparse.positions import decompress
-from tcgemm.sparse.tensor import FUNCTIONS, SparseTensor24, implements
+from tcgemm.sparse.tensor import FUNCTIONS, SparseTensor24, implements, replaces
 
 _aten = torch.ops.aten
 _f32 = torch.float32
@@ -176,7 +176,7 @@ def _ours(function):
         with no_torch_function():
             return function(*args, precision=precision, **kwargs)
 
-    return implements(function, table=FUNCTIONS)(product)
+    return replaces(function)(product)
 
 
 for _function in (
@@ -190,17 +190,17 @@ for _function in (
     _ours(_function)
 
 
-@implements(torch.mm, torch.Tensor.mm, table=FUNCTIONS)
+@replaces(torch.mm, torch.Tensor.mm)
 def _torch_mm(input, mat2, *, out=None):
     return functional.mm(input, mat2, out=out)
 
 
-@implements(torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__, table=FUNCTIONS)
+@replaces(torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__)
 def _torch_matmul(input, other, *, out=None):
     return functional.matmul(input, other, out=out)
 
 
-@implements(torch.mv, torch.Tensor.mv, table=FUNCTIONS)
+@replaces(torch.mv, torch.Tensor.mv)
 def _torch_mv(input, vec, *, out=None):
     if (input.dim(), vec.dim()) != (2, 1):
         raise RuntimeError(
@@ -210,17 +210,17 @@ def _torch_mv(input, vec, *, out=None):
     return functional.matmul(input, vec, out=out)
 
 
-@implements(torch.Tensor.__rmatmul__, table=FUNCTIONS)
+@replaces(torch.Tensor.__rmatmul__)
 def _torch_rmatmul(input, other):
     return functional.matmul(other, input)
 
 
-@implements(torch.addmm, torch.Tensor.addmm, table=FUNCTIONS)
+@replaces(torch.addmm, torch.Tensor.addmm)
 def _torch_addmm(input, mat1, mat2, *, beta=1, alpha=1, out=None):
     return functional.addmm(input, mat1, mat2, beta=float(beta), alpha=float(alpha), out=out)
 
 
-@implements(torch.nn.functional.linear, table=FUNCTIONS)
+@replaces(torch.nn.functional.linear)
 def _torch_linear(input, weight, bias=None):
     result = fast_path.gemm(LINEAR, input, weight, None, bias, None, DEFAULT)
     return FUNCTIONS[functional.linear](input, weight, bias) if result is None else result

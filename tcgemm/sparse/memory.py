@@ -7,30 +7,30 @@ functions work with the tensors inside, or are refused.
 import torch
 
 from tcgemm.ops._torch_private import no_torch_function
-from tcgemm.sparse.tensor import FUNCTIONS, SparseTensor24, implements
+from tcgemm.sparse.tensor import SparseTensor24, replaces
 
 _Tensor = torch.Tensor
 
 
-@implements(_Tensor.share_memory_, table=FUNCTIONS)
+@replaces(_Tensor.share_memory_)
 def _share_memory(w):
     for tensor in w.tensors().values():
         tensor.share_memory_()
     return w
 
 
-@implements(_Tensor.is_shared, table=FUNCTIONS)
+@replaces(_Tensor.is_shared)
 def _is_shared(w):
     return all(tensor.is_shared() for tensor in w.tensors().values())
 
 
-@implements(_Tensor.data_ptr, table=FUNCTIONS)
+@replaces(_Tensor.data_ptr)
 def _data_ptr(w):
     """The address of the values, by which libraries find tensors that share memory."""
     return w.values.data_ptr()
 
 
-@implements(_Tensor.data.__set__, table=FUNCTIONS)  # pyright: ignore[reportAttributeAccessIssue]
+@replaces(_Tensor.data.__set__)  # pyright: ignore[reportAttributeAccessIssue]
 def _set_data(w, other):
     """`w.data = other` also takes the tensors inside of `other`."""
     if not isinstance(other, SparseTensor24):
@@ -60,4 +60,4 @@ for _function, _mend in (
     (_Tensor.map_, "call it with the tensor's values"),
     (_Tensor.map2_, "call it with the tensor's values"),
 ):
-    implements(_function, table=FUNCTIONS)(_refused(_function.__name__, _mend))
+    replaces(_function)(_refused(_function.__name__, _mend))

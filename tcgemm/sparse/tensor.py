@@ -23,6 +23,7 @@ import torch
 
 from tcgemm.ops._torch_private import no_torch_function, wrapper_subclass
 from tcgemm.ops.arguments import wrong_type
+from tcgemm.ops.operator_table import Register, registers_in
 from tcgemm.sparse.parts import (
     FORMAT_VERSION,
     check_kinds,
@@ -55,17 +56,8 @@ TABLE: dict[Any, Callable[..., Any]] = {}
 # A function of torch or tcgemm, for __torch_function__ -> a function of the same arguments.
 FUNCTIONS: dict[Any, Callable[..., Any]] = {}
 
-
-def implements(
-    *operators: Any, table: dict[Any, Callable[..., Any]] = TABLE
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Registers the decorated function for these operators."""
-
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        table.update(dict.fromkeys(operators, function))
-        return function
-
-    return register
+implements: Register = registers_in(TABLE)
+replaces: Register = registers_in(FUNCTIONS)
 
 
 def _tile(values: Tensor, metadata: Tensor, k: int, pattern: str) -> Tensor | None:

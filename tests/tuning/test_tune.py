@@ -302,7 +302,7 @@ def test_a_product_that_fails_has_the_reason(fake_gpu, monkeypatch):
 LINEAR = torch.nn.Linear(8, 8)
 ERRORS = (
     (((8, 8),), {}, "a shape is (m, n, k) or (batch, m, n, k) with sizes of at least 1, or a text"),
-    (((8, 8, 8),), {"dtypes": "s4"}, "dtypes has 's4', but there are"),
+    (((8, 8, 8),), {"dtypes": "s5"}, "dtypes has 's5', but there are"),
     (((8, 8, 8),), {"dtypes": "f32"}, "dtypes has f32, but float32 with precision"),
     (((8, 8, 8),), {"layouts": "AB"}, "layouts has 'AB', but there are"),
     (((8, 8, 8),), {"rows": 4}, "rows belongs to a model, but got shapes, which have m; leave it"),
