@@ -72,9 +72,9 @@ constexpr ConfigFamily sparse_family(Arch arch, DType input, DType input_b, DTyp
 }
 
 template <int kCount>
-constexpr ConfigFamily packed_family(DType input, int bits, const TileShape (&tiles)[kCount],
-                                     bool mma_sync = false) {
-  ConfigFamily rows = family(Arch::sm90a, input, input, DType::f32, tiles, false);
+constexpr ConfigFamily packed_family(Arch arch, DType input, int bits,
+                                     const TileShape (&tiles)[kCount], bool mma_sync = false) {
+  ConfigFamily rows = family(arch, input, input, DType::f32, tiles, false);
   rows.weight_bits = bits;
   rows.mma_sync = mma_sync;
   if (tiles[0].gemv_rows == 0) rows.operand_source = OperandSource::RS;
@@ -165,18 +165,18 @@ inline constexpr ConfigFamily kFamilies[] = {
     family(Arch::sm89, e4m3, e5m2, f32, kSm80Few, false, 1, true),
     family(Arch::sm89, e5m2, e4m3, f32, kSm80Few, false, 1, true),
     family(Arch::sm89, e5m2, e5m2, f32, kSm80Few, false, 1, true),
-    packed_family(bf16, 4, kSm90Packed),
-    packed_family(bf16, 8, kSm90Packed),
-    packed_family(f16, 4, kSm90Packed),
-    packed_family(f16, 8, kSm90Packed),
-    packed_family(bf16, 4, kSm90PackedMma, true),
-    packed_family(bf16, 8, kSm90PackedMma, true),
-    packed_family(f16, 4, kSm90PackedMma, true),
-    packed_family(f16, 8, kSm90PackedMma, true),
-    packed_family(bf16, 4, kSm90PackedGemv),
-    packed_family(bf16, 8, kSm90PackedGemv),
-    packed_family(f16, 4, kSm90PackedGemv),
-    packed_family(f16, 8, kSm90PackedGemv),
+    packed_family(Arch::sm90a, bf16, 4, kSm90Packed),
+    packed_family(Arch::sm90a, bf16, 8, kSm90Packed),
+    packed_family(Arch::sm90a, f16, 4, kSm90Packed),
+    packed_family(Arch::sm90a, f16, 8, kSm90Packed),
+    packed_family(Arch::sm90a, bf16, 4, kSm90PackedMma, true),
+    packed_family(Arch::sm90a, bf16, 8, kSm90PackedMma, true),
+    packed_family(Arch::sm90a, f16, 4, kSm90PackedMma, true),
+    packed_family(Arch::sm90a, f16, 8, kSm90PackedMma, true),
+    packed_family(Arch::sm90a, bf16, 4, kSm90PackedGemv),
+    packed_family(Arch::sm90a, bf16, 8, kSm90PackedGemv),
+    packed_family(Arch::sm90a, f16, 4, kSm90PackedGemv),
+    packed_family(Arch::sm90a, f16, 8, kSm90PackedGemv),
     family(Arch::sm80, f64, f64, f64, kSm80F64, true),
     family(Arch::sm80, s4, s4, s32, kSm80Few, false),
     family(Arch::sm80, s4, u4, s32, kSm80Few, false),
@@ -184,6 +184,14 @@ inline constexpr ConfigFamily kFamilies[] = {
     family(Arch::sm80, u4, u4, s32, kSm80Few, false),
     family(Arch::sm80, b1, b1, s32, kSm80Few, false),
     family(Arch::sm90a, b1, b1, s32, kSm90Few, false),
+    packed_family(Arch::sm80, bf16, 4, kSm80Packed),
+    packed_family(Arch::sm80, bf16, 8, kSm80Packed),
+    packed_family(Arch::sm80, f16, 4, kSm80Packed),
+    packed_family(Arch::sm80, f16, 8, kSm80Packed),
+    packed_family(Arch::sm80, bf16, 4, kSm80PackedGemv),
+    packed_family(Arch::sm80, bf16, 8, kSm80PackedGemv),
+    packed_family(Arch::sm80, f16, 4, kSm80PackedGemv),
+    packed_family(Arch::sm80, f16, 8, kSm80PackedGemv),
 };
 
 constexpr bool has(const ConfigFamily& family, const TileShape& tile, Layout layout) {
@@ -283,12 +291,15 @@ enum class Unit : std::uint8_t {
   sm80_int4,
   sm80_binary,
   sm90_binary,
+  sm80_packed,
+  sm80_packed_gemv,
 };
 
-inline constexpr int kUnits = int(Unit::sm90_binary) + 1;
+inline constexpr int kUnits = int(Unit::sm80_packed_gemv) + 1;
 
 constexpr Unit unit_sm80(const GemmConfig& config) {
   using enum Unit;
+  if (config.has_packed_weight()) return config.is_gemv() ? sm80_packed_gemv : sm80_packed;
   switch (config.input) {
     case DType::bf16:
       return config.sparse ? sm80_bf16_sparse : sm80_bf16;

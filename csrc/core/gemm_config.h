@@ -68,7 +68,7 @@ struct GemmConfig {
   bool pingpong = false;
   // The warpgroups own the same rows and split the columns: tiles of m64_blocks * 64 rows.
   bool split_n = false;
-  // A GEMV kernel has tiles of so few rows, 8, 16 or 32: kernels/sm90/gemv. Its warps divide k.
+  // A GEMV kernel has tiles of so few rows, 8, 16 or 32: kernels/gemv. Its warps divide k.
   int gemv_rows = 0;
   // The bits of a packed weight, which the kernel decodes: operand b of a GEMV kernel, a of the
   // others. 0: no operand is packed.
@@ -223,7 +223,7 @@ struct GemmConfig {
   constexpr int least_ctas() const {
     if (!has_packed_weight() || warpgroups > 2) return 1;
     if (is_gemv()) return std::max(1, 4 - gemv_rows * n / 256);
-    return mma_sync && n <= 32 ? 2 : 1;
+    return arch == Arch::sm80 || (mma_sync && n <= 32) ? 2 : 1;
   }
   constexpr bool has_producer() const { return arch == Arch::sm90a && !is_gemv(); }
   constexpr int threads() const { return 128 * (warpgroups + (has_producer() ? 1 : 0)); }
@@ -268,7 +268,7 @@ struct GemmConfig {
   // output in the pipeline stages, so that three of them fit on GPUs with 99 KB per CTA.
   constexpr int shared_bytes() const {
     if (is_gemv()) return pipeline_bytes() + gemv_sums_bytes() + table_bytes();
-    if (arch != Arch::sm90a) return pipeline_bytes();
+    if (arch != Arch::sm90a) return pipeline_bytes() + table_bytes();
     return pipeline_bytes() + (input == DType::f64 ? 0 : staging_bytes()) + table_bytes();
   }
   // The same without the staging buffers.

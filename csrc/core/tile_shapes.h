@@ -85,6 +85,11 @@ inline constexpr TileShape kSm90PackedGemv[] = {
     {4, 1, 32, 4, false, false, 8},  {2, 1, 32, 3, false, false, 8},
     {2, 1, 64, 2, false, false, 8},  {4, 1, 32, 3, false, false, 16},
     {2, 1, 32, 3, false, false, 16}, {2, 1, 64, 2, false, false, 16}};
+// On sm_80 a warp has 32 rows of the wide tiles, so that it reads the activation less often. 128
+// columns would spill. The stages and a table fit 99 KB.
+inline constexpr TileShape kSm80Packed[] = {{1, 2, 96, 3}, {1, 2, 64, 3}, {2, 1, 32, 4}};
+inline constexpr TileShape kSm80PackedGemv[] = {{2, 1, 32, 2, false, false, 8},
+                                                {2, 1, 32, 2, false, false, 16}};
 // FP32 accumulated as FP64: 64x64 is also the tile of the recompute mask, and 64x32 fills the GPU
 // at 512 x 512.
 inline constexpr TileShape kSm90F32[] = {

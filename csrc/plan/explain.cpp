@@ -46,7 +46,8 @@ struct ExplainedOperands {
                             false};
     if (plan.main.config_index < 0) return result;
     const GemmConfig& config = kCatalog[plan.main.config_index];
-    result.rs = is_kernel_a && config.operand_source == OperandSource::RS;
+    result.rs =
+        is_kernel_a && config.operand_source == OperandSource::RS && !config.has_packed_weight();
     result.elementwise = !plan.passes.split && !config.uses_tma() && operand.k > 0 &&
                          !(is_kernel_a ? plan.main.vector_a : plan.main.vector_b);
     return result;

@@ -21,7 +21,8 @@ constexpr double kElements = 1.6;      // factor if an operand is not loaded in 
 
 // Packed weights. A multiprocessor has several CTAs, so the microseconds are those of one of them:
 // its start and its end, and a block of each of its warps. Measured on an H200 with int4; the
-// factors of the other formats are means.
+// factors of the other formats are means. The kernels of sm_80 count as those, until their memory
+// bounds them.
 constexpr double kPackedStart = 0.8;      // microseconds: the launch
 constexpr double kPackedCta = 1.55;       // microseconds
 constexpr double kPackedShared = 0.76;    // share of a block's time if CTAs share a multiprocessor
@@ -39,15 +40,17 @@ double packed_block(const GemmConfig& config, const Problem& problem) {
                                                                 : 1.0);
 }
 
-double packed_time(const GemmConfig& config, const Problem& problem, const LaunchConfig& launch,
-                   double cta_bytes) {
+double packed_time(const GemmConfig& config, const Problem& problem, const Device& device,
+                   const LaunchConfig& launch, double cta_bytes) {
   const double ctas = std::ceil(launch.waves);  // of a multiprocessor, one after another or at once
   const double at_once = std::min<double>(ctas, config.least_ctas());
   const double blocks =
       double(ceil_div(ceil_div(problem.k, config.tile_k()), config.threads() / 32));
   const double rounds =
       std::max(std::ceil(ctas / at_once), at_once > 1 ? kPackedShared * ctas : ctas);
-  const double bytes_time = ctas * cta_bytes / kPackedRate * 1e6;
+  const double of_memory = device.memory_rate / device.multiprocessors;
+  const double rate = config.arch == Arch::sm80 ? std::min(kPackedRate, of_memory) : kPackedRate;
+  const double bytes_time = ctas * cta_bytes / rate * 1e6;
   return kPackedStart + ctas * kPackedCta / at_once +
          std::max(rounds * blocks * packed_block(config, problem), bytes_time);
 }
@@ -95,7 +98,7 @@ std::optional<LaunchConfig> fit_gemv(const GemmConfig& config, const Problem& pr
   const double again = std::max(0.0, tiles * tile_bytes - from_memory);
   const double cta_bytes = tile_bytes / launch.cluster;
   if (config.has_packed_weight()) {
-    launch.microseconds = packed_time(config, problem, launch, cta_bytes);
+    launch.microseconds = packed_time(config, problem, device, launch, cta_bytes);
     return launch;
   }
   const double slow = launch.vector_a && launch.vector_b ? 1.0 : kElements;

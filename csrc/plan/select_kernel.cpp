@@ -158,6 +158,7 @@ void Search::try_orientation(OrientedProblem oriented, ConfigFilter orientation_
     if (!signatures.contains(kSignatures[row])) continue;
     const GemmConfig& config = kCatalog[row];
     if (!holds(code_, config.arch)) continue;
+    if (config.has_packed_weight() && !is_newest(config.arch)) continue;
     if (orientation_filter != nullptr && !orientation_filter(config)) continue;
     if (config.has_packed_weight() &&
         !oriented.problem.has(config.is_gemv() ? Slot::packed_b : Slot::packed_a))
@@ -169,6 +170,12 @@ void Search::try_orientation(OrientedProblem oriented, ConfigFilter orientation_
     for (int choice = 0; choice < 4; ++choice)
       if (oriented.choose(choice)) try_kernel(oriented, int(row));
   }
+}
+
+// Hopper has kernels of its own for packed weights. A filter can ask for those of sm_80.
+bool Search::is_newest(Arch arch) const {
+  return arch == Arch::sm90a || !holds(code_, Arch::sm90a) ||
+         filter_.find(name(arch)) != std::string_view::npos;
 }
 
 // The name of a row can be a part of another one's: ..._tn and ..._tn_pingpong.

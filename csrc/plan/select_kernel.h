@@ -81,6 +81,7 @@ class Search {
   Candidate best;
 
  private:
+  bool is_newest(Arch arch) const;
   bool is_wanted(const GemmConfig& config) const;
   void try_kernel(const OrientedProblem& oriented, int config_index);
 

@@ -8,6 +8,7 @@
 
 #include "core/dtype.h"
 #include "ptx/convert.cuh"
+#include "ptx/device_arch.cuh"
 
 namespace tcgemm::ptx {
 
@@ -54,13 +55,28 @@ __device__ inline std::uint32_t and_or(std::uint32_t x, std::uint32_t mask, std:
   return result;
 }
 
+// The low two bytes of `bytes`, e4m3, as two f16. Code older than sm_89 moves their bits to the
+// places of f16, whose exponents are 8 larger.
+__device__ inline std::uint32_t e4m3_as_f16(std::uint32_t bytes) {
+  if constexpr (kArch >= 89) {
+    std::uint32_t halves;
+    asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %1;\ncvt.rn.f16x2.e4m3x2 %0, low;\n}"
+        : "=r"(halves)
+        : "r"(bytes));
+    return halves;
+  } else {
+    const std::uint32_t high_bytes = __byte_perm(bytes, 0, 0x1404);
+    const std::uint32_t magnitude = high_bytes >> 1 & 0x3f803f80u;
+    const std::uint32_t nan = __vcmpeq2(magnitude, 0x3f803f80u) & 0x7fff7fffu;
+    const Pair<DType::f16> value(magnitude | (high_bytes & 0x80008000u));
+    return (value * Pair<DType::f16>(256.0f)).bits() | nan;
+  }
+}
+
 // The low two bytes of `bytes`, e4m3, which f16 and bf16 hold exactly.
 template <DType kType>
 __device__ inline std::uint32_t e4m3_pair(std::uint32_t bytes) {
-  std::uint32_t halves;
-  asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %1;\ncvt.rn.f16x2.e4m3x2 %0, low;\n}"
-      : "=r"(halves)
-      : "r"(bytes));
+  const std::uint32_t halves = e4m3_as_f16(bytes);
   if constexpr (kType == DType::f16) return halves;
   const float2 values = unpack_f16(halves);
   return pack<kType>(values.x, values.y);

@@ -1,4 +1,4 @@
-"""The sums of a GEMV kernel, whose warps divide k: csrc/kernels/sm90/gemv."""
+"""The sums of a GEMV kernel, whose warps divide k: csrc/kernels/gemv."""
 
 from __future__ import annotations
 

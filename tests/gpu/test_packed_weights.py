@@ -11,9 +11,13 @@ from tcgemm import info
 from support import cases
 from support.packed_cases import Case, with_exact_elements
 
-NAME = re.compile(r"sm90a_(f16|bf16)_f32_(\d+)x(\d+)x64_w\d_s\d+_tn_packed([48])(_mma|_gemv)?")
+NAME = re.compile(
+    r"sm(?:80|90a)_(f16|bf16)_f32_(\d+)x(\d+)x64_w\d_s\d+_tn_packed([48])(_mma|_gemv)?"
+)
 NAMES = [name for name in info.build()["kernels"] if "_packed" in name]
-KERNELS = pytest.mark.parametrize("name", [cases.gpu(n, mark="sm90", id=n) for n in NAMES])
+KERNELS = pytest.mark.parametrize(
+    "name", [cases.gpu(n, mark="gpu" if n.startswith("sm80") else "sm90", id=n) for n in NAMES]
+)
 FOUR_BITS = (
     Case("int4", 64),
     Case("int4", 32, "points"),
@@ -105,7 +109,7 @@ def test_epilogue(name):
 @KERNELS
 def test_a_cluster_adds_slices(name):
     dtype, formats, _ = kernel(name)
-    if name.endswith("_gemv") or "128x256" in name:
+    if name.endswith("_gemv") or "128x256" in name or name.startswith("sm80"):
         pytest.skip("this kernel has no slices")
     for case in formats[:2]:
         x, packed = make(case, 64, 1024, 264, dtype)
@@ -117,7 +121,7 @@ def test_a_cluster_adds_slices(name):
             )
 
 
-@pytest.mark.sm90
+@pytest.mark.gpu
 @pytest.mark.parametrize("rows", [1, 8, 9, 16, 32, 64, 100, 257, 1024])
 @pytest.mark.parametrize("shape", [(4096, 4096), (1536, 8960), (131, 96)], ids=str)
 def test_the_choice_of_the_planner_is_exact(shape, rows):
@@ -129,7 +133,7 @@ def test_the_choice_of_the_planner_is_exact(shape, rows):
         check(out, x, packed, case)
 
 
-@pytest.mark.sm90
+@pytest.mark.gpu
 def test_random_weights_are_as_accurate_as_16_bits():
     """The error against the exact weight is that of rounding elements, scales and a table."""
     unit = 2.0**-9
@@ -146,7 +150,7 @@ def test_random_weights_are_as_accurate_as_16_bits():
             assert (error <= (3 * unit + 2048**0.5 * 2.0**-22) * size).all(), (case, rows)
 
 
-@pytest.mark.sm90
+@pytest.mark.gpu
 def test_a_nan_in_the_activation_stays_in_its_row():
     x, packed = make(FOUR_BITS[0], 12, 1024, 256, torch.bfloat16)
     x[3, 17] = float("nan")
@@ -155,7 +159,7 @@ def test_a_nan_in_the_activation_stays_in_its_row():
         assert out[3].isnan().all() and not out[[i for i in range(rows) if i != 3]].isnan().any()
 
 
-@pytest.mark.sm90
+@pytest.mark.gpu
 def test_a_wrong_code_is_seen():
     """The comparison fails if one code of the weight is another one."""
     x, packed = make(FOUR_BITS[0], 8, 1024, 256, torch.bfloat16)

@@ -31,7 +31,8 @@ struct Gemm {
     __syncthreads();  // smem_d overwrites the stages
     // Units of 32 columns spill beside 128 accumulators, and where ptxas emulates FP8 products in
     // f16.
-    constexpr int kUnit = Mainloop::kWarpN == 64 || kConfig.arch == Arch::sm89 ? 16 : 32;
+    constexpr bool kWide = Mainloop::kWarpM * Mainloop::kWarpN >= 64 * 64;
+    constexpr int kUnit = kWide || kConfig.arch == Arch::sm89 ? 16 : 32;
     constexpr tile::RowOrder kRowOrder =
         kConfig.interleaved_rows() ? tile::RowOrder::interleaved : tile::RowOrder::native;
     tile::store_fragments<Mainloop::kWarpN, kUnit, tile::Value<kConfig.accumulator>, kRowOrder>(

@@ -7,13 +7,13 @@
 #include "catalog.h"
 #include "core/params.h"
 #include "kernels/sm90/mainloop/dense.cuh"
-#include "kernels/sm90/mainloop/packed_fragments.cuh"
 #include "kernels/sm90/mainloop/rs_pipeline.cuh"
 #include "kernels/sm90/producer.cuh"
 #include "ptx/shared.cuh"
 #include "ptx/wgmma.cuh"
 #include "tile/decode.cuh"
 #include "tile/fragment.cuh"
+#include "tile/packed_fragments.cuh"
 #include "tile/pipeline.cuh"
 
 namespace tcgemm::sm90 {
@@ -24,13 +24,13 @@ struct PackedMainloop {
                 kConfig.layout == Layout::TN && kConfig.m64_blocks == 1 &&
                 kConfig.accumulator == DType::f32);
   static constexpr ptx::WgmmaType kType = wgmma_type<kConfig>(kConfig.n);
-  static constexpr int kSteps = 4;  // of 16 of k in a stage
 
   using PipelineState = tile::PipelineState<kConfig.stages>;
   using Register = tile::Register<kConfig.accumulator>;
   static constexpr int kRegisters = tile::registers<kConfig.accumulator>(kConfig.n);
   using Accumulators = Register[kConfig.m64_blocks][kRegisters];
-  using Fragments = typename PackedFragments<kConfig>::Fragments;
+  using Loader = tile::PackedFragments<kConfig.input, kConfig.weight_bits>;
+  using Fragments = typename Loader::Fragments;
 
   // Computes all k-blocks of a tile. The first WGMMA overwrites `accumulators`. The format is a
   // branch in each k-block: with a loop for each format, 128x256 spills where the loops join.
@@ -47,14 +47,14 @@ struct PackedMainloop {
     const auto load = [&](std::uint32_t stage, Fragments& a) {
       tile::for_layout<kConfig.weight_bits>(
           packed, [&]<WeightFormat kFormat, WeightZeros kZeros, int kGroups>() {
-            PackedFragments<kConfig>::template load<kFormat, kZeros, kGroups>(shared, stage, unit,
-                                                                              a);
+            Loader::template load<kFormat, kZeros, kGroups>(
+                TmaProducer<kConfig>::packed_block(shared, stage), unit, a);
           });
     };
     const auto issue = [&](std::uint32_t stage, const Fragments& a, bool accumulate) {
       const std::uint64_t b = ptx::wgmma_descriptor(stage + TmaProducer<kConfig>::kBytesA);
 #pragma unroll
-      for (int step = 0; step < kSteps; ++step)
+      for (int step = 0; step < Loader::kSteps; ++step)
         ptx::wgmma<kType>(accumulators[0], a[step], b + step * ptx::kDescriptorStep<Major::K>,
                           accumulate || step != 0);
     };

@@ -6,12 +6,12 @@
 
 #include "catalog.h"
 #include "core/params.h"
-#include "kernels/sm90/mainloop/packed_fragments.cuh"
 #include "kernels/sm90/producer.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "ptx/mma_sync.cuh"
 #include "tile/decode.cuh"
 #include "tile/fragment.cuh"
+#include "tile/packed_fragments.cuh"
 #include "tile/pipeline.cuh"
 #include "tile/swizzle.cuh"
 
@@ -25,7 +25,7 @@ struct PackedMmaMainloop {
   using Register = tile::Register<kConfig.accumulator>;
   static constexpr int kRegisters = tile::registers<kConfig.accumulator>(kConfig.n);
   using Accumulators = Register[kConfig.m64_blocks][kRegisters];
-  using Fragments = PackedFragments<kConfig>;
+  using Fragments = tile::PackedFragments<kConfig.input, kConfig.weight_bits>;
 
   // Computes all k-blocks of a tile.
   template <class Meanwhile>
@@ -46,7 +46,8 @@ struct PackedMmaMainloop {
             shared.barriers.consumer_wait(state);
             const std::uint32_t stage = shared.stage(state.stage);
             typename Fragments::Fragments a;
-            Fragments::template load<kFormat, kZeros, kGroups>(shared, stage, unit, a);
+            Fragments::template load<kFormat, kZeros, kGroups>(
+                TmaProducer<kConfig>::packed_block(shared, stage), unit, a);
             multiply(stage + TmaProducer<kConfig>::kBytesA, a, accumulators[0]);
             __syncwarp();
             consumer_release<kConfig>(shared, state.stage, cluster);

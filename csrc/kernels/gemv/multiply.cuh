@@ -12,7 +12,7 @@
 #include "ptx/tf32.cuh"
 #include "tile/fragment.cuh"
 
-namespace tcgemm::sm90 {
+namespace tcgemm::gemv {
 
 // A lane has two vectors of 16 bytes of a row in a block (loader.cuh), which are words 0 to 7. An
 // instruction multiplies what the four lanes of a row have in two words, or in the words of four
@@ -88,4 +88,4 @@ struct GemvMultiply {
   }
 };
 
-}  // namespace tcgemm::sm90
+}  // namespace tcgemm::gemv

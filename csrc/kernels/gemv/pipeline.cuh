@@ -8,7 +8,7 @@
 #include "ptx/cp_async.cuh"
 #include "ptx/dependent.cuh"
 
-namespace tcgemm::sm90 {
+namespace tcgemm::gemv {
 
 // A stage has b, and then a. A loader gets the blocks of the warp in ascending order. kExchanges:
 // lanes read what other lanes have copied.
@@ -77,4 +77,4 @@ struct GemvPipeline {
   }
 };
 
-}  // namespace tcgemm::sm90
+}  // namespace tcgemm::gemv

@@ -15,7 +15,7 @@
 #include "tile/store.cuh"
 #include "tile/store_element.cuh"
 
-namespace tcgemm::sm90 {
+namespace tcgemm::gemv {
 
 // A CTA, or a cluster of two, has one tile. The warps divide k: warp i of all warps of the cluster
 // multiplies blocks i, i + warps, i + 2 * warps, .. of 128 bytes of k. Each warp has stages of its
@@ -166,4 +166,4 @@ struct Gemv {
   }
 };
 
-}  // namespace tcgemm::sm90
+}  // namespace tcgemm::gemv

@@ -5,13 +5,13 @@
 
 #include "catalog.h"
 #include "core/params.h"
-#include "kernels/sm90/gemv/loader.cuh"
-#include "kernels/sm90/gemv/multiply.cuh"
-#include "kernels/sm90/gemv/pipeline.cuh"
+#include "kernels/gemv/loader.cuh"
+#include "kernels/gemv/multiply.cuh"
+#include "kernels/gemv/pipeline.cuh"
 #include "ptx/shared.cuh"
 #include "tile/epilogue.cuh"
 
-namespace tcgemm::sm90 {
+namespace tcgemm::gemv {
 
 template <GemmConfig kConfig>
 struct GemvMainloop {
@@ -57,4 +57,4 @@ struct GemvMainloop {
   }
 };
 
-}  // namespace tcgemm::sm90
+}  // namespace tcgemm::gemv

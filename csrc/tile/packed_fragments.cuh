@@ -1,41 +1,42 @@
-// The fragments of a packed weight in a stage (producer.cuh): 64 of k, decoded and times their
-// scales.
+// The fragments of a packed weight in shared memory (core/packed_weight.h): 64 of k of a block of
+// 128 rows, decoded and times their scales.
 #pragma once
 
 #include <cstdint>
 
-#include "catalog.h"
-#include "kernels/sm90/producer.cuh"
+#include "core/packed_weight.h"
 #include "ptx/shared.cuh"
 #include "tile/decode.cuh"
 
-namespace tcgemm::sm90 {
+namespace tcgemm::tile {
 
-template <GemmConfig kConfig>
+// The addresses of a block in shared memory: its codes, the scales of its groups, and the values of
+// code_pairs.cuh, which table4 has.
+struct PackedBlock {
+  std::uint32_t codes, scales, code_pairs;
+};
+
+template <DType kType, int kBits>
 struct PackedFragments {
-  static constexpr int kSteps = 4;                           // of 16 of k in a stage
-  static constexpr int kVectors = kConfig.weight_bits / 4;   // of 16 bytes that a lane decodes
+  static constexpr int kSteps = PackedLayout::kDepth / 16;
+  static constexpr int kVectors = kBits / 4;                 // of 16 bytes that a lane decodes
   static constexpr int kUnitBytes = kVectors * 512;          // 16 rows of codes
   static constexpr int kRowBytes = PackedLayout::kRows * 4;  // a scale of each row
 
   using Fragments = std::uint32_t[kSteps][4];
-  using Pair = ptx::Pair<kConfig.input>;
+  using Pair = ptx::Pair<kType>;
 
-  // The 16 rows `unit` of a stage with kGroups groups.
+  // The 16 rows `unit` of a block with kGroups groups.
   template <WeightFormat kFormat, WeightZeros kZeros, int kGroups>
-  __device__ __forceinline__ static void load(const SharedStorage<kConfig>& shared,
-                                              std::uint32_t stage, int unit, Fragments& a) {
+  __device__ __forceinline__ static void load(const PackedBlock& block, int unit, Fragments& a) {
     constexpr int kGroupBytes = (kZeros == WeightZeros::none ? 1 : 2) * kRowBytes;
-    tile::Decoder<kConfig.input, kFormat> decoder(
-        kFormat == WeightFormat::table4 ? shared.code_pairs() : 0);
+    Decoder<kType, kFormat> decoder(kFormat == WeightFormat::table4 ? block.code_pairs : 0);
     const int lane = threadIdx.x % 32;
-    const std::uint32_t codes = stage + unit * kUnitBytes + lane * 16;
-    const std::uint32_t scales =
-        stage + TmaProducer<kConfig>::kMetadataOffset + (16 * unit + lane / 4 * 2) * 4;
+    const std::uint32_t codes = block.codes + unit * kUnitBytes + lane * 16;
     uint4 words[kVectors];
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) words[i] = ptx::load_shared_vector(codes + i * 512);
-    std::uint32_t group = scales;
+    std::uint32_t group = block.scales + (16 * unit + lane / 4 * 2) * 4;
     Pair factors[2] = {Pair(0u), Pair(0u)}, addends[2] = {Pair(0u), Pair(0u)};
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
@@ -73,4 +74,4 @@ struct PackedFragments {
   }
 };
 
-}  // namespace tcgemm::sm90
+}  // namespace tcgemm::tile

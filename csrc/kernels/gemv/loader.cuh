@@ -8,7 +8,7 @@
 #include "core/params.h"
 #include "ptx/cp_async.cuh"
 
-namespace tcgemm::sm90 {
+namespace tcgemm::gemv {
 
 // A block is 128 bytes of k of kRows rows. lane = 4 * g + t copies vectors of 16 bytes:
 //
@@ -71,4 +71,4 @@ struct GemvLoader {
   }
 };
 
-}  // namespace tcgemm::sm90
+}  // namespace tcgemm::gemv

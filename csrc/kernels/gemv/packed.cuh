@@ -7,7 +7,7 @@
 
 #include "catalog.h"
 #include "core/params.h"
-#include "kernels/sm90/gemv/pipeline.cuh"
+#include "kernels/gemv/pipeline.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "ptx/mma_sync.cuh"
@@ -17,7 +17,7 @@
 #include "tile/epilogue.cuh"
 #include "tile/swizzle.cuh"
 
-namespace tcgemm::sm90 {
+namespace tcgemm::gemv {
 
 // The bytes of a block, 64 of k, of kColumns rows of the weight: codes as they are, and then the
 // scales of its groups, [group][scale; point or offset][row]. The blocks of a warp are kStep apart.
@@ -267,4 +267,4 @@ struct PackedGemvMainloop {
   }
 };
 
-}  // namespace tcgemm::sm90
+}  // namespace tcgemm::gemv

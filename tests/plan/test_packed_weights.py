@@ -1,0 +1,75 @@
+"""Plans of products with packed weights, on every GPU that the planner knows."""
+
+import pytest
+import torch
+
+import tcgemm
+from tcgemm import info
+
+from support.plan_cases import DEVICES, H200, has_code
+
+K, N = 1024, 2048
+WEIGHTS = {
+    "int4": tcgemm.pack_weight(torch.zeros(N, K), "int4", 128),
+    "nf4": tcgemm.pack_weight(torch.ones(N, K), "nf4", 64),
+    "int8": tcgemm.pack_weight(torch.zeros(N, K), "int8"),
+}
+ROWS = (1, 8, 9, 16, 17, 64, 128, 1000, 4096)
+KERNELS = [row for row in info.catalog() if row["weight_bits"]]
+
+
+def explained(rows, weight="int4", device=H200, dtype=torch.bfloat16, **options):
+    x = torch.empty(rows, K, dtype=dtype)
+    return tcgemm.explain(x, WEIGHTS[weight].t(), device=device, **options)
+
+
+@pytest.mark.parametrize("device", [each["name"] for each in DEVICES])
+@pytest.mark.parametrize("weight", WEIGHTS)
+def test_every_gpu_has_a_kernel_that_decodes(device, weight):
+    hopper = device in ("H200", "H100")
+    bits = 8 if weight == "int8" else 4
+    for rows in ROWS:
+        plan = explained(rows, weight, device)
+        assert plan.kernel.startswith("sm90a" if hopper else "sm80")
+        assert f"_packed{bits}" in plan.kernel
+        assert plan.copies == ""
+
+
+def test_ampere_divides_k_of_few_rows_among_warps():
+    assert explained(1, device="A100").kernel.endswith("packed4_gemv")
+    assert explained(64, device="A100").kernel.endswith("_tn_packed4")
+
+
+def test_hopper_takes_a_kernel_of_ampere_if_it_is_asked_for():
+    for row in KERNELS:
+        if row["arch"] == "sm80":
+            few = row["tile"][0] if row["name"].endswith("_gemv") else 64
+            dtype = {"f16": torch.float16, "bf16": torch.bfloat16}[row["input"]]
+            weight = "int8" if row["weight_bits"] == 8 else "int4"
+            plan = explained(few, weight, dtype=dtype, kernel=row["name"])
+            assert plan.kernel == row["name"]
+    assert explained(64, kernel="sm80").kernel.startswith("sm80")
+    assert explained(64, kernel="packed4").kernel.startswith("sm90a")
+
+
+def test_kernels_of_ampere_fit_every_gpu():
+    """A GPU of compute capability 8.6 or 8.9 gives a CTA 99 KB, which includes a table."""
+    names = [row["name"] for row in KERNELS if row["arch"] == "sm80"]
+    assert len(names) == 20
+    for row in KERNELS:
+        for device in DEVICES:
+            if row["arch"] == "sm80" and has_code(device, "sm80"):
+                assert row["shared_bytes"] <= device["shared_bytes"], row["name"]
+
+
+def test_inputs_that_are_no_vectors_are_copied():
+    transposed = torch.empty(K, 40, dtype=torch.bfloat16).t()
+    odd = torch.empty(40, K + 1, dtype=torch.bfloat16)[:, 1:]
+    for x in (transposed, odd, transposed[:4], odd[:4]):
+        plan = tcgemm.explain(x, WEIGHTS["int4"].t(), device="A100")
+        assert plan.kernel.startswith("sm80") and plan.copies == "a"
+
+
+def test_only_the_activation_is_said_to_be_transposed():
+    assert "transposed in registers" not in str(explained(4096))
+    assert "transposed in registers" not in str(explained(64, device="A100"))
