@@ -31,6 +31,7 @@ OPERATORS = (
     "_binary_mm",
     "prepare",
     "quantize",
+    "_pack_weight",
     "_sum_rows",
     "_activation_backward",
     "compress24",

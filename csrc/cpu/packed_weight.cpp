@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include <algorithm>
-
 #include "cpu/convert.h"
 
 namespace tcgemm::cpu {

@@ -131,6 +131,12 @@ STABLE_TORCH_LIBRARY(tcgemm, m) {
   m.def(
       "quantize.scaled(Tensor x, Tensor scale, ScalarType dtype, str granularity=\"tensor\") -> "
       "(Tensor, Tensor)");
+  // Codes, scales and zero points of a weight (core/pack_weight.h). `book` is the CodeBook of
+  // "table4"; scales of e4m3 and e8m0 are bytes; without zero points the last result is empty.
+  m.def(
+      "_pack_weight(Tensor w, Tensor? book, Tensor? global_scale, str format, int group_size, "
+      "float limit, str scale_type, bool zero_points=False, bool least_error=False) -> "
+      "(Tensor, Tensor, Tensor)");
   // The backward of an activation and of a bias; core/activation_backward.h has the formulas. They
   // are private, and differentiable no further: autograd.py calls them where nobody asks for a
   // second derivative. _sum_rows sums over all dimensions but the last. The second result of

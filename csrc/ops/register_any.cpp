@@ -7,6 +7,7 @@
 #include "ops/dense.h"
 #include "ops/explain.h"
 #include "ops/json.h"
+#include "ops/pack_weight.h"
 #include "ops/plan_query.h"
 #include "ops/prepack.h"
 #include "ops/quantize.h"
@@ -32,6 +33,7 @@ STABLE_TORCH_LIBRARY_IMPL(tcgemm, CompositeExplicitAutograd, m) {
   using namespace tcgemm::ops;
   register_gemm<Target::none, nullptr>(m);
   register_quantize<Target::none, nullptr>(m);
+  register_pack_weight<Target::none, nullptr>(m);
   register_activation_backward<Target::none, nullptr>(m);
   register_prepack<Target::none, nullptr>(m);
   register_sparse<Target::none, kNoSparseBackend>(m);

@@ -3,11 +3,13 @@
 
 #include "cpu/activation_backward.h"
 #include "cpu/dense.h"
+#include "cpu/pack_weight.h"
 #include "cpu/packed_weight.h"
 #include "cpu/quantize.h"
 #include "cpu/sparse.h"
 #include "ops/activation_backward.h"
 #include "ops/dense.h"
+#include "ops/pack_weight.h"
 #include "ops/prepack.h"
 #include "ops/quantize.h"
 #include "ops/sparse.h"
@@ -90,6 +92,10 @@ void run_quantize(const Quantization& quantization, const View&) {
   cpu::quantize(quantization, torch_threads());
 }
 
+void run_pack_weight(const Packing& packing, const View&) {
+  cpu::pack_weight(packing, torch_threads());
+}
+
 void run_activation_backward(const ActivationBackward& task, const View&) {
   cpu::activation_backward(task, torch_threads());
 }
@@ -111,6 +117,7 @@ STABLE_TORCH_LIBRARY_IMPL(tcgemm, CPU, m) {
   using namespace tcgemm::ops;
   register_gemm<Target::cpu, run_gemm>(m);
   register_quantize<Target::cpu, run_quantize>(m);
+  register_pack_weight<Target::cpu, run_pack_weight>(m);
   register_activation_backward<Target::cpu, run_activation_backward>(m);
   register_prepack<Target::cpu, nullptr>(m);  // the CPU multiplies f32 operands as they are
   register_sparse<Target::cpu, kSparse>(m);

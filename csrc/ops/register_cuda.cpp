@@ -2,12 +2,14 @@
 // this file out.
 #include "launch/activation_backward.h"
 #include "launch/launch.h"
+#include "launch/pack_weight.h"
 #include "launch/quantize.h"
 #include "launch/sparse.h"
 #include "launch/split_fp32.h"
 #include "ops/activation_backward.h"
 #include "ops/dense.h"
 #include "ops/explain.h"
+#include "ops/pack_weight.h"
 #include "ops/prepack.h"
 #include "ops/quantize.h"
 #include "ops/sparse.h"
@@ -95,6 +97,11 @@ void run_quantize(const Quantization& quantization, const View& x) {
                    current_stream(x.device_index));
 }
 
+void run_pack_weight(const Packing& packing, const View& w) {
+  const DeviceGuard guard(w.device_index);
+  launch::pack_weight(packing, w.device_index, current_stream(w.device_index));
+}
+
 void run_activation_backward(const ActivationBackward& task, const View& g) {
   const DeviceGuard guard(g.device_index);
   const ActivationBackwardParams params = launch::activation_backward_params(task, g.device_index);
@@ -129,6 +136,7 @@ STABLE_TORCH_LIBRARY_IMPL(tcgemm, CUDA, m) {
   using namespace tcgemm::ops;
   register_gemm<Target::cuda, run_gemm>(m);
   register_quantize<Target::cuda, run_quantize>(m);
+  register_pack_weight<Target::cuda, run_pack_weight>(m);
   register_activation_backward<Target::cuda, run_activation_backward>(m);
   register_prepack<Target::cuda, run_prepack>(m);
   register_sparse<Target::cuda, kSparse>(m);

@@ -3,7 +3,8 @@
     scale = amax / limit, in the dtype of the scales        code = nearest(w / scale)
 
 With zero points, scale = (max - min) / 15 of the group and 0, and the zero point is the code of 0.
-A group with a NaN or an infinity gets the scale NaN: every product with it is NaN.
+A group with a NaN or an infinity gets the scale NaN: every product with it is NaN. The operator
+_pack_weight computes this (csrc/core/pack_weight.h), with the same bits on CPU and GPU.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from __future__ import annotations
 import itertools
 import math
 import struct
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
 from tcgemm.dtypes import E4M3
+from tcgemm.ops import autograd, fake, vmap
 from tcgemm.ops.arguments import check_flag, wrong_type
-from tcgemm.packed.codes import MIDDLE, pack_nibbles, row_chunks
+from tcgemm.packed.codes import row_chunks
 from tcgemm.packed.formats import (
     E8M0,
     ENTRIES,
@@ -36,27 +38,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _NAME = "tcgemm.pack_weight"
-_CHUNK = 2**24  # elements that are packed at a time: each takes about 40 bytes meanwhile
-_UNSIGNED = 15  # the largest code with zero points
-# The scales that are tried for the least squared error, as multiples of amax / limit. The first one
-# is kept where none is better. Scales of mxfp4 are powers of two.
-_FACTORS = (1.0, *(step / 50 for step in range(54, 26, -1) if step != 50))
-_POWERS = (1.0, 2.0, 0.5)
-
-
-class _Book(NamedTuple):
-    """A code book in the order of its values, for torch.bucketize."""
-
-    boundaries: torch.Tensor  # the largest numbers that are rounded to each value
-    values: torch.Tensor
-    codes: torch.Tensor  # uint8
-
-
-class _Scaled(NamedTuple):
-    """The scales and zero points of some rows, as they are stored."""
-
-    scales: torch.Tensor
-    zero_points: torch.Tensor | None
+_OPS: Any = torch.ops.tcgemm
+_SCALE_TYPES: dict[torch.dtype, str] = {  # in the words of the operator
+    torch.float32: "float32",
+    torch.float16: "float16",
+    torch.bfloat16: "bfloat16",
+    E4M3: "e4m3",
+    E8M0: "e8m0",
+}
 
 
 def pack_weight(
@@ -107,7 +96,7 @@ def pack_weight(
     A group that has a NaN or an infinity becomes NaN as a whole. So does a group whose scale is too
     large for scale_dtype.
 
-    The memory that the call needs besides the result does not depend on the size of w.
+    The bits do not depend on the device. The call needs no memory besides the result.
 
     Raises:
         TypeError: w is no tensor, or zero_points is no bool.
@@ -130,12 +119,46 @@ def pack_weight(
     _check_words(form, method, zero_points)
     layout = Layout(format, n, k, size)
     with torch.no_grad():
+        w = w.detach()
         book, values = _book(form, table, w.device)
         limit = form.limit or float(max(abs(each) for each in _listed(table)))
         whole = _global_scale(w, form) if form.has_global_scale else None
-        packer = _Packer(layout, dtype, method, zero_points, book, limit, whole)
-        parts = packer.pack(w.detach())
+        if w.numel():
+            parts = _packed(w, layout, dtype, book, whole, limit, zero_points, method == "mse")
+        else:
+            parts = _of_nothing(layout, dtype, zero_points, w.device)
     return PackedWeight.of(parts._replace(table=values, global_scale=whole), layout, w.dtype)
+
+
+def _packed(
+    w: Tensor,
+    layout: Layout,
+    dtype: torch.dtype,
+    book: Tensor | None,
+    global_scale: Tensor | None,
+    limit: float,
+    zero_points: bool,
+    least_error: bool,
+) -> Parts:
+    codes, scales, zeros = _OPS._pack_weight.default(
+        *(w, book, global_scale, layout.form.operator, layout.group_size or layout.k),
+        *(limit, _SCALE_TYPES[dtype], zero_points, least_error),
+    )
+    return Parts(
+        codes if codes.dtype is layout.form.codes else codes.view(layout.form.codes),
+        scales if scales.dtype is dtype else scales.view(dtype),
+        zeros if zero_points else None,
+    )
+
+
+def _of_nothing(
+    layout: Layout, dtype: torch.dtype, zero_points: bool, device: torch.device
+) -> Parts:
+    """The tensors of a weight without elements."""
+    codes = torch.zeros((layout.n, layout.code_columns), dtype=layout.form.codes, device=device)
+    scales = torch.ones((layout.n, layout.groups), device=device)
+    zeros = torch.zeros_like(scales, dtype=torch.uint8) if zero_points else None
+    return Parts(codes, scales.to(dtype), zeros)
 
 
 def _check_words(form: Format, method: object, zero_points: bool) -> None:
@@ -186,8 +209,12 @@ def _listed(table: object) -> list[float]:
     return listed
 
 
-def _book(form: Format, table: object, device: torch.device) -> tuple[_Book | None, Tensor | None]:
-    """(the code book in the order of its values, and in the order of its codes)."""
+def _book(form: Format, table: object, device: torch.device) -> tuple[Tensor | None, Tensor | None]:
+    """(the code book of the operator, the values in the order of the codes).
+
+    The first one has a row each for the largest numbers that are rounded to each value, for the
+    values in ascending order, and for their codes.
+    """
     if table is not None and form.name != "table":
         raise RuntimeError(
             f"{_NAME}: table is given, but the format is {form.name!r}; pass format='table', or "
@@ -195,37 +222,42 @@ def _book(form: Format, table: object, device: torch.device) -> tuple[_Book | No
         )
     if not form.indexes:
         return None, None
-    listed = [_single(each, below=False) for each in form.table or _listed(table)]
-    values = torch.tensor(listed, dtype=torch.float32, device=device)
+    listed = [_single(each) for each in form.table or _listed(table)]
     first: dict[float, int] = {}
     for code, value in enumerate(listed):
         first.setdefault(value, code)  # 0.0 and -0.0 are one
     ordered = sorted(first)
     # A tie goes to the even code, as the mantissas of e2m1 are rounded.
     boundaries = [
-        _single((low + high) / 2, below=first[low] % 2 == 1)
+        _boundary((low + high) / 2, below=first[low] % 2 == 1)
         for low, high in itertools.pairwise(ordered)
     ]
-    book = _Book(
-        torch.tensor(boundaries, dtype=torch.float32, device=device),
-        torch.tensor(ordered, dtype=torch.float32, device=device),
-        torch.tensor([first[value] for value in ordered], dtype=torch.uint8, device=device),
-    )
-    return book, values
+    codes = [float(first[value]) for value in ordered]
+    rows = ((boundaries, math.inf), (ordered, 0.0), (codes, 0.0))
+    filled = [row + [rest] * (ENTRIES - len(row)) for row, rest in rows]
+    book = torch.tensor(filled, dtype=torch.float32, device=device)
+    return book, torch.tensor(listed, dtype=torch.float32, device=device)
 
 
-def _single(value: float, below: bool) -> float:
-    """A number in float32, or the largest one below it."""
-    (bits,) = struct.unpack("i", struct.pack("f", value))
-    if below:
-        bits = bits - 1 if bits > 0 else bits + 1 if bits < 0 else -(2**31) + 1
+def _single(value: float) -> float:
+    """The nearest number in float32."""
+    return struct.unpack("f", struct.pack("f", value))[0]
+
+
+def _boundary(value: float, below: bool) -> float:
+    """The largest number in float32 that is not above `value`; below: that is below it."""
+    nearest = _single(value)
+    if nearest < value or (nearest == value and not below):
+        return nearest
+    (bits,) = struct.unpack("i", struct.pack("f", nearest))
+    bits = bits - 1 if bits > 0 else bits + 1 if bits < 0 else -(2**31) + 1
     return struct.unpack("f", struct.pack("i", bits))[0]
 
 
 def _global_scale(w: Tensor, form: Format) -> Tensor:
     """The scale with which that of the group of the largest finite magnitude is the largest."""
     amax = torch.zeros((), dtype=torch.float32, device=w.device)
-    for rows in row_chunks(w.shape[0], w.shape[1], _CHUNK):
+    for rows in row_chunks(*w.shape):
         chunk = w[rows].float().abs()
         chunk = chunk.masked_fill(~(chunk < math.inf), 0.0)
         amax = torch.maximum(amax, chunk.amax()) if chunk.numel() else amax
@@ -239,121 +271,31 @@ def _quotient(numbers: Tensor, divisor: float) -> Tensor:
     return numbers / torch.full((), divisor, dtype=torch.float32, device=numbers.device)
 
 
-class _Packer(NamedTuple):
-    """The packing of one weight, some rows at a time."""
-
-    layout: Layout
-    dtype: torch.dtype  # of the scales
-    method: str
-    has_zeros: bool
-    book: _Book | None
-    limit: float
-    global_scale: torch.Tensor | None
-
-    def pack(self, w: Tensor) -> Parts:
-        """The codes, scales and zero points of a weight."""
-        layout, device = self.layout, w.device
-        codes = torch.zeros((layout.n, layout.code_columns), dtype=layout.form.codes, device=device)
-        groups = (layout.n, layout.groups)
-        scales = torch.ones(groups, dtype=torch.float32, device=device).to(self.dtype)
-        zeros = torch.zeros(groups, dtype=torch.uint8, device=device) if self.has_zeros else None
-        for rows in row_chunks(layout.n, layout.k, _CHUNK):
-            chunk = w[rows].float().unflatten(-1, (layout.groups, -1))
-            found = self.scaled(chunk)
-            scales[rows] = found.scales
-            if zeros is not None and found.zero_points is not None:
-                zeros[rows] = found.zero_points
-            codes[rows] = self.codes(chunk, found)
-        return Parts(codes, scales, zeros)
-
-    def scaled(self, w: Tensor) -> _Scaled:
-        """The scales and zero points of rows (n, G, g)."""
-        best = self.scaled_by(w, 1.0)
-        if self.method == "nearest":
-            return best
-        least = self.error(w, best)
-        for factor in (_POWERS if self.dtype is E8M0 else _FACTORS)[1:]:
-            tried = self.scaled_by(w, factor)
-            error = self.error(w, tried)
-            better = error < least
-            least = torch.where(better, error, least)
-            zeros = None
-            if best.zero_points is not None and tried.zero_points is not None:
-                zeros = torch.where(better, tried.zero_points, best.zero_points)
-            best = _Scaled(_chosen(better, tried.scales, best.scales), zeros)
-        return best
-
-    def scaled_by(self, w: Tensor, factor: float) -> _Scaled:
-        """The scales and zero points of the largest magnitudes, times a factor."""
-        if not self.has_zeros:
-            return _Scaled(self.stored(_quotient(w.abs().amax(-1), self.limit) * factor), None)
-        low, high = w.amin(-1).clamp(max=0), w.amax(-1).clamp(min=0)
-        scales = self.stored(_quotient(high - low, _UNSIGNED) * factor)
-        zeros = torch.round(-low * factor / self.divisor(scales)).clamp(0, _UNSIGNED)
-        return _Scaled(scales, zeros.nan_to_num(0).to(torch.uint8))
-
-    def stored(self, scale: Tensor) -> Tensor:
-        """Scales in their dtype: NaN for what is not finite, and 1 where all elements are 0."""
-        scale = scale.masked_fill(scale == 0, 1.0)
-        if self.dtype is E8M0:
-            exponent = torch.frexp(scale).exponent + 126  # of the power of two below
-            byte = exponent.clamp(0, 254).masked_fill(~(scale < math.inf), 255)
-            return byte.to(torch.uint8).view(E8M0)
-        if self.global_scale is not None:
-            scale = scale / self.global_scale
-        stored = scale
-        if self.dtype is E4M3:
-            stored = scale.clamp(max=448.0).masked_fill(~(scale < math.inf), math.nan)
-        stored = stored.to(self.dtype)
-        least = torch.finfo(self.dtype)
-        smallest = least.smallest_normal * least.eps  # positive
-        wide = stored.float()
-        wide = wide.masked_fill((wide == 0) & (scale > 0), smallest)
-        return wide.masked_fill(~(wide < math.inf), math.nan).to(self.dtype)
-
-    def divisor(self, scales: Tensor) -> Tensor:
-        """The scales in float32."""
-        wide = scales.float()
-        return wide if self.global_scale is None else wide * self.global_scale
-
-    def error(self, w: Tensor, scaled: _Scaled) -> Tensor:
-        """The squared error of each group."""
-        scale = self.divisor(scaled.scales).unsqueeze(-1)
-        values = self.rounded(w / scale, scaled)
-        if self.book is not None:
-            values = self.book.values[values]
-        elif scaled.zero_points is not None:
-            values = values - scaled.zero_points.unsqueeze(-1)
-        return torch.square(values * scale - w).sum(-1)
-
-    def rounded(self, w: Tensor, scaled: _Scaled) -> Tensor:
-        """The nearest codes as numbers, or the positions of the nearest values in the book."""
-        if self.book is not None:
-            return torch.bucketize(w, self.book.boundaries, out_int32=True)
-        if self.layout.format == "e4m3":
-            return w.clamp(-448.0, 448.0).to(E4M3).float()
-        if scaled.zero_points is not None:
-            return (torch.round(w) + scaled.zero_points.unsqueeze(-1)).clamp(0, _UNSIGNED)
-        limit = int(self.limit)
-        return torch.round(w).clamp(-limit - 1, limit)
-
-    def codes(self, w: Tensor, scaled: _Scaled) -> Tensor:
-        """The codes as they are stored."""
-        scale = self.divisor(scaled.scales).unsqueeze(-1)
-        found = self.rounded((w / scale).nan_to_num(0.0), scaled).flatten(-2)
-        form = self.layout.form
-        if form.bits == 8:
-            return found.to(form.codes)
-        if self.book is not None:
-            found = self.book.codes[found]
-        elif scaled.zero_points is None:
-            found = (found.to(torch.int8) & 2 * MIDDLE - 1).to(torch.uint8)
-        return pack_nibbles(found.to(torch.uint8))
+def _fake(
+    w,
+    book,
+    global_scale,
+    format,
+    group_size,
+    limit,
+    scale_type,
+    zero_points=False,
+    least_error=False,
+):
+    addends = {"book": book, "global_scale": global_scale}
+    given = {name: each for name, each in addends.items() if each is not None}
+    fake.check_devices("tcgemm._pack_weight", {"w": w, **given})
+    n, k = w.shape
+    dtypes = {name: dtype for dtype, name in _SCALE_TYPES.items() if dtype in FLOATS}
+    groups = (n, k // group_size)
+    columns = k if format in ("int8", "e4m3") else (k + 1) // 2
+    return (
+        w.new_empty((n, columns), dtype=torch.uint8),
+        w.new_empty(groups, dtype=dtypes.get(scale_type, torch.uint8)),
+        w.new_empty(groups if zero_points else (0,), dtype=torch.uint8),
+    )
 
 
-def _chosen(better: Tensor, new: Tensor, old: Tensor) -> Tensor:
-    """The new elements where they are better. float8 has no torch.where."""
-    if new.dtype.itemsize > 1:
-        return torch.where(better, new, old)
-    bits = torch.where(better, new.view(torch.uint8), old.view(torch.uint8))
-    return bits.view(new.dtype)
+autograd.register_constant("_pack_weight")
+torch.library.register_fake("tcgemm::_pack_weight", _fake)
+vmap.register_one_by_one("_pack_weight")

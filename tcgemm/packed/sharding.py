@@ -1,10 +1,11 @@
-"""The sharding rules of packed_mm for DTensor.
+"""The sharding rules of packed_mm and _pack_weight for DTensor.
 
     out             a             packed_b     addends
     Replicate       Replicate     Replicate    Replicate
     Shard(rows)     Shard(rows)   Replicate    Shard where they have the dimension, else Replicate
 
-The bytes of a packed weight are in the order of a kernel, so they are never divided.
+The bytes of a packed weight are in the order of a kernel, so they are never divided. A weight that
+is packed can be divided by rows, and so are its codes and scales.
 """
 
 from __future__ import annotations
@@ -36,3 +37,20 @@ def _packed_mm(a: Any, packed_b: Any, *addends: Any, **kwargs: Any) -> list[Rule
 
 
 register_sharding(torch.ops.tcgemm.packed_mm.default, _packed_mm, ("n", "out_dtype"))
+
+
+def _pack_weight(w: Any, book: Any, global_scale: Any, *options: Any, **kwargs: Any) -> list[Rule]:
+    """_pack_weight(w, book, global_scale, format, group_size, limit, scale_type, ..)"""
+    others = [None if each is None else _R for each in (book, global_scale)]
+    missing = [None] * (len(options) + len(kwargs))
+    return [
+        ([placed, placed, zeros], [placed, *others, *missing])
+        for placed, zeros in ((_R, _R), (Shard(0), Shard(0) if _has_zeros(options, kwargs) else _R))
+    ]
+
+
+def _has_zeros(options: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return bool(options[4] if len(options) > 4 else kwargs.get("zero_points", False))
+
+
+register_sharding(torch.ops.tcgemm._pack_weight.default, _pack_weight, ())

@@ -86,3 +86,23 @@ def of_dtensors(rank):
 
 def test_rows_of_a_product_are_sharded(device):
     processes.run(of_dtensors, device=device)
+
+
+def packs_dtensors(rank):
+    devices = processes.mesh()
+    torch.manual_seed(0)
+    w = torch.randn(48, 128).to(processes.device())
+    for zeros in (False, True):
+        rules = ("int4", 32, 7.0, "float32", zeros)
+        expected = torch.ops.tcgemm._pack_weight(w, None, None, *rules)
+        for placement, result in ((R, R), (S0, S0), (S1, R)):
+            found = torch.ops.tcgemm._pack_weight(
+                distribute_tensor(w, devices, [placement]), None, None, *rules
+            )
+            for mine, each in zip(found, expected, strict=True):
+                assert torch.equal(mine.full_tensor(), each)
+            assert found[0].placements == found[1].placements == (result,)
+
+
+def test_rows_of_a_weight_are_packed_where_they_are(device):
+    processes.run(packs_dtensors, device=device)

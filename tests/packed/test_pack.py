@@ -181,16 +181,6 @@ def test_any_strides_and_a_weight_that_learns():
     assert torch.equal(learned.codes, expected.codes) and not learned.scales.requires_grad
 
 
-@pytest.mark.parametrize("case", CASES, ids=IDS)
-def test_pieces_of_a_large_weight_have_the_bits_of_the_whole(case, monkeypatch):
-    w = torch.randn(37, 256)
-    whole = case.pack(w, "mse")
-    monkeypatch.setattr("tcgemm.packed.pack._CHUNK", 256 * 5)
-    pieces = case.pack(w, "mse")
-    assert torch.equal(bits(pieces.codes), bits(whole.codes))
-    assert torch.equal(bits(pieces.scales), bits(whole.scales))
-
-
 @pytest.mark.parametrize("shape", [(0, 64), (3, 0), (0, 0), (1, 1)])
 def test_small_and_empty_weights(shape):
     packed = tcgemm.pack_weight(torch.randn(shape), "int4", None)

@@ -50,6 +50,7 @@ def test_every_operator_has_a_schema_here():
         *PACKED,
         "prepare",
         "quantize",
+        "_pack_weight",
         *BACKWARD,
         *SPARSE,
         *COMPOSITE,
@@ -70,7 +71,7 @@ def test_operator_has_a_kernel_and_a_fake(name):
 
 
 PRIVATE = (
-    *("_gemm", "_linear24", *CONSTANT, *SCALED, "packed_mm", *PACKED),
+    *("_gemm", "_linear24", *CONSTANT, *SCALED, "packed_mm", "_pack_weight", *PACKED),
     *(*BACKWARD, *FORMAT, "build_info", *TABLES),
 )
 

@@ -9,7 +9,6 @@
 #include "ptx/mbarrier.cuh"
 #include "ptx/tma.cuh"
 #include "ptx/uniform.cuh"
-#include "tile/packed_fragments.cuh"
 
 namespace tcgemm::sm90 {
 
@@ -109,12 +108,6 @@ struct TmaProducer {
       if constexpr (kConfig.terms > 1) batch += params_.split.copies_a;
     }
     if constexpr (kConfig.sparse) load_metadata(stage + kMetadataOffset, full, k_block);
-  }
-
-  // The parts of a stage with a packed weight.
-  __device__ static tile::PackedBlock packed_block(const SharedStorage<kConfig>& shared,
-                                                   std::uint32_t stage) {
-    return {stage, stage + kMetadataOffset, shared.code_pairs()};
   }
 
   __device__ int packed_scale_bytes() const {

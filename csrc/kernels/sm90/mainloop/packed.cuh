@@ -7,6 +7,7 @@
 #include "catalog.h"
 #include "core/params.h"
 #include "kernels/sm90/mainloop/dense.cuh"
+#include "kernels/sm90/mainloop/packed_stage.cuh"
 #include "kernels/sm90/mainloop/rs_pipeline.cuh"
 #include "kernels/sm90/producer.cuh"
 #include "ptx/shared.cuh"
@@ -47,8 +48,7 @@ struct PackedMainloop {
     const auto load = [&](std::uint32_t stage, Fragments& a) {
       tile::for_layout<kConfig.weight_bits>(
           packed, [&]<WeightFormat kFormat, WeightZeros kZeros, int kGroups>() {
-            Loader::template load<kFormat, kZeros, kGroups>(
-                TmaProducer<kConfig>::packed_block(shared, stage), unit, a);
+            Loader::template load<kFormat, kZeros, kGroups>(packed_block(shared, stage), unit, a);
           });
     };
     const auto issue = [&](std::uint32_t stage, const Fragments& a, bool accumulate) {

@@ -6,6 +6,7 @@
 
 #include "catalog.h"
 #include "core/params.h"
+#include "kernels/sm90/mainloop/packed_stage.cuh"
 #include "kernels/sm90/producer.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "ptx/mma_sync.cuh"
@@ -46,8 +47,8 @@ struct PackedMmaMainloop {
             shared.barriers.consumer_wait(state);
             const std::uint32_t stage = shared.stage(state.stage);
             typename Fragments::Fragments a;
-            Fragments::template load<kFormat, kZeros, kGroups>(
-                TmaProducer<kConfig>::packed_block(shared, stage), unit, a);
+            Fragments::template load<kFormat, kZeros, kGroups>(packed_block(shared, stage), unit,
+                                                               a);
             multiply(stage + TmaProducer<kConfig>::kBytesA, a, accumulators[0]);
             __syncwarp();
             consumer_release<kConfig>(shared, state.stage, cluster);
