@@ -153,7 +153,7 @@ class CodeBook {
   const float* boundaries_;
 };
 
-// What the scale of a group depends on.
+// The elements of a group, as far as its scale depends on them.
 struct GroupRange {
   std::uint32_t amax = 0;  // the bits of the largest |w|; more than infinity with a NaN
   float low = 0.0f, high = 0.0f;
@@ -194,8 +194,8 @@ class Packer {
     return rules_.scale_type == ScaleType::e8m0 ? kPowerFactors : kScaleFactors;
   }
 
-  // Number `index` of the multiples of the first scale: 1, and then 1.08 to 0.54 but 1. Those of
-  // powers of two are 1, 2 and 1/2.
+  // Number `index` of the multiples of the first scale: 1, and then 1.08 to 0.54 but 1. Powers of
+  // two have the multiples 1, 2 and 1/2.
   constexpr float factor(int index) const {
     if (rules_.scale_type == ScaleType::e8m0) return index == 0 ? 1.0f : index == 1 ? 2.0f : 0.5f;
     const int step = index < 5 ? 55 - index : 54 - index;

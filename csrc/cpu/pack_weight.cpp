@@ -1,3 +1,4 @@
+// Packs a weight group by group.
 #include "cpu/pack_weight.h"
 
 #include <algorithm>

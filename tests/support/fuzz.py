@@ -232,6 +232,8 @@ def argument(fuzz: Fuzzer, product: Product, spec, pattern: str):
         return None
     if spec.name in ("dtype", "out_dtype", "acc_dtype", "sum_dtype"):
         return fuzz.pick(FLOATS + FP8 + INT8 + OTHERS)
+    if spec.name == "group_size" and not fuzz.rarely(4):
+        return fuzz.pick((product.k, 1, 2, 16, 32, 64, 128))
     return product.k if spec.name == "k" and not fuzz.rarely() else fuzz.integer()
 
 

@@ -25,6 +25,7 @@ WORDS = {
     ),
     "types": (None, "s4,s4", "s4,u4", "u4,u4", "b1,b1", "s4,b1", "s4", ""),
     "weight_format": ("int4", "table4", "int8", "e4m3", "int3", ""),
+    "scale_type": ("float32", "float16", "bfloat16", "e4m3", "e8m0", "int8", ""),
     "zeros": ("none", "points", "offsets", ""),
     "operation": (None, "and", "xor", "pm1", ""),
     "layout": ("TN", "NN", "TT", "NT", "", "XX"),
@@ -36,7 +37,12 @@ WORDS = {
     "name": ("", "NVIDIA H200", "NVIDIA A100-SXM4-80GB", "H200 " * 50),
 }
 for _alias, _name in (
-    *(("kernel_name", "kernel"), ("scale_a", "granularity"), ("scale_b", "granularity")),
+    *(
+        ("kernel_name", "kernel"),
+        ("format", "weight_format"),
+        ("scale_a", "granularity"),
+        ("scale_b", "granularity"),
+    ),
     *((name, "dtype") for name in ("dtype_b", "accumulator", "out_dtype")),
 ):
     WORDS[_alias] = WORDS[_name]

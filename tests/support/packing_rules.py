@@ -96,7 +96,7 @@ class Rules:
         distance = (quotient.double().unsqueeze(-1) - values).abs()
         least = distance.amin(-1, keepdim=True)
         candidates = torch.where(distance == least, order % 2, 2)
-        # Of equal values the first code is taken.
+        # Equal values have the first of their codes.
         position = candidates.argmin(-1)
         first = torch.searchsorted(values, values[position])
         return order[first], values[first].float()
