@@ -12,6 +12,8 @@
                       spread     f32 operands whose exponents in a row differ by up to 40
                       prepared   linear with tcgemm.prepare
                       sparse     b is 2:4 sparse
+                      packed-int4-128  b is a packed weight of this format, with a scale for so many
+                                       elements, or for a "row"
                       layer      linear as a module
                       to-bf16    s8 operands with a bf16 result
                       bias, an activation, residual, or the option of a pass
@@ -72,6 +74,25 @@ class Case:
     def terms(self) -> tuple[str, ...]:
         """The terms of the epilogue."""
         return () if self.epilogue == "none" else tuple(self.epilogue.split("+"))
+
+    @property
+    def packed_format(self) -> str:
+        """The format of a packed weight b; "" if it is none."""
+        return self._packed[0]
+
+    @property
+    def packed_group(self) -> int | None:
+        """The elements along K that share a scale of the packed weight; None: a whole row."""
+        size = self._packed[1]
+        return None if size == "row" else int(size)
+
+    @property
+    def _packed(self) -> tuple[str, str]:
+        for term in self.terms:
+            if term.startswith("packed-"):
+                _, name, size = term.split("-")
+                return name, size
+        return "", "row"
 
     @property
     def scales(self) -> str | None:

@@ -206,6 +206,11 @@ class Workload(Work):
         tensors += [tensor for tensor in extra if tensor is not None]
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
+    @property
+    def operand_error(self) -> float:
+        """The largest relative error of an element of b as it is multiplied."""
+        return 0.0
+
     def _options(self) -> dict[str, Any]:
         """The options that are not the default. An option that is passed costs host time."""
         case, precision = self.case, None

@@ -7,6 +7,7 @@ import tcgemm
 from tcgemm.comparison import Comparison, load
 from tcgemm.comparison.request import BASELINES, SCALES
 from tcgemm.comparison.result import is_wrong
+from tcgemm.comparison.weights import WEIGHTS, group_of
 from tcgemm.testing.baseline import ACTIVATIONS
 from tcgemm.testing.operands import DTYPES
 from tcgemm.typing import Float8Precision, Layout, words
@@ -48,6 +49,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "--precision", choices=words(Float8Precision), help="sums of float8 products"
     )
     parser.add_argument("--sparse", action="store_true", help="b is 2:4 sparse")
+    parser.add_argument("--weight", choices=WEIGHTS, help="b is a packed weight of this format")
+    parser.add_argument(
+        "--group-size", type=group_of, default="default", help="of the weight: 128, or row"
+    )
     parser.add_argument("--seconds", type=float, help="time of a candidate (0.3; on the CPU 0.1)")
     parser.add_argument("--device", help="cuda or cpu (cuda where there is one)")
     parser.add_argument("--save", type=Path, help="write the result to this JSON file")
@@ -69,6 +74,8 @@ def measured(options: argparse.Namespace) -> Comparison:
         scales=options.scales,
         precision=options.precision,
         sparse=options.sparse,
+        weight=options.weight,
+        group_size=options.group_size,
         seconds=options.seconds,
         device=options.device,
         progress=not options.quiet,

@@ -18,6 +18,7 @@ import torch
 
 import tcgemm
 from tcgemm import tuning
+from tcgemm.comparison.weights import WEIGHTS, group_of
 from tcgemm.testing.operands import DTYPES
 from tcgemm.typing import Float8Precision, Granularity, Layout, words
 
@@ -54,6 +55,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "--precision", choices=words(Float8Precision), help="sums of float8 products"
     )
     parser.add_argument("--sparse", action="store_true", help="b is 2:4 sparse")
+    parser.add_argument("--weight", choices=WEIGHTS, help="b is a packed weight of this format")
+    parser.add_argument(
+        "--group-size", type=group_of, default="default", help="of the weight: 128, or row"
+    )
     parser.add_argument("--seconds", type=float, help="time of each of the fastest kernels (0.3)")
     parser.add_argument("--device", help="the GPU (the current one)")
     parser.add_argument("--quiet", action="store_true", help="no lines of progress on stderr")
@@ -100,6 +105,8 @@ def run(arguments: list[str]) -> int:
         scales=options.scales,
         precision=options.precision,
         sparse=options.sparse,
+        weight=options.weight,
+        group_size=options.group_size,
         seconds=options.seconds,
         device=options.device,
         progress=not options.quiet,

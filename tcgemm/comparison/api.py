@@ -1,7 +1,7 @@
 """The function tcgemm.compare, and which of its arguments belong to which of its two uses."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 import torch
 
@@ -12,7 +12,7 @@ from tcgemm.comparison.shapes import compare_shapes
 from tcgemm.nn import Linear
 from tcgemm.nn.selection import Selection
 from tcgemm.override import is_active
-from tcgemm.typing import Activation, Float8Precision, Granularity, Layout
+from tcgemm.typing import Activation, Float8Precision, Granularity, Layout, PackedFormat
 
 # Arguments of compare(shapes), with their defaults.
 OF_SHAPES: dict[str, Any] = {
@@ -24,6 +24,8 @@ OF_SHAPES: dict[str, Any] = {
     "scales": None,
     "precision": None,
     "sparse": False,
+    "weight": None,
+    "group_size": "default",
     "device": None,
 }
 
@@ -42,6 +44,8 @@ def compare(
     scales: Granularity | None = None,
     precision: Float8Precision | None = None,
     sparse: bool = False,
+    weight: PackedFormat | None = None,
+    group_size: int | Literal["default"] | None = "default",
     seconds: float | None = None,
     device: torch.device | str | None = None,
     progress: bool | Callable[[str], None] = True,
@@ -122,6 +126,10 @@ def compare(
         precision (str): the sums of float8 products: "promoted" or "fast".
         sparse (bool): b is 2:4 sparse. "torch" then means cuSPARSELt, and "torch dense" is measured
             as well.
+        weight (str): b is a packed weight of this format, "int4" or another one of
+            tcgemm.pack_weight but "table". torch multiplies the weight that was packed, in bf16 or
+            f16.
+        group_size (int): the elements along K that share a scale, as for tcgemm.pack_weight.
         device: where to measure. Default: the current GPU, or the CPU if there is none.
 
     Arguments of compare(model, example_input):

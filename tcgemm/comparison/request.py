@@ -3,13 +3,14 @@
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from tcgemm.bench import cases
 from tcgemm.bench.case import FLOAT8, Case
-from tcgemm.comparison import packed
+from tcgemm.comparison import packed, weights
+from tcgemm.comparison.weights import refuse
 from tcgemm.testing import operands
 from tcgemm.testing.baseline import ACTIVATIONS
 from tcgemm.typing import (
@@ -17,6 +18,7 @@ from tcgemm.typing import (
     Granularity,
     Layout,
     MeasuredDType,
+    PackedFormat,
     TorchBaseline,
     TorchDTypeName,
     words,
@@ -31,11 +33,6 @@ NO_EPILOGUE: tuple[str, ...] = ("s8", "u8", "f64", *packed.NAMES)
 DType = MeasuredDType | TorchDTypeName | torch.dtype
 Shape = str | Sequence[int]
 Baseline = TorchBaseline | Callable[..., Any]
-
-
-def refuse(text: str) -> RuntimeError:
-    """The error for a call that tcgemm.compare refuses."""
-    return RuntimeError(f"tcgemm.compare: {text}")
 
 
 def listed(value: Any, *, single: tuple[type, ...]) -> list[Any]:
@@ -178,6 +175,8 @@ def cases_of(
     scales: Granularity | None,
     precision: Float8Precision | None,
     sparse: bool,
+    weight: PackedFormat | None = None,
+    group_size: int | Literal["default"] | None = "default",
 ) -> list[Case]:
     """Every combination of shapes, dtypes and layouts, with what the other arguments ask for."""
     _check_float8("scales", scales, SCALES, dtypes)
@@ -201,11 +200,18 @@ def cases_of(
             )
     if sparse:
         _check_sparse(shapes, dtypes, layouts, epilogue or scales, precision)
+    term = weights.term_of(
+        *(weight, group_size),
+        shapes=shapes,
+        dtypes=dtypes,
+        layouts=layouts,
+        others={"scales": scales, "precision": precision, "sparse": sparse},
+    )
     found = []
     for dtype, layout, (batch, m, n, k) in itertools.product(dtypes, layouts, shapes):
         float8 = dtype in FLOAT8
         terms = [SCALES[scales]] if scales and float8 else []
-        terms += ["sparse"] if sparse else epilogue
+        terms += ["sparse"] if sparse else [*filter(None, [term]), *epilogue]
         found.append(
             Case(
                 "linear" if epilogue else "bmm" if batch > 1 else "mm",

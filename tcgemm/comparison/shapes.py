@@ -3,17 +3,17 @@
 import functools
 import sys
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from tcgemm.bench.case import Case
-from tcgemm.bench.workloads import Workload
+from tcgemm.bench.packed_weight import workload
 from tcgemm.comparison import measure, packed, request
 from tcgemm.comparison.result import Comparison, Row, size
 from tcgemm.testing import machine, telemetry
 from tcgemm.testing.amx import avoid_forbidden_amx
-from tcgemm.typing import Activation, Float8Precision, Granularity
+from tcgemm.typing import Activation, Float8Precision, Granularity, PackedFormat
 
 Job = tuple[Callable[[], Any], Row]
 
@@ -70,7 +70,9 @@ def run(
 
 
 def _work(case: Case, device: torch.device) -> measure.Work:
-    return (packed.PackedWork if case.dtype in packed.NAMES else Workload)(case, device)
+    if case.dtype in packed.NAMES:
+        return packed.PackedWork(case, device)
+    return workload(case, device)
 
 
 def compare_shapes(
@@ -85,6 +87,8 @@ def compare_shapes(
     scales: Granularity | None,
     precision: Float8Precision | None,
     sparse: bool,
+    weight: PackedFormat | None,
+    group_size: int | Literal["default"] | None,
     seconds: float | None,
     device: Any,
     progress: Any,
@@ -98,6 +102,8 @@ def compare_shapes(
         scales=scales,
         precision=precision,
         sparse=sparse,
+        weight=weight,
+        group_size=group_size,
     )
     functions = request.baselines_of(against)
     device, progress = request.device_of(device), progress_of(progress)

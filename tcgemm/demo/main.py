@@ -186,7 +186,7 @@ def sparse(
 
     -> ({name: accuracy in %}, what there is to say); no accuracies where the GPU has no kernel.
     """
-    if missing(device, torch.bfloat16, sparse=True):
+    if missing(device, torch.bfloat16, "2:4"):
         return {}, "is left out: this GPU has no kernel for it"
     network = copy.deepcopy(network).bfloat16()
     data = [part.bfloat16() if part.is_floating_point() else part for part in data]

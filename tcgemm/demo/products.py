@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 import tcgemm
+from tcgemm.bench.packed_weight import ROUNDINGS
 from tcgemm.testing import baseline, kernel_name, numerics, operands, timing
 from tcgemm.typing import Layout
 
@@ -48,11 +49,15 @@ SPARSE: dict[str, Shapes] = {
     "cuda": ((("TN",), 4096, 4096, 4096), (("TN",), 16, 28672, 4096)),
     "cpu": ((("TN",), 512, 512, 512),),
 }
+# b is a packed weight, with a scale for 128 elements.
+PACKED: dict[str, Shapes] = {
+    "cuda": ((("TN",), 1, 28672, 4096), (("TN",), 16, 28672, 4096), (("TN",), 4096, 4096, 4096)),
+    "cpu": ((("TN",), 16, 512, 512),),
+}
+_OTHERS = {"tf32": FEW, "e4m3": FEW, "s8": FEW, "f64": FEW, "bf16 2:4": SPARSE, "s8 2:4": SPARSE}
 DTYPES: dict[str, dict[str, dict[str, Shapes]]] = {
-    "cuda": {"f16": SHAPES, "bf16": SHAPES, "tf32": FEW, "e4m3": FEW, "s8": FEW, "f64": FEW}
-    | {"bf16 2:4": SPARSE, "s8 2:4": SPARSE},
-    "cpu": {"f16": SHAPES, "bf16": SHAPES, "f32": SHAPES}
-    | {"tf32": FEW, "e4m3": FEW, "s8": FEW, "f64": FEW, "bf16 2:4": SPARSE, "s8 2:4": SPARSE},
+    "cuda": {"f16": SHAPES, "bf16": SHAPES, **_OTHERS, "bf16 int4": PACKED},
+    "cpu": {"f16": SHAPES, "bf16": SHAPES, "f32": SHAPES, **_OTHERS, "bf16 int4": PACKED},
 }
 # f32 for all others
 ACCUMULATION: dict[str, str] = {"f64": "f64", "s8": "s32", "e4m3": "promoted"}
@@ -62,11 +67,15 @@ CHECK_BUDGET: dict[str, float] = {"cuda": 3e12, "cpu": 2e9}
 TIMED_MS: dict[str, float] = {"cuda": 100.0, "cpu": 30.0}
 
 
-def missing(device: str, dtype: torch.dtype, *, sparse: bool = False) -> str | None:
-    """Why this GPU has no kernel for products of the torch dtype, or None."""
+def missing(device: str, dtype: torch.dtype, kind: str = "") -> str | None:
+    """Why this GPU has no kernel for products of the torch dtype, or None. kind: "2:4" or "int4",
+    that of b."""
     a = torch.zeros(64, 64, device=device).to(dtype)
     try:
-        b = tcgemm.compress24(a, prune=True) if sparse else a
+        b: Any = a
+        if kind:
+            packs = kind == "int4"
+            b = tcgemm.pack_weight(a, "int4", 64) if packs else tcgemm.compress24(a, prune=True)
         tcgemm.check_layout(a, b.t(), precision="high" if dtype is torch.float32 else None)
     except RuntimeError as error:
         return str(error)
@@ -84,8 +93,8 @@ def products(device: str, seed: int) -> str | None:
     print(f"  {'dtype':9}{'layout':7}{'m x n x k':20}{'kernel':45}{'error':>6}{'us':>10} {last:>8}")
     wrong = []
     for name, shapes in DTYPES[device].items():
-        dtype, _, pattern = name.partition(" ")
-        if missing(device, operands.DTYPES[dtype], sparse=bool(pattern)):
+        dtype, _, kind = name.partition(" ")
+        if missing(device, operands.DTYPES[dtype], kind):
             print(f"  {name:9} this GPU has no kernel for it")
             continue
         for layouts, *shape in shapes[device]:
@@ -103,27 +112,31 @@ def product(
     device: str, name: str, layout: Layout, shape: Sequence[int], seed: int
 ) -> tuple[str, float]:
     """-> (the table's line, the error over its bound) of one product."""
-    dtype, _, pattern = name.partition(" ")
+    dtype, _, kind = name.partition(" ")
     generator = torch.Generator(device).manual_seed(seed)
-    kind = operands.DTYPES[dtype]
-    data = operands.Operands.build(layout, *shape, dtype=kind, device=device)
+    data = operands.Operands.build(layout, *shape, dtype=operands.DTYPES[dtype], device=device)
     data.normal(generator).poison()
-    right = [weight.t() for weight in data.prune()] if pattern else data.b.views
+    right: Sequence[Any] = data.b.views
+    if kind == "int4":
+        right = [tcgemm.pack_weight(b.mT, "int4", 128).t() for b in data.b.views]
+    elif kind:
+        right = [weight.t() for weight in data.prune()]
     a = data.a[0]
     options: dict[str, Any] = {"precision": "high"} if dtype == "tf32" else {}
     tcgemm.mm(a, right[0], out=data.out[0], **options)
-    b = data.b[0]
+    b = right[0].dequantize(torch.float32) if kind == "int4" else data.b[0]
     rounded = (numerics.round_to_tf32(a), numerics.round_to_tf32(b)) if dtype == "tf32" else (a, b)
     error = numerics.error_ratio(
         *(data.out[0], *rounded),
         accumulation=ACCUMULATION.get(dtype, "f32"),
         dtype=dtype,
         budget=CHECK_BUDGET[device],
+        operand_error=ROUNDINGS * numerics.UNIT_ROUNDOFF[a.dtype] if kind == "int4" else 0.0,
     )
     candidates: dict[str, Callable[[int], Any]] = {
         "tcgemm": lambda i: tcgemm.mm(data.a[i], right[i], out=data.out[i], **options)
     }
-    call = torch_product(data, dtype, pattern)
+    call = torch_product(data, dtype, sparse=kind == "2:4")
     refused = device == "cuda" and baseline.refusal(call)
     if device == "cuda" and not refused:
         candidates["torch"] = call
@@ -136,9 +149,9 @@ def product(
     return f"  {name:9}{layout:7}{size:20}{kernel:45}{error:6.2f}{us:10.1f} {ratio}", error
 
 
-def torch_product(data: operands.Operands, dtype: str, pattern: str) -> Callable[[int], Any]:
+def torch_product(data: operands.Operands, dtype: str, *, sparse: bool) -> Callable[[int], Any]:
     """torch's call on operand set i; the first call prepares what all need."""
-    if pattern:
+    if sparse:
         prepared = functools.cache(
             lambda: baseline.CusparseltGemm([b.t() for b in data.b.views], data.a[0])
         )

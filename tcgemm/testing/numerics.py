@@ -177,6 +177,7 @@ def error_ratio(
     activation: Activation | None = None,
     residual: Tensor | None = None,
     products: int | None = None,
+    operand_error: float = 0.0,
 ) -> float:
     """The largest |out - reference| over its bound. A result with more than 1, or NaN, is wrong.
 
@@ -197,6 +198,8 @@ def error_ratio(
         bias, activation, residual: those of the call.
         products (int): how many products are added before the accumulator is rounded. Default:
             what this GPU's largest instruction adds.
+        operand_error (float): the largest relative error of an element of b as it was multiplied,
+            such as that of a packed weight that a kernel rounds. Default: none.
     """
     m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
     if 0 in (*out.shape, k):
@@ -217,7 +220,7 @@ def error_ratio(
         bound = bound * torch.matmul(a.abs(), b.abs())
     else:
         error = accumulation_error(out.device, accumulation, k, dtype=dtype, products=products)
-        bound = error * 4.0
+        bound = (error + operand_error) * 4.0
         bound = bound * torch.matmul(a * a, b * b).sqrt_()
     unit = 2 * UNIT_ROUNDOFF[torch.float32]  # the epilogue runs in f32
     if accumulation == "s32":

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from tcgemm.bench.workloads import Workload
+from tcgemm.bench.packed_weight import workload
 from tcgemm.comparison import request
 from tcgemm.comparison.shapes import progress_of
 from tcgemm.ops import query, tuned
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tcgemm.bench.case import Case
     from tcgemm.comparison.request import DType, Shape
-    from tcgemm.typing import Float8Precision, Granularity, Layout
+    from tcgemm.typing import Float8Precision, Granularity, Layout, PackedFormat
 
 
 def tune(
@@ -33,6 +33,8 @@ def tune(
     scales: Granularity | None = None,
     precision: Float8Precision | None = None,
     sparse: bool = False,
+    weight: PackedFormat | None = None,
+    group_size: int | Literal["default"] | None = "default",
     seconds: float | None = None,
     device: torch.device | str | None = None,
     progress: bool | Callable[[str], None] = True,
@@ -59,8 +61,8 @@ def tune(
             list of these. Or a torch.nn.Module: the products of its linear layers, those of torch
             and of tcgemm.nn. Its weights are not read, and need not be on the GPU.
         rows (int or list): the rows of a layer's input; for a model. Default: 1, 16, 64, 256, 2048.
-        dtypes, layouts, scales, precision, sparse: as for tcgemm.compare; for shapes. float32 with
-            all its bits is not tuned.
+        dtypes, layouts, scales, precision, sparse, weight, group_size: as for tcgemm.compare; for
+            shapes. float32 with all its bits, int4 and bits are not tuned.
         seconds (float): the time that the planned kernel and each of the three fastest run.
             Default: 0.3.
         device: the GPU. Default: the current one.
@@ -75,7 +77,7 @@ def tune(
             If a product cannot be measured, its row contains the reason instead.
     """
     given = {"dtypes": dtypes, "layouts": layouts}
-    of_shapes = {"scales": scales, "precision": precision}
+    of_shapes = {"scales": scales, "precision": precision, "weight": weight}
     skipped: dict[str, str] = {}
     if isinstance(what, torch.nn.Module):
         named = [name for name, value in (given | of_shapes).items() if value is not None]
@@ -92,7 +94,7 @@ def tune(
             raise refuse("rows belongs to a model, but got shapes, which have m; leave it out.")
         defaults = {"dtypes": "bf16", "layouts": "TN"}
         given = {name: defaults[name] if each is None else each for name, each in given.items()}
-        cases = products.of_shapes(what, **given, **of_shapes, sparse=sparse)
+        cases = products.of_shapes(what, **given, **of_shapes, sparse=sparse, group_size=group_size)
     gpu = gpu_of(device)
     if query.ask("_batch_invariant", 0):
         raise refuse("batch_invariant is active, which ignores what is tuned; end it first.")
@@ -158,7 +160,7 @@ def run(
 def row_of(case: Case, gpu: torch.device, seconds: float) -> dict[str, Any]:
     """The row of a case, or the reason why it cannot be measured."""
     try:
-        work = Workload(case, gpu)
+        work = workload(case, gpu)
         return measure.measure(work, measure.GpuBench(work), seconds=seconds)
     except RuntimeError as error:
         torch.cuda.synchronize()  # a GPU that no longer answers raises here

@@ -55,6 +55,7 @@ class GpuBench:
                 accumulation=work.case.accumulation,
                 dtype=work.case.dtype,
                 budget=BUDGET,
+                operand_error=work.operand_error,
             )
         except RuntimeError as error:
             return baseline.reason(error)

@@ -9,8 +9,8 @@ import torch
 
 import tcgemm
 from tcgemm import dtypes
-from tcgemm.bench.case import FLOAT8, Case
-from tcgemm.comparison import request
+from tcgemm.bench.case import FLOAT8, FLOATS, Case
+from tcgemm.comparison import packed, request
 from tcgemm.ops import precision as torch_precision
 
 if TYPE_CHECKING:
@@ -30,7 +30,15 @@ def refuse(text: str) -> RuntimeError:
 
 
 def of_shapes(
-    shapes: Any, *, dtypes: Any, layouts: Any, scales: Any, precision: Any, sparse: bool
+    shapes: Any,
+    *,
+    dtypes: Any,
+    layouts: Any,
+    scales: Any,
+    precision: Any,
+    sparse: bool,
+    weight: Any = None,
+    group_size: Any = "default",
 ) -> list[Case]:
     """The cases of shapes, which tcgemm.compare takes as well."""
     try:
@@ -41,11 +49,18 @@ def of_shapes(
             scales=scales,
             precision=precision,
             sparse=sparse,
+            weight=weight,
+            group_size=group_size,
         )
     except RuntimeError as error:
         raise RuntimeError(str(error).replace(COMPARE, TUNE)) from None
     if "f32" in names:
         raise refuse(f"dtypes has f32, but {OF_F32}.")
+    for name in names:
+        if name in packed.NAMES:
+            raise refuse(
+                f"dtypes has {name}, but products of int4 and of bits are not tuned; leave it out."
+            )
     return list(dict.fromkeys(cases))
 
 
@@ -116,6 +131,8 @@ def of_layer(module: torch.nn.Module) -> Case | None:
         name = "tf32" if weight.dtype is torch.float32 else _name(weight.dtype)
         size = (1, module.out_features, module.in_features)
         return Case("mm", name, "TN", *size, epilogue="sparse")
+    if isinstance(module, layers.PackedLinear):
+        return _of_packed(module)
     if isinstance(module, torch.nn.Linear):
         return Case("mm", _input(module.weight), "TN", 1, module.out_features, module.in_features)
     if hasattr(module, "nf") and isinstance(getattr(module, "weight", None), torch.Tensor):
@@ -130,6 +147,17 @@ def _of_8_bits(module: Any, granularity: str) -> Case:
     if name not in FLOAT8:
         return Case("mm", name, "TN", *size)
     return Case("mm", name, "TN", *size, "promoted", f"{granularity}-scales")
+
+
+def _of_packed(module: Any) -> Case:
+    if module.format == "table":
+        raise NotTuned("its weight has a table of its own")
+    name = _name(module.weight.dtype)
+    if name not in FLOATS:
+        raise NotTuned(f"its weight is {name} for other modules, but bf16 or f16 multiplies it")
+    size = (1, module.out_features, module.in_features)
+    term = f"packed-{module.format}-{module.group_size or 'row'}"
+    return Case("mm", name, "TN", *size, epilogue=term)
 
 
 def _input(weight: Any) -> str:

@@ -8,6 +8,7 @@ import torch
 
 import tcgemm
 from tcgemm.bench.case import Case
+from tcgemm.bench.packed_weight import workload
 from tcgemm.bench.workloads import Workload
 from tcgemm.cli import tune as command
 from tcgemm.ops import tuned
@@ -21,7 +22,7 @@ CASE = Case("mm", "bf16", "TN", 16, 4096, 14336)
 
 
 def work_of(case=CASE):
-    return Workload(case, "meta")
+    return workload(case, "meta")
 
 
 class Bench:
@@ -261,6 +262,25 @@ def test_tune_stores_what_later_plans_take(fake_gpu):
     assert "2 of 2 products have a faster kernel" in str(result) and "1.250" in str(result)
 
 
+def test_a_product_with_a_packed_weight_is_tuned(fake_gpu, monkeypatch):
+    monkeypatch.setattr(
+        measure, "GpuBench", lambda work: Bench(lambda kernel: 8.0 if "128x32" in kernel else 10.0)
+    )
+    layers = torch.nn.Sequential(*(torch.nn.Linear(1024, 2048).bfloat16() for _ in range(2)))
+    tcgemm.swap_linear(layers, "0", to=tcgemm.nn.PackedLinear, format="int4", group_size=64)
+    tcgemm.swap_linear(layers, "1", to=tcgemm.nn.PackedLinear, format="table", table=range(16))
+    found = tcgemm.tune(layers, rows=40, progress=False)
+    assert found.skipped == {"1": "its weight has a table of its own"}
+    shapes = tcgemm.tune((40, 2048, 1024), weight="int4", group_size=64, progress=False)
+    for row in (*found.rows, *shapes.rows):
+        assert "b packed int4 64" in row["product"] and row["stored"]
+    x = torch.empty(40, 1024, dtype=torch.bfloat16)
+    plan = tcgemm.explain(x, layers[0].packed.t(), device=H200)
+    assert plan.tuned and "128x32" in plan.kernel
+    other = tcgemm.pack_weight(torch.zeros(2048, 1024), "int4", 128)
+    assert not tcgemm.explain(x, other.t(), device=H200).tuned
+
+
 def test_tuning_again_begins_with_the_planned_kernel(fake_gpu, monkeypatch):
     first = tcgemm.tune((16, 4096, 14336), progress=False)
     again = tcgemm.tune((16, 4096, 14336), progress=False)
@@ -303,6 +323,9 @@ LINEAR = torch.nn.Linear(8, 8)
 ERRORS = (
     (((8, 8),), {}, "a shape is (m, n, k) or (batch, m, n, k) with sizes of at least 1, or a text"),
     (((8, 8, 8),), {"dtypes": "s5"}, "dtypes has 's5', but there are"),
+    (((8, 8, 8),), {"dtypes": "s4"}, "dtypes has s4, but products of int4 and of bits"),
+    (((8, 8, 8),), {"weight": "int4"}, "group_size is 128, which does not divide the 8 columns"),
+    ((LINEAR,), {"weight": "int4"}, "weight belongs to shapes, but got a model, whose layers have"),
     (((8, 8, 8),), {"dtypes": "f32"}, "dtypes has f32, but float32 with precision"),
     (((8, 8, 8),), {"layouts": "AB"}, "layouts has 'AB', but there are"),
     (((8, 8, 8),), {"rows": 4}, "rows belongs to a model, but got shapes, which have m; leave it"),

@@ -1,0 +1,107 @@
+"""Products of 16-bit activations with a packed weight, beside torch's with the weight that was
+packed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+import tcgemm
+from tcgemm.bench.workloads import BUDGET, Workload
+from tcgemm.packed.formats import FORMATS
+from tcgemm.testing import numerics, operands
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tcgemm.bench.case import Case
+    from tcgemm.packed import PackedWeight
+    from tcgemm.testing.operands import Operands
+
+# Kernels round an element of the weight, its scale and a table to 16 bits at most three times.
+ROUNDINGS = 3
+
+
+class PackedWeightWorkload(Workload):
+    """The operand sets and the calls of a product with a packed weight.
+
+    Example:
+        >>> from tcgemm.bench.case import Case
+        >>> from tcgemm.bench.packed_weight import PackedWeightWorkload
+        >>> case = Case("mm", "bf16", "TN", 8, 48, 128, epilogue="packed-int4-128")
+        >>> PackedWeightWorkload(case, "cpu").check()[0] < 1
+        True
+    """
+
+    packed: list[PackedWeight]  # of each set
+
+    def _wanted_sets(self) -> int | None:
+        if self.device.type == "meta":
+            return 1
+        case = self.case
+        bits = FORMATS[case.packed_format].bits
+        read = case.k * (case.m * self.dtype.itemsize + case.n * bits // 8)
+        return operands.sets_past_cache(read, self.device)
+
+    def refill(self, largest: int | None = None) -> Operands:
+        """Fills all operands with new data, and packs the weights again."""
+        pools = super().refill(largest)
+        case: Any = self.case
+        self.packed = [
+            tcgemm.pack_weight(b.mT, case.packed_format, case.packed_group) for b in pools.b.views
+        ]
+        for each in self.packed:
+            each.arranged()
+        found: Any = self.packed
+        self.weights, self.b = found, [each.t() for each in found]
+        return pools
+
+    @property
+    def bytes(self) -> int | None:
+        """The least memory traffic: every operand is read once, the result is written once."""
+        tensors = [self.operands.a[0], self.packed[0].arranged(), self.operands.out[0]]
+        tensors += [each for each in (self.bias, self.residual) if each is not None]
+        return sum(each.nbytes for each in tensors)
+
+    @property
+    def operand_error(self) -> float:
+        """The largest relative error of an element of the weight as it is multiplied."""
+        return ROUNDINGS * numerics.UNIT_ROUNDOFF[self.dtype]
+
+    def call_kernel(self, name: str, index: int, keep: bool = True) -> None:
+        """Runs a kernel by name on set `index`; `keep` as in `call_tcgemm`."""
+        packed = self.packed[index]
+        options = self.options | packed.order._asdict() | {"kernel_name": name}
+        given = (self.operands.a[index], packed.arranged())
+        if keep:
+            torch.ops.tcgemm.packed_mm.out(*given, **options, out=self.operands.out[index])
+        else:
+            torch.ops.tcgemm.packed_mm(*given, **options)
+
+    def multiplied(self) -> tuple[Tensor, Tensor]:
+        """(a, b) of set 0 in float64, before kernels round the weight."""
+        return self.operands.a[0].double(), self.b[0].dequantize(torch.float32).double()
+
+    def check(self) -> tuple[float | None, bool | None]:
+        """(max_error_ratio, None) on new data: no data has exact products in every format."""
+        data = self.refill().poison()
+        self.call_tcgemm(0)
+        ratio = numerics.error_ratio(
+            *(data.out[0], *self.multiplied()),
+            accumulation=self.case.accumulation,
+            dtype=self.case.dtype,
+            budget=BUDGET[self.device.type],
+            bias=self.bias,
+            activation=self.activation,
+            residual=self.residual,
+            operand_error=self.operand_error,
+        )
+        self.refill()
+        return ratio, None
+
+
+def workload(case: Case, device: torch.device | str) -> Workload:
+    """The workload of a case."""
+    return (PackedWeightWorkload if case.packed_format else Workload)(case, device)
