@@ -26,6 +26,7 @@ OPERATORS = (
     "scaled_mm",
     "scaled_mm_amax",
     "packed_mm",
+    "packed_mm_amax",
     "_int4_mm",
     "_int4_mm_amax",
     "_binary_mm",

@@ -27,7 +27,7 @@ struct Arguments {
   double beta = 1.0;
   bool batch_invariant = false;
   bool constant_weight = false;  // of the operators _constant_...
-  bool amax = false;             // explain and check_layout; scaled_mm_amax has it in its name
+  bool amax = false;             // explain and check_layout; other operators have it in their name
 
   // The packed weight of packed_mm.
   std::int64_t packed_n = 0, group_size = 0;

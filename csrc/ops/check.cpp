@@ -26,10 +26,11 @@ const char* argument_name(Op op, Slot slot) {
 
 const char* name(Op op) {
   // Every public function can call the general GEMMs, so their errors name no function.
-  constexpr const char* names[] = {
-      "tcgemm.mm",           "tcgemm.bmm",     "tcgemm.matmul",   "tcgemm.addmm", "tcgemm.baddbmm",
-      "tcgemm.linear",       "tcgemm",         "tcgemm",          "tcgemm",       "tcgemm",
-      "tcgemm.check_layout", "tcgemm.explain", "tcgemm.binary_mm"};
+  constexpr const char* names[] = {"tcgemm.mm",      "tcgemm.bmm",      "tcgemm.matmul",
+                                   "tcgemm.addmm",   "tcgemm.baddbmm",  "tcgemm.linear",
+                                   "tcgemm",         "tcgemm",          "tcgemm",
+                                   "tcgemm",         "tcgemm",          "tcgemm.check_layout",
+                                   "tcgemm.explain", "tcgemm.binary_mm"};
   return names[static_cast<int>(op)];
 }
 

@@ -1,5 +1,4 @@
 // The checks of dtypes, devices and options. core/dtype_rules.h has the table of dtypes.
-#include <charconv>
 #include <cmath>
 
 #include "core/dtype_rules.h"
@@ -152,11 +151,6 @@ void check_scale_types(Op op, const CheckedGemm& checked) {
   }
 }
 
-std::string to_string(double value) {
-  char text[32];
-  return std::string(text, std::to_chars(text, text + sizeof text, value).ptr);
-}
-
 // An s32 result is computed modulo 2^32, so no step of its epilogue may round.
 void check_integers(Op op, const Arguments& arguments, const CheckedGemm& checked) {
   if (checked.out_dtype != DType::s32) return;
@@ -164,18 +158,16 @@ void check_integers(Op op, const Arguments& arguments, const CheckedGemm& checke
   constexpr const char* kRemedy = "pass an out_dtype such as torch.bfloat16.";
   const auto is_int32 = [](double x) { return x >= -0x1p31 && x < 0x1p31 && x == std::trunc(x); };
   if (!is_int32(arguments.alpha))
-    fail(name(op), ": alpha is ", to_string(arguments.alpha), kWhy, "pass a whole number, or ",
-         kRemedy);
+    fail(name(op), ": alpha is ", arguments.alpha, kWhy, "pass a whole number, or ", kRemedy);
   if (checked[Slot::c].view && !is_int32(arguments.beta))
-    fail(name(op), ": beta is ", to_string(arguments.beta), kWhy, "pass a whole number, or ",
-         kRemedy);
+    fail(name(op), ": beta is ", arguments.beta, kWhy, "pass a whole number, or ", kRemedy);
   if (is_smooth(checked.activation))
     fail(name(op), ": activation is \"", name(checked.activation), "\"", kWhy,
          "there is \"relu\" for it, or ", kRemedy);
   for (const Slot slot : kScales)
     if (const View& view = checked[slot].view)
       fail(name(op), ": ", view.name, " is given", kWhy, "leave it away, or ", kRemedy);
-  if (op == Op::scaled_mm_amax || arguments.amax)
+  if (returns_amax(op) || arguments.amax)
     fail(name(op), ": amax is asked for", kWhy, "leave it away, or ", kRemedy);
 }
 

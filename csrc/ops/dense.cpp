@@ -33,7 +33,7 @@ GemmResults gemm(Op op, const Arguments& arguments, Target target, GemmBackend b
   GemmResults results;
   if (!arguments[Slot::out]) results.out = allocate_result(op, Slot::out, checked);
   if (with_z) results.z = allocate_result(op, Slot::z, checked);
-  if (op == Op::scaled_mm_amax)
+  if (returns_amax(op))
     results.amax =
         allocate("amax", {nullptr, 0}, scalar_type_of(DType::f32), checked[Slot::a].view);
   if (checked.empty()) {

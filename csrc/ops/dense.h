@@ -19,7 +19,7 @@ using GemmBackend = void (*)(const BatchedProblem& batched, const CheckedGemm& c
 struct GemmResults {
   TensorHandle out;   // null if the caller gave one
   TensorHandle z;     // the argument of the activation; of calls with_z only
-  TensorHandle amax;  // scaled_mm_amax only: f32, zero dimensions
+  TensorHandle amax;  // where returns_amax(op): f32, zero dimensions
 };
 
 // Target::none throws before it calls `backend`, which may then be null. with_z: the call has an
@@ -32,7 +32,7 @@ template <Op op, bool out, Target target, GemmBackend backend>
 void gemm_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
   GemmResults results = gemm(op, unbox(parameters(op), out, stack), target, backend);
   if constexpr (!out) stack[0] = reinterpret_cast<std::uint64_t>(results.out.release());
-  if constexpr (op == Op::scaled_mm_amax)
+  if constexpr (returns_amax(op))
     stack[1] = reinterpret_cast<std::uint64_t>(results.amax.release());
 }
 
@@ -51,7 +51,7 @@ void packed_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
   if (!arguments.types) arguments.types.emplace();
   GemmResults results = gemm(op, arguments, target, backend);
   if constexpr (!out) stack[0] = reinterpret_cast<std::uint64_t>(results.out.release());
-  if constexpr (op == Op::scaled_mm_amax)
+  if constexpr (returns_amax(op))
     stack[1] = reinterpret_cast<std::uint64_t>(results.amax.release());
 }
 
@@ -99,6 +99,7 @@ void register_gemm(torch::stable::detail::StableLibrary& library) {
   library.impl("packed_mm", gemm_kernel<Op::packed_mm, false, target, backend>);
   library.impl("packed_mm.out", gemm_kernel<Op::packed_mm, true, target, backend>);
   library.impl("packed_mm.with_z", gemm_with_z_kernel<Op::packed_mm, target, backend>);
+  library.impl("packed_mm_amax", gemm_kernel<Op::packed_mm_amax, false, target, backend>);
   library.impl("scaled_mm_amax", gemm_kernel<Op::scaled_mm_amax, false, target, backend>);
   library.impl("_int4_mm", packed_kernel<Op::scaled_mm, schemas::kInt4, false, target, backend>);
   library.impl("_int4_mm.out", packed_kernel<Op::scaled_mm, schemas::kInt4, true, target, backend>);

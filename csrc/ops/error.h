@@ -4,6 +4,8 @@
 // do. STD_TORCH_CHECK would put a file and a line in front. A correct call runs none of this.
 #pragma once
 
+#include <charconv>
+#include <concepts>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
@@ -18,7 +20,15 @@ struct Shape {
 };
 
 inline void append(std::string& text, std::string_view piece) { text += piece; }
-inline void append(std::string& text, std::int64_t number) { text += std::to_string(number); }
+template <std::integral Integer>
+void append(std::string& text, Integer number) {
+  text += std::to_string(number);
+}
+// The shortest text that reads back as the number.
+inline void append(std::string& text, double number) {
+  char digits[32];
+  text.append(digits, std::to_chars(digits, digits + sizeof digits, number).ptr);
+}
 inline void append(std::string& text, Shape shape) {
   text += '(';
   for (std::int64_t d = 0; d < shape.dims; ++d) {

@@ -116,6 +116,8 @@ STABLE_TORCH_LIBRARY(tcgemm, m) {
   // The general GEMM whose b is a packed weight of n rows, as core/packed_weight.h has it.
   define(m, "packed_mm", parameters(Op::packed_mm));
   define_with_z(m, "packed_mm", parameters(Op::packed_mm));
+  m.def(("packed_mm_amax(" + schema(parameters(Op::packed_mm_amax)) + ") -> (Tensor, Tensor)")
+            .c_str());
   // scaled_mm of uint8 tensors that hold two int4 in each byte, along K: the operands of
   // tcgemm.Int4Tensor. K, and every error, counts int4.
   define(m, "_int4_mm", schemas::kInt4);

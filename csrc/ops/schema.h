@@ -22,10 +22,14 @@ enum class Op : std::uint8_t {
   scaled_mm,
   scaled_mm_amax,
   packed_mm,
+  packed_mm_amax,
   check_layout,
   explain,
   binary_mm
 };
+
+// Does the operator return the largest magnitude as well?
+constexpr bool returns_amax(Op op) { return op == Op::scaled_mm_amax || op == Op::packed_mm_amax; }
 
 // The arguments that are no tensors.
 enum class Option : std::uint8_t {
@@ -173,6 +177,7 @@ constexpr const ParameterList& parameters(Op op) {
     case Op::scaled_mm_amax:
       return schemas::kScaled;
     case Op::packed_mm:
+    case Op::packed_mm_amax:
       return schemas::kPacked;
     case Op::check_layout:
     case Op::explain:

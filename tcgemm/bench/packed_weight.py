@@ -36,6 +36,8 @@ class PackedWeightWorkload(Workload):
     """
 
     packed: list[PackedWeight]  # of each set
+    weights: Any
+    b: Any
 
     def _wanted_sets(self) -> int | None:
         if self.device.type == "meta":
@@ -54,8 +56,7 @@ class PackedWeightWorkload(Workload):
         ]
         for each in self.packed:
             each.arranged()
-        found: Any = self.packed
-        self.weights, self.b = found, [each.t() for each in found]
+        self.weights, self.b = self.packed, [each.t() for each in self.packed]
         return pools
 
     @property
@@ -82,7 +83,7 @@ class PackedWeightWorkload(Workload):
 
     def multiplied(self) -> tuple[Tensor, Tensor]:
         """(a, b) of set 0 in float64, before kernels round the weight."""
-        return self.operands.a[0].double(), self.b[0].dequantize(torch.float32).double()
+        return self.operands.a[0].double(), self.packed[0].t().dequantize(torch.float32).double()
 
     def check(self) -> tuple[float | None, bool | None]:
         """(max_error_ratio, None) on new data: no data has exact products in every format."""

@@ -117,14 +117,15 @@ def product(
     data = operands.Operands.build(layout, *shape, dtype=operands.DTYPES[dtype], device=device)
     data.normal(generator).poison()
     right: Sequence[Any] = data.b.views
+    b = data.b[0]
     if kind == "int4":
-        right = [tcgemm.pack_weight(b.mT, "int4", 128).t() for b in data.b.views]
+        packed = [tcgemm.pack_weight(b.mT, "int4", 128).t() for b in data.b.views]
+        right, b = packed, packed[0].dequantize(torch.float32)
     elif kind:
         right = [weight.t() for weight in data.prune()]
     a = data.a[0]
     options: dict[str, Any] = {"precision": "high"} if dtype == "tf32" else {}
     tcgemm.mm(a, right[0], out=data.out[0], **options)
-    b = right[0].dequantize(torch.float32) if kind == "int4" else data.b[0]
     rounded = (numerics.round_to_tf32(a), numerics.round_to_tf32(b)) if dtype == "tf32" else (a, b)
     error = numerics.error_ratio(
         *(data.out[0], *rounded),

@@ -117,6 +117,7 @@ def refusal(
         "tcgemm.scaled_mm: ",
         "tcgemm.scaled_mm_amax: ",
         "tcgemm.packed_mm: ",
+        "tcgemm.packed_mm_amax: ",
     ):
         if text.startswith(operator):
             return type(error)(f"tcgemm.{function}: {text.removeprefix(operator)}")

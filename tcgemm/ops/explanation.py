@@ -1,7 +1,7 @@
 """tcgemm.explain and check_layout, and their answers: text that notebooks show as it prints."""
 
 import html
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
@@ -14,6 +14,9 @@ from tcgemm.ops.epilogue import Epilogue, Scales, epilogue_of
 from tcgemm.ops.operators import MATMUL
 from tcgemm.ops.prepack import Prepared
 from tcgemm.typing import Activation, Precision
+
+if TYPE_CHECKING:
+    from tcgemm.packed.weight import PackedWeight
 
 
 class Text(str):
@@ -128,7 +131,7 @@ class Explanation(Text):
 
 def check_layout(
     a: Tensor,
-    b: Tensor | Prepared,
+    b: "Tensor | Prepared | PackedWeight",
     *,
     c: Tensor | None = None,
     beta: float = 1.0,
@@ -195,7 +198,7 @@ def check_layout(
 
 def explain(
     a: Tensor,
-    b: Tensor | Prepared,
+    b: "Tensor | Prepared | PackedWeight",
     *,
     c: Tensor | None = None,
     beta: float = 1.0,

@@ -1,6 +1,7 @@
-"""Products with a PackedWeight: the operator packed_mm with its fake, derivatives and rules.
+"""Products with a PackedWeight: the operators packed_mm and packed_mm_amax with their fakes,
+derivatives and rules.
 
-    linear, mm, matmul, addmm --> dispatch.OPERANDS --> multiply --> autograd --> packed_mm
+    linear, mm, matmul, addmm --> dispatch.products --> multiply --> autograd --> packed_mm
 
 The operator takes the weight in device order, and K from its other operand. The gradient of a
 multiplies the weight that these bytes stand for, in the dtype of a. So a graph needs no other form
@@ -17,6 +18,7 @@ from tcgemm.ops import autograd, dispatch, dtensor, fake, flops, functional, inv
 from tcgemm.ops._torch_private import any_autocast_enabled, redispatch
 from tcgemm.ops.arguments import check_amax, check_words, refusal
 from tcgemm.ops.epilogue import DEFAULT, NO_SCALES, TENSORS, Scales
+from tcgemm.ops.explanation import check_layout, explain
 from tcgemm.ops.operators import LINEAR, MATMUL, Operator, times
 from tcgemm.ops.prepack import Prepared
 from tcgemm.packed.arrange import Order, parts_of
@@ -32,18 +34,23 @@ if TYPE_CHECKING:
     from tcgemm.ops.operators import Operands
 
 _SIXTEEN = (torch.float16, torch.bfloat16)
-_packet: Any = torch.ops.tcgemm.packed_mm
-_kernel: Any = redispatch(_packet.default)
+_OPS: Any = torch.ops.tcgemm
+_OPERATORS: dict[bool, tuple[str, Any, Any, Any]] = {  # the key is the argument amax
+    False: ("packed_mm", *map(_OPS.packed_mm.__getattr__, ("default", "out", "with_z"))),
+    True: ("packed_mm_amax", _OPS.packed_mm_amax.default, None, None),
+}
+_kernel: Any = redispatch(_OPS.packed_mm.default)
 _NO_ORDER = Order(0, "int4", 0, "none")
 
 
 class PackedProduct(Operator):
-    """packed_mm for one call: the numbers of the weight and scale_out belong to it."""
+    """packed_mm or packed_mm_amax for one call: the numbers of the weight and scale_out belong to
+    it."""
 
-    name: str = "packed_mm"
-    default: Any = _packet.default
-    out: Any = _packet.out
-    with_z: Any = _packet.with_z
+    name: str
+    default: Any
+    out: Any
+    with_z: Any
     weight: bool = True
     batched: bool = False
     operand_names: tuple[str, str] = ("a", "packed_b")
@@ -62,12 +69,17 @@ class PackedProduct(Operator):
         scale_out: Tensor | None = None,
         kernel_name: str | None = None,
         a: tuple[int, torch.dtype] = (0, torch.bfloat16),
+        *,
+        amax: bool = False,
     ) -> None:
+        self.name, self.default, self.out, self.with_z = _OPERATORS[amax]
+        self.amax = amax
         self.order = order
         self.words = order._asdict()
-        # Without constants autograd.py takes the shortest way.
-        self.constants = () if scale_out is None else (scale_out,)
-        self.constant_names = () if scale_out is None else ("scale_out",)
+        # Without constants autograd.py takes the shortest way, for one result.
+        short = scale_out is None and not amax
+        self.constants = () if short else (scale_out,)
+        self.constant_names = () if short else ("scale_out",)
         self.keeps_sign = scale_out is None
         self.kernel_name = kernel_name
         self.a = a
@@ -103,15 +115,16 @@ class PackedProduct(Operator):
         order = Order(*(given.get(name, each) for name, each in _NO_ORDER._asdict().items()))
         a = given["a"]
         form = (a.shape[-1], a.dtype) if isinstance(a, torch.Tensor) and a.dim() else self.a
-        call = PackedProduct(order, given.get("scale_out"), given.get("kernel_name"), form)
+        given_words = (given.get("scale_out"), given.get("kernel_name"), form)
+        call = PackedProduct(order, *given_words, amax=self.amax)
         return call, self.operands(given)
 
     def with_constants(self, constants: Sequence[Tensor | None]) -> PackedProduct:
         scale_out = constants[0] if constants else None
-        return PackedProduct(self.order, scale_out, self.kernel_name, self.a)
+        return PackedProduct(self.order, scale_out, self.kernel_name, self.a, amax=self.amax)
 
     def before_activation(self) -> PackedProduct:
-        return self.with_constants(())
+        return PackedProduct(self.order, None, self.kernel_name, self.a)
 
     def grad_operands(
         self, a: Any, b: Any, precision: str | None
@@ -160,15 +173,24 @@ def _vmap(info, in_dims, *args, **kwargs):
     return OPERATOR.default(a.movedim(batch_a, 0), *rest, **kwargs), 0
 
 
+def _fake_amax(a, *args, **kwargs):
+    return _fake(a, *args, **kwargs), a.new_empty((), dtype=torch.float32)
+
+
 OPERATOR: PackedProduct = PackedProduct()
+OPERATOR_AMAX: PackedProduct = PackedProduct(amax=True)
 torch.library.register_fake("tcgemm::packed_mm", _fake)
 torch.library.register_fake("tcgemm::packed_mm.with_z", _fake_with_z)
 torch.library.register_fake("tcgemm::packed_mm.out", _fake_out)
+torch.library.register_fake("tcgemm::packed_mm_amax", _fake_amax)
 torch.library.register_vmap("tcgemm::packed_mm", _vmap)
+vmap.register_one_by_one("packed_mm_amax")
 vmap.register_one_by_one("packed_mm", "with_z")
 autograd.register(OPERATOR)
+autograd.register(OPERATOR_AMAX)
 autograd.register_constant("packed_mm", "with_z")
 flops.count(OPERATOR)
+flops.count(OPERATOR_AMAX)
 dtensor.rules_in("tcgemm.packed.sharding")
 
 
@@ -188,12 +210,6 @@ def _check_options(op: Operator, epilogue: Epilogue, scales: Scales, amax: objec
                 f"{name} is given, but {second} is a PackedWeight, which has its own scales; leave "
                 f"it out, or pass {second}.dequantize().",
             )
-    if amax:
-        _refuse(
-            op,
-            f"amax is True, but {second} is a PackedWeight, whose kernels do not compute it; take "
-            f"the result's .abs().amax(), or pass {second}.dequantize().",
-        )
     if epilogue.acc_dtype not in (None, torch.float32):
         _refuse(
             op,
@@ -258,8 +274,9 @@ def multiply(
     epilogue: Epilogue,
     scales: Scales,
     amax: object,
-) -> Tensor:
-    """The product `op` of a tensor and a PackedWeight. The arguments are those of dispatch."""
+) -> Any:
+    """The product `op` of a tensor and a PackedWeight, and amax if it is asked for. The arguments
+    are those of dispatch."""
     first, second = op.operand_names
     if op.batched:
         _refuse(
@@ -277,7 +294,11 @@ def multiply(
     if out is None and (traced or any_autocast_enabled()):
         a, c, bias, residual = dispatch.autocast(a, c, bias, residual)
     _check_operands(op, a, b, bias)
-    call = _call(a, b) if scale_out is None else _call(a, b).with_constants((scale_out,))
+    call = _call(a, b)
+    if scale_out is not None or amax:
+        call = PackedProduct(call.order, scale_out, None, call.a, amax=bool(amax))
+    if amax and out is not None:
+        raise dispatch.amax_with_out(op.name)
     operands = (a, order, c, bias, residual)
     try:
         if out is not None:
@@ -305,7 +326,7 @@ def multiply(
 dispatch.products[PackedWeight] = multiply
 for _function, _name in (
     *((functional.mm, "b"), (functional.matmul, "b"), (functional.addmm, "b")),
-    (functional.linear, "weight"),
+    *((functional.linear, "weight"), (check_layout, "b"), (explain, "b")),
 ):
     # help() shows the type; in functional.py it is a string, for type checkers.
     _function.__annotations__[_name] = torch.Tensor | Prepared | PackedWeight

@@ -4,16 +4,19 @@
     Replicate       Replicate     Replicate    Replicate
     Shard(rows)     Shard(rows)   Replicate    Shard where they have the dimension, else Replicate
 
+amax is Partial("max") where rows are divided.
+
 The bytes of a packed weight are in the order of a kernel, so they are never divided. A weight that
 is packed can be divided by rows, and so are its codes and scales.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
-from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor import Partial, Replicate, Shard
 
 from tcgemm.ops._torch_private import register_sharding
 from tcgemm.ops.sharding import Rule, addend
@@ -21,22 +24,24 @@ from tcgemm.ops.sharding import Rule, addend
 _R = Replicate()
 
 
-def _packed_mm(a: Any, packed_b: Any, *addends: Any, **kwargs: Any) -> list[Rule]:
+def _packed_mm(amax: int, a: Any, packed_b: Any, *addends: Any, **kwargs: Any) -> list[Rule]:
     """packed_mm(a, packed_b, c, bias, residual, scale_out)"""
     missing = [None] * len(kwargs)
 
     def rule(dim: int | None) -> Rule:
         of_result = _R if dim is None else Shard(dim)
+        results = [of_result, _R if dim is None else Partial("max")][: 1 + amax]
         placed = [
             None if each is None else _R if dim is None else addend(each, dim, a.ndim)
             for each in addends
         ]
-        return [of_result], [of_result, _R, *placed, *missing]
+        return results, [of_result, _R, *placed, *missing]
 
     return [rule(None), *map(rule, range(a.ndim - 1))]
 
 
-register_sharding(torch.ops.tcgemm.packed_mm.default, _packed_mm, ("n", "out_dtype"))
+for _amax, _op in enumerate((torch.ops.tcgemm.packed_mm, torch.ops.tcgemm.packed_mm_amax)):
+    register_sharding(_op.default, functools.partial(_packed_mm, _amax), ("n", "out_dtype"))
 
 
 def _pack_weight(w: Any, book: Any, global_scale: Any, *options: Any, **kwargs: Any) -> list[Rule]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tcgemm.ops.prepack import Prepared
+    from tcgemm.packed import PackedWeight
 
 
 class Plan(NamedTuple):
@@ -30,7 +31,7 @@ class Plan(NamedTuple):
     why: str
 
 
-def plan(a: Tensor, b: Tensor | Prepared, **options: Any) -> Plan:
+def plan(a: Tensor, b: Tensor | Prepared | PackedWeight, **options: Any) -> Plan:
     """Returns the plan of matmul(a, b, ...) on a GPU. The options are those of tcgemm.explain.
 
     Example:
@@ -43,6 +44,6 @@ def plan(a: Tensor, b: Tensor | Prepared, **options: Any) -> Plan:
     return Plan(found.kernel or "cpu", found.why or "")
 
 
-def kernel_name(a: Tensor, b: Tensor | Prepared, **options: Any) -> str:
+def kernel_name(a: Tensor, b: Tensor | Prepared | PackedWeight, **options: Any) -> str:
     """Returns the name of the kernel that plan(a, b, ...) chooses."""
     return plan(a, b, **options).kernel

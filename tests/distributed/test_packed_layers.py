@@ -70,12 +70,16 @@ def of_dtensors(rank):
     expected = tcgemm.linear(x, packed, bias, residual=rows)
     order = distribute_tensor(packed.arranged(), devices, [R])
     words = packed.order._asdict()
+    _, largest = tcgemm.linear(x, packed, bias, residual=rows, amax=True)
     for placement, result in ((R, R), (S0, S0), (S1, R)):
         a = distribute_tensor(x, devices, [placement])
         addends = [distribute_tensor(each, devices, [R]) for each in (bias, rows)]
         out = torch.ops.tcgemm.packed_mm.default(a, order, None, *addends, **words)
         assert isinstance(out, DTensor) and out.placements == (result,)
         assert torch.equal(out.full_tensor(), expected)
+        found, amax = torch.ops.tcgemm.packed_mm_amax(a, order, None, *addends, **words)
+        assert torch.equal(found.full_tensor(), expected)
+        assert torch.equal(amax.full_tensor(), largest)
     with pytest.raises(RuntimeError) as caught:
         tcgemm.linear(distribute_tensor(x, devices, [S0]), packed)
     assert str(caught.value) == (

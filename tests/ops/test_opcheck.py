@@ -174,5 +174,5 @@ def test_every_operator_is_checked():
     # In tests of their own; to_dense24 and mask24 are of SparseTensor24, which opcheck cannot copy.
     sparse = {"compress24", "decompress24", "gather24", "prune24", "tile24", "to_dense24", "mask24"}
     sparse |= {"_linear24", "_constant_linear24"}
-    packed = {"packed_mm", "_pack_weight"}  # in tests/packed
+    packed = {"packed_mm", "packed_mm_amax", "_pack_weight"}  # in tests/packed
     assert {name.split(".")[0] for name in names} == tested | elsewhere | sparse | packed

@@ -314,10 +314,14 @@ PRODUCTS = {
         "tcgemm.linear: scale_b is given, but weight is a PackedWeight, which has its own scales; "
         "leave it out, or pass weight.dequantize().",
     ),
-    "amax": (
-        linear(amax=True),
-        "tcgemm.linear: amax is True, but weight is a PackedWeight, whose kernels do not compute "
-        "it; take the result's .abs().amax(), or pass weight.dequantize().",
+    "amax and out": (
+        linear(amax=True, out=torch.empty(2, 6).half()),
+        "tcgemm.linear: with amax=True two tensors are returned, so there is no out=; leave one of "
+        "them away.",
+    ),
+    "amax is no bool": (
+        linear(amax="yes"),
+        "tcgemm.linear: amax is 'yes', but it must be True or False.",
     ),
     "acc_dtype": (
         linear(acc_dtype=torch.float16),

@@ -113,40 +113,6 @@ def test_the_operator_in_tests_of_torch(device):
         torch.library.opcheck(OPS._pack_weight.default, arguments)
 
 
-WRONG = (
-    ({"w": torch.zeros(4)}, "w must be a matrix (N, K)"),
-    ({"w": torch.zeros(4, 64, dtype=torch.float64)}, "but is torch.float64 of shape (4, 64)"),
-    ({"format": "int5"}, 'format is "int5", but there are "int4", "table4"'),
-    ({"group_size": 48}, "group_size is 48, but must divide the 64 columns of w"),
-    ({"group_size": 0}, "group_size is 0"),
-    ({"limit": 0.0}, "limit is 0"),
-    ({"limit": float("nan")}, "pass a positive number"),
-    ({"scale_type": "float8"}, 'scale_type is "float8"'),
-    ({"format": "int8", "zero_points": True}, 'only "int4" has them'),
-    ({"book": torch.zeros(3, 16)}, 'book is given, but format is "int4"'),
-    ({"format": "table4"}, 'book is None, but format is "table4"'),
-    ({"format": "table4", "book": torch.zeros(16)}, "book must be contiguous torch.float32 of 48"),
-    ({"global_scale": torch.ones(2)}, "global_scale must be contiguous torch.float32 of 1"),
-)
-
-
-@pytest.mark.parametrize(("given", "said"), WRONG, ids=[str(i) for i in range(len(WRONG))])
-def test_the_operator_refuses_in_a_sentence(given, said):
-    arguments = {
-        "w": torch.zeros(4, 64),
-        "book": None,
-        "global_scale": None,
-        "format": "int4",
-        "group_size": 32,
-        "limit": 7.0,
-        "scale_type": "float32",
-    }
-    with pytest.raises(RuntimeError) as error:
-        OPS._pack_weight(**(arguments | given))
-    assert str(error.value).startswith("tcgemm._pack_weight: ") and said in str(error.value)
-    assert str(error.value).endswith(".")
-
-
 def test_a_wrong_rule_is_seen():
     """The comparison fails if one code is another one."""
     w = weight(128, torch.float32)

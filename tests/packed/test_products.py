@@ -192,6 +192,42 @@ def test_compiled_functions(backend):
     assert torch.allclose(mine.float(), its.float(), rtol=2e-3, atol=2e-3)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda each: each.__name__)
+def test_amax_is_the_largest_magnitude_before_scale_out(function, device):
+    packed = tcgemm.pack_weight(torch.randn(N, K, device=device).half(), "int4", 64)
+    scale = torch.tensor(0.125, device=device)
+    for rows in (1, 12, 70):
+        x = torch.randn(rows, K, device=device).half()
+        for options in ({}, {"activation": "relu", "residual": torch.ones(rows, N).to(x)}):
+            wide = run(function, x, packed, out_dtype=torch.float32, **options)
+            for more in ({}, {"scale_out": scale}, {"scale_out": scale, "out_dtype": E4M3}):
+                out, amax = run(function, x, packed, amax=True, **options, **more)
+                assert torch.equal(out.float(), run(function, x, packed, **options, **more).float())
+                assert amax.dtype is torch.float32 and amax.shape == ()
+                assert torch.equal(amax, wide.abs().max())
+
+
+def test_amax_has_no_gradient_and_compiles():
+    packed = tcgemm.pack_weight(torch.randn(N, K).half(), "int4", 64)
+    x = torch.randn(5, K).half().requires_grad_()
+    out, amax = tcgemm.linear(x, packed, activation="gelu", amax=True)
+    assert out.requires_grad and not amax.requires_grad
+    out.sum().backward()
+    other = x.detach().clone().requires_grad_()
+    tcgemm.linear(other, packed, activation="gelu").sum().backward()
+    # Without amax the backward reads the argument of gelu in float16.
+    torch.testing.assert_close(x.grad, other.grad, rtol=2**-8, atol=2**-4)
+    compiled = torch.compile(
+        lambda x: tcgemm.linear(x, packed, amax=True), fullgraph=True, backend="aot_eager"
+    )
+    for mine, expected in zip(compiled(x), tcgemm.linear(x, packed, amax=True), strict=True):
+        assert torch.equal(mine, expected)
+    batch = torch.ones(3, 5, K).half()
+    found = torch.vmap(lambda x: tcgemm.matmul(x, packed.t(), amax=True))(batch)
+    assert found[0].shape == (3, 5, N) and found[1].shape == (3,)
+
+
 def test_a_graph_has_one_operator_for_a_weight_that_was_arranged():
     packed = tcgemm.pack_weight(torch.randn(N, K).half(), "int4", 32)
     packed.arranged()
@@ -220,6 +256,7 @@ def test_operator(case):
     opcheck(torch.ops.tcgemm.packed_mm.with_z, plain, options)
     out = torch.empty(5, 16).half()
     opcheck(torch.ops.tcgemm.packed_mm.out, plain, {**options, "out": out})
+    opcheck(torch.ops.tcgemm.packed_mm_amax.default, tensors, options)
 
 
 def test_flops_are_those_of_the_dense_product():

@@ -26,6 +26,7 @@ TABLES = ("_catalog", *SETTINGS, *TABLES)
 COMPOSITE = ("check_layout", "explain", "build_info", *TABLES)
 SCALED = ("scaled_mm", "scaled_mm_amax")  # what the public products call when scales are given
 CONSTANT = ("_constant_linear", "_constant_linear24", "_constant_scaled_mm")  # of layers
+WEIGHT = ("packed_mm", "packed_mm_amax")  # what the public products call with a PackedWeight
 PACKED = ("_int4_mm", "_int4_mm_amax", "_binary_mm")  # of the bytes of packed tensors
 BACKWARD = ("_sum_rows", "_activation_backward")
 SPARSE = ("compress24", "decompress24", "gather24", "prune24", "tile24")
@@ -46,7 +47,7 @@ def test_every_operator_has_a_schema_here():
         "_linear24",
         *CONSTANT,
         *SCALED,
-        "packed_mm",
+        *WEIGHT,
         *PACKED,
         "prepare",
         "quantize",
@@ -71,7 +72,7 @@ def test_operator_has_a_kernel_and_a_fake(name):
 
 
 PRIVATE = (
-    *("_gemm", "_linear24", *CONSTANT, *SCALED, "packed_mm", "_pack_weight", *PACKED),
+    *("_gemm", "_linear24", *CONSTANT, *SCALED, *WEIGHT, "_pack_weight", *PACKED),
     *(*BACKWARD, *FORMAT, "build_info", *TABLES),
 )
 

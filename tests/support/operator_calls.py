@@ -75,6 +75,7 @@ CALLS = {
         {},
     ),
     "packed_mm": (PACKED, PACKED_OPTIONS),
+    "packed_mm_amax": (PACKED, PACKED_OPTIONS),
     "_int4_mm": (INT4, {"out_dtype": torch.float32, "types": "s4,u4"}),
     "_int4_mm_amax": (INT4, {"out_dtype": torch.float32, "types": "s4,u4"}),
     "_binary_mm": (BINARY, {"k": K, "operation": "xor"}),
