@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Literal, Unpack, overload
 import torch
 
 from tcgemm import dtypes, info
-from tcgemm.emulate import rounding, split_product, sums
+from tcgemm.emulate import packed, rounding, split_product, sums
 from tcgemm.emulate.terms import Terms
 from tcgemm.integers import BinaryTensor, Int4Tensor
 from tcgemm.ops.explanation import explain
+from tcgemm.packed import PackedWeight
 from tcgemm.sparse import SparseTensor24
 from tcgemm.typing import Options
 
@@ -34,15 +35,19 @@ class MmOptions(Options, total=False):
 
 @overload
 def mm(
-    a: Tensor, b: Tensor, *, amax: Literal[False] = False, **options: Unpack[MmOptions]
+    a: Tensor,
+    b: Tensor | PackedWeight,
+    *,
+    amax: Literal[False] = False,
+    **options: Unpack[MmOptions],
 ) -> Tensor: ...
 @overload
 def mm(
-    a: Tensor, b: Tensor, *, amax: Literal[True], **options: Unpack[MmOptions]
+    a: Tensor, b: Tensor | PackedWeight, *, amax: Literal[True], **options: Unpack[MmOptions]
 ) -> tuple[Tensor, Tensor]: ...
 def mm(
     a: Tensor,
-    b: Tensor,
+    b: Tensor | PackedWeight,
     *,
     c: Tensor | None = None,
     beta: float = 1.0,
@@ -80,7 +85,7 @@ def mm(
     Arguments:
         a: (M, K), or (B, M, K). A SparseTensor24 is multiplied as the sparse kernels do, and an
             Int4Tensor as its elements, whose sums are exact.
-        b: (K, N), or (B, K, N).
+        b: (K, N), or (B, K, N); or the .t() of a PackedWeight, which the kernels decode.
         c, beta, bias, residual, alpha: as for tcgemm.addmm.
         scale_a, scale_b, zero_a, zero_b, scale_out, amax: as for tcgemm.addmm.
         out_dtype, acc_dtype, precision, batch_invariant: as for tcgemm.addmm.
@@ -112,6 +117,8 @@ def mm(
     plan = explain(a, b, **given, **asked, device=device, kernel=kernel)
     _check(a, b, activation, before_activation)
     given_a, given_b = a, b
+    if isinstance(b, PackedWeight):
+        b = packed.in_16_bits(b, a.dtype).t()
     a, b = (x.to_int8() if isinstance(x, Int4Tensor) else x for x in (a, b))
     a, b = (x.detach().cpu() for x in (a, b))
     if precision == "medium" and any(isinstance(x, SparseTensor24) for x in (a, b)):
@@ -128,7 +135,12 @@ def mm(
         plan.slices or 1,
     )
     by_blocks = used.row["block_scaled"]
-    if used.row["accumulator"] == "s32":
+    if isinstance(given_b, PackedWeight):
+        if used.row["gemv"]:
+            values = packed.gemv_sums(used, a, given_b)
+        else:
+            values = sums.of_floats(used, a, b, None, None)
+    elif used.row["accumulator"] == "s32":
         values = sums.of_integers(a, b, zero_a, zero_b)
     elif used.row["parts"] > 1:
         passes = split_product.passes_of(plan, given_a, given_b)
@@ -155,9 +167,13 @@ def mm(
     return result if largest is None else (result, largest)
 
 
-def _check(a: Tensor, b: Tensor, activation: Activation | None, before_activation: bool) -> None:
+def _check(
+    a: Tensor, b: Tensor | PackedWeight, activation: Activation | None, before_activation: bool
+) -> None:
     """What explain accepts and mm does not."""
     for name, operand in (("a", a), ("b", b)):
+        if isinstance(operand, PackedWeight):
+            continue
         if not isinstance(operand, torch.Tensor):  # a Prepared
             raise NotImplementedError(
                 f"{name} is a prepared weight, which emulate.mm does not read; pass the weight "

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from html import escape
 from typing import NamedTuple
 
 import torch
 
 from tcgemm.nn.coverage import NotReached, percentage, quantity
 from tcgemm.nn.exchange import layer_of
+from tcgemm.ops.markup import escape
 
 _SHOWN = 8  # the report names so many classes that are not reached
 

@@ -1,6 +1,5 @@
 """tcgemm.explain and check_layout, and their answers: text that notebooks show as it prints."""
 
-import html
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
@@ -11,6 +10,7 @@ from tcgemm.ops import precision as torch_precision
 from tcgemm.ops._torch_private import transforms_active
 from tcgemm.ops.arguments import check_amax, refusal
 from tcgemm.ops.epilogue import Epilogue, Scales, epilogue_of
+from tcgemm.ops.markup import escape
 from tcgemm.ops.operators import MATMUL
 from tcgemm.ops.prepack import Prepared
 from tcgemm.typing import Activation, Precision
@@ -26,7 +26,7 @@ class Text(str):
         return str(self)
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(self)}</pre>"
+        return f"<pre>{escape(self)}</pre>"
 
 
 class Explanation(Text):
@@ -106,7 +106,7 @@ class Explanation(Text):
         return {name: getattr(self, name) for name in type(self).__annotations__}
 
     def _repr_html_(self) -> str:
-        first = html.escape(self.splitlines()[0])
+        first = escape(self.splitlines()[0])
         if self.kernel is None or self.tile is None:
             return super()._repr_html_()
         shown = {
@@ -120,7 +120,7 @@ class Explanation(Text):
         }
         rows = "".join(
             f"<tr><th style='text-align:left'>{name}</th>"
-            f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
+            f"<td style='text-align:left'>{escape(value)}</td></tr>"
             for name, value in shown.items()
         )
         return (

@@ -1,10 +1,10 @@
 """The report of tcgemm.use: the calls that tcgemm computed, those of torch, and the reasons."""
 
-import html
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from tcgemm.ops.markup import escape
 from tcgemm.override.policy import size_text
 
 _HEAD = ("function", "dtype", "batch x m x n x k", "calls", "kernel of", "why")
@@ -126,8 +126,8 @@ class UseReport:
 
     def _repr_html_(self) -> str:
         def line(tag: str, cells: Iterable[str]) -> str:
-            return "<tr>" + "".join(f"<{tag}>{html.escape(c)}</{tag}>" for c in cells) + "</tr>"
+            return "<tr>" + "".join(f"<{tag}>{escape(c)}</{tag}>" for c in cells) + "</tr>"
 
         body = "".join(line("td", cells) for cells in self._cells())
-        head = html.escape(self._head())
+        head = escape(self._head())
         return f"<p>{head}</p><table>{line('th', _HEAD)}{body}</table>"

@@ -46,7 +46,7 @@ def float_scales(parts: Parts, layout: Layout) -> Tensor:
     return scales if parts.global_scale is None else scales * parts.global_scale
 
 
-def _code_values(codes: Tensor, parts: Parts, layout: Layout) -> Tensor:
+def code_values(codes: Tensor, parts: Parts, layout: Layout) -> Tensor:
     """The float32 values (n, K) of codes before zero points and scales."""
     form = layout.form
     if form.bits == 8:
@@ -79,7 +79,7 @@ def _rows(parts: Parts, rows: slice) -> dict[str, Tensor]:
 
 
 def _dequantized_rows(parts: Parts, layout: Layout, dtype: torch.dtype) -> Tensor:
-    values = _code_values(parts.codes, parts, layout)
+    values = code_values(parts.codes, parts, layout)
     values = values.unflatten(-1, (layout.groups, -1))
     if parts.zero_points is not None:
         values = values - parts.zero_points.float().unsqueeze(-1)

@@ -1,0 +1,140 @@
+"""The sums of kernels with a packed weight.
+
+GEMV kernels multiply codes and scale the sums of each group: csrc/kernels/gemv/packed.cuh. The
+others multiply elements that are rounded to 16 bits: csrc/tile/packed_fragments.cuh.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from tcgemm.emulate import instruction, rounding, table
+from tcgemm.packed.codes import MIDDLE, code_values, float_scales
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tcgemm.emulate.sums import Kernel
+    from tcgemm.packed import PackedWeight
+
+DEPTH = 64  # of k in a block
+BASE = {torch.bfloat16: 16.0, torch.float16: 128.0}  # kBase of csrc/tile/decode.cuh
+
+
+class _Weight(NamedTuple):
+    """The weight (N, K) in the numbers of the kernels, and those of its groups (N, G)."""
+
+    codes: Tensor  # above 0 for int4, else the values, in the dtype of the activation
+    scales: Tensor  # float32
+    zeros: Tensor | None  # float32, of int4: the code of the value 0
+    offsets: Tensor | None  # float32
+    group: int  # elements that share a scale
+
+
+def _weight(packed: PackedWeight, dtype: torch.dtype) -> _Weight:
+    parts, layout = packed.stored.parts.map(lambda each: each.cpu()), packed.stored.layout
+    values = code_values(parts.codes, parts, layout)
+    scales, zeros, offsets = float_scales(parts, layout), None, None
+    if layout.form.operator == "int4":
+        zeros = torch.full_like(scales, MIDDLE)
+        if parts.zero_points is not None:
+            zeros = parts.zero_points.float()
+        else:
+            values = values + MIDDLE
+        offsets = None if parts.offsets is None else parts.offsets.float()
+    codes = rounding.to(values, dtype)
+    return _Weight(codes, scales, zeros, offsets, layout.group_size or layout.k)
+
+
+def in_16_bits(packed: PackedWeight, dtype: torch.dtype) -> Tensor:
+    """The weight (N, K) as kernels of many rows multiply it: an element, its scale and their
+    product are rounded to 16 bits, and with offsets the sum instead of the product."""
+    weight = _weight(packed, dtype)
+
+    def spread(of_group: Tensor) -> Tensor:
+        return of_group.repeat_interleave(weight.group, 1)[:, : weight.codes.shape[1]]
+
+    values = weight.codes.double()
+    if weight.zeros is not None:
+        values = values - spread(weight.zeros)
+    values = values * spread(rounding.to(weight.scales, dtype)).double()  # exact in float64
+    if weight.offsets is None:
+        return rounding.to(values.float(), dtype)
+    sums = _to_odd(values, spread(rounding.to(weight.offsets, dtype)).double(), torch.float32)
+    return rounding.to(sums, dtype)
+
+
+def gemv_sums(kernel: Kernel, a: Tensor, packed: PackedWeight) -> Tensor:
+    """The accumulators of a GEMV kernel, (M, N). Its warps divide the blocks of k."""
+    weight, warps = _weight(packed, a.dtype), kernel.row["threads"] // 32
+    found = kernel.instruction()
+    known = table.rows()[found.arch, found.name]
+    blocks = -(-a.shape[-1] // DEPTH)
+    of_warps = []
+    for warp in range(warps):
+        sums = torch.zeros(a.shape[0], weight.codes.shape[0])
+        for block in range(warp, blocks, warps):
+            for first in range(block * DEPTH, (block + 1) * DEPTH, min(weight.group, DEPTH)):
+                if first < a.shape[-1]:
+                    sums = _add_group(known, a, weight, first, sums)
+        of_warps.append(sums)
+    return functools.reduce(torch.add, of_warps)
+
+
+def _add_group(known, a: Tensor, weight: _Weight, first: int, sums: Tensor) -> Tensor:
+    """`sums` and the products of the part of a group that begins at `first`."""
+    k = slice(first, min(first + min(weight.group, DEPTH), a.shape[-1]))
+    of_a, codes, group = a[:, k], weight.codes[:, k], first // weight.group
+    start, totals = None, None
+    if weight.zeros is not None:
+        totals = _chain(known, of_a, torch.ones_like(of_a[:1]))
+        base = BASE[a.dtype]
+        codes = codes + base  # exact
+        zeros = MIDDLE if weight.offsets is not None else weight.zeros[:, group]
+        start = -(base + zeros) * totals
+        start = start.expand(a.shape[0], codes.shape[0])
+    products = _chain(known, of_a, codes, start)
+    sums = _fused(weight.scales[:, group], products, sums)
+    if weight.offsets is not None and totals is not None:
+        sums = _fused(weight.offsets[:, group], totals, sums)
+    return sums
+
+
+def _chain(known, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
+    """a (M, k) @ b (N, k).t() + c by a chain of instructions. Zeros fill k."""
+    found, row = known
+    fill = -a.shape[-1] % found.shape[2]
+    a, b = (torch.nn.functional.pad(each, (0, fill)) for each in (a, b))
+    return instruction.multiply(found, row.arithmetic, a, b.t(), c)
+
+
+def _fused(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
+    """x * y + z of float32, rounded once. The product is exact in float64."""
+    return _to_odd(x.double() * y.double(), z.double(), torch.float64).float()
+
+
+def _to_odd(x: Tensor, y: Tensor, dtype: torch.dtype) -> Tensor:
+    """x + y of float64 in float64, or in float32, cut toward zero, and with an odd last bit where
+    that is not exact. Rounding it again to fewer bits is as rounding once (Boldo and Melquiond,
+    IEEE Transactions on Computers 57, 2008)."""
+    near = x + y
+    other = near - x
+    rest = (x - (near - other)) + (y - other)  # near + rest is exact
+    near = _odd(near, rest)
+    if dtype is torch.float64:
+        return near
+    narrow = near.float()
+    return _odd(narrow, near - narrow.double())
+
+
+def _odd(near: Tensor, rest: Tensor) -> Tensor:
+    """`near`, or where there is a rest the next number on its side, whose last bit is odd."""
+    word = torch.int64 if near.dtype is torch.float64 else torch.int32
+    bits = near.view(word)
+    even = (rest != 0) & rest.isfinite() & near.isfinite() & (bits & 1 == 0)
+    away = (rest > 0) == (near > 0)
+    # At zero the rest is all, and near is exact: a sum of float64 does not underflow here.
+    return torch.where(even, bits + torch.where(away, 1, -1).to(word), bits).view(near.dtype)
