@@ -192,6 +192,10 @@ inline constexpr ConfigFamily kFamilies[] = {
     packed_family(Arch::sm80, bf16, 8, kSm80PackedGemv),
     packed_family(Arch::sm80, f16, 4, kSm80PackedGemv),
     packed_family(Arch::sm80, f16, 8, kSm80PackedGemv),
+    packed_family(Arch::sm90a, bf16, 4, kSm90PackedGemvClusters),
+    packed_family(Arch::sm90a, bf16, 8, kSm90PackedGemvClusters),
+    packed_family(Arch::sm90a, f16, 4, kSm90PackedGemvClusters),
+    packed_family(Arch::sm90a, f16, 8, kSm90PackedGemvClusters),
 };
 
 constexpr bool has(const ConfigFamily& family, const TileShape& tile, Layout layout) {
@@ -230,6 +234,7 @@ constexpr auto rows() {
         config.pingpong = family.tiles[tile].pingpong;
         config.split_n = family.tiles[tile].split_n;
         config.gemv_rows = family.tiles[tile].gemv_rows;
+        config.gemv_ctas = family.tiles[tile].gemv_ctas;
         config.promote = family.promote;
         config.block_scaled = family.block_scaled;
         config.operand_source = family.operand_source;
@@ -372,8 +377,8 @@ static_assert(
 
 // The name of a row, for people and for filters: sm90a_bf16_f32_128x256x64_w2_s4_tn. Mixed operands
 // are e4m3xe5m2. The end names the mainloop features: _promoted, _block_scaled, _rs, _f16x2,
-// _bf16x3, _sparse, _pingpong, _gemv, _packed4, _packed8,
-// _mma.
+// _bf16x3, _sparse, _pingpong, _gemv, _packed4, _packed8, _mma, and _c4 for a cluster of four that
+// divides k.
 struct ConfigName {
   char text[64] = {};
   int length = 0;
@@ -424,6 +429,10 @@ constexpr ConfigName name(const GemmConfig& config) {
     result.add("_packed");
     result.add(config.weight_bits);
     if (config.mma_sync) result.add("_mma");
+    if (config.gemv_ctas > 1) {
+      result.add("_c");
+      result.add(config.gemv_ctas);
+    }
   }
   if (config.is_gemv()) result.add("_gemv");
   return result;

@@ -70,6 +70,8 @@ struct GemmConfig {
   bool split_n = false;
   // A GEMV kernel has tiles of so few rows, 8, 16 or 32: kernels/gemv. Its warps divide k.
   int gemv_rows = 0;
+  // The CTAs of a cluster of a GEMV kernel, which divide k as well, so that each reads less of a.
+  int gemv_ctas = 1;
   // The bits of a packed weight, which the kernel decodes: operand b of a GEMV kernel, a of the
   // others. 0: no operand is packed.
   int weight_bits = 0;
@@ -90,11 +92,8 @@ struct GemmConfig {
   }
 
   constexpr bool is_gemv() const { return gemv_rows > 0; }
-  // The CTAs of a cluster divide k as well, so that each reads less of a; a packed weight has one
-  // CTA. 0: no GEMV kernel.
-  constexpr int gemv_cluster() const {
-    return gemv_rows > 8 && weight_bits == 0 ? 2 : is_gemv() ? 1 : 0;
-  }
+  // 0: no GEMV kernel.
+  constexpr int gemv_cluster() const { return is_gemv() ? gemv_ctas : 0; }
   // The sums of the columns that a CTA stores, from each CTA of its cluster. A sum has at most 8
   // bytes, and a row is padded against bank conflicts.
   constexpr int gemv_pitch() const { return n / gemv_cluster() + 4; }
@@ -222,7 +221,7 @@ struct GemmConfig {
   // of one of few rows, and the time that the others take to decode.
   constexpr int least_ctas() const {
     if (!has_packed_weight() || warpgroups > 2) return 1;
-    if (is_gemv()) return std::max(1, 4 - gemv_rows * n / 256);
+    if (is_gemv()) return std::max(gemv_ctas > 1 ? 2 : 1, 4 - gemv_rows * n / 256);
     return arch == Arch::sm80 || (mma_sync && n <= 32) ? 2 : 1;
   }
   constexpr bool has_producer() const { return arch == Arch::sm90a && !is_gemv(); }

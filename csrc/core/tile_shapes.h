@@ -8,6 +8,7 @@ struct TileShape {
   bool pingpong = false;
   bool split_n = false;
   int gemv_rows = 0;
+  int gemv_ctas = 1;
 };
 
 // sm90a: 128x256 is the fastest per FLOP, 192x192 fits the waves of 3072 and 6144, and the smaller
@@ -70,12 +71,12 @@ inline constexpr TileShape kSm90F64[] = {{2, 1, 128, 5},
 inline constexpr TileShape kSm90Gemv[] = {{2, 1, 32, 4, false, false, 8},
                                           {2, 1, 48, 3, false, false, 8},
                                           {2, 1, 64, 3, false, false, 8},
-                                          {2, 1, 64, 2, false, false, 16}};
+                                          {2, 1, 64, 2, false, false, 16, 2}};
 inline constexpr TileShape kSm90GemvFew[] = {{2, 1, 32, 4, false, false, 8},
-                                             {2, 1, 64, 2, false, false, 16}};
+                                             {2, 1, 64, 2, false, false, 16, 2}};
 inline constexpr TileShape kSm90GemvF64[] = {{4, 1, 32, 2, false, false, 8},
-                                             {2, 1, 64, 2, false, false, 16},
-                                             {2, 1, 64, 2, false, false, 32}};
+                                             {2, 1, 64, 2, false, false, 16, 2},
+                                             {2, 1, 64, 2, false, false, 32, 2}};
 // Packed weights, whose rows are those of the tile. wgmma is for many rows of the activation. It
 // waits for the codes to be decoded, which more warps hide: two CTAs of mma.sync share a
 // multiprocessor.
@@ -90,6 +91,11 @@ inline constexpr TileShape kSm90PackedGemv[] = {
 inline constexpr TileShape kSm80Packed[] = {{1, 2, 96, 3}, {1, 2, 64, 3}, {2, 1, 32, 4}};
 inline constexpr TileShape kSm80PackedGemv[] = {{2, 1, 32, 2, false, false, 8},
                                                 {2, 1, 32, 2, false, false, 16}};
+// Every tile reads all of x, 1.9 times the bytes of the weight with 16 rows and 32 columns. Wider
+// tiles read it less often, and clusters that divide k keep as many CTAs. 32 rows would spill.
+inline constexpr TileShape kSm90PackedGemvClusters[] = {{2, 1, 64, 2, false, false, 8, 2},
+                                                        {2, 1, 64, 2, false, false, 16, 2},
+                                                        {1, 1, 128, 2, false, false, 16, 4}};
 // FP32 accumulated as FP64: 64x64 is also the tile of the recompute mask, and 64x32 fills the GPU
 // at 512 x 512.
 inline constexpr TileShape kSm90F32[] = {

@@ -31,6 +31,7 @@ JsonArray catalog_rows() {
             .add("registers", config.operand_source == OperandSource::RS)
             .add("parts", config.terms)
             .add("gemv", config.is_gemv())
+            .add("gemv_cluster", config.gemv_cluster())
             .add("weight_bits", config.weight_bits)
             .add("sparse", config.sparse ? name(pattern_of(config.input)) : "")
             .add("tile", JsonArray().add(config.tile_m()).add(config.tile_n()).add(config.tile_k()))

@@ -22,7 +22,7 @@ def sums(kernel: Kernel, a: Tensor, b: Tensor) -> Tensor:
     """The accumulators of the kernel, (..., M, N). Those of float32 operands are rounded once, from
     float64."""
     row = kernel.row
-    warps, cluster = row["threads"] // 32, 2 if row["tile"][0] > 8 else 1
+    warps, cluster = row["threads"] // 32, row["gemv_cluster"]
     depth = row["tile"][2]
     if row["accumulator"] == "f64":
         known = table.rows()[kernel.gpu, chains.FMA]

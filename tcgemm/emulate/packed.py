@@ -68,20 +68,24 @@ def in_16_bits(packed: PackedWeight, dtype: torch.dtype) -> Tensor:
 
 
 def gemv_sums(kernel: Kernel, a: Tensor, packed: PackedWeight) -> Tensor:
-    """The accumulators of a GEMV kernel, (M, N). Its warps divide the blocks of k."""
+    """The accumulators of a GEMV kernel, (M, N). The warps of a cluster divide the blocks of k."""
     weight, warps = _weight(packed, a.dtype), kernel.row["threads"] // 32
+    cluster = kernel.row["gemv_cluster"]
     found = kernel.instruction()
     known = table.rows()[found.arch, found.name]
     blocks = -(-a.shape[-1] // DEPTH)
-    of_warps = []
-    for warp in range(warps):
+
+    def of_warp(warp: int) -> Tensor:
         sums = torch.zeros(a.shape[0], weight.codes.shape[0])
-        for block in range(warp, blocks, warps):
+        for block in range(warp, blocks, cluster * warps):
             for first in range(block * DEPTH, (block + 1) * DEPTH, min(weight.group, DEPTH)):
                 if first < a.shape[-1]:
                     sums = _add_group(known, a, weight, first, sums)
-        of_warps.append(sums)
-    return functools.reduce(torch.add, of_warps)
+        return sums
+
+    ctas = [range(rank * warps, (rank + 1) * warps) for rank in range(cluster)]
+    of_ctas = [functools.reduce(torch.add, map(of_warp, cta)) for cta in ctas]
+    return functools.reduce(torch.add, of_ctas)
 
 
 def _add_group(known, a: Tensor, weight: _Weight, first: int, sums: Tensor) -> Tensor:

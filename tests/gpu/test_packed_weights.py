@@ -12,7 +12,7 @@ from support import cases
 from support.packed_cases import Case, with_exact_elements
 
 NAME = re.compile(
-    r"sm(?:80|90a)_(f16|bf16)_f32_(\d+)x(\d+)x64_w\d_s\d+_tn_packed([48])(_mma|_gemv)?"
+    r"sm(?:80|90a)_(f16|bf16)_f32_(\d+)x(\d+)x64_w\d_s\d+_tn_packed([48])(_mma|(?:_c[24])?_gemv)?"
 )
 NAMES = [name for name in info.build()["kernels"] if "_packed" in name]
 KERNELS = pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def kernel(name):
     found = NAME.fullmatch(name)
     assert found, f"{name} is not how kernels of packed weights are named"
     dtype = {"f16": torch.float16, "bf16": torch.bfloat16}[found[1]]
-    most = int(found[2]) if found[5] == "_gemv" else 1 << 20
+    most = int(found[2]) if (found[5] or "").endswith("_gemv") else 1 << 20
     return dtype, FOUR_BITS if found[4] == "4" else EIGHT_BITS, most
 
 

@@ -24,7 +24,7 @@ NAME = re.compile(
     r"(?P<arch>sm80|sm89|sm90a)_(?P<a>[a-z]+\d+(?:m3|m2)?)(?:x(?P<b>[a-z]+\d+(?:m3|m2)?))?"
     r"_(?P<accumulator>f16|f32|f64|s32)_(?P<tile>\d+x\d+x\d+)_w\d_s(?P<stages>\d+)"
     r"_(?P<layout>[tn]{2})"
-    r"(?P<weight>_packed[48])?"
+    r"(?P<weight>_packed[48](?:_c\d)?)?"
     r"(?P<more>_promoted|_block_scaled|_rs|_f16x2|_bf16x3|_sparse|_pingpong|_gemv|_mma)?"
 )
 

@@ -109,11 +109,12 @@ struct MatrixLoader {
 
 template <GemmConfig kConfig>
 struct PackedGemvMainloop {
-  static_assert(kConfig.is_gemv() && kConfig.layout == Layout::TN && kConfig.gemv_cluster() == 1);
+  static_assert(kConfig.is_gemv() && kConfig.layout == Layout::TN);
   static constexpr int kRows = kConfig.tile_m(), kColumns = kConfig.tile_n();
   static_assert(PackedLayout::kRows % kColumns == 0);
   static constexpr tile::RowOrder kColumnOrder = tile::RowOrder::interleaved;
-  static constexpr int kRowsAtOnce = kRows / 8, kStep = kConfig.warpgroups * 4;
+  static constexpr int kWarps = kConfig.warpgroups * 4;
+  static constexpr int kRowsAtOnce = kRows / 8, kStep = kWarps * kConfig.gemv_cluster();
   using Sum = float;
   using Sums = float[kColumns / 16][kRowsAtOnce][4];
   using LoaderA = MatrixLoader<kRows, kStep>;
@@ -124,12 +125,12 @@ struct PackedGemvMainloop {
   static constexpr int kScaleRowBytes = kColumns * 4;
 
   __device__ static void multiply(const CpAsyncParams& params, std::uint32_t memory, int row,
-                                  int col, int batch, int, Sums& sums) {
+                                  int col, int batch, int rank, Sums& sums) {
     const PackedParams& packed = params.packed;
-    const int first = threadIdx.x / 32;
+    const int first = rank * kWarps + threadIdx.x / 32;
     LoaderA a(params.a, params.extent, row, batch, first);
     LoaderB b(packed, col, first);
-    const GemvPipeline<kConfig, true, LoaderA, LoaderB> pipeline(params, memory, 0, a, b);
+    const GemvPipeline<kConfig, true, LoaderA, LoaderB> pipeline(params, memory, rank, a, b);
     pipeline.begin(params);
     const std::uint32_t code_pairs =
         memory + kConfig.stages * kConfig.stage_bytes() + kConfig.gemv_sums_bytes();
