@@ -50,6 +50,9 @@ void read_option(Option option, StackReader& reader, Arguments& arguments) {
     case Option::weight_zeros:
       arguments.weight_zeros = reader.string();
       break;
+    case Option::constant_b:
+      arguments.constant_weight = reader.flag();
+      break;
     case Option::types:
       arguments.types = reader.optional_string();
       break;

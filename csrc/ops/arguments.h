@@ -26,7 +26,7 @@ struct Arguments {
   double alpha = 1.0;
   double beta = 1.0;
   bool batch_invariant = false;
-  bool constant_weight = false;  // of the operators _constant_...
+  bool constant_weight = false;  // of the operators _constant_..., and constant_b
   bool amax = false;             // explain and check_layout; other operators have it in their name
 
   // The packed weight of packed_mm.

@@ -36,6 +36,7 @@ constexpr OptionText kOptionTexts[] = {
     {Option::weight_format, "str", "weight_format", "\"int4\""},
     {Option::group_size, "int", "group_size", "0"},
     {Option::weight_zeros, "str", "zeros", "\"none\""},
+    {Option::constant_b, "bool", "constant_b", "False"},
     {Option::types, "str?", "types", "None"},
     {Option::k, "int", "k", "-1"},
     {Option::operation, "str?", "operation", "None"}};
@@ -113,7 +114,8 @@ STABLE_TORCH_LIBRARY(tcgemm, m) {
   define_with_z(m, "scaled_mm", parameters(Op::scaled_mm));
   m.def(("scaled_mm_amax(" + schema(parameters(Op::scaled_mm_amax)) + ") -> (Tensor, Tensor)")
             .c_str());
-  // The general GEMM whose b is a packed weight of n rows, as core/packed_weight.h has it.
+  // The general GEMM whose b is a packed weight of n rows, as core/packed_weight.h has it. With
+  // constant_b no kernel that may still run writes packed_b: it is loaded while that kernel runs.
   define(m, "packed_mm", parameters(Op::packed_mm));
   define_with_z(m, "packed_mm", parameters(Op::packed_mm));
   m.def(("packed_mm_amax(" + schema(parameters(Op::packed_mm_amax)) + ") -> (Tensor, Tensor)")

@@ -47,6 +47,7 @@ enum class Option : std::uint8_t {
   weight_format,
   group_size,
   weight_zeros,
+  constant_b,
   types,
   k,
   operation
@@ -137,6 +138,7 @@ inline constexpr ParameterList kPacked =
                   option(Option::beta),
                   option(Option::out_dtype),
                   option(Option::batch_invariant),
+                  option(Option::constant_b),
                   option(Option::kernel, "kernel_name")};
 // Packed operands: `types` says of what, as "s4,u4".
 inline constexpr ParameterList kInt4 =

@@ -58,6 +58,7 @@ class PackedProduct(Operator):
     keeps_sign: bool
     kernel_name: str | None
     order: Order
+    constant: bool  # no kernel that may still run writes the weight
     words: dict[str, Any]  # the numbers of the weight, as keywords
     a: tuple[int, torch.dtype]  # K and the dtype of the other operand
     constants: tuple[Tensor | None, ...]
@@ -71,11 +72,13 @@ class PackedProduct(Operator):
         a: tuple[int, torch.dtype] = (0, torch.bfloat16),
         *,
         amax: bool = False,
+        constant: bool = False,
     ) -> None:
         self.name, self.default, self.out, self.with_z = _OPERATORS[amax]
         self.amax = amax
         self.order = order
-        self.words = order._asdict()
+        self.constant = constant
+        self.words = order._asdict() | ({"constant_b": True} if constant else {})
         # Without constants autograd.py takes the shortest way, for one result.
         short = scale_out is None and not amax
         self.constants = () if short else (scale_out,)
@@ -116,15 +119,20 @@ class PackedProduct(Operator):
         a = given["a"]
         form = (a.shape[-1], a.dtype) if isinstance(a, torch.Tensor) and a.dim() else self.a
         given_words = (given.get("scale_out"), given.get("kernel_name"), form)
-        call = PackedProduct(order, *given_words, amax=self.amax)
+        constant = bool(given.get("constant_b"))
+        call = PackedProduct(order, *given_words, amax=self.amax, constant=constant)
         return call, self.operands(given)
 
     def with_constants(self, constants: Sequence[Tensor | None]) -> PackedProduct:
         scale_out = constants[0] if constants else None
-        return PackedProduct(self.order, scale_out, self.kernel_name, self.a, amax=self.amax)
+        return self._with(scale_out, self.amax)
 
     def before_activation(self) -> PackedProduct:
-        return PackedProduct(self.order, None, self.kernel_name, self.a)
+        return self._with(None, False)
+
+    def _with(self, scale_out: Tensor | None, amax: bool) -> PackedProduct:
+        given = (self.order, scale_out, self.kernel_name, self.a)
+        return PackedProduct(*given, amax=amax, constant=self.constant)
 
     def grad_operands(
         self, a: Any, b: Any, precision: str | None
@@ -253,13 +261,15 @@ def _check_operands(op: Operator, a: Tensor, b: PackedWeight, bias: Tensor | Non
         )
 
 
-def _call(a: Tensor, b: PackedWeight) -> PackedProduct:
+def _call(a: Tensor, b: PackedWeight, order: Tensor) -> PackedProduct:
     """The operator of a product without scale_out, which the weight keeps."""
-    found = b.stored.calls.get(a.dtype)
-    if found is None or torch.compiler.is_compiling():
-        found = PackedProduct(b.order, a=(a.shape[-1], a.dtype))
-        if not torch.compiler.is_compiling():
-            b.stored.calls[a.dtype] = found
+    if torch.compiler.is_compiling():
+        return PackedProduct(b.order, a=(a.shape[-1], a.dtype))
+    constant = b.stored.is_complete(order)
+    found = b.stored.calls.get((a.dtype, constant))
+    if found is None:
+        found = PackedProduct(b.order, a=(a.shape[-1], a.dtype), constant=constant)
+        b.stored.calls[a.dtype, constant] = found
     return found
 
 
@@ -294,9 +304,11 @@ def multiply(
     if out is None and (traced or any_autocast_enabled()):
         a, c, bias, residual = dispatch.autocast(a, c, bias, residual)
     _check_operands(op, a, b, bias)
-    call = _call(a, b)
+    call = _call(a, b, order)
     if scale_out is not None or amax:
-        call = PackedProduct(call.order, scale_out, None, call.a, amax=bool(amax))
+        call = PackedProduct(
+            *(call.order, scale_out, None, call.a), amax=bool(amax), constant=call.constant
+        )
     if amax and out is not None:
         raise dispatch.amax_with_out(op.name)
     operands = (a, order, c, bias, residual)

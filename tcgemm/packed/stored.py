@@ -43,7 +43,8 @@ class Stored:
     dtype: torch.dtype
     kept: _Kept | None
     released: torch.Tensor | None  # the device order that alone has the codes
-    calls: dict[torch.dtype, Any]  # of product.py, by the dtype of the other operand
+    # Of product.py, by the dtype of the other operand, and whether the order is complete.
+    calls: dict[tuple[torch.dtype, bool], Any]
 
     def __init__(self, parts: Parts, layout: Layout, dtype: torch.dtype) -> None:
         self.layout, self.dtype = layout, dtype
@@ -82,6 +83,11 @@ class Stored:
             if self.released is not None:
                 self.released = order
         return order
+
+    def is_complete(self, order: Tensor) -> bool:
+        """Is this the kept order? It was complete when it was kept, and nothing writes it again,
+        so a kernel may load it while the kernel before still runs."""
+        return self.kept is not None and self.kept.order is order
 
     def release(self) -> bool:
         """Frees the codes, which the device order has as well. False if that is not kept now."""
