@@ -52,6 +52,21 @@ def test_hopper_takes_a_kernel_of_ampere_if_it_is_asked_for():
     assert explained(64, kernel="packed4").kernel.startswith("sm90a")
 
 
+def test_clusters_that_divide_k_are_taken_by_name():
+    """They are not measured, so the planner does not choose them."""
+    clusters = [row for row in KERNELS if row["gemv_cluster"] > 1]
+    assert {row["gemv_cluster"] for row in clusters} == {2, 4}
+    for row in clusters:
+        weight = "int8" if row["weight_bits"] == 8 else "int4"
+        dtype = {"f16": torch.float16, "bf16": torch.bfloat16}[row["input"]]
+        plan = explained(row["tile"][0], weight, dtype=dtype, kernel=row["name"])
+        tiles = N // row["tile"][1]
+        assert (plan.kernel, plan.cluster) == (row["name"], row["gemv_cluster"])
+        assert plan.grid == tiles * row["gemv_cluster"]
+    chosen = {explained(rows, weight).kernel for rows in ROWS for weight in WEIGHTS}
+    assert not chosen & {row["name"] for row in clusters}
+
+
 def test_kernels_of_ampere_fit_every_gpu():
     """A GPU of compute capability 8.6 or 8.9 gives a CTA 99 KB, which includes a table."""
     names = [row["name"] for row in KERNELS if row["arch"] == "sm80"]
