@@ -52,14 +52,6 @@ void check_like(const View& z, const View& g) {
          "; both need the shape of the result.");
 }
 
-bool is_contiguous(const View& view) {
-  std::int64_t strides[kMaxDims];
-  contiguous_strides(view.shape(), strides);
-  for (std::int64_t d = 0; d < view.dims; ++d)
-    if (view.sizes[d] != 1 && view.strides[d] != strides[d]) return false;
-  return true;
-}
-
 // False if the columns of a row are not contiguous, or if the strides fit no batch of matrices.
 bool bind_matrices(const View& g, ActivationBackward& task) {
   const std::int64_t d = g.dims - 1;

@@ -40,12 +40,7 @@ const float* numbers(const View& view, std::int64_t count, const View& w) {
   if (!view.same_device(w))
     fail(kName, ": ", view.name, " is on ", device_name(view), ", but w is on ", device_name(w),
          "; move it with .to(w.device).");
-  std::int64_t strides[kMaxDims];
-  contiguous_strides(view.shape(), strides);
-  bool contiguous = true;
-  for (std::int64_t d = 0; d < view.dims; ++d)
-    contiguous = contiguous && (view.sizes[d] == 1 || view.strides[d] == strides[d]);
-  if (!view.known || view.dtype != DType::f32 || view.elements() != count || !contiguous)
+  if (!view.known || view.dtype != DType::f32 || view.elements() != count || !is_contiguous(view))
     fail(kName, ": ", view.name, " must be contiguous torch.float32 of ", count,
          " elements, but is ", type_name(view.scalar_type), " of shape ", view.shape(),
          "; pass what tcgemm.pack_weight makes.");

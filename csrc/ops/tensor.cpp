@@ -188,6 +188,14 @@ void contiguous_strides(Shape shape, std::int64_t* strides) {
   }
 }
 
+bool is_contiguous(const View& view) {
+  std::int64_t strides[kMaxDims];
+  contiguous_strides(view.shape(), strides);
+  for (std::int64_t d = 0; d < view.dims; ++d)
+    if (view.sizes[d] != 1 && view.strides[d] != strides[d]) return false;
+  return true;
+}
+
 TensorHandle allocate(const char* what, Shape shape, std::int32_t scalar_type, const View& like) {
   std::int64_t strides[kMaxDims];
   contiguous_strides(shape, strides);

@@ -60,6 +60,7 @@ std::string type_name(const View& view);    // of its elements: "int4" where the
 std::string device_name(const View& view);  // "cuda:0"
 
 void contiguous_strides(Shape shape, std::int64_t* strides);
+bool is_contiguous(const View& view);
 
 // A new contiguous tensor on the device of `like`. Throws if torch has no memory for it.
 TensorHandle allocate(const char* what, Shape shape, std::int32_t scalar_type, const View& like);
