@@ -2,6 +2,7 @@
 
 import math
 
+import numpy
 import pytest
 import torch
 
@@ -10,8 +11,10 @@ from tcgemm import packed
 from tcgemm.packed.formats import E2M1, NF4
 
 from support import packed_layouts as layouts
+from support.source_tree import ROOT
 
 N, K = 16, 256
+RECORDED = ROOT / "tests/data/packed/gptq_awq.npz"
 FLOATS = "torch.float16 or torch.bfloat16 or torch.float32"
 BNB_FP4 = torch.tensor([0.0, 0.0052, 0.6667, 1.0, 0.3333, 0.5, 0.1667, 0.25] * 2) * torch.tensor(
     [1.0] * 8 + [-1.0] * 8
@@ -124,6 +127,22 @@ def test_tensors_that_bitsandbytes_makes(kind, nested):
     assert torch.equal(w.dequantize(), functional.dequantize_4bit(weight, state))
     saved = packed.from_bitsandbytes(weight, state.as_dict(packed=True))
     assert torch.equal(saved.dequantize(), w.dequantize())
+
+
+def test_tensors_that_auto_gptq_and_autoawq_made():
+    """QuantLinear.pack of auto_gptq 0.7.1 (qlinear_cuda_old) and WQLinear_GEMM.from_linear of
+    autoawq 0.2.9 packed one weight (64, 128) on a CPU, with zero points in groups of 32."""
+    with numpy.load(RECORDED) as file:
+        found = {name: torch.from_numpy(file[name]) for name in file.files}
+    gptq, awq = (
+        [found[f"{name}_{each}"] for each in ("qweight", "scales", "qzeros")]
+        for name in ("gptq", "awq")
+    )
+    for w in (packed.from_gptq(*gptq), packed.from_awq(*awq)):
+        assert w.group_size == 32 and torch.equal(w.dequantize(), found["weight"])
+        assert w.zero_points.unique().numel() > 3
+    gptq[2][0, 0] ^= 1 << 4  # another zero point: the comparison sees it
+    assert not torch.equal(packed.from_gptq(*gptq).dequantize(), found["weight"])
 
 
 def test_mxfp4():
