@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "core/integer.h"
 #include "core/packed_weight.h"
 #include "core/problem.h"
 
@@ -47,10 +48,11 @@ struct Packing {
   PackRules rules;
   const float* book = nullptr;          // of table4: CodeBook
   const float* global_scale = nullptr;  // that all groups share; null: 1
-  std::uint8_t* codes = nullptr;        // (n, bytes of k codes), contiguous
+  std::uint8_t* codes = nullptr;        // (n, row_bytes()), contiguous
   void* scales = nullptr;               // (n, k / group)
   std::uint8_t* zero_points = nullptr;  // the same; null without zero points
 
+  std::int64_t row_bytes() const { return ceil_div(k, 8 / bits(rules.format)); }  // of codes
   std::int64_t groups_in_row() const { return group == 0 ? 0 : k / group; }
 };
 

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <vector>
 
-#include "core/integer.h"
 #include "cpu/kernels.h"
 #include "cpu/orient.h"
 
@@ -22,7 +21,6 @@ class GroupPacker {
         packer_(packing.rules, CodeBook(packing.book),
                 packing.global_scale == nullptr ? 1.0f : *packing.global_scale),
         lanes_(pack_lanes(packing.group)),
-        row_bytes_(ceil_div(packing.k * bits(packing.rules.format), 8)),
         elements_(packing.group) {}
 
   void pack(std::int64_t index) {
@@ -56,7 +54,7 @@ class GroupPacker {
     const auto code = [&](std::int64_t i) {
       return std::uint8_t(packer_.code(elements_[i], scale).code);
     };
-    std::uint8_t* const codes = task_.codes + row * row_bytes_;
+    std::uint8_t* const codes = task_.codes + row * task_.row_bytes();
     if (bits(task_.rules.format) == 8) {
       for (std::int64_t i = 0; i < task_.group; ++i) codes[column + i] = code(i);
       return;
@@ -71,7 +69,6 @@ class GroupPacker {
   Load<float> load_;
   Packer packer_;
   int lanes_;
-  std::int64_t row_bytes_;
   std::vector<float> elements_;
 };
 

@@ -3,7 +3,6 @@
 
 #include <cuda_runtime.h>
 
-#include "core/integer.h"
 #include "kernels/pack_weight.h"
 #include "launch/launch_kernel.h"
 #include "launch/params.h"
@@ -12,17 +11,16 @@ namespace tcgemm::launch {
 
 void pack_weight(const Packing& request, int device, void* stream) {
   const LaunchLabel label{-1, "pack_weight"};
-  const int bits_of_code = bits(request.rules.format);
   kernels::PackWeightParams params{};
   params.w = tensor_ref(request.w, request.n, request.k, 1);
   params.n = request.n;
   params.k = request.k;
   params.group = request.group;
   params.groups_in_row = request.groups_in_row();
-  params.row_bytes = ceil_div(request.k * bits_of_code, 8);
+  params.row_bytes = request.row_bytes();
   params.lanes = pack_lanes(request.group);
   // A lane stores kPackElements codes: 4 or 8 bytes.
-  params.vector_codes = params.row_bytes % bits_of_code == 0;
+  params.vector_codes = params.row_bytes % bits(request.rules.format) == 0;
   params.rules = request.rules;
   params.book = request.book;
   params.global_scale = request.global_scale;

@@ -107,7 +107,7 @@ PackWeightResults pack_weight(const PackWeightArguments& arguments, Target targe
          "\"; \"table4\" has a book, and the others have none.");
   task.global_scale = numbers(view_of(kName, "global_scale", arguments.global_scale), 1, w);
 
-  const std::int64_t codes[] = {task.n, four_bits ? (task.k + 1) / 2 : task.k};
+  const std::int64_t codes[] = {task.n, task.row_bytes()};
   const std::int64_t groups[] = {task.n, task.groups_in_row()};
   const std::int64_t none = 0;
   const std::int32_t u8 = scalar_type_of(DType::u8);

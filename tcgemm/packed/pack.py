@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 _NAME = "tcgemm.pack_weight"
 _OPS: Any = torch.ops.tcgemm
+_CHUNK = 2**24  # elements whose float32 values are in memory at a time
 _SCALE_TYPES: dict[torch.dtype, str] = {  # in the words of the operator
     torch.float32: "float32",
     torch.float16: "float16",
@@ -96,7 +97,9 @@ def pack_weight(
     A group that has a NaN or an infinity becomes NaN as a whole. So does a group whose scale is too
     large for scale_dtype.
 
-    The bits do not depend on the device. The call needs no memory besides the result.
+    The bits do not depend on the device. The call needs no memory besides the result. Only "nvfp4"
+    does, for the scale that all groups share: it converts up to 2**24 elements, or one longer row,
+    to float32 at a time.
 
     Raises:
         TypeError: w is no tensor, or zero_points is no bool.
@@ -257,7 +260,7 @@ def _boundary(value: float, below: bool) -> float:
 def _global_scale(w: Tensor, form: Format) -> Tensor:
     """The scale with which that of the group of the largest finite magnitude is the largest."""
     amax = torch.zeros((), dtype=torch.float32, device=w.device)
-    for rows in row_chunks(*w.shape):
+    for rows in row_chunks(w.shape[0], w.shape[1], _CHUNK):
         chunk = w[rows].float().abs()
         chunk = chunk.masked_fill(~(chunk < math.inf), 0.0)
         amax = torch.maximum(amax, chunk.amax()) if chunk.numel() else amax

@@ -118,9 +118,14 @@ class PackedProduct(Operator):
         order = Order(*(given.get(name, each) for name, each in _NO_ORDER._asdict().items()))
         a = given["a"]
         form = (a.shape[-1], a.dtype) if isinstance(a, torch.Tensor) and a.dim() else self.a
-        given_words = (given.get("scale_out"), given.get("kernel_name"), form)
-        constant = bool(given.get("constant_b"))
-        call = PackedProduct(order, *given_words, amax=self.amax, constant=constant)
+        call = PackedProduct(
+            order,
+            given.get("scale_out"),
+            given.get("kernel_name"),
+            form,
+            amax=self.amax,
+            constant=bool(given.get("constant_b")),
+        )
         return call, self.operands(given)
 
     def with_constants(self, constants: Sequence[Tensor | None]) -> PackedProduct:
