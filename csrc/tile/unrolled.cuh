@@ -174,7 +174,9 @@ class UnrolledEpilogue {
   __device__ __forceinline__ void store_plain(const Register* fragment) {
     constexpr Index<0> kFirst;
     constexpr int kCount = std::min(kUnit, kTraits.columns) / 2;
-    if constexpr (kTraits.column_scales) {
+    if constexpr (kOut == DType::s32) {
+      return store_unrolled<kOut, PlainTerms::row_scales>(kFirst, fragment);
+    } else if constexpr (kTraits.column_scales) {
       if (!epilogue_.has_terms && !scales_columns(epilogue_))
         return store_unrolled<kOut, PlainTerms::row_scales>(kFirst, fragment);
       if constexpr (bits(kOut) == 16) {
