@@ -5,6 +5,7 @@ import pickle
 import pytest
 import torch
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 import tcgemm
@@ -47,18 +48,19 @@ def test_out_of_order():
 
 
 @pytest.fixture
-def one_process():
+def mesh():
+    """One process. Without a mesh of CPUs, fully_shard moves the layers to a GPU that is there."""
     torch.distributed.init_process_group(
         "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
     )
-    yield
+    yield init_device_mesh("cpu", (1,))
     torch.distributed.destroy_process_group()
 
 
-def test_sharded_after_the_swap(one_process):
+def test_sharded_after_the_swap(mesh):
     net = model()
     report = tcgemm.swap_linear(net)
-    fully_shard(net[0])
+    fully_shard(net[0], mesh=mesh)
     with pytest.raises(RuntimeError, match="1 of 2 modules cannot go back: 0 is a FSDPLinear now"):
         report.undo()
     assert type(net[2]) is tcgemm.nn.Linear  # all or nothing
@@ -68,10 +70,10 @@ def test_sharded_after_the_swap(one_process):
     assert net(X).shape == (5, 4)
 
 
-def test_sharded_before_the_swap(one_process):
+def test_sharded_before_the_swap(mesh):
     net = model()
-    fully_shard(net[0])
-    fully_shard(net)
+    fully_shard(net[0], mesh=mesh)
+    fully_shard(net, mesh=mesh)
     expected = net(X)  # leaves the weight of net[2] whole, as a plain Parameter
     quantised = tcgemm.swap_linear(net, to=tcgemm.nn.QuantLinear)
     assert not quantised.swapped and quantised.skipped == {
@@ -82,7 +84,7 @@ def test_sharded_before_the_swap(one_process):
     torch.testing.assert_close(net(X), expected)
 
 
-def test_distributed_weights(one_process):
+def test_distributed_weights(mesh):
     net = nn.Sequential(nn.Linear(8, 8))
     mesh = torch.distributed.init_device_mesh("cpu", (1,))
     net[0].weight = nn.Parameter(torch.distributed.tensor.distribute_tensor(net[0].weight, mesh))
