@@ -118,6 +118,32 @@ __device__ inline uint2 unpack_int4(std::uint32_t word, std::uint32_t fill) {
   return {__byte_perm(low, high, 0x5140), __byte_perm(low, high, 0x7362)};
 }
 
+// Stores vectors of int4, of which each becomes two vectors of s8. Lanes exchange halves, so that a
+// pair of lanes stores 32 adjacent bytes, a sector of L2, at once.
+template <int kIn, int kOut>
+__device__ inline void store_unpacked(const Tile<kIn, kOut>& tile, int first, int column,
+                                      const uint4 (&vectors)[kRowsPerThread]) {
+  const bool odd = column % 2 != 0;
+#pragma unroll
+  for (int i = 0; i < kRowsPerThread; ++i) {
+    const uint4& own = vectors[i];
+    const uint2 other = {__shfl_xor_sync(~0u, odd ? own.x : own.z, 1),
+                         __shfl_xor_sync(~0u, odd ? own.y : own.w, 1)};
+    const uint2 halves[2] = {odd ? other : uint2{own.x, own.y}, odd ? uint2{own.z, own.w} : other};
+    const int row = first + i;
+    if (row >= tile.rows) continue;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int vector = column / 2 * 4 + half * 2 + odd;  // of s8; the pair of lanes has four
+      if (vector * (kVectorBytes / 2) >= tile.k) continue;
+      const uint2 low = unpack_int4(halves[half].x, tile.fill);
+      const uint2 high = unpack_int4(halves[half].y, tile.fill);
+      *reinterpret_cast<uint4*>(tile.copy + row * tile.pitch + vector * kVectorBytes) = {
+          low.x, low.y, high.x, high.y};
+    }
+  }
+}
+
 // Stores vectors of a K-major source, which are contiguous in the copy.
 template <int kIn, int kOut>
 __device__ inline void store_k_major(const Tile<kIn, kOut>& tile, int first, int column,
@@ -129,15 +155,6 @@ __device__ inline void store_k_major(const Tile<kIn, kOut>& tile, int first, int
     char* to = tile.copy + row * tile.pitch + column * (kVectorBytes / kIn * kOut);
     if constexpr (kIn == kOut) {
       *reinterpret_cast<uint4*>(to) = vectors[i];
-    } else if constexpr (kUnpacks<kIn, kOut>) {
-      const uint2 a = unpack_int4(vectors[i].x, tile.fill),
-                  b = unpack_int4(vectors[i].y, tile.fill);
-      const uint2 c = unpack_int4(vectors[i].z, tile.fill),
-                  d = unpack_int4(vectors[i].w, tile.fill);
-      *reinterpret_cast<uint4*>(to) = {a.x, a.y, b.x, b.y};
-      // A row of the copy ends with a vector, which may be this half.
-      if (column * kVectorBytes + kVectorBytes / 2 < tile.k)
-        *reinterpret_cast<uint4*>(to + kVectorBytes) = {c.x, c.y, d.x, d.y};
     } else
       *reinterpret_cast<uint2*>(to) = {bf16_pair(vectors[i].x, vectors[i].y),
                                        bf16_pair(vectors[i].z, vectors[i].w)};
@@ -186,9 +203,11 @@ __global__ void __launch_bounds__(kernels::kRepackThreads, 4)
     uint4 vectors[kRowsPerThread];
     ptx::wait_for_prerequisites();  // only now: finding the tile reads no global memory
     tile.reader.read(group * kRowsPerThread, column, ptx::evict_first(), vectors);
-    if (kUnpacks<kIn, kOut> || tile.k_major)
+    if constexpr (kUnpacks<kIn, kOut>)
+      store_unpacked(tile, group * kRowsPerThread, column, vectors);
+    else if (tile.k_major)
       store_k_major(tile, group * kRowsPerThread, column, vectors);
-    else if constexpr (!kUnpacks<kIn, kOut>)
+    else
       store_mn_major(tile, group, column, vectors, shared);
   }
 }
