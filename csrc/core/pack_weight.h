@@ -57,6 +57,7 @@ struct Packing {
 };
 
 inline constexpr int kPackElements = 8;  // that a lane packs at a time
+inline constexpr int kPackChunks = 2;    // of as many elements, that a lane has of a group
 inline constexpr int kMostPackLanes = 32;
 inline constexpr int kScaleFactors = 28;
 inline constexpr int kPowerFactors = 3;
@@ -64,7 +65,7 @@ inline constexpr int kPowerFactors = 3;
 // The lanes that share a group. Lane i has elements 8 i to 8 i + 7, and those 8 * lanes further.
 constexpr int pack_lanes(std::int64_t group) {
   int lanes = 1;
-  while (lanes < kMostPackLanes && lanes * kPackElements < group) lanes *= 2;
+  while (lanes < kMostPackLanes && lanes * kPackChunks * kPackElements < group) lanes *= 2;
   return lanes;
 }
 
@@ -77,11 +78,13 @@ inline constexpr float kUnsigned = 15.0f;  // the largest code of int4 with zero
 constexpr std::uint32_t bits_of(float x) { return __builtin_bit_cast(std::uint32_t, x); }
 constexpr float float_of(std::uint32_t bits) { return __builtin_bit_cast(float, bits); }
 
+inline constexpr float kShift = 12582912.0f;  // 1.5 * 2^23: its last bit is worth 1
+
 // Nearest whole number, and the even one of two; |x| < 2^22.
-constexpr float nearest(float x) {
-  constexpr float kShift = 12582912.0f;  // 1.5 * 2^23: its last bit is worth 1
-  return (x + kShift) - kShift;
-}
+constexpr float nearest(float x) { return (x + kShift) - kShift; }
+
+// A whole number as an integer, |x| < 2^22: the last bits of a sum.
+constexpr int whole_number(float x) { return int(bits_of(x + kShift) - bits_of(kShift)); }
 
 constexpr float clamp(float x, float low, float high) {
   return x < low ? low : x > high ? high : x;
@@ -160,9 +163,12 @@ struct GroupRange {
   std::uint32_t amax = 0;  // the bits of the largest |w|; more than infinity with a NaN
   float low = 0.0f, high = 0.0f;
 
+  // `low` and `high` are for zero points alone.
+  template <bool kPoints>
   constexpr void add(float x) {
     const std::uint32_t magnitude = packing::bits_of(x) & 0x7fffffffu;
     amax = magnitude > amax ? magnitude : amax;
+    if constexpr (!kPoints) return;
     low = x < low ? x : low;
     high = x > high ? x : high;
   }
@@ -218,31 +224,34 @@ class Packer {
     return scale;
   }
 
-  constexpr ElementCode code(float x, const GroupScale& scale) const {
-    float quotient = x / scale.divisor;
+  // The code of an element from its quotient, x / scale.divisor. kFormat and kPoints are those of
+  // the rules.
+  template <WeightFormat kFormat, bool kPoints>
+  constexpr ElementCode code(float quotient, const GroupScale& scale) const {
+    using namespace packing;
     if (!(quotient == quotient)) quotient = 0.0f;
-    if (rules_.format == WeightFormat::table4) {
+    if constexpr (kFormat == WeightFormat::table4) {
       const int position = book_.position(quotient);
       return {book_.code(position), book_.value(position)};
+    } else if constexpr (kFormat == WeightFormat::e4m3) {
+      const std::uint32_t bits = e4m3_bits(quotient);
+      return {int(bits), e4m3_value(bits)};
+    } else if constexpr (kPoints) {
+      const float whole = nearest(clamp(quotient, -16.0f, 16.0f)) + scale.zero;
+      const float code = clamp(whole, 0.0f, kUnsigned);
+      return {whole_number(code), code - scale.zero};
+    } else {
+      const float code = nearest(clamp(quotient, -rules_.limit - 1, rules_.limit));
+      return {whole_number(code), code};
     }
-    if (rules_.format == WeightFormat::e4m3) {
-      const std::uint32_t bits = packing::e4m3_bits(quotient);
-      return {int(bits), packing::e4m3_value(bits)};
-    }
-    if (rules_.zero_points) {
-      const float whole = packing::nearest(packing::clamp(quotient, -16.0f, 16.0f)) + scale.zero;
-      const float code = packing::clamp(whole, 0.0f, packing::kUnsigned);
-      return {int(code), code - scale.zero};
-    }
-    const float code = packing::nearest(packing::clamp(quotient, -rules_.limit - 1, rules_.limit));
-    return {int(code), code};
   }
 
-  // The squared error of an element. Each step but the last is exact or rounded once, so that
+  // The squared error of an element x. Each step but the last is exact or rounded once, so that
   // whether a compiler fuses a product and a sum changes nothing.
-  constexpr double error(float x, const GroupScale& scale) const {
-    const double product = double(code(x, scale).value) * double(scale.divisor);
-    const float difference = float(product - double(x));
+  template <WeightFormat kFormat, bool kPoints>
+  constexpr double error(float x, float quotient, const GroupScale& scale) const {
+    const double value = code<kFormat, kPoints>(quotient, scale).value;
+    const float difference = float(value * double(scale.divisor) - double(x));
     return double(difference) * double(difference);
   }
 
@@ -289,6 +298,19 @@ class Packer {
   CodeBook book_;
   float global_scale_;
 };
+
+// Calls visit.operator()<format, zero points>() for the rules at run time. int8 is packed as int4.
+template <class Visit>
+constexpr void for_codes(const PackRules& rules, const Visit& visit) {
+  if (rules.format == WeightFormat::table4)
+    visit.template operator()<WeightFormat::table4, false>();
+  else if (rules.format == WeightFormat::e4m3)
+    visit.template operator()<WeightFormat::e4m3, false>();
+  else if (rules.zero_points)
+    visit.template operator()<WeightFormat::int4, true>();
+  else
+    visit.template operator()<WeightFormat::int4, false>();
+}
 
 // The scale of a group. `error(scale)` is the sum of Packer::error over the group, in the order of
 // sum_of_lanes.

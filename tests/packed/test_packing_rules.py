@@ -39,6 +39,14 @@ def weight(k, dtype, device="cpu"):
     return w.to(dtype).to(device)
 
 
+def extremes(k, dtype):
+    """Near the limits of quotients by a reciprocal: tiny and huge groups, and tiny elements."""
+    w = torch.randn(6, k)
+    w *= 2.0 ** torch.tensor([-60.0, -62.0, -100.0, 59.0, 70.0, 0.0]).unsqueeze(1)
+    w[5, ::2] *= 2.0**-85
+    return w.to(dtype)
+
+
 def pack(w, format, size, zeros, method="nearest", **options):
     options |= {"table": TABLE} if format == "table" else {}
     return tcgemm.pack_weight(w, format, size, zero_points=zeros, method=method, **options)
@@ -82,12 +90,24 @@ def test_a_gpu_has_the_bits_of_the_cpu(format, size, zeros, dtype):
         w = weight(k, dtype)
         shifted = torch.zeros(24, k + 9, dtype=dtype)[:, 1 : k + 1]
         shifted.copy_(w)
-        for strided in (w, w.t().contiguous().t(), shifted):
+        for strided in (w, w.t().contiguous().t(), shifted, extremes(k, dtype)):
             for method in ("nearest", "mse"):
                 here = pack(strided, format, size, zeros, method)
                 there = pack(strided.cuda(), format, size, zeros, method)
                 for name in ("codes", "scales", "zero_points", "global_scale"):
                     assert same(getattr(there, name), getattr(here, name)), (k, method, name)
+
+
+@pytest.mark.gpu
+def test_quotients_near_the_boundaries_of_a_table():
+    """Tiny elements of a usual group: a table may have boundaries between them."""
+    table = sorted(sign * 2.0**power for sign in (-1, 1) for power in (-88, -86, -84, -82, -20, 0))
+    table = [*table[:6], 0.0, *table[6:], 2.0**-10, 2.0**-9, 2.0**-8]
+    w = torch.randn(64, 512) * 2.0 ** torch.randint(-90, 2, (64, 512)).float()
+    for dtype in (torch.bfloat16, torch.float32):
+        here = tcgemm.pack_weight(w.to(dtype), "table", 32, table=table)
+        there = tcgemm.pack_weight(w.to(dtype).cuda(), "table", 32, table=table)
+        assert same(there.codes, here.codes) and same(there.scales, here.scales)
 
 
 @pytest.mark.parametrize("device", DEVICES)

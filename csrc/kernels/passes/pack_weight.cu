@@ -8,11 +8,18 @@
 namespace tcgemm::kernels {
 namespace {
 
+template <DType kType, bool kCached>
+const void* select_method(const PackWeightParams& params) {
+  return params.rules.least_error
+             ? reinterpret_cast<const void*>(&passes::pack_groups<kType, kCached, true>)
+             : reinterpret_cast<const void*>(&passes::pack_groups<kType, kCached, false>);
+}
+
 template <DType kType>
 const void* select_kernel(const PackWeightParams& params) {
-  return params.group <= params.lanes * kPackElements
-             ? reinterpret_cast<const void*>(&passes::pack_groups<kType, true>)
-             : reinterpret_cast<const void*>(&passes::pack_groups<kType, false>);
+  return params.group <= params.lanes * kPackChunks * kPackElements
+             ? select_method<kType, true>(params)
+             : select_method<kType, false>(params);
 }
 
 }  // namespace

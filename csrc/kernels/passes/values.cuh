@@ -17,10 +17,22 @@ __device__ inline float scale_of(float amax, DType to) {
 
 __device__ inline float inverse(float x) { return __frcp_rn(x); }
 
-// Computes x / scale, rounded as the IEEE division, in a third of its instructions. The product
+// Computes x / divisor, rounded as the IEEE division, in a third of its instructions. The product
 // with the rounded reciprocal is off by a few units in the last place, and the exact remainder says
 // by how much (Markstein, IBM J. Res. Dev. 34, 1990). One such step gave the right bits for all
-// significands of 11 bits over all of 24. Elements of f32 take a second step, which is proven.
+// significands of 11 bits over all of 24. Elements of f32 take a second step, which is proven. No
+// number may be infinite, and neither the remainder nor the reciprocal subnormal.
+template <DType kType>
+__device__ inline float quotient(float x, float divisor, float inverse) {
+  float q = __fmul_rn(x, inverse);
+  // The remainder is that of -x, so that a quotient of -0 stays -0.
+#pragma unroll
+  for (int step = 0; step < (kType == DType::f32 ? 2 : 1); ++step)
+    q = __fmaf_rn(__fmaf_rn(q, divisor, -x), -inverse, q);
+  return q;
+}
+
+// Divides by a scale as the IEEE division.
 //
 // Inf has no remainder, and a remainder may underflow. With a scale above kTiny it underflows only
 // for quotients that round to zero in every 8-bit type. Below kTiny, and for vectors with Inf or
@@ -45,7 +57,7 @@ struct Divisor {
     if (finite && scale >= kTiny && (!kGiven || scale <= kHuge)) {
 #pragma unroll
       for (int i = 0; i < kCount; ++i)
-        x[i] = quotient(kGiven ? fminf(fmaxf(x[i], -bound), bound) : x[i]);
+        x[i] = quotient<kType>(kGiven ? fminf(fmaxf(x[i], -bound), bound) : x[i], scale, inverse);
       return;
     }
 #pragma unroll 1
@@ -55,16 +67,6 @@ struct Divisor {
       for (int j = 1; j < kCount; ++j) x[j - 1] = x[j];
       x[kCount - 1] = quotient;
     }
-  }
-
- private:
-  // The remainder is that of -x, so that a quotient of -0 stays -0.
-  __device__ float quotient(float x) const {
-    float q = __fmul_rn(x, inverse);
-#pragma unroll
-    for (int step = 0; step < (kType == DType::f32 ? 2 : 1); ++step)
-      q = __fmaf_rn(__fmaf_rn(q, scale, -x), -inverse, q);
-    return q;
   }
 };
 
