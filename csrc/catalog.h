@@ -377,7 +377,7 @@ static_assert(
 
 // The name of a row, for people and for filters: sm90a_bf16_f32_128x256x64_w2_s4_tn. Mixed operands
 // are e4m3xe5m2. The end names the mainloop features: _promoted, _block_scaled, _rs, _f16x2,
-// _bf16x3, _sparse, _pingpong, _gemv, _packed4, _packed8, _mma, and _c4 for a cluster of four that
+// _bf16x3, _sparse, _pingpong, _gemv, _packed4, _packed8, _mma, and _c2 for a cluster of two that
 // divides k.
 struct ConfigName {
   char text[64] = {};

@@ -134,7 +134,7 @@ struct GemmConfig {
   // Column-major results of this type alone are stored by TMA: tile/tma_store_columns.cuh.
   constexpr DType column_store_dtype() const { return bits(input) == 16 ? input : DType::bf16; }
   constexpr bool tma_stores_columns() const {
-    return interleaved_rows() && uses_tma() && n % (2 * kStoreColumns) == 0;
+    return interleaved_rows() && uses_tma() && !mma_sync && n % (2 * kStoreColumns) == 0;
   }
   // TMA loads the operands (TmaParams). The other kernels, FP64-accumulating ones among them, load
   // with cp.async, any strides and alignment (CpAsyncParams).
@@ -142,20 +142,19 @@ struct GemmConfig {
     return arch == Arch::sm90a && accumulator != DType::f64 && !is_gemv();
   }
   // Another kernel can add the sums of slices of k: Slices in core/params.h. Sums of split FP32
-  // must be whole before they are rescaled. With a packed weight a cluster adds in less time.
+  // must be whole before they are rescaled.
   constexpr bool divides_k() const {
     if (!uses_tma()) return has_producer();  // it accumulates in f64
-    return terms == 1 && (!sparse || n <= 64) && !has_packed_weight();
+    return terms == 1 && (!sparse || n <= 64);
   }
   // A cluster can add the sums of slices: kernels/sm90/cluster_sum.cuh. Wide tiles have no
   // registers for it, and are for large results.
   constexpr bool sums_in_cluster() const {
-    const bool added =
-        uses_tma() && (divides_k() || has_packed_weight() || (terms == kF16Terms && n <= 128));
+    const bool added = uses_tma() && (divides_k() || (terms == kF16Terms && n <= 128));
     const bool has_registers =
         has_packed_weight() ? n <= 128 : operand_source == OperandSource::SS && n <= 192;
-    return added && has_registers && bits(accumulator) == 32 && !pingpong && m64_blocks == 1 &&
-           warpgroups <= 2;
+    return added && has_registers && bits(accumulator) == 32 && !pingpong &&
+           (m64_blocks == 1 || mma_sync) && warpgroups <= 2;
   }
   constexpr bool has_slices() const { return divides_k() || sums_in_cluster(); }
   // The sums of a slice of a tile.
@@ -222,7 +221,7 @@ struct GemmConfig {
   constexpr int least_ctas() const {
     if (!has_packed_weight() || warpgroups > 2) return 1;
     if (is_gemv()) return std::max(gemv_ctas > 1 ? 2 : 1, 4 - gemv_rows * n / 256);
-    return arch == Arch::sm80 || (mma_sync && n <= 32) ? 2 : 1;
+    return arch == Arch::sm80 || mma_sync ? 2 : 1;
   }
   constexpr bool has_producer() const { return arch == Arch::sm90a && !is_gemv(); }
   constexpr int threads() const { return 128 * (warpgroups + (has_producer() ? 1 : 0)); }

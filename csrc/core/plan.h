@@ -128,11 +128,18 @@ constexpr DType partial_sums_dtype(const Problem& problem) {
   return problem.accumulator == DType::s32 ? DType::s32 : DType::f32;
 }
 
+// Kernels whose first operand is a packed weight store the sums by columns, which are pairs of
+// their registers, and rows of the caller's result.
+inline bool has_sums_by_columns(const Problem& problem) { return problem.has(Slot::packed_a); }
+
 // The partial sums of a product: batch x slices matrices of m x n, in a workspace.
 inline Matrix partial_sums_matrix(const Problem& problem, std::uintptr_t address) {
   constexpr std::int64_t kColumns = 32;
-  const std::int64_t pitch = round_up(problem.n, kColumns);
-  return {address, partial_sums_dtype(problem), pitch, 1, problem.m * pitch};
+  const bool by_columns = has_sums_by_columns(problem);
+  const std::int64_t pitch = round_up(by_columns ? problem.m : problem.n, kColumns);
+  const Matrix sums{address, partial_sums_dtype(problem), pitch, 1,
+                    (by_columns ? problem.n : problem.m) * pitch};
+  return by_columns ? transposed(sums) : sums;
 }
 
 inline std::size_t partial_sums_bytes(const Problem& problem, int slices) {

@@ -77,11 +77,10 @@ inline constexpr TileShape kSm90GemvFew[] = {{2, 1, 32, 4, false, false, 8},
 inline constexpr TileShape kSm90GemvF64[] = {{4, 1, 32, 2, false, false, 8},
                                              {2, 1, 64, 2, false, false, 16, 2},
                                              {2, 1, 64, 2, false, false, 32, 2}};
-// Packed weights, whose rows are those of the tile. wgmma is for many rows of the activation. It
-// waits for the codes to be decoded, which more warps hide: two CTAs of mma.sync share a
-// multiprocessor.
+// Packed weights, whose rows are those of the tile. wgmma is for many rows of the activation. With
+// mma.sync a warp has 32 rows of the weight, so that it reads the activation half as often.
 inline constexpr TileShape kSm90Packed[] = {{2, 1, 256, 4}, {2, 1, 128, 6}};
-inline constexpr TileShape kSm90PackedMma[] = {{2, 1, 64, 8}, {2, 1, 32, 7}, {2, 1, 16, 8}};
+inline constexpr TileShape kSm90PackedMma[] = {{1, 2, 64, 6}, {1, 2, 32, 8}, {1, 2, 16, 9}};
 inline constexpr TileShape kSm90PackedGemv[] = {
     {4, 1, 32, 4, false, false, 8},  {2, 1, 32, 3, false, false, 8},
     {2, 1, 64, 2, false, false, 8},  {4, 1, 32, 3, false, false, 16},
@@ -91,11 +90,9 @@ inline constexpr TileShape kSm90PackedGemv[] = {
 inline constexpr TileShape kSm80Packed[] = {{1, 2, 96, 3}, {1, 2, 64, 3}, {2, 1, 32, 4}};
 inline constexpr TileShape kSm80PackedGemv[] = {{2, 1, 32, 2, false, false, 8},
                                                 {2, 1, 32, 2, false, false, 16}};
-// Every tile reads all of x, 1.9 times the bytes of the weight with 16 rows and 32 columns. Wider
-// tiles read it less often, and clusters that divide k keep as many CTAs. 32 rows would spill.
-inline constexpr TileShape kSm90PackedGemvClusters[] = {{2, 1, 64, 2, false, false, 8, 2},
-                                                        {2, 1, 64, 2, false, false, 16, 2},
-                                                        {1, 1, 128, 2, false, false, 16, 4}};
+// A cluster of two divides k, so that tiles of 64 columns fill the GPU for 4096 to 8192 columns.
+// With 16 rows such clusters, and those of four for 128 columns, were never faster.
+inline constexpr TileShape kSm90PackedGemvClusters[] = {{2, 1, 64, 2, false, false, 8, 2}};
 // FP32 accumulated as FP64: 64x64 is also the tile of the recompute mask, and 64x32 fills the GPU
 // at 512 x 512.
 inline constexpr TileShape kSm90F32[] = {

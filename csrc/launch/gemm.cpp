@@ -3,6 +3,7 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -13,6 +14,7 @@
 #include "catalog.h"
 #include "core/device.h"
 #include "kernels/kernels.h"
+#include "launch/launch.h"
 #include "launch/launch_kernel.h"
 #include "launch/params.h"
 #include "launch/tensor_map.h"
@@ -26,6 +28,14 @@ using Find = const void* (*)(int config_index, EpiloguePath path);
 constexpr auto kFinders = []<int... kUnit>(std::integer_sequence<int, kUnit...>) {
   return std::array<Find, kUnits>{nullptr, &kernels::find<Unit(kUnit + 1)>...};
 }(std::make_integer_sequence<int, kUnits - 1>{});
+
+// More than half of a multiprocessor's shared memory: one CTA on each.
+constexpr int kAloneBytes = kHopperSharedBytes / 2 + 1024;
+
+// Two CTAs of the kernel may share a multiprocessor, but one alone is as fast as two together.
+constexpr bool shares_rate(const GemmConfig& config) {
+  return config.uses_tma() && config.least_ctas() > 1;
+}
 
 // The kernel of a row and an epilogue. The first call for it and a device allows its shared memory;
 // later calls only read, so a CUDA graph can be captured if the GEMM ran before.
@@ -43,9 +53,11 @@ const void* kernel_function(int row, EpiloguePath epilogue_path, int device) {
     throw std::runtime_error("tcgemm: kernel " + std::string(name(kCatalog[row]).text) +
                              " is not in this build; rebuild without "
                              "TCGEMM_KERNELS, and with its architecture in TORCH_CUDA_ARCH_LIST.");
-  check(cudaFuncSetAttribute(pointer, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             kCatalog[row].shared_bytes()),
-        "reserving shared memory for", {row});
+  const GemmConfig& config = kCatalog[row];
+  check(
+      cudaFuncSetAttribute(pointer, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           std::max(config.shared_bytes(), shares_rate(config) ? kAloneBytes : 0)),
+      "reserving shared memory for", {row});
   functions[index].store(pointer, std::memory_order_relaxed);
   allowed[index].fetch_or(bit, std::memory_order_release);
   return pointer;
@@ -150,10 +162,14 @@ PackedParams packed_weight(const Problem& problem) {
           layout.weight.zeros};
 }
 
-// The shared memory of a launch. Kernels have the code pairs of a table last.
-int shared_bytes(const GemmConfig& config, const Problem& problem) {
-  const bool has_table = problem.packed.format == WeightFormat::table4;
-  return config.shared_bytes() - (has_table ? 0 : config.table_bytes());
+// The shared memory of a launch. Kernels have the code pairs of a table last. The GPU may place two
+// CTAs of a small grid on one multiprocessor while others are idle, so that they ask for more.
+int shared_bytes(const GemmConfig& config, const LaunchContext& call) {
+  const bool has_table = call.problem.packed.format == WeightFormat::table4;
+  const int needed = config.shared_bytes() - (has_table ? 0 : config.table_bytes());
+  const bool alone = shares_rate(config) && call.run.launched_cluster() == 1 &&
+                     call.run.grid <= launch::device(call.device).multiprocessors;
+  return alone ? std::max(needed, kAloneBytes) : needed;
 }
 
 // The operand that the kernel may load at once. A pass before it writes a copy.
@@ -197,7 +213,7 @@ void launch_tma(const LaunchContext& call) {
   }
   launch_kernel(
       kernel_function(run.config_index, run.epilogue_path, device), &params,
-      {run.grid, config.threads(), shared_bytes(config, problem), run.launched_cluster(), true},
+      {run.grid, config.threads(), shared_bytes(config, call), run.launched_cluster(), true},
       stream, {run.config_index});
 }
 
@@ -224,7 +240,7 @@ void launch_cp_async(const LaunchContext& call) {
     params.scale_b = scale_of_b(problem);
   }
   launch_kernel(kernel_function(run.config_index, run.epilogue_path, device), &params,
-                {run.grid, config.threads(), shared_bytes(config, problem), run.launched_cluster(),
+                {run.grid, config.threads(), shared_bytes(config, call), run.launched_cluster(),
                  config.arch == Arch::sm90a},
                 stream, {run.config_index});
 }

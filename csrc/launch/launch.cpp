@@ -95,8 +95,14 @@ void launch_slices(const LaunchContext& context) {
                context.workspace,
                context.device,
                context.stream});
-  add_slices(problem.has(Slot::z) ? without_z(problem) : problem, context, sums);
-  if (problem.has(Slot::z)) add_slices(only_z(problem), context, sums);
+  const auto add = [&](const Problem& stored) {
+    if (has_sums_by_columns(problem))
+      add_slices(transposed(stored), context, transposed(sums));
+    else
+      add_slices(stored, context, sums);
+  };
+  add(problem.has(Slot::z) ? without_z(problem) : problem);
+  if (problem.has(Slot::z)) add(only_z(problem));
 }
 
 }  // namespace

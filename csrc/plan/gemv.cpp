@@ -20,13 +20,14 @@ constexpr double kCtaRate = 42e9;      // bytes a second that a CTA loads, howev
 constexpr double kElements = 1.6;      // factor if an operand is not loaded in vectors of 16 bytes
 
 // Packed weights. A multiprocessor has several CTAs, so the microseconds are those of one of them:
-// its start and its end, and a block of each of its warps. Measured on an H200 with int4; the
-// factors of the other formats are means. The kernels of sm_80 count as those, until their memory
-// bounds them.
+// its start and its end, and a block of each of its warps. Measured on an H200 with int4, the rate
+// of the rows on an H100; the factors of the other formats are means. The kernels of sm_80 count as
+// those, until their memory bounds them.
 constexpr double kPackedStart = 0.8;      // microseconds: the launch
 constexpr double kPackedCta = 1.55;       // microseconds
 constexpr double kPackedShared = 0.76;    // share of a block's time if CTAs share a multiprocessor
-constexpr double kPackedRate = 30e9;      // bytes a second that a multiprocessor loads
+constexpr double kPackedRate = 30e9;      // bytes of the weight a second, of a multiprocessor
+constexpr double kPackedRowRate = 100e9;  // bytes of the rows of a, which lie in L2
 constexpr double kPackedTable = 1.25;     // factor of the lookups of a table
 constexpr double kPackedEightBits = 1.5;  // factor of 8-bit codes
 
@@ -40,8 +41,9 @@ double packed_block(const GemmConfig& config, const Problem& problem) {
                                                                 : 1.0);
 }
 
+// `row_bytes` and `column_bytes` are those of a CTA, of a and of the weight.
 double packed_time(const GemmConfig& config, const Problem& problem, const Device& device,
-                   const LaunchConfig& launch, double cta_bytes) {
+                   const LaunchConfig& launch, double row_bytes, double column_bytes) {
   const double ctas = std::ceil(launch.waves);  // of a multiprocessor, one after another or at once
   const double at_once = std::min<double>(ctas, config.least_ctas());
   const double blocks =
@@ -50,7 +52,7 @@ double packed_time(const GemmConfig& config, const Problem& problem, const Devic
       std::max(std::ceil(ctas / at_once), at_once > 1 ? kPackedShared * ctas : ctas);
   const double of_memory = device.memory_rate / device.multiprocessors;
   const double rate = config.arch == Arch::sm80 ? std::min(kPackedRate, of_memory) : kPackedRate;
-  const double bytes_time = ctas * cta_bytes / rate * 1e6;
+  const double bytes_time = ctas * (row_bytes / kPackedRowRate + column_bytes / rate) * 1e6;
   return kPackedStart + ctas * kPackedCta / at_once +
          std::max(rounds * blocks * packed_block(config, problem), bytes_time);
 }
@@ -96,11 +98,13 @@ std::optional<LaunchConfig> fit_gemv(const GemmConfig& config, const Problem& pr
   const double from_memory = matrices * (problem.m * row_bytes + problem.n * column_bytes);
   const double tile_bytes = rows * row_bytes + columns * column_bytes;
   const double again = std::max(0.0, tiles * tile_bytes - from_memory);
-  const double cta_bytes = tile_bytes / launch.cluster;
   if (config.has_packed_weight()) {
-    launch.microseconds = packed_time(config, problem, device, launch, cta_bytes);
+    launch.microseconds =
+        packed_time(config, problem, device, launch, rows * row_bytes / launch.cluster,
+                    columns * column_bytes / launch.cluster);
     return launch;
   }
+  const double cta_bytes = tile_bytes / launch.cluster;
   const double slow = launch.vector_a && launch.vector_b ? 1.0 : kElements;
   const double idle = std::max(0.0, 1 - launch.waves);
   const double bytes_time =

@@ -64,7 +64,8 @@ struct AcceptedSignatures {
 };
 
 // One tile of rows, and a block of k for each warp: else other kernels are as fast. Clusters for
-// packed weights are not measured yet, so they are taken by name, or where tcgemm.tune finds them.
+// packed weights gain for some weights only, which the estimate does not tell: they are taken by
+// name, or where tcgemm.tune finds them.
 bool suits_gemv(const GemmConfig& config, const Problem& problem) {
   if (config.has_packed_weight() && config.gemv_cluster() > 1) return false;
   const std::int64_t warps = config.threads() / 32 * config.gemv_cluster();

@@ -17,6 +17,7 @@ struct Tile {
 constexpr Tile kTiles[] = {{64, 32}, {64, 48}, {64, 64}, {64, 128}, {128, 128}, {128, 256}};
 // The 2:4 operand, or the packed weight, is the first.
 constexpr Tile kSparseTiles[] = {{128, 32}, {128, 64}};
+constexpr Tile kPackedTiles[] = {{128, 32}, {128, 64}, {128, 256}};
 
 // Few slices, which a cluster adds, pay off even if they do not fill the GPU.
 constexpr int kClusterCounts[] = {2, 3, 4, 6};
@@ -43,10 +44,14 @@ SliceCounts::SliceCounts(const Problem& problem, const Device& device) {
       add(device.multiprocessors /
           std::max<std::int64_t>(1, problem.batch * ceil_div(rows, m) * ceil_div(columns, n)));
   };
-  if (problem.has(Slot::sparse_b) || problem.has(Slot::packed_b))
+  if (problem.has(Slot::sparse_b))
     fill(kSparseTiles, problem.n, problem.m);
-  else if (problem.has(Slot::sparse_a) || problem.has(Slot::packed_a))
+  else if (problem.has(Slot::sparse_a))
     fill(kSparseTiles, problem.m, problem.n);
+  else if (problem.has(Slot::packed_b))
+    fill(kPackedTiles, problem.n, problem.m);
+  else if (problem.has(Slot::packed_a))
+    fill(kPackedTiles, problem.m, problem.n);
   else
     fill(kTiles, problem.m, problem.n);
 }

@@ -123,14 +123,14 @@ bool shares_multiprocessor(const LaunchConfig& launch, const Device& device) {
   return launch.grid > device.multiprocessors || (launch.cluster_adds && launch.slices > 2);
 }
 
-// The fewest clocks of a k-block with a packed weight, which is decoded: measured on an H200.
-// `shared`: two CTAs share a multiprocessor.
+// The fewest clocks of a k-block with a packed weight, which is decoded: measured on an H200 and an
+// H100. `shared`: two CTAs share a multiprocessor, which is as fast as one of them.
 double packed_block(const GemmConfig& config, const Device& device, bool shared) {
   const double microseconds = config.n == 256   ? 0.67
-                              : config.n == 128 ? 0.51
-                              : config.n == 64  ? 0.44
-                              : config.n == 32  ? (shared ? 0.5 : 0.3)
-                                                : (shared ? 0.39 : 0.25);
+                              : config.n == 128 ? 0.46
+                              : config.n == 64  ? (shared ? 0.75 : 0.39)
+                              : config.n == 32  ? (shared ? 0.5 : 0.28)
+                                                : (shared ? 0.41 : 0.22);
   return microseconds * device.hopper.clock * kFastClock;
 }
 

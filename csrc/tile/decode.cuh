@@ -135,13 +135,19 @@ __device__ __forceinline__ void for_format(WeightFormat format, WeightZeros zero
 }
 
 // The same with the number of groups in a block of k, which for small groups decides how often
-// scales are read: visit.operator()<format, zeros, groups>().
+// scales are read: visit.operator()<format, zeros, groups>(). The usual layout comes first, so that
+// it takes one branch: a chain of them was a tenth of the time of a k-block.
 template <int kBits, class Visit>
 __device__ __forceinline__ void for_layout(const PackedParams& packed, const Visit& visit) {
+  constexpr WeightFormat kUsual = kBits == 8 ? WeightFormat::int8 : WeightFormat::int4;
+  const bool one_group = packed.groups_in_block == 1;
+  const bool usual = (packed.format == kUsual) & (packed.zeros == WeightZeros::none) & one_group;
+  if (__builtin_expect(usual, true))
+    return visit.template operator()<kUsual, WeightZeros::none, 1>();
   for_format<kBits>(packed.format, packed.zeros, [&]<WeightFormat kFormat, WeightZeros kZeros>() {
-    if (packed.groups_in_block == 1)
-      visit.template operator()<kFormat, kZeros, 1>();
-    else if (packed.groups_in_block == 2)
+    if constexpr (kFormat != kUsual || kZeros != WeightZeros::none)
+      if (one_group) return visit.template operator()<kFormat, kZeros, 1>();
+    if (kFormat != WeightFormat::table4 || packed.groups_in_block == 2)
       visit.template operator()<kFormat, kZeros, 2>();
     else if constexpr (kFormat == WeightFormat::table4)
       visit.template operator()<kFormat, kZeros, 4>();

@@ -121,6 +121,32 @@ def test_a_cluster_adds_slices(name):
             )
 
 
+@KERNELS
+def test_another_kernel_adds_slices(name):
+    """The partial sums lie by rows of the result, whose rows and columns may be odd in number."""
+    dtype, formats, _ = kernel(name)
+    if name.endswith("_gemv") or name.startswith("sm80"):
+        pytest.skip("this kernel has no slices")
+    for case in formats[:2]:
+        for n, k, rows in ((264, 1024, 64), (131, 1280, 37), (1000, 2176, 300), (40, 640, 1)):
+            x, packed = make(case, rows, k, n, dtype)
+            whole = expected(x, packed)
+            residual = torch.randint(-9, 9, (rows, n), device="cuda").float()
+            terms = {"bias": torch.ones(n, device="cuda"), "residual": residual, "alpha": 0.5}
+            for slices in (2, 3, 5, 9):
+                called = f"{name}/{slices}"
+                assert torch.equal(product(x, packed, called, out_dtype=torch.float32), whole)
+                assert torch.equal(product(x, packed, called), whole.to(dtype))
+                out = product(
+                    x, packed, called, activation="relu", out_dtype=torch.float32, **terms
+                )
+                assert torch.equal(out, (0.5 * whole + 1).relu() + residual)
+                out = torch.full((n, rows), 7.0, device="cuda", dtype=dtype).t()
+                words = packed.order._asdict() | {"kernel_name": called}
+                torch.ops.tcgemm.packed_mm.out(x, packed.arranged(), **words, out=out)
+                assert torch.equal(out, whole.to(dtype))
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("rows", [1, 8, 9, 16, 32, 64, 100, 257, 1024])
 @pytest.mark.parametrize("shape", [(4096, 4096), (1536, 8960), (131, 96)], ids=str)

@@ -53,9 +53,9 @@ def test_hopper_takes_a_kernel_of_ampere_if_it_is_asked_for():
 
 
 def test_clusters_that_divide_k_are_taken_by_name():
-    """They are not measured, so the planner does not choose them."""
+    """Their estimates would not tell where they are faster, so the planner does not choose them."""
     clusters = [row for row in KERNELS if row["gemv_cluster"] > 1]
-    assert {row["gemv_cluster"] for row in clusters} == {2, 4}
+    assert {row["gemv_cluster"] for row in clusters} == {2}
     for row in clusters:
         weight = "int8" if row["weight_bits"] == 8 else "int4"
         dtype = {"f16": torch.float16, "bf16": torch.bfloat16}[row["input"]]

@@ -1,5 +1,5 @@
 // The mainloop of sm_90a with a packed weight and few rows of the activation: mma.sync multiplies
-// the decoded weight, 16 rows a warp, by an activation that all warps share.
+// the decoded weight, 16 or 32 rows a warp, by an activation that all warps share.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,12 @@ namespace tcgemm::sm90 {
 template <GemmConfig kConfig>
 struct PackedMmaMainloop {
   static_assert(kConfig.has_packed_weight() && kConfig.mma_sync && kConfig.layout == Layout::TN &&
-                kConfig.m64_blocks == 1 && kConfig.accumulator == DType::f32);
+                kConfig.accumulator == DType::f32);
   using PipelineState = tile::PipelineState<kConfig.stages>;
   using Register = tile::Register<kConfig.accumulator>;
+  static constexpr int kBlocks = kConfig.m64_blocks;  // a warp has 16 rows of each
   static constexpr int kRegisters = tile::registers<kConfig.accumulator>(kConfig.n);
-  using Accumulators = Register[kConfig.m64_blocks][kRegisters];
+  using Accumulators = Register[kBlocks][kRegisters];
   using Fragments = tile::PackedFragments<kConfig.input, kConfig.weight_bits>;
 
   // Computes all k-blocks of a tile.
@@ -38,18 +39,22 @@ struct PackedMmaMainloop {
                                                          const Meanwhile& meanwhile) {
     meanwhile();
 #pragma unroll
-    for (float& sum : accumulators[0]) sum = 0;
-    const int unit = warpgroup * 4 + threadIdx.x / 32 % 4;
+    for (auto& sums : accumulators)
+#pragma unroll
+      for (float& sum : sums) sum = 0;
+    const int unit = warpgroup * 4 * kBlocks + threadIdx.x / 32 % 4;
     tile::for_layout<kConfig.weight_bits>(
         params.packed, [&]<WeightFormat kFormat, WeightZeros kZeros, int kGroups>() {
 #pragma unroll 1
           for (int block = 0; block < k_blocks; ++block) {
             shared.barriers.consumer_wait(state);
             const std::uint32_t stage = shared.stage(state.stage);
-            typename Fragments::Fragments a;
-            Fragments::template load<kFormat, kZeros, kGroups>(packed_block(shared, stage), unit,
-                                                               a);
-            multiply(stage + TmaProducer<kConfig>::kBytesA, a, accumulators[0]);
+            typename Fragments::Fragments a[kBlocks];
+#pragma unroll
+            for (int i = 0; i < kBlocks; ++i)
+              Fragments::template load<kFormat, kZeros, kGroups>(packed_block(shared, stage),
+                                                                 unit + 4 * i, a[i]);
+            multiply(stage + TmaProducer<kConfig>::kBytesA, a, accumulators);
             __syncwarp();
             consumer_release<kConfig>(shared, state.stage, cluster);
             state.advance();
@@ -60,8 +65,8 @@ struct PackedMmaMainloop {
  private:
   // A row of b, a column of the tile, has 128 bytes in a stage.
   __device__ __forceinline__ static void multiply(std::uint32_t b,
-                                                  const typename Fragments::Fragments& a,
-                                                  Register (&accumulators)[kRegisters]) {
+                                                  const typename Fragments::Fragments (&a)[kBlocks],
+                                                  Accumulators& accumulators) {
     const int row = threadIdx.x % 8, matrix = threadIdx.x % 32 / 8;
 #pragma unroll
     for (int j = 0; j < kConfig.n / 8; ++j) {
@@ -72,8 +77,10 @@ struct PackedMmaMainloop {
                                 b + j * 1024 + tile::swizzle128(row, 4 * half + matrix));
 #pragma unroll
       for (int step = 0; step < Fragments::kSteps; ++step)
-        ptx::mma_sync<kConfig.input, kConfig.input_b>(accumulators + 4 * j, a[step],
-                                                      &columns[step / 2][step % 2 * 2]);
+#pragma unroll
+        for (int i = 0; i < kBlocks; ++i)
+          ptx::mma_sync<kConfig.input, kConfig.input_b>(accumulators[i] + 4 * j, a[i][step],
+                                                        &columns[step / 2][step % 2 * 2]);
     }
   }
 };
