@@ -12,6 +12,7 @@ doc000     float16 products of published sizes, beside the paper's
 tensor_parallel  an MLP on two GPUs, beside torch's
 float8     a training step with float8 products, beside bf16
 packed     products with packed weights, beside 16 bits and torch's int4
+low_bits   products of int4 beside int8, and of bits
 swap       the speed and the memory of a model before and after swap_linear
 pictures   draw the pictures of the documentation
 figures    write the measured figures of the guides
@@ -36,6 +37,7 @@ COMMANDS = {
     "tensor_parallel": "benchmarks.tensor_parallel",
     "float8": "benchmarks.float8_training",
     "packed": "benchmarks.packed_weights",
+    "low_bits": "benchmarks.low_bits",
     "swap": "benchmarks.swap.measure",
     "pictures": "benchmarks.report.pictures",
     "figures": "benchmarks.report.figures",

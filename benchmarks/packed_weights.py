@@ -11,6 +11,7 @@ import argparse
 import copy
 import json
 import math
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,26 @@ def line(row: dict[str, Any]) -> str:
     return f"{place:28}{own:9.2f} us  " + "  ".join(list(others)[1:])
 
 
+def summary(rows: list[dict[str, Any]]) -> str:
+    """Geometric means over the shapes: x the speed of each other candidate, and the bytes of the
+    operands a second, in TB/s, of the largest weight.
+    """
+    lines = [f"{'format':8}{'m':>6}  x torch  x tcgemm  x torch int4  TB/s"]
+    for format, m in dict.fromkeys((row["format"], row["m"]) for row in rows):
+        alike = [row for row in rows if (row["format"], row["m"]) == (format, m)]
+        cells = []
+        for other, width in (("torch", 9), ("tcgemm", 10), ("torch int4", 14)):
+            ratios = [
+                row["us"][other][1] / row["us"]["packed"][1] for row in alike if other in row["us"]
+            ]
+            mean = f"{statistics.geometric_mean(ratios):.2f}" if ratios else "-"
+            cells.append(f"{mean:>{width}}")
+        largest = max(alike, key=lambda row: row["n"] * row["k"])
+        rate = largest["bytes"] / largest["us"]["packed"][1] / 1e6
+        lines.append(f"{format:8}{m:6}{''.join(cells)}{rate:6.2f}")
+    return "\n".join(lines)
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks packed",
@@ -127,6 +148,7 @@ def main(argv: list[str] | None = None) -> int:
         for n, k in SHAPES
         for row in measure(format, n, k, options.ms)
     ]
+    print(summary(rows))
     if options.out:
         header = {**machine.facts("cuda"), "commit": options.commit, "ms": options.ms}
         options.out.write_text(json.dumps({"header": header, "rows": rows}, indent=1) + "\n")
