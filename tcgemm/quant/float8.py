@@ -232,6 +232,11 @@ def _check(x, weight):
                 f"{_NAME}: {name} is {tensor.dtype}, but it must be torch.float16, torch.bfloat16 "
                 "or torch.float32; convert it with .to(...)."
             )
+    if weight.dim() != 2:
+        raise RuntimeError(
+            f"{_NAME}: weight has shape {tuple(weight.shape)}, but it must be a matrix (N, K); "
+            "reshape it."
+        )
     if x.dim() == 0 or x.shape[-1] != weight.shape[1]:
         raise RuntimeError(
             f"{_NAME}: x has shape {tuple(x.shape)}, but the weight of shape "

@@ -230,6 +230,9 @@ def test_calls_that_are_refused():
     layer, x = Float8Linear(8, 4), torch.randn(3, 8)
     with pytest.raises(RuntimeError, match=r"x is torch.float64, but it must be torch.float16"):
         layer(x.double())
+    for weight in (torch.randn(8), torch.randn(()), torch.randn(1, 4, 8)):
+        with pytest.raises(RuntimeError, match=r"weight has shape .*, but it must be a matrix"):
+            torch.func.functional_call(layer, {"weight": weight}, x)
     with pytest.raises(RuntimeError, match=r"x has shape \(3, 7\), but the weight of shape"):
         layer(x[:, 1:])
     with pytest.raises(RuntimeError, match=r"Float8Linear: torch.func and forward mode are not"):
