@@ -57,8 +57,8 @@ def products_of(names):
 
 
 def check_launched(names, text, products=1, sums=0):
-    """Its kernel, one launch for its copies, its sums for zero points, and nothing else. torch
-    copies a result that is computed in the other major."""
+    """Its kernel, one launch for its copies, its sums for zero points, the sum of its slices of k,
+    and nothing else. torch copies a result that is computed in the other major."""
     assert names, "the profiler saw no kernel"
     if "\n  copied        out " in text:
         assert "tcgemm" not in names[-1], names
@@ -73,7 +73,9 @@ def check_launched(names, text, products=1, sums=0):
     copies = int(re.search(r"^  repack [ab] ", text, re.MULTILINE) is not None)
     assert sum("repack" in name for name in names) == copies * products, (names, text)
     assert sum("sum_along_k" in name for name in names) == sums * products, (names, text)
-    assert len(names) == (1 + copies + sums) * products, (names, text)
+    adds = int("whose sums another kernel adds" in text)
+    assert sum("add_slices" in name for name in names) == adds * products, (names, text)
+    assert len(names) == (1 + copies + sums + adds) * products, (names, text)
 
 
 def check_chain(names, found, kernel, text, products):
