@@ -29,6 +29,7 @@ FORMATS: dict[str, tuple[int | None, tuple[int, ...]]] = {
     "nf4": (64, (1, 16)),
     "mxfp4": (32, (1, 16)),
 }
+PACKS = 15
 ROTATED = 150e6  # bytes of weights, beyond the 50 MB of L2
 
 
@@ -100,6 +101,26 @@ def measure(format: str, n: int, k: int, ms: float) -> list[dict[str, Any]]:
     return rows
 
 
+def pack_times() -> dict[str, float]:
+    """Milliseconds of pack_weight for a bf16 weight of 8192 x 8192: the median of PACKS calls."""
+    w = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+    other = torch.empty(int(ROTATED), device="cuda", dtype=torch.uint8)
+    found = {}
+    for format, method in (*((each, "nearest") for each in FORMATS), ("int4", "mse")):
+        taken = []
+        for _ in range(PACKS):
+            other.zero_()  # w leaves L2
+            torch.cuda._sleep(200_000)  # the call is enqueued before the first event
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            tcgemm.pack_weight(w, format, FORMATS[format][0], method=method)
+            end.record()
+            end.synchronize()
+            taken.append(begin.elapsed_time(end))
+        found[f"{format} {method}"] = round(statistics.median(taken), 4)
+    return found
+
+
 def line(row: dict[str, Any]) -> str:
     own = row["us"]["packed"][1]
     others = (f"x {name} {taken[1] / own:.2f}" for name, taken in row["us"].items())
@@ -149,7 +170,11 @@ def main(argv: list[str] | None = None) -> int:
         for row in measure(format, n, k, options.ms)
     ]
     print(summary(rows))
+    packing = pack_times()
+    print("pack_weight of 8192 x 8192:", ", ".join(f"{k} {v} ms" for k, v in packing.items()))
     if options.out:
         header = {**machine.facts("cuda"), "commit": options.commit, "ms": options.ms}
-        options.out.write_text(json.dumps({"header": header, "rows": rows}, indent=1) + "\n")
+        options.out.write_text(
+            json.dumps({"header": header, "rows": rows, "pack_ms": packing}, indent=1) + "\n"
+        )
     return 0
