@@ -148,13 +148,7 @@ class GroupDivision {
     }
 #pragma unroll
     for (int i = 0; i < kPackElements; ++i) quotients[i] = x[i];
-#pragma unroll 1
-    for (int i = 0; i < kPackElements; ++i) {  // rotates: a dynamic index means local memory
-      const float divided = __fdiv_rn(quotients[0], divisor_);
-#pragma unroll
-      for (int j = 1; j < kPackElements; ++j) quotients[j - 1] = quotients[j];
-      quotients[kPackElements - 1] = divided;
-    }
+    divide_each(quotients, divisor_);
   }
 
  private:

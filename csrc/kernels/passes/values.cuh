@@ -32,6 +32,19 @@ __device__ inline float quotient(float x, float divisor, float inverse) {
   return q;
 }
 
+// Divides each element by the IEEE division, in a loop. It rotates x: a dynamic index means local
+// memory.
+template <int kCount>
+__device__ inline void divide_each(float (&x)[kCount], float divisor) {
+#pragma unroll 1
+  for (int i = 0; i < kCount; ++i) {
+    const float quotient = __fdiv_rn(x[0], divisor);
+#pragma unroll
+    for (int j = 1; j < kCount; ++j) x[j - 1] = x[j];
+    x[kCount - 1] = quotient;
+  }
+}
+
 // Divides by a scale as the IEEE division.
 //
 // Inf has no remainder, and a remainder may underflow. With a scale above kTiny it underflows only
@@ -60,13 +73,7 @@ struct Divisor {
         x[i] = quotient<kType>(kGiven ? fminf(fmaxf(x[i], -bound), bound) : x[i], scale, inverse);
       return;
     }
-#pragma unroll 1
-    for (int i = 0; i < kCount; ++i) {  // rotates x: a dynamic index means local memory
-      const float quotient = __fdiv_rn(x[0], scale);
-#pragma unroll
-      for (int j = 1; j < kCount; ++j) x[j - 1] = x[j];
-      x[kCount - 1] = quotient;
-    }
+    divide_each(x, scale);
   }
 };
 
