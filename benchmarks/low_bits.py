@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import tcgemm
-from tcgemm.testing import machine, telemetry, timing
+from benchmarks.packed_weights import timed
+from tcgemm.integers.binary import OPERATIONS
+from tcgemm.testing import machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 INT4 = (2048, 4096, 8192)  # of m, n and k
 BITS = ((8192, 8192), (8192, 65536))  # m and n, k
-OPERATIONS = ("and", "xor", "pm1")
 
 
 def int4_calls(size: int) -> dict[str, Callable[[int], Any]]:
@@ -48,24 +49,11 @@ def bit_calls(size: int, k: int) -> dict[str, Callable[[int], Any]]:
 
 def measure(kind: str, size: int, k: int, ms: float) -> dict[str, Any]:
     calls = int4_calls(size) if kind == "int4" else bit_calls(size, k)
-    sampler = telemetry.Sampler(telemetry.open_reader("cuda"))
-    found = timing.measure(calls, 2, device="cuda", min_ms=ms, sampler=sampler)
-    row = {
-        "kind": kind,
-        "m": size,
-        "n": size,
-        "k": k,
-        "us": {
-            name: [round(taken.low_us, 2), round(taken.us, 2), round(taken.high_us, 2)]
-            for name, taken in found.items()
-        },
-        "clock_mhz": sampler.clock_mhz,
-        "power_w": sampler.power_w,
-    }
+    row = {"kind": kind, "m": size, "n": size, "k": k, **timed(calls, 2, ms)}
     operations = 2.0 * size * size * k
     rates = (
-        f"{name} {taken.us:.1f} us, {operations / taken.us / 1e6:.0f} TOP/s"
-        for name, taken in found.items()
+        f"{name} {us:.1f} us, {operations / us / 1e6:.0f} TOP/s"
+        for name, (_, us, _) in row["us"].items()
     )
     print(f"{kind} {size} x {size} x {k}: " + "; ".join(rates), flush=True)
     return row

@@ -13,12 +13,15 @@ import json
 import math
 import statistics
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 import tcgemm
 from tcgemm.testing import machine, telemetry, timing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 SHAPES = ((28672, 4096), (4096, 14336), (4096, 4096))
 # {format: (group size, rows of x)}
@@ -46,6 +49,20 @@ def torch_int4(n: int, k: int, group: int, count: int) -> list[tuple[torch.Tenso
         scales = 0.01 * torch.randn(k // group, n, 2, device="cuda", dtype=torch.bfloat16)
         found.append((torch._convert_weight_to_int4pack(codes.to(torch.uint8), 8), scales))
     return found
+
+
+def timed(calls: Mapping[str, Callable[[int], Any]], sets: int, ms: float) -> dict[str, Any]:
+    """The fields of a row: quartiles and medians of each call, the clock and the power."""
+    sampler = telemetry.Sampler(telemetry.open_reader("cuda"))
+    found = timing.measure(calls, sets, device="cuda", min_ms=ms, sampler=sampler)
+    return {
+        "us": {
+            name: [round(taken.low_us, 2), round(taken.us, 2), round(taken.high_us, 2)]
+            for name, taken in found.items()
+        },
+        "clock_mhz": sampler.clock_mhz,
+        "power_w": sampler.power_w,
+    }
 
 
 def measure(format: str, n: int, k: int, ms: float) -> list[dict[str, Any]]:
@@ -78,8 +95,6 @@ def measure(format: str, n: int, k: int, ms: float) -> list[dict[str, Any]]:
             name: lambda i, call=call, count=count: call(i % count)
             for name, (call, count) in calls.items()
         }
-        sampler = telemetry.Sampler(telemetry.open_reader("cuda"))
-        found = timing.measure(rotated, min(sets, 64), device="cuda", min_ms=ms, sampler=sampler)
         bytes_moved = packed[0].arranged().nbytes + x.nbytes + out.nbytes
         rows.append(
             {
@@ -89,12 +104,7 @@ def measure(format: str, n: int, k: int, ms: float) -> list[dict[str, Any]]:
                 "n": n,
                 "k": k,
                 "bytes": bytes_moved,
-                "us": {
-                    name: [round(taken.low_us, 2), round(taken.us, 2), round(taken.high_us, 2)]
-                    for name, taken in found.items()
-                },
-                "clock_mhz": sampler.clock_mhz,
-                "power_w": sampler.power_w,
+                **timed(rotated, min(sets, 64), ms),
             }
         )
         print(line(rows[-1]), flush=True)
