@@ -91,6 +91,14 @@ struct GemmConfig {
     return rows * PackedLayout::kDepth * weight_bits / 8;
   }
 
+  // Four consumer warpgroups beside a packed weight are two pairs, which divide the k-blocks of a
+  // tile. So four warps of a scheduler hide each other's latencies.
+  constexpr int k_groups() const {
+    return has_packed_weight() && has_producer() && warpgroups == 4 ? 2 : 1;
+  }
+  // The consumer warpgroups that have rows of their own.
+  constexpr int row_groups() const { return warpgroups / k_groups(); }
+
   constexpr bool is_gemv() const { return gemv_rows > 0; }
   // 0: no GEMV kernel.
   constexpr int gemv_cluster() const { return is_gemv() ? gemv_ctas : 0; }
@@ -134,7 +142,8 @@ struct GemmConfig {
   // Column-major results of this type alone are stored by TMA: tile/tma_store_columns.cuh.
   constexpr DType column_store_dtype() const { return bits(input) == 16 ? input : DType::bf16; }
   constexpr bool tma_stores_columns() const {
-    return interleaved_rows() && uses_tma() && !mma_sync && n % (2 * kStoreColumns) == 0;
+    return interleaved_rows() && uses_tma() && !mma_sync && k_groups() == 1 &&
+           n % (2 * kStoreColumns) == 0;
   }
   // TMA loads the operands (TmaParams). The other kernels, FP64-accumulating ones among them, load
   // with cp.async, any strides and alignment (CpAsyncParams).
@@ -154,7 +163,7 @@ struct GemmConfig {
     const bool has_registers =
         has_packed_weight() ? n <= 128 : operand_source == OperandSource::SS && n <= 192;
     return added && has_registers && bits(accumulator) == 32 && !pingpong &&
-           (m64_blocks == 1 || mma_sync) && warpgroups <= 2;
+           (m64_blocks == 1 || mma_sync) && row_groups() <= 2;
   }
   constexpr bool has_slices() const { return divides_k() || sums_in_cluster(); }
   // The sums of a slice of a tile.
@@ -171,11 +180,11 @@ struct GemmConfig {
   // ptxas widens FP8 to f16.
   constexpr bool has_accurate_fp8_sums() const { return promotes() || is_gemv(); }
   constexpr int tile_m() const {
-    return is_gemv() ? gemv_rows : (pingpong || split_n ? 1 : warpgroups) * m64_blocks * 64;
+    return is_gemv() ? gemv_rows : (pingpong || split_n ? 1 : row_groups()) * m64_blocks * 64;
   }
   // Consumer warpgroups that read a stage, or warps with mma.sync.
   constexpr int stage_readers() const {
-    return mma_sync ? 4 * warpgroups : pingpong ? 1 : warpgroups;
+    return mma_sync ? 4 * warpgroups : pingpong ? 1 : row_groups();
   }
   constexpr int tile_n() const { return n; }
   // A stage holds 128 bytes of k per row: the widest swizzle, and the widest TMA box. Three terms
@@ -242,20 +251,22 @@ struct GemmConfig {
   }
   // One set of staging buffers has one buffer for each warp. With two sets a warp fills a buffer
   // while TMA reads the other.
-  constexpr int staging_set_bytes() const { return warpgroups * 4 * kStagingBytes; }
+  constexpr int staging_set_bytes() const { return row_groups() * 4 * kStagingBytes; }
   constexpr int staging_sets() const {
     const int bytes = pipeline_bytes() + 2 * staging_set_bytes() + table_bytes();
-    return uses_tma() && bytes <= kHopperSharedBytes && !mma_sync ? 2 : 1;
+    return uses_tma() && bytes <= kHopperSharedBytes && !mma_sync && k_groups() == 1 ? 2 : 1;
   }
   constexpr int staging_bytes() const { return staging_sets() * staging_set_bytes(); }
   // A value for each column of a tile in f32, once for each consumer warpgroup; 0 where there is no
   // space for it. Epilogue::shared_vector says what it has.
   constexpr int vector_bytes() const {
-    const int bytes = warpgroups * n * 4;
+    const int bytes = row_groups() * n * 4;
     const bool fits =
         operand_bytes() + staging_set_bytes() + table_bytes() + bytes <= kHopperSharedBytes;
     return uses_tma() && fits ? bytes : 0;
   }
+  // The sums that one pair of warpgroups passes to the other.
+  constexpr int exchange_bytes() const { return k_groups() > 1 ? slice_bytes() : 0; }
   // The scales of a tile's rows and columns for one k-block.
   constexpr int scale_bytes() const { return block_scaled ? (tile_m() + tile_n()) * 4 : 0; }
   // A stage of the operands is released before all warps have read its scales, so there are two
@@ -275,7 +286,7 @@ struct GemmConfig {
   constexpr int operand_bytes() const {
     const int operands = stages * stage_bytes();
     if (!has_producer()) return operands;
-    return operands + 16 * stages + scale_stages() * scale_bytes();
+    return operands + 16 * stages + scale_stages() * scale_bytes() + exchange_bytes();
   }
   constexpr int edge_rows(std::int64_t extent, int tile, int loaded, Major major) const {
     const int rest = int(extent % tile), box = major == Major::K ? 8 : box_mn();

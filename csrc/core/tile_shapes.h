@@ -77,10 +77,11 @@ inline constexpr TileShape kSm90GemvFew[] = {{2, 1, 32, 4, false, false, 8},
 inline constexpr TileShape kSm90GemvF64[] = {{4, 1, 32, 2, false, false, 8},
                                              {2, 1, 64, 2, false, false, 16, 2},
                                              {2, 1, 64, 2, false, false, 32, 2}};
-// Packed weights, whose rows are those of the tile. wgmma is for many rows of the activation. With
-// mma.sync a warp has 32 rows of the weight, so that it reads the activation half as often.
-inline constexpr TileShape kSm90Packed[] = {{2, 1, 256, 4}, {2, 1, 128, 6}};
-inline constexpr TileShape kSm90PackedMma[] = {{1, 2, 64, 6}, {1, 2, 32, 8}, {1, 2, 16, 9}};
+// Packed weights, whose rows are those of the tile. wgmma is for more than 32 rows of the
+// activation. 64 columns have four warpgroups: the decoder bounds them, not wgmma. With mma.sync a
+// warp has 32 rows of the weight, so that it reads the activation half as often.
+inline constexpr TileShape kSm90Packed[] = {{2, 1, 256, 4}, {2, 1, 128, 6}, {4, 1, 64, 8}};
+inline constexpr TileShape kSm90PackedMma[] = {{1, 2, 32, 8}, {1, 2, 16, 9}};
 inline constexpr TileShape kSm90PackedGemv[] = {
     {4, 1, 32, 4, false, false, 8},  {2, 1, 32, 3, false, false, 8},
     {2, 1, 64, 2, false, false, 8},  {4, 1, 32, 3, false, false, 16},

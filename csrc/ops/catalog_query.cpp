@@ -33,6 +33,7 @@ JsonArray catalog_rows() {
             .add("gemv", config.is_gemv())
             .add("gemv_cluster", config.gemv_cluster())
             .add("weight_bits", config.weight_bits)
+            .add("k_groups", config.k_groups())
             .add("sparse", config.sparse ? name(pattern_of(config.input)) : "")
             .add("tile", JsonArray().add(config.tile_m()).add(config.tile_n()).add(config.tile_k()))
             .add("stages", config.stages)

@@ -28,7 +28,7 @@ constexpr double kPackedCta = 1.55;       // microseconds
 constexpr double kPackedShared = 0.76;    // share of a block's time if CTAs share a multiprocessor
 constexpr double kPackedRate = 30e9;      // bytes of the weight a second, of a multiprocessor
 constexpr double kPackedRowRate = 100e9;  // bytes of the rows of a, which lie in L2
-constexpr double kPackedTable = 1.25;     // factor of the lookups of a table
+constexpr double kPackedTable = 1.35;     // factor of the lookups of a table
 constexpr double kPackedEightBits = 1.5;  // factor of 8-bit codes
 
 double packed_block(const GemmConfig& config, const Problem& problem) {

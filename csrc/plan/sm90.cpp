@@ -37,6 +37,7 @@ constexpr double kOneStore = 2.0;  // factor where one warpgroup stores alone; n
 // The fewest clocks of a k-block of up to 64 columns: for none, and for each column.
 constexpr double kNarrowBlock = 260;
 constexpr double kNarrowColumn = 0.7;
+constexpr double kPackedCluster = 1.06;  // factor of a k-block with a packed weight in clusters
 constexpr double kOneWide = 1.08;        // factor of a k-block of 64x256: one warpgroup issues it
 constexpr double kPingpongStore = 3.0;   // factor where one warpgroup stores and one multiplies
 constexpr double kThreeStages = 1.05;    // factor where a tile leaves space for three stages
@@ -126,9 +127,9 @@ bool shares_multiprocessor(const LaunchConfig& launch, const Device& device) {
 // The fewest clocks of a k-block with a packed weight, which is decoded: measured on an H200 and an
 // H100. `shared`: two CTAs share a multiprocessor, which is as fast as one of them.
 double packed_block(const GemmConfig& config, const Device& device, bool shared) {
-  const double microseconds = config.n == 256   ? 0.67
-                              : config.n == 128 ? 0.46
-                              : config.n == 64  ? (shared ? 0.75 : 0.39)
+  const double microseconds = config.n == 256   ? 0.6
+                              : config.n == 128 ? 0.42
+                              : config.n == 64  ? 0.29
                               : config.n == 32  ? (shared ? 0.5 : 0.28)
                                                 : (shared ? 0.41 : 0.22);
   return microseconds * device.hopper.clock * kFastClock;
@@ -191,7 +192,9 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
   const double store = area * store_clocks(config, problem, launch.epilogue_path);
   const double overhead = config.pingpong ? kPingpongOverhead : kBlockOverhead;
   const double waiting = launch.cluster == 4 ? kFourBlocks : launch.cluster == 2 ? kTwoBlocks : 0;
-  const double issue = config.warpgroups == 1 && config.n == 256 ? kOneWide : 1.0;
+  const double issue = config.warpgroups == 1 && config.n == 256          ? kOneWide
+                       : config.has_packed_weight() && launch.cluster > 1 ? kPackedCluster
+                                                                          : 1.0;
   const bool is_narrow = config.n <= 64 && config.terms == 1 && !config.sparse;
   const double least = config.has_packed_weight()
                            ? packed_block(config, device, shares_multiprocessor(launch, device))

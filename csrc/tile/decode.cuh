@@ -41,6 +41,7 @@ struct Decoder<kType, WeightFormat::int4> {
   using Pair = ptx::Pair<kType>;
   Pair zeros[2] = {Pair(kBase<kType> + 8), Pair(kBase<kType> + 8)};  // of rows 2 g and 2 g + 1
 
+  Decoder() = default;
   __device__ explicit Decoder(std::uint32_t) {}
   __device__ void set_points(float2 points) {
     zeros[0] = Pair(kBase<kType> + points.x);
@@ -58,6 +59,7 @@ template <DType kType>
 struct Decoder<kType, WeightFormat::table4> {
   std::uint32_t pairs;  // this lane's words of code_pairs.cuh
 
+  Decoder() = default;
   __device__ explicit Decoder(std::uint32_t code_pairs)
       : pairs(code_pairs + threadIdx.x % 32 * 4) {}
 
@@ -83,6 +85,7 @@ __device__ inline void for_each_byte_pair(const uint4 (&words)[2], int step, con
 
 template <DType kType>
 struct Decoder<kType, WeightFormat::int8> {
+  Decoder() = default;
   __device__ explicit Decoder(std::uint32_t) {}
 
   // f16: 1024 + (x + 128) - 1152. bf16: 128 + the low 7 bits of x, minus 128 or 256 by its sign.
@@ -104,6 +107,7 @@ struct Decoder<kType, WeightFormat::int8> {
 
 template <DType kType>
 struct Decoder<kType, WeightFormat::e4m3> {
+  Decoder() = default;
   __device__ explicit Decoder(std::uint32_t) {}
 
   __device__ void decode(const uint4 (&words)[2], int step, std::uint32_t (&a)[4]) const {

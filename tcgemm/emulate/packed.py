@@ -1,7 +1,7 @@
 """The sums of kernels with a packed weight.
 
 GEMV kernels multiply codes and scale the sums of each group: csrc/kernels/gemv/packed.cuh. The
-others multiply elements that are rounded to 16 bits: csrc/tile/packed_fragments.cuh.
+others multiply elements that are rounded to 16 bits: csrc/tile/packed_reader.cuh.
 """
 
 from __future__ import annotations

@@ -88,8 +88,28 @@ def of_floats(
     known = table.rows()[found.arch, found.name]
     right = rounding.operand(b, found.input_b)
     if kernel.slices == 1:
-        return chains.chain(known, left, right, promotion)
+        return _chain(kernel, known, left, right, promotion)
     return _of_slices(kernel, known, left, right, promotion)
+
+
+def _chain(
+    kernel: Kernel,
+    known: tuple[table.Instruction, Any],
+    a: chains.Stored,
+    b: Tensor,
+    promotion: instruction.Promotion | None,
+) -> Tensor:
+    """The sums of a chain of instructions. Groups of warpgroups that divide the k-blocks have a
+    chain each, whose sums are added in float32: csrc/kernels/sm90/mainloop/packed.cuh."""
+    groups = kernel.row["k_groups"]
+    if groups == 1:
+        return chains.chain(known, a, b, promotion)
+    block = torch.arange(b.shape[-2]) // kernel.row["tile"][2]
+    parts = [
+        chains.chain(known, chains.Stored(a.values[..., mine]), b[..., mine, :])
+        for mine in (block % groups == group for group in range(groups))
+    ]
+    return functools.reduce(torch.add, parts)
 
 
 def _of_slices(
@@ -104,7 +124,8 @@ def _of_slices(
     found = []
     for k, blocks in _slices(b.shape[-2], kernel.row["tile"][2], kernel.slices):
         part = None if promotion is None else _part(promotion, blocks)
-        found.append(chains.chain(known, _columns(a, k, b.shape[-2]), b[..., k, :], part).float())
+        columns = _columns(a, k, b.shape[-2])
+        found.append(_chain(kernel, known, columns, b[..., k, :], part).float())
     return _added(found)
 
 

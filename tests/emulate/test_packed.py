@@ -44,6 +44,21 @@ def test_exact_products_are_exact(row):
         assert ((found - exact).abs() <= sums * size).all(), case
 
 
+@pytest.mark.parametrize(
+    "row", [row for row in ROWS if row["k_groups"] > 1], ids=lambda row: row["name"]
+)
+def test_groups_of_warpgroups_have_every_second_block(row):
+    dtype, alike = DTYPES[row["input"]], ("arch", "input", "weight_bits")
+    weight = OF_BITS[row["weight_bits"]][0].pack(torch.randn(24, 640).to(dtype))
+    x = torch.randn(40, 640).to(dtype)
+    even = torch.arange(640) // row["tile"][2] % 2 == 0
+    found = mm(row, x, weight)
+    assert torch.equal(found, mm(row, x * even, weight) + mm(row, x * ~even, weight))
+    rows = [each for each in ROWS if all(each[name] == row[name] for name in alike)]
+    one_chain = next(each for each in rows if each["tile"] == (128, 128, 64))
+    assert (found != mm(one_chain, x, weight)).any()
+
+
 @EACH_ROW
 def test_random_products_have_the_error_of_their_roundings(row):
     dtype = DTYPES[row["input"]]

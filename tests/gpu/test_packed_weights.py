@@ -78,6 +78,17 @@ def test_every_kernel_is_exact(name):
 
 
 @KERNELS
+def test_many_tiles_of_a_cta(name):
+    """A tile begins in the stage behind the last one of the tile before. Warpgroups that divide
+    one k-block have none, or one."""
+    dtype, formats, most = kernel(name)
+    for case in (formats[0], formats[-1]):
+        for k in (64, 192, 320):
+            x, packed = make(case, min(20, most), k, 128 * 300, dtype)
+            check(product(x, packed, name, out_dtype=torch.float32), x, packed, case)
+
+
+@KERNELS
 def test_strides_of_x_and_of_the_result(name):
     dtype, formats, most = kernel(name)
     x, packed = make(formats[0], min(24, most), 320, 136, dtype)

@@ -287,6 +287,13 @@ def test_large_spill_fails(stores, loads):
     assert not notes
 
 
+def test_kernel_with_a_consumer_for_each_layout_may_spill_more():
+    log = spilling(768, 1024).replace("clean", toolchain.LAYOUT_KERNELS)
+    assert not toolchain.check_ptxas(CLEAN + log)[0]
+    log = spilling(769, 0).replace("clean", toolchain.LAYOUT_KERNELS)
+    assert "the limits are 768 and 1024" in toolchain.check_ptxas(CLEAN + log)[0][0]
+
+
 def test_small_spill_is_reported():
     failures, notes = toolchain.check_ptxas(spilling(64, 8))
     assert not failures

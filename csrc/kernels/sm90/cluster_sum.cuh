@@ -19,7 +19,7 @@ namespace tcgemm::sm90 {
 // A vector has four registers of a thread. No CTA has another tile: the stages are free.
 template <GemmConfig kConfig>
 struct ClusterSum {
-  static constexpr int kThreads = kConfig.warpgroups * 128;
+  static constexpr int kThreads = kConfig.row_groups() * 128;
   static constexpr int kRowBytes = kThreads * 16;
   static constexpr int kSliceBytes = kConfig.slice_bytes();
 

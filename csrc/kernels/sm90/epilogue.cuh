@@ -22,8 +22,9 @@ namespace tcgemm::sm90 {
 // accumulators. The epilogue of s32 has its values twice, as s32 and as f32.
 constexpr int epilogue_columns(const GemmConfig& config) {
   const bool s32 = config.accumulator == DType::s32, interleaved = config.interleaved_rows();
-  if (s32 + interleaved + (config.warpgroups == 3) + config.mma_sync >= 2) return 16;
-  return s32 || interleaved || config.warpgroups == 3 || config.m64_blocks == 2 || config.promotes()
+  const bool few_registers = config.warpgroups >= 3 || config.mma_sync;
+  if (s32 + interleaved + few_registers >= 2) return 16;
+  return s32 || interleaved || config.warpgroups >= 3 || config.m64_blocks == 2 || config.promotes()
              ? 32
              : 64;
 }
@@ -36,7 +37,7 @@ struct FragmentEpilogue {
   static constexpr tile::RowOrder kRowOrder =
       kConfig.interleaved_rows() ? tile::RowOrder::interleaved : tile::RowOrder::native;
   static constexpr int kUnit = std::gcd(kConfig.n, epilogue_columns(kConfig));
-  static constexpr int kUnrolledUnit = kConfig.warpgroups == 3 || kConfig.mma_sync ? 16 : 32;
+  static constexpr int kUnrolledUnit = kConfig.warpgroups >= 3 || kConfig.mma_sync ? 16 : 32;
   // The units whose addends have registers during the mainloop: with one more, 128x256 spills.
   // Another warpgroup's mainloop hides the epilogue of pingpong, so that needs none. Three
   // warpgroups lack the registers.

@@ -2,7 +2,7 @@
 // scheduler and the split into warpgroups.
 //
 //   warpgroup 0: warp 0 loads, others load scales or store columns of the result
-//   warpgroup 1, 2, ..: 64-row blocks of the tile
+//   warpgroup 1, 2, ..: 64-row blocks of the tile; GemmConfig::k_groups: 3, 4 have those of 1, 2
 #pragma once
 
 #include "catalog.h"
@@ -17,6 +17,7 @@
 #include "ptx/elect.cuh"
 #include "ptx/tma.cuh"
 #include "tile/code_pairs.cuh"
+#include "tile/packed_reader.cuh"
 #include "tile/pipeline.cuh"
 
 namespace tcgemm::sm90 {
@@ -55,7 +56,19 @@ struct Gemm {
       produce(params, shared, cluster);
     } else {
       Frame::begin_consumer();
-      consume(params, shared, cluster, warpgroup - 1);
+      if constexpr (kConfig.has_packed_weight() && !kConfig.mma_sync) {
+        // Each layout has a consumer of its own. Where loops for several join, the compiler copies
+        // accumulators.
+        const auto consume_layout =
+            [&]<WeightFormat kFormat, int kGroups, bool kHasZeros>()
+                __attribute__((always_inline)) {
+                  using Reader = tile::PackedReader<kConfig.input, kFormat, kGroups, kHasZeros>;
+                  consume<Reader>(params, shared, cluster, warpgroup - 1);
+                };
+        tile::for_reader<kConfig.weight_bits>(params.packed, consume_layout);
+      } else {
+        consume<void>(params, shared, cluster, warpgroup - 1);
+      }
     }
   }
 
@@ -171,11 +184,17 @@ struct Gemm {
     store_warp.end();
   }
 
+  // Reader: of a packed weight that WGMMA reads from registers.
+  template <class Reader>
   __device__ __forceinline__ static void consume(const TmaParams& params,
                                                  const SharedStorage<kConfig>& shared,
-                                                 Cluster cluster, int warpgroup) {
+                                                 Cluster cluster, int consumer) {
     typename Mainloop::PipelineState state;
     const int warp = threadIdx.x / 32 % 4;
+    constexpr bool kDividesK = kConfig.k_groups() > 1;
+    const int k_group = kDividesK ? consumer / kConfig.row_groups() : 0;
+    const int warpgroup = kDividesK ? consumer % kConfig.row_groups() : consumer;
+    if constexpr (kDividesK) Mainloop::begin(k_group);
     char* smem_d = shared.smem_d + (warpgroup * 4 + warp) * kStagingBytes;
     if constexpr (kConfig.orders_warpgroups()) OrderBarrier<kConfig>::begin(warpgroup);
     // The warpgroup's rows of a tile; pingpong: the whole tile, which is every second one.
@@ -200,9 +219,14 @@ struct Gemm {
       // New accumulators for each tile: the first WGMMA overwrites them, so the compiler need not
       // keep what the epilogue of the previous tile has used up.
       typename Mainloop::Accumulators accumulators;
-      if constexpr (kConfig.has_packed_weight())
-        Mainloop::multiply_packed(params, shared, first.uniform(), k_blocks, warpgroup, cluster,
-                                  accumulators, meanwhile);
+      if constexpr (kDividesK) {
+        if (!Mainloop::template multiply_group<Reader>(params, shared, first.uniform(), k_blocks,
+                                                       warpgroup, k_group, cluster, accumulators,
+                                                       meanwhile))
+          return;
+      } else if constexpr (kConfig.has_packed_weight())
+        Mainloop::template multiply_packed<Reader>(params, shared, first.uniform(), k_blocks,
+                                                   warpgroup, cluster, accumulators, meanwhile);
       else if constexpr (kConfig.block_scaled)
         Mainloop::multiply_scaled(params, shared, first.uniform(), k_blocks, warpgroup, cluster,
                                   accumulators, meanwhile);
@@ -224,7 +248,7 @@ struct Gemm {
                             row + i * 64, col, batch);
     };
     Frame::for_each_tile(params, cluster, compute_tile);
-    WarpEpilogue::finish(params, warpgroup);
+    if (k_group == 0) WarpEpilogue::finish(params, warpgroup);
   }
 };
 

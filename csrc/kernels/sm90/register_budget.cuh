@@ -6,13 +6,15 @@
 namespace tcgemm::sm90 {
 
 // Registers of a thread: at entry, in the producer and in a consumer warpgroup. The pool is what
-// the CTA is launched with: 168 a thread for 384 threads, and 128 for 512 or where two CTAs of 256
-// share a multiprocessor. A request beyond the pool hangs the GPU, so kernel.cuh checks the sum.
+// the CTA is launched with: 168 a thread for 384 threads, 128 for 512 or where two CTAs of 256
+// share a multiprocessor, and 96 for 640. A request beyond the pool hangs the GPU, so kernel.cuh
+// checks the sum.
 struct RegisterBudget {
   int entry, load, compute;
 };
 
 constexpr RegisterBudget register_budget(const GemmConfig& config) {
+  if (config.k_groups() > 1) return {96, 24, 112};
   if (config.warpgroups == 3) return {128, 32, 160};
   if (config.least_ctas() == 2) return {128, 24, 232};
   // The FP32 producer copies single elements and needs more registers. Narrow tiles have them.

@@ -1,6 +1,7 @@
 // The shared memory of a CTA that loads by TMA.
 //
-//   pipeline stages | smem_d | scales | vectors | mbarriers | code pairs of a packed weight
+//   pipeline stages | smem_d | scales | vectors | exchanged sums | mbarriers
+//   | code pairs of a packed weight
 #pragma once
 
 #include <cstdint>
@@ -27,12 +28,15 @@ struct SharedStorage {
     scales = reinterpret_cast<float*>(smem_d + kConfig.staging_bytes());
     vectors = scales + kConfig.scale_stages() * kConfig.scale_bytes() / int(sizeof(float));
     barriers.base = stages + kStagesBytes + kConfig.staging_bytes() +
-                    kConfig.scale_stages() * kConfig.scale_bytes() + kConfig.vector_bytes();
+                    kConfig.scale_stages() * kConfig.scale_bytes() + kConfig.vector_bytes() +
+                    kConfig.exchange_bytes();
   }
 
   // Epilogue::shared_vector for the columns of the warpgroup's tile.
   __device__ float* vector_of(int warpgroup) const { return vectors + warpgroup * kConfig.n; }
   __device__ std::uint32_t stage(int index) const { return stages + index * kConfig.stage_bytes(); }
+  // GemmConfig::exchange_bytes
+  __device__ std::uint32_t exchange() const { return barriers.base - kConfig.exchange_bytes(); }
   // tile/code_pairs.cuh
   __device__ std::uint32_t code_pairs() const { return barriers.base + 16 * kConfig.stages; }
   // The scales of a k-block.

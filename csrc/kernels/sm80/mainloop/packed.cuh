@@ -13,7 +13,7 @@
 #include "tile/code_pairs.cuh"
 #include "tile/decode.cuh"
 #include "tile/fragment.cuh"
-#include "tile/packed_fragments.cuh"
+#include "tile/packed_reader.cuh"
 #include "tile/swizzle.cuh"
 
 namespace tcgemm::sm80 {
@@ -42,8 +42,8 @@ struct PackedMainloop {
   static constexpr int kRegisters = tile::registers<kConfig.accumulator>(kWarpN);
   using Accumulators = Register[kFragments][kRegisters];
   using ProducerB = CpAsyncProducer<kConfig.input, Major::K, kConfig.tile_n(), kConfig.threads()>;
-  using Loader = tile::PackedFragments<kConfig.input, kConfig.weight_bits>;
-  using Fragments = typename Loader::Fragments[kFragments];
+  static constexpr int kSteps = PackedLayout::kDepth / 16;
+  using Fragments = std::uint32_t[kFragments][kSteps][4];
 
   // Origin of the warp in the tile.
   __device__ static int warp_row() { return threadIdx.x / 32 * kWarpM; }
@@ -135,11 +135,13 @@ struct PackedMainloop {
                                                 const tile::PackedBlock& block,
                                                 Fragments& fragments) {
     const int unit = threadIdx.x / 32 * kFragments;
-    tile::for_layout<kConfig.weight_bits>(
-        packed, [&]<WeightFormat kFormat, WeightZeros kZeros, int kGroups>() {
+    tile::for_reader<kConfig.weight_bits>(
+        packed, [&]<WeightFormat kFormat, int kGroups, bool kHasZeros>() {
 #pragma unroll
           for (int i = 0; i < kFragments; ++i)
-            Loader::template load<kFormat, kZeros, kGroups>(block, unit + i, fragments[i]);
+            tile::PackedReader<kConfig.input, kFormat, kGroups, kHasZeros>(packed, unit + i,
+                                                                           block.code_pairs)
+                .load(block, fragments[i]);
         });
   }
 

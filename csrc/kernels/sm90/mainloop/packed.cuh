@@ -8,17 +8,21 @@
 #include "core/params.h"
 #include "kernels/sm90/mainloop/dense.cuh"
 #include "kernels/sm90/mainloop/packed_stage.cuh"
-#include "kernels/sm90/mainloop/rs_pipeline.cuh"
 #include "kernels/sm90/producer.cuh"
+#include "ptx/named_barrier.cuh"
 #include "ptx/shared.cuh"
+#include "ptx/uniform.cuh"
 #include "ptx/wgmma.cuh"
-#include "tile/decode.cuh"
 #include "tile/fragment.cuh"
-#include "tile/packed_fragments.cuh"
+#include "tile/packed_reader.cuh"
 #include "tile/pipeline.cuh"
 
 namespace tcgemm::sm90 {
 
+// A warp has four fragments, one for each step of a k-block. While the WGMMAs of the three other
+// steps are in flight, a fragment is decoded:
+//
+//   wait for step 0 of block i, decode step 0 of block i + 1, issue it | the same for step 1 | ..
 template <GemmConfig kConfig>
 struct PackedMainloop {
   static_assert(kConfig.has_packed_weight() && kConfig.operand_source == OperandSource::RS &&
@@ -30,12 +34,14 @@ struct PackedMainloop {
   using Register = tile::Register<kConfig.accumulator>;
   static constexpr int kRegisters = tile::registers<kConfig.accumulator>(kConfig.n);
   using Accumulators = Register[kConfig.m64_blocks][kRegisters];
-  using Loader = tile::PackedFragments<kConfig.input, kConfig.weight_bits>;
-  using Fragments = typename Loader::Fragments;
+  static constexpr int kSteps = PackedLayout::kDepth / 16;
+  // The groups of warpgroups that divide the k-blocks. A stage belongs to one of them: a warpgroup
+  // must not wait for a stage before another one has seen the block before in it.
+  static constexpr int kParts = kConfig.k_groups();
+  static_assert(kConfig.stages % kParts == 0);
 
-  // Computes all k-blocks of a tile. The first WGMMA overwrites `accumulators`. The format is a
-  // branch in each k-block: with a loop for each format, 128x256 spills where the loops join.
-  template <class Meanwhile>
+  // Computes all k-blocks of a tile.
+  template <class Reader, class Meanwhile>
   __device__ __forceinline__ static void multiply_packed(const TmaParams& params,
                                                          const SharedStorage<kConfig>& shared,
                                                          PipelineState state, int k_blocks,
@@ -43,22 +49,100 @@ struct PackedMainloop {
                                                          Accumulators& accumulators,
                                                          const Meanwhile& meanwhile) {
     meanwhile();
-    const PackedParams& packed = params.packed;
+    multiply_blocks<Reader>(params, shared, state, 0, k_blocks, warpgroup, cluster,
+                            accumulators[0]);
+  }
+
+  // Each warpgroup calls this once, before multiply_group.
+  __device__ static void begin(int k_group) {
+    if (k_group == 0) ptx::named_barrier_arrive(kFree, kExchangeThreads);
+  }
+
+  // The same for warpgroups that divide the k-blocks. Returns true in the first group, which then
+  // has the sums.
+  template <class Reader, class Meanwhile>
+  __device__ __forceinline__ static bool multiply_group(const TmaParams& params,
+                                                        const SharedStorage<kConfig>& shared,
+                                                        PipelineState state, int k_blocks,
+                                                        int warpgroup, int k_group, Cluster cluster,
+                                                        Accumulators& accumulators,
+                                                        const Meanwhile& meanwhile) {
+    meanwhile();
+    const int first = (k_group + state.stage) % kParts;
+    for (int i = 0; i < first; ++i) state.advance();
+    multiply_blocks<Reader>(params, shared, state, first, k_blocks, warpgroup, cluster,
+                            accumulators[0]);
+    return add_groups(shared, warpgroup, k_group, accumulators[0]);
+  }
+
+ private:
+  // Multiplies blocks first, first + kParts, .., of which there may be none.
+  template <class Reader>
+  __device__ __forceinline__ static void multiply_blocks(
+      const TmaParams& params, const SharedStorage<kConfig>& shared, PipelineState state, int first,
+      int k_blocks, int warpgroup, Cluster cluster, Register (&sums)[kRegisters]) {
     const int unit = warpgroup * 4 + threadIdx.x / 32 % 4;
-    const auto load = [&](std::uint32_t stage, Fragments& a) {
-      tile::for_layout<kConfig.weight_bits>(
-          packed, [&]<WeightFormat kFormat, WeightZeros kZeros, int kGroups>() {
-            Loader::template load<kFormat, kZeros, kGroups>(packed_block(shared, stage), unit, a);
-          });
-    };
-    const auto issue = [&](std::uint32_t stage, const Fragments& a, bool accumulate) {
-      const std::uint64_t b = ptx::wgmma_descriptor(stage + TmaProducer<kConfig>::kBytesA);
+    Reader reader(params.packed, unit, shared.code_pairs());
+    typename Reader::Fragments a;
+    int previous = 0;
 #pragma unroll
-      for (int step = 0; step < Loader::kSteps; ++step)
-        ptx::wgmma<kType>(accumulators[0], a[step], b + step * ptx::kDescriptorStep<Major::K>,
-                          accumulate || step != 0);
-    };
-    rs_pipeline<kConfig, Fragments>(shared, state, k_blocks, cluster, accumulators[0], load, issue);
+    for (Register& sum : sums) sum = 0;
+#pragma unroll 1
+    for (int block = first; block < k_blocks; block += kParts) {
+      shared.barriers.consumer_wait(state);
+      const std::uint32_t stage = shared.stage(state.stage);
+      reader.read(packed_block(shared, stage));
+      const std::uint64_t b =
+          ptx::wgmma_descriptor(ptx::uniform(stage) + TmaProducer<kConfig>::kBytesA);
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        ptx::wgmma_wait<kSteps - 1>();
+        reader.decode(step, a[step]);
+        ptx::wgmma_fence();
+        ptx::wgmma<kType>(sums, a[step], b + step * ptx::kDescriptorStep<Major::K>, true);
+        ptx::wgmma_commit();
+      }
+      // The WGMMAs of the block before this one have completed.
+      if (block != first) consumer_release<kConfig>(shared, previous, cluster);
+      previous = state.stage;
+#pragma unroll
+      for (int i = 0; i < kParts; ++i) state.advance();
+    }
+    ptx::wgmma_wait<0>();
+    ptx::wgmma_results(sums);
+    if (first < k_blocks) consumer_release<kConfig>(shared, previous, cluster);
+  }
+
+  static constexpr int kExchangeThreads = 128 * kConfig.warpgroups;
+  static constexpr int kFull = 14, kFree = 15;  // named barriers, after those of the epilogue
+
+  // Adds the sums of the second group to those of the first one.
+  __device__ __forceinline__ static bool add_groups(const SharedStorage<kConfig>& shared,
+                                                    int warpgroup, int k_group,
+                                                    Register (&sums)[kRegisters]) {
+    static_assert(kParts == 2);
+    constexpr int kVectorBytes = 128 * kConfig.row_groups() * 16;
+    const std::uint32_t place = shared.exchange() + (warpgroup * 128 + threadIdx.x % 128) * 16;
+    if (k_group != 0) {
+      ptx::named_barrier_sync(kFree, kExchangeThreads);
+#pragma unroll
+      for (int i = 0; i < kRegisters; i += 4)
+        ptx::store_shared_vector(place + i / 4 * kVectorBytes,
+                                 {sums[i], sums[i + 1], sums[i + 2], sums[i + 3]});
+      ptx::named_barrier_arrive(kFull, kExchangeThreads);
+      return false;
+    }
+    ptx::named_barrier_sync(kFull, kExchangeThreads);
+#pragma unroll
+    for (int i = 0; i < kRegisters; i += 4) {
+      const uint4 part = ptx::load_shared_vector(place + i / 4 * kVectorBytes);
+      sums[i] += __uint_as_float(part.x);
+      sums[i + 1] += __uint_as_float(part.y);
+      sums[i + 2] += __uint_as_float(part.z);
+      sums[i + 3] += __uint_as_float(part.w);
+    }
+    ptx::named_barrier_arrive(kFree, kExchangeThreads);
+    return true;
   }
 };
 

@@ -12,7 +12,7 @@
 #include "ptx/mma_sync.cuh"
 #include "tile/decode.cuh"
 #include "tile/fragment.cuh"
-#include "tile/packed_fragments.cuh"
+#include "tile/packed_reader.cuh"
 #include "tile/pipeline.cuh"
 #include "tile/swizzle.cuh"
 
@@ -27,10 +27,11 @@ struct PackedMmaMainloop {
   static constexpr int kBlocks = kConfig.m64_blocks;  // a warp has 16 rows of each
   static constexpr int kRegisters = tile::registers<kConfig.accumulator>(kConfig.n);
   using Accumulators = Register[kBlocks][kRegisters];
-  using Fragments = tile::PackedFragments<kConfig.input, kConfig.weight_bits>;
+  static constexpr int kSteps = PackedLayout::kDepth / 16;
+  using Fragments = std::uint32_t[kBlocks][kSteps][4];
 
   // Computes all k-blocks of a tile.
-  template <class Meanwhile>
+  template <class, class Meanwhile>
   __device__ __forceinline__ static void multiply_packed(const TmaParams& params,
                                                          const SharedStorage<kConfig>& shared,
                                                          PipelineState state, int k_blocks,
@@ -43,17 +44,18 @@ struct PackedMmaMainloop {
 #pragma unroll
       for (float& sum : sums) sum = 0;
     const int unit = warpgroup * 4 * kBlocks + threadIdx.x / 32 % 4;
-    tile::for_layout<kConfig.weight_bits>(
-        params.packed, [&]<WeightFormat kFormat, WeightZeros kZeros, int kGroups>() {
+    tile::for_reader<kConfig.weight_bits>(
+        params.packed, [&]<WeightFormat kFormat, int kGroups, bool kHasZeros>() {
+          using Reader = tile::PackedReader<kConfig.input, kFormat, kGroups, kHasZeros>;
 #pragma unroll 1
           for (int block = 0; block < k_blocks; ++block) {
             shared.barriers.consumer_wait(state);
             const std::uint32_t stage = shared.stage(state.stage);
-            typename Fragments::Fragments a[kBlocks];
+            Fragments a;
 #pragma unroll
             for (int i = 0; i < kBlocks; ++i)
-              Fragments::template load<kFormat, kZeros, kGroups>(packed_block(shared, stage),
-                                                                 unit + 4 * i, a[i]);
+              Reader(params.packed, unit + 4 * i, shared.code_pairs())
+                  .load(packed_block(shared, stage), a[i]);
             multiply(stage + TmaProducer<kConfig>::kBytesA, a, accumulators);
             __syncwarp();
             consumer_release<kConfig>(shared, state.stage, cluster);
@@ -64,8 +66,7 @@ struct PackedMmaMainloop {
 
  private:
   // A row of b, a column of the tile, has 128 bytes in a stage.
-  __device__ __forceinline__ static void multiply(std::uint32_t b,
-                                                  const typename Fragments::Fragments (&a)[kBlocks],
+  __device__ __forceinline__ static void multiply(std::uint32_t b, const Fragments& a,
                                                   Accumulators& accumulators) {
     const int row = threadIdx.x % 8, matrix = threadIdx.x % 32 / 8;
 #pragma unroll
@@ -76,7 +77,7 @@ struct PackedMmaMainloop {
         ptx::ldmatrix_x4<false>(columns[half],
                                 b + j * 1024 + tile::swizzle128(row, 4 * half + matrix));
 #pragma unroll
-      for (int step = 0; step < Fragments::kSteps; ++step)
+      for (int step = 0; step < kSteps; ++step)
 #pragma unroll
         for (int i = 0; i < kBlocks; ++i)
           ptx::mma_sync<kConfig.input, kConfig.input_b>(accumulators[i] + 4 * j, a[i][step],

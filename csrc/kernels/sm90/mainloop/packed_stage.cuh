@@ -6,7 +6,7 @@
 #include "catalog.h"
 #include "kernels/sm90/producer.cuh"
 #include "kernels/sm90/shared_storage.cuh"
-#include "tile/packed_fragments.cuh"
+#include "tile/packed_reader.cuh"
 
 namespace tcgemm::sm90 {
 
