@@ -23,7 +23,7 @@ PIP_TOOLKIT = '"cuda-toolkit[nvcc,crt,nvvm,cccl,cudart]"'
 SPILL_LIMITS = {"stored": 128, "loaded": 256}
 # These have five consumers, one for each layout of a packed weight, and a launch runs one of them.
 LAYOUT_KERNELS = "4sm904GemmENS3_14PackedMainloop"
-LAYOUT_SPILL_LIMITS = {"stored": 768, "loaded": 1024}
+LAYOUT_SPILL_LIMITS = {"stored": 1024, "loaded": 1280}
 # ptxas's "Potential Performance Loss": setmaxnreg ignored (7504, 7505, 7508), wgmma serialised.
 FATAL_CODES = (7504, 7505, 7508, *range(7510, 7517), 7520)
 

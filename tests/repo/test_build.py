@@ -288,10 +288,10 @@ def test_large_spill_fails(stores, loads):
 
 
 def test_kernel_with_a_consumer_for_each_layout_may_spill_more():
-    log = spilling(768, 1024).replace("clean", toolchain.LAYOUT_KERNELS)
+    log = spilling(1024, 1280).replace("clean", toolchain.LAYOUT_KERNELS)
     assert not toolchain.check_ptxas(CLEAN + log)[0]
-    log = spilling(769, 0).replace("clean", toolchain.LAYOUT_KERNELS)
-    assert "the limits are 768 and 1024" in toolchain.check_ptxas(CLEAN + log)[0][0]
+    log = spilling(1025, 0).replace("clean", toolchain.LAYOUT_KERNELS)
+    assert "the limits are 1024 and 1280" in toolchain.check_ptxas(CLEAN + log)[0][0]
 
 
 def test_small_spill_is_reported():
