@@ -216,8 +216,8 @@ struct Gemm {
         WarpEpilogue::load(params, row, col, batch, addends);
         if constexpr (kLoadsVectorAhead) vector.load(params, col, batch);
       };
-      // New accumulators for each tile: the first WGMMA overwrites them, so the compiler need not
-      // keep what the epilogue of the previous tile has used up.
+      // New accumulators for each tile: the mainloop overwrites them, so the compiler need not keep
+      // what the epilogue of the previous tile has used up.
       typename Mainloop::Accumulators accumulators;
       if constexpr (kDividesK) {
         if (!Mainloop::template multiply_group<Reader>(params, shared, first.uniform(), k_blocks,
