@@ -65,6 +65,7 @@ struct PackedWeight {
 // Elements outside of W have code 8 (int4) or 0, and their scales are 0.
 struct PackedLayout {
   static constexpr int kRows = 128, kDepth = 64;
+  static constexpr int kSteps = kDepth / 16;  // of mma.sync and wgmma
   static constexpr std::int64_t kHeaderBytes = 256;
 
   std::int64_t n, k;

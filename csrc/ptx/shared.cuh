@@ -41,9 +41,9 @@ __device__ inline uint2 load_shared_pair(std::uint32_t address) {
   return pair;
 }
 
-__device__ inline void store_shared_vector(std::uint32_t address, float4 x) {
-  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(x.x), "f"(x.y),
-               "f"(x.z), "f"(x.w)
+__device__ inline void store_shared_vector(std::uint32_t address, const uint4& x) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x.x), "r"(x.y),
+               "r"(x.z), "r"(x.w)
                : "memory");
 }
 

@@ -42,4 +42,21 @@ __device__ inline float2 pair(const std::uint32_t* fragment, int block, int half
   return ptx::unpack_f16(fragment[2 * block + half]);
 }
 
+// Four registers as the 16 bytes that shared memory has of them.
+template <class Register>
+__device__ inline uint4 vector_of(const Register* registers) {
+  return {__builtin_bit_cast(std::uint32_t, registers[0]),
+          __builtin_bit_cast(std::uint32_t, registers[1]),
+          __builtin_bit_cast(std::uint32_t, registers[2]),
+          __builtin_bit_cast(std::uint32_t, registers[3])};
+}
+
+template <class Register>
+__device__ inline void add_vector(Register* registers, const uint4& words) {
+  registers[0] += __builtin_bit_cast(Register, words.x);
+  registers[1] += __builtin_bit_cast(Register, words.y);
+  registers[2] += __builtin_bit_cast(Register, words.z);
+  registers[3] += __builtin_bit_cast(Register, words.w);
+}
+
 }  // namespace tcgemm::tile

@@ -23,7 +23,7 @@ struct PackedBlock {
 template <DType kType, WeightFormat kFormat, int kGroups, bool kHasZeros>
 class PackedReader {
  public:
-  static constexpr int kSteps = PackedLayout::kDepth / 16;
+  static constexpr int kSteps = PackedLayout::kSteps;
   static constexpr int kVectors = bits(kFormat) / 4;         // of 16 bytes that a lane decodes
   static constexpr int kUnitBytes = kVectors * 512;          // 16 rows of codes
   static constexpr int kRowBytes = PackedLayout::kRows * 4;  // a scale of each row

@@ -9,6 +9,7 @@
 #include "ptx/cluster.cuh"
 #include "ptx/shared.cuh"
 #include "ptx/wgmma.cuh"
+#include "tile/fragment.cuh"
 
 namespace tcgemm::sm90 {
 
@@ -43,7 +44,7 @@ struct ClusterSum {
       for (int i = 0; i < kBlocks; ++i)
 #pragma unroll
         for (int j = 0; j < kRegisters; j += 4, to += kRowBytes)
-          ptx::store_remote(to, 0, vector(&accumulators[i][j]));
+          ptx::store_remote(to, 0, tile::vector_of(&accumulators[i][j]));
       ptx::cluster_arrive();
       return false;
     }
@@ -56,26 +57,9 @@ struct ClusterSum {
       for (int i = 0; i < kBlocks; ++i)
 #pragma unroll
         for (int j = 0; j < kRegisters; j += 4, from += kRowBytes)
-          add_vector(&accumulators[i][j], ptx::load_shared_vector(from));
+          tile::add_vector(&accumulators[i][j], ptx::load_shared_vector(from));
     }
     return true;
-  }
-
- private:
-  template <class Register>
-  __device__ static uint4 vector(const Register* registers) {
-    return {__builtin_bit_cast(std::uint32_t, registers[0]),
-            __builtin_bit_cast(std::uint32_t, registers[1]),
-            __builtin_bit_cast(std::uint32_t, registers[2]),
-            __builtin_bit_cast(std::uint32_t, registers[3])};
-  }
-
-  template <class Register>
-  __device__ static void add_vector(Register* registers, const uint4& words) {
-    registers[0] += __builtin_bit_cast(Register, words.x);
-    registers[1] += __builtin_bit_cast(Register, words.y);
-    registers[2] += __builtin_bit_cast(Register, words.z);
-    registers[3] += __builtin_bit_cast(Register, words.w);
   }
 };
 

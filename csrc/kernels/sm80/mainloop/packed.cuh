@@ -42,7 +42,7 @@ struct PackedMainloop {
   static constexpr int kRegisters = tile::registers<kConfig.accumulator>(kWarpN);
   using Accumulators = Register[kFragments][kRegisters];
   using ProducerB = CpAsyncProducer<kConfig.input, Major::K, kConfig.tile_n(), kConfig.threads()>;
-  static constexpr int kSteps = PackedLayout::kDepth / 16;
+  static constexpr int kSteps = PackedLayout::kSteps;
   using Fragments = std::uint32_t[kFragments][kSteps][4];
 
   // Origin of the warp in the tile.

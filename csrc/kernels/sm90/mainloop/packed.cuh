@@ -127,20 +127,14 @@ struct PackedMainloop {
       ptx::named_barrier_sync(kFree, kExchangeThreads);
 #pragma unroll
       for (int i = 0; i < kRegisters; i += 4)
-        ptx::store_shared_vector(place + i / 4 * kVectorBytes,
-                                 {sums[i], sums[i + 1], sums[i + 2], sums[i + 3]});
+        ptx::store_shared_vector(place + i / 4 * kVectorBytes, tile::vector_of(&sums[i]));
       ptx::named_barrier_arrive(kFull, kExchangeThreads);
       return false;
     }
     ptx::named_barrier_sync(kFull, kExchangeThreads);
 #pragma unroll
-    for (int i = 0; i < kRegisters; i += 4) {
-      const uint4 part = ptx::load_shared_vector(place + i / 4 * kVectorBytes);
-      sums[i] += __uint_as_float(part.x);
-      sums[i + 1] += __uint_as_float(part.y);
-      sums[i + 2] += __uint_as_float(part.z);
-      sums[i + 3] += __uint_as_float(part.w);
-    }
+    for (int i = 0; i < kRegisters; i += 4)
+      tile::add_vector(&sums[i], ptx::load_shared_vector(place + i / 4 * kVectorBytes));
     ptx::named_barrier_arrive(kFree, kExchangeThreads);
     return true;
   }

@@ -27,7 +27,7 @@ struct PackedMmaMainloop {
   static constexpr int kBlocks = kConfig.m64_blocks;  // a warp has 16 rows of each
   static constexpr int kRegisters = tile::registers<kConfig.accumulator>(kConfig.n);
   using Accumulators = Register[kBlocks][kRegisters];
-  static constexpr int kSteps = PackedLayout::kDepth / 16;
+  static constexpr int kSteps = PackedLayout::kSteps;
   using Fragments = std::uint32_t[kBlocks][kSteps][4];
 
   // Computes all k-blocks of a tile.
