@@ -183,7 +183,7 @@ inline constexpr ConfigFamily kFamilies[] = {
     family(Arch::sm80, u4, s4, s32, kSm80Few, false),
     family(Arch::sm80, u4, u4, s32, kSm80Few, false),
     family(Arch::sm80, b1, b1, s32, kSm80Few, false),
-    family(Arch::sm90a, b1, b1, s32, kSm90Few, false),
+    family(Arch::sm90a, b1, b1, s32, kSm90Bits, false),
     packed_family(Arch::sm80, bf16, 4, kSm80Packed),
     packed_family(Arch::sm80, bf16, 8, kSm80Packed),
     packed_family(Arch::sm80, f16, 4, kSm80Packed),

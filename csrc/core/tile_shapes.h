@@ -25,8 +25,12 @@ inline constexpr TileShape kSm90Narrow[] = {
 // An FP16 accumulator is not faster on Hopper, so it has only the tiles that cover every size.
 inline constexpr TileShape kSm90F16[] = {
     {2, 1, 256, 4}, {2, 1, 128, 6}, {1, 1, 256, 5}, {1, 1, 128, 8}, {1, 1, 64, 12}};
-// Mixed 8-bit operands, and b1: one large, one medium and one small tile.
+// Mixed 8-bit operands: one large, one medium and one small tile.
 inline constexpr TileShape kSm90Few[] = {{2, 1, 256, 4}, {2, 1, 128, 6}, {1, 1, 64, 12}};
+// Bits have short mainloops and results of 4 bytes. With pingpong one warpgroup stores while the
+// other multiplies; 192 columns load the fewest bytes of its tiles.
+inline constexpr TileShape kSm90Bits[] = {
+    {2, 1, 256, 4}, {2, 1, 128, 6}, {1, 1, 64, 12}, {2, 2, 192, 4, true}};
 // Promoted kernels have partial sums beside the accumulators. 128x192 fits the waves of 8192, and
 // 128x144 those of 2112 columns.
 inline constexpr TileShape kSm90Promoted[] = {{2, 1, 256, 4}, {2, 1, 192, 5}, {2, 1, 144, 5},
