@@ -229,6 +229,7 @@ struct GemmConfig {
   // of one of few rows, and the time that the others take to decode.
   constexpr int least_ctas() const {
     if (!has_packed_weight() || warpgroups > 2) return 1;
+    if (is_gemv() && warpgroups == 1) return 4;
     if (is_gemv()) return std::max(gemv_ctas > 1 ? 2 : 1, 4 - gemv_rows * n / 256);
     return arch == Arch::sm80 || mma_sync ? 2 : 1;
   }

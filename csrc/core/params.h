@@ -141,13 +141,13 @@ struct PackedParams {
   std::int32_t groups = 0;
   std::int32_t vectors = 1;
   std::int32_t groups_in_block = 1;
-  Divisor blocks_in_group;
+  Divisor blocks_in_group;  // 1 if a block has several groups
   WeightFormat format = WeightFormat::none;
   WeightZeros zeros = WeightZeros::none;
 
   // The first group of a block of k.
   constexpr std::int32_t first_group(std::int32_t block) const {
-    return groups_in_block > 1 ? block * groups_in_block : blocks_in_group.quotient(block);
+    return blocks_in_group.quotient(block * groups_in_block);
   }
 };
 

@@ -88,8 +88,9 @@ inline constexpr TileShape kSm90Packed[] = {{2, 1, 256, 4}, {2, 1, 128, 6}, {4, 
 inline constexpr TileShape kSm90PackedMma[] = {{1, 2, 32, 8}, {1, 2, 16, 9}};
 inline constexpr TileShape kSm90PackedGemv[] = {
     {4, 1, 32, 4, false, false, 8},  {2, 1, 32, 3, false, false, 8},
-    {2, 1, 64, 2, false, false, 8},  {4, 1, 32, 3, false, false, 16},
-    {2, 1, 32, 3, false, false, 16}, {2, 1, 64, 2, false, false, 16}};
+    {2, 1, 64, 2, false, false, 8},  {1, 1, 64, 3, false, false, 8},
+    {4, 1, 32, 3, false, false, 16}, {2, 1, 32, 3, false, false, 16},
+    {1, 1, 32, 3, false, false, 16}, {2, 1, 32, 2, false, false, 32}};
 // On sm_80 a warp has 32 rows of the wide tiles, so that it reads the activation less often. 128
 // columns would spill. The stages and a table fit 99 KB.
 inline constexpr TileShape kSm80Packed[] = {{1, 2, 96, 3}, {1, 2, 64, 3}, {2, 1, 32, 4}};

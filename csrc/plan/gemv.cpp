@@ -19,42 +19,63 @@ constexpr double kL2Rate = 22e12;      // bytes a second, of what another tile h
 constexpr double kCtaRate = 42e9;      // bytes a second that a CTA loads, however few there are
 constexpr double kElements = 1.6;      // factor if an operand is not loaded in vectors of 16 bytes
 
-// Packed weights. A multiprocessor has several CTAs, so the microseconds are those of one of them:
-// its start and its end, and a block of each of its warps. Measured on an H200 with int4, the rate
-// of the rows on an H100; the factors of the other formats are means. The kernels of sm_80 count as
-// those, until their memory bounds them.
-constexpr double kPackedStart = 0.8;      // microseconds: the launch
-constexpr double kPackedCta = 1.55;       // microseconds
-constexpr double kPackedShared = 0.76;    // share of a block's time if CTAs share a multiprocessor
-constexpr double kPackedRate = 30e9;      // bytes of the weight a second, of a multiprocessor
-constexpr double kPackedRowRate = 100e9;  // bytes of the rows of a, which lie in L2
-constexpr double kPackedTable = 1.35;     // factor of the lookups of a table
-constexpr double kPackedEightBits = 1.5;  // factor of 8-bit codes
+// Packed weights. The kernels of sm_80 count as those of Hopper, until their memory bounds them.
+constexpr double kPackedStart = 0.8;    // microseconds: the launch
+constexpr double kPackedTable = 1.3;    // factor of the lookups of a table
+constexpr double kPackedL2Rate = 65e9;  // bytes a second that a multiprocessor reads from L2
 
-double packed_block(const GemmConfig& config, const Problem& problem) {
-  const bool few = config.gemv_rows == 8;
-  const double block = config.warpgroups == 4 ? (few ? 0.61 : 0.93)
-                       : config.n == 32       ? (few ? 0.405 : 0.55)
-                                              : (few ? 0.555 : 0.76);
-  return block * (problem.packed.format == WeightFormat::table4 ? kPackedTable
-                  : config.weight_bits == 8                     ? kPackedEightBits
-                                                                : 1.0);
+// Microseconds of a CTA with int4, measured on an H200, and with 32 rows or one warpgroup on an
+// H100: its start and end, and a block of each of its warps. Several CTAs of a multiprocessor take
+// `shared` of the time that they take one after another.
+struct PackedTimes {
+  double cta, block, shared, eight_bits;  // eight_bits: factor of a block
+};
+
+PackedTimes packed_times(const GemmConfig& config) {
+  if (config.gemv_rows == 32) return {1.9, 0.61, 1.0, 1.45};
+  if (config.gemv_rows == 16)
+    return config.warpgroups == 4   ? PackedTimes{2.55, 0.71, 1.0, 1.45}
+           : config.warpgroups == 2 ? PackedTimes{1.4, 0.425, 0.87, 1.45}
+                                    : PackedTimes{1.4, 0.3, 0.67, 1.45};
+  if (config.n == 64)
+    return config.warpgroups == 2 ? PackedTimes{1.2, 0.5, 0.88, 1.6}
+                                  : PackedTimes{1.25, 0.32, 0.72, 1.8};
+  return config.warpgroups == 4 ? PackedTimes{2.2, 0.54, 1.0, 1.8}
+                                : PackedTimes{1.4, 0.35, 0.8, 1.45};
+}
+
+// CTAs that a multiprocessor has at one time. Only table4 has the table in shared memory.
+int packed_ctas(const GemmConfig& config, const Problem& problem, const Device& device) {
+  const bool has_table = problem.packed.format == WeightFormat::table4;
+  const int shared_bytes = config.shared_bytes() - (has_table ? 0 : config.table_bytes());
+  return std::min(config.least_ctas(), int(device.shared_bytes / shared_bytes));
+}
+
+// Microseconds of two resources that are in use at the same time: near the larger one, and an
+// eighth more if both are equal.
+double of_both(double x, double y) {
+  const auto cube = [](double value) { return value * value * value; };
+  return std::cbrt(std::sqrt(cube(x * x) + cube(y * y)));
 }
 
 // `row_bytes` and `column_bytes` are those of a CTA, of a and of the weight.
 double packed_time(const GemmConfig& config, const Problem& problem, const Device& device,
                    const LaunchConfig& launch, double row_bytes, double column_bytes) {
+  const PackedTimes times = packed_times(config);
   const double ctas = std::ceil(launch.waves);  // of a multiprocessor, one after another or at once
-  const double at_once = std::min<double>(ctas, config.least_ctas());
+  const double at_once = std::min<double>(ctas, packed_ctas(config, problem, device));
   const double blocks =
       double(ceil_div(ceil_div(problem.k, config.tile_k()), config.threads() / 32));
+  const double block = times.block * (problem.packed.format == WeightFormat::table4 ? kPackedTable
+                                      : config.weight_bits == 8 ? times.eight_bits
+                                                                : 1.0);
   const double rounds =
-      std::max(std::ceil(ctas / at_once), at_once > 1 ? kPackedShared * ctas : ctas);
-  const double of_memory = device.memory_rate / device.multiprocessors;
-  const double rate = config.arch == Arch::sm80 ? std::min(kPackedRate, of_memory) : kPackedRate;
-  const double bytes_time = ctas * (row_bytes / kPackedRowRate + column_bytes / rate) * 1e6;
-  return kPackedStart + ctas * kPackedCta / at_once +
-         std::max(rounds * blocks * packed_block(config, problem), bytes_time);
+      std::max(std::ceil(ctas / at_once), at_once > 1 ? times.shared * ctas : ctas);
+  const double rate = device.memory_rate / device.multiprocessors;
+  const double bytes_time =
+      std::max(1.0, launch.waves) *
+      std::max(column_bytes / rate, (row_bytes + column_bytes) / kPackedL2Rate) * 1e6;
+  return kPackedStart + of_both(ctas * times.cta / at_once + rounds * blocks * block, bytes_time);
 }
 
 }  // namespace

@@ -20,6 +20,17 @@ __device__ inline void cp_async(std::uint32_t shared, const char* global) {
                : "memory");
 }
 
+// Copies 16 bytes if x > bound, and else leaves shared memory as it is. A branch would begin a new
+// block of instructions, and ptxas reads shared memory before the first copy of each.
+__device__ inline void cp_async_if(std::uint32_t shared, const char* global, int x, int bound) {
+  asm volatile(
+      "{\n.reg .pred p;\n"
+      "setp.gt.s32 p, %2, %3;\n"
+      "@p cp.async.cg.shared.global.L2::128B [%0], [%1], 16;\n}\n" ::"r"(shared),
+      "l"(global), "r"(x), "r"(bound)
+      : "memory");
+}
+
 // Copies 16 bytes if x > x_bound and y > y_bound, else writes zeros. It is for unrolled loops: with
 // the comparisons in the asm, the compiler keeps two counters in registers instead of one predicate
 // for each copy.

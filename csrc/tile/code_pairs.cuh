@@ -13,11 +13,15 @@ namespace tcgemm::tile {
 // elements of kType. All threads of the CTA call this, and synchronise.
 template <DType kType>
 __device__ inline void fill_code_pairs(const float* table, std::uint32_t shared) {
-  const int lane = threadIdx.x % 32;
-  const float value = table[lane % 16];
-  for (int i = threadIdx.x / 32; i < 256; i += blockDim.x / 32) {
-    const float low = __shfl_sync(~0u, value, i % 16), high = __shfl_sync(~0u, value, i / 16);
-    ptx::store_shared_b32(shared + (32 * i + lane) * 4, ptx::pack<kType>(low, high));
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const std::uint32_t value = ptx::pack<kType>(table[lane % 16], 0.0f);
+  const std::uint32_t own = shared + lane * 4;
+  for (int high = warp; high < 16; high += blockDim.x / 32) {
+    const std::uint32_t high_value = __shfl_sync(~0u, value, high) << 16;
+#pragma unroll
+    for (int low = 0; low < 16; ++low)
+      ptx::store_shared_b32(own + (16 * high + low) * 128,
+                            __shfl_sync(~0u, value, low) | high_value);
   }
   __syncthreads();
 }

@@ -12,11 +12,8 @@
 
 namespace tcgemm::tile {
 
-// kBase + x has the bits of x < 16 in bits 3 to 6 of its mantissa: 16 in bf16, and 128 in f16.
-template <DType kType>
-inline constexpr float kBase = kType == DType::bf16 ? 16.0f : 128.0f;
-template <DType kType>
-inline constexpr std::uint32_t kBaseBits = kType == DType::bf16 ? 0x41804180u : 0x58005800u;
+// kBase + x has the bits of x < 16 in its mantissa: the low four in bf16, and bits 3 to 6 in f16.
+inline constexpr float kBase = 128.0f;
 
 // Step `step` of the four in a vector of 4-bit codes.
 __device__ inline std::uint32_t word_of(const uint4& words, int step) {
@@ -26,9 +23,12 @@ __device__ inline std::uint32_t word_of(const uint4& words, int step) {
 // kBase + the codes of int4, exactly.
 template <DType kType>
 __device__ inline void decode_above_base(std::uint32_t word, std::uint32_t (&a)[4]) {
+  constexpr int kLeft = kType == DType::bf16 ? 0 : 3;
+  constexpr std::uint32_t kMask = 0x000f000fu << kLeft;
+  constexpr std::uint32_t kBits = kType == DType::bf16 ? 0x43004300u : 0x58005800u;
 #pragma unroll
   for (int i = 0; i < 4; ++i)
-    a[i] = ptx::and_or(i == 0 ? word << 3 : word >> (4 * i - 3), 0x00780078u, kBaseBits<kType>);
+    a[i] = ptx::and_or(i == 0 ? word << kLeft : word >> (4 * i - kLeft), kMask, kBits);
 }
 
 // The values of the codes without a scale, which are exact, but those of a table are rounded. The
@@ -39,13 +39,13 @@ struct Decoder;
 template <DType kType>
 struct Decoder<kType, WeightFormat::int4> {
   using Pair = ptx::Pair<kType>;
-  Pair zeros[2] = {Pair(kBase<kType> + 8), Pair(kBase<kType> + 8)};  // of rows 2 g and 2 g + 1
+  Pair zeros[2] = {Pair(kBase + 8), Pair(kBase + 8)};  // of rows 2 g and 2 g + 1
 
   Decoder() = default;
   __device__ explicit Decoder(std::uint32_t) {}
   __device__ void set_points(float2 points) {
-    zeros[0] = Pair(kBase<kType> + points.x);
-    zeros[1] = Pair(kBase<kType> + points.y);
+    zeros[0] = Pair(kBase + points.x);
+    zeros[1] = Pair(kBase + points.y);
   }
 
   __device__ void decode(const uint4 (&words)[1], int step, std::uint32_t (&a)[4]) const {

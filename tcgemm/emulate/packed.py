@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tcgemm.packed import PackedWeight
 
 DEPTH = 64  # of k in a block
-BASE = {torch.bfloat16: 16.0, torch.float16: 128.0}  # kBase of csrc/tile/decode.cuh
+BASE = 128.0  # kBase of csrc/tile/decode.cuh
 
 
 class _Weight(NamedTuple):
@@ -31,6 +31,7 @@ class _Weight(NamedTuple):
     scales: Tensor  # float32
     zeros: Tensor | None  # float32, of int4: the code of the value 0
     offsets: Tensor | None  # float32
+    is_symmetric: bool  # int4 whose zeros are all 8
     group: int  # elements that share a scale
 
 
@@ -38,7 +39,9 @@ def _weight(packed: PackedWeight, dtype: torch.dtype) -> _Weight:
     parts, layout = packed.stored.parts.map(lambda each: each.cpu()), packed.stored.layout
     values = code_values(parts.codes, parts, layout)
     scales, zeros, offsets = float_scales(parts, layout), None, None
+    is_symmetric = False
     if layout.form.operator == "int4":
+        is_symmetric = parts.zero_points is None and parts.offsets is None
         zeros = torch.full_like(scales, MIDDLE)
         if parts.zero_points is not None:
             zeros = parts.zero_points.float()
@@ -46,7 +49,7 @@ def _weight(packed: PackedWeight, dtype: torch.dtype) -> _Weight:
             values = values + MIDDLE
         offsets = None if parts.offsets is None else parts.offsets.float()
     codes = rounding.to(values, dtype)
-    return _Weight(codes, scales, zeros, offsets, layout.group_size or layout.k)
+    return _Weight(codes, scales, zeros, offsets, is_symmetric, layout.group_size or layout.k)
 
 
 def in_16_bits(packed: PackedWeight, dtype: torch.dtype) -> Tensor:
@@ -94,11 +97,13 @@ def _add_group(known, a: Tensor, weight: _Weight, first: int, sums: Tensor) -> T
     of_a, codes, group = a[:, k], weight.codes[:, k], first // weight.group
     start, totals = None, None
     if weight.zeros is not None:
-        totals = _chain(known, of_a, torch.ones_like(of_a[:1]))
-        base = BASE[a.dtype]
-        codes = codes + base  # exact
-        zeros = MIDDLE if weight.offsets is not None else weight.zeros[:, group]
-        start = -(base + zeros) * totals
+        codes = codes + BASE  # exact
+        if weight.is_symmetric:
+            start = _chain(known, of_a, torch.full_like(of_a[:1], -(BASE + MIDDLE)))
+        else:
+            totals = _chain(known, of_a, torch.ones_like(of_a[:1]))
+            zeros = MIDDLE if weight.offsets is not None else weight.zeros[:, group]
+            start = -(BASE + zeros) * totals
         start = start.expand(a.shape[0], codes.shape[0])
     products = _chain(known, of_a, codes, start)
     sums = _fused(weight.scales[:, group], products, sums)

@@ -89,6 +89,18 @@ def test_many_tiles_of_a_cta(name):
 
 
 @KERNELS
+def test_k_that_ends_in_a_block(name):
+    """The memory behind the last elements of x has NaN, which the kernel must not multiply."""
+    dtype, formats, most = kernel(name)
+    for case in (each for each in formats if each.group_size is None):
+        for k in (8, 37, 72, 200, 1000, 2041):
+            x, packed = make(case, min(20, most), k, 136, dtype)
+            padded = torch.full((x.shape[0], k + 72 - k % 8), float("nan"), device="cuda").to(dtype)
+            for strided in (x, padded[:, :k].copy_(x)):
+                check(product(strided, packed, name, out_dtype=torch.float32), x, packed, case)
+
+
+@KERNELS
 def test_strides_of_x_and_of_the_result(name):
     dtype, formats, most = kernel(name)
     x, packed = make(formats[0], min(24, most), 320, 136, dtype)

@@ -40,6 +40,29 @@ def test_ampere_divides_k_of_few_rows_among_warps():
     assert explained(64, device="A100").kernel.endswith("_tn_packed4")
 
 
+def test_hopper_divides_k_of_up_to_32_rows_among_warps():
+    """More rows than 16 of a large weight have enough tiles without that."""
+    large = tcgemm.pack_weight(torch.zeros(28672, K, dtype=torch.bfloat16), "int4", 128)
+    for rows, tile in ((1, 8), (8, 8), (9, 16), (17, 32), (32, 32)):
+        plan = explained(rows)
+        assert plan.kernel.endswith("packed4_gemv") and f"_f32_{tile}x" in plan.kernel
+        x = torch.empty(rows, K, dtype=torch.bfloat16)
+        ending = "_gemv" if rows <= 8 else "_mma"
+        assert rows == 9 or tcgemm.explain(x, large.t(), device=H200).kernel.endswith(ending)
+
+
+def test_a_table_takes_shared_memory_of_the_ctas():
+    """Two CTAs of eight warps with tables fit a multiprocessor, and three without them."""
+    w = torch.ones(28672, 4096, dtype=torch.bfloat16)
+    x = torch.empty(1, 4096, dtype=torch.bfloat16)
+    times = []
+    for format in ("int4", "nf4"):
+        packed = tcgemm.pack_weight(w, format, 128)
+        plan = tcgemm.explain(x, packed.t(), device=H200, kernel="8x32x64_w2_s3_tn_packed4_gemv")
+        times.append(plan.microseconds)
+    assert 1.2 < times[1] / times[0] < 1.5
+
+
 def test_hopper_takes_a_kernel_of_ampere_if_it_is_asked_for():
     for row in KERNELS:
         if row["arch"] == "sm80":

@@ -266,7 +266,7 @@ def test_a_product_with_a_packed_weight_is_tuned(fake_gpu, monkeypatch):
     monkeypatch.setattr(
         measure,
         "GpuBench",
-        lambda work: Bench(lambda kernel: 8.0 if "_16x64x64" in kernel else 10.0),
+        lambda work: Bench(lambda kernel: 8.0 if "_16x32x64_w1" in kernel else 10.0),
     )
     layers = torch.nn.Sequential(*(torch.nn.Linear(1024, 2048).bfloat16() for _ in range(2)))
     tcgemm.swap_linear(layers, "0", to=tcgemm.nn.PackedLinear, format="int4", group_size=64)
@@ -278,7 +278,7 @@ def test_a_product_with_a_packed_weight_is_tuned(fake_gpu, monkeypatch):
         assert "b packed int4 64" in row["product"] and row["stored"]
     x = torch.empty(40, 1024, dtype=torch.bfloat16)
     plan = tcgemm.explain(x, layers[0].packed.t(), device=H200)
-    assert plan.tuned and "_16x64x64" in plan.kernel
+    assert plan.tuned and "_16x32x64_w1" in plan.kernel
     other = tcgemm.pack_weight(torch.zeros(2048, 1024), "int4", 128)
     assert not tcgemm.explain(x, other.t(), device=H200).tuned
 

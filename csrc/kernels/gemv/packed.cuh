@@ -12,6 +12,7 @@
 #include "ptx/ldmatrix.cuh"
 #include "ptx/mma_sync.cuh"
 #include "ptx/shared.cuh"
+#include "ptx/uniform.cuh"
 #include "tile/code_pairs.cuh"
 #include "tile/decode.cuh"
 #include "tile/epilogue.cuh"
@@ -31,36 +32,42 @@ struct PackedLoader {
   static constexpr int kRowVectors = kColumns * 4 / 16;  // of 16 bytes, of a scale of each row
 
   const PackedParams& packed;
-  const char* codes;   // this lane's first vector of the next block
-  const char* scales;  // of the first group
-  int scale_vectors;   // of a block
+  const char* codes;          // this lane's first vector of the next block
+  const char* scales;         // of the first group
+  std::uint32_t group_bytes;  // from a group to the next
 
   __device__ PackedLoader(const PackedParams& weight, int column, int first_block)
       : packed(weight) {
-    const int lane = threadIdx.x % 32;
+    const int lane = threadIdx.x % 32, vector = lane & (scale_vectors() - 1);
     const std::int64_t block = column / kRows;
     codes = weight.codes + (block * weight.blocks_k + first_block) * kBlockBytes +
             column % kRows / 16 * kUnitBytes + lane * 16;
     scales = reinterpret_cast<const char*>(
         weight.scales + block * weight.groups * weight.vectors * kRows + column % kRows +
-        lane / kRowVectors * kRows + lane % kRowVectors * 4);
-    scale_vectors = weight.groups_in_block * weight.vectors * kRowVectors;
+        vector / kRowVectors * kRows + vector % kRowVectors * 4);
+    group_bytes = weight.vectors * (kRows * 4);
   }
 
-  // Copies the next block, which is `block`.
-  __device__ void load(std::uint32_t shared, int block) {
-    const int lane = threadIdx.x % 32;
-    const std::uint32_t own = shared + lane * 16;
+  // Copies the next block, which is `block`. Lanes without a vector of scales copy those of other
+  // lanes to memory that nobody reads, which takes fewer instructions than a condition.
+  __device__ __forceinline__ void load(std::uint32_t shared, int block) {
+    constexpr int kLanes = kScaleBytes < 512 ? kScaleBytes / 16 : 32;
+    const std::uint32_t own = shared + threadIdx.x % 32 * 16;
+    const std::uint32_t own_scales = shared + kCodeBytes + threadIdx.x % kLanes * 16;
+    const char* const row =
+        scales + std::uint64_t{std::uint32_t(packed.first_group(block))} * group_bytes;
 #pragma unroll
     for (int i = 0; i < kCodeBytes / 512; ++i) ptx::cp_async(own + i * 512, codes + i * 512);
+    ptx::cp_async(own_scales, row);
     codes += kStep * kBlockBytes;
-    const char* const row =
-        scales + std::int64_t(packed.first_group(block)) * (packed.vectors * kRows * 4);
-    if (lane < scale_vectors) ptx::cp_async(own + kCodeBytes, row);
-#pragma unroll
-    for (int i = 1; i < (kScaleBytes / 16 + 31) / 32; ++i)
-      if (i * 32 + lane < scale_vectors)
-        ptx::cp_async(own + kCodeBytes + i * 512, row + i * 32 / kRowVectors * kRows * 4);
+    if constexpr (kScaleBytes > 512)
+      if (scale_vectors() > 32) ptx::cp_async(own_scales + 512, row + 32 / kRowVectors * kRows * 4);
+  }
+
+ private:
+  // The vectors of a block, a power of two.
+  __device__ int scale_vectors() const {
+    return packed.groups_in_block * packed.vectors * kRowVectors;
   }
 };
 
@@ -76,34 +83,50 @@ struct MatrixLoader {
 
   const char* next;        // this lane's first vector of the next block
   std::int64_t four_rows;  // bytes
-  std::int32_t left_rows, left_k;
+  std::int32_t left_rows;  // from the first row of this lane
+  std::int32_t left_k;     // from the next block
+  std::uint32_t offset;    // of this lane's first vector in shared memory
 
   __device__ MatrixLoader(const TensorRef& a, const Extent& extent, int row, int batch,
                           int first_block) {
-    const int lane = threadIdx.x % 32, first = row + lane / 8;
-    const int k = first_block * kDepth + lane % 8 * 8;
-    next =
-        static_cast<const char*>(a.data) + 2 * (batch * a.stride_batch + first * a.stride_row + k);
+    const int in_row = threadIdx.x % 32 / 8, chunk = threadIdx.x % 8, first = row + in_row;
+    const int k = first_block * kDepth;
+    next = static_cast<const char*>(a.data) +
+           2 * (batch * a.stride_batch + first * a.stride_row + k + chunk * 8);
     four_rows = 2 * kRowsAtOnce * a.stride_row;
     left_rows = extent.m - first;
     left_k = extent.k - k;
+    offset = tile::swizzle128(in_row, chunk);
   }
 
-  __device__ void load(std::uint32_t shared, int) {
-    const int row = threadIdx.x % 32 / 8, chunk = threadIdx.x % 8;
-    const char* from = next;
-#pragma unroll
-    for (int i = 0; i < kRows / kRowsAtOnce; ++i, from += four_rows) {
-      if (left_rows <= kRowsAtOnce * i) break;
-      // Rows row and row + 4 have other chunks.
-      const std::uint32_t to = shared + tile::swizzle128(row + kRowsAtOnce * i, chunk);
-      if (left_k >= 8)
-        ptx::cp_async(to, from);
-      else
-        ptx::cp_async(to, from, 2 * max(left_k, 0));
-    }
+  __device__ __forceinline__ void load(std::uint32_t shared, int) {
+    if (__builtin_expect(left_k >= kDepth, true))
+      load_rows(shared, [](std::uint32_t to, const char* from, int left, int bound) {
+        ptx::cp_async_if(to, from, left, bound);
+      });
+    else
+      load_end(shared);
     next += kStep * kRowBytes;
     left_k -= kStep * kDepth;
+  }
+
+ private:
+  // Rows row and row + 4 have other chunks of their rows of shared memory.
+  template <class Copy>
+  __device__ __forceinline__ void load_rows(std::uint32_t shared, const Copy& copy) const {
+    const char* from = next;
+    const std::uint32_t even = shared + offset, odd = shared + (offset ^ 64);
+#pragma unroll
+    for (int i = 0; i < kRows / kRowsAtOnce; ++i, from += four_rows)
+      copy((i % 2 == 0 ? even : odd) + i * kRowsAtOnce * kRowBytes, from, left_rows,
+           i * kRowsAtOnce);
+  }
+
+  __device__ __forceinline__ void load_end(std::uint32_t shared) const {
+    const int bytes = min(max(2 * (left_k - int(threadIdx.x) % 8 * 8), 0), 16);
+    load_rows(shared, [&](std::uint32_t to, const char* from, int left, int bound) {
+      if (left > bound) ptx::cp_async(to, from, bytes);
+    });
   }
 };
 
@@ -120,14 +143,14 @@ struct PackedGemvMainloop {
   using LoaderA = MatrixLoader<kRows, kStep>;
   using LoaderB =
       PackedLoader<kConfig.weight_bits, kColumns, kConfig.packed_scale_bytes(kColumns), kStep>;
-  static constexpr int kSteps = 4;                          // of 16 of k in a block
+  static constexpr int kSteps = PackedLayout::kSteps;
   static constexpr int kVectors = kConfig.weight_bits / 4;  // of 16 bytes that a lane decodes
   static constexpr int kScaleRowBytes = kColumns * 4;
 
   __device__ static void multiply(const CpAsyncParams& params, std::uint32_t memory, int row,
                                   int col, int batch, int rank, Sums& sums) {
     const PackedParams& packed = params.packed;
-    const int first = rank * kWarps + threadIdx.x / 32;
+    const int first = rank * kWarps + ptx::uniform(threadIdx.x / 32);
     LoaderA a(params.a, params.extent, row, batch, first);
     LoaderB b(packed, col, first);
     const GemvPipeline<kConfig, true, LoaderA, LoaderB> pipeline(params, memory, rank, a, b);
@@ -150,8 +173,6 @@ struct PackedGemvMainloop {
   // each step.
   using Activation = std::uint32_t[kRowsAtOnce][2 * kSteps];
   using Fragment = float[kRowsAtOnce][4];
-  // Sums of the two rows of a that a lane has in a fragment.
-  using Totals = float[kRowsAtOnce][2];
 
   __device__ static void load_activation(std::uint32_t shared, Activation& a) {
     const int row = threadIdx.x % 8, matrix = threadIdx.x % 32 / 8;
@@ -164,7 +185,8 @@ struct PackedGemvMainloop {
   }
 
   // The codes of int4 are multiplied above kBase, which saves a subtraction for each of them: the
-  // products of a group start at -(kBase + zero) times the sum of the row of a.
+  // products of a group start at -(kBase + zero) times the sum of the row of a. mma.sync adds it:
+  // its rows of the weight are all equal to one number, so the result is a fragment to start with.
   template <WeightFormat kFormat, WeightZeros kZeros, int kGroups>
   __device__ __forceinline__ static void multiply_block(std::uint32_t code_pairs,
                                                         std::uint32_t stage, Sums& sums) {
@@ -174,15 +196,12 @@ struct PackedGemvMainloop {
     Activation a;
     load_activation(stage + LoaderB::kBytes, a);
     const int lane = threadIdx.x % 32;
-    [[maybe_unused]] Totals totals[kGroups];
-    [[maybe_unused]] Fragment begin_at_eight[kGroups];
+    constexpr bool kStartsAtEight = kAboveBase && kZeros == WeightZeros::none;
+    [[maybe_unused]] Fragment totals[kGroups];  // kStartsAtEight: the start of the products
     if constexpr (kAboveBase) {
 #pragma unroll
-      for (int group = 0; group < kGroups; ++group) {
-        add_rows<kGroupSteps>(a, group * kGroupSteps, totals[group]);
-        if constexpr (kZeros != WeightZeros::points)
-          begin_above({8, 8}, totals[group], begin_at_eight[group]);
-      }
+      for (int group = 0; group < kGroups; ++group)
+        add_rows<kGroupSteps, kStartsAtEight>(a, group * kGroupSteps, totals[group]);
     }
     [[maybe_unused]] const tile::Decoder<kConfig.input, kFormat> decoder(code_pairs);
     const std::uint32_t codes = stage + lane * 16;
@@ -199,10 +218,11 @@ struct PackedGemvMainloop {
         [[maybe_unused]] float2 second;
         if constexpr (kZeros != WeightZeros::none) second = load_pair(of_group + kScaleRowBytes);
         Fragment products = {};
-        if constexpr (kZeros == WeightZeros::points)
-          begin_above(second, totals[group], products);
+        if constexpr (kStartsAtEight)
+          copy(totals[group], products);
         else if constexpr (kAboveBase)
-          copy(begin_at_eight[group], products);
+          begin_above(kZeros == WeightZeros::points ? second : float2{8, 8}, totals[group],
+                      products);
 #pragma unroll
         for (int step = group * kGroupSteps; step < (group + 1) * kGroupSteps; ++step) {
           std::uint32_t weight[4];
@@ -236,29 +256,27 @@ struct PackedGemvMainloop {
   }
 
   // `zeros` of the lane's two rows of the weight.
-  __device__ static void begin_above(float2 zeros, const Totals& totals, Fragment& products) {
-    constexpr float kBase = tile::kBase<kConfig.input>;
+  __device__ static void begin_above(float2 zeros, const Fragment& totals, Fragment& products) {
 #pragma unroll
     for (int i = 0; i < kRowsAtOnce; ++i)
 #pragma unroll
       for (int r = 0; r < 4; ++r)
-        products[i][r] = -(kBase + (r < 2 ? zeros.x : zeros.y)) * totals[i][r % 2];
+        products[i][r] = -(tile::kBase + (r < 2 ? zeros.x : zeros.y)) * totals[i][r];
   }
 
-  // The sums of the rows of a over the steps of a group, by mma.sync with ones: rows of a are the
-  // columns of the result, whose rows are equal.
-  template <int kGroupSteps>
-  __device__ static void add_rows(const Activation& a, int first, Totals& totals) {
-    constexpr std::uint32_t kOne = kConfig.input == DType::bf16 ? 0x3f803f80u : 0x3c003c00u;
-    constexpr std::uint32_t kOnes[4] = {kOne, kOne, kOne, kOne};
+  // The sums of the rows of a over the steps of a group, or -(kBase + 8) times them.
+  template <int kGroupSteps, bool kStartsAtEight>
+  __device__ static void add_rows(const Activation& a, int first, Fragment& totals) {
+    const std::uint32_t number =
+        ptx::Pair<kConfig.input>(kStartsAtEight ? -(tile::kBase + 8) : 1.0f).bits();
+    const std::uint32_t numbers[4] = {number, number, number, number};
 #pragma unroll
     for (int i = 0; i < kRowsAtOnce; ++i) {
-      float sums[4] = {};
+#pragma unroll
+      for (int r = 0; r < 4; ++r) totals[i][r] = 0.0f;
 #pragma unroll
       for (int step = 0; step < kGroupSteps; ++step)
-        ptx::mma_sync<kConfig.input, kConfig.input>(sums, kOnes, &a[i][2 * (first + step)]);
-      totals[i][0] = sums[0];
-      totals[i][1] = sums[1];
+        ptx::mma_sync<kConfig.input, kConfig.input>(totals[i], numbers, &a[i][2 * (first + step)]);
     }
   }
 

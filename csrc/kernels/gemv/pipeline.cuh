@@ -7,6 +7,7 @@
 #include "core/params.h"
 #include "ptx/cp_async.cuh"
 #include "ptx/dependent.cuh"
+#include "ptx/uniform.cuh"
 
 namespace tcgemm::gemv {
 
@@ -28,7 +29,7 @@ struct GemvPipeline {
   __device__ GemvPipeline(const CpAsyncParams& params, std::uint32_t memory, int rank,
                           LoaderA& loader_a, LoaderB& loader_b)
       : a(loader_a), b(loader_b) {
-    const int warp = threadIdx.x / 32;
+    const int warp = ptx::uniform(threadIdx.x / 32);
     stages = memory + warp * kStages * kStageBytes;
     blocks = params.extent.k / kDepth + (params.extent.k % kDepth != 0);
     first = rank * kWarps + warp;
