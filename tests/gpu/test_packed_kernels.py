@@ -36,6 +36,16 @@ def sizes(tile, stages):
     )
 
 
+def stores_by_tma_alone(name):
+    """Pingpong kernels of bits have no rolled epilogue. The planner does not take them for "xor",
+    "pm1" and rows of the result that are no vectors."""
+    return name.endswith("_pingpong")
+
+
+def columns(name, n):
+    return n + -n % 4 if stores_by_tma_alone(name) else n
+
+
 def placed(x, layout):
     return x if layout == ALIGNED else packed.padded(x, *layout)
 
@@ -74,7 +84,8 @@ def facts(name):
 @packed_rows()
 def test_row_is_exact(name):
     def check(size, layout):
-        a, b = operands(name, *size, layout)
+        m, n, k = size
+        a, b = operands(name, m, columns(name, n), k, layout)
         assert torch.equal(product(name, a, b).cpu(), expected(name, a, b))
 
     each(itertools.product(sizes(*facts(name)), (ALIGNED, PADDED, ODD)), check)
@@ -83,7 +94,8 @@ def test_row_is_exact(name):
 @packed_rows()
 def test_row_of_batches(name):
     (m, n, k), _ = facts(name)
-    for batch, size in (((5,), (m + 1, n // 2 + 3, k + 8)), ((3,), (m, n, 2 * k))):
+    part = columns(name, n // 2 + 3)
+    for batch, size in (((5,), (m + 1, part, k + 8)), ((3,), (m, n, 2 * k))):
         a, b = operands(name, *size, ALIGNED, batch)
         assert torch.equal(product(name, a, b).cpu(), expected(name, a, b))
 
@@ -91,11 +103,12 @@ def test_row_of_batches(name):
 @packed_rows()
 def test_row_of_results_of_any_strides(name):
     (m, n, k), _ = facts(name)
-    a, b = operands(name, m + 21, n + 11, 2 * k + 16, PADDED)
+    a, b = operands(name, m + 21, columns(name, n + 11), 2 * k + 16, PADDED)
     want = expected(name, a, b)
     row = NAME.fullmatch(name)
-    for strides in ("contiguous", "padded", "odd_pitch", "step_both", "transposed_padded"):
-        guarded = cases.Guarded(strides, (m + 21, n + 11), dtype=S32, device="cuda")
+    kinds = ("contiguous", "padded", "odd_pitch", "step_both", "transposed_padded")
+    for strides in kinds[: 1 if stores_by_tma_alone(name) else None]:
+        guarded = cases.Guarded(strides, want.shape, dtype=S32, device="cuda")
         if row["a"] == "b1":
             keywords = {"k": a.shape[-1], "operation": "and", "kernel_name": name}
             OPS._binary_mm.out(a.packed, b.packed, **keywords, out=guarded.view)
@@ -115,7 +128,7 @@ def test_row_with_its_epilogues(name):
     for size in ((m + 5, n + 24, 2 * k + 24), (3 * m, 2 * n, 3 * k)):
         a, b = operands(name, *size, ALIGNED)
         if NAME.fullmatch(name)["a"] == "b1":
-            for operation in OPERATIONS:
+            for operation in ("and",) if stores_by_tma_alone(name) else OPERATIONS:
                 got = product(name, a, b, operation)
                 assert torch.equal(got.cpu(), expected(name, a, b, operation))
             continue
