@@ -51,14 +51,17 @@ struct PackedLoader {
   // Copies the next block, which is `block`. Lanes without a vector of scales copy those of other
   // lanes to memory that nobody reads, which takes fewer instructions than a condition.
   __device__ __forceinline__ void load(std::uint32_t shared, int block) {
-    constexpr int kLanes = kScaleBytes < 512 ? kScaleBytes / 16 : 32;
-    const std::uint32_t own = shared + threadIdx.x % 32 * 16;
-    const std::uint32_t own_scales = shared + kCodeBytes + threadIdx.x % kLanes * 16;
+    constexpr int kLanes = kScaleBytes / 16;  // that have space for a vector of scales
+    const int lane = threadIdx.x % 32;
+    const std::uint32_t own = shared + lane * 16, own_scales = own + kCodeBytes;
     const char* const row =
         scales + std::uint64_t{std::uint32_t(packed.first_group(block))} * group_bytes;
 #pragma unroll
     for (int i = 0; i < kCodeBytes / 512; ++i) ptx::cp_async(own + i * 512, codes + i * 512);
-    ptx::cp_async(own_scales, row);
+    if constexpr (kLanes < 32)
+      ptx::cp_async_if(own_scales, row, kLanes, lane);
+    else
+      ptx::cp_async(own_scales, row);
     codes += kStep * kBlockBytes;
     if constexpr (kScaleBytes > 512)
       if (scale_vectors() > 32) ptx::cp_async(own_scales + 512, row + 32 / kRowVectors * kRows * 4);
