@@ -229,8 +229,8 @@ struct GemmConfig {
   // of one of few rows, and the time that the others take to decode.
   constexpr int least_ctas() const {
     if (!has_packed_weight() || warpgroups > 2) return 1;
-    if (is_gemv() && warpgroups == 1) return 4;
-    if (is_gemv()) return std::max(gemv_ctas > 1 ? 2 : 1, 4 - gemv_rows * n / 256);
+    if (is_gemv())
+      return std::max(gemv_ctas > 1 ? 2 : 1, 2 / warpgroups * (4 - gemv_rows * n / 256));
     return arch == Arch::sm80 || mma_sync ? 2 : 1;
   }
   constexpr bool has_producer() const { return arch == Arch::sm90a && !is_gemv(); }
@@ -281,7 +281,11 @@ struct GemmConfig {
     if (arch != Arch::sm90a) return pipeline_bytes() + table_bytes();
     return pipeline_bytes() + (input == DType::f64 ? 0 : staging_bytes()) + table_bytes();
   }
-  // The same without the staging buffers.
+  // The same for a packed weight of this format: only table4 has the table.
+  constexpr int shared_bytes(WeightFormat format) const {
+    return shared_bytes() - (format == WeightFormat::table4 ? 0 : table_bytes());
+  }
+  // shared_bytes() without the staging buffers.
   constexpr int pipeline_bytes() const { return operand_bytes() + vector_bytes(); }
   // The same without the vector.
   constexpr int operand_bytes() const {

@@ -165,8 +165,7 @@ PackedParams packed_weight(const Problem& problem) {
 // The shared memory of a launch. Kernels have the code pairs of a table last. The GPU may place two
 // CTAs of a small grid on one multiprocessor while others are idle, so that they ask for more.
 int shared_bytes(const GemmConfig& config, const LaunchContext& call) {
-  const bool has_table = call.problem.packed.format == WeightFormat::table4;
-  const int needed = config.shared_bytes() - (has_table ? 0 : config.table_bytes());
+  const int needed = config.shared_bytes(call.problem.packed.format);
   const bool alone = shares_rate(config) && call.run.launched_cluster() == 1 &&
                      call.run.grid <= launch::device(call.device).multiprocessors;
   return alone ? std::max(needed, kAloneBytes) : needed;

@@ -44,11 +44,10 @@ PackedTimes packed_times(const GemmConfig& config) {
                                 : PackedTimes{1.4, 0.35, 0.8, 1.45};
 }
 
-// CTAs that a multiprocessor has at one time. Only table4 has the table in shared memory.
+// CTAs that a multiprocessor has at one time.
 int packed_ctas(const GemmConfig& config, const Problem& problem, const Device& device) {
-  const bool has_table = problem.packed.format == WeightFormat::table4;
-  const int shared_bytes = config.shared_bytes() - (has_table ? 0 : config.table_bytes());
-  return std::min(config.least_ctas(), int(device.shared_bytes / shared_bytes));
+  return std::min(config.least_ctas(),
+                  int(device.shared_bytes / config.shared_bytes(problem.packed.format)));
 }
 
 // Microseconds of two resources that are in use at the same time: near the larger one, and an

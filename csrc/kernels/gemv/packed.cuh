@@ -104,8 +104,8 @@ struct MatrixLoader {
 
   __device__ __forceinline__ void load(std::uint32_t shared, int) {
     if (__builtin_expect(left_k >= kDepth, true))
-      load_rows(shared, [](std::uint32_t to, const char* from, int left, int bound) {
-        ptx::cp_async_if(to, from, left, bound);
+      load_rows(shared, [&](std::uint32_t to, const char* from, int row) {
+        ptx::cp_async_if(to, from, left_rows, row);
       });
     else
       load_end(shared);
@@ -121,14 +121,13 @@ struct MatrixLoader {
     const std::uint32_t even = shared + offset, odd = shared + (offset ^ 64);
 #pragma unroll
     for (int i = 0; i < kRows / kRowsAtOnce; ++i, from += four_rows)
-      copy((i % 2 == 0 ? even : odd) + i * kRowsAtOnce * kRowBytes, from, left_rows,
-           i * kRowsAtOnce);
+      copy((i % 2 == 0 ? even : odd) + i * kRowsAtOnce * kRowBytes, from, i * kRowsAtOnce);
   }
 
   __device__ __forceinline__ void load_end(std::uint32_t shared) const {
     const int bytes = min(max(2 * (left_k - int(threadIdx.x) % 8 * 8), 0), 16);
-    load_rows(shared, [&](std::uint32_t to, const char* from, int left, int bound) {
-      if (left > bound) ptx::cp_async(to, from, bytes);
+    load_rows(shared, [&](std::uint32_t to, const char* from, int row) {
+      if (left_rows > row) ptx::cp_async(to, from, bytes);
     });
   }
 };
