@@ -79,6 +79,10 @@ struct GemmConfig {
   bool mma_sync = false;
 
   constexpr bool has_packed_weight() const { return weight_bits != 0; }
+  // The mainloop is unrolled over the stages.
+  constexpr bool unrolls_stages() const {
+    return has_packed_weight() && has_producer() && !mma_sync;
+  }
   // The scales that a block of 64 k of a packed weight takes at most, of `rows` rows: those of the
   // smallest groups, 16 of 4 bits, or of 32 with points or offsets, or 32 of 8 bits.
   constexpr int packed_scale_bytes(int rows) const {

@@ -127,9 +127,9 @@ bool shares_multiprocessor(const LaunchConfig& launch, const Device& device) {
 // The fewest clocks of a k-block with a packed weight, which is decoded: measured on an H200 and an
 // H100. `shared`: two CTAs share a multiprocessor, which is as fast as one of them.
 double packed_block(const GemmConfig& config, const Device& device, bool shared) {
-  const double microseconds = config.n == 256   ? 0.6
-                              : config.n == 128 ? 0.42
-                              : config.n == 64  ? 0.29
+  const double microseconds = config.n == 256   ? 0.56
+                              : config.n == 128 ? 0.32
+                              : config.n == 64  ? 0.24
                               : config.n == 32  ? (shared ? 0.5 : 0.28)
                                                 : (shared ? 0.41 : 0.22);
   return microseconds * device.hopper.clock * kFastClock;

@@ -44,12 +44,18 @@ __device__ inline void store_remote(std::uint32_t shared, std::uint32_t rank, co
       : "memory");
 }
 
+// The address of `shared` of CTA `rank` in the cluster.
+__device__ inline std::uint32_t remote_address(std::uint32_t shared, std::uint32_t rank) {
+  std::uint32_t remote;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared), "r"(rank));
+  return remote;
+}
+
 // Stores 4 or 8 bytes at address `shared` of CTA `rank`.
 template <class T>
 __device__ inline void store_remote(std::uint32_t shared, std::uint32_t rank, T value) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8);
-  std::uint32_t to;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to) : "r"(shared), "r"(rank));
+  const std::uint32_t to = remote_address(shared, rank);
   if constexpr (sizeof(T) == 4)
     asm volatile("st.shared::cluster.b32 [%0], %1;" ::"r"(to),
                  "r"(__builtin_bit_cast(std::uint32_t, value))

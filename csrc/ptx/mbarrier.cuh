@@ -29,6 +29,12 @@ __device__ inline void mbarrier_arrive_remote(std::uint32_t barrier, std::uint32
       : "memory");
 }
 
+// The same for an address that remote_address has returned.
+__device__ inline void mbarrier_arrive_cluster(std::uint32_t remote) {
+  asm volatile("mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0];" ::"r"(remote)
+               : "memory");
+}
+
 __device__ inline bool mbarrier_try_wait(std::uint32_t barrier, std::uint32_t parity) {
   std::uint32_t done;
   asm volatile(

@@ -52,7 +52,7 @@ __device__ inline void wgmma_results(Register (&d)[kRegisters]) {
 //             elements along m or n.
 // A step along k changes the low word only: see kDescriptorStep.
 template <Major kMajor = Major::K, int kRowBytes = 128>
-__device__ inline std::uint64_t wgmma_descriptor(std::uint32_t shared) {
+__host__ __device__ constexpr std::uint64_t wgmma_descriptor(std::uint32_t shared) {
   static_assert(kRowBytes == 128 || kRowBytes == 64);
   constexpr std::uint64_t kGroup = kMajor == Major::K ? 8 * kRowBytes : 1024;
   constexpr std::uint64_t kSwizzle = kGroup == 1024 ? 1 : 2;

@@ -41,14 +41,42 @@ class PackedReader {
     for (auto& decoder : decoders_) decoder = Decoder<kType, kFormat>(code_pairs);
   }
 
-  __device__ __forceinline__ void read(const PackedBlock& block) {
+  // What a lane reads of a block.
+  struct Words {
+    uint4 codes[kVectors];
+    float2 scales[kGroups], zeros[kHasZeros ? kGroups : 1];
+  };
+
+  __device__ __forceinline__ Words read(const PackedBlock& block) const {
+    Words read;
 #pragma unroll
     for (int i = 0; i < kVectors; ++i)
-      words_[i] = ptx::load_shared_vector(block.codes + codes_offset_ + i * 512);
+      read.codes[i] = ptx::load_shared_vector(block.codes + codes_offset_ + i * 512);
 #pragma unroll
     for (int i = 0; i < kGroups; ++i) {
       const std::uint32_t offset = kVectors == 1 ? codes_offset_ >> 3 & ~7u : scales_offset_;
-      read_group(block.scales + offset + i * group_bytes_, i);
+      const std::uint32_t address = block.scales + offset + i * group_bytes_;
+      read.scales[i] = load_pair(address);
+      if constexpr (kHasZeros) read.zeros[i] = load_pair(address + kRowBytes);
+    }
+    return read;
+  }
+
+  // The block that decode() decodes. A branch would stand between WGMMAs, so what a weight without
+  // zeros does not have is read and not used.
+  __device__ __forceinline__ void take(const Words& block) {
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) words_[i] = block.codes[i];
+#pragma unroll
+    for (int i = 0; i < kGroups; ++i) {
+      factors_[i].of[0] = Pair(block.scales[i].x);
+      factors_[i].of[1] = Pair(block.scales[i].y);
+      if constexpr (kHasZeros) {
+        const bool points = zeros_ == WeightZeros::points, offsets = zeros_ == WeightZeros::offsets;
+        decoders_[i].set_points({points ? block.zeros[i].x : 8, points ? block.zeros[i].y : 8});
+        addends_[i].of[0] = Pair(offsets ? block.zeros[i].x : 0);
+        addends_[i].of[1] = Pair(offsets ? block.zeros[i].y : 0);
+      }
     }
   }
 
@@ -66,7 +94,7 @@ class PackedReader {
 
   // All fragments of a block.
   __device__ __forceinline__ void load(const PackedBlock& block, Fragments& a) {
-    read(block);
+    take(read(block));
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) decode(step, a[step]);
   }
@@ -76,22 +104,6 @@ class PackedReader {
   struct OfRows {
     Pair of[2] = {Pair(0u), Pair(0u)};  // rows 2 g and 2 g + 1
   };
-
-  __device__ __forceinline__ void read_group(std::uint32_t address, int group) {
-    const float2 scale = load_pair(address);
-    factors_[group].of[0] = Pair(scale.x);
-    factors_[group].of[1] = Pair(scale.y);
-    if constexpr (kHasZeros) {
-      if (zeros_ == WeightZeros::none) return;
-      const float2 second = load_pair(address + kRowBytes);
-      if (zeros_ == WeightZeros::points) {
-        decoders_[group].set_points(second);
-      } else {
-        addends_[group].of[0] = Pair(second.x);
-        addends_[group].of[1] = Pair(second.y);
-      }
-    }
-  }
 
   __device__ static float2 load_pair(std::uint32_t address) {
     const uint2 pair = ptx::load_shared_pair(address);

@@ -18,6 +18,9 @@ struct PipelineState {
   int stage = 0;
   std::uint32_t parity = 0;
 
+  __device__ std::uint32_t phase() const { return parity; }
+  // A tile begins at the stage after those of the tile before.
+  __device__ void begin_tile() {}
   __device__ void advance() {
     if (++stage == kStages) {
       stage = 0;
@@ -36,6 +39,28 @@ struct PipelineState {
   }
 };
 
+// The same where every tile begins at stage 0, for a loop that is unrolled over the stages. Bit i of
+// `parities` is the parity of stage i.
+template <int kStages>
+struct UnrolledState {
+  int stage = 0;
+  std::uint32_t parities = 0;
+
+  __device__ std::uint32_t phase() const { return parities >> stage & 1; }
+  __device__ void begin_tile() { stage = 0; }
+  __device__ void advance() {
+    parities ^= 1u << stage;
+    if (++stage == kStages) stage = 0;
+  }
+  __device__ UnrolledState uniform() const {
+    return {0, static_cast<std::uint32_t>(ptx::uniform(int(parities)))};
+  }
+  // Skips the `count` blocks of a tile.
+  __device__ void advance(int count) {
+    parities ^= -(count / kStages & 1u) ^ ((1u << count % kStages) - 1);
+  }
+};
+
 template <int kStages>
 struct PipelineBarriers {
   std::uint32_t base;  // shared address of full[kStages], empty[kStages]
@@ -44,8 +69,9 @@ struct PipelineBarriers {
   __device__ std::uint32_t empty(int stage) const { return base + 8 * (kStages + stage); }
 
   // Waits until the stage is empty: the producer may then fill it.
-  __device__ void producer_acquire(const PipelineState<kStages>& state) const {
-    ptx::mbarrier_wait(empty(state.stage), state.parity ^ 1);
+  template <class State>
+  __device__ void producer_acquire(const State& state) const {
+    ptx::mbarrier_wait(empty(state.stage), state.phase() ^ 1);
   }
   // Waits until the stage is full: consumers may then read it.
   __device__ void consumer_wait(const PipelineState<kStages>& state) const {

@@ -79,11 +79,12 @@ def test_every_kernel_is_exact(name):
 
 @KERNELS
 def test_many_tiles_of_a_cta(name):
-    """A tile begins in the stage behind the last one of the tile before. Warpgroups that divide
-    one k-block have none, or one."""
+    """A tile begins in the first stage, or in the one behind the last stage of the tile before. It
+    has fewer blocks than there are stages, or more. Warpgroups that divide one k-block have none,
+    or one."""
     dtype, formats, most = kernel(name)
     for case in (formats[0], formats[-1]):
-        for k in (64, 192, 320):
+        for k in (64, 192, 320, 704):
             x, packed = make(case, min(20, most), k, 128 * 300, dtype)
             check(product(x, packed, name, out_dtype=torch.float32), x, packed, case)
 
@@ -146,11 +147,12 @@ def test_a_cluster_adds_slices(name):
 
 @KERNELS
 def test_another_kernel_adds_slices(name):
-    """The partial sums lie by rows of the result, whose rows and columns may be odd in number."""
+    """The partial sums lie by rows of the result, whose rows and columns may be odd in number. A
+    slice begins inside of a group."""
     dtype, formats, _ = kernel(name)
     if name.endswith("_gemv") or name.startswith("sm80"):
         pytest.skip("this kernel has no slices")
-    for case in formats[:2]:
+    for case in (each for each in formats[:4] if each.format != "e4m3"):  # its sums are rounded
         for n, k, rows in ((264, 1024, 64), (131, 1280, 37), (1000, 2176, 300), (40, 640, 1)):
             x, packed = make(case, rows, k, n, dtype)
             whole = expected(x, packed)

@@ -26,6 +26,9 @@ template <GemmConfig kConfig, EpiloguePath kPath, template <GemmConfig> class Ma
 struct Gemm {
   using Frame = sm90::Frame<kConfig>;
   using Mainloop = MainloopOf<kConfig>;
+  using LoadState =
+      std::conditional_t<kConfig.unrolls_stages(), tile::UnrolledState<kConfig.stages>,
+                         tile::PipelineState<kConfig.stages>>;
   using WarpEpilogue = FragmentEpilogue<kConfig, kPath>;
   // The rolled epilogue reads the bias and the scales from global memory.
   static constexpr bool kSharesVector = kPath != EpiloguePath::rolled;
@@ -113,7 +116,8 @@ struct Gemm {
     if (params.constant == ConstantOperand::none || threadIdx.x >= 32 || !ptx::elect()) return;
     Frame::visit_first_tile(params, cluster, [&](int row, int col, int batch, int k_blocks) {
       const auto [matrix, k_block] = origin(params, cluster, batch);
-      const TmaProducer<kConfig> producer(params, cluster, row, col, matrix);
+      TmaProducer<kConfig> producer(params, cluster, row, col, matrix);
+      producer.seek(k_block);
       const int ahead = blocks_ahead(params, k_blocks);
       for (int i = 0; i < ahead; ++i)
         producer.load_constant(shared.stage(i), shared.barriers.full(i), k_block + i);
@@ -125,12 +129,14 @@ struct Gemm {
   __device__ static void load(const TmaParams& params, const SharedStorage<kConfig>& shared,
                               Cluster cluster) {
     if (!ptx::elect()) return;
-    tile::PipelineState<kConfig.stages> state;
+    LoadState state;
     bool is_first_tile = true;
     const auto load_tile = [&](int row, int col, int batch, int k_blocks, const auto& advance) {
       auto [matrix, k_block] = origin(params, cluster, batch);
-      const TmaProducer<kConfig> producer(params, cluster, row, col, matrix);
+      TmaProducer<kConfig> producer(params, cluster, row, col, matrix);
       const int end = k_block + k_blocks;
+      state.begin_tile();
+      producer.seek(k_block);
       if (is_first_tile) {
         for (int ahead = blocks_ahead(params, k_blocks); ahead > 0; --ahead, ++k_block) {
           producer.load_other(shared.stage(state.stage), shared.barriers.full(state.stage),
@@ -138,6 +144,7 @@ struct Gemm {
           state.advance();
         }
         is_first_tile = false;
+        producer.seek(k_block);
       }
 #pragma unroll 1
       for (; k_block < end; ++k_block) {

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
+#include <variant>
 
 #include "catalog.h"
+#include "core/packed_weight.h"
 #include "core/params.h"
 #include "kernels/sm90/shared_storage.cuh"
 #include "ptx/mbarrier.cuh"
@@ -11,6 +14,47 @@
 #include "ptx/uniform.cuh"
 
 namespace tcgemm::sm90 {
+
+// The codes and scales of the rows of a tile of a packed weight, of one block of k after the other.
+template <GemmConfig kConfig>
+class PackedRows {
+ public:
+  static_assert(kConfig.tile_m() == PackedLayout::kRows &&
+                kConfig.tile_k() == PackedLayout::kDepth);
+  static constexpr int kCodeBytes = kConfig.packed_code_bytes(PackedLayout::kRows);
+
+  // The next block is k_block. The last CTAs of a cluster may have no row inside; they load the
+  // last rows.
+  __device__ void seek(const PackedParams& packed, int row, int k_block) {
+    const std::int64_t rows = min(row / PackedLayout::kRows, packed.blocks_n - 1);
+    const int group = packed.first_group(k_block);
+    const int group_bytes = packed.vectors * PackedLayout::kRows * 4;
+    codes_ = packed.codes + (rows * packed.blocks_k + k_block) * kCodeBytes;
+    scales_ =
+        reinterpret_cast<const char*>(packed.scales) + (rows * packed.groups + group) * group_bytes;
+    scale_bytes_ = packed.groups_in_block * group_bytes;
+    blocks_in_group_ = packed.blocks_in_group.value;
+    blocks_left_ = packed.groups_in_block == 1 ? (group + 1) * blocks_in_group_ - k_block : 1;
+  }
+
+  // The bytes of the scales of a block.
+  __device__ int scale_bytes() const { return scale_bytes_; }
+
+  // The codes of a block are contiguous, and so are the scales of its groups.
+  __device__ void load(std::uint32_t codes, std::uint32_t scales, std::uint32_t full) {
+    ptx::bulk_load(codes, codes_, full, kCodeBytes);
+    ptx::bulk_load(scales, scales_, full, scale_bytes_);
+    codes_ += kCodeBytes;
+    if (--blocks_left_ == 0) {
+      scales_ += scale_bytes_;
+      blocks_left_ = blocks_in_group_;
+    }
+  }
+
+ private:
+  const char *codes_, *scales_;
+  int scale_bytes_, blocks_in_group_, blocks_left_;  // blocks that have the group of the next one
+};
 
 // A stage holds 128 bytes of k (tile_k elements, the widest swizzle; 64 bytes for three split-FP32
 // terms) of every row:
@@ -62,15 +106,20 @@ struct TmaProducer {
     rows_b_ = edge_b ? params.edge_rows_b : kConfig.loaded_n();
   }
 
+  // The next block that is loaded is k_block. Precedes the first load.
+  __device__ void seek(int k_block) {
+    if constexpr (kConfig.has_packed_weight()) packed_.seek(params_.packed, row_, k_block);
+  }
+
   // Loads k-block `k_block` of both operands.
-  __device__ void load(std::uint32_t stage, std::uint32_t full, int k_block) const {
+  __device__ void load(std::uint32_t stage, std::uint32_t full, int k_block) {
     ptx::mbarrier_arrive_expect(full, bytes());
     load_a(stage, full, k_block);
     load_b(stage + kBytesA, full, k_block);
   }
 
   // Loads the constant operand, and announces the bytes of both.
-  __device__ void load_constant(std::uint32_t stage, std::uint32_t full, int k_block) const {
+  __device__ void load_constant(std::uint32_t stage, std::uint32_t full, int k_block) {
     ptx::mbarrier_arrive_expect(full, bytes());
     if (params_.constant == ConstantOperand::a)
       load_a(stage, full, k_block);
@@ -78,7 +127,7 @@ struct TmaProducer {
       load_b(stage + kBytesA, full, k_block);
   }
   // Loads the other operand.
-  __device__ void load_other(std::uint32_t stage, std::uint32_t full, int k_block) const {
+  __device__ void load_other(std::uint32_t stage, std::uint32_t full, int k_block) {
     if (params_.constant == ConstantOperand::a)
       load_b(stage + kBytesA, full, k_block);
     else
@@ -91,15 +140,16 @@ struct TmaProducer {
 
   __device__ int bytes() const {
     if constexpr (kConfig.has_packed_weight())
-      return kBytesA + rows_b_ * kRowBytes + packed_scale_bytes();
+      return kBytesA + rows_b_ * kRowBytes + packed_.scale_bytes();
     if constexpr (kHasEdgeA || kHasEdgeB)
       return kConfig.terms * (rows_a_ * kConfig.row_bytes_a() + rows_b_ * kRowBytes) +
              kConfig.metadata_bytes();
     return kConfig.loaded_bytes();
   }
 
-  __device__ void load_a(std::uint32_t stage, std::uint32_t full, int k_block) const {
-    if constexpr (kConfig.has_packed_weight()) return load_packed(stage, full, k_block);
+  __device__ void load_a(std::uint32_t stage, std::uint32_t full, int k_block) {
+    if constexpr (kConfig.has_packed_weight())
+      return packed_.load(stage, stage + kMetadataOffset, full);
     const int k = k_block * kConfig.box_k();
     int batch = batch_a_;
 #pragma unroll
@@ -108,26 +158,6 @@ struct TmaProducer {
       if constexpr (kConfig.terms > 1) batch += params_.split.copies_a;
     }
     if constexpr (kConfig.sparse) load_metadata(stage + kMetadataOffset, full, k_block);
-  }
-
-  __device__ int packed_scale_bytes() const {
-    const PackedParams& packed = params_.packed;
-    return packed.groups_in_block * packed.vectors * PackedLayout::kRows * 4;
-  }
-
-  // The codes of a block are contiguous, and so are the scales of its groups. The last CTAs of a
-  // cluster may have no row inside; they load the last rows.
-  __device__ void load_packed(std::uint32_t stage, std::uint32_t full, int k_block) const {
-    static_assert(kConfig.tile_m() == PackedLayout::kRows &&
-                  kConfig.tile_k() == PackedLayout::kDepth);
-    const PackedParams& packed = params_.packed;
-    const std::int64_t rows = min(row_ / PackedLayout::kRows, packed.blocks_n - 1);
-    ptx::bulk_load(stage, packed.codes + (rows * packed.blocks_k + k_block) * kBytesA, full,
-                   kBytesA);
-    const std::int64_t group = rows * packed.groups + packed.first_group(k_block);
-    ptx::bulk_load(stage + kMetadataOffset,
-                   packed.scales + group * packed.vectors * PackedLayout::kRows, full,
-                   packed_scale_bytes());
   }
 
   __device__ void load_b(std::uint32_t to, std::uint32_t full, int k_block) const {
@@ -194,6 +224,8 @@ struct TmaProducer {
   const int row_, col_, batch_a_, batch_b_;
   const TensorMap *map_a_, *map_b_;
   int rows_a_, rows_b_;  // that are loaded; rows_b_ counts for the whole cluster
+  [[no_unique_address]] std::conditional_t<kConfig.has_packed_weight(), PackedRows<kConfig>,
+                                           std::monostate> packed_;
 };
 
 }  // namespace tcgemm::sm90

@@ -14,7 +14,7 @@ struct RegisterBudget {
 };
 
 constexpr RegisterBudget register_budget(const GemmConfig& config) {
-  if (config.k_groups() > 1) return {96, 24, 112};
+  if (config.k_groups() > 1) return {96, 32, 112};
   if (config.warpgroups == 3) return {128, 32, 160};
   if (config.least_ctas() == 2) return {128, 24, 232};
   // The FP32 producer copies single elements and needs more registers. Narrow tiles have them.

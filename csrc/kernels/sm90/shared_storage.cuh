@@ -8,6 +8,7 @@
 
 #include "catalog.h"
 #include "kernels/sm90/cluster.cuh"
+#include "ptx/cluster.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/shared.cuh"
 #include "tile/pipeline.cuh"
@@ -57,5 +58,23 @@ __device__ inline void consumer_release(const SharedStorage<kConfig>& shared, in
   if (thread < cluster.size)
     ptx::mbarrier_arrive_remote(shared.barriers.empty(stage), first + thread);
 }
+
+// The same for a loop over stages: it has the address of the barrier of stage `first`, and calls
+// release(i) for the i-th stage after it.
+template <GemmConfig kConfig>
+class Releaser {
+ public:
+  __device__ Releaser(const SharedStorage<kConfig>& shared, int first, Cluster cluster) {
+    const int thread = threadIdx.x % 128;
+    const int rank = (kConfig.sums_in_cluster() ? cluster.slice : 0) + thread;
+    if (thread < cluster.size) barrier_ = ptx::remote_address(shared.barriers.empty(first), rank);
+  }
+  __device__ void operator()(int stage) const {
+    if (barrier_ != 0) ptx::mbarrier_arrive_cluster(barrier_ + 8 * stage);
+  }
+
+ private:
+  std::uint32_t barrier_ = 0;  // in the CTA to which this thread releases; 0: to none
+};
 
 }  // namespace tcgemm::sm90

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include "catalog.h"
 #include "core/params.h"
@@ -30,7 +31,7 @@ struct PackedMainloop {
                 kConfig.accumulator == DType::f32);
   static constexpr ptx::WgmmaType kType = wgmma_type<kConfig>(kConfig.n);
 
-  using PipelineState = tile::PipelineState<kConfig.stages>;
+  using PipelineState = tile::UnrolledState<kConfig.stages>;
   using Register = tile::Register<kConfig.accumulator>;
   static constexpr int kRegisters = tile::registers<kConfig.accumulator>(kConfig.n);
   using Accumulators = Register[kConfig.m64_blocks][kRegisters];
@@ -49,7 +50,7 @@ struct PackedMainloop {
                                                          Accumulators& accumulators,
                                                          const Meanwhile& meanwhile) {
     meanwhile();
-    multiply_blocks<Reader>(params, shared, state, 0, k_blocks, warpgroup, cluster,
+    multiply_blocks<Reader>(params, shared, state.parities, 0, k_blocks, warpgroup, cluster,
                             accumulators[0]);
   }
 
@@ -68,49 +69,77 @@ struct PackedMainloop {
                                                         Accumulators& accumulators,
                                                         const Meanwhile& meanwhile) {
     meanwhile();
-    const int first = (k_group + state.stage) % kParts;
-    for (int i = 0; i < first; ++i) state.advance();
-    multiply_blocks<Reader>(params, shared, state, first, k_blocks, warpgroup, cluster,
+    multiply_blocks<Reader>(params, shared, state.parities, k_group, k_blocks, warpgroup, cluster,
                             accumulators[0]);
     return add_groups(shared, warpgroup, k_group, accumulators[0]);
   }
 
  private:
-  // Multiplies blocks first, first + kParts, .., of which there may be none.
+  // The stages of a group of warpgroups: group g has stages g, g + kParts, ..
+  static constexpr int kOwnStages = kConfig.stages / kParts;
+  static constexpr int kOwnBytes = kParts * kConfig.stage_bytes();  // from one to the next
+
+  // Multiplies blocks k_group, k_group + kParts, .., of which there may be none. The loop is
+  // unrolled over the stages, whose addresses are then constants: with stages at run time a block
+  // had a third more instructions.
   template <class Reader>
   __device__ __forceinline__ static void multiply_blocks(
-      const TmaParams& params, const SharedStorage<kConfig>& shared, PipelineState state, int first,
-      int k_blocks, int warpgroup, Cluster cluster, Register (&sums)[kRegisters]) {
-    const int unit = warpgroup * 4 + threadIdx.x / 32 % 4;
-    Reader reader(params.packed, unit, shared.code_pairs());
-    typename Reader::Fragments a;
-    int previous = 0;
+      const TmaParams& params, const SharedStorage<kConfig>& shared, std::uint32_t parities,
+      int k_group, int k_blocks, int warpgroup, Cluster cluster, Register (&sums)[kRegisters]) {
 #pragma unroll
     for (Register& sum : sums) sum = 0;
-#pragma unroll 1
-    for (int block = first; block < k_blocks; block += kParts) {
-      shared.barriers.consumer_wait(state);
-      const std::uint32_t stage = shared.stage(state.stage);
-      reader.read(packed_block(shared, stage));
-      const std::uint64_t b =
-          ptx::wgmma_descriptor(ptx::uniform(stage) + TmaProducer<kConfig>::kBytesA);
+    int left = (k_blocks - k_group + kParts - 1) / kParts;
+    if (left <= 0) return;
+    const int group = kParts == 1 ? 0 : ptx::uniform(k_group);
+    const std::uint32_t stages = shared.stage(group);
+    const Releaser<kConfig> release(shared, group, cluster);
+    parities >>= group;
+    // Stage i of the group.
+    const auto wait_for = [&](int i) {
+      ptx::mbarrier_wait(shared.barriers.full(group + i * kParts), parities >> i * kParts & 1);
+    };
+    const auto block_of = [&](int i) { return packed_block(shared, stages + i * kOwnBytes); };
+    // The low word of the descriptor of b changes with the stage, and the high word does not.
+    const std::uint64_t first_b = ptx::wgmma_descriptor(stages + TmaProducer<kConfig>::kBytesA);
+    constexpr std::uint64_t kHighWord = ptx::wgmma_descriptor(0) >> 32 << 32;
+
+    Reader reader(params.packed, warpgroup * 4 + threadIdx.x / 32 % 4, shared.code_pairs());
+    typename Reader::Fragments a;
+    wait_for(0);
+    typename Reader::Words words = reader.read(block_of(0));
+    bool has_previous = false;
+    int last = 0;
+    // Multiplies the block of stage i. Returns false after the last block.
+    const auto multiply_stage = [&]<int i>() __attribute__((always_inline)) {
+      constexpr int kPrevious = (i + kOwnStages - 1) % kOwnStages, kNext = (i + 1) % kOwnStages;
+      reader.take(words);
+      const std::uint32_t b = ptx::opaque(std::uint32_t(first_b)) + (i * kOwnBytes >> 4);
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
+        constexpr std::uint32_t kStep = ptx::kDescriptorStep<Major::K>;
         ptx::wgmma_wait<kSteps - 1>();
         reader.decode(step, a[step]);
         ptx::wgmma_fence();
-        ptx::wgmma<kType>(sums, a[step], b + step * ptx::kDescriptorStep<Major::K>, true);
+        ptx::wgmma<kType>(sums, a[step], kHighWord | (b + step * kStep), true);
         ptx::wgmma_commit();
       }
       // The WGMMAs of the block before this one have completed.
-      if (block != first) consumer_release<kConfig>(shared, previous, cluster);
-      previous = state.stage;
-#pragma unroll
-      for (int i = 0; i < kParts; ++i) state.advance();
-    }
+      if (i != 0 || has_previous) release(kPrevious * kParts);
+      last = i;
+      if (--left == 0) return false;
+      if (kNext == 0) parities = ~parities;
+      wait_for(kNext);
+      words = reader.read(block_of(kNext));
+      return true;
+    };
+    const auto multiply_stages = [&]<int... i>(std::integer_sequence<int, i...>)
+                                     __attribute__((always_inline)) {
+                                       return (multiply_stage.template operator()<i>() && ...);
+                                     };
+    while (multiply_stages(std::make_integer_sequence<int, kOwnStages>())) has_previous = true;
     ptx::wgmma_wait<0>();
     ptx::wgmma_results(sums);
-    if (first < k_blocks) consumer_release<kConfig>(shared, previous, cluster);
+    release(last * kParts);
   }
 
   static constexpr int kExchangeThreads = 128 * kConfig.warpgroups;
