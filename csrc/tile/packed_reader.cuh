@@ -41,7 +41,7 @@ class PackedReader {
     for (auto& decoder : decoders_) decoder = Decoder<kType, kFormat>(code_pairs);
   }
 
-  // What a lane reads of a block.
+  // A lane reads this of a block.
   struct Words {
     uint4 codes[kVectors];
     float2 scales[kGroups], zeros[kHasZeros ? kGroups : 1];

@@ -39,8 +39,8 @@ struct PipelineState {
   }
 };
 
-// The same where every tile begins at stage 0, for a loop that is unrolled over the stages. Bit i of
-// `parities` is the parity of stage i.
+// The same where every tile begins at stage 0, for a loop that is unrolled over the stages. Bit i
+// of `parities` is the parity of stage i.
 template <int kStages>
 struct UnrolledState {
   int stage = 0;
