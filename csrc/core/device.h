@@ -24,7 +24,8 @@ struct HopperRates {
   double clock = 0;               // MHz, that is clocks a microsecond
   double l2_bytes_per_clock = 0;  // from L2 to one multiprocessor
   double f64_clock = 0;           // MHz
-  int clusters_of_four = 0;       // that run at one time
+  int clusters_of_three = 0;      // that run at one time
+  int clusters_of_four = 0;       // the same
 };
 
 // FMA a clock of one multiprocessor: f16/bf16 wgmma and f64 mma.sync.
@@ -62,11 +63,18 @@ struct KnownDevice {
 // (docs/dev/devices.md). The rates of the others are those of NVIDIA's datasheets less 10 %, which
 // no kernel reaches. Sizes of shared memory and L2 come from the CUDA programming guide's table of
 // compute capabilities and from the datasheets.
-// The multiprocessors of a GPC are no whole number of clusters of four: of 132, 120 run them.
-inline constexpr HopperRates kH200Rates{
-    .clock = 1587, .l2_bytes_per_clock = 80, .f64_clock = 1900, .clusters_of_four = 30};
-inline constexpr HopperRates kH100Rates{
-    .clock = 1600, .l2_bytes_per_clock = 76, .f64_clock = 1900, .clusters_of_four = 30};
+// The multiprocessors of a GPC are no whole number of clusters: of 132, 117 run those of three, and
+// 120 those of four.
+inline constexpr HopperRates kH200Rates{.clock = 1587,
+                                        .l2_bytes_per_clock = 80,
+                                        .f64_clock = 1900,
+                                        .clusters_of_three = 39,
+                                        .clusters_of_four = 30};
+inline constexpr HopperRates kH100Rates{.clock = 1600,
+                                        .l2_bytes_per_clock = 76,
+                                        .f64_clock = 1900,
+                                        .clusters_of_three = 39,
+                                        .clusters_of_four = 30};
 inline constexpr auto kMeasured = RateSource::measured, kDatasheet = RateSource::datasheet;
 inline constexpr KnownDevice kKnownDevices[] = {
     {{"H200", 90, 132, 60ll << 20, 232448, 4.2e12, 800e12, 60e12, kMeasured, kH200Rates}, "H200"},
@@ -134,6 +142,7 @@ constexpr void set_rates(Device& device, const DriverRates& reported) {
   // L2 rates are not reported: the lower one of the measured GPUs.
   if (capability == 90)
     device.hopper = {hertz / 1e6, 70, 0.96 * 1e-3 * reported.clock_khz,
+                     std::max(1, device.multiprocessors * 13 / 44),
                      std::max(1, device.multiprocessors * 10 / 44)};
 }
 

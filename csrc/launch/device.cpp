@@ -46,9 +46,12 @@ void fill(Entry& entry, int index) {
                      attribute(cudaDevAttrGlobalMemoryBusWidth, index)});
   // The GPCs of two GPUs with the same name may have different multiprocessors. A grid that is
   // larger than what runs at one time takes twice as long.
-  if (device.compute_capability == 90)
-    if (const int clusters = active_clusters(4, index); clusters > 0)
-      device.hopper.clusters_of_four = clusters;
+  if (device.compute_capability != 90) return;
+  HopperRates& hopper = device.hopper;
+  if (const int clusters = active_clusters(3, index); clusters > 0)
+    hopper.clusters_of_three = clusters;
+  if (const int clusters = active_clusters(4, index); clusters > 0)
+    hopper.clusters_of_four = clusters;
 }
 
 }  // namespace

@@ -73,6 +73,7 @@ JsonObject describe(const Device& device) {
       .add("clock_mhz", device.hopper.clock)
       .add("l2_bytes_per_clock", device.hopper.l2_bytes_per_clock)
       .add("f64_clock_mhz", device.hopper.f64_clock)
+      .add("clusters_of_three", device.hopper.clusters_of_three)
       .add("clusters_of_four", device.hopper.clusters_of_four)
       .add("code", name(code_on(device.compute_capability)).text);
 }

@@ -68,6 +68,9 @@ std::optional<LaunchConfig> fit_gemv(const GemmConfig& config, const Problem& pr
 
 // Microseconds of the kernel that adds the sums of slices of k; 0 where there is none.
 double add_slices_time(const Problem& problem, const Device& device, Division division);
+// Microseconds in which a cluster adds the sums of slices of k; 0 where none does. With two slices
+// it is not measurable where memory bounds the product.
+double cluster_sum_time(const GemmConfig& config, const LaunchConfig& launch, const Device& device);
 
 // Height of the raster group of a persistent kernel, in clusters: the tiles that are in flight at
 // one time form a square of the result, which needs the fewest bytes from L2.

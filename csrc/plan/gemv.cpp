@@ -20,8 +20,11 @@ constexpr double kCtaRate = 42e9;      // bytes a second that a CTA loads, howev
 constexpr double kElements = 1.6;      // factor if an operand is not loaded in vectors of 16 bytes
 
 // Packed weights. The kernels of sm_80 count as those of Hopper, until their memory bounds them.
-constexpr double kPackedStart = 0.8;    // microseconds: the launch
-constexpr double kPackedTable = 1.3;    // factor of the lookups of a table
+constexpr double kPackedStart = 0.8;   // microseconds: the launch
+constexpr double kPackedTable = 1.12;  // factor of the lookups of a table
+// Microseconds for a table of pairs, which a CTA fills at its start; with four warpgroups.
+constexpr double kTableStart = 0.85;
+constexpr double kTableStartOfFour = 1.3;
 constexpr double kPackedL2Rate = 75e9;  // bytes a second that a multiprocessor reads from L2
 
 // Microseconds of a CTA with int4, measured on an H200, and with 32 rows on an H100: its start and
@@ -40,8 +43,8 @@ PackedTimes packed_times(const GemmConfig& config) {
   if (config.n == 64)
     return config.warpgroups == 2 ? PackedTimes{1.2, 0.5, 0.88, 1.6}
                                   : PackedTimes{1.25, 0.32, 0.72, 1.8};
-  return config.warpgroups == 4 ? PackedTimes{2.2, 0.54, 1.0, 1.8}
-                                : PackedTimes{1.4, 0.35, 0.8, 1.45};
+  return config.warpgroups == 4 ? PackedTimes{1.9, 0.53, 1.0, 2.1}
+                                : PackedTimes{1.4, 0.35, 0.87, 1.45};
 }
 
 // CTAs that a multiprocessor has at one time.
@@ -65,7 +68,10 @@ double packed_time(const GemmConfig& config, const Problem& problem, const Devic
   const double at_once = std::min<double>(ctas, packed_ctas(config, problem, device));
   const double blocks =
       double(ceil_div(ceil_div(problem.k, config.tile_k()), config.threads() / 32));
-  const double block = times.block * (problem.packed.format == WeightFormat::table4 ? kPackedTable
+  const bool has_table = problem.packed.format == WeightFormat::table4;
+  const double table = config.warpgroups == 4 ? kTableStartOfFour : kTableStart;
+  const double cta = times.cta + (has_table ? table : 0.0);
+  const double block = times.block * (has_table                 ? kPackedTable
                                       : config.weight_bits == 8 ? times.eight_bits
                                                                 : 1.0);
   const double rounds =
@@ -74,7 +80,7 @@ double packed_time(const GemmConfig& config, const Problem& problem, const Devic
   const double bytes_time =
       std::max(1.0, launch.waves) *
       std::max(column_bytes / rate, (row_bytes + column_bytes) / kPackedL2Rate) * 1e6;
-  return kPackedStart + of_both(ctas * times.cta / at_once + rounds * blocks * block, bytes_time);
+  return kPackedStart + of_both(ctas * cta / at_once + rounds * blocks * block, bytes_time);
 }
 
 }  // namespace

@@ -75,7 +75,7 @@ bool suits_gemv(const GemmConfig& config, const Problem& problem) {
 // The larger of the arithmetic's time and the bytes' time. A share of the smaller one is added, so
 // that among memory-bound kernels the one with less arithmetic wins. The share is up to twice as
 // large where there are few waves of few k-blocks: the first wave loads its stages before it
-// multiplies, and the last one stores afterwards.
+// multiplies, and the last one stores afterwards. A cluster adds slices after the last byte.
 double with_memory(const LaunchConfig& launch, const GemmConfig& config, std::int64_t k,
                    double bytes, const Device& device) {
   constexpr double kLaunch = 2.0;
@@ -84,7 +84,8 @@ double with_memory(const LaunchConfig& launch, const GemmConfig& config, std::in
   const double floor = kLaunch + bytes / device.memory_rate * 1e6;
   const double staged = std::min(1.0, kStagedBlocks * config.tile_k() / std::max(1.0, double(k)));
   const double share = kExposed * (1 + staged / std::max(1.0, launch.waves));
-  return std::max(launch.microseconds, floor) + share * std::min(launch.microseconds, floor);
+  return std::max(launch.microseconds, floor + cluster_sum_time(config, launch, device)) +
+         share * std::min(launch.microseconds, floor);
 }
 
 }  // namespace

@@ -44,6 +44,9 @@ constexpr double kThreeStages = 1.05;    // factor where a tile leaves space for
 constexpr double kTraffic = 0.025;       // loads cost power even if their time is hidden
 constexpr double kAddSlices = 3.0;       // microseconds: the kernel that adds slices, without data
 constexpr double kAddSlice = 0.045;      // microseconds for each slice
+constexpr double kAddColumns = 3.35;     // the same two where the sums lie by columns
+constexpr double kAddColumnsSlice = 0.21;
+constexpr double kNarrowColumns = 0.8;   // added if tiles of up to 64 columns store them
 constexpr double kAddSlicesRate = 0.18;  // share of L2's rate at which it reads
 constexpr double kClusterAdds = 1.15;    // microseconds: two barriers of a cluster that adds slices
 constexpr double kClusterSlice = 7.0;    // clocks for a row of 128 bytes of another slice's sums
@@ -128,7 +131,7 @@ bool shares_multiprocessor(const LaunchConfig& launch, const Device& device) {
 // H100. `shared`: two CTAs share a multiprocessor, which is as fast as one of them.
 double packed_block(const GemmConfig& config, const Device& device, bool shared) {
   const double microseconds = config.n == 256   ? 0.56
-                              : config.n == 128 ? 0.32
+                              : config.n == 128 ? 0.335
                               : config.n == 64  ? 0.24
                               : config.n == 32  ? (shared ? 0.5 : 0.28)
                                                 : (shared ? 0.41 : 0.22);
@@ -217,8 +220,12 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
                         others * config.slice_bytes() / 128 * kClusterSlice;
   const bool starts_late = config.warpgroups == 1 && std::max(lines_a, lines_b) == 1;
   const double cluster = starts_late ? kNarrowCluster : kCluster;
-  const double start =
-      kLaunch + cluster * (launch.cluster / 2) + (launch.cluster_adds ? kClusterAdds : 0.0);
+  const bool stores_columns =
+      config.has_packed_weight() && launch.slices > 1 && !launch.cluster_adds;
+  const double adds = launch.cluster_adds                ? kClusterAdds
+                      : stores_columns && config.n <= 64 ? kNarrowColumns
+                                                         : 0.0;
+  const double start = kLaunch + cluster * (launch.cluster / 2) + adds;
   // The constants of split FP32 were fitted to the clock of large problems.
   const double rate = config.terms > 1 ? device.hopper.clock : clock_rate(device, flops, clocks);
   return start + clocks / rate;
@@ -226,8 +233,10 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
 
 // Clusters that run at one time.
 std::int64_t resident_clusters(const GemmConfig& config, const Device& device, int cluster) {
-  if (cluster <= 2) return device.multiprocessors * config.least_ctas() / cluster;
-  return device.hopper.clusters_of_four * config.least_ctas() / (cluster <= 4 ? 1 : 2);
+  const int ctas = config.least_ctas();
+  if (cluster <= 2) return device.multiprocessors * ctas / cluster;
+  if (cluster == 3) return device.hopper.clusters_of_three * ctas;
+  return device.hopper.clusters_of_four * ctas / (cluster <= 4 ? 1 : 2);
 }
 
 // Can the kernel divide k so?
@@ -245,12 +254,21 @@ bool may_divide(const GemmConfig& config, const Problem& problem, const Device& 
 
 }  // namespace
 
+double cluster_sum_time(const GemmConfig& config, const LaunchConfig& launch,
+                        const Device& device) {
+  if (!launch.cluster_adds || launch.slices == 2) return 0;
+  return kClusterAdds + (launch.slices - 1) * config.slice_bytes() / 128 * kClusterSlice /
+                            (device.hopper.clock * kFastClock);
+}
+
 double add_slices_time(const Problem& problem, const Device& device, Division division) {
   const int slices = division.slices;
   if (slices == 1 || division.cluster_adds) return 0;
   const double l2_rate =
       device.hopper.l2_bytes_per_clock * device.multiprocessors * device.hopper.clock;
-  return kAddSlices + kAddSlice * slices +
+  const bool by_columns = has_sums_by_columns(problem);
+  return (by_columns ? kAddColumns : kAddSlices) +
+         (by_columns ? kAddColumnsSlice : kAddSlice) * slices +
          double(partial_sums_bytes(problem, slices)) / (l2_rate * kAddSlicesRate);
 }
 

@@ -146,6 +146,20 @@ def test_a_cluster_adds_slices(name):
 
 
 @KERNELS
+def test_clusters_of_three_of_32_tiles(name):
+    """More clusters than the 30 of four that run at one time."""
+    dtype, formats, _ = kernel(name)
+    if "128x64x64" not in name or name.startswith("sm80"):
+        pytest.skip("one kernel of each type shows it")
+    x, packed = make(formats[0], 64, 768, 4096, dtype)
+    plan = tcgemm.explain(x, packed.t(), kernel=f"{name}/3c")
+    assert (plan.slices, plan.cluster_adds, plan.grid) == (3, True, 96)
+    for _ in range(3):
+        out = product(x, packed, f"{name}/3c", out_dtype=torch.float32)
+        assert torch.equal(out, expected(x, packed))
+
+
+@KERNELS
 def test_another_kernel_adds_slices(name):
     """The partial sums lie by rows of the result, whose rows and columns may be odd in number. A
     slice begins inside of a group."""

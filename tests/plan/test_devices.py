@@ -78,6 +78,7 @@ def test_estimates_come_close_to_what_was_measured(device):
     for rate in RATES:
         assert found[rate] == pytest.approx(table[rate], rel=0.12), rate
     assert found["l2_bytes_per_clock"] == pytest.approx(table["l2_bytes_per_clock"], rel=0.15)
+    assert found["clusters_of_three"] == table["clusters_of_three"] == 39
     assert found["clusters_of_four"] == table["clusters_of_four"] == 30
 
 

@@ -51,6 +51,36 @@ def test_hopper_divides_k_of_up_to_32_rows_among_warps():
         assert tcgemm.explain(x, large.t(), device=H200).kernel.endswith(ending)
 
 
+def packed_zeros(columns, depth, format="int4", group=128):
+    return tcgemm.pack_weight(torch.zeros(columns, depth, dtype=torch.bfloat16), format, group)
+
+
+@pytest.mark.parametrize("device", ("H200", "H100"))
+def test_clusters_of_three_fit_where_those_of_four_do_not(device):
+    """4096 columns are 32 tiles. 39 clusters of three run at one time, and 30 of four."""
+    for columns, slices in ((4096, 3), (3584, 4)):
+        x = torch.empty(64, 4096, dtype=torch.bfloat16)
+        plan = tcgemm.explain(x, packed_zeros(columns, 4096).t(), device=device)
+        assert plan.slices == slices and plan.cluster_adds
+        assert plan.grid == columns // 128 * slices
+
+
+def test_a_small_weight_has_few_slices():
+    """To add 16 slices by another kernel took 1.6 times as long as a cluster of six."""
+    for rows in (33, 48, 64):
+        x = torch.empty(rows, 4096, dtype=torch.bfloat16)
+        plan = tcgemm.explain(x, packed_zeros(512, 4096).t(), device=H200)
+        assert plan.cluster_adds and 4 <= plan.slices <= 8
+
+
+def test_a_table_is_filled_by_few_warps():
+    """The start of a CTA with a table takes longer with 16 warps than with eight."""
+    x = torch.empty(1, 4096, dtype=torch.bfloat16)
+    for format, group, warpgroups in (("int4", 128, 4), ("nf4", 64, 2), ("mxfp4", 32, 2)):
+        plan = tcgemm.explain(x, packed_zeros(4096, 4096, format, group).t(), device=H200)
+        assert f"8x32x64_w{warpgroups}" in plan.kernel, format
+
+
 def test_a_table_takes_shared_memory_of_the_ctas():
     """Two CTAs of eight warps with tables fit a multiprocessor, and three without them."""
     w = torch.ones(28672, 4096, dtype=torch.bfloat16)

@@ -108,6 +108,15 @@ def test_few_rows_fill_the_gpu():
             assert made["cluster_adds"] == (slices > 1)
 
 
+def test_clusters_of_three_fill_the_gpu():
+    """32 tiles have no clusters of four, of which 30 run at one time."""
+    for m, n in ((64, 1024), (128, 512)):
+        made = plan(m, n, 4096)
+        assert (made["slices"], made["cluster_adds"], made["grid"]) == (3, True, 96)
+    # Where memory bounds the product, a cluster adds after the last byte has come.
+    assert plan(64, 2048, 8192)["slices"] == 2
+
+
 GEMV = [
     (1, 4096, "8x32"),
     (8, 4096, "8x32"),
