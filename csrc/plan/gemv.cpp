@@ -22,9 +22,10 @@ constexpr double kElements = 1.6;      // factor if an operand is not loaded in 
 // Packed weights. The kernels of sm_80 count as those of Hopper, until their memory bounds them.
 constexpr double kPackedStart = 0.8;   // microseconds: the launch
 constexpr double kPackedTable = 1.12;  // factor of the lookups of a table
-// Microseconds for a table of pairs, which a CTA fills at its start; with four warpgroups.
-constexpr double kTableStart = 0.85;
-constexpr double kTableStartOfFour = 1.3;
+// Microseconds for a table of pairs, which a CTA fills at its start. With four warpgroups a
+// multiprocessor has no space for the next CTA, whose table would be filled ahead.
+constexpr double kTableStart = 0.6;
+constexpr double kTableStartOfFour = 1.05;
 constexpr double kPackedL2Rate = 75e9;  // bytes a second that a multiprocessor reads from L2
 
 // Microseconds of a CTA with int4, measured on an H200, and with 32 rows on an H100: its start and

@@ -102,6 +102,37 @@ def test_k_that_ends_in_a_block(name):
 
 
 @KERNELS
+def test_a_table_that_the_kernel_before_writes(name):
+    """That kernel lets this one start early, and takes long. A constant table is read at once."""
+    dtype, formats, most = kernel(name)
+    if formats is not FOUR_BITS:
+        pytest.skip("8 bits have no table")
+    depth = 1 << 17
+    w = torch.randn(520, 1024, device="cuda").to(dtype)
+    packed = with_exact_elements(tcgemm.pack_weight(w, "fp4", 64))
+    x = torch.randint(-2, 3, (min(8, most), 1024), device="cuda").to(dtype)
+    words, order = packed.arranged().clone(), packed.order._asdict()
+    table = words[:64].view(torch.float32).reshape(1, 16)
+    one = torch.zeros(1, depth, device="cuda", dtype=torch.bfloat16)
+    one[0, 0] = 1
+    tables = [torch.zeros(depth, 16, device="cuda", dtype=torch.bfloat16) for _ in range(2)]
+    for factor, given in enumerate(tables, 1):
+        given[0] = factor * table[0]
+    whole = expected(x, packed)
+    options = {"kernel_name": name, "out_dtype": torch.float32, **order}
+    found = []
+    for _ in range(20):
+        for given in tables:
+            tcgemm.mm(one, given, out=table, out_dtype=torch.float32)
+            found.append(torch.ops.tcgemm.packed_mm(x, words, **options))
+    for i, out in enumerate(found):
+        assert torch.equal(out, (1 + i % 2) * whole), i
+    for _ in range(20):
+        out = torch.ops.tcgemm.packed_mm(x, packed.arranged(), constant_b=True, **options)
+        assert torch.equal(out, whole)
+
+
+@KERNELS
 def test_strides_of_x_and_of_the_result(name):
     dtype, formats, most = kernel(name)
     x, packed = make(formats[0], min(24, most), 320, 136, dtype)

@@ -31,7 +31,7 @@ struct GemvMainloop {
               params.extent.n, params.extent.k, batch);
     const std::uint32_t own = threadIdx.x % 32 * sizeof(uint4);  // this lane's place in a stage
     const GemvPipeline<kConfig, false, LoaderA, LoaderB> pipeline(params, memory + own, rank, a, b);
-    pipeline.begin(params);
+    pipeline.begin(params, [] {});
     pipeline.run([&](std::uint32_t stage) { multiply_block(stage, sums); });
   }
 

@@ -156,12 +156,13 @@ struct PackedGemvMainloop {
     LoaderA a(params.a, params.extent, row, batch, first);
     LoaderB b(packed, col, first);
     const GemvPipeline<kConfig, true, LoaderA, LoaderB> pipeline(params, memory, rank, a, b);
-    pipeline.begin(params);
     const std::uint32_t code_pairs =
         memory + kConfig.stages * kConfig.stage_bytes() + kConfig.gemv_sums_bytes();
-    if constexpr (kConfig.table_bytes() > 0)
-      if (packed.format == WeightFormat::table4)
-        tile::fill_code_pairs<kConfig.input>(packed.table, code_pairs);
+    pipeline.begin(params, [&] {
+      if constexpr (kConfig.table_bytes() > 0)
+        if (packed.format == WeightFormat::table4)
+          tile::fill_code_pairs<kConfig.input>(packed.table, code_pairs);
+    });
     tile::for_layout<kConfig.weight_bits>(
         packed, [&]<WeightFormat kFormat, WeightZeros kZeros, int kGroups>() {
           pipeline.run([&](std::uint32_t stage) {

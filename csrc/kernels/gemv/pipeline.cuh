@@ -35,13 +35,19 @@ struct GemvPipeline {
     first = rank * kWarps + warp;
   }
 
-  // Starts to fill the stages. b may be loaded while the kernel before this one runs.
-  __device__ __forceinline__ void begin(const CpAsyncParams& params) const {
+  // Starts to fill the stages. b may be loaded while the kernel before this one runs. prepare()
+  // reads b as well, and runs while the first blocks come.
+  template <class Prepare>
+  __device__ __forceinline__ void begin(const CpAsyncParams& params, const Prepare& prepare) const {
     const bool ahead = params.constant == ConstantOperand::b;
-    if (ahead) fill(false, true);
+    if (ahead) {
+      fill(false, true);
+      prepare();
+    }
     ptx::wait_for_prerequisites();
     ptx::launch_dependents();
     fill(true, !ahead);
+    if (!ahead) prepare();
   }
 
   // multiply(stage) multiplies the block in a stage.
