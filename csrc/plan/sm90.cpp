@@ -78,6 +78,12 @@ double cluster_depth(const GemmConfig& config) {
   return config.n <= 64 ? 0.8 : 1.55;
 }
 
+// Clocks in which the first CTA of a cluster receives and adds the sums of the others.
+double cluster_sum_clocks(const GemmConfig& config, const LaunchConfig& launch) {
+  const double others = launch.cluster_adds ? launch.slices - 1 : 0;
+  return others * config.slice_bytes() / 128 * kClusterSlice;
+}
+
 double wave_time(double waves, double flops) {
   const double share = flops < kPowerBoundFlops ? 0.0 : kPartialWave;
   return (1 - share) * std::ceil(waves) + share * waves;
@@ -215,13 +221,11 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
   const double gemms = config.terms > 1 ? split_product_count(config.terms) : 1;
   const double mma_share = config.sparse ? 0.5 : 1.0;
   const double flops = gemms * mma_share * problem.flops() / matrices * bits(config.input) / 16;
-  const double others = launch.cluster_adds ? launch.slices - 1 : 0;
   const double clocks = wave_time(launch.waves, flops) * tile + (config.pingpong ? outside : 0.0) +
-                        others * config.slice_bytes() / 128 * kClusterSlice;
+                        cluster_sum_clocks(config, launch);
   const bool starts_late = config.warpgroups == 1 && std::max(lines_a, lines_b) == 1;
   const double cluster = starts_late ? kNarrowCluster : kCluster;
-  const bool stores_columns =
-      config.has_packed_weight() && launch.slices > 1 && !launch.cluster_adds;
+  const bool stores_columns = launch.slices > 1 && has_sums_by_columns(problem);
   const double adds = launch.cluster_adds                ? kClusterAdds
                       : stores_columns && config.n <= 64 ? kNarrowColumns
                                                          : 0.0;
@@ -257,8 +261,7 @@ bool may_divide(const GemmConfig& config, const Problem& problem, const Device& 
 double cluster_sum_time(const GemmConfig& config, const LaunchConfig& launch,
                         const Device& device) {
   if (!launch.cluster_adds || launch.slices == 2) return 0;
-  return kClusterAdds + (launch.slices - 1) * config.slice_bytes() / 128 * kClusterSlice /
-                            (device.hopper.clock * kFastClock);
+  return kClusterAdds + cluster_sum_clocks(config, launch) / (device.hopper.clock * kFastClock);
 }
 
 double add_slices_time(const Problem& problem, const Device& device, Division division) {
@@ -266,10 +269,9 @@ double add_slices_time(const Problem& problem, const Device& device, Division di
   if (slices == 1 || division.cluster_adds) return 0;
   const double l2_rate =
       device.hopper.l2_bytes_per_clock * device.multiprocessors * device.hopper.clock;
-  const bool by_columns = has_sums_by_columns(problem);
-  return (by_columns ? kAddColumns : kAddSlices) +
-         (by_columns ? kAddColumnsSlice : kAddSlice) * slices +
-         double(partial_sums_bytes(problem, slices)) / (l2_rate * kAddSlicesRate);
+  const double without_data = has_sums_by_columns(problem) ? kAddColumns + kAddColumnsSlice * slices
+                                                           : kAddSlices + kAddSlice * slices;
+  return without_data + double(partial_sums_bytes(problem, slices)) / (l2_rate * kAddSlicesRate);
 }
 
 std::optional<LaunchConfig> fit_sm90(const GemmConfig& config, const Problem& problem,

@@ -108,10 +108,8 @@ def test_a_table_that_the_kernel_before_writes(name):
     if formats is not FOUR_BITS:
         pytest.skip("8 bits have no table")
     depth = 1 << 17
-    w = torch.randn(520, 1024, device="cuda").to(dtype)
-    packed = with_exact_elements(tcgemm.pack_weight(w, "fp4", 64))
-    x = torch.randint(-2, 3, (min(8, most), 1024), device="cuda").to(dtype)
-    words, order = packed.arranged().clone(), packed.order._asdict()
+    x, packed = make(Case("fp4", 64), min(8, most), 1024, 520, dtype)
+    words = packed.arranged().clone()
     table = words[:64].view(torch.float32).reshape(1, 16)
     one = torch.zeros(1, depth, device="cuda", dtype=torch.bfloat16)
     one[0, 0] = 1
@@ -119,7 +117,7 @@ def test_a_table_that_the_kernel_before_writes(name):
     for factor, given in enumerate(tables, 1):
         given[0] = factor * table[0]
     whole = expected(x, packed)
-    options = {"kernel_name": name, "out_dtype": torch.float32, **order}
+    options = {"kernel_name": name, "out_dtype": torch.float32, **packed.order._asdict()}
     found = []
     for _ in range(20):
         for given in tables:
@@ -128,7 +126,7 @@ def test_a_table_that_the_kernel_before_writes(name):
     for i, out in enumerate(found):
         assert torch.equal(out, (1 + i % 2) * whole), i
     for _ in range(20):
-        out = torch.ops.tcgemm.packed_mm(x, packed.arranged(), constant_b=True, **options)
+        out = product(x, packed, name, out_dtype=torch.float32, constant_b=True)
         assert torch.equal(out, whole)
 
 

@@ -23,6 +23,10 @@ def explained(rows, weight="int4", device=H200, dtype=torch.bfloat16, **options)
     return tcgemm.explain(x, WEIGHTS[weight].t(), device=device, **options)
 
 
+def packed_zeros(columns, depth, format="int4", group=128):
+    return tcgemm.pack_weight(torch.zeros(columns, depth, dtype=torch.bfloat16), format, group)
+
+
 @pytest.mark.parametrize("device", [each["name"] for each in DEVICES])
 @pytest.mark.parametrize("weight", WEIGHTS)
 def test_every_gpu_has_a_kernel_that_decodes(device, weight):
@@ -45,14 +49,10 @@ def test_hopper_divides_k_of_up_to_32_rows_among_warps():
     for rows, tile in ((1, 8), (8, 8), (9, 16), (17, 32), (32, 32)):
         plan = explained(rows)
         assert plan.kernel.endswith("packed4_gemv") and f"_f32_{tile}x" in plan.kernel
-    large = tcgemm.pack_weight(torch.zeros(28672, K, dtype=torch.bfloat16), "int4", 128)
+    large = packed_zeros(28672, K)
     for rows, ending in ((1, "_gemv"), (8, "_gemv"), (17, "_mma"), (32, "_mma")):
         x = torch.empty(rows, K, dtype=torch.bfloat16)
         assert tcgemm.explain(x, large.t(), device=H200).kernel.endswith(ending)
-
-
-def packed_zeros(columns, depth, format="int4", group=128):
-    return tcgemm.pack_weight(torch.zeros(columns, depth, dtype=torch.bfloat16), format, group)
 
 
 @pytest.mark.parametrize("device", ("H200", "H100"))
