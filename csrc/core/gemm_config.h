@@ -79,10 +79,6 @@ struct GemmConfig {
   bool mma_sync = false;
 
   constexpr bool has_packed_weight() const { return weight_bits != 0; }
-  // The mainloop is unrolled over the stages.
-  constexpr bool unrolls_stages() const {
-    return has_packed_weight() && has_producer() && !mma_sync;
-  }
   // The scales that a block of 64 k of a packed weight takes at most, of `rows` rows: those of the
   // smallest groups, 16 of 4 bits, or of 32 with points or offsets, or 32 of 8 bits.
   constexpr int packed_scale_bytes(int rows) const {
@@ -172,10 +168,11 @@ struct GemmConfig {
   constexpr bool has_slices() const { return divides_k() || sums_in_cluster(); }
   // The sums of a slice of a tile.
   constexpr int slice_bytes() const { return tile_m() * tile_n() * 4; }
-  // The most slices that a cluster adds: the others than the first lie in the stages.
+  // The most slices that a cluster adds. A CTA has space for all slices of half of the warps in its
+  // stages.
   constexpr int most_cluster_slices() const {
     return sums_in_cluster()
-               ? std::min(kMostClusterSlices, 1 + stages * stage_bytes() / slice_bytes())
+               ? std::clamp(stages * stage_bytes() / (slice_bytes() / 2), 1, kMostClusterSlices)
                : 1;
   }
   // The sums of a k-block are added, scaled or not, to a second set of accumulators.

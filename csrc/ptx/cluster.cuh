@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 namespace tcgemm::ptx {
 
@@ -18,11 +19,11 @@ __device__ inline std::uint32_t cluster_size() {
   return size;
 }
 
-// Orders mbarrier.init before any arrival from a peer CTA, if fence_mbarrier_init() runs first. The
-// relaxed arrival avoids the MEMBAR.ALL.GPU of .release.
-__device__ inline void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+// The index of the cluster in the grid.
+__device__ inline std::uint32_t cluster_index() {
+  std::uint32_t index;
+  asm("mov.u32 %0, %%clusterid.x;" : "=r"(index));
+  return index;
 }
 
 // The two halves of a barrier of all threads of the cluster that have not ended. A thread sees
@@ -34,14 +35,14 @@ __device__ inline void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-// Stores 16 bytes at address `shared` of CTA `rank`.
-__device__ inline void store_remote(std::uint32_t shared, std::uint32_t rank, const uint4& value) {
-  asm volatile(
-      "{\n.reg .b32 to;\n"
-      "mapa.shared::cluster.u32 to, %0, %1;\n"
-      "st.shared::cluster.v4.b32 [to], {%2, %3, %4, %5};\n}\n" ::"r"(shared),
-      "r"(rank), "r"(value.x), "r"(value.y), "r"(value.z), "r"(value.w)
-      : "memory");
+// An arrival that orders mbarrier.init before any arrival from a peer CTA, if fence_mbarrier_init()
+// runs first. It avoids the MEMBAR.ALL.GPU of .release.
+__device__ inline void cluster_arrive_relaxed() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+__device__ inline void cluster_sync() {
+  cluster_arrive_relaxed();
+  cluster_wait();
 }
 
 // The address of `shared` of CTA `rank` in the cluster.
@@ -51,32 +52,32 @@ __device__ inline std::uint32_t remote_address(std::uint32_t shared, std::uint32
   return remote;
 }
 
-// Stores 4 or 8 bytes at address `shared` of CTA `rank`.
+// Stores 4, 8 or 16 bytes at an address that remote_address has returned.
 template <class T>
-__device__ inline void store_remote(std::uint32_t shared, std::uint32_t rank, T value) {
-  static_assert(sizeof(T) == 4 || sizeof(T) == 8);
-  const std::uint32_t to = remote_address(shared, rank);
+__device__ inline void store_remote(std::uint32_t remote, const T& value) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8 || std::is_same_v<T, uint4>);
   if constexpr (sizeof(T) == 4)
-    asm volatile("st.shared::cluster.b32 [%0], %1;" ::"r"(to),
+    asm volatile("st.shared::cluster.b32 [%0], %1;" ::"r"(remote),
                  "r"(__builtin_bit_cast(std::uint32_t, value))
                  : "memory");
-  else
-    asm volatile("st.shared::cluster.b64 [%0], %1;" ::"r"(to),
+  else if constexpr (sizeof(T) == 8)
+    asm volatile("st.shared::cluster.b64 [%0], %1;" ::"r"(remote),
                  "l"(__builtin_bit_cast(std::uint64_t, value))
+                 : "memory");
+  else
+    asm volatile("st.shared::cluster.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(remote), "r"(value.x),
+                 "r"(value.y), "r"(value.z), "r"(value.w)
                  : "memory");
 }
 
-// Stores 16 bytes at address `shared` of CTA `rank` and adds as many transaction bytes to `barrier`
-// of that CTA. A thread that waits on that barrier sees the bytes; no fence is needed here.
-__device__ inline void store_async(std::uint32_t shared, std::uint32_t barrier, std::uint32_t rank,
+// Stores 16 bytes and adds as many transaction bytes to `barrier` of the same CTA. Both addresses
+// are remote ones. A thread that waits on that barrier sees the bytes; no fence is needed here.
+__device__ inline void store_async(std::uint32_t remote, std::uint32_t barrier,
                                    const uint4& value) {
   asm volatile(
-      "{\n.reg .b32 to, signal;\n"
-      "mapa.shared::cluster.u32 to, %0, %2;\n"
-      "mapa.shared::cluster.u32 signal, %1, %2;\n"
-      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [to], {%3, %4, %5, %6}, "
-      "[signal];\n}\n" ::"r"(shared),
-      "r"(barrier), "r"(rank), "r"(value.x), "r"(value.y), "r"(value.z), "r"(value.w)
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%2, %3, %4, %5}, "
+      "[%1];" ::"r"(remote),
+      "r"(barrier), "r"(value.x), "r"(value.y), "r"(value.z), "r"(value.w)
       : "memory");
 }
 

@@ -10,6 +10,11 @@ __device__ inline void mbarrier_init(std::uint32_t barrier, std::uint32_t count)
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count));
 }
 
+// The memory of the barrier may then have other data.
+__device__ inline void mbarrier_invalidate(std::uint32_t barrier) {
+  asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
 // Arrives once and adds the number of bytes that TMA will write in this CTA to the pending
 // transaction count.
 __device__ inline void mbarrier_arrive_expect(std::uint32_t barrier, std::uint32_t bytes) {
@@ -17,20 +22,10 @@ __device__ inline void mbarrier_arrive_expect(std::uint32_t barrier, std::uint32
                : "memory");
 }
 
-// Arrives on the barrier of CTA `rank` in the cluster. Relaxed order is enough: the consumers only
-// read, and they have waited for wgmma. With .release every k-step has a MEMBAR.ALL.GPU, and the
-// kernel reaches 0.70 of the rate.
-__device__ inline void mbarrier_arrive_remote(std::uint32_t barrier, std::uint32_t rank) {
-  asm volatile(
-      "{\n.reg .b32 remote;\n"
-      "mapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [remote];\n}\n" ::"r"(barrier),
-      "r"(rank)
-      : "memory");
-}
-
-// The same for an address that remote_address has returned.
-__device__ inline void mbarrier_arrive_cluster(std::uint32_t remote) {
+// Arrives on a barrier at an address that remote_address has returned. Relaxed order is enough: the
+// consumers only read, and they have waited for wgmma. With .release every k-step has a
+// MEMBAR.ALL.GPU, and the kernel reaches 0.70 of the rate.
+__device__ inline void mbarrier_arrive_remote(std::uint32_t remote) {
   asm volatile("mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0];" ::"r"(remote)
                : "memory");
 }

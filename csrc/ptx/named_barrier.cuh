@@ -1,4 +1,4 @@
-// Named barriers of a CTA (PTX ISA 9.7.13.1). Numbers 1 to 15 are free; 0 is __syncthreads.
+// Named barriers of a CTA (PTX ISA 9.7.13.1), numbers 0 to 15. __syncthreads uses number 0.
 #pragma once
 
 namespace tcgemm::ptx {

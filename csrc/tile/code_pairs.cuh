@@ -10,20 +10,21 @@
 namespace tcgemm::tile {
 
 // Word 32 i + lane of the memory has the values of codes i % 16 and i / 16, low and high, as two
-// elements of kType. All threads of the CTA call this, and synchronise.
+// elements of kType. `warps` warps call this, each with its index. They must synchronise before
+// they read the memory.
 template <DType kType>
-__device__ inline void fill_code_pairs(const float* table, std::uint32_t shared) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+__device__ inline void fill_code_pairs(const float* table, std::uint32_t shared, int warp,
+                                       int warps) {
+  const int lane = threadIdx.x % 32;
   const std::uint32_t value = ptx::pack<kType>(table[lane % 16], 0.0f);
   const std::uint32_t own = shared + lane * 4;
-  for (int high = warp; high < 16; high += blockDim.x / 32) {
+  for (int high = warp; high < 16; high += warps) {
     const std::uint32_t high_value = __shfl_sync(~0u, value, high) << 16;
 #pragma unroll
     for (int low = 0; low < 16; ++low)
       ptx::store_shared_b32(own + (16 * high + low) * 128,
                             __shfl_sync(~0u, value, low) | high_value);
   }
-  __syncthreads();
 }
 
 }  // namespace tcgemm::tile

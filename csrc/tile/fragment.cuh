@@ -52,6 +52,14 @@ __device__ inline uint4 vector_of(const Register* registers) {
 }
 
 template <class Register>
+__device__ inline void set_vector(Register* registers, const uint4& words) {
+  registers[0] = __builtin_bit_cast(Register, words.x);
+  registers[1] = __builtin_bit_cast(Register, words.y);
+  registers[2] = __builtin_bit_cast(Register, words.z);
+  registers[3] = __builtin_bit_cast(Register, words.w);
+}
+
+template <class Register>
 __device__ inline void add_vector(Register* registers, const uint4& words) {
   registers[0] += __builtin_bit_cast(Register, words.x);
   registers[1] += __builtin_bit_cast(Register, words.y);

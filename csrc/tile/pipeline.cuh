@@ -74,8 +74,9 @@ struct PipelineBarriers {
     ptx::mbarrier_wait(empty(state.stage), state.phase() ^ 1);
   }
   // Waits until the stage is full: consumers may then read it.
-  __device__ void consumer_wait(const PipelineState<kStages>& state) const {
-    ptx::mbarrier_wait(full(state.stage), state.parity);
+  template <class State>
+  __device__ void consumer_wait(const State& state) const {
+    ptx::mbarrier_wait(full(state.stage), state.phase());
   }
 
   // One thread calls it. `full` completes after `writers` arrivals and their transaction bytes,

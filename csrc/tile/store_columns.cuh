@@ -99,15 +99,15 @@ __device__ inline void store_columns(const Epilogue& epilogue, const Window& win
   }
 }
 
-// Stores all accumulators of a warp without an epilogue and without a loop over units.
-// all_columns_inside must hold. Returns false, and stores nothing, if the result has another dtype
-// or an epilogue.
-template <DType kAccumulator, class T, int kCount>
+// Stores all accumulators of a warp as kOut, without an epilogue and without a loop over units: the
+// code is short. all_columns_inside must hold. Returns false, and stores nothing, if the result has
+// another dtype or an epilogue.
+template <DType kOut, class T, int kCount>
 __device__ inline bool store_accumulators(const Epilogue& epilogue, const Window& window,
                                           const T (&fragment)[kCount]) {
-  const bool plain = epilogue.out_dtype == kAccumulator && !epilogue.has_terms &&
-                     !epilogue.scaled && !epilogue.zero_points && epilogue.alpha_s32 == 1;
-  if (plain) store_columns_as<kAccumulator, true>(epilogue, window, fragment);
+  const bool plain = epilogue.out_dtype == kOut && !epilogue.has_terms && !epilogue.scaled &&
+                     !epilogue.zero_points && epilogue.alpha_s32 == 1;
+  if (plain) store_columns_as<kOut, true>(epilogue, window, fragment);
   return plain;
 }
 

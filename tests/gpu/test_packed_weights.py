@@ -1,5 +1,6 @@
 """Every kernel with a packed weight: exact products in every format, of ragged sizes."""
 
+import itertools
 import re
 
 import pytest
@@ -165,13 +166,14 @@ def test_a_cluster_adds_slices(name):
     if name.endswith("_gemv") or "128x256" in name or name.startswith("sm80"):
         pytest.skip("this kernel has no slices")
     for case in formats[:2]:
-        x, packed = make(case, 64, 1024, 264, dtype)
-        for slices in (2, 3):
-            out = product(x, packed, f"{name}/{slices}c", out_dtype=torch.float32)
-            assert torch.equal(out, expected(x, packed))
-            assert torch.equal(
-                product(x, packed, f"{name}/{slices}c"), expected(x, packed).to(dtype)
-            )
+        for rows, slices in itertools.product((64, 37), (2, 3, 4)):
+            x, packed = make(case, rows, 1024, 264, dtype)
+            whole, called = expected(x, packed), f"{name}/{slices}c"
+            assert torch.equal(product(x, packed, called, out_dtype=torch.float32), whole)
+            assert torch.equal(product(x, packed, called), whole.to(dtype))
+            bias = torch.ones(264, device="cuda", dtype=dtype)
+            out = product(x, packed, called, bias=bias, activation="relu")
+            assert torch.equal(out, (whole + 1).relu().to(dtype))
 
 
 @KERNELS

@@ -49,10 +49,10 @@ def counts_of(k, row):
 
 
 def most_cluster_slices(row):
-    """The sums of all slices but the first lie in the stages of the pipeline."""
+    """The sums of all slices of half of the warps lie in the stages of the pipeline."""
     m, n, _ = row.tile
     terms = 2 if row.split_fp32 else 1
-    return min(8, 1 + row.stages * terms * (m + n) * 128 // (4 * m * n))
+    return min(8, row.stages * terms * (m + n) * 128 // (2 * m * n))
 
 
 @DIVIDING
@@ -99,7 +99,7 @@ def test_row_is_exact_in_clusters_that_add(row):
     shapes += [(m, n + 8, (3,)), (1, 5 * n, ())]
     most = most_cluster_slices(row)
     for (rows_, columns, batch), step in itertools.product(shapes, range(len(row.layouts))):
-        for count in {2, 3, 4, most}:
+        for count in {2, 3, 4, 5, most}:
             strides = "padded" if count % 2 or row.unrolled_only else "odd_pitch"
             if count <= most:
                 check(rows_, columns, batch, count, strides, step)

@@ -287,11 +287,14 @@ def test_large_spill_fails(stores, loads):
     assert not notes
 
 
-def test_kernel_with_a_consumer_for_each_layout_may_spill_more():
-    log = spilling(1024, 1280).replace("clean", toolchain.LAYOUT_KERNELS)
+@pytest.mark.parametrize("part", toolchain.MORE_SPILLS)
+def test_some_kernels_may_spill_more(part):
+    stored, loaded = toolchain.MORE_SPILLS[part].values()
+    log = spilling(stored, loaded).replace("clean", part)
     assert not toolchain.check_ptxas(CLEAN + log)[0]
-    log = spilling(1025, 0).replace("clean", toolchain.LAYOUT_KERNELS)
-    assert "the limits are 1024 and 1280" in toolchain.check_ptxas(CLEAN + log)[0][0]
+    for spilled in ((stored + 4, 0), (0, loaded + 4)):
+        log = spilling(*spilled).replace("clean", part)
+        assert f"the limits are {stored} and {loaded}" in toolchain.check_ptxas(CLEAN + log)[0][0]
 
 
 def test_small_spill_is_reported():

@@ -69,7 +69,7 @@ struct Gemv {
     add_warps(warp_sums, [&](int in_row, int in_col, Sum sum) {
       Sum* const to = cluster_sums + (rank * kRows + in_row) * kStoredPitch + in_col % kStored;
       if constexpr (kCluster > 1)
-        ptx::store_remote(ptx::shared_address(to), in_col / kStored, sum);
+        ptx::store_remote(ptx::remote_address(ptx::shared_address(to), in_col / kStored), sum);
       else if (by_elements)
         store_element(params, row, col, in_row, in_col, tile.batch, static_cast<Value>(sum));
       else

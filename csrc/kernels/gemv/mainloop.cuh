@@ -25,14 +25,16 @@ struct GemvMainloop {
 
   __device__ static void multiply(const CpAsyncParams& params, std::uint32_t memory, int row,
                                   int col, int batch, int rank, Sums& sums) {
-    LoaderA a(params.a, params.a.stride_row, params.a.stride_col, params.a_vector, row,
-              params.extent.m, params.extent.k, batch);
     LoaderB b(params.b, params.b.stride_col, params.b.stride_row, params.b_vector, col,
               params.extent.n, params.extent.k, batch);
     const std::uint32_t own = threadIdx.x % 32 * sizeof(uint4);  // this lane's place in a stage
-    const GemvPipeline<kConfig, false, LoaderA, LoaderB> pipeline(params, memory + own, rank, a, b);
-    pipeline.begin(params, [] {});
-    pipeline.run([&](std::uint32_t stage) { multiply_block(stage, sums); });
+    const GemvPipeline<kConfig, false, LoaderA, LoaderB> pipeline(params, memory + own, rank, b);
+    const auto make_a = [&] {
+      return LoaderA(params.a, params.a.stride_row, params.a.stride_col, params.a_vector, row,
+                     params.extent.m, params.extent.k, batch);
+    };
+    LoaderA a = pipeline.begin(params, make_a, [] {});
+    pipeline.run(a, [&](std::uint32_t stage) { multiply_block(stage, sums); });
   }
 
  private:

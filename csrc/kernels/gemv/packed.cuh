@@ -153,19 +153,22 @@ struct PackedGemvMainloop {
                                   int col, int batch, int rank, Sums& sums) {
     const PackedParams& packed = params.packed;
     const int first = rank * kWarps + ptx::uniform(threadIdx.x / 32);
-    LoaderA a(params.a, params.extent, row, batch, first);
     LoaderB b(packed, col, first);
-    const GemvPipeline<kConfig, true, LoaderA, LoaderB> pipeline(params, memory, rank, a, b);
+    const GemvPipeline<kConfig, true, LoaderA, LoaderB> pipeline(params, memory, rank, b);
     const std::uint32_t code_pairs =
         memory + kConfig.stages * kConfig.stage_bytes() + kConfig.gemv_sums_bytes();
-    pipeline.begin(params, [&] {
+    const auto make_a = [&] { return LoaderA(params.a, params.extent, row, batch, first); };
+    LoaderA a = pipeline.begin(params, make_a, [&] {
       if constexpr (kConfig.table_bytes() > 0)
-        if (packed.format == WeightFormat::table4)
-          tile::fill_code_pairs<kConfig.input>(packed.table, code_pairs);
+        if (packed.format == WeightFormat::table4) {
+          tile::fill_code_pairs<kConfig.input>(packed.table, code_pairs, threadIdx.x / 32,
+                                               kConfig.threads() / 32);
+          __syncthreads();
+        }
     });
     tile::for_layout<kConfig.weight_bits>(
         packed, [&]<WeightFormat kFormat, WeightZeros kZeros, int kGroups>() {
-          pipeline.run([&](std::uint32_t stage) {
+          pipeline.run(a, [&](std::uint32_t stage) {
             multiply_block<kFormat, kZeros, kGroups>(code_pairs, stage, sums);
           });
         });

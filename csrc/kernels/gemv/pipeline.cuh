@@ -21,38 +21,49 @@ struct GemvPipeline {
   static constexpr int kStep = kWarps * kConfig.gemv_cluster();  // blocks from one to the next
   static constexpr int kDepth = LoaderA::kDepth;
 
-  LoaderA& a;
   LoaderB& b;
   std::uint32_t stages;
   int first, blocks;
 
   __device__ GemvPipeline(const CpAsyncParams& params, std::uint32_t memory, int rank,
-                          LoaderA& loader_a, LoaderB& loader_b)
-      : a(loader_a), b(loader_b) {
+                          LoaderB& loader_b)
+      : b(loader_b) {
     const int warp = ptx::uniform(threadIdx.x / 32);
     stages = memory + warp * kStages * kStageBytes;
     blocks = params.extent.k / kDepth + (params.extent.k % kDepth != 0);
     first = rank * kWarps + warp;
   }
 
-  // Starts to fill the stages. b may be loaded while the kernel before this one runs. prepare()
-  // reads b as well, and runs while the first blocks come.
-  template <class Prepare>
-  __device__ __forceinline__ void begin(const CpAsyncParams& params, const Prepare& prepare) const {
+  // Starts to fill the stages, and returns the loader of a, which make_a() makes. b may be loaded
+  // while the kernel before this one runs. prepare() reads b as well, and runs while the first
+  // blocks come. The loops are short: at the start of a kernel no instruction is in the cache.
+  template <class MakeA, class Prepare>
+  __device__ __forceinline__ LoaderA begin(const CpAsyncParams& params, const MakeA& make_a,
+                                           const Prepare& prepare) const {
     const bool ahead = params.constant == ConstantOperand::b;
     if (ahead) {
-      fill(false, true);
+      fill([&](std::uint32_t to, int block) {
+        if (block < blocks) b.load(to, block);
+      });
       prepare();
     }
     ptx::wait_for_prerequisites();
     ptx::launch_dependents();
-    fill(true, !ahead);
+    LoaderA a = make_a();
+    fill([&](std::uint32_t to, int block) {
+      if (block < blocks) {
+        if (!ahead) b.load(to, block);
+        a.load(to + LoaderB::kBytes, block);
+      }
+      ptx::cp_async_commit();
+    });
     if (!ahead) prepare();
+    return a;
   }
 
   // multiply(stage) multiplies the block in a stage.
   template <class Multiply>
-  __device__ __forceinline__ void run(const Multiply& multiply) const {
+  __device__ __forceinline__ void run(LoaderA& a, const Multiply& multiply) const {
     std::uint32_t stage = stages;
 #pragma unroll 1
     for (int block = first; block < blocks; block += kStep) {
@@ -72,15 +83,14 @@ struct GemvPipeline {
   }
 
  private:
-  __device__ __forceinline__ void fill(bool load_a, bool load_b) const {
-#pragma unroll
-    for (int stage = 0; stage < kStages; ++stage) {
-      const int block = first + stage * kStep;
-      const std::uint32_t to = stages + stage * kStageBytes;
-      if (load_b && block < blocks) b.load(to, block);
-      if (load_a && block < blocks) a.load(to + LoaderB::kBytes, block);
-      if (load_a) ptx::cp_async_commit();
-    }
+  // Calls load(shared address of the stage, its first block) for each stage.
+  template <class Load>
+  __device__ __forceinline__ void fill(const Load& load) const {
+    std::uint32_t to = stages;
+    int block = first;
+#pragma unroll 1
+    for (int stage = 0; stage < kStages; ++stage, to += kStageBytes, block += kStep)
+      load(to, block);
   }
 };
 

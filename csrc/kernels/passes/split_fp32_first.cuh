@@ -173,9 +173,9 @@ class FirstPass {
       const uint4 other = shared_.warp_extremes[warp][i][vector];
       x = {max(x.x, other.x), max(x.y, other.y), max(x.z, other.z), max(x.w, other.w)};
     }
-    ptx::store_async(
-        ptx::shared_address(&shared_.cluster_extremes[buffer][ptx::cluster_rank()][i][vector]),
-        barrier(buffer), rank, x);
+    const std::uint32_t to =
+        ptx::shared_address(&shared_.cluster_extremes[buffer][ptx::cluster_rank()][i][vector]);
+    ptx::store_async(ptx::remote_address(to, rank), ptx::remote_address(barrier(buffer), rank), x);
   }
 
   // One warp reduces the extremes of all CTAs, one lane per column.

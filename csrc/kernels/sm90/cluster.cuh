@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "ptx/cluster.cuh"
+
 namespace tcgemm::sm90 {
 
 // The CTAs of a cluster share b: then they have adjacent rows. Or they add slices of k: then they
@@ -12,7 +14,7 @@ struct Cluster {
   std::uint32_t size, rank;             // of those that share b; size: 1, 2 or 4
   std::uint32_t slices = 1, slice = 0;  // of those that add slices, and this CTA's one
 
-  __device__ unsigned index() const { return blockIdx.x / (size * slices); }  // in the grid
+  __device__ unsigned index() const { return ptx::cluster_index(); }  // in the grid
   // The rows of a shared tile that this CTA loads. A division would cost 200 clocks a k-block.
   __device__ int part_of(int rows) const { return rows >> (size >> 1); }
   // One bit for each CTA.

@@ -152,12 +152,18 @@ struct FragmentEpilogue {
     if constexpr (kRowOrder == tile::RowOrder::interleaved) {
       const tile::Window window = tile::window<kRowOrder>(params.extent, row, col, batch);
       const bool whole = tile::all_columns_inside(epilogue, window, kConfig.n);
-      if constexpr (kPath == EpiloguePath::rolled) {
-        if (whole && tile::store_accumulators<kConfig.accumulator>(epilogue, window, fragment))
+      constexpr bool kRolled = kPath == EpiloguePath::rolled;
+      // Short products with a packed weight: to fetch the instructions of the other path takes a
+      // tenth of their time.
+      constexpr bool kShort = kConfig.has_packed_weight() && kConfig.sums_in_cluster();
+      constexpr DType kOut = kRolled ? kConfig.accumulator : kConfig.column_store_dtype();
+      if constexpr (kRolled || kShort)
+        if ((kRolled || map == nullptr) && whole &&
+            tile::store_accumulators<kOut>(epilogue, window, fragment))
           return;
-      } else if (map == nullptr && !whole) {
-        return store_rolled();  // Pairs along columns are stored without a check of each column.
-      }
+      // Pairs along columns are stored without a check of each column.
+      if constexpr (!kRolled)
+        if (map == nullptr && !whole) return store_rolled();
     }
     if constexpr (kPath == EpiloguePath::rolled)
       store_rolled();

@@ -12,6 +12,7 @@
 #include "ptx/cluster.cuh"
 #include "ptx/dependent.cuh"
 #include "ptx/fence.cuh"
+#include "ptx/named_barrier.cuh"
 #include "tile/scheduler.cuh"
 
 namespace tcgemm::sm90 {
@@ -26,22 +27,38 @@ struct Frame {
   static_assert(kBudget.load + kConfig.warpgroups * kBudget.compute <=
                 kBudget.entry * (kConfig.warpgroups + 1));
 
-  // One thread calls initialise(), which initialises the mbarriers. After the return all CTAs of
-  // the cluster see them, and the kernels before this one have completed (ptx/dependent.cuh).
-  // load_ahead() runs before that.
+  // The start of a CTA. Each warp does what it can before it waits: the first loads and the set-up
+  // of the consumers overlap, and both overlap the kernels before this one.
   //
-  // The next kernel may start after that: so when it runs, the kernels before this one have
-  // completed, and it can load at once what this kernel does not write.
-  template <class Cluster, class Initialise, class LoadAhead>
-  __device__ static void prologue(Cluster cluster, const Initialise& initialise,
-                                  const LoadAhead& load_ahead) {
+  // Warp 0 calls this first. Its first thread calls initialise(), which initialises the mbarriers.
+  // After the return all CTAs of the cluster see them.
+  template <class Cluster, class Initialise>
+  __device__ static void start_first_warp(Cluster cluster, const Initialise& initialise) {
     if (threadIdx.x == 0) {
       initialise();
       ptx::fence_mbarrier_init();
     }
-    __syncthreads();
+    __syncwarp();
+    ptx::named_barrier_arrive(kStart, kConfig.threads());
     if (cluster.size > 1) ptx::cluster_sync();
-    load_ahead();
+  }
+  // The other warps call this first.
+  template <class Cluster>
+  __device__ static void start(Cluster cluster) {
+    if (cluster.size > 1) ptx::cluster_arrive_relaxed();
+  }
+  // And this before they use the mbarriers or global memory. After the return the kernels before
+  // this one have completed (ptx/dependent.cuh).
+  template <class Cluster>
+  __device__ static void finish_start(Cluster cluster) {
+    ptx::named_barrier_sync(kStart, kConfig.threads());
+    if (cluster.size > 1) ptx::cluster_wait();
+    ptx::wait_for_prerequisites();
+  }
+  // A thread calls this before it loads what other kernels may write. The next kernel may start
+  // after that: so when it runs, the kernels before this one have completed, and it can load at
+  // once what this kernel does not write.
+  __device__ static void begin_loads() {
     ptx::wait_for_prerequisites();
     ptx::launch_dependents();
   }
@@ -82,15 +99,9 @@ struct Frame {
     }
   }
 
-  // Calls visit(row, column, batch, k-blocks) for the first tile of this CTA. Every CTA has one.
-  template <class Params, class Cluster, class Visit>
-  __device__ static void visit_first_tile(const Params& params, Cluster cluster, Visit visit) {
-    const tile::TileCoord tile = tile::TileWalk(params.tiling, cluster.index()).tile();
-    visit(row(tile, cluster), tile.n * kConfig.tile_n(), tile.batch,
-          k_blocks(params, cluster, tile.batch, k_blocks(params)));
-  }
-
  private:
+  static constexpr int kStart = 0;  // a named barrier
+
   // The CTAs of a cluster that share b have adjacent rows.
   template <class Cluster>
   __device__ static int row(const tile::TileCoord& tile, Cluster cluster) {

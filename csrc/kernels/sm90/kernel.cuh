@@ -26,9 +26,6 @@ template <GemmConfig kConfig, EpiloguePath kPath, template <GemmConfig> class Ma
 struct Gemm {
   using Frame = sm90::Frame<kConfig>;
   using Mainloop = MainloopOf<kConfig>;
-  using LoadState =
-      std::conditional_t<kConfig.unrolls_stages(), tile::UnrolledState<kConfig.stages>,
-                         tile::PipelineState<kConfig.stages>>;
   using WarpEpilogue = FragmentEpilogue<kConfig, kPath>;
   // The rolled epilogue reads the bias and the scales from global memory.
   static constexpr bool kSharesVector = kPath != EpiloguePath::rolled;
@@ -40,25 +37,14 @@ struct Gemm {
   __device__ __forceinline__ static void run(const TmaParams& params, char* memory) {
     const SharedStorage<kConfig> shared(memory);
     const Cluster cluster = position(params);
-    const auto initialise = [&] {
-      ptx::tma_prefetch(&params.a);
-      ptx::tma_prefetch(&params.b);
-      if (params.tma_store != TmaStore::none) ptx::tma_prefetch(&params.out);
-      shared.barriers.initialise(kConfig.block_scaled ? 1 + ScaleProducer<kConfig>::kWriters : 1,
-                                 kConfig.stage_readers() * cluster.size);
-    };
-    Frame::prologue(cluster, initialise, [&] { load_ahead(params, shared, cluster); });
-    if constexpr (kConfig.terms > 1)
-      if (!Mainloop::decided(params)) return;
-    if constexpr (kConfig.table_bytes() > 0)
-      if (params.packed.format == WeightFormat::table4)
-        tile::fill_code_pairs<kConfig.input>(params.packed.table, shared.code_pairs());
     const int warpgroup = threadIdx.x / 128;
     if (warpgroup == 0) {
       Frame::begin_producer();
       produce(params, shared, cluster);
     } else {
+      Frame::start(cluster);
       Frame::begin_consumer();
+      if constexpr (kConfig.table_bytes() > 0) fill_table(params, shared, threadIdx.x / 32 - 4);
       if constexpr (kConfig.has_packed_weight() && !kConfig.mma_sync) {
         // Each layout has a consumer of its own. Where loops for several join, the compiler copies
         // accumulators.
@@ -76,6 +62,16 @@ struct Gemm {
   }
 
  private:
+  // Each consumer warp calls this before Frame::finish_start, after which all see the code pairs.
+  // The table is part of the packed weight.
+  __device__ static void fill_table(const TmaParams& params, const SharedStorage<kConfig>& shared,
+                                    int warp) {
+    if (params.packed.format != WeightFormat::table4) return;
+    if (params.constant != ConstantOperand::a) ptx::wait_for_prerequisites();
+    tile::fill_code_pairs<kConfig.input>(params.packed.table, shared.code_pairs(), warp,
+                                         4 * kConfig.warpgroups);
+  }
+
   __device__ static Cluster position(const TmaParams& params) {
     const std::uint32_t size = ptx::cluster_size(), rank = ptx::cluster_rank();
     if (kConfig.sums_in_cluster() && params.slices.in_cluster) return {1, 0, size, rank};
@@ -84,14 +80,26 @@ struct Gemm {
 
   __device__ static void produce(const TmaParams& params, const SharedStorage<kConfig>& shared,
                                  Cluster cluster) {
-    if (threadIdx.x / 32 == 0) load(params, shared, cluster);
-    if constexpr (kConfig.block_scaled)
-      if (const int warp = threadIdx.x / 32 - 1; warp >= 0)
-        load_scales(params, shared, cluster, warp);
+    if (threadIdx.x / 32 == 0) {
+      Frame::start_first_warp(cluster, [&] { initialise(params, shared, cluster); });
+      return load(params, shared, cluster);
+    }
+    Frame::start(cluster);
+    Frame::finish_start(cluster);
+    [[maybe_unused]] const int warp = threadIdx.x / 32 - 1;
+    if constexpr (kConfig.block_scaled) load_scales(params, shared, cluster, warp);
     if constexpr (kConfig.tma_stores_columns() && kPath == EpiloguePath::plain)
-      if (const int warp = threadIdx.x / 32 - 1;
-          params.tma_store == TmaStore::columns && warp >= 0 && warp < kConfig.warpgroups)
+      if (params.tma_store == TmaStore::columns && warp < kConfig.warpgroups)
         run_store_warp(params, shared, cluster, warp);
+  }
+
+  __device__ static void initialise(const TmaParams& params, const SharedStorage<kConfig>& shared,
+                                    Cluster cluster) {
+    ptx::tma_prefetch(&params.a);
+    ptx::tma_prefetch(&params.b);
+    if (params.tma_store != TmaStore::none) ptx::tma_prefetch(&params.out);
+    shared.barriers.initialise(kConfig.block_scaled ? 1 + ScaleProducer<kConfig>::kWriters : 1,
+                               kConfig.stage_readers() * cluster.size);
   }
 
   // The matrix of the operands and the first k-block of a tile of matrix `batch` of the result.
@@ -104,33 +112,17 @@ struct Gemm {
     return {slices.matrix(batch), slices.first(slices.slice(batch, cluster.slice))};
   }
 
-  // The k-blocks of the first tile whose constant operand is loaded ahead.
-  __device__ static int blocks_ahead(const TmaParams& params, int k_blocks) {
-    if (kConfig.terms > 1 || params.constant == ConstantOperand::none) return 0;
-    return min(k_blocks, kConfig.stages);
-  }
-
-  // Warp 0 fills the first stages with the operand that the kernel before this one does not write.
-  __device__ static void load_ahead(const TmaParams& params, const SharedStorage<kConfig>& shared,
-                                    Cluster cluster) {
-    if (params.constant == ConstantOperand::none || threadIdx.x >= 32 || !ptx::elect()) return;
-    Frame::visit_first_tile(params, cluster, [&](int row, int col, int batch, int k_blocks) {
-      const auto [matrix, k_block] = origin(params, cluster, batch);
-      TmaProducer<kConfig> producer(params, cluster, row, col, matrix);
-      producer.seek(k_block);
-      const int ahead = blocks_ahead(params, k_blocks);
-      for (int i = 0; i < ahead; ++i)
-        producer.load_constant(shared.stage(i), shared.barriers.full(i), k_block + i);
-    });
-  }
-
   // One thread loads. Its loop is short: with few rows, where a k-block is small, its instructions
   // decide the time of the product.
   __device__ static void load(const TmaParams& params, const SharedStorage<kConfig>& shared,
                               Cluster cluster) {
     if (!ptx::elect()) return;
-    LoadState state;
-    bool is_first_tile = true;
+    typename Mainloop::PipelineState state;
+    if constexpr (kConfig.terms > 1) {
+      Frame::begin_loads();
+      if (!Mainloop::decided(params)) return;
+    }
+    bool is_first_tile = kConfig.terms == 1;
     const auto load_tile = [&](int row, int col, int batch, int k_blocks, const auto& advance) {
       auto [matrix, k_block] = origin(params, cluster, batch);
       TmaProducer<kConfig> producer(params, cluster, row, col, matrix);
@@ -138,13 +130,17 @@ struct Gemm {
       state.begin_tile();
       producer.seek(k_block);
       if (is_first_tile) {
-        for (int ahead = blocks_ahead(params, k_blocks); ahead > 0; --ahead, ++k_block) {
-          producer.load_other(shared.stage(state.stage), shared.barriers.full(state.stage),
-                              k_block);
+        // The first stages get the operand that the kernels before this one do not write.
+        const bool is_constant = params.constant != ConstantOperand::none;
+        const int ahead = is_constant ? min(k_blocks, kConfig.stages) : 0;
+        for (int i = 0; i < ahead; ++i)
+          producer.load_constant(shared.stage(i), shared.barriers.full(i), k_block + i);
+        Frame::begin_loads();
+        for (int i = 0; i < ahead; ++i, ++k_block) {
+          producer.load_other(shared.stage(i), shared.barriers.full(i), k_block);
           state.advance();
         }
         is_first_tile = false;
-        producer.seek(k_block);
       }
 #pragma unroll 1
       for (; k_block < end; ++k_block) {
@@ -207,8 +203,16 @@ struct Gemm {
     // The warpgroup's rows of a tile; pingpong: the whole tile, which is every second one.
     const int rows_before = kConfig.pingpong ? 0 : warpgroup * kConfig.m64_blocks * 64;
     int tile_index = 0;
+    if constexpr (kConfig.terms > 1) {
+      Frame::finish_start(cluster);
+      if (!Mainloop::decided(params)) return;
+    }
+    bool is_first_tile = kConfig.terms == 1;
     const auto compute_tile = [&](int tile_row, int col, int batch, int k_blocks,
                                   const auto& advance) __attribute__((always_inline)) {
+      // The set-up before the loop over the tiles needs no operand, and does not wait.
+      if (is_first_tile) Frame::finish_start(cluster);
+      is_first_tile = false;
       // The mainloop has a copy that lives no longer than it. `state` is live in the epilogue too,
       // where registers are scarce: it is in local memory, and the loop would keep it there.
       const typename Mainloop::PipelineState first = state;
@@ -226,12 +230,11 @@ struct Gemm {
       // New accumulators for each tile: the mainloop overwrites them, so the compiler need not keep
       // what the epilogue of the previous tile has used up.
       typename Mainloop::Accumulators accumulators;
-      if constexpr (kDividesK) {
-        if (!Mainloop::template multiply_group<Reader>(params, shared, first.uniform(), k_blocks,
-                                                       warpgroup, k_group, cluster, accumulators,
-                                                       meanwhile))
-          return;
-      } else if constexpr (kConfig.has_packed_weight())
+      if constexpr (kDividesK)
+        Mainloop::template multiply_group<Reader>(params, shared, first.uniform(), k_blocks,
+                                                  warpgroup, k_group, cluster, accumulators,
+                                                  meanwhile);
+      else if constexpr (kConfig.has_packed_weight())
         Mainloop::template multiply_packed<Reader>(params, shared, first.uniform(), k_blocks,
                                                    warpgroup, cluster, accumulators, meanwhile);
       else if constexpr (kConfig.block_scaled)
@@ -240,15 +243,19 @@ struct Gemm {
       else
         Mainloop::multiply(shared, first.uniform(), k_blocks, warpgroup, cluster, accumulators,
                            meanwhile);
+      [[maybe_unused]] const bool adds_slices = kConfig.sums_in_cluster() && cluster.slices > 1;
       if constexpr (kConfig.sums_in_cluster())
-        if (cluster.slices > 1 &&
-            !ClusterSum<kConfig>::add(shared, cluster, warpgroup, accumulators))
-          return;
-      if constexpr (kConfig.terms > 1)
-        typename Mainloop::Rescale(params, row, col, batch).run(accumulators[0]);
+        if (adds_slices && k_group == 0) ClusterSum<kConfig>::begin(shared, warpgroup);
+      if constexpr (kDividesK)
+        if (!Mainloop::add_groups(shared, warpgroup, k_group, accumulators[0])) return;
       if constexpr (kSharesVector && !kLoadsVectorAhead) vector.load(params, col, batch);
       float* tile_vector = shared.vector_of(warpgroup);
       if constexpr (kSharesVector) vector.publish(params, tile_vector, warpgroup);
+      if constexpr (kConfig.sums_in_cluster())
+        if (adds_slices && !ClusterSum<kConfig>::add(shared, cluster, warpgroup, accumulators))
+          return;
+      if constexpr (kConfig.terms > 1)
+        typename Mainloop::Rescale(params, row, col, batch).run(accumulators[0]);
 #pragma unroll
       for (int i = 0; i < kConfig.m64_blocks; ++i)
         WarpEpilogue::store(params, smem_d, tile_vector, warpgroup, accumulators[i], addends[i],

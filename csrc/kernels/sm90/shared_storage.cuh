@@ -46,17 +46,24 @@ struct SharedStorage {
   }
 };
 
-// Releases `stage` to the producers of all CTAs of the cluster. The empty barrier counts one
-// arrival a consumer warpgroup, because WGMMA reads for all four warps. With mma.sync it counts one
-// a warp.
+// The address of the empty barrier of `stage` in the CTA to which this thread releases; 0: to none.
+// A stage is released to the producers of all CTAs of the cluster. The barrier counts one arrival a
+// consumer warpgroup, because WGMMA reads for all four warps. With mma.sync it counts one a warp.
+template <GemmConfig kConfig>
+__device__ inline std::uint32_t released_barrier(const SharedStorage<kConfig>& shared, int stage,
+                                                 Cluster cluster) {
+  const int thread = threadIdx.x % (kConfig.mma_sync ? 32 : 128);
+  if (thread >= cluster.size) return 0;
+  // The CTAs of a cluster that adds slices release their own stages.
+  const int first = kConfig.sums_in_cluster() ? cluster.slice : 0;
+  return ptx::remote_address(shared.barriers.empty(stage), first + thread);
+}
+
 template <GemmConfig kConfig>
 __device__ inline void consumer_release(const SharedStorage<kConfig>& shared, int stage,
                                         Cluster cluster) {
-  const int thread = threadIdx.x % (kConfig.mma_sync ? 32 : 128);
-  // The CTAs of a cluster that adds slices release their own stages.
-  const int first = kConfig.sums_in_cluster() ? cluster.slice : 0;
-  if (thread < cluster.size)
-    ptx::mbarrier_arrive_remote(shared.barriers.empty(stage), first + thread);
+  if (const std::uint32_t barrier = released_barrier(shared, stage, cluster); barrier != 0)
+    ptx::mbarrier_arrive_remote(barrier);
 }
 
 // The same for a loop over stages: it has the address of the barrier of stage `first`, and calls
@@ -64,17 +71,14 @@ __device__ inline void consumer_release(const SharedStorage<kConfig>& shared, in
 template <GemmConfig kConfig>
 class Releaser {
  public:
-  __device__ Releaser(const SharedStorage<kConfig>& shared, int first, Cluster cluster) {
-    const int thread = threadIdx.x % 128;
-    const int rank = (kConfig.sums_in_cluster() ? cluster.slice : 0) + thread;
-    if (thread < cluster.size) barrier_ = ptx::remote_address(shared.barriers.empty(first), rank);
-  }
+  __device__ Releaser(const SharedStorage<kConfig>& shared, int first, Cluster cluster)
+      : barrier_(released_barrier(shared, first, cluster)) {}
   __device__ void operator()(int stage) const {
-    if (barrier_ != 0) ptx::mbarrier_arrive_cluster(barrier_ + 8 * stage);
+    if (barrier_ != 0) ptx::mbarrier_arrive_remote(barrier_ + 8 * stage);
   }
 
  private:
-  std::uint32_t barrier_ = 0;  // in the CTA to which this thread releases; 0: to none
+  std::uint32_t barrier_;
 };
 
 }  // namespace tcgemm::sm90

@@ -37,9 +37,12 @@ struct Fp64Gemm {
     SharedStorage shared{};
     shared.stages = ptx::shared_address(memory) + kSmemDBytes;
     shared.barriers.base = shared.stages + kStagesBytes;
-    Frame::prologue(
-        SingleCta{}, [&] { shared.barriers.initialise(Mainloop::kWriters, Mainloop::kReaders); },
-        [] {});
+    if (threadIdx.x == 0) {
+      shared.barriers.initialise(Mainloop::kWriters, Mainloop::kReaders);
+      ptx::fence_mbarrier_init();
+    }
+    __syncthreads();
+    Frame::begin_loads();
     if constexpr (kRoundsToF32)
       if (!has_work(params.filter)) return;
     if (threadIdx.x < 128) {

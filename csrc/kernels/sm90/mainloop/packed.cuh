@@ -59,10 +59,9 @@ struct PackedMainloop {
     if (k_group == 0) ptx::named_barrier_arrive(kFree, kExchangeThreads);
   }
 
-  // The same for warpgroups that divide the k-blocks. Returns true in the first group, which then
-  // has the sums.
+  // The same for warpgroups that divide the k-blocks.
   template <class Reader, class Meanwhile>
-  __device__ __forceinline__ static bool multiply_group(const TmaParams& params,
+  __device__ __forceinline__ static void multiply_group(const TmaParams& params,
                                                         const SharedStorage<kConfig>& shared,
                                                         PipelineState state, int k_blocks,
                                                         int warpgroup, int k_group, Cluster cluster,
@@ -71,10 +70,34 @@ struct PackedMainloop {
     meanwhile();
     multiply_blocks<Reader>(params, shared, state.parities, k_group, k_blocks, warpgroup, cluster,
                             accumulators[0]);
-    return add_groups(shared, warpgroup, k_group, accumulators[0]);
+  }
+
+  // Adds the sums of the second group to those of the first one. Returns true in the first group.
+  __device__ __forceinline__ static bool add_groups(const SharedStorage<kConfig>& shared,
+                                                    int warpgroup, int k_group,
+                                                    Register (&sums)[kRegisters]) {
+    static_assert(kParts == 2);
+    constexpr int kVectorBytes = 128 * kConfig.row_groups() * 16;
+    const std::uint32_t place = shared.exchange() + (warpgroup * 128 + threadIdx.x % 128) * 16;
+    if (k_group != 0) {
+      ptx::named_barrier_sync(kFree, kExchangeThreads);
+#pragma unroll
+      for (int i = 0; i < kRegisters; i += 4)
+        ptx::store_shared_vector(place + i / 4 * kVectorBytes, tile::vector_of(&sums[i]));
+      ptx::named_barrier_arrive(kFull, kExchangeThreads);
+      return false;
+    }
+    ptx::named_barrier_sync(kFull, kExchangeThreads);
+#pragma unroll
+    for (int i = 0; i < kRegisters; i += 4)
+      tile::add_vector(&sums[i], ptx::load_shared_vector(place + i / 4 * kVectorBytes));
+    ptx::named_barrier_arrive(kFree, kExchangeThreads);
+    return true;
   }
 
  private:
+  static constexpr int kExchangeThreads = 128 * kConfig.warpgroups;
+  static constexpr int kFull = 14, kFree = 15;  // named barriers, after those of the epilogue
   // The stages of a group of warpgroups: group g has stages g, g + kParts, ..
   static constexpr int kOwnStages = kConfig.stages / kParts;
   static constexpr int kOwnBytes = kParts * kConfig.stage_bytes();  // from one to the next
@@ -140,32 +163,6 @@ struct PackedMainloop {
     ptx::wgmma_wait<0>();
     ptx::wgmma_results(sums);
     release(last * kParts);
-  }
-
-  static constexpr int kExchangeThreads = 128 * kConfig.warpgroups;
-  static constexpr int kFull = 14, kFree = 15;  // named barriers, after those of the epilogue
-
-  // Adds the sums of the second group to those of the first one.
-  __device__ __forceinline__ static bool add_groups(const SharedStorage<kConfig>& shared,
-                                                    int warpgroup, int k_group,
-                                                    Register (&sums)[kRegisters]) {
-    static_assert(kParts == 2);
-    constexpr int kVectorBytes = 128 * kConfig.row_groups() * 16;
-    const std::uint32_t place = shared.exchange() + (warpgroup * 128 + threadIdx.x % 128) * 16;
-    if (k_group != 0) {
-      ptx::named_barrier_sync(kFree, kExchangeThreads);
-#pragma unroll
-      for (int i = 0; i < kRegisters; i += 4)
-        ptx::store_shared_vector(place + i / 4 * kVectorBytes, tile::vector_of(&sums[i]));
-      ptx::named_barrier_arrive(kFull, kExchangeThreads);
-      return false;
-    }
-    ptx::named_barrier_sync(kFull, kExchangeThreads);
-#pragma unroll
-    for (int i = 0; i < kRegisters; i += 4)
-      tile::add_vector(&sums[i], ptx::load_shared_vector(place + i / 4 * kVectorBytes));
-    ptx::named_barrier_arrive(kFree, kExchangeThreads);
-    return true;
   }
 };
 
