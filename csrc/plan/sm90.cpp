@@ -48,7 +48,7 @@ constexpr double kAddColumns = 3.35;     // the same two where the sums lie by c
 constexpr double kAddColumnsSlice = 0.21;
 constexpr double kNarrowColumns = 0.8;   // added if tiles of up to 64 columns store them
 constexpr double kAddSlicesRate = 0.18;  // share of L2's rate at which it reads
-constexpr double kClusterAdds = 1.15;    // microseconds: two barriers of a cluster that adds slices
+constexpr double kClusterAdds = 1.15;    // microseconds: the start of a cluster that adds slices
 constexpr double kClusterSlice = 7.0;    // clocks for a row of 128 bytes of another slice's sums
 // Near the power cap, the multiprocessors that idle in the last wave save power, and the others run
 // faster. So this share of the wave counts only as far as the wave is full. Problems of fewer FLOP,
@@ -78,10 +78,21 @@ double cluster_depth(const GemmConfig& config) {
   return config.n <= 64 ? 0.8 : 1.55;
 }
 
-// Clocks in which the first CTA of a cluster receives and adds the sums of the others.
+// Microseconds in which the CTAs of a cluster that adds slices wait for each other.
+double cluster_wait_time(const GemmConfig& config, const LaunchConfig& launch) {
+  if (!launch.cluster_adds) return 0;
+  if (!config.has_packed_weight()) return kClusterAdds;
+  return launch.slices * (config.n == 64 ? 0.45 : config.n == 32 ? 0.35 : 0.25);
+}
+
+// Clocks in which a CTA of a cluster receives and adds the sums of its warps. The constants of
+// other operands than packed weights were fitted to a first CTA that adds all sums.
 double cluster_sum_clocks(const GemmConfig& config, const LaunchConfig& launch) {
-  const double others = launch.cluster_adds ? launch.slices - 1 : 0;
-  return others * config.slice_bytes() / 128 * kClusterSlice;
+  if (!launch.cluster_adds) return 0;
+  const int warps = 4 * config.row_groups(), slices = launch.slices;
+  const double received =
+      config.has_packed_weight() ? double(slices) * ceil_div(warps, slices) / warps : slices - 1;
+  return received * config.slice_bytes() / 128 * kClusterSlice;
 }
 
 double wave_time(double waves, double flops) {
@@ -226,7 +237,7 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
   const bool starts_late = config.warpgroups == 1 && std::max(lines_a, lines_b) == 1;
   const double cluster = starts_late ? kNarrowCluster : kCluster;
   const bool stores_columns = launch.slices > 1 && has_sums_by_columns(problem);
-  const double adds = launch.cluster_adds                ? kClusterAdds
+  const double adds = launch.cluster_adds                ? cluster_wait_time(config, launch)
                       : stores_columns && config.n <= 64 ? kNarrowColumns
                                                          : 0.0;
   const double start = kLaunch + cluster * (launch.cluster / 2) + adds;
@@ -261,7 +272,8 @@ bool may_divide(const GemmConfig& config, const Problem& problem, const Device& 
 double cluster_sum_time(const GemmConfig& config, const LaunchConfig& launch,
                         const Device& device) {
   if (!launch.cluster_adds || launch.slices == 2) return 0;
-  return kClusterAdds + cluster_sum_clocks(config, launch) / (device.hopper.clock * kFastClock);
+  return cluster_wait_time(config, launch) +
+         cluster_sum_clocks(config, launch) / (device.hopper.clock * kFastClock);
 }
 
 double add_slices_time(const Problem& problem, const Device& device, Division division) {
