@@ -20,6 +20,11 @@ struct GemvPipeline {
   static_assert(kWarps * kStageBytes == kConfig.stage_bytes());
   static constexpr int kStep = kWarps * kConfig.gemv_cluster();  // blocks from one to the next
   static constexpr int kDepth = LoaderA::kDepth;
+  // The stages that get a constant b before the wait for the kernel before. cp.async completes in
+  // order, so the first block waits for all of them. That is no loss where the CTA begins beside
+  // others that still multiply.
+  static constexpr int kAhead =
+      kConfig.has_packed_weight() && kConfig.least_ctas() == 1 ? 1 : kStages;
 
   LoaderB& b;
   std::uint32_t stages;
@@ -42,7 +47,7 @@ struct GemvPipeline {
                                            const Prepare& prepare) const {
     const bool ahead = params.constant == ConstantOperand::b;
     if (ahead) {
-      fill([&](std::uint32_t to, int block) {
+      fill(kAhead, [&](int, std::uint32_t to, int block) {
         if (block < blocks) b.load(to, block);
       });
       prepare();
@@ -50,9 +55,9 @@ struct GemvPipeline {
     ptx::wait_for_prerequisites();
     ptx::launch_dependents();
     LoaderA a = make_a();
-    fill([&](std::uint32_t to, int block) {
+    fill(kStages, [&](int stage, std::uint32_t to, int block) {
       if (block < blocks) {
-        if (!ahead) b.load(to, block);
+        if (!ahead || stage >= kAhead) b.load(to, block);
         a.load(to + LoaderB::kBytes, block);
       }
       ptx::cp_async_commit();
@@ -83,14 +88,14 @@ struct GemvPipeline {
   }
 
  private:
-  // Calls load(shared address of the stage, its first block) for each stage.
+  // Calls load(stage, its shared address, its first block) for the first `count` stages.
   template <class Load>
-  __device__ __forceinline__ void fill(const Load& load) const {
+  __device__ __forceinline__ void fill(int count, const Load& load) const {
     std::uint32_t to = stages;
     int block = first;
 #pragma unroll 1
-    for (int stage = 0; stage < kStages; ++stage, to += kStageBytes, block += kStep)
-      load(to, block);
+    for (int stage = 0; stage < count; ++stage, to += kStageBytes, block += kStep)
+      load(stage, to, block);
   }
 };
 
