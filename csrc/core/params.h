@@ -20,6 +20,13 @@ struct alignas(64) TensorMap {
   std::uint64_t words[16];
 };
 
+// What L2 does with lines that a kernel stores by TMA. The values are those of createpolicy with a
+// fraction of 1 (PTX ISA 9.7.9.18); CUTLASS has the same (cute/arch/copy_sm90_desc.hpp).
+enum class L2Policy : std::uint64_t {
+  evict_normal = 0x1000000000000000,
+  evict_first = 0x12F0000000000000,
+};
+
 // A tensor that a kernel reads by pointer and strides. A null data pointer means: no operand.
 // Strides are in elements; a stride of 0 broadcasts.
 struct TensorRef {
@@ -75,6 +82,7 @@ struct Epilogue {
   std::int64_t out_stride_row = 0;
   std::int64_t out_stride_col = 0;
   std::int64_t out_stride_batch = 0;
+  L2Policy store_policy = L2Policy::evict_normal;
   bool out_row_vectors = false;     // rows of `out` allow vector stores of up to 16 bytes
   bool out_column_vectors = false;  // columns of `out` allow vector stores of up to 16 bytes
   // There is more than alpha and scales between the accumulator and the rounding.

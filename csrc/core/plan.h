@@ -79,7 +79,7 @@ constexpr const char* name(StorePath path) {
   return names[static_cast<int>(path)];
 }
 
-// A kernel of the catalog and how it is launched. A fit returns it by value: 56 bytes.
+// A kernel of the catalog and how it is launched. A fit returns it by value: 64 bytes.
 struct LaunchConfig {
   int config_index = -1;  // index in the catalog; -1: no launch
   int cluster = 1;        // CTAs along m that share b by multicast
@@ -89,9 +89,10 @@ struct LaunchConfig {
   std::int64_t tiles_n = 0;
   StorePath store_path = StorePath::elements;
   EpiloguePath epilogue_path = EpiloguePath::rolled;
-  int slices = 1;             // of k
-  bool cluster_adds = false;  // the CTAs of a cluster add the slices; else another kernel does
-  bool vector_a = false;      // cp.async kernels only: the operand is read in vectors of 16 bytes
+  int slices = 1;              // of k
+  bool cluster_adds = false;   // the CTAs of a cluster add the slices; else another kernel does
+  bool result_fits_l2 = true;  // else TMA stores it so that L2 evicts it first
+  bool vector_a = false;       // cp.async kernels only: the operand is read in vectors of 16 bytes
   bool vector_b = false;
   double waves = 0;         // tiles / multiprocessors
   double microseconds = 0;  // estimated, repack passes included

@@ -150,6 +150,7 @@ Epilogue epilogue(const Problem& problem, const Plan& plan, const LaunchConfig& 
   result.out_stride_row = out.stride_row;
   result.out_stride_col = out.stride_col;
   result.out_stride_batch = out.stride_batch;
+  if (!config.result_fits_l2) result.store_policy = L2Policy::evict_first;
   result.out_row_vectors = is_vectorizable(out, problem.m, problem.n, problem.batch);
   result.out_column_vectors = is_vectorizable(transposed(out), problem.n, problem.m, problem.batch);
   if (problem.has(Slot::z)) {

@@ -311,6 +311,7 @@ std::string answer(const Problem& problem, const Plan& plan, const Device& devic
   return object.add("group", plan.main.raster_group)
       .add("tiles_m", plan.main.tiles_m)
       .add("tiles_n", plan.main.tiles_n)
+      .add("result_fits_l2", plan.main.result_fits_l2)
       .add("prepare_a", describe(plan.passes.repack_a))
       .add("prepare_b", describe(plan.passes.repack_b))
       .add("sums_a", describe(plan.passes.sums_a))

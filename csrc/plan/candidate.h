@@ -79,6 +79,10 @@ inline int raster_group(const GemmConfig& config, const Device& device, int clus
   return std::max(1, int(std::lround(rows / cluster)));
 }
 
+inline std::int64_t result_bytes(const Problem& problem) {
+  return problem.batch * problem.m * problem.n * unpacked_bits(problem[Slot::out].dtype) / 8;
+}
+
 // A row-major result of the problem, which is in no memory yet.
 inline Matrix row_major_result(const Problem& problem, DType dtype) {
   return {0, dtype, problem.n, 1, problem.m * problem.n};

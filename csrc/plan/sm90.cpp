@@ -42,6 +42,7 @@ constexpr double kOneWide = 1.08;        // factor of a k-block of 64x256: one w
 constexpr double kPingpongStore = 3.0;   // factor where one warpgroup stores and one multiplies
 constexpr double kThreeStages = 1.05;    // factor where a tile leaves space for three stages
 constexpr double kTraffic = 0.025;       // loads cost power even if their time is hidden
+constexpr double kKeptShare = 0.17;      // share of L2 in which b stays beside a larger result
 constexpr double kAddSlices = 3.0;       // microseconds: the kernel that adds slices, without data
 constexpr double kAddSlice = 0.045;      // microseconds for each slice
 constexpr double kAddColumns = 3.35;     // the same two where the sums lie by columns
@@ -267,6 +268,16 @@ bool may_divide(const GemmConfig& config, const Problem& problem, const Device& 
          tiles <= resident_clusters(config, device, division.slices);
 }
 
+// Are tiles visited a row of clusters at a time? So memory gets whole rows of a result that L2 does
+// not hold. Each row of tiles reads all of b, which must stay in L2. Batches and 2:4 operands were
+// not measured.
+bool visits_whole_rows(const GemmConfig& config, const Problem& problem, const Device& device,
+                       const LaunchConfig& launch) {
+  const double bytes_b = double(problem.n) * double(problem.k) * bits(problem[Slot::b].dtype) / 8;
+  return problem.batch == 1 && !config.sparse && !launch.result_fits_l2 &&
+         bytes_b <= kKeptShare * double(device.l2_bytes);
+}
+
 }  // namespace
 
 double cluster_sum_time(const GemmConfig& config, const LaunchConfig& launch,
@@ -330,7 +341,11 @@ std::optional<LaunchConfig> fit_sm90(const GemmConfig& config, const Problem& pr
     launch.microseconds = kernel_time(config, stored, device, operands, launch);
     if (launch.microseconds < best.microseconds) best = launch;
   }
-  best.raster_group = raster_group(config, device, best.cluster);
+  // Another kernel reads the sums of slices at once.
+  best.result_fits_l2 = (slices > 1 && !cluster_adds) || result_bytes(problem) <= device.l2_bytes;
+  best.raster_group = visits_whole_rows(config, problem, device, best)
+                          ? 1
+                          : raster_group(config, device, best.cluster);
   return best;
 }
 

@@ -7,9 +7,10 @@
 
 namespace tcgemm::ptx {
 
-// Waits until the previous kernels are complete and their writes are visible. Every thread of every
-// CTA calls it before its first read and its first write of global memory, also where it does not
-// use results of the previous kernel: the next kernel relies on that for all earlier kernels.
+// Waits until the previous kernels are complete and their writes are visible. A thread calls it
+// before its first write of global memory, and before its first read of what a kernel may write. In
+// every CTA some thread calls it, also where it does not use results of the previous kernel: the
+// next kernel relies on that for all earlier kernels.
 __device__ inline void wait_for_prerequisites() {
   if constexpr (kArch >= 90) asm volatile("griddepcontrol.wait;" ::: "memory");
 }

@@ -56,10 +56,11 @@ __device__ inline void tma_load_multicast(std::uint32_t shared, const TensorMap*
 
 // TMA does not write elements of the box that are outside the tensor.
 __device__ inline void tma_store(const TensorMap* map, std::uint32_t shared, int inner, int outer,
-                                 int batch) {
+                                 int batch, L2Policy policy) {
   asm volatile(
-      "cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map),
-      "r"(shared), "r"(inner), "r"(outer), "r"(batch)
+      "cp.async.bulk.tensor.3d.global.shared::cta.bulk_group.L2::cache_hint"
+      " [%0, {%2, %3, %4}], [%1], %5;" ::"l"(map),
+      "r"(shared), "r"(inner), "r"(outer), "r"(batch), "l"(static_cast<std::uint64_t>(policy))
       : "memory");
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }

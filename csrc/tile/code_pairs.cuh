@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "core/params.h"
 #include "ptx/convert.cuh"
 #include "ptx/shared.cuh"
 
@@ -25,6 +26,14 @@ __device__ inline void fill_code_pairs(const float* table, std::uint32_t shared,
       ptx::store_shared_b32(own + (16 * high + low) * 128,
                             __shfl_sync(~0u, value, low) | high_value);
   }
+}
+
+// The same for all warps of a CTA, which then see the memory. Only table4 has a table.
+template <DType kType, int kWarps>
+__device__ inline void fill_code_pairs(const PackedParams& packed, std::uint32_t shared) {
+  if (packed.format != WeightFormat::table4) return;
+  fill_code_pairs<kType>(packed.table, shared, threadIdx.x / 32, kWarps);
+  __syncthreads();
 }
 
 }  // namespace tcgemm::tile

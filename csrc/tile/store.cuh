@@ -196,10 +196,10 @@ __device__ inline void store_32bit_staged(const Epilogue& epilogue, const Window
 
 // Stores smem_d as one TMA box.
 __device__ inline void tma_store_box(const TensorMap* map, const char* smem_d, int row, int col,
-                                     int batch) {
+                                     int batch, L2Policy policy) {
   ptx::fence_proxy_async();
   __syncwarp();
-  if (ptx::elect()) ptx::tma_store(map, ptx::shared_address(smem_d), col, row, batch);
+  if (ptx::elect()) ptx::tma_store(map, ptx::shared_address(smem_d), col, row, batch, policy);
 }
 
 // Waits until TMA has read all but the last kPending boxes of this warp, whose buffers may then be
@@ -214,13 +214,15 @@ __device__ inline void wait_box_read() {
 // box that begins at column `box_col`.
 template <RowOrder kRowOrder, class T, int kCount>
 __device__ inline void tma_store_32bit(const TensorMap* map, char* smem_d, int row, int col,
-                                       int batch, int box_col, const T (&v)[kCount]) {
+                                       int batch, L2Policy policy, int box_col,
+                                       const T (&v)[kCount]) {
   constexpr int kColumns = 2 * kCount, kBox = 32, kStep = kColumns < kBox ? kColumns : kBox;
 #pragma unroll
   for (int first = 0; first < kColumns; first += kStep) {
     if (box_col == 0) wait_box_read();
     pack_32bit<kRowOrder, kStep / 2>(smem_d, box_col / 4, v + first / 2);
-    if (box_col + kStep == kBox) tma_store_box(map, smem_d, row, col + first - box_col, batch);
+    if (box_col + kStep == kBox)
+      tma_store_box(map, smem_d, row, col + first - box_col, batch, policy);
   }
 }
 
@@ -319,7 +321,8 @@ __device__ inline void store_fragment(const Epilogue& epilogue, const Extent& ex
       constexpr bool kS32 = std::is_same_v<decltype(v[0]), const std::int32_t&>;
       if (kS32 || epilogue.out_dtype == DType::f32) {
         if (kHopper && map != nullptr)
-          tma_store_32bit<kRowOrder>(map, smem_d, row, first, batch, box_col % 32, v);
+          tma_store_32bit<kRowOrder>(map, smem_d, row, first, batch, epilogue.store_policy,
+                                     box_col % 32, v);
         else if (kRowOrder == RowOrder::interleaved ||
                  (epilogue.out_row_vectors &&
                   move_left(window, box_col % 32).cols >= max(kUnit, 32)))
@@ -336,7 +339,7 @@ __device__ inline void store_fragment(const Epilogue& epilogue, const Extent& ex
         if constexpr (!kS32) pack<kHopper, kRowOrder>(epilogue.out_dtype, smem_d, box_col / 8, v);
         if (box_col + kUnit < kBox) return;
         if (kHopper && map != nullptr) {
-          tma_store_box(map, smem_d, row, first - box_col, batch);
+          tma_store_box(map, smem_d, row, first - box_col, batch, epilogue.store_policy);
           return;
         }
         __syncwarp();

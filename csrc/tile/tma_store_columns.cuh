@@ -91,8 +91,8 @@ __device__ inline void drain_store_warp(int warpgroup) {
 // The store warp of a warpgroup. It calls begin(), then store() for each tile, then end().
 class StoreWarp {
  public:
-  __device__ StoreWarp(const TensorMap* map, char* smem_d, int warpgroup)
-      : map_(map), smem_d_(ptx::shared_address(smem_d)), warpgroup_(warpgroup) {}
+  __device__ StoreWarp(const TensorMap* map, char* smem_d, int warpgroup, L2Policy policy)
+      : map_(map), smem_d_(ptx::shared_address(smem_d)), warpgroup_(warpgroup), policy_(policy) {}
 
   __device__ void begin() const { release_buffer(0); }
 
@@ -103,7 +103,7 @@ class StoreWarp {
       ptx::named_barrier_sync(full_barrier(warpgroup_, index), kBarrierThreads);
       if (ptx::elect()) {
         ptx::tma_store(map_, smem_d_ + index % 2 * kBufferBytes, row, col + index * kStoreColumns,
-                       batch);
+                       batch, policy_);
         ptx::tma_store_wait_read<1>();  // the previous buffer is free
       }
       __syncwarp();
@@ -121,6 +121,7 @@ class StoreWarp {
   const TensorMap* map_;
   std::uint32_t smem_d_;
   int warpgroup_;
+  L2Policy policy_;
 };
 
 }  // namespace tcgemm::tile

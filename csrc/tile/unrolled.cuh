@@ -427,7 +427,7 @@ class UnrolledEpilogue {
     char* smem_d = buffer(box);
     pack_16bit<kOut, true, kRowOrder>(smem_d, column / 8, v, relu);
     if (column + 2 * kCount == kBox) {
-      tma_store_box(map_, smem_d, row_, col_ + box * kBox, batch_);
+      tma_store_box(map_, smem_d, row_, col_ + box * kBox, batch_, epilogue_.store_policy);
     } else if (kNarrow > 0 && unit * kUnit + 2 * kCount == kTraits.columns) {
       // TMA does not store a box that is narrower than those of its map.
       __syncwarp();
@@ -445,7 +445,8 @@ class UnrolledEpilogue {
     if (column == 0) wait_for_buffer<kBox>(box);
     char* smem_d = buffer(box);
     pack_32bit<kRowOrder, kCount>(smem_d, column / 4, v);
-    if (column + 2 * kCount == kBox) tma_store_box(map_, smem_d, row_, col_ + box * kBox, batch_);
+    if (column + 2 * kCount == kBox)
+      tma_store_box(map_, smem_d, row_, col_ + box * kBox, batch_, epilogue_.store_policy);
   }
 
   __device__ __forceinline__ char* buffer(int box) const {

@@ -160,11 +160,7 @@ struct PackedGemvMainloop {
     const auto make_a = [&] { return LoaderA(params.a, params.extent, row, batch, first); };
     LoaderA a = pipeline.begin(params, make_a, [&] {
       if constexpr (kConfig.table_bytes() > 0)
-        if (packed.format == WeightFormat::table4) {
-          tile::fill_code_pairs<kConfig.input>(packed.table, code_pairs, threadIdx.x / 32,
-                                               kConfig.threads() / 32);
-          __syncthreads();
-        }
+        tile::fill_code_pairs<kConfig.input, kConfig.threads() / 32>(packed, code_pairs);
     });
     tile::for_layout<kConfig.weight_bits>(
         packed, [&]<WeightFormat kFormat, WeightZeros kZeros, int kGroups>() {

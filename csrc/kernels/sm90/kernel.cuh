@@ -177,7 +177,7 @@ struct Gemm {
                                         int warpgroup) {
     static_assert(kConfig.m64_blocks == 1);
     const tile::StoreWarp store_warp(&params.out, shared.smem_d + warpgroup * 4 * kStagingBytes,
-                                     warpgroup);
+                                     warpgroup, params.epilogue.store_policy);
     store_warp.begin();
     const auto store_tile = [&](int row, int col, int batch, int, const auto& advance) {
       store_warp.store(kConfig.n, row + warpgroup * 64, col, batch);

@@ -99,11 +99,7 @@ struct PackedMainloop {
     const PackedParams& packed = params.packed;
     const std::uint32_t code_pairs = stages + kStagesBytes;
     if constexpr (kConfig.table_bytes() > 0)
-      if (packed.format == WeightFormat::table4) {
-        tile::fill_code_pairs<kConfig.input>(packed.table, code_pairs, threadIdx.x / 32,
-                                             kConfig.threads() / 32);
-        __syncthreads();
-      }
+      tile::fill_code_pairs<kConfig.input, kConfig.threads() / 32>(packed, code_pairs);
     ProducerA a(packed, row);
     ProducerB b(params.b, params.b.stride_col, params.b.stride_row, col, params.extent.n,
                 params.extent.k, batch);
