@@ -20,8 +20,9 @@ struct alignas(64) TensorMap {
   std::uint64_t words[16];
 };
 
-// What L2 does with lines that a kernel stores by TMA. The values are those of createpolicy with a
-// fraction of 1 (PTX ISA 9.7.9.18); CUTLASS has the same (cute/arch/copy_sm90_desc.hpp).
+// The policy says which lines L2 evicts first, of those that a kernel stores by TMA. The values are
+// those of PTX's createpolicy with a fraction of 1. CUTLASS has the same
+// (cute/arch/copy_sm90_desc.hpp).
 enum class L2Policy : std::uint64_t {
   evict_normal = 0x1000000000000000,
   evict_first = 0x12F0000000000000,

@@ -8,7 +8,7 @@ HOPPER = [device for device in DEVICES if device["compute_capability"] == 90]
 on_hopper = pytest.mark.parametrize("device", HOPPER, ids=lambda device: device["name"])
 
 
-def rows_beyond(device, columns, itemsize):
+def most_rows(device, columns, itemsize):
     """The most rows of a result that L2 can hold."""
     return device["l2_bytes"] // (columns * itemsize)
 
@@ -17,7 +17,7 @@ def rows_beyond(device, columns, itemsize):
 @pytest.mark.parametrize(("dtype", "itemsize"), [("bf16", 2), ("b1", 4), ("f32", 4)])
 @pytest.mark.parametrize("batch", (1, 3))
 def test_a_result_leaves_l2_first_if_it_is_larger(device, dtype, itemsize, batch):
-    fitting = rows_beyond(device, 4096 * batch, itemsize)
+    fitting = most_rows(device, 4096 * batch, itemsize)
     for rows, fits in ((fitting, True), (fitting + 1, False)):
         given = {"dtype": dtype, "device": device["name"], "batch": batch}
         if dtype == "f32":
@@ -27,7 +27,7 @@ def test_a_result_leaves_l2_first_if_it_is_larger(device, dtype, itemsize, batch
 
 @on_hopper
 def test_sums_of_slices_that_another_kernel_adds_stay(device):
-    rows = 2 * rows_beyond(device, 4096, 2)
+    rows = 2 * most_rows(device, 4096, 2)
     name = "sm90a_bf16_f32_128x256x64_w2_s4_tn"
     given = {"device": device["name"], "layout": "TN"}
     assert plan(rows, 4096, 1024, kernel=f"{name}/2", **given)["result_fits_l2"]
