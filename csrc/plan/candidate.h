@@ -79,8 +79,17 @@ inline int raster_group(const GemmConfig& config, const Device& device, int clus
   return std::max(1, int(std::lround(rows / cluster)));
 }
 
-inline std::int64_t result_bytes(const Problem& problem) {
-  return problem.batch * problem.m * problem.n * unpacked_bits(problem[Slot::out].dtype) / 8;
+// The bytes of the result, and of a matrix in memory, where a stride of 0 repeats elements.
+inline double result_bytes(const Problem& problem) {
+  return double(problem.batch) * problem.m * problem.n * bytes(problem[Slot::out].dtype);
+}
+inline double matrix_bytes(const Matrix& matrix, std::int64_t rows, std::int64_t cols,
+                           std::int64_t batch) {
+  const auto extent = [](std::int64_t stride, std::int64_t size) {
+    return stride == 0 ? 1.0 : double(size);
+  };
+  return extent(matrix.stride_row, rows) * extent(matrix.stride_col, cols) *
+         extent(matrix.stride_batch, batch) * bits(matrix.dtype) / 8;
 }
 
 // A row-major result of the problem, which is in no memory yet.

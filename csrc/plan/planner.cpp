@@ -45,13 +45,9 @@ namespace {
 
 double traffic(const Problem& problem) {
   const auto size = [&](const Matrix& matrix, std::int64_t rows, std::int64_t cols) {
-    const auto extent = [](std::int64_t stride, std::int64_t size) {
-      return stride == 0 ? 1.0 : double(size);
-    };
-    return extent(matrix.stride_row, rows) * extent(matrix.stride_col, cols) *
-           extent(matrix.stride_batch, problem.batch) * bits(matrix.dtype) / 8;
+    return matrix_bytes(matrix, rows, cols, problem.batch);
   };
-  double total = double(problem.batch) * problem.m * problem.n * bytes(problem[Slot::out].dtype);
+  double total = result_bytes(problem);
   if (problem.has(Slot::packed_a))
     total += double(PackedLayout{problem.m, problem.k, problem.packed}.bytes());
   else

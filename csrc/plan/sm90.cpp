@@ -273,7 +273,7 @@ bool may_divide(const GemmConfig& config, const Problem& problem, const Device& 
 // not measured.
 bool visits_whole_rows(const GemmConfig& config, const Problem& problem, const Device& device,
                        const LaunchConfig& launch) {
-  const double bytes_b = double(problem.n) * double(problem.k) * bits(problem[Slot::b].dtype) / 8;
+  const double bytes_b = matrix_bytes(problem[Slot::b], problem.k, problem.n, problem.batch);
   return problem.batch == 1 && !config.sparse && !launch.result_fits_l2 &&
          bytes_b <= kKeptShare * double(device.l2_bytes);
 }
@@ -307,9 +307,9 @@ std::optional<LaunchConfig> fit_sm90(const GemmConfig& config, const Problem& pr
   if (!may_divide(config, problem, device, division)) return std::nullopt;
   const int slices = division.slices;
   const bool cluster_adds = division.cluster_adds;
-  const Problem stored = slices > 1 && !cluster_adds
-                             ? partial_sums(problem, slices, partial_sums_matrix(problem, 0))
-                             : problem;
+  const bool another_adds = slices > 1 && !cluster_adds;
+  const Problem stored =
+      another_adds ? partial_sums(problem, slices, partial_sums_matrix(problem, 0)) : problem;
   // A warp that stores columns by TMA does not take part in the barriers of a cluster that adds.
   const StorePath whole = store_path(config, stored);
   const StorePath store =
@@ -342,7 +342,7 @@ std::optional<LaunchConfig> fit_sm90(const GemmConfig& config, const Problem& pr
     if (launch.microseconds < best.microseconds) best = launch;
   }
   // Another kernel reads the sums of slices at once.
-  best.result_fits_l2 = (slices > 1 && !cluster_adds) || result_bytes(problem) <= device.l2_bytes;
+  best.result_fits_l2 = another_adds || result_bytes(problem) <= double(device.l2_bytes);
   best.raster_group = visits_whole_rows(config, problem, device, best)
                           ? 1
                           : raster_group(config, device, best.cluster);

@@ -11,7 +11,7 @@ from tcgemm import info
 from support import cases
 from support.cases import BF16, F32, each
 from support.catalog_rows import kernel_name, operands, rows
-from support.packed_cases import Case, with_exact_elements
+from support.packed_cases import Case, exact_product, product, with_exact_elements
 from support.reference import assert_exact, exact
 
 OPS = torch.ops.tcgemm
@@ -83,11 +83,5 @@ def test_the_input_of_a_packed_weight(name, constant):
     n, k = 264, 1024
     case = Case("int4", 64) if "_packed4" in name else Case("int8", 64)
     packed = with_exact_elements(case.pack(torch.randn(n, k, device="cuda").to(BF16)))
-    w = packed.dequantize(F32)
-    options = packed.order._asdict() | {"constant_b": constant, "kernel_name": name}
-    words = packed.arranged()
-    check(
-        lambda x: OPS.packed_mm(x, words, out_dtype=F32, **options),
-        k,
-        lambda x: (x.double() @ w.double().t()).float(),
-    )
+    options = {"constant_b": constant, "out_dtype": F32}
+    check(lambda x: product(x, packed, name, **options), k, lambda x: exact_product(x, packed))

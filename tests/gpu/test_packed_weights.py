@@ -10,7 +10,7 @@ import tcgemm
 from tcgemm import info
 
 from support import cases
-from support.packed_cases import Case, with_exact_elements
+from support.packed_cases import Case, exact_product, product, with_exact_elements
 
 NAME = re.compile(
     r"sm(?:80|90a)_(f16|bf16)_f32_(\d+)x(\d+)x64_w\d_s\d+_tn_packed([48])(_mma|(?:_c[24])?_gemv)?"
@@ -43,24 +43,15 @@ def kernel(name):
     return dtype, FOUR_BITS if found[4] == "4" else EIGHT_BITS, most
 
 
-def product(x, packed, name=None, **options):
-    words = packed.order._asdict()
-    return torch.ops.tcgemm.packed_mm(x, packed.arranged(), kernel_name=name, **words, **options)
-
-
 def make(case, rows, k, n, dtype):
     """x of whole numbers and a weight whose products are exact in float32."""
     packed = with_exact_elements(case.pack(torch.randn(n, k, device="cuda").to(dtype)))
     return torch.randint(-2, 3, (rows, k), device="cuda").to(dtype), packed
 
 
-def expected(x, packed):
-    return (x.double() @ packed.dequantize(torch.float32).double().t()).float()
-
-
 def check(out, x, packed, case):
     """float32 holds all digits of the sums, but not those of nf4 and e4m3."""
-    sums = expected(x, packed)
+    sums = exact_product(x, packed)
     if case.format in ("nf4", "e4m3"):
         size = x.double().abs() @ packed.dequantize(torch.float32).double().abs().t()
         assert ((out.double() - sums.double()).abs() <= 2.0**-19 * size).all()
@@ -117,7 +108,7 @@ def test_a_table_that_the_kernel_before_writes(name):
     tables = [torch.zeros(depth, 16, device="cuda", dtype=torch.bfloat16) for _ in range(2)]
     for factor, given in enumerate(tables, 1):
         given[0] = factor * table[0]
-    whole = expected(x, packed)
+    whole = exact_product(x, packed)
     options = {"kernel_name": name, "out_dtype": torch.float32, **packed.order._asdict()}
     found = []
     for _ in range(20):
@@ -135,7 +126,7 @@ def test_a_table_that_the_kernel_before_writes(name):
 def test_strides_of_x_and_of_the_result(name):
     dtype, formats, most = kernel(name)
     x, packed = make(formats[0], min(24, most), 320, 136, dtype)
-    whole = expected(x, packed).to(dtype)
+    whole = exact_product(x, packed).to(dtype)
     padded = torch.zeros(x.shape[0], 328, device="cuda", dtype=dtype)[:, :320]
     odd = torch.zeros(x.shape[0], 333, device="cuda", dtype=dtype)[:, 3:323]
     for strided in (padded, odd, torch.zeros_like(x.t().contiguous()).t()):
@@ -151,7 +142,7 @@ def test_strides_of_x_and_of_the_result(name):
 def test_epilogue(name):
     dtype, formats, most = kernel(name)
     x, packed = make(formats[0], min(24, most), 512, 200, dtype)
-    sums = expected(x, packed)
+    sums = exact_product(x, packed)
     bias, residual = torch.ones(200, device="cuda"), torch.full_like(sums, 2.0)
     options = {"bias": bias, "residual": residual, "alpha": 0.5, "out_dtype": torch.float32}
     out = product(x, packed, name, activation="relu", **options)
@@ -168,7 +159,7 @@ def test_a_cluster_adds_slices(name):
     for case in formats[:2]:
         for rows, slices in itertools.product((64, 37), (2, 3, 4)):
             x, packed = make(case, rows, 1024, 264, dtype)
-            whole, called = expected(x, packed), f"{name}/{slices}c"
+            whole, called = exact_product(x, packed), f"{name}/{slices}c"
             assert torch.equal(product(x, packed, called, out_dtype=torch.float32), whole)
             assert torch.equal(product(x, packed, called), whole.to(dtype))
             bias = torch.ones(264, device="cuda", dtype=dtype)
@@ -187,7 +178,7 @@ def test_clusters_of_three_of_32_tiles(name):
     assert (plan.slices, plan.cluster_adds, plan.grid) == (3, True, 96)
     for _ in range(3):
         out = product(x, packed, f"{name}/3c", out_dtype=torch.float32)
-        assert torch.equal(out, expected(x, packed))
+        assert torch.equal(out, exact_product(x, packed))
 
 
 @KERNELS
@@ -200,7 +191,7 @@ def test_another_kernel_adds_slices(name):
     for case in (each for each in formats[:4] if each.format != "e4m3"):  # its sums are rounded
         for n, k, rows in ((264, 1024, 64), (131, 1280, 37), (1000, 2176, 300), (40, 640, 1)):
             x, packed = make(case, rows, k, n, dtype)
-            whole = expected(x, packed)
+            whole = exact_product(x, packed)
             residual = torch.randint(-9, 9, (rows, n), device="cuda").float()
             terms = {"bias": torch.ones(n, device="cuda"), "residual": residual, "alpha": 0.5}
             for slices in (2, 3, 5, 9):
@@ -260,7 +251,7 @@ def test_a_wrong_code_is_seen():
     """The comparison fails if one code of the weight is another one."""
     x, packed = make(FOUR_BITS[0], 8, 1024, 256, torch.bfloat16)
     x[0] = 1
-    before = expected(x, packed)
+    before = exact_product(x, packed)
     packed.codes[77, 300] ^= 1
     assert not torch.equal(product(x, packed, out_dtype=torch.float32), before)
-    assert torch.equal(product(x, packed, out_dtype=torch.float32), expected(x, packed))
+    assert torch.equal(product(x, packed, out_dtype=torch.float32), exact_product(x, packed))

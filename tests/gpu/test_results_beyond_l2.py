@@ -6,41 +6,41 @@ import torch
 import tcgemm
 from tcgemm.ops import query
 
+from support import cases
 from support.cases import BF16, F16, F32
+from support.reference import assert_exact, exact
 
 pytestmark = [pytest.mark.gpu, pytest.mark.sm90]
 M, N = 5000, 8200  # 82 MB of 16 bits; no multiples of a tile
 
 
-def small(*shape, dtype):
-    return torch.randint(-3, 4, shape, device="cuda").to(dtype)
+def operands(layout, k, dtype):
+    return cases.operands(layout, M, N, k, dtype=dtype, device="cuda", largest=3)
 
 
 @pytest.mark.parametrize("dtype", [BF16, F16])
 @pytest.mark.parametrize("k", [64, 456])
-@pytest.mark.parametrize("layout", ["rows", "columns"])
-def test_rows_and_columns(dtype, k, layout):
-    a, b = small(M, k, dtype=dtype), small(N, k, dtype=dtype).t()
-    out = torch.empty(M, N, device="cuda", dtype=dtype)
-    if layout == "columns":
-        out = torch.empty(N, M, device="cuda", dtype=dtype).t()
+@pytest.mark.parametrize("strides", ["contiguous", "transposed"])
+def test_rows_and_columns(dtype, k, strides):
+    a, b = operands("TN", k, dtype)
+    out = cases.empty(strides, (M, N), dtype=dtype, device="cuda")
     tcgemm.mm(a, b, out=out)
-    assert torch.equal(out, (a.float() @ b.float()).to(dtype))
+    assert_exact(out, exact(a, b))
 
 
 def test_columns_of_a_kernel_that_transposes_b():
     """It computes the transposed product, which its store warp stores."""
-    a, b = small(M, 512, dtype=F32), small(512, N, dtype=F32)
+    a, b = operands("NN", 512, F32)
     out = torch.empty(M, N, device="cuda", dtype=BF16)
-    options = {"precision": "high", "out_dtype": BF16, "out": out}
-    assert query.ask("explain", a, b, **options)["store_path"] == "tma_columns"
-    tcgemm.mm(a, b, **options)
-    assert torch.equal(out, (a @ b).to(BF16))
+    options = {"precision": "high", "out_dtype": BF16}
+    assert query.ask("explain", a, b, **options, out=out)["store_path"] == "tma_columns"
+    tcgemm.mm(a, b, **options, out=out)
+    assert_exact(out, exact(a, b, **options))
 
 
 def test_f32():
-    a, b = small(M, 136, dtype=BF16), small(N, 136, dtype=BF16).t()
-    assert torch.equal(tcgemm.mm(a, b, out_dtype=F32), a.float() @ b.float())
+    a, b = operands("TN", 136, BF16)
+    assert_exact(tcgemm.mm(a, b, out_dtype=F32), exact(a, b, out_dtype=F32))
 
 
 @pytest.mark.parametrize("operation", ["and", "xor", "pm1"])

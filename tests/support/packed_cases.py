@@ -79,3 +79,14 @@ IDS = [f"{case.format}-{case.group_size or 'row'}-{case.zeros}" for case in CASE
 def bits(tensor):
     """The bytes of a tensor, which compare NaN as well."""
     return tensor.contiguous().reshape(-1).view(torch.uint8)
+
+
+def product(x, packed, name=None, **options):
+    """x times the weight, by the kernel of this name."""
+    words = packed.order._asdict()
+    return torch.ops.tcgemm.packed_mm(x, packed.arranged(), kernel_name=name, **words, **options)
+
+
+def exact_product(x, packed):
+    """x times the elements of the weight, in float64, rounded once to float32."""
+    return (x.double() @ packed.dequantize(torch.float32).double().t()).float()
