@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tcgemm import dtypes
-from tcgemm.nn import constant, exchange
+from tcgemm.nn import exchange
 from tcgemm.nn.activation import HasActivation, check_activation
-from tcgemm.ops import direct, dispatch, explanation, functional, precision
+from tcgemm.ops import dispatch, explanation, functional, precision
 from tcgemm.ops._torch_private import transforms_active
 from tcgemm.ops.dtensor import is_dtensor
 from tcgemm.ops.epilogue import epilogue_of
-from tcgemm.ops.operators import CONSTANT_LINEAR, LINEAR
+from tcgemm.ops.operators import LINEAR
 from tcgemm.ops.prepack import capturing
 from tcgemm.ops.prepack import prepare as prepare_weight
 
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from tcgemm.typing import Activation, Precision
 
 _compiling = torch.compiler.is_compiling
-_parameter = torch.nn.Parameter
-_SIXTEEN = (torch.float16, torch.bfloat16)
 
 
 def _exporting() -> bool:
@@ -90,10 +88,7 @@ class Linear(HasActivation, torch.nn.Linear):
     once before. A compiled function notices a change of the weight. A captured graph does not:
     capture it again.
 
-    Constant weights: in eval mode without gradients, a float16 or bfloat16 weight on a GPU that has
-    not changed since the layer's last call is loaded while the kernel before may still run.
-
-    `prepare=False`, as an argument or an attribute, switches both off. Use it if graphs are
+    `prepare=False`, as an argument or an attribute, switches this off. Use it if graphs are
     replayed with new weights, or if weights are written through `weight.data` in eval mode. The
     layer does not notice such writes, unless train() and eval() are called after them.
     """
@@ -104,11 +99,10 @@ class Linear(HasActivation, torch.nn.Linear):
     batch_invariant: bool = False
     _prepared: Prepared | None = None
     _changed: int | None = None  # the weight's version when a call found it changed
-    _read: constant.State | None = None  # the weight's state at the last call, if that is known
     _captured: Prepared | None = None  # is read by a captured CUDA graph, so it is not freed
     _sharded: bool = False  # FSDP2 gives the weight new memory for each forward
     _LAYER = "Linear"
-    _OWN = ("_prepared", "_changed", "_read", "_captured")
+    _OWN = ("_prepared", "_changed", "_captured")
 
     def __init__(
         self,
@@ -132,11 +126,6 @@ class Linear(HasActivation, torch.nn.Linear):
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """act(x @ weight.t() + bias), by tcgemm.linear."""
         weight: Tensor | Prepared = self.weight
-        found = constant.state(input, weight, _SIXTEEN) if self._may_be_constant(weight) else None
-        if found is not None and constant.is_constant(self, weight, found):
-            result = direct.run(CONSTANT_LINEAR, input, weight, self.bias, self.activation)
-            if result is not None:
-                return result
         precision_used: Precision | None = None
         if self.prepare and not self.batch_invariant and _multiplies_parts(input, weight):
             keeps = not (self.training or self._sharded)
@@ -145,18 +134,8 @@ class Linear(HasActivation, torch.nn.Linear):
             weight, precision_used = (weight, "prepared") if kept is None else (kept, "highest")
         options = (None, None, precision_used, self.batch_invariant)
         epilogue = epilogue_of(self.activation, 1.0, 1.0, *options)
-        result = dispatch.gemm(
+        return dispatch.gemm(
             *(functional.linear, LINEAR, None, input, weight, None, self.bias, None, epilogue)
-        )
-        if found is not None:
-            constant.remember(self, self.weight, found)
-        return result
-
-    def _may_be_constant(self, weight: Tensor) -> bool:
-        return (
-            self.prepare
-            and not (self.training or self._sharded or self.batch_invariant)
-            and type(weight) is _parameter
         )
 
     @property
@@ -196,7 +175,7 @@ class Linear(HasActivation, torch.nn.Linear):
 
     def train(self, mode: bool = True) -> Self:
         if mode:
-            self._drop(self._OWN[:3])
+            self._drop(("_prepared", "_changed"))
         return super().train(mode)
 
     def _apply(self, fn: Callable[[Tensor], Any], recurse: bool = True) -> Any:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tcgemm.dtypes import E4M3
-from tcgemm.nn import constant, exchange
+from tcgemm.nn import exchange
 from tcgemm.nn.activation import HasActivation, check_activation
 from tcgemm.nn.linear import Linear
 from tcgemm.ops.dtensor import is_dtensor, local_bias
@@ -26,7 +26,6 @@ from tcgemm.quant.linear import (
     check_invariant,
     check_options,
     quantized_linear,
-    run_constant,
 )
 from tcgemm.quant.quantize import dequantize, quantize
 from tcgemm.quant.shapes import scale_shape
@@ -82,10 +81,6 @@ class QuantLinear(HasActivation, torch.nn.Module):
         batch_invariant (bool): as for tcgemm.nn.Linear. With the granularity "tensor" it is
             refused, because the scale of x comes from all rows.
 
-    Constant weights: in eval mode without gradients, a weight on a GPU that has not changed since
-    the layer's last call is loaded while the kernel before may still run. Writes through
-    `weight.values.data` are not noticed, unless train() and eval() are called after them.
-
     Shapes: x (..., in_features), of float16, bfloat16 or float32 -> (..., out_features).
     """
 
@@ -99,7 +94,6 @@ class QuantLinear(HasActivation, torch.nn.Module):
     weight: QuantizedWeight
     weight_scale: Tensor
     bias: torch.nn.Parameter | None
-    _read: constant.State | None = None  # the weight's state at the last call, if that is known
     _LAYER = "QuantLinear"
     # The Parts of tcgemm.integrations.tensor_parallel, if the layer is parallel.
     _parts: Any = None
@@ -230,14 +224,7 @@ class QuantLinear(HasActivation, torch.nn.Module):
                 "x.to_local() if it is sharded by rows."
             )
         values, bias = self._values(), local_bias(self.bias, self._parts)
-        stored: Any = self._buffers["weight"]
-        found = None if self.training else constant.state(input, stored, SOURCES)
-        if found is not None and constant.is_constant(self, stored, found):
-            options = (self.granularity, self.activation, self.batch_invariant)
-            result = run_constant(input, values, bias, self.weight_scale, *options)
-            if result is not None:
-                return result
-        result = quantized_linear(
+        return quantized_linear(
             input,
             values,
             bias,
@@ -246,9 +233,6 @@ class QuantLinear(HasActivation, torch.nn.Module):
             activation=self.activation,
             batch_invariant=self.batch_invariant,
         )
-        if found is not None:
-            constant.remember(self, stored, found)
-        return result
 
     def __getattr__(self, name: str) -> Any:
         if name == "weight":
@@ -281,10 +265,6 @@ class QuantLinear(HasActivation, torch.nn.Module):
             f"granularity={self.granularity}{activation}{exchange.shown_invariance(self)}"
         )
 
-    def train(self, mode: bool = True) -> Self:
-        vars(self)["_read"] = None
-        return super().train(mode)
-
     def _apply(self, fn: Callable[[Tensor], Any], recurse: bool = True) -> Any:
         """Moves the values and their scale, but never converts them: half() is for the bias."""
         values: Any = self._buffers["weight"]
@@ -298,9 +278,6 @@ class QuantLinear(HasActivation, torch.nn.Module):
             self.weight_scale = scale.to(self.weight_scale.device)
         self.shown_dtype = shown
         return self
-
-    def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_read": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -378,10 +355,9 @@ exchange.register(
     exchange.Exchange(
         layer=QuantLinear,
         options=("dtype", "granularity", "batch_invariant"),
-        names=(*_STATE, "_read"),
+        names=_STATE,
         state=_state,
         why_not=lambda module: exchange.why_not_converted(module, SOURCES, "quantised"),
-        caches=("_read",),
         without_parameters=QuantLinear.add_placeholder,
     )
 )

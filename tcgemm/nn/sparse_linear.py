@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 
-from tcgemm.nn import constant, exchange
+from tcgemm.nn import exchange
 from tcgemm.nn.activation import check_activation
 from tcgemm.nn.linear import Linear
 from tcgemm.nn.optimizer_steps import follow
@@ -121,10 +121,6 @@ class SparseLinear24(SparseState):
     state_dict() has plain tensors: weight.values, weight.metadata, weight.format (version, group,
     K), the bias, and weight if the layer learns. load_state_dict takes these, or a dense weight,
     which it prunes. from_dense and to_dense are older names of from_linear and to_linear.
-
-    Constant weights: in eval mode, calls without gradients on a GPU load a compressed weight that
-    has not changed since the last of them while the kernel before may still run. Writes through
-    `.data` of its buffers are not noticed, unless train() and eval() are called after them.
     """
 
     weight: SparseTensor24 | torch.nn.Parameter
@@ -383,9 +379,7 @@ class SparseLinear24(SparseState):
             keywords["precision"] = "high"
         guard = TensorVersionGuard(self.weight) if self.learns else None
         names = f"{self._own}_values", f"{self._own}_metadata"
-        calls = operands.linear(keywords), operands.linear(keywords, constant=True)
-        call = constant.watching(*calls, operands.values, operands.sparse)
-        self._ready = _Ready(weight, names, guard, operands, call)
+        self._ready = _Ready(weight, names, guard, operands, operands.linear(keywords))
 
     def to_linear(self) -> torch.nn.Linear:
         """A tcgemm.nn.Linear with the pruned weight, zeros included, and a copy of the bias."""

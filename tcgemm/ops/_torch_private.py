@@ -8,7 +8,6 @@ changes, and Tensor._is_param, which makes a subclass an nn.Parameter.
 # pyright: reportAttributeAccessIssue=false, reportPrivateImportUsage=false
 
 import importlib
-from typing import Any
 
 import torch
 from torch._functorch.utils import enable_single_level_autograd_function
@@ -28,7 +27,6 @@ __all__ = [
     "below_transform",
     "check",
     "compiles_ahead_of_time",
-    "current_stream",
     "destroy_library",
     "dispatch_keys",
     "dispatch_modes",
@@ -70,8 +68,6 @@ below_autograd = torch._C._AutoDispatchBelowAutograd  # a context that skips the
 below_dispatch_modes = torch._C._DisableTorchDispatch  # a context that skips __torch_dispatch__
 below_transform = torch._C._functorch.get_unwrapped  # the tensor that a transform wraps
 check = torch._check
-# The handle of the current stream of a GPU, by its number; None in a torch without CUDA.
-current_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 dispatch_modes = torch._C._len_torch_dispatch_stack  # their number
 foreach_copy = torch._foreach_copy_  # of lists of tensors, in one kernel
 forward_gradients = forward_ad._set_fwd_grad_enabled

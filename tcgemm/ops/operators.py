@@ -350,7 +350,7 @@ class Scaled(Operator):
 
 
 class ConstantScaled(Scaled):
-    """scaled_mm of a weight that does not change, for one call without gradients."""
+    """scaled_mm of a weight that the kernels before do not write. It has no gradients."""
 
     name: str
     default: Any
@@ -379,9 +379,9 @@ MATMUL = Plain("matmul")
 ADDMM = Addmm("addmm")
 BADDBMM = Addmm("baddbmm", batched=True)
 LINEAR = Plain("linear", weight=True)
-CONSTANT_LINEAR = Plain("_constant_linear", weight=True)  # of a weight that does not change
-CONSTANT_LINEAR.positional = ("a", "b", "bias", "activation")
-CONSTANT = (CONSTANT_LINEAR, ConstantScaled())
+# Of a weight that the kernels before do not write, and that is loaded before they have completed.
+CONSTANT = (Plain("_constant_linear", weight=True), ConstantScaled())
+CONSTANT[0].positional = ("a", "b", "bias", "activation")
 SCALED = Scaled()
 SCALED_AMAX = Scaled(amax=True)
 

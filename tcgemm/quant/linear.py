@@ -20,14 +20,10 @@ from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from tcgemm.dtypes import E4M3, FP8, QUANTIZED
 from tcgemm.ops import autograd, dispatch, dtensor, fake, flops, invariance, nested, vmap
-from tcgemm.ops._torch_private import (
-    any_autocast_enabled,
-    dispatch_modes,
-    is_profiled,
-)
+from tcgemm.ops._torch_private import any_autocast_enabled
 from tcgemm.ops.arguments import check_words, refusal
 from tcgemm.ops.epilogue import Scales, epilogue_of
-from tcgemm.ops.operators import ConstantScaled, Operator, Scaled
+from tcgemm.ops.operators import Operator, Scaled
 from tcgemm.quant.quantize import dequantize
 from tcgemm.typing import WeightGranularity, words
 
@@ -184,7 +180,6 @@ def _forward(
     out_dtype=None,
     precision=None,
     batch_invariant=False,
-    scaled=Scaled,
 ):
     """The kernel of the operator, on every device."""
     dtype = _checked_dtype(weight, weight_scale, dtype, granularity)
@@ -194,7 +189,7 @@ def _forward(
     vector = x.dim() == 1
     if vector:
         x8, scale = x8.unsqueeze(0), scale if scale.numel() == 1 else scale.unsqueeze(0)
-    call = scaled(Scales(scale, weight_scale.t()))
+    call = Scaled(Scales(scale, weight_scale.t()))
     options = (out_dtype or x.dtype, None, precision, batch_invariant)
     epilogue = epilogue_of(activation, 1.0, 1.0, *options)
     out = call.run(x8, weight.t(), None, bias, residual, epilogue)
@@ -322,41 +317,6 @@ def quantized_linear(
         if refused is None:
             raise
         raise refused from None
-
-
-def run_constant(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    weight_scale: Tensor,
-    granularity: WeightGranularity,
-    activation: Activation | None,
-    batch_invariant: bool,
-) -> Tensor | None:
-    """quantized_linear of a plain x and a quantised weight that the kernels before do not write;
-    None if the call needs the operator.
-
-    The caller knows that no gradient, transform or autocast is active.
-    """
-    if (
-        dispatch_modes()
-        or is_profiled()
-        or type(weight_scale) is not torch.Tensor
-        or not (bias is None or type(bias) in (torch.Tensor, torch.nn.Parameter))
-    ):
-        return None
-    try:
-        if batch_invariant:
-            check_invariant(_NAME, granularity)
-        return _forward(
-            *(x, weight, weight_scale, bias),
-            granularity=granularity,
-            activation=activation,
-            batch_invariant=batch_invariant,
-            scaled=ConstantScaled,
-        )
-    except RuntimeError:  # the operator raises a better one
-        return None
 
 
 def _refusal(

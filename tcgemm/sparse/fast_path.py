@@ -10,8 +10,7 @@ operands are used as they are stored. It returns None for all other calls, also 
 These take the path of torch, where errors are raised. The fast path calls the kernel for the device
 directly: this saves the 2 us of the dispatcher. The dispatcher would resolve negative bits and
 ZeroTensors, so tensors with these take the path of torch as well. linear with at most a bias calls
-_linear24, which has few arguments: this saves another 1 us. A layer whose weight has not changed
-calls _constant_linear24 or _constant_scaled_mm (tcgemm/nn/constant.py).
+_linear24, which has few arguments: this saves another 1 us.
 """
 
 from __future__ import annotations
@@ -53,8 +52,6 @@ _f32 = torch.float32
 # The first argument of these is the dispatch key of a device.
 scaled_mm: Callable[..., Any] = redispatch(torch.ops.tcgemm.scaled_mm.default)
 linear24: Callable[..., Any] = redispatch(torch.ops.tcgemm._linear24.default)
-constant_scaled_mm: Callable[..., Any] = redispatch(torch.ops.tcgemm._constant_scaled_mm.default)
-constant_linear24: Callable[..., Any] = redispatch(torch.ops.tcgemm._constant_linear24.default)
 _CPU, _CUDA = dispatch_keys("CPU"), dispatch_keys("CUDA")
 # The scales after scale_a and scale_b, and prepared_b.
 _NO_SCALES = (None,) * (len(Scales._fields) - 1)
@@ -103,19 +100,14 @@ class Operands(NamedTuple):
         """Is a tensor on a device of the same kind?"""
         return x.is_cuda if self.cuda else x.is_cpu
 
-    def linear(
-        self, keywords: Mapping[str, Any], constant: bool = False
-    ) -> Callable[[Tensor, Tensor | None], Tensor]:
-        """linear as a function of x and the bias, with these keywords of scaled_mm. `constant`: the
-        kernel before a call does not write the operands."""
+    def linear(self, keywords: Mapping[str, Any]) -> Callable[[Tensor, Tensor | None], Tensor]:
+        """linear as a function of x and the bias, with these keywords of scaled_mm."""
         if not keywords:
-            run = constant_linear24 if constant else linear24
-            return functools.partial(run, self.keys, self.values, self.sparse)
-        run = constant_scaled_mm if constant else scaled_mm
+            return functools.partial(linear24, self.keys, self.values, self.sparse)
 
         def call(x, bias):
             tensors = (x, self.columns, None, None, None, bias, None, *_NO_SCALES, None)
-            return run(self.keys, *tensors, self.sparse, **keywords)
+            return scaled_mm(self.keys, *tensors, self.sparse, **keywords)
 
         return call
 

@@ -13,45 +13,30 @@ from support.cases import BF16, F32, each
 from support.catalog_rows import kernel_name, operands, rows
 from support.packed_cases import Case, exact_product, product, with_exact_elements
 from support.reference import assert_exact, exact
+from support.slow_writer import IS_BUILT, WRITER, SlowWriter
 
 OPS = torch.ops.tcgemm
-# A GEMV kernel lets the next kernel start before it multiplies. This one does not divide k between
-# thread blocks, so with DEPTH it takes much longer than a kernel's start.
-WRITER = "sm90a_bf16_f32_8x64x64_w2_s3_tn_gemv"
-DEPTH = 1 << 17
 REPEATS = 6
 KERNELS = info.build()["kernels"]
 PACKED = [name for name in KERNELS if name.startswith("sm90a_bf16") and "_packed" in name]
 
-pytestmark = pytest.mark.skipif(WRITER not in KERNELS, reason=f"this build has no {WRITER}")
-
-
-class SlowWriter:
-    """A product of one row that takes long. Its result is the operand of the next product."""
-
-    def __init__(self, columns):
-        self.weight = torch.ones(columns, DEPTH, device="cuda", dtype=BF16)
-        self.factors = torch.zeros(2, 1, DEPTH, device="cuda", dtype=BF16)
-        self.factors[0, 0, -1], self.factors[1, 0, -1] = 1, -1
-        self.row = torch.zeros(1, columns, device="cuda", dtype=BF16)
-
-    def write(self, index):
-        """Fills the row with 1 or -1."""
-        factors, weight = self.factors[index % 2], self.weight.t()
-        OPS.scaled_mm.out(factors, weight, out_dtype=BF16, kernel_name=WRITER, out=self.row)
+pytestmark = pytest.mark.skipif(not IS_BUILT, reason=f"this build has no {WRITER}")
 
 
 def check(multiply, k, expected):
     """multiply(row) is a product of the row that the kernel before it has written."""
-    writer = SlowWriter(k)
-    multiply(writer.row)  # loads the kernel
+    values = torch.ones(2, k, device="cuda", dtype=BF16)
+    values[1] = -1
+    row = torch.zeros(1, k, device="cuda", dtype=BF16)
+    writer = SlowWriter(row, values)
+    multiply(row)  # loads the kernel
     found = []
     cases.spin(10)  # the host launches all kernels meanwhile
     for i in range(REPEATS):
-        writer.write(i)
-        found.append(multiply(writer.row))
+        writer.write(i % 2)
+        found.append(multiply(row))
     for i in range(2):
-        value = expected(torch.full_like(writer.row, 1 - 2 * i))
+        value = expected(values[i, None])
         for out in found[i::2]:
             assert_exact(out, value)
 

@@ -147,3 +147,15 @@ def test_graphs_and_streams():
         x.normal_()
         graph.replay()
         assert torch.equal(out, tcgemm.linear(x, packed))
+
+
+@pytest.mark.gpu
+def test_a_graph_loads_no_order_early_that_it_makes():
+    packed = tcgemm.pack_weight(torch.randn(N, K, device="cuda").half(), "int4", 128)
+    codes, x = packed.codes.bitwise_not(), torch.randn(4, K, device="cuda").half()
+    tcgemm.linear(x, packed)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        assert seen(lambda: tcgemm.linear(x, packed)) == [True]
+        packed.codes.copy_(codes)
+        assert seen(lambda: tcgemm.linear(x, packed)) == [False]

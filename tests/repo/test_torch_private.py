@@ -34,15 +34,6 @@ def any_requires_grad():
     assert not private.any_requires_grad(None, plain)
 
 
-def current_stream():
-    if torch.cuda.is_available():
-        with torch.cuda.stream(torch.cuda.Stream()):
-            assert private.current_stream(0) == torch.cuda.current_stream(0).cuda_stream
-        assert private.current_stream(0) == torch.cuda.current_stream(0).cuda_stream
-    else:
-        assert torch.version.cuda is None or callable(private.current_stream)
-
-
 def at_start_of_cuda():
     called = []
     private.at_start_of_cuda(lambda: called.append(torch.cuda.device_count()))
@@ -349,7 +340,6 @@ USES = (
     below_transform,
     check,
     compiles_ahead_of_time,
-    current_stream,
     destroy_library,
     dispatch_keys,
     dispatch_modes,
