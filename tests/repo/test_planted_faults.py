@@ -1,0 +1,28 @@
+"""The list of faults that tests must find: each can be planted, and its tests are there."""
+
+from support.planted_faults import ROOT, faults
+
+FAULTS = faults()
+
+
+def test_each_fault_can_be_planted():
+    for fault in FAULTS:
+        text = (ROOT / fault.file).read_text()
+        assert fault.edit(text) != text, fault.name
+
+
+def test_twelve_are_in_host_code_and_python_and_eight_in_kernels():
+    files = {fault.file for fault in FAULTS}
+    assert len(files) == len(FAULTS) == 20
+    of_kernels = {fault.file for fault in FAULTS if fault.kernels}
+    assert len(of_kernels) == 8
+    assert all(name.startswith(("csrc/kernels/", "csrc/tile/", "csrc/ptx/")) for name in of_kernels)
+
+
+def test_their_tests_are_there():
+    for fault in FAULTS:
+        assert fault.wrong.endswith(".")
+        for test in fault.tests:
+            file, _, name = test.partition("::")
+            text = (ROOT / file).read_text()
+            assert not name or f"def {name}(" in text, test
