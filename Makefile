@@ -31,17 +31,20 @@ clang_format = $(dir $(shell command -v $(python)))clang-format
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-demo: $(library) ## a few products and trained networks, each checked
+demo: existing ## a few products and trained networks, each checked
 	$(python) -m tcgemm demo
 
 test: $(library) ## all tests on all cores; GPU tests are skipped where there is no GPU
 	$(python) -m pytest $(PYTEST_FLAGS)
 
+# Everything, whatever GPU is there, unless the user has a list.
+build test test-gpu wheel: export TORCH_CUDA_ARCH_LIST ?= all
 build: $(ready) ## tcgemm/libtcgemm.so, compile_commands.json; DEBUG=1: symbols, assertions
 	$(python) setup.py -q build_ext --inplace
 
-# The library that is there is good for every Python and torch.
-existing:
+# The library that is there is good for every Python and torch. The default of a new one is what this
+# machine can run.
+existing: $(ready)
 	@test -f tcgemm/libtcgemm.so || $(python) setup.py -q build_ext --inplace
 
 info: $(library) ## versions, GPUs, and the code that they run
@@ -62,7 +65,8 @@ typecheck: $(library) ## pyright: the public types are complete, and a strict pr
 	$(python) -m pytest -q tests/repo/test_types.py
 
 test-gpu: $(library) ## the GPU tests, in at most 8 processes; a missing GPU fails
-	TCGEMM_REQUIRE_GPU=1 $(python) -m pytest -m "gpu or sm89 or sm90" $(PYTEST_FLAGS)
+	TCGEMM_REQUIRE_GPU=1 $(python) -m pytest -m "(gpu or sm89 or sm90) and not alone" $(PYTEST_FLAGS)
+	TCGEMM_REQUIRE_GPU=1 $(python) -m pytest -m alone -n 0 $(PYTEST_FLAGS)
 
 # FAMILIES= takes every kernel family.
 FAMILIES ?= prepare quantize passes24 sums e4m3 s8

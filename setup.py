@@ -12,6 +12,7 @@ docs/environment.md lists the environment variables that are read here.
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import hashlib
 import json
@@ -110,15 +111,14 @@ class Config:
 def find_config() -> Config:
     torch = toolchain.find_torch()
     toolkit, refused = toolchain.find_toolkit(torch.cuda, sys.path, dict(os.environ))
-    force = os.environ.get("TCGEMM_CUDA", "")
-    cuda, why = toolchain.choose_cuda(force, torch.cuda, toolkit, refused)
-    arches = os.environ.get("TORCH_CUDA_ARCH_LIST") or toolchain.DEFAULT_ARCHES
+    found = (toolchain.seen_gpus(), torch.cuda, toolkit, refused)
+    arches, why = toolchain.choose_arches(os.environ, *found)
     return Config(
-        cuda=cuda,
+        cuda=bool(arches),
         why=why,
         torch=torch,
-        toolkit=toolkit if cuda else None,
-        arches=tuple(toolchain.parse_arches(arches)) if cuda else (),
+        toolkit=toolkit if arches else None,
+        arches=tuple(arches),
         kernels=os.environ.get("TCGEMM_KERNELS", ""),
         cxx=toolchain.find_tool("CXX", "g++", "sudo apt-get install g++"),
         sanitize=os.environ.get("TCGEMM_SANITIZE", ""),
@@ -328,7 +328,9 @@ def build_library(config: Config) -> Path:
     if config.cuda:
         print(f"tcgemm: architectures {', '.join(config.arches)}")
         if "9.0a" not in config.arches:
-            print("tcgemm: 9.0a is not in TORCH_CUDA_ARCH_LIST, so no wgmma kernel is built")
+            print("tcgemm: 9.0a is not among them, so no wgmma kernel is built")
+    else:
+        say_no_cuda_kernel(config.why)
     if config.kernels:
         print(f"tcgemm: only the kernels that match {config.kernels!r}")
     if config.build_type == "debug":
@@ -341,6 +343,15 @@ def build_library(config: Config) -> Path:
                 print(f"tcgemm: {line}")
     print(f"tcgemm: {config.product}, {library.stat().st_size / 1e6:.1f} MB")
     return library
+
+
+def say_no_cuda_kernel(why: str) -> None:
+    """As the last line of all, behind those of the wheel."""
+    sentence = (
+        f"tcgemm: no CUDA kernel was built ({why}); TCGEMM_CUDA=1 before this command builds all, "
+        "and TORCH_CUDA_ARCH_LIST=9.0 those of one GPU"
+    )
+    atexit.register(print, sentence, flush=True)
 
 
 def lab_beside(product: Path) -> Path:

@@ -8,12 +8,14 @@ object and fails the compilation when a kernel lost its speed silently.
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import os
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -151,26 +153,73 @@ def find_toolkit(
     return None, refused
 
 
-def choose_cuda(
-    force: str, torch_cuda: str | None, toolkit: Toolkit | None, refused: list[str]
-) -> tuple[bool, str]:
-    """Whether to build the CUDA kernels, and why; RuntimeError where TCGEMM_CUDA=1 cannot be.
+def seen_gpus() -> list[str]:
+    """The compute capabilities of the GPUs that the driver shows, such as "9.0"."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return []
+    count, found = ctypes.c_int(), []
+    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
+        return []
+    for device in range(count.value):
+        parts = ctypes.c_int(), ctypes.c_int()
+        for attribute, part in zip(
+            (75, 76), parts, strict=True
+        ):  # COMPUTE_CAPABILITY_MAJOR, _MINOR
+            driver.cuDeviceGetAttribute(ctypes.byref(part), attribute, device)
+        found.append(".".join(str(part.value) for part in parts))
+    return sorted(set(found))
 
-    Never asks for a GPU: the machine that builds need not be the one that runs.
+
+def arch_of_gpu(gpu: str) -> str | None:
+    """The entry of an architecture list for a GPU: "8.6" -> "8.0"; None where no kernel runs."""
+    major, minor = map(int, gpu.split("."))
+    if major < 8:
+        return None
+    if major == 8:
+        return "8.9" if minor == 9 else "8.0"
+    return "9.0a" if major == 9 else "8.0+PTX"  # newer ones run the kernels of 8.0
+
+
+def choose_arches(
+    environ: Mapping[str, str],
+    gpus: Sequence[str],
+    torch_cuda: str | None,
+    toolkit: Toolkit | None,
+    refused: Sequence[str],
+) -> tuple[list[str], str]:
+    """The architectures to build for, none for the CPU alone, and why.
+
+    TCGEMM_CUDA=0 decides first, then TORCH_CUDA_ARCH_LIST, then the GPUs that are seen, then
+    TCGEMM_CUDA=1, which builds everything. RuntimeError where TCGEMM_CUDA=1 cannot be.
     """
+    force = environ.get("TCGEMM_CUDA", "")
     if force not in ("", "0", "1"):
         raise RuntimeError(f"TCGEMM_CUDA is {force!r}; expected 0 (CPU build) or 1 (CUDA build).")
     if force == "0":
-        return False, "TCGEMM_CUDA=0"
-    why = " ".join(refused)
+        return [], "TCGEMM_CUDA=0"
+    text = environ.get("TORCH_CUDA_ARCH_LIST", "")
+    arches = parse_arches(DEFAULT_ARCHES if text.strip() == "all" else text) if text else []
     if toolkit is None:
+        why = " ".join(refused)
         why = why or f"no nvcc was found; pip install {PIP_TOOLKIT} brings one without root."
         if force == "1":
             raise RuntimeError(f"TCGEMM_CUDA=1 asks for the CUDA kernels, but {why}")
-        return False, why
+        return [], why
     if torch_cuda is None and force != "1":
-        return False, "this torch is a CPU build (TCGEMM_CUDA=1 builds the CUDA kernels anyway)"
-    return True, f"nvcc {toolkit.version} from {toolkit.found}: {toolkit.home}"
+        return [], "this torch is a CPU build (TCGEMM_CUDA=1 builds the CUDA kernels anyway)"
+    nvcc = f"nvcc {toolkit.version} from {toolkit.found}: {toolkit.home}"
+    if arches:
+        return arches, f"TORCH_CUDA_ARCH_LIST={text}, {nvcc}"
+    runs = list(dict.fromkeys(arch for gpu in gpus if (arch := arch_of_gpu(gpu))))
+    if runs:
+        return parse_arches(";".join(runs)), f"for this machine's GPUs ({', '.join(gpus)}), {nvcc}"
+    if force == "1":
+        return parse_arches(DEFAULT_ARCHES), f"TCGEMM_CUDA=1, {nvcc}"
+    if gpus:
+        return [], f"no kernel runs on this machine's GPUs ({', '.join(gpus)}); 8.0 is the oldest"
+    return [], "no GPU is seen"
 
 
 def parse_arches(text: str) -> list[str]:

@@ -61,11 +61,17 @@ def path() -> Path:
     return Path(os.environ.get("TCGEMM_LIBRARY") or PACKAGE / "libtcgemm.so")
 
 
-def rebuild() -> str:
+def rebuild(variables: str = "") -> str:
     """How to build the library, for a checkout or for an installed package."""
     if (PACKAGE.parent / "setup.py").is_file():
-        return f"cd {PACKAGE.parent} && python setup.py build_ext --inplace"
-    return "pip install --force-reinstall --no-deps --no-build-isolation <tcgemm's source folder>"
+        return f"cd {PACKAGE.parent} && {variables}python setup.py build_ext --inplace"
+    options = "--force-reinstall --no-deps --no-build-isolation"
+    return f"{variables}pip install {options} <tcgemm's source folder>"
+
+
+def no_cuda_kernel() -> str:
+    """The sentence for a library without CUDA kernels."""
+    return f"no CUDA kernel was built; this builds them: {rebuild('TCGEMM_CUDA=1 ')}"
 
 
 def _check_torch() -> None:

@@ -319,7 +319,7 @@ def _why_not(
     if (row.name, accumulator, family) in dtypes.NO_KERNEL:
         return "there is no such kernel"
     if build()["cuda"] is None:
-        return "the library is a CPU build"
+        return "no CUDA kernel was built"
     kernels = _built(family, row, accumulator)
     if not kernels:
         return f"not among the kernels of this build (architectures {', '.join(build()['arches'])})"
@@ -483,17 +483,18 @@ def report() -> Text:
     """
     facts = build()
     kind = f"CUDA {facts['cuda']} build" if facts["cuda"] else "CPU build"
-    architectures = ", ".join(facts["arches"]) or "none"
     lines = [
         f"tcgemm {__version__}",
         f"  library         {_library.path()}",
         f"                  {kind} for torch >= {facts['torch_target']}, {facts['compiler']}",
-        f"  architectures   {architectures}",
+        f"  architectures   {', '.join(facts['arches']) or 'none'}",
         f"  kernels         {len(facts['kernels'])} of the catalog's {len(catalog())}",
         f"  torch           {torch.__version__} ({torch.get_num_threads()} CPU threads)",
         f"  python          {platform.python_version()}, {platform.platform()}",
     ]
     lines += [f"  {'' if i else 'GPU':16}{text}" for i, text in enumerate(_gpu_lines())]
+    if facts["cuda"] is None:
+        lines.append(f"  note: {_library.no_cuda_kernel()}")
     if facts["version"] != __version__:
         lines.append(f"  warning: the library is {facts['version']}; run: {_library.rebuild()}")
     return Text("\n".join([*lines, "", "What runs here", *_support_lines()]))

@@ -7,8 +7,9 @@ void refuse_device(const char* op, const View& view) {
   if (!view || is_cpu(view)) return;
   if (is_cuda(view) && !TCGEMM_CUDA)
     fail(op, ": ", view.name, " is on ", device_name(view),
-         ", but this tcgemm was built without CUDA; rebuild it where nvcc and a CUDA build of "
-         "torch are installed, or move the tensors with .cpu().");
+         ", but no CUDA kernel was built; `TCGEMM_CUDA=1 pip install --force-reinstall --no-deps "
+         "<tcgemm's source folder>` builds them, in a checkout also `make build`; or move the "
+         "tensors with .cpu().");
   if (is_meta(view))
     fail(op, ": ", view.name,
          " is on meta, and only the Python package knows the shapes of "

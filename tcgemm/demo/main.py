@@ -29,7 +29,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import tcgemm
-from tcgemm import info
+from tcgemm import _library, info
 from tcgemm.demo.products import missing, products
 from tcgemm.testing import progress
 from tcgemm.testing.amx import avoid_forbidden_amx
@@ -261,7 +261,7 @@ def default_device() -> str:
     if not torch.cuda.is_available():
         return "cpu"
     if info.build()["cuda"] is None:
-        print("There is a GPU, but this libtcgemm.so was built without CUDA: this is the CPU.")
+        print(f"There is a GPU, but {_library.no_cuda_kernel()}")
         return "cpu"
     return "cuda"
 

@@ -50,10 +50,7 @@ def _filled(step: Step, variant: Variant, m: int, n: int, k: int) -> Call:
 def _run(call: Call) -> str:
     """The error of a call, or an empty text."""
     if not _lab.has(FUNCTION):
-        raise ImportError(
-            "tcgemm was built without CUDA, so that its library has no kernels of the ladders; "
-            f"build it with nvcc: {_library.rebuild()}"
-        )
+        raise ImportError(f"the library has no kernels of the ladders: {_library.no_cuda_kernel()}")
     _lab.function(FUNCTION, Call)(ctypes.byref(call))
     return call.error.decode()
 

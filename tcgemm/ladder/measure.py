@@ -61,7 +61,7 @@ def run(
     Raises:
         ValueError: There is no GPU, ladder or size like that, or the file to resume is another
             GPU's or has another size.
-        ImportError: The library was built without CUDA.
+        ImportError: No CUDA kernel was built.
     """
     chosen = check_documents(documents)
     check_size(size)

@@ -11,7 +11,7 @@ import sys
 import pytest
 import torch
 
-from tcgemm import _lab
+from tcgemm import _lab, _library
 from tcgemm.ladder import conflicts, hgemm_tile, machine_code, sources
 from tcgemm.probe import sass
 
@@ -27,7 +27,7 @@ def has_kernels() -> bool:
 
 built = pytest.mark.skipif(
     not (has_kernels() and sass.tool("cuobjdump")),
-    reason="needs a library with the ladders, and cuobjdump",
+    reason="needs cuobjdump" if has_kernels() else _library.no_cuda_kernel(),
 )
 TARGETS = ("sm_80", "sm_90")
 

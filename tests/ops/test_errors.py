@@ -420,7 +420,7 @@ UNREACHABLE = {
     " failed; its message stands on stderr.": "torch's own call fails",
     "current device; its message stands": "torch's own call fails",
     "gave no stream of cuda:": "torch's own call fails",
-    "was built without CUDA": "needs a GPU and a CPU build",
+    "but no CUDA kernel was built": "needs a GPU and a CPU build",
     "computed on cuda and cpu; move": "needs a third kind of device",
     "both must be on one device: move z": "needs a GPU",
     ": scale is on ": "needs a GPU: the fake answers for tensors on meta",

@@ -167,29 +167,90 @@ def test_toolkit_without_the_static_runtime_is_named(tmp_path):
 # CUDA or CPU.
 
 TOOLKIT = toolchain.Toolkit(Path("/toolkit"), "13.0.88", "pip")
+ALL = ["8.0", "8.0+PTX", "8.9", "9.0a"]
 
 
 @pytest.mark.parametrize(
-    ("force", "torch_cuda", "toolkit", "cuda"),
+    ("force", "listed", "gpus", "arches", "why"),
     [
-        ("", "13.0", TOOLKIT, True),
-        ("", "13.0", None, False),
-        ("", None, TOOLKIT, False),
-        ("0", "13.0", TOOLKIT, False),
-        ("1", None, TOOLKIT, True),
+        ("", "", [], [], "no GPU is seen"),
+        ("", "", ["9.0"], ["9.0a"], "for this machine's GPUs"),
+        ("", "", ["8.0", "8.6"], ["8.0"], "for this machine's GPUs"),
+        ("", "", ["8.9"], ["8.9"], "for this machine's GPUs"),
+        ("", "", ["12.0"], ["8.0", "8.0+PTX"], "for this machine's GPUs"),
+        ("", "", ["7.5"], [], "no kernel runs on this machine's GPUs"),
+        ("", "", ["7.5", "9.0"], ["9.0a"], "for this machine's GPUs"),
+        ("1", "", [], ALL, "TCGEMM_CUDA=1"),
+        ("1", "", ["9.0"], ["9.0a"], "for this machine's GPUs"),
+        ("1", "8.0", ["9.0"], ["8.0"], "TORCH_CUDA_ARCH_LIST=8.0"),
+        ("", "all", ["9.0"], ALL, "TORCH_CUDA_ARCH_LIST=all"),
+        ("", "9.0", [], ["9.0a"], "TORCH_CUDA_ARCH_LIST=9.0"),
+        ("0", "all", ["9.0"], [], "TCGEMM_CUDA=0"),
     ],
 )
-def test_cuda_build_is_chosen_by_nvcc_and_torch(force, torch_cuda, toolkit, cuda):
-    assert toolchain.choose_cuda(force, torch_cuda, toolkit, [])[0] is cuda
+def test_what_is_built(force, listed, gpus, arches, why):
+    environ = {"TCGEMM_CUDA": force, "TORCH_CUDA_ARCH_LIST": listed}
+    found, reason = toolchain.choose_arches(environ, gpus, "13.0", TOOLKIT, [])
+    assert found == arches and reason.startswith(why)
+
+
+@pytest.mark.parametrize("listed", ["", "all"])
+def test_without_a_compiler_or_cuda_in_torch_the_cpu_alone_is_built(listed):
+    environ = {"TORCH_CUDA_ARCH_LIST": listed}
+    assert toolchain.choose_arches(environ, ["9.0"], "13.0", None, [])[0] == []
+    assert toolchain.choose_arches(environ, ["9.0"], None, TOOLKIT, [])[0] == []
+    forced = {"TCGEMM_CUDA": "1", **environ}
+    assert toolchain.choose_arches(forced, [], None, TOOLKIT, [])[0] == ALL
 
 
 def test_forced_cuda_build_without_nvcc_says_why():
+    forced = {"TCGEMM_CUDA": "1"}
     with pytest.raises(RuntimeError, match="TCGEMM_CUDA=1 asks for the CUDA kernels, but no nvcc"):
-        toolchain.choose_cuda("1", "13.0", None, [])
+        toolchain.choose_arches(forced, [], "13.0", None, [])
     with pytest.raises(RuntimeError, match="is CUDA 12"):
-        toolchain.choose_cuda("1", "13.0", None, ["/old/bin/nvcc (PATH) is CUDA 12.4.131, but"])
+        refused = ["/old/bin/nvcc (PATH) is CUDA 12.4.131, but"]
+        toolchain.choose_arches(forced, [], "13.0", None, refused)
     with pytest.raises(RuntimeError, match="TCGEMM_CUDA is 'yes'; expected 0"):
-        toolchain.choose_cuda("yes", "13.0", TOOLKIT, [])
+        toolchain.choose_arches({"TCGEMM_CUDA": "yes"}, [], "13.0", TOOLKIT, [])
+
+
+def test_a_build_without_kernels_says_so_last():
+    code = "import setup; setup.say_no_cuda_kernel('no GPU is seen'); print('a wheel')"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith("tcgemm: no CUDA kernel was built (no GPU is seen); TCGEMM_CUDA=1")
+
+
+def test_make_demo_builds_the_default_and_keeps_what_is_there(tmp_path):
+    """A stub in place of Python writes down how the build is called."""
+    stub = tmp_path / "python"
+    stub.write_text(
+        f'#!/bin/sh\necho "list=$TORCH_CUDA_ARCH_LIST $@" >> {tmp_path}/calls\n'
+        'case "$1" in setup.py) touch tcgemm/libtcgemm.so ;; esac\n'
+    )
+    stub.chmod(0o755)
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    (tmp_path / "tcgemm").mkdir()
+    environ = {k: v for k, v in os.environ.items() if k != "TORCH_CUDA_ARCH_LIST"}
+
+    def calls(*targets):
+        (tmp_path / "calls").unlink(missing_ok=True)
+        command = ["make", "-s", *targets, f"PYTHON={stub}"]
+        subprocess.run(command, cwd=tmp_path, env=environ, check=True)
+        return (tmp_path / "calls").read_text().splitlines()
+
+    build = "setup.py -q build_ext --inplace"
+    demo = "list= -m tcgemm demo"
+    assert calls("demo") == [f"list= {build}", demo]
+    assert calls("demo") == [demo]  # the library that is there stays
+    assert calls("build") == [f"list=all {build}"]
+    (tmp_path / "tcgemm/libtcgemm.so").unlink()
+    assert calls("test")[0] == f"list=all {build}"
 
 
 # Architectures.

@@ -106,7 +106,7 @@ RAISED = {
     "The library could not be loaded": library_is_no_library,
     "Two copies of tcgemm in one process": lambda _: _library.load(),
     "Found no NVIDIA driver": no_driver,
-    "This tcgemm was built without CUDA": built_without_cuda,
+    "No CUDA kernel was built": built_without_cuda,
     "No kernel of this build": lambda _: tcgemm.explain(X, W.t(), device="A100"),
     "Both must have one dtype": lambda _: tcgemm.linear(X.bfloat16(), W),
     "A dtype that no product takes": lambda _: tcgemm.mm(X.long(), W.t().long()),

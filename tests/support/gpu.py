@@ -4,6 +4,7 @@ import functools
 
 import torch
 
+from tcgemm import _library
 from tcgemm.ops import query
 
 
@@ -21,7 +22,7 @@ def serves(mark: str, version: str) -> bool:
 def missing(mark: str) -> str:
     """Why tests with this mark cannot run here; "" if they can."""
     if build()["cuda"] is None:
-        return "this tcgemm was built without CUDA"
+        return _library.no_cuda_kernel()
     if not torch.cuda.is_available():
         return "torch finds no CUDA GPU"
     version = "{}.{}".format(*torch.cuda.get_device_capability())
