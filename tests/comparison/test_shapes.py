@@ -305,6 +305,7 @@ def test_a_missing_gpu_ends_in_a_sentence(monkeypatch):
 
 
 @pytest.mark.gpu
+@pytest.mark.alone
 def test_shapes_on_a_gpu():
     shapes = [(1024, 1024, 1024), (16, 4096, 4096), (4, 256, 256, 256), (511, 513, 1000)]
     result = tcgemm.compare(

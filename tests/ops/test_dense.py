@@ -63,8 +63,10 @@ def test_error_is_far_below_the_bound(device, types):
         a, b = types.operands("TN", 300, 200, k, device=device)
         out = tcgemm.mm(a, b, out_dtype=types.widest, **types.options)
         ratios.append(reference.assert_close(out, a, b, limit=limit, **types.options))
-    # The CPU adds fp8 products in f32 and loses next to nothing.
-    assert max(ratios) > (1e-6 if types.fp8 else 1e-4)
+    # The CPU adds fp8 products in f32 and loses next to nothing. A GPU may sum f32 in f64, and then
+    # rounds as the reference does.
+    if device == "cpu" or types.options.get("precision") != "highest":
+        assert max(ratios) > (1e-6 if types.fp8 else 1e-4)
 
 
 @ANY_DATA

@@ -1,7 +1,6 @@
 """Records, tables, checks and the command, on a GPU that tests/support/fake_gpu.py simulates."""
 
 import copy
-import os
 import re
 
 import pytest
@@ -434,14 +433,8 @@ def test_traffic():
     assert {row.split(",")[0].split()[1] for row in bandwidth.ROWS} == set(kernels_memory.COPIES)
 
 
-def limits_here():
-    """The checks of what the hardware cannot do. Where other processes of the tests use the GPU as
-    well, a kernel does not have all multiprocessors at once, and its rate on them says nothing."""
-    alone = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) == 1
-    return [check for check in checks.LIMITS if alone or check is not checks.whole_chip]
-
-
 @pytest.mark.gpu
+@pytest.mark.alone
 def test_a_gpu_agrees_with_itself(tmp_path):
     """rate x latency is the work, a lone warp has a quarter, conflicts are those computed."""
     path = tmp_path / "probe.json"
@@ -455,14 +448,15 @@ def test_a_gpu_agrees_with_itself(tmp_path):
     ):
         results["records"] += probe.run(group, row=row)["records"]
     assert load(path)["header"]["gpu"] == torch.cuda.get_device_name()
-    assert checks.sentences(results, (*limits_here(), checks.lone_warp)) == []
+    assert checks.sentences(results, (*checks.LIMITS, checks.lone_warp)) == []
     assert str(tables.of(results, ["mma", "sparse"])[0])
 
 
 @pytest.mark.gpu
+@pytest.mark.alone
 @pytest.mark.sm90
 def test_wgmma_on_a_gpu():
     results = probe.run("wgmma", row="wgmma.m64nNk16.f32.f16.f16")
-    assert checks.sentences(results, limits_here()) == []
+    assert checks.sentences(results, checks.LIMITS) == []
     best = max(each["rate"] for each in results["records"] if each["mode"] == "one")
     assert 0.9 * 2048 < best <= 1.01 * 2048

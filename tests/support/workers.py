@@ -54,6 +54,11 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     return None if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else processes()
 
 
+def are_several() -> bool:
+    """Do other processes of this run use the GPU as well?"""
+    return int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) > 1
+
+
 def limit_threads(config: pytest.Config) -> None:
     """Gives a process of xdist its share of the cores; torch would start a thread for each core."""
     if worker := getattr(config, "workerinput", None):
