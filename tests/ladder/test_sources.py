@@ -28,13 +28,6 @@ def test_sources_are_found_in_a_checkout_and_in_a_wheel(place):
         assert sources.source(name) == (CSRC / f"{name}.cu").read_text()
 
 
-def test_a_step_has_fewer_than_120_lines():
-    """A student reads a step on two pages."""
-    lines = {path.name: len(path.read_text().splitlines()) for path in CSRC.glob("*.cu")}
-    assert len(lines) > 25
-    assert {name: count for name, count in lines.items() if count >= 120} == {}
-
-
 def test_without_sources_a_sentence_names_both_folders(tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "PACKAGE", tmp_path / "tcgemm")
     with pytest.raises(RuntimeError, match=r"csrc/ladder or .*tcgemm/ladder/csrc\.$"):

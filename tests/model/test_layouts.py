@@ -39,11 +39,6 @@ def test_swizzles_are_those_of_the_kernels(path, function, layout, chunks):
             assert address(row, chunk) == layout(row, 16 * chunk), (row, chunk)
 
 
-def test_another_formula_is_found():
-    other = formula("ladder/003_baseline.cu", "offset")
-    assert other(1, 0) != banks.swizzled128(1, 0) or other(1, 1) != banks.swizzled128(1, 16)
-
-
 def test_the_pitches_of_float64_are_those_of_the_kernels():
     """K-major rows have 128 bytes and 4 elements, others the tile and kPadBytes."""
     text = (CSRC / "tile/fp64_producer.cuh").read_text()
