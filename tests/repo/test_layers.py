@@ -1,4 +1,4 @@
-"""Which file may include or import which, and where asm, torch and macros may stand.
+"""Which file may include which, and where asm, torch and macros may stand.
 
 A rule is a function (path, text) -> complaints, so that it runs on a small bad sample as well as on
 the tree. Paths are relative to the checkout.
@@ -6,12 +6,11 @@ the tree. Paths are relative to the checkout.
 
 from __future__ import annotations
 
-import ast
 import re
 
 import pytest
 
-from support.source_tree import CPP, ROOT, cycle, tree, without_comments
+from support.source_tree import CPP, cycle, tree, without_comments
 
 # Data flows left to right; a folder includes only folders to its right.
 DIRECTION = ("ops", "plan", "launch", "kernels", "tile", "ptx", "catalog.h", "isa", "core")
@@ -68,18 +67,6 @@ def function_macros_die_in_ptx(path: str, text: str) -> list[str]:
     return complaints
 
 
-def no_test_imports_a_test(path: str, text: str) -> list[str]:
-    """Code that two test files share is in tests/support."""
-    modules = []
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Import):
-            modules += [name.name for name in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            modules += [node.module or "", *(f"{node.module}.{name.name}" for name in node.names)]
-    last = [name.split(".")[-1] for name in modules]
-    return [f"{path} imports {name}" for name in last if name.startswith(("test_", "conftest"))]
-
-
 CPP_RULES = (
     includes_point_right,
     asm_in_ptx_only,
@@ -94,46 +81,21 @@ def test_csrc_keeps(rule):
     assert not [c for path, text in tree(*CPP).items() for c in rule(path, text)]
 
 
-def test_no_test_imports_a_test():
-    files = {p: text for p, text in tree(".py").items() if p.startswith("tests/")}
-    assert len(files) > 80
-    assert not [c for path, text in files.items() for c in no_test_imports_a_test(path, text)]
-
-
-@pytest.mark.parametrize(
-    ("rule", "path", "bad", "good"),
-    [
-        (includes_point_right, "csrc/tile/a.cuh", '#include "plan/p.h"', '#include "ptx/tma.cuh"'),
-        (includes_point_right, "csrc/core/a.h", '#include "catalog.h"', '#include "core/b.h"'),
-        (includes_point_right, "csrc/cpu/a.h", '#include "plan/p.h"', '#include "core/b.h"'),
-        (asm_in_ptx_only, "csrc/tile/a.cuh", 'asm volatile("nop;");', "// no asm (here)"),
-        (torch_in_ops_only, "csrc/plan/a.cpp", "#include <torch/headeronly/a.h>", "int torch;"),
-        (
-            arch_macro_in_one_place,
-            "csrc/tile/a.cuh",
-            "#if __CUDA_ARCH__ >= 900",
-            "// __CUDA_ARCH__",
-        ),
-        (function_macros_die_in_ptx, "csrc/tile/a.cuh", "#define F(x) x\n#undef F", "#define F 1"),
-        (
-            function_macros_die_in_ptx,
-            "csrc/ptx/a.cuh",
-            "#define F(x) x",
-            "#define F(x) x\n#undef F",
-        ),
-        (
-            no_test_imports_a_test,
-            "tests/ops/test_a.py",
-            "from tests.ops.test_b import one",
-            "from support.cases import F16",
-        ),
-        (no_test_imports_a_test, "tests/test_a.py", "import test_b", "import support"),
-        (no_test_imports_a_test, "tests/test_a.py", "from conftest import a", "import torch"),
-    ],
+BAD = (
+    (includes_point_right, "csrc/tile/a.cuh", '#include "plan/p.h"'),
+    (includes_point_right, "csrc/core/a.h", '#include "catalog.h"'),
+    (includes_point_right, "csrc/cpu/a.h", '#include "plan/p.h"'),
+    (asm_in_ptx_only, "csrc/tile/a.cuh", 'asm volatile("nop;");'),
+    (torch_in_ops_only, "csrc/plan/a.cpp", "#include <torch/headeronly/a.h>"),
+    (arch_macro_in_one_place, "csrc/tile/a.cuh", "#if __CUDA_ARCH__ >= 900"),
+    (function_macros_die_in_ptx, "csrc/tile/a.cuh", "#define F(x) x\n#undef F"),
+    (function_macros_die_in_ptx, "csrc/ptx/a.cuh", "#define F(x) x"),
 )
-def test_rule_can_fail(rule, path, bad, good):
+
+
+@pytest.mark.parametrize(("rule", "path", "bad"), BAD)
+def test_rule_can_fail(rule, path, bad):
     assert rule(path, bad)
-    assert not rule(path, good)
 
 
 def test_includes_have_no_circle_and_exist():
@@ -145,9 +107,3 @@ def test_includes_have_no_circle_and_exist():
     assert not [name for names in graph.values() for name in names if name not in files]
     assert not cycle(graph)
     assert cycle({"a": ["b"], "b": ["c"], "c": ["b"]}) == ["b", "c"]
-
-
-def test_the_architecture_page_has_this_order():
-    page = (ROOT / "docs/dev/architecture.md").read_text()
-    assert f"    {' -> '.join(DIRECTION)}\n" in page
-    assert all(re.search(rf"^    {folder} ", page, re.MULTILINE) for folder in SIDE_FOLDERS)

@@ -107,49 +107,20 @@ def test_a_change_is_reported(tool, capsys, change):
     assert f"tcgemm::repack<2> sm_90a differs: {field} " in said
 
 
-def test_one_byte_is_enough(tool):
-    image = bytearray(cubin())
-    tool("write", bytes(image))
-    image[image.index(b"machine code") + 3] ^= 1
-    assert tool("compare", bytes(image)) == 1
-
-
 def test_a_kernel_more_or_less_is_reported(tool, capsys):
-    tool("write", cubin())
-    assert tool("compare", cubin(GEMM)) == 1
-    said = capsys.readouterr().out
-    assert "tcgemm::repack<2> sm_90a is only in the table" in said
-    assert "row_one rolled sm_90a is not in the table" in said
-
-
-def test_partial_allows_less_but_not_more(tool):
     tool("write", cubin(), cubin(GEMM))
     assert tool("compare", cubin(GEMM)) == 1
+    assert "tcgemm::repack<2> sm_90a is only in the table" in capsys.readouterr().out
     assert tool("compare", cubin(GEMM), flags=["--partial"]) == 0
-    assert tool("compare", cubin(GEMM, stack=8), flags=["--partial"]) == 1
-    assert tool("compare", cubin(GEMM.replace("gemm", "sums")), flags=["--partial"]) == 1
+    tool("write", cubin())
+    assert tool("compare", cubin(), cubin(GEMM), flags=["--partial"]) == 1
+    assert "row_one rolled sm_90a is not in the table" in capsys.readouterr().out
 
 
 def test_another_compiler_is_not_compared(tool, capsys):
     tool("write", cubin())
     assert tool("compare", cubin(release="release 13.1", registers=50)) == 0
     assert "nothing is compared: compiler of the table" in capsys.readouterr().out
-
-
-def test_nothing_is_not_equal(tool):
-    tool("write", cubin())
-    with pytest.raises(RuntimeError, match="no kernel is in"):
-        tool("compare", flags=["--partial"])
-
-
-def test_two_kernels_of_one_name_must_be_the_same(tool):
-    assert tool("write", cubin(), cubin()) == 0
-    with pytest.raises(RuntimeError, match="stands twice"):
-        tool("write", cubin(), cubin(stack=8))
-
-
-def table(*keys):
-    return {"kernels": {key: {"text": key.split(" ")[0][-1], "stack": 0} for key in keys}}
 
 
 def test_names_are_mapped():
@@ -160,27 +131,6 @@ def test_names_are_mapped():
     assert len(machine_code.compare(old, new, NO_NAMES)) == 4
     swapped = {"kernels": dict(zip(new["kernels"], reversed(new["kernels"].values()), strict=True))}
     assert len(machine_code.compare(old, swapped, names)) == 2
-
-
-def test_names_that_collide_are_reported():
-    names = {"rows": [], "functions": [["first|second", "same"]]}
-    old, new = table("a::first sm_80", "a::second sm_80"), table("a::same sm_80")
-    assert any(
-        "both become a::same sm_80" in line for line in machine_code.compare(old, new, names)
-    )
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("void a::f<2, 3>(a::P)", "a::f<2, 3>"),
-        ("void a::f<(a::T)2>(a::P<int (*)(int)>)", "a::f<(a::T)2>"),
-        ("a::f(a::P)", "a::f"),
-        ("a::_GLOBAL__N__0bb58a97_7_tile_cu_d5c0::f(a::P)", "a::(anonymous namespace)::f"),
-    ],
-)
-def test_short_names(name, expected):
-    assert machine_code.short(name) == expected
 
 
 def test_the_table_has_every_row_of_the_catalog():

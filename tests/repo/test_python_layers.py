@@ -15,7 +15,7 @@ import pytest
 
 import tcgemm
 
-from support.source_tree import ROOT, cycle
+from support.source_tree import cycle
 
 PACKAGE = Path(tcgemm.__file__).resolve().parent
 # A module imports from its own layer and from those below it.
@@ -154,35 +154,22 @@ def test_every_module_keeps(rule):
     assert not [complaint for item in modules().items() for complaint in rule(*item)]
 
 
-@pytest.mark.parametrize(
-    ("rule", "name", "bad", "good"),
-    [
-        (imports_point_down, "ops.a", "from tcgemm import nn", "from tcgemm import dtypes"),
-        (imports_point_down, "ops.a", "import tcgemm", "import torch"),
-        (imports_point_down, "ops.a", "from tcgemm.sparse import tensor", "import math"),
-        (
-            imports_point_down,
-            "ops.a",
-            "if 1:\n    import tcgemm",
-            "if TYPE_CHECKING:\n    import tcgemm",
-        ),
-        (imports_point_down, "quant.a", "import tcgemm.sparse.prune", "from tcgemm.ops import a"),
-        (imports_stand_at_the_top, "a", "def f():\n    import tcgemm", "import tcgemm"),
-        (imports_stand_at_the_top, "a", "def f():\n    import math", "def f():\n    import tqdm"),
-        (private_torch_in_one_module, "a", "x = torch._C._f()", "x = 'torch._C._f()'"),
-        (private_torch_in_one_module, "a", "x = torch.autograd._f()", "x = torch.autograd.f()"),
-        (private_torch_in_one_module, "a", "from torch._a import b", "from torch.a import b"),
-        (private_torch_in_one_module, "a", "from torch.a import _b", "from tcgemm.a import _b"),
-        (private_torch_in_one_module, "a", "x = op._handle.call", "x = op.handle"),
-    ],
+BAD = (
+    (imports_point_down, "ops.a", "from tcgemm import nn"),
+    (imports_point_down, "ops.a", "import tcgemm"),
+    (imports_point_down, "ops.a", "if 1:\n    import tcgemm"),
+    (imports_point_down, "quant.a", "import tcgemm.sparse.prune"),
+    (imports_point_down, "elsewhere.a", ""),
+    (imports_stand_at_the_top, "a", "def f():\n    import tcgemm"),
+    (private_torch_in_one_module, "a", "x = torch._C._f()"),
+    (private_torch_in_one_module, "a", "from torch.a import _b"),
+    (private_torch_in_one_module, "a", "x = op._handle.call"),
 )
-def test_rule_can_fail(rule, name, bad, good):
+
+
+@pytest.mark.parametrize(("rule", "name", "bad"), BAD)
+def test_rule_can_fail(rule, name, bad):
     assert rule(name, bad)
-    assert not rule(name, good)
-
-
-def test_a_module_has_a_layer():
-    assert imports_point_down("elsewhere.a", "") == ["elsewhere.a is in no layer"]
 
 
 def test_imports_have_no_circle():
@@ -235,11 +222,3 @@ def test_public_functions_and_classes_are_called_by_their_public_name(name):
     value = getattr(tcgemm, name)
     if callable(value):
         assert (value.__module__, value.__qualname__) == ("tcgemm", name)
-
-
-def test_the_architecture_page_has_this_order():
-    """From the top down; two modules that only load saved files and names are left out."""
-    hidden = {"saved_names", "", "__main__", "sparse_cutlass"}
-    layers = [[top for top in tops if top not in hidden] for tops in reversed(LAYERS)]
-    order = " -> ".join(", ".join(tops) for tops in layers if tops)
-    assert f"    {order}\n" in (ROOT / "docs/dev/architecture.md").read_text()
