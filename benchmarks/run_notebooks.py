@@ -3,16 +3,13 @@
     python -m benchmarks notebooks                     every notebook, in place
     python -m benchmarks notebooks 002_ladder          one of them
     python -m benchmarks notebooks --out FOLDER        into another folder
-    python -m benchmarks notebooks --check             only says which outputs are of other code
 
-Each notebook stores a hash of its code cells, the GPU, the versions and the date of the run that
-made its outputs. tests/bench/test_notebooks.py compares the hash with the cells.
+Each notebook stores the GPU, the versions, the commit and the date of the run of its outputs.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import os
 import tempfile
 from pathlib import Path
@@ -33,18 +30,6 @@ NEEDED = "The notebooks run by nbclient: pip install nbclient ipykernel"
 def names() -> list[str]:
     """The notebooks, without their suffix."""
     return sorted(path.stem for path in FOLDER.glob("*.ipynb"))
-
-
-def code_hash(notebook: dict[str, Any]) -> str:
-    """SHA-256 of the code cells: their texts, with a zero byte between two of them."""
-    cells = [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "code"]
-    texts = ["".join(source) for source in cells]
-    return hashlib.sha256("\0".join(texts).encode()).hexdigest()
-
-
-def recorded_hash(notebook: dict[str, Any]) -> str | None:
-    """The hash of the code cells that made the outputs, or None if there are no outputs."""
-    return notebook["metadata"].get("tcgemm", {}).get("code")
 
 
 def read(name: str) -> Any:
@@ -74,10 +59,9 @@ def execute(notebook: Any, folder: Path) -> None:
 
 
 def record(notebook: Any, device: str, commit: str | None) -> None:
-    """Notes which code and which machine made the outputs."""
+    """Notes which commit and which machine made the outputs."""
     facts = machine.facts(device)
     notebook.metadata["tcgemm"] = {
-        "code": code_hash(notebook),
         **{name: facts[name] for name in FACTS},
         "commit": commit or results_file.commit(),
     }
@@ -92,7 +76,6 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("notebooks", nargs="*", help=f"{', '.join(names())} (all)")
     parser.add_argument("--out", type=Path, default=FOLDER, help="the folder of the results")
     parser.add_argument("--commit", help="the commit that runs, where there is no git")
-    parser.add_argument("--check", action="store_true", help="execute nothing")
     options = parser.parse_args(arguments)
     unknown = sorted(set(options.notebooks) - set(names()))
     if unknown:
@@ -107,11 +90,6 @@ def main(arguments: Sequence[str]) -> int:
     failed = False
     for name in options.notebooks or names():
         notebook = read(name)
-        if options.check:
-            is_stale = recorded_hash(notebook) != code_hash(notebook)
-            failed |= is_stale
-            print(f"{name}: the outputs are of {'other' if is_stale else 'this'} code")
-            continue
         options.out.mkdir(parents=True, exist_ok=True)
         try:
             with tempfile.TemporaryDirectory() as folder:

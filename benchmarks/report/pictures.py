@@ -1,16 +1,14 @@
 """Draws the pictures of docs/pictures/.
 
-    python -m benchmarks pictures
+python -m benchmarks pictures
 
-    call.svg          the steps of a call, from Python to the kernel
-    sparse24.svg      the 2:4 format
-    step.svg          one step of a tensor core
-    sums.svg          errors of long sums, of benchmarks/results/numerics/emulated.json
-    chain.svg         errors of a chain of products, of the same file
-    swap_<gpu>.svg    a model after swap_linear, of benchmarks/results/swap/<gpu>.json
-    models_<gpu>.svg  training and decode of models, of benchmarks/results/models/<gpu>.json
-
-A test compares the files with what this script draws.
+call.svg          the steps of a call, from Python to the kernel
+sparse24.svg      the 2:4 format
+step.svg          one step of a tensor core
+sums.svg          errors of long sums, of benchmarks/results/numerics/emulated.json
+chain.svg         errors of a chain of products, of the same file
+swap_<gpu>.svg    a model after swap_linear, of benchmarks/results/swap/<gpu>.json
+models_<gpu>.svg  training and decode of models, of benchmarks/results/models/<gpu>.json
 """
 
 import argparse
