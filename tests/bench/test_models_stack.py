@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from benchmarks.models import cases, training, waiting
+from benchmarks.models import waiting
 from benchmarks.models.stack import EPS, HEAD, THETA, Sizes, build
 from tcgemm.testing import telemetry
 
@@ -85,13 +85,6 @@ def test_decode_with_a_cache_is_a_longer_prompt(stack):
     assert not torch.allclose(logits, stack(ids[:, 11:], cache=cache, start=11))
 
 
-@pytest.mark.parametrize(("count", "cached"), [(2, True), (1, False)])
-def test_other_calls_with_a_start_are_refused(stack, count, cached):
-    cache = stack.cache(1, 12) if cached else None
-    with pytest.raises(ValueError, match="start: 3 needs a cache and one token a call"):
-        stack(torch.zeros(1, count, dtype=torch.long), cache=cache, start=3)
-
-
 def test_the_model_is_causal_and_repeatable():
     one, other = (build(SIZES, "cpu", torch.float32) for _ in range(2))
     ids = torch.randint(100, (1, 8))
@@ -102,28 +95,6 @@ def test_the_model_is_causal_and_repeatable():
     ids[:, 5:] = 0
     assert not torch.equal(one(ids), short)
     assert torch.equal(one(ids[:, :5]), short)
-
-
-@pytest.mark.parametrize("name", cases.MODELS)
-def test_the_number_of_weights_is_that_of_the_stack(name):
-    for case in cases.cases((name,), layers=3):
-        with torch.device("meta"):
-            model = build(case.sizes, "meta", torch.bfloat16)
-        matrices = [each.numel() for each in model.parameters() if each.ndim == 2]
-        assert case.weights == sum(matrices) and len(matrices) == 3 * 7 + 2
-
-
-def test_a_token_follows_from_the_one_before_half_of_the_time():
-    case = cases.Case("smoke", cases.MODELS["smoke"], "train", 8, 512)
-    ids = training.text(case, 3, seed=5)
-    assert ids.shape == (3, 8, 513) and ids.min() >= 0 and ids.max() < case.sizes.vocabulary
-    assert torch.equal(ids, training.text(case, 3, seed=5))
-    assert not torch.equal(ids, training.text(case, 3, seed=6))
-    pairs = torch.zeros(case.sizes.vocabulary, case.sizes.vocabulary)
-    before, after = ids[..., :-1].flatten(), ids[..., 1:].flatten()
-    pairs.index_put_((before, after), torch.ones(len(before)), accumulate=True)
-    share = float(pairs.max(1).values.sum() / pairs.sum())
-    assert training.FOLLOWS < share < training.FOLLOWS + 0.2
 
 
 def test_calls_alternate_in_their_sessions():

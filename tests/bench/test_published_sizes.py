@@ -1,15 +1,11 @@
 """The tables and the picture of published sizes, from results that are made up."""
 
-import textwrap
-
 import pytest
 
 import benchmarks.__main__ as command
-from benchmarks import RESULTS, published_sizes
+from benchmarks import published_sizes
 from tcgemm.bench import results_file, workloads
 from tcgemm.bench.cases import cases
-
-from support.source_tree import ROOT
 
 
 def made_up(widths, ratio):
@@ -25,12 +21,6 @@ def made_up(widths, ratio):
         results["rows"].append(row)
         results["details"][results_file.key(row)] = {"f32_sums_us": 11.0 * found}
     return results
-
-
-def test_every_size_has_a_shape():
-    rows = [workloads.as_row(case, "gpu", {}) for case in cases("doc000")]
-    found = [(*published_sizes.family_of(row), row["accumulation"]) for row in rows]
-    assert len(set(found)) == len(found) == 854
 
 
 def test_means_extremes_and_steps():
@@ -52,11 +42,6 @@ def test_means_extremes_and_steps():
     assert "figure 8, RTX 2070, rectangles: 1.77 x cuBLAS 10.1" in "\n".join(found.notes)
 
 
-def test_one_width_has_no_step():
-    found = published_sizes.table(made_up({1024}, lambda *_: 1.0))
-    assert {row["step"] for row in found.rows} == {"-"}
-
-
 def test_the_command(tmp_path, capsys):
     assert command.main(["doc000", "--results", str(tmp_path)]) == 0
     assert "run python -m benchmarks run --set doc000" in capsys.readouterr().out
@@ -66,25 +51,3 @@ def test_the_command(tmp_path, capsys):
     assert command.main(["doc000", "--results", str(tmp_path), "--plot", str(pictures)]) == 0
     assert "WxWx4W" in capsys.readouterr().out
     assert (pictures / "h200-doc000.png").stat().st_size > 10_000
-
-
-def test_the_page_has_the_stored_table():
-    page = (ROOT / "docs/dev/published-sizes.md").read_text()
-    found = published_sizes.table(results_file.load(RESULTS / "h200.json"))
-    table = str(found).split("\n\n")[1]
-    assert textwrap.indent(table, "    ") in page and found.title in page
-    assert all(row["sizes"] == len(published_sizes.WIDTHS) for row in found.rows)
-    assert found.notes[0] in " ".join(page.split())
-    rows = [
-        f"| {each.figure} | {each.gpu} | {each.family} | {each.mean} | "
-        f"{each.largest} at {each.width} |"
-        for each in published_sizes.published_figures()
-    ]
-    assert "\n".join(rows) in page
-    assert "benchmarks/results/h200-doc000.png" in page
-
-
-def test_a_folder_that_is_not_there(tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        command.main(["doc000", "--results", str(tmp_path / "none")])
-    assert "there is no such folder" in capsys.readouterr().err

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import tcgemm
-from benchmarks import fit, merge, recording, rows
+from benchmarks import fit, recording, rows
 from tcgemm import info
 from tcgemm.bench import results_file
 from tcgemm.bench.workloads import Workload
@@ -130,24 +130,6 @@ def test_a_recording_resumes_with_what_is_missing(tmp_path, gpu, capsys):
         record(path, "--resume", "--seed", "2")
 
 
-def test_shards_merge(tmp_path, gpu):
-    files = [tmp_path / f"{part}.json" for part in (1, 2)]
-    for part, path in enumerate(files, 1):
-        record(path, "--shard", f"{part}/2")
-    out = tmp_path / "h200.json"
-    assert merge.main([*map(str, files), "--out", str(out)]) == 0
-    assert [problem["index"] for problem in recording.load(out)["problems"]] == [*range(COUNT)]
-    gpu.calls.clear()
-    record(out, "--resume")
-    assert gpu.calls == []
-
-
-def test_a_dry_run_needs_no_gpu(capsys):
-    assert rows.main(["--problems", "5", "--dry-run", "--gpu", "H100"]) == 0
-    out = capsys.readouterr().out
-    assert out.count("rows, choice sm") == 5 and "seed 1, 5 problems" in out
-
-
 def test_fit_shows_losses_and_residuals(tmp_path, gpu, capsys):
     path = tmp_path / "h200.json"
     slow = recording.choice(DEVICE, recording.draw()[2]).kernel
@@ -164,42 +146,6 @@ def test_fit_shows_losses_and_residuals(tmp_path, gpu, capsys):
     ratios = {each.ratio for each in residuals if each.row.kernel == slow}
     assert ratios and all(ratio == pytest.approx(1.25) for ratio in ratios)
     assert max(each.relative for each in residuals if each.row.kernel == slow) > 1
-    assert fit.main([str(path), "--score"]) == 0
-    assert float(capsys.readouterr().out) > 0
-    with pytest.raises(SystemExit):
-        fit.main([str(tmp_path / "nothing.json")])
-
-
-def test_a_choice_without_a_time_is_named(tmp_path, gpu):
-    found = record(tmp_path / "h200.json")
-    problem = found["problems"][0]
-    chosen = recording.choice(DEVICE, problem)
-    problem["rows"] = [row for row in problem["rows"] if row["kernel"] != chosen.kernel]
-    found = fit.choices(DEVICE, [problem])
-    assert found[0].loss is None and fit.quality(found) == "nothing measured"
-    assert fit.score(found) == pytest.approx(1.1 * fit.NOT_MEASURED)
-    assert "not measured" in fit.worst(found, 1)[0]
-    other = chosen._replace(cluster=3 - chosen.cluster)
-    problem["rows"].append({**other._asdict(), "rough_us": 1.0, "fine_us": None})
-    assert fit.choices(DEVICE, [problem])[0].loss is None
-    assert fit.score(fit.choices(DEVICE, [problem])) == 0
-
-
-def test_a_search_lowers_the_score():
-    source = fit.SOURCE.read_text()
-    names = ["kFill", "kStore"]
-    assert all(fit.constant(source, name) > 0 for name in names)
-    with pytest.raises(SystemExit, match="kNone"):
-        fit.constant(source, "kNone")
-    best = {"kFill": 1.3 * fit.constant(source, "kFill"), "kStore": fit.constant(source, "kStore")}
-
-    def score_of(text):
-        return sum(abs(fit.constant(text, name) / best[name] - 1) for name in names)
-
-    found, score = fit.search(names, score_of, source)
-    assert fit.constant(found, "kFill") == pytest.approx(best["kFill"], rel=0.03)
-    assert fit.constant(found, "kStore") == fit.constant(source, "kStore")
-    assert score < 0.03 and len(found.splitlines()) == len(source.splitlines())
 
 
 @pytest.mark.gpu

@@ -13,8 +13,6 @@ from tcgemm.bench.case import Case
 from tcgemm.bench.cases import EPILOGUES
 from tcgemm.cli import bench
 
-from support.bench_fixtures import measured
-
 
 def run_small(capsys, *arguments):
     status = checkout_run.main(["--device", "cpu", "--ms", "2", "--commit", "abc", *arguments])
@@ -77,25 +75,6 @@ def test_a_run_measures_every_dtype(tmp_path, capsys):
     alone = [*arguments, "--out", str(tmp_path / "alone"), "--no-baseline"]
     assert run.main(alone) == 0
     assert "x tcgemm TN" not in capsys.readouterr().out
-
-
-def test_a_run_prints_targets(tmp_path, capsys, monkeypatch):
-    def measure(case, options, gpu, commit, reader, aims, checks=None):
-        index = results_file.key(workloads.as_row(case, "NVIDIA H200", {}))
-        detail = {**results["details"][index], "repetitions": None}
-        return {**found[index], "gpu": "cpu", "graph": False}, detail
-
-    results = measured()
-    found = {results_file.key(r): r for r in results["rows"]}
-    monkeypatch.setattr(run, "measure_case", measure)
-    arguments = ["--set", "tf32", "--device", "cpu", "--commit", "abc", "--out", str(tmp_path)]
-    monkeypatch.setattr(
-        run, "line", lambda case, row, detail: f"{case.set} {case.size} {row['ratio']}"
-    )
-    assert checkout_run.main(arguments) == 0
-    out = capsys.readouterr().out
-    assert "targets: 2 of 2 met." in out and "cliff tf32: M 1.0" in out
-    assert "tf32 TN and NN x torch.mm" in out
 
 
 def test_the_timer_is_checked_against_itself(capsys):

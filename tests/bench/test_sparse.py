@@ -1,6 +1,5 @@
-"""The measuring tools for 2:4 sparsity: cases, operands, baselines, passes, targets, pages."""
+"""The measuring tools for 2:4 sparsity: operands, baselines, passes."""
 
-import re
 from dataclasses import replace
 
 import pytest
@@ -8,16 +7,14 @@ import torch
 from torch.sparse import _semi_structured_conversions as conversions
 
 import tcgemm
-from benchmarks import targets
 from tcgemm.bench import results_file, run, sparse_passes, workloads
 from tcgemm.bench.case import PASSES, Case
-from tcgemm.bench.cases import GROUPS, LLM
 from tcgemm.bench.cases import cases as cases_of
 from tcgemm.ops import operators
 from tcgemm.testing import baseline, timing
 from tcgemm.testing import operands as pools
 
-from support.bench_fixtures import repeated, report_pages, row
+from support.bench_fixtures import row
 
 ONE = timing.Timing(1.0, 0.0, 1, 1.0)
 SMOKE = cases_of("smoke-sparse")
@@ -33,41 +30,12 @@ each_product = pytest.mark.parametrize("case", PRODUCTS, ids=name_of)
 each_pass = pytest.mark.parametrize("case", SMALL_PASSES, ids=name_of)
 
 
-# Cases.
-
-
-def test_cases_of_the_targets():
-    cases = [case for name in GROUPS["sparse"] for case in cases_of(name)]
-    assert len(cases) <= 58  # some four minutes without f16, whose baseline takes as long
-    assert {case.layout for case in cases} == {"TN"}
-    gemms = [case for case in cases if case.op == "mm"]
-    few = [case for case in gemms if case.m < targets.FEW_ROWS]
-    sizes = {}
-    for case in gemms:
-        if case not in few:
-            sizes.setdefault(case.dtype, []).append((case.m, case.n, case.k))
-    cubes = [(size, size, size) for size in (2048, 4096, 8192, 16384)]
-    for dtype in ("f16", "bf16", "tf32"):
-        assert set(sizes[dtype]) == {*cubes, *LLM}
-    assert sizes["e4m3"] == cubes
-    assert sizes["s8"] == 2 * cubes  # to s32, and to bf16
-    assert [(case.dtype, case.size) for case in few] == [
-        ("bf16", "16x28672x4096"),
-        ("bf16", "64x28672x4096"),
-    ]
-    assert {case.accumulation for case in cases if case.dtype == "e4m3"} == {"fast"}
-    assert all(case.self_baseline == "dense" for case in cases if case.op not in PASSES)
-    assert all(cases_of(name, None, ("NN",)) == [] for name in GROUPS["sparse"])
-    bf16 = [c.dtype for name in GROUPS["sparse"] for c in cases_of(name, ("bf16",))]
-    assert set(bf16) == {"bf16"}
-
-
-@pytest.mark.parametrize("chosen", ["sparse", "sparse-mm", "squares,sparse-mm"])
+@pytest.mark.parametrize("chosen", ["sparse", "squares,sparse-mm"])
 def test_without_a_gpu_a_sentence_says_what_there_is(chosen, capsys):
     with pytest.raises(SystemExit):
         run.parse(["--set", chosen, "--device", "cpu"])
     said = " ".join(capsys.readouterr().err.split())
-    assert re.search(r"needs a GPU \(for sparse-mm\), but this is the CPU; take --set smoke", said)
+    assert "needs a GPU (for sparse-mm), but this is the CPU; take --set smoke" in said
     assert run.parse(["--set", chosen, "--device", "cuda"]).device == "cuda"
     assert run.parse(["--set", "smoke-sparse", "--device", "cpu"]).device == "cpu"
 
@@ -330,97 +298,6 @@ def test_a_run_measures_sparse_gemms(tmp_path, capsys):
     assert run.main([*arguments, "--no-baseline", "--out", str(tmp_path / "alone")]) == 0
     out = capsys.readouterr().out
     assert "x tcgemm dense" not in out and "x torch.mm" not in out
-
-
-# Targets and pages.
-
-
-def measured(factor=1.0):
-    """Results of the sparse sets, every ratio `factor` times its target and a bit more."""
-    results = results_file.empty()
-    results["header"] = {"gpu": "NVIDIA H200", "torch": "2"}
-    times = {("compress", "bf16"): 70.0, ("compress", "s8"): 45.0, ("prune", "bf16"): 200.0}
-    for name in GROUPS["sparse"]:
-        for case in cases_of(name):
-            us = 5.0 + case.flops / 1.1e9
-            ratio = factor * (1.65 if case.dtype == "tf32" else 1.05)
-            if not case.flops or not case.graph:
-                us, ratio = times.get((case.op, case.dtype), 15.0) / factor / 1.01, 20.0
-            detail = (
-                {"own": "tcgemm dense", "own_ratio": 1.45 * factor} if case.self_baseline else {}
-            )
-            if case.op == "prune":
-                detail = {"kept": 0.71234, "rival_kept": 0.70123}
-            found = row(case, us, rival_us=ratio * us, ratio=ratio)
-            results_file.put(results, *repeated(found, detail))
-    return results
-
-
-TARGETS = [one for one in targets.TARGETS if one.fields["set"] in GROUPS["sparse"]]
-
-
-def test_targets_and_their_shapes():
-    assert {
-        one.name: (one.least, one.within, one.against, len(one.cases())) for one in TARGETS
-    } == {
-        "f16 2:4 x cuSPARSELt": (1.03, 0.0, "", 13),
-        "f16 2:4 from 4096^3 x our own dense": (1.4, 0.0, "own", 11),
-        "bf16 2:4 x cuSPARSELt": (1.03, 0.0, "", 13),
-        "bf16 2:4 from 4096^3 x our own dense": (1.4, 0.0, "own", 11),
-        "s8 2:4 x cuSPARSELt": (1.03, 0.0, "", 4),
-        "s8 2:4 to bf16 x cuSPARSELt": (1.03, 0.0, "", 4),
-        "e4m3 2:4 x cuSPARSELt": (1.03, 0.0, "", 4),
-        "tf32 1:2 x torch.mm, dense": (1.6, 0.0, "", 13),
-        "bf16 2:4, few rows x our own dense": (1.4, 0.0, "own", 2),
-        "70 us / prune and compress bf16": (1.0, 70.0, "", 1),
-        "45 us / prune and compress s8": (1.0, 45.0, "", 1),
-        "200 us / transposable prune bf16": (1.0, 200.0, "", 1),
-        "15 us / host time of each sparse linear": (1.0, 15.0, "", 2),
-    }
-
-
-def repeated_as(results, found, **fields):
-    """Puts a row with other fields, which all of its repetitions have."""
-    detail = {**results["details"][results_file.key(found)], "repetitions": None}
-    results_file.put(results, *repeated({**found, **fields}, detail))
-
-
-def test_targets_are_met_or_missed():
-    good = targets.outcomes(measured())
-    assert len(good) == len(TARGETS) and all(outcome.met for outcome in good)
-    assert not any(outcome.met for outcome in targets.outcomes(measured(0.95)))
-    results = measured()
-    slow = next(r for r in results["rows"] if r["m"] == 2048 and r["dtype"] == "f16")
-    repeated_as(results, slow, ratio=0.94)  # below what no shape may be, though the mean is not
-    layer = next(r for r in results["rows"] if r["epilogue"] == "sparse+layer")
-    repeated_as(results, layer, us=15.5)
-    failed = next(r for r in results["rows"] if r["op"] == "prune")
-    failed["us"] = None
-    words = {outcome.name: outcome.word for outcome in targets.outcomes(results)}
-    assert words.pop("f16 2:4 x cuSPARSELt") == "MISS"
-    assert words.pop("15 us / host time of each sparse linear") == "MISS"
-    assert words.pop("200 us / transposable prune bf16") == "0 of 1 shapes"
-    assert set(words.values()) == {"PASS"}
-
-
-def test_pages_have_the_sparse_sets(tmp_path):
-    written = report_pages(tmp_path)
-    results = measured()
-    for found in results["rows"]:
-        if found["op"] == "mm" and found["dtype"] == "bf16":
-            results["details"][results_file.key(found)]["dense_ratio"] = 1.38
-    results_file.save(results, written.folder / "h200.json")
-    written.write()
-    every = (written.folder / "h200.md").read_text()
-    assert "| bf16 2:4 x cuSPARSELt | 1.03 | **1.050** (1.050-1.050) | " in every
-    assert "| 200 us / transposable prune bf16 | 1.00 | **1.010** (1.010-1.010) |" in every
-    for text in (written.page.read_text(), every):
-        assert "TFLOPS, **1.05** (1.05-1.05), 1.45, 1.38 |" in text
-        assert "| tf32 TN, sparse |" in text and "| 16 x 28672 x 4096 | " in text
-        passes = "| prune 8192 x 8192, transposable | 198 us, **20.00** (20.00-20.00), 71.23 % of "
-        assert passes in text
-        assert "(torch 70.12 %) |" in text and "| compress 8192 x 8192, prune | " in text
-        assert "| linear 512^3, layer | 14.9 us, **20.00** (20.00-20.00), 1.45 |" in text
 
 
 @pytest.mark.gpu

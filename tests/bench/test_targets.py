@@ -4,54 +4,11 @@ import math
 from dataclasses import asdict, replace
 
 from benchmarks import targets
-from tcgemm.bench import drawn, protocol, results_file, run
+from tcgemm.bench import protocol, results_file, run
 from tcgemm.bench.case import Case
 from tcgemm.bench.cases import cases as cases_of
 
-from support.bench_fixtures import TARGETS, highest, measured, repeated, row
-
-
-def test_targets_and_their_shapes():
-    found = {target.name: (target.least, len(target.cases())) for target in TARGETS}
-    assert found == {
-        "s8 TN x torch._int_mm": (1.6, 4),
-        "s8 NN x our own TN": (0.93, 4),
-        "e4m3 fast x torch._scaled_mm": (1.02, 26),
-        "e4m3 promoted x torch._scaled_mm": (0.99, 26),
-        "e4m3 fast, row scales x a scale a tensor": (0.98, 4),
-        "e4m3 fast, row scales x torch._scaled_mm": (1.02, 26),
-        "e4m3 promoted, row scales x a scale a tensor": (0.98, 4),
-        "e4m3 promoted, row scales x torch._scaled_mm": (0.99, 26),
-        "e4m3 1x128 by 128x128 x torch._scaled_mm": (0.99, 26),
-        "e4m3 1x128 by 1x128 x torch._scaled_mm": (1.02, 26),
-        "tf32 TN and NN x torch.mm": (1.05, 6),
-        "f64 TN and NN x torch.mm": (1.02, 10),
-        "f32 2048 to 8192 x torch.mm": (4.0, 10),
-        "each f32 1024 x torch.mm": (2.0, 2),
-        "each f32 512 x torch.mm": (1.2, 2),
-        "f32 spread, 2048 to 8192 x torch.mm": (2.2, 6),
-    }
-
-
-def test_targets_of_floats_and_of_drawn_sets():
-    found = {
-        target.fields["set"]: (target.least, target.lowest, len(target.cases()))
-        for target in targets.TARGETS
-        if target.fields["set"] in ("drawn-squares", "llm", "batch", "drawn-mm", "drawn-bias")
-    }
-    assert found == {
-        "drawn-squares": (1.01, 0.96, 46),
-        "llm": (1.01, 0.96, 23),
-        "batch": (1.06, 0.97, 18),
-        "drawn-mm": (0.99, 0.92, 40),
-        "drawn-bias": (0.98, 0.93, 40),
-    }
-    linear = [t for t in targets.TARGETS if t.fields["set"] in ("epilogue", "train")]
-    assert {len(target.cases()) for target in linear} == {23, 69} and len(linear) == 8
-    named = {f"drawn-{name}" for name in (*targets.DRAWN, *targets.DRAWN_THIN)}
-    assert named == set(drawn.SETS) - {"drawn-squares"}
-    lines = targets.listing(["llm", "batch"])
-    assert len(lines) == 2 and "mean 1.01, lowest 0.96" in lines[0] and "23 shapes" in lines[0]
+from support.bench_fixtures import TARGETS, highest, measured, row
 
 
 def test_aims_are_targets_and_limits():
@@ -116,19 +73,6 @@ def test_the_range_of_a_mean_decides():
     assert outcome([[5.0], [2.21, 2.5, 2.3]]).met  # a clear ratio has one repetition
     assert outcome([[2.2], [2.3]], missing=4).word == "PASS so far"
     assert not outcome([[2.2], [2.3]], missing=4).met
-
-
-def test_each_seed_of_a_drawn_set_has_an_outcome():
-    results = results_file.empty()
-    for seed in (1, 2):
-        for case in cases_of("drawn-squares", seed=seed):
-            found = row(case, 10.0, ratio=1.02 if seed == 1 else 0.9, rival_us=10.0)
-            results_file.put(results, *repeated(found, {}))
-    found = {outcome.name: outcome.word for outcome in targets.outcomes(results)}
-    assert found == {
-        "bf16, f16 squares x torch.mm, seed 1": "PASS",
-        "bf16, f16 squares x torch.mm, seed 2": "MISS",
-    }
 
 
 def test_each_shape_has_to_be_as_fast_as_its_target():

@@ -1,11 +1,11 @@
-"""The measurement of a tensor-parallel MLP: in two processes on the CPU, and without two GPUs."""
+"""The measurement of a tensor-parallel MLP: in two processes on the CPU."""
 
 import json
 
 import pytest
 import torch
 
-from benchmarks import RESULTS, __main__, medians, tensor_parallel
+from benchmarks import __main__, tensor_parallel
 
 SMALL = {"tokens": 32, "hidden": 64, "intermediate": 128}
 KEYS = {"variant", "task", "us", "ratio", "rounds", "difference", "clock_mhz", "power_w"}
@@ -58,34 +58,3 @@ def test_rounds_alternate_and_the_first_one_does_not_count(monkeypatch):
     assert order[4:] == [(1, 4), (2, 2), (2, 2), (1, 4), (1, 4), (2, 2)]
     assert found["a"] == pytest.approx([8e3 / 4, 9e3 / 4])
     assert found["b"] == pytest.approx([7e3 / 2, 10e3 / 2])
-
-
-def test_without_two_gpus_stored_results_are_shown(results, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    medians.save(results, tmp_path / "stored.json")
-    assert __main__.main(["tensor_parallel", "--stored", str(tmp_path)]) == 0
-    said = capsys.readouterr().out
-    assert "on 2 GPUs, and torch finds 1 here. Stored results:" in said
-    assert "stored.json" in said and "QuantLinear int8" in said and "32 tokens" in said
-    assert __main__.main(["tensor_parallel", "--stored", str(tmp_path / "none")]) == 0
-    assert "has no stored results" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["--hidden", "100"], "--hidden is 100, but it must be a positive multiple of 32"),
-        (["--rounds", "0"], "--rounds is 0 and --ms 100, but both must be positive"),
-    ],
-)
-def test_bad_sizes_are_refused(arguments, sentence, capsys):
-    with pytest.raises(SystemExit):
-        tensor_parallel.parse(arguments)
-    assert sentence in capsys.readouterr().err
-
-
-def test_stored_results():
-    for path in (RESULTS / "tensor_parallel").glob("*.json"):
-        stored = json.loads(path.read_text())
-        assert stored["header"]["gpu"] != "cpu" and stored["header"]["backend"] == "nccl"
-        assert len(tensor_parallel.lines(stored)) == 7
