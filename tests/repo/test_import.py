@@ -32,12 +32,18 @@ def cost():
     return json.loads(result.stdout)
 
 
+def cheap(runs):
+    seconds, memory = (min(run[name] for run in runs) for name in ("seconds", "bytes"))
+    return seconds <= 0.1 and memory <= 6 * 2**20
+
+
 def test_import_is_cheap():
     cost()  # compiles the modules, as pip does when it installs a wheel
-    runs = [cost() for _ in range(4)]  # other processes may disturb some of them
+    runs = [cost()]
     assert not runs[0]["dynamo"], "tcgemm imports torch._dynamo, which takes a second and 100 MB"
-    assert min(run["seconds"] for run in runs) <= 0.1
-    assert min(run["bytes"] for run in runs) <= 6 * 2**20, runs
+    while not cheap(runs) and len(runs) < 4:  # other processes may disturb some of them
+        runs.append(cost())
+    assert cheap(runs), runs
 
 
 def test_python_without_docstrings():
