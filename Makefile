@@ -25,8 +25,8 @@ endif
 CXX_FILES = $(filter %.h %.cuh %.cpp %.cu, $(shell git ls-files -co --exclude-standard csrc))
 clang_format = $(dir $(shell command -v $(python)))clang-format
 
-.PHONY: help demo test build existing info lint format typecheck test-gpu sanitize sanitize-host \
-  coverage bench docs wheel test-wheel clean tools
+.PHONY: help demo test test-all smoke build existing info lint format typecheck test-gpu sanitize \
+  sanitize-host coverage bench docs wheel test-wheel clean tools
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -34,11 +34,23 @@ help: ## this list
 demo: existing ## a few products and trained networks, each checked
 	$(python) -m tcgemm demo
 
-test: $(library) ## all tests on all cores; GPU tests are skipped where there is no GPU
+test: $(library) ## the tests on all cores; GPU tests are skipped where there is no GPU
 	$(python) -m pytest $(PYTEST_FLAGS)
 
+test-all: $(library) ## also the nightly ones: third parties, whole notebooks, full squares
+	$(python) -m pytest --all $(PYTEST_FLAGS)
+
+# A sample of every part. Only the files that changed are compiled.
+SMOKE_TESTS ?= tests/plan tests/integers tests/autograd \
+  $(addprefix tests/ops/test_,dense.py epilogue.py errors.py out.py strides.py direct.py precision.py) \
+  $(addprefix tests/sparse/test_,mm.py linear.py errors.py) tests/quant/test_linear.py \
+  $(addprefix tests/packed/test_,products.py layer.py) $(addprefix tests/nn/test_,selection.py undo.py) \
+  tests/emulate/test_gemv.py tests/cpu/test_dense.py $(addprefix tests/repo/test_,layers.py style.py)
+smoke: $(library) ## builds what changed, and runs a sample of the tests: 3 minutes on 2 cores
+	$(python) -m pytest -q -n auto --dist worksteal -k "not compile" $(SMOKE_TESTS)
+
 # Everything, whatever GPU is there, unless the user has a list.
-build test test-gpu wheel: export TORCH_CUDA_ARCH_LIST ?= all
+build test test-all test-gpu smoke wheel: export TORCH_CUDA_ARCH_LIST ?= all
 build: $(ready) ## tcgemm/libtcgemm.so, compile_commands.json; DEBUG=1: symbols, assertions
 	$(python) setup.py -q build_ext --inplace
 

@@ -37,6 +37,21 @@ _CACHE = tempfile.TemporaryDirectory(prefix="tcgemm-cache-")
 os.environ["TCGEMM_CACHE_DIR"] = _CACHE.name
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--all", action="store_true", help="run the tests that are marked nightly, too"
+    )
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leaves out what is marked `nightly`, unless it is asked for by --all or by its name."""
+    if config.option.all or any("::" in name for name in config.args):
+        return
+    nightly = [item for item in items if item.get_closest_marker("nightly")]
+    config.hook.pytest_deselected(items=nightly)
+    items[:] = [item for item in items if not item.get_closest_marker("nightly")]
+
+
 @pytest.hookimpl(trylast=True)  # once there is a terminal writer
 def pytest_configure(config):
     """Before the first product of torch; the workers of xdist inherit the variable."""

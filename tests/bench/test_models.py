@@ -70,7 +70,7 @@ def test_the_error_of_logits_is_that_of_the_weights(results):
         assert all(row["loss"] is None for row in rows)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_compiled_models_have_rows(tmp_path):
     path = tmp_path / "cpu.json"
     names = "torch.compile,Linear compiled"

@@ -4,11 +4,13 @@ import pytest
 
 from benchmarks import run_notebooks
 
+from support.samples import some
+
 TABLES = {"quickstart": 3}  # tables that a run shows, and words that it prints
 SAID = {"quickstart": ("swapped",)}
 
 
-@pytest.mark.parametrize("name", run_notebooks.names())
+@some("name", run_notebooks.names(), ["quickstart"])
 def test_it_runs(name, tmp_path):
     pytest.importorskip("nbclient")
     pytest.importorskip("matplotlib")

@@ -28,6 +28,7 @@ def results(tmp_path_factory):
     return swap_picture.load(path)
 
 
+@pytest.mark.nightly
 def test_rows_hold_every_variant_and_length(results):
     rows = {(row["variant"], row["tokens"], row["mode"]): row for row in results["rows"]}
     assert set(rows) == {(name, count, "eager") for name in measure.VARIANTS for count in (1, 8)}
@@ -39,6 +40,7 @@ def test_rows_hold_every_variant_and_length(results):
     assert results["header"]["commit"] and results["header"]["gpu"] == "cpu"
 
 
+@pytest.mark.nightly
 def test_memory_and_outputs(results):
     found = {each["variant"]: each for each in results["variants"]}
     held = {name: each["weight_bytes"] for name, each in found.items()}

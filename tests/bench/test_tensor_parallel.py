@@ -20,6 +20,7 @@ def results(tmp_path_factory):
     return json.loads(path.read_text())
 
 
+@pytest.mark.nightly
 def test_rows_hold_every_variant_and_task(results):
     rows = {(row["variant"], row["task"]): row for row in results["rows"]}
     expected = {(name, task) for task, names in tensor_parallel.TASKS.items() for name in names}
@@ -35,6 +36,7 @@ def test_rows_hold_every_variant_and_task(results):
     assert header["commit"] and header["torch"] == torch.__version__
 
 
+@pytest.mark.nightly
 def test_the_variants_compute_the_same(results):
     far = {row["variant"]: row["difference"] for row in results["rows"]}
     assert far["torch"] == 0

@@ -19,6 +19,7 @@ assert not hasattr(tcgemm, "comparisons")
 """
 
 
+@pytest.mark.nightly
 def test_the_installed_package_compares_and_measures_sets(tmp_path):
     installed = Installed(tmp_path)
     arguments = ["--shapes", "16x24x32,2x8x8x8", *SMALL, "--save", "found.json"]

@@ -18,6 +18,7 @@ from torch.distributed.tensor.parallel import (
 from tcgemm.nn import Float8Linear
 
 from support import processes
+from support.samples import some
 
 STEPS = 4
 PLAN = {"up": ColwiseParallel(), "down": RowwiseParallel()}
@@ -112,7 +113,7 @@ def compiled(rank, scaling):
     assert torch.equal(*(each.up.weight.to_local() for each in (model, other)))
 
 
-@both
+@some("scaling", ["current", "delayed"], ["current"])
 def test_compiled_layers_have_the_same_bits(scaling, device):
     processes.run(compiled, scaling, device=device)
 

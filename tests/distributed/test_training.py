@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from support import processes
+from support.samples import pairs
 from support.sharding import EIGHT_BITS, LAYERS, WRAPPERS, batch, losses_of, reference, wrapped
 
 # torch's gradients of a part of the batch have other roundings. Where a GPU has other kernels for
@@ -26,8 +27,7 @@ def same_batch(rank, kind, wrapper):
         torch.testing.assert_close(results, expected, rtol=near, atol=near)
 
 
-@pytest.mark.parametrize("wrapper", WRAPPERS)
-@pytest.mark.parametrize("kind", LAYERS)
+@pairs("kind, wrapper", LAYERS, WRAPPERS)
 def test_the_same_batch_gives_the_bits_of_one_process(kind, wrapper, device):
     processes.run(same_batch, kind, wrapper, device=device)
 

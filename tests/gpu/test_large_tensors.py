@@ -43,7 +43,6 @@ DTYPES = pytest.mark.parametrize(
 ARCHES = pytest.mark.parametrize("kernel", ("sm8", pytest.param("sm90a", marks=pytest.mark.sm90)))
 
 
-@pytest.mark.slow
 @ARCHES
 @DTYPES
 @pytest.mark.parametrize("n", (2064, 2049))
@@ -65,7 +64,6 @@ def test_results_past_two_to_the_31(free_memory, n, dtype, kernel):
             reference.assert_exact(out[rows], narrowed(scale[rows] * expected, dtype))
 
 
-@pytest.mark.slow
 @ARCHES
 @DTYPES
 @pytest.mark.parametrize("strides", ("contiguous", "odd_pitch", "transposed"))
@@ -93,7 +91,6 @@ def test_operands_past_two_to_the_31(free_memory, strides, dtype, kernel):
         reference.assert_exact(out[rows], expected)
 
 
-@pytest.mark.slow
 @ARCHES
 @DTYPES
 def test_strides_past_two_to_the_31(free_memory, dtype, kernel):
@@ -117,7 +114,6 @@ def test_strides_past_two_to_the_31(free_memory, dtype, kernel):
     reference.assert_exact(out, reference.exact(a, b[0], out_dtype=dtype))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("granularity", dtype_matrix.GRANULARITIES)
 def test_quantize_past_two_to_the_31(free_memory, granularity):
     """As its parts, which are whole groups."""

@@ -239,7 +239,6 @@ def test_gradients_of_a_layer(rows, k, n, activation):
 
 
 @pytest.mark.sm90
-@pytest.mark.slow
 def test_compiled_layer():
     layer, x = layer_and_input(*SIZES[2])
     layer.eval()

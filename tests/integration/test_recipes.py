@@ -107,6 +107,7 @@ assert "an operator writes into weight" in error(model.merge_and_unload)
 """
 
 
+@pytest.mark.nightly
 @need("peft")
 def test_limits_of_peft_without_the_import():
     subprocess.run([sys.executable, "-c", WITHOUT], check=True, timeout=300)
@@ -152,7 +153,7 @@ def loaded_without_tcgemm(file, kind):
     return done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_aot_inductor():
     names = pages.run("docs/recipes/aotinductor.md")
     said = loaded_without_tcgemm(names["package"], "package")
@@ -184,13 +185,13 @@ def compiled(model, x, folder):
     return torch._inductor.aoti_load_package(path)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_aot_inductor_takes_sparse_layers(tmp_path):
     model, x = model_of(SparseLinear24), torch.randn(2, 16)
     torch.testing.assert_close(compiled(model, x, tmp_path)(x), model(x))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(not torch.__version__.startswith("2.11."), reason="a fault of torch 2.11")
 def test_aot_inductor_of_torch_2_11_passes_another_dtype(tmp_path, capfd):
     class Half(torch.nn.Linear):

@@ -242,7 +242,6 @@ def test_a_listing_is_read(written):
 # A build without CUDA, where nvcc is.
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(has_kernels(), reason="the build has compiled the ladders")
 def test_nvcc_compiles_the_ladders(tmp_path):
     toolkit, _ = toolchain.find_toolkit(torch.version.cuda, sys.path, dict(os.environ))

@@ -15,6 +15,7 @@ from tcgemm.quant.float8 import scale_of
 
 from support.cases import DEVICES, FLOATS
 from support.inductor import inductor
+from support.samples import nightly
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 ACTIVATIONS = {
@@ -154,7 +155,9 @@ def test_gradient_checkpointing_changes_no_bit(scaling):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=inductor)])
+@pytest.mark.parametrize(
+    "backend", ["aot_eager", pytest.param("inductor", marks=[inductor, nightly])]
+)
 @BOTH
 def test_compiled(scaling, backend, device):
     eager, model = (model_of(scaling=scaling).to(device) for _ in range(2))

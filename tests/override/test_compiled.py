@@ -256,6 +256,7 @@ def test_caches_of_compiled_code_tell_choices_apart():
     assert keys[0] == keys[4] and len(set(keys)) == 4
 
 
+@pytest.mark.nightly
 def test_inductor_is_not_imported_for_a_use_and_gets_the_pass_later():
     program = """
 import sys, torch, tcgemm

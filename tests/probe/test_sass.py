@@ -60,7 +60,7 @@ def test_loops_have_their_instructions(arch):
             check(known, TARGETS[arch], (1, 2, 6))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("arch", TARGETS)
 def test_loops_of_every_instruction(arch):
     checked = [row for row in rows.of_gpu(arch) if not row.family.startswith("wgmma")]

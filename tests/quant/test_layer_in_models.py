@@ -188,7 +188,7 @@ def test_states_of_words_are_refused():
     layer.load_state_dict(torch.load(file, weights_only=True))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_aot_inductor(tmp_path):
     """torch 2.11 gives operators another dtype than the one that was passed (pytorch#169157)."""
     model, x = mlp().eval(), torch.randn(3, 64)

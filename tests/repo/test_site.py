@@ -115,7 +115,7 @@ def public() -> dict[str, object]:
     }
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_site(tmp_path):
     """One test, since a build takes ten seconds or more."""
     need_mkdocs()

@@ -95,6 +95,7 @@ def test_every_public_symbol_has_a_type():
     assert answer["completenessScore"] == 1
 
 
+@pytest.mark.nightly
 @pyright.needs_pyright
 def test_the_package_has_no_type_error():
     answer = pyright.run(str(ROOT / "tcgemm"))

@@ -103,6 +103,7 @@ def test_wheel_is_for_every_python(wheel):
     assert sorted(compiled) == LIBRARIES
 
 
+@pytest.mark.nightly
 def test_wheel_for_manylinux(wheel, tmp_path):
     if missing("auditwheel", 6) or missing("patchelf", 0):
         pytest.skip("needs auditwheel >= 6 and patchelf")
@@ -167,6 +168,7 @@ def unpacked(tmp_path_factory) -> Path:
     return folder / path.name.removesuffix(".tar.gz")
 
 
+@pytest.mark.nightly
 def test_source_distribution_is_whole(unpacked):
     folders = ("benchmarks", "csrc", "docs", "tcgemm", "tests")
     files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
