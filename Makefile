@@ -62,11 +62,12 @@ existing: $(ready)
 info: $(library) ## versions, GPUs, and the code that they run
 	$(python) -m tcgemm
 
-lint: $(ready) ## ruff, clang-format and bash -n; they change nothing
+lint: $(ready) ## ruff, clang-format, bash -n, warnings of words; they change nothing
 	$(python) -m ruff check
 	$(python) -m ruff format --check
 	@$(clang_format) --dry-run --Werror $(CXX_FILES)
 	bash -n .ci/run
+	@$(python) tests/support/vocabulary.py
 
 format: $(ready) ## ruff and clang-format, which change the files
 	$(python) -m ruff check --fix

@@ -1,0 +1,117 @@
+"""Words of this project's past that the field has a standard term for: `make lint` warns of them.
+
+    python tests/support/vocabulary.py        prints FILE:LINE and what to write; the status is 0
+
+A word is found in identifiers (snake_case, CamelCase), comments, docstrings and pages. Other texts
+are data: fields of stored results and public names stay as they are. A new word is a row of WORDS.
+"""
+
+import functools
+import io
+import itertools
+import re
+import tokenize
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+CPP = (".h", ".cuh", ".cpp", ".cu")
+
+# Forms of a word, or two words with a line between them: what to write.
+WORDS = {
+    "blob blobs": "workspace",
+    "door doors": "entry point",
+    "doubt doubts doubtful": "error_threshold, needs_checks",
+    "hand_columns send_columns": "tma_store_columns",
+    "house": "repository",
+    "mixes": "GemmTypes, combination of dtypes",
+    "neighbour neighbours neighbouring": "interleaved (order of rows), adjacent",
+    "promises": "targets",
+    "recall": "plan cache",
+    "repair repairs repaired": "recompute",
+    "ring": "pipeline (of stages)",
+    "rival rivals": "baseline",
+    "rooms": "folders, layers",
+    "slab slabs": "epilogue staging buffer, smem_d",
+    "split_notes": "range statistics",
+    "tame": "in range",
+    "teeth": "a check that can fail",
+    "turn turns turned turning": "transpose (of data), index or step (of a loop)",
+    "unscale": "rescale",
+    "untame": "out_of_range",
+    "verdict verdicts": "path decision (of split-FP32), outcome",
+    "weigh": "apply_scales",
+}
+# Words of comments and docstrings in csrc/ and tests/: a kernel is no person.
+PERSONS = {
+    "hand hands handed": "pass",
+    "meet meets": "what happens",
+    "teach teaches told": "what sets the value",
+    "want wants": "what is needed",
+}
+# Fields of stored results, public attributes and arguments, options of hypothesis and of torch.
+FOREIGN = re.compile(
+    r"\brival_us\b|`rival`|\brival, theirs\b|\b(print_blob|blob|turned_tiles)\b"
+    r"|^turned$|\bturned(?=[,=])|`turned`|\b_amp_\w+|\bunscale_\b"
+)
+
+
+def by_form(table: dict[str, str]) -> dict[str, str]:
+    return {form: advice for forms, advice in table.items() for form in forms.split()}
+
+
+@functools.cache
+def words_of(text: str) -> set[str]:
+    """Parts of identifiers and words of prose; compounds of two words, too."""
+    found = set()
+    for name in re.findall(r"[A-Za-z_]+", FOREIGN.sub("", text)):
+        parts = [part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)]
+        found |= {*parts, *map("_".join, itertools.pairwise(parts))}
+    return found
+
+
+def pieces(path: str, text: str) -> list[tuple[int, str, bool]]:
+    """(line, text, whether it is a comment or a docstring) of what is no data."""
+    if path.endswith(".py"):
+        return [
+            (token.start[0] + index, line, token.type != tokenize.NAME)
+            for token in tokenize.generate_tokens(io.StringIO(text).readline)
+            if token.type in (tokenize.NAME, tokenize.COMMENT) or token.string.startswith('"""')
+            for index, line in enumerate(token.string.splitlines())
+        ]
+    lines = list(enumerate(text.splitlines(), 1))
+    if not path.endswith(CPP):
+        return [(number, line, False) for number, line in lines]
+    found = []
+    for number, line in lines:
+        code, sign, comment = re.sub(r'"(\\.|[^"\\])*"', '""', line).partition("//")
+        found += [(number, code, False), (number, sign + comment, True)]
+    return found
+
+
+def warnings(path: str, text: str) -> list[str]:
+    words = by_form(WORDS)
+    of_comments = words | (by_form(PERSONS) if path.startswith(("csrc", "tests")) else {})
+    found = []
+    for line, piece, is_comment in pieces(path, text):
+        table = of_comments if is_comment else words
+        found += [
+            f"{path}:{line}: {word!r}; write: {table[word]}"
+            for word in sorted(words_of(piece) & table.keys())
+        ]
+    return found
+
+
+def main() -> None:
+    folders = ("csrc", "tcgemm", "tests", "benchmarks", "docs")
+    files = [file for folder in folders for file in (ROOT / folder).rglob("*")]
+    files += [*ROOT.glob("setup*.py"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    for file in sorted(files):
+        path = str(file.relative_to(ROOT))
+        written = path.startswith("benchmarks/results")  # by a program
+        if file.suffix in (*CPP, ".py", ".md") and not written and file != Path(__file__).resolve():
+            for warning in warnings(path, file.read_text()):
+                print(warning)
+
+
+if __name__ == "__main__":
+    main()
